@@ -1,0 +1,25 @@
+// Package announce is the port through which decisions reach the outside, and
+// the runner that drives an adapter behind it.
+package announce
+
+import (
+	"context"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Driver makes its part of a Desired true.
+type Driver interface {
+	Name() model.SinkName
+	// Apply is given the whole wanted state, again and again, often unchanged. It
+	// diffs against the truth, adds before it deletes, and returns the truth, also
+	// with an error. Deleting what is not there succeeds. It is never called
+	// concurrently. The runner fills in Gen and At of the report.
+	Apply(ctx context.Context, want *model.Desired) (model.Applied, error)
+	// Changed fires when the truth may have changed without an Apply (an address
+	// was removed, a probe was answered); the runner then applies the last Desired
+	// again. It may be nil.
+	Changed() <-chan struct{}
+	// Close releases sockets; it does not undo what was applied.
+	Close(ctx context.Context) error
+}

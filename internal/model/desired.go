@@ -1,0 +1,175 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Desired is the whole wanted state of this node. Each driver takes the part
+// that it serves, again and again, and makes it true.
+type Desired struct {
+	Gen uint64
+	// ValidUntil bounds what drivers may do of themselves (renew a lifetime,
+	// refresh or defend an announcement): after it they wait for the next
+	// decision. So a daemon that was frozen never speaks for what it has lost.
+	ValidUntil time.Time
+	// Synced is true once every source has delivered; drivers prune leftovers
+	// of an earlier process only then.
+	Synced bool
+
+	Bind  []Binding  // for address, sorted by Addr
+	L2    []L2Advert // for layer2, sorted by Addr
+	Group GroupState // for gossip
+
+	Status []VIPStatus // one for each VIP, sorted by Addr
+	Memory Memory
+	Wake   time.Time // decide again no later than this; zero: on facts only
+}
+
+// Binding asks for one address in the kernel.
+type Binding struct {
+	Addr      netip.Addr
+	Interface string
+	// Epoch is that of the claim; a binding whose lifetime ended is not renewed
+	// under the same epoch.
+	Epoch uint64
+	// Linger: only kept for connections that have not ended; count them.
+	Linger bool
+}
+
+// L2Mode is what the layer 2 driver does for a VIP.
+type L2Mode uint8
+
+const (
+	// L2Probe asks the wire whether anybody holds the VIP.
+	L2Probe L2Mode = iota + 1
+	// L2Announce answers for the VIP and announces it.
+	L2Announce
+	// L2Silent keeps the host from answering for the VIP or using it in its own
+	// ARP and ND although it is bound.
+	L2Silent
+)
+
+// L2Advert asks layer 2 for one VIP on one interface.
+type L2Advert struct {
+	Addr      netip.Addr
+	Interface string
+	Mode      L2Mode
+	// Series numbers the probe series; a higher number starts a new one.
+	Series uint64
+	// Burst numbers the announcement bursts; a higher number starts the schedule
+	// (0, 50, 200, 500 ms, 1, 2, 4 s) again.
+	Burst uint64
+}
+
+// GroupState is what this node tells the others.
+type GroupState struct {
+	Draining bool
+	Settled  bool
+	Weight   int
+	MACs     []MAC
+	VIPs     []GroupVIP // sorted by Addr
+	// Heartbeats are the nodes that get heartbeats, each with the VIPs for which
+	// it is one of the first two successors.
+	Heartbeats []HeartbeatTarget // sorted by Node
+	// LeaseEnd is the latest end of the kernel lifetime of any owned VIP; zero
+	// without one.
+	LeaseEnd time.Time
+	// Leave: say goodbye; nothing is owned any more.
+	Leave bool
+}
+
+// GroupVIP is the standing of this node for one VIP and its claim, if any.
+type GroupVIP struct {
+	Addr     netip.Addr
+	Standing Reason
+	Claim    Claim  // Epoch 0: none
+	Seen     uint64 // highest epoch known
+}
+
+// HeartbeatTarget is one receiver of heartbeats.
+type HeartbeatTarget struct {
+	Node NodeName
+	VIPs []netip.Addr
+}
+
+// VIPStatus is the answer to "where is this VIP and why", for people.
+type VIPStatus struct {
+	VIP    VIP
+	Owner  NodeName // "" if nobody is known to own it
+	Reason Reason   // of this node
+	Detail string   // more words: the failing check, the foreign host
+	// Standing is what the group is told: whether this node may own the VIP.
+	Standing  Reason
+	Epoch     uint64
+	Interface string
+	Healthy   bool
+	Bound     bool
+	Announced bool
+	Since     time.Time // of the last change of Owner or Reason
+	// Successors are the nodes that would take it, best first, at most two; known
+	// only to the owner.
+	Successors []NodeName
+}
+
+// Memory is what one decision hands to the next.
+type Memory struct {
+	Gen     uint64
+	VIPs    map[netip.Addr]VIPMemory
+	Settled bool
+	// SettleBase is the moment from which settling counts: start or link up.
+	SettleBase time.Time
+	Stalls     int
+}
+
+// Phase is where this node stands with one VIP; see package election.
+type Phase uint8
+
+// The phases of package election.
+const (
+	PhaseIdle      Phase = iota // owned elsewhere, or not eligible
+	PhaseWaiting                // ownerless: waiting for the turn, or to ask again
+	PhaseProbing                // ownerless: a probe series runs
+	PhaseTaking                 // claimed; waiting for the address to be bound
+	PhaseOwner                  // bound and announced
+	PhaseHandover               // owner; a successor has been told
+	PhaseReleasing              // silent; bound until connections end
+	PhaseUnbinding              // waiting for the address to be gone
+)
+
+// String returns a short name for logs.
+func (p Phase) String() string {
+	return [...]string{"idle", "waiting", "probing", "taking", "owner", "handover", "releasing", "unbinding"}[p]
+}
+
+// VIPMemory is the memory of one VIP.
+type VIPMemory struct {
+	Phase Phase
+	Epoch uint64 // of the own claim in Taking, Owner and Handover
+	// Gen is the generation at which the present phase first asked the drivers for
+	// its part; only reports at or after it count.
+	Gen uint64
+	// Until is the timer of the phase.
+	Until time.Time
+	// From is the owner that is being succeeded, "" if there was none.
+	From NodeName
+	// To is the successor in a handover; Tried are those that did not answer.
+	To    NodeName
+	Tried []NodeName
+	// Series and Burst number probe series and announcement bursts.
+	Series, Burst uint64
+	// Asks counts the probe series that were answered in a row.
+	Asks int
+	// Interface is where the VIP was last bound.
+	Interface string
+	// LostAt is when the owner was first missed, for the takeover metric.
+	LostAt time.Time
+	// Deferred is when a handover or preemption without taker is tried again.
+	Deferred time.Time
+	// Yielded and Expired keep the reason of the last loss for status.
+	Lost Reason
+	// Owner, Reason and Since are those of the last status.
+	Owner  NodeName
+	Reason Reason
+	Since  time.Time
+}

@@ -1,0 +1,131 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// SourceName names a source of facts.
+type SourceName string
+
+// SinkName names a driver.
+type SinkName string
+
+// The sources and drivers that decisions know by name.
+const (
+	SourceConfig SourceName = "config"
+	SourceGossip SourceName = "gossip"
+	SourceHealth SourceName = "health"
+	SourceLink   SourceName = "link"
+
+	SinkAddress SinkName = "address"
+	SinkLayer2  SinkName = "layer2"
+	SinkGossip  SinkName = "gossip"
+)
+
+// View is everything that a decision may look at, the time included. The daemon
+// owns it; sources change it only inside the function that they publish.
+type View struct {
+	Now     time.Time
+	Started time.Time // of this process
+	Self    NodeName
+	Labels  map[string]string // of this node
+	Weight  int
+	// Draining is asked for by an operator or a signal; Stopping says that the
+	// process ends once everything is handed over.
+	Draining, Stopping bool
+	DrainTimeout       time.Duration
+	// Stalls counts the times that the daemon found itself not having run for
+	// longer than StallLimit; what it knew of the kernel is then not trusted
+	// until a driver has looked again.
+	Stalls int
+
+	Synced  map[SourceName]bool // delivered a first full state
+	VIPs    []VIP               // sorted by Addr, no duplicates
+	Links   map[string]Link
+	Health  map[string]HealthState // by VIP.Check
+	Gossip  Gossip
+	Applied map[SinkName]Applied // last report of each driver
+
+	// Memory is the part of the last Desired that the next decision needs.
+	Memory Memory
+}
+
+// StallLimit is how long the daemon may fail to run before it distrusts what it
+// knew. It is below the shortest remaining lifetime of a VIP that is renewed in
+// time, see address.Lifetime.
+const StallLimit = time.Second
+
+// Gossip is what the group has told this node.
+type Gossip struct {
+	// Peers is the number of configured peers besides this node.
+	Peers int
+	// Exchanged is when a full state was last exchanged with any member; zero if
+	// never.
+	Exchanged time.Time
+	Members   map[NodeName]Member // all but this node
+	// Claims are the claims of other nodes by VIP, of dead ones too; most VIPs
+	// have one.
+	Claims map[netip.Addr][]Claim
+	// Eligible lists for each VIP the other nodes whose Standing is eligible,
+	// sorted by name, alive or not.
+	Eligible map[netip.Addr][]NodeName
+	// Seen is the highest epoch that was ever heard of for a VIP, dead nodes and
+	// this node before its restart included.
+	Seen map[netip.Addr]uint64
+}
+
+// Applied is the report of a driver: what is true now, not what was asked for.
+type Applied struct {
+	// Gen is the Desired.Gen that the driver finished with.
+	Gen uint64
+	// At is when the driver looked.
+	At   time.Time
+	VIPs map[netip.Addr]AppliedVIP // by VIP; a missing one is not there
+	Err  string                    // last error in words; empty if none
+}
+
+// AppliedVIP is the truth about one VIP at one driver. Each driver fills in its
+// own part.
+type AppliedVIP struct {
+	// Of the address driver.
+	Bound bool // in the kernel with lbd's mark
+	// Interface is where it is bound or announced.
+	Interface string
+	// Expires is when the kernel removes it unless it is renewed.
+	Expires time.Time
+	// Expired: the lifetime ended under the binding with this epoch; the driver
+	// does not bind it again until the epoch changes.
+	Expired bool
+	// Connections is how many established connections to the VIP still get
+	// packets here; it is only counted while Binding.Linger is set, else -1.
+	Connections int
+
+	// Of the layer 2 driver.
+	Announcing bool // answers and announces
+	Silent     bool // neither answers nor uses the VIP in its own ARP and ND
+	// Probe is the result of the newest probe series.
+	Probe ProbeResult
+	// Conflicts counts frames in which a foreign host used the VIP while it was
+	// announced here; Foreign is the last such host.
+	Conflicts uint64
+	Foreign   MAC
+
+	Err string // in words; empty if none
+}
+
+// ProbeResult is what the wire said in one series of probes for a VIP.
+type ProbeResult struct {
+	Series uint64 // the series asked for; 0 if none has ended
+	Done   bool
+	// Answered: somebody holds the address; By is its hardware address.
+	Answered bool
+	By       MAC
+	// Rival is the lowest hardware address of another host that was probing for
+	// the same address at the same time; zero if none.
+	Rival MAC
+	At    time.Time
+}
+
+// Eligible tells whether the reason of a Standing means that the node may own.
+func (r Reason) Eligible() bool { return r == ReasonOwner || r == ReasonStandby }

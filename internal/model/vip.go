@@ -1,0 +1,86 @@
+// Package model holds the nouns of lbd: plain values that sources fill in, that
+// a decision reads and that drivers obey. It has no behaviour beyond small
+// lookups, and it knows no Kubernetes, memberlist, netlink or GoBGP type.
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// NodeName names one daemon of the group. It is unique within a group.
+type NodeName string
+
+// Partition says what an owner does when it can no longer see the other nodes.
+type Partition uint8
+
+const (
+	// PartitionAvailable keeps the VIP announced on every side of a partition.
+	PartitionAvailable Partition = iota
+	// PartitionQuorum lets only the side own the VIP that sees a majority of the
+	// configured peers.
+	PartitionQuorum
+)
+
+// VIP is one address that the group keeps reachable. An object with several
+// addresses yields several VIPs with the same Name.
+type VIP struct {
+	Addr netip.Addr // never a 4-in-6 address, never zoned
+	Name string     // name of the object it comes from; both families share it
+	Kind string     // kind of that object: "VirtualIP"
+	// L2 asks for announcement by ARP or NDP.
+	L2 bool
+	// Interfaces limits layer 2 to these interfaces, in order of preference.
+	// Empty means: the interface whose subnet holds the address.
+	Interfaces []string
+	// NodeSelector limits the nodes that may own the VIP; nil matches all.
+	NodeSelector map[string]string
+	// Preempt lets a better ranked node take the VIP back from its owner.
+	Preempt bool
+	// Partition says what happens without a majority of peers.
+	Partition Partition
+	// Check names the entry of View.Health that gates the VIP; empty means that
+	// the VIP has no health check.
+	Check string
+}
+
+// Claim is the statement of one node that it owns a VIP. The claim with the
+// highest (epoch, rank) of a live node counts.
+type Claim struct {
+	Owner NodeName
+	Epoch uint64 // starts at 1; 0 means no claim
+	// To names the successor during a planned handover: the owner consents that
+	// this node takes the VIP with a higher epoch without asking the wire.
+	To NodeName
+}
+
+// HealthState is the debounced result of one health check on this node.
+type HealthState struct {
+	State  Health
+	Since  time.Time // of the last change of State
+	Detail string    // last failure in words, for people
+}
+
+// Health is up, down or not known yet.
+type Health uint8
+
+const (
+	// HealthUnknown is the state before the first result; it makes no node
+	// eligible, but it does not take a VIP from a restarted owner either.
+	HealthUnknown Health = iota
+	// HealthUp is reached after rise successes.
+	HealthUp
+	// HealthDown is reached after fall failures.
+	HealthDown
+)
+
+// String returns "unknown", "up" or "down".
+func (h Health) String() string {
+	switch h {
+	case HealthUp:
+		return "up"
+	case HealthDown:
+		return "down"
+	}
+	return "unknown"
+}
