@@ -166,8 +166,15 @@ type VIPMemory struct {
 	LostAt time.Time
 	// Deferred is when a handover or preemption without taker is tried again.
 	Deferred time.Time
-	// Yielded and Expired keep the reason of the last loss for status.
+	// Lost is why the VIP was given up last; it counts in Releasing and Unbinding
+	// and, for ReasonDriverError, until Deferred.
 	Lost Reason
+	// Consented: the owner named this node as its successor, so the claim follows
+	// the announcement instead of going before it.
+	Consented bool
+	// Contested: another live node claims the VIP with a lower claim. When that
+	// ends, the VIP is announced again to mend what the rival taught the clients.
+	Contested bool
 	// Owner, Reason and Since are those of the last status.
 	Owner  NodeName
 	Reason Reason

@@ -1,0 +1,297 @@
+// Package election decides for one VIP on one node: who owns it, whether this
+// node takes it, hands it over or lets go. It is pure: time comes in with the
+// input and goes out as a wake-up, the wire comes in as reports of drivers.
+//
+// The rules are those of docs/election.md. In short: the highest (epoch, rank)
+// claim of a live node owns the VIP; without one the best ranked eligible node
+// asks the wire and, if nobody answers, claims the next epoch; an owner that
+// must go names a successor and falls silent when that one has claimed.
+package election
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// RulesVersion is the newest version of these rules. It is gossiped; a group
+// runs the highest version that all its live members speak.
+const RulesVersion = 1
+
+// Timing of the rules. All are well above a LAN's round trip and below what a
+// client notices; they hold for every detection profile.
+const (
+	// Stagger separates the turns of the candidates for a VIP without owner. It
+	// is longer than a probe series, the binding and one gossip message together.
+	Stagger = 150 * time.Millisecond
+	// HandoverTimeout is how long an owner waits for the claim of the successor
+	// that it named before it names the next one.
+	HandoverTimeout = 500 * time.Millisecond
+	// AskMin and AskMax bound the back-off between probe series for a VIP that
+	// still answers although its owner is not heard.
+	AskMin = 100 * time.Millisecond
+	AskMax = time.Second
+	// AskClose is the pause between series around the end of the owner's lease,
+	// from LeaseBefore before it until LeaseAfter after it: the kernel removes an
+	// expired address up to 250 ms late (measured), never early.
+	AskClose    = 10 * time.Millisecond
+	LeaseBefore = 100 * time.Millisecond
+	LeaseAfter  = 600 * time.Millisecond
+	// LingerMin is how long a released address stays bound, silently, at least:
+	// longer than the first three announcements of the successor.
+	LingerMin = 500 * time.Millisecond
+	// DriverPatience is how long an address may fail to be bound or announced
+	// before this node lets another one try.
+	DriverPatience = 2 * time.Second
+	// DriverPause is how long it then stays out of the election.
+	DriverPause = 10 * time.Second
+	// RetrySuccessor is when an owner that found no successor tries those again
+	// that did not answer.
+	RetrySuccessor = time.Second
+	// PreemptDelay is how long an owner must have owned a VIP with preempt before
+	// it hands it to a better ranked node.
+	PreemptDelay = 5 * time.Second
+)
+
+// Report is what a driver last said of the VIP.
+type Report struct {
+	Gen uint64 // Desired.Gen it finished with; 0: no report yet
+	model.AppliedVIP
+}
+
+// Input is all that the step for one VIP may look at.
+type Input struct {
+	Now  time.Time
+	Gen  uint64 // of the decision being made
+	Self model.NodeName
+	VIP  model.VIP
+	// Standing is ReasonStandby if this node may own the VIP, else why not.
+	Standing model.Reason
+	Weight   int
+	// Settled: the node knows the group well enough to trust what it has heard of
+	// former epochs.
+	Settled bool
+	// Gone: the VIP is not configured any more.
+	Gone bool
+	// Interface and MAC are where this node would bind the VIP.
+	Interface string
+	MAC       model.MAC
+	Drain     time.Duration // how long connections may linger
+
+	Members  map[model.NodeName]model.Member
+	Claims   []model.Claim
+	Eligible []model.NodeName
+	Seen     uint64
+
+	Address, Layer2 Report
+	Memory          model.VIPMemory
+	// Distrust: the process has not run for a while; only reports of this
+	// generation count.
+	Distrust bool
+}
+
+// Output is the decision for one VIP.
+type Output struct {
+	Memory     model.VIPMemory
+	Bind       *model.Binding
+	L2         *model.L2Advert
+	Claim      model.Claim // Epoch 0: none
+	Owner      model.NodeName
+	Reason     model.Reason
+	Detail     string
+	Successors []model.NodeName
+	Wake       time.Time
+}
+
+// Step decides for one VIP. Applied to its own output with unchanged facts it
+// changes nothing.
+func Step(in *Input) Output {
+	s := step{in: in, m: in.Memory}
+	s.observe()
+	if in.Distrust {
+		s.m.Gen = in.Gen
+	}
+	// A phase may end at once in the next one; the number of phases bounds it.
+	for range maxTransitions {
+		before := s.m.Phase
+		s.run()
+		if s.m.Phase == before {
+			break
+		}
+	}
+	return s.output()
+}
+
+const maxTransitions = 8
+
+// step is the working state of one Step.
+type step struct {
+	in   *Input
+	m    model.VIPMemory
+	best model.Claim // highest claim of another live node; Epoch 0: none
+	wake time.Time
+	// detail adds words to the reason.
+	detail string
+}
+
+// enter changes the phase; reports count from this generation on.
+func (s *step) enter(p model.Phase) {
+	s.m.Phase = p
+	s.m.Gen = s.in.Gen
+	s.m.Until = time.Time{}
+}
+
+// turn changes between Owner and Handover: what is bound stays confirmed.
+func (s *step) turn(p model.Phase) {
+	gen := s.m.Gen
+	s.enter(p)
+	s.m.Gen = gen
+}
+
+// at asks for another decision no later than t.
+func (s *step) at(t time.Time) {
+	if s.wake.IsZero() || t.Before(s.wake) {
+		s.wake = t
+	}
+}
+
+// observe finds the claim that counts.
+func (s *step) observe() {
+	for _, c := range s.in.Claims {
+		if c.Epoch == 0 || c.Owner == s.in.Self || s.gone(c.Owner) {
+			continue
+		}
+		if s.best.Epoch == 0 || s.beats(c, s.best) {
+			s.best = c
+		}
+	}
+}
+
+// gone tells whether the failure detector has given the node up. A node that is
+// not known yet is not gone: its claim may arrive before its membership.
+func (s *step) gone(n model.NodeName) bool {
+	m, ok := s.in.Members[n]
+	return ok && m.State != model.MemberAlive
+}
+
+// late tells whether heartbeats of the node are overdue.
+func (s *step) late(n model.NodeName) bool { return !s.in.Members[n].Late.IsZero() }
+
+// beats orders claims by epoch, then by rank.
+func (s *step) beats(a, b model.Claim) bool {
+	if a.Epoch != b.Epoch {
+		return a.Epoch > b.Epoch
+	}
+	return Better(s.in.VIP.Name, s.candidate(a.Owner), s.candidate(b.Owner))
+}
+
+// beaten tells whether another live node has a better claim than this one.
+func (s *step) beaten() bool {
+	return s.best.Epoch != 0 && s.beats(s.best, model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch})
+}
+
+func (s *step) candidate(n model.NodeName) Candidate {
+	if n == s.in.Self {
+		return Candidate{Node: n, Weight: s.in.Weight}
+	}
+	return Candidate{Node: n, Weight: s.in.Members[n].Weight}
+}
+
+// rank counts the nodes that go before this one for a VIP that from has lost.
+func (s *step) rank(from model.NodeName) int {
+	self, n := s.candidate(s.in.Self), 0
+	for _, e := range s.in.Eligible {
+		if e == from || s.gone(e) || s.late(e) {
+			continue
+		}
+		if Better(s.in.VIP.Name, s.candidate(e), self) {
+			n++
+		}
+	}
+	return n
+}
+
+// nextEpoch is above everything that was ever claimed as far as this node knows.
+func (s *step) nextEpoch() uint64 {
+	e := max(s.in.Seen, s.m.Epoch)
+	for _, c := range s.in.Claims {
+		e = max(e, c.Epoch)
+	}
+	return e + 1
+}
+
+// mayOwn tells whether this node may take the VIP.
+func (s *step) mayOwn() bool { return s.in.Standing.Eligible() && !s.in.Gone }
+
+// bound tells whether the address driver has said, since the phase began, that
+// the VIP is bound where it is wanted.
+func (s *step) bound() bool {
+	a := s.in.Address
+	return a.Gen >= s.m.Gen && a.Bound && a.Interface == s.m.Interface
+}
+
+// ownerName is who owns the VIP as this node sees it.
+func (s *step) ownerName() model.NodeName {
+	if s.holds() && !s.beaten() {
+		return s.in.Self
+	}
+	return s.best.Owner
+}
+
+// holds tells whether this node stands by a claim of its own.
+func (s *step) holds() bool {
+	switch s.m.Phase {
+	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover:
+		return true
+	}
+	return false
+}
+
+// successors returns the first two nodes that would take the VIP, live ones
+// first: a node that is cut off goes on sending heartbeats to those who most
+// likely took over, so that a heal is noticed at once.
+func (s *step) successors() []model.NodeName {
+	pick := func(want func(model.NodeName) bool, have []model.NodeName) []model.NodeName {
+		var top [2]model.NodeName
+		n := 0
+		for _, e := range s.in.Eligible {
+			if e == s.in.Self || !want(e) {
+				continue
+			}
+			c := s.candidate(e)
+			switch {
+			case n == 0 || Better(s.in.VIP.Name, c, s.candidate(top[0])):
+				top[0], top[1] = e, top[0]
+			case n == 1 || Better(s.in.VIP.Name, c, s.candidate(top[1])):
+				top[1] = e
+			}
+			n = min(n+1, 2)
+		}
+		return append(have, top[:n]...)
+	}
+	out := pick(func(n model.NodeName) bool { return !s.gone(n) }, nil)
+	if len(out) < 2 {
+		out = pick(s.gone, out)
+	}
+	return out[:min(len(out), 2)]
+}
+
+// isMember tells whose hardware address it is.
+func (s *step) isMember(mac model.MAC) (model.NodeName, bool) {
+	// The former owner first: it is the usual case and needs no search.
+	for _, n := range [...]model.NodeName{s.m.From, s.best.Owner} {
+		for _, a := range s.in.Members[n].MACs {
+			if a == mac {
+				return n, true
+			}
+		}
+	}
+	for n, m := range s.in.Members {
+		for _, a := range m.MACs {
+			if a == mac {
+				return n, true
+			}
+		}
+	}
+	return "", false
+}

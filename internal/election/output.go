@@ -1,0 +1,94 @@
+package election
+
+import (
+	"fmt"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// output turns the phase into what drivers, the group and people are told.
+func (s *step) output() Output {
+	o := Output{Memory: s.m, Wake: s.wake, Owner: s.ownerName()}
+	if s.best.Epoch == 0 && !s.holds() {
+		o.Owner = ""
+	}
+	switch s.m.Phase {
+	case model.PhaseProbing:
+		o.L2 = s.advert(model.L2Probe)
+	case model.PhaseTaking:
+		o.Bind = s.binding(false)
+	case model.PhaseOwner, model.PhaseHandover:
+		o.Bind = s.binding(false)
+		if s.bound() {
+			o.L2 = s.advert(model.L2Announce)
+		}
+		if !s.m.Consented || s.announced() {
+			o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To}
+		}
+		o.Successors = s.successors()
+	case model.PhaseReleasing:
+		o.Bind = s.binding(true)
+		o.L2 = s.advert(model.L2Silent)
+	case model.PhaseUnbinding:
+		o.L2 = s.advert(model.L2Silent)
+	}
+	o.Reason, o.Detail = s.reason()
+	if o.Memory.Owner != o.Owner || o.Memory.Reason != o.Reason || o.Memory.Since.IsZero() {
+		o.Memory.Since = s.in.Now
+	}
+	o.Memory.Owner, o.Memory.Reason = o.Owner, o.Reason
+	return o
+}
+
+// announced tells whether the first announcement has left this host.
+func (s *step) announced() bool {
+	return s.in.Layer2.Gen >= s.m.Gen && s.in.Layer2.Announcing
+}
+
+func (s *step) binding(linger bool) *model.Binding {
+	return &model.Binding{Addr: s.in.VIP.Addr, Interface: s.m.Interface, Epoch: s.m.Epoch, Linger: linger}
+}
+
+func (s *step) advert(mode model.L2Mode) *model.L2Advert {
+	return &model.L2Advert{Addr: s.in.VIP.Addr, Interface: s.m.Interface, Mode: mode, Series: s.m.Series, Burst: s.m.Burst}
+}
+
+// reason explains the state of the VIP on this node.
+func (s *step) reason() (model.Reason, string) {
+	switch s.m.Phase {
+	case model.PhaseWaiting, model.PhaseProbing:
+		return s.ownerlessReason()
+	case model.PhaseTaking:
+		return model.ReasonTakingOver, s.detail
+	case model.PhaseOwner:
+		return s.ownerReason()
+	case model.PhaseHandover:
+		return model.ReasonHandingOver, fmt.Sprintf("to %s, because of %s", s.m.To, s.in.Standing)
+	case model.PhaseReleasing:
+		return model.ReasonReleasing, fmt.Sprintf("because of %s", s.m.Lost)
+	case model.PhaseUnbinding:
+		return s.m.Lost, s.detail
+	}
+	return s.in.Standing, s.detail
+}
+
+func (s *step) ownerlessReason() (model.Reason, string) {
+	p := s.in.Layer2.Probe
+	if s.m.Asks > 0 && p.Answered {
+		return s.describe(p)
+	}
+	if s.m.Phase == model.PhaseProbing {
+		return model.ReasonProbing, s.detail
+	}
+	return model.ReasonWaitingTurn, fmt.Sprintf("%d better ranked", s.rank(s.m.From))
+}
+
+func (s *step) ownerReason() (model.Reason, string) {
+	if s.leaving() {
+		return model.ReasonNoSuccessor, fmt.Sprintf("should leave because of %s", s.in.Standing)
+	}
+	if s.in.Layer2.Conflicts > 0 && s.in.Layer2.Foreign != (model.MAC{}) {
+		return model.ReasonOwner, fmt.Sprintf("%s used the address %d times", s.in.Layer2.Foreign, s.in.Layer2.Conflicts)
+	}
+	return model.ReasonOwner, s.detail
+}

@@ -1,0 +1,480 @@
+package election
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// run takes one step of the phase the node is in.
+func (s *step) run() {
+	switch s.m.Phase {
+	case model.PhaseIdle:
+		s.idle()
+	case model.PhaseWaiting, model.PhaseProbing:
+		s.ownerless()
+	case model.PhaseTaking:
+		s.taking()
+	case model.PhaseOwner:
+		s.owner()
+	case model.PhaseHandover:
+		s.handover()
+	case model.PhaseReleasing:
+		s.releasing()
+	case model.PhaseUnbinding:
+		s.unbinding()
+	}
+}
+
+// idle: owned elsewhere, ownerless, or not for this node.
+func (s *step) idle() {
+	if s.in.Address.Gen > 0 && s.in.Address.Bound {
+		s.adopt()
+		return
+	}
+	if !s.mayOwn() {
+		return
+	}
+	switch {
+	case s.best.To == s.in.Self && s.best.Epoch != 0:
+		s.take(s.best.Owner, true)
+	case s.best.Epoch != 0 && !s.late(s.best.Owner):
+		// Sticky: whoever owns the VIP keeps it.
+	default:
+		s.m.From = s.best.Owner
+		s.m.LostAt = s.in.Now
+		if late := s.in.Members[s.best.Owner].Late; !late.IsZero() {
+			s.m.LostAt = late
+		}
+		if s.m.From == "" {
+			s.m.From = s.lastOwner()
+		}
+		s.m.Asks = 0
+		s.enter(model.PhaseWaiting)
+	}
+}
+
+// lastOwner is the dead node with the highest claim, "" without any.
+func (s *step) lastOwner() model.NodeName {
+	var last model.Claim
+	for _, c := range s.in.Claims {
+		if c.Owner != s.in.Self && (last.Epoch == 0 || s.beats(c, last)) {
+			last = c
+		}
+	}
+	return last.Owner
+}
+
+// adopt deals with an address that carries lbd's mark although this process has
+// not bound it: an earlier process of this node owned the VIP and its lifetime
+// has not ended. As long as the kernel answers for it nobody else can have taken
+// it on this wire, so it is kept without a question; if somebody has a claim all
+// the same, theirs is the newer one.
+func (s *step) adopt() {
+	keep := !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
+	switch s.in.Standing {
+	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled, model.ReasonDraining:
+	default:
+		keep = false
+	}
+	if !keep {
+		s.enter(model.PhaseUnbinding)
+		return
+	}
+	s.m.Epoch = s.nextEpoch()
+	s.m.Interface = s.in.Interface
+	s.m.From, s.m.Consented = s.in.Self, false
+	s.m.LostAt = s.in.Now
+	s.m.Burst++
+	s.enter(model.PhaseOwner)
+}
+
+// ownerless covers Waiting and Probing: this node may have to take the VIP.
+func (s *step) ownerless() {
+	if !s.mayOwn() {
+		s.enter(model.PhaseIdle)
+		return
+	}
+	if s.best.Epoch != 0 {
+		if s.best.To == s.in.Self {
+			s.take(s.best.Owner, true)
+			return
+		}
+		if !s.late(s.best.Owner) {
+			s.enter(model.PhaseIdle)
+			return
+		}
+	}
+	if s.m.Phase == model.PhaseWaiting {
+		s.waiting()
+	} else {
+		s.probing()
+	}
+}
+
+// waiting: for the turn, or to ask again.
+func (s *step) waiting() {
+	until := s.m.Until
+	if s.m.Asks == 0 && until.IsZero() {
+		until = s.m.LostAt.Add(time.Duration(s.rank(s.m.From)) * Stagger)
+	}
+	if s.in.Now.Before(until) {
+		s.at(until)
+		return
+	}
+	s.m.Series++
+	s.m.Interface = s.in.Interface
+	s.enter(model.PhaseProbing)
+}
+
+// probing: a series of probes runs, or has just ended.
+func (s *step) probing() {
+	if s.m.Interface != s.in.Interface { // moved to another interface: ask there
+		s.m.Series++
+		s.m.Interface = s.in.Interface
+		s.enter(model.PhaseProbing)
+	}
+	p := s.in.Layer2.Probe
+	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {
+		s.detail = s.in.Layer2.Err
+		return
+	}
+	switch {
+	case p.Answered:
+		s.m.Asks++
+		s.enter(model.PhaseWaiting)
+		s.m.Until = s.askAgain()
+		s.at(s.m.Until)
+	case p.Rival != (model.MAC{}) && (s.rank(s.m.From) > 0 || p.Rival.Compare(s.in.MAC) < 0):
+		// Two candidates at once: the better ranked one goes on; if both believe
+		// to be first, the lower hardware address does (as RFC 5227 2.1.1 has no
+		// winner, both would start again and again).
+		s.enter(model.PhaseWaiting)
+		s.m.Until = s.in.Now.Add(time.Duration(s.rank(s.m.From)+1) * Stagger)
+		s.at(s.m.Until)
+	default:
+		s.take(s.m.From, false)
+	}
+}
+
+// askAgain says when to send the next series for a VIP that still answers.
+func (s *step) askAgain() time.Time {
+	now := s.in.Now
+	rank := s.rank(s.m.From)
+	pause := min(AskMin<<min(s.m.Asks-1, 8), AskMax)
+	lease := s.in.Members[s.m.From].LeaseEnd
+	if rank > 0 {
+		// The first successor asks closely; the others only take over from it.
+		pause = max(pause, AskMax) + time.Duration(rank)*Stagger
+	}
+	next := now.Add(pause)
+	if lease.IsZero() {
+		return next
+	}
+	open, end := lease.Add(-LeaseBefore), lease.Add(LeaseAfter)
+	if rank > 0 {
+		if turn := end.Add(time.Duration(rank) * Stagger); now.Before(turn) && next.After(turn) {
+			return turn
+		}
+		return next
+	}
+	switch {
+	case now.Before(open) && next.After(open):
+		return open
+	case !now.Before(open) && now.Before(end):
+		return now.Add(AskClose)
+	}
+	return next
+}
+
+// take claims the VIP: bind it first, then announce it.
+func (s *step) take(from model.NodeName, consented bool) {
+	s.m.Epoch = s.nextEpoch()
+	s.m.Interface = s.in.Interface
+	s.m.From = from
+	s.m.Consented = consented
+	if consented {
+		s.m.LostAt = s.in.Now
+	}
+	s.m.Asks = 0
+	s.m.Contested = false
+	s.m.To, s.m.Tried, s.m.Deferred = "", nil, time.Time{}
+	s.m.Burst++
+	s.enter(model.PhaseTaking)
+	s.m.Until = s.in.Now.Add(DriverPatience)
+}
+
+// taking: claimed, waiting for the address to be bound.
+func (s *step) taking() {
+	switch {
+	case s.in.Gone || !s.in.Standing.Eligible():
+		s.letGo(s.in.Standing)
+	case s.beaten():
+		s.letGo(model.ReasonLostElection)
+	case s.m.Interface != s.in.Interface:
+		s.m.Interface = s.in.Interface
+		s.m.Gen = s.in.Gen
+	case s.bound():
+		s.enter(model.PhaseOwner)
+	case s.expired():
+		s.letGo(model.ReasonLeaseExpired)
+	case !s.in.Now.Before(s.m.Until):
+		s.giveUp()
+	default:
+		s.detail = s.in.Address.Err
+		s.at(s.m.Until)
+	}
+}
+
+// expired: the kernel removed the address because nobody renewed it in time.
+func (s *step) expired() bool {
+	a := s.in.Address
+	return a.Gen >= s.m.Gen && a.Expired && !a.Bound
+}
+
+// giveUp leaves the VIP to a node whose kernel does what it is told.
+func (s *step) giveUp() {
+	s.m.Deferred = s.in.Now.Add(DriverPause)
+	s.detail = s.in.Address.Err
+	s.letGo(model.ReasonDriverError)
+}
+
+// letGo drops the claim and removes the address at once.
+func (s *step) letGo(why model.Reason) {
+	s.m.Lost = why
+	s.m.To, s.m.Tried = "", nil
+	s.enter(model.PhaseUnbinding)
+}
+
+// release drops the claim, falls silent and keeps the address for connections
+// that still arrive.
+func (s *step) release(why model.Reason) {
+	s.m.Lost = why
+	s.m.To, s.m.Tried = "", nil
+	s.enter(model.PhaseReleasing)
+	s.m.Until = s.in.Now.Add(s.in.Drain)
+}
+
+// owner: bound and announced.
+func (s *step) owner() {
+	if s.mustDrop() || s.failing() {
+		return
+	}
+	if s.m.Interface != s.in.Interface && s.in.Interface != "" {
+		s.m.Interface = s.in.Interface
+		s.m.Gen = s.in.Gen
+		s.m.Burst++
+	}
+	if s.in.Settled && s.best.Epoch == 0 && s.in.Seen > s.m.Epoch {
+		// A former life of this node or a dead one claimed a higher epoch.
+		s.m.Epoch = s.in.Seen + 1
+	}
+	if s.best.Epoch != 0 {
+		s.m.Contested = true
+	} else if s.m.Contested {
+		s.m.Contested = false
+		s.m.Burst++
+	}
+	if s.leaving() || s.preempted() {
+		s.name()
+	}
+}
+
+// mustDrop ends ownership that cannot go on, whoever takes over.
+func (s *step) mustDrop() bool {
+	switch {
+	case s.in.Gone:
+		s.letGo(model.ReasonNotSelected)
+	case s.beaten():
+		s.release(model.ReasonLostElection)
+	case s.expired():
+		s.letGo(model.ReasonLeaseExpired)
+	case hard(s.in.Standing):
+		s.letGo(s.in.Standing)
+	default:
+		return false
+	}
+	return true
+}
+
+// failing gives up a VIP that a driver cannot keep up.
+func (s *step) failing() bool {
+	l2 := s.in.Layer2
+	if s.bound() && (l2.Gen < s.m.Gen || l2.Announcing || l2.Err == "") {
+		s.m.Until = time.Time{}
+		return false
+	}
+	if s.m.Until.IsZero() {
+		s.m.Until = s.in.Now.Add(DriverPatience)
+	}
+	if s.in.Now.Before(s.m.Until) {
+		s.at(s.m.Until)
+		return false
+	}
+	if s.in.Address.Err == "" {
+		s.detail = l2.Err
+	}
+	s.giveUp()
+	return true
+}
+
+// hard standings mean that this node cannot serve the VIP any longer at all.
+func hard(r model.Reason) bool {
+	switch r {
+	case model.ReasonLinkDown, model.ReasonNoSubnet, model.ReasonNoInterface, model.ReasonNoQuorum,
+		model.ReasonLocalAddress, model.ReasonFamilyDisabled, model.ReasonNotAnnounced:
+		return true
+	}
+	return false
+}
+
+// leaving: this node serves the VIP but should not.
+func (s *step) leaving() bool {
+	switch s.in.Standing {
+	case model.ReasonDraining, model.ReasonUnhealthy, model.ReasonNotSelected:
+		return true
+	}
+	return false
+}
+
+// preempted: the VIP asks for the best node and this is not it.
+func (s *step) preempted() bool {
+	if !s.in.VIP.Preempt || s.m.Owner != s.in.Self || !s.in.Standing.Eligible() {
+		return false
+	}
+	if s.rank("") == 0 {
+		return false
+	}
+	due := s.m.Since.Add(PreemptDelay)
+	if s.m.Deferred.After(due) {
+		due = s.m.Deferred
+	}
+	if s.in.Now.Before(due) {
+		s.at(due)
+		return false
+	}
+	return true
+}
+
+// name tells the best successor that has not been tried to take the VIP.
+func (s *step) name() {
+	var to model.NodeName
+	for _, e := range s.in.Eligible {
+		if e == s.in.Self || s.gone(e) || s.late(e) || slices.Contains(s.m.Tried, e) {
+			continue
+		}
+		if to == "" || Better(s.in.VIP.Name, s.candidate(e), s.candidate(to)) {
+			to = e
+		}
+	}
+	if to == "" {
+		s.noSuccessor()
+		return
+	}
+	if s.m.To != "" && s.m.To != to {
+		// The one named before may still take the VIP late; a new epoch makes the
+		// claim of the new one the higher.
+		s.m.Epoch = s.nextEpoch()
+	}
+	s.m.To = to
+	s.turn(model.PhaseHandover)
+	s.m.Until = s.in.Now.Add(HandoverTimeout)
+	s.at(s.m.Until)
+}
+
+// noSuccessor: a drained VIP stays, a dead service is not announced.
+func (s *step) noSuccessor() {
+	if s.in.Standing == model.ReasonUnhealthy {
+		s.letGo(model.ReasonUnhealthy)
+		return
+	}
+	s.m.To = ""
+	if s.m.Phase == model.PhaseHandover {
+		s.turn(model.PhaseOwner)
+	}
+	if len(s.m.Tried) == 0 {
+		return // a new member's standing wakes the decision by itself
+	}
+	if !s.m.Deferred.After(s.in.Now) {
+		if !s.m.Deferred.IsZero() {
+			s.m.Tried, s.m.Deferred = nil, time.Time{}
+			s.at(s.in.Now)
+			return
+		}
+		s.m.Deferred = s.in.Now.Add(RetrySuccessor)
+	}
+	s.at(s.m.Deferred)
+}
+
+// handover: a successor has been told; it claims when it has announced.
+func (s *step) handover() {
+	if s.best.Epoch > s.m.Epoch && !s.in.Gone {
+		why := s.in.Standing
+		if why.Eligible() {
+			why = model.ReasonLostElection
+		}
+		s.release(why)
+		return
+	}
+	if s.mustDrop() {
+		return
+	}
+	if !s.leaving() && !s.preempted() {
+		s.m.To, s.m.Tried = "", nil
+		s.turn(model.PhaseOwner)
+		return
+	}
+	if s.gone(s.m.To) || s.late(s.m.To) || !slices.Contains(s.in.Eligible, s.m.To) {
+		s.name()
+		return
+	}
+	if s.in.Now.Before(s.m.Until) {
+		s.at(s.m.Until)
+		return
+	}
+	s.m.Tried = append(slices.Clip(s.m.Tried), s.m.To)
+	s.name()
+}
+
+// releasing: silent; bound until connections ended or the drain timeout.
+func (s *step) releasing() {
+	l2 := s.in.Layer2
+	known := l2.Gen >= s.m.Gen
+	earliest := s.m.Until.Add(min(LingerMin, s.in.Drain) - s.in.Drain)
+	quiet := s.in.Address.Gen >= s.m.Gen && s.in.Address.Connections == 0 && !s.in.Now.Before(earliest)
+	wanted := s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.best.To == s.in.Self)
+	switch {
+	case s.in.Gone, wanted, s.expired(),
+		hard(s.in.Standing),
+		known && !l2.Silent && l2.Err != "",
+		known && l2.Silent && quiet,
+		!s.in.Now.Before(s.m.Until):
+		s.enter(model.PhaseUnbinding)
+	default:
+		s.at(s.m.Until)
+		if s.in.Now.Before(earliest) {
+			s.at(earliest)
+		}
+	}
+}
+
+// unbinding: the address must be gone before anything else happens.
+func (s *step) unbinding() {
+	if s.in.Address.Gen < s.m.Gen || s.in.Address.Bound {
+		s.detail = s.in.Address.Err
+		return
+	}
+	s.m.Epoch = 0
+	s.m.Consented, s.m.Contested = false, false
+	s.enter(model.PhaseIdle)
+}
+
+// describe puts the end of the owner's lease and the answering host in words.
+func (s *step) describe(p model.ProbeResult) (model.Reason, string) {
+	if n, ok := s.isMember(p.By); ok {
+		return model.ReasonWaitingForRelease, fmt.Sprintf("%s still answers for it at %s", n, p.By)
+	}
+	return model.ReasonConflict, fmt.Sprintf("%s answers for it and is not a member", p.By)
+}
