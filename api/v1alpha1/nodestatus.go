@@ -1,0 +1,242 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// NodeStatusKind is the kind of the object that `lbd status -o json` prints.
+const NodeStatusKind = "NodeStatus"
+
+const nodeStatusVersion = "lbd.dev/v1alpha1"
+
+// NodeStatus is what one daemon sees: the group, every VIP with the reason why
+// it is where it is, and whatever is wrong. It is read from the control socket
+// and is not something that users write. Field names are stable; new fields may
+// appear at any level, so readers must ignore what they do not know.
+type NodeStatus struct {
+	// APIVersion and Kind are filled in when the object is encoded.
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Node is the name of the node that answers.
+	Node string `json:"node"`
+	// Version of the daemon, such as "v0.1.0".
+	Version string `json:"version"`
+	// Time is when this status was taken, by the clock of the node.
+	Time time.Time `json:"time,omitzero"`
+	// Draining: an operator, a signal or a label asked the node to hand
+	// everything over.
+	Draining bool `json:"draining"`
+	// Settled: the node knows the group well enough to own VIPs.
+	Settled bool `json:"settled"`
+	// Members are the other nodes of the group, sorted by name.
+	Members []MemberStatus `json:"members"`
+	// VIPs are all VIPs of the configuration, sorted by address.
+	VIPs []VIPStatus `json:"vips"`
+	// BGP lists the sessions of this node; absent without any.
+	BGP []BGPStatus `json:"bgp,omitempty"`
+	// Config tells which configuration is in force.
+	Config ConfigStatus `json:"config"`
+	// Gossip tells what is wrong between the nodes, if anything.
+	Gossip GossipStatus `json:"gossip"`
+	// Health are the health checks that run on this node, sorted by name.
+	Health []HealthStatus `json:"health"`
+	// Drivers are the parts that act on the kernel and the network, sorted by
+	// name.
+	Drivers []DriverStatus `json:"drivers"`
+}
+
+// MarshalJSON fills in apiVersion and kind and writes lists that must be there
+// as [] and never as null.
+func (s NodeStatus) MarshalJSON() ([]byte, error) {
+	type plain NodeStatus // without this method
+	s.APIVersion, s.Kind = nodeStatusVersion, NodeStatusKind
+	s.Members = notNil(s.Members)
+	s.VIPs = notNil(s.VIPs)
+	s.Health = notNil(s.Health)
+	s.Drivers = notNil(s.Drivers)
+	s.Config.Warnings = notNil(s.Config.Warnings)
+	return json.Marshal(plain(s))
+}
+
+// MemberStatus is one other node of the group.
+type MemberStatus struct {
+	Name string `json:"name"`
+	// Address is its gossip address, without the port.
+	Address string `json:"address"`
+	// State is "alive", "dead" or "left".
+	State string `json:"state"`
+	// Draining: it is handing everything over, or has.
+	Draining bool `json:"draining"`
+	// Settled: it knows the group well enough to own VIPs.
+	Settled bool `json:"settled"`
+	// Late is how long its heartbeats have been overdue, as a Go duration such as
+	// "180ms"; empty while they arrive and while none are expected.
+	Late string `json:"late,omitempty"`
+	// Weight is its share in the election; 100 is usual.
+	Weight int `json:"weight,omitempty"`
+	// Version of its daemon.
+	Version string `json:"version,omitempty"`
+}
+
+// VIPStatus says where one address is and why.
+type VIPStatus struct {
+	// Name and Kind are those of the object that the address comes from.
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	// Address is the VIP without a prefix length.
+	Address string `json:"address"`
+	// Mode is how it is announced: "l2" or "bgp".
+	Mode string `json:"mode"`
+	// Interface is where it is, or would be, announced on this node.
+	Interface string `json:"interface,omitempty"`
+	// Owner is the node that owns it; empty if nobody is known to.
+	Owner string `json:"owner"`
+	// Reason is one word for why the VIP is, or is not, on this node; the words
+	// are those of docs/reasons.md.
+	Reason string `json:"reason"`
+	// Detail is free text to the reason: the failing check, the foreign host.
+	Detail string `json:"detail,omitempty"`
+	// Standing is the reason that the group is told: "Owner" and "Standby" mean
+	// that this node may own the VIP.
+	Standing string `json:"standing,omitempty"`
+	// Healthy: the health check passes, or there is none.
+	Healthy bool `json:"healthy"`
+	// Bound: the address is in the kernel of this node.
+	Bound bool `json:"bound"`
+	// Announced: this node answers for the address.
+	Announced bool `json:"announced"`
+	// Epoch numbers the changes of owner; the highest claim wins.
+	Epoch uint64 `json:"epoch"`
+	// Since is when owner or reason last changed.
+	Since time.Time `json:"since,omitzero"`
+	// Successors are the nodes that would take it, best first; only the owner
+	// knows.
+	Successors []string `json:"successors,omitempty"`
+}
+
+// BGPStatus is one BGP session.
+type BGPStatus struct {
+	Peer    string `json:"peer"`
+	Address string `json:"address"`
+	// State is the state of the session by RFC 4271 section 8.2.2.
+	State string `json:"state"`
+	// BFD is the state of the BFD session by RFC 5880 section 6.2; empty without.
+	BFD string `json:"bfd,omitempty"`
+	// Advertised are the prefixes that the peer is being told.
+	Advertised []string `json:"advertised,omitempty"`
+	// Error is why the session is not established, in words.
+	Error string `json:"error,omitempty"`
+}
+
+// ConfigStatus tells which configuration is in force and whether a newer one
+// was refused.
+type ConfigStatus struct {
+	// Path is the file or directory that --config named.
+	Path string `json:"path"`
+	// Generation counts the configurations that were accepted, from 1.
+	Generation uint64 `json:"generation"`
+	// LoadedAt is when the one in force was accepted.
+	LoadedAt time.Time `json:"loadedAt,omitzero"`
+	// Error is why the newest change was refused, a line for each fault; empty if
+	// the newest is in force.
+	Error string `json:"error"`
+	// Warnings do not keep a configuration from being used.
+	Warnings []string `json:"warnings"`
+}
+
+// GossipStatus counts what the gossip layer had to drop.
+type GossipStatus struct {
+	// KeyMismatches counts packets that no key of the keyring opens.
+	KeyMismatches uint64 `json:"keyMismatches"`
+	// LastMismatchFrom is the address the last such packet came from.
+	LastMismatchFrom string `json:"lastMismatchFrom,omitempty"`
+	// LastMismatchAt is when it came.
+	LastMismatchAt time.Time `json:"lastMismatchAt,omitzero"`
+	// NameConflicts counts other hosts that use this node's name.
+	NameConflicts uint64 `json:"nameConflicts,omitempty"`
+	// LastConflictFrom is the address of the last such host.
+	LastConflictFrom string `json:"lastConflictFrom,omitempty"`
+	// Error is the last fault of the gossip layer in words; empty if none.
+	Error string `json:"error,omitempty"`
+}
+
+// HealthStatus is one health check on this node.
+type HealthStatus struct {
+	// Name is the name of the object that the check belongs to.
+	Name string `json:"name"`
+	// State is "unknown" (no result yet), "up" or "down".
+	State string `json:"state"`
+	// Since is when State last changed.
+	Since time.Time `json:"since,omitzero"`
+	// Detail is the last failure in words while the check does not pass.
+	Detail string `json:"detail,omitempty"`
+	// LastDuration is how long the newest run took, as a Go duration.
+	LastDuration string `json:"lastDuration,omitempty"`
+	// Successes and Failures count runs since the daemon started.
+	Successes uint64 `json:"successes,omitempty"`
+	Failures  uint64 `json:"failures,omitempty"`
+}
+
+// DriverStatus is one part that acts on the kernel or the network.
+type DriverStatus struct {
+	Name string `json:"name"`
+	// Error is its last error in words; empty while all is well.
+	Error string `json:"error"`
+}
+
+// Explanation is the answer to `lbd explain VIP` for one address.
+type Explanation struct {
+	// Name is the name of the object that the address comes from.
+	Name string `json:"name"`
+	// Address is the VIP.
+	Address string `json:"address"`
+	// Node is the node that answers, whose view this is.
+	Node string `json:"node"`
+	// Owner is the node that owns it; empty if nobody is known to.
+	Owner string `json:"owner"`
+	// Reason and Detail say why the VIP is, or is not, on the node that answers.
+	Reason string `json:"reason"`
+	Detail string `json:"detail,omitempty"`
+	// Epoch is that of the claim that counts; 0 without one.
+	Epoch uint64 `json:"epoch"`
+	// Candidates are all nodes that are known, best rank first.
+	Candidates []Candidate `json:"candidates"`
+	// Story tells in sentences what led here and what comes next.
+	Story []string `json:"story,omitempty"`
+}
+
+// MarshalJSON writes candidates as [] and never as null.
+func (e Explanation) MarshalJSON() ([]byte, error) {
+	type plain Explanation // without this method
+	e.Candidates = notNil(e.Candidates)
+	return json.Marshal(plain(e))
+}
+
+// Candidate is one node in the election of a VIP.
+type Candidate struct {
+	Node string `json:"node"`
+	// Rank is the place in the ranking for this VIP, from 1; it is the same on
+	// every node.
+	Rank int `json:"rank"`
+	// Eligible: the node may own the VIP.
+	Eligible bool `json:"eligible"`
+	// Reason is why it may not, or "Owner" or "Standby" if it may.
+	Reason string `json:"reason"`
+	// Alive: the node is a member that is reached; always true for the node that
+	// answers.
+	Alive bool `json:"alive"`
+	// Weight is its share in the election.
+	Weight int `json:"weight"`
+	// ClaimEpoch is that of its claim; 0 without one.
+	ClaimEpoch uint64 `json:"claimEpoch,omitempty"`
+	// Note is free text: the failing check, how long it has been silent.
+	Note string `json:"note,omitempty"`
+}
+
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
