@@ -1,0 +1,41 @@
+// Package v1alpha1 holds the objects that users write, in YAML files and, in a
+// cluster, as custom resources of the group lbd.dev: plain structs, their
+// defaults and their validation.
+//
+// The order is: decode, Default, Validate. Default fills in fields that are
+// unset (zero) and is idempotent; Validate expects defaults and returns every
+// rule that the object breaks. Neither reads a file, a clock or the network.
+package v1alpha1
+
+// The group and version of every object.
+const (
+	Group      = "lbd.dev"
+	Version    = "v1alpha1"
+	APIVersion = Group + "/" + Version
+)
+
+// The kinds of this version.
+const (
+	KindNodeConfiguration = "NodeConfiguration"
+	KindVirtualIP         = "VirtualIP"
+)
+
+// TypeMeta says what an object is.
+type TypeMeta struct {
+	// APIVersion is always "lbd.dev/v1alpha1".
+	APIVersion string `json:"apiVersion"`
+	// Kind is one of the Kind constants.
+	Kind string `json:"kind"`
+}
+
+// ObjectMeta names an object.
+type ObjectMeta struct {
+	// Name is a DNS-1123 subdomain, unique among the objects of its kind.
+	Name string `json:"name"`
+	// Namespace is a DNS-1123 label; files leave it empty.
+	Namespace string `json:"namespace,omitempty"`
+	// Labels follow the syntax of Kubernetes; lbd does not read them.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations are free text; lbd does not read them.
+	Annotations map[string]string `json:"annotations,omitempty"`
+}

@@ -1,0 +1,146 @@
+package v1alpha1
+
+import "time"
+
+// NodeConfiguration configures one daemon. It is read from files only, and there
+// is exactly one for each node.
+type NodeConfiguration struct {
+	TypeMeta `json:",inline"`
+
+	// NodeName names this node in the group; it must be unique there. It is a
+	// DNS-1123 subdomain, as node names of Kubernetes are. Default: the host name
+	// in lower case.
+	NodeName string `json:"nodeName,omitempty"`
+	// NodeLabels are what node selectors match in a standalone group.
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// Weight scales the share of VIPs of this node, relative to the other nodes:
+	// 1 to 1000. Default: 100.
+	Weight int32 `json:"weight,omitempty"`
+	// Gossip is how the nodes of the group talk to each other.
+	Gossip GossipSpec `json:"gossip,omitzero"`
+	// HTTP serves /metrics, /healthz and /readyz.
+	HTTP HTTPSpec `json:"http,omitzero"`
+	// Socket is the path of the unix socket for the commands. Default:
+	// /run/lbd/lbd.sock.
+	Socket string `json:"socket,omitempty"`
+	// Drain is how addresses are handed over.
+	Drain DrainSpec `json:"drain,omitzero"`
+	// Log is what is logged and how.
+	Log LogSpec `json:"log,omitzero"`
+}
+
+// GossipSpec configures the traffic between the daemons of a group. All of it,
+// heartbeats included, uses one port, UDP and TCP.
+type GossipSpec struct {
+	// BindAddress is the address of this node that the others reach. Default: the
+	// address of the interface with the default route.
+	BindAddress string `json:"bindAddress,omitempty"`
+	// Port is for UDP and TCP. Default: 7947.
+	Port int32 `json:"port,omitempty"`
+	// Peers are the nodes of the group: an IP address or a host name, each with an
+	// optional port (default: Port). This node may be listed. Absent ones are
+	// retried for ever. A majority of them is what partition: quorum counts.
+	Peers []string `json:"peers,omitempty"`
+	// KeyFile is the absolute path of a keyring: one base64 key of 32 bytes a
+	// line, # begins a comment, the first key encrypts. Required unless Insecure.
+	KeyFile string `json:"keyFile,omitempty"`
+	// Insecure lets gossip run without encryption and authentication.
+	Insecure bool `json:"insecure,omitempty"`
+	// Label is the name of the cluster. Daemons with another label are not heard,
+	// which keeps two clusters on one LAN apart. It has the syntax of a label
+	// value of Kubernetes. Default: "lbd".
+	Label string `json:"label,omitempty"`
+	// Detection is how fast a silent node is noticed. Default: lan.
+	Detection Detection `json:"detection,omitempty"`
+}
+
+// Detection is a profile of failure detection.
+type Detection string
+
+// The profiles of failure detection.
+const (
+	DetectionLAN  Detection = "lan"  // one LAN, shared with other traffic
+	DetectionFast Detection = "fast" // one quiet LAN, hosts with spare CPU time
+	DetectionWAN  Detection = "wan"  // several sites
+)
+
+// HTTPSpec configures the HTTP listener.
+type HTTPSpec struct {
+	// Address is IP:port, or :port for every address of the node. "" or "off"
+	// disables the listener. Default: 127.0.0.1:7477.
+	Address *string `json:"address,omitempty"`
+	// Pprof serves /debug/pprof too.
+	Pprof bool `json:"pprof,omitempty"`
+}
+
+// DrainSpec configures how addresses are handed over.
+type DrainSpec struct {
+	// Timeout is how long a VIP that was handed over stays bound for connections
+	// that are still open: 1s to 1h. Default: 30s.
+	Timeout Duration `json:"timeout,omitzero"`
+}
+
+// LogSpec configures the log.
+type LogSpec struct {
+	// Level is the least important level that is logged. Default: info.
+	Level LogLevel `json:"level,omitempty"`
+	// Format is that of a line. Default: text.
+	Format LogFormat `json:"format,omitempty"`
+}
+
+// LogLevel is the importance of a line of the log.
+type LogLevel string
+
+// The levels of the log.
+const (
+	LogDebug LogLevel = "debug"
+	LogInfo  LogLevel = "info"
+	LogWarn  LogLevel = "warn"
+	LogError LogLevel = "error"
+)
+
+// LogFormat is how a line of the log is written.
+type LogFormat string
+
+// The formats of the log.
+const (
+	LogText LogFormat = "text" // key=value
+	LogJSON LogFormat = "json" // one object a line
+)
+
+// The defaults of a NodeConfiguration.
+const (
+	DefaultWeight       = 100
+	DefaultGossipPort   = 7947
+	DefaultGossipLabel  = "lbd"
+	DefaultHTTPAddress  = "127.0.0.1:7477"
+	DefaultSocket       = "/run/lbd/lbd.sock"
+	DefaultDrainTimeout = 30 * time.Second
+)
+
+// HTTPOff is the HTTPSpec.Address that disables the listener.
+const HTTPOff = "off"
+
+// Default fills in what is unset, but for NodeName and Gossip.BindAddress, which
+// only the host knows.
+func (c *NodeConfiguration) Default() {
+	setDefault(&c.Weight, DefaultWeight)
+	setDefault(&c.Gossip.Port, DefaultGossipPort)
+	setDefault(&c.Gossip.Label, DefaultGossipLabel)
+	setDefault(&c.Gossip.Detection, DetectionLAN)
+	if c.HTTP.Address == nil {
+		c.HTTP.Address = new(DefaultHTTPAddress)
+	}
+	setDefault(&c.Socket, DefaultSocket)
+	setDefault(&c.Drain.Timeout, Duration{DefaultDrainTimeout})
+	setDefault(&c.Log.Level, LogInfo)
+	setDefault(&c.Log.Format, LogText)
+}
+
+// setDefault sets *p to v if it is zero.
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
