@@ -109,7 +109,7 @@ func Step(in *Input) Output {
 	s := step{in: in, m: in.Memory}
 	s.observe()
 	if in.Distrust {
-		s.m.Gen = in.Gen
+		s.distrust()
 	}
 	// A phase may end at once in the next one; the number of phases bounds it.
 	for range maxTransitions {
@@ -123,6 +123,15 @@ func Step(in *Input) Output {
 }
 
 const maxTransitions = 8
+
+// distrust forgets what drivers said before the process was stopped: a silence
+// on the wire that it did not listen to, an address that may have expired.
+func (s *step) distrust() {
+	s.m.Gen = s.in.Gen
+	if s.m.Phase == model.PhaseProbing {
+		s.m.Series++
+	}
+}
 
 // step is the working state of one Step.
 type step struct {

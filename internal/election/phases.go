@@ -79,12 +79,16 @@ func (s *step) adopt() {
 	default:
 		keep = false
 	}
+	s.m.Interface = s.in.Address.Interface
 	if !keep {
+		s.m.Lost = model.ReasonLostElection
+		if s.best.Epoch == 0 {
+			s.m.Lost = s.in.Standing
+		}
 		s.enter(model.PhaseUnbinding)
 		return
 	}
 	s.m.Epoch = s.nextEpoch()
-	s.m.Interface = s.in.Interface
 	s.m.From, s.m.Consented = s.in.Self, false
 	s.m.LostAt = s.in.Now
 	s.m.Burst++
@@ -217,7 +221,7 @@ func (s *step) taking() {
 		s.m.Interface = s.in.Interface
 		s.m.Gen = s.in.Gen
 	case s.bound():
-		s.enter(model.PhaseOwner)
+		s.turn(model.PhaseOwner)
 	case s.expired():
 		s.letGo(model.ReasonLeaseExpired)
 	case !s.in.Now.Before(s.m.Until):
@@ -266,6 +270,9 @@ func (s *step) owner() {
 		s.m.Interface = s.in.Interface
 		s.m.Gen = s.in.Gen
 		s.m.Burst++
+	}
+	if s.m.Consented && s.announced() {
+		s.m.Consented = false // from now on the claim stands by itself
 	}
 	if s.in.Settled && s.best.Epoch == 0 && s.in.Seen > s.m.Epoch {
 		// A former life of this node or a dead one claimed a higher epoch.

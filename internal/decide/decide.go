@@ -1,0 +1,134 @@
+// Package decide turns the View into the whole wanted state of this node. It is
+// pure: same View, same Desired.
+package decide
+
+import (
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Grace is how long drivers may go on by themselves without a new decision. It
+// is shorter than what remains of a lifetime that was renewed in time, so that a
+// process that was frozen has no say over a VIP that its kernel has dropped.
+const Grace = 1500 * time.Millisecond
+
+// Decide is the only place where it is decided what this node does.
+func Decide(v *model.View) model.Desired {
+	d := model.Desired{
+		Gen:        v.Memory.Gen + 1,
+		ValidUntil: v.Now.Add(Grace),
+		Memory:     v.Memory,
+	}
+	d.Memory.Gen = d.Gen
+	w := waker{now: v.Now}
+	settle(v, &d.Memory, &w)
+	if !ready(v) {
+		d.Wake = w.at
+		d.Group = group(v, &d)
+		return d
+	}
+	d.Synced = synced(v)
+	facts := gather(v, &d)
+	mem := memory{old: v.Memory.VIPs}
+	for i := range v.VIPs {
+		facts.step(v.VIPs[i], false, &d, &mem, &w)
+	}
+	for _, vip := range gone(v) {
+		facts.step(vip, true, &d, &mem, &w)
+	}
+	d.Memory.VIPs = mem.result()
+	d.Memory.Stalls = v.Stalls
+	d.Group = group(v, &d)
+	d.Wake = w.at
+	return d
+}
+
+// ready tells whether enough is known to decide anything: what is wanted, where
+// it could be, and what the kernel holds from before. Until then nothing is
+// pruned and nothing taken.
+func ready(v *model.View) bool {
+	_, looked := v.Applied[model.SinkAddress]
+	return v.Synced[model.SourceConfig] && v.Synced[model.SourceLink] && looked
+}
+
+// synced tells whether leftovers of an earlier process may be pruned.
+func synced(v *model.View) bool {
+	return v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth]
+}
+
+// waker collects the earliest time at which something changes by itself.
+type waker struct{ now, at time.Time }
+
+func (w *waker) by(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	if w.at.IsZero() || t.Before(w.at) {
+		w.at = t
+	}
+}
+
+// memory is the map of VIP memories, copied only when one changes: thousands of
+// VIPs stand by without a change for every one that moves.
+type memory struct {
+	old, next map[addr]model.VIPMemory
+}
+
+func (m *memory) set(a addr, n model.VIPMemory, keep bool) {
+	o, had := m.old[a]
+	if keep && had && same(o, n) || !keep && !had {
+		return
+	}
+	if m.next == nil {
+		m.next = make(map[addr]model.VIPMemory, len(m.old)+1)
+		for k, v := range m.old {
+			m.next[k] = v
+		}
+	}
+	if keep {
+		m.next[a] = n
+	} else {
+		delete(m.next, a)
+	}
+}
+
+func (m *memory) result() map[addr]model.VIPMemory {
+	if m.next != nil {
+		return m.next
+	}
+	return m.old
+}
+
+// same compares two memories; they hold one slice.
+func same(a, b model.VIPMemory) bool {
+	if !slices.Equal(a.Tried, b.Tried) {
+		return false
+	}
+	a.Tried, b.Tried = nil, nil
+	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
+		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks &&
+		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
+		a.Lost == b.Lost && a.Consented == b.Consented && a.Contested == b.Contested &&
+		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
+}
+
+// gone lists the VIPs that are not configured any more but not yet let go.
+func gone(v *model.View) []model.VIP {
+	var out []model.VIP
+	if len(v.Memory.VIPs) == 0 {
+		return nil
+	}
+	configured := make(map[addr]bool, len(v.VIPs))
+	for i := range v.VIPs {
+		configured[v.VIPs[i].Addr] = true
+	}
+	for a, m := range v.Memory.VIPs {
+		if !configured[a] && m.Phase != model.PhaseIdle {
+			out = append(out, model.VIP{Addr: a, Interfaces: []string{m.Interface}})
+		}
+	}
+	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
+	return out
+}

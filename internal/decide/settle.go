@@ -1,0 +1,74 @@
+package decide
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// SettleSome is how long a node waits for more peers once it has exchanged
+	// state with some of them.
+	SettleSome = 500 * time.Millisecond
+	// SettleAlone is how long it waits for any peer before it acts alone.
+	SettleAlone = 3 * time.Second
+)
+
+// settle decides whether the node knows its group. It starts anew when the last
+// working link comes back: a node whose cable was out must hear who owns what
+// before it takes anything, or there are two owners until it has.
+func settle(v *model.View, m *model.Memory, w *waker) {
+	base := v.Started
+	if up := linkBase(v); up.After(base) {
+		base = up
+	}
+	if !base.Equal(m.SettleBase) {
+		m.SettleBase = base
+		m.Settled = false
+	}
+	if m.Settled || !v.Synced[model.SourceGossip] || !v.Synced[model.SourceLink] {
+		return
+	}
+	if v.Gossip.Peers == 0 && len(v.Gossip.Members) == 0 {
+		m.Settled = true
+		return
+	}
+	alive := 0
+	for _, p := range v.Gossip.Members {
+		if p.State == model.MemberAlive && p.Known {
+			alive++
+		}
+	}
+	exchanged := v.Gossip.Exchanged.After(base)
+	due := base.Add(SettleAlone)
+	if alive > 0 && exchanged {
+		if alive >= v.Gossip.Peers {
+			m.Settled = true
+			return
+		}
+		due = v.Gossip.Exchanged.Add(SettleSome)
+		if late := base.Add(SettleAlone); late.Before(due) {
+			due = late // somebody exchanges state all the time
+		}
+	}
+	if !v.Now.Before(due) {
+		m.Settled = true
+		return
+	}
+	w.by(due)
+}
+
+// linkBase is when the node regained a link after it had none: the earliest Since
+// of its working links, loopback aside.
+func linkBase(v *model.View) time.Time {
+	var base time.Time
+	for _, l := range v.Links {
+		if !l.Up || len(l.Prefixes) == 0 || l.MAC == (model.MAC{}) {
+			continue
+		}
+		if base.IsZero() || l.Since.Before(base) {
+			base = l.Since
+		}
+	}
+	return base
+}

@@ -1,0 +1,145 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/model"
+)
+
+// facts are what the steps of all VIPs share.
+type facts struct {
+	v               *model.View
+	gen             uint64
+	settled         bool
+	quorum          bool
+	quorumDetail    string
+	distrust        bool
+	address, layer2 model.Applied
+	w               *waker
+}
+
+func gather(v *model.View, d *model.Desired) *facts {
+	f := &facts{
+		v: v, gen: d.Gen, settled: d.Memory.Settled,
+		distrust: v.Stalls != v.Memory.Stalls,
+		address:  v.Applied[model.SinkAddress],
+		layer2:   v.Applied[model.SinkLayer2],
+	}
+	seen, all := 1, v.Gossip.Peers+1
+	for _, m := range v.Gossip.Members {
+		if m.State == model.MemberAlive {
+			seen++
+		}
+	}
+	f.quorum = seen*2 > all
+	if !f.quorum {
+		f.quorumDetail = fmt.Sprintf("%d of %d configured nodes seen, %d needed", seen, all, all/2+1)
+	}
+	return f
+}
+
+// step decides for one VIP and appends to the Desired.
+func (f *facts) step(vip model.VIP, gone bool, d *model.Desired, mem *memory, w *waker) {
+	v := f.v
+	f.w = w
+	old := mem.old[vip.Addr]
+	link, where, detail := place(v, vip)
+	stand, more := f.standing(vip, where, old)
+	if more != "" {
+		detail = more
+	}
+	in := election.Input{
+		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip,
+		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
+		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
+		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
+		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
+		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:   old,
+		Distrust: f.distrust,
+	}
+	if in.Interface == "" {
+		in.Interface = old.Interface // let go where it is
+	}
+	o := election.Step(&in)
+	w.by(o.Wake)
+	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
+	if o.Bind != nil {
+		d.Bind = append(d.Bind, *o.Bind)
+	}
+	if o.L2 != nil {
+		d.L2 = append(d.L2, *o.L2)
+	}
+	if gone {
+		return
+	}
+	if o.Reason == stand && o.Detail == "" {
+		o.Detail = detail
+	} else if detail != "" && !stand.Eligible() && !strings.Contains(o.Detail, detail) {
+		o.Detail = strings.TrimPrefix(o.Detail+": "+detail, ": ")
+	}
+	f.report(vip, stand, in, o, d)
+}
+
+// report adds what the group and the people are told.
+func (f *facts) report(vip model.VIP, stand model.Reason, in election.Input, o election.Output, d *model.Desired) {
+	if stand.Eligible() && o.Owner == f.v.Self {
+		stand = model.ReasonOwner
+	}
+	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
+	d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen})
+	if o.Claim.Epoch != 0 {
+		for _, n := range o.Successors {
+			target(&d.Group, n, vip.Addr)
+		}
+		if e := in.Address.Expires; e.After(d.Group.LeaseEnd) {
+			d.Group.LeaseEnd = e
+		}
+	}
+	d.Status = append(d.Status, model.VIPStatus{
+		VIP: vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
+		Epoch: max(o.Claim.Epoch, ownerEpoch(in.Claims, o.Owner)), Interface: o.Memory.Interface,
+		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
+		Bound:   in.Address.Bound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Since: o.Memory.Since, Successors: o.Successors,
+	})
+}
+
+func ownerEpoch(claims []model.Claim, owner model.NodeName) uint64 {
+	for _, c := range claims {
+		if c.Owner == owner {
+			return c.Epoch
+		}
+	}
+	return 0
+}
+
+// target adds a VIP to the heartbeats for one node.
+func target(g *model.GroupState, n model.NodeName, a addr) {
+	i, ok := slices.BinarySearchFunc(g.Heartbeats, n, func(t model.HeartbeatTarget, n model.NodeName) int {
+		return strings.Compare(string(t.Node), string(n))
+	})
+	if !ok {
+		g.Heartbeats = slices.Insert(g.Heartbeats, i, model.HeartbeatTarget{Node: n})
+	}
+	g.Heartbeats[i].VIPs = append(g.Heartbeats[i].VIPs, a)
+}
+
+// group completes what the group is told with what does not depend on a VIP.
+func group(v *model.View, d *model.Desired) model.GroupState {
+	g := d.Group
+	g.Draining = v.Draining || v.Stopping
+	g.Settled = d.Memory.Settled
+	g.Weight = v.Weight
+	for _, l := range v.Links {
+		if l.MAC != (model.MAC{}) && !slices.Contains(g.MACs, l.MAC) {
+			g.MACs = append(g.MACs, l.MAC)
+		}
+	}
+	slices.SortFunc(g.MACs, model.MAC.Compare)
+	return g
+}
