@@ -16,14 +16,25 @@ type FieldError struct {
 	Rule string
 }
 
-// Error returns "path: value rule", with strings quoted.
+// maxShown is how many bytes of a value an error shows.
+const maxShown = 100
+
+// Error returns "path: value rule", with strings quoted and cut to a length
+// that can be read.
 func (e FieldError) Error() string {
+	text := e.Rule
 	switch v := e.Value.(type) {
 	case nil:
-		return e.Path + ": " + e.Rule
 	case string:
-		return e.Path + ": " + strconv.Quote(v) + " " + e.Rule
+		text = strconv.Quote(v[:min(len(v), maxShown)]) + " " + text
+		if len(v) > maxShown {
+			text = fmt.Sprintf("(%d bytes) %s", len(v), text)
+		}
 	default:
-		return fmt.Sprintf("%s: %v %s", e.Path, v, e.Rule)
+		text = fmt.Sprintf("%v %s", v, text)
 	}
+	if e.Path == "" {
+		return text
+	}
+	return e.Path + ": " + text
 }

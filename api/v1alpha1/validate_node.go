@@ -1,0 +1,129 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Validate returns every rule that the defaulted object breaks, in the order of
+// its fields.
+func (c *NodeConfiguration) Validate() []FieldError {
+	var k checker
+	k.typeMeta(c.TypeMeta, KindNodeConfiguration)
+	if c.NodeName == "" {
+		k.bad("nodeName", nil, ruleRequired)
+	} else {
+		k.want(isSubdomain(c.NodeName), "nodeName", c.NodeName, ruleSubdomain)
+	}
+	k.labels("nodeLabels", c.NodeLabels)
+	between(&k, "weight", c.Weight, 1, 1000)
+	k.gossip(&c.Gossip)
+	if c.HTTP.Address != nil {
+		k.httpAddress("http.address", *c.HTTP.Address)
+	}
+	if c.HTTP.Pprof && c.HTTP.Off() {
+		k.bad("http.pprof", true, "needs http.address, which is off")
+	}
+	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
+		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
+	between(&k, "drain.timeout", c.Drain.Timeout.Duration, time.Second, time.Hour)
+	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
+	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
+	return k.errs
+}
+
+// Off tells whether the listener is disabled; unset means it is not.
+func (h *HTTPSpec) Off() bool {
+	return h.Address != nil && (*h.Address == "" || *h.Address == HTTPOff)
+}
+
+// gossip checks the section about gossip.
+func (k *checker) gossip(g *GossipSpec) {
+	if g.BindAddress != "" {
+		addr, err := netip.ParseAddr(g.BindAddress)
+		if err != nil {
+			k.bad("gossip.bindAddress", g.BindAddress, "is not an IP address")
+		} else {
+			k.nodeAddress("gossip.bindAddress", g.BindAddress, addr)
+		}
+	}
+	k.port("gossip.port", g.Port)
+	k.peers(g)
+	switch {
+	case g.KeyFile == "" && !g.Insecure:
+		k.bad("gossip.keyFile", nil, "is required: write one with `lbd keygen`, "+
+			"or set gossip.insecure: true to run without encryption")
+	case g.KeyFile != "" && g.Insecure:
+		k.bad("gossip.insecure", true, "and gossip.keyFile exclude each other")
+	}
+	if g.KeyFile != "" {
+		k.want(isAbsPath(g.KeyFile), "gossip.keyFile", g.KeyFile, ruleAbsPath)
+	}
+	k.want(isQualified(g.Label), "gossip.label", g.Label,
+		"must be 1 to 63 letters, digits, -, _ and ., beginning and ending with a letter or digit")
+	oneOf(k, "gossip.detection", g.Detection, DetectionLAN, DetectionFast, DetectionWAN)
+}
+
+// peers checks each peer, and that none is listed twice: each counts for a
+// quorum.
+func (k *checker) peers(g *GossipSpec) {
+	seen := make(map[string]int)
+	for i, peer := range g.Peers {
+		path := fmt.Sprintf("gossip.peers[%d]", i)
+		host, port, err := SplitPeer(peer)
+		if err != nil {
+			k.bad(path, peer, "%v", err)
+			continue
+		}
+		name := strings.ToLower(host)
+		if addr, err := netip.ParseAddr(host); err == nil {
+			if !k.nodeAddress(path, peer, addr) {
+				continue
+			}
+			name = addr.String()
+		}
+		if port == 0 {
+			port = uint16(g.Port)
+		}
+		name += " " + strconv.Itoa(int(port))
+		if first, dup := seen[name]; dup {
+			k.bad(path, peer, "is the same peer as gossip.peers[%d]", first)
+			continue
+		}
+		seen[name] = i
+	}
+}
+
+// nodeAddress checks that addr can be the gossip address of a node.
+func (k *checker) nodeAddress(path, value string, addr netip.Addr) bool {
+	rule := ""
+	switch {
+	case addr.Is4In6():
+		rule = "is an IPv4 address in IPv6 form; write " + addr.Unmap().WithZone("").String()
+	case addr.Zone() != "", addr.Is6() && addr.IsLinkLocalUnicast():
+		rule = "is an IPv6 link-local address, which gossip cannot use"
+	case addr.IsUnspecified():
+		rule = "must be one address of the node, not all"
+	case addr.IsMulticast(), addr == broadcast:
+		rule = "is not the address of one node"
+	}
+	k.want(rule == "", path, value, rule)
+	return rule == ""
+}
+
+// httpAddress checks where the HTTP listener is to be.
+func (k *checker) httpAddress(path, value string) {
+	if value == "" || value == HTTPOff {
+		return
+	}
+	full := value
+	if strings.HasPrefix(full, ":") {
+		full = "0.0.0.0" + full
+	}
+	if ap, err := netip.ParseAddrPort(full); err != nil || ap.Port() == 0 || ap.Addr().Zone() != "" {
+		k.bad(path, value, "must be IP:port, :port for every address, or off")
+	}
+}

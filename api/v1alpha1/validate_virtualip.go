@@ -1,0 +1,96 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// broadcast is the limited broadcast address, RFC 919 section 7.
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// Validate returns every rule that the defaulted object breaks, in the order of
+// its fields.
+func (v *VirtualIP) Validate() []FieldError {
+	var k checker
+	k.typeMeta(v.TypeMeta, KindVirtualIP)
+	k.objectMeta(v.Metadata)
+	addrs := k.addresses("spec.addresses", v.Spec.Addresses)
+	if v.Spec.HealthCheck != nil {
+		k.healthCheck("spec.healthCheck", v.Spec.HealthCheck, addrs)
+	}
+	if a := v.Spec.Advertise; a != nil {
+		if a.L2 == nil {
+			k.bad("spec.advertise", nil, "must have l2; leave advertise out for the default")
+		} else {
+			k.interfaces("spec.advertise.l2.interfaces", a.L2.Interfaces)
+		}
+	}
+	if s := v.Spec.NodeSelector; s != nil {
+		k.labels("spec.nodeSelector.matchLabels", s.MatchLabels)
+	}
+	oneOf(&k, "spec.partition", v.Spec.Partition, PartitionAvailable, PartitionQuorum)
+	return k.errs
+}
+
+// addresses checks the addresses of one object and returns the good ones.
+func (k *checker) addresses(path string, texts []string) []netip.Addr {
+	if len(texts) == 0 {
+		k.bad(path, nil, "must have at least one address")
+	}
+	var good []netip.Addr
+	for i, text := range texts {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		addr, rule := parseVIP(text)
+		if rule == "" && slices.Contains(good, addr) {
+			rule = "is listed twice"
+		}
+		if rule != "" {
+			k.bad(at, text, "%s", rule)
+			continue
+		}
+		good = append(good, addr)
+	}
+	return good
+}
+
+// parseVIP returns the address, or the rule that it breaks.
+func parseVIP(text string) (addr netip.Addr, rule string) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			return addr, "has a prefix length; write " + prefix.Addr().String()
+		}
+		return addr, "is not an IP address"
+	}
+	switch {
+	case addr.Is4In6():
+		return addr, "is an IPv4 address in IPv6 form; write " + addr.Unmap().WithZone("").String()
+	case addr.Zone() != "":
+		return addr, "has a zone, which a VIP cannot have"
+	case addr.IsUnspecified():
+		return addr, "is the unspecified address"
+	case addr.IsLoopback():
+		return addr, "is a loopback address"
+	case addr.IsMulticast():
+		return addr, "is a multicast address"
+	case addr == broadcast:
+		return addr, "is the broadcast address"
+	case addr.Is6() && addr.IsLinkLocalUnicast():
+		return addr, "is an IPv6 link-local address"
+	}
+	return addr, ""
+}
+
+// interfaces checks names of network interfaces.
+func (k *checker) interfaces(path string, names []string) {
+	for i, name := range names {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case !isInterfaceName(name):
+			k.bad(at, name, "is not the name of an interface: 1 to %d bytes without /, : and blanks", maxInterfaceName)
+		case slices.Contains(names[:i], name):
+			k.bad(at, name, "is listed twice")
+		}
+	}
+}
