@@ -1,0 +1,342 @@
+// Package daemon holds the loop: facts come in from sources, one goroutine owns
+// the View, Decide turns it into a Desired, drivers are told, and what they
+// report is the next fact.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/decide"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/source"
+)
+
+const (
+	// tick is how often the loop turns without a cause: it renews what drivers
+	// may do by themselves (decide.Grace) and feeds the watchdog.
+	tick = 500 * time.Millisecond
+	// stopTimeout bounds the handing over at the end; the systemd unit allows a
+	// little more.
+	stopTimeout = 12 * time.Second
+	// stopAlone is how long a stopping daemon looks for a successor that does not
+	// exist before it leaves its VIPs to their lifetime.
+	stopAlone = 300 * time.Millisecond
+	// farewellTimeout bounds the last round through the drivers.
+	farewellTimeout = 2 * time.Second
+)
+
+// Options of a Daemon. All but Extras and Beat are required.
+type Options struct {
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+	Node    model.NodeName
+	Version string
+	Sources []source.Source
+	Drivers []announce.Driver // closed in reverse order
+	// Extras complete a status with what only an adapter knows. They are called on
+	// the loop and must not block.
+	Extras []func(*v1alpha1.NodeStatus)
+	// Beat is called once per turn of the loop: the watchdog.
+	Beat func()
+}
+
+// Daemon is the loop and its parts.
+type Daemon struct {
+	opts    Options
+	log     *slog.Logger
+	changes chan func(*model.View)
+	done    chan struct{} // closed when the loop has ended
+	started time.Time
+	runners []*announce.Runner
+	metrics *metrics
+
+	// Below: owned by the loop.
+	view      model.View
+	last      model.Desired // newest decision
+	sent      model.Desired // newest that the drivers were given
+	sentAt    time.Time
+	turned    time.Time
+	aloneTill time.Time
+	seen      map[model.NodeName]model.MemberState // as last logged
+
+	ready atomic.Bool
+	beat  atomic.Int64 // nanoseconds from View.Started to the last turn
+}
+
+// New returns a daemon that Run starts.
+func New(o Options) (*Daemon, error) {
+	if o.Logger == nil || o.Metrics == nil || o.Node == "" {
+		return nil, errors.New("daemon: logger, metrics and node name are required")
+	}
+	d := &Daemon{
+		opts: o, log: o.Logger,
+		changes: make(chan func(*model.View), 256),
+		done:    make(chan struct{}),
+		started: time.Now(),
+		seen:    map[model.NodeName]model.MemberState{},
+	}
+	d.view = model.View{
+		Self: o.Node, Started: d.started,
+		Synced:  map[model.SourceName]bool{},
+		Links:   map[string]model.Link{},
+		Health:  map[string]model.HealthState{},
+		Applied: map[model.SinkName]model.Applied{},
+	}
+	d.metrics = newMetrics(o.Metrics, o.Version)
+	for _, dr := range o.Drivers {
+		d.runners = append(d.runners, announce.NewRunner(dr, o.Logger, d.reported))
+	}
+	return d, nil
+}
+
+// publish is the source.Publish of all sources.
+func (d *Daemon) publish(change func(*model.View)) {
+	select {
+	case d.changes <- change:
+	case <-d.done:
+	}
+}
+
+// reported takes the report of a driver into the View.
+func (d *Daemon) reported(name model.SinkName, got model.Applied) {
+	d.publish(func(v *model.View) { v.Applied[name] = got })
+}
+
+// Run works until ctx ends, then hands everything over and stops its parts in
+// reverse order. An error of a source that cannot go on ends it too.
+func (d *Daemon) Run(ctx context.Context) error {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	var sources, drivers sync.WaitGroup
+	for _, s := range d.opts.Sources {
+		sources.Go(func() {
+			if err := s.Run(work, d.publish); err != nil && work.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", s.Name(), err))
+			}
+		})
+	}
+	errs := make([]error, len(d.runners))
+	stops := make([]context.CancelFunc, len(d.runners))
+	ends := make([]chan struct{}, len(d.runners))
+	for i, r := range d.runners {
+		var c context.Context
+		c, stops[i] = context.WithCancel(context.WithoutCancel(ctx))
+		ends[i] = make(chan struct{})
+		drivers.Go(func() {
+			defer close(ends[i])
+			errs[i] = r.Run(c)
+		})
+	}
+	d.loop(ctx, work)
+	close(d.done)
+	err := context.Cause(work)
+	cancel(nil)
+	for i := len(d.runners) - 1; i >= 0; i-- {
+		stops[i]()
+		<-ends[i]
+	}
+	sources.Wait()
+	drivers.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+// loop is the one goroutine that owns the View.
+func (d *Daemon) loop(ctx, work context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	d.turned = time.Now()
+	var deadline time.Time
+	for {
+		select {
+		case <-work.Done():
+			return
+		case <-stop:
+			stop = nil
+			deadline = time.Now().Add(stopTimeout)
+			d.view.Stopping = true
+			d.log.Info("stopping: handing everything over")
+		case change := <-d.changes:
+			change(&d.view)
+			d.drain()
+		case <-timer.C:
+		}
+		d.turn(time.Now())
+		if d.view.Stopping && d.finished(deadline) {
+			d.farewell()
+			return
+		}
+		timer.Reset(d.pause())
+	}
+}
+
+// drain applies every change that is already there, so that one decision covers
+// them all.
+func (d *Daemon) drain() {
+	for range cap(d.changes) {
+		select {
+		case change := <-d.changes:
+			change(&d.view)
+		default:
+			return
+		}
+	}
+}
+
+// pause is how long the loop may sleep.
+func (d *Daemon) pause() time.Duration {
+	p := tick
+	if !d.last.Wake.IsZero() {
+		p = min(p, time.Until(d.last.Wake))
+	}
+	return max(p, time.Millisecond)
+}
+
+// turn makes one decision and tells the drivers if there is news.
+func (d *Daemon) turn(now time.Time) {
+	if gap := now.Sub(d.turned); gap > model.StallLimit {
+		d.view.Stalls++
+		d.metrics.stalls.Inc()
+		d.log.Warn("the daemon did not run for a while; looking again at everything it held", "gap", gap.Round(time.Millisecond))
+	}
+	d.turned = now
+	d.view.Now = now
+	want := decide.Decide(&d.view)
+	d.metrics.decision(time.Since(now))
+	changed := moved(d.view.Memory, want.Memory) || !equal(&want, &d.sent)
+	d.observe(&want)
+	d.view.Memory = want.Memory
+	d.last = want
+	if changed || now.Sub(d.sentAt) >= tick {
+		d.sent, d.sentAt = want, now
+		out := want // drivers keep it; the loop goes on with its own
+		for _, r := range d.runners {
+			r.Submit(&out)
+		}
+	}
+	d.ready.Store(want.Synced && want.Memory.Settled)
+	d.beat.Store(int64(now.Sub(d.view.Started)))
+	if d.opts.Beat != nil {
+		d.opts.Beat()
+	}
+}
+
+// finished tells whether a stopping daemon has nothing more to hand over.
+func (d *Daemon) finished(deadline time.Time) bool {
+	held, alone := 0, 0
+	for _, m := range d.last.Memory.VIPs {
+		switch {
+		case m.Phase == model.PhaseOwner && m.Reason == model.ReasonNoSuccessor:
+			alone++
+		case m.Phase >= model.PhaseTaking:
+			held++
+		}
+	}
+	late := !d.view.Now.Before(deadline)
+	if held > 0 && !late {
+		d.aloneTill = time.Time{}
+		return false
+	}
+	if alone > 0 && !late {
+		if d.aloneTill.IsZero() {
+			d.aloneTill = d.view.Now.Add(stopAlone)
+		}
+		if d.view.Now.Before(d.aloneTill) {
+			return false
+		}
+	}
+	if alone > 0 {
+		d.log.Warn("no successor: the VIPs stay until their lifetime ends, or until this daemon is back", "vips", alone)
+	}
+	if held > 0 {
+		d.log.Warn("stopping before everything was handed over", "vips", held)
+	}
+	return true
+}
+
+// farewell takes down what could not be handed over, leaves the group, and waits
+// a moment for the drivers to say so. VIPs without a successor stay in the kernel
+// until their lifetime ends: a daemon that comes back before finds them.
+func (d *Daemon) farewell() {
+	bye := d.last
+	bye.Gen++
+	bye.Bind, bye.L2 = nil, nil
+	for _, b := range d.last.Bind {
+		if d.last.Memory.VIPs[b.Addr].Reason == model.ReasonNoSuccessor {
+			bye.Bind = append(bye.Bind, b)
+		}
+	}
+	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
+	for _, r := range d.runners {
+		r.Submit(&bye)
+	}
+	timeout := time.After(farewellTimeout)
+	for waiting := true; waiting; {
+		select {
+		case change := <-d.changes:
+			change(&d.view)
+		case <-timeout:
+			return
+		}
+		waiting = false
+		for _, dr := range d.opts.Drivers {
+			waiting = waiting || d.view.Applied[dr.Name()].Gen < bye.Gen
+		}
+	}
+}
+
+// Healthy is nil while the loop turns.
+func (d *Daemon) Healthy() error {
+	if gap := time.Since(d.started) - time.Duration(d.beat.Load()); gap > 3*time.Second {
+		return fmt.Errorf("the loop has not turned for %s", gap.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// Ready is nil once the node takes part in elections.
+func (d *Daemon) Ready() error {
+	if !d.ready.Load() {
+		return errors.New("not settled: the node does not know its group yet")
+	}
+	return d.Healthy()
+}
+
+// SetDraining starts or ends handing everything over.
+func (d *Daemon) SetDraining(ctx context.Context, on bool) error {
+	return d.do(ctx, func() {
+		if d.view.Draining != on {
+			d.log.Info("drain", "draining", on)
+		}
+		d.view.Draining = on
+	})
+}
+
+// do runs a function on the loop and waits for it.
+func (d *Daemon) do(ctx context.Context, f func()) error {
+	ended := make(chan struct{})
+	select {
+	case d.changes <- func(*model.View) { f(); close(ended) }:
+	case <-d.done:
+		return errors.New("the daemon is stopping")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-d.done:
+		return errors.New("the daemon is stopping")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"reflect"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// equal tells whether two decisions ask the drivers for the same. Generation and
+// times that pass by themselves do not count.
+func equal(a, b *model.Desired) bool {
+	return a.Synced == b.Synced && reflect.DeepEqual(a.Bind, b.Bind) && reflect.DeepEqual(a.L2, b.L2) && sameGroup(&a.Group, &b.Group)
+}
+
+func sameGroup(a, b *model.GroupState) bool {
+	return a.Draining == b.Draining && a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave &&
+		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && reflect.DeepEqual(a.VIPs, b.VIPs) &&
+		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
+}
+
+// moved tells whether a phase began with the newer memory: it waits for reports
+// of that generation, so the drivers must see it even if they are asked for the
+// same as before.
+func moved(a, b model.Memory) bool {
+	if len(a.VIPs) != len(b.VIPs) {
+		return true
+	}
+	if reflect.ValueOf(a.VIPs).Pointer() == reflect.ValueOf(b.VIPs).Pointer() {
+		return false
+	}
+	for k, m := range b.VIPs {
+		if o := a.VIPs[k]; o.Gen != m.Gen || o.Phase != m.Phase {
+			return true
+		}
+	}
+	return false
+}
+
+// observe compares two decisions and turns the difference into logs and metrics.
+// Both lists are sorted by address.
+func (d *Daemon) observe(want *model.Desired) {
+	old := d.last.Status
+	for _, s := range want.Status {
+		for len(old) > 0 && old[0].VIP.Addr.Less(s.VIP.Addr) {
+			old = old[1:]
+		}
+		var was model.VIPStatus
+		if len(old) > 0 && old[0].VIP.Addr == s.VIP.Addr {
+			was = old[0]
+		}
+		if !was.VIP.Addr.IsValid() || was.Owner != s.Owner || was.Reason != s.Reason {
+			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "reason", s.Reason.String(), "owner", string(s.Owner),
+				"epoch", s.Epoch, "iface", s.Interface, "detail", s.Detail)
+			d.metrics.transitions.WithLabelValues(s.VIP.Name, s.VIP.Addr.String(), s.Reason.String()).Inc()
+		}
+		if s.Owner == d.opts.Node && s.Announced && !was.Announced {
+			d.tookOver(want, s)
+		}
+	}
+	if want.Memory.Settled != d.last.Memory.Settled {
+		d.log.Info("group", "settled", want.Memory.Settled, "members", len(d.view.Gossip.Members)+1)
+	}
+	d.members()
+	d.metrics.publish(&d.view, want)
+}
+
+// tookOver measures how long the VIP was without this owner.
+func (d *Daemon) tookOver(want *model.Desired, s model.VIPStatus) {
+	m := want.Memory.VIPs[s.VIP.Addr]
+	if m.LostAt.IsZero() {
+		return
+	}
+	took := d.view.Now.Sub(m.LostAt)
+	d.metrics.takeover.Observe(took.Seconds())
+	d.log.Info("announced", "vip", s.VIP.Name, "address", s.VIP.Addr, "from", string(m.From), "after", took)
+}
+
+// members logs who came and went.
+func (d *Daemon) members() {
+	for n, m := range d.view.Gossip.Members {
+		if was, ok := d.seen[n]; !ok || was != m.State {
+			d.log.Info("member", "peer", string(n), "state", m.State.String(), "address", m.Addr)
+			d.seen[n] = m.State
+		}
+	}
+	for n := range d.seen {
+		if _, ok := d.view.Gossip.Members[n]; !ok {
+			d.log.Info("member", "peer", string(n), "state", "forgotten")
+			delete(d.seen, n)
+		}
+	}
+}

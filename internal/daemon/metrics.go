@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// metrics are those of decisions; adapters count their own work and are read at
+// scrape by the collectors of cmd/lbd.
+type metrics struct {
+	transitions *prometheus.CounterVec
+	takeover    prometheus.Histogram
+	decisions   prometheus.Histogram
+	stalls      prometheus.Counter
+	now         atomic.Pointer[snapshot]
+}
+
+// snapshot is what the gauges show; it is replaced with every decision and never
+// changed, so a scrape neither waits for the loop nor sees half a change.
+type snapshot struct {
+	self              model.NodeName
+	status            []model.VIPStatus
+	conflicts         map[string]uint64
+	members           map[model.MemberState]int
+	failing           map[model.SinkName]bool
+	settled, draining bool
+}
+
+// The gauges.
+var (
+	vipLabels   = []string{"vip", "address"}
+	descOwner   = prometheus.NewDesc("lbd_vip_owner", "1 if this node owns the VIP.", vipLabels, nil)
+	descAnn     = prometheus.NewDesc("lbd_vip_announced", "1 if this node has bound the VIP and announces it.", vipLabels, nil)
+	descHealthy = prometheus.NewDesc("lbd_vip_healthy", "1 if the health check of the VIP passes on this node.", vipLabels, nil)
+	descReason  = prometheus.NewDesc("lbd_vip_reason", "1 for the reason why the VIP is, or is not, on this node.", append(vipLabels[:2:2], "reason"), nil)
+	descClash   = prometheus.NewDesc("lbd_vip_conflicts_total", "Frames in which a foreign host used the VIP while it was announced here.", vipLabels, nil)
+	descMembers = prometheus.NewDesc("lbd_members", "Nodes of the group besides this one, by state.", []string{"state"}, nil)
+	descDriver  = prometheus.NewDesc("lbd_driver_error", "1 while the driver reports an error.", []string{"driver"}, nil)
+	descSettled = prometheus.NewDesc("lbd_settled", "1 if this node takes part in elections.", nil, nil)
+	descDrain   = prometheus.NewDesc("lbd_draining", "1 while this node hands everything over.", nil, nil)
+)
+
+func newMetrics(reg prometheus.Registerer, version string) *metrics {
+	m := &metrics{
+		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lbd_vip_transitions_total",
+			Help: "Changes of owner or reason of a VIP as this node sees it, by the new reason."}, append(vipLabels[:2:2], "reason")),
+		takeover: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lbd_vip_takeover_seconds",
+			Help:    "Time from missing the former owner until this node has announced the VIP.",
+			Buckets: []float64{.01, .025, .05, .1, .15, .2, .3, .5, 1, 2, 3, 4, 5, 10}}),
+		decisions: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lbd_decision_seconds",
+			Help: "Duration of one decision.", Buckets: prometheus.ExponentialBuckets(1e-5, 4, 8)}),
+		stalls: prometheus.NewCounter(prometheus.CounterOpts{Name: "lbd_stalls_total",
+			Help: "Times the daemon did not run for longer than a second."}),
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lbd_build_info", Help: "Version of the program."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	reg.MustRegister(m.transitions, m.takeover, m.decisions, m.stalls, build, m)
+	return m
+}
+
+func (m *metrics) decision(took time.Duration) { m.decisions.Observe(took.Seconds()) }
+
+// publish replaces what the gauges show.
+func (m *metrics) publish(v *model.View, d *model.Desired) {
+	s := &snapshot{
+		self: v.Self, status: d.Status, settled: d.Memory.Settled, draining: v.Draining || v.Stopping,
+		members: map[model.MemberState]int{model.MemberAlive: 0, model.MemberDead: 0, model.MemberLeft: 0},
+		failing: make(map[model.SinkName]bool, len(v.Applied)),
+	}
+	for _, p := range v.Gossip.Members {
+		s.members[p.State]++
+	}
+	for n, a := range v.Applied {
+		s.failing[n] = a.Err != ""
+	}
+	l2 := v.Applied[model.SinkLayer2].VIPs
+	for a, x := range l2 {
+		if x.Conflicts > 0 {
+			if s.conflicts == nil {
+				s.conflicts = map[string]uint64{}
+			}
+			s.conflicts[a.String()] = x.Conflicts
+		}
+	}
+	m.now.Store(s)
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descOwner, descAnn, descHealthy, descReason, descClash, descMembers, descDriver, descSettled, descDrain} {
+		c <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(c chan<- prometheus.Metric) {
+	s := m.now.Load()
+	if s == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, on bool, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, number(on), labels...)
+	}
+	for _, v := range s.status {
+		a := v.VIP.Addr.String()
+		gauge(descOwner, v.Owner == s.self, v.VIP.Name, a)
+		gauge(descAnn, v.Announced, v.VIP.Name, a)
+		gauge(descHealthy, v.Healthy, v.VIP.Name, a)
+		gauge(descReason, true, v.VIP.Name, a, v.Reason.String())
+		c <- prometheus.MustNewConstMetric(descClash, prometheus.CounterValue, float64(s.conflicts[a]), v.VIP.Name, a)
+	}
+	for st, n := range s.members {
+		c <- prometheus.MustNewConstMetric(descMembers, prometheus.GaugeValue, float64(n), st.String())
+	}
+	for n, bad := range s.failing {
+		gauge(descDriver, bad, string(n))
+	}
+	gauge(descSettled, s.settled)
+	gauge(descDrain, s.draining)
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

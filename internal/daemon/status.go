@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/model"
+)
+
+// Status is what this node sees, taken on the loop so that it is of one moment.
+func (d *Daemon) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
+	var s v1alpha1.NodeStatus
+	err := d.do(ctx, func() {
+		s = status(&d.view, &d.last)
+		s.Version = d.opts.Version
+		for _, f := range d.opts.Extras {
+			f(&s)
+		}
+	})
+	return s, err
+}
+
+func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
+	s := v1alpha1.NodeStatus{
+		Node: string(v.Self), Time: v.Now, Draining: v.Draining || v.Stopping, Settled: d.Memory.Settled,
+	}
+	for _, m := range v.Gossip.Members {
+		ms := v1alpha1.MemberStatus{
+			Name: string(m.Name), Address: m.Addr.String(), State: m.State.String(),
+			Draining: m.Draining, Settled: m.Settled, Weight: m.Weight, Version: m.Version,
+		}
+		if !m.Late.IsZero() {
+			ms.Late = v.Now.Sub(m.Late).Round(time.Millisecond).String()
+		}
+		s.Members = append(s.Members, ms)
+	}
+	slices.SortFunc(s.Members, func(a, b v1alpha1.MemberStatus) int { return cmp.Compare(a.Name, b.Name) })
+	for _, x := range d.Status {
+		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{
+			Name: x.VIP.Name, Kind: x.VIP.Kind, Address: x.VIP.Addr.String(), Mode: "l2", Interface: x.Interface,
+			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: x.Detail, Standing: x.Standing.String(),
+			Healthy: x.Healthy, Bound: x.Bound, Announced: x.Announced, Epoch: x.Epoch, Since: x.Since,
+			Successors: names(x.Successors),
+		})
+	}
+	for n, a := range v.Applied {
+		s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: string(n), Error: a.Err})
+	}
+	slices.SortFunc(s.Drivers, func(a, b v1alpha1.DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
+	for n, h := range v.Health {
+		s.Health = append(s.Health, v1alpha1.HealthStatus{Name: n, State: h.State.String(), Since: h.Since, Detail: h.Detail})
+	}
+	slices.SortFunc(s.Health, func(a, b v1alpha1.HealthStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+func names(in []model.NodeName) []string {
+	var out []string
+	for _, n := range in {
+		out = append(out, string(n))
+	}
+	return out
+}
+
+// Explain tells why the VIP with this name or address is where it is.
+func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
+	var out []v1alpha1.Explanation
+	var known []string
+	err := d.do(ctx, func() {
+		for _, s := range d.last.Status {
+			if vip == "" || s.VIP.Name == vip || s.VIP.Addr.String() == vip {
+				out = append(out, explain(&d.view, &d.last, s))
+			}
+			if !slices.Contains(known, s.VIP.Name) {
+				known = append(known, s.VIP.Name)
+			}
+		}
+	})
+	if err == nil && len(out) == 0 {
+		err = fmt.Errorf("no VIP is called %q; the VIPs are %q", vip, known)
+	}
+	return out, err
+}
+
+func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explanation {
+	e := v1alpha1.Explanation{
+		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Node: string(v.Self), Owner: string(s.Owner),
+		Reason: s.Reason.String(), Detail: s.Detail, Epoch: s.Epoch,
+	}
+	type ranked struct {
+		c election.Candidate
+		x v1alpha1.Candidate
+	}
+	all := []ranked{{election.Candidate{Node: v.Self, Weight: v.Weight}, selfCandidate(v, s)}}
+	for n, m := range v.Gossip.Members {
+		all = append(all, ranked{election.Candidate{Node: n, Weight: m.Weight}, candidate(v, m, s)})
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		if election.Better(s.VIP.Name, a.c, b.c) {
+			return -1
+		}
+		return 1
+	})
+	for i, r := range all {
+		r.x.Rank = i + 1
+		e.Candidates = append(e.Candidates, r.x)
+	}
+	e.Story = story(v, d, s)
+	return e
+}
+
+func selfCandidate(v *model.View, s model.VIPStatus) v1alpha1.Candidate {
+	c := v1alpha1.Candidate{
+		Node: string(v.Self), Eligible: s.Standing.Eligible(), Reason: s.Standing.String(), Alive: true,
+		Weight: cmp.Or(v.Weight, model.DefaultWeight),
+	}
+	if s.Owner == v.Self {
+		c.ClaimEpoch = s.Epoch
+	}
+	if !s.Standing.Eligible() {
+		c.Note = s.Detail
+	}
+	return c
+}
+
+func candidate(v *model.View, m model.Member, s model.VIPStatus) v1alpha1.Candidate {
+	stand, known := m.Standing[s.VIP.Addr]
+	c := v1alpha1.Candidate{
+		Node: string(m.Name), Alive: m.State == model.MemberAlive, Eligible: known && stand.Eligible() && m.State == model.MemberAlive,
+		Reason: stand.String(), Weight: cmp.Or(m.Weight, model.DefaultWeight),
+	}
+	switch {
+	case !m.Known:
+		c.Reason, c.Note = "NotSettled", "nothing heard from it yet"
+	case !known:
+		c.Reason, c.Note = "NotAnnounced", "its configuration does not have this VIP"
+	}
+	for _, cl := range v.Gossip.Claims[s.VIP.Addr] {
+		if cl.Owner == m.Name {
+			c.ClaimEpoch = cl.Epoch
+		}
+	}
+	if m.State != model.MemberAlive {
+		c.Note = "not reached: " + m.State.String()
+	} else if !m.Late.IsZero() {
+		c.Note = "heartbeats overdue for " + v.Now.Sub(m.Late).Round(time.Millisecond).String()
+	}
+	return c
+}
+
+// story tells in sentences what holds now and what would happen next.
+func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
+	var out []string
+	say := func(f string, a ...any) { out = append(out, fmt.Sprintf(f, a...)) }
+	m := d.Memory.VIPs[s.VIP.Addr]
+	since := v.Now.Sub(s.Since).Round(time.Second)
+	switch {
+	case s.Owner == v.Self:
+		say("%s owns %s on %s with epoch %d, unchanged for %s.", v.Self, s.VIP.Addr, s.Interface, s.Epoch, since)
+		if m.From != "" && m.From != v.Self {
+			say("It took it from %s.", m.From)
+		}
+		if len(s.Successors) > 0 {
+			say("If it fails, %s takes over.", s.Successors[0])
+		} else {
+			say("Nobody could take over: no other node is eligible.")
+		}
+	case s.Owner != "":
+		say("%s owns %s with epoch %d; the owner keeps it as long as it is alive and healthy.", s.Owner, s.VIP.Addr, s.Epoch)
+	default:
+		say("Nobody that %s knows of owns %s.", v.Self, s.VIP.Addr)
+	}
+	if s.Reason == model.ReasonWaitingForRelease {
+		say("%s is not heard in gossip, but the address still answers on the wire, so nobody else takes it.", cmp.Or(m.From, "The owner"))
+		if end := v.Gossip.Members[m.From].LeaseEnd; end.After(v.Now) {
+			say("If its daemon does not come back, its kernel drops the address in %s.", end.Sub(v.Now).Round(10*time.Millisecond))
+		}
+	}
+	if c := v.Applied[model.SinkLayer2].VIPs[s.VIP.Addr]; c.Conflicts > 0 {
+		say("A host with hardware address %s, which is not a member, has used the address %d times.", c.Foreign, c.Conflicts)
+	}
+	return out
+}
