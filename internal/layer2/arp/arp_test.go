@@ -1,0 +1,88 @@
+package arp
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/netip"
+	"testing"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+var (
+	mac = model.MAC{2, 0, 0, 0, 0, 0xaa}
+	vip = netip.MustParseAddr("10.0.0.200")
+)
+
+func TestFramesAreThoseOfRFC5227(t *testing.T) {
+	for name, tc := range map[string]struct {
+		frame []byte
+		want  string
+	}{
+		"announcement": {Announcement(mac, vip),
+			"ffffffffffff 0200000000aa 0806 0001 0800 06 04 0001 0200000000aa 0a0000c8 000000000000 0a0000c8"},
+		"probe": {Probe(mac, vip),
+			"ffffffffffff 0200000000aa 0806 0001 0800 06 04 0001 0200000000aa 00000000 000000000000 0a0000c8"},
+	} {
+		want, err := hex.DecodeString(string(bytes.ReplaceAll([]byte(tc.want), []byte(" "), nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(tc.frame, want) {
+			t.Errorf("%s:\n got %x\nwant %x", name, tc.frame, want)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	p, ok := Parse(append(Announcement(mac, vip), make([]byte, 18)...)) // padded to 60 bytes
+	want := Packet{Op: OpRequest, SHA: mac, SPA: vip, TPA: vip}
+	if !ok || p != want || p.Probe() {
+		t.Errorf("announcement: got %+v %v, want %+v", p, ok, want)
+	}
+	p, ok = Parse(Probe(mac, vip))
+	want.SPA = netip.IPv4Unspecified()
+	if !ok || p != want || !p.Probe() {
+		t.Errorf("probe: got %+v %v, want %+v", p, ok, want)
+	}
+
+	change := func(at int, to byte) []byte {
+		b := Probe(mac, vip)
+		b[at] = to
+		return b
+	}
+	for name, frame := range map[string][]byte{
+		"empty":             nil,
+		"short":             Probe(mac, vip)[:FrameLen-1],
+		"other ether type":  change(13, 0x00),
+		"hardware type":     change(15, 6),
+		"protocol type":     change(16, 0x86),
+		"hardware length":   change(18, 8),
+		"protocol length":   change(19, 16),
+		"hardware type msb": change(14, 1),
+	} {
+		if p, ok := Parse(frame); ok {
+			t.Errorf("%s: accepted as %+v", name, p)
+		}
+	}
+}
+
+func FuzzARP(f *testing.F) {
+	f.Add(Announcement(mac, vip))
+	f.Add(Probe(mac, vip))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		p, ok := Parse(frame)
+		if !ok {
+			return
+		}
+		if !p.SPA.Is4() || !p.TPA.Is4() {
+			t.Fatalf("addresses are not IPv4: %+v", p)
+		}
+		if p.Op == OpRequest && p.SPA == p.TPA && p.THA == (model.MAC{}) {
+			if got := Announcement(p.SHA, p.SPA); !bytes.Equal(got[14:], frame[14:FrameLen]) {
+				t.Fatalf("announcement does not round trip: %x from %x", got, frame)
+			}
+		}
+	})
+}
