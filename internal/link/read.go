@@ -1,0 +1,161 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// extSkipStats leaves the counters out of a dump (RTEXT_FILTER_SKIP_STATS,
+	// include/uapi/linux/rtnetlink.h); they are most of its bytes.
+	extSkipStats = 1 << 3
+	// operUnknown and operUp are the operational states of RFC 2863 in which an
+	// interface passes frames; drivers that do not keep the state, veth and lo
+	// among them, stay in the first.
+	operUnknown = 0
+	operUp      = 6
+	// ifaProto is the attribute for the origin of an address (IFA_PROTO,
+	// include/uapi/linux/if_addr.h, Linux 5.18).
+	ifaProto = 11
+	// dumpTries bounds how often a dump that a change has interrupted is repeated.
+	dumpTries = 5
+)
+
+// readLinks reads all interfaces of the network namespace of the process with
+// their addresses, in kernel order.
+func readLinks() ([]model.Link, error) {
+	var links []model.Link
+	at := make(map[int]int) // interface index -> position in links
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	mask := nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(extSkipStats))
+	msgs, err := dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, info, mask)
+	if err != nil {
+		return nil, fmt.Errorf("interfaces: read: %w", err)
+	}
+	for _, m := range msgs {
+		if l, ok := parseLink(m); ok {
+			l.IPv6 = ipv6Enabled(l.Name)
+			at[l.Index] = len(links)
+			links = append(links, l)
+		}
+	}
+
+	msgs, err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	if err != nil {
+		return nil, fmt.Errorf("addresses: read: %w", err)
+	}
+	for _, m := range msgs {
+		index, prefix, marked, ok := parseAddress(m)
+		if i, known := at[index]; ok && known && !marked {
+			links[i].Prefixes = append(links[i].Prefixes, prefix)
+		}
+	}
+	return links, nil
+}
+
+// dump asks for everything of one kind, again if it changed meanwhile.
+func dump(request int, answer uint16, parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
+	for range dumpTries {
+		req := nl.NewNetlinkRequest(request, unix.NLM_F_DUMP)
+		for _, p := range parts {
+			req.AddData(p)
+		}
+		msgs, err = req.Execute(unix.NETLINK_ROUTE, answer)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return msgs, err
+		}
+	}
+	return nil, err
+}
+
+// parseLink reads one RTM_NEWLINK message.
+func parseLink(m []byte) (l model.Link, ok bool) {
+	if len(m) < unix.SizeofIfInfomsg {
+		return l, false
+	}
+	info := nl.DeserializeIfInfomsg(m)
+	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfInfomsg:])
+	if err != nil {
+		return l, false
+	}
+	l.Index = int(info.Index)
+	oper := byte(operUnknown)
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.IFLA_IFNAME:
+			l.Name = strings.TrimRight(string(a.Value), "\x00")
+		case unix.IFLA_ADDRESS:
+			if len(a.Value) == len(l.MAC) {
+				l.MAC = model.MAC(a.Value)
+			}
+		case unix.IFLA_MTU:
+			if len(a.Value) == 4 {
+				l.MTU = int(nl.NativeEndian().Uint32(a.Value))
+			}
+		case unix.IFLA_OPERSTATE:
+			if len(a.Value) == 1 {
+				oper = a.Value[0]
+			}
+		}
+	}
+	const carrier = unix.IFF_UP | unix.IFF_LOWER_UP
+	l.Up = info.Flags&carrier == carrier && (oper == operUp || oper == operUnknown)
+	return l, l.Name != ""
+}
+
+// parseAddress reads one RTM_NEWADDR message.
+func parseAddress(m []byte) (index int, prefix netip.Prefix, marked, ok bool) {
+	if len(m) < unix.SizeofIfAddrmsg {
+		return 0, prefix, false, false
+	}
+	msg := nl.DeserializeIfAddrmsg(m)
+	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfAddrmsg:])
+	if err != nil {
+		return 0, prefix, false, false
+	}
+	var local, remote netip.Addr
+	var protocol uint8
+	var metric uint32
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(a.Value)
+		case unix.IFA_ADDRESS:
+			remote, _ = netip.AddrFromSlice(a.Value)
+		case ifaProto:
+			if len(a.Value) == 1 {
+				protocol = a.Value[0]
+			}
+		case unix.IFA_RT_PRIORITY:
+			if len(a.Value) == 4 {
+				metric = nl.NativeEndian().Uint32(a.Value)
+			}
+		}
+	}
+	bits := int(msg.Prefixlen)
+	switch {
+	case !local.IsValid(): // IPv6 without a peer has IFA_ADDRESS only
+		local = remote
+	case remote.IsValid() && remote != local: // a peer: the subnet is the peer's
+		bits = local.BitLen()
+	}
+	prefix = netip.PrefixFrom(local, bits)
+	return int(msg.Index), prefix, model.AddressMarked(protocol, metric), prefix.IsValid()
+}
+
+// ipv6Enabled tells whether the interface may have IPv6 addresses. The file is
+// missing where the kernel has no IPv6.
+func ipv6Enabled(name string) bool {
+	b, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"))
+	return err == nil && strings.TrimSpace(string(b)) == "0"
+}
