@@ -8,8 +8,6 @@ import (
 // NodeStatusKind is the kind of the object that `lbd status -o json` prints.
 const NodeStatusKind = "NodeStatus"
 
-const nodeStatusVersion = "lbd.dev/v1alpha1"
-
 // NodeStatus is what one daemon sees: the group, every VIP with the reason why
 // it is where it is, and whatever is wrong. It is read from the control socket
 // and is not something that users write. Field names are stable; new fields may
@@ -50,7 +48,7 @@ type NodeStatus struct {
 // as [] and never as null.
 func (s NodeStatus) MarshalJSON() ([]byte, error) {
 	type plain NodeStatus // without this method
-	s.APIVersion, s.Kind = nodeStatusVersion, NodeStatusKind
+	s.APIVersion, s.Kind = APIVersion, NodeStatusKind
 	s.Members = notNil(s.Members)
 	s.VIPs = notNil(s.VIPs)
 	s.Health = notNil(s.Health)
