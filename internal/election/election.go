@@ -37,6 +37,13 @@ const (
 	AskClose    = 10 * time.Millisecond
 	LeaseBefore = 100 * time.Millisecond
 	LeaseAfter  = 600 * time.Millisecond
+	// SilenceHolds is how long after a probe series nobody answered the address
+	// may be bound. With a series it is shorter than Stagger, so that the next
+	// candidate's first probe is answered.
+	SilenceHolds = 100 * time.Millisecond
+	// ConsentHolds is the same for the consent of an owner, which names another
+	// successor after HandoverTimeout.
+	ConsentHolds = 300 * time.Millisecond
 	// LingerMin is how long a released address stays bound, silently, at least:
 	// longer than the first three announcements of the successor.
 	LingerMin = 500 * time.Millisecond

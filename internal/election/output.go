@@ -46,7 +46,7 @@ func (s *step) announced() bool {
 }
 
 func (s *step) binding(linger bool) *model.Binding {
-	return &model.Binding{Addr: s.in.VIP.Addr, Interface: s.m.Interface, Epoch: s.m.Epoch, Linger: linger}
+	return &model.Binding{Addr: s.in.VIP.Addr, Interface: s.m.Interface, Epoch: s.m.Epoch, AddBefore: s.m.AddBefore, Linger: linger}
 }
 
 func (s *step) advert(mode model.L2Mode) *model.L2Advert {

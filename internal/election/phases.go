@@ -90,6 +90,7 @@ func (s *step) adopt() {
 	}
 	s.m.Epoch = s.nextEpoch()
 	s.m.From, s.m.Consented = s.in.Self, false
+	s.m.AddBefore = time.Time{}
 	s.m.LostAt = s.in.Now
 	s.m.Burst++
 	s.enter(model.PhaseOwner)
@@ -199,8 +200,10 @@ func (s *step) take(from model.NodeName, consented bool) {
 	s.m.Interface = s.in.Interface
 	s.m.From = from
 	s.m.Consented = consented
+	s.m.AddBefore = s.in.Layer2.Probe.At.Add(SilenceHolds)
 	if consented {
 		s.m.LostAt = s.in.Now
+		s.m.AddBefore = s.in.Now.Add(ConsentHolds)
 	}
 	s.m.Asks = 0
 	s.m.Contested = false
@@ -222,7 +225,8 @@ func (s *step) taking() {
 		s.m.Gen = s.in.Gen
 	case s.bound():
 		s.turn(model.PhaseOwner)
-	case s.expired():
+	case s.expired(), s.in.Address.Gen >= s.m.Gen && s.in.Address.TooLate:
+		// Not run for a while since the wire was asked: ask again.
 		s.letGo(model.ReasonLeaseExpired)
 	case !s.in.Now.Before(s.m.Until):
 		s.giveUp()

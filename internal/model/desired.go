@@ -33,6 +33,11 @@ type Binding struct {
 	// Epoch is that of the claim; a binding whose lifetime ended is not renewed
 	// under the same epoch.
 	Epoch uint64
+	// AddBefore bounds a fresh add: it rests on a silence of the wire, or on the
+	// consent of the owner, that does not hold for long. Once the address is there
+	// it is renewed as long as it is wanted. Zero: no bound (an address that is
+	// kept from an earlier process).
+	AddBefore time.Time
 	// Linger: only kept for connections that have not ended; count them.
 	Linger bool
 }
@@ -166,6 +171,8 @@ type VIPMemory struct {
 	LostAt time.Time
 	// Deferred is when a handover or preemption without taker is tried again.
 	Deferred time.Time
+	// AddBefore goes into the Binding of the phases Taking to Handover.
+	AddBefore time.Time
 	// Lost is why the VIP was given up last; it counts in Releasing and Unbinding
 	// and, for ReasonDriverError, until Deferred.
 	Lost Reason

@@ -97,6 +97,8 @@ type AppliedVIP struct {
 	// Expired: the lifetime ended under the binding with this epoch; the driver
 	// does not bind it again until the epoch changes.
 	Expired bool
+	// TooLate: the address was not added since Binding.AddBefore had passed.
+	TooLate bool
 	// Connections is how many established connections to the VIP still get
 	// packets here; it is only counted while Binding.Linger is set, else -1.
 	Connections int
