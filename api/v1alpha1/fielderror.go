@@ -3,6 +3,9 @@ package v1alpha1
 import (
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // FieldError is one rule that an object breaks.
@@ -36,5 +39,18 @@ func (e FieldError) Error() string {
 	if e.Path == "" {
 		return text
 	}
-	return e.Path + ": " + text
+	return printable(e.Path) + ": " + text
+}
+
+// printable makes a path with keys that a user wrote fit for one line.
+func printable(path string) string {
+	if len(path) > 2*maxShown {
+		path = path[:maxShown] + "..." + path[len(path)-maxShown/2:]
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, path)
 }

@@ -1,0 +1,78 @@
+// Package config turns the YAML files that users write into facts for the
+// daemon: strictly, with every error at once, and again whenever they change.
+//
+// A file becomes nodes, nodes become the structs of api/v1alpha1, and valid ones
+// become a Config, which holds parsed values only. Nothing is applied unless all
+// of it is valid.
+package config
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// Config is a valid configuration. It must not be changed once it was handed
+// out.
+type Config struct {
+	Node Node
+	VIPs []model.VIP // sorted by Addr
+	// Checks are the health checks, defaulted, by model.VIP.Check, which is the
+	// name of the object.
+	Checks map[string]v1alpha1.HealthCheck
+	// Warnings are sentences about what is valid but unwise, each with its file.
+	Warnings []string
+
+	// hostName stands in for nodeName where the files have none.
+	hostName string
+	// node is what Node was made of; its positions make errors clickable.
+	node *object
+}
+
+// Node is the parsed NodeConfiguration.
+type Node struct {
+	Name   model.NodeName
+	Labels map[string]string
+	Weight int
+	Gossip Gossip
+	// HTTPAddress is "ip:port" or ":port" for net.Listen; empty: no listener.
+	HTTPAddress  string
+	Pprof        bool
+	Socket       string
+	DrainTimeout time.Duration
+	LogLevel     slog.Level
+	LogFormat    v1alpha1.LogFormat
+}
+
+// Gossip is the parsed part of the NodeConfiguration about gossip.
+type Gossip struct {
+	// BindAddress is the zero Addr if the files have none; the default is then the
+	// address of the interface with the default route.
+	BindAddress netip.Addr
+	Port        uint16
+	Peers       []Peer
+	KeyFile     string
+	// Keys are those of KeyFile, 32 bytes each; the first encrypts. Empty if
+	// Insecure.
+	Keys      [][]byte
+	Insecure  bool
+	Label     string
+	Detection v1alpha1.Detection
+}
+
+// Peer is where a daemon of the group listens.
+type Peer struct {
+	Host string     // IP address or host name, as written
+	Addr netip.Addr // Host, if it is an IP address
+	Port uint16
+}
+
+// String returns "host:port", with brackets around an IPv6 address.
+func (p Peer) String() string {
+	return net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port)))
+}

@@ -1,0 +1,117 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// crossCheck adds errors for rules that hold between objects, and returns the
+// NodeConfiguration, or nil if there is none.
+func crossCheck(objects []*object) *object {
+	node := oneNode(objects)
+	var vips []*object
+	for _, o := range objects {
+		if o.vip != nil {
+			vips = append(vips, o)
+		}
+	}
+	uniqueNames(vips)
+	uniqueAddresses(vips)
+	if node != nil {
+		notNodeAddresses(vips, node)
+		quorumHasPeers(vips, node)
+	}
+	return node
+}
+
+// place says where another object is.
+func (o *object) place() string { return fmt.Sprintf("%s:%d", o.file, o.line) }
+
+// oneNode returns the first NodeConfiguration and refuses the others.
+func oneNode(objects []*object) *object {
+	var node *object
+	for _, o := range objects {
+		switch {
+		case o.node == nil:
+		case node == nil:
+			node = o
+		default:
+			o.breaks("kind", o.kind, "is allowed once for each node; the first is in %s", node.place())
+		}
+	}
+	return node
+}
+
+// uniqueNames refuses a second object of the same name.
+func uniqueNames(vips []*object) {
+	first := make(map[string]*object)
+	for _, o := range vips {
+		name := o.vip.Metadata.Name
+		switch other, again := first[name]; {
+		case name == "":
+		case again:
+			o.breaks("metadata.name", name, "is the name of another %s (%s)", o.kind, other.place())
+		default:
+			first[name] = o
+		}
+	}
+}
+
+// eachAddress calls f for every address of the objects that is one.
+func eachAddress(vips []*object, f func(o *object, path, text string, addr netip.Addr)) {
+	for _, o := range vips {
+		for i, text := range o.vip.Spec.Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				f(o, fmt.Sprintf("spec.addresses[%d]", i), text, addr)
+			}
+		}
+	}
+}
+
+// uniqueAddresses refuses an address that another object has. The object itself
+// is checked by its own rules.
+func uniqueAddresses(vips []*object) {
+	first := make(map[netip.Addr]*object)
+	eachAddress(vips, func(o *object, path, text string, addr netip.Addr) {
+		other, again := first[addr]
+		if !again {
+			first[addr] = o
+		} else if other != o {
+			o.breaks(path, text, "is also an address of %s (%s)", other.title(), other.place())
+		}
+	})
+}
+
+// notNodeAddresses refuses a VIP that is the address of a node: it would move
+// away with the gossip of that node on it.
+func notNodeAddresses(vips []*object, node *object) {
+	taken := make(map[netip.Addr]string)
+	for i, peer := range newPeers(&node.node.Gossip) {
+		if peer.Addr.IsValid() {
+			taken[peer.Addr] = fmt.Sprintf("gossip.peers[%d]", i)
+		}
+	}
+	if addr, err := netip.ParseAddr(node.node.Gossip.BindAddress); err == nil {
+		taken[addr] = "gossip.bindAddress"
+	}
+	eachAddress(vips, func(o *object, path, text string, addr netip.Addr) {
+		if field, ok := taken[addr]; ok {
+			o.breaks(path, text, "is the address of a node: %s of %s (%s:%d)",
+				field, node.title(), node.file, node.lineOf(field))
+		}
+	})
+}
+
+// quorumHasPeers refuses a quorum among nobody.
+func quorumHasPeers(vips []*object, node *object) {
+	if len(node.node.Gossip.Peers) > 0 || node.isBroken("gossip.peers") {
+		return
+	}
+	for _, o := range vips {
+		if o.vip.Spec.Partition == v1alpha1.PartitionQuorum {
+			o.breaks("spec.partition", string(v1alpha1.PartitionQuorum), "needs gossip.peers in %s (%s)", node.title(), node.place())
+		}
+	}
+}

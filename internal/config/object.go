@@ -1,0 +1,253 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// object is one document of a file. One of node and vip is set.
+type object struct {
+	file string
+	line int
+	doc  int // counts from 1 in the file
+	kind string
+	name string
+	node *v1alpha1.NodeConfiguration
+	vip  *v1alpha1.VirtualIP
+
+	lines  map[string]int // by path
+	errs   []*Error
+	broken []string // paths about which errs has an error
+}
+
+// title names the object in errors.
+func (o *object) title() string {
+	switch {
+	case o.name != "":
+		return fmt.Sprintf("%s %q", o.kind, o.name)
+	case o.kind != "":
+		return fmt.Sprintf("%s (document %d)", o.kind, o.doc)
+	}
+	return fmt.Sprintf("document %d", o.doc)
+}
+
+// lineOf returns where a path was written, or the nearest part of it.
+func (o *object) lineOf(path string) int {
+	for path != "" {
+		if line, ok := o.lines[path]; ok {
+			return line
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return o.line
+}
+
+// bad adds an error about a field.
+func (o *object) bad(line int, f v1alpha1.FieldError) {
+	o.errs = append(o.errs, &Error{File: o.file, Line: line, Object: o.title(), Field: f})
+	o.broken = append(o.broken, f.Path)
+}
+
+// breaks adds an error about a field at the line where it was written.
+func (o *object) breaks(path string, value any, format string, args ...any) {
+	o.bad(o.lineOf(path), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)})
+}
+
+// isBroken tells whether there is an error about the path, what it is part of,
+// or what is part of it.
+func (o *object) isBroken(path string) bool {
+	return slices.ContainsFunc(o.broken, func(b string) bool { return within(path, b) || within(b, path) })
+}
+
+// within tells whether path is outer or lies in it.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// parseFile returns the objects of a file, each with what is wrong with it, and
+// the error that ended the reading, if any. hostName stands in for a nodeName
+// that is missing.
+func parseFile(file string, data []byte, hostName string) ([]*object, *Error) {
+	var objects []*object
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	for number := 1; ; number++ {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return objects, syntaxError(file, data, err)
+		}
+		if o := parseDocument(file, number, &doc, hostName); o != nil {
+			objects = append(objects, o)
+		}
+	}
+}
+
+// yamlLine finds the line in an error of the YAML library, which has no type for
+// it.
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+// syntaxError puts an error of the YAML library into our form.
+func syntaxError(file string, data []byte, err error) *Error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = text[len(m[0]):]
+	}
+	if strings.Contains(text, "cannot start any token") && strings.ContainsRune(string(data), '\t') {
+		text += " (a tab cannot indent; use blanks)"
+	}
+	return fileError(file, line, "is not valid YAML: %s", text)
+}
+
+// parseDocument decodes, defaults and validates one document; nil if it is
+// empty.
+func parseDocument(file string, number int, doc *yaml.Node, hostName string) *object {
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
+		return nil
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil
+	}
+	o := &object{file: file, line: root.Line, doc: number}
+	if root.Kind != yaml.MappingNode {
+		o.bad(root.Line, v1alpha1.FieldError{Rule: "must be a mapping with apiVersion and kind"})
+		return o
+	}
+	kind := scalarAt(root, "kind")
+	target := o.newTarget(root, kind)
+	if target == nil {
+		return o
+	}
+	o.name = scalarAt(root, "metadata", "name")
+	if o.node != nil {
+		o.name = scalarAt(root, "nodeName")
+	}
+	d := decoder{notYet: notYet(kind), lines: make(map[string]int)}
+	d.value(root, "", reflect.ValueOf(target).Elem())
+	o.lines = d.lines
+	for _, e := range d.errs {
+		o.bad(e.line, e.FieldError)
+	}
+	o.broken = append(o.broken, d.broken...)
+
+	target.Default()
+	if o.node != nil && o.node.NodeName == "" {
+		o.node.NodeName = hostName
+	}
+	d.restoreZeros()
+	for _, e := range target.Validate() {
+		if !o.isBroken(e.Path) {
+			o.bad(o.lineOf(e.Path), e)
+		}
+	}
+	return o
+}
+
+// target is what every object of v1alpha1 can do.
+type target interface {
+	Default()
+	Validate() []v1alpha1.FieldError
+}
+
+// newTarget returns an empty object of the kind, or nil after an error.
+func (o *object) newTarget(root *yaml.Node, kind string) target {
+	switch kind {
+	case v1alpha1.KindNodeConfiguration:
+		o.kind, o.node = kind, new(v1alpha1.NodeConfiguration)
+		return o.node
+	case v1alpha1.KindVirtualIP:
+		o.kind, o.vip = kind, new(v1alpha1.VirtualIP)
+		return o.vip
+	}
+	line := root.Line
+	if n := valueOf(root, "kind"); n != nil {
+		line = n.Line
+	}
+	known := []string{v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP}
+	f := v1alpha1.FieldError{Path: "kind", Value: kind}
+	switch api := scalarAt(root, "apiVersion"); {
+	case kind == "":
+		f.Value, f.Rule = nil, "is required: "+strings.Join(known, " or ")
+	case api != "" && !strings.HasPrefix(api, v1alpha1.Group+"/"):
+		f = v1alpha1.FieldError{Path: "apiVersion", Value: api, Rule: "is not of lbd, which reads " + v1alpha1.APIVersion}
+	case slices.Contains(laterKinds(), kind):
+		f.Rule = notSupported
+	default:
+		f.Rule = "is not a known kind; known are " + strings.Join(known, " and ")
+		if near := nearest(kind, append(known, laterKinds()...)); near != "" {
+			f.Rule = fmt.Sprintf("is not a known kind; did you mean %q?", near)
+		}
+	}
+	o.bad(line, f)
+	return nil
+}
+
+// scalarAt returns the scalar below a mapping, or "".
+func scalarAt(n *yaml.Node, path ...string) string {
+	for _, name := range path {
+		if n = valueOf(n, name); n == nil {
+			return ""
+		}
+	}
+	if n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return n.Value
+}
+
+// valueOf returns the value of a key of a mapping, or nil.
+func valueOf(n *yaml.Node, name string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// notSupported is said of what the design has and this version lacks.
+const notSupported = "is not supported by this version"
+
+// laterKinds are kinds of the group that this version does not read.
+func laterKinds() []string {
+	return []string{
+		"IPAddressPool", "L2Advertisement", "BGPAdvertisement", "BGPPeer",
+		"BFDProfile", "Community", "MachineLoadBalancer",
+	}
+}
+
+// notYet returns a function that says of fields which this version lacks why
+// they are refused.
+func notYet(kind string) func(path string) string {
+	return func(path string) string {
+		switch kind + "." + path {
+		case "VirtualIP.spec.advertise.bgp",
+			"NodeConfiguration.kubernetes", "NodeConfiguration.machines":
+			return notSupported
+		case "VirtualIP.spec.nodeSelector.matchExpressions":
+			return notSupported + "; use matchLabels"
+		case "VirtualIP.status":
+			return "is not for files; remove it"
+		}
+		return ""
+	}
+}

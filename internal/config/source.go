@@ -1,0 +1,242 @@
+package config
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/source"
+)
+
+// How the files are watched.
+const (
+	// DefaultPoll is how often the files are looked at.
+	DefaultPoll = 2 * time.Second
+	// settleShare is the part of a poll for which the files must stay the same
+	// before a change is read, so that a file is not read half written.
+	settleShare = 8
+)
+
+// SourceOptions are what a Source needs.
+type SourceOptions struct {
+	// Config is the result of Load(Path); the source starts with it.
+	Config *Config
+	// Path is watched.
+	Path   string
+	Logger *slog.Logger
+	// OnChange is given every good change after the start, also one of the keys
+	// alone, before it is published. It runs on the goroutine of Run and must not
+	// block. It may be nil.
+	OnChange func(*Config)
+	// Poll is how often the files are looked at; 0 means DefaultPoll.
+	Poll time.Duration
+}
+
+// Status is what a Source says about itself.
+type Status struct {
+	Path   string
+	Loaded time.Time // when the configuration in use was read
+	// Generation counts the configurations that were in use, from 1.
+	Generation uint64
+	// Err is why the files as they are now are refused; empty if they are in use.
+	Err string
+	// Warnings are those of the configuration in use.
+	Warnings []string
+}
+
+// Source watches the files and the keyring and publishes what they say. What it
+// cannot use it refuses as a whole, and the state stays as it was.
+type Source struct {
+	opts   SourceOptions
+	loader loader
+	nudge  chan struct{} // of 1: Reload was called
+
+	mu     sync.Mutex // guards all below
+	cfg    *Config
+	status Status
+}
+
+var _ source.Source = (*Source)(nil)
+
+// NewSource returns a source that starts with what was loaded already.
+func NewSource(opts SourceOptions) *Source {
+	if opts.Poll <= 0 {
+		opts.Poll = DefaultPoll
+	}
+	return &Source{
+		opts:   opts,
+		loader: loader{path: opts.Path, hostName: opts.Config.hostName, keyFile: opts.Config.Node.Gossip.KeyFile},
+		nudge:  make(chan struct{}, 1),
+		cfg:    opts.Config,
+		status: Status{
+			Path:       opts.Path,
+			Loaded:     time.Now(),
+			Generation: 1,
+			Warnings:   opts.Config.Warnings,
+		},
+	}
+}
+
+// Name returns model.SourceConfig.
+func (s *Source) Name() model.SourceName { return model.SourceConfig }
+
+// Config returns the configuration in use.
+func (s *Source) Config() *Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg
+}
+
+// Status says which configuration is in use, and what is wrong with a newer one.
+func (s *Source) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.status
+	st.Warnings = slices.Clone(st.Warnings)
+	return st
+}
+
+// Reload has Run read the files now. It does not wait.
+func (s *Source) Reload() {
+	select {
+	case s.nudge <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// Run publishes the configuration and then every change of it until ctx ends.
+func (s *Source) Run(ctx context.Context, publish source.Publish) error {
+	cfg := s.Config()
+	for _, w := range cfg.Warnings {
+		s.opts.Logger.Warn("configuration", "reason", w)
+	}
+	publish(func(v *model.View) { cfg.into(v) })
+
+	// The files may have changed since they were loaded, so the first look reads
+	// them whatever they look like.
+	var seen, pending string
+	timer := time.NewTimer(s.opts.Poll)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.nudge:
+			seen, pending = s.print(), ""
+			s.reload(publish)
+		case <-timer.C:
+			print := s.print()
+			switch {
+			case print == seen:
+				pending = ""
+			case print != pending:
+				pending = print
+				timer.Reset(max(s.opts.Poll/settleShare, 1))
+				continue
+			default:
+				// What is written from here on changes the print again.
+				seen, pending = print, ""
+				s.reload(publish)
+			}
+		}
+		timer.Reset(s.opts.Poll)
+	}
+}
+
+// print is the fingerprint of all that the last load looked at.
+func (s *Source) print() string {
+	if s.loader.keyFile == "" {
+		return fingerprint(s.opts.Path)
+	}
+	return fingerprint(s.opts.Path, s.loader.keyFile)
+}
+
+// reload reads everything and applies it if it is good and new.
+func (s *Source) reload(publish source.Publish) {
+	now := s.Config()
+	next, err := s.loader.load()
+	if err == nil {
+		err = join(restartOnly(now, next))
+	}
+	if err != nil {
+		s.refuse(err)
+		return
+	}
+	if next.equal(now) {
+		s.accept(now, next.Warnings, false)
+		return
+	}
+	s.accept(next, next.Warnings, true)
+	if s.opts.OnChange != nil {
+		s.opts.OnChange(next)
+	}
+	if !next.sameFacts(now) {
+		publish(func(v *model.View) { next.into(v) })
+	}
+}
+
+// refuse keeps the configuration in use and says why, once.
+func (s *Source) refuse(err error) {
+	s.mu.Lock()
+	again := s.status.Err == err.Error()
+	s.status.Err = err.Error()
+	s.mu.Unlock()
+	if !again {
+		s.opts.Logger.Error("configuration refused, the former one stays in use", "err", err)
+	}
+}
+
+// accept clears the error, and takes cfg into use if it is new.
+func (s *Source) accept(cfg *Config, warnings []string, isNew bool) {
+	s.mu.Lock()
+	healed := s.status.Err != ""
+	fresh := slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(s.status.Warnings, w) })
+	s.cfg = cfg
+	s.status.Err = ""
+	s.status.Warnings = warnings
+	if isNew {
+		s.status.Generation++
+		s.status.Loaded = time.Now()
+	}
+	gen := s.status.Generation
+	s.mu.Unlock()
+
+	switch {
+	case isNew:
+		s.opts.Logger.Info("configuration applied", "generation", gen, "vips", len(cfg.VIPs), "checks", len(cfg.Checks),
+			"peers", len(cfg.Node.Gossip.Peers), "keys", len(cfg.Node.Gossip.Keys))
+	case healed:
+		s.opts.Logger.Info("configuration is good again, nothing has changed", "generation", gen)
+	}
+	for _, w := range fresh {
+		s.opts.Logger.Warn("configuration", "reason", w)
+	}
+}
+
+// equal tells whether two configurations mean the same.
+func (c *Config) equal(o *Config) bool {
+	return reflect.DeepEqual(c.Node, o.Node) && reflect.DeepEqual(c.VIPs, o.VIPs) && reflect.DeepEqual(c.Checks, o.Checks)
+}
+
+// sameFacts tells whether two configurations put the same into a View.
+func (c *Config) sameFacts(o *Config) bool {
+	return reflect.DeepEqual(c.VIPs, o.VIPs) && maps.Equal(c.Node.Labels, o.Node.Labels) &&
+		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout
+}
+
+// into puts the facts into a View, which then shares them.
+func (c *Config) into(v *model.View) {
+	v.VIPs = c.VIPs
+	v.Labels = c.Node.Labels
+	v.Weight = c.Node.Weight
+	v.DrainTimeout = c.Node.DrainTimeout
+	if v.Synced == nil {
+		v.Synced = make(map[model.SourceName]bool)
+	}
+	v.Synced[model.SourceConfig] = true
+}
