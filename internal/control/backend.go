@@ -1,0 +1,54 @@
+// Package control is how people and programs look into a running daemon: a unix
+// socket for the commands of lbd (status, explain, drain) and an HTTP listener
+// for /metrics, /healthz and /readyz. It holds both ends of the socket, Server
+// and Client, and the tables that the commands print.
+package control
+
+import (
+	"context"
+	"errors"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// Backend is the daemon as this package needs it. All methods are called
+// concurrently and must return soon: they read a snapshot or post a wish.
+type Backend interface {
+	// Status is what the node sees at this moment.
+	Status(ctx context.Context) (v1alpha1.NodeStatus, error)
+	// Explain returns one explanation for each address that vip names: an address
+	// or the name of an object. The error wraps ErrNotFound if there is none.
+	Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error)
+	// SetDraining starts or ends a drain. It does not wait for its end. A Status
+	// that is asked for after it returned says so in Draining.
+	SetDraining(ctx context.Context, draining bool) error
+	// Healthy returns nil while the daemon works at all; it is what /healthz says.
+	Healthy() error
+	// Ready returns nil while the daemon can take its part in the group; it is
+	// what /readyz says.
+	Ready() error
+}
+
+// ErrNotFound is wrapped by errors about a VIP that does not exist.
+var ErrNotFound = errors.New("not found")
+
+// The paths of the API on the socket. Bodies are JSON. An error is a status of
+// 400 or above with a problem.
+const (
+	pathStatus   = "/v1alpha1/status"   // GET: NodeStatus
+	pathExplain  = "/v1alpha1/explain"  // GET ?vip=: explanations
+	pathDraining = "/v1alpha1/draining" // PUT drainRequest: nothing
+)
+
+type explanations struct {
+	Explanations []v1alpha1.Explanation `json:"explanations"`
+}
+
+type drainRequest struct {
+	Draining bool `json:"draining"`
+}
+
+// problem is the body of every answer that is not a success.
+type problem struct {
+	Error string `json:"error"`
+}

@@ -1,0 +1,122 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// Drain has the daemon hand over every VIP and returns when that is done: no VIP
+// is owned or announced here, and none is kept bound for connections that are
+// still open. Open connections do not make it fail: they are awaited for as long
+// as the timeout lasts.
+//
+// A VIP that nobody can take stays where it is. If one is left when the timeout
+// ends, the error names each with the reason, and the node goes on draining.
+// Progress, if not nil, is given a line for each change.
+func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(string)) error {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	if err := c.setDraining(ctx, true); err != nil {
+		return err
+	}
+	var (
+		deadline = time.NewTimer(timeout)
+		poll     = time.NewTicker(c.poll)
+		watched  = drainWatch{progress: progress, said: map[string]string{}}
+	)
+	defer deadline.Stop()
+	defer poll.Stop()
+	for {
+		status, err := c.Status(ctx)
+		if err != nil {
+			return fmt.Errorf("the drain has begun, its end is not known: %w", err)
+		}
+		if !status.Draining {
+			return errors.New("somebody ended the drain before it was done; `lbd status` shows what is here")
+		}
+		left, lingering := watched.look(status)
+		if len(left) == 0 && lingering == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interrupted; the node goes on draining, `lbd undrain` ends that: %w", ctx.Err())
+		case <-poll.C:
+			continue
+		case <-deadline.C:
+		}
+		if len(left) == 0 {
+			progress(fmt.Sprintf("%d VIPs were handed over but still have open connections here", lingering))
+			return nil
+		}
+		return leftError(left, len(status.VIPs), timeout)
+	}
+}
+
+// drainWatch turns status after status into lines about what has changed.
+type drainWatch struct {
+	progress func(string)
+	said     map[string]string // by address
+}
+
+// look returns the VIPs that are still announced here, and how many are only
+// kept for open connections.
+func (d *drainWatch) look(status v1alpha1.NodeStatus) (left []v1alpha1.VIPStatus, lingering int) {
+	for _, vip := range status.VIPs {
+		line := ""
+		switch {
+		case isHere(vip, status.Node):
+			left = append(left, vip)
+			line = explainHere(vip)
+		case vip.Bound:
+			lingering++
+			line = "handed over to " + someone(vip.Owner) + ", waiting for open connections to end"
+		case d.said[vip.Address] != "":
+			line = "done, now on " + someone(vip.Owner)
+		}
+		if line != "" && d.said[vip.Address] != line {
+			d.said[vip.Address] = line
+			d.progress(title(vip) + ": " + line)
+		}
+	}
+	return left, lingering
+}
+
+// isHere tells whether clients of the VIP are still sent to this node.
+func isHere(vip v1alpha1.VIPStatus, node string) bool {
+	if vip.Owner == node || vip.Announced {
+		return true
+	}
+	reason, known := model.ParseReason(vip.Reason)
+	return known && reason == model.ReasonTakingOver
+}
+
+func leftError(left []v1alpha1.VIPStatus, all int, timeout time.Duration) error {
+	lines := make([]string, len(left))
+	for i, vip := range left {
+		lines[i] = title(vip) + ": " + explainHere(vip)
+	}
+	return fmt.Errorf("%d of %d VIPs are still here after %v: %s; they stay reachable here and the node goes on draining, `lbd undrain` ends that",
+		len(left), all, timeout, strings.Join(lines, "; "))
+}
+
+// explainHere says why a VIP is still here.
+func explainHere(vip v1alpha1.VIPStatus) string {
+	return sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
+}
+
+func title(vip v1alpha1.VIPStatus) string { return fmt.Sprintf("%s (%s)", vip.Address, vip.Name) }
+
+func someone(owner string) string {
+	if owner == "" {
+		return "no node"
+	}
+	return owner
+}

@@ -1,0 +1,112 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// maxRequest bounds the body of a request, in bytes.
+const maxRequest = 4 << 10
+
+// socketHandler serves the API of the commands.
+func (s *Server) socketHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, r *http.Request) {
+		status, err := s.opts.Backend.Status(r.Context())
+		if status.Time.IsZero() {
+			status.Time = time.Now()
+		}
+		s.answer(w, status, err)
+	})
+	mux.HandleFunc("GET "+pathExplain, func(w http.ResponseWriter, r *http.Request) {
+		found, err := s.opts.Backend.Explain(r.Context(), r.URL.Query().Get("vip"))
+		s.answer(w, explanations{Explanations: found}, err)
+	})
+	mux.HandleFunc("PUT "+pathDraining, func(w http.ResponseWriter, r *http.Request) {
+		var request drainRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&request); err != nil {
+			s.write(w, http.StatusBadRequest, problem{Error: "request: " + err.Error()})
+			return
+		}
+		s.answer(w, request, s.opts.Backend.SetDraining(r.Context(), request.Draining))
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.write(w, http.StatusNotFound, problem{Error: fmt.Sprintf("this daemon does not know %s %s; it may be older than the command", r.Method, r.URL.Path)})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
+		defer cancel()
+		mux.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// answer writes the value, or the error if there is one.
+func (s *Server) answer(w http.ResponseWriter, value any, err error) {
+	switch {
+	case err == nil:
+		s.write(w, http.StatusOK, value)
+	case errors.Is(err, ErrNotFound):
+		s.write(w, http.StatusNotFound, problem{Error: err.Error()})
+	case errors.Is(err, context.DeadlineExceeded):
+		s.write(w, http.StatusServiceUnavailable, problem{Error: "the daemon is too busy to answer"})
+	default:
+		s.write(w, http.StatusInternalServerError, problem{Error: err.Error()})
+	}
+}
+
+// write sends a JSON body. An encoding error is a bug of the types, a writing
+// error a client that has gone; neither has another receiver than the log.
+func (s *Server) write(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		s.opts.Logger.Debug("control answer was not written", "err", err)
+	}
+}
+
+// httpHandler serves metrics, liveness and readiness.
+func (s *Server) httpHandler() http.Handler {
+	mux := http.NewServeMux()
+	if s.opts.Gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
+			// One bad collector must not hide the others.
+			ErrorHandling:       promhttp.ContinueOnError,
+			ErrorLog:            slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
+			MaxRequestsInFlight: 4,
+			Timeout:             10 * time.Second,
+		}))
+	}
+	mux.HandleFunc("GET /healthz", condition(s.opts.Backend.Healthy))
+	mux.HandleFunc("GET /readyz", condition(s.opts.Backend.Ready))
+	if s.opts.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// condition answers 200 "ok" or 503 with the reason.
+func condition(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		text := "ok"
+		if err := check(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			text = err.Error()
+		}
+		_, _ = io.WriteString(w, text+"\n") // a client that has gone needs no answer
+	}
+}

@@ -1,0 +1,296 @@
+package control
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// maxNamed is how many addresses are named before the rest is only counted.
+const maxNamed = 4
+
+// RenderStatus writes a status as text for people: what is wrong first, then
+// tables, then why each VIP is where it is.
+func RenderStatus(w io.Writer, s v1alpha1.NodeStatus) error {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "Node %s, lbd %s: %s\n", clean(s.Node), clean(s.Version), condense(s))
+	fmt.Fprintf(&out, "Configuration %s\n", configLine(s))
+	for _, problem := range problems(s) {
+		hang(&out, "! ", problem)
+	}
+	sections := []struct {
+		title string
+		table table
+	}{
+		{"MEMBERS", memberTable(s)},
+		{"VIPS", vipTable(s)},
+		{"HEALTH CHECKS", healthTable(s)},
+		{"BGP", bgpTable(s)},
+	}
+	for _, section := range sections {
+		if len(section.table.rows) < 2 { // the header alone
+			continue
+		}
+		fmt.Fprintf(&out, "\n%s\n", section.title)
+		if err := section.table.write(&out, "  "); err != nil {
+			return err
+		}
+	}
+	writeWhy(&out, s)
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// condense is the state of the node in a few words.
+func condense(s v1alpha1.NodeStatus) string {
+	alive := 1
+	for _, m := range s.Members {
+		if m.State == "alive" {
+			alive++
+		}
+	}
+	here := 0
+	for _, vip := range s.VIPs {
+		if vip.Owner == s.Node {
+			here++
+		}
+	}
+	settled := "settled"
+	if !s.Settled {
+		settled = "not settled yet"
+	}
+	if s.Draining {
+		settled += ", draining"
+	}
+	return fmt.Sprintf("%s; %d of %d nodes alive; %d of %d VIPs here", settled, alive, len(s.Members)+1, here, len(s.VIPs))
+}
+
+func configLine(s v1alpha1.NodeStatus) string {
+	line := fmt.Sprintf("%s, generation %d", clean(s.Config.Path), s.Config.Generation)
+	if !s.Config.LoadedAt.IsZero() {
+		line += ", in force for " + age(s, s.Config.LoadedAt)
+	}
+	return line
+}
+
+// problems are what a user should look at first.
+func problems(s v1alpha1.NodeStatus) []string {
+	var found []string
+	if s.Config.Error != "" {
+		found = append(found, "the newest configuration is refused, the one before stays in force: "+oneLine(s.Config.Error))
+	}
+	for _, warning := range s.Config.Warnings {
+		found = append(found, "configuration: "+oneLine(warning))
+	}
+	if s.Gossip.KeyMismatches > 0 {
+		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last from %s: compare the key files of the nodes",
+			s.Gossip.KeyMismatches, s.Gossip.LastMismatchFrom))
+	}
+	if s.Gossip.NameConflicts > 0 {
+		found = append(found, fmt.Sprintf("another host, last seen at %s, uses the name of this node: give it another nodeName", s.Gossip.LastConflictFrom))
+	}
+	if s.Gossip.Error != "" {
+		found = append(found, "gossip: "+oneLine(s.Gossip.Error))
+	}
+	for _, driver := range s.Drivers {
+		if driver.Error != "" {
+			found = append(found, driver.Name+": "+oneLine(driver.Error))
+		}
+	}
+	return found
+}
+
+func memberTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("NODE", "ADDRESS", "STATE", "VERSION", "NOTE")
+	for _, m := range s.Members {
+		var notes []string
+		if m.Draining {
+			notes = append(notes, "draining")
+		}
+		if !m.Settled && m.State == "alive" {
+			notes = append(notes, "not settled yet")
+		}
+		if m.Late != "" {
+			notes = append(notes, "heartbeats are late by "+m.Late)
+		}
+		t.add(m.Name, m.Address, m.State, m.Version, strings.Join(notes, ", "))
+	}
+	return t
+}
+
+func vipTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("ADDRESS", "NAME", "OWNER", "INTERFACE", "HERE", "SINCE", "REASON")
+	for _, vip := range s.VIPs {
+		t.add(vip.Address, vip.Name, vip.Owner, vip.Interface, here(vip), age(s, vip.Since), vip.Reason)
+	}
+	return t
+}
+
+// here says what this node does with the VIP.
+func here(vip v1alpha1.VIPStatus) string {
+	switch {
+	case vip.Announced:
+		return "announced"
+	case vip.Bound:
+		return "silent"
+	}
+	return "no"
+}
+
+func healthTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("CHECK", "STATE", "SINCE", "TOOK", "DETAIL")
+	for _, h := range s.Health {
+		t.add(h.Name, h.State, age(s, h.Since), h.LastDuration, h.Detail)
+	}
+	return t
+}
+
+func bgpTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("PEER", "ADDRESS", "STATE", "BFD", "ADVERTISED")
+	for _, b := range s.BGP {
+		text := strings.Join(b.Advertised, " ")
+		if b.Error != "" {
+			text = b.Error
+		}
+		t.add(b.Peer, b.Address, b.State, b.BFD, text)
+	}
+	return t
+}
+
+// writeWhy writes a sentence for each VIP, once for VIPs that share it.
+func writeWhy(out *bytes.Buffer, s v1alpha1.NodeStatus) {
+	if len(s.VIPs) == 0 {
+		out.WriteString("\nThe configuration has no VIP.\n")
+		return
+	}
+	var order []string
+	about := map[string][]string{}
+	for _, vip := range s.VIPs {
+		why := sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
+		if next := vip.Successors; len(next) > 0 {
+			why += "; " + strings.Join(next, ", then ") + " would take it next"
+		}
+		if about[why] == nil {
+			order = append(order, why)
+		}
+		about[why] = append(about[why], vip.Address)
+	}
+	out.WriteString("\nWHY\n")
+	for _, why := range order {
+		hang(out, "  ", named(about[why])+": "+why+".")
+	}
+}
+
+// named lists the first addresses and counts the others.
+func named(addresses []string) string {
+	if more := len(addresses) - maxNamed; more > 0 {
+		return strings.Join(addresses[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(addresses, ", ")
+}
+
+// RenderExplain writes explanations as text for people: who owns the VIP, every
+// candidate with the reason why it does or does not, and what happened.
+func RenderExplain(w io.Writer, list []v1alpha1.Explanation) error {
+	var out bytes.Buffer
+	for i, e := range list {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		if err := renderExplanation(&out, e); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
+	fmt.Fprintf(out, "%s (%s), as %s sees it\n", clean(e.Address), clean(e.Name), clean(e.Node))
+	if e.Owner == "" {
+		out.WriteString("  Owner: none\n")
+	} else {
+		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d\n", clean(e.Owner), e.Epoch)
+	}
+	hang(out, "  ", "Why: "+sentence(e.Reason, e.Node, e.Owner, e.Detail)+".")
+	if len(e.Candidates) > 0 {
+		out.WriteString("\n")
+		if err := candidateTable(e).write(out, "  "); err != nil {
+			return err
+		}
+	}
+	if len(e.Story) > 0 {
+		out.WriteString("\n")
+	}
+	for _, line := range e.Story {
+		hang(out, "  - ", line)
+	}
+	return nil
+}
+
+func candidateTable(e v1alpha1.Explanation) *table {
+	var t table
+	t.add("RANK", "NODE", "ALIVE", "MAY OWN", "CLAIM", "WEIGHT", "WHY")
+	for _, c := range e.Candidates {
+		claim := ""
+		if c.ClaimEpoch > 0 {
+			claim = strconv.FormatUint(c.ClaimEpoch, 10)
+		}
+		t.add(strconv.Itoa(c.Rank), c.Node, yes(c.Alive), yes(c.Eligible), claim, strconv.Itoa(c.Weight),
+			sentence(c.Reason, c.Node, e.Owner, c.Note))
+	}
+	return &t
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// age is how long ago a moment was when the status was taken; without that time
+// the moment itself.
+func age(s v1alpha1.NodeStatus, at time.Time) string {
+	switch {
+	case at.IsZero():
+		return ""
+	case s.Time.IsZero():
+		return at.UTC().Format(time.RFC3339)
+	}
+	d := max(s.Time.Sub(at), 0)
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// oneLine joins the lines of a text.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), "; ")
+}
+
+// hang writes text wrapped, the first line after the prefix and the others
+// indented as far.
+func hang(out *bytes.Buffer, prefix, text string) {
+	for i, line := range wrap(clean(text), maxWidth-len(prefix)) {
+		if i > 0 {
+			prefix = strings.Repeat(" ", len(prefix))
+		}
+		out.WriteString(prefix + line + "\n")
+	}
+}

@@ -1,0 +1,107 @@
+package control
+
+import (
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxWidth is how wide the output for people is, in columns. Only a row whose
+	// other columns leave nothing for the last one is wider.
+	maxWidth = 120
+	// minLast is the least width of the last column.
+	minLast = 30
+	// maxCell cuts the other columns.
+	maxCell = 40
+	gap     = 2
+)
+
+// table is rows of text with a header. The last column is wrapped, the others
+// are cut.
+type table struct {
+	rows [][]string
+}
+
+func (t *table) add(cells ...string) {
+	for i, cell := range cells {
+		cell = clean(cell)
+		if cell == "" {
+			cell = "-"
+		}
+		if i < len(cells)-1 && utf8.RuneCountInString(cell) > maxCell {
+			cell = string([]rune(cell)[:maxCell-3]) + "..."
+		}
+		cells[i] = cell
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// write writes the table with each line indented.
+func (t *table) write(w io.Writer, indent string) error {
+	out := tabwriter.NewWriter(w, 0, 0, gap, ' ', tabwriter.StripEscape)
+	room := t.lastWidth(len(indent))
+	for _, row := range t.rows {
+		last := len(row) - 1
+		for i, part := range wrap(row[last], room) {
+			line := append([]string(nil), row[:last]...)
+			if i > 0 {
+				clear(line)
+			}
+			line = append(line, part)
+			if _, err := io.WriteString(out, strings.TrimRight(indent+strings.Join(line, "\t"), "\t ")+"\n"); err != nil {
+				return err
+			}
+		}
+	}
+	return out.Flush()
+}
+
+// lastWidth is the room for the last column beside the widest of the others.
+func (t *table) lastWidth(indent int) int {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row[:len(row)-1] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	room := maxWidth - indent
+	for _, width := range widths {
+		room -= width + gap
+	}
+	return max(room, minLast)
+}
+
+// wrap breaks text into lines of at most width columns at spaces. A longer word
+// has a line for itself.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}
+
+// clean keeps foreign text from moving the cursor of a terminal.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+}
