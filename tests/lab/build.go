@@ -1,0 +1,68 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Bin holds the programs that a lab runs.
+type Bin struct {
+	Agent string
+	LBD   string // empty if it was not asked for
+	dir   string
+}
+
+// Build builds the agent, and lbd if asked for; LBD_BIN names an lbd to use
+// instead. Close removes the programs.
+func Build(ctx context.Context, lbd bool) (*Bin, error) {
+	mod, err := run(ctx, "", "go", "env", "GOMOD")
+	root := filepath.Dir(strings.TrimSpace(mod))
+	if err != nil || strings.TrimSpace(mod) == "" || strings.TrimSpace(mod) == os.DevNull {
+		return nil, fmt.Errorf("build: run this inside lbd's module (go env GOMOD said %q): %w", mod, err)
+	}
+	prefix, err := newPrefix()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", prefix+"-bin-")
+	if err != nil {
+		return nil, fmt.Errorf("build: %w", err)
+	}
+	b := &Bin{dir: dir, Agent: filepath.Join(dir, "agent")}
+	if err := goBuild(ctx, root, b.Agent, "./tests/lab/agent"); err != nil {
+		b.Close()
+		return nil, err
+	}
+	if !lbd {
+		return b, nil
+	}
+	if b.LBD = os.Getenv("LBD_BIN"); b.LBD != "" {
+		return b, nil
+	}
+	b.LBD = filepath.Join(dir, "lbd")
+	if err := goBuild(ctx, root, b.LBD, "./cmd/lbd"); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Close removes what Build made.
+func (b *Bin) Close() { _ = os.RemoveAll(b.dir) }
+
+func goBuild(ctx context.Context, root, out, pkg string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
+	cmd.Dir = root
+	cmd.WaitDelay = time.Second
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %s: %w: %s", pkg, err, firstLines(string(b), 20))
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// LBD is lbd itself.
+type LBD struct {
+	// Detection is gossip.detection; empty is the default, "lan".
+	Detection string
+	// NoIPv6 leaves the IPv6 VIP out, to compare with systems that have none.
+	NoIPv6 bool
+}
+
+// Name is "lbd", or "lbd-" and the detection.
+func (s *LBD) Name() string {
+	if s.Detection == "" {
+		return "lbd"
+	}
+	return "lbd-" + s.Detection
+}
+
+// Configuration describes the system for reports.
+func (s *LBD) Configuration() string {
+	d := "default settings"
+	if s.Detection != "" {
+		d = "detection: " + s.Detection + ", else default settings"
+	}
+	return d + "; https check of 127.0.0.1:6443/livez (every 500 ms, timeout 400 ms, fall 2, rise 1); encrypted gossip"
+}
+
+// VIPs are both families unless NoIPv6 is set.
+func (s *LBD) VIPs() []netip.Addr {
+	if s.NoIPv6 {
+		return []netip.Addr{VIP4()}
+	}
+	return []netip.Addr{VIP4(), VIP6()}
+}
+
+// Election is the gossip port.
+func (s *LBD) Election() []string {
+	return []string{"udp dport 7947", "udp sport 7947", "tcp dport 7947", "tcp sport 7947"}
+}
+
+// Config is the path of the node's configuration file.
+func (s *LBD) Config(n *Node) string { return filepath.Join(n.Dir, "lbd.yaml") }
+
+// Socket is the path of the node's control socket.
+func (s *LBD) Socket(n *Node) string { return filepath.Join(n.Dir, "lbd.sock") }
+
+const lbdConfig = `apiVersion: lbd.dev/v1alpha1
+kind: NodeConfiguration
+nodeName: {{.Name}}
+gossip:
+  bindAddress: {{.IP}}
+  port: 7947
+  peers: [{{.Peers}}]
+  keyFile: {{.Key}}
+{{- if .Detection}}
+  detection: {{.Detection}}
+{{- end}}
+http: {address: 127.0.0.1:7477}
+socket: {{.Socket}}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: VirtualIP
+metadata: {name: control-plane}
+spec:
+  addresses: [{{.VIPs}}]
+  healthCheck:
+    https: {port: 6443, path: /livez, caFile: {{.CA}}}
+`
+
+// WriteConfig writes the node's configuration, and the gossip key of the lab if
+// there is none yet.
+func (s *LBD) WriteConfig(l *Lab, n *Node) error {
+	key := filepath.Join(l.Dir, "gossip.key")
+	if _, err := os.Stat(key); err != nil {
+		if err := writeKey(key); err != nil {
+			return err
+		}
+	}
+	var peers, vips []string
+	for _, p := range l.Nodes {
+		peers = append(peers, p.IP4.String())
+	}
+	for _, v := range s.VIPs() {
+		vips = append(vips, fmt.Sprintf("%q", v))
+	}
+	var b strings.Builder
+	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]string{
+		"Name": n.Name, "IP": n.IP4.String(), "Peers": strings.Join(peers, ", "), "Key": key,
+		"Detection": s.Detection, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
+	})
+	if err != nil {
+		return fmt.Errorf("lbd config: %w", err)
+	}
+	return os.WriteFile(s.Config(n), []byte(b.String()), 0o600)
+}
+
+func writeKey(file string) error {
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return fmt.Errorf("gossip key: %w", err)
+	}
+	return os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600)
+}
+
+// Start writes the configuration unless there is one, and starts the daemon.
+func (s *LBD) Start(_ context.Context, l *Lab, n *Node) error {
+	if _, err := os.Stat(s.Config(n)); err != nil {
+		if err := s.WriteConfig(l, n); err != nil {
+			return err
+		}
+	}
+	p, err := l.Start(&n.Host, "lbd", nil, l.Bin.LBD, "run", "--config", s.Config(n))
+	if err != nil {
+		return err
+	}
+	n.Daemon = p
+	n.starts++
+	return nil
+}
+
+// Status is the part of `lbd status -o json` that the lab looks at.
+type Status struct {
+	Node     string `json:"node"`
+	Draining bool   `json:"draining"`
+	Settled  bool   `json:"settled"`
+	Members  []struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+	} `json:"members"`
+	VIPs []struct {
+		Address   netip.Addr `json:"address"`
+		Owner     string     `json:"owner"`
+		Reason    string     `json:"reason"`
+		Detail    string     `json:"detail"`
+		Healthy   bool       `json:"healthy"`
+		Bound     bool       `json:"bound"`
+		Announced bool       `json:"announced"`
+		Epoch     uint64     `json:"epoch"`
+	} `json:"vips"`
+}
+
+// Status asks the node's daemon.
+func (s *LBD) Status(ctx context.Context, l *Lab, n *Node) (*Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	out, err := l.Run(ctx, &n.Host, l.Bin.LBD, "status", "--socket", s.Socket(n), "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var st Status
+	if err := json.Unmarshal([]byte(out), &st); err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	return &st, nil
+}
+
+// Ready wants a settled node that sees every live node and may own every VIP.
+func (s *LBD) Ready(ctx context.Context, l *Lab, n *Node) error {
+	if !n.Daemon.Alive() {
+		return fmt.Errorf("%s: the daemon has ended", n.Name)
+	}
+	st, err := s.Status(ctx, l, n)
+	if err != nil {
+		return err
+	}
+	alive := map[string]bool{n.Name: true}
+	for _, m := range st.Members {
+		alive[m.Name] = m.State == "alive"
+	}
+	for _, p := range l.Nodes {
+		if p.Daemon.Alive() && !alive[p.Name] {
+			return fmt.Errorf("%s: does not see %s", n.Name, p.Name)
+		}
+	}
+	if !st.Settled || st.Draining || len(st.VIPs) != len(s.VIPs()) {
+		return fmt.Errorf("%s: settled %v, draining %v, %d VIPs", n.Name, st.Settled, st.Draining, len(st.VIPs))
+	}
+	for _, v := range st.VIPs {
+		if v.Reason != "Owner" && v.Reason != "Standby" {
+			return fmt.Errorf("%s: %s: %s %s", n.Name, v.Address, v.Reason, v.Detail)
+		}
+	}
+	return nil
+}
+
+// Drain runs `lbd drain`.
+func (s *LBD) Drain(ctx context.Context, l *Lab, n *Node) error {
+	_, err := l.Run(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", "8s")
+	return err
+}
+
+// Undrain runs `lbd undrain`.
+func (s *LBD) Undrain(ctx context.Context, l *Lab, n *Node) error {
+	_, err := l.Run(ctx, &n.Host, l.Bin.LBD, "undrain", "--socket", s.Socket(n))
+	return err
+}

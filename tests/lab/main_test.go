@@ -1,0 +1,64 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"lbd.dev/lbd/tests/lab"
+)
+
+// bin holds the programs; TestMain sets it once, before any test runs.
+var bin *lab.Bin
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	if lab.Usable() != nil {
+		return m.Run()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if bin, err = lab.Build(ctx, true); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer bin.Close()
+	return m.Run()
+}
+
+// need skips without root, but never in CI.
+func need(t *testing.T) {
+	t.Helper()
+	err := lab.Usable()
+	if err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// cluster makes a running cluster that ends with the test.
+func cluster(t *testing.T, s lab.System, nodes int) *lab.Cluster {
+	t.Helper()
+	need(t)
+	c, err := lab.NewCluster(t.Context(), bin, s, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.Logs(40))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}

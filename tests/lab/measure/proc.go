@@ -1,0 +1,93 @@
+package measure
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticks is USER_HZ, which Linux fixes at 100 for what /proc shows.
+const ticks = 100
+
+// CPU is a reading of the whole machine's time in USER_HZ.
+type CPU struct{ Busy, Total uint64 }
+
+// ReadCPU reads /proc/stat. Steal counts as busy: the machine was not ours then.
+func ReadCPU() (CPU, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return CPU{}, fmt.Errorf("cpu: read: %w", err)
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	fields := strings.Fields(string(line))
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return CPU{}, fmt.Errorf("cpu: parse: unexpected line %q", line)
+	}
+	var c CPU
+	// user nice system idle iowait irq softirq steal; guest time is in user.
+	for i, f := range fields[1:9] {
+		v, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return CPU{}, fmt.Errorf("cpu: parse: %w", err)
+		}
+		c.Total += v
+		if i != 3 && i != 4 {
+			c.Busy += v
+		}
+	}
+	return c, nil
+}
+
+// Load is the busy share of the machine between two readings, 0 to 1.
+func Load(from, to CPU) float64 {
+	if to.Total <= from.Total {
+		return 0
+	}
+	return float64(to.Busy-from.Busy) / float64(to.Total-from.Total)
+}
+
+// RSS is the resident memory of a process in bytes.
+func RSS(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("rss: read: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		rest, ok := strings.CutPrefix(line, "VmRSS:")
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("rss: parse: %w", err)
+		}
+		return kib * 1024, nil
+	}
+	return 0, fmt.Errorf("rss: process %d has no VmRSS", pid)
+}
+
+// CPUTime is the processor time that a process has used.
+func CPUTime(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("cpu time: read: %w", err)
+	}
+	// The command name may hold blanks and brackets: fields count from its end.
+	i := bytes.LastIndexByte(b, ')')
+	fields := strings.Fields(string(b[i+1:]))
+	if i < 0 || len(fields) < 13 {
+		return 0, fmt.Errorf("cpu time: parse: unexpected line %q", b)
+	}
+	var sum uint64
+	for _, f := range fields[11:13] { // utime, stime
+		v, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("cpu time: parse: %w", err)
+		}
+		sum += v
+	}
+	return time.Duration(sum) * time.Second / ticks, nil
+}

@@ -1,0 +1,32 @@
+package measure
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Spread is the least, the middle and the greatest of some durations.
+type Spread struct {
+	Min, Median, Max time.Duration
+	N                int
+}
+
+// SpreadOf sums up durations. The median of an even number is the mean of the
+// two in the middle.
+func SpreadOf(d []time.Duration) Spread {
+	if len(d) == 0 {
+		return Spread{}
+	}
+	s := slices.Sorted(slices.Values(d))
+	n := len(s)
+	return Spread{Min: s[0], Median: (s[(n-1)/2] + s[n/2]) / 2, Max: s[n-1], N: n}
+}
+
+// String gives whole milliseconds: "min / median / max".
+func (s Spread) String() string {
+	if s.N == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d / %d / %d", s.Min.Milliseconds(), s.Median.Milliseconds(), s.Max.Milliseconds())
+}

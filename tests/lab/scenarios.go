@@ -1,0 +1,130 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// startDaemon brings the daemon of a node back if it does not run.
+func startDaemon(ctx context.Context, c *Cluster, n *Node) error {
+	if n.Daemon.Alive() {
+		return nil
+	}
+	return c.System.Start(ctx, c.Lab, n)
+}
+
+// LinkDown is a crash of the owner as the LAN sees it: its link goes.
+func LinkDown() Scenario {
+	return Scenario{
+		Name: "linkdown", Moves: true, Hold: 1500 * time.Millisecond, Limit: 20 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, n *Node) error { return c.LinkDown(ctx, &n.Host) },
+		Repair: func(ctx context.Context, c *Cluster, n *Node) error { return c.LinkUp(ctx, &n.Host) },
+	}
+}
+
+// WireCut is the same without loss of carrier, and its end.
+func WireCut() Scenario {
+	return Scenario{
+		Name: "wirecut", Moves: true, Hold: 3 * time.Second, Limit: 20 * time.Second, After: 5 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, n *Node) error { return c.WireCut(ctx, &n.Host) },
+		Undo:   func(ctx context.Context, c *Cluster, n *Node) error { return c.WireHeal(ctx, &n.Host) },
+	}
+}
+
+// Rejoin is LinkDown and, once the VIP is served again, LinkUp.
+func Rejoin() Scenario {
+	s := LinkDown()
+	s.Name, s.Hold, s.Undo, s.Repair, s.After = "rejoin", 3*time.Second, s.Repair, nil, 6*time.Second
+	return s
+}
+
+// Kill kills the daemon; nothing restarts it. The node lives.
+func Kill() Scenario {
+	return Scenario{
+		Name: "sigkill", Moves: true, Hold: 5 * time.Second, Limit: 12 * time.Second,
+		Inject: func(_ context.Context, _ *Cluster, n *Node) error { return n.Kill() },
+		Repair: startDaemon,
+	}
+}
+
+// Freeze stops the daemon; in the second phase it runs again.
+func Freeze() Scenario {
+	return Scenario{
+		Name: "sigstop", Moves: true, Hold: 5 * time.Second, Limit: 12 * time.Second, After: 3 * time.Second,
+		Inject: func(_ context.Context, _ *Cluster, n *Node) error { return n.Freeze() },
+		Undo:   func(_ context.Context, _ *Cluster, n *Node) error { return n.Thaw() },
+		Repair: startDaemon,
+	}
+}
+
+// Terminate stops the daemon in order.
+func Terminate() Scenario {
+	return Scenario{
+		Name: "sigterm", Moves: true, Hold: 2 * time.Second, Limit: 12 * time.Second,
+		Inject: func(_ context.Context, _ *Cluster, n *Node) error { return n.Daemon.Signal(syscall.SIGTERM) },
+		Repair: func(ctx context.Context, c *Cluster, n *Node) error {
+			if err := n.Daemon.Wait(15 * time.Second); errors.Is(err, ErrTimeout) {
+				return errors.Join(fmt.Errorf("sigterm: %w", err), n.Daemon.Kill())
+			}
+			return startDaemon(ctx, c, n)
+		},
+	}
+}
+
+// Drain moves everything off the owner.
+func Drain() Scenario {
+	return Scenario{
+		Name: "drain", Moves: true, Hold: 2 * time.Second, Limit: 12 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, n *Node) error { return c.System.Drain(ctx, c.Lab, n) },
+		Repair: func(ctx context.Context, c *Cluster, n *Node) error { return c.System.Undrain(ctx, c.Lab, n) },
+	}
+}
+
+// Respawn kills the daemon and starts it again after a second.
+func Respawn() Scenario {
+	return Scenario{
+		Name: "respawn", Hold: time.Second, Limit: time.Second, After: 5 * time.Second,
+		Inject: func(_ context.Context, _ *Cluster, n *Node) error { return n.Kill() },
+		Undo:   startDaemon,
+	}
+}
+
+// ServiceDeath kills the service behind the VIP on the owner: its ports refuse.
+func ServiceDeath() Scenario {
+	return Scenario{
+		Name: "appdeath", Moves: true, Hold: 1500 * time.Millisecond, Limit: 12 * time.Second,
+		Inject: func(_ context.Context, _ *Cluster, n *Node) error { return n.Service.Kill() },
+		Repair: func(ctx context.Context, c *Cluster, n *Node) error { return c.StartService(ctx, n) },
+	}
+}
+
+// ServiceHang freezes the service: its ports accept and nothing comes.
+func ServiceHang() Scenario {
+	return Scenario{
+		Name: "apphang", Moves: true, Hold: 1500 * time.Millisecond, Limit: 8 * time.Second,
+		Inject: func(_ context.Context, _ *Cluster, n *Node) error { return n.FreezeService() },
+		Repair: func(_ context.Context, _ *Cluster, n *Node) error { return n.ThawService() },
+	}
+}
+
+// Partition blocks what the daemons say to each other at the owner; ARP, ND and
+// clients pass.
+func Partition() Scenario {
+	return Scenario{
+		Name: "partition", Hold: 6 * time.Second, Limit: 6 * time.Second, After: 5 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, n *Node) error {
+			return c.Block(ctx, &n.Host, c.System.Election()...)
+		},
+		Undo: func(ctx context.Context, c *Cluster, n *Node) error { return c.Unblock(ctx, &n.Host) },
+	}
+}
+
+// Scenarios are all of them, in the order of the report.
+func Scenarios() []Scenario {
+	return []Scenario{
+		LinkDown(), Kill(), Freeze(), Terminate(), Drain(), Respawn(), ServiceDeath(), ServiceHang(), Rejoin(), WireCut(), Partition(),
+	}
+}
