@@ -1,0 +1,163 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// lingerPoll is how often connections are counted while a binding lingers.
+	lingerPoll = 250 * time.Millisecond
+	// lively is how recently a connection must have got a packet to count: one
+	// that gets none has moved to another node, or has ended without saying so.
+	lively = time.Second
+
+	// Offsets and sizes of struct inet_diag_msg (include/uapi/linux/inet_diag.h)
+	// and of struct tcp_info (include/uapi/linux/tcp.h).
+	diagFamily, diagSource, diagLen            = 0, 8, 72
+	infoLastDataRecv, infoLastAckRecv, infoLen = 52, 56, 60
+	// diagInfo is the attribute with struct tcp_info (INET_DIAG_INFO).
+	diagInfo = 2
+	// openStates are those in which data may still arrive or leave.
+	openStates = 1<<netlink.TCP_ESTABLISHED | 1<<netlink.TCP_CLOSE_WAIT |
+		1<<netlink.TCP_FIN_WAIT1 | 1<<netlink.TCP_FIN_WAIT2
+)
+
+// diagRequest is struct inet_diag_req_v2 without a socket: all sockets of a
+// family in openStates, with their struct tcp_info.
+type diagRequest struct{ family uint8 }
+
+// Len is the size of the request in bytes.
+func (diagRequest) Len() int { return 56 }
+
+// Serialize returns the request as the kernel wants it.
+func (r diagRequest) Serialize() []byte {
+	b := make([]byte, r.Len())
+	b[0], b[1], b[2] = r.family, unix.IPPROTO_TCP, 1<<(diagInfo-1)
+	nl.NativeEndian().PutUint32(b[4:], openStates)
+	return b
+}
+
+// countConnections adds up, for each address in counts, the open TCP connections
+// to it that got a packet within the last second. IPv4 connections of dual stack
+// listeners, which the kernel lists as 4-in-6, count as IPv4. Only sockets of
+// this network namespace are seen: connections that are forwarded to a container
+// are not.
+func countConnections(counts map[netip.Addr]int) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+		req.AddData(diagRequest{family})
+		err := req.ExecuteIter(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY, func(m []byte) bool {
+			if local, ok := livelyConnection(m); ok {
+				if _, asked := counts[local]; asked {
+					counts[local]++
+				}
+			}
+			return true
+		})
+		// A dump that changed meanwhile is as good an estimate as any.
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("connections: count: %w", err)
+		}
+	}
+	return nil
+}
+
+// livelyConnection returns the local address of a connection that got a packet
+// lately.
+func livelyConnection(m []byte) (local netip.Addr, ok bool) {
+	if len(m) < diagLen {
+		return local, false
+	}
+	if m[diagFamily] == unix.AF_INET {
+		local = netip.AddrFrom4([4]byte(m[diagSource:]))
+	} else {
+		local = netip.AddrFrom16([16]byte(m[diagSource:])).Unmap()
+	}
+	attrs, err := nl.ParseRouteAttr(m[diagLen:])
+	if err != nil {
+		return local, false
+	}
+	for _, a := range attrs {
+		if a.Attr.Type != diagInfo || len(a.Value) < infoLen {
+			continue
+		}
+		order := nl.NativeEndian()
+		ago := min(order.Uint32(a.Value[infoLastDataRecv:]), order.Uint32(a.Value[infoLastAckRecv:]))
+		return local, time.Duration(ago)*time.Millisecond < lively
+	}
+	return local, false
+}
+
+// recount counts for the holds that linger and were not counted yet, and starts
+// the polling; d.mu is held.
+func (d *Driver) recount() {
+	counts := d.lingering()
+	if len(counts) == 0 {
+		return
+	}
+	signal(d.linger)
+	for addr := range counts {
+		if d.holds[addr].connections >= 0 {
+			delete(counts, addr)
+		}
+	}
+	if len(counts) > 0 {
+		d.note(counts, countConnections(counts))
+	}
+}
+
+// poll counts for every hold that lingers and tells whether there is any.
+func (d *Driver) poll() bool {
+	d.mu.Lock()
+	counts := d.lingering()
+	d.mu.Unlock()
+	if len(counts) == 0 {
+		return false
+	}
+	err := countConnections(counts)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.note(counts, err) {
+		d.fire()
+	}
+	return true
+}
+
+// lingering returns a zero for every hold whose connections are to be counted.
+func (d *Driver) lingering() map[netip.Addr]int {
+	counts := make(map[netip.Addr]int)
+	for _, h := range d.list {
+		if h.want.Linger {
+			counts[h.want.Addr] = 0
+		}
+	}
+	return counts
+}
+
+// note takes over counts and tells whether any changed. What could not be
+// counted is unknown: -1.
+func (d *Driver) note(counts map[netip.Addr]int, err error) (changed bool) {
+	if err != nil {
+		d.stats.errors.Add(1)
+		d.log.Debug("cannot count connections", "err", err)
+	}
+	for addr, n := range counts {
+		h := d.holds[addr]
+		if h == nil || !h.want.Linger {
+			continue
+		}
+		if err != nil {
+			n = -1
+		}
+		changed = changed || h.connections != n
+		h.connections = n
+	}
+	return changed
+}

@@ -1,0 +1,215 @@
+// Package address binds VIPs to interfaces with a finite lifetime that it keeps
+// renewing. A daemon that was killed, frozen or has no valid decision stops
+// renewing, and the kernel removes the VIPs by itself: a dead man's switch.
+package address
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/model"
+)
+
+var _ announce.Driver = (*Driver)(nil)
+
+const (
+	// Lifetime is the default of Options.Lifetime. It is renewed at a third, so
+	// that an address which is renewed in time has at least two seconds left.
+	Lifetime = 3 * time.Second
+	// MinLifetime is the shortest lifetime: the kernel counts whole seconds, and
+	// one would leave no time for a late renewal.
+	MinLifetime = 2 * time.Second
+	// margin is how long before the end of its lifetime an address counts as
+	// expired. It covers the clock tick by which the kernel may be early
+	// (ADDRCONF_TIMER_FUZZ, 20 ms) and the time of the call itself.
+	margin = 150 * time.Millisecond
+)
+
+// Options configures a Driver.
+type Options struct {
+	Logger *slog.Logger
+	// Lifetime is the valid lifetime in the kernel: whole seconds, at least
+	// MinLifetime; 0 means Lifetime. The kernel removes an address between 0.01
+	// and 0.25 s after it.
+	Lifetime time.Duration
+}
+
+// Driver is the address driver. Apply must not be called concurrently with
+// itself; everything else is safe for concurrent use.
+type Driver struct {
+	log      *slog.Logger
+	lifetime time.Duration
+	stats    counters
+	changed  chan struct{} // one pending report
+	repair   chan struct{} // one pending look at the kernel
+	linger   chan struct{} // one pending count of connections
+	// missing: an address is wanted, not expired and not there.
+	missing atomic.Bool
+
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu         sync.Mutex // held during calls to the kernel
+	kernel     *kernel    // nil after Close
+	holds      map[netip.Addr]*hold
+	list       []*hold        // the same, in the order of the bindings
+	bound      map[place]bool // bound or adopted by this process
+	ends       map[place]leftover
+	validUntil time.Time
+	synced     bool
+}
+
+// place is an address on an interface.
+type place struct {
+	addr  netip.Addr
+	index int
+}
+
+// leftover is what is known of the lifetime of an address that is not renewed.
+type leftover struct {
+	end   time.Time
+	valid uint32
+}
+
+// New opens the sockets and starts renewing, with nothing bound as yet. Close
+// ends it.
+func New(opt Options) (*Driver, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Lifetime == 0 {
+		opt.Lifetime = Lifetime
+	}
+	if opt.Lifetime < MinLifetime || opt.Lifetime%time.Second != 0 {
+		return nil, fmt.Errorf("lifetime: %s is not a whole number of seconds of at least %s", opt.Lifetime, MinLifetime)
+	}
+	k, err := openKernel(opt.Lifetime)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Driver{
+		log:      opt.Logger,
+		lifetime: opt.Lifetime,
+		changed:  make(chan struct{}, 1),
+		repair:   make(chan struct{}, 1),
+		linger:   make(chan struct{}, 1),
+		cancel:   cancel,
+		kernel:   k,
+		holds:    make(map[netip.Addr]*hold),
+		bound:    make(map[place]bool),
+		ends:     make(map[place]leftover),
+	}
+	d.tasks.Go(func() { d.keep(ctx) })
+	d.tasks.Go(func() { d.watch(ctx) })
+	return d, nil
+}
+
+// Name returns model.SinkAddress.
+func (d *Driver) Name() model.SinkName { return model.SinkAddress }
+
+// Changed fires when an address expired or was removed by somebody else, and
+// when a count of connections changed.
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+// Stats returns the counters since New.
+func (d *Driver) Stats() Stats { return d.stats.read() }
+
+// Close stops renewing and releases the sockets. What is bound stays bound for
+// the rest of its lifetime.
+func (d *Driver) Close(context.Context) error {
+	d.cancel()
+	d.tasks.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.kernel != nil {
+		d.kernel.close()
+		d.kernel = nil
+	}
+	return nil
+}
+
+// Apply binds what is wanted and unbinds what is not. The report holds every
+// wanted VIP and every address with lbd's mark. Bound means bound on the wanted
+// interface; a VIP that is still on another one has only Interface and Expires.
+func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.kernel == nil {
+		return model.Applied{}, errors.New("address driver: apply: closed")
+	}
+	d.validUntil, d.synced = want.ValidUntil, want.Synced
+	d.accept(want.Bind)
+	s, err := d.look()
+	if err != nil {
+		d.stats.errors.Add(1)
+		applied := d.report(nil)
+		applied.Err = err.Error()
+		return applied, err
+	}
+	d.observeAll(s)
+	d.ensure(ctx, s, d.outdated())
+	if again := d.renew(ctx, d.lifetime/3); again != nil {
+		s = again
+	}
+	err = errors.Join(ctx.Err(), fold(append(d.failures(), d.prune(s)...)))
+	d.noteMissing()
+	d.recount()
+	applied := d.report(s)
+	if err != nil {
+		applied.Err = err.Error()
+	}
+	return applied, err
+}
+
+// accept takes over the wanted bindings. What is not wanted any more is
+// forgotten here and unbound by prune.
+func (d *Driver) accept(bind []model.Binding) {
+	wanted := make(map[netip.Addr]bool, len(bind))
+	d.list = d.list[:0]
+	for _, b := range bind {
+		if wanted[b.Addr] {
+			continue
+		}
+		wanted[b.Addr] = true
+		h := d.holds[b.Addr]
+		if h == nil || h.want.Epoch != b.Epoch {
+			h = &hold{connections: -1}
+			d.holds[b.Addr] = h
+		}
+		if !b.Linger {
+			h.connections = -1
+		}
+		h.want = b
+		d.list = append(d.list, h)
+	}
+	for addr := range d.holds {
+		if !wanted[addr] {
+			delete(d.holds, addr)
+		}
+	}
+}
+
+// outdated tells whether the decision is too old to bind anything. One without
+// a limit is good for what Apply is asked for, but for no renewal.
+func (d *Driver) outdated() bool {
+	return !d.validUntil.IsZero() && !time.Now().Before(d.validUntil)
+}
+
+// fire asks for another Apply.
+func (d *Driver) fire() { signal(d.changed) }
+
+// signal puts one token into a channel of capacity one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // the pending one covers this one too
+	}
+}

@@ -1,0 +1,53 @@
+package address
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// hold is what is known of one wanted binding under its present epoch. All times
+// have a monotonic part; it stands still with the lifetimes of the kernel while
+// the machine is suspended.
+type hold struct {
+	want  model.Binding
+	index int // of the interface on which it is, or was last, bound
+	there bool
+	// bound is until when the kernel certainly holds the address unless somebody
+	// removes it: the time just before the last call that set the lifetime, plus
+	// the lifetime. Zero: never bound under this epoch.
+	bound time.Time
+	// end is when the kernel removes it by its own reckoning: as bound, but
+	// counted from just after the call.
+	end time.Time
+	// seen is when the kernel was last known to hold it.
+	seen time.Time
+	// adopted: found in the kernel and not renewed yet.
+	adopted bool
+	// expired is the latch of the dead man's switch: the lifetime ended, or may
+	// have ended, while nobody renewed it. It stays until the epoch changes.
+	expired bool
+	// connections is the last count while lingering, else -1.
+	connections int
+	err         error
+}
+
+// fresh tells whether the address was never bound under this epoch, so that
+// binding it is not a return from the dead.
+func (h *hold) fresh() bool { return h.bound.IsZero() }
+
+// late tells whether the kernel may have removed the address, or is about to.
+func (h *hold) late(now time.Time) bool { return !now.Before(h.bound.Add(-margin)) }
+
+// lost tells whether an address that is missing must count as expired: its
+// lifetime is over, or it has not been seen for so long that others may have
+// found it gone.
+func (h *hold) lost(now time.Time, lifetime time.Duration) bool {
+	return h.late(now) || now.Sub(h.seen) > lifetime/2
+}
+
+// held notes a call that set the lifetime.
+func (h *hold) held(o *op, lifetime time.Duration) {
+	h.there, h.adopted, h.err, h.index = true, false, nil, o.index
+	h.bound, h.end, h.seen = o.before.Add(lifetime), o.after.Add(lifetime), o.before
+}

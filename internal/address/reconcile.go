@@ -1,0 +1,208 @@
+package address
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ensure binds every hold that is missing, if that is not a return from the
+// dead. The survey must be younger than anything the holds know. With stale set
+// the decision is out of date and nothing is bound.
+func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) {
+	var ops []*op
+	var targets []*hold
+	for _, h := range d.list {
+		if index, ok := d.bindable(h, s, stale); ok {
+			ops = append(ops, &op{verb: create, addr: h.want.Addr, index: index})
+			targets = append(targets, h)
+		}
+	}
+	for i := 0; i < len(ops) && ctx.Err() == nil; i += batchSize {
+		n := min(i+batchSize, len(ops))
+		// The clock is read again: the batches before may have taken long.
+		if d.outdated() {
+			for _, h := range targets[i:] {
+				h.err = errStale
+			}
+			return
+		}
+		d.kernel.do(ops[i:n])
+		for j, o := range ops[i:n] {
+			d.created(targets[i+j], o, s)
+		}
+	}
+}
+
+// bindable tells whether a hold is to be bound now, and on which interface. It
+// latches what has expired.
+func (d *Driver) bindable(h *hold, s *survey, stale bool) (index int, ok bool) {
+	now := time.Now()
+	switch {
+	case h.expired:
+		d.remove(s, h) // nothing unless the kernel has yet to do it
+		return 0, false
+	case h.there:
+		return 0, false
+	case h.fresh() && d.abandoned(h.want.Addr):
+		d.expire(s, h, "the lifetime ended before it could be renewed")
+		return 0, false
+	case !h.fresh() && h.lost(now, d.lifetime):
+		d.expire(s, h, "the lifetime ended while it was not renewed")
+		return 0, false
+	case stale:
+		h.err = errStale
+		return 0, false
+	}
+	index, err := d.index(s, h.want.Interface)
+	if err != nil {
+		h.err = explain(h.want, err)
+		return 0, false
+	}
+	if e, taken := s.foreign[h.want.Addr]; taken {
+		h.err = fmt.Errorf("is already configured on %s by somebody else", d.kernel.linkName(e.index))
+		return 0, false
+	}
+	return index, true
+}
+
+// abandoned tells whether the last report still had the address, not renewed,
+// and now it is gone without this process having unbound it. Whoever decided on
+// that report believes that the address was held without a break.
+func (d *Driver) abandoned(addr netip.Addr) bool {
+	for p := range d.ends {
+		if p.addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// created notes the result of binding an address. A process that was frozen
+// between its last look at the clock and the call may have bound what it had
+// lost meanwhile: then it is unbound at once.
+func (d *Driver) created(h *hold, o *op, s *survey) {
+	if o.err != nil {
+		d.stats.errors.Add(1)
+		h.err = explain(h.want, o.err)
+		return
+	}
+	again, moved := !h.fresh(), h.index != o.index
+	lateAdd := again && h.late(o.after)
+	staleAdd := !d.validUntil.IsZero() && !o.after.Before(d.validUntil)
+	s.add(h.want.Addr, o.index)
+	switch {
+	case lateAdd:
+		d.expire(s, h, "the lifetime ended while it was being bound again")
+		return
+	case staleAdd:
+		d.remove(s, h)
+		h.err = errStale
+		return
+	}
+	why := "wanted"
+	switch {
+	case again && moved:
+		why = "moved"
+	case again:
+		why = "bound again: somebody had removed it"
+		d.stats.readds.Add(1)
+	}
+	h.held(o, d.lifetime)
+	d.bound[place{h.want.Addr, o.index}] = true
+	d.log.Info("bound the VIP", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch, "reason", why)
+}
+
+// expire latches the dead man's switch for a hold and makes sure that the
+// address is gone.
+func (d *Driver) expire(s *survey, h *hold, why string) {
+	h.expired, h.err = true, nil
+	d.stats.expirations.Add(1)
+	d.log.Info("the VIP has expired", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch, "reason", why)
+	d.remove(s, h)
+}
+
+// remove unbinds a hold wherever the survey saw it; without a survey, where it
+// is bound.
+func (d *Driver) remove(s *survey, h *hold) {
+	places := []int{h.index}
+	if s != nil {
+		places = places[:0]
+		for _, e := range s.own[h.want.Addr] {
+			places = append(places, e.index)
+		}
+	}
+	h.there = false
+	for _, index := range places {
+		if err := d.unbind(s, h.want.Addr, index); err != nil {
+			h.there = h.there || index == h.index
+			h.err = explain(h.want, err)
+		}
+	}
+}
+
+// prune unbinds what carries lbd's mark and is not wanted: at once what this
+// process bound, and what an earlier one left only after every source has
+// delivered. A VIP that moves keeps its old place until it is at the new one.
+func (d *Driver) prune(s *survey) []error {
+	var errs []error
+	for _, addr := range slices.SortedFunc(maps.Keys(s.own), netip.Addr.Compare) {
+		h := d.holds[addr]
+		for _, e := range slices.Clone(s.own[addr]) {
+			switch {
+			case h == nil && !d.synced && !d.bound[place{addr, e.index}]:
+				continue // a leftover that may yet be wanted
+			case h != nil && (!h.there || e.index == h.index):
+				continue
+			}
+			if err := d.unbind(s, addr, e.index); err != nil {
+				errs = append(errs, fmt.Errorf("vip %q: unbind: %w", addr, err))
+			}
+		}
+	}
+	for p := range d.bound {
+		if !slices.ContainsFunc(s.own[p.addr], func(e entry) bool { return e.index == p.index }) {
+			delete(d.bound, p)
+		}
+	}
+	return errs
+}
+
+// unbind removes one address and takes it out of the survey. That it was not
+// there is a success.
+func (d *Driver) unbind(s *survey, addr netip.Addr, index int) error {
+	o := &op{verb: remove, addr: addr, index: index}
+	d.kernel.do([]*op{o})
+	if gone(o.err) {
+		s.drop(addr, index)
+		d.log.Info("unbound the VIP", "vip", addr, "iface", d.kernel.linkName(index))
+		return nil
+	}
+	d.stats.errors.Add(1)
+	return o.err
+}
+
+// gone tells whether the result of a removal means that the address is not there.
+func gone(err error) bool {
+	return err == nil || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV)
+}
+
+func (s *survey) add(addr netip.Addr, index int) {
+	s.own[addr] = append(s.own[addr], entry{prefix: netip.PrefixFrom(addr, addr.BitLen()), index: index, valid: forever})
+}
+
+func (s *survey) drop(addr netip.Addr, index int) {
+	if s == nil {
+		return
+	}
+	s.own[addr] = slices.DeleteFunc(s.own[addr], func(e entry) bool { return e.index == index })
+	if len(s.own[addr]) == 0 {
+		delete(s.own, addr)
+	}
+}

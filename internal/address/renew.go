@@ -1,0 +1,170 @@
+package address
+
+import (
+	"context"
+	"time"
+)
+
+// keep renews at a third of the lifetime, puts back what was removed, and counts
+// connections, until ctx ends. It does not wait for anybody's Apply, and it does
+// nothing of itself once the last decision is out of date.
+func (d *Driver) keep(ctx context.Context) {
+	tick := time.NewTicker(d.lifetime / 3)
+	defer tick.Stop()
+	poll := time.NewTimer(lingerPoll)
+	defer poll.Stop()
+	polling := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.renewAll(ctx)
+		case <-d.repair:
+			d.putBack(ctx)
+		case <-d.linger:
+			if !polling {
+				polling = true
+				poll.Reset(lingerPoll)
+			}
+		case <-poll.C:
+			if polling = d.poll(); polling {
+				poll.Reset(lingerPoll)
+			}
+		}
+	}
+}
+
+// renewAll is one tick of the renewal.
+func (d *Driver) renewAll(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.condition()
+	d.renew(ctx, 0)
+	if d.missing.Load() {
+		d.lookAgain(ctx)
+	}
+	d.noteMissing()
+	if d.condition() != before {
+		d.fire()
+	}
+}
+
+// putBack looks at the kernel after it said that an address was removed.
+func (d *Driver) putBack(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before, leftovers := d.condition(), len(d.ends)
+	d.lookAgain(ctx)
+	d.noteMissing()
+	if d.condition() != before || leftovers > 0 {
+		d.fire()
+	}
+}
+
+// lookAgain compares the holds with the kernel and binds what is missing, if the
+// decision is not out of date. It returns what it saw, nil if it could not look.
+func (d *Driver) lookAgain(ctx context.Context) *survey {
+	s, err := d.look()
+	if err != nil {
+		d.stats.errors.Add(1)
+		d.log.Debug("cannot look at the kernel", "err", err)
+		return nil
+	}
+	d.observeAll(s)
+	d.ensure(ctx, s, !time.Now().Before(d.validUntil))
+	return s
+}
+
+// renew sets the lifetime of every hold that was last renewed at least age ago,
+// all in one batch. What is too old to be renewed safely is latched as expired.
+// If anything was not there it looks again and returns what it saw, else nil.
+func (d *Driver) renew(ctx context.Context, age time.Duration) *survey {
+	var due []*hold
+	now := time.Now()
+	for _, h := range d.list {
+		switch {
+		case !h.there || h.expired:
+		case !h.adopted && h.late(now):
+			d.expire(nil, h, "it was not renewed in time")
+		case h.adopted || h.bound.Sub(now) <= d.lifetime-age:
+			due = append(due, h)
+		}
+	}
+	failed := false
+	for len(due) > 0 && ctx.Err() == nil && time.Now().Before(d.validUntil) {
+		n := min(len(due), batchSize)
+		failed = d.renewBatch(due[:n]) || failed
+		due = due[n:]
+	}
+	if failed {
+		return d.lookAgain(ctx)
+	}
+	return nil
+}
+
+// renewBatch tells whether any renewal failed. The clock is read after the call
+// too: if the old lifetime had ended by then, a kernel that does not keep the
+// rule of renewFlags may have bound the address anew.
+func (d *Driver) renewBatch(due []*hold) (failed bool) {
+	now := time.Now()
+	ops, targets := make([]*op, 0, len(due)), make([]*hold, 0, len(due))
+	for _, h := range due {
+		if !h.adopted && h.late(now) {
+			d.expire(nil, h, "it was not renewed in time")
+			continue
+		}
+		ops = append(ops, &op{verb: renew, addr: h.want.Addr, index: h.index})
+		targets = append(targets, h)
+	}
+	d.kernel.do(ops)
+	for i, o := range ops {
+		h, limit := targets[i], targets[i].bound
+		if h.adopted {
+			limit = h.end
+		}
+		switch {
+		case o.err != nil:
+			// It is gone, or the kernel refuses; lookAgain finds out which.
+			h.there, failed = false, true
+		case !o.after.Before(limit):
+			d.expire(nil, h, "the lifetime ended while it was being renewed")
+		default:
+			if h.adopted {
+				d.log.Info("took over the VIP that was bound already", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch)
+			}
+			h.held(o, d.lifetime)
+			d.stats.renewals.Add(1)
+		}
+	}
+	return failed
+}
+
+// condition sums up what a report would say of the holds, apart from times and
+// connections; a hold that was lost and bound again counts as a change.
+type condition struct {
+	there, expired int
+	readds         uint64
+}
+
+func (d *Driver) condition() condition {
+	c := condition{readds: d.stats.readds.Load()}
+	for _, h := range d.list {
+		if h.there {
+			c.there++
+		}
+		if h.expired {
+			c.expired++
+		}
+	}
+	return c
+}
+
+// noteMissing lets watch know whether a message about interfaces can matter.
+func (d *Driver) noteMissing() {
+	missing := false
+	for _, h := range d.list {
+		missing = missing || !h.there && !h.expired
+	}
+	d.missing.Store(missing)
+}

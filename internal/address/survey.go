@@ -1,0 +1,144 @@
+package address
+
+import (
+	"net/netip"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// survey is one look at the addresses of the kernel.
+type survey struct {
+	own           map[netip.Addr][]entry
+	foreign       map[netip.Addr]entry
+	before, after time.Time
+	links         map[string]link
+}
+
+// link is the result of looking up an interface by name.
+type link struct {
+	index int
+	err   error
+}
+
+// look reads the addresses of the kernel.
+func (d *Driver) look() (*survey, error) {
+	s := &survey{
+		own:     make(map[netip.Addr][]entry),
+		foreign: make(map[netip.Addr]entry),
+		links:   make(map[string]link),
+		before:  time.Now(),
+	}
+	entries, err := d.kernel.dump()
+	s.after = time.Now()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if addr := e.prefix.Addr(); e.own() {
+			s.own[addr] = append(s.own[addr], e)
+		} else if _, seen := s.foreign[addr]; !seen {
+			s.foreign[addr] = e
+		}
+	}
+	return s, nil
+}
+
+// index looks an interface up, once a survey.
+func (d *Driver) index(s *survey, name string) (int, error) {
+	l, ok := s.links[name]
+	if !ok {
+		l.index, l.err = d.kernel.linkIndex(name)
+		s.links[name] = l
+	}
+	return l.index, l.err
+}
+
+// observeAll notes for each hold whether the kernel has it where it is wanted.
+func (d *Driver) observeAll(s *survey) {
+	for _, h := range d.list {
+		d.observe(h, s)
+	}
+}
+
+func (d *Driver) observe(h *hold, s *survey) {
+	h.there = false
+	index, err := d.index(s, h.want.Interface)
+	if err != nil {
+		return // ensure says so
+	}
+	for _, e := range s.own[h.want.Addr] {
+		if e.index == h.index {
+			h.seen = s.before // also where it is about to move away from
+		}
+		if e.index != index {
+			continue
+		}
+		h.there, h.index, h.seen, h.err = true, index, s.before, nil
+		if h.fresh() {
+			d.adopt(h, e, s)
+		}
+	}
+}
+
+// adopt takes over an address that was bound before, by an earlier process or
+// under an earlier epoch. The kernel rounds what is left up to whole seconds.
+func (d *Driver) adopt(h *hold, e entry, s *survey) {
+	left := d.lifetime
+	if e.valid != forever {
+		left = time.Duration(e.valid) * time.Second
+	}
+	h.adopted = true
+	h.bound, h.end = s.before.Add(left-time.Second), s.after.Add(left)
+	d.bound[place{h.want.Addr, h.index}] = true
+}
+
+// report tells the truth as last seen; without a survey only that of the holds.
+func (d *Driver) report(s *survey) model.Applied {
+	vips := make(map[netip.Addr]model.AppliedVIP, len(d.holds))
+	for addr, h := range d.holds {
+		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, Connections: h.connections}
+		if h.there {
+			v.Interface, v.Expires = h.want.Interface, h.end
+		}
+		if h.err != nil {
+			v.Err = h.err.Error()
+		}
+		vips[addr] = v
+	}
+	if s == nil {
+		return model.Applied{VIPs: vips}
+	}
+	ends := make(map[place]leftover)
+	for addr, entries := range s.own {
+		h := d.holds[addr]
+		for _, e := range entries {
+			if h != nil && h.there {
+				continue
+			}
+			v, wanted := vips[addr]
+			if !wanted {
+				v = model.AppliedVIP{Bound: true, Connections: -1}
+			}
+			l := d.leftover(e, s)
+			ends[place{addr, e.index}] = l
+			v.Interface, v.Expires = d.kernel.linkName(e.index), l.end
+			vips[addr] = v
+		}
+	}
+	d.ends = ends
+	return model.Applied{VIPs: vips}
+}
+
+// leftover estimates the end of an address that nobody renews. The kernel tells
+// whole seconds, rounded up; the earliest estimate is the best.
+func (d *Driver) leftover(e entry, s *survey) leftover {
+	if e.valid == forever {
+		return leftover{valid: forever}
+	}
+	l := leftover{end: s.after.Add(time.Duration(e.valid) * time.Second), valid: e.valid}
+	if old, ok := d.ends[place{e.prefix.Addr(), e.index}]; ok && old.valid >= e.valid && old.end.Before(l.end) {
+		l.end = old.end
+	}
+	return l
+}
