@@ -1,0 +1,317 @@
+package layer2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/layer2/silence"
+	"lbd.dev/lbd/internal/model"
+)
+
+// openPort is a port in use. Its fields are guarded by Driver.mu; link never
+// changes.
+type openPort struct {
+	port
+	link   link
+	addrs  []netip.Addr // that the filter names
+	broken bool         // a new socket may help
+}
+
+// errStale is why an old decision is not put on the wire.
+var errStale = errors.New("decision is out of date")
+
+// scene is what one Apply has found out about the host.
+type scene struct {
+	want  *model.Desired
+	links map[string]link
+	// addrs are the addresses of all interfaces; nil unless somebody needs them.
+	addrs []address
+	// quiet are the families whose silence is not as wanted, and why.
+	quiet [families]error
+	errs  []error
+}
+
+// Apply makes want.L2 true: silences first, then lifts silences, then announces
+// and probes. The first frame of each is on the wire when it returns. An entry
+// that is unchanged sends nothing.
+func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
+	links, err := d.kernel.links()
+	if err != nil {
+		return model.Applied{VIPs: d.reports(), Err: err.Error()}, err
+	}
+	s := &scene{want: want, links: links}
+	if needAddresses(want.L2) {
+		if s.addrs, err = d.kernel.addresses(); err != nil {
+			s.errs = append(s.errs, err)
+		}
+	}
+	d.reconcile(s)
+	d.applySilence(s)
+	d.applyPorts(s)
+	d.applyGroups(s)
+	d.start(s)
+	for f, t := range d.silence {
+		if err := t.Tidy(); err != nil {
+			d.log.Debug("empty table stays", "reason", f, "err", err)
+		}
+	}
+	err = errors.Join(s.errs...)
+	applied := model.Applied{VIPs: d.reports()}
+	if err != nil {
+		applied.Err = err.Error()
+	}
+	return applied, err
+}
+
+// needAddresses tells whether any entry depends on the other addresses of the
+// host: whom to speak as while silent, and whence to solicit.
+func needAddresses(want []model.L2Advert) bool {
+	return slices.ContainsFunc(want, func(a model.L2Advert) bool {
+		return a.Mode == model.L2Silent || a.Mode == model.L2Probe && !a.Addr.Is4()
+	})
+}
+
+// reports returns the truth about every VIP.
+func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := make(map[netip.Addr]model.AppliedVIP, len(d.entries))
+	for a, e := range d.entries {
+		m[a] = e.report()
+	}
+	return m
+}
+
+// reconcile makes the entries those of the decision. What is no longer wanted
+// stops here, before anything else happens.
+func (d *Driver) reconcile(s *scene) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.validUntil = s.want.ValidUntil
+	d.own = make(map[model.MAC]struct{}, len(s.links))
+	for _, l := range s.links {
+		d.own[l.mac] = struct{}{}
+	}
+	wanted := make(map[netip.Addr]struct{}, len(s.want.L2))
+	for _, w := range s.want.L2 {
+		wanted[w.Addr] = struct{}{}
+		e := d.entries[w.Addr]
+		if e == nil {
+			e = &entry{}
+			d.entries[w.Addr] = e
+		}
+		if e.want.Mode != w.Mode || e.want.Interface != w.Interface {
+			e.quiet()
+			d.queue.update(e)
+		}
+		e.want = w
+	}
+	for a, e := range d.entries {
+		if _, ok := wanted[a]; !ok {
+			e.quiet()
+			d.queue.remove(e)
+			delete(d.entries, a)
+		}
+	}
+}
+
+// applySilence makes exactly the silent entries silent.
+func (d *Driver) applySilence(s *scene) {
+	var addrs [families][]netip.Addr
+	var ifaces [families]map[string]struct{}
+	var speaks [families]bool
+	for _, w := range s.want.L2 {
+		f := familyOf(w.Addr)
+		switch w.Mode {
+		case model.L2Silent:
+			addrs[f] = append(addrs[f], w.Addr)
+			if ifaces[f] == nil {
+				ifaces[f] = make(map[string]struct{})
+			}
+			ifaces[f][w.Interface] = struct{}{}
+		case model.L2Announce:
+			speaks[f] = true
+		}
+	}
+	for f, t := range d.silence {
+		switch {
+		case len(addrs[f]) > 0:
+			slices.SortFunc(addrs[f], netip.Addr.Compare)
+			s.quiet[f] = t.Set(silence.Want{
+				Addrs:    addrs[f],
+				Speakers: speakers(family(f), s, ifaces[f]),
+				Until:    s.want.ValidUntil.Add(defaultSilence),
+			})
+		case s.want.Synced || speaks[f]:
+			s.quiet[f] = t.Clear()
+		}
+		if s.quiet[f] != nil {
+			d.counters.errors.Add(1)
+			s.errs = append(s.errs, s.quiet[f])
+		}
+	}
+}
+
+// applyPorts opens a port for each interface and family in use, replaces those
+// whose interface has changed, and closes the others.
+func (d *Driver) applyPorts(s *scene) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	users := make(map[portKey][]netip.Addr)
+	for a, e := range d.entries {
+		if e.want.Mode != model.L2Silent {
+			key := portKey{e.want.Interface, familyOf(a)}
+			users[key] = append(users[key], a)
+		}
+	}
+	for key, p := range d.ports {
+		l, there := s.links[key.iface]
+		if users[key] == nil || !there || l != p.link || p.broken {
+			p.close()
+			delete(d.ports, key)
+		}
+	}
+	failed := make(map[portKey]error)
+	for key, addrs := range users {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		if err := d.openPort(key, s, addrs); err != nil {
+			d.counters.errors.Add(1)
+			failed[key] = err
+			s.errs = append(s.errs, err)
+		}
+	}
+	for a, e := range d.entries {
+		key := portKey{e.want.Interface, familyOf(a)}
+		if p := d.ports[key]; p != e.port {
+			e.quiet()
+			e.port = p
+			e.router = p != nil && !a.Is4() && d.kernel.router(key.iface)
+			d.queue.update(e)
+		}
+		if err := failed[key]; err != nil {
+			e.fault(d, err)
+		}
+	}
+}
+
+// openPort opens the port if needed and sets its filter.
+func (d *Driver) openPort(key portKey, s *scene, addrs []netip.Addr) error {
+	l, there := s.links[key.iface]
+	if !there {
+		return fmt.Errorf("interface %q: does not exist", key.iface)
+	}
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if p := d.ports[key]; p != nil {
+		if slices.Equal(p.addrs, addrs) {
+			return nil
+		}
+		if err := p.filter(addrs); err != nil {
+			p.broken = true
+			return fmt.Errorf("interface %q: set filter: %w", key.iface, err)
+		}
+		p.addrs = addrs
+		return nil
+	}
+	p := &openPort{link: l, addrs: addrs}
+	var err error
+	p.port, err = d.kernel.open(l, key.family, addrs, portEvents{
+		frame:  func(b []byte) { d.receive(key, b) },
+		broken: func(err error) { d.portBroken(p, err) },
+	})
+	if err != nil {
+		return err
+	}
+	d.ports[key] = p
+	return nil
+}
+
+// portBroken notes that a socket has failed; the next Apply replaces it.
+func (d *Driver) portBroken(p *openPort, err error) {
+	d.counters.errors.Add(1)
+	d.log.Debug("socket failed", "iface", p.link.name, "err", err)
+	d.mu.Lock()
+	p.broken = true
+	d.mu.Unlock()
+	d.notify()
+}
+
+// applyGroups joins the solicited-node groups of what is probed: the probes of a
+// rival are sent there, and the kernel is only a member for what is bound.
+func (d *Driver) applyGroups(s *scene) {
+	groups := make(map[group]struct{})
+	for _, w := range s.want.L2 {
+		if l, ok := s.links[w.Interface]; ok && w.Mode == model.L2Probe && !w.Addr.Is4() {
+			groups[group{l.index, nd.SolicitedNode(w.Addr)}] = struct{}{}
+		}
+	}
+	if err := d.kernel.listen(groups); err != nil {
+		// The probes still work, only a rival may go unheard.
+		d.log.Debug("rivals may go unheard", "err", err)
+	}
+}
+
+// start begins what the entries ask for and writes down what stands in the way.
+func (d *Driver) start(s *scene) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range s.want.L2 {
+		e := d.entries[w.Addr]
+		if w.Mode == model.L2Silent {
+			d.startSilent(e, s.quiet[familyOf(w.Addr)])
+			continue
+		}
+		if e.silent && s.quiet[familyOf(w.Addr)] != nil {
+			e.fault(d, s.quiet[familyOf(w.Addr)]) // still silent, so it must not speak
+			continue
+		}
+		e.silent = false
+		if e.port == nil {
+			continue // applyPorts has said why
+		}
+		var err error
+		switch w.Mode {
+		case model.L2Announce:
+			err = d.startAnnouncing(e, s.want.ValidUntil)
+		case model.L2Probe:
+			err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index), time.Now())
+		}
+		if err != nil {
+			d.counters.errors.Add(1)
+			e.quiet()
+			s.errs = append(s.errs, err)
+		}
+		e.fault(d, err)
+		d.queue.update(e)
+	}
+	d.rouse()
+}
+
+// startSilent notes whether the rules are in force.
+func (d *Driver) startSilent(e *entry, err error) {
+	if err != nil {
+		err = fmt.Errorf("cannot silence: %w", err)
+	} else if !e.silent {
+		d.log.Info("silent", "vip", e.want.Addr, "iface", e.want.Interface)
+	}
+	e.silent = err == nil
+	e.fault(d, err)
+}
+
+// fault sets the error of an entry and logs a change of it.
+func (e *entry) fault(d *Driver, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && e.err == "" {
+		d.log.Info("not on the wire", "vip", e.want.Addr, "iface", e.want.Interface, "err", err)
+	}
+	e.err = text
+}

@@ -1,0 +1,150 @@
+// Package layer2 makes virtual IP addresses known on the local network: it
+// announces them by gratuitous ARP (RFC 5227) and unsolicited neighbour
+// advertisements (RFC 4861), asks the wire whether anybody else holds one,
+// watches for others that use one, and silences the host for one that is being
+// given up. The addresses themselves are bound, and answered for, by the kernel;
+// see package address.
+package layer2
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/layer2/silence"
+	"lbd.dev/lbd/internal/model"
+)
+
+var _ announce.Driver = (*Driver)(nil)
+
+// Options are what New needs.
+type Options struct {
+	// Logger is required.
+	Logger *slog.Logger
+	// SilenceLifetime is how long the kernel keeps a VIP silent after the last
+	// renewal, which happens at a third of it; 6 s if zero. It must be longer than
+	// the kernel lifetime of a VIP plus a third of itself, or a VIP could outlive
+	// its silence.
+	SilenceLifetime time.Duration
+}
+
+// Driver is the layer 2 part of a Desired. Its methods but Apply and Close are
+// safe for concurrent use.
+type Driver struct {
+	log      *slog.Logger
+	kernel   kernel
+	silence  [families]silencer
+	nonce    nd.Nonce
+	changed  chan struct{}
+	counters counters
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	wake chan struct{} // the earliest deadline has changed
+
+	mu         sync.Mutex
+	entries    map[netip.Addr]*entry
+	queue      queue
+	ports      map[portKey]*openPort
+	own        map[model.MAC]struct{} // of all interfaces of this host
+	validUntil time.Time
+}
+
+// New returns a driver whose timer runs until Close. It touches the network only
+// in Apply and after it.
+func New(o Options) *Driver {
+	lifetime := cmp.Or(o.SilenceLifetime, defaultSilence)
+	d := newDriver(o.Logger, &linux{})
+	for f := range d.silence {
+		d.silence[f] = silence.New(silence.Family(f), lifetime, d.silenceLost)
+	}
+	return d
+}
+
+func newDriver(log *slog.Logger, k kernel) *Driver {
+	ctx, stop := context.WithCancel(context.Background())
+	d := &Driver{
+		log: log, kernel: k, stop: stop,
+		changed: make(chan struct{}, 1),
+		wake:    make(chan struct{}, 1),
+		entries: make(map[netip.Addr]*entry),
+		ports:   make(map[portKey]*openPort),
+	}
+	_, _ = rand.Read(d.nonce[:]) // never fails
+	d.wg.Go(func() { d.run(ctx) })
+	return d
+}
+
+// Name returns model.SinkLayer2.
+func (d *Driver) Name() model.SinkName { return model.SinkLayer2 }
+
+// Changed fires when a probe series has ended, a conflict was seen, or something
+// failed between two calls of Apply.
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+// Close stops sending and closes all sockets. A silence stays in force for its
+// lifetime, see Cleanup.
+func (d *Driver) Close(context.Context) error {
+	d.stop()
+	d.wg.Wait()
+	for _, s := range d.silence {
+		s.Close()
+	}
+	d.mu.Lock()
+	for key, p := range d.ports {
+		p.close()
+		delete(d.ports, key)
+	}
+	clear(d.entries)
+	d.mu.Unlock()
+	d.kernel.close() // without the lock: readers may wait for it
+	return nil
+}
+
+// Cleanup removes the nftables tables that a daemon left behind. Nothing is
+// silent afterwards.
+func Cleanup(context.Context) error { return silence.Cleanup() }
+
+// Probe asks the wire once whether anybody holds addr on an interface, in about
+// 50 ms. It returns an error if the question could not be put.
+func Probe(ctx context.Context, logger *slog.Logger, iface string, addr netip.Addr) (model.ProbeResult, error) {
+	d := New(Options{Logger: logger})
+	defer func() { _ = d.Close(ctx) }()
+	want := &model.Desired{L2: []model.L2Advert{{Addr: addr, Interface: iface, Mode: model.L2Probe, Series: 1}}}
+	for {
+		got, err := d.Apply(ctx, want)
+		if err != nil {
+			return model.ProbeResult{}, err
+		}
+		if r := got.VIPs[addr].Probe; r.Done {
+			return r, nil
+		}
+		select {
+		case <-ctx.Done():
+			return model.ProbeResult{}, fmt.Errorf("probe: %s on %q: %w", addr, iface, ctx.Err())
+		case <-d.Changed():
+		}
+	}
+}
+
+// notify fires Changed.
+func (d *Driver) notify() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// silenceLost is told by a silence that could not be renewed.
+func (d *Driver) silenceLost(err error) {
+	d.counters.errors.Add(1)
+	d.log.Debug("silence not renewed", "err", err)
+	d.notify()
+}

@@ -1,0 +1,104 @@
+package layer2
+
+import (
+	"container/heap"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// entry is what the driver knows of one VIP. It is guarded by Driver.mu.
+type entry struct {
+	want   model.L2Advert
+	port   *openPort // where its frames go; nil while it cannot send
+	router bool      // flag of its IPv6 advertisements
+
+	burst    burst
+	series   series
+	result   model.ProbeResult // of the newest series that has ended
+	conflict conflict
+	silent   bool   // the rules may be in force
+	err      string // in words; empty if none
+
+	due time.Time // earliest deadline; zero: none
+	pos int       // in the queue; meaningless while due is zero
+}
+
+// report is what Apply returns for the VIP.
+func (e *entry) report() model.AppliedVIP {
+	return model.AppliedVIP{
+		Interface:  e.want.Interface,
+		Announcing: e.burst.on,
+		Silent:     e.silent && e.want.Mode == model.L2Silent,
+		Probe:      e.result,
+		Conflicts:  e.conflict.count,
+		Foreign:    e.conflict.foreign,
+		Err:        e.err,
+	}
+}
+
+// deadline is the earliest moment at which the entry has something to do; zero if
+// never.
+func (e *entry) deadline() time.Time {
+	var first time.Time
+	for _, t := range [...]time.Time{e.series.wait, e.burst.next, e.conflict.defend} {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// queue orders the entries that wait for something by deadline.
+type queue []*entry
+
+// update puts the entry where its deadline belongs; it is called after each
+// change of an entry.
+func (q *queue) update(e *entry) {
+	was := !e.due.IsZero()
+	e.due = e.deadline()
+	switch is := !e.due.IsZero(); {
+	case is && was:
+		heap.Fix(q, e.pos)
+	case is:
+		heap.Push(q, e)
+	case was:
+		heap.Remove(q, e.pos)
+	}
+}
+
+// remove takes the entry out for good.
+func (q *queue) remove(e *entry) {
+	if !e.due.IsZero() {
+		heap.Remove(q, e.pos)
+		e.due = time.Time{}
+	}
+}
+
+// Len implements heap.Interface.
+func (q queue) Len() int { return len(q) }
+
+// Less implements heap.Interface.
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+
+// Swap implements heap.Interface.
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].pos, q[j].pos = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	e := x.(*entry)
+	e.pos = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}

@@ -1,0 +1,144 @@
+package layer2
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/layer2/arp"
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/layer2/silence"
+)
+
+// linux is the kernel that lbd runs on.
+type linux struct {
+	wg     sync.WaitGroup // readers of ports
+	joined memberships
+}
+
+const (
+	// receiveLen holds every ARP and ND frame that makes sense.
+	receiveLen = 2048
+	// receiveBuffer is room for a burst of answers while this process cannot run,
+	// sendBuffer for the first announcements of thousands of VIPs.
+	receiveBuffer = 1 << 20
+	sendBuffer    = 8 << 20
+	// receiveAtOnce bounds one turn of a reader, so that a flood cannot hold up
+	// who waits for a drained socket.
+	receiveAtOnce = 4096
+)
+
+// packetPort is a packet(7) socket. Such a socket sees frames before the
+// firewall and before the kernel drops what is not for it, but none that this
+// host sends.
+type packetPort struct {
+	conn   *packet.Conn
+	raw    syscall.RawConn
+	family family
+	ev     portEvents
+
+	rx  sync.Mutex // a frame that was read is handled before it is free again
+	buf [receiveLen]byte
+}
+
+func (k *linux) open(l link, f family, addrs []netip.Addr, ev portEvents) (port, error) {
+	proto := arp.EtherType
+	if f == silence.ND {
+		proto = nd.EtherType
+	}
+	program, err := program(f, addrs)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := packet.Listen(&net.Interface{Index: l.index, Name: l.name, HardwareAddr: l.mac[:]},
+		packet.Raw, proto, &packet.Config{Filter: program})
+	if err != nil {
+		return nil, fmt.Errorf("interface %q: open packet socket: %w", l.name, err)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("interface %q: open packet socket: %w", l.name, err)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
+	})
+	p := &packetPort{conn: conn, raw: raw, family: f, ev: ev}
+	k.wg.Go(p.read)
+	return p, nil
+}
+
+// close implements kernel.
+func (k *linux) close() {
+	_ = k.listen(nil)
+	k.wg.Wait()
+}
+
+// read is the goroutine of the port; it ends when the port is closed.
+func (p *packetPort) read() {
+	for {
+		var failed error
+		err := p.raw.Read(func(fd uintptr) bool {
+			more, err := p.receive(int(fd))
+			failed = err
+			return more || err != nil
+		})
+		if err != nil {
+			return // closed
+		}
+		if failed != nil {
+			p.ev.broken(failed)
+			if !errors.Is(failed, unix.ENETDOWN) {
+				return
+			}
+		}
+	}
+}
+
+// receive handles the frames that are there; more says that it stopped early.
+func (p *packetPort) receive(fd int) (more bool, err error) {
+	p.rx.Lock()
+	defer p.rx.Unlock()
+	for range receiveAtOnce {
+		n, err := unix.Read(fd, p.buf[:])
+		switch {
+		case err == nil:
+			p.ev.frame(p.buf[:n])
+		case errors.Is(err, unix.EAGAIN):
+			return false, nil
+		case !errors.Is(err, unix.EINTR):
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (p *packetPort) drain() {
+	_ = p.raw.Control(func(fd uintptr) { _, _ = p.receive(int(fd)) })
+}
+
+func (p *packetPort) send(frame []byte) error {
+	var failed error
+	err := p.raw.Write(func(fd uintptr) bool {
+		_, failed = unix.Write(int(fd), frame)
+		return true // never wait: the caller has a schedule to keep
+	})
+	return errors.Join(err, failed)
+}
+
+func (p *packetPort) filter(addrs []netip.Addr) error {
+	program, err := program(p.family, addrs)
+	if err != nil {
+		return err
+	}
+	return p.conn.SetBPF(program)
+}
+
+func (p *packetPort) close() { _ = p.conn.Close() }

@@ -1,0 +1,154 @@
+package layer2
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"lbd.dev/lbd/internal/layer2/arp"
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/model"
+)
+
+// A probe series is far shorter than that of RFC 5227 section 1.1 (up to 7 s):
+// the VIP is down meanwhile, and a host that does answer does so within a
+// millisecond on a local network.
+const (
+	probeCount    = 3
+	probeInterval = 15 * time.Millisecond // between probes, and after the last one
+	// probeLate is how late the end of a series may be noticed. Beyond it the
+	// process, and perhaps the whole machine, did not run; then silence proves
+	// nothing, and the wire is asked once more.
+	probeLate = 20 * time.Millisecond
+)
+
+// series is a running series of probes for one VIP.
+type series struct {
+	number uint64
+	sent   int
+	wait   time.Time // end of the present interval; zero: no series runs
+	source netip.Addr
+	rival  model.MAC // lowest
+}
+
+func (s *series) running() bool { return !s.wait.IsZero() }
+
+// heard notes another host that asks for the same VIP.
+func (s *series) heard(rival model.MAC) {
+	if s.rival == (model.MAC{}) || rival.Compare(s.rival) < 0 {
+		s.rival = rival
+	}
+}
+
+// sample is what the end of an interval means.
+type sample uint8
+
+const (
+	ask  sample = iota // put the question once more
+	ends               // silent, if nothing waits in the socket
+)
+
+// end judges the end of the present interval.
+func (s *series) end(now time.Time) sample {
+	if s.sent < probeCount || now.Sub(s.wait) > probeLate {
+		return ask
+	}
+	return ends
+}
+
+// startSeries starts the series that is asked for unless it runs or has ended.
+// source is the link-local address for IPv6.
+func (d *Driver) startSeries(e *entry, source netip.Addr, now time.Time) error {
+	if n := e.want.Series; n == e.result.Series && e.result.Done || e.series.running() && n == e.series.number {
+		return nil
+	}
+	if !e.want.Addr.Is4() && !source.IsValid() {
+		return fmt.Errorf("interface %q: has no usable IPv6 link-local address", e.want.Interface)
+	}
+	e.series = series{number: e.want.Series, source: source}
+	return d.probe(e, now)
+}
+
+// stepProbe goes on with a running series; it is true if the series may end.
+func (d *Driver) stepProbe(e *entry, now time.Time) bool {
+	if !e.series.running() || now.Before(e.series.wait) {
+		return false
+	}
+	if e.series.end(now) == ends {
+		return true
+	}
+	if err := d.probe(e, now); err != nil {
+		d.fail(e, err)
+	}
+	return false
+}
+
+// probe sends one probe and waits for an interval.
+func (d *Driver) probe(e *entry, now time.Time) error {
+	mac := e.port.link.mac
+	var frame []byte
+	if e.want.Addr.Is4() {
+		frame = arp.Probe(mac, e.want.Addr)
+	} else {
+		frame = nd.Probe(mac, e.series.source, e.want.Addr, d.nonce)
+	}
+	if err := d.send(e.port, frame); err != nil {
+		e.series = series{}
+		return err
+	}
+	d.counters.probes.Add(1)
+	e.series.sent++
+	e.series.wait = now.Add(probeInterval)
+	return nil
+}
+
+// ending is a series that may have ended, and the port that it ran on.
+type ending struct {
+	entry *entry
+	port  *openPort
+}
+
+// conclude ends series whose last interval is over. First it handles the frames
+// that have arrived, because the answer may wait in a socket for its reader, and
+// makes sure that the questions could leave the host: a packet socket does not
+// tell when there is no carrier. It is called without the lock.
+func (d *Driver) conclude(over []ending) {
+	ready := make(map[*openPort]error)
+	for _, x := range over {
+		if _, ok := ready[x.port]; !ok {
+			ready[x.port] = d.kernel.ready(x.port.link)
+			x.port.drain()
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, x := range over {
+		e, now, err := x.entry, time.Now(), ready[x.port]
+		switch {
+		case e.port != x.port || !e.series.running() || now.Before(e.series.wait):
+			// Answered, or changed by Apply, in the meantime.
+		case err != nil:
+			d.fail(e, err)
+		case e.series.end(now) == ask:
+			if err := d.probe(e, now); err != nil {
+				d.fail(e, err)
+			}
+		default:
+			d.finish(e, model.ProbeResult{}, now)
+		}
+		d.queue.update(e)
+	}
+}
+
+// finish ends the running series with what the wire said.
+func (d *Driver) finish(e *entry, r model.ProbeResult, now time.Time) {
+	r.Series, r.Done, r.Rival, r.At = e.series.number, true, e.series.rival, now
+	e.result, e.series = r, series{}
+	if r.Answered {
+		d.counters.answered.Add(1)
+	} else {
+		d.counters.silent.Add(1)
+	}
+	d.log.Debug("probe series ended", "vip", e.want.Addr, "iface", e.want.Interface, "peer", r.By.String())
+	d.notify()
+}

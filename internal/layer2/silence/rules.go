@@ -1,0 +1,207 @@
+package silence
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Hooks of the arp family (linux/netfilter_arp.h); the library only names those
+// of IP.
+const (
+	arpHookIn  nftables.ChainHook = 0
+	arpHookOut nftables.ChainHook = 1
+)
+
+// Offsets in an ARP packet for IPv4 over Ethernet (RFC 826).
+const (
+	arpOp  = 6
+	arpSPA = 14
+	arpTPA = 24
+
+	arpRequest = 1
+	arpReply   = 2
+)
+
+// Offsets and types of neighbour discovery (RFC 4861), and where its ICMPv6
+// checksum lies in an IPv6 packet without extension headers.
+const (
+	icmpType   = 0
+	icmpTarget = 8
+
+	solicitation  = 135
+	advertisement = 136
+
+	ip6Source    = 8
+	icmpChecksum = 40 + 2
+)
+
+const (
+	setName = "silent"
+	// elementsPerMessage keeps one netlink attribute far below its 64 KiB.
+	elementsPerMessage = 512
+)
+
+// reg is the register that all rules use.
+const reg = 1
+
+// set describes the set of silent addresses. Its ID only has to be unique within
+// one transaction.
+func set(f Family, lifetime time.Duration) *nftables.Set {
+	s := &nftables.Set{
+		Table: f.table(), ID: 1, Name: setName,
+		KeyType: nftables.TypeIPAddr, HasTimeout: true, Timeout: lifetime,
+	}
+	if f == ND {
+		s.KeyType = nftables.TypeIP6Addr
+	}
+	return s
+}
+
+func addElements(c *nftables.Conn, s *nftables.Set, addrs []netip.Addr) error {
+	for part := range slices.Chunk(addrs, elementsPerMessage) {
+		elements := make([]nftables.SetElement, len(part))
+		for i, a := range part {
+			elements[i] = nftables.SetElement{Key: a.AsSlice(), Timeout: s.Timeout}
+		}
+		if err := c.SetAddElements(s, elements); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace fills a transaction that makes the whole table anew.
+func replace(c *nftables.Conn, f Family, lifetime time.Duration, want Want) error {
+	t := f.table()
+	c.AddTable(t) // so that deleting it succeeds
+	c.DelTable(t)
+	c.AddTable(t)
+	s := set(f, lifetime)
+	if err := c.AddSet(s, nil); err != nil {
+		return err
+	}
+	if err := addElements(c, s, want.Addrs); err != nil {
+		return err
+	}
+	hookIn, hookOut := nftables.ChainHookInput, nftables.ChainHookOutput
+	if f == ARP {
+		hookIn, hookOut = nftables.ChainHookRef(arpHookIn), nftables.ChainHookRef(arpHookOut)
+	}
+	in := c.AddChain(&nftables.Chain{Name: "in", Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: hookIn, Priority: nftables.ChainPriorityFilter})
+	out := c.AddChain(&nftables.Chain{Name: "out", Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: hookOut, Priority: nftables.ChainPriorityFilter})
+	rule := func(chain *nftables.Chain, parts ...[]expr.Any) {
+		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: slices.Concat(parts...)})
+	}
+	if f == ARP {
+		arpRules(rule, in, out, s, want.Speakers)
+	} else {
+		ndRules(rule, in, out, s, want.Speakers)
+	}
+	return nil
+}
+
+type addRule func(chain *nftables.Chain, parts ...[]expr.Any)
+
+// arpRules: no request for a silent address reaches the kernel, no reply with
+// one leaves it, and its own requests are asked by the speakers.
+func arpRules(rule addRule, in, out *nftables.Chain, s *nftables.Set, speakers []Speaker) {
+	request, reply := network(arpOp, []byte{0, arpRequest}), network(arpOp, []byte{0, arpReply})
+	rule(in, request, silent(s, expr.PayloadBaseNetworkHeader, arpTPA), drop())
+	rule(out, reply, silent(s, expr.PayloadBaseNetworkHeader, arpSPA), drop())
+	for _, sp := range speakers {
+		rule(out, outOn(sp.Interface), request, silent(s, expr.PayloadBaseNetworkHeader, arpSPA),
+			within(sp.Subnet), write(sp.Addr, arpSPA, false))
+	}
+}
+
+// ndRules do the same for solicitations and advertisements.
+func ndRules(rule addRule, in, out *nftables.Chain, s *nftables.Set, speakers []Speaker) {
+	rule(in, icmp(solicitation), silent(s, expr.PayloadBaseTransportHeader, icmpTarget), drop())
+	rule(out, icmp(advertisement), silent(s, expr.PayloadBaseTransportHeader, icmpTarget), drop())
+	for _, sp := range speakers {
+		then := write(sp.Addr, ip6Source, true)
+		if sp.Addr.IsUnspecified() {
+			then = drop()
+		}
+		rule(out, outOn(sp.Interface), icmp(solicitation), silent(s, expr.PayloadBaseNetworkHeader, ip6Source), then)
+	}
+}
+
+func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+func equals(data []byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}
+}
+
+func load(base expr.PayloadBase, offset, length uint32) expr.Any {
+	return &expr.Payload{DestRegister: reg, Base: base, Offset: offset, Len: length}
+}
+
+// network matches bytes behind the start of the network header.
+func network(offset uint32, data []byte) []expr.Any {
+	return []expr.Any{load(expr.PayloadBaseNetworkHeader, offset, uint32(len(data))), equals(data)}
+}
+
+// icmp matches the type of an ICMPv6 message.
+func icmp(kind byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equals([]byte{unix.IPPROTO_ICMPV6}),
+		load(expr.PayloadBaseTransportHeader, icmpType, 1), equals([]byte{kind}),
+	}
+}
+
+// silent matches an address of the set.
+func silent(s *nftables.Set, base expr.PayloadBase, offset uint32) []expr.Any {
+	return []expr.Any{
+		load(base, offset, s.KeyType.Bytes),
+		&expr.Lookup{SourceRegister: reg, SetName: s.Name, SetID: s.ID},
+	}
+}
+
+// outOn matches the interface by name, which outlives its index.
+func outOn(name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg}, equals(padded)}
+}
+
+// within matches a request for an address of the subnet; an invalid one matches
+// all.
+func within(p netip.Prefix) []expr.Any {
+	if !p.IsValid() {
+		return nil
+	}
+	p = p.Masked()
+	mask := make([]byte, 4)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		load(expr.PayloadBaseNetworkHeader, arpTPA, 4),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		equals(p.Addr().AsSlice()),
+	}
+}
+
+// write replaces an address in the network header. For IPv6 it also mends the
+// ICMPv6 checksum, which covers the source: as the one's complement sum does not
+// depend on where the words stand, the kernel's update for an IP checksum field
+// does it when pointed at the ICMPv6 one. (The library cannot ask for the pseudo
+// header update without a checksum type.)
+func write(a netip.Addr, offset uint32, mend bool) []expr.Any {
+	p := &expr.Payload{
+		OperationType: expr.PayloadWrite, SourceRegister: reg,
+		Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(a.BitLen() / 8),
+	}
+	if mend {
+		p.CsumType, p.CsumOffset = expr.CsumTypeInet, icmpChecksum
+	}
+	return []expr.Any{&expr.Immediate{Register: reg, Data: a.AsSlice()}, p}
+}

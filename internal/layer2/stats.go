@@ -1,0 +1,32 @@
+package layer2
+
+import "sync/atomic"
+
+// Stats are totals since the driver was made.
+type Stats struct {
+	Announcements  uint64 // frames that announced a VIP, defences included
+	Probes         uint64 // probe frames sent
+	ProbesAnswered uint64 // probe series that ended because somebody holds the VIP
+	ProbesSilent   uint64 // probe series that nobody answered
+	Conflicts      uint64 // frames in which a foreign host used an announced VIP
+	Defences       uint64 // announcements that answered a conflict
+	Errors         uint64 // frames, sockets and rules that failed
+}
+
+type counters struct {
+	announcements, probes, answered, silent, conflicts, defences, errors atomic.Uint64
+}
+
+// Stats returns the totals.
+func (d *Driver) Stats() Stats {
+	c := &d.counters
+	return Stats{
+		Announcements:  c.announcements.Load(),
+		Probes:         c.probes.Load(),
+		ProbesAnswered: c.answered.Load(),
+		ProbesSilent:   c.silent.Load(),
+		Conflicts:      c.conflicts.Load(),
+		Defences:       c.defences.Load(),
+		Errors:         c.errors.Load(),
+	}
+}
