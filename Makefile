@@ -1,0 +1,58 @@
+# Everything that people and CI run. `make help` lists it.
+GO      ?= go
+BIN     := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+# Packages of Debian that the lab needs.
+LAB_DEBS := iproute2 nftables keepalived systemd procps
+FUZZTIME ?= 20s
+SOAK     ?= 30m
+RUNS     ?= 20
+
+.PHONY: help build check test unit search lab fuzz demo bench soak clean deps
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+
+build: ## build bin/lbd
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
+
+check: ## gofmt, go vet, staticcheck, systemd-analyze
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	@if command -v systemd-analyze >/dev/null; then sh systemd/verify.sh; elif [ "$$CI" = true ]; then echo "systemd-analyze is missing"; exit 1; fi
+
+deps: ## install what the lab needs (Debian; root)
+	@missing=""; for p in $(LAB_DEBS); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" != 0 ]; then echo "install as root:$$missing"; exit 1; fi; \
+	  DEBIAN_FRONTEND=noninteractive apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
+test: deps check unit search lab fuzz ## everything that CI runs (root)
+
+unit: ## unit tests and simulated clusters, with the race detector
+	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v /tests/)
+
+search: ## walk every state of a small group
+	$(GO) test -timeout 15m ./tests/search/... ./tests/sim/...
+
+lab: deps build ## namespaces on this machine (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -timeout 20m ./tests/lab/...
+
+fuzz: ## a short run of every fuzz test
+	sh tests/fuzz.sh $(FUZZTIME)
+
+demo: deps build ## three nodes, their faults, and what a client sees (root)
+	@LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/demo
+
+bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench -runs $(RUNS) -out docs/benchmarks.md
+
+soak: deps build ## random faults for SOAK (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/soak -for $(SOAK)
+
+clean: ## remove what was built
+	rm -rf $(BIN)

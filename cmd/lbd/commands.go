@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/control"
+)
+
+// socketFlags choose the daemon that a command talks to.
+type socketFlags struct{ socket, config string }
+
+func (f *socketFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket (default: the one in the configuration)")
+	cmd.Flags().StringVar(&f.config, "config", defaultConfig, "configuration in which to look for the socket")
+}
+
+// client finds the socket: the flag, else the configuration, else the default. A
+// configuration that is being edited must not keep anybody from looking.
+func (f *socketFlags) client() *control.Client {
+	path := f.socket
+	if path == "" {
+		path = v1alpha1.DefaultSocket
+		if cfg, err := config.Load(f.config); err == nil {
+			path = cfg.Node.Socket
+		}
+	}
+	return control.NewClient(path)
+}
+
+func newStatus() *cobra.Command {
+	var f socketFlags
+	var output string
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what this node sees: members, VIPs with owner and reason, health",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" && output != "yaml" {
+				return usageError{fmt.Errorf("-o %q: it is table, json or yaml", output)}
+			}
+			c, out := f.client(), cmd.OutOrStdout()
+			if !watch {
+				return showStatus(cmd.Context(), c, out, output)
+			}
+			return watchStatus(cmd.Context(), c, out, output)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
+	return cmd
+}
+
+func showStatus(ctx context.Context, c *control.Client, out io.Writer, format string) error {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if format == "table" {
+		return control.RenderStatus(out, s)
+	}
+	return encode(out, format, s)
+}
+
+// watchStatus shows the table in place; programs get one document after another.
+func watchStatus(ctx context.Context, c *control.Client, out io.Writer, format string) error {
+	for {
+		if format == "table" {
+			fmt.Fprint(out, "\x1b[H\x1b[2J")
+		}
+		if format == "yaml" {
+			fmt.Fprintln(out, "---")
+		}
+		if err := showStatus(ctx, c, out, format); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if format != "table" {
+				return err
+			}
+			fmt.Fprintln(out, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func encode(out io.Writer, format string, v any) error {
+	if format == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	}
+	b, err := yaml.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(b)
+	return err
+}
+
+func newExplain() *cobra.Command {
+	var f socketFlags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "explain VIP",
+		Short: "Show the candidates of a VIP and why each is, or is not, the owner",
+		Long:  "Show the candidates of a VIP, named by object or address, their rank, and why each is, or is not, the owner.",
+		Args:  exactArgs(1, "the name or the address of one VIP"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := f.client().Explain(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			switch output {
+			case "table":
+				return control.RenderExplain(cmd.OutOrStdout(), list)
+			case "json", "yaml":
+				return encode(cmd.OutOrStdout(), output, list)
+			}
+			return usageError{fmt.Errorf("-o %q: it is table, json or yaml", output)}
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	return cmd
+}
+
+func newDrain() *cobra.Command {
+	var f socketFlags
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Hand every VIP of this node over and return when it is done",
+		Long: `Hand every VIP of this node over and return when each is owned elsewhere. Without
+a successor a VIP stays where it is, and the command ends with 1 and says why.
+The node goes on draining until 'lbd undrain' or a restart of the daemon.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return usageError{errors.New("--timeout must be above 0")}
+			}
+			say := func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+			if err := f.client().Drain(cmd.Context(), timeout, say); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "drained: no VIP is owned by this node")
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait")
+	return cmd
+}
+
+func newUndrain() *cobra.Command {
+	var f socketFlags
+	cmd := &cobra.Command{
+		Use:   "undrain",
+		Short: "Let this node own VIPs again",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.client().Undrain(cmd.Context()); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "this node may own VIPs again")
+			return nil
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func newKeygen() *cobra.Command {
+	var rotate string
+	cmd := &cobra.Command{
+		Use:   "keygen",
+		Short: "Print a new gossip key, or put one at the head of a keyring",
+		Long: `Print a new gossip key. With --rotate put a new one at the head of a keyring and
+keep the others, which still decrypt. To rotate without a gap, first append the
+new key to the keyring of every node, then put it at the head everywhere, then
+remove the old one.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if rotate != "" {
+				return config.RotateKey(rotate)
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), config.NewKey())
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&rotate, "rotate", "", "keyring to put the new key into")
+	return cmd
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/packaging"
+	"lbd.dev/lbd/systemd"
+)
+
+func newManifest() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "manifest",
+		Short: "Print what to install: static-pod, systemd, config",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var image string
+	pod := &cobra.Command{
+		Use: "static-pod", Short: "Print the manifest for /etc/kubernetes/manifests", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if image == "" || strings.ContainsAny(image, " \t\n\"'#") {
+				return usageError{fmt.Errorf("--image %q is not the name of an image", image)}
+			}
+			return text(cmd, strings.Replace(packaging.StaticPod, "IMAGE", image, 1))
+		},
+	}
+	pod.Flags().StringVar(&image, "image", "lbd.dev/lbd:"+imageTag(), "image to run")
+	var sysusers bool
+	unit := &cobra.Command{
+		Use: "systemd", Short: "Print the unit for /etc/systemd/system/lbd.service", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if sysusers {
+				return text(cmd, systemd.Sysusers)
+			}
+			return text(cmd, systemd.Unit)
+		},
+	}
+	unit.Flags().BoolVar(&sysusers, "sysusers", false, "print the user of the unit, for /usr/lib/sysusers.d/lbd.conf")
+	var full bool
+	conf := &cobra.Command{
+		Use: "config", Short: "Print a configuration for /etc/lbd/lbd.yaml to start from", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if full {
+				return text(cmd, config.Reference())
+			}
+			return text(cmd, config.Minimal())
+		},
+	}
+	conf.Flags().BoolVar(&full, "full", false, "with every field and what it means")
+	cmd.AddCommand(pod, unit, conf)
+	return cmd
+}
+
+func text(cmd *cobra.Command, s string) error {
+	_, err := fmt.Fprint(cmd.OutOrStdout(), s)
+	return err
+}
+
+// imageTag is the release, or latest for a build that is none.
+func imageTag() string {
+	if v := programVersion(); strings.HasPrefix(v, "v") && !strings.ContainsAny(v, "+-") {
+		return v
+	}
+	return "latest"
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/config"
+)
+
+// defaultConfig is where the packages put the configuration.
+const defaultConfig = "/etc/lbd"
+
+func newRun() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon of this node",
+		Long: `Run the daemon of this node until SIGTERM or SIGINT, which hand every VIP over
+before the process ends. SIGHUP reads the configuration again; changed files are
+noticed without it too.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDaemon(cmd.Context(), path, cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", defaultConfig, "file, or directory of *.yaml files")
+	return cmd
+}
+
+// runDaemon loads the configuration, puts the parts together and runs them.
+func runDaemon(ctx context.Context, path string, out io.Writer) error {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg, out)
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration", "warning", w)
+	}
+	parts, err := compose(cfg, path, log)
+	if err != nil {
+		return err
+	}
+	if err := parts.control.Listen(); err != nil {
+		return errors.Join(err, parts.abandon(ctx))
+	}
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := parts.control.Run(work); err != nil {
+			log.Error("control", "err", err)
+		}
+	})
+	wg.Go(func() { reloadOnHangup(work, parts, log) })
+	log.Info("lbd runs", "version", programVersion(), "node", string(cfg.Node.Name), "vips", len(cfg.VIPs))
+	notify(log, daemon.SdNotifyReady)
+	context.AfterFunc(ctx, func() { notify(log, daemon.SdNotifyStopping) })
+	err = parts.daemon.Run(ctx)
+	cancel()
+	wg.Wait()
+	log.Info("lbd ends")
+	return err
+}
+
+// reloadOnHangup reads the configuration again at each SIGHUP.
+func reloadOnHangup(ctx context.Context, p *parts, log *slog.Logger) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			log.Info("reading the configuration again")
+			p.config.Reload()
+		}
+	}
+}
+
+func newLogger(cfg *config.Config, out io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: cfg.Node.LogLevel}
+	if cfg.Node.LogFormat == v1alpha1.LogJSON {
+		return slog.New(slog.NewJSONHandler(out, o))
+	}
+	return slog.New(slog.NewTextHandler(out, o))
+}
+
+// notify tells systemd, if it asked to be told.
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd notification", "err", err)
+	}
+}
+
+func newValidate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE|DIR...",
+		Short: "Check configuration files and print every error",
+		Long: `Check configuration files and print every error, each with file, line, object,
+path and rule. Nothing is contacted and no daemon need run.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("validate wants a file or a directory")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bad := false
+			for _, a := range args {
+				sum, err := config.Validate(a)
+				for _, w := range sum.Warnings {
+					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+				}
+				if err != nil {
+					fmt.Fprintln(cmd.ErrOrStderr(), err)
+					bad = true
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: valid\n", a)
+			}
+			if bad {
+				return silentError
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Checks the unit with systemd-analyze, without lbd being installed.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+sed 's|^ExecStart=.*|ExecStart=/bin/true|' "$(dirname "$0")/lbd.service" >"$dir/lbd.service"
+out=$(systemd-analyze verify --man=no "$dir/lbd.service" 2>&1) || { echo "$out"; exit 1; }
+# verify ends with 0 on unknown settings, and speaks of other units of the host.
+if echo "$out" | grep -F "lbd.service"; then exit 1; fi
+level=$(systemd-analyze security --offline=true --threshold=30 "$dir/lbd.service" 2>&1) || { echo "$level" | tail -n 1; exit 1; }
+echo "$level" | tail -n 1

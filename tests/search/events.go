@@ -1,0 +1,194 @@
+package search
+
+import (
+	"fmt"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Event is one thing that can happen.
+type Event struct {
+	Name string
+	Do   func(*World)
+}
+
+// Events lists everything that can happen in this state. Faults use up the
+// budget; everything else may happen at any time and in any order.
+func (w *World) Events() []Event {
+	var out []Event
+	add := func(do func(*World), f string, a ...any) {
+		out = append(out, Event{fmt.Sprintf(f, a...), do})
+	}
+	for i := range w.n {
+		w.nodeEvents(i, add)
+		for j := range w.n {
+			if i != j {
+				w.pairEvents(i, j, add)
+			}
+		}
+	}
+	if w.faults > 0 {
+		w.faultEvents(func(do func(*World), f string, a ...any) {
+			add(func(w *World) { w.faults--; do(w) }, f, a...)
+		})
+	}
+	if w.offWire >= 0 {
+		add(func(w *World) { w.heal() }, "heal wire")
+	}
+	if w.offGossip >= 0 {
+		add(func(w *World) { w.offGossip = -1 }, "heal gossip")
+	}
+	return out
+}
+
+// nodeEvents are the passing of time, probes, and the kernel.
+func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
+	n := &w.n[i]
+	if !n.up {
+		if n.bound {
+			add(func(w *World) { w.n[i].bound, w.n[i].silent = false, false }, "%s: kernel drops the address", names[i])
+		}
+		add(func(w *World) { w.restart(i) }, "%s: restart", names[i])
+		return
+	}
+	switch n.probe {
+	case 1:
+		add(func(w *World) { w.n[i].probe = 2; w.sendProbe(i) }, "%s: last probe", names[i])
+	case 2:
+		add(func(w *World) { w.n[i].probe = 3; w.decide(i, epoch0) }, "%s: series ends", names[i])
+	}
+	add(func(w *World) { w.decide(i, epoch0.Add(2*future)) }, "%s: timer", names[i])
+}
+
+// pairEvents are messages and the failure detector of i about j.
+func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
+	n, o := &w.n[i], &w.n[j]
+	if !n.up {
+		return
+	}
+	if o.up && w.linked(i, j) {
+		if n.knows[j] != o.tells {
+			add(func(w *World) { w.deliver(j, i) }, "%s hears %s", names[i], names[j])
+		}
+		if n.dead[j] {
+			add(func(w *World) { w.n[i].dead[j] = false; w.decide(i, epoch0) }, "%s sees %s alive", names[i], names[j])
+		}
+		if n.late[j] {
+			add(func(w *World) { w.n[i].late[j] = false; w.decide(i, epoch0) }, "%s: heartbeats of %s come again", names[i], names[j])
+		}
+		return
+	}
+	if !n.dead[j] && n.knows[j].known {
+		add(func(w *World) { w.n[i].dead[j] = true; w.decide(i, epoch0) }, "%s sees %s dead", names[i], names[j])
+	}
+	if !n.late[j] && n.knows[j].claim.Epoch > 0 {
+		add(func(w *World) { w.n[i].late[j] = true; w.decide(i, epoch0) }, "%s misses %s", names[i], names[j])
+	}
+}
+
+// faultEvents are what must not happen too often at once.
+func (w *World) faultEvents(add func(func(*World), string, ...any)) {
+	for i := range w.n {
+		n := &w.n[i]
+		if n.up {
+			add(func(w *World) { w.crash(i, true) }, "%s: daemon killed", names[i])
+			add(func(w *World) { w.crash(i, false) }, "%s: power lost", names[i])
+			add(func(w *World) { w.n[i].draining = !w.n[i].draining; w.decide(i, epoch0) }, "%s: drain=%v", names[i], !n.draining)
+			add(func(w *World) { w.n[i].sick = !w.n[i].sick; w.decide(i, epoch0) }, "%s: sick=%v", names[i], !n.sick)
+		}
+		if w.offWire < 0 {
+			add(func(w *World) { w.offWire = int8(i) }, "cut wire of %s", names[i])
+		}
+		if w.offGossip < 0 {
+			add(func(w *World) { w.offGossip = int8(i) }, "cut gossip of %s", names[i])
+		}
+		for j := range w.n {
+			if i != j && n.up && !n.late[j] && n.knows[j].claim.Epoch > 0 {
+				add(func(w *World) { w.n[i].late[j] = true; w.decide(i, epoch0) }, "%s misses %s for no reason", names[i], names[j])
+			}
+			if i != j && n.up && !n.dead[j] && n.knows[j].known {
+				add(func(w *World) { w.n[i].dead[j] = true; w.decide(i, epoch0) }, "%s sees %s dead for no reason", names[i], names[j])
+			}
+		}
+	}
+}
+
+// deliver gives i the newest record of j; older ones that were not delivered are
+// lost, which is what versions make of reordering.
+func (w *World) deliver(j, i int) {
+	n := &w.n[i]
+	n.knows[j] = w.n[j].tells
+	n.seen = max(n.seen, w.n[j].tells.seen, w.n[j].tells.claim.Epoch)
+	w.decide(i, epoch0)
+}
+
+// crash ends a daemon; with its machine if the kernel goes too.
+func (w *World) crash(i int, kernelStays bool) {
+	n := &w.n[i]
+	bound, silent := n.bound, n.silent
+	*n = node{}
+	if kernelStays {
+		n.bound, n.silent = bound, silent
+	}
+	w.normalise()
+}
+
+// restart begins a new process, which finds what its kernel still holds.
+func (w *World) restart(i int) {
+	n := &w.n[i]
+	n.up = true
+	n.silent = false // the new process replaces leftover rules
+	w.decide(i, epoch0)
+}
+
+// heal lets two sides meet that may both have an owner, or one that is about to
+// take the VIP since nobody answered on its side.
+func (w *World) heal() {
+	w.offWire = -1
+	w.healed = w.healed || w.answering() > 1 || w.probing()
+}
+
+func (w *World) probing() bool {
+	for i := range w.n {
+		if w.n[i].probe > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *World) answering() int {
+	k := 0
+	for i := range w.n {
+		if w.answers(i) {
+			k++
+		}
+	}
+	return k
+}
+
+// settleHeal ends the time in which two may answer.
+func (w *World) settleHeal() {
+	if w.healed && w.offWire < 0 && w.answering() <= 1 && !w.probing() {
+		w.healed = false
+	}
+}
+
+// Bad says what is wrong with a state; "" if nothing is.
+func (w *World) Bad() string {
+	for i := range w.n {
+		for j := range i {
+			if w.wired(i, j) && w.answers(i) && w.answers(j) && !w.healed && !w.planned(i, j) && !w.planned(j, i) {
+				return fmt.Sprintf("%s and %s both answer on one wire", names[i], names[j])
+			}
+		}
+	}
+	return ""
+}
+
+// planned: i hands over to j, which has just taken the VIP; that overlap is what
+// make before break is about.
+func (w *World) planned(i, j int) bool {
+	a, b := &w.n[i].mem, &w.n[j].mem
+	return w.n[i].up && w.n[j].up && b.From == names[i] && a.Phase == model.PhaseHandover && a.To == names[j]
+}

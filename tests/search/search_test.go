@@ -1,0 +1,162 @@
+package search
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// visit is how a state was first reached.
+type visit struct {
+	parent int32
+	event  string
+}
+
+// explore walks all states breadth first and returns how many there are.
+func explore(t *testing.T, faults uint8, limit int) int {
+	t.Helper()
+	start := Start(faults)
+	seen := map[string]struct{}{start.Key(): {}}
+	good := map[string]struct{}{}
+	worlds := []World{start}
+	from := []visit{{-1, "start"}}
+	begin := time.Now()
+	for k := 0; k < len(worlds) && len(worlds) < limit; k++ {
+		w := worlds[k]
+		for _, e := range w.Events() {
+			next := w
+			e.Do(&next)
+			next.settleHeal()
+			next.normalise()
+			key := next.Key()
+			if _, ok := seen[key]; ok {
+				continue
+			}
+			seen[key] = struct{}{}
+			worlds = append(worlds, next)
+			from = append(from, visit{int32(k), e.Name})
+			if bad := next.Bad(); bad != "" {
+				t.Fatalf("%s after %d states\n%s", bad, len(worlds), trail(worlds, from, len(worlds)-1))
+			}
+			if bad := quiet(next, good); bad != "" {
+				t.Fatalf("%s after %d states\n%s", bad, len(worlds), trail(worlds, from, len(worlds)-1))
+			}
+		}
+	}
+	t.Logf("%d states with %d faults in %s", len(worlds), faults, time.Since(begin).Round(time.Millisecond))
+	return len(worlds)
+}
+
+// trail prints the way to a state.
+func trail(worlds []World, from []visit, k int) string {
+	var steps []int
+	for ; k >= 0; k = int(from[k].parent) {
+		steps = append(steps, k)
+	}
+	out := ""
+	for i := len(steps) - 1; i >= 0; i-- {
+		out += strconv.Itoa(len(steps)-1-i) + ". " + from[steps[i]].event + "\n" + worlds[steps[i]].String()
+	}
+	return out
+}
+
+// quiet lets everything run its course without further faults and says what is
+// wrong with how it ends: each side of the wire that has a node which may own the
+// VIP must have exactly one that answers, the others none.
+func quiet(w World, good map[string]struct{}) string {
+	before := w.Key()
+	for range 40 {
+		if _, ok := good[before]; ok {
+			return ""
+		}
+		good[before] = struct{}{} // or the test fails
+		w.calm()
+		w.settleHeal()
+		key := w.Key()
+		if key == before {
+			break
+		}
+		before = key
+	}
+	for side := range 2 {
+		able, answering := 0, 0
+		for i := range w.n {
+			off := int8(i) == w.offWire
+			if off != (side == 1) {
+				continue
+			}
+			if w.n[i].up && !w.n[i].sick && !w.n[i].draining {
+				able++
+			}
+			if w.answers(i) {
+				answering++
+			}
+		}
+		if able > 0 && answering != 1 {
+			return strconv.Itoa(answering) + " answer in the end, on side " + strconv.Itoa(side) + "\n" + w.String()
+		}
+	}
+	return ""
+}
+
+// calm lets one round of messages, timers and probes happen.
+func (w *World) calm() {
+	for i := range w.n {
+		n := &w.n[i]
+		if !n.up {
+			n.bound, n.silent = false, false
+			continue
+		}
+		for j := range w.n {
+			if i == j {
+				continue
+			}
+			reach := w.n[j].up && w.linked(i, j)
+			if n.knows[j].known {
+				n.dead[j] = !reach
+			}
+			n.late[j] = !reach && n.knows[j].claim.Epoch > 0
+			if reach {
+				w.deliver(j, i)
+			}
+		}
+		w.decide(i, epoch0)
+		w.finish(i)
+		// Turns are further apart than a series is long, so that one timer and what
+		// follows from it come before the next node's.
+		w.decide(i, epoch0.Add(2*future))
+		w.finish(i)
+	}
+}
+
+// finish lets a running probe series come to its end.
+func (w *World) finish(i int) {
+	n := &w.n[i]
+	if n.probe == 1 {
+		n.probe = 2
+		w.sendProbe(i)
+	}
+	if n.probe == 2 {
+		n.probe = 3
+		w.decide(i, epoch0)
+	}
+}
+
+// TestSearch proves for three nodes and one VIP: never two that answer on one
+// wire, and always one in the end. LBD_SEARCH_FAULTS goes deeper.
+func TestSearch(t *testing.T) {
+	faults, limit := 1, 400_000
+	if s := os.Getenv("LBD_SEARCH_FAULTS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faults, limit = n, 20_000_000
+	}
+	for f := range faults + 1 {
+		if n := explore(t, uint8(f), limit); n < 100 {
+			t.Errorf("only %d states with %d faults: the model does not move", n, f)
+		}
+	}
+}

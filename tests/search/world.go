@@ -1,0 +1,356 @@
+// Package search walks every state that a small group can get into, with the real
+// decision code and a model of everything around it: gossip as copies of records
+// that arrive late, never, or in any order relative to other events; a wire that
+// answers probes; kernels whose addresses outlive their daemons; clocks that run at
+// any speed relative to each other.
+//
+// What the model leaves out: the time between a probe series and the binding
+// (bounded by Binding.AddBefore and tested in package address), lost probes
+// (three are sent), and drivers that lag behind their daemon (see Lag).
+package search
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/decide"
+	"lbd.dev/lbd/internal/model"
+)
+
+// N is the number of nodes.
+const N = 3
+
+var (
+	names = [N]model.NodeName{"a", "b", "c"}
+	vip   = netip.MustParseAddr("10.0.0.200")
+	macs  = [N]model.MAC{{2, 0, 0, 0, 0, 3}, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}} // not in order of rank
+	// epoch0 is the present of every node; timers are either past or future.
+	epoch0 = time.Unix(1_000_000, 0)
+)
+
+const (
+	future = time.Hour
+	drain  = 30 * time.Minute
+)
+
+// record is what a node tells the others about the VIP.
+type record struct {
+	standing model.Reason
+	claim    model.Claim
+	seen     uint64
+	settled  bool
+	known    bool
+}
+
+// node is one machine.
+type node struct {
+	up       bool // daemon runs
+	draining bool
+	sick     bool // health check fails
+	mem      model.VIPMemory
+	// Kernel: survives the daemon until the lifetime ends.
+	bound, silent bool
+	// Probe series: 0 none, 1 first probe sent, 2 last probe sent.
+	probe           uint8
+	answered        bool
+	rivalMAC        model.MAC
+	// What it tells and what it knows.
+	tells record
+	knows [N]record
+	dead  [N]bool // the failure detector's word
+	late  [N]bool // heartbeats overdue
+	seen  uint64
+	// foreign is who else announced the VIP while this node did; zero if nobody.
+	foreign model.MAC
+}
+
+// World is one state of everything.
+type World struct {
+	n [N]node
+	// offWire and offGossip cut one node from all others; -1 is nobody.
+	offWire, offGossip int8
+	// healed: two sides with an owner each have just met; until that is resolved
+	// two may answer.
+	healed bool
+	faults uint8 // left to happen
+}
+
+// Start is the state in which all daemons have just begun to run.
+func Start(faults uint8) World {
+	w := World{offWire: -1, offGossip: -1, faults: faults}
+	for i := range w.n {
+		w.n[i].up = true
+	}
+	for i := range w.n {
+		w.decide(i, epoch0)
+	}
+	return w
+}
+
+// wired tells whether frames of i reach j.
+func (w *World) wired(i, j int) bool {
+	return i != j && int8(i) != w.offWire && int8(j) != w.offWire
+}
+
+// linked tells whether gossip of i reaches j.
+func (w *World) linked(i, j int) bool {
+	return w.wired(i, j) && int8(i) != w.offGossip && int8(j) != w.offGossip
+}
+
+// answers tells whether the kernel of i answers for the VIP.
+func (w *World) answers(i int) bool { return w.n[i].bound && !w.n[i].silent }
+
+// view builds what node i may look at.
+func (w *World) view(i int, now time.Time) model.View {
+	n := &w.n[i]
+	v := model.View{
+		Now: now, Started: epoch0.Add(-2 * future), Self: names[i], Draining: n.draining, DrainTimeout: drain,
+		Synced: map[model.SourceName]bool{
+			model.SourceConfig: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceLink: true,
+		},
+		VIPs:   []model.VIP{{Addr: vip, Name: "vip", Kind: "VirtualIP", L2: true, Check: "vip"}},
+		Links:  map[string]model.Link{"eth0": {Name: "eth0", Index: 2, Up: true, MAC: macs[i], IPv6: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, Since: epoch0.Add(-2 * future)}},
+		Health: map[string]model.HealthState{"vip": {State: model.HealthUp}},
+		Gossip: model.Gossip{
+			Peers: N - 1, Members: map[model.NodeName]model.Member{}, Claims: map[netip.Addr][]model.Claim{},
+			Eligible: map[netip.Addr][]model.NodeName{}, Seen: map[netip.Addr]uint64{vip: n.seen},
+		},
+		Applied: map[model.SinkName]model.Applied{},
+		Memory: model.Memory{
+			Gen: 10, Settled: true, SettleBase: epoch0.Add(-2 * future), VIPs: map[netip.Addr]model.VIPMemory{vip: n.mem},
+		},
+	}
+	if n.sick {
+		v.Health["vip"] = model.HealthState{State: model.HealthDown}
+	}
+	for j := range w.n {
+		k := n.knows[j]
+		if j == i || !k.known {
+			continue
+		}
+		m := model.Member{Name: names[j], Known: true, Settled: true, MACs: []model.MAC{macs[j]},
+			Standing: map[netip.Addr]model.Reason{vip: k.standing}}
+		if n.dead[j] {
+			m.State = model.MemberDead
+		}
+		if n.late[j] {
+			m.Late = epoch0.Add(-time.Millisecond)
+		}
+		v.Gossip.Members[names[j]] = m
+		if k.claim.Epoch > 0 {
+			v.Gossip.Claims[vip] = append(v.Gossip.Claims[vip], k.claim)
+		}
+		if k.standing.Eligible() {
+			v.Gossip.Eligible[vip] = append(v.Gossip.Eligible[vip], names[j])
+		}
+	}
+	return v
+}
+
+// decide lets node i decide and its drivers obey until nothing changes any more.
+func (w *World) decide(i int, now time.Time) {
+	n := &w.n[i]
+	if !n.up {
+		return
+	}
+	was := w.answers(i)
+	v := w.view(i, now)
+	var probe model.ProbeResult
+	if n.probe == 3 {
+		probe = model.ProbeResult{Series: n.mem.Series, Done: true, Answered: n.answered, Rival: n.rivalMAC, At: now}
+	}
+	for gen := uint64(10); gen < 30; gen++ {
+		v.Memory.Gen = gen
+		l2 := model.AppliedVIP{Probe: probe, Silent: n.silent, Announcing: n.bound && !n.silent && (n.mem.Phase == model.PhaseOwner || n.mem.Phase == model.PhaseHandover)}
+		if n.foreign != (model.MAC{}) {
+			l2.Conflicts, l2.Foreign = 1, n.foreign
+		}
+		address := model.AppliedVIP{Bound: n.bound, Connections: 0}
+		if n.bound {
+			address.Interface = "eth0"
+		}
+		v.Applied[model.SinkAddress] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: address}}
+		v.Applied[model.SinkLayer2] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: l2}}
+		d := decide.Decide(&v)
+		before := *n
+		n.mem = d.Memory.VIPs[vip]
+		n.bound = len(d.Bind) > 0
+		if before.mem.Phase != n.mem.Phase {
+			n.foreign = model.MAC{}
+		}
+		n.mem.Conflicts = 0
+		n.silent = len(d.L2) > 0 && d.L2[0].Mode == model.L2Silent && (n.bound || before.bound)
+		probing := len(d.L2) > 0 && d.L2[0].Mode == model.L2Probe
+		if probing && (n.probe == 0 || n.mem.Series != before.mem.Series) {
+			w.startProbe(i)
+			probe = model.ProbeResult{}
+		} else if !probing {
+			n.probe, n.answered, n.rivalMAC = 0, false, model.MAC{}
+		}
+		g := d.Group.VIPs[0]
+		n.tells = record{standing: g.Standing, claim: g.Claim, seen: g.Seen, settled: true, known: true}
+		n.seen = max(n.seen, g.Seen, g.Claim.Epoch)
+		v.Gossip.Seen[vip] = n.seen
+		same := v.Memory.VIPs[vip].Phase == n.mem.Phase && before.bound == n.bound && before.silent == n.silent && before.probe == n.probe && v.Memory.VIPs[vip].Gen == n.mem.Gen && before.tells == n.tells
+		v.Memory = d.Memory
+		if same {
+			break
+		}
+	}
+	w.announce(i, was)
+	w.normalise()
+}
+
+// announce reaches everybody on the wire; whoever announces too takes note.
+func (w *World) announce(i int, was bool) {
+	if was || !w.answers(i) {
+		return
+	}
+	for j := range w.n {
+		if w.wired(i, j) && w.n[j].up && w.answers(j) {
+			w.n[j].foreign = macs[i]
+			w.decide(j, epoch0)
+		}
+	}
+}
+
+// startProbe sends the first probe of a series and notes who else is asking.
+func (w *World) startProbe(i int) {
+	n := &w.n[i]
+	n.probe, n.answered, n.rivalMAC = 1, false, model.MAC{}
+	w.sendProbe(i)
+}
+
+// sendProbe asks the wire once: holders answer, rivals take note of each other.
+func (w *World) sendProbe(i int) {
+	n := &w.n[i]
+	for j := range w.n {
+		if !w.wired(i, j) {
+			continue
+		}
+		if w.answers(j) {
+			n.answered = true
+		}
+		if p := w.n[j].probe; p == 1 || p == 2 {
+			n.hear(macs[j])
+			w.n[j].hear(macs[i])
+		}
+	}
+}
+
+func (n *node) hear(rival model.MAC) {
+	if n.rivalMAC == (model.MAC{}) || rival.Compare(n.rivalMAC) < 0 {
+		n.rivalMAC = rival
+	}
+}
+
+// normalise maps states that differ only in counters and passed time onto one.
+func (w *World) normalise() {
+	epochs := []uint64{0}
+	each := func(f func(*uint64)) {
+		for i := range w.n {
+			n := &w.n[i]
+			f(&n.mem.Epoch)
+			f(&n.seen)
+			f(&n.tells.claim.Epoch)
+			f(&n.tells.seen)
+			for j := range n.knows {
+				f(&n.knows[j].claim.Epoch)
+				f(&n.knows[j].seen)
+			}
+		}
+	}
+	each(func(e *uint64) { epochs = append(epochs, *e) })
+	slices.Sort(epochs)
+	epochs = slices.Compact(epochs)
+	each(func(e *uint64) {
+		k, _ := slices.BinarySearch(epochs, *e)
+		*e = uint64(k)
+	})
+	for i := range w.n {
+		m := &w.n[i].mem
+		m.Gen, m.Burst = 1, 0
+		m.Series = 0
+		if w.n[i].probe > 0 {
+			m.Series = 1
+		}
+		m.Asks = min(m.Asks, 1)
+		for _, t := range []*time.Time{&m.Until, &m.Deferred} {
+			if t.After(epoch0) {
+				*t = epoch0.Add(future)
+			} else if !t.IsZero() {
+				*t = epoch0
+			}
+		}
+		m.LostAt, m.Since, m.AddBefore = epoch0, epoch0, time.Time{}
+		if m.Phase == model.PhaseIdle {
+			m.From, m.To, m.Lost = "", "", 0
+		}
+		m.Reason, m.Owner = 0, ""
+	}
+}
+
+// Key identifies the state.
+func (w *World) Key() string {
+	b := make([]byte, 0, 256)
+	b = append(b, byte(w.offWire+1), byte(w.offGossip+1), bit(w.healed), w.faults)
+	for i := range w.n {
+		n := &w.n[i]
+		m := &n.mem
+		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound), bit(n.silent), n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
+			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented), bit(m.Contested), byte(len(m.Tried)))
+		b = append(b, m.From...)
+		b = append(b, '/')
+		b = append(b, m.To...)
+		for _, t := range m.Tried {
+			b = append(b, t...)
+		}
+		b = n.tells.key(b)
+		for j := range n.knows {
+			b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j]))
+		}
+	}
+	return string(b)
+}
+
+func (r *record) key(b []byte) []byte {
+	b = append(b, byte(r.standing), bit(r.known), byte(r.claim.Epoch), byte(r.seen))
+	b = append(b, r.claim.To...)
+	return append(b, ';')
+}
+
+func bit(x bool) byte {
+	if x {
+		return 1
+	}
+	return 0
+}
+
+func when(t time.Time) byte {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.After(epoch0):
+		return 2
+	}
+	return 1
+}
+
+// String prints a state for people who look at a counterexample.
+func (w *World) String() string {
+	s := fmt.Sprintf("offWire=%d offGossip=%d healed=%v\n", w.offWire, w.offGossip, w.healed)
+	for i := range w.n {
+		n := &w.n[i]
+		s += fmt.Sprintf("  %s up=%v drain=%v sick=%v bound=%v silent=%v probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
+			names[i], n.up, n.draining, n.sick, n.bound, n.silent, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
+		for j := range n.knows {
+			if i != j {
+				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])
+			}
+		}
+		s += "\n"
+	}
+	return s
+}
