@@ -21,7 +21,7 @@ func reasonText(reason model.Reason) string {
 	case model.ReasonProbing:
 		return "nobody owns the VIP; {node} is asking the network whether the address is really free"
 	case model.ReasonWaitingTurn:
-		return "nobody owns the VIP; a node that ranks higher goes first, {node} is next in line"
+		return "nobody owns the VIP; a node that ranks higher may take it first, {node} waits for its turn"
 	case model.ReasonWaitingForRelease:
 		return "the old owner is silent, but the address still answers on the network; {node} takes it once it is released"
 	case model.ReasonConflict:
@@ -49,7 +49,7 @@ func reasonText(reason model.Reason) string {
 	case model.ReasonNotSelected:
 		return "the node selector of the VIP does not match the labels of {node}"
 	case model.ReasonNoQuorum:
-		return "{node} sees fewer than half of the configured peers and the VIP has `partition: quorum`"
+		return "{node} does not see a majority of the configured peers, and the VIP has `partition: quorum`"
 	case model.ReasonLocalAddress:
 		return "the address is already configured on an interface of {node}, outside lbd; a VIP must be free"
 	case model.ReasonFamilyDisabled:

@@ -73,7 +73,7 @@ func condense(s v1alpha1.NodeStatus) string {
 func configLine(s v1alpha1.NodeStatus) string {
 	line := fmt.Sprintf("%s, generation %d", clean(s.Config.Path), s.Config.Generation)
 	if !s.Config.LoadedAt.IsZero() {
-		line += ", in force for " + age(s, s.Config.LoadedAt)
+		line += ", loaded " + s.Config.LoadedAt.UTC().Format(time.RFC3339)
 	}
 	return line
 }
@@ -245,10 +245,21 @@ func candidateTable(e v1alpha1.Explanation) *table {
 		if c.ClaimEpoch > 0 {
 			claim = strconv.FormatUint(c.ClaimEpoch, 10)
 		}
-		t.add(strconv.Itoa(c.Rank), c.Node, yes(c.Alive), yes(c.Eligible), claim, strconv.Itoa(c.Weight),
-			sentence(c.Reason, c.Node, e.Owner, c.Note))
+		t.add(strconv.Itoa(c.Rank), c.Node, yes(c.Alive), yes(c.Eligible), claim, strconv.Itoa(c.Weight), candidateWhy(c, e.Owner))
 	}
 	return &t
+}
+
+// candidateWhy says why a node is or is not the owner. What a node that is gone
+// said last is of no use.
+func candidateWhy(c v1alpha1.Candidate, owner string) string {
+	switch {
+	case c.Alive:
+		return sentence(c.Reason, c.Node, owner, c.Note)
+	case c.Note != "":
+		return c.Node + " cannot be reached: " + c.Note
+	}
+	return c.Node + " cannot be reached"
 }
 
 func yes(b bool) string {
@@ -285,11 +296,12 @@ func oneLine(text string) string {
 }
 
 // hang writes text wrapped, the first line after the prefix and the others
-// indented as far.
+// indented further.
 func hang(out *bytes.Buffer, prefix, text string) {
-	for i, line := range wrap(clean(text), maxWidth-len(prefix)) {
+	indent := len(prefix) + 2
+	for i, line := range wrap(clean(text), maxWidth-indent) {
 		if i > 0 {
-			prefix = strings.Repeat(" ", len(prefix))
+			prefix = strings.Repeat(" ", indent)
 		}
 		out.WriteString(prefix + line + "\n")
 	}

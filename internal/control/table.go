@@ -2,6 +2,7 @@ package control
 
 import (
 	"io"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -14,8 +15,9 @@ const (
 	maxWidth = 120
 	// minLast is the least width of the last column.
 	minLast = 30
-	// maxCell cuts the other columns.
-	maxCell = 40
+	// maxCell is the greatest width of the other columns, addresses aside: those
+	// are never cut.
+	maxCell = 20
 	gap     = 2
 )
 
@@ -31,17 +33,30 @@ func (t *table) add(cells ...string) {
 		if cell == "" {
 			cell = "-"
 		}
-		if i < len(cells)-1 && utf8.RuneCountInString(cell) > maxCell {
-			cell = string([]rune(cell)[:maxCell-3]) + "..."
+		if i < len(cells)-1 {
+			cell = cut(cell)
 		}
 		cells[i] = cell
 	}
 	t.rows = append(t.rows, cells)
 }
 
+// cut shortens a name in the middle: names that a machine made differ at the
+// end.
+func cut(cell string) string {
+	runes := []rune(cell)
+	if len(runes) <= maxCell {
+		return cell
+	}
+	if _, err := netip.ParseAddr(cell); err == nil {
+		return cell
+	}
+	return string(runes[:maxCell/2-1]) + ".." + string(runes[len(runes)-maxCell/2+1:])
+}
+
 // write writes the table with each line indented.
 func (t *table) write(w io.Writer, indent string) error {
-	out := tabwriter.NewWriter(w, 0, 0, gap, ' ', tabwriter.StripEscape)
+	out := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
 	room := t.lastWidth(len(indent))
 	for _, row := range t.rows {
 		last := len(row) - 1

@@ -1,0 +1,170 @@
+package control
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with testdata/name.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs; after a look at it, run go test -update\n--- got\n%s--- want\n%s", path, got, want)
+	}
+	for line := range strings.Lines(string(got)) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > maxWidth {
+			t.Errorf("%s: a line has %d columns, want at most %d: %q", path, n, maxWidth, line)
+		}
+	}
+}
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// calm is a group in which all is well.
+func calm() v1alpha1.NodeStatus {
+	return v1alpha1.NodeStatus{
+		Node: "m1", Version: "v0.1.0", Time: now, Settled: true,
+		Members: []v1alpha1.MemberStatus{
+			{Name: "m2", Address: "10.0.0.12", State: "alive", Settled: true, Weight: 100, Version: "v0.1.0"},
+			{Name: "m3", Address: "10.0.0.13", State: "alive", Settled: true, Weight: 100, Version: "v0.1.0"},
+		},
+		VIPs: []v1alpha1.VIPStatus{
+			{
+				Name: "control-plane", Kind: "VirtualIP", Address: "10.0.0.200", Mode: "l2", Interface: "eth0", Owner: "m1",
+				Reason: "Owner", Standing: "Owner", Healthy: true, Bound: true, Announced: true, Epoch: 3, Since: ago(3 * time.Hour),
+				Successors: []string{"m3", "m2"},
+			},
+			{
+				Name: "control-plane", Kind: "VirtualIP", Address: "fd00::200", Mode: "l2", Interface: "eth0", Owner: "m2",
+				Reason: "Standby", Standing: "Standby", Healthy: true, Epoch: 2, Since: ago(90 * time.Second),
+			},
+		},
+		Config: v1alpha1.ConfigStatus{Path: "/etc/lbd", Generation: 1, LoadedAt: ago(5 * 24 * time.Hour)},
+		Health: []v1alpha1.HealthStatus{
+			{Name: "control-plane", State: "up", Since: ago(5 * 24 * time.Hour), LastDuration: "2ms", Successes: 9000},
+		},
+		Drivers: []v1alpha1.DriverStatus{{Name: "address"}, {Name: "layer2"}},
+	}
+}
+
+// trouble has everything that can be wrong, long names and hostile text.
+func trouble() v1alpha1.NodeStatus {
+	s := calm()
+	s.Settled, s.Draining = false, true
+	s.Members[0] = v1alpha1.MemberStatus{Name: "m2", Address: "10.0.0.12", State: "alive", Draining: true, Late: "180ms", Version: "v0.2.0"}
+	s.Members[1].State = "dead"
+	s.Config.Error = "lbd.yaml:12: VirtualIP \"control-plane\": spec.addresses[0]: \"10.0.0.300\" is not an IP address\nlbd.yaml:14: VirtualIP \"control-plane\": spec.healthCheck.tcp.port: 0 is not between 1 and 65535"
+	s.Config.Warnings = []string{"gossip.key is readable by everybody"}
+	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 17, LastMismatchFrom: "10.0.0.99", NameConflicts: 1, LastConflictFrom: "10.0.0.98"}
+	s.Drivers[1].Error = "bind 10.0.0.200 on eth0: operation not permitted"
+	s.VIPs = nil
+	for _, reason := range model.Reasons() {
+		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{
+			Name: "a-very-long-name-of-an-object-that-a-machine-has-made-up", Address: fmt.Sprintf("fd00:1234:5678:9abc:def0:1234:5678:%x", 0x10+int(reason)),
+			Owner: "m2", Interface: "enp129s0f0np0", Reason: reason.String(), Since: ago(time.Hour),
+		})
+	}
+	for i := range 7 {
+		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{
+			Name: "web", Address: "10.0.1." + string(rune('1'+i)), Reason: "Unhealthy",
+			Detail: "https://127.0.0.1:6443/livez: status 500 Internal Server Error: [-]etcd failed: reason withheld",
+		})
+	}
+	s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{Name: "evil\x1b[31m", Address: "10.0.1.9", Reason: "FromTheFuture", Detail: "two\nlines"})
+	s.Health[0] = v1alpha1.HealthStatus{Name: "control-plane", State: "down", Since: ago(3 * time.Second), Detail: "https://127.0.0.1:6443/livez: CA file \"/etc/kubernetes/pki/ca.crt\" does not exist yet"}
+	s.BGP = []v1alpha1.BGPStatus{
+		{Peer: "tor1", Address: "10.0.0.1", State: "Established", BFD: "Up", Advertised: []string{"10.0.0.200/32"}},
+		{Peer: "tor2", Address: "10.0.0.2", State: "Active", Error: "dial tcp 10.0.0.2:179: connection refused"},
+	}
+	return s
+}
+
+func TestRenderStatus(t *testing.T) {
+	empty := v1alpha1.NodeStatus{Node: "m1", Version: "v0.1.0", Config: v1alpha1.ConfigStatus{Path: "/etc/lbd"}}
+	noClock := calm()
+	noClock.Time = time.Time{}
+	for name, status := range map[string]v1alpha1.NodeStatus{
+		"calm": calm(), "trouble": trouble(), "empty": empty, "noclock": noClock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := RenderStatus(&out, status); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "status-"+name+".txt", out.Bytes())
+		})
+	}
+}
+
+func TestRenderExplain(t *testing.T) {
+	list := []v1alpha1.Explanation{
+		{
+			Name: "control-plane", Address: "10.0.0.200", Node: "m1", Owner: "m2", Reason: "Unhealthy", Epoch: 4,
+			Detail: "https://127.0.0.1:6443/livez: connection refused",
+			Candidates: []v1alpha1.Candidate{
+				{Node: "m1", Rank: 1, Reason: "Unhealthy", Alive: true, Weight: 100, ClaimEpoch: 3, Note: "https://127.0.0.1:6443/livez: connection refused"},
+				{Node: "m2", Rank: 2, Eligible: true, Reason: "Owner", Alive: true, Weight: 100, ClaimEpoch: 4},
+				{Node: "m3", Rank: 3, Eligible: true, Reason: "Standby", Alive: true, Weight: 50},
+				{Node: "m4", Rank: 4, Reason: "Standby", Weight: 100, Note: "not heard of for 12s"},
+				{Node: "m5", Rank: 5, Reason: "Owner", Weight: 100},
+			},
+			Story: []string{
+				"m1 owned the VIP with epoch 3 until its health check failed at 2026-11-21T09:59:00Z, which is also the time at which the lease of its address began to run out.",
+				"m2 was ready and took it over with epoch 4.",
+			},
+		},
+		{Name: "control-plane", Address: "fd00::200", Node: "m1", Reason: "Probing"},
+	}
+	var out bytes.Buffer
+	if err := RenderExplain(&out, list); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "explain.txt", out.Bytes())
+}
+
+// TestEveryReasonHasItsSentence holds the list of reasons and the sentences
+// together.
+func TestEveryReasonHasItsSentence(t *testing.T) {
+	seen := map[string]model.Reason{}
+	for _, reason := range model.Reasons() {
+		text := reasonText(reason)
+		if text == "" {
+			t.Errorf("%v has no sentence", reason)
+			continue
+		}
+		if other, ok := seen[text]; ok {
+			t.Errorf("%v and %v have the same sentence", reason, other)
+		}
+		seen[text] = reason
+		if got := sentence(reason.String(), "m1", "m2", ""); strings.ContainsAny(got, "{}") || got == "" {
+			t.Errorf("%v: %q has a placeholder left", reason, got)
+		}
+		if strings.HasSuffix(text, ".") {
+			t.Errorf("%v: %q ends with a full stop", reason, text)
+		}
+	}
+}
