@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -78,7 +79,7 @@ func (l *Lab) Block(ctx context.Context, h *Host, matches ...string) error {
 
 // Unblock undoes Block.
 func (l *Lab) Unblock(ctx context.Context, h *Host) error {
-	_, err := l.Run(ctx, h, "nft", "delete", "table", "inet", cutTable)
+	_, err := l.Exec(ctx, h, "nft", "delete", "table", "inet", cutTable)
 	return err
 }
 
@@ -108,3 +109,23 @@ func (n *Node) FreezeService() error { return n.Service.Signal(syscall.SIGSTOP) 
 
 // ThawService undoes FreezeService.
 func (n *Node) ThawService() error { return n.Service.Signal(syscall.SIGCONT) }
+
+// AddAddr gives a host an address without asking anybody.
+func (l *Lab) AddAddr(ctx context.Context, h *Host, addr netip.Addr) error {
+	cidr := netip.PrefixFrom(addr, addr.BitLen()).String()
+	argv := []string{"ip", "-n", h.NS, "addr", "add", cidr, "dev", nodeIf}
+	if addr.Is6() {
+		argv = append(argv, "nodad")
+	}
+	_, err := run(ctx, "", argv...)
+	return err
+}
+
+// Announce makes a host announce an address each second until stop is called.
+func (l *Lab) Announce(h *Host, addr netip.Addr) (stop func() error, err error) {
+	p, err := l.Start(h, "announce", nil, l.Bin.Agent, "announce", "-vip", addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return p.Kill, nil
+}

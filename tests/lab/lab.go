@@ -234,8 +234,8 @@ func (l *Lab) Start(h *Host, name string, out io.Writer, argv ...string) (*Proc,
 	return startProc(h.NS, h.Name+" "+name, filepath.Join(h.Dir, name+".log"), out, argv...)
 }
 
-// Run runs a program on a host to its end.
-func (l *Lab) Run(ctx context.Context, h *Host, argv ...string) (string, error) {
+// Exec runs a program on a host to its end.
+func (l *Lab) Exec(ctx context.Context, h *Host, argv ...string) (string, error) {
 	return run(ctx, "", append([]string{"ip", "netns", "exec", h.NS}, argv...)...)
 }
 

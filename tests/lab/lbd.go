@@ -84,7 +84,15 @@ spec:
 // WriteConfig writes the node's configuration, and the gossip key of the lab if
 // there is none yet.
 func (s *LBD) WriteConfig(l *Lab, n *Node) error {
-	key := filepath.Join(l.Dir, "gossip.key")
+	return s.writeConfig(l, n, filepath.Join(l.Dir, "gossip.key"))
+}
+
+// WriteConfigWithOtherKey gives the node a gossip key of its own.
+func (s *LBD) WriteConfigWithOtherKey(l *Lab, n *Node) error {
+	return s.writeConfig(l, n, filepath.Join(n.Dir, "gossip.key"))
+}
+
+func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	if _, err := os.Stat(key); err != nil {
 		if err := writeKey(key); err != nil {
 			return err
@@ -157,7 +165,7 @@ type Status struct {
 func (s *LBD) Status(ctx context.Context, l *Lab, n *Node) (*Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	out, err := l.Run(ctx, &n.Host, l.Bin.LBD, "status", "--socket", s.Socket(n), "-o", "json")
+	out, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "status", "--socket", s.Socket(n), "-o", "json")
 	if err != nil {
 		return nil, err
 	}
@@ -197,14 +205,36 @@ func (s *LBD) Ready(ctx context.Context, l *Lab, n *Node) error {
 	return nil
 }
 
+// Leftovers lists what lbd left on a node: VIPs in its kernel and nftables tables
+// of its name.
+func (c *Cluster) Leftovers(ctx context.Context, n *Node) ([]string, error) {
+	var left []string
+	for _, v := range c.Eyes.VIPs {
+		held, err := n.Holds(v)
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			left = append(left, v.String())
+		}
+	}
+	out, err := c.Exec(ctx, &n.Host, "nft", "list", "tables")
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 3 && f[2] == "lbd" {
+			left = append(left, strings.TrimSpace(line))
+		}
+	}
+	return left, err
+}
+
 // Drain runs `lbd drain`.
 func (s *LBD) Drain(ctx context.Context, l *Lab, n *Node) error {
-	_, err := l.Run(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", "8s")
+	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", "8s")
 	return err
 }
 
 // Undrain runs `lbd undrain`.
 func (s *LBD) Undrain(ctx context.Context, l *Lab, n *Node) error {
-	_, err := l.Run(ctx, &n.Host, l.Bin.LBD, "undrain", "--socket", s.Socket(n))
+	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "undrain", "--socket", s.Socket(n))
 	return err
 }

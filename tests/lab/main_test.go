@@ -22,6 +22,9 @@ func runTests(m *testing.M) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if agent := os.Getenv(helperEnv); agent != "" {
+		return helper(ctx, agent)
+	}
 	var err error
 	if bin, err = lab.Build(ctx, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -52,13 +55,16 @@ func cluster(t *testing.T, s lab.System, nodes int) *lab.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.Logs(40))
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { closeCluster(t, c) })
 	return c
+}
+
+func closeCluster(t *testing.T, c *lab.Cluster) {
+	t.Helper()
+	if t.Failed() {
+		t.Log(c.Logs(40))
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
 }

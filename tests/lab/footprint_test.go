@@ -1,0 +1,187 @@
+package lab_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+// TestNothingStale kills every daemon at once: the kernels are clean within the
+// lifetime, and again after the daemons have come and gone in order.
+func TestNothingStale(t *testing.T) { // P9
+	c := cluster(t, &lab.LBD{}, 3)
+	for _, n := range c.Nodes {
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range c.Nodes {
+		for _, v := range c.Eyes.VIPs {
+			if _, err := n.Gone(t.Context(), v, 4*time.Second+slack*100*time.Millisecond); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	startAll(t, c)
+	if err := c.Stable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.Nodes {
+		if err := n.Terminate(15 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range c.Nodes {
+		for _, v := range c.Eyes.VIPs {
+			if _, err := n.Gone(t.Context(), v, 4*time.Second); err != nil {
+				t.Error(err)
+			}
+		}
+		left, err := c.Leftovers(t.Context(), n)
+		if err != nil || len(left) > 0 {
+			t.Errorf("%s: left behind: %v, %v", n.Name, left, err)
+		}
+	}
+}
+
+// TestFootprint measures memory and processor time of idle daemons.
+func TestFootprint(t *testing.T) { // P11
+	c := cluster(t, &lab.LBD{}, 3)
+	const idle = 10 * time.Second
+	before := make([]time.Duration, len(c.Nodes))
+	for i, n := range c.Nodes {
+		before[i] = cpuTime(t, n)
+	}
+	time.Sleep(idle)
+	for i, n := range c.Nodes {
+		share := 100 * float64(cpuTime(t, n)-before[i]) / float64(idle)
+		rss, err := measure.RSS(n.Daemon.PID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: RSS %.1f MiB, CPU %.2f %% of a core", n.Name, float64(rss)/(1<<20), share)
+		if rss > 40<<20 {
+			t.Errorf("%s: RSS %d bytes > 40 MiB", n.Name, rss)
+		}
+		if share > 1*slack {
+			t.Errorf("%s: CPU %.2f %% > %d %%", n.Name, share, 1*slack)
+		}
+	}
+}
+
+func cpuTime(t *testing.T, n *lab.Node) time.Duration {
+	t.Helper()
+	d, err := measure.CPUTime(n.Daemon.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestBadInput: refused at start with file, path, value and rule, and refused at
+// a reload without touching what runs.
+func TestBadInput(t *testing.T) { // P12
+	s := &lab.LBD{}
+	c := cluster(t, s, 3)
+	n, err := c.Owner(lab.VIP4())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(s.Config(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := strings.Replace(string(good), `"10.77.0.200"`, `"10.77.0.300"`, 1)
+
+	file := filepath.Join(n.Dir, "bad.yaml")
+	if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Exec(t.Context(), &n.Host, bin.LBD, "run", "--config", file)
+	if err == nil {
+		t.Fatal("lbd run accepted a bad address")
+	}
+	for _, want := range []string{"bad.yaml", "control-plane", "spec.addresses[0]", "10.77.0.300", "is not an IP address", "exit status 1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+
+	from := measure.Now()
+	err = errors.Join(os.WriteFile(s.Config(n), []byte(bad), 0o600), n.Daemon.Signal(syscall.SIGHUP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	if !n.Daemon.Alive() {
+		t.Fatal("the daemon ended at a bad reload")
+	}
+	for _, v := range c.Eyes.VIPs {
+		if r := c.Eyes.Reach(v, from, measure.Now()); r.Failed > 0 {
+			t.Errorf("%s: %d attempts failed at a bad reload", v, r.Failed)
+		}
+	}
+	if now, err := c.Owner(lab.VIP4()); err != nil || now != n {
+		t.Errorf("owner after a bad reload: %v, %v, want %s", now, err, n.Name)
+	}
+	if err := os.WriteFile(s.Config(n), good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stable(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWrongKey: a node with another key is not let in, owns nothing that is
+// owned, and disturbs nobody.
+func TestWrongKey(t *testing.T) {
+	need(t)
+	s := &lab.LBD{}
+	c, err := lab.NewIdle(t.Context(), bin, s, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCluster(t, c) })
+	stranger := c.Nodes[2]
+	for _, n := range c.Nodes[:2] {
+		if err := s.Start(t.Context(), c.Lab, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Stable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteConfigWithOtherKey(c.Lab, stranger); err != nil {
+		t.Fatal(err)
+	}
+	from := measure.Now()
+	if err := s.Start(t.Context(), c.Lab, stranger); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6 * time.Second)
+	for _, v := range c.Eyes.VIPs {
+		r := c.Eyes.Reach(v, from, measure.Now())
+		if d := c.Eyes.Dual(v, from, measure.Now()); d > 0 || r.Failed > 0 {
+			t.Errorf("%s: two claimants for %v, %d attempts failed", v, d, r.Failed)
+		}
+		if n, err := c.Owner(v); err != nil || n == stranger {
+			t.Errorf("%s: owner %v, %v", v, n, err)
+		}
+	}
+	st, err := s.Status(t.Context(), c.Lab, c.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range st.Members {
+		if m.Name == stranger.Name && m.State == "alive" {
+			t.Error("the stranger is a member")
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+// slack is how much worse than promised times may be here: machines that run
+// tests are busy. The bench holds the promises themselves.
+const slack = 3
+
+// repeat runs a scenario some times and holds lbd to its promise.
+func repeat(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr, times int) []*lab.Outcome {
+	t.Helper()
+	var runs []*lab.Outcome
+	for range times {
+		o, err := c.Run(t.Context(), s, vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(describe(o))
+		runs = append(runs, o)
+	}
+	p := lab.PromiseFor(s.Name, c.System.Name() == "lbd-fast")
+	for _, b := range p.Broken(runs, slack) {
+		t.Errorf("%s: %s", p.ID, b)
+	}
+	return runs
+}
+
+func describe(o *lab.Outcome) string {
+	s := fmt.Sprintf("%s %s owner %s: outage %v, %d of %d failed, takeover %v, gone %v, dual %v, then %v, load %.0f %%", o.Scenario, o.VIP, o.Owner,
+		o.First.Reach.Outage, o.First.Reach.Failed, o.First.Reach.Attempts, o.First.Takeover, o.Gone, o.First.Dual, o.First.Claimants, 100*o.Load)
+	if o.Undone != 0 {
+		s += fmt.Sprintf("; undone: moved %v, %d failed, outage %v, dual %v, %v", o.Second.Moved, o.Second.Reach.Failed, o.Second.Reach.Outage, o.Second.Dual, o.Second.Claimants)
+	}
+	return s
+}
+
+func TestCrash(t *testing.T) { // P1, both families
+	c := cluster(t, &lab.LBD{}, 3)
+	repeat(t, c, lab.LinkDown(), lab.VIP4(), 5)
+	repeat(t, c, lab.LinkDown(), lab.VIP6(), 2)
+}
+
+func TestCrashFast(t *testing.T) { // P1 with detection: fast
+	c := cluster(t, &lab.LBD{Detection: "fast"}, 3)
+	repeat(t, c, lab.LinkDown(), lab.VIP4(), 5)
+}
+
+func TestPlannedMove(t *testing.T) { // P2
+	c := cluster(t, &lab.LBD{}, 3)
+	for _, s := range []lab.Scenario{lab.Drain(), lab.Terminate()} {
+		repeat(t, c, s, lab.VIP4(), 2)
+		repeat(t, c, s, lab.VIP6(), 1)
+	}
+}
+
+func TestDaemonKilled(t *testing.T) { // P3
+	c := cluster(t, &lab.LBD{}, 3)
+	repeat(t, c, lab.Kill(), lab.VIP4(), 2)
+	repeat(t, c, lab.Kill(), lab.VIP6(), 1)
+}
+
+func TestDaemonFrozen(t *testing.T) { // P3
+	c := cluster(t, &lab.LBD{}, 3)
+	repeat(t, c, lab.Freeze(), lab.VIP4(), 2)
+}
+
+func TestDaemonRestarted(t *testing.T) { // P3: sooner than the address ends
+	c := cluster(t, &lab.LBD{}, 3)
+	s := lab.Respawn()
+	s.Conns = 20
+	for _, o := range repeat(t, c, s, lab.VIP4(), 2) {
+		if o.Conns.Open != 20 || o.Conns.Survived() != 20 {
+			t.Errorf("long-lived connections: %+v, want 20 alive", o.Conns)
+		}
+	}
+}
+
+func TestServiceDies(t *testing.T) { // P4
+	c := cluster(t, &lab.LBD{}, 3)
+	repeat(t, c, lab.ServiceDeath(), lab.VIP4(), 2)
+	s := lab.ServiceHang()
+	repeat(t, c, s, lab.VIP4(), 1)
+}
+
+func TestGossipBlocked(t *testing.T) { // P5
+	c := cluster(t, &lab.LBD{}, 3)
+	repeat(t, c, lab.Partition(), lab.VIP4(), 1)
+}
+
+func TestNodeComesBack(t *testing.T) { // P6
+	c := cluster(t, &lab.LBD{}, 3)
+	repeat(t, c, lab.Rejoin(), lab.VIP4(), 1)
+	repeat(t, c, lab.WireCut(), lab.VIP4(), 1)
+}
+
+// TestSplit cuts the LAN in two, the owner alone on one side: both sides own the
+// VIP, which gossip cannot prevent, and one of them after the heal.
+func TestSplit(t *testing.T) {
+	c := cluster(t, &lab.LBD{}, 3)
+	split := lab.Scenario{
+		Name: "split", Moves: true, Hold: 2 * time.Second, Limit: 10 * time.Second, After: 4 * time.Second,
+		Inject: func(ctx context.Context, c *lab.Cluster, n *lab.Node) error { return c.Split(ctx, &n.Host) },
+		Undo:   func(ctx context.Context, c *lab.Cluster, n *lab.Node) error { return c.Join(ctx, &n.Host) },
+	}
+	o, err := c.Run(t.Context(), split, lab.VIP4())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(describe(o))
+	p := lab.PromiseFor("wirecut", false)
+	for _, b := range p.Broken([]*lab.Outcome{o}, slack) {
+		t.Error(b)
+	}
+}
+
+// TestAddressRemovedByHand: the owner puts it back before a client notices.
+func TestAddressRemovedByHand(t *testing.T) {
+	c := cluster(t, &lab.LBD{}, 3)
+	for _, vip := range c.Eyes.VIPs {
+		owner, err := c.Owner(vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := measure.Now()
+		cidr := netip.PrefixFrom(vip, vip.BitLen()).String()
+		if err := c.RemoveAddr(t.Context(), &owner.Host, cidr); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		r := c.Eyes.Reach(vip, from.Add(-100*time.Millisecond), measure.Now())
+		if r.Outage > 300*time.Millisecond {
+			t.Errorf("%s: outage %v, %d failed", vip, r.Outage, r.Failed)
+		}
+		if names := c.Eyes.Claimants(vip, time.Second); len(names) != 1 || names[0] != owner.Name {
+			t.Errorf("%s: claimed by %v, want %s", vip, names, owner.Name)
+		}
+	}
+}
+
+// TestForeignHost: a host that is no member has the address. While nobody of lbd
+// owns it nobody takes it; when it appears later the owner defends it.
+func TestForeignHost(t *testing.T) {
+	need(t)
+	ctx := t.Context()
+	c, err := lab.NewIdle(ctx, bin, &lab.LBD{}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCluster(t, c) })
+	foreign, err := c.AddHost(ctx, "foreign", 66)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AddAddr(ctx, foreign, lab.VIP4()); err != nil {
+		t.Fatal(err)
+	}
+	startAll(t, c)
+	time.Sleep(6 * time.Second)
+	if names := c.Eyes.Claimants(lab.VIP4(), time.Second); len(names) != 1 || names[0] != foreign.MAC {
+		t.Fatalf("claimed by %v, want only the foreign host", names)
+	}
+	// It goes away: the group takes the address.
+	if err := c.RemoveAddr(ctx, foreign, lab.VIP4().String()+"/32"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := c.Owner(lab.VIP4())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It comes back: the owner keeps and defends it.
+	if err := c.AddAddr(ctx, foreign, lab.VIP4()); err != nil {
+		t.Fatal(err)
+	}
+	from := measure.Now()
+	stop, err := c.Announce(foreign, lab.VIP4())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	defences := 0
+	for _, f := range c.Eyes.Frames() {
+		if f.At >= from && f.Kind == measure.Announce && f.VIP == lab.VIP4().String() && f.MAC == owner.MAC {
+			defences++
+		}
+	}
+	if defences < 1 || defences > 6 {
+		t.Errorf("the owner defended %d times in 3 s, want once a second", defences)
+	}
+	if err := errors.Join(stop(), c.RemoveAddr(ctx, foreign, lab.VIP4().String()+"/32")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := c.Owner(lab.VIP4()); err != nil || now != owner {
+		t.Errorf("owner after the conflict: %v, %v, want %s", now, err, owner.Name)
+	}
+}
+
+func startAll(t *testing.T, c *lab.Cluster) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		if err := c.System.Start(t.Context(), c.Lab, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStart starts nodes together and one by one: never two claimants.
+func TestStart(t *testing.T) {
+	need(t)
+	for _, gap := range []time.Duration{0, 1500 * time.Millisecond} {
+		t.Run(fmt.Sprintf("gap %v", gap), func(t *testing.T) {
+			c, err := lab.NewIdle(t.Context(), bin, &lab.LBD{}, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeCluster(t, c) })
+			from := measure.Now()
+			for _, n := range c.Nodes {
+				if err := c.System.Start(t.Context(), c.Lab, n); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(gap)
+			}
+			if err := c.Stable(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range c.Eyes.VIPs {
+				if d := c.Eyes.Dual(v, from, measure.Now()); d > 0 {
+					t.Errorf("%s: two claimants for %v", v, d)
+				}
+				if first, ok := measure.Takeover(c.Eyes.Frames(), v.String(), "", from); ok {
+					t.Logf("%s: first claimed after %v", v, first.Sub(from))
+				}
+			}
+		})
+	}
+}
