@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The sentences that more than one field needs.
@@ -36,6 +37,13 @@ func (c *checker) want(ok bool, path string, value any, rule string) {
 func between[T cmp.Ordered](c *checker, path string, v, low, high T) {
 	if v < low || v > high {
 		c.bad(path, v, "must be from %v to %v", low, high)
+	}
+}
+
+// duration adds an error unless low <= v <= high.
+func (c *checker) duration(path string, v Duration, low, high time.Duration) {
+	if v.Duration < low || v.Duration > high {
+		c.bad(path, v, "must be from %v to %v", Duration{low}, Duration{high})
 	}
 }
 

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -9,6 +10,19 @@ import (
 // "1m30s". Units are those of time.ParseDuration.
 type Duration struct {
 	time.Duration
+}
+
+// String returns the written form without the zero units of time.Duration:
+// "1h", not "1h0m0s".
+func (d Duration) String() string {
+	s := d.Duration.String()
+	if short, ok := strings.CutSuffix(s, "m0s"); ok {
+		s = short + "m"
+	}
+	if short, ok := strings.CutSuffix(s, "h0m"); ok {
+		s = short + "h"
+	}
+	return s
 }
 
 // MarshalText returns the written form.

@@ -65,13 +65,13 @@ func (k *checker) healthCheck(path string, h *HealthCheck, vips []netip.Addr) {
 // pace checks how often and how long a check runs.
 func (k *checker) pace(path string, h *HealthCheck) {
 	interval, timeout := h.Interval.Duration, h.Timeout.Duration
-	between(k, path+".interval", interval, MinCheckInterval, maxCheckInterval)
+	k.duration(path+".interval", h.Interval, MinCheckInterval, maxCheckInterval)
 	switch {
 	case timeout < minCheckTimeout:
-		k.bad(path+".timeout", timeout, "must be at least %v", minCheckTimeout)
+		k.bad(path+".timeout", h.Timeout, "must be at least %v", minCheckTimeout)
 	case timeout > interval && interval >= MinCheckInterval:
 		// Checks start on schedule; a longer one would overlap the next.
-		k.bad(path+".timeout", timeout, "must not be longer than the interval, %v", interval)
+		k.bad(path+".timeout", h.Timeout, "must not be longer than the interval, %v", h.Interval)
 	}
 	between(k, path+".fall", h.Fall, 1, maxCheckCount)
 	between(k, path+".rise", h.Rise, 1, maxCheckCount)

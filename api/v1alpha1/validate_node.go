@@ -29,7 +29,7 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	}
 	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
-	between(&k, "drain.timeout", c.Drain.Timeout.Duration, time.Second, time.Hour)
+	k.duration("drain.timeout", c.Drain.Timeout, time.Second, time.Hour)
 	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
 	return k.errs

@@ -88,13 +88,14 @@ func uniqueAddresses(vips []*object) {
 // away with the gossip of that node on it.
 func notNodeAddresses(vips []*object, node *object) {
 	taken := make(map[netip.Addr]string)
-	for i, peer := range newPeers(&node.node.Gossip) {
-		if peer.Addr.IsValid() {
-			taken[peer.Addr] = fmt.Sprintf("gossip.peers[%d]", i)
-		}
-	}
 	if addr, err := netip.ParseAddr(node.node.Gossip.BindAddress); err == nil {
 		taken[addr] = "gossip.bindAddress"
+	}
+	for i, peer := range node.node.Gossip.Peers {
+		host, _, _ := v1alpha1.SplitPeer(peer) // empty if it is wrong
+		if addr, err := netip.ParseAddr(host); err == nil && taken[addr] == "" {
+			taken[addr] = fmt.Sprintf("gossip.peers[%d]", i)
+		}
 	}
 	eachAddress(vips, func(o *object, path, text string, addr netip.Addr) {
 		if field, ok := taken[addr]; ok {

@@ -147,11 +147,15 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 	o.broken = append(o.broken, d.broken...)
 
 	target.Default()
-	if o.node != nil && o.node.NodeName == "" {
+	byHost := o.node != nil && o.node.NodeName == ""
+	if byHost {
 		o.node.NodeName = hostName
 	}
 	d.restoreZeros()
 	for _, e := range target.Validate() {
+		if byHost && e.Path == "nodeName" {
+			e.Rule += "; it is the name of this host, so give nodeName"
+		}
 		if !o.isBroken(e.Path) {
 			o.bad(o.lineOf(e.Path), e)
 		}

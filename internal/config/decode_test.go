@@ -1,0 +1,205 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// fieldPaths lists the paths of all fields of a type, with [] for any index.
+func fieldPaths(t reflect.Type, path string, into map[string]bool) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		fieldPaths(t.Elem(), path, into)
+		return
+	case reflect.Slice, reflect.Map:
+		fieldPaths(t.Elem(), path+"[]", into)
+		return
+	case reflect.Struct:
+		if t == reflect.TypeFor[v1alpha1.Duration]() {
+			break
+		}
+		for _, f := range reflect.VisibleFields(t) {
+			if !f.Anonymous && len(f.Index) <= 2 {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				fieldPaths(f.Type, child(path, name), into)
+			}
+		}
+		return
+	}
+	into[path] = true
+}
+
+func TestReferenceHasEveryField(t *testing.T) {
+	objects, end := parseFile("reference.yaml", []byte(Reference()), "host")
+	if end != nil {
+		t.Fatal(end)
+	}
+	crossCheck(objects)
+	written := map[string]map[string]bool{}
+	index := regexp.MustCompile(`\[[^\]]*\]`)
+	for _, o := range objects {
+		for _, err := range o.errs {
+			t.Error(err)
+		}
+		if written[o.kind] == nil {
+			written[o.kind] = map[string]bool{}
+		}
+		for path := range o.lines {
+			written[o.kind][index.ReplaceAllString(path, "[]")] = true
+		}
+	}
+	for kind, typ := range map[string]reflect.Type{
+		v1alpha1.KindNodeConfiguration: reflect.TypeFor[v1alpha1.NodeConfiguration](),
+		v1alpha1.KindVirtualIP:         reflect.TypeFor[v1alpha1.VirtualIP](),
+	} {
+		want := map[string]bool{}
+		fieldPaths(typ, "", want)
+		if len(want) < 15 {
+			t.Fatalf("%s: only %d fields found", kind, len(want))
+		}
+		for path := range want {
+			if !written[kind][path] {
+				t.Errorf("%s: %s is not in reference.yaml", kind, path)
+			}
+		}
+	}
+}
+
+func TestMinimalIsValid(t *testing.T) {
+	objects, end := parseFile("minimal.yaml", []byte(Minimal()), "host")
+	node := crossCheck(objects)
+	if end != nil || node == nil || len(objects) != 2 {
+		t.Fatal(end, node, len(objects))
+	}
+	for _, o := range objects {
+		for _, err := range o.errs {
+			t.Error(err)
+		}
+	}
+}
+
+// JSON is YAML, so what an object marshals to must read back as the same.
+func TestRoundTrip(t *testing.T) {
+	for _, text := range []string{Reference(), Minimal()} {
+		objects, end := parseFile("a", []byte(text), "host")
+		if end != nil {
+			t.Fatal(end)
+		}
+		for _, o := range objects {
+			data, err := json.Marshal(o.target())
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, end := parseFile("b", data, "host")
+			if end != nil || len(again) != 1 || len(again[0].errs) > 0 {
+				t.Fatalf("%s: %v %v", data, end, again[0].errs)
+			}
+			if !reflect.DeepEqual(o.target(), again[0].target()) {
+				t.Errorf("got  %+v\nwant %+v", again[0].target(), o.target())
+			}
+		}
+	}
+}
+
+func (o *object) target() target {
+	if o.node != nil {
+		return o.node
+	}
+	return o.vip
+}
+
+func TestNearest(t *testing.T) {
+	fields := []string{"addresses", "healthCheck", "https", "http", "tcp", "exec", "port", "path", "l2", "fall", "rise"}
+	for word, want := range map[string]string{
+		"adresses": "addresses", "healthcheck": "healthCheck", "heatlhCheck": "healthCheck", "htttp": "http", "ports": "port",
+		"tpc": "tcp", "foo": "", "": "", "bgp": "", "x": "", "L2": "l2", "selector": "", strings.Repeat("addresses", 100): "",
+	} {
+		if got := nearest(word, fields); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+	for pair, want := range map[[2]string]int{{"", ""}: 0, {"a", ""}: 1, {"", "ab"}: 2, {"ab", "ba"}: 1, {"kitten", "sitting"}: 3} {
+		if got := distance(pair[0], pair[1]); got != want {
+			t.Errorf("%v: %d, want %d", pair, got, want)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, tt := range []struct {
+		path, outer string
+		want        bool
+	}{{"a.b", "a", true}, {"a[0]", "a", true}, {"a", "a", true}, {"ab", "a", false}, {"a", "a.b", false}, {"a", "", true}} {
+		if got := within(tt.path, tt.outer); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, text := range []string{
+		Reference(), Minimal(), goodNode, goodVIP, "a: &a [*a]", "<<: {a: b}", "? [a]\n: b\n", "!!binary aaa", "--- !x\n...\n", "\t",
+		headVIP + "metadata: {name: &x a, labels: {\"\\0\": *x}}\nspec:\n  healthCheck: {https: {}, interval: 0s, timeout: 9999999h}\n",
+		headNode + "gossip: {port: 0x10, peers: ['[::1]:', ::, 'a:b']}\nweight: 1e3\nnodeLabels: {~: ~}\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		objects, end := parseFile("lbd.yaml", data, "host")
+		node := crossCheck(objects)
+		bad := end != nil
+		if bad {
+			checkLine(t, end, "lbd.yaml")
+		}
+		for _, o := range objects {
+			bad = bad || len(o.errs) > 0
+			for _, err := range o.errs {
+				checkLine(t, err, "lbd.yaml")
+				if err.Line < 1 {
+					t.Fatalf("no line: %v", err)
+				}
+			}
+		}
+		if bad {
+			return
+		}
+		cfg := newConfig(objects, node)
+		if !slices.IsSortedFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) }) {
+			t.Fatal("not sorted")
+		}
+		for _, v := range cfg.VIPs {
+			if !v.Addr.IsValid() || v.Addr.Is4In6() || v.Addr.Zone() != "" || v.Name == "" {
+				t.Fatalf("VIP %+v", v)
+			}
+			if h, ok := cfg.Checks[v.Check]; v.Check != "" && (!ok || h.Interval.Duration <= 0 || h.Timeout.Duration <= 0 || h.Fall < 1 || h.Rise < 1) {
+				t.Fatalf("check %+v", h)
+			}
+		}
+		if node != nil && (cfg.Node.Name == "" || cfg.Node.Weight < 1 || cfg.Node.Gossip.Port == 0 ||
+			len(cfg.Node.Gossip.Peers) != len(node.node.Gossip.Peers)) {
+			t.Fatalf("node %+v", cfg.Node)
+		}
+	})
+}
+
+func BenchmarkLoad10000(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(goodNode)
+	for i := range 6000 { // what fits into one file
+		fmt.Fprintf(&text, "---\n%smetadata: {name: v%d}\nspec: {addresses: [10.0.%d.%d]}\n", headVIP, i, i/256, i%256)
+	}
+	dir := write(b, map[string]string{"a.yaml": text.String()})
+	for b.Loop() {
+		if _, err := Load(dir); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
