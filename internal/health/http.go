@@ -5,24 +5,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"lbd.dev/lbd/api/v1alpha1"
-)
-
-const (
-	// maxBody bounds how much of an answer is read, in bytes.
-	maxBody = 64 << 10
-	// maxHeader bounds the header of an answer, in bytes.
-	maxHeader = 64 << 10
 )
 
 // httpProber passes if a GET is answered in whole with an expected status.
@@ -95,10 +84,10 @@ func newTLSSettings(c v1alpha1.HTTPSCheck, log *slog.Logger) func() (*tls.Config
 }
 
 func (p *httpProber) probe(ctx context.Context) error {
-	var phase phase
-	why, err := p.get(phase.trace(ctx))
+	exchange := exchange{phase: "connecting"}
+	why, err := p.get(ctx, &exchange)
 	if err != nil {
-		why = cause(ctx, err, phase.String())
+		why = cause(ctx, err, exchange.phase)
 	}
 	if why != "" {
 		return fmt.Errorf("%s: %s", p.url, why)
@@ -108,15 +97,10 @@ func (p *httpProber) probe(ctx context.Context) error {
 
 // get makes the request. An answer that does not pass is described in why; err
 // is why there was none.
-func (p *httpProber) get(ctx context.Context) (why string, err error) {
-	transport := &http.Transport{
-		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxHeader,
-	}
+func (p *httpProber) get(ctx context.Context, exchange *exchange) (why string, err error) {
+	var config *tls.Config
 	if p.tls != nil {
-		if transport.TLSClientConfig, err = p.tls(); err != nil {
+		if config, err = p.tls(); err != nil {
 			return err.Error(), nil
 		}
 	}
@@ -125,20 +109,15 @@ func (p *httpProber) get(ctx context.Context) (why string, err error) {
 		return "", err
 	}
 	request.Header.Set("User-Agent", "lbd-health-check")
-	response, err := transport.RoundTrip(request)
+	request.Close = true
+	status, header, body, err := exchange.do(ctx, request, config)
 	if err != nil {
 		return "", err
 	}
-	defer response.Body.Close()
-	// A server that sends a header and then hangs is not well.
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
-	if err != nil {
-		return "", err
-	}
-	if p.passes(response.StatusCode) {
+	if p.passes(status) {
 		return "", nil
 	}
-	return statusCause(response, body), nil
+	return statusCause(status, header, body), nil
 }
 
 func (p *httpProber) passes(status int) bool {
@@ -151,13 +130,13 @@ func (p *httpProber) passes(status int) bool {
 // statusCause says what came instead of an expected status: of the answer of a
 // Kubernetes server only the checks that failed, which its /livez and /readyz
 // mark with "[-]".
-func statusCause(response *http.Response, body []byte) string {
-	why := fmt.Sprintf("status %d %s", response.StatusCode, http.StatusText(response.StatusCode))
-	switch response.StatusCode {
+func statusCause(status int, header http.Header, body []byte) string {
+	why := fmt.Sprintf("status %d %s", status, http.StatusText(status))
+	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return why + ": the check may not read this path; give it certFile and keyFile"
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return why + " to " + clip(response.Header.Get("Location"))
+		return why + " to " + clip(header.Get("Location"))
 	}
 	said := string(body)
 	var failed []string
@@ -173,38 +152,4 @@ func statusCause(response *http.Response, body []byte) string {
 		why += ": " + said
 	}
 	return why
-}
-
-// phase is what a request is doing, for the text of a timeout.
-type phase struct {
-	at atomic.Int32
-}
-
-const (
-	phaseConnect int32 = iota
-	phaseTLS
-	phaseAnswer
-	phaseBody
-)
-
-// trace returns a context that keeps the phase up to date.
-func (p *phase) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		TLSHandshakeStart:    func() { p.at.Store(phaseTLS) },
-		GotConn:              func(httptrace.GotConnInfo) { p.at.Store(phaseAnswer) },
-		GotFirstResponseByte: func() { p.at.Store(phaseBody) },
-	})
-}
-
-// String says what the request was doing last.
-func (p *phase) String() string {
-	switch p.at.Load() {
-	case phaseConnect:
-		return "connecting"
-	case phaseTLS:
-		return "TLS handshake"
-	case phaseAnswer:
-		return "waiting for an answer"
-	}
-	return "reading the answer"
 }

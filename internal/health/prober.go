@@ -87,7 +87,7 @@ func cause(ctx context.Context, err error, phase string) string {
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
 		return "certificate is expired or not yet valid: valid from " + day(expired.Cert.NotBefore) + " to " + day(expired.Cert.NotAfter)
 	case errors.As(err, &unknown):
-		return "certificate is not signed by the given CA"
+		return "certificate is signed by a CA that the check does not trust; see caFile"
 	case errors.As(err, &hostname):
 		return hostname.Error()
 	case errors.As(err, &plain):
