@@ -21,6 +21,7 @@ func (s *step) output() Output {
 		o.Bind = s.binding(false)
 		if s.bound() {
 			o.L2 = s.advert(model.L2Announce)
+			o.L2.Yield = s.m.Phase == model.PhaseHandover
 		}
 		if !s.m.Consented || s.announced() {
 			o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To}

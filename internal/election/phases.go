@@ -350,12 +350,14 @@ func (s *step) leaving() bool {
 	return false
 }
 
-// preempted: the VIP asks for the best node and this is not it.
+// outranked: the VIP asks for the best node and this is not it.
+func (s *step) outranked() bool {
+	return s.in.VIP.Preempt && s.in.Standing.Eligible() && s.rank("") > 0
+}
+
+// preempted: it has been outranked for long enough.
 func (s *step) preempted() bool {
-	if !s.in.VIP.Preempt || s.m.Owner != s.in.Self || !s.in.Standing.Eligible() {
-		return false
-	}
-	if s.rank("") == 0 {
+	if s.m.Owner != s.in.Self || !s.outranked() {
 		return false
 	}
 	due := s.m.Since.Add(PreemptDelay)
@@ -390,6 +392,7 @@ func (s *step) name() {
 		s.m.Epoch = s.nextEpoch()
 	}
 	s.m.To = to
+	s.m.Conflicts = s.in.Layer2.Conflicts
 	s.turn(model.PhaseHandover)
 	s.m.Until = s.in.Now.Add(HandoverTimeout)
 	s.at(s.m.Until)
@@ -421,7 +424,7 @@ func (s *step) noSuccessor() {
 
 // handover: a successor has been told; it claims when it has announced.
 func (s *step) handover() {
-	if s.best.Epoch > s.m.Epoch && !s.in.Gone {
+	if (s.best.Epoch > s.m.Epoch || s.taken()) && !s.in.Gone {
 		why := s.in.Standing
 		if why.Eligible() {
 			why = model.ReasonLostElection
@@ -432,7 +435,7 @@ func (s *step) handover() {
 	if s.mustDrop() {
 		return
 	}
-	if !s.leaving() && !s.preempted() {
+	if !s.leaving() && !s.outranked() {
 		s.m.To, s.m.Tried = "", nil
 		s.turn(model.PhaseOwner)
 		return
@@ -447,6 +450,21 @@ func (s *step) handover() {
 	}
 	s.m.Tried = append(slices.Clip(s.m.Tried), s.m.To)
 	s.name()
+}
+
+// taken tells whether the successor has been heard on the wire: its announcement
+// reaches this host together with the clients, however slow gossip is.
+func (s *step) taken() bool {
+	l2 := s.in.Layer2
+	if l2.Gen < s.m.Gen || l2.Conflicts <= s.m.Conflicts {
+		return false
+	}
+	for _, mac := range s.in.Members[s.m.To].MACs {
+		if mac == l2.Foreign {
+			return true
+		}
+	}
+	return false
 }
 
 // releasing: silent; bound until connections ended or the drain timeout.

@@ -1,0 +1,377 @@
+package decide
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
+
+// The VIP is called b, for which m1, m2, m3 is the order of the ranking.
+//
+// TestScripts plays testdata/*.txt: lines change the View of node m1, `decide`
+// prints what is decided. The output stands indented under each command.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			in, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(in))
+			if *update {
+				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(in) {
+				t.Errorf("got\n%s\nwant\n%s", got, in)
+			}
+		})
+	}
+}
+
+// stage is the world of one script.
+type stage struct {
+	t *testing.T
+	v model.View
+	d model.Desired
+}
+
+var scriptVIP = netip.MustParseAddr("10.0.0.200")
+
+func play(t *testing.T, in string) string {
+	s := newStage(t)
+	var out strings.Builder
+	lines := bufio.NewScanner(strings.NewReader(in))
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.HasPrefix(line, "\t") {
+			continue // old output
+		}
+		out.WriteString(line + "\n")
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, l := range s.command(words[0], words[1:]) {
+			out.WriteString("\t" + l + "\n")
+		}
+	}
+	return out.String()
+}
+
+func newStage(t *testing.T) *stage {
+	start := time.Unix(1000, 0)
+	s := &stage{t: t}
+	s.v = model.View{
+		Now: start.Add(time.Hour), Started: start, Self: "m1", DrainTimeout: 10 * time.Second,
+		Synced: map[model.SourceName]bool{model.SourceConfig: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceLink: true},
+		VIPs:   []model.VIP{{Addr: scriptVIP, Name: "b", Kind: "VirtualIP", L2: true, Check: "cp"}},
+		Links:  map[string]model.Link{},
+		Health: map[string]model.HealthState{"cp": {State: model.HealthUp}},
+		Gossip: model.Gossip{
+			Peers: 2, Exchanged: start.Add(time.Second), Members: map[model.NodeName]model.Member{},
+			Claims: map[netip.Addr][]model.Claim{}, Eligible: map[netip.Addr][]model.NodeName{}, Seen: map[netip.Addr]uint64{},
+		},
+		Applied: map[model.SinkName]model.Applied{model.SinkAddress: {}, model.SinkLayer2: {}},
+	}
+	s.command("link", []string{"eth0", "up", "10.0.0.11/24"})
+	s.command("member", []string{"m2", "alive"})
+	s.command("member", []string{"m3", "alive"})
+	return s
+}
+
+func (s *stage) command(name string, args []string) []string {
+	switch name {
+	case "now":
+		s.v.Now = s.v.Now.Add(s.duration(args[0]))
+	case "link":
+		s.link(args)
+	case "member":
+		s.member(args)
+	case "standing":
+		s.standing(model.NodeName(args[0]), args[1])
+	case "claim":
+		s.claim(args)
+	case "seen":
+		s.v.Gossip.Seen[scriptVIP] = s.number(args[0])
+	case "health":
+		s.v.Health["cp"] = model.HealthState{State: map[string]model.Health{"up": model.HealthUp, "down": model.HealthDown, "unknown": model.HealthUnknown}[args[0]], Detail: strings.Join(args[1:], " ")}
+	case "draining":
+		s.v.Draining = args[0] == "on"
+	case "stall":
+		s.v.Stalls++
+	case "vip":
+		s.vip(args)
+	case "label":
+		s.v.Labels = map[string]string{args[0]: args[1]}
+	case "restart":
+		s.v.Memory, s.d = model.Memory{}, model.Desired{}
+		s.v.Started = s.v.Now
+	case "unsync":
+		delete(s.v.Synced, model.SourceName(args[0]))
+	case "sync":
+		s.v.Synced[model.SourceName(args[0])] = true
+	case "address":
+		s.report(model.SinkAddress, args)
+	case "layer2":
+		s.report(model.SinkLayer2, args)
+	case "apply":
+		return s.apply()
+	case "decide":
+		return s.decide()
+	default:
+		s.t.Fatalf("unknown command %q", name)
+	}
+	return nil
+}
+
+func (s *stage) link(args []string) {
+	l := s.v.Links[args[0]]
+	up := args[1] == "up"
+	if l.Name == "" || l.Up != up {
+		l.Since = s.v.Now
+	}
+	if l.Name == "" {
+		l.Since = s.v.Started
+	}
+	l.Name, l.Index, l.Up, l.IPv6 = args[0], len(s.v.Links)+1, up, true
+	l.MAC = model.MAC{2, 0, 0, 0, 0, 0x11}
+	if len(args) > 2 {
+		l.Prefixes = nil
+		for _, p := range args[2:] {
+			l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))
+		}
+	}
+	s.v.Links[args[0]] = l
+}
+
+// member NAME alive|dead|left [late] [lease=2s]
+func (s *stage) member(args []string) {
+	n := model.NodeName(args[0])
+	m, had := s.v.Gossip.Members[n]
+	if !had {
+		i, _ := strconv.Atoi(args[0][1:])
+		m = model.Member{Name: n, Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x10 + byte(i)}}, Standing: map[netip.Addr]model.Reason{}}
+	}
+	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
+	m.Late = time.Time{}
+	for _, a := range args[2:] {
+		if a == "late" {
+			m.Late = s.v.Now
+		}
+		if l, ok := strings.CutPrefix(a, "lease="); ok {
+			m.LeaseEnd = s.v.Now.Add(s.duration(l))
+		}
+	}
+	s.v.Gossip.Members[n] = m
+	if !had {
+		s.standing(n, "Standby")
+	}
+}
+
+func (s *stage) standing(n model.NodeName, r string) {
+	reason, ok := model.ParseReason(r)
+	if !ok {
+		s.t.Fatalf("no reason %q", r)
+	}
+	m := s.v.Gossip.Members[n]
+	m.Standing = map[netip.Addr]model.Reason{scriptVIP: reason}
+	s.v.Gossip.Members[n] = m
+	e := slices.DeleteFunc(slices.Clone(s.v.Gossip.Eligible[scriptVIP]), func(x model.NodeName) bool { return x == n })
+	if reason.Eligible() {
+		e = append(e, n)
+		slices.Sort(e)
+	}
+	s.v.Gossip.Eligible[scriptVIP] = e
+}
+
+// claim NODE EPOCH [to=NODE]; epoch 0 withdraws it.
+func (s *stage) claim(args []string) {
+	c := model.Claim{Owner: model.NodeName(args[0]), Epoch: s.number(args[1])}
+	for _, a := range args[2:] {
+		if to, ok := strings.CutPrefix(a, "to="); ok {
+			c.To = model.NodeName(to)
+		}
+	}
+	all := slices.DeleteFunc(slices.Clone(s.v.Gossip.Claims[scriptVIP]), func(x model.Claim) bool { return x.Owner == c.Owner })
+	if c.Epoch > 0 {
+		all = append(all, c)
+	}
+	s.v.Gossip.Claims[scriptVIP] = all
+	s.v.Gossip.Seen[scriptVIP] = max(s.v.Gossip.Seen[scriptVIP], c.Epoch)
+}
+
+func (s *stage) vip(args []string) {
+	v := &s.v.VIPs[0]
+	for _, a := range args {
+		k, val, _ := strings.Cut(a, "=")
+		switch k {
+		case "preempt":
+			v.Preempt = true
+		case "quorum":
+			v.Partition = model.PartitionQuorum
+		case "interface":
+			v.Interfaces = append(v.Interfaces, val)
+		case "zone":
+			v.NodeSelector = map[string]string{"zone": val}
+		case "name":
+			v.Name = val
+		case "gone":
+			s.v.VIPs = nil
+		default:
+			s.t.Fatalf("unknown %q", a)
+		}
+	}
+}
+
+// report sets what a driver says; it is of the newest generation.
+func (s *stage) report(sink model.SinkName, args []string) {
+	old := s.v.Applied[sink]
+	x := old.VIPs[scriptVIP]
+	for _, a := range args {
+		k, val, _ := strings.Cut(a, "=")
+		switch k {
+		case "bound":
+			x.Bound, x.Interface = true, "eth0"
+		case "gone":
+			x.Bound = false
+		case "expired":
+			x.Bound, x.Expired = false, true
+		case "toolate":
+			x.TooLate = true
+		case "connections":
+			x.Connections = int(s.number(val))
+		case "silent":
+			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, At: s.v.Now}
+		case "answered":
+			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, Answered: true, By: mac(val), At: s.v.Now}
+		case "rival":
+			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, Rival: mac(val), At: s.v.Now}
+		case "conflict":
+			x.Conflicts++
+			x.Foreign = mac(val)
+		case "err":
+			x.Err = val
+		default:
+			s.t.Fatalf("unknown %q", a)
+		}
+	}
+	s.v.Applied[sink] = model.Applied{Gen: s.v.Memory.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
+}
+
+func mac(last string) model.MAC {
+	n, _ := strconv.ParseUint(last, 16, 8)
+	return model.MAC{2, 0, 0, 0, 0, byte(n)}
+}
+
+// apply lets the drivers obey and decides until nothing changes.
+func (s *stage) apply() []string {
+	var out []string
+	for range 10 {
+		was := s.v.Memory
+		x := s.v.Applied[model.SinkAddress].VIPs[scriptVIP]
+		x.Bound, x.Connections = len(s.d.Bind) > 0, -1
+		if x.Bound {
+			x.Interface = s.d.Bind[0].Interface
+			if s.d.Bind[0].Linger {
+				x.Connections = 0
+			}
+		}
+		s.v.Applied[model.SinkAddress] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
+		l := s.v.Applied[model.SinkLayer2].VIPs[scriptVIP]
+		l.Announcing, l.Silent = false, false
+		if len(s.d.L2) > 0 {
+			l.Announcing = s.d.L2[0].Mode == model.L2Announce
+			l.Silent = s.d.L2[0].Mode == model.L2Silent
+		}
+		s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: l}}
+		got := s.decide()
+		if slices.Equal(got, out) && !moved(was, s.v.Memory) {
+			break
+		}
+		out = got
+	}
+	return out
+}
+
+func moved(a, b model.Memory) bool {
+	return a.VIPs[scriptVIP].Phase != b.VIPs[scriptVIP].Phase || a.VIPs[scriptVIP].Gen != b.VIPs[scriptVIP].Gen
+}
+
+func (s *stage) decide() []string {
+	s.d = Decide(&s.v)
+	s.v.Memory = s.d.Memory
+	m := s.d.Memory.VIPs[scriptVIP]
+	line := "phase=" + m.Phase.String()
+	for _, x := range s.d.Status {
+		line += fmt.Sprintf(" reason=%s owner=%s", x.Reason, x.Owner)
+		if x.Detail != "" {
+			line += fmt.Sprintf(" (%s)", x.Detail)
+		}
+	}
+	for _, b := range s.d.Bind {
+		line += fmt.Sprintf(" bind=%s#%d", b.Interface, b.Epoch)
+		if b.Linger {
+			line += "+linger"
+		}
+	}
+	for _, l := range s.d.L2 {
+		line += " l2=" + [...]string{"", "probe", "announce", "silent"}[l.Mode]
+		if l.Yield {
+			line += "+yield"
+		}
+	}
+	for _, g := range s.d.Group.VIPs {
+		line += " standing=" + g.Standing.String()
+		if g.Claim.Epoch > 0 {
+			line += fmt.Sprintf(" claim=%d", g.Claim.Epoch)
+			if g.Claim.To != "" {
+				line += ">" + string(g.Claim.To)
+			}
+		}
+	}
+	for _, h := range s.d.Group.Heartbeats {
+		line += " beat=" + string(h.Node)
+	}
+	if !s.d.Synced {
+		line += " unsynced"
+	}
+	if !s.d.Wake.IsZero() {
+		line += " wake=" + s.d.Wake.Sub(s.v.Now).String()
+	}
+	return []string{line}
+}
+
+func (s *stage) duration(x string) time.Duration {
+	d, err := time.ParseDuration(x)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func (s *stage) number(x string) uint64 {
+	n, err := strconv.ParseUint(x, 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
