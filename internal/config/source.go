@@ -127,7 +127,8 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.nudge:
-			seen, pending = s.print(), ""
+			// Somebody may still be writing; so the next look reads once more.
+			seen, pending = "", ""
 			s.reload(publish)
 		case <-timer.C:
 			print := s.print()
