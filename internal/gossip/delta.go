@@ -1,0 +1,201 @@
+package gossip
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// delta is what changed since the last publication. It is applied on the
+// daemon's goroutine and touches only the entries that changed; slices in the
+// View are replaced, never written to.
+type delta struct {
+	reset     bool // begin with an empty section
+	synced    bool
+	peers     int // -1: unchanged
+	exchanged time.Time
+	members   map[model.NodeName]*memberDelta
+	claims    map[netip.Addr][]model.Claim    // nil: none left
+	eligible  map[netip.Addr][]model.NodeName // nil: none left
+	seen      map[netip.Addr]uint64           // 0: forgotten
+}
+
+type memberDelta struct {
+	forget   bool
+	fresh    bool // forgotten and met again: Standing begins empty
+	head     bool // the fields other than Standing
+	value    model.Member
+	standing map[netip.Addr]standing
+}
+
+type standing struct {
+	reason model.Reason
+	known  bool
+}
+
+func newDelta() *delta {
+	return &delta{
+		peers:    -1,
+		members:  map[model.NodeName]*memberDelta{},
+		claims:   map[netip.Addr][]model.Claim{},
+		eligible: map[netip.Addr][]model.NodeName{},
+		seen:     map[netip.Addr]uint64{},
+	}
+}
+
+func (d *delta) empty() bool {
+	return !d.reset && d.peers < 0 && d.exchanged.IsZero() && len(d.members) == 0 &&
+		len(d.claims) == 0 && len(d.eligible) == 0 && len(d.seen) == 0
+}
+
+func (d *delta) of(name model.NodeName) *memberDelta {
+	m := d.members[name]
+	if m == nil {
+		m = &memberDelta{}
+		d.members[name] = m
+	}
+	return m
+}
+
+// member notes that the node changed as a whole.
+func (d *delta) member(name model.NodeName) {
+	m := d.of(name)
+	m.head, m.fresh, m.forget = true, m.fresh || m.forget, false
+}
+
+func (d *delta) standing(name model.NodeName, a netip.Addr, r model.Reason, known bool) {
+	m := d.of(name)
+	if m.standing == nil {
+		m.standing = map[netip.Addr]standing{}
+	}
+	m.standing[a] = standing{r, known}
+}
+
+func (d *delta) forget(name model.NodeName) {
+	d.members[name] = &memberDelta{forget: true}
+}
+
+// flush takes the delta for publication; nil if nothing changed.
+func (t *table) flush() *delta {
+	d := t.delta
+	if d.empty() {
+		return nil
+	}
+	t.delta = newDelta()
+	for name, m := range d.members {
+		if n := t.nodes[name]; n != nil && m.head {
+			m.value = n.member()
+		}
+	}
+	return d
+}
+
+// whole returns the complete state, and forgets what was to be published.
+func (t *table) whole() *delta {
+	d := newDelta()
+	d.reset = true
+	d.exchanged = t.delta.exchanged
+	maps.Copy(d.claims, t.claims)
+	maps.Copy(d.eligible, t.eligible)
+	for a, s := range t.seen {
+		d.seen[a] = s.epoch
+	}
+	for name, n := range t.nodes {
+		m := d.of(name)
+		m.head, m.value = true, n.member()
+		for a, e := range n.entries {
+			if e.known {
+				d.standing(name, a, e.standing, true)
+			}
+		}
+	}
+	t.delta = newDelta()
+	return d
+}
+
+// member is the node as the View has it, without Standing.
+func (n *node) member() model.Member {
+	return model.Member{
+		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known,
+		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
+		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs,
+		Late: n.late, LeaseEnd: n.leaseEnd,
+	}
+}
+
+// apply makes the change. It runs on the daemon's goroutine.
+func (d *delta) apply(v *model.View) {
+	g := &v.Gossip
+	if d.reset {
+		*g = model.Gossip{
+			Peers:     g.Peers,
+			Exchanged: g.Exchanged,
+			Members:   make(map[model.NodeName]model.Member, len(d.members)),
+			Claims:    make(map[netip.Addr][]model.Claim, len(d.claims)),
+			Eligible:  make(map[netip.Addr][]model.NodeName, len(d.eligible)),
+			Seen:      make(map[netip.Addr]uint64, len(d.seen)),
+		}
+	}
+	if d.peers >= 0 {
+		g.Peers = d.peers
+	}
+	if !d.exchanged.IsZero() {
+		g.Exchanged = d.exchanged
+	}
+	for name, m := range d.members {
+		m.apply(g.Members, name)
+	}
+	replace(g.Claims, d.claims)
+	replace(g.Eligible, d.eligible)
+	for a, epoch := range d.seen {
+		if epoch == 0 {
+			delete(g.Seen, a)
+		} else {
+			g.Seen[a] = epoch
+		}
+	}
+	if d.synced {
+		if v.Synced == nil {
+			v.Synced = map[model.SourceName]bool{}
+		}
+		v.Synced[model.SourceGossip] = true
+	}
+}
+
+func (m *memberDelta) apply(members map[model.NodeName]model.Member, name model.NodeName) {
+	if m.forget {
+		delete(members, name)
+		return
+	}
+	value, ok := members[name]
+	if !ok || m.head {
+		kept := value.Standing
+		value = m.value
+		if !m.fresh {
+			value.Standing = kept
+		}
+	}
+	if value.Standing == nil {
+		value.Standing = make(map[netip.Addr]model.Reason, len(m.standing))
+	}
+	for a, s := range m.standing {
+		if s.known {
+			value.Standing[a] = s.reason
+		} else {
+			delete(value.Standing, a)
+		}
+	}
+	members[name] = value
+}
+
+func replace[V any](dst, src map[netip.Addr][]V) {
+	for a, list := range src {
+		if len(list) == 0 {
+			delete(dst, a)
+		} else {
+			dst[a] = list
+		}
+	}
+}

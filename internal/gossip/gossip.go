@@ -1,0 +1,320 @@
+// Package gossip is the source of what other nodes say and the driver that
+// tells them what this one does: members, claims, drains and heartbeats, over
+// hashicorp/memberlist. One UDP and TCP port carries all of it.
+//
+// Each node owns one record; the newer of two statements wins, by incarnation
+// and version, for the node as a whole and for each VIP by itself, whichever way
+// it came: by a datagram at once, by gossip, or with a full exchange. A record
+// of a node that is gone is kept for an hour, so that its claims are remembered.
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/source"
+)
+
+const (
+	// direct is up to how many members a change is sent to each of them at once;
+	// in a larger group only to those that it concerns.
+	direct = 16
+	// manyParts is how many datagrams a record may fill; a larger one goes over a
+	// stream, because a burst overflows the receiver's socket.
+	manyParts = 16
+	// maxQueued bounds the messages that wait to be gossiped.
+	maxQueued = 1024
+	// retransmits times log10 of the group is how often each one is gossiped.
+	retransmits = 4
+	// leaveTimeout bounds the goodbye, shutdownTimeout what follows it.
+	leaveTimeout    = time.Second
+	shutdownTimeout = time.Second
+	maxLabel        = 64
+)
+
+// Options configure a Gossip.
+type Options struct {
+	Logger *slog.Logger
+	Name   model.NodeName // unique in the group
+	// BindAddr is the address to bind, which is also the one that others are
+	// told: one of this host, neither unspecified nor link-local.
+	BindAddr netip.Addr
+	Port     uint16 // UDP and TCP; 0 lets the kernel choose, for tests
+	// Peers are IP addresses or host names, with a port or without one; they are
+	// tried for ever, and this node itself may be among them.
+	Peers []string
+	// Label keeps groups apart that can reach each other; at most 64 bytes.
+	Label string
+	// Keys decrypt, the first one encrypts; 16, 24 or 32 bytes each. Running
+	// without keys needs Insecure.
+	Keys     [][]byte
+	Insecure bool
+	// Detection is DetectionLAN if empty.
+	Detection Detection
+	// Rules is the newest version of the election rules that this program
+	// speaks; 1 if zero. Version is that of the program, for people.
+	Rules   int
+	Version string
+	// Transport replaces the sockets in tests; BindAddr and Port must then be
+	// those of the transport.
+	Transport memberlist.Transport
+}
+
+// Gossip is one member of the group.
+type Gossip struct {
+	log     *slog.Logger
+	name    model.NodeName
+	self    netip.AddrPort
+	profile profile
+	list    *memberlist.Memberlist
+	writer  *logWriter
+	keys    *keys
+	own     *own
+	hooks   *delegate
+	casts   *memberlist.TransmitLimitedQueue
+	join    *joiner
+	sender  *sender
+	planner planner
+	count   counters
+
+	wake    chan struct{} // of Run
+	inbox   *queue[packet]
+	beatbox *queue[packet]
+	fulls   *queue[fullState]
+	outbox  *queue[outgoing]
+	post    chan struct{}
+	streams chan struct{} // a slot for each record that goes over a stream
+
+	mu      sync.Mutex // guards table and watches; held for microseconds
+	table   *table
+	watches map[model.NodeName]*watch
+	members atomic.Int64 // alive, this node included
+
+	ctx     context.Context // ends with the process's membership
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	spawnMu sync.Mutex // orders spawn and the end
+	running atomic.Bool
+
+	endMu  sync.Mutex // serialises the end
+	left   bool
+	closed bool
+}
+
+// New binds the sockets and starts to take part. Source and Driver do the rest.
+// An error says what to change.
+func New(o Options) (*Gossip, error) {
+	g, conf, err := prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	if conf.Transport == nil {
+		t, err := listen(o.BindAddr, o.Port, g.log)
+		if err != nil {
+			return nil, err
+		}
+		conf.Transport = t
+	}
+	ip, port, err := conf.Transport.FinalAdvertiseAddr("", 0)
+	addr, ok := netip.AddrFromSlice(ip)
+	if err != nil || !ok {
+		return nil, errors.Join(fmt.Errorf("gossip: transport: address %v is not usable", ip), err, conf.Transport.Shutdown())
+	}
+	g.self = netip.AddrPortFrom(addr.Unmap(), uint16(port))
+	conf.BindAddr, conf.BindPort = addr.String(), port
+	conf.AdvertiseAddr, conf.AdvertisePort = conf.BindAddr, port
+	if g.join, err = newJoiner(g, o.Peers); err != nil {
+		return nil, errors.Join(err, conf.Transport.Shutdown())
+	}
+	if g.list, err = memberlist.Create(conf); err != nil {
+		return nil, errors.Join(fmt.Errorf("gossip: memberlist: %w", err), conf.Transport.Shutdown())
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.wg.Go(func() { g.sender.run(g.ctx) })
+	g.wg.Go(g.deliver)
+	return g, nil
+}
+
+// prepare checks the options and makes everything that needs no socket.
+func prepare(o Options) (*Gossip, *memberlist.Config, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case !validName(string(o.Name)):
+		return nil, nil, fmt.Errorf("gossip: name %q must have 1 to %d visible characters and no slash", o.Name, maxName)
+	case len(o.Label) > maxLabel:
+		return nil, nil, fmt.Errorf("gossip: label %q is longer than %d bytes", o.Label, maxLabel)
+	case !o.BindAddr.IsValid() || o.BindAddr.IsUnspecified() || o.BindAddr.IsMulticast() || o.BindAddr.IsLinkLocalUnicast() || o.BindAddr.Zone() != "":
+		return nil, nil, fmt.Errorf("gossip: bind %q: others must be able to reach the address: set gossip.bindAddress to one of this host, not link-local", o.BindAddr)
+	}
+	profile, err := o.Detection.profile()
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := newKeys(o.Keys, o.Insecure)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := &Gossip{
+		log: o.Logger, name: o.Name, profile: profile, keys: keys,
+		own:     newOwn(o.Name, max(o.Rules, 1), o.Version, keys.fingerprints()),
+		writer:  &logWriter{log: o.Logger},
+		wake:    make(chan struct{}, 1),
+		post:    make(chan struct{}, 1),
+		streams: make(chan struct{}, 8),
+		table:   newTable(o.Name),
+		watches: map[model.NodeName]*watch{},
+	}
+	g.hooks = &delegate{g: g, events: map[model.NodeName]event{}}
+	g.inbox = newQueue(1024, 2*maxMessage, func(p packet) int { return len(p.msg) }, g.wake)
+	g.beatbox = newQueue(1024, 2*maxMessage, func(p packet) int { return len(p.msg) }, g.wake)
+	g.fulls = newQueue(32, 1<<20, func(f fullState) int { return len(f.records) }, g.wake)
+	g.outbox = newQueue(4096, 4*maxMessage, func(m outgoing) int { return len(m.msg) }, g.post)
+	g.casts = &memberlist.TransmitLimitedQueue{
+		NumNodes:       func() int { return int(max(g.members.Load(), 1)) },
+		RetransmitMult: retransmits,
+	}
+	g.members.Store(1)
+	g.sender = newSender(o.Name, profile.beat, o.Logger, func(to *memberlist.Node, msg []byte) error {
+		return g.list.SendBestEffort(to, msg)
+	})
+	return g, g.config(o, profile), nil
+}
+
+func (g *Gossip) config(o Options, p profile) *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	p.apply(c)
+	c.Name = string(o.Name)
+	c.Transport = o.Transport
+	c.Label = o.Label
+	c.Keyring = g.keys.ring
+	c.RetransmitMult = retransmits
+	c.Delegate, c.Events, c.Conflict = g.hooks, g.hooks, g.hooks
+	c.LogOutput, c.Logger = nil, log.New(g.writer, "", 0)
+	return c
+}
+
+// Addr is the address and port that others reach this node at.
+func (g *Gossip) Addr() netip.AddrPort { return g.self }
+
+// Source publishes into View.Gossip. It may run again after it has ended, but
+// not twice at a time.
+func (g *Gossip) Source() source.Source { return gossipSource{g} }
+
+// Driver tells the group what Desired.Group says. A Desired with Leave says
+// goodbye; after that Apply does nothing.
+func (g *Gossip) Driver() announce.Driver { return driver{g} }
+
+// SetPeers replaces the configured peers. Entries that are neither an address
+// nor a host name are logged and left out.
+func (g *Gossip) SetPeers(peers []string) {
+	if err := g.join.set(peers); err != nil {
+		g.log.Warn("gossip peers left out", "err", err)
+	}
+}
+
+// SetKeys replaces the keys while running. All of them decrypt at once; the
+// first one encrypts once every member that is alive knows it, so that the
+// nodes may be given the new keys one after the other; keys that are not among
+// them any more still decrypt for ten seconds. A daemon that was started
+// without keys refuses them. Nothing changes on error.
+func (g *Gossip) SetKeys(keys [][]byte) error {
+	if err := g.keys.set(keys, g.keyKnown); err != nil {
+		return err
+	}
+	g.tellKeys()
+	signal(g.wake)
+	return nil
+}
+
+// keyKnown tells whether every live member has said that it knows the key. One
+// that has not said anything yet does not count.
+func (g *Gossip) keyKnown(fingerprint string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.allKnow(fingerprint)
+}
+
+func (g *Gossip) tellKeys() {
+	if part, ok := g.own.setKeys(g.keys.fingerprints()); ok {
+		g.tell(part, nil)
+	}
+}
+
+// Leave says goodbye and closes the sockets, within two seconds. The others see
+// the node as left, and its claims as withdrawn, at once.
+func (g *Gossip) Leave(ctx context.Context) error {
+	g.endMu.Lock()
+	defer g.endMu.Unlock()
+	if g.closed || g.left {
+		return nil
+	}
+	g.left = true
+	part := g.own.leave()
+	g.tell(part, nil)
+	g.sender.set(&beatPlan{inc: part.Inc})
+	timeout := leaveTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))
+	}
+	// Only the announcement can time out, and then the others find out anyway.
+	if err := g.list.Leave(timeout); err != nil {
+		g.log.Debug("gossip leave", "err", err)
+	}
+	g.tell(part, nil) // once more, should the first have been lost
+	return g.shutdown()
+}
+
+// close ends the membership without a word, as a crash would.
+func (g *Gossip) close() error {
+	g.endMu.Lock()
+	defer g.endMu.Unlock()
+	return g.shutdown()
+}
+
+func (g *Gossip) shutdown() error {
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	g.drain(shutdownTimeout / 2)
+	g.spawnMu.Lock()
+	g.cancel()
+	g.spawnMu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		err := g.list.Shutdown()
+		g.wg.Wait()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("gossip: close: %w", err)
+		}
+		return nil
+	case <-time.After(shutdownTimeout):
+		return errors.New("gossip: close: a socket is stuck")
+	}
+}
+
+// gossipSource and driver give Gossip the shape of the two ports.
+type gossipSource struct{ g *Gossip }
+
+func (gossipSource) Name() model.SourceName { return model.SourceGossip }
+
+func (s gossipSource) Run(ctx context.Context, publish source.Publish) error {
+	return s.g.run(ctx, publish)
+}

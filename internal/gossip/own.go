@@ -1,0 +1,226 @@
+package gossip
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// own is the record of this node: what it has told, with a version for each
+// part. It is written by the driver and read by everything that sends.
+type own struct {
+	mu      sync.Mutex
+	name    model.NodeName
+	inc     uint64
+	seq     uint64
+	head    wireHead
+	vips    []model.GroupVIP // as last told, sorted by address
+	entries map[netip.Addr]wireEntry
+	// complete is set once the decision has spoken: before, an empty record does
+	// not mean that the node has nothing.
+	complete bool
+	raised   time.Time // when inc was last raised
+}
+
+func newOwn(name model.NodeName, rules int, version string, keys []string) *own {
+	return &own{
+		name: name, inc: uint64(max(time.Now().UnixNano(), 1)), seq: 1,
+		head: wireHead{
+			V: 1, Rules: rules, Weight: model.DefaultWeight, Keys: keys,
+			Version: version[:min(len(version), maxWord)],
+		},
+		entries: map[netip.Addr]wireEntry{},
+	}
+}
+
+// update takes what the decision wants told. It returns the part that changed;
+// ok is false if nothing did.
+func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	first := !o.complete
+	o.complete = true
+
+	head := o.head
+	head.Draining, head.Settled, head.Weight = gs.Draining, gs.Settled, gs.Weight
+	head.MACs = encodeMACs(gs.MACs)
+	headChanged := !sameHead(&head, &o.head)
+	if !headChanged && slices.Equal(gs.VIPs, o.vips) {
+		return wireRecord{}, false
+	}
+	next := o.seq + 1
+	changed := o.diff(gs.VIPs, next)
+	o.vips = slices.Clone(gs.VIPs)
+	if !headChanged && len(changed) == 0 && !first {
+		return wireRecord{}, false
+	}
+	o.seq = next
+	if headChanged || first {
+		head.V = next
+		o.head = head
+	}
+	part = o.record()
+	if o.head.V == next {
+		part.Head = new(o.head)
+	}
+	part.Entries = changed
+	return part, true
+}
+
+// diff stores the new entries and returns those that others must hear of. A
+// change of Seen alone is not worth a message of its own: it is a consequence
+// of what others said, and if each node passed it on at once, one claim would
+// cause as many broadcasts as there are nodes.
+func (o *own) diff(vips []model.GroupVIP, v uint64) []wireEntry {
+	var changed []wireEntry
+	kept := make(map[netip.Addr]bool, len(vips))
+	for _, vip := range vips {
+		if len(kept) >= maxEntries {
+			break
+		}
+		kept[vip.Addr] = true
+		e := wireEntry{
+			Addr: vip.Addr, Standing: encodeStanding(vip.Standing),
+			Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber),
+		}
+		if e.Epoch != 0 {
+			e.To = string(vip.Claim.To)
+		}
+		old, ok := o.entries[vip.Addr]
+		same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To
+		if e.V = v; same {
+			e.V = old.V
+		} else {
+			changed = append(changed, e)
+		}
+		o.entries[vip.Addr] = e
+	}
+	for _, vip := range o.vips {
+		if _, ok := o.entries[vip.Addr]; ok && !kept[vip.Addr] {
+			delete(o.entries, vip.Addr)
+			changed = append(changed, wireEntry{Addr: vip.Addr, V: v, Gone: true})
+		}
+	}
+	return changed
+}
+
+func (o *own) record() wireRecord {
+	return wireRecord{Name: string(o.name), Inc: o.inc, Seq: o.seq}
+}
+
+// full is the whole record.
+func (o *own) full() wireRecord {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.record()
+	r.Head = new(o.head)
+	if o.complete {
+		r.Full = o.seq
+	}
+	r.Entries = make([]wireEntry, 0, len(o.entries))
+	for _, vip := range o.vips {
+		if e, ok := o.entries[vip.Addr]; ok {
+			r.Entries = append(r.Entries, e)
+		}
+	}
+	return r
+}
+
+// claims returns the own claims for these addresses, as a part of the record.
+func (o *own) claims(addrs []netip.Addr) wireRecord {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.record()
+	for _, a := range addrs {
+		if e, ok := o.entries[a]; ok && e.Epoch != 0 {
+			r.Entries = append(r.Entries, e)
+		}
+	}
+	return r
+}
+
+// epoch is that of the own claim for the address, 0 if there is none.
+func (o *own) epoch(a netip.Addr) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.entries[a].Epoch
+}
+
+// life is the present incarnation.
+func (o *own) life() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.inc
+}
+
+// setKeys tells the others which keys are known here.
+func (o *own) setKeys(fingerprints []string) (part wireRecord, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Equal(o.head.Keys, fingerprints) {
+		return wireRecord{}, false
+	}
+	o.seq++
+	o.head.Keys, o.head.V = fingerprints, o.seq
+	part = o.record()
+	part.Head = new(o.head)
+	return part, true
+}
+
+// raise continues above a life of this node that somebody knows: the clock of
+// the host went backwards between two starts. It reports whether it did; once a
+// second at most, so that two nodes with one name do not drive each other up.
+func (o *own) raise(known uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if known < o.inc || known >= maxNumber || !o.raised.IsZero() && now.Sub(o.raised) < time.Second {
+		return false
+	}
+	o.inc, o.raised = known+1, now
+	return true
+}
+
+// leave turns the record into the last one: gone, and no claims.
+func (o *own) leave() wireRecord {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seq++
+	o.head.Left, o.head.V = true, o.seq
+	r := o.record()
+	r.Head = new(o.head)
+	for i, vip := range o.vips {
+		e, ok := o.entries[vip.Addr]
+		if !ok || e.Epoch == 0 {
+			continue
+		}
+		e.Epoch, e.To, e.V, e.Standing = 0, "", o.seq, encodeStanding(model.ReasonDraining)
+		o.entries[vip.Addr] = e
+		o.vips[i].Claim = model.Claim{}
+		r.Entries = append(r.Entries, e)
+	}
+	return r
+}
+
+func sameHead(a, b *wireHead) bool {
+	return a.Draining == b.Draining && a.Settled == b.Settled && a.Left == b.Left && a.Rules == b.Rules &&
+		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Keys, b.Keys)
+}
+
+// version changes with everything that is told.
+func (o *own) version() (inc, seq uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.inc, o.seq
+}
+
+// has tells whether the node has a standing for the address.
+func (o *own) has(a netip.Addr) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.entries[a]
+	return ok
+}

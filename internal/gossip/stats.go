@@ -1,0 +1,133 @@
+package gossip
+
+import (
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// counters count what was not done or not believed.
+type counters struct {
+	newer, invalid, old, stale, stalls atomic.Uint64
+	unsent, streams, casts             atomic.Uint64
+}
+
+// refuse counts a message that could not be read.
+func (c *counters) refuse(err error) {
+	if errors.Is(err, errNewer) || errors.Is(err, errType) {
+		c.newer.Add(1)
+	} else {
+		c.invalid.Add(1)
+	}
+}
+
+// Stats is a snapshot for metrics and status. All counts are since the start.
+type Stats struct {
+	Self        netip.AddrPort
+	Incarnation uint64
+	Members     map[model.MemberState]int // others only
+	Peers       []PeerStats               // sorted by name
+	// Absent are the configured peers that are not members now.
+	Absent []string
+	// Health is memberlist's own score: 0 is well, more means that this node
+	// doubts itself and probes more slowly.
+	Health int
+	// Joins and JoinErrors count the attempts to reach peers that are not members.
+	Joins, JoinErrors uint64
+	// Dropped counts messages by cause, see the Dropped constants.
+	Dropped map[string]uint64
+	// Stale counts messages of earlier lives of nodes; Stalls the times that this
+	// process did not run for longer than heartbeats allow.
+	Stale, Stalls uint64
+	// KeyMismatches and LabelMismatches count messages that could not be
+	// decrypted or belong to another group, NameConflicts nodes with the name of
+	// another one.
+	KeyMismatches, LabelMismatches, NameConflicts Mismatch
+	Queues                                        Queues
+}
+
+// The keys of Stats.Dropped.
+const (
+	DroppedNewer     = "newer"     // a type or version that this program does not know
+	DroppedInvalid   = "invalid"   // breaks the format
+	DroppedOld       = "old"       // a heartbeat that a later one overtook
+	DroppedQueue     = "queue"     // too many at a time
+	DroppedUnsent    = "unsent"    // the socket refused it
+	DroppedBroadcast = "broadcast" // too much to gossip; full exchanges bring it
+	DroppedRoom      = "room"      // nodes or entries beyond the bounds
+)
+
+// PeerStats is what is counted for one other node.
+type PeerStats struct {
+	Name  model.NodeName
+	Addr  netip.AddrPort
+	State model.MemberState
+	// Sent, Received and Missed count heartbeats, Late how often they were overdue.
+	Sent, Received, Missed, Late uint64
+	LastHeartbeat                time.Time // zero if none ever came
+	LateSince                    time.Time // zero while they arrive or none are expected
+	LeaseEnd                     time.Time // by the last heartbeat
+}
+
+// Queues are the lengths of the queues.
+type Queues struct {
+	Heartbeats, Messages, FullStates, Outgoing, Broadcasts int
+}
+
+// Stats returns the present counts.
+func (g *Gossip) Stats() Stats {
+	s := Stats{
+		Self: g.self, Incarnation: g.own.life(), Health: g.list.GetHealthScore(),
+		Members: map[model.MemberState]int{}, Stale: g.count.stale.Load(), Stalls: g.count.stalls.Load(),
+		Absent: g.join.absent(), Joins: g.join.tries.Load(), JoinErrors: g.join.failures.Load(),
+	}
+	dropped := g.fillQueues(&s)
+	g.mu.Lock()
+	for _, name := range sortedNames(g.table.nodes) {
+		n := g.table.nodes[name]
+		s.Members[n.state()]++
+		p := PeerStats{Name: name, Addr: n.addr, State: n.state(), Sent: g.sender.sentTo(name)}
+		if w := g.watches[name]; w != nil {
+			p.Received, p.Missed, p.Late = w.received, w.missed, w.lates
+			p.LastHeartbeat, p.LateSince, p.LeaseEnd = w.last, w.late, w.lease
+		}
+		s.Peers = append(s.Peers, p)
+	}
+	refused := g.table.refused
+	g.mu.Unlock()
+
+	var full uint64
+	s.KeyMismatches, s.LabelMismatches, full = g.writer.counts()
+	g.hooks.mu.Lock()
+	s.NameConflicts = g.hooks.conflicts
+	g.hooks.mu.Unlock()
+	s.Dropped = map[string]uint64{
+		DroppedNewer: g.count.newer.Load(), DroppedInvalid: g.count.invalid.Load(), DroppedOld: g.count.old.Load(),
+		DroppedQueue: dropped + full, DroppedUnsent: g.count.unsent.Load() + g.sender.failed.Load(),
+		DroppedBroadcast: g.count.casts.Load() + g.count.streams.Load(), DroppedRoom: refused,
+	}
+	return s
+}
+
+// fillQueues returns how many messages the queues have dropped.
+func (g *Gossip) fillQueues(s *Stats) (dropped uint64) {
+	var d [4]uint64
+	s.Queues.Heartbeats, d[0] = g.beatbox.stats()
+	s.Queues.Messages, d[1] = g.inbox.stats()
+	s.Queues.FullStates, d[2] = g.fulls.stats()
+	s.Queues.Outgoing, d[3] = g.outbox.stats()
+	s.Queues.Broadcasts = g.casts.NumQueued()
+	return d[0] + d[1] + d[2] + d[3]
+}
+
+func (s *sender) sentTo(name model.NodeName) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.sent[name]; c != nil {
+		return c.Load()
+	}
+	return 0
+}

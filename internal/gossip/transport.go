@@ -1,0 +1,279 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// receiveBuffer is asked for; the kernel grants at most net.core.rmem_max.
+	receiveBuffer = 2 << 20
+	// maxStreams bounds the streams that others hold open to this node.
+	maxStreams = 256
+	// classCS6 is DSCP class selector 6, network control (RFC 4594 section 3.2),
+	// as VRRP and BGP use it, in the place of the old TOS byte.
+	classCS6 = 0xc0
+	// prioInteractive is TC_PRIO_INTERACTIVE, the highest that needs no
+	// capability: a host that saturates its link still gets heartbeats out.
+	prioInteractive = 6
+)
+
+// transport carries packets over one UDP socket and streams over TCP, on the
+// same address and port. It exists besides memberlist's own because that one
+// allocates 64 KiB for each packet, cannot cancel a dial at shutdown and hides
+// the reason when a bind fails.
+type transport struct {
+	udp  *net.UDPConn
+	tcp  *net.TCPListener
+	addr netip.AddrPort
+	log  *slog.Logger
+
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	ctx     context.Context // ends with the transport
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[*stream]struct{}
+}
+
+var _ memberlist.NodeAwareTransport = (*transport)(nil)
+
+// listen binds both sockets. Port 0 lets the kernel choose, for tests.
+func listen(addr netip.Addr, port uint16, log *slog.Logger) (*transport, error) {
+	var t *transport
+	var err error
+	for range 10 { // the port that TCP was given may be taken for UDP
+		if t, err = listenOnce(netip.AddrPortFrom(addr, port), log); err == nil || port != 0 {
+			break
+		}
+	}
+	if err != nil {
+		return nil, bindError(netip.AddrPortFrom(addr, port), err)
+	}
+	t.wg.Go(t.readPackets)
+	t.wg.Go(t.acceptStreams)
+	return t, nil
+}
+
+func listenOnce(addr netip.AddrPort, log *slog.Logger) (*transport, error) {
+	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, err
+	}
+	bound := netip.AddrPortFrom(addr.Addr(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())
+	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(bound))
+	if err != nil {
+		return nil, errors.Join(err, tcp.Close())
+	}
+	tuneUDP(udp, addr.Addr(), log)
+	t := &transport{
+		udp: udp, tcp: tcp, addr: bound, log: log,
+		packets: make(chan *memberlist.Packet, 64), streams: make(chan net.Conn),
+		open: map[*stream]struct{}{},
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t, nil
+}
+
+// bindError says what to do about the two usual causes.
+func bindError(addr netip.AddrPort, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("gossip: bind %s: another process uses the port: stop it or set gossip.port: %w", addr, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("gossip: bind %s: the address is not on this host: set gossip.bindAddress to one that is: %w", addr, err)
+	}
+	return fmt.Errorf("gossip: bind %s: %w", addr, err)
+}
+
+// tuneUDP sets what only helps; a kernel that refuses is no reason to fail.
+func tuneUDP(udp *net.UDPConn, addr netip.Addr, log *slog.Logger) {
+	err := udp.SetReadBuffer(receiveBuffer)
+	raw, rerr := udp.SyscallConn()
+	if rerr == nil {
+		cerr := raw.Control(func(fd uintptr) {
+			if addr.Is4() {
+				err = errors.Join(err, syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_TOS, classCS6))
+			} else {
+				err = errors.Join(err, syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_TCLASS, classCS6))
+			}
+			// After IP_TOS, which resets it.
+			err = errors.Join(err, syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_PRIORITY, prioInteractive))
+		})
+		err = errors.Join(err, cerr)
+	}
+	if err := errors.Join(err, rerr); err != nil {
+		log.Debug("gossip socket not tuned", "err", err)
+	}
+}
+
+// FinalAdvertiseAddr returns the bound address.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
+}
+
+// WriteTo sends one packet.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = t.udp.WriteToUDPAddrPort(b, to)
+	return time.Now(), err
+}
+
+// WriteToAddress sends one packet.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, a.Addr)
+}
+
+// PacketCh delivers received packets.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh delivers accepted streams.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// DialTimeout opens a stream; Shutdown ends the attempt and the stream. It comes
+// from the bound address so that a firewall sees the address it was told of.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: t.addr.Addr().AsSlice()}}
+	c, err := d.DialContext(t.ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	s := t.track(c, false)
+	if s == nil {
+		return nil, net.ErrClosed
+	}
+	return s, nil
+}
+
+// DialAddressTimeout opens a stream.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+// Shutdown closes the sockets and every stream, and waits for the readers.
+func (t *transport) Shutdown() error {
+	t.cancel()
+	err := errors.Join(t.udp.Close(), t.tcp.Close())
+	t.mu.Lock()
+	for s := range t.open {
+		s.Conn.Close()
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+	return err
+}
+
+func (t *transport) readPackets() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
+		at := time.Now()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			t.log.Debug("gossip packet not read", "err", err)
+			if !t.pause() {
+				return
+			}
+			continue
+		}
+		if n == 0 {
+			continue
+		}
+		p := &memberlist.Packet{
+			Buf:       append([]byte(nil), buf[:n]...),
+			From:      net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())),
+			Timestamp: at,
+		}
+		select {
+		case t.packets <- p:
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *transport) acceptStreams() {
+	for {
+		c, err := t.tcp.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of file descriptors, most likely
+			t.log.Debug("gossip stream not accepted", "err", err)
+			if !t.pause() {
+				return
+			}
+			continue
+		}
+		s := t.track(c, true)
+		if s == nil {
+			continue
+		}
+		select {
+		case t.streams <- s:
+		case <-t.ctx.Done():
+			s.Close()
+			return
+		}
+	}
+}
+
+// pause keeps an error that repeats from taking a whole core.
+func (t *transport) pause() bool {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return true
+	case <-t.ctx.Done():
+		return false
+	}
+}
+
+// stream is a connection that its transport can close.
+type stream struct {
+	net.Conn
+	t *transport
+}
+
+// track returns nil, and closes the connection, if the transport has ended or
+// too many are open.
+func (t *transport) track(c net.Conn, limited bool) *stream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil || limited && len(t.open) >= maxStreams {
+		c.Close()
+		return nil
+	}
+	s := &stream{Conn: c, t: t}
+	t.open[s] = struct{}{}
+	return s
+}
+
+// Close closes the stream and forgets it.
+func (s *stream) Close() error {
+	s.t.mu.Lock()
+	delete(s.t.open, s)
+	s.t.mu.Unlock()
+	return s.Conn.Close()
+}
+
+// peerAddr formats an address as memberlist and the transport use it.
+func peerAddr(a netip.AddrPort) string {
+	return net.JoinHostPort(a.Addr().String(), strconv.Itoa(int(a.Port())))
+}

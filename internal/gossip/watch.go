@@ -1,0 +1,173 @@
+package gossip
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// beatsMissed intervals, and a fifth for jitter, without a heartbeat make a
+	// node late.
+	beatsMissed = 3
+	// minStall is the least delay of a timer that counts as a stall of this host;
+	// shorter ones are usual scheduling.
+	minStall = 10 * time.Millisecond
+)
+
+// watch follows the heartbeats of one node.
+type watch struct {
+	inc, seq  uint64
+	expecting bool
+	interval  time.Duration
+	deadline  time.Time
+	rearmed   bool
+	late      time.Time
+	lease     time.Time // end of the lease by the last heartbeat
+	last      time.Time
+
+	received, missed, lates uint64
+}
+
+// takeBeats reads all heartbeats that have come.
+func (t *turn) takeBeats() {
+	for {
+		p, ok := t.g.beatbox.pop()
+		if !ok {
+			return
+		}
+		_, body, err := open(p.msg)
+		var b wireBeat
+		if err == nil {
+			b, err = decodeBeat(body)
+		}
+		if err != nil {
+			t.g.count.refuse(err)
+			continue
+		}
+		t.takeBeat(&b, p.at)
+	}
+}
+
+func (t *turn) takeBeat(b *wireBeat, at time.Time) {
+	g := t.g
+	name := model.NodeName(b.Name)
+	if name == g.name {
+		g.count.invalid.Add(1)
+		return
+	}
+	w := g.watches[name]
+	if w != nil && b.Inc == w.inc && b.Seq <= w.seq {
+		g.count.old.Add(1) // overtaken by a later one
+		return
+	}
+	m := g.table.merge(&wireRecord{Name: b.Name, Inc: b.Inc, Entries: b.Entries}, at)
+	t.after(name, m)
+	n := g.table.nodes[name]
+	if m.stale != 0 || n == nil {
+		return
+	}
+	if w == nil {
+		w = &watch{}
+		g.watches[name] = w
+	}
+	w.beat(b, at)
+	g.timely(n, w)
+	if !n.present {
+		g.join.met(n.addr)
+	}
+	t.answer(name, b.Entries, at)
+}
+
+// beat notes a heartbeat.
+func (w *watch) beat(b *wireBeat, at time.Time) {
+	if w.expecting && b.Inc == w.inc {
+		w.missed += min(b.Seq-w.seq-1, 1000)
+	}
+	w.received++
+	w.inc, w.seq, w.last = b.Inc, b.Seq, at
+	w.late, w.rearmed = time.Time{}, false
+	w.expecting = !b.Final
+	w.interval = time.Duration(b.Interval) * time.Millisecond
+	w.deadline = at.Add(beatsMissed*w.interval + w.interval/5)
+	w.lease = time.Time{}
+	if b.Lease > 0 {
+		w.lease = at.Add(time.Duration(b.Lease) * time.Millisecond)
+	}
+}
+
+// timely publishes that a node is not late (any more). The end of its lease is
+// published with it only then, because it changes with each heartbeat.
+func (g *Gossip) timely(n *node, w *watch) {
+	if !n.late.IsZero() {
+		n.late, n.leaseEnd = time.Time{}, w.lease
+		g.table.delta.member(n.name)
+		g.log.Info("heartbeats arrive again", "peer", n.name)
+	}
+}
+
+// expectNothing ends a watch: the node began a new life or left.
+func (g *Gossip) expectNothing(n *node) {
+	w := g.watches[n.name]
+	if w == nil {
+		return
+	}
+	w.expecting, w.late = false, time.Time{}
+	if !n.late.IsZero() {
+		n.late = time.Time{}
+		g.table.delta.member(n.name)
+	}
+}
+
+// deadlines publishes who is late and returns the next deadline, zero if there
+// is none. If this host itself stood still, heartbeats may be waiting in the
+// socket; then each node gets one more interval, once.
+func (g *Gossip) deadlines(now time.Time) (next time.Time) {
+	for name, w := range g.watches {
+		if !w.expecting || !w.late.IsZero() {
+			continue
+		}
+		behind := now.Sub(w.deadline)
+		if behind > max(w.interval/2, minStall) && !w.rearmed {
+			w.rearmed, w.deadline = true, now.Add(w.interval)
+			g.count.stalls.Add(1)
+			behind = -w.interval
+		}
+		if behind < 0 {
+			if next.IsZero() || w.deadline.Before(next) {
+				next = w.deadline
+			}
+			continue
+		}
+		n := g.table.nodes[name]
+		if n == nil {
+			w.expecting = false
+			continue
+		}
+		w.late = now
+		w.lates++
+		n.late, n.leaseEnd = now, w.lease
+		g.table.delta.member(name)
+		g.log.Info("heartbeats are overdue", "peer", name, "last", now.Sub(w.last))
+	}
+	return next
+}
+
+// takeAsk answers a node that misses heartbeats from this one: either the next
+// of them does, or it is told that there are none.
+func (t *turn) takeAsk(name model.NodeName) {
+	p := t.g.sender.plan.Load()
+	if p != nil {
+		for i := range p.targets {
+			if p.targets[i].name == name {
+				return
+			}
+		}
+	}
+	if to := t.g.addrOf(name); to != nil {
+		select {
+		case t.g.sender.last <- to:
+		default:
+		}
+	}
+}
