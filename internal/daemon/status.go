@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -67,6 +68,9 @@ func names(in []model.NodeName) []string {
 	return out
 }
 
+// ErrUnknownVIP is the error of Explain for a VIP that is not configured.
+var ErrUnknownVIP = errors.New("there is no VIP")
+
 // Explain tells why the VIP with this name or address is where it is.
 func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
 	var out []v1alpha1.Explanation
@@ -82,7 +86,7 @@ func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanatio
 		}
 	})
 	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("no VIP is called %q; the VIPs are %q", vip, known)
+		err = fmt.Errorf("%w %q; the VIPs are %q", ErrUnknownVIP, vip, known)
 	}
 	return out, err
 }

@@ -33,10 +33,11 @@ const (
 	AskMax = time.Second
 	// AskClose is the pause between series around the end of the owner's lease,
 	// from LeaseBefore before it until LeaseAfter after it: the kernel removes an
-	// expired address up to 250 ms late (measured), never early.
+	// expired address 10 to 250 ms late as a rule, up to 1 s late if it has just
+	// changed another one (ADDRCONF_TIMER_FUZZ_MAX), and never early.
 	AskClose    = 10 * time.Millisecond
 	LeaseBefore = 100 * time.Millisecond
-	LeaseAfter  = 600 * time.Millisecond
+	LeaseAfter  = 1200 * time.Millisecond
 	// SilenceHolds is how long after a probe series nobody answered the address
 	// may be bound. With a series it is shorter than Stagger, so that the next
 	// candidate's first probe is answered.

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/address"
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/daemon"
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/gossip"
+	"lbd.dev/lbd/internal/health"
+	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/link"
+	"lbd.dev/lbd/internal/source"
+)
+
+// parts are the daemon and what commands and signals reach of it.
+type parts struct {
+	daemon  *daemon.Daemon
+	control *control.Server
+	config  *config.Source
+	gossip  *gossip.Gossip
+	drivers []announce.Driver
+}
+
+// compose is the one place that names every adapter: a new source or announcer
+// is one line here.
+func compose(cfg *config.Config, path string, log *slog.Logger) (*parts, error) {
+	p := &parts{}
+	group, err := newGossip(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	p.gossip = group
+	checks := health.New(health.Options{Logger: log.With("part", "health")})
+	checks.SetChecks(cfg.Checks)
+	p.config = config.NewSource(config.SourceOptions{
+		Config: cfg, Path: path, Logger: log.With("part", "config"),
+		OnChange: func(c *config.Config) {
+			checks.SetChecks(c.Checks)
+			group.SetPeers(peerNames(c))
+			if !c.Node.Gossip.Insecure {
+				if err := group.SetKeys(c.Node.Gossip.Keys); err != nil {
+					log.Error("gossip keys", "err", err)
+				}
+			}
+		},
+	})
+	addresses, err := address.New(address.Options{Logger: log.With("part", "address")})
+	if err != nil {
+		return nil, errors.Join(err, p.abandon(context.Background()))
+	}
+	announcer := layer2.New(layer2.Options{Logger: log.With("part", "layer2")})
+	p.drivers = []announce.Driver{group.Driver(), addresses, announcer}
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks})
+	var server *control.Server
+	p.daemon, err = daemon.New(daemon.Options{
+		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
+		Sources: []source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()},
+		Drivers: p.drivers,
+		Extras: []func(*v1alpha1.NodeStatus){
+			configStatus(p.config), gossipStatus(group), healthStatus(checks),
+			func(s *v1alpha1.NodeStatus) {
+				if err := server.HTTPError(); err != nil {
+					s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
+				}
+			},
+		},
+		Beat: watchdog(log),
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.abandon(context.Background()))
+	}
+	server = control.New(control.Options{
+		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
+		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: backend{p.daemon},
+	})
+	p.control = server
+	return p, nil
+}
+
+// abandon closes what compose opened when the daemon cannot start.
+func (p *parts) abandon(ctx context.Context) error {
+	var errs []error
+	for i := len(p.drivers) - 1; i >= 0; i-- {
+		errs = append(errs, p.drivers[i].Close(ctx))
+	}
+	if len(p.drivers) == 0 && p.gossip != nil {
+		errs = append(errs, p.gossip.Driver().Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func newGossip(cfg *config.Config, log *slog.Logger) (*gossip.Gossip, error) {
+	g := cfg.Node.Gossip
+	bind := g.BindAddress
+	if !bind.IsValid() {
+		var err error
+		if bind, err = defaultAddress(g.Peers); err != nil {
+			return nil, err
+		}
+	}
+	return gossip.New(gossip.Options{
+		Logger: log.With("part", "gossip"), Name: cfg.Node.Name, BindAddr: bind, Port: g.Port, Peers: peerNames(cfg),
+		Label: g.Label, Keys: g.Keys, Insecure: g.Insecure, Detection: gossip.Detection(g.Detection),
+		Rules: election.RulesVersion, Version: programVersion(),
+	})
+}
+
+func peerNames(cfg *config.Config) []string {
+	out := make([]string, len(cfg.Node.Gossip.Peers))
+	for i, p := range cfg.Node.Gossip.Peers {
+		out[i] = p.String()
+	}
+	return out
+}
+
+// defaultAddress is the address of this host that is listed as a peer, else the
+// one that packets to the outside leave with. Nothing is sent: connecting a UDP
+// socket only looks a route up.
+func defaultAddress(peers []config.Peer) (netip.Addr, error) {
+	local := map[netip.Addr]bool{}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("addresses of this host: %w", err)
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			local[p.Addr().Unmap()] = true
+		}
+	}
+	for _, p := range peers {
+		if local[p.Addr] && !p.Addr.IsLoopback() {
+			return p.Addr, nil
+		}
+	}
+	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // documentation addresses, RFC 5737 and 3849
+		c, err := net.Dial("udp", to)
+		if err != nil {
+			continue
+		}
+		a, err := netip.ParseAddrPort(c.LocalAddr().String())
+		c.Close()
+		if err == nil {
+			return a.Addr().Unmap(), nil
+		}
+	}
+	return netip.Addr{}, errors.New("no default route and no address of this host among gossip.peers; set gossip.bindAddress")
+}
+
+// backend is the daemon as the control socket needs it.
+type backend struct{ *daemon.Daemon }
+
+// Explain marks an unknown VIP as not found.
+func (b backend) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
+	list, err := b.Daemon.Explain(ctx, vip)
+	if errors.Is(err, daemon.ErrUnknownVIP) {
+		return nil, fmt.Errorf("%w%w", err, control.ErrNotFound)
+	}
+	return list, err
+}
+
+// watchdog feeds systemd's watchdog from the loop itself, at half the interval
+// that systemd asks for.
+func watchdog(log *slog.Logger) func() {
+	every, err := systemd.SdWatchdogEnabled(false)
+	if err != nil || every <= 0 {
+		return nil
+	}
+	var last time.Time
+	return func() {
+		if now := time.Now(); now.Sub(last) >= every/4 {
+			last = now
+			notify(log, systemd.SdNotifyWatchdog)
+		}
+	}
+}
+
+func configStatus(c *config.Source) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		st := c.Status()
+		s.Config = v1alpha1.ConfigStatus{Path: st.Path, Generation: st.Generation, LoadedAt: st.Loaded, Error: st.Err, Warnings: st.Warnings}
+	}
+}
+
+func gossipStatus(g *gossip.Gossip) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		st := g.Stats()
+		s.Gossip = v1alpha1.GossipStatus{
+			KeyMismatches: st.KeyMismatches.Count, LastMismatchFrom: st.KeyMismatches.Peer, LastMismatchAt: st.KeyMismatches.At,
+			NameConflicts: st.NameConflicts.Count, LastConflictFrom: st.NameConflicts.Peer,
+		}
+	}
+}
+
+func healthStatus(h *health.Source) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		stats := h.Stats()
+		for i := range s.Health {
+			if st, ok := stats[s.Health[i].Name]; ok {
+				s.Health[i].LastDuration = st.Last.Round(time.Microsecond).String()
+				s.Health[i].Successes, s.Health[i].Failures = st.Successes, st.Failures
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lbd.dev/lbd/internal/address"
+	"lbd.dev/lbd/internal/gossip"
+	"lbd.dev/lbd/internal/health"
+	"lbd.dev/lbd/internal/layer2"
+)
+
+// adapterMetrics reads the counters of the adapters at scrape.
+type adapterMetrics struct {
+	gossip  *gossip.Gossip
+	layer2  *layer2.Driver
+	address *address.Driver
+	health  *health.Source
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	descSent      = desc("lbd_heartbeats_sent_total", "Heartbeats sent.", "peer")
+	descReceived  = desc("lbd_heartbeats_received_total", "Heartbeats received.", "peer")
+	descMissed    = desc("lbd_heartbeats_missed_total", "Heartbeats that were sent by the peer but did not arrive.", "peer")
+	descLate      = desc("lbd_heartbeats_late_total", "Times that heartbeats of the peer were overdue.", "peer")
+	descDropped   = desc("lbd_gossip_dropped_total", "Gossip messages dropped, by cause.", "cause")
+	descKeys      = desc("lbd_gossip_key_mismatches_total", "Gossip messages that no key of the keyring opens.")
+	descHealthRun = desc("lbd_health_checks_total", "Runs of health checks.", "check", "result")
+	descHealthDur = desc("lbd_health_check_duration_seconds", "Duration of the last run of a health check.", "check")
+	descAnnounced = desc("lbd_announcements_total", "Gratuitous ARP requests and unsolicited neighbour advertisements sent.")
+	descProbes    = desc("lbd_probes_total", "Probe frames sent before a takeover.")
+	descAnswered  = desc("lbd_probe_series_total", "Probe series that ended, by what the wire said.", "result")
+	descConflicts = desc("lbd_conflicts_total", "Frames in which a foreign host used an announced VIP.")
+	descDefences  = desc("lbd_defences_total", "Announcements that answered a conflict.")
+	descRenewals  = desc("lbd_address_renewals_total", "Lifetimes of addresses that were set anew.")
+	descReadds    = desc("lbd_address_readds_total", "Addresses bound again that somebody had removed.")
+	descExpired   = desc("lbd_address_expirations_total", "Addresses that the kernel removed since nobody renewed them.")
+	descErrors    = desc("lbd_driver_errors_total", "Errors of drivers.", "driver")
+)
+
+// Describe implements prometheus.Collector; the set is not fixed (labels come and
+// go), which an empty description allows.
+func (m *adapterMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, n uint64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	g := m.gossip.Stats()
+	for _, p := range g.Peers {
+		count(descSent, p.Sent, string(p.Name))
+		count(descReceived, p.Received, string(p.Name))
+		count(descMissed, p.Missed, string(p.Name))
+		count(descLate, p.Late, string(p.Name))
+	}
+	for cause, n := range g.Dropped {
+		count(descDropped, n, cause)
+	}
+	count(descKeys, g.KeyMismatches.Count)
+	for name, h := range m.health.Stats() {
+		count(descHealthRun, h.Successes, name, "success")
+		count(descHealthRun, h.Failures, name, "failure")
+		c <- prometheus.MustNewConstMetric(descHealthDur, prometheus.GaugeValue, h.Last.Seconds(), name)
+	}
+	l := m.layer2.Stats()
+	count(descAnnounced, l.Announcements)
+	count(descProbes, l.Probes)
+	count(descAnswered, l.ProbesAnswered, "answered")
+	count(descAnswered, l.ProbesSilent, "silent")
+	count(descConflicts, l.Conflicts)
+	count(descDefences, l.Defences)
+	count(descErrors, l.Errors, "layer2")
+	a := m.address.Stats()
+	count(descRenewals, a.Renewals)
+	count(descReadds, a.Readds)
+	count(descExpired, a.Expirations)
+	count(descErrors, a.Errors, "address")
+}
