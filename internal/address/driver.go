@@ -36,8 +36,9 @@ const (
 type Options struct {
 	Logger *slog.Logger
 	// Lifetime is the valid lifetime in the kernel: whole seconds, at least
-	// MinLifetime; 0 means Lifetime. The kernel removes an address between 0.01
-	// and 0.25 s after it.
+	// MinLifetime; 0 means Lifetime. The kernel removes an address 0.01 to 0.25 s
+	// after it, and up to 1 s after it if it has removed or changed another one
+	// less than a second before (ADDRCONF_TIMER_FUZZ_MAX).
 	Lifetime time.Duration
 }
 
@@ -145,6 +146,7 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 	if d.kernel == nil {
 		return model.Applied{}, errors.New("address driver: apply: closed")
 	}
+	begin := time.Now()
 	d.validUntil, d.synced = want.ValidUntil, want.Synced
 	d.accept(want.Bind)
 	s, err := d.look()
@@ -155,8 +157,12 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 		return applied, err
 	}
 	d.observeAll(s)
-	d.ensure(ctx, s, d.outdated())
-	if again := d.renew(ctx, d.lifetime/3); again != nil {
+	created := d.ensure(ctx, s, d.outdated())
+	cutoff := begin.Add(-d.lifetime / 3)
+	if created {
+		cutoff = begin // let all end together: the kernel looks for ended ones once a second
+	}
+	if again := d.renew(ctx, cutoff); again != nil {
 		s = again
 	}
 	err = errors.Join(ctx.Err(), fold(append(d.failures(), d.prune(s)...)))

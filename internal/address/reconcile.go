@@ -14,8 +14,8 @@ import (
 
 // ensure binds every hold that is missing, if that is not a return from the
 // dead. The survey must be younger than anything the holds know. With stale set
-// the decision is out of date and nothing is bound.
-func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) {
+// the decision is out of date and nothing is bound. It tells whether anything was.
+func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created bool) {
 	var ops []*op
 	var targets []*hold
 	for _, h := range d.list {
@@ -31,13 +31,14 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) {
 			for _, h := range targets[i:] {
 				h.err = errStale
 			}
-			return
+			break
 		}
 		d.kernel.do(ops[i:n])
 		for j, o := range ops[i:n] {
-			d.created(targets[i+j], o, s)
+			created = d.created(targets[i+j], o, s) || created
 		}
 	}
+	return created
 }
 
 // bindable tells whether a hold is to be bound now, and on which interface. It
@@ -86,12 +87,12 @@ func (d *Driver) abandoned(addr netip.Addr) bool {
 
 // created notes the result of binding an address. A process that was frozen
 // between its last look at the clock and the call may have bound what it had
-// lost meanwhile: then it is unbound at once.
-func (d *Driver) created(h *hold, o *op, s *survey) {
+// lost meanwhile: then it is unbound at once. It tells whether it is bound now.
+func (d *Driver) created(h *hold, o *op, s *survey) bool {
 	if o.err != nil {
 		d.stats.errors.Add(1)
 		h.err = explain(h.want, o.err)
-		return
+		return false
 	}
 	again, moved := !h.fresh(), h.index != o.index
 	lateAdd := again && h.late(o.after)
@@ -100,11 +101,11 @@ func (d *Driver) created(h *hold, o *op, s *survey) {
 	switch {
 	case lateAdd:
 		d.expire(s, h, "the lifetime ended while it was being bound again")
-		return
+		return false
 	case staleAdd:
 		d.remove(s, h)
 		h.err = errStale
-		return
+		return false
 	}
 	why := "wanted"
 	switch {
@@ -117,6 +118,7 @@ func (d *Driver) created(h *hold, o *op, s *survey) {
 	h.held(o, d.lifetime)
 	d.bound[place{h.want.Addr, o.index}] = true
 	d.log.Info("bound the VIP", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch, "reason", why)
+	return true
 }
 
 // expire latches the dead man's switch for a hold and makes sure that the

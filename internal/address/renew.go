@@ -40,7 +40,7 @@ func (d *Driver) renewAll(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.condition()
-	d.renew(ctx, 0)
+	d.renew(ctx, time.Now())
 	if d.missing.Load() {
 		d.lookAgain(ctx)
 	}
@@ -76,10 +76,10 @@ func (d *Driver) lookAgain(ctx context.Context) *survey {
 	return s
 }
 
-// renew sets the lifetime of every hold that was last renewed at least age ago,
+// renew sets the lifetime of every hold that was last renewed before the cutoff,
 // all in one batch. What is too old to be renewed safely is latched as expired.
 // If anything was not there it looks again and returns what it saw, else nil.
-func (d *Driver) renew(ctx context.Context, age time.Duration) *survey {
+func (d *Driver) renew(ctx context.Context, cutoff time.Time) *survey {
 	var due []*hold
 	now := time.Now()
 	for _, h := range d.list {
@@ -87,7 +87,7 @@ func (d *Driver) renew(ctx context.Context, age time.Duration) *survey {
 		case !h.there || h.expired:
 		case !h.adopted && h.late(now):
 			d.expire(nil, h, "it was not renewed in time")
-		case h.adopted || h.bound.Sub(now) <= d.lifetime-age:
+		case h.adopted || h.bound.Before(cutoff.Add(d.lifetime)):
 			due = append(due, h)
 		}
 	}

@@ -1,0 +1,160 @@
+package address
+
+import (
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+func TestCountsConnections(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 3*time.Second)
+	vips := apply(t, d, want(on("a0", 1)...))
+	if vips[v4].Connections != -1 {
+		t.Errorf("counted without Linger: %+v", vips[v4])
+	}
+	// One dual stack listener: the kernel lists its IPv4 connections as 4-in-6.
+	dual := listen(t, "tcp", "[::]:0")
+	only4 := listen(t, "tcp4", "0.0.0.0:0")
+	stop := make(chan struct{})
+	var talk sync.WaitGroup
+	a := dial(t, "127.0.0.1", v4, dual)
+	b := dial(t, "127.0.0.1", v4, only4)
+	c := dial(t, "::1", v6, dual)
+	dial(t, "127.0.0.1", netip.MustParseAddr("127.0.0.1"), dual) // not to a VIP
+	for _, conn := range []net.Conn{a, b, c} {
+		talk.Go(func() { chat(conn, stop) })
+	}
+	linger := on("a0", 1)
+	linger[0].Linger, linger[1].Linger = true, true
+	vips = apply(t, d, want(linger...))
+	if vips[v4].Connections != 2 || vips[v6].Connections != 1 {
+		t.Errorf("at once: %+v", vips)
+	}
+	// They go on talking: they go on being counted, and nothing changes.
+	select {
+	case <-d.Changed():
+		t.Error("Changed fired")
+	case <-time.After(1300 * time.Millisecond):
+	}
+	if vips = apply(t, d, want(linger...)); vips[v4].Connections != 2 || vips[v6].Connections != 1 {
+		t.Errorf("talking: %+v", vips)
+	}
+	// One that ends is seen within a poll; those that fall silent after a second.
+	_ = a.Close()
+	begin := time.Now()
+	for vips[v4].Connections != 1 {
+		fired(t, d, time.Second)
+		vips = apply(t, d, want(linger...))
+	}
+	t.Logf("the end of a connection was seen after %s", time.Since(begin))
+	close(stop)
+	talk.Wait()
+	begin = time.Now()
+	for vips[v4].Connections+vips[v6].Connections != 0 {
+		fired(t, d, 2*time.Second)
+		vips = apply(t, d, want(linger...))
+	}
+	if took := time.Since(begin); took < 600*time.Millisecond || took > 1600*time.Millisecond {
+		t.Errorf("silent connections were counted for %s", took)
+	}
+	if vips = apply(t, d, want(on("a0", 1)...)); vips[v4].Connections != -1 || vips[v6].Connections != -1 {
+		t.Errorf("not lingering any more: %+v", vips)
+	}
+}
+
+// listen echoes what it hears, and returns the port.
+func listen(t *testing.T, network, addr string) int {
+	t.Helper()
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				buf := make([]byte, 64)
+				for {
+					n, err := conn.Read(buf)
+					if err != nil {
+						return
+					}
+					if _, err := conn.Write(buf[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// dial connects from an address that is no VIP, so that only the server's end
+// counts.
+func dial(t *testing.T, from string, to netip.Addr, port int) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 2 * time.Second}
+	conn, err := dialer.Dial("tcp", netip.AddrPortFrom(to, uint16(port)).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func chat(conn net.Conn, stop <-chan struct{}) {
+	buf := make([]byte, 1)
+	for {
+		if _, err := conn.Write(buf); err != nil {
+			return
+		}
+		if _, err := conn.Read(buf); err != nil {
+			return
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	before := runtime.NumGoroutine()
+	for range 5 {
+		d, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := model.Binding{Addr: v4, Interface: "a0", Epoch: 1, Linger: true}
+		apply(t, d, want(b))
+		if err := d.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+	}
+	eventually(t, time.Second, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before })
+	if len(find(t, v4)) != 1 {
+		t.Error("Close unbound the VIP")
+	}
+}

@@ -1,0 +1,400 @@
+package address
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestRenewalCannotCreate holds the kernel to what renewFlags are built on.
+func TestRenewalCannotCreate(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	k, err := openKernel(2 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	index, err := k.linkIndex("a0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range both {
+		do := func(v verb) error {
+			o := &op{verb: v, addr: addr, index: index}
+			k.do([]*op{o})
+			return o.err
+		}
+		for i, step := range []struct {
+			verb  verb
+			err   error
+			there int
+		}{
+			{renew, unix.EINVAL, 0},
+			{create, nil, 1},
+			{create, unix.EEXIST, 1},
+			{renew, nil, 1},
+			{renew, nil, 1},
+			{remove, nil, 0},
+			{remove, unix.EADDRNOTAVAIL, 0},
+			{renew, unix.EINVAL, 0},
+		} {
+			if err := do(step.verb); err != step.err {
+				t.Errorf("%s: step %d: error %v, want %v", addr, i, err, step.err)
+			}
+			if got := find(t, addr); len(got) != step.there {
+				t.Errorf("%s: step %d: %+v", addr, i, got)
+			}
+		}
+	}
+	// Where the kernel does not report IFA_PROTO, as before the first dump, both
+	// marks are set.
+	k.do([]*op{{verb: create, addr: v4, index: index}})
+	if f := find(t, v4); len(f) != 1 || !f[0].own() || f[0].metric != model.AddressMetric {
+		t.Errorf("%+v", f)
+	}
+	k.do([]*op{{verb: remove, addr: v4, index: index}})
+	// A failure in the middle of a batch is told apart from the rest.
+	ops := []*op{
+		{verb: create, addr: v4, index: index}, {verb: renew, addr: v6, index: index},
+		{verb: create, addr: v6, index: 999}, {verb: renew, addr: v4, index: index},
+	}
+	k.do(ops)
+	for i, wanted := range []error{nil, unix.EINVAL, unix.ENODEV, nil} {
+		if ops[i].err != wanted {
+			t.Errorf("batch: %d: %v, want %v", i, ops[i].err, wanted)
+		}
+	}
+}
+
+func TestExpiresWithoutDecision(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	o := observe(t, both...)
+	w := want(on("a0", 1)...)
+	w.ValidUntil = time.Now().Add(300 * time.Millisecond) // before the first renewal
+	apply(t, d, w)
+	begin := time.Now()
+	fired(t, d, 3*time.Second)
+	eventually(t, time.Second, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
+	t.Logf("gone after %s", time.Since(begin))
+	if took := time.Since(begin); took < 1700*time.Millisecond || took > 2600*time.Millisecond {
+		t.Errorf("gone after %s", took)
+	}
+	// The same epoch is never bound again, a new one is.
+	for range 3 {
+		vips := apply(t, d, want(on("a0", 1)...))
+		for _, addr := range both {
+			if v := vips[addr]; v.Bound || !v.Expired || v.Err != "" {
+				t.Errorf("%s: %+v", addr, v)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	for _, addr := range both {
+		if l := o.of(addr); len(l) == 0 || l[len(l)-1].there {
+			t.Errorf("%s came back: %v", addr, l)
+		}
+	}
+	if s := d.Stats(); s.Expirations != 2 || s.Renewals != 0 {
+		t.Errorf("stats %+v", s)
+	}
+	if vips := apply(t, d, want(on("a0", 2)...)); !vips[v4].Bound || vips[v4].Expired || !vips[v6].Bound {
+		t.Errorf("a new epoch: %+v", vips)
+	}
+	apply(t, d, want())
+	if vips := apply(t, d, want(on("a0", 1)...)); !vips[v4].Bound {
+		t.Errorf("after it was not wanted: %+v", vips)
+	}
+}
+
+func TestRenewsWithoutApply(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	apply(t, d, want(on("a0", 1)...))
+	o := observe(t, both...)
+	time.Sleep(3500 * time.Millisecond)
+	for _, addr := range both {
+		if l := o.of(addr); len(l) != 1 || !l[0].there {
+			t.Errorf("%s was away: %v", addr, l)
+		}
+	}
+	if s := d.Stats(); s.Renewals < 8 || s.Renewals > 12 || s.Readds != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestStaleDecisionBindsNothing(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	w := want(on("a0", 1)...)
+	w.ValidUntil = time.Now().Add(-time.Millisecond)
+	applied, err := d.Apply(t.Context(), w)
+	if v := applied.VIPs[v4]; err == nil || v.Bound || v.Expired || v.Err != errStale.Error() || len(find(t, v4)) != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	// Frozen between the look at the clock and the call: unbound again at once.
+	w = want(on("a0", 1)...)
+	w.ValidUntil = time.Now().Add(100 * time.Millisecond)
+	d.kernel.before = late(create, 300*time.Millisecond)
+	applied, err = d.Apply(t.Context(), w)
+	if v := applied.VIPs[v4]; err == nil || v.Bound || len(find(t, v4))+len(find(t, v6)) != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	// It is no expiry: the next decision binds it under the same epoch.
+	if vips := apply(t, d, want(on("a0", 1)...)); !vips[v4].Bound || !vips[v6].Bound {
+		t.Errorf("%v", vips)
+	}
+}
+
+// late delays the first batch with such a request, as if the process was frozen
+// between its last look at the clock and the call.
+func late(v verb, by time.Duration) func([]*op) {
+	done := false
+	return func(ops []*op) {
+		if !done && ops[0].verb == v {
+			done = true
+			time.Sleep(by)
+		}
+	}
+}
+
+// TestLateCalls freezes the driver at the worst moment, just before a call.
+func TestLateCalls(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		verb  verb
+		blink time.Duration // for how long the address may be seen again
+	}{
+		{"renew", renew, 0},
+		// A removed address can only be put back by a call that creates, and no
+		// clock can be read inside of it: it is unbound at once.
+		{"put back", create, 20 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			veth(t, "a0", "b0")
+			d := start(t, 2*time.Second)
+			o := observe(t, both...)
+			apply(t, d, want(on("a0", 1)...))
+			d.mu.Lock()
+			d.kernel.before = late(c.verb, 2500*time.Millisecond)
+			d.mu.Unlock()
+			if c.verb == create {
+				removeByHand(t, "a0", v4)
+				removeByHand(t, "a0", v6)
+			}
+			fired(t, d, 5*time.Second)
+			time.Sleep(300 * time.Millisecond)
+			vips := apply(t, d, want(on("a0", 1)...))
+			for _, addr := range both {
+				if v := vips[addr]; v.Bound || !v.Expired {
+					t.Errorf("%s: %+v", addr, v)
+				}
+				checkBlink(t, o, addr, c.blink)
+			}
+			if s := d.Stats(); s.Expirations != 2 {
+				t.Errorf("stats %+v", s)
+			}
+			removeLink(t, "a0")
+		})
+	}
+}
+
+// checkBlink fails if an address that had gone was seen again for longer.
+func checkBlink(t *testing.T, o *observer, addr netip.Addr, blink time.Duration) {
+	t.Helper()
+	log := o.of(addr)
+	if len(log) == 0 || log[len(log)-1].there {
+		t.Errorf("%s is not gone at the end: %v", addr, log)
+		return
+	}
+	gone := false
+	for i, s := range log {
+		if !s.there {
+			gone = gone || i > 0
+			continue
+		}
+		if gone {
+			if seen := log[i+1].at.Sub(s.at); seen > blink {
+				t.Errorf("%s came back for %s", addr, seen)
+			} else {
+				t.Logf("%s came back for %s", addr, seen)
+			}
+		}
+	}
+}
+
+// TestFreeze stops whole processes for times around the lifetime of 2 s. What
+// has gone must not come back, whoever wakes up first. Their decision never goes
+// out of date, so that only the clock of the driver stands between.
+func TestFreeze(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	type victim struct {
+		freeze time.Duration
+		addr   netip.Addr
+		cmd    *exec.Cmd
+		out    *bufio.Reader
+	}
+	var victims []*victim
+	var addrs []netip.Addr
+	for i, freeze := range []time.Duration{1200, 1800, 1850, 1900, 1950, 2000, 2010, 2020, 2050, 2100, 2300, 5000} {
+		v := &victim{freeze: freeze * time.Millisecond, addr: netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i+1))}
+		if i%2 == 1 {
+			v.addr = netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1))
+		}
+		victims, addrs = append(victims, v), append(addrs, v.addr)
+	}
+	runtime.LockOSThread() // the helpers die with this thread
+	defer runtime.UnlockOSThread()
+	for _, v := range victims {
+		v.cmd = exec.Command("/proc/self/exe")
+		v.cmd.Env = append(os.Environ(), envHelper+"="+v.addr.String(), "GOMAXPROCS=2")
+		v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		v.cmd.Stderr = os.Stderr
+		out, err := v.cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.out = bufio.NewReader(out)
+		if err := v.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = v.cmd.Process.Kill()
+			_ = v.cmd.Wait()
+		}()
+	}
+	for _, v := range victims {
+		if line, err := v.out.ReadString('\n'); line != "bound\n" {
+			t.Fatalf("%s: %q, %v", v.addr, line, err)
+		}
+	}
+	o := observe(t, addrs...)
+	time.Sleep(50 * time.Millisecond)
+	begin := time.Now()
+	for _, v := range victims {
+		if err := v.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range victims {
+		time.Sleep(time.Until(begin.Add(v.freeze)))
+		if err := v.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second)
+	survived := 0
+	for _, v := range victims {
+		log := o.of(v.addr)
+		t.Logf("%s frozen for %s: %s", v.addr, v.freeze, describe(log, begin))
+		if len(log) > 2 || !log[0].there {
+			t.Errorf("%s frozen for %s: it went and came back", v.addr, v.freeze)
+		}
+		if len(log) == 1 {
+			survived++
+			continue
+		}
+		if gone := log[1].at.Sub(begin); gone > 3300*time.Millisecond {
+			t.Errorf("%s frozen for %s: gone after %s only", v.addr, v.freeze, gone)
+		}
+		if line, err := v.out.ReadString('\n'); line != "expired\n" {
+			t.Errorf("%s: does not report the expiry: %q, %v", v.addr, line, err)
+		}
+	}
+	if survived == 0 || survived == len(victims) {
+		t.Errorf("%d of %d survived: the times are not around the lifetime", survived, len(victims))
+	}
+}
+
+func describe(log []sight, begin time.Time) string {
+	var b strings.Builder
+	for i, s := range log {
+		if i > 0 {
+			fmt.Fprintf(&b, "there=%t at %s ", s.there, s.at.Sub(begin).Round(time.Millisecond))
+		}
+	}
+	if b.Len() == 0 {
+		return "there all the time"
+	}
+	return b.String()
+}
+
+// helper is the process that TestFreeze freezes: it applies the same decision
+// again and again, and says when it is told of the expiry.
+func helper() {
+	d, err := New(Options{Lifetime: 2 * time.Second})
+	if err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error())
+		os.Exit(1)
+	}
+	addr := netip.MustParseAddr(os.Getenv(envHelper))
+	w := &model.Desired{
+		ValidUntil: time.Now().Add(time.Hour),
+		Bind:       []model.Binding{{Addr: addr, Interface: "a0", Epoch: 1}},
+	}
+	said := ""
+	for {
+		applied, err := d.Apply(context.Background(), w)
+		v := applied.VIPs[addr]
+		say := said
+		switch {
+		case err != nil:
+			say = err.Error()
+		case v.Expired:
+			say = "expired"
+		case v.Bound:
+			say = "bound"
+		}
+		if say != said {
+			fmt.Println(say)
+			said = say
+		}
+		select {
+		case <-d.Changed():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func removeLink(t *testing.T, name string) {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,305 @@
+package address
+
+import (
+	"flag"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	envIsolated = "LBD_TEST_ADDRESS_ISOLATED"
+	envHelper   = "LBD_TEST_ADDRESS_HELPER"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envHelper) != "" {
+		helper()
+		return
+	}
+	flag.Parse()
+	// The tests spend their time waiting for the kernel, not for a processor.
+	_ = flag.Set("test.parallel", "8")
+	os.Exit(m.Run())
+}
+
+// isolated runs the calling test again in a process of its own in a new network
+// namespace, and returns true there. The namespace ends with the process.
+func isolated(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envIsolated) != "" {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	t.Parallel()
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.timeout=60s"}
+	if testing.Verbose() {
+		args = append(args, "-test.v")
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), envIsolated+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
+	}
+	// The thread that forks is the parent that the child must not outlive.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("a network namespace of its own: %v", err)
+		}
+		t.Skipf("needs a network namespace of its own: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	} else if testing.Verbose() {
+		t.Log(out.String())
+	}
+	return false
+}
+
+// veth makes a pair of interfaces that are up.
+func veth(t *testing.T, name, peer string) {
+	t.Helper()
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	setUp(t, name, true)
+	setUp(t, peer, true)
+}
+
+func setUp(t *testing.T, name string, up bool) {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		if up {
+			err = netlink.LinkSetUp(link)
+		} else {
+			err = netlink.LinkSetDown(link)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// foreign configures an address as another tool would.
+func foreign(t *testing.T, iface, prefix string) (remove func()) {
+	t.Helper()
+	link, err := netlink.LinkByName(iface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := netlink.ParseAddr(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := netlink.AddrDel(link, addr); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// removeByHand does what "ip addr del" does.
+func removeByHand(t *testing.T, iface string, addr netip.Addr) {
+	t.Helper()
+	link, err := netlink.LinkByName(iface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := netlink.ParseAddr(netip.PrefixFrom(addr, addr.BitLen()).String())
+	if err == nil {
+		err = netlink.AddrDel(link, a)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dump reads the addresses through a socket of its own.
+func dump(t *testing.T) []entry {
+	t.Helper()
+	k, err := openKernel(MinLifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	entries, err := k.dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// find returns the entries of one address.
+func find(t *testing.T, addr netip.Addr) (found []entry) {
+	t.Helper()
+	for _, e := range dump(t) {
+		if e.prefix.Addr() == addr {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// observer looks at the kernel every millisecond and notes when each address
+// comes and goes.
+type observer struct {
+	stop chan struct{}
+	done sync.WaitGroup
+	mu   sync.Mutex
+	log  map[netip.Addr][]sight
+}
+
+// sight is a change: from here on the address is there or not.
+type sight struct {
+	at    time.Time
+	there bool
+}
+
+func observe(t *testing.T, addrs ...netip.Addr) *observer {
+	t.Helper()
+	k, err := openKernel(MinLifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &observer{stop: make(chan struct{}), log: make(map[netip.Addr][]sight)}
+	o.done.Go(func() {
+		defer k.close()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-o.stop:
+				return
+			case <-tick.C:
+			}
+			entries, err := k.dump()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			now, there := time.Now(), make(map[netip.Addr]bool)
+			for _, e := range entries {
+				there[e.prefix.Addr()] = true
+			}
+			o.mu.Lock()
+			for _, a := range addrs {
+				if l := o.log[a]; len(l) == 0 || l[len(l)-1].there != there[a] {
+					o.log[a] = append(l, sight{now, there[a]})
+				}
+			}
+			o.mu.Unlock()
+		}
+	})
+	t.Cleanup(o.end)
+	return o
+}
+
+func (o *observer) end() {
+	select {
+	case <-o.stop:
+	default:
+		close(o.stop)
+	}
+	o.done.Wait()
+}
+
+// of returns the changes of one address so far.
+func (o *observer) of(addr netip.Addr) []sight {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]sight(nil), o.log[addr]...)
+}
+
+// start returns a driver that is closed at the end of the test.
+func start(t *testing.T, lifetime time.Duration) *Driver {
+	t.Helper()
+	var out io.Writer = io.Discard
+	if testing.Verbose() {
+		out = os.Stderr
+	}
+	d, err := New(Options{Lifetime: lifetime, Logger: slog.New(slog.NewTextHandler(out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close(t.Context()) })
+	return d
+}
+
+// want builds a decision that is good for a minute.
+func want(bind ...model.Binding) *model.Desired {
+	return &model.Desired{ValidUntil: time.Now().Add(time.Minute), Bind: bind}
+}
+
+// apply applies and fails the test on an error.
+func apply(t *testing.T, d *Driver, w *model.Desired) map[netip.Addr]model.AppliedVIP {
+	t.Helper()
+	applied, err := d.Apply(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return applied.VIPs
+}
+
+// eventually waits for cond.
+func eventually(t *testing.T, within time.Duration, what string, cond func() bool) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for !cond() {
+		if time.Since(begin) > within {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(500 * time.Microsecond)
+	}
+	return time.Since(begin)
+}
+
+// fired waits for Changed.
+func fired(t *testing.T, d *Driver, within time.Duration) {
+	t.Helper()
+	select {
+	case <-d.Changed():
+	case <-time.After(within):
+		t.Fatalf("Changed did not fire within %s", within)
+	}
+}
+
+var (
+	v4   = netip.MustParseAddr("10.0.0.200")
+	v6   = netip.MustParseAddr("fd00::200")
+	both = []netip.Addr{v4, v6}
+)
+
+// on binds both test addresses.
+func on(iface string, epoch uint64) []model.Binding {
+	return []model.Binding{{Addr: v4, Interface: iface, Epoch: epoch}, {Addr: v6, Interface: iface, Epoch: epoch}}
+}
