@@ -30,7 +30,7 @@ type System interface {
 // ErrUnsupported says that a system cannot do what was asked.
 var ErrUnsupported = errors.New("not supported by this system")
 
-// Systems are those that the bench compares.
+// Systems are those that the bench compares, all of them with one IPv4 address.
 func Systems() []System {
-	return []System{&LBD{}, &LBD{Detection: "fast"}, &Keepalived{Advert: "1"}, &Keepalived{Advert: "0.1"}}
+	return []System{&LBD{NoIPv6: true}, &LBD{Detection: "fast", NoIPv6: true}, &Keepalived{Advert: "1"}, &Keepalived{Advert: "0.1"}}
 }

@@ -91,3 +91,48 @@ func CPUTime(pid int) (time.Duration, error) {
 	}
 	return time.Duration(sum) * time.Second / ticks, nil
 }
+
+// Usage is what a process group uses.
+type Usage struct {
+	Processes int
+	RSS       int64         // bytes, shared pages counted once per process
+	CPU       time.Duration // of its processes and of their children that have ended
+}
+
+// GroupUsage adds up the processes of a process group.
+func GroupUsage(pgid int) (Usage, error) {
+	var u Usage
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return u, fmt.Errorf("group: %w", err)
+	}
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(fields) < 15 || fields[2] != strconv.Itoa(pgid) {
+			continue
+		}
+		for _, f := range fields[11:15] { // utime, stime, cutime, cstime
+			v, err := strconv.ParseUint(f, 10, 64)
+			if err != nil {
+				return u, fmt.Errorf("group: parse: %w", err)
+			}
+			u.CPU += time.Duration(v) * time.Second / ticks
+		}
+		if rss, err := RSS(pid); err == nil {
+			u.RSS += rss
+			u.Processes++
+		}
+	}
+	if u.Processes == 0 {
+		return u, fmt.Errorf("group: %d has no process", pgid)
+	}
+	return u, nil
+}

@@ -1,0 +1,197 @@
+// Bench breaks lbd and keepalived in the same ways, measures both by the same
+// means and writes a report in Markdown. Runs in which the machine was busy are
+// dropped and repeated.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"lbd.dev/lbd/tests/lab"
+)
+
+type options struct {
+	runs      int
+	out, raw  string
+	systems   []lab.System
+	scenarios []lab.Scenario
+}
+
+func main() {
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = bench(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (*options, error) {
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	o := &options{}
+	fs.IntVar(&o.runs, "runs", 20, "runs of each fault for each system")
+	fs.StringVar(&o.out, "out", "", "file for the report (default: standard output)")
+	fs.StringVar(&o.raw, "raw", "", "file of JSON lines; runs that it holds are not repeated, new ones are added")
+	systems := fs.String("systems", "", "systems, separated by commas (default: all)")
+	scenarios := fs.String("faults", "", "faults, separated by commas (default: all)")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.systems, err = choose(lab.Systems(), *systems, lab.System.Name); err != nil {
+		return nil, err
+	}
+	o.scenarios, err = choose(lab.Scenarios(), *scenarios, func(s lab.Scenario) string { return s.Name })
+	return o, err
+}
+
+// choose picks the named ones of all.
+func choose[T any](all []T, list string, name func(T) string) ([]T, error) {
+	if list == "" {
+		return all, nil
+	}
+	var names []string
+	for _, a := range all {
+		names = append(names, name(a))
+	}
+	var out []T
+	for want := range strings.SplitSeq(list, ",") {
+		i := slices.Index(names, want)
+		if i < 0 {
+			return nil, fmt.Errorf("%q is none of %s", want, strings.Join(names, ", "))
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+func bench(ctx context.Context, o *options) error {
+	if err := lab.Usable(); err != nil {
+		return err
+	}
+	r, err := openResults(o.raw)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	bin, err := lab.Build(ctx, slices.ContainsFunc(o.systems, func(s lab.System) bool { return strings.HasPrefix(s.Name(), "lbd") }))
+	if err != nil {
+		return err
+	}
+	defer bin.Close()
+	begin := time.Now()
+	for _, s := range o.systems {
+		if err := measureSystem(ctx, bin, s, o, r); err != nil {
+			// What was measured is still worth a report.
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", s.Name(), err)
+		}
+	}
+	text := report(o, r, time.Since(begin))
+	if o.out == "" {
+		fmt.Print(text)
+		return ctx.Err()
+	}
+	return errors.Join(os.WriteFile(o.out, []byte(text), 0o644), ctx.Err())
+}
+
+// measureSystem runs every scenario on one cluster, and builds a new one when a
+// run failed.
+func measureSystem(ctx context.Context, bin *lab.Bin, s lab.System, o *options, r *results) error {
+	b := &session{bin: bin, system: s, results: r}
+	defer func() {
+		if err := b.drop(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}()
+	if !r.hasIdle(s.Name()) {
+		if err := b.idle(ctx); err != nil {
+			return err
+		}
+	}
+	for _, sc := range o.scenarios {
+		sc.Conns = 20
+		if err := b.scenario(ctx, sc, o.runs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// session is one system with its cluster, if there is one at the moment.
+type session struct {
+	bin     *lab.Bin
+	system  lab.System
+	results *results
+	cluster *lab.Cluster
+}
+
+func (b *session) get(ctx context.Context) (*lab.Cluster, error) {
+	if b.cluster != nil {
+		return b.cluster, nil
+	}
+	c, err := lab.NewCluster(ctx, b.bin, b.system, 3)
+	b.cluster = c
+	return c, err
+}
+
+func (b *session) drop() error {
+	if b.cluster == nil {
+		return nil
+	}
+	err := b.cluster.Close()
+	b.cluster = nil
+	return err
+}
+
+// scenario repeats a scenario until there are enough undisturbed runs, within
+// reason.
+func (b *session) scenario(ctx context.Context, sc lab.Scenario, runs int) error {
+	name := b.system.Name()
+	for try := 0; b.results.good(name, sc.Name) < runs && try < 3*runs+3; try++ {
+		o, err := b.once(ctx, sc)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, lab.ErrUnsupported) {
+			return nil // nothing was done to the cluster
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s %s: %v\n", name, sc.Name, err)
+			b.results.add(entry{Failed: err.Error(), Outcome: lab.Outcome{System: name, Scenario: sc.Name}})
+			if err := b.drop(); err != nil {
+				return err
+			}
+			continue
+		}
+		b.results.add(entry{Outcome: *o})
+		fmt.Fprintf(os.Stderr, "%s %s %d/%d: outage %v, %d failed, takeover %v, dual %v, gone %v, load %.0f %%\n", name, sc.Name,
+			b.results.good(name, sc.Name), runs, o.First.Reach.Outage.Round(time.Millisecond), o.First.Reach.Failed,
+			o.First.Takeover.Round(time.Millisecond), o.First.Dual.Round(time.Millisecond), o.Gone.Round(time.Millisecond), 100*o.Load)
+	}
+	return nil
+}
+
+func (b *session) once(ctx context.Context, sc lab.Scenario) (*lab.Outcome, error) {
+	c, err := b.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Run(ctx, sc, lab.VIP4())
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+const preamble = `# Benchmarks
+
+Written by ` + "`make bench`" + ` (` + "`go run ./tests/lab/cmd/bench`" + `). Three nodes, a client and an observer of the wire in
+network namespaces on one Linux bridge. Every system meets the same faults and is measured by the same means.
+
+- **Outage**: the client connects every 5 ms (timeout 250 ms); the longest time from the start of the last success to the end of the
+  first success after which all succeed for 1 s. 0: no attempt failed.
+- **Takeover**: from the fault until another node first claims the address by ARP (the observer asks every 20 ms and hears announcements).
+- **Dual claim**: the time in which two nodes claimed the address by ARP.
+- **Gone**: from the fault until the kernel of the old owner no longer has the address (looked at every 5 ms).
+- **Long-lived**: of 20 connections with a line echoed each 50 ms, how many were alive at the end (mean).
+- Faults come at a random moment (uniform over 2 s). All figures are min / median / max in ms unless said otherwise.
+- **Promise** is that of lbd, held by every run that counts. A median is held from five runs on.
+- Runs in which the machine was more than 45 % busy (steal included) were dropped and repeated; they are counted.
+- Clock jumps are not in this lab: Linux has no namespace for the wall clock. They are left to simulation.
+
+`
+
+var faults = map[string]string{
+	"linkdown":  "the owner's link goes down at the switch (power, cable)",
+	"sigkill":   "SIGKILL to the owner's daemon; nothing restarts it, the node lives",
+	"sigstop":   "SIGSTOP to the owner's daemon, SIGCONT once another node has been the owner for 5 s",
+	"sigterm":   "SIGTERM to the owner's daemon",
+	"drain":     "the owner is drained; keepalived has no such command",
+	"respawn":   "SIGKILL to the owner's daemon, started again after 1 s",
+	"appdeath":  "the service behind the address is killed on the owner: its port refuses",
+	"apphang":   "the service is frozen on the owner: it accepts and hangs (keepalived's TCP check cannot see that)",
+	"rejoin":    "as linkdown; the link comes back 3 s after the address is served again",
+	"wirecut":   "the switch drops everything from and to the owner, which keeps its carrier; undone 3 s after the address is served again",
+	"partition": "only what the daemons say to each other is dropped at the owner, for 6 s; ARP and clients pass",
+}
+
+func report(o *options, r *results, took time.Duration) string {
+	var b strings.Builder
+	b.WriteString(preamble)
+	fmt.Fprintf(&b, "Machine: %s. Taken on %s in %.0f minutes.\n\n", machine(), time.Now().Format(time.DateOnly), took.Minutes())
+	for _, s := range o.systems {
+		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name(), s.Configuration())
+	}
+	for _, sc := range o.scenarios {
+		fmt.Fprintf(&b, "\n## %s\n\nThe fault: %s.\n\n", sc.Name, faults[sc.Name])
+		table(&b, o, r, sc)
+	}
+	idleTable(&b, r)
+	return b.String()
+}
+
+func table(b *strings.Builder, o *options, r *results, sc lab.Scenario) {
+	head := "| System | Runs (dropped) | Outage | Failed attempts | Takeover | Dual claim | Gone | Long-lived |"
+	rule := "|---|---|---|---|---|---|---|---|"
+	if sc.Undo != nil {
+		head += " After its end: outage | failed, max | moved, runs | dual claim |"
+		rule += "---|---|---|---|"
+	}
+	fmt.Fprintf(b, "%s Promise | Kept |\n%s---|---|\n", head, rule)
+	var broken []string
+	for _, s := range o.systems {
+		good, busy, failed := r.runs(s.Name(), sc.Name)
+		if len(good)+busy+failed == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "| %s | %d (%d)%s | %s |", s.Name(), len(good), busy, notHappened(failed), strings.Join(firstCells(good), " | "))
+		if sc.Undo != nil {
+			fmt.Fprintf(b, " %s |", strings.Join(secondCells(good), " | "))
+		}
+		p := lab.PromiseFor(sc.Name, s.Name() == "lbd-fast")
+		if !strings.HasPrefix(s.Name(), "lbd") {
+			b.WriteString(" | |\n")
+			continue
+		}
+		bad := p.Broken(good, 1)
+		fmt.Fprintf(b, " %s: %s | %s |\n", p.ID, p.Text, kept(good, bad))
+		for _, x := range bad {
+			broken = append(broken, s.Name()+": "+x)
+		}
+	}
+	for i, x := range broken {
+		if i == 0 {
+			b.WriteString("\nBroken:\n\n")
+		}
+		fmt.Fprintf(b, "- %s\n", x)
+	}
+}
+
+func notHappened(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d could not be measured", n)
+}
+
+func kept(good []*lab.Outcome, bad []string) string {
+	switch {
+	case len(good) == 0:
+		return "not measured"
+	case len(bad) == 0:
+		return "yes"
+	}
+	return "**no**"
+}
+
+func firstCells(runs []*lab.Outcome) []string {
+	var outage, takeover, dual, gone []time.Duration
+	var failed []int
+	alive, never := 0, 0
+	for _, o := range runs {
+		outage = append(outage, o.First.Reach.Outage)
+		failed = append(failed, o.First.Reach.Failed)
+		dual = append(dual, o.First.Dual)
+		alive += o.Conns.Survived()
+		if o.First.Reach.Never {
+			never++
+		}
+		if o.First.Takeover > 0 {
+			takeover = append(takeover, o.First.Takeover)
+		}
+		if o.Gone >= 0 {
+			gone = append(gone, o.Gone)
+		}
+	}
+	return []string{
+		measure.SpreadOf(outage).String() + inRuns(never, "not over in"), counts(failed), some(takeover, len(runs)),
+		measure.SpreadOf(dual).String(), some(gone, len(runs)), mean(alive, len(runs)),
+	}
+}
+
+func secondCells(runs []*lab.Outcome) []string {
+	var outage, dual []time.Duration
+	failed, moved := 0, 0
+	for _, o := range runs {
+		outage = append(outage, o.Second.Reach.Outage)
+		dual = append(dual, o.Second.Dual)
+		failed = max(failed, o.Second.Reach.Failed)
+		if o.Second.Moved {
+			moved++
+		}
+	}
+	return []string{measure.SpreadOf(outage).String(), fmt.Sprint(failed), fmt.Sprint(moved), measure.SpreadOf(dual).String()}
+}
+
+// some is a spread of what did not happen in every run.
+func some(d []time.Duration, runs int) string {
+	if len(d) == 0 {
+		return "never"
+	}
+	return measure.SpreadOf(d).String() + inRuns(runs-len(d), "never in")
+}
+
+func inRuns(n int, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s %d)", what, n)
+}
+
+func counts(n []int) string {
+	if len(n) == 0 {
+		return "-"
+	}
+	slices.Sort(n)
+	return fmt.Sprintf("%d / %d / %d", n[0], n[len(n)/2], n[len(n)-1])
+}
+
+func mean(sum, n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", float64(sum)/float64(n))
+}
+
+func idleTable(b *strings.Builder, r *results) {
+	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core.\n\n")
+	b.WriteString("| System | Node | Processes | RSS MiB | CPU % of a core | Machine busy % |\n|---|---|---|---|---|---|\n")
+	for _, e := range r.entries {
+		for _, i := range e.Idle {
+			fmt.Fprintf(b, "| %s | %s | %d | %.1f | %.2f | %.0f |\n", e.System, i.Node, i.Processes, float64(i.RSS)/(1<<20), 100*i.CPU, 100*i.Load)
+		}
+	}
+}
+
+// machine describes what the figures were taken on.
+func machine() string {
+	var u unix.Utsname
+	kernel := "unknown"
+	if unix.Uname(&u) == nil {
+		kernel = string(bytes.TrimRight(u.Release[:], "\x00"))
+	}
+	system := "unknown distribution"
+	if f, err := os.ReadFile("/etc/os-release"); err == nil {
+		for line := range strings.Lines(string(f)) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+				system = strings.Trim(v, `"`)
+			}
+		}
+	}
+	kv := "keepalived not installed"
+	if out, err := exec.Command("keepalived", "--version").CombinedOutput(); err == nil {
+		first, _, _ := strings.Cut(string(out), "\n")
+		kv, _, _ = strings.Cut(first, " (")
+	}
+	return fmt.Sprintf("%s, kernel %s, %d cores, %s, %s", system, kernel, runtime.NumCPU(), runtime.Version(), kv)
+}

@@ -1,0 +1,172 @@
+// Soak breaks a running group of lbd again and again, at random, and looks after
+// each fault whether everything is as it should be: one claimant for each VIP,
+// served by a healthy node, nothing left behind, and no growth. The seed that it
+// prints replays the same sequence of faults.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+func main() {
+	length := flag.Duration("for", 30*time.Minute, "how long to go on")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "replays a sequence of faults")
+	nodes := flag.Int("nodes", 3, "number of nodes")
+	only := flag.String("fault", "", "only this fault")
+	flag.Parse()
+	if flag.NArg() > 0 || *nodes < 2 || *nodes > 20 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := soak(ctx, *length, *seed, *nodes, *only)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+func soak(ctx context.Context, length time.Duration, seed uint64, nodes int, only string) (err error) {
+	if err := lab.Usable(); err != nil {
+		return err
+	}
+	faults, err := pickFaults(only)
+	if err != nil {
+		return err
+	}
+	bin, err := lab.Build(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer bin.Close()
+	c, err := lab.NewCluster(ctx, bin, &lab.LBD{}, nodes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	s := &run{
+		cluster: c, begin: time.Now(), rng: rand.New(rand.NewPCG(seed, 0)), faults: faults,
+		base: map[life]sample{}, last: map[life]sample{},
+	}
+	s.say("seed %d, %d nodes, for %v", seed, nodes, length)
+	for time.Since(s.begin) < length && ctx.Err() == nil {
+		s.once(ctx)
+	}
+	s.growth()
+	s.say("summary: seed %d, %d faults in %v, %d violations, worst outage %v (%s), longest wait for quiet %v",
+		seed, s.count, time.Since(s.begin).Round(time.Second), s.violations, s.worst.Round(time.Millisecond), s.worstOf, s.slowest.Round(time.Millisecond))
+	if s.violations > 0 {
+		return fmt.Errorf("%d violations; replay with -seed %d", s.violations, seed)
+	}
+	return nil
+}
+
+// run is the state of one soak.
+type run struct {
+	cluster    *lab.Cluster
+	begin      time.Time
+	rng        *rand.Rand
+	faults     []fault
+	count      int
+	violations int
+	worst      time.Duration
+	worstOf    string
+	slowest    time.Duration
+	base, last map[life]sample
+}
+
+func (s *run) say(format string, args ...any) {
+	fmt.Printf("[%8.1f s] %s\n", time.Since(s.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (s *run) violation(format string, args ...any) {
+	s.violations++
+	s.say("VIOLATION: "+format, args...)
+}
+
+// once does one fault, ends it, and checks. Everything random is drawn first, so
+// that the sequence depends on the seed alone.
+func (s *run) once(ctx context.Context) {
+	f := s.faults[s.rng.IntN(len(s.faults))]
+	onOwner := s.rng.IntN(3) > 0
+	vip := s.cluster.Eyes.VIPs[s.rng.IntN(len(s.cluster.Eyes.VIPs))]
+	index := s.rng.IntN(len(s.cluster.Nodes))
+	hold := f.hold/4 + time.Duration(s.rng.Int64N(int64(f.hold)))
+	wait := time.Duration(s.rng.Int64N(int64(time.Second)))
+
+	sleep(ctx, wait)
+	n := s.cluster.Nodes[index]
+	if owner, err := s.cluster.Owner(vip); onOwner && err == nil {
+		n = owner
+	}
+	if f.ends && n == s.cluster.Nodes[len(s.cluster.Nodes)-1] {
+		// The last node's daemon is never ended: growth would show there.
+		n = s.cluster.Nodes[0]
+	}
+	from := measure.Now()
+	err := f.do(ctx, s.cluster, n, vip)
+	sleep(ctx, hold)
+	if f.undo != nil {
+		err = errors.Join(err, f.undo(ctx, s.cluster, n, vip))
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.count++
+	if err != nil {
+		s.violation("%s on %s: %v", f.name, n.Name, err)
+	}
+	s.check(ctx, f, n, from, hold)
+	s.cluster.Eyes.Trim()
+}
+
+// check waits for quiet and looks at everything.
+func (s *run) check(ctx context.Context, f fault, n *lab.Node, from measure.Time, hold time.Duration) {
+	ended := measure.Now()
+	err := s.cluster.Stable(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	took := measure.Since(ended)
+	s.slowest = max(s.slowest, took)
+	if err != nil {
+		s.violation("after %s on %s: %v", f.name, n.Name, err)
+		s.say("logs:\n%s", s.cluster.Logs(30))
+	}
+	line := ""
+	for _, v := range s.cluster.Eyes.VIPs {
+		r := s.cluster.Eyes.Reach(v, from, ended.Add(took))
+		dual := s.cluster.Eyes.Dual(v, from, ended.Add(took))
+		line += fmt.Sprintf("; %s outage %v, %d failed, dual %v, now %v", v, r.Outage.Round(time.Millisecond), r.Failed,
+			dual.Round(time.Millisecond), s.cluster.Eyes.Claimants(v, 200*time.Millisecond))
+		if r.Outage > s.worst {
+			s.worst, s.worstOf = r.Outage, f.name
+		}
+		if f.single && dual > 0 {
+			s.violation("%s on %s: %s had two claimants for %v", f.name, n.Name, v, dual)
+		}
+	}
+	s.say("#%d %s on %s, held %v, quiet after %v%s", s.count, f.name, n.Name, hold.Round(time.Millisecond), took.Round(time.Millisecond), line)
+	s.inspect(ctx)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
