@@ -31,7 +31,9 @@ func (s *step) output() Output {
 		o.Bind = s.binding(true)
 		o.L2 = s.advert(model.L2Silent)
 	case model.PhaseUnbinding:
-		o.L2 = s.advert(model.L2Silent)
+		if s.m.Silent {
+			o.L2 = s.advert(model.L2Silent)
+		}
 	}
 	o.Reason, o.Detail = s.reason()
 	if o.Memory.Owner != o.Owner || o.Memory.Reason != o.Reason || o.Memory.Since.IsZero() {

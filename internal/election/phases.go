@@ -261,6 +261,7 @@ func (s *step) letGo(why model.Reason) {
 func (s *step) release(why model.Reason) {
 	s.m.Lost = why
 	s.m.To, s.m.Tried = "", nil
+	s.m.Silent = true
 	s.enter(model.PhaseReleasing)
 	s.m.Until = s.in.Now.Add(s.in.Drain)
 }
@@ -496,7 +497,7 @@ func (s *step) unbinding() {
 		return
 	}
 	s.m.Epoch = 0
-	s.m.Consented, s.m.Contested = false, false
+	s.m.Consented, s.m.Contested, s.m.Silent = false, false, false
 	s.enter(model.PhaseIdle)
 }
 

@@ -62,6 +62,9 @@ type L2Advert struct {
 	Mode      L2Mode
 	// Series numbers the probe series; a higher number starts a new one.
 	Series uint64
+	// Yield: a successor has been told, so another host that uses the VIP is
+	// expected; it is counted but the VIP is not defended.
+	Yield bool
 	// Burst numbers the announcement bursts; a higher number starts the schedule
 	// (0, 50, 200, 500 ms, 1, 2, 4 s) again.
 	Burst uint64
@@ -179,6 +182,10 @@ type VIPMemory struct {
 	// Consented: the owner named this node as its successor, so the claim follows
 	// the announcement instead of going before it.
 	Consented bool
+	// Silent: layer 2 was told to be silent, and stays so until the address is gone.
+	Silent bool
+	// Conflicts is the conflict count of layer 2 when the handover began.
+	Conflicts uint64
 	// Contested: another live node claims the VIP with a lower claim. When that
 	// ends, the VIP is announced again to mend what the rival taught the clients.
 	Contested bool
