@@ -178,6 +178,20 @@ func TestSocketRefused(t *testing.T) {
 			t.Errorf("Listen = %v, want another lbd is running", err)
 		}
 	})
+	t.Run("a daemon starts that has no socket yet", func(t *testing.T) {
+		opts := testOptions(t, backend)
+		if err := os.MkdirAll(filepath.Dir(opts.Socket), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		lock, err := lockFile(opts.Socket + ".lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close()
+		if err := New(opts).Listen(); !errors.Is(err, errRunning) {
+			t.Errorf("Listen = %v, want another lbd is running", err)
+		}
+	})
 	t.Run("a file", func(t *testing.T) {
 		opts := testOptions(t, backend)
 		opts.Socket = filepath.Join(filepath.Dir(filepath.Dir(opts.Socket)), "file")
@@ -257,12 +271,24 @@ func TestConcurrentClients(t *testing.T) {
 func TestStopIsBounded(t *testing.T) {
 	opts := testOptions(t, &fakeBackend{block: true})
 	_, stop := start(t, opts)
-	go func() { _, _ = NewClient(opts.Socket).Status(t.Context()) }()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := NewClient(opts.Socket).Status(t.Context())
+		answer <- err
+	}()
 	time.Sleep(50 * time.Millisecond)
 	began := time.Now()
 	stop()
 	if took := time.Since(began); took > stopTimeout+time.Second {
 		t.Errorf("stopping took %v with a request under way, want about %v", took, stopTimeout)
+	}
+	select {
+	case err := <-answer:
+		if err == nil {
+			t.Error("the client got an answer from a backend that gave none")
+		}
+	case <-time.After(time.Second):
+		t.Error("the client was left waiting by a server that has stopped")
 	}
 }
 

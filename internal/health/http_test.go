@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // short is the timeout of probes that must time out, long of those that must not.
@@ -104,7 +105,7 @@ func TestHTTP(t *testing.T) {
 	})
 	handler.HandleFunc("/204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 	handler.HandleFunc("/401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) })
-	handler.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", 302) })
+	handler.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
 	handler.HandleFunc("/500", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
 		io.WriteString(w, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nlivez check failed\n")
@@ -377,4 +378,77 @@ func BenchmarkHTTPS(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestRealServerDies runs the whole source in real time against a TLS server
+// that goes away and comes back.
+func TestRealServerDies(t *testing.T) {
+	ca := newAuthority(t)
+	certPEM, keyPEM := ca.valid(t)
+	caFile := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, caFile, ca.pem)
+	config := &tls.Config{Certificates: []tls.Certificate{keyPair(t, certPEM, keyPEM)}}
+	serve := func(address string) *http.Server {
+		listener, err := tls.Listen("tcp", address, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Addr: listener.Addr().String(), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		go server.Serve(listener)
+		t.Cleanup(func() { server.Close() })
+		return server
+	}
+	server := serve("127.0.0.1:0")
+	address, err := net.ResolveTCPAddr("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := v1alpha1.HealthCheck{HTTPS: &v1alpha1.HTTPSCheck{Port: port(address), CAFile: caFile}}
+	check.Default()
+
+	states := make(chan model.HealthState, 100)
+	source := New(Options{})
+	source.SetChecks(map[string]v1alpha1.HealthCheck{"api": check})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- source.Run(ctx, func(change func(*model.View)) {
+			var view model.View
+			change(&view)
+			states <- view.Health["api"]
+		})
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+	}()
+	await := func(want model.Health) model.HealthState {
+		t.Helper()
+		for {
+			select {
+			case got := <-states:
+				if got.State == want {
+					return got
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatalf("waited in vain for %v", want)
+			}
+		}
+	}
+	for round := range 4 {
+		await(model.HealthUp)
+		time.Sleep(time.Duration(round) * 130 * time.Millisecond) // somewhere in the interval
+		died := time.Now()
+		server.Close()
+		got := await(model.HealthDown)
+		took := time.Since(died)
+		t.Logf("round %d: down %v after the death: %s", round, took.Round(time.Millisecond), got.Detail)
+		if took > 800*time.Millisecond || !strings.HasSuffix(got.Detail, "connection refused") {
+			t.Errorf("down after %v with %q, want refused within 800ms", took, got.Detail)
+		}
+		server = serve(server.Addr)
+	}
+	await(model.HealthUp)
 }
