@@ -120,7 +120,7 @@ func (h *HealthCheck) Default() {
 // serverName is the default of HTTPSCheck.ServerName.
 func serverName(host string) string {
 	addr, err := netip.ParseAddr(host)
-	if err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") {
+	if err == nil && addr.IsLoopback() || strings.EqualFold(host, "localhost") {
 		return DefaultServerName
 	}
 	return host

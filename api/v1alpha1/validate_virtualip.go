@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // broadcast is the limited broadcast address, RFC 919 section 7.
@@ -39,16 +38,18 @@ func (k *checker) addresses(path string, texts []string) []netip.Addr {
 		k.bad(path, nil, "must have at least one address")
 	}
 	var good []netip.Addr
+	seen := make(map[netip.Addr]bool, len(texts))
 	for i, text := range texts {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		addr, rule := parseVIP(text)
-		if rule == "" && slices.Contains(good, addr) {
+		if rule == "" && seen[addr] {
 			rule = "is listed twice"
 		}
 		if rule != "" {
 			k.bad(at, text, "%s", rule)
 			continue
 		}
+		seen[addr] = true
 		good = append(good, addr)
 	}
 	return good
@@ -84,13 +85,15 @@ func parseVIP(text string) (addr netip.Addr, rule string) {
 
 // interfaces checks names of network interfaces.
 func (k *checker) interfaces(path string, names []string) {
+	seen := make(map[string]bool, len(names))
 	for i, name := range names {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
 		case !isInterfaceName(name):
 			k.bad(at, name, "is not the name of an interface: 1 to %d bytes without /, : and blanks", maxInterfaceName)
-		case slices.Contains(names[:i], name):
+		case seen[name]:
 			k.bad(at, name, "is listed twice")
 		}
+		seen[name] = true
 	}
 }

@@ -131,17 +131,17 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 			seen, pending = "", ""
 			s.reload(publish)
 		case <-timer.C:
-			print := s.print()
+			mark := s.mark()
 			switch {
-			case print == seen:
+			case mark == seen:
 				pending = ""
-			case print != pending:
-				pending = print
+			case mark != pending:
+				pending = mark
 				timer.Reset(max(s.opts.Poll/settleShare, 1))
 				continue
 			default:
-				// What is written from here on changes the print again.
-				seen, pending = print, ""
+				// What is written from here on changes the mark again.
+				seen, pending = mark, ""
 				s.reload(publish)
 			}
 		}
@@ -149,8 +149,8 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 	}
 }
 
-// print is the fingerprint of all that the last load looked at.
-func (s *Source) print() string {
+// mark is the fingerprint of all that the last load looked at.
+func (s *Source) mark() string {
 	if s.loader.keyFile == "" {
 		return fingerprint(s.opts.Path)
 	}
