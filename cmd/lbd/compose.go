@@ -38,7 +38,7 @@ type parts struct {
 
 // compose is the one place that names every adapter: a new source or announcer
 // is one line here.
-func compose(cfg *config.Config, path string, log *slog.Logger) (*parts, error) {
+func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Logger) (*parts, error) {
 	p := &parts{}
 	group, err := newGossip(cfg, log)
 	if err != nil {
@@ -50,6 +50,7 @@ func compose(cfg *config.Config, path string, log *slog.Logger) (*parts, error) 
 	p.config = config.NewSource(config.SourceOptions{
 		Config: cfg, Path: path, Logger: log.With("part", "config"),
 		OnChange: func(c *config.Config) {
+			level.Set(c.Node.LogLevel)
 			checks.SetChecks(c.Checks)
 			group.SetPeers(peerNames(c))
 			if !c.Node.Gossip.Insecure {

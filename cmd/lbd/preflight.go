@@ -1,5 +1,269 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
-func newPreflight() *cobra.Command { return &cobra.Command{Use: "preflight"} }
+	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/decide"
+	"lbd.dev/lbd/internal/gossip"
+	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/link"
+)
+
+func newPreflight() *cobra.Command {
+	var f socketFlags
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check that this node can do what its configuration asks for",
+		Long: `Check that this node can do what its configuration asks for: capabilities, ports,
+sysctls, interfaces, whether somebody uses a VIP already, and whether the peers can
+be reached with the same key. It changes nothing and may run beside the daemon.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(f.config)
+			if err != nil {
+				return err
+			}
+			_, notRunning := f.client().Status(cmd.Context())
+			p := &preflight{out: cmd.OutOrStdout(), cfg: cfg, running: notRunning == nil}
+			p.say(ok, "configuration", "%s is valid", f.config)
+			p.capabilities()
+			p.ports()
+			p.vips(cmd.Context())
+			p.peers(cmd.Context())
+			if p.failed > 0 {
+				return fmt.Errorf("preflight: %d checks failed", p.failed)
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// preflight prints a line for each check.
+type preflight struct {
+	out     io.Writer
+	cfg     *config.Config
+	running bool // a daemon runs on this node
+	failed  int
+}
+
+type verdict string
+
+const (
+	ok   verdict = "ok"
+	warn verdict = "warning"
+	fail verdict = "FAILED"
+)
+
+func (p *preflight) say(v verdict, what, format string, args ...any) {
+	if v == fail {
+		p.failed++
+	}
+	fmt.Fprintf(p.out, "%-8s %-22s %s\n", v, what, fmt.Sprintf(format, args...))
+}
+
+// capabilities looks at those of this process, so it must run as the daemon does.
+func (p *preflight) capabilities() {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		p.say(warn, "capabilities", "%v", err)
+		return
+	}
+	var have uint64
+	for line := range strings.Lines(string(data)) {
+		if hex, found := strings.CutPrefix(line, "CapEff:"); found {
+			have, _ = strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		}
+	}
+	var missing []string
+	for bit, name := range map[uint]string{12: "CAP_NET_ADMIN", 13: "CAP_NET_RAW"} { // linux/capability.h
+		if have&(1<<bit) == 0 {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		p.say(fail, "capabilities", "missing %s; run as root, or as the unit of `lbd manifest systemd` does", strings.Join(missing, " and "))
+		return
+	}
+	p.say(ok, "capabilities", "CAP_NET_ADMIN and CAP_NET_RAW")
+}
+
+// ports tries what the daemon will bind, unless it runs already.
+func (p *preflight) ports() {
+	if p.running {
+		p.say(ok, "ports", "not tried: the daemon runs and has them")
+		return
+	}
+	g := p.cfg.Node.Gossip
+	bind := g.BindAddress
+	if !bind.IsValid() {
+		var err error
+		if bind, err = defaultAddress(g.Peers); err != nil {
+			p.say(fail, "gossip address", "%v", err)
+			return
+		}
+	}
+	at := netip.AddrPortFrom(bind, g.Port).String()
+	if err := bindable("udp", at); err != nil {
+		p.say(fail, "gossip port", "udp %s: %v", at, err)
+	} else if err := bindable("tcp", at); err != nil {
+		p.say(fail, "gossip port", "tcp %s: %v", at, err)
+	} else {
+		p.say(ok, "gossip port", "%s is free, UDP and TCP", at)
+	}
+	if h := p.cfg.Node.HTTPAddress; h != "" {
+		if err := bindable("tcp", h); err != nil {
+			p.say(warn, "http port", "%s: %v; the daemon runs without /metrics until it is free", h, err)
+		} else {
+			p.say(ok, "http port", "%s is free", h)
+		}
+	}
+}
+
+func bindable(network, at string) error {
+	if network == "udp" {
+		c, err := net.ListenPacket(network, at)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+	l, err := net.Listen(network, at)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// vips looks at the place of each VIP and asks the wire for it.
+func (p *preflight) vips(ctx context.Context) {
+	links, err := link.Snapshot()
+	if err != nil {
+		p.say(fail, "interfaces", "%v", err)
+		return
+	}
+	seen := map[string]bool{}
+	for _, v := range p.cfg.VIPs {
+		l, why, detail := decide.Place(links, v)
+		if !why.Eligible() {
+			p.say(fail, v.Addr.String(), "%s: %s", why, detail)
+			continue
+		}
+		p.say(ok, v.Addr.String(), "goes to %s", l.Name)
+		p.wire(ctx, l.Name, v.Addr)
+		if !seen[l.Name] {
+			seen[l.Name] = true
+			p.sysctls(l.Name)
+		}
+	}
+	if len(p.cfg.VIPs) == 0 {
+		p.say(warn, "VIPs", "none is configured")
+	}
+}
+
+func (p *preflight) wire(ctx context.Context, iface string, a netip.Addr) {
+	r, err := layer2.Probe(ctx, slog.New(slog.DiscardHandler), iface, a)
+	switch {
+	case err != nil:
+		p.say(fail, a.String(), "cannot be asked for on %s: %v", iface, err)
+	case !r.Answered:
+		p.say(ok, a.String(), "nobody on %s answers for it", iface)
+	case p.running:
+		p.say(ok, a.String(), "%s answers for it; `lbd status` tells whether it is a member", r.By)
+	default:
+		p.say(warn, a.String(), "%s answers for it: an lbd node that owns it already, or a host that must not", r.By)
+	}
+}
+
+// sysctls that keep an address from being reached. The greater value of all and
+// the interface counts (Documentation/networking/ip-sysctl.rst).
+func (p *preflight) sysctls(iface string) {
+	ignore := effective("arp_ignore", iface)
+	switch {
+	case ignore < 0:
+		p.say(warn, "arp_ignore", "cannot be read")
+	case ignore >= 2:
+		p.say(fail, "arp_ignore", "is %d on %s: the kernel does not answer ARP for a /32; set it to 0 or 1", ignore, iface)
+	default:
+		p.say(ok, "arp_ignore", "%d on %s", ignore, iface)
+	}
+	switch announce := effective("arp_announce", iface); {
+	case announce < 0:
+		p.say(warn, "arp_announce", "cannot be read")
+	default:
+		p.say(ok, "arp_announce", "%d on %s; lbd keeps VIPs it has handed over out of ARP with any value", announce, iface)
+	}
+	switch filter := effective("rp_filter", iface); filter {
+	case 1:
+		p.say(ok, "rp_filter", "1 (strict) on %s: clients must be routed through the interface that they come in by", iface)
+	default:
+		p.say(ok, "rp_filter", "%d on %s", filter, iface)
+	}
+}
+
+// effective is the greater of conf/all and conf/IFACE; -1 if it cannot be read.
+func effective(name, iface string) int {
+	best := -1
+	for _, conf := range []string{"all", iface} {
+		b, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", conf, name))
+		if err != nil {
+			return -1
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil {
+			return -1
+		}
+		best = max(best, n)
+	}
+	return best
+}
+
+// peers asks each peer for an answer that only the same key and label give.
+func (p *preflight) peers(ctx context.Context) {
+	g := p.cfg.Node.Gossip
+	if len(g.Peers) == 0 {
+		p.say(warn, "peers", "none is configured: this node is alone")
+		return
+	}
+	bind := g.BindAddress
+	if !bind.IsValid() {
+		var err error
+		if bind, err = defaultAddress(g.Peers); err != nil {
+			p.say(fail, "peers", "%v", err)
+			return
+		}
+	}
+	results, err := gossip.Reach(ctx, gossip.Options{
+		Logger: slog.New(slog.DiscardHandler), Name: "preflight", BindAddr: bind, Peers: peerNames(p.cfg),
+		Label: g.Label, Keys: g.Keys, Insecure: g.Insecure, Detection: gossip.Detection(g.Detection),
+	})
+	if err != nil {
+		p.say(fail, "peers", "%v", err)
+		return
+	}
+	for _, r := range results {
+		switch {
+		case r.Self:
+		case r.Err == nil:
+			p.say(ok, "peer "+r.Peer, "answers in %s with the same key", r.RTT)
+		case errors.Is(r.Err, gossip.ErrNotListening):
+			p.say(warn, "peer "+r.Peer, "%v; it may not run yet", r.Err)
+		default:
+			p.say(fail, "peer "+r.Peer, "%v", r.Err)
+		}
+	}
+}

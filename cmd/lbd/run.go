@@ -44,11 +44,9 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log := newLogger(cfg, out)
-	for _, w := range cfg.Warnings {
-		log.Warn("configuration", "warning", w)
-	}
-	parts, err := compose(cfg, path, log)
+	level := new(slog.LevelVar)
+	log := newLogger(cfg, level, out)
+	parts, err := compose(cfg, path, level, log)
 	if err != nil {
 		return err
 	}
@@ -90,8 +88,10 @@ func reloadOnHangup(ctx context.Context, p *parts, log *slog.Logger) {
 	}
 }
 
-func newLogger(cfg *config.Config, out io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: cfg.Node.LogLevel}
+// newLogger returns a logger whose level a reload may change.
+func newLogger(cfg *config.Config, level *slog.LevelVar, out io.Writer) *slog.Logger {
+	level.Set(cfg.Node.LogLevel)
+	o := &slog.HandlerOptions{Level: level}
 	if cfg.Node.LogFormat == v1alpha1.LogJSON {
 		return slog.New(slog.NewJSONHandler(out, o))
 	}

@@ -10,18 +10,19 @@ import (
 
 type addr = netip.Addr
 
-// place finds the interface on which this node would bind the VIP, or why there
-// is none. A named interface needs no subnet: it is the operator's word.
-func place(v *model.View, vip model.VIP) (model.Link, model.Reason, string) {
-	if l, ok := localAddress(v, vip.Addr); ok {
+// Place finds the interface on which this node would bind the VIP, or why there
+// is none, with more words. A named interface needs no subnet: it is the
+// operator's word.
+func Place(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason, string) {
+	if l, ok := localAddress(links, vip.Addr); ok {
 		return model.Link{}, model.ReasonLocalAddress, "it is an address of " + l
 	}
 	if len(vip.Interfaces) > 0 {
-		return named(v, vip)
+		return named(links, vip)
 	}
 	var found []model.Link
 	best := -1
-	for _, l := range v.Links {
+	for _, l := range links {
 		for _, p := range l.Prefixes {
 			if p.Addr().Is4() != vip.Addr.Is4() || !p.Masked().Contains(vip.Addr) || p.Addr().IsLoopback() || p.IsSingleIP() {
 				continue
@@ -41,10 +42,10 @@ func place(v *model.View, vip model.VIP) (model.Link, model.Reason, string) {
 	return firstUsable(vip, found)
 }
 
-func named(v *model.View, vip model.VIP) (model.Link, model.Reason, string) {
+func named(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason, string) {
 	var found []model.Link
 	for _, n := range vip.Interfaces {
-		if l, ok := v.Links[n]; ok {
+		if l, ok := links[n]; ok {
 			found = append(found, l)
 		}
 	}
@@ -71,8 +72,8 @@ func firstUsable(vip model.VIP, links []model.Link) (model.Link, model.Reason, s
 	return model.Link{}, why, detail
 }
 
-func localAddress(v *model.View, a addr) (string, bool) {
-	for _, l := range v.Links {
+func localAddress(links map[string]model.Link, a addr) (string, bool) {
+	for _, l := range links {
 		for _, p := range l.Prefixes {
 			if p.Addr() == a {
 				return l.Name, true

@@ -46,7 +46,7 @@ func (f *facts) step(vip model.VIP, gone bool, d *model.Desired, mem *memory, w 
 	v := f.v
 	f.w = w
 	old := mem.old[vip.Addr]
-	link, where, detail := place(v, vip)
+	link, where, detail := Place(v.Links, vip)
 	stand, more := f.standing(vip, where, old)
 	if more != "" {
 		detail = more
