@@ -55,11 +55,6 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	d.applyPorts(s)
 	d.applyGroups(s)
 	d.start(s)
-	for f, t := range d.silence {
-		if err := t.Tidy(); err != nil {
-			d.log.Debug("empty table stays", "reason", f, "err", err)
-		}
-	}
 	err = errors.Join(s.errs...)
 	applied := model.Applied{VIPs: d.reports()}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -94,8 +95,9 @@ func (d *Driver) Changed() <-chan struct{} { return d.changed }
 func (d *Driver) Close(context.Context) error {
 	d.stop()
 	d.wg.Wait()
+	var errs []error
 	for _, s := range d.silence {
-		s.Close()
+		errs = append(errs, s.Close())
 	}
 	d.mu.Lock()
 	for key, p := range d.ports {
@@ -105,7 +107,7 @@ func (d *Driver) Close(context.Context) error {
 	clear(d.entries)
 	d.mu.Unlock()
 	d.kernel.close() // without the lock: readers may wait for it
-	return nil
+	return errors.Join(errs...)
 }
 
 // Cleanup removes the nftables tables that a daemon left behind. Nothing is

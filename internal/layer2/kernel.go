@@ -53,8 +53,7 @@ type portEvents struct {
 type silencer interface {
 	Set(want silence.Want) error
 	Clear() error
-	Tidy() error
-	Close()
+	Close() error
 }
 
 // family tells ARP from neighbour discovery.

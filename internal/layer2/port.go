@@ -38,6 +38,7 @@ const (
 // firewall and before the kernel drops what is not for it, but none that this
 // host sends.
 type packetPort struct {
+	k      *linux
 	conn   *packet.Conn
 	raw    syscall.RawConn
 	family family
@@ -70,7 +71,7 @@ func (k *linux) open(l link, f family, addrs []netip.Addr, ev portEvents) (port,
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
 	})
-	p := &packetPort{conn: conn, raw: raw, family: f, ev: ev}
+	p := &packetPort{k: k, conn: conn, raw: raw, family: f, ev: ev}
 	k.wg.Go(p.read)
 	return p, nil
 }
@@ -141,4 +142,8 @@ func (p *packetPort) filter(addrs []netip.Addr) error {
 	return p.conn.SetBPF(program)
 }
 
-func (p *packetPort) close() { _ = p.conn.Close() }
+// close lets go in the background: the kernel takes some 10 ms until no
+// processor uses the socket any more.
+func (p *packetPort) close() {
+	p.k.wg.Go(func() { _ = p.conn.Close() })
+}

@@ -114,7 +114,7 @@ func (t *Table) Set(want Want) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	same := t.state == active && slices.Equal(want.Speakers, t.want.Speakers)
-	fresh := same && slices.Equal(want.Addrs, t.want.Addrs) && time.Since(t.renewed) < t.lifetime/3
+	fresh := same && slices.Equal(want.Addrs, t.want.Addrs) && time.Since(t.renewed) < t.lifetime/2
 	t.want = Want{slices.Clone(want.Addrs), slices.Clone(want.Speakers), want.Until}
 	if fresh {
 		return nil
@@ -129,9 +129,10 @@ func (t *Table) Set(want Want) error {
 	return nil
 }
 
-// Clear makes nothing silent. It leaves an empty table for Tidy, because
-// deleting one takes the kernel longer than a first announcement may wait. Of a
-// table of an earlier process it removes what it can.
+// Clear makes nothing silent. It leaves the deletion of the empty table to the
+// goroutine that renews, because each transaction keeps an announcement waiting
+// (about 16 ms where the kernel ticks with 250 Hz). A table of an earlier process
+// it deletes.
 func (t *Table) Clear() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,10 +161,17 @@ func (t *Table) Clear() error {
 	return nil
 }
 
-// Tidy deletes the table if it silences nothing.
-func (t *Table) Tidy() error {
+// Close ends the renewals; what is silent stays so for its lifetime.
+func (t *Table) Close() error {
+	t.stop()
+	t.wg.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.tidy()
+}
+
+// tidy deletes the table if it silences nothing.
+func (t *Table) tidy() error {
 	if t.state != empty {
 		return nil
 	}
@@ -172,12 +180,6 @@ func (t *Table) Tidy() error {
 	}
 	t.state = absent
 	return nil
-}
-
-// Close ends the renewals; what is silent stays so for its lifetime.
-func (t *Table) Close() {
-	t.stop()
-	t.wg.Wait()
 }
 
 // Cleanup deletes the tables of both families, whoever made them.
@@ -208,7 +210,7 @@ func (t *Table) renewOnce() (again bool, err error) {
 	defer t.mu.Unlock()
 	if len(t.want.Addrs) == 0 {
 		t.renewing = false
-		return false, nil
+		return false, t.tidy()
 	}
 	if time.Now().After(t.want.Until) {
 		return true, nil // a frozen decision: let the lifetime end
@@ -231,12 +233,9 @@ func (t *Table) put(onlyAddrs bool) error {
 		}
 		// Somebody removed the table (`nft flush ruleset`); build it again.
 	}
-	// One message alone first: to a longer transaction a kernel without nf_tables
-	// gives fewer answers than the library waits for.
-	err := transact(func(c *nftables.Conn) error {
-		c.AddTable(t.family.table())
-		return nil
-	})
+	// A question first: to a transaction a kernel without nf_tables gives fewer
+	// answers than the library waits for.
+	_, err := exists(t.family)
 	if err == nil {
 		err = transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
 	}
@@ -275,7 +274,14 @@ func impossible(err error) bool {
 
 // remove deletes the table of a family; that there is none is no error.
 func remove(f Family) error {
-	err := transact(func(c *nftables.Conn) error {
+	there, err := exists(f) // far cheaper than a transaction that fails
+	if err != nil {
+		return fmt.Errorf("silence: look for table: %w", err)
+	}
+	if !there {
+		return nil
+	}
+	err = transact(func(c *nftables.Conn) error {
 		c.DelTable(f.table())
 		return nil
 	})
@@ -283,4 +289,14 @@ func remove(f Family) error {
 		return fmt.Errorf("silence: delete table: %w", err)
 	}
 	return nil
+}
+
+// exists tells whether the family has a table of this name.
+func exists(f Family) (bool, error) {
+	c, err := nftables.New(nftables.WithSockOptions(bounded))
+	if err != nil {
+		return false, err
+	}
+	tables, err := c.ListTablesOfFamily(f.table().Family)
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName }), err
 }

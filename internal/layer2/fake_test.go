@@ -1,0 +1,290 @@
+package layer2
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/layer2/arp"
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/layer2/silence"
+	"lbd.dev/lbd/internal/model"
+)
+
+var (
+	ownMAC   = model.MAC{2, 0, 0, 0, 0, 0xaa}
+	rivalMAC = model.MAC{2, 0, 0, 0, 0, 0xbb}
+	otherMAC = model.MAC{2, 0, 0, 0, 0, 0xcc}
+
+	vip4  = netip.MustParseAddr("10.0.0.200")
+	vip4b = netip.MustParseAddr("10.0.0.201")
+	vip6  = netip.MustParseAddr("fd00::200")
+	ll    = netip.MustParsePrefix("fe80::1/64")
+)
+
+// fakeKernel is a host without a network.
+type fakeKernel struct {
+	mu     sync.Mutex
+	start  time.Time
+	ifs    map[string]link
+	addrs  []address
+	ports  map[portKey]*fakePort
+	opened int
+	broken error // what ready says
+	joined map[group]struct{}
+	log    []event
+	// onSend is called for each frame, without locks of the fake.
+	onSend func(frame []byte) error
+}
+
+// event is something that the driver did to the host.
+type event struct {
+	at    time.Duration // since start
+	what  string        // "send", "silence", "lift"
+	iface string
+	frame []byte
+}
+
+type fakePort struct {
+	k      *fakeKernel
+	key    portKey
+	ev     portEvents
+	mu     sync.Mutex
+	queue  [][]byte // received, not yet read
+	addrs  []netip.Addr
+	closed bool
+}
+
+func newFake() *fakeKernel {
+	return &fakeKernel{
+		start: time.Now(),
+		ifs:   map[string]link{"eth0": {name: "eth0", index: 2, mac: ownMAC, up: true, carrier: true}},
+		addrs: []address{{index: 2, prefix: ll, usable: true}},
+		ports: make(map[portKey]*fakePort),
+	}
+}
+
+func (k *fakeKernel) note(what, iface string, frame []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.log = append(k.log, event{time.Since(k.start), what, iface, frame})
+}
+
+func (k *fakeKernel) links() (map[string]link, error) { return maps.Clone(k.ifs), nil }
+func (k *fakeKernel) addresses() ([]address, error)   { return k.addrs, nil }
+func (k *fakeKernel) ready(link) error                { return k.broken }
+func (k *fakeKernel) router(string) bool              { return false }
+func (k *fakeKernel) close()                          {}
+
+func (k *fakeKernel) listen(groups map[group]struct{}) error {
+	k.joined = groups
+	return nil
+}
+
+func (k *fakeKernel) open(l link, f family, addrs []netip.Addr, ev portEvents) (port, error) {
+	k.opened++
+	p := &fakePort{k: k, key: portKey{l.name, f}, ev: ev, addrs: addrs}
+	k.ports[p.key] = p
+	return p, nil
+}
+
+func (p *fakePort) filter(addrs []netip.Addr) error {
+	p.addrs = addrs
+	return nil
+}
+
+func (p *fakePort) send(frame []byte) error {
+	if p.closed {
+		return errors.New("closed")
+	}
+	if p.k.onSend != nil {
+		if err := p.k.onSend(frame); err != nil {
+			return err
+		}
+	}
+	p.k.note("send", p.key.iface, frame)
+	return nil
+}
+
+func (p *fakePort) drain() {
+	p.mu.Lock()
+	frames := p.queue
+	p.queue = nil
+	p.mu.Unlock()
+	for _, f := range frames {
+		p.ev.frame(f)
+	}
+}
+
+func (p *fakePort) close() { p.closed = true }
+
+// hear delivers a frame at once.
+func (k *fakeKernel) hear(frame []byte) {
+	f := silence.ARP
+	if frame[12] == 0x86 {
+		f = silence.ND
+	}
+	k.ports[portKey{"eth0", f}].ev.frame(frame)
+}
+
+// arrive puts a frame into the socket, where it waits for a reader.
+func (k *fakeKernel) arrive(frame []byte) {
+	p := k.ports[portKey{"eth0", silence.ARP}]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = append(p.queue, frame)
+}
+
+// sent are the frames sent so far, with their times.
+func (k *fakeKernel) sent() []event {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var sent []event
+	for _, e := range k.log {
+		if e.what == "send" {
+			sent = append(sent, e)
+		}
+	}
+	return sent
+}
+
+// times are those of the frames sent.
+func (k *fakeKernel) times() []time.Duration {
+	var t []time.Duration
+	for _, e := range k.sent() {
+		t = append(t, e.at)
+	}
+	return t
+}
+
+// whats are the kinds of all events in order.
+func (k *fakeKernel) whats() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var w []string
+	for _, e := range k.log {
+		w = append(w, e.what)
+	}
+	return w
+}
+
+// fakeSilence records in the log of the kernel.
+type fakeSilence struct {
+	k      *fakeKernel
+	addrs  []netip.Addr
+	want   silence.Want
+	failed error
+}
+
+func (s *fakeSilence) Set(want silence.Want) error {
+	if s.failed != nil {
+		return s.failed
+	}
+	if !slices.Equal(s.addrs, want.Addrs) {
+		s.k.note("silence", "", nil)
+	}
+	s.addrs, s.want = want.Addrs, want
+	return nil
+}
+
+func (s *fakeSilence) Clear() error {
+	if s.failed != nil {
+		return s.failed
+	}
+	if len(s.addrs) > 0 {
+		s.k.note("lift", "", nil)
+	}
+	s.addrs = nil
+	return nil
+}
+
+func (*fakeSilence) Close() error { return nil }
+
+// harness is a driver on a fake host.
+type harness struct {
+	*testing.T
+	k *fakeKernel
+	d *Driver
+	s [families]*fakeSilence
+	// valid is how long each decision is good for.
+	valid time.Duration
+}
+
+func newHarness(t *testing.T) *harness {
+	k := newFake()
+	h := &harness{T: t, k: k, d: newDriver(discard(), k), valid: time.Hour}
+	for f := range h.s {
+		h.s[f] = &fakeSilence{k: k}
+		h.d.silence[f] = h.s[f]
+	}
+	return h
+}
+
+func (h *harness) close() {
+	if err := h.d.Close(h.Context()); err != nil {
+		h.Error(err)
+	}
+}
+
+// try applies and returns the report and the error.
+func (h *harness) try(l2 ...model.L2Advert) (model.Applied, error) {
+	h.Helper()
+	return h.d.Apply(h.Context(), &model.Desired{ValidUntil: time.Now().Add(h.valid), Synced: true, L2: l2})
+}
+
+// apply must succeed.
+func (h *harness) apply(l2 ...model.L2Advert) map[netip.Addr]model.AppliedVIP {
+	h.Helper()
+	a, err := h.try(l2...)
+	if err != nil {
+		h.Fatalf("apply: %v", err)
+	}
+	return a.VIPs
+}
+
+// changed tells whether Changed has fired.
+func (h *harness) changed() bool {
+	select {
+	case <-h.d.Changed():
+		return true
+	default:
+		return false
+	}
+}
+
+func announceVIP(a netip.Addr) model.L2Advert {
+	return model.L2Advert{Addr: a, Interface: "eth0", Mode: model.L2Announce}
+}
+
+func probeVIP(a netip.Addr, series uint64) model.L2Advert {
+	return model.L2Advert{Addr: a, Interface: "eth0", Mode: model.L2Probe, Series: series}
+}
+
+func silentVIP(a netip.Addr) model.L2Advert {
+	return model.L2Advert{Addr: a, Interface: "eth0", Mode: model.L2Silent}
+}
+
+// gratuitous is a frame of a host with mac that uses a VIP.
+func gratuitous(mac model.MAC, a netip.Addr) []byte {
+	if a.Is4() {
+		return arp.Announcement(mac, a)
+	}
+	return nd.Announce(mac, a, false)
+}
+
+// rivalProbe is a frame of a host that asks whether it may use a VIP.
+func rivalProbe(mac model.MAC, a netip.Addr) []byte {
+	if a.Is4() {
+		return arp.Probe(mac, a)
+	}
+	return nd.Probe(mac, netip.MustParseAddr("fe80::b"), a, nd.Nonce{9})
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+const ms = time.Millisecond

@@ -1,0 +1,367 @@
+package layer2
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/layer2/arp"
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/layer2/silence"
+	"lbd.dev/lbd/internal/model"
+)
+
+// These tests run on a real LAN between namespaces.
+
+func etherType(a netip.Addr) int {
+	if a.Is4() {
+		return arp.EtherType
+	}
+	return nd.EtherType
+}
+
+func TestLANAnnouncements(t *testing.T) {
+	l := newLab(t)
+	for name, vip := range map[string]netip.Addr{"ARP": vip4, "ND": vip6} {
+		t.Run(name, func(t *testing.T) {
+			c := l.sniff(hostC, etherType(vip))
+			h := l.driver(Options{})
+			start := time.Now()
+			h.apply(announceVIP(vip))
+			t.Logf("Apply took %v", time.Since(start))
+			time.Sleep(600 * ms)
+			want := gratuitous(macA, vip)
+			got := c.that(is(want))
+			if len(got) != 4 {
+				t.Fatalf("%d announcements in 600 ms, want 4 of %x", len(got), want)
+			}
+			for i, x := range got {
+				if off := x.at.Sub(start) - burstAt[i]; off < 0 || off > 40*ms {
+					t.Errorf("announcement %d %v late", i, off)
+				}
+			}
+			h.close()
+		})
+	}
+}
+
+func TestLANRouterFlagIsThatOfTheKernel(t *testing.T) {
+	l := newLab(t)
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/forwarding", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	c := l.sniff(hostC, nd.EtherType)
+	l.driver(Options{}).apply(announceVIP(vip6))
+	l.eventually("advertisement of a router", func() bool {
+		return len(c.that(is(nd.Announce(macA, vip6, true)))) > 0
+	})
+}
+
+// The neighbour entry of a Linux client follows each announcement, also right
+// after the last change of it.
+func TestLANClientFollows(t *testing.T) {
+	l := newLab(t)
+	h := l.driver(Options{})
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		l.bind(hostB, vip)
+		l.touch(hostC, vip, netip.Addr{})
+		l.eventually("client knows B", func() bool { return l.neigh(hostC, vip) == macB.String() })
+		h.apply(announceVIP(vip))
+		l.eventually("client follows to A", func() bool { return l.neigh(hostC, vip) == macA.String() })
+		send := l.injector(hostB)
+		for i := range 5 { // back and forth, as fast as it goes
+			send(gratuitous(macB, vip))
+			w := announceVIP(vip)
+			w.Burst = uint64(i + 1)
+			h.apply(w)
+		}
+		time.Sleep(5 * ms)
+		if got := l.neigh(hostC, vip); got != macA.String() {
+			t.Errorf("%s: the client went to %s", vip, got)
+		}
+	}
+}
+
+func TestLANProbe(t *testing.T) {
+	l := newLab(t)
+	log := discard()
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		start := time.Now()
+		r, err := Probe(t.Context(), log, "eth0", vip)
+		took := time.Since(start)
+		if err != nil || !r.Done || r.Answered || took < 45*ms || took > 200*ms {
+			t.Errorf("%s: nobody holds it: %+v %v after %v", vip, r, err, took)
+		}
+		l.bind(hostB, vip)
+		start = time.Now()
+		r, err = Probe(t.Context(), log, "eth0", vip)
+		took = time.Since(start)
+		if err != nil || !r.Answered || r.By != macB || took > 40*ms {
+			t.Errorf("%s: B holds it: %+v %v after %v", vip, r, err, took)
+		}
+		t.Logf("%s: answered after %v", vip, took)
+	}
+	// What this host holds itself is not foreign.
+	own := netip.MustParseAddr("10.0.0.1")
+	if r, err := Probe(t.Context(), log, "eth0", own); err != nil || r.Answered {
+		t.Errorf("own address: %+v %v", r, err)
+	}
+	if _, err := Probe(t.Context(), log, "eth7", vip4); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("no such interface: %v", err)
+	}
+	if _, err := Probe(t.Context(), log, "lo", vip4); err == nil {
+		t.Error("loopback: no error")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Probe(ctx, log, "eth0", netip.MustParseAddr("10.0.0.77")); err == nil {
+		t.Error("cancelled: no error")
+	}
+}
+
+// Two nodes that probe for the same VIP hear each other.
+func TestLANProbesOfRivals(t *testing.T) {
+	l := newLab(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		a, b := l.driver(Options{}), l.driver(Options{})
+		a.apply(probeVIP(vip, 1))
+		l.in(hostB, func() { b.apply(probeVIP(vip, 1)) })
+		time.Sleep(150 * ms)
+		ra := a.apply(probeVIP(vip, 1))[vip].Probe
+		var rb model.ProbeResult
+		l.in(hostB, func() { rb = b.apply(probeVIP(vip, 1))[vip].Probe })
+		if !ra.Done || ra.Answered || ra.Rival != macB {
+			t.Errorf("%s: A: %+v", vip, ra)
+		}
+		if !rb.Done || rb.Answered || rb.Rival != macA {
+			t.Errorf("%s: B: %+v", vip, rb)
+		}
+	}
+}
+
+// A client that resolves the VIP, as any does when it fails, is no rival.
+func TestLANClientIsNoRival(t *testing.T) {
+	l := newLab(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		h := l.driver(Options{})
+		h.apply(probeVIP(vip, 1))
+		l.touch(hostC, vip, netip.Addr{})
+		time.Sleep(100 * ms)
+		if r := h.apply(probeVIP(vip, 1))[vip].Probe; !r.Done || r.Answered || r.Rival != (model.MAC{}) {
+			t.Errorf("%s: %+v", vip, r)
+		}
+	}
+}
+
+func TestLANProbeWithoutLink(t *testing.T) {
+	l := newLab(t)
+	h := l.driver(Options{})
+	h.apply(probeVIP(vip4, 1))
+	l.ip(hostS, "link set p down") // carrier loss within the series
+	time.Sleep(100 * ms)
+	a, err := h.try(probeVIP(vip4, 1))
+	got := a.VIPs[vip4]
+	if err == nil || got.Probe.Done || !strings.Contains(got.Err, "no carrier") {
+		t.Errorf("%v, report %+v", err, got)
+	}
+	l.ip(hostS, "link set p up")
+	l.eventually("silent after the link is back", func() bool {
+		a, _ := h.try(probeVIP(vip4, 1))
+		return a.VIPs[vip4].Probe.Done && !a.VIPs[vip4].Probe.Answered
+	})
+	l.ip(hostA, "link set eth0 down")
+	if a, err := h.try(probeVIP(vip4, 2)); err == nil || !strings.Contains(a.VIPs[vip4].Err, "is down") {
+		t.Errorf("%v, report %+v", err, a.VIPs[vip4])
+	}
+}
+
+func TestLANConflict(t *testing.T) {
+	l := newLab(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		c := l.sniff(hostC, etherType(vip))
+		h := l.driver(Options{})
+		h.apply(announceVIP(vip))
+		time.Sleep(550 * ms) // between 500 ms and 1 s of the burst
+		before := len(c.that(is(gratuitous(macA, vip))))
+		send := l.injector(hostB)
+		for range 20 {
+			send(gratuitous(macB, vip))
+			time.Sleep(10 * ms)
+		}
+		if got := len(c.that(is(gratuitous(macA, vip)))) - before; got != 1 {
+			t.Errorf("%s: defended %d times in 200 ms, want once", vip, got)
+		}
+		got := h.apply(announceVIP(vip))[vip]
+		if got.Conflicts != 20 || got.Foreign != macB {
+			t.Errorf("%s: report %+v", vip, got)
+		}
+		h.close()
+	}
+}
+
+func TestLANInterfaceIsMadeAgain(t *testing.T) {
+	l := newLab(t)
+	c := l.sniff(hostC, arp.EtherType)
+	h := l.driver(Options{})
+	h.apply(announceVIP(vip4))
+	l.ip(hostA, "link del eth0")
+	if a, err := h.try(announceVIP(vip4)); err == nil || a.VIPs[vip4].Announcing {
+		t.Errorf("%v, report %+v", err, a.VIPs[vip4])
+	}
+	l.plug(hostA, otherMAC)
+	l.eventually("announced by the new interface", func() bool {
+		_, _ = h.try(announceVIP(vip4))
+		return len(c.that(is(arp.Announcement(otherMAC, vip4)))) > 0
+	})
+}
+
+func TestLANManyVIPs(t *testing.T) {
+	l := newLab(t)
+	c := l.sniff(hostC, arp.EtherType)
+	var l2 []model.L2Advert
+	for i := range 1000 {
+		l2 = append(l2, announceVIP(netip.AddrFrom4([4]byte{10, 0, byte(4 + i>>8), byte(i)})))
+	}
+	h := l.driver(Options{})
+	start := time.Now()
+	h.apply(l2...)
+	took := time.Since(start)
+	t.Logf("1000 VIPs: Apply took %v", took)
+	if took > 500*ms {
+		t.Errorf("Apply took %v", took)
+	}
+	l.eventually("1000 announcements", func() bool {
+		vips := make(map[netip.Addr]bool)
+		for _, x := range c.that(func(b []byte) bool { p, ok := arp.Parse(b); return ok && p.SHA == macA && p.SPA == p.TPA }) {
+			p, _ := arp.Parse(x.frame)
+			vips[p.SPA] = true
+		}
+		return len(vips) == 1000
+	})
+}
+
+// Frames about other addresses do not wake the process, as long as the VIPs fit
+// the filter.
+func TestLANFilter(t *testing.T) {
+	l := newLab(t)
+	k := &linux{}
+	defer k.close()
+	links, err := k.links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := l.injector(hostB)
+	many := make([]netip.Addr, maxFiltered+1)
+	for i := range many {
+		many[i] = netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+	}
+	full4 := append(many[1:maxFiltered:maxFiltered], vip4)
+	full6 := make([]netip.Addr, maxFiltered)
+	for i := range full6 {
+		full6[i] = netip.AddrFrom16([16]byte{0: 0xfd, 13: 7, 15: byte(i)})
+	}
+	full6[maxFiltered-1] = vip6
+	other6 := netip.MustParseAddr("fd00::777")
+	for _, tc := range []struct {
+		name  string
+		f     family
+		addrs []netip.Addr
+		frame []byte
+		want  int64
+	}{
+		{"SPA", silence.ARP, full4, gratuitous(macB, vip4), 1},
+		{"TPA", silence.ARP, full4, rivalProbe(macB, vip4), 1},
+		{"other ARP", silence.ARP, full4, gratuitous(macB, vip4b), 0},
+		{"ARP, no VIP", silence.ARP, nil, gratuitous(macB, vip4b), 0},
+		{"ARP, many VIPs", silence.ARP, many, gratuitous(macB, vip4b), 1},
+		{"NA", silence.ND, full6, gratuitous(macB, vip6), 1},
+		{"NS", silence.ND, full6, rivalProbe(macB, vip6), 1},
+		{"other NA", silence.ND, full6, gratuitous(macB, other6), 0},
+		{"ND, many VIPs", silence.ND, many6(), gratuitous(macB, other6), 1},
+	} {
+		var n atomic.Int64
+		mine := is(tc.frame)
+		p, err := k.open(links["eth0"], tc.f, nil, portEvents{
+			frame: func(b []byte) {
+				if mine(b) {
+					n.Add(1)
+				}
+			},
+			broken: func(error) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.filter(tc.addrs); err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		send(tc.frame)
+		time.Sleep(10 * ms)
+		p.drain()
+		if n.Load() != tc.want {
+			t.Errorf("%s: %d frames, want %d", tc.name, n.Load(), tc.want)
+		}
+		p.close()
+	}
+}
+
+func many6() []netip.Addr {
+	all := make([]netip.Addr, maxFiltered+1)
+	for i := range all {
+		all[i] = netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i)})
+	}
+	return all
+}
+
+// helperEnv makes the test binary a process that probes once and prints the
+// result.
+const helperEnv = "LBD_LAYER2_HELPER"
+
+func helper(addr string) int {
+	r, err := Probe(context.Background(), discard(), "eth0", netip.MustParseAddr(addr))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Printf("answered=%v by=%s\n", r.Answered, r.By)
+	return 0
+}
+
+// A process that is frozen while it probes finds the answer that came meanwhile.
+func TestLANFrozenProbe(t *testing.T) {
+	l := newLab(t)
+	c := l.sniff(hostC, arp.EtherType)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), helperEnv+"="+vip4.String())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	send := l.injector(hostB)
+	probe := is(arp.Probe(macA, vip4))
+	for end := time.Now().Add(3 * time.Second); len(c.that(probe)) < 3 && time.Now().Before(end); {
+		time.Sleep(ms / 4)
+	}
+	_ = cmd.Process.Signal(syscall.SIGSTOP) // within the final wait
+	time.Sleep(100 * ms)
+	send(arp.Announcement(macB, vip4))
+	time.Sleep(100 * ms)
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	_ = cmd.Wait()
+	if want := fmt.Sprintf("answered=true by=%s\n", macB); line != want {
+		t.Errorf("got %q, want %q", line, want)
+	}
+}
