@@ -50,6 +50,9 @@ func (k *kernel) held() ([]Held, error) {
 // Cleanup unbinds every address with lbd's mark on every interface and returns
 // those it unbound. It is for when no daemon runs: one that does puts them back.
 func Cleanup(ctx context.Context, logger *slog.Logger) ([]netip.Prefix, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
 	k, err := openKernel(MinLifetime)
 	if err != nil {
 		return nil, err

@@ -228,6 +228,69 @@ func TestLateCalls(t *testing.T) {
 	}
 }
 
+// TestRemovedWhileFrozen: the lifetime would go on, but the address was away for
+// so long that another node may have found it gone.
+func TestRemovedWhileFrozen(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 4*time.Second)
+	apply(t, d, want(on("a0", 1)...))
+	o := observe(t, both...)
+	time.Sleep(20 * time.Millisecond)
+	d.mu.Lock() // nothing of the driver runs
+	removeByHand(t, "a0", v4)
+	removeByHand(t, "a0", v6)
+	time.Sleep(2200 * time.Millisecond)
+	d.mu.Unlock()
+	fired(t, d, time.Second)
+	vips := apply(t, d, want(on("a0", 1)...))
+	time.Sleep(50 * time.Millisecond)
+	for _, addr := range both {
+		if v := vips[addr]; v.Bound || !v.Expired {
+			t.Errorf("%s: %+v", addr, v)
+		}
+		checkBlink(t, o, addr, 0)
+	}
+}
+
+// TestLateEvenIfTheKernelCreates: where renewals could create, the clock that is
+// read after the call stands alone.
+func TestLateEvenIfTheKernelCreates(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	apply(t, d, want(on("a0", 1)...))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// The hold believes that its lifetime ended during the call.
+	for _, h := range d.list {
+		h.bound = time.Now().Add(margin + 20*time.Millisecond)
+	}
+	d.kernel.before = late(renew, 250*time.Millisecond)
+	d.renew(t.Context(), time.Now().Add(time.Minute))
+	for _, h := range d.list {
+		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
+			t.Errorf("%+v", h)
+		}
+	}
+	// The same for an address that is put back.
+	d.kernel.before = nil
+	for _, h := range d.list {
+		h.expired, h.bound, h.seen = false, time.Now().Add(margin+20*time.Millisecond), time.Now()
+	}
+	d.kernel.before = late(create, 250*time.Millisecond)
+	d.lookAgain(t.Context())
+	for _, h := range d.list {
+		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
+			t.Errorf("put back: %+v", h)
+		}
+	}
+}
+
 // checkBlink fails if an address that had gone was seen again for longer.
 func checkBlink(t *testing.T, o *observer, addr netip.Addr, blink time.Duration) {
 	t.Helper()

@@ -358,7 +358,7 @@ func TestCleanup(t *testing.T) {
 	if len(find(t, v4))+len(find(t, v6)) != 0 || len(find(t, netip.MustParseAddr("10.0.0.5"))) != 1 {
 		t.Errorf("%+v", dump(t))
 	}
-	if removed, err = Cleanup(t.Context(), d.log); err != nil || len(removed) != 0 {
+	if removed, err = Cleanup(t.Context(), nil); err != nil || len(removed) != 0 {
 		t.Errorf("a second time: %v, %v", removed, err)
 	}
 	if _, err := d.Apply(context.Background(), &model.Desired{}); err == nil {
@@ -432,5 +432,45 @@ func TestFold(t *testing.T) {
 		if got := fmt.Sprint(fold(errs[:n])); got != wanted {
 			t.Errorf("%d: %q, want %q", n, got, wanted)
 		}
+	}
+}
+
+// TestRenewalsWakeNobody: the messages about own renewals stay in the kernel.
+func TestRenewalsWakeNobody(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	sock, err := subscribe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	timeout := unix.NsecToTimeval(int64(time.Second))
+	if err := sock.SetReceiveTimeout(&timeout); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, 2*time.Second)
+	apply(t, d, want(on("a0", 1)...))
+	time.Sleep(800 * time.Millisecond)
+	apply(t, d, want())
+	var removed int
+	for {
+		msgs, _, err := sock.Receive()
+		if err != nil {
+			break
+		}
+		for _, m := range msgs {
+			e, knows, _ := parseEntry(m.Data)
+			switch {
+			case m.Header.Type == unix.RTM_NEWADDR && e.own():
+				t.Error("a renewal is heard")
+			case m.Header.Type == unix.RTM_DELADDR && e.own() && knows:
+				removed++
+			}
+		}
+	}
+	if removed != 2 {
+		t.Errorf("%d removals are heard, want 2", removed)
 	}
 }
