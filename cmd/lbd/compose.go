@@ -40,6 +40,16 @@ type parts struct {
 // is one line here.
 func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Logger) (*parts, error) {
 	p := &parts{}
+	reg := prometheus.NewRegistry()
+	b := &backend{}
+	p.control = control.New(control.Options{
+		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
+		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b,
+	})
+	// First of all: it is what keeps two daemons from running on one node.
+	if err := p.control.Listen(); err != nil {
+		return nil, err
+	}
 	group, err := newGossip(cfg, log)
 	if err != nil {
 		return nil, err
@@ -67,10 +77,8 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	announcer := layer2.New(layer2.Options{Logger: log.With("part", "layer2")})
 	p.drivers = []announce.Driver{group.Driver(), addresses, announcer}
 
-	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks})
-	var server *control.Server
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: []source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()},
@@ -78,7 +86,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 		Extras: []func(*v1alpha1.NodeStatus){
 			configStatus(p.config), gossipStatus(group), healthStatus(checks),
 			func(s *v1alpha1.NodeStatus) {
-				if err := server.HTTPError(); err != nil {
+				if err := p.control.HTTPError(); err != nil {
 					s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
 				}
 			},
@@ -88,11 +96,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(context.Background()))
 	}
-	server = control.New(control.Options{
-		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
-		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: backend{p.daemon},
-	})
-	p.control = server
+	b.Daemon = p.daemon
 	return p, nil
 }
 
@@ -172,7 +176,7 @@ type backend struct{ *daemon.Daemon }
 func (b backend) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
 	list, err := b.Daemon.Explain(ctx, vip)
 	if errors.Is(err, daemon.ErrUnknownVIP) {
-		return nil, fmt.Errorf("%w%w", err, control.ErrNotFound)
+		return nil, fmt.Errorf("%w: %w", control.ErrNotFound, err)
 	}
 	return list, err
 }

@@ -50,9 +50,6 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := parts.control.Listen(); err != nil {
-		return errors.Join(err, parts.abandon(ctx))
-	}
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var wg sync.WaitGroup

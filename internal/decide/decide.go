@@ -32,11 +32,16 @@ func Decide(v *model.View) model.Desired {
 	d.Synced = synced(v)
 	facts := gather(v, &d)
 	mem := memory{old: v.Memory.VIPs}
+	d.Status = make([]model.VIPStatus, 0, len(v.VIPs))
+	d.Group.VIPs = make([]model.GroupVIP, 0, len(v.VIPs))
+	remembered := 0
 	for i := range v.VIPs {
-		facts.step(v.VIPs[i], false, &d, &mem, &w)
+		if facts.step(&v.VIPs[i], false, &d, &mem, &w) {
+			remembered++
+		}
 	}
-	for _, vip := range gone(v) {
-		facts.step(vip, true, &d, &mem, &w)
+	for _, vip := range gone(v, remembered) {
+		facts.step(&vip, true, &d, &mem, &w)
 	}
 	d.Memory.VIPs = mem.result()
 	d.Memory.Stalls = v.Stalls
@@ -114,18 +119,16 @@ func same(a, b model.VIPMemory) bool {
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 
-// gone lists the VIPs that are not configured any more but not yet let go.
-func gone(v *model.View) []model.VIP {
-	var out []model.VIP
-	if len(v.Memory.VIPs) == 0 {
+// gone lists the VIPs that are not configured any more but not yet let go, given
+// how many of those that are configured have a memory.
+func gone(v *model.View, remembered int) []model.VIP {
+	if remembered == len(v.Memory.VIPs) {
 		return nil
 	}
-	configured := make(map[addr]bool, len(v.VIPs))
-	for i := range v.VIPs {
-		configured[v.VIPs[i].Addr] = true
-	}
+	var out []model.VIP
 	for a, m := range v.Memory.VIPs {
-		if !configured[a] && m.Phase != model.PhaseIdle {
+		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
+		if !configured {
 			out = append(out, model.VIP{Addr: a, Interfaces: []string{m.Interface}})
 		}
 	}

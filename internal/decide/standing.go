@@ -2,7 +2,6 @@ package decide
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"lbd.dev/lbd/internal/model"
@@ -20,56 +19,68 @@ func Place(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason
 	if len(vip.Interfaces) > 0 {
 		return named(links, vip)
 	}
-	var found []model.Link
 	best := -1
+	var found model.Link
+	why, detail := model.ReasonNoSubnet, ""
 	for _, l := range links {
-		for _, p := range l.Prefixes {
-			if p.Addr().Is4() != vip.Addr.Is4() || !p.Masked().Contains(vip.Addr) || p.Addr().IsLoopback() || p.IsSingleIP() {
-				continue
-			}
-			if p.Bits() > best {
-				found, best = nil, p.Bits()
-			}
-			if p.Bits() == best && !slices.ContainsFunc(found, func(o model.Link) bool { return o.Name == l.Name }) {
-				found = append(found, l)
-			}
+		bits := covers(&l, vip.Addr)
+		if bits < 0 || bits < best {
+			continue
 		}
-	}
-	if len(found) == 0 {
-		return model.Link{}, model.ReasonNoSubnet, "no interface has a subnet that holds " + vip.Addr.String() + "; name one in advertise.l2.interfaces"
-	}
-	slices.SortFunc(found, func(a, b model.Link) int { return a.Index - b.Index })
-	return firstUsable(vip, found)
-}
-
-func named(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason, string) {
-	var found []model.Link
-	for _, n := range vip.Interfaces {
-		if l, ok := links[n]; ok {
-			found = append(found, l)
-		}
-	}
-	if len(found) == 0 {
-		return model.Link{}, model.ReasonNoInterface, "none of " + strings.Join(vip.Interfaces, ", ") + " exists"
-	}
-	return firstUsable(vip, found)
-}
-
-// firstUsable prefers the first interface that works; the reason is that of the
-// last one that does not.
-func firstUsable(vip model.VIP, links []model.Link) (model.Link, model.Reason, string) {
-	why, detail := model.ReasonLinkDown, ""
-	for _, l := range links {
+		use, words := usable(vip, &l)
+		// The longest prefix first, then an interface that works, then the lower
+		// index: the order of the map must not matter.
 		switch {
-		case !l.Up:
-			why, detail = model.ReasonLinkDown, l.Name+" is down or has no carrier"
-		case vip.Addr.Is6() && !l.IPv6:
-			why, detail = model.ReasonFamilyDisabled, "IPv6 is disabled on "+l.Name+"; set net.ipv6.conf."+l.Name+".disable_ipv6=0"
-		default:
-			return l, model.ReasonStandby, ""
+		case bits > best, use.Eligible() && !why.Eligible(),
+			use.Eligible() == why.Eligible() && l.Index < found.Index:
+			best, found, why, detail = bits, l, use, words
+		}
+	}
+	switch {
+	case best < 0:
+		return model.Link{}, why, "no interface has a subnet that holds " + vip.Addr.String() + "; name one in advertise.l2.interfaces"
+	case !why.Eligible():
+		return model.Link{}, why, detail
+	}
+	return found, why, ""
+}
+
+// covers is the length of the longest prefix of the link that holds the address;
+// -1 without one. A host route is no subnet.
+func covers(l *model.Link, a addr) int {
+	bits := -1
+	for _, p := range l.Prefixes {
+		if p.Contains(a) && !p.Addr().IsLoopback() && !p.IsSingleIP() {
+			bits = max(bits, p.Bits())
+		}
+	}
+	return bits
+}
+
+// named takes the first of the named interfaces that works.
+func named(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason, string) {
+	why, detail := model.ReasonNoInterface, "none of "+strings.Join(vip.Interfaces, ", ")+" exists"
+	for _, n := range vip.Interfaces {
+		l, ok := links[n]
+		if !ok {
+			continue
+		}
+		if why, detail = usable(vip, &l); why.Eligible() {
+			return l, why, ""
 		}
 	}
 	return model.Link{}, why, detail
+}
+
+// usable tells whether the VIP can be bound and announced on the link now.
+func usable(vip model.VIP, l *model.Link) (model.Reason, string) {
+	switch {
+	case !l.Up:
+		return model.ReasonLinkDown, l.Name + " is down or has no carrier"
+	case vip.Addr.Is6() && !l.IPv6:
+		return model.ReasonFamilyDisabled, "IPv6 is disabled on " + l.Name + "; set net.ipv6.conf." + l.Name + ".disable_ipv6=0"
+	}
+	return model.ReasonStandby, ""
 }
 
 func localAddress(links map[string]model.Link, a addr) (string, bool) {
@@ -85,7 +96,7 @@ func localAddress(links map[string]model.Link, a addr) (string, bool) {
 
 // standing says whether this node may own the VIP and, if not, the first reason
 // in the order in which an operator would want to hear them.
-func (f *facts) standing(vip model.VIP, place model.Reason, m model.VIPMemory) (model.Reason, string) {
+func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory) (model.Reason, string) {
 	v := f.v
 	switch {
 	case !vip.L2:

@@ -19,6 +19,7 @@ type facts struct {
 	distrust        bool
 	address, layer2 model.Applied
 	w               *waker
+	in              election.Input
 }
 
 func gather(v *model.View, d *model.Desired) *facts {
@@ -41,17 +42,19 @@ func gather(v *model.View, d *model.Desired) *facts {
 	return f
 }
 
-// step decides for one VIP and appends to the Desired.
-func (f *facts) step(vip model.VIP, gone bool, d *model.Desired, mem *memory, w *waker) {
+// step decides for one VIP and appends to the Desired. It tells whether the VIP
+// had a memory.
+func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w *waker) bool {
 	v := f.v
 	f.w = w
-	old := mem.old[vip.Addr]
-	link, where, detail := Place(v.Links, vip)
-	stand, more := f.standing(vip, where, old)
+	old, known := mem.old[vip.Addr]
+	link, where, detail := Place(v.Links, *vip)
+	stand, more := f.standing(vip, where, &old)
 	if more != "" {
 		detail = more
 	}
-	in := election.Input{
+	in := &f.in // one for all VIPs: it is large
+	*in = election.Input{
 		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip,
 		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
 		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
@@ -65,7 +68,7 @@ func (f *facts) step(vip model.VIP, gone bool, d *model.Desired, mem *memory, w 
 	if in.Interface == "" {
 		in.Interface = old.Interface // let go where it is
 	}
-	o := election.Step(&in)
+	o := election.Step(in)
 	w.by(o.Wake)
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
@@ -75,18 +78,20 @@ func (f *facts) step(vip model.VIP, gone bool, d *model.Desired, mem *memory, w 
 		d.L2 = append(d.L2, *o.L2)
 	}
 	if gone {
-		return
+		return known
 	}
 	if o.Reason == stand && o.Detail == "" {
 		o.Detail = detail
 	} else if detail != "" && !stand.Eligible() && !strings.Contains(o.Detail, detail) {
 		o.Detail = strings.TrimPrefix(o.Detail+": "+detail, ": ")
 	}
-	f.report(vip, stand, in, o, d)
+	f.report(stand, in, &o, d)
+	return known
 }
 
 // report adds what the group and the people are told.
-func (f *facts) report(vip model.VIP, stand model.Reason, in election.Input, o election.Output, d *model.Desired) {
+func (f *facts) report(stand model.Reason, in *election.Input, o *election.Output, d *model.Desired) {
+	vip := in.VIP
 	if stand.Eligible() && o.Owner == f.v.Self {
 		stand = model.ReasonOwner
 	}
@@ -101,7 +106,7 @@ func (f *facts) report(vip model.VIP, stand model.Reason, in election.Input, o e
 		}
 	}
 	d.Status = append(d.Status, model.VIPStatus{
-		VIP: vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
+		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
 		Epoch: max(o.Claim.Epoch, ownerEpoch(in.Claims, o.Owner)), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
 		Bound:   in.Address.Bound, Announced: in.Layer2.Announcing && in.Address.Bound,

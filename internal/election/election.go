@@ -72,7 +72,7 @@ type Input struct {
 	Now  time.Time
 	Gen  uint64 // of the decision being made
 	Self model.NodeName
-	VIP  model.VIP
+	VIP  *model.VIP
 	// Standing is ReasonStandby if this node may own the VIP, else why not.
 	Standing model.Reason
 	Weight   int
@@ -216,12 +216,15 @@ func (s *step) candidate(n model.NodeName) Candidate {
 
 // rank counts the nodes that go before this one for a VIP that from has lost.
 func (s *step) rank(from model.NodeName) int {
-	self, n := s.candidate(s.in.Self), 0
+	order := rankingOf(s.in.VIP.Name)
+	self := order.score(s.candidate(s.in.Self))
+	n := 0
 	for _, e := range s.in.Eligible {
-		if e == from || s.gone(e) || s.late(e) {
+		m, known := s.in.Members[e]
+		if e == from || known && (m.State != model.MemberAlive || !m.Late.IsZero()) {
 			continue
 		}
-		if Better(s.in.VIP.Name, s.candidate(e), self) {
+		if order.score(Candidate{Node: e, Weight: m.Weight}).better(self) {
 			n++
 		}
 	}
@@ -268,29 +271,44 @@ func (s *step) holds() bool {
 // first: a node that is cut off goes on sending heartbeats to those who most
 // likely took over, so that a heal is noticed at once.
 func (s *step) successors() []model.NodeName {
-	pick := func(want func(model.NodeName) bool, have []model.NodeName) []model.NodeName {
-		var top [2]model.NodeName
-		n := 0
-		for _, e := range s.in.Eligible {
-			if e == s.in.Self || !want(e) {
-				continue
-			}
-			c := s.candidate(e)
-			switch {
-			case n == 0 || Better(s.in.VIP.Name, c, s.candidate(top[0])):
-				top[0], top[1] = e, top[0]
-			case n == 1 || Better(s.in.VIP.Name, c, s.candidate(top[1])):
-				top[1] = e
-			}
-			n = min(n+1, 2)
+	order := rankingOf(s.in.VIP.Name)
+	var live, gone top
+	for _, e := range s.in.Eligible {
+		m, known := s.in.Members[e]
+		c := order.score(Candidate{Node: e, Weight: m.Weight})
+		if known && m.State != model.MemberAlive {
+			gone.add(c)
+		} else if e != s.in.Self {
+			live.add(c)
 		}
-		return append(have, top[:n]...)
 	}
-	out := pick(func(n model.NodeName) bool { return !s.gone(n) }, nil)
-	if len(out) < 2 {
-		out = pick(s.gone, out)
+	return append(live.nodes(), gone.nodes()[:min(2-live.n, gone.n)]...)
+}
+
+// top keeps the best two of many.
+type top struct {
+	best [2]scored
+	n    int
+}
+
+func (t *top) add(c scored) {
+	switch {
+	case t.n == 0 || c.better(t.best[0]):
+		t.best[0], t.best[1] = c, t.best[0]
+	case t.n == 1 || c.better(t.best[1]):
+		t.best[1] = c
+	default:
+		return
 	}
-	return out[:min(len(out), 2)]
+	t.n = min(t.n+1, 2)
+}
+
+func (t *top) nodes() []model.NodeName {
+	var out []model.NodeName
+	for _, c := range t.best[:t.n] {
+		out = append(out, c.node)
+	}
+	return out
 }
 
 // isMember tells whose hardware address it is.

@@ -20,46 +20,67 @@ type Candidate struct {
 // what it wins or loses. Both families of an object rank alike, since the name
 // is hashed and not the address.
 func Better(vip string, a, b Candidate) bool {
-	ha, hb := hash(vip, a.Node), hash(vip, b.Node)
-	wa, wb := weight(a), weight(b)
-	if wa != wb {
-		if c := cmp.Compare(score(ha, wa), score(hb, wb)); c != 0 {
-			return c > 0
-		}
-	}
-	if ha != hb {
-		return ha > hb
-	}
-	return a.Node < b.Node
+	r := rankingOf(vip)
+	return r.score(a).better(r.score(b))
 }
 
-func weight(c Candidate) int {
-	if c.Weight <= 0 {
-		return model.DefaultWeight
-	}
-	return c.Weight
+// ranking is the hash of the name of a VIP object, to which those of nodes are
+// added.
+type ranking uint64
+
+// scored is a candidate in a ranking.
+type scored struct {
+	node   model.NodeName
+	hash   uint64
+	weight int
 }
 
-// score turns a hash into a value that is highest for node i with probability
-// w_i / sum(w).
-func score(h uint64, w int) float64 {
-	u := (float64(h>>11) + 0.5) / (1 << 53) // in (0, 1)
-	return -float64(w) / math.Log(u)
-}
+// FNV-1a.
+const (
+	offset = 14695981039346656037
+	prime  = 1099511628211
+)
 
-// hash is FNV-1a over both names, finished with the mixer of splitmix64 since
-// FNV alone spreads short, similar names badly in its high bits.
-func hash(vip string, node model.NodeName) uint64 {
-	const prime = 1099511628211
-	h := uint64(14695981039346656037)
+func rankingOf(vip string) ranking {
+	h := uint64(offset)
 	for i := range len(vip) {
 		h = (h ^ uint64(vip[i])) * prime
 	}
-	h *= prime // a zero byte between the names
-	for i := range len(node) {
-		h = (h ^ uint64(node[i])) * prime
+	return ranking(h * prime) // a zero byte between the names
+}
+
+// score is FNV-1a over both names, finished with the mixer of splitmix64 since
+// FNV alone spreads short, similar names badly in its high bits.
+func (r ranking) score(c Candidate) scored {
+	h := uint64(r)
+	for i := range len(c.Node) {
+		h = (h ^ uint64(c.Node[i])) * prime
 	}
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
+	w := c.Weight
+	if w <= 0 {
+		w = model.DefaultWeight
+	}
+	return scored{c.Node, h ^ h>>31, w}
+}
+
+// better orders candidates; names break ties.
+func (a scored) better(b scored) bool {
+	if a.weight != b.weight {
+		if c := cmp.Compare(a.share(), b.share()); c != 0 {
+			return c > 0
+		}
+	}
+	if a.hash != b.hash {
+		return a.hash > b.hash
+	}
+	return a.node < b.node
+}
+
+// share turns the hash into a value that is highest for node i with probability
+// w_i / sum(w).
+func (a scored) share() float64 {
+	u := (float64(a.hash>>11) + 0.5) / (1 << 53) // in (0, 1)
+	return -float64(a.weight) / math.Log(u)
 }

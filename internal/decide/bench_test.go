@@ -1,0 +1,79 @@
+package decide
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// large is the View of one node among many that own their share of many VIPs.
+func large(nodes, vips int, owned bool) model.View {
+	now := time.Unix(10_000, 0)
+	v := model.View{
+		Now: now, Started: now.Add(-time.Hour), Self: "n00000",
+		Synced: map[model.SourceName]bool{model.SourceConfig: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceLink: true},
+		Links: map[string]model.Link{"eth0": {Name: "eth0", Index: 2, Up: true, IPv6: true, MAC: model.MAC{2, 1},
+			Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}, Since: now.Add(-time.Hour)}},
+		Health: map[string]model.HealthState{},
+		Gossip: model.Gossip{
+			Peers: nodes - 1, Exchanged: now, Members: map[model.NodeName]model.Member{}, Claims: map[netip.Addr][]model.Claim{},
+			Eligible: map[netip.Addr][]model.NodeName{}, Seen: map[netip.Addr]uint64{},
+		},
+		Applied: map[model.SinkName]model.Applied{model.SinkAddress: {Gen: 1}, model.SinkLayer2: {Gen: 1}},
+	}
+	var names []model.NodeName
+	for i := 1; i < nodes; i++ {
+		n := model.NodeName(fmt.Sprintf("n%05d", i))
+		names = append(names, n)
+		v.Gossip.Members[n] = model.Member{Name: n, Known: true, Settled: true}
+	}
+	for i := range vips {
+		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		v.VIPs = append(v.VIPs, model.VIP{Addr: a, Name: fmt.Sprintf("vip-%d", i), Kind: "VirtualIP", L2: true})
+		v.Gossip.Eligible[a] = names
+		if owned {
+			v.Gossip.Claims[a] = []model.Claim{{Owner: names[i%len(names)], Epoch: 3}}
+			v.Gossip.Seen[a] = 3
+		}
+	}
+	return v
+}
+
+// BenchmarkDecide is P11: one decision over 2000 members and 10000 VIPs.
+func BenchmarkDecide(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		view func() model.View
+	}{
+		{"2000x10000/steady", func() model.View {
+			v := large(2000, 10000, true)
+			v.Memory = Decide(&v).Memory
+			return v
+		}},
+		{"2000x10000/owner-dead", func() model.View {
+			v := large(2000, 10000, true)
+			v.Memory = Decide(&v).Memory
+			m := v.Gossip.Members["n00007"]
+			m.State = model.MemberDead
+			v.Gossip.Members["n00007"] = m
+			return v
+		}},
+		{"2000x10000/nobody-owns", func() model.View { return large(2000, 10000, false) }},
+		{"3x2/steady", func() model.View {
+			v := large(3, 2, true)
+			v.Memory = Decide(&v).Memory
+			return v
+		}},
+	} {
+		v := c.view()
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Decide(&v)
+			}
+		})
+	}
+}
