@@ -45,6 +45,7 @@ type member struct {
 	mu        sync.Mutex
 	view      model.View
 	published int
+	exchanges int
 	gen       uint64
 	want      model.GroupState
 }
@@ -58,7 +59,7 @@ func bubble(t *testing.T, f func(l *lab)) {
 			for _, m := range l.nodes {
 				m.kill()
 			}
-			time.Sleep(time.Minute) // lets memberlist's timers end inside the bubble
+			time.Sleep(10 * time.Second) // lets memberlist's timers end inside the bubble
 		}()
 		f(l)
 	})
@@ -112,8 +113,12 @@ func run(g *Gossip) *member {
 		_ = g.Source().Run(ctx, func(change func(*model.View)) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
+			before := m.view.Gossip.Exchanged
 			change(&m.view)
 			m.published++
+			if m.view.Gossip.Exchanged != before {
+				m.exchanges++
+			}
 		})
 	}()
 	return m
@@ -126,7 +131,7 @@ func (m *member) kill() {
 	<-m.ended
 }
 
-// tell applies a Desired that is valid for long.
+// apply applies a Desired that is valid for long.
 func (m *member) apply(change func(gs *model.GroupState)) {
 	m.gen++
 	change(&m.want)
@@ -164,6 +169,20 @@ func see[T any](m *member, f func(*model.Gossip) T) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return f(&m.view.Gossip)
+}
+
+// publications counts those that did not come with a full exchange.
+func (m *member) publications() int {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.published - m.exchanges
+}
+
+func (m *member) synced() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.view.Synced[model.SourceGossip]
 }
 
 func (m *member) alive() []model.NodeName {
@@ -237,7 +256,7 @@ func TestJoinInAnyOrderWithAbsentPeers(t *testing.T) {
 				if g.Exchanged.IsZero() {
 					t.Errorf("%s: no exchange", name)
 				}
-				if m.view.Synced[model.SourceGossip] != true {
+				if !m.synced() {
 					t.Errorf("%s: not synced", name)
 				}
 			}

@@ -22,6 +22,7 @@ func (d driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, 
 	}
 	if part, changed := g.own.update(&want.Group); changed {
 		g.tell(part, heartbeatTargets(&want.Group))
+		signal(g.wake) // Run repeats it
 	}
 	g.plan(want)
 	return model.Applied{}, nil

@@ -9,6 +9,10 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// fewEntries is up to how many VIPs each change is told with the whole record:
+// it fits one datagram.
+const fewEntries = 8
+
 // own is the record of this node: what it has told, with a version for each
 // part. It is written by the driver and read by everything that sends.
 type own struct {
@@ -63,11 +67,33 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 		o.head = head
 	}
 	part = o.record()
+	if first || len(o.entries) <= fewEntries {
+		// Complete, so that it mends whatever an earlier message lost.
+		for _, e := range changed {
+			if e.Gone {
+				part.Entries = append(part.Entries, e)
+			}
+		}
+		part.Head, part.Full = new(o.head), o.seq
+		part.Entries = append(part.Entries, o.list()...)
+		return part, true
+	}
 	if o.head.V == next {
 		part.Head = new(o.head)
 	}
 	part.Entries = changed
 	return part, true
+}
+
+// list is all entries in order.
+func (o *own) list() []wireEntry {
+	out := make([]wireEntry, 0, len(o.entries))
+	for _, vip := range o.vips {
+		if e, ok := o.entries[vip.Addr]; ok {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // diff stores the new entries and returns those that others must hear of. A
@@ -120,12 +146,7 @@ func (o *own) full() wireRecord {
 	if o.complete {
 		r.Full = o.seq
 	}
-	r.Entries = make([]wireEntry, 0, len(o.entries))
-	for _, vip := range o.vips {
-		if e, ok := o.entries[vip.Addr]; ok {
-			r.Entries = append(r.Entries, e)
-		}
-	}
+	r.Entries = o.list()
 	return r
 }
 

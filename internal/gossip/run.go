@@ -23,8 +23,15 @@ const (
 	turnLimit = 64
 )
 
+// repeatAfter is when a change of the own record is told once more in a small
+// group: datagrams get lost, and the next full exchange is seconds away.
+var repeatAfter = [...]time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second}
+
 // turn is the state of Run.
 type turn struct {
+	told     uint64    // own version that is being repeated
+	toldAt   time.Time // since when
+	repeated int       // how often it has been
 	g        *Gossip
 	out      []outgoing // to send when the lock is free
 	full     []*memberlist.Node
@@ -112,6 +119,9 @@ func (t *turn) take() (next time.Time, d *delta) {
 	if more {
 		next = now
 	}
+	if at := t.repeat(now); !at.IsZero() && at.Before(next) {
+		next = at
+	}
 	if peers, changed := g.join.takeOthers(); changed {
 		g.table.delta.peers = peers
 	}
@@ -148,6 +158,31 @@ func (t *turn) send() {
 		t.replan = false
 		g.plan(nil)
 	}
+}
+
+// repeat tells a recent change of the own record again if it is time, and
+// returns when the next time is, zero if there is none. The whole record is
+// told, if one datagram holds it; a larger one is left to full exchanges.
+func (t *turn) repeat(now time.Time) time.Time {
+	g := t.g
+	if _, seq := g.own.version(); seq != t.told {
+		t.told, t.toldAt, t.repeated = seq, now, 0
+	}
+	for t.repeated < len(repeatAfter) && g.members.Load() <= direct+1 {
+		at := t.toldAt.Add(repeatAfter[t.repeated])
+		if now.Before(at) {
+			return at
+		}
+		t.repeated++
+		msgs := chunks(g.own.full())
+		if len(msgs) > 1 {
+			return time.Time{}
+		}
+		for _, to := range g.small(now) {
+			t.queue(to, msgs[0])
+		}
+	}
+	return time.Time{}
 }
 
 // takeEvents takes over what memberlist said of nodes.

@@ -11,6 +11,9 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// justGone is for how long a node that memberlist believes dead is still told.
+const justGone = time.Minute
+
 // outgoing is a message of Run, which must not wait for a socket.
 type outgoing struct {
 	to  *memberlist.Node
@@ -56,34 +59,44 @@ func rank(e wireEntry) int {
 	return 1
 }
 
-// concerned are all live members of a small group. In a large one: those that
+// concerned are all members of a small group, those included that memberlist
+// has just given up: it may be wrong about a node whose link loses packets. In a large one: those that
 // claim one of the VIPs, are to take it, or are named in also.
 func (g *Gossip) concerned(part wireRecord, also []model.NodeName) []*memberlist.Node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	names := map[model.NodeName]bool{}
 	if g.members.Load() <= direct+1 {
-		for name, n := range g.table.nodes {
-			names[name] = n.alive()
-		}
+		return g.small(time.Now())
 	}
+	names := map[model.NodeName]bool{}
 	for _, name := range also {
 		names[name] = true
 	}
-	if g.members.Load() > direct+1 {
-		for i := range part.Entries {
-			for _, c := range g.table.claims[part.Entries[i].Addr] {
-				names[c.Owner] = true
-			}
-			names[model.NodeName(part.Entries[i].To)] = true
+	for i := range part.Entries {
+		for _, c := range g.table.claims[part.Entries[i].Addr] {
+			names[c.Owner] = true
 		}
+		names[model.NodeName(part.Entries[i].To)] = true
 	}
 	var out []*memberlist.Node
-	for name, yes := range names {
-		if n := g.table.nodes[name]; yes && n != nil {
-			if to := endpoint(name, n.addr); to != nil {
-				out = append(out, to)
-			}
+	for name := range names {
+		if to := g.addrOf(name); to != nil {
+			out = append(out, to)
+		}
+	}
+	return out
+}
+
+// small are the nodes of a small group that are told everything. The lock is
+// held.
+func (g *Gossip) small(now time.Time) []*memberlist.Node {
+	var out []*memberlist.Node
+	for name, n := range g.table.nodes {
+		if !n.alive() && (n.head.Left || now.Sub(n.goneSince) > justGone) {
+			continue
+		}
+		if to := endpoint(name, n.addr); to != nil {
+			out = append(out, to)
 		}
 	}
 	return out

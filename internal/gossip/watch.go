@@ -67,6 +67,10 @@ func (t *turn) takeBeat(b *wireBeat, at time.Time) {
 	if m.stale != 0 || n == nil {
 		return
 	}
+	if n.head.Left {
+		g.count.old.Add(1) // overtaken by its goodbye
+		return
+	}
 	if w == nil {
 		w = &watch{}
 		g.watches[name] = w

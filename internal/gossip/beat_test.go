@@ -1,0 +1,465 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"lbd.dev/lbd/internal/gossip/memnet"
+	"lbd.dev/lbd/internal/model"
+)
+
+func TestHeartbeatLateAndResumed(t *testing.T) {
+	for _, c := range []struct {
+		detection Detection
+		late      time.Duration
+	}{{DetectionLAN, 160 * time.Millisecond}, {DetectionFast, 64 * time.Millisecond}, {DetectionWAN, 640 * time.Millisecond}} {
+		bubble(t, func(l *lab) {
+			set := func(o *Options) { o.Detection = c.detection }
+			a, b := l.start(1, set), l.start(2, set)
+			l.joined(5 * time.Second)
+			lease := time.Now().Add(3 * time.Second)
+			a.apply(func(gs *model.GroupState) { gs.LeaseEnd = lease })
+			a.claim(vip1, 1, "m2")
+			time.Sleep(2 * time.Second)
+			last := b.heard("m1")
+			if last.Received < 9 || last.Missed != 0 || !b.other("m1").Late.IsZero() {
+				t.Fatalf("%s: %+v", c.detection, last)
+			}
+			l.net.Block(addr(1), addr(2), memnet.All)
+			before := b.publications()
+			last = b.heard("m1")
+			l.within(time.Second, "late", func() bool { return !b.other("m1").Late.IsZero() })
+			m := b.other("m1")
+			if got := m.Late.Sub(last.LastHeartbeat); got != c.late {
+				t.Errorf("%s: late %v after the last heartbeat, want %v", c.detection, got, c.late)
+			}
+			if d := m.LeaseEnd.Sub(lease).Abs(); d > time.Millisecond {
+				t.Errorf("%s: lease end differs by %v", c.detection, d)
+			}
+			time.Sleep(300 * time.Millisecond)
+			if n := b.publications() - before; n != 1 {
+				t.Errorf("%s: late was published %d times", c.detection, n)
+			}
+			l.net.Heal()
+			l.within(2*a.profile.beat, "resumed", func() bool { return b.other("m1").Late.IsZero() })
+			if s := b.heard("m1"); s.Missed == 0 || s.Late != 1 {
+				t.Errorf("%s: %+v", c.detection, s)
+			}
+		})
+	}
+}
+
+// heard is what the node counts for another one.
+func (m *member) heard(name model.NodeName) PeerStats {
+	for _, p := range m.Stats().Peers {
+		if p.Name == name {
+			return p
+		}
+	}
+	return PeerStats{}
+}
+
+func TestHeartbeatCostsNoDecision(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		time.Sleep(time.Second)
+		before := b.publications()
+		time.Sleep(20 * time.Second)
+		if n := b.heard("m1").Received; n < 400 {
+			t.Fatalf("%d heartbeats", n)
+		}
+		if n := b.publications() - before; n != 0 {
+			t.Errorf("%d publications besides full exchanges", n)
+		}
+	})
+}
+
+func TestHeartbeatsEnd(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		bubble(t, func(l *lab) {
+			a, b := l.start(1), l.start(2)
+			l.joined(5 * time.Second)
+			a.claim(vip1, 1, "m2")
+			time.Sleep(time.Second)
+			if lost { // the final messages are; the receiver asks
+				l.net.SetLoss(func(from, _ netip.AddrPort, _ int) bool { return from.Addr() == addr(1) })
+			}
+			a.claim(vip1, 1)
+			time.Sleep(200 * time.Millisecond)
+			if late := !b.other("m1").Late.IsZero(); late != lost {
+				t.Errorf("lost %v: late is %v", lost, late)
+			}
+			l.net.SetLoss(nil)
+			l.within(3*time.Second, "not late", func() bool { return b.other("m1").Late.IsZero() })
+			sent := b.heard("m1").Received
+			time.Sleep(5 * time.Second)
+			if !b.other("m1").Late.IsZero() || b.heard("m1").Received > sent {
+				t.Errorf("lost %v: late, or still heartbeats", lost)
+			}
+			// And they begin again.
+			a.claim(vip1, 1, "m2")
+			time.Sleep(time.Second)
+			if b.heard("m1").Received < sent+15 {
+				t.Errorf("lost %v: no heartbeats again", lost)
+			}
+		})
+	}
+}
+
+func TestHeartbeatsNeedAFreshDecision(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		want := &model.Desired{Gen: 9, ValidUntil: time.Now().Add(time.Second), Group: a.want}
+		if _, err := a.driver.Apply(context.Background(), want); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(900 * time.Millisecond)
+		if !b.other("m1").Late.IsZero() {
+			t.Error("late while the decision is valid")
+		}
+		time.Sleep(400 * time.Millisecond)
+		if b.other("m1").Late.IsZero() {
+			t.Error("heartbeats go on although the decision is too old")
+		}
+		a.apply(func(*model.GroupState) {})
+		l.within(60*time.Millisecond, "resumed", func() bool { return b.other("m1").Late.IsZero() })
+	})
+}
+
+func TestHeartbeatsCarryManyClaims(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		var vips []netip.Addr
+		a.apply(func(gs *model.GroupState) {
+			gs.VIPs = nil
+			for i := range 60 {
+				vip := netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)})
+				vips = append(vips, vip)
+				gs.VIPs = append(gs.VIPs, model.GroupVIP{Addr: vip, Standing: model.ReasonOwner, Claim: model.Claim{Owner: "m1", Epoch: 3}})
+			}
+			gs.Heartbeats = []model.HeartbeatTarget{{Node: "m2", VIPs: vips}}
+		})
+		bodies := a.sender.plan.Load().targets[0].bodies
+		var told int
+		for _, body := range bodies {
+			if len(body) > maxPacket {
+				t.Errorf("a heartbeat has %d bytes", len(body))
+			}
+			hb, err := decodeBeat(append(slices.Clone(body[2:]), `,"q":1}`...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			told += len(hb.Entries)
+		}
+		if told != 60 || len(bodies) < 2 {
+			t.Errorf("%d claims in %d messages", told, len(bodies))
+		}
+		// What b forgets, the heartbeats bring back within one round.
+		b.Gossip.mu.Lock()
+		n := b.table.nodes["m1"]
+		for a := range n.entries {
+			b.table.drop(n, a)
+		}
+		n.base = life{}
+		b.Gossip.mu.Unlock()
+		l.within(time.Duration(len(bodies)+1)*50*time.Millisecond, "all claims", func() bool {
+			return see(b, func(g *model.Gossip) int { return len(g.Claims) }) == 60
+		})
+	})
+}
+
+// TestStallIsNotLate has the timer of b fire long after it was due, as after
+// SIGSTOP; the heartbeats are in the socket.
+func TestStallIsNotLate(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		time.Sleep(time.Second)
+		b.Gossip.mu.Lock()
+		w := b.watches["m1"]
+		now := w.deadline.Add(2 * time.Second)
+		next := b.deadlines(now)
+		late, again := !w.late.IsZero(), next.Sub(now)
+		b.deadlines(next.Add(time.Second)) // a second stall: no more patience
+		lateThen := !w.late.IsZero()
+		b.Gossip.mu.Unlock()
+		if late || again != 50*time.Millisecond {
+			t.Errorf("after a stall: late %v, next look after %v", late, again)
+		}
+		if !lateThen {
+			t.Error("never late")
+		}
+		if b.Stats().Stalls != 1 {
+			t.Errorf("stalls = %d", b.Stats().Stalls)
+		}
+	})
+}
+
+// TestLowerClaimIsAnswered is a claim below that of a third node, which the
+// claimant does not know.
+func TestLowerClaimIsAnswered(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b, c := l.start(1), l.start(2), l.start(3)
+		l.joined(5 * time.Second)
+		// a and c cannot talk to each other, b hears both.
+		l.net.Block(addr(1), addr(3), memnet.All)
+		l.net.Block(addr(3), addr(1), memnet.All)
+		c.claim(vip1, 8)
+		l.within(time.Second, "b knows", func() bool { return len(b.claims(vip1)) == 1 })
+		time.Sleep(time.Second) // b has passed it on
+		a.Gossip.mu.Lock()
+		n := a.table.nodes["m3"]
+		a.table.drop(n, vip1)
+		n.base, n.entries = life{}, map[netip.Addr]*entry{}
+		a.Gossip.mu.Unlock()
+		signal(a.wake)
+		l.within(time.Millisecond, "forgotten", func() bool { return len(a.claims(vip1)) == 0 })
+		a.claim(vip1, 5, "m2")
+		took := l.within(time.Second, "a learns of the claim of m3", func() bool { return len(a.claims(vip1)) == 1 })
+		if took > 50*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestKeyRotationHasNoGap(t *testing.T) {
+	bubble(t, func(l *lab) {
+		for i := 1; i <= 3; i++ {
+			l.start(i)
+		}
+		l.joined(5 * time.Second)
+		a := l.nodes["m1"]
+		a.claim(vip1, 1, "m2", "m3")
+		time.Sleep(time.Second)
+		for _, step := range [][][]byte{{key2, key1}, {key2}} {
+			for i := 1; i <= 3; i++ { // one after the other
+				if err := l.nodes["m"+string(rune('0'+i))].SetKeys(step); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(12 * time.Second) // longer than the grace
+			}
+		}
+		for name, m := range l.nodes {
+			s := m.Stats()
+			if s.KeyMismatches.Count != 0 {
+				t.Errorf("%s: %+v", name, s.KeyMismatches)
+			}
+			for _, p := range s.Peers {
+				if p.Missed != 0 || p.Late != 0 || p.State != model.MemberAlive {
+					t.Errorf("%s: %+v", name, p)
+				}
+			}
+			if keys := m.keys.ring.GetKeys(); len(keys) != 1 || !bytes.Equal(keys[0], key2) {
+				t.Errorf("%s has %d keys, or the wrong one", name, len(keys))
+			}
+		}
+		if a.heard("m2").Sent < 1400 {
+			t.Errorf("sent = %d", a.heard("m2").Sent)
+		}
+		if err := a.SetKeys(nil); err == nil {
+			t.Error("no keys were accepted")
+		}
+		if err := a.SetKeys([][]byte{{1}}); err == nil {
+			t.Error("a bad key was accepted")
+		}
+	})
+}
+
+func TestNewKeyEncryptsOnceAllKnowIt(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		time.Sleep(time.Second)
+		if err := a.SetKeys([][]byte{key2, key1}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if !bytes.Equal(a.keys.ring.GetPrimaryKey(), key1) {
+			t.Error("m1 encrypts with a key that m2 does not have")
+		}
+		if err := b.SetKeys([][]byte{key2, key1}); err != nil {
+			t.Fatal(err)
+		}
+		l.within(100*time.Millisecond, "both use the new key", func() bool {
+			return bytes.Equal(a.keys.ring.GetPrimaryKey(), key2) && bytes.Equal(b.keys.ring.GetPrimaryKey(), key2)
+		})
+	})
+}
+
+func TestWrongKeyAndLabelAreCounted(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a := l.start(1)
+		l.start(2, func(o *Options) { o.Keys = [][]byte{key2} })
+		l.start(3, func(o *Options) { o.Label = "other" })
+		time.Sleep(10 * time.Second)
+		s := a.Stats()
+		if s.KeyMismatches.Count == 0 || !strings.HasPrefix(s.KeyMismatches.Peer, "10.0.0.1") || s.KeyMismatches.At.IsZero() {
+			t.Errorf("keys: %+v", s.KeyMismatches)
+		}
+		if s.LabelMismatches.Count == 0 {
+			t.Errorf("labels: %+v", s.LabelMismatches)
+		}
+		if len(a.alive()) != 0 {
+			t.Errorf("members: %v", a.alive())
+		}
+		if want := []string{"10.0.0.12:7947", "10.0.0.13:7947"}; !slices.Equal(s.Absent, want) {
+			t.Errorf("absent = %v, want %v", s.Absent, want)
+		}
+		if s.Joins == 0 || s.JoinErrors == 0 {
+			t.Errorf("joins = %d, errors = %d", s.Joins, s.JoinErrors)
+		}
+	})
+	// A packet, too.
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		_ = b.keys.ring.AddKey(key2)
+		_ = b.keys.ring.UseKey(key2)
+		b.claim(vip1, 1, "m1")
+		time.Sleep(time.Second)
+		if s := a.Stats(); s.KeyMismatches.Count < 15 || s.KeyMismatches.Peer != "10.0.0.12:7947" {
+			t.Errorf("keys: %+v", s.KeyMismatches)
+		}
+	})
+}
+
+func TestLogWriterIsBoundedAndQuiet(t *testing.T) {
+	bubble(t, func(*lab) {
+		var out bytes.Buffer
+		w := &logWriter{log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		for range 1000 {
+			_, _ = w.Write([]byte("[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.9:7947\n"))
+		}
+		if n := strings.Count(out.String(), "\n"); n != linesPerSecond {
+			t.Errorf("%d lines in a second", n)
+		}
+		if keys, _, _ := w.counts(); keys.Count != 1000 || keys.Peer != "10.0.0.9:7947" {
+			t.Errorf("%+v", keys)
+		}
+		time.Sleep(time.Second)
+		_, _ = w.Write([]byte("[INFO] memberlist: hello\n"))
+		if s := out.String(); !strings.Contains(s, "count=980") || strings.Contains(s, "level=INFO") || !strings.Contains(s, `msg="memberlist: hello"`) {
+			t.Error(s[max(0, len(s)-300):])
+		}
+	})
+}
+
+func TestTwoNodesWithOneName(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a := l.start(1)
+		b := l.start(2)
+		l.joined(5 * time.Second)
+		tr, err := l.net.Listen(netip.AddrPortFrom(addr(3), testPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := l.options(3)
+		o.Name, o.Transport = "m1", tr
+		g, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := run(g)
+		c.claim(vip1, 1)
+		time.Sleep(20 * time.Second)
+		if n := b.Stats().NameConflicts.Count + a.Stats().NameConflicts.Count; n == 0 {
+			t.Error("no conflict counted")
+		}
+		c.kill()
+	})
+}
+
+func BenchmarkSender(b *testing.B) {
+	g, peer := pair(b)
+	vips := make([]netip.Addr, 0, 30)
+	gs := model.GroupState{}
+	for i := range 30 {
+		vip := netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})
+		vips = append(vips, vip)
+		gs.VIPs = append(gs.VIPs, model.GroupVIP{Addr: vip, Standing: model.ReasonOwner, Claim: model.Claim{Owner: g.name, Epoch: 9}, Seen: 9})
+	}
+	gs.Heartbeats = []model.HeartbeatTarget{{Node: peer.name, VIPs: vips}}
+	want := &model.Desired{ValidUntil: time.Now().Add(time.Hour), Group: gs}
+	want.Group.LeaseEnd = time.Now().Add(time.Second)
+	if _, err := g.Driver().Apply(b.Context(), want); err != nil {
+		b.Fatal(err)
+	}
+	p := g.sender.plan.Load()
+	var buf []byte
+	b.ReportAllocs()
+	for seq := uint64(1); b.Loop(); seq++ {
+		buf = g.sender.beat(p, seq+1<<40, buf)
+	}
+}
+
+func BenchmarkReceiveHeartbeat(b *testing.B) {
+	g, err := New(Options{Name: "m1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = g.close() })
+	rec := wireRecord{Name: "m2", Inc: 1}
+	for i := range 12 {
+		rec.Entries = append(rec.Entries, wireEntry{Addr: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}), V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
+	}
+	body := beatBodies(rec, 50*time.Millisecond)[0]
+	t := &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}}
+	b.ReportAllocs()
+	for seq := 1; b.Loop(); seq++ {
+		n, _ := json.Marshal(seq)
+		g.hooks.NotifyMsg(append(append(append(slices.Clone(body), `,"q":`...), n...), '}'))
+		g.mu.Lock()
+		t.takeBeats()
+		g.mu.Unlock()
+	}
+}
+
+// pair is two nodes on loopback that know each other.
+func pair(tb testing.TB) (a, b *Gossip) {
+	start := func(name model.NodeName, addr string, peers ...string) *Gossip {
+		g, err := New(Options{
+			Name: name, BindAddr: netip.MustParseAddr(addr), Keys: [][]byte{key1}, Peers: peers, Label: "pair",
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		m := run(g)
+		tb.Cleanup(func() {
+			_ = g.close()
+			m.stop()
+			<-m.ended
+		})
+		return g
+	}
+	b = start("b", "127.0.0.2")
+	a = start("a", "127.0.0.1", peerAddr(b.Addr()))
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		a.mu.Lock()
+		n := a.table.nodes["b"]
+		ok := n != nil && n.present
+		a.mu.Unlock()
+		if ok {
+			return a, b
+		}
+		if time.Now().After(end) {
+			tb.Fatal("the pair does not meet")
+		}
+	}
+}
+
+var _ memberlist.NodeAwareTransport = (*memnet.Transport)(nil)
