@@ -172,6 +172,43 @@ func TestStaleDecisionBindsNothing(t *testing.T) {
 	}
 }
 
+// TestTooLateAfterTheQuestion: what a fresh binding rests on does not hold for
+// long. Once the address is there it is renewed, however old the question is.
+func TestTooLateAfterTheQuestion(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	bind := func(epoch uint64, before time.Duration) *model.Desired {
+		b := on("a0", epoch)
+		for i := range b {
+			b[i].AddBefore = time.Now().Add(before)
+		}
+		return want(b...)
+	}
+	vips := apply(t, d, bind(1, -time.Millisecond))
+	if v := vips[v4]; v.Bound || !v.TooLate || len(find(t, v4))+len(find(t, v6)) != 0 {
+		t.Errorf("bound although it is too late: %+v", v)
+	}
+	if v := apply(t, d, bind(1, time.Second))[v4]; v.Bound || !v.TooLate {
+		t.Errorf("the same epoch was tried again: %+v", v)
+	}
+	// Frozen between the look at the clock and the call: unbound again at once.
+	d.kernel.before = late(create, 300*time.Millisecond)
+	if v := apply(t, d, bind(2, 100*time.Millisecond))[v4]; v.Bound || !v.TooLate || len(find(t, v4))+len(find(t, v6)) != 0 {
+		t.Errorf("%+v", v)
+	}
+	w := bind(3, 200*time.Millisecond)
+	if v := apply(t, d, w)[v4]; !v.Bound || v.TooLate {
+		t.Errorf("%+v", v)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if v := apply(t, d, w)[v4]; !v.Bound || v.TooLate {
+		t.Errorf("what is bound does not depend on the question any more: %+v", v)
+	}
+}
+
 // late delays the first batch with such a request, as if the process was frozen
 // between its last look at the clock and the call.
 func late(v verb, by time.Duration) func([]*op) {

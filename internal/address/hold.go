@@ -27,6 +27,8 @@ type hold struct {
 	// expired is the latch of the dead man's switch: the lifetime ended, or may
 	// have ended, while nobody renewed it. It stays until the epoch changes.
 	expired bool
+	// tooLate latches that Binding.AddBefore passed before the address was bound.
+	tooLate bool
 	// connections is the last count while lingering, else -1.
 	connections int
 	err         error
@@ -35,6 +37,12 @@ type hold struct {
 // fresh tells whether the address was never bound under this epoch, so that
 // binding it is not a return from the dead.
 func (h *hold) fresh() bool { return h.bound.IsZero() }
+
+// overdue tells whether what a fresh binding rests on, a silence of the wire or the
+// consent of the owner, has become too old.
+func (h *hold) overdue(now time.Time) bool {
+	return h.fresh() && !h.want.AddBefore.IsZero() && !now.Before(h.want.AddBefore)
+}
 
 // late tells whether the kernel may have removed the address, or is about to.
 func (h *hold) late(now time.Time) bool { return !now.Before(h.bound.Add(-margin)) }

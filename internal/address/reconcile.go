@@ -49,7 +49,10 @@ func (d *Driver) bindable(h *hold, s *survey, stale bool) (index int, ok bool) {
 	case h.expired:
 		d.remove(s, h) // nothing unless the kernel has yet to do it
 		return 0, false
-	case h.there:
+	case h.there, h.tooLate:
+		return 0, false
+	case h.overdue(now):
+		d.tooLate(s, h)
 		return 0, false
 	case h.fresh() && d.abandoned(h.want.Addr):
 		d.expire(s, h, "the lifetime ended before it could be renewed")
@@ -96,11 +99,15 @@ func (d *Driver) created(h *hold, o *op, s *survey) bool {
 	}
 	again, moved := !h.fresh(), h.index != o.index
 	lateAdd := again && h.late(o.after)
+	overdueAdd := h.overdue(o.after.Add(-addSlack))
 	staleAdd := !d.validUntil.IsZero() && !o.after.Before(d.validUntil)
 	s.add(h.want.Addr, o.index)
 	switch {
 	case lateAdd:
 		d.expire(s, h, "the lifetime ended while it was being bound again")
+		return false
+	case overdueAdd:
+		d.tooLate(s, h)
 		return false
 	case staleAdd:
 		d.remove(s, h)
@@ -119,6 +126,17 @@ func (d *Driver) created(h *hold, o *op, s *survey) bool {
 	d.bound[place{h.want.Addr, o.index}] = true
 	d.log.Info("bound the VIP", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch, "reason", why)
 	return true
+}
+
+// addSlack is how much later than Binding.AddBefore a call may return.
+const addSlack = 20 * time.Millisecond
+
+// tooLate gives a binding up that rests on something too old, and makes sure that
+// the address is not there.
+func (d *Driver) tooLate(s *survey, h *hold) {
+	h.tooLate, h.err = true, nil
+	d.log.Info("not bound: the wire was asked too long ago", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch)
+	d.remove(s, h)
 }
 
 // expire latches the dead man's switch for a hold and makes sure that the

@@ -97,7 +97,7 @@ func (d *Driver) adopt(h *hold, e entry, s *survey) {
 func (d *Driver) report(s *survey) model.Applied {
 	vips := make(map[netip.Addr]model.AppliedVIP, len(d.holds))
 	for addr, h := range d.holds {
-		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, Connections: h.connections}
+		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections}
 		if h.there {
 			v.Interface, v.Expires = h.want.Interface, h.end
 		}
