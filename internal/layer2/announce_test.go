@@ -130,11 +130,11 @@ func TestLateAnnouncementIsSkipped(t *testing.T) {
 		h.apply(announceVIP(vip4), announceVIP(vip4b))
 		time.Sleep(600 * ms)
 		n := len(h.k.sent())
-		h.k.onSend = func([]byte) error { // at 1 s: the process does not run for 1.5 s
-			h.k.onSend = nil
+		h.k.sending(func([]byte) error { // at 1 s: the process does not run for 1.5 s
+			h.k.sending(nil)
 			time.Sleep(1500 * ms)
 			return nil
-		}
+		})
 		time.Sleep(3 * time.Second)
 		// The first VIP sent at 1 s, the second was late and waits.
 		for _, e := range h.k.sent()[n:] {
@@ -358,7 +358,7 @@ func TestSendErrorIsToldAndMended(t *testing.T) {
 		defer h.close()
 		h.apply(announceVIP(vip4))
 		h.changed()
-		h.k.onSend = func([]byte) error { return syscall.ENXIO }
+		h.k.sending(func([]byte) error { return syscall.ENXIO })
 		time.Sleep(60 * ms) // the announcement at 50 ms fails
 		if !h.changed() {
 			t.Fatal("Changed did not fire")
@@ -367,7 +367,7 @@ func TestSendErrorIsToldAndMended(t *testing.T) {
 		if err == nil || a.VIPs[vip4].Announcing || !strings.Contains(a.VIPs[vip4].Err, "send") || a.Err == "" {
 			t.Errorf("%v, report %+v", err, a)
 		}
-		h.k.onSend = nil
+		h.k.sending(nil)
 		if got := h.apply(announceVIP(vip4))[vip4]; !got.Announcing || got.Err != "" {
 			t.Errorf("report %+v", got)
 		}

@@ -25,6 +25,10 @@ import (
 
 var _ announce.Driver = (*Driver)(nil)
 
+// defaultSilence outlives the kernel lifetime of a VIP (3 s) also when the last
+// renewal was a third of it ago.
+const defaultSilence = 6 * time.Second
+
 // Options are what New needs.
 type Options struct {
 	// Logger is required.

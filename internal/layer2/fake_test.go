@@ -77,9 +77,28 @@ func (k *fakeKernel) note(what, iface string, frame []byte) {
 
 func (k *fakeKernel) links() (map[string]link, error) { return maps.Clone(k.ifs), nil }
 func (k *fakeKernel) addresses() ([]address, error)   { return k.addrs, nil }
-func (k *fakeKernel) ready(link) error                { return k.broken }
 func (k *fakeKernel) router(string) bool              { return false }
 func (k *fakeKernel) close()                          {}
+
+func (k *fakeKernel) ready(link) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.broken
+}
+
+// breaks makes ready say err from now on.
+func (k *fakeKernel) breaks(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.broken = err
+}
+
+// sending makes f see each frame from now on.
+func (k *fakeKernel) sending(f func(frame []byte) error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.onSend = f
+}
 
 func (k *fakeKernel) listen(groups map[group]struct{}) error {
 	k.joined = groups
@@ -102,8 +121,11 @@ func (p *fakePort) send(frame []byte) error {
 	if p.closed {
 		return errors.New("closed")
 	}
-	if p.k.onSend != nil {
-		if err := p.k.onSend(frame); err != nil {
+	p.k.mu.Lock()
+	see := p.k.onSend
+	p.k.mu.Unlock()
+	if see != nil {
+		if err := see(frame); err != nil {
 			return err
 		}
 	}
@@ -245,6 +267,13 @@ func (h *harness) apply(l2 ...model.L2Advert) map[netip.Addr]model.AppliedVIP {
 		h.Fatalf("apply: %v", err)
 	}
 	return a.VIPs
+}
+
+// entry is a copy of what the driver knows of a VIP.
+func (h *harness) entry(a netip.Addr) entry {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	return *h.d.entries[a]
 }
 
 // changed tells whether Changed has fired.

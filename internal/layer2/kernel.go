@@ -2,7 +2,6 @@ package layer2
 
 import (
 	"net/netip"
-	"time"
 
 	"lbd.dev/lbd/internal/layer2/silence"
 	"lbd.dev/lbd/internal/model"
@@ -98,9 +97,3 @@ type portKey struct {
 	iface  string
 	family family
 }
-
-// Intervals. Those of a probe series and of the announcements are in probe.go and
-// announce.go.
-const (
-	defaultSilence = 6 * time.Second
-)

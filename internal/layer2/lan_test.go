@@ -183,6 +183,26 @@ func TestLANProbeWithoutLink(t *testing.T) {
 	}
 }
 
+// An address that duplicate address detection has not cleared may not ask.
+func TestLANProbeWaitsForTheLinkLocalAddress(t *testing.T) {
+	l := newLab(t)
+	for _, name := range []string{"accept_dad", "dad_transmits"} {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/"+name, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.ip(hostA, "link set eth0 down")
+	l.ip(hostA, "link set eth0 up")
+	h := l.driver(Options{})
+	if a, err := h.try(probeVIP(vip6, 1)); err == nil || !strings.Contains(a.VIPs[vip6].Err, "link-local") {
+		t.Errorf("%v, report %+v", err, a.VIPs[vip6])
+	}
+	l.eventually("silent once the address is usable", func() bool {
+		a, _ := h.try(probeVIP(vip6, 1))
+		return a.VIPs[vip6].Probe.Done && !a.VIPs[vip6].Probe.Answered
+	})
+}
+
 func TestLANConflict(t *testing.T) {
 	l := newLab(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -212,7 +232,9 @@ func TestLANInterfaceIsMadeAgain(t *testing.T) {
 	c := l.sniff(hostC, arp.EtherType)
 	h := l.driver(Options{})
 	h.apply(announceVIP(vip4))
+	time.Sleep(20 * ms) // for the reader to wait
 	l.ip(hostA, "link del eth0")
+	l.eventually("Changed after the interface went", h.changed)
 	if a, err := h.try(announceVIP(vip4)); err == nil || a.VIPs[vip4].Announcing {
 		t.Errorf("%v, report %+v", err, a.VIPs[vip4])
 	}

@@ -153,13 +153,13 @@ func TestProbeOfAStarvedProcessIsExtended(t *testing.T) {
 				time.Sleep(20 * ms)
 				// The timer goroutine stands still from the announcement at 30 ms on.
 				stall := true
-				h.k.onSend = func(frame []byte) error {
+				h.k.sending(func(frame []byte) error {
 					if p, _ := arp.Parse(frame); stall && p.SPA == vip4b {
 						stall = false
 						time.Sleep(tc.stall)
 					}
 					return nil
-				}
+				})
 				h.d.mu.Lock() // an announcement due just after the third probe
 				e := &entry{want: announceVIP(vip4b), port: h.d.entries[vip4].port}
 				h.d.validUntil = time.Now().Add(time.Hour)
@@ -178,7 +178,7 @@ func TestProbeOfAStarvedProcessIsExtended(t *testing.T) {
 				if !slices.Equal(probes, tc.want) {
 					t.Errorf("probed at %v, want %v", probes, tc.want)
 				}
-				if e := h.d.entries[vip4]; !e.result.Done || e.result.At.Before(h.k.start.Add(tc.want[len(tc.want)-1]+probeInterval)) {
+				if e := h.entry(vip4); !e.result.Done || e.result.At.Before(h.k.start.Add(tc.want[len(tc.want)-1]+probeInterval)) {
 					t.Errorf("result %+v", e.result)
 				}
 			})
@@ -196,15 +196,15 @@ func TestProbeThatCannotBeSentProvesNothing(t *testing.T) {
 	}{
 		"send fails": {
 			vip4,
-			func(h *harness) { h.k.onSend = func([]byte) error { return syscall.ENETDOWN } },
+			func(h *harness) { h.k.sending(func([]byte) error { return syscall.ENETDOWN }) },
 			"network is down",
-			func(h *harness) { h.k.onSend = nil },
+			func(h *harness) { h.k.sending(nil) },
 		},
 		"not permitted": {
 			vip6,
-			func(h *harness) { h.k.onSend = func([]byte) error { return syscall.EPERM } },
+			func(h *harness) { h.k.sending(func([]byte) error { return syscall.EPERM }) },
 			"operation not permitted",
-			func(h *harness) { h.k.onSend = nil },
+			func(h *harness) { h.k.sending(nil) },
 		},
 		"no carrier": {
 			vip4,
@@ -256,12 +256,12 @@ func TestProbeFailsWhenTheCarrierGoesMeanwhile(t *testing.T) {
 		h := newHarness(t)
 		defer h.close()
 		h.apply(probeVIP(vip4, 1))
-		h.k.broken = syscall.ENETDOWN // nobody tells
+		h.k.breaks(syscall.ENETDOWN) // nobody tells
 		time.Sleep(time.Second)
 		if !h.changed() {
 			t.Error("Changed did not fire")
 		}
-		if e := h.d.entries[vip4]; e.result.Done || e.err == "" {
+		if e := h.entry(vip4); e.result.Done || e.err == "" {
 			t.Errorf("result %+v, error %q", e.result, e.err)
 		}
 	})

@@ -70,6 +70,15 @@ func TestLANSilence(t *testing.T) {
 		l.mustBeHeld(vip, false, "silent")
 		l.stays(vip, c, macB)
 	}
+	for vip, c := range client { // a question does not even reach the kernel
+		l.ip(hostA, "neigh flush dev eth0")
+		l.ip(hostC, "neigh flush dev eth0")
+		l.touch(hostC, vip, netip.Addr{})
+		time.Sleep(20 * ms)
+		if got := l.neigh(hostA, c); got != "" {
+			t.Errorf("%s: the host has learned %s of who asked", vip, got)
+		}
+	}
 	// The other addresses of the host are as they were.
 	l.mustBeHeld(netip.MustParseAddr("10.0.0.1"), true, "node address")
 	l.mustBeHeld(netip.MustParseAddr("fd00::1"), true, "node address")
@@ -78,7 +87,6 @@ func TestLANSilence(t *testing.T) {
 	for vip := range client {
 		l.mustBeHeld(vip, true, "announced again")
 	}
-	h.apply()
 	h.close()
 	if rules := l.rules(); strings.Contains(rules, "table") {
 		t.Errorf("rules are left:\n%s", rules)
@@ -190,6 +198,9 @@ func TestLANSilenceEndsByItself(t *testing.T) {
 			time.Sleep(250 * ms)
 			l.mustBeHeld(vip, false, "renewed")
 		}
+		h.apply()
+		l.eventually("table deleted", func() bool { return !strings.Contains(l.rules(), "table") })
+		h.apply(silentVIP(vip))
 		h.close() // like a daemon that was killed
 		l.mustBeHeld(vip, false, "just closed")
 		time.Sleep(650 * ms)

@@ -209,8 +209,9 @@ func (t *Table) renewOnce() (again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.want.Addrs) == 0 {
-		t.renewing = false
-		return false, t.tidy()
+		err = t.tidy()
+		t.renewing = err != nil
+		return t.renewing, err
 	}
 	if time.Now().After(t.want.Until) {
 		return true, nil // a frozen decision: let the lifetime end
