@@ -53,9 +53,9 @@ type node struct {
 	// Kernel: survives the daemon until the lifetime ends.
 	bound, silent bool
 	// Probe series: 0 none, 1 first probe sent, 2 last probe sent.
-	probe           uint8
-	answered        bool
-	rivalMAC        model.MAC
+	probe    uint8
+	answered bool
+	rivalMAC model.MAC
 	// What it tells and what it knows.
 	tells record
 	knows [N]record
@@ -85,6 +85,15 @@ func Start(faults uint8) World {
 	}
 	for i := range w.n {
 		w.decide(i, epoch0)
+	}
+	return w
+}
+
+// Settled is the state in which all know each other and one owns the VIP.
+func Settled(faults uint8) World {
+	w := Start(faults)
+	for range 20 {
+		w.calm()
 	}
 	return w
 }
@@ -285,10 +294,40 @@ func (w *World) normalise() {
 			}
 		}
 		m.LostAt, m.Since, m.AddBefore = epoch0, epoch0, time.Time{}
-		if m.Phase == model.PhaseIdle {
-			m.From, m.To, m.Lost = "", "", 0
+		w.forget(i)
+	}
+}
+
+// forget drops what no decision and no check looks at any more.
+func (w *World) forget(i int) {
+	n := &w.n[i]
+	m := &n.mem
+	m.Reason, m.Owner = 0, ""
+	if m.Lost != model.ReasonDriverError {
+		m.Lost = 0
+		if m.Deferred.Equal(epoch0) && len(m.Tried) == 0 {
+			m.Deferred = time.Time{}
 		}
-		m.Reason, m.Owner = 0, ""
+	}
+	switch m.Phase {
+	case model.PhaseWaiting, model.PhaseProbing:
+	case model.PhaseTaking, model.PhaseOwner:
+		// For the check of planned overlaps.
+		k := slices.Index(names[:], m.From)
+		if k < 0 || w.n[k].mem.Phase != model.PhaseHandover {
+			m.From = ""
+		}
+	default:
+		m.From = ""
+	}
+	if m.Phase != model.PhaseHandover {
+		m.To = ""
+	}
+	if m.Phase == model.PhaseIdle {
+		m.Until = time.Time{}
+	}
+	for j := range n.knows {
+		n.knows[j].seen = 0 // it has gone into n.seen
 	}
 }
 
@@ -353,4 +392,47 @@ func (w *World) String() string {
 		s += "\n"
 	}
 	return s
+}
+
+// calm lets one round of messages, timers and probes happen.
+func (w *World) calm() {
+	for i := range w.n {
+		n := &w.n[i]
+		if !n.up {
+			n.bound, n.silent = false, false
+			continue
+		}
+		for j := range w.n {
+			if i == j {
+				continue
+			}
+			reach := w.n[j].up && w.linked(i, j)
+			if n.knows[j].known {
+				n.dead[j] = !reach
+			}
+			n.late[j] = !reach && n.knows[j].claim.Epoch > 0
+			if reach {
+				w.deliver(j, i)
+			}
+		}
+		w.decide(i, epoch0)
+		w.finish(i)
+		// Turns are further apart than a series is long, so that one timer and what
+		// follows from it come before the next node's.
+		w.decide(i, epoch0.Add(2*future))
+		w.finish(i)
+	}
+}
+
+// finish lets a running probe series come to its end.
+func (w *World) finish(i int) {
+	n := &w.n[i]
+	if n.probe == 1 {
+		n.probe = 2
+		w.sendProbe(i)
+	}
+	if n.probe == 2 {
+		n.probe = 3
+		w.decide(i, epoch0)
+	}
 }
