@@ -147,7 +147,7 @@ func (d *Driver) applySilence(s *scene) {
 		}
 		if s.quiet[f] != nil {
 			d.counters.errors.Add(1)
-			s.errs = append(s.errs, s.quiet[f])
+			s.errs = append(s.errs, fmt.Errorf("silence: %w", s.quiet[f]))
 		}
 	}
 }
@@ -262,8 +262,8 @@ func (d *Driver) start(s *scene) {
 			d.startSilent(e, s.quiet[familyOf(w.Addr)])
 			continue
 		}
-		if e.silent && s.quiet[familyOf(w.Addr)] != nil {
-			e.fault(d, s.quiet[familyOf(w.Addr)]) // still silent, so it must not speak
+		if err := s.quiet[familyOf(w.Addr)]; err != nil && e.silent {
+			e.fault(d, fmt.Errorf("still silent: %w", err)) // so it must not speak
 			continue
 		}
 		e.silent = false

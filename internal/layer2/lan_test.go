@@ -37,14 +37,14 @@ func TestLANAnnouncements(t *testing.T) {
 			start := time.Now()
 			h.apply(announceVIP(vip))
 			t.Logf("Apply took %v", time.Since(start))
-			time.Sleep(600 * ms)
+			time.Sleep(750 * ms)
 			want := gratuitous(macA, vip)
 			got := c.that(is(want))
 			if len(got) != 4 {
-				t.Fatalf("%d announcements in 600 ms, want 4 of %x", len(got), want)
+				t.Fatalf("%d announcements in 750 ms, want 4 of %x", len(got), want)
 			}
 			for i, x := range got {
-				if off := x.at.Sub(start) - burstAt[i]; off < 0 || off > 40*ms {
+				if off := x.at.Sub(start) - burstAt[i]; off < 0 || off > 150*ms {
 					t.Errorf("announcement %d %v late", i, off)
 				}
 			}
@@ -97,14 +97,14 @@ func TestLANProbe(t *testing.T) {
 		start := time.Now()
 		r, err := Probe(t.Context(), log, "eth0", vip)
 		took := time.Since(start)
-		if err != nil || !r.Done || r.Answered || took < 45*ms || took > 200*ms {
+		if err != nil || !r.Done || r.Answered || took < 45*ms || took > 400*ms {
 			t.Errorf("%s: nobody holds it: %+v %v after %v", vip, r, err, took)
 		}
 		l.bind(hostB, vip)
 		start = time.Now()
 		r, err = Probe(t.Context(), log, "eth0", vip)
 		took = time.Since(start)
-		if err != nil || !r.Answered || r.By != macB || took > 40*ms {
+		if err != nil || !r.Answered || r.By != macB || took > 150*ms {
 			t.Errorf("%s: B holds it: %+v %v after %v", vip, r, err, took)
 		}
 		t.Logf("%s: answered after %v", vip, took)
@@ -194,9 +194,13 @@ func TestLANProbeWaitsForTheLinkLocalAddress(t *testing.T) {
 	l.ip(hostA, "link set eth0 down")
 	l.ip(hostA, "link set eth0 up")
 	h := l.driver(Options{})
-	if a, err := h.try(probeVIP(vip6, 1)); err == nil || !strings.Contains(a.VIPs[vip6].Err, "link-local") {
-		t.Errorf("%v, report %+v", err, a.VIPs[vip6])
-	}
+	l.eventually("told that the address is not usable", func() bool {
+		a, _ := h.try(probeVIP(vip6, 1))
+		if a.VIPs[vip6].Probe.Done {
+			t.Fatal("probed from a tentative address")
+		}
+		return strings.Contains(a.VIPs[vip6].Err, "link-local") // after the carrier
+	})
 	l.eventually("silent once the address is usable", func() bool {
 		a, _ := h.try(probeVIP(vip6, 1))
 		return a.VIPs[vip6].Probe.Done && !a.VIPs[vip6].Probe.Answered
@@ -209,7 +213,7 @@ func TestLANConflict(t *testing.T) {
 		c := l.sniff(hostC, etherType(vip))
 		h := l.driver(Options{})
 		h.apply(announceVIP(vip))
-		time.Sleep(550 * ms) // between 500 ms and 1 s of the burst
+		time.Sleep(1050 * ms) // between 1 s and 2 s of the burst
 		before := len(c.that(is(gratuitous(macA, vip))))
 		send := l.injector(hostB)
 		for range 20 {

@@ -34,12 +34,12 @@ func TestProbeSilent(t *testing.T) {
 				if sent := h.k.sent(); len(sent) != 1 || !bytes.Equal(sent[0].frame, want) {
 					t.Fatalf("sent %v, want %x", sent, want)
 				}
-				time.Sleep(45*ms - 1)
+				time.Sleep(45*ms - time.Nanosecond)
 				synctest.Wait()
 				if h.changed() {
 					t.Error("ended early")
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				if !h.changed() {
 					t.Fatal("did not end")

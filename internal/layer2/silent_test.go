@@ -194,7 +194,7 @@ func TestLANSilenceEndsByItself(t *testing.T) {
 		l.bind(hostA, vip)
 		h := l.driver(Options{SilenceLifetime: 600 * ms})
 		h.apply(silentVIP(vip))
-		for range 5 { // renewed without Apply
+		for range 3 { // renewed without Apply
 			time.Sleep(250 * ms)
 			l.mustBeHeld(vip, false, "renewed")
 		}
@@ -246,6 +246,7 @@ func TestLANSilenceLeftovers(t *testing.T) {
 	if got := h.apply(silentVIP(vip4))[vip4]; !got.Silent {
 		t.Errorf("report %+v", got)
 	}
+	h.close() // or it would repair what Cleanup removes
 	if err := Cleanup(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -154,7 +154,7 @@ func (t *Table) Clear() error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("silence: lift: %w", err)
+			return fmt.Errorf("lift: %w", err)
 		}
 		t.state = empty
 	}
@@ -242,7 +242,7 @@ func (t *Table) put(onlyAddrs bool) error {
 	}
 	if err != nil {
 		t.state = unknown
-		return fmt.Errorf("silence: install rules: %w", err)
+		return fmt.Errorf("install rules: %w", err)
 	}
 	t.state, t.renewed = active, now
 	return nil
@@ -277,7 +277,7 @@ func impossible(err error) bool {
 func remove(f Family) error {
 	there, err := exists(f) // far cheaper than a transaction that fails
 	if err != nil {
-		return fmt.Errorf("silence: look for table: %w", err)
+		return fmt.Errorf("look for table: %w", err)
 	}
 	if !there {
 		return nil
@@ -287,7 +287,7 @@ func remove(f Family) error {
 		return nil
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("silence: delete table: %w", err)
+		return fmt.Errorf("delete table: %w", err)
 	}
 	return nil
 }
