@@ -239,6 +239,21 @@ func (l *Lab) Exec(ctx context.Context, h *Host, argv ...string) (string, error)
 	return run(ctx, "", append([]string{"ip", "netns", "exec", h.NS}, argv...)...)
 }
 
+// KeepLogs copies the whole log of every daemon to a directory, which outlives
+// the lab.
+func (l *Lab) KeepLogs(dir string) error {
+	var errs []error
+	for _, n := range l.Nodes {
+		if n.Daemon == nil {
+			continue
+		}
+		b, err := os.ReadFile(n.Daemon.Log)
+		name := strings.ReplaceAll(n.Daemon.Name, " ", "-") + ".log"
+		errs = append(errs, err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), b, 0o644))
+	}
+	return errors.Join(errs...)
+}
+
 // Logs returns the last lines of every daemon, for a test that failed.
 func (l *Lab) Logs(lines int) string {
 	var b strings.Builder

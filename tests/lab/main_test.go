@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -61,7 +62,11 @@ func cluster(t *testing.T, s lab.System, nodes int) *lab.Cluster {
 
 func closeCluster(t *testing.T, c *lab.Cluster) {
 	t.Helper()
-	if t.Failed() {
+	if dir := os.Getenv("LBD_LAB_LOGS"); t.Failed() && dir != "" {
+		if err := c.KeepLogs(filepath.Join(dir, t.Name())); err != nil {
+			t.Error(err)
+		}
+	} else if t.Failed() {
 		t.Log(c.Logs(40))
 	}
 	if err := c.Close(); err != nil {

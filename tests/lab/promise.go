@@ -87,7 +87,7 @@ func (p Promise) broken(o *Outcome, limit func(time.Duration) time.Duration) []s
 	r := o.First.Reach
 	bad(r.Never, "the VIP was not served again (%d of %d attempts failed)", r.Failed, r.Attempts)
 	bad(p.Worst > 0 && r.Outage > limit(p.Worst), "outage %v > %v", r.Outage, limit(p.Worst))
-	bad(p.NoFailure && r.Failed > 0, "%d of %d attempts failed, outage %v", r.Failed, r.Attempts, r.Outage)
+	bad(p.NoFailure && r.Failed > 0, "%d of %d attempts failed %v, outage %v", r.Failed, r.Attempts, r.Errors, r.Outage)
 	bad(p.Stays && o.First.Takeover > 0, "another node claimed the VIP after %v", o.First.Takeover)
 	bad(o.First.Dual > limit(p.Dual), "two claimants for %v", o.First.Dual)
 	if p.Gone > 0 {
@@ -99,7 +99,7 @@ func (p Promise) broken(o *Outcome, limit func(time.Duration) time.Duration) []s
 	}
 	if o.Undone != 0 {
 		s := o.Second
-		bad(p.Calm && s.Reach.Failed > 0, "after the end of the fault: %d of %d attempts failed", s.Reach.Failed, s.Reach.Attempts)
+		bad(p.Calm && s.Reach.Failed > 0, "after the end of the fault: %d of %d attempts failed %v", s.Reach.Failed, s.Reach.Attempts, s.Reach.Errors)
 		bad(p.Calm && s.Moved, "after the end of the fault the VIP moved: claimed by %v", s.Claimants)
 		bad(s.Dual > limit(p.DualAfter), "after the end of the fault: two claimants for %v", s.Dual)
 	}

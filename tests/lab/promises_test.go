@@ -36,8 +36,8 @@ func repeat(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr, times 
 }
 
 func describe(o *lab.Outcome) string {
-	s := fmt.Sprintf("%s %s owner %s: outage %v, %d of %d failed, takeover %v, gone %v, dual %v, then %v, load %.0f %%", o.Scenario, o.VIP, o.Owner,
-		o.First.Reach.Outage, o.First.Reach.Failed, o.First.Reach.Attempts, o.First.Takeover, o.Gone, o.First.Dual, o.First.Claimants, 100*o.Load)
+	s := fmt.Sprintf("%s %s owner %s: outage %v, %d of %d failed %v, takeover %v, gone %v, dual %v, then %v, load %.0f %%", o.Scenario, o.VIP, o.Owner,
+		o.First.Reach.Outage, o.First.Reach.Failed, o.First.Reach.Attempts, o.First.Reach.Errors, o.First.Takeover, o.Gone, o.First.Dual, o.First.Claimants, 100*o.Load)
 	if o.Undone != 0 {
 		s += fmt.Sprintf("; undone: moved %v, %d failed, outage %v, dual %v, %v", o.Second.Moved, o.Second.Reach.Failed, o.Second.Reach.Outage, o.Second.Dual, o.Second.Claimants)
 	}

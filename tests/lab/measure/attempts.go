@@ -31,13 +31,15 @@ type Reach struct {
 	Attempts, Failed int
 	// Back is the end of the last outage; zero if there was none.
 	Back Time
+	// Errors counts the failed attempts by cause.
+	Errors map[string]int
 }
 
 // Reached sums up the attempts that started in [from, to), in any order. A
 // success just before from should be included for exact figures.
 func Reached(all []Attempt, from, to Time) Reach {
 	a := within(all, from, to)
-	r := Reach{Attempts: len(a)}
+	r := Reach{Attempts: len(a), Errors: map[string]int{}}
 	last := from
 	for i := 0; i < len(a); {
 		if a[i].OK() {
@@ -49,6 +51,7 @@ func Reached(all []Attempt, from, to Time) Reach {
 		for _, x := range a[i : i+next] {
 			if !x.OK() {
 				r.Failed++
+				r.Errors[x.Err]++
 			}
 		}
 		r.Outage = max(r.Outage, end.Sub(last))
