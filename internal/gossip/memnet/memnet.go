@@ -143,6 +143,9 @@ type Transport struct {
 	accept  chan net.Conn
 	done    chan struct{}
 	once    sync.Once
+
+	paused  bool                 // guarded by net.mu
+	waiting []*memberlist.Packet // for a paused host
 }
 
 var _ memberlist.NodeAwareTransport = (*Transport)(nil)
@@ -169,7 +172,7 @@ func (t *Transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	n := t.net
 	n.sent.Add(1)
 	n.mu.Lock()
-	lost := n.cut[[2]netip.Addr{t.addr.Addr(), to.Addr()}]&Packets != 0 ||
+	lost := t.paused || n.cut[[2]netip.Addr{t.addr.Addr(), to.Addr()}]&Packets != 0 ||
 		n.lose != nil && n.lose(t.addr, to, len(b))
 	latency := n.latency
 	n.mu.Unlock()
@@ -189,16 +192,45 @@ func (t *Transport) WriteTo(b []byte, addr string) (time.Time, error) {
 func (n *Network) deliver(p *memberlist.Packet, to netip.AddrPort) {
 	n.mu.Lock()
 	dst := n.hosts[to]
+	wait := dst != nil && dst.paused && len(dst.waiting) < packetQueue
+	if wait {
+		dst.waiting = append(dst.waiting, p)
+	}
 	n.mu.Unlock()
+	if !wait && (dst == nil || !dst.receive(p)) {
+		n.lost.Add(1)
+	}
+}
+
+// receive hands a packet to the reader of the host; it is false if there is no
+// room.
+func (t *Transport) receive(p *memberlist.Packet) bool {
 	p.Timestamp = time.Now()
-	if dst != nil {
-		select {
-		case dst.packets <- p:
-			return
-		default:
+	select {
+	case t.packets <- p:
+		return true
+	default:
+		return false
+	}
+}
+
+// Pause makes the host look as if its process were stopped: what it sends
+// vanishes, packets to it wait in its socket until it goes on, and streams to it
+// hang.
+func (t *Transport) Pause(on bool) {
+	n := t.net
+	n.mu.Lock()
+	t.paused = on
+	var waiting []*memberlist.Packet
+	if !on {
+		waiting, t.waiting = t.waiting, nil
+	}
+	n.mu.Unlock()
+	for _, p := range waiting {
+		if !t.receive(p) {
+			n.lost.Add(1)
 		}
 	}
-	n.lost.Add(1)
 }
 
 // WriteToAddress sends one packet.
@@ -225,8 +257,9 @@ func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	n.mu.Lock()
 	cut := (n.cut[[2]netip.Addr{t.addr.Addr(), to.Addr()}] | n.cut[[2]netip.Addr{to.Addr(), t.addr.Addr()}]) & Streams
 	dst, latency := n.hosts[to], n.latency
+	hangs := t.paused || dst != nil && dst.paused
 	n.mu.Unlock()
-	if cut != 0 {
+	if cut != 0 || hangs {
 		return nil, t.wait(timer.C)
 	}
 	if latency > 0 {

@@ -1,0 +1,342 @@
+package lbdtest
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Host is one machine with its kernel. What it holds outlives its processes, but
+// not its power.
+type Host struct {
+	net    *Net
+	name   string
+	on     bool
+	client bool
+
+	ports    map[string]*port
+	addrs    map[netip.Addr]*address
+	quiet    map[netip.Addr]time.Time // silenced until then
+	conns    map[netip.Addr]int       // established connections, while lingering
+	neigh    map[netip.Addr]model.MAC // of a client
+	watchers map[*watcher]struct{}
+	booted   time.Time
+}
+
+// port is one interface.
+type port struct {
+	host     *Host
+	iface    string
+	index    int
+	lan      string
+	mac      model.MAC
+	carrier  bool
+	since    time.Time
+	prefixes []netip.Prefix
+}
+
+func (p *port) up() bool { return p.host.on && p.carrier }
+
+// address is one address in the kernel.
+type address struct {
+	iface string
+	end   time.Time // of the lifetime; zero: for ever
+	timer *time.Timer
+	mark  bool // lbd's
+}
+
+// watcher is what a process wants to hear. The functions must not block.
+type watcher struct {
+	frame   func(iface string, f frame)
+	removed func(netip.Addr)
+	links   func()
+}
+
+// errGone is what the kernel says of an address or interface that is not there.
+var errGone = errors.New("cannot assign requested address")
+
+// Name is that of the machine.
+func (h *Host) Name() string { return h.name }
+
+// Attach adds an interface with carrier on a wire.
+func (h *Host) Attach(iface, lan string, prefixes ...netip.Prefix) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.net.nextMAC++
+	h.ports[iface] = &port{
+		host: h, iface: iface, index: len(h.ports) + 2, lan: lan, carrier: true, since: time.Now(),
+		mac: model.MAC{2, 0, 0, 0, 0, h.net.nextMAC}, prefixes: prefixes,
+	}
+}
+
+// SetCarrier pulls or plugs the cable of an interface.
+func (h *Host) SetCarrier(iface string, on bool) {
+	h.net.mu.Lock()
+	p := h.ports[iface]
+	if p.carrier != on {
+		p.carrier, p.since = on, time.Now()
+	}
+	h.net.changed()
+	watchers := h.watching()
+	h.net.mu.Unlock()
+	for _, w := range watchers {
+		w.links()
+	}
+}
+
+// Power turns the machine on or off. Off, it forgets all addresses.
+func (h *Host) Power(on bool) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.on = on
+	if !on {
+		for _, x := range h.addrs {
+			x.stop()
+		}
+		clear(h.addrs)
+		clear(h.quiet)
+		clear(h.conns)
+		clear(h.watchers)
+	} else {
+		for _, p := range h.ports {
+			p.since = time.Now()
+		}
+	}
+	h.net.changed()
+}
+
+// SetConnections sets how many connections the machine has to a VIP while it
+// lingers.
+func (h *Host) SetConnections(a netip.Addr, n int) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.conns[a] = n
+}
+
+// Configure gives the machine an address that lbd does not know of.
+func (h *Host) Configure(iface string, a netip.Addr) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.addrs[a] = &address{iface: iface}
+	h.net.look(a)
+	h.net.send(h.ports[iface], frame{kind: announcement, addr: a, mac: h.ports[iface].mac})
+}
+
+// Remove takes an address away, as somebody with `ip address delete` does. It
+// reports whether it was there.
+func (h *Host) Remove(a netip.Addr) bool {
+	h.net.mu.Lock()
+	x := h.addrs[a]
+	h.net.mu.Unlock()
+	return x != nil && h.drop(a, x)
+}
+
+// Addresses are the VIPs that carry lbd's mark, sorted.
+func (h *Host) Addresses() []netip.Addr {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	var out []netip.Addr
+	for a, x := range h.addrs {
+		if x.mark {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// MAC is that of an interface.
+func (h *Host) MAC(iface string) model.MAC {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	return h.ports[iface].mac
+}
+
+// Links are the interfaces as package link publishes them.
+func (h *Host) Links() map[string]model.Link {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	out := make(map[string]model.Link, len(h.ports))
+	for _, p := range h.ports {
+		out[p.iface] = model.Link{
+			Name: p.iface, Index: p.index, Up: p.up(), MAC: p.mac, MTU: 1500, IPv6: true, Prefixes: p.prefixes, Since: p.since,
+		}
+	}
+	return out
+}
+
+// bind creates an address with a lifetime, or renews one that is there.
+func (h *Host) bind(iface string, a netip.Addr, lifetime time.Duration) error {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	if h.ports[iface] == nil || !h.on {
+		return errGone
+	}
+	if x := h.addrs[a]; x != nil {
+		if !x.mark {
+			return errors.New("is already configured by somebody else")
+		}
+		if x.iface == iface {
+			h.extend(a, x, lifetime)
+			return nil
+		}
+		x.stop()
+	}
+	x := &address{iface: iface, mark: true}
+	h.addrs[a] = x
+	h.extend(a, x, lifetime)
+	h.net.look(a)
+	return nil
+}
+
+// renew sets the lifetime of an address that is there; the kernel refuses to
+// create it.
+func (h *Host) renew(iface string, a netip.Addr, lifetime time.Duration) error {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	x := h.addrs[a]
+	if x == nil || x.iface != iface {
+		return errGone
+	}
+	h.extend(a, x, lifetime)
+	return nil
+}
+
+func (h *Host) extend(a netip.Addr, x *address, lifetime time.Duration) {
+	x.stop()
+	x.end = time.Now().Add(lifetime)
+	x.timer = time.AfterFunc(lifetime+h.net.between(fuzzMin, fuzzMax), func() { h.drop(a, x) })
+}
+
+func (x *address) stop() {
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+}
+
+// unbind removes an address with lbd's mark; that it is not there is a success.
+func (h *Host) unbind(a netip.Addr) {
+	h.net.mu.Lock()
+	x := h.addrs[a]
+	h.net.mu.Unlock()
+	if x != nil && x.mark {
+		h.drop(a, x)
+	}
+}
+
+// drop removes an address if it is still the same one.
+func (h *Host) drop(a netip.Addr, x *address) bool {
+	h.net.mu.Lock()
+	if h.addrs[a] != x {
+		h.net.mu.Unlock()
+		return false
+	}
+	x.stop()
+	delete(h.addrs, a)
+	h.net.look(a)
+	watchers := h.watching()
+	h.net.mu.Unlock()
+	for _, w := range watchers {
+		w.removed(a)
+	}
+	return true
+}
+
+// held is an address with lbd's mark as a dump of the kernel shows it.
+type held struct {
+	iface string
+	left  time.Duration
+}
+
+// dump lists the addresses: those with lbd's mark, and the others.
+func (h *Host) dump() (own map[netip.Addr]held, foreign map[netip.Addr]bool) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	own, foreign = map[netip.Addr]held{}, map[netip.Addr]bool{}
+	for a, x := range h.addrs {
+		if x.mark {
+			own[a] = held{x.iface, time.Until(x.end)}
+		} else {
+			foreign[a] = true
+		}
+	}
+	return own, foreign
+}
+
+// silence makes exactly these addresses of a family silent.
+func (h *Host) silence(v4 bool, addrs []netip.Addr, until time.Time) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	for a := range h.quiet {
+		if a.Is4() == v4 {
+			delete(h.quiet, a)
+		}
+	}
+	for _, a := range addrs {
+		h.quiet[a] = until
+		time.AfterFunc(time.Until(until), func() {
+			h.net.mu.Lock()
+			defer h.net.mu.Unlock()
+			h.net.look(a)
+		})
+	}
+	h.net.changed()
+}
+
+// answering is the interface on which the kernel answers for the address; nil if
+// it does not. The net is locked.
+func (h *Host) answering(a netip.Addr) *port {
+	x := h.addrs[a]
+	if x == nil || h.client {
+		return nil
+	}
+	p := h.ports[x.iface]
+	if p == nil || !p.up() || time.Now().Before(h.quiet[a]) {
+		return nil
+	}
+	return p
+}
+
+func (h *Host) sortedPorts() []*port {
+	out := make([]*port, 0, len(h.ports))
+	for _, p := range h.ports {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *port) int { return strings.Compare(a.iface, b.iface) })
+	return out
+}
+
+// watch subscribes a process until the returned function is called.
+func (h *Host) watch(w *watcher) (stop func()) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.watchers[w] = struct{}{}
+	return func() {
+		h.net.mu.Lock()
+		defer h.net.mu.Unlock()
+		delete(h.watchers, w)
+	}
+}
+
+// watching is a copy for use without the lock; missing functions do nothing.
+func (h *Host) watching() []*watcher {
+	out := make([]*watcher, 0, len(h.watchers))
+	for w := range h.watchers {
+		c := *w
+		if c.frame == nil {
+			c.frame = func(string, frame) {}
+		}
+		if c.removed == nil {
+			c.removed = func(netip.Addr) {}
+		}
+		if c.links == nil {
+			c.links = func() {}
+		}
+		out = append(out, &c)
+	}
+	return out
+}
