@@ -30,8 +30,8 @@ func main() { os.Exit(run(os.Args[1:])) }
 // usageError marks errors in how a command was called.
 type usageError struct{ error }
 
-// silentError ends a command with 1 without a word: it has said all already.
-var silentError = errors.New("")
+// errSilent ends a command with 1 without a word: it has said all already.
+var errSilent = errors.New("")
 
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,7 +45,7 @@ func run(args []string) int {
 	case errors.As(err, new(usageError)):
 		fmt.Fprintf(os.Stderr, "lbd: %v\nRun 'lbd --help' for how to call it.\n", err)
 		return exitUsage
-	case err == silentError:
+	case err == errSilent:
 		return exitRefused
 	}
 	fmt.Fprintf(os.Stderr, "lbd: %s\n", strings.TrimSpace(err.Error()))

@@ -129,7 +129,7 @@ path and rule. Nothing is contacted and no daemon need run.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: valid\n", a)
 			}
 			if bad {
-				return silentError
+				return errSilent
 			}
 			return nil
 		},
