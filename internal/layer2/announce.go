@@ -72,11 +72,12 @@ type conflict struct {
 	defended time.Time
 }
 
-// seen notes a frame and plans the defence, which is due at most once a second.
-func (c *conflict) seen(by model.MAC, now time.Time) {
+// seen notes a frame and plans the defence, which is due at most once a second. A
+// VIP that yields is not defended: whoever uses it may be the successor.
+func (c *conflict) seen(by model.MAC, now time.Time, yield bool) {
 	c.count++
 	c.foreign = by
-	if !c.defend.IsZero() {
+	if yield || !c.defend.IsZero() {
 		return
 	}
 	c.defend = now.Add(defendDelay)

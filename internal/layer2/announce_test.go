@@ -188,6 +188,34 @@ func TestConflictIsCountedToldAndDefendedOnceASecond(t *testing.T) {
 	}
 }
 
+// TestYields: a VIP whose successor has been told yields; what is
+// heard of the successor is told at once.
+func TestYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		yielding := announceVIP(vip4)
+		yielding.Yield = true
+		h.apply(yielding)
+		time.Sleep(5 * time.Second)
+		before := len(h.k.sent())
+		for range 3 {
+			h.k.hear(gratuitous(rivalMAC, vip4))
+			time.Sleep(100 * ms)
+			if !h.changed() {
+				t.Error("Changed did not fire")
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(h.k.sent()) - before; n != 0 {
+			t.Errorf("defended %d times", n)
+		}
+		if got := h.apply(yielding)[vip4]; got.Conflicts != 3 || got.Foreign != rivalMAC {
+			t.Errorf("report %+v", got)
+		}
+	})
+}
+
 func TestNoConflictWith(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"own interface":     gratuitous(ownMAC, vip4),

@@ -69,13 +69,13 @@ func (d *Driver) dispute(e *entry, by model.MAC, now time.Time) {
 	c := &e.conflict
 	d.counters.conflicts.Add(1)
 	fresh := c.count == 0 || c.foreign != by
-	if since := now.Sub(c.logged); fresh && since >= defendInterval || since >= conflictLogInterval {
+	if since := now.Sub(c.logged); !e.want.Yield && (fresh && since >= defendInterval || since >= conflictLogInterval) {
 		c.logged = now
 		d.log.Info("another host uses the VIP", "vip", e.want.Addr, "iface", e.want.Interface, "peer", by.String())
 	}
-	if fresh || now.Sub(c.told) >= defendInterval {
+	if fresh || e.want.Yield || now.Sub(c.told) >= defendInterval {
 		c.told = now
 		d.notify()
 	}
-	c.seen(by, now)
+	c.seen(by, now, e.want.Yield)
 }
