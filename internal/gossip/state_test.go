@@ -106,41 +106,84 @@ func TestClaimsSurviveLoss(t *testing.T) {
 	})
 }
 
+// TestPartitionHealsByItself cuts the owner off, once for so short that
+// memberlist still remembers the other side as dead, once for longer.
 func TestPartitionHealsByItself(t *testing.T) {
-	bubble(t, func(l *lab) {
-		l.net.SetLatency(time.Millisecond)
-		a, b, c := l.start(1), l.start(2), l.start(3)
-		l.joined(5 * time.Second)
-		a.claim(vip1, 3, "m2", "m3")
-		b.standby(vip1)
-		c.standby(vip1)
-		time.Sleep(time.Second)
-		l.net.Partition([]netip.Addr{addr(1)}, []netip.Addr{addr(2), addr(3)})
-		late := l.within(time.Second, "owner late", func() bool { return !b.other("m1").Late.IsZero() && !c.other("m1").Late.IsZero() })
-		t.Logf("late after %v", late)
-		b.claim(vip1, 4, "m3")
-		l.within(20*time.Second, "both sides see the other dead", func() bool {
-			return len(a.alive()) == 0 && !slices.Contains(b.alive(), "m1") && !slices.Contains(c.alive(), "m1")
+	for _, hold := range []time.Duration{0, time.Minute} {
+		bubble(t, func(l *lab) {
+			l.net.SetLatency(time.Millisecond)
+			a, b, c := l.start(1), l.start(2), l.start(3)
+			l.joined(5 * time.Second)
+			a.claim(vip1, 3, "m2", "m3")
+			b.standby(vip1)
+			c.standby(vip1)
+			time.Sleep(time.Second)
+			l.net.Partition([]netip.Addr{addr(1)}, []netip.Addr{addr(2), addr(3)})
+			late := l.within(time.Second, "owner late", func() bool { return !b.other("m1").Late.IsZero() && !c.other("m1").Late.IsZero() })
+			b.claim(vip1, 4, "m3")
+			dead := l.within(20*time.Second, "both sides see the other dead", func() bool {
+				return len(a.alive()) == 0 && !slices.Contains(b.alive(), "m1") && !slices.Contains(c.alive(), "m1")
+			})
+			if got := a.claims(vip1); len(got) != 0 {
+				t.Fatalf("m1 heard %v through a partition", got)
+			}
+			a.apply(func(gs *model.GroupState) { gs.Weight++ })
+			time.Sleep(hold)
+			if got := b.claims(vip1); !slices.Equal(got, []model.Claim{{Owner: "m1", Epoch: 3}}) {
+				t.Errorf("claim of the dead node: %v", got)
+			}
+			l.net.Heal()
+			// The heartbeats of m1 never stopped, so the answer comes within one.
+			claim := l.within(time.Second, "the lower claim learns of the higher one", func() bool {
+				return slices.Contains(a.claims(vip1), model.Claim{Owner: "m2", Epoch: 4})
+			})
+			if claim > 60*time.Millisecond {
+				t.Errorf("lower claim learnt of the higher one after %v", claim)
+			}
+			healed := l.joined(2 * time.Second)
+			t.Logf("hold %v: late after %v, dead after %v; healed: claim after %v, members after %v", hold, late, dead, claim, claim+healed)
+			if !b.other("m1").Late.IsZero() {
+				t.Errorf("m1 is late after the heal")
+			}
 		})
-		if got := a.claims(vip1); len(got) != 0 {
-			t.Fatalf("m1 heard %v through a partition", got)
+	}
+}
+
+// TestJoinAfterAPartitionWithoutHeartbeats is the same for nodes that have
+// nothing to send to each other.
+func TestJoinAfterAPartitionWithoutHeartbeats(t *testing.T) {
+	bubble(t, func(l *lab) {
+		for i := 1; i <= 4; i++ { // the fourth is in nobody's configuration
+			l.start(i)
 		}
-		time.Sleep(time.Minute) // well after memberlist has forgotten the dead
-		if got := b.claims(vip1); !slices.Equal(got, []model.Claim{{Owner: "m1", Epoch: 3}}) {
-			t.Errorf("claim of the dead node: %v", got)
+		l.joined(5 * time.Second)
+		l.net.Partition([]netip.Addr{addr(1), addr(2)}, []netip.Addr{addr(3), addr(4)})
+		time.Sleep(2 * time.Minute)
+		if got := l.nodes["m4"].alive(); !slices.Equal(got, []model.NodeName{"m3"}) {
+			t.Fatalf("m4 sees %v", got)
 		}
 		l.net.Heal()
-		// The heartbeats of m1 never stopped, so the answer comes within one.
-		took := l.within(time.Second, "the lower claim learns of the higher one", func() bool {
-			return slices.Contains(a.claims(vip1), model.Claim{Owner: "m2", Epoch: 4})
-		})
-		if took > 60*time.Millisecond {
-			t.Errorf("lower claim learnt of the higher one after %v", took)
-		}
-		healed := l.joined(6 * time.Second)
-		t.Logf("claim after %v, members after %v", took, healed)
-		if !b.other("m1").Late.IsZero() {
-			t.Errorf("m1 is late after the heal")
+		t.Logf("members after %v", l.joined(8*time.Second))
+	})
+}
+
+// TestLostDatagramIsRepeated loses what is sent in the moment of the claim.
+func TestLostDatagramIsRepeated(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		for epoch := uint64(1); epoch <= 5; epoch++ {
+			time.Sleep(1700 * time.Millisecond)
+			l.net.SetLoss(func(netip.AddrPort, netip.AddrPort, int) bool { return true })
+			a.claim(vip1, epoch)
+			time.Sleep(time.Millisecond)
+			l.net.SetLoss(nil)
+			took := l.within(time.Second, "claim", func() bool {
+				return slices.Contains(b.claims(vip1), model.Claim{Owner: "m1", Epoch: epoch})
+			})
+			if took > 50*time.Millisecond {
+				t.Errorf("epoch %d: repeated after %v", epoch, took)
+			}
 		}
 	})
 }
