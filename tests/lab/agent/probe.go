@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,8 +70,9 @@ func askName(target string, timeout time.Duration) (string, error) {
 
 // brief is the cause of a failed attempt in one word.
 func brief(err error) string {
+	var ne net.Error
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &ne) && ne.Timeout():
 		return "timeout"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused"
