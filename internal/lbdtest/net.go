@@ -34,6 +34,7 @@ type Net struct {
 	healed  time.Time
 	history map[netip.Addr][]Sample
 	nextMAC byte
+	stopped bool
 }
 
 // Sample is who answers for an address from At on.
@@ -259,4 +260,23 @@ func (n *Net) String() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// Foreign tells whether a machine has the address without lbd's mark.
+func (n *Net) Foreign(a netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range n.hosts {
+		if x := h.addrs[a]; x != nil && !x.mark {
+			return true
+		}
+	}
+	return false
+}
+
+// Stop ends the clients' asking, so that nothing is left to happen.
+func (n *Net) Stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stopped = true
 }

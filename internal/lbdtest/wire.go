@@ -137,6 +137,9 @@ func (n *Net) Client(name, lan string, addrs ...netip.Addr) *Host {
 
 // ask asks for an address while it is not served. The net is locked.
 func (h *Host) ask(a netip.Addr) {
+	if h.net.stopped {
+		return
+	}
 	h.net.look(a)
 	_, known := h.neigh[a]
 	wait := time.Second

@@ -1,0 +1,315 @@
+package sim
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/internal/lbdtest"
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// lookEvery is how often the invariants are checked.
+	lookEvery = 5 * time.Millisecond
+	// handoverOverlap bounds a planned overlap of two owners.
+	handoverOverlap = time.Second
+	// orphanOverlap bounds one whose old owner has died or stopped running in the
+	// middle of it: the rest of the lifetime, and how late the kernel may be.
+	orphanOverlap = lbdtest.Lifetime + 300*time.Millisecond
+	// plannedWithin is how long after a successor was named it may begin to
+	// answer: the decision, gossip, and election.ConsentHolds.
+	plannedWithin = 400 * time.Millisecond
+	// healOverlap is for how long two owners that meet may both answer.
+	healOverlap = 150 * time.Millisecond
+)
+
+// monitor watches a cluster all the time.
+type monitor struct {
+	client   *lbdtest.Host
+	stranger *lbdtest.Host
+	stop     chan struct{}
+	ended    chan struct{}
+	clashes  map[clash]*overlap
+	longest  time.Duration // of the planned overlaps
+}
+
+type clash struct {
+	addr netip.Addr
+	pair [2]string
+}
+
+type overlap struct {
+	since   time.Time
+	planned bool
+	told    bool
+}
+
+func (m *monitor) start(c *Cluster, client *lbdtest.Host) {
+	m.client, m.stop, m.ended, m.clashes = client, make(chan struct{}), make(chan struct{}), map[clash]*overlap{}
+	go func() {
+		defer close(m.ended)
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-m.stop:
+				return
+			case <-tick.C:
+			}
+			m.look(c)
+		}
+	}()
+}
+
+func (m *monitor) end() {
+	close(m.stop)
+	<-m.ended
+}
+
+// look judges every pair of machines that answer for one address on one wire.
+func (m *monitor) look(c *Cluster) {
+	now := map[clash]bool{}
+	for a, s := range c.Net.Now() {
+		for _, p := range s.Clashes {
+			if slices.Contains(p[:], "stranger") {
+				continue // not lbd's doing; see TestForeignHost
+			}
+			k := clash{a, p}
+			now[k] = true
+			o := m.clashes[k]
+			if o == nil {
+				o = &overlap{since: s.At}
+				m.clashes[k] = o
+			}
+			if !o.told && !m.excused(c, k, o) {
+				o.told = true
+				c.failf("%s and %s both answer for %s since %s", p[0], p[1], a, time.Since(o.since))
+			}
+		}
+	}
+	for k, o := range m.clashes {
+		if !now[k] {
+			if o.planned {
+				m.longest = max(m.longest, time.Since(o.since))
+			}
+			delete(m.clashes, k)
+		}
+	}
+}
+
+func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
+	if h := c.Net.Healed(); !h.IsZero() && time.Since(h) <= healOverlap {
+		return true
+	}
+	for _, name := range k.pair {
+		n := c.nodes[name]
+		y := n.yielded(k.addr)
+		if y.IsZero() || o.since.Sub(y) > plannedWithin {
+			continue
+		}
+		o.planned = true
+		limit := handoverOverlap
+		if !n.running() || n.frozen {
+			limit = orphanOverlap
+		}
+		if time.Since(o.since) <= limit {
+			return true
+		}
+	}
+	return false
+}
+
+// Quiet lets nothing happen for a while and checks how that ends: every VIP has
+// the holders that it should, nobody has an address that he should not, and what
+// nothing happened to did not move.
+func (c *Cluster) Quiet(d time.Duration) {
+	time.Sleep(d)
+	c.settled()
+}
+
+// settled checks the present state.
+func (c *Cluster) settled() {
+	holders := map[netip.Addr][]string{}
+	for _, v := range c.vips {
+		for _, h := range c.Net.Holders(v.Addr) {
+			if h != "stranger" {
+				holders[v.Addr] = append(holders[v.Addr], h)
+			}
+		}
+	}
+	for _, v := range c.vips {
+		c.held(v, holders[v.Addr])
+		c.stuck(v, holders[v.Addr])
+	}
+	for _, n := range c.all() {
+		for _, a := range n.Host.Addresses() {
+			if !slices.Contains(holders[a], n.Name) && !n.unplugged {
+				c.failf("%s still has %s", n.Name, a)
+			}
+		}
+	}
+	clear(c.touched)
+	clear(c.owners)
+	for a, h := range holders {
+		if len(h) == 1 {
+			c.owners[a] = h[0]
+		}
+	}
+}
+
+// held checks who holds a VIP. Nodes that are connected by wire or gossip, in
+// however many steps, know of each other; those that share a wire share one
+// holder.
+func (c *Cluster) held(v model.VIP, holders []string) {
+	if c.Net.Foreign(v.Addr) {
+		return
+	}
+	for _, group := range c.components(func(a, b *Node) bool { return c.Net.Connected(a.Name, b.Name) || c.talks(a, b) }) {
+		able := false
+		var here []string
+		for _, n := range group {
+			able = able || c.able(n, v)
+			if slices.Contains(holders, n.Name) {
+				here = append(here, n.Name)
+				if !c.able(n, v) && !c.tolerable(n, v) {
+					c.failf("%s holds %s but must not", n.Name, v.Addr)
+				}
+			}
+		}
+		if able && len(here) == 0 {
+			c.failf("nobody of %s holds %s", names(group), v.Addr)
+		}
+	}
+	for _, group := range c.components(func(a, b *Node) bool { return c.Net.Connected(a.Name, b.Name) }) {
+		var here []string
+		for _, n := range group {
+			if slices.Contains(holders, n.Name) {
+				here = append(here, n.Name)
+			}
+		}
+		if len(here) > 1 {
+			c.failf("%s hold %s on one wire", strings.Join(here, " and "), v.Addr)
+		}
+	}
+}
+
+// able tells whether the node may own the VIP.
+func (c *Cluster) able(n *Node, v model.VIP) bool {
+	return n.running() && !n.frozen && !n.unplugged && !n.draining && !n.stopping && (v.Check == "" || !n.sick) && c.quorum(n, v)
+}
+
+// tolerable: a drained node keeps a VIP that nobody else can take.
+func (c *Cluster) tolerable(n *Node, v model.VIP) bool {
+	if !n.running() || n.frozen || n.unplugged || v.Check != "" && n.sick || !c.quorum(n, v) {
+		return false
+	}
+	for _, o := range c.all() {
+		if o != n && c.able(o, v) && c.talks(n, o) {
+			return false
+		}
+	}
+	return true
+}
+
+// quorum tells whether the node sees a majority if the VIP asks for one.
+func (c *Cluster) quorum(n *Node, v model.VIP) bool {
+	seen := 0
+	for _, o := range c.all() {
+		if o == n || o.running() && !o.frozen && c.talks(n, o) {
+			seen++
+		}
+	}
+	return v.Partition != model.PartitionQuorum || seen*2 > len(c.nodes)
+}
+
+// stuck checks that a VIP is where it was if nothing happened to its owner.
+func (c *Cluster) stuck(v model.VIP, holders []string) {
+	was, ok := c.owners[v.Addr]
+	if !ok || c.touched[was] || v.Preempt || v.Partition == model.PartitionQuorum {
+		return
+	}
+	if !slices.Contains(holders, was) {
+		c.failf("%s went from %s to %v although nothing happened to %s", v.Addr, was, holders, was)
+	}
+}
+
+// components groups the nodes that are connected.
+func (c *Cluster) components(linked func(a, b *Node) bool) [][]*Node {
+	var out [][]*Node
+	seen := map[*Node]bool{}
+	for _, n := range c.all() {
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		group := []*Node{n}
+		for i := 0; i < len(group); i++ {
+			for _, o := range c.all() {
+				if !seen[o] && linked(group[i], o) {
+					seen[o] = true
+					group = append(group, o)
+				}
+			}
+		}
+		out = append(out, group)
+	}
+	return out
+}
+
+func names(group []*Node) string {
+	var out []string
+	for _, n := range group {
+		out = append(out, n.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+// Owner is the one machine that answers for the address.
+func (c *Cluster) Owner(a netip.Addr) string {
+	h := c.Net.Holders(a)
+	if len(h) != 1 {
+		c.failf("%v answer for %s, not one", h, a)
+		return ""
+	}
+	return h[0]
+}
+
+// Gap is the longest time from the moment on for which the client was not served.
+func (c *Cluster) Gap(a netip.Addr, from time.Time) time.Duration {
+	var gap time.Duration
+	var since time.Time
+	end := func(at time.Time) {
+		if !since.IsZero() && at.After(from) {
+			gap = max(gap, at.Sub(maxTime(since, from)))
+		}
+	}
+	for _, s := range c.Net.History(a) {
+		if bad := len(s.Unserved) > 0; bad && since.IsZero() {
+			since = s.At
+		} else if !bad {
+			end(s.At)
+			since = time.Time{}
+		}
+	}
+	end(time.Now())
+	return gap
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// State is who answers for what, for people.
+func (c *Cluster) State() string {
+	var b strings.Builder
+	for _, v := range c.vips {
+		fmt.Fprintf(&b, "%s %v\n", v.Addr, c.Net.Holders(v.Addr))
+	}
+	return b.String()
+}

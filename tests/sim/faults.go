@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/gossip/memnet"
+	"lbd.dev/lbd/internal/model"
+)
+
+// controlTimeout bounds what a test asks of a daemon.
+const controlTimeout = time.Second
+
+// Start turns machines on and starts their daemons where none runs.
+func (c *Cluster) Start(names ...string) {
+	for _, name := range names {
+		n := c.nodes[name]
+		if n.running() {
+			continue
+		}
+		c.touch(name)
+		if !n.powered {
+			n.powered = true
+			n.Host.Power(true)
+		}
+		if err := n.launch(); err != nil {
+			c.failf("%s: start: %v", name, err)
+		}
+	}
+}
+
+// StartAll starts every daemon at once.
+func (c *Cluster) StartAll() {
+	for _, n := range c.all() {
+		c.Start(n.Name)
+	}
+}
+
+// running tells whether there is a process, frozen or not. One that was told to
+// stop and has is none any more.
+func (n *Node) running() bool {
+	if n.proc != nil && n.stopping {
+		select {
+		case <-n.ended:
+			n.proc.Kill()
+			n.proc, n.stopping, n.frozen = nil, false, false
+			if n.err != nil {
+				n.c.failf("%s: stop: %v", n.Name, n.err)
+			}
+		default:
+		}
+	}
+	return n.proc != nil
+}
+
+// touch notes that something happened to nodes, so that their VIPs may move.
+func (c *Cluster) touch(names ...string) {
+	for _, n := range names {
+		c.touched[n] = true
+	}
+}
+
+// Kill ends the daemon without a word; its kernel lives on.
+func (c *Cluster) Kill(name string) {
+	n := c.nodes[name]
+	if !n.running() {
+		return
+	}
+	c.touch(name)
+	n.proc.Kill()
+	_ = n.transport.Shutdown() // never fails
+	n.transport.Pause(false)
+	n.cancel()
+	<-n.ended
+	n.proc, n.frozen, n.stopping = nil, false, false
+}
+
+// Crash takes the power away.
+func (c *Cluster) Crash(name string) {
+	n := c.nodes[name]
+	n.powered = false
+	n.Host.Power(false)
+	c.touch(name)
+	c.Kill(name)
+}
+
+// Stop ends the daemon as SIGTERM does, and waits for it.
+func (c *Cluster) Stop(name string) {
+	n := c.nodes[name]
+	if !n.running() || n.frozen {
+		return
+	}
+	c.StopSoon(name)
+	<-n.ended
+	n.running()
+}
+
+// StopSoon begins to stop a daemon.
+func (c *Cluster) StopSoon(name string) {
+	n := c.nodes[name]
+	if n.running() {
+		c.touch(name)
+		n.stopping = true
+		n.cancel()
+	}
+}
+
+// Freeze and Thaw are SIGSTOP and SIGCONT.
+func (c *Cluster) Freeze(name string) {
+	n := c.nodes[name]
+	if n.running() && !n.frozen {
+		c.touch(name)
+		n.frozen = true
+		n.transport.Pause(true)
+		n.proc.Freeze()
+	}
+}
+
+// Thaw lets a frozen process go on.
+func (c *Cluster) Thaw(name string) {
+	n := c.nodes[name]
+	if n.running() && n.frozen {
+		c.touch(name)
+		n.frozen = false
+		n.proc.Thaw()
+		n.transport.Pause(false)
+	}
+}
+
+// Drain starts or ends a drain.
+func (c *Cluster) Drain(name string, on bool) {
+	n := c.nodes[name]
+	if !n.running() || n.frozen {
+		return
+	}
+	c.touch(name)
+	n.draining = on
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	if err := n.Daemon.SetDraining(ctx, on); err != nil {
+		c.failf("%s: drain: %v", name, err)
+	}
+}
+
+// Sick lets the health check fail or pass.
+func (c *Cluster) Sick(name string, on bool) {
+	n := c.nodes[name]
+	c.touch(name)
+	n.sick = on
+	if n.running() {
+		n.health.Set(n.checked())
+	}
+}
+
+// Plug puts the cable of a machine in or out: carrier, wire and gossip.
+func (c *Cluster) Plug(name string, in bool) {
+	n := c.nodes[name]
+	c.touch(name)
+	n.unplugged = !in
+	c.cutGossip()
+	n.Host.SetCarrier("eth0", in)
+	if in {
+		c.healGossip()
+	}
+}
+
+// CutWire parts the wire in two without loss of carrier; the clients stay with
+// all others.
+func (c *Cluster) CutWire(names ...string) {
+	side := c.split(c.wireSide, names)
+	rest := []string{"client"}
+	for _, n := range c.all() {
+		if !slices.Contains(side, n.Name) {
+			rest = append(rest, n.Name)
+		}
+	}
+	c.Net.Partition(side, rest)
+	c.touchAll()
+}
+
+// CutGossip keeps gossip from passing between these nodes and all others.
+func (c *Cluster) CutGossip(names ...string) {
+	c.split(c.gossipSide, names)
+	c.cutGossip()
+}
+
+// Heal ends every cut.
+func (c *Cluster) Heal() {
+	if len(c.wireSide) > 0 {
+		c.touchAll()
+	}
+	clear(c.wireSide)
+	clear(c.gossipSide)
+	c.Net.Heal()
+	c.healGossip()
+}
+
+// touchAll: when a wire is cut or heals any VIP may get another owner.
+func (c *Cluster) touchAll() {
+	for name := range c.nodes {
+		c.touch(name)
+	}
+}
+
+// split gives the nodes a side of their own, below those that they had.
+func (c *Cluster) split(sides map[string]int, names []string) []string {
+	next := 1
+	for _, s := range sides {
+		next = max(next, s+1)
+	}
+	for _, n := range names {
+		sides[n] = next
+	}
+	return names
+}
+
+// talks tells whether gossip passes between two nodes.
+func (c *Cluster) talks(a, b *Node) bool {
+	return !a.unplugged && !b.unplugged && c.gossipSide[a.Name] == c.gossipSide[b.Name]
+}
+
+func (c *Cluster) cutGossip() {
+	for _, a := range c.all() {
+		for _, b := range c.all() {
+			if a != b && !c.talks(a, b) {
+				c.gossip.Block(a.addr, b.addr, memnet.All)
+			}
+		}
+	}
+}
+
+func (c *Cluster) healGossip() {
+	c.gossip.Heal()
+	c.cutGossip()
+	c.gossipHealed = time.Now()
+}
+
+// AddVIP and RemoveVIP change the configuration of all nodes at once.
+func (c *Cluster) AddVIP(v model.VIP) {
+	c.vips = append(c.vips, v)
+	slices.SortFunc(c.vips, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
+	c.reconfigure()
+}
+
+// RemoveVIP takes the VIPs of an object away.
+func (c *Cluster) RemoveVIP(name string) {
+	c.vips = slices.DeleteFunc(c.vips, func(v model.VIP) bool { return v.Name == name })
+	c.reconfigure()
+}
+
+func (c *Cluster) reconfigure() {
+	for _, n := range c.all() {
+		if n.running() {
+			n.config.Set(c.configured())
+		}
+	}
+}
+
+// RemoveByHand takes an address from whoever holds it.
+func (c *Cluster) RemoveByHand(a netip.Addr) {
+	for _, n := range c.all() {
+		n.Host.Remove(a)
+	}
+}
+
+// Foreign puts a machine that is no member on the wire and gives it an address,
+// or takes that away again.
+func (c *Cluster) Foreign(a netip.Addr, on bool) {
+	if c.monitor.stranger == nil {
+		c.monitor.stranger = c.Net.Host("stranger")
+		c.monitor.stranger.Attach("eth0", "lan")
+	}
+	if on {
+		c.monitor.stranger.Configure("eth0", a)
+	} else {
+		c.monitor.stranger.Remove(a)
+	}
+}
