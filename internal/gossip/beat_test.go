@@ -280,6 +280,35 @@ func TestKeyRotationHasNoGap(t *testing.T) {
 	})
 }
 
+// TestRetiredKeyStillDecrypts takes the old key from one node seconds before it
+// is taken from the other, which encrypts with it.
+func TestRetiredKeyStillDecrypts(t *testing.T) {
+	bubble(t, func(l *lab) {
+		both := func(o *Options) { o.Keys = [][]byte{key1, key2} }
+		a, b := l.start(1, both), l.start(2, both)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		b.claim(vip2, 1, "m1")
+		time.Sleep(time.Second)
+		for i, m := range []*member{a, b} {
+			if err := m.SetKeys([][]byte{key2}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if i == 0 && len(a.keys.ring.GetKeys()) != 2 {
+				t.Error("the retired key is gone at once")
+			}
+		}
+		time.Sleep(keyGrace)
+		if n := len(a.keys.ring.GetKeys()) + len(b.keys.ring.GetKeys()); n != 2 {
+			t.Errorf("%d keys are left", n)
+		}
+		if n := a.Stats().KeyMismatches.Count + b.Stats().KeyMismatches.Count + a.heard("m2").Missed + b.heard("m1").Missed; n != 0 {
+			t.Errorf("%d messages were not understood", n)
+		}
+	})
+}
+
 func TestNewKeyEncryptsOnceAllKnowIt(t *testing.T) {
 	bubble(t, func(l *lab) {
 		a, b := l.start(1), l.start(2)

@@ -183,9 +183,9 @@ func (s *sender) watchValidity(p *beatPlan, was bool) bool {
 }
 
 func (s *sender) beat(p *beatPlan, seq uint64, buf []byte) []byte {
-	lease := max(time.Until(p.leaseEnd).Milliseconds(), 0)
-	if p.leaseEnd.IsZero() {
-		lease = 0
+	lease := int64(0)
+	if left := time.Until(p.leaseEnd); left > 0 {
+		lease = int64((left + time.Millisecond - 1) / time.Millisecond) // rather late than early
 	}
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -301,6 +301,13 @@ func (g *Gossip) plan(want *model.Desired) {
 		}
 	}
 	g.sender.set(&beatPlan{inc: inc, validUntil: p.validUntil, leaseEnd: p.leaseEnd, targets: p.made})
+}
+
+// end forgets the targets: nothing is planned any more.
+func (p *planner) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.targets, p.made = nil, nil
 }
 
 func sameTarget(a, b model.HeartbeatTarget) bool {

@@ -34,10 +34,11 @@ type packet struct {
 	at  time.Time
 }
 
-// fullState is what one push/pull brought.
+// fullState is what one stream brought; exchange says that it was a push/pull.
 type fullState struct {
-	records []wireRecord
-	at      time.Time
+	records  []wireRecord
+	at       time.Time
+	exchange bool
 }
 
 var (
@@ -57,11 +58,24 @@ func (d *delegate) NotifyMsg(msg []byte) {
 		return
 	}
 	p := packet{msg: bytes.Clone(msg), at: time.Now()}
-	if kind == typeBeat {
+	switch {
+	case kind == typeBeat:
 		d.g.beatbox.push(p)
-	} else {
+	case kind == typeState && len(msg) > 2*maxPacket:
+		d.large(p)
+	default:
 		d.g.inbox.push(p)
 	}
+}
+
+// large reads a record that came over a stream, on the goroutine of that stream.
+func (d *delegate) large(p packet) {
+	r, err := decodeRecord(p.msg[2:])
+	if err != nil {
+		d.g.count.refuse(err)
+		return
+	}
+	d.g.fulls.push(fullState{records: []wireRecord{r}, at: p.at})
 }
 
 // GetBroadcasts hands out what is to be gossiped.
@@ -89,7 +103,7 @@ func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
 		return
 	}
 	d.g.count.invalid.Add(uint64(bad))
-	d.g.fulls.push(fullState{records, time.Now()})
+	d.g.fulls.push(fullState{records: records, at: time.Now(), exchange: true})
 }
 
 // NotifyJoin notes that a node is alive.

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"fmt"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -25,7 +26,11 @@ func (d driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, 
 		signal(g.wake) // Run repeats it
 	}
 	g.plan(want)
-	return model.Applied{}, nil
+	var report model.Applied
+	if n := len(want.Group.VIPs); n > maxEntries {
+		report.Err = fmt.Sprintf("%d VIPs are more than the %d that gossip tells of", n, maxEntries)
+	}
+	return report, nil
 }
 
 // Changed is nil: nothing that was told becomes untold.

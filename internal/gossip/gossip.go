@@ -140,6 +140,9 @@ func New(o Options) (*Gossip, error) {
 	if g.list, err = memberlist.Create(conf); err != nil {
 		return nil, errors.Join(fmt.Errorf("gossip: memberlist: %w", err), conf.Transport.Shutdown())
 	}
+	if g.keys.ring == nil {
+		g.log.Warn("gossip runs without encryption: whoever reaches the port can take every VIP")
+	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.wg.Go(func() { g.sender.run(g.ctx) })
 	g.wg.Go(g.deliver)
@@ -264,7 +267,8 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	g.left = true
 	part := g.own.leave()
 	g.tell(part, nil)
-	g.sender.set(&beatPlan{inc: part.Inc})
+	g.planner.end()
+	g.plan(nil)
 	timeout := leaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))

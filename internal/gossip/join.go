@@ -252,8 +252,10 @@ func (j *joiner) resolve(ctx context.Context, p *peer) ([]netip.AddrPort, error)
 		}
 		j.mu.Lock()
 		p.addrs = nil
-		for _, ip := range ips {
-			p.addrs = append(p.addrs, addrPort(ip, p.port))
+		for _, ip := range ips { // of the family that the sockets have
+			if ip.Unmap().Is4() == j.g.self.Addr().Is4() {
+				p.addrs = append(p.addrs, addrPort(ip, p.port))
+			}
 		}
 		j.recognise(p)
 		j.recount()

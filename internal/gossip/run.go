@@ -39,9 +39,10 @@ type turn struct {
 	staled   map[model.NodeName]time.Time
 	tended   time.Time
 	swept    time.Time
-	raised   bool // the own incarnation went up: tell everybody everything
-	replan   bool // an address changed
-	keys     bool // somebody told of new keys, or came or went
+	raised   bool      // the own incarnation went up: tell everybody everything
+	raisedAt time.Time // last logged
+	replan   bool      // an address changed
+	keys     bool      // somebody told of new keys, or came or went
 }
 
 // run is the one goroutine that writes the table and publishes.
@@ -100,8 +101,8 @@ func (t *turn) take() (next time.Time, d *delta) {
 	}
 	if f, ok := g.fulls.pop(); ok {
 		t.takeFull(f)
-		t.takeBeats()
 	}
+	t.takeBeats() // those that came meanwhile, before anybody is called late
 	if n, _ := g.inbox.stats(); n > 0 {
 		more = true
 	}
@@ -193,12 +194,18 @@ func (t *turn) takeEvents() {
 		t.keys = true
 		old := g.table.nodes[name]
 		t.replan = t.replan || old == nil || old.addr != e.addr
+		before := model.MemberDead
+		if old != nil {
+			before = old.state()
+		}
 		came := g.table.member(name, e.addr, e.present, now)
 		n := g.table.nodes[name]
 		if n == nil {
 			continue
 		}
-		g.log.Info("gossip member", "peer", name, "state", n.state().String())
+		if after := n.state(); after != before {
+			g.log.Info("gossip member changed", "peer", name, "state", after.String())
+		}
 		if !came {
 			g.join.kick()
 			continue
@@ -228,7 +235,7 @@ func (t *turn) takeMessage(p packet) {
 		case typeState:
 			var r wireRecord
 			if r, err = decodeRecord(body); err == nil {
-				t.takeRecord(&r, p.at, len(p.msg) <= 2*maxPacket)
+				t.takeRecord(&r, p.at, true)
 			}
 		case typeStale:
 			var s wireStale
@@ -249,13 +256,15 @@ func (t *turn) takeMessage(p packet) {
 	}
 }
 
-// takeFull takes what a full exchange brought. It is not gossiped on: it came
+// takeFull takes what a full exchange or a stream brought. It is not gossiped on: it came
 // by a way that brings it to everybody.
 func (t *turn) takeFull(f fullState) {
 	for i := range f.records {
 		t.takeRecord(&f.records[i], f.at, false)
 	}
-	t.g.table.delta.exchanged = f.at
+	if f.exchange {
+		t.g.table.delta.exchanged = f.at
+	}
 }
 
 // takeRecord merges a record; spread passes on what was news.
@@ -312,8 +321,12 @@ func (t *turn) takeOwn(r *wireRecord, at time.Time) {
 }
 
 func (t *turn) raise(known uint64) {
-	if t.g.own.raise(known) {
-		t.raised = true
+	if !t.g.own.raise(known) {
+		return
+	}
+	t.raised = true
+	if now := time.Now(); now.Sub(t.raisedAt) > time.Minute || t.raisedAt.IsZero() {
+		t.raisedAt = now
 		t.g.log.Info("others know a later start of this node: the clock went back, or another node has its name",
 			"node", t.g.name)
 	}

@@ -153,10 +153,13 @@ func TestPartitionHealsByItself(t *testing.T) {
 // nothing to send to each other.
 func TestJoinAfterAPartitionWithoutHeartbeats(t *testing.T) {
 	bubble(t, func(l *lab) {
-		for i := 1; i <= 4; i++ { // the fourth is in nobody's configuration
+		for i := 1; i <= 4; i++ {
 			l.start(i)
 		}
 		l.joined(5 * time.Second)
+		for _, m := range l.nodes {
+			m.SetPeers(nil) // those that have been members are remembered
+		}
 		l.net.Partition([]netip.Addr{addr(1), addr(2)}, []netip.Addr{addr(3), addr(4)})
 		time.Sleep(2 * time.Minute)
 		if got := l.nodes["m4"].alive(); !slices.Equal(got, []model.NodeName{"m3"}) {
@@ -164,6 +167,24 @@ func TestJoinAfterAPartitionWithoutHeartbeats(t *testing.T) {
 		}
 		l.net.Heal()
 		t.Logf("members after %v", l.joined(8*time.Second))
+	})
+}
+
+// TestHeartbeatFindsThePeer has a heartbeat arrive from somebody who is not a
+// member: that is the moment to join, whatever the backoff says.
+func TestHeartbeatFindsThePeer(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		for range 6 {
+			time.Sleep(2 * time.Second)
+			l.net.Partition([]netip.Addr{addr(1)}, []netip.Addr{addr(2)})
+			l.within(20*time.Second, "dead", func() bool { return len(a.alive())+len(b.alive()) == 0 })
+			time.Sleep(30 * time.Second)
+			l.net.Heal()
+			l.joined(1300 * time.Millisecond) // a dial into the partition may still hang for a second
+		}
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -199,6 +201,27 @@ func TestNewsIsPassedOn(t *testing.T) {
 	r, err := decodeRecord(msgs[0][2:])
 	if err != nil || r.From != "m1" || r.Name != "m2" || len(r.Entries) != 1 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestMemberThatComesIsToldAll, because it may have come without an exchange of
+// full state with this node.
+func TestMemberThatComesIsToldAll(t *testing.T) {
+	g, turn := offline(t)
+	node := &memberlist.Node{Name: "m2", Addr: addr(2).AsSlice(), Port: 7947}
+	for i, present := range []bool{true, true, false, true} {
+		g.hooks.note(node, present)
+		turn.full = nil
+		turn.takeEvents()
+		if told, want := len(turn.full) == 1, i == 0 || i == 3; told != want {
+			t.Errorf("event %d: told is %v, want %v", i, told, want)
+		}
+	}
+	g.hooks.note(&memberlist.Node{Name: "m1", Addr: addr(2).AsSlice()}, true)
+	g.hooks.note(&memberlist.Node{Name: "bad name", Addr: addr(2).AsSlice()}, true)
+	g.hooks.note(&memberlist.Node{Name: "m3"}, true)
+	if turn.takeEvents(); len(g.table.nodes) != 1 {
+		t.Errorf("%d nodes", len(g.table.nodes))
 	}
 }
 
