@@ -158,7 +158,7 @@ func (p *preflight) vips(ctx context.Context) {
 	}
 	seen := map[string]bool{}
 	for _, v := range p.cfg.VIPs {
-		l, why, detail := decide.Place(links, v)
+		l, why, detail := decide.Place(links, v, "")
 		if !why.Eligible() {
 			p.say(fail, v.Addr.String(), "%s: %s", why, detail)
 			continue

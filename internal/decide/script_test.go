@@ -251,6 +251,8 @@ func (s *stage) report(sink model.SinkName, args []string) {
 		switch k {
 		case "bound":
 			x.Bound, x.Interface = true, "eth0"
+		case "linger":
+			x.Bound, x.Interface, x.Connections = true, "eth0", int(s.number(val))
 		case "gone":
 			x.Bound = false
 		case "expired":
@@ -265,6 +267,10 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, Answered: true, By: mac(val), At: s.v.Now}
 		case "rival":
 			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, Rival: mac(val), At: s.v.Now}
+		case "mute":
+			x.Announcing, x.Silent = false, false
+		case "quiet":
+			x.Announcing, x.Silent = false, true
 		case "conflict":
 			x.Conflicts++
 			x.Foreign = mac(val)
@@ -332,11 +338,17 @@ func (s *stage) decide() []string {
 		if b.Linger {
 			line += "+linger"
 		}
+		if !b.AddBefore.IsZero() && b.AddBefore.After(s.v.Now) {
+			line += "+before" + b.AddBefore.Sub(s.v.Now).String()
+		}
 	}
 	for _, l := range s.d.L2 {
 		line += " l2=" + [...]string{"", "probe", "announce", "silent"}[l.Mode]
 		if l.Yield {
 			line += "+yield"
+		}
+		if l.Mode == model.L2Announce {
+			line += fmt.Sprintf("#%d", l.Burst)
 		}
 	}
 	for _, g := range s.d.Group.VIPs {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -58,15 +59,15 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 	w.by(due)
 }
 
-// linkBase is when the node regained a link after it had none: the earliest Since
-// of its working links, loopback aside.
+// linkBase is when the last of the working links that VIPs belong on came up: what
+// was said on it before, this node has not heard.
 func linkBase(v *model.View) time.Time {
 	var base time.Time
 	for _, l := range v.Links {
-		if !l.Up || len(l.Prefixes) == 0 || l.MAC == (model.MAC{}) {
+		if !l.Up || !l.Since.After(base) {
 			continue
 		}
-		if base.IsZero() || l.Since.Before(base) {
+		if slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return serves(vip, &l) }) {
 			base = l.Since
 		}
 	}

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"lbd.dev/lbd/internal/model"
@@ -11,10 +12,16 @@ type addr = netip.Addr
 
 // Place finds the interface on which this node would bind the VIP, or why there
 // is none, with more words. A named interface needs no subnet: it is the
-// operator's word.
-func Place(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason, string) {
+// operator's word. The VIP stays on the interface where it is, if there is one,
+// as long as that works.
+func Place(links map[string]model.Link, vip model.VIP, present string) (model.Link, model.Reason, string) {
 	if l, ok := localAddress(links, vip.Addr); ok {
 		return model.Link{}, model.ReasonLocalAddress, "it is an address of " + l
+	}
+	if l, ok := links[present]; ok && serves(vip, &l) {
+		if why, _ := usable(vip, &l); why.Eligible() {
+			return l, why, ""
+		}
 	}
 	if len(vip.Interfaces) > 0 {
 		return named(links, vip)
@@ -43,6 +50,14 @@ func Place(links map[string]model.Link, vip model.VIP) (model.Link, model.Reason
 		return model.Link{}, why, detail
 	}
 	return found, why, ""
+}
+
+// serves tells whether the VIP may be on the link at all.
+func serves(vip model.VIP, l *model.Link) bool {
+	if len(vip.Interfaces) > 0 {
+		return slices.Contains(vip.Interfaces, l.Name)
+	}
+	return covers(l, vip.Addr) >= 0
 }
 
 // covers is the length of the longest prefix of the link that holds the address;
@@ -121,7 +136,7 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		return model.ReasonDraining, ""
 	case !f.settled:
 		return model.ReasonNotSettled, ""
-	case m.Lost == model.ReasonDriverError && m.Phase == model.PhaseIdle && v.Now.Before(m.Deferred):
+	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
 		f.w.by(m.Deferred)
 		return model.ReasonDriverError, "pausing after an error of the kernel"
 	}

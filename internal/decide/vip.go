@@ -48,7 +48,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	v := f.v
 	f.w = w
 	old, known := mem.old[vip.Addr]
-	link, where, detail := Place(v.Links, *vip)
+	link, where, detail := Place(v.Links, *vip, present(&old))
 	stand, more := f.standing(vip, where, &old)
 	if more != "" {
 		detail = more
@@ -87,6 +87,15 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	}
 	f.report(stand, in, &o, d)
 	return known
+}
+
+// present is the interface of a VIP that this node holds, else "".
+func present(m *model.VIPMemory) string {
+	switch m.Phase {
+	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover:
+		return m.Interface
+	}
+	return ""
 }
 
 // report adds what the group and the people are told.

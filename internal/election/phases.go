@@ -207,7 +207,7 @@ func (s *step) take(from model.NodeName, consented bool) {
 	}
 	s.m.Asks = 0
 	s.m.Contested = false
-	s.m.To, s.m.Tried, s.m.Deferred = "", nil, time.Time{}
+	s.m.To, s.m.Tried, s.m.Deferred, s.m.Lost = "", nil, time.Time{}, 0
 	s.m.Burst++
 	s.enter(model.PhaseTaking)
 	s.m.Until = s.in.Now.Add(DriverPatience)
