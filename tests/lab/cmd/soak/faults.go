@@ -19,6 +19,7 @@ type fault struct {
 	do, undo action
 	ends     bool // it ends the daemon
 	single   bool // never two claimants, by promise
+	planned  bool // not one attempt fails, by promise
 }
 
 func pickFaults(only string) ([]fault, error) {
@@ -108,7 +109,7 @@ func daemonFaults() []fault {
 		{name: "SIGKILL", hold: 6 * time.Second, do: kill, undo: start, ends: true, single: true},
 		{name: "SIGKILL, restart", hold: time.Second, do: kill, undo: start, ends: true, single: true},
 		{
-			name: "SIGTERM", hold: 3 * time.Second, undo: start, ends: true,
+			name: "SIGTERM", hold: 3 * time.Second, undo: start, ends: true, planned: true,
 			do: func(_ context.Context, _ *lab.Cluster, n *lab.Node, _ netip.Addr) error {
 				return n.Terminate(40 * time.Second)
 			},
@@ -119,7 +120,7 @@ func daemonFaults() []fault {
 			undo: func(_ context.Context, _ *lab.Cluster, n *lab.Node, _ netip.Addr) error { return n.Thaw() },
 		},
 		{
-			name: "drain", hold: 3 * time.Second,
+			name: "drain", hold: 3 * time.Second, planned: true,
 			do: func(ctx context.Context, c *lab.Cluster, n *lab.Node, _ netip.Addr) error {
 				return c.System.Drain(ctx, c.Lab, n)
 			},

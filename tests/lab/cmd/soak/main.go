@@ -132,6 +132,13 @@ func (s *run) once(ctx context.Context) {
 	s.cluster.Eyes.Trim()
 }
 
+// No single fault may keep clients away, or the group busy after its end, for
+// longer. The outage is bounded by the lifetime of addresses.
+const (
+	outageLimit = 6 * time.Second
+	quietLimit  = 15 * time.Second
+)
+
 // check waits for quiet and looks at everything.
 func (s *run) check(ctx context.Context, f fault, n *lab.Node, from measure.Time, hold time.Duration) {
 	ended := measure.Now()
@@ -141,8 +148,8 @@ func (s *run) check(ctx context.Context, f fault, n *lab.Node, from measure.Time
 	}
 	took := measure.Since(ended)
 	s.slowest = max(s.slowest, took)
-	if err != nil {
-		s.violation("after %s on %s: %v", f.name, n.Name, err)
+	if err != nil || took > quietLimit {
+		s.violation("after %s on %s: quiet after %v: %v", f.name, n.Name, took.Round(time.Millisecond), err)
 		s.say("logs:\n%s", s.cluster.Logs(30))
 	}
 	line := ""
@@ -156,6 +163,12 @@ func (s *run) check(ctx context.Context, f fault, n *lab.Node, from measure.Time
 		}
 		if f.single && dual > 0 {
 			s.violation("%s on %s: %s had two claimants for %v", f.name, n.Name, v, dual)
+		}
+		if f.planned && r.Failed > 0 {
+			s.violation("%s on %s: %s: %d of %d attempts failed %v", f.name, n.Name, v, r.Failed, r.Attempts, r.Errors)
+		}
+		if r.Outage > outageLimit {
+			s.violation("%s on %s: %s was not reached for %v", f.name, n.Name, v, r.Outage)
 		}
 	}
 	s.say("#%d %s on %s, held %v, quiet after %v%s", s.count, f.name, n.Name, hold.Round(time.Millisecond), took.Round(time.Millisecond), line)
