@@ -197,7 +197,7 @@ func (s *sender) beat(p *beatPlan, seq uint64, buf []byte) []byte {
 		buf = strconv.AppendUint(buf, seq, 10)
 		if lease > 0 {
 			buf = append(buf, `,"r":`...)
-			buf = strconv.AppendInt(buf, min(lease, 3_600_000), 10)
+			buf = strconv.AppendInt(buf, min(lease, maxLease), 10)
 		}
 		buf = append(buf, '}')
 		if err := s.send(t.to, buf); err != nil {

@@ -99,7 +99,9 @@ type Gossip struct {
 	mu      sync.Mutex // guards table and watches; held for microseconds
 	table   *table
 	watches map[model.NodeName]*watch
-	members atomic.Int64 // alive, this node included
+	// beatsRead belongs to Run.
+	beatsRead beatCache
+	members   atomic.Int64 // alive, this node included
 
 	ctx     context.Context // ends with the process's membership
 	cancel  context.CancelFunc
@@ -178,7 +180,7 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 		post:    make(chan struct{}, 1),
 		streams: make(chan struct{}, 8),
 		table:   newTable(o.Name),
-		watches: map[model.NodeName]*watch{},
+		watches: map[model.NodeName]*watch{}, beatsRead: beatCache{},
 	}
 	g.hooks = &delegate{g: g, events: map[model.NodeName]event{}}
 	g.inbox = newQueue(1024, 2*maxMessage, func(p packet) int { return len(p.msg) }, g.wake)

@@ -39,7 +39,7 @@ func (t *turn) takeBeats() {
 		_, body, err := open(p.msg)
 		var b wireBeat
 		if err == nil {
-			b, err = decodeBeat(body)
+			b, err = t.g.beatsRead.decode(body)
 		}
 		if err != nil {
 			t.g.count.refuse(err)

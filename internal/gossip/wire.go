@@ -42,6 +42,7 @@ const (
 	// maxNumber is the largest epoch, incarnation or version that is accepted. A
 	// number near the end of the range would leave no room to go above it.
 	maxNumber = 1 << 62
+	maxLease  = 3_600_000 // of a heartbeat, in milliseconds
 )
 
 var (
@@ -180,7 +181,7 @@ func decodeBeat(body []byte) (wireBeat, error) {
 		return wireBeat{}, errors.Join(errInvalid, err)
 	}
 	if !validName(b.Name) || !validNumber(b.Inc) || !validNumber(b.Seq) || b.Inc == 0 ||
-		len(b.Entries) > maxEntries || b.Interval < 1 || b.Interval > 60_000 || b.Lease < 0 || b.Lease > 3_600_000 {
+		len(b.Entries) > maxEntries || b.Interval < 1 || b.Interval > 60_000 || b.Lease < 0 || b.Lease > maxLease {
 		return wireBeat{}, errInvalid
 	}
 	for i := range b.Entries {

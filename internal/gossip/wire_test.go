@@ -274,8 +274,19 @@ func FuzzHeartbeat(f *testing.F) {
 		f.Add(append(slices.Clone(b), `,"q":7,"r":3000}`...))
 	}
 	f.Add(encode(typeBeat, wireBeat{Name: "m2", Inc: 1, Interval: 50, Final: true, Seq: math.MaxInt64}))
+	f.Add([]byte("\x02\x01{\"n\":\"m2\",\"i\":1,\"d\":50,\"q\":7,\"r\":9,\"q\":8}"))
+	f.Add([]byte("\x02\x01{\"n\":\"m2\",\"i\":1,\"d\":50,\"r\":5,\"q\":08}"))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		g, turn := offline(t)
+		if len(msg) > 2 {
+			plain, perr := decodeBeat(msg[2:])
+			for range 2 {
+				cached, cerr := g.beatsRead.decode(msg[2:])
+				if (perr == nil) != (cerr == nil) || !reflect.DeepEqual(plain, cached) {
+					t.Fatalf("read %+v, %v; with the cache %+v, %v", plain, perr, cached, cerr)
+				}
+			}
+		}
 		for range 2 {
 			g.beatbox.push(packet{msg, time.Now()})
 		}
