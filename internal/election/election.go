@@ -240,6 +240,19 @@ func (s *step) nextEpoch() uint64 {
 	return e + 1
 }
 
+// claimed is the highest epoch that another node, dead or alive, claims now. An
+// owner does not outbid it: two owners that believe each other dead and meet
+// after a partition would go on for ever, one message after the other.
+func (s *step) claimed() uint64 {
+	var e uint64
+	for _, c := range s.in.Claims {
+		if c.Owner != s.in.Self {
+			e = max(e, c.Epoch)
+		}
+	}
+	return e
+}
+
 // mayOwn tells whether this node may take the VIP.
 func (s *step) mayOwn() bool { return s.in.Standing.Eligible() && !s.in.Gone }
 

@@ -143,7 +143,7 @@ func (s *step) probing() {
 	}
 	p := s.in.Layer2.Probe
 	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {
-		s.detail = s.in.Layer2.Err
+		s.unanswerable()
 		return
 	}
 	switch {
@@ -162,6 +162,27 @@ func (s *step) probing() {
 	default:
 		s.take(s.m.From, false)
 	}
+}
+
+// unanswerable waits for the result of a series. One that cannot be sent has none:
+// after a while this node steps back, so that nobody counts on it.
+func (s *step) unanswerable() {
+	err := s.in.Layer2.Err
+	switch {
+	case err == "":
+		s.m.Until = time.Time{}
+		return
+	case s.m.Until.IsZero():
+		s.m.Until = s.in.Now.Add(DriverPatience)
+	case !s.in.Now.Before(s.m.Until):
+		s.m.Lost, s.m.LostDetail = model.ReasonDriverError, err
+		s.m.Deferred = s.in.Now.Add(DriverPause)
+		s.enter(model.PhaseIdle)
+		s.at(s.in.Now) // the standing has changed
+		return
+	}
+	s.detail = err
+	s.at(s.m.Until)
 }
 
 // askAgain says when to send the next series for a VIP that still answers.
@@ -245,7 +266,10 @@ func (s *step) expired() bool {
 // giveUp leaves the VIP to a node whose kernel does what it is told.
 func (s *step) giveUp() {
 	s.m.Deferred = s.in.Now.Add(DriverPause)
-	s.detail = s.in.Address.Err
+	if s.detail == "" {
+		s.detail = s.in.Address.Err
+	}
+	s.m.LostDetail = s.detail
 	s.letGo(model.ReasonDriverError)
 }
 
@@ -279,8 +303,8 @@ func (s *step) owner() {
 	if s.m.Consented && s.announced() {
 		s.m.Consented = false // from now on the claim stands by itself
 	}
-	if s.in.Settled && s.best.Epoch == 0 && s.in.Seen > s.m.Epoch {
-		// A former life of this node or a dead one claimed a higher epoch.
+	if s.in.Settled && s.best.Epoch == 0 && s.in.Seen > max(s.m.Epoch, s.claimed()) {
+		// A former life of this node claimed a higher epoch.
 		s.m.Epoch = s.in.Seen + 1
 	}
 	if s.best.Epoch != 0 {
