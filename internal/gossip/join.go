@@ -23,8 +23,10 @@ const (
 	joinRare  = time.Minute            // to a former member that is gone for long
 	joinAgain = 300 * time.Millisecond // after a success that made no member yet
 	// joinEager is how many such successes are followed up at once. More mean
-	// that streams arrive and packets do not.
-	joinEager      = 5
+	// that streams arrive and packets do not; then each further one would only
+	// make the peer look alive for some seconds.
+	joinEager      = 3
+	joinBlocked    = 30 * time.Second
 	joinAtOnce     = 8 // attempts at a time; one that succeeds brings all others
 	rareAfter      = 10 * time.Minute
 	stableAfter    = 30 * time.Second // a member for so long is one
@@ -319,7 +321,7 @@ func (j *joiner) launch(ctx context.Context) time.Duration {
 				p.since = since
 			}
 			if p.eager > joinEager {
-				p.next = now.Add(joinMost)
+				p.next = now.Add(joinBlocked)
 			}
 		}
 		if j.isHot(p) && now.Sub(p.hotAt) >= time.Second {
@@ -425,6 +427,9 @@ func (j *joiner) done(p *peer, joined bool, err error) {
 	most := joinMost
 	if now.Sub(p.since) > rareAfter && j.former[p.addrs0()] == p {
 		most = joinRare
+	}
+	if joined {
+		most, p.wait = joinBlocked, joinBlocked
 	}
 	p.wait = min(max(p.wait, joinFirst), most)
 	p.next = now.Add(p.wait + rand.N(p.wait/4))
