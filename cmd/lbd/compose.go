@@ -83,6 +83,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: []source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()},
 		Drivers: p.drivers,
+		Unable:  missingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
 			configStatus(p.config), gossipStatus(group), healthStatus(checks),
 			func(s *v1alpha1.NodeStatus) {

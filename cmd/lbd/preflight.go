@@ -78,10 +78,18 @@ func (p *preflight) say(v verdict, what, format string, args ...any) {
 
 // capabilities looks at those of this process, so it must run as the daemon does.
 func (p *preflight) capabilities() {
+	if unable := missingCapabilities(); unable != "" {
+		p.say(fail, "capabilities", "%s", unable)
+		return
+	}
+	p.say(ok, "capabilities", "CAP_NET_ADMIN and CAP_NET_RAW")
+}
+
+// missingCapabilities says what this process must be given; "" if nothing.
+func missingCapabilities() string {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		p.say(warn, "capabilities", "%v", err)
-		return
+		return "" // no procfs: let the kernel speak
 	}
 	var have uint64
 	for line := range strings.Lines(string(data)) {
@@ -90,16 +98,18 @@ func (p *preflight) capabilities() {
 		}
 	}
 	var missing []string
-	for bit, name := range map[uint]string{12: "CAP_NET_ADMIN", 13: "CAP_NET_RAW"} { // linux/capability.h
-		if have&(1<<bit) == 0 {
-			missing = append(missing, name)
+	for _, c := range []struct {
+		bit  uint // linux/capability.h
+		name string
+	}{{12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}} {
+		if have&(1<<c.bit) == 0 {
+			missing = append(missing, c.name)
 		}
 	}
-	if len(missing) > 0 {
-		p.say(fail, "capabilities", "missing %s; run as root, or as the unit of `lbd manifest systemd` does", strings.Join(missing, " and "))
-		return
+	if len(missing) == 0 {
+		return ""
 	}
-	p.say(ok, "capabilities", "CAP_NET_ADMIN and CAP_NET_RAW")
+	return "missing " + strings.Join(missing, " and ") + "; run as root, or as the unit of `lbd manifest systemd` does"
 }
 
 // ports tries what the daemon will bind, unless it runs already.

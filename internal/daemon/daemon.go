@@ -43,6 +43,8 @@ type Options struct {
 	Version string
 	Sources []source.Source
 	Drivers []announce.Driver // closed in reverse order
+	// Unable goes into View.Unable.
+	Unable string
 	// Extras complete a status with what only an adapter knows. They are called on
 	// the loop and must not block.
 	Extras []func(*v1alpha1.NodeStatus)
@@ -86,7 +88,7 @@ func New(o Options) (*Daemon, error) {
 		seen:    map[model.NodeName]model.MemberState{},
 	}
 	d.view = model.View{
-		Self: o.Node, Started: d.started,
+		Self: o.Node, Started: d.started, Unable: o.Unable,
 		Synced:  map[model.SourceName]bool{},
 		Links:   map[string]model.Link{},
 		Health:  map[string]model.HealthState{},

@@ -116,6 +116,8 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 	switch {
 	case !vip.L2:
 		return model.ReasonNotAnnounced, ""
+	case v.Unable != "":
+		return model.ReasonDriverError, v.Unable
 	case !matches(vip.NodeSelector, v.Labels):
 		return model.ReasonNotSelected, ""
 	case !place.Eligible():
@@ -138,7 +140,7 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		return model.ReasonNotSettled, ""
 	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
 		f.w.by(m.Deferred)
-		return model.ReasonDriverError, "pausing after an error of the kernel"
+		return model.ReasonDriverError, m.LostDetail
 	}
 	return model.ReasonStandby, ""
 }

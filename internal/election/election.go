@@ -254,7 +254,13 @@ func (s *step) claimed() uint64 {
 }
 
 // mayOwn tells whether this node may take the VIP.
-func (s *step) mayOwn() bool { return s.in.Standing.Eligible() && !s.in.Gone }
+func (s *step) mayOwn() bool { return s.in.Standing.Eligible() && !s.in.Gone && !s.pausing() }
+
+// pausing: a driver has just failed this node for the VIP. The next decision has
+// it in the standing too.
+func (s *step) pausing() bool {
+	return s.m.Lost == model.ReasonDriverError && s.in.Now.Before(s.m.Deferred)
+}
 
 // bound tells whether the address driver has said, since the phase began, that
 // the VIP is bound where it is wanted.

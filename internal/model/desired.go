@@ -179,6 +179,8 @@ type VIPMemory struct {
 	// Lost is why the VIP was given up last; it counts in Releasing and Unbinding
 	// and, for ReasonDriverError, until Deferred.
 	Lost Reason
+	// LostDetail is the error behind ReasonDriverError in words.
+	LostDetail string
 	// Consented: the owner named this node as its successor, so the claim follows
 	// the announcement instead of going before it.
 	Consented bool

@@ -40,6 +40,10 @@ type View struct {
 	// until a driver has looked again.
 	Stalls int
 
+	// Unable says why this process can bind and announce nothing, such as a missing
+	// capability; empty if it can.
+	Unable string
+
 	Synced  map[SourceName]bool // delivered a first full state
 	VIPs    []VIP               // sorted by Addr, no duplicates
 	Links   map[string]Link
