@@ -66,7 +66,7 @@ type Cluster struct {
 	vips   []model.VIP
 
 	gossipSide, wireSide map[string]int
-	gossipHealed         time.Time
+	parted               time.Time       // the last moment at which nodes may have lost sight of others
 	touched              map[string]bool // nodes to which something happened since the last Quiet
 	owners               map[netip.Addr]string
 

@@ -57,6 +57,7 @@ func (n *Node) running() bool {
 
 // touch notes that something happened to nodes, so that their VIPs may move.
 func (c *Cluster) touch(names ...string) {
+	c.parted = time.Now()
 	for _, n := range names {
 		c.touched[n] = true
 	}
@@ -222,6 +223,7 @@ func (c *Cluster) talks(a, b *Node) bool {
 }
 
 func (c *Cluster) cutGossip() {
+	c.parted = time.Now()
 	for _, a := range c.all() {
 		for _, b := range c.all() {
 			if a != b && !c.talks(a, b) {
@@ -234,7 +236,6 @@ func (c *Cluster) cutGossip() {
 func (c *Cluster) healGossip() {
 	c.gossip.Heal()
 	c.cutGossip()
-	c.gossipHealed = time.Now()
 }
 
 // AddVIP and RemoveVIP change the configuration of all nodes at once.
