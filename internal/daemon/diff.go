@@ -60,6 +60,9 @@ func (d *Daemon) observe(want *model.Desired) {
 	if want.Memory.Settled != d.last.Memory.Settled {
 		d.log.Info("group", "settled", want.Memory.Settled, "members", len(d.view.Gossip.Members)+1)
 	}
+	if want.Rules != d.last.Rules && d.last.Rules != 0 {
+		d.log.Info("group", "rules", want.Rules)
+	}
 	d.members()
 	d.metrics.publish(&d.view, want)
 }

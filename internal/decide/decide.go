@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -20,6 +21,7 @@ func Decide(v *model.View) model.Desired {
 		Gen:        v.Memory.Gen + 1,
 		ValidUntil: v.Now.Add(Grace),
 		Memory:     v.Memory,
+		Rules:      election.Rules(v.Gossip.Members),
 	}
 	d.Memory.Gen = d.Gen
 	w := waker{now: v.Now}

@@ -55,7 +55,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	}
 	in := &f.in // one for all VIPs: it is large
 	*in = election.Input{
-		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip,
+		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip, Rules: d.Rules,
 		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
 		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],

@@ -18,6 +18,19 @@ import (
 // runs the highest version that all its live members speak.
 const RulesVersion = 1
 
+// Rules is the version that the group runs: the highest that all its live members
+// speak, this node included. A member that has not said yet does not count; it
+// hears of the group before it takes anything, see settling.
+func Rules(members map[model.NodeName]model.Member) int {
+	v := RulesVersion
+	for _, m := range members {
+		if m.State == model.MemberAlive && m.Known && m.Rules > 0 {
+			v = min(v, m.Rules)
+		}
+	}
+	return v
+}
+
 // Timing of the rules. All are well above a LAN's round trip and below what a
 // client notices; they hold for every detection profile.
 const (
@@ -72,7 +85,9 @@ type Input struct {
 	Now  time.Time
 	Gen  uint64 // of the decision being made
 	Self model.NodeName
-	VIP  *model.VIP
+	// Rules is the version of the rules to decide by. There is one so far.
+	Rules int
+	VIP   *model.VIP
 	// Standing is ReasonStandby if this node may own the VIP, else why not.
 	Standing model.Reason
 	Weight   int

@@ -21,6 +21,9 @@ type Desired struct {
 	L2    []L2Advert // for layer2, sorted by Addr
 	Group GroupState // for gossip
 
+	// Rules is the version of the election rules that the group runs.
+	Rules int
+
 	Status []VIPStatus // one for each VIP, sorted by Addr
 	Memory Memory
 	Wake   time.Time // decide again no later than this; zero: on facts only
