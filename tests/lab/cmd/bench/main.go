@@ -20,6 +20,7 @@ import (
 
 type options struct {
 	runs      int
+	maxLoad   float64
 	out, raw  string
 	systems   []lab.System
 	scenarios []lab.Scenario
@@ -47,6 +48,7 @@ func parse(args []string) (*options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	o := &options{}
 	fs.IntVar(&o.runs, "runs", 20, "runs of each fault for each system")
+	fs.Float64Var(&o.maxLoad, "max-load", lab.MaxLoad, "busy share of the machine above which a run is dropped")
 	fs.StringVar(&o.out, "out", "", "file for the report (default: standard output)")
 	fs.StringVar(&o.raw, "raw", "", "file of JSON lines; runs that it holds are not repeated, new ones are added")
 	systems := fs.String("systems", "", "systems, separated by commas (default: all)")
@@ -86,7 +88,7 @@ func bench(ctx context.Context, o *options) error {
 	if err := lab.Usable(); err != nil {
 		return err
 	}
-	r, err := openResults(o.raw)
+	r, err := openResults(o.raw, o.maxLoad)
 	if err != nil {
 		return err
 	}

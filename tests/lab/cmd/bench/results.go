@@ -34,10 +34,11 @@ type idle struct {
 type results struct {
 	entries []entry
 	file    *os.File
+	maxLoad float64 // of a run that counts
 }
 
-func openResults(path string) (*results, error) {
-	r := &results{}
+func openResults(path string, maxLoad float64) (*results, error) {
+	r := &results{maxLoad: maxLoad}
 	if path == "" {
 		return r, nil
 	}
@@ -85,7 +86,7 @@ func (r *results) runs(system, scenario string) (good []*lab.Outcome, busy, fail
 		case e.System != system || e.Scenario != scenario || e.Idle != nil:
 		case e.Failed != "":
 			failed++
-		case e.Busy():
+		case e.Load > r.maxLoad:
 			busy++
 		default:
 			good = append(good, &e.Outcome)
