@@ -76,9 +76,8 @@ func (s *step) reason() (model.Reason, string) {
 }
 
 func (s *step) ownerlessReason() (model.Reason, string) {
-	p := s.in.Layer2.Probe
-	if s.m.Asks > 0 && p.Answered {
-		return s.describe(p)
+	if s.m.Asks > 0 {
+		return s.describe(s.m.Holder)
 	}
 	if s.m.Phase == model.PhaseProbing {
 		return model.ReasonProbing, s.detail

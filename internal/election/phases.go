@@ -149,6 +149,7 @@ func (s *step) probing() {
 	switch {
 	case p.Answered:
 		s.m.Asks++
+		s.m.Holder = p.By
 		s.enter(model.PhaseWaiting)
 		s.m.Until = s.askAgain()
 		s.at(s.m.Until)
@@ -526,9 +527,9 @@ func (s *step) unbinding() {
 }
 
 // describe puts the end of the owner's lease and the answering host in words.
-func (s *step) describe(p model.ProbeResult) (model.Reason, string) {
-	if n, ok := s.isMember(p.By); ok {
-		return model.ReasonWaitingForRelease, fmt.Sprintf("%s still answers for it at %s", n, p.By)
+func (s *step) describe(holder model.MAC) (model.Reason, string) {
+	if n, ok := s.isMember(holder); ok {
+		return model.ReasonWaitingForRelease, fmt.Sprintf("%s still answers for it at %s", n, holder)
 	}
-	return model.ReasonConflict, fmt.Sprintf("%s answers for it and is not a member", p.By)
+	return model.ReasonConflict, fmt.Sprintf("%s answers for it and is not a member", holder)
 }

@@ -171,6 +171,8 @@ type VIPMemory struct {
 	Series, Burst uint64
 	// Asks counts the probe series that were answered in a row.
 	Asks int
+	// Holder is who answered the last of them.
+	Holder MAC
 	// Interface is where the VIP was last bound.
 	Interface string
 	// LostAt is when the owner was first missed, for the takeover metric.

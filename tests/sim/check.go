@@ -16,8 +16,10 @@ const (
 	lookEvery = 5 * time.Millisecond
 	// handoverOverlap bounds a planned overlap of two owners.
 	handoverOverlap = time.Second
-	// orphanOverlap bounds one whose old owner has died or stopped running in the
-	// middle of it: the rest of the lifetime, and how late the kernel may be.
+	// orphanOverlap bounds one whose old owner, or a successor that had bound the
+	// address, has died or stopped running in the middle of it: the rest of the
+	// lifetime, and how late the kernel may be. No rule of the election can prevent
+	// that: make before break means that both have the address.
 	orphanOverlap = lbdtest.Lifetime + 300*time.Millisecond
 	// plannedWithin is how long after a successor was named it may begin to
 	// answer: the decision, gossip, and election.ConsentHolds.
@@ -113,15 +115,20 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 	}
 	for _, name := range k.pair {
 		n := c.nodes[name]
-		y := n.yielded(k.addr)
-		if y.IsZero() || o.since.Sub(y) > plannedWithin {
+		orphan := !n.running() || n.frozen
+		yielded, named := n.handing(k.addr)
+		limit := handoverOverlap
+		switch {
+		case !yielded.IsZero() && o.since.Sub(yielded) <= plannedWithin:
+			if orphan {
+				limit = orphanOverlap
+			}
+		case !named.IsZero() && orphan && o.since.Sub(named) <= orphanOverlap:
+			limit = orphanOverlap
+		default:
 			continue
 		}
 		o.planned = true
-		limit := handoverOverlap
-		if !n.running() || n.frozen {
-			limit = orphanOverlap
-		}
 		if time.Since(o.since) <= limit {
 			return true
 		}

@@ -99,7 +99,8 @@ type Node struct {
 	stopping                          bool
 
 	mu     sync.Mutex
-	yields map[netip.Addr]time.Time // when a successor was last named
+	yields map[netip.Addr]time.Time // when it last named a successor
+	named  map[netip.Addr]time.Time // when it was last named one
 }
 
 // VIPs returns n objects v1, v2 ... with one IPv4 address each that depend on the
@@ -151,7 +152,7 @@ func newCluster(o Options) *Cluster {
 	for i := range o.Nodes {
 		n := &Node{
 			Name: fmt.Sprintf("m%d", i+1), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), c: c, powered: true,
-			yields: map[netip.Addr]time.Time{},
+			yields: map[netip.Addr]time.Time{}, named: map[netip.Addr]time.Time{},
 		}
 		n.Host = c.Net.Host(n.Name)
 		v6 := netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)})
@@ -260,20 +261,24 @@ func (n *Node) launch() error {
 
 // saw notes which successors a decision names.
 func (n *Node) saw(d *model.Desired) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	now := time.Now()
 	for _, v := range d.Group.VIPs {
-		if v.Claim.To != "" {
-			n.yields[v.Addr] = time.Now()
+		if to := n.c.nodes[string(v.Claim.To)]; to != nil {
+			n.mu.Lock()
+			n.yields[v.Addr] = now
+			n.mu.Unlock()
+			to.mu.Lock()
+			to.named[v.Addr] = now
+			to.mu.Unlock()
 		}
 	}
 }
 
-// yielded is when the node last named a successor for the VIP.
-func (n *Node) yielded(a netip.Addr) time.Time {
+// handing tells when the node last named a successor for the VIP, and was named.
+func (n *Node) handing(a netip.Addr) (yielded, named time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.yields[a]
+	return n.yields[a], n.named[a]
 }
 
 // configured is what the configuration says now.
