@@ -340,3 +340,12 @@ func (h *Host) watching() []*watcher {
 	}
 	return out
 }
+
+// Seize binds an address with lbd's mark and for ever, which no driver does: for
+// tests of the tests.
+func (h *Host) Seize(iface string, a netip.Addr) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.addrs[a] = &address{iface: iface, mark: true}
+	h.net.look(a)
+}
