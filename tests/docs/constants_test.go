@@ -1,0 +1,64 @@
+package docs
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/address"
+	"lbd.dev/lbd/internal/decide"
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/model"
+)
+
+// timing are the constants that docs/election.md explains.
+var timing = map[string]time.Duration{
+	"election.Stagger":         election.Stagger,
+	"election.HandoverTimeout": election.HandoverTimeout,
+	"election.AskMin":          election.AskMin,
+	"election.AskMax":          election.AskMax,
+	"election.AskClose":        election.AskClose,
+	"election.LeaseBefore":     election.LeaseBefore,
+	"election.LeaseAfter":      election.LeaseAfter,
+	"election.SilenceHolds":    election.SilenceHolds,
+	"election.ConsentHolds":    election.ConsentHolds,
+	"election.LingerMin":       election.LingerMin,
+	"election.DriverPatience":  election.DriverPatience,
+	"election.DriverPause":     election.DriverPause,
+	"election.RetrySuccessor":  election.RetrySuccessor,
+	"election.PreemptDelay":    election.PreemptDelay,
+	"decide.SettleSome":        decide.SettleSome,
+	"decide.SettleAlone":       decide.SettleAlone,
+	"decide.Grace":             decide.Grace,
+	"model.StallLimit":         model.StallLimit,
+	"address.Lifetime":         address.Lifetime,
+}
+
+func TestConstants(t *testing.T) {
+	var got, want []string
+	for name := range timing {
+		want = append(want, name)
+	}
+	p := readPage(t, "docs/election.md")
+	for _, row := range p.rows("Constants") {
+		name := strings.Trim(row[0], "`")
+		got = append(got, name)
+		if d, ok := timing[name]; ok && row[1] != d.String() {
+			t.Errorf("docs/election.md: %s is %s, not %s", name, d, row[1])
+		}
+	}
+	same(t, "docs/election.md", got, want)
+	if election.RulesVersion != 1 || !strings.Contains(p.text, "rules version 1") {
+		t.Errorf("docs/election.md describes another version than %d", election.RulesVersion)
+	}
+}
+
+// TestConstantsAreAll finds an exported constant of time in the election that the
+// page does not explain.
+func TestConstantsAreAll(t *testing.T) {
+	for _, name := range durations(t, "internal/election", "election") {
+		if _, ok := timing[name]; !ok {
+			t.Errorf("docs/election.md does not explain %s", name)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/model"
+)
+
+func read(t *testing.T) []page {
+	t.Helper()
+	all, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func readPage(t *testing.T, name string) page {
+	t.Helper()
+	for _, p := range read(t) {
+		if p.path == name {
+			return p
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return page{}
+}
+
+// TestConfigurations takes every block of YAML that is a configuration, and
+// parses all other YAML and JSON.
+func TestConfigurations(t *testing.T) {
+	found := 0
+	for _, p := range read(t) {
+		for _, b := range p.blocks() {
+			switch {
+			case b.lang == "yaml" && strings.Contains(b.text, "apiVersion: "+v1alpha1.Group+"/"):
+				found++
+				file := filepath.Join(t.TempDir(), "lbd.yaml")
+				if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := config.Validate(file); err != nil {
+					t.Errorf("%s:%d: %v", b.page, b.line, err)
+				}
+			case b.lang == "yaml":
+				if err := yaml.Unmarshal([]byte(b.text), new(any)); err != nil {
+					t.Errorf("%s:%d: %v", b.page, b.line, err)
+				}
+			case b.lang == "json":
+				d := json.NewDecoder(bytes.NewReader([]byte(b.text)))
+				d.DisallowUnknownFields()
+				if err := d.Decode(new(v1alpha1.NodeStatus)); err != nil {
+					t.Errorf("%s:%d: %v", b.page, b.line, err)
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("only %d configurations found", found)
+	}
+}
+
+// TestTenLines holds the README to the length that it names.
+func TestTenLines(t *testing.T) {
+	for _, b := range readPage(t, "README.md").blocks() {
+		if b.lang == "yaml" {
+			if n := strings.Count(b.text, "\n"); n != 10 {
+				t.Errorf("the first configuration has %d lines, the text says ten", n)
+			}
+			return
+		}
+	}
+	t.Error("no configuration")
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinks(t *testing.T) {
+	all := read(t)
+	anchors := map[string]map[string]bool{}
+	for _, p := range all {
+		anchors[p.path] = p.anchors()
+	}
+	for _, p := range all {
+		for _, m := range link.FindAllStringSubmatch(p.prose(), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			target, fragment, _ := strings.Cut(m[1], "#")
+			file := p.path
+			if target != "" {
+				file = path.Join(path.Dir(p.path), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(file))); err != nil {
+				t.Errorf("%s: link %s: %v", p.path, m[1], err)
+			} else if fragment != "" && !anchors[file][fragment] {
+				t.Errorf("%s: link %s: %s has no such heading", p.path, m[1], file)
+			}
+		}
+	}
+}
+
+func TestReasons(t *testing.T) {
+	var want, got []string
+	for _, r := range model.Reasons() {
+		want = append(want, r.String())
+	}
+	for _, row := range readPage(t, "docs/reasons.md").rows("") {
+		got = append(got, codes(row[0])...)
+		if len(row) != 4 || row[2] == "" || row[3] == "" {
+			t.Errorf("%s: the row needs a meaning and what to do", row[0])
+		}
+	}
+	same(t, "docs/reasons.md", got, want)
+}
+
+// TestOfNoMachine keeps the paths of whoever wrote a page out of it.
+func TestOfNoMachine(t *testing.T) {
+	bad := regexp.MustCompile(`(^|[\s"'(` + "`" + `])/(tmp|work|root|home)/`)
+	for _, p := range read(t) {
+		if m := bad.FindString(p.text); m != "" {
+			t.Errorf("%s names %s", p.path, strings.TrimSpace(m))
+		}
+	}
+}
+
+// same compares two lists of names as sets, and finds names that come twice.
+func same(t *testing.T, where string, got, want []string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, g := range got {
+		if seen[g] {
+			t.Errorf("%s has %s twice", where, g)
+		}
+		seen[g] = true
+		if !slices.Contains(want, g) {
+			t.Errorf("%s has %s, which the program does not have", where, g)
+		}
+	}
+	for _, w := range want {
+		if !seen[w] {
+			t.Errorf("%s lacks %s", where, w)
+		}
+	}
+}
