@@ -201,6 +201,9 @@ func (d *Daemon) pause() time.Duration {
 	if !d.last.Wake.IsZero() {
 		p = min(p, time.Until(d.last.Wake))
 	}
+	if !d.aloneTill.IsZero() {
+		p = min(p, time.Until(d.aloneTill))
+	}
 	return max(p, time.Millisecond)
 }
 

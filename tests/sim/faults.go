@@ -127,6 +127,7 @@ func (c *Cluster) Thaw(name string) {
 		n.frozen = false
 		n.proc.Thaw()
 		n.transport.Pause(false)
+		n.health.Set(n.checked()) // the loop turns at once: its timer is overdue
 	}
 }
 

@@ -54,7 +54,7 @@ func draw(t *rapid.T) *Scenario {
 		case "heal":
 			s.add(after, verb)
 		case "quiet":
-			s.add(after, verb, "20s")
+			s.add(after, verb, "30s")
 		case "remove", "unconfigure", "configure":
 			s.add(after, verb, "v"+strconv.Itoa(rapid.IntRange(1, 20).Draw(t, "vip")))
 		case "cut-wire", "cut-gossip", "cut":
@@ -63,12 +63,12 @@ func draw(t *rapid.T) *Scenario {
 			s.add(after, verb, node.Draw(t, "node"))
 		}
 	}
-	s.add(0, "quiet", "20s")
+	s.add(0, "quiet", "30s")
 	s.add(0, "heal")
 	for _, verb := range []string{"thaw", "plug", "undrain", "well", "start"} {
 		s.add(0, verb, all...)
 	}
-	s.add(0, "quiet", "20s")
+	s.add(0, "quiet", "30s")
 	return s
 }
 
@@ -79,7 +79,7 @@ func (s *Scenario) add(after time.Duration, verb string, args ...string) {
 // TestRandom looks for a scenario that breaks an invariant. LBD_SIM_CHECKS asks
 // for more than the usual number; -save keeps what was found.
 func TestRandom(t *testing.T) {
-	checks := "60"
+	checks := "25"
 	if testing.Short() {
 		checks = "5"
 	}

@@ -1,0 +1,545 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/daemon"
+	"lbd.dev/lbd/internal/lbdtest"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/source"
+)
+
+var vip = netip.MustParseAddr("10.0.0.200")
+
+// bed is one daemon m1 in a bubble, with a test that plays the group.
+type bed struct {
+	t       *testing.T
+	begin   time.Time
+	host    *lbdtest.Host
+	net     *lbdtest.Net
+	proc    *lbdtest.Process
+	config  *lbdtest.Facts
+	health  *lbdtest.Facts
+	gossip  *lbdtest.Facts
+	sink    *sink
+	address *lbdtest.Address
+	layer2  *lbdtest.Layer2
+	reg     *prometheus.Registry
+	beats   int
+	daemon  *daemon.Daemon
+	stop    context.CancelFunc
+	ended   chan struct{}
+	err     error
+
+	mu   sync.Mutex
+	logs bytes.Buffer
+}
+
+// sink stands for the driver of gossip: it keeps what the group would be told.
+type sink struct {
+	mu     sync.Mutex
+	told   []model.GroupState
+	stuck  bool
+	closed time.Time
+}
+
+func (*sink) Name() model.SinkName     { return model.SinkGossip }
+func (*sink) Changed() <-chan struct{} { return nil }
+
+func (s *sink) Apply(ctx context.Context, d *model.Desired) (model.Applied, error) {
+	s.mu.Lock()
+	s.told = append(s.told, d.Group)
+	stuck := s.stuck
+	s.mu.Unlock()
+	if stuck {
+		<-ctx.Done()
+	}
+	return model.Applied{}, ctx.Err()
+}
+
+func (s *sink) Close(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = time.Now()
+	return nil
+}
+
+func (s *sink) last() model.GroupState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.told) == 0 {
+		return model.GroupState{}
+	}
+	return s.told[len(s.told)-1]
+}
+
+// Write takes the log.
+func (b *bed) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.logs.Write(p)
+}
+
+func (b *bed) log() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.logs.String()
+}
+
+// run plays f with a daemon that has started; it must have ended, or be able to
+// end, when f returns.
+func run(t *testing.T, f func(t *testing.T, b *bed), extra ...source.Source) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{t: t, begin: time.Now(), net: lbdtest.NewNet(1), proc: lbdtest.NewProcess(), sink: &sink{}, reg: prometheus.NewRegistry(), ended: make(chan struct{})}
+		b.host = b.net.Host("m1")
+		b.host.Attach("eth0", "lan", netip.MustParsePrefix("10.0.0.1/24"))
+		p := b.proc
+		b.config = lbdtest.NewFacts(p, model.SourceConfig, func(v *model.View) {
+			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, Check: "api"}}
+			v.DrainTimeout = 2 * time.Second
+		})
+		b.health = lbdtest.NewFacts(p, model.SourceHealth, healthy(model.HealthUp))
+		b.gossip = lbdtest.NewFacts(p, model.SourceGossip, group(time.Now(), model.Claim{}))
+		b.address, b.layer2 = lbdtest.NewAddress(p, b.host), lbdtest.NewLayer2(p, b.host)
+		log := slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		var err error
+		b.daemon, err = daemon.New(daemon.Options{
+			Logger: log, Metrics: b.reg, Node: "m1", Version: "v1",
+			Sources: append([]source.Source{b.config, lbdtest.NewLinks(p, b.host), b.health, b.gossip}, extra...),
+			Drivers: []announce.Driver{b.sink, p.Driver(b.address, nil), p.Driver(b.layer2, nil)},
+			Extras:  []func(*v1alpha1.NodeStatus){func(s *v1alpha1.NodeStatus) { s.Config.Path = "extra" }},
+			Beat: func() {
+				b.mu.Lock()
+				b.beats++
+				b.mu.Unlock()
+				_ = p.Wait()
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		b.stop = cancel
+		go func() {
+			defer close(b.ended)
+			b.err = b.daemon.Run(ctx)
+		}()
+		defer func() {
+			b.proc.Kill()
+			cancel()
+			<-b.ended // a goroutine that is left over makes the bubble fail
+		}()
+		f(t, b)
+	})
+}
+
+func healthy(h model.Health) func(*model.View) {
+	return func(v *model.View) { v.Health = map[string]model.HealthState{"api": {State: h}} }
+}
+
+// group is what the member m2 says: it may own the VIP and has this claim.
+func group(at time.Time, claim model.Claim) func(*model.View) {
+	return func(v *model.View) {
+		v.Gossip = model.Gossip{
+			Peers: 1, Exchanged: at.Add(time.Millisecond),
+			Members: map[model.NodeName]model.Member{"m2": {
+				Name: "m2", Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x99}},
+				Standing: map[netip.Addr]model.Reason{vip: model.ReasonStandby},
+			}},
+			Eligible: map[netip.Addr][]model.NodeName{vip: {"m2"}},
+			Claims:   map[netip.Addr][]model.Claim{}, Seen: map[netip.Addr]uint64{vip: claim.Epoch},
+		}
+		if claim.Epoch > 0 {
+			v.Gossip.Claims[vip] = []model.Claim{claim}
+		}
+	}
+}
+
+// alone is a group of which nobody else is there.
+func alone(v *model.View) { v.Gossip = model.Gossip{Seen: map[netip.Addr]uint64{}} }
+
+// pass lets time pass until all have come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// own waits until the daemon owns the VIP.
+func (b *bed) own() {
+	b.t.Helper()
+	pass(2 * time.Second)
+	if got := b.status().VIPs[0]; got.Owner != "m1" || !got.Announced || !got.Bound {
+		b.t.Fatalf("not the owner: %+v\n%s", got, b.log())
+	}
+}
+
+func (b *bed) status() v1alpha1.NodeStatus {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Second)
+	defer cancel()
+	s, err := b.daemon.Status(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// claim lets m2 claim with the epoch after the last one, as a successor does.
+func (b *bed) claim() {
+	b.gossip.Set(group(b.begin, model.Claim{Owner: "m2", Epoch: b.sink.last().VIPs[0].Claim.Epoch + 1}))
+}
+
+func (b *bed) hasEnded() bool {
+	select {
+	case <-b.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestStopHandsOverAndWaits(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		b.stop()
+		pass(100 * time.Millisecond)
+		g := b.sink.last()
+		if !g.Draining || g.VIPs[0].Claim.To != "m2" {
+			t.Fatalf("the group is told %+v", g)
+		}
+		if b.hasEnded() || len(b.net.Holders(vip)) != 1 {
+			t.Fatal("did not wait for the successor")
+		}
+		b.claim()
+		pass(50 * time.Millisecond)
+		if h := b.net.Holders(vip); len(h) != 0 {
+			t.Errorf("%v answers beside the successor", h)
+		}
+		if len(b.host.Addresses()) != 1 {
+			t.Error("the address did not stay for open connections")
+		}
+		pass(3 * time.Second)
+		if !b.hasEnded() || b.err != nil {
+			t.Fatalf("ended %v: %v", b.hasEnded(), b.err)
+		}
+		if !b.sink.last().Leave || b.sink.closed.IsZero() {
+			t.Error("did not say goodbye, or left the driver open")
+		}
+		if a := b.host.Addresses(); len(a) != 0 {
+			t.Errorf("%v left behind", a)
+		}
+		if b.daemon.SetDraining(t.Context(), true) == nil {
+			t.Error("a daemon that has ended takes orders")
+		}
+	})
+}
+
+func TestStopWithConnectionsWaitsForThem(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		b.host.SetConnections(vip, 3)
+		b.stop()
+		pass(20 * time.Millisecond)
+		b.claim()
+		pass(1500 * time.Millisecond)
+		if b.hasEnded() || len(b.host.Addresses()) != 1 {
+			t.Fatal("did not wait for connections")
+		}
+		b.host.SetConnections(vip, 0)
+		pass(500 * time.Millisecond)
+		if !b.hasEnded() {
+			t.Error("waits longer than its connections")
+		}
+	})
+}
+
+func TestStopWithoutSuccessor(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.gossip.Set(alone)
+		b.own()
+		at := time.Now()
+		b.stop()
+		<-b.ended
+		if took := time.Since(at); took < 300*time.Millisecond || took > 500*time.Millisecond {
+			t.Errorf("looked for a successor for %s", took)
+		}
+		if len(b.net.Holders(vip)) != 1 {
+			t.Fatal("took the VIP down although nobody else has it")
+		}
+		pass(4 * time.Second)
+		if len(b.host.Addresses()) != 0 {
+			t.Error("outlived its lifetime")
+		}
+		if !strings.Contains(b.log(), "no successor") {
+			t.Error("did not say so")
+		}
+	})
+}
+
+func TestStopDeadline(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		b.config.Set(func(v *model.View) {
+			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, Check: "api"}}
+			v.DrainTimeout = time.Hour
+		})
+		b.host.SetConnections(vip, 1)
+		pass(time.Second)
+		at := time.Now()
+		b.stop()
+		pass(10 * time.Millisecond)
+		b.claim() // takes the VIP, but the connection never ends
+		<-b.ended
+		if took := time.Since(at); took < 12*time.Second || took > 14500*time.Millisecond {
+			t.Errorf("took %s, want 12 s and a farewell", took)
+		}
+		if len(b.host.Addresses()) != 0 {
+			t.Error("the address of another owner stayed")
+		}
+		if !strings.Contains(b.log(), "before everything was handed over") {
+			t.Error("did not say so")
+		}
+	})
+}
+
+func TestStuckDriverDelaysNobody(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.sink.mu.Lock()
+		b.sink.stuck = true
+		b.sink.mu.Unlock()
+		b.own()
+		if err := b.daemon.Healthy(); err != nil {
+			t.Error(err)
+		}
+		b.gossip.Set(alone)
+		at := time.Now()
+		b.stop()
+		<-b.ended
+		if took := time.Since(at); took > 8*time.Second {
+			t.Errorf("the end took %s", took)
+		}
+	})
+}
+
+func TestStallIsNoticed(t *testing.T) {
+	for _, c := range []struct {
+		frozen time.Duration
+		stalls int
+		keeps  bool
+	}{{700 * time.Millisecond, 0, true}, {1600 * time.Millisecond, 1, true}, {6 * time.Second, 1, false}} {
+		run(t, func(t *testing.T, b *bed) {
+			b.own()
+			b.proc.Freeze()
+			pass(c.frozen)
+			if c.frozen > 4*time.Second {
+				if err := b.daemon.Healthy(); err == nil {
+					t.Error("healthy although the loop does not turn")
+				}
+				if b.daemon.Ready() == nil {
+					t.Error("ready although the loop does not turn")
+				}
+			}
+			b.proc.Thaw()
+			b.health.Set(healthy(model.HealthUp)) // whatever comes first; timers are overdue
+			pass(20 * time.Millisecond)
+			if n := strings.Count(b.log(), "did not run for a while"); n != c.stalls {
+				t.Errorf("frozen for %s: %d stalls, want %d", c.frozen, n, c.stalls)
+			}
+			if held := len(b.net.Holders(vip)) == 1; held != c.keeps {
+				t.Errorf("frozen for %s: holds the VIP %v, want %v", c.frozen, held, c.keeps)
+			}
+			pass(2 * time.Second) // it asks the wire and takes the VIP again
+			if expired := strings.Contains(b.log(), "reason=LeaseExpired"); expired == c.keeps {
+				t.Errorf("frozen for %s: says that the lease expired %v", c.frozen, expired)
+			}
+			if len(b.net.Holders(vip)) != 1 {
+				t.Errorf("frozen for %s: nobody else wants the VIP, but it is not taken again", c.frozen)
+			}
+			want := fmt.Sprintf(`# HELP lbd_stalls_total Times the daemon did not run for longer than a second.
+# TYPE lbd_stalls_total counter
+lbd_stalls_total %d
+`, c.stalls)
+			if err := testutil.GatherAndCompare(b.reg, strings.NewReader(want), "lbd_stalls_total"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestDrain(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		if err := b.daemon.SetDraining(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Millisecond)
+		s := b.status()
+		if !s.Draining || s.VIPs[0].Reason != "HandingOver" || len(s.VIPs[0].Successors) != 1 {
+			t.Errorf("%+v", s)
+		}
+		b.claim()
+		pass(3 * time.Second)
+		if s := b.status().VIPs[0]; s.Owner != "m2" || s.Reason != "Draining" || s.Bound {
+			t.Errorf("%+v", s)
+		}
+		if err := b.daemon.SetDraining(t.Context(), true); err != nil { // again: no news
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.log(), "msg=drain"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		if err := b.daemon.SetDraining(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		if s := b.status().VIPs[0]; s.Owner != "m2" || s.Reason != "Standby" {
+			t.Errorf("the VIP came back by itself: %+v", s)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.daemon.SetDraining(ctx, false); err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReady(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		if b.daemon.Ready() == nil {
+			t.Error("ready before the first turn")
+		}
+		b.own()
+		if err := errors.Join(b.daemon.Ready(), b.daemon.Healthy()); err != nil {
+			t.Error(err)
+		}
+		if b.status().Config.Path != "extra" {
+			t.Error("an Extra was not called")
+		}
+		b.mu.Lock()
+		beats := b.beats
+		b.mu.Unlock()
+		pass(10 * time.Second)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if n := b.beats - beats; n < 20 {
+			t.Errorf("%d beats of the watchdog in 10 s", n)
+		}
+	})
+}
+
+func TestLogsOnlyChanges(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		pass(10 * time.Second)
+		before := b.log()
+		for range 60 {
+			b.health.Set(healthy(model.HealthUp)) // says the same again
+			pass(time.Second)
+		}
+		if more := strings.TrimPrefix(b.log(), before); more != "" {
+			t.Errorf("nothing happened, but:\n%s", more)
+		}
+		b.health.Set(healthy(model.HealthDown))
+		pass(10 * time.Millisecond)
+		b.claim()
+		pass(5 * time.Second)
+		var reasons []string
+		for _, m := range regexp.MustCompile(`msg=vip .*reason=(\w+)`).FindAllStringSubmatch(strings.TrimPrefix(b.log(), before), -1) {
+			reasons = append(reasons, m[1])
+		}
+		if got := strings.Join(reasons, " "); got != "HandingOver Releasing Unhealthy" {
+			t.Errorf("reasons %s", got)
+		}
+	})
+}
+
+func TestExplain(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		for _, q := range []string{"cp", "10.0.0.200", ""} {
+			e, err := b.daemon.Explain(t.Context(), q)
+			if err != nil || len(e) != 1 || len(e[0].Candidates) != 2 || len(e[0].Story) == 0 || e[0].Owner != "m1" {
+				t.Errorf("%q: %+v, %v", q, e, err)
+			}
+		}
+		if _, err := b.daemon.Explain(t.Context(), "no"); !errors.Is(err, daemon.ErrUnknownVIP) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// broken is a source that cannot go on.
+type broken struct{ after time.Duration }
+
+func (broken) Name() model.SourceName { return "broken" }
+
+func (b broken) Run(ctx context.Context, _ source.Publish) error {
+	select {
+	case <-time.After(b.after):
+		return errors.New("out of order")
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func TestSourceThatCannotGoOnEndsTheDaemon(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		pass(10 * time.Second)
+		if !b.hasEnded() || b.err == nil || !strings.Contains(b.err.Error(), "broken: out of order") {
+			t.Fatalf("ended %v: %v", b.hasEnded(), b.err)
+		}
+	}, broken{5 * time.Second})
+}
+
+func TestRequiredOptions(t *testing.T) {
+	if _, err := daemon.New(daemon.Options{}); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		problems, err := testutil.GatherAndLint(b.reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+		golden, err := os.Open("testdata/metrics.prom")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer golden.Close()
+		if err := testutil.GatherAndCompare(b.reg, golden,
+			"lbd_vip_owner", "lbd_vip_announced", "lbd_vip_healthy", "lbd_vip_reason", "lbd_vip_conflicts_total", "lbd_members",
+			"lbd_driver_error", "lbd_settled", "lbd_draining", "lbd_stalls_total", "lbd_build_info", "lbd_vip_transitions_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}
