@@ -321,3 +321,32 @@ func (k *kernel) encode(o *op, ack bool) []byte {
 	}
 	return req.Serialize()
 }
+
+const (
+	// localTimeout bounds the wait for an IPv6 address to become local.
+	localTimeout = 250 * time.Millisecond
+	localPoll    = 100 * time.Microsecond
+)
+
+// awaitLocal waits until packets to an address that was just bound are delivered
+// here. For IPv6 the kernel answers the request first and installs the local route
+// and joins the solicited-node group later, from a work queue, also without
+// duplicate address detection (addrconf_dad_start in net/ipv6/addrconf.c); until
+// then it drops what comes in. On a busy machine that took tens of milliseconds.
+func awaitLocal(addr netip.Addr) bool {
+	if addr.Is4() {
+		return true
+	}
+	for deadline := time.Now().Add(localTimeout); time.Now().Before(deadline); time.Sleep(localPoll) {
+		if local(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// local tells whether the routing table delivers packets to the address here.
+func local(addr netip.Addr) bool {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+}

@@ -35,7 +35,13 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 		}
 		d.kernel.do(ops[i:n])
 		for j, o := range ops[i:n] {
-			created = d.created(targets[i+j], o, s) || created
+			if !d.created(targets[i+j], o, s) {
+				continue
+			}
+			created = true
+			if !awaitLocal(o.addr) {
+				d.log.Debug("the address is not local yet", "vip", o.addr, "iface", targets[i+j].want.Interface)
+			}
 		}
 	}
 	return created

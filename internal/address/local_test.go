@@ -1,0 +1,41 @@
+package address
+
+import (
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestBoundMeansLocal: once Apply says that an IPv6 VIP is bound, packets to it are
+// delivered here, also while the machine is busy.
+func TestBoundMeansLocal(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	stop := make(chan struct{})
+	defer close(stop)
+	for range 8 {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+	}
+	for epoch := range uint64(50) {
+		w := want(model.Binding{Addr: v6, Interface: "a0", Epoch: epoch + 1})
+		if v := apply(t, d, w)[v6]; !v.Bound {
+			t.Fatalf("%+v", v)
+		}
+		if !local(v6) {
+			t.Fatalf("bound but not local at the %dth time", epoch+1)
+		}
+		apply(t, d, want())
+	}
+}
