@@ -34,7 +34,7 @@ deps: ## install what the lab needs (Debian; root)
 test: deps check unit search lab fuzz ## everything that CI runs (root)
 
 unit: ## unit tests and simulated clusters, with the race detector
-	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v /tests/)
+	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v /tests/) ./tests/docs/...
 
 search: ## walk every state of a small group
 	$(GO) test -timeout 15m ./tests/search/... ./tests/sim/...

@@ -38,7 +38,9 @@ type HTTPSCheck struct {
 	Host string `json:"host,omitempty"`
 	// Port is required.
 	Port int32 `json:"port"`
-	// Path begins with /; a query may follow. Default: /livez.
+	// Path begins with /; a query may follow. Default: /livez?exclude=etcd, so that
+	// losing the leader of etcd, which all API servers lose at once, does not take
+	// the address away from all of them.
 	Path string `json:"path,omitempty"`
 	// ServerName is what the certificate must be for. Default: "kubernetes" if
 	// Host is a loopback address, else Host. The certificate of every API server
@@ -92,7 +94,7 @@ const (
 	DefaultCheckTimeout  = 400 * time.Millisecond
 	DefaultCheckFall     = 2
 	DefaultCheckRise     = 1
-	DefaultHTTPSPath     = "/livez"
+	DefaultHTTPSPath     = "/livez?exclude=etcd" // see HTTPSCheck.Path
 	DefaultHTTPPath      = "/"
 	DefaultServerName    = "kubernetes"
 )

@@ -56,7 +56,7 @@ func TestDefaults(t *testing.T) {
 	if h.Interval.Duration != 500*time.Millisecond || h.Timeout.Duration != 400*time.Millisecond || h.Fall != 2 || h.Rise != 1 {
 		t.Errorf("check defaults: %+v", h)
 	}
-	if want := (HTTPSCheck{Host: "127.0.0.1", Port: 6443, Path: "/livez", ServerName: "kubernetes"}); !reflect.DeepEqual(*h.HTTPS, want) {
+	if want := (HTTPSCheck{Host: "127.0.0.1", Port: 6443, Path: "/livez?exclude=etcd", ServerName: "kubernetes"}); !reflect.DeepEqual(*h.HTTPS, want) {
 		t.Errorf("https defaults: %+v, want %+v", *h.HTTPS, want)
 	}
 	if v.Spec.Advertise == nil || v.Spec.Advertise.L2 == nil || v.Spec.Partition != PartitionAvailable {

@@ -191,9 +191,9 @@ func newKeygen() *cobra.Command {
 		Use:   "keygen",
 		Short: "Print a new gossip key, or put one at the head of a keyring",
 		Long: `Print a new gossip key. With --rotate put a new one at the head of a keyring and
-keep the others, which still decrypt. To rotate without a gap, first append the
-new key to the keyring of every node, then put it at the head everywhere, then
-remove the old one.`,
+keep the others, which still decrypt. Rotate on one node, copy the keyring to the
+others, in any order and at any pace: a daemon encrypts with the first key only
+when every live member knows it. Then remove the old key everywhere.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rotate != "" {

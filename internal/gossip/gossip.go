@@ -75,6 +75,7 @@ type Options struct {
 type Gossip struct {
 	log     *slog.Logger
 	name    model.NodeName
+	visitor string // name of a Reach; empty for a member
 	self    netip.AddrPort
 	profile profile
 	list    *memberlist.Memberlist
@@ -116,10 +117,16 @@ type Gossip struct {
 
 // New binds the sockets and starts to take part. Source and Driver do the rest.
 // An error says what to change.
-func New(o Options) (*Gossip, error) {
+func New(o Options) (*Gossip, error) { return create(o, "") }
+
+// create is New; a visitor has a name that no member accepts as one of a node.
+func create(o Options, visitor string) (*Gossip, error) {
 	g, conf, err := prepare(o)
 	if err != nil {
 		return nil, err
+	}
+	if visitor != "" {
+		g.visitor, conf.Name = visitor, visitor
 	}
 	if conf.Transport == nil {
 		t, err := listen(o.BindAddr, o.Port, g.log)
@@ -206,7 +213,7 @@ func (g *Gossip) config(o Options, p profile) *memberlist.Config {
 	c.Label = o.Label
 	c.Keyring = g.keys.ring
 	c.RetransmitMult = retransmits
-	c.Delegate, c.Events, c.Conflict = g.hooks, g.hooks, g.hooks
+	c.Delegate, c.Events, c.Conflict, c.Alive = g.hooks, g.hooks, g.hooks, g.hooks
 	c.LogOutput, c.Logger = nil, log.New(g.writer, "", 0)
 	return c
 }

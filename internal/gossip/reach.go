@@ -29,8 +29,8 @@ const reachTries = 3
 // Reach asks each configured peer for an answer that only a daemon with the same
 // key and label gives. It takes no part in the group: nobody sees a new member.
 func Reach(ctx context.Context, o Options) ([]Reached, error) {
-	o.Port = 0 // beside a daemon that has the port
-	g, err := New(o)
+	o.Port = 0                                   // beside a daemon that has the port
+	g, err := create(o, string(o.Name)+"/reach") // a slash: not a name of a node
 	if err != nil {
 		return nil, err
 	}

@@ -308,7 +308,7 @@ func TestHTTPS(t *testing.T) {
 			full.Default()
 			want := tt.want
 			if want != "pass" {
-				want = fmt.Sprintf("https://127.0.0.1:%d/livez: %s", tt.check.Port, want)
+				want = fmt.Sprintf("https://127.0.0.1:%d/livez?exclude=etcd: %s", tt.check.Port, want)
 			}
 			timeout := tt.timeout
 			if timeout == 0 {
