@@ -70,6 +70,10 @@ func condense(s v1alpha1.NodeStatus) string {
 	return fmt.Sprintf("%s; %d of %d nodes alive; %d of %d VIPs here", settled, alive, len(s.Members)+1, here, len(s.VIPs))
 }
 
+// mismatchNews is how long packets that could not be decrypted are shown: a node
+// that still has another key is heard every few seconds.
+const mismatchNews = 5 * time.Minute
+
 func configLine(s v1alpha1.NodeStatus) string {
 	line := fmt.Sprintf("%s, generation %d", clean(s.Config.Path), s.Config.Generation)
 	if !s.Config.LoadedAt.IsZero() {
@@ -87,9 +91,9 @@ func problems(s v1alpha1.NodeStatus) []string {
 	for _, warning := range s.Config.Warnings {
 		found = append(found, "configuration: "+oneLine(warning))
 	}
-	if s.Gossip.KeyMismatches > 0 {
-		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last from %s: compare the key files of the nodes",
-			s.Gossip.KeyMismatches, s.Gossip.LastMismatchFrom))
+	if s.Gossip.KeyMismatches > 0 && s.Time.Sub(s.Gossip.LastMismatchAt) < mismatchNews {
+		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last from %s %s ago: compare the key files of the nodes",
+			s.Gossip.KeyMismatches, s.Gossip.LastMismatchFrom, s.Time.Sub(s.Gossip.LastMismatchAt).Round(time.Second)))
 	}
 	if s.Gossip.NameConflicts > 0 {
 		found = append(found, fmt.Sprintf("another host, last seen at %s, uses the name of this node: give it another nodeName", s.Gossip.LastConflictFrom))

@@ -46,7 +46,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 			Name: x.VIP.Name, Kind: x.VIP.Kind, Address: x.VIP.Addr.String(), Mode: "l2", Interface: x.Interface,
 			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: x.Detail, Standing: x.Standing.String(),
 			Healthy: x.Healthy, Bound: x.Bound, Announced: x.Announced, Epoch: x.Epoch, Since: x.Since,
-			Successors: names(x.Successors),
+			Successors: alive(v, x.Successors),
 		})
 	}
 	for n, a := range v.Applied {
@@ -60,10 +60,14 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	return s
 }
 
-func names(in []model.NodeName) []string {
+// alive are those of the successors that could take over now; heartbeats go to
+// dead ones too.
+func alive(v *model.View, in []model.NodeName) []string {
 	var out []string
 	for _, n := range in {
-		out = append(out, string(n))
+		if v.Gossip.Members[n].State == model.MemberAlive {
+			out = append(out, string(n))
+		}
 	}
 	return out
 }
@@ -169,8 +173,8 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		if m.From != "" && m.From != v.Self {
 			say("It took it from %s.", m.From)
 		}
-		if len(s.Successors) > 0 {
-			say("If it fails, %s takes over.", s.Successors[0])
+		if next := alive(v, s.Successors); len(next) > 0 {
+			say("If it fails, %s takes over.", next[0])
 		} else {
 			say("Nobody could take over: no other node is eligible.")
 		}
