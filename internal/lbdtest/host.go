@@ -24,7 +24,6 @@ type Host struct {
 	conns    map[netip.Addr]int       // established connections, while lingering
 	neigh    map[netip.Addr]model.MAC // of a client
 	watchers map[*watcher]struct{}
-	booted   time.Time
 }
 
 // port is one interface.

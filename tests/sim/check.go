@@ -42,7 +42,6 @@ type monitor struct {
 	stop     chan struct{}
 	ended    chan struct{}
 	clashes  map[clash]*overlap
-	longest  time.Duration // of the planned overlaps
 }
 
 type clash struct {
@@ -51,9 +50,8 @@ type clash struct {
 }
 
 type overlap struct {
-	since   time.Time
-	planned bool
-	told    bool
+	since time.Time
+	told  bool
 }
 
 func (m *monitor) start(c *Cluster, client *lbdtest.Host) {
@@ -99,11 +97,8 @@ func (m *monitor) look(c *Cluster) {
 			}
 		}
 	}
-	for k, o := range m.clashes {
+	for k := range m.clashes {
 		if !now[k] {
-			if o.planned {
-				m.longest = max(m.longest, time.Since(o.since))
-			}
 			delete(m.clashes, k)
 		}
 	}
@@ -128,7 +123,6 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 		default:
 			continue
 		}
-		o.planned = true
 		if time.Since(o.since) <= limit {
 			return true
 		}
@@ -248,7 +242,7 @@ func (c *Cluster) quorum(n *Node, v model.VIP) bool {
 // stuck checks that a VIP is where it was if nothing happened to its owner.
 func (c *Cluster) stuck(v model.VIP, holders []string) {
 	was, ok := c.owners[v.Addr]
-	if !ok || c.touched[was] || v.Preempt || v.Partition == model.PartitionQuorum {
+	if !ok || c.touched[was] || !c.able(c.nodes[was], v) || v.Preempt || v.Partition == model.PartitionQuorum {
 		return
 	}
 	if !slices.Contains(holders, was) {
@@ -316,6 +310,22 @@ func (c *Cluster) Gap(a netip.Addr, from time.Time) time.Duration {
 	}
 	end(time.Now())
 	return gap
+}
+
+// overlap is the longest time from the moment on for which two answered.
+func (c *Cluster) overlap(a netip.Addr, from time.Time) time.Duration {
+	var longest time.Duration
+	var since time.Time
+	for _, s := range c.Net.History(a) {
+		switch two := len(s.Clashes) > 0 && s.At.After(from); {
+		case two && since.IsZero():
+			since = s.At
+		case !two && !since.IsZero():
+			longest = max(longest, s.At.Sub(since))
+			since = time.Time{}
+		}
+	}
+	return longest
 }
 
 func maxTime(a, b time.Time) time.Time {

@@ -79,6 +79,7 @@ func (s *Scenario) add(after time.Duration, verb string, args ...string) {
 // TestRandom looks for a scenario that breaks an invariant. LBD_SIM_CHECKS asks
 // for more than the usual number; -save keeps what was found.
 func TestRandom(t *testing.T) {
+	t.Parallel()
 	checks := "25"
 	if testing.Short() {
 		checks = "5"
@@ -120,6 +121,7 @@ func keep(t *testing.T, s *Scenario, trace string) {
 // TestScenarios replays everything that was ever found, and what people thought
 // of.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/scenarios/*.scenario")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scenarios", err)

@@ -3,7 +3,6 @@ package sim
 import (
 	"bufio"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -249,14 +248,4 @@ func (s *Scenario) line(words []string) error {
 		err = fmt.Errorf("there is no such setting")
 	}
 	return err
-}
-
-// addrOf is the address of a VIP by name.
-func addrOf(c *Cluster, name string) netip.Addr {
-	for _, v := range c.opts.VIPs {
-		if v.Name == name {
-			return v.Addr
-		}
-	}
-	return netip.Addr{}
 }
