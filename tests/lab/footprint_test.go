@@ -55,34 +55,37 @@ func TestNothingStale(t *testing.T) { // P9
 func TestFootprint(t *testing.T) { // P11
 	c := cluster(t, &lab.LBD{}, 3)
 	const idle = 10 * time.Second
-	before := make([]time.Duration, len(c.Nodes))
-	for i, n := range c.Nodes {
-		before[i] = cpuTime(t, n)
-	}
-	time.Sleep(idle)
-	for i, n := range c.Nodes {
-		share := 100 * float64(cpuTime(t, n)-before[i]) / float64(idle)
-		rss, err := measure.RSS(n.Daemon.PID())
-		if err != nil {
-			t.Fatal(err)
+	err := c.Unwatched(func() error {
+		before := make([]measure.Usage, len(c.Nodes))
+		for i, n := range c.Nodes {
+			before[i] = usage(t, n)
 		}
-		t.Logf("%s: RSS %.1f MiB, CPU %.2f %% of a core", n.Name, float64(rss)/(1<<20), share)
-		if rss > 40<<20 {
-			t.Errorf("%s: RSS %d bytes > 40 MiB", n.Name, rss)
+		time.Sleep(idle)
+		for i, n := range c.Nodes {
+			now := usage(t, n)
+			share := 100 * float64(now.CPU-before[i].CPU) / float64(idle)
+			t.Logf("%s: RSS %.1f MiB, CPU %.2f %% of a core", n.Name, float64(now.RSS)/(1<<20), share)
+			if now.RSS > 40<<20 {
+				t.Errorf("%s: RSS %d bytes > 40 MiB", n.Name, now.RSS)
+			}
+			if share > 1*slack {
+				t.Errorf("%s: CPU %.2f %% > %d %%", n.Name, share, 1*slack)
+			}
 		}
-		if share > 1*slack {
-			t.Errorf("%s: CPU %.2f %% > %d %%", n.Name, share, 1*slack)
-		}
-	}
-}
-
-func cpuTime(t *testing.T, n *lab.Node) time.Duration {
-	t.Helper()
-	d, err := measure.CPUTime(n.Daemon.PID())
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+}
+
+func usage(t *testing.T, n *lab.Node) measure.Usage {
+	t.Helper()
+	u, err := measure.GroupUsage(n.Daemon.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }
 
 // TestBadInput: refused at start with file, path, value and rule, and refused at

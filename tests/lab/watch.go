@@ -171,9 +171,10 @@ func (e *Eyes) Trim() {
 	}
 }
 
-// Close stops the instruments.
+// Close stops the instruments. It may be called more than once.
 func (e *Eyes) Close() error {
 	var errs []error
+	defer func() { e.procs, e.pipes, e.connProc = nil, nil, nil }()
 	for _, p := range e.procs {
 		if p.Alive() && p.Signal(syscall.SIGTERM) == nil && p.Wait(2*time.Second) == nil {
 			continue

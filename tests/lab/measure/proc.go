@@ -69,29 +69,6 @@ func RSS(pid int) (int64, error) {
 	return 0, fmt.Errorf("rss: process %d has no VmRSS", pid)
 }
 
-// CPUTime is the processor time that a process has used.
-func CPUTime(pid int) (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("cpu time: read: %w", err)
-	}
-	// The command name may hold blanks and brackets: fields count from its end.
-	i := bytes.LastIndexByte(b, ')')
-	fields := strings.Fields(string(b[i+1:]))
-	if i < 0 || len(fields) < 13 {
-		return 0, fmt.Errorf("cpu time: parse: unexpected line %q", b)
-	}
-	var sum uint64
-	for _, f := range fields[11:13] { // utime, stime
-		v, err := strconv.ParseUint(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("cpu time: parse: %w", err)
-		}
-		sum += v
-	}
-	return time.Duration(sum) * time.Second / ticks, nil
-}
-
 // Usage is what a process group uses.
 type Usage struct {
 	Processes int

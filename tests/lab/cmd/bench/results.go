@@ -118,36 +118,48 @@ func (b *session) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before := make([]measure.Usage, len(c.Nodes))
-	cpu, err := measure.ReadCPU()
-	if err != nil {
-		return err
-	}
-	for i, n := range c.Nodes {
-		if before[i], err = measure.GroupUsage(n.Daemon.PID()); err != nil {
-			return err
+	return c.Unwatched(func() error {
+		e, err := idleFigures(ctx, c)
+		if err == nil {
+			b.results.add(e)
 		}
+		return err
+	})
+}
+
+func idleFigures(ctx context.Context, c *lab.Cluster) (entry, error) {
+	e := entry{Outcome: lab.Outcome{System: c.System.Name()}}
+	before, load, err := usages(c)
+	if err != nil {
+		return e, err
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return e, ctx.Err()
 	case <-time.After(idleFor):
 	}
-	e := entry{Outcome: lab.Outcome{System: b.system.Name()}}
-	now, err := measure.ReadCPU()
+	after, now, err := usages(c)
 	if err != nil {
-		return err
+		return e, err
 	}
 	for i, n := range c.Nodes {
-		u, err := measure.GroupUsage(n.Daemon.PID())
-		if err != nil {
-			return err
-		}
 		e.Idle = append(e.Idle, idle{
-			Node: n.Name, Processes: u.Processes, RSS: u.RSS,
-			CPU: float64(u.CPU-before[i].CPU) / float64(idleFor), Load: measure.Load(cpu, now),
+			Node: n.Name, Processes: after[i].Processes, RSS: after[i].RSS,
+			CPU: float64(after[i].CPU-before[i].CPU) / float64(idleFor), Load: measure.Load(load, now),
 		})
 	}
-	b.results.add(e)
-	return nil
+	return e, nil
+}
+
+// usages reads what the daemon of each node, and the machine, have used so far.
+func usages(c *lab.Cluster) ([]measure.Usage, measure.CPU, error) {
+	out := make([]measure.Usage, len(c.Nodes))
+	for i, n := range c.Nodes {
+		var err error
+		if out[i], err = measure.GroupUsage(n.Daemon.PID()); err != nil {
+			return nil, measure.CPU{}, err
+		}
+	}
+	cpu, err := measure.ReadCPU()
+	return out, cpu, err
 }
