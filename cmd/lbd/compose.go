@@ -57,19 +57,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	p.gossip = group
 	checks := health.New(health.Options{Logger: log.With("part", "health")})
 	checks.SetChecks(cfg.Checks)
-	p.config = config.NewSource(config.SourceOptions{
-		Config: cfg, Path: path, Logger: log.With("part", "config"),
-		OnChange: func(c *config.Config) {
-			level.Set(c.Node.LogLevel)
-			checks.SetChecks(c.Checks)
-			group.SetPeers(peerNames(c))
-			if !c.Node.Gossip.Insecure {
-				if err := group.SetKeys(c.Node.Gossip.Keys); err != nil {
-					log.Error("gossip keys", "err", err)
-				}
-			}
-		},
-	})
+	p.config = p.watch(cfg, path, level, checks, log)
 	addresses, err := address.New(address.Options{Logger: log.With("part", "address")})
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(context.Background()))
@@ -99,6 +87,24 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	}
 	b.Daemon = p.daemon
 	return p, nil
+}
+
+// watch returns the source of configuration; what does not go through the View is
+// handed on with each change.
+func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, checks *health.Source, log *slog.Logger) *config.Source {
+	return config.NewSource(config.SourceOptions{
+		Config: cfg, Path: path, Logger: log.With("part", "config"),
+		OnChange: func(c *config.Config) {
+			level.Set(c.Node.LogLevel)
+			checks.SetChecks(c.Checks)
+			p.gossip.SetPeers(peerNames(c))
+			if !c.Node.Gossip.Insecure {
+				if err := p.gossip.SetKeys(c.Node.Gossip.Keys); err != nil {
+					log.Error("gossip keys", "err", err)
+				}
+			}
+		},
+	})
 }
 
 // abandon closes what compose opened when the daemon cannot start.

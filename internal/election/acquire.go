@@ -1,0 +1,257 @@
+package election
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// run takes one step of the phase the node is in.
+func (s *step) run() {
+	switch s.m.Phase {
+	case model.PhaseIdle:
+		s.idle()
+	case model.PhaseWaiting, model.PhaseProbing:
+		s.ownerless()
+	case model.PhaseTaking:
+		s.taking()
+	case model.PhaseOwner:
+		s.owner()
+	case model.PhaseHandover:
+		s.handover()
+	case model.PhaseReleasing:
+		s.releasing()
+	case model.PhaseUnbinding:
+		s.unbinding()
+	}
+}
+
+// idle: owned elsewhere, ownerless, or not for this node.
+func (s *step) idle() {
+	if s.in.Address.Gen > 0 && s.in.Address.Bound {
+		s.adopt()
+		return
+	}
+	if !s.mayOwn() {
+		return
+	}
+	switch {
+	case s.best.To == s.in.Self && s.best.Epoch != 0:
+		s.take(s.best.Owner, true)
+	case s.best.Epoch != 0 && !s.late(s.best.Owner):
+		// Sticky: whoever owns the VIP keeps it.
+	default:
+		s.m.From = s.best.Owner
+		s.m.LostAt = s.in.Now
+		if late := s.in.Members[s.best.Owner].Late; !late.IsZero() {
+			s.m.LostAt = late
+		}
+		if s.m.From == "" {
+			s.m.From = s.lastOwner()
+		}
+		s.m.Asks = 0
+		s.enter(model.PhaseWaiting)
+	}
+}
+
+// lastOwner is the dead node with the highest claim, "" without any.
+func (s *step) lastOwner() model.NodeName {
+	var last model.Claim
+	for _, c := range s.in.Claims {
+		if c.Owner != s.in.Self && (last.Epoch == 0 || s.beats(c, last)) {
+			last = c
+		}
+	}
+	return last.Owner
+}
+
+// adopt deals with an address that carries lbd's mark although this process has
+// not bound it: an earlier process of this node owned the VIP and its lifetime
+// has not ended. As long as the kernel answers for it nobody else can have taken
+// it on this wire, so it is kept without a question; if somebody has a claim all
+// the same, theirs is the newer one.
+func (s *step) adopt() {
+	keep := !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
+	switch s.in.Standing {
+	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled, model.ReasonDraining:
+	default:
+		keep = false
+	}
+	s.m.Interface = s.in.Address.Interface
+	if !keep {
+		s.m.Lost = model.ReasonLostElection
+		if s.best.Epoch == 0 {
+			s.m.Lost = s.in.Standing
+		}
+		s.enter(model.PhaseUnbinding)
+		return
+	}
+	s.m.Epoch = s.nextEpoch()
+	s.m.From, s.m.Consented = s.in.Self, false
+	s.m.AddBefore = time.Time{}
+	s.m.LostAt = s.in.Now
+	s.m.Burst++
+	s.enter(model.PhaseOwner)
+}
+
+// ownerless covers Waiting and Probing: this node may have to take the VIP.
+func (s *step) ownerless() {
+	if !s.mayOwn() {
+		s.enter(model.PhaseIdle)
+		return
+	}
+	if s.best.Epoch != 0 {
+		if s.best.To == s.in.Self {
+			s.take(s.best.Owner, true)
+			return
+		}
+		if !s.late(s.best.Owner) {
+			s.enter(model.PhaseIdle)
+			return
+		}
+	}
+	if s.m.Phase == model.PhaseWaiting {
+		s.waiting()
+	} else {
+		s.probing()
+	}
+}
+
+// waiting: for the turn, or to ask again.
+func (s *step) waiting() {
+	until := s.m.Until
+	if s.m.Asks == 0 && until.IsZero() {
+		until = s.m.LostAt.Add(time.Duration(s.rank(s.m.From)) * Stagger)
+	}
+	if s.in.Now.Before(until) {
+		s.at(until)
+		return
+	}
+	s.m.Series++
+	s.m.Interface = s.in.Interface
+	s.enter(model.PhaseProbing)
+}
+
+// probing: a series of probes runs, or has just ended.
+func (s *step) probing() {
+	if s.m.Interface != s.in.Interface { // moved to another interface: ask there
+		s.m.Series++
+		s.m.Interface = s.in.Interface
+		s.enter(model.PhaseProbing)
+	}
+	p := s.in.Layer2.Probe
+	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {
+		s.unanswerable()
+		return
+	}
+	switch {
+	case p.Answered:
+		s.m.Asks++
+		s.m.Holder = p.By
+		s.enter(model.PhaseWaiting)
+		s.m.Until = s.askAgain()
+		s.at(s.m.Until)
+	case p.Rival != (model.MAC{}) && (s.rank(s.m.From) > 0 || p.Rival.Compare(s.in.MAC) < 0):
+		// Two candidates at once: the better ranked one goes on; if both believe
+		// to be first, the lower hardware address does (as RFC 5227 2.1.1 has no
+		// winner, both would start again and again).
+		s.enter(model.PhaseWaiting)
+		s.m.Until = s.in.Now.Add(time.Duration(s.rank(s.m.From)+1) * Stagger)
+		s.at(s.m.Until)
+	default:
+		s.take(s.m.From, false)
+	}
+}
+
+// unanswerable waits for the result of a series. One that cannot be sent has none:
+// after a while this node steps back, so that nobody counts on it.
+func (s *step) unanswerable() {
+	err := s.in.Layer2.Err
+	switch {
+	case err == "":
+		s.m.Until = time.Time{}
+		return
+	case s.m.Until.IsZero():
+		s.m.Until = s.in.Now.Add(DriverPatience)
+	case !s.in.Now.Before(s.m.Until):
+		s.m.Lost, s.m.LostDetail = model.ReasonDriverError, err
+		s.m.Deferred = s.in.Now.Add(DriverPause)
+		s.enter(model.PhaseIdle)
+		s.at(s.in.Now) // the standing has changed
+		return
+	}
+	s.detail = err
+	s.at(s.m.Until)
+}
+
+// askAgain says when to send the next series for a VIP that still answers.
+func (s *step) askAgain() time.Time {
+	now := s.in.Now
+	rank := s.rank(s.m.From)
+	pause := min(AskMin<<min(s.m.Asks-1, 8), AskMax)
+	lease := s.in.Members[s.m.From].LeaseEnd
+	if rank > 0 {
+		// The first successor asks closely; the others only take over from it.
+		pause = max(pause, AskMax) + time.Duration(rank)*Stagger
+	}
+	next := now.Add(pause)
+	if lease.IsZero() {
+		return next
+	}
+	open, end := lease.Add(-LeaseBefore), lease.Add(LeaseAfter)
+	if rank > 0 {
+		if turn := end.Add(time.Duration(rank) * Stagger); now.Before(turn) && next.After(turn) {
+			return turn
+		}
+		return next
+	}
+	switch {
+	case now.Before(open) && next.After(open):
+		return open
+	case !now.Before(open) && now.Before(end):
+		return now.Add(AskClose)
+	}
+	return next
+}
+
+// take claims the VIP: bind it first, then announce it.
+func (s *step) take(from model.NodeName, consented bool) {
+	s.m.Epoch = s.nextEpoch()
+	s.m.Interface = s.in.Interface
+	s.m.From = from
+	s.m.Consented = consented
+	s.m.AddBefore = s.in.Layer2.Probe.At.Add(SilenceHolds)
+	if consented {
+		s.m.LostAt = s.in.Now
+		s.m.AddBefore = s.in.Now.Add(ConsentHolds)
+	}
+	s.m.Asks = 0
+	s.m.Contested = false
+	s.m.To, s.m.Tried, s.m.Deferred, s.m.Lost = "", nil, time.Time{}, 0
+	s.m.Burst++
+	s.enter(model.PhaseTaking)
+	s.m.Until = s.in.Now.Add(DriverPatience)
+}
+
+// taking: claimed, waiting for the address to be bound.
+func (s *step) taking() {
+	switch {
+	case s.in.Gone || !s.in.Standing.Eligible():
+		s.letGo(s.in.Standing)
+	case s.beaten():
+		s.letGo(model.ReasonLostElection)
+	case s.m.Interface != s.in.Interface:
+		s.m.Interface = s.in.Interface
+		s.m.Gen = s.in.Gen
+	case s.bound():
+		s.turn(model.PhaseOwner)
+	case s.expired(), s.in.Address.Gen >= s.m.Gen && s.in.Address.TooLate:
+		// Not run for a while since the wire was asked: ask again.
+		s.letGo(model.ReasonLeaseExpired)
+	case !s.in.Now.Before(s.m.Until):
+		s.giveUp()
+	default:
+		s.detail = s.in.Address.Err
+		s.at(s.m.Until)
+	}
+}
