@@ -317,7 +317,7 @@ func (c *Cluster) overlap(a netip.Addr, from time.Time) time.Duration {
 	var longest time.Duration
 	var since time.Time
 	for _, s := range c.Net.History(a) {
-		switch two := len(s.Clashes) > 0 && s.At.After(from); {
+		switch two := len(s.Clashes) > 0 && !s.At.Before(from); {
 		case two && since.IsZero():
 			since = s.At
 		case !two && !since.IsZero():

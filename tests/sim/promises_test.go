@@ -349,26 +349,30 @@ func TestP6(t *testing.T) {
 // TestHeal is a wire that was cut without loss of carrier: two owners that meet.
 func TestHeal(t *testing.T) {
 	t.Parallel()
-	var took figures
-	play(t, Options{Nodes: 3, VIPs: VIPs(1)}, 30, func(c *Cluster) {
-		vip, owner := settle(c)
-		c.CutWire(owner)
-		c.CutGossip(owner)
-		c.Quiet(10*time.Second + time.Duration(len(took))*170*time.Millisecond)
-		if h := c.Net.Holders(vip); len(h) != 2 {
-			c.failf("%v hold it on two sides", h)
-		}
-		at := time.Now()
-		c.Heal()
-		c.Quiet(10 * time.Second)
-		for _, s := range c.Net.History(vip) {
-			if s.At.After(at) && len(s.Clashes) == 0 {
-				took = append(took, s.At.Sub(at))
-				break
-			}
-		}
-	})
-	took.judge(t, "two owners after a heal", healOverlap)
+	for _, g := range []struct {
+		nodes, vips int
+		seeds       uint64
+	}{{3, 1, 30}, {5, 20, 6}} {
+		t.Run(fmt.Sprint(g.nodes, " nodes"), func(t *testing.T) {
+			var took figures
+			play(t, Options{Nodes: g.nodes, VIPs: VIPs(g.vips)}, g.seeds, func(c *Cluster) {
+				vip, owner := settle(c)
+				c.CutWire(owner)
+				c.CutGossip(owner)
+				c.Quiet(30*time.Second + time.Duration(c.opts.Seed)*170*time.Millisecond)
+				if h := c.Net.Holders(vip); len(h) != 2 {
+					c.failf("%v hold it on two sides", h)
+				}
+				at := time.Now()
+				c.Heal()
+				c.Quiet(10 * time.Second)
+				for _, v := range c.vips {
+					took = append(took, c.overlap(v.Addr, at))
+				}
+			})
+			took.judge(t, "two owners after a heal", healOverlap)
+		})
+	}
 }
 
 // TestQuorum: without a majority the VIP is given up, and only then.
