@@ -45,12 +45,14 @@ const (
 	AskMin = 100 * time.Millisecond
 	AskMax = time.Second
 	// AskClose is the pause between series around the end of the owner's lease,
-	// from LeaseBefore before it until LeaseAfter after it: the kernel removes an
+	// from LeaseBefore before it until LeaseAfter after it. The kernel removes an
 	// expired address 10 to 250 ms late as a rule, up to 1 s late if it has just
-	// changed another one (ADDRCONF_TIMER_FUZZ_MAX), and never early.
-	AskClose    = 10 * time.Millisecond
+	// changed another one (ADDRCONF_TIMER_FUZZ_MAX), and never early; and the owner
+	// may have renewed the lifetime, by up to a third of it, after the last
+	// heartbeat that told of it.
+	AskClose    = 15 * time.Millisecond
 	LeaseBefore = 100 * time.Millisecond
-	LeaseAfter  = 1200 * time.Millisecond
+	LeaseAfter  = 2300 * time.Millisecond
 	// SilenceHolds is how long after a probe series nobody answered the address
 	// may be bound. With a series it is shorter than Stagger, so that the next
 	// candidate's first probe is answered.
