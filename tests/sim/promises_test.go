@@ -359,7 +359,7 @@ func TestHeal(t *testing.T) {
 				vip, owner := settle(c)
 				c.CutWire(owner)
 				c.CutGossip(owner)
-				c.Quiet(30*time.Second + time.Duration(c.opts.Seed)*170*time.Millisecond)
+				c.Quiet(minorityPatience + time.Duration(c.opts.Seed)*170*time.Millisecond)
 				if h := c.Net.Holders(vip); len(h) != 2 {
 					c.failf("%v hold it on two sides", h)
 				}
