@@ -63,13 +63,15 @@ func Reached(all []Attempt, from, to Time) Reach {
 }
 
 // recovery finds the first success after which all attempts succeed for Calm.
-// It returns its index, the end of the outage and whether it is over. Attempts
-// that stop less than Calm after the last failure leave it open.
+// It returns its index, the end of the outage and whether it is over. An outage
+// whose calm was not watched to its end lasts until that success at least, or
+// until the last failure.
 func recovery(a []Attempt) (index int, end Time, over bool) {
 	candidate := -1
 	for i, x := range a {
 		if !x.OK() {
 			candidate = -1
+			end = max(end, x.End)
 			continue
 		}
 		if candidate < 0 {
@@ -79,9 +81,8 @@ func recovery(a []Attempt) (index int, end Time, over bool) {
 			return candidate, a[candidate].End, true
 		}
 	}
-	end = a[0].End
-	for _, x := range a {
-		end = max(end, x.End)
+	if candidate >= 0 {
+		end = a[candidate].End
 	}
 	return len(a), end, false
 }

@@ -141,7 +141,12 @@ const (
 
 // check waits for quiet and looks at everything.
 func (s *run) check(ctx context.Context, f fault, n *lab.Node, from measure.Time, hold time.Duration) {
-	ended := measure.Now()
+	ended, before := measure.Now(), s.violations
+	defer func() {
+		if s.violations > before {
+			s.say("logs:\n%s", s.cluster.Logs(40))
+		}
+	}()
 	err := s.cluster.Stable(ctx)
 	if ctx.Err() != nil {
 		return
@@ -150,7 +155,6 @@ func (s *run) check(ctx context.Context, f fault, n *lab.Node, from measure.Time
 	s.slowest = max(s.slowest, took)
 	if err != nil || took > quietLimit {
 		s.violation("after %s on %s: quiet after %v: %v", f.name, n.Name, took.Round(time.Millisecond), err)
-		s.say("logs:\n%s", s.cluster.Logs(30))
 	}
 	line := ""
 	for _, v := range s.cluster.Eyes.VIPs {
