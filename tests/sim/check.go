@@ -24,11 +24,15 @@ const (
 	// plannedWithin is how long after a successor was named it may begin to
 	// answer: the decision, gossip, and election.ConsentHolds.
 	plannedWithin = 400 * time.Millisecond
-	// healOverlap is for how long two owners that meet may both answer. On a wire
-	// of three nodes it is one heartbeat and its answer, see TestHeal; in larger
-	// groups the owner may hear of the better claim only by the gossip of others,
-	// in a few rounds of 100 ms.
-	healOverlap = 1200 * time.Millisecond
+	// promisedHeal is for how long two owners that meet after a cut may both answer.
+	promisedHeal = 150 * time.Millisecond
+	// exchanged is how long it takes at present if claims were told during a cut
+	// that was too short for memberlist: until the next full exchange, which comes
+	// every 10 s. See testdata/known.
+	exchanged = 11 * time.Second
+	// rejoined is how long it takes after a long cut: the owner may hear of the
+	// better claim only when memberlist has met the other side again.
+	rejoined = 1200 * time.Millisecond
 	// minorityPatience is how long an isolated node may take to find that it has
 	// no majority: memberlist probes the others one after the other, more slowly
 	// the fewer answer.
@@ -105,7 +109,7 @@ func (m *monitor) look(c *Cluster) {
 }
 
 func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
-	if h := c.Net.Healed(); !h.IsZero() && time.Since(h) <= healOverlap {
+	if h := c.Net.Healed(); !h.IsZero() && time.Since(h) <= c.opts.Heal {
 		return true
 	}
 	for _, name := range k.pair {

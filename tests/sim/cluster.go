@@ -49,6 +49,9 @@ type Options struct {
 	Detection gossip.Detection
 	// Drain is how long connections may linger; 10 s if zero.
 	Drain time.Duration
+	// Heal is for how long two owners may both answer after a heal; exchanged if
+	// zero.
+	Heal time.Duration
 	// Latency of gossip datagrams; 0.1 ms if zero. Loss is the share of them that
 	// get lost.
 	Latency time.Duration
@@ -133,6 +136,9 @@ func Run(t *testing.T, o Options, f func(*Cluster)) (failures []string, trace st
 func newCluster(o Options) *Cluster {
 	if o.Drain == 0 {
 		o.Drain = 10 * time.Second
+	}
+	if o.Heal == 0 {
+		o.Heal = exchanged
 	}
 	c := &Cluster{
 		opts: o, Begin: time.Now(), Net: lbdtest.NewNet(o.Seed), gossip: memnet.New(), nodes: map[string]*Node{},
