@@ -151,6 +151,9 @@ type GossipStatus struct {
 	LastMismatchFrom string `json:"lastMismatchFrom,omitempty"`
 	// LastMismatchAt is when it came.
 	LastMismatchAt time.Time `json:"lastMismatchAt,omitzero"`
+	// Absent are the configured peers that are not members now: not running, not
+	// reached, or with another key.
+	Absent []string `json:"absent,omitempty"`
 	// NameConflicts counts other hosts that use this node's name.
 	NameConflicts uint64 `json:"nameConflicts,omitempty"`
 	// LastConflictFrom is the address of the last such host.

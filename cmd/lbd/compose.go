@@ -216,7 +216,7 @@ func gossipStatus(g *gossip.Gossip) func(*v1alpha1.NodeStatus) {
 		st := g.Stats()
 		s.Gossip = v1alpha1.GossipStatus{
 			KeyMismatches: st.KeyMismatches.Count, LastMismatchFrom: st.KeyMismatches.Peer, LastMismatchAt: st.KeyMismatches.At,
-			NameConflicts: st.NameConflicts.Count, LastConflictFrom: st.NameConflicts.Peer,
+			Absent: st.Absent, NameConflicts: st.NameConflicts.Count, LastConflictFrom: st.NameConflicts.Peer,
 		}
 	}
 }

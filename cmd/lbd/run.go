@@ -50,6 +50,8 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	// Whoever reads the log may go away; that must not take the VIPs along.
+	signal.Ignore(syscall.SIGPIPE)
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var wg sync.WaitGroup

@@ -333,16 +333,14 @@ const (
 // and joins the solicited-node group later, from a work queue, also without
 // duplicate address detection (addrconf_dad_start in net/ipv6/addrconf.c); until
 // then it drops what comes in. On a busy machine that took tens of milliseconds.
-func awaitLocal(addr netip.Addr) bool {
-	if addr.Is4() {
-		return true
-	}
-	for deadline := time.Now().Add(localTimeout); time.Now().Before(deadline); time.Sleep(localPoll) {
-		if local(addr) {
-			return true
+func awaitLocal(addr netip.Addr, deadline time.Time) bool {
+	for addr.Is6() && !local(addr) {
+		if !time.Now().Before(deadline) {
+			return false
 		}
+		time.Sleep(localPoll)
 	}
-	return false
+	return true
 }
 
 // local tells whether the routing table delivers packets to the address here.

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,16 +16,11 @@ func TestBoundMeansLocal(t *testing.T) {
 	}
 	veth(t, "a0", "b0")
 	d := start(t, 2*time.Second)
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	for range 8 {
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		}()
 	}

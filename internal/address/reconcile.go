@@ -35,16 +35,22 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 		}
 		d.kernel.do(ops[i:n])
 		for j, o := range ops[i:n] {
-			if !d.created(targets[i+j], o, s) {
-				continue
-			}
-			created = true
-			if !awaitLocal(o.addr) {
-				d.log.Debug("the address is not local yet", "vip", o.addr, "iface", targets[i+j].want.Interface)
-			}
+			created = d.created(targets[i+j], o, s) || created
 		}
+		d.awaitLocal(targets[i:n])
 	}
 	return created
+}
+
+// awaitLocal waits until what was just bound is local, for all of it together. The
+// wait is far shorter than what is left of any lifetime.
+func (d *Driver) awaitLocal(holds []*hold) {
+	deadline := time.Now().Add(localTimeout)
+	for _, h := range holds {
+		if h.there && !awaitLocal(h.want.Addr, deadline) {
+			d.log.Warn("the kernel does not deliver to the VIP yet", "vip", h.want.Addr, "iface", h.want.Interface)
+		}
+	}
 }
 
 // bindable tells whether a hold is to be bound now, and on which interface. It

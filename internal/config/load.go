@@ -124,7 +124,7 @@ func (l *loader) keys(node *object) (keys [][]byte, warning string, errs []*Erro
 		return nil, "", errs
 	}
 	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		warning = fmt.Sprintf("%s: every user of this host can use the key (mode %04o); chmod 600", l.keyFile, mode)
+		warning = fmt.Sprintf("%s: every user of this host can use the key (mode %04o); chmod 600, owned by the user that lbd runs as", l.keyFile, mode)
 	}
 	return keys, warning, nil
 }

@@ -313,7 +313,7 @@ func TestLoadWarns(t *testing.T) {
 	got := strings.ReplaceAll(strings.Join(cfg.Warnings, "\n"), dir+"/", "")
 	if want := `a.yaml:5: NodeConfiguration "m1": http.pprof: other hosts can profile and slow down this daemon
 b.yaml:6: VirtualIP "a": spec.healthCheck.https.insecureSkipVerify: any server that listens on the port passes the check
-key: every user of this host can use the key (mode 0644); chmod 600`; got != want {
+key: every user of this host can use the key (mode 0644); chmod 600, owned by the user that lbd runs as`; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	dir = write(t, map[string]string{"a.yaml": goodNode})

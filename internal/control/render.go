@@ -95,6 +95,9 @@ func problems(s v1alpha1.NodeStatus) []string {
 		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last from %s %s ago: compare the key files of the nodes",
 			s.Gossip.KeyMismatches, s.Gossip.LastMismatchFrom, s.Time.Sub(s.Gossip.LastMismatchAt).Round(time.Second)))
 	}
+	if len(s.Gossip.Absent) > 0 {
+		found = append(found, "configured peers that are not members: "+clean(strings.Join(s.Gossip.Absent, ", "))+"; they do not run, are not reached, or have another key")
+	}
 	if s.Gossip.NameConflicts > 0 {
 		found = append(found, fmt.Sprintf("another host, last seen at %s, uses the name of this node: give it another nodeName", s.Gossip.LastConflictFrom))
 	}

@@ -79,7 +79,7 @@ func trouble() v1alpha1.NodeStatus {
 	s.Members[1].State = "dead"
 	s.Config.Error = "lbd.yaml:12: VirtualIP \"control-plane\": spec.addresses[0]: \"10.0.0.300\" is not an IP address\nlbd.yaml:14: VirtualIP \"control-plane\": spec.healthCheck.tcp.port: 0 is not between 1 and 65535"
 	s.Config.Warnings = []string{"gossip.key is readable by everybody"}
-	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 17, LastMismatchFrom: "10.0.0.99", LastMismatchAt: ago(7 * time.Second), NameConflicts: 1, LastConflictFrom: "10.0.0.98"}
+	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 17, LastMismatchFrom: "10.0.0.99", LastMismatchAt: ago(7 * time.Second), NameConflicts: 1, LastConflictFrom: "10.0.0.98", Absent: []string{"10.0.0.14:7947"}}
 	s.Drivers[1].Error = "bind 10.0.0.200 on eth0: operation not permitted"
 	s.VIPs = nil
 	for _, reason := range model.Reasons() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	}
 	for _, m := range v.Gossip.Members {
 		ms := v1alpha1.MemberStatus{
-			Name: string(m.Name), Address: m.Addr.String(), State: m.State.String(),
+			Name: string(m.Name), Address: text(m.Addr), State: m.State.String(),
 			Draining: m.Draining, Settled: m.Settled, Weight: m.Weight, Version: m.Version,
 		}
 		if !m.Late.IsZero() {
@@ -58,6 +59,14 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	}
 	slices.SortFunc(s.Health, func(a, b v1alpha1.HealthStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return s
+}
+
+// text is the address, or nothing while it is not known.
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 // alive are those of the successors that could take over now; heartbeats go to

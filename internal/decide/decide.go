@@ -53,11 +53,12 @@ func Decide(v *model.View) model.Desired {
 }
 
 // ready tells whether enough is known to decide anything: what is wanted, where
-// it could be, and what the kernel holds from before. Until then nothing is
+// it could be, and what the kernel holds and keeps silent from before. Until then nothing is
 // pruned and nothing taken.
 func ready(v *model.View) bool {
-	_, looked := v.Applied[model.SinkAddress]
-	return v.Synced[model.SourceConfig] && v.Synced[model.SourceLink] && looked
+	_, bound := v.Applied[model.SinkAddress]
+	_, silent := v.Applied[model.SinkLayer2]
+	return v.Synced[model.SourceConfig] && v.Synced[model.SourceLink] && bound && silent
 }
 
 // synced tells whether leftovers of an earlier process may be pruned.

@@ -271,6 +271,8 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			x.Announcing, x.Silent = false, false
 		case "quiet":
 			x.Announcing, x.Silent = false, true
+		case "nothing":
+			x = model.AppliedVIP{}
 		case "conflict":
 			x.Conflicts++
 			x.Foreign = mac(val)

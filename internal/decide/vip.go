@@ -29,15 +29,21 @@ func gather(v *model.View, d *model.Desired) *facts {
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
 	}
-	seen, all := 1, v.Gossip.Peers+1
+	seen, known := 1, 1
 	for _, m := range v.Gossip.Members {
 		if m.State == model.MemberAlive {
 			seen++
 		}
+		if m.State != model.MemberLeft {
+			known++
+		}
 	}
+	// A group may be larger than what this node has configured; counting only the
+	// configured ones would give both halves of it a majority.
+	all := max(v.Gossip.Peers+1, known)
 	f.quorum = seen*2 > all
 	if !f.quorum {
-		f.quorumDetail = fmt.Sprintf("%d of %d configured nodes seen, %d needed", seen, all, all/2+1)
+		f.quorumDetail = fmt.Sprintf("%d of %d nodes seen, %d needed", seen, all, all/2+1)
 	}
 	return f
 }

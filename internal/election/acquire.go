@@ -71,7 +71,9 @@ func (s *step) lastOwner() model.NodeName {
 // it on this wire, so it is kept without a question; if somebody has a claim all
 // the same, theirs is the newer one.
 func (s *step) adopt() {
-	keep := !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
+	// What the earlier process had silenced it had handed over.
+	s.m.Silent = s.in.Layer2.Silent
+	keep := !s.m.Silent && !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
 	switch s.in.Standing {
 	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled, model.ReasonDraining:
 	default:

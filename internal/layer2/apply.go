@@ -50,6 +50,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 			s.errs = append(s.errs, err)
 		}
 	}
+	d.lookBack()
 	d.reconcile(s)
 	d.applySilence(s)
 	d.applyPorts(s)
@@ -76,10 +77,30 @@ func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := make(map[netip.Addr]model.AppliedVIP, len(d.entries))
+	for _, a := range d.leftover {
+		m[a] = model.AppliedVIP{Silent: true}
+	}
 	for a, e := range d.entries {
 		m[a] = e.report()
 	}
 	return m
+}
+
+// lookBack finds, once, what an earlier process of this node had silenced when it
+// was killed: it had handed those VIPs over, so they must not be taken for its own
+// although they are still bound.
+func (d *Driver) lookBack() {
+	if d.looked {
+		return
+	}
+	d.looked = true
+	for _, t := range d.silence {
+		addrs, err := t.Leftover()
+		if err != nil {
+			d.log.Debug("what an earlier process silenced cannot be read", "err", err)
+		}
+		d.leftover = append(d.leftover, addrs...)
+	}
 }
 
 // reconcile makes the entries those of the decision. What is no longer wanted
@@ -144,7 +165,10 @@ func (d *Driver) applySilence(s *scene) {
 			})
 		case s.want.Synced || speaks[f]:
 			s.quiet[f] = t.Clear()
+		default:
+			continue
 		}
+		d.leftover = slices.DeleteFunc(d.leftover, func(a netip.Addr) bool { return familyOf(a) == family(f) })
 		if s.quiet[f] != nil {
 			d.counters.errors.Add(1)
 			s.errs = append(s.errs, fmt.Errorf("silence: %w", s.quiet[f]))

@@ -60,6 +60,11 @@ type Driver struct {
 	ports      map[portKey]*openPort
 	own        map[model.MAC]struct{} // of all interfaces of this host
 	validUntil time.Time
+
+	// Of Apply alone: the addresses that were silent when this process began, until
+	// that is lifted.
+	looked   bool
+	leftover []netip.Addr
 }
 
 // New returns a driver whose timer runs until Close. It touches the network only

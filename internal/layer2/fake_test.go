@@ -201,6 +201,8 @@ type fakeSilence struct {
 	addrs  []netip.Addr
 	want   silence.Want
 	failed error
+	// leftover is what an earlier process silenced.
+	leftover []netip.Addr
 }
 
 func (s *fakeSilence) Set(want silence.Want) error {
@@ -213,6 +215,8 @@ func (s *fakeSilence) Set(want silence.Want) error {
 	s.addrs, s.want = want.Addrs, want
 	return nil
 }
+
+func (s *fakeSilence) Leftover() ([]netip.Addr, error) { return s.leftover, nil }
 
 func (s *fakeSilence) Clear() error {
 	if s.failed != nil {

@@ -53,6 +53,8 @@ type silencer interface {
 	Set(want silence.Want) error
 	Clear() error
 	Close() error
+	// Leftover lists what an earlier process left silent.
+	Leftover() ([]netip.Addr, error)
 }
 
 // family tells ARP from neighbour discovery.

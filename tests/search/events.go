@@ -137,7 +137,6 @@ func (w *World) crash(i int, kernelStays bool) {
 func (w *World) restart(i int) {
 	n := &w.n[i]
 	n.up = true
-	n.silent = false // the new process replaces leftover rules
 	w.decide(i, epoch0)
 }
 

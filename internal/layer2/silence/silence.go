@@ -301,3 +301,33 @@ func exists(f Family) (bool, error) {
 	tables, err := c.ListTablesOfFamily(f.table().Family)
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName }), err
 }
+
+// Leftover lists the addresses that an earlier process has silenced and that are
+// still silent, because it was killed. No table is no error.
+func Leftover(f Family) ([]netip.Addr, error) {
+	there, err := exists(f)
+	if err != nil || !there {
+		return nil, err
+	}
+	c, err := nftables.New(nftables.WithSockOptions(bounded))
+	if err != nil {
+		return nil, err
+	}
+	elements, err := c.GetSetElements(set(f, 0))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list what is silent: %w", err)
+	}
+	var out []netip.Addr
+	for _, e := range elements {
+		if a, ok := netip.AddrFromSlice(e.Key); ok {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// Leftover lists what an earlier process left silent in this family.
+func (t *Table) Leftover() ([]netip.Addr, error) { return Leftover(t.family) }
