@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -107,16 +108,13 @@ func (s *run) once(ctx context.Context) {
 	wait := time.Duration(s.rng.Int64N(int64(time.Second)))
 
 	sleep(ctx, wait)
-	n := s.cluster.Nodes[index]
-	if owner, err := s.cluster.Owner(vip); onOwner && err == nil {
-		n = owner
-	}
-	if f.ends && n == s.cluster.Nodes[len(s.cluster.Nodes)-1] {
-		// The last node's daemon is never ended: growth would show there.
-		n = s.cluster.Nodes[0]
+	n, err := s.victim(ctx, f, s.cluster.Nodes[index], onOwner, vip)
+	if err != nil {
+		s.violation("before %s: %v", f.name, err)
+		return
 	}
 	from := measure.Now()
-	err := f.do(ctx, s.cluster, n, vip)
+	err = f.do(ctx, s.cluster, n, vip)
 	sleep(ctx, hold)
 	if f.undo != nil {
 		err = errors.Join(err, f.undo(ctx, s.cluster, n, vip))
@@ -130,6 +128,31 @@ func (s *run) once(ctx context.Context) {
 	}
 	s.check(ctx, f, n, from, hold)
 	s.cluster.Eyes.Trim()
+}
+
+// victim is the node that the fault hits: the drawn one, or the owner of the VIP.
+// The daemon of the last node is never ended, so that growth would show there;
+// when it is the owner it hands over first.
+func (s *run) victim(ctx context.Context, f fault, n *lab.Node, onOwner bool, vip netip.Addr) (*lab.Node, error) {
+	if owner, err := s.cluster.Owner(vip); onOwner && err == nil {
+		n = owner
+	}
+	last := s.cluster.Nodes[len(s.cluster.Nodes)-1]
+	if !f.ends || n != last {
+		return n, nil
+	}
+	err := errors.Join(
+		s.cluster.System.Drain(ctx, s.cluster.Lab, last),
+		s.cluster.System.Undrain(ctx, s.cluster.Lab, last),
+		s.cluster.Stable(ctx),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if owner, err := s.cluster.Owner(vip); err == nil && owner != last {
+		return owner, nil
+	}
+	return s.cluster.Nodes[0], nil
 }
 
 // No single fault may keep clients away, or the group busy after its end, for
