@@ -47,7 +47,7 @@ func main() {
 func parse(args []string) (*options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	o := &options{}
-	fs.IntVar(&o.runs, "runs", 20, "runs of each fault for each system")
+	fs.IntVar(&o.runs, "runs", 20, "runs of each fault for each system; 0 writes the report of what -raw holds")
 	fs.Float64Var(&o.maxLoad, "max-load", lab.MaxLoad, "busy share of the machine above which a run is dropped")
 	fs.StringVar(&o.out, "out", "", "file for the report (default: standard output)")
 	fs.StringVar(&o.raw, "raw", "", "file of JSON lines; runs that it holds are not repeated, new ones are added")
@@ -98,14 +98,13 @@ func bench(ctx context.Context, o *options) error {
 		return err
 	}
 	defer bin.Close()
-	begin := time.Now()
 	for _, s := range o.systems {
 		if err := measureSystem(ctx, bin, s, o, r); err != nil {
 			// What was measured is still worth a report.
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", s.Name(), err)
 		}
 	}
-	text := report(o, r, time.Since(begin))
+	text := report(o, r)
 	if o.out == "" {
 		fmt.Print(text)
 		return ctx.Err()
@@ -122,7 +121,7 @@ func measureSystem(ctx context.Context, bin *lab.Bin, s lab.System, o *options, 
 			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	}()
-	if !r.hasIdle(s.Name()) {
+	if o.runs > 0 && !r.hasIdle(s.Name()) {
 		if err := b.idle(ctx); err != nil {
 			return err
 		}

@@ -48,11 +48,19 @@ var faults = map[string]string{
 	"partition": "only what the daemons say to each other is dropped at the owner, for 6 s; ARP and clients pass",
 }
 
-func report(o *options, r *results, took time.Duration) string {
+// dropped says what became of runs on a busy machine.
+func dropped(maxLoad float64) string {
+	if maxLoad >= 1 {
+		return "No run was dropped because the machine was busy: it was shared with other work, as the column Busy shows.\n\n"
+	}
+	return fmt.Sprintf("Runs in which the machine was more than %.0f %% busy were dropped and repeated; they are counted in brackets.\n\n", 100*maxLoad)
+}
+
+func report(o *options, r *results) string {
 	var b strings.Builder
 	b.WriteString(preamble)
-	fmt.Fprintf(&b, "Runs in which the machine was more than %.0f %% busy were dropped and repeated; they are counted in brackets.\n\n", 100*o.maxLoad)
-	fmt.Fprintf(&b, "Machine: %s. Taken on %s in %.0f minutes.\n\n", machine(), time.Now().Format(time.DateOnly), took.Minutes())
+	b.WriteString(dropped(o.maxLoad))
+	fmt.Fprintf(&b, "Machine: %s. Written on %s.\n\n", machine(), time.Now().Format(time.DateOnly))
 	for _, s := range o.systems {
 		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name(), s.Configuration())
 	}
