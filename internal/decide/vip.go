@@ -116,6 +116,11 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 		for _, n := range o.Successors {
 			target(&d.Group, n, vip.Addr)
 		}
+		for _, n := range o.Rivals {
+			if !slices.Contains(o.Successors, n) {
+				target(&d.Group, n, vip.Addr)
+			}
+		}
 		if e := in.Address.Expires; e.After(d.Group.LeaseEnd) {
 			d.Group.LeaseEnd = e
 		}

@@ -125,7 +125,9 @@ type Output struct {
 	Reason     model.Reason
 	Detail     string
 	Successors []model.NodeName
-	Wake       time.Time
+	// Rivals are the other nodes, dead or alive, that claim the VIP too.
+	Rivals []model.NodeName
+	Wake   time.Time
 }
 
 // Step decides for one VIP. Applied to its own output with unchanged facts it

@@ -27,6 +27,11 @@ func (s *step) output() Output {
 			o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To}
 		}
 		o.Successors = s.successors()
+		for _, c := range s.in.Claims {
+			if c.Owner != s.in.Self && c.Epoch != 0 {
+				o.Rivals = append(o.Rivals, c.Owner)
+			}
+		}
 	case model.PhaseReleasing:
 		o.Bind = s.binding(true)
 		o.L2 = s.advert(model.L2Silent)

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"lbd.dev/lbd/internal/model"
 )
 
 const (
@@ -211,10 +209,12 @@ func (g *Gossip) roster() roster {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for name, n := range g.table.nodes {
-		switch n.state() {
-		case model.MemberAlive:
+		// By memberlist's word alone: a node whose heartbeats arrive although
+		// memberlist counts it as dead is just the one to join again.
+		switch {
+		case n.present && !n.head.Left:
 			r.alive[n.addr], r.names[string(name)] = true, true
-		case model.MemberDead:
+		case !n.head.Left:
 			if n.addr.IsValid() {
 				r.gone[n.addr] = n.goneSince
 			}

@@ -163,6 +163,18 @@ func (o *own) claims(addrs []netip.Addr) wireRecord {
 	return r
 }
 
+// claiming tells whether there is any own claim.
+func (o *own) claiming() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.entries {
+		if e.Epoch != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // epoch is that of the own claim for the address, 0 if there is none.
 func (o *own) epoch(a netip.Addr) uint64 {
 	o.mu.Lock()

@@ -73,6 +73,9 @@ func (p profile) apply(c *memberlist.Config) {
 	// A member that is reachable by TCP only would count as alive although
 	// neither heartbeats nor claims reach it, and could be chosen as successor.
 	c.DisableTcpPings = true
+	// A node that is cut off doubts itself more with every probe that fails, up to
+	// eight times slower; alone, it would take half a minute to see that it is.
+	c.AwarenessMaxMultiplier = 2
 	// A node that comes back under its name with another address.
 	c.DeadNodeReclaimTime = 2 * time.Second
 	// LZW costs more than it saves: messages are small and most fit one packet.

@@ -27,22 +27,29 @@ const (
 // group: datagrams get lost, and the next full exchange is seconds away.
 var repeatAfter = [...]time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second}
 
+// repeatClaims is how often an owner goes on telling its record. After a cut that
+// was too short for anybody to be called dead nothing else brings the two owners
+// of a VIP together before the next full exchange.
+const repeatClaims = time.Second
+
 // turn is the state of Run.
 type turn struct {
 	told     uint64    // own version that is being repeated
 	toldAt   time.Time // since when
 	repeated int       // how often it has been
-	g        *Gossip
-	out      []outgoing // to send when the lock is free
-	full     []*memberlist.Node
-	answered map[model.NodeName]time.Time
-	staled   map[model.NodeName]time.Time
-	tended   time.Time
-	swept    time.Time
-	raised   bool      // the own incarnation went up: tell everybody everything
-	raisedAt time.Time // last logged
-	replan   bool      // an address changed
-	keys     bool      // somebody told of new keys, or came or went
+	// repeatedAt is when it was told last.
+	repeatedAt time.Time
+	g          *Gossip
+	out        []outgoing // to send when the lock is free
+	full       []*memberlist.Node
+	answered   map[model.NodeName]time.Time
+	staled     map[model.NodeName]time.Time
+	tended     time.Time
+	swept      time.Time
+	raised     bool      // the own incarnation went up: tell everybody everything
+	raisedAt   time.Time // last logged
+	replan     bool      // an address changed
+	keys       bool      // somebody told of new keys, or came or went
 }
 
 // run is the one goroutine that writes the table and publishes.
@@ -169,12 +176,18 @@ func (t *turn) repeat(now time.Time) time.Time {
 	if _, seq := g.own.version(); seq != t.told {
 		t.told, t.toldAt, t.repeated = seq, now, 0
 	}
-	for t.repeated < len(repeatAfter) && g.members.Load() <= direct+1 {
-		at := t.toldAt.Add(repeatAfter[t.repeated])
+	for g.members.Load() <= direct+1 {
+		at := t.repeatedAt.Add(repeatClaims)
+		if t.repeated < len(repeatAfter) {
+			at = t.toldAt.Add(repeatAfter[t.repeated])
+		} else if !g.own.claiming() {
+			return time.Time{}
+		}
 		if now.Before(at) {
 			return at
 		}
 		t.repeated++
+		t.repeatedAt = now
 		msgs := chunks(g.own.full())
 		if len(msgs) > 1 {
 			return time.Time{}

@@ -55,6 +55,8 @@ type node struct {
 	base     life // entries are complete up to here
 	entries  map[netip.Addr]*entry
 
+	// beating: its heartbeats arrive although memberlist counts it as dead.
+	beating  bool
 	late     time.Time
 	leaseEnd time.Time // as published
 
@@ -62,13 +64,13 @@ type node struct {
 }
 
 // alive tells whether the node takes part.
-func (n *node) alive() bool { return n.present && !n.head.Left }
+func (n *node) alive() bool { return (n.present || n.beating) && !n.head.Left }
 
 func (n *node) state() model.MemberState {
 	switch {
 	case n.head.Left:
 		return model.MemberLeft
-	case n.present:
+	case n.present || n.beating:
 		return model.MemberAlive
 	}
 	return model.MemberDead
@@ -130,7 +132,7 @@ func (t *table) member(name model.NodeName, addr netip.AddrPort, present bool, n
 	if !present && n.present {
 		n.goneSince = now
 	}
-	n.present, n.addr = present, addr
+	n.present, n.addr, n.beating = present, addr, false
 	t.delta.member(name)
 	return came
 }

@@ -79,6 +79,10 @@ func (t *turn) takeBeat(b *wireBeat, at time.Time) {
 	g.timely(n, w)
 	if !n.present {
 		g.join.met(n.addr)
+		if n.beating == b.Final {
+			n.beating = !b.Final
+			g.table.delta.member(name)
+		}
 	}
 	t.answer(name, b.Entries, at)
 }
@@ -149,6 +153,7 @@ func (g *Gossip) deadlines(now time.Time) (next time.Time) {
 			continue
 		}
 		w.late = now
+		n.beating = false
 		w.lates++
 		n.late, n.leaseEnd = now, w.lease
 		g.table.delta.member(name)

@@ -26,13 +26,10 @@ const (
 	plannedWithin = 400 * time.Millisecond
 	// promisedHeal is for how long two owners that meet after a cut may both answer.
 	promisedHeal = 150 * time.Millisecond
-	// exchanged is how long it takes at present if claims were told during a cut
-	// that was too short for memberlist: until the next full exchange, which comes
-	// every 10 s. See testdata/known.
-	exchanged = 11 * time.Second
-	// rejoined is how long it takes after a long cut: the owner may hear of the
-	// better claim only when memberlist has met the other side again.
-	rejoined = 1200 * time.Millisecond
+	// repeated is how long it takes if the claims were told during a cut that was too
+	// short for memberlist, and the two first successors, who get heartbeats, are not
+	// there: until an owner tells its claims again, once a second.
+	repeated = 1500 * time.Millisecond
 	// minorityPatience is how long an isolated node may take to find that it has
 	// no majority: memberlist probes the others one after the other, more slowly
 	// the fewer answer.

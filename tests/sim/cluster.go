@@ -49,7 +49,7 @@ type Options struct {
 	Detection gossip.Detection
 	// Drain is how long connections may linger; 10 s if zero.
 	Drain time.Duration
-	// Heal is for how long two owners may both answer after a heal; exchanged if
+	// Heal is for how long two owners may both answer after a heal; repeated if
 	// zero.
 	Heal time.Duration
 	// Latency of gossip datagrams; 0.1 ms if zero. Loss is the share of them that
@@ -138,7 +138,7 @@ func newCluster(o Options) *Cluster {
 		o.Drain = 10 * time.Second
 	}
 	if o.Heal == 0 {
-		o.Heal = exchanged
+		o.Heal = repeated
 	}
 	c := &Cluster{
 		opts: o, Begin: time.Now(), Net: lbdtest.NewNet(o.Seed), gossip: memnet.New(), nodes: map[string]*Node{},

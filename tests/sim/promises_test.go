@@ -370,7 +370,7 @@ func TestHeal(t *testing.T) {
 					took = append(took, c.overlap(v.Addr, at))
 				}
 			})
-			took.judge(t, fmt.Sprintf("two owners after a heal (promised %s)", promisedHeal), rejoined)
+			took.judge(t, fmt.Sprintf("two owners after a heal (promised %s)", promisedHeal), promisedHeal)
 		})
 	}
 }

@@ -121,25 +121,6 @@ func keep(t *testing.T, s *Scenario, trace string) {
 	}
 }
 
-// TestKnown plays what is known to break an invariant and has not been mended. It
-// tells; whoever mends one moves the file to testdata/scenarios.
-func TestKnown(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("testdata/known/*.scenario")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		s := load(t, f)
-		s.Options.Heal = promisedHeal
-		failures, _ := s.Play(t)
-		t.Logf("%s: %d violations", filepath.Base(f), len(failures))
-		for _, f := range failures {
-			t.Log(f)
-		}
-	}
-}
-
 // load reads a scenario.
 func load(t *testing.T, file string) *Scenario {
 	t.Helper()
