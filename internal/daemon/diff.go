@@ -13,7 +13,7 @@ func equal(a, b *model.Desired) bool {
 }
 
 func sameGroup(a, b *model.GroupState) bool {
-	return a.Draining == b.Draining && a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave &&
+	return a.Draining == b.Draining && a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Ask == b.Ask &&
 		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && reflect.DeepEqual(a.VIPs, b.VIPs) &&
 		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
 }

@@ -173,9 +173,16 @@ func (s *stage) member(args []string) {
 	}
 	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
 	m.Late = time.Time{}
+	m.Heard = time.Time{}
+	if m.State == model.MemberAlive {
+		m.Heard = s.v.Now.Add(24 * time.Hour) // answers whenever it is asked
+	}
 	for _, a := range args[2:] {
 		if a == "late" {
 			m.Late = s.v.Now
+		}
+		if a == "unheard" {
+			m.Heard = time.Time{}
 		}
 		if l, ok := strings.CutPrefix(a, "lease="); ok {
 			m.LeaseEnd = s.v.Now.Add(s.duration(l))
@@ -210,6 +217,7 @@ func (s *stage) claim(args []string) {
 		if to, ok := strings.CutPrefix(a, "to="); ok {
 			c.To = model.NodeName(to)
 		}
+		c.Weak = c.Weak || a == "weak"
 	}
 	all := slices.DeleteFunc(slices.Clone(s.v.Gossip.Claims[scriptVIP]), func(x model.Claim) bool { return x.Owner == c.Owner })
 	if c.Epoch > 0 {
@@ -357,6 +365,9 @@ func (s *stage) decide() []string {
 		line += " standing=" + g.Standing.String()
 		if g.Claim.Epoch > 0 {
 			line += fmt.Sprintf(" claim=%d", g.Claim.Epoch)
+			if g.Claim.Weak {
+				line += "weak"
+			}
 			if g.Claim.To != "" {
 				line += ">" + string(g.Claim.To)
 			}

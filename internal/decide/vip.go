@@ -110,6 +110,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 	if stand.Eligible() && o.Owner == f.v.Self {
 		stand = model.ReasonOwner
 	}
+	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
 	d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen})
 	if o.Claim.Epoch != 0 {

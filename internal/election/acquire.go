@@ -89,7 +89,7 @@ func (s *step) adopt() {
 		return
 	}
 	s.m.Epoch = s.nextEpoch()
-	s.m.From, s.m.Consented = s.in.Self, false
+	s.m.From, s.m.Consented, s.m.Weak = s.in.Self, false, false
 	s.m.AddBefore = time.Time{}
 	s.m.LostAt = s.in.Now
 	s.m.Burst++
@@ -218,9 +218,13 @@ func (s *step) askAgain() time.Time {
 
 // take claims the VIP: bind it first, then announce it.
 func (s *step) take(from model.NodeName, consented bool) {
-	s.m.Epoch = s.nextEpoch()
-	s.m.Interface = s.in.Interface
 	s.m.From = from
+	s.m.Weak = !consented && s.alone()
+	s.m.Epoch = s.nextEpoch()
+	if s.m.Weak && s.m.Epoch > 1 {
+		s.m.Epoch--
+	}
+	s.m.Interface = s.in.Interface
 	s.m.Consented = consented
 	s.m.AddBefore = s.in.Layer2.Probe.At.Add(SilenceHolds)
 	if consented {

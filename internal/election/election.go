@@ -71,6 +71,9 @@ const (
 	// RetrySuccessor is when an owner that found no successor tries those again
 	// that did not answer.
 	RetrySuccessor = time.Second
+	// OutlivedWithin is how long after its start an owner raises its epoch above
+	// that of its former life.
+	OutlivedWithin = 5 * time.Second
 	// PreemptDelay is how long an owner must have owned a VIP with preempt before
 	// it hands it to a better ranked node.
 	PreemptDelay = 5 * time.Second
@@ -125,6 +128,9 @@ type Output struct {
 	Reason     model.Reason
 	Detail     string
 	Successors []model.NodeName
+	// Asking: the VIP may be taken soon; the others should be asked whether they are
+	// there.
+	Asking bool
 	// Rivals are the other nodes, dead or alive, that claim the VIP too.
 	Rivals []model.NodeName
 	Wake   time.Time
@@ -134,13 +140,13 @@ type Output struct {
 // changes nothing.
 func Step(in *Input) Output {
 	s := step{in: in, m: in.Memory}
-	s.observe()
 	if in.Distrust {
 		s.distrust()
 	}
 	// A phase may end at once in the next one; the number of phases bounds it.
 	for range maxTransitions {
 		before := s.m.Phase
+		s.observe() // which claims count depends on the phase
 		s.run()
 		if s.m.Phase == before {
 			break
@@ -193,9 +199,13 @@ func (s *step) at(t time.Time) {
 
 // observe finds the claim that counts.
 func (s *step) observe() {
+	s.best = model.Claim{}
 	for _, c := range s.in.Claims {
 		if c.Epoch == 0 || c.Owner == s.in.Self || s.gone(c.Owner) {
 			continue
+		}
+		if s.holds() && s.m.Weak && c.Epoch == s.m.Epoch && s.late(c.Owner) {
+			continue // the one that was taken over from; it counts when it is heard again
 		}
 		if s.best.Epoch == 0 || s.beats(c, s.best) {
 			s.best = c
@@ -218,12 +228,15 @@ func (s *step) beats(a, b model.Claim) bool {
 	if a.Epoch != b.Epoch {
 		return a.Epoch > b.Epoch
 	}
+	if a.Weak != b.Weak {
+		return b.Weak
+	}
 	return Better(s.in.VIP.Name, s.candidate(a.Owner), s.candidate(b.Owner))
 }
 
 // beaten tells whether another live node has a better claim than this one.
 func (s *step) beaten() bool {
-	return s.best.Epoch != 0 && s.beats(s.best, model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch})
+	return s.best.Epoch != 0 && s.beats(s.best, model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, Weak: s.m.Weak})
 }
 
 func (s *step) candidate(n model.NodeName) Candidate {
@@ -257,6 +270,27 @@ func (s *step) nextEpoch() uint64 {
 		e = max(e, c.Epoch)
 	}
 	return e + 1
+}
+
+// HeardWithin is how old an answer to GroupState.Ask may be: the question is put
+// with each decision while a VIP has no owner, which is twice a second.
+const HeardWithin = time.Second
+
+// alone tells whether no other node has answered since the owner was missed. Then
+// the owner may be well and this node cut off: it takes the VIP for its side of the
+// wire, but must not win when the sides meet. In a group of two nobody can tell.
+func (s *step) alone() bool {
+	others := 0
+	for n, m := range s.in.Members {
+		if n == s.m.From || m.State == model.MemberLeft {
+			continue
+		}
+		others++
+		if !m.Heard.Before(s.m.LostAt) && s.in.Now.Sub(m.Heard) <= HeardWithin {
+			return false
+		}
+	}
+	return others > 0 && s.m.From != "" && s.m.From != s.in.Self
 }
 
 // claimed is the highest epoch that another node, dead or alive, claims now. An

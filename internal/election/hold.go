@@ -54,11 +54,11 @@ func (s *step) owner() {
 	if s.m.Consented && s.announced() {
 		s.m.Consented = false // from now on the claim stands by itself
 	}
-	if s.in.Settled && s.best.Epoch == 0 && s.in.Seen > max(s.m.Epoch, s.claimed()) {
-		// A former life of this node claimed a higher epoch.
-		s.m.Epoch = s.in.Seen + 1
+	if s.outlived() {
+		s.m.Epoch, s.m.Weak = s.in.Seen+1, false
+		s.m.Burst++
 	}
-	if s.best.Epoch != 0 {
+	if s.claimed() != 0 {
 		s.m.Contested = true
 	} else if s.m.Contested {
 		s.m.Contested = false
@@ -67,6 +67,15 @@ func (s *step) owner() {
 	if s.leaving() || s.preempted() {
 		s.name()
 	}
+}
+
+// outlived: the address was adopted from a former life of this node, which the
+// others tell of now, and which claimed a higher epoch. An owner that has merely
+// met the other side of a cut must not raise its epoch: what the others have seen
+// is then the claim of the rightful owner, who may be heard only later.
+func (s *step) outlived() bool {
+	adopted := s.m.From == s.in.Self && s.in.Now.Sub(s.m.LostAt) < OutlivedWithin
+	return adopted && s.in.Settled && s.best.Epoch == 0 && s.in.Seen > max(s.m.Epoch, s.claimed())
 }
 
 // mustDrop ends ownership that cannot go on, whoever takes over.
@@ -165,7 +174,7 @@ func (s *step) name() {
 	if s.m.To != "" && s.m.To != to {
 		// The one named before may still take the VIP late; a new epoch makes the
 		// claim of the new one the higher.
-		s.m.Epoch = s.nextEpoch()
+		s.m.Epoch, s.m.Weak = s.nextEpoch(), false
 	}
 	s.m.To = to
 	s.m.Conflicts = s.in.Layer2.Conflicts
@@ -272,7 +281,7 @@ func (s *step) unbinding() {
 		return
 	}
 	s.m.Epoch = 0
-	s.m.Consented, s.m.Contested, s.m.Silent = false, false, false
+	s.m.Consented, s.m.Contested, s.m.Silent, s.m.Weak = false, false, false, false
 	s.enter(model.PhaseIdle)
 }
 

@@ -12,6 +12,7 @@ func (s *step) output() Output {
 	if s.best.Epoch == 0 && !s.holds() {
 		o.Owner = ""
 	}
+	o.Asking = s.m.Phase == model.PhaseWaiting || s.m.Phase == model.PhaseProbing
 	switch s.m.Phase {
 	case model.PhaseProbing:
 		o.L2 = s.advert(model.L2Probe)
@@ -24,7 +25,7 @@ func (s *step) output() Output {
 			o.L2.Yield = s.m.Phase == model.PhaseHandover
 		}
 		if !s.m.Consented || s.announced() {
-			o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To}
+			o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To, Weak: s.m.Weak}
 		}
 		o.Successors = s.successors()
 		for _, c := range s.in.Claims {

@@ -121,7 +121,7 @@ func (n *node) member() model.Member {
 		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known,
 		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
 		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs,
-		Late: n.late, LeaseEnd: n.leaseEnd,
+		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd,
 	}
 }
 

@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -24,6 +25,9 @@ func (d driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, 
 	if part, changed := g.own.update(&want.Group); changed {
 		g.tell(part, heartbeatTargets(&want.Group))
 		signal(g.wake) // Run repeats it
+	}
+	if want.Group.Ask {
+		g.askAll(time.Now())
 	}
 	g.plan(want)
 	var report model.Applied

@@ -75,7 +75,8 @@ type Options struct {
 type Gossip struct {
 	log     *slog.Logger
 	name    model.NodeName
-	visitor string // name of a Reach; empty for a member
+	asked   time.Time // of Apply alone: when the others were last asked
+	visitor string    // name of a Reach; empty for a member
 	self    netip.AddrPort
 	profile profile
 	list    *memberlist.Memberlist

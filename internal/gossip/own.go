@@ -113,10 +113,10 @@ func (o *own) diff(vips []model.GroupVIP, v uint64) []wireEntry {
 			Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber),
 		}
 		if e.Epoch != 0 {
-			e.To = string(vip.Claim.To)
+			e.To, e.Weak = string(vip.Claim.To), vip.Claim.Weak
 		}
 		old, ok := o.entries[vip.Addr]
-		same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To
+		same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To && old.Weak == e.Weak
 		if e.V = v; same {
 			e.V = old.V
 		} else {
@@ -230,7 +230,7 @@ func (o *own) leave() wireRecord {
 		if !ok || e.Epoch == 0 {
 			continue
 		}
-		e.Epoch, e.To, e.V, e.Standing = 0, "", o.seq, encodeStanding(model.ReasonDraining)
+		e.Epoch, e.To, e.Weak, e.V, e.Standing = 0, "", false, o.seq, encodeStanding(model.ReasonDraining)
 		o.entries[vip.Addr] = e
 		o.vips[i].Claim = model.Claim{}
 		r.Entries = append(r.Entries, e)

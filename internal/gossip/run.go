@@ -258,7 +258,7 @@ func (t *turn) takeMessage(p packet) {
 		case typeAsk:
 			var a wireAsk
 			if a, err = decodeAsk(body); err == nil {
-				t.takeAsk(model.NodeName(a.Name))
+				t.takeQuestion(a, p.at)
 			}
 		default:
 			err = errType

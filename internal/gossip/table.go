@@ -33,6 +33,7 @@ type entry struct {
 	standing model.Reason
 	known    bool // standing is a reason that this version knows
 	epoch    uint64
+	weak     bool
 	to       model.NodeName
 	seen     uint64
 	word     string // standing as it came, to pass it on unchanged
@@ -57,6 +58,7 @@ type node struct {
 
 	// beating: its heartbeats arrive although memberlist counts it as dead.
 	beating  bool
+	heard    time.Time // answered wireAsk.Here
 	late     time.Time
 	leaseEnd time.Time // as published
 
@@ -236,12 +238,12 @@ func (t *table) take(n *node, r *wireRecord, w *wireEntry) bool {
 		t.refused++
 		return false
 	}
-	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), seen: w.Seen, word: w.Standing}
+	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), weak: w.Weak, seen: w.Seen, word: w.Standing}
 	if at.inc == n.inc {
 		e.standing, e.known = decodeStanding(w.Standing)
 	}
 	if e.gone {
-		e.epoch, e.to, e.known = 0, "", false
+		e.epoch, e.to, e.weak, e.known = 0, "", false, false
 	}
 	if old == nil {
 		t.total++
@@ -282,10 +284,10 @@ func (t *table) index(n *node, a netip.Addr, old, e *entry) {
 	if e != nil {
 		is = *e
 	}
-	if was.epoch != is.epoch || was.to != is.to {
+	if was.epoch != is.epoch || was.to != is.to || was.weak != is.weak {
 		list := slices.DeleteFunc(slices.Clone(t.claims[a]), func(c model.Claim) bool { return c.Owner == n.name })
 		if is.epoch != 0 {
-			list = append(list, model.Claim{Owner: n.name, Epoch: is.epoch, To: is.to})
+			list = append(list, model.Claim{Owner: n.name, Epoch: is.epoch, To: is.to, Weak: is.weak})
 			slices.SortFunc(list, func(x, y model.Claim) int {
 				return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(x.Owner, y.Owner))
 			})
@@ -408,7 +410,7 @@ func (t *table) echo(n *node) wireRecord {
 // wire is one entry as it is passed on.
 func (n *node) wire(a netip.Addr) wireEntry {
 	e := n.entries[a]
-	w := wireEntry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Epoch: e.epoch, To: string(e.to), Seen: e.seen}
+	w := wireEntry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Seen: e.seen}
 	if e.at.inc != n.inc {
 		w.Inc = e.at.inc
 	}

@@ -162,6 +162,45 @@ func (g *Gossip) deadlines(now time.Time) (next time.Time) {
 	return next
 }
 
+// takeQuestion answers, or takes note of an answer.
+func (t *turn) takeQuestion(a wireAsk, at time.Time) {
+	name := model.NodeName(a.Name)
+	switch {
+	case a.Here:
+		if to := t.g.addrOf(name); to != nil {
+			t.queue(to, encode(typeAsk, wireAsk{Name: string(t.g.name), Yes: true}))
+		}
+	case a.Yes:
+		if n := t.g.table.nodes[name]; n != nil {
+			n.heard = at
+			t.g.table.delta.member(name)
+		}
+	default:
+		t.takeAsk(name)
+	}
+}
+
+// askEvery bounds how often the others are asked whether they are there.
+const askEvery = 30 * time.Millisecond
+
+// askSome is how many of them are asked; one answer is enough.
+const askSome = 8
+
+// askAll asks others, any of them in a large group, whether they are there.
+func (g *Gossip) askAll(now time.Time) {
+	if now.Sub(g.asked) < askEvery {
+		return
+	}
+	g.asked = now
+	msg := encode(typeAsk, wireAsk{Name: string(g.name), Here: true})
+	g.mu.Lock()
+	all := g.small(now)
+	g.mu.Unlock()
+	for _, to := range all[:min(len(all), askSome)] { // in the random order of a map
+		g.sendLater(to, msg)
+	}
+}
+
 // takeAsk answers a node that misses heartbeats from this one: either the next
 // of them does, or it is told that there are none.
 func (t *turn) takeAsk(name model.NodeName) {

@@ -94,6 +94,7 @@ type wireEntry struct {
 	Standing string `json:"s,omitempty"`
 	Epoch    uint64 `json:"e,omitempty"`
 	To       string `json:"t,omitempty"`
+	Weak     bool   `json:"k,omitempty"`
 	Seen     uint64 `json:"u,omitempty"`
 }
 
@@ -114,9 +115,12 @@ type wireStale struct {
 	Inc  uint64 `json:"i"`
 }
 
-// wireAsk asks the receiver whether Name is still one of its targets.
+// wireAsk asks the receiver whether Name is still one of its targets; with Here,
+// whether it is there; and with Yes it is the answer to that.
 type wireAsk struct {
 	Name string `json:"n"`
+	Here bool   `json:"h,omitempty"`
+	Yes  bool   `json:"y,omitempty"`
 }
 
 // encode frames one message. It cannot fail: the wire types hold nothing that
@@ -306,6 +310,9 @@ func (e *wireEntry) size() int {
 	}
 	if e.Epoch != 0 {
 		n += 5 + digits(e.Epoch)
+	}
+	if e.Weak {
+		n += len(`,"k":true`)
 	}
 	if e.To != "" {
 		n += len(`,"t":""`) + escaped(e.To)

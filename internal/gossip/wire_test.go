@@ -253,7 +253,7 @@ func FuzzState(f *testing.F) {
 	for _, r := range []wireRecord{longest(2), {Name: "m2", Inc: 5, Seq: 9, Full: 9}, {Name: "m1", Inc: 1 << 61, Seq: 1}} {
 		f.Add(chunks(r)[0], chunks(longest(1))[0])
 	}
-	f.Add(encode(typeStale, wireStale{"m1", 1 << 62}), encode(typeAsk, wireAsk{"m2"}))
+	f.Add(encode(typeStale, wireStale{"m1", 1 << 62}), encode(typeAsk, wireAsk{Name: "m2"}))
 	f.Add([]byte("\x01\x01{\"n\":\"m2\",\"i\":3,\"q\":1,\"e\":[{\"a\":\"1.1.1.1\",\"v\":1,\"s\":\"Owner\"}]}"),
 		[]byte("\x01\x01{\"n\":\"m2\",\"i\":4,\"q\":1,\"c\":1,\"e\":[{\"a\":\"1.1.1.1\",\"v\":1,\"i\":3,\"x\":true}]}"))
 	f.Fuzz(func(t *testing.T, one, two []byte) {

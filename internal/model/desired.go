@@ -83,6 +83,9 @@ type GroupState struct {
 	// Heartbeats are the nodes that get heartbeats, each with the VIPs for which
 	// it is one of the first two successors.
 	Heartbeats []HeartbeatTarget // sorted by Node
+	// Ask the other nodes whether they are there: this node may be about to take a
+	// VIP, and a node that hears nobody takes it in another way.
+	Ask bool
 	// LeaseEnd is the latest end of the kernel lifetime of any owned VIP; zero
 	// without one.
 	LeaseEnd time.Time
@@ -186,6 +189,8 @@ type VIPMemory struct {
 	Lost Reason
 	// LostDetail is the error behind ReasonDriverError in words.
 	LostDetail string
+	// Weak: see Claim.Weak.
+	Weak bool
 	// Consented: the owner named this node as its successor, so the claim follows
 	// the announcement instead of going before it.
 	Consented bool

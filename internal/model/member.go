@@ -49,6 +49,8 @@ type Member struct {
 	// Late is when its heartbeats became overdue; zero while they arrive, and
 	// while none are expected from it.
 	Late time.Time
+	// Heard is when it last answered the question of GroupState.Ask.
+	Heard time.Time
 	// LeaseEnd is the latest moment at which the kernel of the member still holds
 	// its VIPs if nobody renews them, by its last heartbeat; zero if not known.
 	LeaseEnd time.Time

@@ -52,6 +52,10 @@ type Claim struct {
 	// To names the successor during a planned handover: the owner consents that
 	// this node takes the VIP with a higher epoch without asking the wire.
 	To NodeName
+	// Weak: the owner took the VIP without hearing from any other node, so it may
+	// be the one that is cut off. It has not raised the epoch, and yields to a claim
+	// with the same one that is not weak.
+	Weak bool
 }
 
 // HealthState is the debounced result of one health check on this node.

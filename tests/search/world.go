@@ -144,6 +144,9 @@ func (w *World) view(i int, now time.Time) model.View {
 		if n.dead[j] {
 			m.State = model.MemberDead
 		}
+		if w.linked(i, j) && w.n[j].up {
+			m.Heard = now // it answers at once
+		}
 		if n.late[j] {
 			m.Late = epoch0.Add(-time.Millisecond)
 		}
@@ -339,7 +342,7 @@ func (w *World) Key() string {
 		n := &w.n[i]
 		m := &n.mem
 		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound), bit(n.silent), n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
-			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented), bit(m.Contested), byte(len(m.Tried)))
+			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1, bit(m.Contested), byte(len(m.Tried)))
 		b = append(b, m.From...)
 		b = append(b, '/')
 		b = append(b, m.To...)
@@ -355,7 +358,7 @@ func (w *World) Key() string {
 }
 
 func (r *record) key(b []byte) []byte {
-	b = append(b, byte(r.standing), bit(r.known), byte(r.claim.Epoch), byte(r.seen))
+	b = append(b, byte(r.standing), bit(r.known), byte(r.claim.Epoch)<<1|bit(r.claim.Weak), byte(r.seen))
 	b = append(b, r.claim.To...)
 	return append(b, ';')
 }
