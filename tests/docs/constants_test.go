@@ -17,6 +17,8 @@ var timing = map[string]time.Duration{
 	"election.HandoverTimeout": election.HandoverTimeout,
 	"election.AskMin":          election.AskMin,
 	"election.AskMax":          election.AskMax,
+	"election.HeardWithin":     election.HeardWithin,
+	"election.OutlivedWithin":  election.OutlivedWithin,
 	"election.AskClose":        election.AskClose,
 	"election.LeaseBefore":     election.LeaseBefore,
 	"election.LeaseAfter":      election.LeaseAfter,
