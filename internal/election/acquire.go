@@ -202,7 +202,8 @@ func (s *step) askAgain() time.Time {
 	}
 	open, end := lease.Add(-LeaseBefore), lease.Add(LeaseAfter)
 	if rank > 0 {
-		if turn := end.Add(time.Duration(rank) * Stagger); now.Before(turn) && next.After(turn) {
+		// Not while the first one asks closely: two who ask at once hold each other up.
+		if turn := end.Add(time.Duration(rank) * Stagger); next.After(open) && next.Before(turn) {
 			return turn
 		}
 		return next

@@ -28,8 +28,9 @@ const (
 	promisedHeal = 150 * time.Millisecond
 	// repeated is how long it takes if the claims were told during a cut that was too
 	// short for memberlist, and the two first successors, who get heartbeats, are not
-	// there: until an owner tells its claims again, once a second.
-	repeated = 1500 * time.Millisecond
+	// there: until an owner tells its claims again, once a second. Datagrams get lost
+	// in these runs, so three repeats are allowed for.
+	repeated = 3500 * time.Millisecond
 	// minorityPatience is how long an isolated node may take to find that it has
 	// no majority: memberlist probes the others one after the other, more slowly
 	// the fewer answer.
