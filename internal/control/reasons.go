@@ -60,6 +60,18 @@ func reasonText(reason model.Reason) string {
 		return "{node} could not bind or announce the address"
 	case model.ReasonNotAnnounced:
 		return "the VIP asks for no way of announcing that {node} has"
+	case model.ReasonAdvertised:
+		return "{node} advertises the VIP by BGP"
+	case model.ReasonBinding:
+		return "{node} is binding the address of the VIP, then it advertises it by BGP"
+	case model.ReasonNoSession:
+		return "{node} is ready to advertise the VIP, but no BGP session with a peer is established; `lbd status bgp` says why"
+	case model.ReasonNoPeer:
+		return "no BGP peer that the VIP names is configured for {node}"
+	case model.ReasonShuttingDown:
+		return "{node} is draining and asks its BGP peers to prefer other nodes (GRACEFUL_SHUTDOWN) before it withdraws the VIP"
+	case model.ReasonWithdrawn:
+		return "{node} has withdrawn the VIP from its BGP peers and only keeps it for packets that are under way"
 	}
 	return ""
 }

@@ -17,8 +17,9 @@ type Desired struct {
 	// of an earlier process only then.
 	Synced bool
 
-	Bind  []Binding  // for address, sorted by Addr
+	Bind  []Binding  // for address, sorted by Addr, that on lo last
 	L2    []L2Advert // for layer2, sorted by Addr
+	BGP   BGPState   // for bgp
 	Group GroupState // for gossip
 
 	// Rules is the version of the election rules that the group runs.
@@ -43,6 +44,8 @@ type Binding struct {
 	AddBefore time.Time
 	// Linger: only kept for connections that have not ended; count them.
 	Linger bool
+	// Lifetime in the kernel, whole seconds; 0: that of the driver.
+	Lifetime time.Duration
 }
 
 // L2Mode is what the layer 2 driver does for a VIP.
@@ -71,6 +74,9 @@ type L2Advert struct {
 	// Burst numbers the announcement bursts; a higher number starts the schedule
 	// (0, 50, 200, 500 ms, 1, 2, 4 s) again.
 	Burst uint64
+	// Quiet, with L2Probe: the address is bound here for BGP and must be silent
+	// while the wire is asked for it.
+	Quiet bool
 }
 
 // GroupState is what this node tells the others.
@@ -109,7 +115,9 @@ type HeartbeatTarget struct {
 
 // VIPStatus is the answer to "where is this VIP and why", for people.
 type VIPStatus struct {
-	VIP    VIP
+	VIP VIP
+	// BGP: this is the status of the VIP as advertised by BGP, not by layer 2.
+	BGP    bool
 	Owner  NodeName // "" if nobody is known to own it
 	Reason Reason   // of this node
 	Detail string   // more words: the failing check, the foreign host
@@ -124,16 +132,23 @@ type VIPStatus struct {
 	// Successors are the nodes that would take it, best first, at most two; known
 	// only to the owner.
 	Successors []NodeName
+	// Peers are the BGP peers that have the path.
+	Peers []string
 }
 
 // Memory is what one decision hands to the next.
 type Memory struct {
 	Gen     uint64
 	VIPs    map[netip.Addr]VIPMemory
+	BGP     map[netip.Addr]BGPMemory
 	Settled bool
 	// SettleBase is the moment from which settling counts: start or link up.
 	SettleBase time.Time
 	Stalls     int
+	// RouterID is the BGP identifier once it was chosen.
+	RouterID netip.Addr
+	// BGPReady is BGPState.Ready, which does not go back.
+	BGPReady bool
 }
 
 // Phase is where this node stands with one VIP; see package election.

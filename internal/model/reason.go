@@ -59,6 +59,18 @@ const (
 	ReasonDriverError
 	// ReasonNotAnnounced: the object asks for no announcer this node has.
 	ReasonNotAnnounced
+	// ReasonAdvertised: this node advertises the VIP to at least one BGP peer.
+	ReasonAdvertised
+	// ReasonBinding: the address is being bound, before it is advertised.
+	ReasonBinding
+	// ReasonNoSession: bound and ready, but no session with a peer is established.
+	ReasonNoSession
+	// ReasonNoPeer: no BGP peer that the VIP names is configured for this node.
+	ReasonNoPeer
+	// ReasonShuttingDown: draining; advertised with GRACEFUL_SHUTDOWN.
+	ReasonShuttingDown
+	// ReasonWithdrawn: withdrawn; bound for packets that are under way.
+	ReasonWithdrawn
 	reasonCount // keep last
 )
 
@@ -68,6 +80,7 @@ var reasonNames = [reasonCount]string{
 	"NotSettled", "Unhealthy", "HealthPending", "Draining", "NoSubnet",
 	"NoInterface", "LinkDown", "NotSelected", "NoQuorum", "LocalAddress",
 	"FamilyDisabled", "LeaseExpired", "DriverError", "NotAnnounced",
+	"Advertised", "Binding", "NoSession", "NoPeer", "ShuttingDown", "Withdrawn",
 }
 
 // String returns the name that status, metrics and gossip use.

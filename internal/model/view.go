@@ -46,6 +46,8 @@ type View struct {
 
 	Synced  map[SourceName]bool // delivered a first full state
 	VIPs    []VIP               // sorted by Addr, no duplicates
+	BGP     BGPConfig
+	Peers   []BGPPeer // all that are configured, sorted by Name
 	Links   map[string]Link
 	Health  map[string]HealthState // by VIP.Check
 	Gossip  Gossip
@@ -86,7 +88,11 @@ type Applied struct {
 	// At is when the driver looked.
 	At   time.Time
 	VIPs map[netip.Addr]AppliedVIP // by VIP; a missing one is not there
-	Err  string                    // last error in words; empty if none
+	// Loopback is what VIPs is, but of bindings on the loopback interface: a VIP
+	// that is announced by layer 2 and by BGP has two.
+	Loopback map[netip.Addr]AppliedVIP
+	Peers    []PeerReport // of the BGP driver, sorted by Name
+	Err      string       // last error in words; empty if none
 }
 
 // AppliedVIP is the truth about one VIP at one driver. Each driver fills in its
@@ -116,6 +122,9 @@ type AppliedVIP struct {
 	// announced here; Foreign is the last such host.
 	Conflicts uint64
 	Foreign   MAC
+
+	// Of the BGP driver: names of the peers that have the path, sorted.
+	Advertised []string
 
 	Err string // in words; empty if none
 }

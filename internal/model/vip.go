@@ -33,6 +33,9 @@ type VIP struct {
 	// Interfaces limits layer 2 to these interfaces, in order of preference.
 	// Empty means: the interface whose subnet holds the address.
 	Interfaces []string
+	// BGP asks for advertisement by BGP on every eligible node; nil: not by BGP. A
+	// VIP may have both.
+	BGP *BGPAdvert
 	// NodeSelector limits the nodes that may own the VIP; nil matches all.
 	NodeSelector map[string]string
 	// Preempt lets a better ranked node take the VIP back from its owner.

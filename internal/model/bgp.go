@@ -1,0 +1,191 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// LoopbackInterface is where addresses are bound that are advertised by BGP.
+const LoopbackInterface = "lo"
+
+// SinkBGP is the BGP driver.
+const SinkBGP SinkName = "bgp"
+
+// BGPAdvert says how a VIP is advertised by BGP.
+type BGPAdvert struct {
+	// Peers are names of BGPPeers, sorted; empty means all that this node has.
+	Peers []string
+	PathAttributes
+}
+
+// PathAttributes are the attributes of a path that an operator chooses.
+type PathAttributes struct {
+	Communities      []uint32    // RFC 1997, sorted
+	LargeCommunities [][3]uint32 // RFC 8092, sorted
+	LocalPref        uint32      // told to iBGP peers; 0: not set, which means 100
+	MED              uint32      // MULTI_EXIT_DISC, if MEDSet
+	MEDSet           bool
+	// Prepend is how many more times than needed the own ASN is put in front of
+	// AS_PATH towards eBGP peers.
+	Prepend int
+}
+
+// BGPConfig is what all sessions of a node share.
+type BGPConfig struct {
+	// RouterID is the configured BGP identifier; invalid: see Desired.BGP.RouterID.
+	RouterID netip.Addr
+	// Listen are the addresses on which peers may connect; empty: none, unless a
+	// peer is passive, which then listens on every address.
+	Listen []netip.Addr
+	// ListenPort is the TCP port of Listen.
+	ListenPort uint16
+}
+
+// BGPPeer is one router that this node may have a session with. Names of other
+// objects (profiles, communities, password files) are resolved in it.
+type BGPPeer struct {
+	Name     string
+	LocalASN uint32
+	PeerASN  uint32
+	// Address of the peer; a link-local one has its interface as the zone.
+	Address netip.Addr
+	Port    uint16
+	// Source is the local address of the session; invalid: the kernel's choice.
+	Source netip.Addr
+	// RouterID is the BGP identifier that the peer's object asks for; all peers
+	// of a node agree.
+	RouterID netip.Addr
+	// NodeSelectors are alternatives, each a set of labels that all must match;
+	// none matches every node.
+	NodeSelectors []map[string]string
+
+	HoldTime, KeepaliveTime, ConnectTime time.Duration
+
+	Password string // TCP MD5 (RFC 2385); empty: none
+	// Multihop allows an eBGP peer that is not on a connected subnet.
+	Multihop bool
+	// MinTTL is the least TTL of packets from the peer (GTSM, RFC 5082); 0: not
+	// checked.
+	MinTTL uint8
+	// Passive waits for the peer to connect.
+	Passive bool
+	// GracefulRestart keeps paths at the peer while this daemon restarts.
+	GracefulRestart bool
+	// ShutdownDelay is how long a path is advertised with GRACEFUL_SHUTDOWN
+	// (RFC 8326) before it is withdrawn in a drain.
+	ShutdownDelay time.Duration
+	// IPv4 and IPv6 are the address families of the session.
+	IPv4, IPv6 bool
+	// MaxPrefixes bounds what the peer may send of each family; all of it is
+	// ignored, this only bounds memory.
+	MaxPrefixes uint32
+
+	BFD *BFDProfile // nil: none
+}
+
+// External tells whether the session is eBGP.
+func (p *BGPPeer) External() bool { return p.LocalASN != p.PeerASN }
+
+// BFDProfile is a resolved BFDProfile object (RFC 5880).
+type BFDProfile struct {
+	Name              string
+	Transmit, Receive time.Duration // desired and required minimum intervals
+	Multiplier        uint8         // detection multiplier
+	Passive           bool          // wait for the peer to begin
+	MinTTL            uint8         // multihop only (RFC 5883); 0: 254
+	// Strict keeps the BGP session down until BFD is up.
+	Strict bool
+	// AuthType is "", "keyed-sha1" or "meticulous-keyed-sha1"; AuthKeyID and
+	// AuthKey belong to it.
+	AuthType  string
+	AuthKeyID uint8
+	AuthKey   string
+}
+
+// BGPState is what the BGP driver is to make true.
+type BGPState struct {
+	// RouterID is the BGP identifier; it does not change while the process lives.
+	RouterID   netip.Addr
+	Listen     []netip.Addr
+	ListenPort uint16
+	Peers      []BGPPeer // those of this node, sorted by Name
+	Paths      []BGPPath // sorted by Addr
+	// Ready: Paths holds all that an earlier process advertised and that is still
+	// wanted. Sessions begin only then, so that a graceful restart misses nothing.
+	Ready bool
+	// Leave: the process ends. Sessions with graceful restart end without a word,
+	// the others are closed with a NOTIFICATION.
+	Leave bool
+}
+
+// BGPPath is one VIP to advertise.
+type BGPPath struct {
+	Addr  netip.Addr
+	Peers []string // names, sorted; never empty
+	PathAttributes
+	// Shutdown: advertise with GRACEFUL_SHUTDOWN (65535:0) and to iBGP peers with
+	// LOCAL_PREF 0, so that routers leave while packets are still served.
+	Shutdown bool
+}
+
+// PeerReport is the truth about one session, for people and metrics.
+type PeerReport struct {
+	Name     string
+	Address  netip.Addr
+	LocalASN uint32
+	PeerASN  uint32
+	// State is that of RFC 4271 section 8.2.2: Idle, Connect, Active, OpenSent,
+	// OpenConfirm, Established.
+	State string
+	Since time.Time // of the last change between Established and not
+	// HoldTime is the negotiated one; zero unless Established.
+	HoldTime time.Duration
+	Families []string // negotiated, "ipv4" and "ipv6"
+	Paths    int      // advertised to it
+	Received uint32   // prefixes that it sent and that are ignored
+	Flaps    uint64   // times that it left Established
+	// LastError is why it is not, or was last not, established, in words.
+	LastError string
+	LastAt    time.Time // of LastError
+	// BFD is Up, Init, Down or AdminDown; empty without a session.
+	BFD string
+	// BFDTransmit, BFDReceive and BFDDetect are the negotiated intervals.
+	BFDTransmit, BFDReceive, BFDDetect time.Duration
+	// Counters since the session was configured.
+	UpdatesOut, UpdatesIn, KeepalivesOut, KeepalivesIn, NotificationsOut, NotificationsIn uint64
+}
+
+// BGPPhase is where this node stands with a VIP that it advertises by BGP; see
+// package decide.
+type BGPPhase uint8
+
+// The phases of a BGP VIP.
+const (
+	BGPIdle        BGPPhase = iota // not advertised, not bound
+	BGPBinding                     // wanted; waiting for the address
+	BGPAdvertised                  // bound and advertised
+	BGPShutdown                    // draining: advertised with GRACEFUL_SHUTDOWN
+	BGPWithdrawing                 // waiting until no peer has the path
+	BGPLingering                   // withdrawn; bound for packets under way
+)
+
+// String returns a short name for logs.
+func (p BGPPhase) String() string {
+	return [...]string{"idle", "binding", "advertised", "shutdown", "withdrawing", "lingering"}[p]
+}
+
+// BGPMemory is the memory of one BGP VIP.
+type BGPMemory struct {
+	Phase BGPPhase
+	// Gen is the generation at which the phase began; only reports at or after it
+	// count.
+	Gen   uint64
+	Until time.Time // timer of the phase
+	// DrainEnd is when an address that lingers is unbound at the latest.
+	DrainEnd time.Time
+	// Lost is why the path was withdrawn.
+	Lost Reason
+	// Reason and Since are those of the last status.
+	Reason Reason
+	Since  time.Time
+}
