@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ticks is USER_HZ, which Linux fixes at 100 for what /proc shows.
@@ -69,11 +71,29 @@ func RSS(pid int) (int64, error) {
 	return 0, fmt.Errorf("rss: process %d has no VmRSS", pid)
 }
 
+// ProcessCPU is the time that all threads of a process have been on a processor
+// so far, those that have ended too. It reads the CPU clock of the process
+// (clock_getcpuclockid(3)), the scheduler's own count in nanoseconds.
+//
+// The files of /proc say less: /proc/PID/schedstat is the first thread alone,
+// /proc/PID/task/*/schedstat forgets threads that have ended, and /proc/PID/stat
+// cuts the same count to 10 ms, twice.
+func ProcessCPU(pid int) (time.Duration, error) {
+	const schedClock = 2 // CPUCLOCK_SCHED of the kernel; without CPUCLOCK_PERTHREAD_MASK
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
+		return 0, fmt.Errorf("cpu clock of process %d: %w", pid, err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
 // Usage is what a process group uses.
 type Usage struct {
 	Processes int
-	RSS       int64         // bytes, shared pages counted once per process
-	CPU       time.Duration // of its processes and of their children that have ended
+	RSS       int64 // bytes, shared pages counted once per process
+	// CPU is that of its processes, see ProcessCPU, and of their children that
+	// have ended, which the kernel tells in steps of 10 ms.
+	CPU time.Duration
 }
 
 // GroupUsage adds up the processes of a process group.
@@ -96,7 +116,12 @@ func GroupUsage(pgid int) (Usage, error) {
 		if len(fields) < 15 || fields[2] != strconv.Itoa(pgid) {
 			continue
 		}
-		for _, f := range fields[11:15] { // utime, stime, cutime, cstime
+		cpu, err := ProcessCPU(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		u.CPU += cpu
+		for _, f := range fields[13:15] { // cutime, cstime
 			v, err := strconv.ParseUint(f, 10, 64)
 			if err != nil {
 				return u, fmt.Errorf("group: parse: %w", err)

@@ -198,7 +198,7 @@ func mean(sum, n int) string {
 }
 
 func idleTable(b *strings.Builder, r *results) {
-	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core.\n\n")
+	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core. CPU is the scheduler's count for all threads (the CPU clock of the process).\n\n")
 	b.WriteString("| System | Node | Processes | RSS MiB | CPU % of a core | Machine busy % |\n|---|---|---|---|---|---|\n")
 	for _, e := range r.entries {
 		for _, i := range e.Idle {
