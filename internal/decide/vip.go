@@ -17,6 +17,7 @@ type facts struct {
 	quorum          bool
 	quorumDetail    string
 	distrust        bool
+	unweighted      bool
 	address, layer2 model.Applied
 	w               *waker
 	in              election.Input
@@ -30,7 +31,9 @@ func gather(v *model.View, d *model.Desired) *facts {
 		layer2:   v.Applied[model.SinkLayer2],
 	}
 	seen, known := 1, 1
+	f.unweighted = defaultWeight(v.Weight)
 	for _, m := range v.Gossip.Members {
+		f.unweighted = f.unweighted && defaultWeight(m.Weight)
 		if m.State == model.MemberAlive {
 			seen++
 		}
@@ -47,6 +50,8 @@ func gather(v *model.View, d *model.Desired) *facts {
 	}
 	return f
 }
+
+func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
 
 // step decides for one VIP and appends to the Desired. It tells whether the VIP
 // had a memory.
@@ -66,10 +71,11 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
-		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:   old,
-		Distrust: f.distrust,
+		Unweighted: f.unweighted,
+		Address:    election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:     election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:     old,
+		Distrust:   f.distrust,
 	}
 	if in.Interface == "" {
 		in.Interface = old.Interface // let go where it is

@@ -123,7 +123,8 @@ func (s *step) ownerless() {
 func (s *step) waiting() {
 	until := s.m.Until
 	if s.m.Asks == 0 && until.IsZero() {
-		until = s.m.LostAt.Add(time.Duration(s.rank(s.m.From)) * Stagger)
+		n, _ := s.ahead()
+		until = s.m.LostAt.Add(time.Duration(n) * Stagger)
 	}
 	if s.in.Now.Before(until) {
 		s.at(until)
@@ -153,7 +154,7 @@ func (s *step) probing() {
 		s.enter(model.PhaseWaiting)
 		s.m.Until = s.askAgain()
 		s.at(s.m.Until)
-	case p.Rival != (model.MAC{}) && (s.rank(s.m.From) > 0 || p.Rival.Compare(s.in.MAC) < 0):
+	case p.Rival != (model.MAC{}) && (s.rankUpTo(s.m.From, 1) > 0 || p.Rival.Compare(s.in.MAC) < 0):
 		// Two candidates at once: the better ranked one goes on; if both believe
 		// to be first, the lower hardware address does (as RFC 5227 2.1.1 has no
 		// winner, both would start again and again).

@@ -110,6 +110,9 @@ type Input struct {
 	Claims   []model.Claim
 	Eligible []model.NodeName
 	Seen     uint64
+	// Unweighted: this node and all members weigh model.DefaultWeight, so the order
+	// needs no weights. Without it the decision is the same and takes longer.
+	Unweighted bool
 
 	Address, Layer2 Report
 	Memory          model.VIPMemory
@@ -172,6 +175,8 @@ type step struct {
 	m    model.VIPMemory
 	best model.Claim // highest claim of another live node; Epoch 0: none
 	wake time.Time
+	// counted is the last result of rankUpTo.
+	counted counted
 	// detail adds words to the reason.
 	detail string
 }
@@ -244,23 +249,6 @@ func (s *step) candidate(n model.NodeName) Candidate {
 		return Candidate{Node: n, Weight: s.in.Weight}
 	}
 	return Candidate{Node: n, Weight: s.in.Members[n].Weight}
-}
-
-// rank counts the nodes that go before this one for a VIP that from has lost.
-func (s *step) rank(from model.NodeName) int {
-	order := rankingOf(s.in.VIP.Name)
-	self := order.score(s.candidate(s.in.Self))
-	n := 0
-	for _, e := range s.in.Eligible {
-		m, known := s.in.Members[e]
-		if e == from || known && (m.State != model.MemberAlive || !m.Late.IsZero()) {
-			continue
-		}
-		if order.score(Candidate{Node: e, Weight: m.Weight}).better(self) {
-			n++
-		}
-	}
-	return n
 }
 
 // nextEpoch is above everything that was ever claimed as far as this node knows.

@@ -137,7 +137,7 @@ func (s *step) leaving() bool {
 
 // outranked: the VIP asks for the best node and this is not it.
 func (s *step) outranked() bool {
-	return s.in.VIP.Preempt && s.in.Standing.Eligible() && s.rank("") > 0
+	return s.in.VIP.Preempt && s.in.Standing.Eligible() && s.rankUpTo("", 1) > 0
 }
 
 // preempted: it has been outranked for long enough.

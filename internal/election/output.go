@@ -88,7 +88,11 @@ func (s *step) ownerlessReason() (model.Reason, string) {
 	if s.m.Phase == model.PhaseProbing {
 		return model.ReasonProbing, s.detail
 	}
-	return model.ReasonWaitingTurn, fmt.Sprintf("%d better ranked", s.rank(s.m.From))
+	n, more := s.ahead()
+	if more {
+		return model.ReasonWaitingTurn, fmt.Sprintf("%d or more better ranked", n)
+	}
+	return model.ReasonWaitingTurn, fmt.Sprintf("%d better ranked", n)
 }
 
 func (s *step) ownerReason() (model.Reason, string) {

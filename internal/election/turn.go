@@ -1,0 +1,56 @@
+package election
+
+import "lbd.dev/lbd/internal/model"
+
+// turnsAhead is how far ahead turns are told apart. In a large group nearly every
+// node has hundreds before it for nearly every VIP, and to count them all for all
+// VIPs when nobody owns any would cost a second.
+const turnsAhead = 8
+
+// counted is what rankUpTo was asked and has found; limit 0: nothing.
+type counted struct {
+	from  model.NodeName
+	limit int
+	n     int
+}
+
+// ahead counts the nodes that have their turn before this one, as far as that
+// matters now: up to those whose turn has come, and turnsAhead more. What is due
+// now is the same as if all were counted; more tells that there may be more, so
+// that this node has to count again before its turn.
+func (s *step) ahead() (n int, more bool) {
+	limit := turnsAhead + int(max(0, s.in.Now.Sub(s.m.LostAt))/Stagger)
+	n = s.rankUpTo(s.m.From, limit)
+	return n, n == limit
+}
+
+// rank counts the nodes that go before this one for a VIP that from has lost.
+func (s *step) rank(from model.NodeName) int { return s.rankUpTo(from, len(s.in.Eligible)+1) }
+
+// rankUpTo is rank, but stops at limit.
+func (s *step) rankUpTo(from model.NodeName, limit int) int {
+	if c := s.counted; c.limit == limit && c.from == from {
+		return c.n
+	}
+	order := rankingOf(s.in.VIP.Name)
+	self := order.score(s.candidate(s.in.Self))
+	n := 0
+	for _, e := range s.in.Eligible {
+		if n == limit {
+			break
+		}
+		// The hash costs less than to look the member up.
+		if s.in.Unweighted && !order.score(Candidate{Node: e}).better(self) {
+			continue
+		}
+		m, known := s.in.Members[e]
+		if e == from || known && (m.State != model.MemberAlive || !m.Late.IsZero()) {
+			continue
+		}
+		if s.in.Unweighted || order.score(Candidate{Node: e, Weight: m.Weight}).better(self) {
+			n++
+		}
+	}
+	s.counted = counted{from, limit, n}
+	return n
+}
