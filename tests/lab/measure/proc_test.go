@@ -12,33 +12,34 @@ import (
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
-// TestProcessCPU: the time of a thread that has ended counts like all others.
+// TestProcessCPU: the time of threads that have ended counts too.
 func TestProcessCPU(t *testing.T) {
 	before, err := measure.ProcessCPU(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ended time.Duration // what the thread has used
+	const threads, each = 3, 100 * time.Millisecond
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		for ended < 100*time.Millisecond {
-			var ts unix.Timespec
-			if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-				t.Error(err)
-				return
+	for range threads {
+		wg.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			var used unix.Timespec
+			for time.Duration(used.Nano()) < each {
+				if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used); err != nil {
+					t.Error(err)
+					return
+				}
 			}
-			ended = time.Duration(ts.Nano())
-		}
-	})
+		})
+	}
 	wg.Wait()
 	time.Sleep(50 * time.Millisecond) // for the thread to end
 	after, err := measure.ProcessCPU(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := after - before; got < 90*time.Millisecond || got > 10*time.Second {
-		t.Errorf("a thread used %v, the process %v", ended, got)
+	if got := after - before; got < (threads-1)*each || got > 10*time.Second {
+		t.Errorf("%d threads used %v each, the process %v", threads, each, got)
 	}
 	if _, err := measure.ProcessCPU(1<<22 + 1); err == nil {
 		t.Error("a process above PID_MAX_LIMIT has a CPU clock")
