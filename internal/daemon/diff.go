@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/netip"
 	"reflect"
 
 	"lbd.dev/lbd/internal/model"
@@ -9,7 +10,8 @@ import (
 // equal tells whether two decisions ask the drivers for the same. Generation and
 // times that pass by themselves do not count.
 func equal(a, b *model.Desired) bool {
-	return a.Synced == b.Synced && reflect.DeepEqual(a.Bind, b.Bind) && reflect.DeepEqual(a.L2, b.L2) && sameGroup(&a.Group, &b.Group)
+	return a.Synced == b.Synced && reflect.DeepEqual(a.Bind, b.Bind) && reflect.DeepEqual(a.L2, b.L2) &&
+		reflect.DeepEqual(a.BGP, b.BGP) && sameGroup(&a.Group, &b.Group)
 }
 
 func sameGroup(a, b *model.GroupState) bool {
@@ -22,7 +24,7 @@ func sameGroup(a, b *model.GroupState) bool {
 // of that generation, so the drivers must see it even if they are asked for the
 // same as before.
 func moved(a, b model.Memory) bool {
-	if len(a.VIPs) != len(b.VIPs) {
+	if len(a.VIPs) != len(b.VIPs) || movedBGP(a.BGP, b.BGP) {
 		return true
 	}
 	if reflect.ValueOf(a.VIPs).Pointer() == reflect.ValueOf(b.VIPs).Pointer() {
@@ -36,24 +38,39 @@ func moved(a, b model.Memory) bool {
 	return false
 }
 
+func movedBGP(a, b map[netip.Addr]model.BGPMemory) bool {
+	if len(a) != len(b) {
+		return true
+	}
+	if reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() {
+		return false
+	}
+	for k, m := range b {
+		if o := a[k]; o.Gen != m.Gen || o.Phase != m.Phase {
+			return true
+		}
+	}
+	return false
+}
+
 // observe compares two decisions and turns the difference into logs and metrics.
-// Both lists are sorted by address.
+// Both lists are sorted by address, layer 2 before BGP.
 func (d *Daemon) observe(want *model.Desired) {
 	old := d.last.Status
 	for _, s := range want.Status {
-		for len(old) > 0 && old[0].VIP.Addr.Less(s.VIP.Addr) {
+		for len(old) > 0 && before(&old[0], &s) {
 			old = old[1:]
 		}
 		var was model.VIPStatus
-		if len(old) > 0 && old[0].VIP.Addr == s.VIP.Addr {
+		if len(old) > 0 && !before(&s, &old[0]) {
 			was = old[0]
 		}
 		if !was.VIP.Addr.IsValid() || was.Owner != s.Owner || was.Reason != s.Reason {
-			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "reason", s.Reason.String(), "owner", string(s.Owner),
+			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(&s), "reason", s.Reason.String(), "owner", string(s.Owner),
 				"epoch", s.Epoch, "iface", s.Interface, "detail", s.Detail)
 			d.metrics.transitions.WithLabelValues(s.VIP.Name, s.VIP.Addr.String(), s.Reason.String()).Inc()
 		}
-		if s.Owner == d.opts.Node && s.Announced && !was.Announced {
+		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
 			d.tookOver(want, s)
 		}
 	}
@@ -65,6 +82,22 @@ func (d *Daemon) observe(want *model.Desired) {
 	}
 	d.members()
 	d.metrics.publish(&d.view, want)
+}
+
+// before orders statuses.
+func before(a, b *model.VIPStatus) bool {
+	if c := a.VIP.Addr.Compare(b.VIP.Addr); c != 0 {
+		return c < 0
+	}
+	return !a.BGP && b.BGP
+}
+
+// mode is how a status says that its VIP is announced.
+func mode(s *model.VIPStatus) string {
+	if s.BGP {
+		return "bgp"
+	}
+	return "l2"
 }
 
 // tookOver measures how long the VIP was without this owner.

@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -33,19 +34,37 @@ func Decide(v *model.View) model.Desired {
 	}
 	d.Synced = synced(v)
 	facts := gather(v, &d)
+	facts.w = &w
+	facts.speaker(&d)
 	mem := memory{old: v.Memory.VIPs}
+	bgp := bgpMemory{old: v.Memory.BGP}
 	d.Status = make([]model.VIPStatus, 0, len(v.VIPs))
 	d.Group.VIPs = make([]model.GroupVIP, 0, len(v.VIPs))
 	remembered := 0
 	for i := range v.VIPs {
-		if facts.step(&v.VIPs[i], false, &d, &mem, &w) {
-			remembered++
+		vip := &v.VIPs[i]
+		_, held := mem.old[vip.Addr]
+		// What only BGP announces has no owner, but layer 2 may have to let it go.
+		if l2 := vip.L2 || vip.BGP == nil; l2 || held {
+			if facts.step(vip, !l2, &d, &mem, &w) {
+				remembered++
+			}
+		} else {
+			facts.lan, facts.lanOwner = "", false
+		}
+		if _, was := bgp.old[vip.Addr]; vip.BGP != nil || was {
+			facts.stepBGP(vip, vip.BGP == nil, &d, &bgp)
 		}
 	}
 	for _, vip := range gone(v, remembered) {
 		facts.step(&vip, true, &d, &mem, &w)
 	}
-	d.Memory.VIPs = mem.result()
+	for _, vip := range goneBGP(v) {
+		facts.lan, facts.lanOwner = "", false
+		facts.stepBGP(&vip, true, &d, &bgp)
+	}
+	sortBindings(d.Bind)
+	d.Memory.VIPs, d.Memory.BGP = mem.result(), bgp.result()
 	d.Memory.Stalls = v.Stalls
 	d.Group = group(v, &d)
 	d.Wake = w.at
@@ -137,4 +156,35 @@ func gone(v *model.View, remembered int) []model.VIP {
 	}
 	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
 	return out
+}
+
+// goneBGP lists the VIPs that are not configured any more but still advertised
+// or bound for BGP.
+func goneBGP(v *model.View) []model.VIP {
+	var out []model.VIP
+	for a := range v.Memory.BGP {
+		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
+		if !configured {
+			out = append(out, model.VIP{Addr: a})
+		}
+	}
+	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// sortBindings sorts by address; of two of one address that on lo comes last.
+func sortBindings(all []model.Binding) {
+	slices.SortFunc(all, func(a, b model.Binding) int {
+		if c := a.Addr.Compare(b.Addr); c != 0 {
+			return c
+		}
+		return cmp.Compare(onLoopback(a), onLoopback(b))
+	})
+}
+
+func onLoopback(b model.Binding) int {
+	if b.Interface == model.LoopbackInterface {
+		return 1
+	}
+	return 0
 }

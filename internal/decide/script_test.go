@@ -52,6 +52,11 @@ type stage struct {
 	t *testing.T
 	v model.View
 	d model.Desired
+	// up are the BGP peers whose sessions are established.
+	up map[string]bool
+	// conns are the connections that an address on lo has while it lingers.
+	conns int
+	epoch uint64 // of the last binding on lo
 }
 
 var scriptVIP = netip.MustParseAddr("10.0.0.200")
@@ -79,7 +84,7 @@ func play(t *testing.T, in string) string {
 
 func newStage(t *testing.T) *stage {
 	start := time.Unix(1000, 0)
-	s := &stage{t: t}
+	s := &stage{t: t, up: map[string]bool{}}
 	s.v = model.View{
 		Now: start.Add(time.Hour), Started: start, Self: "m1", DrainTimeout: 10 * time.Second,
 		Synced: map[model.SourceName]bool{model.SourceConfig: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceLink: true},
@@ -129,6 +134,18 @@ func (s *stage) command(name string, args []string) []string {
 		delete(s.v.Synced, model.SourceName(args[0]))
 	case "sync":
 		s.v.Synced[model.SourceName(args[0])] = true
+	case "peer":
+		s.peer(args)
+	case "session":
+		s.up[args[0]] = args[1] == "up"
+	case "stopping":
+		s.v.Stopping = true
+	case "local":
+		s.local(args[0])
+	case "conns":
+		s.conns = int(s.number(args[0]))
+	case "stuck":
+		return s.stuck()
 	case "address":
 		s.report(model.SinkAddress, args)
 	case "layer2":
@@ -244,10 +261,70 @@ func (s *stage) vip(args []string) {
 			v.Name = val
 		case "gone":
 			s.v.VIPs = nil
+		case "bgp":
+			v.BGP = &model.BGPAdvert{}
+			if val != "" {
+				v.BGP.Peers = strings.Split(val, ",")
+			}
+		case "nobgp":
+			v.BGP = nil
+		case "nol2":
+			v.L2 = false
 		default:
 			s.t.Fatalf("unknown %q", a)
 		}
 	}
+}
+
+// peer NAME [gr] [delay=5s] [zone=x]: a BGP peer, whose session is established.
+func (s *stage) peer(args []string) {
+	p := model.BGPPeer{Name: args[0], LocalASN: 64512, PeerASN: 64513, IPv4: true, IPv6: true}
+	for _, a := range args[1:] {
+		k, val, _ := strings.Cut(a, "=")
+		switch k {
+		case "gr":
+			p.GracefulRestart = true
+		case "delay":
+			p.ShutdownDelay = s.duration(val)
+		case "zone":
+			p.NodeSelectors = append(p.NodeSelectors, map[string]string{"zone": val})
+		case "v6":
+			p.IPv4 = false
+		default:
+			s.t.Fatalf("unknown %q", a)
+		}
+	}
+	s.v.Peers = append(s.v.Peers, p)
+	s.up[p.Name] = true
+}
+
+// local bound|gone|expired|ends: what the address driver says of lo; "ends" lets
+// the lifetime end in 2 s.
+func (s *stage) local(what string) {
+	a := s.v.Applied[model.SinkAddress]
+	x := model.AppliedVIP{Connections: -1}
+	switch what {
+	case "bound":
+		x.Bound, x.Interface = true, "lo"
+	case "ends":
+		x.Bound, x.Interface, x.Expires = true, "lo", s.v.Now.Add(2*time.Second)
+	case "expired":
+		x.Expired = true
+	case "gone":
+	default:
+		s.t.Fatalf("unknown %q", what)
+	}
+	a.Gen = s.v.Memory.Gen
+	a.Loopback = map[netip.Addr]model.AppliedVIP{scriptVIP: x}
+	s.v.Applied[model.SinkAddress] = a
+}
+
+// stuck decides again while the BGP driver says nothing new and the others obey.
+func (s *stage) stuck() []string {
+	old := s.v.Applied[model.SinkBGP]
+	s.obey()
+	s.v.Applied[model.SinkBGP] = old
+	return s.decide()
 }
 
 // report sets what a driver says; it is of the newest generation.
@@ -303,22 +380,7 @@ func (s *stage) apply() []string {
 	var out []string
 	for range 10 {
 		was := s.v.Memory
-		x := s.v.Applied[model.SinkAddress].VIPs[scriptVIP]
-		x.Bound, x.Connections = len(s.d.Bind) > 0, -1
-		if x.Bound {
-			x.Interface = s.d.Bind[0].Interface
-			if s.d.Bind[0].Linger {
-				x.Connections = 0
-			}
-		}
-		s.v.Applied[model.SinkAddress] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
-		l := s.v.Applied[model.SinkLayer2].VIPs[scriptVIP]
-		l.Announcing, l.Silent = false, false
-		if len(s.d.L2) > 0 {
-			l.Announcing = s.d.L2[0].Mode == model.L2Announce
-			l.Silent = s.d.L2[0].Mode == model.L2Silent
-		}
-		s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: l}}
+		s.obey()
 		got := s.decide()
 		if slices.Equal(got, out) && !moved(was, s.v.Memory) {
 			break
@@ -328,7 +390,60 @@ func (s *stage) apply() []string {
 	return out
 }
 
+// obey lets the drivers do what was decided last.
+func (s *stage) obey() {
+	x := s.v.Applied[model.SinkAddress].VIPs[scriptVIP]
+	x.Bound, x.Connections = false, -1
+	var lo map[netip.Addr]model.AppliedVIP
+	for _, b := range s.d.Bind {
+		if b.Interface == model.LoopbackInterface {
+			v := model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1}
+			if b.Linger {
+				v.Connections = s.conns
+			}
+			lo = map[netip.Addr]model.AppliedVIP{scriptVIP: v}
+			continue
+		}
+		x.Bound, x.Interface = true, b.Interface
+		if b.Linger {
+			x.Connections = 0
+		}
+	}
+	s.v.Applied[model.SinkAddress] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}, Loopback: lo}
+	l := s.v.Applied[model.SinkLayer2].VIPs[scriptVIP]
+	l.Announcing, l.Silent = false, false
+	if len(s.d.L2) > 0 {
+		l.Announcing = s.d.L2[0].Mode == model.L2Announce
+		l.Silent = s.d.L2[0].Mode == model.L2Silent || s.d.L2[0].Quiet
+	}
+	s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: l}}
+	if len(s.v.Peers) == 0 {
+		return
+	}
+	bgp := model.Applied{Gen: s.d.Gen}
+	for _, p := range s.d.BGP.Peers {
+		state := "Active"
+		if s.up[p.Name] {
+			state = "Established"
+		}
+		bgp.Peers = append(bgp.Peers, model.PeerReport{Name: p.Name, State: state})
+	}
+	for _, p := range s.d.BGP.Paths {
+		var to []string
+		for _, n := range p.Peers {
+			if s.up[n] {
+				to = append(to, n)
+			}
+		}
+		bgp.VIPs = map[netip.Addr]model.AppliedVIP{p.Addr: {Advertised: to}}
+	}
+	s.v.Applied[model.SinkBGP] = bgp
+}
+
 func moved(a, b model.Memory) bool {
+	if x, y := a.BGP[scriptVIP], b.BGP[scriptVIP]; x.Phase != y.Phase || x.Gen != y.Gen {
+		return true
+	}
 	return a.VIPs[scriptVIP].Phase != b.VIPs[scriptVIP].Phase || a.VIPs[scriptVIP].Gen != b.VIPs[scriptVIP].Gen
 }
 
@@ -337,6 +452,9 @@ func (s *stage) decide() []string {
 	s.v.Memory = s.d.Memory
 	m := s.d.Memory.VIPs[scriptVIP]
 	line := "phase=" + m.Phase.String()
+	if b, ok := s.d.Memory.BGP[scriptVIP]; ok {
+		line += " bgp=" + b.Phase.String()
+	}
 	for _, x := range s.d.Status {
 		line += fmt.Sprintf(" reason=%s owner=%s", x.Reason, x.Owner)
 		if x.Detail != "" {
@@ -345,6 +463,13 @@ func (s *stage) decide() []string {
 	}
 	for _, b := range s.d.Bind {
 		line += fmt.Sprintf(" bind=%s#%d", b.Interface, b.Epoch)
+		if b.Interface == "lo" { // its epoch is the generation in which it began
+			line = strings.TrimSuffix(line, fmt.Sprintf("#%d", b.Epoch)) + b.Lifetime.String()
+			if s.epoch != 0 && s.epoch != b.Epoch {
+				line += "+anew"
+			}
+			s.epoch = b.Epoch
+		}
 		if b.Linger {
 			line += "+linger"
 		}
@@ -357,8 +482,17 @@ func (s *stage) decide() []string {
 		if l.Yield {
 			line += "+yield"
 		}
+		if l.Quiet {
+			line += "+quiet"
+		}
 		if l.Mode == model.L2Announce {
 			line += fmt.Sprintf("#%d", l.Burst)
+		}
+	}
+	for _, p := range s.d.BGP.Paths {
+		line += " path=" + strings.Join(p.Peers, ",")
+		if p.Shutdown {
+			line += "+gshut"
 		}
 	}
 	for _, g := range s.d.Group.VIPs {

@@ -19,8 +19,15 @@ type facts struct {
 	distrust        bool
 	unweighted      bool
 	address, layer2 model.Applied
+	bgp             model.Applied
+	peers           []model.BGPPeer // of this node
 	w               *waker
 	in              election.Input
+
+	// Of the VIP whose step was last: where layer 2 has, or would have it, and
+	// whether this node owns it there.
+	lan      string
+	lanOwner bool
 }
 
 func gather(v *model.View, d *model.Desired) *facts {
@@ -29,6 +36,7 @@ func gather(v *model.View, d *model.Desired) *facts {
 		distrust: v.Stalls != v.Memory.Stalls,
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
+		bgp:      v.Applied[model.SinkBGP],
 	}
 	seen, known := 1, 1
 	f.unweighted = defaultWeight(v.Weight)
@@ -57,7 +65,6 @@ func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
 // had a memory.
 func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w *waker) bool {
 	v := f.v
-	f.w = w
 	old, known := mem.old[vip.Addr]
 	link, where, detail := Place(v.Links, *vip, present(&old))
 	stand, more := f.standing(vip, where, &old)
@@ -82,6 +89,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	}
 	o := election.Step(in)
 	w.by(o.Wake)
+	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
 		d.Bind = append(d.Bind, *o.Bind)

@@ -71,6 +71,10 @@ type BGPPeer struct {
 	Passive bool
 	// GracefulRestart keeps paths at the peer while this daemon restarts.
 	GracefulRestart bool
+	// RestartTime is what GracefulRestart asks for: how long the peer keeps paths
+	// without a session, whole seconds. It is filled in by the decision, and never
+	// longer than what is left of an address when the daemon dies.
+	RestartTime time.Duration
 	// ShutdownDelay is how long a path is advertised with GRACEFUL_SHUTDOWN
 	// (RFC 8326) before it is withdrawn in a drain.
 	ShutdownDelay time.Duration
@@ -180,6 +184,7 @@ type BGPMemory struct {
 	// Gen is the generation at which the phase began; only reports at or after it
 	// count.
 	Gen   uint64
+	Epoch uint64    // of the binding
 	Until time.Time // timer of the phase
 	// DrainEnd is when an address that lingers is unbound at the latest.
 	DrainEnd time.Time

@@ -147,8 +147,6 @@ type Memory struct {
 	Stalls     int
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
-	// BGPReady is BGPState.Ready, which does not go back.
-	BGPReady bool
 }
 
 // Phase is where this node stands with one VIP; see package election.

@@ -1,0 +1,522 @@
+package decide
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// BGPLifetime is the kernel lifetime of an address that only BGP announces. No
+	// election waits for its end, so it may outlast a restart of the daemon. It is
+	// renewed at a third, so at least two thirds are left when the daemon dies:
+	// more than RestartTime and more than the default hold time, after which
+	// routers have withdrawn the path.
+	BGPLifetime = 15 * time.Second
+	// RestartTime is how long peers with graceful restart keep paths without a
+	// session (RFC 4724). It is not longer than what is left of BGPLifetime, so
+	// that a router never sends packets to a node whose address is gone.
+	RestartTime = 10 * time.Second
+	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its
+	// address has the short lifetime that the election waits for.
+	RestartTimeL2 = 2 * time.Second
+	// WithdrawLinger is how long an address stays after its path was withdrawn for
+	// another cause than a drain: routers need time to stop sending.
+	WithdrawLinger = time.Second
+	// WithdrawTimeout is how long the BGP driver may take to withdraw.
+	WithdrawTimeout = 3 * time.Second
+	// AdoptPending is how long an address that an earlier process left is advertised
+	// before the first result of its health check.
+	AdoptPending = 5 * time.Second
+)
+
+// bgpVIP is the working state of the decision about one VIP and BGP.
+type bgpVIP struct {
+	f        *facts
+	vip      *model.VIP
+	gone     bool // not to be advertised by BGP any more
+	m        model.BGPMemory
+	standing model.Reason // ReasonStandby: may be advertised
+	detail   string
+	peers    []string // that are to have the path
+	delay    time.Duration
+	keep     bool // the process ends, and every peer keeps the path meanwhile
+
+	addr, local model.AppliedVIP // of the LAN and the loopback interface
+	addrGen     uint64
+	advertised  []string
+	bgpGen      uint64
+}
+
+// peersHere are the peers that this node has, with their restart time.
+func peersHere(v *model.View) []model.BGPPeer {
+	var out []model.BGPPeer
+	for _, p := range v.Peers {
+		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return matches(s, v.Labels) }) {
+			continue
+		}
+		if p.GracefulRestart {
+			p.RestartTime = RestartTime
+			for i := range v.VIPs {
+				if x := &v.VIPs[i]; x.L2 && x.BGP != nil && wants(x.BGP, &p, x.Addr) {
+					p.RestartTime = RestartTimeL2
+					break
+				}
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// wants tells whether the VIP is for the peer.
+func wants(b *model.BGPAdvert, p *model.BGPPeer, a addr) bool {
+	return (len(b.Peers) == 0 || slices.Contains(b.Peers, p.Name)) && (a.Is4() && p.IPv4 || a.Is6() && p.IPv6)
+}
+
+// routerID chooses the BGP identifier once: the configured one, else the highest
+// IPv4 address of the node as routers do, else a number made of the node's name.
+func routerID(v *model.View, peers []model.BGPPeer) addr {
+	if v.BGP.RouterID.IsValid() {
+		return v.BGP.RouterID
+	}
+	for _, p := range peers {
+		if p.RouterID.IsValid() {
+			return p.RouterID
+		}
+	}
+	var best addr
+	for _, l := range v.Links {
+		for _, p := range l.Prefixes {
+			if a := p.Addr(); a.Is4() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && (!best.IsValid() || best.Less(a)) {
+				best = a
+			}
+		}
+	}
+	if best.IsValid() {
+		return best
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(v.Self))
+	x := h.Sum32() | 1 // never 0.0.0.0, which RFC 6286 forbids
+	return netip.AddrFrom4([4]byte{byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)})
+}
+
+// speaker fills in what all sessions share.
+func (f *facts) speaker(d *model.Desired) {
+	f.peers = peersHere(f.v)
+	if len(f.peers) > 0 && !d.Memory.RouterID.IsValid() {
+		d.Memory.RouterID = routerID(f.v, f.peers)
+	}
+	d.BGP = model.BGPState{
+		RouterID: d.Memory.RouterID, Listen: f.v.BGP.Listen, ListenPort: f.v.BGP.ListenPort,
+		Peers: f.peers, Ready: true,
+	}
+}
+
+// stepBGP decides for one VIP and BGP.
+func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
+	old, known := mem.old[vip.Addr]
+	s := bgpVIP{
+		f: f, vip: vip, gone: gone, m: old,
+		addr: f.address.VIPs[vip.Addr], local: f.address.Loopback[vip.Addr], addrGen: f.address.Gen,
+		advertised: f.bgp.VIPs[vip.Addr].Advertised, bgpGen: f.bgp.Gen,
+	}
+	s.stand()
+	if !known && (s.local.Bound || s.onLAN()) {
+		s.adopt()
+	}
+	for range 6 { // a phase may end at once in the next one
+		before := s.m.Phase
+		s.run()
+		if s.m.Phase == before {
+			break
+		}
+	}
+	if gone && s.m.Phase == model.BGPIdle {
+		mem.drop(vip.Addr)
+		return
+	}
+	s.output(d)
+	reason, detail := s.reason()
+	if s.m.Reason != reason || s.m.Since.IsZero() {
+		s.m.Reason, s.m.Since = reason, f.v.Now
+	}
+	mem.set(vip.Addr, s.m)
+	if !gone {
+		s.report(d, reason, detail)
+	}
+}
+
+// stand finds the peers, and whether this node may advertise the VIP.
+func (s *bgpVIP) stand() {
+	v := s.f.v
+	s.standing = model.ReasonStandby
+	if s.gone {
+		s.standing = model.ReasonNotSelected
+		return
+	}
+	s.keep = true
+	for i := range s.f.peers {
+		p := &s.f.peers[i]
+		if wants(s.vip.BGP, p, s.vip.Addr) {
+			s.peers = append(s.peers, p.Name)
+			s.delay = max(s.delay, p.ShutdownDelay)
+			s.keep = s.keep && p.GracefulRestart
+		}
+	}
+	s.keep = s.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.vip.L2
+	lo, known := v.Links[model.LoopbackInterface]
+	where, is := localAddress(v.Links, s.vip.Addr)
+	var h model.HealthState
+	if s.vip.Check != "" {
+		h = v.Health[s.vip.Check]
+	} else {
+		h.State = model.HealthUp
+	}
+	switch {
+	case v.Unable != "":
+		s.standing, s.detail = model.ReasonDriverError, v.Unable
+	case !matches(s.vip.NodeSelector, v.Labels):
+		s.standing = model.ReasonNotSelected
+	case is:
+		s.standing, s.detail = model.ReasonLocalAddress, "it is an address of "+where
+	case known && s.vip.Addr.Is6() && !lo.IPv6:
+		s.standing, s.detail = model.ReasonFamilyDisabled, "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"
+	case len(s.peers) == 0:
+		s.standing = model.ReasonNoPeer
+	case h.State == model.HealthDown:
+		s.standing, s.detail = model.ReasonUnhealthy, h.Detail
+	case h.State == model.HealthUnknown:
+		s.standing, s.detail = model.ReasonHealthPending, h.Detail
+	case (v.Draining || v.Stopping) && !s.keep:
+		s.standing = model.ReasonDraining
+	}
+}
+
+// adopt goes on with what an earlier process of this node advertised: its address
+// is still there, so routers that keep the path over a graceful restart are right
+// to send packets here.
+func (s *bgpVIP) adopt() {
+	switch s.standing {
+	case model.ReasonStandby, model.ReasonHealthPending:
+		s.enter(model.BGPAdvertised)
+		s.m.Gen, s.m.Epoch = 0, 1 // what is bound is bound
+		s.m.Until = s.f.v.Now.Add(AdoptPending)
+	}
+}
+
+// enter changes the phase. A binding and a withdrawal wait for reports of this
+// generation; in the other phases what was bound stays confirmed.
+func (s *bgpVIP) enter(p model.BGPPhase) {
+	s.m.Phase, s.m.Until = p, time.Time{}
+	switch p {
+	case model.BGPBinding:
+		s.m.Gen, s.m.Epoch = s.f.gen, s.f.gen
+	case model.BGPWithdrawing:
+		s.m.Gen = s.f.gen
+	}
+}
+
+// run takes one step of the phase.
+func (s *bgpVIP) run() {
+	switch s.m.Phase {
+	case model.BGPIdle:
+		if s.standing.Eligible() {
+			s.enter(model.BGPBinding)
+		}
+	case model.BGPBinding:
+		switch {
+		case !s.standing.Eligible():
+			s.enter(model.BGPIdle)
+		case s.bound():
+			s.enter(model.BGPAdvertised)
+		case s.addrGen >= s.m.Gen && s.local.Expired:
+			s.enter(model.BGPBinding) // with an epoch under which it has not expired
+		}
+	case model.BGPAdvertised:
+		s.whileAdvertised()
+	case model.BGPShutdown:
+		s.shuttingDown()
+	case model.BGPWithdrawing:
+		s.withdrawing()
+	case model.BGPLingering:
+		s.lingering()
+	}
+}
+
+// bound tells whether the address is in the kernel for good: on lo, or, where
+// layer 2 announces it too and this node owns it, on the LAN.
+// The end of its lifetime counts, so a process that was frozen for longer does
+// not trust what it knew.
+func (s *bgpVIP) bound() bool {
+	local := s.local.Bound && (s.local.Expires.IsZero() || s.f.v.Now.Before(s.local.Expires))
+	return s.addrGen >= s.m.Gen && (local || s.onLAN())
+}
+
+// onLAN tells whether this node owns the VIP on the LAN and has it bound there.
+func (s *bgpVIP) onLAN() bool {
+	return s.vip.L2 && s.f.lanOwner && s.addr.Bound && (s.addr.Expires.IsZero() || s.f.v.Now.Before(s.addr.Expires))
+}
+
+func (s *bgpVIP) withdraw(why model.Reason) {
+	s.m.Lost = why
+	s.enter(model.BGPWithdrawing)
+	s.m.Until = s.f.v.Now.Add(WithdrawTimeout)
+}
+
+func (s *bgpVIP) whileAdvertised() {
+	now := s.f.v.Now
+	pending := s.standing == model.ReasonHealthPending && now.Before(s.m.Until)
+	switch {
+	case pending && s.bound():
+		s.f.w.by(s.m.Until)
+	case !s.bound() && s.addrGen >= s.m.Gen:
+		// Somebody removed it or its lifetime ended; the driver puts it back or is
+		// told to begin anew. No path without the address.
+		if s.standing.Eligible() {
+			s.enter(model.BGPBinding)
+		} else {
+			s.withdraw(s.standing)
+		}
+	case s.standing.Eligible():
+	case s.standing == model.ReasonDraining:
+		if !s.successor() {
+			return // reason says so
+		}
+		s.m.DrainEnd = now.Add(s.f.v.DrainTimeout)
+		s.enter(model.BGPShutdown)
+		s.m.Until = now.Add(s.delay)
+	default:
+		s.withdraw(s.standing)
+	}
+}
+
+// successor tells whether another node serves the VIP: the last one stays.
+func (s *bgpVIP) successor() bool {
+	for _, n := range s.f.v.Gossip.Eligible[s.vip.Addr] {
+		m, known := s.f.v.Gossip.Members[n]
+		if n != s.f.v.Self && known && m.State == model.MemberAlive && !m.Draining {
+			return true
+		}
+	}
+	return false
+}
+
+// shuttingDown: routers are asked to leave before the path is withdrawn.
+func (s *bgpVIP) shuttingDown() {
+	switch {
+	case s.standing.Eligible():
+		s.enter(model.BGPAdvertised)
+	case s.standing != model.ReasonDraining:
+		s.withdraw(s.standing)
+	case !s.bound(), !s.f.v.Now.Before(s.m.Until):
+		s.withdraw(model.ReasonDraining)
+	default:
+		s.f.w.by(s.m.Until)
+	}
+}
+
+// withdrawing: the address stays until no peer has the path.
+func (s *bgpVIP) withdrawing() {
+	now := s.f.v.Now
+	if s.standing.Eligible() && s.bound() {
+		s.enter(model.BGPAdvertised)
+		return
+	}
+	reported := s.bgpGen >= s.m.Gen && len(s.advertised) == 0
+	if !reported && now.Before(s.m.Until) {
+		s.f.w.by(s.m.Until)
+		return
+	}
+	s.enter(model.BGPLingering)
+	s.m.Until = now.Add(WithdrawLinger)
+	if s.m.Lost == model.ReasonDraining && s.m.DrainEnd.After(s.m.Until) {
+		s.m.Until = s.m.DrainEnd
+	}
+}
+
+// lingering: packets that are under way are served.
+func (s *bgpVIP) lingering() {
+	now := s.f.v.Now
+	if s.standing.Eligible() {
+		if s.bound() {
+			s.enter(model.BGPAdvertised)
+		} else {
+			s.enter(model.BGPBinding)
+		}
+		return
+	}
+	// Reason became Withdrawn when the path was withdrawn.
+	earliest := s.m.Since.Add(WithdrawLinger)
+	quiet := s.addrGen >= s.m.Gen && s.local.Connections == 0 && !now.Before(earliest)
+	if quiet || !now.Before(s.m.Until) {
+		s.enter(model.BGPIdle)
+		return
+	}
+	s.f.w.by(s.m.Until)
+	if now.Before(earliest) {
+		s.f.w.by(earliest)
+	}
+}
+
+// output adds the wanted address, path and silence.
+func (s *bgpVIP) output(d *model.Desired) {
+	if s.m.Phase == model.BGPIdle {
+		return
+	}
+	if s.vip.L2 {
+		s.silence(d)
+	}
+	if !s.onLAN() && s.mayBind() {
+		b := model.Binding{Addr: s.vip.Addr, Interface: model.LoopbackInterface, Epoch: s.m.Epoch, Lifetime: BGPLifetime, Linger: s.m.Phase == model.BGPLingering}
+		if s.vip.L2 {
+			b.Lifetime = 0
+		}
+		d.Bind = append(d.Bind, b)
+	}
+	if s.m.Phase != model.BGPAdvertised && s.m.Phase != model.BGPShutdown || !s.bound() || len(s.peers) == 0 {
+		return
+	}
+	d.BGP.Paths = append(d.BGP.Paths, model.BGPPath{
+		Addr: s.vip.Addr, Peers: s.peers, PathAttributes: s.vip.BGP.PathAttributes, Shutdown: s.m.Phase == model.BGPShutdown,
+	})
+}
+
+// mayBind: an address that layer 2 announces elsewhere is only bound here once
+// this host is silent about it.
+func (s *bgpVIP) mayBind() bool {
+	return !s.vip.L2 || s.local.Bound || s.f.layer2.VIPs[s.vip.Addr].Silent
+}
+
+// silence keeps this host from answering on the LAN for what another node owns
+// there.
+func (s *bgpVIP) silence(d *model.Desired) {
+	if s.onLAN() {
+		return // it is the one that answers
+	}
+	if n := len(d.L2); n > 0 && d.L2[n-1].Addr == s.vip.Addr {
+		d.L2[n-1].Quiet = d.L2[n-1].Mode == model.L2Probe
+		return
+	}
+	d.L2 = append(d.L2, model.L2Advert{Addr: s.vip.Addr, Interface: s.f.lan, Mode: model.L2Silent})
+}
+
+// reason explains the state in words.
+func (s *bgpVIP) reason() (model.Reason, string) {
+	switch s.m.Phase {
+	case model.BGPBinding:
+		return model.ReasonBinding, s.local.Err
+	case model.BGPAdvertised:
+		if s.standing == model.ReasonDraining {
+			return model.ReasonNoSuccessor, "no other node serves it"
+		}
+		if len(s.advertised) == 0 {
+			return model.ReasonNoSession, s.missing()
+		}
+		return model.ReasonAdvertised, s.missing()
+	case model.BGPShutdown:
+		return model.ReasonShuttingDown, ""
+	case model.BGPWithdrawing, model.BGPLingering:
+		if s.m.Lost == model.ReasonDraining {
+			return model.ReasonWithdrawn, "because of Draining"
+		}
+		return s.m.Lost, s.detail
+	}
+	return s.standing, s.detail
+}
+
+// missing names the peers that do not have the path.
+func (s *bgpVIP) missing() string {
+	var out []string
+	for _, p := range s.peers {
+		if slices.Contains(s.advertised, p) {
+			continue
+		}
+		state := "no session yet"
+		for _, r := range s.f.bgp.Peers {
+			if r.Name == p {
+				state = r.State
+				if r.LastError != "" && r.State != "Established" {
+					state += ", " + r.LastError
+				}
+			}
+		}
+		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
+	}
+	return strings.Join(out, "; ")
+}
+
+// report adds what the group and the people are told.
+func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
+	v := s.f.v
+	told := s.standing
+	up := s.m.Phase == model.BGPAdvertised && len(s.advertised) > 0
+	if told.Eligible() && up {
+		told = model.ReasonOwner
+	}
+	if told == model.ReasonNotSelected && s.gone {
+		return
+	}
+	if !s.vip.L2 {
+		d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: s.vip.Addr, Standing: told})
+	}
+	owner := model.NodeName("")
+	if len(s.advertised) > 0 {
+		owner = v.Self
+	}
+	where := ""
+	if s.m.Phase != model.BGPIdle {
+		where = model.LoopbackInterface
+		if s.onLAN() {
+			where = s.addr.Interface
+		}
+	}
+	d.Status = append(d.Status, model.VIPStatus{
+		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
+		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
+		Bound:   s.local.Bound || s.onLAN(), Announced: len(s.advertised) > 0,
+		Since: s.m.Since, Peers: s.advertised,
+	})
+}
+
+// bgpMemory is the map of BGP memories, copied only when one changes.
+type bgpMemory struct {
+	old, next map[addr]model.BGPMemory
+}
+
+func (m *bgpMemory) copy() {
+	if m.next == nil {
+		m.next = make(map[addr]model.BGPMemory, len(m.old)+1)
+		for k, v := range m.old {
+			m.next[k] = v
+		}
+	}
+}
+
+func (m *bgpMemory) set(a addr, n model.BGPMemory) {
+	if o, had := m.old[a]; had && o == n {
+		return
+	}
+	m.copy()
+	m.next[a] = n
+}
+
+func (m *bgpMemory) drop(a addr) {
+	if _, had := m.old[a]; had {
+		m.copy()
+		delete(m.next, a)
+	}
+}
+
+func (m *bgpMemory) result() map[addr]model.BGPMemory {
+	if m.next != nil {
+		return m.next
+	}
+	return m.old
+}
