@@ -25,6 +25,7 @@ var floors = map[string]int{
 	"internal/election": 1,
 	"internal/decide":   2,
 	"internal/address":  3,
+	"internal/bgp":      3,
 	"internal/config":   3,
 	"internal/control":  3,
 	"internal/gossip":   3,

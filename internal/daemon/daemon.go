@@ -247,6 +247,16 @@ func (d *Daemon) finished(deadline time.Time) bool {
 			held++
 		}
 	}
+	for _, m := range d.last.Memory.BGP {
+		switch {
+		case m.Phase == model.BGPAdvertised && m.Reason == model.ReasonNoSuccessor:
+			alone++
+		case m.Phase >= model.BGPShutdown:
+			held++
+		}
+		// One that is still advertised otherwise is kept by its peers over the
+		// restart of this daemon.
+	}
 	late := !d.view.Now.Before(deadline)
 	if held > 0 && !late {
 		d.aloneTill = time.Time{}
@@ -270,17 +280,19 @@ func (d *Daemon) finished(deadline time.Time) bool {
 }
 
 // farewell takes down what could not be handed over, leaves the group, and waits
-// a moment for the drivers to say so. VIPs without a successor stay in the kernel
-// until their lifetime ends: a daemon that comes back before finds them.
+// a moment for the drivers to say so. VIPs without a successor, and those whose
+// path BGP peers keep over a graceful restart, stay in the kernel until their
+// lifetime ends: a daemon that comes back before finds them.
 func (d *Daemon) farewell() {
 	bye := d.last
 	bye.Gen++
 	bye.Bind, bye.L2 = nil, nil
 	for _, b := range d.last.Bind {
-		if d.last.Memory.VIPs[b.Addr].Reason == model.ReasonNoSuccessor {
+		if d.stays(&b) {
 			bye.Bind = append(bye.Bind, b)
 		}
 	}
+	bye.BGP.Leave = true
 	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
 	for _, r := range d.runners {
 		r.Submit(&bye)
@@ -298,6 +310,14 @@ func (d *Daemon) farewell() {
 			waiting = waiting || d.view.Applied[dr.Name()].Gen < bye.Gen
 		}
 	}
+}
+
+// stays tells whether a binding is left to its lifetime when the process ends.
+func (d *Daemon) stays(b *model.Binding) bool {
+	if b.Interface == model.LoopbackInterface {
+		return d.last.Memory.BGP[b.Addr].Phase == model.BGPAdvertised
+	}
+	return d.last.Memory.VIPs[b.Addr].Reason == model.ReasonNoSuccessor
 }
 
 // Healthy is nil while the loop turns.

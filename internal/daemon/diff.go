@@ -68,7 +68,7 @@ func (d *Daemon) observe(want *model.Desired) {
 		if !was.VIP.Addr.IsValid() || was.Owner != s.Owner || was.Reason != s.Reason {
 			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(&s), "reason", s.Reason.String(), "owner", string(s.Owner),
 				"epoch", s.Epoch, "iface", s.Interface, "detail", s.Detail)
-			d.metrics.transitions.WithLabelValues(s.VIP.Name, s.VIP.Addr.String(), s.Reason.String()).Inc()
+			d.metrics.transitions.WithLabelValues(s.VIP.Name, s.VIP.Addr.String(), mode(&s), s.Reason.String()).Inc()
 		}
 		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
 			d.tookOver(want, s)

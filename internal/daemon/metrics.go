@@ -32,12 +32,12 @@ type snapshot struct {
 
 // The gauges.
 var (
-	vipLabels   = []string{"vip", "address"}
+	vipLabels   = []string{"vip", "address", "mode"}
 	descOwner   = prometheus.NewDesc("lbd_vip_owner", "1 if this node owns the VIP.", vipLabels, nil)
 	descAnn     = prometheus.NewDesc("lbd_vip_announced", "1 if this node has bound the VIP and announces it.", vipLabels, nil)
 	descHealthy = prometheus.NewDesc("lbd_vip_healthy", "1 if the health check of the VIP passes on this node.", vipLabels, nil)
-	descReason  = prometheus.NewDesc("lbd_vip_reason", "1 for the reason why the VIP is, or is not, on this node.", append(vipLabels[:2:2], "reason"), nil)
-	descClash   = prometheus.NewDesc("lbd_vip_conflicts_total", "Frames in which a foreign host used the VIP while it was announced here.", vipLabels, nil)
+	descReason  = prometheus.NewDesc("lbd_vip_reason", "1 for the reason why the VIP is, or is not, on this node.", append(vipLabels[:3:3], "reason"), nil)
+	descClash   = prometheus.NewDesc("lbd_vip_conflicts_total", "Frames in which a foreign host used the VIP while it was announced here.", vipLabels[:2], nil)
 	descMembers = prometheus.NewDesc("lbd_members", "Nodes of the group besides this one, by state.", []string{"state"}, nil)
 	descDriver  = prometheus.NewDesc("lbd_driver_error", "1 while the driver reports an error.", []string{"driver"}, nil)
 	descSettled = prometheus.NewDesc("lbd_settled", "1 if this node takes part in elections.", nil, nil)
@@ -47,7 +47,7 @@ var (
 func newMetrics(reg prometheus.Registerer, version string) *metrics {
 	m := &metrics{
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lbd_vip_transitions_total",
-			Help: "Changes of owner or reason of a VIP as this node sees it, by the new reason."}, append(vipLabels[:2:2], "reason")),
+			Help: "Changes of owner or reason of a VIP as this node sees it, by the new reason."}, append(vipLabels[:3:3], "reason")),
 		takeover: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lbd_vip_takeover_seconds",
 			Help:    "Time from missing the former owner until this node has announced the VIP.",
 			Buckets: []float64{.01, .025, .05, .1, .15, .2, .3, .5, 1, 2, 3, 4, 5, 10}}),
@@ -106,11 +106,14 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, number(on), labels...)
 	}
 	for _, v := range s.status {
-		a := v.VIP.Addr.String()
-		gauge(descOwner, v.Owner == s.self, v.VIP.Name, a)
-		gauge(descAnn, v.Announced, v.VIP.Name, a)
-		gauge(descHealthy, v.Healthy, v.VIP.Name, a)
-		gauge(descReason, true, v.VIP.Name, a, v.Reason.String())
+		a, how := v.VIP.Addr.String(), mode(&v)
+		gauge(descOwner, v.Owner == s.self, v.VIP.Name, a, how)
+		gauge(descAnn, v.Announced, v.VIP.Name, a, how)
+		gauge(descHealthy, v.Healthy, v.VIP.Name, a, how)
+		gauge(descReason, true, v.VIP.Name, a, how, v.Reason.String())
+		if v.BGP {
+			continue
+		}
 		c <- prometheus.MustNewConstMetric(descClash, prometheus.CounterValue, float64(s.conflicts[a]), v.VIP.Name, a)
 	}
 	for st, n := range s.members {
