@@ -5,12 +5,12 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Packages of Debian that the lab needs.
-LAB_DEBS := iproute2 nftables keepalived systemd procps
+LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd
 FUZZTIME ?= 20s
 SOAK     ?= 30m
 RUNS     ?= 20
 
-.PHONY: help build check test unit search lab fuzz demo bench soak clean deps
+.PHONY: help build check test unit search lab interop fuzz demo bench soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
@@ -25,13 +25,9 @@ check: ## gofmt, go vet, staticcheck, systemd-analyze
 	@if command -v systemd-analyze >/dev/null; then sh systemd/verify.sh; elif [ "$$CI" = true ]; then echo "systemd-analyze is missing"; exit 1; fi
 
 deps: ## install what the lab needs (Debian; root)
-	@missing=""; for p in $(LAB_DEBS); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" != 0 ]; then echo "install as root:$$missing"; exit 1; fi; \
-	  DEBIAN_FRONTEND=noninteractive apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	fi
+	@sh tests/deps.sh $(LAB_DEBS)
 
-test: deps check unit search lab fuzz ## everything that CI runs (root)
+test: deps check unit search lab interop fuzz ## everything that CI runs (root)
 
 unit: ## unit tests and simulated clusters, with the race detector
 	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v /tests/) ./tests/docs/...
@@ -41,6 +37,9 @@ search: ## walk every state of a small group
 
 lab: deps build ## namespaces on this machine (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -timeout 20m ./tests/lab/...
+
+interop: deps build ## BGP and BFD with FRR, BIRD and GoBGP in namespaces (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -timeout 15m ./tests/interop/...
 
 fuzz: ## a short run of every fuzz test
 	sh tests/fuzz.sh $(FUZZTIME)

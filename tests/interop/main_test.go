@@ -1,0 +1,85 @@
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"lbd.dev/lbd/tests/interop"
+	"lbd.dev/lbd/tests/lab"
+)
+
+// bin holds the programs; TestMain sets it once, before any test runs.
+var bin *lab.Bin
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	if lab.Usable() != nil {
+		return m.Run()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if bin, err = lab.Build(ctx, true); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer bin.Close()
+	return m.Run()
+}
+
+// need skips without root or the routing software, but never in CI.
+func need(t *testing.T) {
+	t.Helper()
+	err := errors.Join(lab.Usable(), interop.Missing())
+	if err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// fabric makes a running fabric that ends with the test.
+func fabric(t *testing.T, s interop.Speaker, o interop.Options, shape func(context.Context, *lab.Bin, int) (*interop.Net, error)) *interop.Fabric {
+	t.Helper()
+	need(t)
+	n, err := shape(t.Context(), bin, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := interop.StartFabric(t.Context(), n, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		keepLogs(t, n, f.Logs)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// keepLogs shows, or keeps, the logs of a test that failed.
+func keepLogs(t *testing.T, n *interop.Net, tail func(int) string) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	dir := os.Getenv("LBD_LAB_LOGS")
+	if dir == "" {
+		t.Log(tail(40))
+		return
+	}
+	if err := os.CopyFS(filepath.Join(dir, t.Name()), os.DirFS(n.Dir)); err != nil {
+		t.Log(err)
+	}
+}
