@@ -111,20 +111,45 @@ type VIPStatus struct {
 	// Successors are the nodes that would take it, best first; only the owner
 	// knows.
 	Successors []string `json:"successors,omitempty"`
+	// Peers are the BGP peers that have the path, sorted; absent for layer 2.
+	Peers []string `json:"peers,omitempty"`
 }
 
 // BGPStatus is one BGP session.
 type BGPStatus struct {
+	// Peer is the name of the BGPPeer.
 	Peer    string `json:"peer"`
 	Address string `json:"address"`
+	// LocalASN and PeerASN are the configured AS numbers.
+	LocalASN uint32 `json:"localASN,omitempty"`
+	PeerASN  uint32 `json:"peerASN,omitempty"`
 	// State is the state of the session by RFC 4271 section 8.2.2.
 	State string `json:"state"`
+	// Since is when the session was last established or lost.
+	Since time.Time `json:"since,omitzero"`
+	// HoldTime is the negotiated one, as a Go duration; empty unless established.
+	HoldTime string `json:"holdTime,omitempty"`
+	// Families are the negotiated ones, "ipv4" and "ipv6".
+	Families []string `json:"families,omitempty"`
 	// BFD is the state of the BFD session by RFC 5880 section 6.2; empty without.
 	BFD string `json:"bfd,omitempty"`
+	// BFDTransmit and BFDReceive are the negotiated intervals and BFDDetect is the
+	// detection time, as Go durations; empty without a BFD session that is up.
+	BFDTransmit string `json:"bfdTransmit,omitempty"`
+	BFDReceive  string `json:"bfdReceive,omitempty"`
+	BFDDetect   string `json:"bfdDetect,omitempty"`
 	// Advertised are the prefixes that the peer is being told.
 	Advertised []string `json:"advertised,omitempty"`
-	// Error is why the session is not established, in words.
+	// Paths are the same with their attributes.
+	Paths []BGPPathStatus `json:"paths,omitempty"`
+	// Received counts the prefixes that the peer has sent and that are ignored.
+	Received uint32 `json:"received,omitempty"`
+	// Flaps counts how often the session was lost since it was configured.
+	Flaps uint64 `json:"flaps,omitempty"`
+	// Error is why the session is not, or was last not, established, in words.
 	Error string `json:"error,omitempty"`
+	// LastErrorAt is when Error occurred.
+	LastErrorAt time.Time `json:"lastErrorAt,omitzero"`
 }
 
 // ConfigStatus tells which configuration is in force and whether a newer one
@@ -192,6 +217,9 @@ type Explanation struct {
 	Name string `json:"name"`
 	// Address is the VIP.
 	Address string `json:"address"`
+	// Mode is how it is announced, "l2" or "bgp"; a VIP may have an explanation for
+	// each.
+	Mode string `json:"mode"`
 	// Node is the node that answers, whose view this is.
 	Node string `json:"node"`
 	// Owner is the node that owns it; empty if nobody is known to.

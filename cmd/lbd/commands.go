@@ -43,7 +43,7 @@ func newStatus() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what this node sees: members, VIPs with owner and reason, health",
+		Short: "Show what this node sees: members, VIPs with owner and reason, BGP and BFD sessions, health",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" && output != "yaml" {
@@ -59,6 +59,25 @@ func newStatus() *cobra.Command {
 	f.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
+	cmd.AddCommand(newStatusBGP())
+	return cmd
+}
+
+func newStatusBGP() *cobra.Command {
+	var f socketFlags
+	cmd := &cobra.Command{
+		Use:   "bgp",
+		Short: "Show every BGP session with its timers, its last error and what the peer is told",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := f.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return control.RenderBGP(cmd.OutOrStdout(), s)
+		},
+	}
+	f.add(cmd)
 	return cmd
 }
 

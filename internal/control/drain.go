@@ -63,7 +63,7 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 // drainWatch turns status after status into lines about what has changed.
 type drainWatch struct {
 	progress func(string)
-	said     map[string]string // by address
+	said     map[string]string // by address and mode
 }
 
 // look returns the VIPs that are still announced here, and how many are only
@@ -78,16 +78,25 @@ func (d *drainWatch) look(status v1alpha1.NodeStatus) (left []v1alpha1.VIPStatus
 		case vip.Bound:
 			lingering++
 			line = "handed over to " + someone(vip.Owner) + ", waiting for open connections to end"
-		case d.said[vip.Address] != "":
+			if vip.Mode == modeBGP {
+				line = "withdrawn from every BGP peer, waiting for open connections to end"
+			}
+		case d.said[vip.Address+vip.Mode] != "":
 			line = "done, now on " + someone(vip.Owner)
+			if vip.Mode == modeBGP {
+				line = "done, withdrawn"
+			}
 		}
-		if line != "" && d.said[vip.Address] != line {
-			d.said[vip.Address] = line
+		if line != "" && d.said[vip.Address+vip.Mode] != line {
+			d.said[vip.Address+vip.Mode] = line
 			d.progress(title(vip) + ": " + line)
 		}
 	}
 	return left, lingering
 }
+
+// modeBGP is VIPStatus.Mode of what BGP announces.
+const modeBGP = "bgp"
 
 // isHere tells whether clients of the VIP are still sent to this node.
 func isHere(vip v1alpha1.VIPStatus, node string) bool {

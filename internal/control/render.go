@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // maxNamed is how many addresses are named before the rest is only counted.
@@ -135,7 +136,11 @@ func vipTable(s v1alpha1.NodeStatus) table {
 	var t table
 	t.add("ADDRESS", "NAME", "OWNER", "INTERFACE", "HERE", "SINCE", "REASON")
 	for _, vip := range s.VIPs {
-		t.add(vip.Address, vip.Name, vip.Owner, vip.Interface, here(vip), age(s, vip.Since), vip.Reason)
+		owner := vip.Owner
+		if vip.Mode == modeBGP {
+			owner = "all healthy"
+		}
+		t.add(vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), vip.Reason)
 	}
 	return t
 }
@@ -143,6 +148,10 @@ func vipTable(s v1alpha1.NodeStatus) table {
 // here says what this node does with the VIP.
 func here(vip v1alpha1.VIPStatus) string {
 	switch {
+	case vip.Announced && vip.Mode == modeBGP:
+		return "advertised"
+	case vip.Bound && vip.Mode == modeBGP:
+		return "bound"
 	case vip.Announced:
 		return "announced"
 	case vip.Bound:
@@ -162,15 +171,90 @@ func healthTable(s v1alpha1.NodeStatus) table {
 
 func bgpTable(s v1alpha1.NodeStatus) table {
 	var t table
-	t.add("PEER", "ADDRESS", "STATE", "BFD", "ADVERTISED")
+	t.add("PEER", "ADDRESS", "STATE", "SINCE", "BFD", "ADVERTISED")
 	for _, b := range s.BGP {
-		text := strings.Join(b.Advertised, " ")
-		if b.Error != "" {
+		text := strconv.Itoa(len(b.Advertised)) + " paths"
+		if len(b.Advertised) <= maxNamed {
+			text = strings.Join(b.Advertised, " ")
+		}
+		if b.Error != "" && b.State != established {
 			text = b.Error
 		}
-		t.add(b.Peer, b.Address, b.State, b.BFD, text)
+		t.add(b.Peer, b.Address, b.State, age(s, b.Since), b.BFD, text)
 	}
 	return t
+}
+
+// established is the state of a session that works (RFC 4271 section 8.2.2).
+const established = "Established"
+
+// RenderBGP writes every session with its timers and what the peer is told.
+func RenderBGP(w io.Writer, s v1alpha1.NodeStatus) error {
+	var out bytes.Buffer
+	if len(s.BGP) == 0 {
+		fmt.Fprintf(&out, "Node %s has no BGP peer.\n", clean(s.Node))
+	}
+	for i, b := range s.BGP {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		renderPeer(&out, s, b)
+		var t table
+		t.add("PREFIX", "LOCALPREF", "MED", "PREPEND", "COMMUNITIES")
+		for _, p := range b.Paths {
+			t.add(p.Prefix, number(p.LocalPref), number(p.MED), strconv.Itoa(p.Prepend), communities(p))
+		}
+		if len(b.Paths) == 0 {
+			continue
+		}
+		out.WriteString("\n")
+		if err := t.write(&out, "  "); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func renderPeer(out *bytes.Buffer, s v1alpha1.NodeStatus, b v1alpha1.BGPStatus) {
+	fmt.Fprintf(out, "%s, %s, AS %d from AS %d: %s", clean(b.Peer), clean(b.Address), b.PeerASN, b.LocalASN, clean(b.State))
+	if !b.Since.IsZero() {
+		fmt.Fprintf(out, " for %s", age(s, b.Since))
+	}
+	out.WriteString("\n")
+	if b.State == established {
+		hang(out, "  ", fmt.Sprintf("Hold time %s; families %s; %d prefixes received and ignored; lost %d times before",
+			b.HoldTime, strings.Join(b.Families, " and "), b.Received, b.Flaps))
+	}
+	if b.BFD != "" {
+		line := "BFD " + b.BFD
+		if b.BFDDetect != "" {
+			line += fmt.Sprintf(": sends every %s, expects every %s, detects in %s", b.BFDTransmit, b.BFDReceive, b.BFDDetect)
+		}
+		hang(out, "  ", line)
+	}
+	if b.Error != "" {
+		when := ""
+		if !b.LastErrorAt.IsZero() && !s.Time.IsZero() {
+			when = " " + age(s, b.LastErrorAt) + " ago"
+		}
+		hang(out, "  ", "Last error"+when+": "+oneLine(b.Error))
+	}
+}
+
+func communities(p v1alpha1.BGPPathStatus) string {
+	text := strings.Join(p.Communities, " ")
+	if p.GracefulShutdown {
+		text += " (graceful shutdown)"
+	}
+	return text
+}
+
+func number(n *uint32) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatUint(uint64(*n), 10)
 }
 
 // writeWhy writes a sentence for each VIP, once for VIPs that share it.
@@ -223,7 +307,9 @@ func RenderExplain(w io.Writer, list []v1alpha1.Explanation) error {
 
 func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 	fmt.Fprintf(out, "%s (%s), as %s sees it\n", clean(e.Address), clean(e.Name), clean(e.Node))
-	if e.Owner == "" {
+	if e.Mode == modeBGP {
+		out.WriteString("  By BGP: no owner, every healthy node advertises it\n")
+	} else if e.Owner == "" {
 		out.WriteString("  Owner: none\n")
 	} else {
 		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d\n", clean(e.Owner), e.Epoch)
@@ -246,6 +332,13 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 
 func candidateTable(e v1alpha1.Explanation) *table {
 	var t table
+	if e.Mode == modeBGP {
+		t.add("NODE", "ALIVE", "HEALTHY", "WHY")
+		for _, c := range e.Candidates {
+			t.add(c.Node, yes(c.Alive), yes(c.Eligible), advertiserWhy(c))
+		}
+		return &t
+	}
 	t.add("RANK", "NODE", "ALIVE", "MAY OWN", "CLAIM", "WEIGHT", "WHY")
 	for _, c := range e.Candidates {
 		claim := ""
@@ -267,6 +360,19 @@ func candidateWhy(c v1alpha1.Candidate, owner string) string {
 		return c.Node + " cannot be reached: " + c.Note
 	}
 	return c.Node + " cannot be reached"
+}
+
+// advertiserWhy says why a node does or does not advertise a VIP by BGP.
+func advertiserWhy(c v1alpha1.Candidate) string {
+	switch known, _ := model.ParseReason(c.Reason); {
+	case !c.Alive:
+		return candidateWhy(c, "")
+	case known == model.ReasonOwner:
+		return c.Node + " advertises it"
+	case known == model.ReasonStandby:
+		return c.Node + " may advertise it, but none of its peers has the path yet"
+	}
+	return candidateWhy(c, "")
 }
 
 func yes(b bool) string {

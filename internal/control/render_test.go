@@ -168,3 +168,43 @@ func TestEveryReasonHasItsSentence(t *testing.T) {
 		}
 	}
 }
+
+func TestRenderBGP(t *testing.T) {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	s := v1alpha1.NodeStatus{Node: "m1", Time: at, BGP: []v1alpha1.BGPStatus{
+		{
+			Peer: "tor1", Address: "10.0.0.1", LocalASN: 64512, PeerASN: 64513, State: "Established", Since: at.Add(-90 * time.Second),
+			HoldTime: "9s", Families: []string{"ipv4", "ipv6"}, BFD: "Up", BFDTransmit: "100ms", BFDReceive: "100ms", BFDDetect: "300ms",
+			Advertised: []string{"10.9.0.200/32"}, Received: 12, Flaps: 1, Error: "BFD: the peer was not heard for 300ms", LastErrorAt: at.Add(-2 * time.Minute),
+			Paths: []v1alpha1.BGPPathStatus{{Prefix: "10.9.0.200/32", MED: new(uint32(5)), Prepend: 2, Communities: []string{"65535:0", "large:1:2:3"}, GracefulShutdown: true}},
+		},
+		{Peer: "rr", Address: "fd00::1", LocalASN: 64512, PeerASN: 64512, State: "Active", Error: "connection refused"},
+	}}
+	var out bytes.Buffer
+	if err := RenderBGP(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status-bgp.txt", out.Bytes())
+	out.Reset()
+	if err := RenderBGP(&out, v1alpha1.NodeStatus{Node: "m1"}); err != nil || out.String() != "Node m1 has no BGP peer.\n" {
+		t.Errorf("without peers: %q, %v", out.String(), err)
+	}
+}
+
+func TestRenderExplainBGP(t *testing.T) {
+	var out bytes.Buffer
+	err := RenderExplain(&out, []v1alpha1.Explanation{{
+		Name: "cp", Address: "10.9.0.200", Mode: "bgp", Node: "m1", Owner: "m1", Reason: "Advertised",
+		Candidates: []v1alpha1.Candidate{
+			{Node: "m1", Alive: true, Eligible: true, Reason: "Owner"},
+			{Node: "m2", Alive: true, Eligible: true, Reason: "Standby"},
+			{Node: "m3", Alive: true, Reason: "Unhealthy", Note: "connection refused"},
+			{Node: "m4", Reason: "Owner", Note: "not reached: dead"},
+		},
+		Story: []string{"Every node that is healthy advertises 10.9.0.200."},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "explain-bgp.txt", out.Bytes())
+}

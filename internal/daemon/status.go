@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -47,9 +48,10 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 			Name: x.VIP.Name, Kind: x.VIP.Kind, Address: x.VIP.Addr.String(), Mode: mode(&x), Interface: x.Interface,
 			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: x.Detail, Standing: x.Standing.String(),
 			Healthy: x.Healthy, Bound: x.Bound, Announced: x.Announced, Epoch: x.Epoch, Since: x.Since,
-			Successors: alive(v, x.Successors),
+			Successors: alive(v, x.Successors), Peers: x.Peers,
 		})
 	}
+	s.BGP = bgpStatus(v, d)
 	for n, a := range v.Applied {
 		s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: string(n), Error: a.Err})
 	}
@@ -59,6 +61,72 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	}
 	slices.SortFunc(s.Health, func(a, b v1alpha1.HealthStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return s
+}
+
+// bgpStatus tells of each session and what goes through it.
+func bgpStatus(v *model.View, d *model.Desired) []v1alpha1.BGPStatus {
+	applied := v.Applied[model.SinkBGP]
+	reports := make(map[string]model.PeerReport, len(applied.Peers))
+	for _, r := range applied.Peers {
+		reports[r.Name] = r
+	}
+	var out []v1alpha1.BGPStatus
+	for i := range d.BGP.Peers {
+		p := &d.BGP.Peers[i]
+		r, known := reports[p.Name]
+		if !known {
+			r.State = "Idle"
+		}
+		b := v1alpha1.BGPStatus{
+			Peer: p.Name, Address: p.Address.String(), LocalASN: p.LocalASN, PeerASN: p.PeerASN,
+			State: r.State, Since: r.Since, HoldTime: duration(r.HoldTime), Families: r.Families,
+			BFD: r.BFD, BFDTransmit: duration(r.BFDTransmit), BFDReceive: duration(r.BFDReceive), BFDDetect: duration(r.BFDDetect),
+			Received: r.Received, Flaps: r.Flaps, Error: r.LastError, LastErrorAt: r.LastAt,
+		}
+		for _, path := range d.BGP.Paths {
+			if slices.Contains(applied.VIPs[path.Addr].Advertised, p.Name) {
+				prefix := netip.PrefixFrom(path.Addr, path.Addr.BitLen()).String()
+				b.Advertised = append(b.Advertised, prefix)
+				b.Paths = append(b.Paths, pathStatus(prefix, &path, p))
+			}
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// pathStatus names the attributes as the peer gets them.
+func pathStatus(prefix string, path *model.BGPPath, p *model.BGPPeer) v1alpha1.BGPPathStatus {
+	s := v1alpha1.BGPPathStatus{Prefix: prefix, GracefulShutdown: path.Shutdown}
+	if path.Shutdown {
+		s.Communities = append(s.Communities, "65535:0")
+	}
+	for _, c := range path.Communities {
+		s.Communities = append(s.Communities, fmt.Sprintf("%d:%d", c>>16, c&0xffff))
+	}
+	for _, c := range path.LargeCommunities {
+		s.Communities = append(s.Communities, fmt.Sprintf("large:%d:%d:%d", c[0], c[1], c[2]))
+	}
+	if path.MEDSet {
+		s.MED = new(path.MED)
+	}
+	if p.External() {
+		s.Prepend = path.Prepend
+	} else {
+		s.LocalPref = new(cmp.Or(path.LocalPref, 100))
+		if path.Shutdown {
+			s.LocalPref = new(uint32(0))
+		}
+	}
+	return s
+}
+
+// duration is a time as text, or nothing for none.
+func duration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
 }
 
 // text is the address, or nothing while it is not known.
@@ -106,7 +174,7 @@ func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanatio
 
 func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explanation {
 	e := v1alpha1.Explanation{
-		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Node: string(v.Self), Owner: string(s.Owner),
+		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Mode: mode(&s), Node: string(v.Self), Owner: string(s.Owner),
 		Reason: s.Reason.String(), Detail: s.Detail, Epoch: s.Epoch,
 	}
 	type ranked struct {
@@ -176,6 +244,9 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	say := func(f string, a ...any) { out = append(out, fmt.Sprintf(f, a...)) }
 	m := d.Memory.VIPs[s.VIP.Addr]
 	since := v.Now.Sub(s.Since).Round(time.Second)
+	if s.BGP {
+		return bgpStory(v, d, s)
+	}
 	switch {
 	case s.Owner == v.Self:
 		say("%s owns %s on %s with epoch %d, unchanged for %s.", v.Self, s.VIP.Addr, s.Interface, s.Epoch, since)
@@ -200,6 +271,38 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	}
 	if c := v.Applied[model.SinkLayer2].VIPs[s.VIP.Addr]; c.Conflicts > 0 {
 		say("A host with hardware address %s, which is not a member, has used the address %d times.", c.Foreign, c.Conflicts)
+	}
+	return out
+}
+
+// bgpStory tells what holds for a VIP that every eligible node advertises.
+func bgpStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
+	var out []string
+	say := func(f string, a ...any) { out = append(out, fmt.Sprintf(f, a...)) }
+	since := v.Now.Sub(s.Since).Round(time.Second)
+	say("Every node that is healthy advertises %s; routers spread connections over all of them.", s.VIP.Addr)
+	if len(s.Peers) > 0 {
+		say("%s advertises it to %s, unchanged for %s.", v.Self, strings.Join(s.Peers, ", "), since)
+	} else {
+		say("%s advertises it to nobody.", v.Self)
+	}
+	m := d.Memory.BGP[s.VIP.Addr]
+	switch m.Phase {
+	case model.BGPShutdown:
+		say("Routers are asked to prefer other nodes; the path is withdrawn in %s.", m.Until.Sub(v.Now).Round(100*time.Millisecond))
+	case model.BGPLingering:
+		say("The address stays bound for packets under way for %s at most.", m.Until.Sub(v.Now).Round(100*time.Millisecond))
+	}
+	var others []string
+	for _, n := range v.Gossip.Eligible[s.VIP.Addr] {
+		if x := v.Gossip.Members[n]; x.State == model.MemberAlive && x.Standing[s.VIP.Addr] == model.ReasonOwner {
+			others = append(others, string(n))
+		}
+	}
+	if len(others) > 0 {
+		say("Of the other nodes %s advertise it.", strings.Join(others, ", "))
+	} else {
+		say("No other node is known to advertise it.")
 	}
 	return out
 }
