@@ -12,3 +12,8 @@ var Unit string
 //
 //go:embed lbd.sysusers
 var Sysusers string
+
+// DrainUnit is the unit that drains the node before the host goes down.
+//
+//go:embed lbd-drain.service
+var DrainUnit string

@@ -29,17 +29,21 @@ func newManifest() *cobra.Command {
 		},
 	}
 	pod.Flags().StringVar(&image, "image", "lbd.dev/lbd:"+imageTag(), "image to run")
-	var sysusers bool
+	var sysusers, drain bool
 	unit := &cobra.Command{
 		Use: "systemd", Short: "Print the unit for /etc/systemd/system/lbd.service", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sysusers {
 				return text(cmd, systemd.Sysusers)
 			}
+			if drain {
+				return text(cmd, systemd.DrainUnit)
+			}
 			return text(cmd, systemd.Unit)
 		},
 	}
 	unit.Flags().BoolVar(&sysusers, "sysusers", false, "print the user of the unit, for /usr/lib/sysusers.d/lbd.conf")
+	unit.Flags().BoolVar(&drain, "drain", false, "print the unit that drains before the host goes down, for /etc/systemd/system/lbd-drain.service")
 	var full bool
 	conf := &cobra.Command{
 		Use: "config", Short: "Print a configuration for /etc/lbd/lbd.yaml to start from", Args: noArgs,
