@@ -20,7 +20,7 @@ type Held struct {
 // List returns the addresses with lbd's mark, in kernel order, whoever of lbd's
 // processes bound them.
 func List() ([]Held, error) {
-	k, err := openKernel(MinLifetime)
+	k, err := openKernel()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func Cleanup(ctx context.Context, logger *slog.Logger) ([]netip.Prefix, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	k, err := openKernel(MinLifetime)
+	k, err := openKernel()
 	if err != nil {
 		return nil, err
 	}

@@ -98,17 +98,11 @@ func livelyConnection(m []byte) (local netip.Addr, ok bool) {
 // recount counts for the holds that linger and were not counted yet, and starts
 // the polling; d.mu is held.
 func (d *Driver) recount() {
-	counts := d.lingering()
-	if len(counts) == 0 {
+	if len(d.lingering(false)) == 0 {
 		return
 	}
 	signal(d.linger)
-	for addr := range counts {
-		if d.holds[addr].connections >= 0 {
-			delete(counts, addr)
-		}
-	}
-	if len(counts) > 0 {
+	if counts := d.lingering(true); len(counts) > 0 {
 		d.note(counts, countConnections(counts))
 	}
 }
@@ -116,7 +110,7 @@ func (d *Driver) recount() {
 // poll counts for every hold that lingers and tells whether there is any.
 func (d *Driver) poll() bool {
 	d.mu.Lock()
-	counts := d.lingering()
+	counts := d.lingering(false)
 	d.mu.Unlock()
 	if len(counts) == 0 {
 		return false
@@ -130,11 +124,12 @@ func (d *Driver) poll() bool {
 	return true
 }
 
-// lingering returns a zero for every hold whose connections are to be counted.
-func (d *Driver) lingering() map[netip.Addr]int {
+// lingering returns a zero for every address whose connections are to be counted,
+// or only for those that some hold has no count of.
+func (d *Driver) lingering(uncounted bool) map[netip.Addr]int {
 	counts := make(map[netip.Addr]int)
 	for _, h := range d.list {
-		if h.want.Linger {
+		if h.want.Linger && (!uncounted || h.connections < 0) {
 			counts[h.want.Addr] = 0
 		}
 	}
@@ -142,15 +137,16 @@ func (d *Driver) lingering() map[netip.Addr]int {
 }
 
 // note takes over counts and tells whether any changed. What could not be
-// counted is unknown: -1.
+// counted is unknown: -1. A connection is one to the address, whichever interface
+// its packets come in by, so that both holds of an address get the same.
 func (d *Driver) note(counts map[netip.Addr]int, err error) (changed bool) {
 	if err != nil {
 		d.stats.errors.Add(1)
 		d.log.Debug("cannot count connections", "err", err)
 	}
-	for addr, n := range counts {
-		h := d.holds[addr]
-		if h == nil || !h.want.Linger {
+	for _, h := range d.list {
+		n, counted := counts[h.want.Addr]
+		if !counted || !h.want.Linger {
 			continue
 		}
 		if err != nil {

@@ -15,73 +15,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
 )
-
-// TestRenewalCannotCreate holds the kernel to what renewFlags are built on.
-func TestRenewalCannotCreate(t *testing.T) {
-	if !isolated(t) {
-		return
-	}
-	veth(t, "a0", "b0")
-	k, err := openKernel(2 * time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.close()
-	index, err := k.linkIndex("a0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, addr := range both {
-		do := func(v verb) error {
-			o := &op{verb: v, addr: addr, index: index}
-			k.do([]*op{o})
-			return o.err
-		}
-		for i, step := range []struct {
-			verb  verb
-			err   error
-			there int
-		}{
-			{renew, unix.EINVAL, 0},
-			{create, nil, 1},
-			{create, unix.EEXIST, 1},
-			{renew, nil, 1},
-			{renew, nil, 1},
-			{remove, nil, 0},
-			{remove, unix.EADDRNOTAVAIL, 0},
-			{renew, unix.EINVAL, 0},
-		} {
-			if err := do(step.verb); err != step.err {
-				t.Errorf("%s: step %d: error %v, want %v", addr, i, err, step.err)
-			}
-			if got := find(t, addr); len(got) != step.there {
-				t.Errorf("%s: step %d: %+v", addr, i, got)
-			}
-		}
-	}
-	// Where the kernel does not report IFA_PROTO, as before the first dump, both
-	// marks are set.
-	k.do([]*op{{verb: create, addr: v4, index: index}})
-	if f := find(t, v4); len(f) != 1 || !f[0].own() || f[0].metric != model.AddressMetric {
-		t.Errorf("%+v", f)
-	}
-	k.do([]*op{{verb: remove, addr: v4, index: index}})
-	// A failure in the middle of a batch is told apart from the rest.
-	ops := []*op{
-		{verb: create, addr: v4, index: index}, {verb: renew, addr: v6, index: index},
-		{verb: create, addr: v6, index: 999}, {verb: renew, addr: v4, index: index},
-	}
-	k.do(ops)
-	for i, wanted := range []error{nil, unix.EINVAL, unix.ENODEV, nil} {
-		if ops[i].err != wanted {
-			t.Errorf("batch: %d: %v, want %v", i, ops[i].err, wanted)
-		}
-	}
-}
 
 func TestExpiresWithoutDecision(t *testing.T) {
 	if !isolated(t) {
@@ -308,7 +244,7 @@ func TestLateEvenIfTheKernelCreates(t *testing.T) {
 		h.bound = time.Now().Add(margin + 20*time.Millisecond)
 	}
 	d.kernel.before = late(renew, 250*time.Millisecond)
-	d.renew(t.Context(), time.Now().Add(time.Minute))
+	d.renew(t.Context(), everything)
 	for _, h := range d.list {
 		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
 			t.Errorf("%+v", h)
@@ -352,8 +288,8 @@ func checkBlink(t *testing.T, o *observer, addr netip.Addr, blink time.Duration)
 	}
 }
 
-// TestFreeze stops whole processes for times around the lifetime of 2 s. What
-// has gone must not come back, whoever wakes up first. Their decision never goes
+// TestFreeze stops whole processes for times around their lifetimes of 2 s, and of
+// 4 s on lo. What has gone must not come back, whoever wakes up first. Their decision never goes
 // out of date, so that only the clock of the driver stands between.
 func TestFreeze(t *testing.T) {
 	if !isolated(t) {
@@ -362,24 +298,33 @@ func TestFreeze(t *testing.T) {
 	veth(t, "a0", "b0")
 	type victim struct {
 		freeze time.Duration
-		addr   netip.Addr
+		bind   model.Binding
 		cmd    *exec.Cmd
 		out    *bufio.Reader
 	}
 	var victims []*victim
 	var addrs []netip.Addr
-	for i, freeze := range []time.Duration{1200, 1800, 1850, 1900, 1950, 2000, 2010, 2020, 2050, 2100, 2300, 5000} {
-		v := &victim{freeze: freeze * time.Millisecond, addr: netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i+1))}
+	add := func(freeze time.Duration, bind model.Binding) {
+		i := len(victims)
+		bind.Epoch, bind.Addr = 1, netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i+1))
 		if i%2 == 1 {
-			v.addr = netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1))
+			bind.Addr = netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1))
 		}
-		victims, addrs = append(victims, v), append(addrs, v.addr)
+		victims, addrs = append(victims, &victim{freeze: freeze * time.Millisecond, bind: bind}), append(addrs, bind.Addr)
 	}
+	for _, freeze := range []time.Duration{1200, 1800, 1850, 1900, 1950, 2000, 2010, 2020, 2050, 2100, 2300} {
+		add(freeze, model.Binding{Interface: "a0"})
+	}
+	for _, freeze := range []time.Duration{2350, 2400, 3900, 4000, 4010, 4100} {
+		add(freeze, model.Binding{Interface: lo, Lifetime: 4 * time.Second})
+	}
+	add(5000, model.Binding{Interface: "a0"})
+	add(5000, model.Binding{Interface: lo, Lifetime: 4 * time.Second})
 	runtime.LockOSThread() // the helpers die with this thread
 	defer runtime.UnlockOSThread()
 	for _, v := range victims {
 		v.cmd = exec.Command("/proc/self/exe")
-		v.cmd.Env = append(os.Environ(), envHelper+"="+v.addr.String(), "GOMAXPROCS=2")
+		v.cmd.Env = append(os.Environ(), envHelper+"="+fmt.Sprintln(v.bind.Addr, v.bind.Interface, int(v.bind.Lifetime)), "GOMAXPROCS=2")
 		v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		v.cmd.Stderr = os.Stderr
 		out, err := v.cmd.StdoutPipe()
@@ -397,7 +342,7 @@ func TestFreeze(t *testing.T) {
 	}
 	for _, v := range victims {
 		if line, err := v.out.ReadString('\n'); line != "bound\n" {
-			t.Fatalf("%s: %q, %v", v.addr, line, err)
+			t.Fatalf("%s: %q, %v", v.bind.Addr, line, err)
 		}
 	}
 	o := observe(t, addrs...)
@@ -415,26 +360,27 @@ func TestFreeze(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Second)
-	survived := 0
+	survived := make(map[bool]int) // on lo or not
 	for _, v := range victims {
-		log := o.of(v.addr)
-		t.Logf("%s frozen for %s: %s", v.addr, v.freeze, describe(log, begin))
+		at := slotOf(&v.bind)
+		log := o.at(at)
+		t.Logf("%v frozen for %s: %s", at, v.freeze, describe(log, begin))
 		if len(log) > 2 || !log[0].there {
-			t.Errorf("%s frozen for %s: it went and came back", v.addr, v.freeze)
+			t.Errorf("%v frozen for %s: it went and came back", at, v.freeze)
 		}
 		if len(log) == 1 {
-			survived++
+			survived[at.loopback]++
 			continue
 		}
-		if gone := log[1].at.Sub(begin); gone > 3300*time.Millisecond {
-			t.Errorf("%s frozen for %s: gone after %s only", v.addr, v.freeze, gone)
+		if gone := log[1].at.Sub(begin); gone > max(v.bind.Lifetime, 2*time.Second)+1300*time.Millisecond {
+			t.Errorf("%v frozen for %s: gone after %s only", at, v.freeze, gone)
 		}
 		if line, err := v.out.ReadString('\n'); line != "expired\n" {
-			t.Errorf("%s: does not report the expiry: %q, %v", v.addr, line, err)
+			t.Errorf("%v: does not report the expiry: %q, %v", at, line, err)
 		}
 	}
-	if survived == 0 || survived == len(victims) {
-		t.Errorf("%d of %d survived: the times are not around the lifetime", survived, len(victims))
+	if survived[false] == 0 || survived[false] == 12 || survived[true] == 0 || survived[true] == 7 {
+		t.Errorf("%v survived: the times are not around the lifetimes", survived)
 	}
 }
 
@@ -459,15 +405,20 @@ func helper() {
 		_, _ = io.WriteString(os.Stderr, err.Error())
 		os.Exit(1)
 	}
-	addr := netip.MustParseAddr(os.Getenv(envHelper))
-	w := &model.Desired{
-		ValidUntil: time.Now().Add(time.Hour),
-		Bind:       []model.Binding{{Addr: addr, Interface: "a0", Epoch: 1}},
+	bind, addr := model.Binding{Epoch: 1}, ""
+	if _, err := fmt.Sscan(os.Getenv(envHelper), &addr, &bind.Interface, (*int64)(&bind.Lifetime)); err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error())
+		os.Exit(1)
 	}
+	bind.Addr = netip.MustParseAddr(addr)
+	w := &model.Desired{ValidUntil: time.Now().Add(time.Hour), Bind: []model.Binding{bind}}
 	said := ""
 	for {
 		applied, err := d.Apply(context.Background(), w)
-		v := applied.VIPs[addr]
+		v := applied.VIPs[bind.Addr]
+		if bind.Interface == lo {
+			v = applied.Loopback[bind.Addr]
+		}
 		say := said
 		switch {
 		case err != nil:

@@ -35,8 +35,8 @@ const (
 // Options configures a Driver.
 type Options struct {
 	Logger *slog.Logger
-	// Lifetime is the valid lifetime in the kernel: whole seconds, at least
-	// MinLifetime; 0 means Lifetime. The kernel removes an address 0.01 to 0.25 s
+	// Lifetime is the valid lifetime in the kernel of a binding that does not ask
+	// for another: whole seconds, at least MinLifetime; 0 means Lifetime. The kernel removes an address 0.01 to 0.25 s
 	// after it, and up to 1 s after it if it has removed or changed another one
 	// less than a second before (ADDRCONF_TIMER_FUZZ_MAX).
 	Lifetime time.Duration
@@ -51,6 +51,7 @@ type Driver struct {
 	changed  chan struct{} // one pending report
 	repair   chan struct{} // one pending look at the kernel
 	linger   chan struct{} // one pending count of connections
+	paced    chan struct{} // one pending look at the beats
 	// missing: an address is wanted, not expired and not there.
 	missing atomic.Bool
 
@@ -59,9 +60,10 @@ type Driver struct {
 
 	mu         sync.Mutex // held during calls to the kernel
 	kernel     *kernel    // nil after Close
-	holds      map[netip.Addr]*hold
-	list       []*hold        // the same, in the order of the bindings
-	bound      map[place]bool // bound or adopted by this process
+	holds      map[slot]*hold
+	list       []*hold                     // the same, in the order of the bindings
+	beats      map[time.Duration]time.Time // next renewal of all holds with a lifetime
+	bound      map[place]bool              // bound or adopted by this process
 	ends       map[place]leftover
 	validUntil time.Time
 	synced     bool
@@ -91,7 +93,7 @@ func New(opt Options) (*Driver, error) {
 	if opt.Lifetime < MinLifetime || opt.Lifetime%time.Second != 0 {
 		return nil, fmt.Errorf("lifetime: %s is not a whole number of seconds of at least %s", opt.Lifetime, MinLifetime)
 	}
-	k, err := openKernel(opt.Lifetime)
+	k, err := openKernel()
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +104,11 @@ func New(opt Options) (*Driver, error) {
 		changed:  make(chan struct{}, 1),
 		repair:   make(chan struct{}, 1),
 		linger:   make(chan struct{}, 1),
+		paced:    make(chan struct{}, 1),
 		cancel:   cancel,
 		kernel:   k,
-		holds:    make(map[netip.Addr]*hold),
+		holds:    make(map[slot]*hold),
+		beats:    map[time.Duration]time.Time{opt.Lifetime: time.Now().Add(opt.Lifetime / 3)},
 		bound:    make(map[place]bool),
 		ends:     make(map[place]leftover),
 	}
@@ -140,6 +144,8 @@ func (d *Driver) Close(context.Context) error {
 // Apply binds what is wanted and unbinds what is not. The report holds every
 // wanted VIP and every address with lbd's mark. Bound means bound on the wanted
 // interface; a VIP that is still on another one has only Interface and Expires.
+// What is on lo is in Applied.Loopback, all else in Applied.VIPs; a VIP may be
+// wanted, and be, in both.
 func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,11 +164,13 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 	}
 	d.observeAll(s)
 	created := d.ensure(ctx, s, d.outdated())
-	cutoff := begin.Add(-d.lifetime / 3)
-	if created {
-		cutoff = begin // let all end together: the kernel looks for ended ones once a second
-	}
-	if again := d.renew(ctx, cutoff); again != nil {
+	again := d.renew(ctx, func(lifetime time.Duration) time.Time {
+		if created && lifetime == d.lifetime {
+			return begin // let all end together: the kernel looks for ended ones once a second
+		}
+		return begin.Add(-lifetime / 3)
+	})
+	if again != nil {
 		s = again
 	}
 	err = errors.Join(ctx.Err(), fold(append(d.failures(), d.prune(s)...)))
@@ -178,29 +186,39 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 // accept takes over the wanted bindings. What is not wanted any more is
 // forgotten here and unbound by prune.
 func (d *Driver) accept(bind []model.Binding) {
-	wanted := make(map[netip.Addr]bool, len(bind))
+	wanted := make(map[slot]bool, len(bind))
 	d.list = d.list[:0]
 	for _, b := range bind {
-		if wanted[b.Addr] {
+		at := slotOf(&b)
+		if wanted[at] {
 			continue
 		}
-		wanted[b.Addr] = true
-		h := d.holds[b.Addr]
+		wanted[at] = true
+		h := d.holds[at]
 		if h == nil || h.want.Epoch != b.Epoch {
 			h = &hold{connections: -1}
-			d.holds[b.Addr] = h
+			d.holds[at] = h
 		}
 		if !b.Linger {
 			h.connections = -1
 		}
-		h.want = b
+		h.want, h.lifetime = b, d.lifetimeOf(&b)
 		d.list = append(d.list, h)
 	}
-	for addr := range d.holds {
-		if !wanted[addr] {
-			delete(d.holds, addr)
+	for at := range d.holds {
+		if !wanted[at] {
+			delete(d.holds, at)
 		}
 	}
+	d.pace()
+}
+
+// lifetimeOf is the lifetime of a binding as the kernel can count it.
+func (d *Driver) lifetimeOf(b *model.Binding) time.Duration {
+	if b.Lifetime == 0 {
+		return d.lifetime
+	}
+	return max(b.Lifetime.Truncate(time.Second), MinLifetime)
 }
 
 // outdated tells whether the decision is too old to bind anything. One without

@@ -10,9 +10,13 @@ import (
 // have a monotonic part; it stands still with the lifetimes of the kernel while
 // the machine is suspended.
 type hold struct {
-	want  model.Binding
-	index int // of the interface on which it is, or was last, bound
-	there bool
+	want     model.Binding
+	lifetime time.Duration // that is wanted in the kernel
+	index    int           // of the interface on which it is, or was last, bound
+	there    bool
+	// set is the lifetime that the kernel was last told; for an address that was
+	// found there, the wanted one.
+	set time.Duration
 	// bound is until when the kernel certainly holds the address unless somebody
 	// removes it: the time just before the last call that set the lifetime, plus
 	// the lifetime. Zero: never bound under this epoch.
@@ -50,12 +54,18 @@ func (h *hold) late(now time.Time) bool { return !now.Before(h.bound.Add(-margin
 // lost tells whether an address that is missing must count as expired: its
 // lifetime is over, or it has not been seen for so long that others may have
 // found it gone.
-func (h *hold) lost(now time.Time, lifetime time.Duration) bool {
-	return h.late(now) || now.Sub(h.seen) > lifetime/2
+func (h *hold) lost(now time.Time) bool {
+	return h.late(now) || now.Sub(h.seen) > h.set/2
+}
+
+// due tells whether to renew a hold: if it was last renewed before the cutoff, or
+// has another lifetime than is wanted.
+func (h *hold) due(cutoff time.Time) bool {
+	return h.adopted || h.set != h.lifetime || h.bound.Before(cutoff.Add(h.set))
 }
 
 // held notes a call that set the lifetime.
-func (h *hold) held(o *op, lifetime time.Duration) {
-	h.there, h.adopted, h.err, h.index = true, false, nil, o.index
-	h.bound, h.end, h.seen = o.before.Add(lifetime), o.after.Add(lifetime), o.before
+func (h *hold) held(o *op) {
+	h.there, h.adopted, h.err, h.index, h.set = true, false, nil, o.index, o.lifetime
+	h.bound, h.end, h.seen = o.before.Add(o.lifetime), o.after.Add(o.lifetime), o.before
 }

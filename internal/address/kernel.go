@@ -42,7 +42,9 @@ const addFlags = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE
 // address, which fails with EINVAL for a unicast address before anything is
 // changed (inet_rtm_newaddr in net/ipv4/devinet.c, inet6_addr_add in
 // net/ipv6/addrconf.c, Linux 4.1), while an existing address only gets its new
-// lifetime. So a renewal that comes too late cannot bring a VIP back.
+// lifetime. So a renewal that comes too late cannot bring a VIP back. The group
+// address is looked at before the interface, so that lo, which has no multicast,
+// makes no difference.
 const renewFlags = addFlags | unix.IFA_F_MCAUTOJOIN
 
 // entry is one address as the kernel has it.
@@ -68,12 +70,11 @@ type kernel struct {
 	knows  bool // the kernel reports IFA_PROTO
 	pid    uint32
 	names  map[int]string // of interfaces, since the last dump
-	valid  uint32         // lifetime of a bound address in seconds
 	before func([]*op)    // test hook: runs just before a batch is sent
 }
 
 // openKernel opens a socket in the network namespace of the process.
-func openKernel(lifetime time.Duration) (*kernel, error) {
+func openKernel() (*kernel, error) {
 	sock, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink: open: %w", err)
@@ -85,7 +86,7 @@ func openKernel(lifetime time.Duration) (*kernel, error) {
 		sock.Close()
 		return nil, fmt.Errorf("rtnetlink: open: %w", err)
 	}
-	return &kernel{sock: &nl.SocketHandle{Socket: sock}, pid: pid, valid: uint32(lifetime / time.Second)}, nil
+	return &kernel{sock: &nl.SocketHandle{Socket: sock}, pid: pid}, nil
 }
 
 func (k *kernel) close() { k.sock.Close() }
@@ -214,6 +215,7 @@ type op struct {
 	verb          verb
 	addr          netip.Addr
 	index         int
+	lifetime      time.Duration // whole seconds; not for remove
 	err           error
 	before, after time.Time
 	seq           uint32
@@ -312,7 +314,7 @@ func (k *kernel) encode(o *op, ack bool) []byte {
 	if o.verb == renew {
 		bits = renewFlags
 	}
-	info := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: k.valid}}
+	info := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: uint32(o.lifetime / time.Second)}}
 	req.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(bits)))
 	req.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, info.Serialize()))
 	req.AddData(nl.NewRtAttr(ifaProto, nl.Uint8Attr(model.AddressProtocol)))
@@ -329,12 +331,13 @@ const (
 )
 
 // awaitLocal waits until packets to an address that was just bound are delivered
-// here. For IPv6 the kernel answers the request first and installs the local route
+// here, and for the sake of this interface: the address may be on another one too,
+// but not for as long. For IPv6 the kernel answers the request first and installs the local route
 // and joins the solicited-node group later, from a work queue, also without
 // duplicate address detection (addrconf_dad_start in net/ipv6/addrconf.c); until
 // then it drops what comes in. On a busy machine that took tens of milliseconds.
-func awaitLocal(addr netip.Addr, deadline time.Time) bool {
-	for addr.Is6() && !local(addr) {
+func awaitLocal(addr netip.Addr, index int, deadline time.Time) bool {
+	for addr.Is6() && !local(addr, index) {
 		if !time.Now().Before(deadline) {
 			return false
 		}
@@ -343,8 +346,9 @@ func awaitLocal(addr netip.Addr, deadline time.Time) bool {
 	return true
 }
 
-// local tells whether the routing table delivers packets to the address here.
-func local(addr netip.Addr) bool {
-	routes, err := netlink.RouteGet(addr.AsSlice())
+// local tells whether the routing table delivers packets to the address here by
+// the route that belongs to its being on the interface.
+func local(addr netip.Addr, index int) bool {
+	routes, err := netlink.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{OifIndex: index})
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 }

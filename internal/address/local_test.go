@@ -16,6 +16,10 @@ func TestBoundMeansLocal(t *testing.T) {
 	}
 	veth(t, "a0", "b0")
 	d := start(t, 2*time.Second)
+	index, err := d.kernel.linkIndex("a0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var stop atomic.Bool
 	defer stop.Store(true)
 	for range 8 {
@@ -29,7 +33,7 @@ func TestBoundMeansLocal(t *testing.T) {
 		if v := apply(t, d, w)[v6]; !v.Bound {
 			t.Fatalf("%+v", v)
 		}
-		if !local(v6) {
+		if !local(v6, index) {
 			t.Fatalf("bound but not local at the %dth time", epoch+1)
 		}
 		apply(t, d, want())

@@ -147,7 +147,7 @@ func removeByHand(t *testing.T, iface string, addr netip.Addr) {
 // dump reads the addresses through a socket of its own.
 func dump(t *testing.T) []entry {
 	t.Helper()
-	k, err := openKernel(MinLifetime)
+	k, err := openKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,13 +170,21 @@ func find(t *testing.T, addr netip.Addr) (found []entry) {
 	return found
 }
 
+// String names a slot.
+func (s slot) String() string {
+	if s.loopback {
+		return s.addr.String() + " on lo"
+	}
+	return s.addr.String()
+}
+
 // observer looks at the kernel every millisecond and notes when each address
 // comes and goes.
 type observer struct {
 	stop chan struct{}
 	done sync.WaitGroup
 	mu   sync.Mutex
-	log  map[netip.Addr][]sight
+	log  map[slot][]sight
 }
 
 // sight is a change: from here on the address is there or not.
@@ -187,11 +195,11 @@ type sight struct {
 
 func observe(t *testing.T, addrs ...netip.Addr) *observer {
 	t.Helper()
-	k, err := openKernel(MinLifetime)
+	k, err := openKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &observer{stop: make(chan struct{}), log: make(map[netip.Addr][]sight)}
+	o := &observer{stop: make(chan struct{}), log: make(map[slot][]sight)}
 	o.done.Go(func() {
 		defer k.close()
 		tick := time.NewTicker(time.Millisecond)
@@ -207,14 +215,16 @@ func observe(t *testing.T, addrs ...netip.Addr) *observer {
 				t.Error(err)
 				return
 			}
-			now, there := time.Now(), make(map[netip.Addr]bool)
+			now, there := time.Now(), make(map[slot]bool)
 			for _, e := range entries {
-				there[e.prefix.Addr()] = true
+				there[slotAt(e.prefix.Addr(), e.index)] = true
 			}
 			o.mu.Lock()
 			for _, a := range addrs {
-				if l := o.log[a]; len(l) == 0 || l[len(l)-1].there != there[a] {
-					o.log[a] = append(l, sight{now, there[a]})
+				for _, at := range []slot{{a, false}, {a, true}} {
+					if l := o.log[at]; len(l) == 0 || l[len(l)-1].there != there[at] {
+						o.log[at] = append(l, sight{now, there[at]})
+					}
 				}
 			}
 			o.mu.Unlock()
@@ -233,12 +243,18 @@ func (o *observer) end() {
 	o.done.Wait()
 }
 
-// of returns the changes of one address so far.
-func (o *observer) of(addr netip.Addr) []sight {
+// of returns the changes of one address on the LAN so far.
+func (o *observer) of(addr netip.Addr) []sight { return o.at(slot{addr, false}) }
+
+// at returns the changes in one slot so far.
+func (o *observer) at(at slot) []sight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]sight(nil), o.log[addr]...)
+	return append([]sight(nil), o.log[at]...)
 }
+
+// everything is a cutoff after which nothing was renewed yet.
+func everything(time.Duration) time.Time { return time.Now().Add(time.Minute) }
 
 // start returns a driver that is closed at the end of the test.
 func start(t *testing.T, lifetime time.Duration) *Driver {
@@ -299,7 +315,7 @@ var (
 	both = []netip.Addr{v4, v6}
 )
 
-// on binds both test addresses.
+// on binds both test addresses to an interface.
 func on(iface string, epoch uint64) []model.Binding {
 	return []model.Binding{{Addr: v4, Interface: iface, Epoch: epoch}, {Addr: v6, Interface: iface, Epoch: epoch}}
 }

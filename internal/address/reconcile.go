@@ -14,13 +14,14 @@ import (
 
 // ensure binds every hold that is missing, if that is not a return from the
 // dead. The survey must be younger than anything the holds know. With stale set
-// the decision is out of date and nothing is bound. It tells whether anything was.
+// the decision is out of date and nothing is bound. It tells whether anything with
+// the lifetime of the driver was.
 func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created bool) {
 	var ops []*op
 	var targets []*hold
 	for _, h := range d.list {
 		if index, ok := d.bindable(h, s, stale); ok {
-			ops = append(ops, &op{verb: create, addr: h.want.Addr, index: index})
+			ops = append(ops, &op{verb: create, addr: h.want.Addr, index: index, lifetime: h.lifetime})
 			targets = append(targets, h)
 		}
 	}
@@ -35,7 +36,8 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 		}
 		d.kernel.do(ops[i:n])
 		for j, o := range ops[i:n] {
-			created = d.created(targets[i+j], o, s) || created
+			h := targets[i+j]
+			created = d.created(h, o, s) && h.lifetime == d.lifetime || created
 		}
 		d.awaitLocal(targets[i:n])
 	}
@@ -47,7 +49,7 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 func (d *Driver) awaitLocal(holds []*hold) {
 	deadline := time.Now().Add(localTimeout)
 	for _, h := range holds {
-		if h.there && !awaitLocal(h.want.Addr, deadline) {
+		if h.there && !awaitLocal(h.want.Addr, h.index, deadline) {
 			d.log.Warn("the kernel does not deliver to the VIP yet", "vip", h.want.Addr, "iface", h.want.Interface)
 		}
 	}
@@ -66,10 +68,10 @@ func (d *Driver) bindable(h *hold, s *survey, stale bool) (index int, ok bool) {
 	case h.overdue(now):
 		d.tooLate(s, h)
 		return 0, false
-	case h.fresh() && d.abandoned(h.want.Addr):
+	case h.fresh() && d.abandoned(slotOf(&h.want)):
 		d.expire(s, h, "the lifetime ended before it could be renewed")
 		return 0, false
-	case !h.fresh() && h.lost(now, d.lifetime):
+	case !h.fresh() && h.lost(now):
 		d.expire(s, h, "the lifetime ended while it was not renewed")
 		return 0, false
 	case stale:
@@ -91,9 +93,9 @@ func (d *Driver) bindable(h *hold, s *survey, stale bool) (index int, ok bool) {
 // abandoned tells whether the last report still had the address, not renewed,
 // and now it is gone without this process having unbound it. Whoever decided on
 // that report believes that the address was held without a break.
-func (d *Driver) abandoned(addr netip.Addr) bool {
+func (d *Driver) abandoned(at slot) bool {
 	for p := range d.ends {
-		if p.addr == addr {
+		if slotAt(p.addr, p.index) == at {
 			return true
 		}
 	}
@@ -134,7 +136,7 @@ func (d *Driver) created(h *hold, o *op, s *survey) bool {
 		why = "bound again: somebody had removed it"
 		d.stats.readds.Add(1)
 	}
-	h.held(o, d.lifetime)
+	h.held(o)
 	d.bound[place{h.want.Addr, o.index}] = true
 	d.log.Info("bound the VIP", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch, "reason", why)
 	return true
@@ -166,7 +168,7 @@ func (d *Driver) remove(s *survey, h *hold) {
 	places := []int{h.index}
 	if s != nil {
 		places = places[:0]
-		for _, e := range s.own[h.want.Addr] {
+		for _, e := range s.own[slotOf(&h.want)] {
 			places = append(places, e.index)
 		}
 	}
@@ -184,22 +186,22 @@ func (d *Driver) remove(s *survey, h *hold) {
 // delivered. A VIP that moves keeps its old place until it is at the new one.
 func (d *Driver) prune(s *survey) []error {
 	var errs []error
-	for _, addr := range slices.SortedFunc(maps.Keys(s.own), netip.Addr.Compare) {
-		h := d.holds[addr]
-		for _, e := range slices.Clone(s.own[addr]) {
+	for _, at := range slices.SortedFunc(maps.Keys(s.own), slot.compare) {
+		h := d.holds[at]
+		for _, e := range slices.Clone(s.own[at]) {
 			switch {
-			case h == nil && !d.synced && !d.bound[place{addr, e.index}]:
+			case h == nil && !d.synced && !d.bound[place{at.addr, e.index}]:
 				continue // a leftover that may yet be wanted
 			case h != nil && (!h.there || e.index == h.index):
 				continue
 			}
-			if err := d.unbind(s, addr, e.index); err != nil {
-				errs = append(errs, fmt.Errorf("vip %q: unbind: %w", addr, err))
+			if err := d.unbind(s, at.addr, e.index); err != nil {
+				errs = append(errs, fmt.Errorf("vip %q: unbind: %w", at.addr, err))
 			}
 		}
 	}
 	for p := range d.bound {
-		if !slices.ContainsFunc(s.own[p.addr], func(e entry) bool { return e.index == p.index }) {
+		if !slices.ContainsFunc(s.own[slotAt(p.addr, p.index)], func(e entry) bool { return e.index == p.index }) {
 			delete(d.bound, p)
 		}
 	}
@@ -226,15 +228,17 @@ func gone(err error) bool {
 }
 
 func (s *survey) add(addr netip.Addr, index int) {
-	s.own[addr] = append(s.own[addr], entry{prefix: netip.PrefixFrom(addr, addr.BitLen()), index: index, valid: forever})
+	at := slotAt(addr, index)
+	s.own[at] = append(s.own[at], entry{prefix: netip.PrefixFrom(addr, addr.BitLen()), index: index, valid: forever})
 }
 
 func (s *survey) drop(addr netip.Addr, index int) {
 	if s == nil {
 		return
 	}
-	s.own[addr] = slices.DeleteFunc(s.own[addr], func(e entry) bool { return e.index == index })
-	if len(s.own[addr]) == 0 {
-		delete(s.own, addr)
+	at := slotAt(addr, index)
+	s.own[at] = slices.DeleteFunc(s.own[at], func(e entry) bool { return e.index == index })
+	if len(s.own[at]) == 0 {
+		delete(s.own, at)
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// keep renews at a third of the lifetime, puts back what was removed, and counts
+// keep renews at a third of each lifetime, puts back what was removed, and counts
 // connections, until ctx ends. It does not wait for anybody's Apply, and it does
 // nothing of itself once the last decision is out of date.
 func (d *Driver) keep(ctx context.Context) {
-	tick := time.NewTicker(d.lifetime / 3)
+	tick := time.NewTimer(d.rest())
 	defer tick.Stop()
 	poll := time.NewTimer(lingerPoll)
 	defer poll.Stop()
@@ -20,6 +20,9 @@ func (d *Driver) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 			d.renewAll(ctx)
+			tick.Reset(d.rest())
+		case <-d.paced:
+			tick.Reset(d.rest())
 		case <-d.repair:
 			d.putBack(ctx)
 		case <-d.linger:
@@ -35,12 +38,20 @@ func (d *Driver) keep(ctx context.Context) {
 	}
 }
 
-// renewAll is one tick of the renewal.
+// renewAll renews all holds of the lifetimes whose beat it is, and of the others
+// those for which the beat came while nothing could be renewed.
 func (d *Driver) renewAll(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.condition()
-	d.renew(ctx, time.Now())
+	now := time.Now()
+	due := d.beat(now)
+	d.renew(ctx, func(lifetime time.Duration) time.Time {
+		if due[lifetime] {
+			return now
+		}
+		return now.Add(-lifetime / 3)
+	})
 	if d.missing.Load() {
 		d.lookAgain(ctx)
 	}
@@ -76,10 +87,10 @@ func (d *Driver) lookAgain(ctx context.Context) *survey {
 	return s
 }
 
-// renew sets the lifetime of every hold that was last renewed before the cutoff,
-// all in one batch. What is too old to be renewed safely is latched as expired.
+// renew sets the lifetime of every hold that was last renewed before the cutoff
+// for its lifetime, all in one batch. What is too old to be renewed safely is latched as expired.
 // If anything was not there it looks again and returns what it saw, else nil.
-func (d *Driver) renew(ctx context.Context, cutoff time.Time) *survey {
+func (d *Driver) renew(ctx context.Context, cutoff func(lifetime time.Duration) time.Time) *survey {
 	var due []*hold
 	now := time.Now()
 	for _, h := range d.list {
@@ -87,7 +98,7 @@ func (d *Driver) renew(ctx context.Context, cutoff time.Time) *survey {
 		case !h.there || h.expired:
 		case !h.adopted && h.late(now):
 			d.expire(nil, h, "it was not renewed in time")
-		case h.adopted || h.bound.Before(cutoff.Add(d.lifetime)):
+		case h.due(cutoff(h.lifetime)):
 			due = append(due, h)
 		}
 	}
@@ -114,7 +125,7 @@ func (d *Driver) renewBatch(due []*hold) (failed bool) {
 			d.expire(nil, h, "it was not renewed in time")
 			continue
 		}
-		ops = append(ops, &op{verb: renew, addr: h.want.Addr, index: h.index})
+		ops = append(ops, &op{verb: renew, addr: h.want.Addr, index: h.index, lifetime: h.lifetime})
 		targets = append(targets, h)
 	}
 	d.kernel.do(ops)
@@ -133,7 +144,7 @@ func (d *Driver) renewBatch(due []*hold) (failed bool) {
 			if h.adopted {
 				d.log.Info("took over the VIP that was bound already", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch)
 			}
-			h.held(o, d.lifetime)
+			h.held(o)
 			d.stats.renewals.Add(1)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // survey is one look at the addresses of the kernel.
 type survey struct {
-	own           map[netip.Addr][]entry
+	own           map[slot][]entry
 	foreign       map[netip.Addr]entry
 	before, after time.Time
 	links         map[string]link
@@ -24,7 +24,7 @@ type link struct {
 // look reads the addresses of the kernel.
 func (d *Driver) look() (*survey, error) {
 	s := &survey{
-		own:     make(map[netip.Addr][]entry),
+		own:     make(map[slot][]entry),
 		foreign: make(map[netip.Addr]entry),
 		links:   make(map[string]link),
 		before:  time.Now(),
@@ -36,7 +36,8 @@ func (d *Driver) look() (*survey, error) {
 	}
 	for _, e := range entries {
 		if addr := e.prefix.Addr(); e.own() {
-			s.own[addr] = append(s.own[addr], e)
+			at := slotAt(addr, e.index)
+			s.own[at] = append(s.own[at], e)
 		} else if _, seen := s.foreign[addr]; !seen {
 			s.foreign[addr] = e
 		}
@@ -67,7 +68,7 @@ func (d *Driver) observe(h *hold, s *survey) {
 	if err != nil {
 		return // ensure says so
 	}
-	for _, e := range s.own[h.want.Addr] {
+	for _, e := range s.own[slotOf(&h.want)] {
 		if e.index == h.index {
 			h.seen = s.before // also where it is about to move away from
 		}
@@ -84,19 +85,26 @@ func (d *Driver) observe(h *hold, s *survey) {
 // adopt takes over an address that was bound before, by an earlier process or
 // under an earlier epoch. The kernel rounds what is left up to whole seconds.
 func (d *Driver) adopt(h *hold, e entry, s *survey) {
-	left := d.lifetime
+	left := h.lifetime
 	if e.valid != forever {
 		left = time.Duration(e.valid) * time.Second
 	}
-	h.adopted = true
+	h.adopted, h.set = true, h.lifetime
 	h.bound, h.end = s.before.Add(left-time.Second), s.after.Add(left)
 	d.bound[place{h.want.Addr, h.index}] = true
 }
 
 // report tells the truth as last seen; without a survey only that of the holds.
 func (d *Driver) report(s *survey) model.Applied {
-	vips := make(map[netip.Addr]model.AppliedVIP, len(d.holds))
-	for addr, h := range d.holds {
+	lan, loopback := make(map[netip.Addr]model.AppliedVIP, len(d.holds)), make(map[netip.Addr]model.AppliedVIP)
+	applied := model.Applied{VIPs: lan, Loopback: loopback}
+	part := func(at slot) map[netip.Addr]model.AppliedVIP {
+		if at.loopback {
+			return loopback
+		}
+		return lan
+	}
+	for at, h := range d.holds {
 		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections}
 		if h.there {
 			v.Interface, v.Expires = h.want.Interface, h.end
@@ -104,30 +112,30 @@ func (d *Driver) report(s *survey) model.Applied {
 		if h.err != nil {
 			v.Err = h.err.Error()
 		}
-		vips[addr] = v
+		part(at)[at.addr] = v
 	}
 	if s == nil {
-		return model.Applied{VIPs: vips}
+		return applied
 	}
 	ends := make(map[place]leftover)
-	for addr, entries := range s.own {
-		h := d.holds[addr]
+	for at, entries := range s.own {
+		h := d.holds[at]
 		for _, e := range entries {
 			if h != nil && h.there {
 				continue
 			}
-			v, wanted := vips[addr]
+			v, wanted := part(at)[at.addr]
 			if !wanted {
 				v = model.AppliedVIP{Bound: true, Connections: -1}
 			}
 			l := d.leftover(e, s)
-			ends[place{addr, e.index}] = l
+			ends[place{at.addr, e.index}] = l
 			v.Interface, v.Expires = d.kernel.linkName(e.index), l.end
-			vips[addr] = v
+			part(at)[at.addr] = v
 		}
 	}
 	d.ends = ends
-	return model.Applied{VIPs: vips}
+	return applied
 }
 
 // leftover estimates the end of an address that nobody renews. The kernel tells

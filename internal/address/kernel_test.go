@@ -1,0 +1,81 @@
+package address
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestRenewalCannotCreate holds the kernel to what renewFlags are built on.
+func TestRenewalCannotCreate(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	for _, iface := range []string{"a0", model.LoopbackInterface} {
+		t.Run(iface, func(t *testing.T) { renewalCannotCreate(t, iface) })
+	}
+}
+
+func renewalCannotCreate(t *testing.T, iface string) {
+	k, err := openKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	index, err := k.linkIndex(iface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const valid = 2 * time.Second
+	for _, addr := range both {
+		do := func(v verb) error {
+			o := &op{verb: v, addr: addr, index: index, lifetime: valid}
+			k.do([]*op{o})
+			return o.err
+		}
+		for i, step := range []struct {
+			verb  verb
+			err   error
+			there int
+		}{
+			{renew, unix.EINVAL, 0},
+			{create, nil, 1},
+			{create, unix.EEXIST, 1},
+			{renew, nil, 1},
+			{renew, nil, 1},
+			{remove, nil, 0},
+			{remove, unix.EADDRNOTAVAIL, 0},
+			{renew, unix.EINVAL, 0},
+		} {
+			if err := do(step.verb); err != step.err {
+				t.Errorf("%s: step %d: error %v, want %v", addr, i, err, step.err)
+			}
+			if got := find(t, addr); len(got) != step.there {
+				t.Errorf("%s: step %d: %+v", addr, i, got)
+			}
+		}
+	}
+	// Where the kernel does not report IFA_PROTO, as before the first dump, both
+	// marks are set.
+	k.do([]*op{{verb: create, addr: v4, index: index, lifetime: valid}})
+	if f := find(t, v4); len(f) != 1 || !f[0].own() || f[0].metric != model.AddressMetric {
+		t.Errorf("%+v", f)
+	}
+	k.do([]*op{{verb: remove, addr: v4, index: index}})
+	// A failure in the middle of a batch is told apart from the rest.
+	ops := []*op{
+		{verb: create, addr: v4, index: index, lifetime: valid}, {verb: renew, addr: v6, index: index, lifetime: valid},
+		{verb: create, addr: v6, index: 999, lifetime: valid}, {verb: renew, addr: v4, index: index, lifetime: valid},
+	}
+	k.do(ops)
+	for i, wanted := range []error{nil, unix.EINVAL, unix.ENODEV, nil} {
+		if ops[i].err != wanted {
+			t.Errorf("batch: %d: %v, want %v", i, ops[i].err, wanted)
+		}
+	}
+	k.do([]*op{{verb: remove, addr: v4, index: index}})
+}

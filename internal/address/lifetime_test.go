@@ -1,0 +1,206 @@
+package address
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestEachSlotExpiresByItsLifetime: nobody decides any more.
+func TestEachSlotExpiresByItsLifetime(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	o := observe(t, both...)
+	w := want(onBoth("a0", 1, 4*time.Second)...)
+	w.ValidUntil = time.Now().Add(300 * time.Millisecond) // before the first renewal
+	begin := time.Now()
+	expect(t, applyAll(t, d, w), true, true)
+	eventually(t, 3*time.Second, "gone from the LAN", func() bool { a, _ := has(t, v4); b, _ := has(t, v6); return !a && !b })
+	// The same epoch is not bound again on the LAN, and lo is not renewed by that.
+	w = want(onBoth("a0", 1, 4*time.Second)...)
+	w.ValidUntil = time.Now().Add(-time.Millisecond)
+	applied := applyAll(t, d, w)
+	expect(t, applied, false, true)
+	if !applied.VIPs[v4].Expired || applied.Loopback[v4].Expired {
+		t.Errorf("on the LAN %+v, on lo %+v", applied.VIPs[v4], applied.Loopback[v4])
+	}
+	eventually(t, 4*time.Second, "gone from lo", func() bool { _, a := has(t, v4); _, b := has(t, v6); return !a && !b })
+	time.Sleep(20 * time.Millisecond)
+	applied = applyAll(t, d, want(onBoth("a0", 1, 4*time.Second)...))
+	expect(t, applied, false, false)
+	for _, addr := range both {
+		if !applied.VIPs[addr].Expired || !applied.Loopback[addr].Expired {
+			t.Errorf("%s: on the LAN %+v, on lo %+v", addr, applied.VIPs[addr], applied.Loopback[addr])
+		}
+		for _, at := range []slot{{addr, false}, {addr, true}} {
+			least := 2 * time.Second
+			if at.loopback {
+				least = 4 * time.Second
+			}
+			l := o.at(at)
+			if len(l) < 2 || l[len(l)-1].there {
+				t.Errorf("%v: %v", at, l)
+				continue
+			}
+			// The driver lets go of what is within the margin if it looks just then, and
+			// the kernel may be late by a second: the other slot changed before.
+			if lived := l[len(l)-1].at.Sub(begin); lived < least-margin || lived > least+1300*time.Millisecond {
+				t.Errorf("%v: gone after %s", at, lived)
+			} else {
+				t.Logf("%v: gone after %s", at, lived)
+			}
+		}
+	}
+	if s := d.Stats(); s.Expirations != 4 || s.Renewals != 0 {
+		t.Errorf("stats %+v", s)
+	}
+	// A new epoch on lo alone.
+	b := onBoth("a0", 1, 4*time.Second)
+	b[1].Epoch, b[3].Epoch = 2, 2
+	expect(t, applyAll(t, d, want(b...)), false, true)
+}
+
+// TestLongLifetimeIsCheap: a lifetime of 15 s is renewed every 5 s, however often
+// there is a decision.
+func TestLongLifetimeIsCheap(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	const n, lifetime = 1000, 15 * time.Second
+	d := start(t, 3*time.Second)
+	var bind []model.Binding
+	for i := range n {
+		bind = append(bind, model.Binding{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Interface: lo, Epoch: 1, Lifetime: lifetime})
+	}
+	batches, renewals := 0, 0
+	begin := time.Now()
+	for time.Since(begin) < 11*time.Second {
+		applied := applyAll(t, d, want(bind...))
+		for _, b := range bind {
+			v := applied.Loopback[b.Addr]
+			// A third of it has passed and some more for a busy machine, no less is left.
+			if left := time.Until(v.Expires); !v.Bound || left < lifetime-lifetime/3-time.Second {
+				t.Fatalf("after %s: %s: %+v, %s left", time.Since(begin), b.Addr, v, left)
+			}
+		}
+		d.mu.Lock()
+		if d.kernel.before == nil {
+			d.kernel.before = func(ops []*op) {
+				if ops[0].verb == renew {
+					batches++
+					renewals += len(ops)
+				}
+			}
+		}
+		d.mu.Unlock()
+		time.Sleep(400 * time.Millisecond)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.Logf("%d renewals in %d batches within %s", renewals, batches, time.Since(begin))
+	if renewals != 2*n {
+		t.Errorf("%d renewals of %d VIPs within %s, want two each", renewals, n, time.Since(begin))
+	}
+	if s := d.Stats(); s.Readds != 0 || s.Expirations != 0 || s.Errors != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestRenewsEachByItsLifetime: without an Apply, and with a lifetime that is
+// shorter than that of the driver.
+func TestRenewsEachByItsLifetime(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 6*time.Second)
+	b := onBoth("a0", 1, 3*time.Second)
+	applyAll(t, d, want(b...))
+	counts := make(map[int]int)
+	d.mu.Lock()
+	d.kernel.before = func(ops []*op) {
+		for _, o := range ops {
+			if o.verb == renew {
+				counts[o.index]++
+			}
+		}
+	}
+	d.mu.Unlock()
+	o := observe(t, both...)
+	time.Sleep(5500 * time.Millisecond)
+	o.end()
+	stayed(t, o, true)
+	stayed(t, o, false)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for index, n := range counts {
+		wanted := 2 * 2 // of both addresses at 2 and 4 s
+		if index == loopbackIndex {
+			wanted = 2 * 5 // each second
+		}
+		if n != wanted {
+			t.Errorf("interface %d: %d renewals, want %d", index, n, wanted)
+		}
+	}
+	if len(counts) != 2 {
+		t.Errorf("renewals %v", counts)
+	}
+}
+
+// TestLifetimeChanges: the kernel is told with the next decision, whichever way.
+func TestLifetimeChanges(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	d := start(t, 2*time.Second)
+	o := observe(t, both...)
+	left := func(lifetime time.Duration) {
+		t.Helper()
+		applied := applyAll(t, d, want(onLo(1, lifetime)...))
+		lifetime = max(lifetime.Truncate(time.Second), MinLifetime)
+		for _, addr := range both {
+			f := find(t, addr)
+			if len(f) != 1 || time.Duration(f[0].valid)*time.Second != lifetime {
+				t.Errorf("%s: in the kernel %+v, want %s", addr, f, lifetime)
+			}
+			if left := time.Until(applied.Loopback[addr].Expires); left > lifetime || left < lifetime-500*time.Millisecond {
+				t.Errorf("%s: %s left, want %s", addr, left, lifetime)
+			}
+		}
+	}
+	left(0)
+	left(15 * time.Second)
+	before := d.Stats().Renewals
+	left(15 * time.Second)
+	if d.Stats().Renewals != before {
+		t.Error("renewed without a reason")
+	}
+	left(2 * time.Second)
+	left(3500 * time.Millisecond) // as much of it as the kernel can count
+	left(time.Millisecond)
+	left(4 * time.Second)
+	time.Sleep(2500 * time.Millisecond) // longer than it would have lived before
+	for _, addr := range both {
+		if l := o.at(slot{addr, true}); len(l) == 0 || len(l) > 2 || !l[len(l)-1].there {
+			t.Errorf("%s was away: %v", addr, l)
+		}
+	}
+	// The short one counts from the moment it is set.
+	w := want(onLo(1, 2*time.Second)...)
+	w.ValidUntil = time.Now().Add(200 * time.Millisecond)
+	applyAll(t, d, w)
+	begin := time.Now()
+	eventually(t, 4*time.Second, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
+	if took := time.Since(begin); took < 1900*time.Millisecond || took > 3300*time.Millisecond {
+		t.Errorf("gone after %s", took)
+	}
+	fired(t, d, time.Second)
+	if v := applyAll(t, d, want(onLo(1, 2*time.Second)...)).Loopback[v4]; !v.Expired || v.Bound {
+		t.Errorf("%+v", v)
+	}
+}
