@@ -65,10 +65,10 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 }
 
 // needAddresses tells whether any entry depends on the other addresses of the
-// host: whom to speak as while silent, and whence to solicit.
+// host: whom to speak as while silent, or soon, and whence to solicit.
 func needAddresses(want []model.L2Advert) bool {
 	return slices.ContainsFunc(want, func(a model.L2Advert) bool {
-		return a.Mode == model.L2Silent || a.Mode == model.L2Probe && !a.Addr.Is4()
+		return a.Mode == model.L2Silent || a.Yield || a.Mode == model.L2Probe && !a.Addr.Is4()
 	})
 }
 
@@ -136,7 +136,8 @@ func (d *Driver) reconcile(s *scene) {
 	}
 }
 
-// applySilence makes exactly the silent entries silent.
+// applySilence makes exactly the silent entries silent. For an entry that yields,
+// which may have to be silent at any moment, it prepares all but that.
 func (d *Driver) applySilence(s *scene) {
 	var addrs [families][]netip.Addr
 	var ifaces [families]map[string]struct{}
@@ -146,12 +147,14 @@ func (d *Driver) applySilence(s *scene) {
 		switch w.Mode {
 		case model.L2Silent:
 			addrs[f] = append(addrs[f], w.Addr)
+		case model.L2Announce:
+			speaks[f] = true
+		}
+		if w.Mode == model.L2Silent || w.Yield {
 			if ifaces[f] == nil {
 				ifaces[f] = make(map[string]struct{})
 			}
 			ifaces[f][w.Interface] = struct{}{}
-		case model.L2Announce:
-			speaks[f] = true
 		}
 	}
 	for f, t := range d.silence {
@@ -163,10 +166,14 @@ func (d *Driver) applySilence(s *scene) {
 				Speakers: speakers(family(f), s, ifaces[f]),
 				Until:    s.want.ValidUntil.Add(defaultSilence),
 			})
+		case ifaces[f] != nil && d.prepare(family(f), s, ifaces[f]):
 		case s.want.Synced || speaks[f]:
 			s.quiet[f] = t.Clear()
 		default:
 			continue
+		}
+		if ifaces[f] == nil {
+			d.unprepared[f] = false
 		}
 		d.leftover = slices.DeleteFunc(d.leftover, func(a netip.Addr) bool { return familyOf(a) == family(f) })
 		if s.quiet[f] != nil {
@@ -174,6 +181,21 @@ func (d *Driver) applySilence(s *scene) {
 			s.errs = append(s.errs, fmt.Errorf("silence: %w", s.quiet[f]))
 		}
 	}
+}
+
+// prepare makes a family ready to fall silent at once. What fails is not tried
+// again in the same handover, in which it may hold up announcements.
+func (d *Driver) prepare(f family, s *scene, ifaces map[string]struct{}) bool {
+	if d.unprepared[f] {
+		return false
+	}
+	if err := d.silence[f].Prepare(speakers(f, s, ifaces)); err != nil {
+		d.unprepared[f] = true
+		d.counters.errors.Add(1)
+		d.log.Debug("silence not prepared", "err", err)
+		return false
+	}
+	return true
 }
 
 // applyPorts opens a port for each interface and family in use, replaces those

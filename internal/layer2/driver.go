@@ -65,6 +65,8 @@ type Driver struct {
 	// that is lifted.
 	looked   bool
 	leftover []netip.Addr
+	// Of Apply alone: the families whose silence could not be prepared.
+	unprepared [families]bool
 }
 
 // New returns a driver whose timer runs until Close. It touches the network only

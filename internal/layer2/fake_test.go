@@ -201,6 +201,9 @@ type fakeSilence struct {
 	addrs  []netip.Addr
 	want   silence.Want
 	failed error
+	// prepares counts calls of Prepare, which fail with unable.
+	prepares int
+	unable   error
 	// leftover is what an earlier process silenced.
 	leftover []netip.Addr
 }
@@ -214,6 +217,14 @@ func (s *fakeSilence) Set(want silence.Want) error {
 	}
 	s.addrs, s.want = want.Addrs, want
 	return nil
+}
+
+func (s *fakeSilence) Prepare([]silence.Speaker) error {
+	s.prepares++
+	if s.unable != nil {
+		return s.unable
+	}
+	return s.Clear()
 }
 
 func (s *fakeSilence) Leftover() ([]netip.Addr, error) { return s.leftover, nil }

@@ -51,6 +51,7 @@ type portEvents struct {
 // silencer is one family of package silence.
 type silencer interface {
 	Set(want silence.Want) error
+	Prepare(speakers []silence.Speaker) error
 	Clear() error
 	Close() error
 	// Leftover lists what an earlier process left silent.

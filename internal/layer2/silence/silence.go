@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,10 +79,16 @@ type Table struct {
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
-	state    state
+	session  session
 	want     Want
-	renewed  time.Time // last time that the kernel confirmed all of want
+	prepared bool // the table is wanted although nothing is silent
 	renewing bool
+
+	// What is known of the table in the kernel. The last three hold if it is there.
+	state    state
+	speakers []Speaker
+	silent   []netip.Addr // sorted; each ends by itself
+	renewed  time.Time    // when the oldest of them was confirmed
 }
 
 // state is what is known of the table in the kernel.
@@ -92,8 +97,7 @@ type state uint8
 const (
 	unknown state = iota // perhaps that of an earlier process
 	absent
-	empty  // there, but silences nothing
-	active // want is in force
+	there // with speakers and silent
 )
 
 // New returns the silence of a family. Addresses stay silent for lifetime after
@@ -113,13 +117,22 @@ func (t *Table) Set(want Want) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	same := t.state == active && slices.Equal(want.Speakers, t.want.Speakers)
-	fresh := same && slices.Equal(want.Addrs, t.want.Addrs) && time.Since(t.renewed) < t.lifetime/2
+	return t.bring(want)
+}
+
+// Prepare makes nothing silent like Clear, but the table is there afterwards with
+// everything but the addresses. A Set with the same speakers then only adds them.
+func (t *Table) Prepare(speakers []Speaker) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.prepared = true
+	return t.bring(Want{Speakers: speakers})
+}
+
+// bring notes what is wanted, puts it into the kernel and keeps it there.
+func (t *Table) bring(want Want) error {
 	t.want = Want{slices.Clone(want.Addrs), slices.Clone(want.Speakers), want.Until}
-	if fresh {
-		return nil
-	}
-	if err := t.put(same); err != nil {
+	if err := t.put(false); err != nil {
 		return err
 	}
 	if !t.renewing {
@@ -129,23 +142,22 @@ func (t *Table) Set(want Want) error {
 	return nil
 }
 
-// Clear makes nothing silent. It leaves the deletion of the empty table to the
-// goroutine that renews, because each transaction keeps an announcement waiting
-// (about 16 ms where the kernel ticks with 250 Hz). A table of an earlier process
+// Clear makes nothing silent. The empty table stays until the next renewal would
+// be due, since another silence may follow at once. A table of an earlier process
 // it deletes.
 func (t *Table) Clear() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.want = Want{}
-	switch t.state {
-	case unknown:
+	t.want, t.prepared = Want{}, false
+	switch {
+	case t.state == unknown:
 		// Where there is no nf_tables, or no right to use it, there is no silence
 		// of an earlier process either, or it ends by its lifetime.
-		if err := remove(t.family); err == nil || impossible(err) {
+		if err := t.session.remove(t.family); err == nil || impossible(err) {
 			t.state = absent
 		}
-	case active:
-		err := transact(func(c *nftables.Conn) error {
+	case t.state == there && len(t.silent) > 0:
+		err := t.session.transact(func(c *nftables.Conn) error {
 			c.FlushSet(set(t.family, t.lifetime))
 			return nil
 		})
@@ -156,7 +168,7 @@ func (t *Table) Clear() error {
 		if err != nil {
 			return fmt.Errorf("lift: %w", err)
 		}
-		t.state = empty
+		t.silent = nil
 	}
 	return nil
 }
@@ -167,15 +179,15 @@ func (t *Table) Close() error {
 	t.wg.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.tidy()
+	return errors.Join(t.tidy(), t.session.close())
 }
 
 // tidy deletes the table if it silences nothing.
 func (t *Table) tidy() error {
-	if t.state != empty {
+	if t.state != there || len(t.silent) > 0 {
 		return nil
 	}
-	if err := remove(t.family); err != nil {
+	if err := t.session.remove(t.family); err != nil {
 		return err
 	}
 	t.state = absent
@@ -183,7 +195,18 @@ func (t *Table) tidy() error {
 }
 
 // Cleanup deletes the tables of both families, whoever made them.
-func Cleanup() error { return errors.Join(remove(ARP), remove(ND)) }
+func Cleanup() error {
+	var s session
+	return errors.Join(s.remove(ARP), s.remove(ND), s.close())
+}
+
+// Leftover lists the addresses of this family that an earlier process has silenced
+// and that are still silent, because it was killed.
+func (t *Table) Leftover() ([]netip.Addr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.session.silent(t.family)
+}
 
 // renew keeps the silence in force until there is none or Close.
 func (t *Table) renew() {
@@ -208,63 +231,67 @@ func (t *Table) renew() {
 func (t *Table) renewOnce() (again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.want.Addrs) == 0 {
-		err = t.tidy()
-		t.renewing = err != nil
-		return t.renewing, err
-	}
-	if time.Now().After(t.want.Until) {
+	switch {
+	case len(t.want.Addrs) > 0 && time.Now().After(t.want.Until):
 		return true, nil // a frozen decision: let the lifetime end
+	case len(t.want.Addrs) > 0 || t.prepared:
+		return true, t.put(true)
 	}
-	return true, t.put(t.state == active)
+	err = t.tidy()
+	t.renewing = err != nil
+	return t.renewing, err
 }
 
-// put brings want into the kernel: only its addresses, or everything anew.
-func (t *Table) put(onlyAddrs bool) error {
+// put brings want into the kernel: only what is new if the table is there, or
+// everything. With all it renews what is there too.
+func (t *Table) put(all bool) error {
 	now := time.Now()
-	if onlyAddrs {
-		err := transact(func(c *nftables.Conn) error {
-			s := set(t.family, t.lifetime)
-			c.FlushSet(s)
-			return addElements(c, s, t.want.Addrs)
-		})
-		if err == nil {
-			t.renewed = now
+	if t.state == there && slices.Equal(t.want.Speakers, t.speakers) {
+		if t.putAddrs(all || now.Sub(t.renewed) >= t.lifetime/2, now) == nil {
 			return nil
 		}
 		// Somebody removed the table (`nft flush ruleset`); build it again.
 	}
 	// A question first: to a transaction a kernel without nf_tables gives fewer
 	// answers than the library waits for.
-	_, err := exists(t.family)
+	_, err := t.session.exists(t.family)
 	if err == nil {
-		err = transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
+		err = t.session.transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
 	}
 	if err != nil {
 		t.state = unknown
 		return fmt.Errorf("install rules: %w", err)
 	}
-	t.state, t.renewed = active, now
+	t.state, t.speakers, t.silent, t.renewed = there, t.want.Speakers, t.want.Addrs, now
 	return nil
 }
 
-// transact sends what fill adds as one atomic transaction.
-func transact(fill func(*nftables.Conn) error) error {
-	c, err := nftables.New(nftables.WithSockOptions(bounded))
+// putAddrs changes the addresses of a table that is there. It only adds, which
+// leaves the lifetimes of the others as they are, unless all are to be renewed or
+// one has to go.
+func (t *Table) putAddrs(all bool, now time.Time) error {
+	add := slices.DeleteFunc(slices.Clone(t.want.Addrs), func(a netip.Addr) bool {
+		_, is := slices.BinarySearchFunc(t.silent, a, netip.Addr.Compare)
+		return is
+	})
+	if all || len(t.silent)+len(add) > len(t.want.Addrs) {
+		all, add = true, t.want.Addrs
+	}
+	err := t.session.transact(func(c *nftables.Conn) error {
+		s := set(t.family, t.lifetime)
+		if all && len(t.silent) > 0 {
+			c.FlushSet(s)
+		}
+		return addElements(c, s, add)
+	})
 	if err != nil {
 		return err
 	}
-	if err := fill(c); err != nil {
-		return err
+	if all || len(t.silent) == 0 {
+		t.renewed = now
 	}
-	return c.Flush()
-}
-
-// bounded prepares a netlink socket for large transactions and for a kernel that
-// does not answer.
-func bounded(c *netlink.Conn) error {
-	_ = c.SetWriteBuffer(4 << 20) // the default is enough for thousands of addresses
-	return c.SetDeadline(time.Now().Add(answerTimeout))
+	t.silent = t.want.Addrs
+	return nil
 }
 
 // impossible tells an error that will not go away.
@@ -272,62 +299,3 @@ func impossible(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EOPNOTSUPP) ||
 		errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
-
-// remove deletes the table of a family; that there is none is no error.
-func remove(f Family) error {
-	there, err := exists(f) // far cheaper than a transaction that fails
-	if err != nil {
-		return fmt.Errorf("look for table: %w", err)
-	}
-	if !there {
-		return nil
-	}
-	err = transact(func(c *nftables.Conn) error {
-		c.DelTable(f.table())
-		return nil
-	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("delete table: %w", err)
-	}
-	return nil
-}
-
-// exists tells whether the family has a table of this name.
-func exists(f Family) (bool, error) {
-	c, err := nftables.New(nftables.WithSockOptions(bounded))
-	if err != nil {
-		return false, err
-	}
-	tables, err := c.ListTablesOfFamily(f.table().Family)
-	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName }), err
-}
-
-// Leftover lists the addresses that an earlier process has silenced and that are
-// still silent, because it was killed. No table is no error.
-func Leftover(f Family) ([]netip.Addr, error) {
-	there, err := exists(f)
-	if err != nil || !there {
-		return nil, err
-	}
-	c, err := nftables.New(nftables.WithSockOptions(bounded))
-	if err != nil {
-		return nil, err
-	}
-	elements, err := c.GetSetElements(set(f, 0))
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list what is silent: %w", err)
-	}
-	var out []netip.Addr
-	for _, e := range elements {
-		if a, ok := netip.AddrFromSlice(e.Key); ok {
-			out = append(out, a)
-		}
-	}
-	return out, nil
-}
-
-// Leftover lists what an earlier process left silent in this family.
-func (t *Table) Leftover() ([]netip.Addr, error) { return Leftover(t.family) }
