@@ -18,6 +18,9 @@ const (
 const (
 	KindNodeConfiguration = "NodeConfiguration"
 	KindVirtualIP         = "VirtualIP"
+	KindBGPPeer           = "BGPPeer"
+	KindBFDProfile        = "BFDProfile"
+	KindCommunity         = "Community"
 )
 
 // TypeMeta says what an object is.

@@ -25,6 +25,8 @@ type NodeConfiguration struct {
 	Socket string `json:"socket,omitempty"`
 	// Drain is how addresses are handed over.
 	Drain DrainSpec `json:"drain,omitzero"`
+	// BGP is what all BGP sessions of this node share.
+	BGP BGPSpec `json:"bgp,omitzero"`
 	// Log is what is logged and how.
 	Log LogSpec `json:"log,omitzero"`
 }
@@ -80,6 +82,18 @@ type DrainSpec struct {
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
+// BGPSpec configures what all BGP sessions of a node share.
+type BGPSpec struct {
+	// ListenAddresses are addresses of this node on which peers may connect;
+	// 0.0.0.0 and :: mean all. Default: none, and all if a BGPPeer is passive.
+	ListenAddresses []string `json:"listenAddresses,omitempty"`
+	// ListenPort is the TCP port of ListenAddresses. Default: 179.
+	ListenPort int32 `json:"listenPort,omitempty"`
+	// RouterID is the BGP identifier in dotted form, unique in the AS and not
+	// 0.0.0.0 (RFC 6286). Default: that of the BGPPeers, else one is chosen.
+	RouterID string `json:"routerID,omitempty"`
+}
+
 // LogSpec configures the log.
 type LogSpec struct {
 	// Level is the least important level that is logged. Default: info.
@@ -133,6 +147,7 @@ func (c *NodeConfiguration) Default() {
 	}
 	setDefault(&c.Socket, DefaultSocket)
 	setDefault(&c.Drain.Timeout, Duration{DefaultDrainTimeout})
+	setDefault(&c.BGP.ListenPort, DefaultBGPPort)
 	setDefault(&c.Log.Level, LogInfo)
 	setDefault(&c.Log.Format, LogText)
 }

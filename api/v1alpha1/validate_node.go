@@ -30,6 +30,7 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
 	k.duration("drain.timeout", c.Drain.Timeout, time.Second, time.Hour)
+	k.bgp(&c.BGP)
 	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
 	return k.errs
@@ -112,6 +113,25 @@ func (k *checker) nodeAddress(path, value string, addr netip.Addr) bool {
 	}
 	k.want(rule == "", path, value, rule)
 	return rule == ""
+}
+
+// bgp checks the section about BGP.
+func (k *checker) bgp(b *BGPSpec) {
+	k.eachOnce("bgp.listenAddresses", b.ListenAddresses, func(at, text string) {
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+			k.bad(at, text, "is not an IP address")
+		case addr.Is4In6():
+			k.bad(at, text, "is an IPv4 address in IPv6 form; write %v", addr.Unmap().WithZone(""))
+		case addr.Zone() != "", addr.Is6() && addr.IsLinkLocalUnicast():
+			k.bad(at, text, "is an IPv6 link-local address; listen on :: for peers on the link")
+		case addr.IsMulticast(), addr == broadcast:
+			k.bad(at, text, "is not the address of one node")
+		}
+	})
+	k.port("bgp.listenPort", b.ListenPort)
+	k.routerID("bgp.routerID", b.RouterID)
 }
 
 // httpAddress checks where the HTTP listener is to be.

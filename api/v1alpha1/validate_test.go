@@ -190,7 +190,7 @@ func TestVirtualIPRules(t *testing.T) {
 		"NUL": {func(v *VirtualIP) {
 			v.Spec.HealthCheck.HTTPS, v.Spec.HealthCheck.Exec = nil, &ExecCheck{[]string{"a\x00"}}
 		}, `spec.healthCheck.exec.command[0]: "a\x00" has a NUL byte`},
-		"no announcer": {func(v *VirtualIP) { v.Spec.Advertise = &Advertise{} }, `spec.advertise: must have l2; leave advertise out for the default`},
+		"no announcer": {func(v *VirtualIP) { v.Spec.Advertise = &Advertise{} }, `spec.advertise: must have l2, bgp or both; leave advertise out for the default`},
 		"interface":    {func(v *VirtualIP) { v.Spec.Advertise.L2.Interfaces = []string{"eth0", "eth0"} }, `spec.advertise.l2.interfaces[1]: "eth0" is listed twice`},
 		"selector":     {func(v *VirtualIP) { v.Spec.NodeSelector = &LabelSelector{map[string]string{"a/b/c": ""}} }, `spec.nodeSelector.matchLabels[a/b/c]: has a key that is not [prefix/]name, with a name of at most 63 letters, digits, -, _ and .`},
 		"partition":    {func(v *VirtualIP) { v.Spec.Partition = "majority" }, `spec.partition: "majority" must be available or quorum`},

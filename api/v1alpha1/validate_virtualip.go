@@ -19,10 +19,14 @@ func (v *VirtualIP) Validate() []FieldError {
 		k.healthCheck("spec.healthCheck", v.Spec.HealthCheck, addrs)
 	}
 	if a := v.Spec.Advertise; a != nil {
-		if a.L2 == nil {
-			k.bad("spec.advertise", nil, "must have l2; leave advertise out for the default")
-		} else {
+		if a.L2 == nil && a.BGP == nil {
+			k.bad("spec.advertise", nil, "must have l2, bgp or both; leave advertise out for the default")
+		}
+		if a.L2 != nil {
 			k.interfaces("spec.advertise.l2.interfaces", a.L2.Interfaces)
+		}
+		if a.BGP != nil {
+			k.bgpAdvertise("spec.advertise.bgp", a.BGP)
 		}
 	}
 	if s := v.Spec.NodeSelector; s != nil {
@@ -85,15 +89,11 @@ func parseVIP(text string) (addr netip.Addr, rule string) {
 
 // interfaces checks names of network interfaces.
 func (k *checker) interfaces(path string, names []string) {
-	seen := make(map[string]bool, len(names))
-	for i, name := range names {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		switch {
-		case !isInterfaceName(name):
-			k.bad(at, name, "is not the name of an interface: 1 to %d bytes without /, : and blanks", maxInterfaceName)
-		case seen[name]:
-			k.bad(at, name, "is listed twice")
-		}
-		seen[name] = true
-	}
+	k.eachOnce(path, names, k.interfaceName)
+}
+
+// interfaceName checks the name of a network interface.
+func (k *checker) interfaceName(path, name string) {
+	k.want(isInterfaceName(name), path, name,
+		fmt.Sprintf("is not the name of an interface: 1 to %d bytes without /, : and blanks", maxInterfaceName))
 }

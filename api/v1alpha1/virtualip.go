@@ -1,7 +1,8 @@
 package v1alpha1
 
 // VirtualIP is a fixed address, or one for each family, that the group keeps
-// reachable on one healthy node at a time: the control plane.
+// reachable: by layer 2 on one healthy node at a time, by BGP on every healthy
+// node.
 type VirtualIP struct {
 	TypeMeta `json:",inline"`
 	// Metadata names the object.
@@ -42,10 +43,33 @@ const (
 	PartitionQuorum PartitionPolicy = "quorum"
 )
 
-// Advertise is how addresses are announced.
+// Advertise is how addresses are announced: L2, BGP or both.
 type Advertise struct {
 	// L2 announces by ARP and by neighbour advertisements.
 	L2 *L2Advertise `json:"l2,omitempty"`
+	// BGP advertises to routers. Every node that may own the address does.
+	BGP *BGPAdvertise `json:"bgp,omitempty"`
+}
+
+// BGPAdvertise is how addresses are advertised by BGP: as /32 and /128.
+type BGPAdvertise struct {
+	// Peers are names of BGPPeers. Default: all that the node has.
+	Peers []string `json:"peers,omitempty"`
+	// Communities are at most 63, each the name of an entry of a Community object,
+	// a well-known name (no-export, no-advertise, no-export-subconfed or local-as,
+	// no-peer), "a:b" (RFC 1997) or "large:a:b:c" (RFC 8092).
+	Communities []string `json:"communities,omitempty"`
+	// LargeCommunities are at most 63, each "a:b:c" (RFC 8092).
+	LargeCommunities []string `json:"largeCommunities,omitempty"`
+	// LocalPref is told to iBGP peers (RFC 4271 section 5.1.5): 1 to 4294967295.
+	// Default: 100.
+	LocalPref *uint32 `json:"localPref,omitempty"`
+	// MED is the MULTI_EXIT_DISC (RFC 4271 section 5.1.4): 0 to 4294967295.
+	// Default: none is sent.
+	MED *uint32 `json:"med,omitempty"`
+	// ASPathPrepend is how many more times than needed MyASN is put in front of
+	// AS_PATH towards eBGP peers: 0 to 10. Default: 0.
+	ASPathPrepend int32 `json:"asPathPrepend,omitempty"`
 }
 
 // L2Advertise is how addresses are announced on the LAN.

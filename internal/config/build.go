@@ -1,10 +1,10 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -56,15 +56,20 @@ func newPeers(g *v1alpha1.GossipSpec) []Peer {
 }
 
 // newVIPs turns a valid VirtualIP into one VIP for each address.
-func newVIPs(v *v1alpha1.VirtualIP) []model.VIP {
+func newVIPs(v *v1alpha1.VirtualIP, names *named) []model.VIP {
 	base := model.VIP{
 		Name:    v.Metadata.Name,
 		Kind:    v1alpha1.KindVirtualIP,
 		Preempt: v.Spec.Preempt,
 	}
-	if a := v.Spec.Advertise; a != nil && a.L2 != nil {
-		base.L2 = true
-		base.Interfaces = slices.Clone(a.L2.Interfaces)
+	if a := v.Spec.Advertise; a != nil {
+		if a.L2 != nil {
+			base.L2 = true
+			base.Interfaces = slices.Clone(a.L2.Interfaces)
+		}
+		if a.BGP != nil {
+			base.BGP = newAdvert(a.BGP, names)
+		}
 	}
 	if s := v.Spec.NodeSelector; s != nil {
 		base.NodeSelector = maps.Clone(s.MatchLabels)
@@ -86,52 +91,29 @@ func newVIPs(v *v1alpha1.VirtualIP) []model.VIP {
 	return vips
 }
 
-// newConfig turns objects without errors into a Config without keys. node is nil
-// where none is required.
-func newConfig(objects []*object, node *object) *Config {
-	cfg := &Config{Checks: make(map[string]v1alpha1.HealthCheck), node: node}
+// newConfig turns objects without errors into a Config without gossip keys. node
+// is nil where none is required; secrets has what the files contain that objects
+// name.
+func newConfig(objects []*object, node *object, secrets map[string]string) *Config {
+	names := newNamed(objects, true)
+	cfg := &Config{Checks: make(map[string]v1alpha1.HealthCheck), node: node, peerObjects: names.peers}
 	if node != nil {
 		cfg.Node = newNode(node.node)
+		cfg.BGP = newBGP(&node.node.BGP)
 	}
 	for _, o := range objects {
-		if o.vip == nil {
-			continue
-		}
-		cfg.VIPs = append(cfg.VIPs, newVIPs(o.vip)...)
-		if o.vip.Spec.HealthCheck != nil {
-			cfg.Checks[o.vip.Metadata.Name] = *o.vip.Spec.HealthCheck
+		switch {
+		case o.vip != nil:
+			cfg.VIPs = append(cfg.VIPs, newVIPs(o.vip, names)...)
+			if o.vip.Spec.HealthCheck != nil {
+				cfg.Checks[o.vip.Metadata.Name] = *o.vip.Spec.HealthCheck
+			}
+		case o.peer != nil:
+			cfg.Peers = append(cfg.Peers, newPeer(o.peer, names, secrets))
 		}
 	}
 	slices.SortFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
-	cfg.Warnings = warnings(objects)
+	slices.SortFunc(cfg.Peers, func(a, b model.BGPPeer) int { return strings.Compare(a.Name, b.Name) })
+	cfg.Warnings = warnings(objects, names)
 	return cfg
-}
-
-// warnings returns sentences about what is valid but unwise.
-func warnings(objects []*object) []string {
-	var all []string
-	warn := func(o *object, path, text string) {
-		all = append(all, fmt.Sprintf("%s:%d: %s: %s: %s", o.file, o.lineOf(path), o.title(), path, text))
-	}
-	for _, o := range objects {
-		if o.vip != nil {
-			if h := o.vip.Spec.HealthCheck; h != nil && h.HTTPS != nil && h.HTTPS.InsecureSkipVerify {
-				warn(o, "spec.healthCheck.https.insecureSkipVerify", "any server that listens on the port passes the check")
-			}
-			continue
-		}
-		if o.node.Gossip.Insecure {
-			warn(o, "gossip.insecure", "anybody on the network can take over every VIP; `lbd keygen` prints a key")
-		}
-		if o.node.HTTP.Pprof && !onLoopback(*o.node.HTTP.Address) {
-			warn(o, "http.pprof", "other hosts can profile and slow down this daemon")
-		}
-	}
-	return all
-}
-
-// onLoopback tells whether only this host reaches a listener at address.
-func onLoopback(address string) bool {
-	ap, err := netip.ParseAddrPort(address)
-	return err == nil && ap.Addr().IsLoopback()
 }

@@ -25,13 +25,22 @@ type Config struct {
 	// Checks are the health checks, defaulted, by model.VIP.Check, which is the
 	// name of the object.
 	Checks map[string]v1alpha1.HealthCheck
+	// Peers are all BGPPeers, also those that are not for this node, sorted by
+	// Name. They hold passwords; never log one.
+	Peers []model.BGPPeer
+	// BGP is what all sessions of this node share.
+	BGP model.BGPConfig
 	// Warnings are sentences about what is valid but unwise, each with its file.
 	Warnings []string
 
 	// hostName stands in for nodeName where the files have none.
 	hostName string
-	// node is what Node was made of; its positions make errors clickable.
-	node *object
+	// node is what Node was made of; its positions make errors clickable. So do
+	// peerObjects, by name.
+	node        *object
+	peerObjects map[string]*object
+	// watched are the files besides the configuration whose content is part of it.
+	watched []string
 }
 
 // Node is the parsed NodeConfiguration.

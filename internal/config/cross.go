@@ -8,8 +8,9 @@ import (
 )
 
 // crossCheck adds errors for rules that hold between objects, and returns the
-// NodeConfiguration, or nil if there is none.
-func crossCheck(objects []*object) *object {
+// NodeConfiguration, or nil if there is none. complete says that all files could
+// be read to their end.
+func crossCheck(objects []*object, complete bool) *object {
 	node := oneNode(objects)
 	var vips []*object
 	for _, o := range objects {
@@ -17,12 +18,13 @@ func crossCheck(objects []*object) *object {
 			vips = append(vips, o)
 		}
 	}
-	uniqueNames(vips)
+	uniqueNames(objects)
 	uniqueAddresses(vips)
 	if node != nil {
 		notNodeAddresses(vips, node)
 		quorumHasPeers(vips, node)
 	}
+	crossBGP(objects, vips, node, newNamed(objects, complete))
 	return node
 }
 
@@ -44,19 +46,36 @@ func oneNode(objects []*object) *object {
 	return node
 }
 
-// uniqueNames refuses a second object of the same name.
-func uniqueNames(vips []*object) {
+// uniqueNames refuses a second object of the same kind and name.
+func uniqueNames(objects []*object) {
 	first := make(map[string]*object)
-	for _, o := range vips {
-		name := o.vip.Metadata.Name
-		switch other, again := first[name]; {
-		case name == "":
-		case again:
-			o.breaks("metadata.name", name, "is the name of another %s (%s)", o.kind, other.place())
-		default:
-			first[name] = o
+	for _, o := range objects {
+		name, has := o.metaName()
+		if !has || name == "" {
+			continue
 		}
+		key := o.kind + " " + name
+		if other, again := first[key]; again {
+			o.breaks("metadata.name", name, "is the name of another %s (%s)", o.kind, other.place())
+			continue
+		}
+		first[key] = o
 	}
+}
+
+// metaName returns metadata.name, which a NodeConfiguration does not have.
+func (o *object) metaName() (name string, has bool) {
+	switch {
+	case o.vip != nil:
+		return o.vip.Metadata.Name, true
+	case o.peer != nil:
+		return o.peer.Metadata.Name, true
+	case o.profile != nil:
+		return o.profile.Metadata.Name, true
+	case o.communities != nil:
+		return o.communities.Metadata.Name, true
+	}
+	return "", false
 }
 
 // eachAddress calls f for every address of the objects that is one.
@@ -87,10 +106,7 @@ func uniqueAddresses(vips []*object) {
 // notNodeAddresses refuses a VIP that is the address of a node: it would move
 // away with the gossip of that node on it.
 func notNodeAddresses(vips []*object, node *object) {
-	taken := make(map[netip.Addr]string)
-	if addr, err := netip.ParseAddr(node.node.Gossip.BindAddress); err == nil {
-		taken[addr] = "gossip.bindAddress"
-	}
+	taken := nodeAddresses(node)
 	for i, peer := range node.node.Gossip.Peers {
 		host, _, _ := v1alpha1.SplitPeer(peer) // empty if it is wrong
 		if addr, err := netip.ParseAddr(host); err == nil && taken[addr] == "" {

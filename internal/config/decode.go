@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ type decoder struct {
 	// notYet tells for a path that this version has no field for whether a later
 	// one has, in a sentence; else "".
 	notYet func(path string) string
+	// secret is the path of a field whose value no error shows; empty: none.
+	secret string
 
 	errs []located
 	// lines says where each path was written.
@@ -56,6 +59,9 @@ func (l literal) String() string {
 
 // bad adds an error about a node.
 func (d *decoder) bad(n *yaml.Node, path string, value any, format string, args ...any) {
+	if d.secret != "" && within(path, d.secret) {
+		value = nil
+	}
 	d.errs = append(d.errs, located{n.Line, v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)}})
 	d.broken = append(d.broken, path)
 }
@@ -276,42 +282,58 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 			return
 		}
 		v.SetBool(b)
-	case reflect.Int32:
-		if !d.expect(n, path, yaml.ScalarNode, "must be a whole number") {
-			return
-		}
-		i, err := decimal(n.Value, tag)
-		if err != nil {
-			d.bad(n, path, shown(n), "%v", err)
-			return
-		}
-		v.SetInt(int64(i))
-		d.noteZero(v)
+	case reflect.Int32, reflect.Uint32:
+		d.number(n, path, v)
 	default:
 		panic("config: field of a kind that the decoder does not know: " + path)
 	}
 }
 
+// number decodes a whole number of 32 bits.
+func (d *decoder) number(n *yaml.Node, path string, v reflect.Value) {
+	if !d.expect(n, path, yaml.ScalarNode, "must be a whole number") {
+		return
+	}
+	i, err := decimal(n.Value, n.ShortTag())
+	switch unsigned := v.Kind() == reflect.Uint32; {
+	case err != nil:
+	case unsigned && i < 0:
+		err = errNegative
+	case unsigned && i > math.MaxUint32, !unsigned && (i > math.MaxInt32 || i < math.MinInt32):
+		err = errRange
+	case unsigned:
+		v.SetUint(uint64(i))
+	default:
+		v.SetInt(i)
+	}
+	if err != nil {
+		d.bad(n, path, shown(n), "%v", err)
+		return
+	}
+	d.noteZero(v)
+}
+
 var (
-	errWhole = errors.New("must be a whole number")
-	errRange = errors.New("is too large")
+	errWhole    = errors.New("must be a whole number")
+	errRange    = errors.New("is too large")
+	errNegative = errors.New("must not be negative")
 )
 
 // decimal parses a whole number. It refuses the octal, hexadecimal and
 // underscored forms of YAML, which readers of a file take for something else.
-func decimal(text, tag string) (int32, error) {
+func decimal(text, tag string) (int64, error) {
 	digits := strings.TrimLeft(text, "-")
 	if tag != "!!int" || len(digits) > 1 && digits[0] == '0' {
 		return 0, errWhole
 	}
-	i, err := strconv.ParseInt(text, 10, 32)
+	i, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange):
 		return 0, errRange
 	case err != nil:
 		return 0, errWhole
 	}
-	return int32(i), nil
+	return i, nil
 }
 
 // child is the path of a field.

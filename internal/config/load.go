@@ -1,15 +1,14 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"slices"
 	"strings"
 )
 
-// Load reads a file, or all *.yaml and *.yml of a directory, and the keyring
-// that they name. The error joins an *Error for everything that is wrong; the
+// Load reads a file, or all *.yaml and *.yml of a directory, and the keyring and
+// the files with passwords that they name. The error joins an *Error for everything that is wrong; the
 // Config is nil then.
 func Load(path string) (*Config, error) {
 	l := loader{path: path, hostName: hostName()}
@@ -23,7 +22,7 @@ type Summary struct {
 }
 
 // Validate checks what Load would read, on any machine: neither a
-// NodeConfiguration nor the keyring need be there.
+// NodeConfiguration nor the files with keys and passwords need be there.
 func Validate(path string) (Summary, error) {
 	l := loader{path: path, hostName: "any-node", anywhere: true}
 	cfg, err := l.load()
@@ -49,14 +48,14 @@ type loader struct {
 	anywhere bool   // see Validate
 
 	// Of the last load, also of one that failed.
-	keyFile string
+	watched []string // files whose content is part of the configuration
 	objects int
 }
 
 // load reads everything anew.
 func (l *loader) load() (*Config, error) {
 	objects, errs := l.parse()
-	node := crossCheck(objects)
+	node := crossCheck(objects, len(errs) == 0)
 	for _, o := range objects {
 		errs = append(errs, o.errs...)
 	}
@@ -65,25 +64,18 @@ func (l *loader) load() (*Config, error) {
 		errs = append(errs, fileError(l.path, 0, "has no NodeConfiguration; add a document that begins with "+
 			"`apiVersion: lbd.dev/v1alpha1` and `kind: NodeConfiguration`; `lbd manifest config` prints one"))
 	}
-	var keys [][]byte
-	var warning string
-	if node != nil {
-		l.keyFile = node.node.Gossip.KeyFile
-		if l.keyFile != "" && !node.isBroken("gossip.keyFile") {
-			var keyErrs []*Error
-			keys, warning, keyErrs = l.keys(node)
-			errs = append(errs, keyErrs...)
-		}
-	}
+	l.watched = nil
+	keys, warnings, keyErrs := l.keys(node)
+	secrets, secretWarnings, secretErrs := l.secrets(objects, node)
+	errs = slices.Concat(errs, keyErrs, secretErrs)
 	if err := join(errs); err != nil {
 		return nil, err
 	}
-	cfg := newConfig(objects, node)
+	cfg := newConfig(objects, node, secrets)
 	cfg.hostName = l.hostName
+	cfg.watched = l.watched
 	cfg.Node.Gossip.Keys = keys
-	if warning != "" {
-		cfg.Warnings = append(cfg.Warnings, warning)
-	}
+	cfg.Warnings = slices.Concat(cfg.Warnings, warnings, secretWarnings)
 	if len(cfg.VIPs) == 0 && !l.anywhere {
 		cfg.Warnings = append(cfg.Warnings, l.path+": has no VirtualIP; there is nothing to keep reachable")
 	}
@@ -97,12 +89,15 @@ func (l *loader) parse() (objects []*object, errs []*Error) {
 		return nil, []*Error{err}
 	}
 	for _, file := range files {
-		data, _, err := readFile(file, maxFile)
+		data, info, err := readFile(file, maxFile)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		parsed, end := parseFile(file, data, l.hostName)
+		for _, o := range parsed {
+			o.mode = info.Mode()
+		}
 		objects = append(objects, parsed...)
 		if end != nil {
 			errs = append(errs, end)
@@ -111,20 +106,28 @@ func (l *loader) parse() (objects []*object, errs []*Error) {
 	return objects, errs
 }
 
-// keys reads the keyring that the node names.
-func (l *loader) keys(node *object) (keys [][]byte, warning string, errs []*Error) {
-	keys, info, errs := readKeys(l.keyFile)
+// keys reads the keyring that the node names, if any.
+func (l *loader) keys(node *object) (keys [][]byte, warnings []string, errs []*Error) {
+	if node == nil || node.node.Gossip.KeyFile == "" {
+		return nil, nil, nil
+	}
+	file := node.node.Gossip.KeyFile
+	l.watched = append(l.watched, file)
+	if node.isBroken("gossip.keyFile") {
+		return nil, nil, nil
+	}
+	keys, info, errs := readKeys(file)
 	if len(errs) > 0 {
-		if _, statErr := os.Stat(l.keyFile); l.anywhere && errors.Is(statErr, fs.ErrNotExist) {
-			return nil, fmt.Sprintf("%s: does not exist on this machine", l.keyFile), nil
+		if l.anywhere && missing(file) {
+			return nil, []string{file + ": does not exist on this machine"}, nil
 		}
 		for _, e := range errs {
 			e.Field.Rule += fmt.Sprintf(" (gossip.keyFile of %s, %s:%d)", node.title(), node.file, node.lineOf("gossip.keyFile"))
 		}
-		return nil, "", errs
+		return nil, nil, errs
 	}
-	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		warning = fmt.Sprintf("%s: every user of this host can use the key (mode %04o); chmod 600, owned by the user that lbd runs as", l.keyFile, mode)
+	if mode := info.Mode(); worldReadable(mode) {
+		warnings = append(warnings, fmt.Sprintf("%s: every user of this host can use the key (mode %04o); chmod 600, owned by the user that lbd runs as", file, mode.Perm()))
 	}
-	return keys, warning, nil
+	return keys, warnings, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,15 +16,21 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 )
 
-// object is one document of a file. One of node and vip is set.
+// object is one document of a file.
 type object struct {
 	file string
+	mode fs.FileMode // of file
 	line int
 	doc  int // counts from 1 in the file
 	kind string
 	name string
-	node *v1alpha1.NodeConfiguration
-	vip  *v1alpha1.VirtualIP
+	body target // nil if the kind is not known
+	// The body by its type; one of them is set.
+	node        *v1alpha1.NodeConfiguration
+	vip         *v1alpha1.VirtualIP
+	peer        *v1alpha1.BGPPeer
+	profile     *v1alpha1.BFDProfile
+	communities *v1alpha1.Community
 
 	lines  map[string]int // by path
 	errs   []*Error
@@ -100,6 +107,9 @@ func parseFile(file string, data []byte, hostName string) ([]*object, *Error) {
 // it.
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
+// bareSecret finds a password that YAML takes for an alias.
+var bareSecret = regexp.MustCompile(`password["']?\s*:\s*\*`)
+
 // syntaxError puts an error of the YAML library into our form.
 func syntaxError(file string, data []byte, err error) *Error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -107,6 +117,9 @@ func syntaxError(file string, data []byte, err error) *Error {
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		text = text[len(m[0]):]
+	}
+	if strings.HasPrefix(text, "unknown anchor") && bareSecret.Match(data) {
+		text = "a password that begins with * needs quotes" // and the text has a part of it
 	}
 	if strings.Contains(text, "cannot start any token") && strings.ContainsRune(string(data), '\t') {
 		text += " (a tab cannot indent; use blanks)"
@@ -130,29 +143,30 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 		return o
 	}
 	kind := scalarAt(root, "kind")
-	target := o.newTarget(root, kind)
-	if target == nil {
+	if !o.newBody(kind) {
+		o.badKind(root, kind)
 		return o
 	}
 	o.name = scalarAt(root, "metadata", "name")
 	if o.node != nil {
 		o.name = scalarAt(root, "nodeName")
 	}
-	d := decoder{notYet: notYet(kind), lines: make(map[string]int)}
-	d.value(root, "", reflect.ValueOf(target).Elem())
+	d := decoder{notYet: notYet(kind), secret: secretOf(kind), lines: make(map[string]int)}
+	d.value(root, "", reflect.ValueOf(o.body).Elem())
 	o.lines = d.lines
 	for _, e := range d.errs {
 		o.bad(e.line, e.FieldError)
 	}
 	o.broken = append(o.broken, d.broken...)
+	secretsGiven(o)
 
-	target.Default()
+	o.body.Default()
 	byHost := o.node != nil && o.node.NodeName == ""
 	if byHost {
 		o.node.NodeName = hostName
 	}
 	d.restoreZeros()
-	for _, e := range target.Validate() {
+	for _, e := range o.body.Validate() {
 		if byHost && e.Path == "nodeName" {
 			e.Rule += "; it is the name of this host, so give nodeName"
 		}
@@ -169,37 +183,63 @@ type target interface {
 	Validate() []v1alpha1.FieldError
 }
 
-// newTarget returns an empty object of the kind, or nil after an error.
-func (o *object) newTarget(root *yaml.Node, kind string) target {
+// newBody gives the object an empty body of the kind. It returns false if the
+// kind is not known.
+func (o *object) newBody(kind string) bool {
 	switch kind {
 	case v1alpha1.KindNodeConfiguration:
-		o.kind, o.node = kind, new(v1alpha1.NodeConfiguration)
-		return o.node
+		o.node = new(v1alpha1.NodeConfiguration)
+		o.body = o.node
 	case v1alpha1.KindVirtualIP:
-		o.kind, o.vip = kind, new(v1alpha1.VirtualIP)
-		return o.vip
+		o.vip = new(v1alpha1.VirtualIP)
+		o.body = o.vip
+	case v1alpha1.KindBGPPeer:
+		o.peer = new(v1alpha1.BGPPeer)
+		o.body = o.peer
+	case v1alpha1.KindBFDProfile:
+		o.profile = new(v1alpha1.BFDProfile)
+		o.body = o.profile
+	case v1alpha1.KindCommunity:
+		o.communities = new(v1alpha1.Community)
+		o.body = o.communities
+	default:
+		return false
 	}
+	o.kind = kind
+	return true
+}
+
+// knownKinds are the kinds that newBody knows.
+func knownKinds() []string {
+	return []string{
+		v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP, v1alpha1.KindBGPPeer,
+		v1alpha1.KindBFDProfile, v1alpha1.KindCommunity,
+	}
+}
+
+// badKind adds an error about a kind that is not known.
+func (o *object) badKind(root *yaml.Node, kind string) {
 	line := root.Line
 	if n := valueOf(root, "kind"); n != nil {
 		line = n.Line
 	}
-	known := []string{v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP}
+	known := knownKinds()
+	last := len(known) - 1
 	f := v1alpha1.FieldError{Path: "kind", Value: kind}
 	switch api := scalarAt(root, "apiVersion"); {
 	case kind == "":
-		f.Value, f.Rule = nil, "is required: "+strings.Join(known, " or ")
+		f.Value, f.Rule = nil, "is required: "+strings.Join(known[:last], ", ")+" or "+known[last]
 	case api != "" && !strings.HasPrefix(api, v1alpha1.Group+"/"):
 		f = v1alpha1.FieldError{Path: "apiVersion", Value: api, Rule: "is not of lbd, which reads " + v1alpha1.APIVersion}
 	case slices.Contains(laterKinds(), kind):
 		f.Rule = notSupported
 	default:
-		f.Rule = "is not a known kind; known are " + strings.Join(known, " and ")
+		f.Rule = "is not a known kind; known are " + strings.Join(known[:last], ", ") + " and " + known[last]
 		if near := nearest(kind, append(known, laterKinds()...)); near != "" {
 			f.Rule = fmt.Sprintf("is not a known kind; did you mean %q?", near)
 		}
 	}
 	o.bad(line, f)
-	return nil
 }
 
 // scalarAt returns the scalar below a mapping, or "".
@@ -226,32 +266,4 @@ func valueOf(n *yaml.Node, name string) *yaml.Node {
 		}
 	}
 	return nil
-}
-
-// notSupported is said of what the design has and this version lacks.
-const notSupported = "is not supported by this version"
-
-// laterKinds are kinds of the group that this version does not read.
-func laterKinds() []string {
-	return []string{
-		"IPAddressPool", "L2Advertisement", "BGPAdvertisement", "BGPPeer",
-		"BFDProfile", "Community", "MachineLoadBalancer",
-	}
-}
-
-// notYet returns a function that says of fields which this version lacks why
-// they are refused.
-func notYet(kind string) func(path string) string {
-	return func(path string) string {
-		switch kind + "." + path {
-		case "VirtualIP.spec.advertise.bgp",
-			"NodeConfiguration.kubernetes", "NodeConfiguration.machines":
-			return notSupported
-		case "VirtualIP.spec.nodeSelector.matchExpressions":
-			return notSupported + "; use matchLabels"
-		case "VirtualIP.status":
-			return "is not for files; remove it"
-		}
-		return ""
-	}
 }

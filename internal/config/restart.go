@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // restartOnly returns an error for each field that is not the same in next as in
@@ -33,8 +35,69 @@ func restartOnly(now, next *Config) []*Error {
 	check("http.address", a.HTTPAddress == b.HTTPAddress, orOff(a.HTTPAddress), orOff(b.HTTPAddress))
 	check("http.pprof", a.Pprof == b.Pprof, a.Pprof, b.Pprof)
 	check("socket", a.Socket == b.Socket, a.Socket, b.Socket)
+	check("bgp.listenAddresses", slices.Equal(now.BGP.Listen, next.BGP.Listen), orNone(now.BGP.Listen), orNone(next.BGP.Listen))
+	check("bgp.listenPort", now.BGP.ListenPort == next.BGP.ListenPort, now.BGP.ListenPort, next.BGP.ListenPort)
+	check("bgp.routerID", now.BGP.RouterID == next.BGP.RouterID, orDefault(now.BGP.RouterID), orDefault(next.BGP.RouterID))
 	check("log.format", a.LogFormat == b.LogFormat, a.LogFormat, string(b.LogFormat))
+	if now.BGP.RouterID == next.BGP.RouterID {
+		errs = append(errs, samePeerRouterID(now, next)...)
+	}
 	return errs
+}
+
+// samePeerRouterID refuses a change of the BGP identifier by way of a BGPPeer:
+// sessions keep the one they began with.
+func samePeerRouterID(now, next *Config) []*Error {
+	if now.BGP.RouterID.IsValid() || !now.hasPeers() {
+		return nil // the same for certain, or none is in use
+	}
+	old, _ := now.peerRouterID()
+	value, peer := next.peerRouterID()
+	if old == value || !next.hasPeers() {
+		return nil
+	}
+	rule := fmt.Sprintf("cannot change while lbd runs, which uses %v; restart lbd, or put it back", orDefault(old))
+	o, f := next.node, v1alpha1.FieldError{Path: "bgp.routerID", Rule: "was that of a BGPPeer and " + rule}
+	if peer != "" {
+		o, f = next.peerObjects[peer], v1alpha1.FieldError{Path: "spec.routerID", Value: orDefault(value), Rule: rule}
+	}
+	return []*Error{{File: o.file, Line: o.lineOf(f.Path), Object: o.title(), Field: f}}
+}
+
+// own calls f for each peer of this node.
+func (c *Config) own(f func(p *model.BGPPeer)) {
+	for i := range c.Peers {
+		p := &c.Peers[i]
+		if len(p.NodeSelectors) == 0 || slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return matches(s, c.Node.Labels) }) {
+			f(p)
+		}
+	}
+}
+
+// hasPeers tells whether this node has a session.
+func (c *Config) hasPeers() bool {
+	has := false
+	c.own(func(*model.BGPPeer) { has = true })
+	return has
+}
+
+// peerRouterID returns the BGP identifier that the peers of this node ask for,
+// and the name of the first that does.
+func (c *Config) peerRouterID() (id netip.Addr, name string) {
+	c.own(func(p *model.BGPPeer) {
+		if p.RouterID.IsValid() && name == "" {
+			id, name = p.RouterID, p.Name
+		}
+	})
+	return id, name
+}
+
+// orNone shows a list of addresses.
+func orNone(addrs []netip.Addr) any {
+	if len(addrs) == 0 {
+		return "none"
+	}
+	return addrs
 }
 
 // orDefault shows a bind address.

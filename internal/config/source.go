@@ -49,7 +49,7 @@ type Status struct {
 	Warnings []string
 }
 
-// Source watches the files and the keyring and publishes what they say. What it
+// Source watches the files, the keyring and the files with passwords, and publishes what they say. What it
 // cannot use it refuses as a whole, and the state stays as it was.
 type Source struct {
 	opts   SourceOptions
@@ -70,7 +70,7 @@ func NewSource(opts SourceOptions) *Source {
 	}
 	return &Source{
 		opts:   opts,
-		loader: loader{path: opts.Path, hostName: opts.Config.hostName, keyFile: opts.Config.Node.Gossip.KeyFile},
+		loader: loader{path: opts.Path, hostName: opts.Config.hostName, watched: opts.Config.watched},
 		nudge:  make(chan struct{}, 1),
 		cfg:    opts.Config,
 		status: Status{
@@ -151,10 +151,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 
 // mark is the fingerprint of all that the last load looked at.
 func (s *Source) mark() string {
-	if s.loader.keyFile == "" {
-		return fingerprint(s.opts.Path)
-	}
-	return fingerprint(s.opts.Path, s.loader.keyFile)
+	return fingerprint(s.opts.Path, s.loader.watched...)
 }
 
 // reload reads everything and applies it if it is good and new.
@@ -210,7 +207,7 @@ func (s *Source) accept(cfg *Config, warnings []string, isNew bool) {
 	switch {
 	case isNew:
 		s.opts.Logger.Info("configuration applied", "generation", gen, "vips", len(cfg.VIPs), "checks", len(cfg.Checks),
-			"peers", len(cfg.Node.Gossip.Peers), "keys", len(cfg.Node.Gossip.Keys))
+			"peers", len(cfg.Node.Gossip.Peers), "keys", len(cfg.Node.Gossip.Keys), "bgp_peers", len(cfg.Peers))
 	case healed:
 		s.opts.Logger.Info("configuration is good again, nothing has changed", "generation", gen)
 	}
@@ -221,13 +218,19 @@ func (s *Source) accept(cfg *Config, warnings []string, isNew bool) {
 
 // equal tells whether two configurations mean the same.
 func (c *Config) equal(o *Config) bool {
-	return reflect.DeepEqual(c.Node, o.Node) && reflect.DeepEqual(c.VIPs, o.VIPs) && reflect.DeepEqual(c.Checks, o.Checks)
+	return reflect.DeepEqual(c.Node, o.Node) && reflect.DeepEqual(c.VIPs, o.VIPs) && reflect.DeepEqual(c.Checks, o.Checks) &&
+		c.sameBGP(o)
 }
 
 // sameFacts tells whether two configurations put the same into a View.
 func (c *Config) sameFacts(o *Config) bool {
 	return reflect.DeepEqual(c.VIPs, o.VIPs) && maps.Equal(c.Node.Labels, o.Node.Labels) &&
-		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout
+		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout && c.sameBGP(o)
+}
+
+// sameBGP tells whether sessions are to be the same.
+func (c *Config) sameBGP(o *Config) bool {
+	return reflect.DeepEqual(c.Peers, o.Peers) && reflect.DeepEqual(c.BGP, o.BGP)
 }
 
 // into puts the facts into a View, which then shares them.
@@ -236,6 +239,8 @@ func (c *Config) into(v *model.View) {
 	v.Labels = c.Node.Labels
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout
+	v.Peers = c.Peers
+	v.BGP = c.BGP
 	if v.Synced == nil {
 		v.Synced = make(map[model.SourceName]bool)
 	}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"regexp"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// notSupported is said of what the design has and this version lacks.
+const notSupported = "is not supported by this version"
+
+// laterKinds are kinds of the group that this version does not read.
+func laterKinds() []string {
+	return []string{"IPAddressPool", "L2Advertisement", "BGPAdvertisement", "MachineLoadBalancer"}
+}
+
+// refused says of fields that this version lacks why they are refused and what to
+// use instead. Those of BGP are what users of metallb.io may bring along.
+var refused = map[string]string{
+	"NodeConfiguration.kubernetes": notSupported,
+	"NodeConfiguration.machines":   notSupported,
+
+	"VirtualIP.spec.nodeSelector.matchExpressions":     notSupported + "; use matchLabels",
+	"VirtualIP.spec.advertise.bgp.aggregationLength":   "is not for a VirtualIP, which is advertised as /32; remove it",
+	"VirtualIP.spec.advertise.bgp.aggregationLengthV6": "is not for a VirtualIP, which is advertised as /128; remove it",
+	"VirtualIP.spec.advertise.bgp.nodeSelectors":       "is not a field of advertise.bgp; use spec.nodeSelector",
+	"BGPPeer.spec.nodeSelectors[].matchExpressions":    notSupported + "; use matchLabels",
+	"BGPPeer.spec.localASN":                            notSupported + "; myASN is that of this session, and another BGPPeer may have another",
+	"BGPPeer.spec.dynamicASN":                          notSupported + "; give peerASN",
+	"BGPPeer.spec.passwordSecret":                      "is not for files; use passwordFile",
+	"BGPPeer.spec.vrf":                                 notSupported,
+	"BGPPeer.spec.disableMP":                           "is not supported: sessions always carry both families, unless spec.families names one",
+	"BGPPeer.spec.dualStackAddressFamily":              "is not needed: sessions always carry both families, unless spec.families names one",
+	"BFDProfile.spec.echoMode":                         "is not supported by this version: BFD works without the echo function; remove it",
+	"BFDProfile.spec.echoInterval":                     "is not supported by this version: BFD works without the echo function; use transmitInterval and receiveInterval",
+	"BFDProfile.spec.authKey":                          "is not a field; put the key in a file and name it in authKeyFile",
+}
+
+// index matches the part of a path that counts.
+var index = regexp.MustCompile(`\[[0-9]+\]`)
+
+// notYet returns a function that says of fields which this version lacks why
+// they are refused.
+func notYet(kind string) func(path string) string {
+	return func(path string) string {
+		if path == "status" && kind != v1alpha1.KindNodeConfiguration {
+			return "is not for files; remove it"
+		}
+		return refused[kind+"."+index.ReplaceAllString(path, "[]")]
+	}
+}
+
+// secretOf returns the path of the field of a kind that no error may show, or "".
+func secretOf(kind string) string {
+	if kind == v1alpha1.KindBGPPeer {
+		return "spec.password"
+	}
+	return ""
+}

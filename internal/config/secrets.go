@@ -1,0 +1,116 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// maxSecretFile bounds a file with a password, in bytes.
+const maxSecretFile = 4 << 10
+
+// secretRef is a field that names a file with a password.
+type secretRef struct {
+	o          *object
+	path, file string
+	rule       func(key string) string // that a key breaks
+	// needed: a session of this node uses it.
+	needed bool
+}
+
+// secretRefs returns all fields of valid paths to files with passwords.
+func secretRefs(objects []*object, node *object) []secretRef {
+	used := make(map[string]bool) // BFD profiles
+	var refs []secretRef
+	add := func(r secretRef) {
+		if r.file != "" && !r.o.isBroken(r.path) {
+			refs = append(refs, r)
+		}
+	}
+	for _, o := range objects {
+		if o.peer == nil {
+			continue
+		}
+		s := &o.peer.Spec
+		ours := node != nil && selects(s.NodeSelectors, node.node.NodeLabels)
+		used[s.BFDProfile] = used[s.BFDProfile] || ours
+		add(secretRef{o, "spec.passwordFile", s.PasswordFile, v1alpha1.MD5KeyRule, ours})
+	}
+	for _, o := range objects {
+		if o.profile != nil {
+			add(secretRef{o, "spec.authKeyFile", o.profile.Spec.AuthKeyFile, v1alpha1.BFDKeyRule, used[o.profile.Metadata.Name]})
+		}
+	}
+	return refs
+}
+
+// secrets reads the files with passwords that objects name. A file that is not
+// there is an error only if a session of this node uses it: objects are the same
+// on all nodes, files need not be.
+func (l *loader) secrets(objects []*object, node *object) (content map[string]string, warnings []string, errs []*Error) {
+	content = make(map[string]string)
+	warned := make(map[string]bool)
+	for _, r := range secretRefs(objects, node) {
+		l.watched = append(l.watched, r.file)
+		key, mode, err := readSecret(r.file)
+		if err != nil && (l.anywhere || !r.needed) && missing(r.file) {
+			if l.anywhere && !warned[r.file] {
+				warnings = append(warnings, r.file+": does not exist on this machine")
+			}
+			warned[r.file] = true
+			continue
+		}
+		if rule := r.rule(key); err == nil && rule != "" {
+			err = fileError(r.file, 0, "%s", rule)
+		}
+		if err != nil {
+			err.Field.Rule += fmt.Sprintf(" (%s of %s, %s:%d)", r.path, r.o.title(), r.o.file, r.o.lineOf(r.path))
+			errs = append(errs, err)
+			continue
+		}
+		if worldReadable(mode) && !warned[r.file] {
+			warnings = append(warnings, fmt.Sprintf("%s: every user of this host can use the password (mode %04o); "+
+				"chmod 600, owned by the user that lbd runs as", r.file, mode.Perm()))
+		}
+		warned[r.file] = true
+		content[r.file] = key
+	}
+	return content, warnings, errs
+}
+
+// readSecret returns the content of a file without one newline at its end.
+func readSecret(file string) (key string, mode fs.FileMode, err *Error) {
+	data, info, err := readFile(file, maxSecretFile)
+	if err != nil {
+		return "", 0, err
+	}
+	return strings.TrimSuffix(string(data), "\n"), info.Mode(), nil
+}
+
+// missing tells whether there is no such file.
+func missing(file string) bool {
+	_, err := os.Stat(file)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// secretsGiven refuses fields for secrets that are there but empty, which would
+// mean no authentication where a template meant some.
+func secretsGiven(o *object) {
+	given := func(path, value string) {
+		if _, written := o.lines[path]; written && value == "" && !o.isBroken(path) {
+			o.breaks(path, nil, "is empty; give it a value, or remove it to run without authentication")
+		}
+	}
+	if o.peer != nil {
+		given("spec.password", o.peer.Spec.Password)
+		given("spec.passwordFile", o.peer.Spec.PasswordFile)
+	}
+	if o.profile != nil {
+		given("spec.authType", string(o.profile.Spec.AuthType))
+		given("spec.authKeyFile", o.profile.Spec.AuthKeyFile)
+	}
+}

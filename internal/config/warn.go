@@ -1,0 +1,140 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// slowHoldTime is the longest hold time that passes without BFD and without a
+// warning: clients wait that long for a node that died.
+const slowHoldTime = 30 * time.Second
+
+// warnings returns sentences about what is valid but unwise.
+func warnings(objects []*object, names *named) []string {
+	var all []string
+	for _, o := range objects {
+		warn := func(path, text string) {
+			all = append(all, fmt.Sprintf("%s:%d: %s: %s: %s", o.file, o.lineOf(path), o.title(), path, text))
+		}
+		switch {
+		case o.node != nil:
+			warnNode(o.node, warn)
+		case o.vip != nil:
+			warnVIP(o.vip, names, warn)
+		case o.peer != nil:
+			warnPeer(o, warn)
+		}
+	}
+	return all
+}
+
+// warnNode warns about a NodeConfiguration.
+func warnNode(n *v1alpha1.NodeConfiguration, warn func(path, text string)) {
+	if n.Gossip.Insecure {
+		warn("gossip.insecure", "anybody on the network can take over every VIP; `lbd keygen` prints a key")
+	}
+	if n.HTTP.Pprof && !onLoopback(*n.HTTP.Address) {
+		warn("http.pprof", "other hosts can profile and slow down this daemon")
+	}
+}
+
+// onLoopback tells whether only this host reaches a listener at address.
+func onLoopback(address string) bool {
+	ap, err := netip.ParseAddrPort(address)
+	return err == nil && ap.Addr().IsLoopback()
+}
+
+// warnPeer warns about a BGPPeer.
+func warnPeer(o *object, warn func(path, text string)) {
+	s := &o.peer.Spec
+	if s.Password != "" && worldReadable(o.mode) {
+		warn("spec.password", fmt.Sprintf("every user of this host can read it (mode %04o); chmod 600, or use passwordFile", o.mode.Perm()))
+	}
+	if s.BFDProfile != "" {
+		if s.EnableGracefulRestart {
+			warn("spec.enableGracefulRestart", "most routers drop routes on BFD loss whatever graceful restart says; see docs/configuration.md")
+		}
+		return
+	}
+	switch hold := s.HoldTime.Duration; {
+	case hold == 0:
+		warn("spec.holdTime", "a node that dies is never noticed by the session; set bfdProfile")
+	case hold > slowHoldTime:
+		warn("spec.holdTime", fmt.Sprintf("a node that dies is noticed only after %v; set bfdProfile", *s.HoldTime))
+	}
+}
+
+// worldReadable tells whether every user of the host may use a file.
+func worldReadable(mode fs.FileMode) bool { return mode.Perm()&0o007 != 0 }
+
+// warnVIP warns about a VirtualIP.
+func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) {
+	if h := v.Spec.HealthCheck; h != nil && h.HTTPS != nil && h.HTTPS.InsecureSkipVerify {
+		warn("spec.healthCheck.https.insecureSkipVerify", "any server that listens on the port passes the check")
+	}
+	a := v.Spec.Advertise
+	if a == nil || a.BGP == nil {
+		return
+	}
+	if a.L2 == nil && v.Spec.Preempt {
+		warn("spec.preempt", "is only for l2; by BGP every node that may own the address advertises it")
+	}
+	peers := peersOf(a.BGP, names)
+	if len(peers) == 0 {
+		warn("spec.advertise.bgp", "there is no BGPPeer to advertise to")
+	} else {
+		warnPath(a.BGP, peers, warn)
+		warnFamilies(v, peers, warn)
+	}
+	for _, c := range communitiesOf(a.BGP, names) {
+		switch {
+		case c.IsLarge:
+		case c.Standard == v1alpha1.CommunityNoAdvertise:
+			warn("spec.advertise.bgp.communities", "NO_ADVERTISE: the peer tells no other router about the address")
+		case c.Standard == v1alpha1.CommunityBlackhole:
+			warn("spec.advertise.bgp.communities", "BLACKHOLE: routers drop all packets to the address")
+		}
+	}
+}
+
+// peersOf returns the peers that are told about a VirtualIP.
+func peersOf(a *v1alpha1.BGPAdvertise, names *named) []*v1alpha1.BGPPeerSpec {
+	var peers []*v1alpha1.BGPPeerSpec
+	for name, o := range names.peers {
+		if len(a.Peers) == 0 || slices.Contains(a.Peers, name) {
+			peers = append(peers, &o.peer.Spec)
+		}
+	}
+	return peers
+}
+
+// warnPath warns about attributes that no peer is told.
+func warnPath(a *v1alpha1.BGPAdvertise, peers []*v1alpha1.BGPPeerSpec, warn func(path, text string)) {
+	internal := func(p *v1alpha1.BGPPeerSpec) bool { return p.MyASN == p.PeerASN }
+	external := func(p *v1alpha1.BGPPeerSpec) bool { return !internal(p) }
+	if a.LocalPref != nil && !slices.ContainsFunc(peers, internal) {
+		warn("spec.advertise.bgp.localPref", "is told to iBGP peers only, and all peers are eBGP")
+	}
+	if a.ASPathPrepend > 0 && !slices.ContainsFunc(peers, external) {
+		warn("spec.advertise.bgp.asPathPrepend", "is told to eBGP peers only, and all peers are iBGP")
+	}
+}
+
+// warnFamilies warns about addresses that only layer 2 announces.
+func warnFamilies(v *v1alpha1.VirtualIP, peers []*v1alpha1.BGPPeerSpec, warn func(path, text string)) {
+	for i, text := range v.Spec.Addresses {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			continue
+		}
+		family := familyOf(addr)
+		if !slices.ContainsFunc(peers, func(p *v1alpha1.BGPPeerSpec) bool { return p.Has(family) }) {
+			warn(fmt.Sprintf("spec.addresses[%d]", i), fmt.Sprintf("is announced by l2 only: none of its BGP peers has the family %s", family))
+		}
+	}
+}
