@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// Lifetime is that of addresses in the kernel, as in package address.
+	// Lifetime is that of addresses in the kernel that ask for no other, as in
+	// package address.
 	Lifetime = 3 * time.Second
 	// margin before its end an address counts as expired.
 	margin = 150 * time.Millisecond
@@ -41,11 +42,11 @@ type Address struct {
 	done    chan struct{}
 	fails   func(a netip.Addr) error
 
-	holds      map[netip.Addr]*hold
+	holds      map[slot]*hold
 	validUntil time.Time
 	synced     bool
-	mine       map[netip.Addr]bool // bound or adopted by this process
-	ends       map[netip.Addr]bool // reported and not renewed
+	mine       map[slot]bool // bound or adopted by this process
+	ends       map[slot]bool // reported and not renewed
 }
 
 var _ announce.Driver = (*Address)(nil)
@@ -53,6 +54,7 @@ var _ announce.Driver = (*Address)(nil)
 // hold is what is known of one binding under its present epoch.
 type hold struct {
 	want             model.Binding
+	lifetime, set    time.Duration // wanted, and as the kernel was last told
 	there, adopted   bool
 	expired, late    bool      // latches
 	bound, end, seen time.Time // see package address
@@ -65,7 +67,7 @@ func NewAddress(p *Process, h *Host) *Address {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Address{
 		host: h, p: p, lock: make(chan struct{}, 1), changed: make(chan struct{}, 1), repair: make(chan struct{}, 1),
-		stop: stop, done: make(chan struct{}), holds: map[netip.Addr]*hold{}, mine: map[netip.Addr]bool{}, ends: map[netip.Addr]bool{},
+		stop: stop, done: make(chan struct{}), holds: map[slot]*hold{}, mine: map[slot]bool{}, ends: map[slot]bool{},
 		fails: func(netip.Addr) error { return nil },
 	}
 	d.unwatch = h.watch(&watcher{removed: func(netip.Addr) { signal(d.repair) }})
@@ -111,14 +113,14 @@ func (d *Address) Apply(_ context.Context, want *model.Desired) (model.Applied, 
 	if err := d.ensure(); err != nil {
 		return model.Applied{}, err
 	}
-	d.renew(Lifetime - Lifetime/3)
+	d.renew(false)
 	d.prune()
 	d.count()
 	got := d.report()
 	var errs []error
-	for a, h := range d.holds {
+	for at, h := range d.holds {
 		if h.err != nil {
-			errs = append(errs, fmt.Errorf("vip %q: %w", a, h.err))
+			errs = append(errs, fmt.Errorf("vip %q: %w", at.addr, h.err))
 		}
 	}
 	return got, cmp.Or(first(errs), d.p.Wait())
@@ -132,22 +134,23 @@ func first(errs []error) error {
 }
 
 func (d *Address) accept(bind []model.Binding) {
-	wanted := map[netip.Addr]bool{}
+	wanted := map[slot]bool{}
 	for _, b := range bind {
-		wanted[b.Addr] = true
-		h := d.holds[b.Addr]
+		at := slotOn(b.Interface, b.Addr)
+		wanted[at] = true
+		h := d.holds[at]
 		if h == nil || h.want.Epoch != b.Epoch {
 			h = &hold{connections: -1}
-			d.holds[b.Addr] = h
+			d.holds[at] = h
 		}
 		if !b.Linger {
 			h.connections = -1
 		}
-		h.want = b
+		h.want, h.lifetime = b, cmp.Or(b.Lifetime, Lifetime)
 	}
-	for a := range d.holds {
-		if !wanted[a] {
-			delete(d.holds, a)
+	for at := range d.holds {
+		if !wanted[at] {
+			delete(d.holds, at)
 		}
 	}
 }
@@ -157,8 +160,8 @@ func (d *Address) accept(bind []model.Binding) {
 func (d *Address) look() {
 	now := time.Now()
 	own, _ := d.host.dump()
-	for a, h := range d.holds {
-		x, ok := own[a]
+	for at, h := range d.holds {
+		x, ok := own[at]
 		h.there = ok && x.iface == h.want.Interface
 		if !h.there {
 			continue
@@ -166,9 +169,9 @@ func (d *Address) look() {
 		h.seen, h.err = now, nil
 		if h.bound.IsZero() { // the kernel tells whole seconds, rounded up
 			left := (x.left + time.Second - 1).Truncate(time.Second)
-			h.adopted = true
+			h.adopted, h.set = true, h.lifetime
 			h.bound, h.end = now.Add(left-time.Second), now.Add(left)
-			d.mine[a] = true
+			d.mine[at] = true
 		}
 	}
 }
@@ -176,13 +179,13 @@ func (d *Address) look() {
 // ensure binds what is missing, if that is not a return from the dead.
 func (d *Address) ensure() error {
 	_, foreign := d.host.dump()
-	for a, h := range d.holds {
+	for at, h := range d.holds {
 		now := time.Now()
 		fresh := h.bound.IsZero()
 		switch {
 		case h.there, h.expired, h.late:
 			continue
-		case fresh && d.ends[a], !fresh && (!now.Before(h.bound.Add(-margin)) || now.Sub(h.seen) > Lifetime/2):
+		case fresh && d.ends[at], !fresh && (!now.Before(h.bound.Add(-margin)) || now.Sub(h.seen) > h.set/2):
 			h.expired = true
 			continue
 		case fresh && !h.want.AddBefore.IsZero() && !now.Before(h.want.AddBefore):
@@ -191,14 +194,14 @@ func (d *Address) ensure() error {
 		case !d.validUntil.IsZero() && !now.Before(d.validUntil):
 			h.err = errStale
 			continue
-		case foreign[a]:
+		case foreign[at.addr]:
 			h.err = errors.New("is already configured by somebody else")
 			continue
 		}
-		if h.err = d.fails(a); h.err != nil {
+		if h.err = d.fails(at.addr); h.err != nil {
 			continue
 		}
-		if err := d.create(a, h, fresh); err != nil {
+		if err := d.create(at, h, fresh); err != nil {
 			return err
 		}
 	}
@@ -207,47 +210,53 @@ func (d *Address) ensure() error {
 
 // create binds one address. The process may be frozen between its last look at
 // the clock and the call.
-func (d *Address) create(a netip.Addr, h *hold, fresh bool) error {
+func (d *Address) create(at slot, h *hold, fresh bool) error {
 	if err := d.p.sleep(d.host.net.call()); err != nil {
 		return err
 	}
 	before := time.Now()
-	if h.err = d.host.bind(h.want.Interface, a, Lifetime); h.err != nil {
+	if h.err = d.host.bind(h.want.Interface, at.addr, h.lifetime); h.err != nil {
 		return nil
 	}
 	switch after := time.Now(); {
 	case !fresh && !after.Before(h.bound.Add(-margin)):
-		d.host.unbind(a)
+		d.host.unbind(at)
 		h.expired = true
 	case fresh && !h.want.AddBefore.IsZero() && after.After(h.want.AddBefore.Add(lateAdd)):
-		d.host.unbind(a)
+		d.host.unbind(at)
 		h.late = true
 	case !d.validUntil.IsZero() && !after.Before(d.validUntil):
-		d.host.unbind(a)
+		d.host.unbind(at)
 		h.err = errStale
 	default:
 		h.held(before)
-		d.mine[a] = true
+		d.mine[at] = true
 	}
 	return nil
 }
 
 func (h *hold) held(at time.Time) {
-	h.there, h.adopted, h.err = true, false, nil
-	h.bound, h.end, h.seen = at.Add(Lifetime), at.Add(Lifetime), at
+	h.there, h.adopted, h.err, h.set = true, false, nil, h.lifetime
+	h.bound, h.end, h.seen = at.Add(h.set), at.Add(h.set), at
 }
 
-// renew sets the lifetime of what has less than this left.
-func (d *Address) renew(left time.Duration) {
+// due tells whether to renew a hold: after a third of its lifetime, if another one
+// is wanted, and with the default lifetime at every tick.
+func (h *hold) due(now time.Time, tick bool) bool {
+	return h.adopted || h.set != h.lifetime || tick && h.set == Lifetime || h.bound.Sub(now) <= h.set-h.set/3
+}
+
+// renew sets the lifetime of what is due.
+func (d *Address) renew(tick bool) {
 	now := time.Now()
-	for a, h := range d.holds {
+	for at, h := range d.holds {
 		switch {
 		case !h.there || h.expired:
 		case !h.adopted && !now.Before(h.bound.Add(-margin)):
-			d.host.unbind(a)
+			d.host.unbind(at)
 			h.there, h.expired = false, true
-		case !now.Before(d.validUntil), !h.adopted && h.bound.Sub(now) > left:
-		case d.host.renew(h.want.Interface, a, Lifetime) != nil:
+		case !now.Before(d.validUntil), !h.due(now, tick):
+		case d.host.renew(h.want.Interface, at.addr, h.lifetime) != nil:
 			h.there = false
 			signal(d.repair)
 		default:
@@ -260,10 +269,10 @@ func (d *Address) renew(left time.Duration) {
 // leftovers once everything is known.
 func (d *Address) prune() {
 	own, _ := d.host.dump()
-	for a := range own {
-		if h := d.holds[a]; h == nil && (d.synced || d.mine[a]) || h != nil && h.expired {
-			d.host.unbind(a)
-			delete(d.mine, a)
+	for at := range own {
+		if h := d.holds[at]; h == nil && (d.synced || d.mine[at]) || h != nil && h.expired {
+			d.host.unbind(at)
+			delete(d.mine, at)
 		}
 	}
 }
@@ -271,24 +280,30 @@ func (d *Address) prune() {
 func (d *Address) count() {
 	d.host.net.mu.Lock()
 	defer d.host.net.mu.Unlock()
-	for a, h := range d.holds {
+	for at, h := range d.holds {
 		if h.want.Linger {
-			h.connections = d.host.conns[a]
+			h.connections = d.host.conns[at.addr]
 		}
 	}
 }
 
 func (d *Address) report() model.Applied {
-	out := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}}
+	out := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}, Loopback: map[netip.Addr]model.AppliedVIP{}}
+	part := func(at slot) map[netip.Addr]model.AppliedVIP {
+		if at.loopback {
+			return out.Loopback
+		}
+		return out.VIPs
+	}
 	own, _ := d.host.dump()
 	clear(d.ends)
-	for a, x := range own {
-		if d.holds[a] == nil {
-			out.VIPs[a] = model.AppliedVIP{Bound: true, Interface: x.iface, Expires: time.Now().Add(x.left), Connections: -1}
-			d.ends[a] = true
+	for at, x := range own {
+		if d.holds[at] == nil {
+			part(at)[at.addr] = model.AppliedVIP{Bound: true, Interface: x.iface, Expires: time.Now().Add(x.left), Connections: -1}
+			d.ends[at] = true
 		}
 	}
-	for a, h := range d.holds {
+	for at, h := range d.holds {
 		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.late, Connections: h.connections}
 		if h.there {
 			v.Interface, v.Expires = h.want.Interface, h.end
@@ -296,12 +311,13 @@ func (d *Address) report() model.Applied {
 		if h.err != nil {
 			v.Err = h.err.Error()
 		}
-		out.VIPs[a] = v
+		part(at)[at.addr] = v
 	}
 	return out
 }
 
-// keep renews at a third of the lifetime and puts back what was removed.
+// keep renews at a third of the default lifetime, what has a longer one at the first
+// tick after a third of that, and puts back what was removed.
 func (d *Address) keep(ctx context.Context) {
 	defer close(d.done)
 	tick := time.NewTicker(Lifetime / 3)
@@ -309,7 +325,7 @@ func (d *Address) keep(ctx context.Context) {
 	poll := time.NewTicker(countEvery)
 	defer poll.Stop()
 	for {
-		left := time.Duration(-1)
+		renew := false
 		select {
 		case <-ctx.Done():
 			return
@@ -317,7 +333,7 @@ func (d *Address) keep(ctx context.Context) {
 			<-ctx.Done()
 			return
 		case <-tick.C:
-			left = Lifetime
+			renew = true
 		case <-d.repair:
 		case <-poll.C:
 			if !d.lingers(ctx) {
@@ -332,16 +348,16 @@ func (d *Address) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		d.work(left)
+		d.work(renew)
 		<-d.lock
 	}
 }
 
 // work is one turn of keep.
-func (d *Address) work(left time.Duration) {
+func (d *Address) work(renew bool) {
 	before := d.condition()
-	if left > 0 {
-		d.renew(left)
+	if renew {
+		d.renew(true)
 	}
 	d.look()
 	if time.Now().Before(d.validUntil) {

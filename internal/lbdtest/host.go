@@ -19,7 +19,7 @@ type Host struct {
 	client bool
 
 	ports    map[string]*port
-	addrs    map[netip.Addr]*address
+	addrs    map[slot]*address
 	quiet    map[netip.Addr]time.Time // silenced until then
 	conns    map[netip.Addr]int       // established connections, while lingering
 	neigh    map[netip.Addr]model.MAC // of a client
@@ -120,28 +120,41 @@ func (h *Host) SetConnections(a netip.Addr, n int) {
 func (h *Host) Configure(iface string, a netip.Addr) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	h.addrs[a] = &address{iface: iface}
+	at := slotOn(iface, a)
+	h.addrs[at] = &address{iface: iface}
 	h.net.look(a)
-	h.net.send(h.ports[iface], frame{kind: announcement, addr: a, mac: h.ports[iface].mac})
+	if !at.loopback {
+		h.net.send(h.ports[iface], frame{kind: announcement, addr: a, mac: h.ports[iface].mac})
+	}
 }
 
-// Remove takes an address away, as somebody with `ip address delete` does. It
-// reports whether it was there.
-func (h *Host) Remove(a netip.Addr) bool {
+// Remove takes an address away from the wire, as somebody with `ip address delete`
+// does. It reports whether it was there.
+func (h *Host) Remove(a netip.Addr) bool { return h.remove(slot{addr: a}) }
+
+// RemoveLoopback is Remove on lo.
+func (h *Host) RemoveLoopback(a netip.Addr) bool { return h.remove(slot{a, true}) }
+
+func (h *Host) remove(at slot) bool {
 	h.net.mu.Lock()
-	x := h.addrs[a]
+	x := h.addrs[at]
 	h.net.mu.Unlock()
-	return x != nil && h.drop(a, x)
+	return x != nil && h.drop(at, x)
 }
 
-// Addresses are the VIPs that carry lbd's mark, sorted.
-func (h *Host) Addresses() []netip.Addr {
+// Addresses are the VIPs on wires that carry lbd's mark, sorted.
+func (h *Host) Addresses() []netip.Addr { return h.marked(false) }
+
+// Loopback are the VIPs on lo that carry lbd's mark, sorted.
+func (h *Host) Loopback() []netip.Addr { return h.marked(true) }
+
+func (h *Host) marked(loopback bool) []netip.Addr {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	var out []netip.Addr
-	for a, x := range h.addrs {
-		if x.mark {
-			out = append(out, a)
+	for at, x := range h.addrs {
+		if x.mark && at.loopback == loopback {
+			out = append(out, at.addr)
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
@@ -172,22 +185,23 @@ func (h *Host) Links() map[string]model.Link {
 func (h *Host) bind(iface string, a netip.Addr, lifetime time.Duration) error {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	if h.ports[iface] == nil || !h.on {
+	at := slotOn(iface, a)
+	if h.ports[iface] == nil && !at.loopback || !h.on {
 		return errGone
 	}
-	if x := h.addrs[a]; x != nil {
+	if x := h.addrs[at]; x != nil {
 		if !x.mark {
 			return errors.New("is already configured by somebody else")
 		}
 		if x.iface == iface {
-			h.extend(a, x, lifetime)
+			h.extend(at, x, lifetime)
 			return nil
 		}
 		x.stop()
 	}
 	x := &address{iface: iface, mark: true}
-	h.addrs[a] = x
-	h.extend(a, x, lifetime)
+	h.addrs[at] = x
+	h.extend(at, x, lifetime)
 	h.net.look(a)
 	return nil
 }
@@ -197,18 +211,19 @@ func (h *Host) bind(iface string, a netip.Addr, lifetime time.Duration) error {
 func (h *Host) renew(iface string, a netip.Addr, lifetime time.Duration) error {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	x := h.addrs[a]
+	at := slotOn(iface, a)
+	x := h.addrs[at]
 	if x == nil || x.iface != iface {
 		return errGone
 	}
-	h.extend(a, x, lifetime)
+	h.extend(at, x, lifetime)
 	return nil
 }
 
-func (h *Host) extend(a netip.Addr, x *address, lifetime time.Duration) {
+func (h *Host) extend(at slot, x *address, lifetime time.Duration) {
 	x.stop()
 	x.end = time.Now().Add(lifetime)
-	x.timer = time.AfterFunc(lifetime+h.net.between(fuzzMin, fuzzMax), func() { h.drop(a, x) })
+	x.timer = time.AfterFunc(lifetime+h.net.between(fuzzMin, fuzzMax), func() { h.drop(at, x) })
 }
 
 func (x *address) stop() {
@@ -218,29 +233,29 @@ func (x *address) stop() {
 }
 
 // unbind removes an address with lbd's mark; that it is not there is a success.
-func (h *Host) unbind(a netip.Addr) {
+func (h *Host) unbind(at slot) {
 	h.net.mu.Lock()
-	x := h.addrs[a]
+	x := h.addrs[at]
 	h.net.mu.Unlock()
 	if x != nil && x.mark {
-		h.drop(a, x)
+		h.drop(at, x)
 	}
 }
 
 // drop removes an address if it is still the same one.
-func (h *Host) drop(a netip.Addr, x *address) bool {
+func (h *Host) drop(at slot, x *address) bool {
 	h.net.mu.Lock()
-	if h.addrs[a] != x {
+	if h.addrs[at] != x {
 		h.net.mu.Unlock()
 		return false
 	}
 	x.stop()
-	delete(h.addrs, a)
-	h.net.look(a)
+	delete(h.addrs, at)
+	h.net.look(at.addr)
 	watchers := h.watching()
 	h.net.mu.Unlock()
 	for _, w := range watchers {
-		w.removed(a)
+		w.removed(at.addr)
 	}
 	return true
 }
@@ -252,15 +267,15 @@ type held struct {
 }
 
 // dump lists the addresses: those with lbd's mark, and the others.
-func (h *Host) dump() (own map[netip.Addr]held, foreign map[netip.Addr]bool) {
+func (h *Host) dump() (own map[slot]held, foreign map[netip.Addr]bool) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	own, foreign = map[netip.Addr]held{}, map[netip.Addr]bool{}
-	for a, x := range h.addrs {
+	own, foreign = map[slot]held{}, map[netip.Addr]bool{}
+	for at, x := range h.addrs {
 		if x.mark {
-			own[a] = held{x.iface, time.Until(x.end)}
+			own[at] = held{x.iface, time.Until(x.end)}
 		} else {
-			foreign[a] = true
+			foreign[at.addr] = true
 		}
 	}
 	return own, foreign
@@ -286,18 +301,28 @@ func (h *Host) silence(v4 bool, addrs []netip.Addr, until time.Time) {
 	h.net.changed()
 }
 
-// answering is the interface on which the kernel answers for the address; nil if
-// it does not. The net is locked.
-func (h *Host) answering(a netip.Addr) *port {
-	x := h.addrs[a]
-	if x == nil || h.client {
+// answering are the interfaces on which the kernel answers for the address. For an
+// IPv4 address on lo that is every one (arp_ignore is 0), for an IPv6 address on lo
+// none: ND looks at the addresses of the interface only. The net is locked.
+func (h *Host) answering(a netip.Addr) (ports []*port) {
+	if h.client || time.Now().Before(h.quiet[a]) {
 		return nil
 	}
-	p := h.ports[x.iface]
-	if p == nil || !p.up() || time.Now().Before(h.quiet[a]) {
-		return nil
+	everywhere := a.Is4() && h.addrs[slot{a, true}] != nil
+	x := h.addrs[slot{addr: a}]
+	for _, p := range h.sortedPorts() {
+		if p.up() && (everywhere || x != nil && x.iface == p.iface) {
+			ports = append(ports, p)
+		}
 	}
-	return p
+	return ports
+}
+
+// takes tells whether packets to the address that come in by an interface are for
+// this machine. The net is locked.
+func (h *Host) takes(a netip.Addr, p *port) bool {
+	x := h.addrs[slot{addr: a}]
+	return x != nil && x.iface == p.iface || h.addrs[slot{a, true}] != nil
 }
 
 func (h *Host) sortedPorts() []*port {
@@ -345,6 +370,6 @@ func (h *Host) watching() []*watcher {
 func (h *Host) Seize(iface string, a netip.Addr) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	h.addrs[a] = &address{iface: iface, mark: true}
+	h.addrs[slotOn(iface, a)] = &address{iface: iface, mark: true}
 	h.net.look(a)
 }

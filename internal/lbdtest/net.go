@@ -77,7 +77,7 @@ func (n *Net) Host(name string) *Host {
 	defer n.mu.Unlock()
 	h := &Host{
 		net: n, name: name, on: true,
-		ports: map[string]*port{}, addrs: map[netip.Addr]*address{}, quiet: map[netip.Addr]time.Time{},
+		ports: map[string]*port{}, addrs: map[slot]*address{}, quiet: map[netip.Addr]time.Time{},
 		conns: map[netip.Addr]int{}, neigh: map[netip.Addr]model.MAC{},
 		watchers: map[*watcher]struct{}{},
 	}
@@ -181,8 +181,8 @@ func (n *Net) changed() {
 		seen[a] = true
 	}
 	for _, h := range n.hosts {
-		for a := range h.addrs {
-			seen[a] = true
+		for at := range h.addrs {
+			seen[at.addr] = true
 		}
 	}
 	for a := range seen {
@@ -196,14 +196,14 @@ func (n *Net) look(a netip.Addr) {
 	s := Sample{At: time.Now()}
 	var holding []*port
 	for _, h := range n.sorted() {
-		if p := h.answering(a); p != nil {
-			holding = append(holding, p)
+		if ports := h.answering(a); len(ports) > 0 {
+			holding = append(holding, ports...)
 			s.Holders = append(s.Holders, h.name)
 		}
 	}
 	for i, p := range holding {
 		for _, q := range holding[:i] {
-			if n.reach(p, q) {
+			if p.host != q.host && n.reach(p, q) {
 				s.Clashes = append(s.Clashes, pair(p.host.name, q.host.name))
 			}
 		}
@@ -250,12 +250,12 @@ func (n *Net) String() string {
 			}
 			lines = append(lines, fmt.Sprintf("%s %s %s %s %s", h.name, p.iface, p.lan, p.mac, state))
 		}
-		for a, x := range h.addrs {
+		for at, x := range h.addrs {
 			what := "answers"
-			if h.answering(a) == nil {
+			if len(h.answering(at.addr)) == 0 {
 				what = "silent"
 			}
-			lines = append(lines, fmt.Sprintf("%s %s %s %s", h.name, x.iface, a, what))
+			lines = append(lines, fmt.Sprintf("%s %s %s %s", h.name, x.iface, at.addr, what))
 		}
 	}
 	slices.Sort(lines)
@@ -267,8 +267,10 @@ func (n *Net) Foreign(a netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, h := range n.hosts {
-		if x := h.addrs[a]; x != nil && !x.mark {
-			return true
+		for _, at := range []slot{{a, false}, {a, true}} {
+			if x := h.addrs[at]; x != nil && !x.mark {
+				return true
+			}
 		}
 	}
 	return false

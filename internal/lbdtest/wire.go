@@ -2,6 +2,7 @@ package lbdtest
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -47,7 +48,7 @@ func (n *Net) arrive(p, q *port, f frame) {
 		n.mu.Unlock()
 		return
 	}
-	if (f.kind == probe || f.kind == request) && q.host.answering(f.addr) == q {
+	if (f.kind == probe || f.kind == request) && slices.Contains(q.host.answering(f.addr), q) {
 		n.transmit(q, p, frame{reply, f.addr, q.mac})
 	}
 	if q.host.client && (f.kind == reply || f.kind == announcement) {
@@ -108,7 +109,7 @@ func (n *Net) served(client *Host, a netip.Addr) bool {
 				continue
 			}
 			for _, p := range client.ports {
-				if x := h.addrs[a]; x != nil && x.iface == q.iface && n.reach(p, q) {
+				if h.takes(a, q) && n.reach(p, q) {
 					return true
 				}
 			}
