@@ -1,0 +1,176 @@
+package gobgp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
+
+	bgptypes "lbd.dev/lbd/internal/bgp"
+)
+
+// diagnoseTime bounds one diagnosis.
+const diagnoseTime = 3 * time.Second
+
+// diagnose asks a peer that has refused a session why. The server drops the
+// NOTIFICATION that answers an OPEN, so the OPEN is sent once more, on a
+// connection that ends with the answer.
+func (s *Speaker) diagnose(p *peer, life int) {
+	s.mu.Lock()
+	conf := p.conf
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(s.ctx, diagnoseTime)
+	defer cancel()
+	n, err := askOpen(ctx, &conf, s.global.RouterID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.life != life || p.in || p.ended != nil || s.closing {
+		return
+	}
+	switch {
+	case n != nil:
+		p.fail(receivedWords(n, &p.conf))
+	case err != nil:
+		s.log.Debug("peer did not say why it refuses", "peer", p.conf.Name, "err", err)
+	}
+	p.due = time.Now().Add(p.pause())
+	s.wake()
+	s.changed()
+}
+
+// askOpen opens a connection, sends the OPEN that the server would send, and
+// returns the NOTIFICATION that it gets, if any.
+func askOpen(ctx context.Context, c *bgptypes.Peer, id netip.Addr) (*bgp.BGPNotification, error) {
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if e := raw.Control(func(fd uintptr) { err = prepare(int(fd), c) }); e != nil {
+			return e
+		}
+		return err
+	}}
+	if c.Source.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.Source, 0))
+	}
+	conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(c.Address, cmp.Or(c.Port, defaultPort)).String())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return nil, err
+		}
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := send(conn, openMessage(c, id)); err != nil {
+		return nil, err
+	}
+	for {
+		m, err := receive(conn)
+		if err != nil {
+			return nil, err
+		}
+		switch body := m.Body.(type) {
+		case *bgp.BGPNotification:
+			return body, nil
+		case *bgp.BGPOpen:
+			// Some routers look at the OPEN only after they got a KEEPALIVE.
+			if err := send(conn, bgp.NewBGPKeepAliveMessage()); err != nil {
+				return nil, err
+			}
+		case *bgp.BGPKeepAlive:
+			// It accepts by now.
+			_ = send(conn, bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_CONNECTION_REJECTED, nil))
+			return nil, errors.New("the peer accepts the session now")
+		}
+	}
+}
+
+// openMessage is the OPEN of RFC 4271 section 4.2 as far as a peer may object to
+// it.
+func openMessage(c *bgptypes.Peer, id netip.Addr) *bgp.BGPMessage {
+	caps := []bgp.ParameterCapabilityInterface{bgp.NewCapRouteRefresh()}
+	if c.IPv4 {
+		caps = append(caps, bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC))
+	}
+	if c.IPv6 {
+		caps = append(caps, bgp.NewCapMultiProtocol(bgp.RF_IPv6_UC))
+	}
+	caps = append(caps, bgp.NewCapFourOctetASNumber(c.LocalASN))
+	as := c.LocalASN
+	if as > 0xffff {
+		as = bgp.AS_TRANS
+	}
+	return bgp.NewBGPOpenMessage(uint16(as), uint16(holdSeconds(c.HoldTime)), id.String(),
+		[]bgp.OptionParameterInterface{bgp.NewOptionParameterCapability(caps)})
+}
+
+func send(w io.Writer, m *bgp.BGPMessage) error {
+	b, err := m.Serialize()
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+func receive(r io.Reader) (*bgp.BGPMessage, error) {
+	head := make([]byte, bgp.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	h := &bgp.BGPHeader{}
+	if err := h.DecodeFromBytes(head); err != nil {
+		return nil, err
+	}
+	if h.Len < bgp.BGP_HEADER_LENGTH || h.Len > bgp.BGP_MAX_MESSAGE_LENGTH {
+		return nil, fmt.Errorf("message of %d bytes", h.Len)
+	}
+	body := make([]byte, int(h.Len)-bgp.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	return bgp.ParseBGPBody(h, body)
+}
+
+// prepare sets on a socket what the server sets on its own.
+func prepare(fd int, c *bgptypes.Peer) error {
+	four := c.Address.Is4()
+	ttl := 0
+	switch {
+	case c.MinTTL > 0, c.External() && c.Multihop:
+		ttl = 255
+	case c.External():
+		ttl = 1
+	}
+	if ttl != 0 {
+		level, name := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+		if four {
+			level, name = unix.IPPROTO_IP, unix.IP_TTL
+		}
+		if err := unix.SetsockoptInt(fd, level, name, ttl); err != nil {
+			return err
+		}
+	}
+	if c.Password == "" {
+		return nil
+	}
+	sig := &unix.TCPMD5Sig{Keylen: uint16(len(c.Password))}
+	sig.Addr.Family = unix.AF_INET6
+	at := 6 // of the address in sockaddr_in6, after port and flow label
+	if four {
+		sig.Addr.Family = unix.AF_INET
+		at = 2
+	}
+	copy(sig.Addr.Data[at:], c.Address.AsSlice())
+	copy(sig.Key[:], c.Password)
+	return unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, sig)
+}

@@ -1,0 +1,248 @@
+package gobgp
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"lbd.dev/lbd/internal/bgp"
+)
+
+// After a session ends the server waits for 5 s before it tries again, which
+// nothing can change. So the keeper takes the peer away and gives it anew: at once
+// after a session that has held, later and later if the peer refuses.
+const (
+	refusedMin = 200 * time.Millisecond
+	refusedMax = 5 * time.Second
+	// held is how long a session must last for the next failure to count as the
+	// first.
+	held = 5 * time.Second
+	// overLimit is how long a peer is left alone that sent too many prefixes.
+	overLimit = 30 * time.Second
+	// openWait is how long a peer may take for its OPEN. The server would give it
+	// 240 s.
+	openWait = 30 * time.Second
+	// askAgain is the least time between two diagnoses of a peer.
+	askAgain = 30 * time.Second
+)
+
+// pause is how long to wait after a failure, and counts it.
+func (p *peer) pause() time.Duration {
+	d := time.Duration(0)
+	if p.refused > 0 {
+		d = min(refusedMin<<min(p.refused-1, 10), refusedMax)
+	}
+	p.refused++
+	return d
+}
+
+// inbox takes events from the server, which must never wait. It is bounded by
+// what a peer can cause between two turns of the keeper.
+type inbox struct {
+	mu   sync.Mutex
+	live map[netip.Addr]*peer
+	life map[netip.Addr]int
+	news []news
+	kick chan struct{}
+}
+
+type news struct {
+	p    *peer
+	life int
+	event
+}
+
+// expect begins a new life of a peer; what was said of an earlier one is void.
+func (b *inbox) expect(addr netip.Addr, p *peer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == nil {
+		b.life = make(map[netip.Addr]int)
+	}
+	b.live[addr], b.life[addr] = p, p.life
+}
+
+func (b *inbox) forget(addr netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.live, addr)
+	delete(b.life, addr)
+}
+
+func (b *inbox) put(addr netip.Addr, e event) {
+	b.mu.Lock()
+	if p := b.live[addr]; p != nil {
+		b.news = append(b.news, news{p, b.life[addr], e})
+	}
+	b.mu.Unlock()
+	select {
+	case b.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() []news {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.news
+	b.news = nil
+	return out
+}
+
+// wake has the keeper look at its timers.
+func (s *Speaker) wake() {
+	select {
+	case s.inbox.kick <- struct{}{}:
+	default:
+	}
+}
+
+// keep runs until Close.
+func (s *Speaker) keep() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.inbox.kick:
+		case <-timer.C:
+		}
+		s.mu.Lock()
+		news := s.drain()
+		news = s.tend(time.Now()) || news
+		next := s.next()
+		s.mu.Unlock()
+		if news {
+			s.changed()
+		}
+		timer.Reset(next)
+	}
+}
+
+// drain works off what the server said; it tells whether a session changed.
+func (s *Speaker) drain() bool {
+	changed := false
+	for _, n := range s.inbox.take() {
+		if n.p.in && n.life == n.p.life {
+			changed = s.handle(n.p, n.event) || changed
+		}
+	}
+	return changed
+}
+
+// tend gives the server the peers whose pause is over.
+func (s *Speaker) tend(now time.Time) bool {
+	changed := false
+	for _, p := range s.peers {
+		switch {
+		case s.closing || p.ended != nil:
+		case !p.in && !p.due.IsZero() && !now.Before(p.due):
+			s.enter(p)
+			changed = true
+		case p.in && p.state == bgp.OpenSent && now.Sub(p.entered) >= openWait:
+			p.fail("the peer accepted the connection but sent no OPEN for 30s")
+			s.leave(p)
+			p.due = now.Add(p.pause())
+			changed = true
+		}
+	}
+	return changed
+}
+
+// next is when tend has something to do.
+func (s *Speaker) next() time.Duration {
+	next := time.Hour
+	for _, p := range s.peers {
+		if !p.in && !p.due.IsZero() {
+			next = min(next, max(time.Until(p.due), 0))
+		}
+		if p.in && p.state == bgp.OpenSent {
+			next = min(next, max(time.Until(p.entered.Add(openWait)), 0))
+		}
+	}
+	return next
+}
+
+// handle takes one event of a peer; it tells whether the session changed.
+func (s *Speaker) handle(p *peer, e event) bool {
+	switch e.kind {
+	case dialFailed:
+		return p.fail(dialWords(e.err, &p.conf))
+	case md5Failed:
+		return p.fail("cannot set the TCP MD5 password on the listening socket: " + text(e.err))
+	case localMismatch:
+		return p.fail("the peer connected to another address of this node than the source address of the session")
+	case noticeSent:
+		p.said = sentWords(e.err, &p.conf)
+	case holdExpired:
+		p.said = holdWords(&p.conf)
+	case prefixLimit:
+		p.said = limitWords(&p.conf)
+	case stateChanged:
+		return s.move(p, e)
+	}
+	return false
+}
+
+// move takes a change of state.
+func (s *Speaker) move(p *peer, e event) bool {
+	now := time.Now()
+	if e.new != bgp.Idle {
+		if e.new == bgp.Established {
+			p.since = now
+			p.restarting = false
+			s.log.Debug("session established", "peer", p.conf.Name)
+		}
+		p.state, p.entered, p.said = e.new, now, ""
+		return true
+	}
+	lasted := now.Sub(p.entered)
+	wasUp := p.state == bgp.Established
+	s.lost(p)
+	if p.ended != nil {
+		select {
+		case <-p.ended:
+		default:
+			close(p.ended)
+		}
+		return true
+	}
+	unknown := s.blame(p, e)
+	s.leave(p)
+	if wasUp && lasted >= held {
+		p.refused = 0
+	}
+	switch {
+	case isPrefixLimit(e):
+		p.due = now.Add(overLimit)
+	case unknown && !p.conf.Passive && now.Sub(p.asked) >= askAgain:
+		p.asked = now
+		p.due = now.Add(refusedMax) // at the latest
+		s.wg.Go(func() { s.diagnose(p, p.life) })
+	default:
+		p.due = now.Add(p.pause())
+		if !p.due.After(now) {
+			s.enter(p)
+		}
+	}
+	return true
+}
+
+// blame notes why the session ended; it tells whether the peer has said why, but
+// not to us.
+func (s *Speaker) blame(p *peer, e event) bool {
+	said := p.said
+	p.said = ""
+	if words := endWords(e, said, &p.conf); words != "" {
+		p.fail(words)
+		return false
+	}
+	// The server forgets a NOTIFICATION that it gets while a session is opened.
+	if p.lastError == "" || time.Since(p.asked) >= askAgain {
+		p.fail("the peer refused the session while it was opened")
+	} else {
+		p.lastAt = time.Now()
+	}
+	return true
+}

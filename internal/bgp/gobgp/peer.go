@@ -1,0 +1,273 @@
+package gobgp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"lbd.dev/lbd/internal/bgp"
+)
+
+var errNotStarted = errors.New("the BGP speaker has not started")
+
+// peer is one session and what is known of it. Speaker.mu guards it.
+type peer struct {
+	conf  bgp.Peer
+	index int // in markers
+
+	// Of the export policy; see admit.
+	named      bool
+	statements []string
+	marks      []string
+	nextHop    netip.Addr // of IPv6 paths over an IPv4 session
+	looked     time.Time  // for nextHop
+
+	in      bool // the server has it
+	life    int  // counts how often the server was given it
+	state   bgp.State
+	entered time.Time // of state
+	since   time.Time
+	flaps   uint64
+	// restarting: the next session says that this speaker has restarted.
+	restarting bool
+
+	lastError string
+	lastAt    time.Time
+	said      string // what the server said before a change of state
+	refused   int    // failures since the session last held
+	due       time.Time
+	asked     time.Time // of the last diagnosis
+	base      counters  // of earlier lives
+	ended     chan struct{}
+}
+
+type counters struct{ updatesOut, updatesIn, keepalivesOut, keepalivesIn, noticesOut, noticesIn uint64 }
+
+func (p *peer) set() string { return fmt.Sprintf("peer%d", p.index) }
+
+// fail notes why there is no session; it tells whether that is news.
+func (p *peer) fail(text string) bool {
+	news := p.lastError != text
+	p.lastError, p.lastAt = text, time.Now()
+	return news
+}
+
+// AddPeer begins a session.
+func (s *Speaker) AddPeer(conf bgp.Peer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.server == nil:
+		return errNotStarted
+	case s.closing:
+		return errors.New("the BGP speaker is closed")
+	case s.peers[conf.Name] != nil:
+		return fmt.Errorf("peer %q exists", conf.Name)
+	case !conf.Address.IsValid():
+		return fmt.Errorf("peer %q has no address", conf.Name)
+	case conf.Password != "" && conf.Address.Zone() != "":
+		return fmt.Errorf("peer %q: a password does not work with a link-local address", conf.Name)
+	case conf.LocalASN == 0 || conf.PeerASN == 0:
+		return fmt.Errorf("peer %q has no AS number", conf.Name)
+	}
+	for _, q := range s.peers {
+		if q.conf.Address == conf.Address {
+			return fmt.Errorf("peers %q and %q have the same address %s", conf.Name, q.conf.Name, conf.Address)
+		}
+	}
+	now := time.Now()
+	p := &peer{
+		conf: conf, index: s.index(conf.Name), since: now, entered: now,
+		restarting: conf.Restarting && conf.GracefulRestart,
+	}
+	s.peers[conf.Name] = p
+	s.enter(p)
+	s.wake()
+	return nil
+}
+
+// enter gives the peer to the server. What prevents that may pass, so it is tried
+// again.
+func (s *Speaker) enter(p *peer) {
+	p.due = time.Time{}
+	s.findNextHop(p)
+	err := s.admit(p)
+	if err == nil {
+		err = s.offer(p)
+	}
+	if err != nil {
+		s.log.Debug("peer not added", "peer", p.conf.Name, "err", err)
+		p.fail(err.Error())
+		p.due = time.Now().Add(p.pause())
+	}
+}
+
+func (s *Speaker) offer(p *peer) error {
+	conf, err := s.configure(p)
+	if err != nil {
+		return err
+	}
+	p.life++
+	s.inbox.expect(p.conf.Address, p)
+	if err := s.server.AddPeer(s.ctx, &api.AddPeerRequest{Peer: conf}); err != nil {
+		s.inbox.forget(p.conf.Address)
+		return err
+	}
+	p.in, p.state, p.entered = true, bgp.Idle, time.Now()
+	return nil
+}
+
+// leave takes the peer from the server, which ends a session with a NOTIFICATION
+// (Cease, Peer De-configured).
+func (s *Speaker) leave(p *peer) {
+	if !p.in {
+		return
+	}
+	s.keepCounters(p)
+	if p.conf.Password != "" && len(s.global.Listen) > 0 {
+		// Only this removes the key from the listening sockets.
+		if conf, err := s.configure(p); err == nil {
+			conf.Conf.AuthPassword, conf.Conf.AdminDown = "", true
+			if _, err := s.server.UpdatePeer(s.ctx, &api.UpdatePeerRequest{Peer: conf}); err != nil {
+				s.log.Debug("key not removed", "peer", p.conf.Name, "err", err)
+			}
+		}
+	}
+	if err := s.server.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: p.conf.Address.String()}); err != nil {
+		s.log.Debug("peer not deleted", "peer", p.conf.Name, "err", err)
+	}
+	s.inbox.forget(p.conf.Address)
+	p.in = false
+	s.lost(p)
+}
+
+// lost notes that the session is not Established any more.
+func (s *Speaker) lost(p *peer) {
+	if p.state == bgp.Established {
+		p.flaps++
+		p.since = time.Now()
+	}
+	p.state, p.entered = bgp.Idle, time.Now()
+}
+
+// RemovePeer ends a session for good.
+func (s *Speaker) RemovePeer(name, words string) {
+	s.mu.Lock()
+	p := s.peers[name]
+	if p == nil {
+		s.mu.Unlock()
+		return
+	}
+	p.ended = make(chan struct{})
+	ended := p.ended
+	tell := words != "" && p.in && p.state == bgp.Established
+	if tell {
+		err := s.server.ShutdownPeer(s.ctx, &api.ShutdownPeerRequest{Address: p.conf.Address.String(), Communication: words})
+		tell = err == nil
+	}
+	s.mu.Unlock()
+	if tell {
+		select {
+		case <-ended:
+		case <-time.After(shutdownWait):
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave(p)
+	if err := s.forbid(p); err != nil {
+		s.log.Debug("policy not removed", "peer", name, "err", err)
+	}
+	delete(s.peers, name)
+}
+
+// shutdownWait bounds how long a router that takes nothing holds a removal up.
+const shutdownWait = 500 * time.Millisecond
+
+// Reset ends a session and begins it again.
+func (s *Speaker) Reset(name, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[name]
+	if p == nil || p.ended != nil {
+		return
+	}
+	p.fail(reason)
+	s.leave(p)
+	p.refused = 0
+	s.enter(p)
+	s.wake()
+}
+
+// configure is the peer as the server wants it.
+func (s *Speaker) configure(p *peer) (*api.Peer, error) {
+	c := &p.conf
+	transport := &api.Transport{PassiveMode: c.Passive, RemotePort: uint32(c.Port)}
+	if c.Source.IsValid() {
+		transport.LocalAddress = c.Source.WithZone("").String()
+	}
+	if zone := c.Address.Zone(); zone != "" {
+		// The server loses its own next hop when the local address has a zone; bound to
+		// the interface it needs none.
+		transport.BindInterface = zone
+		if !c.Source.IsValid() {
+			local, err := linkLocal(zone)
+			if err != nil {
+				return nil, err
+			}
+			transport.LocalAddress = local.String()
+		}
+	}
+	conf := &api.Peer{
+		Conf: &api.PeerConf{
+			NeighborAddress: c.Address.String(), LocalAsn: c.LocalASN, PeerAsn: c.PeerASN, AuthPassword: c.Password,
+		},
+		Timers: &api.Timers{Config: &api.TimersConfig{
+			HoldTime: holdSeconds(c.HoldTime), KeepaliveInterval: seconds(c.KeepaliveTime),
+			ConnectRetry: max(seconds(c.ConnectTime), 1),
+		}},
+		Transport: transport,
+	}
+	switch {
+	case c.MinTTL > 0:
+		conf.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(c.MinTTL)}
+	case c.Multihop && c.External():
+		conf.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: 255}
+	}
+	if c.GracefulRestart {
+		conf.GracefulRestart = &api.GracefulRestart{
+			Enabled: true, RestartTime: uint32(seconds(c.RestartTime)), DeferralTime: 1, LocalRestarting: p.restarting,
+		}
+	}
+	for _, f := range []struct {
+		on     bool
+		family *api.Family
+	}{{c.IPv4, ipv4}, {c.IPv6, ipv6}} {
+		if f.on {
+			conf.AfiSafis = append(conf.AfiSafis, &api.AfiSafi{
+				Config:            &api.AfiSafiConfig{Family: f.family, Enabled: true},
+				PrefixLimits:      &api.PrefixLimit{Family: f.family, MaxPrefixes: c.MaxPrefixes},
+				MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: c.GracefulRestart}},
+			})
+		}
+	}
+	return conf, nil
+}
+
+// seconds rounds up to what the server can do.
+func seconds(d time.Duration) uint64 {
+	return uint64((d + time.Second - 1) / time.Second)
+}
+
+// holdSeconds is the hold time; the server takes 0 for its own default, so never
+// becomes the longest one that there is. The lower one of both sides counts
+// anyway.
+func holdSeconds(d time.Duration) uint64 {
+	if d == 0 {
+		return 65535
+	}
+	return min(seconds(d), 65535)
+}

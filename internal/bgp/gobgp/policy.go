@@ -1,0 +1,209 @@
+package gobgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/server"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Who gets which path: a path carries one marker for each peer that shall get
+// it, a large community (RFC 8092) whose first number is reserved. The export
+// policy has one statement for each peer, family and number of prepends; it takes
+// paths with the marker of its peer, removes all markers and accepts. All else is
+// refused. So the server itself sees from the old and the new path to one address
+// who has to get an update, a withdrawal or nothing, and no VIP ever touches the
+// policy.
+//
+// The server compares the addresses of peers without their interface, so two
+// peers that are fe80::1 on two interfaces are the same to it; see SetPath.
+const (
+	markerASN    = 0xffffffff // Global Administrator that nobody may use, RFC 8092 section 5
+	markers      = "^4294967295:"
+	importPolicy = "import"
+	exportPolicy = "export"
+)
+
+func marker(peer, prepend int) *api.LargeCommunity {
+	return &api.LargeCommunity{GlobalAdmin: markerASN, LocalData1: uint32(peer), LocalData2: uint32(prepend)}
+}
+
+// refuseAll sets the policies: of routes only the own ones are imported, none is
+// exported.
+func refuseAll(ctx context.Context, srv *server.BgpServer) error {
+	own := &api.Statement{
+		Name:       "own",
+		Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
+		Actions:    &api.Actions{RouteAction: api.RouteAction_ACCEPT},
+	}
+	for _, p := range []struct {
+		name      string
+		direction api.PolicyDirection
+		first     []*api.Statement
+	}{
+		{importPolicy, api.PolicyDirection_IMPORT, []*api.Statement{own}},
+		{exportPolicy, api.PolicyDirection_EXPORT, nil},
+	} {
+		policy := &api.Policy{Name: p.name, Statements: p.first}
+		if err := srv.AddPolicy(ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
+			return fmt.Errorf("%s policy: %w", p.name, err)
+		}
+		if err := srv.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+			Name: "global", Direction: p.direction, DefaultAction: api.RouteAction_REJECT,
+			Policies: []*api.Policy{{Name: p.name}},
+		}}); err != nil {
+			return fmt.Errorf("assign %s policy: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// statement is one entry of the export policy.
+type statement struct {
+	family  *api.Family
+	prepend int
+	nextHop netip.Addr // invalid: the local address of the session
+}
+
+var (
+	ipv4 = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+	ipv6 = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+)
+
+// admit brings the statements of a peer up to date: its families, and the
+// prepends that paths ask for. s.mu is held.
+func (s *Speaker) admit(p *peer) error {
+	if !p.named {
+		if err := s.server.AddDefinedSet(s.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
+			DefinedType: api.DefinedType_NEIGHBOR, Name: p.set(),
+			List: []string{netip.PrefixFrom(p.conf.Address.WithZone(""), p.conf.Address.BitLen()).String()},
+		}}); err != nil {
+			return fmt.Errorf("peer set: %w", err)
+		}
+		p.named = true
+	}
+	for n := range s.prepends {
+		if p.conf.IPv4 {
+			if err := s.permit(p, statement{family: ipv4, prepend: n}); err != nil {
+				return err
+			}
+		}
+		if p.conf.IPv6 && (p.nextHop.IsValid() || p.conf.Address.Is6()) {
+			if err := s.permit(p, statement{family: ipv6, prepend: n, nextHop: p.nextHop}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// permit adds one statement unless it is there.
+func (s *Speaker) permit(p *peer, st statement) error {
+	name := fmt.Sprintf("%s-%d-%d-%s", p.set(), st.family.Afi, st.prepend, st.nextHop)
+	if slices.Contains(p.statements, name) {
+		return nil
+	}
+	mark := fmt.Sprintf("%s-%d", p.set(), st.prepend)
+	if !slices.Contains(p.marks, mark) {
+		if err := s.server.AddDefinedSet(s.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
+			DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
+			List: []string{fmt.Sprintf("%d:%d:%d", uint32(markerASN), p.index, st.prepend)},
+		}}); err != nil {
+			return fmt.Errorf("marker: %w", err)
+		}
+		p.marks = append(p.marks, mark)
+	}
+	actions := &api.Actions{
+		RouteAction:    api.RouteAction_ACCEPT,
+		LargeCommunity: &api.CommunityAction{Type: api.CommunityAction_REMOVE, Communities: []string{markers}},
+	}
+	if st.prepend > 0 && p.conf.External() {
+		actions.AsPrepend = &api.AsPrependAction{Asn: p.conf.LocalASN, Repeat: uint32(st.prepend)}
+	}
+	if st.nextHop.IsValid() {
+		actions.Nexthop = &api.NexthopAction{Address: st.nextHop.String()}
+	}
+	if err := s.server.AddPolicy(s.ctx, &api.AddPolicyRequest{Policy: &api.Policy{
+		Name: exportPolicy,
+		Statements: []*api.Statement{{
+			Name: name,
+			Conditions: &api.Conditions{
+				NeighborSet:       &api.MatchSet{Type: api.MatchSet_ANY, Name: p.set()},
+				LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_ANY, Name: mark},
+				AfiSafiIn:         []*api.Family{st.family},
+			},
+			Actions: actions,
+		}},
+	}}); err != nil {
+		return fmt.Errorf("export policy: %w", err)
+	}
+	p.statements = append(p.statements, name)
+	return nil
+}
+
+// forbid removes the statements of a peer that is gone, or whose next hop has
+// changed.
+func (s *Speaker) forbid(p *peer) error {
+	if len(p.statements) > 0 {
+		policy := &api.Policy{Name: exportPolicy}
+		for _, name := range p.statements {
+			policy.Statements = append(policy.Statements, &api.Statement{Name: name})
+		}
+		if err := s.server.DeletePolicy(s.ctx, &api.DeletePolicyRequest{Policy: policy, PreserveStatements: true}); err != nil {
+			return fmt.Errorf("export policy: %w", err)
+		}
+		for _, st := range policy.Statements {
+			if err := s.server.DeleteStatement(s.ctx, &api.DeleteStatementRequest{Statement: st, All: true}); err != nil {
+				return fmt.Errorf("export policy: %w", err)
+			}
+		}
+		p.statements = nil
+	}
+	for _, mark := range p.marks {
+		if err := s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
+			DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
+		}}); err != nil {
+			return fmt.Errorf("marker: %w", err)
+		}
+	}
+	p.marks = nil
+	if p.named {
+		p.named = false
+		return s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
+			DefinedType: api.DefinedType_NEIGHBOR, Name: p.set(),
+		}})
+	}
+	return nil
+}
+
+// index returns the number of a peer in markers.
+func (s *Speaker) index(name string) int {
+	i, ok := s.indices[name]
+	if !ok {
+		i = len(s.indices) + 1
+		s.indices[name] = i
+	}
+	return i
+}
+
+// twins finds a peer that gets a path because another one with the same
+// link-local address does.
+func (s *Speaker) twins(want model.BGPPath) error {
+	for _, name := range want.Peers {
+		p := s.peers[name]
+		if p == nil || p.conf.Address.Zone() == "" {
+			continue
+		}
+		for other, q := range s.peers {
+			if other != name && q.conf.Address.WithZone("") == p.conf.Address.WithZone("") && !slices.Contains(want.Peers, other) {
+				return fmt.Errorf("path %s: peers %q and %q have the same link-local address, so either both get a path or none", want.Addr, name, other)
+			}
+		}
+	}
+	return nil
+}

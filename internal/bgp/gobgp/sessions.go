@@ -1,0 +1,127 @@
+package gobgp
+
+import (
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/apiutil"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	bgptypes "lbd.dev/lbd/internal/bgp"
+)
+
+// Sessions returns the truth about every peer.
+func (s *Speaker) Sessions() map[string]bgptypes.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]bgptypes.Session, len(s.peers))
+	if s.server == nil {
+		return out
+	}
+	s.drain()
+	known := s.list("")
+	for name, p := range s.peers {
+		if p.in {
+			s.renewNextHop(p)
+		}
+		out[name] = p.session(known[p.conf.Address])
+	}
+	return out
+}
+
+// list asks the server for one peer, or for all.
+func (s *Speaker) list(addr string) map[netip.Addr]*api.Peer {
+	out := make(map[netip.Addr]*api.Peer)
+	err := s.server.ListPeer(s.ctx, &api.ListPeerRequest{Address: addr}, func(p *api.Peer) {
+		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
+			out[a] = p
+		}
+	})
+	if err != nil {
+		s.log.Debug("peers not listed", "err", err)
+	}
+	return out
+}
+
+// session puts together what the keeper and the server know.
+func (p *peer) session(known *api.Peer) bgptypes.Session {
+	out := bgptypes.Session{
+		State: p.state, Since: p.since, Flaps: p.flaps, LastError: p.lastError, LastAt: p.lastAt,
+	}
+	c := p.base
+	if known != nil && p.in {
+		c = c.plus(known)
+		for _, f := range known.GetAfiSafis() {
+			out.Received += uint32(f.GetState().GetReceived())
+		}
+	}
+	out.UpdatesOut, out.UpdatesIn = c.updatesOut, c.updatesIn
+	out.KeepalivesOut, out.KeepalivesIn = c.keepalivesOut, c.keepalivesIn
+	out.NotificationsOut, out.NotificationsIn = c.noticesOut, c.noticesIn
+	if known == nil || p.state != bgptypes.Established {
+		return out
+	}
+	out.HoldTime = time.Duration(known.GetTimers().GetState().GetNegotiatedHoldTime()) * time.Second
+	if a, err := netip.ParseAddr(known.GetTransport().GetLocalAddress()); err == nil {
+		out.Local = a.Unmap()
+	}
+	p.families(known, &out)
+	return out
+}
+
+// families finds out what can be advertised.
+func (p *peer) families(known *api.Peer, out *bgptypes.Session) {
+	caps, err := apiutil.UnmarshalCapabilities(known.GetState().GetRemoteCap())
+	if err != nil {
+		out.Warning = "capabilities of the peer: " + err.Error()
+		return
+	}
+	agreed := make(map[bgp.RouteFamily]bool)
+	extended := false
+	for _, c := range caps {
+		switch c := c.(type) {
+		case *bgp.CapMultiProtocol:
+			agreed[c.CapValue] = true
+		case *bgp.CapExtendedNexthop:
+			for _, t := range c.Tuples {
+				extended = extended || t.NLRIAFI == bgp.AFI_IP && t.NLRISAFI == uint16(bgp.SAFI_UNICAST) && t.NexthopAFI == bgp.AFI_IP6
+			}
+		}
+	}
+	if len(agreed) == 0 {
+		agreed[bgp.RF_IPv4_UC] = true // RFC 4760 section 8
+	}
+	over6 := p.conf.Address.Is6()
+	out.IPv4 = p.conf.IPv4 && agreed[bgp.RF_IPv4_UC] && (!over6 || extended)
+	out.IPv6 = p.conf.IPv6 && agreed[bgp.RF_IPv6_UC] && (over6 || p.nextHop.IsValid())
+	switch {
+	case p.conf.IPv4 && !agreed[bgp.RF_IPv4_UC]:
+		out.Warning = "the peer does not take IPv4 paths in this session"
+	case p.conf.IPv4 && over6 && !extended:
+		out.Warning = "the peer does not take IPv4 paths over IPv6 (extended next hop, RFC 8950)"
+	case p.conf.IPv6 && !agreed[bgp.RF_IPv6_UC]:
+		out.Warning = "the peer does not take IPv6 paths in this session"
+	case p.conf.IPv6 && !over6 && !p.nextHop.IsValid():
+		out.Warning = "no IPv6 address on the interface to the peer, so there is no next hop for IPv6 paths"
+	}
+}
+
+// plus adds the counters of the present life.
+func (c counters) plus(p *api.Peer) counters {
+	in, out := p.GetState().GetMessages().GetReceived(), p.GetState().GetMessages().GetSent()
+	c.updatesOut += out.GetUpdate()
+	c.updatesIn += in.GetUpdate()
+	c.keepalivesOut += out.GetKeepalive()
+	c.keepalivesIn += in.GetKeepalive()
+	c.noticesOut += out.GetNotification()
+	c.noticesIn += in.GetNotification()
+	return c
+}
+
+// keepCounters saves the counters of a life that ends.
+func (s *Speaker) keepCounters(p *peer) {
+	if known := s.list(p.conf.Address.String())[p.conf.Address]; known != nil {
+		p.base = p.base.plus(known)
+	}
+}

@@ -1,0 +1,101 @@
+package bgp
+
+import (
+	"net/netip"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Speaker is a BGP speaker (RFC 4271) that advertises paths and takes none.
+// It keeps a session with each of its peers by itself: after a failure it begins
+// again, soon, and more slowly the more often a peer refuses. Its methods are
+// safe for concurrent use.
+type Speaker interface {
+	// Start opens the listening sockets; nothing else works before it. After an
+	// error it may be called again.
+	Start(Global) error
+	// AddPeer begins a session. The name must be new. An error means that a
+	// session of this kind can never be; what may pass is in Session.LastError.
+	AddPeer(Peer) error
+	// RemovePeer ends a session with Cease (RFC 4486): Administrative Shutdown with
+	// words for the other side (RFC 9003), or Peer De-configured without words.
+	RemovePeer(name, words string)
+	// Reset ends a session and begins it again at once. The reason becomes
+	// Session.LastError.
+	Reset(name, reason string)
+	// SetPath adds a path or replaces the one to the same address; peers that have
+	// the old one get the new one, or its withdrawal, in one step. The peers may be
+	// added later.
+	SetPath(model.BGPPath) error
+	// DeletePath withdraws a path from all peers; one that is not there is no
+	// error.
+	DeletePath(netip.Addr) error
+	// Sessions returns the truth about every peer, by name.
+	Sessions() map[string]Session
+	// Close ends every session but those with graceful restart, which end without a
+	// word when the process does (RFC 4724 section 4.1).
+	Close(words string)
+}
+
+// Global is what all sessions share; it does not change.
+type Global struct {
+	RouterID   netip.Addr   // BGP identifier, four bytes
+	ASN        uint32       // of any peer; sessions have their own
+	Listen     []netip.Addr // empty: nobody may connect
+	ListenPort uint16
+}
+
+// Peer is one router.
+type Peer struct {
+	model.BGPPeer
+	// RestartTime is how long the router shall keep paths while this process is
+	// away, in whole seconds (RFC 4724 section 3); it counts with GracefulRestart.
+	RestartTime time.Duration
+	// Restarting: an earlier process advertised to this router a moment ago, and
+	// its addresses are still bound. The first session says so (Restart State and
+	// Forwarding State, RFC 4724 section 4.1).
+	Restarting bool
+}
+
+// Session is the truth about one peer.
+type Session struct {
+	// State is that of RFC 4271 section 8.2.2.
+	State State
+	Since time.Time // of the last change between Established and not
+	// Local is the address of this end; invalid unless Established.
+	Local netip.Addr
+	// HoldTime is the negotiated one; zero unless Established, and for never.
+	HoldTime time.Duration
+	// IPv4 and IPv6 tell what can be advertised: the family is negotiated, and
+	// there is a next hop that the router takes.
+	IPv4, IPv6 bool
+	// Received is the number of prefixes that the router sent and that are ignored.
+	Received uint32
+	Flaps    uint64 // times that it left Established
+	// LastError is why it is not, or was last not, Established, in words.
+	LastError string
+	LastAt    time.Time // of LastError
+	// Warning is what is wrong with a session that is Established.
+	Warning string
+	// Counters since AddPeer.
+	UpdatesOut, UpdatesIn, KeepalivesOut, KeepalivesIn, NotificationsOut, NotificationsIn uint64
+}
+
+// State is the state of a session.
+type State uint8
+
+// The states of RFC 4271 section 8.2.2. A speaker need not use all.
+const (
+	Idle State = iota
+	Connect
+	Active
+	OpenSent
+	OpenConfirm
+	Established
+)
+
+// String returns the name that RFC 4271 uses.
+func (s State) String() string {
+	return [...]string{"Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established"}[s]
+}
