@@ -68,9 +68,12 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 // host: whom to speak as while silent, or soon, and whence to solicit.
 func needAddresses(want []model.L2Advert) bool {
 	return slices.ContainsFunc(want, func(a model.L2Advert) bool {
-		return a.Mode == model.L2Silent || a.Yield || a.Mode == model.L2Probe && !a.Addr.Is4()
+		return silenced(&a) || a.Yield || a.Mode == model.L2Probe && !a.Addr.Is4()
 	})
 }
+
+// silenced tells whether the host is to be silent about the VIP.
+func silenced(a *model.L2Advert) bool { return a.Mode == model.L2Silent || a.Quiet }
 
 // reports returns the truth about every VIP.
 func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
@@ -144,13 +147,13 @@ func (d *Driver) applySilence(s *scene) {
 	var speaks [families]bool
 	for _, w := range s.want.L2 {
 		f := familyOf(w.Addr)
-		switch w.Mode {
-		case model.L2Silent:
+		switch {
+		case silenced(&w):
 			addrs[f] = append(addrs[f], w.Addr)
-		case model.L2Announce:
+		case w.Mode == model.L2Announce:
 			speaks[f] = true
 		}
-		if w.Mode == model.L2Silent || w.Yield {
+		if silenced(&w) || w.Yield {
 			if ifaces[f] == nil {
 				ifaces[f] = make(map[string]struct{})
 			}
@@ -308,15 +311,21 @@ func (d *Driver) start(s *scene) {
 			d.startSilent(e, s.quiet[familyOf(w.Addr)])
 			continue
 		}
-		if err := s.quiet[familyOf(w.Addr)]; err != nil && e.silent {
+		err := s.quiet[familyOf(w.Addr)]
+		if err != nil && w.Quiet {
+			e.silent = false
+			e.fault(d, fmt.Errorf("cannot silence: %w", err)) // it may answer its own question
+			continue
+		}
+		if err != nil && e.silent {
 			e.fault(d, fmt.Errorf("still silent: %w", err)) // so it must not speak
 			continue
 		}
-		e.silent = false
+		e.silent = w.Quiet
 		if e.port == nil {
 			continue // applyPorts has said why
 		}
-		var err error
+		err = nil
 		switch w.Mode {
 		case model.L2Announce:
 			err = d.startAnnouncing(e, s.want.ValidUntil)

@@ -29,7 +29,7 @@ func (e *entry) report() model.AppliedVIP {
 	return model.AppliedVIP{
 		Interface:  e.want.Interface,
 		Announcing: e.burst.on,
-		Silent:     e.silent && e.want.Mode == model.L2Silent,
+		Silent:     e.silent && silenced(&e.want),
 		Probe:      e.result,
 		Conflicts:  e.conflict.count,
 		Foreign:    e.conflict.foreign,

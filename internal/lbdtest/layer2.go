@@ -176,7 +176,7 @@ func (d *Layer2) quieten(want *model.Desired) {
 		speaks := false
 		for _, w := range want.L2 {
 			if w.Addr.Is4() == v4 {
-				if w.Mode == model.L2Silent {
+				if w.Mode == model.L2Silent || w.Quiet {
 					silent = append(silent, w.Addr)
 				}
 				speaks = speaks || w.Mode == model.L2Announce
@@ -187,7 +187,7 @@ func (d *Layer2) quieten(want *model.Desired) {
 		}
 	}
 	for _, w := range want.L2 {
-		d.entries[w.Addr].silent = w.Mode == model.L2Silent
+		d.entries[w.Addr].silent = w.Mode == model.L2Silent || w.Quiet
 	}
 }
 
