@@ -1,0 +1,400 @@
+package bfd
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	niceness   = -10
+	retryPort  = time.Second            // until a port that could not be opened is tried again
+	lateness   = 2 * time.Millisecond   // from which on the own thread is to blame
+	lookAgain  = time.Millisecond       // after which a late thread reads its sockets once more
+	floodLimit = 100 * time.Millisecond // so long may packets that keep coming defer the end of a Detection Time
+	rounds     = 8                      // batches in a row before sending has its turn
+)
+
+// loop is the thread that all sessions live on. Only the thread touches it, but
+// for what is marked.
+type loop struct {
+	changed func()       // never waits
+	news    chan<- event // for the log; full: forgotten
+
+	ops     chan func(now time.Time) // from any goroutine
+	wake    int                      // eventfd that tells of ops; any goroutine writes
+	done    chan struct{}            // closed when the thread has ended
+	stopped bool
+
+	ports  map[port]*listener
+	queue  queue
+	table  table
+	ifaces interfaces
+	buf    *inbound
+
+	drops    Drops // of packets that belong to no session
+	overflow uint64
+	latest   time.Duration // worst lateness
+	leaving  bool          // end with the last session
+	dropped  bool          // a session was dropped since the last sweep
+	held     bool          // sessions are about to come: close no port
+}
+
+// listener is an open receiving socket, or one that could not be opened.
+type listener struct {
+	fd    int // -1: err says why
+	err   error
+	retry time.Time
+	empty time.Time // when it was last seen empty
+	lost  uint32    // packets dropped for want of room since it was opened
+	users int       // sessions
+}
+
+// event is a change of state, for the log.
+type event struct {
+	key      Key
+	from, to State
+	diag     Diag
+	remote   State
+	trouble  error // a packet could not be sent; then nothing else is set
+}
+
+func newLoop(changed func(), news chan<- event) (*loop, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	return &loop{
+		changed: changed, news: news, wake: wake, buf: new(inbound),
+		ops: make(chan func(time.Time), 16), done: make(chan struct{}),
+		ports:  map[port]*listener{},
+		table:  table{map[uint32]*watch{}, map[netip.Addr][]*watch{}},
+		ifaces: interfaces{map[string]*known{}},
+	}, nil
+}
+
+// do runs f on the thread and waits for it. It returns false if the thread has
+// ended.
+func (l *loop) do(f func(now time.Time)) bool {
+	ran := make(chan struct{})
+	select {
+	case l.ops <- func(now time.Time) { f(now); close(ran) }:
+	case <-l.done:
+		return false
+	}
+	one := [8]byte{1}
+	_, _ = unix.Write(l.wake, one[:]) // full means that it is awake already
+	select {
+	case <-ran:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// run is the thread. It waits in one system call for sockets, orders and the
+// next deadline; neither Go's network poller nor its timers have a part in it.
+func (l *loop) run() {
+	runtime.LockOSThread() // never unlocked: the thread, and its priority, end here
+	defer close(l.done)
+	defer close(l.news)
+	// Best effort. Without CAP_SYS_NICE the default has to do.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceness)
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	for !l.stopped {
+		if due := l.wait(); !due.IsZero() {
+			l.latest = max(l.latest, time.Since(due))
+		}
+		l.obey()
+		l.turn(l.drain())
+		l.sweep()
+	}
+	for _, p := range l.ports {
+		if p.fd >= 0 {
+			_ = unix.Close(p.fd)
+		}
+	}
+	for _, w := range l.table.byDiscr {
+		l.close(w)
+	}
+}
+
+// wait returns when there is something to do, and since when there is, if that
+// is a deadline. It looks at nothing: what comes while the thread waits to run
+// again is found by drain.
+func (l *loop) wait() (due time.Time) {
+	fds := [5]unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}
+	n := 1
+	var next time.Time
+	earliest := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	if len(l.queue) > 0 {
+		earliest(l.queue[0].deadline)
+	}
+	for _, p := range l.ports {
+		if p.fd < 0 {
+			earliest(p.retry)
+			continue
+		}
+		fds[n] = unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN}
+		n++
+	}
+	if next.IsZero() {
+		_, _ = unix.Ppoll(fds[:n], nil, nil)
+		return next
+	}
+	timeout := unix.NsecToTimespec(int64(max(0, time.Until(next))))
+	if got, _ := unix.Ppoll(fds[:n], &timeout, nil); got == 0 && !time.Now().Before(next) {
+		return next
+	}
+	return time.Time{}
+}
+
+// obey runs the orders from other goroutines.
+func (l *loop) obey() {
+	var count [8]byte
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(l.wake), uintptr(unsafe.Pointer(&count)), 8)
+	for {
+		select {
+		case f := <-l.ops:
+			f(time.Now())
+		default:
+			return
+		}
+	}
+}
+
+// drain receives what waits in the sockets, and tells whether it got to the
+// end. A flood is left for later, so that sending goes on.
+func (l *loop) drain() (empty bool) {
+	empty = true
+	for p, s := range l.ports {
+		if s.fd < 0 {
+			l.reopen(p, s)
+			continue
+		}
+		done := false
+		for round := 0; round < rounds && !done; round++ {
+			now := time.Now()
+			n, err := l.buf.receive(s.fd)
+			full := round == 0 && n == batch && l.overflowed(s)
+			for i := range n {
+				d := l.buf.get(i)
+				at := d.arrived(now, s.empty)
+				if full {
+					at = now
+				}
+				l.receive(&d, p, s.fd, at, now)
+			}
+			done = n < batch || err != nil
+			if done {
+				s.empty = now
+			}
+		}
+		empty = empty && done
+	}
+	return empty
+}
+
+// overflowed tells whether a long queue has lost packets since last asked. They
+// were newer than those that wait, and that is not the fault of the peers: what
+// waits counts as heard now.
+func (l *loop) overflowed(s *listener) bool {
+	lost, err := dropCount(s.fd)
+	if err != nil || lost == s.lost {
+		return false
+	}
+	l.overflow += uint64(lost - s.lost)
+	s.lost = lost
+	return true
+}
+
+// reopen tries a port again that could not be opened.
+func (l *loop) reopen(p port, s *listener) {
+	now := time.Now()
+	if now.Before(s.retry) {
+		return
+	}
+	s.fd, s.err = listen(p)
+	s.retry, s.empty, s.lost = now.Add(retryPort), now, 0
+}
+
+// receive handles one packet that arrived at the time at.
+func (l *loop) receive(d *datagram, p port, fd int, at, now time.Time) {
+	pkt, err := Parse(d.payload)
+	if err != nil {
+		l.drops[DropMalformed]++
+		return
+	}
+	w, why := l.table.find(&pkt, d, p.multihop, func(w *watch) int {
+		i := l.ifaces.index(w.key.Interface, fd, now, false)
+		if i != d.index {
+			i = l.ifaces.index(w.key.Interface, fd, now, true)
+		}
+		return i
+	})
+	switch {
+	case w == nil:
+		l.drops[why]++
+	case why != accepted:
+		w.drops[why]++
+	default:
+		if r := w.m.receive(at, now, &pkt, d.payload); r != accepted {
+			w.drops[r]++
+			return
+		}
+		w.in++
+		w.second = false
+		l.settle(w, now)
+	}
+}
+
+// turn does what is due. Nobody is declared dead while packets wait, unless
+// they never end.
+func (l *loop) turn(empty bool) {
+	for len(l.queue) > 0 {
+		w, now := l.queue[0], time.Now()
+		if now.Before(w.deadline) {
+			return
+		}
+		if end := w.m.expires(); !end.IsZero() && !now.Before(end) {
+			late := now.Sub(end)
+			switch {
+			case !empty && late < floodLimit:
+				l.send(w, now)
+				l.queue.set(w, now.Add(lookAgain))
+				continue
+			case late > lateness && !w.second:
+				// This thread did not run when it should have. What the peer sent
+				// meanwhile may still be on its way through the kernel.
+				w.second = true
+				l.send(w, now)
+				l.queue.set(w, now.Add(lookAgain))
+				continue
+			}
+			w.second = false
+			w.m.advance(now)
+		}
+		l.settle(w, now)
+	}
+}
+
+// settle brings the world up to date with the machine of w.
+func (l *loop) settle(w *watch, now time.Time) {
+	if s := w.m.state; s != w.state {
+		e := event{key: w.key, from: w.state, to: s, diag: w.m.diag, remote: w.m.remoteState}
+		w.state = s
+		l.changed()
+		l.tell(e)
+	}
+	l.send(w, now)
+	if w.m.finished() {
+		l.drop(w)
+		return
+	}
+	l.queue.set(w, w.m.next())
+}
+
+// send sends all that the machine has to send.
+func (l *loop) send(w *watch, now time.Time) {
+	for {
+		p, ok := w.m.transmit(now)
+		if !ok {
+			return
+		}
+		l.emit(w, &p, now)
+	}
+}
+
+// emit sends one packet. The machine does not learn of a failure: on the wire it
+// is a loss like any other.
+func (l *loop) emit(w *watch, p *Packet, now time.Time) {
+	var key []byte
+	if w.m.set.auth != nil {
+		key = w.m.set.auth.Key
+	}
+	var err error
+	if w.fd < 0 {
+		w.fd, err = source(w.key.Peer.Is6())
+	}
+	if err == nil {
+		if i := l.ifaces.index(w.key.Interface, w.fd, now, w.trouble != nil); i != w.index {
+			w.prepare(i)
+		}
+		if w.key.Interface != "" && w.index == 0 {
+			err = errNoInterface
+		} else {
+			err = w.out.send(w.fd, p, key)
+		}
+	}
+	if err == nil {
+		w.sent++
+	}
+	if (err == nil) != (w.trouble == nil) || err != nil && !errors.Is(err, w.trouble) {
+		l.tell(event{key: w.key, trouble: err})
+	}
+	w.trouble = err
+}
+
+var errNoInterface = errors.New("no such interface")
+
+// tell hands something to the log. A log that is slow must not hold up packets.
+func (l *loop) tell(e event) {
+	select {
+	case l.news <- e:
+	default:
+	}
+}
+
+// add takes a session in. Its machine is new. The port it needs is there.
+func (l *loop) add(w *watch, now time.Time) {
+	l.table.add(w)
+	l.ports[w.port()].users++
+	l.settle(w, now)
+}
+
+// drop forgets a session.
+func (l *loop) drop(w *watch) {
+	l.queue.set(w, time.Time{})
+	l.table.remove(w)
+	l.close(w)
+	l.ports[w.port()].users--
+	l.dropped = true
+}
+
+func (l *loop) close(w *watch) {
+	if w.fd >= 0 {
+		_ = unix.Close(w.fd)
+		w.fd = -1
+	}
+}
+
+// sweep closes what the sessions that are gone have left.
+func (l *loop) sweep() {
+	if l.leaving && len(l.table.byDiscr) == 0 {
+		l.stopped = true
+	}
+	if !l.dropped || l.held {
+		return
+	}
+	l.dropped = false
+	clear(l.ifaces.known)
+	for p, s := range l.ports {
+		if s.users == 0 {
+			if s.fd >= 0 {
+				_ = unix.Close(s.fd)
+			}
+			delete(l.ports, p)
+		}
+	}
+}
+
+// closeWake ends do for good. The thread has ended.
+func (l *loop) closeWake() { _ = unix.Close(l.wake) }

@@ -1,0 +1,233 @@
+package bfd
+
+import "time"
+
+// slowInterval is the least bfd.DesiredMinTxInterval of a session that is not
+// Up, RFC 5880 section 6.8.3.
+const slowInterval = time.Second
+
+// machine is the state machine of one session, RFC 5880 section 6.8. It has no
+// clock and no socket: whoever runs it calls
+//
+//	receive    for each packet that belongs to the session,
+//	advance    when next has come,
+//	transmit   after each call, again and again until it has nothing to send.
+//
+// Names follow the state variables of section 6.8.1.
+type machine struct {
+	set  settings
+	rand func() float64 // uniform in [0, 1), for the jitter
+
+	state, remoteState      State
+	diag, remoteDiag        Diag
+	localDiscr, remoteDiscr uint32
+	remoteMinTx             time.Duration // the last received Desired Min TX Interval
+	remoteMinRx             time.Duration
+	remoteMult              uint8
+	remoteDemand            bool
+
+	// What is announced, and what is in use until a Poll Sequence has ended.
+	desiredTx, usedTx  time.Duration
+	requiredRx, usedRx time.Duration
+	poll               pollState
+	pollSent           bool // the present sequence has sent its first packet
+	again              bool // the settings changed during a Poll Sequence
+
+	final    bool // a Poll waits for its answer
+	trigger  bool // the next packet differs from the last one: send it now
+	farewell int  // AdminDown: packets left to send
+	pause    time.Duration
+
+	lastTx, nextTx time.Time
+	lastRx         time.Time // of the last packet that was not discarded
+
+	xmitSeq, rcvSeq uint32
+	seqKnown        bool
+	lastSent        Packet // without Auth, P and F included
+
+	since       time.Time // of state
+	everUp      bool
+	transitions uint64 // changes to and from Up
+}
+
+// settings are what a user chose for a session.
+type settings struct {
+	transmit, receive time.Duration
+	mult              uint8
+	passive           bool
+	auth              *Auth
+}
+
+type pollState uint8
+
+const (
+	pollIdle    pollState = iota
+	pollActive            // packets carry P
+	pollSettled           // Final received; the next sequence waits for a packet without F, section 6.8.3
+)
+
+// newMachine begins in Down and sends at once. discr is unique and not 0; seq is
+// random.
+func newMachine(now time.Time, set settings, discr, seq uint32, rand func() float64) *machine {
+	m := &machine{
+		set: set, rand: rand, state: Down, remoteState: Down, localDiscr: discr, xmitSeq: seq,
+		remoteMinRx: time.Microsecond, since: now, nextTx: now,
+	}
+	m.desiredTx, m.requiredRx = max(set.transmit, slowInterval), set.receive
+	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
+	return m
+}
+
+// change gives the machine other settings, in whatever state it is. The session
+// stays up; the peer learns of new intervals by a Poll Sequence, section 6.8.3.
+func (m *machine) change(now time.Time, set settings) {
+	old := m.set
+	m.set = set
+	if !set.auth.same(old.auth) {
+		m.seqKnown = false
+	}
+	if set.mult != old.mult {
+		m.trigger = true
+	}
+	m.retime(now)
+}
+
+// disable takes the session down by an operator's wish, section 6.8.16. Until
+// finished, a few packets tell the peer, if it was ever heard.
+func (m *machine) disable(now time.Time) {
+	m.pause = min(m.interval(), 300*time.Millisecond)
+	heard := m.remoteDiscr != 0
+	m.enter(now, AdminDown, DiagAdminDown)
+	m.trigger = heard
+	if heard {
+		m.farewell = max(3, int(m.set.mult))
+	}
+}
+
+// finished tells that a disabled session has told its peer, or has nobody to
+// tell.
+func (m *machine) finished() bool { return m.state == AdminDown && m.farewell == 0 }
+
+// enter changes the state.
+func (m *machine) enter(now time.Time, s State, why Diag) {
+	if m.state == Up || s == Up {
+		m.transitions++
+	}
+	m.state, m.diag, m.since = s, why, now
+	m.everUp = m.everUp || s == Up
+	m.trigger = true
+	// Whatever was being agreed on belongs to the state that ended.
+	m.poll, m.again = pollIdle, false
+	m.retime(now)
+}
+
+// retime brings the announced intervals to what settings and state ask for,
+// RFC 5880 section 6.8.3, and begins a Poll Sequence if that changes them.
+func (m *machine) retime(now time.Time) {
+	desired, required := m.set.transmit, m.set.receive
+	if m.state != Up {
+		desired = max(desired, slowInterval)
+	}
+	if desired == m.desiredTx && required == m.requiredRx {
+		m.again = false
+		return
+	}
+	if m.state == Up && m.poll != pollIdle {
+		m.again = true // a Final could not be told from that of this sequence
+		return
+	}
+	m.again = false
+	old := m.interval()
+	// The peer must know before packets come at longer intervals, and must send
+	// faster before they are expected at shorter ones.
+	if m.state != Up || desired <= m.usedTx {
+		m.usedTx = desired
+	}
+	if m.state != Up || required >= m.usedRx {
+		m.usedRx = required
+	}
+	m.desiredTx, m.requiredRx = desired, required
+	m.trigger = true
+	if m.remoteDiscr != 0 {
+		m.poll, m.pollSent = pollActive, false
+	}
+	m.paced(old)
+}
+
+// interval is the agreed time from one packet to the next, before jitter,
+// RFC 5880 section 6.8.2.
+func (m *machine) interval() time.Duration { return max(m.usedTx, m.remoteMinRx) }
+
+// detection is the time without a packet after which the peer is lost, RFC 5880
+// section 6.8.4; 0 as long as nothing was heard.
+func (m *machine) detection() time.Duration {
+	return time.Duration(m.remoteMult) * max(m.usedRx, m.remoteMinTx)
+}
+
+// paced takes a new interval into use, counted from the last packet, as section
+// 6.8.3 asks. old is the interval before.
+func (m *machine) paced(old time.Duration) {
+	if m.interval() != old && !m.lastTx.IsZero() {
+		m.nextTx = m.lastTx.Add(m.jittered())
+	}
+}
+
+// jittered is the interval less 0 to 25 %, or 10 to 25 % if a single lost packet
+// counts, RFC 5880 section 6.8.7.
+func (m *machine) jittered() time.Duration {
+	least, span := 0.75, 0.25
+	if m.set.mult == 1 {
+		span = 0.15
+	}
+	return time.Duration(float64(m.interval()) * (least + span*m.rand()))
+}
+
+// advance does what is due at now: the end of the Detection Time.
+func (m *machine) advance(now time.Time) {
+	if m.remoteDiscr != 0 && !now.Before(m.lastRx.Add(m.detection())) {
+		m.forget(now)
+	}
+	if m.seqKnown && !now.Before(m.lastRx.Add(2*m.detection())) {
+		m.seqKnown = false // section 6.8.1, bfd.AuthSeqKnown
+	}
+}
+
+// forget is the end of the Detection Time, RFC 5880 sections 6.8.4 and 6.8.1.
+// The state of a peer in AdminDown is kept: that it was taken down by intent
+// stays true when it then falls silent.
+func (m *machine) forget(now time.Time) {
+	if m.state == Init || m.state == Up {
+		m.enter(now, Down, DiagTimeExpired)
+	}
+	old := m.interval()
+	m.remoteDiscr, m.remoteDemand = 0, false
+	m.remoteMinRx = time.Microsecond // else one that refused packets could never be called again
+	if m.remoteState != AdminDown {
+		m.remoteState = Down
+	}
+	m.poll, m.again = pollIdle, false
+	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
+	m.final, m.farewell = false, 0
+	m.paced(old)
+}
+
+// expires is when advance has something to do; zero: never.
+func (m *machine) expires() time.Time {
+	switch {
+	case m.remoteDiscr != 0:
+		return m.lastRx.Add(m.detection())
+	case m.seqKnown:
+		return m.lastRx.Add(2 * m.detection())
+	}
+	return time.Time{}
+}
+
+// next is when advance or transmit has something to do if no packet comes
+// before; zero: never.
+func (m *machine) next() time.Time {
+	t := m.expires()
+	if m.periodic() && (t.IsZero() || m.nextTx.Before(t)) {
+		t = m.nextTx
+	}
+	return t
+}

@@ -1,0 +1,93 @@
+package bfd
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Status is what a session is about, at one moment.
+type Status struct {
+	Key
+	State, RemoteState State // RemoteState: as last heard; Down if not heard
+	Diag, RemoteDiag   Diag  // why the last change to Down
+	Since              time.Time
+	EverUp             bool   // false: it never came up
+	Transitions        uint64 // changes to Up and from Up
+
+	// What was agreed on with the peer, RFC 5880 section 6.8.2 and 6.8.4: the
+	// time between two packets to and from the peer, and without one until it is
+	// lost; 0 as long as it was not heard.
+	Transmit, Receive, Detection time.Duration
+	RemoteMultiplier             uint8
+
+	LocalDiscr, RemoteDiscr uint32
+	In, Out                 uint64 // packets accepted and sent
+	Dropped                 Drops
+	LastError               error // why the last packet could not be sent, or nothing can be received; nil: works
+}
+
+// PathFailed tells whether the session says that the path is broken: it was Up
+// and is not, and nobody took it down by intent. A peer that says AdminDown, or
+// one that never had BFD, says nothing about the path: RFC 5882 section 4.2.
+func (s *Status) PathFailed() bool {
+	return s.EverUp && s.State != Up && s.State != AdminDown && s.RemoteState != AdminDown
+}
+
+// Status returns all sessions, sorted by Key.
+func (m *Manager) Status() []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.loop == nil {
+		return nil
+	}
+	all := make([]Status, 0, len(m.wanted))
+	m.loop.do(func(time.Time) {
+		for _, e := range m.wanted {
+			all = append(all, m.loop.status(e.w))
+		}
+	})
+	slices.SortFunc(all, func(a, b Status) int {
+		return cmp.Or(a.Peer.Compare(b.Peer), cmp.Compare(a.Interface, b.Interface),
+			a.Local.Compare(b.Local), cmp.Compare(a.String(), b.String()))
+	})
+	return all
+}
+
+// status runs on the thread.
+func (l *loop) status(w *watch) Status {
+	m := w.m
+	s := Status{
+		Key: w.key, State: m.state, RemoteState: m.remoteState, Diag: m.diag, RemoteDiag: m.remoteDiag,
+		Since: m.since, EverUp: m.everUp, Transitions: m.transitions,
+		LocalDiscr: m.localDiscr, RemoteDiscr: m.remoteDiscr,
+		In: w.in, Out: w.sent, Dropped: w.drops, LastError: w.trouble,
+	}
+	if p := l.ports[w.port()]; p.err != nil {
+		s.LastError = p.err
+	}
+	if m.remoteDiscr != 0 {
+		s.Transmit, s.Receive = m.interval(), max(m.usedRx, m.remoteMinTx)
+		s.Detection, s.RemoteMultiplier = m.detection(), m.remoteMult
+	}
+	return s
+}
+
+// Stats is about the thread and about packets that belong to no session.
+type Stats struct {
+	Dropped  Drops
+	Overflow uint64        // packets lost because the thread did not run
+	Lateness time.Duration // the worst since it began
+}
+
+// Stats returns the figures since the first session began.
+func (m *Manager) Stats() (s Stats) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.loop == nil {
+		return s
+	}
+	l := m.loop
+	l.do(func(time.Time) { s = Stats{l.drops, l.overflow, l.latest} })
+	return s
+}
