@@ -86,7 +86,7 @@ func NewFar(ctx context.Context, bin *lab.Bin) (*Net, error) {
 		return errors.Join(
 			n.Move(ctx, tor, "br3", v4(79, 2), v6(79, 2)),
 			n.AddPort(ctx, mid, "eth1", "br3", v4(79, 254), v6(79, 254)),
-			defaultRoute(ctx, n, tor, "10.79.0.254", "fd79::254"),
+			n.IP(ctx, tor, "route add 10.77.0.0/24 via 10.79.0.254", "route add fd77::/64 via fd79::254"),
 			defaultRoute(ctx, n, &n.Nodes[0].Host, mid.IP4.String(), mid.IP6.String()),
 		)
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 )
 
 // CA is the file of the authority that signed the certificate of the services.
@@ -83,3 +84,6 @@ func (l *Lab) PortUp(ctx context.Context, h *Host, ifname string) error {
 
 // Addrs lists the addresses of an interface in the kernel of a host.
 func (l *Lab) Addrs(h *Host, ifname string) ([]netip.Addr, error) { return kernelAddrs(h.NS, ifname) }
+
+// Reload has the daemon read its configuration again.
+func (n *Node) Reload() error { return n.Daemon.Signal(syscall.SIGHUP) }

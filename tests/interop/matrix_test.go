@@ -1,0 +1,214 @@
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/interop"
+)
+
+// matrixCase is a folder of testdata/matrix.
+type matrixCase struct {
+	name    string
+	routers string // frr, bird, gobgp
+	far     bool   // the router is two hops away
+	// refused: there must be no session, now and a while later.
+	refused bool
+	// feed makes the router send routes.
+	feed func(t *testing.T, c *interop.Case)
+}
+
+func matrix() []matrixCase {
+	const all = "frr bird gobgp"
+	return []matrixCase{
+		{name: "ipv4", routers: all},
+		{name: "ipv6", routers: all},
+		{name: "dual", routers: all},
+		{name: "extended-nexthop", routers: all},
+		{name: "link-local", routers: "frr bird"},
+		{name: "md5", routers: all},
+		{name: "md5-wrong", routers: all, refused: true},
+		{name: "passive", routers: all},
+		{name: "passive-md5", routers: all},
+		{name: "peer-passive", routers: all},
+		{name: "gtsm", routers: all},
+		{name: "gtsm-far", routers: "frr bird", far: true},
+		{name: "gtsm-refused", routers: all, refused: true},
+		{name: "multihop", routers: all, far: true},
+		{name: "communities", routers: all},
+		{name: "attributes", routers: all},
+		{name: "ibgp", routers: all},
+		{name: "bfd", routers: "frr bird"},
+		{name: "bfd-ipv6", routers: "frr bird"},
+		{name: "bfd-multihop", routers: "frr bird", far: true},
+		{name: "bfd-auth", routers: "bird"},
+		{name: "bfd-auth-wrong", routers: "bird", refused: true},
+		{name: "bfd-strict", routers: "frr", refused: true},
+		{name: "wrong-asn", routers: all, refused: true},
+		{name: "admin-shutdown", routers: "frr", refused: true},
+		{name: "flood", routers: "bird gobgp", feed: flood},
+		{name: "flood-limit", routers: "bird gobgp", feed: flood, refused: true},
+	}
+}
+
+// TestMatrix compares what routers of three makes say of a session with lbd, and
+// what lbd says of it, with files.
+func TestMatrix(t *testing.T) {
+	need(t)
+	known := map[string]bool{}
+	for _, c := range matrix() {
+		known[c.name] = true
+		for _, router := range strings.Fields(c.routers) {
+			t.Run(c.name+"/"+router, func(t *testing.T) {
+				t.Parallel()
+				runCase(t, c, router)
+			})
+		}
+	}
+	dirs, err := os.ReadDir("testdata/matrix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if !known[d.Name()] {
+			t.Errorf("testdata/matrix/%s is no case", d.Name())
+		}
+	}
+}
+
+// caseLimit bounds how long a case may take to be as expected: a session is up
+// within 2.5 s, on a machine that runs other cases too.
+const caseLimit = 15 * time.Second
+
+func runCase(t *testing.T, mc matrixCase, router string) {
+	c := startCase(t, mc, router)
+	ctx := t.Context()
+	before, err := mainRoutes(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mc.feed != nil {
+		mc.feed(t, c)
+	}
+	dir := filepath.Join("testdata", "matrix", mc.name)
+	check := expectations(t, c, dir, router)
+	if err := interop.Eventually(ctx, caseLimit, "as expected", check); err != nil {
+		t.Fatal(err)
+	}
+	if mc.refused {
+		interop.Pause(ctx, 2*time.Second)
+		if err := check(); err != nil {
+			t.Errorf("two seconds later: %v", err)
+		}
+	}
+	after, err := mainRoutes(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before != after {
+		t.Errorf("routes of the node changed from\n%s\nto\n%s", before, after)
+	}
+	leaves(t, c)
+}
+
+func startCase(t *testing.T, mc matrixCase, router string) *interop.Case {
+	t.Helper()
+	shape := interop.NewPair
+	if mc.far {
+		shape = interop.NewFar
+	}
+	n, err := shape(t.Context(), bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c *interop.Case
+	t.Cleanup(func() {
+		keepLogs(t, n, func(lines int) string {
+			if c == nil {
+				return n.Logs(lines)
+			}
+			return c.Logs(lines)
+		})
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if c, err = interop.StartCase(t.Context(), n, filepath.Join("testdata", "matrix", mc.name), router); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// expectations reads the files of a case: <router>.want for the router, and
+// lbd.want or, if that router is special, lbd-<router>.want for the node.
+func expectations(t *testing.T, c *interop.Case, dir, router string) func() error {
+	t.Helper()
+	node, err := interop.ReadExpectation(filepath.Join(dir, "lbd-"+router+".want"))
+	if errors.Is(err, os.ErrNotExist) {
+		node, err = interop.ReadExpectation(filepath.Join(dir, "lbd.want"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := interop.ReadExpectation(filepath.Join(dir, router+".want"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		return errors.Join(c.CheckNode(t.Context(), node), c.CheckRouter(t.Context(), peer))
+	}
+}
+
+// mainRoutes is what the node's kernel has in its main table.
+func mainRoutes(ctx context.Context, c *interop.Case) (string, error) {
+	h := &c.Net.Nodes[0].Host
+	v4, err := c.Net.Exec(ctx, h, "ip", "-4", "route", "show")
+	if err != nil {
+		return "", err
+	}
+	v6, err := c.Net.Exec(ctx, h, "ip", "-6", "route", "show")
+	return v4 + v6, err
+}
+
+// leaves ends lbd in order: neither the router nor the node keeps anything.
+func leaves(t *testing.T, c *interop.Case) {
+	t.Helper()
+	m := c.Net.Nodes[0]
+	if !m.Daemon.Alive() {
+		t.Fatal("the daemon has ended")
+	}
+	if err := m.Daemon.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Daemon.Wait(15 * time.Second); err != nil {
+		t.Fatalf("after SIGTERM: %v", err)
+	}
+	err := interop.Eventually(t.Context(), 5*time.Second, "nothing left", func() error {
+		for _, vip := range (&interop.LBD{}).VIPs() {
+			hops, err := c.Net.Hops(t.Context(), c.Net.ToRs[0], vip)
+			if err != nil || len(hops) > 0 {
+				return fmt.Errorf("the router has %s via %v: %w", vip, hops, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	left, err := c.Net.Addrs(&m.Host, "lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range left {
+		if !a.IsLoopback() {
+			t.Errorf("%s is left on lo", a)
+		}
+	}
+}
