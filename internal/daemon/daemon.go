@@ -70,6 +70,7 @@ type Daemon struct {
 	turned    time.Time
 	aloneTill time.Time
 	seen      map[model.NodeName]model.MemberState // as last logged
+	up        map[string]bool                      // BGP sessions, as last logged
 
 	ready atomic.Bool
 	beat  atomic.Int64 // nanoseconds from View.Started to the last turn
@@ -86,6 +87,7 @@ func New(o Options) (*Daemon, error) {
 		done:    make(chan struct{}),
 		started: time.Now(),
 		seen:    map[model.NodeName]model.MemberState{},
+		up:      map[string]bool{},
 	}
 	d.view = model.View{
 		Self: o.Node, Started: d.started, Unable: o.Unable,

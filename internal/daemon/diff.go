@@ -81,6 +81,7 @@ func (d *Daemon) observe(want *model.Desired) {
 		d.log.Info("group", "rules", want.Rules)
 	}
 	d.members()
+	d.sessions()
 	d.metrics.publish(&d.view, want)
 }
 
@@ -109,6 +110,26 @@ func (d *Daemon) tookOver(want *model.Desired, s model.VIPStatus) {
 	took := d.view.Now.Sub(m.LostAt)
 	d.metrics.takeover.Observe(took.Seconds())
 	d.log.Info("announced", "vip", s.VIP.Name, "address", s.VIP.Addr, "from", string(m.From), "after", took)
+}
+
+// sessions logs which BGP sessions came up and went down.
+func (d *Daemon) sessions() {
+	for i := range d.view.Applied[model.SinkBGP].Peers {
+		p := &d.view.Applied[model.SinkBGP].Peers[i]
+		up := p.State == established
+		if was, known := d.up[p.Name]; was == up && known {
+			continue
+		}
+		d.up[p.Name] = up
+		switch {
+		case up:
+			d.log.Info("bgp", "peer", p.Name, "address", p.Address, "state", p.State, "hold", p.HoldTime)
+		case p.LastError != "":
+			d.log.Warn("bgp", "peer", p.Name, "address", p.Address, "state", p.State, "reason", p.LastError)
+		default:
+			d.log.Info("bgp", "peer", p.Name, "address", p.Address, "state", p.State)
+		}
+	}
 }
 
 // members logs who came and went.

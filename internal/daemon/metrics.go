@@ -27,6 +27,7 @@ type snapshot struct {
 	conflicts         map[string]uint64
 	members           map[model.MemberState]int
 	failing           map[model.SinkName]bool
+	peers             []model.PeerReport
 	settled, draining bool
 }
 
@@ -70,6 +71,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 		self: v.Self, status: d.Status, settled: d.Memory.Settled, draining: v.Draining || v.Stopping,
 		members: map[model.MemberState]int{model.MemberAlive: 0, model.MemberDead: 0, model.MemberLeft: 0},
 		failing: make(map[model.SinkName]bool, len(v.Applied)),
+		peers:   v.Applied[model.SinkBGP].Peers,
 	}
 	for _, p := range v.Gossip.Members {
 		s.members[p.State]++
@@ -91,7 +93,8 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descOwner, descAnn, descHealthy, descReason, descClash, descMembers, descDriver, descSettled, descDrain} {
+	for _, d := range []*prometheus.Desc{descOwner, descAnn, descHealthy, descReason, descClash, descMembers, descDriver, descSettled, descDrain,
+		descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
 		c <- d
 	}
 }
@@ -124,6 +127,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	}
 	gauge(descSettled, s.settled)
 	gauge(descDrain, s.draining)
+	collectBGP(c, s.peers)
 }
 
 func number(b bool) float64 {
