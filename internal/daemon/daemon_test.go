@@ -39,6 +39,7 @@ type bed struct {
 	health  *lbdtest.Facts
 	gossip  *lbdtest.Facts
 	sink    *sink
+	router  *router
 	address *lbdtest.Address
 	layer2  *lbdtest.Layer2
 	reg     *prometheus.Registry
@@ -108,7 +109,7 @@ func (b *bed) log() string {
 func run(t *testing.T, f func(t *testing.T, b *bed), extra ...source.Source) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{t: t, begin: time.Now(), net: lbdtest.NewNet(1), proc: lbdtest.NewProcess(), sink: &sink{}, reg: prometheus.NewRegistry(), ended: make(chan struct{})}
+		b := &bed{t: t, begin: time.Now(), net: lbdtest.NewNet(1), proc: lbdtest.NewProcess(), sink: &sink{}, router: &router{}, reg: prometheus.NewRegistry(), ended: make(chan struct{})}
 		b.host = b.net.Host("m1")
 		b.host.Attach("eth0", "lan", netip.MustParsePrefix("10.0.0.1/24"))
 		p := b.proc
@@ -129,7 +130,7 @@ func run(t *testing.T, f func(t *testing.T, b *bed), extra ...source.Source) {
 		b.daemon, err = daemon.New(daemon.Options{
 			Logger: log, Metrics: b.reg, Node: "m1", Version: "v1",
 			Sources: append([]source.Source{b.config, lbdtest.NewLinks(p, b.host), b.health, b.gossip}, extra...),
-			Drivers: []announce.Driver{b.sink, p.Driver(b.address, nil), p.Driver(b.layer2, nil)},
+			Drivers: []announce.Driver{b.sink, b.router, p.Driver(b.address, nil), p.Driver(b.layer2, nil)},
 			Extras:  []func(*v1alpha1.NodeStatus){func(s *v1alpha1.NodeStatus) { s.Config.Path = "extra" }},
 			Beat: func() {
 				b.mu.Lock()
