@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Bounds of a path. An UPDATE has 4096 bytes (RFC 4271 section 4.1).
@@ -48,7 +49,7 @@ func (k *checker) alias(path string, a CommunityAlias) {
 		return
 	}
 	_, err := ParseCommunity(a.Value)
-	if errors.Is(err, ErrCommunityName) {
+	if !strings.Contains(a.Value, ":") { // the name of another one
 		err = errCommunityValue
 	}
 	if err != nil {

@@ -294,7 +294,7 @@ func TestDuration(t *testing.T) {
 }
 
 func TestJSONRoundTrip(t *testing.T) {
-	for _, in := range []any{validNode(), validVIP(), &VirtualIP{}, &NodeConfiguration{}} {
+	for _, in := range []any{validNode(), validVIP(), validPeer(), validProfile(), validCommunity(), &VirtualIP{}, &NodeConfiguration{}, &BGPPeer{}, &BFDProfile{}} {
 		data, err := json.Marshal(in)
 		if err != nil {
 			t.Fatal(err)

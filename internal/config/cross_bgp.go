@@ -276,11 +276,11 @@ func familiesOfPeers(o *object, a *v1alpha1.Advertise, all []*object, names *nam
 		peer := names.peers[name]
 		if peer == nil {
 			names.unknown(o, fmt.Sprintf("spec.advertise.bgp.peers[%d]", i), name, v1alpha1.KindBGPPeer, slices.Collect(maps.Keys(names.peers)))
-			return
+			continue
 		}
 		peers = append(peers, peer)
 	}
-	if len(peers) == 0 || !names.complete || a.L2 != nil {
+	if len(peers) == 0 || len(peers) < len(a.BGP.Peers) || !names.complete || a.L2 != nil {
 		return
 	}
 	eachAddress([]*object{o}, func(o *object, path, text string, addr netip.Addr) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -144,6 +145,11 @@ func FuzzLoad(f *testing.F) {
 	for _, text := range []string{
 		Reference(), Minimal(), goodNode, goodVIP, "a: &a [*a]", "<<: {a: b}", "? [a]\n: b\n", "!!binary aaa", "--- !x\n...\n", "\t",
 		headVIP + "metadata: {name: &x a, labels: {\"\\0\": *x}}\nspec:\n  healthCheck: {https: {}, interval: 0s, timeout: 9999999h}\n",
+		bgpNode + peerDoc("a", "peerAddress: 'fe80::1', interface: e, bfdProfile: p, nodeSelectors: [{matchLabels: {a: b}}, {}], families: [ipv6], minimumTTL: 1, holdTime: 0s") +
+			doc("BFDProfile", "p", "minimumTtl: 1") + doc("Community", "c", "communities: [{name: x, value: 'large:1:2:3'}]") +
+			doc("VirtualIP", "v", "addresses: ['fd00::1'], advertise: {bgp: {peers: [a], communities: [x, '1:2', no-peer], largeCommunities: ['1:2:3'], localPref: 1, med: 0}}"),
+		peerDoc("a", "peerAddress: ::, password: *a, holdTime: 9h9m9s, passive: true, vrf: {}, nodeSelectors: [{matchExpressions: 1}]"),
+		headNode + "bgp: {listenAddresses: [fe80::1, '::', ::], listenPort: 4294967296, routerID: 1.1.1.1}\n",
 		headNode + "gossip: {port: 0x10, peers: ['[::1]:', ::, 'a:b']}\nweight: 1e3\nnodeLabels: {~: ~}\n",
 	} {
 		f.Add([]byte(text))
@@ -179,11 +185,40 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("check %+v", h)
 			}
 		}
+		checkPeers(t, cfg)
 		if node != nil && (cfg.Node.Name == "" || cfg.Node.Weight < 1 || cfg.Node.Gossip.Port == 0 ||
 			len(cfg.Node.Gossip.Peers) != len(node.node.Gossip.Peers)) {
 			t.Fatalf("node %+v", cfg.Node)
 		}
 	})
+}
+
+// checkPeers fails if a peer, or the path of a VIP, is not what a valid object may
+// become.
+func checkPeers(t *testing.T, cfg *Config) {
+	if !slices.IsSortedFunc(cfg.Peers, func(a, b model.BGPPeer) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Fatal("peers are not sorted")
+	}
+	for _, p := range cfg.Peers {
+		a := p.Address
+		switch {
+		case p.Name == "", p.LocalASN == 0, p.PeerASN == 0, p.Port == 0, !p.IPv4 && !p.IPv6, p.MaxPrefixes == 0,
+			!a.IsValid(), a.Is4In6(), a.IsLoopback(), a.IsMulticast(), a.IsUnspecified(), (a.Zone() != "") != (a.Is6() && a.IsLinkLocalUnicast()),
+			p.Source.IsValid() && p.Source.Is4() != a.Is4(), p.RouterID.IsValid() && !p.RouterID.Is4(),
+			p.HoldTime != 0 && (p.HoldTime < 3*time.Second || p.KeepaliveTime < time.Second || p.KeepaliveTime >= p.HoldTime),
+			p.HoldTime == 0 && p.KeepaliveTime != 0, p.Passive != (p.ConnectTime == 0), p.MinTTL != 0 && p.Multihop, len(p.Password) > 80:
+			t.Fatalf("peer %+v", p)
+		}
+		if b := p.BFD; b != nil && (b.Transmit < 10*time.Millisecond || b.Receive < 10*time.Millisecond || b.Multiplier < 2 || b.MinTTL == 0) {
+			t.Fatalf("profile %+v", b)
+		}
+	}
+	for _, v := range cfg.VIPs {
+		if b := v.BGP; !v.L2 && b == nil || b != nil && (!slices.IsSorted(b.Communities) || slices.Contains(b.Communities, v1alpha1.CommunityGracefulShutdown) ||
+			!slices.IsSorted(b.Peers) || b.Prepend < 0 || b.Prepend > 10) {
+			t.Fatalf("VIP %+v %+v", v, b)
+		}
+	}
 }
 
 func BenchmarkLoad10000(b *testing.B) {
