@@ -209,22 +209,28 @@ func TestRemovedWhileFrozen(t *testing.T) {
 	}
 	veth(t, "a0", "b0")
 	d := start(t, 4*time.Second)
-	apply(t, d, want(on("a0", 1)...))
+	applyAll(t, d, want(onBoth("a0", 1, 15*time.Second)...))
 	o := observe(t, both...)
 	time.Sleep(20 * time.Millisecond)
 	d.mu.Lock() // nothing of the driver runs
-	removeByHand(t, "a0", v4)
-	removeByHand(t, "a0", v6)
+	for _, addr := range both {
+		removeByHand(t, "a0", addr)
+		removeByHand(t, lo, addr)
+	}
 	time.Sleep(2200 * time.Millisecond)
 	d.mu.Unlock()
 	fired(t, d, time.Second)
-	vips := apply(t, d, want(on("a0", 1)...))
+	applied := applyAll(t, d, want(onBoth("a0", 1, 15*time.Second)...))
 	time.Sleep(50 * time.Millisecond)
 	for _, addr := range both {
-		if v := vips[addr]; v.Bound || !v.Expired {
+		if v := applied.VIPs[addr]; v.Bound || !v.Expired {
 			t.Errorf("%s: %+v", addr, v)
 		}
 		checkBlink(t, o, addr, 0)
+		// Half of the lifetime on lo is not over.
+		if v := applied.Loopback[addr]; !v.Bound || v.Expired {
+			t.Errorf("%s on lo: %+v", addr, v)
+		}
 	}
 }
 

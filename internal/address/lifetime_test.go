@@ -74,8 +74,12 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 	const n, lifetime = 1000, 15 * time.Second
 	d := start(t, 3*time.Second)
 	var bind []model.Binding
-	for i := range n {
+	add := func() {
+		i := len(bind)
 		bind = append(bind, model.Binding{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Interface: lo, Epoch: 1, Lifetime: lifetime})
+	}
+	for len(bind) < n-1 {
+		add()
 	}
 	batches, renewals := 0, 0
 	begin := time.Now()
@@ -90,6 +94,7 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 		}
 		d.mu.Lock()
 		if d.kernel.before == nil {
+			add() // with the next Apply: no reason to renew all others
 			d.kernel.before = func(ops []*op) {
 				if ops[0].verb == renew {
 					batches++
@@ -108,6 +113,35 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 	}
 	if s := d.Stats(); s.Readds != 0 || s.Expirations != 0 || s.Errors != 0 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestWhatEndsTogether: a new address lets those with the lifetime of the driver end
+// with it, and only those.
+func TestWhatEndsTogether(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 6*time.Second) // no beat while this runs
+	lan, long := model.Binding{Interface: "a0", Epoch: 1}, model.Binding{Interface: lo, Epoch: 1, Lifetime: 15 * time.Second}
+	at := func(b model.Binding, addr string) model.Binding {
+		b.Addr = netip.MustParseAddr(addr)
+		return b
+	}
+	bind := []model.Binding{at(lan, "10.0.0.1"), at(long, "10.0.0.1")}
+	apply(t, d, want(bind...))
+	for _, c := range []struct {
+		add      model.Binding
+		renewals uint64
+	}{
+		{at(long, "10.0.0.2"), 0}, {at(lan, "10.0.0.2"), 1}, {at(long, "10.0.0.3"), 1}, {at(lan, "10.0.0.3"), 3},
+	} {
+		bind = append(bind, c.add)
+		apply(t, d, want(bind...))
+		if got := d.Stats().Renewals; got != c.renewals {
+			t.Errorf("%s on %s was added: %d renewals so far, want %d", c.add.Addr, c.add.Interface, got, c.renewals)
+		}
 	}
 }
 
