@@ -44,14 +44,15 @@ func ReadExpectation(file string) (*Expectation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := parseExpectation(string(b))
+	e, err := ParseExpectation(string(b))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return e, nil
 }
 
-func parseExpectation(text string) (*Expectation, error) {
+// ParseExpectation reads a text.
+func ParseExpectation(text string) (*Expectation, error) {
 	e := &Expectation{}
 	var body strings.Builder
 	flush := func() error {

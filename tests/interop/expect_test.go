@@ -50,7 +50,7 @@ func TestSubset(t *testing.T) {
 }
 
 func TestExpectation(t *testing.T) {
-	e, err := parseExpectation("# says\n> text\n a   b\n!c d\n$ json\n[{\"x\":1}]\n")
+	e, err := ParseExpectation("# says\n> text\n a   b\n!c d\n$ json\n[{\"x\":1}]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestExpectation(t *testing.T) {
 		t.Errorf("no answer: %v", err)
 	}
 	for _, bad := range []string{"", "text first\n> x\ny\n", "> nothing\n> wanted\nx\n", "> x\n{bad}\n"} {
-		if _, err := parseExpectation(bad); err == nil {
+		if _, err := ParseExpectation(bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

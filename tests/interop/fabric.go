@@ -22,6 +22,7 @@ type Fabric struct {
 	CoreFRR *FRR   // nil with one ToR
 	Eyes    *lab.Eyes
 	routes  map[*lab.Host]*lab.Routes
+	lo      map[*lab.Node]*lab.LoAddrs
 }
 
 // Options of the routers.
@@ -35,7 +36,7 @@ type Options struct {
 // waits until every VIP is reached through every node. The caller closes it, and
 // with it the net.
 func StartFabric(ctx context.Context, n *Net, s Speaker, o Options) (*Fabric, error) {
-	f := &Fabric{Net: n, Speaker: s, routes: map[*lab.Host]*lab.Routes{}}
+	f := newFabric(n, s)
 	if err := f.start(ctx, o); err != nil {
 		err = fmt.Errorf("%w\n%s", err, f.Logs(15))
 		return nil, errors.Join(err, f.Close())
@@ -43,12 +44,16 @@ func StartFabric(ctx context.Context, n *Net, s Speaker, o Options) (*Fabric, er
 	return f, nil
 }
 
+func newFabric(n *Net, s Speaker) *Fabric {
+	return &Fabric{Net: n, Speaker: s, routes: map[*lab.Host]*lab.Routes{}, lo: map[*lab.Node]*lab.LoAddrs{}}
+}
+
 func (f *Fabric) start(ctx context.Context, o Options) error {
 	if err := f.startRouters(ctx, o); err != nil {
 		return err
 	}
 	for _, m := range f.Nodes {
-		if err := errors.Join(f.StartService(ctx, m), f.Speaker.Start(ctx, f.Net, m)); err != nil {
+		if err := f.startNode(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -58,6 +63,16 @@ func (f *Fabric) start(ctx context.Context, o Options) error {
 	var err error
 	f.Eyes, err = f.OpenProbes(f.Speaker.VIPs())
 	return err
+}
+
+// startNode starts what runs on a node, and watches its addresses.
+func (f *Fabric) startNode(ctx context.Context, m *lab.Node) error {
+	w, err := f.WatchLo(&m.Host)
+	if err != nil {
+		return err
+	}
+	f.lo[m] = w
+	return errors.Join(f.StartService(ctx, m), f.Speaker.Start(ctx, f.Net, m))
 }
 
 func (f *Fabric) startRouters(ctx context.Context, o Options) error {
@@ -203,22 +218,26 @@ func (n *Net) Hops(ctx context.Context, h *lab.Host, vip netip.Addr) ([]string, 
 		}
 	}
 	var hops []string
-	add := func(r kernelRoute) {
-		switch {
-		case r.Gateway != "":
-			hops = append(hops, r.Gateway)
-		case r.Via != nil:
-			hops = append(hops, r.Via.Host)
-		}
-	}
 	for _, r := range routes {
-		add(r)
-		for _, x := range r.Nexthops {
-			add(x)
-		}
+		hops = append(hops, r.hops()...)
 	}
 	slices.Sort(hops)
 	return hops, nil
+}
+
+// hops are the gateways of a route, sorted.
+func (r *kernelRoute) hops() []string {
+	var out []string
+	for _, x := range append([]kernelRoute{*r}, r.Nexthops...) {
+		switch {
+		case x.Gateway != "":
+			out = append(out, x.Gateway)
+		case x.Via != nil:
+			out = append(out, x.Via.Host)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // HasHops tells whether the kernel of a ToR has exactly the nodes as next hops
@@ -265,6 +284,18 @@ func (n *Net) Others(m *lab.Node) []*lab.Node {
 	return slices.DeleteFunc(slices.Clone(n.Nodes), func(x *lab.Node) bool { return x == m })
 }
 
+// ClearSessions resets the sessions of every ToR with a node.
+func (f *Fabric) ClearSessions(ctx context.Context, _ *Fabric, m *lab.Node) error {
+	var errs []error
+	for _, r := range f.ToRFRR {
+		for _, a := range []netip.Addr{m.IP4, m.IP6} {
+			_, err := r.Show(ctx, "clear bgp "+a.String())
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Logs returns the last lines of every daemon.
 func (f *Fabric) Logs(lines int) string {
 	var b strings.Builder
@@ -284,6 +315,9 @@ func (f *Fabric) Close() error {
 		errs = append(errs, f.Eyes.Close())
 	}
 	for _, w := range f.routes {
+		errs = append(errs, w.Close())
+	}
+	for _, w := range f.lo {
 		errs = append(errs, w.Close())
 	}
 	return errors.Join(append(errs, f.Lab.Close())...)

@@ -20,7 +20,8 @@ func main() {
 		os.Exit(2)
 	}
 	modes := map[string]func(context.Context, []string, *events) error{
-		"serve": serve, "probe": probe, "conns": conns, "observe": observe, "announce": announce, "routes": routes, "janitor": janitor,
+		"serve": serve, "probe": probe, "conns": conns, "observe": observe, "announce": announce, "routes": routes, "addrs": watchAddrs,
+		"janitor": janitor,
 	}
 	mode, ok := modes[os.Args[1]]
 	if !ok {
@@ -36,7 +37,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|janitor [flags]")
+	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor [flags]")
 }
 
 // events writes JSON lines; it is safe for concurrent use.

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"flag"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -25,44 +23,15 @@ func routes(ctx context.Context, args []string, out *events) error {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	defer unix.Close(fd)
-	err = errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
-		unix.Bind(fd, &unix.SockaddrNetlink{
-			Family: unix.AF_NETLINK, Groups: 1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1),
-		}),
-	)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	b := make([]byte, 1<<20)
-	for ctx.Err() == nil {
-		n, _, err := unix.Recvfrom(fd, b, 0)
-		at := measure.Now()
-		switch {
-		case errors.Is(err, unix.ENOBUFS):
+	groups := uint32(1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1))
+	return rtnetlink(ctx, groups, func(at measure.Time, m *syscall.NetlinkMessage) {
+		if m == nil {
 			out.put(measure.Route{At: at, Missed: true})
-			continue
-		case err != nil:
-			continue // nothing came in time
+		} else if r, ok := routeChange(m); ok {
+			r.At = at
+			out.put(r)
 		}
-		msgs, err := syscall.ParseNetlinkMessage(b[:n])
-		if err != nil {
-			return fmt.Errorf("netlink: parse: %w", err)
-		}
-		for i := range msgs {
-			if r, ok := routeChange(&msgs[i]); ok {
-				r.At = at
-				out.put(r)
-			}
-		}
-	}
-	return nil
+	})
 }
 
 // routeChange reads RTM_NEWROUTE and RTM_DELROUTE (rtnetlink(7)) of the main

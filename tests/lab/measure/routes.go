@@ -2,6 +2,7 @@ package measure
 
 import (
 	"slices"
+	"time"
 )
 
 // Route is one change of a route in the main table of a kernel, with the whole
@@ -66,4 +67,63 @@ func Changes(events []Route, prefix string, from, to Time) int {
 		before = e.Via
 	}
 	return n
+}
+
+// Addr is one change of an address of an interface.
+type Addr struct {
+	At   Time   `json:"t"`
+	Addr string `json:"a,omitempty"`
+	Del  bool   `json:"d,omitempty"`
+	// Missed says that the kernel dropped messages before this one.
+	Missed bool `json:"m,omitempty"`
+}
+
+// AddrGone is when the address was first removed, after from.
+func AddrGone(events []Addr, addr string, from Time) (Time, bool) {
+	for _, e := range events {
+		if e.Addr == addr && e.Del && e.At >= from {
+			return e.At, true
+		}
+	}
+	return 0, false
+}
+
+// Hole is for how long, in [from, to), the gateway was one of the prefix while
+// its kernel did not have the address: packets that the router sent there were
+// lost.
+func Hole(routes []Route, prefix, gateway string, addrs []Addr, addr string, from, to Time) time.Duration {
+	type change struct {
+		at          Time
+		sends, held *bool
+	}
+	var all []change
+	for _, r := range routes {
+		if r.Prefix == prefix {
+			b := slices.Contains(r.Via, gateway)
+			all = append(all, change{at: r.At, sends: &b})
+		}
+	}
+	for _, a := range addrs {
+		if a.Addr == addr {
+			b := !a.Del
+			all = append(all, change{at: a.At, held: &b})
+		}
+	}
+	all = append(all, change{at: to})
+	slices.SortStableFunc(all, func(x, y change) int { return int(x.at - y.at) })
+	var sum time.Duration
+	sends, held, last := false, false, Time(0)
+	for _, c := range all {
+		if begin, end := max(last, from), min(c.at, to); sends && !held && end > begin {
+			sum += end.Sub(begin)
+		}
+		last = c.at
+		if c.sends != nil {
+			sends = *c.sends
+		}
+		if c.held != nil {
+			held = *c.held
+		}
+	}
+	return sum
 }

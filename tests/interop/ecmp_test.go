@@ -1,0 +1,277 @@
+package interop_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/interop"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+// slack is how much worse than promised times may be here: machines that run
+// tests are busy. The bench holds the promises themselves.
+const slack = 3
+
+// held checks an outcome against the promise of its fault.
+func held(t *testing.T, o *interop.Outcome) {
+	t.Helper()
+	for _, b := range interop.PromiseOf(o.Fault).Broken(o, slack) {
+		t.Errorf("%s of %s: %s", o.Fault, o.Node, b)
+	}
+}
+
+// spread checks that the connections of the client went to every node, in shares
+// that hashing of ports may give.
+func spread(t *testing.T, f *interop.Fabric, vip netip.Addr) {
+	t.Helper()
+	const attempts = 1000
+	interop.Pause(t.Context(), attempts*6*time.Millisecond)
+	counts := f.Counts(vip, attempts)
+	t.Logf("%s: %v", vip, counts)
+	for _, m := range f.Nodes {
+		if n := counts[m.Name]; n < attempts*20/100 || n > attempts*47/100 {
+			t.Errorf("%s: %s served %d of %d: want 20 to 47 %%", vip, m.Name, n, attempts)
+		}
+	}
+}
+
+// TestSpread: three nodes announce, one router has all of them as next hops in
+// its kernel, and connections go to all of them.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	f := fabric(t, &interop.LBD{}, interop.Options{}, interop.NewToR)
+	var wg sync.WaitGroup
+	for _, v := range f.Speaker.VIPs() {
+		if err := f.HasHops(t.Context(), f.ToRs[0], v, f.Nodes); err != nil {
+			t.Error(err)
+		}
+		wg.Go(func() { spread(t, f, v) })
+	}
+	wg.Wait()
+	// A session that the router clears is back at once; the others carry on.
+	sessionCleared(t, f)
+	held(t, run(t, f, interop.Drain(), 0))
+	held(t, run(t, f, interop.Terminate(), 1))
+	rolling(t, f)
+}
+
+func sessionCleared(t *testing.T, f *interop.Fabric) {
+	t.Helper()
+	clear := interop.Fault{
+		Name: "clear", Leaves: true, Limit: 5 * time.Second, Hold: 1500 * time.Millisecond,
+		Inject: f.ClearSessions,
+	}
+	held(t, run(t, f, clear, 2))
+}
+
+// rolling restarts the daemons of all nodes one after another, in order, as an
+// upgrade does: no attempt of the client fails.
+func rolling(t *testing.T, f *interop.Fabric) {
+	t.Helper()
+	if err := f.Calm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	from := measure.Now()
+	for _, m := range f.Nodes {
+		if err := m.Terminate(15 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Speaker.Start(t.Context(), f.Net, m); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Spread(t.Context(), 30*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interop.Pause(t.Context(), time.Second)
+	for _, v := range f.Eyes.VIPs {
+		r := f.Eyes.Reach(v, from, measure.Now())
+		t.Logf("rolling restart: %s: %d of %d failed, outage %v", v, r.Failed, r.Attempts, r.Outage)
+		if r.Failed > 0 {
+			t.Errorf("rolling restart: %s: %d of %d attempts failed %v", v, r.Failed, r.Attempts, r.Errors)
+		}
+	}
+}
+
+// TestFaults does each fault to a node.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	f := fabric(t, &interop.LBD{}, interop.Options{}, interop.NewToR)
+	for i, x := range interop.Faults() {
+		t.Run(x.Name, func(t *testing.T) {
+			x.Conns = 30
+			held(t, run(t, f, x, i%3))
+		})
+	}
+}
+
+// TestDrainTells: before a path is withdrawn the router is told by community to
+// prefer others (RFC 8326), and follows.
+func TestDrainTells(t *testing.T) {
+	t.Parallel()
+	s := &interop.LBD{ShutdownDelay: 4 * time.Second}
+	f := fabric(t, s, interop.Options{}, interop.NewToR)
+	m, ctx := f.Nodes[0], t.Context()
+	from := measure.Now()
+	done := make(chan error, 1)
+	go func() { done <- s.Drain(ctx, f.Net, m) }()
+	told, err := interop.ParseExpectation(fmt.Sprintf(`> show bgp ipv4 unicast %s json
+{"paths": [{"peer": {"peerId": %q}, "locPrf": 0, "community": {"list": ["gracefulShutdown"]}, "multipath": null}, {"multipath": true}, {"multipath": true}]}
+`, interop.Prefix(interop.VIP4()), m.IP4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = interop.Eventually(ctx, 3*time.Second, "the router is told", func() error {
+		return told.Check(ctx, f.ToRFRR[0].Show, nil)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range s.VIPs() {
+		if err := f.HasHops(ctx, f.ToRs[0], v, f.Others(m)); err != nil {
+			t.Error(err)
+		}
+		if r := f.Eyes.Reach(v, from, measure.Now()); r.Failed > 0 {
+			t.Errorf("%s: %d of %d attempts failed %v", v, r.Failed, r.Attempts, r.Errors)
+		}
+	}
+}
+
+// TestRouterRestart ends the router's bgpd and starts it again: every node is a
+// next hop soon after.
+func TestRouterRestart(t *testing.T) {
+	t.Parallel()
+	f := fabric(t, &interop.LBD{}, interop.Options{}, interop.NewToR)
+	tor := f.ToRFRR[0]
+	for range 2 {
+		if err := f.Calm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := tor.StopBGP(); err != nil {
+			t.Fatal(err)
+		}
+		interop.Pause(t.Context(), 2*time.Second)
+		if err := tor.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		from := measure.Now()
+		if err := f.Spread(t.Context(), slack*3*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("every node is a next hop %v after the router's start", measure.Since(from))
+	}
+}
+
+// TestTwoRouters: each node has sessions with two routers, which the core spreads
+// over.
+func TestTwoRouters(t *testing.T) {
+	t.Parallel()
+	f := fabric(t, &interop.LBD{}, interop.Options{}, interop.NewTwin)
+	spread(t, f, interop.VIP4())
+	for i, x := range []interop.Fault{interop.Drain(), interop.Kill(), interop.LinkDown()} {
+		held(t, run(t, f, x, i))
+	}
+	t.Run("rolling", func(t *testing.T) { rolling(t, f) })
+	t.Run("router restart", func(t *testing.T) { oneOfTwo(t, f) })
+}
+
+// oneOfTwo restarts one of two routers: the nodes notice nothing but a session
+// that goes and comes. What the client sees is between the routers.
+func oneOfTwo(t *testing.T, f *interop.Fabric) {
+	if err := f.Calm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	from := measure.Now()
+	if err := f.ToRFRR[0].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range f.Speaker.VIPs() {
+		if err := f.HasHops(t.Context(), f.ToRs[1], v, f.Nodes); err != nil {
+			t.Error(err)
+		}
+	}
+	interop.Pause(t.Context(), 2*time.Second)
+	if err := f.ToRFRR[0].Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Spread(t.Context(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	events, err := f.Events(f.ToRs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range f.Speaker.VIPs() {
+		if n := measure.Changes(events, interop.Prefix(v), from, measure.Now()); n > 0 {
+			t.Errorf("%s changed %d times on the other router", v, n)
+		}
+		r := f.Eyes.Reach(v, from, measure.Now())
+		t.Logf("%s: %d of %d failed, outage %v", v, r.Failed, r.Attempts, r.Outage)
+		if r.Outage > 2*time.Second {
+			t.Errorf("%s: outage %v, %d of %d failed %v", v, r.Outage, r.Failed, r.Attempts, r.Errors)
+		}
+	}
+}
+
+// TestMany: a thousand VIPs, then one more.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	need(t)
+	const many = 1000
+	s := &interop.LBD{Addresses: interop.Addresses(many)}
+	n, err := interop.NewToR(t.Context(), bin, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := interop.StartManyFabric(t.Context(), n, s, interop.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		keepLogs(t, n, f.Logs)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Addresses = interop.Addresses(many + 1)
+	for _, m := range f.Nodes {
+		if err := s.Configure(f.Net, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.SpreadMany(t.Context(), 20*time.Second); err != nil {
+		t.Error(err)
+	}
+	events, err := f.Events(f.ToRs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The one more touched none of the thousand.
+	last := interop.Prefix(s.Addresses[many])
+	at, ok := measure.ViaCount(events, last, 1, 0)
+	if !ok {
+		t.Fatalf("no route of %s was seen", last)
+	}
+	for _, e := range events {
+		if e.At >= at && e.Prefix != last && strings.HasPrefix(e.Prefix, "10.99.") {
+			t.Fatalf("adding %s changed %s", last, e.Prefix)
+		}
+	}
+	m := f.Nodes[0]
+	from := measure.Now()
+	if err := m.Terminate(20 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	err = interop.Eventually(t.Context(), 5*time.Second, "withdrawn", func() error { return f.ManyVia(t.Context(), f.Others(m)) })
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d VIPs withdrawn and the daemon ended after %v", many+1, measure.Since(from))
+}

@@ -1,0 +1,84 @@
+package interop
+
+import (
+	"fmt"
+	"time"
+)
+
+// Promise is what lbd promises for one fault. Zero values promise nothing.
+type Promise struct {
+	Text string
+	// Gone is within which time every router has dropped the next hop; Median is
+	// the same for the median of five runs or more. After is what passes on purpose
+	// before the withdrawal.
+	Gone, Median, After time.Duration
+	// Back is within which time after the end of the fault the node is a next hop
+	// again.
+	Back time.Duration
+	// NoFailure: no attempt of the client fails.
+	NoFailure bool
+	// Outage bounds the longest time in which attempts failed.
+	Outage time.Duration
+	// Stays: no route changes.
+	Stays bool
+	// Open: every long-lived connection of the other nodes and of this one lives.
+	Open bool
+}
+
+// shutdownDelay is the default of gracefulShutdownDelay.
+const shutdownDelay = 500 * time.Millisecond
+
+// PromiseOf returns the promise for a fault, for lbd with BFD 100 ms x 3 and
+// without graceful restart.
+func PromiseOf(fault string) Promise {
+	switch fault {
+	case "linkdown":
+		return Promise{Text: "next hop gone: median <= 350 ms, worst <= 500 ms; back <= 3 s", Median: 350 * time.Millisecond, Gone: 500 * time.Millisecond, Outage: 600 * time.Millisecond, Back: 3 * time.Second}
+	case "sigkill":
+		return Promise{Text: "next hop gone <= 500 ms, 0 failed; back <= 3 s", Gone: 500 * time.Millisecond, NoFailure: true, Back: 3 * time.Second}
+	case "sigstop":
+		return Promise{Text: "next hop gone <= 500 ms, 0 failed; back <= 3 s", Gone: 500 * time.Millisecond, NoFailure: true, Back: 3 * time.Second}
+	case "sigterm", "drain":
+		return Promise{Text: "next hop gone <= 150 ms after the delay of 500 ms, 0 failed; back <= 3 s", After: shutdownDelay, Gone: 150 * time.Millisecond, NoFailure: true, Back: 3 * time.Second}
+	case "appdeath":
+		return Promise{Text: "next hop gone: median <= 450 ms, worst <= 800 ms; back <= 3 s", Median: 450 * time.Millisecond, Gone: 800 * time.Millisecond, Outage: 800 * time.Millisecond, Back: 3 * time.Second}
+	case "apphang":
+		return Promise{Text: "next hop gone <= 1.5 s; back <= 3 s", Gone: 1500 * time.Millisecond, Outage: 1800 * time.Millisecond, Back: 3 * time.Second}
+	case "respawn", "clear":
+		return Promise{Text: "0 failed; a next hop again <= 3 s after it left", NoFailure: true, Back: 5 * time.Second}
+	}
+	return Promise{}
+}
+
+// Broken lists how a run breaks the promise; times are multiplied by slack.
+func (p Promise) Broken(o *Outcome, slack float64) []string {
+	var out []string
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	limit := func(d time.Duration) time.Duration { return time.Duration(float64(d) * slack) }
+	if p.Gone > 0 {
+		bad(o.Gone < 0, "a router kept the next hop")
+		bad(o.Gone > p.After+limit(p.Gone), "next hop gone after %v > %v", o.Gone, p.After+limit(p.Gone))
+	}
+	if p.Back > 0 {
+		bad(o.Back < 0, "the node is no next hop again")
+		bad(o.Back > limit(p.Back), "next hop back after %v > %v", o.Back, limit(p.Back))
+	}
+	bad(p.NoFailure && o.First.Failed > 0, "%d of %d attempts failed %v, outage %v", o.First.Failed, o.First.Attempts, o.First.Errors, o.First.Outage)
+	bad(o.Second.Failed > 0, "after the end of the fault: %d of %d attempts failed %v", o.Second.Failed, o.Second.Attempts, o.Second.Errors)
+	bad(p.Outage > 0 && o.First.Outage > limit(p.Outage), "outage %v > %v", o.First.Outage, limit(p.Outage))
+	bad(o.Hole > 0, "for %v a router sent to a node without the VIP", o.Hole)
+	bad(p.Stays && o.Changes > 0, "next hops changed %d times", o.Changes)
+	bad(p.Open && o.Own.Survived()+o.Others.Survived() < o.Own.Open+o.Others.Open, "long-lived connections: own %+v, others %+v", o.Own, o.Others)
+	return out
+}
+
+// HoleBound is for how long, at the most, a router may send packets for a VIP to
+// a node whose kernel has dropped it, after a daemon with graceful restart was
+// killed or froze. The router gives up after the restart time of 10 s at the
+// latest, the address has 10 s left at the least; what is left is how late timers
+// of kernel and router may be.
+const HoleBound = 250 * time.Millisecond
