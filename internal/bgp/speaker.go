@@ -24,6 +24,9 @@ type Speaker interface {
 	// Reset ends a session and begins it again at once. The reason becomes
 	// Session.LastError.
 	Reset(name, reason string)
+	// Hold ends a session, which Release begins again. Both may be called again.
+	Hold(name, reason string)
+	Release(name string)
 	// SetPath adds a path or replaces the one to the same address; peers that have
 	// the old one get the new one, or its withdrawal, in one step. The peers may be
 	// added later.
@@ -49,9 +52,8 @@ type Global struct {
 // Peer is one router.
 type Peer struct {
 	model.BGPPeer
-	// RestartTime is how long the router shall keep paths while this process is
-	// away, in whole seconds (RFC 4724 section 3); it counts with GracefulRestart.
-	RestartTime time.Duration
+	// Held: do not begin before Release; it is why.
+	Held string
 	// Restarting: an earlier process advertised to this router a moment ago, and
 	// its addresses are still bound. The first session says so (Restart State and
 	// Forwarding State, RFC 4724 section 4.1).

@@ -32,7 +32,7 @@ func (s *Speaker) diagnose(p *peer, life int) {
 	n, err := askOpen(ctx, &conf, s.global.RouterID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.life != life || p.in || p.ended != nil || s.closing {
+	if p.life != life || p.in || p.held || p.ended != nil || s.closing {
 		return
 	}
 	switch {

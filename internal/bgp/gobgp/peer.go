@@ -42,6 +42,7 @@ type peer struct {
 	asked     time.Time // of the last diagnosis
 	base      counters  // of earlier lives
 	ended     chan struct{}
+	held      bool
 }
 
 type counters struct{ updatesOut, updatesIn, keepalivesOut, keepalivesIn, noticesOut, noticesIn uint64 }
@@ -84,6 +85,11 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 		restarting: conf.Restarting && conf.GracefulRestart,
 	}
 	s.peers[conf.Name] = p
+	if conf.Held != "" {
+		p.held = true
+		p.fail(conf.Held)
+		return nil
+	}
 	s.enter(p)
 	s.wake()
 	return nil
@@ -192,7 +198,7 @@ func (s *Speaker) Reset(name, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[name]
-	if p == nil || p.ended != nil {
+	if p == nil || p.ended != nil || p.held {
 		return
 	}
 	p.fail(reason)
@@ -200,6 +206,28 @@ func (s *Speaker) Reset(name, reason string) {
 	p.refused = 0
 	s.enter(p)
 	s.wake()
+}
+
+// Hold ends a session until Release.
+func (s *Speaker) Hold(name, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.peers[name]; p != nil && p.ended == nil && !p.held {
+		p.held, p.due = true, time.Time{}
+		p.fail(reason)
+		s.leave(p)
+	}
+}
+
+// Release begins a session that was held.
+func (s *Speaker) Release(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.peers[name]; p != nil && p.ended == nil && p.held {
+		p.held, p.refused = false, 0
+		s.enter(p)
+		s.wake()
+	}
 }
 
 // configure is the peer as the server wants it.

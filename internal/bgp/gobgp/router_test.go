@@ -1,0 +1,338 @@
+package gobgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	gobgplog "github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/server"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/model"
+)
+
+// insideEnv tells the test binary that it runs in a network namespace of its
+// own. There MPTCP is off, as in the daemon: TCP MD5 does not work with it.
+const insideEnv = "LBD_GOBGP_INSIDE"
+
+// TestMain runs the tests of this package in a network namespace of their own.
+func TestMain(m *testing.M) {
+	if os.Getenv(insideEnv) != "" {
+		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "namespace: %v: %s\n", err, out)
+			os.Exit(1)
+		}
+		os.Exit(m.Run())
+	}
+	if os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread() // Pdeathsig watches the thread
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), insideEnv+"=1", "GODEBUG=multipathtcp=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, "cannot make a namespace:", err)
+		os.Exit(m.Run()) // what needs it says so
+	}
+	os.Exit(cmd.ProcessState.ExitCode())
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getenv(insideEnv) == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("needs root")
+		}
+		t.Skip("needs root")
+	}
+}
+
+// lastHost numbers loopback addresses, so that each test has its own.
+var lastHost atomic.Uint32
+
+func host() netip.Addr {
+	n := lastHost.Add(1)
+	return netip.AddrFrom4([4]byte{127, 1, byte(n >> 8), byte(n)})
+}
+
+func ipRun(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// bed is a speaker under test.
+type bed struct {
+	*Speaker
+	t    *testing.T
+	addr netip.Addr
+	wake chan struct{}
+}
+
+const lbdASN, routerASN = 64512, 64513
+
+var routerID = netip.MustParseAddr("10.9.9.9")
+
+func newBed(t *testing.T, listen ...netip.Addr) *bed {
+	t.Helper()
+	b := unstarted(t)
+	if err := b.Start(bgp.Global{RouterID: routerID, ASN: lbdASN, Listen: listen}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func unstarted(t *testing.T) *bed {
+	t.Helper()
+	needRoot(t)
+	b := &bed{t: t, addr: host(), wake: make(chan struct{}, 1)}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("LBD_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	b.Speaker = New(log, func() {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	})
+	t.Cleanup(func() {
+		b.Close("")
+		if b.server != nil {
+			_ = b.server.StopBgp(context.Background(), &api.StopBgpRequest{})
+		}
+	})
+	return b
+}
+
+// peer is a session with a router on loopback.
+func (b *bed) peer(name string, r *router) bgp.Peer {
+	return bgp.Peer{BGPPeer: model.BGPPeer{
+		Name: name, LocalASN: lbdASN, PeerASN: r.asn, Address: r.addr, Port: 179, Source: b.addr,
+		HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second, ConnectTime: time.Second,
+		IPv4: true, IPv6: true, MaxPrefixes: 1000,
+	}}
+}
+
+func (b *bed) add(p bgp.Peer) {
+	b.t.Helper()
+	if err := b.AddPeer(p); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) set(p model.BGPPath) {
+	b.t.Helper()
+	if err := b.SetPath(p); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// until waits for a session to be as asked for.
+func (b *bed) until(name, what string, within time.Duration, ok func(bgp.Session) bool) bgp.Session {
+	b.t.Helper()
+	deadline := time.After(within)
+	for {
+		s := b.Sessions()[name]
+		if ok(s) {
+			return s
+		}
+		select {
+		case <-b.wake:
+		case <-time.After(20 * time.Millisecond):
+		case <-deadline:
+			b.t.Fatalf("peer %s is not %s after %v: %+v", name, what, within, s)
+		}
+	}
+}
+
+func (b *bed) up(name string) bgp.Session {
+	b.t.Helper()
+	return b.until(name, "Established", 10*time.Second, isUp)
+}
+
+func isUp(s bgp.Session) bool { return s.State == bgp.Established }
+
+func (b *bed) fails(name string, within time.Duration, words ...string) bgp.Session {
+	b.t.Helper()
+	return b.until(name, fmt.Sprintf("failing with %q", words), within, func(s bgp.Session) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(s.LastError, w) })
+	})
+}
+
+// router is a GoBGP server that takes everything.
+type router struct {
+	*server.BgpServer
+	t    *testing.T
+	addr netip.Addr
+	asn  uint32
+}
+
+func newRouter(t *testing.T, asn uint32) *router {
+	t.Helper()
+	return newRouterAt(t, asn, host())
+}
+
+func newRouterAt(t *testing.T, asn uint32, addr netip.Addr) *router {
+	t.Helper()
+	needRoot(t)
+	n := lastHost.Add(1)
+	r := &router{server.NewBgpServer(server.LoggerOption(mute{})), t, addr, asn}
+	go r.Serve()
+	err := r.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{
+		Asn: asn, RouterId: fmt.Sprintf("10.8.%d.%d", n>>8, n&255), ListenPort: 179, ListenAddresses: []string{addr.WithZone("").String()},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// neighbor has the router wait for a speaker.
+func (r *router) neighbor(addr netip.Addr, asn uint32, change ...func(*api.Peer)) {
+	r.t.Helper()
+	p := &api.Peer{
+		Conf:      &api.PeerConf{NeighborAddress: addr.String(), PeerAsn: asn},
+		Transport: &api.Transport{PassiveMode: true},
+		Timers:    &api.Timers{Config: &api.TimersConfig{HoldTime: 9, KeepaliveInterval: 3, IdleHoldTimeAfterReset: 1}},
+	}
+	for _, f := range []*api.Family{ipv4, ipv6} {
+		p.AfiSafis = append(p.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: f, Enabled: true}})
+	}
+	for _, c := range change {
+		c(p)
+	}
+	if err := r.AddPeer(r.t.Context(), &api.AddPeerRequest{Peer: p}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// routes are what the router was told by the speaker at addr.
+func (r *router) routes(addr netip.Addr) map[string]route4 {
+	r.t.Helper()
+	out := make(map[string]route4)
+	for _, f := range []*api.Family{ipv4, ipv6} {
+		err := r.ListPath(context.Background(), &api.ListPathRequest{
+			TableType: api.TableType_ADJ_IN, Name: addr.String(), Family: f,
+		}, func(d *api.Destination) {
+			for _, p := range d.Paths {
+				out[d.Prefix] = readRoute(r.t, p)
+			}
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// route4 is what an UPDATE said.
+type route4 struct {
+	nextHop     string
+	asPath      []uint32
+	localPref   int64 // -1: none
+	med         int64
+	communities []uint32
+	large       [][3]uint32
+}
+
+func readRoute(t *testing.T, p *api.Path) route4 {
+	t.Helper()
+	out := route4{localPref: -1, med: -1}
+	for _, raw := range p.Pattrs {
+		m, err := raw.UnmarshalNew()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch a := m.(type) {
+		case *api.NextHopAttribute:
+			out.nextHop = a.NextHop
+		case *api.MpReachNLRIAttribute:
+			out.nextHop = strings.Join(a.NextHops, ",")
+		case *api.AsPathAttribute:
+			for _, s := range a.Segments {
+				out.asPath = append(out.asPath, s.Numbers...)
+			}
+		case *api.LocalPrefAttribute:
+			out.localPref = int64(a.LocalPref)
+		case *api.MultiExitDiscAttribute:
+			out.med = int64(a.Med)
+		case *api.CommunitiesAttribute:
+			out.communities = a.Communities
+		case *api.LargeCommunitiesAttribute:
+			for _, c := range a.Communities {
+				out.large = append(out.large, [3]uint32{c.GlobalAdmin, c.LocalData1, c.LocalData2})
+			}
+		}
+	}
+	return out
+}
+
+// sees waits until the router has exactly these prefixes.
+func (r *router) sees(addr netip.Addr, prefixes ...string) map[string]route4 {
+	r.t.Helper()
+	slices.Sort(prefixes)
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		got := r.routes(addr)
+		var have []string
+		for p := range got {
+			have = append(have, p)
+		}
+		slices.Sort(have)
+		if slices.Equal(have, prefixes) {
+			return got
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("router %s has %v, want %v", r.addr, have, prefixes)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// announce has the router advertise prefixes of its own.
+func (r *router) announce(prefixes ...string) {
+	r.t.Helper()
+	for _, s := range prefixes {
+		p := netip.MustParsePrefix(s)
+		nlri, _ := anypb.New(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())})
+		attrs, err := pack(&api.OriginAttribute{}, &api.NextHopAttribute{NextHop: "10.1.2.3"})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if _, err := r.AddPath(r.t.Context(), &api.AddPathRequest{Path: &api.Path{Family: ipv4, Nlri: nlri, Pattrs: attrs}}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// mute is a logger that says nothing.
+type mute struct{}
+
+func (mute) Panic(string, gobgplog.Fields) {}
+func (mute) Fatal(string, gobgplog.Fields) {}
+func (mute) Error(string, gobgplog.Fields) {}
+func (mute) Warn(string, gobgplog.Fields)  {}
+func (mute) Info(string, gobgplog.Fields)  {}
+func (mute) Debug(string, gobgplog.Fields) {}
+func (mute) SetLevel(gobgplog.LogLevel)    {}
+func (mute) GetLevel() gobgplog.LogLevel   { return gobgplog.ErrorLevel }

@@ -1,0 +1,62 @@
+package gobgp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/model"
+)
+
+func vip(s string, peers ...string) model.BGPPath {
+	return model.BGPPath{Addr: netip.MustParseAddr(s), Peers: peers}
+}
+
+func TestFirstSessionAndReset(t *testing.T) {
+	b, r := newBed(t), newRouter(t, routerASN)
+	r.neighbor(b.addr, lbdASN)
+	b.set(vip("203.0.113.1", "r"))
+	begin := time.Now()
+	b.add(b.peer("r", r))
+	s := b.up("r")
+	first := time.Since(begin)
+	if first > 2500*time.Millisecond {
+		t.Errorf("first session after %v", first)
+	}
+	if s.Local != b.addr || s.HoldTime != 9*time.Second || !s.IPv4 || s.Flaps != 0 || s.LastError != "" {
+		t.Errorf("%+v", s)
+	}
+	got := r.sees(b.addr, "203.0.113.1/32")["203.0.113.1/32"]
+	if got.nextHop != b.addr.String() || len(got.asPath) != 1 || got.asPath[0] != lbdASN || got.localPref != -1 || got.large != nil {
+		t.Errorf("route %+v", got)
+	}
+
+	begin = time.Now()
+	if err := r.ResetPeer(t.Context(), &api.ResetPeerRequest{Address: b.addr.String(), Communication: "try again"}); err != nil {
+		t.Fatal(err)
+	}
+	s = b.until("r", "down", time.Second, func(s bgp.Session) bool { return !isUp(s) })
+	if s.LastError != `the session was reset at the peer, saying "try again"` || s.Flaps != 1 {
+		t.Errorf("%+v", s)
+	}
+	s = b.up("r")
+	again := time.Since(begin)
+	if again > 3*time.Second {
+		t.Errorf("session again after %v", again)
+	}
+	r.sees(b.addr, "203.0.113.1/32")
+
+	begin = time.Now()
+	b.Reset("r", "BFD: gone")
+	s = b.until("r", "down", time.Second, func(s bgp.Session) bool { return !isUp(s) })
+	if s.LastError != "BFD: gone" || s.Flaps != 2 || s.State == bgp.Established {
+		t.Errorf("%+v", s)
+	}
+	if s.UpdatesOut < 2 {
+		t.Errorf("counters began again: %+v", s)
+	}
+	t.Logf("first session after %v, again after a reset by the router after %v", first, again)
+}

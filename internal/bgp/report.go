@@ -1,0 +1,118 @@
+package bgp
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// report tells the truth about sessions and paths, and logs changes.
+func (d *Driver) report(w *model.BGPState) model.Applied {
+	var all map[string]Session
+	if d.isStarted() {
+		all = d.speaker.Sessions()
+	}
+	d.pathMu.Lock()
+	defer d.pathMu.Unlock()
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	out := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(d.paths))}
+	count := d.advertised(all, out.VIPs)
+	for i := range w.Peers {
+		p := &w.Peers[i]
+		s := d.peers[p.Name]
+		r := model.PeerReport{Name: p.Name, Address: p.Address, LocalASN: p.LocalASN, PeerASN: p.PeerASN, State: Idle.String()}
+		if known, ok := all[p.Name]; ok && s != nil {
+			fill(&r, &known)
+			r.Paths = count[p.Name]
+			d.tell(s, &known)
+		} else if s != nil && s.err != nil {
+			r.LastError = s.err.Error()
+		}
+		if s != nil {
+			s.fill(&r)
+		}
+		out.Peers = append(out.Peers, r)
+	}
+	return out
+}
+
+// fill copies what the speaker says.
+func fill(r *model.PeerReport, s *Session) {
+	r.State, r.Since, r.HoldTime = s.State.String(), s.Since, s.HoldTime
+	if s.IPv4 {
+		r.Families = append(r.Families, "ipv4")
+	}
+	if s.IPv6 {
+		r.Families = append(r.Families, "ipv6")
+	}
+	r.Received, r.Flaps = s.Received, s.Flaps
+	r.LastError, r.LastAt = s.LastError, s.LastAt
+	if s.Warning != "" {
+		r.LastError = s.Warning
+	}
+	r.UpdatesOut, r.UpdatesIn = s.UpdatesOut, s.UpdatesIn
+	r.KeepalivesOut, r.KeepalivesIn = s.KeepalivesOut, s.KeepalivesIn
+	r.NotificationsOut, r.NotificationsIn = s.NotificationsOut, s.NotificationsIn
+}
+
+// fill copies what BFD says.
+func (b *bfdState) fill(r *model.PeerReport) {
+	if b.status == nil {
+		return
+	}
+	r.BFD = b.status.State.String()
+	r.BFDTransmit, r.BFDReceive, r.BFDDetect = b.status.Transmit, b.status.Receive, b.status.Detection
+}
+
+// advertised fills in who has each path, and returns how many each peer has.
+func (d *Driver) advertised(all map[string]Session, vips map[netip.Addr]model.AppliedVIP) map[string]int {
+	count := make(map[string]int)
+	// Many paths have the same peers; the answer for them is made once.
+	type group struct {
+		peers string
+		four  bool
+	}
+	made := make(map[group][]string)
+	for addr, p := range d.paths {
+		g := group{strings.Join(p.Peers, "\x00"), addr.Is4()}
+		names, ok := made[g]
+		if !ok {
+			for _, name := range p.Peers {
+				s := all[name]
+				if s.State == Established && (addr.Is4() && s.IPv4 || addr.Is6() && s.IPv6) {
+					names = append(names, name)
+				}
+			}
+			slices.Sort(names)
+			made[g] = names
+		}
+		for _, name := range names {
+			count[name]++
+		}
+		vips[addr] = model.AppliedVIP{Advertised: names}
+	}
+	return count
+}
+
+// tell logs what has changed about a session.
+func (d *Driver) tell(s *session, now *Session) {
+	up, wasUp := now.State == Established, s.state == Established
+	switch {
+	case up && !wasUp:
+		d.log.Info("BGP session established", "peer", s.conf.Name, "addr", s.conf.Address, "hold", now.HoldTime)
+	case !up && wasUp:
+		d.log.Info("BGP session lost", "peer", s.conf.Name, "addr", s.conf.Address, "reason", now.LastError)
+	case !up && now.LastError != s.fault && now.LastError != "":
+		d.log.Info("no BGP session", "peer", s.conf.Name, "addr", s.conf.Address, "reason", now.LastError)
+	}
+	if up && now.Warning != "" && now.Warning != s.fault {
+		d.log.Info("BGP session is limited", "peer", s.conf.Name, "addr", s.conf.Address, "reason", now.Warning)
+	}
+	s.state, s.fault = now.State, now.LastError
+	if up {
+		s.fault = now.Warning
+	}
+}

@@ -1,0 +1,214 @@
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/bgp/bfd"
+	"lbd.dev/lbd/internal/model"
+)
+
+const strictWords = "BFD (strict): waits for the BFD session to come up"
+
+// bfdState is what is known of the BFD session of a peer.
+type bfdState struct {
+	status *bfd.Status // nil without a session
+	wasUp  bool
+	held   bool // strict: the BGP session waits
+}
+
+func (b *bfdState) isUp() bool { return b.status != nil && b.status.State == bfd.Up }
+
+// way is how packets of a BFD session go. It is found out anew only while the
+// session is not up, so that it never breaks what works, and not at each turn.
+type way struct {
+	peer, source netip.Addr // for which
+	at           time.Time
+	local        netip.Addr
+	multihop     bool
+}
+
+func (w way) key() bfd.Key {
+	return bfd.Key{Peer: w.peer.WithZone(""), Local: w.local, Interface: w.peer.Zone(), Multihop: w.multihop}
+}
+
+// wayAgain is the least time between two looks.
+const wayAgain = 5 * time.Second
+
+// applyBFD makes the BFD sessions those of the decision. They begin before the
+// speaker, and go on when a BGP session is begun anew.
+func (d *Driver) applyBFD(w *model.BGPState) error {
+	var want []bfd.Session
+	ways := make(map[string]way)
+	d.peerMu.Lock()
+	for i := range w.Peers {
+		p := &w.Peers[i]
+		if p.BFD == nil || w.Leave && !p.GracefulRestart {
+			continue
+		}
+		old, known := d.ways[p.Name]
+		s := d.peers[p.Name]
+		if !known || old.peer != p.Address || old.source != p.Source || (s == nil || !s.isUp()) && time.Since(old.at) >= wayAgain {
+			old = way{p.Address, p.Source, time.Now(), localFor(p), isMultihop(p)}
+		}
+		ways[p.Name] = old
+		want = append(want, bfdSession(p, old))
+	}
+	d.ways = ways
+	closed := d.closed
+	d.peerMu.Unlock()
+	if closed {
+		return nil
+	}
+	err := d.bfd.Apply(want)
+	d.lookBFD()
+	return err
+}
+
+// bfdSession is the BFD session of a peer.
+func bfdSession(p *model.BGPPeer, w way) bfd.Session {
+	b, k := p.BFD, w.key()
+	s := bfd.Session{
+		Peer: k.Peer, Local: k.Local, Interface: k.Interface, Multihop: k.Multihop, MinTTL: b.MinTTL,
+		Transmit: b.Transmit, Receive: b.Receive, Multiplier: b.Multiplier, Passive: b.Passive,
+	}
+	switch b.AuthType {
+	case "keyed-sha1":
+		s.Auth = &bfd.Auth{Type: bfd.KeyedSHA1, KeyID: b.AuthKeyID, Key: []byte(b.AuthKey)}
+	case "meticulous-keyed-sha1":
+		s.Auth = &bfd.Auth{Type: bfd.MeticulousKeyedSHA1, KeyID: b.AuthKeyID, Key: []byte(b.AuthKey)}
+	}
+	return s
+}
+
+// isMultihop tells whether routers may be between this node and the peer: RFC
+// 5883 then, not RFC 5881.
+func isMultihop(p *model.BGPPeer) bool {
+	switch {
+	case p.Address.Zone() != "", p.MinTTL == 255:
+		return false
+	case p.External():
+		return p.Multihop || p.MinTTL > 0
+	}
+	return !connected(p.Address)
+}
+
+// connected tells whether an address is on a subnet of this node.
+func connected(addr netip.Addr) bool {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.Contains(addr.AsSlice())
+	})
+}
+
+// localFor is the local address of a session: the configured one, else that of
+// the route. Connecting a UDP socket sends nothing.
+func localFor(p *model.BGPPeer) netip.Addr {
+	if p.Source.IsValid() || p.Address.Zone() != "" {
+		return p.Source.WithZone("")
+	}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Address, cmp.Or(p.Port, 179))))
+	if err != nil {
+		return netip.Addr{} // no route: no packet leaves anyway
+	}
+	defer func() { _ = c.Close() }()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
+}
+
+// watch answers changes of BFD until ctx ends.
+func (d *Driver) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.news:
+			d.lookBFD()
+			d.settleBFD()
+			d.notify()
+		}
+	}
+}
+
+// lookBFD reads the status of all BFD sessions.
+func (d *Driver) lookBFD() {
+	all := d.bfd.Status()
+	byKey := make(map[bfd.Key]*bfd.Status, len(all))
+	for i := range all {
+		byKey[all[i].Key] = &all[i]
+	}
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	for name, s := range d.peers {
+		if w, ok := d.ways[name]; ok {
+			s.status = byKey[w.key()]
+		} else {
+			s.status = nil
+		}
+	}
+}
+
+// bfdStatus reads the status of one BFD session.
+func (d *Driver) bfdStatus(key bfd.Key) *bfd.Status {
+	for _, s := range d.bfd.Status() {
+		if s.Key == key {
+			return &s
+		}
+	}
+	return nil
+}
+
+// settleBFD ends the BGP sessions whose BFD session went down, and begins those
+// that waited for it (RFC 5882 section 4).
+func (d *Driver) settleBFD() {
+	type act struct{ name, reason string }
+	var reset, hold []act
+	var release []string
+	d.peerMu.Lock()
+	if !d.left && !d.closed {
+		for name, s := range d.peers {
+			strict := s.conf.BFD != nil && s.conf.BFD.Strict
+			up := s.isUp()
+			failed := s.wasUp && !up && s.status != nil && s.status.PathFailed()
+			switch {
+			case failed && strict:
+				hold, s.held = append(hold, act{name, bfdWords(s.status)}), true
+			case failed:
+				reset = append(reset, act{name, bfdWords(s.status)})
+			case s.held && (up || !strict):
+				release, s.held = append(release, name), false
+			}
+			s.wasUp = up
+		}
+	}
+	d.peerMu.Unlock()
+	for _, a := range reset {
+		d.log.Info("BFD went down; BGP session ended", "peer", a.name, "reason", a.reason)
+		d.stats.bfdDown.Add(1)
+		d.speaker.Reset(a.name, a.reason)
+	}
+	for _, a := range hold {
+		d.log.Info("BFD went down; BGP session ended until it is up again", "peer", a.name, "reason", a.reason)
+		d.stats.bfdDown.Add(1)
+		d.speaker.Hold(a.name, a.reason)
+	}
+	for _, name := range release {
+		d.speaker.Release(name)
+	}
+}
+
+// bfdWords tells why a BFD session went down.
+func bfdWords(s *bfd.Status) string {
+	if s.Diag == bfd.DiagTimeExpired {
+		return "BFD: no packet from the peer within the detection time"
+	}
+	return fmt.Sprintf("BFD: the session went down (%v; the peer says: %v)", s.Diag, s.RemoteDiag)
+}
