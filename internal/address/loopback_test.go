@@ -103,8 +103,7 @@ func TestBindsOnLoopbackExactly(t *testing.T) {
 		if addr.Is6() {
 			flags |= unix.IFA_F_NODAD
 		}
-		// The scope on lo is as asked for, not that of 127.0.0.1: with scope host no
-		// packet to elsewhere could have the VIP as its source.
+		// The scope on lo is as asked for; only 127.0.0.0/8 is given that of a host.
 		wanted := map[int]entry{lan.Index: {valid: 3}, loopbackIndex: {valid: 15}}
 		for _, e := range find(t, addr) {
 			w := entry{
