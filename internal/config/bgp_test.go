@@ -28,7 +28,7 @@ func peerDoc(name, spec string) string {
 
 func TestLoadBGP(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "md5"), "from a file\n")
+	put(t, filepath.Join(dir, "md5"), " from a file \n") // blanks count, one newline does not
 	put(t, filepath.Join(dir, "sha1"), "twenty bytes of text")
 	put(t, filepath.Join(dir, "a.yaml"), headNode+`nodeName: m1
 nodeLabels: {rack: a}
@@ -66,7 +66,7 @@ bgp: {listenAddresses: ["::", 10.0.0.11], listenPort: 1790, routerID: 10.0.0.11}
 		{
 			Name: "z", LocalASN: 64512, PeerASN: 64513, Address: addr("10.0.0.1"), Source: addr("10.0.0.12"), RouterID: addr("10.0.0.11"), Port: 1179,
 			NodeSelectors: []map[string]string{{"rack": "a"}, nil}, HoldTime: 30 * time.Second, KeepaliveTime: 7 * time.Second, ConnectTime: 5 * time.Second,
-			Password: "from a file", Multihop: true, IPv4: true, MaxPrefixes: 7,
+			Password: " from a file ", Multihop: true, IPv4: true, MaxPrefixes: 7,
 			BFD: &model.BFDProfile{
 				Name: "fast", Receive: 100 * time.Millisecond, Transmit: 50 * time.Millisecond, Multiplier: 5, Passive: true, MinTTL: 200, Strict: true,
 				AuthType: "keyed-sha1", AuthKeyID: 9, AuthKey: "twenty bytes of text",
