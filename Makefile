@@ -10,7 +10,7 @@ FUZZTIME ?= 20s
 SOAK     ?= 30m
 RUNS     ?= 20
 
-.PHONY: help build check test unit search lab interop fuzz demo bench soak clean deps
+.PHONY: help build check test unit search lab interop fuzz demo bench benchbgp soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
@@ -49,6 +49,9 @@ demo: deps build ## three nodes, their faults, and what a client sees (root)
 
 bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench -runs $(RUNS) -out docs/benchmarks.md
+
+benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmarks.md (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/benchbgp -runs $(RUNS) -out docs/benchmarks.md
 
 soak: deps build ## random faults for SOAK (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/soak -for $(SOAK)

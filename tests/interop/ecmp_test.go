@@ -19,7 +19,7 @@ const slack = 3
 // held checks an outcome against the promise of its fault.
 func held(t *testing.T, o *interop.Outcome) {
 	t.Helper()
-	for _, b := range interop.PromiseOf(o.Fault).Broken(o, slack) {
+	for _, b := range interop.PromiseOf(o.Fault, &interop.LBD{}).Broken(o, slack) {
 		t.Errorf("%s of %s: %s", o.Fault, o.Node, b)
 	}
 }

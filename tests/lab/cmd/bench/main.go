@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/document"
 )
 
 type options struct {
@@ -108,6 +109,9 @@ func bench(ctx context.Context, o *options) error {
 	if o.out == "" {
 		fmt.Print(text)
 		return ctx.Err()
+	}
+	if old, err := os.ReadFile(o.out); err == nil {
+		text = document.Keep(text, string(old), "bgp") // that is benchbgp's
 	}
 	return errors.Join(os.WriteFile(o.out, []byte(text), 0o644), ctx.Err())
 }

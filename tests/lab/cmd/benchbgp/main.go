@@ -1,0 +1,183 @@
+// Benchbgp breaks nodes that announce by BGP behind a router with FRR, measures
+// what the router's kernel and a client see, and writes its part of the report in
+// Markdown. Runs in which the machine was busy are dropped and repeated.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"lbd.dev/lbd/tests/interop"
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/document"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+// part is the name of the report in the file.
+const part = "bgp"
+
+type options struct {
+	runs    int
+	maxLoad float64
+	paths   int
+	out     string
+	faults  []string // empty: all
+}
+
+func main() {
+	o := &options{}
+	flag.IntVar(&o.runs, "runs", 10, "runs of each fault")
+	flag.Float64Var(&o.maxLoad, "max-load", lab.MaxLoad, "busy share of the machine above which a run is dropped")
+	flag.IntVar(&o.paths, "paths", 10000, "paths of the bulk test; 0 leaves it out")
+	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
+	faults := flag.String("faults", "", "faults, separated by commas (default: all)")
+	flag.Parse()
+	if *faults != "" {
+		o.faults = strings.Split(*faults, ",")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := bench(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchbgp:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(ctx context.Context, o *options) error {
+	if err := errors.Join(lab.Usable(), interop.Missing()); err != nil {
+		return err
+	}
+	bin, err := lab.Build(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer bin.Close()
+	r := newResults()
+	for _, s := range []*interop.LBD{{}, {NoBFD: true}, {NoBFD: true, GracefulRestart: true}} {
+		if err := r.system(ctx, bin, s, o); err != nil {
+			fmt.Fprintf(os.Stderr, "benchbgp: %s: %v\n", s.Name(), err)
+			r.errors = append(r.errors, fmt.Sprintf("%s: %v", s.Name(), err))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if o.paths > 0 {
+		if r.bulk, err = interop.MeasureBulk(ctx, bin, o.paths); err != nil {
+			r.errors = append(r.errors, fmt.Sprintf("bulk: %v", err))
+		}
+	}
+	return write(o.out, report(o, r))
+}
+
+func write(file, text string) error {
+	if file == "" {
+		fmt.Print(text)
+		return nil
+	}
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(file, []byte(document.Put(string(old), part, text)), 0o644)
+}
+
+// results are all runs that count, and how many did not.
+type results struct {
+	systems []*interop.LBD
+	runs    map[string][]*interop.Outcome // by system and fault
+	busy    map[string]int
+	starts  map[string][]interop.Startup // by system
+	adds    map[string][]time.Duration
+	bulk    *interop.Bulk
+	errors  []string
+}
+
+func newResults() *results {
+	return &results{runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}}
+}
+
+// system measures everything on one fabric.
+func (r *results) system(ctx context.Context, bin *lab.Bin, s *interop.LBD, o *options) (err error) {
+	r.systems = append(r.systems, s)
+	n, err := interop.NewToR(ctx, bin, 3)
+	if err != nil {
+		return err
+	}
+	f, err := interop.StartFabric(ctx, n, s, interop.Options{GracefulRestart: s.GracefulRestart})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	clear := interop.Fault{Name: "clear", Leaves: true, Limit: 5 * time.Second, Hold: 1500 * time.Millisecond, Inject: f.ClearSessions}
+	for _, x := range append(interop.Faults(), clear) {
+		if len(o.faults) > 0 && !slices.Contains(o.faults, x.Name) {
+			continue
+		}
+		x.Conns = 60
+		if err := r.fault(ctx, f, x, o); err != nil {
+			return err
+		}
+	}
+	return r.figures(ctx, f, s, o)
+}
+
+// fault repeats a fault, each time on another node, until there are enough runs.
+func (r *results) fault(ctx context.Context, f *interop.Fabric, x interop.Fault, o *options) error {
+	key := f.Speaker.Name() + " " + x.Name
+	for try := 0; len(r.runs[key]) < o.runs && try < 3*o.runs+3; try++ {
+		out, err := f.Run(ctx, x, f.Nodes[try%len(f.Nodes)])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%s of %s: gone %v, back %v, %d failed, hole %v, load %.0f %%\n", key, out.Node, out.Gone, out.Back, out.First.Failed+out.Second.Failed, out.Hole, 100*out.Load)
+		if out.Load > o.maxLoad {
+			r.busy[key]++
+			continue
+		}
+		r.runs[key] = append(r.runs[key], out)
+	}
+	return nil
+}
+
+// figures measures starts and added VIPs.
+func (r *results) figures(ctx context.Context, f *interop.Fabric, s *interop.LBD, o *options) error {
+	name := s.Name()
+	for i := range o.runs {
+		m := f.Nodes[i%len(f.Nodes)]
+		st, err := f.Restart(ctx, s, m)
+		if err != nil {
+			return err
+		}
+		r.starts[name] = append(r.starts[name], st)
+		took, err := f.AddVIP(ctx, s, m, netip.AddrFrom4([4]byte{10, 99, 9, byte(i)}))
+		if err != nil {
+			return err
+		}
+		r.adds[name] = append(r.adds[name], took)
+		fmt.Fprintf(os.Stderr, "%s start of %s: session %v, route %v; VIP added %v\n", name, m.Name, st.Session, st.Route, took)
+	}
+	return nil
+}
+
+// spread is min / median / max of one figure of each run.
+func spread(runs []*interop.Outcome, f func(*interop.Outcome) time.Duration) measure.Spread {
+	var d []time.Duration
+	for _, o := range runs {
+		if v := f(o); v >= 0 {
+			d = append(d, v)
+		}
+	}
+	return measure.SpreadOf(d)
+}
