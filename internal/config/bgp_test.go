@@ -369,3 +369,25 @@ func TestSourceRefusesAnotherRouterID(t *testing.T) {
 		})
 	}
 }
+
+// A file full of names that do not exist is refused in seconds.
+func TestManyUnknownNames(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(bgpNode)
+	for i := range 3000 {
+		b.WriteString(peerDoc(fmt.Sprintf("p%d", i), fmt.Sprintf("peerAddress: 10.0.%d.%d", 1+i/250, 1+i%250)))
+	}
+	names := make([]string, 20000)
+	for i := range names {
+		names[i] = fmt.Sprintf("q%d", i)
+	}
+	b.WriteString(doc("VirtualIP", "v", "addresses: [192.0.2.1], advertise: {bgp: {peers: ["+strings.Join(names, ",")+"]}}"))
+	dir := write(t, map[string]string{"a.yaml": b.String()})
+	start := time.Now()
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), `"q19999" is not the name of a BGPPeer`) {
+		t.Errorf("%.200v", err)
+	}
+	if d := time.Since(start); d > 15*time.Second { // a comparison with each takes twice that
+		t.Errorf("took %v", d)
+	}
+}

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -53,11 +54,19 @@ func setFirst[V any](m map[string]V, key string, v V) {
 }
 
 // unknown adds an error about a name that no object of the kind has.
-func (n *named) unknown(o *object, path, name, kind string, have []string) {
+func (n *named) unknown(o *object, path, name, kind string, have iter.Seq[string]) {
 	if !n.complete || o.isBroken(path) {
 		return
 	}
-	if near := nearest(name, have); near != "" {
+	const many = 100 // comparing with more takes long, and may be asked for often
+	var candidates []string
+	for c := range have {
+		if candidates = append(candidates, c); len(candidates) > many {
+			candidates = nil
+			break
+		}
+	}
+	if near := nearest(name, candidates); near != "" {
 		o.breaks(path, name, "is not the name of a %s; did you mean %q?", kind, near)
 		return
 	}
@@ -76,7 +85,7 @@ func crossBGP(objects, vips []*object, node *object, names *named) {
 	for _, o := range peers {
 		profile := o.peer.Spec.BFDProfile
 		if profile != "" && names.profiles[profile] == nil {
-			names.unknown(o, "spec.bfdProfile", profile, v1alpha1.KindBFDProfile, slices.Collect(maps.Keys(names.profiles)))
+			names.unknown(o, "spec.bfdProfile", profile, v1alpha1.KindBFDProfile, maps.Keys(names.profiles))
 		}
 	}
 	notOwnAddresses(peers, vips, node)
@@ -254,13 +263,13 @@ func agreeOnRouterID(peers []*object, node *object) {
 
 // knownCommunities refuses names of communities that nothing defines.
 func knownCommunities(o *object, a *v1alpha1.BGPAdvertise, names *named) {
+	have := slices.AppendSeq(v1alpha1.WellKnownCommunities(), maps.Keys(names.communities))
 	for i, text := range a.Communities {
 		if _, err := v1alpha1.ParseCommunity(text); !errors.Is(err, v1alpha1.ErrCommunityName) {
 			continue
 		}
 		if _, ok := names.communities[text]; !ok {
-			have := slices.AppendSeq(v1alpha1.WellKnownCommunities(), maps.Keys(names.communities))
-			names.unknown(o, fmt.Sprintf("spec.advertise.bgp.communities[%d]", i), text, "community", have)
+			names.unknown(o, fmt.Sprintf("spec.advertise.bgp.communities[%d]", i), text, "community", slices.Values(have))
 		}
 	}
 }
@@ -275,7 +284,7 @@ func familiesOfPeers(o *object, a *v1alpha1.Advertise, all []*object, names *nam
 	for i, name := range a.BGP.Peers {
 		peer := names.peers[name]
 		if peer == nil {
-			names.unknown(o, fmt.Sprintf("spec.advertise.bgp.peers[%d]", i), name, v1alpha1.KindBGPPeer, slices.Collect(maps.Keys(names.peers)))
+			names.unknown(o, fmt.Sprintf("spec.advertise.bgp.peers[%d]", i), name, v1alpha1.KindBGPPeer, maps.Keys(names.peers))
 			continue
 		}
 		peers = append(peers, peer)
