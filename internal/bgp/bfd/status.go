@@ -8,7 +8,7 @@ import (
 
 // Status is what a session is about, at one moment.
 type Status struct {
-	Key
+	Key                Key
 	State, RemoteState State // RemoteState: as last heard; Down if not heard
 	Diag, RemoteDiag   Diag  // why the last change to Down
 	Since              time.Time
@@ -24,7 +24,9 @@ type Status struct {
 	LocalDiscr, RemoteDiscr uint32
 	In, Out                 uint64 // packets accepted and sent
 	Dropped                 Drops
-	LastError               error // why the last packet could not be sent, or nothing can be received; nil: works
+	// LastError is why the last packet could not be sent, or why nothing can be
+	// received; empty: both work.
+	LastError string
 }
 
 // PathFailed tells whether the session says that the path is broken: it was Up
@@ -47,11 +49,17 @@ func (m *Manager) Status() []Status {
 			all = append(all, m.loop.status(e.w))
 		}
 	})
-	slices.SortFunc(all, func(a, b Status) int {
-		return cmp.Or(a.Peer.Compare(b.Peer), cmp.Compare(a.Interface, b.Interface),
-			a.Local.Compare(b.Local), cmp.Compare(a.String(), b.String()))
-	})
+	sortStatus(all)
 	return all
+}
+
+func sortStatus(all []Status) {
+	slices.SortFunc(all, func(a, b Status) int { return a.Key.compare(b.Key) })
+}
+
+func (k Key) compare(o Key) int {
+	return cmp.Or(k.Peer.Compare(o.Peer), cmp.Compare(k.Interface, o.Interface),
+		k.Local.Compare(o.Local), cmp.Compare(k.String(), o.String()))
 }
 
 // status runs on the thread.
@@ -61,10 +69,12 @@ func (l *loop) status(w *watch) Status {
 		Key: w.key, State: m.state, RemoteState: m.remoteState, Diag: m.diag, RemoteDiag: m.remoteDiag,
 		Since: m.since, EverUp: m.everUp, Transitions: m.transitions,
 		LocalDiscr: m.localDiscr, RemoteDiscr: m.remoteDiscr,
-		In: w.in, Out: w.sent, Dropped: w.drops, LastError: w.trouble,
+		In: w.in, Out: w.sent, Dropped: w.drops,
 	}
 	if p := l.ports[w.port()]; p.err != nil {
-		s.LastError = p.err
+		s.LastError = p.err.Error()
+	} else if w.trouble != nil {
+		s.LastError = w.trouble.Error()
 	}
 	if m.remoteDiscr != 0 {
 		s.Transmit, s.Receive = m.interval(), max(m.usedRx, m.remoteMinTx)
