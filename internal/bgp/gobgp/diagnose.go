@@ -27,23 +27,37 @@ func (s *Speaker) diagnose(p *peer, life int) {
 	s.mu.Lock()
 	conf := p.conf
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.ctx, diagnoseTime)
-	defer cancel()
-	n, err := askOpen(ctx, &conf, s.global.RouterID)
+	n, err := s.ask(&conf)
+	if err != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		// Some routers answer nobody for 5 s after a refusal.
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(askSoon):
+		}
+		n, err = s.ask(&conf)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.life != life || p.in || p.held || p.ended != nil || s.closing {
 		return
 	}
-	switch {
-	case n != nil:
-		p.fail(receivedWords(n, &p.conf))
-	case err != nil:
+	p.askAt = time.Now().Add(askAgain)
+	if n != nil {
+		p.answer = receivedWords(n, &p.conf)
+		p.fail(p.answer)
+	} else {
 		s.log.Debug("peer did not say why it refuses", "peer", p.conf.Name, "err", err)
 	}
 	p.due = time.Now().Add(p.pause())
 	s.wake()
 	s.changed()
+}
+
+func (s *Speaker) ask(c *bgptypes.Peer) (*bgp.BGPNotification, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, diagnoseTime)
+	defer cancel()
+	return askOpen(ctx, c, s.global.RouterID)
 }
 
 // askOpen opens a connection, sends the OPEN that the server would send, and

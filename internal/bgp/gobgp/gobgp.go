@@ -47,19 +47,22 @@ type Speaker struct {
 	closing  bool
 
 	inbox inbox
+	gauge gauge
 }
 
 // New returns a speaker that does nothing until Start. The function changed is
 // called when a session may have changed; it must not block and not call back.
 func New(log *slog.Logger, changed func()) *Speaker {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Speaker{
+	s := &Speaker{
 		log: log, changed: changed, ctx: ctx, stop: stop,
 		peers:   make(map[string]*peer),
 		paths:   make(map[netip.Addr]path),
 		indices: make(map[string]int), prepends: map[int]struct{}{0: {}},
 		inbox: inbox{kick: make(chan struct{}, 1), live: make(map[netip.Addr]*peer)},
 	}
+	s.gauge.wake = s.wake
+	return s
 }
 
 // Start starts the server, with policies that refuse everything in both
@@ -82,7 +85,7 @@ func (s *Speaker) Start(g bgp.Global) error {
 			listen = append(listen, a.String())
 		}
 	}
-	srv := server.NewBgpServer(server.LoggerOption(&logger{s.log, s.inbox.put}))
+	srv := server.NewBgpServer(server.LoggerOption(&logger{s.log, s.inbox.put}), server.TimingHookOption(&s.gauge))
 	go srv.Serve() // for the life of the process
 	if err := srv.StartBgp(s.ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: g.ASN, RouterId: g.RouterID.String(), ListenPort: port, ListenAddresses: listen,

@@ -17,13 +17,16 @@ const (
 	// held is how long a session must last for the next failure to count as the
 	// first.
 	held = 5 * time.Second
-	// overLimit is how long a peer is left alone that sent too many prefixes.
+	// overLimit is how long a peer is left alone that sent too many prefixes or
+	// updates.
 	overLimit = 30 * time.Second
 	// openWait is how long a peer may take for its OPEN. The server would give it
 	// 240 s.
 	openWait = 30 * time.Second
-	// askAgain is the least time between two diagnoses of a peer.
+	// askAgain is the least time between two diagnoses of a peer; askSoon is the
+	// pause within one.
 	askAgain = 30 * time.Second
+	askSoon  = 6 * time.Second
 )
 
 // pause is how long to wait after a failure, and counts it.
@@ -110,6 +113,7 @@ func (s *Speaker) keep() {
 		}
 		s.mu.Lock()
 		news := s.drain()
+		news = s.dropFlooder() || news
 		news = s.tend(time.Now()) || news
 		next := s.next()
 		s.mu.Unlock()
@@ -191,7 +195,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 	if e.new != bgp.Idle {
 		if e.new == bgp.Established {
 			p.since = now
-			p.restarting = false
+			p.restarting, p.answer, p.refusedAt = false, "", time.Time{}
 			s.log.Debug("session established", "peer", p.conf.Name)
 		}
 		p.state, p.entered, p.said = e.new, now, ""
@@ -208,7 +212,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 		}
 		return true
 	}
-	unknown := s.blame(p, e)
+	unknown := s.blame(p, e, now)
 	s.leave(p)
 	if wasUp && lasted >= held {
 		p.refused = 0
@@ -216,10 +220,8 @@ func (s *Speaker) move(p *peer, e event) bool {
 	switch {
 	case isPrefixLimit(e):
 		p.due = now.Add(overLimit)
-	case unknown && !p.conf.Passive && now.Sub(p.asked) >= askAgain:
-		p.asked = now
-		p.due = now.Add(refusedMax) // at the latest
-		s.wg.Go(func() { s.diagnose(p, p.life) })
+	case unknown && !p.conf.Passive && now.After(p.askAt):
+		s.wg.Go(func() { s.diagnose(p, p.life) }) // goes on with p
 	default:
 		p.due = now.Add(p.pause())
 		if !p.due.After(now) {
@@ -230,19 +232,23 @@ func (s *Speaker) move(p *peer, e event) bool {
 }
 
 // blame notes why the session ended; it tells whether the peer has said why, but
-// not to us.
-func (s *Speaker) blame(p *peer, e event) bool {
+// not to us: the server forgets a NOTIFICATION that it gets while a session is
+// opened.
+func (s *Speaker) blame(p *peer, e event, now time.Time) bool {
 	said := p.said
 	p.said = ""
-	if words := endWords(e, said, &p.conf); words != "" {
-		p.fail(words)
-		return false
+	words := endWords(e, said, &p.conf)
+	if words == "" {
+		p.refusedAt = now
+		words = "the peer refused the session while it was opened"
+	} else if !isClosed(e) {
+		p.refusedAt = time.Time{}
 	}
-	// The server forgets a NOTIFICATION that it gets while a session is opened.
-	if p.lastError == "" || time.Since(p.asked) >= askAgain {
-		p.fail("the peer refused the session while it was opened")
-	} else {
-		p.lastAt = time.Now()
+	// That the connection was closed says less than what was found out before.
+	known := now.Sub(p.refusedAt) < askAgain
+	if known && p.answer != "" {
+		words = p.answer
 	}
-	return true
+	p.fail(words)
+	return known
 }

@@ -39,10 +39,14 @@ type peer struct {
 	said      string // what the server said before a change of state
 	refused   int    // failures since the session last held
 	due       time.Time
-	asked     time.Time // of the last diagnosis
+	refusedAt time.Time // when the peer last refused for a reason that it kept from us
+	answer    string    // to the last diagnosis
+	askAt     time.Time // of the next one, at the earliest
 	base      counters  // of earlier lives
-	ended     chan struct{}
-	held      bool
+	// updatesSeen is the number of received updates of this life at the last look.
+	updatesSeen uint64
+	ended       chan struct{}
+	held        bool
 }
 
 type counters struct{ updatesOut, updatesIn, keepalivesOut, keepalivesIn, noticesOut, noticesIn uint64 }
@@ -122,7 +126,7 @@ func (s *Speaker) offer(p *peer) error {
 		s.inbox.forget(p.conf.Address)
 		return err
 	}
-	p.in, p.state, p.entered = true, bgp.Idle, time.Now()
+	p.in, p.state, p.entered, p.updatesSeen = true, bgp.Idle, time.Now(), 0
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
-	gobgplog "github.com/osrg/gobgp/v3/pkg/log"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/server"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -31,6 +31,9 @@ const insideEnv = "LBD_GOBGP_INSIDE"
 
 // TestMain runs the tests of this package in a network namespace of their own.
 func TestMain(m *testing.M) {
+	if args := os.Getenv(speakerEnv); args != "" {
+		speak(args)
+	}
 	if os.Getenv(insideEnv) != "" {
 		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "namespace: %v: %s\n", err, out)
@@ -181,10 +184,14 @@ func (b *bed) fails(name string, within time.Duration, words ...string) bgp.Sess
 // router is a GoBGP server that takes everything.
 type router struct {
 	*server.BgpServer
-	t    *testing.T
-	addr netip.Addr
-	asn  uint32
+	t     *testing.T
+	addr  netip.Addr
+	asn   uint32
+	heard *atomic.Pointer[func(event)]
 }
+
+// listen hands on what the server of the router says.
+func (r *router) listen(f func(event)) { r.heard.Store(&f) }
 
 func newRouter(t *testing.T, asn uint32) *router {
 	t.Helper()
@@ -193,12 +200,24 @@ func newRouter(t *testing.T, asn uint32) *router {
 
 func newRouterAt(t *testing.T, asn uint32, addr netip.Addr) *router {
 	t.Helper()
+	return newRouterOn(t, asn, addr, "")
+}
+
+// newRouterOn makes a router that listens on one interface.
+func newRouterOn(t *testing.T, asn uint32, addr netip.Addr, iface string) *router {
+	t.Helper()
 	needRoot(t)
 	n := lastHost.Add(1)
-	r := &router{server.NewBgpServer(server.LoggerOption(mute{})), t, addr, asn}
+	r := &router{t: t, addr: addr, asn: asn, heard: new(atomic.Pointer[func(event)])}
+	r.BgpServer = server.NewBgpServer(server.LoggerOption(&logger{slog.New(slog.DiscardHandler), func(_ netip.Addr, e event) {
+		if f := r.heard.Load(); f != nil {
+			(*f)(e)
+		}
+	}}))
 	go r.Serve()
 	err := r.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{
 		Asn: asn, RouterId: fmt.Sprintf("10.8.%d.%d", n>>8, n&255), ListenPort: 179, ListenAddresses: []string{addr.WithZone("").String()},
+		BindToDevice: iface,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -325,14 +344,4 @@ func (r *router) announce(prefixes ...string) {
 	}
 }
 
-// mute is a logger that says nothing.
-type mute struct{}
-
-func (mute) Panic(string, gobgplog.Fields) {}
-func (mute) Fatal(string, gobgplog.Fields) {}
-func (mute) Error(string, gobgplog.Fields) {}
-func (mute) Warn(string, gobgplog.Fields)  {}
-func (mute) Info(string, gobgplog.Fields)  {}
-func (mute) Debug(string, gobgplog.Fields) {}
-func (mute) SetLevel(gobgplog.LogLevel)    {}
-func (mute) GetLevel() gobgplog.LogLevel   { return gobgplog.ErrorLevel }
+func keepalive() *packet.BGPMessage { return packet.NewBGPKeepAliveMessage() }

@@ -16,6 +16,7 @@ func vip(s string, peers ...string) model.BGPPath {
 }
 
 func TestFirstSessionAndReset(t *testing.T) {
+	t.Parallel()
 	b, r := newBed(t), newRouter(t, routerASN)
 	r.neighbor(b.addr, lbdASN)
 	b.set(vip("203.0.113.1", "r"))

@@ -52,6 +52,7 @@ func (p *peer) session(known *api.Peer) bgptypes.Session {
 	c := p.base
 	if known != nil && p.in {
 		c = c.plus(known)
+		p.updatesSeen = known.GetState().GetMessages().GetReceived().GetUpdate()
 		for _, f := range known.GetAfiSafis() {
 			out.Received += uint32(f.GetState().GetReceived())
 		}

@@ -69,6 +69,10 @@ func limitWords(c *bgptypes.Peer) string {
 	return fmt.Sprintf("closed by this node: the peer sent more than %d prefixes of one family (maxPrefixes); next try in %v", c.MaxPrefixes, overLimit)
 }
 
+func floodWords() string {
+	return fmt.Sprintf("closed by this node: the peer sends updates faster than they can be refused; next try in %v", overLimit)
+}
+
 // sentWords tells why this node refused what the peer sent.
 func sentWords(err error, c *bgptypes.Peer) string {
 	var m *bgp.MessageError
@@ -92,6 +96,12 @@ func sentWords(err error, c *bgptypes.Peer) string {
 func isPrefixLimit(e event) bool {
 	return e.reason != "" && strings.HasPrefix(e.reason, "notification-sent") && e.notice != nil &&
 		e.notice.ErrorCode == bgp.BGP_ERROR_CEASE && e.notice.ErrorSubcode == bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED
+}
+
+// isClosed tells whether the peer just closed the connection while the session
+// was opened.
+func isClosed(e event) bool {
+	return e.reason == "read-failed" && (e.old == bgptypes.OpenSent || e.old == bgptypes.OpenConfirm)
 }
 
 // endWords tells why a session ended, or never was; said is what the server said

@@ -1,0 +1,304 @@
+package bgp
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lbd.dev/lbd/internal/bgp/bfd"
+	"lbd.dev/lbd/internal/model"
+)
+
+func TestStartsWithTheFirstPeer(t *testing.T) {
+	b := newBed(t, "")
+	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a")}
+	b.apply("")
+	b.want.BGP.Peers = []model.BGPPeer{peer("a", "10.0.0.1")}
+	b.want.BGP.Ready = false
+	b.apply("")
+	b.want.BGP.Ready = true
+	b.apply("start, set 203.0.113.1, add a") // paths before peers
+	b.apply("")
+	if b.speaker.global.ASN != 64512 || len(b.speaker.global.Listen) != 0 {
+		t.Errorf("global %+v", b.speaker.global)
+	}
+}
+
+func TestStartFailsAndIsTriedAgain(t *testing.T) {
+	b := newBed(t, "", peer("a", "10.0.0.1", func(p *model.BGPPeer) { p.Passive = true }))
+	b.speaker.startErr = errRefused
+	got, err := b.Apply(t.Context(), &b.want)
+	if err == nil || got.Err != "refused" || len(got.Peers) != 1 || got.Peers[0].State != "Idle" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b.took("start")
+	b.speaker.startErr = nil
+	b.apply("start, add a")
+	want := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	if !slices.Equal(b.speaker.global.Listen, want) {
+		t.Errorf("a passive peer needs a listener: %+v", b.speaker.global)
+	}
+}
+
+func TestOnlyWhatChangedIsTouched(t *testing.T) {
+	b := newBed(t, "", peer("a", "10.0.0.1"), peer("b", "10.0.0.2"))
+	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a", "b"), path("203.0.113.2", "a")}
+	b.apply("start, set 203.0.113.1, set 203.0.113.2, add a, add b")
+	for range 3 {
+		b.apply("")
+	}
+	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a", "b"), path("203.0.113.3", "b")}
+	b.apply("set 203.0.113.3, delete 203.0.113.2") // add before delete
+
+	change := func(f func(*model.BGPPath)) {
+		t.Helper()
+		b.want.BGP.Paths = slices.Clone(b.want.BGP.Paths)
+		f(&b.want.BGP.Paths[0])
+		b.apply("set 203.0.113.1")
+		b.apply("")
+	}
+	change(func(p *model.BGPPath) { p.Shutdown = true })
+	change(func(p *model.BGPPath) { p.LocalPref = 200 })
+	change(func(p *model.BGPPath) { p.MEDSet = true })
+	change(func(p *model.BGPPath) { p.MED = 7 })
+	change(func(p *model.BGPPath) { p.Prepend = 2 })
+	change(func(p *model.BGPPath) { p.Peers = []string{"b"} })
+	change(func(p *model.BGPPath) { p.Communities = []uint32{1} })
+	change(func(p *model.BGPPath) { p.LargeCommunities = [][3]uint32{{1, 2, 3}} })
+
+	alter := func(calls string, f func(*model.BGPPeer)) {
+		t.Helper()
+		b.want.BGP.Peers = slices.Clone(b.want.BGP.Peers)
+		f(&b.want.BGP.Peers[1])
+		b.apply(calls)
+		b.apply("")
+	}
+	const anew = `remove b "", add b`
+	alter(anew, func(p *model.BGPPeer) { p.Password = "x" })
+	alter(anew, func(p *model.BGPPeer) { p.HoldTime = time.Minute })
+	alter(anew, func(p *model.BGPPeer) { p.KeepaliveTime = time.Second })
+	alter(anew, func(p *model.BGPPeer) { p.ConnectTime = time.Minute })
+	alter(anew, func(p *model.BGPPeer) { p.Address = netip.MustParseAddr("10.0.0.3") })
+	alter(anew, func(p *model.BGPPeer) { p.PeerASN = 1 })
+	alter(anew, func(p *model.BGPPeer) { p.LocalASN = 2 })
+	alter(anew, func(p *model.BGPPeer) { p.Port = 3 })
+	alter(anew, func(p *model.BGPPeer) { p.Source = netip.MustParseAddr("10.0.0.9") })
+	alter(anew, func(p *model.BGPPeer) { p.Multihop = true })
+	alter(anew, func(p *model.BGPPeer) { p.MinTTL = 255 })
+	alter(anew, func(p *model.BGPPeer) { p.Passive = true })
+	alter(anew, func(p *model.BGPPeer) { p.GracefulRestart, p.RestartTime = true, 5*time.Second })
+	alter("", func(p *model.BGPPeer) { p.RestartTime = 10 * time.Second }) // longer waits
+	alter(anew, func(p *model.BGPPeer) { p.RestartTime = 2 * time.Second })
+	alter(anew, func(p *model.BGPPeer) { p.IPv6 = false })
+	alter(anew, func(p *model.BGPPeer) { p.IPv4 = false })
+	alter(anew, func(p *model.BGPPeer) { p.MaxPrefixes = 1 })
+	alter("", func(p *model.BGPPeer) { p.ShutdownDelay = time.Second })
+	alter("", func(p *model.BGPPeer) {
+		p.BFD = &model.BFDProfile{Transmit: time.Second, Receive: time.Second, Multiplier: 3}
+	})
+
+	b.want.BGP.Peers = b.want.BGP.Peers[1:]
+	b.apply(`remove a ""`)
+}
+
+func TestReportIsTheTruth(t *testing.T) {
+	b := newBed(t, "", peer("a", "10.0.0.1"), peer("b", "10.0.0.2"))
+	v4, v6 := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::1")
+	b.want.BGP.Paths = []model.BGPPath{path(v4.String(), "a", "b"), path(v6.String(), "a", "b")}
+	got := b.apply("start, set 203.0.113.1, set 2001:db8::1, add a, add b")
+	if len(got.VIPs[v4].Advertised) != 0 || got.Peers[0].State != "Active" || got.Peers[0].Paths != 0 {
+		t.Errorf("nobody has it: %+v", got)
+	}
+	b.speaker.session("a", established)
+	select {
+	case <-b.Changed():
+	default:
+		t.Error("Changed did not fire")
+	}
+	only4 := established
+	only4.IPv6, only4.Warning, only4.Received, only4.Flaps, only4.UpdatesOut = false, "no IPv6", 7, 2, 9
+	b.speaker.session("b", only4)
+	got = b.apply("")
+	if x := got.VIPs[v4].Advertised; !slices.Equal(x, []string{"a", "b"}) {
+		t.Errorf("%s is advertised to %v", v4, x)
+	}
+	if x := got.VIPs[v6].Advertised; !slices.Equal(x, []string{"a"}) {
+		t.Errorf("%s is advertised to %v", v6, x)
+	}
+	a, bb := got.Peers[0], got.Peers[1]
+	if a.State != "Established" || a.Paths != 2 || a.HoldTime != 9*time.Second || !slices.Equal(a.Families, []string{"ipv4", "ipv6"}) {
+		t.Errorf("%+v", a)
+	}
+	if bb.Paths != 1 || !slices.Equal(bb.Families, []string{"ipv4"}) || bb.LastError != "no IPv6" || bb.Received != 7 || bb.Flaps != 2 || bb.UpdatesOut != 9 {
+		t.Errorf("%+v", bb)
+	}
+	// A path that the speaker refuses is an error and not advertised; the others are.
+	b.speaker.pathErr[netip.MustParseAddr("203.0.113.9")] = errRefused
+	b.want.BGP.Paths = append(b.want.BGP.Paths[:1:1], path("203.0.113.9", "a"))
+	got, err := b.Apply(t.Context(), &b.want)
+	if err == nil || got.Err != "refused" {
+		t.Errorf("err %v, %q", err, got.Err)
+	}
+	if _, ok := got.VIPs[netip.MustParseAddr("203.0.113.9")]; ok {
+		t.Error("a refused path is reported")
+	}
+	if _, ok := got.VIPs[v6]; ok {
+		t.Error("a withdrawn path is reported")
+	}
+	if len(got.VIPs[v4].Advertised) != 2 {
+		t.Errorf("one bad path spoils another: %+v", got.VIPs)
+	}
+	b.speaker.took()
+	// A lost session counts at once, with its reason, logged once.
+	b.speaker.session("a", Session{State: Idle, LastError: "gone", Flaps: 1})
+	for range 3 {
+		got, _ = b.Apply(t.Context(), &b.want)
+	}
+	if x := got.VIPs[v4].Advertised; !slices.Equal(x, []string{"b"}) || got.Peers[0].LastError != "gone" {
+		t.Errorf("%v, %+v", x, got.Peers[0])
+	}
+	if n := strings.Count(b.logged(), "BGP session lost"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, b.logged())
+	}
+}
+
+func profile(strict bool) func(*model.BGPPeer) {
+	return func(p *model.BGPPeer) {
+		p.BFD = &model.BFDProfile{Transmit: 100 * time.Millisecond, Receive: 100 * time.Millisecond, Multiplier: 3, Strict: strict,
+			AuthType: "meticulous-keyed-sha1", AuthKeyID: 3, AuthKey: "secret"}
+		p.Source = netip.MustParseAddr("10.0.0.11")
+	}
+}
+
+func TestBFDResetsTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "", peer("a", "10.0.0.1", profile(false)), peer("b", "10.0.0.2"))
+		b.apply("start, add a, add b")
+		if len(b.bfd.want) != 1 {
+			t.Fatalf("BFD sessions %+v", b.bfd.want)
+		}
+		w := b.bfd.want[0]
+		if w.Peer != netip.MustParseAddr("10.0.0.1") || w.Local != netip.MustParseAddr("10.0.0.11") || w.Multihop ||
+			w.Auth == nil || w.Auth.Type != bfd.MeticulousKeyedSHA1 || string(w.Auth.Key) != "secret" || w.Auth.KeyID != 3 {
+			t.Errorf("BFD session %+v", w)
+		}
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down})
+		synctest.Wait()
+		b.took("") // it never was up
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Up, EverUp: true, Detection: 300 * time.Millisecond})
+		synctest.Wait()
+		b.took("")
+		if r := b.apply("").Peers[0]; r.BFD != "Up" || r.BFDDetect != 300*time.Millisecond {
+			t.Errorf("%+v", r)
+		}
+		<-b.Changed()
+		begin := time.Now()
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down, RemoteState: bfd.Up, EverUp: true, Diag: bfd.DiagTimeExpired})
+		synctest.Wait()
+		b.took(`reset a "BFD: no packet from the peer within the detection time"`)
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+		select {
+		case <-b.Changed():
+		default:
+			t.Error("Changed did not fire")
+		}
+		for range 3 {
+			b.apply("") // once
+		}
+		// The peer took BFD down by intent: not a word about the path.
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Up, EverUp: true})
+		synctest.Wait()
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down, RemoteState: bfd.AdminDown, EverUp: true})
+		synctest.Wait()
+		b.took("")
+	})
+}
+
+func TestStrictBFDHoldsTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "", peer("a", "10.0.0.1", profile(true)))
+		b.apply("start, add a held")
+		b.apply("")
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Up, EverUp: true})
+		synctest.Wait()
+		b.took("release a")
+		b.apply("")
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down, RemoteState: bfd.Up, EverUp: true, Diag: bfd.DiagTimeExpired})
+		synctest.Wait()
+		b.took(`hold a "BFD: no packet from the peer within the detection time"`)
+		b.apply("")
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Up, EverUp: true})
+		synctest.Wait()
+		b.took("release a")
+	})
+}
+
+func TestDeadMan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "", peer("a", "10.0.0.1"))
+		b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a")}
+		b.want.ValidUntil = time.Now().Add(1500 * time.Millisecond)
+		b.apply("start, set 203.0.113.1, add a")
+		b.speaker.session("a", established)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		b.took("")
+		b.want.ValidUntil = time.Now().Add(1500 * time.Millisecond) // newer
+		b.apply("")
+		time.Sleep(6400 * time.Millisecond)
+		synctest.Wait()
+		b.took("")
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		b.took("delete 203.0.113.1") // sessions stay
+		// The runner applies the old decision again: it does not come back.
+		if got := b.apply(""); len(got.VIPs) != 0 {
+			t.Errorf("%+v", got.VIPs)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.took("")
+		if n := strings.Count(b.logged(), "paths withdrawn"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, b.logged())
+		}
+		b.want.ValidUntil = time.Now().Add(time.Second)
+		b.apply("set 203.0.113.1")
+		if s := b.Stats(); s.Expired != 1 || s.PathsSet != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		graceful := func(p *model.BGPPeer) { p.GracefulRestart, p.RestartTime = true, 10*time.Second }
+		b := newBed(t, "", peer("a", "10.0.0.1", graceful), peer("b", "10.0.0.2"))
+		b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a", "b")}
+		b.want.ValidUntil = time.Now().Add(1500 * time.Millisecond)
+		b.apply("start, set 203.0.113.1, add a, add b")
+		b.speaker.session("a", established)
+		b.speaker.session("b", established)
+		b.want.BGP.Leave = true
+		got := b.apply(`remove b "lbd stops on this node"`)
+		if x := got.VIPs[netip.MustParseAddr("203.0.113.1")].Advertised; !slices.Equal(x, []string{"a"}) {
+			t.Errorf("advertised to %v", x)
+		}
+		b.apply("")
+		time.Sleep(time.Minute) // no decision follows; the path stays for the restart
+		synctest.Wait()
+		b.took("")
+		if err := b.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		b.took(`close "lbd stops on this node"`)
+		if !b.bfd.closed {
+			t.Error("BFD goes on")
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package gobgp
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/model"
+)
+
+// speakerEnv makes the test binary a speaker with graceful restart; it is
+// "address router paths restarting".
+const speakerEnv = "LBD_GOBGP_SPEAKER"
+
+// speak runs until it is killed.
+func speak(args string) {
+	f := strings.Fields(args)
+	b := &bed{addr: netip.MustParseAddr(f[0])}
+	p := b.peer("r", &router{asn: routerASN, addr: netip.MustParseAddr(f[1])})
+	p.GracefulRestart, p.RestartTime, p.IPv6 = true, 10*time.Second, false
+	p.Restarting = len(f) > 3
+	up := make(chan struct{}, 1)
+	s := New(slog.New(slog.DiscardHandler), func() {
+		select {
+		case up <- struct{}{}:
+		default:
+		}
+	})
+	try := func(err error) {
+		if err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+	}
+	try(s.Start(bgp.Global{RouterID: routerID, ASN: lbdASN}))
+	for _, a := range strings.Split(f[2], ",") {
+		try(s.SetPath(model.BGPPath{Addr: netip.MustParseAddr(a), Peers: []string{"r"}}))
+	}
+	try(s.AddPeer(p))
+	for s.Sessions()["r"].State != bgp.Established {
+		<-up
+	}
+	fmt.Println("up")
+	time.Sleep(time.Hour)
+}
+
+func child(t *testing.T, args string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), speakerEnv+"="+args)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() })
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if line != "up\n" {
+		t.Fatalf("the speaker says %q", line)
+	}
+	return cmd
+}
+
+// TestGracefulRestart: a killed speaker's paths stay at the router until it is
+// back, and what it does not advertise again goes.
+func TestGracefulRestart(t *testing.T) {
+	t.Parallel()
+	r := newRouter(t, routerASN)
+	self := host()
+	r.neighbor(self, lbdASN, func(p *api.Peer) {
+		p.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 20, DeferralTime: 1}
+		for _, f := range p.AfiSafis {
+			f.MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
+		}
+	})
+	first := child(t, fmt.Sprintf("%s %s 203.0.113.1,203.0.113.2", self, r.addr))
+	r.sees(self, "203.0.113.1/32", "203.0.113.2/32")
+	_ = first.Process.Kill()
+	_, _ = first.Process.Wait()
+	gone := make(chan string, 1)
+	stop := make(chan struct{})
+	go func() { // the path that comes back is never away
+		for {
+			select {
+			case <-stop:
+				gone <- ""
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			if _, ok := r.routes(self)["203.0.113.1/32"]; !ok {
+				gone <- "203.0.113.1/32 was gone"
+				return
+			}
+		}
+	}()
+	time.Sleep(500 * time.Millisecond)
+	begin := time.Now()
+	child(t, fmt.Sprintf("%s %s 203.0.113.1 restarting", self, r.addr))
+	r.sees(self, "203.0.113.1/32")
+	t.Logf("the stale path went %v after the start", time.Since(begin))
+	close(stop)
+	if s := <-gone; s != "" {
+		t.Error(s)
+	}
+}
+
+// TestCloseLeavesGracefulPeers: only the others hear that the process ends.
+func TestCloseLeavesGracefulPeers(t *testing.T) {
+	t.Parallel()
+	b, one, two := newBed(t), newRouter(t, routerASN), newRouter(t, routerASN)
+	for name, r := range map[string]*router{"one": one, "two": two} {
+		r.neighbor(b.addr, lbdASN)
+		p := b.peer(name, r)
+		p.GracefulRestart, p.RestartTime = name == "one", 10*time.Second
+		b.add(p)
+	}
+	b.set(vip("203.0.113.1", "one", "two"))
+	b.up("one")
+	b.up("two")
+	one.sees(b.addr, "203.0.113.1/32")
+	two.sees(b.addr, "203.0.113.1/32")
+	begin := time.Now()
+	b.Close("node stops")
+	if d := time.Since(begin); d > 400*time.Millisecond {
+		t.Errorf("Close took %v", d)
+	}
+	two.sees(b.addr)
+	time.Sleep(time.Second)
+	one.sees(b.addr, "203.0.113.1/32")
+	if err := b.AddPeer(b.peer("three", two)); err == nil {
+		t.Error("a session after Close")
+	}
+}
