@@ -209,8 +209,8 @@ func oneOfTwo(t *testing.T, f *interop.Fabric) {
 		t.Fatal(err)
 	}
 	for _, v := range f.Speaker.VIPs() {
-		if n := measure.Changes(events, interop.Prefix(v), from, measure.Now()); n > 0 {
-			t.Errorf("%s changed %d times on the other router", v, n)
+		if c := measure.Changes(events, interop.Prefix(v), from, measure.Now()); len(c) > 0 {
+			t.Errorf("%s changed on the other router: %+v", v, c)
 		}
 		r := f.Eyes.Reach(v, from, measure.Now())
 		t.Logf("%s: %d of %d failed, outage %v", v, r.Failed, r.Attempts, r.Outage)

@@ -14,6 +14,8 @@ import (
 // Fault is something that happens to one node, and its end.
 type Fault struct {
 	Name string
+	// Prepare waits for the right moment; without it that is a random one.
+	Prepare func(ctx context.Context, f *Fabric, m *lab.Node) error
 	// Inject does it. The moment before it is the moment of the fault.
 	Inject func(ctx context.Context, f *Fabric, m *lab.Node) error
 	// Leaves says that routers are expected to drop the node's next hop; Limit
@@ -133,8 +135,8 @@ type Outcome struct {
 	// Back is when every router had it again, after the end of the fault; for a
 	// fault without end it counts from the fault. Negative: not.
 	Back time.Duration
-	// Changes counts how often the next hops of the VIPs changed on the ToRs.
-	Changes int
+	// Changes are the changes of the next hops of the VIPs on the ToRs, in words.
+	Changes []string
 	// Hole is for how long a router sent packets for a VIP to the node while its
 	// kernel did not have it.
 	Hole time.Duration
@@ -173,7 +175,11 @@ func (f *Fabric) run(ctx context.Context, x Fault, m *lab.Node) (*Outcome, error
 		}
 		defer f.Eyes.CloseConns()
 	}
-	lab.RandomMoment(ctx)
+	if x.Prepare == nil {
+		lab.RandomMoment(ctx)
+	} else if err := x.Prepare(ctx, f, m); err != nil {
+		return nil, err
+	}
 	cpu, err := measure.ReadCPU()
 	if err != nil {
 		return nil, err
@@ -273,7 +279,9 @@ func (f *Fabric) sumUp(o *Outcome, m *lab.Node, cpu measure.CPU) error {
 			return err
 		}
 		for _, v := range f.Speaker.VIPs() {
-			o.Changes += measure.Changes(events, Prefix(v), o.At, end)
+			for _, c := range measure.Changes(events, Prefix(v), o.At, end) {
+				o.Changes = append(o.Changes, fmt.Sprintf("%s after %v: %s via %v", h.Name, c.At.Sub(o.At), c.Prefix, c.Via))
+			}
 			o.Hole = max(o.Hole, measure.Hole(events, Prefix(v), Gateway(&m.Host, v), addrs, v.String(), o.At, end))
 		}
 	}

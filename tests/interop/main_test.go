@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -79,7 +80,14 @@ func keepLogs(t *testing.T, n *interop.Net, tail func(int) string) {
 		t.Log(tail(40))
 		return
 	}
-	if err := os.CopyFS(filepath.Join(dir, t.Name()), os.DirFS(n.Dir)); err != nil {
-		t.Log(err)
+	for _, pattern := range []string{"*/*.log", "*/*.yaml", "*/*.conf", "*/*.toml"} {
+		files, _ := filepath.Glob(filepath.Join(n.Dir, pattern)) // the pattern is well formed
+		for _, f := range files {
+			to := filepath.Join(dir, t.Name(), strings.TrimPrefix(f, n.Dir))
+			b, err := os.ReadFile(f)
+			if err = errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, b, 0o644)); err != nil {
+				t.Log(err)
+			}
+		}
 	}
 }

@@ -119,7 +119,7 @@ func NewTwin(ctx context.Context, bin *lab.Bin, nodes int) (*Net, error) {
 			return err
 		}
 		n.Core = core
-		err = errors.Join(n.AddPort(ctx, core, "eth1", "br2", v4(78, 1), v6(78, 1)),
+		err = errors.Join(n.otherHash(core), n.AddPort(ctx, core, "eth1", "br2", v4(78, 1), v6(78, 1)),
 			n.AddPort(ctx, core, "eth2", "br3", v4(79, 254), v6(79, 254)), n.placeClient(ctx, core))
 		for i := range 2 {
 			tor, e := n.addToR(ctx)
@@ -153,6 +153,17 @@ func (n *Net) addRouter(ctx context.Context, name string, num int) (*lab.Host, e
 		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 		"ipv4/fib_multipath_hash_policy": "1", "ipv6/fib_multipath_hash_policy": "1",
 	})
+}
+
+// otherHash makes a router hash by the source port alone. All routers of the lab
+// have one kernel and one seed: with the same hash the second of two would get
+// only flows whose hash is alike, and spread them badly.
+func (n *Net) otherHash(h *lab.Host) error {
+	const custom, sourcePort = "3", "0x10"
+	return errors.Join(
+		n.Sysctl(h, map[string]string{"ipv4/fib_multipath_hash_fields": sourcePort, "ipv6/fib_multipath_hash_fields": sourcePort}),
+		n.Sysctl(h, map[string]string{"ipv4/fib_multipath_hash_policy": custom, "ipv6/fib_multipath_hash_policy": custom}),
+	)
 }
 
 // placeClient puts the client behind a router, which is also the way back for

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"lbd.dev/lbd/tests/lab/measure"
@@ -92,7 +93,7 @@ func (p Promise) Broken(o *Outcome, slack float64) []string {
 	bad(o.Second.Failed > 0, "after the end of the fault: %d of %d attempts failed %v", o.Second.Failed, o.Second.Attempts, o.Second.Errors)
 	bad(p.Outage > 0 && o.First.Outage > limit(p.Outage), "outage %v > %v", o.First.Outage, limit(p.Outage))
 	bad(o.Hole > p.Hole, "for %v a router sent to a node without the VIP", o.Hole)
-	bad(p.Stays && o.Changes > 0, "next hops changed %d times", o.Changes)
+	bad(p.Stays && len(o.Changes) > 0, "next hops changed: %s", strings.Join(o.Changes, "; "))
 	bad(p.Open && o.Own.Survived()+o.Others.Survived() < o.Own.Open+o.Others.Open, "long-lived connections: own %+v, others %+v", o.Own, o.Others)
 	return out
 }

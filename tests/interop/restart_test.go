@@ -50,12 +50,8 @@ func TestBlackHole(t *testing.T) {
 	f := graceful(t)
 	for i, x := range []interop.Fault{interop.Kill(), interop.Freeze()} {
 		// At the worst moment: just before the lifetime of the address is renewed.
-		inject := x.Inject
-		x.Inject = func(ctx context.Context, f *interop.Fabric, m *lab.Node) error {
-			if err := f.BeforeRenewal(ctx, m, interop.VIP4()); err != nil {
-				return err
-			}
-			return inject(ctx, f, m)
+		x.Prepare = func(ctx context.Context, f *interop.Fabric, m *lab.Node) error {
+			return f.BeforeRenewal(ctx, m, interop.VIP4())
 		}
 		// Watched until the address is gone too.
 		x.Hold = 10 * time.Second

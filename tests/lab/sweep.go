@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,14 +17,17 @@ import (
 // namePrefix begins the name of everything that a lab makes.
 const namePrefix = "lbdlab-"
 
-// newPrefix names a lab: lbdlab-<pid>-<start of that process>-<random>. With pid
+// labs counts the labs of this process.
+var labs atomic.Uint32
+
+// newPrefix names a lab: lbdlab-<pid>-<start of that process>-<count>. With pid
 // and start a later run can tell whether the maker is still alive.
 func newPrefix() (string, error) {
 	start, err := startTime(os.Getpid())
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s%d-%s-%03x", namePrefix, os.Getpid(), start, rand.IntN(1<<12)), nil
+	return fmt.Sprintf("%s%d-%s-%03x", namePrefix, os.Getpid(), start, labs.Add(1)), nil
 }
 
 // startTime is field 22 of /proc/PID/stat: the start of a process after boot.

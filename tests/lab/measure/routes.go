@@ -53,20 +53,20 @@ func firstRoute(events []Route, prefix string, from Time, ok func(via []string) 
 	return 0, false
 }
 
-// Changes counts the events of a prefix in [from, to) that changed its gateways.
-func Changes(events []Route, prefix string, from, to Time) int {
-	n := 0
+// Changes are the events of a prefix in [from, to) that changed its gateways.
+func Changes(events []Route, prefix string, from, to Time) []Route {
+	var out []Route
 	before := Via(events, prefix, from-1)
 	for _, e := range events {
 		if e.Prefix != prefix || e.At < from || e.At >= to {
 			continue
 		}
 		if !slices.Equal(e.Via, before) {
-			n++
+			out = append(out, e)
 		}
 		before = e.Via
 	}
-	return n
+	return out
 }
 
 // Addr is one change of an address of an interface.

@@ -34,11 +34,11 @@ func TestRoutes(t *testing.T) {
 	if at, ok := ViaCount(events, p, 2, 0); !ok || at != 20 {
 		t.Errorf("two at %v %v", at, ok)
 	}
-	if n := Changes(events, p, 21, 100); n != 3 {
-		t.Errorf("%d changes", n)
+	if c := Changes(events, p, 21, 100); len(c) != 3 || c[0].At != 40 {
+		t.Errorf("changes: %v", c)
 	}
-	if n := Changes(events, p, 21, 40); n != 0 {
-		t.Errorf("%d changes before the first", n)
+	if c := Changes(events, p, 21, 40); len(c) != 0 {
+		t.Errorf("changes before the first: %v", c)
 	}
 }
 
