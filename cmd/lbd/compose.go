@@ -96,6 +96,7 @@ func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, che
 		Config: cfg, Path: path, Logger: log.With("part", "config"),
 		OnChange: func(c *config.Config) {
 			level.Set(c.Node.LogLevel)
+			tuneProcs(len(c.Peers) > 0, log)
 			checks.SetChecks(c.Checks)
 			p.gossip.SetPeers(peerNames(c))
 			if !c.Node.Gossip.Insecure {

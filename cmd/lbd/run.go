@@ -40,12 +40,14 @@ noticed without it too.`,
 
 // runDaemon loads the configuration, puts the parts together and runs them.
 func runDaemon(ctx context.Context, path string, out io.Writer) error {
+	tuneTimers()
 	cfg, err := config.Load(path)
 	if err != nil {
 		return err
 	}
 	level := new(slog.LevelVar)
 	log := newLogger(cfg, level, out)
+	tuneProcs(len(cfg.Peers) > 0, log)
 	parts, err := compose(cfg, path, level, log)
 	if err != nil {
 		return err

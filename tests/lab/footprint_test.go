@@ -2,8 +2,10 @@ package lab_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,14 +70,35 @@ func TestFootprint(t *testing.T) { // P11
 			if now.RSS > 40<<20 {
 				t.Errorf("%s: RSS %d bytes > 40 MiB", n.Name, now.RSS)
 			}
-			if share > 1*slack {
-				t.Errorf("%s: CPU %.2f %% > %d %%", n.Name, share, 1*slack)
+			// 1 % is promised; a machine that is shared with other tests adds to it.
+			if share > 1.5 {
+				t.Errorf("%s: CPU %.2f %% > 1.5 %%", n.Name, share)
 			}
+			mustBeTuned(t, n)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// mustBeTuned checks that no thread is woken more exactly than a millisecond:
+// without that the Go runtime costs three times as much.
+func mustBeTuned(t *testing.T, n *lab.Node) {
+	t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", n.Daemon.PID()))
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("%s: threads: %v", n.Name, err)
+	}
+	for _, task := range tasks {
+		b, err := os.ReadFile("/proc/" + task.Name() + "/timerslack_ns")
+		if err != nil {
+			continue // it has ended
+		}
+		if ns, err := strconv.Atoi(strings.TrimSpace(string(b))); err != nil || ns < int(time.Millisecond) {
+			t.Errorf("%s: thread %s has a timer slack of %q ns, want a millisecond", n.Name, task.Name(), b)
+		}
 	}
 }
 
