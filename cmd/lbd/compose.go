@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
@@ -16,6 +17,9 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/bgp/bfd"
+	"lbd.dev/lbd/internal/bgp/gobgp"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/daemon"
@@ -63,7 +67,8 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 		return nil, errors.Join(err, p.abandon(context.Background()))
 	}
 	announcer := layer2.New(layer2.Options{Logger: log.With("part", "layer2")})
-	p.drivers = []announce.Driver{group.Driver(), addresses, announcer}
+	routers := newBGP(cfg, log)
+	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks})
@@ -87,6 +92,19 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	}
 	b.Daemon = p.daemon
 	return p, nil
+}
+
+// bgpState is the file beside the socket in which it is noted what BGP peers keep
+// over a restart. The directory is gone after a reboot, as are the addresses.
+const bgpState = "bgp.json"
+
+func newBGP(cfg *config.Config, log *slog.Logger) *bgp.Driver {
+	return bgp.New(bgp.Options{
+		Logger:    log.With("part", "bgp"),
+		Speaker:   func(changed func()) bgp.Speaker { return gobgp.New(log.With("part", "bgp"), changed) },
+		BFD:       func(changed func()) bgp.BFD { return bfd.New(log.With("part", "bfd"), changed) },
+		StateFile: filepath.Join(filepath.Dir(cfg.Node.Socket), bgpState),
+	})
 }
 
 // watch returns the source of configuration; what does not go through the View is

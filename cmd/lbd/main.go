@@ -1,3 +1,8 @@
+// TCP MD5 (RFC 2385) does not work on a multipath TCP socket, which is what Go
+// listens on unless told otherwise: the kernel refuses the key, and a BGP peer
+// with a password could never connect.
+//go:debug multipathtcp=0
+
 // Command lbd keeps addresses of on-premises Kubernetes reachable: one daemon a
 // node, and the commands to look into it.
 package main
