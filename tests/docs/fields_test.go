@@ -78,6 +78,12 @@ func TestFields(t *testing.T) {
 		vip.Default()
 		checkFields(t, p.rows(v1alpha1.KindVirtualIP), vip)
 	}
+	peer, profile := &v1alpha1.BGPPeer{}, &v1alpha1.BFDProfile{}
+	peer.Default()
+	profile.Default()
+	checkFields(t, p.rows(v1alpha1.KindBGPPeer), peer)
+	checkFields(t, p.rows(v1alpha1.KindBFDProfile), profile)
+	checkFields(t, p.rows(v1alpha1.KindCommunity), &v1alpha1.Community{})
 }
 
 // checkFields wants a row for each field of the object, and in it the value that
