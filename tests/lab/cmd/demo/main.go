@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"lbd.dev/lbd/tests/interop"
 	"lbd.dev/lbd/tests/lab"
 )
 
@@ -55,28 +56,41 @@ func demo(ctx context.Context) (err error) {
 	}
 	defer bin.Close()
 	begin := time.Now()
-	c, err := lab.NewCluster(ctx, bin, &lab.LBD{}, 3)
+	defer func() { fmt.Printf("\nCleaned up. %.0f s in all.\n", time.Since(begin).Seconds()) }()
+	broken, err := layer2(ctx, bin, begin)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, c.Close())
-		fmt.Printf("\nCleaned up. %.0f s in all.\n", time.Since(begin).Seconds())
-	}()
-	introduce(c, time.Since(begin))
-	broken := 0
-	for i, s := range steps() {
-		n, err := play(ctx, c, i+1, s)
-		if err != nil {
-			return err
-		}
-		broken += n
+	if err := interop.Missing(); err != nil {
+		return err
 	}
-	if broken > 0 {
+	more, err := bgp(ctx, bin)
+	if err != nil {
+		return err
+	}
+	if broken += more; broken > 0 {
 		return fmt.Errorf("%d promises broken", broken)
 	}
 	fmt.Println("\nAll promises held.")
 	return nil
+}
+
+// layer2 plays the chapters on one LAN and returns how many promises they broke.
+func layer2(ctx context.Context, bin *lab.Bin, begin time.Time) (broken int, err error) {
+	c, err := lab.NewCluster(ctx, bin, &lab.LBD{}, 3)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	introduce(c, time.Since(begin))
+	for i, s := range steps() {
+		n, err := play(ctx, c, i+1, s)
+		if err != nil {
+			return broken, err
+		}
+		broken += n
+	}
+	return broken, nil
 }
 
 func introduce(c *lab.Cluster, took time.Duration) {
