@@ -38,7 +38,7 @@ func (f *Fabric) BeforeRenewal(ctx context.Context, m *lab.Node, vip netip.Addr)
 	if err := Eventually(ctx, 12*time.Second, "renewal of "+vip.String(), read); err != nil {
 		return err
 	}
-	const early = 150 * time.Millisecond
+	const early = 50 * time.Millisecond
 	for last.Add(every-early) <= measure.Now() { // too late for this one
 		last = last.Add(every)
 	}

@@ -53,13 +53,23 @@ func firstRoute(events []Route, prefix string, from Time, ok func(via []string) 
 	return 0, false
 }
 
+// replaceTime is how long a route may be gone while it is replaced: zebra deletes
+// and adds an IPv6 route in one go, some 0.1 ms apart.
+const replaceTime = 5 * time.Millisecond
+
 // Changes are the events of a prefix in [from, to) that changed its gateways.
 func Changes(events []Route, prefix string, from, to Time) []Route {
 	var out []Route
 	before := Via(events, prefix, from-1)
-	for _, e := range events {
+	for i, e := range events {
 		if e.Prefix != prefix || e.At < from || e.At >= to {
 			continue
+		}
+		if e.Del {
+			next, ok := firstRoute(events[i+1:], prefix, e.At, func(via []string) bool { return len(via) > 0 })
+			if ok && next.Sub(e.At) < replaceTime {
+				continue
+			}
 		}
 		if !slices.Equal(e.Via, before) {
 			out = append(out, e)

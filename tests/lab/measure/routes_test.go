@@ -7,6 +7,17 @@ import (
 
 func TestRoutes(t *testing.T) {
 	const p = "10.99.0.200/32"
+	ms := func(n int) Time { return Time(n * int(time.Millisecond)) }
+	swap := []Route{
+		{At: ms(1), Prefix: p, Via: []string{"a"}}, {At: ms(20), Prefix: p, Del: true}, {At: ms(21), Prefix: p, Via: []string{"a"}},
+		{At: ms(30), Prefix: p, Del: true}, {At: ms(39), Prefix: p, Via: []string{"a"}},
+	}
+	if c := Changes(swap, p, ms(10), ms(29)); len(c) != 0 {
+		t.Errorf("a replaced route: %v", c)
+	}
+	if c := Changes(swap, p, ms(10), ms(40)); len(c) != 2 {
+		t.Errorf("a route that was gone: %v", c)
+	}
 	events := []Route{
 		{At: 10, Prefix: p, Via: []string{"a"}},
 		{At: 20, Prefix: p, Via: []string{"a", "b"}},
@@ -14,7 +25,7 @@ func TestRoutes(t *testing.T) {
 		{At: 30, Prefix: "10.99.0.201/32", Via: []string{"b"}},
 		{At: 40, Prefix: p, Via: []string{"b"}},
 		{At: 50, Prefix: p, Del: true},
-		{At: 60, Prefix: p, Via: []string{"a", "b"}},
+		{At: ms(60), Prefix: p, Via: []string{"a", "b"}},
 	}
 	if via := Via(events, p, 39); len(via) != 2 {
 		t.Errorf("before the change: %v", via)
@@ -25,7 +36,7 @@ func TestRoutes(t *testing.T) {
 	if at, ok := ViaGone(events, p, "b", 15); !ok || at != 50 {
 		t.Errorf("b gone at %v %v", at, ok)
 	}
-	if at, ok := ViaThere(events, p, "a", 41); !ok || at != 60 {
+	if at, ok := ViaThere(events, p, "a", 41); !ok || at != ms(60) {
 		t.Errorf("a there at %v %v", at, ok)
 	}
 	if _, ok := ViaThere(events, p, "c", 0); ok {
@@ -34,7 +45,7 @@ func TestRoutes(t *testing.T) {
 	if at, ok := ViaCount(events, p, 2, 0); !ok || at != 20 {
 		t.Errorf("two at %v %v", at, ok)
 	}
-	if c := Changes(events, p, 21, 100); len(c) != 3 || c[0].At != 40 {
+	if c := Changes(events, p, 21, ms(100)); len(c) != 3 || c[0].At != 40 {
 		t.Errorf("changes: %v", c)
 	}
 	if c := Changes(events, p, 21, 40); len(c) != 0 {
