@@ -19,9 +19,10 @@ type Case struct {
 }
 
 // StartCase configures the first node and the first router of a net by the files
-// of dir and starts lbd and the named routing software: frr, bird or gobgp.
-func StartCase(ctx context.Context, n *Net, dir, router string) (*Case, error) {
-	c := &Case{Net: n, speaker: &LBD{}}
+// of dir and starts lbd, with that log level, and the named routing software:
+// frr, bird or gobgp.
+func StartCase(ctx context.Context, n *Net, dir, router, logLevel string) (*Case, error) {
+	c := &Case{Net: n, speaker: &LBD{LogLevel: logLevel}}
 	conf, err := os.ReadFile(filepath.Join(dir, routers()[router]))
 	if err != nil {
 		return nil, err

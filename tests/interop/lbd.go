@@ -24,6 +24,8 @@ type LBD struct {
 	GracefulRestart bool
 	// ShutdownDelay is gracefulShutdownDelay; 0 is its default.
 	ShutdownDelay time.Duration
+	// LogLevel is log.level; empty is its default.
+	LogLevel string
 	// Addresses are the VIPs; none is VIP4 and VIP6.
 	Addresses []netip.Addr
 }
@@ -75,7 +77,7 @@ gossip:
   insecure: true
 http: {address: 127.0.0.1:7477}
 socket: {{.Dir}}/lbd.sock
-log: {level: debug}
+log: {level: {{or .S.LogLevel "info"}}}
 `
 
 const fabricConfig = `---

@@ -149,10 +149,15 @@ func (n *Net) addRouter(ctx context.Context, name string, num int) (*lab.Host, e
 	if err != nil {
 		return nil, err
 	}
-	return h, n.Sysctl(h, map[string]string{
+	err = n.Sysctl(h, map[string]string{
 		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 		"ipv4/fib_multipath_hash_policy": "1", "ipv6/fib_multipath_hash_policy": "1",
+		"ipv6/conf/default/dad_transmits": "0", "ipv6/conf/eth0/dad_transmits": "0",
 	})
+	// A router whose link-local addresses are tentative when FRR starts may never
+	// learn of them. Up again, they need no probing.
+	return h, errors.Join(err, n.IP(ctx, h, "link set eth0 down", "link set eth0 up",
+		fmt.Sprintf("addr replace %s/64 dev eth0 nodad", h.IP6)))
 }
 
 // otherHash makes a router hash by the source port alone. All routers of the lab
