@@ -144,6 +144,20 @@ func TestDrainTells(t *testing.T) {
 	}
 }
 
+// TestDrainDeaf: a router that does not know the community drops the next hop
+// when the path is withdrawn, after the delay.
+func TestDrainDeaf(t *testing.T) {
+	t.Parallel()
+	f := fabric(t, &interop.LBD{}, interop.Options{NoShutdown: true}, interop.NewToR)
+	for i, x := range []interop.Fault{interop.Drain(), interop.Terminate()} {
+		o := run(t, f, x, i)
+		held(t, o)
+		if o.Gone < interop.ShutdownDelay-50*time.Millisecond {
+			t.Errorf("%s: next hop gone after %v, before the delay of %v", x.Name, o.Gone, interop.ShutdownDelay)
+		}
+	}
+}
+
 // TestRouterRestart ends the router's bgpd and starts it again: every node is a
 // next hop soon after.
 func TestRouterRestart(t *testing.T) {

@@ -30,6 +30,9 @@ type Options struct {
 	// GracefulRestart makes the routers keep paths of a speaker that restarts; FRR
 	// is a helper without it too.
 	GracefulRestart bool
+	// NoShutdown makes the routers deaf to GRACEFUL_SHUTDOWN, as those are that do
+	// not implement RFC 8326.
+	NoShutdown bool
 }
 
 // StartFabric starts the routers, the services and the speakers in a net and
@@ -158,6 +161,7 @@ func frrConfig(asn int, id netip.Addr, o Options, groups []group) string {
 		b.WriteString(" bgp graceful-restart\n")
 	}
 	families := map[string]string{}
+	maps := ""
 	for _, g := range groups {
 		fmt.Fprintf(&b, " neighbor %[1]s peer-group\n neighbor %[1]s remote-as %[2]d\n neighbor %[1]s timers connect 1\n", g.name, g.asn)
 		if g.bfd {
@@ -171,11 +175,15 @@ func frrConfig(asn int, id netip.Addr, o Options, groups []group) string {
 			family = "ipv6"
 		}
 		families[family] += fmt.Sprintf("  neighbor %s activate\n", g.name)
+		if o.NoShutdown {
+			families[family] += fmt.Sprintf("  neighbor %s route-map deaf in\n", g.name)
+			maps = "bgp community-list standard gshut seq 5 permit 65535:0\nroute-map deaf permit 10\n set comm-list gshut delete\nexit\n"
+		}
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		fmt.Fprintf(&b, " address-family %s unicast\n%s  maximum-paths 16\n exit-address-family\n", family, families[family])
 	}
-	b.WriteString("exit\n")
+	b.WriteString("exit\n" + maps)
 	return b.String()
 }
 

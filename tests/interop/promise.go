@@ -30,8 +30,8 @@ type Promise struct {
 	Open bool
 }
 
-// shutdownDelay is the default of gracefulShutdownDelay.
-const shutdownDelay = 500 * time.Millisecond
+// ShutdownDelay is the default of gracefulShutdownDelay.
+const ShutdownDelay = 500 * time.Millisecond
 
 // PromiseOf returns what lbd promises for a fault; without BFD and with graceful
 // restart some faults are bounded by other timers.
@@ -59,7 +59,7 @@ func promise(fault string) Promise {
 	case "sigkill", "sigstop":
 		return Promise{Text: "next hop gone <= 500 ms, 0 failed; back <= 3 s", Gone: 500 * time.Millisecond, NoFailure: true, Back: back}
 	case "sigterm", "drain":
-		return Promise{Text: "next hop gone <= 150 ms after the delay of 500 ms, 0 failed; back <= 3 s", After: shutdownDelay, Gone: 150 * time.Millisecond, NoFailure: true, Back: back}
+		return Promise{Text: "next hop gone <= 150 ms after the delay of 500 ms, 0 failed; back <= 3 s", After: ShutdownDelay, Gone: 150 * time.Millisecond, NoFailure: true, Back: back}
 	case "appdeath":
 		return Promise{Text: "next hop gone: median <= 450 ms, worst <= 800 ms; back <= 3 s", Median: 450 * time.Millisecond, Gone: 800 * time.Millisecond, Outage: 800 * time.Millisecond, Back: back}
 	case "apphang":
