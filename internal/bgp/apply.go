@@ -19,9 +19,11 @@ type session struct {
 	conf model.BGPPeer
 	bfdState
 	// Of the last report, for the log.
-	state State
-	fault string
-	err   error // of AddPeer
+	state  State
+	fault  string
+	told   int // reasons since toldAt
+	toldAt time.Time
+	err    error // of AddPeer
 }
 
 // Apply makes want.BGP true: paths are added before others are withdrawn, and
@@ -40,6 +42,11 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 		d.applyPeers(w)
 	}
 	applied := d.report(w)
+	if d.unwatched(w) { // a session that is new
+		if err := d.applyBFD(w); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if err := d.remember(w, applied.VIPs); err != nil {
 		errs = append(errs, err)
 	}

@@ -100,12 +100,7 @@ func New(o Options) *Driver {
 		memory: recall(o.StateFile, o.Logger),
 	}
 	d.speaker = o.Speaker(d.notify)
-	d.bfd = o.BFD(func() {
-		select {
-		case d.news <- struct{}{}:
-		default:
-		}
-	})
+	d.bfd = o.BFD(d.lookAgain)
 	d.dead = time.AfterFunc(time.Hour, d.expire)
 	d.dead.Stop()
 	d.wg.Go(func() { d.watch(ctx) })

@@ -120,7 +120,7 @@ func TestReportIsTheTruth(t *testing.T) {
 		t.Error("Changed did not fire")
 	}
 	only4 := established
-	only4.IPv6, only4.Warning, only4.Received, only4.Flaps, only4.UpdatesOut = false, "no IPv6", 7, 2, 9
+	only4.IPv6, only4.NoIPv6, only4.Received, only4.Flaps, only4.UpdatesOut = false, "no IPv6", 7, 2, 9
 	b.speaker.session("b", only4)
 	got = b.apply("")
 	if x := got.VIPs[v4].Advertised; !slices.Equal(x, []string{"a", "b"}) {
@@ -135,6 +135,10 @@ func TestReportIsTheTruth(t *testing.T) {
 	}
 	if bb.Paths != 1 || !slices.Equal(bb.Families, []string{"ipv4"}) || bb.LastError != "no IPv6" || bb.Received != 7 || bb.Flaps != 2 || bb.UpdatesOut != 9 {
 		t.Errorf("%+v", bb)
+	}
+	b.want.BGP.Paths = b.want.BGP.Paths[:1]
+	if r := b.apply("delete 2001:db8::1").Peers[1]; r.LastError != "" {
+		t.Errorf("no path needs IPv6, but %q", r.LastError)
 	}
 	// A path that the speaker refuses is an error and not advertised; the others are.
 	b.speaker.pathErr[netip.MustParseAddr("203.0.113.9")] = errRefused
@@ -178,6 +182,11 @@ func TestBFDResetsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, "", peer("a", "10.0.0.1", profile(false)), peer("b", "10.0.0.2"))
 		b.apply("start, add a, add b")
+		if len(b.bfd.want) != 0 {
+			t.Fatalf("BFD sessions before BGP: %+v", b.bfd.want)
+		}
+		b.speaker.session("a", established)
+		b.apply("")
 		if len(b.bfd.want) != 1 {
 			t.Fatalf("BFD sessions %+v", b.bfd.want)
 		}
@@ -211,12 +220,56 @@ func TestBFDResetsTheSession(t *testing.T) {
 		for range 3 {
 			b.apply("") // once
 		}
+		b.speaker.session("a", Session{State: Active})
+		b.apply("")
+		if len(b.bfd.want) != 1 {
+			t.Error("BFD ends with the BGP session")
+		}
 		// The peer took BFD down by intent: not a word about the path.
 		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Up, EverUp: true})
 		synctest.Wait()
 		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down, RemoteState: bfd.AdminDown, EverUp: true})
 		synctest.Wait()
 		b.took("")
+	})
+}
+
+// TestBFDBeginsAnew: a router that begins its BFD session anew says Down for a
+// moment, which says nothing about the path; if it lasts, it does.
+func TestBFDBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "", peer("a", "10.0.0.1", profile(false)))
+		b.apply("start, add a")
+		b.speaker.session("a", established)
+		b.apply("")
+		up := bfd.Status{State: bfd.Up, RemoteState: bfd.Up, EverUp: true}
+		anew := bfd.Status{State: bfd.Down, RemoteState: bfd.Down, EverUp: true, Diag: bfd.DiagNeighborDown}
+		b.bfd.set("10.0.0.1", up)
+		synctest.Wait()
+		b.bfd.set("10.0.0.1", anew)
+		synctest.Wait()
+		b.apply("")
+		time.Sleep(2900 * time.Millisecond)
+		b.bfd.set("10.0.0.1", up)
+		time.Sleep(time.Minute)
+		b.took("")
+
+		b.bfd.set("10.0.0.1", anew)
+		time.Sleep(2900 * time.Millisecond)
+		b.took("")
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		b.took(`reset a "BFD: the session went down (Neighbor Signaled Session Down; the peer says: No Diagnostic)"`)
+		time.Sleep(time.Minute)
+		b.took("")
+
+		// The peer hears nothing: that is the path.
+		b.bfd.set("10.0.0.1", up)
+		synctest.Wait()
+		anew.RemoteDiag = bfd.DiagTimeExpired
+		b.bfd.set("10.0.0.1", anew)
+		synctest.Wait()
+		b.took(`reset a "BFD: the session went down (Neighbor Signaled Session Down; the peer says: Control Detection Time Expired)"`)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -19,7 +20,7 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 	d.peerMu.Lock()
 	defer d.peerMu.Unlock()
 	out := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(d.paths))}
-	count := d.advertised(all, out.VIPs)
+	count, lacks := d.advertised(all, out.VIPs)
 	for i := range w.Peers {
 		p := &w.Peers[i]
 		s := d.peers[p.Name]
@@ -27,7 +28,10 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 		if known, ok := all[p.Name]; ok && s != nil {
 			fill(&r, &known)
 			r.Paths = count[p.Name]
-			d.tell(s, &known)
+			if words := lacks[p.Name]; words != "" {
+				r.LastError = words
+			}
+			d.tell(s, &known, lacks[p.Name])
 		} else if s != nil && s.err != nil {
 			r.LastError = s.err.Error()
 		}
@@ -50,9 +54,6 @@ func fill(r *model.PeerReport, s *Session) {
 	}
 	r.Received, r.Flaps = s.Received, s.Flaps
 	r.LastError, r.LastAt = s.LastError, s.LastAt
-	if s.Warning != "" {
-		r.LastError = s.Warning
-	}
 	r.UpdatesOut, r.UpdatesIn = s.UpdatesOut, s.UpdatesIn
 	r.KeepalivesOut, r.KeepalivesIn = s.KeepalivesOut, s.KeepalivesIn
 	r.NotificationsOut, r.NotificationsIn = s.NotificationsOut, s.NotificationsIn
@@ -67,9 +68,10 @@ func (b *bfdState) fill(r *model.PeerReport) {
 	r.BFDTransmit, r.BFDReceive, r.BFDDetect = b.status.Transmit, b.status.Receive, b.status.Detection
 }
 
-// advertised fills in who has each path, and returns how many each peer has.
-func (d *Driver) advertised(all map[string]Session, vips map[netip.Addr]model.AppliedVIP) map[string]int {
-	count := make(map[string]int)
+// advertised fills in who has each path, and returns how many each peer has, and
+// why it has not all that are for it although it is Established.
+func (d *Driver) advertised(all map[string]Session, vips map[netip.Addr]model.AppliedVIP) (count map[string]int, lacks map[string]string) {
+	count, lacks = make(map[string]int), make(map[string]string)
 	// Many paths have the same peers; the answer for them is made once.
 	type group struct {
 		peers string
@@ -82,8 +84,16 @@ func (d *Driver) advertised(all map[string]Session, vips map[netip.Addr]model.Ap
 		if !ok {
 			for _, name := range p.Peers {
 				s := all[name]
-				if s.State == Established && (addr.Is4() && s.IPv4 || addr.Is6() && s.IPv6) {
+				has, why := s.IPv4, s.NoIPv4
+				if addr.Is6() {
+					has, why = s.IPv6, s.NoIPv6
+				}
+				switch {
+				case s.State != Established:
+				case has:
 					names = append(names, name)
+				case lacks[name] < why: // of both families always the same one
+					lacks[name] = why
 				}
 			}
 			slices.Sort(names)
@@ -94,11 +104,18 @@ func (d *Driver) advertised(all map[string]Session, vips map[netip.Addr]model.Ap
 		}
 		vips[addr] = model.AppliedVIP{Advertised: names}
 	}
-	return count
+	return count, lacks
 }
 
+// tellMost is how many reasons for the same missing session the log gets within
+// tellAgain.
+const (
+	tellMost  = 3
+	tellAgain = 30 * time.Second
+)
+
 // tell logs what has changed about a session.
-func (d *Driver) tell(s *session, now *Session) {
+func (d *Driver) tell(s *session, now *Session, lacks string) {
 	up, wasUp := now.State == Established, s.state == Established
 	switch {
 	case up && !wasUp:
@@ -106,13 +123,19 @@ func (d *Driver) tell(s *session, now *Session) {
 	case !up && wasUp:
 		d.log.Info("BGP session lost", "peer", s.conf.Name, "addr", s.conf.Address, "reason", now.LastError)
 	case !up && now.LastError != s.fault && now.LastError != "":
+		if time.Since(s.toldAt) >= tellAgain {
+			s.toldAt, s.told = time.Now(), 0
+		}
+		if s.told++; s.told > tellMost {
+			return // it alternates between reasons
+		}
 		d.log.Info("no BGP session", "peer", s.conf.Name, "addr", s.conf.Address, "reason", now.LastError)
 	}
-	if up && now.Warning != "" && now.Warning != s.fault {
-		d.log.Info("BGP session is limited", "peer", s.conf.Name, "addr", s.conf.Address, "reason", now.Warning)
+	if up && lacks != "" && lacks != s.fault {
+		d.log.Info("BGP session is limited", "peer", s.conf.Name, "addr", s.conf.Address, "reason", lacks)
 	}
 	s.state, s.fault = now.State, now.LastError
 	if up {
-		s.fault = now.Warning
+		s.fault = lacks
 	}
 }

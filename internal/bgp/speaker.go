@@ -69,17 +69,17 @@ type Session struct {
 	Local netip.Addr
 	// HoldTime is the negotiated one; zero unless Established, and for never.
 	HoldTime time.Duration
-	// IPv4 and IPv6 tell what can be advertised: the family is negotiated, and
-	// there is a next hop that the router takes.
-	IPv4, IPv6 bool
+	// IPv4 and IPv6 tell what is advertised: the family is negotiated, and there is
+	// a next hop that the router takes. NoIPv4 and NoIPv6 tell why not, in words;
+	// empty unless the family was asked for and the session is Established.
+	IPv4, IPv6     bool
+	NoIPv4, NoIPv6 string
 	// Received is the number of prefixes that the router sent and that are ignored.
 	Received uint32
 	Flaps    uint64 // times that it left Established
 	// LastError is why it is not, or was last not, Established, in words.
 	LastError string
 	LastAt    time.Time // of LastError
-	// Warning is what is wrong with a session that is Established.
-	Warning string
 	// Counters since AddPeer.
 	UpdatesOut, UpdatesIn, KeepalivesOut, KeepalivesIn, NotificationsOut, NotificationsIn uint64
 }

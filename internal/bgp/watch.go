@@ -13,13 +13,20 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-const strictWords = "BFD (strict): waits for the BFD session to come up"
+const (
+	strictWords = "BFD (strict): waits for the BFD session to come up"
+	// bfdAnew is how long a peer may take to begin its BFD session anew. FRR does
+	// so whenever the BGP session comes up. Packets go once a second meanwhile (RFC
+	// 5880 section 6.8.3).
+	bfdAnew = 3 * time.Second
+)
 
 // bfdState is what is known of the BFD session of a peer.
 type bfdState struct {
 	status *bfd.Status // nil without a session
 	wasUp  bool
-	held   bool // strict: the BGP session waits
+	held   bool      // strict: the BGP session waits
+	doubt  time.Time // until when the peer may begin its BFD session anew
 }
 
 func (b *bfdState) isUp() bool { return b.status != nil && b.status.State == bfd.Up }
@@ -40,8 +47,10 @@ func (w way) key() bfd.Key {
 // wayAgain is the least time between two looks.
 const wayAgain = 5 * time.Second
 
-// applyBFD makes the BFD sessions those of the decision. They begin before the
-// speaker, and go on when a BGP session is begun anew.
+// applyBFD makes the BFD sessions those of the decision. One begins when the BGP
+// session first comes up, or before it if it is strict, and goes on when the BGP
+// session is begun anew. FRR makes its own BFD session anew when it first sees the
+// BGP session up; if BFD was up by then, it would take that for a failure.
 func (d *Driver) applyBFD(w *model.BGPState) error {
 	var want []bfd.Session
 	ways := make(map[string]way)
@@ -53,6 +62,9 @@ func (d *Driver) applyBFD(w *model.BGPState) error {
 		}
 		old, known := d.ways[p.Name]
 		s := d.peers[p.Name]
+		if !p.BFD.Strict && !known && (s == nil || s.state != Established) {
+			continue
+		}
 		if !known || old.peer != p.Address || old.source != p.Source || (s == nil || !s.isUp()) && time.Since(old.at) >= wayAgain {
 			old = way{p.Address, p.Source, time.Now(), localFor(p), isMultihop(p)}
 		}
@@ -68,6 +80,17 @@ func (d *Driver) applyBFD(w *model.BGPState) error {
 	err := d.bfd.Apply(want)
 	d.lookBFD()
 	return err
+}
+
+// unwatched tells whether a BGP session is up whose BFD session has to begin.
+func (d *Driver) unwatched(w *model.BGPState) bool {
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	return slices.ContainsFunc(w.Peers, func(p model.BGPPeer) bool {
+		_, known := d.ways[p.Name]
+		s := d.peers[p.Name]
+		return p.BFD != nil && !known && s != nil && s.state == Established
+	})
 }
 
 // bfdSession is the BFD session of a peer.
@@ -177,7 +200,10 @@ func (d *Driver) settleBFD() {
 		for name, s := range d.peers {
 			strict := s.conf.BFD != nil && s.conf.BFD.Strict
 			up := s.isUp()
-			failed := s.wasUp && !up && s.status != nil && s.status.PathFailed()
+			failed := s.failed(time.Now())
+			if !s.doubt.IsZero() {
+				time.AfterFunc(time.Until(s.doubt), d.lookAgain)
+			}
 			switch {
 			case failed && strict:
 				hold, s.held = append(hold, act{name, bfdWords(s.status)}), true
@@ -202,6 +228,36 @@ func (d *Driver) settleBFD() {
 	}
 	for _, name := range release {
 		d.speaker.Release(name)
+	}
+}
+
+// failed tells whether the BFD session has gone down because the path is broken.
+// If only the peer says that it is down, and not because it heard nothing, then
+// it began anew, and gets time for that.
+func (b *bfdState) failed(now time.Time) bool {
+	s := b.status
+	switch {
+	case s == nil || b.isUp() || !s.PathFailed():
+		b.doubt = time.Time{}
+		return false
+	case !b.doubt.IsZero():
+		if now.Before(b.doubt) && s.Diag == bfd.DiagNeighborDown {
+			return false
+		}
+		b.doubt = time.Time{}
+		return true
+	case b.wasUp && s.Diag == bfd.DiagNeighborDown && (s.RemoteDiag == bfd.DiagNone || s.RemoteDiag == bfd.DiagNeighborDown):
+		b.doubt = now.Add(bfdAnew)
+		return false
+	}
+	return b.wasUp
+}
+
+// lookAgain has BFD looked at.
+func (d *Driver) lookAgain() {
+	select {
+	case d.news <- struct{}{}:
+	default:
 	}
 }
 

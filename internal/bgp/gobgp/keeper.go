@@ -1,7 +1,9 @@
 package gobgp
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -195,10 +197,13 @@ func (s *Speaker) move(p *peer, e event) bool {
 	if e.new != bgp.Idle {
 		if e.new == bgp.Established {
 			p.since = now
-			p.restarting, p.answer, p.refusedAt = false, "", time.Time{}
+			p.restarting, p.answer, p.silent = false, "", false
 			s.log.Debug("session established", "peer", p.conf.Name)
 		}
 		p.state, p.entered, p.said = e.new, now, ""
+		if e.new == bgp.Established {
+			s.extend(p)
+		}
 		return true
 	}
 	lasted := now.Sub(p.entered)
@@ -212,7 +217,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 		}
 		return true
 	}
-	unknown := s.blame(p, e, now)
+	unknown := p.blame(e)
 	s.leave(p)
 	if wasUp && lasted >= held {
 		p.refused = 0
@@ -233,22 +238,23 @@ func (s *Speaker) move(p *peer, e event) bool {
 
 // blame notes why the session ended; it tells whether the peer has said why, but
 // not to us: the server forgets a NOTIFICATION that it gets while a session is
-// opened.
-func (s *Speaker) blame(p *peer, e event, now time.Time) bool {
+// opened. That a connection was closed says less than what the peer said before.
+func (p *peer) blame(e event) bool {
 	said := p.said
 	p.said = ""
 	words := endWords(e, said, &p.conf)
-	if words == "" {
-		p.refusedAt = now
-		words = "the peer refused the session while it was opened"
-	} else if !isClosed(e) {
-		p.refusedAt = time.Time{}
-	}
-	// That the connection was closed says less than what was found out before.
-	known := now.Sub(p.refusedAt) < askAgain
-	if known && p.answer != "" {
-		words = p.answer
+	switch {
+	case words == "":
+		p.silent = true
+		words = cmp.Or(p.answer, "the peer refused the session while it was opened")
+	case isClosed(e):
+		words = cmp.Or(p.answer, words)
+	default:
+		p.silent, p.answer = false, ""
+		if e.notice != nil && e.reason != "" && !strings.HasPrefix(e.reason, "notification-sent") {
+			p.answer = words
+		}
 	}
 	p.fail(words)
-	return known
+	return p.silent
 }

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"time"
-
-	api "github.com/osrg/gobgp/v3/api"
 )
 
 // lookAgain is the least time between two looks at the addresses of this node.
@@ -38,18 +36,23 @@ func (s *Speaker) renewNextHop(p *peer) {
 	if p.nextHop == old {
 		return
 	}
-	err := s.forbid(p)
-	if err == nil {
-		err = s.admit(p)
+	s.recast(p)
+	s.resend(p)
+}
+
+// extend lets a peer over IPv6 have IPv4 paths once its OPEN has said that it
+// takes them (RFC 8950 section 4). The server does not look.
+func (s *Speaker) extend(p *peer) {
+	if !p.conf.IPv4 || p.conf.Address.Is4() {
+		return
 	}
-	if err == nil {
-		err = s.server.ResetPeer(s.ctx, &api.ResetPeerRequest{
-			Address: p.conf.Address.String(), Soft: true, Direction: api.ResetPeerRequest_OUT,
-		})
+	_, extended := capabilities(s.list(p.conf.Address.String())[p.conf.Address])
+	if extended == p.extended {
+		return
 	}
-	if err != nil {
-		s.log.Debug("next hop not changed", "peer", p.conf.Name, "err", err)
-	}
+	p.extended = extended
+	s.recast(p)
+	s.resend(p)
 }
 
 // route is the local address that the kernel chooses for packets to addr.

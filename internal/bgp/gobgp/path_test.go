@@ -134,7 +134,7 @@ func TestBothFamiliesInOneSession(t *testing.T) {
 	// Without an IPv6 address there is no next hop.
 	s := b.up("r")
 	r.sees(b.addr, "203.0.113.1/32")
-	if s.IPv6 || !strings.Contains(s.Warning, "no IPv6 address") {
+	if s.IPv6 || !strings.Contains(s.NoIPv6, "no IPv6 address") {
 		t.Errorf("%+v", s)
 	}
 	// It comes later, and a VIP is not taken for it.
@@ -146,7 +146,7 @@ func TestBothFamiliesInOneSession(t *testing.T) {
 	b.mu.Unlock()
 	b.Sessions() // looks
 	got := r.sees(b.addr, "203.0.113.1/32", "2001:db8:1::1/128")
-	if s := b.Sessions()["r"]; !s.IPv6 || s.Warning != "" {
+	if s := b.Sessions()["r"]; !s.IPv6 || s.NoIPv6 != "" {
 		t.Errorf("%+v", s)
 	}
 	if h := got["2001:db8:1::1/128"].nextHop; h != "fd00:1::1" {
@@ -167,13 +167,36 @@ func TestIPv4OverIPv6(t *testing.T) {
 	b.set(vip("2001:db8:1::1", "r"))
 	b.add(b.peer("r", r))
 	s := b.up("r")
-	if !s.IPv4 || !s.IPv6 || s.Warning != "" || s.Local != b.addr {
+	if !s.IPv4 || !s.IPv6 || s.NoIPv4+s.NoIPv6 != "" || s.Local != b.addr {
 		t.Errorf("%+v", s)
 	}
 	for p, route := range r.sees(b.addr, "203.0.113.1/32", "2001:db8:1::1/128") {
 		if route.nextHop != "fd00:2::1" {
 			t.Errorf("%s: next hop %s", p, route.nextHop)
 		}
+	}
+}
+
+// TestIPv4OverIPv6WithoutConsent: a router that does not offer RFC 8950 gets no
+// IPv4 path, and that is said.
+func TestIPv4OverIPv6WithoutConsent(t *testing.T) {
+	v6(t, "fd00:4::1", "fd00:4::2")
+	b := newBed(t)
+	b.addr = netip.MustParseAddr("fd00:4::1")
+	addr := netip.MustParseAddr("fd00:4::2")
+	routers := newPipe(t, addr) // offers IPv4 only
+	b.set(vip("203.0.113.1", "r"))
+	p := b.peer("r", &router{asn: routerASN, addr: addr})
+	b.add(p)
+	r := <-routers
+	s := b.up("r")
+	if s.IPv4 || !strings.Contains(s.NoIPv4, "RFC 8950") {
+		t.Errorf("%+v", s)
+	}
+	b.set(vip("203.0.113.2", "r"))
+	time.Sleep(200 * time.Millisecond)
+	if n := r.paths.Load(); n != 0 {
+		t.Errorf("the router was told %d paths", n)
 	}
 }
 
@@ -186,7 +209,7 @@ func TestFamilyThatThePeerLacks(t *testing.T) {
 	b.add(b.peer("r", r))
 	s := b.up("r")
 	r.sees(b.addr, "203.0.113.1/32")
-	if s.IPv6 || !s.IPv4 || !strings.Contains(s.Warning, "IPv6") {
+	if s.IPv6 || !s.IPv4 || !strings.Contains(s.NoIPv6, "does not take IPv6") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -260,7 +283,7 @@ func TestLinkLocal(t *testing.T) {
 	p := b.peer("r", r)
 	p.Address, p.Source = netip.MustParseAddr("fe80::a2%eth1"), netip.Addr{}
 	b.add(p)
-	if s := b.up("r"); !s.IPv4 || !s.IPv6 || s.Warning != "" {
+	if s := b.up("r"); !s.IPv4 || !s.IPv6 {
 		t.Errorf("%+v", s)
 	}
 	for prefix, route := range r.sees(b.addr, "203.0.113.1/32", "2001:db8:1::1/128") {

@@ -24,6 +24,8 @@ type peer struct {
 	marks      []string
 	nextHop    netip.Addr // of IPv6 paths over an IPv4 session
 	looked     time.Time  // for nextHop
+	// extended: the peer takes IPv6 next hops of IPv4 paths; see extend.
+	extended bool
 
 	in      bool // the server has it
 	life    int  // counts how often the server was given it
@@ -39,9 +41,9 @@ type peer struct {
 	said      string // what the server said before a change of state
 	refused   int    // failures since the session last held
 	due       time.Time
-	refusedAt time.Time // when the peer last refused for a reason that it kept from us
-	answer    string    // to the last diagnosis
-	askAt     time.Time // of the next one, at the earliest
+	silent    bool      // the peer refuses for a reason that did not reach us
+	answer    string    // what the peer last said of itself or to a diagnosis
+	askAt     time.Time // of the next diagnosis, at the earliest
 	base      counters  // of earlier lives
 	// updatesSeen is the number of received updates of this life at the last look.
 	updatesSeen uint64
@@ -88,6 +90,7 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 		conf: conf, index: s.index(conf.Name), since: now, entered: now,
 		restarting: conf.Restarting && conf.GracefulRestart,
 	}
+	p.extended = p.restarting // as it was a moment ago
 	s.peers[conf.Name] = p
 	if conf.Held != "" {
 		p.held = true
@@ -151,6 +154,10 @@ func (s *Speaker) leave(p *peer) {
 	}
 	s.inbox.forget(p.conf.Address)
 	p.in = false
+	if p.extended {
+		p.extended = false
+		s.recast(p)
+	}
 	s.lost(p)
 }
 

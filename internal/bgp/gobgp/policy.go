@@ -88,7 +88,7 @@ func (s *Speaker) admit(p *peer) error {
 		p.named = true
 	}
 	for n := range s.prepends {
-		if p.conf.IPv4 {
+		if p.conf.IPv4 && (p.extended || p.conf.Address.Is4()) {
 			if err := s.permit(p, statement{family: ipv4, prepend: n}); err != nil {
 				return err
 			}
@@ -100,6 +100,26 @@ func (s *Speaker) admit(p *peer) error {
 		}
 	}
 	return nil
+}
+
+// recast makes the statements of a peer anew.
+func (s *Speaker) recast(p *peer) {
+	err := s.forbid(p)
+	if err == nil {
+		err = s.admit(p)
+	}
+	if err != nil {
+		s.log.Debug("policy not changed", "peer", p.conf.Name, "err", err)
+	}
+}
+
+// resend has the server look at all paths again for a peer that is Established.
+func (s *Speaker) resend(p *peer) {
+	if err := s.server.ResetPeer(s.ctx, &api.ResetPeerRequest{
+		Address: p.conf.Address.String(), Soft: true, Direction: api.ResetPeerRequest_OUT,
+	}); err != nil {
+		s.log.Debug("paths not sent again", "peer", p.conf.Name, "err", err)
+	}
 }
 
 // permit adds one statement unless it is there.

@@ -41,7 +41,8 @@ func rss(t *testing.T) int {
 // pipe is a router made of one socket, which costs no memory of its own.
 type pipe struct {
 	net.Conn
-	prefixes atomic.Int64 // received
+	prefixes atomic.Int64 // received in NLRI
+	paths    atomic.Int64 // UPDATEs that were not withdrawals
 }
 
 // newPipe waits for a speaker and opens the session. It then counts what it is
@@ -76,6 +77,9 @@ func newPipe(t *testing.T, addr netip.Addr) <-chan *pipe {
 			}
 			if u, ok := m.Body.(*packet.BGPUpdate); ok {
 				p.prefixes.Add(int64(len(u.NLRI)))
+				if len(u.PathAttributes) > 0 {
+					p.paths.Add(1)
+				}
 			}
 		}
 	}()

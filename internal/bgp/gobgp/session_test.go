@@ -50,7 +50,6 @@ func TestFirstSessionAndReset(t *testing.T) {
 	}
 	r.sees(b.addr, "203.0.113.1/32")
 
-	begin = time.Now()
 	b.Reset("r", "BFD: gone")
 	s = b.until("r", "down", time.Second, func(s bgp.Session) bool { return !isUp(s) })
 	if s.LastError != "BFD: gone" || s.Flaps != 2 || s.State == bgp.Established {

@@ -71,41 +71,49 @@ func (p *peer) session(known *api.Peer) bgptypes.Session {
 	return out
 }
 
-// families finds out what can be advertised.
+// families finds out what is advertised.
 func (p *peer) families(known *api.Peer, out *bgptypes.Session) {
-	caps, err := apiutil.UnmarshalCapabilities(known.GetState().GetRemoteCap())
-	if err != nil {
-		out.Warning = "capabilities of the peer: " + err.Error()
-		return
+	agreed, extended := capabilities(known)
+	over6 := p.conf.Address.Is6()
+	switch {
+	case !p.conf.IPv4:
+	case !agreed[bgp.RF_IPv4_UC]:
+		out.NoIPv4 = "the peer does not take IPv4 paths in this session"
+	case over6 && !(extended && p.extended):
+		out.NoIPv4 = "the peer does not take IPv4 paths over IPv6 (extended next hop, RFC 8950)"
+	default:
+		out.IPv4 = true
 	}
-	agreed := make(map[bgp.RouteFamily]bool)
-	extended := false
+	switch {
+	case !p.conf.IPv6:
+	case !agreed[bgp.RF_IPv6_UC]:
+		out.NoIPv6 = "the peer does not take IPv6 paths in this session"
+	case !over6 && !p.nextHop.IsValid():
+		out.NoIPv6 = "this node has no IPv6 address on the interface to the peer, so there is no next hop for IPv6 paths"
+	default:
+		out.IPv6 = true
+	}
+}
+
+// capabilities reads what the peer said in its OPEN: the families (RFC 4760), and
+// whether it takes IPv6 next hops of IPv4 paths (RFC 8950).
+func capabilities(known *api.Peer) (families map[bgp.RouteFamily]bool, extended bool) {
+	families = make(map[bgp.RouteFamily]bool)
+	caps, _ := apiutil.UnmarshalCapabilities(known.GetState().GetRemoteCap()) // the server has read them before
 	for _, c := range caps {
 		switch c := c.(type) {
 		case *bgp.CapMultiProtocol:
-			agreed[c.CapValue] = true
+			families[c.CapValue] = true
 		case *bgp.CapExtendedNexthop:
 			for _, t := range c.Tuples {
 				extended = extended || t.NLRIAFI == bgp.AFI_IP && t.NLRISAFI == uint16(bgp.SAFI_UNICAST) && t.NexthopAFI == bgp.AFI_IP6
 			}
 		}
 	}
-	if len(agreed) == 0 {
-		agreed[bgp.RF_IPv4_UC] = true // RFC 4760 section 8
+	if len(families) == 0 {
+		families[bgp.RF_IPv4_UC] = true // RFC 4760 section 8
 	}
-	over6 := p.conf.Address.Is6()
-	out.IPv4 = p.conf.IPv4 && agreed[bgp.RF_IPv4_UC] && (!over6 || extended)
-	out.IPv6 = p.conf.IPv6 && agreed[bgp.RF_IPv6_UC] && (over6 || p.nextHop.IsValid())
-	switch {
-	case p.conf.IPv4 && !agreed[bgp.RF_IPv4_UC]:
-		out.Warning = "the peer does not take IPv4 paths in this session"
-	case p.conf.IPv4 && over6 && !extended:
-		out.Warning = "the peer does not take IPv4 paths over IPv6 (extended next hop, RFC 8950)"
-	case p.conf.IPv6 && !agreed[bgp.RF_IPv6_UC]:
-		out.Warning = "the peer does not take IPv6 paths in this session"
-	case p.conf.IPv6 && !over6 && !p.nextHop.IsValid():
-		out.Warning = "no IPv6 address on the interface to the peer, so there is no next hop for IPv6 paths"
-	}
+	return families, extended
 }
 
 // plus adds the counters of the present life.

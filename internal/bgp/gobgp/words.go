@@ -123,7 +123,11 @@ func endWords(e event, said string, c *bgptypes.Peer) string {
 		}
 	case "hold-timer-expired":
 		if opening {
-			return "hold timer expired while the session was opened: the peer sent no OPEN or KEEPALIVE"
+			words := "hold timer expired while the session was opened: the peer did not answer"
+			if c.External() && !c.Multihop && c.MinTTL == 0 {
+				words += "; does it want packets with TTL 255 (TTL security)?"
+			}
+			return words
 		}
 		return holdWords(c)
 	case "invalid-msg":
