@@ -149,6 +149,7 @@ type Bulk struct {
 	// route; RSS is how much more memory the daemon then has, in bytes.
 	Took time.Duration
 	RSS  int64
+	Load float64 // of the machine meanwhile
 }
 
 // MeasureBulk gives one node so many more VIPs, in a net of its own.
@@ -174,6 +175,10 @@ func (f *Fabric) bulk(ctx context.Context, s *LBD, paths int) (*Bulk, error) {
 		return nil, err
 	}
 	s.Addresses = Addresses(1 + paths)
+	cpu, err := measure.ReadCPU()
+	if err != nil {
+		return nil, err
+	}
 	from := measure.Now()
 	if err := s.Configure(f.Net, m); err != nil {
 		return nil, err
@@ -199,7 +204,12 @@ func (f *Fabric) bulk(ctx context.Context, s *LBD, paths int) (*Bulk, error) {
 	if err != nil {
 		return nil, err
 	}
-	Pause(ctx, 5*time.Second)
+	now, err := measure.ReadCPU()
+	if err != nil {
+		return nil, err
+	}
+	b.Load = measure.Load(cpu, now)
+	Pause(ctx, 20*time.Second) // for the garbage collector, and the kernel to take back
 	after, err := measure.RSS(m.Daemon.PID())
 	b.RSS = after - before
 	return b, err

@@ -89,7 +89,9 @@ func (f *FRR) own(file string) error {
 func (f *FRR) Start(ctx context.Context) error {
 	var err error
 	if !f.Zebra.Alive() {
-		if f.Zebra, err = f.run(ctx, "zebra"); err != nil {
+		// Without the option zebra deletes and adds an IPv6 route to change it, and
+		// packets in between find none.
+		if f.Zebra, err = f.run(ctx, "zebra", "--v6-rr-semantics"); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ const ShutdownDelay = 500 * time.Millisecond
 // restart some faults are bounded by other timers.
 func PromiseOf(fault string, s *LBD) Promise {
 	p := promise(fault)
-	const holdTime = 9 * time.Second
+	const holdTime = 9200 * time.Millisecond // and what the router takes
 	lost := fault == "linkdown" || fault == "sigstop" || fault == "sigkill" && s.GracefulRestart
 	switch {
 	case s.GracefulRestart && fault == "respawn":

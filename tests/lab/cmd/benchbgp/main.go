@@ -156,11 +156,14 @@ func (r *results) figures(ctx context.Context, f *interop.Fabric, s *interop.LBD
 	name := s.Name()
 	for i := range o.runs {
 		m := f.Nodes[i%len(f.Nodes)]
-		st, err := f.Restart(ctx, s, m)
-		if err != nil {
-			return err
+		var st interop.Startup
+		if !s.GracefulRestart { // else the route stays all along
+			var err error
+			if st, err = f.Restart(ctx, s, m); err != nil {
+				return err
+			}
+			r.starts[name] = append(r.starts[name], st)
 		}
-		r.starts[name] = append(r.starts[name], st)
 		took, err := f.AddVIP(ctx, s, m, netip.AddrFrom4([4]byte{10, 99, 9, byte(i)}))
 		if err != nil {
 			return err
