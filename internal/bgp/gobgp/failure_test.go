@@ -14,9 +14,10 @@ import (
 )
 
 func TestWrongAS(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	t.Run("of the peer", func(t *testing.T) {
-		t.Parallel()
 		b, r := newBed(t), newRouter(t, 64999)
 		r.neighbor(b.addr, lbdASN)
 		p := b.peer("r", r)
@@ -25,7 +26,6 @@ func TestWrongAS(t *testing.T) {
 		b.fails("r", 5*time.Second, "another AS than the configured 64513", "received 64999")
 	})
 	t.Run("of this node", func(t *testing.T) {
-		t.Parallel()
 		b, r := newBed(t), newRouter(t, routerASN)
 		r.neighbor(b.addr, 64998)
 		b.add(b.peer("r", r))
@@ -40,7 +40,9 @@ func TestWrongAS(t *testing.T) {
 }
 
 func TestSameRouterID(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b := unstarted(t)
 	r := newRouter(t, lbdASN)
 	got, err := r.GetBgp(t.Context(), &api.GetBgpRequest{})
@@ -56,8 +58,9 @@ func TestSameRouterID(t *testing.T) {
 }
 
 func TestCannotConnect(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	nobody := &router{asn: routerASN, addr: host()}
 	b.add(b.peer("refused", nobody))
@@ -75,8 +78,9 @@ func TestCannotConnect(t *testing.T) {
 }
 
 func TestPeerClosesAtOnce(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	addr := host()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 179).String())
@@ -98,7 +102,9 @@ func TestPeerClosesAtOnce(t *testing.T) {
 }
 
 func TestPeerEndsTheSession(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	for _, c := range []struct {
 		name  string
 		words []string
@@ -116,7 +122,6 @@ func TestPeerEndsTheSession(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			b, r := newBed(t), newRouter(t, routerASN)
 			r.neighbor(b.addr, lbdASN, func(p *api.Peer) {
 				for _, f := range p.AfiSafis {
@@ -139,11 +144,11 @@ func TestPeerEndsTheSession(t *testing.T) {
 }
 
 func TestHoldTimer(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	for _, graceful := range []bool{false, true} {
 		t.Run(fmt.Sprintf("graceful restart %v", graceful), func(t *testing.T) {
-			t.Parallel()
-			needRoot(t)
 			b := newBed(t)
 			addr := host()
 			l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 179).String())
@@ -180,7 +185,9 @@ func TestHoldTimer(t *testing.T) {
 }
 
 func TestPrefixLimit(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b, r, other := newBed(t), newRouter(t, routerASN), newRouter(t, 64514)
 	r.neighbor(b.addr, lbdASN)
 	other.neighbor(b.addr, lbdASN)
@@ -208,9 +215,10 @@ func md5(password string) func(*api.Peer) {
 }
 
 func TestPassword(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	t.Run("right", func(t *testing.T) {
-		t.Parallel()
 		b, r := newBed(t), newRouter(t, routerASN)
 		r.neighbor(b.addr, lbdASN, md5("secret"))
 		p := b.peer("r", r)
@@ -220,7 +228,6 @@ func TestPassword(t *testing.T) {
 	})
 	for name, password := range map[string]string{"wrong": "other", "missing": ""} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b, r := newBed(t), newRouter(t, routerASN)
 			r.neighbor(b.addr, lbdASN, md5("secret"))
 			p := b.peer("r", r)
@@ -233,7 +240,9 @@ func TestPassword(t *testing.T) {
 
 // TestPasswordWhenListening: the router connects.
 func TestPasswordWhenListening(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	at := host()
 	b := newBed(t, at)
 	b.addr = at
@@ -270,7 +279,9 @@ func TestPasswordWhenListening(t *testing.T) {
 }
 
 func TestGTSM(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b, near, far := newBed(t), newRouter(t, routerASN), newRouter(t, routerASN)
 	near.neighbor(b.addr, lbdASN, func(p *api.Peer) { p.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: 255} })
 	far.neighbor(b.addr, lbdASN) // answers with TTL 1 once it has accepted
@@ -287,6 +298,9 @@ func TestGTSM(t *testing.T) {
 }
 
 func TestListenFails(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	at := host()
 	b := unstarted(t)
 	g := bgp.Global{RouterID: routerID, ASN: lbdASN, Listen: []netip.Addr{netip.MustParseAddr("10.200.200.201")}}
@@ -308,7 +322,9 @@ func TestListenFails(t *testing.T) {
 }
 
 func TestHoldAndRelease(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b, r := newBed(t), newRouter(t, routerASN)
 	r.neighbor(b.addr, lbdASN)
 	p := b.peer("r", r)
@@ -335,30 +351,31 @@ func TestHoldAndRelease(t *testing.T) {
 
 // TestRemoveSaysWhy looks at what the router was told.
 func TestRemoveSaysWhy(t *testing.T) {
-	t.Parallel()
-	b, r := newBed(t), newRouter(t, routerASN)
-	r.neighbor(b.addr, lbdASN)
-	b.set(vip("203.0.113.1", "r"))
-	b.add(b.peer("r", r))
-	b.up("r")
-	told := make(chan event, 16)
-	r.listen(func(e event) {
-		if e.kind == stateChanged && e.old == bgp.Established {
-			told <- e
-		}
-	})
-	b.RemovePeer("r", "node stops")
-	select {
-	case e := <-told:
-		if words := endWords(e, "", &bgp.Peer{}); words != `the session was shut down at the peer, saying "node stops"` {
-			t.Errorf("the router was told: %s", words)
-		}
-	case <-time.After(2 * time.Second):
-		t.Error("the router was told nothing")
+	if !alone(t) {
+		return
 	}
-	if _, ok := b.Sessions()["r"]; ok {
-		t.Error("the peer is still there")
+	for words, want := range map[string]string{
+		"node stops": `the session was shut down at the peer, saying "node stops"`,
+		"":           "this node was removed from the configuration of the peer",
+	} {
+		b, addr := newBed(t), host()
+		routers := newPipe(t, addr)
+		b.set(vip("203.0.113.1", "r"))
+		b.add(b.peer("r", &router{asn: routerASN, addr: addr}))
+		r := <-routers
+		b.up("r")
+		b.RemovePeer("r", words)
+		select {
+		case n := <-r.notices:
+			if got := receivedWords(n, &bgp.Peer{}); got != want {
+				t.Errorf("the router was told: %s", got)
+			}
+		case <-time.After(2 * time.Second):
+			t.Error("the router was told nothing")
+		}
+		if _, ok := b.Sessions()["r"]; ok {
+			t.Error("the peer is still there")
+		}
+		b.shut()
 	}
-	time.Sleep(2500 * time.Millisecond)
-	r.sees(b.addr)
 }

@@ -15,7 +15,9 @@ import (
 )
 
 func TestWhoGetsWhat(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	one, two, inner := newRouter(t, routerASN), newRouter(t, 4200000001), newRouter(t, lbdASN)
 	for name, r := range map[string]*router{"one": one, "two": two, "inner": inner} {
@@ -106,6 +108,9 @@ func wait(t *testing.T, what string, ok func() bool) {
 }
 
 func TestReservedCommunityIsRefused(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	p := vip("203.0.113.1", "x")
 	p.LargeCommunities = [][3]uint32{{markerASN, 1, 0}}
@@ -124,6 +129,9 @@ func v6(t *testing.T, addrs ...string) {
 }
 
 func TestBothFamiliesInOneSession(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	ipRun(t, "addr", "add", b.addr.String()+"/32", "dev", "lo")
 	r := newRouter(t, routerASN)
@@ -158,6 +166,9 @@ func TestBothFamiliesInOneSession(t *testing.T) {
 }
 
 func TestIPv4OverIPv6(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	v6(t, "fd00:2::1", "fd00:2::2")
 	b := newBed(t)
 	b.addr = netip.MustParseAddr("fd00:2::1")
@@ -180,6 +191,9 @@ func TestIPv4OverIPv6(t *testing.T) {
 // TestIPv4OverIPv6WithoutConsent: a router that does not offer RFC 8950 gets no
 // IPv4 path, and that is said.
 func TestIPv4OverIPv6WithoutConsent(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	v6(t, "fd00:4::1", "fd00:4::2")
 	b := newBed(t)
 	b.addr = netip.MustParseAddr("fd00:4::1")
@@ -201,6 +215,9 @@ func TestIPv4OverIPv6WithoutConsent(t *testing.T) {
 }
 
 func TestFamilyThatThePeerLacks(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	b, r := newBed(t), newRouter(t, routerASN)
 	v6(t, "fd00:3::1")
 	r.neighbor(b.addr, lbdASN, func(p *api.Peer) { p.AfiSafis = p.AfiSafis[:1] })
@@ -215,6 +232,9 @@ func TestFamilyThatThePeerLacks(t *testing.T) {
 }
 
 func TestTwins(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	for i, zone := range []string{"eth8", "eth9"} {
 		p := b.peer(zone, &router{asn: routerASN, addr: netip.MustParseAddr("fe80::1%" + zone)})
@@ -232,7 +252,9 @@ func TestTwins(t *testing.T) {
 }
 
 func TestReceivedRoutesAreRefused(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b, r, other := newBed(t), newRouter(t, routerASN), newRouter(t, 64514)
 	r.neighbor(b.addr, lbdASN)
 	other.neighbor(b.addr, lbdASN)
@@ -265,6 +287,9 @@ func TestReceivedRoutesAreRefused(t *testing.T) {
 
 // TestLinkLocal has the session between the two ends of a cable.
 func TestLinkLocal(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	b := newBed(t)
 	ipRun(t, "link", "add", "eth1", "type", "veth", "peer", "name", "eth2")
 	t.Cleanup(func() { ipRun(t, "link", "del", "eth1") })

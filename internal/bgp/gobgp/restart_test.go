@@ -77,7 +77,9 @@ func child(t *testing.T, args string) *exec.Cmd {
 // TestGracefulRestart: a killed speaker's paths stay at the router until it is
 // back, and what it does not advertise again goes.
 func TestGracefulRestart(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	r := newRouter(t, routerASN)
 	self := host()
 	r.neighbor(self, lbdASN, func(p *api.Peer) {
@@ -119,7 +121,9 @@ func TestGracefulRestart(t *testing.T) {
 
 // TestCloseLeavesGracefulPeers: only the others hear that the process ends.
 func TestCloseLeavesGracefulPeers(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b, one, two := newBed(t), newRouter(t, routerASN), newRouter(t, routerASN)
 	for name, r := range map[string]*router{"one": one, "two": two} {
 		r.neighbor(b.addr, lbdASN)

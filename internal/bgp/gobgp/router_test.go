@@ -1,8 +1,9 @@
 package gobgp
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -25,46 +26,54 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// insideEnv tells the test binary that it runs in a network namespace of its
-// own. There MPTCP is off, as in the daemon: TCP MD5 does not work with it.
-const insideEnv = "LBD_GOBGP_INSIDE"
+// aloneEnv names the test that the test binary runs in a process and a network
+// namespace of its own; see alone.
+const aloneEnv = "LBD_GOBGP_ALONE"
 
-// TestMain runs the tests of this package in a network namespace of their own.
 func TestMain(m *testing.M) {
 	if args := os.Getenv(speakerEnv); args != "" {
 		speak(args)
 	}
-	if os.Getenv(insideEnv) != "" {
-		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "namespace: %v: %s\n", err, out)
-			os.Exit(1)
-		}
-		os.Exit(m.Run())
+	flag.Parse()
+	if os.Getenv(aloneEnv) == "" {
+		_ = flag.Set("test.parallel", "8") // they mostly wait
+	} else if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "namespace: %v: %s\n", err, out)
+		os.Exit(1)
 	}
-	if os.Geteuid() != 0 {
-		os.Exit(m.Run())
-	}
-	runtime.LockOSThread() // Pdeathsig watches the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), insideEnv+"=1", "GODEBUG=multipathtcp=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		fmt.Fprintln(os.Stderr, "cannot make a namespace:", err)
-		os.Exit(m.Run()) // what needs it says so
-	}
-	os.Exit(cmd.ProcessState.ExitCode())
+	os.Exit(m.Run())
 }
 
-func needRoot(t *testing.T) {
+// alone runs a test in a process of its own, for a process has one speaker, and
+// in a network namespace, so that it touches no interface of the host. There MPTCP
+// is off, as in the daemon: TCP MD5 does not work with it. The test must start
+// all its routers before it gives any of them a peer: servers share globals.
+func alone(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(insideEnv) == "" {
+	if os.Getenv(aloneEnv) == t.Name() {
+		return true
+	}
+	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("needs root")
 		}
 		t.Skip("needs root")
 	}
+	t.Parallel()
+	runtime.LockOSThread() // Pdeathsig watches the thread
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), aloneEnv+"="+t.Name(), "GODEBUG=multipathtcp=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else if !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("it did not run:\n%s", out)
+	} else {
+		t.Logf("%s", out)
+	}
+	return false
 }
 
 // lastHost numbers loopback addresses, so that each test has its own.
@@ -105,7 +114,6 @@ func newBed(t *testing.T, listen ...netip.Addr) *bed {
 
 func unstarted(t *testing.T) *bed {
 	t.Helper()
-	needRoot(t)
 	b := &bed{t: t, addr: host(), wake: make(chan struct{}, 1)}
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("LBD_TEST_LOG") != "" {
@@ -117,13 +125,16 @@ func unstarted(t *testing.T) *bed {
 		default:
 		}
 	})
-	t.Cleanup(func() {
-		b.Close("")
-		if b.server != nil {
-			_ = b.server.StopBgp(context.Background(), &api.StopBgpRequest{})
-		}
-	})
+	t.Cleanup(b.shut)
 	return b
+}
+
+// shut stops the server too.
+func (b *bed) shut() {
+	b.Close("")
+	if b.server != nil {
+		_ = b.server.StopBgp(context.Background(), &api.StopBgpRequest{})
+	}
 }
 
 // peer is a session with a router on loopback.
@@ -184,14 +195,10 @@ func (b *bed) fails(name string, within time.Duration, words ...string) bgp.Sess
 // router is a GoBGP server that takes everything.
 type router struct {
 	*server.BgpServer
-	t     *testing.T
-	addr  netip.Addr
-	asn   uint32
-	heard *atomic.Pointer[func(event)]
+	t    *testing.T
+	addr netip.Addr
+	asn  uint32
 }
-
-// listen hands on what the server of the router says.
-func (r *router) listen(f func(event)) { r.heard.Store(&f) }
 
 func newRouter(t *testing.T, asn uint32) *router {
 	t.Helper()
@@ -206,14 +213,8 @@ func newRouterAt(t *testing.T, asn uint32, addr netip.Addr) *router {
 // newRouterOn makes a router that listens on one interface.
 func newRouterOn(t *testing.T, asn uint32, addr netip.Addr, iface string) *router {
 	t.Helper()
-	needRoot(t)
 	n := lastHost.Add(1)
-	r := &router{t: t, addr: addr, asn: asn, heard: new(atomic.Pointer[func(event)])}
-	r.BgpServer = server.NewBgpServer(server.LoggerOption(&logger{slog.New(slog.DiscardHandler), func(_ netip.Addr, e event) {
-		if f := r.heard.Load(); f != nil {
-			(*f)(e)
-		}
-	}}))
+	r := &router{server.NewBgpServer(server.LoggerOption(&logger{slog.New(slog.DiscardHandler), func(netip.Addr, event) {}})), t, addr, asn}
 	go r.Serve()
 	err := r.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{
 		Asn: asn, RouterId: fmt.Sprintf("10.8.%d.%d", n>>8, n&255), ListenPort: 179, ListenAddresses: []string{addr.WithZone("").String()},

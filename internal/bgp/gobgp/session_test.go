@@ -16,7 +16,9 @@ func vip(s string, peers ...string) model.BGPPath {
 }
 
 func TestFirstSessionAndReset(t *testing.T) {
-	t.Parallel()
+	if !alone(t) {
+		return
+	}
 	b, r := newBed(t), newRouter(t, routerASN)
 	r.neighbor(b.addr, lbdASN)
 	b.set(vip("203.0.113.1", "r"))
