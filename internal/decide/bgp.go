@@ -48,6 +48,7 @@ type bgpVIP struct {
 	keep     bool // the process ends, and every peer keeps the path meanwhile
 
 	addr, local model.AppliedVIP // of the LAN and the loopback interface
+	wired       bool             // layer 2 wants it on the LAN and it is bound there, silently or not
 	addrGen     uint64
 	advertised  []string
 	bgpGen      uint64
@@ -122,13 +123,22 @@ func (f *facts) speaker(d *model.Desired) {
 // stepBGP decides for one VIP and BGP.
 func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
 	old, known := mem.old[vip.Addr]
+	if gone && !vip.L2 {
+		// It may have been announced on the LAN too, perhaps still is by others.
+		was := *vip
+		was.L2 = true
+		vip = &was
+	}
 	s := bgpVIP{
 		f: f, vip: vip, gone: gone, m: old,
 		addr: f.address.VIPs[vip.Addr], local: f.address.Loopback[vip.Addr], addrGen: f.address.Gen,
 		advertised: f.bgp.VIPs[vip.Addr].Advertised, bgpGen: f.bgp.Gen,
 	}
+	if n := len(d.Bind); vip.L2 && n > 0 && d.Bind[n-1].Addr == vip.Addr {
+		s.wired = s.addr.Bound && (s.addr.Expires.IsZero() || f.v.Now.Before(s.addr.Expires))
+	}
 	s.stand()
-	if !known && (s.local.Bound || s.onLAN()) {
+	if !known && (s.local.Bound || vip.L2 && s.addr.Bound) {
 		s.adopt()
 	}
 	for range 6 { // a phase may end at once in the next one
@@ -208,7 +218,44 @@ func (s *bgpVIP) adopt() {
 		s.enter(model.BGPAdvertised)
 		s.m.Gen, s.m.Epoch = 0, 1 // what is bound is bound
 		s.m.Until = s.f.v.Now.Add(AdoptPending)
+	default:
+		s.m.Lost = s.standing
+		if !s.kept() {
+			s.unbind()
+			return
+		}
+		s.enter(model.BGPLingering)
+		s.m.Gen, s.m.Epoch = 0, 1
+		s.m.Until = s.f.v.Now.Add(RestartTime)
 	}
+}
+
+// kept tells whether a router may still keep a path of an earlier process: one
+// with graceful restart with which there is no session yet, whose End-of-RIB ends
+// that (RFC 4724 section 4.2).
+func (s *bgpVIP) kept() bool {
+	return slices.ContainsFunc(s.f.peers, func(p model.BGPPeer) bool {
+		return p.GracefulRestart && !slices.ContainsFunc(s.f.bgp.Peers, func(r model.PeerReport) bool {
+			return r.Name == p.Name && r.State == "Established"
+		})
+	})
+}
+
+// unbind ends in Idle. While layer 2 may have the address elsewhere this host is
+// silent about it until the kernel has it no more: drivers work at the same time,
+// so a silence that ended with the binding could end before it.
+func (s *bgpVIP) unbind() {
+	if !s.vip.L2 {
+		s.enter(model.BGPIdle)
+		return
+	}
+	s.enter(model.BGPLingering) // without end, see unbinding
+	s.m.Gen = s.f.gen
+}
+
+// unbinding tells whether the address is not wanted any more, but may be there.
+func (s *bgpVIP) unbinding() bool {
+	return s.m.Phase == model.BGPLingering && s.m.Until.IsZero()
 }
 
 // enter changes the phase. A binding and a withdrawal wait for reports of this
@@ -233,7 +280,8 @@ func (s *bgpVIP) run() {
 	case model.BGPBinding:
 		switch {
 		case !s.standing.Eligible():
-			s.enter(model.BGPIdle)
+			s.m.Lost = s.standing
+			s.unbind() // it may be bound at this moment
 		case s.bound():
 			s.enter(model.BGPAdvertised)
 		case s.addrGen >= s.m.Gen && s.local.Expired:
@@ -251,17 +299,21 @@ func (s *bgpVIP) run() {
 }
 
 // bound tells whether the address is in the kernel for good: on lo, or, where
-// layer 2 announces it too and this node owns it, on the LAN.
-// The end of its lifetime counts, so a process that was frozen for longer does
-// not trust what it knew.
+// layer 2 announces it too, on the LAN: while this node owns it there, and while
+// it lets it go, so that the path stays until the address is on lo.
 func (s *bgpVIP) bound() bool {
-	local := s.local.Bound && (s.local.Expires.IsZero() || s.f.v.Now.Before(s.local.Expires))
-	return s.addrGen >= s.m.Gen && (local || s.onLAN())
+	return s.addrGen >= s.m.Gen && (s.onLoopback() || s.wired)
+}
+
+// onLoopback tells whether the address is on lo. The end of its lifetime counts,
+// so a process that was frozen for longer does not trust what it knew.
+func (s *bgpVIP) onLoopback() bool {
+	return s.local.Bound && (s.local.Expires.IsZero() || s.f.v.Now.Before(s.local.Expires))
 }
 
 // onLAN tells whether this node owns the VIP on the LAN and has it bound there.
 func (s *bgpVIP) onLAN() bool {
-	return s.vip.L2 && s.f.lanOwner && s.addr.Bound && (s.addr.Expires.IsZero() || s.f.v.Now.Before(s.addr.Expires))
+	return s.wired && s.f.lanOwner
 }
 
 func (s *bgpVIP) withdraw(why model.Reason) {
@@ -297,8 +349,12 @@ func (s *bgpVIP) whileAdvertised() {
 	}
 }
 
-// successor tells whether another node serves the VIP: the last one stays.
+// successor tells whether another node serves the VIP: the last one stays. Not on
+// lo without a process that keeps it silent.
 func (s *bgpVIP) successor() bool {
+	if s.f.v.Stopping && s.vip.L2 && !s.onLAN() {
+		return true
+	}
 	for _, n := range s.f.v.Gossip.Eligible[s.vip.Addr] {
 		m, known := s.f.v.Gossip.Members[n]
 		if n != s.f.v.Self && known && m.State == model.MemberAlive && !m.Draining {
@@ -352,11 +408,25 @@ func (s *bgpVIP) lingering() {
 		}
 		return
 	}
+	if s.unbinding() {
+		if s.addrGen >= s.m.Gen && !s.local.Bound {
+			s.enter(model.BGPIdle)
+		}
+		return
+	}
+	if s.m.Gen == 0 { // of an earlier process, see adopt
+		if !s.kept() || !now.Before(s.m.Until) {
+			s.unbind()
+			return
+		}
+		s.f.w.by(s.m.Until)
+		return
+	}
 	// Reason became Withdrawn when the path was withdrawn.
 	earliest := s.m.Since.Add(WithdrawLinger)
 	quiet := s.addrGen >= s.m.Gen && s.local.Connections == 0 && !now.Before(earliest)
 	if quiet || !now.Before(s.m.Until) {
-		s.enter(model.BGPIdle)
+		s.unbind()
 		return
 	}
 	s.f.w.by(s.m.Until)
@@ -373,7 +443,7 @@ func (s *bgpVIP) output(d *model.Desired) {
 	if s.vip.L2 {
 		s.silence(d)
 	}
-	if !s.onLAN() && s.mayBind() {
+	if !s.onLAN() && !s.unbinding() && s.mayBind() {
 		b := model.Binding{Addr: s.vip.Addr, Interface: model.LoopbackInterface, Epoch: s.m.Epoch, Lifetime: BGPLifetime, Linger: s.m.Phase == model.BGPLingering}
 		if s.vip.L2 {
 			b.Lifetime = 0
@@ -389,9 +459,9 @@ func (s *bgpVIP) output(d *model.Desired) {
 }
 
 // mayBind: an address that layer 2 announces elsewhere is only bound here once
-// this host is silent about it.
+// this host is silent about it. A silence of before the phase may have ended.
 func (s *bgpVIP) mayBind() bool {
-	return !s.vip.L2 || s.local.Bound || s.f.layer2.VIPs[s.vip.Addr].Silent
+	return !s.vip.L2 || s.onLoopback() || s.f.layer2.Gen >= s.m.Gen && s.f.layer2.VIPs[s.vip.Addr].Silent
 }
 
 // silence keeps this host from answering on the LAN for what another node owns
@@ -400,8 +470,12 @@ func (s *bgpVIP) silence(d *model.Desired) {
 	if s.onLAN() {
 		return // it is the one that answers
 	}
-	if n := len(d.L2); n > 0 && d.L2[n-1].Addr == s.vip.Addr {
-		d.L2[n-1].Quiet = d.L2[n-1].Mode == model.L2Probe
+	i := len(d.L2) - 1
+	if s.gone { // those are not in order
+		i = slices.IndexFunc(d.L2, func(a model.L2Advert) bool { return a.Addr == s.vip.Addr })
+	}
+	if i >= 0 && d.L2[i].Addr == s.vip.Addr {
+		d.L2[i].Quiet = d.L2[i].Mode == model.L2Probe
 		return
 	}
 	d.L2 = append(d.L2, model.L2Advert{Addr: s.vip.Addr, Interface: s.f.lan, Mode: model.L2Silent})

@@ -154,6 +154,8 @@ func (s *stage) command(name string, args []string) []string {
 		return s.apply()
 	case "decide":
 		return s.decide()
+	case "times":
+		return s.times()
 	default:
 		s.t.Fatalf("unknown command %q", name)
 	}
@@ -268,8 +270,8 @@ func (s *stage) vip(args []string) {
 			}
 		case "nobgp":
 			v.BGP = nil
-		case "nol2":
-			v.L2 = false
+		case "nol2", "l2":
+			v.L2 = k == "l2"
 		default:
 			s.t.Fatalf("unknown %q", a)
 		}
@@ -317,6 +319,16 @@ func (s *stage) local(what string) {
 	a.Gen = s.v.Memory.Gen
 	a.Loopback = map[netip.Addr]model.AppliedVIP{scriptVIP: x}
 	s.v.Applied[model.SinkAddress] = a
+}
+
+// times prints the restart times of the peers.
+func (s *stage) times() []string {
+	s.decide()
+	line := "restart"
+	for _, p := range s.d.BGP.Peers {
+		line += " " + p.Name + "=" + p.RestartTime.String()
+	}
+	return []string{line}
 }
 
 // stuck decides again while the BGP driver says nothing new and the others obey.
