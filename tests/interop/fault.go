@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/tests/lab"
@@ -153,6 +154,10 @@ type Traffic struct {
 	Attempts, Failed int
 	Outage           time.Duration
 	Errors           map[string]int
+	// Moved are attempts that were reset because a router changed the next hops
+	// while they were under way: it then sends the rest of a connection to another
+	// node. They are not counted as failed: the connection was opened.
+	Moved int
 }
 
 // Run waits until all is well, does the fault to the node at a random moment,
@@ -265,9 +270,16 @@ const attemptSlack = 300 * time.Millisecond
 
 func (f *Fabric) sumUp(o *Outcome, m *lab.Node, cpu measure.CPU) error {
 	end := measure.Now()
-	o.First = f.traffic(o.At, end)
+	middle := end
 	if o.Undone != 0 {
-		o.First, o.Second = f.traffic(o.At, o.Undone), f.traffic(o.Undone, end)
+		middle = o.Undone
+	}
+	var err error
+	if o.First, err = f.Traffic(o.At, middle); err != nil {
+		return err
+	}
+	if o.Second, err = f.Traffic(middle, end); err != nil {
+		return err
 	}
 	for _, h := range f.ToRs {
 		events, err := f.Events(h)
@@ -292,10 +304,23 @@ func (f *Fabric) sumUp(o *Outcome, m *lab.Node, cpu measure.CPU) error {
 	return err
 }
 
-func (f *Fabric) traffic(from, to measure.Time) Traffic {
+// Traffic sums up what the client saw of all VIPs in [from, to).
+func (f *Fabric) Traffic(from, to measure.Time) (Traffic, error) {
 	t := Traffic{Errors: map[string]int{}}
 	for _, v := range f.Eyes.VIPs {
-		r := f.Eyes.Reach(v, from.Add(-attemptSlack), to)
+		changes, err := f.changes(v, from, to)
+		if err != nil {
+			return t, err
+		}
+		all := f.Eyes.Attempts(v)
+		for i, a := range all {
+			moved := a.Err == "reset" && slices.ContainsFunc(changes, func(c measure.Route) bool { return a.Start <= c.At && c.At <= a.End })
+			if moved && a.Start >= from && a.Start < to {
+				t.Moved++
+				all[i].Err = ""
+			}
+		}
+		r := measure.Reached(all, from.Add(-attemptSlack), to)
 		t.Attempts += r.Attempts
 		t.Failed += r.Failed
 		t.Outage = max(t.Outage, r.Outage)
@@ -303,7 +328,20 @@ func (f *Fabric) traffic(from, to measure.Time) Traffic {
 			t.Errors[k] += n
 		}
 	}
-	return t
+	return t, nil
+}
+
+// changes are those of the next hops of a VIP on every router.
+func (f *Fabric) changes(vip netip.Addr, from, to measure.Time) ([]measure.Route, error) {
+	var out []measure.Route
+	for h := range f.routes {
+		events, err := f.Events(h)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, measure.Changes(events, Prefix(vip), from, to)...)
+	}
+	return out, nil
 }
 
 // conns tells what became of the long-lived connections that the node served,

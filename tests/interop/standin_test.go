@@ -47,8 +47,7 @@ func run(t *testing.T, f *interop.Fabric, x interop.Fault, node int) *interop.Ou
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s %s of %s: gone %v, back %v, hole %v, %d changes; %d of %d failed %v, outage %v; then %d of %d failed %v; own %+v, others %+v; load %.0f %%",
-		o.System, o.Fault, o.Node, o.Gone, o.Back, o.Hole, len(o.Changes), o.First.Failed, o.First.Attempts, o.First.Errors, o.First.Outage,
-		o.Second.Failed, o.Second.Attempts, o.Second.Errors, o.Own, o.Others, 100*o.Load)
+	t.Logf("%s %s of %s: gone %v, back %v, hole %v, %d changes; %+v; then %+v; own %+v, others %+v; load %.0f %%",
+		o.System, o.Fault, o.Node, o.Gone, o.Back, o.Hole, len(o.Changes), o.First, o.Second, o.Own, o.Others, 100*o.Load)
 	return o
 }
