@@ -16,12 +16,47 @@ import (
 // tests are busy. The bench holds the promises themselves.
 const slack = 3
 
-// held checks an outcome against the promise of its fault.
-func held(t *testing.T, o *interop.Outcome) {
+// starved is the busy share of the machine above which a broken promise may be
+// its fault: the router's BFD is a process like any other.
+const starved = 0.9
+
+// patient runs what returns the promises that it saw broken. On a machine without
+// idle time it is repeated, twice at the most.
+func patient(t *testing.T, try func() []string) {
 	t.Helper()
-	for _, b := range interop.PromiseOf(o.Fault, &interop.LBD{}).Broken(o, slack) {
-		t.Errorf("%s of %s: %s", o.Fault, o.Node, b)
+	for tries := 1; ; tries++ {
+		before, err := measure.ReadCPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := try()
+		after, err := measure.ReadCPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if load := measure.Load(before, after); len(broken) > 0 && load > starved && tries < 3 {
+			t.Logf("again, for the machine was %.0f %% busy: %s", 100*load, strings.Join(broken, "; "))
+			continue
+		}
+		for _, b := range broken {
+			t.Error(b)
+		}
+		return
 	}
+}
+
+// held does a fault to a node and holds lbd to its promise.
+func held(t *testing.T, f *interop.Fabric, x interop.Fault, node int) (o *interop.Outcome) {
+	t.Helper()
+	s, ok := f.Speaker.(*interop.LBD)
+	if !ok {
+		t.Fatalf("%s has no promises", f.Speaker.Name())
+	}
+	patient(t, func() []string {
+		o = run(t, f, x, node)
+		return interop.PromiseOf(x.Name, s).Broken(o, slack)
+	})
+	return o
 }
 
 // spread checks that the connections of the client went to every node, in shares
@@ -54,8 +89,8 @@ func TestSpread(t *testing.T) {
 	wg.Wait()
 	// A session that the router clears is back at once; the others carry on.
 	sessionCleared(t, f)
-	held(t, run(t, f, interop.Drain(), 0))
-	held(t, run(t, f, interop.Terminate(), 1))
+	held(t, f, interop.Drain(), 0)
+	held(t, f, interop.Terminate(), 1)
 	rolling(t, f)
 }
 
@@ -65,37 +100,45 @@ func sessionCleared(t *testing.T, f *interop.Fabric) {
 		Name: "clear", Leaves: true, Limit: 5 * time.Second, Hold: 1500 * time.Millisecond,
 		Inject: f.ClearSessions,
 	}
-	held(t, run(t, f, clear, 2))
+	held(t, f, clear, 2)
 }
 
 // rolling restarts the daemons of all nodes one after another, in order, as an
 // upgrade does: no attempt of the client fails.
 func rolling(t *testing.T, f *interop.Fabric) {
 	t.Helper()
-	if err := f.Calm(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	from := measure.Now()
-	for _, m := range f.Nodes {
-		if err := m.Terminate(15 * time.Second); err != nil {
+	patient(t, func() []string {
+		if err := f.Calm(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Speaker.Start(t.Context(), f.Net, m); err != nil {
-			t.Fatal(err)
+		from := measure.Now()
+		for _, m := range f.Nodes {
+			if err := m.Terminate(15 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Speaker.Start(t.Context(), f.Net, m); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Spread(t.Context(), 30*time.Second); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := f.Spread(t.Context(), 30*time.Second); err != nil {
-			t.Fatal(err)
-		}
-	}
-	interop.Pause(t.Context(), time.Second)
+		interop.Pause(t.Context(), time.Second)
+		return noneFailed(t, f, "rolling restart", from)
+	})
+}
+
+func noneFailed(t *testing.T, f *interop.Fabric, what string, from measure.Time) []string {
+	t.Helper()
 	r, err := f.Traffic(from, measure.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("rolling restart: %+v", r)
+	t.Logf("%s: %+v", what, r)
 	if r.Failed > 0 {
-		t.Errorf("rolling restart: %d of %d attempts failed %v", r.Failed, r.Attempts, r.Errors)
+		return []string{fmt.Sprintf("%s: %d of %d attempts failed %v", what, r.Failed, r.Attempts, r.Errors)}
 	}
+	return nil
 }
 
 // TestFaults does each fault to a node.
@@ -105,7 +148,7 @@ func TestFaults(t *testing.T) {
 	for i, x := range interop.Faults() {
 		t.Run(x.Name, func(t *testing.T) {
 			x.Conns = 30
-			held(t, run(t, f, x, i%3))
+			held(t, f, x, i%3)
 		})
 	}
 }
@@ -116,7 +159,14 @@ func TestDrainTells(t *testing.T) {
 	t.Parallel()
 	s := &interop.LBD{ShutdownDelay: 4 * time.Second}
 	f := fabric(t, s, interop.Options{}, interop.NewToR)
+	patient(t, func() []string { return drainTells(t, f, s) })
+}
+
+func drainTells(t *testing.T, f *interop.Fabric, s *interop.LBD) []string {
 	m, ctx := f.Nodes[0], t.Context()
+	if err := f.Calm(ctx); err != nil {
+		t.Fatal(err)
+	}
 	from := measure.Now()
 	done := make(chan error, 1)
 	go func() { done <- s.Drain(ctx, f.Net, m) }()
@@ -126,23 +176,26 @@ func TestDrainTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var broken []string
 	err = interop.Eventually(ctx, 3*time.Second, "the router is told", func() error {
 		return told.Check(ctx, f.ToRFRR[0].Show, nil)
 	})
 	if err != nil {
-		t.Error(err)
+		broken = append(broken, err.Error())
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range s.VIPs() {
 		if err := f.HasHops(ctx, f.ToRs[0], v, f.Others(m)); err != nil {
-			t.Error(err)
+			broken = append(broken, err.Error())
 		}
 	}
-	if r, err := f.Traffic(from, measure.Now()); err != nil || r.Failed > 0 {
-		t.Errorf("%+v %v", r, err)
+	broken = append(broken, noneFailed(t, f, "drain", from)...)
+	if err := s.Undrain(ctx, f.Net, m); err != nil {
+		t.Fatal(err)
 	}
+	return broken
 }
 
 // TestDrainDeaf: a router that does not know the community drops the next hop
@@ -151,8 +204,7 @@ func TestDrainDeaf(t *testing.T) {
 	t.Parallel()
 	f := fabric(t, &interop.LBD{}, interop.Options{NoShutdown: true}, interop.NewToR)
 	for i, x := range []interop.Fault{interop.Drain(), interop.Terminate()} {
-		o := run(t, f, x, i)
-		held(t, o)
+		o := held(t, f, x, i)
 		if o.Gone < interop.ShutdownDelay-50*time.Millisecond {
 			t.Errorf("%s: next hop gone after %v, before the delay of %v", x.Name, o.Gone, interop.ShutdownDelay)
 		}
@@ -191,26 +243,21 @@ func TestTwoRouters(t *testing.T) {
 	f := fabric(t, &interop.LBD{}, interop.Options{}, interop.NewTwin)
 	spread(t, f, interop.VIP4())
 	for i, x := range []interop.Fault{interop.Drain(), interop.Kill(), interop.LinkDown()} {
-		held(t, run(t, f, x, i))
+		held(t, f, x, i)
 	}
 	t.Run("rolling", func(t *testing.T) { rolling(t, f) })
-	t.Run("router restart", func(t *testing.T) { oneOfTwo(t, f) })
+	t.Run("router restart", func(t *testing.T) { patient(t, func() []string { return oneOfTwo(t, f) }) })
 }
 
 // oneOfTwo restarts one of two routers: the nodes notice nothing but a session
 // that goes and comes. What the client sees is between the routers.
-func oneOfTwo(t *testing.T, f *interop.Fabric) {
+func oneOfTwo(t *testing.T, f *interop.Fabric) []string {
 	if err := f.Calm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	from := measure.Now()
 	if err := f.ToRFRR[0].Stop(); err != nil {
 		t.Fatal(err)
-	}
-	for _, v := range f.Speaker.VIPs() {
-		if err := f.HasHops(t.Context(), f.ToRs[1], v, f.Nodes); err != nil {
-			t.Error(err)
-		}
 	}
 	interop.Pause(t.Context(), 2*time.Second)
 	if err := f.ToRFRR[0].Start(t.Context()); err != nil {
@@ -223,16 +270,21 @@ func oneOfTwo(t *testing.T, f *interop.Fabric) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var broken []string
 	for _, v := range f.Speaker.VIPs() {
 		if c := measure.Changes(events, interop.Prefix(v), from, measure.Now()); len(c) > 0 {
-			t.Errorf("%s changed on the other router: %+v", v, c)
-		}
-		r := f.Eyes.Reach(v, from, measure.Now())
-		t.Logf("%s: %d of %d failed, outage %v", v, r.Failed, r.Attempts, r.Outage)
-		if r.Outage > 2*time.Second {
-			t.Errorf("%s: outage %v, %d of %d failed %v", v, r.Outage, r.Failed, r.Attempts, r.Errors)
+			broken = append(broken, fmt.Sprintf("%s changed on the other router: %+v", v, c))
 		}
 	}
+	r, err := f.Traffic(from, measure.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("one of two routers restarted: %+v", r)
+	if r.Outage > 2*time.Second {
+		broken = append(broken, fmt.Sprintf("outage %v, %d of %d attempts failed %v", r.Outage, r.Failed, r.Attempts, r.Errors))
+	}
+	return broken
 }
 
 // TestMany: a thousand VIPs, then one more.
