@@ -23,6 +23,7 @@ var floors = map[string]int{
 	"internal/announce": 1,
 	"internal/source":   1,
 	"internal/election": 1,
+	"internal/ipam":     1,
 	"internal/decide":   2,
 	"internal/address":  3,
 	"internal/bgp":      3,
@@ -42,7 +43,7 @@ var floors = map[string]int{
 }
 
 // pure packages decide with values: no I/O, no clock, no lock, no log.
-var pure = []string{"internal/model", "internal/election", "internal/decide"}
+var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/decide"}
 
 // impure is what they may not import. Time values are facts; a test forbids
 // reading the clock.

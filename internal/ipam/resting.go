@@ -1,0 +1,63 @@
+package ipam
+
+import (
+	"container/heap"
+	"net/netip"
+	"time"
+)
+
+// resting holds the addresses in quarantine.
+type resting struct {
+	until map[netip.Addr]time.Time
+	queue restQueue // may hold entries that until no longer has
+}
+
+type rest struct {
+	addr  netip.Addr
+	until time.Time
+}
+
+func (r *resting) rest(addr netip.Addr, until time.Time) {
+	r.until[addr] = until
+	heap.Push(&r.queue, rest{addr, until})
+}
+
+// lift ends the quarantine of an address and tells whether there was one.
+func (r *resting) lift(addr netip.Addr) bool {
+	_, ok := r.until[addr]
+	delete(r.until, addr)
+	if len(r.until) == 0 {
+		r.queue = nil
+	}
+	return ok
+}
+
+// first returns the address whose quarantine ends first.
+func (r *resting) first() (netip.Addr, time.Time, bool) {
+	for len(r.queue) > 0 {
+		top := r.queue[0]
+		if until, ok := r.until[top.addr]; ok && until.Equal(top.until) {
+			return top.addr, top.until, true
+		}
+		heap.Pop(&r.queue)
+	}
+	return netip.Addr{}, time.Time{}, false
+}
+
+// restQueue is a heap by end of quarantine, then by address.
+type restQueue []rest
+
+func (q restQueue) Len() int { return len(q) }
+func (q restQueue) Less(i, j int) bool {
+	if !q[i].until.Equal(q[j].until) {
+		return q[i].until.Before(q[j].until)
+	}
+	return q[i].addr.Less(q[j].addr)
+}
+func (q restQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *restQueue) Push(x any)   { *q = append(*q, x.(rest)) }
+func (q *restQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}

@@ -1,0 +1,101 @@
+package ipam
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Count says how the addresses of one family of a pool are used. Numbers beyond
+// 64 bits are shown as the largest that fits.
+type Count struct {
+	Size        uint64 // what the pool may give out, nodes' addresses included
+	Assigned    uint64
+	Quarantined uint64
+	Available   uint64
+}
+
+// PoolUsage is the use of one pool.
+type PoolUsage struct {
+	Pool       string
+	IPv4, IPv6 Count
+}
+
+// Usage returns the use of every pool, by name, as of the last call that was
+// given the time.
+func (a *Allocator) Usage() []PoolUsage {
+	list := make([]PoolUsage, 0, len(a.pools))
+	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
+		p := a.pools[name]
+		list = append(list, PoolUsage{name, p.spaces[0].count(), p.spaces[1].count()})
+	}
+	return list
+}
+
+func (s *space) count() Count {
+	return Count{s.size.clamp(), s.assigned, s.quarantined, s.free.size.clamp()}
+}
+
+// Get returns what a Service holds.
+func (a *Allocator) Get(name string) (Assignment, bool) {
+	o := a.owners[name]
+	return a.describe(o), o != nil
+}
+
+// Assignments returns all assignments by owner. Restore takes them back.
+func (a *Allocator) Assignments() []Assignment {
+	list := make([]Assignment, 0, len(a.owners))
+	for _, name := range slices.Sorted(maps.Keys(a.owners)) {
+		list = append(list, a.describe(a.owners[name]))
+	}
+	return list
+}
+
+// describe is a copy of what the owner holds; nil holds nothing.
+func (a *Allocator) describe(o *owner) Assignment {
+	if o == nil {
+		return Assignment{}
+	}
+	x := Assignment{Owner: o.name, Created: o.created, Sharing: o.sharing.normal()}
+	for _, addr := range o.addrs {
+		x.Addresses = append(x.Addresses, Address{addr, a.PoolOf(addr)})
+	}
+	return x
+}
+
+// PoolOf returns the name of the pool that gives out the address; "": none does.
+func (a *Allocator) PoolOf(addr netip.Addr) string {
+	if at := a.place(addr); at.ok {
+		return at.pool.Name
+	}
+	return ""
+}
+
+// Holders returns the Services that have the address, by name.
+func (a *Allocator) Holders(addr netip.Addr) []string {
+	if h := a.holds[addr]; h != nil {
+		return h.others("")
+	}
+	return nil
+}
+
+// Stray is an address in use that no pool would give out now.
+type Stray struct {
+	Owner string
+	Addr  netip.Addr
+	Err   *Error // NotInPool, Avoided or NodeAddress
+}
+
+// Strays returns the addresses in use that are outside every pool, for instance
+// because a pool was removed, shrunk or refused. By owner, in their order.
+func (a *Allocator) Strays() []Stray {
+	var list []Stray
+	for _, name := range slices.Sorted(maps.Keys(a.owners)) {
+		for _, addr := range a.owners[name].addrs {
+			if err := a.stray(addr); err != nil {
+				list = append(list, Stray{name, addr, err})
+			}
+		}
+	}
+	return list
+}
