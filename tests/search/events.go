@@ -19,9 +19,9 @@ func (w *World) Events() []Event {
 	add := func(do func(*World), f string, a ...any) {
 		out = append(out, Event{fmt.Sprintf(f, a...), do})
 	}
-	for i := range w.n {
+	for i := range w.size() {
 		w.nodeEvents(i, add)
-		for j := range w.n {
+		for j := range w.size() {
 			if i != j {
 				w.pairEvents(i, j, add)
 			}
@@ -45,8 +45,8 @@ func (w *World) Events() []Event {
 func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
 	n := &w.n[i]
 	if !n.up {
-		if n.bound {
-			add(func(w *World) { w.n[i].bound, w.n[i].silent = false, false }, "%s: kernel drops the address", names[i])
+		if n.bound || n.lo {
+			add(func(w *World) { w.n[i].bound, w.n[i].lo, w.n[i].silent = false, false, false }, "%s: kernel drops the address", names[i])
 		}
 		add(func(w *World) { w.restart(i) }, "%s: restart", names[i])
 		return
@@ -88,7 +88,7 @@ func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 
 // faultEvents are what must not happen too often at once.
 func (w *World) faultEvents(add func(func(*World), string, ...any)) {
-	for i := range w.n {
+	for i := range w.size() {
 		n := &w.n[i]
 		if n.up {
 			add(func(w *World) { w.crash(i, true) }, "%s: daemon killed", names[i])
@@ -102,7 +102,7 @@ func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 		if w.offGossip < 0 {
 			add(func(w *World) { w.offGossip = int8(i) }, "cut gossip of %s", names[i])
 		}
-		for j := range w.n {
+		for j := range w.size() {
 			if i != j && n.up && !n.late[j] && n.knows[j].claim.Epoch > 0 {
 				add(func(w *World) { w.n[i].late[j] = true; w.decide(i, epoch0) }, "%s misses %s for no reason", names[i], names[j])
 			}
@@ -125,10 +125,10 @@ func (w *World) deliver(j, i int) {
 // crash ends a daemon; with its machine if the kernel goes too.
 func (w *World) crash(i int, kernelStays bool) {
 	n := &w.n[i]
-	bound, silent := n.bound, n.silent
-	*n = node{}
+	bound, lo, silent, exposed := n.bound, n.lo, n.silent, n.exposed
+	*n = node{exposed: exposed}
 	if kernelStays {
-		n.bound, n.silent = bound, silent
+		n.bound, n.lo, n.silent = bound, lo, silent
 	}
 	w.normalise()
 }
@@ -175,11 +175,24 @@ func (w *World) settleHeal() {
 
 // Bad says what is wrong with a state; "" if nothing is.
 func (w *World) Bad() string {
+	if bad := w.Exposed(); bad != "" {
+		return bad
+	}
 	for i := range w.n {
 		for j := range i {
 			if w.wired(i, j) && w.answers(i) && w.answers(j) && !w.healed && !w.planned(i, j) && !w.planned(j, i) {
 				return fmt.Sprintf("%s and %s both answer on one wire", names[i], names[j])
 			}
+		}
+	}
+	return ""
+}
+
+// Exposed says who may have answered on the wire from lo; "" if nobody.
+func (w *World) Exposed() string {
+	for i := range w.n {
+		if w.n[i].exposed {
+			return fmt.Sprintf("%s may answer from lo", names[i])
 		}
 	}
 	return ""

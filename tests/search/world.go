@@ -52,6 +52,11 @@ type node struct {
 	mem      model.VIPMemory
 	// Kernel: survives the daemon until the lifetime ends.
 	bound, silent bool
+	// For a VIP that BGP advertises too: lo is whether it is on lo, path whether the
+	// router has a path, exposed that it may have answered on the wire from lo while
+	// one driver was slower than the other.
+	bgp               model.BGPMemory
+	lo, path, exposed bool
 	// Probe series: 0 none, 1 first probe sent, 2 last probe sent.
 	probe    uint8
 	answered bool
@@ -75,27 +80,41 @@ type World struct {
 	// two may answer.
 	healed bool
 	faults uint8 // left to happen
+	// both: BGP advertises the VIP too. Then there are two nodes only.
+	both bool
 }
 
 // Start is the state in which all daemons have just begun to run.
-func Start(faults uint8) World {
-	w := World{offWire: -1, offGossip: -1, faults: faults}
-	for i := range w.n {
+func Start(faults uint8) World { return start(faults, false) }
+
+func start(faults uint8, both bool) World {
+	w := World{offWire: -1, offGossip: -1, faults: faults, both: both}
+	for i := range w.size() {
 		w.n[i].up = true
 	}
-	for i := range w.n {
+	for i := range w.size() {
 		w.decide(i, epoch0)
 	}
 	return w
 }
 
 // Settled is the state in which all know each other and one owns the VIP.
-func Settled(faults uint8) World {
-	w := Start(faults)
+func Settled(faults uint8) World { return settled(faults, false) }
+
+func settled(faults uint8, both bool) World {
+	w := start(faults, both)
 	for range 20 {
 		w.calm()
 	}
 	return w
+}
+
+// size is the number of nodes.
+func (w *World) size() int {
+	if w.both {
+		return 2
+	}
+	return N
 }
 
 // wired tells whether frames of i reach j.
@@ -109,7 +128,7 @@ func (w *World) linked(i, j int) bool {
 }
 
 // answers tells whether the kernel of i answers for the VIP.
-func (w *World) answers(i int) bool { return w.n[i].bound && !w.n[i].silent }
+func (w *World) answers(i int) bool { return (w.n[i].bound || w.n[i].lo) && !w.n[i].silent }
 
 // view builds what node i may look at.
 func (w *World) view(i int, now time.Time) model.View {
@@ -123,13 +142,21 @@ func (w *World) view(i int, now time.Time) model.View {
 		Links:  map[string]model.Link{"eth0": {Name: "eth0", Index: 2, Up: true, MAC: macs[i], IPv6: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, Since: epoch0.Add(-2 * future)}},
 		Health: map[string]model.HealthState{"vip": {State: model.HealthUp}},
 		Gossip: model.Gossip{
-			Peers: N - 1, Members: map[model.NodeName]model.Member{}, Claims: map[netip.Addr][]model.Claim{},
+			Peers: w.size() - 1, Members: map[model.NodeName]model.Member{}, Claims: map[netip.Addr][]model.Claim{},
 			Eligible: map[netip.Addr][]model.NodeName{}, Seen: map[netip.Addr]uint64{vip: n.seen},
 		},
 		Applied: map[model.SinkName]model.Applied{},
 		Memory: model.Memory{
 			Gen: 10, Settled: true, SettleBase: epoch0.Add(-2 * future), VIPs: map[netip.Addr]model.VIPMemory{vip: n.mem},
 		},
+	}
+	if w.both {
+		v.VIPs[0].BGP = &model.BGPAdvert{}
+		v.Peers = []model.BGPPeer{{Name: "tor", LocalASN: 1, PeerASN: 2, IPv4: true, ShutdownDelay: future}}
+		v.Memory.BGP = map[netip.Addr]model.BGPMemory{}
+		if n.bgp != (model.BGPMemory{}) {
+			v.Memory.BGP[vip] = n.bgp
+		}
 	}
 	if n.sick {
 		v.Health["vip"] = model.HealthState{State: model.HealthDown}
@@ -183,17 +210,23 @@ func (w *World) decide(i int, now time.Time) {
 		if n.bound {
 			address.Interface = "eth0"
 		}
-		v.Applied[model.SinkAddress] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: address}}
+		v.Applied[model.SinkAddress] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: address}, Loopback: n.loopback()}
+		if w.both {
+			n.report(&v, gen)
+		}
 		v.Applied[model.SinkLayer2] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: l2}}
 		d := decide.Decide(&v)
 		before := *n
 		n.mem = d.Memory.VIPs[vip]
-		n.bound = len(d.Bind) > 0
+		n.bound = len(d.Bind) > 0 && d.Bind[0].Interface != model.LoopbackInterface
 		if before.mem.Phase != n.mem.Phase {
 			n.foreign = model.MAC{}
 		}
 		n.mem.Conflicts = 0
 		n.silent = len(d.L2) > 0 && d.L2[0].Mode == model.L2Silent && (n.bound || before.bound)
+		if w.both {
+			n.obey(&d, &before)
+		}
 		probing := len(d.L2) > 0 && d.L2[0].Mode == model.L2Probe
 		if probing && (n.probe == 0 || n.mem.Series != before.mem.Series) {
 			w.startProbe(i)
@@ -205,7 +238,8 @@ func (w *World) decide(i int, now time.Time) {
 		n.tells = record{standing: g.Standing, claim: g.Claim, seen: g.Seen, settled: true, known: true}
 		n.seen = max(n.seen, g.Seen, g.Claim.Epoch)
 		v.Gossip.Seen[vip] = n.seen
-		same := v.Memory.VIPs[vip].Phase == n.mem.Phase && before.bound == n.bound && before.silent == n.silent && before.probe == n.probe && v.Memory.VIPs[vip].Gen == n.mem.Gen && before.tells == n.tells
+		same := v.Memory.VIPs[vip].Phase == n.mem.Phase && before.bound == n.bound && before.silent == n.silent && before.probe == n.probe && v.Memory.VIPs[vip].Gen == n.mem.Gen && before.tells == n.tells &&
+			before.lo == n.lo && before.path == n.path && before.bgp.Phase == n.bgp.Phase && before.bgp.Gen == n.bgp.Gen
 		v.Memory = d.Memory
 		if same {
 			break
@@ -213,6 +247,33 @@ func (w *World) decide(i int, now time.Time) {
 	}
 	w.announce(i, was)
 	w.normalise()
+}
+
+// loopback is what the address driver says of lo.
+func (n *node) loopback() map[netip.Addr]model.AppliedVIP {
+	if !n.lo {
+		return nil
+	}
+	return map[netip.Addr]model.AppliedVIP{vip: {Bound: true, Interface: model.LoopbackInterface}}
+}
+
+// report says what the BGP driver does; the session is always there.
+func (n *node) report(v *model.View, gen uint64) {
+	a := model.Applied{Gen: gen, Peers: []model.PeerReport{{Name: "tor", State: "Established"}}}
+	if n.path {
+		a.VIPs = map[netip.Addr]model.AppliedVIP{vip: {Advertised: []string{"tor"}}}
+	}
+	v.Applied[model.SinkBGP] = a
+}
+
+// obey does what is asked for lo and for BGP. The drivers of addresses and of layer
+// 2 work at the same time: whichever is faster, the address must not answer from lo.
+func (n *node) obey(d *model.Desired, before *node) {
+	n.bgp = d.Memory.BGP[vip]
+	n.lo = len(d.Bind) > 0 && d.Bind[len(d.Bind)-1].Interface == model.LoopbackInterface
+	n.path = len(d.BGP.Paths) > 0
+	n.silent = len(d.L2) > 0 && (d.L2[0].Mode == model.L2Silent || d.L2[0].Quiet)
+	n.exposed = n.exposed || n.lo && !n.bound && !before.silent || before.lo && !before.bound && !n.silent
 }
 
 // announce reaches everybody on the wire; whoever announces too takes note.
@@ -297,8 +358,24 @@ func (w *World) normalise() {
 			}
 		}
 		m.LostAt, m.Since, m.AddBefore = epoch0, epoch0, time.Time{}
+		if b := &w.n[i].bgp; w.both {
+			// Generation 0 is that of an earlier process.
+			b.Gen, b.Epoch, b.Since, b.Reason = min(b.Gen, 1), 1, epoch0, 0
+			b.Until, b.DrainEnd = normal(b.Until), normal(b.DrainEnd)
+		}
 		w.forget(i)
 	}
+}
+
+// normal maps a time onto past or future.
+func normal(t time.Time) time.Time {
+	switch {
+	case t.IsZero():
+		return t
+	case t.After(epoch0):
+		return epoch0.Add(future)
+	}
+	return epoch0
 }
 
 // forget drops what no decision and no check looks at any more.
@@ -341,8 +418,9 @@ func (w *World) Key() string {
 	for i := range w.n {
 		n := &w.n[i]
 		m := &n.mem
-		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound), bit(n.silent), n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
+		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent), n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
 			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1, bit(m.Contested), byte(len(m.Tried)))
+		b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
 		b = append(b, m.From...)
 		b = append(b, '/')
 		b = append(b, m.To...)
@@ -385,8 +463,8 @@ func (w *World) String() string {
 	s := fmt.Sprintf("offWire=%d offGossip=%d healed=%v\n", w.offWire, w.offGossip, w.healed)
 	for i := range w.n {
 		n := &w.n[i]
-		s += fmt.Sprintf("  %s up=%v drain=%v sick=%v bound=%v silent=%v probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
-			names[i], n.up, n.draining, n.sick, n.bound, n.silent, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
+		s += fmt.Sprintf("  %s up=%v drain=%v sick=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
+			names[i], n.up, n.draining, n.sick, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
 		for j := range n.knows {
 			if i != j {
 				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])
@@ -402,7 +480,7 @@ func (w *World) calm() {
 	for i := range w.n {
 		n := &w.n[i]
 		if !n.up {
-			n.bound, n.silent = false, false
+			n.bound, n.lo, n.silent = false, false, false
 			continue
 		}
 		for j := range w.n {
