@@ -164,8 +164,9 @@ func (c *expected) check(out string) error {
 
 // Subset tells where got lacks what want holds. Objects may have more keys; null
 // means that there is no such key. Of a list, each wanted element must match
-// another element, in any order; an empty list matches only an empty one. The
-// key "#" is the length. A string that begins with "~" is a regular expression,
+// another element, in any order; an empty list matches only an empty one, and
+// one that begins with "=" only one without further elements. The key "#" is the
+// length. A string that begins with "~" is a regular expression,
 // and ">=N" and "<=N" compare numbers.
 func Subset(want, got any) error { return subset("", want, got) }
 
@@ -228,6 +229,11 @@ func subsetObject(path string, want map[string]any, got any) error {
 }
 
 func subsetList(path string, want, got []any) error {
+	if len(want) > 0 && want[0] == "=" {
+		if want = want[1:]; len(want) != len(got) {
+			return fmt.Errorf("%s: want exactly %s, got %s", path, show(want), show(got))
+		}
+	}
 	used := make([]bool, len(got))
 	for i, w := range want {
 		var last error
