@@ -47,6 +47,36 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestGoneOnceSilent: what layer 2 silences already is not silenced twice, and
+// what it does not is, if several VIPs leave the configuration at once.
+func TestGoneOnceSilent(t *testing.T) {
+	s := newStage(t)
+	s.v.VIPs = nil
+	s.v.Memory.VIPs, s.v.Memory.BGP = map[netip.Addr]model.VIPMemory{}, map[netip.Addr]model.BGPMemory{}
+	var all []netip.Addr
+	a := scriptVIP
+	for i := range 4 {
+		s.v.Memory.BGP[a] = model.BGPMemory{Phase: model.BGPAdvertised, Epoch: 1}
+		if i < 3 {
+			s.v.Memory.VIPs[a] = model.VIPMemory{Phase: model.PhaseUnbinding, Silent: true, Interface: "eth0", Gen: 1}
+		}
+		all = append(all, a)
+		a = a.Next()
+	}
+	d := Decide(&s.v)
+	for _, a := range all {
+		n := 0
+		for _, x := range d.L2 {
+			if x.Addr == a && x.Mode == model.L2Silent {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s is silenced %d times: %+v", a, n, d.L2)
+		}
+	}
+}
+
 // stage is the world of one script.
 type stage struct {
 	t *testing.T
@@ -200,6 +230,9 @@ func (s *stage) member(args []string) {
 		if a == "late" {
 			m.Late = s.v.Now
 		}
+		if a == "draining" {
+			m.Draining = true
+		}
 		if a == "unheard" {
 			m.Heard = time.Time{}
 		}
@@ -348,6 +381,8 @@ func (s *stage) report(sink model.SinkName, args []string) {
 		switch k {
 		case "bound":
 			x.Bound, x.Interface = true, "eth0"
+		case "ends":
+			x.Expires = s.v.Now.Add(2 * time.Second)
 		case "linger":
 			x.Bound, x.Interface, x.Connections = true, "eth0", int(s.number(val))
 		case "gone":
