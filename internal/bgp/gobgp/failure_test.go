@@ -9,6 +9,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -169,8 +170,14 @@ func TestHoldTimer(t *testing.T) {
 				if m, err := receive(c); err != nil || m == nil {
 					return
 				}
-				_ = send(c, openMessage(&p, netip.MustParseAddr("10.7.7.7")))
-				_ = send(c, keepalive())
+				open := openMessage(&p, netip.MustParseAddr("10.7.7.7"))
+				if graceful {
+					caps := open.Body.(*packet.BGPOpen).OptParams[0].(*packet.OptionParameterCapability)
+					caps.Capability = append(caps.Capability, packet.NewCapGracefulRestart(false, false, 10,
+						[]*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, true)}))
+				}
+				_ = send(c, open)
+				_ = send(c, packet.NewBGPKeepAliveMessage())
 				time.Sleep(30 * time.Second)
 			}()
 			p := b.peer("r", &router{asn: routerASN, addr: addr})
@@ -200,9 +207,11 @@ func TestPrefixLimit(t *testing.T) {
 	p.MaxPrefixes = 10
 	b.add(p)
 	b.fails("r", 8*time.Second, "sent more than 10 prefixes", "maxPrefixes")
-	time.Sleep(3 * time.Second)
-	if s := b.Sessions()["r"]; s.State != bgp.Idle || s.Flaps != 1 {
-		t.Errorf("it is tried again too soon: %+v", s)
+	b.mu.Lock()
+	pause := time.Until(b.peers["r"].due)
+	b.mu.Unlock()
+	if s := b.Sessions()["r"]; s.State != bgp.Idle || s.Flaps != 1 || pause < overLimit-5*time.Second {
+		t.Errorf("it is tried again in %v: %+v", pause, s)
 	}
 	if s := b.Sessions()["other"]; s.Flaps != 0 || s.State != bgp.Established {
 		t.Errorf("the other session: %+v", s)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -116,6 +117,46 @@ func TestGracefulRestart(t *testing.T) {
 	close(stop)
 	if s := <-gone; s != "" {
 		t.Error(s)
+	}
+}
+
+// TestRestartIsSaidOnce looks at the capability of RFC 4724 section 3.
+func TestRestartIsSaidOnce(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b, addr := newBed(t), host()
+	p := b.peer("r", &router{asn: routerASN, addr: addr})
+	p.GracefulRestart, p.RestartTime, p.Restarting = true, 10*time.Second, true
+	for _, restarting := range []bool{true, false} {
+		routers := newPipe(t, addr)
+		if restarting {
+			b.add(p)
+		} else {
+			b.Reset("r", "test")
+		}
+		r := <-routers
+		b.up("r")
+		var found *packet.CapGracefulRestart
+		for _, o := range r.open.OptParams {
+			for _, c := range o.(*packet.OptionParameterCapability).Capability {
+				if g, ok := c.(*packet.CapGracefulRestart); ok {
+					found = g
+				}
+			}
+		}
+		const restartState, notification, forwarding = 0x8, 0x4, 0x80
+		if found == nil || found.Time != 10 || len(found.Tuples) != 2 {
+			t.Fatalf("capability %+v", found)
+		}
+		if (found.Flags&restartState != 0) != restarting || found.Flags&notification != 0 {
+			t.Errorf("restarting %v: flags %x", restarting, found.Flags)
+		}
+		for _, f := range found.Tuples {
+			if (f.Flags&forwarding != 0) != restarting {
+				t.Errorf("restarting %v: family %+v", restarting, f)
+			}
+		}
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/server"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -344,5 +343,3 @@ func (r *router) announce(prefixes ...string) {
 		}
 	}
 }
-
-func keepalive() *packet.BGPMessage { return packet.NewBGPKeepAliveMessage() }

@@ -44,6 +44,7 @@ type pipe struct {
 	prefixes atomic.Int64 // received in NLRI
 	paths    atomic.Int64 // UPDATEs that were not withdrawals
 	notices  chan *packet.BGPNotification
+	open     *packet.BGPOpen // that the speaker sent
 }
 
 // newPipe waits for a speaker and opens the session. It then counts what it is
@@ -56,8 +57,8 @@ func newPipe(t *testing.T, addr netip.Addr) <-chan *pipe {
 	}
 	out := make(chan *pipe, 1)
 	go func() {
-		defer func() { _ = l.Close() }()
 		c, err := l.Accept()
+		_ = l.Close()
 		if err != nil {
 			return
 		}
@@ -65,9 +66,11 @@ func newPipe(t *testing.T, addr netip.Addr) <-chan *pipe {
 		p := &pipe{Conn: c, notices: make(chan *packet.BGPNotification, 1)}
 		me := bgp.Peer{}
 		me.LocalASN, me.HoldTime, me.IPv4 = routerASN, 90*time.Second, true
-		if _, err := receive(c); err != nil {
+		m, err := receive(c)
+		if err != nil {
 			return
 		}
+		p.open, _ = m.Body.(*packet.BGPOpen)
 		_ = send(c, openMessage(&me, netip.MustParseAddr("10.7.7.7")))
 		_ = send(c, packet.NewBGPKeepAliveMessage())
 		out <- p
@@ -178,11 +181,9 @@ func TestFlood(t *testing.T) {
 			if worst > time.Second || peak > 512*1024 || grown > 100*1024 {
 				t.Error("that is too much")
 			}
-			words := "faster than they can be refused"
-			if limit == 1000 {
-				words = "more than 1000 prefixes"
-			}
-			if !strings.Contains(s["flood"].LastError, words) {
+			// On a busy machine the rate may be seen before the number.
+			words := s["flood"].LastError
+			if !strings.Contains(words, "faster than they can be refused") && (limit > 1000 || !strings.Contains(words, "more than 1000 prefixes")) {
 				t.Errorf("%+v", s["flood"])
 			}
 		})
