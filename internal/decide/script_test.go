@@ -175,7 +175,9 @@ func (s *stage) command(name string, args []string) []string {
 	case "conns":
 		s.conns = int(s.number(args[0]))
 	case "stuck":
-		return s.stuck()
+		return s.stuck(false)
+	case "clings":
+		return s.stuck(true)
 	case "address":
 		s.report(model.SinkAddress, args)
 	case "layer2":
@@ -364,9 +366,13 @@ func (s *stage) times() []string {
 	return []string{line}
 }
 
-// stuck decides again while the BGP driver says nothing new and the others obey.
-func (s *stage) stuck() []string {
+// stuck decides again while the BGP driver says nothing new, or in vain tries to
+// withdraw, and the others obey.
+func (s *stage) stuck(tried bool) []string {
 	old := s.v.Applied[model.SinkBGP]
+	if tried {
+		old.Gen = s.d.Gen
+	}
 	s.obey()
 	s.v.Applied[model.SinkBGP] = old
 	return s.decide()
