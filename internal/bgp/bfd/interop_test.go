@@ -65,6 +65,7 @@ func write(t *testing.T, name, text string) {
 func both(auth *Auth) []Session {
 	v4, v6 := session("10.0.0.1", "10.0.0.2"), session("fd00::1", "fd00::2")
 	v4.Auth, v6.Auth = auth, auth
+	v4.Multiplier, v6.Multiplier = 10, 10
 	return []Session{v4, v6}
 }
 
@@ -75,7 +76,7 @@ func (a *node) meets(s []Session, peer func() string, up string) {
 	a.Helper()
 	a.apply(s...)
 	a.each("up at full speed", func(st Status) bool {
-		return st.State == Up && st.Transmit == 50*ms && st.Receive == 50*ms && st.Detection == 150*ms
+		return st.State == Up && st.Transmit == 50*ms && st.Receive == 50*ms && st.Detection == 500*ms
 	})
 	a.within(3*time.Second, "the daemon says up", func() bool { return strings.Count(peer(), up) == len(s) })
 	slow := make([]Session, len(s))
@@ -84,7 +85,9 @@ func (a *node) meets(s []Session, peer func() string, up string) {
 		slow[i].Transmit, slow[i].Receive = 200*ms, 300*ms
 	}
 	a.apply(slow...)
-	a.each("slower", func(st Status) bool { return st.Transmit == 200*ms && st.Receive == 300*ms && st.Detection == 900*ms })
+	a.each("slower", func(st Status) bool {
+		return st.Transmit == 200*ms && st.Receive == 300*ms && st.Detection == 3*time.Second
+	})
 	time.Sleep(time.Second)
 	a.apply(s...)
 	a.each("fast again", func(st Status) bool { return st.Transmit == 50*ms && st.Receive == 50*ms })
@@ -120,7 +123,7 @@ func (a *node) each(what string, ok func(Status) bool) {
 func (a *node) leaves(s []Session, peer func() string, down, up string) {
 	a.Helper()
 	a.apply(s[1:]...)
-	a.within(2*time.Second, "the daemon says down", func() bool { return strings.Contains(peer(), down) })
+	a.within(5*time.Second, "the daemon says down", func() bool { return strings.Contains(peer(), down) })
 	a.apply(s...)
 	a.each("up again", func(st Status) bool { return st.State == Up })
 	a.within(3*time.Second, "the daemon says up", func() bool { return strings.Count(peer(), up) == len(s) })
@@ -144,7 +147,7 @@ func TestBIRD(t *testing.T) {
 log stderr all;
 protocol device {}
 protocol bfd {
-	interface "eth0" { min rx interval 50 ms; min tx interval 50 ms; idle tx interval 1 s; multiplier 3; %s };
+	interface "eth0" { min rx interval 50 ms; min tx interval 50 ms; idle tx interval 1 s; multiplier 10; %s };
 	neighbor 10.0.0.1 dev "eth0" local 10.0.0.2;
 	neighbor fd00::1 dev "eth0" local fd00::2;
 }
@@ -182,12 +185,12 @@ func TestFRR(t *testing.T) {
  peer 10.0.0.1 local-address 10.0.0.2 interface eth0
   transmit-interval 50
   receive-interval 50
-  detect-multiplier 3
+  detect-multiplier 10
  !
  peer fd00::1 local-address fd00::2 interface eth0
   transmit-interval 50
   receive-interval 50
-  detect-multiplier 3
+  detect-multiplier 10
  !
 !
 `)

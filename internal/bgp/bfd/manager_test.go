@@ -23,6 +23,12 @@ func families() map[string][2]Session {
 	}
 }
 
+// calm sessions bear that a busy machine does not run them for a while.
+func calm(s [2]Session) [2]Session {
+	s[0].Multiplier, s[1].Multiplier = 20, 20
+	return s
+}
+
 // TestSingleHop: up, and down within the Detection Time when the wire is cut.
 func TestSingleHop(t *testing.T) {
 	for name, s := range families() {
@@ -42,7 +48,7 @@ func TestSingleHop(t *testing.T) {
 			for _, n := range []*node{a, b} {
 				n.within(time.Second, n.host+" down", func() bool { return n.one().State == Down })
 				st := n.one()
-				if took := n.lastChange().Sub(cut); took > 150*ms+25*ms || st.Diag != DiagTimeExpired || !st.PathFailed() {
+				if took := n.lastChange().Sub(cut); took > 150*ms+25*ms+n.m.Stats().Lateness || st.Diag != DiagTimeExpired || !st.PathFailed() {
 					t.Errorf("%s: down after %v: %s, %+v", n.host, took, st.Diag, st)
 				}
 				t.Logf("%s: told of Down %v after the cut", n.host, n.lastChange().Sub(cut))
@@ -206,13 +212,14 @@ func TestAuthOnTheWire(t *testing.T) {
 			a, b := l.node("a"), l.node("b")
 			with := func(local, peer, key string) Session {
 				s := session(local, peer)
+				s.Multiplier = 20
 				s.Auth = &Auth{Type: typ, KeyID: 1, Key: []byte(key)}
 				return s
 			}
 			sa := with("10.0.0.1", "10.0.0.2", "right")
 			a.apply(sa)
 			b.apply(with("10.0.0.2", "10.0.0.1", "wrong"))
-			a.within(3*time.Second, "refused", func() bool { return a.one().Dropped[DropAuth] > 0 && b.one().Dropped[DropAuth] > 0 })
+			a.within(5*time.Second, "refused", func() bool { return a.one().Dropped[DropAuth] > 0 && b.one().Dropped[DropAuth] > 0 })
 			if st := a.one(); st.State != Down || st.In != 0 || st.EverUp {
 				t.Errorf("%+v", st)
 			}
@@ -234,7 +241,7 @@ func TestAuthOnTheWire(t *testing.T) {
 func TestApply(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node("a"), l.node("b")
-	s4, s6 := families()["IPv4"], families()["IPv6"]
+	s4, s6 := calm(families()["IPv4"]), calm(families()["IPv6"])
 	a.apply(s4[0], s6[0])
 	b.apply(s4[1], s6[1])
 	l.within(5*time.Second, "up", func() bool { st := a.m.Status(); return st[0].State == Up && st[1].State == Up })
@@ -244,7 +251,7 @@ func TestApply(t *testing.T) {
 	a.apply(s6[0], fast)
 	l.within(3*time.Second, "other intervals", func() bool {
 		st, bt := a.m.Status()[0], b.m.Status()[0]
-		return st.Transmit == 50*ms && st.Receive == 200*ms && bt.Receive == 50*ms && bt.Transmit == 200*ms && bt.Detection == 150*ms
+		return st.Transmit == 50*ms && st.Receive == 200*ms && bt.Receive == 50*ms && bt.Transmit == 200*ms && bt.Detection == time.Second
 	})
 	for i, st := range a.m.Status() {
 		if st.LocalDiscr != before[i].LocalDiscr || st.Transitions != 1 {
@@ -270,7 +277,7 @@ func TestApply(t *testing.T) {
 	a.apply(s6[0], s4[0])
 	l.within(3*time.Second, "up again", func() bool { return b.m.Status()[0].State == Up })
 	begin := time.Now()
-	if err := a.m.Close(t.Context()); err != nil || time.Since(begin) > 500*ms {
+	if err := a.m.Close(t.Context()); err != nil || time.Since(begin) > 2*time.Second {
 		t.Errorf("closed after %v: %v", time.Since(begin), err)
 	}
 	for _, st := range b.m.Status() {
@@ -291,6 +298,7 @@ func TestApply(t *testing.T) {
 // TestSourcePort: RFC 5881 section 4.
 func TestSourcePort(t *testing.T) {
 	l := newLab(t)
+	l.run("ip", "netns", "exec", l.ns("a"), "sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=32768 40000")
 	a := l.node("a")
 	a.apply(session("10.0.0.1", "10.0.0.2"), session("fd00::1", "fd00::2"))
 	out := l.run("ip", "netns", "exec", l.ns("a"), "cat", "/proc/net/udp", "/proc/net/udp6")

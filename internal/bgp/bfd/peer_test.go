@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // peerEnv makes the test binary a peer, see peerProcess.
@@ -70,7 +71,9 @@ func (l *lab) peer(host string, env []string, s ...Session) *peer {
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, p.cmd.Process.Pid, -5)
 	l.Cleanup(func() {
 		_ = in.Close()
+		end := time.AfterFunc(time.Second, func() { _ = p.cmd.Process.Kill() }) // it may be frozen
 		_ = p.cmd.Wait()
+		end.Stop()
 	})
 	return p
 }

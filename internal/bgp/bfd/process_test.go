@@ -32,7 +32,7 @@ func children(t *testing.T, pid int) (ids []int) {
 // TestProcess: the same as a Manager, from another process.
 func TestProcess(t *testing.T) {
 	l := newLab(t)
-	s := families()["IPv4"]
+	s := calm(families()["IPv4"])
 	s[0].Auth = &Auth{MeticulousKeyedSHA1, 1, []byte("k")}
 	s[1].Auth = s[0].Auth
 	a, b := l.apart("a"), l.node("b")
@@ -49,12 +49,12 @@ func TestProcess(t *testing.T) {
 	fast := s[0]
 	fast.Transmit = 20 * ms
 	a.apply(fast)
-	b.within(3*time.Second, "other intervals", func() bool { return b.one().Detection == 150*ms && a.one().Out > 20 })
+	b.within(3*time.Second, "other intervals", func() bool { return b.one().Detection == time.Second && a.one().Out > 20 })
 	l.run("ip", "netns", "exec", l.ns("b"), "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
-	a.within(time.Second, "down", func() bool { return a.lastChange().After(a.one().Since) && a.one().State == Down })
+	a.within(3*time.Second, "down", func() bool { return a.lastChange().After(a.one().Since) && a.one().State == Down })
 	st := a.one()
 	t.Logf("the callback came %v after the change", a.lastChange().Sub(st.Since))
-	if late := a.lastChange().Sub(st.Since); late > 20*ms {
+	if late := a.lastChange().Sub(st.Since); late > 100*ms {
 		t.Errorf("the callback came %v after the change", late)
 	}
 	if st.Diag != DiagTimeExpired || !st.PathFailed() || st.Transitions != 2 {
@@ -85,7 +85,7 @@ func TestProcessStartsAgain(t *testing.T) {
 	l.ip("b", "link set eth0 up")
 	l.run("ip", "addr", "add", "10.0.0.1/24", "dev", "eth0")
 	l.ip("b", "addr add 10.0.0.2/24 dev eth0")
-	s := families()["IPv4"]
+	s := calm(families()["IPv4"])
 	b := l.node("b")
 	b.apply(s[1])
 	a := l.apart("")
@@ -120,7 +120,7 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 	b.upWith(s[1])
 	stop := time.Now()
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
-	b.within(lease+time.Second, "down after the parent froze", func() bool { return b.one().State == Down })
+	b.within(lease+3*time.Second, "down after the parent froze", func() bool { return b.one().State == Down })
 	if took := b.lastChange().Sub(stop); took < 200*ms {
 		t.Errorf("down %v after the freeze: the child did not bridge it", took)
 	}
@@ -134,9 +134,9 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 	b.upWith(s[1])
 	kill := time.Now()
 	_ = p.cmd.Process.Signal(syscall.SIGKILL)
-	b.within(time.Second, "down after the parent was killed", func() bool { return b.one().State == Down })
+	b.within(5*time.Second, "down after the parent was killed", func() bool { return b.one().State == Down })
 	t.Logf("down %v after the kill", b.lastChange().Sub(kill))
-	if took := b.lastChange().Sub(kill); took > 250*ms {
+	if took := b.lastChange().Sub(kill); took > lease-500*ms {
 		t.Errorf("down %v after the kill", took)
 	}
 }

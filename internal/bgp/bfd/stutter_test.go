@@ -88,9 +88,10 @@ func busy(goroutines int) (stop func()) {
 }
 
 // TestStutter measures the gaps between packets of a process that is busy. It
-// takes 3 s for each interval; LBD_BFD_STUTTER=20s takes longer.
+// is quick; LBD_BFD_STUTTER=20s tells more. A Process must hold a session of
+// 100 ms whatever its parent does; a thread cannot promise that.
 func TestStutter(t *testing.T) {
-	took := 3 * time.Second
+	took := time.Second
 	if s := os.Getenv("LBD_BFD_STUTTER"); s != "" {
 		var err error
 		if took, err = time.ParseDuration(s); err != nil {
@@ -119,7 +120,12 @@ func TestStutter(t *testing.T) {
 					stop()
 					at := read()
 					flaps := p.status()[0].Transitions - 1
-					report(t, at, fmt.Sprintf("flaps: peer %d, own %d; worst lateness %v", flaps, a.one().Transitions-1, a.m.Stats().Lateness))
+					gaps := report(t, at, fmt.Sprintf("flaps: peer %d, own %d; worst lateness %v", flaps, a.one().Transitions-1, a.m.Stats().Lateness))
+					if kind == "process" && interval == 100*ms {
+						if median := gaps[len(gaps)/2]; flaps != 0 || median < 75*ms || median > 101*ms {
+							t.Errorf("median %v, %d flaps", median, flaps)
+						}
+					}
 				})
 			}
 		}
@@ -143,105 +149,4 @@ func report(t *testing.T, at []time.Time, more string) []time.Duration {
 	}
 	t.Logf("%d packets; gaps min, median, p99, p99.9, max:%s; %s", len(at), b.String(), more)
 	return gaps
-}
-
-// TestLateReceiver: a process that did not run for longer than the Detection
-// Time finds what its peer sent meanwhile before it blames it; and if the peer
-// did die meanwhile, it finds that out at once.
-func TestLateReceiver(t *testing.T) {
-	l := newLab(t)
-	sa, sb := session("10.0.0.1", "10.0.0.2"), session("10.0.0.2", "10.0.0.1")
-	sa.Multiplier = 100 // the peer waits for 5 s
-	b := l.node("b")
-	b.apply(sb)
-	p := l.peer("a", nil, sa)
-	b.upWith(sb)
-	for _, freeze := range []time.Duration{200 * ms, 500 * ms, time.Second} {
-		_ = p.cmd.Process.Signal(unix.SIGSTOP)
-		time.Sleep(freeze)
-		_ = p.cmd.Process.Signal(unix.SIGCONT)
-		time.Sleep(300 * ms)
-		if st := p.status()[0]; st.Transitions != 1 || st.State != Up {
-			t.Fatalf("frozen for %v: %+v", freeze, st)
-		}
-	}
-	_ = p.cmd.Process.Signal(unix.SIGSTOP)
-	l.run("ip", "netns", "exec", l.ns("b"), "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
-	time.Sleep(500 * ms)
-	_ = p.cmd.Process.Signal(unix.SIGCONT)
-	thaw := time.Now()
-	l.within(time.Second, "down", func() bool { return p.status()[0].State == Down })
-	if took := p.status()[0].Since.Sub(thaw); took > 50*ms {
-		t.Errorf("found %v after the thaw that the peer was gone for 500 ms", took)
-	}
-}
-
-// TestMany: 500 sessions on one receiving socket, and what they cost.
-func TestMany(t *testing.T) {
-	const n = 500
-	l := newLab(t)
-	var sa, sb []Session
-	for i := range n {
-		x, y := fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), fmt.Sprintf("10.2.%d.%d", i/250, i%250+1)
-		a, b := session(x, y), session(y, x)
-		a.Transmit, a.Receive, b.Transmit, b.Receive = 100*ms, 100*ms, 100*ms, 100*ms
-		sa, sb = append(sa, a), append(sb, b)
-	}
-	for ns, half := range map[string]string{"a": "1", "b": "2"} {
-		var lines strings.Builder
-		for i := range n {
-			fmt.Fprintf(&lines, "addr add 10.%s.%d.%d/8 dev eth0\n", half, i/250, i%250+1)
-		}
-		file := t.TempDir() + "/addresses"
-		write(t, file, lines.String())
-		l.run("ip", "-n", l.ns(ns), "-batch", file)
-	}
-	b := l.node("b")
-	b.apply(sb...)
-	p := l.peer("a", nil, sa...)
-	begin := time.Now()
-	b.each("up", func(st Status) bool { return st.State == Up && st.Transmit == 100*ms && st.Receive == 100*ms })
-	t.Logf("%d sessions up and agreed within %v", n, time.Since(begin))
-	pid := p.cmd.Process.Pid
-	p.status()
-	cpu, out := cpuOf(t, pid), sum(p.status())
-	time.Sleep(4 * time.Second)
-	cpu, out = cpuOf(t, pid)-cpu, sum(p.status())-out
-	share := cpu.Seconds() / 4 * 100
-	t.Logf("one end: %d packets/s out, %.1f %% of a core, %d fds", out/4, share, fds(pid))
-	if share > 50 {
-		t.Errorf("%.1f %% of a core", share)
-	}
-	for _, st := range append(p.status(), b.m.Status()...) {
-		if st.Transitions != 1 || st.Dropped.Sum() != 0 {
-			t.Fatalf("%+v", st)
-		}
-	}
-	if st := b.m.Stats(); st.Dropped.Sum() != 0 || st.Overflow != 0 {
-		t.Errorf("%+v", st)
-	}
-}
-
-func sum(all []Status) (out uint64) {
-	for _, st := range all {
-		out += st.Out
-	}
-	return out
-}
-
-func fds(pid int) int {
-	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	return len(all)
-}
-
-// cpuOf is the CPU time of a process, of all its threads.
-func cpuOf(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	// clockid of another process: kernel, include/linux/posix-timers_types.h
-	const sched = 2
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|sched), &ts); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(ts.Nano())
 }
