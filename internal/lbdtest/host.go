@@ -16,6 +16,7 @@ type Host struct {
 	net    *Net
 	name   string
 	on     bool
+	booted int // how often it got power
 	client bool
 
 	ports    map[string]*port
@@ -101,6 +102,7 @@ func (h *Host) Power(on bool) {
 		clear(h.conns)
 		clear(h.watchers)
 	} else {
+		h.booted++
 		for _, p := range h.ports {
 			p.since = time.Now()
 		}
@@ -323,6 +325,13 @@ func (h *Host) answering(a netip.Addr) (ports []*port) {
 func (h *Host) takes(a netip.Addr, p *port) bool {
 	x := h.addrs[slot{addr: a}]
 	return x != nil && x.iface == p.iface || h.addrs[slot{a, true}] != nil
+}
+
+// exposed tells whether the kernel answers for an address that is on lo only,
+// which no machine does for an address that others may own on the wire. The net
+// is locked.
+func (h *Host) exposed(a netip.Addr) bool {
+	return h.addrs[slot{addr: a}] == nil && len(h.answering(a)) > 0
 }
 
 func (h *Host) sortedPorts() []*port {

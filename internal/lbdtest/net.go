@@ -44,6 +44,8 @@ type Sample struct {
 	Holders []string
 	// Clashes are the pairs of them that share a wire.
 	Clashes [][2]string
+	// Exposed are the holders that have the address on lo only.
+	Exposed []string
 	// Unserved are the clients that send to a machine which does not take the
 	// packets, or do not know where to send.
 	Unserved []string
@@ -199,6 +201,9 @@ func (n *Net) look(a netip.Addr) {
 		if ports := h.answering(a); len(ports) > 0 {
 			holding = append(holding, ports...)
 			s.Holders = append(s.Holders, h.name)
+			if h.exposed(a) {
+				s.Exposed = append(s.Exposed, h.name)
+			}
 		}
 	}
 	for i, p := range holding {
@@ -216,7 +221,7 @@ func (n *Net) look(a netip.Addr) {
 	old := n.history[a]
 	if len(old) > 0 {
 		last := &old[len(old)-1]
-		if slices.Equal(last.Holders, s.Holders) && slices.Equal(last.Clashes, s.Clashes) && slices.Equal(last.Unserved, s.Unserved) {
+		if slices.Equal(last.Holders, s.Holders) && slices.Equal(last.Clashes, s.Clashes) && slices.Equal(last.Exposed, s.Exposed) && slices.Equal(last.Unserved, s.Unserved) {
 			return
 		}
 		if last.At.Equal(s.At) { // nothing lasts for no time

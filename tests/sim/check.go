@@ -44,6 +44,8 @@ type monitor struct {
 	stop     chan struct{}
 	ended    chan struct{}
 	clashes  map[clash]*overlap
+	exposed  map[netip.Addr]int // samples that were judged
+	unbound  map[string]bool    // told
 }
 
 type clash struct {
@@ -58,6 +60,7 @@ type overlap struct {
 
 func (m *monitor) start(c *Cluster, client *lbdtest.Host) {
 	m.client, m.stop, m.ended, m.clashes = client, make(chan struct{}), make(chan struct{}), map[clash]*overlap{}
+	m.exposed, m.unbound = map[netip.Addr]int{}, map[string]bool{}
 	go func() {
 		defer close(m.ended)
 		tick := time.NewTicker(lookEvery)
@@ -69,6 +72,7 @@ func (m *monitor) start(c *Cluster, client *lbdtest.Host) {
 			case <-tick.C:
 			}
 			m.look(c)
+			m.lookBGP(c)
 		}
 	}()
 }
@@ -82,6 +86,9 @@ func (m *monitor) end() {
 func (m *monitor) look(c *Cluster) {
 	now := map[clash]bool{}
 	for a, s := range c.Net.Now() {
+		if !c.l2(a) {
+			continue
+		}
 		for _, p := range s.Clashes {
 			if slices.Contains(p[:], "stranger") {
 				continue // not lbd's doing; see TestForeignHost
@@ -151,9 +158,12 @@ func (c *Cluster) settled() {
 		}
 	}
 	for _, v := range c.vips {
-		c.held(v, holders[v.Addr])
-		c.stuck(v, holders[v.Addr])
+		if v.L2 {
+			c.held(v, holders[v.Addr])
+			c.stuck(v, holders[v.Addr])
+		}
 	}
+	c.settledBGP()
 	for _, n := range c.all() {
 		for _, a := range n.Host.Addresses() {
 			if !slices.Contains(holders[a], n.Name) && !n.unplugged {

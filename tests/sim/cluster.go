@@ -56,6 +56,9 @@ type Options struct {
 	// get lost.
 	Latency time.Duration
 	Loss    float64
+	// Routers are the BGP routers, if any VIP is advertised to some; one of each kind
+	// if nil. They are called after their kind.
+	Routers []lbdtest.RouterKind
 }
 
 // Cluster is a group of machines. Its methods are called from one goroutine
@@ -76,6 +79,7 @@ type Cluster struct {
 	logMu sync.Mutex
 	logs  bytes.Buffer
 
+	routers  []*lbdtest.Router
 	monitor  monitor
 	failures []string
 }
@@ -92,12 +96,14 @@ type Node struct {
 	transport *memnet.Transport
 	Daemon    *daemon.Daemon
 	Layer2    *lbdtest.Layer2
+	bgpFile   *lbdtest.BGPFile
 	config    *lbdtest.Facts
 	health    *lbdtest.Facts
 	cancel    context.CancelFunc
 	ended     chan struct{}
 	err       error
 
+	touched, removed                  time.Time // when something last happened to it, and an address was removed by hand
 	draining, sick, frozen, unplugged bool
 	stopping                          bool
 
@@ -153,11 +159,14 @@ func newCluster(o Options) *Cluster {
 	}
 	var addrs []netip.Addr
 	for _, v := range c.vips {
-		addrs = append(addrs, v.Addr)
+		if v.L2 {
+			addrs = append(addrs, v.Addr)
+		}
 	}
+	c.addRouters()
 	for i := range o.Nodes {
 		n := &Node{
-			Name: fmt.Sprintf("m%d", i+1), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), c: c, powered: true,
+			Name: fmt.Sprintf("m%d", i+1), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), c: c, powered: true, bgpFile: &lbdtest.BGPFile{},
 			yields: map[netip.Addr]time.Time{}, named: map[netip.Addr]time.Time{},
 		}
 		n.Host = c.Net.Host(n.Name)
@@ -174,6 +183,9 @@ func (c *Cluster) end() {
 	c.monitor.end()
 	for _, n := range c.all() {
 		c.Kill(n.Name)
+	}
+	for _, r := range c.routers {
+		r.Stop()
 	}
 	c.Net.Stop()
 	time.Sleep(time.Minute)
@@ -250,7 +262,7 @@ func (n *Node) launch() error {
 	n.Daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: prometheus.NewRegistry(), Node: model.NodeName(n.Name), Version: "sim",
 		Sources: []source.Source{n.config, lbdtest.NewLinks(p, n.Host), n.health, p.Source(g.Source())},
-		Drivers: []announce.Driver{p.Driver(g.Driver(), n.saw), p.Driver(address, nil), p.Driver(n.Layer2, nil)},
+		Drivers: []announce.Driver{p.Driver(g.Driver(), n.saw), p.Driver(address, nil), p.Driver(n.Layer2, nil), p.Driver(lbdtest.NewBGP(p, n.Host, n.bgpFile, c.routers...), nil)},
 		Beat:    func() { _ = p.Wait() },
 	})
 	if err != nil {
@@ -261,6 +273,7 @@ func (n *Node) launch() error {
 	go func() {
 		defer close(n.ended)
 		n.err = n.Daemon.Run(ctx)
+		p.Kill()
 	}()
 	return nil
 }
@@ -289,8 +302,8 @@ func (n *Node) handing(a netip.Addr) (yielded, named time.Time) {
 
 // configured is what the configuration says now.
 func (c *Cluster) configured() func(*model.View) {
-	vips, drain := slices.Clone(c.vips), c.opts.Drain
-	return func(v *model.View) { v.VIPs, v.DrainTimeout = vips, drain }
+	vips, drain, peers := slices.Clone(c.vips), c.opts.Drain, c.peers()
+	return func(v *model.View) { v.VIPs, v.DrainTimeout, v.Peers = vips, drain, peers }
 }
 
 // checked is what the health checks of the node say now.

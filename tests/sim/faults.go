@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/gossip/memnet"
+	"lbd.dev/lbd/internal/lbdtest"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -60,6 +61,7 @@ func (c *Cluster) touch(names ...string) {
 	c.parted = time.Now()
 	for _, n := range names {
 		c.touched[n] = true
+		c.nodes[n].touched = c.parted
 	}
 }
 
@@ -83,6 +85,7 @@ func (c *Cluster) Crash(name string) {
 	n := c.nodes[name]
 	n.powered = false
 	n.Host.Power(false)
+	n.bgpFile = &lbdtest.BGPFile{} // of another boot
 	c.touch(name)
 	c.Kill(name)
 }
@@ -173,6 +176,9 @@ func (c *Cluster) Plug(name string, in bool) {
 func (c *Cluster) CutWire(names ...string) {
 	side := c.split(c.wireSide, names)
 	rest := []string{"client"}
+	for _, r := range c.routers {
+		rest = append(rest, r.Name)
+	}
 	for _, n := range c.all() {
 		if !slices.Contains(side, n.Name) {
 			rest = append(rest, n.Name)
@@ -263,7 +269,16 @@ func (c *Cluster) reconfigure() {
 // RemoveByHand takes an address from whoever holds it.
 func (c *Cluster) RemoveByHand(a netip.Addr) {
 	for _, n := range c.all() {
+		n.removed = time.Now()
 		n.Host.Remove(a)
+	}
+}
+
+// RemoveLoopbackByHand takes an address from everybody's lo.
+func (c *Cluster) RemoveLoopbackByHand(a netip.Addr) {
+	for _, n := range c.all() {
+		n.removed = time.Now()
+		n.Host.RemoveLoopback(a)
 	}
 }
 

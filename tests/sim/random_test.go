@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"lbd.dev/lbd/internal/lbdtest"
 )
 
 var save = flag.String("save", "", "name under which the shrunken failure of TestRandom is kept in testdata/scenarios")
@@ -43,11 +45,34 @@ func draw(t *rapid.T) *Scenario {
 	all := []string{"m1", "m2", "m3", "m4", "m5"}
 	s.add(0, "start", all...)
 	s.add(0, "quiet", "10s")
-	node := rapid.SampledFrom(all)
-	verbs := []string{
+	s.steps(t, all, []string{
 		"start", "crash", "kill", "stop", "freeze", "thaw", "drain", "undrain", "sick", "well", "unplug", "plug",
 		"cut-wire", "cut-gossip", "cut", "heal", "remove", "unconfigure", "configure", "quiet", "start", "heal", "thaw", "plug",
-	}
+	})
+	return s
+}
+
+// drawBGP makes one in which BGP advertises every VIP and layer 2 some of them.
+func drawBGP(t *rapid.T) *Scenario {
+	s := &Scenario{Options: Options{Nodes: 3, VIPs: mixed(2), Seed: rapid.Uint64Range(1, 1000).Draw(t, "seed")}}
+	properties[2].set(&s.Options.VIPs[rapid.IntRange(0, 3).Draw(t, "unchecked")])
+	properties[1].set(&s.Options.VIPs[1])
+	s.Options.Routers = rapid.SampledFrom([][]lbdtest.RouterKind{
+		nil, {lbdtest.RouterGraceful}, {lbdtest.RouterBFD}, {lbdtest.RouterPlain},
+	}).Draw(t, "routers")
+	all := []string{"m1", "m2", "m3"}
+	s.add(0, "start", all...)
+	s.add(0, "quiet", "10s")
+	s.steps(t, all, []string{
+		"start", "crash", "kill", "stop", "freeze", "thaw", "drain", "undrain", "sick", "well", "unplug", "plug",
+		"cut", "heal", "remove", "remove-lo", "remove-lo", "unconfigure", "configure", "quiet", "start", "start", "kill", "thaw",
+	})
+	return s
+}
+
+// steps adds faults, and in the end all is well.
+func (s *Scenario) steps(t *rapid.T, all, verbs []string) {
+	node := rapid.SampledFrom(all)
 	for i := range rapid.IntRange(1, 12).Draw(t, "steps") {
 		after := rapid.SampledFrom(gaps).Draw(t, "after")
 		switch verb := rapid.SampledFrom(verbs).Draw(t, "verb"); verb {
@@ -55,8 +80,8 @@ func draw(t *rapid.T) *Scenario {
 			s.add(after, verb)
 		case "quiet":
 			s.add(after, verb, "30s")
-		case "remove", "unconfigure", "configure":
-			s.add(after, verb, "v"+strconv.Itoa(rapid.IntRange(1, 20).Draw(t, "vip")))
+		case "remove", "remove-lo", "unconfigure", "configure":
+			s.add(after, verb, "v"+strconv.Itoa(rapid.IntRange(1, len(s.Options.VIPs)).Draw(t, "vip")))
 		case "cut-wire", "cut-gossip", "cut":
 			s.add(after, verb, slices.Compact(slices.Sorted(slices.Values(rapid.SliceOfN(node, 1, 2).Draw(t, fmt.Sprint("side", i)))))...)
 		default:
@@ -69,7 +94,6 @@ func draw(t *rapid.T) *Scenario {
 		s.add(0, verb, all...)
 	}
 	s.add(0, "quiet", "30s")
-	return s
 }
 
 func (s *Scenario) add(after time.Duration, verb string, args ...string) {
@@ -78,9 +102,14 @@ func (s *Scenario) add(after time.Duration, verb string, args ...string) {
 
 // TestRandom looks for a scenario that breaks an invariant. LBD_SIM_CHECKS asks
 // for more than the usual number; -save keeps what was found.
-func TestRandom(t *testing.T) {
-	t.Parallel()
-	checks, seed := "25", "1" // the same every time; a search takes others
+func TestRandom(t *testing.T) { search(t, draw, 25) }
+
+// TestRandomBGP is the same with BGP, alone and beside layer 2.
+func TestRandomBGP(t *testing.T) { search(t, drawBGP, 18) }
+
+// search does not run in parallel: the settings of rapid are global.
+func search(t *testing.T, draw func(*rapid.T) *Scenario, usual int) {
+	checks, seed := strconv.Itoa(usual), "1" // the same every time; a search takes others
 	if testing.Short() {
 		checks = "5"
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/gossip"
+	"lbd.dev/lbd/internal/lbdtest"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -22,6 +23,9 @@ import (
 //	quorum v1 v2        VIPs that need a majority
 //	preempt v3          VIPs that go to the best node
 //	unchecked v4        VIPs without health check
+//	both v5             VIPs that BGP advertises too
+//	bgp v6              VIPs that only BGP advertises
+//	routers bfd plain   the kinds of BGP routers; one of each if not given
 //	drain 10s           how long connections may linger
 //	loss 0.01           of gossip datagrams
 //	detection fast
@@ -61,6 +65,7 @@ var Verbs = map[string]func(c *Cluster, args []string) error{
 	"cut":         group(func(c *Cluster, n ...string) { c.CutWire(n...); c.CutGossip(n...) }),
 	"heal":        group(func(c *Cluster, _ ...string) { c.Heal() }),
 	"remove":      vips(func(c *Cluster, v model.VIP) { c.RemoveByHand(v.Addr) }),
+	"remove-lo":   vips(func(c *Cluster, v model.VIP) { c.RemoveLoopbackByHand(v.Addr) }),
 	"foreign":     vips(func(c *Cluster, v model.VIP) { c.Foreign(v.Addr, true) }),
 	"native":      vips(func(c *Cluster, v model.VIP) { c.Foreign(v.Addr, false) }),
 	"unconfigure": vips(func(c *Cluster, v model.VIP) { c.RemoveVIP(v.Name) }),
@@ -140,6 +145,9 @@ func (s *Scenario) String() string {
 			fmt.Fprintf(&b, "%s %s\n", p.word, strings.Join(l, " "))
 		}
 	}
+	if len(o.Routers) > 0 {
+		fmt.Fprintf(&b, "routers %s\n", strings.Trim(fmt.Sprint(o.Routers), "[]"))
+	}
 	if o.Drain > 0 {
 		fmt.Fprintf(&b, "drain %s\n", o.Drain)
 	}
@@ -166,6 +174,8 @@ var properties = []property{
 	{"quorum", func(v model.VIP) bool { return v.Partition == model.PartitionQuorum }, func(v *model.VIP) { v.Partition = model.PartitionQuorum }},
 	{"preempt", func(v model.VIP) bool { return v.Preempt }, func(v *model.VIP) { v.Preempt = true }},
 	{"unchecked", func(v model.VIP) bool { return v.Check == "" }, func(v *model.VIP) { v.Check = "" }},
+	{"both", func(v model.VIP) bool { return v.L2 && v.BGP != nil }, func(v *model.VIP) { v.BGP = &model.BGPAdvert{} }},
+	{"bgp", func(v model.VIP) bool { return !v.L2 }, func(v *model.VIP) { v.L2, v.BGP = false, &model.BGPAdvert{} }},
 }
 
 func (p property) list(vips []model.VIP) []string {
@@ -238,6 +248,10 @@ func (s *Scenario) line(words []string) error {
 		o.VIPs = VIPs(n)
 	case "seed":
 		o.Seed, err = strconv.ParseUint(words[1], 10, 64)
+	case "routers":
+		for _, k := range words[1:] {
+			o.Routers = append(o.Routers, lbdtest.RouterKind(k))
+		}
 	case "drain":
 		o.Drain, err = time.ParseDuration(words[1])
 	case "loss":
