@@ -279,8 +279,12 @@ func (f *Fabric) Spread(ctx context.Context, limit time.Duration) error {
 			if f.Core == nil {
 				continue
 			}
-			if got, err := f.Hops(ctx, f.Core, v); err != nil || len(got) != len(f.ToRs) {
-				return fmt.Errorf("core has %s via %v: %w", Prefix(v), got, err)
+			got, err := f.Hops(ctx, f.Core, v)
+			if err != nil {
+				return err
+			}
+			if len(got) != len(f.ToRs) {
+				return fmt.Errorf("core has %s via %v", Prefix(v), got)
 			}
 		}
 		return nil

@@ -135,10 +135,11 @@ func (f *Fabric) AddVIP(ctx context.Context, s *LBD, m *lab.Node, vip netip.Addr
 		return 0, err
 	}
 	return took, Eventually(ctx, 10*time.Second, vip.String()+" is gone", func() error {
-		if hops, err := f.Hops(ctx, f.ToRs[0], vip); err != nil || len(hops) > 0 {
-			return fmt.Errorf("still via %v: %w", hops, err)
+		hops, err := f.Hops(ctx, f.ToRs[0], vip)
+		if err == nil && len(hops) > 0 {
+			err = fmt.Errorf("still via %v", hops)
 		}
-		return nil
+		return err
 	})
 }
 

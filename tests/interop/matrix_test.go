@@ -25,8 +25,9 @@ type matrixCase struct {
 	act func(t *testing.T, c *interop.Case)
 	// dir replaces the folder of that name.
 	dir string
-	// limit replaces caseLimit.
-	limit time.Duration
+	// limit replaces caseLimit, and stays is how long the router keeps the path of
+	// a daemon that ended.
+	limit, stays time.Duration
 }
 
 func matrix() []matrixCase {
@@ -51,6 +52,7 @@ func matrix() []matrixCase {
 		{name: "communities", routers: all},
 		{name: "attributes", routers: all},
 		{name: "ibgp", routers: all},
+		{name: "graceful", routers: "frr bird", stays: 10 * time.Second},
 		{name: "bfd", routers: "frr bird"},
 		{name: "bfd-ipv6", routers: "frr bird"},
 		{name: "bfd-multihop", routers: "frr bird", far: true},
@@ -127,7 +129,7 @@ func runCase(t *testing.T, mc matrixCase, router string) {
 	if before != after {
 		t.Errorf("routes of the node changed from\n%s\nto\n%s", before, after)
 	}
-	leaves(t, c)
+	leaves(t, c, mc.stays)
 }
 
 func startCase(t *testing.T, mc matrixCase, router string) *interop.Case {
@@ -220,9 +222,9 @@ func mainRoutes(ctx context.Context, c *interop.Case) (string, error) {
 	return b.String(), nil
 }
 
-// leaves ends lbd in order: the router keeps nothing. The node has no successor,
+// leaves ends lbd in order: the router keeps nothing, after a time. The node has no successor,
 // so the VIPs stay on lo, for what is left of a lifetime that nobody renews.
-func leaves(t *testing.T, c *interop.Case) {
+func leaves(t *testing.T, c *interop.Case, after time.Duration) {
 	t.Helper()
 	m := c.Net.Nodes[0]
 	if !m.Daemon.Alive() {
@@ -231,11 +233,14 @@ func leaves(t *testing.T, c *interop.Case) {
 	if err := m.Terminate(15 * time.Second); err != nil {
 		t.Fatalf("after SIGTERM: %v", err)
 	}
-	err := interop.Eventually(t.Context(), 5*time.Second, "nothing left", func() error {
+	err := interop.Eventually(t.Context(), after+5*time.Second, "nothing left", func() error {
 		for _, vip := range (&interop.LBD{}).VIPs() {
 			hops, err := c.Net.Hops(t.Context(), c.Net.ToRs[0], vip)
-			if err != nil || len(hops) > 0 {
-				return fmt.Errorf("the router has %s via %v: %w", vip, hops, err)
+			if err != nil {
+				return err
+			}
+			if len(hops) > 0 {
+				return fmt.Errorf("the router has %s via %v", vip, hops)
 			}
 		}
 		return nil

@@ -2,6 +2,7 @@ package interop_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,6 +36,22 @@ func TestGracefulRestart(t *testing.T) {
 		if o := held(t, f, x, i); o.Own.Open == 0 {
 			t.Errorf("%s served no connection", o.Node)
 		}
+		restarted(t, f, f.Nodes[i])
+	}
+}
+
+// restarted checks that the node told the router of its restart (RFC 4724 section
+// 3), and does not ask it to keep paths after a NOTIFICATION (RFC 8538).
+func restarted(t *testing.T, f *interop.Fabric, m *lab.Node) {
+	t.Helper()
+	want, err := interop.ParseExpectation(fmt.Sprintf(`> show bgp neighbors %[1]s json
+{%[1]q: {"bgpState": "Established", "gracefulRestartInfo": {"rBit": true, "nBit": false, "remoteGrMode": "Restart", "ipv4Unicast": {"fBit": true}}}}
+`, m.IP4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := want.Check(t.Context(), f.ToRFRR[0].Show, nil); err != nil {
+		t.Errorf("%s: %v", m.Name, err)
 	}
 }
 
