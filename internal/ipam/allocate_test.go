@@ -230,6 +230,27 @@ func TestQuarantine(t *testing.T) {
 	want(t, a, at(0), service("b"), "192.0.2.1")
 }
 
+// TestQuarantineAgain: an address that was asked for out of quarantine and freed
+// again rests its whole time, also while others rest.
+func TestQuarantineAgain(t *testing.T) {
+	a := mustNew(t, auto("p", "192.0.2.1-192.0.2.2"))
+	want(t, a, at(0), service("a", count(2)), "192.0.2.1 192.0.2.2")
+	a.Free("default/a", at(0))
+	want(t, a, at(10), service("b", ask("192.0.2.1")), "192.0.2.1")
+	a.Free("default/b", at(20))
+	want(t, a, at(79), service("c"), "192.0.2.2")
+	want(t, a, at(79), service("d"), "Exhausted:")
+	want(t, a, at(80), service("d"), "192.0.2.1")
+}
+
+// TestSharedRests: an address that nobody shares any more is like any other.
+func TestSharedRests(t *testing.T) {
+	a := mustNew(t, auto("p", "192.0.2.1-192.0.2.2"))
+	want(t, a, t0, service("a", share("k", 80)), "192.0.2.1")
+	a.Free("default/a", t0)
+	want(t, a, t0, service("b", share("k", 81)), "192.0.2.2")
+}
+
 // TestLarge: a /64 and a /8 cost no more than what is used, and count right.
 func TestLarge(t *testing.T) {
 	a := mustNew(t, auto("p", "2001:db8::/64", "10.0.0.0/8"), auto("q", "2001:db9::/48"))

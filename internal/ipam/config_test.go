@@ -151,6 +151,9 @@ func TestShareAfterEdit(t *testing.T) {
 	c.Pools[0].Addresses = []string{"192.0.2.0-192.0.2.1"}
 	a.Update(c)
 	want(t, a, t0, service("c", share("k", 82)), "192.0.2.0") // nobody new joins an address outside
+	c.Pools[0].Addresses, c.NodeAddresses = []string{"192.0.2.0/29"}, []netip.Addr{netip.MustParseAddr("192.0.2.5")}
+	a.Update(c)
+	want(t, a, t0, service("e", share("k", 82, 83)), "192.0.2.1") // nor that of a node
 	a.Free("default/a", t0)
 	a.Free("default/b", t0)
 	a.Update(Config{Pools: []Pool{auto("p", "192.0.2.0/29")}})
