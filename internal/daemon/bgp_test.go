@@ -164,3 +164,32 @@ lbd_vip_announced{address="10.0.0.200",mode="bgp",vip="cp"} 1
 		}
 	})
 }
+
+// A node that is stopped while addresses linger must not answer for them on the
+// LAN in its last moment: whoever took them does.
+func TestStopDeadlineStaysSilent(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.router.bed = b
+		b.gossip.Set(group(b.begin, model.Claim{Owner: "m2", Epoch: 7}))
+		b.config.Set(func(v *model.View) {
+			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, BGP: &model.BGPAdvert{}, Check: "api"}}
+			v.Peers = []model.BGPPeer{{Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, Address: netip.MustParseAddr("10.0.0.254")}}
+			v.DrainTimeout = time.Hour
+		})
+		pass(2 * time.Second)
+		if len(b.host.Loopback()) != 1 || len(b.net.Holders(vip)) != 0 {
+			t.Fatalf("on lo %v, answered by %v; want it on lo and silent\n%s", b.host.Loopback(), b.net.Holders(vip), b.log())
+		}
+		b.host.SetConnections(vip, 1)
+		b.stop()
+		for !b.hasEnded() {
+			if h := b.net.Holders(vip); len(h) != 0 {
+				t.Fatalf("%v answers", h)
+			}
+			pass(time.Millisecond)
+		}
+		if len(b.host.Loopback()) != 0 {
+			t.Error("left behind on lo")
+		}
+	})
+}

@@ -294,6 +294,14 @@ func (d *Daemon) farewell() {
 			bye.Bind = append(bye.Bind, b)
 		}
 	}
+	for _, a := range d.last.L2 {
+		if a.Mode == model.L2Silent || a.Quiet {
+			// Until the address is gone: the drivers do not wait for each other. The
+			// layer 2 driver ends the silence when it is closed.
+			a.Mode, a.Quiet = model.L2Silent, false
+			bye.L2 = append(bye.L2, a)
+		}
+	}
 	bye.BGP.Leave = true
 	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
 	for _, r := range d.runners {
