@@ -54,6 +54,7 @@ func Child() {
 	if os.Getenv(childEnv) == "" {
 		return
 	}
+	prioritiseAll()
 	// A signal for the whole group is for the parent, which says what follows.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	f := os.NewFile(childFD, "parent")

@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	niceness   = -10
 	retryPort  = time.Second            // until a port that could not be opened is tried again
 	lateness   = 2 * time.Millisecond   // from which on the own thread is to blame
 	lookAgain  = time.Millisecond       // after which a late thread reads its sockets once more
@@ -102,8 +101,7 @@ func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread, and its priority, end here
 	defer close(l.done)
 	defer close(l.news)
-	// Best effort. Without CAP_SYS_NICE the default has to do.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceness)
+	prioritise(0)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for !l.stopped {
 		if due := l.wait(); !due.IsZero() {

@@ -122,7 +122,9 @@ func TestStutter(t *testing.T) {
 					flaps := p.status()[0].Transitions - 1
 					gaps := report(t, at, fmt.Sprintf("flaps: peer %d, own %d; worst lateness %v", flaps, a.one().Transitions-1, a.m.Stats().Lateness))
 					if kind == "process" && interval == 100*ms {
-						if median := gaps[len(gaps)/2]; flaps != 0 || median < 75*ms || median > 101*ms {
+						// A kernel that did not run the process for so long is no fault of it.
+						starved := a.m.Stats().Lateness > 100*ms
+						if median := gaps[len(gaps)/2]; flaps != 0 && !starved || median < 75*ms || median > 101*ms {
 							t.Errorf("median %v, %d flaps", median, flaps)
 						}
 					}
