@@ -20,6 +20,7 @@ type Desired struct {
 	Bind  []Binding  // for address, sorted by Addr, that on lo last
 	L2    []L2Advert // for layer2, sorted by Addr
 	BGP   BGPState   // for bgp
+	Relay []Relay    // for relay, sorted by Addr
 	Group GroupState // for gossip
 
 	// Rules is the version of the election rules that the group runs.
@@ -85,7 +86,10 @@ type GroupState struct {
 	Settled  bool
 	Weight   int
 	MACs     []MAC
-	VIPs     []GroupVIP // sorted by Addr
+	// Addrs are the addresses of this node on its links, sorted: others relay to
+	// them what belongs to connections of this node.
+	Addrs []netip.Addr
+	VIPs  []GroupVIP // sorted by Addr
 	// Heartbeats are the nodes that get heartbeats, each with the VIPs for which
 	// it is one of the first two successors.
 	Heartbeats []HeartbeatTarget // sorted by Node
@@ -211,6 +215,8 @@ type VIPMemory struct {
 	Silent bool
 	// Conflicts is the conflict count of layer 2 when the handover began.
 	Conflicts uint64
+	// RelayUntil is until when packets of connections of From are relayed to it.
+	RelayUntil time.Time
 	// Contested: another live node claims the VIP with a lower claim. When that
 	// ends, the VIP is announced again to mend what the rival taught the clients.
 	Contested bool

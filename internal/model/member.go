@@ -42,6 +42,8 @@ type Member struct {
 	// MACs are the hardware addresses of its interfaces, so that a conflict on the
 	// wire can be told from a member that still answers.
 	MACs []MAC
+	// Addrs are its addresses on its links, sorted.
+	Addrs []netip.Addr
 	// Standing says for each VIP whether the member may own it, and if not why:
 	// ReasonOwner and ReasonStandby mean eligible. A VIP that is absent is not
 	// eligible there.

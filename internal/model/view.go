@@ -123,6 +123,9 @@ type AppliedVIP struct {
 	Conflicts uint64
 	Foreign   MAC
 
+	// Of the relay driver.
+	Relaying bool
+
 	// Of the BGP driver: names of the peers that have the path, sorted.
 	Advertised []string
 
