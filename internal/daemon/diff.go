@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -11,12 +12,12 @@ import (
 // times that pass by themselves do not count.
 func equal(a, b *model.Desired) bool {
 	return a.Synced == b.Synced && reflect.DeepEqual(a.Bind, b.Bind) && reflect.DeepEqual(a.L2, b.L2) &&
-		reflect.DeepEqual(a.BGP, b.BGP) && sameGroup(&a.Group, &b.Group)
+		reflect.DeepEqual(a.BGP, b.BGP) && reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group)
 }
 
 func sameGroup(a, b *model.GroupState) bool {
 	return a.Draining == b.Draining && a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Ask == b.Ask &&
-		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && reflect.DeepEqual(a.VIPs, b.VIPs) &&
+		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && reflect.DeepEqual(a.VIPs, b.VIPs) &&
 		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
 }
 

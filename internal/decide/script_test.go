@@ -220,7 +220,7 @@ func (s *stage) member(args []string) {
 	m, had := s.v.Gossip.Members[n]
 	if !had {
 		i, _ := strconv.Atoi(args[0][1:])
-		m = model.Member{Name: n, Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x10 + byte(i)}}, Standing: map[netip.Addr]model.Reason{}}
+		m = model.Member{Name: n, Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x10 + byte(i)}}, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 10 + byte(i)})}, Standing: map[netip.Addr]model.Reason{}}
 	}
 	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
 	m.Late = time.Time{}
@@ -541,6 +541,9 @@ func (s *stage) decide() []string {
 		if l.Mode == model.L2Announce {
 			line += fmt.Sprintf("#%d", l.Burst)
 		}
+	}
+	for _, r := range s.d.Relay {
+		line += " relay=" + r.To.String()
 	}
 	for _, p := range s.d.BGP.Paths {
 		line += " path=" + strings.Join(p.Peers, ",")

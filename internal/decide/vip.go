@@ -97,6 +97,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	if o.L2 != nil {
 		d.L2 = append(d.L2, *o.L2)
 	}
+	f.relay(vip, &o.Memory, d)
 	if gone {
 		return known
 	}
@@ -181,5 +182,6 @@ func group(v *model.View, d *model.Desired) model.GroupState {
 		}
 	}
 	slices.SortFunc(g.MACs, model.MAC.Compare)
+	g.Addrs = lanAddrs(v)
 	return g
 }

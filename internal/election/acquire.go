@@ -229,7 +229,9 @@ func (s *step) take(from model.NodeName, consented bool) {
 	s.m.Interface = s.in.Interface
 	s.m.Consented = consented
 	s.m.AddBefore = s.in.Layer2.Probe.At.Add(SilenceHolds)
+	s.m.RelayUntil = time.Time{}
 	if consented {
+		s.m.RelayUntil = s.in.Now.Add(RelayFor)
 		s.m.LostAt = s.in.Now
 		s.m.AddBefore = s.in.Now.Add(ConsentHolds)
 	}

@@ -74,6 +74,10 @@ const (
 	// OutlivedWithin is how long after its start an owner raises its epoch above
 	// that of its former life.
 	OutlivedWithin = 5 * time.Second
+	// RelayFor is how long the new owner relays packets of connections that it does
+	// not have after a planned move: handshakes under way end where they began. The
+	// old owner is bound for LingerMin at least.
+	RelayFor = 500 * time.Millisecond
 	// PreemptDelay is how long an owner must have owned a VIP with preempt before
 	// it hands it to a better ranked node.
 	PreemptDelay = 5 * time.Second

@@ -51,6 +51,7 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	head := o.head
 	head.Draining, head.Settled, head.Weight = gs.Draining, gs.Settled, gs.Weight
 	head.MACs = encodeMACs(gs.MACs)
+	head.Addrs = gs.Addrs[:min(len(gs.Addrs), maxAddrs)]
 	headChanged := !sameHead(&head, &o.head)
 	if !headChanged && slices.Equal(gs.VIPs, o.vips) {
 		return wireRecord{}, false
@@ -240,7 +241,7 @@ func (o *own) leave() wireRecord {
 
 func sameHead(a, b *wireHead) bool {
 	return a.Draining == b.Draining && a.Settled == b.Settled && a.Left == b.Left && a.Rules == b.Rules &&
-		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Keys, b.Keys)
+		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Keys, b.Keys)
 }
 
 // version changes with everything that is told.

@@ -24,7 +24,7 @@ func TestClaimReachesAllAtOnce(t *testing.T) {
 			return len(see(a, func(g *model.Gossip) []model.NodeName { return g.Eligible[vip1] })) == 2
 		})
 		a.apply(func(gs *model.GroupState) {
-			gs.Weight, gs.MACs = 150, []model.MAC{{2, 0, 0, 0, 0, 1}}
+			gs.Weight, gs.MACs, gs.Addrs = 150, []model.MAC{{2, 0, 0, 0, 0, 1}}, []netip.Addr{netip.MustParseAddr("10.0.0.11")}
 			gs.VIPs = []model.GroupVIP{{Addr: vip1, Standing: model.ReasonOwner, Claim: model.Claim{Owner: "m1", Epoch: 7, To: "m3"}, Seen: 7}}
 		})
 		took := l.within(time.Second, "claim seen", func() bool { return len(b.claims(vip1)) == 1 && len(c.claims(vip1)) == 1 })
@@ -35,7 +35,7 @@ func TestClaimReachesAllAtOnce(t *testing.T) {
 			t.Errorf("claim = %+v, want %+v", got, want)
 		}
 		m := b.other("m1")
-		if m.Weight != 150 || !slices.Equal(m.MACs, []model.MAC{{2, 0, 0, 0, 0, 1}}) || !m.Settled || !m.Known || m.Rules != 1 || m.Version != "v1" {
+		if m.Weight != 150 || !slices.Equal(m.Addrs, []netip.Addr{netip.MustParseAddr("10.0.0.11")}) || !slices.Equal(m.MACs, []model.MAC{{2, 0, 0, 0, 0, 1}}) || !m.Settled || !m.Known || m.Rules != 1 || m.Version != "v1" {
 			t.Errorf("member = %+v", m)
 		}
 		if m.Standing[vip1] != model.ReasonOwner || m.Addr != addr(1) {

@@ -38,6 +38,7 @@ const (
 	maxWord    = 64 // of a reason or program version
 	maxEntries = 16384
 	maxMACs    = 16
+	maxAddrs   = 4
 	maxKeys    = 16
 	// maxNumber is the largest epoch, incarnation or version that is accepted. A
 	// number near the end of the range would leave no room to go above it.
@@ -79,7 +80,9 @@ type wireHead struct {
 	Rules    int      `json:"r,omitempty"`
 	Weight   int      `json:"w,omitempty"`
 	MACs     []string `json:"m,omitempty"`
-	Version  string   `json:"p,omitempty"`
+	// Addrs are addresses of the node on the LANs of the VIPs.
+	Addrs   []netip.Addr `json:"a,omitempty"`
+	Version string       `json:"p,omitempty"`
 	// Keys are fingerprints of the keys that the node can decrypt with.
 	Keys []string `json:"k,omitempty"`
 }
@@ -225,8 +228,11 @@ func (r *wireRecord) check() error {
 		return errInvalid
 	}
 	if h := r.Head; h != nil {
-		if !validNumber(h.V) || len(h.Version) > maxWord || len(h.MACs) > maxMACs || len(h.Keys) > maxKeys ||
+		if !validNumber(h.V) || len(h.Version) > maxWord || len(h.MACs) > maxMACs || len(h.Addrs) > maxAddrs || len(h.Keys) > maxKeys ||
 			h.Weight < 0 || h.Weight > 1<<20 || h.Rules < 0 || h.Rules > 1<<20 {
+			return errInvalid
+		}
+		if slices.ContainsFunc(h.Addrs, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }) {
 			return errInvalid
 		}
 		if slices.ContainsFunc(h.Keys, func(k string) bool { return len(k) > maxWord }) {

@@ -44,6 +44,8 @@ func TestDecodeRecord(t *testing.T) {
 		{"bad long name", `{"n":"` + strings.Repeat("a", 254) + `","i":1,"q":2}`, wireRecord{}, errInvalid},
 		{"bad no life", `{"n":"m1","q":2}`, wireRecord{}, errInvalid},
 		{"bad weight", ok + `,"h":{"v":3,"w":-1}}`, wireRecord{}, errInvalid},
+		{"many addresses", ok + `,"h":{"v":3,"a":[` + strings.Repeat(`"10.0.0.1",`, maxAddrs) + `"10.0.0.2"]}}`, wireRecord{}, errInvalid},
+		{"address with zone", ok + `,"h":{"v":3,"a":["fe80::1%eth0"]}}`, wireRecord{}, errInvalid},
 		{"bad MACs", ok + `,"h":{"v":3,"m":["` + strings.Repeat(`","`, maxMACs) + `"]}}`, wireRecord{}, errInvalid},
 		{"bad reason", ok + `,"e":[{"a":"10.0.0.1","v":2,"s":"` + strings.Repeat("x", 65) + `"}]}`, wireRecord{}, errInvalid},
 		{"bad type", `[]`, wireRecord{}, errInvalid},
@@ -119,6 +121,9 @@ func longest(entries int) wireRecord {
 	}
 	for i := range maxMACs {
 		r.Head.MACs = append(r.Head.MACs, model.MAC{255, 255, 255, 255, 255, byte(i)}.String())
+	}
+	for i := range maxAddrs {
+		r.Head.Addrs = append(r.Head.Addrs, netip.AddrFrom16([16]byte{0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, byte(i)}))
 	}
 	for i := range 2 {
 		r.Head.Keys = append(r.Head.Keys, fingerprint([]byte{byte(i)}))

@@ -357,7 +357,7 @@ func (w *World) normalise() {
 				*t = epoch0
 			}
 		}
-		m.LostAt, m.Since, m.AddBefore = epoch0, epoch0, time.Time{}
+		m.LostAt, m.Since, m.AddBefore, m.RelayUntil = epoch0, epoch0, time.Time{}, time.Time{}
 		if b := &w.n[i].bgp; w.both {
 			// Generation 0 is that of an earlier process.
 			b.Gen, b.Epoch, b.Since, b.Reason = min(b.Gen, 1), 1, epoch0, 0

@@ -1,0 +1,63 @@
+package decide
+
+import (
+	"net/netip"
+	"slices"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// maxAddrs bounds how many addresses the group is told.
+const maxAddrs = 4
+
+// lanAddrs are the addresses of this node on the links that a VIP of layer 2 may
+// be on.
+func lanAddrs(v *model.View) []addr {
+	var out []addr
+	for _, l := range v.Links {
+		if !l.Up || l.Name == model.LoopbackInterface || !slices.ContainsFunc(v.VIPs, func(x model.VIP) bool { return x.L2 && serves(x, &l) }) {
+			continue
+		}
+		for _, p := range l.Prefixes {
+			if a := p.Addr(); a.IsGlobalUnicast() && !p.IsSingleIP() {
+				out = append(out, a)
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxAddrs)]
+}
+
+// relay asks, after a planned move, that packets of connections that only the
+// former owner has are sent on to it: it is silent on the LAN but still bound.
+// Without this a client whose handshake meets both, SYN there and ACK here, is
+// reset.
+func (f *facts) relay(vip *model.VIP, m *model.VIPMemory, d *model.Desired) {
+	if present(m) == "" || !f.v.Now.Before(m.RelayUntil) {
+		return
+	}
+	f.w.by(m.RelayUntil)
+	from := f.v.Gossip.Members[m.From]
+	link, ok := f.v.Links[m.Interface]
+	if !ok || from.State != model.MemberAlive {
+		return
+	}
+	for _, a := range from.Addrs {
+		near := func(p netip.Prefix) bool { return p.Contains(a) && !p.IsSingleIP() }
+		if a.Is4() == vip.Addr.Is4() && slices.ContainsFunc(link.Prefixes, near) {
+			d.Relay = append(d.Relay, model.Relay{Addr: vip.Addr, Interface: m.Interface, To: a, Peers: peerMACs(f.v)})
+			return
+		}
+	}
+}
+
+// peerMACs are the hardware addresses of all other nodes.
+func peerMACs(v *model.View) []model.MAC {
+	var out []model.MAC
+	for _, m := range v.Gossip.Members {
+		out = append(out, m.MACs...)
+	}
+	slices.SortFunc(out, model.MAC.Compare)
+	return slices.Compact(out)
+}
