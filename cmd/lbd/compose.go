@@ -102,9 +102,26 @@ func newBGP(cfg *config.Config, log *slog.Logger) *bgp.Driver {
 	return bgp.New(bgp.Options{
 		Logger:    log.With("part", "bgp"),
 		Speaker:   func(changed func()) bgp.Speaker { return gobgp.New(log.With("part", "bgp"), changed) },
-		BFD:       func(changed func()) bgp.BFD { return bfd.New(log.With("part", "bfd"), changed) },
+		BFD:       newBFD(cfg, log.With("part", "bfd")),
 		StateFile: filepath.Join(filepath.Dir(cfg.Node.Socket), bgpState),
 	})
+}
+
+// fastBFD is the interval below which BFD gets a process of its own: a thread of
+// this one may wait for its turn for longer than such a session lasts.
+const fastBFD = 50 * time.Millisecond
+
+// newBFD decides where BFD runs. A process of its own goes on for two seconds when
+// the daemon is frozen, so it is not the rule.
+func newBFD(cfg *config.Config, log *slog.Logger) func(changed func()) bgp.BFD {
+	return func(changed func()) bgp.BFD {
+		for _, p := range cfg.Peers {
+			if p.BFD != nil && min(p.BFD.Transmit, p.BFD.Receive) < fastBFD {
+				return bfd.NewProcess(log, changed)
+			}
+		}
+		return bfd.New(log, changed)
+	}
 }
 
 // watch returns the source of configuration; what does not go through the View is

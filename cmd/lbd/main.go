@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/bgp/bfd"
 )
 
 // version is set by the linker in releases.
@@ -30,7 +32,10 @@ const (
 	exitUsage   = 2
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	bfd.Child() // does not return in the process that only speaks BFD
+	os.Exit(run(os.Args[1:]))
+}
 
 // usageError marks errors in how a command was called.
 type usageError struct{ error }
