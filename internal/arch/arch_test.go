@@ -33,6 +33,7 @@ var floors = map[string]int{
 	"internal/health":   3,
 	"internal/layer2":   3,
 	"internal/link":     3,
+	"internal/relay":    3,
 	"internal/lbdtest":  3, // machines in memory, for tests only
 	"internal/daemon":   4,
 	"cmd/lbd":           5,
@@ -53,8 +54,8 @@ var impure = []string{"net", "os", "context", "sync", "log/slog", "math/rand", "
 var owners = map[string][]string{
 	"github.com/hashicorp/memberlist":      {"internal/gossip"},
 	"github.com/vishvananda/netlink":       {"internal/link", "internal/address"},
-	"github.com/mdlayher/":                 {"internal/layer2"},
-	"github.com/google/nftables":           {"internal/layer2"},
+	"github.com/mdlayher/":                 {"internal/layer2", "internal/relay"},
+	"github.com/google/nftables":           {"internal/layer2", "internal/relay"},
 	"github.com/spf13/cobra":               {"cmd/lbd"},
 	"github.com/coreos/go-systemd":         {"cmd/lbd"},
 	"github.com/prometheus/client_golang/": {"internal/daemon", "internal/control", "internal/announce", "cmd/lbd"},

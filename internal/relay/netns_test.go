@@ -1,0 +1,332 @@
+package relay
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// insideEnv tells the test binary that it runs in namespaces of its own.
+const insideEnv = "LBD_RELAY_INSIDE"
+
+// TestMain runs the tests in network and mount namespaces of their own, so that
+// they touch nothing of the host and leave nothing.
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(insideEnv) != "" {
+		if err := furnish(); err != nil {
+			fmt.Fprintln(os.Stderr, "namespace:", err)
+			os.Exit(1)
+		}
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread() // Pdeathsig watches the thread
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, "cannot make namespaces:", err)
+		os.Exit(m.Run()) // what needs them says so
+	}
+	os.Exit(cmd.ProcessState.ExitCode())
+}
+
+// furnish prepares the namespaces: a private /run for `ip netns`.
+func furnish() error {
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	return nil
+}
+
+// The hosts of a lab; the switch is the namespace of the test process.
+const (
+	hostA = "relay-a" // the old owner
+	hostB = "relay-b" // the new one
+	hostC = "relay-c" // the client
+)
+
+var (
+	macs = map[string]model.MAC{
+		hostA: {2, 0, 0, 0, 0, 0x0a}, hostB: {2, 0, 0, 0, 0, 0x0b}, hostC: {2, 0, 0, 0, 0, 0x0c},
+	}
+	last = map[string]string{hostA: "1", hostB: "2", hostC: "9"}
+
+	vip4 = netip.MustParseAddr("10.0.0.100")
+	vip6 = netip.MustParseAddr("fd00::100")
+)
+
+// nodeAddr is the address of a host in the family of vip.
+func nodeAddr(host string, vip netip.Addr) netip.Addr {
+	if vip.Is4() {
+		return netip.MustParseAddr("10.0.0." + last[host])
+	}
+	return netip.MustParseAddr("fd00::" + last[host])
+}
+
+const port = 6443
+
+// lab is three hosts on one switch. A and B have the VIPs and a server that tells
+// its name; where the client's packets go is set by hand.
+type lab struct{ *testing.T }
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Getenv(insideEnv) == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("needs root")
+		}
+		t.Skip("needs root")
+	}
+	l := &lab{t}
+	t.Cleanup(l.remove)
+	l.run("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
+	l.run("ip", "link", "set", "br0", "up")
+	for _, h := range []string{hostA, hostB, hostC} {
+		l.run("ip", "netns", "add", h)
+		l.in(h, func() {
+			for _, name := range []string{"default/accept_dad", "all/accept_dad", "default/dad_transmits"} {
+				if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name), []byte("0"), 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		l.run("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", macs[h].String(), "netns", h)
+		l.run("ip", "link", "set", "p"+h, "master", "br0", "up")
+		l.ip(h, "link set eth0 up")
+		l.ip(h, "link set lo up")
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			l.ip(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", nodeAddr(h, vip), subnet(vip)))
+			if h != hostC {
+				l.ip(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", vip, vip.BitLen()))
+			}
+		}
+		if h != hostC {
+			l.serve(h)
+		}
+	}
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, h := range []string{hostA, hostB} { // the neighbours that traffic would have resolved
+			l.neigh(h, nodeAddr(hostC, vip), hostC)
+		}
+		l.neigh(hostA, nodeAddr(hostB, vip), hostB)
+		l.neigh(hostB, nodeAddr(hostA, vip), hostA)
+		l.steer(vip, hostA)
+	}
+	return l
+}
+
+func subnet(a netip.Addr) int {
+	if a.Is4() {
+		return 24
+	}
+	return 64
+}
+
+func (l *lab) remove() {
+	for _, h := range []string{hostA, hostB, hostC} {
+		_ = exec.Command("ip", "link", "del", "p"+h).Run()
+		_ = exec.Command("ip", "netns", "del", h).Run()
+	}
+	_ = exec.Command("ip", "link", "del", "br0").Run()
+	_ = exec.Command("nft", "flush", "ruleset").Run() // that of the switch
+}
+
+func (l *lab) run(name string, args ...string) string {
+	l.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		l.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (l *lab) ip(host, args string) string {
+	l.Helper()
+	return l.run("ip", append([]string{"-n", host}, strings.Fields(args)...)...)
+}
+
+// nft runs the nft program on a host.
+func (l *lab) nft(host, args string) string {
+	l.Helper()
+	return l.run("ip", "netns", "exec", host, "nft", args)
+}
+
+func (l *lab) neigh(host string, addr netip.Addr, to string) {
+	l.Helper()
+	l.ip(host, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", addr, macs[to]))
+}
+
+// steer sends what the client sends to the VIP to a host.
+func (l *lab) steer(vip netip.Addr, to string) {
+	l.Helper()
+	l.neigh(hostC, vip, to)
+}
+
+// in runs f on a thread inside the namespace. Sockets stay there.
+func (l *lab) in(host string, f func()) {
+	l.Helper()
+	var wg sync.WaitGroup
+	var err error
+	wg.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		var fd int
+		if fd, err = unix.Open("/run/netns/"+host, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return
+		}
+		defer func() { _ = unix.Close(fd) }()
+		if err = unix.Setns(fd, unix.CLONE_NEWNET); err == nil {
+			f()
+		}
+	})
+	wg.Wait()
+	if err != nil {
+		l.Fatalf("enter %s: %v", host, err)
+	}
+}
+
+// serve answers every line with the name of the host.
+func (l *lab) serve(host string) {
+	l.Helper()
+	var ln net.Listener
+	var err error
+	l.in(host, func() { ln, err = net.Listen("tcp", fmt.Sprintf(":%d", port)) })
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					if _, err := fmt.Fprintln(c, host); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+}
+
+// dial opens a connection from the client to the VIP.
+func (l *lab) dial(vip netip.Addr) (c net.Conn, err error) {
+	l.Helper()
+	l.in(hostC, func() {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, port).String(), 2*time.Second)
+	})
+	if err == nil {
+		l.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
+}
+
+func (l *lab) mustDial(vip netip.Addr) net.Conn {
+	l.Helper()
+	c, err := l.dial(vip)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return c
+}
+
+// ask returns who serves a connection.
+func ask(c net.Conn) (string, error) {
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := fmt.Fprintln(c, "who"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+func (l *lab) servedBy(c net.Conn, host string) {
+	l.Helper()
+	if got, err := ask(c); err != nil || got != host {
+		l.Fatalf("served by %q, %v; want %s", got, err, host)
+	}
+}
+
+func (l *lab) reset(c net.Conn) {
+	l.Helper()
+	if got, err := ask(c); !errors.Is(err, unix.ECONNRESET) {
+		l.Fatalf("served by %q, %v; want a reset", got, err)
+	}
+}
+
+// harness drives a driver on one host.
+type harness struct {
+	*lab
+	host string
+	d    *Driver
+}
+
+func (l *lab) driver(host string, log *slog.Logger) *harness {
+	h := &harness{l, host, New(Options{Logger: log})}
+	l.Cleanup(func() { _ = h.d.Close(l.Context()) })
+	return h
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func (h *harness) apply(want ...model.Relay) (got model.Applied) {
+	h.Helper()
+	h.in(h.host, func() {
+		var err error
+		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want}); err != nil {
+			h.Error(err)
+		}
+	})
+	return got
+}
+
+// relay applies and fails the test unless all is relayed.
+func (h *harness) relay(want ...model.Relay) {
+	h.Helper()
+	got := h.apply(want...)
+	for _, w := range want {
+		if v := got.VIPs[w.Addr]; !v.Relaying || v.Err != "" {
+			h.Fatalf("%s is not relayed: %+v", w.Addr, v)
+		}
+	}
+}
+
+// toward is a relay of vip to a host that believes in all other members.
+func toward(vip netip.Addr, host string) model.Relay {
+	return model.Relay{Addr: vip, Interface: "eth0", To: nodeAddr(host, vip), Peers: []model.MAC{macs[host]}}
+}
+
+// tables lists the tables on a host.
+func (l *lab) tables(host string) string {
+	l.Helper()
+	return strings.TrimSpace(l.nft(host, "list tables"))
+}

@@ -1,0 +1,204 @@
+// Package relay sends TCP packets for a VIP that no socket of this host can
+// place to the node that has the connection, by nftables over netlink. It needs
+// CAP_NET_ADMIN and not the nft program.
+//
+// In a planned move the client may open a connection at the old owner and send
+// the next packet to the new one, which would reset it. So for a moment the new
+// owner relays what is not its own; the old owner still has the address and
+// answers the client by itself.
+//
+// Limits. A packet is relayed once: what comes from the hardware address of a
+// member is left to the own stack, which also holds for the connections that a
+// member opened itself. A listener that is bound to the VIP, not to the wildcard
+// address, takes every packet for its own.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/model"
+)
+
+var _ announce.Driver = (*Driver)(nil)
+
+const (
+	// defaultLifetime is how long the rules act after the last Apply.
+	defaultLifetime = 2 * time.Second
+	// retryAfter is the pause after the kernel has refused the rules. It will most
+	// likely refuse them again.
+	retryAfter = 30 * time.Second
+)
+
+// Options are what New needs.
+type Options struct {
+	// Logger is required.
+	Logger *slog.Logger
+	// Lifetime is how long the kernel relays for a VIP after the last refresh,
+	// which the first Apply after a third of it makes; 2 s if zero.
+	Lifetime time.Duration
+}
+
+// Driver is the relay part of a Desired. Its methods must not be called
+// concurrently.
+type Driver struct {
+	log      *slog.Logger
+	lifetime time.Duration
+	session  session
+	tables   [families]table
+	warned   bool
+}
+
+// New returns a driver that touches the kernel only in Apply and Close.
+func New(o Options) *Driver {
+	d := &Driver{log: o.Logger, lifetime: o.Lifetime}
+	if d.lifetime == 0 {
+		d.lifetime = defaultLifetime
+	}
+	for f := range d.tables {
+		d.tables[f].family = family(f)
+	}
+	return d
+}
+
+// Name returns model.SinkRelay.
+func (d *Driver) Name() model.SinkName { return model.SinkRelay }
+
+// Changed returns nil: nothing happens between two calls of Apply.
+func (d *Driver) Changed() <-chan struct{} { return nil }
+
+// Apply makes the kernel relay what want.Relay asks for and nothing else; the
+// first one also removes what an earlier process left. What is in force is
+// refreshed when a third of its lifetime has passed, but not after
+// want.ValidUntil. A VIP that cannot be relayed has its reason in its report;
+// the error is always nil, since a relay is a help and never a duty.
+func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
+	now := time.Now()
+	frozen := !want.ValidUntil.IsZero() && now.After(want.ValidUntil)
+	report := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(want.Relay))}
+	flows, refused := sort(want.Relay)
+	for addr, err := range refused {
+		report.VIPs[addr] = model.AppliedVIP{Err: err.Error()}
+	}
+	var errs []error
+	for f := range d.tables {
+		t := &d.tables[f]
+		err := d.bring(t, flows[f], now, frozen)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, g := range flows[f] {
+			for _, a := range g.addrs {
+				v := model.AppliedVIP{Interface: g.iface, Relaying: t.relays(g, a, d.lifetime, time.Now())}
+				if err != nil && !v.Relaying {
+					v.Err = err.Error()
+				}
+				report.VIPs[a] = v
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		report.Err = err.Error()
+	}
+	return report, nil
+}
+
+// bring puts the wanted flows of one family into the kernel.
+func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error {
+	if now.Before(t.retry) {
+		if len(want) == 0 {
+			return nil // what may be there acts no more after its lifetime
+		}
+		return t.err
+	}
+	if frozen && len(want) > 0 {
+		return nil // let the lifetime end
+	}
+	err := t.set(&d.session, want, d.lifetime, now)
+	if err == nil {
+		t.err, t.retry = nil, time.Time{}
+		return nil
+	}
+	// Where there is no nf_tables, or no right to use it, there is nothing to
+	// delete either, or it acts no more.
+	if len(want) == 0 {
+		d.log.Debug("relay table not deleted", "family", t.family, "err", err)
+		if impossible(err) {
+			t.forget(absent)
+			return nil
+		}
+	}
+	t.err, t.retry = fmt.Errorf("relay: %s: %w", t.family, err), now.Add(retryAfter)
+	if !d.warned && len(want) > 0 {
+		d.warned = true
+		d.log.Warn("the kernel cannot relay; a planned move may reset connections", "err", t.err)
+	}
+	return t.err
+}
+
+// Close deletes the tables. What cannot be deleted acts no more after its
+// lifetime.
+func (d *Driver) Close(context.Context) error {
+	var errs []error
+	for f := range d.tables {
+		t := &d.tables[f]
+		if t.state == absent || t.state == unknown && t.err == nil {
+			continue
+		}
+		if err := t.set(&d.session, nil, d.lifetime, time.Now()); !impossible(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, d.session.close())...)
+}
+
+// Cleanup deletes the tables that a daemon left behind.
+func Cleanup(context.Context) error {
+	var s session
+	return errors.Join(s.remove(v4), s.remove(v6), s.close())
+}
+
+// sort puts together the wanted relays that share their rules. A relay that
+// could do harm is refused.
+func sort(want []model.Relay) (flows [families][]flow, refused map[netip.Addr]error) {
+	if len(want) == 0 {
+		return flows, nil
+	}
+	refused = make(map[netip.Addr]error)
+	links, err := openLinks()
+	defer links.close()
+	for _, r := range want {
+		g := flow{iface: r.Interface, to: r.To, peers: r.Peers}
+		f := familyOf(r.Addr)
+		switch {
+		case err != nil:
+			refused[r.Addr] = err
+			continue
+		case !r.To.IsValid() || familyOf(r.To) != f:
+			refused[r.Addr] = fmt.Errorf("relay to %s: not of the family of %s", r.To, r.Addr)
+			continue
+		case len(r.Peers) == 0: // nothing would bound a loop
+			refused[r.Addr] = errors.New("relay: no hardware address of another node")
+			continue
+		}
+		index, err := links.ethernet(r.Interface)
+		if err != nil {
+			refused[r.Addr] = fmt.Errorf("relay: interface %q: %w", r.Interface, err)
+			continue
+		}
+		g.index = index
+		at := slices.IndexFunc(flows[f], g.sameRules)
+		if at < 0 {
+			at = len(flows[f])
+			flows[f] = append(flows[f], g)
+		}
+		flows[f][at].addrs = append(flows[f][at].addrs, r.Addr)
+	}
+	return flows, refused
+}
