@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"lbd.dev/lbd/api/v1alpha1"
 )
 
 // Case is one case of the matrix: a node and a router, both configured by the
@@ -76,6 +78,11 @@ func expand(text string) (string, error) {
 	var b bytes.Buffer
 	err = t.Execute(&b, nil)
 	return b.String(), err
+}
+
+// Status asks the node's daemon.
+func (c *Case) Status(ctx context.Context) (*v1alpha1.NodeStatus, error) {
+	return c.speaker.Status(ctx, c.Net, c.Net.Nodes[0])
 }
 
 // CheckNode compares the node with an expectation, whose only command of the

@@ -45,8 +45,9 @@ func patient(t *testing.T, try func() []string) {
 	}
 }
 
-// held does a fault to a node and holds lbd to its promise.
-func held(t *testing.T, f *interop.Fabric, x interop.Fault, node int) (o *interop.Outcome) {
+// held does a fault to a node and holds lbd to its promise, and to what else is
+// to be so then.
+func held(t *testing.T, f *interop.Fabric, x interop.Fault, node int, more ...func() error) (o *interop.Outcome) {
 	t.Helper()
 	s, ok := f.Speaker.(*interop.LBD)
 	if !ok {
@@ -54,7 +55,13 @@ func held(t *testing.T, f *interop.Fabric, x interop.Fault, node int) (o *intero
 	}
 	patient(t, func() []string {
 		o = run(t, f, x, node)
-		return interop.PromiseOf(x.Name, s).Broken(o, slack)
+		broken := interop.PromiseOf(x.Name, s).Broken(o, slack)
+		for _, check := range more {
+			if err := check(); err != nil {
+				broken = append(broken, err.Error())
+			}
+		}
+		return broken
 	})
 	return o
 }

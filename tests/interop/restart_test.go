@@ -33,26 +33,23 @@ func TestGracefulRestart(t *testing.T) {
 	}
 	for i, x := range []interop.Fault{interop.Respawn(), later} {
 		x.Conns = 30
-		if o := held(t, f, x, i); o.Own.Open == 0 {
+		o := held(t, f, x, i, func() error { return restarted(t.Context(), f, f.Nodes[i]) })
+		if o.Own.Open == 0 {
 			t.Errorf("%s served no connection", o.Node)
 		}
-		restarted(t, f, f.Nodes[i])
 	}
 }
 
 // restarted checks that the node told the router of its restart (RFC 4724 section
 // 3), and does not ask it to keep paths after a NOTIFICATION (RFC 8538).
-func restarted(t *testing.T, f *interop.Fabric, m *lab.Node) {
-	t.Helper()
+func restarted(ctx context.Context, f *interop.Fabric, m *lab.Node) error {
 	want, err := interop.ParseExpectation(fmt.Sprintf(`> show bgp neighbors %[1]s json
 {%[1]q: {"bgpState": "Established", "gracefulRestartInfo": {"rBit": true, "nBit": false, "remoteGrMode": "Restart", "ipv4Unicast": {"fBit": true}}}}
 `, m.IP4))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if err := want.Check(t.Context(), f.ToRFRR[0].Show, nil); err != nil {
-		t.Errorf("%s: %v", m.Name, err)
-	}
+	return want.Check(ctx, f.ToRFRR[0].Show, nil)
 }
 
 // TestBlackHole kills and freezes daemons with graceful restart for good: the
