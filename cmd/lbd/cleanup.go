@@ -9,6 +9,7 @@ import (
 
 	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/relay"
 )
 
 func newCleanup() *cobra.Command {
@@ -17,7 +18,8 @@ func newCleanup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what a crashed daemon left: addresses and rules with lbd's mark",
-		Long: `Remove the addresses that carry lbd's mark and the nftables tables called lbd.
+		Long: `Remove the addresses that carry lbd's mark and the nftables tables called lbd and
+lbd-relay.
 Nothing else is touched. It is seldom needed: addresses of a dead daemon leave the
 kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 		Args: noArgs,
@@ -29,7 +31,7 @@ kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 			for _, p := range removed {
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", p)
 			}
-			if err := errors.Join(err, layer2.Cleanup(cmd.Context())); err != nil {
+			if err := errors.Join(err, layer2.Cleanup(cmd.Context()), relay.Cleanup(cmd.Context())); err != nil {
 				return err
 			}
 			if len(removed) == 0 {

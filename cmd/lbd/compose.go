@@ -28,6 +28,7 @@ import (
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
+	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/source"
 )
 
@@ -68,7 +69,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	}
 	announcer := layer2.New(layer2.Options{Logger: log.With("part", "layer2")})
 	routers := newBGP(cfg, log)
-	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers}
+	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")})}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks})

@@ -29,6 +29,7 @@ var timing = map[string]time.Duration{
 	"election.DriverPause":     election.DriverPause,
 	"election.RetrySuccessor":  election.RetrySuccessor,
 	"election.PreemptDelay":    election.PreemptDelay,
+	"election.RelayFor":        election.RelayFor,
 	"decide.SettleSome":        decide.SettleSome,
 	"decide.SettleAlone":       decide.SettleAlone,
 	"decide.Grace":             decide.Grace,

@@ -220,7 +220,7 @@ func (c *Cluster) Leftovers(ctx context.Context, n *Node) ([]string, error) {
 	}
 	out, err := c.Exec(ctx, &n.Host, "nft", "list", "tables")
 	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 3 && f[2] == "lbd" {
+		if f := strings.Fields(line); len(f) == 3 && (f[2] == "lbd" || f[2] == "lbd-relay") {
 			left = append(left, strings.TrimSpace(line))
 		}
 	}
