@@ -2,6 +2,8 @@ package relay
 
 import (
 	"bufio"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -93,9 +95,9 @@ const port = 6443
 
 // lab is three hosts on one switch. A and B have the VIPs and a server that tells
 // its name; where the client's packets go is set by hand.
-type lab struct{ *testing.T }
+type lab struct{ testing.TB }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	if os.Getenv(insideEnv) == "" {
 		if os.Getenv("CI") == "true" {
@@ -288,10 +290,12 @@ type harness struct {
 	*lab
 	host string
 	d    *Driver
+	// powerless takes the rights of the driver away.
+	powerless bool
 }
 
 func (l *lab) driver(host string, log *slog.Logger) *harness {
-	h := &harness{l, host, New(Options{Logger: log})}
+	h := &harness{lab: l, host: host, d: New(Options{Logger: log})}
 	l.Cleanup(func() { _ = h.d.Close(l.Context()) })
 	return h
 }
@@ -301,6 +305,12 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 	h.Helper()
 	h.in(h.host, func() {
+		if h.powerless { // the thread ends with this call
+			none := [2]unix.CapUserData{}
+			if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+				h.Fatal(err)
+			}
+		}
 		var err error
 		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want}); err != nil {
 			h.Error(err)
@@ -324,6 +334,126 @@ func (h *harness) relay(want ...model.Relay) {
 func toward(vip netip.Addr, host string) model.Relay {
 	return model.Relay{Addr: vip, Interface: "eth0", To: nodeAddr(host, vip), Peers: []model.MAC{macs[host]}}
 }
+
+// script runs a script of nft on a host.
+func (l *lab) script(host, text string) {
+	l.Helper()
+	cmd := exec.Command("ip", "netns", "exec", host, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(text + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.Fatalf("nft: %v\n%s", err, out)
+	}
+}
+
+func counterTable(vip netip.Addr) (family, name string) {
+	return familyOf(vip).String(), "count-" + strings.Map(func(r rune) rune {
+		if r == '.' || r == ':' {
+			return '-'
+		}
+		return r
+	}, vip.String())
+}
+
+// count begins to count the packets to vip that arrive at a host.
+func (l *lab) count(host string, vip netip.Addr) {
+	l.Helper()
+	family, name := counterTable(vip)
+	l.script(host, fmt.Sprintf(`table %[1]s %[2]s
+		delete table %[1]s %[2]s
+		table %[1]s %[2]s {
+			chain in {
+				type filter hook prerouting priority -500
+				iifname eth0 %[1]s daddr %[3]s counter
+			}
+		}`, family, name, vip))
+}
+
+// counted returns how many packets have arrived since count.
+func (l *lab) counted(host string, vip netip.Addr) (n int) {
+	l.Helper()
+	family, name := counterTable(vip)
+	text := l.nft(host, "list table "+family+" "+name)
+	_, after, ok := strings.Cut(text, "counter packets ")
+	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
+		l.Fatalf("no counter in %s", text)
+	}
+	return n
+}
+
+// stray sends ACKs of connections that nobody has from the client.
+func (l *lab) stray(vip netip.Addr, n int) {
+	l.Helper()
+	l.in(hostC, func() {
+		domain, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: vip.As16()})
+		if vip.Is4() {
+			domain, to = unix.AF_INET, &unix.SockaddrInet4{Addr: vip.As4()}
+		}
+		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		if err != nil {
+			l.Error(err)
+			return
+		}
+		defer func() { _ = unix.Close(fd) }()
+		for i := range n {
+			segment := make([]byte, 20)
+			binary.BigEndian.PutUint16(segment, uint16(20000+i))
+			binary.BigEndian.PutUint16(segment[2:], port)
+			segment[12], segment[13] = 5<<4, ack
+			binary.BigEndian.PutUint16(segment[16:], checksum(nodeAddr(hostC, vip), vip, segment))
+			if err := unix.Sendto(fd, segment, 0, to); err != nil {
+				l.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// checksum is that of a TCP segment (RFC 9293 section 3.1).
+func checksum(from, to netip.Addr, segment []byte) uint16 {
+	sum := uint32(unix.IPPROTO_TCP + len(segment))
+	for _, b := range [][]byte{from.AsSlice(), to.AsSlice(), segment} {
+		for i := 0; i < len(b); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(b[i:]))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+func (l *lab) eventually(what string, ok func() bool) {
+	l.Helper()
+	for end := time.Now().Add(3 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.Fatalf("%s: not within 3 s", what)
+		}
+	}
+}
+
+// counter counts the lines of a log above Debug.
+type counter struct{ warnings, others int }
+
+func (c *counter) logger() *slog.Logger { return slog.New(c) }
+
+// Enabled is of slog.Handler.
+func (c *counter) Enabled(_ context.Context, l slog.Level) bool { return l > slog.LevelDebug }
+
+// Handle counts.
+func (c *counter) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn {
+		c.warnings++
+	} else {
+		c.others++
+	}
+	return nil
+}
+
+// WithAttrs is of slog.Handler.
+func (c *counter) WithAttrs([]slog.Attr) slog.Handler { return c }
+
+// WithGroup is of slog.Handler.
+func (c *counter) WithGroup(string) slog.Handler { return c }
 
 // tables lists the tables on a host.
 func (l *lab) tables(host string) string {

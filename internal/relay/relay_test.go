@@ -1,8 +1,14 @@
 package relay
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // eachFamily runs a test for both VIPs.
@@ -21,17 +27,336 @@ func TestWithoutRelayConnectionIsReset(t *testing.T) {
 	})
 }
 
-func TestConnectionGoesOn(t *testing.T) {
+func TestConnectionGoesOnAndNewOneIsOurs(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		b := l.driver(hostB, discard())
+		old := l.mustDial(vip)
+		l.servedBy(old, hostA)
+		b.relay(toward(vip, hostA))
+		l.steer(vip, hostB)
+		for range 3 {
+			l.servedBy(old, hostA)
+			l.servedBy(l.mustDial(vip), hostB)
+		}
+		time.Sleep(100 * time.Millisecond) // the last ACKs of the old connection
+		l.count(hostA, vip)
+		fresh := l.mustDial(vip)
+		l.servedBy(fresh, hostB)
+		_ = fresh.Close()
+		time.Sleep(50 * time.Millisecond) // FIN and TIME-WAIT are placed, too
+		if n := l.counted(hostA, vip); n != 0 {
+			l.Errorf("%d packets of a connection of this host were relayed", n)
+		}
+	})
+}
+
+// The end of a connection by the client reaches the node that has it.
+func TestResetIsRelayed(t *testing.T) {
 	eachFamily(t, func(l *lab, vip netip.Addr) {
 		b := l.driver(hostB, discard())
 		c := l.mustDial(vip)
 		l.servedBy(c, hostA)
 		b.relay(toward(vip, hostA))
 		l.steer(vip, hostB)
+		l.count(hostA, vip)
+		if err := c.(*net.TCPConn).SetLinger(0); err != nil {
+			l.Fatal(err)
+		}
+		_ = c.Close()
+		l.eventually("reset", func() bool { return l.counted(hostA, vip) == 1 })
+	})
+}
+
+// The SYN goes to the old owner and all else to the new one.
+func TestSplitHandshake(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		l.script(hostC, fmt.Sprintf(`table netdev split {
+			chain out {
+				type filter hook egress device eth0 priority 0
+				tcp flags & (syn|ack) == syn ether daddr set %s
+			}
+		}`, macs[hostA]))
+		l.steer(vip, hostB)
+		c, err := l.dial(vip)
+		if err == nil {
+			l.reset(c) // the handshake is really split
+		}
+		b := l.driver(hostB, discard())
+		for i := range 50 {
+			b.relay(toward(vip, hostA))
+			c, err := l.dial(vip)
+			if err != nil {
+				l.Fatalf("connection %d: %v", i, err)
+			}
+			l.servedBy(c, hostA)
+			_ = c.Close()
+		}
+	})
+}
+
+// Two nodes that relay to each other pass a stray packet on once.
+func TestNoLoop(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		const strays = 20
+		a, b := l.driver(hostA, discard()), l.driver(hostB, discard())
+		a.relay(toward(vip, hostB))
+		b.relay(toward(vip, hostA))
+		for _, first := range []string{hostA, hostB} {
+			l.steer(vip, first)
+			l.count(hostA, vip)
+			l.count(hostB, vip)
+			l.stray(vip, strays)
+			time.Sleep(100 * time.Millisecond)
+			if x, y := l.counted(hostA, vip), l.counted(hostB, vip); x != strays || y != strays {
+				l.Errorf("%d strays to %s: %d at A, %d at B", strays, first, x, y)
+			}
+		}
+	})
+}
+
+func TestMembersPacketIsNotRelayed(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		b := l.driver(hostB, discard())
+		c := l.mustDial(vip)
 		l.servedBy(c, hostA)
-		fresh := l.mustDial(vip)
-		l.servedBy(fresh, hostB)
+		r := toward(vip, hostA)
+		r.Peers = append(r.Peers, macs[hostC])
+		b.relay(r)
+		l.steer(vip, hostB)
+		l.reset(c)
+	})
+}
+
+func TestOnlyTheWantedVIPIsRelayed(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	other := netip.MustParseAddr("10.0.0.101")
+	for _, h := range []string{hostA, hostB} {
+		l.ip(h, "addr add 10.0.0.101/32 dev eth0")
+	}
+	l.steer(other, hostA)
+	c, d := l.mustDial(vip4), l.mustDial(other)
+	l.servedBy(c, hostA)
+	l.servedBy(d, hostA)
+	b.relay(toward(vip4, hostA))
+	l.steer(vip4, hostB)
+	l.steer(other, hostB)
+	l.servedBy(c, hostA)
+	l.reset(d)
+}
+
+// Two VIPs of one family go to different nodes.
+func TestTwoFlows(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	other := netip.MustParseAddr("10.0.0.101")
+	for _, h := range []string{hostA, hostB} {
+		l.ip(h, "addr add 10.0.0.101/32 dev eth0")
+	}
+	l.steer(other, hostA)
+	c, d := l.mustDial(vip4), l.mustDial(other)
+	elsewhere := toward(other, hostA)
+	elsewhere.To = nodeAddr(hostC, other) // who has no such connection
+	b.relay(toward(vip4, hostA), elsewhere)
+	l.steer(vip4, hostB)
+	l.steer(other, hostB)
+	l.count(hostA, other)
+	l.servedBy(c, hostA)
+	_, _ = d.Write([]byte("who\n"))
+	time.Sleep(100 * time.Millisecond)
+	if n := l.counted(hostA, other); n != 0 {
+		t.Errorf("%d packets went to the node of the other VIP", n)
+	}
+	b.relay(toward(vip4, hostA), toward(other, hostA))
+	l.servedBy(d, hostA) // by a retransmission
+	l.servedBy(c, hostA)
+}
+
+func TestRelayEndsWithoutApply(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		b := l.driver(hostB, discard())
+		c := l.mustDial(vip)
 		l.servedBy(c, hostA)
-		l.servedBy(fresh, hostB)
+		b.relay(toward(vip, hostA))
+		l.steer(vip, hostB)
+		for range 9 { // for longer than the lifetime
+			b.relay(toward(vip, hostA))
+			l.servedBy(c, hostA)
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(defaultLifetime)
+		if s := l.nft(hostB, "list ruleset"); strings.Contains(s, "elements = { "+vip.String()) {
+			l.Errorf("still there:\n%s", s)
+		}
+		frozen := &model.Desired{ValidUntil: time.Now().Add(-time.Second), Relay: []model.Relay{toward(vip, hostA)}}
+		l.in(hostB, func() {
+			if got, _ := b.d.Apply(l.Context(), frozen); got.VIPs[vip].Relaying {
+				l.Errorf("refreshed after ValidUntil: %+v", got)
+			}
+		})
+		l.reset(c)
+	})
+}
+
+func TestTableGoes(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		want := toward(vip, hostA)
+		b := l.driver(hostB, discard())
+		b.relay(want)
+		if got := l.tables(hostB); !strings.Contains(got, TableName) || strings.Contains(got, "\n") {
+			l.Fatalf("tables: %q", got)
+		}
+		gone := func(when string) {
+			l.Helper()
+			if got := l.tables(hostB); got != "" {
+				l.Errorf("%s: tables: %q", when, got)
+			}
+		}
+		b.apply()
+		gone("nothing wanted")
+		b.relay(want)
+		l.in(hostB, func() {
+			if err := b.d.Close(l.Context()); err != nil {
+				l.Error(err)
+			}
+		})
+		gone("closed")
+		l.driver(hostB, discard()).relay(want)
+		l.driver(hostB, discard()).apply()
+		gone("first apply of another process")
+		l.driver(hostB, discard()).relay(want)
+		for range 2 {
+			l.in(hostB, func() {
+				if err := Cleanup(l.Context()); err != nil {
+					l.Error(err)
+				}
+			})
+			gone("cleaned up")
+		}
+	})
+}
+
+// A second daemon replaces the rules of the first, and a table that somebody
+// removed is made again by the next refresh.
+func TestTableIsMadeAgain(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		c := l.mustDial(vip)
+		l.servedBy(c, hostA)
+		elsewhere := toward(vip, hostA)
+		elsewhere.To = nodeAddr(hostC, vip) // who has no such connection
+		l.driver(hostB, discard()).relay(elsewhere)
+		l.steer(vip, hostB)
+		b := l.driver(hostB, discard())
+		b.relay(toward(vip, hostA))
+		l.servedBy(c, hostA)
+		time.Sleep(100 * time.Millisecond) // the last ACK
+		l.nft(hostB, "flush ruleset")
+		time.Sleep(defaultLifetime / 3)
+		b.relay(toward(vip, hostA))
+		l.servedBy(c, hostA)
+		if s := l.nft(hostB, "list ruleset"); strings.Count(s, "dup to") != 1 {
+			l.Errorf("rules:\n%s", s)
+		}
+	})
+}
+
+func TestRefused(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	for name, change := range map[string]func(*model.Relay){
+		"other family":  func(r *model.Relay) { r.To = vip6 },
+		"nobody":        func(r *model.Relay) { r.To = netip.Addr{} },
+		"no peers":      func(r *model.Relay) { r.Peers = nil },
+		"no interface":  func(r *model.Relay) { r.Interface = "eth7" },
+		"long name":     func(r *model.Relay) { r.Interface = strings.Repeat("e", 20) },
+		"not Ethernet":  func(r *model.Relay) { r.Interface = "tun0" },
+		"not a link":    func(r *model.Relay) { r.Interface = "" },
+		"loopback only": func(r *model.Relay) { r.Interface = "lo" },
+	} {
+		r := toward(vip4, hostA)
+		change(&r)
+		got := b.apply(r, toward(vip6, hostA))
+		if v := got.VIPs[vip4]; v.Relaying || v.Err == "" {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if v := got.VIPs[vip6]; !v.Relaying {
+			t.Errorf("%s: another VIP is not relayed: %+v", name, v)
+		}
+	}
+}
+
+// A kernel that refuses is asked again after a pause only, and with one warning.
+func TestKernelRefuses(t *testing.T) {
+	l := newLab(t)
+	log := &counter{}
+	b := l.driver(hostB, log.logger())
+	want := []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}
+	refused := func() {
+		t.Helper()
+		got := b.apply(want...)
+		for _, w := range want {
+			if v := got.VIPs[w.Addr]; v.Relaying || v.Err == "" {
+				t.Errorf("%s: %+v", w.Addr, v)
+			}
+		}
+	}
+	b.powerless = true
+	b.apply() // leftovers that nobody may remove are no failure
+	refused()
+	b.powerless = false
+	refused() // not asked
+	for f := range b.d.tables {
+		b.d.tables[f].retry = b.d.tables[f].retry.Add(-retryAfter)
+	}
+	b.relay(want...)
+	if log.warnings != 1 || log.others != 0 {
+		t.Errorf("%d warnings, %d other lines; want 1 and 0", log.warnings, log.others)
+	}
+}
+
+func BenchmarkInstall(bm *testing.B) {
+	l := newLab(bm)
+	b := l.driver(hostB, discard())
+	b.apply()
+	l.in(hostB, func() {
+		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
+		for bm.Loop() {
+			bm.StopTimer()
+			_, _ = b.d.Apply(bm.Context(), &model.Desired{})
+			bm.StartTimer()
+			if got, _ := b.d.Apply(bm.Context(), want); got.Err != "" {
+				bm.Error(got.Err)
+			}
+		}
+	})
+}
+
+func BenchmarkRefresh(bm *testing.B) {
+	l := newLab(bm)
+	b := l.driver(hostB, discard())
+	l.in(hostB, func() {
+		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
+		for bm.Loop() {
+			for f := range b.d.tables {
+				b.d.tables[f].renewed = time.Time{}
+			}
+			if got, _ := b.d.Apply(bm.Context(), want); got.Err != "" {
+				bm.Error(got.Err)
+			}
+		}
+	})
+}
+
+func BenchmarkRemove(bm *testing.B) {
+	l := newLab(bm)
+	b := l.driver(hostB, discard())
+	l.in(hostB, func() {
+		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
+		for bm.Loop() {
+			bm.StopTimer()
+			_, _ = b.d.Apply(bm.Context(), want)
+			bm.StartTimer()
+			_, _ = b.d.Apply(bm.Context(), &model.Desired{})
+		}
 	})
 }
