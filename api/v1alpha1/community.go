@@ -29,7 +29,7 @@ type CommunityAlias struct {
 	// _ and ., and not the name of a well-known community.
 	Name string `json:"name"`
 	// Value is "a:b" (RFC 1997), each from 0 to 65535, or "large:a:b:c" (RFC
-	// 8092), each from 0 to 4294967295.
+	// 8092), each from 0 to 4294967295, but for a, which is below that.
 	Value string `json:"value"`
 }
 
@@ -45,6 +45,11 @@ const (
 	communityNoExportSub      uint32 = 0xffffff03 // RFC 1997
 	communityNoPeer           uint32 = 0xffffff04 // RFC 3765
 )
+
+// reservedAdministrator is a first number of a large community that nobody may
+// use, RFC 8092 section 5. The speaker marks paths with it: a community like that
+// would decide which peers get the path, and would be removed.
+const reservedAdministrator uint32 = 4294967295
 
 // wellKnown are the names that need no Community object.
 var wellKnown = map[string]uint32{
@@ -76,6 +81,7 @@ var (
 	ErrCommunityName  = errors.New("is not the name of a community")
 	errCommunityValue = errors.New("must be a:b, each from 0 to 65535, or large:a:b:c, each from 0 to 4294967295")
 	errLargeCommunity = errors.New("must be a:b:c, each from 0 to 4294967295")
+	errReservedLarge  = errors.New("begins with 4294967295, which is reserved (RFC 8092 section 5): lbd marks its own paths with it")
 	errGracefulByLBD  = errors.New("is GRACEFUL_SHUTDOWN, which lbd sends by itself in a drain")
 )
 
@@ -104,6 +110,9 @@ func ParseLargeCommunity(s string) (CommunityValue, error) {
 		return v, errLargeCommunity
 	}
 	copy(v.Large[:], parts)
+	if parts[0] == reservedAdministrator {
+		return v, errReservedLarge
+	}
 	return v, nil
 }
 
@@ -111,7 +120,7 @@ func ParseLargeCommunity(s string) (CommunityValue, error) {
 func parseCommunityLiteral(s string) (CommunityValue, error) {
 	if rest, ok := strings.CutPrefix(s, "large:"); ok {
 		v, err := ParseLargeCommunity(rest)
-		if err != nil {
+		if errors.Is(err, errLargeCommunity) {
 			err = errCommunityValue
 		}
 		return v, err

@@ -30,7 +30,7 @@ func validCommunity() *Community {
 	c := &Community{
 		TypeMeta: TypeMeta{APIVersion, KindCommunity},
 		Metadata: ObjectMeta{Name: "site"},
-		Spec:     CommunitySpec{[]CommunityAlias{{"customers", "64512:200"}, {"VPN_only", "large:4294967295:0:1"}}},
+		Spec:     CommunitySpec{[]CommunityAlias{{"customers", "64512:200"}, {"VPN_only", "large:4294967294:0:1"}}},
 	}
 	c.Default()
 	return c
@@ -219,6 +219,7 @@ func TestCommunityRules(t *testing.T) {
 		{"a", "65535:0"}:                 `.value: "65535:0" is GRACEFUL_SHUTDOWN, which lbd sends by itself in a drain`,
 		{"NO_ADVERTISE", "65535:1"}:      "",
 		{"a", "large:1:2:3"}:             "",
+		{"a", "large:4294967295:1:0"}:    `.value: "large:4294967295:1:0" ` + errReservedLarge.Error(),
 		{"a", "large:1:2"}:               `.value: "large:1:2" ` + errCommunityValue.Error(),
 		{"1", "0:65535"}:                 "",
 		{strings.Repeat("a", 64), "0:1"}: `.name: "` + strings.Repeat("a", 64) + `"` + syntax,
@@ -237,7 +238,7 @@ func TestParseCommunity(t *testing.T) {
 		"64512:100": {Standard: 64512<<16 | 100}, "0:0": {}, "65535:65535": {Standard: 0xffffffff},
 		"no-export": {Standard: 0xffffff01}, "no-advertise": {Standard: 0xffffff02},
 		"no-export-subconfed": {Standard: 0xffffff03}, "local-as": {Standard: 0xffffff03}, "no-peer": {Standard: 0xffffff04},
-		"large:1:2:3": {IsLarge: true, Large: [3]uint32{1, 2, 3}}, "large:4294967295:0:0": {IsLarge: true, Large: [3]uint32{4294967295, 0, 0}},
+		"large:1:2:3": {IsLarge: true, Large: [3]uint32{1, 2, 3}}, "large:4294967294:4294967295:0": {IsLarge: true, Large: [3]uint32{4294967294, 4294967295, 0}},
 	} {
 		if got, err := ParseCommunity(text); err != nil || got != want {
 			t.Errorf("%q: %+v %v, want %+v", text, got, err, want)
@@ -248,6 +249,7 @@ func TestParseCommunity(t *testing.T) {
 		"1:65536": errCommunityValue, "-1:1": errCommunityValue, "01:1": errCommunityValue, "+1:1": errCommunityValue, "1 :1": errCommunityValue,
 		"large:1:2": errCommunityValue, "large:1:2:4294967296": errCommunityValue, "large:1:2:3:4": errCommunityValue, "Large:1:2:3": errCommunityValue,
 		"0x1:1": errCommunityValue, "a b": errCommunityValue,
+		"large:4294967295:1:0": errReservedLarge, "large:4294967295:1": errCommunityValue,
 		"graceful-shutdown": errGracefulByLBD, "65535:0": errGracefulByLBD,
 		"customers": ErrCommunityName, "123": ErrCommunityName, "NO_EXPORT": ErrCommunityName,
 	} {
@@ -255,7 +257,7 @@ func TestParseCommunity(t *testing.T) {
 			t.Errorf("%q: %+v %v, want %v", text, got, err, want)
 		}
 	}
-	for text, ok := range map[string]bool{"1:2:3": true, "4294967295:0:0": true, "large:1:2:3": false, "1:2": false, "a:b:c": false, "4294967296:0:0": false, "": false} {
+	for text, ok := range map[string]bool{"1:2:3": true, "4294967294:4294967295:4294967295": true, "4294967295:0:0": false, "large:1:2:3": false, "1:2": false, "a:b:c": false, "4294967296:0:0": false, "": false} {
 		if got, err := ParseLargeCommunity(text); (err == nil) != ok || !got.IsLarge {
 			t.Errorf("%q: %+v %v", text, got, err)
 		}
@@ -276,10 +278,15 @@ func TestAdvertiseBGPRules(t *testing.T) {
 		change func(*BGPAdvertise)
 		want   string
 	}{
-		"peer":        {func(a *BGPAdvertise) { a.Peers = []string{"tor1", "Tor 2", "tor1"} }, `spec.advertise.bgp.peers[1]: "Tor 2" ` + ruleSubdomain + "\n" + `spec.advertise.bgp.peers[2]: "tor1" is listed twice`},
-		"community":   {func(a *BGPAdvertise) { a.Communities = []string{"a", "1:x", "a"} }, `spec.advertise.bgp.communities[1]: "1:x" ` + errCommunityValue.Error() + "\n" + `spec.advertise.bgp.communities[2]: "a" is listed twice`},
-		"shutdown":    {func(a *BGPAdvertise) { a.Communities = []string{"graceful-shutdown"} }, `spec.advertise.bgp.communities[0]: "graceful-shutdown" is GRACEFUL_SHUTDOWN, which lbd sends by itself in a drain`},
-		"large":       {func(a *BGPAdvertise) { a.LargeCommunities = []string{"large:1:2:3"} }, `spec.advertise.bgp.largeCommunities[0]: "large:1:2:3" must be a:b:c, each from 0 to 4294967295`},
+		"peer":      {func(a *BGPAdvertise) { a.Peers = []string{"tor1", "Tor 2", "tor1"} }, `spec.advertise.bgp.peers[1]: "Tor 2" ` + ruleSubdomain + "\n" + `spec.advertise.bgp.peers[2]: "tor1" is listed twice`},
+		"community": {func(a *BGPAdvertise) { a.Communities = []string{"a", "1:x", "a"} }, `spec.advertise.bgp.communities[1]: "1:x" ` + errCommunityValue.Error() + "\n" + `spec.advertise.bgp.communities[2]: "a" is listed twice`},
+		"shutdown":  {func(a *BGPAdvertise) { a.Communities = []string{"graceful-shutdown"} }, `spec.advertise.bgp.communities[0]: "graceful-shutdown" is GRACEFUL_SHUTDOWN, which lbd sends by itself in a drain`},
+		"large":     {func(a *BGPAdvertise) { a.LargeCommunities = []string{"large:1:2:3"} }, `spec.advertise.bgp.largeCommunities[0]: "large:1:2:3" must be a:b:c, each from 0 to 4294967295`},
+		"reserved": {func(a *BGPAdvertise) {
+			a.Communities, a.LargeCommunities = []string{"large:4294967295:1:0"}, []string{"4294967295:1:0"}
+		},
+			`spec.advertise.bgp.communities[0]: "large:4294967295:1:0" begins with 4294967295, which is reserved (RFC 8092 section 5): lbd marks its own paths with it` + "\n" +
+				`spec.advertise.bgp.largeCommunities[0]: "4294967295:1:0" begins with 4294967295, which is reserved (RFC 8092 section 5): lbd marks its own paths with it`},
 		"many":        {func(a *BGPAdvertise) { a.Communities = many }, `spec.advertise.bgp.communities: has 64 entries; at most 63 are allowed`},
 		"localPref":   {func(a *BGPAdvertise) { a.LocalPref = new(uint32) }, `spec.advertise.bgp.localPref: 0 must be from 1 to 4294967295`},
 		"prepend":     {func(a *BGPAdvertise) { a.ASPathPrepend = 11 }, `spec.advertise.bgp.asPathPrepend: 11 must be from 0 to 10`},

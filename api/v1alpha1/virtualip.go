@@ -59,7 +59,7 @@ type BGPAdvertise struct {
 	// a well-known name (no-export, no-advertise, no-export-subconfed or local-as,
 	// no-peer), "a:b" (RFC 1997) or "large:a:b:c" (RFC 8092).
 	Communities []string `json:"communities,omitempty"`
-	// LargeCommunities are at most 63, each "a:b:c" (RFC 8092).
+	// LargeCommunities are at most 63, each "a:b:c" (RFC 8092); a is not 4294967295.
 	LargeCommunities []string `json:"largeCommunities,omitempty"`
 	// LocalPref is told to iBGP peers (RFC 4271 section 5.1.5): 1 to 4294967295.
 	// Default: 100.
