@@ -157,15 +157,15 @@ func samePath(a, b *model.BGPPath) bool {
 		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
 }
 
-// samePeer tells whether a session can go on. A longer restart time waits for the
-// next session; a shorter one must be told, or the router would keep a path for
-// longer than its address lives.
+// samePeer tells whether a session can go on. A changed restart time does not end
+// it and counts with the next one: an address that is added must not take the
+// paths to others away.
 func samePeer(a, b *model.BGPPeer) bool {
 	return a.LocalASN == b.LocalASN && a.PeerASN == b.PeerASN && a.Address == b.Address && a.Port == b.Port &&
 		a.Source == b.Source && a.HoldTime == b.HoldTime && a.KeepaliveTime == b.KeepaliveTime &&
 		a.ConnectTime == b.ConnectTime && a.Password == b.Password && a.Multihop == b.Multihop &&
 		a.MinTTL == b.MinTTL && a.Passive == b.Passive && a.GracefulRestart == b.GracefulRestart &&
-		a.RestartTime <= b.RestartTime && a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.MaxPrefixes == b.MaxPrefixes
+		a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.MaxPrefixes == b.MaxPrefixes
 }
 
 // applyPeers makes the sessions those of the decision.
@@ -179,7 +179,7 @@ func (d *Driver) applyPeers(w *model.BGPState) {
 		wanted[w.Peers[i].Name] = &w.Peers[i]
 	}
 	d.peerMu.Lock()
-	var gone []string
+	var gone, retimed []string
 	for name, s := range d.peers {
 		p := wanted[name]
 		switch {
@@ -190,12 +190,19 @@ func (d *Driver) applyPeers(w *model.BGPState) {
 			d.log.Info("BGP peer changed; its session begins anew", "peer", name)
 		default:
 			s.conf.BFD, s.conf.NodeSelectors, s.conf.ShutdownDelay = p.BFD, p.NodeSelectors, p.ShutdownDelay
+			if s.conf.RestartTime != p.RestartTime {
+				s.conf.RestartTime = p.RestartTime
+				retimed = append(retimed, name)
+			}
 		}
 	}
 	closed := d.closed || d.left
 	d.peerMu.Unlock()
 	if closed {
 		return
+	}
+	for _, name := range retimed {
+		d.speaker.SetRestartTime(name, wanted[name].RestartTime)
 	}
 	for _, name := range gone {
 		d.remove(name, "")

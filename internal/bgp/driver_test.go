@@ -91,8 +91,9 @@ func TestOnlyWhatChangedIsTouched(t *testing.T) {
 	alter(anew, func(p *model.BGPPeer) { p.MinTTL = 255 })
 	alter(anew, func(p *model.BGPPeer) { p.Passive = true })
 	alter(anew, func(p *model.BGPPeer) { p.GracefulRestart, p.RestartTime = true, 5*time.Second })
-	alter("", func(p *model.BGPPeer) { p.RestartTime = 10 * time.Second }) // longer waits
-	alter(anew, func(p *model.BGPPeer) { p.RestartTime = 2 * time.Second })
+	// The session goes on; the next one has it.
+	alter("restart time of b 10s", func(p *model.BGPPeer) { p.RestartTime = 10 * time.Second })
+	alter("restart time of b 2s", func(p *model.BGPPeer) { p.RestartTime = 2 * time.Second })
 	alter(anew, func(p *model.BGPPeer) { p.IPv6 = false })
 	alter(anew, func(p *model.BGPPeer) { p.IPv4 = false })
 	alter(anew, func(p *model.BGPPeer) { p.MaxPrefixes = 1 })

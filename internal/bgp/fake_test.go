@@ -76,9 +76,12 @@ func (s *speaker) RemovePeer(name, words string) {
 }
 
 func (s *speaker) Reset(name, reason string) { s.note("reset %s %q", name, reason) }
-func (s *speaker) Hold(name, reason string)  { s.note("hold %s %q", name, reason) }
-func (s *speaker) Release(name string)       { s.note("release %s", name) }
-func (s *speaker) Close(words string)        { s.note("close %q", words) }
+func (s *speaker) SetRestartTime(name string, d time.Duration) {
+	s.note("restart time of %s %v", name, d)
+}
+func (s *speaker) Hold(name, reason string) { s.note("hold %s %q", name, reason) }
+func (s *speaker) Release(name string)      { s.note("release %s", name) }
+func (s *speaker) Close(words string)       { s.note("close %q", words) }
 
 func (s *speaker) SetPath(p model.BGPPath) error {
 	s.note("set %s", p.Addr)

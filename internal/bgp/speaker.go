@@ -24,6 +24,9 @@ type Speaker interface {
 	// Reset ends a session and begins it again at once. The reason becomes
 	// Session.LastError.
 	Reset(name, reason string)
+	// SetRestartTime changes for how long the peer is asked to keep the paths, RFC
+	// 4724 section 3. A session goes on; the next one tells it.
+	SetRestartTime(name string, d time.Duration)
 	// Hold ends a session, which Release begins again. Both may be called again.
 	Hold(name, reason string)
 	Release(name string)

@@ -219,6 +219,24 @@ func (s *Speaker) Reset(name, reason string) {
 	s.wake()
 }
 
+// SetRestartTime changes what the next OPEN says. The server is given a peer anew
+// for each session, so only one that waits for its first message must be replaced.
+func (s *Speaker) SetRestartTime(name string, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[name]
+	if p == nil || p.ended != nil || p.conf.RestartTime == d {
+		return
+	}
+	s.drain() // what state is it in?
+	p.conf.RestartTime = d
+	if p.in && p.state < bgp.OpenSent && p.conf.GracefulRestart {
+		s.leave(p)
+		s.enter(p)
+		s.wake()
+	}
+}
+
 // Hold ends a session until Release.
 func (s *Speaker) Hold(name, reason string) {
 	s.mu.Lock()

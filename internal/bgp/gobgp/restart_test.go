@@ -137,14 +137,7 @@ func TestRestartIsSaidOnce(t *testing.T) {
 		}
 		r := <-routers
 		b.up("r")
-		var found *packet.CapGracefulRestart
-		for _, o := range r.open.OptParams {
-			for _, c := range o.(*packet.OptionParameterCapability).Capability {
-				if g, ok := c.(*packet.CapGracefulRestart); ok {
-					found = g
-				}
-			}
-		}
+		found := graceful(r)
 		const restartState, notification, forwarding = 0x8, 0x4, 0x80
 		if found == nil || found.Time != 10 || len(found.Tuples) != 2 {
 			t.Fatalf("capability %+v", found)
@@ -157,6 +150,51 @@ func TestRestartIsSaidOnce(t *testing.T) {
 				t.Errorf("restarting %v: family %+v", restarting, f)
 			}
 		}
+	}
+}
+
+// graceful is the capability of RFC 4724 section 3 that a router got.
+func graceful(r *pipe) (found *packet.CapGracefulRestart) {
+	for _, o := range r.open.OptParams {
+		for _, c := range o.(*packet.OptionParameterCapability).Capability {
+			if g, ok := c.(*packet.CapGracefulRestart); ok {
+				found = g
+			}
+		}
+	}
+	return found
+}
+
+// TestRestartTimeWaitsForTheNextSession: nothing ends for it.
+func TestRestartTimeWaitsForTheNextSession(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b, addr := newBed(t), host()
+	p := b.peer("r", &router{asn: routerASN, addr: addr})
+	p.GracefulRestart, p.RestartTime = true, 10*time.Second
+	routers := newPipe(t, addr)
+	b.add(p)
+	<-routers
+	b.up("r")
+	b.SetRestartTime("r", 2*time.Second)
+	time.Sleep(500 * time.Millisecond)
+	if s := b.Sessions()["r"]; s.State != bgp.Established || s.Flaps != 0 {
+		t.Errorf("the session did not go on: %+v", s)
+	}
+	routers = newPipe(t, addr)
+	b.Reset("r", "test")
+	r := <-routers
+	b.up("r")
+	if c := graceful(r); c == nil || c.Time != 2 {
+		t.Errorf("the next session says %+v", c)
+	}
+	// A peer that waits for its first session has it at once.
+	p.Name, p.Address, p.Passive = "waits", host(), true
+	b.add(p)
+	b.SetRestartTime("waits", 2*time.Second)
+	if got := b.list("")[p.Address].GetGracefulRestart().GetRestartTime(); got != 2 {
+		t.Errorf("the server has %d s", got)
 	}
 }
 
