@@ -49,10 +49,12 @@ type BGPPeerSpec struct {
 	// NodeSelectors are the nodes that have the session: those that match any of
 	// them. Default: all.
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
-	// Password is the key of TCP MD5 (RFC 2385), at most 80 bytes.
+	// Password is the key of TCP MD5 (RFC 2385), at most 80 bytes; not for an IPv6
+	// link-local PeerAddress, which does not name one peer.
 	Password string `json:"password,omitempty"`
 	// PasswordFile is the absolute path of a file with the key; a newline at its
-	// end does not count. It excludes Password.
+	// end does not count. It excludes Password, and is not for an IPv6 link-local
+	// PeerAddress either.
 	PasswordFile string `json:"passwordFile,omitempty"`
 	// BFDProfile is the name of a BFDProfile. Default: no BFD session.
 	BFDProfile string `json:"bfdProfile,omitempty"`

@@ -121,7 +121,7 @@ func (k *checker) peerAddresses(s *BGPPeerSpec) {
 	if s.Interface != "" {
 		k.interfaceName("spec.interface", s.Interface)
 	}
-	linkLocal := peer.Is6() && peer.IsLinkLocalUnicast()
+	linkLocal := isLinkLocal6(peer)
 	switch {
 	case !good:
 	case linkLocal && s.Interface == "":
@@ -148,10 +148,14 @@ func (k *checker) sourceAddress(s *BGPPeerSpec, peer netip.Addr, good bool) {
 		k.bad(path, s.SourceAddress, "is of another family than peerAddress")
 	case addr == peer:
 		k.bad(path, s.SourceAddress, "is also peerAddress; a node has no session with itself")
-	case addr.Is6() && addr.IsLinkLocalUnicast() && !peer.IsLinkLocalUnicast():
+	case isLinkLocal6(addr) && !peer.IsLinkLocalUnicast():
 		k.bad(path, s.SourceAddress, "is link-local, which does not reach peerAddress")
 	}
 }
+
+// isLinkLocal6 tells whether addr counts on one link only and needs the name of
+// an interface.
+func isLinkLocal6(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }
 
 // wholeSeconds tells whether a duration is one.
 func wholeSeconds(d Duration) bool { return d.Duration%time.Second == 0 }
@@ -184,15 +188,22 @@ func (k *checker) timers(s *BGPPeerSpec) {
 
 // password checks the key of TCP MD5. No error shows it.
 func (k *checker) password(s *BGPPeerSpec) {
+	const ruleOnePeer = "is not for a link-local peerAddress: TCP MD5 needs an address that names one peer"
+	peer, err := netip.ParseAddr(s.PeerAddress)
+	linkLocal := err == nil && isLinkLocal6(peer)
 	if s.Password != "" {
 		if rule := MD5KeyRule(s.Password); rule != "" {
 			k.bad("spec.password", nil, "%s", rule)
+		}
+		if linkLocal {
+			k.bad("spec.password", nil, ruleOnePeer)
 		}
 	}
 	if s.PasswordFile == "" {
 		return
 	}
 	k.want(isAbsPath(s.PasswordFile), "spec.passwordFile", s.PasswordFile, ruleAbsPath)
+	k.want(!linkLocal, "spec.passwordFile", s.PasswordFile, ruleOnePeer)
 	if s.Password != "" {
 		k.bad("spec.passwordFile", s.PasswordFile, "and password exclude each other")
 	}

@@ -39,9 +39,9 @@ bgp: {listenAddresses: ["::", 10.0.0.11], listenPort: 1790, routerID: 10.0.0.11}
 		doc("VirtualIP", "both", `addresses: ["2001:db8::1"], advertise: {l2: {}, bgp: {}}`)+
 		peerDoc("z", `peerAddress: 10.0.0.1, routerID: 10.0.0.11, sourceAddress: 10.0.0.12, peerPort: 1179, holdTime: 30s, keepaliveTime: 7s, connectTime: 5s, `+
 			`nodeSelectors: [{matchLabels: {rack: a}}, {}], passwordFile: `+dir+`/md5, bfdProfile: fast, ebgpMultiHop: true, gracefulShutdownDelay: 0s, families: [ipv4], maxPrefixes: 7`)+
-		doc("BGPPeer", "a", `myASN: 4200000000, peerASN: 4200000000, peerAddress: "fe80::1", sourceAddress: "fe80::2", interface: eth0, password: open sesame, `+
+		doc("BGPPeer", "a", `myASN: 4200000000, peerASN: 4200000000, peerAddress: "fe80::1", sourceAddress: "fe80::2", interface: eth0, `+
 			`enableGracefulRestart: true, passive: true, ttlSecurity: true, holdTime: 0s`)+
-		peerDoc("m", `peerAddress: "fd00::9", minimumTTL: 250, families: [ipv6]`)+
+		peerDoc("m", `peerAddress: "fd00::9", password: open sesame, minimumTTL: 250, families: [ipv6]`)+
 		doc("BFDProfile", "fast", `receiveInterval: 100, transmitInterval: 50, detectMultiplier: 5, passiveMode: true, minimumTtl: 200, strict: true, `+
 			`authType: keyed-sha1, authKeyID: 9, authKeyFile: `+dir+`/sha1`)+
 		doc("Community", "x", `communities: [{name: customers, value: "64512:200"}, {name: wide, value: "large:4:5:6"}, {name: again, value: "64512:100"}]`))
@@ -56,12 +56,12 @@ bgp: {listenAddresses: ["::", 10.0.0.11], listenPort: 1790, routerID: 10.0.0.11}
 	want := []model.BGPPeer{
 		{
 			Name: "a", LocalASN: 4200000000, PeerASN: 4200000000, Address: addr("fe80::1%eth0"), Source: addr("fe80::2%eth0"), Port: 179,
-			Password: "open sesame", MinTTL: 255, Passive: true, GracefulRestart: true, ShutdownDelay: 500 * time.Millisecond,
+			MinTTL: 255, Passive: true, GracefulRestart: true, ShutdownDelay: 500 * time.Millisecond,
 			IPv4: true, IPv6: true, MaxPrefixes: 10000,
 		},
 		{
 			Name: "m", LocalASN: 64512, PeerASN: 64513, Address: addr("fd00::9"), Port: 179, HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second,
-			ConnectTime: time.Second, MinTTL: 250, ShutdownDelay: 500 * time.Millisecond, IPv6: true, MaxPrefixes: 10000,
+			ConnectTime: time.Second, Password: "open sesame", MinTTL: 250, ShutdownDelay: 500 * time.Millisecond, IPv6: true, MaxPrefixes: 10000,
 		},
 		{
 			Name: "z", LocalASN: 64512, PeerASN: 64513, Address: addr("10.0.0.1"), Source: addr("10.0.0.12"), RouterID: addr("10.0.0.11"), Port: 1179,
