@@ -124,11 +124,11 @@ func TestStopLeavesPathsToGracefulRestart(t *testing.T) {
 			t.Errorf("left %+v", r)
 		}
 		// The router keeps the path for RestartTime; the address must be there as long.
-		pass(10 * time.Second)
+		pass(19 * time.Second)
 		if len(b.host.Loopback()) != 1 {
 			t.Error("the address went before the router gave up the path")
 		}
-		pass(6 * time.Second)
+		pass(12 * time.Second)
 		if len(b.host.Loopback()) != 0 {
 			t.Error("the address outlived its lifetime")
 		}
@@ -192,4 +192,29 @@ func TestStopDeadlineStaysSilent(t *testing.T) {
 			t.Error("left behind on lo")
 		}
 	})
+}
+
+// A delay that is longer than the time to stop must not leave a router with the
+// path of an address that is gone.
+func TestStopCutsTheDelayShort(t *testing.T) {
+	for name, graceful := range map[string]bool{"plain": false, "graceful": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, b *bed) {
+				b.speak(graceful)
+				b.config.Set(func(v *model.View) { v.Peers[0].ShutdownDelay = time.Minute })
+				pass(time.Second)
+				if err := b.daemon.SetDraining(t.Context(), true); err != nil {
+					t.Fatal(err)
+				}
+				pass(5 * time.Second)
+				at := time.Now()
+				b.stop()
+				<-b.ended
+				if took := time.Since(at); took < 2*time.Second || took > 5*time.Second {
+					t.Errorf("took %s", took)
+				}
+				b.wantTold("nothing unbound", "tor1", "tor1 gshut", "nothing", "nothing leave")
+			})
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -303,6 +304,12 @@ func (d *Daemon) farewell() {
 		}
 	}
 	bye.BGP.Leave = true
+	// A router that keeps paths over a graceful restart must not keep one whose
+	// address goes now.
+	bye.BGP.Paths = slices.DeleteFunc(slices.Clone(d.last.BGP.Paths), func(p model.BGPPath) bool {
+		return !slices.ContainsFunc(bye.Bind, func(b model.Binding) bool { return b.Addr == p.Addr })
+	})
+	bye.Relay = nil
 	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
 	for _, r := range d.runners {
 		r.Submit(&bye)

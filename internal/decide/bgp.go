@@ -14,10 +14,10 @@ import (
 const (
 	// BGPLifetime is the kernel lifetime of an address that only BGP announces. No
 	// election waits for its end, so it may outlast a restart of the daemon. It is
-	// renewed at a third, so at least two thirds are left when the daemon dies:
-	// more than RestartTime and more than the default hold time, after which
-	// routers have withdrawn the path.
-	BGPLifetime = 15 * time.Second
+	// renewed at a third, so at least 20 s are left when the daemon dies or freezes:
+	// the default hold time, after which routers notice that it is frozen, and
+	// RestartTime, for which they may keep the path after that.
+	BGPLifetime = 30 * time.Second
 	// RestartTime is how long peers with graceful restart keep paths without a
 	// session (RFC 4724). It is not longer than what is left of BGPLifetime, so
 	// that a router never sends packets to a node whose address is gone.
@@ -25,6 +25,9 @@ const (
 	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its
 	// address has the short lifetime that the election waits for.
 	RestartTimeL2 = 2 * time.Second
+	// StopShutdown bounds ShutdownDelay when the process ends, which has to withdraw
+	// and unbind in the time that it is given.
+	StopShutdown = 2 * time.Second
 	// WithdrawLinger is how long an address stays after its path was withdrawn for
 	// another cause than a drain: routers need time to stop sending.
 	WithdrawLinger = time.Second
@@ -80,8 +83,10 @@ func wants(b *model.BGPAdvert, p *model.BGPPeer, a addr) bool {
 	return (len(b.Peers) == 0 || slices.Contains(b.Peers, p.Name)) && (a.Is4() && p.IPv4 || a.Is6() && p.IPv6)
 }
 
-// routerID chooses the BGP identifier once: the configured one, else the highest
-// IPv4 address of the node as routers do, else a number made of the node's name.
+// routerID chooses the BGP identifier once: the configured one, else an IPv4
+// address of the node, else a number made of the node's name. Of the addresses
+// those on a subnet with a peer go first, then the highest as routers do: a bridge
+// of containers has the same address on every node.
 func routerID(v *model.View, peers []model.BGPPeer) addr {
 	if v.BGP.RouterID.IsValid() {
 		return v.BGP.RouterID
@@ -92,10 +97,16 @@ func routerID(v *model.View, peers []model.BGPPeer) addr {
 		}
 	}
 	var best addr
+	beside := false
 	for _, l := range v.Links {
 		for _, p := range l.Prefixes {
-			if a := p.Addr(); a.Is4() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && (!best.IsValid() || best.Less(a)) {
-				best = a
+			a := p.Addr()
+			if !a.Is4() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+				continue
+			}
+			near := slices.ContainsFunc(peers, func(r model.BGPPeer) bool { return p.Contains(r.Address) })
+			if !best.IsValid() || near && !beside || near == beside && best.Less(a) {
+				best, beside = a, near
 			}
 		}
 	}
@@ -366,6 +377,9 @@ func (s *bgpVIP) successor() bool {
 
 // shuttingDown: routers are asked to leave before the path is withdrawn.
 func (s *bgpVIP) shuttingDown() {
+	if end := s.f.v.Now.Add(StopShutdown); s.f.v.Stopping && s.m.Until.After(end) {
+		s.m.Until = end
+	}
 	switch {
 	case s.standing.Eligible():
 		s.enter(model.BGPAdvertised)
