@@ -90,17 +90,19 @@ func (d *Driver) applyPaths(ctx context.Context, want *model.Desired) (errs []er
 	defer d.pathMu.Unlock()
 	paths := want.BGP.Paths
 	if until := want.ValidUntil; !until.IsZero() {
-		if time.Now().After(until.Add(deadMan)) {
+		past := !time.Now().Before(until.Add(deadMan))
+		if past {
 			paths = nil
 		} else if d.expired {
 			d.expired = false
 			d.log.Info("decisions are made again", "paths", len(paths))
 		}
 		d.validUntil = until
-		if want.BGP.Leave {
+		switch {
+		case want.BGP.Leave:
 			d.validUntil = time.Time{} // no decision follows
 			d.dead.Stop()
-		} else {
+		case !past || !d.expired: // it is not told twice: each time has Apply called
 			d.dead.Reset(max(time.Until(until.Add(deadMan)), 0))
 		}
 	}

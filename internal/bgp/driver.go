@@ -163,6 +163,7 @@ func (d *Driver) expire() {
 		d.log.Warn("no decision for too long: paths withdrawn", "paths", len(d.paths), "since", time.Since(d.validUntil).Round(time.Millisecond))
 		d.stats.expired.Add(1)
 	}
+	news := !d.expired
 	d.expired = true
 	for addr := range d.paths {
 		if err := d.speaker.DeletePath(addr); err != nil {
@@ -171,6 +172,9 @@ func (d *Driver) expire() {
 			continue
 		}
 		delete(d.paths, addr)
+		news = true
 	}
-	d.notify()
+	if news {
+		d.notify()
+	}
 }

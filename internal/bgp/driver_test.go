@@ -329,6 +329,39 @@ func TestDeadMan(t *testing.T) {
 	})
 }
 
+// TestDeadManRests: who applies the old decision again whenever told of a change
+// is told once.
+func TestDeadManRests(t *testing.T) {
+	for name, refused := range map[string]error{"withdrawn": nil, "not withdrawn": errRefused} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, "", peer("a", "10.0.0.1"))
+				b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a")}
+				b.want.ValidUntil = time.Now().Add(1500 * time.Millisecond)
+				b.apply("start, set 203.0.113.1, add a")
+				b.speaker.pathErr[netip.MustParseAddr("203.0.113.1")] = refused
+				applied := 0
+				for end := time.After(20 * time.Second); applied < 100; {
+					select {
+					case <-b.Changed():
+						applied++
+						_, _ = b.Apply(t.Context(), &b.want)
+						continue
+					case <-end:
+					}
+					break
+				}
+				if applied != 1 {
+					t.Errorf("applied %d times", applied)
+				}
+				if n := strings.Count(b.speaker.took(), "delete"); refused == nil && n != 1 || refused != nil && (n < 10 || n > 20) {
+					t.Errorf("tried to withdraw %d times", n)
+				}
+			})
+		})
+	}
+}
+
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		graceful := func(p *model.BGPPeer) { p.GracefulRestart, p.RestartTime = true, 10*time.Second }
