@@ -264,6 +264,34 @@ func TestBFDBeginsAnew(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.took("")
 
+		// Its second packet makes ours Init, seen or not after Down.
+		back := bfd.Status{State: bfd.Init, RemoteState: bfd.Down, EverUp: true}
+		for _, seen := range []bool{true, false} {
+			b.bfd.set("10.0.0.1", up)
+			synctest.Wait()
+			if seen {
+				b.bfd.set("10.0.0.1", anew)
+				synctest.Wait()
+			}
+			b.bfd.set("10.0.0.1", back)
+			time.Sleep(2900 * time.Millisecond)
+			b.took("")
+			b.bfd.set("10.0.0.1", up)
+			time.Sleep(time.Minute)
+			b.took("")
+		}
+		// Init that lasts, and Init that ends as nothing comes any more.
+		b.bfd.set("10.0.0.1", back)
+		time.Sleep(3100 * time.Millisecond)
+		b.took(`reset a "BFD: the session went down (No Diagnostic; the peer says: No Diagnostic)"`)
+		b.bfd.set("10.0.0.1", up)
+		synctest.Wait()
+		b.bfd.set("10.0.0.1", back)
+		synctest.Wait()
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down, RemoteState: bfd.Down, EverUp: true, Diag: bfd.DiagTimeExpired})
+		synctest.Wait()
+		b.took(`reset a "BFD: no packet from the peer within the detection time"`)
+
 		// The peer hears nothing: that is the path.
 		b.bfd.set("10.0.0.1", up)
 		synctest.Wait()

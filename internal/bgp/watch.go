@@ -233,7 +233,8 @@ func (d *Driver) settleBFD() {
 
 // failed tells whether the BFD session has gone down because the path is broken.
 // If only the peer says that it is down, and not because it heard nothing, then
-// it began anew, and gets time for that.
+// it began anew, and gets time for that. The way back up goes by Init, which has
+// no diagnostic.
 func (b *bfdState) failed(now time.Time) bool {
 	s := b.status
 	switch {
@@ -241,12 +242,13 @@ func (b *bfdState) failed(now time.Time) bool {
 		b.doubt = time.Time{}
 		return false
 	case !b.doubt.IsZero():
-		if now.Before(b.doubt) && s.Diag == bfd.DiagNeighborDown {
+		if now.Before(b.doubt) && (s.Diag == bfd.DiagNeighborDown || s.State == bfd.Init) {
 			return false
 		}
 		b.doubt = time.Time{}
 		return true
-	case b.wasUp && s.Diag == bfd.DiagNeighborDown && (s.RemoteDiag == bfd.DiagNone || s.RemoteDiag == bfd.DiagNeighborDown):
+	case b.wasUp && s.State == bfd.Init && s.RemoteDiag == bfd.DiagNone, // it was Down too shortly to be seen
+		b.wasUp && s.Diag == bfd.DiagNeighborDown && (s.RemoteDiag == bfd.DiagNone || s.RemoteDiag == bfd.DiagNeighborDown):
 		b.doubt = now.Add(bfdAnew)
 		return false
 	}
