@@ -128,9 +128,14 @@ func TestLoadRefusesBGP(t *testing.T) {
 		"listen":        {peerDoc("a", "peerAddress: 10.0.0.12"), `a.yaml:10: BGPPeer "a": spec.peerAddress: "10.0.0.12" is the address of this node: bgp.listenAddresses[0] of NodeConfiguration "m1" (a.yaml:5)`},
 		"peer is VIP":   {peerDoc("a", at) + vip("v", "addresses: [10.0.0.1]"), `a.yaml:10: BGPPeer "a": spec.peerAddress: "10.0.0.1" is an address of VirtualIP "v" (a.yaml:12); give the router's own address`},
 		"source is VIP": {peerDoc("a", at+", sourceAddress: 10.0.0.200") + vip("v", "addresses: [10.0.0.200]"), `a.yaml:10: BGPPeer "a": spec.sourceAddress: "10.0.0.200" is an address of VirtualIP "v" (a.yaml:12), which is not always on this node`},
-		"listen is VIP": {vip("v", "addresses: [10.0.0.12]"), `a.yaml:10: VirtualIP "v": spec.addresses[0]: "10.0.0.12" is the address of a node: bgp.listenAddresses[0] of NodeConfiguration "m1" (a.yaml:5)`},
-		"same name":     {peerDoc("a", at) + peerDoc("a", "peerAddress: 10.0.0.2"), `a.yaml:14: BGPPeer "a": metadata.name: "a" is the name of another BGPPeer (a.yaml:7)`},
-		"same address":  {peerDoc("a", at) + peerDoc("b", "nodeSelectors: [{matchLabels: {rack: x}}], "+at), `a.yaml:15: BGPPeer "b": spec.peerAddress: "10.0.0.1" is also the address of BGPPeer "a" (a.yaml:7), and a node could match both; give them nodeSelectors of which no node can match two`},
+		"source of another": {peerDoc("a", "peerAddress: 10.0.0.20") + peerDoc("b", at+", sourceAddress: 10.0.0.20"),
+			`a.yaml:10: BGPPeer "a": spec.peerAddress: "10.0.0.20" is spec.sourceAddress of BGPPeer "b" (a.yaml:12), and a node could match both; a node has no session with itself`},
+		"source on the link": {peerDoc("a", `peerAddress: "fe80::1", interface: eth0, sourceAddress: "fe80::9"`) + peerDoc("b", `peerAddress: "fe80::9", interface: eth0`),
+			`a.yaml:15: BGPPeer "b": spec.peerAddress: "fe80::9" is spec.sourceAddress of BGPPeer "a" (a.yaml:7), and a node could match both; a node has no session with itself`},
+		"source is own peer": {peerDoc("a", at+", sourceAddress: 10.0.0.1"), `a.yaml:10: BGPPeer "a": spec.sourceAddress: "10.0.0.1" is also peerAddress; a node has no session with itself`},
+		"listen is VIP":      {vip("v", "addresses: [10.0.0.12]"), `a.yaml:10: VirtualIP "v": spec.addresses[0]: "10.0.0.12" is the address of a node: bgp.listenAddresses[0] of NodeConfiguration "m1" (a.yaml:5)`},
+		"same name":          {peerDoc("a", at) + peerDoc("a", "peerAddress: 10.0.0.2"), `a.yaml:14: BGPPeer "a": metadata.name: "a" is the name of another BGPPeer (a.yaml:7)`},
+		"same address":       {peerDoc("a", at) + peerDoc("b", "nodeSelectors: [{matchLabels: {rack: x}}], "+at), `a.yaml:15: BGPPeer "b": spec.peerAddress: "10.0.0.1" is also the address of BGPPeer "a" (a.yaml:7), and a node could match both; give them nodeSelectors of which no node can match two`},
 		"may meet": {peerDoc("a", "nodeSelectors: [{matchLabels: {rack: a}}, {matchLabels: {rack: b}}], "+at) + peerDoc("b", "nodeSelectors: [{matchLabels: {rack: b, zone: z}}], "+at),
 			`a.yaml:15: BGPPeer "b": spec.peerAddress: "10.0.0.1" is also the address of BGPPeer "a" (a.yaml:7), and a node could match both; give them nodeSelectors of which no node can match two`},
 		"router IDs":      {peerDoc("a", at+", routerID: 1.1.1.1") + peerDoc("b", "peerAddress: 10.0.0.2, routerID: 2.2.2.2"), `a.yaml:15: BGPPeer "b": spec.routerID: "2.2.2.2" is not that of BGPPeer "a" (a.yaml:7), 1.1.1.1, and a node could match both; a node has one`},
@@ -176,13 +181,16 @@ func TestLoadRefusesBGP(t *testing.T) {
 func TestLoadTakesBGP(t *testing.T) {
 	const at = `peerAddress: 10.0.0.1`
 	for name, text := range map[string]string{
-		"apart":      peerDoc("a", "nodeSelectors: [{matchLabels: {rack: a}}], "+at) + peerDoc("b", "nodeSelectors: [{matchLabels: {rack: b}}], "+at),
-		"links":      peerDoc("a", `peerAddress: "fe80::1", interface: eth0`) + peerDoc("b", `peerAddress: "fe80::1", interface: eth1`),
-		"IDs apart":  peerDoc("a", "routerID: 1.1.1.1, nodeSelectors: [{matchLabels: {rack: a}}], "+at) + peerDoc("b", "routerID: 2.2.2.2, nodeSelectors: [{matchLabels: {rack: b}}], peerAddress: 10.0.0.2"),
-		"one ID":     peerDoc("a", "routerID: 1.1.1.1, "+at) + peerDoc("b", "routerID: 1.1.1.1, peerAddress: 10.0.0.2"),
-		"l2 helps":   peerDoc("a", at+", families: [ipv4]") + doc("VirtualIP", "v", "addresses: ['2001:db8::1'], advertise: {l2: {}, bgp: {}}"),
-		"other file": peerDoc("a", "passwordFile: /nonexistent/password, nodeSelectors: [{matchLabels: {rack: b}}], "+at),
-		"names":      doc("BGPPeer", "x", "myASN: 1, peerASN: 1, "+at) + doc("BFDProfile", "x", "") + doc("VirtualIP", "x", "addresses: [192.0.2.1]"),
+		"apart":                  peerDoc("a", "nodeSelectors: [{matchLabels: {rack: a}}], "+at) + peerDoc("b", "nodeSelectors: [{matchLabels: {rack: b}}], "+at),
+		"links":                  peerDoc("a", `peerAddress: "fe80::1", interface: eth0`) + peerDoc("b", `peerAddress: "fe80::1", interface: eth1`),
+		"source of another node": peerDoc("a", "peerAddress: 10.0.0.20, nodeSelectors: [{matchLabels: {rack: a}}]") + peerDoc("b", at+", sourceAddress: 10.0.0.20, nodeSelectors: [{matchLabels: {rack: b}}]"),
+		"source on another link": peerDoc("a", `peerAddress: "fe80::1", interface: eth0, sourceAddress: "fe80::9"`) + peerDoc("b", `peerAddress: "fe80::9", interface: eth1`),
+		"one source":             peerDoc("a", at+", sourceAddress: 10.0.0.20") + peerDoc("b", "peerAddress: 10.0.0.2, sourceAddress: 10.0.0.20"),
+		"IDs apart":              peerDoc("a", "routerID: 1.1.1.1, nodeSelectors: [{matchLabels: {rack: a}}], "+at) + peerDoc("b", "routerID: 2.2.2.2, nodeSelectors: [{matchLabels: {rack: b}}], peerAddress: 10.0.0.2"),
+		"one ID":                 peerDoc("a", "routerID: 1.1.1.1, "+at) + peerDoc("b", "routerID: 1.1.1.1, peerAddress: 10.0.0.2"),
+		"l2 helps":               peerDoc("a", at+", families: [ipv4]") + doc("VirtualIP", "v", "addresses: ['2001:db8::1'], advertise: {l2: {}, bgp: {}}"),
+		"other file":             peerDoc("a", "passwordFile: /nonexistent/password, nodeSelectors: [{matchLabels: {rack: b}}], "+at),
+		"names":                  doc("BGPPeer", "x", "myASN: 1, peerASN: 1, "+at) + doc("BFDProfile", "x", "") + doc("VirtualIP", "x", "addresses: [192.0.2.1]"),
 	} {
 		if _, err := Load(write(t, map[string]string{"a.yaml": bgpNode + text})); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -89,6 +89,7 @@ func crossBGP(objects, vips []*object, node *object, names *named) {
 		}
 	}
 	notOwnAddresses(peers, vips, node)
+	notSourceAddresses(peers)
 	uniquePeers(peers)
 	agreeOnRouterID(peers, node)
 	for _, o := range vips {
@@ -127,6 +128,18 @@ func (o *object) addrAt(path, text string) netip.Addr {
 	return addr
 }
 
+// place is an address, with the interface that a link-local one counts on.
+type place struct {
+	addr netip.Addr
+	link string
+}
+
+// placeAt parses an address of a peer; one without an address if it is wrong or
+// not there.
+func (o *object) placeAt(path, text string) place {
+	return place{o.addrAt(path, text), o.peer.Spec.Interface}
+}
+
 // notOwnAddresses refuses peers that are this node, and sessions from an address
 // that moves.
 func notOwnAddresses(peers, vips []*object, node *object) {
@@ -147,6 +160,28 @@ func notOwnAddresses(peers, vips []*object, node *object) {
 		}
 		if vip := virtual[o.addrAt("spec.sourceAddress", s.SourceAddress)]; vip != nil {
 			o.breaks("spec.sourceAddress", s.SourceAddress, "is an address of %s (%s), which is not always on this node", vip.title(), vip.place())
+		}
+	}
+}
+
+// notSourceAddresses refuses a peer at an address from which the same node opens
+// another session: that is the node itself. A session from and to one address is
+// refused by the rules of one object.
+func notSourceAddresses(peers []*object) {
+	from := make(map[place][]*object)
+	for _, o := range peers {
+		if at := o.placeAt("spec.sourceAddress", o.peer.Spec.SourceAddress); at.addr.IsValid() {
+			from[at] = append(from[at], o)
+		}
+	}
+	for _, o := range peers {
+		s := &o.peer.Spec
+		for _, other := range from[o.placeAt("spec.peerAddress", s.PeerAddress)] {
+			if meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
+				o.breaks("spec.peerAddress", s.PeerAddress, "is spec.sourceAddress of %s (%s), and a node could match both; "+
+					"a node has no session with itself", other.title(), other.place())
+				break
+			}
 		}
 	}
 }
@@ -212,14 +247,10 @@ func matches(wanted, labels map[string]string) bool {
 // uniquePeers refuses two peers with one address that one node could have.
 func uniquePeers(peers []*object) {
 	const path = "spec.peerAddress"
-	type place struct {
-		addr netip.Addr
-		link string
-	}
 	before := make(map[place][]*object)
 	for _, o := range peers {
 		s := &o.peer.Spec
-		at := place{o.addrAt(path, s.PeerAddress), s.Interface}
+		at := o.placeAt(path, s.PeerAddress)
 		if !at.addr.IsValid() {
 			continue
 		}
