@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -270,6 +271,41 @@ pw: every user of this host can use the password (mode 0604); chmod 600, owned b
 	dir = write(t, map[string]string{"a.yaml": bgpNode + doc("VirtualIP", "v", "addresses: [192.0.2.1], advertise: {bgp: {}}")})
 	if cfg, err = Load(dir); err != nil || len(cfg.Warnings) != 2 || !strings.HasSuffix(cfg.Warnings[1], "spec.advertise.bgp: there is no BGPPeer to advertise to") {
 		t.Errorf("%v %q", err, cfg.Warnings)
+	}
+}
+
+// A peer that is named and is not told an address is told of; one that is only
+// among all of them is not.
+func TestLoadWarnsOfPeersWithoutFamily(t *testing.T) {
+	peers := peerDoc("four", "peerAddress: 10.0.0.1, families: [ipv4]") + peerDoc("six", "peerAddress: 10.0.0.2, families: [ipv6]") +
+		peerDoc("both", "peerAddress: 10.0.0.3") + peerDoc("quad", "peerAddress: 10.0.0.4, families: [ipv4]")
+	const v4, v6 = " is not told the ipv4 addresses: its spec.families lacks ipv4", " is not told the ipv6 addresses: its spec.families lacks ipv6"
+	const at = "spec.advertise.bgp.peers"
+	const l2Only = `spec.addresses[0]: is announced by l2 only: none of its BGP peers has the family ipv6`
+	for name, tt := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"one lacks it":    {`addresses: ["fd00::2", "fd00::3"], advertise: {bgp: {peers: [both, four]}}`, []string{at + `[1]: "four"` + v6}},
+		"several lack it": {`addresses: ["fd00::2"], advertise: {bgp: {peers: [four, both, quad]}}`, []string{at + `[0]: "four"` + v6, at + `[2]: "quad"` + v6}},
+		"dual stack":      {`addresses: [192.0.2.1, "fd00::2"], advertise: {bgp: {peers: [both, four, six]}}`, []string{at + `[2]: "six"` + v4, at + `[1]: "four"` + v6}},
+		"and l2":          {`addresses: ["fd00::2"], advertise: {l2: {}, bgp: {peers: [both, four]}}`, []string{at + `[1]: "four"` + v6}},
+		"l2 only":         {`addresses: ["fd00::2"], advertise: {l2: {}, bgp: {peers: [four, quad]}}`, []string{l2Only}},
+		"all peers":       {`addresses: ["fd00::2"], advertise: {bgp: {}}`, nil},
+		"others":          {`addresses: [192.0.2.1], advertise: {bgp: {peers: [four, both]}}`, nil},
+	} {
+		cfg, err := Load(write(t, map[string]string{"a.yaml": bgpNode + peers + doc("VirtualIP", "v", tt.spec)}))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for _, w := range cfg.Warnings[1:] { // the first is about gossip
+			got = append(got, w[strings.Index(w, "spec."):])
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+		}
 	}
 }
 

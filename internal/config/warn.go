@@ -90,6 +90,7 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 	} else {
 		warnPath(a.BGP, peers, warn)
 		warnFamilies(v, peers, warn)
+		warnNamedPeers(v, names, warn)
 	}
 	for _, c := range communitiesOf(a.BGP, names) {
 		switch {
@@ -137,4 +138,36 @@ func warnFamilies(v *v1alpha1.VirtualIP, peers []*v1alpha1.BGPPeerSpec, warn fun
 			warn(fmt.Sprintf("spec.addresses[%d]", i), fmt.Sprintf("is announced by l2 only: none of its BGP peers has the family %s", family))
 		}
 	}
+}
+
+// warnNamedPeers warns about peers that a VirtualIP names and that are not told
+// all of its addresses. Of a family that no peer has there is another sentence.
+func warnNamedPeers(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) {
+	for _, family := range familiesOf(v) {
+		var without []int // of the named peers
+		for i, name := range v.Spec.Advertise.BGP.Peers {
+			if o := names.peers[name]; o != nil && !o.peer.Spec.Has(family) {
+				without = append(without, i)
+			}
+		}
+		if len(without) == len(v.Spec.Advertise.BGP.Peers) {
+			continue
+		}
+		for _, i := range without {
+			warn(fmt.Sprintf("spec.advertise.bgp.peers[%d]", i),
+				fmt.Sprintf("%q is not told the %s addresses: its spec.families lacks %[2]s", v.Spec.Advertise.BGP.Peers[i], family))
+		}
+	}
+}
+
+// familiesOf returns the families of the addresses of a VirtualIP, in the order
+// of the addresses.
+func familiesOf(v *v1alpha1.VirtualIP) []v1alpha1.AddressFamily {
+	var families []v1alpha1.AddressFamily
+	for _, text := range v.Spec.Addresses {
+		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(families, familyOf(addr)) {
+			families = append(families, familyOf(addr))
+		}
+	}
+	return families
 }
