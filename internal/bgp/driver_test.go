@@ -307,6 +307,20 @@ func TestStrictBFDHoldsTheSession(t *testing.T) {
 		b := newBed(t, "", peer("a", "10.0.0.1", profile(true)))
 		b.apply("start, add a held")
 		b.apply("")
+		b.speaker.session("a", Session{State: Idle, LastError: strictWords})
+		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Down, LastError: "the port is in use"})
+		synctest.Wait()
+		if got := b.apply("").Peers[0].LastError; got != strictWords+"; BFD: the port is in use" {
+			t.Errorf("what it waits for: %q", got)
+		}
+		b.speaker.session("a", Session{State: Idle})
+		if got := b.apply("").Peers[0].LastError; got != "BFD: the port is in use" {
+			t.Errorf("what it waits for: %q", got)
+		}
+		b.speaker.session("a", established)
+		if got := b.apply("").Peers[0].LastError; got != "" {
+			t.Errorf("an established session: %q", got)
+		}
 		b.bfd.set("10.0.0.1", bfd.Status{State: bfd.Up, EverUp: true})
 		synctest.Wait()
 		b.took("release a")

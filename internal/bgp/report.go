@@ -59,13 +59,21 @@ func fill(r *model.PeerReport, s *Session) {
 	r.NotificationsOut, r.NotificationsIn = s.NotificationsOut, s.NotificationsIn
 }
 
-// fill copies what BFD says.
+// fill copies what BFD says. Without a BGP session that is also what is wrong with
+// BFD: a strict session waits for nothing else.
 func (b *bfdState) fill(r *model.PeerReport) {
 	if b.status == nil {
 		return
 	}
 	r.BFD = b.status.State.String()
 	r.BFDTransmit, r.BFDReceive, r.BFDDetect = b.status.Transmit, b.status.Receive, b.status.Detection
+	if b.status.LastError == "" || r.State == Established.String() {
+		return
+	}
+	if r.LastError != "" {
+		r.LastError += "; "
+	}
+	r.LastError += "BFD: " + b.status.LastError
 }
 
 // advertised fills in who has each path, and returns how many each peer has, and

@@ -244,8 +244,9 @@ func (l *loop) receive(d *datagram, p port, fd int, at, now time.Time) {
 	case why != accepted:
 		w.drops[why]++
 	default:
-		if r := w.m.receive(at, now, &pkt, d.payload); r != accepted {
-			w.drops[r]++
+		w.refused = w.m.receive(at, now, &pkt, d.payload)
+		if w.refused != accepted {
+			w.drops[w.refused]++
 			return
 		}
 		w.in++

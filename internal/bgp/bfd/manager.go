@@ -46,8 +46,8 @@ func New(log *slog.Logger, changed func()) *Manager {
 // peer AdminDown, section 6.8.16, and is forgotten.
 //
 // If a session is refused, or two are for the same, nothing changes, and the
-// error names all of them. Any other error says which port could not be opened;
-// the sessions are taken over, and the port is tried again every second.
+// error names all of them. Any other error says which port is not open, as long as
+// it is not; the sessions are taken over, and the port is tried again every second.
 func (m *Manager) Apply(want []Session) error {
 	next, err := normalAll(want)
 	if err != nil {
@@ -196,7 +196,7 @@ func (l *loop) quit(w *watch, now time.Time) {
 }
 
 // welcome runs on the thread. It takes in new sessions, and returns what is
-// wrong with their ports.
+// wrong with the ports.
 func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
 	for p, s := range fresh.ports {
 		l.ports[p] = s
@@ -214,10 +214,18 @@ func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
 		e.w.m = newMachine(now, e.want.settings(), discr, rand.Uint32(), rand.Float64)
 		l.add(e.w, now)
 	}
-	for p := range fresh.ports {
-		errs = append(errs, l.ports[p].err)
-	}
 	l.held, l.dropped = false, true
+	return l.closedPorts()
+}
+
+// closedPorts runs on the thread. It returns what is wrong with ports that
+// sessions need, always in the same order.
+func (l *loop) closedPorts() (errs []error) {
+	for _, p := range []port{{}, {multihop: true}, {v6: true}, {v6: true, multihop: true}} {
+		if s := l.ports[p]; s != nil && s.users > 0 {
+			errs = append(errs, s.err)
+		}
+	}
 	return errs
 }
 

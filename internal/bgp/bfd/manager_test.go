@@ -220,11 +220,14 @@ func TestAuthOnTheWire(t *testing.T) {
 			a.apply(sa)
 			b.apply(with("10.0.0.2", "10.0.0.1", "wrong"))
 			a.within(5*time.Second, "refused", func() bool { return a.one().Dropped[DropAuth] > 0 && b.one().Dropped[DropAuth] > 0 })
-			if st := a.one(); st.State != Down || st.In != 0 || st.EverUp {
+			if st := a.one(); st.State != Down || st.In != 0 || st.EverUp || !strings.Contains(st.LastError, "key") {
 				t.Errorf("%+v", st)
 			}
 			b.apply(with("10.0.0.2", "10.0.0.1", "right"))
 			a.upWith(sa)
+			if err := a.one().LastError; err != "" {
+				t.Error(err)
+			}
 			sa = with("10.0.0.1", "10.0.0.2", "later")
 			a.apply(sa)
 			b.apply(with("10.0.0.2", "10.0.0.1", "later"))
@@ -338,8 +341,15 @@ func TestPortInUse(t *testing.T) {
 	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(a.one().LastError, unix.EADDRINUSE.Error()) {
 		t.Errorf("%v, %v", err, a.one().LastError)
 	}
+	for _, s := range [][]Session{{session("10.0.0.1", "10.0.0.2")}, {session("10.0.0.1", "10.0.0.2"), session("fd00::1", "fd00::2")}} {
+		l.in("a", func() { err = a.m.Apply(s) })
+		if !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("told once only: %v", err)
+		}
+	}
 	_ = c.Close()
-	l.within(3*time.Second, "tried again", func() bool { return a.one().LastError == "" })
+	l.within(3*time.Second, "tried again", func() bool { return a.m.Status()[0].LastError == "" })
+	a.apply(session("10.0.0.1", "10.0.0.2"))
 }
 
 func hexPort(t *testing.T, s string) (n int64) {

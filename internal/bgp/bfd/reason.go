@@ -22,6 +22,17 @@ func (r Reason) String() string {
 	return pick(uint8(r), "accepted", "malformed", "no_session", "ttl", "address", "interface", "authentication", "sequence")
 }
 
+// words tells who has to set up what, if authentication is the reason.
+func (r Reason) words() string {
+	switch r {
+	case DropAuth:
+		return "the authentication of the peer's packets is not that of the session: type, key ID and key must be the same on both ends"
+	case DropSequence:
+		return "the peer's packets are authentic but have an old sequence number"
+	}
+	return ""
+}
+
 // Drops counts dropped packets by Reason.
 type Drops [reasons]uint64
 

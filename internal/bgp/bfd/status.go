@@ -24,8 +24,9 @@ type Status struct {
 	LocalDiscr, RemoteDiscr uint32
 	In, Out                 uint64 // packets accepted and sent
 	Dropped                 Drops
-	// LastError is why the last packet could not be sent, or why nothing can be
-	// received; empty: both work.
+	// LastError is why nothing can be received, why the last packet could not be
+	// sent, or, unless Up, why the last one of the peer was not taken; empty: all
+	// works.
 	LastError string
 }
 
@@ -75,6 +76,8 @@ func (l *loop) status(w *watch) Status {
 		s.LastError = p.err.Error()
 	} else if w.trouble != nil {
 		s.LastError = w.trouble.Error()
+	} else if m.state != Up {
+		s.LastError = w.refused.words()
 	}
 	if m.remoteDiscr != 0 {
 		s.Transmit, s.Receive = m.interval(), max(m.usedRx, m.remoteMinTx)

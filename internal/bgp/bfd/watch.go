@@ -21,8 +21,9 @@ type watch struct {
 
 	in, sent uint64
 	drops    Drops
-	trouble  error // of the last attempt to send; nil: it worked
-	state    State // as last reported
+	refused  Reason // why the machine discarded the last packet; accepted: it did not
+	trouble  error  // of the last attempt to send; nil: it worked
+	state    State  // as last reported
 
 	deadline time.Time // in the queue, if slot >= 0
 	slot     int
