@@ -309,6 +309,25 @@ func TestLoadWarnsOfPeersWithoutFamily(t *testing.T) {
 	}
 }
 
+func TestLoadWarnsOfQuorumByBGP(t *testing.T) {
+	node := headNode + "nodeName: m1\ngossip: {insecure: true, peers: [10.0.0.11, 10.0.0.12]}\n"
+	const want = `spec.partition: quorum is about layer 2 only; every healthy node advertises by BGP`
+	for spec, warned := range map[string]bool{
+		"partition: quorum, advertise: {bgp: {}}":         true,
+		"partition: quorum, advertise: {l2: {}, bgp: {}}": true,
+		"partition: quorum":                               false,
+		"advertise: {bgp: {}}":                            false,
+	} {
+		cfg, err := Load(write(t, map[string]string{"a.yaml": node + peerDoc("a", "peerAddress: 10.0.0.1") + doc("VirtualIP", "v", "addresses: [192.0.2.1], "+spec)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.HasSuffix(strings.Join(cfg.Warnings, "\n"), want); got != warned || len(cfg.Warnings) > 2 {
+			t.Errorf("%s: %q", spec, cfg.Warnings)
+		}
+	}
+}
+
 // Elsewhere the files with passwords need not be there, but what is there counts.
 func TestValidateBGP(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": peerDoc("a", "peerAddress: 10.0.0.1, bfdProfile: p, passwordFile: /nonexistent/pw") +

@@ -84,6 +84,9 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 	if a.L2 == nil && v.Spec.Preempt {
 		warn("spec.preempt", "is only for l2; by BGP every node that may own the address advertises it")
 	}
+	if v.Spec.Partition == v1alpha1.PartitionQuorum {
+		warn("spec.partition", "quorum is about layer 2 only; every healthy node advertises by BGP")
+	}
 	peers := peersOf(a.BGP, names)
 	if len(peers) == 0 {
 		warn("spec.advertise.bgp", "there is no BGPPeer to advertise to")
