@@ -328,6 +328,21 @@ func TestLoadWarnsOfQuorumByBGP(t *testing.T) {
 	}
 }
 
+func TestLoadWarnsOfLongShutdownDelay(t *testing.T) {
+	const want = "spec.gracefulShutdownDelay: a stop of the daemon hands over for 12s at most, then ends the session; `lbd drain --timeout` first waits longer"
+	for delay, warned := range map[string]bool{"10s": false, "10001ms": true, "5m": true} {
+		// With BFD there is no other warning about the peer.
+		cfg, err := Load(write(t, map[string]string{"a.yaml": bgpNode + peerDoc("a", "peerAddress: 10.0.0.1, bfdProfile: p, gracefulShutdownDelay: "+delay) +
+			doc("BFDProfile", "p", "") + doc("VirtualIP", "v", "addresses: [192.0.2.1], advertise: {bgp: {}}")}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.HasSuffix(strings.Join(cfg.Warnings, "\n"), want); got != warned || len(cfg.Warnings) > 2 {
+			t.Errorf("%s: %q", delay, cfg.Warnings)
+		}
+	}
+}
+
 // Elsewhere the files with passwords need not be there, but what is there counts.
 func TestValidateBGP(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": peerDoc("a", "peerAddress: 10.0.0.1, bfdProfile: p, passwordFile: /nonexistent/pw") +
