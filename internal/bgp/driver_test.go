@@ -235,6 +235,17 @@ func TestBFDResetsTheSession(t *testing.T) {
 	})
 }
 
+// TestBFDOfLinkLocalPeer: there is no router on the way, whatever the settings say.
+func TestBFDOfLinkLocalPeer(t *testing.T) {
+	far := func(p *model.BGPPeer) { p.Multihop = true }
+	for addr, want := range map[string]bool{"169.254.1.1": false, "fe80::1%eth0": false, "10.0.0.1": true} {
+		p := peer("a", addr, profile(true), far)
+		if got := isMultihop(&p); got != want {
+			t.Errorf("%s: multihop %v", addr, got)
+		}
+	}
+}
+
 // TestBFDBeginsAnew: a router that begins its BFD session anew says Down for a
 // moment, which says nothing about the path; if it lasts, it does.
 func TestBFDBeginsAnew(t *testing.T) {

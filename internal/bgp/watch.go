@@ -113,7 +113,7 @@ func bfdSession(p *model.BGPPeer, w way) bfd.Session {
 // 5883 then, not RFC 5881.
 func isMultihop(p *model.BGPPeer) bool {
 	switch {
-	case p.Address.Zone() != "", p.MinTTL == 255:
+	case p.Address.Zone() != "", p.Address.IsLinkLocalUnicast(), p.MinTTL == 255:
 		return false
 	case p.External():
 		return p.Multihop || p.MinTTL > 0

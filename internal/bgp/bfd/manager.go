@@ -45,24 +45,27 @@ func New(log *slog.Logger, changed func()) *Manager {
 // on by a Poll Sequence (RFC 5880 section 6.8.3). One that is missing tells its
 // peer AdminDown, section 6.8.16, and is forgotten.
 //
-// If a session is refused, or two are for the same, nothing changes, and the
-// error names all of them. Any other error says which port is not open, as long as
+// The error names every session that is refused, and every further one for the
+// same; one that ran before goes on as it was, and the others are taken over. It
+// also says which port is not open, as long as
 // it is not; the sessions are taken over, and the port is tried again every second.
 func (m *Manager) Apply(want []Session) error {
-	next, err := normalAll(want)
-	if err != nil {
-		return err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	next, refused := normalAll(want, func(k Key) (Session, bool) {
+		if e := m.wanted[k]; e != nil {
+			return e.want, true
+		}
+		return Session{}, false
+	})
 	switch {
 	case m.closed:
 		return ErrClosed
 	case m.loop == nil && len(next) == 0:
-		return nil
+		return refused
 	case m.loop == nil:
 		if err := m.start(); err != nil {
-			return err
+			return errors.Join(refused, err)
 		}
 	}
 	// Sockets are opened here. The thread has packets to send.
@@ -77,20 +80,27 @@ func (m *Manager) Apply(want []Session) error {
 	if !ok {
 		return ErrClosed
 	}
-	return errors.Join(errs...)
+	return errors.Join(append([]error{refused}, errs...)...)
 }
 
-func normalAll(want []Session) (map[Key]Session, error) {
+// normalAll returns the sessions that can be, and what is wrong with the others.
+// One of those that ran before, says had, stays as it was.
+func normalAll(want []Session, had func(Key) (Session, bool)) (map[Key]Session, error) {
 	next := make(map[Key]Session, len(want))
 	var errs []error
 	for _, s := range want {
 		s, err := s.normal()
 		if err != nil {
 			errs = append(errs, err)
-			continue
+			old, ok := had(s.key())
+			if !ok {
+				continue
+			}
+			s = old
 		}
 		if _, twice := next[s.key()]; twice {
 			errs = append(errs, fmt.Errorf("BFD session with %s: given twice", s.key()))
+			continue
 		}
 		next[s.key()] = s
 	}

@@ -261,13 +261,22 @@ func TestApply(t *testing.T) {
 			t.Errorf("touched: %+v", st)
 		}
 	}
-	// What is refused changes nothing.
+	// What is refused does not keep the others from changing, nor what ran from
+	// going on.
 	bad := fast
 	bad.Multiplier, bad.Transmit = 0, ms
-	if err := a.m.Apply([]Session{bad, {}}); err == nil || len(a.m.Status()) != 2 {
+	slow := s6[0]
+	slow.Receive = 300 * ms
+	if err := a.m.Apply([]Session{bad, {}, slow, slow}); err == nil || len(a.m.Status()) != 2 {
 		t.Errorf("refused: %v, %d sessions", err, len(a.m.Status()))
-	} else if got := err.Error(); strings.Count(got, "\n") != 5 {
+	} else if got := err.Error(); strings.Count(got, "\n") != 6 || !strings.Contains(got, "given twice") {
 		t.Errorf("not every fault is named: %s", got)
+	}
+	l.within(3*time.Second, "the others as asked for", func() bool { return a.m.Status()[1].Receive == 300*ms })
+	for i, st := range a.m.Status() {
+		if st.LocalDiscr != before[i].LocalDiscr || st.Transitions != 1 {
+			t.Errorf("touched: %+v", st)
+		}
 	}
 	a.apply(s6[0])
 	l.within(time.Second, "AdminDown", func() bool { return b.m.Status()[0].RemoteState == AdminDown })

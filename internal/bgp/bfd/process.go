@@ -81,10 +81,6 @@ func NewProcess(log *slog.Logger, changed func()) *Process {
 // Apply is as that of Manager. With an error about the process the sessions are
 // remembered, and begin when it runs again.
 func (p *Process) Apply(want []Session) error {
-	next, err := normalAll(want)
-	if err != nil {
-		return err
-	}
 	p.apply.Lock()
 	defer p.apply.Unlock()
 	p.mu.Lock()
@@ -92,25 +88,33 @@ func (p *Process) Apply(want []Session) error {
 		p.mu.Unlock()
 		return ErrClosed
 	}
+	next, refused := normalAll(want, func(k Key) (Session, bool) { s, ok := p.wanted[k]; return s, ok })
 	p.wanted = next
 	for k := range p.latest {
 		if _, stays := next[k]; !stays {
 			delete(p.latest, k)
 		}
 	}
-	first := !p.running && len(want) > 0
+	first := !p.running && len(next) > 0
 	c := p.child
 	p.mu.Unlock()
+	return errors.Join(refused, p.bring(c, first, len(next) > 0))
+}
+
+// bring gives the wanted sessions, if there are some, to the child, which is
+// started first if asked for.
+func (p *Process) bring(c *child, first, some bool) error {
 	if first {
 		if !inChild.armed.Load() {
 			return errors.New("BFD: the program does not begin with bfd.Child")
 		}
+		var err error
 		if c, err = p.start(); err != nil {
 			return err
 		}
 	}
 	if c == nil {
-		if len(want) == 0 {
+		if !some {
 			return nil
 		}
 		return errNotRunning

@@ -43,9 +43,14 @@ func TestProcess(t *testing.T) {
 	if err := a.m.Apply([]Session{{}}); err == nil {
 		t.Error("accepted nonsense")
 	}
-	a.apply(s[0])
+	l.in("a", func() {
+		if err := a.m.Apply([]Session{{}, s[0]}); err == nil {
+			t.Error("accepted nonsense beside a session")
+		}
+	})
 	b.apply(s[1])
 	a.upWith(s[0])
+	a.apply(s[0])
 	fast := s[0]
 	fast.Transmit = 20 * ms
 	a.apply(fast)

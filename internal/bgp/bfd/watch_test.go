@@ -152,7 +152,8 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	s := session("10.0.0.1", "10.0.0.2")
-	if _, err := normalAll([]Session{s, s}); err == nil {
+	none := func(Key) (Session, bool) { return Session{}, false }
+	if _, err := normalAll([]Session{s, s}, none); err == nil {
 		t.Error("twice the same: accepted")
 	}
 	s = session("fe80::1%eth0", "fe80::2%eth0")
