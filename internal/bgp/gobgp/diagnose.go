@@ -155,6 +155,28 @@ func receive(r io.Reader) (*bgp.BGPMessage, error) {
 	return bgp.ParseBGPBody(h, body)
 }
 
+// canSign tries the key of a peer on a socket that nobody uses. A kernel without
+// TCP_MD5SIG refuses it.
+func canSign(c *bgptypes.Peer) error {
+	if c.Password == "" {
+		return nil
+	}
+	family := unix.AF_INET6
+	if c.Address.Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return sign(fd, c)
+}
+
+func keyError(err error) error {
+	return fmt.Errorf("no session without its TCP MD5 password, which the listening socket does not take: %s", text(err))
+}
+
 // prepare sets on a socket what the server sets on its own.
 func prepare(fd int, c *bgptypes.Peer) error {
 	four := c.Address.Is4()
@@ -177,6 +199,12 @@ func prepare(fd int, c *bgptypes.Peer) error {
 	if c.Password == "" {
 		return nil
 	}
+	return sign(fd, c)
+}
+
+// sign sets the key of a peer, RFC 2385.
+func sign(fd int, c *bgptypes.Peer) error {
+	four := c.Address.Is4()
 	sig := &unix.TCPMD5Sig{Keylen: uint16(len(c.Password))}
 	sig.Addr.Family = unix.AF_INET6
 	at := 6 // of the address in sockaddr_in6, after port and flow label

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -285,6 +287,42 @@ func TestPasswordWhenListening(t *testing.T) {
 	}
 	dial(right, "")
 	b.up("right")
+}
+
+// TestNoSessionWithoutItsKey: a peer whose key cannot be set stays out.
+func TestNoSessionWithoutItsKey(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	at := host()
+	b := newBed(t, at)
+	b.addr = at
+	dial := func(r *router) {
+		r.neighbor(at, lbdASN, func(p *api.Peer) {
+			p.Transport = &api.Transport{LocalAddress: r.addr.String()}
+			p.Timers.Config.ConnectRetry = 1
+		})
+	}
+	early, late := newRouter(t, routerASN), newRouter(t, routerASN)
+	// The kernel takes keys of 80 bytes at most.
+	p := b.peer("early", early)
+	p.Passive, p.Password = true, strings.Repeat("x", 81)
+	b.add(p)
+	// Of this one only the server finds out.
+	q := b.peer("late", late)
+	q.Passive = true
+	b.add(q)
+	b.inbox.put(q.Address, event{kind: md5Failed, err: os.NewSyscallError("setsockopt", syscall.ENOMEM)})
+	dial(early)
+	dial(late)
+	b.fails("early", time.Second, "TCP MD5 password", "invalid argument")
+	b.fails("late", time.Second, "TCP MD5 password", "cannot allocate memory")
+	time.Sleep(4 * time.Second)
+	for name, s := range b.Sessions() {
+		if s.State != bgp.Idle || s.Since.After(time.Now().Add(-4*time.Second)) || len(b.list("")) != 0 {
+			t.Errorf("%s got in: %+v", name, s)
+		}
+	}
 }
 
 func TestGTSM(t *testing.T) {

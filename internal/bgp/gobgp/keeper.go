@@ -22,6 +22,8 @@ const (
 	// overLimit is how long a peer is left alone that sent too many prefixes or
 	// updates.
 	overLimit = 30 * time.Second
+	// unsigned is how long a peer is kept out whose key the kernel refused.
+	unsigned = 30 * time.Second
 	// openWait is how long a peer may take for its OPEN. The server would give it
 	// 240 s.
 	openWait = 30 * time.Second
@@ -176,7 +178,9 @@ func (s *Speaker) handle(p *peer, e event) bool {
 	case dialFailed:
 		return p.fail(dialWords(e.err, &p.conf))
 	case md5Failed:
-		return p.fail("cannot set the TCP MD5 password on the listening socket: " + text(e.err))
+		s.leave(p) // it would get in without a key
+		p.due = time.Now().Add(unsigned)
+		return p.fail(keyError(e.err).Error())
 	case localMismatch:
 		return p.fail("the peer connected to another address of this node than the source address of the session")
 	case noticeSent:

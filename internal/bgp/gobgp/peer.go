@@ -123,6 +123,12 @@ func (s *Speaker) offer(p *peer) error {
 	if err != nil {
 		return err
 	}
+	if len(s.global.Listen) > 0 {
+		// The server would listen without the key, to anybody.
+		if err := canSign(&p.conf); err != nil {
+			return keyError(err)
+		}
+	}
 	p.life++
 	s.inbox.expect(p.conf.Address, p)
 	if err := s.server.AddPeer(s.ctx, &api.AddPeerRequest{Peer: conf}); err != nil {
