@@ -229,7 +229,9 @@ func (s *Speaker) move(p *peer, e event) bool {
 	switch {
 	case isPrefixLimit(e):
 		p.due = now.Add(overLimit)
-	case unknown && !p.conf.Passive && now.After(p.askAt):
+	case unknown && !p.conf.Passive && !p.restarting && now.After(p.askAt):
+		// A router that keeps paths over a restart takes any OPEN for that of the next
+		// session, and this one would have it drop them (RFC 4724 section 4.2).
 		s.wg.Go(func() { s.diagnose(p, p.life) }) // goes on with p
 	default:
 		p.due = now.Add(p.pause())
