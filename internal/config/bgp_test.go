@@ -329,8 +329,8 @@ func TestLoadWarnsOfQuorumByBGP(t *testing.T) {
 }
 
 func TestLoadWarnsOfLongShutdownDelay(t *testing.T) {
-	const want = "spec.gracefulShutdownDelay: a stop of the daemon hands over for 12s at most, then ends the session; `lbd drain --timeout` first waits longer"
-	for delay, warned := range map[string]bool{"10s": false, "10001ms": true, "5m": true} {
+	const want = "spec.gracefulShutdownDelay: a daemon that stops waits 2s of it; `lbd drain` first waits for all of it"
+	for delay, warned := range map[string]bool{"2s": false, "2001ms": true, "5m": true} {
 		// With BFD there is no other warning about the peer.
 		cfg, err := Load(write(t, map[string]string{"a.yaml": bgpNode + peerDoc("a", "peerAddress: 10.0.0.1, bfdProfile: p, gracefulShutdownDelay: "+delay) +
 			doc("BFDProfile", "p", "") + doc("VirtualIP", "v", "addresses: [192.0.2.1], advertise: {bgp: {}}")}))

@@ -34,7 +34,7 @@ type object struct {
 
 	lines  map[string]int // by path
 	errs   []*Error
-	broken []string // paths about which errs has an error
+	broken brokenPaths // about which errs has an error
 }
 
 // title names the object in errors.
@@ -54,7 +54,7 @@ func (o *object) lineOf(path string) int {
 		if line, ok := o.lines[path]; ok {
 			return line
 		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+		path = parent(path)
 	}
 	return o.line
 }
@@ -62,7 +62,7 @@ func (o *object) lineOf(path string) int {
 // bad adds an error about a field.
 func (o *object) bad(line int, f v1alpha1.FieldError) {
 	o.errs = append(o.errs, &Error{File: o.file, Line: line, Object: o.title(), Field: f})
-	o.broken = append(o.broken, f.Path)
+	o.broken.add(f.Path)
 }
 
 // breaks adds an error about a field at the line where it was written.
@@ -72,8 +72,43 @@ func (o *object) breaks(path string, value any, format string, args ...any) {
 
 // isBroken tells whether there is an error about the path, what it is part of,
 // or what is part of it.
-func (o *object) isBroken(path string) bool {
-	return slices.ContainsFunc(o.broken, func(b string) bool { return within(path, b) || within(b, path) })
+func (o *object) isBroken(path string) bool { return o.broken.touches(path) }
+
+// brokenPaths is a set of paths that is asked about the relatives of a path. A
+// file may have as many errors as it has fields.
+type brokenPaths struct {
+	at    map[string]struct{} // the paths
+	above map[string]struct{} // they and all that they are part of
+}
+
+func (b *brokenPaths) add(path string) {
+	if b.at == nil {
+		b.at, b.above = make(map[string]struct{}), make(map[string]struct{})
+	}
+	b.at[path] = struct{}{}
+	for p := path; ; p = parent(p) {
+		if _, known := b.above[p]; known {
+			return
+		}
+		b.above[p] = struct{}{}
+		if p == "" {
+			return
+		}
+	}
+}
+
+func (b *brokenPaths) touches(path string) bool {
+	if _, ok := b.above[path]; ok {
+		return true
+	}
+	for p := path; ; p = parent(p) {
+		if _, ok := b.at[p]; ok {
+			return true
+		}
+		if p == "" {
+			return false
+		}
+	}
 }
 
 // within tells whether path is outer or lies in it.
@@ -81,6 +116,9 @@ func within(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)
 	return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
 }
+
+// parent is what the path is part of; "" is the whole object.
+func parent(path string) string { return path[:max(strings.LastIndexAny(path, ".["), 0)] }
 
 // parseFile returns the objects of a file, each with what is wrong with it, and
 // the error that ended the reading, if any. hostName stands in for a nodeName
@@ -157,7 +195,9 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 	for _, e := range d.errs {
 		o.bad(e.line, e.FieldError)
 	}
-	o.broken = append(o.broken, d.broken...)
+	for _, path := range d.broken {
+		o.broken.add(path)
+	}
 	secretsGiven(o)
 
 	o.body.Default()

@@ -14,14 +14,9 @@ import (
 // warning: clients wait that long for a node that died.
 const slowHoldTime = 30 * time.Second
 
-const (
-	// stopTimeout is how long a daemon that is told to stop hands over, at most:
-	// that of package daemon.
-	stopTimeout = 12 * time.Second
-	// longShutdownDelay is the longest delay of a drain that fits in it, with the
-	// withdrawal and what follows.
-	longShutdownDelay = 10 * time.Second
-)
+// stopDelay is how much of a shutdown delay a daemon that is told to stop waits:
+// that of package decide.
+const stopDelay = 2 * time.Second
 
 // warnings returns sentences about what is valid but unwise.
 func warnings(objects []*object, names *named) []string {
@@ -64,9 +59,8 @@ func warnPeer(o *object, warn func(path, text string)) {
 	if s.Password != "" && worldReadable(o.mode) {
 		warn("spec.password", fmt.Sprintf("every user of this host can read it (mode %04o); chmod 600, or use passwordFile", o.mode.Perm()))
 	}
-	if delay := *s.GracefulShutdownDelay; delay.Duration > longShutdownDelay {
-		warn("spec.gracefulShutdownDelay", fmt.Sprintf("a stop of the daemon hands over for %v at most, then ends the session; "+
-			"`lbd drain --timeout` first waits longer", stopTimeout))
+	if delay := *s.GracefulShutdownDelay; delay.Duration > stopDelay {
+		warn("spec.gracefulShutdownDelay", fmt.Sprintf("a daemon that stops waits %v of it; `lbd drain` first waits for all of it", stopDelay))
 	}
 	if s.BFDProfile != "" {
 		if s.EnableGracefulRestart {
