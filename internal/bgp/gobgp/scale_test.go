@@ -15,6 +15,7 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -187,6 +188,63 @@ func TestFlood(t *testing.T) {
 				t.Errorf("%+v", s["flood"])
 			}
 		})
+	}
+}
+
+// TestBusyIsNoFlood: while the server is late for other reasons a router that sends
+// a table is not to blame.
+func TestBusyIsNoFlood(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b, addr := newBed(t), host()
+	routers := newPipe(t, addr)
+	p := b.peer("r", &router{asn: routerASN, addr: addr})
+	p.IPv6, p.MaxPrefixes, p.HoldTime = false, 10000000, 90*time.Second
+	b.add(p)
+	r := <-routers
+	b.up("r")
+	msgs := flood(true)
+	write := func(n int) {
+		for i := range n {
+			if _, err := r.Write(msgs[i%len(msgs)]); err != nil {
+				return // closed
+			}
+		}
+	}
+	late := func() {
+		b.gauge.behind.Store(true)
+		b.Speaker.wake()
+		wait(t, "a look", func() bool { return !b.gauge.behind.Load() })
+	}
+	write(450)
+	b.until("r", "the table", 20*time.Second, func(s bgp.Session) bool { return s.UpdatesIn == 450 })
+	late()
+	if s := b.Sessions()["r"]; s.State != bgp.Established || s.Flaps != 0 {
+		t.Errorf("it was closed: %+v", s)
+	}
+	go write(20000)
+	b.until("r", "closed", 20*time.Second, func(s bgp.Session) bool {
+		late()
+		return strings.Contains(s.LastError, "faster than they can be refused")
+	})
+}
+
+// TestGaugeGoesOn: the first look may be too early to blame somebody.
+func TestGaugeGoesOn(t *testing.T) {
+	looks := 0
+	g := gauge{wake: func() { looks++ }}
+	for range behindRow - 1 {
+		g.Observe(server.FSMMessage, 0, behindLimit)
+	}
+	if looks != 0 {
+		t.Errorf("%d looks already", looks)
+	}
+	for range 3 * behindRow {
+		g.Observe(server.FSMMessage, 0, behindLimit)
+	}
+	if looks != 3 {
+		t.Errorf("%d looks", looks)
 	}
 }
 

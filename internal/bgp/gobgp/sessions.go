@@ -21,11 +21,16 @@ func (s *Speaker) Sessions() map[string]bgptypes.Session {
 	}
 	s.drain()
 	known := s.list("")
+	again := s.gauge.look(time.Now())
 	for name, p := range s.peers {
 		if p.in {
 			s.renewNextHop(p)
 		}
-		out[name] = p.session(known[p.conf.Address])
+		k := known[p.conf.Address]
+		if again && p.in && k != nil {
+			p.updatesSeen = k.GetState().GetMessages().GetReceived().GetUpdate()
+		}
+		out[name] = p.session(k)
 	}
 	return out
 }
@@ -52,7 +57,6 @@ func (p *peer) session(known *api.Peer) bgptypes.Session {
 	c := p.base
 	if known != nil && p.in {
 		c = c.plus(known)
-		p.updatesSeen = known.GetState().GetMessages().GetReceived().GetUpdate()
 		for _, f := range known.GetAfiSafis() {
 			out.Received += uint32(f.GetState().GetReceived())
 		}
