@@ -78,7 +78,7 @@ func (d *Driver) start(w *model.BGPState) error {
 	}
 	d.log.Info("BGP speaker started", "router_id", w.RouterID, "listen", listen)
 	d.peerMu.Lock()
-	d.started = true
+	d.started, d.listens = true, len(listen) > 0
 	d.peerMu.Unlock()
 	return nil
 }

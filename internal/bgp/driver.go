@@ -75,6 +75,7 @@ type Driver struct {
 	peers   map[string]*session
 	ways    map[string]way // of BFD sessions, by peer
 	started bool
+	listens bool // routers can connect; settled when the speaker starts
 	left    bool
 	closed  bool
 

@@ -44,6 +44,31 @@ func TestStartFailsAndIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestPassivePeerAfterTheStart: only a restart opens a listener.
+func TestPassivePeerAfterTheStart(t *testing.T) {
+	passive := func(p *model.BGPPeer) { p.Passive = true }
+	b := newBed(t, "", peer("a", "10.0.0.1"))
+	b.apply("start, add a")
+	b.want.BGP.Peers = append(b.want.BGP.Peers, peer("b", "10.0.0.2", passive))
+	got := b.apply("add b").Peers
+	if got[0].LastError != "" || !strings.Contains(got[1].LastError, "restart lbd") {
+		t.Errorf("%q, %q", got[0].LastError, got[1].LastError)
+	}
+	b.want.BGP.Peers[1].Passive = false
+	if got := b.apply(`remove b "", add b`).Peers[1].LastError; got != "" {
+		t.Errorf("not passive any more: %q", got)
+	}
+
+	// With a listener there is nothing to tell.
+	b = newBed(t, "", peer("a", "10.0.0.1"))
+	b.want.BGP.Listen = []netip.Addr{netip.IPv4Unspecified()}
+	b.apply("start, add a")
+	b.want.BGP.Peers = append(b.want.BGP.Peers, peer("b", "10.0.0.2", passive))
+	if got := b.apply("add b").Peers[1].LastError; got != "" {
+		t.Errorf("with a listener: %q", got)
+	}
+}
+
 func TestOnlyWhatChangedIsTouched(t *testing.T) {
 	b := newBed(t, "", peer("a", "10.0.0.1"), peer("b", "10.0.0.2"))
 	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a", "b"), path("203.0.113.2", "a")}

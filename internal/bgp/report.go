@@ -9,6 +9,10 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// notListening is why a passive peer has no session that was added after the start:
+// the speaker opens its listening sockets once.
+const notListening = "lbd waits for the peer to connect (passive) but does not listen for BGP, since no peer was passive when it started: restart lbd on this node"
+
 // report tells the truth about sessions and paths, and logs changes.
 func (d *Driver) report(w *model.BGPState) model.Applied {
 	var all map[string]Session
@@ -34,6 +38,9 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 			d.tell(s, &known, lacks[p.Name])
 		} else if s != nil && s.err != nil {
 			r.LastError = s.err.Error()
+		}
+		if p.Passive && d.started && !d.listens {
+			r.LastError = notListening
 		}
 		if s != nil {
 			s.fill(&r)
