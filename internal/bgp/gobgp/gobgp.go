@@ -46,8 +46,9 @@ type Speaker struct {
 	prepends map[int]struct{}
 	closing  bool
 
-	inbox inbox
-	gauge gauge
+	inbox   inbox
+	gauge   gauge
+	restart restart
 }
 
 // New returns a speaker that does nothing until Start. The function changed is
@@ -96,6 +97,7 @@ func (s *Speaker) Start(g bgp.Global) error {
 		return err
 	}
 	s.server, s.global = srv, g
+	s.beginWitness()
 	s.wg.Go(s.keep)
 	return nil
 }

@@ -105,7 +105,9 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 // enter gives the peer to the server. What prevents that may pass, so it is tried
 // again.
 func (s *Speaker) enter(p *peer) {
-	p.due = time.Time{}
+	if p.due = s.notBefore(p); !p.due.IsZero() {
+		return
+	}
 	s.findNextHop(p)
 	err := s.admit(p)
 	if err == nil {

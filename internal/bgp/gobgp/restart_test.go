@@ -153,6 +153,46 @@ func TestRestartIsSaidOnce(t *testing.T) {
 	}
 }
 
+// TestRestartIsSaidToEach: a router that is there late hears of the restart too,
+// after another one has its session, and its End-of-RIB has come.
+func TestRestartIsSaidToEach(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	early, quick, late := newRouter(t, routerASN), host(), host()
+	self := host()
+	early.neighbor(self, lbdASN, func(p *api.Peer) {
+		p.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 20, DeferralTime: 1}
+		for _, f := range p.AfiSafis {
+			f.MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
+		}
+	})
+	b := newBed(t)
+	b.addr = self
+	b.set(vip("203.0.113.1", "early", "quick", "late"))
+	quickly := newPipe(t, quick) // it does not send End-of-RIB
+	for name, addr := range map[string]netip.Addr{"early": early.addr, "quick": quick, "late": late} {
+		p := b.peer(name, &router{asn: routerASN, addr: addr})
+		p.GracefulRestart, p.RestartTime, p.Restarting = true, 10*time.Second, true
+		b.add(p)
+	}
+	first := <-quickly
+	b.up("quick")
+	b.up("early")
+	early.sees(self, "203.0.113.1/32")
+	wait(t, "the path", func() bool { return first.prefixes.Load() == 1 })
+	routers := newPipe(t, late)
+	last := <-routers
+	b.up("late")
+	for name, r := range map[string]*pipe{"quick": first, "late": last} {
+		c := graceful(r)
+		if c == nil || c.Flags&0x8 == 0 || len(c.Tuples) != 2 || c.Tuples[0].Flags&c.Tuples[1].Flags&0x80 == 0 {
+			t.Errorf("router %s is told %+v", name, c)
+		}
+	}
+	wait(t, "the path", func() bool { return last.prefixes.Load() == 1 })
+}
+
 // graceful is the capability of RFC 4724 section 3 that a router got.
 func graceful(r *pipe) (found *packet.CapGracefulRestart) {
 	for _, o := range r.open.OptParams {
