@@ -30,13 +30,15 @@ func (m *machine) receive(at, now time.Time, p *Packet, raw []byte) Reason {
 	return accepted
 }
 
-// follow is the state machine of RFC 5880 section 6.2, in the words of 6.8.6.
+// follow is the state machine of RFC 5880 section 6.2, in the words of 6.8.6,
+// but for a session that the damper holds in Down.
 func (m *machine) follow(now time.Time, remote State) {
 	switch {
 	case remote == AdminDown:
 		if m.state != Down {
 			m.enter(now, Down, DiagNeighborDown)
 		}
+	case m.state == Down && m.damper.holds(now):
 	case m.state == Down && remote == Down:
 		m.enter(now, Init, DiagNone)
 	case m.state == Down && remote == Init,

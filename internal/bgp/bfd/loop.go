@@ -35,7 +35,8 @@ type loop struct {
 	ifaces interfaces
 	buf    *inbound
 
-	drops    Drops // of packets that belong to no session
+	heard    []*watch // sessions with packets received and not yet answered
+	drops    Drops    // of packets that belong to no session
 	overflow uint64
 	latest   time.Duration // worst lateness
 	leaving  bool          // end with the last session
@@ -171,6 +172,10 @@ func (l *loop) obey() {
 
 // drain receives what waits in the sockets, and tells whether it got to the
 // end. A flood is left for later, so that sending goes on.
+//
+// Sessions answer when all that waited was read, not packet by packet: what a
+// late thread finds is a history, and only where it ends is of interest to the
+// peer. An answer to each step would make the peer take as many.
 func (l *loop) drain() (empty bool) {
 	empty = true
 	for p, s := range l.ports {
@@ -197,6 +202,7 @@ func (l *loop) drain() (empty bool) {
 			}
 		}
 		empty = empty && done
+		l.answer()
 	}
 	return empty
 }
@@ -251,8 +257,22 @@ func (l *loop) receive(d *datagram, p port, fd int, at, now time.Time) {
 		}
 		w.in++
 		w.second = false
-		l.settle(w, now)
+		l.report(w)
+		if !w.heard {
+			w.heard = true
+			l.heard = append(l.heard, w)
+		}
 	}
+}
+
+// answer settles the sessions that were heard.
+func (l *loop) answer() {
+	for i, w := range l.heard {
+		l.heard[i] = nil
+		w.heard = false
+		l.settle(w, time.Now())
+	}
+	l.heard = l.heard[:0]
 }
 
 // turn does what is due. Nobody is declared dead while packets wait, unless
@@ -281,24 +301,33 @@ func (l *loop) turn(empty bool) {
 			w.second = false
 			w.m.advance(now)
 		}
+		w.m.release(now)
 		l.settle(w, now)
 	}
 }
 
 // settle brings the world up to date with the machine of w.
 func (l *loop) settle(w *watch, now time.Time) {
-	if s := w.m.state; s != w.state {
-		e := event{key: w.key, from: w.state, to: s, diag: w.m.diag, remote: w.m.remoteState}
-		w.state = s
-		l.changed()
-		l.tell(e)
-	}
+	l.report(w)
 	l.send(w, now)
 	if w.m.finished() {
 		l.drop(w)
 		return
 	}
 	l.queue.set(w, w.m.next())
+}
+
+// report tells of a change of state. Each one counts for those who watch, also
+// one that is over before the peer gets an answer.
+func (l *loop) report(w *watch) {
+	s := w.m.state
+	if s == w.state {
+		return
+	}
+	e := event{key: w.key, from: w.state, to: s, diag: w.m.diag, remote: w.m.remoteState}
+	w.state = s
+	l.changed()
+	l.tell(e)
 }
 
 // send sends all that the machine has to send.

@@ -48,6 +48,7 @@ type machine struct {
 	since       time.Time // of state
 	everUp      bool
 	transitions uint64 // changes to and from Up
+	damper      damper
 }
 
 // settings are what a user chose for a session.
@@ -113,8 +114,12 @@ func (m *machine) enter(now time.Time, s State, why Diag) {
 	if m.state == Up || s == Up {
 		m.transitions++
 	}
+	if m.state == Up {
+		m.damper.ended(m.since, now)
+	}
 	m.state, m.diag, m.since = s, why, now
 	m.everUp = m.everUp || s == Up
+	m.damper.heard = false
 	m.trigger = true
 	// Whatever was being agreed on belongs to the state that ended.
 	m.poll, m.again = pollIdle, false
@@ -182,8 +187,9 @@ func (m *machine) jittered() time.Duration {
 	return time.Duration(float64(m.interval()) * (least + span*m.rand()))
 }
 
-// advance does what is due at now: the end of the Detection Time.
+// advance does what is due at now: the end of the Detection Time, or of a hold.
 func (m *machine) advance(now time.Time) {
+	m.release(now)
 	if m.remoteDiscr != 0 && !now.Before(m.lastRx.Add(m.detection())) {
 		m.forget(now)
 	}
@@ -207,7 +213,7 @@ func (m *machine) forget(now time.Time) {
 	}
 	m.poll, m.again = pollIdle, false
 	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
-	m.final, m.farewell = false, 0
+	m.final, m.farewell, m.damper.heard = false, 0, false
 	m.paced(old)
 }
 
@@ -228,6 +234,9 @@ func (m *machine) next() time.Time {
 	t := m.expires()
 	if m.periodic() && (t.IsZero() || m.nextTx.Before(t)) {
 		t = m.nextTx
+	}
+	if m.damper.heard && (t.IsZero() || m.damper.until.Before(t)) {
+		t = m.damper.until
 	}
 	return t
 }

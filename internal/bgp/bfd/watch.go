@@ -28,6 +28,7 @@ type watch struct {
 	deadline time.Time // in the queue, if slot >= 0
 	slot     int
 	second   bool // the end of the Detection Time waits for a second look
+	heard    bool // it is among those that loop.answer goes through
 }
 
 // port is the socket that its packets come in by.
