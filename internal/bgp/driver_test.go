@@ -417,7 +417,9 @@ func TestDeadManRests(t *testing.T) {
 				b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a")}
 				b.want.ValidUntil = time.Now().Add(1500 * time.Millisecond)
 				b.apply("start, set 203.0.113.1, add a")
+				b.speaker.mu.Lock()
 				b.speaker.pathErr[netip.MustParseAddr("203.0.113.1")] = refused
+				b.speaker.mu.Unlock()
 				applied := 0
 				for end := time.After(20 * time.Second); applied < 100; {
 					select {
