@@ -119,7 +119,7 @@ func (d *BGP) applyPaths(paths []model.BGPPath) {
 func (d *BGP) applyPeers(w *model.BGPState) {
 	for name, s := range d.sessions {
 		i := slices.IndexFunc(w.Peers, func(p model.BGPPeer) bool { return p.Name == name })
-		gone := i < 0 || w.Peers[i].GracefulRestart != s.conf.GracefulRestart || w.Peers[i].RestartTime < s.conf.RestartTime
+		gone := i < 0 || w.Peers[i].GracefulRestart != s.conf.GracefulRestart
 		if gone || w.Leave && !s.conf.GracefulRestart {
 			d.remove(name)
 		}
