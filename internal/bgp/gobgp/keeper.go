@@ -221,13 +221,16 @@ func (s *Speaker) move(p *peer, e event) bool {
 		}
 		return true
 	}
+	// The server may name the end of the connection that follows its own
+	// NOTIFICATION, and not that, as the reason.
+	limited := isPrefixLimit(e) || p.said == limitWords(&p.conf)
 	unknown := p.blame(e)
 	s.leave(p)
 	if wasUp && lasted >= held {
 		p.refused = 0
 	}
 	switch {
-	case isPrefixLimit(e):
+	case limited:
 		p.due = now.Add(overLimit)
 	case unknown && !p.conf.Passive && !p.restarting && now.After(p.askAt):
 		// A router that keeps paths over a restart takes any OPEN for that of the next
