@@ -227,8 +227,8 @@ func TestLifetimeChanges(t *testing.T) {
 	// The short one counts from the moment it is set.
 	w := want(onLo(1, 2*time.Second)...)
 	w.ValidUntil = time.Now().Add(200 * time.Millisecond)
-	applyAll(t, d, w)
 	begin := time.Now()
+	applyAll(t, d, w)
 	eventually(t, 4*time.Second, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
 	if took := time.Since(begin); took < 1900*time.Millisecond || took > 3300*time.Millisecond {
 		t.Errorf("gone after %s", took)

@@ -72,7 +72,6 @@ func (r *router) told() []string {
 
 // speak has the VIP advertised by BGP to one peer.
 func (b *bed) speak(graceful bool) {
-	b.router.bed = b
 	b.config.Set(func(v *model.View) {
 		v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", BGP: &model.BGPAdvert{}, Check: "api"}}
 		v.Peers = []model.BGPPeer{{
@@ -169,7 +168,6 @@ lbd_vip_announced{address="10.0.0.200",mode="bgp",vip="cp"} 1
 // LAN in its last moment: whoever took them does.
 func TestStopDeadlineStaysSilent(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
-		b.router.bed = b
 		b.gossip.Set(group(b.begin, model.Claim{Owner: "m2", Epoch: 7}))
 		b.config.Set(func(v *model.View) {
 			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, BGP: &model.BGPAdvert{}, Check: "api"}}
@@ -201,7 +199,11 @@ func TestStopCutsTheDelayShort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, b *bed) {
 				b.speak(graceful)
-				b.config.Set(func(v *model.View) { v.Peers[0].ShutdownDelay = time.Minute })
+				b.config.Set(func(v *model.View) {
+					peer := v.Peers[0] // decisions share the slice
+					peer.ShutdownDelay = time.Minute
+					v.Peers = []model.BGPPeer{peer}
+				})
 				pass(time.Second)
 				if err := b.daemon.SetDraining(t.Context(), true); err != nil {
 					t.Fatal(err)

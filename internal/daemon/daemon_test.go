@@ -110,6 +110,7 @@ func run(t *testing.T, f func(t *testing.T, b *bed), extra ...source.Source) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{t: t, begin: time.Now(), net: lbdtest.NewNet(1), proc: lbdtest.NewProcess(), sink: &sink{}, router: &router{}, reg: prometheus.NewRegistry(), ended: make(chan struct{})}
+		b.router.bed = b
 		b.host = b.net.Host("m1")
 		b.host.Attach("eth0", "lan", netip.MustParsePrefix("10.0.0.1/24"))
 		p := b.proc

@@ -319,7 +319,7 @@ func TestNoSessionWithoutItsKey(t *testing.T) {
 	b.fails("late", time.Second, "TCP MD5 password", "cannot allocate memory")
 	time.Sleep(4 * time.Second)
 	for name, s := range b.Sessions() {
-		if s.State != bgp.Idle || s.Since.After(time.Now().Add(-4*time.Second)) || len(b.list("")) != 0 {
+		if s.State != bgp.Idle || s.Since.After(time.Now().Add(-3500*time.Millisecond)) || len(b.list("")) != 0 {
 			t.Errorf("%s got in: %+v", name, s)
 		}
 	}

@@ -173,6 +173,10 @@ func TestFlood(t *testing.T) {
 				worst = max(worst, time.Since(begin))
 				peak = max(peak, rss(t)-before)
 			}
+			// A machine that has no time for the flood sees it later.
+			for end := time.Now().Add(30 * time.Second); b.Sessions()["flood"].LastError == "" && time.Now().Before(end); {
+				time.Sleep(50 * time.Millisecond)
+			}
 			s := b.Sessions()
 			grown := rss(t) - before
 			t.Logf("%d prefixes sent, RSS %+d KiB in the end and at most %+d KiB, a path reached another router within %v; session %+v", sent.Load(), grown, peak, worst, s["flood"])
