@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,7 @@ import (
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
+	"lbd.dev/lbd/internal/model"
 )
 
 func newPreflight() *cobra.Command {
@@ -168,6 +170,12 @@ func (p *preflight) vips(ctx context.Context) {
 	}
 	seen := map[string]bool{}
 	for _, v := range p.cfg.VIPs {
+		if v.BGP != nil {
+			p.routers(&v)
+		}
+		if !v.L2 {
+			continue // it is bound on lo, whatever the subnets
+		}
 		l, why, detail := decide.Place(links, v, "")
 		if !why.Eligible() {
 			p.say(fail, v.Addr.String(), "%s: %s", why, detail)
@@ -182,6 +190,35 @@ func (p *preflight) vips(ctx context.Context) {
 	}
 	if len(p.cfg.VIPs) == 0 {
 		p.say(warn, "VIPs", "none is configured")
+	}
+}
+
+// routers tells which BGP peers of this node would have the VIP, and whether one
+// of them listens.
+func (p *preflight) routers(v *model.VIP) {
+	peers := decide.PeersOf(p.cfg.Peers, p.cfg.Node.Labels, v)
+	if len(peers) == 0 {
+		p.say(fail, v.Addr.String(), "no BGP peer of this node is told: add a BGPPeer, or see spec.advertise.bgp.peers and nodeSelectors")
+		return
+	}
+	for _, r := range peers {
+		if r.Passive {
+			p.say(ok, v.Addr.String(), "goes to BGP peer %s, which connects to this node", r.Name)
+			continue
+		}
+		to := net.JoinHostPort(r.Address.String(), strconv.Itoa(int(r.Port)))
+		c, err := net.DialTimeout("tcp", to, time.Second)
+		switch {
+		case r.Password != "":
+			p.say(ok, v.Addr.String(), "goes to BGP peer %s at %s, which with a password cannot be tried from here", r.Name, to)
+		case err != nil:
+			p.say(warn, v.Addr.String(), "goes to BGP peer %s, but nobody answers: %v", r.Name, err)
+		default:
+			p.say(ok, v.Addr.String(), "goes to BGP peer %s, which listens at %s", r.Name, to)
+		}
+		if err == nil {
+			_ = c.Close()
+		}
 	}
 }
 

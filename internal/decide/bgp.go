@@ -83,6 +83,18 @@ func wants(b *model.BGPAdvert, p *model.BGPPeer, a addr) bool {
 	return (len(b.Peers) == 0 || slices.Contains(b.Peers, p.Name)) && (a.Is4() && p.IPv4 || a.Is6() && p.IPv6)
 }
 
+// PeersOf are those of the peers that a node with these labels would tell of the
+// VIP.
+func PeersOf(peers []model.BGPPeer, labels map[string]string, vip *model.VIP) []model.BGPPeer {
+	var out []model.BGPPeer
+	for _, p := range peersHere(&model.View{Peers: peers, Labels: labels}) {
+		if vip.BGP != nil && wants(vip.BGP, &p, vip.Addr) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // routerID chooses the BGP identifier once: the configured one, else an IPv4
 // address of the node, else a number made of the node's name. Of the addresses
 // those on a subnet with a peer go first, then the highest as routers do: a bridge
