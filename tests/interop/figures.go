@@ -35,7 +35,7 @@ func (f *Fabric) BeforeRenewal(ctx context.Context, m *lab.Node, vip netip.Addr)
 		every = last.Sub(previous)
 		return nil
 	}
-	if err := Eventually(ctx, 12*time.Second, "renewal of "+vip.String(), read); err != nil {
+	if err := Eventually(ctx, 30*time.Second, "renewal of "+vip.String(), read); err != nil {
 		return err
 	}
 	const early = 50 * time.Millisecond

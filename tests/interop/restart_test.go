@@ -63,7 +63,7 @@ func TestBlackHole(t *testing.T) {
 			return f.BeforeRenewal(ctx, m, interop.VIP4())
 		}
 		// Watched until the address is gone too.
-		x.Hold = 10 * time.Second
+		x.Hold = 22 * time.Second
 		o := run(t, f, x, i)
 		if o.Gone < 0 {
 			t.Errorf("%s: the router kept the next hop", x.Name)
