@@ -2,8 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"hash/fnv"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -55,92 +53,6 @@ type bgpVIP struct {
 	addrGen     uint64
 	advertised  []string
 	bgpGen      uint64
-}
-
-// peersHere are the peers that this node has, with their restart time.
-func peersHere(v *model.View) []model.BGPPeer {
-	var out []model.BGPPeer
-	for _, p := range v.Peers {
-		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return matches(s, v.Labels) }) {
-			continue
-		}
-		if p.GracefulRestart {
-			p.RestartTime = RestartTime
-			for i := range v.VIPs {
-				if x := &v.VIPs[i]; x.L2 && x.BGP != nil && wants(x.BGP, &p, x.Addr) {
-					p.RestartTime = RestartTimeL2
-					break
-				}
-			}
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
-// wants tells whether the VIP is for the peer.
-func wants(b *model.BGPAdvert, p *model.BGPPeer, a addr) bool {
-	return (len(b.Peers) == 0 || slices.Contains(b.Peers, p.Name)) && (a.Is4() && p.IPv4 || a.Is6() && p.IPv6)
-}
-
-// PeersOf are those of the peers that a node with these labels would tell of the
-// VIP.
-func PeersOf(peers []model.BGPPeer, labels map[string]string, vip *model.VIP) []model.BGPPeer {
-	var out []model.BGPPeer
-	for _, p := range peersHere(&model.View{Peers: peers, Labels: labels}) {
-		if vip.BGP != nil && wants(vip.BGP, &p, vip.Addr) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// routerID chooses the BGP identifier once: the configured one, else an IPv4
-// address of the node, else a number made of the node's name. Of the addresses
-// those on a subnet with a peer go first, then the highest as routers do: a bridge
-// of containers has the same address on every node.
-func routerID(v *model.View, peers []model.BGPPeer) addr {
-	if v.BGP.RouterID.IsValid() {
-		return v.BGP.RouterID
-	}
-	for _, p := range peers {
-		if p.RouterID.IsValid() {
-			return p.RouterID
-		}
-	}
-	var best addr
-	beside := false
-	for _, l := range v.Links {
-		for _, p := range l.Prefixes {
-			a := p.Addr()
-			if !a.Is4() || a.IsLoopback() || a.IsLinkLocalUnicast() {
-				continue
-			}
-			near := slices.ContainsFunc(peers, func(r model.BGPPeer) bool { return p.Contains(r.Address) })
-			if !best.IsValid() || near && !beside || near == beside && best.Less(a) {
-				best, beside = a, near
-			}
-		}
-	}
-	if best.IsValid() {
-		return best
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(v.Self))
-	x := h.Sum32() | 1 // never 0.0.0.0, which RFC 6286 forbids
-	return netip.AddrFrom4([4]byte{byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)})
-}
-
-// speaker fills in what all sessions share.
-func (f *facts) speaker(d *model.Desired) {
-	f.peers = peersHere(f.v)
-	if len(f.peers) > 0 && !d.Memory.RouterID.IsValid() {
-		d.Memory.RouterID = routerID(f.v, f.peers)
-	}
-	d.BGP = model.BGPState{
-		RouterID: d.Memory.RouterID, Listen: f.v.BGP.Listen, ListenPort: f.v.BGP.ListenPort,
-		Peers: f.peers, Ready: true,
-	}
 }
 
 // stepBGP decides for one VIP and BGP.
@@ -583,40 +495,4 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 		Bound:   s.local.Bound || s.onLAN(), Announced: len(s.advertised) > 0,
 		Since: s.m.Since, Peers: s.advertised,
 	})
-}
-
-// bgpMemory is the map of BGP memories, copied only when one changes.
-type bgpMemory struct {
-	old, next map[addr]model.BGPMemory
-}
-
-func (m *bgpMemory) copy() {
-	if m.next == nil {
-		m.next = make(map[addr]model.BGPMemory, len(m.old)+1)
-		for k, v := range m.old {
-			m.next[k] = v
-		}
-	}
-}
-
-func (m *bgpMemory) set(a addr, n model.BGPMemory) {
-	if o, had := m.old[a]; had && o == n {
-		return
-	}
-	m.copy()
-	m.next[a] = n
-}
-
-func (m *bgpMemory) drop(a addr) {
-	if _, had := m.old[a]; had {
-		m.copy()
-		delete(m.next, a)
-	}
-}
-
-func (m *bgpMemory) result() map[addr]model.BGPMemory {
-	if m.next != nil {
-		return m.next
-	}
-	return m.old
 }

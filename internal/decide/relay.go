@@ -46,18 +46,21 @@ func (f *facts) relay(vip *model.VIP, m *model.VIPMemory, d *model.Desired) {
 	for _, a := range from.Addrs {
 		near := func(p netip.Prefix) bool { return p.Contains(a) && !p.IsSingleIP() }
 		if a.Is4() == vip.Addr.Is4() && slices.ContainsFunc(link.Prefixes, near) {
-			d.Relay = append(d.Relay, model.Relay{Addr: vip.Addr, Interface: m.Interface, To: a, Peers: peerMACs(f.v)})
+			d.Relay = append(d.Relay, model.Relay{Addr: vip.Addr, Interface: m.Interface, To: a, Peers: f.peerMACs()})
 			return
 		}
 	}
 }
 
-// peerMACs are the hardware addresses of all other nodes.
-func peerMACs(v *model.View) []model.MAC {
-	var out []model.MAC
-	for _, m := range v.Gossip.Members {
-		out = append(out, m.MACs...)
+// peerMACs are the hardware addresses of all other nodes, gathered once for all
+// VIPs that a decision relays.
+func (f *facts) peerMACs() []model.MAC {
+	if f.macs == nil {
+		for _, m := range f.v.Gossip.Members {
+			f.macs = append(f.macs, m.MACs...)
+		}
+		slices.SortFunc(f.macs, model.MAC.Compare)
+		f.macs = slices.Compact(f.macs)
 	}
-	slices.SortFunc(out, model.MAC.Compare)
-	return slices.Compact(out)
+	return f.macs
 }

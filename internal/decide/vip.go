@@ -21,6 +21,7 @@ type facts struct {
 	address, layer2 model.Applied
 	bgp             model.Applied
 	peers           []model.BGPPeer // of this node
+	macs            []model.MAC     // see peerMACs
 	w               *waker
 	in              election.Input
 
