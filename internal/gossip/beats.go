@@ -25,6 +25,7 @@ const finals = 3
 type sender struct {
 	name     model.NodeName
 	interval time.Duration
+	real     bool // time is not simulated
 	send     func(to *memberlist.Node, msg []byte) error
 	log      *slog.Logger
 
@@ -97,14 +98,15 @@ type ending struct {
 
 // run sends until ctx ends.
 func (s *sender) run(ctx context.Context) {
-	ticker := time.NewTicker(s.interval)
-	defer ticker.Stop()
+	pulse := newPulse(s.interval, s.real, s.log)
+	defer pulse.close()
+	pulse.start()
 	st := sending{s: s, ends: map[model.NodeName]ending{}}
 	for {
 		idle := st.load()
-		tick := ticker.C
+		tick := pulse.ticks()
 		if idle {
-			ticker.Stop()
+			pulse.stop()
 			tick = nil
 		}
 		select {
@@ -118,7 +120,7 @@ func (s *sender) run(ctx context.Context) {
 			continue
 		}
 		if idle {
-			ticker.Reset(s.interval)
+			pulse.start()
 			if !st.load() {
 				st.step() // the first one at once
 			}

@@ -203,6 +203,7 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 	g.sender = newSender(o.Name, profile.beat, o.Logger, func(to *memberlist.Node, msg []byte) error {
 		return g.list.SendBestEffort(to, msg)
 	})
+	g.sender.real = o.Transport == nil
 	return g, g.config(o, profile), nil
 }
 

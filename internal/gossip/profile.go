@@ -39,7 +39,7 @@ func (d Detection) profile() (profile, error) {
 	case DetectionLAN, "":
 		return profile{
 			beat: 50 * time.Millisecond, probeInterval: time.Second, probeTimeout: 400 * time.Millisecond,
-			suspicion: 3, gossip: 100 * time.Millisecond, pushPull: 10 * time.Second,
+			suspicion: 3, gossip: 200 * time.Millisecond, pushPull: 10 * time.Second,
 		}, nil
 	case DetectionFast:
 		return profile{

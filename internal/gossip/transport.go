@@ -33,7 +33,7 @@ const (
 // allocates 64 KiB for each packet, cannot cancel a dial at shutdown and hides
 // the reason when a bind fails.
 type transport struct {
-	udp  *net.UDPConn
+	udp  *datagrams
 	tcp  *net.TCPListener
 	addr netip.AddrPort
 	log  *slog.Logger
@@ -78,8 +78,12 @@ func listenOnce(addr netip.AddrPort, log *slog.Logger) (*transport, error) {
 		return nil, errors.Join(err, tcp.Close())
 	}
 	tuneUDP(udp, addr.Addr(), log)
+	quiet, err := newDatagrams(udp)
+	if err != nil {
+		return nil, errors.Join(err, udp.Close(), tcp.Close())
+	}
 	t := &transport{
-		udp: udp, tcp: tcp, addr: bound, log: log,
+		udp: quiet, tcp: tcp, addr: bound, log: log,
 		packets: make(chan *memberlist.Packet, 64), streams: make(chan net.Conn),
 		open: map[*stream]struct{}{},
 	}
@@ -130,7 +134,7 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, err = t.udp.WriteToUDPAddrPort(b, to)
+	err = t.udp.write(b, to)
 	return time.Now(), err
 }
 
@@ -168,7 +172,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 // Shutdown closes the sockets and every stream, and waits for the readers.
 func (t *transport) Shutdown() error {
 	t.cancel()
-	err := errors.Join(t.udp.Close(), t.tcp.Close())
+	err := errors.Join(t.udp.udp.Close(), t.tcp.Close())
 	t.mu.Lock()
 	for s := range t.open {
 		s.Conn.Close()
@@ -181,7 +185,7 @@ func (t *transport) Shutdown() error {
 func (t *transport) readPackets() {
 	buf := make([]byte, 64<<10)
 	for {
-		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
+		n, from, err := t.udp.read(buf)
 		at := time.Now()
 		if errors.Is(err, net.ErrClosed) {
 			return
