@@ -63,15 +63,24 @@ func TestFootprint(t *testing.T) { // P11
 			before[i] = usage(t, n)
 		}
 		time.Sleep(idle)
+		after := make([]measure.Usage, len(c.Nodes))
 		for i, n := range c.Nodes {
-			now := usage(t, n)
+			after[i] = usage(t, n)
+		}
+		bare, err := measure.WakeCost(50, 2*time.Second)
+		if err != nil {
+			return err
+		}
+		t.Logf("a thread that only wakes 50 times a second: CPU %.2f %% of a core", 100*bare)
+		for i, n := range c.Nodes {
+			now := after[i]
 			share := 100 * float64(now.CPU-before[i].CPU) / float64(idle)
 			t.Logf("%s: RSS %.1f MiB, CPU %.2f %% of a core", n.Name, float64(now.RSS)/(1<<20), share)
 			if now.RSS > 40<<20 {
 				t.Errorf("%s: RSS %d bytes > 40 MiB", n.Name, now.RSS)
 			}
-			// 1 % is promised, and missed on an idle virtual machine, where 1.4 % were
-			// measured; make bench tells. This finds what costs more than that.
+			// 1 % is promised, and missed on a virtual machine that charges 0.5 to 0.7 %
+			// for 50 bare wakes a second: 1.0 to 1.6 %. This finds what costs more.
 			if share > 2 {
 				t.Errorf("%s: CPU %.2f %% > 2 %%", n.Name, share)
 			}

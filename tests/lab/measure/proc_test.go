@@ -45,3 +45,14 @@ func TestProcessCPU(t *testing.T) {
 		t.Error("a process above PID_MAX_LIMIT has a CPU clock")
 	}
 }
+
+// TestWakeCost: waking costs something, and far less than a core.
+func TestWakeCost(t *testing.T) {
+	got, err := measure.WakeCost(100, 300*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got <= 0 || got > 0.5 {
+		t.Errorf("100 wakes a second cost %.3f of a core", got)
+	}
+}

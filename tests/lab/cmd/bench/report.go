@@ -198,10 +198,14 @@ func mean(sum, n int) string {
 }
 
 func idleTable(b *strings.Builder, r *results) {
-	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core. CPU is the scheduler's count for all threads (the CPU clock of the process).\n\n")
+	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core. CPU is the scheduler's count for all threads (the CPU clock of the process). The last row of each system is what the machine itself asks for being woken, taken right after.\n\n")
 	b.WriteString("| System | Node | Processes | RSS MiB | CPU % of a core | Machine busy % |\n|---|---|---|---|---|---|\n")
 	for _, e := range r.entries {
 		for _, i := range e.Idle {
+			if i.Processes == 0 { // no daemon
+				fmt.Fprintf(b, "| | %s | | | %.2f | |\n", i.Node, 100*i.CPU)
+				continue
+			}
 			fmt.Fprintf(b, "| %s | %s | %d | %.1f | %.2f | %.0f |\n", e.System, i.Node, i.Processes, float64(i.RSS)/(1<<20), 100*i.CPU, 100*i.Load)
 		}
 	}

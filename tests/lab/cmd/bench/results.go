@@ -148,8 +148,17 @@ func idleFigures(ctx context.Context, c *lab.Cluster) (entry, error) {
 			CPU: float64(after[i].CPU-before[i].CPU) / float64(idleFor), Load: measure.Load(load, now),
 		})
 	}
+	bare, err := measure.WakeCost(wakes, idleFor/2)
+	if err != nil {
+		return e, err
+	}
+	e.Idle = append(e.Idle, idle{Node: fmt.Sprintf("(a thread that only wakes %d times a second)", wakes), CPU: bare})
 	return e, nil
 }
+
+// wakes a second are about those of an idle lbd with one VIP: it sends twenty
+// heartbeats, and receives as many where another node owns one.
+const wakes = 50
 
 // usages reads what the daemon of each node, and the machine, have used so far.
 func usages(c *lab.Cluster) ([]measure.Usage, measure.CPU, error) {
