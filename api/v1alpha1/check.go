@@ -100,8 +100,7 @@ func (c *checker) labels(path string, labels map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		c.labelKey(path, key)
 		value := labels[key]
-		c.want(value == "" || isQualified(value), path+"["+key+"]", value,
-			"must be letters, digits, -, _ and ., at most 63, beginning and ending with a letter or digit")
+		c.want(value == "" || isQualified(value), path+"["+key+"]", value, ruleLabelValue)
 	}
 }
 

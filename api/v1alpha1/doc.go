@@ -21,6 +21,9 @@ const (
 	KindBGPPeer           = "BGPPeer"
 	KindBFDProfile        = "BFDProfile"
 	KindCommunity         = "Community"
+	KindIPAddressPool     = "IPAddressPool"
+	KindL2Advertisement   = "L2Advertisement"
+	KindBGPAdvertisement  = "BGPAdvertisement"
 )
 
 // TypeMeta says what an object is.
@@ -37,7 +40,8 @@ type ObjectMeta struct {
 	Name string `json:"name"`
 	// Namespace is a DNS-1123 label; files leave it empty.
 	Namespace string `json:"namespace,omitempty"`
-	// Labels follow the syntax of Kubernetes; lbd does not read them.
+	// Labels follow the syntax of Kubernetes. Only those of an IPAddressPool count:
+	// advertisements may select pools by them.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Annotations are free text; lbd does not read them.
 	Annotations map[string]string `json:"annotations,omitempty"`
