@@ -1,9 +1,7 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -26,11 +24,12 @@ const (
 	// StopShutdown bounds ShutdownDelay when the process ends, which has to withdraw
 	// and unbind in the time that it is given.
 	StopShutdown = 2 * time.Second
-	// WithdrawLinger is how long an address stays after its path was withdrawn for
-	// another cause than a drain: routers need time to stop sending.
-	WithdrawLinger = time.Second
-	// WithdrawTimeout is how long the BGP driver may take to withdraw.
-	WithdrawTimeout = 3 * time.Second
+	// WithdrawLinger is how long an address stays after the BGP driver has reported
+	// that no peer has the path any more. The report says that the withdrawal is on
+	// its way; a busy router has taken over a second to change its tables.
+	WithdrawLinger = 2 * time.Second
+	// WithdrawLate is after which time people are told that a withdrawal lasts.
+	WithdrawLate = 3 * time.Second
 	// AdoptPending is how long an address that an earlier process left is advertised
 	// before the first result of its health check.
 	AdoptPending = 5 * time.Second
@@ -216,7 +215,11 @@ func (s *bgpVIP) run() {
 		switch {
 		case !s.standing.Eligible():
 			s.m.Lost = s.standing
-			s.unbind() // it may be bound at this moment
+			if s.pathGone() {
+				s.unbind() // it may be bound at this moment
+			} else {
+				s.withdraw(s.standing) // it was advertised, then somebody removed the address
+			}
 		case s.bound():
 			s.enter(model.BGPAdvertised)
 		case s.addrGen >= s.m.Gen && s.local.Expired:
@@ -254,7 +257,28 @@ func (s *bgpVIP) onLAN() bool {
 func (s *bgpVIP) withdraw(why model.Reason) {
 	s.m.Lost = why
 	s.enter(model.BGPWithdrawing)
-	s.m.Until = s.f.v.Now.Add(WithdrawTimeout)
+}
+
+// pathGone tells whether the BGP driver has reported, after the phase began, that
+// no peer has the path, and no router keeps it over the loss of a session with
+// graceful restart (RFC 4724 section 4.2).
+func (s *bgpVIP) pathGone() bool {
+	if s.bgpGen < s.m.Gen || len(s.advertised) > 0 {
+		return false
+	}
+	for i := range s.f.peers {
+		p := &s.f.peers[i]
+		if !p.GracefulRestart {
+			continue
+		}
+		for _, r := range s.f.bgp.Peers {
+			if until := r.Since.Add(p.RestartTime); r.Name == p.Name && r.State != "Established" && s.f.v.Now.Before(until) {
+				s.f.w.by(until)
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (s *bgpVIP) whileAdvertised() {
@@ -316,26 +340,34 @@ func (s *bgpVIP) shuttingDown() {
 	}
 }
 
-// withdrawing: the address stays until no peer has the path.
+// withdrawing: the address stays until no peer has the path, and for as long as
+// routers need to follow. No timer ends it without the word of the driver: one
+// that is stuck may have left the path with routers, which then send here. Such an
+// address harms nobody; it goes when the driver answers or the process ends.
 func (s *bgpVIP) withdrawing() {
 	now := s.f.v.Now
-	if s.standing.Eligible() && s.bound() {
+	switch {
+	case s.standing.Eligible() && s.bound():
 		s.enter(model.BGPAdvertised)
 		return
-	}
-	reported := s.bgpGen >= s.m.Gen && len(s.advertised) == 0
-	if !reported && now.Before(s.m.Until) {
-		s.f.w.by(s.m.Until)
+	case !s.pathGone():
+		s.m.Until = time.Time{}
 		return
+	case s.m.Until.IsZero():
+		s.m.Until = now.Add(WithdrawLinger)
 	}
-	s.enter(model.BGPLingering)
-	s.m.Until = now.Add(WithdrawLinger)
-	if s.m.Lost == model.ReasonDraining && s.m.DrainEnd.After(s.m.Until) {
+	switch {
+	case now.Before(s.m.Until):
+		s.f.w.by(s.m.Until)
+	case s.m.Lost == model.ReasonDraining && now.Before(s.m.DrainEnd):
+		s.enter(model.BGPLingering)
 		s.m.Until = s.m.DrainEnd
+	default:
+		s.unbind()
 	}
 }
 
-// lingering: packets that are under way are served.
+// lingering: connections of a drained node are served until they end.
 func (s *bgpVIP) lingering() {
 	now := s.f.v.Now
 	if s.standing.Eligible() {
@@ -360,17 +392,12 @@ func (s *bgpVIP) lingering() {
 		s.f.w.by(s.m.Until)
 		return
 	}
-	// Reason became Withdrawn when the path was withdrawn.
-	earliest := s.m.Since.Add(WithdrawLinger)
-	quiet := s.addrGen >= s.m.Gen && s.local.Connections == 0 && !now.Before(earliest)
+	quiet := s.addrGen >= s.m.Gen && s.local.Connections == 0
 	if quiet || !now.Before(s.m.Until) {
 		s.unbind()
 		return
 	}
 	s.f.w.by(s.m.Until)
-	if now.Before(earliest) {
-		s.f.w.by(earliest)
-	}
 }
 
 // output adds the wanted address, path and silence.
@@ -417,82 +444,4 @@ func (s *bgpVIP) silence(d *model.Desired) {
 		return
 	}
 	d.L2 = append(d.L2, model.L2Advert{Addr: s.vip.Addr, Interface: s.f.lan, Mode: model.L2Silent})
-}
-
-// reason explains the state in words.
-func (s *bgpVIP) reason() (model.Reason, string) {
-	switch s.m.Phase {
-	case model.BGPBinding:
-		return model.ReasonBinding, s.local.Err
-	case model.BGPAdvertised:
-		if s.standing == model.ReasonDraining {
-			return model.ReasonNoSuccessor, "no other node serves it"
-		}
-		if len(s.advertised) == 0 {
-			return model.ReasonNoSession, s.missing()
-		}
-		return model.ReasonAdvertised, s.missing()
-	case model.BGPShutdown:
-		return model.ReasonShuttingDown, ""
-	case model.BGPWithdrawing, model.BGPLingering:
-		if s.m.Lost == model.ReasonDraining {
-			return model.ReasonWithdrawn, "because of Draining"
-		}
-		return s.m.Lost, s.detail
-	}
-	return s.standing, s.detail
-}
-
-// missing names the peers that do not have the path.
-func (s *bgpVIP) missing() string {
-	var out []string
-	for _, p := range s.peers {
-		if slices.Contains(s.advertised, p) {
-			continue
-		}
-		state := "no session yet"
-		for _, r := range s.f.bgp.Peers {
-			if r.Name == p {
-				state = r.State
-				if r.LastError != "" && r.State != "Established" {
-					state += ", " + r.LastError
-				}
-			}
-		}
-		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
-	}
-	return strings.Join(out, "; ")
-}
-
-// report adds what the group and the people are told.
-func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
-	v := s.f.v
-	told := s.standing
-	up := s.m.Phase == model.BGPAdvertised && len(s.advertised) > 0
-	if told.Eligible() && up {
-		told = model.ReasonOwner
-	}
-	if told == model.ReasonNotSelected && s.gone {
-		return
-	}
-	if !s.vip.L2 {
-		d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: s.vip.Addr, Standing: told})
-	}
-	owner := model.NodeName("")
-	if len(s.advertised) > 0 {
-		owner = v.Self
-	}
-	where := ""
-	if s.m.Phase != model.BGPIdle {
-		where = model.LoopbackInterface
-		if s.onLAN() {
-			where = s.addr.Interface
-		}
-	}
-	d.Status = append(d.Status, model.VIPStatus{
-		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
-		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
-		Bound:   s.local.Bound || s.onLAN(), Announced: len(s.advertised) > 0,
-		Since: s.m.Since, Peers: s.advertised,
-	})
 }

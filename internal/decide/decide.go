@@ -52,7 +52,7 @@ func Decide(v *model.View) model.Desired {
 		} else {
 			facts.lan, facts.lanOwner = "", false
 		}
-		if _, was := bgp.old[vip.Addr]; vip.BGP != nil || was {
+		if _, was := bgp.old[vip.Addr]; vip.BGP != nil || was || facts.address.Loopback[vip.Addr].Bound {
 			facts.stepBGP(vip, vip.BGP == nil, &d, &bgp)
 		}
 	}
@@ -159,13 +159,21 @@ func gone(v *model.View, remembered int) []model.VIP {
 }
 
 // goneBGP lists the VIPs that are not configured any more but still advertised
-// or bound for BGP.
+// or bound for BGP, by this process or one before it.
 func goneBGP(v *model.View) []model.VIP {
 	var out []model.VIP
-	for a := range v.Memory.BGP {
+	look := func(a addr) {
 		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
 		if !configured {
 			out = append(out, model.VIP{Addr: a})
+		}
+	}
+	for a := range v.Memory.BGP {
+		look(a)
+	}
+	for a, x := range v.Applied[model.SinkAddress].Loopback {
+		if _, known := v.Memory.BGP[a]; !known && x.Bound {
+			look(a)
 		}
 	}
 	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })

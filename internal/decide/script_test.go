@@ -84,6 +84,8 @@ type stage struct {
 	d model.Desired
 	// up are the BGP peers whose sessions are established.
 	up map[string]bool
+	// lost is when those that are not were lost.
+	lost map[string]time.Time
 	// conns are the connections that an address on lo has while it lingers.
 	conns int
 	epoch uint64 // of the last binding on lo
@@ -114,7 +116,7 @@ func play(t *testing.T, in string) string {
 
 func newStage(t *testing.T) *stage {
 	start := time.Unix(1000, 0)
-	s := &stage{t: t, up: map[string]bool{}}
+	s := &stage{t: t, up: map[string]bool{}, lost: map[string]time.Time{}}
 	s.v = model.View{
 		Now: start.Add(time.Hour), Started: start, Self: "m1", DrainTimeout: 10 * time.Second,
 		Synced: map[model.SourceName]bool{model.SourceConfig: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceLink: true},
@@ -168,6 +170,13 @@ func (s *stage) command(name string, args []string) []string {
 		s.peer(args)
 	case "session":
 		s.up[args[0]] = args[1] == "up"
+		if len(args) > 2 { // lost now
+			s.lost[args[0]] = s.v.Now
+		}
+	case "advertised":
+		s.v.Applied[model.SinkBGP] = model.Applied{
+			Gen: s.v.Memory.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: {Advertised: args}},
+		}
 	case "stopping":
 		s.v.Stopping = true
 	case "local":
@@ -479,7 +488,7 @@ func (s *stage) obey() {
 		if s.up[p.Name] {
 			state = "Established"
 		}
-		bgp.Peers = append(bgp.Peers, model.PeerReport{Name: p.Name, State: state})
+		bgp.Peers = append(bgp.Peers, model.PeerReport{Name: p.Name, State: state, Since: s.lost[p.Name]})
 	}
 	for _, p := range s.d.BGP.Paths {
 		var to []string

@@ -1,0 +1,91 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// reason explains the state in words.
+func (s *bgpVIP) reason() (model.Reason, string) {
+	switch s.m.Phase {
+	case model.BGPBinding:
+		return model.ReasonBinding, s.local.Err
+	case model.BGPAdvertised:
+		if s.standing == model.ReasonDraining {
+			return model.ReasonNoSuccessor, "no other node serves it"
+		}
+		if len(s.advertised) == 0 {
+			return model.ReasonNoSession, s.missing()
+		}
+		return model.ReasonAdvertised, s.missing()
+	case model.BGPShutdown:
+		return model.ReasonShuttingDown, ""
+	case model.BGPWithdrawing, model.BGPLingering:
+		reason, detail := s.m.Lost, s.detail
+		if s.m.Lost == model.ReasonDraining {
+			reason, detail = model.ReasonWithdrawn, "because of Draining"
+		}
+		if late := s.m.Since.Add(WithdrawLate); s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.m.Reason == reason && !s.f.v.Now.Before(late) {
+			detail = strings.TrimPrefix(detail+"; routers may still have the path", "; ")
+		}
+		return reason, detail
+	}
+	return s.standing, s.detail
+}
+
+// missing names the peers that do not have the path.
+func (s *bgpVIP) missing() string {
+	var out []string
+	for _, p := range s.peers {
+		if slices.Contains(s.advertised, p) {
+			continue
+		}
+		state := "no session yet"
+		for _, r := range s.f.bgp.Peers {
+			if r.Name == p {
+				state = r.State
+				if r.LastError != "" && r.State != "Established" {
+					state += ", " + r.LastError
+				}
+			}
+		}
+		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
+	}
+	return strings.Join(out, "; ")
+}
+
+// report adds what the group and the people are told.
+func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
+	v := s.f.v
+	told := s.standing
+	up := s.m.Phase == model.BGPAdvertised && len(s.advertised) > 0
+	if told.Eligible() && up {
+		told = model.ReasonOwner
+	}
+	if told == model.ReasonNotSelected && s.gone {
+		return
+	}
+	if !s.vip.L2 {
+		d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: s.vip.Addr, Standing: told})
+	}
+	owner := model.NodeName("")
+	if len(s.advertised) > 0 {
+		owner = v.Self
+	}
+	where := ""
+	if s.m.Phase != model.BGPIdle {
+		where = model.LoopbackInterface
+		if s.onLAN() {
+			where = s.addr.Interface
+		}
+	}
+	d.Status = append(d.Status, model.VIPStatus{
+		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
+		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
+		Bound:   s.local.Bound || s.onLAN(), Announced: len(s.advertised) > 0,
+		Since: s.m.Since, Peers: s.advertised,
+	})
+}
