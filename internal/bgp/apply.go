@@ -3,16 +3,12 @@ package bgp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
-
-// maxErrors bounds the errors of paths that one report tells.
-const maxErrors = 5
 
 // session is what the driver asked of one peer.
 type session struct {
@@ -83,82 +79,6 @@ func (d *Driver) start(w *model.BGPState) error {
 	return nil
 }
 
-// applyPaths makes the paths those of the decision, unless that is too old to
-// rely on.
-func (d *Driver) applyPaths(ctx context.Context, want *model.Desired) (errs []error) {
-	d.pathMu.Lock()
-	defer d.pathMu.Unlock()
-	paths := want.BGP.Paths
-	if until := want.ValidUntil; !until.IsZero() {
-		past := !time.Now().Before(until.Add(deadMan))
-		if past {
-			paths = nil
-		} else if d.expired {
-			d.expired = false
-			d.log.Info("decisions are made again", "paths", len(paths))
-		}
-		d.validUntil = until
-		switch {
-		case want.BGP.Leave:
-			d.validUntil = time.Time{} // no decision follows
-			d.dead.Stop()
-		case !past || !d.expired: // it is not told twice: each time has Apply called
-			d.dead.Reset(max(time.Until(until.Add(deadMan)), 0))
-		}
-	}
-	failed := 0
-	fail := func(err error) {
-		d.stats.errors.Add(1)
-		if failed++; failed <= maxErrors {
-			errs = append(errs, err)
-		}
-	}
-	wanted := make(map[netip.Addr]struct{}, len(paths))
-	for i := range paths {
-		p := &paths[i]
-		wanted[p.Addr] = struct{}{}
-		had, ok := d.paths[p.Addr]
-		if ok && samePath(&had, p) {
-			continue
-		}
-		if ctx.Err() != nil {
-			fail(fmt.Errorf("path %s: %w", p.Addr, ctx.Err()))
-			return errs
-		}
-		if err := d.speaker.SetPath(*p); err != nil {
-			fail(err)
-			continue
-		}
-		d.stats.set.Add(1)
-		d.paths[p.Addr] = *p
-		if !ok || had.Shutdown != p.Shutdown {
-			d.log.Debug("path set", "vip", p.Addr, "peers", p.Peers, "shutdown", p.Shutdown)
-		}
-	}
-	for addr := range d.paths {
-		if _, ok := wanted[addr]; ok {
-			continue
-		}
-		if err := d.speaker.DeletePath(addr); err != nil {
-			fail(err)
-			continue
-		}
-		d.stats.deleted.Add(1)
-		delete(d.paths, addr)
-		d.log.Debug("path withdrawn", "vip", addr)
-	}
-	if failed > maxErrors {
-		errs = append(errs, fmt.Errorf("and %d more paths", failed-maxErrors))
-	}
-	return errs
-}
-
-func samePath(a, b *model.BGPPath) bool {
-	return a.Shutdown == b.Shutdown && a.LocalPref == b.LocalPref && a.MED == b.MED && a.MEDSet == b.MEDSet &&
-		a.Prepend == b.Prepend && slices.Equal(a.Peers, b.Peers) &&
-		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
-}
-
 // samePeer tells whether a session can go on. A changed restart time does not end
 // it and counts with the next one: an address that is added must not take the
 // paths to others away.
@@ -226,7 +146,7 @@ func (d *Driver) awaited(w *model.BGPState) bool {
 		return false
 	}
 	for _, addr := range d.memory.addrs {
-		if _, found := slices.BinarySearchFunc(w.Paths, addr, func(p model.BGPPath, a netip.Addr) int { return p.Addr.Compare(a) }); !found {
+		if !hasPath(w.Paths, addr) {
 			time.AfterFunc(restartWait-waited, d.notify)
 			return true
 		}

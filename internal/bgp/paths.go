@@ -1,0 +1,128 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// maxErrors bounds the errors of paths that one report tells.
+const maxErrors = 5
+
+// pathErrors are those of one Apply.
+type pathErrors struct {
+	counted *counters
+	first   []error
+	n       int
+}
+
+func (e *pathErrors) add(err error) {
+	e.counted.errors.Add(1)
+	if e.n++; e.n <= maxErrors {
+		e.first = append(e.first, err)
+	}
+}
+
+func (e *pathErrors) all() []error {
+	if e.n > maxErrors {
+		return append(e.first, fmt.Errorf("and %d more paths", e.n-maxErrors))
+	}
+	return e.first
+}
+
+// applyPaths makes the paths those of the decision, unless that is too old to
+// rely on.
+func (d *Driver) applyPaths(ctx context.Context, want *model.Desired) []error {
+	d.pathMu.Lock()
+	defer d.pathMu.Unlock()
+	paths := want.BGP.Paths
+	if d.outlived(want) {
+		paths = nil
+	}
+	errs := &pathErrors{counted: &d.stats}
+	if d.setPaths(ctx, paths, errs) {
+		d.deleteOthers(paths, errs)
+	}
+	return errs.all()
+}
+
+// outlived tells whether the decision is so old that the dead man's switch counts,
+// and sets that anew.
+func (d *Driver) outlived(want *model.Desired) bool {
+	until := want.ValidUntil
+	if until.IsZero() {
+		return false
+	}
+	past := !time.Now().Before(until.Add(deadMan))
+	if !past && d.expired {
+		d.expired = false
+		d.log.Info("decisions are made again", "paths", len(want.BGP.Paths))
+	}
+	d.validUntil = until
+	switch {
+	case want.BGP.Leave:
+		d.validUntil = time.Time{} // no decision follows
+		d.dead.Stop()
+	case !past || !d.expired: // it is not told twice: each time has Apply called
+		d.dead.Reset(max(time.Until(until.Add(deadMan)), 0))
+	}
+	return past
+}
+
+// setPaths adds and changes paths. It tells whether it came to the end: nothing is
+// withdrawn before all that is wanted was tried.
+func (d *Driver) setPaths(ctx context.Context, paths []model.BGPPath, errs *pathErrors) bool {
+	for i := range paths {
+		p := &paths[i]
+		had, ok := d.paths[p.Addr]
+		if ok && samePath(&had, p) {
+			continue
+		}
+		if ctx.Err() != nil {
+			errs.add(fmt.Errorf("path %s: %w", p.Addr, ctx.Err()))
+			return false
+		}
+		if err := d.speaker.SetPath(*p); err != nil {
+			errs.add(err)
+			continue
+		}
+		d.stats.set.Add(1)
+		d.paths[p.Addr] = *p
+		if !ok || had.Shutdown != p.Shutdown {
+			d.log.Debug("path set", "vip", p.Addr, "peers", p.Peers, "shutdown", p.Shutdown)
+		}
+	}
+	return true
+}
+
+// deleteOthers withdraws every path but these, which are sorted.
+func (d *Driver) deleteOthers(paths []model.BGPPath, errs *pathErrors) {
+	for addr := range d.paths {
+		if hasPath(paths, addr) {
+			continue
+		}
+		if err := d.speaker.DeletePath(addr); err != nil {
+			errs.add(err)
+			continue
+		}
+		d.stats.deleted.Add(1)
+		delete(d.paths, addr)
+		d.log.Debug("path withdrawn", "vip", addr)
+	}
+}
+
+// hasPath tells whether a path to the address is among these, which are sorted.
+func hasPath(paths []model.BGPPath, a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(paths, a, func(p model.BGPPath, a netip.Addr) int { return p.Addr.Compare(a) })
+	return found
+}
+
+func samePath(a, b *model.BGPPath) bool {
+	return a.Shutdown == b.Shutdown && a.LocalPref == b.LocalPref && a.MED == b.MED && a.MEDSet == b.MEDSet &&
+		a.Prepend == b.Prepend && slices.Equal(a.Peers, b.Peers) &&
+		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
+}
