@@ -93,8 +93,9 @@ func (p *kernelPulse) close() {
 // set cannot fail with these arguments but on a closed file.
 func (p *kernelPulse) set(every time.Duration) {
 	at := unix.NsecToTimespec(every.Nanoseconds())
+	spec := &unix.ItimerSpec{Interval: at, Value: at}
 	_ = p.raw.Control(func(fd uintptr) {
-		_ = unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Interval: at, Value: at}, nil)
+		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, fd, 0, uintptr(unsafe.Pointer(spec)), 0, 0, 0)
 	})
 }
 

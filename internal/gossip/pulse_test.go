@@ -1,10 +1,16 @@
 package gossip
 
 import (
+	"context"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // TestKernelPulse ticks, stops, and starts again with a whole interval.
@@ -63,6 +69,45 @@ func TestGoPulse(t *testing.T) {
 		case <-p.ticks():
 			t.Error("a tick after the stop")
 		default:
+		}
+	})
+}
+
+// TestInStep: the heartbeat of another node brings the own ones forward, by half an
+// interval at most, and nothing ever makes them late.
+func TestInStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		var mu sync.Mutex
+		var sent []time.Duration
+		start := time.Now()
+		s := newSender("a", 50*ms, slog.New(slog.DiscardHandler), func(*memberlist.Node, []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, time.Since(start))
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.run(ctx)
+		synctest.Wait()
+		s.inStep() // there is nothing to send
+		synctest.Wait()
+		s.set(&beatPlan{inc: 1, validUntil: start.Add(time.Hour), targets: []beatTarget{{
+			name: "b", to: &memberlist.Node{Name: "b"}, bodies: [][]byte{{'{'}}, sent: new(atomic.Uint64),
+		}}})
+		for _, at := range []time.Duration{60 * ms, 74 * ms, 130 * ms, 131 * ms, 180 * ms} {
+			time.Sleep(at - time.Since(start))
+			s.inStep()
+			synctest.Wait()
+		}
+		time.Sleep(255*ms - time.Since(start))
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want := []time.Duration{0, 50 * ms, 100 * ms, 130 * ms, 180 * ms, 230 * ms}
+		if !slices.Equal(sent, want) {
+			t.Errorf("sent at %v, want %v", sent, want)
 		}
 	})
 }

@@ -76,6 +76,7 @@ func (t *turn) takeBeat(b *wireBeat, at time.Time) {
 		g.watches[name] = w
 	}
 	w.beat(b, at)
+	g.sender.inStep()
 	g.timely(n, w)
 	if !n.present {
 		g.join.met(n.addr)
