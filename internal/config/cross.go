@@ -24,7 +24,9 @@ func crossCheck(objects []*object, complete bool) *object {
 		notNodeAddresses(vips, node)
 		quorumHasPeers(vips, node)
 	}
-	crossBGP(objects, vips, node, newNamed(objects, complete))
+	names := newNamed(objects, complete)
+	crossBGP(objects, vips, node, names)
+	crossServices(objects, vips, node, names)
 	return node
 }
 
@@ -74,6 +76,12 @@ func (o *object) metaName() (name string, has bool) {
 		return o.profile.Metadata.Name, true
 	case o.communities != nil:
 		return o.communities.Metadata.Name, true
+	case o.pool != nil:
+		return o.pool.Metadata.Name, true
+	case o.l2 != nil:
+		return o.l2.Metadata.Name, true
+	case o.bgp != nil:
+		return o.bgp.Metadata.Name, true
 	}
 	return "", false
 }

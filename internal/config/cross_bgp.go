@@ -7,14 +7,15 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
 
 // named are the objects that others refer to by name.
 type named struct {
-	peers, profiles map[string]*object
-	communities     map[string]v1alpha1.CommunityValue
+	peers, profiles, pools map[string]*object
+	communities            map[string]v1alpha1.CommunityValue
 	// complete: no object is missing because it could not be read, so that a name
 	// that is not there is a mistake of whoever refers to it.
 	complete bool
@@ -25,6 +26,7 @@ func newNamed(objects []*object, complete bool) *named {
 	n := &named{
 		peers:       make(map[string]*object),
 		profiles:    make(map[string]*object),
+		pools:       make(map[string]*object),
 		communities: make(map[string]v1alpha1.CommunityValue),
 		complete:    complete,
 	}
@@ -36,6 +38,8 @@ func newNamed(objects []*object, complete bool) *named {
 			setFirst(n.peers, o.peer.Metadata.Name, o)
 		case o.profile != nil:
 			setFirst(n.profiles, o.profile.Metadata.Name, o)
+		case o.pool != nil:
+			setFirst(n.pools, o.pool.Metadata.Name, o)
 		case o.communities != nil:
 			for _, entry := range o.communities.Spec.Communities {
 				value, _ := v1alpha1.ParseCommunity(entry.Value) // zero if it is wrong, which is an error by itself
@@ -66,11 +70,15 @@ func (n *named) unknown(o *object, path, name, kind string, have iter.Seq[string
 			break
 		}
 	}
+	article := "a"
+	if strings.HasPrefix(kind, "I") {
+		article = "an"
+	}
 	if near := nearest(name, candidates); near != "" {
-		o.breaks(path, name, "is not the name of a %s; did you mean %q?", kind, near)
+		o.breaks(path, name, "is not the name of %s %s; did you mean %q?", article, kind, near)
 		return
 	}
-	o.breaks(path, name, "is not the name of a %s", kind)
+	o.breaks(path, name, "is not the name of %s %s", article, kind)
 }
 
 // crossBGP checks the rules between the objects about BGP.
@@ -94,7 +102,7 @@ func crossBGP(objects, vips []*object, node *object, names *named) {
 	agreeOnRouterID(peers, node)
 	for _, o := range vips {
 		if a := o.vip.Spec.Advertise; a != nil && a.BGP != nil {
-			knownCommunities(o, a.BGP, names)
+			knownCommunities(o, "spec.advertise.bgp.communities", a.BGP.Communities, names)
 			familiesOfPeers(o, a, peers, names)
 		}
 	}
@@ -293,14 +301,14 @@ func agreeOnRouterID(peers []*object, node *object) {
 }
 
 // knownCommunities refuses names of communities that nothing defines.
-func knownCommunities(o *object, a *v1alpha1.BGPAdvertise, names *named) {
+func knownCommunities(o *object, path string, list []string, names *named) {
 	have := slices.AppendSeq(v1alpha1.WellKnownCommunities(), maps.Keys(names.communities))
-	for i, text := range a.Communities {
+	for i, text := range list {
 		if _, err := v1alpha1.ParseCommunity(text); !errors.Is(err, v1alpha1.ErrCommunityName) {
 			continue
 		}
 		if _, ok := names.communities[text]; !ok {
-			names.unknown(o, fmt.Sprintf("spec.advertise.bgp.communities[%d]", i), text, "community", slices.Values(have))
+			names.unknown(o, fmt.Sprintf("%s[%d]", path, i), text, "community", slices.Values(have))
 		}
 	}
 }

@@ -148,6 +148,9 @@ func FuzzLoad(f *testing.F) {
 		bgpNode + peerDoc("a", "peerAddress: 'fe80::1', interface: e, bfdProfile: p, nodeSelectors: [{matchLabels: {a: b}}, {}], families: [ipv6], minimumTTL: 1, holdTime: 0s") +
 			doc("BFDProfile", "p", "minimumTtl: 1") + doc("Community", "c", "communities: [{name: x, value: 'large:1:2:3'}]") +
 			doc("VirtualIP", "v", "addresses: ['fd00::1'], advertise: {bgp: {peers: [a], communities: [x, '1:2', no-peer], largeCommunities: ['1:2:3'], localPref: 1, med: 0}}"),
+		poolDoc("a", "10.0.0.0/24, 'fd00::1-fd00::9'") + poolDoc("b", "10.0.0.9/32") + peerDoc("p", "peerAddress: 10.0.0.1") +
+			doc("L2Advertisement", "l", "ipAddressPoolSelectors: [{matchExpressions: [{key: a, operator: In, values: [b]}]}]") +
+			doc("BGPAdvertisement", "g", "aggregationLength: 9, localPref: 1, communities: [no-export]"),
 		peerDoc("a", "peerAddress: ::, password: *a, holdTime: 9h9m9s, passive: true, vrf: {}, nodeSelectors: [{matchExpressions: 1}]"),
 		headNode + "bgp: {listenAddresses: [fe80::1, '::', ::], listenPort: 4294967296, routerID: 1.1.1.1}\n",
 		headNode + "gossip: {port: 0x10, peers: ['[::1]:', ::, 'a:b']}\nweight: 1e3\nnodeLabels: {~: ~}\n",

@@ -11,7 +11,7 @@ const notSupported = "is not supported by this version"
 
 // laterKinds are kinds of the group that this version does not read.
 func laterKinds() []string {
-	return []string{"IPAddressPool", "L2Advertisement", "BGPAdvertisement", "MachineLoadBalancer"}
+	return []string{"MachineLoadBalancer"}
 }
 
 // refused says of fields that this version lacks why they are refused and what to

@@ -31,6 +31,9 @@ type object struct {
 	peer        *v1alpha1.BGPPeer
 	profile     *v1alpha1.BFDProfile
 	communities *v1alpha1.Community
+	pool        *v1alpha1.IPAddressPool
+	l2          *v1alpha1.L2Advertisement
+	bgp         *v1alpha1.BGPAdvertisement
 
 	lines  map[string]int // by path
 	errs   []*Error
@@ -181,7 +184,7 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 		return o
 	}
 	kind := scalarAt(root, "kind")
-	if !o.newBody(kind) {
+	if foreign(root) || !o.newBody(kind) {
 		o.badKind(root, kind)
 		return o
 	}
@@ -242,6 +245,15 @@ func (o *object) newBody(kind string) bool {
 	case v1alpha1.KindCommunity:
 		o.communities = new(v1alpha1.Community)
 		o.body = o.communities
+	case v1alpha1.KindIPAddressPool:
+		o.pool = new(v1alpha1.IPAddressPool)
+		o.body = o.pool
+	case v1alpha1.KindL2Advertisement:
+		o.l2 = new(v1alpha1.L2Advertisement)
+		o.body = o.l2
+	case v1alpha1.KindBGPAdvertisement:
+		o.bgp = new(v1alpha1.BGPAdvertisement)
+		o.body = o.bgp
 	default:
 		return false
 	}
@@ -254,10 +266,17 @@ func knownKinds() []string {
 	return []string{
 		v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP, v1alpha1.KindBGPPeer,
 		v1alpha1.KindBFDProfile, v1alpha1.KindCommunity,
+		v1alpha1.KindIPAddressPool, v1alpha1.KindL2Advertisement, v1alpha1.KindBGPAdvertisement,
 	}
 }
 
-// badKind adds an error about a kind that is not known.
+// foreign tells whether a document says that it is of another API group.
+func foreign(root *yaml.Node) bool {
+	api := scalarAt(root, "apiVersion")
+	return api != "" && api != v1alpha1.Group && !strings.HasPrefix(api, v1alpha1.Group+"/")
+}
+
+// badKind adds an error about a kind that is not known, or of another group.
 func (o *object) badKind(root *yaml.Node, kind string) {
 	line := root.Line
 	if n := valueOf(root, "kind"); n != nil {
@@ -269,8 +288,11 @@ func (o *object) badKind(root *yaml.Node, kind string) {
 	switch api := scalarAt(root, "apiVersion"); {
 	case kind == "":
 		f.Value, f.Rule = nil, "is required: "+strings.Join(known[:last], ", ")+" or "+known[last]
-	case api != "" && !strings.HasPrefix(api, v1alpha1.Group+"/"):
+	case foreign(root):
 		f = v1alpha1.FieldError{Path: "apiVersion", Value: api, Rule: "is not of lbd, which reads " + v1alpha1.APIVersion}
+		if strings.HasPrefix(api, "metallb.io/") {
+			f.Rule += "; `lbd convert metallb` turns objects of MetalLB into such"
+		}
 	case slices.Contains(laterKinds(), kind):
 		f.Rule = notSupported
 	default:

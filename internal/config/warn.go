@@ -21,6 +21,7 @@ const stopDelay = 2 * time.Second
 // warnings returns sentences about what is valid but unwise.
 func warnings(objects []*object, names *named) []string {
 	var all []string
+	announced := coverageOf(objects)
 	for _, o := range objects {
 		warn := func(path, text string) {
 			all = append(all, fmt.Sprintf("%s:%d: %s: %s: %s", o.file, o.lineOf(path), o.title(), path, text))
@@ -32,6 +33,12 @@ func warnings(objects []*object, names *named) []string {
 			warnVIP(o.vip, names, warn)
 		case o.peer != nil:
 			warnPeer(o, warn)
+		case o.pool != nil:
+			warnPool(o.pool, announced, warn)
+		case o.l2 != nil:
+			warnSelectors(o.l2.Spec.IPAddressPoolSelectors, names, warn)
+		case o.bgp != nil:
+			warnAdvertisement(&o.bgp.Spec, names, warn)
 		}
 	}
 	return all
@@ -94,15 +101,22 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 	if v.Spec.Partition == v1alpha1.PartitionQuorum {
 		warn("spec.partition", "quorum is about layer 2 only; every healthy node advertises by BGP")
 	}
-	peers := peersOf(a.BGP, names)
-	if len(peers) == 0 {
-		warn("spec.advertise.bgp", "there is no BGPPeer to advertise to")
-	} else {
-		warnPath(a.BGP, peers, warn)
+	if peers := warnBGP(a.BGP, names, warn); len(peers) > 0 {
 		warnFamilies(v, peers, warn)
 		warnNamedPeers(v, names, warn)
 	}
-	for _, c := range communitiesOf(a.BGP, names) {
+}
+
+// warnBGP warns about the way in which addresses are advertised, and returns the
+// peers that are told.
+func warnBGP(a *v1alpha1.BGPAdvertise, names *named, warn func(path, text string)) []*v1alpha1.BGPPeerSpec {
+	peers := peersOf(a, names)
+	if len(peers) == 0 {
+		warn("spec.advertise.bgp", "there is no BGPPeer to advertise to")
+	} else {
+		warnPath(a, peers, warn)
+	}
+	for _, c := range communitiesOf(a, names) {
 		switch {
 		case c.IsLarge:
 		case c.Standard == v1alpha1.CommunityNoAdvertise:
@@ -111,6 +125,7 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 			warn("spec.advertise.bgp.communities", "BLACKHOLE: routers drop all packets to the address")
 		}
 	}
+	return peers
 }
 
 // peersOf returns the peers that are told about a VirtualIP.
