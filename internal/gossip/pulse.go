@@ -1,7 +1,7 @@
 package gossip
 
 import (
-	"encoding/binary"
+	"errors"
 	"log/slog"
 	"os"
 	"sync"
@@ -21,14 +21,23 @@ type pulse interface {
 	close()
 }
 
+// alarm is a timer that is set again and again, mostly before it is due. It may
+// ring once more for a time that it is not set to any longer.
+type alarm interface {
+	rings() <-chan time.Time
+	set(in time.Duration)
+	close()
+}
+
 // newPulse returns a stopped pulse. A real one is a timer of the kernel: a timer
 // of Go wakes the monitor thread of the runtime as well each time it is due, and
-// is due up to the timer slack too late. Simulated time needs a timer of Go.
+// also when it would have been due before it was put off, and is up to the timer
+// slack too late. Simulated time needs a timer of Go.
 func newPulse(every time.Duration, real bool, log *slog.Logger) pulse {
 	if real {
-		p, err := newKernelPulse(every)
+		t, err := newKernelTimer()
 		if err == nil {
-			return p
+			return &kernelPulse{t, every}
 		}
 		log.Debug("no kernel timer for heartbeats", "err", err)
 	}
@@ -37,7 +46,20 @@ func newPulse(every time.Duration, real bool, log *slog.Logger) pulse {
 	return p
 }
 
-// goPulse is a time.Ticker.
+// newAlarm returns an alarm that is not set.
+func newAlarm(real bool, log *slog.Logger) alarm {
+	if real {
+		t, err := newKernelTimer()
+		if err == nil {
+			return &kernelAlarm{t}
+		}
+		log.Debug("no kernel timer for deadlines", "err", err)
+	}
+	a := &goAlarm{time.NewTimer(time.Hour)}
+	a.t.Stop()
+	return a
+}
+
 type goPulse struct {
 	t     *time.Ticker
 	every time.Duration
@@ -48,16 +70,43 @@ func (p *goPulse) start()                  { p.t.Reset(p.every) }
 func (p *goPulse) stop()                   { p.t.Stop() }
 func (p *goPulse) close()                  { p.t.Stop() }
 
-// kernelPulse is a timerfd(2) that the network poller of Go waits for.
+type goAlarm struct{ t *time.Timer }
+
+func (a *goAlarm) rings() <-chan time.Time { return a.t.C }
+func (a *goAlarm) set(in time.Duration)    { a.t.Reset(in) }
+func (a *goAlarm) close()                  { a.t.Stop() }
+
 type kernelPulse struct {
-	file  *os.File
-	raw   syscall.RawConn
+	*kernelTimer
 	every time.Duration
-	c     chan time.Time
-	wg    sync.WaitGroup
 }
 
-func newKernelPulse(every time.Duration) (*kernelPulse, error) {
+func (p *kernelPulse) ticks() <-chan time.Time { return p.c }
+func (p *kernelPulse) start()                  { p.arm(p.every, p.every) }
+
+// stop also takes back a tick that has not been delivered.
+func (p *kernelPulse) stop() {
+	p.arm(0, 0)
+	select {
+	case <-p.c:
+	default:
+	}
+}
+
+type kernelAlarm struct{ *kernelTimer }
+
+func (a *kernelAlarm) rings() <-chan time.Time { return a.c }
+func (a *kernelAlarm) set(in time.Duration)    { a.arm(max(in, 1), 0) } // 0 would disarm it
+
+// kernelTimer is a timerfd(2) that the network poller of Go waits for.
+type kernelTimer struct {
+	file *os.File
+	raw  syscall.RawConn
+	c    chan time.Time
+	wg   sync.WaitGroup
+}
+
+func newKernelTimer() (*kernelTimer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("timerfd_create", err)
@@ -65,52 +114,35 @@ func newKernelPulse(every time.Duration) (*kernelPulse, error) {
 	file := os.NewFile(uintptr(fd), "timerfd")
 	raw, err := file.SyscallConn()
 	if err != nil {
-		file.Close()
-		return nil, err
+		return nil, errors.Join(err, file.Close())
 	}
-	p := &kernelPulse{file: file, raw: raw, every: every, c: make(chan time.Time, 1)}
-	p.wg.Go(p.run)
-	return p, nil
+	t := &kernelTimer{file: file, raw: raw, c: make(chan time.Time, 1)}
+	t.wg.Go(t.run)
+	return t, nil
 }
 
-func (p *kernelPulse) ticks() <-chan time.Time { return p.c }
-func (p *kernelPulse) start()                  { p.set(p.every) }
-
-// stop also takes back a tick that has not been delivered.
-func (p *kernelPulse) stop() {
-	p.set(0)
-	select {
-	case <-p.c:
-	default:
-	}
+func (t *kernelTimer) close() {
+	t.file.Close()
+	t.wg.Wait()
 }
 
-func (p *kernelPulse) close() {
-	p.file.Close()
-	p.wg.Wait()
-}
-
-// set cannot fail with these arguments but on a closed file.
-func (p *kernelPulse) set(every time.Duration) {
-	at := unix.NsecToTimespec(every.Nanoseconds())
-	spec := &unix.ItimerSpec{Interval: at, Value: at}
-	_ = p.raw.Control(func(fd uintptr) {
+// arm cannot fail with these arguments but on a closed file.
+func (t *kernelTimer) arm(first, every time.Duration) {
+	spec := &unix.ItimerSpec{Interval: unix.NsecToTimespec(every.Nanoseconds()), Value: unix.NsecToTimespec(first.Nanoseconds())}
+	_ = t.raw.Control(func(fd uintptr) {
 		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, fd, 0, uintptr(unsafe.Pointer(spec)), 0, 0, 0)
 	})
 }
 
-func (p *kernelPulse) run() {
-	var buf [8]byte
+func (t *kernelTimer) run() {
+	var expirations [8]byte
 	read := func(fd uintptr) bool {
-		_, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&buf)), unsafe.Sizeof(buf))
+		_, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&expirations)), unsafe.Sizeof(expirations))
 		return errno == 0
 	}
-	for p.raw.Read(read) == nil {
-		if binary.NativeEndian.Uint64(buf[:]) == 0 {
-			continue
-		}
+	for t.raw.Read(read) == nil {
 		select {
-		case p.c <- time.Now():
+		case t.c <- time.Now():
 		default:
 		}
 	}

@@ -73,6 +73,41 @@ func TestGoPulse(t *testing.T) {
 	})
 }
 
+// TestAlarm: set again before it is due it rings once, at the new time; set to now
+// it rings at once.
+func TestAlarm(t *testing.T) {
+	for name, real := range map[string]bool{"of the kernel": true, "of Go": false} {
+		t.Run(name, func(t *testing.T) {
+			a := newAlarm(real, slog.New(slog.DiscardHandler))
+			defer a.close()
+			if _, kernel := a.(*kernelAlarm); kernel != real {
+				t.Fatalf("a %T", a)
+			}
+			start := time.Now()
+			for range 5 {
+				a.set(20 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond)
+			}
+			a.set(50 * time.Millisecond)
+			<-a.rings()
+			if took := time.Since(start); took < 75*time.Millisecond {
+				t.Errorf("rang after %v", took)
+			}
+			a.set(0)
+			select {
+			case <-a.rings():
+			case <-time.After(time.Second):
+				t.Error("does not ring at once")
+			}
+			select {
+			case <-a.rings():
+				t.Error("rings again")
+			case <-time.After(50 * time.Millisecond):
+			}
+		})
+	}
+}
+
 // TestInStep: the heartbeat of another node brings the own ones forward, by half an
 // interval at most, and nothing ever makes them late.
 func TestInStep(t *testing.T) {

@@ -69,8 +69,9 @@ func (g *Gossip) run(ctx context.Context, publish source.Publish) error {
 	publish(d.apply)
 
 	t := &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}, swept: time.Now()}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	timer := newAlarm(g.sender.real, g.log)
+	defer timer.close()
+	timer.set(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,14 +80,14 @@ func (g *Gossip) run(ctx context.Context, publish source.Publish) error {
 			<-ctx.Done() // the membership has ended, the daemon has not
 			return nil
 		case <-g.wake:
-		case <-timer.C:
+		case <-timer.rings():
 		}
 		next, d := t.take()
 		t.send()
 		if d != nil {
 			publish(d.apply)
 		}
-		timer.Reset(max(time.Until(next), 0))
+		timer.set(max(time.Until(next), 0))
 	}
 }
 
