@@ -20,10 +20,12 @@ const module = "lbd.dev/lbd/"
 var floors = map[string]int{
 	"api/v1alpha1":      0,
 	"internal/model":    0,
+	"internal/testnet":  0, // network namespaces, for tests only
 	"internal/announce": 1,
 	"internal/source":   1,
 	"internal/election": 1,
 	"internal/ipam":     1,
+	"internal/nft":      1, // a socket: not for pure packages
 	"internal/decide":   2,
 	"internal/address":  3,
 	"internal/bgp":      3,
@@ -50,12 +52,16 @@ var pure = []string{"internal/model", "internal/election", "internal/ipam", "int
 // reading the clock.
 var impure = []string{"net", "os", "context", "sync", "log/slog", "math/rand", "syscall"}
 
+// testOnly packages serve tests: no program contains them.
+var testOnly = []string{"internal/lbdtest", "internal/testnet"}
+
 // owners are the only folders that may import a library, by import path prefix.
 var owners = map[string][]string{
 	"github.com/hashicorp/memberlist":      {"internal/gossip"},
 	"github.com/vishvananda/netlink":       {"internal/link", "internal/address"},
-	"github.com/mdlayher/":                 {"internal/layer2", "internal/relay"},
-	"github.com/google/nftables":           {"internal/layer2", "internal/relay"},
+	"github.com/mdlayher/netlink":          {"internal/nft"},
+	"github.com/mdlayher/packet":           {"internal/layer2"},
+	"github.com/google/nftables":           {"internal/nft", "internal/layer2", "internal/relay"},
 	"github.com/spf13/cobra":               {"cmd/lbd"},
 	"github.com/coreos/go-systemd":         {"cmd/lbd"},
 	"github.com/prometheus/client_golang/": {"internal/daemon", "internal/control", "internal/announce", "cmd/lbd"},
@@ -111,6 +117,13 @@ func checkFile(t *testing.T, path, rel string) {
 		imp, _ := strconv.Unquote(spec.Path.Value)
 		if in, ok := strings.CutPrefix(imp, module); ok {
 			checkFloor(t, rel, home, floor, in, test)
+			to, _, _ := place(in)
+			if has(testOnly, to) && to != home && floor != 9 && !test {
+				t.Errorf("%s imports %s, which only tests may", rel, in)
+			}
+			if to == "internal/nft" && has(pure, home) {
+				t.Errorf("%s imports %s: %s is pure", rel, in, home)
+			}
 			continue
 		}
 		checkOwner(t, rel, pkg, imp)

@@ -24,6 +24,7 @@ import (
 
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 )
 
 var _ announce.Driver = (*Driver)(nil)
@@ -34,6 +35,8 @@ const (
 	// retryAfter is the pause after the kernel has refused the rules. It will most
 	// likely refuse them again.
 	retryAfter = 30 * time.Second
+	// answerTimeout bounds one exchange with the kernel.
+	answerTimeout = time.Second
 )
 
 // Options are what New needs.
@@ -50,14 +53,14 @@ type Options struct {
 type Driver struct {
 	log      *slog.Logger
 	lifetime time.Duration
-	session  session
+	session  *nft.Session
 	tables   [families]table
 	warned   bool
 }
 
 // New returns a driver that touches the kernel only in Apply and Close.
 func New(o Options) *Driver {
-	d := &Driver{log: o.Logger, lifetime: o.Lifetime}
+	d := &Driver{log: o.Logger, lifetime: o.Lifetime, session: nft.New(answerTimeout)}
 	if d.lifetime == 0 {
 		d.lifetime = defaultLifetime
 	}
@@ -120,7 +123,7 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 	if frozen && len(want) > 0 {
 		return nil // let the lifetime end
 	}
-	err := t.set(&d.session, want, d.lifetime, now)
+	err := t.set(d.session, want, d.lifetime, now)
 	if err == nil {
 		t.err, t.retry = nil, time.Time{}
 		return nil
@@ -129,7 +132,7 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 	// delete either, or it acts no more.
 	if len(want) == 0 {
 		d.log.Debug("relay table not deleted", "family", t.family, "err", err)
-		if impossible(err) {
+		if nft.Impossible(err) {
 			t.forget(absent)
 			return nil
 		}
@@ -151,17 +154,17 @@ func (d *Driver) Close(context.Context) error {
 		if t.state == absent || t.state == unknown && t.err == nil {
 			continue
 		}
-		if err := t.set(&d.session, nil, d.lifetime, time.Now()); !impossible(err) {
+		if err := t.set(d.session, nil, d.lifetime, time.Now()); !nft.Impossible(err) {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, d.session.close())...)
+	return errors.Join(append(errs, d.session.Close())...)
 }
 
 // Cleanup deletes the tables that a daemon left behind.
 func Cleanup(context.Context) error {
-	var s session
-	return errors.Join(s.remove(v4), s.remove(v6), s.close())
+	s := nft.New(answerTimeout)
+	return errors.Join(s.Remove(v4.table()), s.Remove(v6.table()), s.Close())
 }
 
 // sort puts together the wanted relays that share their rules. A relay that

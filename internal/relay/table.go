@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 )
 
 // TableName is the name of the table in the families ip and ip6.
@@ -92,7 +93,7 @@ func (t *table) relays(want flow, a netip.Addr, lifetime time.Duration, now time
 
 // set brings exactly the wanted flows into the kernel, in one atomic step: only
 // the elements if the rules are there, or the whole table.
-func (t *table) set(s *session, want []flow, lifetime time.Duration, now time.Time) error {
+func (t *table) set(s *nft.Session, want []flow, lifetime time.Duration, now time.Time) error {
 	if len(want) == 0 {
 		return t.remove(s)
 	}
@@ -101,7 +102,7 @@ func (t *table) set(s *session, want []flow, lifetime time.Duration, now time.Ti
 		if same && now.Sub(t.renewed) < lifetime/3 {
 			return nil
 		}
-		err := s.transact(func(c *nftables.Conn) error { return refresh(c, t.family, want, lifetime) })
+		err := s.Transact(func(c *nftables.Conn) error { return refresh(c, t.family, want, lifetime) })
 		if err == nil {
 			t.flows, t.renewed = want, now
 			return nil
@@ -111,9 +112,9 @@ func (t *table) set(s *session, want []flow, lifetime time.Duration, now time.Ti
 	t.forget(unknown)
 	// A question first: to a transaction a kernel without nf_tables gives fewer
 	// answers than the library waits for.
-	old, err := s.exists(t.family)
+	old, err := s.Exists(t.family.table())
 	if err == nil {
-		err = s.transact(func(c *nftables.Conn) error { return install(c, t.family, old, want, lifetime) })
+		err = s.Transact(func(c *nftables.Conn) error { return install(c, t.family, old, want, lifetime) })
 	}
 	if err != nil {
 		return fmt.Errorf("install rules: %w", err)
@@ -122,12 +123,12 @@ func (t *table) set(s *session, want []flow, lifetime time.Duration, now time.Ti
 	return nil
 }
 
-func (t *table) remove(s *session) error {
+func (t *table) remove(s *nft.Session) error {
 	if t.state == absent {
 		return nil
 	}
 	t.forget(unknown)
-	if err := s.remove(t.family); err != nil {
+	if err := s.Remove(t.family.table()); err != nil {
 		return err
 	}
 	t.forget(absent)

@@ -14,20 +14,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/nft"
 )
 
 // TableName is the name of the table in the families arp and ip6.
 const TableName = "lbd"
 
-// answerTimeout bounds one exchange with the kernel: a kernel that lacks a part
-// of nf_tables may answer with fewer messages than the library waits for.
+// answerTimeout bounds one exchange with the kernel.
 const answerTimeout = 3 * time.Second
 
 // Family tells ARP from neighbour discovery.
@@ -79,7 +79,7 @@ type Table struct {
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
-	session  session
+	session  *nft.Session
 	want     Want
 	prepared bool // the table is wanted although nothing is silent
 	renewing bool
@@ -105,7 +105,7 @@ const (
 // and could not be repaired. It must not block.
 func New(f Family, lifetime time.Duration, lost func(error)) *Table {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Table{family: f, lifetime: lifetime, lost: lost, ctx: ctx, stop: stop}
+	return &Table{family: f, lifetime: lifetime, lost: lost, ctx: ctx, stop: stop, session: nft.New(answerTimeout)}
 }
 
 // Set makes exactly want.Addrs silent, in one atomic step that also replaces
@@ -153,11 +153,11 @@ func (t *Table) Clear() error {
 	case t.state == unknown:
 		// Where there is no nf_tables, or no right to use it, there is no silence
 		// of an earlier process either, or it ends by its lifetime.
-		if err := t.session.remove(t.family); err == nil || impossible(err) {
+		if err := t.session.Remove(t.family.table()); err == nil || nft.Impossible(err) {
 			t.state = absent
 		}
 	case t.state == there && len(t.silent) > 0:
-		err := t.session.transact(func(c *nftables.Conn) error {
+		err := t.session.Transact(func(c *nftables.Conn) error {
 			c.FlushSet(set(t.family, t.lifetime))
 			return nil
 		})
@@ -179,7 +179,7 @@ func (t *Table) Close() error {
 	t.wg.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.Join(t.tidy(), t.session.close())
+	return errors.Join(t.tidy(), t.session.Close())
 }
 
 // tidy deletes the table if it silences nothing.
@@ -187,7 +187,7 @@ func (t *Table) tidy() error {
 	if t.state != there || len(t.silent) > 0 {
 		return nil
 	}
-	if err := t.session.remove(t.family); err != nil {
+	if err := t.session.Remove(t.family.table()); err != nil {
 		return err
 	}
 	t.state = absent
@@ -196,8 +196,8 @@ func (t *Table) tidy() error {
 
 // Cleanup deletes the tables of both families, whoever made them.
 func Cleanup() error {
-	var s session
-	return errors.Join(s.remove(ARP), s.remove(ND), s.close())
+	s := nft.New(answerTimeout)
+	return errors.Join(s.Remove(ARP.table()), s.Remove(ND.table()), s.Close())
 }
 
 // Leftover lists the addresses of this family that an earlier process has silenced
@@ -205,7 +205,33 @@ func Cleanup() error {
 func (t *Table) Leftover() ([]netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.session.silent(t.family)
+	return silenced(t.session, t.family)
+}
+
+// silenced lists the addresses that are silent now. No table is no error.
+func silenced(s *nft.Session, f Family) ([]netip.Addr, error) {
+	there, err := s.Exists(f.table())
+	if err != nil || !there {
+		return nil, err
+	}
+	var elements []nftables.SetElement
+	err = s.Do(func(c *nftables.Conn) (err error) {
+		elements, err = c.GetSetElements(set(f, 0))
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list what is silent: %w", err)
+	}
+	var out []netip.Addr
+	for _, e := range elements {
+		if a, ok := netip.AddrFromSlice(e.Key); ok {
+			out = append(out, a)
+		}
+	}
+	return out, nil
 }
 
 // renew keeps the silence in force until there is none or Close.
@@ -254,9 +280,9 @@ func (t *Table) put(all bool) error {
 	}
 	// A question first: to a transaction a kernel without nf_tables gives fewer
 	// answers than the library waits for.
-	_, err := t.session.exists(t.family)
+	_, err := t.session.Exists(t.family.table())
 	if err == nil {
-		err = t.session.transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
+		err = t.session.Transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
 	}
 	if err != nil {
 		t.state = unknown
@@ -277,7 +303,7 @@ func (t *Table) putAddrs(all bool, now time.Time) error {
 	if all || len(t.silent)+len(add) > len(t.want.Addrs) {
 		all, add = true, t.want.Addrs
 	}
-	err := t.session.transact(func(c *nftables.Conn) error {
+	err := t.session.Transact(func(c *nftables.Conn) error {
 		s := set(t.family, t.lifetime)
 		if all && len(t.silent) > 0 {
 			c.FlushSet(s)
@@ -292,10 +318,4 @@ func (t *Table) putAddrs(all bool, now time.Time) error {
 	}
 	t.silent = t.want.Addrs
 	return nil
-}
-
-// impossible tells an error that will not go away.
-func impossible(err error) bool {
-	return errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EOPNOTSUPP) ||
-		errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT)
 }

@@ -1,0 +1,116 @@
+// Package nft is the netlink session to nf_tables that the drivers have. It needs
+// CAP_NET_ADMIN and not the nft program.
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// writeBuffer lets one transaction hold more than the thousands of addresses for
+// which the default is enough.
+const writeBuffer = 4 << 20
+
+// Session is a netlink socket to nf_tables that stays open. A transaction takes
+// well under a millisecond, but to close a socket takes 8 to 40 ms if anything was
+// deleted, because the kernel then waits until no processor uses that any more.
+// It is for one goroutine at a time.
+type Session struct {
+	timeout time.Duration
+	conn    *nftables.Conn // nil until the first use, and after a failure
+	socket  *netlink.Conn  // that of conn
+}
+
+// New returns a session that opens its socket, in the network namespace of the
+// calling thread, with the first use. Timeout bounds one exchange with the kernel:
+// a kernel that lacks a part of nf_tables may answer with fewer messages than the
+// library waits for.
+func New(timeout time.Duration) *Session { return &Session{timeout: timeout} }
+
+// Do runs f with a connection that answers in time. An error of f ends the
+// connection, and with it what f has added and not sent; the next use begins
+// another.
+func (s *Session) Do(f func(*nftables.Conn) error) error {
+	if s.conn == nil {
+		c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(n *netlink.Conn) error {
+			s.socket = n
+			_ = n.SetWriteBuffer(writeBuffer)
+			return nil
+		}))
+		if err != nil {
+			return err
+		}
+		s.conn = c
+	}
+	err := s.socket.SetDeadline(time.Now().Add(s.timeout))
+	if err == nil {
+		err = f(s.conn)
+	}
+	if err != nil {
+		_ = s.Close() // answers to what has failed may be under way
+	}
+	return err
+}
+
+// Close ends the session; the next use begins another.
+func (s *Session) Close() error {
+	if s.conn == nil {
+		return nil
+	}
+	c := s.conn
+	s.conn, s.socket = nil, nil
+	return c.CloseLasting()
+}
+
+// Transact sends what fill adds as one atomic transaction.
+func (s *Session) Transact(fill func(*nftables.Conn) error) error {
+	return s.Do(func(c *nftables.Conn) error {
+		if err := fill(c); err != nil {
+			return err
+		}
+		return c.Flush()
+	})
+}
+
+// Exists tells whether the family of t has a table of its name.
+func (s *Session) Exists(t *nftables.Table) (there bool, err error) {
+	err = s.Do(func(c *nftables.Conn) error {
+		tables, err := c.ListTablesOfFamily(t.Family)
+		there = slices.ContainsFunc(tables, func(o *nftables.Table) bool { return o.Name == t.Name })
+		return err
+	})
+	return there, err
+}
+
+// Remove deletes the table of this name and family; that there is none is no error.
+func (s *Session) Remove(t *nftables.Table) error {
+	there, err := s.Exists(t) // far cheaper than a transaction that fails
+	if err != nil {
+		return fmt.Errorf("look for table: %w", err)
+	}
+	if !there {
+		return nil
+	}
+	err = s.Transact(func(c *nftables.Conn) error {
+		c.DelTable(t)
+		return nil
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("delete table: %w", err)
+	}
+	return nil
+}
+
+// Impossible tells an error that will not go away: no nf_tables in this kernel, or
+// no right to use it.
+func Impossible(err error) bool {
+	return errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EOPNOTSUPP) ||
+		errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT)
+}
