@@ -6,23 +6,17 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
-	"runtime"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
 )
 
-const (
-	envIsolated = "LBD_TEST_ADDRESS_ISOLATED"
-	envHelper   = "LBD_TEST_ADDRESS_HELPER"
-)
+const envHelper = "LBD_TEST_ADDRESS_HELPER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envHelper) != "" {
@@ -35,50 +29,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// isolated runs the calling test again in a process of its own in a new network
-// namespace, and returns true there. The namespace ends with the process.
+// isolated runs the calling test in a network namespace of its own whose lo is up,
+// and returns true there.
 func isolated(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(envIsolated) != "" {
-		lo, err := netlink.LinkByName("lo")
-		if err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return true
+	if !testnet.Alone(t) {
+		return false
 	}
-	t.Parallel()
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.timeout=60s"}
-	if testing.Verbose() {
-		args = append(args, "-test.v")
-	}
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), envIsolated+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
-	}
-	// The thread that forks is the parent that the child must not outlive.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("a network namespace of its own: %v", err)
-		}
-		t.Skipf("needs a network namespace of its own: %v", err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, out.String())
-	} else if testing.Verbose() {
-		t.Log(out.String())
-	}
-	return false
+	setUp(t, "lo", true)
+	return true
 }
 
 // veth makes a pair of interfaces that are up.

@@ -133,11 +133,11 @@ func TestLANProbesOfRivals(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		a, b := l.driver(Options{}), l.driver(Options{})
 		a.apply(probeVIP(vip, 1))
-		l.in(hostB, func() { b.apply(probeVIP(vip, 1)) })
+		l.In(hostB, func() { b.apply(probeVIP(vip, 1)) })
 		time.Sleep(150 * ms)
 		ra := a.apply(probeVIP(vip, 1))[vip].Probe
 		var rb model.ProbeResult
-		l.in(hostB, func() { rb = b.apply(probeVIP(vip, 1))[vip].Probe })
+		l.In(hostB, func() { rb = b.apply(probeVIP(vip, 1))[vip].Probe })
 		if !ra.Done || ra.Answered || ra.Rival != macB {
 			t.Errorf("%s: A: %+v", vip, ra)
 		}
@@ -165,19 +165,19 @@ func TestLANProbeWithoutLink(t *testing.T) {
 	l := newLab(t)
 	h := l.driver(Options{})
 	h.apply(probeVIP(vip4, 1))
-	l.ip(hostS, "link set p down") // carrier loss within the series
+	l.IP(hostS, "link set p down") // carrier loss within the series
 	time.Sleep(100 * ms)
 	a, err := h.try(probeVIP(vip4, 1))
 	got := a.VIPs[vip4]
 	if err == nil || got.Probe.Done || !strings.Contains(got.Err, "no carrier") {
 		t.Errorf("%v, report %+v", err, got)
 	}
-	l.ip(hostS, "link set p up")
+	l.IP(hostS, "link set p up")
 	l.eventually("silent after the link is back", func() bool {
 		a, _ := h.try(probeVIP(vip4, 1))
 		return a.VIPs[vip4].Probe.Done && !a.VIPs[vip4].Probe.Answered
 	})
-	l.ip(hostA, "link set eth0 down")
+	l.IP(hostA, "link set eth0 down")
 	if a, err := h.try(probeVIP(vip4, 2)); err == nil || !strings.Contains(a.VIPs[vip4].Err, "is down") {
 		t.Errorf("%v, report %+v", err, a.VIPs[vip4])
 	}
@@ -191,8 +191,8 @@ func TestLANProbeWaitsForTheLinkLocalAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.ip(hostA, "link set eth0 down")
-	l.ip(hostA, "link set eth0 up")
+	l.IP(hostA, "link set eth0 down")
+	l.IP(hostA, "link set eth0 up")
 	h := l.driver(Options{})
 	l.eventually("told that the address is not usable", func() bool {
 		a, _ := h.try(probeVIP(vip6, 1))
@@ -237,7 +237,7 @@ func TestLANInterfaceIsMadeAgain(t *testing.T) {
 	h := l.driver(Options{})
 	h.apply(announceVIP(vip4))
 	time.Sleep(20 * ms) // for the reader to wait
-	l.ip(hostA, "link del eth0")
+	l.IP(hostA, "link del eth0")
 	l.eventually("Changed after the interface went", h.changed)
 	if a, err := h.try(announceVIP(vip4)); err == nil || a.VIPs[vip4].Announcing {
 		t.Errorf("%v, report %+v", err, a.VIPs[vip4])

@@ -71,7 +71,7 @@ func TestUnpreparedAnnouncesAllTheSame(t *testing.T) {
 // handles are those of the tables, which change when one is made anew.
 func (l *lab) handles() []string {
 	l.Helper()
-	return regexp.MustCompile(`table .*lbd \{ # handle \d+`).FindAllString(l.run("nft", "-a", "list", "ruleset"), -1)
+	return regexp.MustCompile(`table .*lbd \{ # handle \d+`).FindAllString(l.Exec("nft", "-a", "list", "ruleset"), -1)
 }
 
 // TestLANSilenceIsReady: while a VIP yields the tables are there and silence nobody;
@@ -135,7 +135,7 @@ func TestLANSilenceIsReady(t *testing.T) {
 func (l *lab) asksAs(vip, neighbour netip.Addr) {
 	l.Helper()
 	c := l.sniff(hostC, etherType(vip))
-	l.ip(hostA, "neigh flush dev eth0")
+	l.IP(hostA, "neigh flush dev eth0")
 	l.touch(hostA, neighbour, vip)
 	l.eventually("asked as "+vip.String(), func() bool {
 		return len(c.that(func(frame []byte) bool {

@@ -22,7 +22,7 @@ func TestLANQuietProbe(t *testing.T) {
 	l := newLab(t)
 	h := l.driver(Options{})
 	for i, vip := range []netip.Addr{vip4, vip6} {
-		l.ip(hostA, "addr add "+netip.PrefixFrom(vip, vip.BitLen()).String()+" dev lo")
+		l.IP(hostA, "addr add "+netip.PrefixFrom(vip, vip.BitLen()).String()+" dev lo")
 		if vip.Is4() {
 			l.mustBeHeld(vip, true, "bound on lo, not silent")
 		}

@@ -17,7 +17,7 @@ import (
 // held asks from the client whether anybody holds the VIP.
 func (l *lab) held(vip netip.Addr) (by model.MAC, answered bool) {
 	l.Helper()
-	l.in(hostC, func() {
+	l.In(hostC, func() {
 		d := newDriver(discard(), &linux{})
 		defer func() { _ = d.Close(l.Context()) }()
 		for i := range d.silence {
@@ -49,7 +49,7 @@ func (l *lab) mustBeHeld(vip netip.Addr, want bool, when string) {
 
 func (l *lab) rules() string {
 	l.Helper()
-	return l.run("nft", "list", "ruleset")
+	return l.Exec("nft", "list", "ruleset")
 }
 
 func TestLANSilence(t *testing.T) {
@@ -71,8 +71,8 @@ func TestLANSilence(t *testing.T) {
 		l.stays(vip, c, macB)
 	}
 	for vip, c := range client { // a question does not even reach the kernel
-		l.ip(hostA, "neigh flush dev eth0")
-		l.ip(hostC, "neigh flush dev eth0")
+		l.IP(hostA, "neigh flush dev eth0")
+		l.IP(hostC, "neigh flush dev eth0")
 		l.touch(hostC, vip, netip.Addr{})
 		time.Sleep(20 * ms)
 		if got := l.neigh(hostA, c); got != "" {
@@ -100,7 +100,7 @@ func (l *lab) stays(vip, client netip.Addr, owner model.MAC) {
 	l.Helper()
 	c := l.sniff(hostC, etherType(vip))
 	var sink *net.UDPConn
-	l.in(hostC, func() {
+	l.In(hostC, func() {
 		var err error
 		sink, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(client, 9)))
 		if err != nil {
@@ -108,9 +108,9 @@ func (l *lab) stays(vip, client netip.Addr, owner model.MAC) {
 		}
 	})
 	defer func() { _ = sink.Close() }()
-	l.ip(hostC, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud reachable", vip, owner))
+	l.IP(hostC, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud reachable", vip, owner))
 	for range 3 {
-		l.ip(hostA, "neigh flush dev eth0")
+		l.IP(hostA, "neigh flush dev eth0")
 		l.touch(hostA, client, vip)
 		_ = sink.SetReadDeadline(time.Now().Add(2 * time.Second))
 		_, from, err := sink.ReadFromUDPAddrPort(make([]byte, 8))
@@ -159,9 +159,9 @@ func TestLANWithoutSilenceTheVIPIsStolen(t *testing.T) {
 	l := newLab(t)
 	for vip, client := range map[netip.Addr]string{vip4: "10.0.0.9", vip6: "fd00::9"} {
 		l.bind(hostA, vip)
-		l.ip(hostC, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud stale", vip, macB))
+		l.IP(hostC, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud stale", vip, macB))
 		l.eventually("stolen", func() bool {
-			l.ip(hostA, "neigh flush dev eth0")
+			l.IP(hostA, "neigh flush dev eth0")
 			l.touch(hostA, netip.MustParseAddr(client), vip)
 			time.Sleep(20 * ms)
 			return l.neigh(hostC, vip) == macA.String()
@@ -173,11 +173,11 @@ func TestLANWithoutSilenceTheVIPIsStolen(t *testing.T) {
 func TestLANSilenceWithoutNodeAddress(t *testing.T) {
 	l := newLab(t)
 	l.bind(hostA, vip4)
-	l.ip(hostA, "addr del 10.0.0.1/24 dev eth0")
-	l.ip(hostA, "route add 10.0.0.9/32 dev eth0 src "+vip4.String())
+	l.IP(hostA, "addr del 10.0.0.1/24 dev eth0")
+	l.IP(hostA, "route add 10.0.0.9/32 dev eth0 src "+vip4.String())
 	h := l.driver(Options{})
 	h.apply(silentVIP(vip4))
-	l.ip(hostC, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud stale", vip4, macB))
+	l.IP(hostC, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud stale", vip4, macB))
 	l.eventually("resolved", func() bool {
 		l.touch(hostA, netip.MustParseAddr("10.0.0.9"), vip4)
 		time.Sleep(10 * ms)
@@ -212,7 +212,7 @@ func TestLANSilenceLeftovers(t *testing.T) {
 	l := newLab(t)
 	l.bind(hostA, vip4)
 	leave := func() {
-		l.run("nft", `table arp lbd { set silent { type ipv4_addr; elements = { 10.0.0.200, 10.0.0.99 }; }
+		l.Exec("nft", `table arp lbd { set silent { type ipv4_addr; elements = { 10.0.0.200, 10.0.0.99 }; }
 			chain old { type filter hook input priority 0; arp daddr ip @silent drop; }; };
 			table ip6 lbd { chain old { type filter hook input priority 0; }; };
 			table ip lbd { }`)

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,48 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
 )
-
-const envIsolated = "LBD_TEST_LINK_ISOLATED"
-
-// isolated runs the calling test again in a process of its own in a new network
-// namespace, and returns true there. The namespace ends with the process.
-func isolated(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(envIsolated) != "" {
-		return true
-	}
-	t.Parallel()
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.timeout=60s"}
-	if testing.Verbose() {
-		args = append(args, "-test.v")
-	}
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), envIsolated+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
-	}
-	// The thread that forks is the parent that the child must not outlive.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("a network namespace of its own: %v", err)
-		}
-		t.Skipf("needs a network namespace of its own: %v", err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, out.String())
-	} else if testing.Verbose() {
-		t.Log(out.String())
-	}
-	return false
-}
 
 func veth(t *testing.T, name, peer string) {
 	t.Helper()
@@ -187,7 +144,7 @@ func eventually(t *testing.T, what string, cond func(map[string]model.Link) bool
 }
 
 func TestSnapshot(t *testing.T) {
-	if !isolated(t) {
+	if !testnet.Alone(t) {
 		return
 	}
 	veth(t, "a0", "b0")
@@ -248,7 +205,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestFollowsChanges(t *testing.T) {
-	if !isolated(t) {
+	if !testnet.Alone(t) {
 		return
 	}
 	veth(t, "a0", "b0")
@@ -293,7 +250,7 @@ func TestFollowsChanges(t *testing.T) {
 
 // TestOwnAddressesAreNoNews: renewals neither publish nor cause a reading.
 func TestOwnAddressesAreNoNews(t *testing.T) {
-	if !isolated(t) {
+	if !testnet.Alone(t) {
 		return
 	}
 	veth(t, "a0", "b0")
@@ -329,7 +286,7 @@ func TestOwnAddressesAreNoNews(t *testing.T) {
 
 // TestOverflow: lost messages are a reason to read, not a failure.
 func TestOverflow(t *testing.T) {
-	if !isolated(t) {
+	if !testnet.Alone(t) {
 		return
 	}
 	veth(t, "a0", "b0")
@@ -388,7 +345,7 @@ func TestOverflow(t *testing.T) {
 }
 
 func TestRunEnds(t *testing.T) {
-	if !isolated(t) {
+	if !testnet.Alone(t) {
 		return
 	}
 	before := runtime.NumGoroutine()

@@ -9,68 +9,25 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
 )
 
-// insideEnv tells the test binary that it runs in namespaces of its own.
-const insideEnv = "LBD_RELAY_INSIDE"
-
-// TestMain runs the tests in network and mount namespaces of their own, so that
-// they touch nothing of the host and leave nothing.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 {
-		os.Exit(m.Run())
-	}
-	if os.Getenv(insideEnv) != "" {
-		if err := furnish(); err != nil {
-			fmt.Fprintln(os.Stderr, "namespace:", err)
-			os.Exit(1)
-		}
-		os.Exit(m.Run())
-	}
-	runtime.LockOSThread() // Pdeathsig watches the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
-	}
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		fmt.Fprintln(os.Stderr, "cannot make namespaces:", err)
-		os.Exit(m.Run()) // what needs them says so
-	}
-	os.Exit(cmd.ProcessState.ExitCode())
-}
-
-// furnish prepares the namespaces: a private /run for `ip netns`.
-func furnish() error {
-	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
-		return fmt.Errorf("mount /run: %w", err)
-	}
-	return nil
-}
+// TestMain runs the tests in namespaces of their own.
+func TestMain(m *testing.M) { testnet.Main(m) }
 
 // The hosts of a lab; the switch is the namespace of the test process.
 const (
-	hostA = "relay-a" // the old owner
-	hostB = "relay-b" // the new one
-	hostC = "relay-c" // the client
+	hostA = "a" // the old owner
+	hostB = "b" // the new one
+	hostC = "c" // the client
 )
 
 var (
@@ -95,37 +52,26 @@ const port = 6443
 
 // lab is three hosts on one switch. A and B have the VIPs and a server that tells
 // its name; where the client's packets go is set by hand.
-type lab struct{ testing.TB }
+type lab struct {
+	testing.TB
+	*testnet.Net
+}
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	if os.Getenv(insideEnv) == "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("needs root")
-		}
-		t.Skip("needs root")
-	}
-	l := &lab{t}
+	l := &lab{t, testnet.New(t)}
 	t.Cleanup(l.remove)
-	l.run("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
-	l.run("ip", "link", "set", "br0", "up")
+	l.Exec("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
+	l.Exec("ip", "link", "set", "br0", "up")
 	for _, h := range []string{hostA, hostB, hostC} {
-		l.run("ip", "netns", "add", h)
-		l.in(h, func() {
-			for _, name := range []string{"default/accept_dad", "all/accept_dad", "default/dad_transmits"} {
-				if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name), []byte("0"), 0); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		l.run("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", macs[h].String(), "netns", h)
-		l.run("ip", "link", "set", "p"+h, "master", "br0", "up")
-		l.ip(h, "link set eth0 up")
-		l.ip(h, "link set lo up")
+		l.Add(h)
+		l.Exec("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", macs[h].String(), "netns", l.NS(h))
+		l.Exec("ip", "link", "set", "p"+h, "master", "br0", "up")
+		l.IP(h, "link set eth0 up")
 		for _, vip := range []netip.Addr{vip4, vip6} {
-			l.ip(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", nodeAddr(h, vip), subnet(vip)))
+			l.IP(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", nodeAddr(h, vip), subnet(vip)))
 			if h != hostC {
-				l.ip(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", vip, vip.BitLen()))
+				l.IP(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", vip, vip.BitLen()))
 			}
 		}
 		if h != hostC {
@@ -153,35 +99,20 @@ func subnet(a netip.Addr) int {
 func (l *lab) remove() {
 	for _, h := range []string{hostA, hostB, hostC} {
 		_ = exec.Command("ip", "link", "del", "p"+h).Run()
-		_ = exec.Command("ip", "netns", "del", h).Run()
 	}
 	_ = exec.Command("ip", "link", "del", "br0").Run()
 	_ = exec.Command("nft", "flush", "ruleset").Run() // that of the switch
 }
 
-func (l *lab) run(name string, args ...string) string {
-	l.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		l.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-func (l *lab) ip(host, args string) string {
-	l.Helper()
-	return l.run("ip", append([]string{"-n", host}, strings.Fields(args)...)...)
-}
-
 // nft runs the nft program on a host.
 func (l *lab) nft(host, args string) string {
 	l.Helper()
-	return l.run("ip", "netns", "exec", host, "nft", args)
+	return l.ExecOn(host, "nft", args)
 }
 
 func (l *lab) neigh(host string, addr netip.Addr, to string) {
 	l.Helper()
-	l.ip(host, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", addr, macs[to]))
+	l.IP(host, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", addr, macs[to]))
 }
 
 // steer sends what the client sends to the VIP to a host.
@@ -190,34 +121,12 @@ func (l *lab) steer(vip netip.Addr, to string) {
 	l.neigh(hostC, vip, to)
 }
 
-// in runs f on a thread inside the namespace. Sockets stay there.
-func (l *lab) in(host string, f func()) {
-	l.Helper()
-	var wg sync.WaitGroup
-	var err error
-	wg.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		var fd int
-		if fd, err = unix.Open("/run/netns/"+host, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return
-		}
-		defer func() { _ = unix.Close(fd) }()
-		if err = unix.Setns(fd, unix.CLONE_NEWNET); err == nil {
-			f()
-		}
-	})
-	wg.Wait()
-	if err != nil {
-		l.Fatalf("enter %s: %v", host, err)
-	}
-}
-
 // serve answers every line with the name of the host.
 func (l *lab) serve(host string) {
 	l.Helper()
 	var ln net.Listener
 	var err error
-	l.in(host, func() { ln, err = net.Listen("tcp", fmt.Sprintf(":%d", port)) })
+	l.In(host, func() { ln, err = net.Listen("tcp", fmt.Sprintf(":%d", port)) })
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -243,7 +152,7 @@ func (l *lab) serve(host string) {
 // dial opens a connection from the client to the VIP.
 func (l *lab) dial(vip netip.Addr) (c net.Conn, err error) {
 	l.Helper()
-	l.in(hostC, func() {
+	l.In(hostC, func() {
 		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, port).String(), 2*time.Second)
 	})
 	if err == nil {
@@ -304,7 +213,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 	h.Helper()
-	h.in(h.host, func() {
+	h.In(h.host, func() {
 		if h.powerless { // the thread ends with this call
 			none := [2]unix.CapUserData{}
 			if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
@@ -338,7 +247,7 @@ func toward(vip netip.Addr, host string) model.Relay {
 // script runs a script of nft on a host.
 func (l *lab) script(host, text string) {
 	l.Helper()
-	cmd := exec.Command("ip", "netns", "exec", host, "nft", "-f", "-")
+	cmd := exec.Command("ip", "netns", "exec", l.NS(host), "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(text + "\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.Fatalf("nft: %v\n%s", err, out)
@@ -383,7 +292,7 @@ func (l *lab) counted(host string, vip netip.Addr) (n int) {
 // stray sends ACKs of connections that nobody has from the client.
 func (l *lab) stray(vip netip.Addr, n int) {
 	l.Helper()
-	l.in(hostC, func() {
+	l.In(hostC, func() {
 		domain, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: vip.As16()})
 		if vip.Is4() {
 			domain, to = unix.AF_INET, &unix.SockaddrInet4{Addr: vip.As4()}

@@ -132,7 +132,7 @@ func TestOnlyTheWantedVIPIsRelayed(t *testing.T) {
 	b := l.driver(hostB, discard())
 	other := netip.MustParseAddr("10.0.0.101")
 	for _, h := range []string{hostA, hostB} {
-		l.ip(h, "addr add 10.0.0.101/32 dev eth0")
+		l.IP(h, "addr add 10.0.0.101/32 dev eth0")
 	}
 	l.steer(other, hostA)
 	c, d := l.mustDial(vip4), l.mustDial(other)
@@ -151,7 +151,7 @@ func TestTwoFlows(t *testing.T) {
 	b := l.driver(hostB, discard())
 	other := netip.MustParseAddr("10.0.0.101")
 	for _, h := range []string{hostA, hostB} {
-		l.ip(h, "addr add 10.0.0.101/32 dev eth0")
+		l.IP(h, "addr add 10.0.0.101/32 dev eth0")
 	}
 	l.steer(other, hostA)
 	c, d := l.mustDial(vip4), l.mustDial(other)
@@ -189,7 +189,7 @@ func TestRelayEndsWithoutApply(t *testing.T) {
 			l.Errorf("still there:\n%s", s)
 		}
 		frozen := &model.Desired{ValidUntil: time.Now().Add(-time.Second), Relay: []model.Relay{toward(vip, hostA)}}
-		l.in(hostB, func() {
+		l.In(hostB, func() {
 			if got, _ := b.d.Apply(l.Context(), frozen); got.VIPs[vip].Relaying {
 				l.Errorf("refreshed after ValidUntil: %+v", got)
 			}
@@ -215,7 +215,7 @@ func TestTableGoes(t *testing.T) {
 		b.apply()
 		gone("nothing wanted")
 		b.relay(want)
-		l.in(hostB, func() {
+		l.In(hostB, func() {
 			if err := b.d.Close(l.Context()); err != nil {
 				l.Error(err)
 			}
@@ -226,7 +226,7 @@ func TestTableGoes(t *testing.T) {
 		gone("first apply of another process")
 		l.driver(hostB, discard()).relay(want)
 		for range 2 {
-			l.in(hostB, func() {
+			l.In(hostB, func() {
 				if err := Cleanup(l.Context()); err != nil {
 					l.Error(err)
 				}
@@ -318,7 +318,7 @@ func BenchmarkInstall(bm *testing.B) {
 	l := newLab(bm)
 	b := l.driver(hostB, discard())
 	b.apply()
-	l.in(hostB, func() {
+	l.In(hostB, func() {
 		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
 		for bm.Loop() {
 			bm.StopTimer()
@@ -334,7 +334,7 @@ func BenchmarkInstall(bm *testing.B) {
 func BenchmarkRefresh(bm *testing.B) {
 	l := newLab(bm)
 	b := l.driver(hostB, discard())
-	l.in(hostB, func() {
+	l.In(hostB, func() {
 		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
 		for bm.Loop() {
 			for f := range b.d.tables {
@@ -350,7 +350,7 @@ func BenchmarkRefresh(bm *testing.B) {
 func BenchmarkRemove(bm *testing.B) {
 	l := newLab(bm)
 	b := l.driver(hostB, discard())
-	l.in(hostB, func() {
+	l.In(hostB, func() {
 		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
 		for bm.Loop() {
 			bm.StopTimer()

@@ -21,7 +21,7 @@ func (l *lab) daemon(path string, args ...string) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
-	l.in("b", func() { err = cmd.Start() })
+	l.In("b", func() { err = cmd.Start() })
 	if err != nil {
 		l.Fatal(err)
 	}

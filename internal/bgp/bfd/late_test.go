@@ -30,7 +30,7 @@ func TestLateReceiver(t *testing.T) {
 		}
 	}
 	_ = p.cmd.Process.Signal(unix.SIGSTOP)
-	l.run("ip", "netns", "exec", l.ns("b"), "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
+	l.ExecOn("b", "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
 	time.Sleep(600 * ms)
 	_ = p.cmd.Process.Signal(unix.SIGCONT)
 	thaw := time.Now()
@@ -87,7 +87,7 @@ func TestSecondLook(t *testing.T) {
 func TestOverflow(t *testing.T) {
 	l := newLab(t)
 	var s listener
-	l.in("a", func() {
+	l.In("a", func() {
 		s.fd, s.err = listen(port{})
 		if s.err != nil {
 			return

@@ -43,7 +43,7 @@ func TestSingleHop(t *testing.T) {
 			if st.Detection != 150*ms || st.Dropped.Sum() != 0 || st.LastError != "" || !st.EverUp || st.Transitions != 1 {
 				t.Errorf("%+v", st)
 			}
-			l.run("ip", "netns", "exec", l.ns("b"), "nft", "add table inet cut; add chain inet cut in { type filter hook input priority 0; policy drop; }; add chain inet cut out { type filter hook output priority 0; policy drop; }")
+			l.ExecOn("b", "nft", "add table inet cut; add chain inet cut in { type filter hook input priority 0; policy drop; }; add chain inet cut out { type filter hook output priority 0; policy drop; }")
 			cut := time.Now()
 			for _, n := range []*node{a, b} {
 				n.within(time.Second, n.host+" down", func() bool { return n.one().State == Down })
@@ -53,7 +53,7 @@ func TestSingleHop(t *testing.T) {
 				}
 				t.Logf("%s: told of Down %v after the cut", n.host, n.lastChange().Sub(cut))
 			}
-			l.run("ip", "netns", "exec", l.ns("b"), "nft", "delete table inet cut")
+			l.ExecOn("b", "nft", "delete table inet cut")
 			a.upWith(s[0])
 			if got := a.one().Transitions; got != 3 {
 				t.Errorf("%d transitions, want 3", got)
@@ -71,20 +71,20 @@ func TestLinkDown(t *testing.T) {
 	a.apply(s[0])
 	b.apply(s[1])
 	a.upWith(s[0])
-	l.ip("a", "link set eth0 down")
+	l.IP("a", "link set eth0 down")
 	a.within(time.Second, "down", func() bool { return a.one().State == Down })
 	a.within(3*time.Second, "error", func() bool { return a.one().LastError != "" })
-	l.ip("a", "link set eth0 up")
+	l.IP("a", "link set eth0 up")
 	a.upWith(s[0])
 	if err := a.one().LastError; err != "" {
 		t.Error(err)
 	}
 	// An interface of the same name that is another one.
-	l.ip("a", "link del eth0")
+	l.IP("a", "link del eth0")
 	a.within(3*time.Second, "down", func() bool { return a.one().State == Down })
 	l.wire("a", "eth0", "b", "eth0")
-	l.ip("a", "addr add 10.0.0.1/24 dev eth0")
-	l.ip("b", "addr add 10.0.0.2/24 dev eth0")
+	l.IP("a", "addr add 10.0.0.1/24 dev eth0")
+	l.IP("b", "addr add 10.0.0.2/24 dev eth0")
 	a.upWith(s[0])
 }
 
@@ -100,13 +100,13 @@ func TestMultihop(t *testing.T) {
 		"a -6 route add default via fd01::fe", "b -6 route add default via fd02::fe",
 	} {
 		host, args, _ := strings.Cut(line, " ")
-		l.ip(host, args)
+		l.IP(host, args)
 	}
 	for name, ends := range map[string][2]string{"IPv4": {"10.1.0.1", "10.2.0.1"}, "IPv6": {"fd01::1", "fd02::1"}} {
 		t.Run(name, func(t *testing.T) {
 			sa, sb := session(ends[0], ends[1]), session(ends[1], ends[0])
 			sa.Multihop, sb.Multihop = true, true
-			a, b := (&lab{T: t, hosts: l.hosts}).node("a"), (&lab{T: t, hosts: l.hosts}).node("b")
+			a, b := (&lab{t, l.For(t)}).node("a"), (&lab{t, l.For(t)}).node("b")
 			sa.MinTTL = 255
 			a.apply(sa)
 			b.apply(sb)
@@ -126,7 +126,7 @@ func TestMultihop(t *testing.T) {
 // TTL and to an address.
 func (l *lab) stranger(p Packet, ttl int, to string) {
 	l.Helper()
-	l.in("b", func() {
+	l.In("b", func() {
 		c, err := net.Dial("udp", to)
 		if err != nil {
 			l.Error(err)
@@ -148,8 +148,8 @@ func (l *lab) stranger(p Packet, ttl int, to string) {
 // nothing.
 func TestDropped(t *testing.T) {
 	l := newLab(t)
-	l.ip("a", "addr add 10.0.0.11/24 dev eth0")
-	l.ip("b", "addr add 10.0.0.22/32 dev eth0")
+	l.IP("a", "addr add 10.0.0.11/24 dev eth0")
+	l.IP("b", "addr add 10.0.0.22/32 dev eth0")
 	l.wire("a", "eth1", "b", "eth1")
 	s := session("10.0.0.1", "10.0.0.2")
 	s.Interface = "eth0"
@@ -191,14 +191,14 @@ func TestDropped(t *testing.T) {
 		}
 	}
 	// By another wire: host b takes the address there.
-	l.ip("b", "addr del 10.0.0.2/24 dev eth0")
-	l.ip("b", "addr add 10.0.0.2/24 dev eth1")
-	l.ip("b", "route add 10.0.0.1 dev eth1 src 10.0.0.2")
+	l.IP("b", "addr del 10.0.0.2/24 dev eth0")
+	l.IP("b", "addr add 10.0.0.2/24 dev eth1")
+	l.IP("b", "route add 10.0.0.1 dev eth1 src 10.0.0.2")
 	l.stranger(hello, 255, here)
 	l.within(time.Second, "other interface", func() bool { return a.one().Dropped[DropInterface] == 1 })
 	// And from a host that nobody knows.
 	before := a.m.Stats().Dropped[DropNoSession]
-	l.ip("b", "route replace 10.0.0.1 dev eth0 src 10.0.0.22")
+	l.IP("b", "route replace 10.0.0.1 dev eth0 src 10.0.0.22")
 	l.stranger(hello, 255, here)
 	l.within(time.Second, "stranger", func() bool { return a.m.Stats().Dropped[DropNoSession] == before+1 })
 }
@@ -310,10 +310,10 @@ func TestApply(t *testing.T) {
 // TestSourcePort: RFC 5881 section 4.
 func TestSourcePort(t *testing.T) {
 	l := newLab(t)
-	l.run("ip", "netns", "exec", l.ns("a"), "sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=32768 40000")
+	l.ExecOn("a", "sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=32768 40000")
 	a := l.node("a")
 	a.apply(session("10.0.0.1", "10.0.0.2"), session("fd00::1", "fd00::2"))
-	out := l.run("ip", "netns", "exec", l.ns("a"), "cat", "/proc/net/udp", "/proc/net/udp6")
+	out := l.ExecOn("a", "cat", "/proc/net/udp", "/proc/net/udp6")
 	found := map[int64]int{}
 	for _, line := range strings.Split(out, "\n") {
 		if f := strings.Fields(line); len(f) > 2 && strings.Contains(f[1], ":") {
@@ -335,7 +335,7 @@ func TestSourcePort(t *testing.T) {
 	}
 	a.apply()
 	l.within(time.Second, "no socket is left", func() bool {
-		return !strings.Contains(l.run("ip", "netns", "exec", l.ns("a"), "cat", "/proc/net/udp", "/proc/net/udp6"), ":0EC8 ")
+		return !strings.Contains(l.ExecOn("a", "cat", "/proc/net/udp", "/proc/net/udp6"), ":0EC8 ")
 	})
 }
 
@@ -343,15 +343,15 @@ func TestSourcePort(t *testing.T) {
 func TestPortInUse(t *testing.T) {
 	l := newLab(t)
 	var c net.PacketConn
-	l.in("a", func() { c, _ = net.ListenPacket("udp4", ":3784") })
+	l.In("a", func() { c, _ = net.ListenPacket("udp4", ":3784") })
 	a := l.node("a")
 	var err error
-	l.in("a", func() { err = a.m.Apply([]Session{session("10.0.0.1", "10.0.0.2")}) })
+	l.In("a", func() { err = a.m.Apply([]Session{session("10.0.0.1", "10.0.0.2")}) })
 	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(a.one().LastError, unix.EADDRINUSE.Error()) {
 		t.Errorf("%v, %v", err, a.one().LastError)
 	}
 	for _, s := range [][]Session{{session("10.0.0.1", "10.0.0.2")}, {session("10.0.0.1", "10.0.0.2"), session("fd00::1", "fd00::2")}} {
-		l.in("a", func() { err = a.m.Apply(s) })
+		l.In("a", func() { err = a.m.Apply(s) })
 		if !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("told once only: %v", err)
 		}

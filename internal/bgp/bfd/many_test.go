@@ -31,7 +31,7 @@ func TestMany(t *testing.T) {
 		}
 		file := t.TempDir() + "/addresses"
 		write(t, file, lines.String())
-		l.run("ip", "-n", l.ns(ns), "-batch", file)
+		l.Exec("ip", "-n", l.NS(ns), "-batch", file)
 	}
 	b := l.node("b")
 	b.apply(sb...)

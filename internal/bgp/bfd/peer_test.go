@@ -64,7 +64,7 @@ func (l *lab) peer(host string, env []string, s ...Session) *peer {
 		l.Fatal(err1, err2)
 	}
 	p.in, p.out = in, json.NewDecoder(out)
-	l.in(host, func() { err = p.cmd.Start() })
+	l.In(host, func() { err = p.cmd.Start() })
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestProcess(t *testing.T) {
 	if err := a.m.Apply([]Session{{}}); err == nil {
 		t.Error("accepted nonsense")
 	}
-	l.in("a", func() {
+	l.In("a", func() {
 		if err := a.m.Apply([]Session{{}, s[0]}); err == nil {
 			t.Error("accepted nonsense beside a session")
 		}
@@ -55,7 +55,7 @@ func TestProcess(t *testing.T) {
 	fast.Transmit = 20 * ms
 	a.apply(fast)
 	b.within(3*time.Second, "other intervals", func() bool { return b.one().Detection == time.Second && a.one().Out > 20 })
-	l.run("ip", "netns", "exec", l.ns("b"), "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
+	l.ExecOn("b", "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
 	a.within(3*time.Second, "down", func() bool { return a.lastChange().After(a.one().Since) && a.one().State == Down })
 	st := a.one()
 	t.Logf("the callback came %v after the change", a.lastChange().Sub(st.Since))
@@ -65,7 +65,7 @@ func TestProcess(t *testing.T) {
 	if st.Diag != DiagTimeExpired || !st.PathFailed() || st.Transitions != 2 {
 		t.Errorf("%+v", st)
 	}
-	l.run("ip", "netns", "exec", l.ns("b"), "nft", "delete table inet cut")
+	l.ExecOn("b", "nft", "delete table inet cut")
 	a.upWith(s[0])
 	if err := a.m.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -84,12 +84,12 @@ func TestProcessStartsAgain(t *testing.T) {
 	// The second child is started on any thread, so the namespace of the test is
 	// host a here.
 	l := bare(t, "b")
-	l.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", l.ns("b"))
-	t.Cleanup(func() { l.run("ip", "link", "del", "eth0") })
-	l.run("ip", "link", "set", "eth0", "up")
-	l.ip("b", "link set eth0 up")
-	l.run("ip", "addr", "add", "10.0.0.1/24", "dev", "eth0")
-	l.ip("b", "addr add 10.0.0.2/24 dev eth0")
+	l.Exec("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", l.NS("b"))
+	t.Cleanup(func() { l.Exec("ip", "link", "del", "eth0") })
+	l.Exec("ip", "link", "set", "eth0", "up")
+	l.IP("b", "link set eth0 up")
+	l.Exec("ip", "addr", "add", "10.0.0.1/24", "dev", "eth0")
+	l.IP("b", "addr add 10.0.0.2/24 dev eth0")
 	s := calm(families()["IPv4"])
 	b := l.node("b")
 	b.apply(s[1])

@@ -309,7 +309,7 @@ func TestAnswersOnce(t *testing.T) {
 	m.transmit(time.Now())
 	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, slot: -1, state: Down}
 	s := &listener{empty: time.Now()}
-	newLab(t).in("a", func() {
+	newLab(t).In("a", func() {
 		s.fd, s.err = listen(port{})
 		w.fd, w.trouble = source(false)
 		w.prepare(0)

@@ -19,7 +19,7 @@ import (
 func (l *lab) capture(host string) func() []time.Time {
 	l.Helper()
 	fd := -1
-	l.in(host, func() {
+	l.In(host, func() {
 		var err error
 		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_IP))); err != nil {
 			l.Error(err)
