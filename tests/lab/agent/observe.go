@@ -20,18 +20,7 @@ import (
 // observe asks for each VIP by ARP or neighbour solicitation every interval and
 // reports every frame that claims one of them.
 func observe(ctx context.Context, args []string, out *events) error {
-	fs := flag.NewFlagSet("observe", flag.ContinueOnError)
-	ifname := fs.String("if", "eth0", "interface")
-	list := fs.String("vip", "", "addresses, separated by commas")
-	every := fs.Duration("every", measure.AskEvery, "time between questions")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	vips, err := addrs(*list)
-	if err != nil {
-		return err
-	}
-	w, err := openWire(*ifname)
+	w, vips, every, err := wireFor("observe", args, measure.AskEvery)
 	if err != nil {
 		return err
 	}
@@ -41,7 +30,7 @@ func observe(ctx context.Context, args []string, out *events) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { w.listen(ctx, vips, out) })
-	tick := time.NewTicker(*every)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
@@ -60,18 +49,7 @@ func observe(ctx context.Context, args []string, out *events) error {
 // announce claims addresses as a foreign host does: gratuitous ARP requests and
 // unsolicited advertisements.
 func announce(ctx context.Context, args []string, _ *events) error {
-	fs := flag.NewFlagSet("announce", flag.ContinueOnError)
-	ifname := fs.String("if", "eth0", "interface")
-	list := fs.String("vip", "", "addresses, separated by commas")
-	every := fs.Duration("every", time.Second, "time between announcements")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	vips, err := addrs(*list)
-	if err != nil {
-		return err
-	}
-	w, err := openWire(*ifname)
+	w, vips, every, err := wireFor("announce", args, time.Second)
 	if err != nil {
 		return err
 	}
@@ -83,9 +61,25 @@ func announce(ctx context.Context, args []string, _ *events) error {
 			}
 			_ = w.send(frame)
 		}
-		sleep(ctx, *every)
+		sleep(ctx, every)
 	}
 	return w.close()
+}
+
+// wireFor opens the wire for a command that says something about each VIP, again
+// and again.
+func wireFor(command string, args []string, usual time.Duration) (w *wire, vips []netip.Addr, every time.Duration, err error) {
+	fs := flag.NewFlagSet(command, flag.ContinueOnError)
+	ifname := fs.String("if", "eth0", "interface")
+	list := fs.String("vip", "", "addresses, separated by commas")
+	fs.DurationVar(&every, "every", usual, "time between two rounds")
+	if err = fs.Parse(args); err == nil {
+		vips, err = addrs(*list)
+	}
+	if err == nil {
+		w, err = openWire(*ifname)
+	}
+	return w, vips, every, err
 }
 
 func addrs(list string) ([]netip.Addr, error) {
