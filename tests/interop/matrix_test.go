@@ -45,9 +45,7 @@ func matrix() []matrixCase {
 		{name: "peer-passive", routers: all},
 		{name: "gtsm", routers: all},
 		{name: "gtsm-far", routers: "frr bird", far: true},
-		// lbd does not see what it refuses: it waits for an OPEN in vain, for 30 s, and
-		// cannot tell this from a router that is silent.
-		{name: "gtsm-refused", routers: all, refused: true, limit: 45 * time.Second},
+		{name: "gtsm-refused", routers: all, refused: true},
 		{name: "multihop", routers: all, far: true},
 		{name: "communities", routers: all},
 		{name: "attributes", routers: all},

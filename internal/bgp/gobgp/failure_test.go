@@ -338,7 +338,7 @@ func TestGTSM(t *testing.T) {
 		b.add(p)
 	}
 	b.up("near")
-	time.Sleep(2 * time.Second)
+	b.fails("far", openSlow+3*time.Second, "sent no OPEN for 3s", "packets with a TTL below 255 were dropped (TTL security)")
 	if s := b.Sessions()["far"]; s.State == bgp.Established {
 		t.Error("a session with a router that sends with TTL 1")
 	}

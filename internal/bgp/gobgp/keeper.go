@@ -27,6 +27,9 @@ const (
 	// openWait is how long a peer may take for its OPEN. The server would give it
 	// 240 s.
 	openWait = 30 * time.Second
+	// openSlow is after which time people are told that it has not come. Routers
+	// send theirs with the connection.
+	openSlow = 3 * time.Second
 	// askAgain is the least time between two diagnoses of a peer; askSoon is the
 	// pause within one.
 	askAgain = 30 * time.Second
@@ -149,10 +152,13 @@ func (s *Speaker) tend(now time.Time) bool {
 			s.enter(p)
 			changed = true
 		case p.in && p.state == bgp.OpenSent && now.Sub(p.entered) >= openWait:
-			p.fail("the peer accepted the connection but sent no OPEN for 30s")
+			p.fail(p.openWords(openWait))
 			s.leave(p)
 			p.due = now.Add(p.pause())
 			changed = true
+		case p.waits() && now.Sub(p.entered) >= openSlow:
+			p.slow = true
+			changed = p.fail(p.openWords(openSlow)) || changed
 		}
 	}
 	return changed
@@ -168,6 +174,9 @@ func (s *Speaker) next() time.Duration {
 		if p.in && p.state == bgp.OpenSent {
 			next = min(next, max(time.Until(p.entered.Add(openWait)), 0))
 		}
+		if p.waits() {
+			next = min(next, max(time.Until(p.entered.Add(openSlow)), 0))
+		}
 	}
 	return next
 }
@@ -176,7 +185,7 @@ func (s *Speaker) next() time.Duration {
 func (s *Speaker) handle(p *peer, e event) bool {
 	switch e.kind {
 	case dialFailed:
-		return p.fail(dialWords(e.err, &p.conf))
+		return p.unreached(e.err)
 	case md5Failed:
 		s.leave(p) // it would get in without a key
 		p.due = time.Now().Add(unsigned)
@@ -205,6 +214,9 @@ func (s *Speaker) move(p *peer, e event) bool {
 			s.log.Debug("session established", "peer", p.conf.Name)
 		}
 		p.state, p.entered, p.said = e.new, now, ""
+		if e.new == bgp.OpenSent {
+			p.slow, p.dropsBefore = false, ttlDrops()
+		}
 		if e.new == bgp.Established {
 			s.extend(p)
 		}

@@ -41,12 +41,16 @@ type peer struct {
 	said      string // what the server said before a change of state
 	refused   int    // failures since the session last held
 	due       time.Time
-	silent    bool      // the peer refuses for a reason that did not reach us
-	answer    string    // what the peer last said of itself or to a diagnosis
+	silent    bool   // the peer refuses for a reason that did not reach us
+	answer    string // what the peer last said of itself or to a diagnosis
+	noWay     string // the last error of a connection to which there was no way
+	noWayAt   time.Time
 	askAt     time.Time // of the next diagnosis, at the earliest
 	base      counters  // of earlier lives
 	// updatesSeen is the number of received updates of this life at the last look.
 	updatesSeen uint64
+	slow        bool   // its OPEN is late, and people know
+	dropsBefore uint64 // ttlDrops when the wait for it began
 	ended       chan struct{}
 	held        bool
 }
@@ -138,6 +142,7 @@ func (s *Speaker) offer(p *peer) error {
 		return err
 	}
 	p.in, p.state, p.entered, p.updatesSeen = true, bgp.Idle, time.Now(), 0
+	p.dropsBefore = ttlDrops()
 	return nil
 }
 

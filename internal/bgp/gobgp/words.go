@@ -24,7 +24,6 @@ func text(err error) string {
 // dialWords tells why a connection was not made, and what to look at.
 func dialWords(err error, c *bgptypes.Peer) string {
 	to := fmt.Sprintf("%s port %d", c.Address, cmp.Or(c.Port, defaultPort))
-	var timeout net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("connection refused by %s: does the router speak BGP there, and is this node's address one of its neighbors?", to)
@@ -38,10 +37,16 @@ func dialWords(err error, c *bgptypes.Peer) string {
 		return fmt.Sprintf("this node does not have the source address %s", c.Source)
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
 		return fmt.Sprintf("not permitted to connect to %s: does a firewall of this node refuse it?", to)
-	case errors.Is(err, syscall.ETIMEDOUT), errors.As(err, &timeout) && timeout.Timeout():
+	case isTimeout(err):
 		return fmt.Sprintf("no answer from %s: does the router listen there and allow this node's address? %s", to, silenceWords(c))
 	}
 	return fmt.Sprintf("cannot connect to %s: %s", to, text(err))
+}
+
+// isTimeout tells whether nothing at all was heard of the peer.
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, syscall.ETIMEDOUT) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // silenceWords lists the settings that make a router drop packets silently.
