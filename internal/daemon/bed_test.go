@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,13 @@ type bed struct {
 	slow time.Duration // of the address driver in the farewell
 }
 
+// hamper makes the address driver slow in the farewell.
+func (b *bed) hamper(by time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slow = by
+}
+
 // hinder delays the address driver in the farewell.
 func (b *bed) hinder(d *model.Desired) {
 	if d.Group.Leave {
@@ -88,16 +96,21 @@ func (s *sink) Close(context.Context) error {
 	return s.err
 }
 
-func (s *sink) last() model.GroupState { return s.newest(0).Group }
+func (s *sink) last() model.GroupState { return s.newest().Group }
 
-// newest is what the drivers were told last, or so many times before.
-func (s *sink) newest(before int) *model.Desired {
+// newest is what the drivers were told last.
+func (s *sink) newest() *model.Desired {
+	if told := s.all(); len(told) > 0 {
+		return told[len(told)-1]
+	}
+	return &model.Desired{}
+}
+
+// all is what the drivers were told, in this order; one may come twice.
+func (s *sink) all() []*model.Desired {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.told) <= before {
-		return &model.Desired{}
-	}
-	return s.told[len(s.told)-1-before]
+	return slices.Clone(s.told)
 }
 
 // Write takes the log.
@@ -111,6 +124,13 @@ func (b *bed) log() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.logs.String()
+}
+
+// turns is how often the loop has turned.
+func (b *bed) turns() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.beats
 }
 
 // run plays f with a daemon that has started, with changed options; it must have

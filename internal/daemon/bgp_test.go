@@ -179,6 +179,7 @@ func TestStopDeadlineStaysSilent(t *testing.T) {
 			t.Fatalf("on lo %v, answered by %v; want it on lo and silent\n%s", b.host.Loopback(), b.net.Holders(vip), b.log())
 		}
 		b.host.SetConnections(vip, 1)
+		b.hamper(100 * time.Millisecond) // the drivers do not wait for each other
 		b.stop()
 		for !b.hasEnded() {
 			if h := b.net.Holders(vip); len(h) != 0 {

@@ -296,10 +296,10 @@ func (d *Daemon) farewell() {
 		}
 	}
 	for _, a := range d.last.L2 {
-		if a.Mode == model.L2Silent || a.Quiet {
+		if a.Mode == model.L2Silent {
 			// Until the address is gone: the drivers do not wait for each other. The
-			// layer 2 driver ends the silence when it is closed.
-			a.Mode, a.Quiet = model.L2Silent, false
+			// layer 2 driver ends the silence when it is closed. A node that stops asks
+			// the wire for nothing, so no probe is Quiet any more.
 			bye.L2 = append(bye.L2, a)
 		}
 	}

@@ -1,0 +1,290 @@
+package daemon
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestEqual changes one field of a decision after the other: every one counts but
+// those named here, a new one too.
+func TestEqual(t *testing.T) {
+	passing := []string{"Gen", "ValidUntil", "Rules", "Status", "Memory", "Wake"}
+	var a, b model.Desired
+	if !equal(&a, &b) {
+		t.Fatal("two zero decisions differ")
+	}
+	seen := 0
+	eachField(reflect.ValueOf(&b).Elem(), "", func(name string) {
+		seen++
+		top, _, _ := strings.Cut(name, ".")
+		if got := equal(&a, &b); got != slices.Contains(passing, top) {
+			t.Errorf("equal is %v if only %s differs", got, name)
+		}
+		if equal(&a, &b) != equal(&b, &a) {
+			t.Errorf("equal depends on the order if %s differs", name)
+		}
+	})
+	if seen < 25 {
+		t.Errorf("only %d fields", seen)
+	}
+	now := time.Now()
+	a.Group.LeaseEnd, b.Group.LeaseEnd = now, now.UTC()
+	if !equal(&a, &b) {
+		t.Error("the same time in another form differs")
+	}
+}
+
+// eachField sets one field of v after the other, also within structs of package
+// model, and calls f in between.
+func eachField(v reflect.Value, prefix string, f func(name string)) {
+	for i := range v.NumField() {
+		field, name := v.Field(i), prefix+v.Type().Field(i).Name
+		switch field.Interface().(type) {
+		case time.Time:
+			field.Set(reflect.ValueOf(time.Unix(1, 0)))
+		case netip.Addr:
+			field.Set(reflect.ValueOf(netip.IPv6Unspecified()))
+		default:
+			switch field.Kind() {
+			case reflect.Struct:
+				eachField(field, name+".", f)
+				continue
+			case reflect.Bool:
+				field.SetBool(true)
+			case reflect.Int:
+				field.SetInt(1)
+			case reflect.Uint64, reflect.Uint16:
+				field.SetUint(1)
+			case reflect.Slice:
+				field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+			case reflect.Map:
+				field.Set(reflect.MakeMap(field.Type()))
+			default:
+				panic("no value for " + name)
+			}
+		}
+		f(name)
+		field.SetZero()
+	}
+}
+
+var addrA, addrB = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+
+// TestMoved: a phase that began is seen although the drivers are asked for the
+// same, and what only passes by is not.
+func TestMoved(t *testing.T) {
+	type vips = map[netip.Addr]model.VIPMemory
+	type bgp = map[netip.Addr]model.BGPMemory
+	one, first := vips{addrA: {Gen: 7, Phase: model.PhaseOwner}}, bgp{addrA: {Gen: 7, Phase: model.BGPAdvertised}}
+	for name, c := range map[string]struct {
+		a, b model.Memory
+		want bool
+	}{
+		"nothing":             {model.Memory{}, model.Memory{}, false},
+		"the same map":        {model.Memory{VIPs: one, BGP: first}, model.Memory{VIPs: one, BGP: first}, false},
+		"a copy":              {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrA: {Gen: 7, Phase: model.PhaseOwner, Asks: 1}}}, false},
+		"a copy, BGP":         {model.Memory{BGP: first}, model.Memory{BGP: bgp{addrA: {Gen: 7, Phase: model.BGPAdvertised, Epoch: 1}}}, false},
+		"one decision later":  {model.Memory{Gen: 1}, model.Memory{Gen: 2}, false},
+		"generation":          {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrA: {Gen: 8, Phase: model.PhaseOwner}}}, true},
+		"phase":               {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrA: {Gen: 7, Phase: model.PhaseHandover}}}, true},
+		"one more":            {model.Memory{}, model.Memory{VIPs: vips{addrA: {}}}, true},
+		"one less":            {model.Memory{VIPs: vips{addrA: {}}}, model.Memory{VIPs: vips{}}, true},
+		"another":             {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrB: {Gen: 7}}}, true},
+		"generation, BGP":     {model.Memory{BGP: first}, model.Memory{BGP: bgp{addrA: {Gen: 8, Phase: model.BGPAdvertised}}}, true},
+		"phase, BGP":          {model.Memory{BGP: first}, model.Memory{BGP: bgp{addrA: {Gen: 7, Phase: model.BGPShutdown}}}, true},
+		"one more, BGP":       {model.Memory{}, model.Memory{BGP: bgp{addrA: {}}}, true},
+		"one less, BGP":       {model.Memory{BGP: bgp{addrA: {}}}, model.Memory{BGP: bgp{}}, true},
+		"BGP beside one that": {model.Memory{VIPs: one, BGP: first}, model.Memory{VIPs: one, BGP: bgp{addrA: {Gen: 8}}}, true},
+	} {
+		if got := moved(c.a, c.b); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestSends: drivers are told at once when a phase has begun, although they are
+// asked for the same, and otherwise every tick.
+func TestSends(t *testing.T) {
+	w := newWatcher(t)
+	w.view.Synced = map[model.SourceName]bool{model.SourceConfig: true, model.SourceLink: true}
+	w.view.Applied = map[model.SinkName]model.Applied{model.SinkAddress: {}, model.SinkLayer2: {}}
+	now := time.Now()
+	w.turned = now
+	turn := func(after time.Duration, sent bool) {
+		t.Helper()
+		now = now.Add(after)
+		w.turn(now)
+		if got := w.sent.Gen == w.last.Gen; got != sent {
+			t.Errorf("sent %v, want %v", got, sent)
+		}
+	}
+	turn(0, true)
+	turn(time.Millisecond, false)
+	w.view.Memory.VIPs = map[netip.Addr]model.VIPMemory{addrA: {}} // will be forgotten
+	turn(time.Millisecond, true)
+	turn(tick-time.Millisecond, false)
+	turn(time.Millisecond, true)
+	turn(time.Millisecond, false)
+	w.view.Draining = true
+	turn(time.Millisecond, true)
+}
+
+// watcher is a daemon that does not run, shown one decision after the other.
+type watcher struct {
+	*Daemon
+	t   *testing.T
+	log bytes.Buffer
+	reg *prometheus.Registry
+}
+
+func newWatcher(t *testing.T) *watcher {
+	t.Helper()
+	w := &watcher{t: t, reg: prometheus.NewRegistry()}
+	var err error
+	if w.Daemon, err = New(Options{Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Metrics: w.reg, Node: "m1"}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// see shows a decision and wants log lines that have these words each, in order.
+func (w *watcher) see(want model.Desired, lines ...string) {
+	w.t.Helper()
+	w.log.Reset()
+	w.observe(&want)
+	w.last = want
+	got := slices.Collect(strings.Lines(w.log.String()))
+	ok := len(got) == len(lines)
+	for i := range min(len(got), len(lines)) {
+		for word := range strings.FieldsSeq(lines[i]) {
+			ok = ok && strings.Contains(got[i], word)
+		}
+	}
+	if !ok {
+		w.t.Errorf("logged\n%swant %q", w.log.String(), lines)
+	}
+}
+
+func vipStatus(addr netip.Addr, owner model.NodeName, why model.Reason) model.VIPStatus {
+	return model.VIPStatus{VIP: model.VIP{Addr: addr, Name: "vip" + addr.String()}, Owner: owner, Reason: why}
+}
+
+func statuses(list ...model.VIPStatus) model.Desired { return model.Desired{Status: list} }
+
+// TestLogOfVIPs: each change of owner or reason is one line, also while VIPs come
+// and go beside each other.
+func TestLogOfVIPs(t *testing.T) {
+	const why = model.ReasonUnhealthy
+	w := newWatcher(t)
+	a, b := vipStatus(addrA, "", why), vipStatus(addrB, "", why)
+	asBGP := a
+	asBGP.BGP = true
+	w.see(statuses(a), "vip=vip10.0.0.1 mode=l2 reason=Unhealthy")
+	w.see(statuses(a))
+	w.see(statuses(b), "vip=vip10.0.0.2")
+	w.see(statuses(a), "vip=vip10.0.0.1")
+	w.see(statuses(a, b), "vip=vip10.0.0.2")
+	w.see(statuses(a, asBGP, b), "vip=vip10.0.0.1 mode=bgp")
+	w.see(statuses(a, asBGP, b))
+	w.see(statuses(asBGP))
+	w.see(statuses(a, asBGP), "vip=vip10.0.0.1 mode=l2")
+	w.see(statuses(vipStatus(addrA, "m2", why), asBGP), "vip=vip10.0.0.1 mode=l2 owner=m2")
+	w.see(statuses(vipStatus(addrA, "m2", model.ReasonStandby), asBGP), "vip=vip10.0.0.1 mode=l2 reason=Standby")
+	detailed := vipStatus(addrA, "m2", model.ReasonStandby)
+	detailed.Detail, detailed.Epoch = "more words", 9
+	w.see(statuses(detailed, asBGP))
+}
+
+// TestLogOfTheGroup: settling, rules, members.
+func TestLogOfTheGroup(t *testing.T) {
+	w := newWatcher(t)
+	w.see(model.Desired{Rules: 2}) // the first is no change
+	w.see(model.Desired{Rules: 2, Memory: model.Memory{Settled: true}}, "msg=group settled=true members=1")
+	w.see(model.Desired{Rules: 3, Memory: model.Memory{Settled: true}}, "msg=group rules=3")
+	w.see(model.Desired{Rules: 3, Memory: model.Memory{Settled: true}})
+	w.see(model.Desired{Rules: 3}, "msg=group settled=false")
+
+	set := func(s model.MemberState) {
+		w.view.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", State: s}}
+	}
+	calm := model.Desired{Rules: 3}
+	set(model.MemberAlive)
+	w.see(calm, "msg=member peer=m2 state=alive")
+	w.see(calm)
+	set(model.MemberDead)
+	w.see(calm, "msg=member peer=m2 state=dead")
+	w.see(calm)
+	w.view.Gossip.Members = nil
+	w.see(calm, "msg=member peer=m2 state=forgotten")
+	w.see(calm)
+	set(model.MemberAlive)
+	w.see(calm, "msg=member peer=m2 state=alive")
+}
+
+func TestLogOfSessions(t *testing.T) {
+	w := newWatcher(t)
+	set := func(state, lastError string) {
+		w.view.Applied[model.SinkBGP] = model.Applied{Peers: []model.PeerReport{{Name: "tor1", State: state, LastError: lastError}}}
+	}
+	set("Active", "")
+	w.see(model.Desired{}, "level=INFO msg=bgp peer=tor1 state=Active")
+	set("OpenSent", "")
+	w.see(model.Desired{})
+	set(established, "hold timer expired") // of an earlier session
+	w.see(model.Desired{}, "level=INFO msg=bgp peer=tor1 state=Established")
+	w.see(model.Desired{})
+	set("Idle", "hold timer expired")
+	w.see(model.Desired{}, "level=WARN msg=bgp peer=tor1 state=Idle reason=\"hold")
+	w.see(model.Desired{})
+}
+
+// TestTakeoverTime: only what was missed has a time without owner, and one
+// announcement has one.
+func TestTakeoverTime(t *testing.T) {
+	w := newWatcher(t)
+	w.view.Now = time.Unix(100, 0)
+	took := func(count uint64, sum float64) {
+		t.Helper()
+		all, err := w.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "lbd_vip_takeover_seconds" && (h.GetSampleCount() != count || h.GetSampleSum() != sum) {
+				t.Errorf("%d takeovers in %g s, want %d in %g s", h.GetSampleCount(), h.GetSampleSum(), count, sum)
+			}
+		}
+	}
+	decision := func(announced bool, owner model.NodeName, lost time.Time) model.Desired {
+		s := vipStatus(addrA, owner, model.ReasonOwner)
+		s.Announced = announced
+		d := statuses(s)
+		d.Memory.VIPs = map[netip.Addr]model.VIPMemory{addrA: {LostAt: lost}}
+		return d
+	}
+	lost := w.view.Now.Add(-250 * time.Millisecond)
+	w.see(decision(false, "m1", lost), "msg=vip")
+	took(0, 0)
+	w.see(decision(true, "m1", lost), "msg=announced after=250ms")
+	took(1, 0.25)
+	w.see(decision(true, "m1", lost))
+	w.see(decision(false, "m1", lost))
+	w.see(decision(true, "m1", time.Time{})) // kept from an earlier process
+	took(1, 0.25)
+	asBGP := decision(true, "m1", lost) // the same address, advertised too
+	asBGP.Status[0].BGP = true
+	w.see(asBGP, "msg=vip")
+	w.see(decision(false, "m2", lost), "msg=vip")
+	w.see(decision(true, "m2", lost))
+	took(1, 0.25)
+}
