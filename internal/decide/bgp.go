@@ -57,6 +57,13 @@ type bgpVIP struct {
 // stepBGP decides for one VIP and BGP.
 func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
 	old, known := mem.old[vip.Addr]
+	local, there := f.address.Loopback[vip.Addr]
+	if known {
+		f.remembered++
+	}
+	if there {
+		f.onLo++
+	}
 	if gone && !vip.L2 {
 		// It may have been announced on the LAN too, perhaps still is by others.
 		was := *vip
@@ -65,10 +72,10 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	}
 	s := bgpVIP{
 		f: f, vip: vip, gone: gone, m: old,
-		addr: f.address.VIPs[vip.Addr], local: f.address.Loopback[vip.Addr], addrGen: f.address.Gen,
+		addr: f.address.VIPs[vip.Addr], local: local, addrGen: f.address.Gen,
 		advertised: f.bgp.VIPs[vip.Addr].Advertised, bgpGen: f.bgp.Gen,
 	}
-	if n := len(d.Bind); vip.L2 && n > 0 && d.Bind[n-1].Addr == vip.Addr {
+	if b := f.lists.bind.last(); vip.L2 && b != nil && b.Addr == vip.Addr {
 		s.wired = s.addr.Bound && (s.addr.Expires.IsZero() || f.v.Now.Before(s.addr.Expires))
 	}
 	s.stand()
@@ -91,7 +98,9 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	if s.m.Reason != reason || s.m.Since.IsZero() {
 		s.m.Reason, s.m.Since = reason, f.v.Now
 	}
-	mem.set(vip.Addr, s.m)
+	if !known || s.m != old {
+		mem.set(vip.Addr, s.m)
+	}
 	if !gone {
 		s.report(d, reason, detail)
 	}
@@ -105,18 +114,10 @@ func (s *bgpVIP) stand() {
 		s.standing = model.ReasonNotSelected
 		return
 	}
-	s.keep = true
-	for i := range s.f.peers {
-		p := &s.f.peers[i]
-		if wants(s.vip.BGP, p, s.vip.Addr) {
-			s.peers = append(s.peers, p.Name)
-			s.delay = max(s.delay, p.ShutdownDelay)
-			s.keep = s.keep && p.GracefulRestart
-		}
-	}
-	s.keep = s.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.vip.L2
-	lo, known := v.Links[model.LoopbackInterface]
-	where, is := localAddress(v.Links, s.vip.Addr)
+	to := s.f.audienceOf(s.vip)
+	s.peers, s.delay = to.peers, to.delay
+	s.keep = to.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.vip.L2
+	where, is := s.f.local[s.vip.Addr]
 	var h model.HealthState
 	if s.vip.Check != "" {
 		h = v.Health[s.vip.Check]
@@ -130,7 +131,7 @@ func (s *bgpVIP) stand() {
 		s.standing = model.ReasonNotSelected
 	case is:
 		s.standing, s.detail = model.ReasonLocalAddress, "it is an address of "+where
-	case known && s.vip.Addr.Is6() && !lo.IPv6:
+	case s.f.no6 && s.vip.Addr.Is6():
 		s.standing, s.detail = model.ReasonFamilyDisabled, "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"
 	case len(s.peers) == 0:
 		s.standing = model.ReasonNoPeer
@@ -413,12 +414,12 @@ func (s *bgpVIP) output(d *model.Desired) {
 		if s.vip.L2 {
 			b.Lifetime = 0
 		}
-		d.Bind = append(d.Bind, b)
+		put(&s.f.lists.bind, b)
 	}
 	if s.m.Phase != model.BGPAdvertised && s.m.Phase != model.BGPShutdown || !s.bound() || len(s.peers) == 0 {
 		return
 	}
-	d.BGP.Paths = append(d.BGP.Paths, model.BGPPath{
+	s.f.lists.path(model.BGPPath{
 		Addr: s.vip.Addr, Peers: s.peers, PathAttributes: s.vip.BGP.PathAttributes, Shutdown: s.m.Phase == model.BGPShutdown,
 	})
 }

@@ -7,6 +7,13 @@ type bgpMemory struct {
 	old, next map[addr]model.BGPMemory
 }
 
+// heldBGP tells whether there is anything to let go of a VIP that BGP does not
+// advertise any more.
+func (f *facts) heldBGP(a addr, m *bgpMemory) bool {
+	_, was := m.old[a]
+	return was || f.address.Loopback[a].Bound
+}
+
 func (m *bgpMemory) copy() {
 	if m.next == nil {
 		m.next = make(map[addr]model.BGPMemory, len(m.old)+1)
@@ -17,9 +24,6 @@ func (m *bgpMemory) copy() {
 }
 
 func (m *bgpMemory) set(a addr, n model.BGPMemory) {
-	if o, had := m.old[a]; had && o == n {
-		return
-	}
 	m.copy()
 	m.next[a] = n
 }

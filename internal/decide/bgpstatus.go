@@ -38,6 +38,9 @@ func (s *bgpVIP) reason() (model.Reason, string) {
 
 // missing names the peers that do not have the path.
 func (s *bgpVIP) missing() string {
+	if s.f.lack.is(s.peers, s.advertised) {
+		return s.f.lack.words
+	}
 	var out []string
 	for _, p := range s.peers {
 		if slices.Contains(s.advertised, p) {
@@ -54,7 +57,8 @@ func (s *bgpVIP) missing() string {
 		}
 		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
 	}
-	return strings.Join(out, "; ")
+	s.f.lack = lack{s.peers, s.advertised, strings.Join(out, "; ")}
+	return s.f.lack.words
 }
 
 // report adds what the group and the people are told.
@@ -69,7 +73,7 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 		return
 	}
 	if !s.vip.L2 {
-		d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: s.vip.Addr, Standing: told})
+		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Standing: told})
 	}
 	owner := model.NodeName("")
 	if len(s.advertised) > 0 {
@@ -82,7 +86,7 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 			where = s.addr.Interface
 		}
 	}
-	d.Status = append(d.Status, model.VIPStatus{
+	s.f.lists.tell(model.VIPStatus{
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
 		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
 		Bound:   s.local.Bound || s.onLAN(), Announced: len(s.advertised) > 0,

@@ -38,8 +38,6 @@ func Decide(v *model.View) model.Desired {
 	facts.speaker(&d)
 	mem := memory{old: v.Memory.VIPs}
 	bgp := bgpMemory{old: v.Memory.BGP}
-	d.Status = make([]model.VIPStatus, 0, len(v.VIPs))
-	d.Group.VIPs = make([]model.GroupVIP, 0, len(v.VIPs))
 	remembered := 0
 	for i := range v.VIPs {
 		vip := &v.VIPs[i]
@@ -52,18 +50,18 @@ func Decide(v *model.View) model.Desired {
 		} else {
 			facts.lan, facts.lanOwner = "", false
 		}
-		if _, was := bgp.old[vip.Addr]; vip.BGP != nil || was || facts.address.Loopback[vip.Addr].Bound {
+		if vip.BGP != nil || facts.heldBGP(vip.Addr, &bgp) {
 			facts.stepBGP(vip, vip.BGP == nil, &d, &bgp)
 		}
 	}
 	for _, vip := range gone(v, remembered) {
 		facts.step(&vip, true, &d, &mem, &w)
 	}
-	for _, vip := range goneBGP(v) {
+	for _, vip := range facts.goneBGP() {
 		facts.lan, facts.lanOwner = "", false
 		facts.stepBGP(&vip, true, &d, &bgp)
 	}
-	sortBindings(d.Bind)
+	facts.lists.end(&d)
 	d.Memory.VIPs, d.Memory.BGP = mem.result(), bgp.result()
 	d.Memory.Stalls = v.Stalls
 	d.Group = group(v, &d)
@@ -159,8 +157,13 @@ func gone(v *model.View, remembered int) []model.VIP {
 }
 
 // goneBGP lists the VIPs that are not configured any more but still advertised
-// or bound for BGP, by this process or one before it.
-func goneBGP(v *model.View) []model.VIP {
+// or bound for BGP, by this process or one before it. If all that is known belongs
+// to those that were seen there are none.
+func (f *facts) goneBGP() []model.VIP {
+	v, loopback := f.v, f.address.Loopback
+	if f.remembered == len(v.Memory.BGP) && f.onLo == len(loopback) {
+		return nil
+	}
 	var out []model.VIP
 	look := func(a addr) {
 		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
@@ -171,7 +174,7 @@ func goneBGP(v *model.View) []model.VIP {
 	for a := range v.Memory.BGP {
 		look(a)
 	}
-	for a, x := range v.Applied[model.SinkAddress].Loopback {
+	for a, x := range loopback {
 		if _, known := v.Memory.BGP[a]; !known && x.Bound {
 			look(a)
 		}
@@ -181,16 +184,26 @@ func goneBGP(v *model.View) []model.VIP {
 }
 
 // sortBindings sorts by address; of two of one address that on lo comes last.
-func sortBindings(all []model.Binding) {
-	slices.SortFunc(all, func(a, b model.Binding) int {
-		if c := a.Addr.Compare(b.Addr); c != 0 {
-			return c
+// The list itself is not touched: it may be that of an earlier decision.
+func sortBindings(all []model.Binding) []model.Binding {
+	for i := 1; i < len(all); i++ {
+		if compareBindings(&all[i-1], &all[i]) > 0 {
+			all = slices.Clone(all)
+			slices.SortFunc(all, func(a, b model.Binding) int { return compareBindings(&a, &b) })
+			break
 		}
-		return cmp.Compare(onLoopback(a), onLoopback(b))
-	})
+	}
+	return all
 }
 
-func onLoopback(b model.Binding) int {
+func compareBindings(a, b *model.Binding) int {
+	if c := a.Addr.Compare(b.Addr); c != 0 {
+		return c
+	}
+	return cmp.Compare(onLoopback(a), onLoopback(b))
+}
+
+func onLoopback(b *model.Binding) int {
 	if b.Interface == model.LoopbackInterface {
 		return 1
 	}

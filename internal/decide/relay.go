@@ -15,7 +15,7 @@ const maxAddrs = 4
 func lanAddrs(v *model.View) []addr {
 	var out []addr
 	for _, l := range v.Links {
-		if !l.Up || l.Name == model.LoopbackInterface || !slices.ContainsFunc(v.VIPs, func(x model.VIP) bool { return x.L2 && serves(x, &l) }) {
+		if !l.Up || l.Name == model.LoopbackInterface || !anyServed(v.VIPs, &l, true) {
 			continue
 		}
 		for _, p := range l.Prefixes {

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -67,7 +66,7 @@ func linkBase(v *model.View) time.Time {
 		if !l.Up || !l.Since.After(base) {
 			continue
 		}
-		if slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return serves(vip, &l) }) {
+		if anyServed(v.VIPs, &l, false) {
 			base = l.Since
 		}
 	}

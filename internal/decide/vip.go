@@ -22,8 +22,16 @@ type facts struct {
 	bgp             model.Applied
 	peers           []model.BGPPeer // of this node
 	macs            []model.MAC     // see peerMACs
-	w               *waker
-	in              election.Input
+	local           map[addr]string // see localLinks
+	no6             bool            // IPv6 is disabled on lo
+	audiences       map[asked]*audience
+	lack            lack // of the VIP before
+	lists           lists
+
+	// How many VIPs so far had a memory of BGP and a report of lo.
+	remembered, onLo int
+	w                *waker
+	in               election.Input
 
 	// Of the VIP whose step was last: where layer 2 has, or would have it, and
 	// whether this node owns it there.
@@ -38,6 +46,11 @@ func gather(v *model.View, d *model.Desired) *facts {
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
 		bgp:      v.Applied[model.SinkBGP],
+		local:    localLinks(v.Links),
+		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
+	}
+	if lo, ok := v.Links[model.LoopbackInterface]; ok {
+		f.no6 = !lo.IPv6
 	}
 	seen, known := 1, 1
 	f.unweighted = defaultWeight(v.Weight)
@@ -93,7 +106,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
-		d.Bind = append(d.Bind, *o.Bind)
+		put(&f.lists.bind, *o.Bind)
 	}
 	if o.L2 != nil {
 		d.L2 = append(d.L2, *o.L2)
@@ -128,7 +141,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 	}
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	d.Group.VIPs = append(d.Group.VIPs, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen})
+	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen})
 	if o.Claim.Epoch != 0 {
 		for _, n := range o.Successors {
 			target(&d.Group, n, vip.Addr)
@@ -142,7 +155,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 			d.Group.LeaseEnd = e
 		}
 	}
-	d.Status = append(d.Status, model.VIPStatus{
+	f.lists.tell(model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
 		Epoch: max(o.Claim.Epoch, ownerEpoch(in.Claims, o.Owner)), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,

@@ -149,8 +149,20 @@ type Memory struct {
 	// SettleBase is the moment from which settling counts: start or link up.
 	SettleBase time.Time
 	Stalls     int
+	// Lists are those of the decision. The next one takes over what is the same
+	// instead of making it anew; they decide nothing.
+	Lists Lists
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
+}
+
+// Lists are the lists of a Desired with an entry for each VIP. They are never
+// changed once they are made.
+type Lists struct {
+	Bind   []Binding
+	Paths  []BGPPath
+	Group  []GroupVIP
+	Status []VIPStatus
 }
 
 // Phase is where this node stands with one VIP; see package election.

@@ -1,0 +1,123 @@
+package decide
+
+import (
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// largeBGP is the View of one node among many, all of which advertise many VIPs to
+// two routers, and its drivers have done all of it.
+func largeBGP(nodes, vips int) model.View {
+	v := large(nodes, 0, false)
+	v.Links["lo"] = model.Link{Name: "lo", Index: 1, Up: true, IPv6: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}
+	both := []string{"tor1", "tor2"}
+	bgp := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}}
+	for _, n := range both {
+		v.Peers = append(v.Peers, model.BGPPeer{Name: n, LocalASN: 64512, PeerASN: 64513, IPv4: true})
+		bgp.Peers = append(bgp.Peers, model.PeerReport{Name: n, State: "Established"})
+	}
+	address := model.Applied{Loopback: map[netip.Addr]model.AppliedVIP{}}
+	advert := &model.BGPAdvert{}
+	v.Health["livez"] = model.HealthState{State: model.HealthUp}
+	for i := range vips {
+		a := netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})
+		v.VIPs = append(v.VIPs, model.VIP{Addr: a, Name: "cp", Kind: "VirtualIP", BGP: advert, Check: "livez"})
+		bgp.VIPs[a] = model.AppliedVIP{Advertised: both}
+		address.Loopback[a] = model.AppliedVIP{Bound: true, Interface: "lo", Expires: v.Now.Add(BGPLifetime), Connections: -1}
+	}
+	v.Applied[model.SinkAddress], v.Applied[model.SinkBGP] = address, bgp
+	for range 2 { // to bind and to advertise
+		v.Memory = Decide(&v).Memory
+		for n, a := range v.Applied {
+			a.Gen = v.Memory.Gen
+			v.Applied[n] = a
+		}
+	}
+	v.Memory = Decide(&v).Memory
+	return v
+}
+
+// TestSteadyDecisionMakesNothing: what nobody changed costs no memory for each VIP,
+// only what does not depend on their number.
+func TestSteadyDecisionMakesNothing(t *testing.T) {
+	const vips = 2000
+	for name, v := range map[string]model.View{"BGP": largeBGP(3, vips), "layer 2": func() model.View {
+		v := large(3, vips, true)
+		v.Memory = Decide(&v).Memory
+		return v
+	}()} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		d := Decide(&v)
+		runtime.ReadMemStats(&after)
+		if len(d.Status) != vips || len(d.Group.VIPs) != vips || name == "BGP" && (len(d.BGP.Paths) != vips || len(d.Bind) != vips) {
+			t.Errorf("%s: %d statuses, %d paths, %d bindings", name, len(d.Status), len(d.BGP.Paths), len(d.Bind))
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 16*vips {
+			t.Errorf("%s: a decision that changes nothing makes %d bytes, %d for each VIP", name, n, n/vips)
+		}
+	}
+}
+
+// TestListsOfBeforeStay: a decision never changes the lists of the one before,
+// which drivers still read, and it is the same as one that knows no such lists.
+func TestListsOfBeforeStay(t *testing.T) {
+	v := largeBGP(3, 50)
+	for _, change := range []func(){
+		func() {},
+		func() { v.VIPs = append(v.VIPs[:20:20], v.VIPs[21:]...) },
+		func() { v.Peers = v.Peers[:1] },
+		func() { v.VIPs = v.VIPs[1:] },
+		func() { v.Health["livez"] = model.HealthState{State: model.HealthDown, Detail: "refused"} },
+		func() { v.Now = v.Now.Add(time.Minute) },
+		func() { v.VIPs = nil },
+	} {
+		change()
+		was, copied := v.Memory.Lists, clone(v.Memory.Lists)
+		with := Decide(&v)
+		if !sameLists(was, copied) {
+			t.Fatal("the lists of the decision before have changed")
+		}
+		bare := v
+		bare.Memory.Lists = model.Lists{}
+		without := Decide(&bare)
+		if !sameLists(with.Memory.Lists, without.Memory.Lists) || !sameLists(with.Memory.Lists, model.Lists{Bind: with.Bind, Paths: with.BGP.Paths, Group: with.Group.VIPs, Status: with.Status}) {
+			t.Fatal("the lists of the decision before decide something")
+		}
+		v.Memory = with.Memory
+	}
+}
+
+// BenchmarkDecideBGP is P11 for VIPs that BGP advertises.
+func BenchmarkDecideBGP(b *testing.B) {
+	b.Run("2000x10000/steady", func(b *testing.B) {
+		v := largeBGP(2000, 10000)
+		b.ReportAllocs()
+		for b.Loop() {
+			Decide(&v)
+		}
+	})
+	b.Run("2000x10000/first", func(b *testing.B) {
+		v := largeBGP(2000, 10000)
+		v.Memory = model.Memory{}
+		b.ReportAllocs()
+		for b.Loop() {
+			Decide(&v)
+		}
+	})
+}
+
+func clone(l model.Lists) model.Lists {
+	return model.Lists{Bind: slices.Clone(l.Bind), Paths: slices.Clone(l.Paths), Group: slices.Clone(l.Group), Status: slices.Clone(l.Status)}
+}
+
+func sameLists(a, b model.Lists) bool {
+	return slices.Equal(a.Bind, b.Bind) && slices.Equal(a.Group, b.Group) &&
+		slices.EqualFunc(a.Paths, b.Paths, func(x, y model.BGPPath) bool { return samePath(&x, &y) }) &&
+		slices.EqualFunc(a.Status, b.Status, func(x, y model.VIPStatus) bool { return sameStatus(&x, &y) })
+}

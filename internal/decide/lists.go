@@ -1,0 +1,135 @@
+package decide
+
+import (
+	"maps"
+	"slices"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// list builds one list of a decision. Thousands of entries are the same as in the
+// decision before, so that its list is taken over up to the first that differs: what
+// does not change costs no memory, and drivers see at a glance that it did not.
+type list[T any] struct {
+	old     []T // never changed
+	n       int // how many of old are taken over
+	made    []T // what is built instead, once something differs
+	changed bool
+}
+
+// next is the entry of the decision before at the place of the one that comes, nil
+// if there is none to be taken over.
+func (l *list[T]) next() *T {
+	if l.changed || l.n >= len(l.old) {
+		return nil
+	}
+	return &l.old[l.n]
+}
+
+// keep takes over what next has returned.
+func (l *list[T]) keep() { l.n++ }
+
+// add appends what differs from next.
+func (l *list[T]) add(x T) {
+	if !l.changed {
+		l.changed = true
+		l.made = make([]T, l.n, max(len(l.old), l.n+1))
+		copy(l.made, l.old)
+	}
+	l.made = append(l.made, x)
+}
+
+// last is the newest entry, nil without one.
+func (l *list[T]) last() *T {
+	switch {
+	case l.changed:
+		return &l.made[len(l.made)-1]
+	case l.n > 0:
+		return &l.old[l.n-1]
+	}
+	return nil
+}
+
+// result is the list; it must not be changed any more.
+func (l *list[T]) result() []T {
+	if l.changed {
+		return l.made
+	}
+	return l.old[:l.n:l.n]
+}
+
+// put adds a value, or takes over the same one.
+func put[T comparable](l *list[T], x T) {
+	if o := l.next(); o != nil && *o == x {
+		l.keep()
+	} else {
+		l.add(x)
+	}
+}
+
+// lists are those of one decision that have an entry for each VIP.
+type lists struct {
+	bind   list[model.Binding]
+	paths  list[model.BGPPath]
+	group  list[model.GroupVIP]
+	status list[model.VIPStatus]
+}
+
+// begin prepares the lists for a decision about so many VIPs.
+func begin(old *model.Lists, vips int) lists {
+	l := lists{
+		bind: list[model.Binding]{old: old.Bind}, paths: list[model.BGPPath]{old: old.Paths},
+		group: list[model.GroupVIP]{old: old.Group}, status: list[model.VIPStatus]{old: old.Status},
+	}
+	if len(old.Status) == 0 {
+		l.group.made, l.group.changed = make([]model.GroupVIP, 0, vips), true
+		l.status.made, l.status.changed = make([]model.VIPStatus, 0, vips), true
+	}
+	return l
+}
+
+// end puts the lists into the decision, and into its memory for the next one.
+func (l *lists) end(d *model.Desired) {
+	d.Bind = sortBindings(l.bind.result())
+	d.BGP.Paths, d.Group.VIPs, d.Status = l.paths.result(), l.group.result(), l.status.result()
+	d.Memory.Lists = model.Lists{Bind: d.Bind, Paths: d.BGP.Paths, Group: d.Group.VIPs, Status: d.Status}
+}
+
+// path adds a path, or takes over the same one.
+func (l *lists) path(p model.BGPPath) {
+	if o := l.paths.next(); o != nil && samePath(o, &p) {
+		l.paths.keep()
+	} else {
+		l.paths.add(p)
+	}
+}
+
+// tell adds a status, or takes over the same one.
+func (l *lists) tell(s model.VIPStatus) {
+	if o := l.status.next(); o != nil && sameStatus(o, &s) {
+		l.status.keep()
+	} else {
+		l.status.add(s)
+	}
+}
+
+func samePath(a, b *model.BGPPath) bool {
+	return a.Addr == b.Addr && a.Shutdown == b.Shutdown && a.LocalPref == b.LocalPref && a.MED == b.MED && a.MEDSet == b.MEDSet &&
+		a.Prepend == b.Prepend && slices.Equal(a.Peers, b.Peers) &&
+		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
+}
+
+func sameStatus(a, b *model.VIPStatus) bool {
+	return a.BGP == b.BGP && a.Owner == b.Owner && a.Reason == b.Reason && a.Standing == b.Standing && a.Epoch == b.Epoch &&
+		a.Healthy == b.Healthy && a.Bound == b.Bound && a.Announced == b.Announced && a.Since.Equal(b.Since) &&
+		a.Interface == b.Interface && a.Detail == b.Detail && sameVIP(&a.VIP, &b.VIP) &&
+		slices.Equal(a.Successors, b.Successors) && slices.Equal(a.Peers, b.Peers)
+}
+
+// sameVIP compares what is configured. Adverts that are not the same one count as
+// different: they come from another configuration.
+func sameVIP(a, b *model.VIP) bool {
+	return a.Addr == b.Addr && a.Name == b.Name && a.Kind == b.Kind && a.L2 == b.L2 && a.BGP == b.BGP &&
+		a.Preempt == b.Preempt && a.Partition == b.Partition && a.Check == b.Check &&
+		slices.Equal(a.Interfaces, b.Interfaces) && maps.Equal(a.NodeSelector, b.NodeSelector)
+}
