@@ -3,6 +3,7 @@ package bgp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -154,7 +155,7 @@ func (d *Driver) awaited(w *model.BGPState) bool {
 	return false
 }
 
-// add begins a session unless it is there.
+// add begins a session unless it is there. One that cannot be is tried again.
 func (d *Driver) add(p *model.BGPPeer) {
 	d.peerMu.Lock()
 	defer d.peerMu.Unlock()
@@ -170,12 +171,24 @@ func (d *Driver) add(p *model.BGPPeer) {
 			s.wasUp = s.isUp()
 		}
 	}
+	if isOwn(p.Address) {
+		s.refuse(d, fmt.Errorf("peerAddress %s is an address of this node, which has no session with itself", p.Address))
+		return
+	}
 	peer := Peer{BGPPeer: *p, Restarting: d.memory.restarting(p)}
 	s.held = p.BFD != nil && p.BFD.Strict && !s.isUp()
 	if s.held {
 		peer.Held = strictWords
 	}
-	s.err = d.speaker.AddPeer(peer)
+	s.refuse(d, d.speaker.AddPeer(peer))
+}
+
+// refuse notes why there can be no session, nil if there can.
+func (s *session) refuse(d *Driver, err error) {
+	if err != nil && (s.err == nil || s.err.Error() != err.Error()) {
+		d.log.Warn("BGP peer refused", "peer", s.conf.Name, "err", err)
+	}
+	s.err = err
 }
 
 // remove ends a session for good.

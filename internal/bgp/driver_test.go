@@ -469,3 +469,54 @@ func TestLeave(t *testing.T) {
 		}
 	})
 }
+
+// TestOwnAddressIsRefused: nothing in the configuration need say which addresses
+// the node has.
+func TestOwnAddressIsRefused(t *testing.T) {
+	b := newBed(t, "", peer("other", "198.51.100.1"), peer("self", "127.0.0.1"))
+	for range 3 {
+		got := b.apply(map[bool]string{true: "start, add other", false: ""}[!b.started])
+		if p := got.Peers[1]; p.State != "Idle" || !strings.Contains(p.LastError, "127.0.0.1 is an address of this node") {
+			t.Errorf("%+v", p)
+		}
+	}
+	if n := strings.Count(b.logged(), "BGP peer refused"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, b.logged())
+	}
+	// It is looked at again: the address may go to where it belongs.
+	b.want.BGP.Peers = []model.BGPPeer{peer("other", "198.51.100.1"), peer("self", "198.51.100.2")}
+	b.want.BGP.Peers[1].Name = "self"
+	b.apply(`remove self "", add self`)
+}
+
+// TestConfiguredTimers: without a session the report has the configured timers, for
+// it is then that somebody compares them with those of the router.
+func TestConfiguredTimers(t *testing.T) {
+	b := newBed(t, "", peer("a", "198.51.100.1", profile(false)), peer("b", "198.51.100.2"))
+	type timers struct{ hold, transmit, receive, detect time.Duration }
+	expect := func(what string, want timers) {
+		t.Helper()
+		got, err := b.Apply(t.Context(), &b.want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := got.Peers[0]
+		if have := (timers{p.HoldTime, p.BFDTransmit, p.BFDReceive, p.BFDDetect}); have != want {
+			t.Errorf("%s: %+v, want %+v", what, have, want)
+		}
+		if p := got.Peers[1]; p.HoldTime != 9*time.Second || p.BFDTransmit != 0 {
+			t.Errorf("%s: without BFD: %+v", what, p)
+		}
+	}
+	const ms = time.Millisecond
+	expect("before", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
+	agreed := established
+	agreed.HoldTime = 6 * time.Second
+	b.speaker.session("a", agreed)
+	b.bfd.set("198.51.100.1", bfd.Status{State: bfd.Up, RemoteState: bfd.Up, EverUp: true, Transmit: 300 * ms, Receive: 200 * ms, Detection: 600 * ms})
+	expect("up, BFD not yet", timers{6 * time.Second, 100 * ms, 100 * ms, 0})
+	expect("up", timers{6 * time.Second, 300 * ms, 200 * ms, 600 * ms})
+	b.speaker.session("a", Session{State: Active, LastError: "gone"})
+	b.bfd.set("198.51.100.1", bfd.Status{State: bfd.Down, EverUp: true, Transmit: 1000 * ms, Receive: 1000 * ms, Detection: 3000 * ms})
+	expect("down", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
+}

@@ -28,7 +28,7 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 	for i := range w.Peers {
 		p := &w.Peers[i]
 		s := d.peers[p.Name]
-		r := model.PeerReport{Name: p.Name, Address: p.Address, LocalASN: p.LocalASN, PeerASN: p.PeerASN, State: Idle.String()}
+		r := begin(p)
 		if known, ok := all[p.Name]; ok && s != nil {
 			fill(&r, &known)
 			r.Paths = count[p.Name]
@@ -50,9 +50,25 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 	return out
 }
 
+// begin tells of a peer what its configuration says: the timers are those, until
+// others are agreed on with the peer.
+func begin(p *model.BGPPeer) model.PeerReport {
+	r := model.PeerReport{
+		Name: p.Name, Address: p.Address, LocalASN: p.LocalASN, PeerASN: p.PeerASN,
+		State: Idle.String(), HoldTime: p.HoldTime,
+	}
+	if p.BFD != nil {
+		r.BFDTransmit, r.BFDReceive = p.BFD.Transmit, p.BFD.Receive
+	}
+	return r
+}
+
 // fill copies what the speaker says.
 func fill(r *model.PeerReport, s *Session) {
-	r.State, r.Since, r.HoldTime = s.State.String(), s.Since, s.HoldTime
+	r.State, r.Since = s.State.String(), s.Since
+	if s.State == Established {
+		r.HoldTime = s.HoldTime
+	}
 	if s.IPv4 {
 		r.Families = append(r.Families, "ipv4")
 	}
@@ -73,7 +89,9 @@ func (b *bfdState) fill(r *model.PeerReport) {
 		return
 	}
 	r.BFD = b.status.State.String()
-	r.BFDTransmit, r.BFDReceive, r.BFDDetect = b.status.Transmit, b.status.Receive, b.status.Detection
+	if b.isUp() {
+		r.BFDTransmit, r.BFDReceive, r.BFDDetect = b.status.Transmit, b.status.Receive, b.status.Detection
+	}
 	if b.status.LastError == "" || r.State == Established.String() {
 		return
 	}

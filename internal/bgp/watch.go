@@ -139,13 +139,23 @@ func localFor(p *model.BGPPeer) netip.Addr {
 	if p.Source.IsValid() || p.Address.Zone() != "" {
 		return p.Source.WithZone("")
 	}
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Address, cmp.Or(p.Port, 179))))
+	return sourceTo(p.Address, cmp.Or(p.Port, 179))
+}
+
+// sourceTo is the address from which this node would send to another; invalid
+// without a route, when no packet leaves anyway.
+func sourceTo(a netip.Addr, port uint16) netip.Addr {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, port)))
 	if err != nil {
-		return netip.Addr{} // no route: no packet leaves anyway
+		return netip.Addr{}
 	}
 	defer func() { _ = c.Close() }()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
 }
+
+// isOwn tells whether an address is one of this node: it would answer itself from
+// there.
+func isOwn(a netip.Addr) bool { return sourceTo(a, 179) == a.WithZone("") }
 
 // watch answers changes of BFD until ctx ends.
 func (d *Driver) watch(ctx context.Context) {
