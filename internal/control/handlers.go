@@ -77,13 +77,12 @@ func (s *Server) write(w http.ResponseWriter, code int, body any) {
 func (s *Server) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.opts.Gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
+		mux.Handle("GET /metrics", within(scrapeTimeout, promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
 			// One bad collector must not hide the others.
 			ErrorHandling:       promhttp.ContinueOnError,
 			ErrorLog:            slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
 			MaxRequestsInFlight: 4,
-			Timeout:             10 * time.Second,
-		}))
+		})))
 	}
 	mux.HandleFunc("GET /healthz", condition(s.opts.Backend.Healthy))
 	mux.HandleFunc("GET /readyz", condition(s.opts.Backend.Ready))
@@ -95,6 +94,19 @@ func (s *Server) httpHandler() http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// scrapeTimeout is how long a client may take to read the metrics.
+const scrapeTimeout = 10 * time.Second
+
+// within bounds how long a client may take to read an answer. Unlike a handler with
+// a timeout it does not hold the whole answer in memory, which may be megabytes.
+func within(limit time.Duration, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A writer that knows no deadline has no client that could be slow.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
+		h.ServeHTTP(w, r)
+	})
 }
 
 // condition answers 200 "ok" or 503 with the reason.

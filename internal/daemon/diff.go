@@ -11,13 +11,20 @@ import (
 // equal tells whether two decisions ask the drivers for the same. Generation and
 // times that pass by themselves do not count.
 func equal(a, b *model.Desired) bool {
-	return a.Synced == b.Synced && reflect.DeepEqual(a.Bind, b.Bind) && reflect.DeepEqual(a.L2, b.L2) &&
+	return a.Synced == b.Synced && sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) &&
 		reflect.DeepEqual(a.BGP, b.BGP) && reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group)
 }
 
+// sameList compares two lists, at a glance if the decision took over the one of
+// before.
+func sameList[T comparable](a, b []T) bool { return taken(a, b) || slices.Equal(a, b) }
+
+// taken tells whether two lists are one.
+func taken[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
 func sameGroup(a, b *model.GroupState) bool {
 	return a.Draining == b.Draining && a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Ask == b.Ask &&
-		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && reflect.DeepEqual(a.VIPs, b.VIPs) &&
+		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && sameList(a.VIPs, b.VIPs) &&
 		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
 }
 
@@ -55,25 +62,9 @@ func movedBGP(a, b map[netip.Addr]model.BGPMemory) bool {
 }
 
 // observe compares two decisions and turns the difference into logs and metrics.
-// Both lists are sorted by address, layer 2 before BGP.
 func (d *Daemon) observe(want *model.Desired) {
-	old := d.last.Status
-	for _, s := range want.Status {
-		for len(old) > 0 && before(&old[0], &s) {
-			old = old[1:]
-		}
-		var was model.VIPStatus
-		if len(old) > 0 && !before(&s, &old[0]) {
-			was = old[0]
-		}
-		if !was.VIP.Addr.IsValid() || was.Owner != s.Owner || was.Reason != s.Reason {
-			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(&s), "reason", s.Reason.String(), "owner", string(s.Owner),
-				"epoch", s.Epoch, "iface", s.Interface, "detail", s.Detail)
-			d.metrics.transitions.WithLabelValues(s.VIP.Name, s.VIP.Addr.String(), mode(&s), s.Reason.String()).Inc()
-		}
-		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
-			d.tookOver(want, s)
-		}
+	if !taken(d.last.Status, want.Status) {
+		d.compare(want)
 	}
 	if want.Memory.Settled != d.last.Memory.Settled {
 		d.log.Info("group", "settled", want.Memory.Settled, "members", len(d.view.Gossip.Members)+1)
@@ -84,6 +75,33 @@ func (d *Daemon) observe(want *model.Desired) {
 	d.members()
 	d.sessions()
 	d.metrics.publish(&d.view, want)
+}
+
+// compare finds the VIPs that have changed. Both lists are sorted by address, layer
+// 2 before BGP.
+func (d *Daemon) compare(want *model.Desired) {
+	old, none := d.last.Status, &model.VIPStatus{}
+	for i := range want.Status {
+		s, was := &want.Status[i], none
+		for len(old) > 0 && before(&old[0], s) {
+			d.metrics.moved.forget(&old[0])
+			old = old[1:]
+		}
+		if len(old) > 0 && !before(s, &old[0]) {
+			was, old = &old[0], old[1:]
+		}
+		if was == none || was.Owner != s.Owner || was.Reason != s.Reason {
+			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(s), "reason", s.Reason.String(), "owner", string(s.Owner),
+				"epoch", s.Epoch, "iface", s.Interface, "detail", s.Detail)
+			d.metrics.moved.count(s)
+		}
+		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
+			d.tookOver(want, *s)
+		}
+	}
+	for i := range old {
+		d.metrics.moved.forget(&old[i])
+	}
 }
 
 // before orders statuses.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -12,11 +13,11 @@ import (
 // metrics are those of decisions; adapters count their own work and are read at
 // scrape by the collectors of cmd/lbd.
 type metrics struct {
-	transitions *prometheus.CounterVec
-	takeover    prometheus.Histogram
-	decisions   prometheus.Histogram
-	stalls      prometheus.Counter
-	now         atomic.Pointer[snapshot]
+	moved     tally
+	takeover  prometheus.Histogram
+	decisions prometheus.Histogram
+	stalls    prometheus.Counter
+	now       atomic.Pointer[snapshot]
 }
 
 // snapshot is what the gauges show; it is replaced with every decision and never
@@ -24,7 +25,7 @@ type metrics struct {
 type snapshot struct {
 	self              model.NodeName
 	status            []model.VIPStatus
-	conflicts         map[string]uint64
+	layer2            map[netip.Addr]model.AppliedVIP // as reported; nobody changes it
 	members           map[model.MemberState]int
 	failing           map[model.SinkName]bool
 	peers             []model.PeerReport
@@ -33,12 +34,6 @@ type snapshot struct {
 
 // The gauges.
 var (
-	vipLabels   = []string{"vip", "address", "mode"}
-	descOwner   = prometheus.NewDesc("lbd_vip_owner", "1 if this node owns the VIP.", vipLabels, nil)
-	descAnn     = prometheus.NewDesc("lbd_vip_announced", "1 if this node has bound the VIP and announces it.", vipLabels, nil)
-	descHealthy = prometheus.NewDesc("lbd_vip_healthy", "1 if the health check of the VIP passes on this node.", vipLabels, nil)
-	descReason  = prometheus.NewDesc("lbd_vip_reason", "1 for the reason why the VIP is, or is not, on this node.", append(vipLabels[:3:3], "reason"), nil)
-	descClash   = prometheus.NewDesc("lbd_vip_conflicts_total", "Frames in which a foreign host used the VIP while it was announced here.", vipLabels[:2], nil)
 	descMembers = prometheus.NewDesc("lbd_members", "Nodes of the group besides this one, by state.", []string{"state"}, nil)
 	descDriver  = prometheus.NewDesc("lbd_driver_error", "1 while the driver reports an error.", []string{"driver"}, nil)
 	descSettled = prometheus.NewDesc("lbd_settled", "1 if this node takes part in elections.", nil, nil)
@@ -47,8 +42,6 @@ var (
 
 func newMetrics(reg prometheus.Registerer, version string) *metrics {
 	m := &metrics{
-		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lbd_vip_transitions_total",
-			Help: "Changes of owner or reason of a VIP as this node sees it, by the new reason."}, append(vipLabels[:3:3], "reason")),
 		takeover: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lbd_vip_takeover_seconds",
 			Help:    "Time from missing the former owner until this node has announced the VIP.",
 			Buckets: []float64{.01, .025, .05, .1, .15, .2, .3, .5, 1, 2, 3, 4, 5, 10}}),
@@ -59,7 +52,7 @@ func newMetrics(reg prometheus.Registerer, version string) *metrics {
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lbd_build_info", Help: "Version of the program."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	reg.MustRegister(m.transitions, m.takeover, m.decisions, m.stalls, build, m)
+	reg.MustRegister(m.takeover, m.decisions, m.stalls, build, m, vipCollector{m})
 	return m
 }
 
@@ -72,6 +65,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 		members: map[model.MemberState]int{model.MemberAlive: 0, model.MemberDead: 0, model.MemberLeft: 0},
 		failing: make(map[model.SinkName]bool, len(v.Applied)),
 		peers:   v.Applied[model.SinkBGP].Peers,
+		layer2:  v.Applied[model.SinkLayer2].VIPs,
 	}
 	for _, p := range v.Gossip.Members {
 		s.members[p.State]++
@@ -79,21 +73,12 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 	for n, a := range v.Applied {
 		s.failing[n] = a.Err != ""
 	}
-	l2 := v.Applied[model.SinkLayer2].VIPs
-	for a, x := range l2 {
-		if x.Conflicts > 0 {
-			if s.conflicts == nil {
-				s.conflicts = map[string]uint64{}
-			}
-			s.conflicts[a.String()] = x.Conflicts
-		}
-	}
 	m.now.Store(s)
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descOwner, descAnn, descHealthy, descReason, descClash, descMembers, descDriver, descSettled, descDrain,
+	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain,
 		descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
 		c <- d
 	}
@@ -107,17 +92,6 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	}
 	gauge := func(d *prometheus.Desc, on bool, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, number(on), labels...)
-	}
-	for _, v := range s.status {
-		a, how := v.VIP.Addr.String(), mode(&v)
-		gauge(descOwner, v.Owner == s.self, v.VIP.Name, a, how)
-		gauge(descAnn, v.Announced, v.VIP.Name, a, how)
-		gauge(descHealthy, v.Healthy, v.VIP.Name, a, how)
-		gauge(descReason, true, v.VIP.Name, a, how, v.Reason.String())
-		if v.BGP {
-			continue
-		}
-		c <- prometheus.MustNewConstMetric(descClash, prometheus.CounterValue, float64(s.conflicts[a]), v.VIP.Name, a)
 	}
 	for st, n := range s.members {
 		c <- prometheus.MustNewConstMetric(descMembers, prometheus.GaugeValue, float64(n), st.String())
