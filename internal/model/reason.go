@@ -91,6 +91,18 @@ func (r Reason) String() string {
 	return "Unknown"
 }
 
+// Look tells whether a person should look if the reason lasts; docs/reasons.md
+// says of each the same.
+func (r Reason) Look() bool {
+	switch r {
+	case ReasonWaitingForRelease, ReasonConflict, ReasonNoSuccessor, ReasonUnhealthy, ReasonNoSubnet, ReasonNoInterface,
+		ReasonLinkDown, ReasonNoQuorum, ReasonLocalAddress, ReasonFamilyDisabled, ReasonLeaseExpired, ReasonDriverError,
+		ReasonNotAnnounced, ReasonNoSession, ReasonNoPeer:
+		return true
+	}
+	return false
+}
+
 // ParseReason is the inverse of String; a name of a newer version is false.
 func ParseReason(s string) (Reason, bool) {
 	for i, n := range reasonNames {

@@ -121,6 +121,14 @@ func TestReasons(t *testing.T) {
 		got = append(got, codes(row[0])...)
 		if len(row) != 4 || row[2] == "" || row[3] == "" {
 			t.Errorf("%s: the row needs a meaning and what to do", row[0])
+			continue
+		}
+		want := "normal"
+		if r, _ := model.ParseReason(strings.Trim(row[0], "`")); r.Look() {
+			want = "look"
+		}
+		if row[1] != want {
+			t.Errorf("docs/reasons.md says of %s %q, the program %q", row[0], row[1], want)
 		}
 	}
 	same(t, "docs/reasons.md", got, want)
