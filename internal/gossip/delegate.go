@@ -128,12 +128,13 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.note(n, true) }
 // NotifyLeave notes that a node is dead or has left.
 func (d *delegate) NotifyLeave(n *memberlist.Node) { d.note(n, false) }
 
-// NotifyConflict counts a node that uses the name of another one.
+// NotifyConflict counts a node that uses the name of another one, which may be
+// any: everybody who hears of it is told.
 func (d *delegate) NotifyConflict(_, other *memberlist.Node) {
 	addr, _ := nodeAddr(other)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.conflicts = Mismatch{Count: d.conflicts.Count + 1, Peer: peerAddr(addr), At: time.Now()}
+	d.conflicts = Mismatch{Count: d.conflicts.Count + 1, Name: other.Name, Peer: peerAddr(addr), At: time.Now()}
 }
 
 // note copies the node: memberlist changes it later under a lock that this

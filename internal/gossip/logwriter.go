@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -23,14 +25,25 @@ type logWriter struct {
 	keys       Mismatch
 	labels     Mismatch
 	dropped    uint64
+	strangers  map[string]time.Time // hosts with another key, when heard last
 }
 
 // linesPerSecond is how much of memberlist's log is passed on.
 const linesPerSecond = 20
 
+const (
+	// strangerFor is how long a host with another key must have been silent to be
+	// news again.
+	strangerFor = 5 * time.Minute
+	// maxStrangers bounds how many are remembered, and so how many warnings there
+	// are in that time: a sender may be forged.
+	maxStrangers = 16
+)
+
 // Mismatch counts messages of nodes that are configured differently.
 type Mismatch struct {
 	Count uint64
+	Name  string // of the last one, if it is one of a node that is known
 	Peer  string // address and port of the last one
 	At    time.Time
 }
@@ -59,9 +72,11 @@ func (w *logWriter) Write(line []byte) (int, error) {
 
 	w.mu.Lock()
 	now := time.Now()
+	stranger := false
 	switch {
 	case containsAny(msg, sayKey):
 		w.keys.note(msg, now)
+		stranger = w.isNews(peerIn(msg), now)
 	case containsAny(msg, sayLabel):
 		w.labels.note(msg, now)
 	case containsAny(msg, sayFull):
@@ -72,7 +87,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	}
 	w.lines++
 	pass := w.lines <= linesPerSecond
-	suppressed := w.suppressed
+	suppressed, peer := w.suppressed, w.keys.Peer
 	if pass {
 		w.suppressed = 0
 	} else {
@@ -80,6 +95,9 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	}
 	w.mu.Unlock()
 
+	if stranger {
+		w.log.Warn("gossip of a host cannot be decrypted: compare the key files of the nodes", "peer", peer)
+	}
 	if pass && w.log.Enabled(context.Background(), level) {
 		if suppressed > 0 {
 			w.log.Debug("memberlist log lines left out", "count", suppressed)
@@ -89,13 +107,46 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// note takes the peer from memberlist's "from=10.0.0.1:7947".
+// isNews tells whether the host of an address and port was not heard with
+// another key for a while. The lock is held.
+func (w *logWriter) isNews(peer string, now time.Time) bool {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return false
+	}
+	host := at.Addr().String() // its streams come from any port
+	maps.DeleteFunc(w.strangers, func(_ string, last time.Time) bool { return now.Sub(last) >= strangerFor })
+	_, known := w.strangers[host]
+	if !known && len(w.strangers) >= maxStrangers {
+		return false
+	}
+	if w.strangers == nil {
+		w.strangers = map[string]time.Time{}
+	}
+	w.strangers[host] = now
+	return !known
+}
+
 func (m *Mismatch) note(msg string, now time.Time) {
 	m.Count++
 	m.At = now
-	if _, from, ok := strings.Cut(msg, "from="); ok {
-		m.Peer, _, _ = strings.Cut(from, " ")
+	if peer := peerIn(msg); peer != "" {
+		m.Peer = peer
 	}
+}
+
+// peerIn takes the peer from memberlist's "from=10.0.0.1:7947", or from "failed to
+// join 10.0.0.1:7947: ", where it is the answer that was not understood.
+func peerIn(msg string) string {
+	if _, from, ok := strings.Cut(msg, "from="); ok {
+		from, _, _ = strings.Cut(from, " ")
+		return from
+	}
+	if _, to, ok := strings.Cut(msg, "failed to join "); ok {
+		to, _, _ = strings.Cut(to, ": ")
+		return to
+	}
+	return ""
 }
 
 func (w *logWriter) counts() (keys, labels Mismatch, dropped uint64) {

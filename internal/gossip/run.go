@@ -208,17 +208,9 @@ func (t *turn) takeEvents() {
 		t.keys = true
 		old := g.table.nodes[name]
 		t.replan = t.replan || old == nil || old.addr != e.addr
-		before := model.MemberDead
-		if old != nil {
-			before = old.state()
-		}
 		came := g.table.member(name, e.addr, e.present, now)
-		n := g.table.nodes[name]
-		if n == nil {
+		if g.table.nodes[name] == nil {
 			continue
-		}
-		if after := n.state(); after != before {
-			g.log.Info("gossip member changed", "peer", name, "state", after.String())
 		}
 		if !came {
 			g.join.kick()

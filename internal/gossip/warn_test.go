@@ -1,0 +1,101 @@
+package gossip
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// journal is a log that several goroutines write.
+type journal struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.out.Write(p)
+}
+
+// warnings returns the lines of level WARN and above.
+func (j *journal) warnings() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+	for line := range strings.Lines(j.out.String()) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func (j *journal) logTo(o *Options) { o.Logger = slog.New(slog.NewTextHandler(j, nil)) }
+
+// TestWrongKeyIsWarnedOfOnce: a node with another key is heard every few seconds.
+func TestWrongKeyIsWarnedOfOnce(t *testing.T) {
+	bubble(t, func(l *lab) {
+		var log, wrongLog journal
+		l.start(1, log.logTo)
+		wrong := l.start(2, wrongLog.logTo, func(o *Options) { o.Keys = [][]byte{key2} })
+		time.Sleep(20 * time.Minute)
+		got := log.warnings()
+		if len(got) != 1 || !strings.Contains(got[0], "compare the key files") || !strings.Contains(got[0], "peer=10.0.0.12:") {
+			t.Fatalf("warnings: %q", got)
+		}
+		// On the other side it is the answer that is not understood.
+		if got := wrongLog.warnings(); len(got) != 1 || !strings.Contains(got[0], "peer=10.0.0.11:") {
+			t.Fatalf("warnings of the node with the wrong key: %q", got)
+		}
+		wrong.kill()
+		time.Sleep(strangerFor + time.Minute)
+		delete(l.nodes, "m2")
+		l.start(2, func(o *Options) { o.Keys = [][]byte{key2} })
+		time.Sleep(time.Minute)
+		if got := log.warnings(); len(got) != 2 {
+			t.Errorf("warnings after it came back: %q", got)
+		}
+	})
+}
+
+// TestForgedSendersDoNotFillTheLog: whoever sends rubbish chooses the address.
+func TestForgedSendersDoNotFillTheLog(t *testing.T) {
+	bubble(t, func(*lab) {
+		var log journal
+		w := &logWriter{log: slog.New(slog.NewTextHandler(&log, nil))}
+		for i := range 10000 {
+			fmt.Fprintf(w, "[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.%d.%d.9:7947\n", i>>8, i&0xff)
+		}
+		if n := len(log.warnings()); n != maxStrangers || len(w.strangers) != maxStrangers {
+			t.Errorf("%d warnings, %d remembered; want %d", n, len(w.strangers), maxStrangers)
+		}
+		time.Sleep(strangerFor)
+		fmt.Fprint(w, "[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.99.0.9:7947\n")
+		if n := len(log.warnings()); n != maxStrangers+1 || len(w.strangers) != 1 {
+			t.Errorf("%d warnings, %d remembered, after the others fell silent", n, len(w.strangers))
+		}
+	})
+}
+
+// TestMembersAreLoggedElsewhere: the daemon logs who comes and goes.
+func TestMembersAreLoggedElsewhere(t *testing.T) {
+	bubble(t, func(l *lab) {
+		var log journal
+		l.start(1, log.logTo)
+		l.start(2)
+		l.joined(5 * time.Second)
+		l.nodes["m2"].kill()
+		delete(l.nodes, "m2")
+		time.Sleep(30 * time.Second)
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if text := log.out.String(); strings.Contains(text, "member") {
+			t.Error(text)
+		}
+	})
+}
