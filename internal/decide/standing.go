@@ -134,7 +134,9 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		}
 	}
 	switch {
-	case v.Draining || v.Stopping:
+	case v.Stopping:
+		return model.ReasonDraining, "the daemon is stopping"
+	case v.Draining:
 		return model.ReasonDraining, ""
 	case !f.settled:
 		return model.ReasonNotSettled, ""

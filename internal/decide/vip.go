@@ -157,16 +157,21 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 	}
 	f.lists.tell(model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
-		Epoch: max(o.Claim.Epoch, ownerEpoch(in.Claims, o.Owner)), Interface: o.Memory.Interface,
+		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
 		Bound:   in.Address.Bound, Announced: in.Layer2.Announcing && in.Address.Bound,
 		Since: o.Memory.Since, Successors: o.Successors,
 	})
 }
 
-func ownerEpoch(claims []model.Claim, owner model.NodeName) uint64 {
+// ownerEpoch is the epoch of the owner's claim. This node may own a VIP before it
+// tells its claim: a successor announces first.
+func (f *facts) ownerEpoch(claims []model.Claim, o *election.Output) uint64 {
+	if o.Owner == f.v.Self {
+		return o.Memory.Epoch
+	}
 	for _, c := range claims {
-		if c.Owner == owner {
+		if c.Owner == o.Owner {
 			return c.Epoch
 		}
 	}
