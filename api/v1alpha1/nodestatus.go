@@ -127,14 +127,16 @@ type BGPStatus struct {
 	State string `json:"state"`
 	// Since is when the session was last established or lost.
 	Since time.Time `json:"since,omitzero"`
-	// HoldTime is the negotiated one, as a Go duration; empty unless established.
+	// HoldTime is the negotiated one, as a Go duration; the configured one unless
+	// established.
 	HoldTime string `json:"holdTime,omitempty"`
 	// Families are the negotiated ones, "ipv4" and "ipv6".
 	Families []string `json:"families,omitempty"`
 	// BFD is the state of the BFD session by RFC 5880 section 6.2; empty without.
 	BFD string `json:"bfd,omitempty"`
 	// BFDTransmit and BFDReceive are the negotiated intervals and BFDDetect is the
-	// detection time, as Go durations; empty without a BFD session that is up.
+	// detection time, as Go durations. Until there are any, the intervals are the
+	// configured ones and BFDDetect is empty.
 	BFDTransmit string `json:"bfdTransmit,omitempty"`
 	BFDReceive  string `json:"bfdReceive,omitempty"`
 	BFDDetect   string `json:"bfdDetect,omitempty"`
@@ -179,10 +181,15 @@ type GossipStatus struct {
 	// Absent are the configured peers that are not members now: not running, not
 	// reached, or with another key.
 	Absent []string `json:"absent,omitempty"`
-	// NameConflicts counts other hosts that use this node's name.
+	// NameConflicts counts how often a host was heard that uses the name of another
+	// node, not always this one.
 	NameConflicts uint64 `json:"nameConflicts,omitempty"`
-	// LastConflictFrom is the address of the last such host.
+	// LastConflictName is the name, and LastConflictFrom the gossip address of the
+	// host that was refused it last.
+	LastConflictName string `json:"lastConflictName,omitempty"`
 	LastConflictFrom string `json:"lastConflictFrom,omitempty"`
+	// LastConflictAt is when that was.
+	LastConflictAt time.Time `json:"lastConflictAt,omitzero"`
 	// Error is the last fault of the gossip layer in words; empty if none.
 	Error string `json:"error,omitempty"`
 }
@@ -255,6 +262,8 @@ type Candidate struct {
 	// Alive: the node is a member that is reached; always true for the node that
 	// answers.
 	Alive bool `json:"alive"`
+	// Late is how long its heartbeats have been overdue, as in MemberStatus.
+	Late string `json:"late,omitempty"`
 	// Weight is its share in the election.
 	Weight int `json:"weight"`
 	// ClaimEpoch is that of its claim; 0 without one.

@@ -253,7 +253,8 @@ func gossipStatus(g *gossip.Gossip) func(*v1alpha1.NodeStatus) {
 		st := g.Stats()
 		s.Gossip = v1alpha1.GossipStatus{
 			KeyMismatches: st.KeyMismatches.Count, LastMismatchFrom: st.KeyMismatches.Peer, LastMismatchAt: st.KeyMismatches.At,
-			Absent: st.Absent, NameConflicts: st.NameConflicts.Count, LastConflictFrom: st.NameConflicts.Peer,
+			Absent: st.Absent, NameConflicts: st.NameConflicts.Count, LastConflictName: st.NameConflicts.Name,
+			LastConflictFrom: st.NameConflicts.Peer, LastConflictAt: st.NameConflicts.At,
 		}
 	}
 }

@@ -39,7 +39,7 @@ func reasonText(reason model.Reason) string {
 	case model.ReasonHealthPending:
 		return "the health check has not passed on {node} since the daemon started"
 	case model.ReasonDraining:
-		return "{node} is draining, so it takes no VIP; `lbd undrain` ends that"
+		return "{node} is draining, so it takes no VIP"
 	case model.ReasonNoSubnet:
 		return "no interface of {node} has an address in the subnet of the VIP"
 	case model.ReasonNoInterface:
@@ -82,6 +82,12 @@ func sentence(reason, node, owner, detail string) string {
 	text := ""
 	if known, ok := model.ParseReason(reason); ok {
 		text = reasonText(known)
+	}
+	switch {
+	case reason == model.ReasonDraining.String() && detail == "": // else the daemon is stopping
+		text += "; `lbd undrain` ends that"
+	case reason == model.ReasonStandby.String() && owner == "":
+		text = "nobody owns the VIP; {node} is ready to take it"
 	}
 	if text == "" {
 		text = "{node} says " + reason + ", which this command does not know"

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -71,46 +72,12 @@ func condense(s v1alpha1.NodeStatus) string {
 	return fmt.Sprintf("%s; %d of %d nodes alive; %d of %d VIPs here", settled, alive, len(s.Members)+1, here, len(s.VIPs))
 }
 
-// mismatchNews is how long packets that could not be decrypted are shown: a node
-// that still has another key is heard every few seconds.
-const mismatchNews = 5 * time.Minute
-
 func configLine(s v1alpha1.NodeStatus) string {
 	line := fmt.Sprintf("%s, generation %d", clean(s.Config.Path), s.Config.Generation)
 	if !s.Config.LoadedAt.IsZero() {
 		line += ", loaded " + s.Config.LoadedAt.UTC().Format(time.RFC3339)
 	}
 	return line
-}
-
-// problems are what a user should look at first.
-func problems(s v1alpha1.NodeStatus) []string {
-	var found []string
-	if s.Config.Error != "" {
-		found = append(found, "the newest configuration is refused, the one before stays in force: "+oneLine(s.Config.Error))
-	}
-	for _, warning := range s.Config.Warnings {
-		found = append(found, "configuration: "+oneLine(warning))
-	}
-	if s.Gossip.KeyMismatches > 0 && s.Time.Sub(s.Gossip.LastMismatchAt) < mismatchNews {
-		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last from %s %s ago: compare the key files of the nodes",
-			s.Gossip.KeyMismatches, s.Gossip.LastMismatchFrom, s.Time.Sub(s.Gossip.LastMismatchAt).Round(time.Second)))
-	}
-	if len(s.Gossip.Absent) > 0 {
-		found = append(found, "configured peers that are not members: "+clean(strings.Join(s.Gossip.Absent, ", "))+"; they do not run, are not reached, or have another key")
-	}
-	if s.Gossip.NameConflicts > 0 {
-		found = append(found, fmt.Sprintf("another host, last seen at %s, uses the name of this node: give it another nodeName", s.Gossip.LastConflictFrom))
-	}
-	if s.Gossip.Error != "" {
-		found = append(found, "gossip: "+oneLine(s.Gossip.Error))
-	}
-	for _, driver := range s.Drivers {
-		if driver.Error != "" {
-			found = append(found, driver.Name+": "+oneLine(driver.Error))
-		}
-	}
-	return found
 }
 
 func memberTable(s v1alpha1.NodeStatus) table {
@@ -124,8 +91,8 @@ func memberTable(s v1alpha1.NodeStatus) table {
 		if !m.Settled && m.State == "alive" {
 			notes = append(notes, "not settled yet")
 		}
-		if m.Late != "" {
-			notes = append(notes, "heartbeats are late by "+m.Late)
+		if m.Late != "" && m.State == "alive" {
+			notes = append(notes, "heartbeats overdue for "+m.Late)
 		}
 		t.add(m.Name, m.Address, m.State, m.Version, strings.Join(notes, ", "))
 	}
@@ -225,11 +192,16 @@ func renderPeer(out *bytes.Buffer, s v1alpha1.NodeStatus, b v1alpha1.BGPStatus) 
 	if b.State == established {
 		hang(out, "  ", fmt.Sprintf("Hold time %s; families %s; %d prefixes received and ignored; lost %d times before",
 			b.HoldTime, strings.Join(b.Families, " and "), b.Received, b.Flaps))
+	} else if b.HoldTime != "" {
+		hang(out, "  ", fmt.Sprintf("Configured hold time %s; lost %d times before", b.HoldTime, b.Flaps))
 	}
 	if b.BFD != "" {
 		line := "BFD " + b.BFD
-		if b.BFDDetect != "" {
+		switch {
+		case b.BFDDetect != "":
 			line += fmt.Sprintf(": sends every %s, expects every %s, detects in %s", b.BFDTransmit, b.BFDReceive, b.BFDDetect)
+		case b.BFDTransmit != "":
+			line += fmt.Sprintf(": configured to send every %s and expect every %s", b.BFDTransmit, b.BFDReceive)
 		}
 		hang(out, "  ", line)
 	}
@@ -312,7 +284,7 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 	} else if e.Owner == "" {
 		out.WriteString("  Owner: none\n")
 	} else {
-		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d\n", clean(e.Owner), e.Epoch)
+		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d%s\n", clean(e.Owner), e.Epoch, ownerLate(e))
 	}
 	hang(out, "  ", "Why: "+sentence(e.Reason, e.Node, e.Owner, e.Detail)+".")
 	if len(e.Candidates) > 0 {
@@ -330,12 +302,22 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 	return nil
 }
 
+// ownerLate warns that the owner may be one no more.
+func ownerLate(e v1alpha1.Explanation) string {
+	for _, c := range e.Candidates {
+		if c.Node == e.Owner && c.Late != "" {
+			return ", but its heartbeats are overdue for " + c.Late
+		}
+	}
+	return ""
+}
+
 func candidateTable(e v1alpha1.Explanation) *table {
 	var t table
 	if e.Mode == modeBGP {
 		t.add("NODE", "ALIVE", "HEALTHY", "WHY")
 		for _, c := range e.Candidates {
-			t.add(c.Node, yes(c.Alive), yes(c.Eligible), advertiserWhy(c))
+			t.add(c.Node, reached(c), yes(c.Eligible), advertiserWhy(c))
 		}
 		return &t
 	}
@@ -345,7 +327,7 @@ func candidateTable(e v1alpha1.Explanation) *table {
 		if c.ClaimEpoch > 0 {
 			claim = strconv.FormatUint(c.ClaimEpoch, 10)
 		}
-		t.add(strconv.Itoa(c.Rank), c.Node, yes(c.Alive), yes(c.Eligible), claim, strconv.Itoa(c.Weight), candidateWhy(c, e.Owner))
+		t.add(strconv.Itoa(c.Rank), c.Node, reached(c), yes(c.Eligible), claim, strconv.Itoa(c.Weight), candidateWhy(c, e.Owner))
 	}
 	return &t
 }
@@ -354,6 +336,10 @@ func candidateTable(e v1alpha1.Explanation) *table {
 // said last is of no use.
 func candidateWhy(c v1alpha1.Candidate, owner string) string {
 	switch {
+	case c.Alive && c.Late != "":
+		return c.Node + " is not heard: " + c.Note
+	case c.Alive && c.Reason == model.ReasonOwner.String() && c.Node != owner:
+		return "the last word of " + c.Node + " is that it owns the VIP, but " + cmp.Or(owner, "nobody known") + " does"
 	case c.Alive:
 		return sentence(c.Reason, c.Node, owner, c.Note)
 	case c.Note != "":
@@ -365,7 +351,7 @@ func candidateWhy(c v1alpha1.Candidate, owner string) string {
 // advertiserWhy says why a node does or does not advertise a VIP by BGP.
 func advertiserWhy(c v1alpha1.Candidate) string {
 	switch known, _ := model.ParseReason(c.Reason); {
-	case !c.Alive:
+	case !c.Alive || c.Late != "":
 		return candidateWhy(c, "")
 	case known == model.ReasonOwner:
 		return c.Node + " advertises it"
@@ -373,6 +359,14 @@ func advertiserWhy(c v1alpha1.Candidate) string {
 		return c.Node + " may advertise it, but none of its peers has the path yet"
 	}
 	return candidateWhy(c, "")
+}
+
+// reached says whether a node is alive as far as is known.
+func reached(c v1alpha1.Candidate) string {
+	if c.Alive && c.Late != "" {
+		return "late"
+	}
+	return yes(c.Alive)
 }
 
 func yes(b bool) string {

@@ -79,7 +79,7 @@ func trouble() v1alpha1.NodeStatus {
 	s.Members[1].State = "dead"
 	s.Config.Error = "lbd.yaml:12: VirtualIP \"control-plane\": spec.addresses[0]: \"10.0.0.300\" is not an IP address\nlbd.yaml:14: VirtualIP \"control-plane\": spec.healthCheck.tcp.port: 0 is not between 1 and 65535"
 	s.Config.Warnings = []string{"gossip.key is readable by everybody"}
-	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 17, LastMismatchFrom: "10.0.0.99", LastMismatchAt: ago(7 * time.Second), NameConflicts: 1, LastConflictFrom: "10.0.0.98", Absent: []string{"10.0.0.14:7947"}}
+	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 17, LastMismatchFrom: "10.0.0.99", LastMismatchAt: ago(7 * time.Second), NameConflicts: 1, LastConflictName: "m1", LastConflictFrom: "10.0.0.98:7947", LastConflictAt: ago(3 * time.Second), Absent: []string{"10.0.0.14:7947"}}
 	s.Drivers[1].Error = "bind 10.0.0.200 on eth0: operation not permitted"
 	s.VIPs = nil
 	for _, reason := range model.Reasons() {
@@ -131,6 +131,7 @@ func TestRenderExplain(t *testing.T) {
 				{Node: "m3", Rank: 3, Eligible: true, Reason: "Standby", Alive: true, Weight: 50},
 				{Node: "m4", Rank: 4, Reason: "Standby", Weight: 100, Note: "not heard of for 12s"},
 				{Node: "m5", Rank: 5, Reason: "Owner", Weight: 100},
+				{Node: "m6", Rank: 6, Reason: "Owner", Alive: true, Weight: 100},
 			},
 			Story: []string{
 				"m1 owned the VIP with epoch 3 until its health check failed at 2026-11-21T09:59:00Z, which is also the time at which the lease of its address began to run out.",
@@ -138,6 +139,16 @@ func TestRenderExplain(t *testing.T) {
 			},
 		},
 		{Name: "control-plane", Address: "fd00::200", Node: "m1", Reason: "Probing"},
+		{
+			Name: "control-plane", Address: "10.0.0.201", Node: "m1", Owner: "m2", Epoch: 4, Reason: "Draining", Detail: "the daemon is stopping",
+			Candidates: []v1alpha1.Candidate{
+				{
+					Node: "m2", Rank: 1, Eligible: true, Reason: "Owner", Alive: true, Late: "1.2s", Weight: 100, ClaimEpoch: 4,
+					Note: "heartbeats overdue for 1.2s; unless its daemon runs, its kernel drops the address in 800ms",
+				},
+				{Node: "m3", Rank: 2, Reason: "Draining", Alive: true, Weight: 100},
+			},
+		},
 	}
 	var out bytes.Buffer
 	if err := RenderExplain(&out, list); err != nil {
@@ -178,7 +189,8 @@ func TestRenderBGP(t *testing.T) {
 			Advertised: []string{"10.9.0.200/32"}, Received: 12, Flaps: 1, Error: "BFD: the peer was not heard for 300ms", LastErrorAt: at.Add(-2 * time.Minute),
 			Paths: []v1alpha1.BGPPathStatus{{Prefix: "10.9.0.200/32", MED: new(uint32(5)), Prepend: 2, Communities: []string{"65535:0", "large:1:2:3"}, GracefulShutdown: true}},
 		},
-		{Peer: "rr", Address: "fd00::1", LocalASN: 64512, PeerASN: 64512, State: "Active", Error: "connection refused"},
+		{Peer: "rr", Address: "fd00::1", LocalASN: 64512, PeerASN: 64512, State: "Active", HoldTime: "90s", Flaps: 2, Error: "connection refused"},
+		{Peer: "tor2", Address: "10.0.0.2", LocalASN: 64512, PeerASN: 64513, State: "Idle", HoldTime: "9s", BFD: "Down", BFDTransmit: "300ms", BFDReceive: "300ms"},
 	}}
 	var out bytes.Buffer
 	if err := RenderBGP(&out, s); err != nil {
@@ -199,7 +211,7 @@ func TestRenderExplainBGP(t *testing.T) {
 			{Node: "m1", Alive: true, Eligible: true, Reason: "Owner"},
 			{Node: "m2", Alive: true, Eligible: true, Reason: "Standby"},
 			{Node: "m3", Alive: true, Reason: "Unhealthy", Note: "connection refused"},
-			{Node: "m4", Reason: "Owner", Note: "not reached: dead"},
+			{Node: "m4", Reason: "Owner", Note: "it is dead"},
 		},
 		Story: []string{"Every node that is healthy advertises 10.9.0.200."},
 	}})

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -91,8 +93,7 @@ func (d *Daemon) compare(want *model.Desired) {
 			was, old = &old[0], old[1:]
 		}
 		if was == none || was.Owner != s.Owner || was.Reason != s.Reason {
-			d.log.Info("vip", "vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(s), "reason", s.Reason.String(), "owner", string(s.Owner),
-				"epoch", s.Epoch, "iface", s.Interface, "detail", s.Detail)
+			d.logVIP(s)
 			d.metrics.moved.count(s)
 		}
 		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
@@ -102,6 +103,20 @@ func (d *Daemon) compare(want *model.Desired) {
 	for i := range old {
 		d.metrics.moved.forget(&old[i])
 	}
+}
+
+// logVIP logs where a VIP is now. What a person should look at is a warning, so
+// that a log without the usual does not hide it.
+func (d *Daemon) logVIP(s *model.VIPStatus) {
+	level := slog.LevelInfo
+	if s.Reason.Look() {
+		level = slog.LevelWarn
+	}
+	with := []any{"vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(s), "reason", s.Reason.String(), "owner", string(s.Owner)}
+	if s.Epoch != 0 { // nobody's claim, or BGP's, has none
+		with = append(with, "epoch", s.Epoch)
+	}
+	d.log.Log(context.Background(), level, "vip", append(with, "iface", s.Interface, "detail", s.Detail)...)
 }
 
 // before orders statuses.
@@ -120,7 +135,8 @@ func mode(s *model.VIPStatus) string {
 	return "l2"
 }
 
-// tookOver measures how long the VIP was without this owner.
+// tookOver measures how long the VIP was without this owner. It is a warning if
+// another owner was lost without having named this node.
 func (d *Daemon) tookOver(want *model.Desired, s model.VIPStatus) {
 	m := want.Memory.VIPs[s.VIP.Addr]
 	if m.LostAt.IsZero() {
@@ -128,7 +144,11 @@ func (d *Daemon) tookOver(want *model.Desired, s model.VIPStatus) {
 	}
 	took := d.view.Now.Sub(m.LostAt)
 	d.metrics.takeover.Observe(took.Seconds())
-	d.log.Info("announced", "vip", s.VIP.Name, "address", s.VIP.Addr, "from", string(m.From), "after", took)
+	level := slog.LevelInfo
+	if planned := d.view.Memory.VIPs[s.VIP.Addr].Consented; !planned && m.From != "" && m.From != d.opts.Node {
+		level = slog.LevelWarn
+	}
+	d.log.Log(context.Background(), level, "announced", "vip", s.VIP.Name, "address", s.VIP.Addr, "from", string(m.From), "after", took)
 }
 
 // sessions logs which BGP sessions came up and went down.
@@ -154,7 +174,11 @@ func (d *Daemon) sessions() {
 // members logs who came and went.
 func (d *Daemon) members() {
 	for n, m := range d.view.Gossip.Members {
-		if was, ok := d.seen[n]; !ok || was != m.State {
+		was, ok := d.seen[n]
+		if !ok && m.State != model.MemberAlive {
+			continue // known from others, perhaps before it is met
+		}
+		if !ok || was != m.State {
 			d.log.Info("member", "peer", string(n), "state", m.State.String(), "address", m.Addr)
 			d.seen[n] = m.State
 		}

@@ -37,9 +37,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 			Name: string(m.Name), Address: text(m.Addr), State: m.State.String(),
 			Draining: m.Draining, Settled: m.Settled, Weight: m.Weight, Version: m.Version,
 		}
-		if !m.Late.IsZero() {
-			ms.Late = v.Now.Sub(m.Late).Round(time.Millisecond).String()
-		}
+		ms.Late = late(v, m)
 		s.Members = append(s.Members, ms)
 	}
 	slices.SortFunc(s.Members, func(a, b v1alpha1.MemberStatus) int { return cmp.Compare(a.Name, b.Name) })
@@ -61,6 +59,15 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	}
 	slices.SortFunc(s.Health, func(a, b v1alpha1.HealthStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return s
+}
+
+// late is how long the heartbeats of a member have been overdue; empty while they
+// are not.
+func late(v *model.View, m model.Member) string {
+	if m.Late.IsZero() {
+		return ""
+	}
+	return v.Now.Sub(m.Late).Round(time.Millisecond).String()
 }
 
 // bgpStatus tells of each session and what goes through it.
@@ -142,7 +149,7 @@ func text(a netip.Addr) string {
 func alive(v *model.View, in []model.NodeName) []string {
 	var out []string
 	for _, n := range in {
-		if v.Gossip.Members[n].State == model.MemberAlive {
+		if m := v.Gossip.Members[n]; m.State == model.MemberAlive && m.Late.IsZero() {
 			out = append(out, string(n))
 		}
 	}
@@ -231,11 +238,27 @@ func candidate(v *model.View, m model.Member, s model.VIPStatus) v1alpha1.Candid
 		}
 	}
 	if m.State != model.MemberAlive {
-		c.Note = "not reached: " + m.State.String()
-	} else if !m.Late.IsZero() {
-		c.Note = "heartbeats overdue for " + v.Now.Sub(m.Late).Round(time.Millisecond).String()
+		c.Note = "it is " + m.State.String()
+		if m.State == model.MemberLeft {
+			c.Note = "it has left"
+		}
+	} else if c.Late = late(v, m); c.Late != "" {
+		c.Note = silence(v, m)
 	}
 	return c
+}
+
+// silence says of a member whose heartbeats are overdue for how long, and what
+// becomes of its addresses.
+func silence(v *model.View, m model.Member) string {
+	text := "heartbeats overdue for " + late(v, m)
+	switch left := m.LeaseEnd.Sub(v.Now); {
+	case m.LeaseEnd.IsZero():
+		return text
+	case left > 0:
+		return text + "; unless its daemon runs, its kernel drops the address in " + left.Round(10*time.Millisecond).String()
+	}
+	return text + "; unless its daemon runs, its kernel has dropped the address"
 }
 
 // story tells in sentences what holds now and what would happen next.
@@ -258,6 +281,8 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		} else {
 			say("Nobody could take over: no other node is eligible.")
 		}
+	case !v.Gossip.Members[s.Owner].Late.IsZero():
+		say("%s claims %s with epoch %d: %s.", s.Owner, s.VIP.Addr, s.Epoch, silence(v, v.Gossip.Members[s.Owner]))
 	case s.Owner != "":
 		say("%s owns %s with epoch %d; the owner keeps it as long as it is alive and healthy.", s.Owner, s.VIP.Addr, s.Epoch)
 	default:
@@ -265,7 +290,7 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	}
 	if s.Reason == model.ReasonWaitingForRelease {
 		say("%s is not heard in gossip, but the address still answers on the wire, so nobody else takes it.", cmp.Or(m.From, "The owner"))
-		if end := v.Gossip.Members[m.From].LeaseEnd; end.After(v.Now) {
+		if end := v.Gossip.Members[m.From].LeaseEnd; s.Owner == "" && end.After(v.Now) {
 			say("If its daemon does not come back, its kernel drops the address in %s.", end.Sub(v.Now).Round(10*time.Millisecond))
 		}
 	}

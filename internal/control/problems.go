@@ -1,0 +1,116 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// mismatchNews is how long packets that could not be decrypted are shown: a node
+// that still has another key is heard every few seconds.
+const mismatchNews = 5 * time.Minute
+
+// problems are what a user should look at first.
+func problems(s v1alpha1.NodeStatus) []string {
+	var found []string
+	if s.Config.Error != "" {
+		found = append(found, "the newest configuration is refused, the one before stays in force: "+oneLine(s.Config.Error))
+	}
+	for _, warning := range s.Config.Warnings {
+		found = append(found, "configuration: "+oneLine(warning))
+	}
+	if s.Gossip.KeyMismatches > 0 && s.Time.Sub(s.Gossip.LastMismatchAt) < mismatchNews {
+		from := ""
+		if s.Gossip.LastMismatchFrom != "" {
+			from = "from " + clean(s.Gossip.LastMismatchFrom) + " "
+		}
+		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last %s%s ago: compare the key files of the nodes",
+			s.Gossip.KeyMismatches, from, s.Time.Sub(s.Gossip.LastMismatchAt).Round(time.Second)))
+	}
+	if len(s.Gossip.Absent) > 0 {
+		found = append(found, "configured peers that are not members: "+clean(strings.Join(s.Gossip.Absent, ", "))+"; they do not run, are not reached, or have another key")
+	}
+	if s.Gossip.NameConflicts > 0 && s.Time.Sub(s.Gossip.LastConflictAt) < conflictNews {
+		found = append(found, nameConflict(s))
+	}
+	if s.Gossip.Error != "" {
+		found = append(found, "gossip: "+oneLine(s.Gossip.Error))
+	}
+	for _, driver := range s.Drivers {
+		if driver.Error != "" {
+			found = append(found, driver.Name+": "+oneLine(driver.Error))
+		}
+	}
+	found = append(found, overdue(s)...)
+	for _, b := range s.BGP {
+		if b.State != established {
+			found = append(found, fmt.Sprintf("BGP session with %s is %s; `lbd status bgp` says why", clean(b.Peer), clean(b.State)))
+		}
+	}
+	return append(found, vipProblems(s)...)
+}
+
+// conflictNews is how long a host with the name of another is shown. It is heard
+// with a full exchange that reaches this node, every 10 to 30 s in a small group.
+const conflictNews = 90 * time.Second
+
+// nameConflict tells of two hosts with one name, which may be that of any node.
+func nameConflict(s v1alpha1.NodeStatus) string {
+	g := s.Gossip
+	age := s.Time.Sub(g.LastConflictAt).Round(time.Second)
+	if g.LastConflictName == s.Node {
+		return fmt.Sprintf("another host at %s uses the name of this node, %s, heard %s ago: give one of them another nodeName",
+			g.LastConflictFrom, clean(s.Node), age)
+	}
+	member := "of a member"
+	for _, m := range s.Members {
+		if m.Name == g.LastConflictName {
+			member = "of the member at " + m.Address
+		}
+	}
+	return fmt.Sprintf("a host at %s uses the name %s %s, heard %s ago: give one of them another nodeName",
+		g.LastConflictFrom, clean(g.LastConflictName), clean(member), age)
+}
+
+// overdue names the members whose heartbeats do not come.
+func overdue(s v1alpha1.NodeStatus) []string {
+	var found []string
+	for _, m := range s.Members {
+		if m.Late != "" && m.State == "alive" {
+			found = append(found, fmt.Sprintf("heartbeats of %s are overdue for %s: its host or its link is down, or its daemon stands still", clean(m.Name), m.Late))
+		}
+	}
+	return found
+}
+
+// vipProblems tells of the VIPs that nobody owns, and of those that are, or are
+// not, on this node for a reason that a person should look at.
+func vipProblems(s v1alpha1.NodeStatus) []string {
+	var order []string
+	about := map[string][]string{}
+	for _, vip := range s.VIPs {
+		reason, known := model.ParseReason(vip.Reason)
+		ownerless := vip.Owner == "" && vip.Mode != modeBGP && s.Settled
+		if !ownerless && !(known && reason.Look()) {
+			continue
+		}
+		what := sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
+		if rest, said := strings.CutPrefix(what, "nobody owns the VIP; "); said {
+			what = rest
+		}
+		if ownerless {
+			what = "nobody is known to own it; " + what
+		}
+		if about[what] == nil {
+			order = append(order, what)
+		}
+		about[what] = append(about[what], vip.Address)
+	}
+	for i, what := range order {
+		order[i] = named(about[what]) + ": " + what
+	}
+	return order
+}

@@ -1,0 +1,125 @@
+package control
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// marked returns the lines with "!" of a status, each unwrapped.
+func marked(t *testing.T, s v1alpha1.NodeStatus) []string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := RenderStatus(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	head, _, _ := strings.Cut(out.String(), "\n\n")
+	for line := range strings.Lines(head) {
+		text := strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(text, "! "); ok {
+			found = append(found, rest)
+		} else if len(found) > 0 {
+			found[len(found)-1] += " " + text
+		}
+	}
+	return found
+}
+
+// TestNothingIsMarkedWithoutNeed keeps the marked lines worth reading.
+func TestNothingIsMarkedWithoutNeed(t *testing.T) {
+	s := calm()
+	s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{Name: "b", Address: "10.0.0.9", Mode: "bgp", Reason: "Advertised"}) // has no owner
+	s.BGP = []v1alpha1.BGPStatus{{Peer: "tor1", State: "Established"}}
+	s.Members[1].State, s.Members[1].Late = "dead", "7s" // it had a line of its own while it was overdue
+	if got := marked(t, s); len(got) != 0 {
+		t.Errorf("marked: %q", got)
+	}
+}
+
+func TestOwnerlessIsMarked(t *testing.T) {
+	for _, tt := range []struct {
+		reason, detail string
+		settled        bool
+		want           string
+	}{
+		{"Probing", "", true, "10.0.0.200: nobody is known to own it; this node is asking the network whether the address is really free"},
+		{"Standby", "", true, "10.0.0.200: nobody is known to own it; this node is ready to take it"},
+		{"Unhealthy", "refused", true, "10.0.0.200: nobody is known to own it; the health check of the service fails on this node: refused"},
+		{"NotSettled", "", false, ""}, // for the first 3 s
+	} {
+		s := calm()
+		s.Settled = tt.settled
+		s.VIPs = s.VIPs[:1]
+		s.VIPs[0].Owner, s.VIPs[0].Reason, s.VIPs[0].Detail = "", tt.reason, tt.detail
+		if got := strings.Join(marked(t, s), "|"); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.reason, got, tt.want)
+		}
+	}
+}
+
+// TestReasonsThatNeedAPersonAreMarked goes by the reason alone: the VIP may be
+// well on another node.
+func TestReasonsThatNeedAPersonAreMarked(t *testing.T) {
+	look := 0
+	for _, reason := range model.Reasons() {
+		s := calm()
+		s.VIPs = s.VIPs[:1]
+		s.VIPs[0].Owner, s.VIPs[0].Reason = "m2", reason.String()
+		got := marked(t, s)
+		if (len(got) == 1) != reason.Look() {
+			t.Errorf("%v: marked %q, want a line %v", reason, got, reason.Look())
+		}
+		if reason.Look() {
+			look++
+		}
+	}
+	for _, r := range []model.Reason{model.ReasonConflict, model.ReasonNoSuccessor, model.ReasonLinkDown} {
+		if !r.Look() {
+			t.Errorf("%v needs nobody", r)
+		}
+	}
+	if look == len(model.Reasons()) {
+		t.Error("every reason needs a person")
+	}
+}
+
+func TestBGPSessionThatIsDownIsMarked(t *testing.T) {
+	s := calm()
+	s.BGP = []v1alpha1.BGPStatus{{Peer: "tor1", State: "Established"}, {Peer: "tor2", State: "Active"}}
+	want := "BGP session with tor2 is Active; `lbd status bgp` says why"
+	if got := strings.Join(marked(t, s), "|"); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestOverdueHeartbeatsAreMarked(t *testing.T) {
+	s := calm()
+	s.Members[0].Late = "2.1s"
+	want := "heartbeats of m2 are overdue for 2.1s: its host or its link is down, or its daemon stands still"
+	if got := strings.Join(marked(t, s), "|"); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestNameConflictBlamesTheRightNode(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		age        time.Duration
+	}{
+		{"m1", "another host at 10.0.0.98:7947 uses the name of this node, m1, heard 3s ago: give one of them another nodeName", 3 * time.Second},
+		{"m3", "a host at 10.0.0.98:7947 uses the name m3 of the member at 10.0.0.13, heard 50s ago: give one of them another nodeName", 50 * time.Second},
+		{"m9", "a host at 10.0.0.98:7947 uses the name m9 of a member, heard 0s ago: give one of them another nodeName", 0},
+		{"m3", "", 90 * time.Second},
+	} {
+		s := calm()
+		s.Gossip = v1alpha1.GossipStatus{NameConflicts: 4, LastConflictName: tt.name, LastConflictFrom: "10.0.0.98:7947", LastConflictAt: ago(tt.age)}
+		if got := strings.Join(marked(t, s), "|"); got != tt.want {
+			t.Errorf("%s, %v:\n got %s\nwant %s", tt.name, tt.age, got, tt.want)
+		}
+	}
+}
