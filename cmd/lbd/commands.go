@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,16 +26,21 @@ func (f *socketFlags) add(cmd *cobra.Command) {
 }
 
 // client finds the socket: the flag, else the configuration, else the default. A
-// configuration that is being edited must not keep anybody from looking.
+// configuration that is being edited must not keep anybody from looking; but if
+// nobody answers at the default, the error says that it was a guess.
 func (f *socketFlags) client() *control.Client {
-	path := f.socket
-	if path == "" {
-		path = v1alpha1.DefaultSocket
-		if cfg, err := config.Load(f.config); err == nil {
-			path = cfg.Node.Socket
-		}
+	if f.socket != "" {
+		return control.NewClient(f.socket)
 	}
-	return control.NewClient(path)
+	cfg, err := config.Load(f.config)
+	if err == nil {
+		return control.NewClient(cfg.Node.Socket)
+	}
+	first, more, _ := strings.Cut(err.Error(), "\n")
+	if more != "" {
+		first += "; `lbd validate " + f.config + "` shows more"
+	}
+	return control.NewClient(v1alpha1.DefaultSocket).Guessed("no configuration names the socket: " + first)
 }
 
 func newStatus() *cobra.Command {

@@ -52,6 +52,7 @@ be reached with the same key. It changes nothing and may run beside the daemon.`
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().Lookup("config").Usage = "configuration to check, a file or a directory, which also names the socket"
 	return cmd
 }
 

@@ -125,6 +125,9 @@ path and rule. Nothing is contacted and no daemon need run.`,
 				for _, w := range sum.Warnings {
 					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 				}
+				if err == nil && sum.Objects == 0 {
+					err = fmt.Errorf("%s: has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from", a)
+				}
 				if err != nil {
 					fmt.Fprintln(cmd.ErrOrStderr(), err)
 					bad = true

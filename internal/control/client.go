@@ -25,6 +25,7 @@ const requestTimeout = backendTimeout + time.Second
 // the user of a command: they say what to do.
 type Client struct {
 	socket string
+	guess  string // see Guessed
 	http   http.Client
 	poll   time.Duration // between looks at the status during a drain
 }
@@ -46,6 +47,13 @@ func NewClient(socket string) *Client {
 			},
 		},
 	}
+}
+
+// Guessed notes why the socket is only a guess; the errors of a daemon that is not
+// reached then say so.
+func (c *Client) Guessed(why string) *Client {
+	c.guess = why
+	return c
 }
 
 // Status returns what the node sees.
@@ -84,7 +92,11 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return c.unreachable(ctx, err)
+		err = c.unreachable(ctx, err)
+		if c.guess != "" && ctx.Err() == nil {
+			err = fmt.Errorf("%w; that socket is a guess, since %s", err, c.guess)
+		}
+		return err
 	}
 	defer response.Body.Close()
 	decoder := json.NewDecoder(response.Body)

@@ -23,6 +23,11 @@ func TestClientSaysWhatToDo(t *testing.T) {
 		t.Errorf("missing socket:\n got %v\nwant %s", err, want)
 	}
 
+	_, err = NewClient(missing).Guessed("a.yaml:3: is broken").Status(t.Context())
+	if want += "; that socket is a guess, since a.yaml:3: is broken"; err == nil || err.Error() != want {
+		t.Errorf("guessed socket:\n got %v\nwant %s", err, want)
+	}
+
 	stale := filepath.Join(dir, "stale.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
 	if err != nil {

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// execute runs a command and returns all that it says.
+func execute(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	cmd.SilenceUsage = true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func put(t *testing.T, file, text string) string {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestValidateRefusesNothing(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "a.yaml"), "")
+	put(t, filepath.Join(dir, "b.yaml"), "---\n# later\n---\n")
+	for _, path := range []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml"), dir} {
+		out, err := execute(t, newValidate(), path)
+		if err == nil || strings.Contains(out, "valid\n") || !strings.Contains(out, path+": has no document") || !strings.Contains(out, "`lbd manifest config`") {
+			t.Errorf("%s: %v, %s", path, err, out)
+		}
+	}
+	// A file without a document beside one with some is no mistake.
+	put(t, filepath.Join(dir, "c.yaml"), "apiVersion: lbd.dev/v1alpha1\nkind: VirtualIP\nmetadata: {name: a}\nspec: {addresses: [10.0.0.200]}\n")
+	if out, err := execute(t, newValidate(), dir); err != nil || !strings.Contains(out, dir+": valid\n") {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// TestGuessedSocketIsNamed: with a configuration that cannot be read the commands
+// ask at the default socket, where nobody may be.
+func TestGuessedSocketIsNamed(t *testing.T) {
+	bad := put(t, filepath.Join(t.TempDir(), "lbd.yaml"), "kind: x\n---\nkind: y\n")
+	_, err := execute(t, newStatus(), "--config", bad)
+	if err == nil || !strings.Contains(err.Error(), "that socket is a guess, since no configuration names the socket: "+bad+":1:") ||
+		!strings.Contains(err.Error(), "`lbd validate "+bad+"` shows more") {
+		t.Errorf("broken configuration: %v", err)
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	if _, err := execute(t, newStatus(), "--config", missing); err == nil || !strings.Contains(err.Error(), "is a guess, since no configuration names the socket: "+missing) {
+		t.Errorf("no configuration: %v", err)
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	if _, err := execute(t, newStatus(), "--config", bad, "--socket", socket); err == nil || strings.Contains(err.Error(), "guess") {
+		t.Errorf("a socket that was given: %v", err)
+	}
+}
+
+func TestPreflightSaysWhatConfigIs(t *testing.T) {
+	out, err := execute(t, newPreflight(), "--help")
+	if err != nil || !strings.Contains(out, "configuration to check, a file or a directory") {
+		t.Errorf("%v, %s", err, out)
+	}
+	if out, _ := execute(t, newStatus(), "--help"); strings.Contains(out, "to check") {
+		t.Errorf("status checks nothing: %s", out)
+	}
+}
