@@ -140,7 +140,7 @@ func (s *bgpVIP) stand() {
 	case h.State == model.HealthUnknown:
 		s.standing, s.detail = model.ReasonHealthPending, h.Detail
 	case (v.Draining || v.Stopping) && !s.keep:
-		s.standing = model.ReasonDraining
+		s.standing, s.detail = model.ReasonDraining, stopping(v)
 	}
 }
 

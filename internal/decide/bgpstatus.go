@@ -22,11 +22,11 @@ func (s *bgpVIP) reason() (model.Reason, string) {
 		}
 		return model.ReasonAdvertised, s.missing()
 	case model.BGPShutdown:
-		return model.ReasonShuttingDown, ""
+		return model.ReasonShuttingDown, stopping(s.f.v)
 	case model.BGPWithdrawing, model.BGPLingering:
 		reason, detail := s.m.Lost, s.detail
 		if s.m.Lost == model.ReasonDraining {
-			reason, detail = model.ReasonWithdrawn, "because of Draining"
+			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of Draining: "+stopping(s.f.v), ": ")
 		}
 		if late := s.m.Since.Add(WithdrawLate); s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.m.Reason == reason && !s.f.v.Now.Before(late) {
 			detail = strings.TrimPrefix(detail+"; routers may still have the path", "; ")

@@ -134,10 +134,8 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		}
 	}
 	switch {
-	case v.Stopping:
-		return model.ReasonDraining, "the daemon is stopping"
-	case v.Draining:
-		return model.ReasonDraining, ""
+	case v.Draining || v.Stopping:
+		return model.ReasonDraining, stopping(v)
 	case !f.settled:
 		return model.ReasonNotSettled, ""
 	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
@@ -145,6 +143,14 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		return model.ReasonDriverError, m.LostDetail
 	}
 	return model.ReasonStandby, ""
+}
+
+// stopping is the detail of a drain that nobody can end.
+func stopping(v *model.View) string {
+	if v.Stopping {
+		return "the daemon is stopping"
+	}
+	return ""
 }
 
 // matches tells whether all labels of the selector are there.
