@@ -22,7 +22,9 @@ func TestLANQuietProbe(t *testing.T) {
 	l := newLab(t)
 	h := l.driver(Options{})
 	for i, vip := range []netip.Addr{vip4, vip6} {
-		l.IP(hostA, "addr add "+netip.PrefixFrom(vip, vip.BitLen()).String()+" dev lo")
+		onLo := netip.PrefixFrom(vip, vip.BitLen()).String() + " dev lo"
+		l.IP(hostA, "addr add "+onLo)
+		l.Cleanup(func() { l.IP(hostA, "addr del "+onLo) }) // the host outlives the test
 		if vip.Is4() {
 			l.mustBeHeld(vip, true, "bound on lo, not silent")
 		}
