@@ -80,7 +80,7 @@ the owner binds and announces it, and another takes over when it must.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newRun(), newValidate(), newStatus(), newExplain(), newDrain(), newUndrain(),
-		newPreflight(), newManifest(), newKeygen(), newCleanup(), newVersion(),
+		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()
 	return root

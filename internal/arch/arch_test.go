@@ -22,6 +22,7 @@ var floors = map[string]int{
 	"internal/model":    0,
 	"internal/testnet":  0, // network namespaces, for tests only
 	"internal/announce": 1,
+	"internal/convert":  1,
 	"internal/source":   1,
 	"internal/election": 1,
 	"internal/ipam":     1,
@@ -46,7 +47,7 @@ var floors = map[string]int{
 }
 
 // pure packages decide with values: no I/O, no clock, no lock, no log.
-var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/decide"}
+var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/decide"}
 
 // impure is what they may not import. Time values are facts; a test forbids
 // reading the clock.
@@ -65,7 +66,7 @@ var owners = map[string][]string{
 	"github.com/spf13/cobra":               {"cmd/lbd"},
 	"github.com/coreos/go-systemd":         {"cmd/lbd"},
 	"github.com/prometheus/client_golang/": {"internal/daemon", "internal/control", "internal/announce", "cmd/lbd"},
-	"go.yaml.in/yaml":                      {"internal/config"},
+	"go.yaml.in/yaml":                      {"internal/config", "internal/convert"},
 	"sigs.k8s.io/yaml":                     {"cmd/lbd"},
 	"github.com/osrg/gobgp":                {"internal/bgp/gobgp"},
 	"k8s.io/":                              {"internal/k8s"},

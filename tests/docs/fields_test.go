@@ -84,6 +84,13 @@ func TestFields(t *testing.T) {
 	checkFields(t, p.rows(v1alpha1.KindBGPPeer), peer)
 	checkFields(t, p.rows(v1alpha1.KindBFDProfile), profile)
 	checkFields(t, p.rows(v1alpha1.KindCommunity), &v1alpha1.Community{})
+
+	pool, advert := &v1alpha1.IPAddressPool{}, &v1alpha1.BGPAdvertisement{}
+	pool.Default()
+	advert.Default()
+	checkFields(t, p.rows(v1alpha1.KindIPAddressPool), pool)
+	checkFields(t, p.rows(v1alpha1.KindL2Advertisement), &v1alpha1.L2Advertisement{})
+	checkFields(t, p.rows(v1alpha1.KindBGPAdvertisement), advert)
 }
 
 // checkFields wants a row for each field of the object, and in it the value that

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/convert"
+)
+
+// maxConvert bounds a file to convert, in bytes.
+const maxConvert = 16 << 20
+
+func newConvert() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "convert",
+		Short: "Turn the objects of others into those of lbd: metallb",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "metallb FILE...",
+		Short: "Print the objects of metallb.io in FILE as objects of lbd.dev",
+		Long: `Print the objects of metallb.io in the files, or in the standard input for -, as
+objects of lbd.dev on stdout. What has no equal is listed on stderr, a line each:
+file, object, field, value, and what it means for you. Ends with 0 even so; with 1,
+and without objects, if a part could not be read. Nothing is contacted.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("lbd convert metallb wants a file, or - for the standard input")}
+			}
+			return nil
+		},
+		RunE: convertMetalLB,
+	})
+	return cmd
+}
+
+func convertMetalLB(cmd *cobra.Command, args []string) error {
+	var files []convert.File
+	bad := false
+	for _, name := range args {
+		data, err := readInput(cmd.InOrStdin(), name)
+		if err != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "error: %v\n", err)
+			bad = true
+			continue
+		}
+		files = append(files, convert.File{Name: name, Data: data})
+	}
+	r := convert.MetalLB(files)
+	for _, n := range r.Notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", n)
+	}
+	for _, e := range r.Errors {
+		fmt.Fprintf(cmd.ErrOrStderr(), "error: %s\n", e)
+		bad = true
+	}
+	if bad {
+		return errSilent
+	}
+	out, err := r.YAML()
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(out)
+	return err
+}
+
+// readInput reads a file, or the standard input for "-".
+func readInput(stdin io.Reader, name string) ([]byte, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxConvert+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConvert {
+		return nil, fmt.Errorf("%s: is larger than %d MiB", name, maxConvert>>20)
+	}
+	return data, nil
+}

@@ -1,0 +1,198 @@
+package convert
+
+import (
+	"maps"
+	"net/netip"
+	"regexp"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// metallbHoldTime is the hold time of MetalLB where none is given.
+const metallbHoldTime = 90 * time.Second
+
+// secretName matches names of Secrets, which become names of files.
+var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
+// passwordDir is where passwordFile of a converted peer lies.
+const passwordDir = "/etc/lbd/"
+
+func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
+	p := &v1alpha1.BGPPeer{TypeMeta: typeMeta(v1alpha1.KindBGPPeer), Metadata: meta}
+	o.body = p
+	s := &p.Spec
+	*s = v1alpha1.BGPPeerSpec{
+		MyASN:                 orZero(number[uint32](f, "myASN")),
+		PeerASN:               orZero(number[uint32](f, "peerASN")),
+		PeerAddress:           f.text("peerAddress"),
+		PeerPort:              orZero(number[int32](f, "peerPort")),
+		Interface:             f.text("interface"),
+		SourceAddress:         f.text("sourceAddress"),
+		RouterID:              f.text("routerID"),
+		HoldTime:              f.duration("holdTime"),
+		KeepaliveTime:         f.duration("keepaliveTime"),
+		ConnectTime:           orZero(f.duration("connectTime")),
+		Password:              f.text("password"),
+		BFDProfile:            f.text("bfdProfile"),
+		EnableGracefulRestart: f.isSet("enableGracefulRestart"),
+		EBGPMultiHop:          f.isSet("ebgpMultiHop"),
+	}
+	if s.HoldTime == nil && s.KeepaliveTime != nil {
+		s.HoldTime = &v1alpha1.Duration{Duration: metallbHoldTime}
+		o.note("spec.keepaliveTime", *s.KeepaliveTime, "is without holdTime: %v is written, MetalLB's default; that of lbd is %v",
+			s.HoldTime, v1alpha1.Duration{Duration: v1alpha1.DefaultHoldTime})
+	}
+	o.asns(s, f)
+	o.families(s, f)
+	o.secret(s, f)
+	if s.PeerAddress == "" && s.Interface != "" {
+		o.note("spec.peerAddress", nil, "is required: lbd has no sessions by the interface alone; give the link-local address of the router")
+		// The rule about link-local addresses follows from that.
+		o.noted = append(o.noted, "spec.interface")
+	}
+	stays := o.nodeSelectors(s, f.selectors("nodeSelectors"))
+	if vrf := f.text("vrf"); vrf != "" {
+		o.note("spec.vrf", vrf, "has no equal: lbd opens sessions outside of VRFs only; the BGPPeer is left out")
+		stays = false
+	}
+	if !stays {
+		o.c.gone[o.name] = true
+		o.leaveOut()
+	}
+}
+
+// asns converts what changes the AS numbers.
+func (o *object) asns(s *v1alpha1.BGPPeerSpec, f *fields) {
+	if local := number[uint32](f, "localASN"); orZero(local) != 0 {
+		o.note("spec.localASN", *local, "is written as myASN: the router sees this number alone, and never %d", s.MyASN)
+		s.MyASN = *local
+	}
+	switch kind := f.text("dynamicASN"); kind {
+	case "":
+	case "internal":
+		o.note("spec.dynamicASN", kind, "is written as peerASN %d, which is myASN", s.MyASN)
+		s.PeerASN = s.MyASN
+	default:
+		o.note("spec.dynamicASN", kind, "has no equal: write the AS number of the router into peerASN; lbd refuses the object until then")
+		o.noted = append(o.noted, "spec.peerASN")
+	}
+}
+
+// families converts what chooses address families. By itself a session of lbd has
+// both, and the router takes what it is configured for.
+func (o *object) families(s *v1alpha1.BGPPeerSpec, f *fields) {
+	f.flag("dualStackAddressFamily")
+	if !f.isSet("disableMP") {
+		return
+	}
+	addr, err := netip.ParseAddr(s.PeerAddress)
+	if err != nil {
+		o.note("spec.disableMP", true, "is written as families, but there is no peerAddress to choose one by; give families")
+		return
+	}
+	s.Families = []v1alpha1.AddressFamily{v1alpha1.FamilyIPv6}
+	if addr.Is4() {
+		s.Families = []v1alpha1.AddressFamily{v1alpha1.FamilyIPv4}
+	}
+	o.note("spec.disableMP", true, "is written as families: [%s]", s.Families[0])
+}
+
+// secret converts a reference to a Secret. A session without its password would
+// come up if the router asks for none, so a file is named that is not there.
+func (o *object) secret(s *v1alpha1.BGPPeerSpec, f *fields) {
+	n := f.take("passwordSecret")
+	if n == nil {
+		return
+	}
+	ref := o.mapping(n, "spec.passwordSecret")
+	name := ref.text("name")
+	ref.text("namespace")
+	ref.done()
+	if !secretName.MatchString(name) {
+		o.fail("spec.passwordSecret.name", "must be the name of a Secret")
+		return
+	}
+	s.PasswordFile = passwordDir + name + ".password"
+	o.note("spec.passwordSecret", name, "is written as passwordFile %s: put what the Secret has under the key password into that file on each node",
+		s.PasswordFile)
+}
+
+// maxSelectors bounds what one selector is written as.
+const maxSelectors = 64
+
+// nodeSelectors converts selectors of nodes to matchLabels, and tells whether each
+// could be. One that could not must not be dropped: without it the session would
+// be on other nodes than before.
+func (o *object) nodeSelectors(s *v1alpha1.BGPPeerSpec, list []v1alpha1.Selector) bool {
+	for i, sel := range list {
+		path := entry("spec.nodeSelectors", i)
+		sets := []map[string]string{maps.Clone(sel.MatchLabels)}
+		for j, r := range sel.MatchExpressions {
+			if r.Operator != v1alpha1.SelectorIn {
+				o.note(entry(path+".matchExpressions", j), string(r.Operator), "has no equal in a BGPPeer of lbd, which knows matchLabels: "+
+					"give the nodes that are meant a label of their own; the BGPPeer is left out")
+				return false
+			}
+			if sets = multiply(sets, r); len(sets) > maxSelectors {
+				o.note(path, nil, "would be more than %d lists of matchLabels; give the nodes that are meant a label of their own; the BGPPeer is left out", maxSelectors)
+				return false
+			}
+		}
+		for _, set := range sets {
+			s.NodeSelectors = append(s.NodeSelectors, v1alpha1.LabelSelector{MatchLabels: set})
+		}
+	}
+	if len(list) > 0 && len(s.NodeSelectors) == 0 {
+		o.note("spec.nodeSelectors", nil, "matches no node; the BGPPeer is left out")
+		return false
+	}
+	return true
+}
+
+// multiply writes a condition with several values out: one set of labels for each
+// of them.
+func multiply(sets []map[string]string, r v1alpha1.SelectorRequirement) []map[string]string {
+	var out []map[string]string
+	seen := make(map[string]bool)
+	for _, value := range r.Values {
+		if seen[value] {
+			continue
+		}
+		seen[value] = true
+		for _, set := range sets {
+			if have, ok := set[r.Key]; ok && have != value {
+				continue // no node has both
+			}
+			next := maps.Clone(set)
+			if next == nil {
+				next = make(map[string]string)
+			}
+			next[r.Key] = value
+			out = append(out, next)
+		}
+		if len(out) > maxSelectors {
+			break
+		}
+	}
+	return out
+}
+
+func bfdProfile(o *object, meta v1alpha1.ObjectMeta, f *fields) {
+	p := &v1alpha1.BFDProfile{TypeMeta: typeMeta(v1alpha1.KindBFDProfile), Metadata: meta}
+	p.Spec = v1alpha1.BFDProfileSpec{
+		ReceiveInterval:  orZero(number[int32](f, "receiveInterval")),
+		TransmitInterval: orZero(number[int32](f, "transmitInterval")),
+		DetectMultiplier: orZero(number[int32](f, "detectMultiplier")),
+		PassiveMode:      f.isSet("passiveMode"),
+		MinimumTTL:       orZero(number[int32](f, "minimumTtl")),
+	}
+	echo := f.isSet("echoMode")
+	if echo {
+		o.note("spec.echoMode", true, "has no equal: lbd sends no echo packets; lower transmitInterval and receiveInterval instead, to 10 ms at the least")
+	}
+	if interval := number[int32](f, "echoInterval"); interval != nil && echo {
+		o.note("spec.echoInterval", *interval, "is left out with echoMode")
+	}
+	o.body = p
+}

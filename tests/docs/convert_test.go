@@ -1,0 +1,131 @@
+package docs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/convert"
+)
+
+// TestConvertExample holds docs/metallb.md to what the program makes of its
+// example.
+func TestConvertExample(t *testing.T) {
+	blocks := readPage(t, "docs/metallb.md").blocks()
+	var in, out, said string
+	for i, b := range blocks {
+		if strings.Contains(b.text, "apiVersion: metallb.io/") && i+2 < len(blocks) {
+			in, out, said = b.text, blocks[i+1].text, blocks[i+2].text
+			break
+		}
+	}
+	if in == "" {
+		t.Fatal("docs/metallb.md has no example")
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "metallb.yaml"), in)
+	got, notes, code := call(t, program(t), dir, "", "convert", "metallb", "metallb.yaml")
+	if got != out || notes != said || code != 0 {
+		t.Errorf("exit code %d\n%s\n%s\nwant\n%s\n%s", code, got, notes, out, said)
+	}
+}
+
+// TestConvertCommand: notes leave the exit code at 0; what cannot be read makes it
+// 1 and prints no object.
+func TestConvertCommand(t *testing.T) {
+	bin, dir := program(t), t.TempDir()
+	good := "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: a}\nspec: {addresses: [10.0.0.0/24]}\n"
+	put(t, filepath.Join(dir, "good.yaml"), good)
+	put(t, filepath.Join(dir, "bad.yaml"), "a: [\n")
+	put(t, filepath.Join(dir, "other.yaml"), "kind: Pod\nmetadata: {name: x}\n")
+	for _, tt := range []struct {
+		stdin        string
+		args         []string
+		code         int
+		objects, say string // must be part of it, or "" for nothing at all
+	}{
+		{"", []string{"good.yaml"}, 0, "apiVersion: lbd.dev/v1alpha1\nkind: IPAddressPool\n", ""},
+		{good, []string{"-"}, 0, "kind: IPAddressPool\n", ""},
+		{"", []string{"good.yaml", "other.yaml"}, 0, "kind: IPAddressPool\n", `note: other.yaml:1: Pod "x": kind: "Pod" is not converted`},
+		{"", []string{"good.yaml", "bad.yaml"}, 1, "", "error: bad.yaml"},
+		{"", []string{"good.yaml", "none.yaml"}, 1, "", "error: open none.yaml: no such file"},
+		{"", nil, 2, "", "wants a file"},
+	} {
+		out, said, code := call(t, bin, dir, tt.stdin, append([]string{"convert", "metallb"}, tt.args...)...)
+		if code != tt.code || !strings.Contains(out, tt.objects) || (out == "") != (tt.objects == "") ||
+			!strings.Contains(said, tt.say) || (said == "") != (tt.say == "") {
+			t.Errorf("%v: exit code %d\n%s\n%s", tt.args, code, out, said)
+		}
+	}
+}
+
+// TestConvertedIsValid: what comes out of the examples passes validation, unless a
+// note has said that lbd refuses it.
+func TestConvertedIsValid(t *testing.T) {
+	inputs, err := filepath.Glob(filepath.Join(root, "internal", "convert", "testdata", "*.in.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := 0
+	for _, in := range inputs {
+		data, err := os.ReadFile(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := convert.MetalLB([]convert.File{{Name: "in", Data: data}})
+		if len(r.Errors) > 0 {
+			continue
+		}
+		out, err := r.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := 0
+		for _, n := range r.Notes {
+			for _, word := range []string{"lbd refuses the object", "is required:"} {
+				if strings.Contains(n.String(), word) {
+					refused++
+					break
+				}
+			}
+		}
+		file := filepath.Join(t.TempDir(), "out.yaml")
+		put(t, file, string(out))
+		_, err = config.Validate(file)
+		if (err != nil) != (refused > 0) {
+			t.Errorf("%s: %d notes about what is refused, and validate says %v", in, refused, err)
+		}
+		if err == nil {
+			good++
+		}
+	}
+	if good < 5 {
+		t.Errorf("only %d examples are valid", good)
+	}
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call runs the program in a folder.
+func call(t *testing.T, bin, dir, stdin string, args ...string) (out, said string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), bin, args...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, strings.NewReader(stdin), &o, &e
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
