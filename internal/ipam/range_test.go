@@ -37,6 +37,7 @@ func TestParseRange(t *testing.T) {
 		"::/0":                        "contains addresses of ::/127 (unspecified and loopback, RFC 4291 section 2.5), which no Service can have",
 		"fe80::/64":                   "contains addresses of fe80::/10 (link-local, RFC 4291 section 2.5.6), which no Service can have",
 		"f000::/4":                    "contains addresses of fe80::/10 (link-local, RFC 4291 section 2.5.6), which no Service can have",
+		"ff02::/64":                   "contains addresses of ff00::/8 (multicast, RFC 4291 section 2.7), which no Service can have",
 	} {
 		r, err := ParseRange(text)
 		got := r.String()
