@@ -115,7 +115,7 @@ func TestMoved(t *testing.T) {
 // TestSends: drivers are told at once when a phase has begun, although they are
 // asked for the same, and otherwise every tick.
 func TestSends(t *testing.T) {
-	w := newWatcher(t)
+	w := newOnlooker(t)
 	w.view.Synced = map[model.SourceName]bool{model.SourceConfig: true, model.SourceLink: true}
 	w.view.Applied = map[model.SinkName]model.Applied{model.SinkAddress: {}, model.SinkLayer2: {}}
 	now := time.Now()
@@ -139,17 +139,17 @@ func TestSends(t *testing.T) {
 	turn(time.Millisecond, true)
 }
 
-// watcher is a daemon that does not run, shown one decision after the other.
-type watcher struct {
+// onlooker is a daemon that does not run, shown one decision after the other.
+type onlooker struct {
 	*Daemon
 	t   *testing.T
 	log bytes.Buffer
 	reg *prometheus.Registry
 }
 
-func newWatcher(t *testing.T) *watcher {
+func newOnlooker(t *testing.T) *onlooker {
 	t.Helper()
-	w := &watcher{t: t, reg: prometheus.NewRegistry()}
+	w := &onlooker{t: t, reg: prometheus.NewRegistry()}
 	var err error
 	if w.Daemon, err = New(Options{Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Metrics: w.reg, Node: "m1"}); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func newWatcher(t *testing.T) *watcher {
 }
 
 // see shows a decision and wants log lines that have these words each, in order.
-func (w *watcher) see(want model.Desired, lines ...string) {
+func (w *onlooker) see(want model.Desired, lines ...string) {
 	w.t.Helper()
 	w.log.Reset()
 	w.observe(&want)
@@ -185,7 +185,7 @@ func statuses(list ...model.VIPStatus) model.Desired { return model.Desired{Stat
 // and go beside each other.
 func TestLogOfVIPs(t *testing.T) {
 	const why = model.ReasonUnhealthy
-	w := newWatcher(t)
+	w := newOnlooker(t)
 	a, b := vipStatus(addrA, "", why), vipStatus(addrB, "", why)
 	asBGP := a
 	asBGP.BGP = true
@@ -207,7 +207,7 @@ func TestLogOfVIPs(t *testing.T) {
 
 // TestLogOfTheGroup: settling, rules, members.
 func TestLogOfTheGroup(t *testing.T) {
-	w := newWatcher(t)
+	w := newOnlooker(t)
 	w.see(model.Desired{Rules: 2}) // the first is no change
 	w.see(model.Desired{Rules: 2, Memory: model.Memory{Settled: true}}, "msg=group settled=true members=1")
 	w.see(model.Desired{Rules: 3, Memory: model.Memory{Settled: true}}, "msg=group rules=3")
@@ -232,7 +232,7 @@ func TestLogOfTheGroup(t *testing.T) {
 }
 
 func TestLogOfSessions(t *testing.T) {
-	w := newWatcher(t)
+	w := newOnlooker(t)
 	set := func(state, lastError string) {
 		w.view.Applied[model.SinkBGP] = model.Applied{Peers: []model.PeerReport{{Name: "tor1", State: state, LastError: lastError}}}
 	}
@@ -251,7 +251,7 @@ func TestLogOfSessions(t *testing.T) {
 // TestTakeoverTime: only what was missed has a time without owner, and one
 // announcement has one.
 func TestTakeoverTime(t *testing.T) {
-	w := newWatcher(t)
+	w := newOnlooker(t)
 	w.view.Now = time.Unix(100, 0)
 	took := func(count uint64, sum float64) {
 		t.Helper()
