@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,8 @@ type Driver struct {
 	kernel     *kernel    // nil after Close
 	holds      map[slot]*hold
 	list       []*hold                     // the same, in the order of the bindings
+	round      uint64                      // counts accepted lists
+	told       model.Applied               // the last report
 	beats      map[time.Duration]time.Time // next renewal of all holds with a lifetime
 	bound      map[place]bool              // bound or adopted by this process
 	ends       map[place]leftover
@@ -186,27 +189,30 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 // accept takes over the wanted bindings. What is not wanted any more is
 // forgotten here and unbound by prune.
 func (d *Driver) accept(bind []model.Binding) {
-	wanted := make(map[slot]bool, len(bind))
+	if slices.EqualFunc(bind, d.list, func(b model.Binding, h *hold) bool { return b == h.want }) {
+		return // as before
+	}
+	d.round++
 	d.list = d.list[:0]
 	for _, b := range bind {
 		at := slotOf(&b)
-		if wanted[at] {
+		h := d.holds[at]
+		if h != nil && h.round == d.round {
 			continue
 		}
-		wanted[at] = true
-		h := d.holds[at]
 		if h == nil || h.want.Epoch != b.Epoch {
 			h = &hold{connections: -1}
 			d.holds[at] = h
 		}
+		h.round = d.round
 		if !b.Linger {
 			h.connections = -1
 		}
 		h.want, h.lifetime = b, d.lifetimeOf(&b)
 		d.list = append(d.list, h)
 	}
-	for at := range d.holds {
-		if !wanted[at] {
+	for at, h := range d.holds {
+		if h.round != d.round {
 			delete(d.holds, at)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 // the machine is suspended.
 type hold struct {
 	want     model.Binding
+	round    uint64        // of the newest list with this binding
 	lifetime time.Duration // that is wanted in the kernel
 	index    int           // of the interface on which it is, or was last, bound
 	there    bool

@@ -70,6 +70,7 @@ type kernel struct {
 	knows  bool // the kernel reports IFA_PROTO
 	pid    uint32
 	names  map[int]string // of interfaces, since the last dump
+	had    int            // addresses at the last dump
 	before func([]*op)    // test hook: runs just before a batch is sent
 }
 
@@ -94,37 +95,45 @@ func (k *kernel) close() { k.sock.Close() }
 // dump reads every address of the namespace in kernel order.
 func (k *kernel) dump() ([]entry, error) {
 	k.names = nil
-	msgs, err := k.execute(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	entries := make([]entry, 0, k.had+k.had/8+8)
+	begin := func() { entries = entries[:0] }
+	err := k.each(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, begin, func(m []byte) {
+		if e, knows, ok := parseEntry(m); ok {
+			k.knows = k.knows || knows
+			entries = append(entries, e)
+		}
+	}, nl.NewIfAddrmsg(unix.AF_UNSPEC))
 	if err != nil {
 		return nil, fmt.Errorf("addresses: read: %w", err)
 	}
-	entries := make([]entry, 0, len(msgs))
-	for _, m := range msgs {
-		e, knows, ok := parseEntry(m)
-		if !ok {
-			continue
-		}
-		k.knows = k.knows || knows
-		entries = append(entries, e)
-	}
+	k.had = len(entries)
 	return entries, nil
 }
 
 // execute sends one request and collects the answers, again if they changed
 // meanwhile.
 func (k *kernel) execute(request, flags int, answer uint16, parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
+	begin := func() { msgs = nil }
+	err = k.each(request, flags, answer, begin, func(m []byte) { msgs = append(msgs, m) }, parts...)
+	return msgs, err
+}
+
+// each sends one request and hands on each answer. If they changed meanwhile, all
+// begins again.
+func (k *kernel) each(request, flags int, answer uint16, begin func(), take func(m []byte), parts ...nl.NetlinkRequestData) (err error) {
 	for range dumpTries {
+		begin()
 		req := nl.NewNetlinkRequest(request, flags)
 		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.sock}
 		for _, p := range parts {
 			req.AddData(p)
 		}
-		msgs, err = req.Execute(unix.NETLINK_ROUTE, answer)
+		err = req.ExecuteIter(unix.NETLINK_ROUTE, answer, func(m []byte) bool { take(m); return true })
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return msgs, err
+			return err
 		}
 	}
-	return nil, err
+	return err
 }
 
 // parseEntry reads one RTM_NEWADDR or RTM_DELADDR message. It tells whether the
@@ -134,31 +143,45 @@ func parseEntry(m []byte) (e entry, knows, ok bool) {
 		return e, false, false
 	}
 	msg := nl.DeserializeIfAddrmsg(m)
-	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfAddrmsg:])
-	if err != nil {
-		return e, false, false
-	}
 	e.index, e.scope, e.flags, e.valid = int(msg.Index), msg.Scope, uint32(msg.Flags), forever
 	var local netip.Addr
-	for _, a := range attrs {
+	rest := m[unix.SizeofIfAddrmsg:]
+	for len(rest) >= unix.SizeofRtAttr {
+		var kind uint16
+		var value []byte
+		if kind, value, rest, ok = nextAttribute(rest); !ok {
+			return entry{}, false, false
+		}
 		switch {
-		case a.Attr.Type == unix.IFA_LOCAL:
-			local, _ = netip.AddrFromSlice(a.Value)
-		case a.Attr.Type == unix.IFA_ADDRESS && !local.IsValid():
-			local, _ = netip.AddrFromSlice(a.Value) // IFA_LOCAL, if present, wins
-		case a.Attr.Type == unix.IFA_FLAGS && len(a.Value) == 4:
-			e.flags = nl.NativeEndian().Uint32(a.Value)
-		case a.Attr.Type == unix.IFA_RT_PRIORITY && len(a.Value) == 4:
-			e.metric = nl.NativeEndian().Uint32(a.Value)
-		case a.Attr.Type == unix.IFA_CACHEINFO && len(a.Value) >= unix.SizeofIfaCacheinfo:
-			info := nl.DeserializeIfaCacheInfo(a.Value)
+		case kind == unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(value)
+		case kind == unix.IFA_ADDRESS && !local.IsValid():
+			local, _ = netip.AddrFromSlice(value) // IFA_LOCAL, if present, wins
+		case kind == unix.IFA_FLAGS && len(value) == 4:
+			e.flags = nl.NativeEndian().Uint32(value)
+		case kind == unix.IFA_RT_PRIORITY && len(value) == 4:
+			e.metric = nl.NativeEndian().Uint32(value)
+		case kind == unix.IFA_CACHEINFO && len(value) >= unix.SizeofIfaCacheinfo:
+			info := nl.DeserializeIfaCacheInfo(value)
 			e.valid, e.prefer = info.Valid, info.Prefered
-		case a.Attr.Type == ifaProto && len(a.Value) == 1:
-			e.protocol, knows = a.Value[0], true
+		case kind == ifaProto && len(value) == 1:
+			e.protocol, knows = value[0], true
 		}
 	}
 	e.prefix = netip.PrefixFrom(local, int(msg.Prefixlen))
 	return e, knows, e.prefix.IsValid()
+}
+
+// nextAttribute splits the first attribute off, without any memory of its own: a
+// look at ten thousand addresses takes sixty thousand of them.
+func nextAttribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
+	order := nl.NativeEndian()
+	size := int(order.Uint16(b))
+	if size < unix.SizeofRtAttr || size > len(b) {
+		return 0, nil, nil, false
+	}
+	next := min((size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1), len(b))
+	return order.Uint16(b[2:]), b[unix.SizeofRtAttr:size], b[next:], true
 }
 
 // linkIndex finds an interface by name. The error is unix.ENODEV if there is none.

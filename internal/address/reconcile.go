@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -186,7 +185,7 @@ func (d *Driver) remove(s *survey, h *hold) {
 // delivered. A VIP that moves keeps its old place until it is at the new one.
 func (d *Driver) prune(s *survey) []error {
 	var errs []error
-	for _, at := range slices.SortedFunc(maps.Keys(s.own), slot.compare) {
+	for _, at := range d.unwanted(s) {
 		h := d.holds[at]
 		for _, e := range slices.Clone(s.own[at]) {
 			switch {
@@ -206,6 +205,19 @@ func (d *Driver) prune(s *survey) []error {
 		}
 	}
 	return errs
+}
+
+// unwanted are the slots with anything that prune may have to unbind, in order.
+func (d *Driver) unwanted(s *survey) []slot {
+	var out []slot
+	for at, entries := range s.own {
+		h := d.holds[at]
+		if h == nil || h.there && slices.ContainsFunc(entries, func(e entry) bool { return e.index != h.index }) {
+			out = append(out, at)
+		}
+	}
+	slices.SortFunc(out, slot.compare)
+	return out
 }
 
 // unbind removes one address and takes it out of the survey. That it was not

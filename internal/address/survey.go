@@ -24,7 +24,7 @@ type link struct {
 // look reads the addresses of the kernel.
 func (d *Driver) look() (*survey, error) {
 	s := &survey{
-		own:     make(map[slot][]entry),
+		own:     make(map[slot][]entry, len(d.holds)),
 		foreign: make(map[netip.Addr]entry),
 		links:   make(map[string]link),
 		before:  time.Now(),
@@ -34,10 +34,14 @@ func (d *Driver) look() (*survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
+	for i, e := range entries {
 		if addr := e.prefix.Addr(); e.own() {
 			at := slotAt(addr, e.index)
-			s.own[at] = append(s.own[at], e)
+			if more := s.own[at]; more != nil {
+				s.own[at] = append(more, e)
+			} else {
+				s.own[at] = entries[i : i+1 : i+1] // hardly ever more than one
+			}
 		} else if _, seen := s.foreign[addr]; !seen {
 			s.foreign[addr] = e
 		}
@@ -94,8 +98,54 @@ func (d *Driver) adopt(h *hold, e entry, s *survey) {
 	d.bound[place{h.want.Addr, h.index}] = true
 }
 
-// report tells the truth as last seen; without a survey only that of the holds.
+// report tells the truth as last seen; without a survey only that of the holds. What
+// is the same as in the report before is that report, which nobody changes.
 func (d *Driver) report(s *survey) model.Applied {
+	if d.repeats(s) {
+		return model.Applied{VIPs: d.told.VIPs, Loopback: d.told.Loopback}
+	}
+	d.told = d.describe(s)
+	return d.told
+}
+
+// repeats tells whether a report would be the one before: of each hold the same,
+// and nothing but holds.
+func (d *Driver) repeats(s *survey) bool {
+	if s == nil || len(d.ends) > 0 || len(d.told.VIPs)+len(d.told.Loopback) != len(d.holds) || len(s.own) > len(d.holds) {
+		return false
+	}
+	there := 0
+	for at, h := range d.holds {
+		told := d.told.VIPs
+		if at.loopback {
+			told = d.told.Loopback
+		}
+		was, ok := told[at.addr]
+		if now := h.report(); !ok || now.Bound != was.Bound || now.Interface != was.Interface || !now.Expires.Equal(was.Expires) ||
+			now.Expired != was.Expired || now.TooLate != was.TooLate || now.Connections != was.Connections || now.Err != was.Err {
+			return false
+		}
+		if h.there && s.own[at] != nil {
+			there++
+		}
+	}
+	return there == len(s.own) // what is in the kernel but not there is a leftover
+}
+
+// report is the truth about one hold.
+func (h *hold) report() model.AppliedVIP {
+	v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections}
+	if h.there {
+		v.Interface, v.Expires = h.want.Interface, h.end
+	}
+	if h.err != nil {
+		v.Err = h.err.Error()
+	}
+	return v
+}
+
+// describe makes a new report.
+func (d *Driver) describe(s *survey) model.Applied {
 	lan, loopback := make(map[netip.Addr]model.AppliedVIP, len(d.holds)), make(map[netip.Addr]model.AppliedVIP)
 	applied := model.Applied{VIPs: lan, Loopback: loopback}
 	part := func(at slot) map[netip.Addr]model.AppliedVIP {
@@ -105,14 +155,7 @@ func (d *Driver) report(s *survey) model.Applied {
 		return lan
 	}
 	for at, h := range d.holds {
-		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections}
-		if h.there {
-			v.Interface, v.Expires = h.want.Interface, h.end
-		}
-		if h.err != nil {
-			v.Err = h.err.Error()
-		}
-		part(at)[at.addr] = v
+		part(at)[at.addr] = h.report()
 	}
 	if s == nil {
 		return applied
