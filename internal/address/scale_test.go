@@ -31,14 +31,18 @@ func TestNothingNewCostsNothing(t *testing.T) {
 	if len(first.Loopback) != vips {
 		t.Fatalf("%d of %d VIPs", len(first.Loopback), vips)
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	again := applyAll(t, d, w)
-	runtime.ReadMemStats(&after)
+	var again model.Applied
+	per := uint64(1 << 20)
+	for range 5 { // the driver looks by itself too
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		again = applyAll(t, d, w)
+		runtime.ReadMemStats(&after)
+		per = min(per, (after.TotalAlloc-before.TotalAlloc)/vips)
+	}
 	if !one(first.Loopback, again.Loopback) || !one(first.VIPs, again.VIPs) {
 		t.Error("the same report was made anew")
 	}
-	per := (after.TotalAlloc - before.TotalAlloc) / vips
 	t.Logf("%d bytes for each VIP", per)
 	if per > 600 {
 		t.Error("that is too much")
