@@ -212,6 +212,7 @@ func TestLANConflict(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		c := l.sniff(hostC, etherType(vip))
 		h := l.driver(Options{})
+		start := time.Now()
 		h.apply(announceVIP(vip))
 		time.Sleep(1050 * ms) // between 1 s and 2 s of the burst
 		before := len(c.that(is(gratuitous(macA, vip))))
@@ -220,8 +221,14 @@ func TestLANConflict(t *testing.T) {
 			send(gratuitous(macB, vip))
 			time.Sleep(10 * ms)
 		}
-		if got := len(c.that(is(gratuitous(macA, vip)))) - before; got != 1 {
-			t.Errorf("%s: defended %d times in 200 ms, want once", vip, got)
+		// On a busy host it takes longer than 200 ms: then the next of the burst, at
+		// 2 s, and one more defence each second belong to it.
+		most, took := 1, time.Since(start)
+		if took > 1900*ms {
+			most = 1 + int(took/time.Second)
+		}
+		if got := len(c.that(is(gratuitous(macA, vip)))) - before; got < 1 || got > most {
+			t.Errorf("%s: defended %d times until %v, want 1 to %d", vip, got, took, most)
 		}
 		got := h.apply(announceVIP(vip))[vip]
 		if got.Conflicts != 20 || got.Foreign != macB {
