@@ -58,7 +58,8 @@ func TestChoice(t *testing.T) {
 			{service("ns/y", count(2), dual(SingleStack, IPv6)), "Exhausted:"},
 		}},
 		"shared, but not with itself": {[]Pool{auto("p", "192.0.2.0/30")}, []step{
-			{service("x", share("k", 80)), "192.0.2.0"}, {service("x", share("k", 80), count(2)), "192.0.2.0 192.0.2.1"},
+			{service("x", share("k", 80)), "192.0.2.0"}, {service("y", share("k", 81), ask("192.0.2.1")), "192.0.2.1"},
+			{service("x", share("k", 80), count(2)), "192.0.2.0 192.0.2.1"},
 		}},
 		"the same port again": {[]Pool{auto("p", "192.0.2.0/30")}, []step{
 			{service("x", share("k", 80)), "192.0.2.0"}, {service("y", share("k", 81)), "192.0.2.0"},
@@ -161,7 +162,12 @@ func TestNothingIsLeft(t *testing.T) {
 	a, _ := New(Config{Pools: []Pool{auto("p", "192.0.2.0/30", "2001:db8::/64")}})
 	want(t, a, t0, service("x", share("k", 80), dual(RequireDualStack, IPv4, IPv6)), "192.0.2.0 2001:db8::")
 	want(t, a, t0, service("y", share("k", 81, 82)), "192.0.2.0")
+	want(t, a, t0, service("z", share("k", 80), ask("192.0.2.1")), "192.0.2.1")
+	if n := a.shared[sharedIn{"k", a.pools["p"], IPv4}].ports[Port{"TCP", 80}]; n != 2 {
+		t.Errorf("port 80 is counted on %d addresses", n)
+	}
 	a.Free("default/y", t0)
+	a.Free("default/z", t0)
 	for key, s := range a.shared {
 		if len(s.ports) != 1 {
 			t.Errorf("%v: ports %v", key, s.ports)
@@ -311,5 +317,17 @@ func TestChunksJoin(t *testing.T) {
 	}
 	if len(s.chunks) != 1 || s.size != small(40) {
 		t.Errorf("%d chunks for %v intervals", len(s.chunks), s.size)
+	}
+}
+
+// TestPoolOf: no pool gives out an address that it avoids.
+func TestPoolOf(t *testing.T) {
+	p := auto("p", "192.0.2.0/30")
+	p.AvoidBuggyIPs = true
+	a := mustNew(t, p)
+	for addr, want := range map[string]string{"192.0.2.0": "", "192.0.2.1": "p", "192.0.2.4": "", "2001:db8::": ""} {
+		if got := a.PoolOf(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s is of pool %q, want %q", addr, got, want)
+		}
 	}
 }

@@ -37,6 +37,9 @@ func TestParseRange(t *testing.T) {
 		"::/0":                        "contains addresses of ::/127 (unspecified and loopback, RFC 4291 section 2.5), which no Service can have",
 		"fe80::/64":                   "contains addresses of fe80::/10 (link-local, RFC 4291 section 2.5.6), which no Service can have",
 		"f000::/4":                    "contains addresses of fe80::/10 (link-local, RFC 4291 section 2.5.6), which no Service can have",
+		"127.255.255.255-128.0.0.5":   "contains addresses of 127.0.0.0/8 (loopback, RFC 1122 section 3.2.1.3), which no Service can have",
+		"::fffe:0-::1:0:0:0":          "contains addresses of ::ffff:0.0.0.0/96 (IPv4 in IPv6 form, RFC 4291 section 2.5.5.2), which no Service can have",
+		"2001:db8::1%eth0":            "is neither a CIDR nor a range first-last",
 		"ff02::/64":                   "contains addresses of ff00::/8 (multicast, RFC 4291 section 2.7), which no Service can have",
 	} {
 		r, err := ParseRange(text)

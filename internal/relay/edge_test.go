@@ -1,0 +1,206 @@
+package relay
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
+)
+
+// What is not wanted goes also after ValidUntil: only to relay needs a decision.
+func TestFrozenStillEnds(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	b.relay(toward(vip4, hostA))
+	l.In(hostB, func() {
+		if got, err := b.d.Apply(l.Context(), &model.Desired{ValidUntil: time.Now().Add(-time.Second)}); err != nil || got.Err != "" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	if got := l.tables(hostB); got != "" {
+		t.Errorf("tables: %q", got)
+	}
+}
+
+// Without the right to relay a daemon that wants nothing has nothing to report,
+// and does not ask again; one that does says why, of each family.
+func TestReportOfRefusal(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	b.powerless = true
+	if got := b.apply(); got.Err != "" {
+		t.Errorf("reports %q although nothing is wanted", got.Err)
+	}
+	for f := range b.d.tables {
+		if s := b.d.tables[f].state; s != absent {
+			t.Errorf("%s: state %d: the kernel would be asked again", b.d.tables[f].family, s)
+		}
+	}
+	got := b.apply(toward(vip4, hostA), toward(vip6, hostA))
+	if !strings.Contains(got.Err, "relay: ip: ") || !strings.Contains(got.Err, "relay: ip6: ") {
+		t.Errorf("reports %q", got.Err)
+	}
+	if got := b.apply(); got.Err != "" {
+		t.Errorf("reports %q although nothing is wanted any more", got.Err)
+	}
+}
+
+// A kernel that does not answer in time while nothing is wanted breaks no promise:
+// no warning, and the next try is not before the pause is over.
+func TestSlowKernelIsNoWarning(t *testing.T) {
+	l := newLab(t)
+	log := &counter{}
+	b := l.driver(hostB, log.logger())
+	b.d.session = nft.New(-time.Second) // over before it begins
+	if got := b.apply(); got.Err == "" {
+		t.Error("does not report that leftovers may be there")
+	}
+	if log.warnings != 0 || log.others != 0 {
+		t.Errorf("%d warnings, %d other lines; want none", log.warnings, log.others)
+	}
+	b.d.session = nft.New(answerTimeout)
+	if got := b.apply(toward(vip4, hostA)); got.VIPs[vip4].Relaying || got.VIPs[vip4].Err == "" {
+		t.Errorf("asked again at once: %+v", got.VIPs[vip4])
+	}
+}
+
+// TestSameRules: flows share their rules if nothing but their VIPs differs.
+func TestSameRules(t *testing.T) {
+	g := flow{iface: "eth0", index: 2, to: nodeAddr(hostA, vip4), peers: []model.MAC{macs[hostA]}, addrs: []netip.Addr{vip4}}
+	for name, c := range map[string]struct {
+		change func(*flow)
+		want   bool
+	}{
+		"nothing":   {func(*flow) {}, true},
+		"VIPs":      {func(o *flow) { o.addrs = []netip.Addr{vip6} }, true},
+		"interface": {func(o *flow) { o.iface = "eth1" }, false},
+		"index":     {func(o *flow) { o.index = 3 }, false}, // another interface of this name
+		"node":      {func(o *flow) { o.to = nodeAddr(hostB, vip4) }, false},
+		"peers":     {func(o *flow) { o.peers = append(o.peers[:1:1], macs[hostC]) }, false},
+	} {
+		o := g
+		if c.change(&o); g.sameRules(o) != c.want {
+			t.Errorf("%s differs: %v", name, !c.want)
+		}
+	}
+}
+
+// TestRelays: only what is in force is called relayed.
+func TestRelays(t *testing.T) {
+	now := time.Now()
+	g := flow{iface: "eth0", index: 2, to: nodeAddr(hostA, vip4), addrs: []netip.Addr{vip4}}
+	elsewhere := g
+	elsewhere.to = nodeAddr(hostB, vip4)
+	for name, c := range map[string]struct {
+		state state
+		want  flow
+		addr  netip.Addr
+		age   time.Duration
+		is    bool
+	}{
+		"as asked for":   {there, g, vip4, time.Second, true},
+		"another VIP":    {there, g, vip6, 0, false},
+		"another node":   {there, elsewhere, vip4, 0, false},
+		"not refreshed":  {there, g, vip4, defaultLifetime, false},
+		"not there":      {absent, g, vip4, 0, false},
+		"perhaps there ": {unknown, g, vip4, 0, false},
+	} {
+		tab := table{state: c.state, flows: []flow{g}, renewed: now.Add(-c.age)}
+		if got := tab.relays(c.want, c.addr, defaultLifetime, now); got != c.is {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// VIPs that go to one node share their rules. One that joins or leaves is changed at
+// once, and what stays the same is not written again before a third of its lifetime.
+func TestVIPsJoinAndLeave(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	other := netip.MustParseAddr("10.0.0.101")
+	has := func(want ...netip.Addr) {
+		t.Helper()
+		rules := l.nft(hostB, "list ruleset")
+		for _, a := range []netip.Addr{vip4, other} {
+			wanted := false
+			for _, w := range want {
+				wanted = wanted || a == w
+			}
+			if strings.Contains(rules, a.String()+" ") != wanted {
+				t.Errorf("%s is there: %v\n%s", a, !wanted, rules)
+			}
+		}
+		if n := strings.Count(rules, "dup to"); n != 1 {
+			t.Errorf("%d rules that relay\n%s", n, rules)
+		}
+	}
+	b.relay(toward(vip4, hostA))
+	has(vip4)
+	first := b.d.tables[v4].renewed
+	b.relay(toward(vip4, hostA))
+	if !b.d.tables[v4].renewed.Equal(first) {
+		t.Error("written again although nothing has changed")
+	}
+	b.relay(toward(vip4, hostA), toward(other, hostA))
+	has(vip4, other)
+	b.relay(toward(other, hostA))
+	has(other)
+}
+
+// What the kernel has after a failure is not known; what it was known not to have is
+// not looked for.
+func TestAfterAFailure(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	broken := func() { b.d.session = nft.New(-time.Second) }
+	whole := func() {
+		b.d.session = nft.New(answerTimeout)
+		for f := range b.d.tables {
+			b.d.tables[f].retry = time.Time{}
+		}
+	}
+	state := func(want state) {
+		t.Helper()
+		if got := b.d.tables[v4].state; got != want {
+			t.Errorf("state %d, want %d", got, want)
+		}
+	}
+	b.relay(toward(vip4, hostA))
+	elsewhere := toward(vip4, hostA)
+	elsewhere.To = nodeAddr(hostC, vip4)
+	broken()
+	if got := b.apply(elsewhere); got.VIPs[vip4].Relaying || got.VIPs[vip4].Err == "" {
+		t.Errorf("%+v", got.VIPs[vip4])
+	}
+	state(unknown)
+	whole()
+	b.relay(elsewhere)
+	broken()
+	if got := b.apply(); got.Err == "" {
+		t.Error("does not report that the table is still there")
+	}
+	state(unknown)
+	whole()
+	b.apply()
+	state(absent)
+	broken()
+	if got := b.apply(); got.Err != "" {
+		t.Errorf("looks for what is not there: %s", got.Err)
+	}
+	whole()
+
+	// A driver that was never asked for anything leaves the table of another.
+	b.relay(toward(vip4, hostA))
+	idle := l.driver(hostB, discard())
+	l.In(hostB, func() {
+		if err := idle.d.Close(l.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := l.tables(hostB); got == "" {
+		t.Error("closed what it never opened")
+	}
+}
