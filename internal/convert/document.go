@@ -98,7 +98,7 @@ func (c *converter) document(file string, root *yaml.Node, depth int) {
 func (c *converter) dispatch(o *object, f *fields, api string) {
 	group, version, _ := strings.Cut(api, "/")
 	meta := f.take("metadata")
-	o.name = nameOf(meta)
+	o.name, o.version = nameOf(meta), version
 	switch {
 	case group == v1alpha1.Group:
 		o.note("apiVersion", api, "is of lbd already; the object is left out")

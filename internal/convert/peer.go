@@ -4,13 +4,9 @@ import (
 	"maps"
 	"net/netip"
 	"regexp"
-	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
-
-// metallbHoldTime is the hold time of MetalLB where none is given.
-const metallbHoldTime = 90 * time.Second
 
 // secretName matches names of Secrets, which become names of files.
 var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
@@ -38,11 +34,7 @@ func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 		EnableGracefulRestart: f.isSet("enableGracefulRestart"),
 		EBGPMultiHop:          f.isSet("ebgpMultiHop"),
 	}
-	if s.HoldTime == nil && s.KeepaliveTime != nil {
-		s.HoldTime = &v1alpha1.Duration{Duration: metallbHoldTime}
-		o.note("spec.keepaliveTime", *s.KeepaliveTime, "is without holdTime: %v is written, MetalLB's default; that of lbd is %v",
-			s.HoldTime, v1alpha1.Duration{Duration: v1alpha1.DefaultHoldTime})
-	}
+	o.timers(s)
 	o.asns(s, f)
 	o.families(s, f)
 	o.secret(s, f)
@@ -60,6 +52,24 @@ func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 		o.c.gone[o.name] = true
 		o.leaveOut()
 	}
+}
+
+// timers converts what MetalLB makes of timers that are missing.
+func (o *object) timers(s *v1alpha1.BGPPeerSpec) {
+	if o.version == "v1beta1" { // which writes 0s for what is absent
+		s.HoldTime, s.KeepaliveTime = absentIfZero(s.HoldTime), absentIfZero(s.KeepaliveTime)
+	}
+	if s.HoldTime == nil && s.KeepaliveTime != nil {
+		s.HoldTime = &v1alpha1.Duration{Duration: 3 * s.KeepaliveTime.Duration}
+		o.note("spec.keepaliveTime", *s.KeepaliveTime, "is without holdTime: %v is written, which MetalLB takes", s.HoldTime)
+	}
+}
+
+func absentIfZero(d *v1alpha1.Duration) *v1alpha1.Duration {
+	if d != nil && d.Duration == 0 {
+		return nil
+	}
+	return d
 }
 
 // asns converts what changes the AS numbers.
@@ -109,6 +119,9 @@ func (o *object) secret(s *v1alpha1.BGPPeerSpec, f *fields) {
 	name := ref.text("name")
 	ref.text("namespace")
 	ref.done()
+	if name == "" { // the API server writes passwordSecret: {}
+		return
+	}
 	if !secretName.MatchString(name) {
 		o.fail("spec.passwordSecret.name", "must be the name of a Secret")
 		return
