@@ -98,7 +98,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	if s.m.Reason != reason || s.m.Since.IsZero() {
 		s.m.Reason, s.m.Since = reason, f.v.Now
 	}
-	if !known || s.m != old {
+	if s.m != old {
 		mem.set(vip.Addr, s.m)
 	}
 	if !gone {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -73,6 +74,9 @@ func TestListsOfBeforeStay(t *testing.T) {
 		func() { v.VIPs = append(v.VIPs[:20:20], v.VIPs[21:]...) },
 		func() { v.Peers = v.Peers[:1] },
 		func() { v.VIPs = v.VIPs[1:] },
+		func() { v.Peers = append(v.Peers[:1:1], model.BGPPeer{Name: "tor9", IPv4: true}) },
+		func() { v.Applied[model.SinkBGP].VIPs[v.VIPs[3].Addr] = model.AppliedVIP{Advertised: []string{"tor2"}} },
+		func() { v.VIPs = slices.Clone(v.VIPs); v.VIPs[4].Name = "other" },
 		func() { v.Health["livez"] = model.HealthState{State: model.HealthDown, Detail: "refused"} },
 		func() { v.Now = v.Now.Add(time.Minute) },
 		func() { v.VIPs = nil },
@@ -116,8 +120,36 @@ func clone(l model.Lists) model.Lists {
 	return model.Lists{Bind: slices.Clone(l.Bind), Paths: slices.Clone(l.Paths), Group: slices.Clone(l.Group), Status: slices.Clone(l.Status)}
 }
 
-func sameLists(a, b model.Lists) bool {
-	return slices.Equal(a.Bind, b.Bind) && slices.Equal(a.Group, b.Group) &&
-		slices.EqualFunc(a.Paths, b.Paths, func(x, y model.BGPPath) bool { return samePath(&x, &y) }) &&
-		slices.EqualFunc(a.Status, b.Status, func(x, y model.VIPStatus) bool { return sameStatus(&x, &y) })
+// sameLists compares all that can be seen.
+func sameLists(a, b model.Lists) bool { return fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b) }
+
+// TestEachHasItsOwn: what is found once for many VIPs is not given to others.
+func TestEachHasItsOwn(t *testing.T) {
+	v := largeBGP(3, 6)
+	v.Peers[1].IPv6, v.Peers[1].ShutdownDelay = true, time.Minute
+	v.VIPs[1].BGP = &model.BGPAdvert{Peers: []string{"tor2"}}
+	v.VIPs[2].BGP = &model.BGPAdvert{Peers: []string{"tor1"}}
+	six := v.VIPs[5]
+	six.Addr = netip.MustParseAddr("fd00::1")
+	v.VIPs = append(v.VIPs, six)
+	v.Applied[model.SinkAddress].Loopback[six.Addr] = model.AppliedVIP{Bound: true, Interface: "lo"}
+	has := v.Applied[model.SinkBGP].VIPs
+	has[v.VIPs[1].Addr] = model.AppliedVIP{}
+	has[v.VIPs[3].Addr] = model.AppliedVIP{Advertised: []string{"tor1"}}
+	has[v.VIPs[4].Addr] = model.AppliedVIP{}
+	v.Peers = append(v.Peers, model.BGPPeer{Name: "tor3", IPv4: true})
+	for range 3 {
+		d := Decide(&v)
+		v.Memory = d.Memory
+		for i, want := range []string{
+			"[tor1 tor2 tor3] Advertised not to tor3 (no session yet)", "[tor2] NoSession not to tor2 (Established)", "[tor1] Advertised ",
+			"[tor1 tor2 tor3] Advertised not to tor2 (Established); not to tor3 (no session yet)",
+			"[tor1 tor2 tor3] NoSession not to tor1 (Established); not to tor2 (Established); not to tor3 (no session yet)",
+			"[tor1 tor2 tor3] Advertised not to tor3 (no session yet)", "[tor2] NoSession not to tor2 (Established)",
+		} {
+			if got := fmt.Sprint(d.BGP.Paths[i].Peers, " ", d.Status[i].Reason, " ", d.Status[i].Detail); got != want {
+				t.Errorf("%s: %s, want %s", d.Status[i].VIP.Addr, got, want)
+			}
+		}
+	}
 }

@@ -184,16 +184,15 @@ func (f *facts) goneBGP() []model.VIP {
 }
 
 // sortBindings sorts by address; of two of one address that on lo comes last.
-// The list itself is not touched: it may be that of an earlier decision.
-func sortBindings(all []model.Binding) []model.Binding {
+// A list that was taken over is sorted, so that one of an earlier decision is never
+// touched.
+func sortBindings(all []model.Binding) {
 	for i := 1; i < len(all); i++ {
 		if compareBindings(&all[i-1], &all[i]) > 0 {
-			all = slices.Clone(all)
 			slices.SortFunc(all, func(a, b model.Binding) int { return compareBindings(&a, &b) })
-			break
+			return
 		}
 	}
-	return all
 }
 
 func compareBindings(a, b *model.Binding) int {

@@ -90,7 +90,8 @@ func begin(old *model.Lists, vips int) lists {
 
 // end puts the lists into the decision, and into its memory for the next one.
 func (l *lists) end(d *model.Desired) {
-	d.Bind = sortBindings(l.bind.result())
+	d.Bind = l.bind.result()
+	sortBindings(d.Bind)
 	d.BGP.Paths, d.Group.VIPs, d.Status = l.paths.result(), l.group.result(), l.status.result()
 	d.Memory.Lists = model.Lists{Bind: d.Bind, Paths: d.BGP.Paths, Group: d.Group.VIPs, Status: d.Status}
 }
