@@ -106,6 +106,15 @@ func TestOverdueHeartbeatsAreMarked(t *testing.T) {
 	}
 }
 
+func TestMismatchWithoutSender(t *testing.T) {
+	s := calm()
+	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 2, LastMismatchAt: ago(time.Second)}
+	want := "2 gossip packets could not be decrypted, the last 1s ago: compare the key files of the nodes"
+	if got := strings.Join(marked(t, s), "|"); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
 func TestNameConflictBlamesTheRightNode(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string

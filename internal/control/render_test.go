@@ -76,7 +76,7 @@ func trouble() v1alpha1.NodeStatus {
 	s := calm()
 	s.Settled, s.Draining = false, true
 	s.Members[0] = v1alpha1.MemberStatus{Name: "m2", Address: "10.0.0.12", State: "alive", Draining: true, Late: "180ms", Version: "v0.2.0"}
-	s.Members[1].State = "dead"
+	s.Members[1].State, s.Members[1].Late = "dead", "7s" // it is dead, so nobody waits for its heartbeats
 	s.Config.Error = "lbd.yaml:12: VirtualIP \"control-plane\": spec.addresses[0]: \"10.0.0.300\" is not an IP address\nlbd.yaml:14: VirtualIP \"control-plane\": spec.healthCheck.tcp.port: 0 is not between 1 and 65535"
 	s.Config.Warnings = []string{"gossip.key is readable by everybody"}
 	s.Gossip = v1alpha1.GossipStatus{KeyMismatches: 17, LastMismatchFrom: "10.0.0.99", LastMismatchAt: ago(7 * time.Second), NameConflicts: 1, LastConflictName: "m1", LastConflictFrom: "10.0.0.98:7947", LastConflictAt: ago(3 * time.Second), Absent: []string{"10.0.0.14:7947"}}

@@ -145,10 +145,16 @@ func (d *Daemon) tookOver(want *model.Desired, s model.VIPStatus) {
 	took := d.view.Now.Sub(m.LostAt)
 	d.metrics.takeover.Observe(took.Seconds())
 	level := slog.LevelInfo
-	if planned := d.view.Memory.VIPs[s.VIP.Addr].Consented; !planned && m.From != "" && m.From != d.opts.Node {
+	if was := d.view.Memory.VIPs[s.VIP.Addr]; unplanned(d.opts.Node, &m, &was) {
 		level = slog.LevelWarn
 	}
 	d.log.Log(context.Background(), level, "announced", "vip", s.VIP.Name, "address", s.VIP.Addr, "from", string(m.From), "after", took)
+}
+
+// unplanned tells of a VIP that this node has begun to announce whether another
+// owner was lost, by the memories of this decision and of the one before.
+func unplanned(self model.NodeName, is, was *model.VIPMemory) bool {
+	return !was.Consented && is.From != "" && is.From != self
 }
 
 // sessions logs which BGP sessions came up and went down.

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,27 @@ func TestExplainOverdueOwner(t *testing.T) {
 			if len(e.Story) == 0 || e.Story[0] != tt.told {
 				t.Errorf("story\n got %q\nwant %q", e.Story, tt.told)
 			}
+		}
+	})
+}
+
+// TestOverdueSuccessorIsNotNamed: nobody expects a node to take over that is not
+// heard itself.
+func TestOverdueSuccessorIsNotNamed(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		if e, _ := b.candidate("m2"); !slices.Contains(e.Story, "If it fails, m2 takes over.") || len(b.status().VIPs[0].Successors) != 1 {
+			t.Errorf("%q", e.Story)
+		}
+		b.gossip.Set(func(v *model.View) {
+			group(b.begin, model.Claim{})(v)
+			m := v.Gossip.Members["m2"]
+			m.Late = time.Now()
+			v.Gossip.Members["m2"] = m
+		})
+		pass(10 * time.Millisecond)
+		if e, _ := b.candidate("m2"); !slices.Contains(e.Story, "Nobody could take over: no other node is eligible.") || len(b.status().VIPs[0].Successors) != 0 {
+			t.Errorf("%q, %q", e.Story, b.status().VIPs[0].Successors)
 		}
 	})
 }

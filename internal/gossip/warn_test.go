@@ -99,3 +99,26 @@ func TestMembersAreLoggedElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestHostWithAnotherKeyIsFoundInTheLine: in a packet, in a stream from any port,
+// and in the answer to a join.
+func TestHostWithAnotherKeyIsFoundInTheLine(t *testing.T) {
+	var log journal
+	w := &logWriter{log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, line := range []string{
+		"[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.9:7947",
+		"[ERR] memberlist: failed to receive: no installed keys could decrypt the message from=10.0.0.9:40123",
+		"[DEBUG] memberlist: failed to join 10.0.0.8:7947: no installed keys could decrypt the message",
+		"[DEBUG] memberlist: failed to join [fd00::8]:7947: no installed keys could decrypt the message",
+		"[ERR] memberlist: Push/Pull with m7 failed: no installed keys could decrypt the message",
+	} {
+		fmt.Fprintln(w, line)
+	}
+	got := log.warnings()
+	if len(got) != 3 || !strings.Contains(got[0], "peer=10.0.0.9:7947") || !strings.Contains(got[1], "peer=10.0.0.8:7947") || !strings.Contains(got[2], "peer=[fd00::8]:7947") {
+		t.Errorf("%q", got)
+	}
+	if keys, _, _ := w.counts(); keys.Count != 5 || keys.Peer != "[fd00::8]:7947" {
+		t.Errorf("%+v", keys)
+	}
+}
