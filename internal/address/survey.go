@@ -111,7 +111,7 @@ func (d *Driver) report(s *survey) model.Applied {
 // repeats tells whether a report would be the one before: of each hold the same,
 // and nothing but holds.
 func (d *Driver) repeats(s *survey) bool {
-	if s == nil || len(d.ends) > 0 || len(d.told.VIPs)+len(d.told.Loopback) != len(d.holds) || len(s.own) > len(d.holds) {
+	if s == nil || len(d.ends) > 0 || len(d.told.VIPs)+len(d.told.Loopback) != len(d.holds) {
 		return false
 	}
 	there := 0

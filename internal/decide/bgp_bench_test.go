@@ -73,6 +73,7 @@ func TestListsOfBeforeStay(t *testing.T) {
 		func() {},
 		func() { v.VIPs = append(v.VIPs[:20:20], v.VIPs[21:]...) },
 		func() { v.Peers = v.Peers[:1] },
+		func() { v.Applied[model.SinkBGP].VIPs[v.VIPs[5].Addr] = model.AppliedVIP{Advertised: []string{"tor1"}} },
 		func() { v.VIPs = v.VIPs[1:] },
 		func() { v.Peers = append(v.Peers[:1:1], model.BGPPeer{Name: "tor9", IPv4: true}) },
 		func() { v.Applied[model.SinkBGP].VIPs[v.VIPs[3].Addr] = model.AppliedVIP{Advertised: []string{"tor2"}} },
