@@ -44,6 +44,50 @@ func TestEqual(t *testing.T) {
 	}
 }
 
+// TestEqualLists: of two lists of the same length each field of an element counts.
+func TestEqualLists(t *testing.T) {
+	var a, b model.Desired
+	differ := func(name string) {
+		if equal(&a, &b) {
+			t.Errorf("%s does not count", name)
+		}
+	}
+	seen := 0
+	lists := func(x, y any) {
+		v, w := reflect.ValueOf(x).Elem(), reflect.ValueOf(y).Elem()
+		for i := range v.NumField() {
+			from, to, name := v.Field(i), w.Field(i), v.Type().Field(i).Name
+			if from.Kind() != reflect.Slice || name == "Status" {
+				continue
+			}
+			seen++
+			from.Set(reflect.MakeSlice(from.Type(), 1, 1))
+			to.Set(reflect.MakeSlice(to.Type(), 1, 1))
+			if !equal(&a, &b) {
+				t.Errorf("two equal lists %s differ", name)
+			}
+			switch item := to.Index(0); item.Interface().(type) {
+			case netip.Addr:
+				item.Set(reflect.ValueOf(addrA))
+				differ(name)
+			case model.MAC:
+				item.Set(reflect.ValueOf(model.MAC{1}))
+				differ(name)
+			default:
+				eachField(item, name+".", differ)
+			}
+			from.SetZero()
+			to.SetZero()
+		}
+	}
+	lists(&a, &b)
+	lists(&a.BGP, &b.BGP)
+	lists(&a.Group, &b.Group)
+	if seen < 10 {
+		t.Errorf("only %d lists", seen)
+	}
+}
+
 // eachField sets one field of v after the other, also within structs of package
 // model, and calls f in between.
 func eachField(v reflect.Value, prefix string, f func(name string)) {
@@ -61,10 +105,14 @@ func eachField(v reflect.Value, prefix string, f func(name string)) {
 				continue
 			case reflect.Bool:
 				field.SetBool(true)
-			case reflect.Int:
+			case reflect.Int, reflect.Int64:
 				field.SetInt(1)
-			case reflect.Uint64, reflect.Uint16:
+			case reflect.Uint64, reflect.Uint32, reflect.Uint16, reflect.Uint8:
 				field.SetUint(1)
+			case reflect.String:
+				field.SetString("x")
+			case reflect.Pointer:
+				field.Set(reflect.New(field.Type().Elem()))
 			case reflect.Slice:
 				field.Set(reflect.MakeSlice(field.Type(), 1, 1))
 			case reflect.Map:
