@@ -72,7 +72,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")})}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: []source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()},

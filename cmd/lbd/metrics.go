@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lbd.dev/lbd/internal/address"
+	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
@@ -15,6 +16,7 @@ type adapterMetrics struct {
 	layer2  *layer2.Driver
 	address *address.Driver
 	health  *health.Source
+	bgp     *bgp.Driver
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -39,6 +41,11 @@ var (
 	descReadds    = desc("lbd_address_readds_total", "Addresses bound again that somebody had removed.")
 	descExpired   = desc("lbd_address_expirations_total", "Addresses that the kernel removed since nobody renewed them.")
 	descErrors    = desc("lbd_driver_errors_total", "Errors of drivers.", "driver")
+	descBFDIn     = desc("lbd_bfd_control_packet_input", "BFD Control packets of the peer that were accepted.", "peer")
+	descBFDOut    = desc("lbd_bfd_control_packet_output", "BFD Control packets sent to the peer.", "peer")
+	descBFDUps    = desc("lbd_bfd_session_up_events", "Times that the BFD session came up.", "peer")
+	descBFDDowns  = desc("lbd_bfd_session_down_events", "Times that the BFD session went down.", "peer")
+	descBFDDrops  = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
 )
 
 // Describe implements prometheus.Collector; the set is not fixed (labels come and
@@ -79,4 +86,13 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 	count(descReadds, a.Readds)
 	count(descExpired, a.Expirations)
 	count(descErrors, a.Errors, "address")
+	for _, s := range m.bgp.BFDStats() {
+		count(descBFDIn, s.In, s.Peer)
+		count(descBFDOut, s.Out, s.Peer)
+		count(descBFDUps, s.Ups, s.Peer)
+		count(descBFDDowns, s.Downs, s.Peer)
+		for reason, n := range s.Dropped {
+			count(descBFDDrops, n, s.Peer, reason)
+		}
+	}
 }

@@ -142,7 +142,7 @@ type PeerReport struct {
 	// OpenConfirm, Established.
 	State string
 	Since time.Time // of the last change between Established and not
-	// HoldTime is the negotiated one; zero unless Established.
+	// HoldTime is the negotiated one; the configured one unless Established.
 	HoldTime time.Duration
 	Families []string // negotiated, "ipv4" and "ipv6"
 	Paths    int      // advertised to it
@@ -153,7 +153,8 @@ type PeerReport struct {
 	LastAt    time.Time // of LastError
 	// BFD is Up, Init, Down or AdminDown; empty without a session.
 	BFD string
-	// BFDTransmit, BFDReceive and BFDDetect are the negotiated intervals.
+	// BFDTransmit and BFDReceive are the negotiated intervals, the configured ones
+	// unless BFD is Up; BFDDetect is the detection time, zero unless it is.
 	BFDTransmit, BFDReceive, BFDDetect time.Duration
 	// Counters since the session was configured.
 	UpdatesOut, UpdatesIn, KeepalivesOut, KeepalivesIn, NotificationsOut, NotificationsIn uint64
