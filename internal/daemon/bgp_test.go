@@ -70,6 +70,13 @@ func (r *router) told() []string {
 	return slices.Clone(r.events)
 }
 
+// wants is what the driver was asked for last.
+func (r *router) wants() model.BGPState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
 // speak has the VIP advertised by BGP to one peer.
 func (b *bed) speak(graceful bool) {
 	b.config.Set(func(v *model.View) {

@@ -34,7 +34,7 @@ func (b *bed) speakTwo() {
 		v.DrainTimeout = time.Hour
 	})
 	pass(2 * time.Second)
-	if got := len(b.router.state.Paths); got != 2 {
+	if got := len(b.router.wants().Paths); got != 2 {
 		b.t.Fatalf("%d paths\n%s", got, b.log())
 	}
 	b.host.SetConnections(vip, 1)
@@ -54,7 +54,7 @@ func TestStopDeadlineKeepsWhatNobodyElseHas(t *testing.T) {
 		if got := b.host.Loopback(); !slices.Equal(got, []netip.Addr{other}) {
 			t.Errorf("on lo %v, want %v", got, other)
 		}
-		if p := b.router.state.Paths; len(p) != 1 || p[0].Addr != other {
+		if p := b.router.wants().Paths; len(p) != 1 || p[0].Addr != other {
 			t.Errorf("paths %+v, want that of %v", p, other)
 		}
 	})
@@ -72,14 +72,14 @@ func TestStopLeavesNoPathWithoutItsAddress(t *testing.T) {
 			v.Gossip.Eligible[other] = []model.NodeName{"m2"}
 		})
 		pass(100 * time.Millisecond)
-		if p := b.router.state.Paths; len(p) != 1 || !p[0].Shutdown {
+		if p := b.router.wants().Paths; len(p) != 1 || !p[0].Shutdown {
 			t.Fatalf("paths %+v, want one that routers are asked to leave", p)
 		}
 		<-b.ended
 		if got := b.host.Loopback(); len(got) != 0 {
 			t.Errorf("%v left behind on lo", got)
 		}
-		if r := b.router.state; len(r.Paths) != 0 || !r.Leave {
+		if r := b.router.wants(); len(r.Paths) != 0 || !r.Leave {
 			t.Errorf("the router was left with %+v", r)
 		}
 	})
@@ -265,7 +265,10 @@ func TestFarewellWaitsForDrivers(t *testing.T) {
 func TestDriversCloseInReverse(t *testing.T) {
 	var all []closed
 	run(t, func(t *testing.T, b *bed) {
-		b.sink.err = errors.New("cannot close")
+		cannot := errors.New("cannot close")
+		b.sink.mu.Lock()
+		b.sink.err = cannot
+		b.sink.mu.Unlock()
 		pass(time.Second)
 		b.stop()
 		<-b.ended
@@ -276,7 +279,7 @@ func TestDriversCloseInReverse(t *testing.T) {
 		if want := []model.SinkName{model.SinkLayer2, model.SinkAddress, model.SinkBGP, model.SinkGossip}; !slices.Equal(order, want) {
 			t.Errorf("closed %v, want %v", order, want)
 		}
-		if !errors.Is(b.err, b.sink.err) {
+		if !errors.Is(b.err, cannot) {
 			t.Errorf("error %v", b.err)
 		}
 	}, watchClose(&all))
