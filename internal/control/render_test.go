@@ -162,7 +162,7 @@ func TestRenderExplain(t *testing.T) {
 func TestEveryReasonHasItsSentence(t *testing.T) {
 	seen := map[string]model.Reason{}
 	for _, reason := range model.Reasons() {
-		text := reasonText(reason)
+		text := reasonText[reason]
 		if text == "" {
 			t.Errorf("%v has no sentence", reason)
 			continue
@@ -212,6 +212,7 @@ func TestRenderExplainBGP(t *testing.T) {
 			{Node: "m2", Alive: true, Eligible: true, Reason: "Standby"},
 			{Node: "m3", Alive: true, Reason: "Unhealthy", Note: "connection refused"},
 			{Node: "m4", Reason: "Owner", Note: "it is dead"},
+			{Node: "m5", Alive: true, Eligible: true, Reason: "Owner", Late: "2s", Note: "heartbeats overdue for 2s"},
 		},
 		Story: []string{"Every node that is healthy advertises 10.9.0.200."},
 	}})
