@@ -1,10 +1,16 @@
 package relay
 
 import (
+	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/nft"
@@ -203,4 +209,69 @@ func TestAfterAFailure(t *testing.T) {
 	if got := l.tables(hostB); got == "" {
 		t.Error("closed what it never opened")
 	}
+}
+
+// A transparent socket, as of a proxy, has its packets placed like any other.
+func TestTransparentSocketIsPlaced(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	transparent := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1) }), err)
+	}}
+	var ln net.Listener
+	var err error
+	l.In(hostB, func() { ln, err = transparent.Listen(l.Context(), "tcp4", "0.0.0.0:7000") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	b.relay(toward(vip4, hostA))
+	l.steer(vip4, hostB)
+	l.count(hostA, vip4)
+	var out net.Conn
+	l.In(hostC, func() { out, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip4, 7000).String(), 2*time.Second) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.Close() })
+	in, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	_ = in.SetDeadline(time.Now().Add(2 * time.Second))
+	got := make([]byte, 4)
+	if _, err := out.Write([]byte("who\n")); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(in, got); err != nil || l.counted(hostA, vip4) != 0 {
+		t.Errorf("read %q, %v; %d packets were relayed", got, err, l.counted(hostA, vip4))
+	}
+}
+
+// Only TCP is relayed: what else nobody here wants is nobody's connection.
+func TestOtherProtocolsAreNotRelayed(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		b := l.driver(hostB, discard())
+		b.relay(toward(vip, hostA))
+		l.steer(vip, hostB)
+		l.count(hostA, vip)
+		l.count(hostB, vip)
+		l.In(hostC, func() {
+			c, err := net.Dial("udp", netip.AddrPortFrom(vip, 9999).String())
+			if err != nil {
+				l.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			if _, err := c.Write(make([]byte, 64)); err != nil {
+				l.Error(err)
+			}
+		})
+		l.eventually("datagram", func() bool { return l.counted(hostB, vip) == 1 })
+		time.Sleep(50 * time.Millisecond)
+		if n := l.counted(hostA, vip); n != 0 {
+			l.Errorf("%d datagrams were relayed", n)
+		}
+	})
 }
