@@ -146,7 +146,8 @@ func (h *hold) report() model.AppliedVIP {
 
 // describe makes a new report.
 func (d *Driver) describe(s *survey) model.Applied {
-	lan, loopback := make(map[netip.Addr]model.AppliedVIP, len(d.holds)), make(map[netip.Addr]model.AppliedVIP)
+	lan := make(map[netip.Addr]model.AppliedVIP, len(d.told.VIPs))
+	loopback := make(map[netip.Addr]model.AppliedVIP, len(d.told.Loopback))
 	applied := model.Applied{VIPs: lan, Loopback: loopback}
 	part := func(at slot) map[netip.Addr]model.AppliedVIP {
 		if at.loopback {
