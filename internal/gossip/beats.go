@@ -160,7 +160,7 @@ type sending struct {
 	ends    map[model.NodeName]ending
 	seq     uint64
 	buf     []byte
-	silent  bool
+	stopped bool // see speaks
 }
 
 // load takes the newest plan; it reports whether there is nothing to send.
@@ -176,8 +176,7 @@ func (st *sending) step() {
 	st.seq++
 	st.s.at.Store(int64(time.Since(st.s.started)))
 	st.s.endings(st.current, st.ends, st.seq)
-	st.silent = st.s.watchValidity(st.current, st.silent)
-	if !st.silent {
+	if st.speaks() {
 		st.buf = st.s.beat(st.current, st.seq, st.buf)
 	}
 }
@@ -196,18 +195,24 @@ func (s *sender) ended(old, p *beatPlan, ends map[model.NodeName]ending) {
 	}
 }
 
-// watchValidity tells whether to keep silent: what was decided is too old to
-// speak for. Then the receivers take over, which is what they are for.
-func (s *sender) watchValidity(p *beatPlan, was bool) bool {
-	silent := p == nil || len(p.targets) == 0 || !time.Now().Before(p.validUntil)
-	if silent != was && p != nil && len(p.targets) > 0 {
-		if silent {
-			s.log.Info("heartbeats stopped: no decision has been made for too long")
+// speaks tells whether there is somebody to send to, and a decision that is young
+// enough to speak for. Without the latter the receivers take over, which is what
+// they are for.
+func (st *sending) speaks() bool {
+	p := st.current
+	if p == nil || len(p.targets) == 0 {
+		st.stopped = false // there is nothing that could resume
+		return false
+	}
+	stopped := !time.Now().Before(p.validUntil)
+	if stopped != st.stopped {
+		if st.stopped = stopped; stopped {
+			st.s.log.Info("heartbeats stopped: no decision has been made for too long")
 		} else {
-			s.log.Info("heartbeats resumed")
+			st.s.log.Info("heartbeats resumed")
 		}
 	}
-	return silent
+	return !stopped
 }
 
 func (s *sender) beat(p *beatPlan, seq uint64, buf []byte) []byte {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // journal is a log that several goroutines write.
@@ -121,4 +123,44 @@ func TestHostWithAnotherKeyIsFoundInTheLine(t *testing.T) {
 	if keys, _, _ := w.counts(); keys.Count != 5 || keys.Peer != "[fd00::8]:7947" {
 		t.Errorf("%+v", keys)
 	}
+}
+
+// TestHeartbeatsResumeOnlyAfterAStop: an owner that hands over and takes again has
+// not been stopped in between.
+func TestHeartbeatsResumeOnlyAfterAStop(t *testing.T) {
+	bubble(t, func(l *lab) {
+		var log journal
+		a := l.start(1, log.logTo)
+		l.start(2)
+		l.joined(5 * time.Second)
+		count := func(words string) int {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			return strings.Count(log.out.String(), words)
+		}
+		for range 3 {
+			a.claim(vip1, 1, "m2")
+			time.Sleep(time.Second)
+			a.standby(vip1)
+			time.Sleep(50 * time.Millisecond) // the last words are still told
+		}
+		if n := count("heartbeats resumed") + count("heartbeats stopped"); n != 0 {
+			t.Errorf("%d lines, although nothing stood still", n)
+		}
+		a.claim(vip1, 2, "m2")
+		a.gen++
+		soon := &model.Desired{Gen: a.gen, ValidUntil: time.Now().Add(time.Second), Group: a.want}
+		if _, err := a.driver.Apply(t.Context(), soon); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if n := count("heartbeats stopped"); n != 1 {
+			t.Errorf("stopped %d times", n)
+		}
+		a.claim(vip1, 3, "m2")
+		time.Sleep(time.Second)
+		if n := count("heartbeats resumed"); n != 1 {
+			t.Errorf("resumed %d times", n)
+		}
+	})
 }
