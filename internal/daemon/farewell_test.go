@@ -309,3 +309,25 @@ func watchClose(all *[]closed) func(*daemon.Options) {
 		}
 	}
 }
+
+// A node that stops without a successor leaves the address to its lifetime, and
+// asks nobody to announce it any longer.
+func TestFarewellAnnouncesNothing(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		pass(2 * time.Second)
+		if l2 := b.sink.newest().L2; len(l2) != 1 || l2[0].Mode != model.L2Announce {
+			t.Fatalf("before the stop: %+v", l2)
+		}
+		b.stop()
+		<-b.ended
+		last := b.sink.newest()
+		if !last.Group.Leave {
+			t.Fatalf("the last decision is no farewell: %+v", last)
+		}
+		for _, a := range last.L2 {
+			if a.Mode != model.L2Silent {
+				t.Errorf("after the stop: %+v", a)
+			}
+		}
+	})
+}
