@@ -21,7 +21,7 @@ func main() {
 	}
 	modes := map[string]func(context.Context, []string, *events) error{
 		"serve": serve, "probe": probe, "conns": conns, "observe": observe, "announce": announce, "routes": routes, "addrs": watchAddrs,
-		"janitor": janitor,
+		"janitor": janitor, "duty": duty,
 	}
 	mode, ok := modes[os.Args[1]]
 	if !ok {
@@ -37,7 +37,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor [flags]")
+	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor|duty [flags]")
 }
 
 // events writes JSON lines; it is safe for concurrent use.

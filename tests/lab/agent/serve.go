@@ -16,7 +16,8 @@ import (
 )
 
 // serve stands in for an API server: https with /livez and /readyz, and a plain
-// TCP port that says the node's name and then echoes lines.
+// TCP port that says the node's name and then echoes lines. Datagrams to the port of
+// duty are read and thrown away.
 func serve(ctx context.Context, args []string, _ *events) error {
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	name := fs.String("name", "", "name of the node, the answer to everything")
@@ -31,6 +32,10 @@ func serve(ctx context.Context, args []string, _ *events) error {
 	if err != nil {
 		return fmt.Errorf("echo: %w", err)
 	}
+	sink, err := net.ListenPacket("udp", fmt.Sprintf("[::]:%d", dutyPort))
+	if err != nil {
+		return errors.Join(fmt.Errorf("duty: %w", err), l.Close())
+	}
 	srv := &http.Server{
 		Addr: *https, Handler: nameHandler(*name),
 		ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 10 * time.Second,
@@ -43,12 +48,24 @@ func serve(ctx context.Context, args []string, _ *events) error {
 		<-ctx.Done()
 		_ = srv.Close()
 		_ = l.Close()
+		_ = sink.Close()
 	})
 	wg.Go(func() { echoAll(l, *name) })
+	wg.Go(func() { discardAll(sink) })
 	if err := srv.ListenAndServeTLS(*cert, *key); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("https: %w", err)
 	}
 	return nil
+}
+
+// discardAll reads until the socket is closed.
+func discardAll(c net.PacketConn) {
+	buf := make([]byte, 2048)
+	for {
+		if _, _, err := c.ReadFrom(buf); errors.Is(err, net.ErrClosed) {
+			return
+		}
+	}
 }
 
 func nameHandler(name string) http.Handler {

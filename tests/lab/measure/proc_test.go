@@ -48,11 +48,15 @@ func TestProcessCPU(t *testing.T) {
 
 // TestWakeCost: waking costs something, and far less than a core.
 func TestWakeCost(t *testing.T) {
-	got, err := measure.WakeCost(100, 300*time.Millisecond)
+	calls := 0
+	got, err := measure.WakeCost(100, 300*time.Millisecond, func() error { calls++; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got <= 0 || got > 0.5 {
 		t.Errorf("100 wakes a second cost %.3f of a core", got)
+	}
+	if calls < 5 || calls > 31 {
+		t.Errorf("%d calls, want 30", calls)
 	}
 }

@@ -198,7 +198,7 @@ func mean(sum, n int) string {
 }
 
 func idleTable(b *strings.Builder, r *results) {
-	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core. CPU is the scheduler's count for all threads (the CPU clock of the process). The last row of each system is what the machine itself asks for being woken, taken right after.\n\n")
+	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core. CPU is the scheduler's count for all threads (the CPU clock of the process). The last row of each system was taken right after: a thread that does nothing but send a datagram to each of two nodes every 50 ms, which is the least that an owner must do.\n\n")
 	b.WriteString("| System | Node | Processes | RSS MiB | CPU % of a core | Machine busy % |\n|---|---|---|---|---|---|\n")
 	for _, e := range r.entries {
 		for _, i := range e.Idle {

@@ -148,17 +148,13 @@ func idleFigures(ctx context.Context, c *lab.Cluster) (entry, error) {
 			CPU: float64(after[i].CPU-before[i].CPU) / float64(idleFor), Load: measure.Load(load, now),
 		})
 	}
-	bare, err := measure.WakeCost(wakes, idleFor/2)
+	floor, err := c.Floor(ctx, idleFor)
 	if err != nil {
 		return e, err
 	}
-	e.Idle = append(e.Idle, idle{Node: fmt.Sprintf("(a thread that only wakes %d times a second)", wakes), CPU: bare})
+	e.Idle = append(e.Idle, idle{Node: "(two bare datagrams each 50 ms)", CPU: floor})
 	return e, nil
 }
-
-// wakes a second are about those of an idle lbd with one VIP: it sends twenty
-// heartbeats, and receives as many where another node owns one.
-const wakes = 50
 
 // usages reads what the daemon of each node, and the machine, have used so far.
 func usages(c *lab.Cluster) ([]measure.Usage, measure.CPU, error) {
