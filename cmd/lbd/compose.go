@@ -133,6 +133,7 @@ func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, che
 		OnChange: func(c *config.Config) {
 			level.Set(c.Node.LogLevel)
 			tuneProcs(len(c.Peers) > 0, log)
+			tuneMemory(len(c.VIPs))
 			checks.SetChecks(c.Checks)
 			p.gossip.SetPeers(peerNames(c))
 			if !c.Node.Gossip.Insecure {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -60,4 +61,22 @@ func tuneProcs(bgp bool, log *slog.Logger) {
 	if was := runtime.GOMAXPROCS(n); was != n {
 		log.Debug("threads", "gomaxprocs", n, "was", was)
 	}
+}
+
+// manyVIPs is from how many on the collector of garbage runs twice as often: the
+// heap is as large as all the rest of the daemon then.
+const manyVIPs = 1000
+
+// tuneMemory lets the heap grow less between two collections where it is large. An
+// idle daemon with a few VIPs has 3 MB and would only spend processor time. Who sets
+// GOGC knows better.
+func tuneMemory(vips int) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	percent := 100
+	if vips >= manyVIPs {
+		percent = 50
+	}
+	debug.SetGCPercent(percent)
 }

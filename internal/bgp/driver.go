@@ -81,7 +81,8 @@ type Driver struct {
 
 	// pathMu guards the paths, for Apply and the dead man's switch.
 	pathMu     sync.Mutex
-	paths      map[netip.Addr]model.BGPPath // that the speaker has
+	paths      map[netip.Addr]model.BGPPath    // that the speaker has
+	told       map[netip.Addr]model.AppliedVIP // the last report; never changed
 	validUntil time.Time
 	dead       *time.Timer
 	expired    bool

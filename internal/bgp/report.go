@@ -3,7 +3,6 @@ package bgp
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -23,8 +22,9 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 	defer d.pathMu.Unlock()
 	d.peerMu.Lock()
 	defer d.peerMu.Unlock()
-	out := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(d.paths))}
-	count, lacks := d.advertised(all, out.VIPs)
+	var out model.Applied
+	vips, count, lacks := d.advertised(all)
+	out.VIPs = vips
 	for i := range w.Peers {
 		p := &w.Peers[i]
 		s := d.peers[p.Name]
@@ -101,43 +101,73 @@ func (b *bfdState) fill(r *model.PeerReport) {
 	r.LastError += "BFD: " + b.status.LastError
 }
 
-// advertised fills in who has each path, and returns how many each peer has, and
-// why it has not all that are for it although it is Established.
-func (d *Driver) advertised(all map[string]Session, vips map[netip.Addr]model.AppliedVIP) (count map[string]int, lacks map[string]string) {
-	count, lacks = make(map[string]int), make(map[string]string)
-	// Many paths have the same peers; the answer for them is made once.
-	type group struct {
-		peers string
-		four  bool
-	}
-	made := make(map[group][]string)
+// advertised tells who has each path, how many each peer has, and why it has not
+// all that are for it although it is Established. Without news vips is the map of
+// the report before, which nobody may change.
+func (d *Driver) advertised(all map[string]Session) (vips map[netip.Addr]model.AppliedVIP, count map[string]int, lacks map[string]string) {
+	h := holders{all: all, lacks: make(map[string]string), made: make(map[audience][]string)}
+	count = make(map[string]int)
+	same := d.told != nil && len(d.told) == len(d.paths)
 	for addr, p := range d.paths {
-		g := group{strings.Join(p.Peers, "\x00"), addr.Is4()}
-		names, ok := made[g]
-		if !ok {
-			for _, name := range p.Peers {
-				s := all[name]
-				has, why := s.IPv4, s.NoIPv4
-				if addr.Is6() {
-					has, why = s.IPv6, s.NoIPv6
-				}
-				switch {
-				case s.State != Established:
-				case has:
-					names = append(names, name)
-				case lacks[name] < why: // of both families always the same one
-					lacks[name] = why
-				}
-			}
-			slices.Sort(names)
-			made[g] = names
-		}
+		names := h.of(addr, p.Peers)
 		for _, name := range names {
 			count[name]++
 		}
-		vips[addr] = model.AppliedVIP{Advertised: names}
+		if same {
+			before, ok := d.told[addr]
+			same = ok && slices.Equal(before.Advertised, names)
+		}
 	}
-	return count, lacks
+	if !same {
+		d.told = make(map[netip.Addr]model.AppliedVIP, len(d.paths))
+		for addr, p := range d.paths {
+			d.told[addr] = model.AppliedVIP{Advertised: h.of(addr, p.Peers)}
+		}
+	}
+	return d.told, count, h.lacks
+}
+
+// holders finds which peers have a path. Many paths have the same peers, often the
+// very same list; the answer for it is made once.
+type holders struct {
+	all   map[string]Session
+	lacks map[string]string
+	made  map[audience][]string
+}
+
+// audience is a list of peers, by where it is in memory, for one family.
+type audience struct {
+	first *string
+	n     int
+	four  bool
+}
+
+func (h *holders) of(addr netip.Addr, peers []string) []string {
+	if len(peers) == 0 {
+		return nil
+	}
+	a := audience{&peers[0], len(peers), addr.Is4()}
+	names, ok := h.made[a]
+	if ok {
+		return names
+	}
+	for _, name := range peers {
+		s := h.all[name]
+		has, why := s.IPv6, s.NoIPv6
+		if a.four {
+			has, why = s.IPv4, s.NoIPv4
+		}
+		switch {
+		case s.State != Established:
+		case has:
+			names = append(names, name)
+		case h.lacks[name] < why: // of both families always the same one
+			h.lacks[name] = why
+		}
+	}
+	slices.Sort(names)
+	h.made[a] = names
+	return names
 }
 
 // tellMost is how many reasons for the same missing session the log gets within
