@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,9 +32,10 @@ const self = "testnet-self"
 // Main runs the tests of a package once more, in a process with network and mount
 // namespaces of its own, and ends the process with their result. /run is empty
 // there, and addresses can be used at once. Without the rights the tests run where
-// they are: each that needs the namespaces says so by Need.
+// they are: each that needs the namespaces says so by Need. Fuzzing needs none, and
+// talks to its workers by files that another process would not have.
 func Main(m *testing.M) {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 || fuzzing() {
 		os.Exit(m.Run())
 	}
 	if inside() {
@@ -56,6 +58,13 @@ func Main(m *testing.M) {
 		os.Exit(m.Run()) // what needs them says so
 	}
 	os.Exit(cmd.ProcessState.ExitCode())
+}
+
+// fuzzing tells whether this process fuzzes, or lets others do so.
+func fuzzing() bool {
+	return slices.ContainsFunc(os.Args, func(arg string) bool {
+		return strings.HasPrefix(arg, "-test.fuzz=") || strings.HasPrefix(arg, "-test.fuzzworker")
+	})
 }
 
 func inside() bool { return os.Getenv(insideEnv) != "" }
