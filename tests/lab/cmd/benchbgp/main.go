@@ -65,15 +65,16 @@ func bench(ctx context.Context, o *options) error {
 	defer bin.Close()
 	r := newResults()
 	for _, s := range []*interop.LBD{{}, {NoBFD: true}, {NoBFD: true, GracefulRestart: true}} {
+		if ctx.Err() != nil {
+			break
+		}
 		if err := r.system(ctx, bin, s, o); err != nil {
 			fmt.Fprintf(os.Stderr, "benchbgp: %s: %v\n", s.Name(), err)
 			r.errors = append(r.errors, fmt.Sprintf("%s: %v", s.Name(), err))
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 	}
-	if o.paths > 0 {
+	// What was measured before somebody interrupted is still worth a report.
+	if o.paths > 0 && ctx.Err() == nil {
 		if r.bulk, err = interop.MeasureBulk(ctx, bin, o.paths); err != nil {
 			r.errors = append(r.errors, fmt.Sprintf("bulk: %v", err))
 		}
