@@ -63,7 +63,7 @@ func tuneProcs(bgp bool, log *slog.Logger) {
 	}
 }
 
-// manyVIPs is from how many on the collector of garbage runs twice as often: the
+// manyVIPs is from how many on the collector of garbage runs three times as often: the
 // heap is as large as all the rest of the daemon then.
 const manyVIPs = 1000
 
@@ -76,7 +76,7 @@ func tuneMemory(vips int) {
 	}
 	percent := 100
 	if vips >= manyVIPs {
-		percent = 50
+		percent = 30
 	}
 	debug.SetGCPercent(percent)
 }

@@ -148,7 +148,7 @@ func idleFigures(ctx context.Context, c *lab.Cluster) (entry, error) {
 			CPU: float64(after[i].CPU-before[i].CPU) / float64(idleFor), Load: measure.Load(load, now),
 		})
 	}
-	floor, err := c.Floor(ctx, idleFor)
+	floor, err := c.Floor(ctx, idleFor/2)
 	if err != nil {
 		return e, err
 	}
