@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/ipam"
 )
 
 func poolDoc(name, addresses string) string {
@@ -162,30 +161,6 @@ func TestServicesWarned(t *testing.T) {
 				t.Errorf("got\n%s\n%s\nwant\n%s", got, errs, tt.want)
 			}
 		})
-	}
-}
-
-// TestRangesOfTheAllocator: what is valid here the allocator must take, and no
-// more.
-func TestRangesOfTheAllocator(t *testing.T) {
-	ends := []string{"10.0.0.0", "10.0.0.255", "0.0.0.1", "127.0.0.1", "224.0.0.0", "255.255.255.255", "::", "::1", "::2", "fd00::", "fd00::ff", "fe80::1",
-		"ff02::1", "::ffff:10.0.0.1", "fe80::1%e", "x", ""}
-	var texts []string
-	for _, a := range ends {
-		texts = append(texts, a)
-		for _, length := range []string{"0", "8", "24", "32", "64", "128", "129", "x"} {
-			texts = append(texts, a+"/"+length)
-		}
-		for _, b := range ends {
-			texts = append(texts, a+"-"+b, " "+a+" - "+b+" ")
-		}
-	}
-	for _, text := range texts {
-		ours, err := v1alpha1.ParseAddressRange(text)
-		theirs, other := ipam.ParseRange(text)
-		if ours.First != theirs.First || ours.Last != theirs.Last || (err == nil) != (other == nil) || err != nil && err.Error() != other.Error() {
-			t.Errorf("%q: %v %v, the allocator says %v %v", text, ours, err, theirs, other)
-		}
 	}
 }
 
