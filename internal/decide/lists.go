@@ -42,7 +42,7 @@ func (l *list[T]) add(x T) {
 // last is the newest entry, nil without one.
 func (l *list[T]) last() *T {
 	switch {
-	case l.changed:
+	case len(l.made) > 0:
 		return &l.made[len(l.made)-1]
 	case l.n > 0:
 		return &l.old[l.n-1]

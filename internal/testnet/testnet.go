@@ -114,9 +114,10 @@ func lack(t testing.TB, what string) {
 	t.Skip(what)
 }
 
-// Alone runs the calling test, which is no subtest, once more, beside other tests, in a process with a
-// network namespace of its own, where it returns true. The namespace ends with the
-// process. It needs root, or the right to make a user namespace.
+// Alone runs the calling test, which is no subtest, once more, beside other tests,
+// in a process with a network namespace of its own, where it returns true. The
+// namespace ends with the process. It needs root, or the right to make a user
+// namespace.
 func Alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) == t.Name() {
