@@ -146,3 +146,22 @@ func TestInStep(t *testing.T) {
 		}
 	})
 }
+
+// TestOwnersFallInStep: two nodes that send to each other send at the same time,
+// whenever each of them began.
+func TestOwnersFallInStep(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		time.Sleep(80 * time.Millisecond) // 30 ms out of step
+		b.claim(vip2, 1, "m1")
+		time.Sleep(time.Second)
+		sent := func(m *member) time.Time { return m.sender.started.Add(time.Duration(m.sender.at.Load())) }
+		// One may have sent, at this very moment, what the other is about to send.
+		apart := sent(a).Sub(sent(b)).Abs() % a.profile.beat
+		if apart = min(apart, a.profile.beat-apart); apart > 5*time.Millisecond {
+			t.Errorf("%v apart", apart)
+		}
+	})
+}
