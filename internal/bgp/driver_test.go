@@ -492,31 +492,34 @@ func TestOwnAddressIsRefused(t *testing.T) {
 // TestConfiguredTimers: without a session the report has the configured timers, for
 // it is then that somebody compares them with those of the router.
 func TestConfiguredTimers(t *testing.T) {
-	b := newBed(t, "", peer("a", "198.51.100.1", profile(false)), peer("b", "198.51.100.2"))
-	type timers struct{ hold, transmit, receive, detect time.Duration }
-	expect := func(what string, want timers) {
-		t.Helper()
-		got, err := b.Apply(t.Context(), &b.want)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "", peer("a", "198.51.100.1", profile(false)), peer("b", "198.51.100.2"))
+		type timers struct{ hold, transmit, receive, detect time.Duration }
+		expect := func(what string, want timers) {
+			t.Helper()
+			synctest.Wait() // what was told is known
+			got, err := b.Apply(t.Context(), &b.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := got.Peers[0]
+			if have := (timers{p.HoldTime, p.BFDTransmit, p.BFDReceive, p.BFDDetect}); have != want {
+				t.Errorf("%s: %+v, want %+v", what, have, want)
+			}
+			if p := got.Peers[1]; p.HoldTime != 9*time.Second || p.BFDTransmit != 0 {
+				t.Errorf("%s: without BFD: %+v", what, p)
+			}
 		}
-		p := got.Peers[0]
-		if have := (timers{p.HoldTime, p.BFDTransmit, p.BFDReceive, p.BFDDetect}); have != want {
-			t.Errorf("%s: %+v, want %+v", what, have, want)
-		}
-		if p := got.Peers[1]; p.HoldTime != 9*time.Second || p.BFDTransmit != 0 {
-			t.Errorf("%s: without BFD: %+v", what, p)
-		}
-	}
-	const ms = time.Millisecond
-	expect("before", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
-	agreed := established
-	agreed.HoldTime = 6 * time.Second
-	b.speaker.session("a", agreed)
-	b.bfd.set("198.51.100.1", bfd.Status{State: bfd.Up, RemoteState: bfd.Up, EverUp: true, Transmit: 300 * ms, Receive: 200 * ms, Detection: 600 * ms})
-	expect("up, BFD not yet", timers{6 * time.Second, 100 * ms, 100 * ms, 0})
-	expect("up", timers{6 * time.Second, 300 * ms, 200 * ms, 600 * ms})
-	b.speaker.session("a", Session{State: Active, LastError: "gone"})
-	b.bfd.set("198.51.100.1", bfd.Status{State: bfd.Down, EverUp: true, Transmit: 1000 * ms, Receive: 1000 * ms, Detection: 3000 * ms})
-	expect("down", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
+		const ms = time.Millisecond
+		expect("before", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
+		agreed := established
+		agreed.HoldTime = 6 * time.Second
+		b.speaker.session("a", agreed)
+		b.bfd.set("198.51.100.1", bfd.Status{State: bfd.Up, RemoteState: bfd.Up, EverUp: true, Transmit: 300 * ms, Receive: 200 * ms, Detection: 600 * ms})
+		expect("up, BFD not yet", timers{6 * time.Second, 100 * ms, 100 * ms, 0})
+		expect("up", timers{6 * time.Second, 300 * ms, 200 * ms, 600 * ms})
+		b.speaker.session("a", Session{State: Active, LastError: "gone"})
+		b.bfd.set("198.51.100.1", bfd.Status{State: bfd.Down, EverUp: true, Transmit: 1000 * ms, Receive: 1000 * ms, Detection: 3000 * ms})
+		expect("down", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
+	})
 }
