@@ -235,11 +235,10 @@ func (c *Config) sameBGP(o *Config) bool {
 
 // into puts the facts into a View, which then shares them.
 func (c *Config) into(v *model.View) {
-	v.VIPs = c.VIPs
+	v.SetObjects(model.SourceConfig, c.VIPs, c.Peers)
 	v.Labels = c.Node.Labels
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout
-	v.Peers = c.Peers
 	v.BGP = c.BGP
 	if v.Synced == nil {
 		v.Synced = make(map[model.SourceName]bool)

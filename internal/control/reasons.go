@@ -40,6 +40,8 @@ var reasonText = map[model.Reason]string{
 	model.ReasonNoPeer:            "no BGP peer that the VIP names is configured for {node}",
 	model.ReasonShuttingDown:      "{node} is draining and asks its BGP peers to prefer other nodes (GRACEFUL_SHUTDOWN) before it withdraws the VIP",
 	model.ReasonWithdrawn:         "{node} has withdrawn the VIP from its BGP peers and only keeps it for packets that are under way",
+	model.ReasonNoEndpoint:        "no endpoint of the Service is ready for what arrives on {node}",
+	model.ReasonNodeExcluded:      "Kubernetes says that {node} is to get no traffic of Services",
 }
 
 // sentence says why a VIP is, or is not, on a node; reason is a name of

@@ -71,6 +71,11 @@ const (
 	ReasonShuttingDown
 	// ReasonWithdrawn: withdrawn; bound for packets that are under way.
 	ReasonWithdrawn
+	// ReasonNoEndpoint: no endpoint of the Service is ready for what arrives here.
+	ReasonNoEndpoint
+	// ReasonNodeExcluded: Kubernetes says that the node is to get no traffic of
+	// Services.
+	ReasonNodeExcluded
 	reasonCount // keep last
 )
 
@@ -80,7 +85,7 @@ var reasonNames = [reasonCount]string{
 	"NotSettled", "Unhealthy", "HealthPending", "Draining", "NoSubnet",
 	"NoInterface", "LinkDown", "NotSelected", "NoQuorum", "LocalAddress",
 	"FamilyDisabled", "LeaseExpired", "DriverError", "NotAnnounced",
-	"Advertised", "Binding", "NoSession", "NoPeer", "ShuttingDown", "Withdrawn",
+	"Advertised", "Binding", "NoSession", "NoPeer", "ShuttingDown", "Withdrawn", "NoEndpoint", "NodeExcluded",
 }
 
 // String returns the name that status, metrics and gossip use.

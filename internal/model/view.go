@@ -14,6 +14,7 @@ type SinkName string
 // The sources and drivers that decisions know by name.
 const (
 	SourceConfig SourceName = "config"
+	SourceKube   SourceName = "kubernetes"
 	SourceGossip SourceName = "gossip"
 	SourceHealth SourceName = "health"
 	SourceLink   SourceName = "link"
@@ -45,9 +46,10 @@ type View struct {
 	Unable string
 
 	Synced  map[SourceName]bool // delivered a first full state
-	VIPs    []VIP               // sorted by Addr, no duplicates
+	VIPs    []VIP               // sorted by Addr, no duplicates; see SetObjects
 	BGP     BGPConfig
-	Peers   []BGPPeer // all that are configured, sorted by Name
+	Peers   []BGPPeer // all that are configured, sorted by Name; see SetObjects
+	objects map[SourceName]objects
 	Links   map[string]Link
 	Health  map[string]HealthState // by VIP.Check
 	Gossip  Gossip

@@ -27,7 +27,7 @@ const (
 type VIP struct {
 	Addr netip.Addr // never a 4-in-6 address, never zoned
 	Name string     // name of the object it comes from; both families share it
-	Kind string     // kind of that object: "VirtualIP"
+	Kind string     // kind of that object: "VirtualIP" or "Service"
 	// L2 asks for announcement by ARP or NDP.
 	L2 bool
 	// Interfaces limits layer 2 to these interfaces, in order of preference.
@@ -45,6 +45,14 @@ type VIP struct {
 	// Check names the entry of View.Health that gates the VIP; empty means that
 	// the VIP has no health check.
 	Check string
+	// Unbound: the address is not to be bound on a node, for the rules of another
+	// program (kube-proxy) take its packets. Layer 2 answers for it.
+	Unbound bool
+	// Barred is why the source of the VIP keeps this node from announcing it, such as
+	// ReasonNoEndpoint; ReasonOwner, the zero value, if it does not. BarredDetail is
+	// that in words.
+	Barred       Reason
+	BarredDetail string
 }
 
 // Claim is the statement of one node that it owns a VIP. The claim with the
