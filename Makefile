@@ -5,17 +5,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Packages of Debian that the lab needs.
-LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd
+LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd iptables
 # A number of runs, not a time: with a time Go before 1.27 may fail at its end with
 # "context deadline exceeded" though nothing was found (go.dev/issue/75804).
 FUZZTIME ?= 200000x
 SOAK     ?= 30m
 RUNS     ?= 20
 
-.PHONY: help build check test unit search lab interop fuzz demo bench benchbgp soak clean deps
+.PHONY: help build check test unit search lab interop controlplane fuzz demo bench benchbgp soak clean deps
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 build: ## build bin/lbd
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
@@ -44,6 +44,12 @@ lab: deps build ## namespaces on this machine (root)
 
 interop: deps build ## BGP and BFD with FRR, BIRD and GoBGP in namespaces (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -parallel 4 -timeout 15m ./tests/interop/...
+
+# The first run builds Kubernetes from its sources into a cache outside the tree.
+controlplane: deps build ## real etcd, kube-apiserver and kube-proxy in namespaces (root)
+	cd tests/controlplane && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...
+	cd tests/controlplane && $(GO) run ./cmd/build
+	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -timeout 20m ./...
 
 fuzz: ## a short run of every fuzz test
 	sh tests/fuzz.sh $(FUZZTIME)

@@ -20,10 +20,11 @@ type Bin struct {
 // Build builds the agent, and lbd if asked for; LBD_BIN names an lbd to use
 // instead. Close removes the programs.
 func Build(ctx context.Context, lbd bool) (*Bin, error) {
-	mod, err := run(ctx, "", "go", "env", "GOMOD")
-	root := filepath.Dir(strings.TrimSpace(mod))
-	if err != nil || strings.TrimSpace(mod) == "" || strings.TrimSpace(mod) == os.DevNull {
-		return nil, fmt.Errorf("build: run this inside lbd's module (go env GOMOD said %q): %w", mod, err)
+	// Not GOMOD: a module of tests beside lbd's may ask too.
+	root, err := run(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", "lbd.dev/lbd")
+	root = strings.TrimSpace(root)
+	if err != nil || root == "" {
+		return nil, fmt.Errorf("build: run this inside lbd's module: %w", err)
 	}
 	prefix, err := newPrefix()
 	if err != nil {
