@@ -8,8 +8,8 @@ type NodeConfiguration struct {
 	TypeMeta `json:",inline"`
 
 	// NodeName names this node in the group; it must be unique there. It is a
-	// DNS-1123 subdomain, as node names of Kubernetes are. Default: the host name
-	// in lower case.
+	// DNS-1123 subdomain, as node names of Kubernetes are. Default: LBD_NODE_NAME of
+	// the environment, else the host name in lower case.
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeLabels are what node selectors match in a standalone group.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
@@ -35,7 +35,8 @@ type NodeConfiguration struct {
 // heartbeats included, uses one port, UDP and TCP.
 type GossipSpec struct {
 	// BindAddress is the address of this node that the others reach. Default: the
-	// address of the interface with the default route.
+	// one among Peers, else LBD_NODE_ADDRESS of the environment if this host has it,
+	// else that of the interface with the default route.
 	BindAddress string `json:"bindAddress,omitempty"`
 	// Port is for UDP and TCP. Default: 7947.
 	Port int32 `json:"port,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -181,9 +182,13 @@ func peerNames(cfg *config.Config) []string {
 	return out
 }
 
-// defaultAddress is the address of this host that is listed as a peer, else the
-// one that packets to the outside leave with. Nothing is sent: connecting a UDP
-// socket only looks a route up.
+// nodeAddressVariable is the variable of the environment in which a DaemonSet
+// gives the address of the Node, which is where the other daemons look for it.
+const nodeAddressVariable = "LBD_NODE_ADDRESS"
+
+// defaultAddress is the address of this host that is listed as a peer, or that of
+// the Node, else the one that packets to the outside leave with. Nothing is sent:
+// connecting a UDP socket only looks a route up.
 func defaultAddress(peers []config.Peer) (netip.Addr, error) {
 	local := map[netip.Addr]bool{}
 	addrs, err := net.InterfaceAddrs()
@@ -199,6 +204,9 @@ func defaultAddress(peers []config.Peer) (netip.Addr, error) {
 		if local[p.Addr] && !p.Addr.IsLoopback() {
 			return p.Addr, nil
 		}
+	}
+	if a, err := netip.ParseAddr(os.Getenv(nodeAddressVariable)); err == nil && local[a] {
+		return a, nil
 	}
 	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // documentation addresses, RFC 5737 and 3849
 		c, err := net.Dial("udp", to)

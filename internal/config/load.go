@@ -32,8 +32,17 @@ func Validate(path string) (Summary, error) {
 	return Summary{Objects: l.objects, Warnings: cfg.Warnings}, nil
 }
 
-// hostName returns the host name as Kubernetes names nodes: in lower case.
+// NodeNameVariable is the variable of the environment that names the node where
+// the files do not: a DaemonSet knows the name of the Node, and kubelet may have
+// given it another one than the host (--hostname-override).
+const NodeNameVariable = "LBD_NODE_NAME"
+
+// hostName returns the name that the environment gives, else the host name as
+// Kubernetes names nodes: in lower case.
 func hostName() string {
+	if name := os.Getenv(NodeNameVariable); name != "" {
+		return name
+	}
 	name, err := os.Hostname()
 	if err != nil {
 		return "" // validation then asks for a nodeName

@@ -332,8 +332,28 @@ func TestHostNameStandsIn(t *testing.T) {
 	}
 	l.hostName = "my_host"
 	_, err := l.load()
-	if got, want := message(err, dir), `a.yaml:1: NodeConfiguration (document 1): nodeName: "my_host" must be lower case letters, digits, - and ., as in a DNS name (DNS-1123); it is the name of this host, so give nodeName`; got != want {
+	if got, want := message(err, dir), `a.yaml:1: NodeConfiguration (document 1): nodeName: "my_host" must be lower case letters, digits, - and ., as in a DNS name (DNS-1123); it is the name of this host, or that of LBD_NODE_NAME, so give nodeName`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestEnvironmentNamesNode: a DaemonSet gives the name of the Node; files that
+// have one win.
+func TestEnvironmentNamesNode(t *testing.T) {
+	t.Setenv(NodeNameVariable, "worker-3")
+	for file, want := range map[string]model.NodeName{
+		headNode + "gossip: {insecure: true}\n": "worker-3",
+		goodNode:                                "m1",
+	} {
+		cfg, err := Load(write(t, map[string]string{"a.yaml": file}))
+		if err != nil || cfg.Node.Name != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	t.Setenv(NodeNameVariable, "Worker_3")
+	if _, err := Load(write(t, map[string]string{"a.yaml": headNode + "gossip: {insecure: true}\n"})); err == nil ||
+		!strings.Contains(err.Error(), "LBD_NODE_NAME") {
+		t.Errorf("a name that no Node has: %v", err)
 	}
 }
 

@@ -211,7 +211,7 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 	d.restoreZeros()
 	for _, e := range o.body.Validate() {
 		if byHost && e.Path == "nodeName" {
-			e.Rule += "; it is the name of this host, so give nodeName"
+			e.Rule += "; it is the name of this host, or that of " + NodeNameVariable + ", so give nodeName"
 		}
 		if !o.isBroken(e.Path) {
 			o.bad(o.lineOf(e.Path), e)
