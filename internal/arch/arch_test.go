@@ -34,16 +34,19 @@ var floors = map[string]int{
 	"internal/control":  3,
 	"internal/gossip":   3,
 	"internal/health":   3,
+	"internal/k8s":      3,
 	"internal/layer2":   3,
 	"internal/link":     3,
 	"internal/relay":    3,
 	"internal/lbdtest":  3, // machines in memory, for tests only
-	"internal/daemon":   4,
-	"cmd/lbd":           5,
-	"packaging":         4, // embedded files, no code
-	"systemd":           4,
-	"tests":             9, // may import everything
-	"internal/arch":     9,
+	// An API server in memory, for tests only.
+	"internal/k8s/apitest": 0,
+	"internal/daemon":      4,
+	"cmd/lbd":              5,
+	"packaging":            4, // embedded files, no code
+	"systemd":              4,
+	"tests":                9, // may import everything
+	"internal/arch":        9,
 }
 
 // pure packages decide with values: no I/O, no clock, no lock, no log.
@@ -54,7 +57,7 @@ var pure = []string{"internal/model", "internal/election", "internal/ipam", "int
 var impure = []string{"net", "os", "context", "sync", "log/slog", "math/rand", "syscall"}
 
 // testOnly packages serve tests: no program contains them.
-var testOnly = []string{"internal/lbdtest", "internal/testnet"}
+var testOnly = []string{"internal/lbdtest", "internal/testnet", "internal/k8s/apitest"}
 
 // owners are the only folders that may import a library, by import path prefix.
 var owners = map[string][]string{

@@ -1,0 +1,389 @@
+// Package apitest is an API server for tests: it lists, watches and patches objects
+// over HTTP as a real one does, holds them in memory, and dies on request. It
+// checks nothing and knows no defaults; tests/controlplane has a real one.
+package apitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// Server is the API server.
+type Server struct {
+	t    testing.TB
+	addr string
+
+	mu        sync.Mutex // guards all below
+	http      *httptest.Server
+	rv        int
+	resources map[string]*resource // by group/version/resource: "v1/services"
+	kinds     map[string]string    // those that are served, by resource
+	failing   int                  // HTTP status of every answer; 0: none
+	log       []string
+}
+
+type resource struct {
+	objects map[string]map[string]any // by namespace/name
+	events  []event
+	news    chan struct{} // closed at the next event
+}
+
+type event struct {
+	rv   int
+	kind string
+	obj  []byte
+}
+
+// New starts a Server that ends with the test. kinds are those that it serves, by
+// resource: {"v1/services": "Service"}.
+func New(t testing.TB, kinds map[string]string) *Server {
+	t.Helper()
+	s := &Server{t: t, rv: 1, resources: make(map[string]*resource), kinds: maps.Clone(kinds)}
+	s.Start()
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Config is that of a client.
+func (s *Server) Config() *rest.Config { return &rest.Config{Host: "http://" + s.addr} }
+
+// Start serves, at the address of before if it was stopped.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.http != nil {
+		return
+	}
+	addr := s.addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.addr = l.Addr().String()
+	s.http = &httptest.Server{Listener: l, Config: &http.Server{Handler: s}}
+	s.http.Start()
+}
+
+// Stop ends every connection and listens no more. Objects stay.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	h := s.http
+	s.http = nil
+	s.mu.Unlock()
+	if h == nil {
+		return
+	}
+	h.Listener.Close()
+	h.CloseClientConnections()
+	h.Close()
+}
+
+// Fail answers every request with this HTTP status and ends open watches; 0 ends
+// that.
+func (s *Server) Fail(code int) {
+	s.mu.Lock()
+	s.failing = code
+	h := s.http
+	s.mu.Unlock()
+	if code != 0 && h != nil {
+		h.CloseClientConnections()
+	}
+}
+
+// Serve adds a kind, as a new definition does.
+func (s *Server) Serve(res, kind string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kinds[res] = kind
+}
+
+// Requests are the method and URL of all requests until now.
+func (s *Server) Requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log)
+}
+
+func (s *Server) of(res string) *resource {
+	r := s.resources[res]
+	if r == nil {
+		r = &resource{objects: make(map[string]map[string]any), news: make(chan struct{})}
+		s.resources[res] = r
+	}
+	return r
+}
+
+// Put creates or replaces an object, which is anything that JSON can tell. It
+// raises metadata.generation if the spec has changed.
+func (s *Server) Put(res string, obj any) {
+	s.t.Helper()
+	data, err := json.Marshal(obj)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var o map[string]any
+	if err := json.Unmarshal(data, &o); err != nil {
+		s.t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(res, o)
+}
+
+func (s *Server) put(res string, o map[string]any) {
+	meta, _ := o["metadata"].(map[string]any)
+	if meta == nil || meta["name"] == nil {
+		s.t.Errorf("%s: an object without a name", res)
+		return
+	}
+	r, key := s.of(res), keyOf(meta)
+	s.rv++
+	meta["resourceVersion"] = strconv.Itoa(s.rv)
+	api, _, _ := cutLast(res)
+	o["apiVersion"], o["kind"] = api, s.kinds[res]
+	old, had := r.objects[key]
+	gen := 1.0
+	if had {
+		gen = old["metadata"].(map[string]any)["generation"].(float64)
+		if !equal(old["spec"], o["spec"]) {
+			gen++
+		}
+	}
+	meta["generation"] = gen
+	r.objects[key] = o
+	kind := "ADDED"
+	if had {
+		kind = "MODIFIED"
+	}
+	r.happened(s.rv, kind, o)
+}
+
+// Delete removes an object; namespace is empty for those of the cluster.
+func (s *Server) Delete(res, namespace, name string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, key := s.of(res), namespace+"/"+name
+	o, ok := r.objects[key]
+	if !ok {
+		s.t.Errorf("%s %s is not there", res, key)
+		return
+	}
+	delete(r.objects, key)
+	s.rv++
+	o["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(s.rv)
+	r.happened(s.rv, "DELETED", o)
+}
+
+// Get returns an object as it is, or nil.
+func (s *Server) Get(res, namespace, name string) map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.of(res).objects[namespace+"/"+name]
+	if o == nil {
+		return nil
+	}
+	data, _ := json.Marshal(o)
+	var out map[string]any
+	_ = json.Unmarshal(data, &out)
+	return out
+}
+
+func (r *resource) happened(rv int, kind string, o map[string]any) {
+	data, _ := json.Marshal(o) // it came from JSON
+	r.events = append(r.events, event{rv, kind, data})
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func equal(a, b any) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+func keyOf(meta map[string]any) string {
+	ns, _ := meta["namespace"].(string)
+	return ns + "/" + meta["name"].(string)
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// target is what a URL names.
+type target struct{ resource, namespace, name, sub string }
+
+func parse(path string) (target, bool) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	var t target
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		t.resource, parts = parts[1]+"/", parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		t.resource, parts = parts[1]+"/"+parts[2]+"/", parts[3:]
+	default:
+		return t, false
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		t.namespace, parts = parts[1], parts[2:]
+	}
+	t.resource += parts[0]
+	if len(parts) > 1 {
+		t.name = parts[1]
+	}
+	if len(parts) > 2 {
+		t.sub = parts[2]
+	}
+	return t, true
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, ok := parse(r.URL.Path)
+	s.mu.Lock()
+	s.log = append(s.log, r.Method+" "+r.URL.String())
+	kind, served := s.kinds[t.resource]
+	failing := s.failing
+	s.mu.Unlock()
+	switch {
+	case failing != 0:
+		status(w, failing, "on request of the test")
+	case !ok || !served:
+		status(w, http.StatusNotFound, "the server could not find the requested resource")
+	case r.Method == http.MethodGet && r.URL.Query().Get("watch") == "true":
+		s.watch(w, r, t, kind)
+	case r.Method == http.MethodGet && t.name != "":
+		s.get(w, t)
+	case r.Method == http.MethodGet:
+		s.list(w, t, kind)
+	case r.Method == http.MethodPatch:
+		s.patch(w, r, t)
+	default:
+		status(w, http.StatusMethodNotAllowed, r.Method)
+	}
+}
+
+func answer(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone
+}
+
+func status(w http.ResponseWriter, code int, text string) {
+	reasons := map[int]string{404: "NotFound", 403: "Forbidden", 401: "Unauthorized", 410: "Expired", 400: "BadRequest", 422: "Invalid"}
+	answer(w, code, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
+		"reason": reasons[code], "message": text})
+}
+
+func (s *Server) get(w http.ResponseWriter, t target) {
+	if o := s.Get(t.resource, t.namespace, t.name); o != nil {
+		answer(w, http.StatusOK, o)
+		return
+	}
+	status(w, http.StatusNotFound, t.name+" not found")
+}
+
+func (s *Server) list(w http.ResponseWriter, t target, kind string) {
+	s.mu.Lock()
+	items := []map[string]any{}
+	objects := s.of(t.resource).objects
+	for _, k := range slices.Sorted(maps.Keys(objects)) {
+		items = append(items, objects[k])
+	}
+	api, _, _ := cutLast(t.resource)
+	data, err := json.Marshal(map[string]any{"apiVersion": api, "kind": kind + "List",
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.rv)}, "items": items})
+	s.mu.Unlock()
+	if err != nil {
+		status(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data)
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, kind string) {
+	flush, _ := w.(http.Flusher)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	s.mu.Lock()
+	seen, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		api, _, _ := cutLast(t.resource)
+		for _, o := range s.of(t.resource).objects {
+			data, _ := json.Marshal(o)
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", data)
+		}
+		seen = s.rv
+		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n",
+			api, kind, seen)
+	}
+	s.mu.Unlock()
+	flush.Flush()
+	for {
+		s.mu.Lock()
+		res := s.of(t.resource)
+		for _, e := range res.events {
+			if e.rv > seen {
+				fmt.Fprintf(w, `{"type":%q,"object":%s}`+"\n", e.kind, e.obj)
+				seen = e.rv
+			}
+		}
+		news := res.news
+		s.mu.Unlock()
+		flush.Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-news:
+		}
+	}
+}
+
+// patch merges the top level and, of an apply, replaces the status.
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
+	data, err := io.ReadAll(r.Body)
+	var p map[string]any
+	if err == nil {
+		err = json.Unmarshal(data, &p)
+	}
+	o := s.Get(t.resource, t.namespace, t.name)
+	switch {
+	case err != nil:
+		status(w, http.StatusBadRequest, err.Error())
+		return
+	case o == nil:
+		status(w, http.StatusNotFound, t.name+" not found")
+		return
+	}
+	for k, v := range p {
+		if k != "metadata" {
+			o[k] = v
+		}
+	}
+	s.mu.Lock()
+	s.put(t.resource, o)
+	s.mu.Unlock()
+	s.get(w, t)
+}

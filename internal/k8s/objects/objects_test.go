@@ -1,0 +1,178 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/apitest"
+)
+
+func served() map[string]string {
+	kinds := make(map[string]string)
+	for kind, r := range resources {
+		kinds["lbd.dev/v1alpha1/"+r] = kind
+	}
+	return kinds
+}
+
+const pools = "lbd.dev/v1alpha1/ipaddresspools"
+
+func pool(name string, labels map[string]string, addresses ...string) map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"name": name, "labels": labels, "uid": "1-2-3", "annotations": map[string]any{"a": "b"},
+			"managedFields": []any{map[string]any{"manager": "kubectl"}}, "creationTimestamp": "2026-01-02T03:04:05Z"},
+		"spec":   map[string]any{"addresses": addresses},
+		"status": map[string]any{"assignedIPv4": 3},
+	}
+}
+
+func start(t *testing.T, api *apitest.Server) (*Set, *k8s.Client, *atomic.Int64) {
+	t.Helper()
+	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := new(atomic.Int64)
+	s := NewSet(c.Dynamic, func(string) { n.Add(1) })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return s, c, n
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("after 20 s still not: %s", what)
+}
+
+func TestObjects(t *testing.T) {
+	api := apitest.New(t, served())
+	api.Put(pools, pool("b", map[string]string{"zone": "x"}, "192.0.2.0/28"))
+	api.Put(pools, pool("a", nil, "192.0.2.64/28"))
+	api.Put(pools, pool("wrong", nil, "192.0.2.300/28"))
+	api.Put(pools, map[string]any{"metadata": map[string]any{"name": "strange"}, "spec": map[string]any{"addresses": 5}})
+	api.Put("lbd.dev/v1alpha1/bgppeers", map[string]any{"metadata": map[string]any{"name": "r"},
+		"spec": map[string]any{"myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.1", "holdTime": "30s"}})
+	s, _, changes := start(t, api)
+	eventually(t, "synced", s.Synced)
+	o := s.Objects()
+	if len(o.Pools) != 2 || o.Pools[0].Metadata.Name != "a" || o.Pools[1].Metadata.Labels["zone"] != "x" || !*o.Pools[0].Spec.AutoAssign {
+		t.Errorf("pools %+v", o.Pools)
+	}
+	if len(o.Pools) > 0 && len(o.Pools[0].Metadata.Annotations) > 0 {
+		t.Error("annotations are kept")
+	}
+	if len(o.Peers) != 1 || o.Peers[0].Spec.HoldTime.Duration != 30*time.Second || o.Peers[0].Spec.PeerPort != 179 {
+		t.Errorf("peers %+v", o.Peers)
+	}
+	got := ""
+	for _, i := range o.Invalid {
+		got += fmt.Sprintf("%s %s: %v\n", i.Kind, i.Name, i.Errors[0].Path)
+	}
+	if got != "IPAddressPool strange: spec\nIPAddressPool wrong: spec.addresses[0]\n" {
+		t.Errorf("invalid:\n%s", got)
+	}
+
+	// A change of the status is none; a mended spec is one.
+	before := changes.Load()
+	status := pool("a", nil, "192.0.2.64/28")
+	status["status"] = map[string]any{"assignedIPv4": 4}
+	api.Put(pools, status)
+	api.Put(pools, pool("wrong", nil, "192.0.2.128/28"))
+	eventually(t, "the wrong one is mended", func() bool { return len(s.Objects().Pools) == 3 })
+	if got := changes.Load() - before; got != 1 {
+		t.Errorf("%d changes, want 1", got)
+	}
+}
+
+// TestWithoutDefinitions: a cluster without our definitions has no objects.
+func TestWithoutDefinitions(t *testing.T) {
+	api := apitest.New(t, map[string]string{pools: v1alpha1.KindIPAddressPool})
+	api.Put(pools, pool("a", nil, "192.0.2.64/28"))
+	s, _, _ := start(t, api)
+	eventually(t, "synced", s.Synced)
+	if o := s.Objects(); len(o.Pools) != 1 {
+		t.Errorf("objects %+v", o)
+	}
+	if st := s.States(); st["ipaddresspools"].Absent || !st["bgppeers"].Absent {
+		t.Errorf("states %+v", st)
+	}
+}
+
+func TestWriter(t *testing.T) {
+	api := apitest.New(t, served())
+	api.Put(pools, pool("a", nil, "192.0.2.64/28"))
+	s, c, changes := start(t, api)
+	eventually(t, "synced", s.Synced)
+	before := changes.Load()
+	clock := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	w := &Writer{Client: c.Dynamic, Manager: "lbd-test", Now: func() time.Time { return clock }}
+	write := func(status, message string) bool {
+		t.Helper()
+		o, _ := s.Pools.Get(k8s.Key{Name: "a"})
+		sent, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "a", o.Conditions,
+			[]Condition{{Type: "Accepted", Status: status, Reason: "R", Message: message, ObservedGeneration: 1}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sent
+	}
+	seen := func(message string) Condition {
+		t.Helper()
+		var got Condition
+		eventually(t, "the condition says "+message, func() bool {
+			o, _ := s.Pools.Get(k8s.Key{Name: "a"})
+			if len(o.Conditions) != 1 {
+				return false
+			}
+			got = o.Conditions[0]
+			return got.Message == message
+		})
+		return got
+	}
+	if !write("True", "one") {
+		t.Error("the first condition was not written")
+	}
+	first := seen("one")
+	if first.LastTransitionTime != clock.Truncate(time.Second) {
+		t.Errorf("last transition %v", first.LastTransitionTime)
+	}
+	clock = clock.Add(time.Hour)
+	if write("True", "one") {
+		t.Error("the same condition was written again")
+	}
+	write("True", "two")
+	if got := seen("two"); got.LastTransitionTime != first.LastTransitionTime {
+		t.Errorf("a new message moved the last transition to %v", got.LastTransitionTime)
+	}
+	write("False", "three")
+	if got := seen("three"); got.LastTransitionTime != clock.Truncate(time.Second) {
+		t.Errorf("a new status left the last transition at %v", got.LastTransitionTime)
+	}
+	if got := changes.Load() - before; got != 0 {
+		t.Errorf("conditions count as %d changes", got)
+	}
+	found := false
+	for _, r := range api.Requests() {
+		found = found || strings.HasPrefix(r, http.MethodPatch+" /apis/lbd.dev/v1alpha1/ipaddresspools/a/status?fieldManager=lbd-test&force=true")
+	}
+	if !found {
+		t.Errorf("no apply in %q", api.Requests())
+	}
+	if _, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "none", nil, []Condition{{Type: "Accepted"}}, nil); err == nil {
+		t.Error("a missing object has a status")
+	}
+}

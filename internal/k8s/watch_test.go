@@ -1,0 +1,252 @@
+package k8s_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/apitest"
+)
+
+const nodes = "v1/nodes"
+
+func node(name string, labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+// news collects what a Watch tells.
+type news struct {
+	mu    sync.Mutex
+	calls [][]k8s.Key
+}
+
+func (n *news) changed(keys []k8s.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls = append(n.calls, slices.Clone(keys))
+}
+
+// take returns the names since the last call, sorted.
+func (n *news) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []string
+	for _, c := range n.calls {
+		for _, k := range c {
+			out = append(out, k.Name)
+		}
+	}
+	n.calls = nil
+	slices.Sort(out)
+	return out
+}
+
+func client(t *testing.T, s *apitest.Server) *k8s.Client {
+	t.Helper()
+	c, err := k8s.NewFor(s.Config(), k8s.Options{UserAgent: "lbd-test", QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// zones watches the label "zone" of Nodes that have one.
+func zones(t *testing.T, c *k8s.Client, n *news, optional bool) *k8s.Watch[string] {
+	t.Helper()
+	w := k8s.NewWatch(k8s.WatchOptions[string]{
+		Name:      "nodes",
+		ListWatch: cache.NewListWatchFromClient(c.Core, "nodes", "", fields.Everything()),
+		Object:    &corev1.Node{},
+		Convert: func(obj runtime.Object) (string, bool) {
+			z := obj.(*corev1.Node).Labels["zone"]
+			return z, z != ""
+		},
+		Same:     func(a, b string) bool { return a == b },
+		Changed:  n.changed,
+		Optional: optional,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return w
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("after 20 s still not: %s", what)
+}
+
+func state(w *k8s.Watch[string]) string {
+	all := w.All()
+	var out []string
+	for k, v := range all {
+		out = append(out, k.Name+"="+v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func TestWatchFollows(t *testing.T) {
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	api.Put(nodes, node("b", nil))
+	var n news
+	w := zones(t, client(t, api), &n, false)
+	eventually(t, "synced", w.Synced)
+	if got := state(w); got != "a=x" {
+		t.Errorf("the list gave %q", got)
+	}
+	if got := n.take(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("the list told of %v", got)
+	}
+	api.Put(nodes, node("b", map[string]string{"zone": "y"}))
+	eventually(t, "b has a zone", func() bool { return state(w) == "a=x b=y" })
+	api.Put(nodes, node("a", map[string]string{"zone": "x", "other": "1"})) // nothing that counts
+	api.Put(nodes, node("b", nil))
+	eventually(t, "b has none", func() bool { return state(w) == "a=x" })
+	api.Delete(nodes, "", "a")
+	eventually(t, "a is gone", func() bool { return state(w) == "" })
+	if got := n.take(); !slices.Equal(got, []string{"a", "b", "b"}) {
+		t.Errorf("the watch told of %v", got)
+	}
+	if st := w.State(); !st.Connected || st.Absent || st.Err != nil {
+		t.Errorf("state %+v", st)
+	}
+}
+
+// TestWatchKeepsItsState: what was known stays through an outage, what has changed
+// meanwhile is told once, and what has not is not.
+func TestWatchKeepsItsState(t *testing.T) {
+	for _, outage := range []struct {
+		name       string
+		begin, end func(*apitest.Server)
+	}{
+		{"no listener", (*apitest.Server).Stop, (*apitest.Server).Start},
+		{"errors", func(s *apitest.Server) { s.Fail(http.StatusServiceUnavailable) }, func(s *apitest.Server) { s.Fail(0) }},
+		{"forbidden", func(s *apitest.Server) { s.Fail(http.StatusForbidden) }, func(s *apitest.Server) { s.Fail(0) }},
+		{"not found", func(s *apitest.Server) { s.Fail(http.StatusNotFound) }, func(s *apitest.Server) { s.Fail(0) }},
+	} {
+		t.Run(outage.name, func(t *testing.T) {
+			t.Parallel()
+			api := apitest.New(t, map[string]string{nodes: "Node"})
+			for _, name := range []string{"a", "b", "c"} {
+				api.Put(nodes, node(name, map[string]string{"zone": "x"}))
+			}
+			var n news
+			w := zones(t, client(t, api), &n, false)
+			eventually(t, "synced", w.Synced)
+			n.take()
+			outage.begin(api)
+			eventually(t, "disconnected", func() bool { return !w.State().Connected })
+			api.Put(nodes, node("a", map[string]string{"zone": "y"}))
+			api.Delete(nodes, "", "b")
+			time.Sleep(700 * time.Millisecond)
+			if got := state(w); got != "a=x b=x c=x" || !w.Synced() || w.State().Err == nil {
+				t.Errorf("in the outage %q, %+v", got, w.State())
+			}
+			if got := n.take(); len(got) > 0 {
+				t.Errorf("the outage told of %v", got)
+			}
+			outage.end(api)
+			eventually(t, "caught up", func() bool { return state(w) == "a=y c=x" })
+			eventually(t, "connected", func() bool { return w.State().Connected })
+			if got := n.take(); !slices.Equal(got, []string{"a", "b"}) {
+				t.Errorf("the end of the outage told of %v", got)
+			}
+		})
+	}
+}
+
+// TestWatchRetriesSoon: however long an outage was, its end is noticed in seconds,
+// and an outage does not cost many requests.
+func TestWatchRetriesSoon(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	api.Fail(http.StatusInternalServerError)
+	var n news
+	w := zones(t, client(t, api), &n, false)
+	time.Sleep(4 * time.Second)
+	if got := len(api.Requests()); got < 2 || got > 16 {
+		t.Errorf("%d requests in 4 s of errors", got)
+	}
+	api.Fail(0)
+	end := time.Now()
+	eventually(t, "synced", w.Synced)
+	if took := time.Since(end); took > 2*k8s.RetryMost {
+		t.Errorf("noticed after %v", took)
+	}
+}
+
+// TestWatchOfAbsentKind: a kind that need not exist counts as read, and is found
+// when it comes.
+func TestWatchOfAbsentKind(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{})
+	var n news
+	w := zones(t, client(t, api), &n, true)
+	eventually(t, "synced without the kind", w.Synced)
+	if st := w.State(); !st.Connected || !st.Absent {
+		t.Errorf("state %+v", st)
+	}
+	api.Serve(nodes, "Node")
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	eventually(t, "found", func() bool { return state(w) == "a=x" && !w.State().Absent })
+}
+
+func TestRequestsAreCounted(t *testing.T) {
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	var n news
+	c := client(t, api)
+	w := zones(t, c, &n, false)
+	eventually(t, "synced", w.Synced)
+	api.Stop()
+	eventually(t, "an error was counted", func() bool { return c.Requests()[k8s.Request{Method: "WATCH", Code: "error"}] > 0 })
+	if got := c.Requests()[k8s.Request{Method: "WATCH", Code: "200"}]; got == 0 {
+		t.Errorf("requests %v", c.Requests())
+	}
+}
+
+// TestRequestsAreBounded: all clients of one Client share one bucket.
+func TestRequestsAreBounded(t *testing.T) {
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 20, Burst: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for i := range 12 {
+		var err error
+		if i%2 == 0 {
+			err = c.Core.Get().AbsPath("/api/v1/nodes").Do(t.Context()).Error()
+		} else {
+			_, err = c.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("nodes")).List(t.Context(), metav1.ListOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("12 requests of which 2 at once and 20 a second took %v", took)
+	}
+	if got := fmt.Sprint(c.Requests()); got != "map[{GET 200}:12]" {
+		t.Errorf("counted %s", got)
+	}
+}
