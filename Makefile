@@ -12,7 +12,7 @@ FUZZTIME ?= 200000x
 SOAK     ?= 30m
 RUNS     ?= 20
 
-.PHONY: help build check test unit search lab interop controlplane fuzz demo bench benchbgp soak clean deps
+.PHONY: help build generate check test unit search lab interop controlplane fuzz demo bench benchbgp soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -20,10 +20,15 @@ help: ## list the targets
 build: ## build bin/lbd
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
 
-check: ## gofmt, go vet, staticcheck, systemd-analyze
+generate: ## packaging/crds from the types of api/v1alpha1
+	cd tests/crds && $(GO) run ./cmd/generate $(CURDIR)
+
+# tests/crds is a module of its own: the generator and the code of an API server are not in lbd.
+check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, systemd-analyze
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	cd tests/crds && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 15m ./...
 	@if command -v systemd-analyze >/dev/null; then sh systemd/verify.sh; elif [ "$$CI" = true ]; then echo "systemd-analyze is missing"; exit 1; fi
 
 deps: ## install what the lab needs (Debian; root)

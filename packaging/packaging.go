@@ -1,10 +1,15 @@
 // Package packaging carries the manifests that `lbd manifest` prints.
 package packaging
 
-import _ "embed"
+import "embed"
 
 // StaticPod is the manifest for /etc/kubernetes/manifests; the word IMAGE stands
 // for the image.
 //
 //go:embed static-pod.yaml
 var StaticPod string
+
+// CRDs has the CustomResourceDefinitions, one in each file of the folder crds.
+//
+//go:embed crds/*.yaml
+var CRDs embed.FS

@@ -9,17 +9,34 @@ import (
 )
 
 // Community gives names to BGP communities.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=lbd,shortName=bgpcomm
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="First Name",type=string,JSONPath=`.spec.communities[0].name`,description="The first name that it defines"
+// +kubebuilder:printcolumn:name="First Value",type=string,JSONPath=`.spec.communities[0].value`,description="What that name stands for"
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the object is in use as it is written"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`,description="Why it is accepted, or not"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Since when the object exists"
 type Community struct {
 	TypeMeta `json:",inline"`
 	// Metadata names the object; nothing refers to that name.
+	// +optional
 	Metadata ObjectMeta `json:"metadata"`
 	// Spec has the names.
 	Spec CommunitySpec `json:"spec"`
+	// Status is what the controller found; files have none.
+	Status *ObjectStatus `json:"status,omitempty"`
 }
 
 // CommunitySpec is a list of names.
 type CommunitySpec struct {
-	// Communities are at least one.
+	// Communities are 1 to 1024.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1024
 	Communities []CommunityAlias `json:"communities"`
 }
 
@@ -27,9 +44,16 @@ type CommunitySpec struct {
 type CommunityAlias struct {
 	// Name is unique among all Community objects: at most 63 letters, digits, -,
 	// _ and ., and not the name of a well-known community.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['no-export', 'no-advertise', 'no-export-subconfed', 'local-as', 'no-peer', 'graceful-shutdown'])",message="is the name of a well-known community, which needs no entry"
 	Name string `json:"name"`
 	// Value is "a:b" (RFC 1997), each from 0 to 65535, or "large:a:b:c" (RFC
 	// 8092), each from 0 to 4294967295, but for a, which is below that.
+	// +kubebuilder:validation:MaxLength=38
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,4}):(0|[1-9][0-9]{0,4})$') ? self.split(':').all(n, int(n) <= 65535) : self.matches('^large(:(0|[1-9][0-9]{0,9})){3}$') && self.substring(6).split(':').all(n, int(n) <= 4294967295)",message="must be a:b, each from 0 to 65535, or large:a:b:c, each from 0 to 4294967295"
+	// +kubebuilder:validation:XValidation:rule="self != '65535:0'",message="is GRACEFUL_SHUTDOWN, which lbd sends by itself in a drain"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('large:4294967295:')",message="begins with 4294967295, which is reserved (RFC 8092 section 5): lbd marks its own paths with it"
 	Value string `json:"value"`
 }
 

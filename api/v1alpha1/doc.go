@@ -5,6 +5,13 @@
 // The order is: decode, Default, Validate. Default fills in fields that are
 // unset (zero) and is idempotent; Validate expects defaults and returns every
 // rule that the object breaks. Neither reads a file, a clock or the network.
+//
+// The markers in comments (+kubebuilder, +listType and the like) say in the
+// definitions of packaging/crds what Default and Validate say in Go, as far as a
+// schema can. `make generate` writes those files, and tests/crds compares them
+// with Default and Validate.
+//
+// +groupName=lbd.dev
 package v1alpha1
 
 // The group and version of every object.

@@ -8,6 +8,9 @@ import (
 
 // Duration is a length of time that is written with its unit: "500ms", "30s",
 // "1m30s". Units are those of time.ParseDuration.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:Pattern=`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 type Duration struct {
 	time.Duration
 }

@@ -9,18 +9,45 @@ import (
 const NodeStatusKind = "NodeStatus"
 
 // NodeStatus is what one daemon sees: the group, every VIP with the reason why
-// it is where it is, and whatever is wrong. It is read from the control socket
-// and is not something that users write. Field names are stable; new fields may
-// appear at any level, so readers must ignore what they do not know.
+// it is where it is, and whatever is wrong. It is read from the control socket,
+// or from the cluster, where one object for each node has the name of the node;
+// users do not write it. Field names are stable; new fields may appear at any
+// level, so readers must ignore what they do not know.
+//
+// The object in a cluster is written on change only. It has Metadata and Summary,
+// no Time and no counters of what runs all the time, and at most
+// MaxNodeStatusVIPs VIPs, those first that this node announces and those next
+// that nobody does.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=lbd,shortName=lbdnode
+// +kubebuilder:storageversion
+// +kubebuilder:printcolumn:name="Announced",type=integer,JSONPath=`.summary.announced`,description="How many addresses the node answers for or advertises"
+// +kubebuilder:printcolumn:name="VIPs",type=integer,JSONPath=`.summary.vips`,description="How many addresses the node knows"
+// +kubebuilder:printcolumn:name="Members",type=string,JSONPath=`.summary.members`,description="How many other nodes are alive, of how many"
+// +kubebuilder:printcolumn:name="BGP",type=string,JSONPath=`.summary.bgp`,description="How many BGP sessions are established, of how many"
+// +kubebuilder:printcolumn:name="BFD",type=string,JSONPath=`.summary.bfd`,description="How many BFD sessions are up, of how many"
+// +kubebuilder:printcolumn:name="Draining",type=boolean,JSONPath=`.draining`,description="Whether the node hands everything over"
+// +kubebuilder:printcolumn:name="Settled",type=boolean,JSONPath=`.settled`,description="Whether the node may own addresses",priority=1
+// +kubebuilder:printcolumn:name="Problem",type=string,JSONPath=`.summary.problem`,description="The first of what is wrong"
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.version`,description="The version of the daemon"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Since when the object exists"
 type NodeStatus struct {
-	// APIVersion and Kind are filled in when the object is encoded.
+	// APIVersion is filled in when the object is encoded.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	// Kind is filled in when the object is encoded.
+	Kind string `json:"kind"`
+	// Metadata names the object in a cluster: by the name of the node.
+	// +optional
+	Metadata *ObjectMeta `json:"metadata,omitempty"`
+	// Summary counts what the lists have, in a cluster.
+	Summary *NodeSummary `json:"summary,omitempty"`
 	// Node is the name of the node that answers.
 	Node string `json:"node"`
 	// Version of the daemon, such as "v0.1.0".
 	Version string `json:"version"`
 	// Time is when this status was taken, by the clock of the node.
+	// +optional
 	Time time.Time `json:"time,omitzero"`
 	// Draining: an operator, a signal or a label asked the node to hand
 	// everything over.
@@ -28,20 +55,48 @@ type NodeStatus struct {
 	// Settled: the node knows the group well enough to own VIPs.
 	Settled bool `json:"settled"`
 	// Members are the other nodes of the group, sorted by name.
+	// +listType=atomic
 	Members []MemberStatus `json:"members"`
-	// VIPs are all VIPs of the configuration, sorted by address.
+	// VIPs are all VIPs of the configuration, sorted by address; in a cluster at
+	// most 500.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=500
 	VIPs []VIPStatus `json:"vips"`
 	// BGP lists the sessions of this node; absent without any.
+	// +listType=atomic
 	BGP []BGPStatus `json:"bgp,omitempty"`
 	// Config tells which configuration is in force.
 	Config ConfigStatus `json:"config"`
 	// Gossip tells what is wrong between the nodes, if anything.
 	Gossip GossipStatus `json:"gossip"`
 	// Health are the health checks that run on this node, sorted by name.
+	// +listType=atomic
 	Health []HealthStatus `json:"health"`
 	// Drivers are the parts that act on the kernel and the network, sorted by
 	// name.
+	// +listType=atomic
 	Drivers []DriverStatus `json:"drivers"`
+}
+
+// MaxNodeStatusVIPs bounds the VIPs of a NodeStatus in a cluster, so that it stays
+// far below what etcd takes however many Services there are.
+const MaxNodeStatusVIPs = 500
+
+// NodeSummary is a NodeStatus in a few numbers, for tables. It counts what the
+// lists leave out too.
+type NodeSummary struct {
+	// VIPs counts the addresses that this node knows.
+	VIPs int32 `json:"vips"`
+	// Announced counts those that this node answers for or advertises.
+	Announced int32 `json:"announced"`
+	// Members is how many other nodes of the group are alive, of how many: "2/2".
+	Members string `json:"members"`
+	// BGP is how many BGP sessions are established, of how many; absent without any.
+	BGP string `json:"bgp,omitempty"`
+	// BFD is how many BFD sessions are up, of how many; absent without any.
+	BFD string `json:"bfd,omitempty"`
+	// Problem is the first of what is wrong, in words; absent if nothing is.
+	Problem string `json:"problem,omitempty"`
 }
 
 // MarshalJSON fills in apiVersion and kind and writes lists that must be there
@@ -79,8 +134,9 @@ type MemberStatus struct {
 
 // VIPStatus says where one address is and why.
 type VIPStatus struct {
-	// Name and Kind are those of the object that the address comes from.
+	// Name is that of the object that the address comes from.
 	Name string `json:"name"`
+	// Kind is that of the same object.
 	Kind string `json:"kind"`
 	// Address is the VIP without a prefix length.
 	Address string `json:"address"`
@@ -107,50 +163,64 @@ type VIPStatus struct {
 	// Epoch numbers the changes of owner; the highest claim wins.
 	Epoch uint64 `json:"epoch"`
 	// Since is when owner or reason last changed.
+	// +optional
 	Since time.Time `json:"since,omitzero"`
 	// Successors are the nodes that would take it, best first; only the owner
 	// knows.
+	// +listType=atomic
 	Successors []string `json:"successors,omitempty"`
 	// Peers are the BGP peers that have the path, sorted; absent for layer 2.
+	// +listType=atomic
 	Peers []string `json:"peers,omitempty"`
 }
 
 // BGPStatus is one BGP session.
 type BGPStatus struct {
 	// Peer is the name of the BGPPeer.
-	Peer    string `json:"peer"`
+	Peer string `json:"peer"`
+	// Address is that of the peer.
 	Address string `json:"address"`
-	// LocalASN and PeerASN are the configured AS numbers.
+	// LocalASN is the configured AS number of this node.
+	// +kubebuilder:validation:Format=int64
 	LocalASN uint32 `json:"localASN,omitempty"`
-	PeerASN  uint32 `json:"peerASN,omitempty"`
+	// PeerASN is the configured AS number of the peer.
+	// +kubebuilder:validation:Format=int64
+	PeerASN uint32 `json:"peerASN,omitempty"`
 	// State is the state of the session by RFC 4271 section 8.2.2.
 	State string `json:"state"`
 	// Since is when the session was last established or lost.
+	// +optional
 	Since time.Time `json:"since,omitzero"`
 	// HoldTime is the negotiated one, as a Go duration; the configured one unless
 	// established.
 	HoldTime string `json:"holdTime,omitempty"`
 	// Families are the negotiated ones, "ipv4" and "ipv6".
+	// +listType=atomic
 	Families []string `json:"families,omitempty"`
 	// BFD is the state of the BFD session by RFC 5880 section 6.2; empty without.
 	BFD string `json:"bfd,omitempty"`
-	// BFDTransmit and BFDReceive are the negotiated intervals and BFDDetect is the
-	// detection time, as Go durations. Until there are any, the intervals are the
-	// configured ones and BFDDetect is empty.
+	// BFDTransmit is the negotiated interval between own packets, as a Go duration;
+	// the configured one until there is any.
 	BFDTransmit string `json:"bfdTransmit,omitempty"`
-	BFDReceive  string `json:"bfdReceive,omitempty"`
-	BFDDetect   string `json:"bfdDetect,omitempty"`
+	// BFDReceive is the same for packets of the peer.
+	BFDReceive string `json:"bfdReceive,omitempty"`
+	// BFDDetect is the detection time, as a Go duration; empty until there is any.
+	BFDDetect string `json:"bfdDetect,omitempty"`
 	// Advertised are the prefixes that the peer is being told.
+	// +listType=atomic
 	Advertised []string `json:"advertised,omitempty"`
 	// Paths are the same with their attributes.
+	// +listType=atomic
 	Paths []BGPPathStatus `json:"paths,omitempty"`
 	// Received counts the prefixes that the peer has sent and that are ignored.
+	// +kubebuilder:validation:Format=int64
 	Received uint32 `json:"received,omitempty"`
 	// Flaps counts how often the session was lost since it was configured.
 	Flaps uint64 `json:"flaps,omitempty"`
 	// Error is why the session is not, or was last not, established, in words.
 	Error string `json:"error,omitempty"`
 	// LastErrorAt is when Error occurred.
+	// +optional
 	LastErrorAt time.Time `json:"lastErrorAt,omitzero"`
 }
 
@@ -162,11 +232,13 @@ type ConfigStatus struct {
 	// Generation counts the configurations that were accepted, from 1.
 	Generation uint64 `json:"generation"`
 	// LoadedAt is when the one in force was accepted.
+	// +optional
 	LoadedAt time.Time `json:"loadedAt,omitzero"`
 	// Error is why the newest change was refused, a line for each fault; empty if
 	// the newest is in force.
 	Error string `json:"error"`
 	// Warnings do not keep a configuration from being used.
+	// +listType=atomic
 	Warnings []string `json:"warnings"`
 }
 
@@ -177,18 +249,21 @@ type GossipStatus struct {
 	// LastMismatchFrom is the address the last such packet came from.
 	LastMismatchFrom string `json:"lastMismatchFrom,omitempty"`
 	// LastMismatchAt is when it came.
+	// +optional
 	LastMismatchAt time.Time `json:"lastMismatchAt,omitzero"`
 	// Absent are the configured peers that are not members now: not running, not
 	// reached, or with another key.
+	// +listType=atomic
 	Absent []string `json:"absent,omitempty"`
 	// NameConflicts counts how often a host was heard that uses the name of another
 	// node, not always this one.
 	NameConflicts uint64 `json:"nameConflicts,omitempty"`
-	// LastConflictName is the name, and LastConflictFrom the gossip address of the
-	// host that was refused it last.
+	// LastConflictName is the name that a host was refused last.
 	LastConflictName string `json:"lastConflictName,omitempty"`
+	// LastConflictFrom is the gossip address of that host.
 	LastConflictFrom string `json:"lastConflictFrom,omitempty"`
 	// LastConflictAt is when that was.
+	// +optional
 	LastConflictAt time.Time `json:"lastConflictAt,omitzero"`
 	// Error is the last fault of the gossip layer in words; empty if none.
 	Error string `json:"error,omitempty"`
@@ -201,14 +276,16 @@ type HealthStatus struct {
 	// State is "unknown" (no result yet), "up" or "down".
 	State string `json:"state"`
 	// Since is when State last changed.
+	// +optional
 	Since time.Time `json:"since,omitzero"`
 	// Detail is the last failure in words while the check does not pass.
 	Detail string `json:"detail,omitempty"`
 	// LastDuration is how long the newest run took, as a Go duration.
 	LastDuration string `json:"lastDuration,omitempty"`
-	// Successes and Failures count runs since the daemon started.
+	// Successes counts the runs that passed since the daemon started.
 	Successes uint64 `json:"successes,omitempty"`
-	Failures  uint64 `json:"failures,omitempty"`
+	// Failures counts those that did not.
+	Failures uint64 `json:"failures,omitempty"`
 }
 
 // DriverStatus is one part that acts on the kernel or the network.

@@ -85,3 +85,16 @@ func holds(got, want any) bool {
 	}
 	return got == want
 }
+
+// The object of a cluster is the one of the socket with a name and a summary; the
+// one of the socket has neither.
+func TestNodeStatusOfACluster(t *testing.T) {
+	data, err := json.Marshal(NodeStatus{Node: "m1"})
+	if err != nil || strings.Contains(string(data), "metadata") || strings.Contains(string(data), "summary") || strings.Contains(string(data), `"time"`) {
+		t.Errorf("%v %s", err, data)
+	}
+	data, err = json.Marshal(NodeStatus{Node: "m1", Metadata: &ObjectMeta{Name: "m1"}, Summary: &NodeSummary{VIPs: 2, Members: "2/2"}})
+	if want := `{"apiVersion":"lbd.dev/v1alpha1","kind":"NodeStatus","metadata":{"name":"m1"},"summary":{"vips":2,"announced":0,"members":"2/2"},"node":"m1",`; err != nil || !strings.HasPrefix(string(data), want) {
+		t.Errorf("%v %s", err, data)
+	}
+}

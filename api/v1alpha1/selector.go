@@ -10,22 +10,37 @@ import (
 // selectors matches what any of them matches.
 type Selector struct {
 	// MatchLabels must all be present with these values.
+	// +optional
+	// +lbd:values:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
-	// MatchExpressions must all hold.
+	// MatchExpressions must all hold, at most 64.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	MatchExpressions []SelectorRequirement `json:"matchExpressions,omitempty"`
 }
 
 // SelectorRequirement is a condition on one label.
+//
+// +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 : !has(self.values) || self.values.size() == 0",message="must have at least one value for In and NotIn, and be left out for Exists and DoesNotExist",fieldPath=".values"
 type SelectorRequirement struct {
 	// Key is that of the label.
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	Key string `json:"key"`
 	// Operator relates the label to Values.
 	Operator SelectorOperator `json:"operator"`
 	// Values are at least one for In and NotIn, and none for the others.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	Values []string `json:"values,omitempty"`
 }
 
 // SelectorOperator relates a label to values.
+//
+// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 type SelectorOperator string
 
 // The operators of Kubernetes.
@@ -71,6 +86,7 @@ const ruleLabelValue = "must be letters, digits, -, _ and ., at most 63, beginni
 
 // selectors checks a list of selectors.
 func (k *checker) selectors(path string, list []Selector) {
+	k.atMost(path, len(list), maxSelectors)
 	for i, s := range list {
 		k.selector(fmt.Sprintf("%s[%d]", path, i), s)
 	}
@@ -79,6 +95,7 @@ func (k *checker) selectors(path string, list []Selector) {
 // selector checks one selector.
 func (k *checker) selector(path string, s Selector) {
 	k.labels(path+".matchLabels", s.MatchLabels)
+	k.atMost(path+".matchExpressions", len(s.MatchExpressions), maxExpressions)
 	for i, r := range s.MatchExpressions {
 		k.requirement(fmt.Sprintf("%s.matchExpressions[%d]", path, i), r)
 	}

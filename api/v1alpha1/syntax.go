@@ -15,6 +15,18 @@ const (
 	maxUnixPath      = 107 // sun_path of unix(7) without the final NUL
 )
 
+// Lengths of lists that the definitions of packaging/crds have rules for in CEL.
+// An API server refuses a definition with a rule for each entry of a list without
+// end, since it counts what the rule may cost. They are far beyond what anybody
+// needs.
+const (
+	maxVIPAddresses  = 64
+	maxPoolAddresses = 256
+	maxSelectors     = 64
+	maxExpressions   = 64
+	maxAliases       = 1024
+)
+
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

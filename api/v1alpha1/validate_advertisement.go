@@ -15,6 +15,7 @@ func (a *L2Advertisement) Validate() []FieldError {
 	k.names("spec.ipAddressPools", s.IPAddressPools)
 	k.selectors("spec.ipAddressPoolSelectors", s.IPAddressPoolSelectors)
 	k.selectors("spec.nodeSelectors", s.NodeSelectors)
+	k.atMost("spec.preferredNodeSelectors", len(s.PreferredNodeSelectors), maxSelectors)
 	for i, p := range s.PreferredNodeSelectors {
 		path := fmt.Sprintf("spec.preferredNodeSelectors[%d]", i)
 		between(&k, path+".weight", p.Weight, 1, 100)

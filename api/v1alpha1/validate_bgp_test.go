@@ -163,6 +163,7 @@ func TestBGPPeerRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := validPeer()
 			tt.change(&p.Spec)
+			record(t, "", p)
 			errs := p.Validate()
 			same(t, errs, tt.want)
 			if strings.Contains(texts(errs), "secret") {
@@ -172,6 +173,7 @@ func TestBGPPeerRules(t *testing.T) {
 	}
 	p := validPeer()
 	p.Kind, p.Metadata.Name = "Peer", "Tor 1"
+	record(t, "kind and name", p)
 	same(t, p.Validate(), `kind: "Peer" must be BGPPeer`+"\n"+`metadata.name: "Tor 1" `+ruleSubdomain)
 }
 
@@ -202,6 +204,7 @@ func TestBFDProfileRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := validProfile()
 			tt.change(&p.Spec)
+			record(t, "", p)
 			same(t, p.Validate(), tt.want)
 		})
 	}
@@ -211,6 +214,7 @@ func TestCommunityRules(t *testing.T) {
 	const syntax = " must be 1 to 63 letters, digits, -, _ and ., beginning and ending with a letter or digit"
 	c := validCommunity()
 	c.Spec.Communities = nil
+	record(t, "none", c)
 	same(t, c.Validate(), `spec.communities: must have at least one entry`)
 	for entry, want := range map[CommunityAlias]string{
 		{"", "1:1"}:                      `.name: is required`,
@@ -231,6 +235,7 @@ func TestCommunityRules(t *testing.T) {
 	} {
 		c := validCommunity()
 		c.Spec.Communities = append(c.Spec.Communities, entry)
+		record(t, entry.Name+" "+entry.Value, c)
 		if want != "" {
 			want = "spec.communities[2]" + want
 		}
@@ -245,6 +250,7 @@ func TestParseCommunity(t *testing.T) {
 		"no-export-subconfed": {Standard: 0xffffff03}, "local-as": {Standard: 0xffffff03}, "no-peer": {Standard: 0xffffff04},
 		"large:1:2:3": {IsLarge: true, Large: [3]uint32{1, 2, 3}}, "large:4294967294:4294967295:0": {IsLarge: true, Large: [3]uint32{4294967294, 4294967295, 0}},
 	} {
+		recordCommunity(t, text)
 		if got, err := ParseCommunity(text); err != nil || got != want {
 			t.Errorf("%q: %+v %v, want %+v", text, got, err, want)
 		}
@@ -258,11 +264,15 @@ func TestParseCommunity(t *testing.T) {
 		"graceful-shutdown": errGracefulByLBD, "65535:0": errGracefulByLBD,
 		"customers": ErrCommunityName, "123": ErrCommunityName, "NO_EXPORT": ErrCommunityName,
 	} {
+		recordCommunity(t, text)
 		if got, err := ParseCommunity(text); !errors.Is(err, want) {
 			t.Errorf("%q: %+v %v, want %v", text, got, err, want)
 		}
 	}
 	for text, ok := range map[string]bool{"1:2:3": true, "4294967294:4294967295:4294967295": true, "4294967295:0:0": false, "large:1:2:3": false, "1:2": false, "a:b:c": false, "4294967296:0:0": false, "": false} {
+		v := validVIP()
+		v.Spec.Advertise = &Advertise{BGP: &BGPAdvertise{LargeCommunities: []string{text}}}
+		record(t, "large/"+text, v)
 		if got, err := ParseLargeCommunity(text); (err == nil) != ok || !got.IsLarge {
 			t.Errorf("%q: %+v %v", text, got, err)
 		}
@@ -272,6 +282,18 @@ func TestParseCommunity(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// recordCommunity records a text wherever a community may be.
+func recordCommunity(t *testing.T, text string) {
+	t.Helper()
+	v, c, a := validVIP(), validCommunity(), validAdvertisement()
+	v.Spec.Advertise = &Advertise{BGP: &BGPAdvertise{Communities: []string{text}}}
+	c.Spec.Communities[0].Value = text
+	a.Spec.Communities = []string{text}
+	record(t, text, v)
+	record(t, text, c)
+	record(t, text, a)
 }
 
 func TestAdvertiseBGPRules(t *testing.T) {
@@ -308,6 +330,7 @@ func TestAdvertiseBGPRules(t *testing.T) {
 				t.Error("l2 comes by itself")
 			}
 			tt.change(v.Spec.Advertise.BGP)
+			record(t, "", v)
 			same(t, v.Validate(), tt.want)
 		})
 	}

@@ -21,6 +21,7 @@ func (c *Community) Validate() []FieldError {
 	if len(c.Spec.Communities) == 0 {
 		k.bad("spec.communities", nil, "must have at least one entry")
 	}
+	k.atMost("spec.communities", len(c.Spec.Communities), maxAliases)
 	first := make(map[string]int)
 	for i, entry := range c.Spec.Communities {
 		path := fmt.Sprintf("spec.communities[%d]", i)

@@ -23,6 +23,7 @@ func (k *checker) ranges(path string, texts []string) {
 	if len(texts) == 0 {
 		k.bad(path, nil, "must have at least one CIDR or range")
 	}
+	k.atMost(path, len(texts), maxPoolAddresses)
 	type entry struct {
 		index int
 		AddressRange

@@ -90,6 +90,7 @@ spec.serviceAllocation.serviceSelectors[0].matchExpressions[4].operator: "" must
 		t.Run(name, func(t *testing.T) {
 			p := validPool()
 			tt.change(p)
+			record(t, "", p)
 			same(t, p.Validate(), tt.want)
 		})
 	}
@@ -120,6 +121,9 @@ func TestAddressRanges(t *testing.T) {
 		"fe80::/64":                  "contains addresses of fe80::/10 (link-local, RFC 4291 section 2.5.6), which no Service can have",
 		"126.255.255.255-128.0.0.1 ": "contains addresses of 127.0.0.0/8 (loopback, RFC 1122 section 3.2.1.3), which no Service can have",
 	} {
+		p := validPool()
+		p.Spec.Addresses = []string{text}
+		record(t, text, p)
 		r, err := ParseAddressRange(text)
 		got := r.First.String() + " " + r.Last.String()
 		if err != nil {
@@ -158,6 +162,7 @@ func TestHoldsPrefix(t *testing.T) {
 func TestL2AdvertisementRules(t *testing.T) {
 	a := &L2Advertisement{TypeMeta: TypeMeta{APIVersion, KindL2Advertisement}, Metadata: ObjectMeta{Name: "lan"}}
 	a.Default()
+	record(t, "empty", a)
 	same(t, a.Validate(), "")
 	bad := []Selector{{MatchExpressions: []SelectorRequirement{{"a", "In", nil}}}}
 	a.Spec = L2AdvertisementSpec{
@@ -165,6 +170,7 @@ func TestL2AdvertisementRules(t *testing.T) {
 		PreferredNodeSelectors: []PreferredNode{{Weight: 1}, {Weight: 100}, {Weight: 0, Preference: bad[0]}, {Weight: 101}},
 		Interfaces:             []string{"eth0", "eth/0"},
 	}
+	record(t, "all at once", a)
 	same(t, a.Validate(), `spec.ipAddressPools[1]: "a" is listed twice
 spec.ipAddressPools[2]: "B" must be lower case letters, digits, - and ., as in a DNS name (DNS-1123)
 spec.ipAddressPoolSelectors[0].matchExpressions[0].values: must have at least one value for In
@@ -210,6 +216,7 @@ func TestBGPAdvertisementRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := validAdvertisement()
 			tt.change(&a.Spec)
+			record(t, "", a)
 			same(t, a.Validate(), tt.want)
 		})
 	}

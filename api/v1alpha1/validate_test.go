@@ -203,6 +203,7 @@ func TestVirtualIPRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := validVIP()
 			tt.change(v)
+			record(t, "", v)
 			if got := strings.TrimSuffix(texts(v.Validate()), "\n"); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
@@ -231,12 +232,16 @@ func TestAddressRules(t *testing.T) {
 		"ff02::1":         "is a multicast address",
 		"255.255.255.255": "is the broadcast address",
 	} {
+		v := validVIP()
+		v.Spec.Addresses = []string{text}
+		record(t, text, v)
 		if _, got := parseVIP(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 	v := validVIP()
 	v.Spec.Addresses = []string{"fd00::1", "fd00:0:0::1"}
+	record(t, "twice", v)
 	if got, want := texts(v.Validate()), `spec.addresses[1]: "fd00:0:0::1" is listed twice`+"\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -247,6 +252,8 @@ func TestInterfaceNames(t *testing.T) {
 		"eth0": true, "bond0.100": true, "enp3s0f1np1": true, "abcdefghijklmno": true, "-": true, "wg@home": true,
 		"abcdefghijklmnop": false, "": false, ".": false, "..": false, "a/b": false, "eth 0": false, "eth0:1": false, "a\n": false,
 	} {
+		a := &L2Advertisement{TypeMeta{APIVersion, KindL2Advertisement}, ObjectMeta{Name: "lan"}, L2AdvertisementSpec{Interfaces: []string{name}}, nil}
+		record(t, name, a)
 		if got := isInterfaceName(name); got != want {
 			t.Errorf("%q: %v, want %v", name, got, want)
 		}

@@ -14,6 +14,7 @@ func (v *VirtualIP) Validate() []FieldError {
 	var k checker
 	k.typeMeta(v.TypeMeta, KindVirtualIP)
 	k.objectMeta(v.Metadata)
+	k.atMost("spec.addresses", len(v.Spec.Addresses), maxVIPAddresses)
 	addrs := k.addresses("spec.addresses", v.Spec.Addresses)
 	if v.Spec.HealthCheck != nil {
 		k.healthCheck("spec.healthCheck", v.Spec.HealthCheck, addrs)

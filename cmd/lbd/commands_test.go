@@ -75,3 +75,24 @@ func TestPreflightSaysWhatConfigIs(t *testing.T) {
 		t.Errorf("status checks nothing: %s", out)
 	}
 }
+
+// TestManifestCRDs: one definition for each file, each a document of its own.
+func TestManifestCRDs(t *testing.T) {
+	out, err := execute(t, newManifest(), "crds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../packaging/crds/*.yaml")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	documents := strings.Split(out, "---\n")[1:]
+	if len(documents) != len(files) {
+		t.Errorf("%d documents of %d files", len(documents), len(files))
+	}
+	for _, d := range documents {
+		if !strings.Contains(d, "\nkind: CustomResourceDefinition\n") || strings.Count(d, "\nkind: ") != 1 || !strings.HasSuffix(d, "\n") {
+			t.Errorf("not one definition:\n%.300s", d)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ import (
 func newManifest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
-		Short: "Print what to install: static-pod, systemd, config",
+		Short: "Print what to install: static-pod, systemd, config, crds",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -55,8 +56,37 @@ func newManifest() *cobra.Command {
 		},
 	}
 	conf.Flags().BoolVar(&full, "full", false, "with every field and what it means")
-	cmd.AddCommand(pod, unit, conf)
+	crds := &cobra.Command{
+		Use: "crds", Short: "Print the CustomResourceDefinitions, for kubectl apply -f -", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := definitions()
+			if err != nil {
+				return err
+			}
+			return text(cmd, all)
+		},
+	}
+	cmd.AddCommand(pod, unit, conf, crds)
 	return cmd
+}
+
+// definitions returns the CustomResourceDefinitions as one stream of documents,
+// in the order of their names.
+func definitions() (string, error) {
+	names, err := fs.Glob(packaging.CRDs, "crds/*.yaml")
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for _, name := range names {
+		data, err := packaging.CRDs.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		all.WriteString("---\n")
+		all.Write(data)
+	}
+	return all.String(), nil
 }
 
 func text(cmd *cobra.Command, s string) error {

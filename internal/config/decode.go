@@ -181,6 +181,9 @@ func structFields(v reflect.Value, into map[string]reflect.Value) {
 			continue
 		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "status" { // for controllers, not for files
+			continue
+		}
 		into[name] = v.FieldByIndex(f.Index)
 	}
 }

@@ -29,6 +29,9 @@ func fields(t reflect.Type, prefix string) []string {
 			continue
 		}
 		path := prefix + name
+		if path == "status" { // of clusters only
+			continue
+		}
 		inner := fields(f.Type, path+".")
 		if len(inner) == 0 || f.Type.Kind() == reflect.Pointer {
 			out = append(out, path)
