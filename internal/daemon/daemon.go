@@ -307,6 +307,9 @@ func (d *Daemon) farewell() {
 	// A router that keeps paths over a graceful restart must not keep one whose
 	// address goes now.
 	bye.BGP.Paths = slices.DeleteFunc(slices.Clone(d.last.BGP.Paths), func(p model.BGPPath) bool {
+		if m := d.last.Memory.BGP[p.Addr]; m.Unbound {
+			return m.Phase != model.BGPAdvertised // the node serves it without this daemon
+		}
 		return !slices.ContainsFunc(bye.Bind, func(b model.Binding) bool { return b.Addr == p.Addr })
 	})
 	bye.Relay = nil

@@ -13,7 +13,7 @@ import (
 // equal tells whether two decisions ask the drivers for the same. Generation and
 // times that pass by themselves do not count.
 func equal(a, b *model.Desired) bool {
-	return a.Synced == b.Synced && sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) &&
+	return a.Synced == b.Synced && a.Lapses == b.Lapses && sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) &&
 		reflect.DeepEqual(a.BGP, b.BGP) && reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group)
 }
 

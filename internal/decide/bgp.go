@@ -40,6 +40,7 @@ type bgpVIP struct {
 	f        *facts
 	vip      *model.VIP
 	gone     bool // not to be advertised by BGP any more
+	l2       bool // layer 2 may have the address too, bound on the LAN
 	m        model.BGPMemory
 	standing model.Reason // ReasonStandby: may be advertised
 	detail   string
@@ -64,30 +65,43 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	if there {
 		f.onLo++
 	}
-	if gone && !vip.L2 {
+	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
+	if changed {
+		vip, gone = former(vip, old.Unbound), true
+	}
+	if gone && !vip.L2 && !vip.Unbound {
 		// It may have been announced on the LAN too, perhaps still is by others.
 		was := *vip
 		was.L2 = true
 		vip = &was
 	}
 	s := bgpVIP{
-		f: f, vip: vip, gone: gone, m: old,
+		f: f, vip: vip, gone: gone, m: old, l2: vip.L2 && !vip.Unbound,
 		addr: f.address.VIPs[vip.Addr], local: local, addrGen: f.address.Gen,
 		advertised: f.bgp.VIPs[vip.Addr].Advertised, bgpGen: f.bgp.Gen,
 	}
-	if b := f.lists.bind.last(); vip.L2 && b != nil && b.Addr == vip.Addr {
+	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
 		s.wired = s.addr.Bound && (s.addr.Expires.IsZero() || f.v.Now.Before(s.addr.Expires))
 	}
 	s.stand()
-	if !known && (s.local.Bound || vip.L2 && s.addr.Bound) {
+	if s.m.Phase == model.BGPIdle {
+		s.m.Unbound = vip.Unbound
+	}
+	if !known && !vip.Unbound && (s.local.Bound || vip.L2 && s.addr.Bound) {
 		s.adopt()
 	}
 	for range 6 { // a phase may end at once in the next one
 		before := s.m.Phase
+		if vip.Unbound {
+			s.byItself()
+		}
 		s.run()
 		if s.m.Phase == before {
 			break
 		}
+	}
+	if changed && s.m.Phase == model.BGPIdle {
+		f.w.by(f.v.Now) // begins anew
 	}
 	if gone && s.m.Phase == model.BGPIdle {
 		mem.drop(vip.Addr)
@@ -106,6 +120,13 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	}
 }
 
+// byItself is the report of an address that is not bound on this node: it is there
+// while it is wanted, and there is nothing to keep for connections.
+func (s *bgpVIP) byItself() {
+	s.addrGen = s.f.gen
+	s.local = model.AppliedVIP{Bound: s.m.Phase != model.BGPIdle && !s.unbinding()}
+}
+
 // stand finds the peers, and whether this node may advertise the VIP.
 func (s *bgpVIP) stand() {
 	v := s.f.v
@@ -116,7 +137,7 @@ func (s *bgpVIP) stand() {
 	}
 	to := s.f.audienceOf(s.vip)
 	s.peers, s.delay = to.peers, to.delay
-	s.keep = to.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.vip.L2
+	s.keep = to.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.l2
 	where, is := s.f.local[s.vip.Addr]
 	var h model.HealthState
 	if s.vip.Check != "" {
@@ -135,14 +156,22 @@ func (s *bgpVIP) stand() {
 		s.standing, s.detail = model.ReasonFamilyDisabled, "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"
 	case len(s.peers) == 0:
 		s.standing = model.ReasonNoPeer
+	case s.vip.Barred == model.ReasonNoEndpoint:
+		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
 	case h.State == model.HealthDown:
 		s.standing, s.detail = model.ReasonUnhealthy, h.Detail
 	case h.State == model.HealthUnknown:
 		s.standing, s.detail = model.ReasonHealthPending, h.Detail
 	case (v.Draining || v.Stopping) && !s.keep:
 		s.standing, s.detail = model.ReasonDraining, stopping(v)
+	case s.vip.Barred != model.ReasonOwner:
+		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
 	}
 }
+
+// planned tells whether the reason is one to leave without haste, so that routers
+// are asked to prefer other nodes first.
+func planned(r model.Reason) bool { return r == model.ReasonDraining || r == model.ReasonNodeExcluded }
 
 // adopt goes on with what an earlier process of this node advertised: its address
 // is still there, so routers that keep the path over a graceful restart are right
@@ -180,7 +209,7 @@ func (s *bgpVIP) kept() bool {
 // silent about it until the kernel has it no more: drivers work at the same time,
 // so a silence that ended with the binding could end before it.
 func (s *bgpVIP) unbind() {
-	if !s.vip.L2 {
+	if !s.l2 {
 		s.enter(model.BGPIdle)
 		return
 	}
@@ -297,7 +326,7 @@ func (s *bgpVIP) whileAdvertised() {
 			s.withdraw(s.standing)
 		}
 	case s.standing.Eligible():
-	case s.standing == model.ReasonDraining:
+	case planned(s.standing):
 		if !s.successor() {
 			return // reason says so
 		}
@@ -312,7 +341,7 @@ func (s *bgpVIP) whileAdvertised() {
 // successor tells whether another node serves the VIP: the last one stays. Not on
 // lo without a process that keeps it silent.
 func (s *bgpVIP) successor() bool {
-	if s.f.v.Stopping && s.vip.L2 && !s.onLAN() {
+	if s.f.v.Stopping && s.l2 && !s.onLAN() {
 		return true
 	}
 	for _, n := range s.f.v.Gossip.Eligible[s.vip.Addr] {
@@ -332,10 +361,10 @@ func (s *bgpVIP) shuttingDown() {
 	switch {
 	case s.standing.Eligible():
 		s.enter(model.BGPAdvertised)
-	case s.standing != model.ReasonDraining:
+	case !planned(s.standing):
 		s.withdraw(s.standing)
 	case !s.bound(), !s.f.v.Now.Before(s.m.Until):
-		s.withdraw(model.ReasonDraining)
+		s.withdraw(s.standing)
 	default:
 		s.f.w.by(s.m.Until)
 	}
@@ -354,13 +383,16 @@ func (s *bgpVIP) withdrawing() {
 	case !s.pathGone():
 		s.m.Until = time.Time{}
 		return
+	case s.m.Unbound:
+		s.unbind()
+		return
 	case s.m.Until.IsZero():
 		s.m.Until = now.Add(WithdrawLinger)
 	}
 	switch {
 	case now.Before(s.m.Until):
 		s.f.w.by(s.m.Until)
-	case s.m.Lost == model.ReasonDraining && now.Before(s.m.DrainEnd):
+	case planned(s.m.Lost) && now.Before(s.m.DrainEnd):
 		s.enter(model.BGPLingering)
 		s.m.Until = s.m.DrainEnd
 	default:
@@ -406,12 +438,12 @@ func (s *bgpVIP) output(d *model.Desired) {
 	if s.m.Phase == model.BGPIdle {
 		return
 	}
-	if s.vip.L2 {
+	if s.l2 {
 		s.silence(d)
 	}
-	if !s.onLAN() && !s.unbinding() && s.mayBind() {
+	if !s.m.Unbound && !s.onLAN() && !s.unbinding() && s.mayBind() {
 		b := model.Binding{Addr: s.vip.Addr, Interface: model.LoopbackInterface, Epoch: s.m.Epoch, Lifetime: BGPLifetime, Linger: s.m.Phase == model.BGPLingering}
-		if s.vip.L2 {
+		if s.l2 {
 			b.Lifetime = 0
 		}
 		put(&s.f.lists.bind, b)
@@ -427,7 +459,7 @@ func (s *bgpVIP) output(d *model.Desired) {
 // mayBind: an address that layer 2 announces elsewhere is only bound here once
 // this host is silent about it. A silence of before the phase may have ended.
 func (s *bgpVIP) mayBind() bool {
-	return !s.vip.L2 || s.onLoopback() || s.f.layer2.Gen >= s.m.Gen && s.f.layer2.VIPs[s.vip.Addr].Silent
+	return !s.l2 || s.onLoopback() || s.f.layer2.Gen >= s.m.Gen && s.f.layer2.VIPs[s.vip.Addr].Silent
 }
 
 // silence keeps this host from answering on the LAN for what another node owns

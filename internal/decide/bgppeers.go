@@ -18,7 +18,7 @@ func peersHere(v *model.View) []model.BGPPeer {
 		if p.GracefulRestart {
 			p.RestartTime = RestartTime
 			for i := range v.VIPs {
-				if x := &v.VIPs[i]; x.L2 && x.BGP != nil && wants(x.BGP, &p, x.Addr) {
+				if x := &v.VIPs[i]; x.L2 && !x.Unbound && x.BGP != nil && wants(x.BGP, &p, x.Addr) {
 					p.RestartTime = RestartTimeL2
 					break
 				}

@@ -14,7 +14,7 @@ func (s *bgpVIP) reason() (model.Reason, string) {
 	case model.BGPBinding:
 		return model.ReasonBinding, s.local.Err
 	case model.BGPAdvertised:
-		if s.standing == model.ReasonDraining {
+		if planned(s.standing) {
 			return model.ReasonNoSuccessor, "no other node serves it"
 		}
 		if len(s.advertised) == 0 {
@@ -25,8 +25,8 @@ func (s *bgpVIP) reason() (model.Reason, string) {
 		return model.ReasonShuttingDown, stopping(s.f.v)
 	case model.BGPWithdrawing, model.BGPLingering:
 		reason, detail := s.m.Lost, s.detail
-		if s.m.Lost == model.ReasonDraining {
-			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of Draining: "+stopping(s.f.v), ": ")
+		if planned(s.m.Lost) {
+			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.f.v), ": ")
 		}
 		if late := s.m.Since.Add(WithdrawLate); s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.m.Reason == reason && !s.f.v.Now.Before(late) {
 			detail = strings.TrimPrefix(detail+"; routers may still have the path", "; ")
@@ -80,7 +80,7 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 		owner = v.Self
 	}
 	where := ""
-	if s.m.Phase != model.BGPIdle {
+	if s.m.Phase != model.BGPIdle && !s.m.Unbound {
 		where = model.LoopbackInterface
 		if s.onLAN() {
 			where = s.addr.Interface
@@ -89,7 +89,7 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 	s.f.lists.tell(model.VIPStatus{
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
 		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
-		Bound:   s.local.Bound || s.onLAN(), Announced: len(s.advertised) > 0,
+		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(s.advertised) > 0,
 		Since: s.m.Since, Peers: s.advertised,
 	})
 }

@@ -64,6 +64,7 @@ func Decide(v *model.View) model.Desired {
 	facts.lists.end(&d)
 	d.Memory.VIPs, d.Memory.BGP = mem.result(), bgp.result()
 	d.Memory.Stalls = v.Stalls
+	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
 	d.Wake = w.at
 	return d
@@ -135,7 +136,7 @@ func same(a, b model.VIPMemory) bool {
 	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
 		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Holder == b.Holder &&
 		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Weak == b.Weak && a.Conflicts == b.Conflicts &&
+		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Unbound == b.Unbound && a.Weak == b.Weak && a.Conflicts == b.Conflicts &&
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 
@@ -149,7 +150,7 @@ func gone(v *model.View, remembered int) []model.VIP {
 	for a, m := range v.Memory.VIPs {
 		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
 		if !configured {
-			out = append(out, model.VIP{Addr: a, Interfaces: []string{m.Interface}})
+			out = append(out, model.VIP{Addr: a, Interfaces: []string{m.Interface}, Unbound: m.Unbound})
 		}
 	}
 	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
@@ -165,18 +166,18 @@ func (f *facts) goneBGP() []model.VIP {
 		return nil
 	}
 	var out []model.VIP
-	look := func(a addr) {
+	look := func(a addr, unbound bool) {
 		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
 		if !configured {
-			out = append(out, model.VIP{Addr: a})
+			out = append(out, model.VIP{Addr: a, Unbound: unbound})
 		}
 	}
-	for a := range v.Memory.BGP {
-		look(a)
+	for a, m := range v.Memory.BGP {
+		look(a, m.Unbound)
 	}
 	for a, x := range loopback {
 		if _, known := v.Memory.BGP[a]; !known && x.Bound {
-			look(a)
+			look(a, false)
 		}
 	}
 	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })

@@ -131,6 +131,7 @@ func sameStatus(a, b *model.VIPStatus) bool {
 // different: they come from another configuration.
 func sameVIP(a, b *model.VIP) bool {
 	return a.Addr == b.Addr && a.Name == b.Name && a.Kind == b.Kind && a.L2 == b.L2 && a.BGP == b.BGP &&
+		a.Unbound == b.Unbound && a.Barred == b.Barred && a.BarredDetail == b.BarredDetail &&
 		a.Preempt == b.Preempt && a.Partition == b.Partition && a.Check == b.Check &&
 		slices.Equal(a.Interfaces, b.Interfaces) && maps.Equal(a.NodeSelector, b.NodeSelector)
 }

@@ -34,7 +34,9 @@ func lanAddrs(v *model.View) []addr {
 // Without this a client whose handshake meets both, SYN there and ACK here, is
 // reset.
 func (f *facts) relay(vip *model.VIP, m *model.VIPMemory, d *model.Desired) {
-	if present(m) == "" || !f.v.Now.Before(m.RelayUntil) {
+	// Connections to what is not bound end in no socket of this host, so they would
+	// all be taken for strays.
+	if m.Unbound || present(m) == "" || !f.v.Now.Before(m.RelayUntil) {
 		return
 	}
 	f.w.by(m.RelayUntil)

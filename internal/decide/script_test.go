@@ -155,6 +155,11 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Draining = args[0] == "on"
 	case "stall":
 		s.v.Stalls++
+	case "lapse":
+		a := s.v.Applied[model.SinkLayer2]
+		a.Gen = s.v.Memory.Gen
+		a.Lapses++
+		s.v.Applied[model.SinkLayer2] = a
 	case "vip":
 		s.vip(args)
 	case "label":
@@ -307,6 +312,17 @@ func (s *stage) vip(args []string) {
 			v.Name = val
 		case "gone":
 			s.v.VIPs = nil
+		case "unbound":
+			v.Unbound = val != "off"
+		case "barred":
+			v.Barred, v.BarredDetail = model.ReasonOwner, ""
+			if val != "off" {
+				r, ok := model.ParseReason(val)
+				if !ok {
+					s.t.Fatalf("no reason %q", val)
+				}
+				v.Barred, v.BarredDetail = r, "by its source"
+			}
 		case "bgp":
 			v.BGP = &model.BGPAdvert{}
 			if val != "" {
@@ -406,6 +422,8 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			x.Bound, x.Expired = false, true
 		case "toolate":
 			x.TooLate = true
+		case "intime":
+			x.TooLate = false
 		case "connections":
 			x.Connections = int(s.number(val))
 		case "silent":
@@ -429,7 +447,7 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			s.t.Fatalf("unknown %q", a)
 		}
 	}
-	s.v.Applied[sink] = model.Applied{Gen: s.v.Memory.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
+	s.v.Applied[sink] = model.Applied{Gen: s.v.Memory.Gen, Lapses: s.v.Applied[sink].Lapses, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
 }
 
 func mac(last string) model.MAC {
@@ -478,7 +496,7 @@ func (s *stage) obey() {
 		l.Announcing = s.d.L2[0].Mode == model.L2Announce
 		l.Silent = s.d.L2[0].Mode == model.L2Silent || s.d.L2[0].Quiet
 	}
-	s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: l}}
+	s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, Lapses: s.v.Applied[model.SinkLayer2].Lapses, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: l}}
 	if len(s.v.Peers) == 0 {
 		return
 	}
@@ -549,6 +567,12 @@ func (s *stage) decide() []string {
 		}
 		if l.Mode == model.L2Announce {
 			line += fmt.Sprintf("#%d", l.Burst)
+		}
+		if l.Respond {
+			line += "+respond"
+		}
+		if !l.StartBefore.IsZero() {
+			line += "+before" + l.StartBefore.Sub(s.v.Now).String()
 		}
 	}
 	for _, r := range s.d.Relay {

@@ -124,6 +124,8 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		return place, ""
 	case vip.Partition == model.PartitionQuorum && !f.quorum:
 		return model.ReasonNoQuorum, f.quorumDetail
+	case vip.Barred == model.ReasonNoEndpoint:
+		return vip.Barred, vip.BarredDetail
 	}
 	if vip.Check != "" {
 		switch h := v.Health[vip.Check]; h.State {
@@ -136,6 +138,8 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 	switch {
 	case v.Draining || v.Stopping:
 		return model.ReasonDraining, stopping(v)
+	case vip.Barred != model.ReasonOwner:
+		return vip.Barred, vip.BarredDetail
 	case !f.settled:
 		return model.ReasonNotSettled, ""
 	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):

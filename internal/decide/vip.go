@@ -17,6 +17,7 @@ type facts struct {
 	quorum          bool
 	quorumDetail    string
 	distrust        bool
+	lapsed          bool // see election.Input
 	unweighted      bool
 	address, layer2 model.Applied
 	bgp             model.Applied
@@ -49,6 +50,7 @@ func gather(v *model.View, d *model.Desired) *facts {
 		local:    localLinks(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
 	}
+	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
 	if lo, ok := v.Links[model.LoopbackInterface]; ok {
 		f.no6 = !lo.IPv6
 	}
@@ -96,13 +98,20 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 		Address:    election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
 		Layer2:     election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
 		Memory:     old,
-		Distrust:   f.distrust,
+		Distrust:   f.distrust, Lapsed: f.lapsed,
+	}
+	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
+	if changed {
+		in.VIP, in.Gone = former(vip, old.Unbound), true
 	}
 	if in.Interface == "" {
 		in.Interface = old.Interface // let go where it is
 	}
 	o := election.Step(in)
 	w.by(o.Wake)
+	if changed && o.Memory.Phase == model.PhaseIdle {
+		w.by(v.Now)
+	}
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
@@ -122,6 +131,14 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	}
 	f.report(stand, in, &o, d)
 	return known
+}
+
+// former is the VIP as it was before it changed between bound and not bound. What
+// began in one way is let go in the same way, then it begins anew.
+func former(vip *model.VIP, unbound bool) *model.VIP {
+	was := *vip
+	was.Unbound = unbound
+	return &was
 }
 
 // present is the interface of a VIP that this node holds, else "".
@@ -159,7 +176,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
 		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
-		Bound:   in.Address.Bound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Bound:   in.Address.Bound && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
 		Since: o.Memory.Since, Successors: o.Successors,
 	})
 }

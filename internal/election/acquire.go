@@ -75,7 +75,8 @@ func (s *step) adopt() {
 	s.m.Silent = s.in.Layer2.Silent
 	keep := !s.m.Silent && !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
 	switch s.in.Standing {
-	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled, model.ReasonDraining:
+	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled,
+		model.ReasonDraining, model.ReasonNodeExcluded:
 	default:
 		keep = false
 	}

@@ -118,11 +118,15 @@ type Input struct {
 	// needs no weights. Without it the decision is the same and takes longer.
 	Unweighted bool
 
+	// Address is ignored, and overwritten, for an Unbound VIP: see byItself.
 	Address, Layer2 Report
 	Memory          model.VIPMemory
 	// Distrust: the process has not run for a while; only reports of this
 	// generation count.
 	Distrust bool
+	// Lapsed: the process has not run for so long that another node may have taken
+	// what it answers for itself.
+	Lapsed bool
 }
 
 // Output is the decision for one VIP.
@@ -150,16 +154,30 @@ func Step(in *Input) Output {
 	if in.Distrust {
 		s.distrust()
 	}
+	if in.VIP.Unbound {
+		return s.unbound()
+	}
+	if s.m.Phase == model.PhaseIdle {
+		s.m.Unbound = false
+	}
+	s.phases()
+	return s.output()
+}
+
+// phases runs them.
+func (s *step) phases() {
 	// A phase may end at once in the next one; the number of phases bounds it.
 	for range maxTransitions {
 		before := s.m.Phase
+		if s.m.Unbound {
+			s.byItself()
+		}
 		s.observe() // which claims count depends on the phase
 		s.run()
 		if s.m.Phase == before {
 			break
 		}
 	}
-	return s.output()
 }
 
 const maxTransitions = 8
@@ -183,6 +201,8 @@ type step struct {
 	counted counted
 	// detail adds words to the reason.
 	detail string
+	// lapsed: what this node held when the step began may be with another one.
+	lapsed bool
 }
 
 // enter changes the phase; reports count from this generation on.

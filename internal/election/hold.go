@@ -129,11 +129,15 @@ func hard(r model.Reason) bool {
 // leaving: this node serves the VIP but should not.
 func (s *step) leaving() bool {
 	switch s.in.Standing {
-	case model.ReasonDraining, model.ReasonUnhealthy, model.ReasonNotSelected:
+	case model.ReasonDraining, model.ReasonUnhealthy, model.ReasonNotSelected,
+		model.ReasonNoEndpoint, model.ReasonNodeExcluded:
 		return true
 	}
 	return false
 }
+
+// dead standings mean that nothing here would answer the clients.
+func dead(r model.Reason) bool { return r == model.ReasonUnhealthy || r == model.ReasonNoEndpoint }
 
 // outranked: the VIP asks for the best node and this is not it.
 func (s *step) outranked() bool {
@@ -185,8 +189,8 @@ func (s *step) name() {
 
 // noSuccessor: a drained VIP stays, a dead service is not announced.
 func (s *step) noSuccessor() {
-	if s.in.Standing == model.ReasonUnhealthy {
-		s.letGo(model.ReasonUnhealthy)
+	if dead(s.in.Standing) {
+		s.letGo(s.in.Standing)
 		return
 	}
 	s.m.To = ""

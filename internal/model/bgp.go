@@ -191,6 +191,8 @@ type BGPMemory struct {
 	DrainEnd time.Time
 	// Lost is why the path was withdrawn.
 	Lost Reason
+	// Unbound is the VIP.Unbound by which the phase began.
+	Unbound bool
 	// Reason and Since are those of the last status.
 	Reason Reason
 	Since  time.Time

@@ -26,6 +26,9 @@ type Desired struct {
 	// Rules is the version of the election rules that the group runs.
 	Rules int
 
+	// Lapses is the Applied.Lapses of the layer 2 driver that the decision knows of.
+	Lapses uint64
+
 	Status []VIPStatus // one for each VIP, sorted by Addr
 	Memory Memory
 	Wake   time.Time // decide again no later than this; zero: on facts only
@@ -78,6 +81,14 @@ type L2Advert struct {
 	// Quiet, with L2Probe: the address is bound here for BGP and must be silent
 	// while the wire is asked for it.
 	Quiet bool
+	// Respond, with L2Announce: nothing is bound, so the driver itself answers ARP
+	// requests and neighbour solicitations for the VIP. It does so only while the
+	// decision is valid and knows of all its lapses, see Applied.Lapses.
+	Respond bool
+	// StartBefore, with Respond, is what Binding.AddBefore is for an address that is
+	// bound: later the driver does not begin to answer but reports TooLate. Zero: no
+	// bound.
+	StartBefore time.Time
 }
 
 // GroupState is what this node tells the others.
@@ -149,6 +160,8 @@ type Memory struct {
 	// SettleBase is the moment from which settling counts: start or link up.
 	SettleBase time.Time
 	Stalls     int
+	// Lapses is that of the last decision.
+	Lapses uint64
 	// Lists are those of the decision. The next one takes over what is the same
 	// instead of making it anew; they decide nothing.
 	Lists Lists
@@ -232,6 +245,8 @@ type VIPMemory struct {
 	// Contested: another live node claims the VIP with a lower claim. When that
 	// ends, the VIP is announced again to mend what the rival taught the clients.
 	Contested bool
+	// Unbound is the VIP.Unbound by which the phase began.
+	Unbound bool
 	// Owner, Reason and Since are those of the last status.
 	Owner  NodeName
 	Reason Reason

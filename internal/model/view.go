@@ -94,7 +94,12 @@ type Applied struct {
 	// that is announced by layer 2 and by BGP has two.
 	Loopback map[netip.Addr]AppliedVIP
 	Peers    []PeerReport // of the BGP driver, sorted by Name
-	Err      string       // last error in words; empty if none
+	// Lapses counts, for the layer 2 driver, how often it found that it had not run
+	// for so long that another node may have taken what it answered for itself, see
+	// L2Advert.Respond. It answers for none of that again until a decision that knows
+	// of it asks for it.
+	Lapses uint64
+	Err    string // last error in words; empty if none
 }
 
 // AppliedVIP is the truth about one VIP at one driver. Each driver fills in its
@@ -109,7 +114,8 @@ type AppliedVIP struct {
 	// Expired: the lifetime ended under the binding with this epoch; the driver
 	// does not bind it again until the epoch changes.
 	Expired bool
-	// TooLate: the address was not added since Binding.AddBefore had passed.
+	// TooLate: the address was not added since Binding.AddBefore had passed; of the
+	// layer 2 driver that it does not answer since L2Advert.StartBefore had.
 	TooLate bool
 	// Connections is how many established connections to the VIP still get
 	// packets here; it is only counted while Binding.Linger is set, else -1.
