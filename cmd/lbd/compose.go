@@ -68,7 +68,9 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(context.Background()))
 	}
-	announcer := layer2.New(layer2.Options{Logger: log.With("part", "layer2")})
+	announcer := layer2.New(layer2.Options{
+		Logger: log.With("part", "layer2"), Standstill: gossip.Detection(cfg.Node.Gossip.Detection).TakenAfter(),
+	})
 	routers := newBGP(cfg, log)
 	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")})}
 

@@ -55,6 +55,17 @@ func (d Detection) profile() (profile, error) {
 	return profile{}, fmt.Errorf("gossip: detection %q is not one of lan, fast, wan", string(d))
 }
 
+// TakenAfter is how long after a node stops another one may begin to take what it
+// owned, at the earliest: its heartbeats are then late, and the last one may have
+// been due when it stopped.
+func (d Detection) TakenAfter() time.Duration {
+	p, err := d.profile()
+	if err != nil {
+		p, _ = DetectionFast.profile()
+	}
+	return (beatsMissed-1)*p.beat + p.beat/5
+}
+
 // apply sets what the profile and lbd's use of memberlist ask for.
 func (p profile) apply(c *memberlist.Config) {
 	c.ProbeInterval = p.probeInterval

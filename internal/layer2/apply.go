@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"lbd.dev/lbd/internal/layer2/nd"
 	"lbd.dev/lbd/internal/layer2/silence"
 	"lbd.dev/lbd/internal/model"
 )
@@ -17,6 +16,7 @@ import (
 // changes.
 type openPort struct {
 	port
+	key    portKey
 	link   link
 	addrs  []netip.Addr // that the filter names
 	broken bool         // a new socket may help
@@ -42,7 +42,7 @@ type scene struct {
 func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
 	links, err := d.kernel.links()
 	if err != nil {
-		return model.Applied{VIPs: d.reports(), Err: err.Error()}, err
+		return model.Applied{VIPs: d.reports(), Lapses: d.counters.lapses.Load(), Err: err.Error()}, err
 	}
 	s := &scene{want: want, links: links}
 	if needAddresses(want.L2) {
@@ -57,7 +57,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	d.applyGroups(s)
 	d.start(s)
 	err = errors.Join(s.errs...)
-	applied := model.Applied{VIPs: d.reports()}
+	applied := model.Applied{VIPs: d.reports(), Lapses: d.counters.lapses.Load()}
 	if err != nil {
 		applied.Err = err.Error()
 	}
@@ -68,12 +68,16 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 // host: whom to speak as while silent, or soon, and whence to solicit.
 func needAddresses(want []model.L2Advert) bool {
 	return slices.ContainsFunc(want, func(a model.L2Advert) bool {
-		return silenced(&a) || a.Yield || a.Mode == model.L2Probe && !a.Addr.Is4()
+		return silenced(&a) || yields(&a) || a.Mode == model.L2Probe && !a.Addr.Is4()
 	})
 }
 
 // silenced tells whether the host is to be silent about the VIP.
 func silenced(a *model.L2Advert) bool { return a.Mode == model.L2Silent || a.Quiet }
+
+// yields tells whether the host may have to be silent about the VIP at any moment.
+// Where this process answers, it just does not do so any more.
+func yields(a *model.L2Advert) bool { return a.Yield && !a.Respond }
 
 // reports returns the truth about every VIP.
 func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
@@ -111,21 +115,27 @@ func (d *Driver) lookBack() {
 func (d *Driver) reconcile(s *scene) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.validUntil = s.want.ValidUntil
+	d.alive(time.Now())
+	d.validUntil, d.known = s.want.ValidUntil, s.want.Lapses
 	d.own = make(map[model.MAC]struct{}, len(s.links))
 	for _, l := range s.links {
 		d.own[l.mac] = struct{}{}
 	}
 	wanted := make(map[netip.Addr]struct{}, len(s.want.L2))
+	responders := 0
 	for _, w := range s.want.L2 {
 		wanted[w.Addr] = struct{}{}
+		if w.Respond {
+			responders++
+		}
 		e := d.entries[w.Addr]
 		if e == nil {
 			e = &entry{}
 			d.entries[w.Addr] = e
 		}
-		if e.want.Mode != w.Mode || e.want.Interface != w.Interface {
+		if e.want.Mode != w.Mode || e.want.Interface != w.Interface || e.want.Respond != w.Respond {
 			e.quiet()
+			e.tooLate = false
 			d.queue.update(e)
 		}
 		e.want = w
@@ -137,6 +147,7 @@ func (d *Driver) reconcile(s *scene) {
 			delete(d.entries, a)
 		}
 	}
+	d.watch(responders, time.Now())
 }
 
 // applySilence makes exactly the silent entries silent. For an entry that yields,
@@ -153,7 +164,7 @@ func (d *Driver) applySilence(s *scene) {
 		case w.Mode == model.L2Announce:
 			speaks[f] = true
 		}
-		if silenced(&w) || w.Yield {
+		if silenced(&w) || yields(&w) {
 			if ifaces[f] == nil {
 				ifaces[f] = make(map[string]struct{})
 			}
@@ -263,7 +274,7 @@ func (d *Driver) openPort(key portKey, s *scene, addrs []netip.Addr) error {
 		p.addrs = addrs
 		return nil
 	}
-	p := &openPort{link: l, addrs: addrs}
+	p := &openPort{key: key, link: l, addrs: addrs}
 	var err error
 	p.port, err = d.kernel.open(l, key.family, addrs, portEvents{
 		frame:  func(b []byte) { d.receive(key, b) },
@@ -284,21 +295,6 @@ func (d *Driver) portBroken(p *openPort, err error) {
 	p.broken = true
 	d.mu.Unlock()
 	d.notify()
-}
-
-// applyGroups joins the solicited-node groups of what is probed: the probes of a
-// rival are sent there, and the kernel is only a member for what is bound.
-func (d *Driver) applyGroups(s *scene) {
-	groups := make(map[group]struct{})
-	for _, w := range s.want.L2 {
-		if l, ok := s.links[w.Interface]; ok && w.Mode == model.L2Probe && !w.Addr.Is4() {
-			groups[group{l.index, nd.SolicitedNode(w.Addr)}] = struct{}{}
-		}
-	}
-	if err := d.kernel.listen(groups); err != nil {
-		// The probes still work, only a rival may go unheard.
-		d.log.Debug("rivals may go unheard", "err", err)
-	}
 }
 
 // start begins what the entries ask for and writes down what stands in the way.
@@ -328,6 +324,14 @@ func (d *Driver) start(s *scene) {
 		err = nil
 		switch w.Mode {
 		case model.L2Announce:
+			now := time.Now()
+			d.alive(now)
+			if err := d.mayStart(e, now); err != nil {
+				e.quiet()
+				e.fault(d, err) // the report tells the next decision
+				d.queue.update(e)
+				continue
+			}
 			err = d.startAnnouncing(e, s.want.ValidUntil)
 		case model.L2Probe:
 			err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index), time.Now())

@@ -2,8 +2,8 @@
 // announces them by gratuitous ARP (RFC 5227) and unsolicited neighbour
 // advertisements (RFC 4861), asks the wire whether anybody else holds one,
 // watches for others that use one, and silences the host for one that is being
-// given up. The addresses themselves are bound, and answered for, by the kernel;
-// see package address.
+// given up. The addresses themselves are bound, and answered for, by the kernel,
+// see package address, or else this package answers for them.
 package layer2
 
 import (
@@ -38,6 +38,10 @@ type Options struct {
 	// the kernel lifetime of a VIP plus a third of itself, or a VIP could outlive
 	// its silence.
 	SilenceLifetime time.Duration
+	// Standstill is how long this process may stand still before another node may
+	// begin to take what it answers for itself; 44 ms, which the fastest heartbeats
+	// need, if zero. The probes of the other node come on top.
+	Standstill time.Duration
 }
 
 // Driver is the layer 2 part of a Desired. Its methods but Apply and Close are
@@ -60,6 +64,13 @@ type Driver struct {
 	ports      map[portKey]*openPort
 	own        map[model.MAC]struct{} // of all interfaces of this host
 	validUntil time.Time
+	known      uint64 // lapses that the last decision knew of
+
+	// See alive.
+	standstill time.Duration
+	responders int       // entries that this process is to answer for
+	ran        time.Time // when it is known to have run last
+	answers    meter
 
 	// Of Apply alone: the addresses that were silent when this process began, until
 	// that is lifted.
@@ -74,6 +85,7 @@ type Driver struct {
 func New(o Options) *Driver {
 	lifetime := cmp.Or(o.SilenceLifetime, defaultSilence)
 	d := newDriver(o.Logger, &linux{})
+	d.standstill = cmp.Or(o.Standstill, defaultStandstill) + standstillMore
 	for f := range d.silence {
 		d.silence[f] = silence.New(silence.Family(f), lifetime, d.silenceLost)
 	}
@@ -88,6 +100,8 @@ func newDriver(log *slog.Logger, k kernel) *Driver {
 		wake:    make(chan struct{}, 1),
 		entries: make(map[netip.Addr]*entry),
 		ports:   make(map[portKey]*openPort),
+
+		standstill: defaultStandstill + standstillMore,
 	}
 	_, _ = rand.Read(d.nonce[:]) // never fails
 	d.wg.Go(func() { d.run(ctx) })

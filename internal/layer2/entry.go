@@ -13,12 +13,15 @@ type entry struct {
 	port   *openPort // where its frames go; nil while it cannot send
 	router bool      // flag of its IPv6 advertisements
 
-	burst    burst
-	series   series
-	result   model.ProbeResult // of the newest series that has ended
-	conflict conflict
-	silent   bool   // the rules may be in force
-	err      string // in words; empty if none
+	burst     burst
+	series    series
+	result    model.ProbeResult // of the newest series that has ended
+	conflict  conflict
+	silent    bool // the rules may be in force
+	answers   meter
+	tooLate   bool // to begin to respond, with the burst lateBurst
+	lateBurst uint64
+	err       string // in words; empty if none
 
 	due time.Time // earliest deadline; zero: none
 	pos int       // in the queue; meaningless while due is zero
@@ -30,6 +33,7 @@ func (e *entry) report() model.AppliedVIP {
 		Interface:  e.want.Interface,
 		Announcing: e.burst.on,
 		Silent:     e.silent && silenced(&e.want),
+		TooLate:    e.tooLate,
 		Probe:      e.result,
 		Conflicts:  e.conflict.count,
 		Foreign:    e.conflict.foreign,

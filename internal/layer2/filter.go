@@ -1,8 +1,10 @@
 package layer2
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/net/bpf"
 
@@ -11,10 +13,79 @@ import (
 	"lbd.dev/lbd/internal/layer2/silence"
 )
 
-// maxFiltered is how many VIPs the packet filter names; with more of them it lets
-// every frame of the protocol pass. Twice as many comparisons still fit the
-// 8-bit jumps of a filter.
+// maxFiltered is how many VIPs the packet filter names. Of more of them, which come
+// from pools and lie together, it names ranges: as many as leave out the widest gaps.
+// Twice as many comparisons still fit the 8-bit jumps of a filter, and a filter fits
+// the memory of a socket for options (net.core.optmem_max) twice.
 const maxFiltered = 64
+
+// maxRanges is how many ranges it names: each takes two comparisons.
+const maxRanges = 60
+
+// span is a range of the last 32 bits of addresses, both ends included.
+type span struct{ low, high uint32 }
+
+// spans covers sorted values with at most so many ranges, that leave out the widest
+// gaps.
+func spans(values []uint32, most int) []span {
+	var gaps []uint32
+	for i, v := range values[1:] {
+		if gap := v - values[i]; gap > 1 {
+			gaps = append(gaps, gap)
+		}
+	}
+	least, equal := uint32(2), len(gaps) // gaps that are left out; how many of just that width
+	if len(gaps) >= most {
+		slices.SortFunc(gaps, func(a, b uint32) int { return cmp.Compare(b, a) })
+		least, equal = gaps[most-2], 0
+		for _, g := range gaps[:most-1] {
+			if g == least {
+				equal++
+			}
+		}
+	}
+	out := []span{{values[0], values[0]}}
+	for i, v := range values[1:] {
+		gap := v - values[i]
+		split := gap > least || gap == least && equal > 0
+		if gap == least && split {
+			equal--
+		}
+		if split {
+			out = append(out, span{v, v})
+		} else {
+			out[len(out)-1].high = v
+		}
+	}
+	return out
+}
+
+// tails are the last 32 bits of addresses, sorted, each once.
+func tails(addrs []netip.Addr) []uint32 {
+	out := make([]uint32, 0, len(addrs))
+	for _, a := range addrs {
+		b := a.AsSlice()
+		out = append(out, binary.BigEndian.Uint32(b[len(b)-4:]))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// among compares what was loaded with all addresses.
+func among(p []bpf.Instruction, addrs []netip.Addr) []bpf.Instruction {
+	all := tails(addrs)
+	if len(all) <= maxFiltered {
+		for _, v := range all {
+			p = append(p, accept(v))
+		}
+		return p
+	}
+	for _, s := range spans(all, maxRanges) {
+		// Below the range: skip the other comparison.
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpLessThan, Val: s.low, SkipTrue: 1}, bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: s.high})
+	}
+	return p
+}
 
 // program is the packet filter that wakes this process only for frames about
 // addrs.
@@ -27,16 +98,9 @@ func program(f family, addrs []netip.Addr) ([]bpf.RawInstruction, error) {
 
 // arpFilter passes ARP whose SPA or TPA is a VIP.
 func arpFilter(addrs []netip.Addr) []bpf.Instruction {
-	if len(addrs) > maxFiltered {
-		return []bpf.Instruction{bpf.RetConstant{Val: receiveLen}}
-	}
 	var p []bpf.Instruction
 	for _, offset := range [...]uint32{arp.OffsetSPA, arp.OffsetTPA} {
-		p = append(p, bpf.LoadAbsolute{Off: offset, Size: 4})
-		for _, a := range addrs {
-			ip := a.As4()
-			p = append(p, accept(binary.BigEndian.Uint32(ip[:])))
-		}
+		p = among(append(p, bpf.LoadAbsolute{Off: offset, Size: 4}), addrs)
 	}
 	return verdict(p)
 }
@@ -56,14 +120,7 @@ func ndFilter(addrs []netip.Addr) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(nd.Advertisement), SkipTrue: 1},
 		bpf.RetConstant{},
 	}
-	if len(addrs) > maxFiltered {
-		return append(head, bpf.RetConstant{Val: receiveLen})
-	}
-	p := []bpf.Instruction{bpf.LoadAbsolute{Off: nd.OffsetTarget + 12, Size: 4}}
-	for _, a := range addrs {
-		ip := a.As16()
-		p = append(p, accept(binary.BigEndian.Uint32(ip[12:])))
-	}
+	p := among([]bpf.Instruction{bpf.LoadAbsolute{Off: nd.OffsetTarget + 12, Size: 4}}, addrs)
 	return append(head, verdict(p)...)
 }
 
@@ -71,10 +128,10 @@ func ndFilter(addrs []netip.Addr) []bpf.Instruction {
 func accept(v uint32) bpf.Instruction { return bpf.JumpIf{Cond: bpf.JumpEqual, Val: v} }
 
 // verdict appends "drop" and "pass" to a program of loads and comparisons and
-// lets every comparison that holds jump to "pass".
+// lets every comparison that holds, unless it jumps elsewhere, jump to "pass".
 func verdict(p []bpf.Instruction) []bpf.Instruction {
 	for i, in := range p {
-		if j, ok := in.(bpf.JumpIf); ok {
+		if j, ok := in.(bpf.JumpIf); ok && j.SkipTrue == 0 {
 			j.SkipTrue = uint8(len(p) - i)
 			p[i] = j
 		}

@@ -314,11 +314,14 @@ func TestLANFilter(t *testing.T) {
 		{"TPA", silence.ARP, full4, rivalProbe(macB, vip4), 1},
 		{"other ARP", silence.ARP, full4, gratuitous(macB, vip4b), 0},
 		{"ARP, no VIP", silence.ARP, nil, gratuitous(macB, vip4b), 0},
-		{"ARP, many VIPs", silence.ARP, many, gratuitous(macB, vip4b), 1},
+		{"other ARP, many VIPs", silence.ARP, many, gratuitous(macB, vip4b), 0},
+		{"SPA, many VIPs", silence.ARP, many, gratuitous(macB, many[40]), 1},
+		{"TPA, many VIPs", silence.ARP, many, rivalProbe(macB, many[len(many)-1]), 1},
 		{"NA", silence.ND, full6, gratuitous(macB, vip6), 1},
 		{"NS", silence.ND, full6, rivalProbe(macB, vip6), 1},
 		{"other NA", silence.ND, full6, gratuitous(macB, other6), 0},
-		{"ND, many VIPs", silence.ND, many6(), gratuitous(macB, other6), 1},
+		{"NS, many VIPs", silence.ND, many6(), rivalProbe(macB, many6()[0]), 1},
+		{"other NA, many VIPs", silence.ND, many6(), gratuitous(macB, other6), 0},
 	} {
 		var n atomic.Int64
 		mine := is(tc.frame)

@@ -10,27 +10,72 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// sighting is what a frame says about an address.
-type sighting struct {
-	addr netip.Addr
-	mac  model.MAC
-	// uses: the host with mac holds the address. Otherwise it asks whether it may.
-	uses bool
+// message is a frame that was read.
+type message struct {
+	family family
+	to     model.MAC // destination of the frame
+	arp    arp.Packet
+	nd     nd.Message
 }
 
-// sight reads a frame; it is false if the frame says nothing about who holds an
-// address.
-func sight(f family, frame []byte) (sighting, bool) {
+// read is false if the frame is none of the family.
+func read(f family, frame []byte) (m message, ok bool) {
+	m.family = f
 	if f == silence.ND {
-		m, ok := nd.Parse(frame)
-		uses := m.Type == nd.Advertisement
-		return sighting{m.Target, m.MAC, uses}, ok && (uses || m.Probe())
+		m.nd, ok = nd.Parse(frame)
+	} else {
+		m.arp, ok = arp.Parse(frame)
 	}
-	p, ok := arp.Parse(frame)
-	if ok && p.Probe() {
-		return sighting{p.TPA, p.SHA, false}, true
+	if ok {
+		m.to = model.MAC(frame[:len(m.to)])
 	}
-	return sighting{p.SPA, p.SHA, true}, ok
+	return m, ok
+}
+
+// sender is the hardware address that the sender gives as its own.
+func (m *message) sender() model.MAC {
+	if m.family == silence.ND {
+		return m.nd.MAC
+	}
+	return m.arp.SHA
+}
+
+// says is what the frame says about an address; uses: the sender holds it,
+// otherwise it asks whether it may. It is false if it says nothing about that.
+func (m *message) says() (addr netip.Addr, uses, ok bool) {
+	if m.family == silence.ND {
+		uses = m.nd.Type == nd.Advertisement
+		return m.nd.Target, uses, uses || m.nd.Probe()
+	}
+	if m.arp.Probe() {
+		return m.arp.TPA, false, true
+	}
+	return m.arp.SPA, true, true
+}
+
+// asks is the address that the frame asks for, whoever has it; invalid if it is no
+// question.
+func (m *message) asks() netip.Addr {
+	switch {
+	case m.family == silence.ND && m.nd.Type == nd.Solicitation:
+		return m.nd.Target
+	case m.family == silence.ARP && m.arp.Question():
+		return m.arp.TPA
+	}
+	return netip.Addr{}
+}
+
+// meant tells whether the frame is for the host with this address: sent to it, to
+// all or to a group. A socket may see others, of a bridge or a promiscuous card.
+func (m *message) meant(own model.MAC) bool { return m.to[0]&1 == 1 || m.to == own }
+
+// reply answers the question for an entry.
+func (m *message) reply(e *entry) []byte {
+	mac := e.port.link.mac
+	if m.family == silence.ND {
+		return nd.Reply(mac, e.want.Addr, e.router, m.nd)
+	}
+	return arp.Reply(mac, e.want.Addr, m.arp)
 }
 
 // unicast tells whether a hardware address can be that of a host.
@@ -38,27 +83,31 @@ func unicast(m model.MAC) bool { return m != model.MAC{} && m[0]&1 == 0 }
 
 // receive handles a frame from a port.
 func (d *Driver) receive(key portKey, frame []byte) {
-	s, ok := sight(key.family, frame)
-	if !ok || !unicast(s.mac) {
+	m, ok := read(key.family, frame)
+	if !ok || !unicast(m.sender()) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, own := d.own[s.mac]; own {
-		return
-	}
-	e, ok := d.entries[s.addr]
-	if !ok || e.want.Interface != key.iface {
+	if _, own := d.own[m.sender()]; own {
 		return
 	}
 	now := time.Now()
+	if e := d.entries[m.asks()]; e != nil && e.want.Respond && e.port != nil && e.port.key == key && m.meant(e.port.link.mac) {
+		d.answer(e, &m, now)
+	}
+	addr, uses, ok := m.says()
+	e := d.entries[addr]
+	if !ok || e == nil || e.want.Interface != key.iface {
+		return
+	}
 	switch {
-	case e.series.running() && s.uses:
-		d.finish(e, model.ProbeResult{Answered: true, By: s.mac}, now)
+	case e.series.running() && uses:
+		d.finish(e, model.ProbeResult{Answered: true, By: m.sender()}, now)
 	case e.series.running():
-		e.series.heard(s.mac)
-	case e.burst.on && s.uses:
-		d.dispute(e, s.mac, now)
+		e.series.heard(m.sender())
+	case e.burst.on && uses:
+		d.dispute(e, m.sender(), now)
 	}
 	d.queue.update(e)
 	d.rouse()

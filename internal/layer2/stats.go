@@ -10,11 +10,14 @@ type Stats struct {
 	ProbesSilent   uint64 // probe series that nobody answered
 	Conflicts      uint64 // frames in which a foreign host used an announced VIP
 	Defences       uint64 // announcements that answered a conflict
+	Answers        uint64 // requests and solicitations that were answered
+	Dropped        uint64 // those that were not, since there were too many
+	Lapses         uint64 // times that the process stood still for too long to go on answering
 	Errors         uint64 // frames, sockets and rules that failed
 }
 
 type counters struct {
-	announcements, probes, answered, silent, conflicts, defences, errors atomic.Uint64
+	announcements, probes, answered, silent, conflicts, defences, answers, dropped, lapses, errors atomic.Uint64
 }
 
 // Stats returns the totals.
@@ -27,6 +30,9 @@ func (d *Driver) Stats() Stats {
 		ProbesSilent:   c.silent.Load(),
 		Conflicts:      c.conflicts.Load(),
 		Defences:       c.defences.Load(),
+		Answers:        c.answers.Load(),
+		Dropped:        c.dropped.Load(),
+		Lapses:         c.lapses.Load(),
 		Errors:         c.errors.Load(),
 	}
 }

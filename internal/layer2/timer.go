@@ -29,10 +29,14 @@ func (d *Driver) run(ctx context.Context) {
 func (d *Driver) nextIn() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.queue) == 0 {
+	next := d.nextLook()
+	if len(d.queue) > 0 && (next.IsZero() || d.queue[0].due.Before(next)) {
+		next = d.queue[0].due
+	}
+	if next.IsZero() {
 		return time.Hour
 	}
-	return time.Until(d.queue[0].due)
+	return time.Until(next)
 }
 
 // rouse makes run look at the earliest deadline again.
@@ -47,8 +51,13 @@ func (d *Driver) rouse() {
 func (d *Driver) fire() {
 	var over []ending
 	d.mu.Lock()
-	for len(d.queue) > 0 {
-		e, now := d.queue[0], time.Now()
+	for {
+		now := time.Now()
+		d.alive(now)
+		if len(d.queue) == 0 {
+			break
+		}
+		e := d.queue[0]
 		if now.Before(e.due) {
 			break
 		}

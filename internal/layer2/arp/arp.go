@@ -1,5 +1,5 @@
-// Package arp reads and writes the ARP frames that layer 2 needs: announcements
-// and probes for IPv4 over Ethernet (RFC 826, RFC 5227).
+// Package arp reads and writes the ARP frames that layer 2 needs: announcements,
+// probes and replies for IPv4 over Ethernet (RFC 826, RFC 5227).
 package arp
 
 import (
@@ -55,6 +55,10 @@ type Packet struct {
 // (RFC 5227 section 1.1).
 func (p Packet) Probe() bool { return p.Op == OpRequest && p.SPA.IsUnspecified() }
 
+// Question tells whether the packet asks who has TPA, so that whoever does answers
+// it (RFC 826). An announcement asks nobody.
+func (p Packet) Question() bool { return p.Op == OpRequest && p.SPA != p.TPA }
+
 // Parse reads an Ethernet frame. It is false for anything that is not ARP for
 // IPv4 over Ethernet; bytes behind the packet are padding.
 func Parse(frame []byte) (Packet, bool) {
@@ -84,6 +88,20 @@ func Announcement(mac model.MAC, addr netip.Addr) []byte {
 // 2.1.1): it asks without touching any neighbour table. addr must be IPv4.
 func Probe(mac model.MAC, addr netip.Addr) []byte {
 	return broadcast(mac, netip.IPv4Unspecified(), addr)
+}
+
+// Reply answers a request: addr is at mac. It goes to the host that has asked, with
+// what that said of itself (RFC 826). addr must be IPv4.
+func Reply(mac model.MAC, addr netip.Addr, to Packet) []byte {
+	b := make([]byte, 0, FrameLen)
+	b = append(b, to.SHA[:]...)
+	b = append(b, mac[:]...)
+	b = binary.BigEndian.AppendUint16(b, EtherType)
+	b = binary.BigEndian.AppendUint64(b, fixedHeader<<16|uint64(OpReply))
+	b = append(b, mac[:]...)
+	b = append(b, addr.AsSlice()...)
+	b = append(b, to.SHA[:]...)
+	return append(b, to.SPA.AsSlice()...)
 }
 
 func broadcast(mac model.MAC, spa, tpa netip.Addr) []byte {

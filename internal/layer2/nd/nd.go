@@ -1,5 +1,5 @@
 // Package nd reads and writes the neighbour discovery messages that layer 2
-// needs: unsolicited advertisements and solicitations over Ethernet (RFC 4861).
+// needs: advertisements and solicitations over Ethernet (RFC 4861).
 package nd
 
 import (
@@ -62,7 +62,7 @@ type Nonce [6]byte
 // Message is a valid neighbour solicitation or advertisement.
 type Message struct {
 	Type   Type
-	Source netip.Addr // :: in a solicitation for duplicate address detection
+	Source netip.Addr // :: in a solicitation for duplicate address detection; never multicast
 	Target netip.Addr
 	// MAC is that of the link-layer address option, or of the Ethernet header
 	// where there is none.
@@ -102,7 +102,7 @@ func Parse(frame []byte) (Message, bool) {
 		Target: netip.AddrFrom16([16]byte(icmp[8:24])),
 		MAC:    model.MAC(frame[6:12]),
 	}
-	if m.Target.IsMulticast() || !m.options(icmp[messageLen:]) {
+	if m.Target.IsMulticast() || m.Source.IsMulticast() || !m.options(icmp[messageLen:]) {
 		return Message{}, false
 	}
 	dst := netip.AddrFrom16([16]byte(ip[24:40]))
@@ -145,11 +145,24 @@ func (m *Message) options(b []byte) bool {
 // sent from the address itself, which needs no link-local address. router must
 // be what the kernel's own advertisements say.
 func Announce(mac model.MAC, addr netip.Addr, router bool) []byte {
-	flags := byte(flagOverride)
+	return advertise(groupMAC(allNodes()), mac, addr, allNodes(), flagOverride, router)
+}
+
+// Reply answers a solicitation for addr (RFC 4861 section 7.2.4): to its source with
+// Solicited and Override set, or to all nodes without Solicited if that is ::. It
+// comes from the address itself, as that of a kernel does.
+func Reply(mac model.MAC, addr netip.Addr, router bool, to Message) []byte {
+	if to.Source.IsUnspecified() {
+		return Announce(mac, addr, router)
+	}
+	return advertise(to.MAC, mac, addr, to.Source, flagOverride|flagSolicited, router)
+}
+
+func advertise(to, mac model.MAC, addr, dst netip.Addr, flags byte, router bool) []byte {
 	if router {
 		flags |= flagRouter
 	}
-	b := header(mac, addr, allNodes(), messageLen+8)
+	b := header(to, mac, addr, dst, messageLen+8)
 	b = append(b, byte(Advertisement), 0, 0, 0, flags, 0, 0, 0)
 	b = append(b, addr.AsSlice()...)
 	b = append(b, optionTarget, 1)
@@ -160,7 +173,8 @@ func Announce(mac model.MAC, addr netip.Addr, router bool) []byte {
 // Probe is a solicitation for addr to its solicited-node group from source, an
 // address of the interface (RFC 4861 section 7.2.2), marked with a nonce.
 func Probe(mac model.MAC, source, addr netip.Addr, nonce Nonce) []byte {
-	b := header(mac, source, SolicitedNode(addr), messageLen+16)
+	group := SolicitedNode(addr)
+	b := header(groupMAC(group), mac, source, group, messageLen+16)
 	b = append(b, byte(Solicitation), 0, 0, 0, 0, 0, 0, 0)
 	b = append(b, addr.AsSlice()...)
 	b = append(b, optionSource, 1)
@@ -179,20 +193,23 @@ func SolicitedNode(addr netip.Addr) netip.Addr {
 
 func allNodes() netip.Addr { return netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 15: 1}) }
 
-// header starts a frame to a multicast group (RFC 2464 section 7) with length
-// bytes of ICMPv6.
-func header(mac model.MAC, src, dst netip.Addr, length int) []byte {
-	group := dst.As16()
+// groupMAC is the hardware address of a multicast group (RFC 2464 section 7).
+func groupMAC(group netip.Addr) model.MAC {
+	a := group.As16()
+	return model.MAC{0x33, 0x33, a[12], a[13], a[14], a[15]}
+}
+
+// header starts a frame with length bytes of ICMPv6.
+func header(to, mac model.MAC, src, dst netip.Addr, length int) []byte {
 	b := make([]byte, 0, ethernetLen+ipv6Len+length)
-	b = append(b, 0x33, 0x33)
-	b = append(b, group[12:]...)
+	b = append(b, to[:]...)
 	b = append(b, mac[:]...)
 	b = binary.BigEndian.AppendUint16(b, EtherType)
 	b = append(b, 0x60, 0, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(length))
 	b = append(b, ProtocolICMPv6, HopLimit)
 	b = append(b, src.AsSlice()...)
-	return append(b, group[:]...)
+	return append(b, dst.AsSlice()...)
 }
 
 // seal fills in the checksum.

@@ -1,0 +1,150 @@
+package layer2
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// defaultStandstill is what the others need at the least, see
+	// Options.Standstill.
+	defaultStandstill = 44 * time.Millisecond
+	// standstillMore is the part of a successor's probe series that is allowed for
+	// on top of that.
+	standstillMore = 2 * probeInterval
+	// looks is how often in a standstill the process looks at the clock.
+	looks = 4
+
+	// maxAnswers bounds the answers for one VIP in a second, maxAnswersAll those for
+	// all together: a LAN of thousands of hosts that all ask at once is served, a
+	// flood does not take this process from its other work. Who is not answered asks
+	// again a second later.
+	maxAnswers    = 1000
+	maxAnswersAll = 10_000
+)
+
+// Why the driver does not answer although it is asked to.
+var (
+	errLapsed  = errors.New("did not run for a while, waits for a decision that knows of it")
+	errTooLate = errors.New("would begin too late, the wire has to be asked again")
+)
+
+// meter counts the answers in one second.
+type meter struct {
+	since time.Time
+	n     int
+}
+
+// over counts one more; it is true if that is too many.
+func (m *meter) over(now time.Time, limit int) bool {
+	if now.Sub(m.since) >= time.Second {
+		*m = meter{since: now}
+	}
+	m.n++
+	return m.n > limit
+}
+
+// answer answers for an entry that nothing is bound for. The kernel cannot be asked
+// to fall silent when this process does not run, so whether it has run comes first.
+func (d *Driver) answer(e *entry, m *message, now time.Time) {
+	d.alive(now)
+	if !e.burst.on || !now.Before(d.validUntil) {
+		return
+	}
+	if e.answers.over(now, maxAnswers) || d.answers.over(now, maxAnswersAll) {
+		d.counters.dropped.Add(1)
+		return
+	}
+	if err := d.send(e.port, m.reply(e)); err != nil {
+		d.counters.errors.Add(1)
+		return // who has asked asks again; a broken port is noticed by the next announcement
+	}
+	d.counters.answers.Add(1)
+}
+
+// alive notes that the process runs. If it has not for so long that another node
+// may have taken what it answers for, nothing is answered or announced any more until
+// a decision knows of that. Whatever has arrived meanwhile is read, and not answered.
+func (d *Driver) alive(now time.Time) {
+	if d.responders == 0 {
+		return
+	}
+	gap := now.Sub(d.ran)
+	d.ran = now
+	if gap < d.standstill {
+		return
+	}
+	d.counters.lapses.Add(1)
+	for _, e := range d.entries {
+		if e.want.Respond {
+			e.quiet()
+			d.queue.update(e)
+		}
+	}
+	d.log.Info("stood still, answers for nothing until the wire was asked", "gap", gap.Round(time.Millisecond), "vips", d.responders)
+	d.notify()
+}
+
+// watch begins or ends to look at the clock, for so many entries that respond.
+func (d *Driver) watch(responders int, now time.Time) {
+	if d.responders == 0 {
+		d.ran = now
+	}
+	d.responders = responders
+}
+
+// nextLook is when to look at the clock; zero if never.
+func (d *Driver) nextLook() time.Time {
+	if d.responders == 0 {
+		return time.Time{}
+	}
+	return d.ran.Add(d.standstill / looks)
+}
+
+// mayStart tells why an entry must not begin to respond.
+func (d *Driver) mayStart(e *entry, now time.Time) error {
+	before := e.want.StartBefore
+	switch {
+	case !e.want.Respond:
+		return nil
+	case d.known != d.counters.lapses.Load():
+		return errLapsed
+	case e.tooLate && e.lateBurst == e.want.Burst, !e.burst.on && !before.IsZero() && now.After(before):
+		e.tooLate, e.lateBurst = true, e.want.Burst
+		return errTooLate
+	}
+	e.tooLate = false
+	return nil
+}
+
+// applyGroups joins the solicited-node groups of what is probed, to which the probes
+// of a rival are sent, and of what this process answers for: the kernel is only a
+// member for what is bound. A switch that snoops MLD, and a network card, pass what
+// somebody is a member of.
+func (d *Driver) applyGroups(s *scene) {
+	groups := make(map[group]struct{})
+	respond := false
+	for i := range s.want.L2 {
+		w := &s.want.L2[i]
+		if w.Addr.Is4() || w.Mode != model.L2Probe && !w.Respond {
+			continue
+		}
+		if l, ok := s.links[w.Interface]; ok {
+			groups[group{l.index, nd.SolicitedNode(w.Addr)}] = struct{}{}
+			respond = respond || w.Respond
+		}
+	}
+	switch err := d.kernel.listen(groups); {
+	case err == nil:
+	case respond: // who does not know the VIP yet may ask in vain
+		d.counters.errors.Add(1)
+		s.errs = append(s.errs, fmt.Errorf("solicitations may go unheard: %w", err))
+	default:
+		// The probes still work, only a rival may go unheard.
+		d.log.Debug("rivals may go unheard", "err", err)
+	}
+}
