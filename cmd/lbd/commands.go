@@ -209,25 +209,3 @@ func newUndrain() *cobra.Command {
 	f.add(cmd)
 	return cmd
 }
-
-func newKeygen() *cobra.Command {
-	var rotate string
-	cmd := &cobra.Command{
-		Use:   "keygen",
-		Short: "Print a new gossip key, or put one at the head of a keyring",
-		Long: `Print a new gossip key. With --rotate put a new one at the head of a keyring and
-keep the others, which still decrypt. Rotate on one node, copy the keyring to the
-others, in any order and at any pace: a daemon encrypts with the first key only
-when every live member knows it. Then remove the old key everywhere.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if rotate != "" {
-				return config.RotateKey(rotate)
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), config.NewKey())
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&rotate, "rotate", "", "keyring to put the new key into")
-	return cmd
-}
