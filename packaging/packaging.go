@@ -13,3 +13,9 @@ var StaticPod string
 //
 //go:embed crds/*.yaml
 var CRDs embed.FS
+
+// Kustomize has the kustomize base but for the CustomResourceDefinitions, in the
+// folder kustomize.
+//
+//go:embed kustomize/*.yaml
+var Kustomize embed.FS

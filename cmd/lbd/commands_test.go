@@ -96,3 +96,45 @@ func TestManifestCRDs(t *testing.T) {
 		}
 	}
 }
+
+// TestManifestDaemonset: every file of the base in order, and no image but the one
+// that was asked for.
+func TestManifestDaemonset(t *testing.T) {
+	out, err := execute(t, newManifest(), "daemonset", "--image", "registry.example.net:5000/a/lbd@sha256:00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out, "image: registry.example.net:5000/a/lbd@sha256:00\n"); n != 3 || strings.Count(out, "image: ") != n {
+		t.Errorf("%d lines name the image, of %d", n, strings.Count(out, "image: "))
+	}
+	last := -1
+	for _, kind := range []string{"Namespace", "CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Deployment", "DaemonSet"} {
+		at := strings.Index(out, "\nkind: "+kind+"\n")
+		if at <= last {
+			t.Errorf("%s at %d, after %d", kind, at, last)
+		}
+		last = at
+	}
+	for _, bad := range []string{"", "a b", "a\"b"} {
+		if _, err := execute(t, newManifest(), "daemonset", "--image", bad); err == nil {
+			t.Errorf("image %q is taken", bad)
+		}
+	}
+}
+
+// TestKeygenSecret: what is refused before anything is sent.
+func TestKeygenSecret(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	missing := filepath.Join(t.TempDir(), "kubeconfig")
+	for _, tt := range []struct{ args, want string }{
+		{"--secret a --rotate b", "exclude each other"},
+		{"--namespace a", "are for --secret"},
+		{"--secret a --namespace b --kubeconfig " + missing, "kubeconfig " + missing},
+		{"--secret a --namespace b", "no service account of a pod"},
+	} {
+		out, err := execute(t, newKeygen(), strings.Fields(tt.args)...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, %s", tt.args, err, out)
+		}
+	}
+}

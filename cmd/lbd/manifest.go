@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/packaging"
@@ -15,7 +17,7 @@ import (
 func newManifest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
-		Short: "Print what to install: static-pod, systemd, config, crds",
+		Short: "Print what to install: static-pod, daemonset, systemd, config, crds",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -23,13 +25,13 @@ func newManifest() *cobra.Command {
 	pod := &cobra.Command{
 		Use: "static-pod", Short: "Print the manifest for /etc/kubernetes/manifests", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if image == "" || strings.ContainsAny(image, " \t\n\"'#") {
-				return usageError{fmt.Errorf("--image %q is not the name of an image", image)}
+			if err := checkImage(image); err != nil {
+				return err
 			}
 			return text(cmd, strings.Replace(packaging.StaticPod, "IMAGE", image, 1))
 		},
 	}
-	pod.Flags().StringVar(&image, "image", "lbd.dev/lbd:"+imageTag(), "image to run")
+	pod.Flags().StringVar(&image, "image", imageName+":"+imageTag(), "image to run")
 	var sysusers, drain bool
 	unit := &cobra.Command{
 		Use: "systemd", Short: "Print the unit for /etc/systemd/system/lbd.service", Args: noArgs,
@@ -66,8 +68,75 @@ func newManifest() *cobra.Command {
 			return text(cmd, all)
 		},
 	}
-	cmd.AddCommand(pod, unit, conf, crds)
+	cmd.AddCommand(pod, newManifestDaemonset(), unit, conf, crds)
 	return cmd
+}
+
+func newManifestDaemonset() *cobra.Command {
+	var image string
+	cmd := &cobra.Command{
+		Use: "daemonset", Short: "Print all that a cluster needs for Services, for kubectl apply -f -", Args: noArgs,
+		Long: `Print all that a cluster needs for Services, for kubectl apply -f -: the namespace
+lbd-system, the CustomResourceDefinitions, the DaemonSet that runs lbd on every node
+and the Deployment of the controller, with their rights.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkImage(image); err != nil {
+				return err
+			}
+			all, err := installation(image)
+			if err != nil {
+				return err
+			}
+			return text(cmd, all)
+		},
+	}
+	cmd.Flags().StringVar(&image, "image", imageName+":"+imageTag(), "image to run")
+	return cmd
+}
+
+// imageName is the image that the manifests name, without a tag.
+const imageName = "lbd.dev/lbd"
+
+// checkImage refuses what cannot stand after "image: " in a manifest.
+func checkImage(image string) error {
+	if image == "" || strings.ContainsAny(image, " \t\n\"'#") {
+		return usageError{fmt.Errorf("--image %q is not the name of an image", image)}
+	}
+	return nil
+}
+
+// imageLine is where a manifest names the image.
+var imageLine = regexp.MustCompile(`(?m)^(\s+image: )` + regexp.QuoteMeta(imageName) + `:\S+$`)
+
+// installation returns the kustomize base as one stream of documents, in the order
+// of its kustomization, with the image in place of its own.
+func installation(image string) (string, error) {
+	data, err := packaging.Kustomize.ReadFile("kustomize/kustomization.yaml")
+	if err != nil {
+		return "", err
+	}
+	var base struct{ Resources []string }
+	if err := yaml.Unmarshal(data, &base); err != nil {
+		return "", fmt.Errorf("kustomization: %w", err)
+	}
+	var all strings.Builder
+	for _, name := range base.Resources {
+		if name == "../crds" {
+			crds, err := definitions()
+			if err != nil {
+				return "", err
+			}
+			all.WriteString(crds)
+			continue
+		}
+		data, err := packaging.Kustomize.ReadFile("kustomize/" + name)
+		if err != nil {
+			return "", err
+		}
+		all.WriteString("---\n")
+		all.Write(imageLine.ReplaceAll(data, []byte("${1}"+strings.ReplaceAll(image, "$", "$$"))))
+	}
+	return all.String(), nil
 }
 
 // definitions returns the CustomResourceDefinitions as one stream of documents,

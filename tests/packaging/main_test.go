@@ -1,0 +1,80 @@
+package packaging
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Where things are, from here.
+const (
+	root  = "../.."
+	base  = root + "/packaging/kustomize"
+	chart = root + "/packaging/helm/lbd"
+)
+
+// lbd is the program that the manifests start.
+var lbd string
+
+func TestMain(m *testing.M) {
+	log.SetOutput(io.Discard) // Helm tells of the link to the definitions each time
+	dir, err := os.MkdirTemp("", "lbd-packaging-")
+	if err == nil {
+		lbd = filepath.Join(dir, "lbd")
+		build := exec.Command("go", "build", "-o", lbd, "./cmd/lbd")
+		build.Dir, build.Stderr = root, os.Stderr
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		err = build.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// run returns what the program prints.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), lbd, args...).Output()
+	if err != nil {
+		if exit, ok := err.(*exec.ExitError); ok {
+			t.Fatalf("lbd %v: %v\n%s", args, err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func kustomized(t *testing.T) []Object {
+	t.Helper()
+	objects, err := Kustomize(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func charted(t *testing.T, values map[string]any) []Object {
+	t.Helper()
+	objects, err := Chart(chart, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func index(t *testing.T, objects []Object) map[string]Object {
+	t.Helper()
+	all, err := Index(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

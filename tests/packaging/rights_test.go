@@ -1,0 +1,126 @@
+package packaging
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rights returns each right that a role gives: "verb resource.group [name]".
+func rights(o Object) []string {
+	var all []string
+	rules, _ := o.At("rules").([]any)
+	for _, r := range rules {
+		rule := Object(r.(map[string]any))
+		names, _ := rule["resourceNames"].([]any)
+		if len(names) == 0 {
+			names = []any{""}
+		}
+		for _, g := range rule["apiGroups"].([]any) {
+			for _, res := range rule["resources"].([]any) {
+				for _, v := range rule["verbs"].([]any) {
+					for _, n := range names {
+						all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s.%s %s", v, res, g, n)))
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// writes are the rights that change something, all of them. A new one has to be
+// written down here.
+var writes = map[string][]string{
+	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "update nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev"},
+	"ClusterRole/lbd-controller": {
+		"update services/status.", "patch services/status.", "create events.", "patch events.",
+		"update virtualips/status.lbd.dev", "patch virtualips/status.lbd.dev",
+		"update ipaddresspools/status.lbd.dev", "patch ipaddresspools/status.lbd.dev",
+		"update l2advertisements/status.lbd.dev", "patch l2advertisements/status.lbd.dev",
+		"update bgpadvertisements/status.lbd.dev", "patch bgpadvertisements/status.lbd.dev",
+		"update bgppeers/status.lbd.dev", "patch bgppeers/status.lbd.dev",
+		"update bfdprofiles/status.lbd.dev", "patch bfdprofiles/status.lbd.dev",
+		"update communities/status.lbd.dev", "patch communities/status.lbd.dev",
+	},
+	"Role/lbd-system/lbd-controller": {
+		"create leases.coordination.k8s.io", "update leases.coordination.k8s.io lbd-controller", "create secrets.",
+	},
+}
+
+func TestRights(t *testing.T) {
+	all := index(t, kustomized(t))
+	roles := 0
+	for key, o := range all {
+		if !strings.HasSuffix(o.Text("kind"), "Role") {
+			continue
+		}
+		roles++
+		var got []string
+		for _, r := range rights(o) {
+			verb, what, _ := strings.Cut(r, " ")
+			switch {
+			case strings.Contains(r, "*"):
+				t.Errorf("%s: %s", key, r)
+			case verb == "get" || verb == "list" || verb == "watch":
+				if strings.HasPrefix(what, "secrets") {
+					t.Errorf("%s may read Secrets: %s", key, r)
+				}
+			default:
+				got = append(got, r)
+			}
+		}
+		want := slices.Clone(writes[key])
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s may\n%s\nand should\n%s", key, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if roles != len(writes) {
+		t.Errorf("%d roles", roles)
+	}
+	// Every account has its roles, and every role an account.
+	for key, o := range all {
+		if !strings.HasSuffix(o.Text("kind"), "RoleBinding") {
+			continue
+		}
+		role := o.Text("roleRef", "kind") + "/" + o.Text("roleRef", "name")
+		if o.Text("roleRef", "kind") == "Role" {
+			role = "Role/" + Namespace + "/" + o.Text("roleRef", "name")
+		}
+		subject := Object(o.At("subjects").([]any)[0].(map[string]any))
+		if _, ok := all[role]; !ok {
+			t.Errorf("%s: there is no %s", key, role)
+		}
+		if _, ok := all["ServiceAccount/"+subject.Text("namespace")+"/"+subject.Text("name")]; !ok {
+			t.Errorf("%s: there is no account %v", key, subject)
+		}
+	}
+}
+
+// TestConfined: what a container may do on its node, word for word.
+func TestConfined(t *testing.T) {
+	all := index(t, kustomized(t))
+	speaker := containers(all["DaemonSet/lbd-system/lbd"])[0]
+	want := "map[allowPrivilegeEscalation:false capabilities:map[add:[NET_ADMIN NET_RAW NET_BIND_SERVICE] drop:[ALL]] " +
+		"readOnlyRootFilesystem:true runAsUser:0 seccompProfile:map[type:RuntimeDefault]]"
+	if got := fmt.Sprint(speaker["securityContext"]); got != want {
+		t.Errorf("the speaker: %s", got)
+	}
+	controller := all["Deployment/lbd-system/lbd-controller"]
+	for _, c := range containers(controller) {
+		want := "map[allowPrivilegeEscalation:false capabilities:map[drop:[ALL]] readOnlyRootFilesystem:true]"
+		if got := fmt.Sprint(c["securityContext"]); got != want {
+			t.Errorf("%s: %s", c.Text("name"), got)
+		}
+	}
+	want = "map[runAsGroup:65532 runAsNonRoot:true runAsUser:65532 seccompProfile:map[type:RuntimeDefault]]"
+	if got := fmt.Sprint(controller.At("spec", "template", "spec", "securityContext")); got != want {
+		t.Errorf("the pod of the controller: %s", got)
+	}
+	if controller.At("spec", "template", "spec", "hostNetwork") != nil {
+		t.Error("the controller is on the network of its node")
+	}
+}
