@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -72,7 +74,15 @@ func Generate(root string) (map[string][]byte, error) {
 	if loader.PrintErrors(pkgs, packages.TypeError) {
 		return nil, errors.New("api/v1alpha1 has errors, which are on stderr")
 	}
+	files["Kustomization"] = kustomization(slices.Sorted(maps.Keys(files)))
 	return files, nil
+}
+
+// kustomization lists the files for `kubectl apply -k`. Its name has no .yaml, since
+// those files are what `lbd manifest crds` prints and what Helm reads.
+func kustomization(names []string) []byte {
+	return []byte(header + "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n  - " +
+		strings.Join(names, "\n  - ") + "\n")
 }
 
 // render returns one definition as a document of YAML.
