@@ -34,7 +34,7 @@ check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, systemd-ana
 deps: ## install what the lab needs (Debian; root)
 	@sh tests/deps.sh $(LAB_DEBS)
 
-test: deps check unit search lab interop fuzz ## everything that CI runs (root)
+test: deps check unit search lab interop controlplane fuzz ## everything that CI runs (root)
 
 # GoBGP's own ListPath, by which tests look into a router, races with its sessions.
 unit: ## unit tests, with the race detector but for the package of GoBGP

@@ -65,7 +65,7 @@ func (m *made) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.StartProxy(ctx, "nftables"); err != nil {
+	if err := n.StartProxy(ctx, "nftables", 0); err != nil {
 		return err
 	}
 	m.Dir, m.NS, m.PIDs = l.Dir, []string{c.Host.NS, n.NS, pod.NS}, []int{pod.Proc.PID()}

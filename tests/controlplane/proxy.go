@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // StartProxy starts kube-proxy on the node, in the mode "nftables" or "iptables".
-func (n *Node) StartProxy(ctx context.Context, mode string) error {
+// It waits for pause between two writes of its rules; 0 is its default, a second.
+func (n *Node) StartProxy(ctx context.Context, mode string, pause time.Duration) error {
 	kubeconfig, err := n.cp.Kubeconfig(n.cp.address(n.cp.APIServers[0].Host), User{Name: "system:kube-proxy"})
 	if err != nil {
 		return err
@@ -23,7 +25,8 @@ func (n *Node) StartProxy(ctx context.Context, mode string) error {
 		"mode": mode, "hostnameOverride": n.Name, "clientConnection": map[string]any{"kubeconfig": kubeconfig},
 		"clusterCIDR": n.cp.join(podRange),
 		"conntrack":   map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-		"iptables":    map[string]any{"localhostNodePorts": false}, "oomScoreAdj": 0,
+		"iptables":    map[string]any{"localhostNodePorts": false, "minSyncPeriod": pause.String()},
+		"nftables":    map[string]any{"minSyncPeriod": pause.String()}, "oomScoreAdj": 0,
 	})
 	if err != nil {
 		return fmt.Errorf("kube-proxy: %w", err)

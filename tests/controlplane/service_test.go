@@ -58,7 +58,7 @@ func newSuite(t *testing.T) *suite {
 				t.Fatal(err)
 			}
 		}
-		if err := n.StartProxy(t.Context(), mode); err != nil {
+		if err := n.StartProxy(t.Context(), mode, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -288,7 +288,7 @@ func (s *suite) serveOne(t *testing.T, l *lab.Lab, f controlplane.Family) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.StartProxy(ctx, "nftables"); err != nil {
+	if err := n.StartProxy(ctx, "nftables", 0); err != nil {
 		t.Fatal(err)
 	}
 	made, err := s.client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, s.LoadBalancer("web"), metav1.CreateOptions{})

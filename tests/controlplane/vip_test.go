@@ -232,10 +232,13 @@ func (f *front) round(t *testing.T, x fault) time.Duration {
 	if r.Outage > slack*x.worst {
 		t.Errorf("outage %v, want %v at most", r.Outage, slack*x.worst)
 	}
+	back := time.Now()
 	if err := x.undo(t, owner, api); err != nil {
 		t.Fatal(err)
 	}
+	undone := time.Since(back)
 	f.settled(t)
+	t.Logf("undone after %v, settled after %v", undone.Round(10*time.Millisecond), time.Since(back).Round(10*time.Millisecond))
 	if now, err := f.owner(t.Context()); err != nil || now == owner {
 		t.Errorf("%s still owns the VIP: %v", owner.Name, err)
 	}

@@ -1,0 +1,35 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// ApplyCRDs applies what `lbd manifest crds` prints and waits until all is served.
+func (c *ControlPlane) ApplyCRDs(ctx context.Context) error {
+	crds, err := c.Lab.Exec(ctx, c.Host, c.Lab.Bin.LBD, "manifest", "crds")
+	if err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, crds); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=9s", "crd", "--all")
+	return err
+}
+
+// Apply applies objects, as YAML, by server-side apply.
+func (c *ControlPlane) Apply(ctx context.Context, yaml string) error {
+	f, err := os.CreateTemp(c.Host.Dir, "*.yaml")
+	if err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	_, err = f.WriteString(yaml)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	_, err = c.Kubectl(ctx, "apply", "--server-side", "-f", f.Name())
+	return err
+}

@@ -1,0 +1,106 @@
+package controlplane_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"lbd.dev/lbd/tests/controlplane"
+)
+
+// verdict is what Validate of api/v1alpha1 says of an object; its tests write the
+// file.
+type verdict struct {
+	Kind, Case string
+	Object     map[string]any
+	Errors     []string
+}
+
+func verdicts(t *testing.T) []verdict {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "api", "v1alpha1", "testdata", "verdicts.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []verdict
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var v verdict
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, v)
+	}
+	if err := lines.Err(); err != nil || len(all) < 300 {
+		t.Fatalf("%d verdicts: %v", len(all), err)
+	}
+	return all
+}
+
+// TestDefinitions has the API server take what `lbd manifest crds` prints, and
+// judge objects as lbd does. What a schema cannot check is listed, with reasons,
+// in tests/crds; here it may be no more than a few objects.
+func TestDefinitions(t *testing.T) {
+	l := newLab(t, 0)
+	c := start(t, l, controlplane.Options{})
+	if err := c.ApplyCRDs(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.Kubectl(t.Context(), "get", "crd", "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{.status.conditions[?(@.type=="NonStructuralSchema")].message}{"\n"}{end}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		if name, bad, _ := strings.Cut(strings.TrimSpace(line), " "); bad != "" {
+			t.Errorf("%s: %s", name, bad)
+		}
+	}
+	cfg, err := c.Config(c.Host, c.Host.IP4, controlplane.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, refused := 0, 0
+	all := verdicts(t)
+	for _, v := range all {
+		resource := schema.GroupVersionResource{Group: "lbd.dev", Version: "v1alpha1", Resource: plural(v.Kind)}
+		_, err := client.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: v.Object},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+		switch {
+		case len(v.Errors) == 0 && err != nil:
+			t.Errorf("%s %s: lbd takes it, the API server says %v", v.Kind, v.Case, err)
+		case len(v.Errors) > 0 && err == nil:
+			t.Logf("%s %s: the API server takes it, lbd says %v", v.Kind, v.Case, v.Errors)
+			taken++
+		case len(v.Errors) > 0:
+			refused++
+		}
+	}
+	t.Logf("of %d objects lbd refuses %d, the API server %d of those", len(all), taken+refused, refused)
+	if taken > 10 {
+		t.Errorf("the API server takes %d objects that lbd refuses", taken)
+	}
+}
+
+func plural(kind string) string {
+	if strings.HasSuffix(kind, "y") {
+		return strings.ToLower(strings.TrimSuffix(kind, "y")) + "ies"
+	}
+	if strings.HasSuffix(kind, "s") {
+		return strings.ToLower(kind) + "es"
+	}
+	return strings.ToLower(kind) + "s"
+}
