@@ -113,7 +113,7 @@ type BGPAdvertisement struct {
 
 // BGPAdvertisementSpec is what is wanted of a BGPAdvertisement.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || self.serviceSelectors.size() == 0 || self.aggregationLength == 32 && self.aggregationLengthV6 == 128",message="and aggregation exclude each other: a prefix for several addresses cannot follow one Service; remove aggregationLength and aggregationLengthV6",fieldPath=".serviceSelectors"
+// +kubebuilder:validation:XValidation:rule="!has(self.serviceSelectors) || self.serviceSelectors.size() == 0 || self.aggregationLength == 32 && self.aggregationLengthV6 == 128",message="serviceSelectors and aggregation exclude each other: a prefix for several addresses cannot follow one Service; remove aggregationLength and aggregationLengthV6",fieldPath=".serviceSelectors"
 type BGPAdvertisementSpec struct {
 	// AggregationLength is the length of the IPv4 prefixes that stand for the
 	// addresses: 1 to 32. Each pool must have room for one. Default: 32.

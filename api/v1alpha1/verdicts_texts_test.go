@@ -62,6 +62,13 @@ func TestTexts(t *testing.T) {
 			`{` + vip + `"healthCheck":{"exec":{"command":[""]}}}`:                                                    1,
 			`{` + vip + `"nodeSelector":{"matchLabels":{"zone":"a","empty":""}},"partition":"quorum","preempt":true}`: 0,
 			`{` + vip + `"nodeSelector":{"matchLabels":{"zone":"a b"}}}`:                                              1,
+			`{"addresses":["10.0.0.1","10.0.0.1"]}`:                                                                   1, `{` + vip + `"advertise":{"l2":{"interfaces":["eth0:1"]}}}`: 1,
+			`{` + vip + `"advertise":{"bgp":{"asPathPrepend":-1}}}`: 1, `{` + vip + `"advertise":{"bgp":{"med":-1}}}`: 1,
+			`{` + vip + `"advertise":{"bgp":{"localPref":4294967296}}}`: 1, `{` + vip + `"advertise":{"bgp":{"largeCommunities":["1:2:3","1:2:3"]}}}`: 1,
+			`{` + vip + `"healthCheck":{"exec":{"command":[]}}}`: 1, `{` + check(`,"fall":-1`) + `}`: 1, `{` + check(`,"rise":101`) + `}`: 1,
+			`{` + vip + `"healthCheck":{"https":{}}}`: 1, `{` + vip + `"healthCheck":{"http":{}}}`: 1, `{` + vip + `"healthCheck":{"tcp":{}}}`: 1,
+			`{` + vip + `"healthCheck":{"http":{"port":0}}}`: 1, `{` + vip + `"healthCheck":{"tcp":{"port":0}}}`: 1,
+			`{` + vip + `"healthCheck":{"http":{"port":80,"expectedStatus":[600]}}}`: 1,
 		},
 		KindBGPPeer: {
 			`{}`: 3, `{` + peer + `}`: 0, `{"myASN":4294967296,"peerASN":1,"peerAddress":"10.0.0.1"}`: 1,
@@ -73,16 +80,20 @@ func TestTexts(t *testing.T) {
 			`{` + peer + `,"nodeSelectors":[{"matchLabels":{"zone":"a"}},{}]}`: 0, `{` + peer + `,"gracefulShutdownDelay":"5m"}`: 0,
 			`{` + peer + `,"maxPrefixes":10000001}`: 1, `{` + peer + `,"peerPort":65536}`: 1, `{` + peer + `,"sourceAddress":"169.254.0.1"}`: 0,
 			`{` + peer + `,"interface":"...."}`: 1, `{` + peer + `,"bfdProfile":"a..b"}`: 1, `{` + peer + `,"bfdProfile":"a.b"}`: 0,
+			`{` + peer + `,"keepaliveTime":"3"}`: 1, `{` + peer + `,"connectTime":"1"}`: 1, `{` + peer + `,"gracefulShutdownDelay":"1"}`: 1,
+			`{` + peer + `,"peerPort":-1}`: 1,
 		},
 		KindBFDProfile: {
 			``: 0, `{}`: 0, `{"minimumTtl":1,"passiveMode":true,"strict":true}`: 0, `{"transmitInterval":9}`: 1, `{"receiveInterval":60001}`: 1,
 			`{"authKeyID":1}`: 1, `{"authType":"keyed-sha1"}`: 1, `{"authType":"keyed-sha1","authKeyFile":"/k"}`: 0, `{"authKeyFile":"/k"}`: 1,
 			`{"authType":"keyed-sha1","authKeyFile":"/k","authKeyID":-1}`: 1,
+			`{"minimumTtl":-1}`: 1,
 		},
 		KindCommunity: {
 			`{}`: 1, `{"communities":[{}]}`: 2, `{"communities":[{"name":"a","value":"large:1:2:4294967296"}]}`: 1,
 			`{"communities":` + list(1024, `{"name":"n%d","value":"1:1"}`) + `}`: 0,
 			`{"communities":` + list(1025, `{"name":"n%d","value":"1:1"}`) + `}`: 1,
+			`{"communities":[]}`: 1,
 		},
 		KindIPAddressPool: {
 			`{}`: 1, `{"addresses":[]}`: 1, `{"addresses":["10.0.0.0/24"],"autoAssign":false,"avoidBuggyIPs":true}`: 0,
@@ -102,6 +113,7 @@ func TestTexts(t *testing.T) {
 			`{` + pool + `{"serviceSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}}`:                                                        1,
 			`{` + pool + `{"namespaceSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}}`:                                                      1,
 			`{` + pool + `{"namespaceSelectors":[{"matchExpressions":` + list(65, `{"key":"a%d","operator":"Exists"}`) + `}]}}`:                        1,
+			`{` + pool + `{"serviceSelectors":[{"matchExpressions":[{"operator":"Exists"}]}]}}`:                                                        1,
 		},
 		KindL2Advertisement: {
 			``: 0, `{}`: 0, `{"ipAddressPools":["a","b.c"],"interfaces":["eth0","bond0.7"]}`: 0, `{"ipAddressPools":["` + strings.Repeat("a.", 127) + `"]}`: 1,
@@ -109,6 +121,8 @@ func TestTexts(t *testing.T) {
 			`{"preferredNodeSelectors":[{"weight":100}]}`: 0, `{"preferredNodeSelectors":[{"preference":{}}]}`: 1,
 			`{"preferredNodeSelectors":` + list(65, `{"weight":1,"preference":{"matchLabels":{"a":"%d"}}}`) + `}`: 1,
 			`{"nodeSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}`:                                    1,
+			`{"ipAddressPoolSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}`:                           1,
+			`{"serviceSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}`:                                 1,
 		},
 		KindBGPAdvertisement: {
 			``: 0, `{}`: 0, `{"aggregationLength":24,"aggregationLengthV6":64,"localPref":4294967295,"peers":["tor1"]}`: 0, `{"localPref":4294967296}`: 1,
@@ -116,6 +130,9 @@ func TestTexts(t *testing.T) {
 			`{"serviceSelectors":[],"aggregationLength":24}`: 0, `{"serviceSelectors":[{}],"aggregationLengthV6":127}`: 1, `{"peers":["tor1","tor1"]}`: 1,
 			`{"nodeSelectors":[{"matchExpressions":[{"key":"a","operator":"In"}]}]}`: 1, `{"nodeSelectors":[{"matchExpressions":[{"key":"a","operator":"NotIn","values":[""]}]}]}`: 0,
 			`{"ipAddressPoolSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}`: 1,
+			`{"nodeSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}`:          1,
+			`{"serviceSelectors":` + list(65, `{"matchLabels":{"a":"%d"}}`) + `}`:       1,
+			`{"aggregationLength":33}`: 1, `{"aggregationLengthV6":0}`: 1, `{"localPref":-1}`: 1, `{"ipAddressPools":["a","a"]}`: 1,
 		},
 	} {
 		for spec, broken := range specs {

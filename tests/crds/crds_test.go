@@ -324,41 +324,6 @@ func shown(v any) string {
 	return string(data[:min(len(data), 2000)])
 }
 
-var example = regexp.MustCompile("(?s)```json\n(.*?)```")
-
-// TestNodeStatus creates the object of the page, and one that is too large.
-func TestNodeStatus(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs", "custom-resources.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := example.FindSubmatch(page)
-	if found == nil {
-		t.Fatal("no example")
-	}
-	var status map[string]any
-	if err := json.Unmarshal(found[1], &status); err != nil {
-		t.Fatal(err)
-	}
-	integers(status)
-	d := load(t)["NodeStatus"]
-	if _, errs := d.Create(t.Context(), status); len(errs) > 0 {
-		t.Error(errs.ToAggregate())
-	}
-	vips := status["vips"].([]any)
-	for len(vips) < 500 {
-		vips = append(vips, vips[0])
-	}
-	status["vips"] = vips
-	if _, errs := d.Create(t.Context(), status); len(errs) > 0 {
-		t.Errorf("500 addresses: %v", errs.ToAggregate())
-	}
-	status["vips"] = append(vips, vips[0])
-	if _, errs := d.Create(t.Context(), status); len(errs) != 1 {
-		t.Errorf("501 addresses: %v", errs)
-	}
-}
-
 // TestEveryRule wants an object for each rule in CEL that breaks it.
 func TestEveryRule(t *testing.T) {
 	all := load(t)

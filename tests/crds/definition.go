@@ -50,19 +50,25 @@ func NewDefinition(data []byte) (*Definition, error) {
 	if errs := crdvalidation.ValidateCustomResourceDefinition(context.Background(), internal); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	props := new(apiextensions.JSONSchemaProps)
-	if err := v1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(d.CRD.Spec.Versions[0].Schema.OpenAPIV3Schema, props, nil); err != nil {
-		return nil, err
-	}
-	var err error
-	if d.schema, err = structural.NewStructural(props); err != nil {
-		return nil, err
-	}
-	if d.validator, _, err = validation.NewSchemaValidator(props); err != nil {
+	if err := d.compile(); err != nil {
 		return nil, err
 	}
 	d.rules = cel.NewValidator(d.schema, true, celconfig.PerCallLimit)
 	return d, nil
+}
+
+// compile makes all of a Definition but its rules in CEL.
+func (d *Definition) compile() error {
+	props := new(apiextensions.JSONSchemaProps)
+	err := v1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(d.CRD.Spec.Versions[0].Schema.OpenAPIV3Schema, props, nil)
+	if err != nil {
+		return err
+	}
+	if d.schema, err = structural.NewStructural(props); err != nil {
+		return err
+	}
+	d.validator, _, err = validation.NewSchemaValidator(props)
+	return err
 }
 
 // Create returns what an API server makes of an object that somebody creates: the
