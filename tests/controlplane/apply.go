@@ -13,15 +13,16 @@ func (c *ControlPlane) ApplyCRDs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Apply(ctx, crds); err != nil {
-		return err
-	}
-	_, err = c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=9s", "crd", "--all")
+	return errors.Join(c.Apply(ctx, crds), c.established(ctx))
+}
+
+func (c *ControlPlane) established(ctx context.Context) error {
+	_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=9s", "crd", "--all")
 	return err
 }
 
-// Apply applies objects, as YAML, by server-side apply.
-func (c *ControlPlane) Apply(ctx context.Context, yaml string) error {
+// Apply applies objects, as YAML, by server-side apply; flags are of kubectl apply.
+func (c *ControlPlane) Apply(ctx context.Context, yaml string, flags ...string) error {
 	f, err := os.CreateTemp(c.Host.Dir, "*.yaml")
 	if err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -30,6 +31,6 @@ func (c *ControlPlane) Apply(ctx context.Context, yaml string) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
-	_, err = c.Kubectl(ctx, "apply", "--server-side", "-f", f.Name())
+	_, err = c.Kubectl(ctx, append([]string{"apply", "--server-side", "-f", f.Name()}, flags...)...)
 	return err
 }
