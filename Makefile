@@ -11,14 +11,22 @@ LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd iptable
 FUZZTIME ?= 200000x
 SOAK     ?= 30m
 RUNS     ?= 20
+IMAGE    ?= lbd.dev/lbd:$(VERSION)
+PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help build generate check test unit search lab interop controlplane fuzz demo bench benchbgp soak clean deps
+.PHONY: help build image generate check test unit search lab interop controlplane fuzz demo bench benchbgp soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
+# The same bytes from the same source, Go and VERSION, in whatever folder: no paths, and
+# nothing of the state of the repository but VERSION.
 build: ## build bin/lbd
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
+
+image: ## build the image for PLATFORMS into dist/lbd-image.tar, by docker or buildah
+	@IMAGE='$(IMAGE)' VERSION='$(VERSION)' PLATFORMS='$(PLATFORMS)' \
+		SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" sh packaging/image.sh
 
 generate: ## packaging/crds from the types of api/v1alpha1
 	cd tests/crds && $(GO) run ./cmd/generate $(CURDIR)

@@ -17,6 +17,9 @@ const (
 	chart = root + "/packaging/helm/lbd"
 )
 
+// version is what the program is told to be.
+const version = "v0.0.0-test"
+
 // lbd is the program that the manifests start.
 var lbd string
 
@@ -25,10 +28,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lbd-packaging-")
 	if err == nil {
 		lbd = filepath.Join(dir, "lbd")
-		build := exec.Command("go", "build", "-o", lbd, "./cmd/lbd")
-		build.Dir, build.Stderr = root, os.Stderr
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		err = build.Run()
+		err = build(root, dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -37,6 +37,16 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// build builds the program from the source in dir as everybody does, into bin.
+func build(dir, bin string) error {
+	cmd := exec.Command("make", "build", "BIN="+bin, "VERSION="+version)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make build in %s: %w\n%s", dir, err, out)
+	}
+	return nil
 }
 
 // run returns what the program prints.
