@@ -18,7 +18,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-var _ announce.Driver = (*Driver)(nil)
+var _ announce.Extender = (*Driver)(nil)
 
 const (
 	// Lifetime is the default of Options.Lifetime. It is renewed at a third, so
@@ -184,6 +184,19 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 		applied.Err = err.Error()
 	}
 	return applied, err
+}
+
+// Extend lets the driver renew for longer, if all is as it should be.
+func (d *Driver) Extend(until time.Time) bool {
+	if d.missing.Load() || !d.mu.TryLock() {
+		return false
+	}
+	defer d.mu.Unlock()
+	if d.kernel == nil || d.outdated() {
+		return false
+	}
+	d.validUntil = until
+	return true
 }
 
 // accept takes over the wanted bindings. What is not wanted any more is

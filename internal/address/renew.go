@@ -43,7 +43,7 @@ func (d *Driver) keep(ctx context.Context) {
 func (d *Driver) renewAll(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before := d.condition()
+	before, renewals := d.condition(), d.stats.renewals.Load()
 	now := time.Now()
 	due := d.beat(now)
 	d.renew(ctx, func(lifetime time.Duration) time.Time {
@@ -56,8 +56,8 @@ func (d *Driver) renewAll(ctx context.Context) {
 		d.lookAgain(ctx)
 	}
 	d.noteMissing()
-	if d.condition() != before {
-		d.fire()
+	if d.condition() != before || d.stats.renewals.Load() != renewals {
+		d.fire() // the ends of the lifetimes are news: heartbeats tell them
 	}
 }
 

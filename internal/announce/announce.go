@@ -4,6 +4,7 @@ package announce
 
 import (
 	"context"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -22,4 +23,14 @@ type Driver interface {
 	Changed() <-chan struct{}
 	// Close releases sockets; it does not undo what was applied.
 	Close(ctx context.Context) error
+}
+
+// Extender is a Driver that can go on with the Desired that it was given last
+// without looking at the truth again. That is most of what an idle daemon asks for.
+type Extender interface {
+	Driver
+	// Extend moves Desired.ValidUntil. It never waits: if the driver is busy, or has
+	// anything to put right, it returns false and is given the whole Desired again.
+	// It never runs at the same time as Apply.
+	Extend(until time.Time) bool
 }

@@ -20,6 +20,8 @@ const (
 	retryMax = 5 * time.Second
 	// resync is how often the truth is looked at without a cause.
 	resync = 30 * time.Second
+	// relook is the same while decisions are extended.
+	relook = 5 * time.Second
 )
 
 // Runner drives one Driver from one goroutine: the newest Desired wins, a failed
@@ -30,9 +32,11 @@ type Runner struct {
 	log    *slog.Logger
 	report func(model.SinkName, model.Applied)
 
-	mu   sync.Mutex
-	want *model.Desired
-	kick chan struct{} // of 1: there is something to do
+	mu      sync.Mutex
+	want    *model.Desired
+	applied *model.Desired // last that was applied without an error; nil while one is
+	looked  time.Time      // when it was
+	kick    chan struct{}  // of 1: there is something to do
 
 	lastErr string
 }
@@ -55,6 +59,26 @@ func (r *Runner) Submit(d *model.Desired) {
 	}
 }
 
+// Extend hands over a Desired that asks this driver for what the one before does:
+// only the time has passed. It never blocks.
+func (r *Runner) Extend(d *model.Desired) {
+	e, ok := r.driver.(Extender)
+	if ok && r.extend(d, e) {
+		return
+	}
+	r.Submit(d)
+}
+
+func (r *Runner) extend(d *model.Desired, e Extender) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.applied == nil || r.applied != r.want || time.Since(r.looked) >= relook || !e.Extend(d.ValidUntil) {
+		return false
+	}
+	r.want, r.applied = d, d
+	return true
+}
+
 // Run applies until ctx ends, then closes the driver.
 func (r *Runner) Run(ctx context.Context) error {
 	retry := time.NewTimer(resync)
@@ -72,11 +96,18 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 		r.mu.Lock()
 		want := r.want
+		r.applied, r.looked = nil, time.Now()
 		r.mu.Unlock()
 		if want == nil {
 			continue
 		}
-		if err := r.apply(ctx, want); err != nil {
+		err := r.apply(ctx, want)
+		r.mu.Lock()
+		if err == nil {
+			r.applied = want
+		}
+		r.mu.Unlock()
+		if err != nil {
 			retry.Reset(pause)
 			pause = min(2*pause, retryMax)
 			continue

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	_ announce.Driver = (*Driver)(nil)
+	_ announce.Extender = (*Driver)(nil)
 	_ BFD             = (*bfd.Manager)(nil)
 )
 

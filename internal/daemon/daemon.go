@@ -67,7 +67,10 @@ type Daemon struct {
 	view      model.View
 	last      model.Desired // newest decision
 	sent      model.Desired // newest that the drivers were given
-	sentAt    time.Time
+	sentAt    time.Time     // when all were told last
+	links     map[string]model.Link
+	moved     uint64 // generation of the newest decision whose reports are waited for
+	news      bool   // since the last turn, worth a decision
 	turned    time.Time
 	aloneTill time.Time
 	seen      map[model.NodeName]model.MemberState // as last logged
@@ -106,15 +109,27 @@ func New(o Options) (*Daemon, error) {
 
 // publish is the source.Publish of all sources.
 func (d *Daemon) publish(change func(*model.View)) {
+	d.hand(func(v *model.View) { change(v); d.news = true })
+}
+
+// hand gives a change to the loop.
+func (d *Daemon) hand(change func(*model.View)) {
 	select {
 	case d.changes <- change:
 	case <-d.done:
 	}
 }
 
-// reported takes the report of a driver into the View.
+// reported takes the report of a driver into the View. One that says what the one
+// before said is no reason to decide, unless somebody waits for its generation.
 func (d *Daemon) reported(name model.SinkName, got model.Applied) {
-	d.publish(func(v *model.View) { v.Applied[name] = got })
+	d.hand(func(v *model.View) {
+		old, known := v.Applied[name]
+		v.Applied[name] = got
+		if !known || old.Gen < d.moved || !sameReport(&old, &got) {
+			d.news = true
+		}
+	})
 }
 
 // Run works until ctx ends, then hands everything over and stops its parts in
@@ -174,8 +189,12 @@ func (d *Daemon) loop(ctx, work context.Context) {
 		case change := <-d.changes:
 			change(&d.view)
 			d.drain()
+			if !d.news {
+				continue
+			}
 		case <-timer.C:
 		}
+		d.news = false
 		d.turn(time.Now())
 		if d.view.Stopping && d.finished(deadline) {
 			d.farewell()
@@ -221,21 +240,41 @@ func (d *Daemon) turn(now time.Time) {
 	d.view.Now = now
 	want := decide.Decide(&d.view)
 	d.metrics.decision(time.Since(now))
-	changed := moved(d.view.Memory, want.Memory) || !equal(&want, &d.sent)
-	d.observe(&want)
-	d.view.Memory = want.Memory
-	d.last = want
-	if changed || now.Sub(d.sentAt) >= tick {
-		d.sent, d.sentAt = want, now
-		out := want // drivers keep it; the loop goes on with its own
-		for _, r := range d.runners {
-			r.Submit(&out)
-		}
+	all := moved(d.view.Memory, want.Memory) || !sameLinks(d.links, d.view.Links)
+	if all {
+		d.moved = want.Gen
 	}
+	d.observe(&want)
+	d.view.Memory, d.links = want.Memory, d.view.Links
+	d.last = want
+	d.tell(&want, all, now)
 	d.ready.Store(want.Synced && want.Memory.Settled)
 	d.beat.Store(int64(now.Sub(d.view.Started)))
 	if d.opts.Beat != nil {
 		d.opts.Beat()
+	}
+}
+
+// tell gives a decision to the drivers that it asks for something else than before,
+// or to all of them. At each tick the others hear that it still holds.
+func (d *Daemon) tell(want *model.Desired, all bool, now time.Time) {
+	out := *want // drivers keep it; the loop goes on with its own
+	due := now.Sub(d.sentAt) >= tick
+	told := false
+	for i, r := range d.runners {
+		switch {
+		case all || !equal(d.opts.Drivers[i].Name(), &out, &d.sent):
+			r.Submit(&out)
+			told = true
+		case due:
+			r.Extend(&out)
+		}
+	}
+	if due || all {
+		d.sentAt = now
+	}
+	if due || told {
+		d.sent = out
 	}
 }
 
@@ -370,7 +409,7 @@ func (d *Daemon) SetDraining(ctx context.Context, on bool) error {
 func (d *Daemon) do(ctx context.Context, f func()) error {
 	ended := make(chan struct{})
 	select {
-	case d.changes <- func(*model.View) { f(); close(ended) }:
+	case d.changes <- func(*model.View) { f(); d.news = true; close(ended) }:
 	case <-d.done:
 		return errors.New("the daemon is stopping")
 	case <-ctx.Done():

@@ -10,11 +10,48 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// equal tells whether two decisions ask the drivers for the same. Generation and
-// times that pass by themselves do not count.
-func equal(a, b *model.Desired) bool {
-	return a.Synced == b.Synced && a.Lapses == b.Lapses && sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) &&
-		reflect.DeepEqual(a.BGP, b.BGP) && reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group)
+// equal tells whether two decisions ask a driver for the same. Generation and times
+// that pass by themselves do not count.
+func equal(driver model.SinkName, a, b *model.Desired) bool {
+	if a.Synced != b.Synced || a.Lapses != b.Lapses {
+		return false
+	}
+	switch driver {
+	case model.SinkAddress:
+		return sameList(a.Bind, b.Bind)
+	case model.SinkLayer2:
+		return sameList(a.L2, b.L2)
+	case model.SinkBGP:
+		return reflect.DeepEqual(a.BGP, b.BGP)
+	case model.SinkRelay:
+		return reflect.DeepEqual(a.Relay, b.Relay)
+	case model.SinkGossip:
+		return sameGroup(&a.Group, &b.Group)
+	}
+	return sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
+		reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group)
+}
+
+// sameLinks tells whether the source of links has published nothing since; it
+// makes a new map each time.
+func sameLinks(a, b map[string]model.Link) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
+
+// glance is up to how many VIPs reports are compared one by one. Drivers of more
+// return the same map as before if there is no news.
+const glance = 64
+
+// sameReport tells whether two reports of a driver say the same.
+func sameReport(a, b *model.Applied) bool {
+	return a.Err == b.Err && a.Lapses == b.Lapses && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) && reflect.DeepEqual(a.Peers, b.Peers)
+}
+
+func sameTruth(a, b map[netip.Addr]model.AppliedVIP) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() || len(a) <= glance && reflect.DeepEqual(a, b)
 }
 
 // sameList compares two lists, at a glance if the decision took over the one of

@@ -37,6 +37,22 @@ func (d driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, 
 	return report, nil
 }
 
+// Extend lets heartbeats go on for longer.
+func (d driver) Extend(until time.Time) bool {
+	p := &d.g.planner
+	if !p.mu.TryLock() {
+		return false
+	}
+	defer p.mu.Unlock()
+	if p.made == nil || !time.Now().Before(p.validUntil) {
+		return false
+	}
+	p.validUntil = until
+	// The sender looks at it before each heartbeat; it need not be woken.
+	d.g.sender.plan.Store(&beatPlan{inc: p.inc, validUntil: p.validUntil, leaseEnd: p.leaseEnd, targets: p.made})
+	return true
+}
+
 // Changed is nil: nothing that was told becomes untold.
 func (driver) Changed() <-chan struct{} { return nil }
 

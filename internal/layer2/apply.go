@@ -64,6 +64,31 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	return applied, err
 }
 
+// Extend lets announcements go on for longer. A silence is renewed by Apply, and so
+// is what has failed or was stopped.
+func (d *Driver) Extend(until time.Time) bool {
+	if !d.mu.TryLock() {
+		return false
+	}
+	defer d.mu.Unlock()
+	now := time.Now()
+	if d.alive(now); !d.validUntil.IsZero() && !now.Before(d.validUntil) {
+		return false
+	}
+	for _, p := range d.ports {
+		if p.broken {
+			return false
+		}
+	}
+	for _, e := range d.entries {
+		if e.want.Mode != model.L2Announce || e.err != "" || !e.burst.on || e.burst.next.IsZero() {
+			return false
+		}
+	}
+	d.validUntil = until
+	return true
+}
+
 // needAddresses tells whether any entry depends on the other addresses of the
 // host: whom to speak as while silent, or soon, and whence to solicit.
 func needAddresses(want []model.L2Advert) bool {

@@ -23,7 +23,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-var _ announce.Driver = (*Driver)(nil)
+var _ announce.Extender = (*Driver)(nil)
 
 // defaultSilence outlives the kernel lifetime of a VIP (3 s) also when the last
 // renewal was a third of it ago.

@@ -27,7 +27,7 @@ import (
 	"lbd.dev/lbd/internal/nft"
 )
 
-var _ announce.Driver = (*Driver)(nil)
+var _ announce.Extender = (*Driver)(nil)
 
 const (
 	// defaultLifetime is how long the rules act after the last Apply.
@@ -110,6 +110,16 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		report.Err = err.Error()
 	}
 	return report, nil
+}
+
+// Extend does nothing while nothing is relayed; rules are renewed by Apply.
+func (d *Driver) Extend(time.Time) bool {
+	for f := range d.tables {
+		if t := &d.tables[f]; t.state != absent || t.err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // bring puts the wanted flows of one family into the kernel.
