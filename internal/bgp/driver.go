@@ -19,7 +19,7 @@ import (
 
 var (
 	_ announce.Extender = (*Driver)(nil)
-	_ BFD             = (*bfd.Manager)(nil)
+	_ BFD               = (*bfd.Manager)(nil)
 )
 
 const (

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -202,6 +203,88 @@ func (idle) Changed() <-chan struct{}    { return nil }
 func (idle) Close(context.Context) error { return nil }
 func (idle) Apply(context.Context, *model.Desired) (model.Applied, error) {
 	return model.Applied{}, errors.New("asked")
+}
+
+// TestReportsWithoutNews: a report that says what the one before said causes no
+// decision, unless a phase waits for its generation.
+func TestReportsWithoutNews(t *testing.T) {
+	w := newOnlooker(t)
+	w.moved = 5
+	report := func(what string, gen uint64, news bool, change ...func(*model.Applied)) {
+		t.Helper()
+		a := model.Applied{Gen: gen, At: time.Now(), VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Bound: true, Advertised: []string{"a"}}}}
+		for _, c := range change {
+			c(&a)
+		}
+		w.reported(model.SinkAddress, a)
+		w.news = false
+		(<-w.changes)(&w.view)
+		if w.news != news {
+			t.Errorf("%s: news %v", what, w.news)
+		}
+		if got := w.view.Applied[model.SinkAddress]; got.Gen != gen {
+			t.Errorf("%s: generation %d", what, got.Gen)
+		}
+	}
+	expires := func(a *model.Applied) {
+		v := a.VIPs[addrA]
+		v.Expires = time.Unix(7, 0)
+		a.VIPs[addrA] = v
+	}
+	report("first", 3, true)
+	report("not yet at the generation", 4, true)
+	report("at the generation", 5, true)
+	report("after it", 6, false)
+	report("an error", 7, true, func(a *model.Applied) { a.Err = "fails" })
+	report("no error", 8, true)
+	report("a lifetime", 9, true, expires)
+	report("the same lifetime", 10, false, expires)
+	report("another VIP", 11, true, expires, func(a *model.Applied) { a.VIPs[addrB] = model.AppliedVIP{} })
+	report("on lo", 12, true, func(a *model.Applied) { a.Loopback, a.VIPs = a.VIPs, nil })
+	report("a peer", 13, true, func(a *model.Applied) {
+		a.Loopback, a.VIPs, a.Peers = a.VIPs, nil, []model.PeerReport{{Name: "tor"}}
+	})
+	many := make(map[netip.Addr]model.AppliedVIP)
+	for a := addrA; len(many) <= glance; a = a.Next() {
+		many[a] = model.AppliedVIP{}
+	}
+	report("many", 14, true, func(a *model.Applied) { a.VIPs = many })
+	report("the same map of many", 15, false, func(a *model.Applied) { a.VIPs = many })
+	report("a copy of many", 16, true, func(a *model.Applied) { a.VIPs = maps.Clone(many) })
+	// Anything else is news.
+	w.news = false
+	w.publish(func(*model.View) {})
+	if (<-w.changes)(&w.view); !w.news {
+		t.Error("a source is not news")
+	}
+}
+
+// TestWhoIsTold: a driver is told what it is asked for, not what others are.
+func TestWhoIsTold(t *testing.T) {
+	base := model.Desired{}
+	for name, c := range map[string]struct {
+		d    model.Desired
+		told []model.SinkName
+	}{
+		"nothing":  {model.Desired{Gen: 1}, nil},
+		"binding":  {model.Desired{Bind: []model.Binding{{}}}, []model.SinkName{model.SinkAddress}},
+		"layer 2":  {model.Desired{L2: []model.L2Advert{{}}}, []model.SinkName{model.SinkLayer2}},
+		"path":     {model.Desired{BGP: model.BGPState{Ready: true}}, []model.SinkName{model.SinkBGP}},
+		"relay":    {model.Desired{Relay: []model.Relay{{}}}, []model.SinkName{model.SinkRelay}},
+		"group":    {model.Desired{Group: model.GroupState{Settled: true}}, []model.SinkName{model.SinkGossip}},
+		"lease":    {model.Desired{Group: model.GroupState{LeaseEnd: time.Unix(1, 0)}}, []model.SinkName{model.SinkGossip}},
+		"leftover": {model.Desired{Synced: true}, []model.SinkName{model.SinkAddress, model.SinkBGP, model.SinkGossip, model.SinkLayer2, model.SinkRelay}},
+	} {
+		var told []model.SinkName
+		for _, n := range []model.SinkName{model.SinkAddress, model.SinkBGP, model.SinkGossip, model.SinkLayer2, model.SinkRelay} {
+			if !equal(n, &base, &c.d) {
+				told = append(told, n)
+			}
+		}
+		if !slices.Equal(told, c.told) {
+			t.Errorf("%s: %v are told", name, told)
+		}
+	}
 }
 
 // onlooker is a daemon that does not run, shown one decision after the other.

@@ -276,7 +276,7 @@ func TestDriversCloseInReverse(t *testing.T) {
 		for _, c := range all {
 			order = append(order, c.name)
 		}
-		if want := []model.SinkName{model.SinkLayer2, model.SinkAddress, model.SinkBGP, model.SinkGossip}; !slices.Equal(order, want) {
+		if want := []model.SinkName{model.SinkLayer2, model.SinkAddress, model.SinkBGP, "all"}; !slices.Equal(order, want) {
 			t.Errorf("closed %v, want %v", order, want)
 		}
 		if !errors.Is(b.err, cannot) {

@@ -68,7 +68,7 @@ type Options struct {
 	Version string
 	// Transport replaces the sockets in tests; BindAddr and Port must then be
 	// those of the transport.
-	Transport memberlist.Transport
+	Transport memberlist.NodeAwareTransport
 }
 
 // Gossip is one member of the group.
@@ -88,7 +88,12 @@ type Gossip struct {
 	join    *joiner
 	sender  *sender
 	planner planner
-	count   counters
+	seal    *sealer
+	sealed  []byte // of the sender alone
+	// Heartbeats go through sockets, in tests through transport.
+	sockets   *transport
+	transport *tapped
+	count     counters
 
 	wake    chan struct{} // of Run
 	inbox   *queue[packet]
@@ -129,12 +134,15 @@ func create(o Options, visitor string) (*Gossip, error) {
 	if visitor != "" {
 		g.visitor, conf.Name = visitor, visitor
 	}
-	if conf.Transport == nil {
-		t, err := listen(o.BindAddr, o.Port, g.log)
+	if o.Transport == nil {
+		t, err := listen(o.BindAddr, o.Port, g.takeBeat, g.log)
 		if err != nil {
 			return nil, err
 		}
-		conf.Transport = t
+		g.sockets, conf.Transport = t, t
+	} else {
+		g.transport = tap(o.Transport, g.takeBeat)
+		conf.Transport = g.transport
 	}
 	ip, port, err := conf.Transport.FinalAdvertiseAddr("", 0)
 	addr, ok := netip.AddrFromSlice(ip)
@@ -200,9 +208,8 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 		RetransmitMult: retransmits,
 	}
 	g.members.Store(1)
-	g.sender = newSender(o.Name, profile.beat, o.Logger, func(to *memberlist.Node, msg []byte) error {
-		return g.list.SendBestEffort(to, msg)
-	})
+	g.seal = &sealer{ring: keys.ring, label: o.Label}
+	g.sender = newSender(o.Name, profile.beat, o.Logger, g.sendBeat)
 	g.sender.real = o.Transport == nil
 	return g, g.config(o, profile), nil
 }
@@ -211,7 +218,6 @@ func (g *Gossip) config(o Options, p profile) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	p.apply(c)
 	c.Name = string(o.Name)
-	c.Transport = o.Transport
 	c.Label = o.Label
 	c.Keyring = g.keys.ring
 	c.RetransmitMult = retransmits

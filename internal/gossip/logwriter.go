@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -96,7 +97,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	w.mu.Unlock()
 
 	if stranger {
-		w.log.Warn("gossip of a host cannot be decrypted: compare the key files of the nodes", "peer", peer)
+		w.warnStranger(peer)
 	}
 	if pass && w.log.Enabled(context.Background(), level) {
 		if suppressed > 0 {
@@ -125,6 +126,26 @@ func (w *logWriter) isNews(peer string, now time.Time) bool {
 	}
 	w.strangers[host] = now
 	return !known
+}
+
+// mismatch counts a heartbeat of a node that is configured differently.
+func (w *logWriter) mismatch(why error, from netip.AddrPort, now time.Time) {
+	peer := from.String()
+	w.mu.Lock()
+	m := &w.labels
+	if errors.Is(why, errKey) {
+		m = &w.keys
+	}
+	m.Count, m.At, m.Peer = m.Count+1, now, peer
+	stranger := m == &w.keys && w.isNews(peer, now)
+	w.mu.Unlock()
+	if stranger {
+		w.warnStranger(peer)
+	}
+}
+
+func (w *logWriter) warnStranger(peer string) {
+	w.log.Warn("gossip of a host cannot be decrypted: compare the key files of the nodes", "peer", peer)
 }
 
 func (m *Mismatch) note(msg string, now time.Time) {

@@ -37,6 +37,9 @@ type transport struct {
 	tcp  *net.TCPListener
 	addr netip.AddrPort
 	log  *slog.Logger
+	// take is offered each packet first; what it takes memberlist does not see. It
+	// must not keep the packet.
+	take func(b []byte, from netip.AddrPort, at time.Time) bool
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -51,7 +54,7 @@ type transport struct {
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
 // listen binds both sockets. Port 0 lets the kernel choose, for tests.
-func listen(addr netip.Addr, port uint16, log *slog.Logger) (*transport, error) {
+func listen(addr netip.Addr, port uint16, take func([]byte, netip.AddrPort, time.Time) bool, log *slog.Logger) (*transport, error) {
 	var t *transport
 	var err error
 	for range 10 { // the port that TCP was given may be taken for UDP
@@ -62,6 +65,7 @@ func listen(addr netip.Addr, port uint16, log *slog.Logger) (*transport, error) 
 	if err != nil {
 		return nil, bindError(netip.AddrPortFrom(addr, port), err)
 	}
+	t.take = take
 	t.wg.Go(t.readPackets)
 	t.wg.Go(t.acceptStreams)
 	return t, nil
@@ -197,7 +201,7 @@ func (t *transport) readPackets() {
 			}
 			continue
 		}
-		if n == 0 {
+		if n == 0 || t.take(buf[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), at) {
 			continue
 		}
 		p := &memberlist.Packet{

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
@@ -19,7 +21,7 @@ import (
 // Each probe opens a connection of its own, as a new client of the VIP would: a
 // server that goes on serving old connections while its listener is gone or its
 // backlog is full would otherwise pass. For an API server this is two TLS
-// handshakes a second. A proxy of the environment is never used, a redirect is
+// handshakes a second, most of which resume a session. A proxy of the environment is never used, a redirect is
 // never followed.
 type httpProber struct {
 	url      string
@@ -51,12 +53,40 @@ func checkURL(scheme, host string, port int32, path string) string {
 // tenth of a millisecond.
 var curves = []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521}
 
+// fullHandshake is how often at least the certificate of the server is verified
+// anew. Between, a handshake may resume the session of the one before (RFC 8446
+// section 2.2), which costs both ends half of it. A server that was restarted has
+// forgotten its sessions, so only a certificate that was replaced while it runs is
+// noticed this late.
+const fullHandshake = 5 * time.Second
+
+// sessions keeps what a handshake needs to resume the one before, for as long as
+// it was made with the same files and is not too old.
+type sessions struct {
+	cache  tls.ClientSessionCache
+	until  time.Time
+	roots  *x509.CertPool
+	client []byte // DER of the client certificate
+}
+
+func (s *sessions) get(config *tls.Config) tls.ClientSessionCache {
+	var client []byte
+	if len(config.Certificates) > 0 {
+		client = config.Certificates[0].Certificate[0]
+	}
+	if now := time.Now(); !now.Before(s.until) || s.roots != config.RootCAs || !bytes.Equal(s.client, client) {
+		*s = sessions{tls.NewLRUClientSessionCache(1), now.Add(fullHandshake), config.RootCAs, client}
+	}
+	return s.cache
+}
+
 // newTLSSettings returns a function that makes the settings for one connection
 // of the files as they are then.
 func newTLSSettings(c v1alpha1.HTTPSCheck, log *slog.Logger) func() (*tls.Config, error) {
 	var (
 		pool   *material[*x509.CertPool]
 		client *material[tls.Certificate]
+		resume sessions
 	)
 	if c.CAFile != "" && !c.InsecureSkipVerify {
 		pool = newCAPool(c.CAFile, log)
@@ -85,6 +115,7 @@ func newTLSSettings(c v1alpha1.HTTPSCheck, log *slog.Logger) func() (*tls.Config
 			}
 			config.Certificates = []tls.Certificate{pair}
 		}
+		config.ClientSessionCache = resume.get(config)
 		return config, nil
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -346,8 +347,12 @@ func TestHTTPSFollowsItsFiles(t *testing.T) {
 	if got := probeOnce(t, p, long); got != "pass" {
 		t.Fatalf("with the CA: %s", got)
 	}
-	become(second)
-	if got := probeOnce(t, p, long); !strings.Contains(got, "does not trust") {
+	become(second) // of a server that runs on, which may resume the session for a while
+	got := probeOnce(t, p, long)
+	for begin := time.Now(); got == "pass" && time.Since(begin) < fullHandshake+time.Second; got = probeOnce(t, p, long) {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if !strings.Contains(got, "does not trust") {
 		t.Fatalf("after the certificate was replaced: %s", got)
 	}
 	write(t, caFile, []byte("-----BEGIN CERT")) // half written
@@ -364,6 +369,71 @@ func TestHTTPSFollowsItsFiles(t *testing.T) {
 	become(second)
 	if got := probeOnce(t, p, long); got != "pass" {
 		t.Fatalf("with the new CA: %s", got)
+	}
+}
+
+// TestHTTPSResumes: a session is resumed, but not one that was made with other
+// files, nor one that is too old.
+func TestHTTPSResumes(t *testing.T) {
+	ca := newAuthority(t)
+	certPEM, keyPEM := ca.valid(t)
+	pair := keyPair(t, certPEM, keyPEM)
+	var full, resumed atomic.Int32
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if s.DidResume {
+				resumed.Add(1)
+			} else {
+				full.Add(1)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = http.Serve(listener, http.NotFoundHandler()) }()
+	t.Cleanup(func() { listener.Close() })
+	caFile := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, caFile, ca.pem)
+	c := v1alpha1.HTTPSCheck{Host: "127.0.0.1", Port: port(listener.Addr()), Path: "/", CAFile: caFile, ServerName: "kubernetes", ExpectedStatus: []int32{404}}
+	settings := newTLSSettings(c, slog.New(slog.DiscardHandler))
+	p := newHTTPSProber(c, slog.New(slog.DiscardHandler))
+	p.tls = settings
+	probe := func(what string, wantFull, wantResumed int32) {
+		t.Helper()
+		if got := probeOnce(t, p, long); got != "pass" {
+			t.Fatalf("%s: %s", what, got)
+		}
+		if f, r := full.Load(), resumed.Load(); f != wantFull || r != wantResumed {
+			t.Errorf("%s: %d full and %d resumed handshakes, want %d and %d", what, f, r, wantFull, wantResumed)
+		}
+	}
+	probe("first", 1, 0)
+	probe("second", 1, 1)
+	probe("third", 1, 2)
+	write(t, caFile, append(slices.Clone(ca.pem), '\n')) // as good, but not the same
+	probe("with a new CA file", 2, 2)
+	probe("and again", 2, 3)
+
+	config, err := settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sessions{}
+	first := s.get(config)
+	if s.get(config) != first {
+		t.Error("a session that is young is not kept")
+	}
+	s.until = time.Now()
+	if s.get(config) == first {
+		t.Error("a session that is too old is kept")
+	}
+	second := s.get(config)
+	config.Certificates = []tls.Certificate{pair}
+	if s.get(config) == second {
+		t.Error("a session of another client certificate is kept")
 	}
 }
 
