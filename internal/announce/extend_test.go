@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,12 +18,15 @@ import (
 // patient is a fake that can be extended.
 type patient struct {
 	*fake
+	mu       sync.Mutex
 	refuses  bool
 	extended []time.Time
 	given    []time.Time // ValidUntil of what was applied
 }
 
 func (p *patient) Extend(until time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.refuses {
 		return false
 	}
@@ -31,7 +35,9 @@ func (p *patient) Extend(until time.Time) bool {
 }
 
 func (p *patient) Apply(ctx context.Context, want *model.Desired) (model.Applied, error) {
+	p.mu.Lock()
 	p.given = append(p.given, want.ValidUntil)
+	p.mu.Unlock()
 	return p.fake.Apply(ctx, want)
 }
 
@@ -58,6 +64,8 @@ func TestExtend(t *testing.T) {
 		count := func(what string, applied, extended int) {
 			t.Helper()
 			synctest.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
 			if len(p.given) != applied || len(p.extended) != extended {
 				t.Errorf("%s: %d applied and %d extended, want %d and %d", what, len(p.given), len(p.extended), applied, extended)
 			}
@@ -74,10 +82,14 @@ func TestExtend(t *testing.T) {
 		if p.given[1] != at(2*time.Second) {
 			t.Errorf("it was given %s, which is not the newest", p.given[1])
 		}
+		p.mu.Lock()
 		p.refuses = true
+		p.mu.Unlock()
 		r.Extend(want(3, 3*time.Second))
 		count("the driver refuses", 3, 1)
+		p.mu.Lock()
 		p.refuses = false
+		p.mu.Unlock()
 		fails.Store(true)
 		r.Submit(want(4, 4*time.Second))
 		synctest.Wait()
@@ -86,7 +98,9 @@ func TestExtend(t *testing.T) {
 		fails.Store(false)
 		time.Sleep(time.Second) // it was tried again
 		synctest.Wait()
+		p.mu.Lock()
 		n := len(p.given)
+		p.mu.Unlock()
 		r.Extend(want(6, 6*time.Second))
 		count("it works again", n, 2)
 		r.Submit(want(7, 6*time.Second))
