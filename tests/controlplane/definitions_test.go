@@ -65,6 +65,11 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s: %s", name, bad)
 		}
 	}
+	t.Run("objects", func(t *testing.T) { testVerdicts(t, c) })
+	t.Run("converted", func(t *testing.T) { testConverted(t, c) })
+}
+
+func testVerdicts(t *testing.T, c *controlplane.ControlPlane) {
 	cfg, err := c.Config(c.Host, c.Host.IP4, controlplane.Admin)
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +97,20 @@ func TestDefinitions(t *testing.T) {
 	t.Logf("of %d objects lbd refuses %d, the API server %d of those", len(all), taken+refused, refused)
 	if taken > 10 {
 		t.Errorf("the API server takes %d objects that lbd refuses", taken)
+	}
+}
+
+// testConverted: the cluster takes what becomes of MetalLB's documented examples.
+func testConverted(t *testing.T, c *controlplane.ControlPlane) {
+	for _, name := range []string{"l2", "bgp", "namespaces", "dualstack", "bfd", "list"} {
+		out, err := c.Lab.Exec(t.Context(), c.Host, c.Lab.Bin.LBD, "convert", "metallb", filepath.Join("..", "..", "internal", "convert", "testdata", name+".in.yaml"))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := c.Apply(t.Context(), out, "--dry-run=server"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
