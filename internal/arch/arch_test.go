@@ -26,6 +26,8 @@ var floors = map[string]int{
 	"internal/source":   1,
 	"internal/election": 1,
 	"internal/ipam":     1,
+	"internal/resolve":  1,
+	"internal/services": 1,
 	"internal/nft":      1, // a socket: not for pure packages
 	"internal/decide":   2,
 	"internal/address":  3,
@@ -50,7 +52,7 @@ var floors = map[string]int{
 }
 
 // pure packages decide with values: no I/O, no clock, no lock, no log.
-var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/decide"}
+var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/resolve", "internal/services", "internal/decide"}
 
 // impure is what they may not import. Time values are facts; a test forbids
 // reading the clock.

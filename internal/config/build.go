@@ -8,6 +8,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/resolve"
 )
 
 // newNode parses a valid NodeConfiguration. Keys are read elsewhere.
@@ -55,42 +56,6 @@ func newPeers(g *v1alpha1.GossipSpec) []Peer {
 	return peers
 }
 
-// newVIPs turns a valid VirtualIP into one VIP for each address.
-func newVIPs(v *v1alpha1.VirtualIP, names *named) []model.VIP {
-	base := model.VIP{
-		Name:    v.Metadata.Name,
-		Kind:    v1alpha1.KindVirtualIP,
-		Preempt: v.Spec.Preempt,
-	}
-	if a := v.Spec.Advertise; a != nil {
-		if a.L2 != nil {
-			base.L2 = true
-			base.Interfaces = slices.Clone(a.L2.Interfaces)
-		}
-		if a.BGP != nil {
-			base.BGP = newAdvert(a.BGP, names)
-		}
-	}
-	if s := v.Spec.NodeSelector; s != nil {
-		base.NodeSelector = maps.Clone(s.MatchLabels)
-	}
-	if v.Spec.Partition == v1alpha1.PartitionQuorum {
-		base.Partition = model.PartitionQuorum
-	}
-	if v.Spec.HealthCheck != nil {
-		base.Check = v.Metadata.Name
-	}
-	vips := make([]model.VIP, 0, len(v.Spec.Addresses))
-	for _, text := range v.Spec.Addresses {
-		if addr, err := netip.ParseAddr(text); err == nil {
-			vip := base
-			vip.Addr = addr
-			vips = append(vips, vip)
-		}
-	}
-	return vips
-}
-
 // newConfig turns objects without errors into a Config without gossip keys. node
 // is nil where none is required; secrets has what the files contain that objects
 // name.
@@ -104,12 +69,12 @@ func newConfig(objects []*object, node *object, secrets map[string]string) *Conf
 	for _, o := range objects {
 		switch {
 		case o.vip != nil:
-			cfg.VIPs = append(cfg.VIPs, newVIPs(o.vip, names)...)
+			cfg.VIPs = append(cfg.VIPs, resolve.VIPs(o.vip, names.communities)...)
 			if o.vip.Spec.HealthCheck != nil {
 				cfg.Checks[o.vip.Metadata.Name] = *o.vip.Spec.HealthCheck
 			}
 		case o.peer != nil:
-			cfg.Peers = append(cfg.Peers, newPeer(o.peer, names, secrets))
+			cfg.Peers = append(cfg.Peers, resolve.Peer(o.peer, names.profile(o.peer.Spec.BFDProfile), secrets))
 		}
 	}
 	slices.SortFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })

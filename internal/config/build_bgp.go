@@ -1,11 +1,7 @@
 package config
 
 import (
-	"cmp"
-	"maps"
 	"net/netip"
-	"slices"
-	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -23,116 +19,10 @@ func newBGP(b *v1alpha1.BGPSpec) model.BGPConfig {
 	return cfg
 }
 
-// newPeer parses a valid BGPPeer. secrets has the content of files.
-func newPeer(p *v1alpha1.BGPPeer, names *named, secrets map[string]string) model.BGPPeer {
-	s := &p.Spec
-	out := model.BGPPeer{
-		Name:            p.Metadata.Name,
-		LocalASN:        s.MyASN,
-		PeerASN:         s.PeerASN,
-		Address:         peerAddr(s.PeerAddress, s.Interface),
-		Port:            uint16(s.PeerPort),
-		Source:          peerAddr(s.SourceAddress, s.Interface),
-		HoldTime:        s.HoldTime.Duration,
-		KeepaliveTime:   s.KeepaliveTime.Duration,
-		ConnectTime:     s.ConnectTime.Duration,
-		Password:        s.Password,
-		Multihop:        s.EBGPMultiHop,
-		Passive:         s.Passive,
-		GracefulRestart: s.EnableGracefulRestart,
-		ShutdownDelay:   s.GracefulShutdownDelay.Duration,
-		IPv4:            s.Has(v1alpha1.FamilyIPv4),
-		IPv6:            s.Has(v1alpha1.FamilyIPv6),
-		MaxPrefixes:     uint32(s.MaxPrefixes),
+// profile returns the BFDProfile with a name, or nil.
+func (n *named) profile(name string) *v1alpha1.BFDProfile {
+	if o := n.profiles[name]; o != nil {
+		return o.profile
 	}
-	out.RouterID, _ = netip.ParseAddr(s.RouterID) // zero: none
-	for _, sel := range s.NodeSelectors {
-		out.NodeSelectors = append(out.NodeSelectors, maps.Clone(sel.MatchLabels))
-	}
-	if s.PasswordFile != "" {
-		out.Password = secrets[s.PasswordFile]
-	}
-	switch {
-	case s.TTLSecurity:
-		out.MinTTL = 255
-	case s.MinimumTTL != nil:
-		out.MinTTL = uint8(*s.MinimumTTL)
-	}
-	if o := names.profiles[s.BFDProfile]; o != nil {
-		out.BFD = newProfile(o.profile, secrets)
-	}
-	return out
-}
-
-// peerAddr parses a valid address. A link-local IPv6 address gets the interface
-// as its zone.
-func peerAddr(text, link string) netip.Addr {
-	addr, _ := netip.ParseAddr(text) // zero: none
-	if addr.Is6() && addr.IsLinkLocalUnicast() {
-		return addr.WithZone(link)
-	}
-	return addr
-}
-
-// newProfile parses a valid BFDProfile.
-func newProfile(p *v1alpha1.BFDProfile, secrets map[string]string) *model.BFDProfile {
-	s := &p.Spec
-	return &model.BFDProfile{
-		Name:       p.Metadata.Name,
-		Transmit:   time.Duration(s.TransmitInterval) * time.Millisecond,
-		Receive:    time.Duration(s.ReceiveInterval) * time.Millisecond,
-		Multiplier: uint8(s.DetectMultiplier),
-		Passive:    s.PassiveMode,
-		MinTTL:     uint8(s.MinimumTTL),
-		Strict:     s.Strict,
-		AuthType:   string(s.AuthType),
-		AuthKeyID:  uint8(s.AuthKeyID),
-		AuthKey:    secrets[s.AuthKeyFile],
-	}
-}
-
-// newAdvert parses a valid advertise.bgp.
-func newAdvert(a *v1alpha1.BGPAdvertise, names *named) *model.BGPAdvert {
-	out := &model.BGPAdvert{Peers: slices.Clone(a.Peers)}
-	slices.Sort(out.Peers)
-	out.Prepend = int(a.ASPathPrepend)
-	if a.LocalPref != nil {
-		out.LocalPref = *a.LocalPref
-	}
-	if a.MED != nil {
-		out.MED, out.MEDSet = *a.MED, true
-	}
-	for _, v := range communitiesOf(a, names) {
-		if v.IsLarge {
-			out.LargeCommunities = append(out.LargeCommunities, v.Large)
-		} else {
-			out.Communities = append(out.Communities, v.Standard)
-		}
-	}
-	// Two names may stand for one community.
-	slices.Sort(out.Communities)
-	out.Communities = slices.Compact(out.Communities)
-	slices.SortFunc(out.LargeCommunities, func(x, y [3]uint32) int {
-		return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]), cmp.Compare(x[2], y[2]))
-	})
-	out.LargeCommunities = slices.Compact(out.LargeCommunities)
-	return out
-}
-
-// communitiesOf returns the communities of a valid advertise.bgp in their order.
-func communitiesOf(a *v1alpha1.BGPAdvertise, names *named) []v1alpha1.CommunityValue {
-	var all []v1alpha1.CommunityValue
-	for _, text := range a.Communities {
-		v, err := v1alpha1.ParseCommunity(text)
-		if err != nil {
-			v = names.communities[text]
-		}
-		all = append(all, v)
-	}
-	for _, text := range a.LargeCommunities {
-		if v, err := v1alpha1.ParseLargeCommunity(text); err == nil {
-			all = append(all, v)
-		}
-	}
-	return all
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/resolve"
 )
 
 // slowHoldTime is the longest hold time that passes without BFD and without a
@@ -116,7 +117,7 @@ func warnBGP(a *v1alpha1.BGPAdvertise, names *named, warn func(path, text string
 	} else {
 		warnPath(a, peers, warn)
 	}
-	for _, c := range communitiesOf(a, names) {
+	for _, c := range resolve.Communities(a, names.communities) {
 		switch {
 		case c.IsLarge:
 		case c.Standard == v1alpha1.CommunityNoAdvertise:

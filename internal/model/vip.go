@@ -40,6 +40,9 @@ type VIP struct {
 	NodeSelector map[string]string
 	// Preempt lets a better ranked node take the VIP back from its owner.
 	Preempt bool
+	// Preference goes before the hash in the ranking of nodes; nil: no node is
+	// preferred. A node that is preferred takes the VIP back.
+	Preference *Preference
 	// Partition says what happens without a majority of peers.
 	Partition Partition
 	// Check names the entry of View.Health that gates the VIP; empty means that
@@ -53,6 +56,18 @@ type VIP struct {
 	// that in words.
 	Barred       Reason
 	BarredDetail string
+}
+
+// Preference orders nodes: a higher score goes first, and a node without one has 0.
+// It is never changed once it is in a VIP.
+type Preference struct{ Scores map[NodeName]int }
+
+// Of returns the score of a node. A nil Preference prefers none.
+func (p *Preference) Of(n NodeName) int {
+	if p == nil {
+		return 0
+	}
+	return p.Scores[n]
 }
 
 // Claim is the statement of one node that it owns a VIP. The claim with the

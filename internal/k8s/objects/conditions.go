@@ -14,22 +14,8 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 )
 
-// Condition is one aspect of an object, in the form that all of Kubernetes uses.
-type Condition struct {
-	Type string `json:"type"`
-	// Status is "True", "False" or "Unknown".
-	Status string `json:"status"`
-	// ObservedGeneration is the metadata.generation that the condition is about.
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// LastTransitionTime is when Status last changed.
-	LastTransitionTime time.Time `json:"lastTransitionTime"`
-	// Reason is one word for programs, Message a sentence for people.
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-}
-
 // conditionsOf reads the conditions of a status; what is malformed is left out.
-func conditionsOf(u *unstructured.Unstructured) []Condition {
+func conditionsOf(u *unstructured.Unstructured) []v1alpha1.Condition {
 	list, found, err := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
 	if !found || err != nil {
 		return nil
@@ -38,7 +24,7 @@ func conditionsOf(u *unstructured.Unstructured) []Condition {
 	if err != nil {
 		return nil
 	}
-	var out []Condition
+	var out []v1alpha1.Condition
 	if json.Unmarshal(data, &out) != nil {
 		return nil
 	}
@@ -60,7 +46,7 @@ type Writer struct {
 // this writer has for the object, and fields beside them, such as the counts of a
 // pool. present are those that the object has now. Without a difference in the
 // conditions and without fields nothing is sent. It tells whether something was.
-func (w *Writer) Write(ctx context.Context, kind, name string, present, conditions []Condition, fields map[string]any) (bool, error) {
+func (w *Writer) Write(ctx context.Context, kind, name string, present, conditions []v1alpha1.Condition, fields map[string]any) (bool, error) {
 	now := time.Now
 	if w.Now != nil {
 		now = w.Now
@@ -89,8 +75,8 @@ func (w *Writer) Write(ctx context.Context, kind, name string, present, conditio
 
 // transition fills in when each condition last changed, and tells whether any is
 // not there as it is.
-func transition(present, wanted []Condition, now time.Time) ([]Condition, bool) {
-	out := make([]Condition, 0, len(wanted))
+func transition(present, wanted []v1alpha1.Condition, now time.Time) ([]v1alpha1.Condition, bool) {
+	out := make([]v1alpha1.Condition, 0, len(wanted))
 	changed := false
 	for _, c := range wanted {
 		c.LastTransitionTime = now.UTC().Truncate(time.Second)

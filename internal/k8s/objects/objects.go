@@ -49,7 +49,7 @@ type Object[T any] struct {
 	// Errors are the rules that it breaks; an object with any is not to be used.
 	Errors []v1alpha1.FieldError
 	// Conditions are those of its status now.
-	Conditions []Condition
+	Conditions []v1alpha1.Condition
 }
 
 // Invalid is an object that breaks a rule.

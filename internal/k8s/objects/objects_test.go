@@ -124,15 +124,15 @@ func TestWriter(t *testing.T) {
 		t.Helper()
 		o, _ := s.Pools.Get(k8s.Key{Name: "a"})
 		sent, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "a", o.Conditions,
-			[]Condition{{Type: "Accepted", Status: status, Reason: "R", Message: message, ObservedGeneration: 1}}, nil)
+			[]v1alpha1.Condition{{Type: "Accepted", Status: v1alpha1.ConditionStatus(status), Reason: "R", Message: message, ObservedGeneration: 1}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return sent
 	}
-	seen := func(message string) Condition {
+	seen := func(message string) v1alpha1.Condition {
 		t.Helper()
-		var got Condition
+		var got v1alpha1.Condition
 		eventually(t, "the condition says "+message, func() bool {
 			o, _ := s.Pools.Get(k8s.Key{Name: "a"})
 			if len(o.Conditions) != 1 {
@@ -172,7 +172,7 @@ func TestWriter(t *testing.T) {
 	if !found {
 		t.Errorf("no apply in %q", api.Requests())
 	}
-	if _, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "none", nil, []Condition{{Type: "Accepted"}}, nil); err == nil {
+	if _, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "none", nil, []v1alpha1.Condition{{Type: "Accepted"}}, nil); err == nil {
 		t.Error("a missing object has a status")
 	}
 }

@@ -1,0 +1,353 @@
+package services
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/resolve"
+)
+
+// l2Advert is an L2Advertisement as this node reads it.
+type l2Advert struct {
+	*v1alpha1.L2Advertisement
+	here bool // it selects this node
+}
+
+// bgpAdvert is a BGPAdvertisement as this node reads it.
+type bgpAdvert struct {
+	name     string
+	services []v1alpha1.Selector
+	here     bool // it selects this node
+	advert   *model.BGPAdvert
+	// aggregates: addresses of the family are not advertised by themselves, which
+	// is not supported. By isV6.
+	aggregates [2]bool
+}
+
+func isV6(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
+}
+
+// plan is how addresses of a pool are announced whose Services match the same
+// advertisements.
+type plan struct {
+	l2, l2Here   bool // some advertisement covers them; one that selects this node
+	interfaces   []string
+	preference   *model.Preference
+	bgp          *model.BGPAdvert // of this node, or of others if it has none
+	bgpHere      bool
+	problems     []Problem
+	disappointed bool // an advertisement covers them that is not supported
+}
+
+// planKey names a plan.
+type planKey struct {
+	pool int
+	v6   bool
+	// mask has a byte for each advertisement of the pool: those for layer 2, then
+	// those for BGP; 1 if it selects a Service.
+	mask string
+}
+
+// poolAdverts are the advertisements of one pool, sorted by name.
+type poolAdverts struct {
+	l2, bgp []int
+	// selective: some select Services by labels.
+	selective bool
+}
+
+// anyMatches tells whether a list of selectors matches; an empty one does.
+func anyMatches(list []v1alpha1.Selector, labels map[string]string) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, func(s v1alpha1.Selector) bool { return s.Matches(labels) })
+}
+
+// forPool tells whether an advertisement is for a pool.
+func forPool(names []string, selectors []v1alpha1.Selector, p *v1alpha1.IPAddressPool) bool {
+	return len(names) == 0 && len(selectors) == 0 || slices.Contains(names, p.Metadata.Name) ||
+		len(selectors) > 0 && anyMatches(selectors, p.Metadata.Labels)
+}
+
+// config is what the objects mean on this node.
+type config struct {
+	objects Objects
+	pools   poolIndex
+	l2      []l2Advert
+	bgp     []bgpAdvert
+	byPool  []poolAdverts
+	plans   map[planKey]*plan
+	// preferring: the labels of other nodes count.
+	preferring bool
+
+	virtual  []model.VIP // sorted by Addr
+	peers    []model.BGPPeer
+	checks   map[string]v1alpha1.HealthCheck
+	problems []Problem
+}
+
+func (c *config) bad(kind, name, format string, args ...any) {
+	c.problems = append(c.problems, Problem{kind, name, fmt.Sprintf(format, args...)})
+}
+
+// newConfig compiles the objects for a node with these labels.
+func newConfig(o Objects, labels map[string]string) *config {
+	c := &config{objects: o, pools: newPoolIndex(o.Pools), plans: make(map[planKey]*plan), checks: make(map[string]v1alpha1.HealthCheck)}
+	communities := communitiesOf(o.Communities)
+	c.readPeers(labels)
+	for _, a := range o.L2Advertisements {
+		c.l2 = append(c.l2, l2Advert{a, anyMatches(a.Spec.NodeSelectors, labels)})
+		c.preferring = c.preferring || len(a.Spec.PreferredNodeSelectors) > 0
+		c.knownPools(v1alpha1.KindL2Advertisement, a.Metadata.Name, a.Spec.IPAddressPools)
+	}
+	for _, a := range o.BGPAdvertisements {
+		c.readBGP(a, labels, communities)
+	}
+	c.assign()
+	c.readVirtual(communities)
+	return c
+}
+
+// communitiesOf are the communities by name; the first of several counts.
+func communitiesOf(list []*v1alpha1.Community) map[string]v1alpha1.CommunityValue {
+	all := make(map[string]v1alpha1.CommunityValue)
+	for _, o := range list {
+		for _, e := range o.Spec.Communities {
+			if v, err := v1alpha1.ParseCommunity(e.Value); err == nil {
+				if _, again := all[e.Name]; !again {
+					all[e.Name] = v
+				}
+			}
+		}
+	}
+	return all
+}
+
+// knownPools reports names of pools that do not exist.
+func (c *config) knownPools(kind, name string, pools []string) {
+	for _, p := range pools {
+		if !slices.ContainsFunc(c.objects.Pools, func(o *v1alpha1.IPAddressPool) bool { return o.Metadata.Name == p }) {
+			c.bad(kind, name, "spec.ipAddressPools names %q, and there is no valid IPAddressPool of that name", p)
+		}
+	}
+}
+
+// assign finds the advertisements of each pool.
+func (c *config) assign() {
+	for _, p := range c.objects.Pools {
+		var x poolAdverts
+		for i := range c.l2 {
+			if s := &c.l2[i].Spec; forPool(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
+				x.l2 = append(x.l2, i)
+				x.selective = x.selective || len(s.ServiceSelectors) > 0
+			}
+		}
+		for i, a := range c.objects.BGPAdvertisements {
+			if s := &a.Spec; forPool(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
+				x.bgp = append(x.bgp, i)
+				x.selective = x.selective || len(s.ServiceSelectors) > 0
+			}
+		}
+		c.byPool = append(c.byPool, x)
+	}
+}
+
+// readBGP reads one BGPAdvertisement.
+func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string, communities map[string]v1alpha1.CommunityValue) {
+	const kind = v1alpha1.KindBGPAdvertisement
+	s := &a.Spec
+	out := bgpAdvert{name: a.Metadata.Name, services: s.ServiceSelectors, here: anyMatches(s.NodeSelectors, labels)}
+	c.knownPools(kind, out.name, s.IPAddressPools)
+	asked := &v1alpha1.BGPAdvertise{Peers: s.Peers, Communities: s.Communities}
+	if s.LocalPref != 0 {
+		asked.LocalPref = &s.LocalPref
+	}
+	usable := c.resolvable(kind, out.name, asked, communities)
+	if usable {
+		out.advert = resolve.Advert(asked, communities)
+	}
+	if *s.AggregationLength != v1alpha1.DefaultAggregationLength {
+		out.aggregates[0] = true
+		c.bad(kind, out.name, "spec.aggregationLength %d is not supported: IPv4 addresses are not advertised by it", *s.AggregationLength)
+	}
+	if *s.AggregationLengthV6 != v1alpha1.DefaultAggregationLengthV6 {
+		out.aggregates[1] = true
+		c.bad(kind, out.name, "spec.aggregationLengthV6 %d is not supported: IPv6 addresses are not advertised by it", *s.AggregationLengthV6)
+	}
+	c.bgp = append(c.bgp, out)
+}
+
+// resolvable reports names of peers and communities that do not exist. Without a
+// peer the others are told; without a community nobody is, since it may be what
+// keeps a path from going too far.
+func (c *config) resolvable(kind, name string, a *v1alpha1.BGPAdvertise, communities map[string]v1alpha1.CommunityValue) bool {
+	for _, p := range a.Peers {
+		if !slices.ContainsFunc(c.objects.Peers, func(o *v1alpha1.BGPPeer) bool { return o.Metadata.Name == p }) {
+			c.bad(kind, name, "names the peer %q, and there is no valid BGPPeer of that name", p)
+		}
+	}
+	ok := true
+	for _, text := range a.Communities {
+		_, known := communities[text]
+		if _, err := v1alpha1.ParseCommunity(text); err != nil && !known {
+			c.bad(kind, name, "names the community %q, and no valid Community defines it: nothing is advertised by it", text)
+			ok = false
+		}
+	}
+	return ok
+}
+
+// plan finds how an address of a pool is announced, by the mask of advertisements.
+func (c *config) plan(pool int, v6 bool, mask []byte, nodes map[string]*Node) *plan {
+	key := planKey{pool: pool, v6: v6}
+	if c.byPool[pool].selective {
+		if p, ok := c.plans[planKey{pool, v6, string(mask)}]; ok { // no copy of mask
+			return p
+		}
+		key.mask = string(mask)
+	} else if p, ok := c.plans[key]; ok {
+		return p
+	}
+	p := &plan{}
+	at := &c.byPool[pool]
+	chosen := func(i int) bool { return !at.selective || mask[i] != 0 }
+	p.layer2(c, at.l2, chosen, nodes)
+	var bgp []*bgpAdvert
+	for i, n := range at.bgp {
+		if chosen(len(at.l2) + i) {
+			bgp = append(bgp, &c.bgp[n])
+		}
+	}
+	p.routers(bgp, v6)
+	c.plans[key] = p
+	return p
+}
+
+// mask sets the bytes of the advertisements that select a Service with these
+// labels.
+func (c *config) mask(pool int, labels map[string]string, mask []byte) {
+	at := &c.byPool[pool]
+	for i, n := range at.l2 {
+		if mask[i] == 0 && anyMatches(c.l2[n].Spec.ServiceSelectors, labels) {
+			mask[i] = 1
+		}
+	}
+	for i, n := range at.bgp {
+		if i += len(at.l2); mask[i] == 0 && anyMatches(c.bgp[n].services, labels) {
+			mask[i] = 1
+		}
+	}
+}
+
+// layer2 combines the L2Advertisements: the interfaces of all that select this
+// node, and of all of them what they prefer.
+func (p *plan) layer2(c *config, list []int, chosen func(int) bool, nodes map[string]*Node) {
+	everywhere := false
+	scores := make(map[model.NodeName]int)
+	for i, n := range list {
+		if !chosen(i) {
+			continue
+		}
+		a := &c.l2[n]
+		p.l2 = true
+		if a.here {
+			p.l2Here = true
+			everywhere = everywhere || len(a.Spec.Interfaces) == 0
+			for _, name := range a.Spec.Interfaces {
+				if !slices.Contains(p.interfaces, name) {
+					p.interfaces = append(p.interfaces, name)
+				}
+			}
+		}
+		prefer(a, nodes, scores)
+	}
+	if everywhere {
+		p.interfaces = nil
+	}
+	if len(scores) > 0 {
+		p.preference = &model.Preference{Scores: scores}
+	}
+}
+
+// prefer adds to the scores of the nodes that an advertisement selects and prefers.
+func prefer(a *l2Advert, nodes map[string]*Node, scores map[model.NodeName]int) {
+	for _, w := range a.Spec.PreferredNodeSelectors {
+		for name, n := range nodes {
+			if w.Preference.Matches(n.Labels) && anyMatches(a.Spec.NodeSelectors, n.Labels) {
+				scores[model.NodeName(name)] += int(w.Weight)
+			}
+		}
+	}
+}
+
+// routers combines the BGPAdvertisements, sorted by name.
+func (p *plan) routers(list []*bgpAdvert, v6 bool) {
+	first := ""
+	for _, here := range []bool{true, false} {
+		for _, a := range list {
+			switch {
+			case a.here != here:
+			case a.advert == nil, a.aggregates[isV6(v6)]:
+				p.disappointed = true
+			case p.bgp == nil:
+				p.bgp, p.bgpHere, first = a.advert, here, a.name
+			case p.bgpHere == here && here:
+				p.combine(a, first)
+			}
+		}
+	}
+}
+
+// combine adds another advertisement for the same addresses. To the same peers
+// they add up; with the same attributes their peers do. What is left needs paths
+// that differ by peer.
+func (p *plan) combine(a *bgpAdvert, first string) {
+	bad := func(format string, args ...any) {
+		p.problems = append(p.problems, Problem{v1alpha1.KindBGPAdvertisement, a.name, fmt.Sprintf(format, args...)})
+	}
+	sum := &model.BGPAdvert{Peers: p.bgp.Peers, PathAttributes: p.bgp.PathAttributes}
+	switch {
+	case slices.Equal(a.advert.Peers, sum.Peers):
+		if a.advert.LocalPref != 0 && sum.LocalPref != 0 && a.advert.LocalPref != sum.LocalPref {
+			bad("spec.localPref %d is not that of BGPAdvertisement %q, which counts, for the same addresses and peers", a.advert.LocalPref, first)
+		}
+		if sum.LocalPref == 0 {
+			sum.LocalPref = a.advert.LocalPref
+		}
+		sum.Communities = union(sum.Communities, a.advert.Communities)
+		sum.LargeCommunities = slices.Clone(sum.LargeCommunities)
+		for _, l := range a.advert.LargeCommunities {
+			if !slices.Contains(sum.LargeCommunities, l) {
+				sum.LargeCommunities = append(sum.LargeCommunities, l)
+			}
+		}
+		slices.SortFunc(sum.LargeCommunities, func(x, y [3]uint32) int { return slices.Compare(x[:], y[:]) })
+	case reflect.DeepEqual(a.advert.PathAttributes, sum.PathAttributes):
+		if len(sum.Peers) > 0 && len(a.advert.Peers) > 0 {
+			sum.Peers = union(sum.Peers, a.advert.Peers)
+		} else {
+			sum.Peers = nil // all
+		}
+	default:
+		bad("is left out where BGPAdvertisement %q is for the same addresses: other attributes for other peers are not supported", first)
+		return
+	}
+	p.bgp = sum
+}
+
+// union returns a sorted list of what is in either sorted list.
+func union[T interface{ ~uint32 | ~string }](a, b []T) []T {
+	set := make(map[T]bool, len(a)+len(b))
+	for _, v := range a {
+		set[v] = true
+	}
+	for _, v := range b {
+		set[v] = true
+	}
+	return slices.Sorted(maps.Keys(set))
+}
