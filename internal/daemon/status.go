@@ -188,9 +188,9 @@ func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explan
 		c election.Candidate
 		x v1alpha1.Candidate
 	}
-	all := []ranked{{election.Candidate{Node: v.Self, Weight: v.Weight}, selfCandidate(v, s)}}
+	all := []ranked{{election.Candidate{Node: v.Self, Weight: v.Weight, Preference: s.VIP.Preference.Of(v.Self)}, selfCandidate(v, s)}}
 	for n, m := range v.Gossip.Members {
-		all = append(all, ranked{election.Candidate{Node: n, Weight: m.Weight}, candidate(v, m, s)})
+		all = append(all, ranked{election.Candidate{Node: n, Weight: m.Weight, Preference: s.VIP.Preference.Of(n)}, candidate(v, m, s)})
 	}
 	slices.SortFunc(all, func(a, b ranked) int {
 		if election.Better(s.VIP.Name, a.c, b.c) {

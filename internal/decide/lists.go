@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"maps"
 	"slices"
 
 	"lbd.dev/lbd/internal/model"
@@ -123,15 +122,6 @@ func samePath(a, b *model.BGPPath) bool {
 func sameStatus(a, b *model.VIPStatus) bool {
 	return a.BGP == b.BGP && a.Owner == b.Owner && a.Reason == b.Reason && a.Standing == b.Standing && a.Epoch == b.Epoch &&
 		a.Healthy == b.Healthy && a.Bound == b.Bound && a.Announced == b.Announced && a.Since.Equal(b.Since) &&
-		a.Interface == b.Interface && a.Detail == b.Detail && sameVIP(&a.VIP, &b.VIP) &&
+		a.Interface == b.Interface && a.Detail == b.Detail && a.VIP.Same(&b.VIP) &&
 		slices.Equal(a.Successors, b.Successors) && slices.Equal(a.Peers, b.Peers)
-}
-
-// sameVIP compares what is configured. Adverts that are not the same one count as
-// different: they come from another configuration.
-func sameVIP(a, b *model.VIP) bool {
-	return a.Addr == b.Addr && a.Name == b.Name && a.Kind == b.Kind && a.L2 == b.L2 && a.BGP == b.BGP &&
-		a.Unbound == b.Unbound && a.Barred == b.Barred && a.BarredDetail == b.BarredDetail &&
-		a.Preempt == b.Preempt && a.Partition == b.Partition && a.Check == b.Check &&
-		slices.Equal(a.Interfaces, b.Interfaces) && maps.Equal(a.NodeSelector, b.NodeSelector)
 }

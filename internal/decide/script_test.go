@@ -302,6 +302,12 @@ func (s *stage) vip(args []string) {
 		switch k {
 		case "preempt":
 			v.Preempt = true
+		case "prefer": // node:score,node:score
+			v.Preference = &model.Preference{Scores: make(map[model.NodeName]int)}
+			for x := range strings.SplitSeq(val, ",") {
+				node, score, _ := strings.Cut(x, ":")
+				v.Preference.Scores[model.NodeName(node)], _ = strconv.Atoi(score)
+			}
 		case "quorum":
 			v.Partition = model.PartitionQuorum
 		case "interface":

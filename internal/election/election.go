@@ -260,7 +260,11 @@ func (s *step) beats(a, b model.Claim) bool {
 	if a.Weak != b.Weak {
 		return b.Weak
 	}
-	return Better(s.in.VIP.Name, s.candidate(a.Owner), s.candidate(b.Owner))
+	// Of two nodes that both have the VIP, each must think the same of who yields.
+	// What is preferred comes from the API server, and may reach one before the other.
+	x, y := s.candidate(a.Owner), s.candidate(b.Owner)
+	x.Preference, y.Preference = 0, 0
+	return Better(s.in.VIP.Name, x, y)
 }
 
 // beaten tells whether another live node has a better claim than this one.
@@ -270,9 +274,9 @@ func (s *step) beaten() bool {
 
 func (s *step) candidate(n model.NodeName) Candidate {
 	if n == s.in.Self {
-		return Candidate{Node: n, Weight: s.in.Weight}
+		return Candidate{Node: n, Weight: s.in.Weight, Preference: s.in.VIP.Preference.Of(n)}
 	}
-	return Candidate{Node: n, Weight: s.in.Members[n].Weight}
+	return Candidate{Node: n, Weight: s.in.Members[n].Weight, Preference: s.in.VIP.Preference.Of(n)}
 }
 
 // nextEpoch is above everything that was ever claimed as far as this node knows.
@@ -359,7 +363,7 @@ func (s *step) successors() []model.NodeName {
 	var live, gone top
 	for _, e := range s.in.Eligible {
 		m, known := s.in.Members[e]
-		c := order.score(Candidate{Node: e, Weight: m.Weight})
+		c := order.score(Candidate{Node: e, Weight: m.Weight, Preference: s.in.VIP.Preference.Of(e)})
 		if known && m.State != model.MemberAlive {
 			gone.add(c)
 		} else if e != s.in.Self {

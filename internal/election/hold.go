@@ -139,9 +139,24 @@ func (s *step) leaving() bool {
 // dead standings mean that nothing here would answer the clients.
 func dead(r model.Reason) bool { return r == model.ReasonUnhealthy || r == model.ReasonNoEndpoint }
 
-// outranked: the VIP asks for the best node and this is not it.
+// outranked: the VIP asks for the best node, or for one that is preferred to this.
 func (s *step) outranked() bool {
-	return s.in.VIP.Preempt && s.in.Standing.Eligible() && s.rankUpTo("", 1) > 0
+	if !s.in.Standing.Eligible() || !s.in.VIP.Preempt && s.in.VIP.Preference == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.in.Eligible, func(e model.NodeName) bool {
+		return e != s.in.Self && !s.gone(e) && !s.late(e) && s.outranks(e)
+	})
+}
+
+// outranks tells whether this node would hand the VIP to another one that may have
+// it although it may have it itself.
+func (s *step) outranks(e model.NodeName) bool {
+	if s.in.VIP.Preempt {
+		return Better(s.in.VIP.Name, s.candidate(e), s.candidate(s.in.Self))
+	}
+	p := s.in.VIP.Preference
+	return p.Of(e) > p.Of(s.in.Self)
 }
 
 // preempted: it has been outranked for long enough.
@@ -163,8 +178,9 @@ func (s *step) preempted() bool {
 // name tells the best successor that has not been tried to take the VIP.
 func (s *step) name() {
 	var to model.NodeName
+	leaving := s.leaving()
 	for _, e := range s.in.Eligible {
-		if e == s.in.Self || s.gone(e) || s.late(e) || slices.Contains(s.m.Tried, e) {
+		if e == s.in.Self || s.gone(e) || s.late(e) || slices.Contains(s.m.Tried, e) || !leaving && !s.outranks(e) {
 			continue
 		}
 		if to == "" || Better(s.in.VIP.Name, s.candidate(e), s.candidate(to)) {

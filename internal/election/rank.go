@@ -11,14 +11,16 @@ import (
 type Candidate struct {
 	Node   model.NodeName
 	Weight int // 0 counts as model.DefaultWeight
+	// Preference goes before weight and hash: see model.VIP.Preference.
+	Preference int
 }
 
-// Better tells whether a goes before b for the VIP object with this name, by
-// weighted rendezvous hashing (Thaler and Ravishankar 1998; the logarithmic
-// weights are those of draft-ietf-bess-weighted-hrw): every node computes the
-// same order, VIPs spread by weight, and a node that comes or goes moves only
-// what it wins or loses. Both families of an object rank alike, since the name
-// is hashed and not the address.
+// Better tells whether a goes before b for the VIP object with this name: what is
+// preferred first, then by weighted rendezvous hashing (Thaler and Ravishankar
+// 1998; the logarithmic weights are those of draft-ietf-bess-weighted-hrw): every
+// node computes the same order, VIPs spread by weight, and a node that comes or
+// goes moves only what it wins or loses. Both families of an object rank alike,
+// since the name is hashed and not the address.
 func Better(vip string, a, b Candidate) bool {
 	r := rankingOf(vip)
 	return r.score(a).better(r.score(b))
@@ -30,9 +32,10 @@ type ranking uint64
 
 // scored is a candidate in a ranking.
 type scored struct {
-	node   model.NodeName
-	hash   uint64
-	weight int
+	node       model.NodeName
+	hash       uint64
+	weight     int
+	preference int
 }
 
 // FNV-1a.
@@ -62,11 +65,14 @@ func (r ranking) score(c Candidate) scored {
 	if w <= 0 {
 		w = model.DefaultWeight
 	}
-	return scored{c.Node, h ^ h>>31, w}
+	return scored{c.Node, h ^ h>>31, w, c.Preference}
 }
 
 // better orders candidates; names break ties.
 func (a scored) better(b scored) bool {
+	if a.preference != b.preference {
+		return a.preference > b.preference
+	}
 	if a.weight != b.weight {
 		if c := cmp.Compare(a.share(), b.share()); c != 0 {
 			return c > 0

@@ -46,7 +46,7 @@ func TestRankSpreads(t *testing.T) {
 
 // TestRankByWeight: shares are in proportion to weights.
 func TestRankByWeight(t *testing.T) {
-	nodes := []Candidate{{"a", 100}, {"b", 200}, {"c", 0}} // 0 is the default of 100
+	nodes := []Candidate{{Node: "a", Weight: 100}, {Node: "b", Weight: 200}, {Node: "c"}} // 0 is the default of 100
 	won := map[model.NodeName]int{}
 	const vips = 20000
 	for i := range vips {
@@ -73,7 +73,7 @@ func TestRankMovesLittle(t *testing.T) {
 
 // TestBetterIsAnOrder: two different nodes are never equal, whatever their names.
 func TestBetterIsAnOrder(t *testing.T) {
-	nodes := append(group(6), Candidate{"", 1}, Candidate{"x", 1000})
+	nodes := append(group(6), Candidate{Weight: 1}, Candidate{Node: "x", Weight: 1000})
 	for _, a := range nodes {
 		for _, b := range nodes {
 			if a != b && Better("v", a, b) == Better("v", b, a) {

@@ -34,20 +34,21 @@ func (s *step) rankUpTo(from model.NodeName, limit int) int {
 	}
 	order := rankingOf(s.in.VIP.Name)
 	self := order.score(s.candidate(s.in.Self))
+	plain := s.in.Unweighted && s.in.VIP.Preference == nil
 	n := 0
 	for _, e := range s.in.Eligible {
 		if n == limit {
 			break
 		}
 		// The hash costs less than to look the member up.
-		if s.in.Unweighted && !order.score(Candidate{Node: e}).better(self) {
+		if plain && !order.score(Candidate{Node: e}).better(self) {
 			continue
 		}
 		m, known := s.in.Members[e]
 		if e == from || known && (m.State != model.MemberAlive || !m.Late.IsZero()) {
 			continue
 		}
-		if s.in.Unweighted || order.score(Candidate{Node: e, Weight: m.Weight}).better(self) {
+		if plain || order.score(Candidate{Node: e, Weight: m.Weight, Preference: s.in.VIP.Preference.Of(e)}).better(self) {
 			n++
 		}
 	}

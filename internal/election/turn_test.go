@@ -48,7 +48,7 @@ func (s *step) better() int {
 	for _, e := range s.in.Eligible {
 		m, known := s.in.Members[e]
 		if e != s.m.From && (!known || m.State == model.MemberAlive && m.Late.IsZero()) &&
-			Better(s.in.VIP.Name, Candidate{e, m.Weight}, Candidate{s.in.Self, s.in.Weight}) {
+			Better(s.in.VIP.Name, Candidate{Node: e, Weight: m.Weight}, Candidate{Node: s.in.Self, Weight: s.in.Weight}) {
 			n++
 		}
 	}

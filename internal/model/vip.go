@@ -4,7 +4,9 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -56,6 +58,15 @@ type VIP struct {
 	// that in words.
 	Barred       Reason
 	BarredDetail string
+}
+
+// Same compares what is configured. Adverts and preferences that are not the same
+// ones count as different: they come from another configuration.
+func (v *VIP) Same(o *VIP) bool {
+	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && v.BGP == o.BGP &&
+		v.Unbound == o.Unbound && v.Barred == o.Barred && v.BarredDetail == o.BarredDetail &&
+		v.Preempt == o.Preempt && v.Preference == o.Preference && v.Partition == o.Partition && v.Check == o.Check &&
+		slices.Equal(v.Interfaces, o.Interfaces) && maps.Equal(v.NodeSelector, o.NodeSelector)
 }
 
 // Preference orders nodes: a higher score goes first, and a node without one has 0.

@@ -233,7 +233,7 @@ func (b *Builder) vips() ([]model.VIP, bool) {
 		switch {
 		case !ok && had:
 			gone[a] = true
-		case ok && (!had || !sameVIP(&v, &b.last.VIPs[i])):
+		case ok && (!had || !v.Same(&b.last.VIPs[i])):
 			gone[a] = had
 			fresh = append(fresh, v)
 		}
@@ -279,7 +279,7 @@ func (b *Builder) everything() ([]model.VIP, bool) {
 		}
 	}
 	b.forget(out, adverts, prefs)
-	if slices.EqualFunc(out, b.last.VIPs, func(x, y model.VIP) bool { return sameVIP(&x, &y) }) {
+	if slices.EqualFunc(out, b.last.VIPs, func(x, y model.VIP) bool { return x.Same(&y) }) {
 		return b.last.VIPs, false
 	}
 	return out, true
@@ -459,12 +459,4 @@ func (b *Builder) allProblems() []Problem {
 	}
 	slices.SortFunc(out, Problem.Compare)
 	return slices.Compact(out)
-}
-
-// sameVIP tells whether two VIPs of this package are the same.
-func sameVIP(a, b *model.VIP) bool {
-	return a.Addr == b.Addr && a.Name == b.Name && a.Kind == b.Kind && a.L2 == b.L2 && a.BGP == b.BGP &&
-		a.Preference == b.Preference && a.Unbound == b.Unbound && a.Barred == b.Barred && a.BarredDetail == b.BarredDetail &&
-		a.Preempt == b.Preempt && a.Partition == b.Partition && a.Check == b.Check &&
-		slices.Equal(a.Interfaces, b.Interfaces) && maps.Equal(a.NodeSelector, b.NodeSelector)
 }
