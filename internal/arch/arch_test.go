@@ -30,17 +30,19 @@ var floors = map[string]int{
 	"internal/services": 1,
 	"internal/nft":      1, // a socket: not for pure packages
 	"internal/decide":   2,
-	"internal/address":  3,
-	"internal/bgp":      3,
-	"internal/config":   3,
-	"internal/control":  3,
-	"internal/gossip":   3,
-	"internal/health":   3,
-	"internal/k8s":      3,
-	"internal/layer2":   3,
-	"internal/link":     3,
-	"internal/relay":    3,
-	"internal/lbdtest":  3, // machines in memory, for tests only
+	// Which addresses Services have.
+	"internal/allocator": 2,
+	"internal/address":   3,
+	"internal/bgp":       3,
+	"internal/config":    3,
+	"internal/control":   3,
+	"internal/gossip":    3,
+	"internal/health":    3,
+	"internal/k8s":       3,
+	"internal/layer2":    3,
+	"internal/link":      3,
+	"internal/relay":     3,
+	"internal/lbdtest":   3, // machines in memory, for tests only
 	// An API server in memory, for tests only.
 	"internal/k8s/apitest": 0,
 	"internal/daemon":      4,
@@ -52,7 +54,7 @@ var floors = map[string]int{
 }
 
 // pure packages decide with values: no I/O, no clock, no lock, no log.
-var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/resolve", "internal/services", "internal/decide"}
+var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/resolve", "internal/services", "internal/allocator", "internal/decide"}
 
 // impure is what they may not import. Time values are facts; a test forbids
 // reading the clock.

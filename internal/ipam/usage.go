@@ -86,6 +86,10 @@ type Stray struct {
 	Err   *Error // NotInPool, Avoided or NodeAddress
 }
 
+// Stray says why no pool would give out the address now: NotInPool, Avoided or
+// NodeAddress; nil: one would.
+func (a *Allocator) Stray(addr netip.Addr) *Error { return a.stray(addr) }
+
 // Strays returns the addresses in use that are outside every pool, for instance
 // because a pool was removed, shrunk or refused. By owner, in their order.
 func (a *Allocator) Strays() []Stray {

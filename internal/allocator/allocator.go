@@ -1,0 +1,297 @@
+// Package allocator decides which addresses Services of type LoadBalancer have.
+// It is pure: Services, namespaces, pools and node addresses go in as values, and
+// what to write into the status of objects comes out.
+//
+// What runs keeps running. The status of a Service is the durable record: from it
+// the assignments are rebuilt, in order of age, when the allocator starts. An
+// address counts as taken from the decision on, before anybody has written it, and
+// until the Service has given it up. It is taken from a Service only if the
+// Service asks for something else, may no longer share it, or is gone; a change of
+// pools alone takes nothing away, it is reported.
+package allocator
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/ipam"
+)
+
+// Options are the rules that hold for all Services.
+type Options struct {
+	// Class is the spec.loadBalancerClass that is served.
+	Class string
+	// Classless serves Services without a class too.
+	Classless bool
+	// Quarantine is how long an address rests after its last Service gave it up. A
+	// Service that asks for the address itself gets it at once.
+	Quarantine time.Duration
+}
+
+// Allocator holds what is known and what is decided. It has no lock: one goroutine
+// owns it. Nothing is decided outside Step.
+type Allocator struct {
+	opts       Options
+	ipam       *ipam.Allocator
+	started    bool
+	services   map[string]*service
+	namespaces map[string]map[string]string
+	pools      []Pool
+	nodes      []netip.Addr
+	// config: pools or nodes have changed since the last Step; checked: something
+	// that the status of pools depends on has.
+	config, checked bool
+	dirty           map[string]bool
+	// waiting are Services that would take more than they have; stir: something
+	// happened that may serve one of them.
+	waiting map[string]bool
+	stir    bool
+	// gone are Services that were removed and may hold addresses; outside are those
+	// that hold addresses which no pool would give out now.
+	gone, outside map[string]bool
+	// repairs are Services whose status is to be put right later, and when.
+	repairs map[string]time.Time
+	// rests is when the next quarantine ends, and restsTold what it was when the
+	// status of pools was looked at.
+	rests, restsTold time.Time
+	problems         map[string][]Condition // by pool
+	told             map[string]PoolStatus
+	counts           Counts
+}
+
+// Counts are what was done since the start, for metrics.
+type Counts struct {
+	// Assigned and Released count addresses given to Services and taken back.
+	Assigned, Released uint64
+	// Failures counts, by rule, how often a Service began to fail by it.
+	Failures map[string]uint64
+	// Repaired counts statuses that somebody else had changed.
+	Repaired uint64
+}
+
+// New returns an allocator that knows nothing. Everything that exists must be set
+// before the first Step: it rebuilds the assignments from the status of Services.
+func New(opts Options) *Allocator {
+	a := &Allocator{
+		opts: opts, services: map[string]*service{}, namespaces: map[string]map[string]string{},
+		dirty: map[string]bool{}, waiting: map[string]bool{}, gone: map[string]bool{}, outside: map[string]bool{},
+		repairs: map[string]time.Time{}, told: map[string]PoolStatus{}, config: true, counts: Counts{Failures: map[string]uint64{}},
+	}
+	a.ipam, _ = ipam.New(ipam.Config{Quarantine: opts.Quarantine})
+	return a
+}
+
+// SetService adds a Service or replaces what is known of it. One with another UID
+// is another Service: the addresses of the old one are freed.
+func (a *Allocator) SetService(s Service) {
+	key := s.Key()
+	old := a.services[key]
+	if old == nil || old.UID != s.UID {
+		a.forget(key)
+		old = &service{}
+		a.services[key] = old
+	}
+	old.Service, old.status = s, statusOf(s.Ingress)
+	old.left = slices.DeleteFunc(old.left, func(addr netip.Addr) bool { return !slices.Contains(old.status, addr) })
+	a.dirty[key] = true
+}
+
+// RemoveService forgets a Service; what it held is freed by the next Step.
+func (a *Allocator) RemoveService(key string) {
+	a.forget(key)
+	delete(a.services, key)
+	delete(a.dirty, key)
+}
+
+func (a *Allocator) forget(key string) {
+	if a.services[key] != nil {
+		a.gone[key] = true
+		delete(a.waiting, key)
+		delete(a.outside, key)
+		delete(a.repairs, key)
+	}
+}
+
+// Retry makes the next Step write the Service again if its status still differs,
+// after a write that failed.
+func (a *Allocator) Retry(key string) {
+	if a.services[key] != nil {
+		a.dirty[key] = true
+	}
+}
+
+// SetNamespace sets the labels of a namespace. Pools select by them.
+func (a *Allocator) SetNamespace(name string, labels map[string]string) {
+	if old, ok := a.namespaces[name]; ok && maps.Equal(old, labels) {
+		return
+	}
+	a.namespaces[name] = labels
+	a.touch(name)
+}
+
+// RemoveNamespace forgets a namespace.
+func (a *Allocator) RemoveNamespace(name string) {
+	delete(a.namespaces, name)
+	a.touch(name)
+}
+
+func (a *Allocator) touch(namespace string) {
+	for key, s := range a.services {
+		if s.Namespace == namespace {
+			a.dirty[key] = true
+		}
+	}
+}
+
+// SetPools replaces the pools.
+func (a *Allocator) SetPools(pools []Pool) {
+	a.pools, a.config = slices.Clone(pools), true
+}
+
+// SetNodes replaces the addresses of nodes. They are never given out.
+func (a *Allocator) SetNodes(addrs []netip.Addr) {
+	addrs = slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)
+	addrs = slices.Compact(addrs)
+	if !slices.Equal(a.nodes, addrs) {
+		a.nodes, a.config = addrs, true
+	}
+}
+
+// Result is what a Step decided.
+type Result struct {
+	// Writes are statuses of Services, by age of the Service.
+	Writes []Write
+	// Events are about objects that need no write.
+	Events []Event
+	// Pools are those whose status changed since the last Step, by name.
+	Pools []PoolStatus
+	// Wake is when to call Step again though nothing changed; zero: never.
+	Wake time.Time
+
+	writes map[*service]Write // the last one of each Service
+}
+
+// maxRounds bounds how often one Step goes on with what it set free itself.
+const maxRounds = 8
+
+// Step decides about everything that changed since the last one. Of Services that
+// compete the older one is served first.
+func (a *Allocator) Step(now time.Time) Result {
+	r := &Result{writes: map[*service]Write{}}
+	a.configure(r)
+	if !a.rests.IsZero() && !a.rests.After(now) {
+		a.stir = true
+	}
+	a.ipam.Expire(now)
+	a.bury(now)
+	for key, at := range a.repairs {
+		if !at.After(now) {
+			a.dirty[key] = true
+		}
+	}
+	for range maxRounds {
+		if a.stir {
+			a.stir = false
+			maps.Copy(a.dirty, a.waiting)
+		}
+		batch := a.batch()
+		if len(batch) == 0 {
+			break
+		}
+		for _, s := range batch {
+			a.adopt(s, now, r)
+		}
+		for _, s := range batch {
+			a.process(s, now, r)
+		}
+	}
+	for _, s := range slices.SortedFunc(maps.Keys(r.writes), byAge) {
+		r.Writes = append(r.Writes, r.writes[s])
+	}
+	a.rests = a.ipam.Expire(now)
+	a.reportPools(r)
+	r.Wake = a.wake(now)
+	return *r
+}
+
+// configure takes over pools and nodes; the first time it rebuilds what is in use.
+func (a *Allocator) configure(r *Result) {
+	if !a.config {
+		return
+	}
+	a.config, a.checked = false, true
+	a.loadPools()
+	if !a.started {
+		a.started = true
+		a.restore(r)
+	}
+	for key := range a.services {
+		a.dirty[key] = true
+	}
+}
+
+// bury frees what removed Services held.
+func (a *Allocator) bury(now time.Time) {
+	for key := range a.gone {
+		if x, ok := a.ipam.Get(key); ok {
+			a.counts.Released += uint64(len(x.Addresses))
+			a.ipam.Free(key, now)
+			a.stir, a.checked = true, true
+		}
+	}
+	clear(a.gone)
+}
+
+// batch takes the Services that need a decision, the oldest first.
+func (a *Allocator) batch() []*service {
+	list := make([]*service, 0, len(a.dirty))
+	for key := range a.dirty {
+		if s := a.services[key]; s != nil {
+			list = append(list, s)
+		}
+	}
+	clear(a.dirty)
+	slices.SortFunc(list, byAge)
+	return list
+}
+
+func byAge(x, y *service) int {
+	return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+}
+
+// wake is when time alone changes something.
+func (a *Allocator) wake(now time.Time) time.Time {
+	next := time.Time{}
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if a.stir || len(a.dirty) > 0 {
+		sooner(now)
+	}
+	sooner(a.rests)
+	for _, at := range a.repairs {
+		sooner(at)
+	}
+	return next
+}
+
+// Usage returns how the pools are used, by name.
+func (a *Allocator) Usage() []ipam.PoolUsage { return a.ipam.Usage() }
+
+// Counts returns a copy of what was counted.
+func (a *Allocator) Counts() Counts {
+	c := a.counts
+	c.Failures = maps.Clone(c.Failures)
+	return c
+}
+
+// Waiting counts the Services that would take more than they have.
+func (a *Allocator) Waiting() int { return len(a.waiting) }
+
+// Assignments returns what Services hold, by namespace/name.
+func (a *Allocator) Assignments() []ipam.Assignment { return a.ipam.Assignments() }

@@ -1,0 +1,258 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/ipam"
+)
+
+// restore rebuilds the assignments from the status of Services. Addresses of a
+// status count if lbd has marked them, or if a pool has them.
+func (a *Allocator) restore(r *Result) {
+	var list []ipam.Assignment
+	for key, s := range a.services {
+		if !a.ours(s) {
+			continue
+		}
+		homes := marked(s.Annotations[AllocatedFrom])
+		x := ipam.Assignment{Owner: key, Created: s.Created, Sharing: a.basics(s).Sharing}
+		for _, addr := range s.status {
+			home, ok := homes[addr]
+			if pool := a.ipam.PoolOf(addr); pool != "" {
+				home, ok = pool, true
+			}
+			if ok {
+				x.Addresses = append(x.Addresses, ipam.Address{Addr: addr})
+				s.keep(addr, home)
+			}
+		}
+		if len(x.Addresses) > 0 {
+			list = append(list, x)
+		}
+	}
+	for _, c := range a.ipam.Restore(list) {
+		s := a.services[c.Owner]
+		a.conflict(s, c.Addr, c.Err, r)
+	}
+}
+
+// keep notes the pool that an address came from.
+func (s *service) keep(addr netip.Addr, pool string) {
+	if s.homes == nil {
+		s.homes = map[netip.Addr]string{}
+	}
+	s.homes[addr] = pool
+}
+
+func (a *Allocator) conflict(s *service, addr netip.Addr, err error, r *Result) {
+	what := fmt.Sprintf("%s cannot stay: %v", addr, err)
+	if s.conflict == what {
+		return
+	}
+	s.conflict = what
+	a.fails(ruleOf(err))
+	r.Events = append(r.Events, s.event(true, EventConflict, what))
+}
+
+// adopt lets a Service that holds nothing keep what its status has, if a pool has
+// it: the pool may have come later than the Service.
+func (a *Allocator) adopt(s *service, now time.Time, r *Result) {
+	if len(s.status) == 0 || !a.ours(s) {
+		return
+	}
+	if _, ok := a.ipam.Get(s.Key()); ok {
+		return
+	}
+	req := a.basics(s)
+	if req.Policy == ipam.RequireDualStack {
+		req.Policy = ipam.PreferDualStack // one family is better than none
+	}
+	for _, addr := range s.status {
+		if a.ipam.PoolOf(addr) == "" || slices.Contains(req.Addresses, addr) || slices.Contains(s.left, addr) {
+			continue
+		}
+		before := req.Addresses
+		req.Addresses = append(slices.Clone(before), addr)
+		if _, err := a.ipam.Allocate(req, now); err != nil {
+			req.Addresses = before
+			a.conflict(s, addr, err, r)
+			continue
+		}
+		a.checked = true
+	}
+}
+
+// process decides about one Service.
+func (a *Allocator) process(s *service, now time.Time, r *Result) {
+	key := s.Key()
+	before, _ := a.ipam.Get(key)
+	had := addrsOf(before)
+	delete(a.waiting, key)
+	why := ""
+	if a.ours(s) {
+		why = a.allocate(s, now, r)
+	} else if len(had) > 0 {
+		a.ipam.Free(key, now)
+		why = "the Service is not one of this controller any more"
+	}
+	after, _ := a.ipam.Get(key)
+	has := addrsOf(after)
+	a.changed(s, &before, &after, had, has, why, r)
+	a.strays(s, has, r)
+	if a.ours(s) {
+		a.settle(s, has, now, r)
+	} else {
+		a.clean(s, r)
+	}
+}
+
+func addrsOf(x ipam.Assignment) []netip.Addr {
+	var list []netip.Addr
+	for _, at := range x.Addresses {
+		list = append(list, at.Addr)
+	}
+	return list
+}
+
+// allocate asks for what the Service wants, and returns why it lost something, if
+// it did.
+func (a *Allocator) allocate(s *service, now time.Time, r *Result) (why string) {
+	req, err := a.request(s)
+	if err != nil {
+		a.fail(s, BadAnnotation, err.Error(), err.Error(), r)
+		return ""
+	}
+	why = "the Service asks for something else"
+	_, err = a.ipam.Allocate(req, now)
+	for e := (*ipam.Error)(nil); errors.As(err, &e) && a.mustLeave(req.Owner, e); {
+		why = e.Error()
+		a.leave(s, e.Addr, now)
+		_, err = a.ipam.Allocate(req, now)
+	}
+	if err != nil {
+		a.waiting[req.Owner] = true
+		rule := ruleOf(err)
+		a.fail(s, rule, identity(err), err.Error(), r)
+		return why
+	}
+	s.failure = ""
+	if req.Policy == ipam.PreferDualStack && len(req.Addresses) == 0 && a.lacks(&req) {
+		a.waiting[req.Owner] = true
+	}
+	return why
+}
+
+// mustLeave tells whether the error is about an address that the Service holds: it
+// was shared, and may no longer be.
+func (a *Allocator) mustLeave(owner string, e *ipam.Error) bool {
+	switch e.Rule {
+	case ipam.InUse, ipam.SharingKey, ipam.SharingBackend, ipam.PortInUse:
+		return slices.Contains(a.ipam.Holders(e.Addr), owner)
+	}
+	return false
+}
+
+// leave takes one address from a Service, and all if the others cannot stay.
+func (a *Allocator) leave(s *service, addr netip.Addr, now time.Time) {
+	x, _ := a.ipam.Get(s.Key())
+	req := a.basics(s)
+	req.Addresses = without(addrsOf(x), []netip.Addr{addr})
+	if req.Policy == ipam.RequireDualStack {
+		req.Policy = ipam.PreferDualStack
+	}
+	if len(req.Addresses) > 0 {
+		if _, err := a.ipam.Allocate(req, now); err == nil {
+			return
+		}
+	}
+	a.ipam.Free(s.Key(), now)
+}
+
+// lacks tells whether a family that the Service prefers is not complete.
+func (a *Allocator) lacks(req *ipam.Request) bool {
+	x, _ := a.ipam.Get(req.Owner)
+	for _, f := range req.Families {
+		n := 0
+		for _, at := range x.Addresses {
+			if ipam.FamilyOf(at.Addr) == f {
+				n++
+			}
+		}
+		if n < max(req.Count, 1) {
+			return true
+		}
+	}
+	return false
+}
+
+func ruleOf(err error) string {
+	if e := (*ipam.Error)(nil); errors.As(err, &e) {
+		return e.Rule.String()
+	}
+	return BadAnnotation
+}
+
+// identity is an error without the numbers that change while it stays the same.
+func identity(err error) string {
+	if e := (*ipam.Error)(nil); errors.As(err, &e) && e.Rule == ipam.Exhausted {
+		return fmt.Sprint(e.Rule, e.Family, e.Pools)
+	}
+	return err.Error()
+}
+
+// fail reports a failure that is news.
+func (a *Allocator) fail(s *service, rule, identity, words string, r *Result) {
+	if s.failure == identity {
+		return
+	}
+	s.failure = identity
+	a.fails(rule)
+	r.Events = append(r.Events, s.event(true, EventFailed, rule+": "+words))
+}
+
+func (a *Allocator) fails(rule string) { a.counts.Failures[rule]++ }
+
+// changed counts and reports what a Service got and lost.
+func (a *Allocator) changed(s *service, before, after *ipam.Assignment, had, has []netip.Addr, why string, r *Result) {
+	got, lost := without(has, had), without(had, has)
+	for _, at := range after.Addresses {
+		if at.Pool != "" {
+			s.keep(at.Addr, at.Pool)
+		}
+	}
+	a.counts.Assigned += uint64(len(got))
+	a.counts.Released += uint64(len(lost))
+	if len(lost) > 0 {
+		a.stir = true
+		r.Events = append(r.Events, s.event(true, EventReleased, fmt.Sprintf("gives up %s: %s", join(lost), why)))
+		for _, addr := range lost {
+			delete(s.homes, addr)
+		}
+		s.left = append(s.left, lost...)
+	}
+	if len(got) > 0 || len(lost) > 0 {
+		a.checked = true
+	}
+	if after.Sharing.Key != "" || before.Sharing.Key != "" {
+		if len(got) > 0 || !sameSharing(&before.Sharing, &after.Sharing) {
+			a.stir = a.stir || len(a.waiting) > 0
+		}
+	}
+}
+
+// sameSharing compares two of one form.
+func sameSharing(x, y *ipam.Sharing) bool {
+	if x.Key != y.Key || x.Local != y.Local || !slices.Equal(x.Ports, y.Ports) || len(x.Selector) != len(y.Selector) {
+		return false
+	}
+	for k, v := range x.Selector {
+		if w, ok := y.Selector[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,140 @@
+package allocator
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Repairs of a status that somebody else keeps changing: the first one at once,
+// then after a second, doubling to the limit; forgotten after a time of peace.
+const (
+	repairFirst = time.Second
+	repairMost  = 5 * time.Minute
+	repairPeace = 10 * time.Minute
+)
+
+// settle compares the status of a Service with what it holds.
+func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Result) {
+	w := Write{Service: s.Key(), UID: s.UID, Version: s.Version, Ingress: entries(has), Mark: mark(has, s.homes)}
+	if len(has) == 0 {
+		w.Ingress = a.foreign(s)
+	}
+	want := digest(w.Ingress, w.Mark)
+	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
+	delete(a.repairs, w.Service)
+	delete(r.writes, s) // what an earlier round of the Step decided
+	switch {
+	case is == want:
+		s.written = want
+	case s.written != want:
+		s.written = ""
+		w.Events = s.allocated(has)
+		r.writes[s] = w
+	case a.mayRepair(s, now):
+		s.written = ""
+		w.Events = []Event{s.event(true, EventRepaired,
+			fmt.Sprintf("somebody else changed the status: it was [%s] and is [%s] again", join(s.status), join(has)))}
+		a.counts.Repaired++
+		r.writes[s] = w
+	}
+}
+
+// digest is a status and its mark in one text, whatever their order.
+func digest(ingress []Ingress, mark string) string {
+	parts := strings.Split(mark, ",")
+	slices.Sort(parts)
+	list := make([]string, len(ingress))
+	for i, x := range ingress {
+		list[i] = x.IP + "/" + x.Hostname
+		if addr, err := netip.ParseAddr(x.IP); err == nil {
+			list[i] = addr.String() + "/" + x.Hostname
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ",") + " " + strings.Join(parts, ",")
+}
+
+// foreign are the entries of a status that stay when the Service holds nothing:
+// those that are neither marked nor of a pool.
+func (a *Allocator) foreign(s *service) []Ingress {
+	return unmarked(s, func(addr netip.Addr) bool { return a.ipam.PoolOf(addr) != "" })
+}
+
+// unmarked are the entries of a status that lbd has not marked, and that are not
+// ours otherwise.
+func unmarked(s *service, ours func(netip.Addr) bool) []Ingress {
+	homes := marked(s.Annotations[AllocatedFrom])
+	return slices.DeleteFunc(slices.Clone(s.Ingress), func(x Ingress) bool {
+		addr, err := netip.ParseAddr(x.IP)
+		_, known := homes[addr]
+		return err == nil && (known || ours(addr))
+	})
+}
+
+// allocated is the event about addresses that the status does not have yet.
+func (s *service) allocated(has []netip.Addr) []Event {
+	fresh := without(has, s.status)
+	if len(fresh) == 0 {
+		return nil
+	}
+	words := make([]string, len(fresh))
+	for i, addr := range fresh {
+		words[i] = fmt.Sprintf("%s from pool %q", addr, s.homes[addr])
+	}
+	return []Event{s.event(false, EventAllocated, "assigned "+strings.Join(words, ", "))}
+}
+
+// mayRepair tells whether a status that was as decided, and was changed by somebody
+// else, is put right now. Two that disagree for ever must not flood the API.
+func (a *Allocator) mayRepair(s *service, now time.Time) bool {
+	if now.Sub(s.repaired) > repairPeace {
+		s.repairs = 0
+	}
+	if s.repairs > 0 {
+		at := s.repaired.Add(min(repairFirst<<min(s.repairs-1, 20), repairMost))
+		if now.Before(at) {
+			a.repairs[s.Key()] = at
+			return false
+		}
+	}
+	s.repairs++
+	s.repaired = now
+	return true
+}
+
+// clean takes what lbd marked out of the status of a Service that is not served.
+func (a *Allocator) clean(s *service, r *Result) {
+	s.failure, s.conflict, s.written = "", "", ""
+	delete(a.repairs, s.Key())
+	if _, ok := s.Annotations[AllocatedFrom]; !ok {
+		return
+	}
+	r.writes[s] = Write{Service: s.Key(), UID: s.UID, Version: s.Version,
+		Ingress: unmarked(s, func(netip.Addr) bool { return false })}
+}
+
+// strays reports addresses that stay though no pool would give them out.
+func (a *Allocator) strays(s *service, has []netip.Addr, r *Result) {
+	var words []string
+	for _, addr := range has {
+		if err := a.ipam.Stray(addr); err != nil {
+			words = append(words, err.Error())
+		}
+	}
+	if len(words) > 0 {
+		a.outside[s.Key()] = true
+	} else {
+		delete(a.outside, s.Key())
+	}
+	text := strings.Join(words, "; ")
+	if text == s.stray {
+		return
+	}
+	s.stray, a.checked = text, true
+	if text != "" {
+		r.Events = append(r.Events, s.event(true, EventOutside, text+"; the Service keeps it"))
+	}
+}
