@@ -52,6 +52,10 @@ type Allocator struct {
 	// gone are Services that were removed and may hold addresses; outside are those
 	// that hold addresses which no pool would give out now.
 	gone, outside map[string]bool
+	// shown are the Services whose status has an address. late are those whose status
+	// waits until it is gone from that of another one.
+	shown map[netip.Addr]map[string]bool
+	late  map[string]bool
 	// repairs are Services whose status is to be put right later, and when.
 	repairs map[string]time.Time
 	// rests is when the next quarantine ends, and restsTold what it was when the
@@ -78,6 +82,7 @@ func New(opts Options) *Allocator {
 	a := &Allocator{
 		opts: opts, services: map[string]*service{}, namespaces: map[string]map[string]string{},
 		dirty: map[string]bool{}, waiting: map[string]bool{}, gone: map[string]bool{}, outside: map[string]bool{},
+		shown: map[netip.Addr]map[string]bool{}, late: map[string]bool{},
 		repairs: map[string]time.Time{}, told: map[string]PoolStatus{}, config: true, counts: Counts{Failures: map[string]uint64{}},
 	}
 	a.ipam, _ = ipam.New(ipam.Config{Quarantine: opts.Quarantine})
@@ -94,6 +99,7 @@ func (a *Allocator) SetService(s Service) {
 		old = &service{}
 		a.services[key] = old
 	}
+	a.show(key, old.status, statusOf(s.Ingress))
 	old.Service, old.status = s, statusOf(s.Ingress)
 	old.left = slices.DeleteFunc(old.left, func(addr netip.Addr) bool { return !slices.Contains(old.status, addr) })
 	a.dirty[key] = true
@@ -107,11 +113,28 @@ func (a *Allocator) RemoveService(key string) {
 }
 
 func (a *Allocator) forget(key string) {
-	if a.services[key] != nil {
+	if s := a.services[key]; s != nil {
+		a.show(key, s.status, nil)
 		a.gone[key] = true
 		delete(a.waiting, key)
 		delete(a.outside, key)
 		delete(a.repairs, key)
+		delete(a.late, key)
+	}
+}
+
+// show keeps track of which statuses have an address.
+func (a *Allocator) show(key string, before, after []netip.Addr) {
+	for _, addr := range before {
+		if delete(a.shown[addr], key); len(a.shown[addr]) == 0 {
+			delete(a.shown, addr)
+		}
+	}
+	for _, addr := range after {
+		if a.shown[addr] == nil {
+			a.shown[addr] = map[string]bool{}
+		}
+		a.shown[addr][key] = true
 	}
 }
 
@@ -187,6 +210,7 @@ func (a *Allocator) Step(now time.Time) Result {
 	}
 	a.ipam.Expire(now)
 	a.bury(now)
+	maps.Copy(a.dirty, a.late)
 	for key, at := range a.repairs {
 		if !at.After(now) {
 			a.dirty[key] = true

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -17,10 +16,17 @@ import (
 // t0 is when tests begin.
 var t0 = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
+// tester is what tests and properties have in common.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // cluster is an API server in memory with one controller: it keeps objects, and
 // writes are done at once.
 type cluster struct {
-	t        testing.TB
+	t        tester
 	a        *Allocator
 	opts     Options
 	now      time.Time
@@ -35,7 +41,7 @@ type cluster struct {
 	born     int
 }
 
-func newCluster(t testing.TB) *cluster {
+func newCluster(t tester) *cluster {
 	c := &cluster{
 		t: t, now: t0, opts: Options{Class: "lbd.dev/lbd", Quarantine: time.Minute}, services: map[string]*Service{},
 		spaces: map[string]map[string]string{}, pools: map[string]Pool{}, statuses: map[string]PoolStatus{},
@@ -104,7 +110,7 @@ func (c *cluster) settle() {
 			return
 		}
 	}
-	c.t.Fatal("writes without an end")
+	c.t.Fatalf("writes without an end")
 }
 
 func (c *cluster) take(r Result) {

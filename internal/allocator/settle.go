@@ -25,10 +25,13 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 	want := digest(w.Ingress, w.Mark)
 	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	delete(a.repairs, w.Service)
+	delete(a.late, w.Service)
 	delete(r.writes, s) // what an earlier round of the Step decided
 	switch {
 	case is == want:
 		s.written = want
+	case a.elsewhere(s, has):
+		a.late[w.Service] = true
 	case s.written != want:
 		s.written = ""
 		w.Events = s.allocated(has)
@@ -40,6 +43,21 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 		a.counts.Repaired++
 		r.writes[s] = w
 	}
+}
+
+// elsewhere tells whether an address that the status is to get is still in that of a
+// Service of ours that has lost it. Nobody must ever see it twice.
+func (a *Allocator) elsewhere(s *service, has []netip.Addr) bool {
+	for _, addr := range without(has, s.status) {
+		holders := a.ipam.Holders(addr)
+		for key := range a.shown[addr] {
+			o := a.services[key]
+			if _, known := marked(o.Annotations[AllocatedFrom])[addr]; (known || a.ours(o)) && !slices.Contains(holders, key) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // digest is a status and its mark in one text, whatever their order.
