@@ -1,0 +1,80 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// Object is a Lease in a cluster.
+type Object struct {
+	leases          dynamic.ResourceInterface
+	namespace, name string
+}
+
+// NewObject returns the Lease of this name; it need not exist.
+func NewObject(client dynamic.Interface, namespace, name string) *Object {
+	r := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	return &Object{client.Resource(r).Namespace(namespace), namespace, name}
+}
+
+// Get reads the Lease.
+func (o *Object) Get(ctx context.Context) (Record, error) {
+	u, err := o.leases.Get(ctx, o.name, metav1.GetOptions{})
+	if err != nil {
+		return Record{}, err
+	}
+	return read(u), nil
+}
+
+// Create makes the Lease.
+func (o *Object) Create(ctx context.Context, r Record) (Record, error) {
+	u, err := o.leases.Create(ctx, o.object(r), metav1.CreateOptions{})
+	if err != nil {
+		return Record{}, err
+	}
+	return read(u), nil
+}
+
+// Update replaces the Lease if it still has the version of the record.
+func (o *Object) Update(ctx context.Context, r Record) (Record, error) {
+	u, err := o.leases.Update(ctx, o.object(r), metav1.UpdateOptions{})
+	if err != nil {
+		return Record{}, err
+	}
+	return read(u), nil
+}
+
+func (o *Object) object(r Record) *unstructured.Unstructured {
+	meta := map[string]any{"namespace": o.namespace, "name": o.name}
+	if r.Version != "" {
+		meta["resourceVersion"] = r.Version
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
+		"spec": map[string]any{
+			"holderIdentity": r.Holder, "leaseDurationSeconds": int64(max(r.Duration/time.Second, 1)), "leaseTransitions": r.Transitions,
+			"acquireTime": r.Acquired.UTC().Format(metav1.RFC3339Micro), "renewTime": r.Renewed.UTC().Format(metav1.RFC3339Micro),
+		},
+	}}
+}
+
+// read takes what is there; a field that is missing or wrong is zero.
+func read(u *unstructured.Unstructured) Record {
+	r := Record{Version: u.GetResourceVersion()}
+	r.Holder, _, _ = unstructured.NestedString(u.Object, "spec", "holderIdentity")
+	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "leaseDurationSeconds")
+	r.Duration = time.Duration(n) * time.Second
+	r.Transitions, _, _ = unstructured.NestedInt64(u.Object, "spec", "leaseTransitions")
+	at := func(field string) time.Time {
+		text, _, _ := unstructured.NestedString(u.Object, "spec", field)
+		t, _ := time.Parse(time.RFC3339Nano, text)
+		return t
+	}
+	r.Acquired, r.Renewed = at("acquireTime"), at("renewTime")
+	return r
+}
