@@ -129,3 +129,19 @@ func (s *service) addresses() ([]netip.Addr, error) {
 	}
 	return list, nil
 }
+
+// Relevant tells whether an annotation of a Service counts here; the others need
+// not be kept.
+func Relevant(key string) bool {
+	if key == AllocatedFrom {
+		return true
+	}
+	for _, prefix := range prefixes {
+		switch name, ok := strings.CutPrefix(key, prefix); {
+		case !ok:
+		case name == annotationIPs, name == annotationPool, name == annotationShare, name == annotationCount:
+			return true
+		}
+	}
+	return false
+}

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,6 +45,9 @@ func Resource(kind string) schema.GroupVersionResource {
 // Object is one object and what the API server and we know about it.
 type Object[T any] struct {
 	Value T // defaulted; not to be changed
+	// UID and Created are when and as what the API server made it.
+	UID     string
+	Created time.Time
 	// Generation counts the changes of its spec.
 	Generation int64
 	// Errors are the rules that it breaks; an object with any is not to be used.
@@ -198,7 +202,7 @@ func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed
 			return read[T, P](u, kind), true
 		},
 		Same: func(a, b Object[P]) bool {
-			return reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Errors, b.Errors) && a.Generation == b.Generation
+			return reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Errors, b.Errors) && a.Generation == b.Generation && a.UID == b.UID
 		},
 		Changed:  func([]k8s.Key) { changed(kind) },
 		Optional: true,
@@ -208,7 +212,7 @@ func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed
 // read turns an object of the API server into ours. The name is always filled in.
 func read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[P] {
 	value := P(new(T))
-	o := Object[P]{Value: value, Generation: u.GetGeneration(), Conditions: conditionsOf(u)}
+	o := Object[P]{Value: value, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Generation: u.GetGeneration(), Conditions: conditionsOf(u)}
 	meta := map[string]any{"name": u.GetName()}
 	if l := u.GetLabels(); len(l) > 0 {
 		meta["labels"] = l

@@ -1,0 +1,260 @@
+// Package controller runs the allocator against a cluster: watches in, statuses,
+// conditions and events out, by one process at a time.
+//
+// Two processes keep their watches warm; a Lease says which one decides. The one
+// that begins reads the Services once more, from the API server's store and not
+// from a cache, and rebuilds what is in use from their statuses. A write carries the
+// version of the Service it was decided about, and is only sent while the Lease is
+// good; the Lease is given up only when the last write has ended.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/k8s/objects"
+)
+
+// Manager names this writer among those of one object, and is the source of events.
+const Manager = "lbd-controller"
+
+// onlyLoadBalancers is what is watched of the Services: one that changes its type
+// looks deleted.
+const onlyLoadBalancers = "spec.type=LoadBalancer"
+
+// Options are what a Controller needs.
+type Options struct {
+	Logger *slog.Logger
+	Client *k8s.Client
+	// Allocator are the rules of allocation.
+	Allocator allocator.Options
+	// Namespace and LeaseName are those of the Lease, and Identity is unique among the
+	// processes.
+	Namespace, LeaseName, Identity string
+	// Lease replaces the Lease of the API server in tests.
+	Lease lease.API
+}
+
+// Controller is one of several processes of which one decides.
+type Controller struct {
+	o       Options
+	elector *lease.Elector
+	writer  *objects.Writer
+	events  *events
+
+	services   *k8s.Watch[allocator.Service]
+	namespaces *k8s.Watch[map[string]string]
+	nodes      *k8s.Watch[[]string]
+	objects    *objects.Set
+
+	changes changes
+
+	mu    sync.Mutex // guards stats and turned
+	stats Stats
+	// turned is when the loop of a leader was last seen alive.
+	turned time.Time
+}
+
+// Stats are what a Controller tells about itself, for metrics.
+type Stats struct {
+	Leader   bool
+	Services int // of all classes
+	Waiting  int // that would take more than they have
+	allocator.Counts
+	// Writes counts statuses of Services that were written, by result: "ok",
+	// "conflict" or "error".
+	Writes map[string]uint64
+	// Events that were sent, and those that were dropped.
+	EventsSent, EventsDropped uint64
+	Pools                     []ipam.PoolUsage // nil unless it leads
+}
+
+// New returns a Controller; Run runs it.
+func New(o Options) (*Controller, error) {
+	// Renewals must not queue behind statuses, and statuses not behind events; what
+	// is sent is counted all the same.
+	apart := func(qps float32, burst int) (*k8s.Client, error) {
+		return k8s.NewFor(o.Client.Config, k8s.Options{Logger: o.Logger, UserAgent: o.Client.Config.UserAgent, QPS: qps, Burst: burst})
+	}
+	if o.Lease == nil {
+		c, err := apart(5, 10)
+		if err != nil {
+			return nil, err
+		}
+		o.Lease = lease.NewObject(c.Dynamic, o.Namespace, o.LeaseName)
+	}
+	news, err := apart(10, 100)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		o: o, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1)},
+		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
+		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
+		stats:   Stats{Writes: map[string]uint64{}},
+	}
+	c.services = k8s.NewWatch(k8s.WatchOptions[allocator.Service]{
+		Name: "services", ListWatch: listWatch(o.Client.Core, "services", onlyLoadBalancers), Object: &corev1.Service{},
+		Convert: convertService, Same: sameService, Changed: c.changes.service,
+	})
+	c.namespaces = k8s.NewWatch(k8s.WatchOptions[map[string]string]{
+		Name: "namespaces", ListWatch: listWatch(o.Client.Core, "namespaces", ""), Object: &corev1.Namespace{},
+		Convert: convertNamespace, Same: sameLabels, Changed: c.changes.namespace,
+	})
+	c.nodes = k8s.NewWatch(k8s.WatchOptions[[]string]{
+		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
+		Convert: convertNode, Same: sameNode, Changed: func([]k8s.Key) { c.changes.mark(&c.changes.nodes) },
+	})
+	c.objects = objects.NewSet(o.Client.Dynamic, func(string) { c.changes.mark(&c.changes.pools) })
+	return c, nil
+}
+
+func listWatch(client rest.Interface, resource, selector string) cache.ListerWatcher {
+	lw := cache.NewFilteredListWatchFromClient(client, resource, "", func(o *metav1.ListOptions) {
+		if selector != "" {
+			o.FieldSelector = fields.ParseSelectorOrDie(selector).String()
+		}
+	})
+	return lw
+}
+
+// Run watches, and decides while it leads, until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	if c.o.Identity == "" {
+		return errors.New("controller: it needs an identity")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, run := range []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Pools.Run, c.events.run} {
+		wg.Go(func() { run(ctx) })
+	}
+	// Who cannot see the cluster does not ask to lead.
+	for !c.synced() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	c.o.Logger.Info("the cluster is known", "services", len(c.services.All()))
+	c.elector.Run(ctx, func(ctx context.Context) {
+		if err := newLeader(c).run(ctx); err != nil && ctx.Err() == nil {
+			c.o.Logger.Error("leader", "err", err)
+		}
+		c.mu.Lock()
+		c.stats.Leader, c.stats.Pools, c.turned = false, nil, time.Time{}
+		c.mu.Unlock()
+	})
+	return nil
+}
+
+func (c *Controller) synced() bool { return c.Ready() == nil }
+
+// Ready tells whether the cluster is known, so that this process can lead.
+func (c *Controller) Ready() error {
+	var missing []string
+	for name, ok := range map[string]bool{
+		c.services.Name(): c.services.Synced(), c.namespaces.Name(): c.namespaces.Synced(), c.nodes.Name(): c.nodes.Synced(),
+		c.objects.Pools.Name(): c.objects.Pools.Synced(),
+	} {
+		if !ok {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not read yet: %v", missing)
+	}
+	return nil
+}
+
+// stuckAfter is how long the loop of a leader may not turn.
+const stuckAfter = time.Minute
+
+// Healthy tells whether a leader is at work.
+func (c *Controller) Healthy() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.turned.IsZero() && time.Since(c.turned) > stuckAfter {
+		return fmt.Errorf("the loop has not turned for %v", time.Since(c.turned).Round(time.Second))
+	}
+	return nil
+}
+
+// Holder returns who leads, as far as is known.
+func (c *Controller) Holder() string { return c.elector.Holder() }
+
+// Stats returns what is to be told.
+func (c *Controller) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.Writes = maps.Clone(c.stats.Writes)
+	s.EventsSent, s.EventsDropped = c.events.counts()
+	return s
+}
+
+// changes are what the watches have seen and the leader has not.
+type changes struct {
+	wake chan struct{}
+
+	mu           sync.Mutex // guards all below
+	services     map[k8s.Key]bool
+	namespaces   map[k8s.Key]bool
+	nodes, pools bool
+}
+
+func (c *changes) service(keys []k8s.Key)   { c.add(&c.services, keys) }
+func (c *changes) namespace(keys []k8s.Key) { c.add(&c.namespaces, keys) }
+
+func (c *changes) add(set *map[k8s.Key]bool, keys []k8s.Key) {
+	c.mu.Lock()
+	if *set == nil {
+		*set = map[k8s.Key]bool{}
+	}
+	for _, k := range keys {
+		(*set)[k] = true
+	}
+	c.mu.Unlock()
+	c.poke()
+}
+
+func (c *changes) mark(flag *bool) {
+	c.mu.Lock()
+	*flag = true
+	c.mu.Unlock()
+	c.poke()
+}
+
+func (c *changes) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the changes and forgets them.
+func (c *changes) take() (services, namespaces map[k8s.Key]bool, nodes, pools bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	services, namespaces, nodes, pools = c.services, c.namespaces, c.nodes, c.pools
+	c.services, c.namespaces, c.nodes, c.pools = nil, nil, false, false
+	return services, namespaces, nodes, pools
+}

@@ -1,0 +1,392 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/lease"
+)
+
+const (
+	// maxWrites bounds the writes of Services that are under way.
+	maxWrites = 16
+	// Failed writes are tried again after retryFirst, doubling to retryMost.
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 30 * time.Second
+	// ghostAfter is when a Service that was read from the store, but that the watch
+	// does not have, is looked for: it may be gone.
+	ghostAfter = 5 * time.Second
+	// pageSize is how many Services are read at once.
+	pageSize = 500
+	// beat is how often the loop turns without a cause.
+	beat = 10 * time.Second
+)
+
+// leader decides for one term. One goroutine owns all of it.
+type leader struct {
+	c *Controller
+	a *allocator.Allocator
+	// known are the Services that the allocator has.
+	known   map[string]known
+	busy    map[string]bool // a write is under way
+	queue   []allocator.Write
+	queued  map[string]bool
+	retries map[string]retry
+	ghosts  map[string]time.Time
+	pools   poolWriter
+	results chan result
+	writes  sync.WaitGroup
+	failing bool // the last write failed, and the log says so
+}
+
+type known struct {
+	uid string
+	// version is the oldest that counts: what the watch says of an older one was read
+	// or written here before.
+	version uint64
+}
+
+type retry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+// result is how a write ended.
+type result struct {
+	write   allocator.Write
+	service allocator.Service // if ok
+	ok      bool
+	err     error
+}
+
+func newLeader(c *Controller) *leader {
+	return &leader{
+		c: c, a: allocator.New(c.o.Allocator), known: map[string]known{}, busy: map[string]bool{}, queued: map[string]bool{},
+		retries: map[string]retry{}, ghosts: map[string]time.Time{}, results: make(chan result, maxWrites),
+		pools: newPoolWriter(c),
+	}
+}
+
+// run decides until ctx ends, and returns when the last write has ended.
+func (l *leader) run(ctx context.Context) error {
+	defer l.writes.Wait()
+	listed, err := l.list(ctx)
+	if err != nil {
+		return err
+	}
+	l.load(listed, time.Now())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.c.changes.wake:
+		case r := <-l.results:
+			l.done(r, time.Now())
+			l.drain()
+		case r := <-l.pools.results:
+			l.pools.done(r, time.Now())
+		case <-timer.C:
+		}
+		timer.Reset(time.Until(l.turn(ctx, time.Now())))
+	}
+}
+
+// drain takes the results that are there.
+func (l *leader) drain() {
+	for {
+		select {
+		case r := <-l.results:
+			l.done(r, time.Now())
+		default:
+			return
+		}
+	}
+}
+
+// list reads all Services from the API server's store, which no cache of it may
+// stand for: a status that the leader before has just written must not be missing.
+func (l *leader) list(ctx context.Context) (map[string]allocator.Service, error) {
+	for wait := retryFirst; ; wait = min(2*wait, k8s.RetryMost) {
+		all, err := l.listOnce(ctx)
+		if err == nil {
+			return all, nil
+		}
+		l.c.o.Logger.Warn("reading services before the first decision", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (l *leader) listOnce(ctx context.Context) (map[string]allocator.Service, error) {
+	all := map[string]allocator.Service{}
+	for next := ""; ; {
+		req := l.c.o.Client.Core.Get().Resource("services").Param("fieldSelector", onlyLoadBalancers).Param("limit", strconv.Itoa(pageSize))
+		if next != "" {
+			req = req.Param("continue", next)
+		}
+		var page corev1.ServiceList
+		if err := req.Do(ctx).Into(&page); err != nil {
+			return nil, fmt.Errorf("services: %w", err)
+		}
+		for i := range page.Items {
+			if s, ok := convertService(&page.Items[i]); ok {
+				all[s.Key()] = s
+			}
+		}
+		if next = page.Continue; next == "" {
+			return all, nil
+		}
+	}
+}
+
+// load gives the allocator all that is known. Of the list and the watch the newer
+// version of a Service counts; one that only the watch has was deleted or made
+// since, and comes after the first decision.
+func (l *leader) load(listed map[string]allocator.Service, now time.Time) {
+	l.c.changes.take()
+	watched := l.c.services.All()
+	for key, s := range listed {
+		l.set(s)
+		if w, ok := watched[keyOf(key)]; ok {
+			l.set(w)
+		} else {
+			l.ghosts[key] = now.Add(ghostAfter)
+		}
+	}
+	for name, labels := range l.c.namespaces.All() {
+		l.a.SetNamespace(name.Name, labels)
+	}
+	l.a.SetNodes(nodeAddrs(l.c.nodes.All()))
+	l.a.SetPools(poolsOf(l.c.objects))
+	r := l.a.Step(now)
+	l.take(r)
+	for k, s := range watched {
+		if _, ok := listed[k.String()]; !ok {
+			l.set(s)
+		}
+	}
+}
+
+func keyOf(text string) k8s.Key {
+	for i := range len(text) {
+		if text[i] == '/' {
+			return k8s.Key{Namespace: text[:i], Name: text[i+1:]}
+		}
+	}
+	return k8s.Key{Name: text}
+}
+
+// set hands a Service to the allocator unless a newer version of it is known.
+func (l *leader) set(s allocator.Service) {
+	key := s.Key()
+	v, _ := strconv.ParseUint(s.Version, 10, 64)
+	if k, ok := l.known[key]; ok && v < k.version {
+		return
+	}
+	l.known[key] = known{s.UID, v}
+	l.a.SetService(s)
+}
+
+func (l *leader) remove(key string) {
+	delete(l.known, key)
+	delete(l.ghosts, key)
+	delete(l.retries, key)
+	l.a.RemoveService(key)
+}
+
+// turn takes changes over, decides, and returns when to turn again at the latest.
+func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
+	l.changes()
+	l.hunt(ctx, now)
+	var due []string
+	for key, r := range l.retries {
+		if !r.at.After(now) {
+			due = append(due, key)
+			r.at = now.Add(2 * retryMost) // the result comes before
+			l.retries[key] = r
+			if s, ok := l.c.services.Get(keyOf(key)); ok {
+				l.set(s)
+			}
+			l.a.Retry(key)
+		}
+	}
+	step := l.a.Step(now)
+	l.take(step)
+	for _, key := range due {
+		if !l.busy[key] && !l.queued[key] {
+			delete(l.retries, key) // nothing is left to write
+		}
+	}
+	l.send(ctx)
+	next := l.pools.flush(ctx, now)
+	next = sooner(next, now.Add(beat))
+	if !step.Wake.IsZero() {
+		next = sooner(next, step.Wake)
+	}
+	for _, r := range l.retries {
+		next = sooner(next, r.at)
+	}
+	for _, at := range l.ghosts {
+		next = sooner(next, at)
+	}
+	l.tell(now)
+	return next
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// changes takes over what the watches have seen.
+func (l *leader) changes() {
+	services, namespaces, nodes, pools := l.c.changes.take()
+	for k := range services {
+		if s, ok := l.c.services.Get(k); ok {
+			l.set(s)
+			delete(l.ghosts, k.String())
+		} else {
+			l.remove(k.String())
+		}
+	}
+	for k := range namespaces {
+		if labels, ok := l.c.namespaces.Get(k); ok {
+			l.a.SetNamespace(k.Name, labels)
+		} else {
+			l.a.RemoveNamespace(k.Name)
+		}
+	}
+	if nodes {
+		l.a.SetNodes(nodeAddrs(l.c.nodes.All()))
+	}
+	if pools {
+		l.a.SetPools(poolsOf(l.c.objects))
+	}
+}
+
+// hunt looks for Services that the list had and the watch still has not.
+func (l *leader) hunt(ctx context.Context, now time.Time) {
+	for key, at := range l.ghosts {
+		if at.After(now) {
+			continue
+		}
+		k := keyOf(key)
+		if _, ok := l.c.services.Get(k); ok {
+			delete(l.ghosts, key)
+			continue
+		}
+		l.ghosts[key] = now.Add(ghostAfter)
+		ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
+		var s corev1.Service
+		err := l.c.o.Client.Core.Get().Namespace(k.Namespace).Resource("services").Name(k.Name).Do(ctx).Into(&s)
+		cancel()
+		if x, ok := convertService(&s); apierrors.IsNotFound(err) || err == nil && !ok {
+			l.remove(key)
+		} else if err == nil {
+			l.set(x)
+		}
+	}
+}
+
+// take queues what was decided.
+func (l *leader) take(r allocator.Result) {
+	for _, e := range r.Events {
+		l.c.events.send(e)
+	}
+	for _, w := range r.Writes {
+		// A newer decision about a Service with a write under way comes when that ends.
+		if !l.busy[w.Service] && !l.queued[w.Service] {
+			l.queued[w.Service] = true
+			l.queue = append(l.queue, w)
+		}
+	}
+	l.pools.add(r.Pools)
+}
+
+// send starts as many writes as may be under way.
+func (l *leader) send(ctx context.Context) {
+	for len(l.queue) > 0 && len(l.busy) < maxWrites && l.c.elector.Valid() && ctx.Err() == nil {
+		w := l.queue[0]
+		l.queue = l.queue[1:]
+		delete(l.queued, w.Service)
+		if k, ok := l.known[w.Service]; !ok || k.uid != w.UID {
+			continue
+		}
+		l.busy[w.Service] = true
+		l.writes.Go(func() { l.results <- l.c.write(ctx, w) })
+	}
+}
+
+// done takes over how a write ended. Whatever it was: the allocator compares again.
+func (l *leader) done(r result, now time.Time) {
+	key := r.write.Service
+	delete(l.busy, key)
+	k, ok := l.known[key]
+	if !ok || k.uid != r.write.UID {
+		delete(l.retries, key)
+		return
+	}
+	kind := "ok"
+	switch {
+	case r.err == nil:
+		delete(l.retries, key)
+		for _, e := range r.write.Events {
+			l.c.events.send(e)
+		}
+		if r.ok {
+			l.set(r.service)
+		}
+		l.a.Retry(key)
+		l.log(nil)
+	default:
+		x := l.retries[key]
+		x.wait = min(max(2*x.wait, retryFirst), retryMost)
+		x.at = now.Add(x.wait)
+		l.retries[key] = x
+		kind = "error"
+		if apierrors.IsConflict(r.err) || apierrors.IsNotFound(r.err) {
+			kind = "conflict" // the watch tells what has become of it
+		} else {
+			l.log(r.err)
+		}
+	}
+	l.c.mu.Lock()
+	l.c.stats.Writes[kind]++
+	l.c.mu.Unlock()
+}
+
+// log tells when writes begin and end to fail.
+func (l *leader) log(err error) {
+	switch {
+	case err != nil && !l.failing:
+		l.c.o.Logger.Warn("statuses of services are not written; it is tried again", "err", err)
+	case err == nil && l.failing:
+		l.c.o.Logger.Info("statuses of services are written again")
+	}
+	l.failing = err != nil
+}
+
+// tell updates what Stats returns.
+func (l *leader) tell(now time.Time) {
+	counts, usage := l.a.Counts(), l.a.Usage()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.c.turned = now
+	l.c.stats.Leader, l.c.stats.Services, l.c.stats.Waiting = true, len(l.known), l.a.Waiting()
+	l.c.stats.Counts, l.c.stats.Pools = counts, usage
+}
