@@ -31,6 +31,7 @@ type Server struct {
 	resources map[string]*resource // by group/version/resource: "v1/services"
 	kinds     map[string]string    // those that are served, by resource
 	failing   int                  // HTTP status of every answer; 0: none
+	gate      func(*http.Request) int
 	log       []string
 }
 
@@ -104,6 +105,14 @@ func (s *Server) Fail(code int) {
 	if code != 0 && h != nil {
 		h.CloseClientConnections()
 	}
+}
+
+// Gate asks f about each request before it is carried out: an HTTP status is the
+// answer, 0 lets it pass. f may block.
+func (s *Server) Gate(f func(*http.Request) int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = f
 }
 
 // Serve adds a kind, as a new definition does.
@@ -199,7 +208,22 @@ func (s *Server) Get(res, namespace, name string) map[string]any {
 	if o == nil {
 		return nil
 	}
-	data, _ := json.Marshal(o)
+	return clone(o)
+}
+
+// All returns the objects of a resource.
+func (s *Server) All(res string) []map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []map[string]any
+	for _, o := range s.of(res).objects {
+		list = append(list, clone(o))
+	}
+	return list
+}
+
+func clone(o map[string]any) map[string]any {
+	data, _ := json.Marshal(o) // it came from JSON
 	var out map[string]any
 	_ = json.Unmarshal(data, &out)
 	return out
@@ -264,8 +288,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.log = append(s.log, r.Method+" "+r.URL.String())
 	kind, served := s.kinds[t.resource]
-	failing := s.failing
+	failing, gate := s.failing, s.gate
 	s.mu.Unlock()
+	if gate != nil && failing == 0 {
+		failing = gate(r)
+	}
 	switch {
 	case failing != 0:
 		status(w, failing, "on request of the test")
@@ -279,6 +306,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.list(w, t, kind)
 	case r.Method == http.MethodPatch:
 		s.patch(w, r, t)
+	case r.Method == http.MethodPost, r.Method == http.MethodPut:
+		s.write(w, r, t)
 	default:
 		status(w, http.StatusMethodNotAllowed, r.Method)
 	}
@@ -291,7 +320,7 @@ func answer(w http.ResponseWriter, code int, v any) {
 }
 
 func status(w http.ResponseWriter, code int, text string) {
-	reasons := map[int]string{404: "NotFound", 403: "Forbidden", 401: "Unauthorized", 410: "Expired", 400: "BadRequest", 422: "Invalid"}
+	reasons := map[int]string{409: "Conflict", 404: "NotFound", 403: "Forbidden", 401: "Unauthorized", 410: "Expired", 400: "BadRequest", 422: "Invalid"}
 	answer(w, code, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
 		"reason": reasons[code], "message": text})
 }
@@ -361,7 +390,73 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, kind st
 	}
 }
 
-// patch merges the top level and, of an apply, replaces the status.
+// write creates or replaces an object. A resourceVersion must be that of the object.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, t target) {
+	var o map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+		status(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	meta, _ := o["metadata"].(map[string]any)
+	if meta == nil || meta["name"] == nil {
+		status(w, http.StatusUnprocessableEntity, "no name")
+		return
+	}
+	t.name = meta["name"].(string)
+	s.mu.Lock()
+	old := s.of(t.resource).objects[keyOf(meta)]
+	code := 0
+	switch {
+	case r.Method == http.MethodPost && old != nil:
+		code = http.StatusConflict
+	case r.Method == http.MethodPut && old == nil:
+		code = http.StatusNotFound
+	case r.Method == http.MethodPut && !fits(meta, old):
+		code = http.StatusConflict
+	default:
+		s.put(t.resource, o)
+	}
+	s.mu.Unlock()
+	if code != 0 {
+		status(w, code, r.Method+" "+t.name)
+		return
+	}
+	s.get(w, t)
+}
+
+// fits tells whether the version and UID that a writer names are those of the object.
+func fits(meta, old map[string]any) bool {
+	have, _ := old["metadata"].(map[string]any)
+	for _, field := range []string{"resourceVersion", "uid"} {
+		if want, ok := meta[field]; ok && want != have[field] {
+			return false
+		}
+	}
+	return true
+}
+
+// mergePatch carries out RFC 7396.
+func mergePatch(o, p map[string]any) {
+	for k, v := range p {
+		sub, isMap := v.(map[string]any)
+		switch {
+		case v == nil:
+			delete(o, k)
+		case isMap:
+			in, ok := o[k].(map[string]any)
+			if !ok {
+				in = map[string]any{}
+			}
+			mergePatch(in, sub)
+			o[k] = in
+		default:
+			o[k] = v
+		}
+	}
+}
+
+// patch carries out a merge patch; of others it merges the top level and, of an apply,
+// replaces the status.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 	data, err := io.ReadAll(r.Body)
 	var p map[string]any
@@ -377,12 +472,24 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 		status(w, http.StatusNotFound, t.name+" not found")
 		return
 	}
-	for k, v := range p {
-		if k != "metadata" {
-			o[k] = v
+	s.mu.Lock()
+	if r.Header.Get("Content-Type") == "application/merge-patch+json" {
+		meta, _ := p["metadata"].(map[string]any)
+		o = s.of(t.resource).objects[t.namespace+"/"+t.name]
+		if o == nil || !fits(meta, o) {
+			s.mu.Unlock()
+			status(w, http.StatusConflict, t.name+" has changed")
+			return
+		}
+		o = clone(o)
+		mergePatch(o, p)
+	} else {
+		for k, v := range p {
+			if k != "metadata" {
+				o[k] = v
+			}
 		}
 	}
-	s.mu.Lock()
 	s.put(t.resource, o)
 	s.mu.Unlock()
 	s.get(w, t)

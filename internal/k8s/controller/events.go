@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -65,9 +67,14 @@ func (e *events) run(ctx context.Context) {
 }
 
 func (e *events) deliver(ctx context.Context, x *corev1.Event) bool {
+	body, err := json.Marshal(x)
+	if err != nil {
+		return false
+	}
 	for try := range eventTries {
 		limited, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
-		err := e.core.Post().Namespace(x.Namespace).Resource("events").Body(x).Do(limited).Error()
+		err := e.core.Post().Namespace(x.Namespace).Resource("events").SetHeader("Content-Type", runtime.ContentTypeJSON).
+			Body(body).Do(limited).Error()
 		cancel()
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err): // an answer was lost
@@ -99,6 +106,7 @@ func (e *events) send(x allocator.Event) {
 	now := e.moment()
 	select {
 	case e.queue <- &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", ref.Name, now.UnixNano())},
 		InvolvedObject: ref, Reason: x.Reason, Message: x.Message[:min(len(x.Message), eventMessage)], Type: kind, Count: 1,
 		Source: corev1.EventSource{Component: Manager}, ReportingController: Manager, ReportingInstance: e.host,
