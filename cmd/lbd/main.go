@@ -79,7 +79,7 @@ the owner binds and announces it, and another takes over when it must.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newRun(), newValidate(), newStatus(), newExplain(), newDrain(), newUndrain(),
+		newRun(), newController(), newValidate(), newStatus(), newExplain(), newDrain(), newUndrain(),
 		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()

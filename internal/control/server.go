@@ -97,6 +97,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// RunHTTP serves HTTP alone until ctx ends, for a process that nobody looks into by
+// a socket. Of the Backend only Healthy and Ready are asked.
+func (s *Server) RunHTTP(ctx context.Context) { s.runHTTP(ctx) }
+
 // HTTPError is why the HTTP listener is not open; nil while it is, and while it
 // is turned off.
 func (s *Server) HTTPError() error {

@@ -31,7 +31,7 @@ func sources(t *testing.T, dir string) []*ast.File {
 	return files
 }
 
-var metricName = regexp.MustCompile(`^lbd_[a-z_]+$`)
+var metricName = regexp.MustCompile(`^lbd_[a-z0-9_]+$`)
 
 // TestMetrics compares the names of metrics in the code with the tables, and
 // finds names in any page that do not exist.
@@ -57,7 +57,7 @@ func TestMetrics(t *testing.T) {
 	}
 	same(t, "docs/metrics.md", got, want)
 
-	anywhere := regexp.MustCompile(`\blbd_[a-z_]+`)
+	anywhere := regexp.MustCompile(`\blbd_[a-z0-9_]+`)
 	for _, p := range read(t) {
 		for _, name := range anywhere.FindAllString(p.text, -1) {
 			if !slices.Contains(want, name) {

@@ -227,8 +227,9 @@ func TestTwo(t *testing.T) {
 		api.Put(services, service(fmt.Sprint("s", i)))
 	}
 	eventually(t, "all have addresses", func() bool { return status(api, "s0") != "" && status(api, "s1") != "" && status(api, "s2") != "" })
-	if b.Stats().Leader || b.Ready() != nil {
-		t.Errorf("b: leads %t, ready %v", b.Stats().Leader, b.Ready())
+	eventually(t, "b is ready", func() bool { return b.Ready() == nil })
+	if b.Stats().Leader {
+		t.Error("b leads too")
 	}
 	before := []string{status(api, "s0"), status(api, "s1"), status(api, "s2")}
 	a.stop()

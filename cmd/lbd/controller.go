@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/controller"
+)
+
+const (
+	// defaultNamespace is that of the manifests, for a process that is in no pod.
+	defaultNamespace = "lbd-system"
+	// The requests of a controller: a burst of Services is served at once, and 5000 of
+	// them within a minute.
+	controllerQPS   = 100
+	controllerBurst = 200
+)
+
+// controllerFlags are what `lbd controller` is told.
+type controllerFlags struct {
+	kubeconfig, namespace, lease, class, http, level, format string
+	classless                                                bool
+	quarantine                                               time.Duration
+}
+
+func newController() *cobra.Command {
+	var f controllerFlags
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Give addresses to the Services of a cluster",
+		Long: `Give addresses of IPAddressPools to Services of type LoadBalancer, until SIGTERM
+or SIGINT. Several may run: a Lease says which one decides. What is in use is read
+from the status of the Services; there is no other state.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return usageError{err}
+			}
+			return runController(cmd.Context(), f, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account of the pod)")
+	flags.StringVar(&f.namespace, "namespace", leaseNamespace(), "namespace of the Lease")
+	flags.StringVar(&f.lease, "lease-name", controller.Manager, "name of the Lease")
+	flags.StringVar(&f.class, "load-balancer-class", "lbd.dev/lbd", "spec.loadBalancerClass of the Services that are served")
+	flags.BoolVar(&f.classless, "classless", false, "serve Services without a class too")
+	flags.DurationVar(&f.quarantine, "quarantine", time.Minute, "how long an address rests before another Service gets it unasked")
+	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
+	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.format, "log-format", "text", "text or json")
+	return cmd
+}
+
+// leaseNamespace is that of the pod, else the one of the manifests.
+func leaseNamespace() string {
+	if text, err := os.ReadFile(podNamespace); err == nil && len(strings.TrimSpace(string(text))) > 0 {
+		return strings.TrimSpace(string(text))
+	}
+	return defaultNamespace
+}
+
+func (f *controllerFlags) check() error {
+	var level slog.Level
+	switch {
+	case f.namespace == "" || f.lease == "":
+		return errors.New("--namespace and --lease-name must not be empty")
+	case f.class == "" && !f.classless:
+		return errors.New("--load-balancer-class may only be empty with --classless")
+	case f.quarantine < 0:
+		return errors.New("--quarantine must not be negative")
+	case f.format != "text" && f.format != "json":
+		return fmt.Errorf("--log-format %q: it is text or json", f.format)
+	case level.UnmarshalText([]byte(f.level)) != nil:
+		return fmt.Errorf("--log-level %q: it is debug, info, warn or error", f.level)
+	}
+	return nil
+}
+
+func (f *controllerFlags) logger(out io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(f.level)) // checked
+	o := &slog.HandlerOptions{Level: level}
+	if f.format == "json" {
+		return slog.New(slog.NewJSONHandler(out, o))
+	}
+	return slog.New(slog.NewTextHandler(out, o))
+}
+
+func runController(ctx context.Context, f controllerFlags, out io.Writer) error {
+	log := f.logger(out)
+	client, err := k8s.New(k8s.Options{
+		Logger: log, Kubeconfig: f.kubeconfig, UserAgent: controller.Manager + "/" + programVersion(), QPS: controllerQPS, Burst: controllerBurst,
+	})
+	if err != nil {
+		return err
+	}
+	c, err := controller.New(controller.Options{
+		Logger: log, Client: client, Namespace: f.namespace, LeaseName: f.lease, Identity: identity(),
+		Allocator: allocator.Options{Class: f.class, Classless: f.classless, Quarantine: f.quarantine},
+	})
+	if err != nil {
+		return err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&controllerMetrics{controller: c, client: client})
+	server := control.New(control.Options{Logger: log.With("part", "control"), HTTPAddress: f.http, Gatherer: reg, Backend: controllerBackend{c: c}})
+	log.Info("lbd controller runs", "version", programVersion(), "class", f.class, "classless", f.classless)
+	// Whoever looks must be able to until the end.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { server.RunHTTP(work) })
+	err = c.Run(ctx)
+	cancel()
+	wg.Wait()
+	log.Info("lbd controller ends")
+	return err
+}
+
+// identity is unique among processes: the host name, which is that of the pod, and
+// something random.
+func identity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "_" + strings.ToLower(rand.Text()[:8])
+}
+
+// controllerBackend is the controller as the HTTP server needs it.
+type controllerBackend struct {
+	control.Backend // for the socket, which there is none of
+	c               *controller.Controller
+}
+
+// Healthy implements control.Backend.
+func (b controllerBackend) Healthy() error { return b.c.Healthy() }
+
+// Ready implements control.Backend.
+func (b controllerBackend) Ready() error { return b.c.Ready() }
