@@ -27,7 +27,7 @@ type Pool struct {
 // while they are true.
 const (
 	// ConditionAccepted: the pool is in use as it is written.
-	ConditionAccepted = "Accepted"
+	ConditionAccepted = v1alpha1.ConditionAccepted
 	// ConditionHoldsNode: addresses of nodes are in the pool; they are not given out.
 	ConditionHoldsNode = "HoldsNodeAddress"
 	// ConditionOutside: Services keep addresses that the pool no longer has.

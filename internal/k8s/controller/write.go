@@ -16,7 +16,6 @@ import (
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
-	"lbd.dev/lbd/internal/k8s/objects"
 )
 
 // write sends the status of one Service. It ends before others may lead: the request
@@ -149,12 +148,12 @@ func (c *Controller) writePools(ctx context.Context, batch []allocator.PoolStatu
 // signed bounds a count by what the API can say.
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-func conditionsOf(s allocator.PoolStatus) []objects.Condition {
-	list := make([]objects.Condition, len(s.Conditions))
+func conditionsOf(s allocator.PoolStatus) []v1alpha1.Condition {
+	list := make([]v1alpha1.Condition, len(s.Conditions))
 	for i, c := range s.Conditions {
-		list[i] = objects.Condition{Type: c.Type, Status: "False", ObservedGeneration: s.Generation, Reason: c.Reason, Message: c.Message}
+		list[i] = v1alpha1.Condition{Type: c.Type, Status: v1alpha1.ConditionFalse, ObservedGeneration: s.Generation, Reason: c.Reason, Message: c.Message}
 		if c.True {
-			list[i].Status = "True"
+			list[i].Status = v1alpha1.ConditionTrue
 		}
 	}
 	return list
