@@ -37,6 +37,7 @@ type fakeKernel struct {
 	opened int
 	broken error // what ready says
 	joined map[group]struct{}
+	closed error // what listen says
 	log    []event
 	// onSend is called for each frame, without locks of the fake.
 	onSend func(frame []byte) error
@@ -102,7 +103,7 @@ func (k *fakeKernel) sending(f func(frame []byte) error) {
 
 func (k *fakeKernel) listen(groups map[group]struct{}) error {
 	k.joined = groups
-	return nil
+	return k.closed
 }
 
 func (k *fakeKernel) open(l link, f family, addrs []netip.Addr, ev portEvents) (port, error) {
@@ -250,6 +251,8 @@ type harness struct {
 	s [families]*fakeSilence
 	// valid is how long each decision is good for.
 	valid time.Duration
+	// lapses is how many of them the decisions know.
+	lapses uint64
 }
 
 func newHarness(t *testing.T) *harness {
@@ -271,7 +274,7 @@ func (h *harness) close() {
 // try applies and returns the report and the error.
 func (h *harness) try(l2 ...model.L2Advert) (model.Applied, error) {
 	h.Helper()
-	return h.d.Apply(h.Context(), &model.Desired{ValidUntil: time.Now().Add(h.valid), Synced: true, L2: l2})
+	return h.d.Apply(h.Context(), &model.Desired{ValidUntil: time.Now().Add(h.valid), Synced: true, L2: l2, Lapses: h.lapses})
 }
 
 // apply must succeed.
@@ -303,6 +306,13 @@ func (h *harness) changed() bool {
 
 func announceVIP(a netip.Addr) model.L2Advert {
 	return model.L2Advert{Addr: a, Interface: "eth0", Mode: model.L2Announce}
+}
+
+// respondVIP is a VIP that nothing is bound for.
+func respondVIP(a netip.Addr) model.L2Advert {
+	v := announceVIP(a)
+	v.Respond = true
+	return v
 }
 
 func probeVIP(a netip.Addr, series uint64) model.L2Advert {

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(helperEnv) != "" {
 		os.Exit(helper(os.Getenv(helperEnv)))
 	}
+	if vips := os.Getenv(respondEnv); vips != "" {
+		respondHelper(vips)
+	}
 	testnet.Main(m)
 }
 
