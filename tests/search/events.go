@@ -51,6 +51,13 @@ func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
 		add(func(w *World) { w.restart(i) }, "%s: restart", names[i])
 		return
 	}
+	if n.frozen {
+		add(func(w *World) { w.thaw(i) }, "%s: thawed", names[i])
+		return
+	}
+	if n.lapse == 1 {
+		add(func(w *World) { w.told(i) }, "%s: told that it was frozen", names[i])
+	}
 	switch n.probe {
 	case 1:
 		add(func(w *World) { w.n[i].probe = 2; w.sendProbe(i) }, "%s: last probe", names[i])
@@ -63,10 +70,13 @@ func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
 // pairEvents are messages and the failure detector of i about j.
 func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 	n, o := &w.n[i], &w.n[j]
-	if !n.up {
+	if !n.runs() {
 		return
 	}
-	if o.up && w.linked(i, j) {
+	if o.frozen && w.linked(i, j) && n.knows[j] != o.tells {
+		add(func(w *World) { w.deliver(j, i) }, "%s hears what %s has said", names[i], names[j])
+	}
+	if o.runs() && w.linked(i, j) {
 		if n.knows[j] != o.tells {
 			add(func(w *World) { w.deliver(j, i) }, "%s hears %s", names[i], names[j])
 		}
@@ -90,7 +100,10 @@ func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 	for i := range w.size() {
 		n := &w.n[i]
-		if n.up {
+		if w.unbound && n.runs() {
+			add(func(w *World) { w.n[i].frozen = true }, "%s: frozen", names[i])
+		}
+		if n.runs() {
 			add(func(w *World) { w.crash(i, true) }, "%s: daemon killed", names[i])
 			add(func(w *World) { w.crash(i, false) }, "%s: power lost", names[i])
 			add(func(w *World) { w.n[i].draining = !w.n[i].draining; w.decide(i, epoch0) }, "%s: drain=%v", names[i], !n.draining)
@@ -103,10 +116,10 @@ func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 			add(func(w *World) { w.offGossip = int8(i) }, "cut gossip of %s", names[i])
 		}
 		for j := range w.size() {
-			if i != j && n.up && !n.late[j] && n.knows[j].claim.Epoch > 0 {
+			if i != j && n.runs() && !n.late[j] && n.knows[j].claim.Epoch > 0 {
 				add(func(w *World) { w.n[i].late[j] = true; w.decide(i, epoch0) }, "%s misses %s for no reason", names[i], names[j])
 			}
-			if i != j && n.up && !n.dead[j] && n.knows[j].known {
+			if i != j && n.runs() && !n.dead[j] && n.knows[j].known {
 				add(func(w *World) { w.n[i].dead[j] = true; w.decide(i, epoch0) }, "%s sees %s dead for no reason", names[i], names[j])
 			}
 		}
@@ -138,6 +151,22 @@ func (w *World) restart(i int) {
 	n := &w.n[i]
 	n.up = true
 	w.decide(i, epoch0)
+}
+
+// thaw lets a frozen daemon go on. It answers for nothing, since its layer 2 has seen
+// that it stood still, before it is told so.
+func (w *World) thaw(i int) {
+	if n := &w.n[i]; n.frozen {
+		n.frozen, n.responds, n.lapse = false, false, 1
+	}
+}
+
+// told brings a daemon the word that it stood still.
+func (w *World) told(i int) {
+	if n := &w.n[i]; n.lapse == 1 {
+		n.lapse = 2
+		w.decide(i, epoch0)
+	}
 }
 
 // heal lets two sides meet that may both have an owner, or one that is about to

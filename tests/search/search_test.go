@@ -118,7 +118,8 @@ func quiet(w World, good map[string]struct{}) string {
 
 // TestSearch proves for three nodes and one VIP: never two that answer on one
 // wire, and always one in the end. From all daemons starting at once without a
-// fault, and from a settled group with faults at any moment. For two nodes and a VIP
+// fault, and from a settled group with faults at any moment. The same for a VIP that is
+// not bound, whose daemons may also freeze and thaw. For two nodes and a VIP
 // that BGP advertises too also that none ever answers from lo.
 // LBD_SEARCH_FAULTS goes deeper.
 func TestSearch(t *testing.T) {
@@ -136,17 +137,29 @@ func TestSearch(t *testing.T) {
 		}
 	})
 	t.Run("start with BGP", func(t *testing.T) {
-		if n := explore(t, start(0, true), limit, all); n < 50 {
+		if n := explore(t, start(0, kind{both: true}), limit, all); n < 50 {
 			t.Errorf("only %d states: the model does not move", n)
 		}
 	})
+	t.Run("start unbound", func(t *testing.T) {
+		if n := explore(t, start(0, kind{unbound: true}), limit, all); n < 1000 {
+			t.Errorf("only %d states: the model does not move", n)
+		}
+	})
+	for f := 1; f <= faults; f++ {
+		t.Run("unbound with "+strconv.Itoa(f)+" faults", func(t *testing.T) {
+			if n := explore(t, settled(uint8(f), kind{unbound: true}), limit, all); n < 1000 {
+				t.Errorf("only %d states: the model does not move", n)
+			}
+		})
+	}
 	for f := 1; f <= faults+1; f++ {
 		t.Run("BGP with "+strconv.Itoa(f)+" faults", func(t *testing.T) {
 			judge := all
 			if f > 1 {
 				judge = local
 			}
-			if n := explore(t, settled(uint8(f), true), limit, judge); n < 1000 {
+			if n := explore(t, settled(uint8(f), kind{both: true}), limit, judge); n < 1000 {
 				t.Errorf("only %d states: the model does not move", n)
 			}
 		})

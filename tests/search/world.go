@@ -57,6 +57,10 @@ type node struct {
 	// one driver was slower than the other.
 	bgp               model.BGPMemory
 	lo, path, exposed bool
+	// For a VIP that is not bound: responds is whether the daemon answers for it, frozen
+	// that it does not run; lapse is 1 after that, and 2 once its layer 2 has told it.
+	responds, frozen bool
+	lapse            uint8
 	// Probe series: 0 none, 1 first probe sent, 2 last probe sent.
 	probe    uint8
 	answered bool
@@ -82,13 +86,18 @@ type World struct {
 	faults uint8 // left to happen
 	// both: BGP advertises the VIP too. Then there are two nodes only.
 	both bool
+	// unbound: nothing is bound, the daemons answer for the VIP.
+	unbound bool
 }
 
-// Start is the state in which all daemons have just begun to run.
-func Start(faults uint8) World { return start(faults, false) }
+// kind is what is special about the VIP.
+type kind struct{ both, unbound bool }
 
-func start(faults uint8, both bool) World {
-	w := World{offWire: -1, offGossip: -1, faults: faults, both: both}
+// Start is the state in which all daemons have just begun to run.
+func Start(faults uint8) World { return start(faults, kind{}) }
+
+func start(faults uint8, k kind) World {
+	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound}
 	for i := range w.size() {
 		w.n[i].up = true
 	}
@@ -99,10 +108,10 @@ func start(faults uint8, both bool) World {
 }
 
 // Settled is the state in which all know each other and one owns the VIP.
-func Settled(faults uint8) World { return settled(faults, false) }
+func Settled(faults uint8) World { return settled(faults, kind{}) }
 
-func settled(faults uint8, both bool) World {
-	w := start(faults, both)
+func settled(faults uint8, k kind) World {
+	w := start(faults, k)
 	for range 20 {
 		w.calm()
 	}
@@ -127,8 +136,17 @@ func (w *World) linked(i, j int) bool {
 	return w.wired(i, j) && int8(i) != w.offGossip && int8(j) != w.offGossip
 }
 
-// answers tells whether the kernel of i answers for the VIP.
-func (w *World) answers(i int) bool { return (w.n[i].bound || w.n[i].lo) && !w.n[i].silent }
+// answers tells whether the kernel of i answers for the VIP, or its daemon.
+func (w *World) answers(i int) bool {
+	n := &w.n[i]
+	if w.unbound {
+		return n.runs() && n.responds
+	}
+	return (n.bound || n.lo) && !n.silent
+}
+
+// runs tells whether the daemon does.
+func (n *node) runs() bool { return n.up && !n.frozen }
 
 // view builds what node i may look at.
 func (w *World) view(i int, now time.Time) model.View {
@@ -150,6 +168,7 @@ func (w *World) view(i int, now time.Time) model.View {
 			Gen: 10, Settled: true, SettleBase: epoch0.Add(-2 * future), VIPs: map[netip.Addr]model.VIPMemory{vip: n.mem},
 		},
 	}
+	v.VIPs[0].Unbound = w.unbound
 	if w.both {
 		v.VIPs[0].BGP = &model.BGPAdvert{}
 		v.Peers = []model.BGPPeer{{Name: "tor", LocalASN: 1, PeerASN: 2, IPv4: true, ShutdownDelay: future}}
@@ -171,7 +190,7 @@ func (w *World) view(i int, now time.Time) model.View {
 		if n.dead[j] {
 			m.State = model.MemberDead
 		}
-		if w.linked(i, j) && w.n[j].up {
+		if w.linked(i, j) && w.n[j].runs() {
 			m.Heard = now // it answers at once
 		}
 		if n.late[j] {
@@ -191,7 +210,7 @@ func (w *World) view(i int, now time.Time) model.View {
 // decide lets node i decide and its drivers obey until nothing changes any more.
 func (w *World) decide(i int, now time.Time) {
 	n := &w.n[i]
-	if !n.up {
+	if !n.runs() {
 		return
 	}
 	was := w.answers(i)
@@ -202,7 +221,7 @@ func (w *World) decide(i int, now time.Time) {
 	}
 	for gen := uint64(10); gen < 30; gen++ {
 		v.Memory.Gen = gen
-		l2 := model.AppliedVIP{Probe: probe, Silent: n.silent, Announcing: n.bound && !n.silent && (n.mem.Phase == model.PhaseOwner || n.mem.Phase == model.PhaseHandover)}
+		l2 := model.AppliedVIP{Probe: probe, Silent: n.silent, Announcing: (n.bound && !n.silent || n.responds) && (n.mem.Phase == model.PhaseOwner || n.mem.Phase == model.PhaseHandover)}
 		if n.foreign != (model.MAC{}) {
 			l2.Conflicts, l2.Foreign = 1, n.foreign
 		}
@@ -214,7 +233,7 @@ func (w *World) decide(i int, now time.Time) {
 		if w.both {
 			n.report(&v, gen)
 		}
-		v.Applied[model.SinkLayer2] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: l2}}
+		v.Applied[model.SinkLayer2] = model.Applied{Gen: gen, Lapses: uint64(n.lapse / 2), VIPs: map[netip.Addr]model.AppliedVIP{vip: l2}}
 		d := decide.Decide(&v)
 		before := *n
 		n.mem = d.Memory.VIPs[vip]
@@ -224,6 +243,7 @@ func (w *World) decide(i int, now time.Time) {
 		}
 		n.mem.Conflicts = 0
 		n.silent = len(d.L2) > 0 && d.L2[0].Mode == model.L2Silent && (n.bound || before.bound)
+		n.responds = len(d.L2) > 0 && d.L2[0].Respond && d.Lapses == uint64(n.lapse+1)/2
 		if w.both {
 			n.obey(&d, &before)
 		}
@@ -238,12 +258,15 @@ func (w *World) decide(i int, now time.Time) {
 		n.tells = record{standing: g.Standing, claim: g.Claim, seen: g.Seen, settled: true, known: true}
 		n.seen = max(n.seen, g.Seen, g.Claim.Epoch)
 		v.Gossip.Seen[vip] = n.seen
-		same := v.Memory.VIPs[vip].Phase == n.mem.Phase && before.bound == n.bound && before.silent == n.silent && before.probe == n.probe && v.Memory.VIPs[vip].Gen == n.mem.Gen && before.tells == n.tells &&
+		same := v.Memory.VIPs[vip].Phase == n.mem.Phase && before.bound == n.bound && before.silent == n.silent && before.probe == n.probe && v.Memory.VIPs[vip].Gen == n.mem.Gen && before.tells == n.tells && before.responds == n.responds &&
 			before.lo == n.lo && before.path == n.path && before.bgp.Phase == n.bgp.Phase && before.bgp.Gen == n.bgp.Gen
 		v.Memory = d.Memory
 		if same {
 			break
 		}
+	}
+	if n.lapse == 2 {
+		n.lapse = 0
 	}
 	w.announce(i, was)
 	w.normalise()
@@ -418,7 +441,7 @@ func (w *World) Key() string {
 	for i := range w.n {
 		n := &w.n[i]
 		m := &n.mem
-		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent), n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
+		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
 			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1, bit(m.Contested), byte(len(m.Tried)))
 		b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
 		b = append(b, m.From...)
@@ -463,8 +486,8 @@ func (w *World) String() string {
 	s := fmt.Sprintf("offWire=%d offGossip=%d healed=%v\n", w.offWire, w.offGossip, w.healed)
 	for i := range w.n {
 		n := &w.n[i]
-		s += fmt.Sprintf("  %s up=%v drain=%v sick=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
-			names[i], n.up, n.draining, n.sick, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
+		s += fmt.Sprintf("  %s up=%v frozen=%v lapse=%d responds=%v drain=%v sick=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
+			names[i], n.up, n.frozen, n.lapse, n.responds, n.draining, n.sick, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
 		for j := range n.knows {
 			if i != j {
 				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])
@@ -483,6 +506,8 @@ func (w *World) calm() {
 			n.bound, n.lo, n.silent = false, false, false
 			continue
 		}
+		w.thaw(i)
+		w.told(i)
 		for j := range w.n {
 			if i == j {
 				continue
