@@ -25,6 +25,14 @@ type Host struct {
 	conns    map[netip.Addr]int       // established connections, while lingering
 	neigh    map[netip.Addr]model.MAC // of a client
 	watchers map[*watcher]struct{}
+
+	responders map[netip.Addr]responder
+}
+
+// responder is a process that answers for an address that is not bound.
+type responder struct {
+	iface string
+	now   func() bool // whether it does; it must not block
 }
 
 // port is one interface.
@@ -101,6 +109,7 @@ func (h *Host) Power(on bool) {
 		clear(h.quiet)
 		clear(h.conns)
 		clear(h.watchers)
+		clear(h.responders)
 	} else {
 		h.booted++
 		for _, p := range h.ports {
@@ -303,10 +312,42 @@ func (h *Host) silence(v4 bool, addrs []netip.Addr, until time.Time) {
 	h.net.changed()
 }
 
-// answering are the interfaces on which the kernel answers for the address. For an
+// respond lets a process answer for an address, or no more if now is nil.
+func (h *Host) respond(iface string, a netip.Addr, now func() bool) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	if now == nil {
+		delete(h.responders, a)
+	} else {
+		h.responders[a] = responder{iface, now}
+	}
+	h.net.look(a)
+}
+
+// lookResponders looks at all addresses that processes answer for.
+func (h *Host) lookResponders() {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	for a := range h.responders {
+		h.net.look(a)
+	}
+}
+
+// answering are the interfaces on which the machine answers for the address.
+func (h *Host) answering(a netip.Addr) []*port {
+	ports := h.kernelAnswers(a)
+	if r, ok := h.responders[a]; ok && r.now() {
+		if p := h.ports[r.iface]; p.up() && !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+// kernelAnswers are the interfaces on which the kernel answers for the address. For an
 // IPv4 address on lo that is every one (arp_ignore is 0), for an IPv6 address on lo
 // none: ND looks at the addresses of the interface only. The net is locked.
-func (h *Host) answering(a netip.Addr) (ports []*port) {
+func (h *Host) kernelAnswers(a netip.Addr) (ports []*port) {
 	if h.client || time.Now().Before(h.quiet[a]) {
 		return nil
 	}
@@ -324,14 +365,14 @@ func (h *Host) answering(a netip.Addr) (ports []*port) {
 // this machine. The net is locked.
 func (h *Host) takes(a netip.Addr, p *port) bool {
 	x := h.addrs[slot{addr: a}]
-	return x != nil && x.iface == p.iface || h.addrs[slot{a, true}] != nil
+	return x != nil && x.iface == p.iface || h.addrs[slot{a, true}] != nil || h.on && h.net.unbound[a]
 }
 
 // exposed tells whether the kernel answers for an address that is on lo only,
 // which no machine does for an address that others may own on the wire. The net
 // is locked.
 func (h *Host) exposed(a netip.Addr) bool {
-	return h.addrs[slot{addr: a}] == nil && len(h.answering(a)) > 0
+	return h.addrs[slot{addr: a}] == nil && len(h.kernelAnswers(a)) > 0
 }
 
 func (h *Host) sortedPorts() []*port {

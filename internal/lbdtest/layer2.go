@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lbd.dev/lbd/internal/announce"
@@ -22,6 +23,8 @@ const (
 	defendInterval  = time.Second
 	defendDelay     = 100 * time.Millisecond
 	refresh         = 30 * time.Second
+	// standstill is the one that is safe with the fastest heartbeats.
+	standstill = 74 * time.Millisecond
 )
 
 var burstAt = [...]time.Duration{
@@ -44,6 +47,12 @@ type Layer2 struct {
 	entries    map[netip.Addr]*entry
 	validUntil time.Time
 	announced  map[netip.Addr]time.Time
+	lapsed     uint64 // of lapses that were acted on
+
+	// Of what the process answers for itself; without the lock, for the Net.
+	until         atomic.Int64 // end of the decision, since begin
+	begin         time.Time
+	lapses, known atomic.Uint64
 }
 
 var _ announce.Driver = (*Layer2)(nil)
@@ -70,6 +79,8 @@ type entry struct {
 	foreign                model.MAC
 	told, defend, defended time.Time
 	silent                 bool
+	tooLate                bool
+	late                   uint64 // the burst for which it is
 	err                    string
 }
 
@@ -78,8 +89,15 @@ func NewLayer2(p *Process, h *Host) *Layer2 {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Layer2{
 		host: h, p: p, stop: stop, changed: make(chan struct{}, 1), frames: make(chan heard, 4096), wake: make(chan struct{}, 1),
-		entries: map[netip.Addr]*entry{}, announced: map[netip.Addr]time.Time{},
+		entries: map[netip.Addr]*entry{}, announced: map[netip.Addr]time.Time{}, begin: time.Now(),
 	}
+	p.onChange(func(frozen time.Duration) {
+		if frozen >= standstill {
+			d.lapses.Add(1)
+			signal(d.changed)
+		}
+		h.lookResponders()
+	})
 	d.unwatch = h.watch(&watcher{frame: func(iface string, f frame) {
 		select {
 		case d.frames <- heard{iface, f}:
@@ -110,7 +128,31 @@ func (d *Layer2) Close(context.Context) error {
 	d.stop()
 	d.wg.Wait()
 	d.unwatch()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.entries {
+		d.quiet(e)
+	}
 	return nil
+}
+
+// responds tells whether the process answers for what is not bound.
+func (d *Layer2) responds() bool {
+	return d.p.Running() && time.Since(d.begin) < time.Duration(d.until.Load()) && d.known.Load() == d.lapses.Load()
+}
+
+// alive stops to answer when the process was frozen for too long.
+func (d *Layer2) alive() {
+	now := d.lapses.Load()
+	if d.lapsed == now {
+		return
+	}
+	d.lapsed = now
+	for _, e := range d.entries {
+		if e.want.Respond {
+			d.quiet(e)
+		}
+	}
 }
 
 // Apply makes want.L2 true; the first frame of each entry is on the wire when it
@@ -121,7 +163,10 @@ func (d *Layer2) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.alive()
 	d.validUntil = want.ValidUntil
+	d.until.Store(int64(want.ValidUntil.Sub(d.begin)))
+	d.known.Store(want.Lapses)
 	d.reconcile(want.L2)
 	d.quieten(want)
 	var errs []error
@@ -131,10 +176,10 @@ func (d *Layer2) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		}
 	}
 	signal(d.wake)
-	got := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}}
+	got := model.Applied{Lapses: d.lapses.Load(), VIPs: map[netip.Addr]model.AppliedVIP{}}
 	for a, e := range d.entries {
 		got.VIPs[a] = model.AppliedVIP{
-			Interface: e.want.Interface, Announcing: e.on, Silent: e.silent, Probe: e.result,
+			Interface: e.want.Interface, Announcing: e.on, Silent: e.silent, TooLate: e.tooLate, Probe: e.result,
 			Conflicts: e.conflicts, Foreign: e.foreign, Err: e.err,
 		}
 	}
@@ -150,8 +195,9 @@ func (d *Layer2) reconcile(want []model.L2Advert) {
 			e = &entry{}
 			d.entries[w.Addr] = e
 		}
-		if e.want.Mode != w.Mode || e.want.Interface != w.Interface {
+		if e.want.Mode != w.Mode || e.want.Interface != w.Interface || e.want.Respond != w.Respond {
 			d.quiet(e)
+			e.tooLate = false
 		}
 		e.want = w
 	}
@@ -167,6 +213,9 @@ func (d *Layer2) reconcile(want []model.L2Advert) {
 func (d *Layer2) quiet(e *entry) {
 	e.on, e.next, e.wait, e.defend = false, time.Time{}, time.Time{}, time.Time{}
 	delete(d.announced, e.want.Addr)
+	if e.want.Respond {
+		d.host.respond(e.want.Interface, e.want.Addr, nil)
+	}
 }
 
 // quieten makes exactly the silent entries silent, by family.
@@ -217,9 +266,16 @@ func (d *Layer2) start(e *entry) error {
 		if !d.validUntil.IsZero() && !now.Before(d.validUntil) {
 			return errStale
 		}
+		if e.want.Respond && !d.mayStart(e, now) {
+			d.quiet(e)
+			return nil
+		}
 		d.announce(e)
 		if !e.on || e.burst != e.want.Burst {
 			e.on, e.burst, e.start, e.sent = true, e.want.Burst, now, 0
+			if e.want.Respond {
+				d.host.respond(e.want.Interface, e.want.Addr, d.responds)
+			}
 			if d.announced[e.want.Addr].IsZero() {
 				d.announced[e.want.Addr] = now
 			}
@@ -227,6 +283,21 @@ func (d *Layer2) start(e *entry) error {
 		e.advance(now)
 	}
 	return nil
+}
+
+// mayStart tells whether to begin, or go on, to answer for what is not bound.
+func (d *Layer2) mayStart(e *entry, now time.Time) bool {
+	before := e.want.StartBefore
+	switch {
+	case d.known.Load() != d.lapses.Load():
+		e.err = "did not run for a while"
+		return false
+	case e.tooLate && e.late == e.want.Burst, !e.on && !before.IsZero() && now.After(before):
+		e.tooLate, e.late, e.err = true, e.want.Burst, "too late"
+		return false
+	}
+	e.tooLate = false
+	return true
 }
 
 func (d *Layer2) announce(e *entry) {
@@ -288,6 +359,10 @@ func (d *Layer2) take(h heard) {
 		return
 	}
 	uses := f.kind == reply || f.kind == announcement
+	d.alive()
+	if !uses && e.want.Respond && e.on && d.responds() {
+		d.host.replyTo(h.iface, f.mac, f.addr)
+	}
 	switch {
 	case f.kind == request:
 	case !e.wait.IsZero() && uses:
@@ -360,6 +435,7 @@ func (d *Layer2) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
+	d.alive()
 	for _, e := range d.entries {
 		if past(e.wait, now) {
 			d.step(e, now)

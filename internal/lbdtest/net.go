@@ -33,6 +33,9 @@ type Net struct {
 	cut     map[[2]string]bool
 	healed  time.Time
 	history map[netip.Addr][]Sample
+	// unbound are the addresses whose packets every machine takes although it has
+	// not bound them, as those with kube-proxy do.
+	unbound map[netip.Addr]bool
 	nextMAC byte
 	stopped bool
 }
@@ -40,7 +43,8 @@ type Net struct {
 // Sample is who answers for an address from At on.
 type Sample struct {
 	At time.Time
-	// Holders are the machines whose kernels answer on a working link, sorted.
+	// Holders are the machines that answer on a working link, sorted: their kernels, or
+	// a process for what is not bound.
 	Holders []string
 	// Clashes are the pairs of them that share a wire.
 	Clashes [][2]string
@@ -58,6 +62,16 @@ func NewNet(seed uint64) *Net {
 		hosts:   map[string]*Host{},
 		cut:     map[[2]string]bool{},
 		history: map[netip.Addr][]Sample{},
+		unbound: map[netip.Addr]bool{},
+	}
+}
+
+// SetUnbound makes every machine take the packets of addresses without having them.
+func (n *Net) SetUnbound(addrs ...netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range addrs {
+		n.unbound[a] = true
 	}
 }
 
@@ -81,7 +95,7 @@ func (n *Net) Host(name string) *Host {
 		net: n, name: name, on: true,
 		ports: map[string]*port{}, addrs: map[slot]*address{}, quiet: map[netip.Addr]time.Time{},
 		conns: map[netip.Addr]int{}, neigh: map[netip.Addr]model.MAC{},
-		watchers: map[*watcher]struct{}{},
+		watchers: map[*watcher]struct{}{}, responders: map[netip.Addr]responder{},
 	}
 	n.hosts[name] = h
 	return h
@@ -185,6 +199,9 @@ func (n *Net) changed() {
 	for _, h := range n.hosts {
 		for at := range h.addrs {
 			seen[at.addr] = true
+		}
+		for a := range h.responders {
+			seen[a] = true
 		}
 	}
 	for a := range seen {

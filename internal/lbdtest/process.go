@@ -21,6 +21,10 @@ type Process struct {
 	mu   sync.Mutex
 	thaw chan struct{} // nil: runs
 	dead chan struct{}
+	// frozen is since when it does not run; hooks are called after each change, with
+	// how long it was frozen.
+	frozen time.Time
+	hooks  []func(frozen time.Duration)
 }
 
 // NewProcess returns a process that runs.
@@ -29,31 +33,55 @@ func NewProcess() *Process { return &Process{dead: make(chan struct{})} }
 // Freeze stops the process, as SIGSTOP does.
 func (p *Process) Freeze() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.thaw == nil {
-		p.thaw = make(chan struct{})
+		p.thaw, p.frozen = make(chan struct{}), time.Now()
+	}
+	p.mu.Unlock()
+	p.changed(0)
+}
+
+// onChange registers what is called when the process freezes, thaws or ends.
+func (p *Process) onChange(f func(frozen time.Duration)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hooks = append(p.hooks, f)
+}
+
+func (p *Process) changed(frozen time.Duration) {
+	p.mu.Lock()
+	hooks := p.hooks
+	p.mu.Unlock()
+	for _, f := range hooks {
+		f(frozen)
 	}
 }
 
 // Thaw lets it go on, as SIGCONT does.
 func (p *Process) Thaw() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.thaw != nil {
-		close(p.thaw)
-		p.thaw = nil
+	thaw, frozen := p.thaw, time.Since(p.frozen)
+	p.mu.Unlock()
+	if thaw == nil {
+		return
 	}
+	p.changed(frozen) // before any part goes on: each looks at the clock first
+	p.mu.Lock()
+	close(thaw)
+	p.thaw = nil
+	p.mu.Unlock()
+	p.changed(0)
 }
 
 // Kill ends it without a word, as SIGKILL does.
 func (p *Process) Kill() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	select {
 	case <-p.dead:
 	default:
 		close(p.dead)
 	}
+	p.mu.Unlock()
+	p.changed(0)
 }
 
 // Running tells whether it is neither frozen nor killed.

@@ -312,7 +312,7 @@ func (r *Router) check(t *table, now time.Time) {
 func (h *Host) has(a netip.Addr) bool {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	return h.addrs[slot{a, true}] != nil || h.addrs[slot{addr: a}] != nil
+	return h.addrs[slot{a, true}] != nil || h.addrs[slot{addr: a}] != nil || h.on && h.net.unbound[a]
 }
 
 // boots counts how often the machine has got power.

@@ -48,7 +48,7 @@ func (n *Net) arrive(p, q *port, f frame) {
 		n.mu.Unlock()
 		return
 	}
-	if (f.kind == probe || f.kind == request) && slices.Contains(q.host.answering(f.addr), q) {
+	if (f.kind == probe || f.kind == request) && slices.Contains(q.host.kernelAnswers(f.addr), q) {
 		n.transmit(q, p, frame{reply, f.addr, q.mac})
 	}
 	if q.host.client && (f.kind == reply || f.kind == announcement) {
@@ -74,6 +74,20 @@ func (h *Host) transmitFrom(iface string, k kind, a netip.Addr) error {
 	}
 	h.net.send(p, frame{k, a, p.mac})
 	return nil
+}
+
+// replyTo sends the answer of a process to the machine that has asked.
+func (h *Host) replyTo(iface string, mac model.MAC, a netip.Addr) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	p := h.ports[iface]
+	for _, o := range h.net.sorted() {
+		for _, q := range o.sortedPorts() {
+			if q.mac == mac && h.net.reach(p, q) {
+				h.net.transmit(p, q, frame{reply, a, p.mac})
+			}
+		}
+	}
 }
 
 // usable tells whether frames can be sent on the interface.

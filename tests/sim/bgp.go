@@ -150,6 +150,12 @@ func (c *Cluster) alone(n *Node, v model.VIP) bool {
 // wire.
 func (c *Cluster) local(n *Node, v model.VIP, configured bool) {
 	has := slices.Contains(n.Host.Loopback(), v.Addr)
+	if v.Unbound {
+		if has {
+			c.failf("%s has bound %s", n.Name, v.Addr)
+		}
+		return
+	}
 	wired := slices.Contains(n.Host.Addresses(), v.Addr) && slices.Contains(c.Net.Holders(v.Addr), n.Name)
 	switch {
 	case configured && c.serves(n, v) && !wired:

@@ -119,7 +119,8 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 	}
 	for _, name := range k.pair {
 		n := c.nodes[name]
-		orphan := !n.running() || n.frozen
+		// What is not bound ends with its daemon.
+		orphan := (!n.running() || n.frozen) && !c.unbound(k.addr)
 		yielded, named := n.handing(k.addr)
 		limit := handoverOverlap
 		switch {
@@ -137,6 +138,11 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 		}
 	}
 	return false
+}
+
+// unbound tells whether no node binds the address.
+func (c *Cluster) unbound(a netip.Addr) bool {
+	return slices.ContainsFunc(c.opts.VIPs, func(v model.VIP) bool { return v.Addr == a && v.Unbound })
 }
 
 // Quiet lets nothing happen for a while and checks how that ends: every VIP has
@@ -166,6 +172,9 @@ func (c *Cluster) settled() {
 	c.settledBGP()
 	for _, n := range c.all() {
 		for _, a := range n.Host.Addresses() {
+			if c.unbound(a) {
+				c.failf("%s has bound %s", n.Name, a)
+			}
 			if !slices.Contains(holders[a], n.Name) && !n.unplugged {
 				c.failf("%s still has %s", n.Name, a)
 			}

@@ -159,6 +159,9 @@ func newCluster(o Options) *Cluster {
 	}
 	var addrs []netip.Addr
 	for _, v := range c.vips {
+		if v.Unbound {
+			c.Net.SetUnbound(v.Addr)
+		}
 		if v.L2 {
 			addrs = append(addrs, v.Addr)
 		}

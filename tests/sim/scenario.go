@@ -25,6 +25,7 @@ import (
 //	unchecked v4        VIPs without health check
 //	both v5             VIPs that BGP advertises too
 //	bgp v6              VIPs that only BGP advertises
+//	unbound v7          VIPs that no node binds
 //	routers bfd plain   the kinds of BGP routers; one of each if not given
 //	drain 10s           how long connections may linger
 //	loss 0.01           of gossip datagrams
@@ -175,6 +176,7 @@ var properties = []property{
 	{"preempt", func(v model.VIP) bool { return v.Preempt }, func(v *model.VIP) { v.Preempt = true }},
 	{"unchecked", func(v model.VIP) bool { return v.Check == "" }, func(v *model.VIP) { v.Check = "" }},
 	{"both", func(v model.VIP) bool { return v.L2 && v.BGP != nil }, func(v *model.VIP) { v.BGP = &model.BGPAdvert{} }},
+	{"unbound", func(v model.VIP) bool { return v.Unbound }, func(v *model.VIP) { v.Unbound = true }},
 	{"bgp", func(v model.VIP) bool { return !v.L2 }, func(v *model.VIP) { v.L2, v.BGP = false, &model.BGPAdvert{} }},
 }
 
