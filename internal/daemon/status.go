@@ -243,17 +243,17 @@ func candidate(v *model.View, m model.Member, s model.VIPStatus) v1alpha1.Candid
 			c.Note = "it has left"
 		}
 	} else if c.Late = late(v, m); c.Late != "" {
-		c.Note = silence(v, m)
+		c.Note = silence(v, m, &s.VIP)
 	}
 	return c
 }
 
 // silence says of a member whose heartbeats are overdue for how long, and what
 // becomes of its addresses.
-func silence(v *model.View, m model.Member) string {
+func silence(v *model.View, m model.Member, vip *model.VIP) string {
 	text := "heartbeats overdue for " + late(v, m)
 	switch left := m.LeaseEnd.Sub(v.Now); {
-	case m.LeaseEnd.IsZero():
+	case m.LeaseEnd.IsZero() || vip.Unbound:
 		return text
 	case left > 0:
 		return text + "; unless its daemon runs, its kernel drops the address in " + left.Round(10*time.Millisecond).String()
@@ -276,13 +276,16 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		if m.From != "" && m.From != v.Self {
 			say("It took it from %s.", m.From)
 		}
+		if s.VIP.Unbound {
+			say("The address is not bound: the daemon answers for it while it runs, and the rules of another program take its packets.")
+		}
 		if next := alive(v, s.Successors); len(next) > 0 {
 			say("If it fails, %s takes over.", next[0])
 		} else {
 			say("Nobody could take over: no other node is eligible.")
 		}
 	case !v.Gossip.Members[s.Owner].Late.IsZero():
-		say("%s claims %s with epoch %d: %s.", s.Owner, s.VIP.Addr, s.Epoch, silence(v, v.Gossip.Members[s.Owner]))
+		say("%s claims %s with epoch %d: %s.", s.Owner, s.VIP.Addr, s.Epoch, silence(v, v.Gossip.Members[s.Owner], &s.VIP))
 	case s.Owner != "":
 		say("%s owns %s with epoch %d; the owner keeps it as long as it is alive and healthy.", s.Owner, s.VIP.Addr, s.Epoch)
 	default:
@@ -290,7 +293,7 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	}
 	if s.Reason == model.ReasonWaitingForRelease {
 		say("%s is not heard in gossip, but the address still answers on the wire, so nobody else takes it.", cmp.Or(m.From, "The owner"))
-		if end := v.Gossip.Members[m.From].LeaseEnd; s.Owner == "" && end.After(v.Now) {
+		if end := v.Gossip.Members[m.From].LeaseEnd; s.Owner == "" && end.After(v.Now) && !s.VIP.Unbound {
 			say("If its daemon does not come back, its kernel drops the address in %s.", end.Sub(v.Now).Round(10*time.Millisecond))
 		}
 	}

@@ -16,8 +16,9 @@ const (
 	// standstillMore is the part of a successor's probe series that is allowed for
 	// on top of that.
 	standstillMore = 2 * probeInterval
-	// looks is how often in a standstill the process looks at the clock.
-	looks = 4
+	// looks is how often in a standstill the process looks at the clock. A timer that
+	// is late by two thirds of it is taken for one.
+	looks = 3
 
 	// maxAnswers bounds the answers for one VIP in a second, maxAnswersAll those for
 	// all together: a LAN of thousands of hosts that all ask at once is served, a

@@ -20,6 +20,9 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// steadfast: a slow machine is not what a test looks at.
+var steadfast = Options{Standstill: time.Minute}
+
 // asked makes the client resolve an address anew and returns what it finds.
 func (l *lab) asked(addr netip.Addr, want string) {
 	l.Helper()
@@ -51,7 +54,7 @@ func from(mac model.MAC, vip netip.Addr) func([]byte) bool {
 func TestLANResponds(t *testing.T) {
 	l := newLab(t)
 	vips := []netip.Addr{vip4, vip6}
-	h := l.driver(Options{})
+	h := l.driver(steadfast)
 	for _, vip := range vips {
 		l.asked(vip, "")
 	}
@@ -105,7 +108,7 @@ func TestLANResponds(t *testing.T) {
 // Handover: the successor answers, and the former owner nobody, at once.
 func TestLANRespondsAfterHandover(t *testing.T) {
 	l := newLab(t)
-	a, b := l.driver(Options{}), l.driver(Options{})
+	a, b := l.driver(steadfast), l.driver(steadfast)
 	a.apply(respondVIP(vip4), respondVIP(vip6))
 	l.asked(vip4, macA.String())
 	l.In(hostB, func() { b.apply(respondVIP(vip4), respondVIP(vip6)) })
@@ -126,13 +129,14 @@ func TestLANRespondsAfterHandover(t *testing.T) {
 
 func TestLANSilentWithoutADecision(t *testing.T) {
 	l := newLab(t)
-	h := l.driver(Options{})
+	h := l.driver(steadfast)
 	h.valid = 400 * ms
 	h.apply(respondVIP(vip4), respondVIP(vip6))
 	l.asked(vip4, macA.String())
 	time.Sleep(h.valid)
 	l.asked(vip4, "")
 	l.asked(vip6, "")
+	h.valid = time.Minute
 	h.apply(respondVIP(vip4), respondVIP(vip6))
 	l.asked(vip6, macA.String())
 }
@@ -140,7 +144,7 @@ func TestLANSilentWithoutADecision(t *testing.T) {
 // Duplicate address detection of another host finds that the address is in use.
 func TestLANRespondsToDuplicateAddressDetection(t *testing.T) {
 	l := newLab(t)
-	h := l.driver(Options{})
+	h := l.driver(steadfast)
 	h.apply(respondVIP(vip6))
 	l.In(hostB, func() {
 		for _, name := range []string{"accept_dad", "dad_transmits"} {
@@ -167,7 +171,7 @@ func TestLANRespondsForMany(t *testing.T) {
 	for i := range n {
 		l2 = append(l2, respondVIP(netip.AddrFrom16([16]byte{0: 0xfd, 13: 9, 14: byte(i >> 8), 15: byte(i)})))
 	}
-	h := l.driver(Options{Standstill: time.Second}) // a slow machine is not what is looked at
+	h := l.driver(steadfast)
 	start := time.Now()
 	h.apply(l2...)
 	t.Logf("%d VIPs: first Apply took %v", len(l2), time.Since(start))
@@ -231,7 +235,7 @@ func asClient(b []byte) []byte {
 const respondEnv = "LBD_LAYER2_RESPOND"
 
 func respondHelper(vips string) {
-	d := New(Options{Logger: discard()})
+	d := New(Options{Logger: discard(), Standstill: 400 * ms}) // for slow machines
 	want := &model.Desired{Synced: true}
 	for v := range strings.FieldsSeq(vips) {
 		want.L2 = append(want.L2, respondVIP(netip.MustParseAddr(v)))
@@ -300,7 +304,7 @@ func TestLANFrozenResponder(t *testing.T) {
 		l.IP(hostC, "neigh flush dev eth0")
 		l.touch(hostC, vip, netip.Addr{})
 	}
-	time.Sleep(200 * ms)
+	time.Sleep(600 * ms)
 	_ = cmd.Process.Signal(syscall.SIGCONT)
 	for deadline := time.After(3 * time.Second); ; {
 		select {

@@ -12,6 +12,8 @@ import (
 var (
 	mac = model.MAC{2, 0, 0, 0, 0, 0xaa}
 	vip = netip.MustParseAddr("10.0.0.200")
+
+	client = model.MAC{2, 0, 0, 0, 0, 0xbb}
 )
 
 func TestFramesAreThoseOfRFC5227(t *testing.T) {
@@ -23,6 +25,10 @@ func TestFramesAreThoseOfRFC5227(t *testing.T) {
 			"ffffffffffff 0200000000aa 0806 0001 0800 06 04 0001 0200000000aa 0a0000c8 000000000000 0a0000c8"},
 		"probe": {Probe(mac, vip),
 			"ffffffffffff 0200000000aa 0806 0001 0800 06 04 0001 0200000000aa 00000000 000000000000 0a0000c8"},
+		"reply": {Reply(mac, vip, Packet{SHA: client, SPA: netip.MustParseAddr("10.0.0.9")}),
+			"0200000000bb 0200000000aa 0806 0001 0800 06 04 0002 0200000000aa 0a0000c8 0200000000bb 0a000009"},
+		"reply to a probe": {Reply(mac, vip, Packet{SHA: client, SPA: netip.IPv4Unspecified()}),
+			"0200000000bb 0200000000aa 0806 0001 0800 06 04 0002 0200000000aa 0a0000c8 0200000000bb 00000000"},
 	} {
 		want, err := hex.DecodeString(string(bytes.ReplaceAll([]byte(tc.want), []byte(" "), nil)))
 		if err != nil {
@@ -44,6 +50,17 @@ func TestParse(t *testing.T) {
 	want.SPA = netip.IPv4Unspecified()
 	if !ok || p != want || !p.Probe() {
 		t.Errorf("probe: got %+v %v, want %+v", p, ok, want)
+	}
+
+	for name, x := range map[string]struct {
+		frame []byte
+		want  bool
+	}{
+		"probe": {Probe(mac, vip), true}, "announcement": {Announcement(mac, vip), false}, "reply": {Reply(mac, vip, Packet{SPA: vip.Next()}), false},
+	} {
+		if p, ok := Parse(x.frame); !ok || p.Question() != x.want {
+			t.Errorf("%s: question %v, want %v", name, p.Question(), x.want)
+		}
 	}
 
 	change := func(at int, to byte) []byte {
@@ -78,6 +95,12 @@ func FuzzARP(f *testing.F) {
 		}
 		if !p.SPA.Is4() || !p.TPA.Is4() {
 			t.Fatalf("addresses are not IPv4: %+v", p)
+		}
+		if p.Question() {
+			r, ok := Parse(Reply(mac, p.TPA, p))
+			if want := (Packet{Op: OpReply, SHA: mac, SPA: p.TPA, THA: p.SHA, TPA: p.SPA}); !ok || r != want {
+				t.Fatalf("reply %+v to %+v", r, p)
+			}
 		}
 		if p.Op == OpRequest && p.SPA == p.TPA && p.THA == (model.MAC{}) {
 			if got := Announcement(p.SHA, p.SPA); !bytes.Equal(got[14:], frame[14:FrameLen]) {

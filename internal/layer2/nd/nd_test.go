@@ -15,6 +15,7 @@ var (
 	vip    = netip.MustParseAddr("fd00::200")
 	source = netip.MustParseAddr("fe80::ff:fe00:aa")
 	nonce  = Nonce{1, 2, 3, 4, 5, 6}
+	client = model.MAC{2, 0, 0, 0, 0, 0xbb}
 )
 
 // That the checksum is the right one is seen in the tests of package layer2,
@@ -36,6 +37,18 @@ func TestFrames(t *testing.T) {
 			3333ff000200 0200000000aa 86dd 60000000 0028 3a ff
 			fe80000000000000000000fffe0000aa ff0200000000000000000001ff000200
 			87 00 CCCC 00000000 fd000000000000000000000000000200 01 01 0200000000aa 0e 01 010203040506`},
+		"reply": {Reply(mac, vip, false, Message{Source: source, MAC: client}), `
+			0200000000bb 0200000000aa 86dd 60000000 0020 3a ff
+			fd000000000000000000000000000200 fe80000000000000000000fffe0000aa
+			88 00 CCCC 60000000 fd000000000000000000000000000200 02 01 0200000000aa`},
+		"reply of a router": {Reply(mac, vip, true, Message{Source: source, MAC: client}), `
+			0200000000bb 0200000000aa 86dd 60000000 0020 3a ff
+			fd000000000000000000000000000200 fe80000000000000000000fffe0000aa
+			88 00 CCCC e0000000 fd000000000000000000000000000200 02 01 0200000000aa`},
+		"reply to all": {Reply(mac, vip, false, Message{Source: netip.IPv6Unspecified(), MAC: client}), `
+			333300000001 0200000000aa 86dd 60000000 0020 3a ff
+			fd000000000000000000000000000200 ff020000000000000000000000000001
+			88 00 CCCC 20000000 fd000000000000000000000000000200 02 01 0200000000aa`},
 	} {
 		got := hex.EncodeToString(tc.frame)
 		want := strings.NewReplacer(" ", "", "\n", "", "\t", "", "CCCC", got[112:116]).Replace(tc.want)
@@ -105,6 +118,7 @@ func TestParseRefuses(t *testing.T) {
 		"next header":                    change(na, func(b []byte) { b[20] = 17 }),
 		"code":                           change(na, func(b []byte) { b[55] = 1 }),
 		"router solicitation":            change(na, func(b []byte) { b[54] = 133 }),
+		"multicast source":               change(ns, func(b []byte) { b[22] = 0xff }),
 		"multicast target":               change(na, func(b []byte) { b[62] = 0xff }),
 		"option length 0":                change(na, func(b []byte) { b[79] = 0 }),
 		"option too long":                change(na, func(b []byte) { b[79] = 2 }),
@@ -147,5 +161,15 @@ func check(t *testing.T, frame []byte) {
 	}
 	if frame[21] != HopLimit {
 		t.Fatalf("accepted hop limit %d", frame[21])
+	}
+	if m.Type != Solicitation {
+		return
+	}
+	r, ok := Parse(Reply(mac, m.Target, true, m))
+	if want := (Message{Type: Advertisement, Source: m.Target, Target: m.Target, MAC: mac}); !ok || r != want {
+		// From :: nobody may say where :: is.
+		if !m.Target.IsUnspecified() {
+			t.Fatalf("reply %+v %v to %+v", r, ok, m)
+		}
 	}
 }
