@@ -35,14 +35,14 @@ func rights(o Object) []string {
 var writes = map[string][]string{
 	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "update nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev"},
 	"ClusterRole/lbd-controller": {
-		"update services/status.", "patch services/status.", "create events.", "patch events.",
-		"update virtualips/status.lbd.dev", "patch virtualips/status.lbd.dev",
-		"update ipaddresspools/status.lbd.dev", "patch ipaddresspools/status.lbd.dev",
-		"update l2advertisements/status.lbd.dev", "patch l2advertisements/status.lbd.dev",
-		"update bgpadvertisements/status.lbd.dev", "patch bgpadvertisements/status.lbd.dev",
-		"update bgppeers/status.lbd.dev", "patch bgppeers/status.lbd.dev",
-		"update bfdprofiles/status.lbd.dev", "patch bfdprofiles/status.lbd.dev",
-		"update communities/status.lbd.dev", "patch communities/status.lbd.dev",
+		"patch services/status.", "create events.", "patch events.",
+		"patch virtualips/status.lbd.dev",
+		"patch ipaddresspools/status.lbd.dev",
+		"patch l2advertisements/status.lbd.dev",
+		"patch bgpadvertisements/status.lbd.dev",
+		"patch bgppeers/status.lbd.dev",
+		"patch bfdprofiles/status.lbd.dev",
+		"patch communities/status.lbd.dev",
 	},
 	"Role/lbd-system/lbd-controller": {
 		"create leases.coordination.k8s.io", "update leases.coordination.k8s.io lbd-controller", "create secrets.",
