@@ -78,6 +78,7 @@ func (m *made) start(ctx context.Context) error {
 // TestCleanUp ends a process that runs a control plane, as Ctrl-C and as a kill
 // do, and looks for what is left.
 func TestCleanUp(t *testing.T) {
+	t.Parallel() // it measures nothing
 	need(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(sig.String(), func(t *testing.T) {

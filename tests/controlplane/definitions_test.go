@@ -51,6 +51,7 @@ func verdicts(t *testing.T) []verdict {
 // judge objects as lbd does. What a schema cannot check is listed, with reasons,
 // in tests/crds; here it may be no more than a few objects.
 func TestDefinitions(t *testing.T) {
+	t.Parallel() // it measures nothing
 	l := newLab(t, 0)
 	c := start(t, l, controlplane.Options{})
 	if err := c.ApplyCRDs(t.Context()); err != nil {

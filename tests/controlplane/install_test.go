@@ -16,6 +16,7 @@ import (
 // TestInstall has the API server take everything that lbd is installed with, and
 // looks what its accounts may do.
 func TestInstall(t *testing.T) {
+	t.Parallel() // it measures nothing
 	l := newLab(t, 0)
 	c := start(t, l, controlplane.Options{})
 	lbd, err := c.Install(t.Context())

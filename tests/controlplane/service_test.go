@@ -265,6 +265,7 @@ func (s *suite) testKilled(t *testing.T) {
 
 // TestOneFamily: clusters of one family.
 func TestOneFamily(t *testing.T) {
+	t.Parallel() // it measures nothing
 	for _, f := range []controlplane.Family{controlplane.IPv6, controlplane.IPv4} {
 		t.Run(string(f), func(t *testing.T) {
 			l := newLab(t, 1)
