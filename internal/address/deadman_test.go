@@ -82,6 +82,42 @@ func TestRenewsWithoutApply(t *testing.T) {
 	}
 }
 
+// TestExtend: the addresses stay as long as the decision is extended, and each
+// renewal is told. What has ended is not extended.
+func TestExtend(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a0", "b0")
+	d := start(t, 2*time.Second)
+	w := want(on("a0", 1)...)
+	w.ValidUntil = time.Now().Add(time.Second)
+	apply(t, d, w)
+	renewed := 0
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		until := time.Now().Add(time.Second)
+		if d.Extend(until) {
+			w.ValidUntil = until
+		}
+		select {
+		case <-d.Changed():
+			renewed++
+			if vips := apply(t, d, w); !vips[v4].Bound || !vips[v6].Bound {
+				t.Fatalf("%+v", vips)
+			}
+		default:
+		}
+	}
+	if renewed < 4 || renewed > 8 {
+		t.Errorf("%d renewals were told in 4 s of a lifetime of 2 s", renewed)
+	}
+	time.Sleep(1100 * time.Millisecond)
+	if d.Extend(time.Now().Add(time.Second)) {
+		t.Error("extended after the decision had ended")
+	}
+	eventually(t, 4*time.Second, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
+}
+
 func TestStaleDecisionBindsNothing(t *testing.T) {
 	if !isolated(t) {
 		return

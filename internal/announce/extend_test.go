@@ -112,6 +112,24 @@ func TestExtend(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		r.Extend(want(9, 8*time.Second))
 		count("the truth was not looked at for long", n+3, 2)
+		refused := func(what string) {
+			t.Helper()
+			time.Sleep(20 * time.Millisecond)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(p.extended) != 2 {
+				t.Errorf("%s: extended", what)
+			}
+		}
+		r.Submit(want(10, 9*time.Second))
+		r.Extend(want(11, 9*time.Second))
+		refused("one waits to be applied")
+		r.Submit(want(7, 10*time.Second))
+		time.Sleep(20 * time.Millisecond)
+		p.changed <- struct{}{} // it is slow, and is applied again
+		synctest.Wait()
+		r.Extend(want(12, 11*time.Second))
+		refused("it is being applied again")
 	})
 }
 

@@ -523,3 +523,17 @@ func TestConfiguredTimers(t *testing.T) {
 		expect("down", timers{9 * time.Second, 100 * ms, 100 * ms, 0})
 	})
 }
+
+// TestExtend: with peers the dead man's switch is moved by Apply.
+func TestExtend(t *testing.T) {
+	b := newBed(t, "")
+	b.apply("")
+	if !b.Extend(time.Now()) {
+		t.Error("not extended without peers")
+	}
+	b.want.BGP.Peers = []model.BGPPeer{peer("a", "10.0.0.1")}
+	b.apply("start, add a")
+	if b.Extend(time.Now()) {
+		t.Error("extended with a peer")
+	}
+}

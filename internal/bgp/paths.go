@@ -73,24 +73,14 @@ func (d *Driver) outlived(want *model.Desired) bool {
 	return past
 }
 
-// Extend moves the dead man's switch of a driver that has no peers. With peers the
-// report has news at every turn.
-func (d *Driver) Extend(until time.Time) bool {
+// Extend has nothing to do before there are peers; after that the report has news
+// at every turn.
+func (d *Driver) Extend(time.Time) bool {
 	if !d.peerMu.TryLock() {
 		return false
 	}
-	started := d.started
-	d.peerMu.Unlock()
-	if started || !d.pathMu.TryLock() {
-		return false
-	}
-	defer d.pathMu.Unlock()
-	if d.expired || d.validUntil.IsZero() {
-		return false
-	}
-	d.validUntil = until
-	d.dead.Reset(max(time.Until(until.Add(deadMan)), 0))
-	return true
+	defer d.peerMu.Unlock()
+	return !d.started
 }
 
 // setPaths adds and changes paths. It tells whether it came to the end: nothing is

@@ -241,6 +241,11 @@ func TestReportsWithoutNews(t *testing.T) {
 	report("the same lifetime", 10, false, expires)
 	report("another VIP", 11, true, expires, func(a *model.Applied) { a.VIPs[addrB] = model.AppliedVIP{} })
 	report("on lo", 12, true, func(a *model.Applied) { a.Loopback, a.VIPs = a.VIPs, nil })
+	report("on lo as before", 12, false, func(a *model.Applied) { a.Loopback, a.VIPs = a.VIPs, nil })
+	report("on another interface", 12, true, func(a *model.Applied) {
+		a.Loopback = map[netip.Addr]model.AppliedVIP{addrA: {Interface: "lo"}}
+		a.VIPs = nil
+	})
 	report("a peer", 13, true, func(a *model.Applied) {
 		a.Loopback, a.VIPs, a.Peers = a.VIPs, nil, []model.PeerReport{{Name: "tor"}}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/gossip/memnet"
 	"lbd.dev/lbd/internal/model"
 )
@@ -136,6 +137,38 @@ func TestHeartbeatsNeedAFreshDecision(t *testing.T) {
 		}
 		a.apply(func(*model.GroupState) {})
 		l.within(60*time.Millisecond, "resumed", func() bool { return b.other("m1").Late.IsZero() })
+	})
+}
+
+// TestHeartbeatsExtended: a decision that still holds keeps them going; one that
+// ended is not brought back.
+func TestHeartbeatsExtended(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		want := &model.Desired{Gen: 9, ValidUntil: time.Now().Add(time.Second), Group: a.want}
+		if _, err := a.driver.Apply(context.Background(), want); err != nil {
+			t.Fatal(err)
+		}
+		extend := a.driver.(announce.Extender).Extend
+		for range 10 {
+			time.Sleep(500 * time.Millisecond)
+			if !extend(time.Now().Add(time.Second)) {
+				t.Fatal("not extended")
+			}
+		}
+		time.Sleep(900 * time.Millisecond)
+		if s := b.heard("m1"); s.Missed != 0 || !b.other("m1").Late.IsZero() {
+			t.Errorf("while extended: %+v", s)
+		}
+		time.Sleep(400 * time.Millisecond)
+		if b.other("m1").Late.IsZero() {
+			t.Error("heartbeats go on although the decision is too old")
+		}
+		if extend(time.Now().Add(time.Second)) {
+			t.Error("extended after it had ended")
+		}
 	})
 }
 

@@ -457,3 +457,37 @@ func TestSpeakers(t *testing.T) {
 		}
 	})
 }
+
+// TestExtend: announcements go on while the decision is extended. What is to be put
+// right, or has to be renewed, is not.
+func TestExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		h.valid = time.Second
+		until := func() time.Time { return time.Now().Add(time.Second) }
+		vip := model.L2Advert{Addr: netip.MustParseAddr("10.0.0.200"), Interface: "eth0", Mode: model.L2Announce, Burst: 1}
+		h.apply(vip)
+		for range 60 {
+			time.Sleep(500 * time.Millisecond)
+			if !h.d.Extend(until()) {
+				t.Fatal("not extended")
+			}
+		}
+		if e := h.entry(vip.Addr); e.burst.next.IsZero() {
+			t.Error("announcements have stopped")
+		}
+		time.Sleep(2 * time.Second)
+		if h.d.Extend(until()) {
+			t.Error("extended after the decision had ended")
+		}
+		for what, mode := range map[string]model.L2Mode{"a silence": model.L2Silent, "a question": model.L2Probe} {
+			other := vip
+			other.Mode, other.Series = mode, 1
+			h.apply(other)
+			if h.d.Extend(until()) {
+				t.Errorf("%s was extended", what)
+			}
+		}
+	})
+}
