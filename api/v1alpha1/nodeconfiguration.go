@@ -27,8 +27,29 @@ type NodeConfiguration struct {
 	Drain DrainSpec `json:"drain,omitzero"`
 	// BGP is what all BGP sessions of this node share.
 	BGP BGPSpec `json:"bgp,omitzero"`
+	// Kubernetes makes the daemon announce the Services of a cluster, and use its
+	// objects of lbd.dev beside those of files. Default: no cluster.
+	Kubernetes *KubernetesSpec `json:"kubernetes,omitempty"`
 	// Log is what is logged and how.
 	Log LogSpec `json:"log,omitzero"`
+}
+
+// KubernetesSpec is how the daemon serves a cluster. The name of the node must be
+// that of its Node.
+type KubernetesSpec struct {
+	// Kubeconfig is the absolute path of a kubeconfig file. Default: the service
+	// account of the pod.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// LoadBalancerClass is the spec.loadBalancerClass of the Services that lbd
+	// serves. Default: lbd.dev/lbd.
+	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
+	// Classless has lbd serve Services without a class too.
+	Classless bool `json:"classless,omitempty"`
+	// PeerSelector matches the Nodes that run lbd: their addresses are gossip peers
+	// besides gossip.peers. Default: all.
+	PeerSelector Selector `json:"peerSelector,omitzero"`
+	// CordonDrains moves Services away from a Node that is cordoned.
+	CordonDrains bool `json:"cordonDrains,omitempty"`
 }
 
 // GossipSpec configures the traffic between the daemons of a group. All of it,
@@ -133,6 +154,9 @@ const (
 	DefaultDrainTimeout = 30 * time.Second
 )
 
+// DefaultLoadBalancerClass is that of Services that are for lbd.
+const DefaultLoadBalancerClass = "lbd.dev/lbd"
+
 // HTTPOff is the HTTPSpec.Address that disables the listener.
 const HTTPOff = "off"
 
@@ -149,6 +173,9 @@ func (c *NodeConfiguration) Default() {
 	setDefault(&c.Socket, DefaultSocket)
 	setDefault(&c.Drain.Timeout, Duration{DefaultDrainTimeout})
 	setDefault(&c.BGP.ListenPort, DefaultBGPPort)
+	if c.Kubernetes != nil {
+		setDefault(&c.Kubernetes.LoadBalancerClass, DefaultLoadBalancerClass)
+	}
 	setDefault(&c.Log.Level, LogInfo)
 	setDefault(&c.Log.Format, LogText)
 }

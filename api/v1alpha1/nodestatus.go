@@ -67,6 +67,8 @@ type NodeStatus struct {
 	BGP []BGPStatus `json:"bgp,omitempty"`
 	// Config tells which configuration is in force.
 	Config ConfigStatus `json:"config"`
+	// Kubernetes tells of the cluster that is served; absent without one.
+	Kubernetes *KubernetesStatus `json:"kubernetes,omitempty"`
 	// Gossip tells what is wrong between the nodes, if anything.
 	Gossip GossipStatus `json:"gossip"`
 	// Health are the health checks that run on this node, sorted by name.
@@ -241,6 +243,30 @@ type ConfigStatus struct {
 	// +listType=atomic
 	Warnings []string `json:"warnings"`
 }
+
+// KubernetesStatus tells how a node stands with the API server of its cluster.
+type KubernetesStatus struct {
+	// Connected: objects of the cluster are being watched. While they are not, what
+	// was read last stays in force.
+	Connected bool `json:"connected"`
+	// Synced: all objects have been read since the daemon started.
+	Synced bool `json:"synced"`
+	// Since is when Connected last changed.
+	// +optional
+	Since time.Time `json:"since,omitzero"`
+	// LastError is why the node is not, or was last not, connected.
+	LastError string `json:"lastError,omitempty"`
+	// Problems are what objects of the cluster ask for and do not get on this node,
+	// each with the kind and the name of the object; at most MaxKubernetesProblems.
+	// +optional
+	// +listType=atomic
+	Problems []string `json:"problems,omitempty"`
+	// ProblemCount counts all of them.
+	ProblemCount int `json:"problemCount,omitempty"`
+}
+
+// MaxKubernetesProblems bounds the list in a status.
+const MaxKubernetesProblems = 50
 
 // GossipStatus counts what the gossip layer had to drop.
 type GossipStatus struct {

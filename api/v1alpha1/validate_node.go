@@ -31,9 +31,22 @@ func (c *NodeConfiguration) Validate() []FieldError {
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
 	k.duration("drain.timeout", c.Drain.Timeout, time.Second, time.Hour)
 	k.bgp(&c.BGP)
+	if c.Kubernetes != nil {
+		k.kubernetes(c.Kubernetes)
+	}
 	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
 	return k.errs
+}
+
+// kubernetes checks the section about a cluster.
+func (k *checker) kubernetes(s *KubernetesSpec) {
+	if s.Kubeconfig != "" {
+		k.want(isAbsPath(s.Kubeconfig), "kubernetes.kubeconfig", s.Kubeconfig, ruleAbsPath)
+	}
+	k.want(isLabelKey(s.LoadBalancerClass), "kubernetes.loadBalancerClass", s.LoadBalancerClass,
+		"must be [prefix/]name, with a name of at most 63 letters, digits, -, _ and .")
+	k.selector("kubernetes.peerSelector", s.PeerSelector)
 }
 
 // Off tells whether the listener is disabled; unset means it is not.

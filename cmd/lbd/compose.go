@@ -63,7 +63,9 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	p.gossip = group
 	checks := health.New(health.Options{Logger: log.With("part", "health")})
 	checks.SetChecks(cfg.Checks)
-	p.config = p.watch(cfg, path, level, checks, log)
+	both := &joined{parts: p, checks: checks, log: log, files: cfg}
+	p.config = p.watch(cfg, path, level, both, log)
+	cluster := newSpeaker(cfg, both, log.With("part", "kubernetes"))
 	addresses, err := address.New(address.Options{Logger: log.With("part", "address")})
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(context.Background()))
@@ -75,14 +77,14 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")})}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
-		Sources: []source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()},
+		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster),
 		Drivers: p.drivers,
 		Unable:  missingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
-			configStatus(p.config), gossipStatus(group), healthStatus(checks),
+			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster),
 			func(s *v1alpha1.NodeStatus) {
 				if err := p.control.HTTPError(); err != nil {
 					s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
@@ -130,15 +132,12 @@ func newBFD(cfg *config.Config, log *slog.Logger) func(changed func()) bgp.BFD {
 
 // watch returns the source of configuration; what does not go through the View is
 // handed on with each change.
-func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, checks *health.Source, log *slog.Logger) *config.Source {
+func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, both *joined, log *slog.Logger) *config.Source {
 	return config.NewSource(config.SourceOptions{
 		Config: cfg, Path: path, Logger: log.With("part", "config"),
 		OnChange: func(c *config.Config) {
 			level.Set(c.Node.LogLevel)
-			tuneProcs(len(c.Peers) > 0, log)
-			tuneMemory(len(c.VIPs))
-			checks.SetChecks(c.Checks)
-			p.gossip.SetPeers(peerNames(c))
+			both.setFiles(c)
 			if !c.Node.Gossip.Insecure {
 				if err := p.gossip.SetKeys(c.Node.Gossip.Keys); err != nil {
 					log.Error("gossip keys", "err", err)

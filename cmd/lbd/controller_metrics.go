@@ -76,14 +76,14 @@ func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descPool6Size, float64(p.IPv6.Size), p.Pool)
 		gauge(descPool6InUse, float64(p.IPv6.Assigned), p.Pool)
 	}
-	collectRequests(m.client, count)
+	collectRequests(m.client.Requests(), count)
 }
 
 var descRequests = desc("lbd_kubernetes_requests_total", "Requests to the API server, by method and HTTP status.", "method", "code")
 
 // collectRequests tells what a client has sent.
-func collectRequests(c *k8s.Client, count func(d *prometheus.Desc, n uint64, labels ...string)) {
-	for r, n := range c.Requests() {
+func collectRequests(all map[k8s.Request]uint64, count func(d *prometheus.Desc, n uint64, labels ...string)) {
+	for r, n := range all {
 		count(descRequests, n, r.Method, r.Code)
 	}
 }

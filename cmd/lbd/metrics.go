@@ -7,6 +7,7 @@ import (
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
+	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/layer2"
 )
 
@@ -17,6 +18,7 @@ type adapterMetrics struct {
 	address *address.Driver
 	health  *health.Source
 	bgp     *bgp.Driver
+	cluster *speaker.Source // nil without a cluster
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -47,6 +49,8 @@ var (
 	descBFDOut    = desc("lbd_bfd_control_packet_output", "BFD Control packets sent to the peer.", "peer")
 	descBFDUps    = desc("lbd_bfd_session_up_events", "Times that the BFD session came up.", "peer")
 	descBFDDowns  = desc("lbd_bfd_session_down_events", "Times that the BFD session went down.", "peer")
+	descConnected = desc("lbd_kubernetes_connected", "Whether the objects of the cluster are being watched.")
+	descProblems  = desc("lbd_kubernetes_problems", "What objects of the cluster ask for and do not get on this node.")
 	descBFDDrops  = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
 )
 
@@ -100,4 +104,20 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 			count(descBFDDrops, n, s.Peer, reason)
 		}
 	}
+	m.collectCluster(c, count)
+}
+
+// collectCluster reads what the source of the cluster counts.
+func (m *adapterMetrics) collectCluster(c chan<- prometheus.Metric, count func(d *prometheus.Desc, n uint64, labels ...string)) {
+	if m.cluster == nil {
+		return
+	}
+	st := m.cluster.Status()
+	connected := 0.0
+	if st.Connected {
+		connected = 1
+	}
+	c <- prometheus.MustNewConstMetric(descConnected, prometheus.GaugeValue, connected)
+	c <- prometheus.MustNewConstMetric(descProblems, prometheus.GaugeValue, float64(len(st.Problems)))
+	collectRequests(st.Requests, count)
 }

@@ -21,6 +21,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		Socket:       c.Socket,
 		DrainTimeout: c.Drain.Timeout.Duration,
 		LogFormat:    c.Log.Format,
+		Kubernetes:   c.Kubernetes,
 		Gossip: Gossip{
 			Port:      uint16(c.Gossip.Port),
 			Peers:     newPeers(&c.Gossip),

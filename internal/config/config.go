@@ -56,6 +56,8 @@ type Node struct {
 	DrainTimeout time.Duration
 	LogLevel     slog.Level
 	LogFormat    v1alpha1.LogFormat
+	// Kubernetes is the cluster that is served, defaulted; nil: none.
+	Kubernetes *v1alpha1.KubernetesSpec
 }
 
 // Gossip is the parsed part of the NodeConfiguration about gossip.

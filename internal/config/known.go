@@ -17,8 +17,7 @@ func laterKinds() []string {
 // refused says of fields that this version lacks why they are refused and what to
 // use instead. Those of BGP are what users of metallb.io may bring along.
 var refused = map[string]string{
-	"NodeConfiguration.kubernetes": notSupported,
-	"NodeConfiguration.machines":   notSupported,
+	"NodeConfiguration.machines": notSupported,
 
 	"VirtualIP.spec.nodeSelector.matchExpressions":     notSupported + "; use matchLabels",
 	"VirtualIP.spec.advertise.bgp.aggregationLength":   "is not for a VirtualIP, which is advertised as /32; remove it",

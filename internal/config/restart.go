@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -38,11 +41,31 @@ func restartOnly(now, next *Config) []*Error {
 	check("bgp.listenAddresses", slices.Equal(now.BGP.Listen, next.BGP.Listen), orNone(now.BGP.Listen), orNone(next.BGP.Listen))
 	check("bgp.listenPort", now.BGP.ListenPort == next.BGP.ListenPort, now.BGP.ListenPort, next.BGP.ListenPort)
 	check("bgp.routerID", now.BGP.RouterID == next.BGP.RouterID, orDefault(now.BGP.RouterID), orDefault(next.BGP.RouterID))
+	sameCluster(a.Kubernetes, b.Kubernetes, check)
 	check("log.format", a.LogFormat == b.LogFormat, a.LogFormat, string(b.LogFormat))
 	if now.BGP.RouterID == next.BGP.RouterID {
 		errs = append(errs, samePeerRouterID(now, next)...)
 	}
 	return errs
+}
+
+// sameCluster refuses a change of the cluster that is served.
+func sameCluster(a, b *v1alpha1.KubernetesSpec, check func(path string, same bool, old, value any)) {
+	if a == nil || b == nil {
+		uses := "no cluster"
+		if a != nil {
+			uses = "one"
+		}
+		check("kubernetes", a == b, uses, nil)
+		return
+	}
+	check("kubernetes.kubeconfig", a.Kubeconfig == b.Kubeconfig, cmp.Or(a.Kubeconfig, "the service account"), b.Kubeconfig)
+	check("kubernetes.loadBalancerClass", a.LoadBalancerClass == b.LoadBalancerClass, a.LoadBalancerClass, b.LoadBalancerClass)
+	check("kubernetes.classless", a.Classless == b.Classless, a.Classless, b.Classless)
+	check("kubernetes.peerSelector.matchLabels", maps.Equal(a.PeerSelector.MatchLabels, b.PeerSelector.MatchLabels), "others", nil)
+	check("kubernetes.peerSelector.matchExpressions",
+		reflect.DeepEqual(a.PeerSelector.MatchExpressions, b.PeerSelector.MatchExpressions), "others", nil)
+	check("kubernetes.cordonDrains", a.CordonDrains == b.CordonDrains, a.CordonDrains, b.CordonDrains)
 }
 
 // samePeerRouterID refuses a change of the BGP identifier by way of a BGPPeer:

@@ -236,7 +236,7 @@ func (c *Config) sameBGP(o *Config) bool {
 // into puts the facts into a View, which then shares them.
 func (c *Config) into(v *model.View) {
 	v.SetObjects(model.SourceConfig, c.VIPs, c.Peers)
-	v.Labels = c.Node.Labels
+	v.SetLabels(model.SourceConfig, c.Node.Labels)
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout
 	v.BGP = c.BGP

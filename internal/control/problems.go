@@ -22,6 +22,7 @@ func problems(s v1alpha1.NodeStatus) []string {
 	for _, warning := range s.Config.Warnings {
 		found = append(found, "configuration: "+oneLine(warning))
 	}
+	found = append(found, clusterProblems(s)...)
 	if s.Gossip.KeyMismatches > 0 && s.Time.Sub(s.Gossip.LastMismatchAt) < mismatchNews {
 		from := ""
 		if s.Gossip.LastMismatchFrom != "" {
@@ -51,6 +52,38 @@ func problems(s v1alpha1.NodeStatus) []string {
 		}
 	}
 	return append(found, vipProblems(s)...)
+}
+
+// shownProblems is how many problems with objects of a cluster are shown one by one.
+const shownProblems = 3
+
+// clusterProblems tells of the API server and of objects that do not get what they
+// ask for.
+func clusterProblems(s v1alpha1.NodeStatus) []string {
+	k := s.Kubernetes
+	if k == nil {
+		return nil
+	}
+	var found []string
+	if !k.Connected {
+		stays := "what was read last stays in force"
+		if !k.Synced {
+			stays = "its objects are not known yet, and what files say is in force"
+		}
+		words := fmt.Sprintf("not connected to the API server for %s, and %s", s.Time.Sub(k.Since).Round(time.Second), stays)
+		if k.LastError != "" {
+			words += ": " + oneLine(k.LastError)
+		}
+		found = append(found, words)
+	}
+	shown := k.Problems[:min(len(k.Problems), shownProblems)]
+	for _, p := range shown {
+		found = append(found, "cluster: "+oneLine(p))
+	}
+	if more := k.ProblemCount - len(shown); more > 0 {
+		found = append(found, fmt.Sprintf("cluster: %d more such problems; `lbd status -o json` has them", more))
+	}
+	return found
 }
 
 // conflictNews is how long a host with the name of another is shown. It is heard

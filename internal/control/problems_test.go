@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,29 @@ func TestNameConflictBlamesTheRightNode(t *testing.T) {
 		s.Gossip = v1alpha1.GossipStatus{NameConflicts: 4, LastConflictName: tt.name, LastConflictFrom: "10.0.0.98:7947", LastConflictAt: ago(tt.age)}
 		if got := strings.Join(marked(t, s), "|"); got != tt.want {
 			t.Errorf("%s, %v:\n got %s\nwant %s", tt.name, tt.age, got, tt.want)
+		}
+	}
+}
+
+func TestProblemsOfTheCluster(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		name string
+		k    *v1alpha1.KubernetesStatus
+		want []string
+	}{
+		{"none is served", nil, nil},
+		{"all is well", &v1alpha1.KubernetesStatus{Connected: true, Synced: true, LastError: "of yesterday"}, nil},
+		{"an outage", &v1alpha1.KubernetesStatus{Synced: true, Since: now.Add(-90 * time.Second), LastError: "services: refused"},
+			[]string{"not connected to the API server for 1m30s, and what was read last stays in force: services: refused"}},
+		{"a start without", &v1alpha1.KubernetesStatus{Since: now.Add(-time.Second)},
+			[]string{"not connected to the API server for 1s, and its objects are not known yet, and what files say is in force"}},
+		{"objects", &v1alpha1.KubernetesStatus{Connected: true, Synced: true, ProblemCount: 60, Problems: []string{"a", "b", "c\nd", "e"}},
+			[]string{"cluster: a", "cluster: b", "cluster: c; d", "cluster: 57 more such problems; `lbd status -o json` has them"}},
+	} {
+		got := problems(v1alpha1.NodeStatus{Time: now, Kubernetes: c.k})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, c.want)
 		}
 	}
 }

@@ -100,6 +100,9 @@ func New(o Options) (*Daemon, error) {
 		Health:  map[string]model.HealthState{},
 		Applied: map[model.SinkName]model.Applied{},
 	}
+	for _, src := range o.Sources {
+		d.view.Synced[src.Name()] = false // there is one, and it has not delivered
+	}
 	d.metrics = newMetrics(o.Metrics, o.Version)
 	for _, dr := range o.Drivers {
 		d.runners = append(d.runners, announce.NewRunner(dr, o.Logger, d.reported))

@@ -90,6 +90,6 @@ func (f *facts) speaker(d *model.Desired) {
 	}
 	d.BGP = model.BGPState{
 		RouterID: d.Memory.RouterID, Listen: f.v.BGP.Listen, ListenPort: f.v.BGP.ListenPort,
-		Peers: f.peers, Ready: true,
+		Peers: f.peers, Ready: !awaited(f.v, f.w),
 	}
 }

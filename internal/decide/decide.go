@@ -32,7 +32,7 @@ func Decide(v *model.View) model.Desired {
 		d.Group = group(v, &d)
 		return d
 	}
-	d.Synced = synced(v)
+	d.Synced = synced(v) && !awaited(v, &w)
 	facts := gather(v, &d)
 	facts.w = &w
 	facts.speaker(&d)
@@ -82,6 +82,23 @@ func ready(v *model.View) bool {
 // synced tells whether leftovers of an earlier process may be pruned.
 func synced(v *model.View) bool {
 	return v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth]
+}
+
+// ClusterPatience is how long after its start a node waits for the API server of
+// its cluster before it goes on without: BGP sessions begin, and what an earlier
+// process left is removed.
+const ClusterPatience = 10 * time.Second
+
+// awaited tells whether objects of a cluster are still to come. What is known by
+// files is served meanwhile.
+func awaited(v *model.View, w *waker) bool {
+	synced, has := v.Synced[model.SourceKube]
+	until := v.Started.Add(ClusterPatience)
+	if !has || synced || !v.Now.Before(until) {
+		return false
+	}
+	w.by(until)
+	return true
 }
 
 // waker collects the earliest time at which something changes by itself.

@@ -30,8 +30,11 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 		return
 	}
 	if v.Gossip.Peers == 0 && len(v.Gossip.Members) == 0 {
-		m.Settled = true
+		m.Settled = !strange(v, m, w)
 		return
+	}
+	if m.Awaited.After(base) {
+		base = m.Awaited // the peers have just become known
 	}
 	alive := 0
 	for _, p := range v.Gossip.Members {
@@ -39,7 +42,7 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 			alive++
 		}
 	}
-	exchanged := v.Gossip.Exchanged.After(base)
+	exchanged := v.Gossip.Exchanged.After(m.SettleBase)
 	due := base.Add(SettleAlone)
 	if alive > 0 && exchanged {
 		if alive >= v.Gossip.Peers {
@@ -56,6 +59,21 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 		return
 	}
 	w.by(due)
+}
+
+// strange tells whether a node without peers may only not know them yet: they come
+// from the cluster, and reach this node a moment after its objects.
+func strange(v *model.View, m *model.Memory, w *waker) bool {
+	if awaited(v, w) {
+		m.Awaited = v.Now
+		return true
+	}
+	until := m.Awaited.Add(SettleSome)
+	if m.Awaited.IsZero() || !v.Now.Before(until) {
+		return false
+	}
+	w.by(until)
+	return true
 }
 
 // linkBase is when the last of the working links that VIPs belong on came up: what

@@ -159,6 +159,8 @@ type Memory struct {
 	Settled bool
 	// SettleBase is the moment from which settling counts: start or link up.
 	SettleBase time.Time
+	// Awaited is when the node last waited for its cluster to say who its peers are.
+	Awaited time.Time
 	Stalls     int
 	// Lapses is that of the last decision.
 	Lapses uint64

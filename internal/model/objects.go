@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -9,6 +10,23 @@ import (
 type objects struct {
 	vips  []VIP
 	peers []BGPPeer
+}
+
+// SetLabels replaces the labels of this node as one source tells them. Of two with
+// one key that of the cluster counts: it is where nodes are labelled.
+func (v *View) SetLabels(from SourceName, labels map[string]string) {
+	if v.labels == nil {
+		v.labels = make(map[SourceName]map[string]string)
+	}
+	v.labels[from] = labels
+	if len(v.labels) == 1 {
+		v.Labels = labels
+		return
+	}
+	v.Labels = make(map[string]string)
+	for _, s := range []SourceName{SourceConfig, SourceKube} {
+		maps.Copy(v.Labels, v.labels[s])
+	}
 }
 
 // SetObjects replaces the VIPs, sorted by Addr, and the BGP peers, sorted by Name,

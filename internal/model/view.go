@@ -30,7 +30,8 @@ type View struct {
 	Now     time.Time
 	Started time.Time // of this process
 	Self    NodeName
-	Labels  map[string]string // of this node
+	Labels  map[string]string // of this node; see SetLabels
+	labels  map[SourceName]map[string]string
 	Weight  int
 	// Draining is asked for by an operator or a signal; Stopping says that the
 	// process ends once everything is handed over.

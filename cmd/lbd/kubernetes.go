@@ -1,0 +1,131 @@
+package main
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/speaker"
+	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/source"
+)
+
+// joined is what files and the cluster say together, where that does not go
+// through the View.
+type joined struct {
+	parts  *parts
+	checks interface {
+		SetChecks(map[string]v1alpha1.HealthCheck)
+	}
+	log *slog.Logger
+
+	mu      sync.Mutex // guards all below
+	files   *config.Config
+	cluster services.Result
+	nodes   []netip.Addr
+}
+
+// setFiles takes a new configuration.
+func (j *joined) setFiles(c *config.Config) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.files = c
+	j.apply()
+	j.peers()
+}
+
+// setCluster takes what has become of the objects of the cluster.
+func (j *joined) setCluster(r services.Result) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cluster = r
+	j.apply()
+}
+
+// setNodes takes the addresses of the Nodes that run lbd.
+func (j *joined) setNodes(addrs []netip.Addr) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.nodes = addrs
+	j.peers()
+}
+
+// apply hands both on. Of two checks with one name that of the files counts, as
+// does the VirtualIP.
+func (j *joined) apply() {
+	tuneProcs(len(j.files.Peers)+len(j.cluster.Peers) > 0, j.log)
+	tuneMemory(len(j.files.VIPs) + len(j.cluster.VIPs))
+	all := maps.Clone(j.cluster.Checks)
+	if all == nil {
+		all = make(map[string]v1alpha1.HealthCheck)
+	}
+	maps.Copy(all, j.files.Checks)
+	j.checks.SetChecks(all)
+}
+
+// peers tells the gossip peers, each once.
+func (j *joined) peers() {
+	list := peerNames(j.files)
+	known := make(map[string]bool)
+	for _, p := range list {
+		known[p] = true
+	}
+	port := strconv.Itoa(int(j.files.Node.Gossip.Port))
+	for _, a := range j.nodes {
+		if p := net.JoinHostPort(a.String(), port); !known[p] {
+			known[p] = true
+			list = append(list, p)
+		}
+	}
+	j.parts.gossip.SetPeers(list)
+}
+
+// newSpeaker returns the source of what the cluster says, nil if none is served.
+func newSpeaker(cfg *config.Config, j *joined, log *slog.Logger) *speaker.Source {
+	k := cfg.Node.Kubernetes
+	if k == nil {
+		return nil
+	}
+	return speaker.New(speaker.Options{
+		Logger: log,
+		Connect: func() (*k8s.Client, error) {
+			return k8s.New(k8s.Options{Logger: log, Kubeconfig: k.Kubeconfig, UserAgent: "lbd-speaker/" + programVersion()})
+		},
+		Services: services.Options{
+			Self: cfg.Node.Name, Class: k.LoadBalancerClass, Classless: k.Classless, CordonDrains: k.CordonDrains,
+		},
+		PeerSelector: k.PeerSelector,
+		OnChange:     j.setCluster,
+		OnPeers:      j.setNodes,
+	})
+}
+
+// optional adds a source that may be nil.
+func optional(all []source.Source, s *speaker.Source) []source.Source {
+	if s == nil {
+		return all
+	}
+	return append(all, s)
+}
+
+func clusterStatus(src *speaker.Source) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		if src == nil {
+			return
+		}
+		st := src.Status()
+		k := &v1alpha1.KubernetesStatus{
+			Connected: st.Connected, Synced: st.Synced, Since: st.Since, LastError: st.Err, ProblemCount: len(st.Problems),
+		}
+		for _, p := range st.Problems[:min(len(st.Problems), v1alpha1.MaxKubernetesProblems)] {
+			k.Problems = append(k.Problems, p.Kind+" "+p.Name+": "+p.Text)
+		}
+		s.Kubernetes = k
+	}
+}

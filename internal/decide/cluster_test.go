@@ -1,0 +1,97 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// clusterView is a node of a cluster whose API server has not answered yet.
+func clusterView() *model.View {
+	v := &model.View{
+		Started: time.Unix(1000, 0), Self: "m1",
+		Synced: map[model.SourceName]bool{
+			model.SourceConfig: true, model.SourceLink: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceKube: false,
+		},
+		Applied: map[model.SinkName]model.Applied{model.SinkAddress: {Gen: 1}, model.SinkLayer2: {Gen: 1}},
+	}
+	v.Now = v.Started
+	return v
+}
+
+// at decides at a moment after the start.
+func at(v *model.View, d time.Duration) model.Desired {
+	v.Now = v.Started.Add(d)
+	out := Decide(v)
+	v.Memory = out.Memory
+	return out
+}
+
+// TestWaitsForTheCluster: leftovers and BGP sessions wait for the objects of the
+// cluster, but not for ever.
+func TestWaitsForTheCluster(t *testing.T) {
+	v := clusterView()
+	if d := at(v, 0); d.Synced || d.BGP.Ready || !d.Wake.Equal(v.Started.Add(ClusterPatience)) {
+		t.Errorf("at the start: synced %v, BGP ready %v, wake %v", d.Synced, d.BGP.Ready, d.Wake)
+	}
+	if d := at(v, ClusterPatience-1); d.Synced || d.BGP.Ready {
+		t.Errorf("before the end: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
+	}
+	if d := at(v, ClusterPatience); !d.Synced || !d.BGP.Ready {
+		t.Errorf("after it: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
+	}
+	v = clusterView()
+	at(v, 0)
+	v.Synced[model.SourceKube] = true
+	if d := at(v, time.Second); !d.Synced || !d.BGP.Ready {
+		t.Errorf("once it is there: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
+	}
+	v = clusterView()
+	delete(v.Synced, model.SourceKube)
+	if d := at(v, 0); !d.Synced || !d.BGP.Ready {
+		t.Errorf("without a cluster: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
+	}
+}
+
+// TestSettlesWithTheCluster: a node that gets its peers from the cluster is not
+// alone because it does not know them yet.
+func TestSettlesWithTheCluster(t *testing.T) {
+	settled := func(v *model.View, d time.Duration, want bool) {
+		t.Helper()
+		if got := at(v, d).Memory.Settled; got != want {
+			t.Errorf("after %v: settled %v", d, got)
+		}
+	}
+	v := clusterView()
+	settled(v, 0, false)
+	settled(v, 5*time.Second, false)
+	v.Synced[model.SourceKube] = true // its peers come a moment later
+	settled(v, 5100*time.Millisecond, false)
+	v.Gossip.Peers = 2
+	settled(v, 5200*time.Millisecond, false)
+	settled(v, 5*time.Second+SettleAlone-1, false)
+	settled(v, 5*time.Second+SettleAlone, true)
+
+	v = clusterView()
+	settled(v, 5*time.Second, false)
+	v.Synced[model.SourceKube], v.Gossip.Peers = true, 1
+	v.Gossip.Exchanged = v.Started.Add(5500 * time.Millisecond)
+	v.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", Known: true}}
+	settled(v, 5600*time.Millisecond, true)
+
+	v = clusterView() // really alone
+	settled(v, 5*time.Second, false)
+	v.Synced[model.SourceKube] = true
+	settled(v, 5*time.Second+SettleSome-1, false)
+	settled(v, 5*time.Second+SettleSome, true)
+
+	v = clusterView() // no API server
+	settled(v, ClusterPatience-1, false)
+	settled(v, ClusterPatience+SettleSome, true)
+
+	v = clusterView() // no API server, but peers of the files
+	v.Gossip.Peers = 2
+	settled(v, SettleAlone-1, false)
+	settled(v, SettleAlone, true)
+}
