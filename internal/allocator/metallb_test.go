@@ -211,6 +211,52 @@ func TestMetalLB(t *testing.T) {
 			wrote 1
 			svc b share=k
 			want b 192.0.2.1 # it stays where it is now`,
+		"sharing ends for one family only": `
+			pool p 192.0.2.0/30 2001:db8::/126
+			svc a families=46 policy=RequireDualStack share=k ports=80
+			svc b ips=192.0.2.0 share=k ports=81
+			svc a share=
+			want a 192.0.2.1 2001:db8::
+			want b 192.0.2.0`,
+		"an address moves from one to the other": `
+			pool p 192.0.2.0/29
+			svc a
+			clear
+			new a ips=192.0.2.1
+			new b ips=192.0.2.0
+			step
+			want a 192.0.2.1
+			want b 192.0.2.0
+			wrote 2
+			new a ips=192.0.2.0
+			new b ips=192.0.2.1
+			step
+			want a 192.0.2.1 # both would have to go first
+			want b 192.0.2.0`,
+		"an address moves to an older Service, at once but never in two statuses": `
+			strict
+			pool p 192.0.2.0/29
+			svc a
+			clear
+			new a ips=192.0.2.1
+			new b ips=192.0.2.0 age=9
+			step
+			want a 192.0.2.1
+			want b 192.0.2.0
+			wrote 2`,
+		"who gets nothing keeps what it has, under its new key": `
+			strict
+			pool p 192.0.2.0/31
+			svc a ports=80
+			svc b share=k ports=81 ips=192.0.2.0
+			want b -
+			svc a share=k families=46 policy=RequireDualStack # which it does not get
+			want a 192.0.2.0
+			want b 192.0.2.0
+			svc a share= ips=x
+			want a -
+			event a ClearAssignment gives up 192.0.2.0: 192.0.2.0 is in use by default/b
+			want b 192.0.2.0`,
 		"a traffic policy that forbids sharing, and back": `
 			pool p 192.0.2.0/32
 			svc a share=k ports=80

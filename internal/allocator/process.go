@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -67,10 +68,7 @@ func (a *Allocator) adopt(s *service, now time.Time, r *Result) {
 	if _, ok := a.ipam.Get(s.Key()); ok {
 		return
 	}
-	req := a.basics(s)
-	if req.Policy == ipam.RequireDualStack {
-		req.Policy = ipam.PreferDualStack // one family is better than none
-	}
+	req := a.keeping(s)
 	for _, addr := range s.status {
 		if a.ipam.PoolOf(addr) == "" || slices.Contains(req.Addresses, addr) || slices.Contains(s.left, addr) {
 			continue
@@ -121,29 +119,77 @@ func addrsOf(x ipam.Assignment) []netip.Addr {
 // allocate asks for what the Service wants, and returns why it lost something, if
 // it did.
 func (a *Allocator) allocate(s *service, now time.Time, r *Result) (why string) {
+	const asks = "the Service asks for something else"
 	req, err := a.request(s)
-	if err != nil {
-		a.fail(s, BadAnnotation, err.Error(), err.Error(), r)
-		return ""
+	rule := BadAnnotation
+	if err == nil {
+		why, err = a.insist(s, req, now)
+		rule = ruleOf(err)
 	}
-	why = "the Service asks for something else"
-	_, err = a.ipam.Allocate(req, now)
-	for e := (*ipam.Error)(nil); errors.As(err, &e) && a.mustLeave(req.Owner, e); {
+	if err == nil {
+		s.failure = ""
+		if req.Policy == ipam.PreferDualStack && len(req.Addresses) == 0 && a.lacks(&req) {
+			a.waiting[req.Owner] = true
+		}
+		return cmp.Or(why, asks)
+	}
+	a.waiting[req.Owner] = true
+	a.fail(s, rule, identity(err), err.Error(), r)
+	return cmp.Or(a.renew(s, now), why, asks)
+}
+
+// insist asks for an address until it is clear that the Service must have none of
+// those that it may no longer share.
+func (a *Allocator) insist(s *service, req ipam.Request, now time.Time) (why string, err error) {
+	for {
+		_, err = a.ipam.Allocate(req, now)
+		e := (*ipam.Error)(nil)
+		if !errors.As(err, &e) || !a.mustLeave(req.Owner, e) {
+			return why, err
+		}
 		why = e.Error()
 		a.leave(s, e.Addr, now)
-		_, err = a.ipam.Allocate(req, now)
 	}
-	if err != nil {
-		a.waiting[req.Owner] = true
-		rule := ruleOf(err)
-		a.fail(s, rule, identity(err), err.Error(), r)
-		return why
+}
+
+// renew has a Service that does not get what it asks for keep what it has, but under
+// its present key, ports and policy: others must not share with what it was.
+func (a *Allocator) renew(s *service, now time.Time) (why string) {
+	x, ok := a.ipam.Get(s.Key())
+	if !ok {
+		return ""
 	}
-	s.failure = ""
-	if req.Policy == ipam.PreferDualStack && len(req.Addresses) == 0 && a.lacks(&req) {
-		a.waiting[req.Owner] = true
+	req := a.keeping(s)
+	for _, addr := range addrsOf(x) {
+		if slices.Contains(req.Families, ipam.FamilyOf(addr)) {
+			req.Addresses = append(req.Addresses, addr)
+		}
 	}
-	return why
+	switch {
+	case len(req.Families) == 0:
+		return ""
+	case len(req.Addresses) == 0:
+		a.ipam.Free(req.Owner, now)
+		return ""
+	}
+	_, err := a.ipam.Allocate(req, now)
+	if e := (*ipam.Error)(nil); errors.As(err, &e) && a.mustLeave(req.Owner, e) {
+		a.leave(s, e.Addr, now)
+		return cmp.Or(a.renew(s, now), e.Error())
+	}
+	return ""
+}
+
+// keeping is a request for addresses that the Service has already.
+func (a *Allocator) keeping(s *service) ipam.Request {
+	req := a.basics(s)
+	switch {
+	case req.Policy == ipam.RequireDualStack:
+		req.Policy = ipam.PreferDualStack // one family is better than none
+	case req.Policy == ipam.SingleStack && len(req.Families) > 1:
+		req.Families = req.Families[:1]
+	}
+	return req
 }
 
 // mustLeave tells whether the error is about an address that the Service holds: it
@@ -159,11 +205,8 @@ func (a *Allocator) mustLeave(owner string, e *ipam.Error) bool {
 // leave takes one address from a Service, and all if the others cannot stay.
 func (a *Allocator) leave(s *service, addr netip.Addr, now time.Time) {
 	x, _ := a.ipam.Get(s.Key())
-	req := a.basics(s)
+	req := a.keeping(s)
 	req.Addresses = without(addrsOf(x), []netip.Addr{addr})
-	if req.Policy == ipam.RequireDualStack {
-		req.Policy = ipam.PreferDualStack
-	}
 	if len(req.Addresses) > 0 {
 		if _, err := a.ipam.Allocate(req, now); err == nil {
 			return

@@ -39,6 +39,7 @@ type cluster struct {
 	writes   int // since the script looked
 	version  int
 	born     int
+	strict   bool // no address is ever in two statuses
 }
 
 func newCluster(t tester) *cluster {
@@ -92,6 +93,11 @@ func (c *cluster) do(w Write) bool {
 	c.events = append(c.events, w.Events...)
 	c.writes++
 	c.set(&x)
+	if c.strict {
+		if bad := c.twice(); bad != "" {
+			c.t.Errorf("after a write of %s: %s", w.Service, bad)
+		}
+	}
 	return true
 }
 
@@ -345,6 +351,8 @@ func (c *cluster) command(words []string) string {
 		n, _ := strconv.Atoi(args[0])
 		c.now = c.now.Add(time.Duration(n) * time.Second)
 		c.settle()
+	case "strict":
+		c.strict = true
 	case "step":
 		c.settle()
 	case "restart":

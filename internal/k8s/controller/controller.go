@@ -24,6 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/ipam"
 	"lbd.dev/lbd/internal/k8s"
@@ -104,7 +105,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		o: o, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1)},
+		o: o, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1)},
 		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
 		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
 		stats:   Stats{Writes: map[string]uint64{}},
@@ -121,7 +122,12 @@ func New(o Options) (*Controller, error) {
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
 		Convert: convertNode, Same: sameNode, Changed: func([]k8s.Key) { c.changes.mark(&c.changes.nodes) },
 	})
-	c.objects = objects.NewSet(o.Client.Dynamic, func(string) { c.changes.mark(&c.changes.pools) })
+	c.objects = objects.NewSet(o.Client.Dynamic, func(kind string) {
+		if kind == v1alpha1.KindIPAddressPool {
+			c.changes.mark(&c.changes.pools)
+		}
+		c.changes.judge() // advertisements depend on pools
+	})
 	return c, nil
 }
 
@@ -143,7 +149,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	for _, run := range []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Pools.Run, c.events.run} {
+	for _, run := range []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.events.run} {
 		wg.Go(func() { run(ctx) })
 	}
 	// Who cannot see the cluster does not ask to lead.
@@ -213,7 +219,8 @@ func (c *Controller) Stats() Stats {
 
 // changes are what the watches have seen and the leader has not.
 type changes struct {
-	wake chan struct{}
+	wake   chan struct{}
+	judged chan struct{} // objects are to be judged
 
 	mu           sync.Mutex // guards all below
 	services     map[k8s.Key]bool
@@ -243,9 +250,12 @@ func (c *changes) mark(flag *bool) {
 	c.poke()
 }
 
-func (c *changes) poke() {
+func (c *changes) poke()  { signal(c.wake) }
+func (c *changes) judge() { signal(c.judged) }
+
+func signal(ch chan struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }

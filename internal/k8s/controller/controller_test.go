@@ -27,14 +27,15 @@ import (
 )
 
 const (
-	services = "v1/services"
+	resource = "v1/services"
 	pools    = "lbd.dev/v1alpha1/ipaddresspools"
+	adverts  = "lbd.dev/v1alpha1/l2advertisements"
 )
 
 func newAPI(t testing.TB) *apitest.Server {
 	return apitest.New(t, map[string]string{
-		services: "Service", "v1/namespaces": "Namespace", "v1/nodes": "Node", "v1/events": "Event",
-		pools: "IPAddressPool", "coordination.k8s.io/v1/leases": "Lease",
+		resource: "Service", "v1/namespaces": "Namespace", "v1/nodes": "Node", "v1/events": "Event",
+		pools: "IPAddressPool", adverts: "L2Advertisement", "coordination.k8s.io/v1/leases": "Lease",
 	})
 }
 
@@ -108,7 +109,7 @@ func putPool(api *apitest.Server, name string, addresses ...string) {
 
 // status is what the status of a Service has; "" for nothing.
 func status(api *apitest.Server, name string) string {
-	list, _, _ := nested[[]any](api.Get(services, "default", name), "status", "loadBalancer", "ingress")
+	list, _, _ := nested[[]any](api.Get(resource, "default", name), "status", "loadBalancer", "ingress")
 	var ips []string
 	for _, x := range list {
 		ip, _ := x.(map[string]any)["ip"].(string)
@@ -162,11 +163,11 @@ func TestController(t *testing.T) {
 	eventually(t, "the pool says that it holds a node's address", func() bool {
 		return condition(api, "p", "HoldsNodeAddress") == "True" && condition(api, "p", "Accepted") == "True" && condition(api, "wrong", "Accepted") == "False"
 	})
-	api.Put(services, service("web"))
-	api.Put(services, service("other", func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("other") }))
-	api.Put(services, service("cluster", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }))
+	api.Put(resource, service("web"))
+	api.Put(resource, service("other", func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("other") }))
+	api.Put(resource, service("cluster", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }))
 	eventually(t, "the Service has an address", func() bool { return status(api, "web") == "192.0.2.1" })
-	o := api.Get(services, "default", "web")
+	o := api.Get(resource, "default", "web")
 	mark, _, _ := nested[string](o, "metadata", "annotations", allocator.AllocatedFrom)
 	kept, _, _ := nested[string](o, "metadata", "annotations", "other")
 	ports, _, _ := nested[[]any](o, "spec", "ports")
@@ -191,7 +192,7 @@ func TestController(t *testing.T) {
 	if st.Services != 2 || st.Writes["ok"] != 1 || st.Assigned != 1 || len(st.Pools) != 1 || st.Pools[0].IPv4.Assigned != 1 {
 		t.Errorf("stats %+v", st)
 	}
-	api.Delete(services, "default", "web")
+	api.Delete(resource, "default", "web")
 	eventually(t, "the address rests", func() bool { return p.Stats().Released == 1 })
 }
 
@@ -215,6 +216,59 @@ func told(api *apitest.Server) (list []string) {
 	return list
 }
 
+// TestJudge: an object that asks for what is not there says so, with one event, until
+// it is there.
+func TestJudge(t *testing.T) {
+	api := newAPI(t)
+	advert := func(name string, pools ...string) {
+		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ipAddressPools": pools}})
+	}
+	accepted := func(name string) string {
+		list, _, _ := nested[[]any](api.Get(adverts, "", name), "status", "conditions")
+		for _, x := range list {
+			m := x.(map[string]any)
+			return fmt.Sprint(m["type"], " ", m["status"], " ", m["reason"], ": ", m["message"])
+		}
+		return ""
+	}
+	advert("good")
+	advert("early", "late")
+	advert("wrong", "Not A Name")
+	p := run(t, build(t, api, "a"))
+	eventually(t, "good is accepted", func() bool { return strings.HasPrefix(accepted("good"), "Accepted True Accepted: ") })
+	eventually(t, "early names nothing", func() bool {
+		return strings.HasPrefix(accepted("early"), "Accepted False Problem: ") && strings.Contains(accepted("early"), `"late"`)
+	})
+	eventually(t, "wrong is wrong", func() bool {
+		return strings.HasPrefix(accepted("wrong"), "Accepted False Invalid: spec.ipAddressPools[0]: ")
+	})
+	putPool(api, "late", "192.0.2.0/30")
+	eventually(t, "early is accepted", func() bool { return strings.HasPrefix(accepted("early"), "Accepted True ") })
+	said := func() (list []string) {
+		for _, e := range told(api) {
+			if strings.HasPrefix(e, "L2Advertisement /early ") {
+				list = append(list, e)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	eventually(t, "two events", func() bool { return len(said()) == 2 })
+	if list := said(); !strings.Contains(list[0], "Normal ObjectAccepted: ") || !strings.Contains(list[1], "Warning ObjectProblem: Problem: ") {
+		t.Errorf("events %q", list)
+	}
+	p.stop()
+	before := len(api.Requests())
+	b := run(t, build(t, api, "b"))
+	eventually(t, "b leads", func() bool { return b.Stats().Leader })
+	time.Sleep(300 * time.Millisecond)
+	for _, r := range api.Requests()[before:] {
+		if strings.HasPrefix(r, "PATCH ") && strings.Contains(r, "/l2advertisements/") {
+			t.Errorf("the next leader writes again: %s", r)
+		}
+	}
+}
+
 // TestTwo: the second one waits, and takes over what the first one did without a
 // write.
 func TestTwo(t *testing.T) {
@@ -224,7 +278,7 @@ func TestTwo(t *testing.T) {
 	eventually(t, "a leads", func() bool { return a.Stats().Leader })
 	b := run(t, build(t, api, "b"))
 	for i := range 3 {
-		api.Put(services, service(fmt.Sprint("s", i)))
+		api.Put(resource, service(fmt.Sprint("s", i)))
 	}
 	eventually(t, "all have addresses", func() bool { return status(api, "s0") != "" && status(api, "s1") != "" && status(api, "s2") != "" })
 	eventually(t, "b is ready", func() bool { return b.Ready() == nil })
@@ -234,7 +288,7 @@ func TestTwo(t *testing.T) {
 	before := []string{status(api, "s0"), status(api, "s1"), status(api, "s2")}
 	a.stop()
 	eventually(t, "b leads", func() bool { return b.Stats().Leader })
-	api.Put(services, service("s3"))
+	api.Put(resource, service("s3"))
 	eventually(t, "the fourth has one", func() bool { return status(api, "s3") == "192.0.2.3" })
 	if after := []string{status(api, "s0"), status(api, "s1"), status(api, "s2")}; !slices.Equal(before, after) || patches(api) != 4 {
 		t.Errorf("before %v, after %v, %d patches", before, after, patches(api))
@@ -259,7 +313,7 @@ func TestFailures(t *testing.T) {
 		return c
 	})
 	p := run(t, build(t, api, "a"))
-	api.Put(services, service("web"))
+	api.Put(resource, service("web"))
 	eventually(t, "the Service has an address", func() bool { return status(api, "web") == "192.0.2.0" })
 	eventually(t, "it is counted", func() bool {
 		st := p.Stats()
@@ -279,12 +333,12 @@ func TestVersion(t *testing.T) {
 	api.Gate(func(r *http.Request) int {
 		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/services/") && first {
 			first = false // while the request is under way, the user asks for something else
-			api.Put(services, service("web", func(s *corev1.Service) { s.Annotations["metallb.io/loadBalancerIPs"] = "192.0.2.3" }))
+			api.Put(resource, service("web", func(s *corev1.Service) { s.Annotations["metallb.io/loadBalancerIPs"] = "192.0.2.3" }))
 		}
 		return 0
 	})
 	p := run(t, build(t, api, "a"))
-	api.Put(services, service("web"))
+	api.Put(resource, service("web"))
 	eventually(t, "the Service has the address it asks for", func() bool { return status(api, "web") == "192.0.2.3" })
 	if st := p.Stats(); st.Writes["conflict"] != 1 {
 		t.Errorf("writes %v", st.Writes)
@@ -297,10 +351,10 @@ func TestStaleCache(t *testing.T) {
 	api := newAPI(t)
 	putPool(api, "p", "192.0.2.0/30")
 	old := service("a")
-	api.Put(services, old)
+	api.Put(resource, old)
 	old.ResourceVersion = "1"
-	api.Put(services, service("b"))
-	api.Put(services, service("a", shows("192.0.2.0"), func(s *corev1.Service) { s.Annotations[allocator.AllocatedFrom] = "192.0.2.0=p" }))
+	api.Put(resource, service("b"))
+	api.Put(resource, service("a", shows("192.0.2.0"), func(s *corev1.Service) { s.Annotations[allocator.AllocatedFrom] = "192.0.2.0=p" }))
 	gone := service("gone", shows("192.0.2.1"))
 	gone.ResourceVersion = "1"
 	c := build(t, api, "x")
@@ -366,11 +420,11 @@ func TestLost(t *testing.T) {
 	c := build(t, api, "a", func(o *Options) { o.Lease = h })
 	c.elector = lease.New(lease.Options{Logger: c.o.Logger, API: h, Identity: "a", Duration: time.Second, Deadline: 300 * time.Millisecond, Retry: 50 * time.Millisecond})
 	run(t, c)
-	api.Put(services, service("one"))
+	api.Put(resource, service("one"))
 	eventually(t, "one has an address", func() bool { return status(api, "one") != "" })
 	h.lost.Store(true)
 	eventually(t, "the lease is lost", func() bool { return !c.elector.Valid() })
-	api.Put(services, service("two"))
+	api.Put(resource, service("two"))
 	time.Sleep(300 * time.Millisecond)
 	if got := status(api, "two"); got != "" || c.Stats().Leader {
 		t.Errorf("two has %q without the lease; leads: %t", got, c.Stats().Leader)
@@ -385,10 +439,10 @@ func TestOutage(t *testing.T) {
 	putPool(api, "p", "192.0.2.0/28")
 	h := &holding{}
 	p := run(t, build(t, api, "a", func(o *Options) { o.Lease = h }))
-	api.Put(services, service("one"))
+	api.Put(resource, service("one"))
 	eventually(t, "one has an address", func() bool { return status(api, "one") == "192.0.2.0" })
 	api.Stop()
-	api.Put(services, service("two"))
+	api.Put(resource, service("two"))
 	time.Sleep(100 * time.Millisecond)
 	api.Start()
 	eventually(t, "two has an address", func() bool { return status(api, "two") == "192.0.2.1" })
@@ -403,7 +457,7 @@ func TestMany(t *testing.T) {
 	api := newAPI(t)
 	putPool(api, "p", "10.0.0.0/16")
 	for i := range n {
-		api.Put(services, service(fmt.Sprint("s", i)))
+		api.Put(resource, service(fmt.Sprint("s", i)))
 	}
 	h := &holding{}
 	begun := time.Now()

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
@@ -83,6 +84,8 @@ func (l *leader) run(ctx context.Context) error {
 		return err
 	}
 	l.load(listed, time.Now())
+	j := &judge{c: l.c, told: map[string]v1alpha1.Condition{}}
+	l.writes.Go(func() { j.run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
