@@ -331,3 +331,37 @@ func TestFarewellAnnouncesNothing(t *testing.T) {
 		}
 	})
 }
+
+// What is not bound is served by the node without the daemon, so a path that nobody
+// else has stays with routers that keep it; nobody answers for it on the LAN any more.
+func TestStopLeavesThePathOfWhatIsNotBound(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.config.Set(func(v *model.View) {
+			v.VIPs = []model.VIP{
+				{Addr: vip, Name: "cp", Kind: "Service", L2: true, Unbound: true},
+				{Addr: other, Name: "web", Kind: "Service", BGP: &model.BGPAdvert{}, Unbound: true},
+			}
+			v.Peers = []model.BGPPeer{{
+				Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, GracefulRestart: true, Address: netip.MustParseAddr("10.0.0.254"),
+			}}
+		})
+		pass(2 * time.Second)
+		if h := b.host.Answers(vip); !h {
+			t.Fatalf("nobody answers\n%s", b.log())
+		}
+		if p := b.router.wants().Paths; len(p) != 1 || p[0].Addr != other {
+			t.Fatalf("paths %+v", p)
+		}
+		b.stop()
+		<-b.ended
+		if p := b.router.wants(); len(p.Paths) != 1 || p.Paths[0].Addr != other || !p.Leave {
+			t.Errorf("told the router %+v", p)
+		}
+		if b.host.Answers(vip) {
+			t.Error("still answers")
+		}
+		if got := append(b.host.Loopback(), b.host.Addresses()...); len(got) != 0 {
+			t.Errorf("bound %v", got)
+		}
+	})
+}

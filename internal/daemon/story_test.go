@@ -49,3 +49,26 @@ func TestWarnsOfTakeovers(t *testing.T) {
 		}
 	}
 }
+
+// TestStoryOfUnbound: no kernel has, or drops, what is not bound.
+func TestStoryOfUnbound(t *testing.T) {
+	now := time.Unix(1000, 0)
+	m2 := model.Member{Name: "m2", Late: now.Add(-time.Second), LeaseEnd: now.Add(800 * time.Millisecond)}
+	at := netip.MustParseAddr("10.0.0.200")
+	v := &model.View{Now: now, Self: "m1", Gossip: model.Gossip{Members: map[model.NodeName]model.Member{"m2": m2}}}
+	d := &model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{at: {From: "m2"}}}}
+	tell := func(owner model.NodeName) string {
+		return strings.Join(story(v, d, model.VIPStatus{VIP: model.VIP{Addr: at, Unbound: true}, Owner: owner, Reason: model.ReasonWaitingForRelease}), "\n")
+	}
+	for _, owner := range []model.NodeName{"m2", ""} {
+		if got := tell(owner); strings.Contains(got, "its kernel drops") {
+			t.Errorf("owner %q:\n%s", owner, got)
+		}
+	}
+	if got := tell("m1"); !strings.Contains(got, "The address is not bound") {
+		t.Errorf("%s", got)
+	}
+	if got := candidate(v, m2, model.VIPStatus{VIP: model.VIP{Addr: at, Unbound: true}}).Note; strings.Contains(got, "kernel") {
+		t.Errorf("%s", got)
+	}
+}

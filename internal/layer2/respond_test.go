@@ -427,3 +427,31 @@ func TestSpans(t *testing.T) {
 		}
 	})
 }
+
+// A decision that is merely prolonged is answered by, unless there is something to
+// put right.
+func TestRespondsExtended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		h.valid = time.Second
+		h.apply(respondVIP(vip4))
+		time.Sleep(900 * ms)
+		if !h.d.Extend(time.Now().Add(time.Second)) {
+			t.Fatal("not extended")
+		}
+		time.Sleep(900 * ms)
+		h.k.hear(whoHas(vip4))
+		if n := len(h.answers()); n != 1 {
+			t.Errorf("%d answers, want 1", n)
+		}
+		h.standStill(time.Second)
+		if h.d.Extend(time.Now().Add(time.Second)) {
+			t.Error("extended after it stood still")
+		}
+		h.k.hear(whoHas(vip4))
+		if n := len(h.answers()); n != 1 {
+			t.Errorf("%d answers, want 1", n)
+		}
+	})
+}

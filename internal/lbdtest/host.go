@@ -344,6 +344,13 @@ func (h *Host) answering(a netip.Addr) []*port {
 	return ports
 }
 
+// Answers tells whether the machine answers for the address on any interface.
+func (h *Host) Answers(a netip.Addr) bool {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	return len(h.answering(a)) > 0
+}
+
 // kernelAnswers are the interfaces on which the kernel answers for the address. For an
 // IPv4 address on lo that is every one (arp_ignore is 0), for an IPv6 address on lo
 // none: ND looks at the addresses of the interface only. The net is locked.
