@@ -42,7 +42,7 @@ type scene struct {
 func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
 	links, err := d.kernel.links()
 	if err != nil {
-		return model.Applied{VIPs: d.reports(), Lapses: d.counters.lapses.Load(), Err: err.Error()}, err
+		return model.Applied{VIPs: d.reports(), Lapses: d.clock.count(), Err: err.Error()}, err
 	}
 	s := &scene{want: want, links: links}
 	if needAddresses(want.L2) {
@@ -57,7 +57,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	d.applyGroups(s)
 	d.start(s)
 	err = errors.Join(s.errs...)
-	applied := model.Applied{VIPs: d.reports(), Lapses: d.counters.lapses.Load()}
+	applied := model.Applied{VIPs: d.reports(), Lapses: d.clock.count()}
 	if err != nil {
 		applied.Err = err.Error()
 	}
@@ -72,7 +72,7 @@ func (d *Driver) Extend(until time.Time) bool {
 	}
 	defer d.mu.Unlock()
 	now := time.Now()
-	if d.alive(now); !d.validUntil.IsZero() && !now.Before(d.validUntil) {
+	if d.alive(); !d.validUntil.IsZero() && !now.Before(d.validUntil) {
 		return false
 	}
 	for _, p := range d.ports {
@@ -140,19 +140,17 @@ func (d *Driver) lookBack() {
 func (d *Driver) reconcile(s *scene) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.alive(time.Now())
+	d.alive()
 	d.validUntil, d.known = s.want.ValidUntil, s.want.Lapses
 	d.own = make(map[model.MAC]struct{}, len(s.links))
 	for _, l := range s.links {
 		d.own[l.mac] = struct{}{}
 	}
 	wanted := make(map[netip.Addr]struct{}, len(s.want.L2))
-	responders := 0
+	responders := false
 	for _, w := range s.want.L2 {
 		wanted[w.Addr] = struct{}{}
-		if w.Respond {
-			responders++
-		}
+		responders = responders || w.Respond
 		e := d.entries[w.Addr]
 		if e == nil {
 			e = &entry{}
@@ -172,7 +170,7 @@ func (d *Driver) reconcile(s *scene) {
 			delete(d.entries, a)
 		}
 	}
-	d.watch(responders, time.Now())
+	d.clock.set(responders)
 }
 
 // applySilence makes exactly the silent entries silent. For an entry that yields,
@@ -349,9 +347,8 @@ func (d *Driver) start(s *scene) {
 		err = nil
 		switch w.Mode {
 		case model.L2Announce:
-			now := time.Now()
-			d.alive(now)
-			if err := d.mayStart(e, now); err != nil {
+			d.alive()
+			if err := d.mayStart(e, time.Now()); err != nil {
 				e.quiet()
 				e.fault(d, err) // the report tells the next decision
 				d.queue.update(e)

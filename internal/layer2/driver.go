@@ -53,6 +53,7 @@ type Driver struct {
 	nonce    nd.Nonce
 	changed  chan struct{}
 	counters counters
+	clock    clock
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -66,11 +67,8 @@ type Driver struct {
 	validUntil time.Time
 	known      uint64 // lapses that the last decision knew of
 
-	// See alive.
-	standstill time.Duration
-	responders int       // entries that this process is to answer for
-	ran        time.Time // when it is known to have run last
-	answers    meter
+	lapsed  uint64 // lapses of the clock that were acted on
+	answers meter
 
 	// Of Apply alone: the addresses that were silent when this process began, until
 	// that is lifted.
@@ -85,7 +83,7 @@ type Driver struct {
 func New(o Options) *Driver {
 	lifetime := cmp.Or(o.SilenceLifetime, defaultSilence)
 	d := newDriver(o.Logger, &linux{})
-	d.standstill = cmp.Or(o.Standstill, defaultStandstill) + standstillMore
+	d.clock.allow(cmp.Or(o.Standstill, defaultStandstill) + standstillMore)
 	for f := range d.silence {
 		d.silence[f] = silence.New(silence.Family(f), lifetime, d.silenceLost)
 	}
@@ -100,11 +98,11 @@ func newDriver(log *slog.Logger, k kernel) *Driver {
 		wake:    make(chan struct{}, 1),
 		entries: make(map[netip.Addr]*entry),
 		ports:   make(map[portKey]*openPort),
-
-		standstill: defaultStandstill + standstillMore,
+		clock:   clock{limit: defaultStandstill + standstillMore, kick: make(chan struct{}, 1)},
 	}
 	_, _ = rand.Read(d.nonce[:]) // never fails
 	d.wg.Go(func() { d.run(ctx) })
+	d.wg.Go(func() { d.watch(ctx) })
 	return d
 }
 

@@ -16,10 +16,6 @@ const (
 	// standstillMore is the part of a successor's probe series that is allowed for
 	// on top of that.
 	standstillMore = 2 * probeInterval
-	// looks is how often in a standstill the process looks at the clock. A timer that
-	// is late by two thirds of it is taken for one.
-	looks = 3
-
 	// maxAnswers bounds the answers for one VIP in a second, maxAnswersAll those for
 	// all together: a LAN of thousands of hosts that all ask at once is served, a
 	// flood does not take this process from its other work. Who is not answered asks
@@ -52,7 +48,7 @@ func (m *meter) over(now time.Time, limit int) bool {
 // answer answers for an entry that nothing is bound for. The kernel cannot be asked
 // to fall silent when this process does not run, so whether it has run comes first.
 func (d *Driver) answer(e *entry, m *message, now time.Time) {
-	d.alive(now)
+	d.alive()
 	if !e.burst.on || !now.Before(d.validUntil) {
 		return
 	}
@@ -67,43 +63,25 @@ func (d *Driver) answer(e *entry, m *message, now time.Time) {
 	d.counters.answers.Add(1)
 }
 
-// alive notes that the process runs. If it has not for so long that another node
+// alive looks at the clock. If the process has not run for so long that another node
 // may have taken what it answers for, nothing is answered or announced any more until
 // a decision knows of that. Whatever has arrived meanwhile is read, and not answered.
-func (d *Driver) alive(now time.Time) {
-	if d.responders == 0 {
+func (d *Driver) alive() {
+	lapses := d.clock.look()
+	if lapses == d.lapsed {
 		return
 	}
-	gap := now.Sub(d.ran)
-	d.ran = now
-	if gap < d.standstill {
-		return
-	}
-	d.counters.lapses.Add(1)
+	d.lapsed = lapses
+	n := 0
 	for _, e := range d.entries {
 		if e.want.Respond {
 			e.quiet()
 			d.queue.update(e)
+			n++
 		}
 	}
-	d.log.Info("stood still, answers for nothing until the wire was asked", "gap", gap.Round(time.Millisecond), "vips", d.responders)
+	d.log.Info("stood still, answers for nothing until the wire was asked", "vips", n)
 	d.notify()
-}
-
-// watch begins or ends to look at the clock, for so many entries that respond.
-func (d *Driver) watch(responders int, now time.Time) {
-	if d.responders == 0 {
-		d.ran = now
-	}
-	d.responders = responders
-}
-
-// nextLook is when to look at the clock; zero if never.
-func (d *Driver) nextLook() time.Time {
-	if d.responders == 0 {
-		return time.Time{}
-	}
-	return d.ran.Add(d.standstill / looks)
 }
 
 // mayStart tells why an entry must not begin to respond.
@@ -112,7 +90,7 @@ func (d *Driver) mayStart(e *entry, now time.Time) error {
 	switch {
 	case !e.want.Respond:
 		return nil
-	case d.known != d.counters.lapses.Load():
+	case d.known != d.lapsed:
 		return errLapsed
 	case e.tooLate && e.lateBurst == e.want.Burst, !e.burst.on && !before.IsZero() && now.After(before):
 		e.tooLate, e.lateBurst = true, e.want.Burst

@@ -60,9 +60,9 @@ func (h *harness) answers() (out [][]byte) {
 
 // standStill is what the driver finds after the process has not run for so long.
 func (h *harness) standStill(d time.Duration) {
-	h.d.mu.Lock()
-	defer h.d.mu.Unlock()
-	h.d.ran = h.d.ran.Add(-d)
+	h.d.clock.mu.Lock()
+	defer h.d.clock.mu.Unlock()
+	h.d.clock.ran = h.d.clock.ran.Add(-d)
 }
 
 func responding(t *testing.T, f func(h *harness)) {
@@ -452,6 +452,20 @@ func TestRespondsExtended(t *testing.T) {
 		h.k.hear(whoHas(vip4))
 		if n := len(h.answers()); n != 1 {
 			t.Errorf("%d answers, want 1", n)
+		}
+	})
+}
+
+// Who is busy with the network does not stand still.
+func TestBusyIsNoLapse(t *testing.T) {
+	responding(t, func(h *harness) {
+		time.Sleep(5 * time.Second) // nothing is due for half a minute
+		h.d.mu.Lock()
+		time.Sleep(5 * time.Second)
+		h.d.mu.Unlock()
+		h.k.hear(whoHas(vip4))
+		if n := len(h.answers()); n != 1 || h.d.Stats().Lapses != 0 {
+			t.Errorf("%d answers, %+v", n, h.d.Stats())
 		}
 	})
 }

@@ -17,7 +17,7 @@ type Stats struct {
 }
 
 type counters struct {
-	announcements, probes, answered, silent, conflicts, defences, answers, dropped, lapses, errors atomic.Uint64
+	announcements, probes, answered, silent, conflicts, defences, answers, dropped, errors atomic.Uint64
 }
 
 // Stats returns the totals.
@@ -32,7 +32,7 @@ func (d *Driver) Stats() Stats {
 		Defences:       c.defences.Load(),
 		Answers:        c.answers.Load(),
 		Dropped:        c.dropped.Load(),
-		Lapses:         c.lapses.Load(),
+		Lapses:         d.clock.count(),
 		Errors:         c.errors.Load(),
 	}
 }

@@ -29,14 +29,10 @@ func (d *Driver) run(ctx context.Context) {
 func (d *Driver) nextIn() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	next := d.nextLook()
-	if len(d.queue) > 0 && (next.IsZero() || d.queue[0].due.Before(next)) {
-		next = d.queue[0].due
-	}
-	if next.IsZero() {
+	if len(d.queue) == 0 {
 		return time.Hour
 	}
-	return time.Until(next)
+	return time.Until(d.queue[0].due)
 }
 
 // rouse makes run look at the earliest deadline again.
@@ -52,12 +48,11 @@ func (d *Driver) fire() {
 	var over []ending
 	d.mu.Lock()
 	for {
-		now := time.Now()
-		d.alive(now)
+		d.alive()
 		if len(d.queue) == 0 {
 			break
 		}
-		e := d.queue[0]
+		e, now := d.queue[0], time.Now()
 		if now.Before(e.due) {
 			break
 		}
