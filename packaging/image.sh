@@ -11,7 +11,10 @@ if docker buildx version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then
 		--tag "$IMAGE" --output "type=oci,dest=$out,rewrite-timestamp=true" .
 elif command -v buildah >/dev/null; then
 	buildah manifest rm "$IMAGE" >/dev/null 2>&1 || true
-	buildah build --platform "$PLATFORMS" --build-arg "VERSION=$VERSION" --timestamp "$SOURCE_DATE_EPOCH" --manifest "$IMAGE" .
+	case $(uname -m) in x86_64) here=amd64 ;; aarch64) here=arm64 ;; *) here=$(uname -m) ;; esac
+	# buildah 1.28, which Debian 12 has, does not know what the Dockerfile calls BUILDPLATFORM.
+	buildah build --platform "$PLATFORMS" --build-arg "BUILDPLATFORM=linux/$here" --build-arg "VERSION=$VERSION" --timestamp "$SOURCE_DATE_EPOCH" \
+		--manifest "$IMAGE" .
 	buildah manifest push --all "$IMAGE" "oci-archive:$out:$IMAGE"
 else
 	echo "the image needs docker with buildx and a running daemon, or buildah; neither is here" >&2
