@@ -17,6 +17,7 @@ RUN GOOS=$TARGETOS GOARCH=$TARGETARCH make build VERSION="$VERSION"
 
 FROM scratch
 COPY --from=build /src/bin/lbd /usr/bin/lbd
+ENV PATH=/usr/bin
 # The DaemonSet and the static pod need root and say so.
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/lbd"]

@@ -31,12 +31,14 @@ image: ## build the image for PLATFORMS into dist/lbd-image.tar, by docker or bu
 generate: ## packaging/crds from the types of api/v1alpha1
 	cd tests/crds && $(GO) run ./cmd/generate $(CURDIR)
 
-# tests/crds is a module of its own: the generator and the code of an API server are not in lbd.
-check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, systemd-analyze
+# tests/crds and tests/packaging are modules of their own: the generator, the code of an API
+# server, Helm and kustomize are not in lbd.
+check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, kustomize and Helm, systemd-analyze
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	cd tests/crds && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 15m ./...
+	cd tests/packaging && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 15m ./...
 	@if command -v systemd-analyze >/dev/null; then sh systemd/verify.sh; elif [ "$$CI" = true ]; then echo "systemd-analyze is missing"; exit 1; fi
 
 deps: ## install what the lab needs (Debian; root)

@@ -29,7 +29,7 @@ func TestDockerfile(t *testing.T) {
 	if first := stages[1]; !strings.Contains(first, `make build VERSION="$VERSION"`) || strings.Contains(first, "go build") {
 		t.Error("the image is not built by `make build` alone")
 	}
-	want := "scratch\nCOPY --from=build /src/bin/lbd /usr/bin/lbd\nUSER 65532:65532\nENTRYPOINT [\"/usr/bin/lbd\"]\n"
+	want := "scratch\nCOPY --from=build /src/bin/lbd /usr/bin/lbd\nENV PATH=/usr/bin\nUSER 65532:65532\nENTRYPOINT [\"/usr/bin/lbd\"]\n"
 	if got := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(stages[2], ""); got != want {
 		t.Errorf("the image is\n%s", got)
 	}

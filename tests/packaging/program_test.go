@@ -150,7 +150,7 @@ func TestConfiguration(t *testing.T) {
 			continue
 		}
 		speaker := containers(all["DaemonSet/lbd-system/lbd"])[0]
-		if got := fmt.Sprint(speaker.At("readinessProbe", "httpGet", "host"), speaker.At("readinessProbe", "httpGet", "port"),
+		if got := fmt.Sprintf("%v %v %v", speaker.At("readinessProbe", "httpGet", "host"), speaker.At("readinessProbe", "httpGet", "port"),
 			speaker["ports"].([]any)[1].(map[string]any)["containerPort"]); got != "127.0.0.1 7479 7950" {
 			t.Errorf("probes and ports do not follow the configuration: %s", got)
 		}
