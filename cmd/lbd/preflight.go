@@ -171,7 +171,7 @@ func (p *preflight) vips(ctx context.Context) {
 	}
 	seen := map[string]bool{}
 	for _, v := range p.cfg.VIPs {
-		if v.BGP != nil {
+		if len(v.BGP) > 0 {
 			p.routers(&v)
 		}
 		if !v.L2 {

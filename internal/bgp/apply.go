@@ -44,7 +44,7 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 			errs = append(errs, err)
 		}
 	}
-	if err := d.remember(w, applied.VIPs); err != nil {
+	if err := d.remember(w, applied.Paths); err != nil {
 		errs = append(errs, err)
 	}
 	err := errors.Join(errs...)
@@ -146,8 +146,8 @@ func (d *Driver) awaited(w *model.BGPState) bool {
 	if len(d.memory.peers) == 0 || waited >= restartWait {
 		return false
 	}
-	for _, addr := range d.memory.addrs {
-		if !hasPath(w.Paths, addr) {
+	for _, prefix := range d.memory.prefixes {
+		if !hasPath(w.Paths, prefix) {
 			time.AfterFunc(restartWait-waited, d.notify)
 			return true
 		}

@@ -81,8 +81,8 @@ type Driver struct {
 
 	// pathMu guards the paths, for Apply and the dead man's switch.
 	pathMu     sync.Mutex
-	paths      map[netip.Addr]model.BGPPath    // that the speaker has
-	told       map[netip.Addr]model.AppliedVIP // the last report; never changed
+	paths      map[netip.Prefix]model.BGPPath // that the speaker has
+	told       map[netip.Prefix][]string      // the last report; never changed
 	validUntil time.Time
 	dead       *time.Timer
 	expired    bool
@@ -98,7 +98,7 @@ func New(o Options) *Driver {
 		log: o.Logger, stop: stop, begun: time.Now(),
 		changed: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		peers: make(map[string]*session), ways: make(map[string]way),
-		paths:  make(map[netip.Addr]model.BGPPath),
+		paths:  make(map[netip.Prefix]model.BGPPath),
 		memory: recall(o.StateFile, o.Logger),
 	}
 	d.speaker = o.Speaker(d.notify)
@@ -124,9 +124,9 @@ func (d *Driver) notify() {
 }
 
 // Restarted tells whether an earlier process of this node was here a moment ago,
-// so that routers still have its paths, and to which addresses.
-func (d *Driver) Restarted() (bool, []netip.Addr) {
-	return len(d.memory.peers) > 0, d.memory.addrs
+// so that routers still have its paths, and to which prefixes.
+func (d *Driver) Restarted() (bool, []netip.Prefix) {
+	return len(d.memory.peers) > 0, d.memory.prefixes
 }
 
 // Close ends the sessions without graceful restart; the others end with the
@@ -142,7 +142,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	d.validUntil = time.Time{}
 	d.pathMu.Unlock()
 	var errs []error
-	errs = append(errs, d.memory.save(len(d.memory.last.Addresses) > 0))
+	errs = append(errs, d.memory.save(len(d.memory.last.Prefixes) > 0))
 	done := make(chan struct{})
 	go func() { d.speaker.Close(stopping); close(done) }()
 	select {
@@ -167,13 +167,13 @@ func (d *Driver) expire() {
 	}
 	news := !d.expired
 	d.expired = true
-	for addr := range d.paths {
-		if err := d.speaker.DeletePath(addr); err != nil {
-			d.log.Error("path not withdrawn", "vip", addr, "err", err)
+	for prefix := range d.paths {
+		if err := d.speaker.DeletePath(prefix); err != nil {
+			d.log.Error("path not withdrawn", "prefix", prefix, "err", err)
 			d.dead.Reset(time.Second)
 			continue
 		}
-		delete(d.paths, addr)
+		delete(d.paths, prefix)
 		news = true
 	}
 	if news {

@@ -82,18 +82,21 @@ func TestOnlyWhatChangedIsTouched(t *testing.T) {
 	change := func(f func(*model.BGPPath)) {
 		t.Helper()
 		b.want.BGP.Paths = slices.Clone(b.want.BGP.Paths)
-		f(&b.want.BGP.Paths[0])
+		p := &b.want.BGP.Paths[0]
+		p.To = slices.Clone(p.To) // a list is never changed
+		f(p)
 		b.apply("set 203.0.113.1")
 		b.apply("")
 	}
-	change(func(p *model.BGPPath) { p.Shutdown = true })
-	change(func(p *model.BGPPath) { p.LocalPref = 200 })
-	change(func(p *model.BGPPath) { p.MEDSet = true })
-	change(func(p *model.BGPPath) { p.MED = 7 })
-	change(func(p *model.BGPPath) { p.Prepend = 2 })
-	change(func(p *model.BGPPath) { p.Peers = []string{"b"} })
-	change(func(p *model.BGPPath) { p.Communities = []uint32{1} })
-	change(func(p *model.BGPPath) { p.LargeCommunities = [][3]uint32{{1, 2, 3}} })
+	change(func(p *model.BGPPath) { p.To[0].Shutdown = true })
+	change(func(p *model.BGPPath) { p.To[0].LocalPref = 200 })
+	change(func(p *model.BGPPath) { p.To[0].MEDSet = true })
+	change(func(p *model.BGPPath) { p.To[0].MED = 7 })
+	change(func(p *model.BGPPath) { p.To[0].Prepend = 2 })
+	change(func(p *model.BGPPath) { p.To[0].Peers = []string{"b"} })
+	change(func(p *model.BGPPath) { p.To[0].Communities = []uint32{1} })
+	change(func(p *model.BGPPath) { p.To[0].LargeCommunities = [][3]uint32{{1, 2, 3}} })
+	change(func(p *model.BGPPath) { p.To = append(p.To, model.BGPAudience{Peers: []string{"a"}}) })
 
 	alter := func(calls string, f func(*model.BGPPeer)) {
 		t.Helper()
@@ -133,10 +136,11 @@ func TestOnlyWhatChangedIsTouched(t *testing.T) {
 
 func TestReportIsTheTruth(t *testing.T) {
 	b := newBed(t, "", peer("a", "10.0.0.1"), peer("b", "10.0.0.2"))
-	v4, v6 := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::1")
-	b.want.BGP.Paths = []model.BGPPath{path(v4.String(), "a", "b"), path(v6.String(), "a", "b")}
+	v4, v6 := host("203.0.113.1"), host("2001:db8::1")
+	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "b"), path("2001:db8::1", "a", "b")}
+	b.want.BGP.Paths[0].To = append(b.want.BGP.Paths[0].To, model.BGPAudience{Peers: []string{"a"}, PathAttributes: model.PathAttributes{LocalPref: 7}})
 	got := b.apply("start, set 203.0.113.1, set 2001:db8::1, add a, add b")
-	if len(got.VIPs[v4].Advertised) != 0 || got.Peers[0].State != "Active" || got.Peers[0].Paths != 0 {
+	if len(got.Paths[v4]) != 0 || got.Peers[0].State != "Active" || got.Peers[0].Paths != 0 {
 		t.Errorf("nobody has it: %+v", got)
 	}
 	b.speaker.session("a", established)
@@ -149,10 +153,10 @@ func TestReportIsTheTruth(t *testing.T) {
 	only4.IPv6, only4.NoIPv6, only4.Received, only4.Flaps, only4.UpdatesOut = false, "no IPv6", 7, 2, 9
 	b.speaker.session("b", only4)
 	got = b.apply("")
-	if x := got.VIPs[v4].Advertised; !slices.Equal(x, []string{"a", "b"}) {
+	if x := got.Paths[v4]; !slices.Equal(x, []string{"a", "b"}) {
 		t.Errorf("%s is advertised to %v", v4, x)
 	}
-	if x := got.VIPs[v6].Advertised; !slices.Equal(x, []string{"a"}) {
+	if x := got.Paths[v6]; !slices.Equal(x, []string{"a"}) {
 		t.Errorf("%s is advertised to %v", v6, x)
 	}
 	a, bb := got.Peers[0], got.Peers[1]
@@ -167,20 +171,20 @@ func TestReportIsTheTruth(t *testing.T) {
 		t.Errorf("no path needs IPv6, but %q", r.LastError)
 	}
 	// A path that the speaker refuses is an error and not advertised; the others are.
-	b.speaker.pathErr[netip.MustParseAddr("203.0.113.9")] = errRefused
+	b.speaker.pathErr[host("203.0.113.9")] = errRefused
 	b.want.BGP.Paths = append(b.want.BGP.Paths[:1:1], path("203.0.113.9", "a"))
 	got, err := b.Apply(t.Context(), &b.want)
 	if err == nil || got.Err != "refused" {
 		t.Errorf("err %v, %q", err, got.Err)
 	}
-	if _, ok := got.VIPs[netip.MustParseAddr("203.0.113.9")]; ok {
+	if _, ok := got.Paths[host("203.0.113.9")]; ok {
 		t.Error("a refused path is reported")
 	}
-	if _, ok := got.VIPs[v6]; ok {
+	if _, ok := got.Paths[v6]; ok {
 		t.Error("a withdrawn path is reported")
 	}
-	if len(got.VIPs[v4].Advertised) != 2 {
-		t.Errorf("one bad path spoils another: %+v", got.VIPs)
+	if len(got.Paths[v4]) != 2 {
+		t.Errorf("one bad path spoils another: %+v", got.Paths)
 	}
 	b.speaker.took()
 	// A lost session counts at once, with its reason, logged once.
@@ -188,7 +192,7 @@ func TestReportIsTheTruth(t *testing.T) {
 	for range 3 {
 		got, _ = b.Apply(t.Context(), &b.want)
 	}
-	if x := got.VIPs[v4].Advertised; !slices.Equal(x, []string{"b"}) || got.Peers[0].LastError != "gone" {
+	if x := got.Paths[v4]; !slices.Equal(x, []string{"b"}) || got.Peers[0].LastError != "gone" {
 		t.Errorf("%v, %+v", x, got.Peers[0])
 	}
 	if n := strings.Count(b.logged(), "BGP session lost"); n != 1 {
@@ -390,8 +394,8 @@ func TestDeadMan(t *testing.T) {
 		synctest.Wait()
 		b.took("delete 203.0.113.1") // sessions stay
 		// The runner applies the old decision again: it does not come back.
-		if got := b.apply(""); len(got.VIPs) != 0 {
-			t.Errorf("%+v", got.VIPs)
+		if got := b.apply(""); len(got.Paths) != 0 {
+			t.Errorf("%+v", got.Paths)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -418,7 +422,7 @@ func TestDeadManRests(t *testing.T) {
 				b.want.ValidUntil = time.Now().Add(1500 * time.Millisecond)
 				b.apply("start, set 203.0.113.1, add a")
 				b.speaker.mu.Lock()
-				b.speaker.pathErr[netip.MustParseAddr("203.0.113.1")] = refused
+				b.speaker.pathErr[host("203.0.113.1")] = refused
 				b.speaker.mu.Unlock()
 				applied := 0
 				for end := time.After(20 * time.Second); applied < 100; {
@@ -453,7 +457,7 @@ func TestLeave(t *testing.T) {
 		b.speaker.session("b", established)
 		b.want.BGP.Leave = true
 		got := b.apply(`remove b "lbd stops on this node"`)
-		if x := got.VIPs[netip.MustParseAddr("203.0.113.1")].Advertised; !slices.Equal(x, []string{"a"}) {
+		if x := got.Paths[host("203.0.113.1")]; !slices.Equal(x, []string{"a"}) {
 			t.Errorf("advertised to %v", x)
 		}
 		b.apply("")

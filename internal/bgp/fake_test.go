@@ -24,10 +24,10 @@ type speaker struct {
 	calls    []string
 	global   Global
 	peers    map[string]Peer
-	paths    map[netip.Addr]model.BGPPath
+	paths    map[netip.Prefix]model.BGPPath
 	sessions map[string]Session
 	startErr error
-	pathErr  map[netip.Addr]error
+	pathErr  map[netip.Prefix]error
 }
 
 func (s *speaker) note(format string, args ...any) {
@@ -84,18 +84,18 @@ func (s *speaker) Release(name string)      { s.note("release %s", name) }
 func (s *speaker) Close(words string)       { s.note("close %q", words) }
 
 func (s *speaker) SetPath(p model.BGPPath) error {
-	s.note("set %s", p.Addr)
+	s.note("set %s", short(p.Prefix))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.pathErr[p.Addr]; err != nil {
+	if err := s.pathErr[p.Prefix]; err != nil {
 		return err
 	}
-	s.paths[p.Addr] = p
+	s.paths[p.Prefix] = p
 	return nil
 }
 
-func (s *speaker) DeletePath(a netip.Addr) error {
-	s.note("delete %s", a)
+func (s *speaker) DeletePath(a netip.Prefix) error {
+	s.note("delete %s", short(a))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.paths, a)
@@ -190,7 +190,7 @@ func newBed(t *testing.T, file string, peers ...model.BGPPeer) *bed {
 	t.Helper()
 	b := &bed{
 		t:       t,
-		speaker: &speaker{peers: map[string]Peer{}, paths: map[netip.Addr]model.BGPPath{}, sessions: map[string]Session{}, pathErr: map[netip.Addr]error{}},
+		speaker: &speaker{peers: map[string]Peer{}, paths: map[netip.Prefix]model.BGPPath{}, sessions: map[string]Session{}, pathErr: map[netip.Prefix]error{}},
 		bfd:     &fakeBFD{status: map[netip.Addr]bfd.Status{}},
 	}
 	b.Driver = New(Options{
@@ -216,7 +216,18 @@ func peer(name, addr string, change ...func(*model.BGPPeer)) model.BGPPeer {
 }
 
 func path(addr string, peers ...string) model.BGPPath {
-	return model.BGPPath{Addr: netip.MustParseAddr(addr), Peers: peers}
+	return model.BGPPath{Prefix: host(addr), To: []model.BGPAudience{{Peers: peers}}}
+}
+
+// host is the prefix of one address.
+func host(addr string) netip.Prefix { return model.PrefixOf(netip.MustParseAddr(addr), 0) }
+
+// short names the prefix of one address without its length.
+func short(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 // apply applies and tells what the speaker was asked.

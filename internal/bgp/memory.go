@@ -30,9 +30,9 @@ type memory struct {
 	log  *slog.Logger
 
 	// Of the earlier process; empty if there was none, or too long ago.
-	peers map[string]remembered
-	addrs []netip.Addr
-	until time.Time // the record on disk is not replaced by an empty one before
+	peers    map[string]remembered
+	prefixes []netip.Prefix
+	until    time.Time // the record on disk is not replaced by an empty one before
 
 	last    record
 	savedAt time.Time
@@ -40,10 +40,13 @@ type memory struct {
 
 // record is the file.
 type record struct {
-	Boot      string       `json:"boot"`
-	At        int64        `json:"at"` // CLOCK_BOOTTIME in nanoseconds
-	Peers     []remembered `json:"peers"`
-	Addresses []netip.Addr `json:"addresses"`
+	Boot     string         `json:"boot"`
+	At       int64          `json:"at"` // CLOCK_BOOTTIME in nanoseconds
+	Peers    []remembered   `json:"peers"`
+	Prefixes []netip.Prefix `json:"prefixes"`
+	// Addresses is what was there in place of Prefixes before a path could be to more
+	// than one address.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
 type remembered struct {
@@ -93,8 +96,11 @@ func recall(file string, log *slog.Logger) *memory {
 		}
 	}
 	if len(m.peers) > 0 {
-		m.addrs = r.Addresses
-		log.Info("BGP restarts gracefully", "peers", len(m.peers), "paths", len(m.addrs), "age", age.Round(time.Millisecond))
+		m.prefixes = r.Prefixes
+		for _, a := range r.Addresses {
+			m.prefixes = append(m.prefixes, model.PrefixOf(a, 0))
+		}
+		log.Info("BGP restarts gracefully", "peers", len(m.peers), "paths", len(m.prefixes), "age", age.Round(time.Millisecond))
 	}
 	return m
 }
@@ -114,7 +120,7 @@ func (m *memory) restarting(p *model.BGPPeer) bool {
 }
 
 // remember writes down what routers with graceful restart have.
-func (d *Driver) remember(w *model.BGPState, vips map[netip.Addr]model.AppliedVIP) error {
+func (d *Driver) remember(w *model.BGPState, paths map[netip.Prefix][]string) error {
 	m := d.memory
 	if m.file == "" {
 		return nil
@@ -128,27 +134,27 @@ func (d *Driver) remember(w *model.BGPState, vips map[netip.Addr]model.AppliedVI
 		}
 	}
 	if len(graceful) > 0 {
-		for addr, v := range vips {
-			if slices.ContainsFunc(v.Advertised, func(name string) bool { return graceful[name] }) {
-				now.Addresses = append(now.Addresses, addr)
+		for prefix, peers := range paths {
+			if slices.ContainsFunc(peers, func(name string) bool { return graceful[name] }) {
+				now.Prefixes = append(now.Prefixes, prefix)
 			}
 		}
-		slices.SortFunc(now.Addresses, netip.Addr.Compare)
+		slices.SortFunc(now.Prefixes, model.ComparePaths)
 	}
-	if len(now.Addresses) == 0 {
+	if len(now.Prefixes) == 0 {
 		now.Peers = nil
 		if time.Now().Before(m.until) {
 			return nil // the record of the earlier process still holds
 		}
 	}
-	same := slices.Equal(now.Peers, m.last.Peers) && slices.Equal(now.Addresses, m.last.Addresses)
+	same := slices.Equal(now.Peers, m.last.Peers) && slices.Equal(now.Prefixes, m.last.Prefixes)
 	m.last = now
 	return m.save(!same)
 }
 
 // save writes the record if it is due.
 func (m *memory) save(due bool) error {
-	if len(m.last.Addresses) > 0 {
+	if len(m.last.Prefixes) > 0 {
 		due = due || time.Since(m.savedAt) >= refresh
 	}
 	if m.file == "" || !due {

@@ -61,14 +61,46 @@ func edit(t *testing.T, file string, change func(*record)) {
 func TestRestartIsGraceful(t *testing.T) {
 	file := ran(t)
 	b := newBed(t, file, peer("a", "10.0.0.1", graceful), peer("b", "10.0.0.2"))
-	yes, addrs := b.Restarted()
-	if !yes || !slices.Equal(addrs, []netip.Addr{netip.MustParseAddr("203.0.113.1")}) {
-		t.Errorf("restarted %v with %v", yes, addrs)
+	yes, prefixes := b.Restarted()
+	if !yes || !slices.Equal(prefixes, []netip.Prefix{host("203.0.113.1")}) {
+		t.Errorf("restarted %v with %v", yes, prefixes)
 	}
 	// Sessions wait for what the router has kept.
 	b.apply("start")
 	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.1", "a", "b")}
 	b.apply("set 203.0.113.1, add a restarting, add b")
+}
+
+// TestRestartOfEarlierVersion: a file that has addresses counts as one with their
+// prefixes.
+func TestRestartOfEarlierVersion(t *testing.T) {
+	file := ran(t)
+	edit(t, file, func(r *record) {
+		r.Prefixes, r.Addresses = nil, []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::1")}
+	})
+	b := newBed(t, file, peer("a", "10.0.0.1", graceful))
+	if yes, prefixes := b.Restarted(); !yes || !slices.Equal(prefixes, []netip.Prefix{host("203.0.113.1"), host("2001:db8::1")}) {
+		t.Errorf("restarted %v with %v", yes, prefixes)
+	}
+}
+
+// TestRestartWaitsForAggregates: routers keep a prefix of several addresses too.
+func TestRestartWaitsForAggregates(t *testing.T) {
+	prefix := netip.MustParsePrefix("203.0.113.0/28")
+	file := filepath.Join(t.TempDir(), "bgp.json")
+	before := newBed(t, file, peer("a", "10.0.0.1", graceful))
+	before.want.BGP.Paths = []model.BGPPath{path("203.0.113.99", "a"), {Prefix: prefix, To: []model.BGPAudience{{Peers: []string{"a"}}}}}
+	before.apply("start, set 203.0.113.99, set 203.0.113.0/28, add a")
+	before.speaker.session("a", established)
+	before.apply("")
+	if err := before.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t, file, peer("a", "10.0.0.1", graceful))
+	b.want.BGP.Paths = []model.BGPPath{path("203.0.113.99", "a")}
+	b.apply("start, set 203.0.113.99")
+	b.want.BGP.Paths = before.want.BGP.Paths
+	b.apply("set 203.0.113.0/28, add a restarting")
 }
 
 func TestRestartDoesNotWaitForEver(t *testing.T) {
@@ -86,7 +118,7 @@ func TestRestartTooLate(t *testing.T) {
 		"no peers":     func(r *record) { r.Peers = nil },
 		"other address": func(r *record) {
 			r.Peers[0].Address = netip.MustParseAddr("10.0.0.99")
-			r.Addresses = nil
+			r.Prefixes = nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

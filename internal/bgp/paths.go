@@ -88,12 +88,12 @@ func (d *Driver) Extend(time.Time) bool {
 func (d *Driver) setPaths(ctx context.Context, paths []model.BGPPath, errs *pathErrors) bool {
 	for i := range paths {
 		p := &paths[i]
-		had, ok := d.paths[p.Addr]
-		if ok && samePath(&had, p) {
+		had, ok := d.paths[p.Prefix]
+		if ok && had.Equal(p) {
 			continue
 		}
 		if ctx.Err() != nil {
-			errs.add(fmt.Errorf("path %s: %w", p.Addr, ctx.Err()))
+			errs.add(fmt.Errorf("path %s: %w", p.Prefix, ctx.Err()))
 			return false
 		}
 		if err := d.speaker.SetPath(*p); err != nil {
@@ -101,9 +101,10 @@ func (d *Driver) setPaths(ctx context.Context, paths []model.BGPPath, errs *path
 			continue
 		}
 		d.stats.set.Add(1)
-		d.paths[p.Addr] = *p
-		if !ok || had.Shutdown != p.Shutdown {
-			d.log.Debug("path set", "vip", p.Addr, "peers", p.Peers, "shutdown", p.Shutdown)
+		d.paths[p.Prefix] = *p
+		for i := range p.To {
+			to := &p.To[i]
+			d.log.Debug("path set", "prefix", p.Prefix, "peers", to.Peers, "shutdown", to.Shutdown)
 		}
 	}
 	return true
@@ -111,28 +112,22 @@ func (d *Driver) setPaths(ctx context.Context, paths []model.BGPPath, errs *path
 
 // deleteOthers withdraws every path but these, which are sorted.
 func (d *Driver) deleteOthers(paths []model.BGPPath, errs *pathErrors) {
-	for addr := range d.paths {
-		if hasPath(paths, addr) {
+	for prefix := range d.paths {
+		if hasPath(paths, prefix) {
 			continue
 		}
-		if err := d.speaker.DeletePath(addr); err != nil {
+		if err := d.speaker.DeletePath(prefix); err != nil {
 			errs.add(err)
 			continue
 		}
 		d.stats.deleted.Add(1)
-		delete(d.paths, addr)
-		d.log.Debug("path withdrawn", "vip", addr)
+		delete(d.paths, prefix)
+		d.log.Debug("path withdrawn", "prefix", prefix)
 	}
 }
 
-// hasPath tells whether a path to the address is among these, which are sorted.
-func hasPath(paths []model.BGPPath, a netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(paths, a, func(p model.BGPPath, a netip.Addr) int { return p.Addr.Compare(a) })
+// hasPath tells whether a path to the prefix is among these, which are sorted.
+func hasPath(paths []model.BGPPath, want netip.Prefix) bool {
+	_, found := slices.BinarySearchFunc(paths, want, func(p model.BGPPath, want netip.Prefix) int { return model.ComparePaths(p.Prefix, want) })
 	return found
-}
-
-func samePath(a, b *model.BGPPath) bool {
-	return a.Shutdown == b.Shutdown && a.LocalPref == b.LocalPref && a.MED == b.MED && a.MEDSet == b.MEDSet &&
-		a.Prepend == b.Prepend && slices.Equal(a.Peers, b.Peers) &&
-		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
 }

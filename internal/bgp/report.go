@@ -23,8 +23,8 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 	d.peerMu.Lock()
 	defer d.peerMu.Unlock()
 	var out model.Applied
-	vips, count, lacks := d.advertised(all)
-	out.VIPs = vips
+	paths, count, lacks := d.advertised(all)
+	out.Paths = paths
 	for i := range w.Peers {
 		p := &w.Peers[i]
 		s := d.peers[p.Name]
@@ -102,67 +102,70 @@ func (b *bfdState) fill(r *model.PeerReport) {
 }
 
 // advertised tells who has each path, how many each peer has, and why it has not
-// all that are for it although it is Established. Without news vips is the map of
+// all that are for it although it is Established. Without news paths is the map of
 // the report before, which nobody may change.
-func (d *Driver) advertised(all map[string]Session) (vips map[netip.Addr]model.AppliedVIP, count map[string]int, lacks map[string]string) {
+func (d *Driver) advertised(all map[string]Session) (paths map[netip.Prefix][]string, count map[string]int, lacks map[string]string) {
 	h := holders{all: all, lacks: make(map[string]string), made: make(map[audience][]string)}
 	count = make(map[string]int)
 	same := d.told != nil && len(d.told) == len(d.paths)
-	for addr, p := range d.paths {
-		names := h.of(addr, p.Peers)
+	for prefix, p := range d.paths {
+		names := h.of(&p)
 		for _, name := range names {
 			count[name]++
 		}
 		if same {
-			before, ok := d.told[addr]
-			same = ok && slices.Equal(before.Advertised, names)
+			before, ok := d.told[prefix]
+			same = ok && slices.Equal(before, names)
 		}
 	}
 	if !same {
-		d.told = make(map[netip.Addr]model.AppliedVIP, len(d.paths))
-		for addr, p := range d.paths {
-			d.told[addr] = model.AppliedVIP{Advertised: h.of(addr, p.Peers)}
+		d.told = make(map[netip.Prefix][]string, len(d.paths))
+		for prefix, p := range d.paths {
+			d.told[prefix] = h.of(&p)
 		}
 	}
 	return d.told, count, h.lacks
 }
 
-// holders finds which peers have a path. Many paths have the same peers, often the
-// very same list; the answer for it is made once.
+// holders finds which peers have a path. Many paths are for the same peers, often by
+// the very same list; the answer for it is made once.
 type holders struct {
 	all   map[string]Session
 	lacks map[string]string
 	made  map[audience][]string
 }
 
-// audience is a list of peers, by where it is in memory, for one family.
+// audience is a list of those who get a path, by where it is in memory, for one
+// family.
 type audience struct {
-	first *string
+	first *model.BGPAudience
 	n     int
 	four  bool
 }
 
-func (h *holders) of(addr netip.Addr, peers []string) []string {
-	if len(peers) == 0 {
+func (h *holders) of(p *model.BGPPath) []string {
+	if len(p.To) == 0 {
 		return nil
 	}
-	a := audience{&peers[0], len(peers), addr.Is4()}
+	a := audience{&p.To[0], len(p.To), p.Prefix.Addr().Is4()}
 	names, ok := h.made[a]
 	if ok {
 		return names
 	}
-	for _, name := range peers {
-		s := h.all[name]
-		has, why := s.IPv6, s.NoIPv6
-		if a.four {
-			has, why = s.IPv4, s.NoIPv4
-		}
-		switch {
-		case s.State != Established:
-		case has:
-			names = append(names, name)
-		case h.lacks[name] < why: // of both families always the same one
-			h.lacks[name] = why
+	for i := range p.To {
+		for _, name := range p.To[i].Peers {
+			s := h.all[name]
+			has, why := s.IPv6, s.NoIPv6
+			if a.four {
+				has, why = s.IPv4, s.NoIPv4
+			}
+			switch {
+			case s.State != Established:
+			case has:
+				names = append(names, name)
+			case h.lacks[name] < why: // of both families always the same one
+				h.lacks[name] = why
+			}
 		}
 	}
 	slices.Sort(names)

@@ -30,13 +30,13 @@ type Speaker interface {
 	// Hold ends a session, which Release begins again. Both may be called again.
 	Hold(name, reason string)
 	Release(name string)
-	// SetPath adds a path or replaces the one to the same address; peers that have
+	// SetPath adds a path or replaces the one to the same prefix; peers that have
 	// the old one get the new one, or its withdrawal, in one step. The peers may be
-	// added later.
+	// added later, and the attributes may differ from peer to peer.
 	SetPath(model.BGPPath) error
 	// DeletePath withdraws a path from all peers; one that is not there is no
 	// error.
-	DeletePath(netip.Addr) error
+	DeletePath(netip.Prefix) error
 	// Sessions returns the truth about every peer, by name.
 	Sessions() map[string]Session
 	// Close ends every session but those with graceful restart, which end without a

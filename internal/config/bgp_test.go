@@ -77,15 +77,15 @@ bgp: {listenAddresses: ["::", 10.0.0.11], listenPort: 1790, routerID: 10.0.0.11}
 	if !reflect.DeepEqual(cfg.Peers, want) {
 		t.Errorf("peers:\ngot  %+v\nwant %+v", cfg.Peers, want)
 	}
-	shop := &model.BGPAdvert{Peers: []string{"a", "z"}, PathAttributes: model.PathAttributes{
+	shop := []model.BGPAdvert{{Peers: []string{"a", "z"}, PathAttributes: model.PathAttributes{
 		Communities:      []uint32{64512<<16 | 100, 64512<<16 | 200, 0xffffff01},
 		LargeCommunities: [][3]uint32{{0, 9, 9}, {1, 2, 3}, {4, 5, 6}},
 		LocalPref:        4294967295, MEDSet: true, Prepend: 3,
-	}}
+	}}}
 	if v := cfg.VIPs[0]; v.L2 || !reflect.DeepEqual(v.BGP, shop) {
 		t.Errorf("shop: %+v, BGP %+v", v, v.BGP)
 	}
-	if v := cfg.VIPs[1]; !v.L2 || !reflect.DeepEqual(v.BGP, &model.BGPAdvert{}) {
+	if v := cfg.VIPs[1]; !v.L2 || !reflect.DeepEqual(v.BGP, []model.BGPAdvert{{}}) {
 		t.Errorf("both: %+v, BGP %+v", v, v.BGP)
 	}
 }

@@ -220,9 +220,14 @@ func checkPeers(t *testing.T, cfg *Config) {
 		}
 	}
 	for _, v := range cfg.VIPs {
-		if b := v.BGP; !v.L2 && b == nil || b != nil && (!slices.IsSorted(b.Communities) || slices.Contains(b.Communities, v1alpha1.CommunityGracefulShutdown) ||
-			!slices.IsSorted(b.Peers) || b.Prepend < 0 || b.Prepend > 10) {
-			t.Fatalf("VIP %+v %+v", v, b)
+		if !v.L2 && len(v.BGP) == 0 {
+			t.Fatalf("VIP %+v", v)
+		}
+		for _, b := range v.BGP {
+			if !slices.IsSorted(b.Communities) || slices.Contains(b.Communities, v1alpha1.CommunityGracefulShutdown) ||
+				!slices.IsSorted(b.Peers) || b.Prepend < 0 || b.Prepend > 10 || b.Length != 0 {
+				t.Fatalf("VIP %+v %+v", v, b)
+			}
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (r *router) Apply(_ context.Context, d *model.Desired) (model.Applied, erro
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state = d.BGP
-	a := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}}
+	a := model.Applied{Paths: map[netip.Prefix][]string{}}
 	var peers []string
 	for _, p := range d.BGP.Peers {
 		peers = append(peers, p.Name)
@@ -39,9 +39,9 @@ func (r *router) Apply(_ context.Context, d *model.Desired) (model.Applied, erro
 	}
 	now := "nothing"
 	for _, p := range d.BGP.Paths {
-		a.VIPs[p.Addr] = model.AppliedVIP{Advertised: p.Peers}
-		now = strings.Join(p.Peers, ",")
-		if p.Shutdown {
+		a.Paths[p.Prefix] = p.To[0].Peers
+		now = strings.Join(p.To[0].Peers, ",")
+		if p.To[0].Shutdown {
 			now += " gshut"
 		}
 	}
@@ -80,7 +80,7 @@ func (r *router) wants() model.BGPState {
 // speak has the VIP advertised by BGP to one peer.
 func (b *bed) speak(graceful bool) {
 	b.config.Set(func(v *model.View) {
-		v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", BGP: &model.BGPAdvert{}, Check: "api"}}
+		v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}, Check: "api"}}
 		v.Peers = []model.BGPPeer{{
 			Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, IPv6: true, GracefulRestart: graceful, ShutdownDelay: 500 * time.Millisecond,
 			Address: netip.MustParseAddr("10.0.0.254"),
@@ -177,7 +177,7 @@ func TestStopDeadlineStaysSilent(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
 		b.gossip.Set(group(b.begin, model.Claim{Owner: "m2", Epoch: 7}))
 		b.config.Set(func(v *model.View) {
-			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, BGP: &model.BGPAdvert{}, Check: "api"}}
+			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, BGP: []model.BGPAdvert{{}}, Check: "api"}}
 			v.Peers = []model.BGPPeer{{Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, Address: netip.MustParseAddr("10.0.0.254")}}
 			v.DrainTimeout = time.Hour
 		})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -348,12 +349,8 @@ func (d *Daemon) farewell() {
 	bye.BGP.Leave = true
 	// A router that keeps paths over a graceful restart must not keep one whose
 	// address goes now.
-	bye.BGP.Paths = slices.DeleteFunc(slices.Clone(d.last.BGP.Paths), func(p model.BGPPath) bool {
-		if m := d.last.Memory.BGP[p.Addr]; m.Unbound {
-			return m.Phase != model.BGPAdvertised // the node serves it without this daemon
-		}
-		return !slices.ContainsFunc(bye.Bind, func(b model.Binding) bool { return b.Addr == p.Addr })
-	})
+	kept := d.kept(&bye)
+	bye.BGP.Paths = slices.DeleteFunc(slices.Clone(d.last.BGP.Paths), func(p model.BGPPath) bool { return !kept[p.Prefix] })
 	bye.Relay = nil
 	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
 	for _, r := range d.runners {
@@ -372,6 +369,28 @@ func (d *Daemon) farewell() {
 			waiting = waiting || d.view.Applied[dr.Name()].Gen < bye.Gen
 		}
 	}
+}
+
+// kept are the prefixes of VIPs that this node goes on serving without this daemon:
+// they stay bound, or were never bound and are not drained.
+func (d *Daemon) kept(bye *model.Desired) map[netip.Prefix]bool {
+	bound := make(map[netip.Addr]bool, len(bye.Bind))
+	for i := range bye.Bind {
+		bound[bye.Bind[i].Addr] = true
+	}
+	kept := make(map[netip.Prefix]bool)
+	for i := range d.view.VIPs {
+		v := &d.view.VIPs[i]
+		m := d.last.Memory.BGP[v.Addr]
+		serves := m.Phase == model.BGPAdvertised || m.Phase == model.BGPShutdown && bound[v.Addr]
+		if !serves || !m.Unbound && !bound[v.Addr] {
+			continue
+		}
+		for j := range v.BGP {
+			kept[v.BGP[j].Prefix(v.Addr)] = true
+		}
+	}
+	return kept
 }
 
 // stays tells whether a binding is left to its lifetime when the process ends.

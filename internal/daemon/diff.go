@@ -44,10 +44,11 @@ const glance = 64
 
 // sameReport tells whether two reports of a driver say the same.
 func sameReport(a, b *model.Applied) bool {
-	return a.Err == b.Err && a.Lapses == b.Lapses && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) && reflect.DeepEqual(a.Peers, b.Peers)
+	return a.Err == b.Err && a.Lapses == b.Lapses && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) &&
+		sameTruth(a.Paths, b.Paths) && reflect.DeepEqual(a.Peers, b.Peers)
 }
 
-func sameTruth(a, b map[netip.Addr]model.AppliedVIP) bool {
+func sameTruth[K comparable, V any](a, b map[K]V) bool {
 	if len(a) != len(b) {
 		return false
 	}

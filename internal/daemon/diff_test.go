@@ -102,6 +102,8 @@ func eachField(v reflect.Value, prefix string, f func(name string)) {
 			field.Set(reflect.ValueOf(time.Unix(1, 0)))
 		case netip.Addr:
 			field.Set(reflect.ValueOf(netip.IPv6Unspecified()))
+		case netip.Prefix:
+			field.Set(reflect.ValueOf(netip.MustParsePrefix("::/0")))
 		default:
 			switch field.Kind() {
 			case reflect.Struct:
@@ -212,7 +214,7 @@ func TestReportsWithoutNews(t *testing.T) {
 	w.moved = 5
 	report := func(what string, gen uint64, news bool, change ...func(*model.Applied)) {
 		t.Helper()
-		a := model.Applied{Gen: gen, At: time.Now(), VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Bound: true, Advertised: []string{"a"}}}}
+		a := model.Applied{Gen: gen, At: time.Now(), VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Bound: true}}, Paths: map[netip.Prefix][]string{model.PrefixOf(addrA, 0): {"a"}}}
 		for _, c := range change {
 			c(&a)
 		}

@@ -25,8 +25,8 @@ func (b *bed) speakTwo() {
 	b.t.Helper()
 	b.config.Set(func(v *model.View) {
 		v.VIPs = []model.VIP{
-			{Addr: vip, Name: "cp", Kind: "VirtualIP", BGP: &model.BGPAdvert{}, Check: "api"},
-			{Addr: other, Name: "web", Kind: "VirtualIP", BGP: &model.BGPAdvert{}, Check: "api"},
+			{Addr: vip, Name: "cp", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}, Check: "api"},
+			{Addr: other, Name: "web", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}, Check: "api"},
 		}
 		v.Peers = []model.BGPPeer{{
 			Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, ShutdownDelay: 1500 * time.Millisecond, Address: netip.MustParseAddr("10.0.0.254"),
@@ -54,7 +54,7 @@ func TestStopDeadlineKeepsWhatNobodyElseHas(t *testing.T) {
 		if got := b.host.Loopback(); !slices.Equal(got, []netip.Addr{other}) {
 			t.Errorf("on lo %v, want %v", got, other)
 		}
-		if p := b.router.wants().Paths; len(p) != 1 || p[0].Addr != other {
+		if p := b.router.wants().Paths; len(p) != 1 || p[0].Prefix.Addr() != other {
 			t.Errorf("paths %+v, want that of %v", p, other)
 		}
 	})
@@ -72,7 +72,7 @@ func TestStopLeavesNoPathWithoutItsAddress(t *testing.T) {
 			v.Gossip.Eligible[other] = []model.NodeName{"m2"}
 		})
 		pass(100 * time.Millisecond)
-		if p := b.router.wants().Paths; len(p) != 1 || !p[0].Shutdown {
+		if p := b.router.wants().Paths; len(p) != 1 || !p[0].To[0].Shutdown {
 			t.Fatalf("paths %+v, want one that routers are asked to leave", p)
 		}
 		<-b.ended
@@ -91,7 +91,7 @@ func TestStopWhileAskingStaysSilent(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
 		b.gossip.Set(group(b.begin, model.Claim{Owner: "m2", Epoch: 7}))
 		b.config.Set(func(v *model.View) {
-			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, BGP: &model.BGPAdvert{}, Check: "api"}}
+			v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, BGP: []model.BGPAdvert{{}}, Check: "api"}}
 			v.Peers = []model.BGPPeer{{Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, Address: netip.MustParseAddr("10.0.0.254")}}
 			v.DrainTimeout = 2 * time.Second
 		})
@@ -339,7 +339,7 @@ func TestStopLeavesThePathOfWhatIsNotBound(t *testing.T) {
 		b.config.Set(func(v *model.View) {
 			v.VIPs = []model.VIP{
 				{Addr: vip, Name: "cp", Kind: "Service", L2: true, Unbound: true},
-				{Addr: other, Name: "web", Kind: "Service", BGP: &model.BGPAdvert{}, Unbound: true},
+				{Addr: other, Name: "web", Kind: "Service", BGP: []model.BGPAdvert{{}}, Unbound: true},
 			}
 			v.Peers = []model.BGPPeer{{
 				Name: "tor1", LocalASN: 1, PeerASN: 2, IPv4: true, GracefulRestart: true, Address: netip.MustParseAddr("10.0.0.254"),
@@ -349,12 +349,12 @@ func TestStopLeavesThePathOfWhatIsNotBound(t *testing.T) {
 		if h := b.host.Answers(vip); !h {
 			t.Fatalf("nobody answers\n%s", b.log())
 		}
-		if p := b.router.wants().Paths; len(p) != 1 || p[0].Addr != other {
+		if p := b.router.wants().Paths; len(p) != 1 || p[0].Prefix.Addr() != other {
 			t.Fatalf("paths %+v", p)
 		}
 		b.stop()
 		<-b.ended
-		if p := b.router.wants(); len(p.Paths) != 1 || p.Paths[0].Addr != other || !p.Leave {
+		if p := b.router.wants(); len(p.Paths) != 1 || p.Paths[0].Prefix.Addr() != other || !p.Leave {
 			t.Errorf("told the router %+v", p)
 		}
 		if b.host.Answers(vip) {

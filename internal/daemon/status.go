@@ -90,11 +90,12 @@ func bgpStatus(v *model.View, d *model.Desired) []v1alpha1.BGPStatus {
 			BFD: r.BFD, BFDTransmit: duration(r.BFDTransmit), BFDReceive: duration(r.BFDReceive), BFDDetect: duration(r.BFDDetect),
 			Received: r.Received, Flaps: r.Flaps, Error: r.LastError, LastErrorAt: r.LastAt,
 		}
-		for _, path := range d.BGP.Paths {
-			if slices.Contains(applied.VIPs[path.Addr].Advertised, p.Name) {
-				prefix := netip.PrefixFrom(path.Addr, path.Addr.BitLen()).String()
+		for j := range d.BGP.Paths {
+			path := &d.BGP.Paths[j]
+			if to := path.For(p.Name); to != nil && slices.Contains(applied.Paths[path.Prefix], p.Name) {
+				prefix := path.Prefix.String()
 				b.Advertised = append(b.Advertised, prefix)
-				b.Paths = append(b.Paths, pathStatus(prefix, &path, p))
+				b.Paths = append(b.Paths, pathStatus(prefix, to, p))
 			}
 		}
 		out = append(out, b)
@@ -103,7 +104,7 @@ func bgpStatus(v *model.View, d *model.Desired) []v1alpha1.BGPStatus {
 }
 
 // pathStatus names the attributes as the peer gets them.
-func pathStatus(prefix string, path *model.BGPPath, p *model.BGPPeer) v1alpha1.BGPPathStatus {
+func pathStatus(prefix string, path *model.BGPAudience, p *model.BGPPeer) v1alpha1.BGPPathStatus {
 	s := v1alpha1.BGPPathStatus{Prefix: prefix, GracefulShutdown: path.Shutdown}
 	if path.Shutdown {
 		s.Communities = append(s.Communities, "65535:0")

@@ -68,8 +68,10 @@ func TestStatus(t *testing.T) {
 
 func TestBGPStatus(t *testing.T) {
 	v := viewOf()
+	host := func(a netip.Addr) netip.Prefix { return model.PrefixOf(a, 0) }
+	wide, both := netip.MustParsePrefix("10.0.0.0/28"), []string{"ebgp", "ibgp"}
 	v.Applied = map[model.SinkName]model.Applied{model.SinkBGP: {
-		VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Advertised: []string{"ebgp"}}, addrB: {Advertised: []string{"ibgp", "ebgp"}}},
+		Paths: map[netip.Prefix][]string{host(addrA): {"ebgp"}, host(addrB): {"ebgp", "ibgp"}, wide: {"ibgp"}},
 		Peers: []model.PeerReport{{Name: "ebgp", State: established, Since: now, HoldTime: 9 * time.Second, Families: []string{"ipv4"},
 			Received: 3, Flaps: 2, LastError: "reset", LastAt: now, BFD: "Up", BFDTransmit: time.Second, BFDReceive: 2 * time.Second, BFDDetect: 3 * time.Second}},
 	}}
@@ -79,8 +81,12 @@ func TestBGPStatus(t *testing.T) {
 			{Name: "ibgp", Address: addrA, LocalASN: 1, PeerASN: 1},
 		},
 		Paths: []model.BGPPath{
-			{Addr: addrA, PathAttributes: model.PathAttributes{Communities: []uint32{65001<<16 | 80}, LargeCommunities: [][3]uint32{{1, 2, 3}}, MEDSet: true, Prepend: 2, LocalPref: 50}},
-			{Addr: addrB, Shutdown: true, PathAttributes: model.PathAttributes{MED: 9, Prepend: 3, LocalPref: 50}},
+			{Prefix: host(addrA), To: []model.BGPAudience{{Peers: both, PathAttributes: model.PathAttributes{Communities: []uint32{65001<<16 | 80}, LargeCommunities: [][3]uint32{{1, 2, 3}}, MEDSet: true, Prepend: 2, LocalPref: 50}}}},
+			{Prefix: host(addrB), To: []model.BGPAudience{{Peers: both, Shutdown: true, PathAttributes: model.PathAttributes{MED: 9, Prepend: 3, LocalPref: 50}}}},
+			{Prefix: wide, To: []model.BGPAudience{
+				{Peers: both[:1], PathAttributes: model.PathAttributes{Communities: []uint32{65001<<16 | 1}}},
+				{Peers: both[1:], PathAttributes: model.PathAttributes{Communities: []uint32{65001<<16 | 2}}},
+			}},
 		},
 	}}
 	zero, usual, low := uint32(0), uint32(100), uint32(50)
@@ -96,11 +102,14 @@ func TestBGPStatus(t *testing.T) {
 			},
 		},
 		{
-			Peer: "ibgp", Address: "10.0.0.1", LocalASN: 1, PeerASN: 1, State: "Idle", Advertised: []string{"10.0.0.2/32"},
-			Paths: []v1alpha1.BGPPathStatus{{Prefix: "10.0.0.2/32", LocalPref: &zero, Communities: []string{"65535:0"}, GracefulShutdown: true}},
+			Peer: "ibgp", Address: "10.0.0.1", LocalASN: 1, PeerASN: 1, State: "Idle", Advertised: []string{"10.0.0.2/32", "10.0.0.0/28"},
+			Paths: []v1alpha1.BGPPathStatus{
+				{Prefix: "10.0.0.2/32", LocalPref: &zero, Communities: []string{"65535:0"}, GracefulShutdown: true},
+				{Prefix: "10.0.0.0/28", LocalPref: &usual, Communities: []string{"65001:2"}},
+			},
 		},
 	})
-	path := model.BGPPath{Addr: addrA}
+	path := model.BGPAudience{}
 	same(t, "LOCAL_PREF that is not set", pathStatus("p", &path, &d.BGP.Peers[1]).LocalPref, &usual)
 	path.LocalPref = 50
 	same(t, "LOCAL_PREF", pathStatus("p", &path, &d.BGP.Peers[1]).LocalPref, &low)

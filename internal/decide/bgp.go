@@ -44,14 +44,15 @@ type bgpVIP struct {
 	m        model.BGPMemory
 	standing model.Reason // ReasonStandby: may be advertised
 	detail   string
-	peers    []string // that are to have the path
+	routes   []route  // by which it is advertised
+	peers    []string // that are to have a path
+	conflict string   // of its adverts, in words
 	delay    time.Duration
 	keep     bool // the process ends, and every peer keeps the path meanwhile
 
 	addr, local model.AppliedVIP // of the LAN and the loopback interface
 	wired       bool             // layer 2 wants it on the LAN and it is bound there, silently or not
 	addrGen     uint64
-	advertised  []string
 	bgpGen      uint64
 }
 
@@ -78,7 +79,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	s := bgpVIP{
 		f: f, vip: vip, gone: gone, m: old, l2: vip.L2 && !vip.Unbound,
 		addr: f.address.VIPs[vip.Addr], local: local, addrGen: f.address.Gen,
-		advertised: f.bgp.VIPs[vip.Addr].Advertised, bgpGen: f.bgp.Gen,
+		bgpGen: f.bgp.Gen,
 	}
 	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
 		s.wired = s.addr.Bound && (s.addr.Expires.IsZero() || f.v.Now.Before(s.addr.Expires))
@@ -108,7 +109,8 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 		return
 	}
 	s.output(d)
-	reason, detail := s.reason()
+	advertised := s.advertised()
+	reason, detail := s.reason(advertised)
 	if s.m.Reason != reason || s.m.Since.IsZero() {
 		s.m.Reason, s.m.Since = reason, f.v.Now
 	}
@@ -116,7 +118,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 		mem.set(vip.Addr, s.m)
 	}
 	if !gone {
-		s.report(d, reason, detail)
+		s.report(advertised, reason, detail)
 	}
 }
 
@@ -136,7 +138,7 @@ func (s *bgpVIP) stand() {
 		return
 	}
 	to := s.f.audienceOf(s.vip)
-	s.peers, s.delay = to.peers, to.delay
+	s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
 	s.keep = to.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.l2
 	where, is := s.f.local[s.vip.Addr]
 	var h model.HealthState
@@ -290,10 +292,10 @@ func (s *bgpVIP) withdraw(why model.Reason) {
 }
 
 // pathGone tells whether the BGP driver has reported, after the phase began, that
-// no peer has the path, and no router keeps it over the loss of a session with
-// graceful restart (RFC 4724 section 4.2).
+// no peer has a path because of this VIP, and no router keeps one over the loss of a
+// session with graceful restart (RFC 4724 section 4.2).
 func (s *bgpVIP) pathGone() bool {
-	if s.bgpGen < s.m.Gen || len(s.advertised) > 0 {
+	if s.bgpGen < s.m.Gen || len(s.left()) > 0 {
 		return false
 	}
 	for i := range s.f.peers {
@@ -448,12 +450,18 @@ func (s *bgpVIP) output(d *model.Desired) {
 		}
 		put(&s.f.lists.bind, b)
 	}
-	if s.m.Phase != model.BGPAdvertised && s.m.Phase != model.BGPShutdown || !s.bound() || len(s.peers) == 0 {
+	if !s.carries() || !s.bound() {
 		return
 	}
-	s.f.lists.path(model.BGPPath{
-		Addr: s.vip.Addr, Peers: s.peers, PathAttributes: s.vip.BGP.PathAttributes, Shutdown: s.m.Phase == model.BGPShutdown,
-	})
+	shutdown := s.m.Phase == model.BGPShutdown
+	for i := range s.routes {
+		r := &s.routes[i]
+		if p := model.PrefixOf(s.vip.Addr, r.length); r.length == 0 {
+			s.f.lists.path(model.BGPPath{Prefix: p, To: r.audiences(shutdown)})
+		} else {
+			s.f.contribute(p, r, shutdown)
+		}
+	}
 }
 
 // mayBind: an address that layer 2 announces elsewhere is only bound here once

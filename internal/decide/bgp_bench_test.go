@@ -17,18 +17,18 @@ func largeBGP(nodes, vips int) model.View {
 	v := large(nodes, 0, false)
 	v.Links["lo"] = model.Link{Name: "lo", Index: 1, Up: true, IPv6: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}
 	both := []string{"tor1", "tor2"}
-	bgp := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}}
+	bgp := model.Applied{Paths: map[netip.Prefix][]string{}}
 	for _, n := range both {
 		v.Peers = append(v.Peers, model.BGPPeer{Name: n, LocalASN: 64512, PeerASN: 64513, IPv4: true})
 		bgp.Peers = append(bgp.Peers, model.PeerReport{Name: n, State: "Established"})
 	}
 	address := model.Applied{Loopback: map[netip.Addr]model.AppliedVIP{}}
-	advert := &model.BGPAdvert{}
+	advert := []model.BGPAdvert{{}}
 	v.Health["livez"] = model.HealthState{State: model.HealthUp}
 	for i := range vips {
 		a := netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})
 		v.VIPs = append(v.VIPs, model.VIP{Addr: a, Name: "cp", Kind: "VirtualIP", BGP: advert, Check: "livez"})
-		bgp.VIPs[a] = model.AppliedVIP{Advertised: both}
+		bgp.Paths[model.PrefixOf(a, 0)] = both
 		address.Loopback[a] = model.AppliedVIP{Bound: true, Interface: "lo", Expires: v.Now.Add(BGPLifetime), Connections: -1}
 	}
 	v.Applied[model.SinkAddress], v.Applied[model.SinkBGP] = address, bgp
@@ -73,10 +73,10 @@ func TestListsOfBeforeStay(t *testing.T) {
 		func() {},
 		func() { v.VIPs = append(v.VIPs[:20:20], v.VIPs[21:]...) },
 		func() { v.Peers = v.Peers[:1] },
-		func() { v.Applied[model.SinkBGP].VIPs[v.VIPs[5].Addr] = model.AppliedVIP{Advertised: []string{"tor1"}} },
+		func() { v.Applied[model.SinkBGP].Paths[model.PrefixOf(v.VIPs[5].Addr, 0)] = []string{"tor1"} },
 		func() { v.VIPs = v.VIPs[1:] },
 		func() { v.Peers = append(v.Peers[:1:1], model.BGPPeer{Name: "tor9", IPv4: true}) },
-		func() { v.Applied[model.SinkBGP].VIPs[v.VIPs[3].Addr] = model.AppliedVIP{Advertised: []string{"tor2"}} },
+		func() { v.Applied[model.SinkBGP].Paths[model.PrefixOf(v.VIPs[3].Addr, 0)] = []string{"tor2"} },
 		func() { v.VIPs = slices.Clone(v.VIPs); v.VIPs[4].Name = "other" },
 		func() { v.Health["livez"] = model.HealthState{State: model.HealthDown, Detail: "refused"} },
 		func() { v.Now = v.Now.Add(time.Minute) },
@@ -128,16 +128,16 @@ func sameLists(a, b model.Lists) bool { return fmt.Sprintf("%+v", a) == fmt.Spri
 func TestEachHasItsOwn(t *testing.T) {
 	v := largeBGP(3, 6)
 	v.Peers[1].IPv6, v.Peers[1].ShutdownDelay = true, time.Minute
-	v.VIPs[1].BGP = &model.BGPAdvert{Peers: []string{"tor2"}}
-	v.VIPs[2].BGP = &model.BGPAdvert{Peers: []string{"tor1"}}
+	v.VIPs[1].BGP = []model.BGPAdvert{{Peers: []string{"tor2"}}}
+	v.VIPs[2].BGP = []model.BGPAdvert{{Peers: []string{"tor1"}}}
 	six := v.VIPs[5]
 	six.Addr = netip.MustParseAddr("fd00::1")
 	v.VIPs = append(v.VIPs, six)
 	v.Applied[model.SinkAddress].Loopback[six.Addr] = model.AppliedVIP{Bound: true, Interface: "lo"}
-	has := v.Applied[model.SinkBGP].VIPs
-	has[v.VIPs[1].Addr] = model.AppliedVIP{}
-	has[v.VIPs[3].Addr] = model.AppliedVIP{Advertised: []string{"tor1"}}
-	has[v.VIPs[4].Addr] = model.AppliedVIP{}
+	has := v.Applied[model.SinkBGP].Paths
+	delete(has, model.PrefixOf(v.VIPs[1].Addr, 0))
+	has[model.PrefixOf(v.VIPs[3].Addr, 0)] = []string{"tor1"}
+	delete(has, model.PrefixOf(v.VIPs[4].Addr, 0))
 	v.Peers = append(v.Peers, model.BGPPeer{Name: "tor3", IPv4: true})
 	for range 3 {
 		d := Decide(&v)
@@ -148,7 +148,7 @@ func TestEachHasItsOwn(t *testing.T) {
 			"[tor1 tor2 tor3] NoSession not to tor1 (Established); not to tor2 (Established); not to tor3 (no session yet)",
 			"[tor1 tor2 tor3] Advertised not to tor3 (no session yet)", "[tor2] NoSession not to tor2 (Established)",
 		} {
-			if got := fmt.Sprint(d.BGP.Paths[i].Peers, " ", d.Status[i].Reason, " ", d.Status[i].Detail); got != want {
+			if got := fmt.Sprint(d.BGP.Paths[i].To[0].Peers, " ", d.Status[i].Reason, " ", d.Status[i].Detail); got != want {
 				t.Errorf("%s: %s, want %s", d.Status[i].VIP.Addr, got, want)
 			}
 		}

@@ -18,7 +18,7 @@ func peersHere(v *model.View) []model.BGPPeer {
 		if p.GracefulRestart {
 			p.RestartTime = RestartTime
 			for i := range v.VIPs {
-				if x := &v.VIPs[i]; x.L2 && !x.Unbound && x.BGP != nil && wants(x.BGP, &p, x.Addr) {
+				if x := &v.VIPs[i]; x.L2 && !x.Unbound && wanted(x.BGP, &p, x.Addr) {
 					p.RestartTime = RestartTimeL2
 					break
 				}
@@ -29,9 +29,14 @@ func peersHere(v *model.View) []model.BGPPeer {
 	return out
 }
 
-// wants tells whether the VIP is for the peer.
-func wants(b *model.BGPAdvert, p *model.BGPPeer, a addr) bool {
-	return (len(b.Peers) == 0 || slices.Contains(b.Peers, p.Name)) && (a.Is4() && p.IPv4 || a.Is6() && p.IPv6)
+// wanted tells whether any of the adverts of a VIP is for the peer.
+func wanted(all []model.BGPAdvert, p *model.BGPPeer, a addr) bool {
+	return slices.ContainsFunc(all, func(b model.BGPAdvert) bool { return wants(&b, p, a.Is4()) })
+}
+
+// wants tells whether an advert of addresses of one family is for the peer.
+func wants(b *model.BGPAdvert, p *model.BGPPeer, four bool) bool {
+	return (len(b.Peers) == 0 || slices.Contains(b.Peers, p.Name)) && (four && p.IPv4 || !four && p.IPv6)
 }
 
 // PeersOf are those of the peers that a node with these labels would tell of the
@@ -39,7 +44,7 @@ func wants(b *model.BGPAdvert, p *model.BGPPeer, a addr) bool {
 func PeersOf(peers []model.BGPPeer, labels map[string]string, vip *model.VIP) []model.BGPPeer {
 	var out []model.BGPPeer
 	for _, p := range peersHere(&model.View{Peers: peers, Labels: labels}) {
-		if vip.BGP != nil && wants(vip.BGP, &p, vip.Addr) {
+		if wanted(vip.BGP, &p, vip.Addr) {
 			out = append(out, p)
 		}
 	}

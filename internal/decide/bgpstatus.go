@@ -9,18 +9,19 @@ import (
 )
 
 // reason explains the state in words.
-func (s *bgpVIP) reason() (model.Reason, string) {
+func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 	switch s.m.Phase {
 	case model.BGPBinding:
 		return model.ReasonBinding, s.local.Err
 	case model.BGPAdvertised:
 		if planned(s.standing) {
-			return model.ReasonNoSuccessor, "no other node serves it"
+			return model.ReasonNoSuccessor, both("no other node serves it", s.conflicts())
 		}
-		if len(s.advertised) == 0 {
-			return model.ReasonNoSession, s.missing()
+		detail := both(s.missing(advertised), s.conflicts())
+		if len(advertised) == 0 {
+			return model.ReasonNoSession, detail
 		}
-		return model.ReasonAdvertised, s.missing()
+		return model.ReasonAdvertised, detail
 	case model.BGPShutdown:
 		return model.ReasonShuttingDown, stopping(s.f.v)
 	case model.BGPWithdrawing, model.BGPLingering:
@@ -29,21 +30,29 @@ func (s *bgpVIP) reason() (model.Reason, string) {
 			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.f.v), ": ")
 		}
 		if late := s.m.Since.Add(WithdrawLate); s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.m.Reason == reason && !s.f.v.Now.Before(late) {
-			detail = strings.TrimPrefix(detail+"; routers may still have the path", "; ")
+			detail = both(detail, "routers may still have the path")
 		}
 		return reason, detail
 	}
 	return s.standing, s.detail
 }
 
-// missing names the peers that do not have the path.
-func (s *bgpVIP) missing() string {
-	if s.f.lack.is(s.peers, s.advertised) {
+// both puts two details into one.
+func both(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
+// missing names the peers that do not have a path.
+func (s *bgpVIP) missing(advertised []string) string {
+	if s.f.lack.is(s.peers, advertised) {
 		return s.f.lack.words
 	}
 	var out []string
 	for _, p := range s.peers {
-		if slices.Contains(s.advertised, p) {
+		if slices.Contains(advertised, p) {
 			continue
 		}
 		state := "no session yet"
@@ -57,15 +66,15 @@ func (s *bgpVIP) missing() string {
 		}
 		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
 	}
-	s.f.lack = lack{s.peers, s.advertised, strings.Join(out, "; ")}
+	s.f.lack = lack{s.peers, advertised, strings.Join(out, "; ")}
 	return s.f.lack.words
 }
 
 // report adds what the group and the people are told.
-func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
+func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string) {
 	v := s.f.v
 	told := s.standing
-	up := s.m.Phase == model.BGPAdvertised && len(s.advertised) > 0
+	up := s.m.Phase == model.BGPAdvertised && len(advertised) > 0
 	if told.Eligible() && up {
 		told = model.ReasonOwner
 	}
@@ -76,7 +85,7 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Standing: told})
 	}
 	owner := model.NodeName("")
-	if len(s.advertised) > 0 {
+	if len(advertised) > 0 {
 		owner = v.Self
 	}
 	where := ""
@@ -89,7 +98,7 @@ func (s *bgpVIP) report(d *model.Desired, reason model.Reason, detail string) {
 	s.f.lists.tell(model.VIPStatus{
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
 		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
-		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(s.advertised) > 0,
-		Since: s.m.Since, Peers: s.advertised,
+		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(advertised) > 0,
+		Since: s.m.Since, Peers: advertised,
 	})
 }

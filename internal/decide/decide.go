@@ -41,17 +41,18 @@ func Decide(v *model.View) model.Desired {
 	remembered := 0
 	for i := range v.VIPs {
 		vip := &v.VIPs[i]
+		noBGP := len(vip.BGP) == 0
 		_, held := mem.old[vip.Addr]
 		// What only BGP announces has no owner, but layer 2 may have to let it go.
-		if l2 := vip.L2 || vip.BGP == nil; l2 || held {
+		if l2 := vip.L2 || noBGP; l2 || held {
 			if facts.step(vip, !l2, &d, &mem, &w) {
 				remembered++
 			}
 		} else {
 			facts.lan, facts.lanOwner = "", false
 		}
-		if vip.BGP != nil || facts.heldBGP(vip.Addr, &bgp) {
-			facts.stepBGP(vip, vip.BGP == nil, &d, &bgp)
+		if !noBGP || facts.heldBGP(vip.Addr, &bgp) {
+			facts.stepBGP(vip, noBGP, &d, &bgp)
 		}
 	}
 	for _, vip := range gone(v, remembered) {
@@ -61,6 +62,7 @@ func Decide(v *model.View) model.Desired {
 		facts.lan, facts.lanOwner = "", false
 		facts.stepBGP(&vip, true, &d, &bgp)
 	}
+	facts.aggregate(&d)
 	facts.lists.end(&d)
 	d.Memory.VIPs, d.Memory.BGP = mem.result(), bgp.result()
 	d.Memory.Stalls = v.Stalls

@@ -97,7 +97,7 @@ func (l *lists) end(d *model.Desired) {
 
 // path adds a path, or takes over the same one.
 func (l *lists) path(p model.BGPPath) {
-	if o := l.paths.next(); o != nil && samePath(o, &p) {
+	if o := l.paths.next(); o != nil && o.Equal(&p) {
 		l.paths.keep()
 	} else {
 		l.paths.add(p)
@@ -111,12 +111,6 @@ func (l *lists) tell(s model.VIPStatus) {
 	} else {
 		l.status.add(s)
 	}
-}
-
-func samePath(a, b *model.BGPPath) bool {
-	return a.Addr == b.Addr && a.Shutdown == b.Shutdown && a.LocalPref == b.LocalPref && a.MED == b.MED && a.MEDSet == b.MEDSet &&
-		a.Prepend == b.Prepend && slices.Equal(a.Peers, b.Peers) &&
-		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
 }
 
 func sameStatus(a, b *model.VIPStatus) bool {

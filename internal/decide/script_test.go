@@ -180,7 +180,7 @@ func (s *stage) command(name string, args []string) []string {
 		}
 	case "advertised":
 		s.v.Applied[model.SinkBGP] = model.Applied{
-			Gen: s.v.Memory.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: {Advertised: args}},
+			Gen: s.v.Memory.Gen, Paths: map[netip.Prefix][]string{model.PrefixOf(scriptVIP, 0): args},
 		}
 	case "stopping":
 		s.v.Stopping = true
@@ -330,9 +330,9 @@ func (s *stage) vip(args []string) {
 				v.Barred, v.BarredDetail = r, "by its source"
 			}
 		case "bgp":
-			v.BGP = &model.BGPAdvert{}
+			v.BGP = []model.BGPAdvert{{}}
 			if val != "" {
-				v.BGP.Peers = strings.Split(val, ",")
+				v.BGP[0].Peers = strings.Split(val, ",")
 			}
 		case "nobgp":
 			v.BGP = nil
@@ -516,12 +516,12 @@ func (s *stage) obey() {
 	}
 	for _, p := range s.d.BGP.Paths {
 		var to []string
-		for _, n := range p.Peers {
+		for _, n := range p.To[0].Peers {
 			if s.up[n] {
 				to = append(to, n)
 			}
 		}
-		bgp.VIPs = map[netip.Addr]model.AppliedVIP{p.Addr: {Advertised: to}}
+		bgp.Paths = map[netip.Prefix][]string{p.Prefix: to}
 	}
 	s.v.Applied[model.SinkBGP] = bgp
 }
@@ -585,8 +585,8 @@ func (s *stage) decide() []string {
 		line += " relay=" + r.To.String()
 	}
 	for _, p := range s.d.BGP.Paths {
-		line += " path=" + strings.Join(p.Peers, ",")
-		if p.Shutdown {
+		line += " path=" + strings.Join(p.To[0].Peers, ",")
+		if p.To[0].Shutdown {
 			line += "+gshut"
 		}
 	}

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -26,7 +27,10 @@ type facts struct {
 	local           map[addr]string // see localLinks
 	no6             bool            // IPv6 is disabled on lo
 	audiences       map[asked]*audience
-	lack            lack // of the VIP before
+	recent          [recent]*audience
+	aggregates      map[netip.Prefix][]contribution
+	reported        map[bool][]int // see lengths
+	lack            lack           // of the VIP before
 	lists           lists
 
 	// How many VIPs so far had a memory of BGP and a report of lo.

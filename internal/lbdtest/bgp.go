@@ -44,7 +44,7 @@ type bgpSession struct {
 type BGPFile struct {
 	at    time.Time
 	peers map[string]time.Duration // restart time
-	addrs []netip.Addr
+	paths []netip.Prefix
 }
 
 // NewBGP returns the driver of a process on a machine.
@@ -59,7 +59,7 @@ func NewBGP(p *Process, h *Host, file *BGPFile, routers ...*Router) *BGP {
 	d.earlier.peers = map[string]time.Duration{}
 	for name, keeps := range file.peers {
 		if time.Since(file.at) <= keeps {
-			d.earlier.peers[name], d.earlier.addrs = keeps, file.addrs
+			d.earlier.peers[name], d.earlier.paths = keeps, file.paths
 		}
 	}
 	return d
@@ -98,17 +98,17 @@ func (d *BGP) Apply(_ context.Context, want *model.Desired) (model.Applied, erro
 		d.applyPaths(paths)
 	}
 	got := d.report(w, paths)
-	d.remember(got.VIPs)
+	d.remember(got.Paths)
 	return got, nil
 }
 
 // applyPaths tells every session its paths.
 func (d *BGP) applyPaths(paths []model.BGPPath) {
 	for name, s := range d.sessions {
-		to := map[netip.Addr]bool{}
+		to := map[netip.Prefix]bool{}
 		for i := range paths {
-			if slices.Contains(paths[i].Peers, name) {
-				to[paths[i].Addr] = paths[i].Shutdown
+			if x := paths[i].For(name); x != nil {
+				to[paths[i].Prefix] = x.Shutdown
 			}
 		}
 		s.up = d.routers[name].tell(s.peering, to)
@@ -154,8 +154,8 @@ func (d *BGP) awaited(w *model.BGPState) bool {
 	if len(d.earlier.peers) == 0 || waited >= restartWait {
 		return false
 	}
-	for _, a := range d.earlier.addrs {
-		if !slices.ContainsFunc(w.Paths, func(p model.BGPPath) bool { return p.Addr == a }) {
+	for _, a := range d.earlier.paths {
+		if !slices.ContainsFunc(w.Paths, func(p model.BGPPath) bool { return p.Prefix == a }) {
 			time.AfterFunc(restartWait-waited, func() { signal(d.changed) })
 			return true
 		}
@@ -164,7 +164,7 @@ func (d *BGP) awaited(w *model.BGPState) bool {
 }
 
 func (d *BGP) report(w *model.BGPState, paths []model.BGPPath) model.Applied {
-	got := model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{}}
+	got := model.Applied{Paths: map[netip.Prefix][]string{}}
 	for _, p := range w.Peers {
 		state := "Active"
 		if s := d.sessions[p.Name]; s != nil && s.up {
@@ -174,23 +174,26 @@ func (d *BGP) report(w *model.BGPState, paths []model.BGPPath) model.Applied {
 	}
 	for _, p := range paths {
 		var to []string
-		for _, name := range p.Peers {
-			if s := d.sessions[name]; s != nil && s.up {
-				to = append(to, name)
+		for _, x := range p.To {
+			for _, name := range x.Peers {
+				if s := d.sessions[name]; s != nil && s.up {
+					to = append(to, name)
+				}
 			}
 		}
-		got.VIPs[p.Addr] = model.AppliedVIP{Advertised: to}
+		slices.Sort(to)
+		got.Paths[p.Prefix] = to
 	}
 	return got
 }
 
 // remember writes down what routers with graceful restart have.
-func (d *BGP) remember(vips map[netip.Addr]model.AppliedVIP) {
-	peers, addrs := map[string]time.Duration{}, map[netip.Addr]bool{}
-	for a, v := range vips {
-		for _, name := range v.Advertised {
+func (d *BGP) remember(paths map[netip.Prefix][]string) {
+	peers, told := map[string]time.Duration{}, map[netip.Prefix]bool{}
+	for a, names := range paths {
+		for _, name := range names {
 			if s := d.sessions[name]; s.conf.GracefulRestart {
-				peers[name], addrs[a] = s.peering.restart, true
+				peers[name], told[a] = s.peering.restart, true
 			}
 		}
 	}
@@ -198,5 +201,5 @@ func (d *BGP) remember(vips map[netip.Addr]model.AppliedVIP) {
 		return // what the file says may still be true
 	}
 	d.file.at, d.file.peers = time.Now(), peers
-	d.file.addrs = slices.SortedFunc(maps.Keys(addrs), netip.Addr.Compare)
+	d.file.paths = slices.SortedFunc(maps.Keys(told), model.ComparePaths)
 }

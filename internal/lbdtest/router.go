@@ -49,18 +49,18 @@ type Router struct {
 
 // RouterEvent is a change of what a router knows of a path.
 type RouterEvent struct {
-	At   time.Time
-	Node string
-	Addr netip.Addr
+	At     time.Time
+	Node   string
+	Prefix netip.Prefix
 	// Path is whether it has one, Shutdown that it carries GRACEFUL_SHUTDOWN.
 	Path, Shutdown bool
 }
 
-// Unbound is a path to a machine whose kernel does not have the address.
+// Unbound is a path to a machine whose kernel has no address in the prefix.
 type Unbound struct {
-	Node  string
-	Addr  netip.Addr
-	Since time.Time // the path or the loss of the address, whichever is later
+	Node   string
+	Prefix netip.Prefix
+	Since  time.Time // the path or the loss of the last address, whichever is later
 	// Cut is when the router last could not reach the machine, or it lost power.
 	Cut time.Time
 	// Frozen is when the daemon of the session last was frozen, Dead that it was
@@ -74,12 +74,12 @@ type Unbound struct {
 type table struct {
 	host    *Host
 	session *peering
-	paths   map[netip.Addr]bool // shutdown
+	paths   map[netip.Prefix]bool // shutdown
 	// stale: paths of a session that ended, until then.
 	stale       time.Time
 	boot        int
 	cut, frozen time.Time
-	unbound     map[netip.Addr]time.Time
+	unbound     map[netip.Prefix]time.Time
 }
 
 // peering is one session, which belongs to a process.
@@ -89,7 +89,7 @@ type peering struct {
 	graceful   bool
 	restart    time.Duration
 	restarting bool
-	want       map[netip.Addr]bool
+	want       map[netip.Prefix]bool
 	up         bool
 	heard      time.Time
 	again      time.Time
@@ -122,14 +122,18 @@ func (r *Router) Stop() {
 	<-r.ended
 }
 
-// Has lists the machines to which the router has a path, sorted.
+// Has lists the machines to which the router has a path that holds the address,
+// sorted.
 func (r *Router) Has(a netip.Addr) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
 	for name, t := range r.tables {
-		if _, ok := t.paths[a]; ok {
-			out = append(out, name)
+		for p := range t.paths {
+			if p.Contains(a) {
+				out = append(out, name)
+				break
+			}
 		}
 	}
 	slices.Sort(out)
@@ -149,14 +153,14 @@ func (r *Router) Unbound() (out []Unbound) {
 	defer r.mu.Unlock()
 	for name, t := range r.tables {
 		for a, since := range t.unbound {
-			u := Unbound{Node: name, Addr: a, Since: since, Cut: t.cut, Frozen: t.frozen}
+			u := Unbound{Node: name, Prefix: a, Since: since, Cut: t.cut, Frozen: t.frozen}
 			if s := t.session; s != nil {
 				u.Dead, u.Restart = s.p.isDead(), s.restart
 			}
 			out = append(out, u)
 		}
 	}
-	slices.SortFunc(out, func(a, b Unbound) int { return strings.Compare(a.Node+a.Addr.String(), b.Node+b.Addr.String()) })
+	slices.SortFunc(out, func(a, b Unbound) int { return strings.Compare(a.Node+a.Prefix.String(), b.Node+b.Prefix.String()) })
 	return out
 }
 
@@ -174,7 +178,7 @@ func (r *Router) open(h *Host, s *peering) {
 	defer r.mu.Unlock()
 	t := r.tables[h.name]
 	if t == nil {
-		t = &table{host: h, paths: map[netip.Addr]bool{}, unbound: map[netip.Addr]time.Time{}}
+		t = &table{host: h, paths: map[netip.Prefix]bool{}, unbound: map[netip.Prefix]time.Time{}}
 		r.tables[h.name] = t
 	}
 	r.look(t, time.Now())
@@ -187,7 +191,7 @@ func (r *Router) open(h *Host, s *peering) {
 }
 
 // tell replaces what a session advertises.
-func (r *Router) tell(s *peering, paths map[netip.Addr]bool) (up bool) {
+func (r *Router) tell(s *peering, paths map[netip.Prefix]bool) (up bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.want = paths
@@ -276,9 +280,9 @@ func (r *Router) look(t *table, now time.Time) {
 }
 
 // set makes these the paths of a machine.
-func (r *Router) set(t *table, want map[netip.Addr]bool) {
-	note := func(a netip.Addr, path, shutdown bool) {
-		r.events = append(r.events, RouterEvent{At: time.Now(), Node: t.host.name, Addr: a, Path: path, Shutdown: shutdown})
+func (r *Router) set(t *table, want map[netip.Prefix]bool) {
+	note := func(a netip.Prefix, path, shutdown bool) {
+		r.events = append(r.events, RouterEvent{At: time.Now(), Node: t.host.name, Prefix: a, Path: path, Shutdown: shutdown})
 	}
 	for a := range t.paths {
 		if _, ok := want[a]; !ok {
@@ -294,7 +298,7 @@ func (r *Router) set(t *table, want map[netip.Addr]bool) {
 	}
 }
 
-// check notes which paths lead to a kernel without the address.
+// check notes which paths lead to a kernel without an address in the prefix.
 func (r *Router) check(t *table, now time.Time) {
 	for a := range t.unbound {
 		if _, ok := t.paths[a]; !ok || t.host.has(a) {
@@ -308,11 +312,24 @@ func (r *Router) check(t *table, now time.Time) {
 	}
 }
 
-// has tells whether the machine has the address, on a wire or on lo.
-func (h *Host) has(a netip.Addr) bool {
+// has tells whether the machine has an address in the prefix, on a wire or on lo.
+func (h *Host) has(p netip.Prefix) bool {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	return h.addrs[slot{a, true}] != nil || h.addrs[slot{addr: a}] != nil || h.on && h.net.unbound[a]
+	if a := p.Addr(); p.IsSingleIP() {
+		return h.addrs[slot{a, true}] != nil || h.addrs[slot{addr: a}] != nil || h.on && h.net.unbound[a]
+	}
+	for at, x := range h.addrs {
+		if x != nil && p.Contains(at.addr) {
+			return true
+		}
+	}
+	for a, is := range h.net.unbound {
+		if is && h.on && p.Contains(a) {
+			return true
+		}
+	}
+	return false
 }
 
 // boots counts how often the machine has got power.

@@ -1,7 +1,9 @@
 package model
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -11,11 +13,38 @@ const LoopbackInterface = "lo"
 // SinkBGP is the BGP driver.
 const SinkBGP SinkName = "bgp"
 
-// BGPAdvert says how a VIP is advertised by BGP.
+// BGPAdvert is one way in which a VIP is advertised by BGP.
 type BGPAdvert struct {
 	// Peers are names of BGPPeers, sorted; empty means all that this node has.
 	Peers []string
+	// Length is that of the prefix that is advertised, which holds the address and
+	// perhaps others; 0 is the address alone.
+	Length int
 	PathAttributes
+}
+
+// Prefix is what is advertised for an address.
+func (a *BGPAdvert) Prefix(addr netip.Addr) netip.Prefix { return PrefixOf(addr, a.Length) }
+
+// PrefixOf is the prefix with this length that holds an address, which has no zone;
+// the address alone if the length is 0, or none of its family.
+func PrefixOf(addr netip.Addr, length int) netip.Prefix {
+	if length <= 0 || length > addr.BitLen() {
+		length = addr.BitLen()
+	}
+	return netip.PrefixFrom(addr, length).Masked()
+}
+
+// ComparePaths orders prefixes: first single addresses, then those that hold
+// several, each by address; the longer one of two with the same address first.
+func ComparePaths(a, b netip.Prefix) int {
+	switch {
+	case a.IsSingleIP() && !b.IsSingleIP():
+		return -1
+	case b.IsSingleIP() && !a.IsSingleIP():
+		return 1
+	}
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(b.Bits(), a.Bits()))
 }
 
 // PathAttributes are the attributes of a path that an operator chooses.
@@ -113,7 +142,7 @@ type BGPState struct {
 	Listen     []netip.Addr
 	ListenPort uint16
 	Peers      []BGPPeer // those of this node, sorted by Name
-	Paths      []BGPPath // sorted by Addr
+	Paths      []BGPPath // in the order of ComparePaths
 	// Ready: Paths holds all that an earlier process advertised and that is still
 	// wanted. Sessions begin only then, so that a graceful restart misses nothing.
 	Ready bool
@@ -122,14 +151,57 @@ type BGPState struct {
 	Leave bool
 }
 
-// BGPPath is one VIP to advertise.
+// BGPPath is one prefix to advertise.
 type BGPPath struct {
-	Addr  netip.Addr
+	Prefix netip.Prefix
+	// To is who gets it; never empty, and each peer is in one of them only. It is
+	// never changed, and often shared by many paths.
+	To []BGPAudience
+}
+
+// Has tells whether the path is for a peer.
+func (p *BGPPath) Has(peer string) bool { return p.For(peer) != nil }
+
+// For is how the path is for a peer, nil if it is not.
+func (p *BGPPath) For(peer string) *BGPAudience {
+	for i := range p.To {
+		if slices.Contains(p.To[i].Peers, peer) {
+			return &p.To[i]
+		}
+	}
+	return nil
+}
+
+// BGPAudience are the peers that get a path with the same attributes.
+type BGPAudience struct {
 	Peers []string // names, sorted; never empty
 	PathAttributes
 	// Shutdown: advertise with GRACEFUL_SHUTDOWN (65535:0) and to iBGP peers with
 	// LOCAL_PREF 0, so that routers leave while packets are still served.
 	Shutdown bool
+}
+
+// Equal tells whether two paths have the same attributes.
+func (a *PathAttributes) Equal(b *PathAttributes) bool {
+	return a.LocalPref == b.LocalPref && a.MED == b.MED && a.MEDSet == b.MEDSet && a.Prepend == b.Prepend &&
+		slices.Equal(a.Communities, b.Communities) && slices.Equal(a.LargeCommunities, b.LargeCommunities)
+}
+
+// Equal tells whether both ask for the same.
+func (p *BGPPath) Equal(o *BGPPath) bool {
+	if p.Prefix != o.Prefix || len(p.To) != len(o.To) {
+		return false
+	}
+	if len(p.To) == 0 || &p.To[0] == &o.To[0] {
+		return true
+	}
+	for i := range p.To {
+		x, y := &p.To[i], &o.To[i]
+		if x.Shutdown != y.Shutdown || !slices.Equal(x.Peers, y.Peers) || !x.PathAttributes.Equal(&y.PathAttributes) {
+			return false
+		}
+	}
+	return true
 }
 
 // PeerReport is the truth about one session, for people and metrics.

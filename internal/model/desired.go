@@ -147,7 +147,7 @@ type VIPStatus struct {
 	// Successors are the nodes that would take it, best first, at most two; known
 	// only to the owner.
 	Successors []NodeName
-	// Peers are the BGP peers that have the path.
+	// Peers are the BGP peers that have a path to it that is meant for it.
 	Peers []string
 }
 
@@ -169,6 +169,10 @@ type Memory struct {
 	Lists Lists
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
+	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts
+	// is in words where VIPs in one of them are advertised in ways that differ.
+	Aggregates []BGPPath
+	Conflicts  map[netip.Prefix]string
 }
 
 // Lists are the lists of a Desired with an entry for each VIP. They are never

@@ -95,6 +95,9 @@ type Applied struct {
 	// that is announced by layer 2 and by BGP has two.
 	Loopback map[netip.Addr]AppliedVIP
 	Peers    []PeerReport // of the BGP driver, sorted by Name
+	// Paths are, for the BGP driver, the names of the peers that have each path,
+	// sorted; it is never changed. What nobody has may be missing.
+	Paths map[netip.Prefix][]string
 	// Lapses counts, for the layer 2 driver, how often it found that it had not run
 	// for so long that another node may have taken what it answered for itself, see
 	// L2Advert.Respond. It answers for none of that again until a decision that knows
@@ -134,9 +137,6 @@ type AppliedVIP struct {
 
 	// Of the relay driver.
 	Relaying bool
-
-	// Of the BGP driver: names of the peers that have the path, sorted.
-	Advertised []string
 
 	Err string // in words; empty if none
 }

@@ -35,9 +35,10 @@ type VIP struct {
 	// Interfaces limits layer 2 to these interfaces, in order of preference.
 	// Empty means: the interface whose subnet holds the address.
 	Interfaces []string
-	// BGP asks for advertisement by BGP on every eligible node; nil: not by BGP. A
-	// VIP may have both.
-	BGP *BGPAdvert
+	// BGP asks for advertisement by BGP on every eligible node, in each of these
+	// ways; empty: not by BGP. A VIP may have both. The list is never changed; VIPs
+	// that are advertised alike should share one, which decisions find at a glance.
+	BGP []BGPAdvert
 	// NodeSelector limits the nodes that may own the VIP; nil matches all.
 	NodeSelector map[string]string
 	// Preempt lets a better ranked node take the VIP back from its owner.
@@ -63,10 +64,15 @@ type VIP struct {
 // Same compares what is configured. Adverts and preferences that are not the same
 // ones count as different: they come from another configuration.
 func (v *VIP) Same(o *VIP) bool {
-	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && v.BGP == o.BGP &&
+	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && sameAdverts(v.BGP, o.BGP) &&
 		v.Unbound == o.Unbound && v.Barred == o.Barred && v.BarredDetail == o.BarredDetail &&
 		v.Preempt == o.Preempt && v.Preference == o.Preference && v.Partition == o.Partition && v.Check == o.Check &&
 		slices.Equal(v.Interfaces, o.Interfaces) && maps.Equal(v.NodeSelector, o.NodeSelector)
+}
+
+// sameAdverts tells whether two lists are one, or both empty.
+func sameAdverts(a, b []BGPAdvert) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // Preference orders nodes: a higher score goes first, and a node without one has 0.

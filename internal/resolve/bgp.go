@@ -82,8 +82,8 @@ func newProfile(p *v1alpha1.BFDProfile, secrets map[string]string) *model.BFDPro
 
 // Advert parses a valid advertise.bgp. communities are those of Community objects
 // by name.
-func Advert(a *v1alpha1.BGPAdvertise, communities map[string]v1alpha1.CommunityValue) *model.BGPAdvert {
-	out := &model.BGPAdvert{Peers: slices.Clone(a.Peers)}
+func Advert(a *v1alpha1.BGPAdvertise, communities map[string]v1alpha1.CommunityValue) model.BGPAdvert {
+	out := model.BGPAdvert{Peers: slices.Clone(a.Peers)}
 	slices.Sort(out.Peers)
 	out.Prepend = int(a.ASPathPrepend)
 	if a.LocalPref != nil {

@@ -26,7 +26,7 @@ func VIPs(v *v1alpha1.VirtualIP, communities map[string]v1alpha1.CommunityValue)
 			base.Interfaces = slices.Clone(a.L2.Interfaces)
 		}
 		if a.BGP != nil {
-			base.BGP = Advert(a.BGP, communities)
+			base.BGP = []model.BGPAdvert{Advert(a.BGP, communities)}
 		}
 	}
 	if s := v.Spec.NodeSelector; s != nil {

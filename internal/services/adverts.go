@@ -2,8 +2,6 @@ package services
 
 import (
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -22,10 +20,8 @@ type bgpAdvert struct {
 	name     string
 	services []v1alpha1.Selector
 	here     bool // it selects this node
-	advert   *model.BGPAdvert
-	// aggregates: addresses of the family are not advertised by themselves, which
-	// is not supported. By isV6.
-	aggregates [2]bool
+	usable   bool
+	adverts  [2]model.BGPAdvert // by isV6
 }
 
 func isV6(v6 bool) int {
@@ -41,10 +37,10 @@ type plan struct {
 	l2, l2Here   bool // some advertisement covers them; one that selects this node
 	interfaces   []string
 	preference   *model.Preference
-	bgp          *model.BGPAdvert // of this node, or of others if it has none
+	bgp          []model.BGPAdvert // of this node, or of others if it has none
 	bgpHere      bool
 	problems     []Problem
-	disappointed bool // an advertisement covers them that is not supported
+	disappointed bool // an advertisement covers them that is not usable
 }
 
 // planKey names a plan.
@@ -167,19 +163,21 @@ func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string,
 	if s.LocalPref != 0 {
 		asked.LocalPref = &s.LocalPref
 	}
-	usable := c.resolvable(kind, out.name, asked, communities)
-	if usable {
-		out.advert = resolve.Advert(asked, communities)
-	}
-	if *s.AggregationLength != v1alpha1.DefaultAggregationLength {
-		out.aggregates[0] = true
-		c.bad(kind, out.name, "spec.aggregationLength %d is not supported: IPv4 addresses are not advertised by it", *s.AggregationLength)
-	}
-	if *s.AggregationLengthV6 != v1alpha1.DefaultAggregationLengthV6 {
-		out.aggregates[1] = true
-		c.bad(kind, out.name, "spec.aggregationLengthV6 %d is not supported: IPv6 addresses are not advertised by it", *s.AggregationLengthV6)
+	if out.usable = c.resolvable(kind, out.name, asked, communities); out.usable {
+		out.adverts[0] = resolve.Advert(asked, communities)
+		out.adverts[1] = out.adverts[0]
+		out.adverts[0].Length = aggregate(*s.AggregationLength, v1alpha1.DefaultAggregationLength)
+		out.adverts[1].Length = aggregate(*s.AggregationLengthV6, v1alpha1.DefaultAggregationLengthV6)
 	}
 	c.bgp = append(c.bgp, out)
+}
+
+// aggregate is the length in an advert: 0 if each address is advertised by itself.
+func aggregate(length, usual int32) int {
+	if length == usual {
+		return 0
+	}
+	return int(length)
 }
 
 // resolvable reports names of peers and communities that do not exist. Without a
@@ -285,69 +283,46 @@ func prefer(a *l2Advert, nodes map[string]*Node, scores map[model.NodeName]int) 
 	}
 }
 
-// routers combines the BGPAdvertisements, sorted by name.
+// routers lists the BGPAdvertisements, sorted by name: those that select this node,
+// else those that select others.
 func (p *plan) routers(list []*bgpAdvert, v6 bool) {
-	first := ""
+	var used []*bgpAdvert
 	for _, here := range []bool{true, false} {
 		for _, a := range list {
 			switch {
 			case a.here != here:
-			case a.advert == nil, a.aggregates[isV6(v6)]:
+			case !a.usable:
 				p.disappointed = true
-			case p.bgp == nil:
-				p.bgp, p.bgpHere, first = a.advert, here, a.name
-			case p.bgpHere == here && here:
-				p.combine(a, first)
+			case here || !p.bgpHere:
+				p.bgp, p.bgpHere = append(p.bgp, a.adverts[isV6(v6)]), here
+				used = append(used, a)
 			}
+		}
+	}
+	if p.bgpHere {
+		p.disagree(used, v6)
+	}
+}
+
+// disagree reports advertisements of the same prefix to the same peer that ask for
+// different LOCAL_PREFs: a path has one, while communities add up.
+func (p *plan) disagree(list []*bgpAdvert, v6 bool) {
+	for i, a := range list {
+		x := &a.adverts[isV6(v6)]
+		for _, b := range list[:i] {
+			y := &b.adverts[isV6(v6)]
+			if x.LocalPref == y.LocalPref || x.Length != y.Length || !meet(x.Peers, y.Peers) {
+				continue
+			}
+			p.problems = append(p.problems, Problem{v1alpha1.KindBGPAdvertisement, a.name, fmt.Sprintf(
+				"spec.localPref %d is not that of BGPAdvertisement %q, %d, for the same addresses and peers: the higher one counts", x.LocalPref, b.name, y.LocalPref)})
+			break
 		}
 	}
 }
 
-// combine adds another advertisement for the same addresses. To the same peers
-// they add up; with the same attributes their peers do. What is left needs paths
-// that differ by peer.
-func (p *plan) combine(a *bgpAdvert, first string) {
-	bad := func(format string, args ...any) {
-		p.problems = append(p.problems, Problem{v1alpha1.KindBGPAdvertisement, a.name, fmt.Sprintf(format, args...)})
-	}
-	sum := &model.BGPAdvert{Peers: p.bgp.Peers, PathAttributes: p.bgp.PathAttributes}
-	switch {
-	case slices.Equal(a.advert.Peers, sum.Peers):
-		if a.advert.LocalPref != 0 && sum.LocalPref != 0 && a.advert.LocalPref != sum.LocalPref {
-			bad("spec.localPref %d is not that of BGPAdvertisement %q, which counts, for the same addresses and peers", a.advert.LocalPref, first)
-		}
-		if sum.LocalPref == 0 {
-			sum.LocalPref = a.advert.LocalPref
-		}
-		sum.Communities = union(sum.Communities, a.advert.Communities)
-		sum.LargeCommunities = slices.Clone(sum.LargeCommunities)
-		for _, l := range a.advert.LargeCommunities {
-			if !slices.Contains(sum.LargeCommunities, l) {
-				sum.LargeCommunities = append(sum.LargeCommunities, l)
-			}
-		}
-		slices.SortFunc(sum.LargeCommunities, func(x, y [3]uint32) int { return slices.Compare(x[:], y[:]) })
-	case reflect.DeepEqual(a.advert.PathAttributes, sum.PathAttributes):
-		if len(sum.Peers) > 0 && len(a.advert.Peers) > 0 {
-			sum.Peers = union(sum.Peers, a.advert.Peers)
-		} else {
-			sum.Peers = nil // all
-		}
-	default:
-		bad("is left out where BGPAdvertisement %q is for the same addresses: other attributes for other peers are not supported", first)
-		return
-	}
-	p.bgp = sum
-}
-
-// union returns a sorted list of what is in either sorted list.
-func union[T interface{ ~uint32 | ~string }](a, b []T) []T {
-	set := make(map[T]bool, len(a)+len(b))
-	for _, v := range a {
-		set[v] = true
-	}
-	for _, v := range b {
-		set[v] = true
-	}
-	return slices.Sorted(maps.Keys(set))
+// meet tells whether two lists of peers, of which an empty one means all, have a peer
+// in common.
+func meet(a, b []string) bool {
+	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
 }

@@ -35,7 +35,7 @@ type Builder struct {
 	troubled bool
 	problems map[netip.Addr][]Problem // about Services
 	last     Result
-	adverts  []*model.BGPAdvert // in use, to be taken over
+	adverts  [][]model.BGPAdvert // in use, to be taken over
 	prefs    []*model.Preference
 }
 
@@ -336,7 +336,7 @@ func (b *Builder) vip(a netip.Addr) (model.VIP, bool) {
 		}
 	}
 	switch {
-	case !p.l2 && p.bgp == nil:
+	case !p.l2 && len(p.bgp) == 0:
 		words := "no L2Advertisement or BGPAdvertisement is for IPAddressPool %q and the labels of the Service: %s is not announced"
 		if p.disappointed {
 			words = "no usable advertisement is for IPAddressPool %q and the labels of the Service: %s is not announced"
@@ -406,10 +406,10 @@ func (b *Builder) barred(a netip.Addr, keys []Key) (model.Reason, string) {
 	return model.ReasonOwner, ""
 }
 
-// known returns the advert in use that is the same, so that what has not changed
-// stays the same pointer.
-func (b *Builder) known(a *model.BGPAdvert) *model.BGPAdvert {
-	if a == nil || slices.Contains(b.adverts, a) {
+// known returns the adverts in use that are the same, so that what has not changed
+// stays the same list.
+func (b *Builder) known(a []model.BGPAdvert) []model.BGPAdvert {
+	if len(a) == 0 || slices.ContainsFunc(b.adverts, func(o []model.BGPAdvert) bool { return &o[0] == &a[0] }) {
 		return a
 	}
 	for _, o := range b.adverts {
@@ -436,15 +436,18 @@ func (b *Builder) preferred(p *model.Preference) *model.Preference {
 }
 
 // forget drops what no VIP uses any more.
-func (b *Builder) forget(vips []model.VIP, adverts []*model.BGPAdvert, prefs []*model.Preference) {
+func (b *Builder) forget(vips []model.VIP, adverts [][]model.BGPAdvert, prefs []*model.Preference) {
 	if len(adverts)+len(prefs) == 0 {
 		return
 	}
 	usedA, usedP := make(map[*model.BGPAdvert]bool), make(map[*model.Preference]bool)
 	for i := range vips {
-		usedA[vips[i].BGP], usedP[vips[i].Preference] = true, true
+		if a := vips[i].BGP; len(a) > 0 {
+			usedA[&a[0]] = true
+		}
+		usedP[vips[i].Preference] = true
 	}
-	b.adverts = slices.DeleteFunc(b.adverts, func(a *model.BGPAdvert) bool { return !usedA[a] })
+	b.adverts = slices.DeleteFunc(b.adverts, func(a []model.BGPAdvert) bool { return !usedA[&a[0]] })
 	b.prefs = slices.DeleteFunc(b.prefs, func(p *model.Preference) bool { return !usedP[p] })
 }
 

@@ -120,11 +120,11 @@ func TestSamePointers(t *testing.T) {
 	first, _ := b.Build()
 	b.SetObjects(o.with(pool("z", "203.0.113.0/24")))
 	second, changed := b.Build()
-	if changed || first.VIPs[0].BGP != second.VIPs[0].BGP || first.VIPs[0].Preference != second.VIPs[0].Preference || &first.VIPs[0] != &second.VIPs[0] {
+	if changed || &first.VIPs[0].BGP[0] != &second.VIPs[0].BGP[0] || first.VIPs[0].Preference != second.VIPs[0].Preference || &first.VIPs[0] != &second.VIPs[0] {
 		t.Error("a pool that nobody uses changed a VIP")
 	}
 	b.SetObjects(everywhere().with(bgp("b", v1alpha1.BGPAdvertisementSpec{Communities: []string{"1:3"}})))
-	if third, changed := b.Build(); !changed || third.VIPs[0].BGP == first.VIPs[0].BGP {
+	if third, changed := b.Build(); !changed || &third.VIPs[0].BGP[0] == &first.VIPs[0].BGP[0] {
 		t.Error("another community is no news")
 	}
 	if len(b.adverts) != 1 || len(b.prefs) != 0 {

@@ -97,8 +97,8 @@ func text(vips []model.VIP) string {
 		if v.L2 {
 			line += " l2" + fmt.Sprint(v.Interfaces)
 		}
-		if v.BGP != nil {
-			line += " bgp" + fmt.Sprint(v.BGP.Peers)
+		for _, a := range v.BGP {
+			line += " bgp" + fmt.Sprint(a.Peers)
 		}
 		if v.Barred != model.ReasonOwner {
 			line += " " + v.Barred.String() + ": " + v.BarredDetail
@@ -470,23 +470,17 @@ func TestBGPAdvertisements(t *testing.T) {
 	}{
 		{"alone", []spec{{Peers: []string{"r2", "r1"}, Communities: []string{"64512:1", "blue"}, LocalPref: 200}}, "[r1 r2] [64512:1 64512:7] [] 200", "", ""},
 		{"all peers", []spec{{}}, "[] [] [] 0", "", ""},
-		{"communities add up for the same peers",
-			[]spec{{Communities: []string{"64512:2"}}, {Communities: []string{"64512:1", "large:1:2:3"}}}, "[] [64512:1 64512:2] [[1 2 3]] 0", "", ""},
-		{"peers add up with the same attributes",
-			[]spec{{Peers: []string{"r2"}, LocalPref: 5}, {Peers: []string{"r1"}, LocalPref: 5}}, "[r1 r2] [] [] 5", "", ""},
-		{"all peers and one", []spec{{}, {Peers: []string{"r1"}}}, "[] [] [] 0", "", ""},
-		{"local preferences that differ", []spec{{LocalPref: 5}, {LocalPref: 6}}, "[] [] [] 5", "",
-			`BGPAdvertisement ad1: spec.localPref 6 is not that of BGPAdvertisement "ad0", which counts, for the same addresses and peers`},
-		{"a local preference and none", []spec{{}, {LocalPref: 6}}, "[] [] [] 6", "", ""},
+		{"several for the same peers",
+			[]spec{{Communities: []string{"64512:2"}}, {Communities: []string{"64512:1", "large:1:2:3"}}}, "[] [64512:2] [] 0 + [] [64512:1] [[1 2 3]] 0", "", ""},
+		{"local preferences that differ", []spec{{LocalPref: 5}, {LocalPref: 6}, {LocalPref: 5}}, "[] [] [] 5 + [] [] [] 6 + [] [] [] 5", "",
+			`BGPAdvertisement ad1: spec.localPref 6 is not that of BGPAdvertisement "ad0", 5, for the same addresses and peers: the higher one counts` + "\n" +
+				`BGPAdvertisement ad2: spec.localPref 5 is not that of BGPAdvertisement "ad1", 6, for the same addresses and peers: the higher one counts`},
+		{"a local preference and none", []spec{{Peers: []string{"r1"}}, {LocalPref: 6}}, "[r1] [] [] 0 + [] [] [] 6", "",
+			`BGPAdvertisement ad1: spec.localPref 6 is not that of BGPAdvertisement "ad0", 0, for the same addresses and peers: the higher one counts`},
 		{"other attributes for other peers",
-			[]spec{{Peers: []string{"r1"}, Communities: []string{"64512:1"}}, {Peers: []string{"r2"}}}, "[r1] [64512:1] [] 0", "",
-			`BGPAdvertisement ad1: is left out where BGPAdvertisement "ad0" is for the same addresses: other attributes for other peers are not supported`},
-		{"aggregation", []spec{{AggregationLength: new(int32(24))}}, "", "[] [] [] 0",
-			"BGPAdvertisement ad0: spec.aggregationLength 24 is not supported: IPv4 addresses are not advertised by it\n" +
-				`Service default/web: no usable advertisement is for IPAddressPool "a" and the labels of the Service: 192.0.2.1 is not announced`},
-		{"aggregation and not", []spec{{AggregationLength: new(int32(24)), AggregationLengthV6: new(int32(64))}, {}}, "[] [] [] 0", "[] [] [] 0",
-			"BGPAdvertisement ad0: spec.aggregationLength 24 is not supported: IPv4 addresses are not advertised by it\n" +
-				"BGPAdvertisement ad0: spec.aggregationLengthV6 64 is not supported: IPv6 addresses are not advertised by it"},
+			[]spec{{Peers: []string{"r1"}, Communities: []string{"64512:1"}, LocalPref: 5}, {Peers: []string{"r2"}}}, "[r1] [64512:1] [] 5 + [r2] [] [] 0", "", ""},
+		{"aggregation", []spec{{AggregationLength: new(int32(24))}}, "[] [] [] 0 /24", "[] [] [] 0", ""},
+		{"aggregation and not", []spec{{AggregationLength: new(int32(24)), AggregationLengthV6: new(int32(64)), LocalPref: 7}, {}}, "[] [] [] 7 /24 + [] [] [] 0", "[] [] [] 7 /64 + [] [] [] 0", ""},
 		{"a community that nothing defines", []spec{{Communities: []string{"red"}}}, "", "",
 			`BGPAdvertisement ad0: names the community "red", and no valid Community defines it: nothing is advertised by it` + "\n" +
 				`Service default/web: no usable advertisement is for IPAddressPool "a" and the labels of the Service: 192.0.2.1 is not announced` + "\n" +
@@ -507,13 +501,18 @@ func TestBGPAdvertisements(t *testing.T) {
 			}
 			for i, want := range []string{c.want, c.want6} {
 				got := ""
-				if a := r.VIPs[i].BGP; a != nil {
+				for j, a := range r.VIPs[i].BGP {
 					var std []string
 					for _, x := range a.Communities {
 						std = append(std, fmt.Sprintf("%d:%d", x>>16, x&0xffff))
 					}
-					got = fmt.Sprint(a.Peers, std, a.LargeCommunities, a.LocalPref)
-					got = strings.ReplaceAll(got, "] [", "] [")
+					if j > 0 {
+						got += "+"
+					}
+					got += fmt.Sprint(a.Peers, std, a.LargeCommunities, a.LocalPref)
+					if a.Length != 0 {
+						got += fmt.Sprint("/", a.Length)
+					}
 				}
 				if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
 					t.Errorf("%s: got %s, want %s", r.VIPs[i].Addr, got, want)

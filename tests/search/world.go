@@ -170,7 +170,7 @@ func (w *World) view(i int, now time.Time) model.View {
 	}
 	v.VIPs[0].Unbound = w.unbound
 	if w.both {
-		v.VIPs[0].BGP = &model.BGPAdvert{}
+		v.VIPs[0].BGP = []model.BGPAdvert{{}}
 		v.Peers = []model.BGPPeer{{Name: "tor", LocalASN: 1, PeerASN: 2, IPv4: true, ShutdownDelay: future}}
 		v.Memory.BGP = map[netip.Addr]model.BGPMemory{}
 		if n.bgp != (model.BGPMemory{}) {
@@ -284,7 +284,7 @@ func (n *node) loopback() map[netip.Addr]model.AppliedVIP {
 func (n *node) report(v *model.View, gen uint64) {
 	a := model.Applied{Gen: gen, Peers: []model.PeerReport{{Name: "tor", State: "Established"}}}
 	if n.path {
-		a.VIPs = map[netip.Addr]model.AppliedVIP{vip: {Advertised: []string{"tor"}}}
+		a.Paths = map[netip.Prefix][]string{model.PrefixOf(vip, 0): {"tor"}}
 	}
 	v.Applied[model.SinkBGP] = a
 }

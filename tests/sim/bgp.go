@@ -25,7 +25,7 @@ const (
 
 // addRouters puts the BGP routers on the wire.
 func (c *Cluster) addRouters() {
-	if !slices.ContainsFunc(c.vips, func(v model.VIP) bool { return v.BGP != nil }) {
+	if !slices.ContainsFunc(c.vips, func(v model.VIP) bool { return len(v.BGP) > 0 }) {
 		return
 	}
 	kinds := c.opts.Routers
@@ -50,10 +50,11 @@ func (c *Cluster) peers() []model.BGPPeer {
 	return out
 }
 
-// l2 tells whether layer 2 announces the address, as far as anybody knows.
-func (c *Cluster) l2(a netip.Addr) bool {
-	i := slices.IndexFunc(c.opts.VIPs, func(v model.VIP) bool { return v.Addr == a })
-	return i < 0 || c.opts.VIPs[i].L2
+// l2 tells whether layer 2 announces an address of the prefix, as far as anybody
+// knows.
+func (c *Cluster) l2(p netip.Prefix) bool {
+	i := slices.IndexFunc(c.opts.VIPs, func(v model.VIP) bool { return p.Contains(v.Addr) })
+	return i < 0 || slices.ContainsFunc(c.opts.VIPs, func(v model.VIP) bool { return p.Contains(v.Addr) && v.L2 })
 }
 
 // lookBGP judges what kernels answer for and where routers send packets.
@@ -72,10 +73,10 @@ func (m *monitor) lookBGP(c *Cluster) {
 	}
 	for _, r := range c.routers {
 		for _, u := range r.Unbound() {
-			key := fmt.Sprint(r.Name, u.Node, u.Addr, u.Since)
+			key := fmt.Sprint(r.Name, u.Node, u.Prefix, u.Since)
 			if !m.unbound[key] && !c.excusedPath(r, &u) {
 				m.unbound[key] = true
-				c.failf("%s sends packets for %s to %s, which has had no such address for %s", r.Name, u.Addr, u.Node, time.Since(u.Since))
+				c.failf("%s sends packets for %s to %s, which has had no address in it for %s", r.Name, u.Prefix, u.Node, time.Since(u.Since))
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (c *Cluster) excusedPath(r *lbdtest.Router, u *lbdtest.Unbound) bool {
 	if u.Dead {
 		late = u.Restart
 	}
-	return (c.l2(u.Addr) || u.Dead) && time.Since(u.Frozen) <= late+convergence
+	return (c.l2(u.Prefix) || u.Dead) && time.Since(u.Frozen) <= late+convergence
 }
 
 // serves tells whether the node advertises the VIP by BGP, if any router is in
@@ -115,7 +116,7 @@ func (c *Cluster) settledBGP() {
 		return
 	}
 	for _, v := range c.opts.VIPs {
-		configured := slices.ContainsFunc(c.vips, func(x model.VIP) bool { return x.Addr == v.Addr && x.BGP != nil })
+		configured := slices.ContainsFunc(c.vips, func(x model.VIP) bool { return x.Addr == v.Addr && len(x.BGP) > 0 })
 		for _, n := range c.all() {
 			c.advertised(n, v, configured)
 			c.local(n, v, configured)

@@ -14,7 +14,7 @@ import (
 func mixed(n int) []model.VIP {
 	vips := VIPs(2 * n)
 	for i := range vips {
-		vips[i].BGP = &model.BGPAdvert{}
+		vips[i].BGP = []model.BGPAdvert{{}}
 		vips[i].L2 = i < n
 	}
 	return vips
@@ -116,7 +116,7 @@ func TestBGPDrain(t *testing.T) {
 			for _, r := range c.routers {
 				var seen []lbdtest.RouterEvent
 				for _, e := range r.Events() {
-					if e.At.After(at) && e.Node == name && e.Addr == v.Addr {
+					if e.At.After(at) && e.Node == name && e.Prefix.Contains(v.Addr) {
 						seen = append(seen, e)
 					}
 				}

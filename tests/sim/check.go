@@ -86,7 +86,7 @@ func (m *monitor) end() {
 func (m *monitor) look(c *Cluster) {
 	now := map[clash]bool{}
 	for a, s := range c.Net.Now() {
-		if !c.l2(a) {
+		if !c.l2(netip.PrefixFrom(a, a.BitLen())) {
 			continue
 		}
 		for _, p := range s.Clashes {

@@ -175,9 +175,9 @@ var properties = []property{
 	{"quorum", func(v model.VIP) bool { return v.Partition == model.PartitionQuorum }, func(v *model.VIP) { v.Partition = model.PartitionQuorum }},
 	{"preempt", func(v model.VIP) bool { return v.Preempt }, func(v *model.VIP) { v.Preempt = true }},
 	{"unchecked", func(v model.VIP) bool { return v.Check == "" }, func(v *model.VIP) { v.Check = "" }},
-	{"both", func(v model.VIP) bool { return v.L2 && v.BGP != nil }, func(v *model.VIP) { v.BGP = &model.BGPAdvert{} }},
+	{"both", func(v model.VIP) bool { return v.L2 && len(v.BGP) > 0 }, func(v *model.VIP) { v.BGP = []model.BGPAdvert{{}} }},
 	{"unbound", func(v model.VIP) bool { return v.Unbound }, func(v *model.VIP) { v.Unbound = true }},
-	{"bgp", func(v model.VIP) bool { return !v.L2 }, func(v *model.VIP) { v.L2, v.BGP = false, &model.BGPAdvert{} }},
+	{"bgp", func(v model.VIP) bool { return !v.L2 }, func(v *model.VIP) { v.L2, v.BGP = false, []model.BGPAdvert{{}} }},
 }
 
 func (p property) list(vips []model.VIP) []string {

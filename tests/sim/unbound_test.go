@@ -204,7 +204,7 @@ func drawUnbound(t *rapid.T) *Scenario {
 			v.Partition = model.PartitionQuorum
 		}
 		if i >= 4 {
-			v.BGP, v.L2 = &model.BGPAdvert{}, i == 4
+			v.BGP, v.L2 = []model.BGPAdvert{{}}, i == 4
 		}
 		if i == 1 {
 			v.Check = ""

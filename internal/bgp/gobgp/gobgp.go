@@ -41,10 +41,13 @@ type Speaker struct {
 	// mu serialises what changes the server. No event takes it.
 	mu       sync.Mutex
 	peers    map[string]*peer
-	paths    map[netip.Addr]path
+	paths    map[netip.Prefix]path
 	indices  map[string]int // of peers in markers; never given twice
 	prepends map[int]struct{}
+	classes  []*class // in use
 	closing  bool
+
+	lastClass int // how many classes there have been
 
 	inbox   inbox
 	gauge   gauge
@@ -58,7 +61,7 @@ func New(log *slog.Logger, changed func()) *Speaker {
 	s := &Speaker{
 		log: log, changed: changed, ctx: ctx, stop: stop,
 		peers:   make(map[string]*peer),
-		paths:   make(map[netip.Addr]path),
+		paths:   make(map[netip.Prefix]path),
 		indices: make(map[string]int), prepends: map[int]struct{}{0: {}},
 		inbox: inbox{kick: make(chan struct{}, 1), live: make(map[netip.Addr]*peer)},
 	}

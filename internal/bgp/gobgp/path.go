@@ -3,6 +3,7 @@ package gobgp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"google.golang.org/protobuf/proto"
@@ -15,9 +16,13 @@ import (
 const gracefulShutdown = 0xffff0000
 
 // path is what the server was last given.
-type path struct{ nlri *anypb.Any }
+type path struct {
+	nlri    *anypb.Any
+	to      []model.BGPAudience
+	classes []*class
+}
 
-// SetPath adds a path or replaces the one to the same address.
+// SetPath adds a path or replaces the one to the same prefix.
 func (s *Speaker) SetPath(want model.BGPPath) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,35 +32,41 @@ func (s *Speaker) SetPath(want model.BGPPath) error {
 	if err := s.twins(want); err != nil {
 		return err
 	}
-	if _, ok := s.prepends[want.Prepend]; !ok {
-		s.prepends[want.Prepend] = struct{}{}
-		for _, p := range s.peers {
-			if err := s.admit(p); err != nil {
-				return fmt.Errorf("peer %q: %w", p.conf.Name, err)
+	for i := range want.To {
+		for _, c := range want.To[i].LargeCommunities {
+			if c[0] == markerASN {
+				return fmt.Errorf("path %s: large community %d:%d:%d is reserved (RFC 8092 section 5)", want.Prefix, c[0], c[1], c[2])
 			}
 		}
 	}
-	req, err := s.request(want)
+	classes, err := s.enlist(&want)
 	if err != nil {
 		return err
 	}
-	if _, err := s.server.AddPath(s.ctx, req); err != nil {
-		return fmt.Errorf("path %s: %w", want.Addr, err)
+	req, err := s.request(&want, classes)
+	if err == nil {
+		_, err = s.server.AddPath(s.ctx, req)
 	}
-	s.paths[want.Addr] = path{req.Path.Nlri}
+	if err != nil {
+		s.dismiss(want.To, classes)
+		return fmt.Errorf("path %s: %w", want.Prefix, err)
+	}
+	had := s.paths[want.Prefix]
+	s.paths[want.Prefix] = path{req.Path.Nlri, want.To, classes}
+	s.dismiss(had.to, had.classes)
 	return nil
 }
 
 // DeletePath withdraws a path.
-func (s *Speaker) DeletePath(addr netip.Addr) error {
+func (s *Speaker) DeletePath(prefix netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	had, ok := s.paths[addr]
+	had, ok := s.paths[prefix]
 	if !ok {
 		return nil
 	}
-	family := familyOf(addr)
-	attrs, err := pack(&api.OriginAttribute{}, nextHop(addr, had.nlri))
+	family := familyOf(prefix.Addr())
+	attrs, err := pack(&api.OriginAttribute{}, nextHop(prefix.Addr(), had.nlri))
 	if err != nil {
 		return err
 	}
@@ -63,9 +74,10 @@ func (s *Speaker) DeletePath(addr netip.Addr) error {
 		Family: family,
 		Path:   &api.Path{Family: family, Nlri: had.nlri, Pattrs: attrs, IsWithdraw: true},
 	}); err != nil {
-		return fmt.Errorf("withdraw %s: %w", addr, err)
+		return fmt.Errorf("withdraw %s: %w", prefix, err)
 	}
-	delete(s.paths, addr)
+	delete(s.paths, prefix)
+	s.dismiss(had.to, had.classes)
 	return nil
 }
 
@@ -79,38 +91,27 @@ func familyOf(addr netip.Addr) *api.Family {
 // request turns a path into one of the server. The next hop is unspecified, which
 // the server replaces with the local address of each session, and for IPv4 over
 // an IPv6 session with MP_REACH_NLRI (RFC 8950).
-func (s *Speaker) request(want model.BGPPath) (*api.AddPathRequest, error) {
-	nlri, err := anypb.New(&api.IPAddressPrefix{Prefix: want.Addr.String(), PrefixLen: uint32(want.Addr.BitLen())})
+func (s *Speaker) request(want *model.BGPPath, classes []*class) (*api.AddPathRequest, error) {
+	addr := want.Prefix.Addr()
+	nlri, err := anypb.New(&api.IPAddressPrefix{Prefix: addr.String(), PrefixLen: uint32(want.Prefix.Bits())})
 	if err != nil {
 		return nil, err
 	}
-	attrs := []proto.Message{&api.OriginAttribute{}, nextHop(want.Addr, nlri)} // ORIGIN IGP
-	if want.MEDSet {
-		attrs = append(attrs, &api.MultiExitDiscAttribute{Med: want.MED})
+	attrs := []proto.Message{&api.OriginAttribute{}, nextHop(addr, nlri)} // ORIGIN IGP
+	var large []*api.LargeCommunity
+	if classes == nil {
+		attrs, large = attributes(attrs, &want.To[0])
+	} else if slices.ContainsFunc(want.To, func(to model.BGPAudience) bool { return to.Shutdown }) {
+		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: 0}) // see class.actions
 	}
-	// The server keeps LOCAL_PREF from eBGP peers, RFC 4271 section 5.1.5.
-	switch {
-	case want.Shutdown:
-		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: 0}) // RFC 8326 section 4
-	case want.LocalPref != 0:
-		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: want.LocalPref})
-	}
-	communities := want.Communities
-	if want.Shutdown {
-		communities = append(communities[:len(communities):len(communities)], gracefulShutdown)
-	}
-	if len(communities) > 0 {
-		attrs = append(attrs, &api.CommunitiesAttribute{Communities: communities})
-	}
-	large := make([]*api.LargeCommunity, 0, len(want.LargeCommunities)+len(want.Peers))
-	for _, c := range want.LargeCommunities {
-		if c[0] == markerASN {
-			return nil, fmt.Errorf("path %s: large community %d:%d:%d is reserved (RFC 8092 section 5)", want.Addr, c[0], c[1], c[2])
+	for i := range want.To {
+		tag := want.To[i].Prepend
+		if classes != nil {
+			tag = classes[i].id
 		}
-		large = append(large, &api.LargeCommunity{GlobalAdmin: c[0], LocalData1: c[1], LocalData2: c[2]})
-	}
-	for _, name := range want.Peers {
-		large = append(large, marker(s.index(name), want.Prepend))
+		for _, name := range want.To[i].Peers {
+			large = append(large, marker(s.index(name), tag))
+		}
 	}
 	if len(large) > 0 {
 		attrs = append(attrs, &api.LargeCommunitiesAttribute{Communities: large})
@@ -119,7 +120,34 @@ func (s *Speaker) request(want model.BGPPath) (*api.AddPathRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.AddPathRequest{Path: &api.Path{Family: familyOf(want.Addr), Nlri: nlri, Pattrs: packed}}, nil
+	return &api.AddPathRequest{Path: &api.Path{Family: familyOf(addr), Nlri: nlri, Pattrs: packed}}, nil
+}
+
+// attributes adds those that all peers get. Large communities are returned for more
+// to come.
+func attributes(attrs []proto.Message, to *model.BGPAudience) ([]proto.Message, []*api.LargeCommunity) {
+	if to.MEDSet {
+		attrs = append(attrs, &api.MultiExitDiscAttribute{Med: to.MED})
+	}
+	// The server keeps LOCAL_PREF from eBGP peers, RFC 4271 section 5.1.5.
+	switch {
+	case to.Shutdown:
+		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: 0}) // RFC 8326 section 4
+	case to.LocalPref != 0:
+		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: to.LocalPref})
+	}
+	communities := to.Communities
+	if to.Shutdown {
+		communities = append(slices.Clip(communities), gracefulShutdown)
+	}
+	if len(communities) > 0 {
+		attrs = append(attrs, &api.CommunitiesAttribute{Communities: communities})
+	}
+	large := make([]*api.LargeCommunity, 0, len(to.LargeCommunities)+len(to.Peers))
+	for _, c := range to.LargeCommunities {
+		large = append(large, &api.LargeCommunity{GlobalAdmin: c[0], LocalData1: c[1], LocalData2: c[2]})
+	}
+	return attrs, large
 }
 
 // nextHop is the attribute with an unspecified next hop.

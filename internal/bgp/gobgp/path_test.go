@@ -25,7 +25,7 @@ func TestWhoGetsWhat(t *testing.T) {
 		b.add(b.peer(name, r))
 	}
 	full := vip("203.0.113.1", "inner", "one", "two")
-	full.PathAttributes = model.PathAttributes{
+	full.To[0].PathAttributes = model.PathAttributes{
 		Communities: []uint32{64512<<16 | 7}, LargeCommunities: [][3]uint32{{64512, 1, 2}},
 		LocalPref: 250, MED: 33, MEDSet: true, Prepend: 2,
 	}
@@ -49,8 +49,9 @@ func TestWhoGetsWhat(t *testing.T) {
 	same(t, "iBGP without attributes", plain, route4{nextHop: b.addr.String(), localPref: 100, med: -1})
 
 	// A drain: GRACEFUL_SHUTDOWN to all, LOCAL_PREF 0 to iBGP.
-	full.Shutdown = true
-	b.set(full)
+	leaving := vip("203.0.113.1", "inner", "one", "two")
+	leaving.To[0].PathAttributes, leaving.To[0].Shutdown = full.To[0].PathAttributes, true
+	b.set(leaving)
 	wait(t, "GRACEFUL_SHUTDOWN", func() bool {
 		return slices.Contains(one.routes(b.addr)["203.0.113.1/32"].communities, gracefulShutdown) &&
 			slices.Contains(two.routes(b.addr)["203.0.113.1/32"].communities, gracefulShutdown) &&
@@ -68,10 +69,10 @@ func TestWhoGetsWhat(t *testing.T) {
 	if d := b.Sessions()["one"].UpdatesOut - before["one"].UpdatesOut; d != 1 {
 		t.Errorf("one got %d updates, want a withdrawal", d)
 	}
-	if err := b.DeletePath(netip.MustParseAddr("203.0.113.1")); err != nil {
+	if err := b.DeletePath(netip.MustParsePrefix("203.0.113.1/32")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.DeletePath(netip.MustParseAddr("203.0.113.77")); err != nil {
+	if err := b.DeletePath(netip.MustParsePrefix("203.0.113.77/32")); err != nil {
 		t.Errorf("deleting what is not there: %v", err)
 	}
 	one.sees(b.addr)
@@ -113,7 +114,7 @@ func TestReservedCommunityIsRefused(t *testing.T) {
 	}
 	b := newBed(t)
 	p := vip("203.0.113.1", "x")
-	p.LargeCommunities = [][3]uint32{{markerASN, 1, 0}}
+	p.To[0].LargeCommunities = [][3]uint32{{markerASN, 1, 0}}
 	if err := b.SetPath(p); err == nil || !strings.Contains(err.Error(), "reserved") {
 		t.Errorf("err %v", err)
 	}

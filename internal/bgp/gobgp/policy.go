@@ -14,11 +14,11 @@ import (
 
 // Who gets which path: a path carries one marker for each peer that shall get
 // it, a large community (RFC 8092) whose first number is reserved. The export
-// policy has one statement for each peer, family and number of prepends; it takes
-// paths with the marker of its peer, removes all markers and accepts. All else is
-// refused. So the server itself sees from the old and the new path to one address
-// who has to get an update, a withdrawal or nothing, and no VIP ever touches the
-// policy.
+// policy has one statement for each peer, family and number of prepends or class
+// (class.go); it takes paths with the marker of its peer, removes all markers and
+// accepts. All else is refused. So the server itself sees from the old and the new
+// path to one prefix who has to get an update, a withdrawal or nothing, and VIPs
+// that are advertised alike to all of their peers never touch the policy.
 //
 // The server compares the addresses of peers without their interface, so two
 // peers that are fe80::1 on two interfaces are the same to it; see SetPath.
@@ -29,8 +29,9 @@ const (
 	exportPolicy = "export"
 )
 
-func marker(peer, prepend int) *api.LargeCommunity {
-	return &api.LargeCommunity{GlobalAdmin: markerASN, LocalData1: uint32(peer), LocalData2: uint32(prepend)}
+// marker lets a peer have a path. The tag is the number of prepends, or a class.
+func marker(peer, tag int) *api.LargeCommunity {
+	return &api.LargeCommunity{GlobalAdmin: markerASN, LocalData1: uint32(peer), LocalData2: uint32(tag)}
 }
 
 // refuseAll sets the policies: of routes only the own ones are imported, none is
@@ -66,7 +67,9 @@ func refuseAll(ctx context.Context, srv *server.BgpServer) error {
 // statement is one entry of the export policy.
 type statement struct {
 	family  *api.Family
-	prepend int
+	tag     int        // in markers
+	class   *class     // nil: the path has the attributes
+	prepend int        // how often
 	nextHop netip.Addr // invalid: the local address of the session
 }
 
@@ -76,7 +79,7 @@ var (
 )
 
 // admit brings the statements of a peer up to date: its families, and the
-// prepends that paths ask for. s.mu is held.
+// prepends and classes that paths ask for. s.mu is held.
 func (s *Speaker) admit(p *peer) error {
 	if !p.named {
 		if err := s.server.AddDefinedSet(s.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
@@ -88,16 +91,32 @@ func (s *Speaker) admit(p *peer) error {
 		p.named = true
 	}
 	for n := range s.prepends {
-		if p.conf.IPv4 && (p.extended || p.conf.Address.Is4()) {
-			if err := s.permit(p, statement{family: ipv4, prepend: n}); err != nil {
-				return err
-			}
+		if err := s.permitBoth(p, statement{tag: n, prepend: n}); err != nil {
+			return err
 		}
-		if p.conf.IPv6 && (p.nextHop.IsValid() || p.conf.Address.Is6()) {
-			if err := s.permit(p, statement{family: ipv6, prepend: n, nextHop: p.nextHop}); err != nil {
-				return err
-			}
+	}
+	for _, c := range s.classes {
+		if c.users[p.conf.Name] == 0 {
+			continue
 		}
+		if err := s.permitBoth(p, statement{tag: c.id, class: c, prepend: c.attrs.Prepend}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permitBoth adds the statements for the families of a peer.
+func (s *Speaker) permitBoth(p *peer, st statement) error {
+	if p.conf.IPv4 && (p.extended || p.conf.Address.Is4()) {
+		st.family = ipv4
+		if err := s.permit(p, st); err != nil {
+			return err
+		}
+	}
+	if p.conf.IPv6 && (p.nextHop.IsValid() || p.conf.Address.Is6()) {
+		st.family, st.nextHop = ipv6, p.nextHop
+		return s.permit(p, st)
 	}
 	return nil
 }
@@ -124,23 +143,27 @@ func (s *Speaker) resend(p *peer) {
 
 // permit adds one statement unless it is there.
 func (s *Speaker) permit(p *peer, st statement) error {
-	name := fmt.Sprintf("%s-%d-%d-%s", p.set(), st.family.Afi, st.prepend, st.nextHop)
+	name := fmt.Sprintf("%s-%d-%d-%s", p.set(), st.family.Afi, st.tag, st.nextHop)
 	if slices.Contains(p.statements, name) {
 		return nil
 	}
-	mark := fmt.Sprintf("%s-%d", p.set(), st.prepend)
+	mark := p.mark(st.tag)
 	if !slices.Contains(p.marks, mark) {
 		if err := s.server.AddDefinedSet(s.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
 			DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
-			List: []string{fmt.Sprintf("%d:%d:%d", uint32(markerASN), p.index, st.prepend)},
+			List: []string{fmt.Sprintf("%d:%d:%d", uint32(markerASN), p.index, st.tag)},
 		}}); err != nil {
 			return fmt.Errorf("marker: %w", err)
 		}
 		p.marks = append(p.marks, mark)
 	}
-	actions := &api.Actions{
-		RouteAction:    api.RouteAction_ACCEPT,
-		LargeCommunity: &api.CommunityAction{Type: api.CommunityAction_REMOVE, Communities: []string{markers}},
+	actions := &api.Actions{}
+	if st.class != nil {
+		actions = st.class.actions(p.conf.External())
+	}
+	actions.RouteAction = api.RouteAction_ACCEPT
+	if actions.LargeCommunity == nil {
+		actions.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_REMOVE, Communities: []string{markers}}
 	}
 	if st.prepend > 0 && p.conf.External() {
 		actions.AsPrepend = &api.AsPrependAction{Asn: p.conf.LocalASN, Repeat: uint32(st.prepend)}
@@ -169,26 +192,13 @@ func (s *Speaker) permit(p *peer, st statement) error {
 // forbid removes the statements of a peer that is gone, or whose next hop has
 // changed.
 func (s *Speaker) forbid(p *peer) error {
-	if len(p.statements) > 0 {
-		policy := &api.Policy{Name: exportPolicy}
-		for _, name := range p.statements {
-			policy.Statements = append(policy.Statements, &api.Statement{Name: name})
-		}
-		if err := s.server.DeletePolicy(s.ctx, &api.DeletePolicyRequest{Policy: policy, PreserveStatements: true}); err != nil {
-			return fmt.Errorf("export policy: %w", err)
-		}
-		for _, st := range policy.Statements {
-			if err := s.server.DeleteStatement(s.ctx, &api.DeleteStatementRequest{Statement: st, All: true}); err != nil {
-				return fmt.Errorf("export policy: %w", err)
-			}
-		}
-		p.statements = nil
+	if err := s.removeStatements(p.statements); err != nil {
+		return err
 	}
+	p.statements = nil
 	for _, mark := range p.marks {
-		if err := s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
-			DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
-		}}); err != nil {
-			return fmt.Errorf("marker: %w", err)
+		if err := s.removeMark(mark); err != nil {
+			return err
 		}
 	}
 	p.marks = nil
@@ -197,6 +207,38 @@ func (s *Speaker) forbid(p *peer) error {
 		return s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
 			DefinedType: api.DefinedType_NEIGHBOR, Name: p.set(),
 		}})
+	}
+	return nil
+}
+
+// removeStatements removes some from the export policy.
+func (s *Speaker) removeStatements(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	policy := &api.Policy{Name: exportPolicy}
+	for _, name := range names {
+		policy.Statements = append(policy.Statements, &api.Statement{Name: name})
+	}
+	if err := s.server.DeletePolicy(s.ctx, &api.DeletePolicyRequest{Policy: policy, PreserveStatements: true}); err != nil {
+		return fmt.Errorf("export policy: %w", err)
+	}
+	for _, st := range policy.Statements {
+		if err := s.server.DeleteStatement(s.ctx, &api.DeleteStatementRequest{Statement: st, All: true}); err != nil {
+			return fmt.Errorf("export policy: %w", err)
+		}
+	}
+	return nil
+}
+
+// mark names the set that has only the marker of the peer with this tag.
+func (p *peer) mark(tag int) string { return fmt.Sprintf("%s-%d", p.set(), tag) }
+
+func (s *Speaker) removeMark(mark string) error {
+	if err := s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
+		DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
+	}}); err != nil {
+		return fmt.Errorf("marker: %w", err)
 	}
 	return nil
 }
@@ -214,14 +256,17 @@ func (s *Speaker) index(name string) int {
 // twins finds a peer that gets a path because another one with the same
 // link-local address does.
 func (s *Speaker) twins(want model.BGPPath) error {
-	for _, name := range want.Peers {
-		p := s.peers[name]
-		if p == nil || p.conf.Address.Zone() == "" {
-			continue
-		}
-		for other, q := range s.peers {
-			if other != name && q.conf.Address.WithZone("") == p.conf.Address.WithZone("") && !slices.Contains(want.Peers, other) {
-				return fmt.Errorf("path %s: peers %q and %q have the same link-local address, so either both get a path or none", want.Addr, name, other)
+	for i := range want.To {
+		to := &want.To[i]
+		for _, name := range to.Peers {
+			p := s.peers[name]
+			if p == nil || p.conf.Address.Zone() == "" {
+				continue
+			}
+			for other, q := range s.peers {
+				if other != name && q.conf.Address.WithZone("") == p.conf.Address.WithZone("") && !slices.Contains(to.Peers, other) {
+					return fmt.Errorf("path %s: peers %q and %q have the same link-local address, so either both get a path, with the same attributes, or none", want.Prefix, name, other)
+				}
 			}
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
-	"lbd.dev/lbd/internal/model"
 )
 
 // speakerEnv makes the test binary a speaker with graceful restart; it is
@@ -45,7 +44,7 @@ func speak(args string) {
 	}
 	try(s.Start(bgp.Global{RouterID: routerID, ASN: lbdASN}))
 	for _, a := range strings.Split(f[2], ",") {
-		try(s.SetPath(model.BGPPath{Addr: netip.MustParseAddr(a), Peers: []string{"r"}}))
+		try(s.SetPath(vip(a, "r")))
 	}
 	try(s.AddPeer(p))
 	for s.Sessions()["r"].State != bgp.Established {

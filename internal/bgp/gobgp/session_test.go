@@ -12,7 +12,7 @@ import (
 )
 
 func vip(s string, peers ...string) model.BGPPath {
-	return model.BGPPath{Addr: netip.MustParseAddr(s), Peers: peers}
+	return model.BGPPath{Prefix: model.PrefixOf(netip.MustParseAddr(s), 0), To: []model.BGPAudience{{Peers: peers}}}
 }
 
 func TestFirstSessionAndReset(t *testing.T) {
