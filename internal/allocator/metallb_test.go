@@ -244,6 +244,20 @@ func TestMetalLB(t *testing.T) {
 			want a 192.0.2.1
 			want b 192.0.2.0
 			wrote 2`,
+		"an address that is lost and won in one decision is not written": `
+			strict
+			pool p 192.0.2.0/32
+			pool q 198.51.100.0/32 manual
+			svc b share=k ports=80 ips=192.0.2.0
+			svc a share=k ports=81
+			want a 192.0.2.0
+			clear
+			new b local=x
+			new a pool=q
+			step
+			want a 198.51.100.0
+			want b 192.0.2.0
+			wrote 1`,
 		"who gets nothing keeps what it has, under its new key": `
 			strict
 			pool p 192.0.2.0/31
@@ -265,6 +279,10 @@ func TestMetalLB(t *testing.T) {
 			want b -
 			event b ClearAssignment gives up 192.0.2.0: 192.0.2.0 is shared by default/a: sharing needs externalTrafficPolicy
 			event b AllocationFailed Exhausted:
+			event a IPAllocated
+			event b IPAllocated
+			wrote 3
+			quiet # there is no conflict with what it has just left
 			svc b local=
 			want b 192.0.2.0`,
 		"the key of one frees the other": `
@@ -474,8 +492,12 @@ func TestPools(t *testing.T) {
 			event a AddressOutsidePools 2001:db8:: is in no pool`,
 		"counts end quarantines": `
 			pool p 192.0.2.0/30
+			pool q 198.51.100.0/30
 			svc a
 			counts p 1/3 0/0
+			told 3 # each once, and p again
+			svc a label=x:y
+			told 0
 			rm a
 			counts p 0/3 0/0
 			tick 60
@@ -575,11 +597,14 @@ func TestStatus(t *testing.T) {
 			mark a
 			tick 4
 			mark a 192.0.2.0=p
-			tick 601
+			now 601
 			clear
 			svc a status=
 			want a 192.0.2.0
-			wrote 1`,
+			wrote 1
+			svc a status=
+			tick 1 # after 10 minutes it begins anew
+			want a 192.0.2.0`,
 		"the order does not count": `
 			pool p 192.0.2.0/31 2001:db8::/127
 			svc a families=46 policy=RequireDualStack
@@ -595,6 +620,15 @@ func TestStatus(t *testing.T) {
 			pool q 198.51.100.0/29
 			restart
 			quiet`,
+		"failures are told again after they were over": `
+			pool p 192.0.2.0/31
+			svc a
+			svc b ips=192.0.2.0
+			event b AllocationFailed InUse
+			svc b ips=
+			want b 192.0.2.1
+			svc b ips=192.0.2.0
+			event b AllocationFailed InUse`,
 		"failures are told once": `
 			pool p 192.0.2.0/32
 			svc a

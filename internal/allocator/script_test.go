@@ -39,6 +39,8 @@ type cluster struct {
 	writes   int // since the script looked
 	version  int
 	born     int
+	wake     time.Time
+	told     int  // statuses of pools, since the script looked
 	strict   bool // no address is ever in two statuses
 }
 
@@ -121,6 +123,8 @@ func (c *cluster) settle() {
 
 func (c *cluster) take(r Result) {
 	c.events = append(c.events, r.Events...)
+	c.told += len(r.Pools)
+	c.wake = r.Wake
 	for _, p := range r.Pools {
 		c.statuses[p.Name] = p
 	}
@@ -350,7 +354,12 @@ func (c *cluster) command(words []string) string {
 	case "tick":
 		n, _ := strconv.Atoi(args[0])
 		c.now = c.now.Add(time.Duration(n) * time.Second)
-		c.settle()
+		if !c.wake.IsZero() && !c.wake.After(c.now) { // as the allocator has asked for
+			c.settle()
+		}
+	case "now": // time passes, and nobody asked to be woken
+		n, _ := strconv.Atoi(args[0])
+		c.now = c.now.Add(time.Duration(n) * time.Second)
 	case "strict":
 		c.strict = true
 	case "step":
@@ -388,6 +397,12 @@ func (c *cluster) look(what string, args []string) string {
 		}
 	case "clear":
 		c.events, c.writes = nil, 0
+	case "told":
+		n, _ := strconv.Atoi(args[0])
+		if got := c.told; got != n {
+			return fmt.Sprintf("%d statuses of pools", got)
+		}
+		c.told = 0
 	case "wrote":
 		n, _ := strconv.Atoi(args[0])
 		if got := c.writes; got != n {
