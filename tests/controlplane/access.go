@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -90,6 +91,9 @@ func (c *ControlPlane) Kubeconfig(server netip.Addr, u User) (string, error) {
 	return f.Name(), nil
 }
 
+// kubectlLimit is how long kubectl may take on a busy machine.
+const kubectlLimit = time.Minute
+
 // Kubectl runs kubectl as administrator on the host of the first kube-apiserver
 // and returns what it prints.
 func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, error) {
@@ -101,7 +105,9 @@ func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, err
 	}
 	home := filepath.Join(c.PKI.dir, "kubectl-cache") // else it writes into the user's home
 	argv := append([]string{c.Programs.Kubectl, "--kubeconfig", c.kubeconfig, "--cache-dir", home}, args...)
-	return c.Lab.Exec(ctx, c.APIServers[0].Host, argv...)
+	ctx, cancel := context.WithTimeout(ctx, kubectlLimit)
+	defer cancel()
+	return command(ctx, "", "ip", append([]string{"netns", "exec", c.APIServers[0].Host.NS}, argv...)...)
 }
 
 // address is the one that the host has in the first family of the cluster.

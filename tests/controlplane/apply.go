@@ -17,7 +17,7 @@ func (c *ControlPlane) ApplyCRDs(ctx context.Context) error {
 }
 
 func (c *ControlPlane) established(ctx context.Context) error {
-	_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=9s", "crd", "--all")
+	_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	return err
 }
 

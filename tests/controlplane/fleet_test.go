@@ -50,8 +50,14 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
+	return newFleetWith(t, poolAndAdvertisement, controlplane.Options{})
+}
+
+// newFleetWith is newFleet with other objects and options.
+func newFleetWith(t *testing.T, objects string, o controlplane.Options) *fleet {
+	t.Helper()
 	l := newLab(t, 3)
-	f := &fleet{ControlPlane: start(t, l, controlplane.Options{})}
+	f := &fleet{ControlPlane: start(t, l, o)}
 	var err error
 	if f.client, err = f.Client(); err != nil {
 		t.Fatal(err)
@@ -74,7 +80,7 @@ func newFleet(t *testing.T) *fleet {
 	if f.lbd, err = f.StartLBD(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Apply(t.Context(), poolAndAdvertisement); err != nil {
+	if err := f.Apply(t.Context(), objects); err != nil {
 		t.Fatal(err)
 	}
 	f.settled(t)

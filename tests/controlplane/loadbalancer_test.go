@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -42,6 +43,7 @@ func TestLoadBalancerCreated(t *testing.T) {
 	if len(owners) != len(f.nodes) {
 		t.Errorf("%d addresses are owned by %v, want some on each node", len(given), owners)
 	}
+	f.testAnswered(t, slices.Collect(maps.Keys(given)))
 	f.testDeleted(t)
 	// What people see who leave kube-proxy at its defaults.
 	for _, n := range f.nodes {
@@ -54,6 +56,19 @@ func TestLoadBalancerCreated(t *testing.T) {
 	}
 	t.Log("kube-proxy at its defaults:")
 	f.createOneByOne(t, "slow", 5, given)
+}
+
+// testAnswered: who comes when the announcements are over, asks by ARP or ND and is
+// answered.
+func (f *fleet) testAnswered(t *testing.T, vips []netip.Addr) {
+	if _, err := f.Lab.Exec(t.Context(), f.Lab.Client, "ip", "neigh", "flush", "dev", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	took := f.reachable(t, time.Now(), vips)
+	t.Logf("asked anew: %s", spread(took))
+	if worst := slices.Max(took); worst > slack*250*time.Millisecond {
+		t.Errorf("an address was found after %v, want %v at most", worst, slack*250*time.Millisecond)
+	}
 }
 
 // createOneByOne creates Services and returns how long each took to be reachable
