@@ -149,6 +149,14 @@ func TestConfiguration(t *testing.T) {
 		if values == nil {
 			continue
 		}
+		for _, line := range []string{
+			"  port: 7950\n", "  detection: fast\n", "  address: :7479\n", "  timeout: 10s\n", "weight: 10\n",
+			"  cordonDrains: true\n", "  classless: true\n", "  loadBalancerClass: example.net/lb\n",
+		} {
+			if !strings.Contains(text+"\n", line) {
+				t.Errorf("the configuration lacks %q:\n%s", line, text)
+			}
+		}
 		speaker := containers(all["DaemonSet/lbd-system/lbd"])[0]
 		if got := fmt.Sprintf("%v %v %v", speaker.At("readinessProbe", "httpGet", "host"), speaker.At("readinessProbe", "httpGet", "port"),
 			speaker["ports"].([]any)[1].(map[string]any)["containerPort"]); got != "127.0.0.1 7479 7950" {
