@@ -161,7 +161,7 @@ type Memory struct {
 	SettleBase time.Time
 	// Awaited is when the node last waited for its cluster to say who its peers are.
 	Awaited time.Time
-	Stalls     int
+	Stalls  int
 	// Lapses is that of the last decision.
 	Lapses uint64
 	// Lists are those of the decision. The next one takes over what is the same

@@ -38,10 +38,6 @@ func (v *View) SetObjects(from SourceName, vips []VIP, peers []BGPPeer) {
 		v.objects = make(map[SourceName]objects)
 	}
 	v.objects[from] = objects{vips, peers}
-	if len(v.objects) == 1 {
-		v.VIPs, v.Peers = vips, peers
-		return
-	}
 	order := make([]SourceName, 0, len(v.objects))
 	for s := range v.objects {
 		order = append(order, s)
@@ -49,13 +45,34 @@ func (v *View) SetObjects(from SourceName, vips []VIP, peers []BGPPeer) {
 	slices.SortFunc(order, configFirst)
 	v.VIPs, v.Peers = nil, nil
 	for _, s := range order {
-		v.VIPs = append(v.VIPs, v.objects[s].vips...)
-		v.Peers = append(v.Peers, v.objects[s].peers...)
+		v.VIPs = merge(v.VIPs, v.objects[s].vips, func(a, b *VIP) int { return a.Addr.Compare(b.Addr) })
+		v.Peers = merge(v.Peers, v.objects[s].peers, func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	slices.SortStableFunc(v.VIPs, func(a, b VIP) int { return a.Addr.Compare(b.Addr) })
-	v.VIPs = slices.CompactFunc(v.VIPs, func(a, b VIP) bool { return a.Addr == b.Addr })
-	slices.SortStableFunc(v.Peers, func(a, b BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
-	v.Peers = slices.CompactFunc(v.Peers, func(a, b BGPPeer) bool { return a.Name == b.Name })
+}
+
+// merge joins two sorted lists; of two that are equal that of the first counts. With
+// thousands of Services there is an update of one all the time, so what needs no
+// copy gets none.
+func merge[T any](a, b []T, compare func(a, b *T) int) []T {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	out := make([]T, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		c := compare(&a[0], &b[0])
+		if c <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out = append(out, b[0])
+		}
+		if c >= 0 {
+			b = b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
 }
 
 func configFirst(a, b SourceName) int {

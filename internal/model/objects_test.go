@@ -33,3 +33,21 @@ func TestSetObjects(t *testing.T) {
 	v.SetObjects(SourceConfig, nil, nil)
 	check("files left", "10.0.0.1=a 10.0.0.3=b ", "tor=10.1.0.1 ")
 }
+
+func TestSetLabels(t *testing.T) {
+	var v View
+	check := func(what, zone, rack string) {
+		t.Helper()
+		if v.Labels["zone"] != zone || v.Labels["rack"] != rack {
+			t.Errorf("%s: %v", what, v.Labels)
+		}
+	}
+	v.SetLabels(SourceConfig, map[string]string{"zone": "file", "rack": "file"})
+	check("files alone", "file", "file")
+	v.SetLabels(SourceKube, map[string]string{"zone": "node"})
+	check("the Node wins", "node", "file")
+	v.SetLabels(SourceConfig, map[string]string{"zone": "new"})
+	check("a reload", "node", "")
+	v.SetLabels(SourceKube, nil)
+	check("no Node", "new", "")
+}
