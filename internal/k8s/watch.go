@@ -23,8 +23,9 @@ type Key = types.NamespacedName
 
 // How long a watch waits before it tries again after an error: the first time and
 // at most. Up to as much again is added by chance, so that the nodes do not come
-// at once. client-go's own bound, a minute, is long for somebody who waits for an
-// address after an outage.
+// at once. The first watch of the process that succeeds after an outage has all
+// others try at once. client-go's own bound, a minute, is long for somebody who
+// waits for an address after an outage.
 const (
 	RetryFirst = 250 * time.Millisecond
 	RetryMost  = 5 * time.Second
@@ -144,8 +145,31 @@ func (w *Watch[T]) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
+		case <-back.wait():
 		}
 	}
+}
+
+// back tells the watches of the process that one of them works again.
+var back = &bell{ch: make(chan struct{})}
+
+// bell wakes all that wait.
+type bell struct {
+	mu sync.Mutex // guards ch
+	ch chan struct{}
+}
+
+func (b *bell) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ch
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.ch)
+	b.ch = make(chan struct{})
 }
 
 // failed notes why nothing is being watched.
@@ -176,6 +200,9 @@ func (w *Watch[T]) failed(err error) {
 func (w *Watch[T]) set(connected, absent bool, err error) {
 	if w.state.Connected != connected || w.state.Since.IsZero() {
 		w.state.Since = time.Now()
+		if connected && w.state.Err != nil {
+			back.ring()
+		}
 	}
 	w.state.Connected, w.state.Absent = connected, absent
 	if err != nil {

@@ -285,6 +285,12 @@ func TestSelection(t *testing.T) {
 		{name: "pools that overlap: the first by name", service: svc("192.0.2.130"), want: "192.0.2.130 web l2[]",
 			objects: Objects{Pools: []*v1alpha1.IPAddressPool{pool("a", "192.0.2.0/24"), pool("b", "192.0.2.129-192.0.2.130")}}.
 				with(l2("l", v1alpha1.L2AdvertisementSpec{IPAddressPools: []string{"a"}}))},
+		{name: "pools that overlap: behind the inner one", service: svc("192.0.2.150"), want: "192.0.2.150 web l2[]",
+			objects: Objects{Pools: []*v1alpha1.IPAddressPool{pool("a", "192.0.2.0/24"), pool("b", "192.0.2.129-192.0.2.130")}}.
+				with(l2("l", v1alpha1.L2AdvertisementSpec{}))},
+		{name: "pools that overlap: the inner one is the first", service: svc("192.0.2.130"), want: "192.0.2.130 web l2[]",
+			objects: Objects{Pools: []*v1alpha1.IPAddressPool{pool("a", "192.0.2.129-192.0.2.130"), pool("b", "192.0.2.0/24")}}.
+				with(l2("l", v1alpha1.L2AdvertisementSpec{IPAddressPools: []string{"a"}}))},
 		{name: "a VirtualIP has the address", service: svc("192.0.2.1"), want: "192.0.2.1 api virtual l2[]",
 			objects: everywhere().with(virtualIP("api", "192.0.2.1")),
 			problems: "Service default/web: the address 192.0.2.1 is one of VirtualIP \"api\": it is not announced for the Service\n" +

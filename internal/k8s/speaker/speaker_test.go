@@ -316,6 +316,30 @@ func TestStartWithoutServer(t *testing.T) {
 	b.eventually("connected", func() bool { return b.Status().Connected })
 }
 
+// TestPublishesWhole: nothing is published of a part.
+func TestPublishesWhole(t *testing.T) {
+	served := kinds()
+	delete(served, resSlices)
+	api := apitest.New(t, served)
+	api.Put(resNodes, node1("n1", nil, "10.0.0.1"))
+	api.Put(resPools, custom("a", map[string]any{"addresses": []string{"192.0.2.0/24"}}))
+	api.Put(resL2, custom("all", map[string]any{}))
+	api.Put(resServices, lb("web", false, "192.0.2.1"))
+	b := run(t, api, nil)
+	time.Sleep(time.Second)
+	b.lock(func() {
+		if b.published > 0 || len(b.checks) > 0 {
+			t.Errorf("published %d times without endpoints", b.published)
+		}
+	})
+	if st := b.Status(); st.Connected || st.Synced || !strings.Contains(st.Err, "endpointslices") {
+		t.Errorf("status %+v", st)
+	}
+	api.Serve(resSlices, "EndpointSlice")
+	api.Put(resSlices, endpointsOf("web", "n1"))
+	b.become("192.0.2.1=default/web")
+}
+
 func TestPeersFromNodes(t *testing.T) {
 	api := cluster(t)
 	api.Put(resNodes, node1("n3", map[string]string{"role": "edge"}, "10.0.0.3"))
@@ -365,6 +389,13 @@ func TestPasswordFiles(t *testing.T) {
 	b.eventually("read", func() bool { return b.Status().Synced })
 	if got := b.Status().Problems; password() != "no peer" || len(got) != 1 || !strings.Contains(got[0].Text, "cannot be read") {
 		t.Errorf("peer %q, problems %v", password(), got)
+	}
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", 81)), 0o600); err != nil { // too long for TCP MD5
+		t.Fatal(err)
+	}
+	time.Sleep(LookEvery + 10*Coalesce)
+	if got := password(); got != "no peer" {
+		t.Errorf("a bad password: %q", got)
 	}
 	for _, p := range []string{"one", "two"} {
 		if err := os.WriteFile(file, []byte(p+"\n"), 0o600); err != nil {
