@@ -30,8 +30,11 @@ import (
 
 // How the source takes its time.
 const (
-	// Coalesce is how long further changes are waited for after a first one.
-	Coalesce = 20 * time.Millisecond
+	// Coalesce is how long further changes are waited for after a first one, and
+	// CoalesceEach how much longer for each VIP that there is: every change is a
+	// decision about all of them.
+	Coalesce     = 20 * time.Millisecond
+	CoalesceEach = 20 * time.Microsecond
 	// ConnectEvery is the time between attempts to read the kubeconfig.
 	ConnectEvery = 5 * time.Second
 	// LookEvery is how often files with passwords are read and the state of the
@@ -301,6 +304,7 @@ type loop struct {
 	all     objects.Objects
 	secrets map[string]string
 	peers   []netip.Addr
+	vips    int
 	synced  bool
 	reread  bool // objects of lbd.dev were, so that others may be invalid
 	said    bool // whether it was last logged as connected
@@ -323,7 +327,7 @@ func (l *loop) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(Coalesce):
+			case <-time.After(Coalesce + time.Duration(l.vips)*CoalesceEach):
 			}
 			l.take()
 			if l.synced || l.w.synced() {
@@ -413,6 +417,7 @@ func (l *loop) build() {
 	if !first && !changed {
 		return
 	}
+	l.vips = len(r.VIPs)
 	l.s.o.OnChange(r)
 	l.publish(func(v *model.View) {
 		v.SetObjects(model.SourceKube, r.VIPs, r.Peers)
