@@ -27,6 +27,7 @@ type churn struct {
 // TestChurn creates, changes and deletes Services at random: no address is with two
 // of them, none changes, and in the end each is reached. LBD_CHURN is for how long.
 func TestChurn(t *testing.T) {
+	t.Parallel() // it measures nothing
 	f := newFleet(t)
 	limit, services := 15*time.Second, 30
 	if text := os.Getenv("LBD_CHURN"); text != "" {

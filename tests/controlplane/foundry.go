@@ -140,8 +140,8 @@ func lock(ctx context.Context, name string) (unlock func(), err error) {
 	}
 }
 
-// command runs a program to its end and returns what it prints; an error carries
-// the end of what it said. It dies, with its children, when ctx ends.
+// command runs a program to its end and returns what it prints, after a failure too;
+// the error carries the end of what it said. It dies, with its children, when ctx ends.
 func command(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -153,7 +153,7 @@ func command(ctx context.Context, dir, name string, args ...string) (string, err
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		said := strings.TrimSpace(errs.String() + "\n" + out.String())
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said[max(0, len(said)-2000):])
+		return out.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said[max(0, len(said)-2000):])
 	}
 	return out.String(), nil
 }

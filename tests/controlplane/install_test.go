@@ -107,7 +107,7 @@ func testRights(t *testing.T, c *controlplane.ControlPlane) {
 		{controlplane.Speaker, "watch endpointslices.discovery.k8s.io --all-namespaces", true},
 		{controlplane.Speaker, "watch nodes", true},
 		{controlplane.Speaker, "watch ipaddresspools.lbd.dev", true},
-		{controlplane.Speaker, "update services --subresource=status --all-namespaces", false},
+		{controlplane.Speaker, "patch services --subresource=status --all-namespaces", false},
 		{controlplane.Speaker, "list secrets --all-namespaces", false},
 		{controlplane.Speaker, "get secrets -n " + controlplane.InstallNamespace, false},
 		{controlplane.Speaker, "patch nodes", false},

@@ -39,6 +39,7 @@ func chapter(t *testing.T, title string) []string {
 // TestReadme follows the chapter of the README about Services: its pool, and its
 // Service, for which the controllers of Kubernetes find a Pod.
 func TestReadme(t *testing.T) {
+	t.Parallel() // it measures nothing
 	blocks := chapter(t, "Services in Kubernetes")
 	if len(blocks) != 2 || !strings.Contains(blocks[0], "[10.77.0.220-10.77.0.239]") {
 		t.Fatalf("want a pool of 10.0.0.220-10.0.0.239 and a Service, got\n%s", strings.Join(blocks, "---\n"))

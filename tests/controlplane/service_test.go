@@ -121,6 +121,7 @@ func (s *suite) patch(t *testing.T, name, patch string) {
 // TestService has kube-proxy carry a Service from a VIP to its Pods, in both
 // modes and families, and the control plane fall and rise under it.
 func TestService(t *testing.T) {
+	t.Parallel() // it measures nothing
 	s := newSuite(t)
 	service := s.LoadBalancer("web")
 	if _, err := s.client.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
