@@ -269,6 +269,34 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeWaits: a pool that is read late does not look missing.
+func TestJudgeWaits(t *testing.T) {
+	api := newAPI(t)
+	putPool(api, "p", "192.0.2.0/30")
+	api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"ipAddressPools": []string{"p"}}})
+	api.Put("lbd.dev/v1alpha1/bgppeers", map[string]any{"metadata": map[string]any{"name": "r"}, "spec": map[string]any{
+		"myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.9", "bfdProfile": "fast"}})
+	api.Put("lbd.dev/v1alpha1/bfdprofiles", map[string]any{"metadata": map[string]any{"name": "fast"}, "spec": map[string]any{}})
+	api.Gate(func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/bfdprofiles") {
+			time.Sleep(500 * time.Millisecond)
+		}
+		return 0
+	})
+	api.Serve("lbd.dev/v1alpha1/bgppeers", "BGPPeer")
+	api.Serve("lbd.dev/v1alpha1/bfdprofiles", "BFDProfile")
+	run(t, build(t, api, "x"))
+	eventually(t, "the peer is accepted", func() bool {
+		list, _, _ := nested[[]any](api.Get("lbd.dev/v1alpha1/bgppeers", "", "r"), "status", "conditions")
+		return len(list) == 1 && list[0].(map[string]any)["status"] == "True"
+	})
+	for _, e := range told(api) {
+		if strings.Contains(e, "ObjectProblem") || strings.Contains(e, "ObjectAccepted") {
+			t.Errorf("event %s", e)
+		}
+	}
+}
+
 // TestTwo: the second one waits, and takes over what the first one did without a
 // write.
 func TestTwo(t *testing.T) {

@@ -191,10 +191,14 @@ func TestOneLeads(t *testing.T) {
 		if n := len(leader.terms); n > 0 {
 			t.Errorf("the leader changed %d times", n)
 		}
-		// A planned end hands over within a turn.
+		// A planned end hands over within a turn, but not before the last write.
+		leader.mu.Lock()
+		leader.late = RequestTimeout
+		leader.mu.Unlock()
 		leader.stop()
+		during(t, RequestTimeout, leader, other)
 		<-leader.ended
-		during(t, 3*time.Second, other)
+		during(t, 3*time.Second, leader, other)
 		if !other.leading() {
 			t.Error("nobody leads 3 s after a planned end")
 		}
