@@ -443,3 +443,37 @@ func TestTakeoverTime(t *testing.T) {
 	w.see(decision(true, "m2", lost))
 	took(1, 0.25)
 }
+
+// TestKeptPrefixes: at the end a prefix stays with routers if the node goes on serving
+// a VIP that is advertised by it; another VIP in it does not count.
+func TestKeptPrefixes(t *testing.T) {
+	addrC := netip.MustParseAddr("10.0.0.3")
+	wide := []model.BGPAdvert{{Length: 28}}
+	for name, c := range map[string]struct {
+		a, b  model.BGPMemory
+		bound []netip.Addr
+		want  string
+	}{
+		"both":                 {model.BGPMemory{Phase: model.BGPAdvertised}, model.BGPMemory{Phase: model.BGPAdvertised}, []netip.Addr{addrA, addrB}, "10.0.0.0/28 10.0.0.3/32"},
+		"one of them":          {model.BGPMemory{Phase: model.BGPWithdrawing}, model.BGPMemory{Phase: model.BGPAdvertised}, []netip.Addr{addrB}, "10.0.0.0/28 10.0.0.3/32"},
+		"none, one is bound":   {model.BGPMemory{Phase: model.BGPAdvertised}, model.BGPMemory{Phase: model.BGPWithdrawing}, []netip.Addr{addrB}, "10.0.0.3/32"},
+		"leaving, still bound": {model.BGPMemory{Phase: model.BGPShutdown}, model.BGPMemory{}, []netip.Addr{addrA}, "10.0.0.0/28 10.0.0.3/32"},
+		"not bound":            {model.BGPMemory{Phase: model.BGPAdvertised, Unbound: true}, model.BGPMemory{}, nil, "10.0.0.0/28 10.0.0.3/32"},
+		"leaving, not bound":   {model.BGPMemory{Phase: model.BGPShutdown, Unbound: true}, model.BGPMemory{}, nil, "10.0.0.3/32"},
+	} {
+		d, bye := &Daemon{}, &model.Desired{}
+		d.view.VIPs = []model.VIP{{Addr: addrA, BGP: wide}, {Addr: addrB, BGP: wide}, {Addr: addrC, BGP: []model.BGPAdvert{{}}}}
+		d.last.Memory.BGP = map[netip.Addr]model.BGPMemory{addrA: c.a, addrB: c.b, addrC: {Phase: model.BGPAdvertised, Unbound: true}}
+		for _, a := range c.bound {
+			bye.Bind = append(bye.Bind, model.Binding{Addr: a, Interface: model.LoopbackInterface})
+		}
+		var got []string
+		for p := range d.kept(bye) {
+			got = append(got, p.String())
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+}

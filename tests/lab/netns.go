@@ -89,3 +89,15 @@ func canConnect(ns, target string) error {
 		return c.Close()
 	})
 }
+
+// Listen opens a TCP socket in the namespace of a machine, to be served from the
+// test itself.
+func (h *Host) Listen(address string) (net.Listener, error) {
+	var l net.Listener
+	err := inNetns(h.NS, func() error {
+		var err error
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	return l, err
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -145,6 +146,10 @@ func TestClassesOfManyPaths(t *testing.T) {
 		if err := b.DeletePath(netip.MustParsePrefix(p)); err != nil {
 			t.Fatal(err)
 		}
+		if i == 0 { // a new session is told what is left
+			b.Reset("r", "test")
+			b.up("r")
+		}
 		for prefix, got := range r.sees(b.addr, prefixes[i+1:]...) {
 			if !slices.Equal(got.communities, red.Communities) || got.large != nil {
 				t.Errorf("%s: %+v", prefix, got)
@@ -153,4 +158,29 @@ func TestClassesOfManyPaths(t *testing.T) {
 		s.sees(b.addr, prefixes[i+1:]...)
 	}
 	b.clean(t)
+}
+
+// TestClassOfExternalPeer looks at the message itself, for routers ignore a
+// LOCAL_PREF of an eBGP peer (RFC 4271 section 5.1.5) and their tables do not show it.
+func TestClassOfExternalPeer(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b, addr := newBed(t), host()
+	routers := newPipe(t, addr)
+	b.set(mixed("203.0.113.1/32", to(model.PathAttributes{LocalPref: 7, Communities: []uint32{1<<16 | 1}}, "r"), to(model.PathAttributes{}, "s")))
+	p := b.peer("r", &router{asn: routerASN, addr: addr})
+	p.IPv6 = false
+	b.add(p)
+	r := <-routers
+	b.up("r")
+	wait(t, "path", func() bool { return r.paths.Load() == 1 })
+	var types []packet.BGPAttrType
+	for _, a := range r.last.Load().PathAttributes {
+		types = append(types, a.GetType())
+	}
+	want := []packet.BGPAttrType{packet.BGP_ATTR_TYPE_ORIGIN, packet.BGP_ATTR_TYPE_AS_PATH, packet.BGP_ATTR_TYPE_NEXT_HOP, packet.BGP_ATTR_TYPE_COMMUNITIES}
+	if !slices.Equal(types, want) {
+		t.Errorf("attributes %v, want %v", types, want)
+	}
 }

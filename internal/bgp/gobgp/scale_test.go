@@ -42,8 +42,9 @@ func rss(t *testing.T) int {
 // pipe is a router made of one socket, which costs no memory of its own.
 type pipe struct {
 	net.Conn
-	prefixes atomic.Int64 // received in NLRI
-	paths    atomic.Int64 // UPDATEs that were not withdrawals
+	prefixes atomic.Int64                     // received in NLRI
+	paths    atomic.Int64                     // UPDATEs that were not withdrawals
+	last     atomic.Pointer[packet.BGPUpdate] // of them
 	notices  chan *packet.BGPNotification
 	open     *packet.BGPOpen // that the speaker sent
 }
@@ -84,6 +85,7 @@ func newPipe(t *testing.T, addr netip.Addr) <-chan *pipe {
 			case *packet.BGPUpdate:
 				p.prefixes.Add(int64(len(m.NLRI)))
 				if len(m.PathAttributes) > 0 {
+					p.last.Store(m)
 					p.paths.Add(1)
 				}
 			case *packet.BGPNotification:
