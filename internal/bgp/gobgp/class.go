@@ -100,7 +100,7 @@ func (s *Speaker) dismiss(to []model.BGPAudience, classes []*class) {
 }
 
 // actions are what the statement of a peer does to paths with the marker of a class.
-func (c *class) actions(external bool) *api.Actions {
+func (c *class) actions() *api.Actions {
 	a := &api.Actions{}
 	communities := c.attrs.Communities
 	if c.shutdown {
@@ -121,9 +121,9 @@ func (c *class) actions(external bool) *api.Actions {
 	if c.attrs.MEDSet {
 		a.Med = &api.MedAction{Type: api.MedAction_REPLACE, Value: int64(c.attrs.MED)}
 	}
-	// The server would send it to eBGP peers too, and has no way to set 0, which the
-	// path has if any of its peers shall leave.
-	if !external && !c.shutdown {
+	// The server keeps it from eBGP peers, and has no way to set 0, which the path has
+	// if any of its peers shall leave.
+	if !c.shutdown {
 		a.LocalPref = &api.LocalPrefAction{Value: cmp.Or(c.attrs.LocalPref, defaultLocalPref)}
 	}
 	return a

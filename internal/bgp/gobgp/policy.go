@@ -159,7 +159,7 @@ func (s *Speaker) permit(p *peer, st statement) error {
 	}
 	actions := &api.Actions{}
 	if st.class != nil {
-		actions = st.class.actions(p.conf.External())
+		actions = st.class.actions()
 	}
 	actions.RouteAction = api.RouteAction_ACCEPT
 	if actions.LargeCommunity == nil {
