@@ -10,6 +10,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/services"
@@ -103,7 +104,20 @@ func newSpeaker(cfg *config.Config, j *joined, log *slog.Logger) *speaker.Source
 		PeerSelector: k.PeerSelector,
 		OnChange:     j.setCluster,
 		OnPeers:      j.setNodes,
+		NodeStatus:   j.parts.nodeStatus,
 	})
+}
+
+// nodeStatus is what the NodeStatus object of this node is made of.
+func (p *parts) nodeStatus() (v1alpha1.NodeStatus, bool) {
+	last := p.daemon.ClusterStatus()
+	if last == nil {
+		return v1alpha1.NodeStatus{}, false
+	}
+	s, sum := *last, *last.Summary
+	sum.Problem = control.Problem(s)
+	s.Summary = &sum
+	return s, true
 }
 
 // optional adds a source that may be nil.

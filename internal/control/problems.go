@@ -13,8 +13,26 @@ import (
 // that still has another key is heard every few seconds.
 const mismatchNews = 5 * time.Minute
 
+// Problem is the first of what a user should look at, in words that stay the same
+// while only time passes; empty if all is well.
+func Problem(s v1alpha1.NodeStatus) string {
+	if list := tell(s, false); len(list) > 0 {
+		return list[0]
+	}
+	return ""
+}
+
 // problems are what a user should look at first.
-func problems(s v1alpha1.NodeStatus) []string {
+func problems(s v1alpha1.NodeStatus) []string { return tell(s, true) }
+
+// tell lists the problems, with the times and counts of now or without.
+func tell(s v1alpha1.NodeStatus, now bool) []string {
+	ago := func(format string, at time.Time) string {
+		if !now {
+			return ""
+		}
+		return fmt.Sprintf(format, s.Time.Sub(at).Round(time.Second))
+	}
 	var found []string
 	if s.Config.Error != "" {
 		found = append(found, "the newest configuration is refused, the one before stays in force: "+oneLine(s.Config.Error))
@@ -22,20 +40,23 @@ func problems(s v1alpha1.NodeStatus) []string {
 	for _, warning := range s.Config.Warnings {
 		found = append(found, "configuration: "+oneLine(warning))
 	}
-	found = append(found, clusterProblems(s)...)
+	found = append(found, clusterProblems(s, ago)...)
 	if s.Gossip.KeyMismatches > 0 && s.Time.Sub(s.Gossip.LastMismatchAt) < mismatchNews {
 		from := ""
 		if s.Gossip.LastMismatchFrom != "" {
 			from = "from " + clean(s.Gossip.LastMismatchFrom) + " "
 		}
-		found = append(found, fmt.Sprintf("%d gossip packets could not be decrypted, the last %s%s ago: compare the key files of the nodes",
-			s.Gossip.KeyMismatches, from, s.Time.Sub(s.Gossip.LastMismatchAt).Round(time.Second)))
+		count, last := "", ""
+		if now {
+			count, last = fmt.Sprintf("%d ", s.Gossip.KeyMismatches), ", the last "+from+ago("%s ago", s.Gossip.LastMismatchAt)
+		}
+		found = append(found, count+"gossip packets could not be decrypted"+last+": compare the key files of the nodes")
 	}
 	if len(s.Gossip.Absent) > 0 {
 		found = append(found, "configured peers that are not members: "+clean(strings.Join(s.Gossip.Absent, ", "))+"; they do not run, are not reached, or have another key")
 	}
 	if s.Gossip.NameConflicts > 0 && s.Time.Sub(s.Gossip.LastConflictAt) < conflictNews {
-		found = append(found, nameConflict(s))
+		found = append(found, nameConflict(s, ago(", heard %s ago", s.Gossip.LastConflictAt)))
 	}
 	if s.Gossip.Error != "" {
 		found = append(found, "gossip: "+oneLine(s.Gossip.Error))
@@ -45,10 +66,14 @@ func problems(s v1alpha1.NodeStatus) []string {
 			found = append(found, driver.Name+": "+oneLine(driver.Error))
 		}
 	}
-	found = append(found, overdue(s)...)
+	found = append(found, overdue(s, now)...)
 	for _, b := range s.BGP {
 		if b.State != established {
-			found = append(found, fmt.Sprintf("BGP session with %s is %s; `lbd status bgp` says why", clean(b.Peer), clean(b.State)))
+			state := clean(b.State)
+			if !now { // a session that is down goes through all of them
+				state = "not established"
+			}
+			found = append(found, fmt.Sprintf("BGP session with %s is %s; `lbd status bgp` says why", clean(b.Peer), state))
 		}
 	}
 	return append(found, vipProblems(s)...)
@@ -59,7 +84,7 @@ const shownProblems = 3
 
 // clusterProblems tells of the API server and of objects that do not get what they
 // ask for.
-func clusterProblems(s v1alpha1.NodeStatus) []string {
+func clusterProblems(s v1alpha1.NodeStatus, ago func(string, time.Time) string) []string {
 	k := s.Kubernetes
 	if k == nil {
 		return nil
@@ -70,7 +95,7 @@ func clusterProblems(s v1alpha1.NodeStatus) []string {
 		if !k.Synced {
 			stays = "its objects are not known yet, and what files say is in force"
 		}
-		words := fmt.Sprintf("not connected to the API server for %s, and %s", s.Time.Sub(k.Since).Round(time.Second), stays)
+		words := fmt.Sprintf("not connected to the API server%s, and %s", ago(" for %s", k.Since), stays)
 		if k.LastError != "" {
 			words += ": " + oneLine(k.LastError)
 		}
@@ -91,12 +116,11 @@ func clusterProblems(s v1alpha1.NodeStatus) []string {
 const conflictNews = 90 * time.Second
 
 // nameConflict tells of two hosts with one name, which may be that of any node.
-func nameConflict(s v1alpha1.NodeStatus) string {
+func nameConflict(s v1alpha1.NodeStatus, heard string) string {
 	g := s.Gossip
-	age := s.Time.Sub(g.LastConflictAt).Round(time.Second)
 	if g.LastConflictName == s.Node {
-		return fmt.Sprintf("another host at %s uses the name of this node, %s, heard %s ago: give one of them another nodeName",
-			g.LastConflictFrom, clean(s.Node), age)
+		return fmt.Sprintf("another host at %s uses the name of this node, %s%s: give one of them another nodeName",
+			g.LastConflictFrom, clean(s.Node), heard)
 	}
 	member := "of a member"
 	for _, m := range s.Members {
@@ -104,16 +128,20 @@ func nameConflict(s v1alpha1.NodeStatus) string {
 			member = "of the member at " + m.Address
 		}
 	}
-	return fmt.Sprintf("a host at %s uses the name %s %s, heard %s ago: give one of them another nodeName",
-		g.LastConflictFrom, clean(g.LastConflictName), clean(member), age)
+	return fmt.Sprintf("a host at %s uses the name %s %s%s: give one of them another nodeName",
+		g.LastConflictFrom, clean(g.LastConflictName), clean(member), heard)
 }
 
 // overdue names the members whose heartbeats do not come.
-func overdue(s v1alpha1.NodeStatus) []string {
+func overdue(s v1alpha1.NodeStatus, now bool) []string {
 	var found []string
 	for _, m := range s.Members {
 		if m.Late != "" && m.State == "alive" {
-			found = append(found, fmt.Sprintf("heartbeats of %s are overdue for %s: its host or its link is down, or its daemon stands still", clean(m.Name), m.Late))
+			late := ""
+			if now {
+				late = " for " + m.Late
+			}
+			found = append(found, fmt.Sprintf("heartbeats of %s are overdue%s: its host or its link is down, or its daemon stands still", clean(m.Name), late))
 		}
 	}
 	return found

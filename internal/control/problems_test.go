@@ -156,3 +156,40 @@ func TestProblemsOfTheCluster(t *testing.T) {
 		}
 	}
 }
+
+// TestProblemIsLasting: the problem of a summary is the first of all, in words that
+// stay while time passes and counters count.
+func TestProblemIsLasting(t *testing.T) {
+	for name, c := range map[string]struct {
+		break1, later func(*v1alpha1.NodeStatus)
+		want          string
+	}{
+		"nothing": {func(*v1alpha1.NodeStatus) {}, nil, ""},
+		"key": {func(s *v1alpha1.NodeStatus) { s.Gossip.KeyMismatches, s.Gossip.LastMismatchAt = 3, s.Time },
+			func(s *v1alpha1.NodeStatus) { s.Gossip.KeyMismatches, s.Gossip.LastMismatchFrom = 9, "10.0.0.9" }, "gossip packets could not be decrypted: "},
+		"API server": {func(s *v1alpha1.NodeStatus) { s.Kubernetes = &v1alpha1.KubernetesStatus{Synced: true, Since: s.Time} }, nil, "not connected to the API server, and "},
+		"heartbeats": {func(s *v1alpha1.NodeStatus) { s.Members[0].Late = "3s" }, func(s *v1alpha1.NodeStatus) { s.Members[0].Late = "7s" }, "heartbeats of m2 are overdue: "},
+		"session": {func(s *v1alpha1.NodeStatus) { s.BGP = []v1alpha1.BGPStatus{{Peer: "tor", State: "Active"}} },
+			func(s *v1alpha1.NodeStatus) { s.BGP[0].State = "Connect" }, "BGP session with tor is not established"},
+		"name": {func(s *v1alpha1.NodeStatus) {
+			s.Gossip.NameConflicts, s.Gossip.LastConflictAt, s.Gossip.LastConflictName, s.Gossip.LastConflictFrom = 1, s.Time, s.Node, "10.0.0.9"
+		}, func(s *v1alpha1.NodeStatus) { s.Gossip.NameConflicts = 8 }, "another host at 10.0.0.9 uses the name of this node, m1: "},
+	} {
+		s := calm()
+		c.break1(&s)
+		first := Problem(s)
+		if !strings.HasPrefix(first, c.want) || (first == "") != (c.want == "") {
+			t.Errorf("%s: %q", name, first)
+		}
+		s.Time = s.Time.Add(30 * time.Second)
+		if c.later != nil {
+			c.later(&s)
+		}
+		if second := Problem(s); second != first {
+			t.Errorf("%s: %q became %q", name, first, second)
+		}
+		if all := problems(s); c.want != "" && (len(all) == 0 || all[0] == first) {
+			t.Errorf("%s: `lbd status` has no time: %q", name, all)
+		}
+	}
+}

@@ -79,6 +79,9 @@ type Daemon struct {
 
 	ready atomic.Bool
 	beat  atomic.Int64 // nanoseconds from View.Started to the last turn
+
+	asked atomic.Bool                         // for a status for the cluster
+	brief atomic.Pointer[v1alpha1.NodeStatus] // the newest; never changed
 }
 
 // New returns a daemon that Run starts.
@@ -252,6 +255,7 @@ func (d *Daemon) turn(now time.Time) {
 	d.view.Memory, d.links = want.Memory, d.view.Links
 	d.last = want
 	d.tell(&want, all, now)
+	d.answer()
 	d.ready.Store(want.Synced && want.Memory.Settled)
 	d.beat.Store(int64(now.Sub(d.view.Started)))
 	if d.opts.Beat != nil {

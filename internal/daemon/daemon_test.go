@@ -246,6 +246,30 @@ func TestReady(t *testing.T) {
 	})
 }
 
+// TestClusterStatus: what is asked for is there after the next turn, and nobody
+// decides because of it.
+func TestClusterStatus(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		decisions := func(each func()) uint64 {
+			before := b.sink.newest().Gen
+			for range 50 {
+				each()
+				pass(100 * time.Millisecond)
+			}
+			return b.sink.newest().Gen - before
+		}
+		quiet := decisions(func() {})
+		if got := decisions(func() { b.daemon.ClusterStatus() }); got > quiet+1 {
+			t.Errorf("%d decisions, and %d without a question", got, quiet)
+		}
+		s := b.daemon.ClusterStatus()
+		if s == nil || s.Node != "m1" || s.Config.Path != "extra" || len(s.VIPs) != 1 || s.VIPs[0].Owner != "m1" || s.Summary.Announced != 1 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
 func TestLogsOnlyChanges(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
 		b.own()

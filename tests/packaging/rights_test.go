@@ -33,7 +33,7 @@ func rights(o Object) []string {
 // writes are the rights that change something, all of them. A new one has to be
 // written down here.
 var writes = map[string][]string{
-	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "update nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev"},
+	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev"},
 	"ClusterRole/lbd-controller": {
 		"patch services/status.", "create events.", "patch events.",
 		"patch virtualips/status.lbd.dev",
@@ -43,6 +43,7 @@ var writes = map[string][]string{
 		"patch bgppeers/status.lbd.dev",
 		"patch bfdprofiles/status.lbd.dev",
 		"patch communities/status.lbd.dev",
+		"delete nodestatuses.lbd.dev",
 	},
 	"Role/lbd-system/lbd-controller": {
 		"create leases.coordination.k8s.io", "update leases.coordination.k8s.io lbd-controller", "create secrets.",

@@ -308,6 +308,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.patch(w, r, t)
 	case r.Method == http.MethodPost, r.Method == http.MethodPut:
 		s.write(w, r, t)
+	case r.Method == http.MethodDelete && t.name != "":
+		s.remove(w, r, t)
 	default:
 		status(w, http.StatusMethodNotAllowed, r.Method)
 	}
@@ -390,6 +392,27 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, kind st
 	}
 }
 
+// remove deletes an object. A UID that the request names must be that of the object.
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target) {
+	var o struct {
+		Preconditions struct {
+			UID *string `json:"uid"`
+		} `json:"preconditions"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&o) // there need not be one
+	old := s.Get(t.resource, t.namespace, t.name)
+	if old == nil {
+		status(w, http.StatusNotFound, t.name+" not found")
+		return
+	}
+	if uid := o.Preconditions.UID; uid != nil && *uid != old["metadata"].(map[string]any)["uid"] {
+		status(w, http.StatusConflict, t.name+" is another one")
+		return
+	}
+	s.Delete(t.resource, t.namespace, t.name)
+	answer(w, http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"})
+}
+
 // write creates or replaces an object. A resourceVersion must be that of the object.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, t target) {
 	var o map[string]any
@@ -456,7 +479,7 @@ func mergePatch(o, p map[string]any) {
 }
 
 // patch carries out a merge patch; of others it merges the top level and, of an apply,
-// replaces the status.
+// replaces the status. An apply makes an object that is not there.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 	data, err := io.ReadAll(r.Body)
 	var p map[string]any
@@ -464,10 +487,13 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 		err = json.Unmarshal(data, &p)
 	}
 	o := s.Get(t.resource, t.namespace, t.name)
+	apply := r.Header.Get("Content-Type") == "application/apply-patch+yaml"
 	switch {
 	case err != nil:
 		status(w, http.StatusBadRequest, err.Error())
 		return
+	case o == nil && apply && t.sub == "": // an apply makes what is not there
+		o = map[string]any{"metadata": p["metadata"]}
 	case o == nil:
 		status(w, http.StatusNotFound, t.name+" not found")
 		return

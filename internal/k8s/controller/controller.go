@@ -64,7 +64,8 @@ type Controller struct {
 	nodes      *k8s.Watch[[]string]
 	objects    *objects.Set
 
-	changes changes
+	changes    changes
+	sweepEvery time.Duration
 
 	mu    sync.Mutex // guards stats and turned
 	stats Stats
@@ -105,7 +106,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		o: o, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1)},
+		o: o, sweepEvery: sweepEvery, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1)},
 		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
 		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
 		stats:   Stats{Writes: map[string]uint64{}},

@@ -86,6 +86,8 @@ func (l *leader) run(ctx context.Context) error {
 	l.load(listed, time.Now())
 	j := &judge{c: l.c, told: map[string]v1alpha1.Condition{}}
 	l.writes.Go(func() { j.run(ctx) })
+	sw := &sweeper{c: l.c, every: l.c.sweepEvery}
+	l.writes.Go(func() { sw.run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -35,6 +35,7 @@ var resources = map[string]string{
 	v1alpha1.KindIPAddressPool:    "ipaddresspools",
 	v1alpha1.KindL2Advertisement:  "l2advertisements",
 	v1alpha1.KindBGPAdvertisement: "bgpadvertisements",
+	v1alpha1.NodeStatusKind:       "nodestatuses", // not in a Set
 }
 
 // Resource returns the name of a kind for a dynamic client.

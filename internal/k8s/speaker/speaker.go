@@ -22,6 +22,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/nodestatus"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
@@ -59,6 +60,9 @@ type Options struct {
 	// Node that is selected, sorted; both in the goroutine of Run. Either may be nil.
 	OnChange func(services.Result)
 	OnPeers  func([]netip.Addr)
+	// NodeStatus is what the object of this node is to say, with a summary, and
+	// whether that is known yet; nil: none is written.
+	NodeStatus func() (v1alpha1.NodeStatus, bool)
 }
 
 // Source watches a cluster.
@@ -144,6 +148,10 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 	defer running.Wait()
 	for _, run := range []func(context.Context){w.services.Run, w.slices.Run, w.nodes.Run, w.objects.Run} {
 		running.Go(func() { run(ctx) })
+	}
+	if s.o.NodeStatus != nil {
+		n := nodestatus.New(nodestatus.Options{Logger: s.o.Logger, Client: c.Dynamic, Status: s.o.NodeStatus})
+		running.Go(func() { n.Run(ctx) })
 	}
 	l := &loop{s: s, w: w, b: services.New(s.o.Services), publish: publish}
 	l.run(ctx)

@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"fmt"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// maxAdvertised bounds the prefixes of all sessions together in a status for a
+// cluster.
+const maxAdvertised = 4000
+
+// ClusterStatus is what the object of this node in a cluster is made of: a status
+// with a summary, at most MaxNodeStatusVIPs VIPs, and of BGP no attributes. It is
+// of the last turn of the loop after the call before, so nobody waits for the loop
+// and no decision is made for it; nil before the first. The caller must not change
+// it.
+func (d *Daemon) ClusterStatus() *v1alpha1.NodeStatus {
+	d.asked.Store(true)
+	return d.brief.Load()
+}
+
+// answer makes the status if somebody has asked for it.
+func (d *Daemon) answer() {
+	if !d.asked.Swap(false) {
+		return
+	}
+	s := clusterStatus(&d.view, &d.last)
+	s.Version = d.opts.Version
+	for _, f := range d.opts.Extras {
+		f(&s)
+	}
+	d.brief.Store(&s)
+}
+
+func clusterStatus(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
+	few := *d
+	few.Status = pick(d.Status, v1alpha1.MaxNodeStatusVIPs)
+	paths := min(v1alpha1.MaxNodeStatusVIPs, maxAdvertised/max(1, len(d.BGP.Peers)))
+	few.BGP.Paths = d.BGP.Paths[:min(len(d.BGP.Paths), paths)]
+	s := status(v, &few)
+	for i := range s.BGP {
+		s.BGP[i].Paths = nil
+	}
+	s.Summary = summary(d.Status, &s)
+	return s
+}
+
+// pick returns as many statuses in their order: those first that this node
+// announces, then those of addresses that nobody does.
+func pick(all []model.VIPStatus, most int) []model.VIPStatus {
+	if len(all) <= most {
+		return all
+	}
+	var room [3]int
+	for i := range all {
+		room[rank(&all[i])]++
+	}
+	left := most
+	for r := range room {
+		room[r] = min(room[r], left)
+		left -= room[r]
+	}
+	out := make([]model.VIPStatus, 0, most)
+	for i := range all {
+		if r := rank(&all[i]); room[r] > 0 {
+			room[r]--
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+// rank is 0 for what counts most.
+func rank(s *model.VIPStatus) int {
+	switch {
+	case s.Announced:
+		return 0
+	case s.Owner == "":
+		return 1
+	}
+	return 2
+}
+
+// summary counts all VIPs, each address once, and what else the status has.
+func summary(all []model.VIPStatus, s *v1alpha1.NodeStatus) *v1alpha1.NodeSummary {
+	sum := &v1alpha1.NodeSummary{}
+	counted := false // the address of the one before is among those announced
+	for i := range all {
+		if i == 0 || all[i].VIP.Addr != all[i-1].VIP.Addr {
+			sum.VIPs++
+			counted = false
+		}
+		if all[i].Announced && !counted {
+			sum.Announced++
+			counted = true
+		}
+	}
+	alive := 0
+	for _, m := range s.Members {
+		if m.State == model.MemberAlive.String() {
+			alive++
+		}
+	}
+	sum.Members = fmt.Sprintf("%d/%d", alive, len(s.Members))
+	var up, bfd, bfdUp int
+	for _, b := range s.BGP {
+		if b.State == established {
+			up++
+		}
+		if b.BFD != "" {
+			bfd++
+		}
+		if b.BFD == "Up" {
+			bfdUp++
+		}
+	}
+	if len(s.BGP) > 0 {
+		sum.BGP = fmt.Sprintf("%d/%d", up, len(s.BGP))
+	}
+	if bfd > 0 {
+		sum.BFD = fmt.Sprintf("%d/%d", bfdUp, bfd)
+	}
+	return sum
+}

@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// many returns statuses of n VIPs with addresses from 10.0.0.0 on.
+func many(n int, change func(i int, s *model.VIPStatus)) []model.VIPStatus {
+	var all []model.VIPStatus
+	for i, addr := 0, netip.MustParseAddr("10.0.0.0"); i < n; i, addr = i+1, addr.Next() {
+		s := vipStatus(addr, "m2", model.ReasonStandby)
+		change(i, &s)
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestClusterStatus: of many VIPs those are told that matter, and all are counted.
+func TestClusterStatus(t *testing.T) {
+	d := statuses()
+	d.Status = many(2000, func(i int, s *model.VIPStatus) {
+		switch {
+		case i%100 == 7: // 20
+			s.Announced, s.Owner = true, "m1"
+		case i%10 == 9: // 200
+			s.Owner = ""
+		}
+	})
+	d.BGP.Peers = []model.BGPPeer{{Name: "a", Address: addrB}, {Name: "b", Address: addrA}}
+	advertised := map[netip.Prefix][]string{}
+	for _, s := range d.Status {
+		prefix := model.PrefixOf(s.VIP.Addr, 0)
+		d.BGP.Paths = append(d.BGP.Paths, model.BGPPath{Prefix: prefix, To: []model.BGPAudience{{Peers: []string{"a"}}}})
+		advertised[prefix] = []string{"a"}
+	}
+	v := viewOf(member("m2", model.MemberAlive, nil), member("m3", model.MemberDead, nil))
+	v.Applied = map[model.SinkName]model.Applied{model.SinkBGP: {Paths: advertised, Peers: []model.PeerReport{{Name: "a", State: established, BFD: "Up"}, {Name: "b", State: "Active", BFD: "Down"}}}}
+	s := clusterStatus(v, &d)
+	same(t, "summary", *s.Summary, v1alpha1.NodeSummary{VIPs: 2000, Announced: 20, Members: "1/2", BGP: "1/2", BFD: "1/2"})
+	if len(s.VIPs) != v1alpha1.MaxNodeStatusVIPs {
+		t.Errorf("%d VIPs", len(s.VIPs))
+	}
+	count := map[string]int{}
+	last := netip.Addr{}
+	for _, x := range s.VIPs {
+		count[fmt.Sprint(x.Owner, x.Announced)]++
+		if addr := netip.MustParseAddr(x.Address); !last.Less(addr) {
+			t.Errorf("%v after %v", addr, last)
+		} else {
+			last = addr
+		}
+	}
+	same(t, "VIPs", count, map[string]int{"m1true": 20, "false": 200, "m2false": 280})
+	if got := s.BGP[0]; len(got.Advertised) != v1alpha1.MaxNodeStatusVIPs || got.Paths != nil {
+		t.Errorf("%d prefixes, %d paths", len(got.Advertised), len(got.Paths))
+	}
+	if len(d.Status) != 2000 || len(d.BGP.Paths) != 2000 {
+		t.Error("the decision was changed")
+	}
+}
+
+// TestSummaryCountsAddresses: one that is announced by layer 2 and by BGP counts once.
+func TestSummaryCountsAddresses(t *testing.T) {
+	l2, bgp := vipStatus(addrA, "m1", model.ReasonOwner), vipStatus(addrA, "m1", model.ReasonAdvertised)
+	l2.Announced, bgp.Announced, bgp.BGP = true, true, true
+	d := statuses(l2, bgp, vipStatus(addrB, "m2", model.ReasonStandby))
+	s := clusterStatus(viewOf(), &d)
+	same(t, "summary", *s.Summary, v1alpha1.NodeSummary{VIPs: 2, Announced: 1, Members: "0/0"})
+}
