@@ -111,7 +111,9 @@ func bench(ctx context.Context, o *options) error {
 		return ctx.Err()
 	}
 	if old, err := os.ReadFile(o.out); err == nil {
-		text = document.Keep(text, string(old), "bgp") // that is benchbgp's
+		for _, other := range []string{"bgp", "services"} { // those of benchbgp and benchservices
+			text = document.Keep(text, string(old), other)
+		}
 	}
 	return errors.Join(os.WriteFile(o.out, []byte(text), 0o644), ctx.Err())
 }
