@@ -356,7 +356,7 @@ func (d *Driver) start(s *scene) {
 			}
 			err = d.startAnnouncing(e, s.want.ValidUntil)
 		case model.L2Probe:
-			err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index), time.Now())
+			err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index))
 		}
 		if err != nil {
 			d.counters.errors.Add(1)
@@ -365,6 +365,9 @@ func (d *Driver) start(s *scene) {
 		}
 		e.fault(d, err)
 		d.queue.update(e)
+	}
+	if err := d.pump(); err != nil {
+		s.errs = append(s.errs, err)
 	}
 	d.rouse()
 }

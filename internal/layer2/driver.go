@@ -62,6 +62,7 @@ type Driver struct {
 	mu         sync.Mutex
 	entries    map[netip.Addr]*entry
 	queue      queue
+	backlog    backlog
 	ports      map[portKey]*openPort
 	own        map[model.MAC]struct{} // of all interfaces of this host
 	validUntil time.Time
@@ -97,6 +98,7 @@ func newDriver(log *slog.Logger, k kernel) *Driver {
 		changed: make(chan struct{}, 1),
 		wake:    make(chan struct{}, 1),
 		entries: make(map[netip.Addr]*entry),
+		backlog: newBacklog(),
 		ports:   make(map[portKey]*openPort),
 		clock:   clock{limit: defaultStandstill + standstillMore, kick: make(chan struct{}, 1)},
 	}

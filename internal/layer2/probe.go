@@ -27,6 +27,7 @@ type series struct {
 	number uint64
 	sent   int
 	wait   time.Time // end of the present interval; zero: no series runs
+	waits  bool      // for its turn, see backlog
 	source netip.Addr
 	rival  model.MAC // lowest
 }
@@ -56,17 +57,18 @@ func (s *series) end(now time.Time) sample {
 	return ends
 }
 
-// startSeries starts the series that is asked for unless it runs or has ended.
-// source is the link-local address for IPv6.
-func (d *Driver) startSeries(e *entry, source netip.Addr, now time.Time) error {
-	if n := e.want.Series; n == e.result.Series && e.result.Done || e.series.running() && n == e.series.number {
+// startSeries has the series that is asked for wait for its turn unless it runs or
+// has ended. source is the link-local address for IPv6.
+func (d *Driver) startSeries(e *entry, source netip.Addr) error {
+	if n := e.want.Series; n == e.result.Series && e.result.Done || (e.series.running() || e.series.waits) && n == e.series.number {
 		return nil
 	}
 	if !e.want.Addr.Is4() && !source.IsValid() {
 		return fmt.Errorf("interface %q: has no usable IPv6 link-local address", e.want.Interface)
 	}
-	e.series = series{number: e.want.Series, source: source}
-	return d.probe(e, now)
+	e.series = series{number: e.want.Series, source: source, waits: true}
+	d.backlog.add(e)
+	return nil
 }
 
 // stepProbe goes on with a running series; it is true if the series may end.
@@ -77,6 +79,7 @@ func (d *Driver) stepProbe(e *entry, now time.Time) bool {
 	if e.series.end(now) == ends {
 		return true
 	}
+	d.again(e)
 	if err := d.probe(e, now); err != nil {
 		d.fail(e, err)
 	}
@@ -130,6 +133,7 @@ func (d *Driver) conclude(over []ending) {
 		case err != nil:
 			d.fail(e, err)
 		case e.series.end(now) == ask:
+			d.again(e)
 			if err := d.probe(e, now); err != nil {
 				d.fail(e, err)
 			}
@@ -138,10 +142,19 @@ func (d *Driver) conclude(over []ending) {
 		}
 		d.queue.update(e)
 	}
+	_ = d.pump() // fail tells what went wrong
+}
+
+// again notes a series that has to go on since its end was noticed too late.
+func (d *Driver) again(e *entry) {
+	if e.series.sent >= probeCount {
+		d.backlog.ended(true)
+	}
 }
 
 // finish ends the running series with what the wire said.
 func (d *Driver) finish(e *entry, r model.ProbeResult, now time.Time) {
+	d.backlog.ended(false)
 	r.Series, r.Done, r.Rival, r.At = e.series.number, true, e.series.rival, now
 	e.result, e.series = r, series{}
 	if r.Answered {

@@ -104,6 +104,7 @@ func (d *Driver) receive(key portKey, frame []byte) {
 	switch {
 	case e.series.running() && uses:
 		d.finish(e, model.ProbeResult{Answered: true, By: m.sender()}, now)
+		_ = d.pump() // fail tells what went wrong
 	case e.series.running():
 		e.series.heard(m.sender())
 	case e.burst.on && uses:

@@ -66,6 +66,7 @@ func (d *Driver) fire() {
 		}
 		d.queue.update(e)
 	}
+	_ = d.pump() // fail tells it; series may have been answered
 	d.mu.Unlock()
 	if len(over) > 0 {
 		d.conclude(over)
