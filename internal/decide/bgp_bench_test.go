@@ -43,6 +43,22 @@ func largeBGP(nodes, vips int) model.View {
 	return v
 }
 
+// inPrefixes is largeBGP with VIPs that are advertised in prefixes of 256 addresses.
+func inPrefixes(nodes, vips int) model.View {
+	v := largeBGP(nodes, vips)
+	advert := []model.BGPAdvert{{Length: 24}}
+	has := make(map[netip.Prefix][]string)
+	for i := range v.VIPs {
+		v.VIPs[i].BGP = advert
+		has[advert[0].Prefix(v.VIPs[i].Addr)] = []string{"tor1", "tor2"}
+	}
+	bgp := v.Applied[model.SinkBGP]
+	bgp.Paths = has
+	v.Applied[model.SinkBGP] = bgp
+	v.Memory = Decide(&v).Memory
+	return v
+}
+
 // TestSteadyDecisionMakesNothing: what nobody changed costs no memory for each VIP,
 // only what does not depend on their number.
 func TestSteadyDecisionMakesNothing(t *testing.T) {
@@ -51,12 +67,13 @@ func TestSteadyDecisionMakesNothing(t *testing.T) {
 		v := large(3, vips, true)
 		v.Memory = Decide(&v).Memory
 		return v
-	}()} {
+	}(), "prefixes": inPrefixes(3, vips)} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		d := Decide(&v)
 		runtime.ReadMemStats(&after)
-		if len(d.Status) != vips || len(d.Group.VIPs) != vips || name == "BGP" && (len(d.BGP.Paths) != vips || len(d.Bind) != vips) {
+		if len(d.Status) != vips || len(d.Group.VIPs) != vips || name == "BGP" && (len(d.BGP.Paths) != vips || len(d.Bind) != vips) ||
+			name == "prefixes" && (len(d.BGP.Paths) != (vips+255)/256 || len(d.Bind) != vips) {
 			t.Errorf("%s: %d statuses, %d paths, %d bindings", name, len(d.Status), len(d.BGP.Paths), len(d.Bind))
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 16*vips {
@@ -102,6 +119,13 @@ func TestListsOfBeforeStay(t *testing.T) {
 func BenchmarkDecideBGP(b *testing.B) {
 	b.Run("2000x10000/steady", func(b *testing.B) {
 		v := largeBGP(2000, 10000)
+		b.ReportAllocs()
+		for b.Loop() {
+			Decide(&v)
+		}
+	})
+	b.Run("2000x10000/prefixes", func(b *testing.B) {
+		v := inPrefixes(2000, 10000)
 		b.ReportAllocs()
 		for b.Loop() {
 			Decide(&v)

@@ -98,6 +98,50 @@ func TestBGPMove(t *testing.T) {
 	})
 }
 
+// prefixed are n VIPs that only BGP advertises, by one prefix and, every other one,
+// by itself too.
+func prefixed(n int) []model.VIP {
+	vips := VIPs(n)
+	for i := range vips {
+		vips[i].L2, vips[i].BGP = false, []model.BGPAdvert{{Length: 24}}
+		if i%2 == 1 {
+			vips[i].BGP = append(vips[i].BGP, model.BGPAdvert{})
+		}
+	}
+	return vips
+}
+
+// TestBGPPrefixStops: however a node ends, no router has a prefix by way of a node
+// that has no address in it.
+func TestBGPPrefixStops(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Cluster, string){
+		"stop": (*Cluster).StopSoon, "kill": (*Cluster).Kill, "crash": (*Cluster).Crash, "freeze": (*Cluster).Freeze,
+		"sick":  func(c *Cluster, n string) { c.Sick(n, true) },
+		"drain": func(c *Cluster, n string) { c.Drain(n, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, Options{Nodes: 2, VIPs: prefixed(3)}, 4, func(c *Cluster) {
+				c.StartAll()
+				c.Quiet(10 * time.Second)
+				for _, r := range c.routers {
+					if got := r.Has(c.vips[0].Addr); !slices.Equal(got, []string{"m1", "m2"}) {
+						c.failf("%s has paths to %v", r.Name, got)
+					}
+				}
+				for _, n := range []string{"m1", "m2"} {
+					end(c, n)
+					if c.opts.Seed%2 == 0 {
+						time.Sleep(500 * time.Millisecond)
+					}
+				}
+				c.Quiet(20 * time.Second)
+			})
+		})
+	}
+}
+
 // TestBGPDrain is what routers see of a drain: asked to leave, then withdrawn after
 // the delay, and the address stays for a second at least.
 func TestBGPDrain(t *testing.T) {
