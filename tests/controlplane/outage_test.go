@@ -67,6 +67,11 @@ func (f *fleet) apiReturns(t *testing.T, eyes *lab.Eyes, dead, asked *controlpla
 		}
 		f.stays(t, eyes, vip, f.owner(t, asked, vip), from)
 	}
+	for _, n := range f.nodes { // it waits up to half a minute before it looks again for an API that was away
+		if err := errors.Join(n.Proxy.Kill(), n.Proxy.Start(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
 	created := time.Now()
 	later := f.loadBalancer("later")
 	f.create(t, later, f.pods...)
@@ -81,6 +86,6 @@ func (f *fleet) apiReturns(t *testing.T, eyes *lab.Eyes, dead, asked *controlpla
 	t.Logf("a Service created after the outage has addresses after %v", time.Since(created).Round(10*time.Millisecond))
 	f.settled(t, vips...)
 	t.Logf("and they are announced after %v", time.Since(created).Round(10*time.Millisecond))
-	f.answered(t, vips, f.pods...) // kube-proxy waits longer and longer for an API that is away
+	f.answered(t, vips, f.pods...)
 	t.Logf("and answered after %v", time.Since(created).Round(10*time.Millisecond))
 }
