@@ -46,6 +46,7 @@ type fleet struct {
 	nodes  []*controlplane.Node
 	pods   []*controlplane.Pod // one on each node
 	lbd    *controlplane.LBD
+	lapses int // of the daemons, see begin
 }
 
 func newFleet(t *testing.T) *fleet {
