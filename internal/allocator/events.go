@@ -15,6 +15,9 @@ const (
 	EventConflict = "AssignmentConflict"
 	// EventOutside: an address stays, though no pool would give it out now.
 	EventOutside = "AddressOutsidePools"
+	// EventNotOurs: annotations ask lbd for something, and the class is that of somebody
+	// else.
+	EventNotOurs = "ClassNotServed"
 	// EventRepaired: somebody else changed the status, which is put right.
 	EventRepaired = "StatusRepaired"
 	// EventPool: a rule keeps a pool, or a part of it, out of use.

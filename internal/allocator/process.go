@@ -106,6 +106,23 @@ func (a *Allocator) process(s *service, now time.Time, r *Result) {
 	} else {
 		a.clean(s, r)
 	}
+	a.others(s, r)
+}
+
+// others tells of a Service that asks lbd for something and has the class of somebody
+// else: it would wait for ever, and nobody would say why.
+func (a *Allocator) others(s *service, r *Result) {
+	text := ""
+	if s.Type == typeLoadBalancer && !a.ours(s) && s.asks() {
+		text = fmt.Sprintf("spec.loadBalancerClass is not set, and only %q is served", a.opts.Class)
+		if s.Class != nil {
+			text = fmt.Sprintf("spec.loadBalancerClass is %q, and only %q is served", *s.Class, a.opts.Class)
+		}
+	}
+	if text != "" && text != s.foreign {
+		r.Events = append(r.Events, s.event(true, EventNotOurs, text))
+	}
+	s.foreign = text
 }
 
 func addrsOf(x ipam.Assignment) []netip.Addr {

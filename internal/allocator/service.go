@@ -51,7 +51,7 @@ type service struct {
 	// left are addresses that the Service lost while its status had them.
 	left []netip.Addr
 	// failure, conflict and stray are what events said last.
-	failure, conflict, stray string
+	failure, conflict, stray, foreign string
 	// written is what the status was decided to be when it last was so; "": never.
 	written string
 	// repairs counts how often others changed it since, of late, and repaired is when
@@ -69,6 +69,17 @@ func (a *Allocator) ours(s *service) bool {
 		return a.opts.Classless
 	}
 	return *s.Class == a.opts.Class
+}
+
+// asks tells whether annotations of lbd itself ask for something. Those of MetalLB
+// may be meant for it.
+func (s *service) asks() bool {
+	for key := range s.Annotations {
+		if key != AllocatedFrom && strings.HasPrefix(key, prefixes[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // statusOf reads the addresses of a status; entries that are none are left out.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/resolve"
 )
 
 // named are the objects that others refer to by name.
@@ -185,7 +186,7 @@ func notSourceAddresses(peers []*object) {
 	for _, o := range peers {
 		s := &o.peer.Spec
 		for _, other := range from[o.placeAt("spec.peerAddress", s.PeerAddress)] {
-			if meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
+			if resolve.Meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
 				o.breaks("spec.peerAddress", s.PeerAddress, "is spec.sourceAddress of %s (%s), and a node could match both; "+
 					"a node has no session with itself", other.title(), other.place())
 				break
@@ -207,32 +208,6 @@ func nodeAddresses(node *object) map[netip.Addr]string {
 		own[addr] = "gossip.bindAddress"
 	}
 	return own
-}
-
-// meet tells whether one node could match both lists of selectors. An empty list
-// matches every node.
-func meet(a, b []v1alpha1.LabelSelector) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return true
-	}
-	for _, x := range a {
-		for _, y := range b {
-			if compatible(x.MatchLabels, y.MatchLabels) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// compatible tells whether no label has two values.
-func compatible(a, b map[string]string) bool {
-	for key, value := range a {
-		if other, ok := b[key]; ok && other != value {
-			return false
-		}
-	}
-	return true
 }
 
 // selects tells whether a node with these labels matches the selectors.
@@ -263,7 +238,7 @@ func uniquePeers(peers []*object) {
 			continue
 		}
 		for _, other := range before[at] {
-			if meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
+			if resolve.Meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
 				o.breaks(path, s.PeerAddress, "is also the address of %s (%s), and a node could match both; "+
 					"give them nodeSelectors of which no node can match two", other.title(), other.place())
 				break
@@ -290,7 +265,7 @@ func agreeOnRouterID(peers []*object, node *object) {
 			continue
 		}
 		for _, other := range before {
-			if theirs := &other.peer.Spec; theirs.RouterID != s.RouterID && meet(s.NodeSelectors, theirs.NodeSelectors) {
+			if theirs := &other.peer.Spec; theirs.RouterID != s.RouterID && resolve.Meet(s.NodeSelectors, theirs.NodeSelectors) {
 				o.breaks(path, s.RouterID, "is not that of %s (%s), %s, and a node could match both; a node has one",
 					other.title(), other.place(), theirs.RouterID)
 				break

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/resolve"
 )
 
 // crossServices checks the rules between the objects for Services and others.
@@ -135,35 +136,21 @@ func notInPools(entries []poolEntry, vips, peers []*object) {
 	}
 }
 
-// covers tells whether an advertisement is for a pool.
-func covers(names []string, selectors []v1alpha1.Selector, pool *v1alpha1.IPAddressPool) bool {
-	if len(names) == 0 && len(selectors) == 0 || slices.Contains(names, pool.Metadata.Name) {
-		return true
-	}
-	return slices.ContainsFunc(selectors, func(s v1alpha1.Selector) bool { return s.Matches(pool.Metadata.Labels) })
-}
-
 // roomForPrefixes refuses aggregation to prefixes that are larger than an entry of
 // a pool: routers would be told of addresses that are not in it.
 func roomForPrefixes(o *object, pools []*object) {
 	s := &o.bgp.Spec
+	all := make([]*v1alpha1.IPAddressPool, len(pools))
+	for i, p := range pools {
+		all[i] = p.pool
+	}
 	check := func(path string, length, single int32, v6 bool) {
 		if length == single || o.isBroken(path) {
 			return
 		}
-		for _, p := range pools {
-			if !covers(s.IPAddressPools, s.IPAddressPoolSelectors, p.pool) {
-				continue
-			}
-			for i, text := range p.pool.Spec.Addresses {
-				r, err := v1alpha1.ParseAddressRange(text)
-				if err != nil || r.First.Is6() != v6 || r.HoldsPrefix(int(length)) {
-					continue
-				}
-				e := poolEntry{pool: p, index: i}
-				o.breaks(path, length, "makes prefixes larger than %s, %q", e.place(), strings.TrimSpace(text))
-				return
-			}
+		if p, i, found := resolve.TooWide(s, all, length, v6); found {
+			e := poolEntry{pool: pools[p], index: i}
+			o.breaks(path, length, "makes prefixes larger than %s, %q", e.place(), strings.TrimSpace(all[p].Spec.Addresses[i]))
 		}
 	}
 	check("spec.aggregationLength", *s.AggregationLength, v1alpha1.DefaultAggregationLength, false)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/resolve"
 )
 
 // coverage is what advertisements are for.
@@ -38,7 +39,7 @@ func (c *coverage) add(names []string, selectors []v1alpha1.Selector) {
 
 // warnPool warns about a pool that is for nothing.
 func warnPool(p *v1alpha1.IPAddressPool, c *coverage, warn func(path, text string)) {
-	if c.all || c.names[p.Metadata.Name] || len(c.selectors) > 0 && covers(nil, c.selectors, p) {
+	if c.all || c.names[p.Metadata.Name] || len(c.selectors) > 0 && resolve.Covers(nil, c.selectors, p) {
 		return
 	}
 	warn("metadata.name", "no L2Advertisement or BGPAdvertisement is for this pool: its addresses are given out, and nobody announces them")

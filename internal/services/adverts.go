@@ -64,12 +64,6 @@ func anyMatches(list []v1alpha1.Selector, labels map[string]string) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, func(s v1alpha1.Selector) bool { return s.Matches(labels) })
 }
 
-// forPool tells whether an advertisement is for a pool.
-func forPool(names []string, selectors []v1alpha1.Selector, p *v1alpha1.IPAddressPool) bool {
-	return len(names) == 0 && len(selectors) == 0 || slices.Contains(names, p.Metadata.Name) ||
-		len(selectors) > 0 && anyMatches(selectors, p.Metadata.Labels)
-}
-
 // config is what the objects mean on this node.
 type config struct {
 	objects Objects
@@ -94,12 +88,13 @@ func (c *config) bad(kind, name, format string, args ...any) {
 // newConfig compiles the objects for a node with these labels.
 func newConfig(o Objects, labels map[string]string) *config {
 	c := &config{objects: o, pools: newPoolIndex(o.Pools), plans: make(map[planKey]*plan), checks: make(map[string]v1alpha1.HealthCheck)}
-	communities := communitiesOf(o.Communities)
+	communities := c.communities(o.Communities)
 	c.readPeers(labels)
 	for _, a := range o.L2Advertisements {
 		c.l2 = append(c.l2, l2Advert{a, anyMatches(a.Spec.NodeSelectors, labels)})
 		c.preferring = c.preferring || len(a.Spec.PreferredNodeSelectors) > 0
 		c.knownPools(v1alpha1.KindL2Advertisement, a.Metadata.Name, a.Spec.IPAddressPools)
+		c.selectsPools(v1alpha1.KindL2Advertisement, a.Metadata.Name, a.Spec.IPAddressPools, a.Spec.IPAddressPoolSelectors)
 	}
 	for _, a := range o.BGPAdvertisements {
 		c.readBGP(a, labels, communities)
@@ -109,16 +104,21 @@ func newConfig(o Objects, labels map[string]string) *config {
 	return c
 }
 
-// communitiesOf are the communities by name; the first of several counts.
-func communitiesOf(list []*v1alpha1.Community) map[string]v1alpha1.CommunityValue {
+// communities are the communities by name; the first of several counts.
+func (c *config) communities(list []*v1alpha1.Community) map[string]v1alpha1.CommunityValue {
 	all := make(map[string]v1alpha1.CommunityValue)
+	owner := make(map[string]string)
 	for _, o := range list {
 		for _, e := range o.Spec.Communities {
-			if v, err := v1alpha1.ParseCommunity(e.Value); err == nil {
-				if _, again := all[e.Name]; !again {
-					all[e.Name] = v
-				}
+			v, err := v1alpha1.ParseCommunity(e.Value)
+			if err != nil {
+				continue
 			}
+			if other, again := owner[e.Name]; again {
+				c.bad(v1alpha1.KindCommunity, o.Metadata.Name, "the name %q is also defined by Community %q, which counts", e.Name, other)
+				continue
+			}
+			all[e.Name], owner[e.Name] = v, o.Metadata.Name
 		}
 	}
 	return all
@@ -133,18 +133,42 @@ func (c *config) knownPools(kind, name string, pools []string) {
 	}
 }
 
+// selectsPools reports an advertisement whose selectors match no pool.
+func (c *config) selectsPools(kind, name string, pools []string, selectors []v1alpha1.Selector) {
+	if len(selectors) == 0 || slices.ContainsFunc(c.objects.Pools, func(p *v1alpha1.IPAddressPool) bool { return resolve.Covers(pools, selectors, p) }) {
+		return
+	}
+	c.bad(kind, name, "spec.ipAddressPoolSelectors match the labels of no valid IPAddressPool: nothing is announced by it")
+}
+
+// fits reports aggregation to prefixes that are larger than an entry of a pool.
+func (c *config) fits(name string, s *v1alpha1.BGPAdvertisementSpec) {
+	check := func(field string, length, single int32, v6 bool) {
+		if length == single {
+			return
+		}
+		if p, i, found := resolve.TooWide(s, c.objects.Pools, length, v6); found {
+			o := c.objects.Pools[p]
+			c.bad(v1alpha1.KindBGPAdvertisement, name, "spec.%s %d makes prefixes larger than %q of IPAddressPool %q: routers are told of addresses that are not in it",
+				field, length, o.Spec.Addresses[i], o.Metadata.Name)
+		}
+	}
+	check("aggregationLength", *s.AggregationLength, v1alpha1.DefaultAggregationLength, false)
+	check("aggregationLengthV6", *s.AggregationLengthV6, v1alpha1.DefaultAggregationLengthV6, true)
+}
+
 // assign finds the advertisements of each pool.
 func (c *config) assign() {
 	for _, p := range c.objects.Pools {
 		var x poolAdverts
 		for i := range c.l2 {
-			if s := &c.l2[i].Spec; forPool(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
+			if s := &c.l2[i].Spec; resolve.Covers(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
 				x.l2 = append(x.l2, i)
 				x.selective = x.selective || len(s.ServiceSelectors) > 0
 			}
 		}
 		for i, a := range c.objects.BGPAdvertisements {
-			if s := &a.Spec; forPool(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
+			if s := &a.Spec; resolve.Covers(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
 				x.bgp = append(x.bgp, i)
 				x.selective = x.selective || len(s.ServiceSelectors) > 0
 			}
@@ -159,6 +183,8 @@ func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string,
 	s := &a.Spec
 	out := bgpAdvert{name: a.Metadata.Name, services: s.ServiceSelectors, here: anyMatches(s.NodeSelectors, labels)}
 	c.knownPools(kind, out.name, s.IPAddressPools)
+	c.selectsPools(kind, out.name, s.IPAddressPools, s.IPAddressPoolSelectors)
+	c.fits(out.name, s)
 	asked := &v1alpha1.BGPAdvertise{Peers: s.Peers, Communities: s.Communities}
 	if s.LocalPref != 0 {
 		asked.LocalPref = &s.LocalPref

@@ -225,11 +225,16 @@ type changes struct {
 
 	mu           sync.Mutex // guards all below
 	services     map[k8s.Key]bool
+	unjudged     map[k8s.Key]bool // Services
 	namespaces   map[k8s.Key]bool
 	nodes, pools bool
 }
 
-func (c *changes) service(keys []k8s.Key)   { c.add(&c.services, keys) }
+func (c *changes) service(keys []k8s.Key) {
+	c.add(&c.unjudged, keys)
+	c.add(&c.services, keys)
+	c.judge()
+}
 func (c *changes) namespace(keys []k8s.Key) { c.add(&c.namespaces, keys) }
 
 func (c *changes) add(set *map[k8s.Key]bool, keys []k8s.Key) {
@@ -259,6 +264,16 @@ func signal(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
+}
+
+// takeJudged returns the Services that changed and were not judged yet, and forgets
+// them.
+func (c *changes) takeJudged() map[k8s.Key]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys := c.unjudged
+	c.unjudged = nil
+	return keys
 }
 
 // take returns the changes and forgets them.

@@ -297,6 +297,54 @@ func TestJudgeWaits(t *testing.T) {
 	}
 }
 
+// TestSilent: a Service with an address that no advertisement covers is told so once,
+// and one that asks lbd under the class of another too.
+func TestSilent(t *testing.T) {
+	api := newAPI(t)
+	putPool(api, "p", "192.0.2.0/30")
+	run(t, build(t, api, "a"))
+	said := func(name string) (list []string) {
+		for _, e := range told(api) {
+			if strings.HasPrefix(e, "Service default/"+name+" Warning ") {
+				list = append(list, e)
+			}
+		}
+		return list
+	}
+	api.Put(resource, service("web"))
+	api.Put(resource, service("other", func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass, s.Annotations = new("other"), map[string]string{"lbd.dev/address-pool": "p"}
+	}))
+	api.Put(resource, service("mine", func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass, s.Annotations = new("other"), map[string]string{"metallb.io/address-pool": "p"}
+	}))
+	eventually(t, "events", func() bool { return len(said("web")) == 1 && len(said("other")) == 1 })
+	if got := said("web")[0]; !strings.Contains(got, "NotAnnounced: no L2Advertisement") || !strings.Contains(got, "192.0.2.0 is not announced") {
+		t.Error(got)
+	}
+	if got := said("other")[0]; !strings.Contains(got, `ClassNotServed: spec.loadBalancerClass is "other"`) {
+		t.Error(got)
+	}
+	// Changes that change nothing about it are no news.
+	for i := range 3 {
+		api.Put(resource, service("web", shows("192.0.2.0"), func(s *corev1.Service) {
+			s.Labels = map[string]string{"n": fmt.Sprint(i)}
+			s.Annotations[allocator.AllocatedFrom] = "192.0.2.0=p"
+		}))
+		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "far"}, "spec": map[string]any{
+			"ipAddressPools": []string{"q"}, "interfaces": []string{fmt.Sprint("eth", i)}}})
+		time.Sleep(judgePause)
+	}
+	if len(said("web")) != 1 || len(said("other")) != 1 || len(said("mine")) != 0 {
+		t.Errorf("%q, %q, %q", said("web"), said("other"), said("mine"))
+	}
+	// Covered, and not any more: that is news.
+	api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "near"}, "spec": map[string]any{}})
+	time.Sleep(3 * judgePause / 2)
+	api.Delete(adverts, "", "near")
+	eventually(t, "another event", func() bool { return len(said("web")) == 2 })
+}
+
 // TestTwo: the second one waits, and takes over what the first one did without a
 // write.
 func TestTwo(t *testing.T) {

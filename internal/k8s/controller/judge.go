@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 const (
 	eventProblem  = "ObjectProblem"
 	eventAccepted = "ObjectAccepted"
+	// eventSilent is about a Service.
+	eventSilent = "NotAnnounced"
 )
 
 const (
@@ -34,11 +37,27 @@ const (
 )
 
 // judge writes the condition Accepted of all objects but pools, which the allocator
-// judges. What is said of an object is what speakers would say of it, but for what
+// judges, and tells of Services that nobody announces. What is said of an object is what speakers would say of it, but for what
 // only a node can know.
 type judge struct {
 	c    *Controller
 	told map[string]v1alpha1.Condition // by kind and name, what was written here
+	// b knows the Services too; silent are those with an address that nobody
+	// announces, and what an event said of it.
+	b      *services.Builder
+	silent map[string]string
+}
+
+func newJudge(c *Controller) *judge {
+	j := &judge{
+		c: c, told: map[string]v1alpha1.Condition{}, silent: map[string]string{},
+		b: services.New(services.Options{Class: c.o.Allocator.Class, Classless: c.o.Allocator.Classless}),
+	}
+	c.changes.takeJudged()
+	for k := range c.services.All() {
+		j.set(k)
+	}
+	return j
 }
 
 // run judges after each change until ctx ends.
@@ -69,8 +88,17 @@ func (j *judge) all(ctx context.Context) error {
 	if !set.Synced() { // one that is read later would look missing
 		return nil
 	}
-	all := set.Objects()
-	problems := problemsOf(all, j.c.o.Allocator)
+	j.take(set.Objects())
+	r, _ := j.b.Build()
+	problems, silent := map[string][]string{}, map[string][]string{}
+	for _, p := range r.Problems {
+		if p.Kind == services.KindService {
+			silent[p.Name] = append(silent[p.Name], p.Text)
+		} else {
+			problems[p.Kind+"/"+p.Name] = append(problems[p.Kind+"/"+p.Name], p.Text)
+		}
+	}
+	j.tellServices(silent)
 	var first error
 	for _, err := range []error{
 		judgeKind(ctx, j, set.VirtualIPs, v1alpha1.KindVirtualIP, problems), judgeKind(ctx, j, set.Peers, v1alpha1.KindBGPPeer, problems),
@@ -85,9 +113,8 @@ func (j *judge) all(ctx context.Context) error {
 	return first
 }
 
-// problemsOf are the problems of valid objects with each other, by kind and name.
-func problemsOf(o objects.Objects, opts allocator.Options) map[string][]string {
-	b := services.New(services.Options{Class: opts.Class, Classless: opts.Classless})
+// take brings what has changed into the Builder.
+func (j *judge) take(o objects.Objects) {
 	files := map[string]string{} // that are on the nodes: here they count as there
 	for _, p := range o.Peers {
 		files[p.Spec.PasswordFile] = "x"
@@ -95,17 +122,52 @@ func problemsOf(o objects.Objects, opts allocator.Options) map[string][]string {
 	for _, p := range o.Profiles {
 		files[p.Spec.AuthKeyFile] = "x"
 	}
-	b.SetObjects(services.Objects{
+	j.b.SetObjects(services.Objects{
 		VirtualIPs: o.VirtualIPs, Peers: o.Peers, Profiles: o.Profiles, Communities: o.Communities, Pools: o.Pools,
 		L2Advertisements: o.L2Advertisements, BGPAdvertisements: o.BGPAdvertisements, Secrets: files,
 	})
-	r, _ := b.Build()
-	list := map[string][]string{}
-	for _, p := range r.Problems {
-		key := p.Kind + "/" + p.Name
-		list[key] = append(list[key], p.Text)
+	for k := range j.c.changes.takeJudged() {
+		j.set(k)
 	}
-	return list
+}
+
+// set brings one Service into the Builder.
+func (j *judge) set(k k8s.Key) {
+	s, ok := j.c.services.Get(k)
+	if !ok {
+		j.b.SetService(services.Key(k), nil)
+		return
+	}
+	x := &services.Service{Labels: s.Labels, Local: s.Local}
+	if s.Class != nil {
+		x.Class = *s.Class
+	}
+	for _, i := range s.Ingress {
+		if a, err := netip.ParseAddr(i.IP); err == nil && a.Zone() == "" {
+			x.Addresses = append(x.Addresses, a.Unmap())
+		}
+	}
+	j.b.SetService(services.Key(k), x)
+}
+
+// tellServices sends an event about each Service with an address that nobody
+// announces, once while that lasts.
+func (j *judge) tellServices(problems map[string][]string) {
+	for name, list := range problems {
+		words := strings.Join(list, "; ")
+		if j.silent[name] == words {
+			continue
+		}
+		if s, ok := j.c.services.Get(keyOf(name)); ok && j.c.elector.Valid() {
+			j.c.events.send(allocator.Event{Kind: services.KindService, Object: name, UID: s.UID, Warning: true, Reason: eventSilent, Message: words})
+			j.silent[name] = words
+		}
+	}
+	for name := range j.silent {
+		if problems[name] == nil {
+			delete(j.silent, name)
+		}
+	}
 }
 
 // judgeKind writes what has changed about the objects of one kind.

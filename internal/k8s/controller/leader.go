@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
@@ -84,7 +83,7 @@ func (l *leader) run(ctx context.Context) error {
 		return err
 	}
 	l.load(listed, time.Now())
-	j := &judge{c: l.c, told: map[string]v1alpha1.Condition{}}
+	j := newJudge(l.c)
 	l.writes.Go(func() { j.run(ctx) })
 	sw := &sweeper{c: l.c, every: l.c.sweepEvery}
 	l.writes.Go(func() { sw.run(ctx) })
