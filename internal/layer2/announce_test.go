@@ -470,6 +470,7 @@ func TestExtend(t *testing.T) {
 		h.apply(vip)
 		for range 60 {
 			time.Sleep(500 * time.Millisecond)
+			synctest.Wait() // while the driver announces it is not extended
 			if !h.d.Extend(until()) {
 				t.Fatal("not extended")
 			}
