@@ -39,12 +39,7 @@ func (b *backlog) next() *entry {
 	if len(b.waiting) == 0 {
 		return nil
 	}
-	for e := range b.running {
-		if !e.series.running() {
-			delete(b.running, e)
-		}
-	}
-	if len(b.running) >= b.limit {
+	if b.count() >= b.limit {
 		return nil
 	}
 	for len(b.waiting) > 0 {
@@ -58,6 +53,19 @@ func (b *backlog) next() *entry {
 		}
 	}
 	return nil
+}
+
+// crowded tells whether more series run than may.
+func (b *backlog) crowded() bool { return b.count() > b.limit }
+
+// count is how many series run.
+func (b *backlog) count() int {
+	for e := range b.running {
+		if !e.series.running() {
+			delete(b.running, e)
+		}
+	}
+	return len(b.running)
 }
 
 // ended notes that a series has ended, in time or too late to be believed.

@@ -79,7 +79,9 @@ func (d *Driver) stepProbe(e *entry, now time.Time) bool {
 	if e.series.end(now) == ends {
 		return true
 	}
-	d.again(e)
+	if d.again(e) {
+		return false
+	}
 	if err := d.probe(e, now); err != nil {
 		d.fail(e, err)
 	}
@@ -133,7 +135,9 @@ func (d *Driver) conclude(over []ending) {
 		case err != nil:
 			d.fail(e, err)
 		case e.series.end(now) == ask:
-			d.again(e)
+			if d.again(e) {
+				break
+			}
 			if err := d.probe(e, now); err != nil {
 				d.fail(e, err)
 			}
@@ -145,11 +149,20 @@ func (d *Driver) conclude(over []ending) {
 	_ = d.pump() // fail tells what went wrong
 }
 
-// again notes a series that has to go on since its end was noticed too late.
-func (d *Driver) again(e *entry) {
-	if e.series.sent >= probeCount {
-		d.backlog.ended(true)
+// again notes a series that has to go on since its end was noticed too late. If more
+// run than may, which is why they are late, it begins anew when it is its turn; that
+// is true then.
+func (d *Driver) again(e *entry) (waits bool) {
+	if e.series.sent < probeCount {
+		return false
 	}
+	d.backlog.ended(true)
+	if !d.backlog.crowded() {
+		return false
+	}
+	e.series = series{number: e.series.number, source: e.series.source, rival: e.series.rival, waits: true}
+	d.backlog.add(e)
+	return true
 }
 
 // finish ends the running series with what the wire said.
