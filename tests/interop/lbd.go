@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -105,17 +107,22 @@ spec:
   gracefulShutdownDelay: {{$.S.ShutdownDelay}}
 {{- end}}
 {{- end}}
+{{- range $i, $vips := .VIPs}}
 ---
 apiVersion: lbd.dev/v1alpha1
 kind: VirtualIP
-metadata: {name: control-plane}
+metadata: {name: control-plane{{if $i}}-{{$i}}{{end}}}
 spec:
-  addresses: [{{.VIPs}}]
+  addresses: [{{$vips}}]
   healthCheck:
-    https: {port: 6443, path: /livez, caFile: {{.CA}}}
+    https: {port: 6443, path: /livez, caFile: {{$.CA}}}
   advertise:
     bgp: {}
+{{- end}}
 `
+
+// perObject is how many addresses one VirtualIP may have.
+const perObject = 64
 
 type routerPeer struct {
 	Name    string
@@ -131,8 +138,12 @@ func (s *LBD) writeConfig(n *Net, m *lab.Node, more string) error {
 	for _, p := range n.Nodes {
 		peers = append(peers, p.IP4.String())
 	}
-	for _, v := range s.VIPs() {
-		vips = append(vips, fmt.Sprintf("%q", v))
+	for some := range slices.Chunk(s.VIPs(), perObject) {
+		quoted := make([]string, len(some))
+		for i, v := range some {
+			quoted[i] = strconv.Quote(v.String())
+		}
+		vips = append(vips, strings.Join(quoted, ", "))
 	}
 	var routers []routerPeer
 	for i, h := range n.ToRs {
@@ -145,7 +156,7 @@ func (s *LBD) writeConfig(n *Net, m *lab.Node, more string) error {
 	var b bytes.Buffer
 	err = t.Execute(&b, map[string]any{
 		"Name": m.Name, "IP4": m.IP4, "Dir": m.Dir, "Peers": strings.Join(peers, ", "), "S": s, "ASN": NodeASN,
-		"Routers": routers, "VIPs": strings.Join(vips, ", "), "CA": n.CA(),
+		"Routers": routers, "VIPs": vips, "CA": n.CA(),
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
