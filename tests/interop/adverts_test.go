@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,9 @@ func (c *cluster) service(name, address string, ready bool) {
 	c.Put("discovery.k8s.io/v1/endpointslices", e)
 }
 
+// nodeASN is the AS_PATH of what a router has from a node itself.
+var nodeASN = strconv.Itoa(interop.NodeASN)
+
 // told are the prefixes that a router has, each with its communities.
 func told(t *testing.T, r *interop.FRR) (string, error) {
 	text, err := r.Show(t.Context(), "show bgp ipv4 unicast json")
@@ -74,7 +78,13 @@ func told(t *testing.T, r *interop.FRR) (string, error) {
 	}
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(table.Routes)) {
-		if !strings.HasPrefix(p, "10.99.") || table.Routes[p][0].Path != "64512" {
+		// The other router tells of it too, by way of the core; which comes first in the
+		// list is chance.
+		direct := false
+		for _, r := range table.Routes[p] {
+			direct = direct || r.Path == nodeASN
+		}
+		if !strings.HasPrefix(p, "10.99.") || !direct {
 			continue
 		}
 		text, err := r.Show(t.Context(), "show bgp ipv4 unicast "+p+" json")
@@ -83,6 +93,9 @@ func told(t *testing.T, r *interop.FRR) (string, error) {
 		}
 		var route struct {
 			Paths []struct {
+				ASPath struct {
+					String string `json:"string"`
+				} `json:"aspath"`
 				Community struct {
 					String string `json:"string"`
 				} `json:"community"`
@@ -91,10 +104,14 @@ func told(t *testing.T, r *interop.FRR) (string, error) {
 				} `json:"largeCommunity"`
 			} `json:"paths"`
 		}
-		if err := json.Unmarshal([]byte(text), &route); err != nil || len(route.Paths) == 0 {
+		if err := json.Unmarshal([]byte(text), &route); err != nil {
 			return "", fmt.Errorf("%w in %q", err, text)
 		}
-		out = append(out, strings.TrimSpace(p+" "+route.Paths[0].Community.String+" "+route.Paths[0].LargeCommunity.String))
+		for _, r := range route.Paths {
+			if r.ASPath.String == nodeASN {
+				out = append(out, strings.TrimSpace(p+" "+r.Community.String+" "+r.LargeCommunity.String))
+			}
+		}
 	}
 	return strings.Join(out, ", "), nil
 }
