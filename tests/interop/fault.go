@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -365,10 +366,13 @@ func (f *Fabric) conns(node string, from, to measure.Time) (own, others measure.
 	return measure.ConnsIn(mine, from, to), measure.ConnsIn(rest, from, to)
 }
 
-// Calm waits until every node is a next hop, and no attempt has failed for half a
-// second.
+// Calm waits until every node is a next hop, the routers watch all their neighbours
+// by BFD, and no attempt has failed for half a second.
 func (f *Fabric) Calm(ctx context.Context) error {
 	if err := f.Spread(ctx, 30*time.Second); err != nil {
+		return err
+	}
+	if err := Eventually(ctx, 20*time.Second, "BFD is up", func() error { return f.watched(ctx) }); err != nil {
 		return err
 	}
 	return Eventually(ctx, 10*time.Second, "calm", func() error {
@@ -381,6 +385,34 @@ func (f *Fabric) Calm(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// watched tells which BFD session of a router is not up. On a busy machine one
+// begins seconds after the BGP session; what happens to the node meanwhile is
+// noticed by the hold time.
+func (f *Fabric) watched(ctx context.Context) error {
+	for i, r := range f.ToRFRR {
+		if r.bfdConf == "" {
+			continue
+		}
+		text, err := r.Show(ctx, "show bfd peers json")
+		if err != nil {
+			return err
+		}
+		var peers []struct {
+			Peer   string `json:"peer"`
+			Status string `json:"status"`
+		}
+		if err := json.Unmarshal([]byte(text), &peers); err != nil {
+			return fmt.Errorf("%w in %q", err, text)
+		}
+		for _, p := range peers {
+			if p.Status != "up" {
+				return fmt.Errorf("%s: BFD with %s is %s", f.ToRs[i].Name, p.Peer, p.Status)
+			}
+		}
+	}
+	return nil
 }
 
 // Counts tells how many of the newest attempts each node served.
