@@ -142,9 +142,9 @@ func (l *lab) touch(ns string, addr, source netip.Addr) {
 
 func (l *lab) eventually(what string, ok func() bool) {
 	l.Helper()
-	for end := time.Now().Add(3 * time.Second); !ok(); time.Sleep(2 * ms) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * ms) {
 		if time.Now().After(end) {
-			l.Fatalf("%s: not within 3 s", what)
+			l.Fatalf("%s: not within 30 s", what)
 		}
 	}
 }

@@ -333,9 +333,9 @@ func checksum(from, to netip.Addr, segment []byte) uint16 {
 
 func (l *lab) eventually(what string, ok func() bool) {
 	l.Helper()
-	for end := time.Now().Add(3 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			l.Fatalf("%s: not within 3 s", what)
+			l.Fatalf("%s: not within 30 s", what)
 		}
 	}
 }
