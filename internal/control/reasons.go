@@ -42,6 +42,7 @@ var reasonText = map[model.Reason]string{
 	model.ReasonWithdrawn:         "{node} has withdrawn the VIP from its BGP peers and only keeps it for packets that are under way",
 	model.ReasonNoEndpoint:        "no endpoint of the Service is ready for what arrives on {node}",
 	model.ReasonNodeExcluded:      "Kubernetes says that {node} is to get no traffic of Services",
+	model.ReasonMachineDraining:   "the Machine of {node} is going away or was marked, so {node} is draining",
 }
 
 // sentence says why a VIP is, or is not, on a node; reason is a name of

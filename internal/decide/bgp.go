@@ -173,7 +173,9 @@ func (s *bgpVIP) stand() {
 
 // planned tells whether the reason is one to leave without haste, so that routers
 // are asked to prefer other nodes first.
-func planned(r model.Reason) bool { return r == model.ReasonDraining || r == model.ReasonNodeExcluded }
+func planned(r model.Reason) bool {
+	return r == model.ReasonDraining || r == model.ReasonMachineDraining || r == model.ReasonNodeExcluded
+}
 
 // adopt goes on with what an earlier process of this node advertised: its address
 // is still there, so routers that keep the path over a graceful restart are right

@@ -76,7 +76,7 @@ func (s *step) adopt() {
 	keep := !s.m.Silent && !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
 	switch s.in.Standing {
 	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled,
-		model.ReasonDraining, model.ReasonNodeExcluded:
+		model.ReasonDraining, model.ReasonMachineDraining, model.ReasonNodeExcluded:
 	default:
 		keep = false
 	}

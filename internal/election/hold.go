@@ -130,7 +130,7 @@ func hard(r model.Reason) bool {
 func (s *step) leaving() bool {
 	switch s.in.Standing {
 	case model.ReasonDraining, model.ReasonUnhealthy, model.ReasonNotSelected,
-		model.ReasonNoEndpoint, model.ReasonNodeExcluded:
+		model.ReasonNoEndpoint, model.ReasonNodeExcluded, model.ReasonMachineDraining:
 		return true
 	}
 	return false

@@ -22,6 +22,8 @@ type Desired struct {
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
 	Group GroupState // for gossip
+	// Machines is for the driver of a management cluster.
+	Machines MachinesState
 
 	// Rules is the version of the election rules that the group runs.
 	Rules int
@@ -96,7 +98,11 @@ type GroupState struct {
 	Draining bool
 	Settled  bool
 	Weight   int
-	MACs     []MAC
+	// Manager, Drains and Drained are those of Member.
+	Manager bool
+	Drains  []MachineDrain
+	Drained bool
+	MACs    []MAC
 	// Addrs are the addresses of this node on its links, sorted: others relay to
 	// them what belongs to connections of this node.
 	Addrs []netip.Addr
@@ -167,6 +173,8 @@ type Memory struct {
 	// Lists are those of the decision. The next one takes over what is the same
 	// instead of making it anew; they decide nothing.
 	Lists Lists
+	// Machine is why this node drains with its Machine, if it does.
+	Machine MachineMemory
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
 	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts

@@ -39,6 +39,11 @@ type Member struct {
 	Rules    int    // newest version of the election rules it speaks
 	Weight   int    // for rendezvous hashing; 0 counts as DefaultWeight
 	Version  string // of its program, for people
+	// Manager and Drains are its Machines.Manager and Machines.Drains.
+	Manager bool
+	Drains  []MachineDrain
+	// Drained: it is draining and serves nothing any more, see MachineMember.
+	Drained bool
 	// MACs are the hardware addresses of its interfaces, so that a conflict on the
 	// wire can be told from a member that still answers.
 	MACs []MAC

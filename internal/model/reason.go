@@ -76,6 +76,8 @@ const (
 	// ReasonNodeExcluded: Kubernetes says that the node is to get no traffic of
 	// Services.
 	ReasonNodeExcluded
+	// ReasonMachineDraining: the Machine of the node is going away, or was marked.
+	ReasonMachineDraining
 	reasonCount // keep last
 )
 
@@ -86,6 +88,7 @@ var reasonNames = [reasonCount]string{
 	"NoInterface", "LinkDown", "NotSelected", "NoQuorum", "LocalAddress",
 	"FamilyDisabled", "LeaseExpired", "DriverError", "NotAnnounced",
 	"Advertised", "Binding", "NoSession", "NoPeer", "ShuttingDown", "Withdrawn", "NoEndpoint", "NodeExcluded",
+	"MachineDraining",
 }
 
 // String returns the name that status, metrics and gossip use.

@@ -18,10 +18,14 @@ const (
 	SourceGossip SourceName = "gossip"
 	SourceHealth SourceName = "health"
 	SourceLink   SourceName = "link"
+	// SourceMachines is the management cluster of the machines of the group.
+	SourceMachines SourceName = "machines"
 
 	SinkAddress SinkName = "address"
 	SinkLayer2  SinkName = "layer2"
 	SinkGossip  SinkName = "gossip"
+	// SinkMachines writes to the management cluster.
+	SinkMachines SinkName = "machines"
 )
 
 // View is everything that a decision may look at, the time included. The daemon
@@ -54,7 +58,9 @@ type View struct {
 	Links   map[string]Link
 	Health  map[string]HealthState // by VIP.Check
 	Gossip  Gossip
-	Applied map[SinkName]Applied // last report of each driver
+	// Machines are what this process itself knows of a management cluster.
+	Machines Machines
+	Applied  map[SinkName]Applied // last report of each driver
 
 	// Memory is the part of the last Desired that the next decision needs.
 	Memory Memory

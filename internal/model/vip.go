@@ -29,7 +29,7 @@ const (
 type VIP struct {
 	Addr netip.Addr // never a 4-in-6 address, never zoned
 	Name string     // name of the object it comes from; both families share it
-	Kind string     // kind of that object: "VirtualIP" or "Service"
+	Kind string     // kind of that object: "VirtualIP", "Service" or "MachineLoadBalancer"
 	// L2 asks for announcement by ARP or NDP.
 	L2 bool
 	// Interfaces limits layer 2 to these interfaces, in order of preference.

@@ -1,0 +1,83 @@
+package model
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// KindMachineLoadBalancer is the VIP.Kind of the address of a MachineLoadBalancer.
+const KindMachineLoadBalancer = "MachineLoadBalancer"
+
+// Machines are what a management cluster says of the machines behind the nodes. A
+// process that reads none has the zero value.
+type Machines struct {
+	// Manager: this process reads a management API, has all that it asks for, and is
+	// told of changes. It is false as soon as the API is lost.
+	Manager bool
+	// Drains are the Machines that are to lose their traffic, sorted by Machine; they
+	// stay as they were last known while the API is lost.
+	Drains []MachineDrain
+	// Balanced are the addresses for whose members the driver of SinkMachines needs
+	// MachineMember.Standing, sorted.
+	Balanced []netip.Addr
+}
+
+// MachineDrain is one Machine that is to lose its traffic. It is never changed.
+type MachineDrain struct {
+	Machine string // "namespace/name"
+	// Node is the name of its Node, "" before there is one; Addrs are its addresses.
+	Node  NodeName
+	Addrs []netip.Addr
+	// Reason is one word for the signal, such as "Deleting"; Detail says more for
+	// people, such as the key of a label.
+	Reason, Detail string
+}
+
+// Equal tells whether both say the same.
+func (d *MachineDrain) Equal(o *MachineDrain) bool {
+	return d.Machine == o.Machine && d.Node == o.Node && d.Reason == o.Reason && d.Detail == o.Detail && slices.Equal(d.Addrs, o.Addrs)
+}
+
+// SameDrains tells whether two lists say the same.
+func SameDrains(a, b []MachineDrain) bool {
+	return slices.EqualFunc(a, b, func(x, y MachineDrain) bool { return x.Equal(&y) })
+}
+
+// MachinesState is what the driver of SinkMachines is to tell a management cluster.
+type MachinesState struct {
+	// Writer: of the live nodes that read the management API, this is the one that
+	// writes. The nodes may disagree for a moment, so a write needs a guard of its own.
+	Writer bool
+	// Members are the nodes of the group that are alive, this one included, sorted by
+	// Node; empty unless Writer. A node that is missing is not heard.
+	Members []MachineMember
+}
+
+// MachineMember is one node of the group, for the status of its Machine.
+type MachineMember struct {
+	Node  NodeName
+	Addrs []netip.Addr // on its links, sorted
+	// Draining for whatever reason; Drained: and it serves nothing any more, not even
+	// connections that were open, or those were waited for long enough.
+	Draining, Drained bool
+	// Standing has those of Machines.Balanced that the node knows: ReasonOwner and
+	// ReasonStandby mean that it may serve the address, anything else is why not.
+	Standing map[netip.Addr]Reason
+}
+
+// Equal tells whether both ask for the same.
+func (s *MachinesState) Equal(o *MachinesState) bool {
+	return s.Writer == o.Writer && slices.EqualFunc(s.Members, o.Members, func(a, b MachineMember) bool {
+		return a.Node == b.Node && a.Draining == b.Draining && a.Drained == b.Drained &&
+			slices.Equal(a.Addrs, b.Addrs) && maps.Equal(a.Standing, b.Standing)
+	})
+}
+
+// MachineMemory is what a node remembers of being drained with its Machine: it stays
+// so until somebody who can know says otherwise.
+type MachineMemory struct {
+	// Drain is the one that counts, nil without; By told it.
+	Drain *MachineDrain
+	By    NodeName
+}
