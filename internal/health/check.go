@@ -33,6 +33,15 @@ type prober interface {
 	probe(ctx context.Context) error
 }
 
+// resident is a prober that leaves a connection to the service open between two
+// probes.
+type resident interface {
+	// lost delivers when the service has ended that connection; nil if there is none.
+	lost() <-chan struct{}
+	// drop ends it from this side.
+	drop()
+}
+
 // result is one run of a check and the state after it.
 type result struct {
 	state model.HealthState
@@ -53,18 +62,44 @@ type check struct {
 	told     time.Time         // when state was last reported with a difference
 	stalled  bool              // the last run was discarded
 	nextTick time.Time         // on the grid of the interval
+	// hasty: the last probe was made since the service had ended a connection.
+	hasty bool
 }
 
 // run probes until ctx ends, the first time at once.
 func (c *check) run(ctx context.Context) {
+	if r, ok := c.prober.(resident); ok {
+		defer r.drop()
+	}
 	c.nextTick = time.Now().Add(c.phase(c.interval))
-	for {
-		next := c.once(ctx)
-		timer := time.NewTimer(time.Until(next))
+	for ctx.Err() == nil {
+		began := time.Now()
+		c.wait(ctx, began, c.once(ctx))
+	}
+}
+
+// wait waits until it is time to probe again after a probe that began then. A
+// service that ends the connection that the probe left open has most likely died
+// and is asked at once, but not twice in a row: one that ends every connection
+// after its answer would be asked without end.
+func (c *check) wait(ctx context.Context, began, next time.Time) {
+	var lost <-chan struct{}
+	r, ok := c.prober.(resident)
+	if ok && !c.hasty {
+		lost = r.lost()
+	}
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	c.hasty = false
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-lost:
+		r.drop()
+		c.hasty = true
+		timer.Reset(time.Until(began.Add(retrySpacing)))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return
 		case <-timer.C:
 		}
 	}

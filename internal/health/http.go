@@ -18,16 +18,19 @@ import (
 
 // httpProber passes if a GET is answered in whole with an expected status.
 //
-// Each probe opens a connection of its own, as a new client of the VIP would: a
-// server that goes on serving old connections while its listener is gone or its
-// backlog is full would otherwise pass. For an API server this is two TLS
-// handshakes a second, most of which resume a session. A proxy of the environment is never used, a redirect is
-// never followed.
+// A connection that was answered serves the probes of the next two seconds, then
+// comes a new one, as a new client of the VIP would open: a server that goes on
+// serving old connections while its listener is gone or its backlog is full would
+// pass for ever otherwise. Whatever goes wrong on an old one but a timeout says
+// nothing yet, and a new one is asked in the same probe. A proxy of the environment
+// is never used, a redirect is never followed.
 type httpProber struct {
 	url      string
 	expected []int32 // empty: 200 to 299
 	// tls returns the settings for one connection; nil for plain HTTP.
 	tls func() (*tls.Config, error)
+	// kept is the line that the last probe has left open, if any.
+	kept *line
 }
 
 func newHTTPProber(c v1alpha1.HTTPCheck) *httpProber {
@@ -121,10 +124,10 @@ func newTLSSettings(c v1alpha1.HTTPSCheck, log *slog.Logger) func() (*tls.Config
 }
 
 func (p *httpProber) probe(ctx context.Context) error {
-	exchange := exchange{phase: "connecting"}
-	why, err := p.get(ctx, &exchange)
+	phase := "connecting"
+	why, err := p.get(ctx, &phase)
 	if err != nil {
-		why = cause(ctx, err, exchange.phase)
+		why = cause(ctx, err, phase)
 	}
 	if why != "" {
 		return fmt.Errorf("%s: %s", p.url, why)
@@ -134,27 +137,74 @@ func (p *httpProber) probe(ctx context.Context) error {
 
 // get makes the request. An answer that does not pass is described in why; err
 // is why there was none.
-func (p *httpProber) get(ctx context.Context, exchange *exchange) (why string, err error) {
+func (p *httpProber) get(ctx context.Context, phase *string) (why string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("User-Agent", "lbd-health-check")
+	if l := p.take(); l != nil {
+		*phase = "waiting for an answer"
+		why, err = p.ask(ctx, l, request, phase)
+		if err == nil || timedOut(ctx, err) {
+			return why, err
+		}
+	}
 	var config *tls.Config
 	if p.tls != nil {
 		if config, err = p.tls(); err != nil {
 			return err.Error(), nil
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
+	l, err := open(ctx, request.URL.Host, config, phase)
 	if err != nil {
 		return "", err
 	}
-	request.Header.Set("User-Agent", "lbd-health-check")
-	request.Close = true
-	status, header, body, err := exchange.do(ctx, request, config)
-	if err != nil {
-		return "", err
+	return p.ask(ctx, l, request, phase)
+}
+
+// ask makes the request on a line, and keeps the line if the answer passes.
+func (p *httpProber) ask(ctx context.Context, l *line, request *http.Request, phase *string) (why string, err error) {
+	a, err := l.ask(ctx, request, phase)
+	if err == nil && !p.passes(a.status) {
+		why = statusCause(a.status, a.header, a.body)
 	}
-	if p.passes(status) {
-		return "", nil
+	if err == nil && why == "" && a.again && l.watch() {
+		p.kept = l
+	} else {
+		l.close()
 	}
-	return statusCause(status, header, body), nil
+	return why, err
+}
+
+// take returns the line that is kept, if it is still good.
+func (p *httpProber) take() *line {
+	l := p.kept
+	p.kept = nil
+	switch {
+	case l == nil:
+		return nil
+	case time.Since(l.since) >= lineAge || len(l.readable) > 0:
+		l.close()
+		return nil
+	}
+	return l
+}
+
+// lost implements resident.
+func (p *httpProber) lost() <-chan struct{} {
+	if p.kept == nil {
+		return nil
+	}
+	return p.kept.readable
+}
+
+// drop implements resident.
+func (p *httpProber) drop() {
+	if p.kept != nil {
+		p.kept.close()
+		p.kept = nil
+	}
 }
 
 func (p *httpProber) passes(status int) bool {
