@@ -225,7 +225,7 @@ func (f *Fabric) run(ctx context.Context, x Fault, m *lab.Node) (*Outcome, error
 }
 
 // backLimit is how long a node may take to be back.
-const backLimit = 15 * time.Second
+const backLimit = time.Minute
 
 func (f *Fabric) until(ctx context.Context, limit time.Duration, done func() bool) {
 	deadline := measure.Now().Add(limit)
