@@ -13,6 +13,7 @@ import (
 const (
 	ruleRequired  = "is required"
 	ruleSubdomain = "must be lower case letters, digits, - and ., as in a DNS name (DNS-1123)"
+	ruleDNSLabel  = "must be lower case letters, digits and -, at most 63 (DNS-1123)"
 	ruleAbsPath   = "must be an absolute path"
 )
 
@@ -86,8 +87,7 @@ func (c *checker) objectMeta(m ObjectMeta) {
 		c.want(isSubdomain(m.Name), "metadata.name", m.Name, ruleSubdomain)
 	}
 	if m.Namespace != "" {
-		c.want(isDNSLabel(m.Namespace), "metadata.namespace", m.Namespace,
-			"must be lower case letters, digits and -, at most 63 (DNS-1123)")
+		c.want(isDNSLabel(m.Namespace), "metadata.namespace", m.Namespace, ruleDNSLabel)
 	}
 	c.labels("metadata.labels", m.Labels)
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {

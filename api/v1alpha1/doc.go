@@ -31,6 +31,8 @@ const (
 	KindIPAddressPool     = "IPAddressPool"
 	KindL2Advertisement   = "L2Advertisement"
 	KindBGPAdvertisement  = "BGPAdvertisement"
+	// KindMachineLoadBalancer is for clusters only, and the only one with a namespace.
+	KindMachineLoadBalancer = "MachineLoadBalancer"
 )
 
 // TypeMeta says what an object is.

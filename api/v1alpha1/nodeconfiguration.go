@@ -30,8 +30,47 @@ type NodeConfiguration struct {
 	// Kubernetes makes the daemon announce the Services of a cluster, and use its
 	// objects of lbd.dev beside those of files. Default: no cluster.
 	Kubernetes *KubernetesSpec `json:"kubernetes,omitempty"`
+	// Machines makes the daemon watch the Machines of Cluster API: it withdraws before
+	// its own goes. Default: none.
+	Machines *MachinesSpec `json:"machines,omitempty"`
 	// Log is what is logged and how.
 	Log LogSpec `json:"log,omitzero"`
+}
+
+// MachinesSpec is where the Machines of Cluster API are and when a node drains for
+// them.
+type MachinesSpec struct {
+	// Kubeconfig is the absolute path of a kubeconfig file of the management cluster.
+	// It may appear, and change, while lbd runs. Default: the service account of the
+	// pod.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Namespaces are those whose Machines are watched, at most 64. Default: all.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// ClusterName limits the Machines to those of one cluster. Default: all.
+	ClusterName string `json:"clusterName,omitempty"`
+	// ProviderID is the spec.providerID of the Machine of this node. Default: it is
+	// found by the name of the node, then by its addresses.
+	ProviderID string `json:"providerID,omitempty"`
+	// DrainLabels are keys of labels or annotations of a Machine; with any value but
+	// "false" its node drains. Default: DefaultDrainLabels.
+	DrainLabels []string `json:"drainLabels,omitempty"`
+	// DrainOnDeletion drains the node whose Machine is being deleted. Default: true.
+	DrainOnDeletion *bool `json:"drainOnDeletion,omitempty"`
+	// DrainOnRemediation drains the node whose Machine a MachineHealthCheck found
+	// unhealthy, or wants replaced.
+	DrainOnRemediation bool `json:"drainOnRemediation,omitempty"`
+	// HookTimeout bounds how long the deletion of a Machine is held, from its
+	// deletionTimestamp: 1s to 1h. Default: 60s.
+	HookTimeout Duration `json:"hookTimeout,omitzero"`
+}
+
+// DisabledLabel is the key by which a user takes a Machine out of its load
+// balancers.
+const DisabledLabel = "loadbalancer.cluster.x-k8s.io/disabled"
+
+// DefaultDrainLabels returns the default of MachinesSpec.DrainLabels.
+func DefaultDrainLabels() []string {
+	return []string{"controlplane.cluster.x-k8s.io/selected-for-upgrade", "lbd.dev/drain", DisabledLabel}
 }
 
 // KubernetesSpec is how the daemon serves a cluster. The name of the node must be
@@ -152,6 +191,7 @@ const (
 	DefaultHTTPAddress  = "127.0.0.1:7477"
 	DefaultSocket       = "/run/lbd/lbd.sock"
 	DefaultDrainTimeout = 30 * time.Second
+	DefaultHookTimeout  = 60 * time.Second
 )
 
 // DefaultLoadBalancerClass is that of Services that are for lbd.
@@ -176,8 +216,22 @@ func (c *NodeConfiguration) Default() {
 	if c.Kubernetes != nil {
 		setDefault(&c.Kubernetes.LoadBalancerClass, DefaultLoadBalancerClass)
 	}
+	if c.Machines != nil {
+		c.Machines.Default()
+	}
 	setDefault(&c.Log.Level, LogInfo)
 	setDefault(&c.Log.Format, LogText)
+}
+
+// Default fills in what is unset.
+func (m *MachinesSpec) Default() {
+	if m.DrainLabels == nil {
+		m.DrainLabels = DefaultDrainLabels()
+	}
+	if m.DrainOnDeletion == nil {
+		m.DrainOnDeletion = new(true)
+	}
+	setDefault(&m.HookTimeout, Duration{DefaultHookTimeout})
 }
 
 // setDefault sets *p to v if it is zero.

@@ -58,7 +58,7 @@ func (k *checker) ranges(path string, texts []string) {
 func (k *checker) allocation(path string, a *ServiceAllocation) {
 	k.want(a.Priority >= 0, path+".priority", a.Priority, "must not be negative")
 	k.eachOnce(path+".namespaces", a.Namespaces, func(at, name string) {
-		k.want(isDNSLabel(name), at, name, "must be lower case letters, digits and -, at most 63 (DNS-1123)")
+		k.want(isDNSLabel(name), at, name, ruleDNSLabel)
 	})
 	k.selectors(path+".namespaceSelectors", a.NamespaceSelectors)
 	k.selectors(path+".serviceSelectors", a.ServiceSelectors)

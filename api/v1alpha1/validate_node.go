@@ -34,6 +34,9 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	if c.Kubernetes != nil {
 		k.kubernetes(c.Kubernetes)
 	}
+	if c.Machines != nil {
+		k.machines(c.Machines)
+	}
 	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
 	return k.errs
@@ -47,6 +50,25 @@ func (k *checker) kubernetes(s *KubernetesSpec) {
 	k.want(isLabelKey(s.LoadBalancerClass), "kubernetes.loadBalancerClass", s.LoadBalancerClass,
 		"must be [prefix/]name, with a name of at most 63 letters, digits, -, _ and .")
 	k.selector("kubernetes.peerSelector", s.PeerSelector)
+}
+
+// machines checks the section about Machines.
+func (k *checker) machines(s *MachinesSpec) {
+	if s.Kubeconfig != "" {
+		k.want(isAbsPath(s.Kubeconfig), "machines.kubeconfig", s.Kubeconfig, ruleAbsPath)
+	}
+	k.namespaces("machines.namespaces", s.Namespaces)
+	k.want(s.ClusterName == "" || isQualified(s.ClusterName), "machines.clusterName", s.ClusterName, ruleLabelValue)
+	k.eachOnce("machines.drainLabels", s.DrainLabels, func(at, key string) {
+		if strings.Count(key, "/") > 1 {
+			// cluster.x-k8s.io/control-plane/selected-for-upgrade has been proposed.
+			k.bad(at, key, "has two slashes: every API server refuses it as the key of a label and of an annotation, "+
+				"so no Machine can ever have it; use %s", DefaultDrainLabels()[0])
+			return
+		}
+		k.want(isLabelKey(key), at, key, "must be [prefix/]name, with a name of at most 63 letters, digits, -, _ and .")
+	})
+	k.duration("machines.hookTimeout", s.HookTimeout, time.Second, time.Hour)
 }
 
 // Off tells whether the listener is disabled; unset means it is not.

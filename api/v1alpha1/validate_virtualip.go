@@ -19,22 +19,28 @@ func (v *VirtualIP) Validate() []FieldError {
 	if v.Spec.HealthCheck != nil {
 		k.healthCheck("spec.healthCheck", v.Spec.HealthCheck, addrs)
 	}
-	if a := v.Spec.Advertise; a != nil {
-		if a.L2 == nil && a.BGP == nil {
-			k.bad("spec.advertise", nil, "must have l2, bgp or both; leave advertise out for the default")
-		}
-		if a.L2 != nil {
-			k.interfaces("spec.advertise.l2.interfaces", a.L2.Interfaces)
-		}
-		if a.BGP != nil {
-			k.bgpAdvertise("spec.advertise.bgp", a.BGP)
-		}
-	}
+	k.advertise("spec.advertise", v.Spec.Advertise)
 	if s := v.Spec.NodeSelector; s != nil {
 		k.labels("spec.nodeSelector.matchLabels", s.MatchLabels)
 	}
 	oneOf(&k, "spec.partition", v.Spec.Partition, PartitionAvailable, PartitionQuorum)
 	return k.errs
+}
+
+// advertise checks how the addresses of one object are announced.
+func (k *checker) advertise(path string, a *Advertise) {
+	if a == nil {
+		return
+	}
+	if a.L2 == nil && a.BGP == nil {
+		k.bad(path, nil, "must have l2, bgp or both; leave advertise out for the default")
+	}
+	if a.L2 != nil {
+		k.interfaces(path+".l2.interfaces", a.L2.Interfaces)
+	}
+	if a.BGP != nil {
+		k.bgpAdvertise(path+".bgp", a.BGP)
+	}
 }
 
 // addresses checks the addresses of one object and returns the good ones.

@@ -75,7 +75,7 @@ func weaken(s *v1.JSONSchemaProps, try func(name string, remove func(*v1.JSONSch
 
 // selectorOf finds what is inside a Selector, whose constraints are written once
 // for all fields of that type.
-var selectorOf = regexp.MustCompile(`^.*(Selectors\[\]|\.preference)\.match`)
+var selectorOf = regexp.MustCompile(`^.*(Selectors\[\]|\.preference|\.machineSelector)\.match`)
 
 // TestEveryConstraint wants an object for each constraint of a schema whose errors
 // would be fewer without it, so that the comparison with Go would tell if it were

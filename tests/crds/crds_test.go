@@ -81,14 +81,18 @@ func TestGenerated(t *testing.T) {
 // each definition.
 func TestDefinitions(t *testing.T) {
 	all := load(t)
-	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "NodeStatus", "VirtualIP"}
+	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "MachineLoadBalancer", "NodeStatus", "VirtualIP"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, kinds) {
 		t.Errorf("definitions of %v, want %v", got, kinds)
 	}
 	short := make(map[string]string)
 	for kind, d := range all {
 		s, v := d.CRD.Spec, d.CRD.Spec.Versions[0]
-		if s.Scope != "Cluster" || !slices.Equal(s.Names.Categories, []string{"lbd"}) || len(s.Versions) != 1 || v.Name != "v1alpha1" || !v.Storage || !v.Served {
+		scope := "Cluster"
+		if kind == "MachineLoadBalancer" { // beside the Machines
+			scope = "Namespaced"
+		}
+		if string(s.Scope) != scope || !slices.Equal(s.Names.Categories, []string{"lbd"}) || len(s.Versions) != 1 || v.Name != "v1alpha1" || !v.Storage || !v.Served {
 			t.Errorf("%v: scope %s, names %+v, version %+v", d, s.Scope, s.Names, v.Name)
 		}
 		if status := v.Subresources != nil && v.Subresources.Status != nil; status != (kind != "NodeStatus") {
