@@ -95,6 +95,7 @@ type MachineLoadBalancerSpec struct {
 	// +kubebuilder:default={l2: {}}
 	Advertise *Advertise `json:"advertise,omitempty"`
 	// Drain is what happens with a member that is about to go.
+	// +optional
 	Drain MachineDrain `json:"drain,omitzero"`
 	// AnnotateMembers writes loadbalancer.cluster.x-k8s.io/name and
 	// loadbalancer.cluster.x-k8s.io/status on the members.

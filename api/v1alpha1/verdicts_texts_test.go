@@ -30,19 +30,6 @@ func list(n int, format string) string {
 	return "[" + strings.Join(entries, ",") + "]"
 }
 
-// asMachines records the VirtualIP of a test as a MachineLoadBalancer too: both have
-// one check and one way to be announced.
-func asMachines(t *testing.T, label, text string) {
-	t.Helper()
-	text = strings.Replace(text, KindVirtualIP, KindMachineLoadBalancer, 1)
-	spec, ok := strings.CutPrefix(text[strings.Index(text, `"spec":`):], `"spec":{"addresses":["10.0.0.1"],`)
-	if !ok || strings.Contains(spec, `"nodeSelector"`) {
-		return
-	}
-	text = text[:strings.Index(text, `"spec":`)] + `"spec":{"clusterName":"c","address":"10.0.0.1",` + spec
-	recordText(t, label, kinds[KindMachineLoadBalancer], []byte(text))
-}
-
 // TestTexts has what users write, not yet defaulted, with the number of rules
 // that it breaks.
 func TestTexts(t *testing.T) {
@@ -161,9 +148,6 @@ func TestTexts(t *testing.T) {
 				label = fmt.Sprintf("%s... (%d bytes)", label[:80], len(label))
 			}
 			recordText(t, label, kinds[kind], []byte(text))
-			if kind == KindVirtualIP {
-				asMachines(t, label, text)
-			}
 			object := reflect.New(kinds[kind]).Interface().(interface {
 				Default()
 				Validate() []FieldError

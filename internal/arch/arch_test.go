@@ -28,6 +28,7 @@ var floors = map[string]int{
 	"internal/ipam":     1,
 	"internal/resolve":  1,
 	"internal/services": 1,
+	"internal/machines": 1,
 	"internal/nft":      1, // a socket: not for pure packages
 	"internal/decide":   2,
 	// Which addresses Services have.
@@ -54,7 +55,7 @@ var floors = map[string]int{
 }
 
 // pure packages decide with values: no I/O, no clock, no lock, no log.
-var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/resolve", "internal/services", "internal/allocator", "internal/decide"}
+var pure = []string{"internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/resolve", "internal/services", "internal/machines", "internal/allocator", "internal/decide"}
 
 // impure is what they may not import. Time values are facts; a test forbids
 // reading the clock.

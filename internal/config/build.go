@@ -22,6 +22,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		DrainTimeout: c.Drain.Timeout.Duration,
 		LogFormat:    c.Log.Format,
 		Kubernetes:   c.Kubernetes,
+		Machines:     c.Machines,
 		Gossip: Gossip{
 			Port:      uint16(c.Gossip.Port),
 			Peers:     newPeers(&c.Gossip),

@@ -58,6 +58,9 @@ type Node struct {
 	LogFormat    v1alpha1.LogFormat
 	// Kubernetes is the cluster that is served, defaulted; nil: none.
 	Kubernetes *v1alpha1.KubernetesSpec
+	// Machines is where the Machines of Cluster API are, defaulted; nil: none are
+	// watched.
+	Machines *v1alpha1.MachinesSpec
 }
 
 // Gossip is the parsed part of the NodeConfiguration about gossip.

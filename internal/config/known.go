@@ -9,16 +9,14 @@ import (
 // notSupported is said of what the design has and this version lacks.
 const notSupported = "is not supported by this version"
 
-// laterKinds are kinds of the group that this version does not read.
-func laterKinds() []string {
-	return []string{"MachineLoadBalancer"}
+// clusterKinds are kinds of the group that only clusters have.
+func clusterKinds() []string {
+	return []string{v1alpha1.KindMachineLoadBalancer}
 }
 
 // refused says of fields that this version lacks why they are refused and what to
 // use instead. Those of BGP are what users of metallb.io may bring along.
 var refused = map[string]string{
-	"NodeConfiguration.machines": notSupported,
-
 	"VirtualIP.spec.nodeSelector.matchExpressions":     notSupported + "; use matchLabels",
 	"VirtualIP.spec.advertise.bgp.aggregationLength":   "is not for a VirtualIP, which is advertised as /32; remove it",
 	"VirtualIP.spec.advertise.bgp.aggregationLengthV6": "is not for a VirtualIP, which is advertised as /128; remove it",

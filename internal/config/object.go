@@ -293,11 +293,11 @@ func (o *object) badKind(root *yaml.Node, kind string) {
 		if strings.HasPrefix(api, "metallb.io/") {
 			f.Rule += "; `lbd convert metallb` turns objects of MetalLB into such"
 		}
-	case slices.Contains(laterKinds(), kind):
-		f.Rule = notSupported
+	case slices.Contains(clusterKinds(), kind):
+		f.Rule = "is not for files: it lives in the management cluster, whose API server checks it; use kubectl apply"
 	default:
 		f.Rule = "is not a known kind; known are " + strings.Join(known[:last], ", ") + " and " + known[last]
-		if near := nearest(kind, append(known, laterKinds()...)); near != "" {
+		if near := nearest(kind, append(known, clusterKinds()...)); near != "" {
 			f.Rule = fmt.Sprintf("is not a known kind; did you mean %q?", near)
 		}
 	}

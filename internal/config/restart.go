@@ -42,6 +42,7 @@ func restartOnly(now, next *Config) []*Error {
 	check("bgp.listenPort", now.BGP.ListenPort == next.BGP.ListenPort, now.BGP.ListenPort, next.BGP.ListenPort)
 	check("bgp.routerID", now.BGP.RouterID == next.BGP.RouterID, orDefault(now.BGP.RouterID), orDefault(next.BGP.RouterID))
 	sameCluster(a.Kubernetes, b.Kubernetes, check)
+	sameMachines(a.Machines, b.Machines, check)
 	check("log.format", a.LogFormat == b.LogFormat, a.LogFormat, string(b.LogFormat))
 	if now.BGP.RouterID == next.BGP.RouterID {
 		errs = append(errs, samePeerRouterID(now, next)...)
@@ -66,6 +67,27 @@ func sameCluster(a, b *v1alpha1.KubernetesSpec, check func(path string, same boo
 	check("kubernetes.peerSelector.matchExpressions",
 		reflect.DeepEqual(a.PeerSelector.MatchExpressions, b.PeerSelector.MatchExpressions), "others", nil)
 	check("kubernetes.cordonDrains", a.CordonDrains == b.CordonDrains, a.CordonDrains, b.CordonDrains)
+}
+
+// sameMachines refuses a change of which Machines are watched, and of what drains for
+// them.
+func sameMachines(a, b *v1alpha1.MachinesSpec, check func(path string, same bool, old, value any)) {
+	if a == nil || b == nil {
+		uses := "no Machines"
+		if a != nil {
+			uses = "some"
+		}
+		check("machines", a == b, uses, nil)
+		return
+	}
+	check("machines.kubeconfig", a.Kubeconfig == b.Kubeconfig, cmp.Or(a.Kubeconfig, "the service account"), b.Kubeconfig)
+	check("machines.namespaces", slices.Equal(a.Namespaces, b.Namespaces), "others", nil)
+	check("machines.clusterName", a.ClusterName == b.ClusterName, cmp.Or(a.ClusterName, "all clusters"), b.ClusterName)
+	check("machines.providerID", a.ProviderID == b.ProviderID, cmp.Or(a.ProviderID, "none"), b.ProviderID)
+	check("machines.drainLabels", slices.Equal(a.DrainLabels, b.DrainLabels), "others", nil)
+	check("machines.drainOnDeletion", *a.DrainOnDeletion == *b.DrainOnDeletion, *a.DrainOnDeletion, *b.DrainOnDeletion)
+	check("machines.drainOnRemediation", a.DrainOnRemediation == b.DrainOnRemediation, a.DrainOnRemediation, b.DrainOnRemediation)
+	check("machines.hookTimeout", a.HookTimeout == b.HookTimeout, a.HookTimeout, b.HookTimeout)
 }
 
 // samePeerRouterID refuses a change of the BGP identifier by way of a BGPPeer:

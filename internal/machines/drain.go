@@ -1,0 +1,57 @@
+package machines
+
+import (
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// The reasons of a model.MachineDrain, in the order in which they are looked for.
+const (
+	DrainDeleting    = "Deleting"    // it has a deletionTimestamp
+	DrainDisabled    = "Disabled"    // a user took it out of its load balancers
+	DrainLabelled    = "Labelled"    // it has one of machines.drainLabels
+	DrainRemediation = "Remediation" // a MachineHealthCheck is against it
+)
+
+// Drain returns why a Machine is to lose its traffic; ok is false if it is not.
+func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
+	if !m.Deleted.IsZero() && r.OnDeletion {
+		return DrainDeleting, "deletionTimestamp", true
+	}
+	for _, key := range r.Labels {
+		for _, have := range []map[string]string{m.Labels, m.Annotations} {
+			if value, has := have[key]; has && !off(value) {
+				if key == v1alpha1.DisabledLabel {
+					return DrainDisabled, key, true
+				}
+				return DrainLabelled, key, true
+			}
+		}
+	}
+	if m.Unhealthy != "" && r.Remediation {
+		return DrainRemediation, m.Unhealthy, true
+	}
+	return "", "", false
+}
+
+// Drains returns the Machines that are to lose their traffic, sorted. self is the
+// Machine of this node: if it is known, only those of its cluster count, since
+// nodes of two clusters may have one name.
+func (r *Rules) Drains(all []*Machine, self *Machine) []model.MachineDrain {
+	var out []model.MachineDrain
+	for _, m := range all {
+		if m.Target != "" || !r.within(m) || self != nil && m.cluster() != self.cluster() {
+			continue
+		}
+		if reason, detail, ok := r.Drain(m); ok {
+			out = append(out, model.MachineDrain{
+				Machine: m.String(), Node: model.NodeName(m.Node), Addrs: m.Addresses, Reason: reason, Detail: detail,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b model.MachineDrain) int { return strings.Compare(a.Machine, b.Machine) })
+	return out
+}

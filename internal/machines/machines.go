@@ -1,0 +1,204 @@
+// Package machines knows what the objects of Cluster API mean for a load balancer:
+// which Machine a node is, which Machines are about to go, who is a member of a
+// MachineLoadBalancer, what its status says, and when a deletion may go on. All of
+// it are plain values; it knows no client and no clock.
+package machines
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// The labels and annotations of Cluster API that count here.
+const (
+	// ClusterLabel is on every Machine and has the name of its Cluster.
+	ClusterLabel = "cluster.x-k8s.io/cluster-name"
+	// ControlPlaneLabel is on the Machines of a control plane. KubeadmControlPlane
+	// gives it the value "", others may give another: only that it exists counts.
+	ControlPlaneLabel = "cluster.x-k8s.io/control-plane"
+	// HookPrefix begins the annotations that hold a Machine before its Node is
+	// drained, and HookKey is the one that lbd removes.
+	HookPrefix = "pre-drain.delete.hook.machine.cluster.x-k8s.io/"
+	HookKey    = HookPrefix + "lbd"
+	// NameAnnotation and StatusAnnotation are what annotateMembers writes.
+	NameAnnotation   = "loadbalancer.cluster.x-k8s.io/name"
+	StatusAnnotation = "loadbalancer.cluster.x-k8s.io/status"
+)
+
+// Key names an object of a namespace.
+type Key struct{ Namespace, Name string }
+
+// String returns "namespace/name".
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// Compare orders by namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// Machine is what counts of a Machine, or of an object that stands for one.
+type Machine struct {
+	Key
+	// Target is "group/version/resource" of an object that stands for a Machine, ""
+	// for a Machine.
+	Target string
+	UID    string
+	Labels map[string]string
+	// Annotations need only have those that Relevant tells.
+	Annotations map[string]string
+	// Node is the name of its Node, "" before there is one.
+	Node       string
+	ProviderID string
+	Addresses  []netip.Addr // without those that are no IP addresses
+	// FailureDomain is where it really is.
+	FailureDomain string
+	// Deleted is its deletionTimestamp; zero if it has none.
+	Deleted time.Time
+	// Unhealthy is what a MachineHealthCheck says against it, "" if nothing.
+	Unhealthy string
+}
+
+// Cluster is what counts of a Cluster.
+type Cluster struct {
+	Key
+	UID string
+	// Endpoint is spec.controlPlaneEndpoint; nil while it is not valid.
+	Endpoint *v1alpha1.MachineEndpoint
+	Deleting bool
+}
+
+// Balancer is a MachineLoadBalancer.
+type Balancer struct {
+	Key
+	UID, Version string
+	Generation   int64
+	Created      time.Time
+	Spec         v1alpha1.MachineLoadBalancerSpec // defaulted
+	// Errors are the rules that it breaks; it is then not in use.
+	Errors []v1alpha1.FieldError
+	// Status is what it has now.
+	Status v1alpha1.MachineLoadBalancerStatus
+}
+
+// Rules are when a node drains with its Machine.
+type Rules struct {
+	// ClusterName limits what is looked at to one cluster; empty: all.
+	ClusterName string
+	// Labels are keys of labels or annotations.
+	Labels                  []string
+	OnDeletion, Remediation bool
+	// HookTimeout bounds how long a deletion is held.
+	HookTimeout time.Duration
+}
+
+// RulesOf are the rules of a defaulted configuration.
+func RulesOf(s *v1alpha1.MachinesSpec) Rules {
+	return Rules{ClusterName: s.ClusterName, Labels: s.DrainLabels, OnDeletion: s.DrainOnDeletion == nil || *s.DrainOnDeletion,
+		Remediation: s.DrainOnRemediation, HookTimeout: s.HookTimeout.Duration}
+}
+
+// Relevant tells whether an annotation of a Machine counts; the others need not be
+// kept.
+func (r *Rules) Relevant(key string) bool {
+	if key == HookKey || key == NameAnnotation || key == StatusAnnotation || key == v1alpha1.DisabledLabel {
+		return true
+	}
+	for _, k := range r.Labels {
+		if k == key {
+			return true
+		}
+	}
+	return false
+}
+
+// Node is what a node knows of itself.
+type Node struct {
+	Name       model.NodeName
+	ProviderID string
+	Addrs      []netip.Addr
+}
+
+// hasAddr tells whether an address of the Machine is one of these.
+func (m *Machine) hasAddr(addrs []netip.Addr) bool {
+	for _, a := range m.Addresses {
+		for _, b := range addrs {
+			if a == b {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// cluster is what tells two clusters apart: a name is unique in a namespace only.
+func (m *Machine) cluster() Key { return Key{m.Namespace, m.Labels[ClusterLabel]} }
+
+// within tells whether the Machine is of the cluster that the rules are limited to.
+func (r *Rules) within(m *Machine) bool {
+	return r.ClusterName == "" || m.Labels[ClusterLabel] == r.ClusterName
+}
+
+// Self returns the Machine that a node is: the one whose Node has its name, else
+// the one with its provider ID, else the one with one of its addresses. Nodes of
+// two clusters may have one name, so a Machine with the name whose addresses are
+// all strange yields to one that the other ways find. nil: none, or more than one.
+func Self(all []*Machine, n Node, rules *Rules) *Machine {
+	var byName, certain, byID, byAddr []*Machine
+	for _, m := range all {
+		if m.Target != "" || !rules.within(m) {
+			continue
+		}
+		id := n.ProviderID != "" && m.ProviderID == n.ProviderID
+		addr := m.hasAddr(n.Addrs)
+		if id {
+			byID = append(byID, m)
+		}
+		if addr {
+			byAddr = append(byAddr, m)
+		}
+		if m.Node != "" && m.Node == string(n.Name) {
+			byName = append(byName, m)
+			if id || addr {
+				certain = append(certain, m)
+			}
+		}
+	}
+	for _, found := range [][]*Machine{certain, byID, byAddr, byName} {
+		if len(found) == 1 {
+			return found[0]
+		}
+		if len(found) > 1 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Member returns the node of the group that a Machine is, by name, then by address;
+// nil: none is heard that it could be.
+func (m *Machine) Member(group []model.MachineMember) *model.MachineMember {
+	var named *model.MachineMember
+	for i := range group {
+		g := &group[i]
+		if m.Node != "" && string(g.Node) == m.Node {
+			if len(m.Addresses) == 0 || m.hasAddr(g.Addrs) {
+				return g
+			}
+			named = g
+		}
+	}
+	for i := range group {
+		if m.hasAddr(group[i].Addrs) {
+			return &group[i]
+		}
+	}
+	return named
+}
+
+// off tells whether the value of a label means that it is not meant.
+func off(value string) bool { return strings.EqualFold(value, "false") }

@@ -1,0 +1,334 @@
+package machines
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+var (
+	addr   = netip.MustParseAddr
+	born   = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	shared = addr("10.0.0.200")
+)
+
+// machine returns a Machine of a control plane: "ns/cluster/name", its node and
+// addresses.
+func machine(path, node string, addrs ...string) *Machine {
+	parts := strings.Split(path, "/")
+	m := &Machine{Key: Key{parts[0], parts[2]}, UID: path, Node: node,
+		Labels: map[string]string{ClusterLabel: parts[1], ControlPlaneLabel: ""}, Annotations: map[string]string{}}
+	for _, a := range addrs {
+		m.Addresses = append(m.Addresses, addr(a))
+	}
+	return m
+}
+
+func with(m *Machine, change func(*Machine)) *Machine { change(m); return m }
+
+func rules() *Rules {
+	s := &v1alpha1.MachinesSpec{}
+	s.Default()
+	r := RulesOf(s)
+	return &r
+}
+
+// balancer returns a balancer of cluster "prod" in namespace "a" with an endpoint.
+func balancer(change func(*Balancer)) *Balancer {
+	m := v1alpha1.MachineLoadBalancer{Spec: v1alpha1.MachineLoadBalancerSpec{ClusterName: "prod"}}
+	b := &Balancer{Key: Key{"a", "api"}, Generation: 3, Spec: m.Spec}
+	b.Status.Address = shared.String()
+	b.Status.Endpoint = &v1alpha1.MachineEndpoint{Host: shared.String(), Port: 6443}
+	if change != nil {
+		change(b)
+	}
+	m.Spec = b.Spec
+	m.Default()
+	b.Spec = m.Spec
+	return b
+}
+
+func names(all []*Machine) string {
+	var out []string
+	for _, m := range all {
+		out = append(out, m.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestSelf(t *testing.T) {
+	me := Node{Name: "cp1", ProviderID: "x://1", Addrs: []netip.Addr{addr("10.0.0.11"), addr("fd00::11")}}
+	byID := with(machine("a/prod/m2", ""), func(m *Machine) { m.ProviderID = "x://1" })
+	for name, c := range map[string]struct {
+		all     []*Machine
+		cluster string
+		want    string
+	}{
+		"by the name of its Node":       {[]*Machine{machine("a/prod/m1", "cp1"), machine("a/prod/m2", "cp2")}, "", "a/m1"},
+		"by provider ID, before a Node": {[]*Machine{machine("a/prod/m1", "cp2"), byID}, "", "a/m2"},
+		"by address, before a Node":     {[]*Machine{machine("a/prod/m1", "", "10.0.0.12"), machine("a/prod/m2", "", "192.0.2.1", "fd00::11")}, "", "a/m2"},
+		"none":                          {[]*Machine{machine("a/prod/m1", "cp2", "10.0.0.12")}, "", ""},
+		"a Machine without a Node is not that of a node without a name": {[]*Machine{machine("a/prod/m1", "")}, "", ""},
+		"two clusters whose nodes have one name": {[]*Machine{
+			machine("a/prod/m1", "cp1", "10.9.0.11"), machine("b/prod/m1", "cp1", "10.0.0.11")}, "", "b/m1"},
+		"a strange node of our name before ours has one": {[]*Machine{
+			machine("a/prod/m1", "cp1", "10.9.0.11"), machine("b/prod/m1", "", "10.0.0.11")}, "", "b/m1"},
+		"two that cannot be told apart":     {[]*Machine{machine("a/prod/m1", "cp1"), machine("b/prod/m1", "cp1")}, "", ""},
+		"only our cluster":                  {[]*Machine{machine("a/dev/m1", "cp1"), machine("b/prod/m1", "cp1")}, "prod", "b/m1"},
+		"what stands for a Machine is none": {[]*Machine{with(machine("a/prod/m1", "cp1"), func(m *Machine) { m.Target = "x/v1/hosts" })}, "", ""},
+	} {
+		r := rules()
+		r.ClusterName = c.cluster
+		got := ""
+		if m := Self(c.all, me, r); m != nil {
+			got = m.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestDrain(t *testing.T) {
+	const upgrade, own = "controlplane.cluster.x-k8s.io/selected-for-upgrade", "lbd.dev/drain"
+	deleted := func(m *Machine) { m.Deleted = born }
+	label := func(k, v string) func(*Machine) { return func(m *Machine) { m.Labels[k] = v } }
+	note := func(k, v string) func(*Machine) { return func(m *Machine) { m.Annotations[k] = v } }
+	sick := func(m *Machine) { m.Unhealthy = "UnhealthyNode: not ready" }
+	for name, c := range map[string]struct {
+		change func(*Machine)
+		rules  func(*Rules)
+		want   string
+	}{
+		"nothing":                   {func(*Machine) {}, nil, ""},
+		"deleted":                   {deleted, nil, "Deleting deletionTimestamp"},
+		"deleted, which is off":     {deleted, func(r *Rules) { r.OnDeletion = false }, ""},
+		"a label":                   {label(upgrade, "true"), nil, "Labelled " + upgrade},
+		"a label without a value":   {label(own, ""), nil, "Labelled " + own},
+		"a label that says false":   {label(own, "False"), nil, ""},
+		"an annotation":             {note(own, "yes"), nil, "Labelled " + own},
+		"label false, note true":    {func(m *Machine) { label(own, "false")(m); note(own, "true")(m) }, nil, "Labelled " + own},
+		"disabled":                  {note(v1alpha1.DisabledLabel, ""), nil, "Disabled " + v1alpha1.DisabledLabel},
+		"a label of nobody":         {label("x/y", "true"), nil, ""},
+		"another label":             {label("x/y", "true"), func(r *Rules) { r.Labels = []string{"x/y"} }, "Labelled x/y"},
+		"deletion before the label": {func(m *Machine) { deleted(m); label(own, "")(m) }, nil, "Deleting deletionTimestamp"},
+		"unhealthy":                 {sick, nil, ""},
+		"unhealthy, when it counts": {sick, func(r *Rules) { r.Remediation = true }, "Remediation UnhealthyNode: not ready"},
+	} {
+		r := rules()
+		if c.rules != nil {
+			c.rules(r)
+		}
+		m := with(machine("a/prod/m1", "cp1", "10.0.0.11"), c.change)
+		got := ""
+		for _, d := range r.Drains([]*Machine{m}, nil) {
+			got += d.Reason + " " + d.Detail
+			if d.Machine != "a/m1" || d.Node != "cp1" || len(d.Addrs) != 1 {
+				t.Errorf("%s: %+v", name, d)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestDrainsOfTwoClusters: nodes of two clusters may have one name, and a Machine of
+// one must not drain the node of the other.
+func TestDrainsOfTwoClusters(t *testing.T) {
+	deleted := func(m *Machine) { m.Deleted = born }
+	all := []*Machine{
+		with(machine("b/prod/m1", "cp1"), deleted), with(machine("a/prod/m2", "cp2"), deleted),
+		with(machine("a/dev/m3", "cp1"), deleted), machine("a/prod/m1", "cp1", "10.0.0.11"),
+	}
+	list := func(d []model.MachineDrain) string {
+		out := ""
+		for _, x := range d {
+			out += x.Machine + " "
+		}
+		return out
+	}
+	r := rules()
+	if got := list(r.Drains(all, all[3])); got != "a/m2 " {
+		t.Errorf("of the own cluster: %s", got)
+	}
+	if got := list(r.Drains(all, nil)); got != "a/m2 a/m3 b/m1 " {
+		t.Errorf("of whoever is in no cluster: %s", got)
+	}
+	r.ClusterName = "dev"
+	if got := list(r.Drains(all, nil)); got != "a/m3 " {
+		t.Errorf("of one cluster: %s", got)
+	}
+}
+
+func TestMembers(t *testing.T) {
+	zone := func(z string) func(*Machine) { return func(m *Machine) { m.FailureDomain = z } }
+	all := []*Machine{
+		with(machine("a/prod/m2", ""), zone("z2")), with(machine("a/prod/m1", ""), zone("z1")),
+		machine("b/prod/m1", ""), machine("a/dev/m3", ""),
+		with(machine("a/prod/w1", ""), func(m *Machine) { delete(m.Labels, ControlPlaneLabel) }),
+		with(machine("a/prod/odd", ""), func(m *Machine) { m.Labels[ControlPlaneLabel] = "true" }),
+		with(machine("a/prod/host", ""), func(m *Machine) { m.Target = "metal/v1/hosts" }),
+	}
+	for name, c := range map[string]struct {
+		change func(*Balancer)
+		want   string
+	}{
+		"the control plane of one cluster": {nil, "a/m1 a/m2 a/odd"},
+		"the same cluster name elsewhere":  {func(b *Balancer) { b.Namespace = "b" }, "b/m1"},
+		"two namespaces":                   {func(b *Balancer) { b.Spec.Namespaces = []string{"b", "a"} }, "a/m1 a/m2 a/odd b/m1"},
+		"only others' namespace":           {func(b *Balancer) { b.Spec.Namespaces = []string{"b"} }, "b/m1"},
+		"by clusterRef":                    {func(b *Balancer) { b.Spec.ClusterName, b.Spec.ClusterRef = "", &v1alpha1.ClusterReference{Name: "dev"} }, "a/m3"},
+		"another selector": {func(b *Balancer) {
+			b.Spec.MachineSelector = &v1alpha1.Selector{MatchLabels: map[string]string{ControlPlaneLabel: "true"}}
+		}, "a/odd"},
+		"all of a cluster": {func(b *Balancer) { b.Spec.MachineSelector = &v1alpha1.Selector{} }, "a/m1 a/m2 a/odd a/w1"},
+		"across clusters": {func(b *Balancer) {
+			b.Spec.ClusterName = ""
+			b.Spec.MachineSelector = &v1alpha1.Selector{MatchExpressions: []v1alpha1.SelectorRequirement{{Key: ControlPlaneLabel, Operator: v1alpha1.SelectorExists}}}
+		}, "a/m1 a/m2 a/m3 a/odd"},
+		"one failure domain": {func(b *Balancer) { b.Spec.FailureDomains = []string{"z1"} }, "a/m1"},
+		"another kind": {func(b *Balancer) {
+			b.Spec.TargetKind = &v1alpha1.TargetKind{Group: "metal", Version: "v1", Kind: "Host"}
+		}, "a/host"},
+	} {
+		if got := names(balancer(c.change).Members(all)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	ref := func(b *Balancer) { b.Spec.ClusterRef = &v1alpha1.ClusterReference{Name: "prod"} }
+	cluster := func(host string, port int32) *Cluster {
+		c := &Cluster{Key: Key{"a", "prod"}}
+		if host != "" {
+			c.Endpoint = &v1alpha1.MachineEndpoint{Host: host, Port: port}
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		change  func(*Balancer)
+		addr    netip.Addr
+		cluster *Cluster
+		want    string
+	}{
+		"no address yet":                  {nil, netip.Addr{}, nil, "none False NoAddress"},
+		"no member is needed":             {nil, shared, nil, "10.0.0.200:6443 True Assigned"},
+		"a port of its own":               {func(b *Balancer) { b.Spec.Port.Port = 443 }, shared, nil, "10.0.0.200:443 True Assigned"},
+		"a Cluster that comes later":      {ref, shared, nil, "10.0.0.200:6443 True Assigned"},
+		"a Cluster without an endpoint":   {ref, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
+		"a Cluster before the address":    {ref, netip.Addr{}, cluster("", 0), "none False NoAddress"},
+		"a Cluster that has an endpoint":  {ref, addr("10.0.0.7"), cluster("10.0.0.7", 443), "10.0.0.7:443 True ClusterDecides"},
+		"a Cluster that has a name":       {ref, shared, cluster("api.example.net", 6443), "api.example.net:6443 True ClusterDecides"},
+		"a Cluster that is being deleted": {ref, shared, &Cluster{Deleting: true}, "10.0.0.200:6443 True Assigned"},
+	} {
+		e, tell, cond := balancer(c.change).Endpoint(c.addr, c.cluster)
+		got := "none"
+		if e != nil {
+			got = fmt.Sprintf("%s:%d", e.Host, e.Port)
+		}
+		if tell {
+			got += " tell"
+		}
+		if got += fmt.Sprintf(" %s %s", cond.Status, cond.Reason); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	b := balancer(func(b *Balancer) { ref(b); b.Spec.Address = "10.0.0.5" })
+	if got := b.Request(cluster("10.0.0.7", 443)); got != (Request{Fixed: addr("10.0.0.7")}) {
+		t.Errorf("the Cluster's address does not count: %+v", got)
+	}
+	if got := b.Request(cluster("api.example.net", 443)); got != (Request{Fixed: addr("10.0.0.5")}) {
+		t.Errorf("the own address does not count: %+v", got)
+	}
+	if got := balancer(func(b *Balancer) { b.Spec.AddressPool = "edge" }).Request(nil); got != (Request{Pool: "edge"}) {
+		t.Errorf("the pool does not count: %+v", got)
+	}
+}
+
+func TestAcceptance(t *testing.T) {
+	for want, change := range map[string]func(*Balancer){
+		"True Accepted":         nil,
+		"False Invalid":         func(b *Balancer) { b.Errors = []v1alpha1.FieldError{{Path: "spec", Rule: "is bad"}} },
+		"False UnknownProvider": func(b *Balancer) { b.Spec.ProviderRef = &v1alpha1.ProviderReference{Kind: "BigIP", Name: "edge"} },
+		"False PortTranslation": func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} },
+	} {
+		b := balancer(change)
+		c := b.Acceptance()
+		if got := string(c.Status) + " " + c.Reason; got != want || c.Message == "" {
+			t.Errorf("%s, want %s: %s", got, want, c.Message)
+		}
+		if usable := want == "True Accepted" || want == "False PortTranslation"; b.Usable() != usable {
+			t.Errorf("%s: usable %v", want, b.Usable())
+		}
+	}
+}
+
+func TestRelease(t *testing.T) {
+	held := func(m *Machine) { m.Deleted = born; m.Annotations[HookKey] = "" }
+	drained := &Report{[]model.MachineMember{{Node: "cp1", Draining: true, Drained: true}}}
+	draining := &Report{[]model.MachineMember{{Node: "cp1", Draining: true}}}
+	for name, c := range map[string]struct {
+		change  func(*Machine)
+		report  *Report
+		after   time.Duration
+		balance func(*Balancer)
+		rules   func(*Rules)
+		want    string // the reason, or until when it is held
+	}{
+		"drained":                           {held, drained, time.Second, nil, nil, ReleaseDrained},
+		"not drained":                       {held, draining, time.Second, nil, nil, "1m0s"},
+		"not drained in time":               {held, draining, time.Minute, nil, nil, ReleaseTimeout},
+		"nobody reports":                    {held, nil, time.Second, nil, nil, "1m0s"},
+		"nobody reports in time":            {held, nil, time.Minute, nil, nil, ReleaseTimeout},
+		"a node of another group":           {held, &Report{}, time.Second, nil, nil, "1m0s"},
+		"a node of another group, in time":  {held, &Report{}, time.Minute, nil, nil, ReleaseTimeout},
+		"not deleted":                       {func(m *Machine) { m.Annotations[HookKey] = "" }, drained, time.Hour, nil, nil, "0s"},
+		"no hook":                           {func(m *Machine) { m.Deleted = born }, drained, time.Hour, nil, nil, "0s"},
+		"the hook of somebody else":         {func(m *Machine) { m.Deleted = born; m.Annotations[HookPrefix+"other"] = "" }, drained, time.Hour, nil, nil, "0s"},
+		"a bound of the balancer":           {held, draining, time.Second, func(b *Balancer) { b.Spec.Drain.Timeout.Duration = 5 * time.Second }, nil, "5s"},
+		"the bound of the balancer is over": {held, draining, 5 * time.Second, func(b *Balancer) { b.Spec.Drain.Timeout.Duration = 5 * time.Second }, nil, ReleaseTimeout},
+		"a balancer of other Machines":      {held, draining, 5 * time.Second, func(b *Balancer) { b.Namespace, b.Spec.Drain.Timeout.Duration = "b", time.Second }, nil, "1m0s"},
+		"a balancer that does not hold":     {held, draining, 0, func(b *Balancer) { b.Spec.Drain.Hook = new(false) }, nil, ReleaseNotHeld},
+		"a configuration that does not":     {held, draining, 0, nil, func(r *Rules) { r.OnDeletion = false }, ReleaseNotHeld},
+	} {
+		m, r := with(machine("a/prod/m1", "cp1"), c.change), rules()
+		if c.rules != nil {
+			c.rules(r)
+		}
+		out, next := r.Releases([]*Machine{m}, []*Balancer{balancer(c.balance)}, c.report, born.Add(c.after))
+		got := ""
+		for _, x := range out {
+			got += x.Reason
+		}
+		if got == "" {
+			got = "0s"
+			if !next.IsZero() {
+				got = next.Sub(born).String()
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestRelevant(t *testing.T) {
+	r := rules()
+	for key, want := range map[string]bool{HookKey: true, NameAnnotation: true, StatusAnnotation: true, v1alpha1.DisabledLabel: true,
+		"lbd.dev/drain": true, "kubectl.kubernetes.io/last-applied-configuration": false, HookPrefix + "other": false} {
+		if r.Relevant(key) != want {
+			t.Errorf("%s: %v", key, !want)
+		}
+	}
+	if got := RulesOf(&v1alpha1.MachinesSpec{DrainOnDeletion: new(false)}); got.OnDeletion || !reflect.DeepEqual(got.Labels, []string(nil)) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,231 @@
+package machines
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// The reasons of a member, beside those of docs/reasons.md, which say why its node
+// does not serve the address.
+const (
+	// MemberServing: its node answers for the address.
+	MemberServing = "Serving"
+	// MemberStandby: it may take the address, and another has it.
+	MemberStandby = "Standby"
+	// MemberNotHeard: no node of the group that reports is this Machine.
+	MemberNotHeard = "NotHeard"
+	// MemberNotReported: no daemon reports about this balancer.
+	MemberNotReported = "NotReported"
+	// MemberNoAddress: its node does not know the address.
+	MemberNoAddress = "AddressUnknown"
+)
+
+// Report is what a group of daemons says of its nodes. nil: nobody reports, and
+// what was reported last stays.
+type Report struct {
+	Members []model.MachineMember
+}
+
+// Summary returns the status that a balancer is to have, but for the times of its
+// conditions, which are without LastTransitionTime. Endpoint, addresses and the
+// conditions about them are taken as they are in b.Status.
+func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now time.Time) v1alpha1.MachineLoadBalancerStatus {
+	s := b.Status
+	s.ObservedGeneration = b.Generation
+	old := make(map[Key]*v1alpha1.MachineMemberStatus, len(s.Members))
+	for i := range b.Status.Members {
+		m := &b.Status.Members[i]
+		old[Key{m.Namespace, m.Machine}] = m
+	}
+	s.Members, s.MemberCount, s.HealthyCount = nil, 0, 0
+	var unresolved, held []string
+	reachable := false
+	for _, m := range members {
+		x := b.member(m, old[m.Key], report, rules)
+		if was := old[m.Key]; was != nil && was.State == x.State {
+			x.Since = was.Since
+		} else {
+			x.Since = now.UTC().Truncate(time.Second)
+		}
+		if x.State != v1alpha1.MemberDisabled && x.State != v1alpha1.MemberDrained {
+			s.MemberCount++
+		}
+		if x.State == v1alpha1.MemberActive {
+			s.HealthyCount++
+			reachable = reachable || x.Reason == MemberServing
+		}
+		if m.Node == "" && len(m.Addresses) == 0 {
+			unresolved = append(unresolved, m.String())
+		}
+		if m.Held() {
+			held = append(held, m.String())
+		}
+		if len(s.Members) < v1alpha1.MaxMembers {
+			s.Members = append(s.Members, x)
+		}
+	}
+	s.Status = fmt.Sprintf("%d of %d members healthy", s.HealthyCount, s.MemberCount)
+	s.Ready = s.Endpoint != nil && s.HealthyCount > 0
+	s.Conditions = keep(b.Status.Conditions, v1alpha1.ConditionAccepted, v1alpha1.ConditionEndpointAssigned)
+	s.Conditions = append(s.Conditions, readiness(&s), reach(reachable, report == nil && s.HealthyCount == 0),
+		listed(v1alpha1.ConditionMembersResolved, len(unresolved) == 0, "Resolved", "Unresolved", "every member has a node or an address",
+			"without node and address: ", unresolved),
+		listed(v1alpha1.ConditionDeletionHeld, len(held) > 0, "Held", "NotHeld", "waiting for the connections of ", "no deletion is held", held))
+	for i := range s.Conditions {
+		s.Conditions[i].ObservedGeneration = b.Generation
+	}
+	return s
+}
+
+// member returns the line of one member, without Since.
+func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report *Report, rules *Rules) v1alpha1.MachineMemberStatus {
+	x := v1alpha1.MachineMemberStatus{Machine: m.Name, Namespace: m.Namespace, Node: m.Node, FailureDomain: m.FailureDomain}
+	if len(m.Addresses) > 0 {
+		x.Address = m.Addresses[0].String()
+	}
+	reason, _, leaving := rules.Drain(m)
+	var node *model.MachineMember
+	if report != nil {
+		if node = m.Member(report.Members); node != nil && x.Node == "" {
+			x.Node = string(node.Node)
+		}
+	}
+	switch {
+	case reason == DrainDisabled:
+		x.State, x.Reason = v1alpha1.MemberDisabled, reason
+	case leaving || node != nil && node.Draining:
+		x.State, x.Reason = v1alpha1.MemberDraining, reason
+		if x.Reason == "" {
+			x.Reason = "NodeDraining"
+		}
+		// Who has drained stays so; a node that is not heard serves nothing.
+		if node != nil && node.Drained || report != nil && node == nil || report == nil && was != nil && was.State == v1alpha1.MemberDrained {
+			x.State = v1alpha1.MemberDrained
+		}
+	case report == nil && was != nil && !ofMachine(was.Reason):
+		x.State, x.Reason = was.State, was.Reason
+		if x.Node == "" {
+			x.Node = was.Node
+		}
+	case report == nil:
+		x.State, x.Reason = v1alpha1.MemberPending, MemberNotReported
+	case node == nil && was != nil && (was.State == v1alpha1.MemberActive || was.State == v1alpha1.MemberUnhealthy):
+		x.State, x.Reason = v1alpha1.MemberUnhealthy, MemberNotHeard
+	case node == nil:
+		x.State, x.Reason = v1alpha1.MemberPending, MemberNotHeard
+	default:
+		x.State, x.Reason = standing(node, b)
+	}
+	return x
+}
+
+// ofMachine tells whether a reason is a signal of the Machine itself, which is over
+// when the Machine does not give it any more.
+func ofMachine(reason string) bool {
+	return reason == DrainDeleting || reason == DrainDisabled || reason == DrainLabelled || reason == DrainRemediation
+}
+
+// standing says how a node that does not drain stands with the address.
+func standing(n *model.MachineMember, b *Balancer) (v1alpha1.MemberState, string) {
+	r, known := n.Standing[b.Addr()]
+	switch {
+	case !known:
+		return v1alpha1.MemberPending, MemberNoAddress
+	case r == model.ReasonOwner:
+		return v1alpha1.MemberActive, MemberServing
+	case r.Eligible():
+		return v1alpha1.MemberActive, MemberStandby
+	}
+	return v1alpha1.MemberUnhealthy, r.String()
+}
+
+// keep returns the conditions of these types, in this order.
+func keep(all []v1alpha1.Condition, types ...string) []v1alpha1.Condition {
+	var out []v1alpha1.Condition
+	for _, t := range types {
+		if i := slices.IndexFunc(all, func(c v1alpha1.Condition) bool { return c.Type == t }); i >= 0 {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+func readiness(s *v1alpha1.MachineLoadBalancerStatus) v1alpha1.Condition {
+	c := v1alpha1.Condition{Type: v1alpha1.ConditionReady, Status: v1alpha1.ConditionFalse, Message: s.Status}
+	switch {
+	case s.Ready:
+		c.Status, c.Reason = v1alpha1.ConditionTrue, "MembersHealthy"
+	case s.Endpoint == nil:
+		c.Reason = "NoEndpoint"
+	case s.MemberCount == 0:
+		c.Reason = "NoMembers"
+	default:
+		c.Reason = "NoHealthyMember"
+	}
+	return c
+}
+
+func reach(reachable, unknown bool) v1alpha1.Condition {
+	c := v1alpha1.Condition{Type: v1alpha1.ConditionReachable, Status: v1alpha1.ConditionFalse, Reason: "NobodyServes", Message: "no member answers for the address"}
+	switch {
+	case reachable:
+		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, MemberServing, "a member answers for the address"
+	case unknown:
+		c.Status, c.Reason, c.Message = v1alpha1.ConditionUnknown, MemberNotReported, "no daemon reports about the members"
+	}
+	return c
+}
+
+// shown bounds the names in a message.
+const shown = 10
+
+// listed is a condition whose message has names on the side where there are any.
+func listed(kind string, holds bool, yes, no, yesText, noText string, names []string) v1alpha1.Condition {
+	c := v1alpha1.Condition{Type: kind, Status: v1alpha1.ConditionFalse, Reason: no, Message: noText}
+	if holds {
+		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, yes, yesText
+	}
+	c.Message += strings.Join(names[:min(len(names), shown)], ", ")
+	if len(names) > shown {
+		c.Message += fmt.Sprintf(" and %d more", len(names)-shown)
+	}
+	return c
+}
+
+// Annotations are what the Machines are to have: the name of their balancer and how
+// they are doing in it; of several balancers the first that wants it counts. A
+// Machine that is missing has neither.
+func Annotations(all []*Balancer) map[Key][2]string {
+	out := make(map[Key][2]string)
+	for _, b := range all {
+		if !b.Spec.AnnotateMembers || !b.Usable() {
+			continue
+		}
+		for i := range b.Status.Members {
+			m := &b.Status.Members[i]
+			k := Key{m.Namespace, m.Machine}
+			if _, taken := out[k]; !taken {
+				out[k] = [2]string{b.Name, word(m.State)}
+			}
+		}
+	}
+	return out
+}
+
+// word is the value of StatusAnnotation.
+func word(s v1alpha1.MemberState) string {
+	switch s {
+	case v1alpha1.MemberDraining:
+		return "removing"
+	case v1alpha1.MemberDrained:
+		return "removed"
+	case v1alpha1.MemberPending:
+		return "adding"
+	}
+	return strings.ToLower(string(s)) // active, disabled, unhealthy
+}

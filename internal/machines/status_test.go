@@ -1,0 +1,204 @@
+package machines
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+)
+
+// node is what the group says of one node.
+func node(name string, r model.Reason, change ...func(*model.MachineMember)) model.MachineMember {
+	n := model.MachineMember{Node: model.NodeName(name), Standing: map[netip.Addr]model.Reason{shared: r}}
+	for _, f := range change {
+		f(&n)
+	}
+	return n
+}
+
+func goes(n *model.MachineMember)  { n.Draining = true }
+func empty(n *model.MachineMember) { n.Draining, n.Drained = true, true }
+
+// told is a status in one text.
+func told(s v1alpha1.MachineLoadBalancerStatus) string {
+	var out []string
+	for _, m := range s.Members {
+		out = append(out, fmt.Sprintf("%s=%s/%s", m.Machine, m.State, m.Reason))
+	}
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionReachable && c.Status != v1alpha1.ConditionTrue {
+			out = append(out, string(c.Status)+"/"+c.Reason)
+		}
+	}
+	return strings.Join(append(out, s.Status), ", ")
+}
+
+func TestSummary(t *testing.T) {
+	five := func() []*Machine {
+		var all []*Machine
+		for i := range 5 {
+			all = append(all, machine(fmt.Sprintf("a/prod/m%d", i+1), fmt.Sprintf("cp%d", i+1)))
+		}
+		return all
+	}
+	group := func(fifth ...model.MachineMember) *Report {
+		return &Report{append([]model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby),
+			node("cp3", model.ReasonStandby), node("cp4", model.ReasonStandby)}, fifth...)}
+	}
+	const four = "m1=Active/Serving, m2=Active/Standby, m3=Active/Standby, m4=Active/Standby, "
+	for name, c := range map[string]struct {
+		fifth  func(*Machine)
+		report *Report
+		want   string
+	}{
+		"all are well":  {nil, group(node("cp5", model.ReasonStandby)), four + "m5=Active/Standby, True/MembersHealthy, 5 of 5 members healthy"},
+		"a check fails": {nil, group(node("cp5", model.ReasonUnhealthy)), four + "m5=Unhealthy/Unhealthy, True/MembersHealthy, 4 of 5 members healthy"},
+		"not heard":     {nil, group(), four + "m5=Pending/NotHeard, True/MembersHealthy, 4 of 5 members healthy"},
+		"an address that it does not know": {nil, group(model.MachineMember{Node: "cp5"}),
+			four + "m5=Pending/AddressUnknown, True/MembersHealthy, 4 of 5 members healthy"},
+		"deleted": {func(m *Machine) { m.Deleted = born }, group(node("cp5", model.ReasonStandby)),
+			four + "m5=Draining/Deleting, True/MembersHealthy, 4 of 5 members healthy"},
+		"deleted and drained": {func(m *Machine) { m.Deleted = born }, group(node("cp5", model.ReasonStandby, empty)),
+			four + "m5=Drained/Deleting, True/MembersHealthy, 4 of 4 members healthy"},
+		"deleted and gone": {func(m *Machine) { m.Deleted = born }, group(), four + "m5=Drained/Deleting, True/MembersHealthy, 4 of 4 members healthy"},
+		"an operator drains": {nil, group(node("cp5", model.ReasonStandby, goes)),
+			four + "m5=Draining/NodeDraining, True/MembersHealthy, 4 of 5 members healthy"},
+		"disabled": {func(m *Machine) { m.Labels[v1alpha1.DisabledLabel] = "" }, group(node("cp5", model.ReasonStandby, goes)),
+			four + "m5=Disabled/Disabled, True/MembersHealthy, 4 of 4 members healthy"},
+	} {
+		all := five()
+		if c.fifth != nil {
+			c.fifth(all[4])
+		}
+		if got := told(balancer(nil).Summary(all, c.report, rules(), born)); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
+// TestZeroOfZero: the endpoint is there before any Machine is, since a control plane
+// makes none without it; ready is another matter.
+func TestZeroOfZero(t *testing.T) {
+	s := balancer(nil).Summary(nil, &Report{}, rules(), born)
+	if s.Endpoint == nil || s.Ready || s.MemberCount != 0 || told(s) != "False/NoMembers, False/NobodyServes, 0 of 0 members healthy" {
+		t.Errorf("%s: %+v", told(s), s)
+	}
+	s = balancer(func(b *Balancer) { b.Status.Endpoint = nil }).Summary(nil, nil, rules(), born)
+	if s.Ready || told(s) != "False/NoEndpoint, Unknown/NotReported, 0 of 0 members healthy" {
+		t.Errorf("without an endpoint: %s", told(s))
+	}
+}
+
+// TestHeardOfBefore: what daemons have reported stays while nobody reports, and a
+// node that is not heard any more is not healthy.
+func TestHeardOfBefore(t *testing.T) {
+	all := []*Machine{machine("a/prod/m1", "cp1"), machine("a/prod/m2", "cp2")}
+	b := balancer(nil)
+	step := func(report *Report, at time.Duration, want string) {
+		t.Helper()
+		b.Status = b.Summary(all, report, rules(), born.Add(at))
+		if got := told(b.Status); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+	step(nil, 0, "m1=Pending/NotReported, m2=Pending/NotReported, False/NoHealthyMember, Unknown/NotReported, 0 of 2 members healthy")
+	step(&Report{[]model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby)}}, time.Second,
+		"m1=Active/Serving, m2=Active/Standby, True/MembersHealthy, 2 of 2 members healthy")
+	step(nil, 2*time.Second, "m1=Active/Serving, m2=Active/Standby, True/MembersHealthy, 2 of 2 members healthy")
+	if got := b.Status.Members[0].Since; !got.Equal(born.Add(time.Second)) {
+		t.Errorf("since %v", got)
+	}
+	step(&Report{[]model.MachineMember{node("cp2", model.ReasonOwner)}}, 3*time.Second,
+		"m1=Unhealthy/NotHeard, m2=Active/Serving, True/MembersHealthy, 1 of 2 members healthy")
+	if got := b.Status.Members[1].Since; !got.Equal(born.Add(time.Second)) {
+		t.Errorf("a new reason moved since to %v", got)
+	}
+	// The label goes on and off while nobody reports.
+	all[1].Labels["lbd.dev/drain"] = ""
+	step(nil, 4*time.Second, "m1=Unhealthy/NotHeard, m2=Draining/Labelled, False/NoHealthyMember, Unknown/NotReported, 0 of 2 members healthy")
+	delete(all[1].Labels, "lbd.dev/drain")
+	step(nil, 5*time.Second, "m1=Unhealthy/NotHeard, m2=Pending/NotReported, False/NoHealthyMember, Unknown/NotReported, 0 of 2 members healthy")
+}
+
+func TestConditionsOfMembers(t *testing.T) {
+	lost := machine("a/prod/m1", "")
+	held := with(machine("a/prod/m2", "cp2"), func(m *Machine) { m.Deleted = born; m.Annotations[HookKey] = "" })
+	b := balancer(func(b *Balancer) {
+		b.Status.Conditions = []v1alpha1.Condition{{Type: "Accepted", Status: "True"}, {Type: "EndpointAssigned", Status: "True"}, {Type: "Old", Status: "True"}}
+	})
+	s := b.Summary([]*Machine{lost, held}, nil, rules(), born)
+	got := ""
+	for _, c := range s.Conditions {
+		if got += c.Type + "=" + string(c.Status) + " "; c.ObservedGeneration != 3 {
+			t.Errorf("%s is of generation %d", c.Type, c.ObservedGeneration)
+		}
+		if c.Type == "DeletionHeld" && !strings.Contains(c.Message, "a/m2") || c.Type == "MembersResolved" && !strings.Contains(c.Message, "a/m1") {
+			t.Errorf("%s: %s", c.Type, c.Message)
+		}
+	}
+	if got != "Accepted=True EndpointAssigned=True Ready=False Reachable=Unknown MembersResolved=False DeletionHeld=True " {
+		t.Error(got)
+	}
+}
+
+// TestManyMembers: a status stays small, the counts are of all.
+func TestManyMembers(t *testing.T) {
+	var all []*Machine
+	for i := range 700 {
+		all = append(all, machine(fmt.Sprintf("a/prod/m%03d", i), ""))
+	}
+	s := balancer(nil).Summary(all, nil, rules(), born)
+	if len(s.Members) != v1alpha1.MaxMembers || s.MemberCount != 700 {
+		t.Errorf("%d members, count %d", len(s.Members), s.MemberCount)
+	}
+	if m := s.Conditions[len(s.Conditions)-2].Message; !strings.HasSuffix(m, "and 690 more") {
+		t.Error(m)
+	}
+}
+
+func TestAnnotations(t *testing.T) {
+	states := []v1alpha1.MemberState{v1alpha1.MemberActive, v1alpha1.MemberDraining, v1alpha1.MemberDrained,
+		v1alpha1.MemberUnhealthy, v1alpha1.MemberPending, v1alpha1.MemberDisabled}
+	b := balancer(func(b *Balancer) {
+		b.Spec.AnnotateMembers = true
+		for i, s := range states {
+			b.Status.Members = append(b.Status.Members, v1alpha1.MachineMemberStatus{Namespace: "a", Machine: fmt.Sprint(i), State: s})
+		}
+	})
+	other := balancer(func(o *Balancer) {
+		o.Name, o.Spec.AnnotateMembers, o.Status.Members = "other", true, b.Status.Members[:1]
+	})
+	quiet := balancer(func(o *Balancer) { o.Name, o.Status.Members = "quiet", b.Status.Members })
+	got := ""
+	all := Annotations([]*Balancer{quiet, b, other})
+	for i := range states {
+		x := all[Key{"a", fmt.Sprint(i)}]
+		got += x[0] + "=" + x[1] + " "
+	}
+	if got != "api=active api=removing api=removed api=unhealthy api=adding api=disabled " {
+		t.Error(got)
+	}
+	if all := Annotations([]*Balancer{quiet}); len(all) > 0 {
+		t.Errorf("unasked: %v", all)
+	}
+}
+
+func TestURL(t *testing.T) {
+	for want, change := range map[string]func(*Balancer){
+		"https://10.0.0.200:6443": nil,
+		"udp://10.0.0.200:6443":   func(b *Balancer) { b.Spec.Port.Protocol = v1alpha1.MachineUDP },
+		"tcp://10.0.0.200:6443":   func(b *Balancer) { b.Spec.MachineSelector = &v1alpha1.Selector{} },
+		"http://10.0.0.200:6443":  func(b *Balancer) { b.Spec.HealthCheck = &v1alpha1.HealthCheck{HTTP: &v1alpha1.HTTPCheck{Port: 80}} },
+		"https://[fd00::1]:6443":  func(b *Balancer) { b.Status.Endpoint.Host = "fd00::1" },
+		"":                        func(b *Balancer) { b.Status.Endpoint = nil },
+	} {
+		b := balancer(change)
+		if got := URL(b.Status.Endpoint, &b.Spec); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
