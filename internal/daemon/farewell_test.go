@@ -139,7 +139,7 @@ func TestRelayFollowsAndEnds(t *testing.T) {
 		}
 		relayedTo := func(want string) {
 			t.Helper()
-			if r := b.sink.newest().Relay; len(r) != 1 || r[0].To != netip.MustParseAddr(want) {
+			if r := b.sink.newest().Relay; len(r) != 1 || r[0].Ring.Next != netip.MustParseAddr(want) {
 				t.Fatalf("relayed %+v, want to %s", r, want)
 			}
 		}

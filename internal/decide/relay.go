@@ -45,24 +45,62 @@ func (f *facts) relay(vip *model.VIP, m *model.VIPMemory, d *model.Desired) {
 	if !ok || from.State != model.MemberAlive {
 		return
 	}
-	for _, a := range from.Addrs {
-		near := func(p netip.Prefix) bool { return p.Contains(a) && !p.IsSingleIP() }
-		if a.Is4() == vip.Addr.Is4() && slices.ContainsFunc(link.Prefixes, near) {
-			d.Relay = append(d.Relay, model.Relay{Addr: vip.Addr, Interface: m.Interface, To: a, Peers: f.peerMACs()})
-			return
-		}
+	next, ok := near(&link, from.Addrs, vip.Addr)
+	if !ok {
+		return
 	}
+	f.gatherPeers()
+	d.Relay = append(d.Relay, model.Relay{Addr: vip.Addr, Interface: m.Interface, Ring: &model.Ring{
+		Nodes: 2, Next: next, Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, from.Addrs),
+	}})
 }
 
-// peerMACs are the hardware addresses of all other nodes, gathered once for all
-// VIPs that a decision relays.
-func (f *facts) peerMACs() []model.MAC {
-	if f.macs == nil {
-		for _, m := range f.v.Gossip.Members {
-			f.macs = append(f.macs, m.MACs...)
-		}
-		slices.SortFunc(f.macs, model.MAC.Compare)
-		f.macs = slices.Compact(f.macs)
+// near is the first of the addresses of a node, of the family of the VIP, that is in a
+// subnet of the link and not an address of this node.
+func near(l *model.Link, addrs []addr, vip addr) (addr, bool) {
+	i := slices.IndexFunc(addrs, func(a addr) bool {
+		return a.Is4() == vip.Is4() && slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
+			return p.Contains(a) && p.Addr() != a && !p.IsSingleIP()
+		})
+	})
+	if i < 0 {
+		return addr{}, false
 	}
-	return f.macs
+	return addrs[i], true
+}
+
+// ends are the addresses of this node on the link and those of the next one.
+func ends(l *model.Link, next []addr) []addr {
+	out := slices.Clone(next)
+	for _, p := range l.Prefixes {
+		out = append(out, p.Addr())
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// maxOrigins bounds the sources of frames that are told from relayed ones. In a
+// group of so many that it is reached, connections of some nodes to VIPs are not
+// relayed.
+const maxOrigins = 4096
+
+// gatherPeers finds the hardware addresses of all other nodes and the sources of
+// their own connections, once for all VIPs that a decision relays.
+func (f *facts) gatherPeers() {
+	if f.peerMACs != nil {
+		return
+	}
+	for _, m := range f.v.Gossip.Members {
+		f.peerMACs = append(f.peerMACs, m.MACs...)
+		for _, mac := range m.MACs {
+			for _, a := range m.Addrs {
+				f.origins = append(f.origins, model.Origin{MAC: mac, Addr: a})
+			}
+		}
+	}
+	slices.SortFunc(f.peerMACs, model.MAC.Compare)
+	f.peerMACs = slices.Compact(f.peerMACs)
+	slices.SortFunc(f.origins, model.Origin.Compare)
+	f.origins = slices.Compact(f.origins)
+	f.origins = f.origins[:min(len(f.origins), maxOrigins)]
 }

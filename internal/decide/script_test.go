@@ -582,7 +582,7 @@ func (s *stage) decide() []string {
 		}
 	}
 	for _, r := range s.d.Relay {
-		line += " relay=" + r.To.String()
+		line += " relay=" + r.Ring.Next.String()
 	}
 	for _, p := range s.d.BGP.Paths {
 		line += " path=" + strings.Join(p.To[0].Peers, ",")

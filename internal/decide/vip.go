@@ -23,7 +23,8 @@ type facts struct {
 	address, layer2 model.Applied
 	bgp             model.Applied
 	peers           []model.BGPPeer // of this node
-	macs            []model.MAC     // see peerMACs
+	peerMACs        []model.MAC     // see gatherPeers
+	origins         []model.Origin
 	local           map[addr]string // see localLinks
 	no6             bool            // IPv6 is disabled on lo
 	audiences       map[asked]*audience

@@ -1,20 +1,67 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
 
 // SinkRelay is the driver that relays stray packets.
 const SinkRelay SinkName = "relay"
 
-// Relay asks for packets of TCP connections to a VIP that no socket of this node
-// can place to be sent on to the node that has the connection: the owner before a
-// planned move. It answers the client by itself.
+// MaxRing is how many nodes a ring may have: the hop count is one of the 14 DSCP
+// values 0x31 to 0x3e.
+const MaxRing = 14
+
+// Relay asks for TCP packets to a VIP that no socket of this node can place to be
+// sent on to the next node of a ring, until the one that has the connection takes
+// them. It answers the client by itself.
 type Relay struct {
 	Addr      netip.Addr
 	Interface string // where the packets come in and leave again
-	// To is an address of the other node on a subnet of the interface, of the
-	// family of Addr.
-	To netip.Addr
-	// Peers are the hardware addresses of the other nodes, sorted: what comes from
-	// them has been relayed already and is not relayed again.
+	Ring      *Ring  // never changed; VIPs with the same ring may share one
+}
+
+// Ring is what one node knows of the nodes that may have connections to a VIP.
+// They stand in the same order everywhere, and the last leads to the first.
+type Ring struct {
+	// Nodes is how many they are, this one included: a packet that has been relayed
+	// so often is back where it came in, and is left to the stack there.
+	Nodes int
+	// Next is an address of the next node on a subnet of the interface, of the family
+	// of the VIP.
+	Next netip.Addr
+	// Peers are the hardware addresses of the other nodes of the group, sorted: only
+	// from them a hop count is believed, and what they send without one has not come
+	// from a client.
 	Peers []MAC
+	// Origins are the frames of connections that other nodes of the group opened by
+	// themselves, sorted: they begin a tour, although they come from a peer.
+	Origins []Origin
+	// Ends are addresses of this node and of the next one, sorted. A packet from one
+	// of them ends its tour here, since a host takes no packet with its own source.
+	Ends []netip.Addr
+	// Lifetime is how long the kernel goes on after the last refresh; 0: that of the
+	// driver.
+	Lifetime time.Duration
+}
+
+// Origin is the source of a frame of a node's own connections.
+type Origin struct {
+	MAC  MAC
+	Addr netip.Addr
+}
+
+// Compare orders origins.
+func (o Origin) Compare(p Origin) int {
+	if c := o.MAC.Compare(p.MAC); c != 0 {
+		return c
+	}
+	return o.Addr.Compare(p.Addr)
+}
+
+// Same compares what two rings say.
+func (r *Ring) Same(o *Ring) bool {
+	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime &&
+		slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Origins, o.Origins) && slices.Equal(r.Ends, o.Ends)
 }

@@ -73,9 +73,15 @@ func TestSlowKernelIsNoWarning(t *testing.T) {
 	}
 }
 
+// flowTo is a flow with a ring of its own.
+func flowTo(host string) flow {
+	r := toward(vip4, host)
+	return flow{iface: "eth0", index: 2, ring: r.Ring, addrs: []netip.Addr{vip4}}
+}
+
 // TestSameRules: flows share their rules if nothing but their VIPs differs.
 func TestSameRules(t *testing.T) {
-	g := flow{iface: "eth0", index: 2, to: nodeAddr(hostA, vip4), peers: []model.MAC{macs[hostA]}, addrs: []netip.Addr{vip4}}
+	g := flowTo(hostA)
 	for name, c := range map[string]struct {
 		change func(*flow)
 		want   bool
@@ -84,38 +90,44 @@ func TestSameRules(t *testing.T) {
 		"VIPs":      {func(o *flow) { o.addrs = []netip.Addr{vip6} }, true},
 		"interface": {func(o *flow) { o.iface = "eth1" }, false},
 		"index":     {func(o *flow) { o.index = 3 }, false}, // another interface of this name
-		"node":      {func(o *flow) { o.to = nodeAddr(hostB, vip4) }, false},
-		"peers":     {func(o *flow) { o.peers = append(o.peers[:1:1], macs[hostC]) }, false},
+		"next":      {func(o *flow) { o.ring.Next = nodeAddr(hostB, vip4) }, false},
+		"nodes":     {func(o *flow) { o.ring.Nodes++ }, false},
+		"lifetime":  {func(o *flow) { o.ring.Lifetime++ }, false},
+		"peers":     {func(o *flow) { o.ring.Peers = append(o.ring.Peers, macs[hostC]) }, false},
+		"origins":   {func(o *flow) { o.ring.Origins = []model.Origin{{MAC: macs[hostA]}} }, false},
+		"ends":      {func(o *flow) { o.ring.Ends = []netip.Addr{vip4} }, false},
 	} {
-		o := g
+		o := flowTo(hostA)
 		if c.change(&o); g.sameRules(o) != c.want {
 			t.Errorf("%s differs: %v", name, !c.want)
 		}
 	}
 }
 
-// TestRelays: only what is in force is called relayed.
-func TestRelays(t *testing.T) {
-	now := time.Now()
-	g := flow{iface: "eth0", index: 2, to: nodeAddr(hostA, vip4), addrs: []netip.Addr{vip4}}
-	elsewhere := g
-	elsewhere.to = nodeAddr(hostB, vip4)
+// TestRelaying: only what is in force is called relayed.
+func TestRelaying(t *testing.T) {
+	now, gone := time.Now(), absent
+	there := func(age time.Duration) table {
+		g := flowTo(hostA)
+		g.renewed = now.Add(-age)
+		return table{state: there, flows: []flow{g}}
+	}
+	absent, unsure := there(0), there(0)
+	absent.state, unsure.state = gone, unknown
 	for name, c := range map[string]struct {
-		state state
-		want  flow
-		addr  netip.Addr
-		age   time.Duration
-		is    bool
+		tab  table
+		want flow
+		addr netip.Addr
+		is   bool
 	}{
-		"as asked for":   {there, g, vip4, time.Second, true},
-		"another VIP":    {there, g, vip6, 0, false},
-		"another node":   {there, elsewhere, vip4, 0, false},
-		"not refreshed":  {there, g, vip4, defaultLifetime, false},
-		"not there":      {absent, g, vip4, 0, false},
-		"perhaps there ": {unknown, g, vip4, 0, false},
+		"as asked for":  {there(time.Second), flowTo(hostA), vip4, true},
+		"another VIP":   {there(0), flowTo(hostA), vip6, false},
+		"another node":  {there(0), flowTo(hostB), vip4, false},
+		"not refreshed": {there(defaultLifetime), flowTo(hostA), vip4, false},
+		"not there":     {absent, flowTo(hostA), vip4, false},
+		"perhaps there": {unsure, flowTo(hostA), vip4, false},
 	} {
-		tab := table{state: c.state, flows: []flow{g}, renewed: now.Add(-c.age)}
-		if got := tab.relays(c.want, c.addr, defaultLifetime, now); got != c.is {
+		if got := c.tab.relaying(&c.want, defaultLifetime, now)[c.addr]; got != c.is {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -145,9 +157,9 @@ func TestVIPsJoinAndLeave(t *testing.T) {
 	}
 	b.relay(toward(vip4, hostA))
 	has(vip4)
-	first := b.d.tables[v4].renewed
+	first := b.d.tables[v4].flows[0].renewed
 	b.relay(toward(vip4, hostA))
-	if !b.d.tables[v4].renewed.Equal(first) {
+	if !b.d.tables[v4].flows[0].renewed.Equal(first) {
 		t.Error("written again although nothing has changed")
 	}
 	b.relay(toward(vip4, hostA), toward(other, hostA))
@@ -176,7 +188,7 @@ func TestAfterAFailure(t *testing.T) {
 	}
 	b.relay(toward(vip4, hostA))
 	elsewhere := toward(vip4, hostA)
-	elsewhere.To = nodeAddr(hostC, vip4)
+	elsewhere.Ring.Next = nodeAddr(hostC, vip4)
 	broken()
 	if got := b.apply(elsewhere); got.VIPs[vip4].Relaying || got.VIPs[vip4].Err == "" {
 		t.Errorf("%+v", got.VIPs[vip4])

@@ -2,19 +2,23 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
 // links asks the kernel about interfaces, without the list of all of them.
-type links struct{ fd int }
+type links struct {
+	fd   int
+	seen map[string]uint32
+}
 
 func openLinks() (links, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EAFNOSUPPORT) {
 		fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	}
-	return links{fd}, err
+	return links{fd, make(map[string]uint32)}, err
 }
 
 func (l links) close() { _ = unix.Close(l.fd) }
@@ -22,6 +26,16 @@ func (l links) close() { _ = unix.Close(l.fd) }
 // ethernet returns the index of an interface with Ethernet addresses. On another
 // one relayed packets could not be told from new ones.
 func (l links) ethernet(name string) (index uint32, err error) {
+	if index, ok := l.seen[name]; ok {
+		return index, nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("interface %q: %w", name, err)
+		} else {
+			l.seen[name] = index
+		}
+	}()
 	r, err := unix.NewIfreq(name)
 	if err != nil {
 		return 0, err

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,11 +31,15 @@ const (
 	hostC = "c" // the client
 )
 
+// nodes are the hosts of a larger ring, in its order.
+var nodes = []string{hostA, hostB, "d", "e", "f", "g"}
+
 var (
 	macs = map[string]model.MAC{
 		hostA: {2, 0, 0, 0, 0, 0x0a}, hostB: {2, 0, 0, 0, 0, 0x0b}, hostC: {2, 0, 0, 0, 0, 0x0c},
+		"d": {2, 0, 0, 0, 0, 0x0d}, "e": {2, 0, 0, 0, 0, 0x0e}, "f": {2, 0, 0, 0, 0, 0x0f}, "g": {2, 0, 0, 0, 0, 0x10},
 	}
-	last = map[string]string{hostA: "1", hostB: "2", hostC: "9"}
+	last = map[string]string{hostA: "1", hostB: "2", "d": "3", "e": "4", "f": "5", "g": "6", hostC: "9"}
 
 	vip4 = netip.MustParseAddr("10.0.0.100")
 	vip6 = netip.MustParseAddr("fd00::100")
@@ -50,20 +55,28 @@ func nodeAddr(host string, vip netip.Addr) netip.Addr {
 
 const port = 6443
 
-// lab is three hosts on one switch. A and B have the VIPs and a server that tells
-// its name; where the client's packets go is set by hand.
+// lab is a client and some hosts on one switch. All but the client have the VIPs and
+// a server that tells its name; where the client's packets go is set by hand.
 type lab struct {
 	testing.TB
 	*testnet.Net
+	hosts     []string
+	listeners map[string]net.Listener
 }
 
+// newLab has the hosts A and B.
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	l := &lab{t, testnet.New(t)}
+	return newLabOf(t, nodes[:2])
+}
+
+func newLabOf(t testing.TB, hosts []string) *lab {
+	t.Helper()
+	l := &lab{t, testnet.New(t), slices.Concat(hosts, []string{hostC}), make(map[string]net.Listener)}
 	t.Cleanup(l.remove)
 	l.Exec("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
 	l.Exec("ip", "link", "set", "br0", "up")
-	for _, h := range []string{hostA, hostB, hostC} {
+	for _, h := range l.hosts {
 		l.Add(h)
 		l.Exec("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", macs[h].String(), "netns", l.NS(h))
 		l.Exec("ip", "link", "set", "p"+h, "master", "br0", "up")
@@ -79,11 +92,13 @@ func newLab(t testing.TB) *lab {
 		}
 	}
 	for _, vip := range []netip.Addr{vip4, vip6} {
-		for _, h := range []string{hostA, hostB} { // the neighbours that traffic would have resolved
-			l.neigh(h, nodeAddr(hostC, vip), hostC)
+		for _, h := range hosts { // the neighbours that traffic would have resolved
+			for _, o := range l.hosts {
+				if o != h {
+					l.neigh(h, nodeAddr(o, vip), o)
+				}
+			}
 		}
-		l.neigh(hostA, nodeAddr(hostB, vip), hostB)
-		l.neigh(hostB, nodeAddr(hostA, vip), hostA)
 		l.steer(vip, hostA)
 	}
 	return l
@@ -97,7 +112,7 @@ func subnet(a netip.Addr) int {
 }
 
 func (l *lab) remove() {
-	for _, h := range []string{hostA, hostB, hostC} {
+	for _, h := range l.hosts {
 		_ = exec.Command("ip", "link", "del", "p"+h).Run()
 	}
 	_ = exec.Command("ip", "link", "del", "br0").Run()
@@ -130,6 +145,7 @@ func (l *lab) serve(host string) {
 	if err != nil {
 		l.Fatal(err)
 	}
+	l.listeners[host] = ln
 	l.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {
@@ -239,9 +255,11 @@ func (h *harness) relay(want ...model.Relay) {
 	}
 }
 
-// toward is a relay of vip to a host that believes in all other members.
+// toward is a ring of two that leads to a host.
 func toward(vip netip.Addr, host string) model.Relay {
-	return model.Relay{Addr: vip, Interface: "eth0", To: nodeAddr(host, vip), Peers: []model.MAC{macs[host]}}
+	return model.Relay{Addr: vip, Interface: "eth0", Ring: &model.Ring{
+		Nodes: 2, Next: nodeAddr(host, vip), Peers: []model.MAC{macs[host]},
+	}}
 }
 
 // script runs a script of nft on a host.

@@ -1,16 +1,18 @@
 // Package relay sends TCP packets for a VIP that no socket of this host can
-// place to the node that has the connection, by nftables over netlink. It needs
-// CAP_NET_ADMIN and not the nft program.
+// place round the ring of the nodes that may have the connection, by nftables over
+// netlink. It needs CAP_NET_ADMIN and not the nft program.
 //
-// In a planned move the client may open a connection at the old owner and send
-// the next packet to the new one, which would reset it. So for a moment the new
-// owner relays what is not its own; the old owner still has the address and
-// answers the client by itself.
+// Whoever has the connection takes the packet and answers the client by itself. A
+// packet that nobody takes comes back to the node where it came in, whose stack does
+// what it would have done at once: it resets the connection, or checks a SYN cookie.
+// The number of relays is in the DSCP field, and believed only from the hardware
+// addresses of the group; a packet whose TTL is used up is not relayed either, so
+// that every packet ends whatever the nodes know of each other. At its end a packet
+// that was relayed has the default DSCP, 0; one that was not keeps what it had, and
+// ECN is never touched.
 //
-// Limits. A packet is relayed once: what comes from the hardware address of a
-// member is left to the own stack, which also holds for the connections that a
-// member opened itself. A listener that is bound to the VIP, not to the wildcard
-// address, takes every packet for its own.
+// Limits. A listener that is bound to the VIP, not to the wildcard address, takes
+// every packet for its own. What comes in by another interface is left alone.
 package relay
 
 import (
@@ -18,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -31,7 +34,7 @@ var _ announce.Extender = (*Driver)(nil)
 
 const (
 	// defaultLifetime is how long the rules act after the last Apply.
-	defaultLifetime = 2 * time.Second
+	defaultLifetime = 3 * time.Second
 	// retryAfter is the pause after the kernel has refused the rules. It will most
 	// likely refuse them again.
 	retryAfter = 30 * time.Second
@@ -44,7 +47,8 @@ type Options struct {
 	// Logger is required.
 	Logger *slog.Logger
 	// Lifetime is how long the kernel relays for a VIP after the last refresh,
-	// which the first Apply after a third of it makes; 2 s if zero.
+	// which the first Apply after a third of it makes, unless its ring says
+	// otherwise; 3 s, as an address, if zero.
 	Lifetime time.Duration
 }
 
@@ -55,6 +59,7 @@ type Driver struct {
 	lifetime time.Duration
 	session  *nft.Session
 	tables   [families]table
+	reported map[netip.Addr]model.AppliedVIP
 	warned   bool
 }
 
@@ -96,20 +101,30 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		if err != nil {
 			errs = append(errs, err)
 		}
-		for _, g := range flows[f] {
-			for _, a := range g.addrs {
-				v := model.AppliedVIP{Interface: g.iface, Relaying: t.relays(g, a, d.lifetime, time.Now())}
-				if err != nil && !v.Relaying {
-					v.Err = err.Error()
-				}
-				report.VIPs[a] = v
-			}
+		for i := range flows[f] {
+			t.report(&flows[f][i], err, d.lifetime, report.VIPs)
 		}
 	}
+	if maps.Equal(report.VIPs, d.reported) {
+		report.VIPs = d.reported // the same map says at a glance that nothing is new
+	}
+	d.reported = report.VIPs
 	if err := errors.Join(errs...); err != nil {
 		report.Err = err.Error()
 	}
 	return report, nil
+}
+
+// report tells what is true of the VIPs of a wanted flow.
+func (t *table) report(g *flow, err error, usual time.Duration, vips map[netip.Addr]model.AppliedVIP) {
+	is := t.relaying(g, usual, time.Now())
+	for _, a := range g.addrs {
+		v := model.AppliedVIP{Interface: g.iface, Relaying: is[a]}
+		if err != nil && !v.Relaying {
+			v.Err = err.Error()
+		}
+		vips[a] = v
+	}
 }
 
 // Extend does nothing while nothing is relayed; rules are renewed by Apply.
@@ -150,7 +165,7 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 	t.err, t.retry = fmt.Errorf("relay: %s: %w", t.family, err), now.Add(retryAfter)
 	if !d.warned && len(want) > 0 {
 		d.warned = true
-		d.log.Warn("the kernel cannot relay; a planned move may reset connections", "err", t.err)
+		d.log.Warn("the kernel cannot relay; open connections may be reset when VIPs move", "err", t.err)
 	}
 	return t.err
 }
@@ -186,26 +201,21 @@ func sort(want []model.Relay) (flows [families][]flow, refused map[netip.Addr]er
 	refused = make(map[netip.Addr]error)
 	links, err := openLinks()
 	defer links.close()
-	for _, r := range want {
-		g := flow{iface: r.Interface, to: r.To, peers: r.Peers}
+	for i := range want {
+		r := &want[i]
 		f := familyOf(r.Addr)
-		switch {
-		case err != nil:
-			refused[r.Addr] = err
-			continue
-		case !r.To.IsValid() || familyOf(r.To) != f:
-			refused[r.Addr] = fmt.Errorf("relay to %s: not of the family of %s", r.To, r.Addr)
-			continue
-		case len(r.Peers) == 0: // nothing would bound a loop
-			refused[r.Addr] = errors.New("relay: no hardware address of another node")
+		g := flow{iface: r.Interface, ring: r.Ring}
+		why := err
+		if why == nil {
+			why = sane(r, f)
+		}
+		if why == nil {
+			g.index, why = links.ethernet(r.Interface)
+		}
+		if why != nil {
+			refused[r.Addr] = fmt.Errorf("relay: %w", why)
 			continue
 		}
-		index, err := links.ethernet(r.Interface)
-		if err != nil {
-			refused[r.Addr] = fmt.Errorf("relay: interface %q: %w", r.Interface, err)
-			continue
-		}
-		g.index = index
 		at := slices.IndexFunc(flows[f], g.sameRules)
 		if at < 0 {
 			at = len(flows[f])
@@ -214,4 +224,17 @@ func sort(want []model.Relay) (flows [families][]flow, refused map[netip.Addr]er
 		flows[f][at].addrs = append(flows[f][at].addrs, r.Addr)
 	}
 	return flows, refused
+}
+
+// sane refuses a ring that nothing would bound.
+func sane(r *model.Relay, f family) error {
+	switch {
+	case r.Ring == nil || r.Ring.Nodes < 2 || r.Ring.Nodes > model.MaxRing:
+		return fmt.Errorf("a ring has 2 to %d nodes", model.MaxRing)
+	case !r.Ring.Next.IsValid() || familyOf(r.Ring.Next) != f:
+		return fmt.Errorf("to %s: not of the family of %s", r.Ring.Next, r.Addr)
+	case len(r.Ring.Peers) == 0:
+		return errors.New("no hardware address of another node")
+	}
+	return nil
 }

@@ -94,7 +94,7 @@ func TestSplitHandshake(t *testing.T) {
 	})
 }
 
-// Two nodes that relay to each other pass a stray packet on once.
+// A stray packet goes round two nodes that relay to each other, back to the first.
 func TestNoLoop(t *testing.T) {
 	eachFamily(t, func(l *lab, vip netip.Addr) {
 		const strays = 20
@@ -106,8 +106,13 @@ func TestNoLoop(t *testing.T) {
 			l.count(hostA, vip)
 			l.count(hostB, vip)
 			l.stray(vip, strays)
+			want := map[string]int{hostA: strays, hostB: strays}
+			want[first] += strays
+			l.eventually("tours", func() bool {
+				return l.counted(hostA, vip) >= want[hostA] && l.counted(hostB, vip) >= want[hostB]
+			})
 			time.Sleep(100 * time.Millisecond)
-			if x, y := l.counted(hostA, vip), l.counted(hostB, vip); x != strays || y != strays {
+			if x, y := l.counted(hostA, vip), l.counted(hostB, vip); x != want[hostA] || y != want[hostB] {
 				l.Errorf("%d strays to %s: %d at A, %d at B", strays, first, x, y)
 			}
 		}
@@ -120,7 +125,7 @@ func TestMembersPacketIsNotRelayed(t *testing.T) {
 		c := l.mustDial(vip)
 		l.servedBy(c, hostA)
 		r := toward(vip, hostA)
-		r.Peers = append(r.Peers, macs[hostC])
+		r.Ring.Peers = append(r.Ring.Peers, macs[hostC])
 		b.relay(r)
 		l.steer(vip, hostB)
 		l.reset(c)
@@ -156,7 +161,7 @@ func TestTwoFlows(t *testing.T) {
 	l.steer(other, hostA)
 	c, d := l.mustDial(vip4), l.mustDial(other)
 	elsewhere := toward(other, hostA)
-	elsewhere.To = nodeAddr(hostC, other) // who has no such connection
+	elsewhere.Ring.Next = nodeAddr(hostC, other) // who has no such connection
 	b.relay(toward(vip4, hostA), elsewhere)
 	l.steer(vip4, hostB)
 	l.steer(other, hostB)
@@ -243,7 +248,7 @@ func TestTableIsMadeAgain(t *testing.T) {
 		c := l.mustDial(vip)
 		l.servedBy(c, hostA)
 		elsewhere := toward(vip, hostA)
-		elsewhere.To = nodeAddr(hostC, vip) // who has no such connection
+		elsewhere.Ring.Next = nodeAddr(hostC, vip) // who has no such connection
 		l.driver(hostB, discard()).relay(elsewhere)
 		l.steer(vip, hostB)
 		b := l.driver(hostB, discard())
@@ -264,9 +269,12 @@ func TestRefused(t *testing.T) {
 	l := newLab(t)
 	b := l.driver(hostB, discard())
 	for name, change := range map[string]func(*model.Relay){
-		"other family":  func(r *model.Relay) { r.To = vip6 },
-		"nobody":        func(r *model.Relay) { r.To = netip.Addr{} },
-		"no peers":      func(r *model.Relay) { r.Peers = nil },
+		"other family":  func(r *model.Relay) { r.Ring.Next = vip6 },
+		"nobody":        func(r *model.Relay) { r.Ring.Next = netip.Addr{} },
+		"no peers":      func(r *model.Relay) { r.Ring.Peers = nil },
+		"no ring":       func(r *model.Relay) { r.Ring = nil },
+		"alone":         func(r *model.Relay) { r.Ring.Nodes = 1 },
+		"too many":      func(r *model.Relay) { r.Ring.Nodes = model.MaxRing + 1 },
 		"no interface":  func(r *model.Relay) { r.Interface = "eth7" },
 		"long name":     func(r *model.Relay) { r.Interface = strings.Repeat("e", 20) },
 		"not Ethernet":  func(r *model.Relay) { r.Interface = "tun0" },
@@ -338,7 +346,9 @@ func BenchmarkRefresh(bm *testing.B) {
 		want := &model.Desired{Relay: []model.Relay{toward(vip4, hostA), toward(vip6, hostA)}}
 		for bm.Loop() {
 			for f := range b.d.tables {
-				b.d.tables[f].renewed = time.Time{}
+				for i := range b.d.tables[f].flows {
+					b.d.tables[f].flows[i].renewed = time.Time{}
+				}
 			}
 			if got, _ := b.d.Apply(bm.Context(), want); got.Err != "" {
 				bm.Error(got.Err)

@@ -9,6 +9,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // priority comes before connection tracking (-200), so that what is relayed
@@ -17,42 +19,79 @@ const priority = -310
 
 // Where a header has what the rules look at.
 const (
-	ip4Destination = 16
-	ip6Destination = 24
-	tcpFlags       = 13
-	etherSource    = 6
+	tcpFlags    = 13
+	etherSource = 6
 
 	syn = 0x02
 	ack = 0x10
 )
 
+// layout is where the header of a family has what the rules look at.
+type layout struct {
+	source, destination, ttl uint32
+	// The 16 bits with the DSCP: where it begins in them, counted from the lowest
+	// bit, and the offset of the checksum that depends on it.
+	shift    uint8
+	checksum expr.PayloadCsumType
+}
+
+var layouts = [families]layout{
+	v4: {source: 12, destination: 16, ttl: 8, shift: 2, checksum: expr.CsumTypeInet},
+	v6: {source: 8, destination: 24, ttl: 7, shift: 6, checksum: expr.CsumTypeNone},
+}
+
+const (
+	// firstHop is the DSCP of what has been relayed once; the next 13 are the hops
+	// after it.
+	firstHop = 0x31
+	lastHop  = firstHop + model.MaxRing - 1
+	dscpBits = 0x3f
+	// ip4Checksum is the offset of the checksum of an IPv4 header.
+	ip4Checksum = 10
+)
+
 // More packets than this in a second are left to the own stack: a flood of
-// strays is answered by resets and does not reach the other node.
+// strays is answered by resets and does not reach the other nodes.
 const (
 	relayRate  = 20000
 	relayBurst = 5000
 )
 
-// Registers: one for all matches, and the second operand of dup.
+// Registers: one for all matches, the second operand of dup, and the first of those
+// of four bytes, in which the parts of a longer key stand side by side.
 const (
 	reg    = 1
 	regDev = 2
+	reg32  = 8
 )
+
+// The sets of a flow, by their number among its sets.
+const (
+	setVIPs uint32 = iota
+	setPeers
+	setOrigins
+	setEnds
+	sets
+)
+
+// addressType is the type of a set of addresses.
+func (f family) addressType() nftables.SetDatatype {
+	if f == v4 {
+		return nftables.TypeIPAddr
+	}
+	return nftables.TypeIP6Addr
+}
 
 // vips describes the set of the VIPs of the flow with number n. Its ID only has
 // to be unique within one transaction.
 func vips(f family, n int, lifetime time.Duration) *nftables.Set {
-	s := &nftables.Set{
-		Table: f.table(), ID: uint32(2*n + 1), Name: fmt.Sprintf("vips%d", n),
-		KeyType: nftables.TypeIPAddr, HasTimeout: true, Timeout: lifetime,
+	return &nftables.Set{
+		Table: f.table(), ID: uint32(n)*sets + setVIPs + 1, Name: fmt.Sprintf("vips%d", n),
+		KeyType: f.addressType(), HasTimeout: true, Timeout: lifetime,
 	}
-	if f == v6 {
-		s.KeyType = nftables.TypeIP6Addr
-	}
-	return s
 }
 
-func (g flow) elements(lifetime time.Duration) []nftables.SetElement {
+func (g *flow) elements(lifetime time.Duration) []nftables.SetElement {
 	out := make([]nftables.SetElement, len(g.addrs))
 	for i, a := range g.addrs {
 		out[i] = nftables.SetElement{Key: a.AsSlice(), Timeout: lifetime}
@@ -60,13 +99,15 @@ func (g flow) elements(lifetime time.Duration) []nftables.SetElement {
 	return out
 }
 
-// refresh fills a transaction that gives the sets of a table that is there their
-// VIPs, with a whole lifetime. Only newer kernels can prolong an element.
-func refresh(c *nftables.Conn, f family, flows []flow, lifetime time.Duration) error {
-	for n, g := range flows {
+// refresh fills a transaction that gives the sets of those flows that are due, in a
+// table that is there, their VIPs with a whole lifetime. Only newer kernels can
+// prolong an element.
+func refresh(c *nftables.Conn, f family, flows []flow, due []int, usual time.Duration) error {
+	for _, n := range due {
+		lifetime := flows[n].lifetime(usual)
 		s := vips(f, n, lifetime)
 		c.FlushSet(s)
-		if err := c.SetAddElements(s, g.elements(lifetime)); err != nil {
+		if err := c.SetAddElements(s, flows[n].elements(lifetime)); err != nil {
 			return err
 		}
 	}
@@ -74,7 +115,7 @@ func refresh(c *nftables.Conn, f family, flows []flow, lifetime time.Duration) e
 }
 
 // install fills a transaction that makes the whole table, in place of an old one.
-func install(c *nftables.Conn, f family, old bool, flows []flow, lifetime time.Duration) error {
+func install(c *nftables.Conn, f family, old bool, flows []flow, usual time.Duration) error {
 	t := f.table()
 	if old {
 		c.AddTable(t) // so that deleting it succeeds
@@ -84,8 +125,8 @@ func install(c *nftables.Conn, f family, old bool, flows []flow, lifetime time.D
 	policy := nftables.ChainPolicyAccept
 	in := c.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priority), Policy: &policy})
-	for n, g := range flows {
-		if err := addFlow(c, f, in, n, g, lifetime); err != nil {
+	for n := range flows {
+		if err := addFlow(c, f, in, n, &flows[n], usual); err != nil {
 			return err
 		}
 	}
@@ -93,46 +134,121 @@ func install(c *nftables.Conn, f family, old bool, flows []flow, lifetime time.D
 }
 
 // addFlow adds the sets, chains and rules of one flow.
-func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g flow, lifetime time.Duration) error {
-	t := f.table()
+func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usual time.Duration) error {
+	b := builder{c: c, f: f, n: n, ring: g.ring}
+	lifetime := g.lifetime(usual)
 	addrs := vips(f, n, lifetime)
 	if err := c.AddSet(addrs, g.elements(lifetime)); err != nil {
 		return err
 	}
-	peers := &nftables.Set{Table: t, ID: uint32(2*n + 2), Name: fmt.Sprintf("peers%d", n), KeyType: nftables.TypeEtherAddr}
-	macs := make([]nftables.SetElement, len(g.peers))
-	for i, m := range g.peers {
-		macs[i] = nftables.SetElement{Key: m[:]}
-	}
-	if err := c.AddSet(peers, macs); err != nil {
+	if err := b.addSets(); err != nil {
 		return err
 	}
-	chain := func(name string) *nftables.Chain {
-		return c.AddChain(&nftables.Chain{Name: fmt.Sprintf("%s%d", name, n), Table: t})
-	}
-	place, stray, relay := chain("place"), chain("stray"), chain("relay")
-	rule := func(chain *nftables.Chain, parts ...[]expr.Any) {
-		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: slices.Concat(parts...)})
-	}
-
-	// A SYN opens a new connection, which is ours. A fragment but the first has no
-	// flags to look at and is left alone.
-	rule(in, inOn(g.iface), destination(f, addrs), isTCP(), notOnlySYN(), jump(place))
-	// Only a listener matches, whatever the packet belongs to.
-	rule(place, []expr.Any{&expr.Socket{Key: expr.SocketKeyWildcard, Register: reg}, equals([]byte{1})}, jump(stray))
-	// Another socket, transparent or not: established, half open, TIME-WAIT.
-	for _, transparent := range []byte{0, 1} {
-		rule(place, []expr.Any{&expr.Socket{Key: expr.SocketKeyTransparent, Register: reg}, equals([]byte{transparent})}, accept())
-	}
-	rule(place, jump(stray))
-	// What a member has relayed is never relayed again. The match is positive: if
-	// the source cannot be read the packet is not relayed.
-	rule(stray, fromStranger(peers), jump(relay))
-	rule(relay, []expr.Any{&expr.Limit{
+	place, stray, relay, keep := b.chain("place"), b.chain("stray"), b.chain("relay"), b.chain("keep")
+	// A fragment but the first has no flags to look at and is left alone.
+	b.rule(in, inOn(g.iface), member(layouts[f].destination, addrs), isTCP(), hasFlags(), jump(place))
+	b.place(place, keep, stray)
+	b.stray(stray, keep, relay)
+	b.rule(relay, []expr.Any{&expr.Limit{
 		Type: expr.LimitTypePkts, Rate: relayRate, Unit: expr.LimitTimeSecond, Burst: relayBurst, Over: true,
 	}}, accept())
-	rule(relay, dup(g), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	b.rule(relay, dup(g), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	// What came by the ring has its mark taken off.
+	b.rule(keep, ethernet(), from(b.peers, false), f.marked(), f.setDSCP(0), accept())
 	return nil
+}
+
+// builder adds what belongs to one flow.
+type builder struct {
+	c    *nftables.Conn
+	f    family
+	n    int
+	ring *model.Ring
+
+	peers, origins, ends *nftables.Set // the last two nil if empty
+}
+
+func (b *builder) chain(name string) *nftables.Chain {
+	return b.c.AddChain(&nftables.Chain{Name: fmt.Sprintf("%s%d", name, b.n), Table: b.f.table()})
+}
+
+func (b *builder) rule(chain *nftables.Chain, parts ...[]expr.Any) {
+	b.c.AddRule(&nftables.Rule{Table: b.f.table(), Chain: chain, Exprs: slices.Concat(parts...)})
+}
+
+func (b *builder) set(number uint32, name string, key nftables.SetDatatype, keys [][]byte) (*nftables.Set, error) {
+	s := &nftables.Set{Table: b.f.table(), ID: uint32(b.n)*sets + number + 1, Name: fmt.Sprintf("%s%d", name, b.n), KeyType: key}
+	elements := make([]nftables.SetElement, len(keys))
+	for i, k := range keys {
+		elements[i] = nftables.SetElement{Key: k}
+	}
+	return s, b.c.AddSet(s, elements)
+}
+
+// addSets adds the sets but that of the VIPs.
+func (b *builder) addSets() (err error) {
+	macs := make([][]byte, len(b.ring.Peers))
+	for i := range b.ring.Peers {
+		macs[i] = b.ring.Peers[i][:]
+	}
+	if b.peers, err = b.set(setPeers, "peers", nftables.TypeEtherAddr, macs); err != nil {
+		return err
+	}
+	var origins, ends [][]byte
+	for i := range b.ring.Origins {
+		if o := &b.ring.Origins[i]; familyOf(o.Addr) == b.f {
+			// Each part begins at a multiple of four bytes.
+			origins = append(origins, slices.Concat(o.MAC[:], []byte{0, 0}, o.Addr.AsSlice()))
+		}
+	}
+	for _, a := range b.ring.Ends {
+		if familyOf(a) == b.f {
+			ends = append(ends, a.AsSlice())
+		}
+	}
+	if len(origins) > 0 {
+		key, err := nftables.ConcatSetType(nftables.TypeEtherAddr, b.f.addressType())
+		if err != nil {
+			return err
+		}
+		if b.origins, err = b.set(setOrigins, "origins", key, origins); err != nil {
+			return err
+		}
+	}
+	if len(ends) > 0 {
+		b.ends, err = b.set(setEnds, "ends", b.f.addressType(), ends)
+	}
+	return err
+}
+
+// place finds out whether a socket of this host takes the packet.
+func (b *builder) place(place, keep, stray *nftables.Chain) {
+	// A listener matches whatever the packet belongs to, so all but a SYN is a stray.
+	b.rule(place, notOnlySYN(), []expr.Any{&expr.Socket{Key: expr.SocketKeyWildcard, Register: reg}, equals([]byte{1})}, jump(stray))
+	// Another socket, transparent or not: established, half open, TIME-WAIT; or the
+	// listener of a SYN.
+	for _, transparent := range []byte{0, 1} {
+		b.rule(place, []expr.Any{&expr.Socket{Key: expr.SocketKeyTransparent, Register: reg}, equals([]byte{transparent})}, jump(keep))
+	}
+	b.rule(place, jump(stray))
+}
+
+// stray finds out whether a packet without a socket goes on, and how often it has.
+// Each match is positive: if the source cannot be read the packet is not relayed.
+func (b *builder) stray(stray, keep, relay *nftables.Chain) {
+	// Every relay takes one off, whoever believes whom.
+	b.rule(stray, b.f.lastTTL(), jump(keep))
+	if b.ends != nil {
+		b.rule(stray, member(layouts[b.f].source, b.ends), jump(keep))
+	}
+	if b.origins != nil {
+		b.rule(stray, ethernet(), b.fromOrigin(), b.f.setDSCP(firstHop), jump(relay))
+	}
+	b.rule(stray, ethernet(), from(b.peers, true), b.f.setDSCP(firstHop), jump(relay))
+	for hop := range byte(b.ring.Nodes - 1) {
+		b.rule(stray, ethernet(), from(b.peers, false), b.f.isDSCP(firstHop+hop), b.f.setDSCP(firstHop+hop+1), jump(relay))
+	}
+	b.rule(stray, jump(keep))
 }
 
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
@@ -157,11 +273,8 @@ func inOn(name string) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg}, equals(padded)}
 }
 
-func destination(f family, s *nftables.Set) []expr.Any {
-	offset := uint32(ip4Destination)
-	if f == v6 {
-		offset = ip6Destination
-	}
+// member matches an address of the network header that is in the set.
+func member(offset uint32, s *nftables.Set) []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseNetworkHeader, offset, s.KeyType.Bytes),
 		&expr.Lookup{SourceRegister: reg, SetName: s.Name, SetID: s.ID},
@@ -170,6 +283,11 @@ func destination(f family, s *nftables.Set) []expr.Any {
 
 func isTCP() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equals([]byte{unix.IPPROTO_TCP})}
+}
+
+// hasFlags matches what has the flags of a TCP segment at all.
+func hasFlags() []expr.Any {
+	return []expr.Any{load(expr.PayloadBaseTransportHeader, tcpFlags, 1)}
 }
 
 // notOnlySYN matches every segment but the first of a connection.
@@ -181,20 +299,83 @@ func notOnlySYN() []expr.Any {
 	}
 }
 
-// fromStranger matches a frame whose source is none of the set.
-func fromStranger(s *nftables.Set) []expr.Any {
+// ethernet matches what came in by an interface whose frames have addresses.
+func ethernet() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: reg},
 		equals(binaryutil.NativeEndian.PutUint16(unix.ARPHRD_ETHER)),
-		load(expr.PayloadBaseLLHeader, etherSource, s.KeyType.Bytes),
-		&expr.Lookup{SourceRegister: reg, SetName: s.Name, SetID: s.ID, Invert: true},
 	}
 }
 
-// dup sends a copy to the other node.
-func dup(g flow) []expr.Any {
+// from matches a frame whose source is in the set, or is not.
+func from(s *nftables.Set, not bool) []expr.Any {
 	return []expr.Any{
-		&expr.Immediate{Register: reg, Data: g.to.AsSlice()},
+		load(expr.PayloadBaseLLHeader, etherSource, s.KeyType.Bytes),
+		&expr.Lookup{SourceRegister: reg, SetName: s.Name, SetID: s.ID, Invert: not},
+	}
+}
+
+// fromOrigin matches a frame of a connection that another node opened.
+func (b *builder) fromOrigin() []expr.Any {
+	address := b.f.addressType()
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseLLHeader, Offset: etherSource, Len: nftables.TypeEtherAddr.Bytes},
+		&expr.Payload{DestRegister: reg32 + 2, Base: expr.PayloadBaseNetworkHeader, Offset: layouts[b.f].source, Len: address.Bytes},
+		&expr.Lookup{SourceRegister: reg32, SetName: b.origins.Name, SetID: b.origins.ID},
+	}
+}
+
+// lastTTL matches a packet that the next router would drop.
+func (f family) lastTTL() []expr.Any {
+	return []expr.Any{
+		load(expr.PayloadBaseNetworkHeader, layouts[f].ttl, 1),
+		&expr.Cmp{Op: expr.CmpOpLte, Register: reg, Data: []byte{1}},
+	}
+}
+
+// dscp is a value where the header has it, in its first 16 bits.
+func (f family) dscp(value byte) []byte {
+	return binaryutil.BigEndian.PutUint16(uint16(value) << layouts[f].shift)
+}
+
+// loadDSCP loads the first 16 bits of the header, all but the DSCP zero.
+func (f family) loadDSCP() []expr.Any {
+	return []expr.Any{
+		load(expr.PayloadBaseNetworkHeader, 0, 2),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 2, Mask: f.dscp(dscpBits), Xor: []byte{0, 0}},
+	}
+}
+
+func (f family) isDSCP(value byte) []expr.Any { return append(f.loadDSCP(), equals(f.dscp(value))) }
+
+// marked matches a DSCP that counts relays.
+func (f family) marked() []expr.Any {
+	return append(f.loadDSCP(),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: reg, Data: f.dscp(firstHop)},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: reg, Data: f.dscp(lastHop)})
+}
+
+// setDSCP writes the DSCP. It writes 16 bits, so that the checksum, which counts in
+// those, can be brought up to date; ECN stays.
+func (f family) setDSCP(value byte) []expr.Any {
+	keep := f.dscp(dscpBits)
+	for i := range keep {
+		keep[i] = ^keep[i]
+	}
+	return []expr.Any{
+		load(expr.PayloadBaseNetworkHeader, 0, 2),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 2, Mask: keep, Xor: f.dscp(value)},
+		&expr.Payload{
+			OperationType: expr.PayloadWrite, SourceRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: 2,
+			CsumType: layouts[f].checksum, CsumOffset: ip4Checksum,
+		},
+	}
+}
+
+// dup sends a copy to the next node.
+func dup(g *flow) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: reg, Data: g.ring.Next.AsSlice()},
 		&expr.Immediate{Register: regDev, Data: binaryutil.NativeEndian.PutUint32(g.index)},
 		&expr.Dup{RegAddr: reg, RegDev: regDev, IsRegDevSet: true},
 	}

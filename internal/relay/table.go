@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,14 +51,19 @@ func (f family) table() *nftables.Table {
 type flow struct {
 	iface string
 	index uint32 // of iface
-	to    netip.Addr
-	peers []model.MAC
+	ring  *model.Ring
 	addrs []netip.Addr // in the order of the Desired
+
+	// Of what is in the kernel: since when without a refresh.
+	renewed time.Time
 }
+
+// lifetime is how long the kernel acts without a refresh.
+func (g *flow) lifetime(usual time.Duration) time.Duration { return cmp.Or(g.ring.Lifetime, usual) }
 
 // sameRules tells whether two flows differ in nothing but their VIPs.
 func (g flow) sameRules(o flow) bool {
-	return g.iface == o.iface && g.index == o.index && g.to == o.to && slices.Equal(g.peers, o.peers)
+	return g.iface == o.iface && g.index == o.index && g.ring.Same(o.ring)
 }
 
 // state is what is known of the table in the kernel.
@@ -74,9 +80,8 @@ type table struct {
 	family family
 	state  state
 
-	// If state is there: what it relays, and since when without a refresh.
-	flows   []flow
-	renewed time.Time
+	// If state is there: what it relays.
+	flows []flow
 
 	// After a failure: the error, and when to try again.
 	err   error
@@ -85,41 +90,67 @@ type table struct {
 
 func (t *table) forget(s state) { t.state, t.flows = s, nil }
 
-// relays tells whether a VIP is relayed now as asked for.
-func (t *table) relays(want flow, a netip.Addr, lifetime time.Duration, now time.Time) bool {
-	return t.state == there && now.Sub(t.renewed) < lifetime &&
-		slices.ContainsFunc(t.flows, func(g flow) bool { return g.sameRules(want) && slices.Contains(g.addrs, a) })
+// relaying returns those VIPs of a wanted flow that are relayed now as asked for.
+func (t *table) relaying(want *flow, usual time.Duration, now time.Time) map[netip.Addr]bool {
+	i := slices.IndexFunc(t.flows, want.sameRules)
+	if t.state != there || i < 0 || now.Sub(t.flows[i].renewed) >= want.lifetime(usual) {
+		return nil
+	}
+	is := make(map[netip.Addr]bool, len(t.flows[i].addrs))
+	for _, a := range t.flows[i].addrs {
+		is[a] = true
+	}
+	return is
 }
 
 // set brings exactly the wanted flows into the kernel, in one atomic step: only
 // the elements if the rules are there, or the whole table.
-func (t *table) set(s *nft.Session, want []flow, lifetime time.Duration, now time.Time) error {
+func (t *table) set(s *nft.Session, want []flow, usual time.Duration, now time.Time) error {
 	if len(want) == 0 {
 		return t.remove(s)
 	}
-	if t.state == there && slices.EqualFunc(t.flows, want, flow.sameRules) {
-		same := slices.EqualFunc(t.flows, want, func(g, o flow) bool { return slices.Equal(g.addrs, o.addrs) })
-		if same && now.Sub(t.renewed) < lifetime/3 {
-			return nil
-		}
-		err := s.Transact(func(c *nftables.Conn) error { return refresh(c, t.family, want, lifetime) })
-		if err == nil {
-			t.flows, t.renewed = want, now
-			return nil
-		}
-		// Somebody removed the table (`nft flush ruleset`); build it again.
+	if t.state == there && slices.EqualFunc(t.flows, want, flow.sameRules) && t.renew(s, want, usual, now) == nil {
+		return nil
 	}
+	// Perhaps somebody removed the table (`nft flush ruleset`); build it again.
 	t.forget(unknown)
 	// A question first: to a transaction a kernel without nf_tables gives fewer
 	// answers than the library waits for.
 	old, err := s.Exists(t.family.table())
 	if err == nil {
-		err = s.Transact(func(c *nftables.Conn) error { return install(c, t.family, old, want, lifetime) })
+		err = s.Transact(func(c *nftables.Conn) error { return install(c, t.family, old, want, usual) })
 	}
 	if err != nil {
 		return fmt.Errorf("install rules: %w", err)
 	}
-	t.state, t.flows, t.renewed = there, want, now
+	for i := range want {
+		want[i].renewed = now
+	}
+	t.state, t.flows = there, want
+	return nil
+}
+
+// renew gives the sets of flows whose VIPs have changed, or a third of whose
+// lifetime has passed, their VIPs with a whole lifetime.
+func (t *table) renew(s *nft.Session, want []flow, usual time.Duration, now time.Time) error {
+	var due []int
+	for i := range want {
+		is := &t.flows[i]
+		want[i].renewed = is.renewed
+		if now.Sub(is.renewed) >= is.lifetime(usual)/3 || !slices.Equal(is.addrs, want[i].addrs) {
+			due = append(due, i)
+		}
+	}
+	if len(due) > 0 {
+		err := s.Transact(func(c *nftables.Conn) error { return refresh(c, t.family, want, due, usual) })
+		if err != nil {
+			return err
+		}
+	}
+	for _, i := range due {
+		want[i].renewed = now
+	}
+	t.flows = want
 	return nil
 }
 
