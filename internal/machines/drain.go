@@ -18,7 +18,7 @@ const (
 
 // Drain returns why a Machine is to lose its traffic; ok is false if it is not.
 func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
-	if !m.Deleted.IsZero() && r.OnDeletion {
+	if _, moved := m.Annotations[MovedAnnotation]; !m.Deleted.IsZero() && r.OnDeletion && !moved {
 		return DrainDeleting, "deletionTimestamp", true
 	}
 	for _, key := range r.Labels {
@@ -37,14 +37,17 @@ func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
 	return "", "", false
 }
 
-// Drains returns the Machines that are to lose their traffic, sorted. self is the
-// Machine of this node: if it is known, only those of its cluster count, since
-// nodes of two clusters may have one name.
-func (r *Rules) Drains(all []*Machine, self *Machine) []model.MachineDrain {
+// Drains returns the Machines that are to lose their traffic, sorted. cluster is that
+// of the Machine of this node: if it is known, only its Machines count, since nodes
+// of two clusters may have one name. n is this node, of which the same holds.
+func (r *Rules) Drains(all []*Machine, cluster Key, n Node) []model.MachineDrain {
 	var out []model.MachineDrain
 	for _, m := range all {
-		if m.Target != "" || !r.within(m) || self != nil && m.cluster() != self.cluster() {
+		if m.Target != "" || !r.within(m) || cluster != (Key{}) && m.Cluster() != cluster {
 			continue
+		}
+		if m.Node == string(n.Name) && m.strange(n.Addrs) && (n.ProviderID == "" || m.ProviderID != n.ProviderID) {
+			continue // another node of this name
 		}
 		if reason, detail, ok := r.Drain(m); ok {
 			out = append(out, model.MachineDrain{

@@ -25,6 +25,9 @@ const (
 	// drained, and HookKey is the one that lbd removes.
 	HookPrefix = "pre-drain.delete.hook.machine.cluster.x-k8s.io/"
 	HookKey    = HookPrefix + "lbd"
+	// MovedAnnotation is on what clusterctl deletes here since it has moved it to
+	// another management cluster: the machine behind it stays.
+	MovedAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
 	// NameAnnotation and StatusAnnotation are what annotateMembers writes.
 	NameAnnotation   = "loadbalancer.cluster.x-k8s.io/name"
 	StatusAnnotation = "loadbalancer.cluster.x-k8s.io/status"
@@ -66,7 +69,7 @@ type Machine struct {
 // Cluster is what counts of a Cluster.
 type Cluster struct {
 	Key
-	UID string
+	UID, Version string
 	// Endpoint is spec.controlPlaneEndpoint; nil while it is not valid.
 	Endpoint *v1alpha1.MachineEndpoint
 	Deleting bool
@@ -105,7 +108,7 @@ func RulesOf(s *v1alpha1.MachinesSpec) Rules {
 // Relevant tells whether an annotation of a Machine counts; the others need not be
 // kept.
 func (r *Rules) Relevant(key string) bool {
-	if key == HookKey || key == NameAnnotation || key == StatusAnnotation || key == v1alpha1.DisabledLabel {
+	if key == HookKey || key == MovedAnnotation || key == NameAnnotation || key == StatusAnnotation || key == v1alpha1.DisabledLabel {
 		return true
 	}
 	for _, k := range r.Labels {
@@ -135,45 +138,44 @@ func (m *Machine) hasAddr(addrs []netip.Addr) bool {
 	return false
 }
 
-// cluster is what tells two clusters apart: a name is unique in a namespace only.
-func (m *Machine) cluster() Key { return Key{m.Namespace, m.Labels[ClusterLabel]} }
+// Cluster is what tells two clusters apart: a name is unique in a namespace only.
+func (m *Machine) Cluster() Key { return Key{m.Namespace, m.Labels[ClusterLabel]} }
 
 // within tells whether the Machine is of the cluster that the rules are limited to.
 func (r *Rules) within(m *Machine) bool {
 	return r.ClusterName == "" || m.Labels[ClusterLabel] == r.ClusterName
 }
 
+// strange tells whether the Machine has addresses and none of them is one of these.
+// Nodes of two clusters may have one name, so the name alone does not make it the
+// node that has these.
+func (m *Machine) strange(addrs []netip.Addr) bool {
+	return len(m.Addresses) > 0 && len(addrs) > 0 && !m.hasAddr(addrs)
+}
+
 // Self returns the Machine that a node is: the one whose Node has its name, else
-// the one with its provider ID, else the one with one of its addresses. Nodes of
-// two clusters may have one name, so a Machine with the name whose addresses are
-// all strange yields to one that the other ways find. nil: none, or more than one.
-func Self(all []*Machine, n Node, rules *Rules) *Machine {
-	var byName, certain, byID, byAddr []*Machine
+// the one with its provider ID, else the one with one of its addresses. nil: none,
+// or more than one. target is Machine.Target of those that are looked at.
+func Self(all []*Machine, n Node, rules *Rules, target string) *Machine {
+	var byName, byID, byAddr []*Machine
 	for _, m := range all {
-		if m.Target != "" || !rules.within(m) {
+		if m.Target != target || target == "" && !rules.within(m) {
 			continue
 		}
 		id := n.ProviderID != "" && m.ProviderID == n.ProviderID
-		addr := m.hasAddr(n.Addrs)
 		if id {
 			byID = append(byID, m)
 		}
-		if addr {
+		if m.hasAddr(n.Addrs) {
 			byAddr = append(byAddr, m)
 		}
-		if m.Node != "" && m.Node == string(n.Name) {
+		if m.Node != "" && m.Node == string(n.Name) && (id || !m.strange(n.Addrs)) {
 			byName = append(byName, m)
-			if id || addr {
-				certain = append(certain, m)
-			}
 		}
 	}
-	for _, found := range [][]*Machine{certain, byID, byAddr, byName} {
+	for _, found := range [][]*Machine{byName, byID, byAddr} {
 		if len(found) == 1 {
 			return found[0]
-		}
-		if len(found) > 1 {
-			return nil
 		}
 	}
 	return nil
@@ -182,14 +184,9 @@ func Self(all []*Machine, n Node, rules *Rules) *Machine {
 // Member returns the node of the group that a Machine is, by name, then by address;
 // nil: none is heard that it could be.
 func (m *Machine) Member(group []model.MachineMember) *model.MachineMember {
-	var named *model.MachineMember
 	for i := range group {
-		g := &group[i]
-		if m.Node != "" && string(g.Node) == m.Node {
-			if len(m.Addresses) == 0 || m.hasAddr(g.Addrs) {
-				return g
-			}
-			named = g
+		if g := &group[i]; m.Node != "" && string(g.Node) == m.Node && !m.strange(g.Addrs) {
+			return g
 		}
 	}
 	for i := range group {
@@ -197,7 +194,7 @@ func (m *Machine) Member(group []model.MachineMember) *model.MachineMember {
 			return &group[i]
 		}
 	}
-	return named
+	return nil
 }
 
 // off tells whether the value of a label means that it is not meant.

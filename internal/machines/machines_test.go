@@ -79,14 +79,16 @@ func TestSelf(t *testing.T) {
 			machine("a/prod/m1", "cp1", "10.9.0.11"), machine("b/prod/m1", "cp1", "10.0.0.11")}, "", "b/m1"},
 		"a strange node of our name before ours has one": {[]*Machine{
 			machine("a/prod/m1", "cp1", "10.9.0.11"), machine("b/prod/m1", "", "10.0.0.11")}, "", "b/m1"},
-		"two that cannot be told apart":     {[]*Machine{machine("a/prod/m1", "cp1"), machine("b/prod/m1", "cp1")}, "", ""},
-		"only our cluster":                  {[]*Machine{machine("a/dev/m1", "cp1"), machine("b/prod/m1", "cp1")}, "prod", "b/m1"},
-		"what stands for a Machine is none": {[]*Machine{with(machine("a/prod/m1", "cp1"), func(m *Machine) { m.Target = "x/v1/hosts" })}, "", ""},
+		"a strange node of our name":             {[]*Machine{machine("a/prod/m1", "cp1", "10.9.0.11")}, "", ""},
+		"a strange node of our name with our ID": {[]*Machine{with(machine("a/prod/m1", "cp1", "10.9.0.11"), func(m *Machine) { m.ProviderID = "x://1" })}, "", "a/m1"},
+		"two that cannot be told apart":          {[]*Machine{machine("a/prod/m1", "cp1"), machine("b/prod/m1", "cp1")}, "", ""},
+		"only our cluster":                       {[]*Machine{machine("a/dev/m1", "cp1"), machine("b/prod/m1", "cp1")}, "prod", "b/m1"},
+		"what stands for a Machine is none":      {[]*Machine{with(machine("a/prod/m1", "cp1"), func(m *Machine) { m.Target = "x/v1/hosts" })}, "", ""},
 	} {
 		r := rules()
 		r.ClusterName = c.cluster
 		got := ""
-		if m := Self(c.all, me, r); m != nil {
+		if m := Self(c.all, me, r, ""); m != nil {
 			got = m.String()
 		}
 		if got != c.want {
@@ -106,20 +108,21 @@ func TestDrain(t *testing.T) {
 		rules  func(*Rules)
 		want   string
 	}{
-		"nothing":                   {func(*Machine) {}, nil, ""},
-		"deleted":                   {deleted, nil, "Deleting deletionTimestamp"},
-		"deleted, which is off":     {deleted, func(r *Rules) { r.OnDeletion = false }, ""},
-		"a label":                   {label(upgrade, "true"), nil, "Labelled " + upgrade},
-		"a label without a value":   {label(own, ""), nil, "Labelled " + own},
-		"a label that says false":   {label(own, "False"), nil, ""},
-		"an annotation":             {note(own, "yes"), nil, "Labelled " + own},
-		"label false, note true":    {func(m *Machine) { label(own, "false")(m); note(own, "true")(m) }, nil, "Labelled " + own},
-		"disabled":                  {note(v1alpha1.DisabledLabel, ""), nil, "Disabled " + v1alpha1.DisabledLabel},
-		"a label of nobody":         {label("x/y", "true"), nil, ""},
-		"another label":             {label("x/y", "true"), func(r *Rules) { r.Labels = []string{"x/y"} }, "Labelled x/y"},
-		"deletion before the label": {func(m *Machine) { deleted(m); label(own, "")(m) }, nil, "Deleting deletionTimestamp"},
-		"unhealthy":                 {sick, nil, ""},
-		"unhealthy, when it counts": {sick, func(r *Rules) { r.Remediation = true }, "Remediation UnhealthyNode: not ready"},
+		"nothing":                    {func(*Machine) {}, nil, ""},
+		"deleted":                    {deleted, nil, "Deleting deletionTimestamp"},
+		"deleted since it has moved": {func(m *Machine) { deleted(m); note(MovedAnnotation, "")(m) }, nil, ""},
+		"deleted, which is off":      {deleted, func(r *Rules) { r.OnDeletion = false }, ""},
+		"a label":                    {label(upgrade, "true"), nil, "Labelled " + upgrade},
+		"a label without a value":    {label(own, ""), nil, "Labelled " + own},
+		"a label that says false":    {label(own, "False"), nil, ""},
+		"an annotation":              {note(own, "yes"), nil, "Labelled " + own},
+		"label false, note true":     {func(m *Machine) { label(own, "false")(m); note(own, "true")(m) }, nil, "Labelled " + own},
+		"disabled":                   {note(v1alpha1.DisabledLabel, ""), nil, "Disabled " + v1alpha1.DisabledLabel},
+		"a label of nobody":          {label("x/y", "true"), nil, ""},
+		"another label":              {label("x/y", "true"), func(r *Rules) { r.Labels = []string{"x/y"} }, "Labelled x/y"},
+		"deletion before the label":  {func(m *Machine) { deleted(m); label(own, "")(m) }, nil, "Deleting deletionTimestamp"},
+		"unhealthy":                  {sick, nil, ""},
+		"unhealthy, when it counts":  {sick, func(r *Rules) { r.Remediation = true }, "Remediation UnhealthyNode: not ready"},
 	} {
 		r := rules()
 		if c.rules != nil {
@@ -127,7 +130,7 @@ func TestDrain(t *testing.T) {
 		}
 		m := with(machine("a/prod/m1", "cp1", "10.0.0.11"), c.change)
 		got := ""
-		for _, d := range r.Drains([]*Machine{m}, nil) {
+		for _, d := range r.Drains([]*Machine{m}, Key{}, Node{}) {
 			got += d.Reason + " " + d.Detail
 			if d.Machine != "a/m1" || d.Node != "cp1" || len(d.Addrs) != 1 {
 				t.Errorf("%s: %+v", name, d)
@@ -155,14 +158,18 @@ func TestDrainsOfTwoClusters(t *testing.T) {
 		return out
 	}
 	r := rules()
-	if got := list(r.Drains(all, all[3])); got != "a/m2 " {
+	if got := list(r.Drains(all, all[3].Cluster(), Node{})); got != "a/m2 " {
 		t.Errorf("of the own cluster: %s", got)
 	}
-	if got := list(r.Drains(all, nil)); got != "a/m2 a/m3 b/m1 " {
+	if got := list(r.Drains(all, Key{}, Node{})); got != "a/m2 a/m3 b/m1 " {
 		t.Errorf("of whoever is in no cluster: %s", got)
 	}
+	all[2].Addresses = []netip.Addr{addr("10.9.0.9")}
+	if got := list(r.Drains(all, Key{}, Node{Name: "cp1", Addrs: []netip.Addr{addr("10.0.0.11")}})); got != "a/m2 b/m1 " {
+		t.Errorf("with a strange node of our name: %s", got)
+	}
 	r.ClusterName = "dev"
-	if got := list(r.Drains(all, nil)); got != "a/m3 " {
+	if got := list(r.Drains(all, Key{}, Node{})); got != "a/m3 " {
 		t.Errorf("of one cluster: %s", got)
 	}
 }

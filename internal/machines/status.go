@@ -32,11 +32,10 @@ type Report struct {
 }
 
 // Summary returns the status that a balancer is to have, but for the times of its
-// conditions, which are without LastTransitionTime. Endpoint, addresses and the
-// conditions about them are taken as they are in b.Status.
+// conditions, which are without LastTransitionTime. Endpoint, addresses, the
+// conditions about them and the generation are taken as they are in b.Status.
 func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now time.Time) v1alpha1.MachineLoadBalancerStatus {
 	s := b.Status
-	s.ObservedGeneration = b.Generation
 	old := make(map[Key]*v1alpha1.MachineMemberStatus, len(s.Members))
 	for i := range b.Status.Members {
 		m := &b.Status.Members[i]
@@ -72,13 +71,14 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 	s.Status = fmt.Sprintf("%d of %d members healthy", s.HealthyCount, s.MemberCount)
 	s.Ready = s.Endpoint != nil && s.HealthyCount > 0
 	s.Conditions = keep(b.Status.Conditions, v1alpha1.ConditionAccepted, v1alpha1.ConditionEndpointAssigned)
-	s.Conditions = append(s.Conditions, readiness(&s), reach(reachable, report == nil && s.HealthyCount == 0),
+	own := []v1alpha1.Condition{readiness(&s), reach(reachable, report == nil && s.HealthyCount == 0),
 		listed(v1alpha1.ConditionMembersResolved, len(unresolved) == 0, "Resolved", "Unresolved", "every member has a node or an address",
 			"without node and address: ", unresolved),
-		listed(v1alpha1.ConditionDeletionHeld, len(held) > 0, "Held", "NotHeld", "waiting for the connections of ", "no deletion is held", held))
-	for i := range s.Conditions {
-		s.Conditions[i].ObservedGeneration = b.Generation
+		listed(v1alpha1.ConditionDeletionHeld, len(held) > 0, "Held", "NotHeld", "waiting for the connections of ", "no deletion is held", held)}
+	for i := range own {
+		own[i].ObservedGeneration = b.Generation
 	}
+	s.Conditions = append(s.Conditions, own...)
 	return s
 }
 

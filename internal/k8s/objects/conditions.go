@@ -51,7 +51,7 @@ func (w *Writer) Write(ctx context.Context, kind, name string, present, conditio
 	if w.Now != nil {
 		now = w.Now
 	}
-	merged, changed := transition(present, conditions, now())
+	merged, changed := Transition(present, conditions, now())
 	if !changed && len(fields) == 0 {
 		return false, nil
 	}
@@ -73,9 +73,9 @@ func (w *Writer) Write(ctx context.Context, kind, name string, present, conditio
 	return true, nil
 }
 
-// transition fills in when each condition last changed, and tells whether any is
+// Transition fills in when each condition last changed, and tells whether any is
 // not there as it is.
-func transition(present, wanted []v1alpha1.Condition, now time.Time) ([]v1alpha1.Condition, bool) {
+func Transition(present, wanted []v1alpha1.Condition, now time.Time) ([]v1alpha1.Condition, bool) {
 	out := make([]v1alpha1.Condition, 0, len(wanted))
 	changed := false
 	for _, c := range wanted {

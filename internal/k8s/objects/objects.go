@@ -36,6 +36,8 @@ var resources = map[string]string{
 	v1alpha1.KindL2Advertisement:  "l2advertisements",
 	v1alpha1.KindBGPAdvertisement: "bgpadvertisements",
 	v1alpha1.NodeStatusKind:       "nodestatuses", // not in a Set
+
+	v1alpha1.KindMachineLoadBalancer: "machineloadbalancers", // not in a Set
 }
 
 // Resource returns the name of a kind for a dynamic client.
@@ -200,7 +202,7 @@ func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed
 			if !ok {
 				return Object[P]{}, false
 			}
-			return read[T, P](u, kind), true
+			return Read[T, P](u, kind), true
 		},
 		Same: func(a, b Object[P]) bool {
 			return reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Errors, b.Errors) && a.Generation == b.Generation && a.UID == b.UID
@@ -210,8 +212,8 @@ func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed
 	})
 }
 
-// read turns an object of the API server into ours. The name is always filled in.
-func read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[P] {
+// Read turns an object of the API server into ours. The name is always filled in.
+func Read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[P] {
 	value := P(new(T))
 	o := Object[P]{Value: value, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Generation: u.GetGeneration(), Conditions: conditionsOf(u)}
 	meta := map[string]any{"name": u.GetName()}

@@ -1,0 +1,315 @@
+package machines
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/machines"
+)
+
+// annotatePause is the time between two writes of the annotations of one Machine.
+const annotatePause = time.Second
+
+// StewardOptions are what a Steward needs.
+type StewardOptions struct {
+	Logger *slog.Logger
+	Client dynamic.Interface
+	// Manager and Host name the writer, and the process that it is.
+	Manager, Host string
+	// Rules have the bound of hooks.
+	Rules machines.Rules
+	// Changed is told that balancers or Clusters have changed. It must not block.
+	Changed func()
+	// Pooled tells whether an address is given out by pools, so that a balancer has
+	// to be given it too.
+	Pooled func(netip.Addr) bool
+	// Leads tells whether this process may write at this moment.
+	Leads func() bool
+}
+
+// Steward is the part of the controller: it publishes the endpoints of balancers,
+// tells Clusters, lists members while no daemon reports about them, and sees to it
+// that no deletion is held for ever.
+type Steward struct {
+	o    StewardOptions
+	set  *Set
+	w    writer
+	kick chan struct{}
+	pace
+
+	mu       sync.Mutex // guards both
+	problems map[machines.Key]string
+	writes   map[string]uint64
+}
+
+// NewSteward returns a Steward; Watch and Run run it.
+func NewSteward(o StewardOptions) *Steward {
+	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[machines.Key]string{}, writes: map[string]uint64{},
+		w: writer{client: o.Client, manager: o.Manager, host: o.Host}}
+	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Changed: func() {
+		wake(s.kick)
+		o.Changed()
+	}})
+	return s
+}
+
+// Watch watches until ctx ends, whoever leads.
+func (s *Steward) Watch(ctx context.Context) { s.set.Run(ctx) }
+
+// Synced tells whether all objects have been read.
+func (s *Steward) Synced() bool { return s.set.Synced() }
+
+// Wake has the Steward look again.
+func (s *Steward) Wake() { wake(s.kick) }
+
+// Writes counts what was sent, by what it was, as Source.Writes does.
+func (s *Steward) Writes() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.writes)
+}
+
+// Claim is a balancer that needs an address of a pool.
+type Claim struct {
+	*machines.Balancer
+	Request machines.Request
+}
+
+// Claims returns the balancers that are to have an address of a pool.
+func (s *Steward) Claims() []Claim { return s.claims(s.set.Balancers()) }
+
+func (s *Steward) claims(all []*machines.Balancer) []Claim {
+	var out []Claim
+	for _, b := range all {
+		if r := b.Request(s.cluster(b)); b.Usable() && (!r.Fixed.IsValid() || s.o.Pooled(r.Fixed)) {
+			out = append(out, Claim{b, r})
+		}
+	}
+	return out
+}
+
+// Read reads the balancers from the API server's store, and not from what was
+// watched: what a leader before has just written must not be missing.
+func (s *Steward) Read(ctx context.Context) ([]Claim, error) {
+	var all []*machines.Balancer
+	r := s.o.Client.Resource(objects.Resource(v1alpha1.KindMachineLoadBalancer))
+	for next := ""; ; {
+		list, err := r.List(ctx, metav1.ListOptions{Limit: 500, Continue: next})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("machineloadbalancers: %w", err)
+		}
+		for i := range list.Items {
+			if b, ok := balancer(&list.Items[i]); ok {
+				all = append(all, b)
+			}
+		}
+		if next = list.GetContinue(); next == "" {
+			return s.claims(all), nil
+		}
+	}
+}
+
+func (s *Steward) cluster(b *machines.Balancer) *machines.Cluster {
+	if k, ok := b.ClusterKey(); ok {
+		return s.set.Cluster(k)
+	}
+	return nil
+}
+
+// Assign writes the address that a balancer has from a pool, or that it has none,
+// and returns the version of the object then. uid and version are those of the
+// object that it was decided about.
+func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version, addr, pool string) (string, error) {
+	value := func(text string) any {
+		if text == "" {
+			return nil
+		}
+		return text
+	}
+	u, err := s.w.patch(ctx, objects.Resource(v1alpha1.KindMachineLoadBalancer), k, map[string]any{
+		"metadata": map[string]any{"uid": uid, "resourceVersion": version},
+		"status":   map[string]any{"address": value(addr), "addressPool": value(pool)},
+	}, "status")
+	s.done("status", err)
+	if err != nil {
+		return "", fmt.Errorf("status of MachineLoadBalancer %s: %w", k, err)
+	}
+	return u.GetResourceVersion(), nil
+}
+
+// SetProblem notes why a balancer gets no address; "": it does.
+func (s *Steward) SetProblem(k machines.Key, text string) {
+	s.mu.Lock()
+	changed := s.problems[k] != text
+	if text == "" {
+		delete(s.problems, k)
+	} else {
+		s.problems[k] = text
+	}
+	s.mu.Unlock()
+	if changed {
+		wake(s.kick)
+	}
+}
+
+// Run writes after each change until ctx ends.
+func (s *Steward) Run(ctx context.Context) { turns(ctx, s.kick, s.turn) }
+
+// turn writes what is to be written, and returns when to look again.
+func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
+	if !s.set.Synced() {
+		return now.Add(lookEvery)
+	}
+	all, balancers := s.set.Machines(), s.set.Balancers()
+	taken := s.fixed(balancers)
+	for _, b := range balancers {
+		if s.o.Leads() && ctx.Err() == nil {
+			s.balancer(ctx, b, all, taken, now, &next)
+		}
+	}
+	s.annotate(ctx, all, balancers, now, &next)
+	out, again := s.o.Rules.Releases(all, balancers, nil, now)
+	sooner(&next, again)
+	for _, x := range out {
+		if s.o.Leads() && s.may(x.Machine.UID, hookPause, now, &next) {
+			if s.failed("hook", s.w.release(ctx, x), x.Machine.UID, now, &next) {
+				continue
+			}
+			s.o.Logger.Info("a held deletion goes on", "machine", x.Machine.String(), "reason", x.Reason, "detail", x.Detail)
+		}
+	}
+	return next
+}
+
+// fixed are the addresses that no pool has and that a balancer names itself, each
+// with the oldest balancer that does.
+func (s *Steward) fixed(all []*machines.Balancer) map[netip.Addr]*machines.Balancer {
+	taken := map[netip.Addr]*machines.Balancer{}
+	for _, b := range all {
+		r := b.Request(s.cluster(b))
+		if !b.Usable() || !r.Fixed.IsValid() || s.o.Pooled(r.Fixed) {
+			continue
+		}
+		if o := taken[r.Fixed]; o == nil || cmp.Or(b.Created.Compare(o.Created), b.Compare(o.Key)) < 0 {
+			taken[r.Fixed] = b
+		}
+	}
+	return taken
+}
+
+// balancer writes the status of one balancer, and tells its Cluster.
+func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, all []*machines.Machine, taken map[netip.Addr]*machines.Balancer, now time.Time, next *time.Time) {
+	accepted := b.Acceptance()
+	accepted.ObservedGeneration = b.Generation
+	work := *b
+	work.Status.ObservedGeneration = b.Generation
+	if !b.Usable() {
+		// What somebody else provides is theirs to tell.
+		others := slices.DeleteFunc(slices.Clone(b.Status.Conditions), func(c v1alpha1.Condition) bool { return c.Type == accepted.Type })
+		work.Status.Conditions = append([]v1alpha1.Condition{accepted}, others...)
+		s.write(ctx, b, work.Status, now, next)
+		return
+	}
+	c := s.cluster(b)
+	problem := ""
+	if r := b.Request(c); r.Fixed.IsValid() && !s.o.Pooled(r.Fixed) {
+		work.Status.Address, work.Status.AddressPool = r.Fixed.String(), ""
+		if o := taken[r.Fixed]; o.Key != b.Key {
+			work.Status.Address, problem = "", fmt.Sprintf("%s is that of MachineLoadBalancer %s", r.Fixed, o.Key)
+		}
+	} else {
+		s.mu.Lock()
+		problem = s.problems[b.Key]
+		s.mu.Unlock()
+	}
+	e, tell, assigned := b.Endpoint(work.Addr(), c)
+	if problem != "" && !work.Addr().IsValid() {
+		assigned.Message += ": " + problem
+	}
+	assigned.ObservedGeneration = b.Generation
+	work.Status.Endpoint, work.Status.URL = e, machines.URL(e, &b.Spec)
+	work.Status.Conditions = []v1alpha1.Condition{accepted, assigned}
+	want := work.Summary(b.Members(all), nil, &s.o.Rules, now)
+	// The conditions that rest on reports stay with whoever reports.
+	s.write(ctx, b, keepReported(want, b.Status), now, next)
+	if tell && s.may(c.UID, hookPause, now, next) {
+		if !s.failed("cluster", s.w.endpoint(ctx, c, e), c.UID, now, next) {
+			s.o.Logger.Info("a Cluster has its endpoint", "cluster", c.Key.String(), "host", e.Host, "port", e.Port)
+		}
+	}
+}
+
+// keepReported keeps what a daemon said of who answers for the address, which only
+// daemons know, as long as the members are the same.
+func keepReported(want, have v1alpha1.MachineLoadBalancerStatus) v1alpha1.MachineLoadBalancerStatus {
+	i := slices.IndexFunc(want.Conditions, func(c v1alpha1.Condition) bool { return c.Type == v1alpha1.ConditionReachable })
+	j := slices.IndexFunc(have.Conditions, func(c v1alpha1.Condition) bool { return c.Type == v1alpha1.ConditionReachable })
+	if i >= 0 && j >= 0 && want.HealthyCount == have.HealthyCount && want.MemberCount == have.MemberCount {
+		want.Conditions[i] = have.Conditions[j]
+	}
+	return want
+}
+
+func (s *Steward) write(ctx context.Context, b *machines.Balancer, want v1alpha1.MachineLoadBalancerStatus, now time.Time, next *time.Time) {
+	if same, err := unchanged(b, want, now); same || err != nil || !s.may(b.UID, statusPause, now, next) {
+		return
+	}
+	_, err := s.w.status(ctx, b, want, now)
+	s.failed("status", err, b.UID, now, next)
+}
+
+// annotate writes the annotations of members that want them, and removes those of
+// Machines that are none any more.
+func (s *Steward) annotate(ctx context.Context, all []*machines.Machine, balancers []*machines.Balancer, now time.Time, next *time.Time) {
+	wanted := machines.Annotations(balancers)
+	for _, m := range all {
+		if m.Target != "" {
+			continue
+		}
+		want, ok := wanted[m.Key]
+		have := [2]string{m.Annotations[machines.NameAnnotation], m.Annotations[machines.StatusAnnotation]}
+		if have == want || !ok && have[1] == "" || !s.o.Leads() || !s.may("annotations of "+m.UID, annotatePause, now, next) {
+			continue // one without a status was not written by lbd
+		}
+		s.failed("annotation", s.w.annotate(ctx, m, want[0], want[1]), "annotations of "+m.UID, now, next)
+	}
+}
+
+// failed counts a write, and sees to another attempt if it failed.
+func (s *Steward) failed(what string, err error, id string, now time.Time, next *time.Time) bool {
+	s.done(what, err)
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.pace.next[id] = now.Add(retryPause)
+		sooner(next, now.Add(retryPause))
+	}
+	return err != nil
+}
+
+func (s *Steward) done(what string, err error) {
+	switch {
+	case apierrors.IsConflict(err):
+		what = "conflict"
+	case err != nil:
+		what = "error"
+		s.o.Logger.Debug("writing to the management cluster", "err", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes[what]++
+}
