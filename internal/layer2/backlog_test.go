@@ -1,6 +1,7 @@
 package layer2
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -115,4 +116,82 @@ func TestBacklogGivesWay(t *testing.T) {
 	if b.limit != mostSeries {
 		t.Errorf("after series that ended in time: limit %d, want %d", b.limit, mostSeries)
 	}
+}
+
+// byHand stops the goroutines of the driver: the test calls fire itself, and so decides
+// how late that is.
+func (h *harness) byHand() {
+	h.d.stop()
+	h.d.wg.Wait()
+}
+
+// What ended too late to prove anything goes on only as far as few enough run: the rest
+// begins anew when it is its turn. All at once would be late again.
+func TestLateProbesGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		h.byHand()
+		h.apply(manyProbes(firstSeries)...)
+		for range probeCount - 1 {
+			time.Sleep(probeInterval)
+			h.d.fire()
+		}
+		before := len(h.k.sent())
+		if before != firstSeries*probeCount {
+			t.Fatalf("%d probes before the end, want %d", before, firstSeries*probeCount)
+		}
+		time.Sleep(probeInterval + probeLate + ms)
+		h.d.fire()
+		waits, runs := 0, 0
+		for _, e := range h.d.entries {
+			switch {
+			case e.series.waits && e.series.sent == 0 && e.series.number == 1:
+				waits++
+			case e.series.running() && e.series.sent == probeCount+1:
+				runs++
+			}
+		}
+		if sent := len(h.k.sent()) - before; sent != leastSeries || runs != leastSeries || waits != firstSeries-leastSeries {
+			t.Errorf("%d probes were sent, %d series go on and %d wait, want %d, %d and %d",
+				sent, runs, waits, leastSeries, leastSeries, firstSeries-leastSeries)
+		}
+		for range 100 { // and each has its turn
+			time.Sleep(probeInterval)
+			h.d.fire()
+		}
+		for a, e := range h.d.entries {
+			if !e.result.Done || e.result.Answered {
+				t.Errorf("%s: %+v", a, e.result)
+			}
+		}
+	})
+}
+
+// Where sending takes so long that everything is due again before all was sent, fire
+// leaves that to the next time, and with it the lock to others.
+func TestFireHasAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		h.byHand()
+		l2 := manyProbes(leastSeries)
+		h.apply(l2...)
+		sent := 0
+		h.k.sending(func([]byte) error {
+			if sent++; sent > 10*len(l2) {
+				return errors.New("there is no end") // which ends it
+			}
+			time.Sleep(probeInterval)
+			return nil
+		})
+		for range 5 {
+			time.Sleep(probeInterval)
+			sent = 0
+			h.d.fire()
+			if sent == 0 || sent > len(l2) {
+				t.Fatalf("one call sent %d probes for %d VIPs", sent, len(l2))
+			}
+		}
+	})
 }
