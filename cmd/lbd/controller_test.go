@@ -69,7 +69,7 @@ func TestControllerHTTP(t *testing.T) {
 		`lbd_allocator_addresses_quarantined{pool="p"} 0`, `lbd_kubernetes_requests_total{code="200",method="PATCH"}`,
 	}
 	missing := want
-	for end := time.Now().Add(20 * time.Second); len(missing) > 0; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); len(missing) > 0; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("after 20 s these are missing: %q in\n%s", missing, get("/metrics"))
 		}

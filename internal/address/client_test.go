@@ -99,17 +99,17 @@ func (c *client) dial(vip netip.Addr, port int) net.Conn {
 	c.t.Helper()
 	var conn net.Conn
 	c.do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, uint16(port)).String(), 2*time.Second)
+		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, uint16(port)).String(), patience)
 		return err
 	})
 	c.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
-// talks tells whether the echo answers within half a second.
+// talks tells whether the echo answers.
 func talks(conn net.Conn) error {
 	buf := []byte{1}
-	if err := conn.SetDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	if _, err := conn.Write(buf); err != nil {

@@ -16,22 +16,24 @@ func TestEachSlotExpiresByItsLifetime(t *testing.T) {
 	veth(t, "a0", "b0")
 	d := start(t, 2*time.Second)
 	o := observe(t, both...)
-	w := want(onBoth("a0", 1, 4*time.Second)...)
-	w.ValidUntil = time.Now().Add(300 * time.Millisecond) // before the first renewal
+	const loLifetime = 6 * time.Second
+	w := want(onBoth("a0", 1, loLifetime)...)
 	begin := time.Now()
+	w.ValidUntil = begin.Add(600 * time.Millisecond) // before the first renewal
 	expect(t, applyAll(t, d, w), true, true)
-	eventually(t, 3*time.Second, "gone from the LAN", func() bool { a, _ := has(t, v4); b, _ := has(t, v6); return !a && !b })
+	renewals := d.Stats().Renewals // if that took long
+	eventually(t, "gone from the LAN", func() bool { a, _ := has(t, v4); b, _ := has(t, v6); return !a && !b })
 	// The same epoch is not bound again on the LAN, and lo is not renewed by that.
-	w = want(onBoth("a0", 1, 4*time.Second)...)
+	w = want(onBoth("a0", 1, loLifetime)...)
 	w.ValidUntil = time.Now().Add(-time.Millisecond)
 	applied := applyAll(t, d, w)
 	expect(t, applied, false, true)
 	if !applied.VIPs[v4].Expired || applied.Loopback[v4].Expired {
 		t.Errorf("on the LAN %+v, on lo %+v", applied.VIPs[v4], applied.Loopback[v4])
 	}
-	eventually(t, 4*time.Second, "gone from lo", func() bool { _, a := has(t, v4); _, b := has(t, v6); return !a && !b })
+	eventually(t, "gone from lo", func() bool { _, a := has(t, v4); _, b := has(t, v6); return !a && !b })
 	time.Sleep(20 * time.Millisecond)
-	applied = applyAll(t, d, want(onBoth("a0", 1, 4*time.Second)...))
+	applied = applyAll(t, d, want(onBoth("a0", 1, loLifetime)...))
 	expect(t, applied, false, false)
 	for _, addr := range both {
 		if !applied.VIPs[addr].Expired || !applied.Loopback[addr].Expired {
@@ -40,27 +42,26 @@ func TestEachSlotExpiresByItsLifetime(t *testing.T) {
 		for _, at := range []slot{{addr, false}, {addr, true}} {
 			least := 2 * time.Second
 			if at.loopback {
-				least = 4 * time.Second
+				least = loLifetime
 			}
 			l := o.at(at)
 			if len(l) < 2 || l[len(l)-1].there {
 				t.Errorf("%v: %v", at, l)
 				continue
 			}
-			// The driver lets go of what is within the margin if it looks just then, and
-			// the kernel may be late by a second: the other slot changed before.
-			if lived := l[len(l)-1].at.Sub(begin); lived < least-margin || lived > least+1300*time.Millisecond {
+			// The driver lets go of what is within the margin if it looks just then.
+			if lived := l[len(l)-1].at.Sub(begin); lived < least-margin {
 				t.Errorf("%v: gone after %s", at, lived)
 			} else {
 				t.Logf("%v: gone after %s", at, lived)
 			}
 		}
 	}
-	if s := d.Stats(); s.Expirations != 4 || s.Renewals != 0 {
+	if s := d.Stats(); s.Expirations != 4 || s.Renewals != renewals {
 		t.Errorf("stats %+v", s)
 	}
 	// A new epoch on lo alone.
-	b := onBoth("a0", 1, 4*time.Second)
+	b := onBoth("a0", 1, loLifetime)
 	b[1].Epoch, b[3].Epoch = 2, 2
 	expect(t, applyAll(t, d, want(b...)), false, true)
 }
@@ -88,7 +89,7 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 		for _, b := range bind {
 			v := applied.Loopback[b.Addr]
 			// A third of it has passed and some more for a busy machine, no less is left.
-			if left := time.Until(v.Expires); !v.Bound || left < lifetime-lifetime/3-time.Second {
+			if left := time.Until(v.Expires); !v.Bound || left < lifetime-lifetime/3-4*time.Second {
 				t.Fatalf("after %s: %s: %+v, %s left", time.Since(begin), b.Addr, v, left)
 			}
 		}
@@ -107,9 +108,11 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t.Logf("%d renewals in %d batches within %s", renewals, batches, time.Since(begin))
-	if renewals != 2*n {
-		t.Errorf("%d renewals of %d VIPs within %s, want two each", renewals, n, time.Since(begin))
+	took := time.Since(begin)
+	t.Logf("%d renewals in %d batches within %s", renewals, batches, took)
+	// The last may be about to come.
+	if most := int(took / (lifetime / 3)); renewals != most*n && renewals != (most-1)*n {
+		t.Errorf("%d renewals of %d VIPs within %s, want %d each", renewals, n, took, most)
 	}
 	if s := d.Stats(); s.Readds != 0 || s.Expirations != 0 || s.Errors != 0 {
 		t.Errorf("stats %+v", s)
@@ -123,8 +126,8 @@ func TestWhatEndsTogether(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 6*time.Second) // no beat while this runs
-	lan, long := model.Binding{Interface: "a0", Epoch: 1}, model.Binding{Interface: lo, Epoch: 1, Lifetime: 15 * time.Second}
+	d := start(t, idle) // no beat while this runs
+	lan, long := model.Binding{Interface: "a0", Epoch: 1}, model.Binding{Interface: lo, Epoch: 1, Lifetime: 2 * idle}
 	at := func(b model.Binding, addr string) model.Binding {
 		b.Addr = netip.MustParseAddr(addr)
 		return b
@@ -152,8 +155,10 @@ func TestRenewsEachByItsLifetime(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 6*time.Second)
-	b := onBoth("a0", 1, 3*time.Second)
+	beats := map[bool]time.Duration{false: 2 * time.Second, true: time.Second} // on lo or not
+	d := start(t, 3*beats[false])
+	b := onBoth("a0", 1, 3*beats[true])
+	begin := time.Now()
 	applyAll(t, d, want(b...))
 	counts := make(map[int]int)
 	d.mu.Lock()
@@ -172,13 +177,11 @@ func TestRenewsEachByItsLifetime(t *testing.T) {
 	stayed(t, o, false)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	took := time.Since(begin)
 	for index, n := range counts {
-		wanted := 2 * 2 // of both addresses at 2 and 4 s
-		if index == loopbackIndex {
-			wanted = 2 * 5 // each second
-		}
-		if n != wanted {
-			t.Errorf("interface %d: %d renewals, want %d", index, n, wanted)
+		// Of both addresses; the last may be about to come.
+		if most := int(took / beats[index == loopbackIndex]); n != 2*most && n != 2*(most-1) {
+			t.Errorf("interface %d: %d renewals in %s, want %d", index, n, took, 2*most)
 		}
 	}
 	if len(counts) != 2 {
@@ -202,7 +205,7 @@ func TestLifetimeChanges(t *testing.T) {
 			if len(f) != 1 || time.Duration(f[0].valid)*time.Second != lifetime {
 				t.Errorf("%s: in the kernel %+v, want %s", addr, f, lifetime)
 			}
-			if left := time.Until(applied.Loopback[addr].Expires); left > lifetime || left < lifetime-500*time.Millisecond {
+			if left := time.Until(applied.Loopback[addr].Expires); left > lifetime || left < lifetime-time.Second {
 				t.Errorf("%s: %s left, want %s", addr, left, lifetime)
 			}
 		}
@@ -226,14 +229,14 @@ func TestLifetimeChanges(t *testing.T) {
 	}
 	// The short one counts from the moment it is set.
 	w := want(onLo(1, 2*time.Second)...)
-	w.ValidUntil = time.Now().Add(200 * time.Millisecond)
 	begin := time.Now()
+	w.ValidUntil = begin.Add(600 * time.Millisecond) // before the first renewal
 	applyAll(t, d, w)
-	eventually(t, 4*time.Second, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
-	if took := time.Since(begin); took < 1900*time.Millisecond || took > 3300*time.Millisecond {
+	eventually(t, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
+	if took := time.Since(begin); took < 2*time.Second-margin {
 		t.Errorf("gone after %s", took)
 	}
-	fired(t, d, time.Second)
+	fired(t, d)
 	if v := applyAll(t, d, want(onLo(1, 2*time.Second)...)).Loopback[v4]; !v.Expired || v.Bound {
 		t.Errorf("%+v", v)
 	}

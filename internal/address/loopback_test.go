@@ -121,10 +121,10 @@ func TestBindsOnLoopbackExactly(t *testing.T) {
 		if len(wanted) != 0 {
 			t.Errorf("%s: missing on %v", addr, wanted)
 		}
-		if left := time.Until(applied.Loopback[addr].Expires); left < 14*time.Second || left > 15*time.Second {
+		if left := time.Until(applied.Loopback[addr].Expires); left < 12*time.Second || left > 15*time.Second {
 			t.Errorf("%s: on lo for %s", addr, left)
 		}
-		if left := time.Until(applied.VIPs[addr].Expires); left < 2*time.Second || left > 3*time.Second {
+		if left := time.Until(applied.VIPs[addr].Expires); left < time.Second || left > 3*time.Second {
 			t.Errorf("%s: on the LAN for %s", addr, left)
 		}
 	}
@@ -182,23 +182,23 @@ func TestPutsBackOnLoopback(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 3*time.Second)
-	w := want(onBoth("a0", 1, 15*time.Second)...)
+	d := start(t, idle)
+	w := want(onBoth("a0", 1, 2*idle)...)
 	applyAll(t, d, w)
 	for _, iface := range []string{lo, "a0"} {
 		o := observe(t, both...)
 		time.Sleep(20 * time.Millisecond)
 		for _, addr := range both {
 			removeByHand(t, iface, addr)
-			eventually(t, 200*time.Millisecond, "put back "+addr.String(), func() bool { lan, loopback := has(t, addr); return lan && loopback })
-			fired(t, d, time.Second)
+			eventually(t, "put back "+addr.String(), func() bool { lan, loopback := has(t, addr); return lan && loopback })
+			fired(t, d)
 		}
 		o.end()
 		stayed(t, o, iface != lo)
 	}
 	applied := applyAll(t, d, w)
 	expect(t, applied, true, true)
-	if left := time.Until(applied.Loopback[v4].Expires); left < 14*time.Second {
+	if left := time.Until(applied.Loopback[v4].Expires); left < idle {
 		t.Errorf("put back on lo for %s", left)
 	}
 	if s := d.Stats(); s.Readds != 4 || s.Expirations != 0 || s.Errors != 0 {
@@ -208,8 +208,8 @@ func TestPutsBackOnLoopback(t *testing.T) {
 	setUp(t, lo, false)
 	time.Sleep(100 * time.Millisecond)
 	setUp(t, lo, true)
-	eventually(t, 500*time.Millisecond, "back on lo", func() bool { _, loopback := has(t, v6); return loopback && local(v6, loopbackIndex) })
-	fired(t, d, time.Second)
+	eventually(t, "back on lo", func() bool { _, loopback := has(t, v6); return loopback && local(v6, loopbackIndex) })
+	fired(t, d)
 	expect(t, applyAll(t, d, w), true, true)
 }
 
@@ -220,23 +220,23 @@ func TestLeftoversAreToldApart(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	old := start(t, 3*time.Second)
-	applyAll(t, old, want(model.Binding{Addr: v4, Interface: "a0", Epoch: 1}, model.Binding{Addr: v6, Interface: lo, Lifetime: 15 * time.Second}))
+	old := start(t, idle)
+	applyAll(t, old, want(model.Binding{Addr: v4, Interface: "a0", Epoch: 1}, model.Binding{Addr: v6, Interface: lo, Lifetime: 2 * idle}))
 	if err := old.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	d := start(t, 3*time.Second)
+	d := start(t, idle)
 	for range 2 {
 		applied := applyAll(t, d, want())
 		if len(applied.VIPs) != 1 || len(applied.Loopback) != 1 {
 			t.Fatalf("report %+v", applied)
 		}
 		v := applied.VIPs[v4]
-		if left := time.Until(v.Expires); !v.Bound || v.Interface != "a0" || left < 2*time.Second || left > 3*time.Second {
+		if left := time.Until(v.Expires); !v.Bound || v.Interface != "a0" || left < idle/2 || left > idle {
 			t.Errorf("on the LAN %+v, %s left", v, left)
 		}
 		v = applied.Loopback[v6]
-		if left := time.Until(v.Expires); !v.Bound || v.Interface != lo || v.Connections != -1 || left < 14*time.Second || left > 15*time.Second {
+		if left := time.Until(v.Expires); !v.Bound || v.Interface != lo || v.Connections != -1 || left < idle*3/2 || left > 2*idle {
 			t.Errorf("on lo %+v, %s left", v, left)
 		}
 	}
@@ -260,23 +260,23 @@ func TestAdoptsOnLoopbackAtRestart(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	old := start(t, 2*time.Second)
-	applyAll(t, old, want(onBoth("a0", 7, 4*time.Second)...))
+	old := start(t, 4*time.Second)
+	applyAll(t, old, want(onBoth("a0", 7, 6*time.Second)...))
 	if err := old.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o := observe(t, both...)
-	time.Sleep(1200 * time.Millisecond)
-	d := start(t, 2*time.Second)
+	time.Sleep(2 * time.Second)
+	d := start(t, 4*time.Second)
 	applyAll(t, d, want())
 	applied := applyAll(t, d, want(onBoth("a0", 7, 15*time.Second)...))
 	expect(t, applied, true, true)
 	for _, addr := range both {
-		if left := time.Until(applied.Loopback[addr].Expires); left < 14*time.Second || left > 15*time.Second {
+		if left := time.Until(applied.Loopback[addr].Expires); left < 12*time.Second || left > 15*time.Second {
 			t.Errorf("%s: adopted on lo for %s", addr, left)
 		}
 	}
-	time.Sleep(3500 * time.Millisecond)
+	time.Sleep(5 * time.Second) // what the old one set would have ended
 	expect(t, applyAll(t, d, want(onBoth("a0", 7, 15*time.Second)...)), true, true)
 	o.end()
 	stayed(t, o, true)
@@ -300,7 +300,7 @@ func TestEndOfLeftoverIsNotThatOfTheOther(t *testing.T) {
 	}
 	d := start(t, 2*time.Second)
 	expect(t, applyAll(t, d, want()), true, false)
-	time.Sleep(2400 * time.Millisecond)
+	eventually(t, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
 	applied := applyAll(t, d, want(onBoth("a0", 7, 0)...))
 	expect(t, applied, false, true)
 	for _, addr := range both {
@@ -338,7 +338,7 @@ func TestErrorsOnLoopback(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 2*time.Second)
+	d := start(t, idle)
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestErrorsOnLoopback(t *testing.T) {
 		}
 	}
 	remove()
-	eventually(t, 500*time.Millisecond, "bound", func() bool { lan, loopback := has(t, v4); return lan && loopback })
+	eventually(t, "bound", func() bool { lan, loopback := has(t, v4); return lan && loopback })
 }
 
 func TestCleanupOnLoopback(t *testing.T) {
@@ -375,7 +375,7 @@ func TestCleanupOnLoopback(t *testing.T) {
 	}
 	left := map[string]time.Duration{lo: 15 * time.Second, "a0": 5 * time.Second}
 	for _, h := range list {
-		if left[h.Interface] != h.Remaining {
+		if most := left[h.Interface]; h.Remaining > most || h.Remaining < most-2*time.Second {
 			t.Errorf("%+v", h)
 		}
 	}
@@ -424,7 +424,7 @@ func TestCountsConnectionsOfBothSlots(t *testing.T) {
 	}
 	begin := time.Now()
 	for got := counts(true, true); got != [4]int{0, 1, 0, 1}; got = counts(true, true) {
-		fired(t, d, time.Second)
+		fired(t, d)
 	}
 	t.Logf("the end of the connections was seen after %s", time.Since(begin))
 	if got := counts(true, false); got != [4]int{0, 1, -1, -1} {

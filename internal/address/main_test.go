@@ -152,6 +152,7 @@ type sight struct {
 	there bool
 }
 
+// observe returns when it has looked for the first time.
 func observe(t *testing.T, addrs ...netip.Addr) *observer {
 	t.Helper()
 	k, err := openKernel()
@@ -159,8 +160,11 @@ func observe(t *testing.T, addrs ...netip.Addr) *observer {
 		t.Fatal(err)
 	}
 	o := &observer{stop: make(chan struct{}), log: make(map[slot][]sight)}
+	looked := make(chan struct{})
 	o.done.Go(func() {
 		defer k.close()
+		first := sync.OnceFunc(func() { close(looked) })
+		defer first()
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -187,9 +191,11 @@ func observe(t *testing.T, addrs ...netip.Addr) *observer {
 				}
 			}
 			o.mu.Unlock()
+			first()
 		}
 	})
 	t.Cleanup(o.end)
+	<-looked
 	return o
 }
 
@@ -245,13 +251,21 @@ func apply(t *testing.T, d *Driver, w *model.Desired) map[netip.Addr]model.Appli
 	return applied.VIPs
 }
 
+// patience is how long a test waits for what should come soon: no figure of a driver,
+// but what a machine may take that does much else.
+const patience = 30 * time.Second
+
+// idle is a lifetime whose first renewal comes after the patience: what happens before
+// was not done by a renewal.
+const idle = 4 * patience
+
 // eventually waits for cond.
-func eventually(t *testing.T, within time.Duration, what string, cond func() bool) time.Duration {
+func eventually(t *testing.T, what string, cond func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	for !cond() {
-		if time.Since(begin) > within {
-			t.Fatalf("not within %s: %s", within, what)
+		if time.Since(begin) > patience {
+			t.Fatalf("not within %s: %s", patience, what)
 		}
 		time.Sleep(500 * time.Microsecond)
 	}
@@ -259,12 +273,12 @@ func eventually(t *testing.T, within time.Duration, what string, cond func() boo
 }
 
 // fired waits for Changed.
-func fired(t *testing.T, d *Driver, within time.Duration) {
+func fired(t *testing.T, d *Driver) {
 	t.Helper()
 	select {
 	case <-d.Changed():
-	case <-time.After(within):
-		t.Fatalf("Changed did not fire within %s", within)
+	case <-time.After(patience):
+		t.Fatalf("Changed did not fire within %s", patience)
 	}
 }
 

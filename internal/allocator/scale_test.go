@@ -33,14 +33,14 @@ func TestScale(t *testing.T) {
 		}
 	}
 	var c *cluster
-	took("5000 Services get addresses", time.Minute, func() { c = crowd(t, n) })
+	took("5000 Services get addresses", 5*time.Minute, func() { c = crowd(t, n) })
 	if c.writes != n || len(c.a.Assignments()) != n {
 		t.Fatalf("%d writes, %d assignments", c.writes, len(c.a.Assignments()))
 	}
 	c.writes = 0
-	took("5000 Services are restored", time.Minute, func() { c.restart(); c.settle() })
-	took("a pool changes", time.Minute, func() { c.pool("q", []string{"192.0.2.0/24"}); c.settle() })
-	took("one more", 10*time.Second, func() { c.service("more", nil); c.settle() })
+	took("5000 Services are restored", 5*time.Minute, func() { c.restart(); c.settle() })
+	took("a pool changes", 5*time.Minute, func() { c.pool("q", []string{"192.0.2.0/24"}); c.settle() })
+	took("one more", time.Minute, func() { c.service("more", nil); c.settle() })
 	if c.writes != 1 {
 		t.Errorf("%d writes", c.writes)
 	}

@@ -26,7 +26,7 @@ func sockets(t *testing.T) (nodes [3]*member) {
 		peers = append(peers, peerAddr(g.Addr()))
 		t.Cleanup(nodes[i].kill)
 	}
-	eventually(t, 30*time.Second, "all see all", func() bool {
+	eventually(t, "all see all", func() bool {
 		for _, n := range nodes {
 			if len(n.alive()) != 2 {
 				return false
@@ -37,12 +37,12 @@ func sockets(t *testing.T) (nodes [3]*member) {
 	return nodes
 }
 
-func eventually(t *testing.T, limit time.Duration, what string, cond func() bool) time.Duration {
+func eventually(t *testing.T, what string, cond func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
 	for !cond() {
-		if time.Since(start) > limit {
-			t.Fatalf("not within %v: %s", limit, what)
+		if time.Since(start) > 30*time.Second {
+			t.Fatalf("not within 30 s: %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -55,14 +55,14 @@ func TestRealSockets(t *testing.T) {
 	b.standby(vip1)
 	c.standby(vip1)
 	a.claim(vip1, 3, "b", "c")
-	took := eventually(t, 20*time.Second, "claim", func() bool { return len(b.claims(vip1)) == 1 && len(c.claims(vip1)) == 1 })
+	took := eventually(t, "claim", func() bool { return len(b.claims(vip1)) == 1 && len(c.claims(vip1)) == 1 })
 	time.Sleep(500 * time.Millisecond)
 	if s := b.heard("a"); s.Received < 5 || s.Late > 0 {
 		t.Errorf("heartbeats: %+v", s)
 	}
 	start := time.Now()
 	_ = a.close() // as a crash
-	eventually(t, 20*time.Second, "late", func() bool { return !b.other("a").Late.IsZero() && !c.other("a").Late.IsZero() })
+	eventually(t, "late", func() bool { return !b.other("a").Late.IsZero() && !c.other("a").Late.IsZero() })
 	late := time.Since(start)
 	if b.other("a").State != model.MemberAlive {
 		t.Error("memberlist was faster than the heartbeats")
@@ -73,14 +73,14 @@ func TestRealSockets(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("leave took %v", time.Since(leaving))
-	eventually(t, 20*time.Second, "left", func() bool { return c.other("b").State == model.MemberLeft })
+	eventually(t, "left", func() bool { return c.other("b").State == model.MemberLeft })
 }
 
 func TestRestartOnTheSamePort(t *testing.T) {
 	nodes := sockets(t)
 	a, b := nodes[0], nodes[1]
 	a.claim(vip1, 4, "b")
-	eventually(t, 20*time.Second, "claim", func() bool { return len(b.claims(vip1)) == 1 })
+	eventually(t, "claim", func() bool { return len(b.claims(vip1)) == 1 })
 	self := a.Addr()
 	a.kill()
 	g, err := New(Options{
@@ -91,16 +91,16 @@ func TestRestartOnTheSamePort(t *testing.T) {
 	}
 	again := run(g)
 	t.Cleanup(again.kill)
-	took := eventually(t, 5*time.Second, "epoch of the former life", func() bool {
+	took := eventually(t, "epoch of the former life", func() bool {
 		return see(again, func(g *model.Gossip) uint64 { return g.Seen[vip1] }) == 4
 	})
 	t.Logf("knows its former epoch after %v", took)
 	again.claim(vip1, 5, "b")
-	eventually(t, 20*time.Second, "new claim", func() bool {
+	eventually(t, "new claim", func() bool {
 		claims := b.claims(vip1)
 		return len(claims) == 1 && claims[0].Epoch == 5
 	})
-	eventually(t, 10*time.Second, "alive", func() bool { return b.other("a").State == model.MemberAlive })
+	eventually(t, "alive", func() bool { return b.other("a").State == model.MemberAlive })
 }
 
 func TestPortInUse(t *testing.T) {
@@ -133,11 +133,11 @@ func TestHostNames(t *testing.T) {
 	}
 	m := run(g)
 	t.Cleanup(m.kill)
-	eventually(t, 5*time.Second, "synced", m.synced)
+	eventually(t, "synced", m.synced)
 	// localhost, a and 127.0.0.1 are this node; 127.0.0.9 counts once.
 	if n := see(m, func(g *model.Gossip) int { return g.Peers }); n != 2 {
 		t.Errorf("peers = %d, want 2", n)
 	}
 	g.SetPeers([]string{"127.0.0.9", "127.0.0.8", "::bad::", "127.0.0.7:1"})
-	eventually(t, 20*time.Second, "new peers", func() bool { return see(m, func(g *model.Gossip) int { return g.Peers }) == 3 })
+	eventually(t, "new peers", func() bool { return see(m, func(g *model.Gossip) int { return g.Peers }) == 3 })
 }

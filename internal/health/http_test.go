@@ -45,7 +45,7 @@ func probeOnce(t *testing.T, p prober, timeout time.Duration) string {
 	defer cancel()
 	began := time.Now()
 	err := p.probe(ctx)
-	if took := time.Since(began); took > timeout+time.Second {
+	if took := time.Since(began); took > timeout+20*time.Second {
 		t.Errorf("the probe took %v with a timeout of %v", took, timeout)
 	}
 	if err == nil {
@@ -321,7 +321,7 @@ func TestHTTPSFollowsItsFiles(t *testing.T) {
 	}
 	become(second) // of a server that runs on: its connection and its session stay good for a while
 	got := probeOnce(t, p, long)
-	for begin := time.Now(); got == "pass" && time.Since(begin) < fullHandshake+lineAge+10*time.Second; got = probeOnce(t, p, long) {
+	for begin := time.Now(); got == "pass" && time.Since(begin) < fullHandshake+lineAge+30*time.Second; got = probeOnce(t, p, long) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if !strings.Contains(got, "does not trust") {
@@ -398,7 +398,7 @@ func TestRealServerDies(t *testing.T) {
 				if got.State == want {
 					return got
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatalf("waited in vain for %v", want)
 			}
 		}
@@ -411,8 +411,9 @@ func TestRealServerDies(t *testing.T) {
 		got := await(model.HealthDown)
 		took := time.Since(died)
 		t.Logf("round %d: down %v after the death: %s", round, took.Round(time.Millisecond), got.Detail)
-		if took > 2*time.Second || !strings.HasSuffix(got.Detail, "connection refused") {
-			t.Errorf("down after %v with %q, want refused within 2 s", took, got.Detail)
+		// 800 ms on a machine that does nothing else.
+		if took > 8*time.Second || !strings.HasSuffix(got.Detail, "connection refused") {
+			t.Errorf("down after %v with %q, want refused within 8s", took, got.Detail)
 		}
 		server = serve(server.Addr)
 	}

@@ -81,7 +81,7 @@ func TestLANResponds(t *testing.T) {
 	for _, vip := range vips {
 		l.asked(vip, macA.String())
 		l.In(hostC, func() {
-			c, err := net.DialTimeout("tcp", netip.AddrPortFrom(vip, 7).String(), 3*time.Second)
+			c, err := net.DialTimeout("tcp", netip.AddrPortFrom(vip, 7).String(), 30*time.Second)
 			if err != nil {
 				l.Errorf("%s: %v", vip, err)
 				return
@@ -118,11 +118,9 @@ func TestLANRespondsAfterHandover(t *testing.T) {
 		for range 5 {
 			l.asked(vip, macB.String())
 		}
+		l.eventually("five answers", func() bool { return len(c.that(from(macB, vip))) >= 5 })
 		if got := c.that(from(macA, vip)); len(got) != 0 {
 			t.Errorf("%s: the former owner answered %d times", vip, len(got))
-		}
-		if got := c.that(from(macB, vip)); len(got) < 5 {
-			t.Errorf("%s: %d answers, want 5", vip, len(got))
 		}
 	}
 }
@@ -130,7 +128,7 @@ func TestLANRespondsAfterHandover(t *testing.T) {
 func TestLANSilentWithoutADecision(t *testing.T) {
 	l := newLab(t)
 	h := l.driver(steadfast)
-	h.valid = 400 * ms
+	h.valid = 2 * time.Second
 	h.apply(respondVIP(vip4), respondVIP(vip6))
 	l.asked(vip4, macA.String())
 	time.Sleep(h.valid)
@@ -197,7 +195,7 @@ func TestLANRespondsForMany(t *testing.T) {
 		return got
 	}
 	for round, got := 1, answered(); len(got) < len(l2); round++ {
-		if round > 3 {
+		if round > 30 { // what a busy machine loses
 			t.Fatalf("%d of %d answered, %+v", len(got), len(l2), h.d.Stats())
 		}
 		for i, w := range l2 {
@@ -235,14 +233,14 @@ func asClient(b []byte) []byte {
 const respondEnv = "LBD_LAYER2_RESPOND"
 
 func respondHelper(vips string) {
-	d := New(Options{Logger: discard(), Standstill: 400 * ms}) // for slow machines
+	d := New(Options{Logger: discard(), Standstill: time.Second}) // for slow machines
 	want := &model.Desired{Synced: true}
 	for v := range strings.FieldsSeq(vips) {
 		want.L2 = append(want.L2, respondVIP(netip.MustParseAddr(v)))
 	}
 	var told uint64
 	for {
-		want.ValidUntil = time.Now().Add(1500 * ms)
+		want.ValidUntil = time.Now().Add(time.Minute) // it is not that which ends
 		a, err := d.Apply(context.Background(), want)
 		if err != nil {
 			fmt.Println(err)
@@ -304,9 +302,9 @@ func TestLANFrozenResponder(t *testing.T) {
 		l.IP(hostC, "neigh flush dev eth0")
 		l.touch(hostC, vip, netip.Addr{})
 	}
-	time.Sleep(600 * ms)
+	time.Sleep(1500 * ms)
 	_ = cmd.Process.Signal(syscall.SIGCONT)
-	for deadline := time.After(3 * time.Second); ; {
+	for deadline := time.After(30 * time.Second); ; {
 		select {
 		case got := <-lines:
 			if got == "fine" {

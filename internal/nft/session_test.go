@@ -147,7 +147,7 @@ func TestFailureEndsTheSession(t *testing.T) {
 // An answer that does not come holds nobody up, and each exchange has the whole
 // time.
 func TestAnswerThatDoesNotCome(t *testing.T) {
-	const timeout = 100 * time.Millisecond
+	const timeout = time.Second
 	s := open(t, timeout)
 	for range 2 {
 		start := time.Now()
@@ -156,7 +156,7 @@ func TestAnswerThatDoesNotCome(t *testing.T) {
 			return err
 		})
 		took := time.Since(start)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || took < timeout || took > 20*timeout {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || took < timeout || took > 30*timeout {
 			t.Errorf("%v after %v", err, took)
 		}
 		exists(t, s, one, false)

@@ -242,7 +242,7 @@ func TestTransparentSocketIsPlaced(t *testing.T) {
 	l.steer(vip4, hostB)
 	l.count(hostA, vip4)
 	var out net.Conn
-	l.In(hostC, func() { out, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip4, 7000).String(), 2*time.Second) })
+	l.In(hostC, func() { out, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip4, 7000).String(), 30*time.Second) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestTransparentSocketIsPlaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = in.Close() })
-	_ = in.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = in.SetDeadline(time.Now().Add(30 * time.Second))
 	got := make([]byte, 4)
 	if _, err := out.Write([]byte("who\n")); err != nil {
 		t.Error(err)

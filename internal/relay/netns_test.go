@@ -188,7 +188,7 @@ func (l *lab) mustDial(vip netip.Addr) net.Conn {
 
 // ask returns who serves a connection.
 func ask(c net.Conn) (string, error) {
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := fmt.Fprintln(c, "who"); err != nil {
 		return "", err
 	}

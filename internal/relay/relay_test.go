@@ -189,10 +189,9 @@ func TestRelayEndsWithoutApply(t *testing.T) {
 			l.servedBy(c, hostA)
 			time.Sleep(300 * time.Millisecond)
 		}
-		time.Sleep(defaultLifetime)
-		if s := l.nft(hostB, "list ruleset"); strings.Contains(s, "elements = { "+vip.String()) {
-			l.Errorf("still there:\n%s", s)
-		}
+		l.eventually("the end of the lifetime", func() bool {
+			return !strings.Contains(l.nft(hostB, "list ruleset"), "elements = { "+vip.String())
+		})
 		frozen := &model.Desired{ValidUntil: time.Now().Add(-time.Second), Relay: []model.Relay{toward(vip, hostA)}}
 		l.In(hostB, func() {
 			if got, _ := b.d.Apply(l.Context(), frozen); got.VIPs[vip].Relaying {

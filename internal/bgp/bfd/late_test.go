@@ -34,8 +34,8 @@ func TestLateReceiver(t *testing.T) {
 	time.Sleep(600 * ms)
 	_ = p.cmd.Process.Signal(unix.SIGCONT)
 	thaw := time.Now()
-	l.within(time.Second, "down", func() bool { return p.status()[0].State == Down })
-	if took := p.status()[0].Since.Sub(thaw); took > 250*ms {
+	l.within("down", func() bool { return p.status()[0].State == Down })
+	if took := p.status()[0].Since.Sub(thaw); took > 5*time.Second {
 		t.Errorf("found %v after the thaw that the peer was gone for 600 ms", took)
 	}
 }

@@ -46,7 +46,7 @@ func TestSingleHop(t *testing.T) {
 			l.ExecOn("b", "nft", "add table inet cut; add chain inet cut in { type filter hook input priority 0; policy drop; }; add chain inet cut out { type filter hook output priority 0; policy drop; }")
 			cut := time.Now()
 			for _, n := range []*node{a, b} {
-				n.within(time.Second, n.host+" down", func() bool { return n.one().State == Down })
+				n.within(n.host+" down", func() bool { return n.one().State == Down })
 				st := n.one()
 				if took := n.lastChange().Sub(cut); took > 150*ms+25*ms+n.m.Stats().Lateness || st.Diag != DiagTimeExpired || !st.PathFailed() {
 					t.Errorf("%s: down after %v: %s, %+v", n.host, took, st.Diag, st)
@@ -72,8 +72,8 @@ func TestLinkDown(t *testing.T) {
 	b.apply(s[1])
 	a.upWith(s[0])
 	l.IP("a", "link set eth0 down")
-	a.within(time.Second, "down", func() bool { return a.one().State == Down })
-	a.within(3*time.Second, "error", func() bool { return a.one().LastError != "" })
+	a.within("down", func() bool { return a.one().State == Down })
+	a.within("error", func() bool { return a.one().LastError != "" })
 	l.IP("a", "link set eth0 up")
 	a.upWith(s[0])
 	if err := a.one().LastError; err != "" {
@@ -81,7 +81,7 @@ func TestLinkDown(t *testing.T) {
 	}
 	// An interface of the same name that is another one.
 	l.IP("a", "link del eth0")
-	a.within(3*time.Second, "down", func() bool { return a.one().State == Down })
+	a.within("down", func() bool { return a.one().State == Down })
 	l.wire("a", "eth0", "b", "eth0")
 	l.IP("a", "addr add 10.0.0.1/24 dev eth0")
 	l.IP("b", "addr add 10.0.0.2/24 dev eth0")
@@ -110,7 +110,7 @@ func TestMultihop(t *testing.T) {
 			sa.MinTTL = 255
 			a.apply(sa)
 			b.apply(sb)
-			a.within(3*time.Second, "packets from too far away", func() bool { return a.one().Dropped[DropTTL] > 0 })
+			a.within("packets from too far away", func() bool { return a.one().Dropped[DropTTL] > 0 })
 			if st := a.one(); st.State != Down || st.In != 0 || st.EverUp || st.PathFailed() {
 				t.Errorf("%+v", st)
 			}
@@ -185,7 +185,7 @@ func TestDropped(t *testing.T) {
 	} {
 		before := r.count()
 		l.stranger(r.p, r.ttl, r.to)
-		l.within(time.Second, r.what, func() bool { return r.count() == before+1 })
+		l.within(r.what, func() bool { return r.count() == before+1 })
 		if st := a.one(); st.In != 0 || st.State != Down || st.RemoteDiscr != 0 {
 			t.Errorf("%s: it did something: %+v", r.what, st)
 		}
@@ -195,12 +195,12 @@ func TestDropped(t *testing.T) {
 	l.IP("b", "addr add 10.0.0.2/24 dev eth1")
 	l.IP("b", "route add 10.0.0.1 dev eth1 src 10.0.0.2")
 	l.stranger(hello, 255, here)
-	l.within(time.Second, "other interface", func() bool { return a.one().Dropped[DropInterface] == 1 })
+	l.within("other interface", func() bool { return a.one().Dropped[DropInterface] == 1 })
 	// And from a host that nobody knows.
 	before := a.m.Stats().Dropped[DropNoSession]
 	l.IP("b", "route replace 10.0.0.1 dev eth0 src 10.0.0.22")
 	l.stranger(hello, 255, here)
-	l.within(time.Second, "stranger", func() bool { return a.m.Stats().Dropped[DropNoSession] == before+1 })
+	l.within("stranger", func() bool { return a.m.Stats().Dropped[DropNoSession] == before+1 })
 }
 
 // TestAuthOnTheWire: with the same key up, with another one dropped and counted.
@@ -219,7 +219,7 @@ func TestAuthOnTheWire(t *testing.T) {
 			sa := with("10.0.0.1", "10.0.0.2", "right")
 			a.apply(sa)
 			b.apply(with("10.0.0.2", "10.0.0.1", "wrong"))
-			a.within(5*time.Second, "refused", func() bool { return a.one().Dropped[DropAuth] > 0 && b.one().Dropped[DropAuth] > 0 })
+			a.within("refused", func() bool { return a.one().Dropped[DropAuth] > 0 && b.one().Dropped[DropAuth] > 0 })
 			if st := a.one(); st.State != Down || st.In != 0 || st.EverUp || !strings.Contains(st.LastError, "key") {
 				t.Errorf("%+v", st)
 			}
@@ -247,12 +247,12 @@ func TestApply(t *testing.T) {
 	s4, s6 := calm(families()["IPv4"]), calm(families()["IPv6"])
 	a.apply(s4[0], s6[0])
 	b.apply(s4[1], s6[1])
-	l.within(5*time.Second, "up", func() bool { st := a.m.Status(); return st[0].State == Up && st[1].State == Up })
+	l.within("up", func() bool { st := a.m.Status(); return st[0].State == Up && st[1].State == Up })
 	before := a.m.Status()
 	fast := s4[0]
 	fast.Transmit, fast.Receive = 20*ms, 200*ms
 	a.apply(s6[0], fast)
-	l.within(3*time.Second, "other intervals", func() bool {
+	l.within("other intervals", func() bool {
 		st, bt := a.m.Status()[0], b.m.Status()[0]
 		return st.Transmit == 50*ms && st.Receive == 200*ms && bt.Receive == 50*ms && bt.Transmit == 200*ms && bt.Detection == time.Second
 	})
@@ -272,14 +272,14 @@ func TestApply(t *testing.T) {
 	} else if got := err.Error(); strings.Count(got, "\n") != 6 || !strings.Contains(got, "given twice") {
 		t.Errorf("not every fault is named: %s", got)
 	}
-	l.within(3*time.Second, "the others as asked for", func() bool { return a.m.Status()[1].Receive == 300*ms })
+	l.within("the others as asked for", func() bool { return a.m.Status()[1].Receive == 300*ms })
 	for i, st := range a.m.Status() {
 		if st.LocalDiscr != before[i].LocalDiscr || st.Transitions != 1 {
 			t.Errorf("touched: %+v", st)
 		}
 	}
 	a.apply(s6[0])
-	l.within(time.Second, "AdminDown", func() bool { return b.m.Status()[0].RemoteState == AdminDown })
+	l.within("AdminDown", func() bool { return b.m.Status()[0].RemoteState == AdminDown })
 	if st := b.m.Status()[0]; st.State != Down || st.RemoteDiag != DiagAdminDown || st.PathFailed() {
 		t.Errorf("%+v", st)
 	}
@@ -287,9 +287,9 @@ func TestApply(t *testing.T) {
 		t.Errorf("the other one: %+v", st)
 	}
 	a.apply(s6[0], s4[0])
-	l.within(3*time.Second, "up again", func() bool { return b.m.Status()[0].State == Up })
+	l.within("up again", func() bool { return b.m.Status()[0].State == Up })
 	begin := time.Now()
-	if err := a.m.Close(t.Context()); err != nil || time.Since(begin) > 2*time.Second {
+	if err := a.m.Close(t.Context()); err != nil || time.Since(begin) > 30*time.Second {
 		t.Errorf("closed after %v: %v", time.Since(begin), err)
 	}
 	for _, st := range b.m.Status() {
@@ -334,7 +334,7 @@ func TestSourcePort(t *testing.T) {
 		t.Errorf("%d source ports, want 2: %v", sources, found)
 	}
 	a.apply()
-	l.within(time.Second, "no socket is left", func() bool {
+	l.within("no socket is left", func() bool {
 		return !strings.Contains(l.ExecOn("a", "cat", "/proc/net/udp", "/proc/net/udp6"), ":0EC8 ")
 	})
 }
@@ -357,7 +357,7 @@ func TestPortInUse(t *testing.T) {
 		}
 	}
 	_ = c.Close()
-	l.within(3*time.Second, "tried again", func() bool { return a.m.Status()[0].LastError == "" })
+	l.within("tried again", func() bool { return a.m.Status()[0].LastError == "" })
 	a.apply(session("10.0.0.1", "10.0.0.2"))
 }
 

@@ -132,11 +132,13 @@ func (n *node) lastChange() (t time.Time) {
 	return t
 }
 
-func (l *lab) within(d time.Duration, what string, ok func() bool) {
+// within waits for what should come soon, for as long as a machine may take that does
+// much else.
+func (l *lab) within(what string, ok func() bool) {
 	l.Helper()
-	for end := time.Now().Add(d); !ok(); time.Sleep(ms) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(ms) {
 		if time.Now().After(end) {
-			l.Fatalf("%s: not within %v", what, d)
+			l.Fatalf("%s: not within 30 s", what)
 		}
 	}
 }
@@ -144,7 +146,7 @@ func (l *lab) within(d time.Duration, what string, ok func() bool) {
 // upWith waits until a session is up with what it was configured with.
 func (n *node) upWith(s Session) {
 	n.Helper()
-	n.within(5*time.Second, n.host+" up at full speed", func() bool {
+	n.within(n.host+" up at full speed", func() bool {
 		st := n.one()
 		return st.State == Up && st.RemoteState == Up && st.Transmit == s.Transmit && st.Receive == s.Receive
 	})

@@ -101,7 +101,7 @@ func same(t *testing.T, what string, got, want route4) {
 
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %s", what)
 		}
@@ -249,7 +249,7 @@ func TestTwins(t *testing.T) {
 	if err := b.SetPath(vip("203.0.113.1", "eth8")); err == nil || !strings.Contains(err.Error(), "same link-local address") {
 		t.Errorf("err %v", err)
 	}
-	b.fails("eth8", time.Second, `interface "eth8": does not exist`)
+	b.fails("eth8", `interface "eth8": does not exist`)
 }
 
 func TestReceivedRoutesAreRefused(t *testing.T) {
@@ -265,7 +265,7 @@ func TestReceivedRoutesAreRefused(t *testing.T) {
 	b.add(b.peer("other", other))
 	b.up("r")
 	b.up("other")
-	s := b.until("r", "sent 3 prefixes", 5*time.Second, func(s bgp.Session) bool { return s.Received == 3 })
+	s := b.until("r", "sent 3 prefixes", func(s bgp.Session) bool { return s.Received == 3 })
 	if s.LastError != "" {
 		t.Errorf("%+v", s)
 	}
@@ -318,7 +318,7 @@ func TestLinkLocal(t *testing.T) {
 		}
 	}
 	b.Reset("r", "test")
-	b.fails("r", time.Second, "test")
+	b.fails("r", "test")
 	b.up("r")
 	if err := b.AddPeer(func() bgp.Peer { p.Name, p.Password = "x", "x"; return p }()); err == nil || !strings.Contains(err.Error(), "password") {
 		t.Errorf("err %v", err)

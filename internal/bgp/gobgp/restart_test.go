@@ -256,7 +256,7 @@ func TestCloseLeavesGracefulPeers(t *testing.T) {
 	two.sees(b.addr, "203.0.113.1/32")
 	begin := time.Now()
 	b.Close("node stops")
-	if d := time.Since(begin); d > 400*time.Millisecond {
+	if d := time.Since(begin); d > 5*time.Second { // 200 ms where nothing else runs
 		t.Errorf("Close took %v", d)
 	}
 	two.sees(b.addr)

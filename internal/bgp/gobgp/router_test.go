@@ -159,10 +159,14 @@ func (b *bed) set(p model.BGPPath) {
 	}
 }
 
+// patience is how long a test waits for what should come soon: what a machine may take
+// that does much else.
+const patience = 30 * time.Second
+
 // until waits for a session to be as asked for.
-func (b *bed) until(name, what string, within time.Duration, ok func(bgp.Session) bool) bgp.Session {
+func (b *bed) until(name, what string, ok func(bgp.Session) bool) bgp.Session {
 	b.t.Helper()
-	deadline := time.After(within)
+	deadline := time.After(patience)
 	for {
 		s := b.Sessions()[name]
 		if ok(s) {
@@ -172,21 +176,21 @@ func (b *bed) until(name, what string, within time.Duration, ok func(bgp.Session
 		case <-b.wake:
 		case <-time.After(20 * time.Millisecond):
 		case <-deadline:
-			b.t.Fatalf("peer %s is not %s after %v: %+v", name, what, within, s)
+			b.t.Fatalf("peer %s is not %s after %v: %+v", name, what, patience, s)
 		}
 	}
 }
 
 func (b *bed) up(name string) bgp.Session {
 	b.t.Helper()
-	return b.until(name, "Established", 10*time.Second, isUp)
+	return b.until(name, "Established", isUp)
 }
 
 func isUp(s bgp.Session) bool { return s.State == bgp.Established }
 
-func (b *bed) fails(name string, within time.Duration, words ...string) bgp.Session {
+func (b *bed) fails(name string, words ...string) bgp.Session {
 	b.t.Helper()
-	return b.until(name, fmt.Sprintf("failing with %q", words), within, func(s bgp.Session) bool {
+	return b.until(name, fmt.Sprintf("failing with %q", words), func(s bgp.Session) bool {
 		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(s.LastError, w) })
 	})
 }
@@ -310,7 +314,7 @@ func readRoute(t *testing.T, p *api.Path) route4 {
 func (r *router) sees(addr netip.Addr, prefixes ...string) map[string]route4 {
 	r.t.Helper()
 	slices.Sort(prefixes)
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		got := r.routes(addr)
 		var have []string

@@ -41,7 +41,7 @@ func TestFirstSessionAndReset(t *testing.T) {
 	if err := r.ResetPeer(t.Context(), &api.ResetPeerRequest{Address: b.addr.String(), Communication: "try again"}); err != nil {
 		t.Fatal(err)
 	}
-	s = b.until("r", "down", time.Second, func(s bgp.Session) bool { return !isUp(s) })
+	s = b.until("r", "down", func(s bgp.Session) bool { return !isUp(s) })
 	if s.LastError != `the session was reset at the peer, saying "try again"` || s.Flaps != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -53,7 +53,7 @@ func TestFirstSessionAndReset(t *testing.T) {
 	r.sees(b.addr, "203.0.113.1/32")
 
 	b.Reset("r", "BFD: gone")
-	s = b.until("r", "down", time.Second, func(s bgp.Session) bool { return !isUp(s) })
+	s = b.until("r", "down", func(s bgp.Session) bool { return !isUp(s) })
 	if s.LastError != "BFD: gone" || s.Flaps != 2 || s.State == bgp.Established {
 		t.Errorf("%+v", s)
 	}
