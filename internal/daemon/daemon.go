@@ -355,7 +355,7 @@ func (d *Daemon) farewell() {
 	// address goes now.
 	kept := d.kept(&bye)
 	bye.BGP.Paths = slices.DeleteFunc(slices.Clone(d.last.BGP.Paths), func(p model.BGPPath) bool { return !kept[p.Prefix] })
-	bye.Relay = nil
+	bye.Relay, bye.Machines = nil, model.MachinesState{}
 	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
 	for _, r := range d.runners {
 		r.Submit(&bye)

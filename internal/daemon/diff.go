@@ -27,9 +27,11 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 		return reflect.DeepEqual(a.Relay, b.Relay)
 	case model.SinkGossip:
 		return sameGroup(&a.Group, &b.Group)
+	case model.SinkMachines:
+		return a.Machines.Equal(&b.Machines)
 	}
 	return sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
-		reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group)
+		reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
 }
 
 // sameLinks tells whether the source of links has published nothing since; it
@@ -63,7 +65,8 @@ func sameList[T comparable](a, b []T) bool { return taken(a, b) || slices.Equal(
 func taken[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 func sameGroup(a, b *model.GroupState) bool {
-	return a.Draining == b.Draining && a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Ask == b.Ask &&
+	return a.Draining == b.Draining && a.Manager == b.Manager && a.Drained == b.Drained && model.SameDrains(a.Drains, b.Drains) &&
+		a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Ask == b.Ask &&
 		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && sameList(a.VIPs, b.VIPs) &&
 		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
 }

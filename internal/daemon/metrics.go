@@ -61,7 +61,7 @@ func (m *metrics) decision(took time.Duration) { m.decisions.Observe(took.Second
 // publish replaces what the gauges show.
 func (m *metrics) publish(v *model.View, d *model.Desired) {
 	s := &snapshot{
-		self: v.Self, status: d.Status, settled: d.Memory.Settled, draining: v.Draining || v.Stopping,
+		self: v.Self, status: d.Status, settled: d.Memory.Settled, draining: draining(v, d),
 		members: map[model.MemberState]int{model.MemberAlive: 0, model.MemberDead: 0, model.MemberLeft: 0},
 		failing: make(map[model.SinkName]bool, len(v.Applied)),
 		peers:   v.Applied[model.SinkBGP].Peers,

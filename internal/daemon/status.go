@@ -28,9 +28,14 @@ func (d *Daemon) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 	return s, err
 }
 
+// draining tells whether everything is handed over, for whatever reason.
+func draining(v *model.View, d *model.Desired) bool {
+	return v.Draining || v.Stopping || d.Memory.Machine.Drain != nil
+}
+
 func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	s := v1alpha1.NodeStatus{
-		Node: string(v.Self), Time: v.Now, Draining: v.Draining || v.Stopping, Settled: d.Memory.Settled,
+		Node: string(v.Self), Time: v.Now, Draining: draining(v, d), Settled: d.Memory.Settled,
 	}
 	for _, m := range v.Gossip.Members {
 		ms := v1alpha1.MemberStatus{

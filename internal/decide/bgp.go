@@ -139,7 +139,7 @@ func (s *bgpVIP) stand() {
 	}
 	to := s.f.audienceOf(s.vip)
 	s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
-	s.keep = to.keep && v.Stopping && !v.Draining && len(s.peers) > 0 && !s.l2
+	s.keep = to.keep && v.Stopping && !v.Draining && s.f.machine == "" && len(s.peers) > 0 && !s.l2
 	where, is := s.f.local[s.vip.Addr]
 	var h model.HealthState
 	if s.vip.Check != "" {
@@ -166,6 +166,8 @@ func (s *bgpVIP) stand() {
 		s.standing, s.detail = model.ReasonHealthPending, h.Detail
 	case (v.Draining || v.Stopping) && !s.keep:
 		s.standing, s.detail = model.ReasonDraining, stopping(v)
+	case s.f.machine != "":
+		s.standing, s.detail = model.ReasonMachineDraining, s.f.machine
 	case s.vip.Barred != model.ReasonOwner:
 		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
 	}

@@ -27,6 +27,7 @@ func Decide(v *model.View) model.Desired {
 	d.Memory.Gen = d.Gen
 	w := waker{now: v.Now}
 	settle(v, &d.Memory, &w)
+	machine(v, &d.Memory)
 	if !ready(v) {
 		d.Wake = w.at
 		d.Group = group(v, &d)
@@ -68,6 +69,7 @@ func Decide(v *model.View) model.Desired {
 	d.Memory.Stalls = v.Stalls
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
+	d.Machines = machines(v, &d)
 	d.Wake = w.at
 	return d
 }

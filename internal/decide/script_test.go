@@ -153,6 +153,8 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Health["cp"] = model.HealthState{State: map[string]model.Health{"up": model.HealthUp, "down": model.HealthDown, "unknown": model.HealthUnknown}[args[0]], Detail: strings.Join(args[1:], " ")}
 	case "draining":
 		s.v.Draining = args[0] == "on"
+	case "machines":
+		s.machines(args)
 	case "stall":
 		s.v.Stalls++
 	case "lapse":
@@ -605,6 +607,7 @@ func (s *stage) decide() []string {
 	for _, h := range s.d.Group.Heartbeats {
 		line += " beat=" + string(h.Node)
 	}
+	line += s.machine()
 	if !s.d.Synced {
 		line += " unsynced"
 	}

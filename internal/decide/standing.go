@@ -138,6 +138,8 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 	switch {
 	case v.Draining || v.Stopping:
 		return model.ReasonDraining, stopping(v)
+	case f.machine != "":
+		return model.ReasonMachineDraining, f.machine
 	case vip.Barred != model.ReasonOwner:
 		return vip.Barred, vip.BarredDetail
 	case !f.settled:

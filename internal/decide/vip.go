@@ -38,6 +38,7 @@ type facts struct {
 	remembered, onLo int
 	w                *waker
 	in               election.Input
+	machine          string // why this node drains with its Machine; "" if it does not
 
 	// Of the VIP whose step was last: where layer 2 has, or would have it, and
 	// whether this node owns it there.
@@ -55,6 +56,7 @@ func gather(v *model.View, d *model.Desired) *facts {
 		local:    localLinks(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
 	}
+	f.machine = machineDetail(v, &d.Memory.Machine)
 	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
 	if lo, ok := v.Links[model.LoopbackInterface]; ok {
 		f.no6 = !lo.IPv6
@@ -214,8 +216,12 @@ func target(g *model.GroupState, n model.NodeName, a addr) {
 // group completes what the group is told with what does not depend on a VIP.
 func group(v *model.View, d *model.Desired) model.GroupState {
 	g := d.Group
-	g.Draining = v.Draining || v.Stopping
+	g.Draining = v.Draining || v.Stopping || d.Memory.Machine.Drain != nil
+	g.Drained = g.Draining && drained(d)
 	g.Settled = d.Memory.Settled
+	// Before the node knows the group, a list without a node says nothing of it.
+	g.Manager = v.Machines.Manager && g.Settled
+	g.Drains = told(v)
 	g.Weight = v.Weight
 	for _, l := range v.Links {
 		if l.MAC != (model.MAC{}) && !slices.Contains(g.MACs, l.MAC) {

@@ -117,12 +117,17 @@ func (t *table) whole() *delta {
 
 // member is the node as the View has it, without Standing.
 func (n *node) member() model.Member {
-	return model.Member{
+	m := model.Member{
 		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known,
 		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
 		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs, Addrs: n.head.Addrs,
 		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd,
+		Drained: n.head.Drained, Drains: n.drains,
 	}
+	if n.machines != nil {
+		m.Manager, m.Partial = n.machines.Manager, n.machines.Partial
+	}
+	return m
 }
 
 // apply makes the change. It runs on the daemon's goroutine.

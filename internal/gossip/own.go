@@ -16,13 +16,16 @@ const fewEntries = 8
 // own is the record of this node: what it has told, with a version for each
 // part. It is written by the driver and read by everything that sends.
 type own struct {
-	mu      sync.Mutex
-	name    model.NodeName
-	inc     uint64
-	seq     uint64
-	head    wireHead
-	vips    []model.GroupVIP // as last told, sorted by address
-	entries map[netip.Addr]wireEntry
+	mu   sync.Mutex
+	name model.NodeName
+	inc  uint64
+	seq  uint64
+	head wireHead
+	// machines has V 0 as long as there was nothing to tell of any.
+	machines wireMachines
+	drains   []model.MachineDrain // those of machines
+	vips     []model.GroupVIP     // as last told, sorted by address
+	entries  map[netip.Addr]wireEntry
 	// complete is set once the decision has spoken: before, an empty record does
 	// not mean that the node has nothing.
 	complete bool
@@ -52,22 +55,31 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	head.Draining, head.Settled, head.Weight = gs.Draining, gs.Settled, gs.Weight
 	head.MACs = encodeMACs(gs.MACs)
 	head.Addrs = gs.Addrs[:min(len(gs.Addrs), maxAddrs)]
+	head.Drained = gs.Drained
 	headChanged := !sameHead(&head, &o.head)
-	if !headChanged && slices.Equal(gs.VIPs, o.vips) {
+	machinesChanged := o.machines.Manager != gs.Manager || !model.SameDrains(o.drains, gs.Drains)
+	if !headChanged && !machinesChanged && slices.Equal(gs.VIPs, o.vips) {
 		return wireRecord{}, false
 	}
 	next := o.seq + 1
 	changed := o.diff(gs.VIPs, next)
 	o.vips = slices.Clone(gs.VIPs)
-	if !headChanged && len(changed) == 0 && !first {
+	if !headChanged && !machinesChanged && len(changed) == 0 && !first {
 		return wireRecord{}, false
 	}
 	o.seq = next
+	if machinesChanged {
+		o.machines, o.drains = encodeDrains(o.name, gs.Manager, gs.Drains), gs.Drains
+		o.machines.V = next
+	}
 	if headChanged || first {
 		head.V = next
 		o.head = head
 	}
 	part = o.record()
+	if machinesChanged || first {
+		part.Machines = o.toldMachines()
+	}
 	if first || len(o.entries) <= fewEntries {
 		// Complete, so that it mends whatever an earlier message lost.
 		for _, e := range changed {
@@ -84,6 +96,14 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	}
 	part.Entries = changed
 	return part, true
+}
+
+// toldMachines is nil while there was nothing to tell.
+func (o *own) toldMachines() *wireMachines {
+	if o.machines.V == 0 {
+		return nil
+	}
+	return new(o.machines)
 }
 
 // list is all entries in order.
@@ -143,7 +163,7 @@ func (o *own) full() wireRecord {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.record()
-	r.Head = new(o.head)
+	r.Head, r.Machines = new(o.head), o.toldMachines()
 	if o.complete {
 		r.Full = o.seq
 	}
@@ -240,7 +260,7 @@ func (o *own) leave() wireRecord {
 }
 
 func sameHead(a, b *wireHead) bool {
-	return a.Draining == b.Draining && a.Settled == b.Settled && a.Left == b.Left && a.Rules == b.Rules &&
+	return a.Draining == b.Draining && a.Drained == b.Drained && a.Settled == b.Settled && a.Left == b.Left && a.Rules == b.Rules &&
 		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Keys, b.Keys)
 }
 

@@ -61,7 +61,8 @@ func rank(e wireEntry) int {
 
 // concerned are all members of a small group, those included that memberlist
 // has just given up: it may be wrong about a node whose link loses packets. In a large one: those that
-// claim one of the VIPs, are to take it, or are named in also.
+// claim one of the VIPs, are to take it, have a Machine that drains, or are named in
+// also.
 func (g *Gossip) concerned(part wireRecord, also []model.NodeName) []*memberlist.Node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,6 +78,11 @@ func (g *Gossip) concerned(part wireRecord, also []model.NodeName) []*memberlist
 			names[c.Owner] = true
 		}
 		names[model.NodeName(part.Entries[i].To)] = true
+	}
+	if part.Machines != nil {
+		for _, d := range part.Machines.Drains {
+			names[model.NodeName(d.Node)] = true
+		}
 	}
 	var out []*memberlist.Node
 	for name := range names {
@@ -183,7 +189,9 @@ func (g *Gossip) broadcast(r wireRecord, msgs [][]byte) {
 			break
 		}
 		var b memberlist.Broadcast = &batch{m}
-		if len(msgs) == 1 && len(r.Entries) == 0 {
+		if len(msgs) == 1 && len(r.Entries) == 0 && r.Head == nil && r.Machines != nil {
+			b = &cast{r.Name + "/machines", m}
+		} else if len(msgs) == 1 && len(r.Entries) == 0 {
 			b = &cast{r.Name, m}
 		} else if len(msgs) == 1 && r.Head == nil && len(r.Entries) == 1 {
 			b = &cast{r.Name + "/" + r.Entries[0].Addr.String(), m}

@@ -53,7 +53,10 @@ type node struct {
 	headAt   life
 	head     wireHead
 	macs     []model.MAC
-	base     life // entries are complete up to here
+	// machines is nil if the node has said nothing of any in this life.
+	machines *wireMachines
+	drains   []model.MachineDrain // those of machines
+	base     life                 // entries are complete up to here
 	entries  map[netip.Addr]*entry
 
 	// beating: its heartbeats arrive although memberlist counts it as dead.
@@ -188,6 +191,11 @@ func (t *table) merge(r *wireRecord, now time.Time) merged {
 			m.newer.Head, m.changed = r.Head, true
 		}
 	}
+	if x := r.Machines; x != nil && (n.machines == nil || x.V > n.machines.V) {
+		n.machines, n.drains, n.cache = x, x.drains(), nil
+		t.delta.member(n.name)
+		m.newer.Machines, m.changed = x, true
+	}
 	for i := range r.Entries {
 		if t.take(n, r, &r.Entries[i]) {
 			m.newer.Entries = append(m.newer.Entries, r.Entries[i])
@@ -205,6 +213,7 @@ func (t *table) merge(r *wireRecord, now time.Time) merged {
 func (t *table) begin(n *node, inc uint64) {
 	n.inc, n.seq, n.cache = inc, 0, nil
 	n.head.Left = false
+	n.machines, n.drains = nil, nil
 	for a, e := range n.entries {
 		if e.known {
 			old := *e
@@ -400,6 +409,7 @@ func (t *table) echo(n *node) wireRecord {
 	if n.known && n.headAt.inc == n.inc {
 		r.Head = new(n.head)
 	}
+	r.Machines = n.machines
 	r.Entries = make([]wireEntry, 0, len(n.entries))
 	for a := range n.entries {
 		r.Entries = append(r.Entries, n.wire(a))

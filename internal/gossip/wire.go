@@ -69,6 +69,8 @@ type wireRecord struct {
 	Age     uint32      `json:"g,omitempty"`
 	Head    *wireHead   `json:"h,omitempty"`
 	Entries []wireEntry `json:"e,omitempty"`
+	// Machines is absent where nothing is known of any.
+	Machines *wireMachines `json:"m,omitempty"`
 }
 
 // wireHead is what concerns the node as a whole.
@@ -85,6 +87,8 @@ type wireHead struct {
 	Version string       `json:"p,omitempty"`
 	// Keys are fingerprints of the keys that the node can decrypt with.
 	Keys []string `json:"k,omitempty"`
+	// Drained: draining, and nothing is left to wait for.
+	Drained bool `json:"z,omitempty"`
 }
 
 // wireEntry is the standing and the claim of one node for one VIP.
@@ -239,6 +243,11 @@ func (r *wireRecord) check() error {
 			return errInvalid
 		}
 	}
+	if r.Machines != nil {
+		if err := r.Machines.check(); err != nil {
+			return err
+		}
+	}
 	for i := range r.Entries {
 		if err := r.Entries[i].check(); err != nil {
 			return err
@@ -264,9 +273,14 @@ func validName(s string) bool {
 }
 
 // chunks frames a record as messages of at most maxPacket bytes: the head goes
-// into the first one. Full survives only if one message is enough, because a
+// into the first one, what is told of Machines into one of its own. Full survives only if one message is enough, because a
 // receiver cannot know that it got all the parts.
 func chunks(r wireRecord) [][]byte {
+	if r.Machines != nil && (r.Head != nil || len(r.Entries) > 0) {
+		rest, apart := r, wireRecord{Name: r.Name, From: r.From, Inc: r.Inc, Seq: r.Seq, Age: r.Age, Machines: r.Machines}
+		rest.Machines = nil
+		return append([][]byte{encode(typeState, apart)}, chunks(rest)...)
+	}
 	part := r
 	part.Full, part.Entries = 0, nil
 	base := len(encode(typeState, part)) + len(`,"e":[]`)

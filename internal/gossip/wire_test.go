@@ -48,6 +48,14 @@ func TestDecodeRecord(t *testing.T) {
 		{"address with zone", ok + `,"h":{"v":3,"a":["fe80::1%eth0"]}}`, wireRecord{}, errInvalid},
 		{"bad MACs", ok + `,"h":{"v":3,"m":["` + strings.Repeat(`","`, maxMACs) + `"]}}`, wireRecord{}, errInvalid},
 		{"bad reason", ok + `,"e":[{"a":"10.0.0.1","v":2,"s":"` + strings.Repeat("x", 65) + `"}]}`, wireRecord{}, errInvalid},
+		{"OK machines", ok + `,"m":{"v":3,"a":true,"p":true,"d":[{"m":"ns/cp-1","n":"m2","r":"Deleting","x":"why"}]}}`, wireRecord{Name: "m1", Inc: 1, Seq: 2,
+			Machines: &wireMachines{V: 3, Manager: true, Partial: true, Drains: []wireDrain{{Machine: "ns/cp-1", Node: "m2", Reason: "Deleting", Detail: "why"}}}}, nil},
+		{"bad machine version", ok + `,"m":{"v":4611686018427387905}}`, wireRecord{}, errInvalid},
+		{"bad machine node", ok + `,"m":{"v":3,"d":[{"m":"ns/cp-1","n":"m 2"}]}}`, wireRecord{}, errInvalid},
+		{"bad machine name", ok + `,"m":{"v":3,"d":[{"n":"m2"}]}}`, wireRecord{}, errInvalid},
+		{"bad machine words", ok + `,"m":{"v":3,"d":[{"m":"ns/cp-1","n":"m2","x":"a\nb"}]}}`, wireRecord{}, errInvalid},
+		{"bad long words", ok + `,"m":{"v":3,"d":[{"m":"ns/cp-1","n":"m2","x":"` + strings.Repeat("x", maxDetail+1) + `"}]}}`, wireRecord{}, errInvalid},
+		{"bad many machines", ok + `,"m":{"v":3,"d":[` + strings.Repeat(`{"m":"a/b","n":"m2"},`, maxDrains) + `{"m":"a/b","n":"m2"}]}}`, wireRecord{}, errInvalid},
 		{"bad type", `[]`, wireRecord{}, errInvalid},
 		{"bad garbage", ok + `}x`, wireRecord{}, errInvalid},
 		{"bad depth", strings.Repeat("[", 100_000), wireRecord{}, errInvalid},
@@ -119,6 +127,9 @@ func longest(entries int) wireRecord {
 		Name: strings.Repeat("n", maxName), From: strings.Repeat("f", maxName), Inc: maxNumber, Seq: maxNumber, Full: maxNumber,
 		Head: &wireHead{V: maxNumber, Draining: true, Settled: true, Left: true, Rules: 1 << 20, Weight: 1 << 20, Version: strings.Repeat("v", maxWord)},
 	}
+	r.Machines = &wireMachines{V: maxNumber, Manager: true, Partial: true, Drains: []wireDrain{
+		{Machine: strings.Repeat("m", maxMachine), Node: strings.Repeat("n", maxName), Reason: strings.Repeat("r", maxWord), Detail: "d"},
+	}}
 	for i := range maxMACs {
 		r.Head.MACs = append(r.Head.MACs, model.MAC{255, 255, 255, 255, 255, byte(i)}.String())
 	}
@@ -142,6 +153,7 @@ func TestChunks(t *testing.T) {
 		for _, r := range []wireRecord{longest(n), {Name: "m1", Inc: 1, Seq: 1, Full: 1, Entries: longest(n).Entries}} {
 			msgs := chunks(r)
 			var back wireRecord
+			parts, complete := 0, 0
 			for i, m := range msgs {
 				if len(m) > 1400-29-66-1-6 {
 					t.Errorf("%d entries: message %d has %d bytes", n, i, len(m))
@@ -157,19 +169,30 @@ func TestChunks(t *testing.T) {
 				if part.Name != r.Name || part.From != r.From || part.Inc != r.Inc || part.Seq != r.Seq {
 					t.Errorf("part %d is of %+v", i, part)
 				}
-				if part.Full != 0 && len(msgs) > 1 {
-					t.Error("a part claims to be complete")
+				if part.Machines != nil {
+					back.Machines = part.Machines
+					if part.Head != nil || part.Full != 0 || len(part.Entries) > 0 {
+						t.Error("Machines are not by themselves")
+					}
+					continue
+				}
+				parts++
+				if part.Full != 0 {
+					complete++
 				}
 				if part.Head != nil {
 					back.Head = part.Head
 				}
 				back.Entries = append(back.Entries, part.Entries...)
 			}
-			if !reflect.DeepEqual(back.Head, r.Head) || !slices.Equal(back.Entries, r.Entries) {
+			if complete > 0 && parts > 1 {
+				t.Error("a part claims to be complete")
+			}
+			if !reflect.DeepEqual(back.Machines, r.Machines) || !reflect.DeepEqual(back.Head, r.Head) || !slices.Equal(back.Entries, r.Entries) {
 				t.Errorf("%d entries: something was lost in %d messages", n, len(msgs))
 			}
-			if n == 0 && len(msgs) != 1 {
-				t.Errorf("%d messages for a record without entries", len(msgs))
+			if n == 0 && parts != 1 {
+				t.Errorf("%d messages for a record without entries", parts)
 			}
 		}
 	}

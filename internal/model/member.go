@@ -39,9 +39,13 @@ type Member struct {
 	Rules    int    // newest version of the election rules it speaks
 	Weight   int    // for rendezvous hashing; 0 counts as DefaultWeight
 	Version  string // of its program, for people
-	// Manager and Drains are its Machines.Manager and Machines.Drains.
+	// Manager: it reads a management API, and knows the group. Drains are its
+	// Machines.Drains of nodes of the group, each with the name of that node.
 	Manager bool
 	Drains  []MachineDrain
+	// Partial: there was no room for all of them. Those of nodes that are not draining
+	// yet go first.
+	Partial bool
 	// Drained: it is draining and serves nothing any more, see MachineMember.
 	Drained bool
 	// MACs are the hardware addresses of its interfaces, so that a conflict on the

@@ -1,0 +1,251 @@
+package decide
+
+import (
+	"cmp"
+	"slices"
+
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/model"
+)
+
+// teller is a node, this one included, that may say which Machines drain.
+type teller struct {
+	name    model.NodeName
+	manager bool
+	partial bool
+	drain   *model.MachineDrain // of this node; nil: it lists none
+}
+
+// machine decides whether this node drains with its Machine. Who reads the management
+// API may say so, and who reads it now may say that it is over. That nobody reads it
+// any more says nothing.
+func machine(v *model.View, m *model.Memory) {
+	managed, listed, partial := false, false, false
+	var stale model.MachineMemory
+	for _, t := range tellers(v) {
+		managed, partial = managed || t.manager, partial || t.manager && t.partial
+		switch {
+		case t.drain == nil:
+		case t.manager:
+			m.Machine = model.MachineMemory{Drain: t.drain, By: t.name}
+			listed = true
+		case stale.Drain == nil:
+			stale = model.MachineMemory{Drain: t.drain, By: t.name}
+		}
+		if listed {
+			return
+		}
+	}
+	switch {
+	case managed && !partial:
+		m.Machine = model.MachineMemory{}
+	case !managed && m.Machine.Drain == nil:
+		m.Machine = stale
+	}
+}
+
+// tellers are this node, then the others that are alive, by name: the order of the
+// map must not matter.
+func tellers(v *model.View) []teller {
+	own := teller{name: v.Self, manager: v.Machines.Manager}
+	for i := range v.Machines.Drains {
+		if d := &v.Machines.Drains[i]; d.Node == v.Self || here(v, d.Addrs) && !isMember(v, d.Node) {
+			own.drain = d
+			break
+		}
+	}
+	var out []teller
+	for n, x := range v.Gossip.Members {
+		if x.State != model.MemberAlive || !x.Manager && len(x.Drains) == 0 {
+			continue
+		}
+		t := teller{name: n, manager: x.Manager, partial: x.Partial}
+		if i := slices.IndexFunc(x.Drains, func(d model.MachineDrain) bool { return d.Node == v.Self }); i >= 0 {
+			t.drain = &x.Drains[i]
+		}
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b teller) int { return cmp.Compare(a.name, b.name) })
+	return append([]teller{own}, out...)
+}
+
+// isMember tells whether another node has the name, so that addresses say nothing.
+func isMember(v *model.View, n model.NodeName) bool {
+	_, ok := v.Gossip.Members[n]
+	return ok
+}
+
+// here tells whether one of the addresses is one of this node.
+func here(v *model.View, addrs []addr) bool {
+	return slices.ContainsFunc(addrs, func(a addr) bool {
+		_, ok := localAddress(v.Links, a)
+		return ok && !a.IsLoopback()
+	})
+}
+
+// machineDetail says in words why this node drains with its Machine.
+func machineDetail(v *model.View, m *model.MachineMemory) string {
+	if m.Drain == nil {
+		return ""
+	}
+	text := "Machine " + m.Drain.Machine + ": " + m.Drain.Reason
+	if m.Drain.Detail != "" {
+		text += " (" + m.Drain.Detail + ")"
+	}
+	if m.By != v.Self {
+		text += ", told by " + string(m.By)
+	}
+	return text
+}
+
+// told are the drains of which the group is told: those of its nodes, under the name
+// that the group has for the node. What is not yet draining comes first, for gossip
+// may have no room for all.
+func told(v *model.View) []model.MachineDrain {
+	if len(v.Machines.Drains) == 0 {
+		return nil
+	}
+	var first, rest []model.MachineDrain
+	for i := range v.Machines.Drains {
+		d := v.Machines.Drains[i] // a copy
+		n, draining, ok := nodeOf(v, &d)
+		if !ok {
+			continue
+		}
+		d.Node, d.Addrs = n, nil
+		if draining {
+			rest = append(rest, d)
+		} else {
+			first = append(first, d)
+		}
+	}
+	return append(first, rest...)
+}
+
+// nodeOf finds the node of a Machine: by the name of its Node, else by address. One
+// that is dead counts too: it may only be out of sight.
+func nodeOf(v *model.View, d *model.MachineDrain) (name model.NodeName, draining, ok bool) {
+	if d.Node == v.Self {
+		return v.Self, true, true // it knows
+	}
+	if m, ok := v.Gossip.Members[d.Node]; ok {
+		return d.Node, m.Draining, m.State != model.MemberLeft
+	}
+	if here(v, d.Addrs) {
+		return v.Self, true, true
+	}
+	for n, m := range v.Gossip.Members {
+		if m.State == model.MemberLeft {
+			continue
+		}
+		if slices.Contains(d.Addrs, m.Addr) || slices.ContainsFunc(m.Addrs, func(a addr) bool { return slices.Contains(d.Addrs, a) }) {
+			if !ok || n < name {
+				name, draining, ok = n, m.Draining, true
+			}
+		}
+	}
+	return name, draining, ok
+}
+
+// drained tells whether this node has nothing left to hand over, withdraw or wait for.
+func drained(d *model.Desired) bool {
+	if !d.Synced || !d.Memory.Settled {
+		return false
+	}
+	for _, m := range d.Memory.VIPs {
+		if m.Phase >= model.PhaseTaking {
+			return false
+		}
+	}
+	for _, m := range d.Memory.BGP {
+		if m.Phase != model.BGPIdle {
+			return false
+		}
+	}
+	return true
+}
+
+// writers is what the nodes are ranked by that could write to the management cluster.
+const writers = "machines"
+
+// machines is what the driver of the management cluster is asked for.
+func machines(v *model.View, d *model.Desired) model.MachinesState {
+	if !v.Machines.Manager || !d.Memory.Settled {
+		return model.MachinesState{}
+	}
+	for n, m := range v.Gossip.Members {
+		if m.State == model.MemberAlive && m.Manager && writesBefore(writer{n, m.Weight, m.Draining}, writer{v.Self, v.Weight, d.Group.Draining}) {
+			return model.MachinesState{}
+		}
+	}
+	own := model.MachineMember{
+		Node: v.Self, Addrs: ownAddrs(v), Draining: d.Group.Draining, Drained: d.Group.Drained, Standing: standings(v, ownStandings(d)),
+	}
+	s := model.MachinesState{Writer: true, Members: []model.MachineMember{own}}
+	for n, m := range v.Gossip.Members {
+		if m.State != model.MemberAlive || !m.Known {
+			continue
+		}
+		s.Members = append(s.Members, model.MachineMember{
+			Node: n, Addrs: withAddr(m.Addrs, m.Addr), Draining: m.Draining, Drained: m.Drained, Standing: standings(v, m.Standing),
+		})
+	}
+	slices.SortFunc(s.Members, func(a, b model.MachineMember) int { return cmp.Compare(a.Node, b.Node) })
+	return s
+}
+
+type writer struct {
+	node     model.NodeName
+	weight   int
+	draining bool
+}
+
+// writesBefore orders writers: a node that drains is about to go.
+func writesBefore(a, b writer) bool {
+	if a.draining != b.draining {
+		return b.draining
+	}
+	return election.Better(writers, election.Candidate{Node: a.node, Weight: a.weight}, election.Candidate{Node: b.node, Weight: b.weight})
+}
+
+// standings are those of the balanced addresses.
+func standings(v *model.View, all map[addr]model.Reason) map[addr]model.Reason {
+	out := make(map[addr]model.Reason, len(v.Machines.Balanced))
+	for _, a := range v.Machines.Balanced {
+		if r, ok := all[a]; ok {
+			out[a] = r
+		}
+	}
+	return out
+}
+
+func ownStandings(d *model.Desired) map[addr]model.Reason {
+	out := make(map[addr]model.Reason, len(d.Group.VIPs))
+	for i := range d.Group.VIPs {
+		out[d.Group.VIPs[i].Addr] = d.Group.VIPs[i].Standing
+	}
+	return out
+}
+
+// ownAddrs are all addresses by which a Machine may be known to be this node.
+func ownAddrs(v *model.View) []addr {
+	var out []addr
+	for _, l := range v.Links {
+		for _, p := range l.Prefixes {
+			if a := p.Addr(); a.IsGlobalUnicast() {
+				out = append(out, a)
+			}
+		}
+	}
+	slices.SortFunc(out, addr.Compare)
+	return slices.Compact(out)
+}
+
+// withAddr adds the gossip address to those on the links.
+func withAddr(list []addr, a addr) []addr {
+	i, found := slices.BinarySearchFunc(list, a, addr.Compare)
+	if found || !a.IsValid() {
+		return list
+	}
+	return slices.Insert(slices.Clone(list), i, a)
+}

@@ -1,0 +1,120 @@
+package gossip
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// told has m1 tell others of Machines, and returns the messages.
+func told(t *testing.T, o *own, gs model.GroupState) [][]byte {
+	t.Helper()
+	part, ok := o.update(&gs)
+	if !ok {
+		t.Fatal("nothing is told")
+	}
+	msgs := chunks(part)
+	for _, m := range msgs {
+		if len(m) > maxPacket {
+			t.Errorf("a message of %d bytes", len(m))
+		}
+	}
+	return msgs
+}
+
+func TestMachinesAreTold(t *testing.T) {
+	o := newOwn("m2", 1, "v", nil)
+	g, turn := offline(t)
+	take := func(msgs [][]byte) model.Member {
+		t.Helper()
+		for _, m := range msgs {
+			turn.takeMessage(packet{m, time.Now()})
+		}
+		return viewOf(g.table).Members["m2"]
+	}
+	drain := model.MachineDrain{Machine: "ns/cp-1", Node: "m3", Reason: "Deleting", Detail: "since noon"}
+	first := told(t, o, model.GroupState{Manager: true, Drained: true, Drains: []model.MachineDrain{drain}})
+	m := take(first)
+	if !m.Manager || m.Partial || !m.Drained || !model.SameDrains(m.Drains, []model.MachineDrain{drain}) {
+		t.Errorf("told: %+v", m)
+	}
+	// It is passed on with everything else.
+	if r := g.table.echo(g.table.nodes["m2"]); r.Machines == nil || len(r.Machines.Drains) != 1 {
+		t.Errorf("passed on: %+v", r.Machines)
+	}
+	over := told(t, o, model.GroupState{Manager: true})
+	if m = take(over); !m.Manager || m.Drained || len(m.Drains) != 0 {
+		t.Errorf("over: %+v", m)
+	}
+	// What was on its way for longer is not news.
+	if m = take(first); len(m.Drains) != 0 || m.Drained {
+		t.Errorf("an old message: %+v", m)
+	}
+	if m = take(told(t, o, model.GroupState{})); m.Manager {
+		t.Errorf("no manager any more: %+v", m)
+	}
+	if _, ok := o.update(&model.GroupState{}); ok {
+		t.Error("told without news")
+	}
+}
+
+// A node that has just started knows nothing yet of any Machine.
+func TestMachinesOfAFormerLife(t *testing.T) {
+	g, turn := offline(t)
+	say := func(r wireRecord) model.Member {
+		turn.takeMessage(packet{encode(typeState, r), time.Now()})
+		return viewOf(g.table).Members["m2"]
+	}
+	machines := &wireMachines{V: 7, Manager: true, Drains: []wireDrain{{Machine: "ns/a", Node: "m3"}}}
+	if m := say(wireRecord{Name: "m2", Inc: 1, Seq: 7, Machines: machines}); !m.Manager || len(m.Drains) != 1 {
+		t.Fatalf("%+v", m)
+	}
+	if m := say(wireRecord{Name: "m2", Inc: 2, Seq: 1, Head: &wireHead{V: 1}}); m.Manager || len(m.Drains) != 0 {
+		t.Errorf("after the restart: %+v", m)
+	}
+	if m := say(wireRecord{Name: "m2", Inc: 2, Seq: 2, Machines: &wireMachines{V: 2, Manager: true}}); !m.Manager {
+		t.Errorf("it reads again: %+v", m)
+	}
+}
+
+// However many Machines drain, what is told of them fits into one datagram, the first
+// of them are in it, and it says that it is not all.
+func TestMachinesFitIntoADatagram(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		count   int
+		self    int // length of the name
+		long    string
+		partial bool
+		least   int
+	}{
+		{"few", 5, 10, "", false, 5},
+		{"many", 500, 10, "", true, 6},
+		{"the longest", 2, maxName, strings.Repeat("x", maxName-9), true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var drains []model.MachineDrain
+			for i := range c.count {
+				drains = append(drains, model.MachineDrain{
+					Machine: fmt.Sprintf("default/control-plane-%04d", i), Node: model.NodeName(fmt.Sprintf("node-%04d%s", i, c.long)),
+					Reason: "Deleting" + c.long, Detail: "since noon" + strings.Repeat("é", len(c.long)),
+				})
+			}
+			o := newOwn(model.NodeName(strings.Repeat("n", c.self)), 1, "v", nil)
+			told(t, o, model.GroupState{Manager: true, Drains: drains})
+			m := o.full().Machines
+			if m.Partial != c.partial || len(m.Drains) < c.least || !m.Manager {
+				t.Fatalf("%d of %d are told, partial %v", len(m.Drains), c.count, m.Partial)
+			}
+			if m.Drains[0].Machine != drains[0].Machine || len(m.Drains[0].Detail) > maxDetail {
+				t.Errorf("first %+v", m.Drains[0])
+			}
+			if err := m.check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
