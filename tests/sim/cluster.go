@@ -99,6 +99,7 @@ type Node struct {
 	bgpFile   *lbdtest.BGPFile
 	config    *lbdtest.Facts
 	health    *lbdtest.Facts
+	machines  *lbdtest.Facts // of a management cluster
 	cancel    context.CancelFunc
 	ended     chan struct{}
 	err       error
@@ -260,11 +261,12 @@ func (n *Node) launch() error {
 	n.draining, n.frozen, n.stopping = false, false, false
 	n.config = lbdtest.NewFacts(p, model.SourceConfig, c.configured())
 	n.health = lbdtest.NewFacts(p, model.SourceHealth, n.checked())
+	n.machines = lbdtest.NewFacts(p, model.SourceMachines, nil)
 	n.Layer2 = lbdtest.NewLayer2(p, n.Host)
 	address := lbdtest.NewAddress(p, n.Host)
 	n.Daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: prometheus.NewRegistry(), Node: model.NodeName(n.Name), Version: "sim",
-		Sources: []source.Source{n.config, lbdtest.NewLinks(p, n.Host), n.health, p.Source(g.Source())},
+		Sources: []source.Source{n.config, lbdtest.NewLinks(p, n.Host), n.health, n.machines, p.Source(g.Source())},
 		Drivers: []announce.Driver{p.Driver(g.Driver(), n.saw), p.Driver(address, nil), p.Driver(n.Layer2, nil), p.Driver(lbdtest.NewBGP(p, n.Host, n.bgpFile, c.routers...), nil)},
 		Beat:    func() { _ = p.Wait() },
 	})
