@@ -49,8 +49,8 @@ type NodeStatus struct {
 	// Time is when this status was taken, by the clock of the node.
 	// +optional
 	Time time.Time `json:"time,omitzero"`
-	// Draining: an operator, a signal or a label asked the node to hand
-	// everything over.
+	// Draining: an operator, a signal, a label or the Machine of the node asked it to
+	// hand everything over.
 	Draining bool `json:"draining"`
 	// Settled: the node knows the group well enough to own VIPs.
 	Settled bool `json:"settled"`
@@ -69,6 +69,9 @@ type NodeStatus struct {
 	Config ConfigStatus `json:"config"`
 	// Kubernetes tells of the cluster that is served; absent without one.
 	Kubernetes *KubernetesStatus `json:"kubernetes,omitempty"`
+	// Machines tells of the management cluster of the machines; absent where neither
+	// this node reads one nor its Machine drains.
+	Machines *MachinesStatus `json:"machines,omitempty"`
 	// Gossip tells what is wrong between the nodes, if anything.
 	Gossip GossipStatus `json:"gossip"`
 	// Health are the health checks that run on this node, sorted by name.
@@ -263,6 +266,21 @@ type KubernetesStatus struct {
 	Problems []string `json:"problems,omitempty"`
 	// ProblemCount counts all of them.
 	ProblemCount int `json:"problemCount,omitempty"`
+}
+
+// MachinesStatus tells how a node stands with the management cluster of Cluster API.
+type MachinesStatus struct {
+	// Manager: the node reads the API of a management cluster and knows its Machines.
+	Manager bool `json:"manager"`
+	// Writer: of the nodes of the group that do, this one writes there.
+	Writer bool `json:"writer"`
+	// Drain is why this node drains with its Machine: the Machine, the signal and the
+	// node that told of it.
+	Drain string `json:"drain,omitempty"`
+	// Drained: nothing is announced, bound or waited for here any more.
+	Drained bool `json:"drained,omitempty"`
+	// LastError is why the API is not, or was last not, read.
+	LastError string `json:"lastError,omitempty"`
 }
 
 // MaxKubernetesProblems bounds the list in a status.

@@ -22,6 +22,9 @@ func RenderStatus(w io.Writer, s v1alpha1.NodeStatus) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "Node %s, lbd %s: %s\n", clean(s.Node), clean(s.Version), condense(s))
 	fmt.Fprintf(&out, "Configuration %s\n", configLine(s))
+	if m := s.Machines; m != nil && m.Drain != "" {
+		hang(&out, "", "Draining with "+machineLine(m))
+	}
 	for _, problem := range problems(s) {
 		hang(&out, "! ", problem)
 	}
@@ -78,6 +81,14 @@ func configLine(s v1alpha1.NodeStatus) string {
 		line += ", loaded " + s.Config.LoadedAt.UTC().Format(time.RFC3339)
 	}
 	return line
+}
+
+// machineLine says why the node drains with its Machine, and how far it is.
+func machineLine(m *v1alpha1.MachinesStatus) string {
+	if m.Drained {
+		return oneLine(m.Drain) + "; everything is handed over"
+	}
+	return oneLine(m.Drain)
 }
 
 func memberTable(s v1alpha1.NodeStatus) table {

@@ -75,6 +75,7 @@ func calm() v1alpha1.NodeStatus {
 func trouble() v1alpha1.NodeStatus {
 	s := calm()
 	s.Settled, s.Draining = false, true
+	s.Machines = &v1alpha1.MachinesStatus{Drain: "Machine default/cp-1: Deleting (since\x1b noon), told by m2", Drained: true}
 	s.Members[0] = v1alpha1.MemberStatus{Name: "m2", Address: "10.0.0.12", State: "alive", Draining: true, Late: "180ms", Version: "v0.2.0"}
 	s.Members[1].State, s.Members[1].Late = "dead", "7s" // it is dead, so nobody waits for its heartbeats
 	s.Config.Error = "lbd.yaml:12: VirtualIP \"control-plane\": spec.addresses[0]: \"10.0.0.300\" is not an IP address\nlbd.yaml:14: VirtualIP \"control-plane\": spec.healthCheck.tcp.port: 0 is not between 1 and 65535"

@@ -30,10 +30,18 @@ type snapshot struct {
 	failing           map[model.SinkName]bool
 	peers             []model.PeerReport
 	settled, draining bool
+	machine           machineSnapshot
 }
+
+// machineSnapshot is what the gauges say of Machines.
+type machineSnapshot struct{ draining, manager, writer bool }
 
 // The gauges.
 var (
+	descMachineDrain = prometheus.NewDesc("lbd_machine_draining", "1 while this node drains since its Machine is going away or was marked.", nil, nil)
+	descManager      = prometheus.NewDesc("lbd_machines_manager", "1 while this node reads the API of a management cluster.", nil, nil)
+	descWriter       = prometheus.NewDesc("lbd_machines_writer", "1 if this node writes to the management cluster for its group.", nil, nil)
+
 	descMembers = prometheus.NewDesc("lbd_members", "Nodes of the group besides this one, by state.", []string{"state"}, nil)
 	descDriver  = prometheus.NewDesc("lbd_driver_error", "1 while the driver reports an error.", []string{"driver"}, nil)
 	descSettled = prometheus.NewDesc("lbd_settled", "1 if this node takes part in elections.", nil, nil)
@@ -66,6 +74,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 		failing: make(map[model.SinkName]bool, len(v.Applied)),
 		peers:   v.Applied[model.SinkBGP].Peers,
 		layer2:  v.Applied[model.SinkLayer2].VIPs,
+		machine: machineSnapshot{d.Memory.Machine.Drain != nil, v.Machines.Manager, d.Machines.Writer},
 	}
 	for _, p := range v.Gossip.Members {
 		s.members[p.State]++
@@ -78,7 +87,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain,
+	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain, descMachineDrain, descManager, descWriter,
 		descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
 		c <- d
 	}
@@ -101,6 +110,9 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	}
 	gauge(descSettled, s.settled)
 	gauge(descDrain, s.draining)
+	gauge(descMachineDrain, s.machine.draining)
+	gauge(descManager, s.machine.manager)
+	gauge(descWriter, s.machine.writer)
 	collectBGP(c, s.peers)
 }
 

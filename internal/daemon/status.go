@@ -33,6 +33,17 @@ func draining(v *model.View, d *model.Desired) bool {
 	return v.Draining || v.Stopping || d.Memory.Machine.Drain != nil
 }
 
+// machinesStatus is nil where Machines play no part.
+func machinesStatus(v *model.View, d *model.Desired) *v1alpha1.MachinesStatus {
+	drain := d.Memory.Machine.Words(v.Self)
+	if _, reads := v.Synced[model.SourceMachines]; !reads && !v.Machines.Manager && drain == "" {
+		return nil
+	}
+	return &v1alpha1.MachinesStatus{
+		Manager: v.Machines.Manager, Writer: d.Machines.Writer, Drain: drain, Drained: drain != "" && d.Group.Drained,
+	}
+}
+
 func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	s := v1alpha1.NodeStatus{
 		Node: string(v.Self), Time: v.Now, Draining: draining(v, d), Settled: d.Memory.Settled,
@@ -55,6 +66,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 		})
 	}
 	s.BGP = bgpStatus(v, d)
+	s.Machines = machinesStatus(v, d)
 	for n, a := range v.Applied {
 		s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: string(n), Error: a.Err})
 	}

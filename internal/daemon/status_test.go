@@ -66,6 +66,32 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestMachinesStatus: the node says why it drains with its Machine, and who says so.
+func TestMachinesStatus(t *testing.T) {
+	v, d := viewOf(), model.Desired{}
+	if s := status(v, &d); s.Machines != nil || s.Draining {
+		t.Errorf("without Machines: %+v", s.Machines)
+	}
+	d.Memory.Machine = model.MachineMemory{Drain: &model.MachineDrain{Machine: "ns/cp-1", Reason: "Deleting", Detail: "since noon"}, By: "m2"}
+	d.Group.Drained, d.Machines.Writer, v.Machines.Manager = true, true, true
+	s := status(v, &d)
+	same(t, "machines", s.Machines, &v1alpha1.MachinesStatus{
+		Manager: true, Writer: true, Drain: "Machine ns/cp-1: Deleting (since noon), told by m2", Drained: true,
+	})
+	if !s.Draining {
+		t.Error("it does not say that it drains")
+	}
+	w := newOnlooker(t)
+	w.view.Machines = v.Machines
+	w.metrics.publish(&w.view, &d)
+	got := samples(t, w.reg)
+	for _, name := range []string{"draining", "machine_draining", "machines_manager", "machines_writer"} {
+		if got[name] != 1 {
+			t.Errorf("lbd_%s is %g", name, got[name])
+		}
+	}
+}
+
 func TestBGPStatus(t *testing.T) {
 	v := viewOf()
 	host := func(a netip.Addr) netip.Prefix { return model.PrefixOf(a, 0) }

@@ -83,21 +83,6 @@ func here(v *model.View, addrs []addr) bool {
 	})
 }
 
-// machineDetail says in words why this node drains with its Machine.
-func machineDetail(v *model.View, m *model.MachineMemory) string {
-	if m.Drain == nil {
-		return ""
-	}
-	text := "Machine " + m.Drain.Machine + ": " + m.Drain.Reason
-	if m.Drain.Detail != "" {
-		text += " (" + m.Drain.Detail + ")"
-	}
-	if m.By != v.Self {
-		text += ", told by " + string(m.By)
-	}
-	return text
-}
-
 // told are the drains of which the group is told: those of its nodes, under the name
 // that the group has for the node. What is not yet draining comes first, for gossip
 // may have no room for all.

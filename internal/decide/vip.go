@@ -56,7 +56,7 @@ func gather(v *model.View, d *model.Desired) *facts {
 		local:    localLinks(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
 	}
-	f.machine = machineDetail(v, &d.Memory.Machine)
+	f.machine = d.Memory.Machine.Words(v.Self)
 	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
 	if lo, ok := v.Links[model.LoopbackInterface]; ok {
 		f.no6 = !lo.IPv6

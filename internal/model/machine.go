@@ -81,3 +81,18 @@ type MachineMemory struct {
 	Drain *MachineDrain
 	By    NodeName
 }
+
+// Words says why the node drains with its Machine, "" if it does not.
+func (m *MachineMemory) Words(self NodeName) string {
+	if m.Drain == nil {
+		return ""
+	}
+	text := "Machine " + m.Drain.Machine + ": " + m.Drain.Reason
+	if m.Drain.Detail != "" {
+		text += " (" + m.Drain.Detail + ")"
+	}
+	if m.By != self {
+		text += ", told by " + string(m.By)
+	}
+	return text
+}
