@@ -155,18 +155,22 @@ const writers = "machines"
 
 // machines is what the driver of the management cluster is asked for.
 func machines(v *model.View, d *model.Desired) model.MachinesState {
-	if !v.Machines.Manager || !d.Memory.Settled {
-		return model.MachinesState{}
+	var s model.MachinesState
+	if _, has := v.Synced[model.SourceMachines]; !has && !v.Machines.Manager {
+		return s
 	}
+	s.Addrs = ownAddrs(v)
+	s.Writer = v.Machines.Manager && d.Memory.Settled
+	own := writer{v.Self, v.Weight, d.Group.Draining}
 	for n, m := range v.Gossip.Members {
-		if m.State == model.MemberAlive && m.Manager && writesBefore(writer{n, m.Weight, m.Draining}, writer{v.Self, v.Weight, d.Group.Draining}) {
-			return model.MachinesState{}
-		}
+		s.Writer = s.Writer && !(m.State == model.MemberAlive && m.Manager && (writer{n, m.Weight, m.Draining}).before(own))
 	}
-	own := model.MachineMember{
-		Node: v.Self, Addrs: ownAddrs(v), Draining: d.Group.Draining, Drained: d.Group.Drained, Standing: standings(v, ownStandings(d)),
+	if !s.Writer {
+		return s
 	}
-	s := model.MachinesState{Writer: true, Members: []model.MachineMember{own}}
+	s.Members = []model.MachineMember{{
+		Node: v.Self, Addrs: s.Addrs, Draining: d.Group.Draining, Drained: d.Group.Drained, Standing: standings(v, ownStandings(d)),
+	}}
 	for n, m := range v.Gossip.Members {
 		if m.State != model.MemberAlive || !m.Known {
 			continue
@@ -185,8 +189,8 @@ type writer struct {
 	draining bool
 }
 
-// writesBefore orders writers: a node that drains is about to go.
-func writesBefore(a, b writer) bool {
+// before orders writers: a node that drains is about to go.
+func (a writer) before(b writer) bool {
 	if a.draining != b.draining {
 		return b.draining
 	}

@@ -52,6 +52,9 @@ type MachinesState struct {
 	// Members are the nodes of the group that are alive, this one included, sorted by
 	// Node; empty unless Writer. A node that is missing is not heard.
 	Members []MachineMember
+	// Addrs are those of this node on all of its links, sorted: by them its Machine may
+	// be found. Empty without a source of Machines.
+	Addrs []netip.Addr
 }
 
 // MachineMember is one node of the group, for the status of its Machine.
@@ -68,7 +71,7 @@ type MachineMember struct {
 
 // Equal tells whether both ask for the same.
 func (s *MachinesState) Equal(o *MachinesState) bool {
-	return s.Writer == o.Writer && slices.EqualFunc(s.Members, o.Members, func(a, b MachineMember) bool {
+	return s.Writer == o.Writer && slices.Equal(s.Addrs, o.Addrs) && slices.EqualFunc(s.Members, o.Members, func(a, b MachineMember) bool {
 		return a.Node == b.Node && a.Draining == b.Draining && a.Drained == b.Drained &&
 			slices.Equal(a.Addrs, b.Addrs) && maps.Equal(a.Standing, b.Standing)
 	})
