@@ -99,10 +99,14 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return s.proc.Signal(sig)
 }
 
-// Eventually polls until check succeeds, ctx ends or limit is over; the error is
-// then the last one of check.
+// patience is how many times as long as on an idle machine everything may take. What is
+// promised is measured, not waited for.
+const patience = 4
+
+// Eventually polls until check succeeds, ctx ends or limit, which is that of an idle
+// machine, is over for long; the error is then the last one of check.
 func Eventually(ctx context.Context, limit time.Duration, what string, check func() error) error {
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(patience * limit)
 	for {
 		err := check()
 		if err == nil {
@@ -112,7 +116,7 @@ func Eventually(ctx context.Context, limit time.Duration, what string, check fun
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: not within %v: %w", what, limit, err)
+			return fmt.Errorf("%s: not within %v: %w", what, patience*limit, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -53,21 +53,25 @@ func end(p *lab.Proc) error {
 	return p.Kill()
 }
 
-// Eventually polls check until it succeeds, ctx ends or limit is over; the error
-// is then the last one of check.
+// patience is how many times as long as on an idle machine everything may take. What is
+// promised is measured, not waited for.
+const patience = 4
+
+// Eventually polls check until it succeeds, ctx ends or limit, which is that of an idle
+// machine, is over for long; the error is then the last one of check.
 func Eventually(ctx context.Context, limit time.Duration, what string, check func() error) error {
 	return poll(ctx, limit, 50*time.Millisecond, what, check)
 }
 
 func poll(ctx context.Context, limit, every time.Duration, what string, check func() error) error {
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(patience * limit)
 	for {
 		err := check()
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
-			return fmt.Errorf("%s: not within %v: %w", what, limit, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("%s: not within %v: %w", what, patience*limit, errors.Join(err, ctx.Err()))
 		}
 		Pause(ctx, every)
 	}

@@ -19,6 +19,7 @@ import (
 // TestNothingStale kills every daemon at once: the kernels are clean within the
 // lifetime, and again after the daemons have come and gone in order.
 func TestNothingStale(t *testing.T) { // P9
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	for _, n := range c.Nodes {
 		if err := n.Kill(); err != nil {
@@ -141,6 +142,7 @@ func usage(t *testing.T, n *lab.Node) measure.Usage {
 // TestBadInput: refused at start with file, path, value and rule, and refused at
 // a reload without touching what runs.
 func TestBadInput(t *testing.T) { // P12
+	t.Parallel()
 	s := &lab.LBD{}
 	c := cluster(t, s, 3)
 	n, err := c.Owner(lab.VIP4())
@@ -195,6 +197,7 @@ func TestBadInput(t *testing.T) { // P12
 // TestWrongKey: a node with another key is not let in, owns nothing that is
 // owned, and disturbs nobody.
 func TestWrongKey(t *testing.T) {
+	t.Parallel()
 	need(t)
 	s := &lab.LBD{}
 	c, err := lab.NewIdle(t.Context(), bin, s, 3)

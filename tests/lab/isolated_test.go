@@ -12,6 +12,7 @@ import (
 // it takes to believe the others dead, and heals it: what the others own stays
 // where it is, whatever the node made of its loneliness.
 func TestStandbyComesBack(t *testing.T) { // P6
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	for _, cut := range []time.Duration{2 * time.Second, 8 * time.Second} {
 		owner, err := c.Owner(lab.VIP4())

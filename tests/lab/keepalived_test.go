@@ -13,6 +13,7 @@ import (
 // 0.1 is found dead after about 0.3 s, and a killed or deafened owner leaves two
 // claimants.
 func TestKeepalived(t *testing.T) {
+	t.Parallel()
 	need(t)
 	if _, err := exec.LookPath("keepalived"); err != nil {
 		if os.Getenv("CI") == "true" {

@@ -45,17 +45,20 @@ func describe(o *lab.Outcome) string {
 }
 
 func TestCrash(t *testing.T) { // P1, both families
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	repeat(t, c, lab.LinkDown(), lab.VIP4(), 5)
 	repeat(t, c, lab.LinkDown(), lab.VIP6(), 2)
 }
 
 func TestCrashFast(t *testing.T) { // P1 with detection: fast
+	t.Parallel()
 	c := cluster(t, &lab.LBD{Detection: "fast"}, 3)
 	repeat(t, c, lab.LinkDown(), lab.VIP4(), 5)
 }
 
 func TestPlannedMove(t *testing.T) { // P2
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	for _, s := range []lab.Scenario{lab.Drain(), lab.Terminate()} {
 		repeat(t, c, s, lab.VIP4(), 2)
@@ -64,17 +67,20 @@ func TestPlannedMove(t *testing.T) { // P2
 }
 
 func TestDaemonKilled(t *testing.T) { // P3
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	repeat(t, c, lab.Kill(), lab.VIP4(), 2)
 	repeat(t, c, lab.Kill(), lab.VIP6(), 1)
 }
 
 func TestDaemonFrozen(t *testing.T) { // P3
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	repeat(t, c, lab.Freeze(), lab.VIP4(), 2)
 }
 
 func TestDaemonRestarted(t *testing.T) { // P3: sooner than the address ends
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	s := lab.Respawn()
 	s.Conns = 20
@@ -86,6 +92,7 @@ func TestDaemonRestarted(t *testing.T) { // P3: sooner than the address ends
 }
 
 func TestServiceDies(t *testing.T) { // P4
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	repeat(t, c, lab.ServiceDeath(), lab.VIP4(), 2)
 	s := lab.ServiceHang()
@@ -93,11 +100,13 @@ func TestServiceDies(t *testing.T) { // P4
 }
 
 func TestGossipBlocked(t *testing.T) { // P5
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	repeat(t, c, lab.Partition(), lab.VIP4(), 1)
 }
 
 func TestNodeComesBack(t *testing.T) { // P6
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	repeat(t, c, lab.Rejoin(), lab.VIP4(), 1)
 	repeat(t, c, lab.WireCut(), lab.VIP4(), 1)
@@ -106,6 +115,7 @@ func TestNodeComesBack(t *testing.T) { // P6
 // TestSplit cuts the LAN in two, the owner alone on one side: both sides own the
 // VIP, which gossip cannot prevent, and one of them after the heal.
 func TestSplit(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	split := lab.Scenario{
 		Name: "split", Moves: true, Hold: 2 * time.Second, Limit: 10 * time.Second, After: 4 * time.Second,
@@ -125,6 +135,7 @@ func TestSplit(t *testing.T) {
 
 // TestAddressRemovedByHand: the owner puts it back before a client notices.
 func TestAddressRemovedByHand(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)
 	for _, vip := range c.Eyes.VIPs {
 		owner, err := c.Owner(vip)
@@ -150,6 +161,7 @@ func TestAddressRemovedByHand(t *testing.T) {
 // TestForeignHost: a host that is no member has the address. While nobody of lbd
 // owns it nobody takes it; when it appears later the owner defends it.
 func TestForeignHost(t *testing.T) {
+	t.Parallel()
 	need(t)
 	ctx := t.Context()
 	c, err := lab.NewIdle(ctx, bin, &lab.LBD{}, 3)
@@ -221,6 +233,7 @@ func startAll(t *testing.T, c *lab.Cluster) {
 
 // TestStart starts nodes together and one by one: never two claimants.
 func TestStart(t *testing.T) {
+	t.Parallel()
 	need(t)
 	for _, gap := range []time.Duration{0, 1500 * time.Millisecond} {
 		t.Run(fmt.Sprintf("gap %v", gap), func(t *testing.T) {
