@@ -63,6 +63,9 @@ func Decide(v *model.View) model.Desired {
 		facts.lan, facts.lanOwner = "", false
 		facts.stepBGP(&vip, true, &d, &bgp)
 	}
+	if d.Memory.Fresh = facts.fresh; facts.fresh > 0 {
+		d.Memory.Fresh = max(facts.fresh, v.Memory.Fresh)
+	}
 	facts.aggregate(&d)
 	facts.lists.end(&d)
 	d.Memory.VIPs, d.Memory.BGP = mem.result(), bgp.result()
@@ -157,7 +160,7 @@ func same(a, b model.VIPMemory) bool {
 	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
 		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Holder == b.Holder &&
 		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Unbound == b.Unbound && a.Weak == b.Weak && a.Conflicts == b.Conflicts &&
+		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Unbound == b.Unbound && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts &&
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 

@@ -36,6 +36,7 @@ type facts struct {
 
 	// How many VIPs so far had a memory of BGP and a report of lo.
 	remembered, onLo int
+	fresh            int // see model.Memory
 	w                *waker
 	in               election.Input
 	machine          string // why this node drains with its Machine; "" if it does not
@@ -101,11 +102,11 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
-		Unweighted: f.unweighted,
-		Address:    election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:     election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:     old,
-		Distrust:   f.distrust, Lapsed: f.lapsed,
+		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
+		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:   old,
+		Distrust: f.distrust, Lapsed: f.lapsed,
 	}
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
@@ -116,6 +117,9 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	}
 	o := election.Step(in)
 	w.by(o.Wake)
+	if o.Fresh {
+		f.fresh++
+	}
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		w.by(v.Now)
 	}

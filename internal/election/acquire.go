@@ -50,6 +50,7 @@ func (s *step) idle() {
 			s.m.From = s.lastOwner()
 		}
 		s.m.Asks = 0
+		s.m.Hearing = s.fresh()
 		s.enter(model.PhaseWaiting)
 	}
 }
@@ -122,10 +123,17 @@ func (s *step) ownerless() {
 
 // waiting: for the turn, or to ask again.
 func (s *step) waiting() {
+	if s.m.Hearing {
+		if end := s.m.LostAt.Add(FirstWord); s.fresh() && s.in.Now.Before(end) && s.unheard() {
+			s.at(end)
+			return
+		}
+		s.m.Hearing, s.m.LostAt = false, s.in.Now
+	}
 	until := s.m.Until
 	if s.m.Asks == 0 && until.IsZero() {
 		n, _ := s.ahead()
-		until = s.m.LostAt.Add(time.Duration(n) * Stagger)
+		until = s.m.LostAt.Add(time.Duration(n) * s.apart())
 	}
 	if s.in.Now.Before(until) {
 		s.at(until)
@@ -160,7 +168,7 @@ func (s *step) probing() {
 		// to be first, the lower hardware address does (as RFC 5227 2.1.1 has no
 		// winner, both would start again and again).
 		s.enter(model.PhaseWaiting)
-		s.m.Until = s.in.Now.Add(time.Duration(s.rank(s.m.From)+1) * Stagger)
+		s.m.Until = s.in.Now.Add(Stagger + time.Duration(s.rank(s.m.From))*s.apart())
 		s.at(s.m.Until)
 	default:
 		s.take(s.m.From, false)

@@ -37,6 +37,15 @@ const (
 	// Stagger separates the turns of the candidates for a VIP without owner. It
 	// is longer than a probe series, the binding and one gossip message together.
 	Stagger = 150 * time.Millisecond
+	// FirstWord is how long a node waits, for a VIP that nobody ever owned, for what
+	// better ranked nodes that are alive say of it.
+	FirstWord = 500 * time.Millisecond
+	// FirstTurn lengthens the turns for such a VIP for each other one that nobody owns yet: a
+	// node that has hundreds to ask for, at a hundred or more a second, must not lose
+	// them to those who come after it. FirstTurnMax bounds a turn; one that has died
+	// meanwhile is not waited for.
+	FirstTurn    = 10 * time.Millisecond
+	FirstTurnMax = 10 * time.Second
 	// HandoverTimeout is how long an owner waits for the claim of the successor
 	// that it named before it names the next one.
 	HandoverTimeout = 500 * time.Millisecond
@@ -117,6 +126,9 @@ type Input struct {
 	// Unweighted: this node and all members weigh model.DefaultWeight, so the order
 	// needs no weights. Without it the decision is the same and takes longer.
 	Unweighted bool
+	// Fresh is how many VIPs that nobody ever owned this node was about to take when
+	// they were most, since there were any.
+	Fresh int
 
 	// Address is ignored, and overwritten, for an Unbound VIP: see byItself.
 	Address, Layer2 Report
@@ -142,6 +154,8 @@ type Output struct {
 	// Asking: the VIP may be taken soon; the others should be asked whether they are
 	// there.
 	Asking bool
+	// Fresh: so it is, nobody ever owned it, and nobody has answered for it.
+	Fresh bool
 	// Rivals are the other nodes, dead or alive, that claim the VIP too.
 	Rivals []model.NodeName
 	Wake   time.Time

@@ -13,6 +13,7 @@ func (s *step) output() Output {
 		o.Owner = ""
 	}
 	o.Asking = s.m.Phase == model.PhaseWaiting || s.m.Phase == model.PhaseProbing
+	o.Fresh = o.Asking && s.m.Asks == 0 && s.fresh()
 	switch s.m.Phase {
 	case model.PhaseProbing:
 		o.L2 = s.advert(model.L2Probe)
@@ -87,6 +88,9 @@ func (s *step) ownerlessReason() (model.Reason, string) {
 	}
 	if s.m.Phase == model.PhaseProbing {
 		return model.ReasonProbing, s.detail
+	}
+	if s.m.Hearing {
+		return model.ReasonWaitingTurn, "better ranked nodes have not said whether they may own it"
 	}
 	n, more := s.ahead()
 	if more {

@@ -34,6 +34,9 @@ var burstAt = [...]time.Duration{
 // Layer2 stands for the driver of package layer2: bursts of announcements, series
 // of probes, conflicts and silence.
 type Layer2 struct {
+	// Pace is how far apart series of probes begin; they begin at once if zero.
+	Pace time.Duration
+
 	host    *Host
 	p       *Process
 	changed chan struct{}
@@ -47,7 +50,8 @@ type Layer2 struct {
 	entries    map[netip.Addr]*entry
 	validUntil time.Time
 	announced  map[netip.Addr]time.Time
-	lapsed     uint64 // of lapses that were acted on
+	lapsed     uint64    // of lapses that were acted on
+	slot       time.Time // when the next series may begin
 
 	// Of what the process answers for itself; without the lock, for the Net.
 	until         atomic.Int64 // end of the decision, since begin
@@ -258,6 +262,11 @@ func (d *Layer2) start(e *entry) error {
 			return nil
 		}
 		e.series, e.probes, e.rival = e.want.Series, 0, model.MAC{}
+		if d.Pace > 0 && d.slot.After(now) {
+			e.wait, d.slot = d.slot, d.slot.Add(d.Pace)
+			return nil
+		}
+		d.slot = now.Add(d.Pace)
 		d.ask(e, now)
 	case model.L2Announce:
 		if e.on && e.burst == e.want.Burst && !e.next.IsZero() {

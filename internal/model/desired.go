@@ -170,6 +170,9 @@ type Memory struct {
 	Stalls  int
 	// Lapses is that of the last decision.
 	Lapses uint64
+	// Fresh is how many VIPs that nobody ever owned this node was about to take when
+	// they were most, since there were any.
+	Fresh int
 	// Lists are those of the decision. The next one takes over what is the same
 	// instead of making it anew; they decide nothing.
 	Lists Lists
@@ -230,6 +233,9 @@ type VIPMemory struct {
 	Series, Burst uint64
 	// Asks counts the probe series that were answered in a row.
 	Asks int
+	// Hearing: nobody ever owned the VIP, and this node waits for what better ranked
+	// ones say of it.
+	Hearing bool
 	// Holder is who answered the last of them.
 	Holder MAC
 	// Interface is where the VIP was last bound.

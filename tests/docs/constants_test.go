@@ -14,6 +14,9 @@ import (
 // timing are the constants that docs/election.md explains.
 var timing = map[string]time.Duration{
 	"election.Stagger":         election.Stagger,
+	"election.FirstWord":       election.FirstWord,
+	"election.FirstTurn":       election.FirstTurn,
+	"election.FirstTurnMax":    election.FirstTurnMax,
 	"election.HandoverTimeout": election.HandoverTimeout,
 	"election.AskMin":          election.AskMin,
 	"election.AskMax":          election.AskMax,

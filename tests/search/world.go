@@ -182,7 +182,13 @@ func (w *World) view(i int, now time.Time) model.View {
 	}
 	for j := range w.n {
 		k := n.knows[j]
-		if j == i || !k.known {
+		if j == i {
+			continue
+		}
+		if !k.known {
+			if w.linked(i, j) && w.n[j].runs() { // memberlist knows of it
+				v.Gossip.Members[names[j]] = model.Member{Name: names[j], Heard: now}
+			}
 			continue
 		}
 		m := model.Member{Name: names[j], Known: true, Settled: true, MACs: []model.MAC{macs[j]},
@@ -442,7 +448,7 @@ func (w *World) Key() string {
 		n := &w.n[i]
 		m := &n.mem
 		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
-			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1, bit(m.Contested), byte(len(m.Tried)))
+			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1|bit(m.Hearing)<<2, bit(m.Contested), byte(len(m.Tried)))
 		b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
 		b = append(b, m.From...)
 		b = append(b, '/')

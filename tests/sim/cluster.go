@@ -56,6 +56,8 @@ type Options struct {
 	// get lost.
 	Latency time.Duration
 	Loss    float64
+	// Pace is how far apart a node begins to ask the wire for its VIPs.
+	Pace time.Duration
 	// Routers are the BGP routers, if any VIP is advertised to some; one of each kind
 	// if nil. They are called after their kind.
 	Routers []lbdtest.RouterKind
@@ -107,6 +109,7 @@ type Node struct {
 	touched, removed                  time.Time // when something last happened to it, and an address was removed by hand
 	draining, sick, frozen, unplugged bool
 	stopping                          bool
+	unchecked                         bool // its health checks have no result yet
 
 	mu     sync.Mutex
 	yields map[netip.Addr]time.Time // when it last named a successor
@@ -263,6 +266,7 @@ func (n *Node) launch() error {
 	n.health = lbdtest.NewFacts(p, model.SourceHealth, n.checked())
 	n.machines = lbdtest.NewFacts(p, model.SourceMachines, nil)
 	n.Layer2 = lbdtest.NewLayer2(p, n.Host)
+	n.Layer2.Pace = c.opts.Pace
 	address := lbdtest.NewAddress(p, n.Host)
 	n.Daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: prometheus.NewRegistry(), Node: model.NodeName(n.Name), Version: "sim",
@@ -314,7 +318,10 @@ func (c *Cluster) configured() func(*model.View) {
 // checked is what the health checks of the node say now.
 func (n *Node) checked() func(*model.View) {
 	state := model.HealthUp
-	if n.sick {
+	switch {
+	case n.unchecked:
+		state = model.HealthUnknown
+	case n.sick:
 		state = model.HealthDown
 	}
 	h := map[string]model.HealthState{Check: {State: state, Since: time.Now()}}
