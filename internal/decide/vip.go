@@ -155,7 +155,7 @@ func former(vip *model.VIP, unbound bool) *model.VIP {
 // present is the interface of a VIP that this node holds, else "".
 func present(m *model.VIPMemory) string {
 	switch m.Phase {
-	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover:
+	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover, model.PhaseDoubt:
 		return m.Interface
 	}
 	return ""

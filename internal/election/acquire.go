@@ -23,6 +23,8 @@ func (s *step) run() {
 		s.releasing()
 	case model.PhaseUnbinding:
 		s.unbinding()
+	case model.PhaseDoubt:
+		s.doubt()
 	}
 }
 
@@ -178,22 +180,30 @@ func (s *step) probing() {
 // unanswerable waits for the result of a series. One that cannot be sent has none:
 // after a while this node steps back, so that nobody counts on it.
 func (s *step) unanswerable() {
+	if !s.cannotAsk() {
+		return
+	}
+	s.m.Lost, s.m.LostDetail = model.ReasonDriverError, s.in.Layer2.Err
+	s.m.Deferred = s.in.Now.Add(DriverPause)
+	s.enter(model.PhaseIdle)
+	s.at(s.in.Now) // the standing has changed
+}
+
+// cannotAsk tells whether the series could not be sent for longer than DriverPatience.
+func (s *step) cannotAsk() bool {
 	err := s.in.Layer2.Err
 	switch {
 	case err == "":
 		s.m.Until = time.Time{}
-		return
+		return false
 	case s.m.Until.IsZero():
 		s.m.Until = s.in.Now.Add(DriverPatience)
 	case !s.in.Now.Before(s.m.Until):
-		s.m.Lost, s.m.LostDetail = model.ReasonDriverError, err
-		s.m.Deferred = s.in.Now.Add(DriverPause)
-		s.enter(model.PhaseIdle)
-		s.at(s.in.Now) // the standing has changed
-		return
+		return true
 	}
 	s.detail = err
 	s.at(s.m.Until)
+	return false
 }
 
 // askAgain says when to send the next series for a VIP that still answers.

@@ -46,6 +46,11 @@ const (
 	// meanwhile is not waited for.
 	FirstTurn    = 10 * time.Millisecond
 	FirstTurnMax = 10 * time.Second
+	// DoubtFor is how long an owner that stood still asks the wire before it answers
+	// again. Another node may have asked just before, and begins to answer on that
+	// silence for SilenceHolds, counted from the end of its series; it must still be
+	// found.
+	DoubtFor = SilenceHolds + 50*time.Millisecond
 	// HandoverTimeout is how long an owner waits for the claim of the successor
 	// that it named before it names the next one.
 	HandoverTimeout = 500 * time.Millisecond
@@ -200,7 +205,7 @@ const maxTransitions = 8
 // on the wire that it did not listen to, an address that may have expired.
 func (s *step) distrust() {
 	s.m.Gen = s.in.Gen
-	if s.m.Phase == model.PhaseProbing {
+	if s.m.Phase == model.PhaseProbing || s.m.Phase == model.PhaseDoubt {
 		s.m.Series++
 	}
 }
@@ -363,7 +368,7 @@ func (s *step) ownerName() model.NodeName {
 // holds tells whether this node stands by a claim of its own.
 func (s *step) holds() bool {
 	switch s.m.Phase {
-	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover:
+	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover, model.PhaseDoubt:
 		return true
 	}
 	return false

@@ -19,21 +19,17 @@ func (s *step) output() Output {
 		o.L2 = s.advert(model.L2Probe)
 	case model.PhaseTaking:
 		o.Bind = s.binding(false)
+	case model.PhaseDoubt:
+		o.L2 = s.advert(model.L2Probe)
+		o.L2.Lasts = DoubtFor
+		s.stand(&o)
 	case model.PhaseOwner, model.PhaseHandover:
 		o.Bind = s.binding(false)
 		if s.bound() {
 			o.L2 = s.advert(model.L2Announce)
 			o.L2.Yield = s.m.Phase == model.PhaseHandover
 		}
-		if !s.m.Consented || s.announced() {
-			o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To, Weak: s.m.Weak}
-		}
-		o.Successors = s.successors()
-		for _, c := range s.in.Claims {
-			if c.Owner != s.in.Self && c.Epoch != 0 {
-				o.Rivals = append(o.Rivals, c.Owner)
-			}
-		}
+		s.stand(&o)
 	case model.PhaseReleasing:
 		o.Bind = s.binding(true)
 		o.L2 = s.advert(model.L2Silent)
@@ -48,6 +44,19 @@ func (s *step) output() Output {
 	}
 	o.Memory.Owner, o.Memory.Reason = o.Owner, o.Reason
 	return o
+}
+
+// stand tells the group of the claim, and whom it concerns.
+func (s *step) stand(o *Output) {
+	if !s.m.Consented || s.announced() {
+		o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To, Weak: s.m.Weak}
+	}
+	o.Successors = s.successors()
+	for _, c := range s.in.Claims {
+		if c.Owner != s.in.Self && c.Epoch != 0 {
+			o.Rivals = append(o.Rivals, c.Owner)
+		}
+	}
 }
 
 // announced tells whether the first announcement has left this host.
@@ -78,6 +87,11 @@ func (s *step) reason() (model.Reason, string) {
 		return model.ReasonReleasing, fmt.Sprintf("because of %s", s.m.Lost)
 	case model.PhaseUnbinding:
 		return s.m.Lost, s.detail
+	case model.PhaseDoubt:
+		if s.detail == "" {
+			return model.ReasonProbing, "stood still, asks whether another node has taken it"
+		}
+		return model.ReasonProbing, s.detail
 	}
 	return s.in.Standing, s.detail
 }

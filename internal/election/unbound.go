@@ -25,7 +25,7 @@ func (s *step) unbound() Output {
 }
 
 // byItself is the report of the address: it is there as long as this node holds the
-// VIP, and then nobody's. It ends like a lifetime when this node may have been
+// VIP and does not doubt that, and then nobody's. It ends like a lifetime when this node may have been
 // silent for so long that another one has taken the VIP, or would begin to answer
 // on the word of a silence or a consent that does not hold any more. There is
 // nothing to keep for connections.
@@ -37,7 +37,7 @@ func (s *step) byItself() {
 		s.m.AddBefore = time.Time{} // it has begun to answer in time
 	}
 	late := l2.Gen >= s.m.Gen && l2.TooLate
-	held := s.holds() && !s.lapsed && !late
+	held := s.holds() && s.m.Phase != model.PhaseDoubt && !s.lapsed && !late
 	s.in.Address = Report{Gen: s.in.Gen, AppliedVIP: model.AppliedVIP{
 		Bound: held, Expired: !held, Interface: s.m.Interface,
 	}}

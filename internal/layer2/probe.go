@@ -26,10 +26,27 @@ const (
 type series struct {
 	number uint64
 	sent   int
-	wait   time.Time // end of the present interval; zero: no series runs
-	waits  bool      // for its turn, see backlog
+	wait   time.Time     // end of the present interval; zero: no series runs
+	waits  bool          // for its turn, see backlog
+	lasts  time.Duration // see model.L2Advert
 	source netip.Addr
 	rival  model.MAC // lowest
+}
+
+// least is how many probes there are at least.
+func (s *series) least() int {
+	if s.lasts > 0 {
+		return probeCount + 1 // the last one when it is over
+	}
+	return probeCount
+}
+
+// pause is how long to wait after a probe.
+func (s *series) pause() time.Duration {
+	if s.sent < s.least() {
+		return max(probeInterval, s.lasts/probeCount)
+	}
+	return probeInterval
 }
 
 func (s *series) running() bool { return !s.wait.IsZero() }
@@ -51,7 +68,7 @@ const (
 
 // end judges the end of the present interval.
 func (s *series) end(now time.Time) sample {
-	if s.sent < probeCount || now.Sub(s.wait) > probeLate {
+	if s.sent < s.least() || now.Sub(s.wait) > probeLate {
 		return ask
 	}
 	return ends
@@ -66,7 +83,7 @@ func (d *Driver) startSeries(e *entry, source netip.Addr) error {
 	if !e.want.Addr.Is4() && !source.IsValid() {
 		return fmt.Errorf("interface %q: has no usable IPv6 link-local address", e.want.Interface)
 	}
-	e.series = series{number: e.want.Series, source: source, waits: true}
+	e.series = series{number: e.want.Series, lasts: e.want.Lasts, source: source, waits: true}
 	d.backlog.add(e)
 	return nil
 }
@@ -103,7 +120,7 @@ func (d *Driver) probe(e *entry, now time.Time) error {
 	}
 	d.counters.probes.Add(1)
 	e.series.sent++
-	e.series.wait = now.Add(probeInterval)
+	e.series.wait = now.Add(e.series.pause())
 	return nil
 }
 
@@ -153,14 +170,14 @@ func (d *Driver) conclude(over []ending) {
 // run than may, which is why they are late, it begins anew when it is its turn; that
 // is true then.
 func (d *Driver) again(e *entry) (waits bool) {
-	if e.series.sent < probeCount {
+	if e.series.sent < e.series.least() {
 		return false
 	}
 	d.backlog.ended(true)
 	if !d.backlog.crowded() {
 		return false
 	}
-	e.series = series{number: e.series.number, source: e.series.source, rival: e.series.rival, waits: true}
+	e.series = series{number: e.series.number, lasts: e.series.lasts, source: e.series.source, rival: e.series.rival, waits: true}
 	d.backlog.add(e)
 	return true
 }

@@ -65,6 +65,34 @@ func TestProbeSilent(t *testing.T) {
 	}
 }
 
+// TestProbeLasts: a series that is asked to last goes on asking until the time is over,
+// hears rivals all the while, and one whose end is noticed late asks once more.
+func TestProbeLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		long := probeVIP(vip4, 7)
+		long.Lasts = 150 * ms
+		h.apply(long)
+		time.Sleep(60 * ms)
+		h.k.hear(rivalProbe(model.MAC{2, 0, 0, 0, 0, 9}, vip4))
+		time.Sleep(105*ms - time.Nanosecond)
+		synctest.Wait()
+		if h.changed() {
+			t.Error("ended early")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		got := h.apply(long)[vip4].Probe
+		if want := (model.ProbeResult{Series: 7, Done: true, Rival: model.MAC{2, 0, 0, 0, 0, 9}, At: h.k.start.Add(165 * ms)}); got != want {
+			t.Errorf("result %+v, want %+v", got, want)
+		}
+		if want := []time.Duration{0, 50 * ms, 100 * ms, 150 * ms}; !slices.Equal(h.k.times(), want) {
+			t.Errorf("probed at %v, want %v", h.k.times(), want)
+		}
+	})
+}
+
 func TestProbeAnswered(t *testing.T) {
 	reply := arp.Announcement(rivalMAC, vip4)
 	reply[21] = 2 // a reply

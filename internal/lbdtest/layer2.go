@@ -332,6 +332,17 @@ func (d *Layer2) ask(e *entry, now time.Time) {
 	}
 	e.probes++
 	e.wait = now.Add(probeInterval)
+	if e.probes < e.least() {
+		e.wait = now.Add(max(probeInterval, e.want.Lasts/probeCount))
+	}
+}
+
+// least is how many probes a series has at least.
+func (e *entry) least() int {
+	if e.want.Lasts > 0 {
+		return probeCount + 1
+	}
+	return probeCount
 }
 
 // finish ends the running series.
@@ -474,7 +485,7 @@ func (d *Layer2) step(e *entry, now time.Time) {
 	case !d.host.usable(e.want.Interface):
 		e.wait, e.err = time.Time{}, "no carrier"
 		signal(d.changed)
-	case e.probes < probeCount, now.Sub(e.wait) > probeLate:
+	case e.probes < e.least(), now.Sub(e.wait) > probeLate:
 		d.ask(e, now)
 	default:
 		d.finish(e, model.ProbeResult{})

@@ -74,6 +74,8 @@ type L2Advert struct {
 	Mode      L2Mode
 	// Series numbers the probe series; a higher number starts a new one.
 	Series uint64
+	// Lasts is how long the series goes on asking at least; zero: as short as may be.
+	Lasts time.Duration
 	// Yield: a successor has been told, so another host that uses the VIP is
 	// expected; it is counted but the VIP is not defended.
 	Yield bool
@@ -208,11 +210,12 @@ const (
 	PhaseHandover               // owner; a successor has been told
 	PhaseReleasing              // silent; bound until connections end
 	PhaseUnbinding              // waiting for the address to be gone
+	PhaseDoubt                  // owner that stood still: asks the wire whether another one has taken it
 )
 
 // String returns a short name for logs.
 func (p Phase) String() string {
-	return [...]string{"idle", "waiting", "probing", "taking", "owner", "handover", "releasing", "unbinding"}[p]
+	return [...]string{"idle", "waiting", "probing", "taking", "owner", "handover", "releasing", "unbinding", "doubt"}[p]
 }
 
 // VIPMemory is the memory of one VIP.
@@ -231,7 +234,8 @@ type VIPMemory struct {
 	Tried []NodeName
 	// Series and Burst number probe series and announcement bursts.
 	Series, Burst uint64
-	// Asks counts the probe series that were answered in a row.
+	// Asks counts the probe series that were answered in a row; in doubt those in
+	// which another node asked too.
 	Asks int
 	// Hearing: nobody ever owned the VIP, and this node waits for what better ranked
 	// ones say of it.

@@ -378,7 +378,9 @@ func (w *World) normalise() {
 		if w.n[i].probe > 0 {
 			m.Series = 1
 		}
-		m.Asks = min(m.Asks, 1)
+		if m.Phase != model.PhaseDoubt { // there it bounds how long it lasts
+			m.Asks = min(m.Asks, 1)
+		}
 		for _, t := range []*time.Time{&m.Until, &m.Deferred} {
 			if t.After(epoch0) {
 				*t = epoch0.Add(future)

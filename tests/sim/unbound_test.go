@@ -68,6 +68,10 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
+// noticed is after how long an owner that is frozen may be missed with the profile lan:
+// heartbeats are late after 160 ms, the last one may be 50 ms old.
+const noticed = 110 * time.Millisecond
+
 // TestUnboundThaws is an owner that is frozen for any time: two never answer, and one
 // does in the end. It keeps the VIP if nobody can have missed it.
 func TestUnboundThaws(t *testing.T) {
@@ -81,7 +85,7 @@ func TestUnboundThaws(t *testing.T) {
 			time.Sleep(away)
 			c.Thaw(owner)
 			c.Quiet(10 * time.Second)
-			if away < 70*time.Millisecond {
+			if away < noticed {
 				c.expect(vip, owner)
 			}
 			for _, v := range c.vips {
@@ -93,6 +97,60 @@ func TestUnboundThaws(t *testing.T) {
 		})
 	}
 	missed.judge(t, "nobody answers", 900*time.Millisecond)
+}
+
+// TestUnboundThawsUnheard is an owner that was replaced while it was frozen, and that
+// gossip does not reach when it thaws: it finds on the wire that it was.
+func TestUnboundThawsUnheard(t *testing.T) {
+	t.Parallel()
+	play(t, Options{Nodes: 3, VIPs: unboundVIPs()}, 5, func(c *Cluster) {
+		vip, owner := settle(c)
+		at := time.Now()
+		c.Freeze(owner)
+		c.CutGossip(owner)
+		time.Sleep(time.Duration(c.opts.Seed) * 200 * time.Millisecond)
+		c.Thaw(owner)
+		time.Sleep(3 * time.Second)
+		if now := c.Owner(vip); c.opts.Seed > 1 && now == owner {
+			c.failf("%s is still with %s", vip, now)
+		}
+		c.Heal()
+		c.Quiet(10 * time.Second)
+		for _, v := range c.vips {
+			if o := c.overlap(v.Addr, at); o > 0 {
+				c.failf("two answer for %s for %s", v.Addr, o)
+			}
+		}
+	})
+}
+
+// TestUnboundStarved is an owner that stands still again and again, each time for less
+// than others need to miss it: it loses nothing, and is silent while it is not sure.
+func TestUnboundStarved(t *testing.T) {
+	t.Parallel()
+	play(t, Options{Nodes: 3, VIPs: unboundVIPs()}, 5, func(c *Cluster) {
+		vip, first := settle(c)
+		c.Drain(first, true)
+		c.Quiet(5 * time.Second)
+		c.Drain(first, false)
+		owner := c.Owner(vip) // another one is better ranked
+		before := c.State()
+		for i := range 20 {
+			c.Freeze(owner)
+			time.Sleep(noticed - time.Duration(i)*time.Millisecond)
+			c.Thaw(owner)
+			for _, v := range c.vips {
+				if h := c.Net.Holders(v.Addr); slices.Contains(h, owner) {
+					c.failf("%v answer for %s before the wire was asked", h, v.Addr)
+				}
+			}
+			time.Sleep(noticed/2 + time.Duration(i)*20*time.Millisecond)
+		}
+		c.Quiet(time.Second)
+		if now := c.State(); now != before {
+			c.failf("moved: was\n%sis\n%s", before, now)
+		}
+	})
 }
 
 // unanswered is the longest time since the moment in which nobody answered.
