@@ -17,6 +17,7 @@ var timing = map[string]time.Duration{
 	"election.FirstWord":       election.FirstWord,
 	"election.FirstTurn":       election.FirstTurn,
 	"election.FirstTurnMax":    election.FirstTurnMax,
+	"election.DoubtFor":        election.DoubtFor,
 	"election.HandoverTimeout": election.HandoverTimeout,
 	"election.AskMin":          election.AskMin,
 	"election.AskMax":          election.AskMax,
