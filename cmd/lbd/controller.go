@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/k8s"
@@ -34,8 +35,8 @@ const (
 // controllerFlags are what `lbd controller` is told.
 type controllerFlags struct {
 	kubeconfig, namespace, lease, class, http, level, format string
-	classless                                                bool
-	quarantine                                               time.Duration
+	classless, machines                                      bool
+	quarantine, hookTimeout                                  time.Duration
 }
 
 func newController() *cobra.Command {
@@ -61,6 +62,8 @@ from the status of the Services; there is no other state.`,
 	flags.StringVar(&f.class, "load-balancer-class", "lbd.dev/lbd", "spec.loadBalancerClass of the Services that are served")
 	flags.BoolVar(&f.classless, "classless", false, "serve Services without a class too")
 	flags.DurationVar(&f.quarantine, "quarantine", time.Minute, "how long an address rests before another Service gets it unasked")
+	flags.BoolVar(&f.machines, "machines", false, "serve MachineLoadBalancers: the cluster is a management cluster of Cluster API")
+	flags.DurationVar(&f.hookTimeout, "hook-timeout", v1alpha1.DefaultHookTimeout, "how long the deletion of a Machine is held at most, with --machines")
 	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
@@ -84,6 +87,8 @@ func (f *controllerFlags) check() error {
 		return errors.New("--load-balancer-class may only be empty with --classless")
 	case f.quarantine < 0:
 		return errors.New("--quarantine must not be negative")
+	case f.hookTimeout <= 0:
+		return errors.New("--hook-timeout must be more than 0")
 	case f.format != "text" && f.format != "json":
 		return fmt.Errorf("--log-format %q: it is text or json", f.format)
 	case level.UnmarshalText([]byte(f.level)) != nil:
@@ -112,6 +117,7 @@ func runController(ctx context.Context, f controllerFlags, out io.Writer) error 
 	}
 	c, err := controller.New(controller.Options{
 		Logger: log, Client: client, Namespace: f.namespace, LeaseName: f.lease, Identity: identity(),
+		Machines: f.machines, HookTimeout: f.hookTimeout,
 		Allocator: allocator.Options{Class: f.class, Classless: f.classless, Quarantine: f.quarantine},
 	})
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 	"lbd.dev/lbd/internal/ipam"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/objects"
 )
 
@@ -48,6 +49,10 @@ type Options struct {
 	// Namespace and LeaseName are those of the Lease, and Identity is unique among the
 	// processes.
 	Namespace, LeaseName, Identity string
+	// Machines serves MachineLoadBalancers too: the cluster is a management cluster of
+	// Cluster API. HookTimeout bounds how long the deletion of a Machine is held.
+	Machines    bool
+	HookTimeout time.Duration
 	// Lease replaces the Lease of the API server in tests.
 	Lease lease.API
 }
@@ -63,6 +68,7 @@ type Controller struct {
 	namespaces *k8s.Watch[map[string]string]
 	nodes      *k8s.Watch[[]string]
 	objects    *objects.Set
+	machines   *machines.Steward // nil: no Machines are served
 
 	changes    changes
 	sweepEvery time.Duration
@@ -126,9 +132,15 @@ func New(o Options) (*Controller, error) {
 	c.objects = objects.NewSet(o.Client.Dynamic, func(kind string) {
 		if kind == v1alpha1.KindIPAddressPool {
 			c.changes.mark(&c.changes.pools)
+			if c.machines != nil {
+				c.machines.Wake()
+			}
 		}
 		c.changes.judge() // advertisements depend on pools
 	})
+	if o.Machines {
+		c.machines = c.newSteward()
+	}
 	return c, nil
 }
 
@@ -150,7 +162,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	for _, run := range []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.events.run} {
+	parts := []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.events.run}
+	if c.machines != nil {
+		parts = append(parts, c.machines.Watch)
+	}
+	for _, run := range parts {
 		wg.Go(func() { run(ctx) })
 	}
 	// Who cannot see the cluster does not ask to lead.
@@ -180,7 +196,7 @@ func (c *Controller) Ready() error {
 	var missing []string
 	for name, ok := range map[string]bool{
 		c.services.Name(): c.services.Synced(), c.namespaces.Name(): c.namespaces.Synced(), c.nodes.Name(): c.nodes.Synced(),
-		c.objects.Pools.Name(): c.objects.Pools.Synced(),
+		c.objects.Pools.Name(): c.objects.Pools.Synced(), "machines": c.machines == nil || c.machines.Synced(),
 	} {
 		if !ok {
 			missing = append(missing, name)
@@ -228,6 +244,7 @@ type changes struct {
 	unjudged     map[k8s.Key]bool // Services
 	namespaces   map[k8s.Key]bool
 	nodes, pools bool
+	machines     bool
 }
 
 func (c *changes) service(keys []k8s.Key) {
@@ -274,6 +291,15 @@ func (c *changes) takeJudged() map[k8s.Key]bool {
 	keys := c.unjudged
 	c.unjudged = nil
 	return keys
+}
+
+// takeMachines tells whether balancers or Clusters have changed, and forgets it.
+func (c *changes) takeMachines() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := c.machines
+	c.machines = false
+	return changed
 }
 
 // take returns the changes and forgets them.

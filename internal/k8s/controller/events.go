@@ -96,6 +96,8 @@ func (e *events) send(x allocator.Event) {
 	namespace := metav1.NamespaceDefault // where events about objects of the cluster are
 	if x.Kind == "Service" {
 		ref.APIVersion = "v1"
+	}
+	if x.Kind == "Service" || x.Kind == v1alpha1.KindMachineLoadBalancer {
 		ref.Namespace, ref.Name, _ = strings.Cut(x.Object, "/")
 		namespace = ref.Namespace
 	}

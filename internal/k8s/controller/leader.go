@@ -35,16 +35,18 @@ type leader struct {
 	c *Controller
 	a *allocator.Allocator
 	// known are the Services that the allocator has.
-	known   map[string]known
-	busy    map[string]bool // a write is under way
-	queue   []allocator.Write
-	queued  map[string]bool
-	retries map[string]retry
-	ghosts  map[string]time.Time
-	pools   poolWriter
-	results chan result
-	writes  sync.WaitGroup
-	failing bool // the last write failed, and the log says so
+	known map[string]known
+	// balancers are those MachineLoadBalancers that it has as Services.
+	balancers map[string]allocator.Service
+	busy      map[string]bool // a write is under way
+	queue     []allocator.Write
+	queued    map[string]bool
+	retries   map[string]retry
+	ghosts    map[string]time.Time
+	pools     poolWriter
+	results   chan result
+	writes    sync.WaitGroup
+	failing   bool // the last write failed, and the log says so
 }
 
 type known struct {
@@ -69,7 +71,7 @@ type result struct {
 
 func newLeader(c *Controller) *leader {
 	return &leader{
-		c: c, a: allocator.New(c.o.Allocator), known: map[string]known{}, busy: map[string]bool{}, queued: map[string]bool{},
+		c: c, a: allocator.New(c.o.Allocator), known: map[string]known{}, balancers: map[string]allocator.Service{}, busy: map[string]bool{}, queued: map[string]bool{},
 		retries: map[string]retry{}, ghosts: map[string]time.Time{}, results: make(chan result, maxWrites),
 		pools: newPoolWriter(c),
 	}
@@ -87,6 +89,9 @@ func (l *leader) run(ctx context.Context) error {
 	l.writes.Go(func() { j.run(ctx) })
 	sw := &sweeper{c: l.c, every: l.c.sweepEvery}
 	l.writes.Go(func() { sw.run(ctx) })
+	if l.c.machines != nil {
+		l.writes.Go(func() { l.c.machines.Run(ctx) })
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -151,7 +156,7 @@ func (l *leader) listOnce(ctx context.Context) (map[string]allocator.Service, er
 			}
 		}
 		if next = page.Continue; next == "" {
-			return all, nil
+			return all, l.readBalancers(ctx, all)
 		}
 	}
 }
@@ -166,7 +171,7 @@ func (l *leader) load(listed map[string]allocator.Service, now time.Time) {
 		l.set(s)
 		if w, ok := watched[keyOf(key)]; ok {
 			l.set(w)
-		} else {
+		} else if _, ok := l.balancers[key]; !ok {
 			l.ghosts[key] = now.Add(ghostAfter)
 		}
 	}
@@ -182,6 +187,7 @@ func (l *leader) load(listed map[string]allocator.Service, now time.Time) {
 			l.set(s)
 		}
 	}
+	l.setBalancers()
 }
 
 func keyOf(text string) k8s.Key {
@@ -221,7 +227,7 @@ func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 			due = append(due, key)
 			r.at = now.Add(2 * retryMost) // the result comes before
 			l.retries[key] = r
-			if s, ok := l.c.services.Get(keyOf(key)); ok {
+			if s, ok := l.lookup(key); ok {
 				l.set(s)
 			}
 			l.a.Retry(key)
@@ -281,6 +287,9 @@ func (l *leader) changes() {
 	if pools {
 		l.a.SetPools(poolsOf(l.c.objects))
 	}
+	if l.c.changes.takeMachines() || pools {
+		l.setBalancers()
+	}
 }
 
 // hunt looks for Services that the list had and the watch still has not.
@@ -310,7 +319,7 @@ func (l *leader) hunt(ctx context.Context, now time.Time) {
 // take queues what was decided.
 func (l *leader) take(r allocator.Result) {
 	for _, e := range r.Events {
-		l.c.events.send(e)
+		l.c.send(e)
 	}
 	for _, w := range r.Writes {
 		// A newer decision about a Service with a write under way comes when that ends.
@@ -350,7 +359,7 @@ func (l *leader) done(r result, now time.Time) {
 	case r.err == nil:
 		delete(l.retries, key)
 		for _, e := range r.write.Events {
-			l.c.events.send(e)
+			l.c.send(e)
 		}
 		if r.ok {
 			l.set(r.service)
@@ -391,6 +400,6 @@ func (l *leader) tell(now time.Time) {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.c.turned = now
-	l.c.stats.Leader, l.c.stats.Services, l.c.stats.Waiting = true, len(l.known), l.a.Waiting()
+	l.c.stats.Leader, l.c.stats.Services, l.c.stats.Waiting = true, len(l.known)-len(l.balancers), l.a.Waiting()
 	l.c.stats.Counts, l.c.stats.Pools = counts, usage
 }

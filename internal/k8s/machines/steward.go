@@ -133,9 +133,9 @@ func (s *Steward) cluster(b *machines.Balancer) *machines.Cluster {
 }
 
 // Assign writes the address that a balancer has from a pool, or that it has none,
-// and returns the version of the object then. uid and version are those of the
-// object that it was decided about.
-func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version, addr, pool string) (string, error) {
+// and returns what the balancer is then. uid and version are those of the object that
+// it was decided about.
+func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version, addr, pool string) (Claim, error) {
 	value := func(text string) any {
 		if text == "" {
 			return nil
@@ -148,9 +148,10 @@ func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version, addr
 	}, "status")
 	s.done("status", err)
 	if err != nil {
-		return "", fmt.Errorf("status of MachineLoadBalancer %s: %w", k, err)
+		return Claim{}, fmt.Errorf("status of MachineLoadBalancer %s: %w", k, err)
 	}
-	return u.GetResourceVersion(), nil
+	b, _ := balancer(u)
+	return Claim{b, b.Request(s.cluster(b))}, nil
 }
 
 // SetProblem notes why a balancer gets no address; "": it does.

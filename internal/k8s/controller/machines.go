@@ -1,0 +1,182 @@
+package controller
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+	"strings"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/k8s/lease"
+	kmachines "lbd.dev/lbd/internal/k8s/machines"
+	"lbd.dev/lbd/internal/machines"
+)
+
+// To the allocator a MachineLoadBalancer that needs an address of a pool is a Service
+// with a name that no Service can have, so that no address is given out twice.
+const balancerPrefix = "machineloadbalancer/"
+
+// balancerOf returns the balancer that a key of the allocator stands for; false: it
+// is a Service.
+func balancerOf(key string) (machines.Key, bool) {
+	k := keyOf(key)
+	name, ok := strings.CutPrefix(k.Name, balancerPrefix)
+	return machines.Key{Namespace: k.Namespace, Name: name}, ok
+}
+
+// newSteward returns the part that serves MachineLoadBalancers.
+func (c *Controller) newSteward() *kmachines.Steward {
+	spec := &v1alpha1.MachinesSpec{HookTimeout: v1alpha1.Duration{Duration: c.o.HookTimeout}}
+	spec.Default()
+	return kmachines.NewSteward(kmachines.StewardOptions{
+		Logger: c.o.Logger, Client: c.o.Client.Dynamic, Manager: Manager, Host: c.o.Identity, Rules: machines.RulesOf(spec),
+		Changed: func() { c.changes.mark(&c.changes.machines) }, Pooled: c.pooled, Leads: c.elector.Valid,
+	})
+}
+
+// pooled tells whether a pool has an address.
+func (c *Controller) pooled(addr netip.Addr) bool {
+	for _, o := range c.objects.Pools.All() {
+		for _, text := range o.Value.Spec.Addresses {
+			if r, err := v1alpha1.ParseAddressRange(text); err == nil && len(o.Errors) == 0 && r.Contains(addr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// asService is a balancer as the allocator sees it.
+func (c *Controller) asService(x kmachines.Claim) allocator.Service {
+	protocol := string(x.Spec.Port.Protocol)
+	s := allocator.Service{
+		Namespace: x.Namespace, Name: balancerPrefix + x.Name, UID: x.UID, Version: x.Version, Created: x.Created, Type: "LoadBalancer",
+		Families: []string{c.family(x.Request)}, Ports: []ipam.Port{{Protocol: protocol, Number: uint16(x.Spec.Port.Port)}},
+		Annotations: map[string]string{},
+	}
+	if c.o.Allocator.Class != "" {
+		s.Class = &c.o.Allocator.Class
+	}
+	switch {
+	case x.Request.Fixed.IsValid():
+		s.LoadBalancerIP = x.Request.Fixed.String()
+	case x.Request.Pool != "":
+		s.Annotations[allocator.AddressPool] = x.Request.Pool
+	}
+	if a := x.Status.Address; a != "" {
+		s.Ingress = []allocator.Ingress{{IP: a}}
+		if p := x.Status.AddressPool; p != "" {
+			s.Annotations[allocator.AllocatedFrom] = a + "=" + p
+		}
+	}
+	return s
+}
+
+// family is that of the address, else IPv4 unless the pool has none.
+func (c *Controller) family(r machines.Request) string {
+	if r.Fixed.IsValid() {
+		return ipam.FamilyOf(r.Fixed).String()
+	}
+	only6 := false
+	for k, o := range c.objects.Pools.All() {
+		if r.Pool != "" && k.Name != r.Pool {
+			continue
+		}
+		for _, text := range o.Value.Spec.Addresses {
+			if x, err := v1alpha1.ParseAddressRange(text); err == nil {
+				if x.First.Is4() {
+					return ipam.IPv4.String()
+				}
+				only6 = true
+			}
+		}
+	}
+	if only6 {
+		return ipam.IPv6.String()
+	}
+	return ipam.IPv4.String()
+}
+
+// readBalancers adds the balancers to the Services that were read.
+func (l *leader) readBalancers(ctx context.Context, all map[string]allocator.Service) error {
+	if l.c.machines == nil {
+		return nil
+	}
+	claims, err := l.c.machines.Read(ctx)
+	for _, x := range claims {
+		s := l.c.asService(x)
+		all[s.Key()] = s
+		l.balancers[s.Key()] = s
+	}
+	return err
+}
+
+// setBalancers hands to the allocator what has become of the balancers.
+func (l *leader) setBalancers() {
+	if l.c.machines == nil {
+		return
+	}
+	now := map[string]allocator.Service{}
+	for _, x := range l.c.machines.Claims() {
+		s := l.c.asService(x)
+		now[s.Key()] = s
+		if old, ok := l.balancers[s.Key()]; !ok || !reflect.DeepEqual(old, s) {
+			l.set(s)
+		}
+	}
+	for key := range l.balancers {
+		if _, ok := now[key]; !ok {
+			l.remove(key)
+		}
+	}
+	l.balancers = now
+}
+
+// lookup returns what is known of a Service, or of what stands for one.
+func (l *leader) lookup(key string) (allocator.Service, bool) {
+	if s, ok := l.balancers[key]; ok {
+		return s, true
+	}
+	return l.c.services.Get(keyOf(key))
+}
+
+// writeBalancer sends the address of a balancer, as write does for a Service.
+func (c *Controller) writeBalancer(ctx context.Context, k machines.Key, w allocator.Write) result {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.RequestTimeout)
+	defer cancel()
+	addr, pool := "", ""
+	if len(w.Ingress) > 0 {
+		addr = w.Ingress[0].IP
+		_, pool, _ = strings.Cut(w.Mark, "=")
+	}
+	x, err := c.machines.Assign(ctx, k, w.UID, w.Version, addr, pool)
+	if err != nil {
+		return result{write: w, err: err}
+	}
+	if addr != "" {
+		c.machines.SetProblem(k, "")
+	}
+	return result{write: w, service: c.asService(x), ok: true}
+}
+
+// send tells an event about a Service, or about what stands for one.
+func (c *Controller) send(e allocator.Event) {
+	if k, ok := balancerOf(e.Object); ok && e.Kind == "Service" {
+		e.Kind, e.Object = v1alpha1.KindMachineLoadBalancer, k.String()
+		if e.Reason == allocator.EventFailed || e.Reason == allocator.EventConflict {
+			c.machines.SetProblem(k, e.Message)
+		}
+	}
+	c.events.send(e)
+}
+
+// MachineWrites counts what was written to objects of Cluster API and to balancers,
+// by what it was; nil without them.
+func (c *Controller) MachineWrites() map[string]uint64 {
+	if c.machines == nil {
+		return nil
+	}
+	return c.machines.Writes()
+}

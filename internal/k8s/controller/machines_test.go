@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/machines"
+)
+
+const (
+	balancers = "lbd.dev/v1alpha1/machineloadbalancers"
+	capiM     = "cluster.x-k8s.io/v1beta2/machines"
+	capiC     = "cluster.x-k8s.io/v1beta2/clusters"
+)
+
+func managementAPI(t testing.TB) *apitest.Server {
+	api := newAPI(t)
+	for res, kind := range map[string]string{balancers: "MachineLoadBalancer", capiM: "Machine", capiC: "Cluster"} {
+		api.Serve(res, kind)
+	}
+	return api
+}
+
+func withMachines(o *Options) { o.Machines, o.HookTimeout = true, time.Minute }
+
+// put creates an object of a namespace from JSON of its other fields.
+func put(api *apitest.Server, res, namespace, name, created string, rest map[string]any) {
+	meta := map[string]any{"namespace": namespace, "name": name, "uid": namespace + "-" + name, "creationTimestamp": created}
+	if m, ok := rest["metadata"].(map[string]any); ok {
+		for k, v := range m {
+			meta[k] = v
+		}
+	}
+	o := map[string]any{}
+	for k, v := range rest {
+		o[k] = v
+	}
+	o["metadata"] = meta
+	api.Put(res, o)
+}
+
+func putBalancer(api *apitest.Server, name, created, spec string) {
+	var s map[string]any
+	if err := json.Unmarshal([]byte(spec), &s); err != nil {
+		panic(err)
+	}
+	put(api, balancers, "default", name, created, map[string]any{"spec": s})
+}
+
+func putMachine(api *apitest.Server, name string, meta map[string]any) {
+	all := map[string]any{"labels": map[string]any{"cluster.x-k8s.io/cluster-name": "prod", "cluster.x-k8s.io/control-plane": ""}}
+	for k, v := range meta {
+		all[k] = v
+	}
+	put(api, capiM, "default", name, old, map[string]any{"metadata": all, "spec": map[string]any{}})
+}
+
+const (
+	old   = "2026-01-02T03:04:05Z"
+	young = "2026-01-02T03:04:06Z"
+)
+
+func balancerStatus(api *apitest.Server, name string) (s v1alpha1.MachineLoadBalancerStatus) {
+	data, _ := json.Marshal(api.Get(balancers, "default", name)["status"])
+	_ = json.Unmarshal(data, &s)
+	return s
+}
+
+func stands(s v1alpha1.MachineLoadBalancerStatus, kind string) string {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return string(c.Status) + " " + c.Reason
+		}
+	}
+	return "none"
+}
+
+// endpoint is the endpoint of a Cluster.
+func endpoint(api *apitest.Server, name string) string {
+	e, _, _ := nested[map[string]any](api.Get(capiC, "default", name), "spec", "controlPlaneEndpoint")
+	return fmt.Sprintf("%v:%v", e["host"], e["port"])
+}
+
+// TestEndpointBeforeMachines: the endpoint is published and the Cluster told while
+// there is no Machine, in whatever order the objects come.
+func TestEndpointBeforeMachines(t *testing.T) {
+	const spec = `{"clusterRef":{"name":"prod"},"addressPool":"edge"}`
+	steps := map[string]func(*apitest.Server){
+		"pool": func(api *apitest.Server) { putPool(api, "edge", "192.0.2.10/32") },
+		"cluster": func(api *apitest.Server) {
+			put(api, capiC, "default", "prod", old, map[string]any{"spec": map[string]any{}})
+		},
+		"balancer": func(api *apitest.Server) { putBalancer(api, "api", old, spec) },
+	}
+	for _, order := range []string{"pool cluster balancer", "balancer cluster pool", "cluster balancer pool", "balancer pool cluster"} {
+		t.Run(order, func(t *testing.T) {
+			api := managementAPI(t)
+			run(t, build(t, api, "a", withMachines))
+			for _, step := range strings.Fields(order) {
+				steps[step](api)
+				time.Sleep(20 * time.Millisecond)
+			}
+			eventually(t, "the endpoint", func() bool {
+				s := balancerStatus(api, "api")
+				return s.Endpoint != nil && *s.Endpoint == v1alpha1.MachineEndpoint{Host: "192.0.2.10", Port: 6443} && s.Address == "192.0.2.10" &&
+					s.AddressPool == "edge" && endpoint(api, "prod") == "192.0.2.10:6443"
+			})
+			eventually(t, "0 of 0", func() bool {
+				s := balancerStatus(api, "api")
+				return s.Status == "0 of 0 members healthy" && !s.Ready && stands(s, "Ready") == "False NoMembers" &&
+					stands(s, "EndpointAssigned") == "True ClusterDecides" && stands(s, "Accepted") == "True Accepted" && s.URL == "https://192.0.2.10:6443"
+			})
+		})
+	}
+}
+
+// TestOneAddress: a Service and a balancer never get one address, whoever asks first
+// and whoever leads.
+func TestOneAddress(t *testing.T) {
+	api := managementAPI(t)
+	putPool(api, "edge", "192.0.2.10/31")
+	first := run(t, build(t, api, "a", withMachines))
+	api.Put(resource, service("one"))
+	eventually(t, "the Service has one", func() bool { return status(api, "one") != "" })
+	putBalancer(api, "api", young, `{"clusterName":"prod"}`)
+	eventually(t, "the balancer has the other", func() bool { return balancerStatus(api, "api").Endpoint != nil })
+	api.Put(resource, service("two"))
+	putBalancer(api, "greedy", young, `{"clusterName":"prod","address":"`+status(api, "one")+`"}`)
+	eventually(t, "the second balancer is told why", func() bool {
+		return stands(balancerStatus(api, "greedy"), "EndpointAssigned") == "False NoAddress"
+	})
+	// A young leader reads from the statuses what is taken.
+	first.stop()
+	run(t, build(t, api, "b", withMachines))
+	api.Put(resource, service("three"))
+	time.Sleep(300 * time.Millisecond)
+	a, b := status(api, "one"), balancerStatus(api, "api").Address
+	if a == b || status(api, "two") != "" || status(api, "three") != "" || balancerStatus(api, "greedy").Address != "" {
+		t.Errorf("one %s, api %s, two %s, three %s, greedy %s", a, b, status(api, "two"), status(api, "three"), balancerStatus(api, "greedy").Address)
+	}
+	api.Delete(resource, "default", "one")
+	eventually(t, "the balancer gets what it names", func() bool { return balancerStatus(api, "greedy").Address == a })
+}
+
+// TestAdopted: what a Cluster has counts, and is not changed.
+func TestAdopted(t *testing.T) {
+	api := managementAPI(t)
+	put(api, capiC, "default", "prod", old, map[string]any{"spec": map[string]any{"controlPlaneEndpoint": map[string]any{"host": "198.51.100.7", "port": 443}}})
+	putBalancer(api, "api", old, `{"clusterRef":{"name":"prod"}}`)
+	putBalancer(api, "late", young, `{"clusterName":"other","address":"198.51.100.7"}`)
+	run(t, build(t, api, "a", withMachines))
+	eventually(t, "adopted", func() bool {
+		s := balancerStatus(api, "api")
+		return s.Endpoint != nil && s.Endpoint.Port == 443 && s.Address == "198.51.100.7" && stands(s, "EndpointAssigned") == "True ClusterDecides"
+	})
+	eventually(t, "the younger one of the same address has none", func() bool {
+		s := balancerStatus(api, "late")
+		return stands(s, "EndpointAssigned") == "False NoAddress" && s.Address == ""
+	})
+	for _, r := range api.Requests() {
+		if strings.HasPrefix(r, http.MethodPatch) && strings.Contains(r, "/clusters/") {
+			t.Errorf("the Cluster was changed: %s", r)
+		}
+	}
+}
+
+// TestMembersWithoutDaemons: members are listed before any daemon reports, states
+// that daemons wrote stay, and Machines are annotated if that is asked for.
+func TestMembersWithoutDaemons(t *testing.T) {
+	api := managementAPI(t)
+	putMachine(api, "m1", nil)
+	putMachine(api, "m2", nil)
+	putBalancer(api, "api", old, `{"clusterName":"prod","address":"192.0.2.10","annotateMembers":true}`)
+	putBalancer(api, "theirs", old, `{"clusterName":"prod","providerRef":{"kind":"BigIP","name":"edge"}}`)
+	run(t, build(t, api, "a", withMachines))
+	eventually(t, "two that are pending", func() bool {
+		s := balancerStatus(api, "api")
+		return len(s.Members) == 2 && s.Members[0].State == v1alpha1.MemberPending && s.Status == "0 of 2 members healthy"
+	})
+	eventually(t, "the unknown provider", func() bool {
+		s := balancerStatus(api, "theirs")
+		return stands(s, "Accepted") == "False UnknownProvider" && len(s.Members) == 0 && s.Endpoint == nil
+	})
+	note := func(name string) string {
+		v, _, _ := nested[map[string]any](api.Get(capiM, "default", name), "metadata", "annotations")
+		return fmt.Sprintf("%v %v", v[machines.NameAnnotation], v[machines.StatusAnnotation])
+	}
+	eventually(t, "annotations", func() bool { return note("m1") == "api adding" && note("m2") == "api adding" })
+	// A daemon reports.
+	o := api.Get(balancers, "default", "api")
+	members, _, _ := nested[[]any](o, "status", "members")
+	members[0].(map[string]any)["state"] = "Active"
+	api.Put(balancers, o)
+	eventually(t, "the count and the annotation", func() bool {
+		s := balancerStatus(api, "api")
+		return s.Status == "1 of 2 members healthy" && s.Ready && s.Members[0].State == v1alpha1.MemberActive && note("m1") == "api active"
+	})
+	api.Delete(balancers, "default", "api")
+	eventually(t, "no annotations", func() bool { return note("m1") == "<nil> <nil>" })
+}
+
+// TestForgottenHook: without any daemon a deletion goes on after its bound.
+func TestForgottenHook(t *testing.T) {
+	api := managementAPI(t)
+	hook := map[string]any{"deletionTimestamp": time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339),
+		"annotations": map[string]any{machines.HookKey: "", machines.HookPrefix + "other": ""}}
+	putMachine(api, "m1", hook)
+	hook["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
+	putMachine(api, "m2", hook)
+	run(t, build(t, api, "a", withMachines))
+	held := func(name, hook string) bool {
+		v, _, _ := nested[map[string]any](api.Get(capiM, "default", name), "metadata", "annotations")
+		_, ok := v[hook]
+		return ok
+	}
+	eventually(t, "the old one goes on", func() bool { return !held("m1", machines.HookKey) })
+	if !held("m2", machines.HookKey) || !held("m1", machines.HookPrefix+"other") {
+		t.Error("a hook was removed too soon, or that of somebody else")
+	}
+}
