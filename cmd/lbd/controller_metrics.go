@@ -20,6 +20,7 @@ type controllerMetrics struct {
 var (
 	descLeader      = desc("lbd_controller_leader", "1 if this process decides.")
 	descWrites      = desc("lbd_controller_writes_total", "Statuses of Services that were written, by result.", "result")
+	descMachines    = desc("lbd_controller_machine_writes_total", "What was written for Machines, by what it was, or by how it failed.", "result")
 	descEvents      = desc("lbd_controller_events_total", "Events, by result.", "result")
 	descServices    = desc("lbd_allocator_services", "Services of type LoadBalancer, of all classes.")
 	descWaiting     = desc("lbd_allocator_services_waiting", "Services that would take more addresses than they have.")
@@ -56,6 +57,10 @@ func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWaiting, float64(s.Waiting))
 	}
 	gauge(descLeader, leader)
+	machines := m.controller.MachineWrites()
+	for _, result := range slices.Sorted(maps.Keys(machines)) {
+		count(descMachines, machines[result], result)
+	}
 	for _, result := range slices.Sorted(maps.Keys(s.Writes)) {
 		count(descWrites, s.Writes[result], result)
 	}

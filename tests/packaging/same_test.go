@@ -54,6 +54,48 @@ func TestSame(t *testing.T) {
 	}
 }
 
+// TestSameMachines: what a management cluster needs is the same, too.
+func TestSameMachines(t *testing.T) {
+	dir, err := os.MkdirTemp(base, "overlay-") // kustomize wants paths below its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../../kustomize]\ncomponents: [../machines]\n"
+	if err := os.WriteFile(dir+"/kustomization.yaml", []byte(overlay), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := Kustomize(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := index(t, objects), index(t, charted(t, map[string]any{"machines": true}))
+	delete(want, "Namespace/"+Namespace)
+	if len(want) != len(index(t, kustomized(t)))+4 || len(got) != len(want) {
+		t.Errorf("%d objects by kustomize, %d by Helm", len(want), len(got))
+	}
+	for key := range want {
+		if diff := cmp.Diff(plain(t, want[key]), plain(t, got[key])); diff != "" {
+			t.Errorf("%s: kustomize (-) and Helm (+):\n%s", key, diff)
+		}
+	}
+	writes := map[string]string{
+		"ClusterRole/lbd-machines": "patch machines.cluster.x-k8s.io, patch machineloadbalancers/status.lbd.dev, create events.",
+		"ClusterRole/lbd-clusters": "patch clusters.cluster.x-k8s.io",
+	}
+	for key, may := range writes {
+		var list []string
+		for _, r := range rights(want[key]) {
+			if verb, _, _ := strings.Cut(r, " "); verb != "get" && verb != "list" && verb != "watch" {
+				list = append(list, r)
+			}
+		}
+		if got := strings.Join(list, ", "); got != may {
+			t.Errorf("%s may %s", key, got)
+		}
+	}
+}
+
 // TestManifest: the program prints the base, with the image that it is given.
 func TestManifest(t *testing.T) {
 	const image = "registry.example.net/lbd:v9"
