@@ -3,6 +3,7 @@ package docs
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -45,6 +46,8 @@ func TestConfigurations(t *testing.T) {
 	for _, p := range read(t) {
 		for _, b := range p.blocks() {
 			switch {
+			case b.lang == "yaml" && strings.Contains(b.text, "kind: "+v1alpha1.KindMachineLoadBalancer+"\n"):
+				balancer(t, fmt.Sprintf("%s:%d", b.page, b.line), b.text)
 			case b.lang == "yaml" && strings.Contains(b.text, "apiVersion: "+v1alpha1.Group+"/"):
 				found++
 				file := filepath.Join(t.TempDir(), "lbd.yaml")
@@ -69,6 +72,30 @@ func TestConfigurations(t *testing.T) {
 	}
 	if found < 5 {
 		t.Errorf("only %d configurations found", found)
+	}
+}
+
+// balancer checks a MachineLoadBalancer, which is for clusters only.
+func balancer(t *testing.T, where, text string) {
+	t.Helper()
+	var tree any
+	m := &v1alpha1.MachineLoadBalancer{}
+	err := yaml.Unmarshal([]byte(text), &tree)
+	if err == nil {
+		var data []byte
+		if data, err = json.Marshal(tree); err == nil {
+			d := json.NewDecoder(bytes.NewReader(data))
+			d.DisallowUnknownFields()
+			err = d.Decode(m)
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+		return
+	}
+	m.Default()
+	for _, e := range m.Validate() {
+		t.Errorf("%s: %v", where, e)
 	}
 }
 

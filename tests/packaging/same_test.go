@@ -56,12 +56,12 @@ func TestSame(t *testing.T) {
 
 // TestSameMachines: what a management cluster needs is the same, too.
 func TestSameMachines(t *testing.T) {
-	dir, err := os.MkdirTemp(base, "overlay-") // kustomize wants paths below its own
+	dir, err := os.MkdirTemp(root+"/packaging", "overlay-") // outside of the base, or it would be a cycle
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../../kustomize]\ncomponents: [../machines]\n"
+	overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../kustomize]\ncomponents: [../kustomize/machines]\n"
 	if err := os.WriteFile(dir+"/kustomization.yaml", []byte(overlay), 0o644); err != nil {
 		t.Fatal(err)
 	}

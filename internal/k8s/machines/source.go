@@ -60,7 +60,6 @@ type Source struct {
 	mu    sync.Mutex // guards all below
 	state model.MachinesState
 	addrs []netip.Addr // of this node
-	ready bool         // there was a decision, so that addrs are known
 	err   error        // why there is no client
 	// counts for metrics
 	writes map[string]uint64
@@ -232,10 +231,9 @@ func (p *publisher) look(set *Set) {
 	}
 	s := p.s
 	s.mu.Lock()
-	ready := s.ready
 	me := machines.Node{Name: s.o.Self, ProviderID: s.o.Spec.ProviderID, Addrs: s.addrs}
 	s.mu.Unlock()
-	if !ready { // it is not known yet which Machine this node is
+	if len(me.Addrs) == 0 { // it is not known yet which Machine this node is
 		return
 	}
 	all, balancers := set.Machines(), set.Balancers()
@@ -340,8 +338,8 @@ func (d *driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		d.state = want.Machines
 		wake(d.write)
 	}
-	if !d.ready || !slices.Equal(d.addrs, want.Group.Addrs) {
-		d.addrs, d.ready = slices.Clone(want.Group.Addrs), true
+	if a := want.Machines.Addrs; len(a) > 0 && !slices.Equal(d.addrs, a) {
+		d.addrs = slices.Clone(a)
 		wake(d.kick)
 	}
 	return model.Applied{}, nil

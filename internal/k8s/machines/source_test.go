@@ -125,8 +125,7 @@ func start(t *testing.T, kinds map[string]string, change func(*v1alpha1.Machines
 // decide hands a decision to the driver.
 func (b *bed) decide(writer bool, members ...model.MachineMember) {
 	b.t.Helper()
-	want := &model.Desired{Machines: model.MachinesState{Writer: writer, Members: members}}
-	want.Group.Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.11")}
+	want := &model.Desired{Machines: model.MachinesState{Writer: writer, Members: members, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.11")}}}
 	if _, err := b.drv.Apply(b.t.Context(), want); err != nil {
 		b.t.Fatal(err)
 	}
