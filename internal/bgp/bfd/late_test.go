@@ -15,12 +15,12 @@ func TestLateReceiver(t *testing.T) {
 	l := newLab(t)
 	sa, sb := session("10.0.0.1", "10.0.0.2"), session("10.0.0.2", "10.0.0.1")
 	sa.Multiplier = 100 // the peer waits for 5 s
-	sb.Multiplier = 6   // and the process for 300 ms
+	sb.Multiplier = 10  // and the process for 500 ms
 	b := l.node("b")
 	b.apply(sb)
 	p := l.peer("a", nil, sa)
 	b.upWith(sb)
-	for _, freeze := range []time.Duration{500 * ms, time.Second, 1500 * ms} {
+	for _, freeze := range []time.Duration{700 * ms, time.Second, 1500 * ms} {
 		_ = p.cmd.Process.Signal(unix.SIGSTOP)
 		time.Sleep(freeze)
 		_ = p.cmd.Process.Signal(unix.SIGCONT)
@@ -31,12 +31,12 @@ func TestLateReceiver(t *testing.T) {
 	}
 	_ = p.cmd.Process.Signal(unix.SIGSTOP)
 	l.ExecOn("b", "nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy drop; }")
-	time.Sleep(600 * ms)
+	time.Sleep(800 * ms)
 	_ = p.cmd.Process.Signal(unix.SIGCONT)
 	thaw := time.Now()
 	l.within("down", func() bool { return p.status()[0].State == Down })
 	if took := p.status()[0].Since.Sub(thaw); took > 5*time.Second {
-		t.Errorf("found %v after the thaw that the peer was gone for 600 ms", took)
+		t.Errorf("found %v after the thaw that the peer was gone for 800 ms", took)
 	}
 }
 

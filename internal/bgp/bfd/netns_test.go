@@ -154,7 +154,7 @@ func (n *node) upWith(s Session) {
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// session is one with usual times.
+// session is one whose Detection Time of 500 ms a busy machine keeps.
 func session(local, peer string) Session {
-	return Session{Peer: addr(peer), Local: addr(local), Transmit: 50 * ms, Receive: 50 * ms, Multiplier: 3}
+	return Session{Peer: addr(peer), Local: addr(local), Transmit: 50 * ms, Receive: 50 * ms, Multiplier: 10}
 }
