@@ -45,9 +45,9 @@ type WatchOptions[T any] struct {
 	// Same tells whether two values mean the same, so that the change between them
 	// is none; nil: never.
 	Same func(a, b T) bool
-	// Changed is told what was added, changed or removed, and once after the first
-	// full state with what it has. It is called in the goroutine of Run and must not
-	// block for long. May be nil.
+	// Changed is told what was added, changed or removed, and once, with nothing, when
+	// the first full state was told and the watch is Synced. It is called in the
+	// goroutine of Run and must not block for long. May be nil.
 	Changed func([]Key)
 	// Optional: the kind need not exist. Without it the watch counts as synced and
 	// connected, and asks again now and then.
@@ -355,7 +355,9 @@ func (s *store[T]) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes a full state over. What has not changed is no news.
+// Replace takes a full state over. What has not changed is no news. The first state
+// counts as read once all of it was told, and that is told too: who has heard of nothing
+// more may not take half of it for the whole.
 func (s *store[T]) Replace(list []any, _ string) error {
 	var keys []Key
 	s.mu.Lock()
@@ -380,11 +382,16 @@ func (s *store[T]) Replace(list []any, _ string) error {
 		keys = append(keys, k)
 	}
 	first := !s.synced
-	s.synced = true
 	(*Watch[T])(s).set(true, false, nil)
 	s.mu.Unlock()
-	if first || len(keys) > 0 {
+	if len(keys) > 0 {
 		s.o.Changed(keys)
+	}
+	if first {
+		s.mu.Lock()
+		s.synced = true
+		s.mu.Unlock()
+		s.o.Changed(nil)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			return
 		}
 	}
-	t.Fatalf("after 20 s still not: %s", what)
+	t.Fatalf("after 30 s still not: %s", what)
 }
 
 // patches are the requests that write statuses of Services.

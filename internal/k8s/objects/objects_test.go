@@ -55,7 +55,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			return
 		}
 	}
-	t.Fatalf("after 20 s still not: %s", what)
+	t.Fatalf("after 30 s still not: %s", what)
 }
 
 func TestObjects(t *testing.T) {

@@ -337,8 +337,9 @@ func (l *loop) run(ctx context.Context) {
 				return
 			case <-time.After(Coalesce + time.Duration(l.vips)*CoalesceEach):
 			}
+			ready := l.synced || l.w.synced() // then all that was read first is pending
 			l.take()
-			if l.synced || l.w.synced() {
+			if ready {
 				l.build()
 			}
 		}

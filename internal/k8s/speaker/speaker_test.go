@@ -112,7 +112,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 			return
 		}
 	}
-	b.t.Fatalf("after 20 s still not: %s; VIPs %q, status %+v", what, b.vips(), b.Status())
+	b.t.Fatalf("after 30 s still not: %s; VIPs %q, status %+v", what, b.vips(), b.Status())
 }
 
 func (b *bed) become(want string) {
