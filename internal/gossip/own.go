@@ -24,7 +24,7 @@ type own struct {
 	// machines has V 0 as long as there was nothing to tell of any.
 	machines wireMachines
 	drains   []model.MachineDrain // those of machines
-	vips     []model.GroupVIP     // as last told, sorted by address
+	vips     []model.GroupVIP     // as last told, sorted by address; never changed
 	entries  map[netip.Addr]wireEntry
 	// complete is set once the decision has spoken: before, an empty record does
 	// not mean that the node has nothing.
@@ -58,12 +58,12 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	head.Drained = gs.Drained
 	headChanged := !sameHead(&head, &o.head)
 	machinesChanged := o.machines.Manager != gs.Manager || !model.SameDrains(o.drains, gs.Drains)
-	if !headChanged && !machinesChanged && slices.Equal(gs.VIPs, o.vips) {
+	if !headChanged && !machinesChanged && sameVIPs(gs.VIPs, o.vips) {
 		return wireRecord{}, false
 	}
 	next := o.seq + 1
 	changed := o.diff(gs.VIPs, next)
-	o.vips = slices.Clone(gs.VIPs)
+	o.vips = gs.VIPs
 	if !headChanged && !machinesChanged && len(changed) == 0 && !first {
 		return wireRecord{}, false
 	}
@@ -120,38 +120,64 @@ func (o *own) list() []wireEntry {
 // diff stores the new entries and returns those that others must hear of. A
 // change of Seen alone is not worth a message of its own: it is a consequence
 // of what others said, and if each node passed it on at once, one claim would
-// cause as many broadcasts as there are nodes.
+// cause as many broadcasts as there are nodes. Both lists are sorted, and of thousands
+// of VIPs few differ.
 func (o *own) diff(vips []model.GroupVIP, v uint64) []wireEntry {
-	var changed []wireEntry
-	kept := make(map[netip.Addr]bool, len(vips))
-	for _, vip := range vips {
-		if len(kept) >= maxEntries {
-			break
+	var changed, gone []wireEntry
+	old := o.vips[:min(len(o.vips), maxEntries)]
+	forget := func() {
+		delete(o.entries, old[0].Addr)
+		gone = append(gone, wireEntry{Addr: old[0].Addr, V: v, Gone: true})
+		old = old[1:]
+	}
+	for _, vip := range vips[:min(len(vips), maxEntries)] {
+		for len(old) > 0 && old[0].Addr.Less(vip.Addr) {
+			forget()
 		}
-		kept[vip.Addr] = true
-		e := wireEntry{
-			Addr: vip.Addr, Standing: encodeStanding(vip.Standing),
-			Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber),
+		if len(old) > 0 && old[0].Addr == vip.Addr {
+			same := old[0] == vip
+			if old = old[1:]; same {
+				continue
+			}
 		}
-		if e.Epoch != 0 {
-			e.To, e.Weak = string(vip.Claim.To), vip.Claim.Weak
-		}
-		old, ok := o.entries[vip.Addr]
-		same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To && old.Weak == e.Weak
-		if e.V = v; same {
-			e.V = old.V
-		} else {
+		if e, news := o.enter(&vip, v); news {
 			changed = append(changed, e)
 		}
-		o.entries[vip.Addr] = e
 	}
-	for _, vip := range o.vips {
-		if _, ok := o.entries[vip.Addr]; ok && !kept[vip.Addr] {
-			delete(o.entries, vip.Addr)
-			changed = append(changed, wireEntry{Addr: vip.Addr, V: v, Gone: true})
-		}
+	for len(old) > 0 {
+		forget()
 	}
-	return changed
+	return append(changed, gone...)
+}
+
+// enter stores one entry; news: it says something else than the one before.
+func (o *own) enter(vip *model.GroupVIP, v uint64) (e wireEntry, news bool) {
+	e = wireEntry{
+		Addr: vip.Addr, Standing: encodeStanding(vip.Standing),
+		Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber),
+	}
+	if e.Epoch != 0 {
+		e.To, e.Weak = string(vip.Claim.To), vip.Claim.Weak
+	}
+	old, ok := o.entries[vip.Addr]
+	same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To && old.Weak == e.Weak
+	if e.V = v; same {
+		e.V = old.V
+	}
+	o.entries[vip.Addr] = e
+	return e, !same
+}
+
+// sameVIPs compares two lists, at a glance if they are one.
+func sameVIPs(a, b []model.GroupVIP) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// manyEntries tells whether the whole record cannot fit one datagram.
+func (o *own) manyEntries() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.entries) > maxPacket/len(`{"a":"::","v":1},`)
 }
 
 func (o *own) record() wireRecord {
@@ -246,6 +272,7 @@ func (o *own) leave() wireRecord {
 	o.head.Left, o.head.V = true, o.seq
 	r := o.record()
 	r.Head = new(o.head)
+	o.vips = slices.Clone(o.vips)
 	for i, vip := range o.vips {
 		e, ok := o.entries[vip.Addr]
 		if !ok || e.Epoch == 0 {

@@ -189,6 +189,9 @@ func (t *turn) repeat(now time.Time) time.Time {
 		}
 		t.repeated++
 		t.repeatedAt = now
+		if g.own.manyEntries() {
+			return time.Time{} // found out without writing thousands of them
+		}
 		msgs := chunks(g.own.full())
 		if len(msgs) > 1 {
 			return time.Time{}
