@@ -33,6 +33,8 @@ type scene struct {
 	addrs []address
 	// quiet are the families whose silence is not as wanted, and why.
 	quiet [families]error
+	// moved: there are other entries, or on other interfaces, than before.
+	moved bool
 	errs  []error
 }
 
@@ -104,10 +106,13 @@ func silenced(a *model.L2Advert) bool { return a.Mode == model.L2Silent || a.Qui
 // Where this process answers, it just does not do so any more.
 func yields(a *model.L2Advert) bool { return a.Yield && !a.Respond }
 
-// reports returns the truth about every VIP.
+// reports returns the truth about every VIP; the map of before if it is the same.
 func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.told != nil && len(d.leftover) == 0 && len(d.told) == len(d.entries) && d.unchanged() {
+		return d.told
+	}
 	m := make(map[netip.Addr]model.AppliedVIP, len(d.entries))
 	for _, a := range d.leftover {
 		m[a] = model.AppliedVIP{Silent: true}
@@ -115,7 +120,18 @@ func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
 	for a, e := range d.entries {
 		m[a] = e.report()
 	}
+	d.told = m
 	return m
+}
+
+// unchanged tells whether all entries are as they were told.
+func (d *Driver) unchanged() bool {
+	for a, e := range d.entries {
+		if was, known := d.told[a]; !known || was != e.report() {
+			return false
+		}
+	}
+	return true
 }
 
 // lookBack finds, once, what an earlier process of this node had silenced when it
@@ -146,31 +162,41 @@ func (d *Driver) reconcile(s *scene) {
 	for _, l := range s.links {
 		d.own[l.mac] = struct{}{}
 	}
-	wanted := make(map[netip.Addr]struct{}, len(s.want.L2))
+	d.round++
 	responders := false
-	for _, w := range s.want.L2 {
-		wanted[w.Addr] = struct{}{}
+	for i := range s.want.L2 {
+		w := &s.want.L2[i]
 		responders = responders || w.Respond
 		e := d.entries[w.Addr]
 		if e == nil {
 			e = &entry{}
 			d.entries[w.Addr] = e
+			s.moved = true
 		}
 		if e.want.Mode != w.Mode || e.want.Interface != w.Interface || e.want.Respond != w.Respond {
+			s.moved = s.moved || e.want.Interface != w.Interface || (e.want.Mode == model.L2Silent) != (w.Mode == model.L2Silent)
 			e.quiet()
 			e.tooLate = false
 			d.queue.update(e)
 		}
-		e.want = w
+		e.want, e.round = *w, d.round
 	}
+	if len(d.entries) != len(s.want.L2) {
+		d.forget()
+		s.moved = true
+	}
+	d.clock.set(responders)
+}
+
+// forget drops the entries that were not wanted in this round.
+func (d *Driver) forget() {
 	for a, e := range d.entries {
-		if _, ok := wanted[a]; !ok {
+		if e.round != d.round {
 			e.quiet()
 			d.queue.remove(e)
 			delete(d.entries, a)
 		}
 	}
-	d.clock.set(responders)
 }
 
 // applySilence makes exactly the silent entries silent. For an entry that yields,
@@ -179,15 +205,16 @@ func (d *Driver) applySilence(s *scene) {
 	var addrs [families][]netip.Addr
 	var ifaces [families]map[string]struct{}
 	var speaks [families]bool
-	for _, w := range s.want.L2 {
+	for i := range s.want.L2 {
+		w := &s.want.L2[i]
 		f := familyOf(w.Addr)
 		switch {
-		case silenced(&w):
+		case silenced(w):
 			addrs[f] = append(addrs[f], w.Addr)
 		case w.Mode == model.L2Announce:
 			speaks[f] = true
 		}
-		if silenced(&w) || yields(&w) {
+		if silenced(w) || yields(w) {
 			if ifaces[f] == nil {
 				ifaces[f] = make(map[string]struct{})
 			}
@@ -240,16 +267,12 @@ func (d *Driver) prepare(f family, s *scene, ifaces map[string]struct{}) bool {
 func (d *Driver) applyPorts(s *scene) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	users := make(map[portKey][]netip.Addr)
-	for a, e := range d.entries {
-		if e.want.Mode != model.L2Silent {
-			key := portKey{e.want.Interface, familyOf(a)}
-			users[key] = append(users[key], a)
-		}
+	if !s.moved && !d.portless && d.portsHold(s) {
+		return
 	}
+	users := portUsers(s.want.L2)
 	for key, p := range d.ports {
-		l, there := s.links[key.iface]
-		if users[key] == nil || !there || l != p.link || p.broken {
+		if users[key] == nil || !s.holds(p) {
 			p.close()
 			delete(d.ports, key)
 		}
@@ -263,6 +286,7 @@ func (d *Driver) applyPorts(s *scene) {
 			s.errs = append(s.errs, err)
 		}
 	}
+	d.portless = len(failed) > 0
 	for a, e := range d.entries {
 		key := portKey{e.want.Interface, familyOf(a)}
 		if p := d.ports[key]; p != e.port {
@@ -275,6 +299,46 @@ func (d *Driver) applyPorts(s *scene) {
 			e.fault(d, err)
 		}
 	}
+}
+
+// portUsers are the addresses that frames of a port are about.
+func portUsers(want []model.L2Advert) map[portKey][]netip.Addr {
+	users := make(map[portKey][]netip.Addr)
+	var last portKey
+	var addrs []netip.Addr // of last; most are of one port
+	for i := range want {
+		w := &want[i]
+		if w.Mode == model.L2Silent {
+			continue
+		}
+		if key := (portKey{w.Interface, familyOf(w.Addr)}); key != last {
+			if addrs != nil {
+				users[last] = addrs
+			}
+			last, addrs = key, users[key]
+		}
+		addrs = append(addrs, w.Addr)
+	}
+	if addrs != nil {
+		users[last] = addrs
+	}
+	return users
+}
+
+// portsHold tells whether every port is that of an interface as it is.
+func (d *Driver) portsHold(s *scene) bool {
+	for _, p := range d.ports {
+		if !s.holds(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds tells whether a port works on its interface as it is.
+func (s *scene) holds(p *openPort) bool {
+	l, there := s.links[p.key.iface]
+	return there && l == p.link && !p.broken
 }
 
 // openPort opens the port if needed and sets its filter.
@@ -324,52 +388,68 @@ func (d *Driver) portBroken(p *openPort, err error) {
 func (d *Driver) start(s *scene) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, w := range s.want.L2 {
-		e := d.entries[w.Addr]
-		if w.Mode == model.L2Silent {
-			d.startSilent(e, s.quiet[familyOf(w.Addr)])
-			continue
-		}
+	d.alive() // what runs after it may go on
+	for i := range s.want.L2 {
+		w := &s.want.L2[i]
 		err := s.quiet[familyOf(w.Addr)]
-		if err != nil && w.Quiet {
-			e.silent = false
-			e.fault(d, fmt.Errorf("cannot silence: %w", err)) // it may answer its own question
-			continue
+		if e := d.entries[w.Addr]; err != nil || !e.runs() {
+			d.startEntry(s, e, w, err)
 		}
-		if err != nil && e.silent {
-			e.fault(d, fmt.Errorf("still silent: %w", err)) // so it must not speak
-			continue
-		}
-		e.silent = w.Quiet
-		if e.port == nil {
-			continue // applyPorts has said why
-		}
-		err = nil
-		switch w.Mode {
-		case model.L2Announce:
-			d.alive()
-			if err := d.mayStart(e, time.Now()); err != nil {
-				e.quiet()
-				e.fault(d, err) // the report tells the next decision
-				d.queue.update(e)
-				continue
-			}
-			err = d.startAnnouncing(e, s.want.ValidUntil)
-		case model.L2Probe:
-			err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index))
-		}
-		if err != nil {
-			d.counters.errors.Add(1)
-			e.quiet()
-			s.errs = append(s.errs, err)
-		}
-		e.fault(d, err)
-		d.queue.update(e)
 	}
 	if err := d.pump(); err != nil {
 		s.errs = append(s.errs, err)
 	}
 	d.rouse()
+}
+
+// runs tells whether the entry announces as it is to, with nothing to put right. That
+// is so for nearly all of thousands.
+func (e *entry) runs() bool {
+	b := &e.burst
+	return e.want.Mode == model.L2Announce && b.on && b.number == e.want.Burst && !b.next.IsZero() &&
+		e.err == "" && !e.silent && !e.tooLate && e.port != nil
+}
+
+// startEntry is start for one entry; quiet is why its family is not as silent as wanted.
+func (d *Driver) startEntry(s *scene, e *entry, w *model.L2Advert, quiet error) {
+	if w.Mode == model.L2Silent {
+		d.startSilent(e, quiet)
+		return
+	}
+	if quiet != nil && w.Quiet {
+		e.silent = false
+		e.fault(d, fmt.Errorf("cannot silence: %w", quiet)) // it may answer its own question
+		return
+	}
+	if quiet != nil && e.silent {
+		e.fault(d, fmt.Errorf("still silent: %w", quiet)) // so it must not speak
+		return
+	}
+	e.silent = w.Quiet
+	if e.port == nil {
+		return // applyPorts has said why
+	}
+	var err error
+	switch w.Mode {
+	case model.L2Announce:
+		d.alive()
+		if err := d.mayStart(e, time.Now()); err != nil {
+			e.quiet()
+			e.fault(d, err) // the report tells the next decision
+			d.queue.update(e)
+			return
+		}
+		err = d.startAnnouncing(e, s.want.ValidUntil)
+	case model.L2Probe:
+		err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index))
+	}
+	if err != nil {
+		d.counters.errors.Add(1)
+		e.quiet()
+		s.errs = append(s.errs, err)
+	}
+	e.fault(d, err)
+	d.queue.update(e)
 }
 
 // startSilent notes whether the rules are in force.

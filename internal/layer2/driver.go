@@ -67,6 +67,10 @@ type Driver struct {
 	own        map[model.MAC]struct{} // of all interfaces of this host
 	validUntil time.Time
 	known      uint64 // lapses that the last decision knew of
+	round      uint64 // counts decisions
+	portless   bool   // entries want a port that could not be opened
+	// told is the last report; it is never changed.
+	told map[netip.Addr]model.AppliedVIP
 
 	lapsed  uint64 // lapses of the clock that were acted on
 	answers meter

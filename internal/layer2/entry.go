@@ -10,6 +10,7 @@ import (
 // entry is what the driver knows of one VIP. It is guarded by Driver.mu.
 type entry struct {
 	want   model.L2Advert
+	round  uint64    // see Driver.round
 	port   *openPort // where its frames go; nil while it cannot send
 	router bool      // flag of its IPv6 advertisements
 
@@ -59,8 +60,11 @@ type queue []*entry
 // update puts the entry where its deadline belongs; it is called after each
 // change of an entry.
 func (q *queue) update(e *entry) {
-	was := !e.due.IsZero()
-	e.due = e.deadline()
+	was, at := !e.due.IsZero(), e.deadline()
+	if at == e.due {
+		return
+	}
+	e.due = at
 	switch is := !e.due.IsZero(); {
 	case is && was:
 		heap.Fix(q, e.pos)
