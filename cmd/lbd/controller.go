@@ -27,9 +27,9 @@ const (
 	// defaultNamespace is that of the manifests, for a process that is in no pod.
 	defaultNamespace = "lbd-system"
 	// The requests of a controller: a burst of Services is served at once, and 5000 of
-	// them within a minute.
-	controllerQPS   = 100
-	controllerBurst = 200
+	// them, which are one write each, within 20 s.
+	controllerQPS   = 300
+	controllerBurst = 500
 )
 
 // controllerFlags are what `lbd controller` is told.
