@@ -242,6 +242,9 @@ type MachineLoadBalancerStatus struct {
 	AddressPool string `json:"addressPool,omitempty"`
 	// URL is the endpoint in one string: https://10.0.0.1:6443, tcp:// or udp://.
 	URL string `json:"url,omitempty"`
+	// ReportedBy is the node whose daemon last wrote how the members are doing; empty
+	// until one has. From then on only daemons say that.
+	ReportedBy string `json:"reportedBy,omitempty"`
 	// Members are the Machines, sorted by namespace and name; at most MaxMembers.
 	// +optional
 	// +listType=atomic

@@ -280,8 +280,8 @@ func TestAcceptance(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	held := func(m *Machine) { m.Deleted = born; m.Annotations[HookKey] = "" }
-	drained := &Report{[]model.MachineMember{{Node: "cp1", Draining: true, Drained: true}}}
-	draining := &Report{[]model.MachineMember{{Node: "cp1", Draining: true}}}
+	drained := &Report{Members: []model.MachineMember{{Node: "cp1", Draining: true, Drained: true}}}
+	draining := &Report{Members: []model.MachineMember{{Node: "cp1", Draining: true}}}
 	for name, c := range map[string]struct {
 		change  func(*Machine)
 		report  *Report

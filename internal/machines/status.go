@@ -25,8 +25,8 @@ const (
 	MemberNoAddress = "AddressUnknown"
 )
 
-// Report is what a group of daemons says of its nodes. nil: nobody reports, and
-// what was reported last stays.
+// Report is what a group of daemons says of its nodes. nil: this process has no
+// group, and what a group has reported stays.
 type Report struct {
 	Members []model.MachineMember
 }
@@ -71,7 +71,7 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 	s.Status = fmt.Sprintf("%d of %d members healthy", s.HealthyCount, s.MemberCount)
 	s.Ready = s.Endpoint != nil && s.HealthyCount > 0
 	s.Conditions = keep(b.Status.Conditions, v1alpha1.ConditionAccepted, v1alpha1.ConditionEndpointAssigned)
-	own := []v1alpha1.Condition{readiness(&s), reach(reachable, report == nil && s.HealthyCount == 0),
+	own := []v1alpha1.Condition{readiness(&s), reach(reachable, report == nil && s.ReportedBy == ""),
 		listed(v1alpha1.ConditionMembersResolved, len(unresolved) == 0, "Resolved", "Unresolved", "every member has a node or an address",
 			"without node and address: ", unresolved),
 		listed(v1alpha1.ConditionDeletionHeld, len(held) > 0, "Held", "NotHeld", "waiting for the connections of ", "no deletion is held", held)}
@@ -82,11 +82,25 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 	return s
 }
 
+// Concerns tells whether a group has anything to say of a balancer: one of its nodes
+// is a member. Those of other clusters it knows nothing of.
+func (r *Report) Concerns(members []*Machine) bool {
+	return slices.ContainsFunc(members, func(m *Machine) bool { return m.Member(r.Members) != nil })
+}
+
 // member returns the line of one member, without Since.
 func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report *Report, rules *Rules) v1alpha1.MachineMemberStatus {
 	x := v1alpha1.MachineMemberStatus{Machine: m.Name, Namespace: m.Namespace, Node: m.Node, FailureDomain: m.FailureDomain}
 	if len(m.Addresses) > 0 {
 		x.Address = m.Addresses[0].String()
+	}
+	if was != nil && x.Node == "" {
+		x.Node = was.Node
+	}
+	if report == nil && b.Status.ReportedBy != "" && was != nil {
+		// Daemons may have other rules, and two that disagree would write for ever.
+		x.State, x.Reason = was.State, was.Reason
+		return x
 	}
 	reason, _, leaving := rules.Drain(m)
 	var node *model.MachineMember
@@ -103,14 +117,9 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 		if x.Reason == "" {
 			x.Reason = "NodeDraining"
 		}
-		// Who has drained stays so; a node that is not heard serves nothing.
-		if node != nil && node.Drained || report != nil && node == nil || report == nil && was != nil && was.State == v1alpha1.MemberDrained {
+		// A node that is not heard serves nothing.
+		if node != nil && node.Drained || report != nil && node == nil {
 			x.State = v1alpha1.MemberDrained
-		}
-	case report == nil && was != nil && !ofMachine(was.Reason):
-		x.State, x.Reason = was.State, was.Reason
-		if x.Node == "" {
-			x.Node = was.Node
 		}
 	case report == nil:
 		x.State, x.Reason = v1alpha1.MemberPending, MemberNotReported
@@ -122,12 +131,6 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 		x.State, x.Reason = standing(node, b)
 	}
 	return x
-}
-
-// ofMachine tells whether a reason is a signal of the Machine itself, which is over
-// when the Machine does not give it any more.
-func ofMachine(reason string) bool {
-	return reason == DrainDeleting || reason == DrainDisabled || reason == DrainLabelled || reason == DrainRemediation
 }
 
 // standing says how a node that does not drain stands with the address.

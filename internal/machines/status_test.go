@@ -46,7 +46,7 @@ func TestSummary(t *testing.T) {
 		return all
 	}
 	group := func(fifth ...model.MachineMember) *Report {
-		return &Report{append([]model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby),
+		return &Report{Members: append([]model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby),
 			node("cp3", model.ReasonStandby), node("cp4", model.ReasonStandby)}, fifth...)}
 	}
 	const four = "m1=Active/Serving, m2=Active/Standby, m3=Active/Standby, m4=Active/Standby, "
@@ -106,22 +106,35 @@ func TestHeardOfBefore(t *testing.T) {
 		}
 	}
 	step(nil, 0, "m1=Pending/NotReported, m2=Pending/NotReported, False/NoHealthyMember, Unknown/NotReported, 0 of 2 members healthy")
-	step(&Report{[]model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby)}}, time.Second,
+	step(&Report{Members: []model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby)}}, time.Second,
 		"m1=Active/Serving, m2=Active/Standby, True/MembersHealthy, 2 of 2 members healthy")
+	b.Status.ReportedBy = "cp1"
 	step(nil, 2*time.Second, "m1=Active/Serving, m2=Active/Standby, True/MembersHealthy, 2 of 2 members healthy")
 	if got := b.Status.Members[0].Since; !got.Equal(born.Add(time.Second)) {
 		t.Errorf("since %v", got)
 	}
-	step(&Report{[]model.MachineMember{node("cp2", model.ReasonOwner)}}, 3*time.Second,
+	step(&Report{Members: []model.MachineMember{node("cp2", model.ReasonOwner)}}, 3*time.Second,
 		"m1=Unhealthy/NotHeard, m2=Active/Serving, True/MembersHealthy, 1 of 2 members healthy")
 	if got := b.Status.Members[1].Since; !got.Equal(born.Add(time.Second)) {
 		t.Errorf("a new reason moved since to %v", got)
 	}
-	// The label goes on and off while nobody reports.
+	// Who has no group does not judge by rules of its own what a group has judged.
+	b.Status.ReportedBy = "cp2"
 	all[1].Labels["lbd.dev/drain"] = ""
-	step(nil, 4*time.Second, "m1=Unhealthy/NotHeard, m2=Draining/Labelled, False/NoHealthyMember, Unknown/NotReported, 0 of 2 members healthy")
-	delete(all[1].Labels, "lbd.dev/drain")
-	step(nil, 5*time.Second, "m1=Unhealthy/NotHeard, m2=Pending/NotReported, False/NoHealthyMember, Unknown/NotReported, 0 of 2 members healthy")
+	step(nil, 4*time.Second, "m1=Unhealthy/NotHeard, m2=Active/Serving, True/MembersHealthy, 1 of 2 members healthy")
+	all = append(all, machine("a/prod/m3", ""))
+	step(nil, 5*time.Second, "m1=Unhealthy/NotHeard, m2=Active/Serving, m3=Pending/NotReported, True/MembersHealthy, 1 of 3 members healthy")
+}
+
+// TestConcerns: a group says nothing of the Machines of another one, even if their
+// nodes have the same names.
+func TestConcerns(t *testing.T) {
+	own := &Report{Members: []model.MachineMember{{Node: "cp1", Addrs: []netip.Addr{addr("10.0.0.11")}}}}
+	for want, m := range map[bool]*Machine{true: machine("a/prod/m1", "cp1", "10.0.0.11"), false: machine("b/prod/m1", "cp1", "10.9.0.11")} {
+		if own.Concerns([]*Machine{m}) != want {
+			t.Errorf("%s: %v", m, !want)
+		}
+	}
 }
 
 func TestConditionsOfMembers(t *testing.T) {

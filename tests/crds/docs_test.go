@@ -118,3 +118,29 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestBalancerStatus: what lbd writes of a MachineLoadBalancer fits, and no more.
+func TestBalancerStatus(t *testing.T) {
+	const since = `"since":"2026-11-21T11:08:53Z"`
+	const member = `{"machine":"m1","namespace":"a","node":"cp1","address":"10.0.0.11","failureDomain":"z1","state":"Active","reason":"Serving",` + since + `}`
+	const ready = `{"type":"Ready","status":"True","observedGeneration":3,"lastTransitionTime":"2026-11-21T11:08:53Z","reason":"MembersHealthy","message":"1 of 1 members healthy"}`
+	for status, fits := range map[string]bool{
+		`{}`: true, `{"memberCount":0,"healthyCount":0,"ready":false}`: true,
+		`{"observedGeneration":3,"endpoint":{"host":"10.0.0.200","port":6443},"address":"10.0.0.200","addressPool":"edge","url":"https://10.0.0.200:6443",` +
+			`"reportedBy":"cp1","members":[` + member + `],"memberCount":1,"healthyCount":1,"status":"1 of 1 members healthy","ready":true,"conditions":[` + ready + `]}`: true,
+		`{"endpoint":{"host":"10.0.0.200"}}`:                                false,
+		`{"endpoint":{"host":"a","port":65536}}`:                            false,
+		`{"members":[{"machine":"m1","state":"Active"}]}`:                   false,
+		`{"members":[{"machine":"m1","namespace":"a","state":"Sleeping"}]}`: false,
+		`{"memberCount":-1}`:                                                false, `{"conditions":[` + ready + `,` + ready + `]}`: false, `{"x":1}`: false,
+	} {
+		var object map[string]any
+		text := `{"apiVersion":"lbd.dev/v1alpha1","kind":"MachineLoadBalancer","metadata":{"name":"a"},"spec":{"clusterName":"prod"},"status":` + status + `}`
+		if err := utiljson.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs := load(t)["MachineLoadBalancer"].Create(t.Context(), object); (len(errs) == 0) != fits {
+			t.Errorf("%s: %v", status, errs)
+		}
+	}
+}

@@ -196,6 +196,7 @@ func TestMembersWithoutDaemons(t *testing.T) {
 	o := api.Get(balancers, "default", "api")
 	members, _, _ := nested[[]any](o, "status", "members")
 	members[0].(map[string]any)["state"] = "Active"
+	o["status"].(map[string]any)["reportedBy"] = "cp1"
 	api.Put(balancers, o)
 	eventually(t, "the count and the annotation", func() bool {
 		s := balancerStatus(api, "api")

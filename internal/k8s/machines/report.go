@@ -2,6 +2,8 @@ package machines
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,7 +86,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	report := &machines.Report{Members: state.Members}
 	all, balancers := r.set.Machines(), r.set.Balancers()
-	out, next := r.s.rules.Releases(all, balancers, report, now)
+	out, next := r.s.rules.Releases(r.own(slices.Clone(all), report, state.Addrs), balancers, report, now)
 	for _, x := range out {
 		if !r.may(x.Machine.UID, hookPause, now, &next) {
 			continue
@@ -99,13 +101,15 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 		r.s.o.Logger.Info("a held deletion goes on", "machine", x.Machine.String(), "reason", x.Reason, "detail", x.Detail)
 	}
 	for _, b := range balancers {
-		if !b.Usable() {
+		members := b.Members(all)
+		if !b.Usable() || !report.Concerns(members) || !r.set.Covers(b) {
 			continue
 		}
-		want := b.Summary(b.Members(all), report, &r.s.rules, now)
+		want := b.Summary(members, report, &r.s.rules, now)
 		if same, err := unchanged(b, want, now); same || err != nil || !r.may(b.UID, statusPause, now, &next) {
 			continue
 		}
+		want.ReportedBy = r.w.host
 		_, err := r.w.status(ctx, b, want, now)
 		r.s.done("status", err)
 		if err != nil {
@@ -114,6 +118,15 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 		}
 	}
 	return next
+}
+
+// own are the Machines of the group, and all of the cluster of this node: the bounds
+// of other groups are theirs, and the controller's.
+func (r *reporter) own(all []*machines.Machine, report *machines.Report, addrs []netip.Addr) []*machines.Machine {
+	self := machines.Self(all, r.s.me(addrs), &r.s.rules, "")
+	return slices.DeleteFunc(all, func(m *machines.Machine) bool {
+		return m.Member(report.Members) == nil && (self == nil || m.Cluster() != self.Cluster())
+	})
 }
 
 // done counts a write, and logs one that fails for another reason than a conflict,

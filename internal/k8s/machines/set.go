@@ -228,6 +228,19 @@ func (s *Set) Synced() bool {
 // are being watched now.
 func (s *Set) Knows(now time.Time) bool { return s.machines.well(now, true) }
 
+// Covers tells whether all namespaces of a balancer are watched.
+func (s *Set) Covers(b *machines.Balancer) bool {
+	if len(s.o.Namespaces) == 0 {
+		return true
+	}
+	for _, ns := range b.Spec.Namespaces {
+		if !slices.Contains(s.o.Namespaces, ns) {
+			return false
+		}
+	}
+	return true
+}
+
 // Machines returns all Machines and what stands for some, in no order.
 func (s *Set) Machines() []*machines.Machine {
 	all := s.machines.all()

@@ -231,7 +231,7 @@ func (p *publisher) look(set *Set) {
 	}
 	s := p.s
 	s.mu.Lock()
-	me := machines.Node{Name: s.o.Self, ProviderID: s.o.Spec.ProviderID, Addrs: s.addrs}
+	me := s.me(s.addrs)
 	s.mu.Unlock()
 	if len(me.Addrs) == 0 { // it is not known yet which Machine this node is
 		return
@@ -267,6 +267,11 @@ func (p *publisher) look(set *Set) {
 	slices.SortStableFunc(f.vips, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
 	f.vips = slices.CompactFunc(f.vips, func(a, b model.VIP) bool { return a.Addr == b.Addr })
 	p.tell(f)
+}
+
+// me is what this node knows of itself.
+func (s *Source) me(addrs []netip.Addr) machines.Node {
+	return machines.Node{Name: s.o.Self, ProviderID: s.o.Spec.ProviderID, Addrs: addrs}
 }
 
 // lost tells that nobody here knows any more who drains; all else stays.

@@ -246,25 +246,12 @@ func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, all []*mac
 	assigned.ObservedGeneration = b.Generation
 	work.Status.Endpoint, work.Status.URL = e, machines.URL(e, &b.Spec)
 	work.Status.Conditions = []v1alpha1.Condition{accepted, assigned}
-	want := work.Summary(b.Members(all), nil, &s.o.Rules, now)
-	// The conditions that rest on reports stay with whoever reports.
-	s.write(ctx, b, keepReported(want, b.Status), now, next)
+	s.write(ctx, b, work.Summary(b.Members(all), nil, &s.o.Rules, now), now, next)
 	if tell && s.may(c.UID, hookPause, now, next) {
 		if !s.failed("cluster", s.w.endpoint(ctx, c, e), c.UID, now, next) {
 			s.o.Logger.Info("a Cluster has its endpoint", "cluster", c.Key.String(), "host", e.Host, "port", e.Port)
 		}
 	}
-}
-
-// keepReported keeps what a daemon said of who answers for the address, which only
-// daemons know, as long as the members are the same.
-func keepReported(want, have v1alpha1.MachineLoadBalancerStatus) v1alpha1.MachineLoadBalancerStatus {
-	i := slices.IndexFunc(want.Conditions, func(c v1alpha1.Condition) bool { return c.Type == v1alpha1.ConditionReachable })
-	j := slices.IndexFunc(have.Conditions, func(c v1alpha1.Condition) bool { return c.Type == v1alpha1.ConditionReachable })
-	if i >= 0 && j >= 0 && want.HealthyCount == have.HealthyCount && want.MemberCount == have.MemberCount {
-		want.Conditions[i] = have.Conditions[j]
-	}
-	return want
 }
 
 func (s *Steward) write(ctx context.Context, b *machines.Balancer, want v1alpha1.MachineLoadBalancerStatus, now time.Time, next *time.Time) {
