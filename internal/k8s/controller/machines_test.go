@@ -1,16 +1,21 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	kmachines "lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 const (
@@ -223,5 +228,58 @@ func TestForgottenHook(t *testing.T) {
 	eventually(t, "the old one goes on", func() bool { return !held("m1", machines.HookKey) })
 	if !held("m2", machines.HookKey) || !held("m1", machines.HookPrefix+"other") {
 		t.Error("a hook was removed too soon, or that of somebody else")
+	}
+}
+
+// TestNoQuarrel: a controller and a daemon with other rules write one status, agree
+// in the end and then are silent.
+func TestNoQuarrel(t *testing.T) {
+	api := managementAPI(t)
+	putMachine(api, "m1", map[string]any{"labels": map[string]any{"cluster.x-k8s.io/cluster-name": "prod", "cluster.x-k8s.io/control-plane": "", "own/drain": ""}})
+	putMachine(api, "m2", map[string]any{"deletionTimestamp": old})
+	putMachine(api, "m3", nil)
+	for _, name := range []string{"m1", "m2"} {
+		o := api.Get(capiM, "default", name)
+		o["status"] = map[string]any{"nodeRef": map[string]any{"name": "cp-" + name}}
+		api.Put(capiM, o)
+	}
+	putBalancer(api, "api", old, `{"clusterName":"prod","address":"192.0.2.10","annotateMembers":true}`)
+	run(t, build(t, api, "a", withMachines))
+	spec := &v1alpha1.MachinesSpec{DrainLabels: []string{"own/drain"}, DrainOnDeletion: new(false)}
+	spec.Default()
+	daemon := kmachines.New(kmachines.Options{Spec: spec, Self: "cp-m1", Connect: func() (*k8s.Client, error) {
+		return k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = daemon.Run(ctx, func(func(*model.View)) {}) }()
+	t.Cleanup(func() { cancel(); <-done })
+	vip := netip.MustParseAddr("192.0.2.10")
+	want := &model.Desired{Machines: model.MachinesState{Writer: true, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.11")}, Members: []model.MachineMember{
+		{Node: "cp-m1", Draining: true}, {Node: "cp-m2", Standing: map[netip.Addr]model.Reason{vip: model.ReasonOwner}},
+	}}}
+	if _, err := daemon.Driver().Apply(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what the daemon says", func() bool {
+		s := balancerStatus(api, "api")
+		return len(s.Members) == 3 && s.Members[0].State == v1alpha1.MemberDraining && s.Members[1].State == v1alpha1.MemberActive &&
+			s.Members[2].Reason == machines.MemberNotHeard && s.ReportedBy == "cp-m1" && stands(s, "Reachable") == "True Serving"
+	})
+	writes := func() (n int) {
+		for _, r := range api.Requests() {
+			if strings.HasPrefix(r, http.MethodPatch) && (strings.Contains(r, "machine") || strings.Contains(r, "cluster.x-k8s.io")) {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "silence for two seconds", func() bool {
+		before := writes()
+		time.Sleep(2 * time.Second)
+		return writes() == before
+	})
+	if n := writes(); n > 15 {
+		t.Errorf("%d writes", n)
 	}
 }
