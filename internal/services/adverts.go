@@ -141,20 +141,25 @@ func (c *config) selectsPools(kind, name string, pools []string, selectors []v1a
 	c.bad(kind, name, "spec.ipAddressPoolSelectors match the labels of no valid IPAddressPool: nothing is announced by it")
 }
 
-// fits reports aggregation to prefixes that are larger than an entry of a pool.
-func (c *config) fits(name string, s *v1alpha1.BGPAdvertisementSpec) {
+// lengths are those of the prefixes by isV6, 0 if each address is advertised by
+// itself. So it is too, and reported, if prefixes are larger than an entry of a pool:
+// routers must not be told of addresses that are not in it.
+func (c *config) lengths(name string, s *v1alpha1.BGPAdvertisementSpec) (all [2]int) {
 	check := func(field string, length, single int32, v6 bool) {
 		if length == single {
 			return
 		}
 		if p, i, found := resolve.TooWide(s, c.objects.Pools, length, v6); found {
 			o := c.objects.Pools[p]
-			c.bad(v1alpha1.KindBGPAdvertisement, name, "spec.%s %d makes prefixes larger than %q of IPAddressPool %q: routers are told of addresses that are not in it",
+			c.bad(v1alpha1.KindBGPAdvertisement, name, "spec.%s %d makes prefixes larger than %q of IPAddressPool %q: each address is advertised by itself",
 				field, length, o.Spec.Addresses[i], o.Metadata.Name)
+			return
 		}
+		all[isV6(v6)] = int(length)
 	}
 	check("aggregationLength", *s.AggregationLength, v1alpha1.DefaultAggregationLength, false)
 	check("aggregationLengthV6", *s.AggregationLengthV6, v1alpha1.DefaultAggregationLengthV6, true)
+	return all
 }
 
 // assign finds the advertisements of each pool.
@@ -184,7 +189,7 @@ func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string,
 	out := bgpAdvert{name: a.Metadata.Name, services: s.ServiceSelectors, here: anyMatches(s.NodeSelectors, labels)}
 	c.knownPools(kind, out.name, s.IPAddressPools)
 	c.selectsPools(kind, out.name, s.IPAddressPools, s.IPAddressPoolSelectors)
-	c.fits(out.name, s)
+	lengths := c.lengths(out.name, s)
 	asked := &v1alpha1.BGPAdvertise{Peers: s.Peers, Communities: s.Communities}
 	if s.LocalPref != 0 {
 		asked.LocalPref = &s.LocalPref
@@ -192,18 +197,9 @@ func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string,
 	if out.usable = c.resolvable(kind, out.name, asked, communities); out.usable {
 		out.adverts[0] = resolve.Advert(asked, communities)
 		out.adverts[1] = out.adverts[0]
-		out.adverts[0].Length = aggregate(*s.AggregationLength, v1alpha1.DefaultAggregationLength)
-		out.adverts[1].Length = aggregate(*s.AggregationLengthV6, v1alpha1.DefaultAggregationLengthV6)
+		out.adverts[0].Length, out.adverts[1].Length = lengths[0], lengths[1]
 	}
 	c.bgp = append(c.bgp, out)
-}
-
-// aggregate is the length in an advert: 0 if each address is advertised by itself.
-func aggregate(length, usual int32) int {
-	if length == usual {
-		return 0
-	}
-	return int(length)
 }
 
 // resolvable reports names of peers and communities that do not exist. Without a

@@ -487,6 +487,8 @@ func TestBGPAdvertisements(t *testing.T) {
 			[]spec{{Peers: []string{"r1"}, Communities: []string{"64512:1"}, LocalPref: 5}, {Peers: []string{"r2"}}}, "[r1] [64512:1] [] 5 + [r2] [] [] 0", "", ""},
 		{"aggregation", []spec{{AggregationLength: new(int32(24))}}, "[] [] [] 0 /24", "[] [] [] 0", ""},
 		{"aggregation and not", []spec{{AggregationLength: new(int32(24)), AggregationLengthV6: new(int32(120)), LocalPref: 7}, {}}, "[] [] [] 7 /24 + [] [] [] 0", "[] [] [] 7 /120 + [] [] [] 0", ""},
+		{"aggregation beyond the pool", []spec{{AggregationLength: new(int32(23)), AggregationLengthV6: new(int32(120)), LocalPref: 7}}, "[] [] [] 7", "[] [] [] 7 /120",
+			`BGPAdvertisement ad0: spec.aggregationLength 23 makes prefixes larger than "192.0.2.0/24" of IPAddressPool "a": each address is advertised by itself`},
 		{"a community that nothing defines", []spec{{Communities: []string{"red"}}}, "", "",
 			`BGPAdvertisement ad0: names the community "red", and no valid Community defines it: nothing is advertised by it` + "\n" +
 				`Service default/web: no usable advertisement is for IPAddressPool "a" and the labels of the Service: 192.0.2.1 is not announced` + "\n" +
