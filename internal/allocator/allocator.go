@@ -37,6 +37,7 @@ type Allocator struct {
 	opts       Options
 	ipam       *ipam.Allocator
 	started    bool
+	rested     map[netip.Addr]time.Time // see Rest; nil once started
 	services   map[string]*service
 	namespaces map[string]map[string]string
 	pools      []Pool
@@ -169,6 +170,19 @@ func (a *Allocator) touch(namespace string) {
 	}
 }
 
+// Rest tells before the first Step of an address that an earlier allocator has freed
+// and that nobody is to get until then. It counts if no Service has the address.
+func (a *Allocator) Rest(addr netip.Addr, until time.Time) {
+	if a.rested == nil {
+		a.rested = map[netip.Addr]time.Time{}
+	}
+	a.rested[addr] = until
+}
+
+// Resting returns the addresses that rest since their Service gave them up, and until
+// when.
+func (a *Allocator) Resting() map[netip.Addr]time.Time { return a.ipam.Resting() }
+
 // SetPools replaces the pools.
 func (a *Allocator) SetPools(pools []Pool) {
 	a.pools, a.config = slices.Clone(pools), true
@@ -251,6 +265,10 @@ func (a *Allocator) configure(r *Result) {
 	if !a.started {
 		a.started = true
 		a.restore(r)
+		for addr, until := range a.rested {
+			a.ipam.Rest(addr, until)
+		}
+		a.rested = nil
 	}
 	for key := range a.services {
 		a.dirty[key] = true

@@ -68,6 +68,30 @@ func TestMetalLB(t *testing.T) {
 			want b -
 			tick 1
 			want b 192.0.2.0`,
+		"a quarantine outlives the process": `
+			pool p 192.0.2.0/32
+			svc a
+			rm a
+			tick 10
+			restart
+			svc b
+			want b -
+			restart
+			tick 49
+			want b -
+			tick 1
+			want b 192.0.2.0`,
+		"a quarantine that outlives the process is not for who asks by name": `
+			pool p 192.0.2.0/31
+			svc a
+			rm a
+			restart
+			svc b
+			want b 192.0.2.1
+			svc c lbd.dev/loadBalancerIPs=192.0.2.0
+			want c 192.0.2.0
+			restart
+			want c 192.0.2.0`,
 		"a change of type frees": `
 			pool p 192.0.2.0/32
 			svc a

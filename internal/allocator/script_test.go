@@ -53,9 +53,15 @@ func newCluster(t tester) *cluster {
 	return c
 }
 
-// restart makes a controller that knows what the API server has.
+// restart makes a controller that knows what the API server has, and what rests.
 func (c *cluster) restart() {
+	before := c.a
 	c.a = New(c.opts)
+	if before != nil {
+		for addr, until := range before.Resting() {
+			c.a.Rest(addr, until)
+		}
+	}
 	for name, labels := range c.spaces {
 		c.a.SetNamespace(name, labels)
 	}

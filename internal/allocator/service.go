@@ -38,6 +38,9 @@ type Service struct {
 // left to the API server.
 type Ingress struct{ IP, Hostname string }
 
+// Addresses are those that the status has.
+func (s *Service) Addresses() []netip.Addr { return statusOf(s.Ingress) }
+
 // Key returns namespace/name.
 func (s *Service) Key() string { return s.Namespace + "/" + s.Name }
 

@@ -230,6 +230,34 @@ func TestQuarantine(t *testing.T) {
 	want(t, a, at(0), service("b"), "192.0.2.1")
 }
 
+// TestRest: a rest that was told of is like one that began here; it takes nothing from
+// who has the address, and shortens no other.
+func TestRest(t *testing.T) {
+	a := mustNew(t, auto("p", "192.0.2.0/30"))
+	want(t, a, at(0), service("a"), "192.0.2.0")
+	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	a.Rest(netip.MustParseAddr("192.0.2.0"), at(50))
+	a.Rest(one, at(50))
+	a.Rest(one, at(40))
+	a.Rest(two, at(10))
+	a.Rest(two, at(20))
+	a.Rest(netip.MustParseAddr("203.0.113.1"), at(20))
+	if u := a.Usage()[0].IPv4; u.Assigned != 1 || u.Quarantined != 2 || u.Available != 1 {
+		t.Errorf("%+v", u)
+	}
+	if got := a.Resting(); len(got) != 3 || !got[one].Equal(at(50)) || !got[two].Equal(at(20)) {
+		t.Errorf("resting: %v", got)
+	}
+	want(t, a, at(19), service("b"), "192.0.2.3")
+	want(t, a, at(19), service("c"), "Exhausted:")
+	want(t, a, at(20), service("c"), "192.0.2.2")
+	want(t, a, at(49), service("d"), "Exhausted:")
+	want(t, a, at(50), service("d"), "192.0.2.1")
+	if got := a.Resting(); len(got) != 0 {
+		t.Errorf("still resting: %v", got)
+	}
+}
+
 // TestQuarantineAgain: an address that was asked for out of quarantine and freed
 // again rests its whole time, also while others rest.
 func TestQuarantineAgain(t *testing.T) {

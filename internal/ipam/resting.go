@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"container/heap"
+	"maps"
 	"net/netip"
 	"time"
 )
@@ -61,3 +62,20 @@ func (q *restQueue) Pop() any {
 	*q = (*q)[:len(*q)-1]
 	return last
 }
+
+// Rest keeps a free address in quarantine until then, as if it had been freed here.
+// One that is in use, or rests for longer already, stays as it is.
+func (a *Allocator) Rest(addr netip.Addr, until time.Time) {
+	if a.holds[addr] != nil || !a.until[addr].Before(until) {
+		return
+	}
+	again := a.lift(addr)
+	a.rest(addr, until)
+	if at := a.place(addr); at.ok && !again {
+		at.space.free.remove(at.index)
+		at.space.quarantined++
+	}
+}
+
+// Resting returns the addresses in quarantine and when it ends.
+func (a *Allocator) Resting() map[netip.Addr]time.Time { return maps.Clone(a.until) }

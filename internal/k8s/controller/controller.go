@@ -70,6 +70,7 @@ type Controller struct {
 	objects    *objects.Set
 	machines   *machines.Steward // nil: no Machines are served
 
+	freed      *freed
 	changes    changes
 	sweepEvery time.Duration
 
@@ -115,11 +116,14 @@ func New(o Options) (*Controller, error) {
 		o: o, sweepEvery: sweepEvery, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1)},
 		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
 		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
-		stats:   Stats{Writes: map[string]uint64{}},
+		stats:   Stats{Writes: map[string]uint64{}}, freed: newFreed(o.Allocator.Quarantine),
 	}
 	c.services = k8s.NewWatch(k8s.WatchOptions[allocator.Service]{
 		Name: "services", ListWatch: listWatch(o.Client.Core, "services", onlyLoadBalancers), Object: &corev1.Service{},
-		Convert: convertService, Same: sameService, Changed: c.changes.service,
+		Convert: convertService, Same: sameService, Changed: func(keys []k8s.Key) {
+			c.freed.see(keys, c.services.Get, time.Now())
+			c.changes.service(keys)
+		},
 	})
 	c.namespaces = k8s.NewWatch(k8s.WatchOptions[map[string]string]{
 		Name: "namespaces", ListWatch: listWatch(o.Client.Core, "namespaces", ""), Object: &corev1.Namespace{},

@@ -47,6 +47,11 @@ type leader struct {
 	results   chan result
 	writes    sync.WaitGroup
 	failing   bool // the last write failed, and the log says so
+	// told: the note of the Lease is by this leader; released is what Counts.Released
+	// was then, and noted when the last address of it ceases to rest.
+	told     bool
+	released uint64
+	noted    time.Time
 }
 
 type known struct {
@@ -180,6 +185,9 @@ func (l *leader) load(listed map[string]allocator.Service, now time.Time) {
 	}
 	l.a.SetNodes(nodeAddrs(l.c.nodes.All()))
 	l.a.SetPools(poolsOf(l.c.objects))
+	for addr, until := range l.c.freed.resting(l.c.elector.Note(), now) {
+		l.a.Rest(addr, until)
+	}
 	r := l.a.Step(now)
 	l.take(r)
 	for k, s := range watched {
@@ -252,6 +260,7 @@ func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 	for _, at := range l.ghosts {
 		next = sooner(next, at)
 	}
+	l.note(now)
 	l.tell(now)
 	return next
 }

@@ -35,6 +35,8 @@ type Record struct {
 	Acquired    time.Time
 	Renewed     time.Time
 	Transitions int64
+	// Note is what the holder leaves for the next one, see Elector.SetNote.
+	Note string
 	// Version is the resourceVersion; Update fails if it is not that of the object.
 	Version string
 }
@@ -65,6 +67,7 @@ type Elector struct {
 
 	mu      sync.Mutex // guards all below
 	renewed time.Time  // when the last renewal that succeeded was sent; zero: does not lead
+	note    string     // of this process, or what it found when it began to lead
 	holder  string     // as last seen
 	err     error      // of the last attempt
 }
@@ -104,6 +107,22 @@ func (e *Elector) Holder() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holder
+}
+
+// Note returns what the last holder has left when this process began to lead, or what
+// SetNote has set since.
+func (e *Elector) Note() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.note
+}
+
+// SetNote changes what the Lease says to the next holder. It is written with the next
+// renewal, or when the Lease is given up, and costs no request of its own.
+func (e *Elector) SetNote(text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note = text
 }
 
 // Err returns why the last attempt failed; nil if it did not, even if somebody else
@@ -176,7 +195,7 @@ func (e *Elector) write(ctx context.Context, limit time.Duration, do func(contex
 
 // mine is the record by which this process leads.
 func (e *Elector) mine(old Record, now time.Time) Record {
-	r := Record{Holder: e.o.Identity, Duration: e.o.Duration, Acquired: now, Renewed: now, Transitions: old.Transitions, Version: old.Version}
+	r := Record{Holder: e.o.Identity, Duration: e.o.Duration, Acquired: now, Renewed: now, Transitions: old.Transitions, Version: old.Version, Note: old.Note}
 	if old.Holder == e.o.Identity {
 		r.Acquired = old.Acquired
 	} else if old.Version != "" {
@@ -194,6 +213,9 @@ func (e *Elector) noted(r Record, begun time.Time, err error) (Record, error) {
 	case err == nil:
 		e.err, e.holder = nil, r.Holder
 		if r.Holder == e.o.Identity {
+			if e.renewed.IsZero() {
+				e.note = r.Note
+			}
 			e.renewed = begun
 		}
 	case lost:
@@ -252,6 +274,7 @@ var errLost = errors.New("somebody else holds the lease")
 func (e *Elector) renew(ctx context.Context, r Record) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Deadline-e.age())
 	defer cancel()
+	r.Note = e.Note()
 	begun := time.Now()
 	next, err := e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(r, begun))
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -265,6 +288,7 @@ func (e *Elector) renew(ctx context.Context, r Record) (Record, error) {
 	case is.Holder != e.o.Identity:
 		return is, fmt.Errorf("%w: %s", errLost, is.Holder)
 	}
+	is.Note = e.Note()
 	begun = time.Now()
 	next, err = e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(is, begun))
 	return e.noted(next, begun, err)
@@ -278,7 +302,7 @@ func (e *Elector) release(r Record) {
 	now := time.Now()
 	// A Conflict means that somebody has taken it, which is as well.
 	_, err := e.write(context.Background(), RequestTimeout, e.o.API.Update,
-		Record{Duration: time.Second, Acquired: now, Renewed: now, Transitions: r.Transitions, Version: r.Version})
+		Record{Duration: time.Second, Acquired: now, Renewed: now, Transitions: r.Transitions, Version: r.Version, Note: e.Note()})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		e.o.Logger.Warn("lease not released", "err", err)
 	}

@@ -246,6 +246,42 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
+// TestNote: what a leader leaves is there for the next one, whether it gives the Lease
+// up or dies, and costs no request of its own.
+func TestNote(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			tab := &table{}
+			a, b := begin(t, tab, "a"), begin(t, tab, "b")
+			during(t, 10*time.Second, a, b)
+			leader := one(t, a, b)
+			other := map[*process]*process{a: b, b: a}[leader]
+			before := len(tab.writers)
+			leader.e.SetNote("from " + leader.e.o.Identity)
+			if len(tab.writers) != before {
+				t.Error("written at once")
+			}
+			if dies {
+				during(t, DefaultRetry, a, b) // a renewal
+				leader.set(func(s *seat) { s.cut = true })
+			}
+			leader.stop()
+			for !other.leading() {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+			}
+			if got, want := other.e.Note(), "from "+leader.e.o.Identity; got != want {
+				t.Errorf("dies %v: found %q, want %q", dies, got, want)
+			}
+			during(t, 10*time.Second, other) // renewals keep it
+			if got, want := tab.r.Note, "from "+leader.e.o.Identity; got != want {
+				t.Errorf("dies %v: the lease says %q, want %q", dies, got, want)
+			}
+			end(other, leader)
+		})
+	}
+}
+
 // TestLostAnswer: a renewal whose answer is lost costs nothing.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

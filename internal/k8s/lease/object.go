@@ -10,6 +10,9 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
+// noteAnnotation has the Note of a Record.
+const noteAnnotation = "lbd.dev/note"
+
 // Object is a Lease in a cluster.
 type Object struct {
 	leases          dynamic.ResourceInterface
@@ -54,6 +57,9 @@ func (o *Object) object(r Record) *unstructured.Unstructured {
 	if r.Version != "" {
 		meta["resourceVersion"] = r.Version
 	}
+	if r.Note != "" {
+		meta["annotations"] = map[string]any{noteAnnotation: r.Note}
+	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
 		"spec": map[string]any{
@@ -65,7 +71,7 @@ func (o *Object) object(r Record) *unstructured.Unstructured {
 
 // read takes what is there; a field that is missing or wrong is zero.
 func read(u *unstructured.Unstructured) Record {
-	r := Record{Version: u.GetResourceVersion()}
+	r := Record{Version: u.GetResourceVersion(), Note: u.GetAnnotations()[noteAnnotation]}
 	r.Holder, _, _ = unstructured.NestedString(u.Object, "spec", "holderIdentity")
 	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "leaseDurationSeconds")
 	r.Duration = time.Duration(n) * time.Second

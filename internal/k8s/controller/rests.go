@@ -1,0 +1,143 @@
+package controller
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/k8s"
+)
+
+// maxRests bounds the addresses in the note of a Lease, which is written every two
+// seconds: those that rest for longest stay.
+const maxRests = 2000
+
+// freed remembers, in each process whether it leads or not, which addresses have gone
+// from the statuses of Services. One that begins to lead must not give them out while
+// clients still send to them, also if nobody led when they were freed.
+type freed struct {
+	rest time.Duration
+
+	mu    sync.Mutex // guards all below
+	shown map[k8s.Key][]netip.Addr
+	until map[netip.Addr]time.Time
+	swept time.Time
+}
+
+func newFreed(rest time.Duration) *freed {
+	return &freed{rest: rest, shown: map[k8s.Key][]netip.Addr{}, until: map[netip.Addr]time.Time{}}
+}
+
+// see takes over what Services show now.
+func (f *freed) see(keys []k8s.Key, get func(k8s.Key) (allocator.Service, bool), now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range keys {
+		s, _ := get(k)
+		is := s.Addresses()
+		for _, addr := range f.shown[k] {
+			if !slices.Contains(is, addr) {
+				f.until[addr] = now.Add(f.rest)
+			}
+		}
+		if len(is) > 0 {
+			f.shown[k] = is
+		} else {
+			delete(f.shown, k)
+		}
+	}
+	if now.Sub(f.swept) > f.rest {
+		f.swept = now
+		maps.DeleteFunc(f.until, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
+	}
+}
+
+// resting returns the addresses that still rest, as far as this process saw and by the
+// note of the leader before. Its clock may differ.
+func (f *freed) resting(note string, now time.Time) map[netip.Addr]time.Time {
+	all := parseRests(note)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for addr, until := range f.until {
+		if all[addr].Before(until) {
+			all[addr] = until
+		}
+	}
+	for addr, until := range all {
+		if until.After(now.Add(f.rest)) {
+			all[addr] = now.Add(f.rest)
+		}
+	}
+	maps.DeleteFunc(all, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
+	return all
+}
+
+// formatRests is the note: for each second in which addresses cease to rest that second
+// and the addresses, as in "1763719260=192.0.2.1,192.0.2.7 1763719261=2001:db8::1".
+func formatRests(all map[netip.Addr]time.Time) string {
+	addrs := slices.SortedFunc(maps.Keys(all), func(a, b netip.Addr) int {
+		return cmp.Or(all[b].Compare(all[a]), a.Compare(b))
+	})
+	var b strings.Builder
+	last := int64(0)
+	for _, addr := range addrs[:min(len(addrs), maxRests)] {
+		at := all[addr].Add(time.Second - 1).Unix() // not too short
+		switch {
+		case at == last:
+			b.WriteByte(',')
+		default:
+			if b.Len() > 0 {
+				b.WriteByte(' ')
+			}
+			b.WriteString(strconv.FormatInt(at, 10) + "=")
+			last = at
+		}
+		b.WriteString(addr.String())
+	}
+	return b.String()
+}
+
+// parseRests reads a note; what is wrong in it does not count.
+func parseRests(note string) map[netip.Addr]time.Time {
+	all := map[netip.Addr]time.Time{}
+	for part := range strings.FieldsSeq(note) {
+		text, list, _ := strings.Cut(part, "=")
+		at, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			continue
+		}
+		for text := range strings.SplitSeq(list, ",") {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				all[addr] = time.Unix(at, 0)
+			}
+		}
+	}
+	return all
+}
+
+// note leaves for the next leader which addresses rest, if that has changed.
+func (l *leader) note(now time.Time) {
+	released := l.a.Counts().Released
+	if l.told && released == l.released && (l.noted.IsZero() || now.Before(l.noted)) {
+		return
+	}
+	l.told, l.released, l.noted = true, released, time.Time{}
+	all := l.a.Resting()
+	for _, until := range all {
+		l.noted = later(l.noted, until)
+	}
+	l.c.elector.SetNote(formatRests(all))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
