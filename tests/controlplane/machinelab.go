@@ -1,0 +1,200 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+// MachineLab is a lab whose nodes are the control plane of a workload cluster: each
+// runs lbd and a stand-in of its API server, and is a Machine of a management cluster
+// that runs beside them. What Cluster API's controllers do is played by MachineCluster.
+type MachineLab struct {
+	*lab.Cluster
+	System   *lab.LBD
+	CP       *ControlPlane
+	Machines *MachineCluster
+	// Kubeconfig is that of the daemons that read the management cluster.
+	Kubeconfig string
+}
+
+// MachineOptions say what a MachineLab is like.
+type MachineOptions struct {
+	Nodes int // hosts, of which Started are Machines at the beginning; 0: all
+	// Managers is how many of them, from the first on, have credentials.
+	Started, Managers int
+	// Section is what more the section machines of their configuration has.
+	Section string
+	Hook    bool // Machines are held by the hook of lbd
+	// Late: the kubeconfig is not there yet, see WriteKubeconfig.
+	Late bool
+}
+
+// NewMachineLab starts it, and waits until clients are served. Close ends it.
+func NewMachineLab(ctx context.Context, bin *lab.Bin, p *Programs, o MachineOptions) (*MachineLab, error) {
+	m := &MachineLab{System: &lab.LBD{}}
+	if o.Started == 0 {
+		o.Started = o.Nodes
+	}
+	var err error
+	if m.Cluster, err = lab.NewIdle(ctx, bin, m.System, o.Nodes); err != nil {
+		return nil, err
+	}
+	if err := m.start(ctx, p, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w\n%s", err, m.Logs(15)), m.Close())
+	}
+	return m, nil
+}
+
+func (m *MachineLab) start(ctx context.Context, p *Programs, o MachineOptions) (err error) {
+	if m.CP, err = Start(ctx, m.Lab, p, Options{Families: []Family{IPv4}}); err != nil {
+		return err
+	}
+	if err := errors.Join(m.CP.ApplyClusterAPI(ctx), m.CP.ApplyCRDs(ctx)); err != nil {
+		return err
+	}
+	if m.Machines, err = m.CP.NewMachineCluster(ctx, "default", "prod"); err != nil {
+		return err
+	}
+	m.Kubeconfig = filepath.Join(m.Dir, "management.kubeconfig")
+	if !o.Late {
+		if err := m.WriteKubeconfig(); err != nil {
+			return err
+		}
+	}
+	for i, n := range m.Nodes {
+		if err := m.configure(n, i < o.Managers, o.Section); err != nil {
+			return err
+		}
+		if i >= o.Started {
+			if err := n.Service.Kill(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := m.Machines.Create(ctx, OfNode(n, o.Hook)); err != nil {
+			return err
+		}
+		if err := m.System.Start(ctx, m.Lab, n); err != nil {
+			return err
+		}
+	}
+	return m.Stable(ctx)
+}
+
+// WriteKubeconfig gives the daemons their credentials.
+func (m *MachineLab) WriteKubeconfig() error {
+	made, err := m.CP.Kubeconfig(m.CP.address(m.CP.Host), Admin)
+	if err != nil {
+		return err
+	}
+	return os.Rename(made, m.Kubeconfig)
+}
+
+// configure writes the configuration of a node, with the section machines if it reads
+// the management cluster.
+func (m *MachineLab) configure(n *lab.Node, manager bool, section string) error {
+	if err := m.System.WriteConfig(m.Lab, n); err != nil || !manager {
+		return err
+	}
+	file := m.System.Config(n)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if section != "" {
+		section = ", " + section
+	}
+	more := fmt.Sprintf("\nmachines: {kubeconfig: %s%s}\nsocket:", m.Kubeconfig, section)
+	return os.WriteFile(file, []byte(strings.Replace(string(data), "\nsocket:", more, 1)), 0o600)
+}
+
+// MachineOf is the name of the Machine of a node.
+func MachineOf(n *lab.Node) string { return OfNode(n, false).Name }
+
+// Moved waits until another node than this one serves the VIP, and nothing else, and
+// tells when this one last claimed it on the wire.
+func (m *MachineLab) Moved(ctx context.Context, from *lab.Node, vip netip.Addr, since measure.Time) (withdrawn time.Duration, err error) {
+	err = Eventually(ctx, waitLimit, vip.String()+" has moved", func() error {
+		if _, ok := measure.Takeover(m.Eyes.Frames(), vip.String(), from.MAC, since); !ok {
+			return errors.New("no other node has claimed it")
+		}
+		names := m.Eyes.Claimants(vip, 400*time.Millisecond)
+		if len(names) != 1 || names[0] == from.Name {
+			return fmt.Errorf("it is claimed by %v", names)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	last, ok := measure.LastClaim(m.Eyes.Frames(), vip.String(), from.MAC, since, measure.Now())
+	if !ok {
+		return 0, nil // it had gone before anybody could ask
+	}
+	return last.Sub(since), nil
+}
+
+// waitLimit is for a machine that does much else.
+const waitLimit = 60 * time.Second
+
+// Serves waits until the node alone serves the VIP.
+func (m *MachineLab) Serves(ctx context.Context, n *lab.Node, vip netip.Addr) error {
+	return Eventually(ctx, waitLimit, n.Name+" serves "+vip.String(), func() error {
+		if names := m.Eyes.Claimants(vip, 400*time.Millisecond); len(names) != 1 || names[0] != n.Name {
+			return fmt.Errorf("it is claimed by %v", names)
+		}
+		return nil
+	})
+}
+
+// Draining waits until the daemon of a node says that it drains, or does not.
+func (m *MachineLab) Draining(ctx context.Context, n *lab.Node, want bool) error {
+	return Eventually(ctx, waitLimit, fmt.Sprintf("%s says draining: %v", n.Name, want), func() error {
+		st, err := m.System.Status(ctx, m.Lab, n)
+		if err == nil && st.Draining != want {
+			err = fmt.Errorf("it says %v", st.Draining)
+		}
+		return err
+	})
+}
+
+// Unserved are the attempts of clients that failed since a moment, of both families.
+func (m *MachineLab) Unserved(since measure.Time) (attempts, failed int, causes map[string]int) {
+	causes = map[string]int{}
+	for _, v := range m.Eyes.VIPs {
+		r := m.Eyes.Reach(v, since, measure.Now().Add(-probeLimit))
+		attempts, failed = attempts+r.Attempts, failed+r.Failed
+		for c, n := range r.Errors {
+			causes[c] += n
+		}
+	}
+	return attempts, failed, causes
+}
+
+// probeLimit is after how long an attempt has ended one way or the other.
+const probeLimit = 500 * time.Millisecond
+
+// Replace plays one step of a rollout with surge: the new host joins and is ready, then
+// the Machine of the old one is retired and the host ends.
+func (m *MachineLab) Replace(ctx context.Context, old, next *lab.Node) error {
+	if !next.Service.Alive() {
+		if err := m.StartService(ctx, next); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(m.Machines.Create(ctx, OfNode(next, true)), m.System.Start(ctx, m.Lab, next), m.Stable(ctx)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*waitLimit)
+	defer cancel()
+	return errors.Join(m.Machines.Retire(ctx, MachineOf(old), old.Service.Kill), old.Daemon.Kill())
+}
