@@ -65,6 +65,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	checks.SetChecks(cfg.Checks)
 	both := &joined{parts: p, checks: checks, log: log, files: cfg}
 	p.config = p.watch(cfg, path, level, both, log)
+	management := newMachines(cfg, both, log.With("part", "machines"))
 	cluster := newSpeaker(cfg, both, log.With("part", "kubernetes"))
 	addresses, err := address.New(address.Options{Logger: log.With("part", "address")})
 	if err != nil {
@@ -75,16 +76,19 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	})
 	routers := newBGP(cfg, log)
 	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")})}
+	if management != nil {
+		p.drivers = append(p.drivers, management.Driver())
+	}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
-		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster),
+		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster, management),
 		Drivers: p.drivers,
 		Unable:  missingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
-			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster),
+			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management),
 			func(s *v1alpha1.NodeStatus) {
 				if err := p.control.HTTPError(); err != nil {
 					s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})

@@ -12,6 +12,7 @@ import (
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/services"
 	"lbd.dev/lbd/internal/source"
@@ -29,7 +30,9 @@ type joined struct {
 	mu      sync.Mutex // guards all below
 	files   *config.Config
 	cluster services.Result
-	nodes   []netip.Addr
+	// machines are the checks of the balancers that this node is a member of.
+	machines map[string]v1alpha1.HealthCheck
+	nodes    []netip.Addr
 }
 
 // setFiles takes a new configuration.
@@ -49,6 +52,14 @@ func (j *joined) setCluster(r services.Result) {
 	j.apply()
 }
 
+// setMachines takes the health checks of a management cluster.
+func (j *joined) setMachines(checks map[string]v1alpha1.HealthCheck) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.machines = checks
+	j.apply()
+}
+
 // setNodes takes the addresses of the Nodes that run lbd.
 func (j *joined) setNodes(addrs []netip.Addr) {
 	j.mu.Lock()
@@ -62,11 +73,10 @@ func (j *joined) setNodes(addrs []netip.Addr) {
 func (j *joined) apply() {
 	tuneProcs(len(j.files.Peers)+len(j.cluster.Peers) > 0, j.log)
 	tuneMemory(len(j.files.VIPs) + len(j.cluster.VIPs))
-	all := maps.Clone(j.cluster.Checks)
-	if all == nil {
-		all = make(map[string]v1alpha1.HealthCheck)
+	all := make(map[string]v1alpha1.HealthCheck)
+	for _, checks := range []map[string]v1alpha1.HealthCheck{j.machines, j.cluster.Checks, j.files.Checks} {
+		maps.Copy(all, checks)
 	}
-	maps.Copy(all, j.files.Checks)
 	j.checks.SetChecks(all)
 }
 
@@ -108,6 +118,21 @@ func newSpeaker(cfg *config.Config, j *joined, log *slog.Logger) *speaker.Source
 	})
 }
 
+// newMachines returns the source of what a management cluster says, nil if none is
+// read. It is a driver too.
+func newMachines(cfg *config.Config, j *joined, log *slog.Logger) *machines.Source {
+	m := cfg.Node.Machines
+	if m == nil {
+		return nil
+	}
+	return machines.New(machines.Options{
+		Logger: log, Spec: m, Self: cfg.Node.Name, OnChecks: j.setMachines,
+		Connect: func() (*k8s.Client, error) {
+			return k8s.New(k8s.Options{Logger: log, Kubeconfig: m.Kubeconfig, UserAgent: "lbd-machines/" + programVersion()})
+		},
+	})
+}
+
 // nodeStatus is what the NodeStatus object of this node is made of.
 func (p *parts) nodeStatus() (v1alpha1.NodeStatus, bool) {
 	last := p.daemon.ClusterStatus()
@@ -120,12 +145,27 @@ func (p *parts) nodeStatus() (v1alpha1.NodeStatus, bool) {
 	return s, true
 }
 
-// optional adds a source that may be nil.
-func optional(all []source.Source, s *speaker.Source) []source.Source {
-	if s == nil {
-		return all
+// optional adds the sources that may be nil.
+func optional(all []source.Source, s *speaker.Source, m *machines.Source) []source.Source {
+	if s != nil {
+		all = append(all, s)
 	}
-	return append(all, s)
+	if m != nil {
+		all = append(all, m)
+	}
+	return all
+}
+
+// machinesStatus adds why a management cluster is not read.
+func machinesStatus(src *machines.Source) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		if src == nil || s.Machines == nil {
+			return
+		}
+		if err := src.Err(); err != nil {
+			s.Machines.LastError = err.Error()
+		}
+	}
 }
 
 func clusterStatus(src *speaker.Source) func(*v1alpha1.NodeStatus) {

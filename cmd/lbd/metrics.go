@@ -7,6 +7,7 @@ import (
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
+	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/layer2"
 )
@@ -19,6 +20,8 @@ type adapterMetrics struct {
 	health  *health.Source
 	bgp     *bgp.Driver
 	cluster *speaker.Source // nil without a cluster
+	// machines is nil without a management cluster.
+	machines *machines.Source
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -26,32 +29,33 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descSent      = desc("lbd_heartbeats_sent_total", "Heartbeats sent.", "peer")
-	descReceived  = desc("lbd_heartbeats_received_total", "Heartbeats received.", "peer")
-	descMissed    = desc("lbd_heartbeats_missed_total", "Heartbeats that were sent by the peer but did not arrive.", "peer")
-	descLate      = desc("lbd_heartbeats_late_total", "Times that heartbeats of the peer were overdue.", "peer")
-	descDropped   = desc("lbd_gossip_dropped_total", "Gossip messages dropped, by cause.", "cause")
-	descKeys      = desc("lbd_gossip_key_mismatches_total", "Gossip messages that no key of the keyring opens.")
-	descHealthRun = desc("lbd_health_checks_total", "Runs of health checks.", "check", "result")
-	descHealthDur = desc("lbd_health_check_duration_seconds", "Duration of the last run of a health check.", "check")
-	descAnnounced = desc("lbd_announcements_total", "Gratuitous ARP requests and unsolicited neighbour advertisements sent.")
-	descProbes    = desc("lbd_probes_total", "Probe frames sent before a takeover.")
-	descAnswered  = desc("lbd_probe_series_total", "Probe series that ended, by what the wire said.", "result")
-	descConflicts = desc("lbd_conflicts_total", "Frames in which a foreign host used an announced VIP.")
-	descDefences  = desc("lbd_defences_total", "Announcements that answered a conflict.")
-	descAnswers   = desc("lbd_answers_total", "ARP requests and neighbour solicitations for VIPs that are not bound, answered or not since there were too many.", "result")
-	descLapses    = desc("lbd_lapses_total", "Times that the process stood still for so long that others may have taken the VIPs that are not bound.")
-	descRenewals  = desc("lbd_address_renewals_total", "Lifetimes of addresses that were set anew.")
-	descReadds    = desc("lbd_address_readds_total", "Addresses bound again that somebody had removed.")
-	descExpired   = desc("lbd_address_expirations_total", "Addresses that the kernel removed since nobody renewed them.")
-	descErrors    = desc("lbd_driver_errors_total", "Errors of drivers.", "driver")
-	descBFDIn     = desc("lbd_bfd_control_packet_input", "BFD Control packets of the peer that were accepted.", "peer")
-	descBFDOut    = desc("lbd_bfd_control_packet_output", "BFD Control packets sent to the peer.", "peer")
-	descBFDUps    = desc("lbd_bfd_session_up_events", "Times that the BFD session came up.", "peer")
-	descBFDDowns  = desc("lbd_bfd_session_down_events", "Times that the BFD session went down.", "peer")
-	descConnected = desc("lbd_kubernetes_connected", "Whether the objects of the cluster are being watched.")
-	descProblems  = desc("lbd_kubernetes_problems", "What objects of the cluster ask for and do not get on this node.")
-	descBFDDrops  = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
+	descSent         = desc("lbd_heartbeats_sent_total", "Heartbeats sent.", "peer")
+	descReceived     = desc("lbd_heartbeats_received_total", "Heartbeats received.", "peer")
+	descMissed       = desc("lbd_heartbeats_missed_total", "Heartbeats that were sent by the peer but did not arrive.", "peer")
+	descLate         = desc("lbd_heartbeats_late_total", "Times that heartbeats of the peer were overdue.", "peer")
+	descDropped      = desc("lbd_gossip_dropped_total", "Gossip messages dropped, by cause.", "cause")
+	descKeys         = desc("lbd_gossip_key_mismatches_total", "Gossip messages that no key of the keyring opens.")
+	descHealthRun    = desc("lbd_health_checks_total", "Runs of health checks.", "check", "result")
+	descHealthDur    = desc("lbd_health_check_duration_seconds", "Duration of the last run of a health check.", "check")
+	descAnnounced    = desc("lbd_announcements_total", "Gratuitous ARP requests and unsolicited neighbour advertisements sent.")
+	descProbes       = desc("lbd_probes_total", "Probe frames sent before a takeover.")
+	descAnswered     = desc("lbd_probe_series_total", "Probe series that ended, by what the wire said.", "result")
+	descConflicts    = desc("lbd_conflicts_total", "Frames in which a foreign host used an announced VIP.")
+	descDefences     = desc("lbd_defences_total", "Announcements that answered a conflict.")
+	descAnswers      = desc("lbd_answers_total", "ARP requests and neighbour solicitations for VIPs that are not bound, answered or not since there were too many.", "result")
+	descLapses       = desc("lbd_lapses_total", "Times that the process stood still for so long that others may have taken the VIPs that are not bound.")
+	descRenewals     = desc("lbd_address_renewals_total", "Lifetimes of addresses that were set anew.")
+	descReadds       = desc("lbd_address_readds_total", "Addresses bound again that somebody had removed.")
+	descExpired      = desc("lbd_address_expirations_total", "Addresses that the kernel removed since nobody renewed them.")
+	descErrors       = desc("lbd_driver_errors_total", "Errors of drivers.", "driver")
+	descBFDIn        = desc("lbd_bfd_control_packet_input", "BFD Control packets of the peer that were accepted.", "peer")
+	descBFDOut       = desc("lbd_bfd_control_packet_output", "BFD Control packets sent to the peer.", "peer")
+	descBFDUps       = desc("lbd_bfd_session_up_events", "Times that the BFD session came up.", "peer")
+	descBFDDowns     = desc("lbd_bfd_session_down_events", "Times that the BFD session went down.", "peer")
+	descConnected    = desc("lbd_kubernetes_connected", "Whether the objects of the cluster are being watched.")
+	descProblems     = desc("lbd_kubernetes_problems", "What objects of the cluster ask for and do not get on this node.")
+	descDaemonWrites = desc("lbd_machines_writes_total", "Writes to the management cluster, by what was written, or why nothing was.", "what")
+	descBFDDrops     = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
 )
 
 // Describe implements prometheus.Collector; the set is not fixed (labels come and
@@ -105,6 +109,11 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 		}
 	}
 	m.collectCluster(c, count)
+	if m.machines != nil {
+		for what, n := range m.machines.Writes() {
+			count(descDaemonWrites, n, what)
+		}
+	}
 }
 
 // collectCluster reads what the source of the cluster counts.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"lbd.dev/lbd/tests/lab"
 )
@@ -74,6 +75,7 @@ func (c *ControlPlane) AdminDynamic() (dynamic.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.WarningHandler = rest.NoWarnings{} // of the names that Cluster API gives its finalizers
 	return dynamic.NewForConfig(cfg)
 }
 
