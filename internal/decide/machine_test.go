@@ -192,16 +192,12 @@ func TestOneWrites(t *testing.T) {
 		t.Fatalf("%d nodes write", n)
 	}
 	for _, change := range []string{"machines " + first, "member " + first + " dead"} {
-		s := view("m1")
-		if first == "m1" {
-			s = view("m2")
-		}
 		others := 0
 		for _, self := range []string{"m1", "m2", "m3"} {
 			if self == first {
 				continue
 			}
-			s = view(self)
+			s := view(self)
 			s.say(change)
 			if s.d.Machines.Writer {
 				others++

@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -118,8 +117,4 @@ func (m *wireMachines) drains() []model.MachineDrain {
 		out[i] = model.MachineDrain{Machine: d.Machine, Node: model.NodeName(d.Node), Reason: d.Reason, Detail: d.Detail}
 	}
 	return out
-}
-
-func sameMachines(a, b *wireMachines) bool {
-	return a.Manager == b.Manager && a.Partial == b.Partial && slices.Equal(a.Drains, b.Drains)
 }
