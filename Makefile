@@ -47,7 +47,7 @@ deps: ## install what the lab needs (Debian; root)
 # The units mostly wait, and hold on a machine that does much else; what needs processors
 # runs beside them, behind them in line. What measures times has the machine to itself.
 test: deps check ## everything that CI runs (root)
-	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='nice -n 10'
+	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
 	$(MAKE) lab
 	$(MAKE) interop
 	$(MAKE) controlplane

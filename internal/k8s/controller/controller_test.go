@@ -2,154 +2,24 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s"
-	"lbd.dev/lbd/internal/k8s/apitest"
 	"lbd.dev/lbd/internal/k8s/lease"
 )
-
-const (
-	resource = "v1/services"
-	pools    = "lbd.dev/v1alpha1/ipaddresspools"
-	adverts  = "lbd.dev/v1alpha1/l2advertisements"
-)
-
-func newAPI(t testing.TB) *apitest.Server {
-	return apitest.New(t, map[string]string{
-		resource: "Service", "v1/namespaces": "Namespace", "v1/nodes": "Node", "v1/events": "Event",
-		pools: "IPAddressPool", adverts: "L2Advertisement", "coordination.k8s.io/v1/leases": "Lease",
-	})
-}
-
-// process is one controller.
-type process struct {
-	*Controller
-	stop func()
-}
-
-func build(t testing.TB, api *apitest.Server, identity string, change ...func(*Options)) *Controller {
-	t.Helper()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("process", identity)
-	client, err := k8s.NewFor(api.Config(), k8s.Options{UserAgent: identity, QPS: 5000, Burst: 5000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Options{
-		Logger: log, Client: client, Namespace: "lbd-system", LeaseName: "lbd-controller", Identity: identity,
-		Allocator: allocator.Options{Class: "lbd.dev/lbd", Quarantine: time.Minute},
-	}
-	for _, f := range change {
-		f(&o)
-	}
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// run starts a controller, which ends with the test at the latest.
-func run(t testing.TB, c *Controller) *process {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := c.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
-	p := &process{c, func() { cancel(); <-done }}
-	t.Cleanup(p.stop)
-	return p
-}
-
-func service(name string, change ...func(*corev1.Service)) *corev1.Service {
-	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Annotations: map[string]string{"other": "kept"}},
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new("lbd.dev/lbd"), IPFamilies: []corev1.IPFamily{"IPv4"},
-			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), Ports: []corev1.ServicePort{{Protocol: "TCP", Port: 80}},
-		},
-	}
-	for _, f := range change {
-		f(s)
-	}
-	return s
-}
-
-func shows(ips ...string) func(*corev1.Service) {
-	return func(s *corev1.Service) {
-		for _, ip := range ips {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
-		}
-	}
-}
-
-func putPool(api *apitest.Server, name string, addresses ...string) {
-	api.Put(pools, map[string]any{"metadata": map[string]any{"name": name, "uid": "uid-" + name}, "spec": map[string]any{"addresses": addresses}})
-}
-
-// status is what the status of a Service has; "" for nothing.
-func status(api *apitest.Server, name string) string {
-	list, _, _ := nested[[]any](api.Get(resource, "default", name), "status", "loadBalancer", "ingress")
-	var ips []string
-	for _, x := range list {
-		ip, _ := x.(map[string]any)["ip"].(string)
-		ips = append(ips, ip)
-	}
-	return strings.Join(ips, " ")
-}
-
-func nested[T any](o map[string]any, path ...string) (T, bool, error) {
-	var v any = o
-	for _, p := range path {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return *new(T), false, nil
-		}
-		v = m[p]
-	}
-	x, ok := v.(T)
-	return x, ok, nil
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("after 30 s still not: %s", what)
-}
-
-// patches are the requests that write statuses of Services.
-func patches(api *apitest.Server) (n int) {
-	for _, r := range api.Requests() {
-		if strings.HasPrefix(r, "PATCH ") && strings.Contains(r, "/services/") {
-			n++
-		}
-	}
-	return n
-}
 
 // TestController follows one Service from its creation to its end.
 func TestController(t *testing.T) {
@@ -194,158 +64,6 @@ func TestController(t *testing.T) {
 	}
 	api.Delete(resource, "default", "web")
 	eventually(t, "the address rests", func() bool { return p.Stats().Released == 1 })
-}
-
-func condition(api *apitest.Server, pool, kind string) string {
-	list, _, _ := nested[[]any](api.Get(pools, "", pool), "status", "conditions")
-	for _, x := range list {
-		if m := x.(map[string]any); m["type"] == kind {
-			return m["status"].(string)
-		}
-	}
-	return ""
-}
-
-// told are the events in the API, in short.
-func told(api *apitest.Server) (list []string) {
-	for _, e := range api.All("v1/events") {
-		ref := e["involvedObject"].(map[string]any)
-		ns, _ := ref["namespace"].(string)
-		list = append(list, fmt.Sprintf("%v %s/%v %v %v: %v", ref["kind"], ns, ref["name"], e["type"], e["reason"], e["message"]))
-	}
-	return list
-}
-
-// TestJudge: an object that asks for what is not there says so, with one event, until
-// it is there.
-func TestJudge(t *testing.T) {
-	api := newAPI(t)
-	advert := func(name string, pools ...string) {
-		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ipAddressPools": pools}})
-	}
-	accepted := func(name string) string {
-		list, _, _ := nested[[]any](api.Get(adverts, "", name), "status", "conditions")
-		for _, x := range list {
-			m := x.(map[string]any)
-			return fmt.Sprint(m["type"], " ", m["status"], " ", m["reason"], ": ", m["message"])
-		}
-		return ""
-	}
-	advert("good")
-	advert("early", "late")
-	advert("wrong", "Not A Name")
-	p := run(t, build(t, api, "a"))
-	eventually(t, "good is accepted", func() bool { return strings.HasPrefix(accepted("good"), "Accepted True Accepted: ") })
-	eventually(t, "early names nothing", func() bool {
-		return strings.HasPrefix(accepted("early"), "Accepted False Problem: ") && strings.Contains(accepted("early"), `"late"`)
-	})
-	eventually(t, "wrong is wrong", func() bool {
-		return strings.HasPrefix(accepted("wrong"), "Accepted False Invalid: spec.ipAddressPools[0]: ")
-	})
-	putPool(api, "late", "192.0.2.0/30")
-	eventually(t, "early is accepted", func() bool { return strings.HasPrefix(accepted("early"), "Accepted True ") })
-	said := func() (list []string) {
-		for _, e := range told(api) {
-			if strings.HasPrefix(e, "L2Advertisement /early ") {
-				list = append(list, e)
-			}
-		}
-		slices.Sort(list)
-		return list
-	}
-	eventually(t, "two events", func() bool { return len(said()) == 2 })
-	if list := said(); !strings.Contains(list[0], "Normal ObjectAccepted: ") || !strings.Contains(list[1], "Warning ObjectProblem: Problem: ") {
-		t.Errorf("events %q", list)
-	}
-	p.stop()
-	before := len(api.Requests())
-	b := run(t, build(t, api, "b"))
-	eventually(t, "b leads", func() bool { return b.Stats().Leader })
-	time.Sleep(300 * time.Millisecond)
-	for _, r := range api.Requests()[before:] {
-		if strings.HasPrefix(r, "PATCH ") && strings.Contains(r, "/l2advertisements/") {
-			t.Errorf("the next leader writes again: %s", r)
-		}
-	}
-}
-
-// TestJudgeWaits: a pool that is read late does not look missing.
-func TestJudgeWaits(t *testing.T) {
-	api := newAPI(t)
-	putPool(api, "p", "192.0.2.0/30")
-	api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"ipAddressPools": []string{"p"}}})
-	api.Put("lbd.dev/v1alpha1/bgppeers", map[string]any{"metadata": map[string]any{"name": "r"}, "spec": map[string]any{
-		"myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.9", "bfdProfile": "fast"}})
-	api.Put("lbd.dev/v1alpha1/bfdprofiles", map[string]any{"metadata": map[string]any{"name": "fast"}, "spec": map[string]any{}})
-	api.Gate(func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, "/bfdprofiles") {
-			time.Sleep(500 * time.Millisecond)
-		}
-		return 0
-	})
-	api.Serve("lbd.dev/v1alpha1/bgppeers", "BGPPeer")
-	api.Serve("lbd.dev/v1alpha1/bfdprofiles", "BFDProfile")
-	run(t, build(t, api, "x"))
-	eventually(t, "the peer is accepted", func() bool {
-		list, _, _ := nested[[]any](api.Get("lbd.dev/v1alpha1/bgppeers", "", "r"), "status", "conditions")
-		return len(list) == 1 && list[0].(map[string]any)["status"] == "True"
-	})
-	for _, e := range told(api) {
-		if strings.Contains(e, "ObjectProblem") || strings.Contains(e, "ObjectAccepted") {
-			t.Errorf("event %s", e)
-		}
-	}
-}
-
-// TestSilent: a Service with an address that no advertisement covers is told so once,
-// and one that asks lbd under the class of another too.
-func TestSilent(t *testing.T) {
-	api := newAPI(t)
-	putPool(api, "p", "192.0.2.0/30")
-	run(t, build(t, api, "a"))
-	said := func(name string) (list []string) {
-		for _, e := range told(api) {
-			if strings.HasPrefix(e, "Service default/"+name+" Warning ") {
-				list = append(list, e)
-			}
-		}
-		return list
-	}
-	api.Put(resource, service("web"))
-	api.Put(resource, service("other", func(s *corev1.Service) {
-		s.Spec.LoadBalancerClass, s.Annotations = new("other"), map[string]string{"lbd.dev/address-pool": "p"}
-	}))
-	api.Put(resource, service("mine", func(s *corev1.Service) {
-		s.Spec.LoadBalancerClass, s.Annotations = new("other"), map[string]string{"metallb.io/address-pool": "p"}
-	}))
-	eventually(t, "events", func() bool { return len(said("web")) == 1 && len(said("other")) == 1 })
-	if got := said("web")[0]; !strings.Contains(got, "NotAnnounced: no L2Advertisement") || !strings.Contains(got, "192.0.2.0 is not announced") {
-		t.Error(got)
-	}
-	if got := said("other")[0]; !strings.Contains(got, `ClassNotServed: spec.loadBalancerClass is "other"`) {
-		t.Error(got)
-	}
-	// Changes that change nothing about it are no news.
-	for i := range 3 {
-		api.Put(resource, service("web", shows("192.0.2.0"), func(s *corev1.Service) {
-			s.Labels = map[string]string{"n": fmt.Sprint(i)}
-			s.Annotations[allocator.AllocatedFrom] = "192.0.2.0=p"
-		}))
-		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "far"}, "spec": map[string]any{
-			"ipAddressPools": []string{"q"}, "interfaces": []string{fmt.Sprint("eth", i)}}})
-		time.Sleep(judgePause)
-	}
-	if len(said("web")) != 1 || len(said("other")) != 1 || len(said("mine")) != 0 {
-		t.Errorf("%q, %q, %q", said("web"), said("other"), said("mine"))
-	}
-	// Covered, and not any more: that is news.
-	api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "near"}, "spec": map[string]any{}})
-	eventually(t, "it is judged", func() bool {
-		list, _, _ := nested[[]any](api.Get(adverts, "", "near"), "status", "conditions")
-		return len(list) > 0
-	})
-	api.Delete(adverts, "", "near")
-	eventually(t, "another event", func() bool { return len(said("web")) == 2 })
 }
 
 // TestTwo: the second one waits, and takes over what the first one did without a
@@ -465,32 +183,6 @@ func TestStaleCache(t *testing.T) {
 	if a := status(api, "a"); a != "192.0.2.0" {
 		t.Errorf("a has %q", a)
 	}
-}
-
-type noStream struct{}
-
-func (noStream) IsWatchListSemanticsUnSupported() bool { return true }
-
-// holding is a Lease that can be lost.
-type holding struct {
-	lost atomic.Bool
-}
-
-func (h *holding) Get(context.Context) (lease.Record, error) {
-	return lease.Record{Version: "1"}, h.err()
-}
-func (h *holding) Create(_ context.Context, r lease.Record) (lease.Record, error) {
-	return r, h.err()
-}
-func (h *holding) Update(_ context.Context, r lease.Record) (lease.Record, error) {
-	return r, h.err()
-}
-
-func (h *holding) err() error {
-	if h.lost.Load() {
-		return errors.New("cut off")
-	}
-	return nil
 }
 
 // TestLost: without the Lease nothing is written, and with it again all is.

@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lbd.dev/lbd/internal/allocator"
+)
+
+// TestJudge: an object that asks for what is not there says so, with one event, until
+// it is there.
+func TestJudge(t *testing.T) {
+	api := newAPI(t)
+	advert := func(name string, pools ...string) {
+		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ipAddressPools": pools}})
+	}
+	accepted := func(name string) string {
+		list, _, _ := nested[[]any](api.Get(adverts, "", name), "status", "conditions")
+		for _, x := range list {
+			m := x.(map[string]any)
+			return fmt.Sprint(m["type"], " ", m["status"], " ", m["reason"], ": ", m["message"])
+		}
+		return ""
+	}
+	advert("good")
+	advert("early", "late")
+	advert("wrong", "Not A Name")
+	p := run(t, build(t, api, "a"))
+	eventually(t, "good is accepted", func() bool { return strings.HasPrefix(accepted("good"), "Accepted True Accepted: ") })
+	eventually(t, "early names nothing", func() bool {
+		return strings.HasPrefix(accepted("early"), "Accepted False Problem: ") && strings.Contains(accepted("early"), `"late"`)
+	})
+	eventually(t, "wrong is wrong", func() bool {
+		return strings.HasPrefix(accepted("wrong"), "Accepted False Invalid: spec.ipAddressPools[0]: ")
+	})
+	putPool(api, "late", "192.0.2.0/30")
+	eventually(t, "early is accepted", func() bool { return strings.HasPrefix(accepted("early"), "Accepted True ") })
+	said := func() (list []string) {
+		for _, e := range told(api) {
+			if strings.HasPrefix(e, "L2Advertisement /early ") {
+				list = append(list, e)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	eventually(t, "two events", func() bool { return len(said()) == 2 })
+	if list := said(); !strings.Contains(list[0], "Normal ObjectAccepted: ") || !strings.Contains(list[1], "Warning ObjectProblem: Problem: ") {
+		t.Errorf("events %q", list)
+	}
+	p.stop()
+	before := len(api.Requests())
+	b := run(t, build(t, api, "b"))
+	eventually(t, "b leads", func() bool { return b.Stats().Leader })
+	time.Sleep(300 * time.Millisecond)
+	for _, r := range api.Requests()[before:] {
+		if strings.HasPrefix(r, "PATCH ") && strings.Contains(r, "/l2advertisements/") {
+			t.Errorf("the next leader writes again: %s", r)
+		}
+	}
+}
+
+// TestJudgeWaits: a pool that is read late does not look missing.
+func TestJudgeWaits(t *testing.T) {
+	api := newAPI(t)
+	putPool(api, "p", "192.0.2.0/30")
+	api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"ipAddressPools": []string{"p"}}})
+	api.Put("lbd.dev/v1alpha1/bgppeers", map[string]any{"metadata": map[string]any{"name": "r"}, "spec": map[string]any{
+		"myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.9", "bfdProfile": "fast"}})
+	api.Put("lbd.dev/v1alpha1/bfdprofiles", map[string]any{"metadata": map[string]any{"name": "fast"}, "spec": map[string]any{}})
+	api.Gate(func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/bfdprofiles") {
+			time.Sleep(500 * time.Millisecond)
+		}
+		return 0
+	})
+	api.Serve("lbd.dev/v1alpha1/bgppeers", "BGPPeer")
+	api.Serve("lbd.dev/v1alpha1/bfdprofiles", "BFDProfile")
+	run(t, build(t, api, "x"))
+	eventually(t, "the peer is accepted", func() bool {
+		list, _, _ := nested[[]any](api.Get("lbd.dev/v1alpha1/bgppeers", "", "r"), "status", "conditions")
+		return len(list) == 1 && list[0].(map[string]any)["status"] == "True"
+	})
+	for _, e := range told(api) {
+		if strings.Contains(e, "ObjectProblem") || strings.Contains(e, "ObjectAccepted") {
+			t.Errorf("event %s", e)
+		}
+	}
+}
+
+// TestSilent: a Service with an address that no advertisement covers is told so once,
+// and one that asks lbd under the class of another too.
+func TestSilent(t *testing.T) {
+	api := newAPI(t)
+	putPool(api, "p", "192.0.2.0/30")
+	run(t, build(t, api, "a"))
+	said := func(name string) (list []string) {
+		for _, e := range told(api) {
+			if strings.HasPrefix(e, "Service default/"+name+" Warning ") {
+				list = append(list, e)
+			}
+		}
+		return list
+	}
+	api.Put(resource, service("web"))
+	api.Put(resource, service("other", func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass, s.Annotations = new("other"), map[string]string{"lbd.dev/address-pool": "p"}
+	}))
+	api.Put(resource, service("mine", func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass, s.Annotations = new("other"), map[string]string{"metallb.io/address-pool": "p"}
+	}))
+	eventually(t, "events", func() bool { return len(said("web")) == 1 && len(said("other")) == 1 })
+	if got := said("web")[0]; !strings.Contains(got, "NotAnnounced: no L2Advertisement") || !strings.Contains(got, "192.0.2.0 is not announced") {
+		t.Error(got)
+	}
+	if got := said("other")[0]; !strings.Contains(got, `ClassNotServed: spec.loadBalancerClass is "other"`) {
+		t.Error(got)
+	}
+	// Changes that change nothing about it are no news.
+	for i := range 3 {
+		api.Put(resource, service("web", shows("192.0.2.0"), func(s *corev1.Service) {
+			s.Labels = map[string]string{"n": fmt.Sprint(i)}
+			s.Annotations[allocator.AllocatedFrom] = "192.0.2.0=p"
+		}))
+		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "far"}, "spec": map[string]any{
+			"ipAddressPools": []string{"q"}, "interfaces": []string{fmt.Sprint("eth", i)}}})
+		time.Sleep(judgePause)
+	}
+	if len(said("web")) != 1 || len(said("other")) != 1 || len(said("mine")) != 0 {
+		t.Errorf("%q, %q, %q", said("web"), said("other"), said("mine"))
+	}
+	// Covered, and not any more: that is news.
+	api.Put(adverts, map[string]any{"metadata": map[string]any{"name": "near"}, "spec": map[string]any{}})
+	eventually(t, "it is judged", func() bool {
+		list, _, _ := nested[[]any](api.Get(adverts, "", "near"), "status", "conditions")
+		return len(list) > 0
+	})
+	api.Delete(adverts, "", "near")
+	eventually(t, "another event", func() bool { return len(said("web")) == 2 })
+}
