@@ -108,6 +108,9 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 		Memory:   old,
 		Distrust: f.distrust, Lapsed: f.lapsed,
 	}
+	if vip.Unbound {
+		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
+	}
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
 		in.VIP, in.Gone = former(vip, old.Unbound), true
@@ -120,6 +123,8 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	if o.Fresh {
 		f.fresh++
 	}
+	d.Memory.Waiting += one(o.Memory.Phase == model.PhaseWaiting) - one(old.Phase == model.PhaseWaiting)
+	d.Memory.Probing += one(o.Memory.Phase == model.PhaseProbing) - one(old.Phase == model.PhaseProbing)
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		w.by(v.Now)
 	}
@@ -142,6 +147,19 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	}
 	f.report(stand, in, &o, d)
 	return known
+}
+
+// mostProbing is for how many VIPs that are not bound the wire is asked at once. Each
+// of them makes decisions longer, and the answer must not be old when it is used. It
+// is a little more than the driver asks for at once. What is bound, which may be the way
+// to the API server, waits for none.
+const mostProbing = 96
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // former is the VIP as it was before it changed between bound and not bound. What

@@ -135,11 +135,14 @@ func (s *step) waiting() {
 	until := s.m.Until
 	if s.m.Asks == 0 && until.IsZero() {
 		n, _ := s.ahead()
-		until = s.m.LostAt.Add(time.Duration(n) * s.apart())
+		until = s.m.LostAt.Add(time.Duration(n) * max(s.apart(), time.Duration(1+s.in.Crowd)*Stagger))
 	}
 	if s.in.Now.Before(until) {
 		s.at(until)
 		return
+	}
+	if s.in.Busy {
+		return // the end of a series is cause for a decision
 	}
 	s.m.Series++
 	s.m.Interface = s.in.Interface

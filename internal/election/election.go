@@ -134,6 +134,10 @@ type Input struct {
 	// Fresh is how many VIPs that nobody ever owned this node was about to take when
 	// they were most, since there were any.
 	Fresh int
+	// Busy: this node asks the wire for as many VIPs as it may at once. Crowd is how
+	// many times as many wait; turns last longer by so many times.
+	Busy  bool
+	Crowd int
 
 	// Address is ignored, and overwritten, for an Unbound VIP: see byItself.
 	Address, Layer2 Report

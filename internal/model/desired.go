@@ -170,6 +170,8 @@ type Memory struct {
 	// Awaited is when the node last waited for its cluster to say who its peers are.
 	Awaited time.Time
 	Stalls  int
+	// Waiting and Probing count the VIPs in these phases.
+	Waiting, Probing int
 	// Lapses is that of the last decision.
 	Lapses uint64
 	// Fresh is how many VIPs that nobody ever owned this node was about to take when

@@ -111,7 +111,9 @@ func (c *cluster) measureController(ctx context.Context, f *figures, _ *options)
 		}
 		return poll(ctx, allocateLimit, 10*time.Millisecond, "all Services have addresses", func() (bool, error) {
 			n, at, err := c.watch.count()
-			f.allocated = at.Sub(from)
+			if n == f.services {
+				f.allocated = at.Sub(from)
+			}
 			return n == f.services, err
 		})
 	})
@@ -132,10 +134,12 @@ func (c *cluster) measureStart(ctx context.Context, f *figures, o *options) erro
 		said := 0
 		return poll(ctx, announceLimit, 10*time.Millisecond, "all addresses are announced", func() (bool, error) {
 			n, at := c.wire.claimed()
-			f.announced = at.Sub(from)
 			if n/1000 > said/1000 {
-				f.say("%d announced after %v", n, f.announced)
+				f.say("%d announced after %v", n, at.Sub(from))
 				said = n
+			}
+			if n == f.services {
+				f.announced = at.Sub(from)
 			}
 			return n == f.services, c.alive()
 		})

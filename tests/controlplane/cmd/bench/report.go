@@ -103,6 +103,9 @@ func changeRows(line row) {
 }
 
 func timed(f *figures, d time.Duration, load string) string {
+	if d == 0 {
+		return "-"
+	}
 	return fmt.Sprintf("%.1f s (%.0f)", d.Seconds(), 100*f.load[load])
 }
 
