@@ -4,6 +4,7 @@ package decide
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -132,9 +133,8 @@ func (m *memory) set(a addr, n model.VIPMemory, keep bool) {
 		return
 	}
 	if m.next == nil {
-		m.next = make(map[addr]model.VIPMemory, len(m.old)+1)
-		for k, v := range m.old {
-			m.next[k] = v
+		if m.next = maps.Clone(m.old); m.next == nil {
+			m.next = make(map[addr]model.VIPMemory)
 		}
 	}
 	if keep {
