@@ -44,7 +44,7 @@ kubernetes: {kubeconfig: %s}
 `
 
 // proxyPause is how long kube-proxy waits between two writes of its rules. At its
-// default, a second, it and not lbd would be what is measured.
+// default, a second, it and not lbd is what is measured: see measureCreatedUsual.
 const proxyPause = 100 * time.Millisecond
 
 // cluster is a control plane, three nodes with a Pod each, and a client that hears
@@ -129,6 +129,19 @@ func (c *cluster) addNode(ctx context.Context, h *lab.Node) error {
 	}
 	c.pods = append(c.pods, p)
 	return n.StartProxy(ctx, "nftables", proxyPause)
+}
+
+// pauseProxies starts kube-proxy on all nodes anew with another pause; 0 is its default.
+func (c *cluster) pauseProxies(ctx context.Context, pause time.Duration) error {
+	for _, n := range c.nodes {
+		if err := n.Proxy.Stop(changeLimit); err != nil {
+			return err
+		}
+		if err := n.StartProxy(ctx, "nftables", pause); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *cluster) close() error {

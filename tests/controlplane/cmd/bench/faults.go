@@ -19,44 +19,71 @@ import (
 func (c *cluster) measureCreated(ctx context.Context, f *figures, o *options) error {
 	return f.loaded("created", func() error {
 		for i := range o.created {
-			name := fmt.Sprintf("one%d", i)
-			pause(ctx)
-			from := time.Now()
-			if err := c.create(ctx, c.service(name), c.pods...); err != nil {
-				return err
-			}
-			var a netip.Addr
-			err := poll(ctx, changeLimit, 2*time.Millisecond, name+" has an address", func() (ok bool, err error) {
-				var at time.Time
-				a, at, ok = c.watch.address(name)
-				if ok {
-					f.given = append(f.given, at.Sub(from))
-				}
-				return ok, nil
-			})
-			if err != nil {
-				return err
-			}
-			if f.proxy {
-				at, err := c.reach(ctx, a)
-				if err != nil {
-					return err
-				}
-				f.served = append(f.served, at.Sub(from))
-			}
-			err = poll(ctx, changeLimit, 2*time.Millisecond, name+" is announced", func() (bool, error) {
-				at, ok := c.wire.firstClaim(a)
-				if ok {
-					f.visible = append(f.visible, at.Sub(from))
-				}
-				return ok, nil
-			})
-			if err != nil {
+			if err := c.createOne(ctx, f, fmt.Sprintf("one%d", i), &f.served); err != nil {
 				return err
 			}
 		}
 		f.say("created to allocated %s, announced %s, reachable %s", percentiles(f.given), percentiles(f.visible), percentiles(f.served))
 		return nil
+	})
+}
+
+// measureCreatedUsual does the same with kube-proxy at its default, which writes its
+// rules once a second.
+func (c *cluster) measureCreatedUsual(ctx context.Context, f *figures, o *options) error {
+	if !f.proxy || o.created == 0 {
+		return nil
+	}
+	if err := c.pauseProxies(ctx, 0); err != nil {
+		return err
+	}
+	err := f.loaded("usual", func() error {
+		var rest figures
+		rest.proxy = true
+		for i := range o.created {
+			if err := c.createOne(ctx, &rest, fmt.Sprintf("usual%d", i), &f.servedUsual); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	f.say("created to reachable with kube-proxy at its default %s", percentiles(f.servedUsual))
+	return errors.Join(err, c.pauseProxies(ctx, proxyPause))
+}
+
+// createOne creates one Service and notes when it had an address, was announced and,
+// with kube-proxy, was served.
+func (c *cluster) createOne(ctx context.Context, f *figures, name string, served *[]time.Duration) error {
+	pause(ctx)
+	from := time.Now()
+	if err := c.create(ctx, c.service(name), c.pods...); err != nil {
+		return err
+	}
+	var a netip.Addr
+	err := poll(ctx, changeLimit, 2*time.Millisecond, name+" has an address", func() (ok bool, err error) {
+		var at time.Time
+		a, at, ok = c.watch.address(name)
+		if ok {
+			f.given = append(f.given, at.Sub(from))
+		}
+		return ok, nil
+	})
+	if err != nil {
+		return err
+	}
+	if f.proxy {
+		at, err := c.reach(ctx, a)
+		if err != nil {
+			return err
+		}
+		*served = append(*served, at.Sub(from))
+	}
+	return poll(ctx, changeLimit, 2*time.Millisecond, name+" is announced", func() (bool, error) {
+		at, ok := c.wire.firstClaim(a)
+		if ok {
+			f.visible = append(f.visible, at.Sub(from))
+		}
+		return ok, nil
 	})
 }
 

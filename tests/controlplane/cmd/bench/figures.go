@@ -35,6 +35,7 @@ type figures struct {
 	short, second, frames  int // frames about VIPs on the wire at the start: in 10 ms and in a second at most, and in sum
 	spread                 []int
 	given, visible, served []time.Duration // created to allocated, announced, reachable
+	servedUsual            []time.Duration // reachable with kube-proxy at its default
 	moves                  []time.Duration
 	cuts                   []cut
 	load                   map[string]float64 // of the machine, by what was measured

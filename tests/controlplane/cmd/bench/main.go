@@ -103,7 +103,7 @@ func size(ctx context.Context, bin *lab.Bin, programs *controlplane.Programs, n 
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	for _, step := range []func(context.Context, *figures, *options) error{
-		c.measureController, c.measureStart, c.measureSteady, c.measureCreated, c.measureMoves, c.measureCuts,
+		c.measureController, c.measureStart, c.measureSteady, c.measureCreated, c.measureCreatedUsual, c.measureMoves, c.measureCuts,
 	} {
 		if err := step(ctx, f, o); err != nil {
 			return f, err
