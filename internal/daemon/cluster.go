@@ -26,7 +26,11 @@ func (d *Daemon) answer() {
 	if !d.asked.Swap(false) {
 		return
 	}
-	s := clusterStatus(&d.view, &d.last)
+	old := d.brief.Load()
+	if d.briefGen != d.last.Gen {
+		d.briefGen, old = d.last.Gen, nil
+	}
+	s := clusterStatus(&d.view, &d.last, old)
 	s.Version = d.opts.Version
 	for _, f := range d.opts.Extras {
 		f(&s)
@@ -34,14 +38,22 @@ func (d *Daemon) answer() {
 	d.brief.Store(&s)
 }
 
-func clusterStatus(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
+// clusterStatus makes a status; old, unless nil, is one of the same decision, which has
+// the same VIPs.
+func clusterStatus(v *model.View, d *model.Desired, old *v1alpha1.NodeStatus) v1alpha1.NodeStatus {
 	few := *d
-	few.Status = pick(d.Status, v1alpha1.MaxNodeStatusVIPs)
+	few.Status = nil
+	if old == nil {
+		few.Status = pick(d.Status, v1alpha1.MaxNodeStatusVIPs)
+	}
 	paths := min(v1alpha1.MaxNodeStatusVIPs, maxAdvertised/max(1, len(d.BGP.Peers)))
 	few.BGP.Paths = d.BGP.Paths[:min(len(d.BGP.Paths), paths)]
 	s := status(v, &few)
 	for i := range s.BGP {
 		s.BGP[i].Paths = nil
+	}
+	if old != nil {
+		s.VIPs = old.VIPs
 	}
 	s.Summary = summary(d.Status, &s)
 	return s

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"testing"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -40,7 +41,7 @@ func TestClusterStatus(t *testing.T) {
 	}
 	v := viewOf(member("m2", model.MemberAlive, nil), member("m3", model.MemberDead, nil))
 	v.Applied = map[model.SinkName]model.Applied{model.SinkBGP: {Paths: advertised, Peers: []model.PeerReport{{Name: "a", State: established, BFD: "Up"}, {Name: "b", State: "Active", BFD: "Down"}}}}
-	s := clusterStatus(v, &d)
+	s := clusterStatus(v, &d, nil)
 	same(t, "summary", *s.Summary, v1alpha1.NodeSummary{VIPs: 2000, Announced: 20, Members: "1/2", BGP: "1/2", BFD: "1/2"})
 	if len(s.VIPs) != v1alpha1.MaxNodeStatusVIPs {
 		t.Errorf("%d VIPs", len(s.VIPs))
@@ -62,6 +63,15 @@ func TestClusterStatus(t *testing.T) {
 	if len(d.Status) != 2000 || len(d.BGP.Paths) != 2000 {
 		t.Error("the decision was changed")
 	}
+	// Of the same decision the VIPs are not told anew.
+	d.BGP.Paths = nil
+	again := clusterStatus(v, &d, &s)
+	if &again.VIPs[0] != &s.VIPs[0] || !reflect.DeepEqual(again.Summary, s.Summary) {
+		t.Error("the VIPs of the same decision were told anew, or otherwise")
+	}
+	if n := testing.AllocsPerRun(10, func() { clusterStatus(v, &d, &s) }); n > 50 {
+		t.Errorf("%v allocations for what has not changed", n)
+	}
 }
 
 // TestSummaryCountsAddresses: one that is announced by layer 2 and by BGP counts once.
@@ -69,6 +79,6 @@ func TestSummaryCountsAddresses(t *testing.T) {
 	l2, bgp := vipStatus(addrA, "m1", model.ReasonOwner), vipStatus(addrA, "m1", model.ReasonAdvertised)
 	l2.Announced, bgp.Announced, bgp.BGP = true, true, true
 	d := statuses(l2, bgp, vipStatus(addrB, "m2", model.ReasonStandby))
-	s := clusterStatus(viewOf(), &d)
+	s := clusterStatus(viewOf(), &d, nil)
 	same(t, "summary", *s.Summary, v1alpha1.NodeSummary{VIPs: 2, Announced: 1, Members: "0/0"})
 }

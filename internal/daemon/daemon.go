@@ -73,6 +73,7 @@ type Daemon struct {
 	moved     uint64 // generation of the newest decision whose reports are waited for
 	news      bool   // since the last turn, worth a decision
 	turned    time.Time
+	pace      pace
 	aloneTill time.Time
 	seen      map[model.NodeName]model.MemberState // as last logged
 	up        map[string]bool                      // BGP sessions, as last logged
@@ -82,6 +83,8 @@ type Daemon struct {
 
 	asked atomic.Bool                         // for a status for the cluster
 	brief atomic.Pointer[v1alpha1.NodeStatus] // the newest; never changed
+	// briefGen is the generation that it tells of; of the loop.
+	briefGen uint64
 }
 
 // New returns a daemon that Run starts.
@@ -199,9 +202,12 @@ func (d *Daemon) loop(ctx, work context.Context) {
 			if !d.news {
 				continue
 			}
+			if rest := d.pace.rest(time.Now()); rest > 0 && !d.view.Stopping {
+				timer.Reset(rest)
+				continue
+			}
 		case <-timer.C:
 		}
-		d.news = false
 		d.turn(time.Now())
 		if d.view.Stopping && d.finished(deadline) {
 			d.farewell()
@@ -236,15 +242,32 @@ func (d *Daemon) pause() time.Duration {
 	return max(p, time.Millisecond)
 }
 
-// turn makes one decision and tells the drivers if there is news.
+// turn makes a decision if there may be another one than the last, and tells the
+// drivers if there is news.
 func (d *Daemon) turn(now time.Time) {
 	if gap := now.Sub(d.turned); gap > model.StallLimit {
 		d.view.Stalls++
+		d.news = true
 		d.metrics.stalls.Inc()
 		d.log.Warn("the daemon did not run for a while; looking again at everything it held", "gap", gap.Round(time.Millisecond))
 	}
 	d.turned = now
 	d.view.Now = now
+	if d.news || d.view.Stopping || !d.pace.still(&d.last, now) {
+		d.decide(now)
+	} else {
+		d.goOn(now)
+	}
+	d.news = false
+	d.answer()
+	d.beat.Store(int64(now.Sub(d.view.Started)))
+	if d.opts.Beat != nil {
+		d.opts.Beat()
+	}
+}
+
+// decide makes a decision.
+func (d *Daemon) decide(now time.Time) {
 	want := decide.Decide(&d.view)
 	d.metrics.decision(time.Since(now))
 	all := moved(d.view.Memory, want.Memory) || !sameLinks(d.links, d.view.Links)
@@ -252,20 +275,25 @@ func (d *Daemon) turn(now time.Time) {
 		d.moved = want.Gen
 	}
 	d.observe(&want)
+	same := taken(d.last.Status, want.Status) && sameMemory(&d.view.Memory, &want.Memory)
 	d.view.Memory, d.links = want.Memory, d.view.Links
 	d.last = want
-	d.tell(&want, all, now)
-	d.answer()
+	told := d.tell(&want, all, now)
 	d.ready.Store(want.Synced && want.Memory.Settled)
-	d.beat.Store(int64(now.Sub(d.view.Started)))
-	if d.opts.Beat != nil {
-		d.opts.Beat()
-	}
+	d.pace.decided(now, time.Now(), same && !told)
+}
+
+// goOn is what is left of a turn in which only time has passed: the last decision
+// holds for longer.
+func (d *Daemon) goOn(now time.Time) {
+	d.last.ValidUntil = now.Add(decide.Grace)
+	d.tell(&d.last, false, now)
 }
 
 // tell gives a decision to the drivers that it asks for something else than before,
-// or to all of them. At each tick the others hear that it still holds.
-func (d *Daemon) tell(want *model.Desired, all bool, now time.Time) {
+// or to all of them, and tells whether there is any. At each tick the others hear that
+// it still holds.
+func (d *Daemon) tell(want *model.Desired, all bool, now time.Time) bool {
 	out := *want // drivers keep it; the loop goes on with its own
 	due := now.Sub(d.sentAt) >= tick
 	told := false
@@ -284,6 +312,7 @@ func (d *Daemon) tell(want *model.Desired, all bool, now time.Time) {
 	if due || told {
 		d.sent = out
 	}
+	return told
 }
 
 // finished tells whether a stopping daemon has nothing more to hand over.

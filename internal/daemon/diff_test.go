@@ -181,6 +181,7 @@ func TestSends(t *testing.T) {
 	turn := func(after time.Duration, sent bool) {
 		t.Helper()
 		now = now.Add(after)
+		w.news = true
 		w.turn(now)
 		if got := w.sent.Gen == w.last.Gen; got != sent {
 			t.Errorf("sent %v, want %v", got, sent)
