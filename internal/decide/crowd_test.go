@@ -95,3 +95,17 @@ func TestTurnsInACrowd(t *testing.T) {
 		}
 	}
 }
+
+// TestSteadyDecisionOfMany: a decision in which nothing has changed takes over what the
+// one before has made of 5000 VIPs.
+func TestSteadyDecisionOfMany(t *testing.T) {
+	v := large(3, 5000, true)
+	for i := range v.VIPs {
+		v.VIPs[i].Unbound = true
+	}
+	v.Memory = Decide(&v).Memory
+	v.Memory = Decide(&v).Memory
+	if n := testing.AllocsPerRun(3, func() { v.Memory = Decide(&v).Memory }); n > 20 {
+		t.Errorf("%v allocations", n)
+	}
+}
