@@ -137,16 +137,13 @@ func (o *object) addrAt(path, text string) netip.Addr {
 	return addr
 }
 
-// place is an address, with the interface that a link-local one counts on.
-type place struct {
-	addr netip.Addr
-	link string
-}
-
-// placeAt parses an address of a peer; one without an address if it is wrong or
-// not there.
-func (o *object) placeAt(path, text string) place {
-	return place{o.addrAt(path, text), o.peer.Spec.Interface}
+// sessions are peers as the rules between them look at them.
+func sessions(peers []*object) ([]*v1alpha1.BGPPeer, resolve.Good) {
+	all := make([]*v1alpha1.BGPPeer, len(peers))
+	for i, o := range peers {
+		all[i] = o.peer
+	}
+	return all, func(i int, path string) bool { return !peers[i].isBroken(path) }
 }
 
 // notOwnAddresses refuses peers that are this node, and sessions from an address
@@ -174,24 +171,13 @@ func notOwnAddresses(peers, vips []*object, node *object) {
 }
 
 // notSourceAddresses refuses a peer at an address from which the same node opens
-// another session: that is the node itself. A session from and to one address is
-// refused by the rules of one object.
+// another session. A session from and to one address is refused by the rules of one
+// object.
 func notSourceAddresses(peers []*object) {
-	from := make(map[place][]*object)
-	for _, o := range peers {
-		if at := o.placeAt("spec.sourceAddress", o.peer.Spec.SourceAddress); at.addr.IsValid() {
-			from[at] = append(from[at], o)
-		}
-	}
-	for _, o := range peers {
-		s := &o.peer.Spec
-		for _, other := range from[o.placeAt("spec.peerAddress", s.PeerAddress)] {
-			if resolve.Meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
-				o.breaks("spec.peerAddress", s.PeerAddress, "is spec.sourceAddress of %s (%s), and a node could match both; "+
-					"a node has no session with itself", other.title(), other.place())
-				break
-			}
-		}
+	for _, x := range resolve.WithItself(sessions(peers)) {
+		o, other := peers[x.Second], peers[x.First]
+		o.breaks("spec.peerAddress", o.peer.Spec.PeerAddress, "is spec.sourceAddress of %s (%s), and a node could match both; "+
+			"a node has no session with itself", other.title(), other.place())
 	}
 }
 
@@ -229,22 +215,10 @@ func matches(wanted, labels map[string]string) bool {
 
 // uniquePeers refuses two peers with one address that one node could have.
 func uniquePeers(peers []*object) {
-	const path = "spec.peerAddress"
-	before := make(map[place][]*object)
-	for _, o := range peers {
-		s := &o.peer.Spec
-		at := o.placeAt(path, s.PeerAddress)
-		if !at.addr.IsValid() {
-			continue
-		}
-		for _, other := range before[at] {
-			if resolve.Meet(s.NodeSelectors, other.peer.Spec.NodeSelectors) {
-				o.breaks(path, s.PeerAddress, "is also the address of %s (%s), and a node could match both; "+
-					"give them nodeSelectors of which no node can match two", other.title(), other.place())
-				break
-			}
-		}
-		before[at] = append(before[at], o)
+	for _, x := range resolve.SameAddress(sessions(peers)) {
+		o, other := peers[x.Second], peers[x.First]
+		o.breaks("spec.peerAddress", o.peer.Spec.PeerAddress, "is also the address of %s (%s), and a node could match both; "+
+			"give them nodeSelectors of which no node can match two", other.title(), other.place())
 	}
 }
 
@@ -252,26 +226,18 @@ func uniquePeers(peers []*object) {
 // all of its sessions.
 func agreeOnRouterID(peers []*object, node *object) {
 	const path = "spec.routerID"
-	var before []*object
 	for _, o := range peers {
 		s := &o.peer.Spec
-		if s.RouterID == "" || o.isBroken(path) {
-			continue
-		}
-		if node != nil && node.node.BGP.RouterID != "" && node.node.BGP.RouterID != s.RouterID &&
+		if node != nil && node.node.BGP.RouterID != "" && s.RouterID != "" && !o.isBroken(path) && node.node.BGP.RouterID != s.RouterID &&
 			selects(s.NodeSelectors, node.node.NodeLabels) {
 			o.breaks(path, s.RouterID, "is not that of the node: bgp.routerID of %s (%s:%d) is %s",
 				node.title(), node.file, node.lineOf("bgp.routerID"), node.node.BGP.RouterID)
-			continue
 		}
-		for _, other := range before {
-			if theirs := &other.peer.Spec; theirs.RouterID != s.RouterID && resolve.Meet(s.NodeSelectors, theirs.NodeSelectors) {
-				o.breaks(path, s.RouterID, "is not that of %s (%s), %s, and a node could match both; a node has one",
-					other.title(), other.place(), theirs.RouterID)
-				break
-			}
-		}
-		before = append(before, o)
+	}
+	for _, x := range resolve.RouterIDs(sessions(peers)) {
+		o, other := peers[x.Second], peers[x.First]
+		o.breaks(path, o.peer.Spec.RouterID, "is not that of %s (%s), %s, and a node could match both; a node has one",
+			other.title(), other.place(), other.peer.Spec.RouterID)
 	}
 }
 
@@ -303,21 +269,14 @@ func familiesOfPeers(o *object, a *v1alpha1.Advertise, all []*object, names *nam
 		}
 		peers = append(peers, peer)
 	}
-	if len(peers) == 0 || len(peers) < len(a.BGP.Peers) || !names.complete || a.L2 != nil {
+	broken := func(p *object) bool { return p.isBroken("spec.families") }
+	if len(peers) < len(a.BGP.Peers) || !names.complete || slices.ContainsFunc(peers, broken) {
 		return
 	}
-	eachAddress([]*object{o}, func(o *object, path, text string, addr netip.Addr) {
-		family := familyOf(addr)
-		if !slices.ContainsFunc(peers, func(p *object) bool { return p.peer.Spec.Has(family) || p.isBroken("spec.families") }) {
-			o.breaks(path, text, "cannot be advertised: none of its BGP peers has the family %s in spec.families", family)
-		}
-	})
-}
-
-// familyOf returns the family of an address.
-func familyOf(addr netip.Addr) v1alpha1.AddressFamily {
-	if addr.Is4() {
-		return v1alpha1.FamilyIPv4
+	given, _ := sessions(peers)
+	for _, i := range resolve.Untaken(o.vip, given) {
+		text := o.vip.Spec.Addresses[i]
+		addr, _ := netip.ParseAddr(text) // it can be read, or it would not be there
+		o.breaks(fmt.Sprintf("spec.addresses[%d]", i), text, "cannot be advertised: none of its BGP peers has the family %s in spec.families", resolve.FamilyOf(addr))
 	}
-	return v1alpha1.FamilyIPv6
 }

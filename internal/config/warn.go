@@ -159,7 +159,7 @@ func warnFamilies(v *v1alpha1.VirtualIP, peers []*v1alpha1.BGPPeerSpec, warn fun
 		if err != nil {
 			continue
 		}
-		family := familyOf(addr)
+		family := resolve.FamilyOf(addr)
 		if !slices.ContainsFunc(peers, func(p *v1alpha1.BGPPeerSpec) bool { return p.Has(family) }) {
 			warn(fmt.Sprintf("spec.addresses[%d]", i), fmt.Sprintf("is announced by l2 only: none of its BGP peers has the family %s", family))
 		}
@@ -191,8 +191,8 @@ func warnNamedPeers(v *v1alpha1.VirtualIP, names *named, warn func(path, text st
 func familiesOf(v *v1alpha1.VirtualIP) []v1alpha1.AddressFamily {
 	var families []v1alpha1.AddressFamily
 	for _, text := range v.Spec.Addresses {
-		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(families, familyOf(addr)) {
-			families = append(families, familyOf(addr))
+		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(families, resolve.FamilyOf(addr)) {
+			families = append(families, resolve.FamilyOf(addr))
 		}
 	}
 	return families

@@ -101,6 +101,7 @@ func newConfig(o Objects, labels map[string]string) *config {
 	}
 	c.assign()
 	c.readVirtual(communities)
+	c.cross(labels)
 	return c
 }
 

@@ -18,7 +18,6 @@ func (c *config) readPeers(labels map[string]string) {
 	}
 	var router string
 	byAddr := make(map[netip.Addr]string)
-	before := make(map[netip.Addr][]*v1alpha1.BGPPeer)
 	for _, o := range c.objects.Peers {
 		name, s := o.Metadata.Name, &o.Spec
 		here := selects(s.NodeSelectors, labels)
@@ -28,13 +27,6 @@ func (c *config) readPeers(labels map[string]string) {
 			continue
 		}
 		p := resolve.Peer(o, profile, c.objects.Secrets)
-		if !here { // on some other node there may be a second session that is none
-			i := slices.IndexFunc(before[p.Address], func(x *v1alpha1.BGPPeer) bool { return resolve.Meet(x.Spec.NodeSelectors, s.NodeSelectors) })
-			if i >= 0 {
-				c.bad(v1alpha1.KindBGPPeer, name, "spec.peerAddress %q is also that of BGPPeer %q, and a node could match both", s.PeerAddress, before[p.Address][i].Metadata.Name)
-			}
-		}
-		before[p.Address] = append(before[p.Address], o)
 		if here {
 			if other, again := byAddr[p.Address]; again {
 				c.bad(v1alpha1.KindBGPPeer, name, "spec.peerAddress %q is also that of BGPPeer %q on this node: there is no second session", s.PeerAddress, other)
