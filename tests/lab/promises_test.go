@@ -20,24 +20,38 @@ const slack = 3
 func repeat(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr, times int) []*lab.Outcome {
 	t.Helper()
 	var runs []*lab.Outcome
-	for range times {
-		o, err := c.Run(t.Context(), s, vip)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Log(describe(o))
-		runs = append(runs, o)
-	}
 	p := lab.PromiseFor(s.Name, c.System.Name() == "lbd-fast")
+	for range times {
+		runs = append(runs, once(t, c, s, vip, p))
+	}
 	for _, b := range p.Broken(runs, slack) {
 		t.Errorf("%s: %s", p.ID, b)
 	}
 	return runs
 }
 
+// standstill is for how long a machine that lets nobody run says nothing of lbd.
+const standstill = 250 * time.Millisecond
+
+// once runs a scenario, and again if it breaks the promise while the machine stood still.
+func once(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr, p lab.Promise) *lab.Outcome {
+	t.Helper()
+	for again := 3; ; again-- {
+		o, err := c.Run(t.Context(), s, vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(describe(o))
+		if again == 0 || o.Stood < standstill || len(p.Broken([]*lab.Outcome{o}, slack)) == 0 {
+			return o
+		}
+		t.Log("the run does not count, since the machine stood still")
+	}
+}
+
 func describe(o *lab.Outcome) string {
-	s := fmt.Sprintf("%s %s owner %s: outage %v, %d of %d failed %v, takeover %v, gone %v, dual %v, then %v, load %.0f %%", o.Scenario, o.VIP, o.Owner,
-		o.First.Reach.Outage, o.First.Reach.Failed, o.First.Reach.Attempts, o.First.Reach.Errors, o.First.Takeover, o.Gone, o.First.Dual, o.First.Claimants, 100*o.Load)
+	s := fmt.Sprintf("%s %s owner %s: outage %v, %d of %d failed %v, takeover %v, gone %v, dual %v, then %v, load %.0f %%, stood still for %v", o.Scenario, o.VIP, o.Owner,
+		o.First.Reach.Outage, o.First.Reach.Failed, o.First.Reach.Attempts, o.First.Reach.Errors, o.First.Takeover, o.Gone, o.First.Dual, o.First.Claimants, 100*o.Load, o.Stood)
 	if o.Undone != 0 {
 		s += fmt.Sprintf("; undone: moved %v, %d failed, outage %v, dual %v, %v", o.Second.Moved, o.Second.Reach.Failed, o.Second.Reach.Outage, o.Second.Dual, o.Second.Claimants)
 	}
@@ -122,12 +136,8 @@ func TestSplit(t *testing.T) {
 		Inject: func(ctx context.Context, c *lab.Cluster, n *lab.Node) error { return c.Split(ctx, &n.Host) },
 		Undo:   func(ctx context.Context, c *lab.Cluster, n *lab.Node) error { return c.Join(ctx, &n.Host) },
 	}
-	o, err := c.Run(t.Context(), split, lab.VIP4())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log(describe(o))
 	p := lab.PromiseFor("wirecut", false)
+	o := once(t, c, split, lab.VIP4(), p)
 	for _, b := range p.Broken([]*lab.Outcome{o}, slack) {
 		t.Error(b)
 	}

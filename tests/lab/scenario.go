@@ -57,6 +57,8 @@ type Outcome struct {
 	Gone  time.Duration
 	Conns measure.Conns
 	Load  float64 // of the machine, from the fault to the end
+	// Stood is how long at worst the machine let nobody run meanwhile.
+	Stood time.Duration
 }
 
 // Busy tells that the machine disturbed the run.
@@ -79,13 +81,16 @@ func (c *Cluster) Run(ctx context.Context, s Scenario, vip netip.Addr) (*Outcome
 		defer c.Eyes.CloseConns()
 	}
 	RandomMoment(ctx)
+	stood := measure.Standstill()
 	o, err := c.observe(ctx, s, vip, owner)
+	still := stood()
 	if s.Repair != nil {
 		err = errors.Join(err, s.Repair(ctx, c, owner))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", c.System.Name(), s.Name, err)
 	}
+	o.Stood = still
 	c.Eyes.Trim()
 	return o, ctx.Err()
 }

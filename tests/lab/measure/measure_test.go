@@ -2,6 +2,7 @@ package measure_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lbd.dev/lbd/tests/lab/measure"
@@ -129,4 +130,15 @@ func TestSpread(t *testing.T) {
 	if measure.SpreadOf(nil).String() != "-" {
 		t.Fatal("empty spread")
 	}
+}
+
+// TestStandstill: where every sleep ends in time nothing stood still.
+func TestStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop := measure.Standstill()
+		time.Sleep(52 * time.Millisecond)
+		if worst := stop(); worst != 0 {
+			t.Errorf("stood still for %v", worst)
+		}
+	})
 }
