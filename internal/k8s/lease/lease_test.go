@@ -246,6 +246,13 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
+// look returns how often the Lease was written, and its note.
+func (t *table) look() (writes int, note string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.writers), t.r.Note
+}
+
 // TestNote: what a leader leaves is there for the next one, whether it gives the Lease
 // up or dies, and costs no request of its own.
 func TestNote(t *testing.T) {
@@ -256,9 +263,9 @@ func TestNote(t *testing.T) {
 			during(t, 10*time.Second, a, b)
 			leader := one(t, a, b)
 			other := map[*process]*process{a: b, b: a}[leader]
-			before := len(tab.writers)
+			before, _ := tab.look()
 			leader.e.SetNote("from " + leader.e.o.Identity)
-			if len(tab.writers) != before {
+			if now, _ := tab.look(); now != before {
 				t.Error("written at once")
 			}
 			if dies {
@@ -274,8 +281,8 @@ func TestNote(t *testing.T) {
 				t.Errorf("dies %v: found %q, want %q", dies, got, want)
 			}
 			during(t, 10*time.Second, other) // renewals keep it
-			if got, want := tab.r.Note, "from "+leader.e.o.Identity; got != want {
-				t.Errorf("dies %v: the lease says %q, want %q", dies, got, want)
+			if _, got := tab.look(); got != "from "+leader.e.o.Identity {
+				t.Errorf("dies %v: the lease says %q", dies, got)
 			}
 			end(other, leader)
 		})
