@@ -87,7 +87,6 @@ type bed struct {
 	mu     sync.Mutex // guards all below
 	view   model.View
 	checks map[string]v1alpha1.HealthCheck
-	apis   []*apitest.Server // the next ones that Connect finds
 }
 
 func start(t *testing.T, kinds map[string]string, change func(*v1alpha1.MachinesSpec)) *bed {
@@ -260,8 +259,12 @@ func TestReport(t *testing.T) {
 	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", ``))
 	vip := netip.MustParseAddr("10.0.0.200")
 	node := func(name string, r model.Reason, drained bool) model.MachineMember {
-		return model.MachineMember{Node: model.NodeName(name), Draining: drained, Drained: drained, Standing: map[netip.Addr]model.Reason{vip: r}}
+		addrs := []netip.Addr{netip.MustParseAddr("10.0.0.1" + strings.TrimPrefix(name, "cp"))}
+		return model.MachineMember{Node: model.NodeName(name), Addrs: addrs, Draining: drained, Drained: drained, Standing: map[netip.Addr]model.Reason{vip: r}}
 	}
+	// The balancer of another group, whose nodes have the same names.
+	b.api.Put(resBalancers, object("b/api", mlb))
+	b.api.Put(resMachines, aMachine("b/m1", "cp1", "10.9.0.11", ``))
 	b.decide(false)
 	b.wants("a/api@10.0.0.200 manager")
 	if s := b.status("a/api"); len(s.Members) > 0 {
@@ -295,6 +298,9 @@ func TestReport(t *testing.T) {
 		s := b.status("a/api")
 		return s.Status == "1 of 1 members healthy" && len(s.Members) == 2 && s.Members[1].State == v1alpha1.MemberDrained && s.Endpoint != nil
 	})
+	if s := b.status("b/api"); len(s.Members) > 0 || s.ReportedBy != "" {
+		t.Errorf("the members of another group were judged: %+v", s)
+	}
 }
 
 // TestHook: a hook is removed when the node has drained, and after its bound in any
