@@ -14,7 +14,7 @@ RUNS     ?= 20
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help build image generate check test unit search lab interop controlplane fuzz demo bench benchbgp benchservices soak clean deps
+.PHONY: help build image generate check test unit search lab interop controlplane fuzz demo bench benchbgp benchservices benchmachines soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -86,6 +86,9 @@ benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmar
 
 benchservices: deps build ## thousands of Services in a real control plane, into docs/benchmarks.md (root)
 	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md
+
+benchmachines: deps build ## Machines of Cluster API that go away, into docs/benchmarks.md (root)
+	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/benchmachines -out $(CURDIR)/docs/benchmarks.md
 
 soak: deps build ## random faults for SOAK (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/soak -for $(SOAK)

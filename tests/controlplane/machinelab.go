@@ -198,3 +198,22 @@ func (m *MachineLab) Replace(ctx context.Context, old, next *lab.Node) error {
 	defer cancel()
 	return errors.Join(m.Machines.Retire(ctx, MachineOf(old), old.Service.Kill), old.Daemon.Kill())
 }
+
+// StartSteward starts the controller that serves the MachineLoadBalancers of the
+// management cluster.
+func (m *MachineLab) StartSteward(ctx context.Context) error {
+	ns := fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", InstallNamespace)
+	if err := m.CP.Apply(ctx, ns); err != nil {
+		return err
+	}
+	const http = "127.0.0.1:7478"
+	s := &Server{
+		Name: "lbd-controller", Host: m.CP.Host, lab: m.Lab,
+		argv: []string{m.Bin.LBD, "controller", "--machines", "--kubeconfig=" + m.Kubeconfig, "--namespace=" + InstallNamespace, "--http=" + http},
+		ready: func(ctx context.Context) error {
+			_, err := get(ctx, m.Lab, m.CP.Host, "http://"+http+"/readyz", nil)
+			return err
+		},
+	}
+	return s.Start(ctx)
+}

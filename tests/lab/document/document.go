@@ -3,7 +3,10 @@
 package document
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 )
 
@@ -46,4 +49,17 @@ func Keep(text, old, name string) string {
 		return strings.TrimRight(text, "\n") + "\n\n" + part
 	}
 	return text
+}
+
+// Write does Put with a file, which need not exist; "" is the standard output.
+func Write(file, name, body string) error {
+	if file == "" {
+		fmt.Print(body)
+		return nil
+	}
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(file, []byte(Put(string(old), name, body)), 0o644)
 }

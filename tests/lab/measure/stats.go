@@ -30,3 +30,13 @@ func (s Spread) String() string {
 	}
 	return fmt.Sprintf("%d / %d / %d", s.Min.Milliseconds(), s.Median.Milliseconds(), s.Max.Milliseconds())
 }
+
+// Percentiles are p50 and p99 in milliseconds, by nearest rank.
+func Percentiles(d []time.Duration) string {
+	if len(d) == 0 {
+		return "-"
+	}
+	s := slices.Sorted(slices.Values(d))
+	at := func(p int) int64 { return s[(len(s)*p+99)/100-1].Milliseconds() }
+	return fmt.Sprintf("%d / %d", at(50), at(99))
+}

@@ -13,6 +13,7 @@ import (
 
 	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
 )
 
 // measureCreated creates Services one by one.
@@ -23,7 +24,7 @@ func (c *cluster) measureCreated(ctx context.Context, f *figures, o *options) er
 				return err
 			}
 		}
-		f.say("created to allocated %s, announced %s, reachable %s", percentiles(f.given), percentiles(f.visible), percentiles(f.served))
+		f.say("created to allocated %s, announced %s, reachable %s", measure.Percentiles(f.given), measure.Percentiles(f.visible), measure.Percentiles(f.served))
 		return nil
 	})
 }
@@ -47,7 +48,7 @@ func (c *cluster) measureCreatedUsual(ctx context.Context, f *figures, o *option
 		}
 		return nil
 	})
-	f.say("created to reachable with kube-proxy at its default %s", percentiles(f.servedUsual))
+	f.say("created to reachable with kube-proxy at its default %s", measure.Percentiles(f.servedUsual))
 	return errors.Join(err, c.pauseProxies(ctx, proxyPause))
 }
 
@@ -164,7 +165,7 @@ func (c *cluster) measureMoves(ctx context.Context, f *figures, o *options) erro
 				return err
 			}
 		}
-		f.say("endpoint moved to owner followed %s", percentiles(f.moves))
+		f.say("endpoint moved to owner followed %s", measure.Percentiles(f.moves))
 		return nil
 	})
 }

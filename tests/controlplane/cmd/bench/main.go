@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"strconv"
@@ -90,7 +89,7 @@ func bench(ctx context.Context, o *options) error {
 			break // what was measured before is still worth a report
 		}
 	}
-	return write(o.out, report(programs, all))
+	return document.Write(o.out, part, report(programs, all))
 }
 
 // size measures everything with one number of Services. The figures are those that
@@ -110,16 +109,4 @@ func size(ctx context.Context, bin *lab.Bin, programs *controlplane.Programs, n 
 		}
 	}
 	return f, nil
-}
-
-func write(file, text string) error {
-	if file == "" {
-		fmt.Print(text)
-		return nil
-	}
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.WriteFile(file, []byte(document.Put(string(old), part, text)), 0o644)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/tests/controlplane"
+	"lbd.dev/lbd/tests/lab/measure"
 )
 
 const preamble = `# Services
@@ -87,8 +88,8 @@ func (f *figures) perMinute(who string) requests {
 
 func changeRows(line row) {
 	line("a Service created until it has an address, p50 / p99, ms (busy)", "", func(f *figures) string { return timedAll(f, f.given, "created") })
-	line("until its address is announced, p50 / p99, ms", "", func(f *figures) string { return percentiles(f.visible) })
-	line("until it is reachable, p50 / p99, ms", "1000", func(f *figures) string { return percentiles(f.served) })
+	line("until its address is announced, p50 / p99, ms", "", func(f *figures) string { return measure.Percentiles(f.visible) })
+	line("until it is reachable, p50 / p99, ms", "1000", func(f *figures) string { return measure.Percentiles(f.served) })
 	line("until it is reachable with kube-proxy at its default, p50 / p99, ms (busy)", "", func(f *figures) string { return timedAll(f, f.servedUsual, "usual") })
 	line("endpoint moved (Local) until the owner followed, p50 / p99, ms (busy)", "500", func(f *figures) string { return timedAll(f, f.moves, "moves") })
 	line("node cut off: addresses; announced by others, first to last, ms (busy)", "1000", func(f *figures) string {
@@ -112,17 +113,7 @@ func timed(f *figures, d time.Duration, load string) string {
 }
 
 func timedAll(f *figures, d []time.Duration, load string) string {
-	return fmt.Sprintf("%s (%.0f)", percentiles(d), 100*f.load[load])
-}
-
-// percentiles are p50 and p99 in milliseconds, by nearest rank.
-func percentiles(d []time.Duration) string {
-	if len(d) == 0 {
-		return "-"
-	}
-	s := slices.Sorted(slices.Values(d))
-	at := func(p int) int64 { return s[(len(s)*p+99)/100-1].Milliseconds() }
-	return fmt.Sprintf("%d / %d", at(50), at(99))
+	return fmt.Sprintf("%s (%.0f)", measure.Percentiles(d), 100*f.load[load])
 }
 
 // machine describes what the figures were taken on.

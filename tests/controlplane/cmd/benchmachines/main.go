@@ -1,0 +1,210 @@
+// Benchmachines measures how fast a host withdraws when its Machine is marked, what
+// clients see of a rollout, and what many Machines cost. It writes its part of the report
+// in Markdown.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"lbd.dev/lbd/tests/controlplane"
+	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/document"
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+// part is the name of the report in the file.
+const part = "machines"
+
+type options struct {
+	runs, rollouts, machines int
+	out                      string
+}
+
+// figures are what was measured.
+type figures struct {
+	withdrawn, announced   []time.Duration // from the label on
+	labelled               reach           // clients meanwhile
+	rollouts               []reach
+	rss                    int64 // of the largest daemon
+	busy, rolling          float64
+	failed                 error
+	machines, rolloutHosts int
+}
+
+// reach is what clients saw.
+type reach struct {
+	attempts, failed int
+	causes           string
+}
+
+func main() {
+	o := &options{}
+	flag.IntVar(&o.runs, "runs", 100, "times that a Machine is labelled")
+	flag.IntVar(&o.rollouts, "rollouts", 3, "rollouts of three Machines")
+	flag.IntVar(&o.machines, "machines", 500, "Machines in the management cluster at the end")
+	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := bench(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchmachines:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(ctx context.Context, o *options) (err error) {
+	programs, err := controlplane.Build(ctx)
+	if err != nil {
+		return err
+	}
+	bin, err := lab.Build(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer bin.Close()
+	m, err := controlplane.NewMachineLab(ctx, bin, programs, controlplane.MachineOptions{Nodes: 4, Started: 3, Managers: 2, Hook: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	f := &figures{machines: o.machines, rolloutHosts: 3}
+	f.failed = errors.Join(loaded(&f.busy, func() error { return f.label(ctx, m, o.runs) }),
+		loaded(&f.rolling, func() error { return f.rollout(ctx, m, o.rollouts) }), f.many(ctx, m, o.machines))
+	if f.failed != nil {
+		fmt.Fprintln(os.Stderr, "benchmachines:", f.failed)
+	}
+	return errors.Join(document.Write(o.out, part, f.report()), f.failed)
+}
+
+// loaded measures how busy the machine was meanwhile.
+func loaded(busy *float64, f func() error) error {
+	from, err := measure.ReadCPU()
+	if err != nil {
+		return err
+	}
+	err = f()
+	to, cpuErr := measure.ReadCPU()
+	*busy = measure.Load(from, to)
+	return errors.Join(err, cpuErr)
+}
+
+// label marks the Machine of the owner again and again.
+func (f *figures) label(ctx context.Context, m *controlplane.MachineLab, runs int) error {
+	key, on, vip := "controlplane.cluster.x-k8s.io/selected-for-upgrade", "true", lab.VIP4()
+	begin := measure.Now()
+	for range runs {
+		owner, err := m.Owner(vip)
+		if err != nil {
+			return err
+		}
+		lab.RandomMoment(ctx)
+		from := measure.Now()
+		if err := m.Machines.Label(ctx, controlplane.MachineOf(owner), key, &on); err != nil {
+			return err
+		}
+		took, err := m.Moved(ctx, owner, vip, from)
+		if err != nil {
+			return err
+		}
+		f.withdrawn = append(f.withdrawn, took)
+		if at, ok := measure.Takeover(m.Eyes.Frames(), vip.String(), owner.MAC, from); ok {
+			f.announced = append(f.announced, at.Sub(from))
+		}
+		if err := m.Machines.Label(ctx, controlplane.MachineOf(owner), key, nil); err != nil {
+			return err
+		}
+		r := f.seen(m, from)
+		f.labelled.attempts, f.labelled.failed = f.labelled.attempts+r.attempts, f.labelled.failed+r.failed
+		m.Eyes.Trim()
+	}
+	fmt.Fprintf(os.Stderr, "%d labels in %v\n", runs, measure.Since(begin).Round(time.Second))
+	return nil
+}
+
+// seen is what clients saw since a moment.
+func (f *figures) seen(m *controlplane.MachineLab, from measure.Time) reach {
+	time.Sleep(600 * time.Millisecond) // what has begun has ended then
+	attempts, failed, causes := m.Unserved(from)
+	if failed == 0 {
+		return reach{attempts: attempts}
+	}
+	return reach{attempts, failed, fmt.Sprintf(" %v", causes)}
+}
+
+// rollout replaces three Machines, one after the other, again and again.
+func (f *figures) rollout(ctx context.Context, m *controlplane.MachineLab, rollouts int) error {
+	spare := 3
+	for range rollouts {
+		from := measure.Now()
+		for range f.rolloutHosts {
+			old := (spare + 1) % len(m.Nodes)
+			if err := m.Replace(ctx, m.Nodes[old], m.Nodes[spare]); err != nil {
+				return err
+			}
+			spare = old
+		}
+		f.rollouts = append(f.rollouts, f.seen(m, from))
+		m.Eyes.Trim()
+	}
+	return nil
+}
+
+// many fills the management cluster with Machines of another cluster.
+func (f *figures) many(ctx context.Context, m *controlplane.MachineLab, machines int) error {
+	others, err := m.CP.NewMachineCluster(ctx, "others", "others")
+	if err != nil {
+		return err
+	}
+	for i := range machines {
+		name := fmt.Sprintf("m%d", i)
+		if err := others.Create(ctx, controlplane.Machine{Name: name, Node: name, Worker: i%5 > 0}); err != nil {
+			return err
+		}
+	}
+	time.Sleep(5 * time.Second)
+	for _, n := range m.Nodes {
+		if !n.Daemon.Alive() {
+			continue
+		}
+		rss, err := measure.RSS(n.Daemon.PID())
+		if err != nil {
+			return err
+		}
+		f.rss = max(f.rss, rss)
+	}
+	return nil
+}
+
+func (f *figures) report() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n# Machines\n\n")
+	fmt.Fprintf(&b, "Written by `make benchmachines` on %d cores, %s. A real etcd and kube-apiserver with the definitions of Cluster API,\n", runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(&b, "four hosts with `lbd run`, three of which are Machines and two of which read the management cluster. A client opens 200 new\n")
+	fmt.Fprintf(&b, "connections a second to each of two addresses, or as many as a busy machine lets it; those that were made while an address moved\n")
+	fmt.Fprintf(&b, "are counted. What controllers of Cluster API do is played by a script without their pauses. BGP is not measured here.\n\n")
+	fmt.Fprintf(&b, "| figure | wanted | measured |\n|---|---|---|\n")
+	row := func(what, want, got string) { fmt.Fprintf(&b, "| %s | %s | %s |\n", what, want, got) }
+	row(fmt.Sprintf("label set until the host last claims the address (ARP), %d times, p50 / p99, ms (machine busy)", len(f.withdrawn)), "- / 1000",
+		fmt.Sprintf("%s (%.0f %%)", measure.Percentiles(f.withdrawn), 100*f.busy))
+	row("label set until another host first claims it, p50 / p99, ms", "", measure.Percentiles(f.announced))
+	row("connections that failed meanwhile", "0", fmt.Sprintf("%d of %d", f.labelled.failed, f.labelled.attempts))
+	for i, r := range f.rollouts {
+		row(fmt.Sprintf("rollout %d of %d Machines held by the hook, the API server of each killed when it is released: connections that failed (machine busy)", i+1, f.rolloutHosts), "0",
+			fmt.Sprintf("%d of %d%s (%.0f %%)", r.failed, r.attempts, r.causes, 100*f.rolling))
+	}
+	row(fmt.Sprintf("memory of the largest daemon with %d Machines, MiB", f.machines+f.rolloutHosts), "80", fmt.Sprint(f.rss>>20))
+	if f.failed != nil {
+		fmt.Fprintf(&b, "\nNot complete: %s\n", strings.ReplaceAll(f.failed.Error(), "\n", "; "))
+	}
+	return b.String()
+}
