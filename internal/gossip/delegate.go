@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 // own lock held, so none of them blocks or calls memberlist: they copy what
 // they are given into a mailbox and wake the goroutine of Run.
 type delegate struct {
-	g *Gossip
+	g       *Gossip
+	repeats repeats
 
 	mu        sync.Mutex
 	events    map[model.NodeName]event // newest for each node
@@ -110,13 +112,18 @@ func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
 		d.g.count.refuse(err)
 		return
 	}
+	now := time.Now()
+	if d.repeats.known(body, d.g.state(), now) {
+		d.g.fulls.push(fullState{at: now, exchange: true})
+		return
+	}
 	records, bad, err := decodeFull(body)
 	if err != nil {
 		d.g.count.refuse(err)
 		return
 	}
 	d.g.count.invalid.Add(uint64(bad))
-	d.g.fulls.push(fullState{records: records, at: time.Now(), exchange: true})
+	d.g.fulls.push(fullState{records: records, at: now, exchange: true})
 }
 
 // NotifyJoin notes that a node is alive.
@@ -182,6 +189,9 @@ func (g *Gossip) localState() []byte {
 		names = append(names, name)
 	}
 	g.mu.Unlock()
+	if len(names) <= direct {
+		slices.Sort(names) // they fit, and are known again by those who had them before
+	}
 	for _, name := range names {
 		b := g.echo(name, now)
 		if len(b) == 0 || len(out)+len(b) > limit {

@@ -50,6 +50,13 @@ func (d *delta) empty() bool {
 		len(d.claims) == 0 && len(d.eligible) == 0 && len(d.seen) == 0
 }
 
+// onlyExchanged tells whether there was a full exchange that brought nothing.
+func (d *delta) onlyExchanged() bool {
+	bare := *d
+	bare.exchanged = time.Time{}
+	return bare.empty()
+}
+
 func (d *delta) of(name model.NodeName) *memberDelta {
 	m := d.members[name]
 	if m == nil {
@@ -84,6 +91,9 @@ func (t *table) flush() *delta {
 		return nil
 	}
 	t.delta = newDelta()
+	if !d.onlyExchanged() {
+		t.changes++
+	}
 	for name, m := range d.members {
 		if n := t.nodes[name]; n != nil && m.head {
 			m.value = n.member()

@@ -92,6 +92,7 @@ type table struct {
 	seen     map[netip.Addr]seenEpoch
 	total    int
 	refused  uint64 // nodes and entries for which there was no room
+	changes  uint64 // counts what was to be published but full exchanges
 	delta    *delta
 }
 

@@ -1,0 +1,66 @@
+package gossip
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+const (
+	// repeatsFrom is from how many bytes on a full exchange is looked up: that of a few
+	// VIPs is read faster than it is worth.
+	repeatsFrom = 32 << 10
+	// repeatsFor is how long a full exchange is not read again. It is read once more
+	// then, should an answer to it have been lost.
+	repeatsFor = 30 * time.Second
+	// mostRepeats bounds how many are known.
+	mostRepeats = 64
+)
+
+// state is of what a full exchange is news to.
+type state struct{ inc, seq, table uint64 }
+
+// state changes with all that is told and known.
+func (g *Gossip) state() state {
+	var s state
+	s.inc, s.seq = g.own.version()
+	g.mu.Lock()
+	s.table = g.table.changes
+	g.mu.Unlock()
+	return s
+}
+
+// repeats knows the full exchanges of late. With thousands of VIPs each is a megabyte,
+// and reading it, several times in ten seconds, most of what an idle daemon costs.
+type repeats struct {
+	mu   sync.Mutex
+	seed maphash.Seed
+	seen map[uint64]repeat
+}
+
+type repeat struct {
+	state state
+	until time.Time
+}
+
+// known tells whether the same was read a while ago, and nothing has changed since: to
+// read it again would change nothing either. If not, it is taken as read now.
+func (r *repeats) known(body []byte, s state, now time.Time) bool {
+	if len(body) < repeatsFrom {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		r.seed, r.seen = maphash.MakeSeed(), map[uint64]repeat{}
+	}
+	sum := maphash.Bytes(r.seed, body)
+	if was, ok := r.seen[sum]; ok && was.state == s && now.Before(was.until) {
+		return true
+	}
+	if len(r.seen) >= mostRepeats {
+		clear(r.seen)
+	}
+	r.seen[sum] = repeat{s, now.Add(repeatsFor)}
+	return false
+}

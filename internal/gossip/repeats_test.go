@@ -1,0 +1,78 @@
+package gossip
+
+import (
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestRepeats: a large exchange is read again if anything has changed, and after a while.
+func TestRepeats(t *testing.T) {
+	now := time.Unix(1000, 0)
+	body := make([]byte, repeatsFrom)
+	var r repeats
+	for i, c := range []struct {
+		name  string
+		body  []byte
+		state state
+		after time.Duration
+		known bool
+	}{
+		{"first", body, state{1, 1, 1}, 0, false},
+		{"again", body, state{1, 1, 1}, time.Second, true},
+		{"what is known has changed", body, state{1, 1, 2}, 2 * time.Second, false},
+		{"again, after that", body, state{1, 1, 2}, 3 * time.Second, true},
+		{"what is told has changed", body, state{1, 2, 2}, 4 * time.Second, false},
+		{"a while ago", body, state{1, 2, 2}, 4*time.Second + repeatsFor, false},
+		{"and again", body, state{1, 2, 2}, 5*time.Second + repeatsFor, true},
+		{"another", append([]byte("x"), body...), state{1, 2, 2}, 5*time.Second + repeatsFor, false},
+		{"small", body[:100], state{}, 0, false},
+		{"small again", body[:100], state{}, 0, false},
+	} {
+		if got := r.known(c.body, c.state, now.Add(c.after)); got != c.known {
+			t.Errorf("%d, %s: known %v", i, c.name, got)
+		}
+	}
+}
+
+// TestExchangesOfMany: members that tell of thousands of VIPs read few of their full
+// exchanges, know that they had them, and hear of every change.
+func TestExchangesOfMany(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		many := func(epoch uint64) {
+			a.apply(func(gs *model.GroupState) {
+				gs.VIPs = nil
+				for x := vip1; len(gs.VIPs) < 2000; x = x.Next() {
+					gs.VIPs = append(gs.VIPs, model.GroupVIP{Addr: x, Standing: model.ReasonOwner, Claim: model.Claim{Owner: "m1", Epoch: epoch}})
+				}
+			})
+		}
+		known := func() int { return see(b, func(g *model.Gossip) int { return len(g.Claims) }) }
+		many(1)
+		l.within(30*time.Second, "all claims", func() bool { return known() == 2000 })
+		time.Sleep(20 * time.Second)
+		var skipped int
+		body := a.localState()[2:]
+		for range 3 {
+			if b.hooks.repeats.known(body, b.state(), time.Now()) {
+				skipped++
+			}
+		}
+		if skipped < 2 {
+			t.Errorf("%d of 3 exchanges that bring nothing were passed over", skipped)
+		}
+		before := see(b, func(g *model.Gossip) time.Time { return g.Exchanged })
+		time.Sleep(25 * time.Second)
+		if after := see(b, func(g *model.Gossip) time.Time { return g.Exchanged }); !after.After(before) {
+			t.Error("exchanges are not told")
+		}
+		many(2)
+		l.within(30*time.Second, "the new claims", func() bool {
+			c := b.claims(vip1)
+			return len(c) == 1 && c[0].Epoch == 2
+		})
+	})
+}
