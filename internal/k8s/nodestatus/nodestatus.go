@@ -136,6 +136,7 @@ func (w *Writer) due(s *v1alpha1.NodeStatus, now time.Time) bool {
 	since := now.Sub(w.at)
 	switch compare(w.written, s) {
 	case none:
+		w.written.VIPs = s.VIPs // the same list next time is the same at a glance
 		return false
 	case words:
 		return since >= Slow

@@ -65,6 +65,9 @@ func moved(a, b *v1alpha1.NodeStatus) bool {
 		a.Summary.BGP != b.Summary.BGP || a.Summary.BFD != b.Summary.BFD {
 		return true
 	}
+	if len(a.VIPs) == len(b.VIPs) && (len(a.VIPs) == 0 || &a.VIPs[0] == &b.VIPs[0]) {
+		return false
+	}
 	return !slices.EqualFunc(a.VIPs, b.VIPs, func(x, y v1alpha1.VIPStatus) bool {
 		return x.Address == y.Address && x.Mode == y.Mode && x.Owner == y.Owner && x.Announced == y.Announced
 	})
