@@ -36,7 +36,7 @@ var (
 	clusterResource = schema.GroupVersionResource{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"}
 )
 
-// ApplyClusterAPI applies the definitions of Clusters and Machines from the module of
+// ApplyClusterAPI applies the definitions of Clusters, Machines and KubeadmControlPlanes from the module of
 // Cluster API, as its authors generated them.
 func (c *ControlPlane) ApplyClusterAPI(ctx context.Context) error {
 	dir, err := os.MkdirTemp(c.Host.Dir, "capi") // outside any module: nothing is required of it
@@ -51,8 +51,11 @@ func (c *ControlPlane) ApplyClusterAPI(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(out), &module); err != nil || module.Dir == "" {
 		return fmt.Errorf("cluster api: go mod download says %q: %w", short(out), err)
 	}
-	for _, kind := range []string{"clusters", "machines"} {
-		file := filepath.Join(module.Dir, "config", "crd", "bases", "cluster.x-k8s.io_"+kind+".yaml")
+	for _, file := range []string{
+		"config/crd/bases/cluster.x-k8s.io_clusters.yaml", "config/crd/bases/cluster.x-k8s.io_machines.yaml",
+		"controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml",
+	} {
+		file = filepath.Join(module.Dir, filepath.FromSlash(file))
 		if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", file); err != nil {
 			return fmt.Errorf("cluster api: %w", err)
 		}
