@@ -83,7 +83,11 @@ func testVerdicts(t *testing.T, c *controlplane.ControlPlane) {
 	all := verdicts(t)
 	for _, v := range all {
 		resource := schema.GroupVersionResource{Group: "lbd.dev", Version: "v1alpha1", Resource: plural(v.Kind)}
-		_, err := client.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: v.Object},
+		objects := dynamic.ResourceInterface(client.Resource(resource))
+		if v.Kind == "MachineLoadBalancer" { // the only one with a namespace
+			objects = client.Resource(resource).Namespace(metav1.NamespaceDefault)
+		}
+		_, err := objects.Create(t.Context(), &unstructured.Unstructured{Object: v.Object},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		switch {
 		case len(v.Errors) == 0 && err != nil:
