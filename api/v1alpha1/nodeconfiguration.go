@@ -25,6 +25,8 @@ type NodeConfiguration struct {
 	Socket string `json:"socket,omitempty"`
 	// Drain is how addresses are handed over.
 	Drain DrainSpec `json:"drain,omitzero"`
+	// Connections is what becomes of open connections when VIPs move. Default: keep.
+	Connections Connections `json:"connections,omitempty"`
 	// BGP is what all BGP sessions of this node share.
 	BGP BGPSpec `json:"bgp,omitzero"`
 	// Kubernetes makes the daemon announce the Services of a cluster, and use its
@@ -117,6 +119,19 @@ type GossipSpec struct {
 	Detection Detection `json:"detection,omitempty"`
 }
 
+// Connections is what becomes of open connections when VIPs move.
+type Connections string
+
+// The ways to treat open connections.
+const (
+	// ConnectionsKeep relays packets that no socket of a node can place to the other
+	// nodes that have the VIP, or had it.
+	ConnectionsKeep Connections = "keep"
+	// ConnectionsReset takes this node out of that: it relays nothing, and nothing is
+	// relayed to it.
+	ConnectionsReset Connections = "reset"
+)
+
 // Detection is a profile of failure detection.
 type Detection string
 
@@ -207,6 +222,7 @@ func (c *NodeConfiguration) Default() {
 	setDefault(&c.Gossip.Port, DefaultGossipPort)
 	setDefault(&c.Gossip.Label, DefaultGossipLabel)
 	setDefault(&c.Gossip.Detection, DetectionLAN)
+	setDefault(&c.Connections, ConnectionsKeep)
 	if c.HTTP.Address == nil {
 		c.HTTP.Address = new(DefaultHTTPAddress)
 	}

@@ -29,6 +29,7 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	}
 	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
+	oneOf(&k, "connections", c.Connections, ConnectionsKeep, ConnectionsReset)
 	k.duration("drain.timeout", c.Drain.Timeout, time.Second, time.Hour)
 	k.bgp(&c.BGP)
 	if c.Kubernetes != nil {

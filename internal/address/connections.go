@@ -44,20 +44,33 @@ func (r diagRequest) Serialize() []byte {
 	return b
 }
 
+// tally is how many connections to an address are open, and how many of them are
+// lively.
+type tally struct{ open, lively int }
+
+// unknown stands for what could not be counted, or was not.
+var unknown = tally{-1, -1}
+
 // countConnections adds up, for each address in counts, the open TCP connections
-// to it that got a packet within the last second. IPv4 connections of dual stack
+// to it, and those that got a packet within the last second. IPv4 connections of dual stack
 // listeners, which the kernel lists as 4-in-6, count as IPv4. Only sockets of
 // this network namespace are seen: connections that are forwarded to a container
 // are not.
-func countConnections(counts map[netip.Addr]int) error {
+func countConnections(counts map[netip.Addr]tally) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 		req.AddData(diagRequest{family})
 		err := req.ExecuteIter(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY, func(m []byte) bool {
-			if local, ok := livelyConnection(m); ok {
-				if _, asked := counts[local]; asked {
-					counts[local]++
+			local, ok := connectionTo(m)
+			if !ok {
+				return true
+			}
+			if t, asked := counts[local]; asked {
+				t.open++
+				if isLively(m) {
+					t.lively++
 				}
+				counts[local] = t
 			}
 			return true
 		})
@@ -69,20 +82,22 @@ func countConnections(counts map[netip.Addr]int) error {
 	return nil
 }
 
-// livelyConnection returns the local address of a connection that got a packet
-// lately.
-func livelyConnection(m []byte) (local netip.Addr, ok bool) {
+// connectionTo returns the local address of a connection.
+func connectionTo(m []byte) (local netip.Addr, ok bool) {
 	if len(m) < diagLen {
 		return local, false
 	}
 	if m[diagFamily] == unix.AF_INET {
-		local = netip.AddrFrom4([4]byte(m[diagSource:]))
-	} else {
-		local = netip.AddrFrom16([16]byte(m[diagSource:])).Unmap()
+		return netip.AddrFrom4([4]byte(m[diagSource:])), true
 	}
+	return netip.AddrFrom16([16]byte(m[diagSource:])).Unmap(), true
+}
+
+// isLively tells whether a connection got a packet lately.
+func isLively(m []byte) bool {
 	attrs, err := nl.ParseRouteAttr(m[diagLen:])
 	if err != nil {
-		return local, false
+		return false
 	}
 	for _, a := range attrs {
 		if a.Attr.Type != diagInfo || len(a.Value) < infoLen {
@@ -90,9 +105,9 @@ func livelyConnection(m []byte) (local netip.Addr, ok bool) {
 		}
 		order := nl.NativeEndian()
 		ago := min(order.Uint32(a.Value[infoLastDataRecv:]), order.Uint32(a.Value[infoLastAckRecv:]))
-		return local, time.Duration(ago)*time.Millisecond < lively
+		return time.Duration(ago)*time.Millisecond < lively
 	}
-	return local, false
+	return false
 }
 
 // recount counts for the holds that linger and were not counted yet, and starts
@@ -126,11 +141,11 @@ func (d *Driver) poll() bool {
 
 // lingering returns a zero for every address whose connections are to be counted,
 // or only for those that some hold has no count of.
-func (d *Driver) lingering(uncounted bool) map[netip.Addr]int {
-	counts := make(map[netip.Addr]int)
+func (d *Driver) lingering(uncounted bool) map[netip.Addr]tally {
+	counts := make(map[netip.Addr]tally)
 	for _, h := range d.list {
-		if h.want.Linger && (!uncounted || h.connections < 0) {
-			counts[h.want.Addr] = 0
+		if h.want.Linger && (!uncounted || h.connections == unknown) {
+			counts[h.want.Addr] = tally{}
 		}
 	}
 	return counts
@@ -139,7 +154,7 @@ func (d *Driver) lingering(uncounted bool) map[netip.Addr]int {
 // note takes over counts and tells whether any changed. What could not be
 // counted is unknown: -1. A connection is one to the address, whichever interface
 // its packets come in by, so that both holds of an address get the same.
-func (d *Driver) note(counts map[netip.Addr]int, err error) (changed bool) {
+func (d *Driver) note(counts map[netip.Addr]tally, err error) (changed bool) {
 	if err != nil {
 		d.stats.errors.Add(1)
 		d.log.Debug("cannot count connections", "err", err)
@@ -150,7 +165,7 @@ func (d *Driver) note(counts map[netip.Addr]int, err error) (changed bool) {
 			continue
 		}
 		if err != nil {
-			n = -1
+			n = unknown
 		}
 		changed = changed || h.connections != n
 		h.connections = n

@@ -214,12 +214,12 @@ func (d *Driver) accept(bind []model.Binding) {
 			continue
 		}
 		if h == nil || h.want.Epoch != b.Epoch {
-			h = &hold{connections: -1}
+			h = &hold{connections: unknown}
 			d.holds[at] = h
 		}
 		h.round = d.round
 		if !b.Linger {
-			h.connections = -1
+			h.connections = unknown
 		}
 		h.want, h.lifetime = b, d.lifetimeOf(&b)
 		d.list = append(d.list, h)

@@ -34,8 +34,8 @@ type hold struct {
 	expired bool
 	// tooLate latches that Binding.AddBefore passed before the address was bound.
 	tooLate bool
-	// connections is the last count while lingering, else -1.
-	connections int
+	// connections is the last count while lingering, else unknown.
+	connections tally
 	err         error
 }
 

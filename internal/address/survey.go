@@ -122,7 +122,7 @@ func (d *Driver) repeats(s *survey) bool {
 		}
 		was, ok := told[at.addr]
 		if now := h.report(); !ok || now.Bound != was.Bound || now.Interface != was.Interface || !now.Expires.Equal(was.Expires) ||
-			now.Expired != was.Expired || now.TooLate != was.TooLate || now.Connections != was.Connections || now.Err != was.Err {
+			now.Expired != was.Expired || now.TooLate != was.TooLate || now.Connections != was.Connections || now.Sockets != was.Sockets || now.Err != was.Err {
 			return false
 		}
 		if h.there && s.own[at] != nil {
@@ -134,7 +134,7 @@ func (d *Driver) repeats(s *survey) bool {
 
 // report is the truth about one hold.
 func (h *hold) report() model.AppliedVIP {
-	v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections}
+	v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections.lively, Sockets: h.connections.open}
 	if h.there {
 		v.Interface, v.Expires = h.want.Interface, h.end
 	}
@@ -170,7 +170,7 @@ func (d *Driver) describe(s *survey) model.Applied {
 			}
 			v, wanted := part(at)[at.addr]
 			if !wanted {
-				v = model.AppliedVIP{Bound: true, Connections: -1}
+				v = model.AppliedVIP{Bound: true, Connections: -1, Sockets: -1}
 			}
 			l := d.leftover(e, s)
 			ends[place{at.addr, e.index}] = l

@@ -20,6 +20,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		Pprof:        c.HTTP.Pprof,
 		Socket:       c.Socket,
 		DrainTimeout: c.Drain.Timeout.Duration,
+		NoRelay:      c.Connections == v1alpha1.ConnectionsReset,
 		LogFormat:    c.Log.Format,
 		Kubernetes:   c.Kubernetes,
 		Machines:     c.Machines,

@@ -54,8 +54,10 @@ type Node struct {
 	Pprof        bool
 	Socket       string
 	DrainTimeout time.Duration
-	LogLevel     slog.Level
-	LogFormat    v1alpha1.LogFormat
+	// NoRelay: connections are reset when VIPs move.
+	NoRelay   bool
+	LogLevel  slog.Level
+	LogFormat v1alpha1.LogFormat
 	// Kubernetes is the cluster that is served, defaulted; nil: none.
 	Kubernetes *v1alpha1.KubernetesSpec
 	// Machines is where the Machines of Cluster API are, defaulted; nil: none are

@@ -194,6 +194,12 @@ func TestStopDeadlineStaysSilent(t *testing.T) {
 			}
 			pass(time.Millisecond)
 		}
+		for range 40 { // what is left for a daemon that is back soon is silent, too
+			pass(100 * time.Millisecond)
+			if h := b.net.Holders(vip); len(h) != 0 {
+				t.Fatalf("%v answers", h)
+			}
+		}
 		if len(b.host.Loopback()) != 0 {
 			t.Error("left behind on lo")
 		}

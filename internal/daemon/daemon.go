@@ -384,7 +384,7 @@ func (d *Daemon) farewell() {
 	// address goes now.
 	kept := d.kept(&bye)
 	bye.BGP.Paths = slices.DeleteFunc(slices.Clone(d.last.BGP.Paths), func(p model.BGPPath) bool { return !kept[p.Prefix] })
-	bye.Relay, bye.Machines = nil, model.MachinesState{}
+	bye.Relay, bye.Machines = d.relayed(&bye), model.MachinesState{}
 	bye.Group = model.GroupState{Leave: true, Draining: true, MACs: bye.Group.MACs, Weight: bye.Group.Weight}
 	for _, r := range d.runners {
 		r.Submit(&bye)
@@ -426,8 +426,19 @@ func (d *Daemon) kept(bye *model.Desired) map[netip.Prefix]bool {
 	return kept
 }
 
+// relayed are the rings of the VIPs that stay bound: connections depend on them while
+// the next process begins.
+func (d *Daemon) relayed(bye *model.Desired) []model.Relay {
+	return slices.DeleteFunc(slices.Clone(d.last.Relay), func(r model.Relay) bool {
+		return !slices.ContainsFunc(bye.Bind, func(b model.Binding) bool { return b.Addr == r.Addr })
+	})
+}
+
 // stays tells whether a binding is left to its lifetime when the process ends.
 func (d *Daemon) stays(b *model.Binding) bool {
+	if b.Linger && !d.view.NoRelay {
+		return true // for what connections are left, and a daemon that is back soon
+	}
 	if b.Interface == model.LoopbackInterface {
 		return d.last.Memory.BGP[b.Addr].Phase == model.BGPAdvertised
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,16 @@ func TestStopDeadline(t *testing.T) {
 		<-b.ended
 		if took := time.Since(at); took < 12*time.Second || took > 14500*time.Millisecond {
 			t.Errorf("took %s, want 12 s and a farewell", took)
+		}
+		// It is left, silent, to a daemon that is back soon, and ends by itself.
+		if len(b.host.Addresses()) != 1 || slices.Contains(b.net.Holders(vip), "m1") {
+			t.Errorf("has %v, answered by %v", b.host.Addresses(), b.net.Holders(vip))
+		}
+		for range 40 {
+			pass(100 * time.Millisecond)
+			if slices.Contains(b.net.Holders(vip), "m1") {
+				t.Fatal("answers for the address of another owner")
+			}
 		}
 		if len(b.host.Addresses()) != 0 {
 			t.Error("the address of another owner stayed")

@@ -24,14 +24,14 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	case model.SinkBGP:
 		return reflect.DeepEqual(a.BGP, b.BGP)
 	case model.SinkRelay:
-		return reflect.DeepEqual(a.Relay, b.Relay)
+		return sameList(a.Relay, b.Relay)
 	case model.SinkGossip:
 		return sameGroup(&a.Group, &b.Group)
 	case model.SinkMachines:
 		return a.Machines.Equal(&b.Machines)
 	}
 	return sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
-		reflect.DeepEqual(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
+		sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
 }
 
 // sameLinks tells whether the source of links has published nothing since; it
@@ -66,7 +66,7 @@ func taken[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a
 
 func sameGroup(a, b *model.GroupState) bool {
 	return a.Draining == b.Draining && a.Manager == b.Manager && a.Drained == b.Drained && model.SameDrains(a.Drains, b.Drains) &&
-		a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Ask == b.Ask &&
+		a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Unready == b.Unready && a.Ask == b.Ask &&
 		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && sameList(a.VIPs, b.VIPs) &&
 		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
 }

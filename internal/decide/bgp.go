@@ -431,7 +431,11 @@ func (s *bgpVIP) lingering() {
 		s.f.w.by(s.m.Until)
 		return
 	}
-	quiet := s.addrGen >= s.m.Gen && s.local.Connections == 0
+	open := s.local.Connections
+	if !s.f.v.NoRelay { // the others relay what is not theirs
+		open = s.local.Sockets
+	}
+	quiet := s.addrGen >= s.m.Gen && open == 0
 	if quiet || !now.Before(s.m.Until) {
 		s.unbind()
 		return

@@ -25,6 +25,7 @@ func Decide(v *model.View) model.Desired {
 		Memory:     v.Memory,
 		Rules:      election.Rules(v.Gossip.Members),
 	}
+	d.Memory.Left = nil
 	d.Memory.Gen = d.Gen
 	w := waker{now: v.Now}
 	settle(v, &d.Memory, &w)
@@ -32,6 +33,7 @@ func Decide(v *model.View) model.Desired {
 	if !ready(v) {
 		d.Wake = w.at
 		d.Group = group(v, &d)
+		d.Group.Unready = true
 		return d
 	}
 	d.Synced = synced(v) && !awaited(v, &w)
@@ -51,12 +53,14 @@ func Decide(v *model.View) model.Desired {
 				remembered++
 			}
 		} else {
-			facts.lan, facts.lanOwner = "", false
+			facts.lan, facts.lanOwner, facts.at = "", false, ""
 		}
 		if !noBGP || facts.heldBGP(vip.Addr, &bgp) {
 			facts.stepBGP(vip, noBGP, &d, &bgp)
 		}
+		facts.relay(vip)
 	}
+	d.Memory.Left = facts.left
 	for _, vip := range gone(v, remembered) {
 		facts.step(&vip, true, &d, &mem, &w)
 	}
@@ -160,7 +164,7 @@ func same(a, b model.VIPMemory) bool {
 	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
 		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Holder == b.Holder &&
 		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Unbound == b.Unbound && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts &&
+		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts &&
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 

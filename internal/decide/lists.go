@@ -72,6 +72,7 @@ type lists struct {
 	paths  list[model.BGPPath]
 	group  list[model.GroupVIP]
 	status list[model.VIPStatus]
+	relay  list[model.Relay]
 }
 
 // begin prepares the lists for a decision about so many VIPs.
@@ -79,6 +80,7 @@ func begin(old *model.Lists, vips int) lists {
 	l := lists{
 		bind: list[model.Binding]{old: old.Bind}, paths: list[model.BGPPath]{old: old.Paths},
 		group: list[model.GroupVIP]{old: old.Group}, status: list[model.VIPStatus]{old: old.Status},
+		relay: list[model.Relay]{old: old.Relay},
 	}
 	if len(old.Status) == 0 {
 		l.group.made, l.group.changed = make([]model.GroupVIP, 0, vips), true
@@ -92,7 +94,8 @@ func (l *lists) end(d *model.Desired) {
 	d.Bind = l.bind.result()
 	sortBindings(d.Bind)
 	d.BGP.Paths, d.Group.VIPs, d.Status = l.paths.result(), l.group.result(), l.status.result()
-	d.Memory.Lists = model.Lists{Bind: d.Bind, Paths: d.BGP.Paths, Group: d.Group.VIPs, Status: d.Status}
+	d.Relay = l.relay.result()
+	d.Memory.Lists = model.Lists{Bind: d.Bind, Paths: d.BGP.Paths, Group: d.Group.VIPs, Status: d.Status, Relay: d.Relay}
 }
 
 // path adds a path, or takes over the same one.

@@ -3,19 +3,31 @@ package decide
 import (
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 )
 
-// maxAddrs bounds how many addresses the group is told.
-const maxAddrs = 4
+const (
+	// maxAddrs bounds how many addresses the group is told.
+	maxAddrs = 4
+	// LeftHolds is how long a node that has said goodbye stays in the ring of a VIP that
+	// it has left bound: the lifetime of the address. A daemon that is back before finds
+	// its connections.
+	LeftHolds = 3 * time.Second
+	// LeftHoldsBGP is the same for a VIP that only BGP announces.
+	LeftHoldsBGP = BGPLifetime
+)
 
-// lanAddrs are the addresses of this node on the links that a VIP of layer 2 may
-// be on.
+// lanAddrs are the addresses of this node on the links that a VIP of layer 2 may be
+// on, and for VIPs of BGP on those with another node or a router.
 func lanAddrs(v *model.View) []addr {
 	var out []addr
+	bgp := slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return len(vip.BGP) > 0 })
 	for _, l := range v.Links {
-		if !l.Up || l.Name == model.LoopbackInterface || !anyServed(v.VIPs, &l, true) {
+		if !l.Up || l.Name == model.LoopbackInterface || !anyServed(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
 			continue
 		}
 		for _, p := range l.Prefixes {
@@ -29,40 +41,196 @@ func lanAddrs(v *model.View) []addr {
 	return out[:min(len(out), maxAddrs)]
 }
 
-// relay asks, after a planned move, that packets of connections that only the
-// former owner has are sent on to it: it is silent on the LAN but still bound.
-// Without this a client whose handshake meets both, SYN there and ACK here, is
-// reset.
-func (f *facts) relay(vip *model.VIP, m *model.VIPMemory, d *model.Desired) {
-	// Connections to what is not bound end in no socket of this host, so they would
-	// all be taken for strays.
-	if m.Unbound || present(m) == "" || !f.v.Now.Before(m.RelayUntil) {
+// neighbours tells whether another node, or a BGP peer, is on the link.
+func neighbours(v *model.View, l *model.Link) bool {
+	for _, m := range v.Gossip.Members {
+		if onLink(l, m.Addr) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Peers, func(p model.BGPPeer) bool { return onLink(l, p.Address) })
+}
+
+// onLink tells whether an address of another host is in a subnet of the link.
+func onLink(l *model.Link, a addr) bool {
+	return slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
+		return p.Contains(a) && p.Addr() != a && !p.IsSingleIP()
+	})
+}
+
+// placed is where a VIP of layer 2 is bound on this node, or is to be, else "".
+func (f *facts) placed(m *model.VIPMemory) string {
+	if m.Unbound || m.Phase != model.PhaseReleasing && present(m) == "" {
+		return ""
+	}
+	return m.Interface
+}
+
+// holds tells whether the connections to a VIP that this node has are to be found by
+// a ring.
+func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
+	if f.v.NoRelay || in.VIP.Unbound {
+		return false
+	}
+	if m.Resume {
+		return true // the address is away for a moment, the connections are not
+	}
+	switch m.Phase {
+	case model.PhaseOwner, model.PhaseHandover, model.PhaseReleasing:
+		return in.Address.Bound || f.holdsBGP(in.VIP)
+	}
+	return f.holdsBGP(in.VIP)
+}
+
+// holdsBGP is holds for what is bound for BGP, by the decision before.
+func (f *facts) holdsBGP(vip *model.VIP) bool {
+	if f.v.NoRelay || vip.Unbound || len(vip.BGP) == 0 {
+		return false
+	}
+	return f.v.Memory.BGP[vip.Addr].Phase >= model.BGPAdvertised &&
+		(f.address.Loopback[vip.Addr].Bound || f.address.VIPs[vip.Addr].Bound)
+}
+
+// ringOf is a ring and what it was made of.
+type ringOf struct {
+	made     bool
+	names    []model.NodeName
+	iface    string // that it has to be on; "": any
+	is4      bool
+	lifetime time.Duration
+
+	on   string // where it is
+	ring *model.Ring
+}
+
+// relay asks for the ring of a VIP that this node has, or is about to have: packets
+// that no socket here can place are sent on to the other nodes that have it, silently
+// or not.
+func (f *facts) relay(vip *model.VIP) {
+	bgp := len(vip.BGP) > 0 && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPBinding
+	if f.v.NoRelay || vip.Unbound || f.at == "" && !bgp {
 		return
 	}
-	f.w.by(m.RelayUntil)
-	from := f.v.Gossip.Members[m.From]
-	link, ok := f.v.Links[m.Interface]
-	if !ok || from.State != model.MemberAlive {
+	others := f.v.Gossip.Holders[vip.Addr]
+	if len(others) == 0 && f.from == "" {
 		return
 	}
-	next, ok := near(&link, from.Addrs, vip.Addr)
-	if !ok {
+	want := ringOf{made: true, names: f.members(others), iface: f.at, is4: vip.Addr.Is4()}
+	if !vip.L2 {
+		want.lifetime = BGPLifetime
+	}
+	last := &f.lastRing
+	if !last.made || !slices.Equal(last.names, want.names) || last.iface != want.iface || last.is4 != want.is4 || last.lifetime != want.lifetime {
+		want.names = slices.Clone(want.names)
+		f.makeRing(&want)
+		if o := f.lists.relay.next(); o != nil && o.Ring.Same(want.ring) {
+			want.ring = o.Ring
+		}
+		*last = want
+	}
+	if last.ring != nil {
+		put(&f.lists.relay, model.Relay{Addr: vip.Addr, Interface: last.on, Ring: last.ring})
+	}
+}
+
+// members are the nodes that share a ring with this one, this one included, in order.
+// More than a ring can have are divided by their order, which is the same for all.
+func (f *facts) members(others []model.NodeName) []model.NodeName {
+	self := f.v.Self
+	at, _ := slices.BinarySearch(others, self)
+	all := len(others) + 1
+	rings := (all + model.MaxRing - 1) / model.MaxRing
+	size := (all + rings - 1) / rings
+	first := at / size * size
+	f.names = f.names[:0]
+	for i := first; i < min(first+size, all); i++ {
+		switch {
+		case i < at:
+			f.names = append(f.names, others[i])
+		case i == at:
+			f.names = append(f.names, self)
+		default:
+			f.names = append(f.names, others[i-1])
+		}
+	}
+	if i, has := slices.BinarySearch(f.names, f.from); f.from != "" && !has && len(f.names) < model.MaxRing {
+		f.names = slices.Insert(f.names, i, f.from)
+	}
+	return f.names
+}
+
+// makeRing finds the link on which most of the nodes are, and what its ring is. There
+// is none if nobody is.
+func (f *facts) makeRing(r *ringOf) {
+	var names []model.NodeName
+	for name, l := range f.v.Links {
+		if !l.Up || name == model.LoopbackInterface || r.iface != "" && r.iface != name {
+			continue
+		}
+		on := f.reached(&l, r)
+		if len(on) > len(names) || len(on) == len(names) && strings.Compare(name, r.on) < 0 {
+			names, r.on = on, name
+		}
+	}
+	if len(names) < 2 {
 		return
 	}
+	link := f.v.Links[r.on]
+	next := f.v.Gossip.Members[names[(slices.Index(names, f.v.Self)+1)%len(names)]]
 	f.gatherPeers()
-	d.Relay = append(d.Relay, model.Relay{Addr: vip.Addr, Interface: m.Interface, Ring: &model.Ring{
-		Nodes: 2, Next: next, Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, from.Addrs),
-	}})
+	r.ring = &model.Ring{
+		Nodes: len(names), Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime,
+	}
+	r.ring.Next, _ = near(&link, next.Addrs, r.is4)
+}
+
+// reached are those of the nodes that are there and on the link, this one included.
+func (f *facts) reached(l *model.Link, r *ringOf) (names []model.NodeName) {
+	for _, n := range r.names {
+		if n == f.v.Self {
+			names = append(names, n)
+			continue
+		}
+		if _, ok := near(l, f.v.Gossip.Members[n].Addrs, r.is4); ok && f.there(n, r) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// there tells whether a node that has a VIP is to be reached: it is alive, or has left
+// the address bound when its daemon ended in order. One that comes back counts as dead
+// for a moment.
+func (f *facts) there(n model.NodeName, r *ringOf) bool {
+	m := f.v.Gossip.Members[n]
+	since, known := f.v.Memory.Left[n]
+	switch {
+	case m.State == model.MemberAlive:
+		return true
+	case m.State == model.MemberDead && !known:
+		return false
+	case !known:
+		since = f.v.Now
+	}
+	until := since.Add(LeftHolds)
+	if r.lifetime > 0 {
+		until = since.Add(LeftHoldsBGP)
+	}
+	if f.left == nil {
+		f.left = make(map[model.NodeName]time.Time)
+	}
+	f.left[n] = since
+	if !f.v.Now.Before(until) {
+		return false
+	}
+	f.w.by(until)
+	return true
 }
 
 // near is the first of the addresses of a node, of the family of the VIP, that is in a
 // subnet of the link and not an address of this node.
-func near(l *model.Link, addrs []addr, vip addr) (addr, bool) {
-	i := slices.IndexFunc(addrs, func(a addr) bool {
-		return a.Is4() == vip.Is4() && slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
-			return p.Contains(a) && p.Addr() != a && !p.IsSingleIP()
-		})
-	})
+func near(l *model.Link, addrs []addr, is4 bool) (addr, bool) {
+	i := slices.IndexFunc(addrs, func(a addr) bool { return a.Is4() == is4 && onLink(l, a) })
 	if i < 0 {
 		return addr{}, false
 	}

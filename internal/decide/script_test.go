@@ -188,6 +188,14 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Stopping = true
 	case "local":
 		s.local(args[0])
+	case "holders": // who else has the VIP, and has said so
+		var names []model.NodeName
+		for _, n := range args {
+			names = append(names, model.NodeName(n))
+		}
+		s.v.Gossip.Holders = map[netip.Addr][]model.NodeName{scriptVIP: names}
+	case "rings":
+		s.v.NoRelay = args[0] == "off"
 	case "conns":
 		s.conns = int(s.number(args[0]))
 	case "stuck":
@@ -372,7 +380,7 @@ func (s *stage) peer(args []string) {
 // the lifetime end in 2 s.
 func (s *stage) local(what string) {
 	a := s.v.Applied[model.SinkAddress]
-	x := model.AppliedVIP{Connections: -1}
+	x := model.AppliedVIP{Connections: -1, Sockets: -1}
 	switch what {
 	case "bound":
 		x.Bound, x.Interface = true, "lo"
@@ -424,6 +432,7 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			x.Expires = s.v.Now.Add(2 * time.Second)
 		case "linger":
 			x.Bound, x.Interface, x.Connections = true, "eth0", int(s.number(val))
+			x.Sockets = x.Connections
 		case "gone":
 			x.Bound = false
 		case "expired":
@@ -434,6 +443,9 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			x.TooLate = false
 		case "connections":
 			x.Connections = int(s.number(val))
+			x.Sockets = x.Connections
+		case "idle": // connections that get no packets
+			x.Bound, x.Interface, x.Connections, x.Sockets = true, "eth0", 0, int(s.number(val))
 		case "silent":
 			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, At: s.v.Now}
 		case "answered":
@@ -481,20 +493,20 @@ func (s *stage) apply() []string {
 // obey lets the drivers do what was decided last.
 func (s *stage) obey() {
 	x := s.v.Applied[model.SinkAddress].VIPs[scriptVIP]
-	x.Bound, x.Connections = false, -1
+	x.Bound, x.Connections, x.Sockets = false, -1, -1
 	var lo map[netip.Addr]model.AppliedVIP
 	for _, b := range s.d.Bind {
 		if b.Interface == model.LoopbackInterface {
-			v := model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1}
+			v := model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1}
 			if b.Linger {
-				v.Connections = s.conns
+				v.Connections, v.Sockets = s.conns, s.conns
 			}
 			lo = map[netip.Addr]model.AppliedVIP{scriptVIP: v}
 			continue
 		}
 		x.Bound, x.Interface = true, b.Interface
 		if b.Linger {
-			x.Connections = 0
+			x.Connections, x.Sockets = 0, s.conns
 		}
 	}
 	s.v.Applied[model.SinkAddress] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}, Loopback: lo}
@@ -587,7 +599,7 @@ func (s *stage) decide() []string {
 		}
 	}
 	for _, r := range s.d.Relay {
-		line += " relay=" + r.Ring.Next.String()
+		line += fmt.Sprintf(" relay=%s/%d", r.Ring.Next, r.Ring.Nodes)
 	}
 	for _, p := range s.d.BGP.Paths {
 		line += " path=" + strings.Join(p.To[0].Peers, ",")
@@ -597,6 +609,9 @@ func (s *stage) decide() []string {
 	}
 	for _, g := range s.d.Group.VIPs {
 		line += " standing=" + g.Standing.String()
+		if g.Holds {
+			line += " holds"
+		}
 		if g.Claim.Epoch > 0 {
 			line += fmt.Sprintf(" claim=%d", g.Claim.Epoch)
 			if g.Claim.Weak {

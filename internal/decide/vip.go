@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
@@ -25,8 +26,11 @@ type facts struct {
 	peers           []model.BGPPeer // of this node
 	peerMACs        []model.MAC     // see gatherPeers
 	origins         []model.Origin
-	local           map[addr]string // see localLinks
-	no6             bool            // IPv6 is disabled on lo
+	names           []model.NodeName             // see members
+	left            map[model.NodeName]time.Time // see Memory.Left
+	lastRing        ringOf                       // of the VIP before
+	local           map[addr]string              // see localLinks
+	no6             bool                         // IPv6 is disabled on lo
 	audiences       map[asked]*audience
 	recent          [recent]*audience
 	aggregates      map[netip.Prefix][]contribution
@@ -45,6 +49,10 @@ type facts struct {
 	// whether this node owns it there.
 	lan      string
 	lanOwner bool
+	// at is where it is bound there, or is to be; from is who had it before, while the
+	// group may not have said so yet.
+	at   string
+	from model.NodeName
 }
 
 func gather(v *model.View, d *model.Desired) *facts {
@@ -103,9 +111,9 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
 		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
-		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:   old,
+		Address: election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:  election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:  old, Keep: !v.NoRelay,
 		Distrust: f.distrust, Lapsed: f.lapsed,
 	}
 	if vip.Unbound {
@@ -129,6 +137,11 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 		w.by(v.Now)
 	}
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
+	f.at, f.from = f.placed(&o.Memory), ""
+	if f.at != "" && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
+		f.from = o.Memory.From
+		w.by(o.Memory.RelayUntil)
+	}
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
 		put(&f.lists.bind, *o.Bind)
@@ -136,7 +149,6 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	if o.L2 != nil {
 		d.L2 = append(d.L2, *o.L2)
 	}
-	f.relay(vip, &o.Memory, d)
 	if gone {
 		return known
 	}
@@ -187,7 +199,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 	}
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen})
+	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen, Holds: f.holds(in, &o.Memory)})
 	if o.Claim.Epoch != 0 {
 		for _, n := range o.Successors {
 			target(&d.Group, n, vip.Addr)

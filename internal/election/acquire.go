@@ -34,7 +34,7 @@ func (s *step) idle() {
 		s.adopt()
 		return
 	}
-	if !s.mayOwn() {
+	if s.resume() || !s.mayOwn() {
 		return
 	}
 	switch {
@@ -76,6 +76,12 @@ func (s *step) lastOwner() model.NodeName {
 func (s *step) adopt() {
 	// What the earlier process had silenced it had handed over.
 	s.m.Silent = s.in.Layer2.Silent
+	if s.m.Silent && s.in.Keep && !s.in.Gone && !hard(s.in.Standing) {
+		s.m.Interface = s.in.Address.Interface
+		s.m.Epoch, s.m.AddBefore = s.in.Seen, s.in.Now // only what is there is kept
+		s.release(model.ReasonLostElection)
+		return
+	}
 	keep := !s.m.Silent && !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
 	switch s.in.Standing {
 	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled,
@@ -276,6 +282,7 @@ func (s *step) taking() {
 		s.m.Interface = s.in.Interface
 		s.m.Gen = s.in.Gen
 	case s.bound():
+		s.m.Resume = false
 		s.turn(model.PhaseOwner)
 	case s.expired(), s.in.Address.Gen >= s.m.Gen && s.in.Address.TooLate:
 		// Not run for a while since the wire was asked: ask again.

@@ -123,6 +123,9 @@ type Input struct {
 	Interface string
 	MAC       model.MAC
 	Drain     time.Duration // how long connections may linger
+	// Keep: the new owner relays what belongs to open connections, so that they all
+	// count, and not only those that clients still send to this host.
+	Keep bool
 
 	Members  map[model.NodeName]model.Member
 	Claims   []model.Claim

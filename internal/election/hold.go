@@ -36,7 +36,7 @@ func (s *step) letGo(why model.Reason) {
 func (s *step) release(why model.Reason) {
 	s.m.Lost = why
 	s.m.To, s.m.Tried = "", nil
-	s.m.Silent = true
+	s.m.Silent, s.m.Kept = true, false
 	s.enter(model.PhaseReleasing)
 	s.m.Until = s.in.Now.Add(s.in.Drain)
 }
@@ -272,26 +272,71 @@ func (s *step) taken() bool {
 	return false
 }
 
+// connections is how many are to be kept; negative if that is not known.
+func (s *step) connections() int {
+	if s.in.Keep {
+		return s.in.Address.Sockets
+	}
+	return s.in.Address.Connections
+}
+
+// lingered tells whether a released VIP has been kept for as long as it may. A node
+// that is well keeps it for as long as it has connections: nothing is gained by their
+// end. Their time begins anew when the node is to go.
+func (s *step) lingered() bool {
+	well := s.in.Keep && s.in.Standing.Eligible()
+	if s.m.Kept && !well {
+		s.m.Kept, s.m.Until = false, s.in.Now.Add(s.in.Drain)
+	}
+	over := !s.in.Now.Before(s.m.Until)
+	s.m.Kept = s.m.Kept || over && well && s.connections() > 0
+	return over && !s.m.Kept
+}
+
 // releasing: silent; bound until connections ended or the drain timeout.
 func (s *step) releasing() {
-	l2 := s.in.Layer2
+	l2, a := s.in.Layer2, s.in.Address
 	known := l2.Gen >= s.m.Gen
+	lingered := s.lingered()
 	earliest := s.m.Until.Add(min(LingerMin, s.in.Drain) - s.in.Drain)
-	quiet := s.in.Address.Gen >= s.m.Gen && s.in.Address.Connections == 0 && !s.in.Now.Before(earliest)
-	wanted := s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.best.To == s.in.Self)
+	quiet := a.Gen >= s.m.Gen && s.connections() == 0 && !s.in.Now.Before(earliest)
+	wanted := !s.in.Gone && s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.best.To == s.in.Self)
+	if a.Gen >= s.m.Gen && a.Bound {
+		s.m.Resume = false
+	}
+	s.m.Resume = s.m.Resume || wanted && s.in.Keep && s.connections() > 0
 	switch {
 	case s.in.Gone, wanted, s.expired(),
 		hard(s.in.Standing),
 		known && !l2.Silent && l2.Err != "",
 		known && l2.Silent && quiet,
-		!s.in.Now.Before(s.m.Until):
+		a.Gen >= s.m.Gen && !a.Bound && !s.m.Resume,
+		lingered:
 		s.enter(model.PhaseUnbinding)
+	case s.m.Kept:
 	default:
 		s.at(s.m.Until)
 		if s.in.Now.Before(earliest) {
 			s.at(earliest)
 		}
 	}
+}
+
+// resume keeps connections on after all: the VIP was let go since its owner seemed to
+// be missing, but it is well. What was silent is bound again once it is silent.
+func (s *step) resume() bool {
+	owned := s.best.Epoch != 0 && !s.late(s.best.Owner) && s.best.To != s.in.Self
+	if !s.m.Resume || !owned {
+		return false
+	}
+	if s.in.Gone || hard(s.in.Standing) || s.in.Interface == "" {
+		s.m.Resume = false
+		return false
+	}
+	s.m.Interface, s.m.AddBefore = s.in.Interface, time.Time{}
+	s.m.Epoch = max(s.in.Seen, 1)
+	s.release(model.ReasonLostElection) // Resume stays until it is bound
+	return true
 }
 
 // unbinding: the address must be gone before anything else happens.
@@ -301,7 +346,7 @@ func (s *step) unbinding() {
 		return
 	}
 	s.m.Epoch = 0
-	s.m.Consented, s.m.Contested, s.m.Silent, s.m.Weak = false, false, false, false
+	s.m.Consented, s.m.Contested, s.m.Silent, s.m.Weak, s.m.Kept = false, false, false, false, false
 	s.enter(model.PhaseIdle)
 }
 

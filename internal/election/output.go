@@ -31,7 +31,9 @@ func (s *step) output() Output {
 		}
 		s.stand(&o)
 	case model.PhaseReleasing:
-		o.Bind = s.binding(true)
+		if l2 := s.in.Layer2; !s.m.Resume || l2.Gen >= s.m.Gen && l2.Silent {
+			o.Bind = s.binding(true)
+		}
 		o.L2 = s.advert(model.L2Silent)
 	case model.PhaseUnbinding:
 		if s.m.Silent {

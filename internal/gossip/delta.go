@@ -19,6 +19,7 @@ type delta struct {
 	members   map[model.NodeName]*memberDelta
 	claims    map[netip.Addr][]model.Claim    // nil: none left
 	eligible  map[netip.Addr][]model.NodeName // nil: none left
+	holders   map[netip.Addr][]model.NodeName // nil: none left
 	seen      map[netip.Addr]uint64           // 0: forgotten
 }
 
@@ -41,13 +42,14 @@ func newDelta() *delta {
 		members:  map[model.NodeName]*memberDelta{},
 		claims:   map[netip.Addr][]model.Claim{},
 		eligible: map[netip.Addr][]model.NodeName{},
+		holders:  map[netip.Addr][]model.NodeName{},
 		seen:     map[netip.Addr]uint64{},
 	}
 }
 
 func (d *delta) empty() bool {
 	return !d.reset && d.peers < 0 && d.exchanged.IsZero() && len(d.members) == 0 &&
-		len(d.claims) == 0 && len(d.eligible) == 0 && len(d.seen) == 0
+		len(d.claims) == 0 && len(d.eligible) == 0 && len(d.holders) == 0 && len(d.seen) == 0
 }
 
 // onlyExchanged tells whether there was a full exchange that brought nothing.
@@ -109,6 +111,7 @@ func (t *table) whole() *delta {
 	d.exchanged = t.delta.exchanged
 	maps.Copy(d.claims, t.claims)
 	maps.Copy(d.eligible, t.eligible)
+	maps.Copy(d.holders, t.holders)
 	for a, s := range t.seen {
 		d.seen[a] = s.epoch
 	}
@@ -150,6 +153,7 @@ func (d *delta) apply(v *model.View) {
 			Members:   make(map[model.NodeName]model.Member, len(d.members)),
 			Claims:    make(map[netip.Addr][]model.Claim, len(d.claims)),
 			Eligible:  make(map[netip.Addr][]model.NodeName, len(d.eligible)),
+			Holders:   make(map[netip.Addr][]model.NodeName, len(d.holders)),
 			Seen:      make(map[netip.Addr]uint64, len(d.seen)),
 		}
 	}
@@ -164,6 +168,10 @@ func (d *delta) apply(v *model.View) {
 	}
 	replace(g.Claims, d.claims)
 	replace(g.Eligible, d.eligible)
+	if g.Holders == nil && len(d.holders) > 0 {
+		g.Holders = make(map[netip.Addr][]model.NodeName, len(d.holders))
+	}
+	replace(g.Holders, d.holders)
 	for a, epoch := range d.seen {
 		if epoch == 0 {
 			delete(g.Seen, a)

@@ -22,9 +22,11 @@ func (d driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, 
 	if want.Group.Leave {
 		return model.Applied{}, g.Leave(ctx)
 	}
-	if part, changed := g.own.update(&want.Group); changed {
-		g.tell(part, heartbeatTargets(&want.Group))
-		signal(g.wake) // Run repeats it
+	if !want.Group.Unready {
+		if part, changed := g.own.update(&want.Group); changed {
+			g.tell(part, heartbeatTargets(&want.Group))
+			signal(g.wake) // Run repeats it
+		}
 	}
 	if want.Group.Ask {
 		g.askAll(time.Now())

@@ -154,13 +154,13 @@ func (o *own) diff(vips []model.GroupVIP, v uint64) []wireEntry {
 func (o *own) enter(vip *model.GroupVIP, v uint64) (e wireEntry, news bool) {
 	e = wireEntry{
 		Addr: vip.Addr, Standing: encodeStanding(vip.Standing),
-		Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber),
+		Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber), Holds: vip.Holds,
 	}
 	if e.Epoch != 0 {
 		e.To, e.Weak = string(vip.Claim.To), vip.Claim.Weak
 	}
 	old, ok := o.entries[vip.Addr]
-	same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To && old.Weak == e.Weak
+	same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To && old.Weak == e.Weak && old.Holds == e.Holds
 	if e.V = v; same {
 		e.V = old.V
 	}

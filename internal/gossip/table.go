@@ -34,6 +34,7 @@ type entry struct {
 	known    bool // standing is a reason that this version knows
 	epoch    uint64
 	weak     bool
+	holds    bool
 	to       model.NodeName
 	seen     uint64
 	word     string // standing as it came, to pass it on unchanged
@@ -89,6 +90,7 @@ type table struct {
 	nodes    map[model.NodeName]*node
 	claims   map[netip.Addr][]model.Claim
 	eligible map[netip.Addr][]model.NodeName
+	holders  map[netip.Addr][]model.NodeName
 	seen     map[netip.Addr]seenEpoch
 	total    int
 	refused  uint64 // nodes and entries for which there was no room
@@ -107,6 +109,7 @@ func newTable(self model.NodeName) *table {
 		nodes:    map[model.NodeName]*node{},
 		claims:   map[netip.Addr][]model.Claim{},
 		eligible: map[netip.Addr][]model.NodeName{},
+		holders:  map[netip.Addr][]model.NodeName{},
 		seen:     map[netip.Addr]seenEpoch{},
 		delta:    newDelta(),
 	}
@@ -226,8 +229,14 @@ func (t *table) begin(n *node, inc uint64) {
 }
 
 func (t *table) setHead(n *node, at life, h *wireHead) {
-	n.headAt, n.head, n.known, n.cache = at, *h, true, nil
-	n.macs = decodeMACs(h.MACs)
+	head := *h
+	if len(head.MACs) == 0 {
+		// It has just begun and does not know its links yet. Others relay to it by what it
+		// said before.
+		head.MACs, head.Addrs = n.head.MACs, n.head.Addrs
+	}
+	n.headAt, n.head, n.known, n.cache = at, head, true, nil
+	n.macs = decodeMACs(head.MACs)
 	t.delta.member(n.name)
 }
 
@@ -248,12 +257,12 @@ func (t *table) take(n *node, r *wireRecord, w *wireEntry) bool {
 		t.refused++
 		return false
 	}
-	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), weak: w.Weak, seen: w.Seen, word: w.Standing}
+	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), weak: w.Weak, holds: w.Holds, seen: w.Seen, word: w.Standing}
 	if at.inc == n.inc {
 		e.standing, e.known = decodeStanding(w.Standing)
 	}
 	if e.gone {
-		e.epoch, e.to, e.weak, e.known = 0, "", false, false
+		e.epoch, e.to, e.weak, e.holds, e.known = 0, "", false, false, false
 	}
 	if old == nil {
 		t.total++
@@ -310,17 +319,26 @@ func (t *table) index(n *node, a netip.Addr, old, e *entry) {
 	}
 	before, after := was.known && was.standing.Eligible(), is.known && is.standing.Eligible()
 	if before != after {
-		list := t.eligible[a]
-		i, found := slices.BinarySearch(list, n.name)
-		switch {
-		case after && !found:
-			list = slices.Insert(slices.Clone(list), i, n.name)
-		case before && found:
-			list = slices.Delete(slices.Clone(list), i, i+1)
-		}
-		put(t.eligible, a, list)
-		t.delta.eligible[a] = list
+		t.delta.eligible[a] = enlist(t.eligible, a, n.name, after)
 	}
+	if was.holds != is.holds {
+		t.delta.holders[a] = enlist(t.holders, a, n.name, is.holds)
+	}
+}
+
+// enlist puts a node into the list of an address, or takes it out, and returns the
+// new list.
+func enlist(lists map[netip.Addr][]model.NodeName, a netip.Addr, n model.NodeName, in bool) []model.NodeName {
+	list := lists[a]
+	i, found := slices.BinarySearch(list, n)
+	switch {
+	case in && !found:
+		list = slices.Insert(slices.Clone(list), i, n)
+	case !in && found:
+		list = slices.Delete(slices.Clone(list), i, i+1)
+	}
+	put(lists, a, list)
+	return list
 }
 
 func put[V any](m map[netip.Addr][]V, a netip.Addr, list []V) {
@@ -421,7 +439,7 @@ func (t *table) echo(n *node) wireRecord {
 // wire is one entry as it is passed on.
 func (n *node) wire(a netip.Addr) wireEntry {
 	e := n.entries[a]
-	w := wireEntry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Seen: e.seen}
+	w := wireEntry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Holds: e.holds, Seen: e.seen}
 	if e.at.inc != n.inc {
 		w.Inc = e.at.inc
 	}

@@ -102,6 +102,7 @@ type wireEntry struct {
 	Epoch    uint64 `json:"e,omitempty"`
 	To       string `json:"t,omitempty"`
 	Weak     bool   `json:"k,omitempty"`
+	Holds    bool   `json:"b,omitempty"`
 	Seen     uint64 `json:"u,omitempty"`
 }
 
@@ -333,6 +334,9 @@ func (e *wireEntry) size() int {
 	}
 	if e.Weak {
 		n += len(`,"k":true`)
+	}
+	if e.Holds {
+		n += len(`,"b":true`)
 	}
 	if e.To != "" {
 		n += len(`,"t":""`) + escaped(e.To)

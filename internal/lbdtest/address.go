@@ -299,12 +299,12 @@ func (d *Address) report() model.Applied {
 	clear(d.ends)
 	for at, x := range own {
 		if d.holds[at] == nil {
-			part(at)[at.addr] = model.AppliedVIP{Bound: true, Interface: x.iface, Expires: time.Now().Add(x.left), Connections: -1}
+			part(at)[at.addr] = model.AppliedVIP{Bound: true, Interface: x.iface, Expires: time.Now().Add(x.left), Connections: -1, Sockets: -1}
 			d.ends[at] = true
 		}
 	}
 	for at, h := range d.holds {
-		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.late, Connections: h.connections}
+		v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.late, Connections: h.connections, Sockets: h.connections}
 		if h.there {
 			v.Interface, v.Expires = h.want.Interface, h.end
 		}

@@ -120,6 +120,9 @@ type GroupState struct {
 	LeaseEnd time.Time
 	// Leave: say goodbye; nothing is owned any more.
 	Leave bool
+	// Unready: not enough is known to say anything. What the others know of an earlier
+	// process of this node stands meanwhile.
+	Unready bool
 }
 
 // GroupVIP is the standing of this node for one VIP and its claim, if any.
@@ -128,6 +131,9 @@ type GroupVIP struct {
 	Standing Reason
 	Claim    Claim  // Epoch 0: none
 	Seen     uint64 // highest epoch known
+	// Holds: the address is bound here, announced or silent, and the connections to
+	// it that this node has are to be found by a ring.
+	Holds bool
 }
 
 // HeartbeatTarget is one receiver of heartbeats.
@@ -182,6 +188,9 @@ type Memory struct {
 	Lists Lists
 	// Machine is why this node drains with its Machine, if it does.
 	Machine MachineMemory
+	// Left is since when nodes have been away whose connections are still to be found;
+	// nil if there are none.
+	Left map[NodeName]time.Time
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
 	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts
@@ -197,6 +206,7 @@ type Lists struct {
 	Paths  []BGPPath
 	Group  []GroupVIP
 	Status []VIPStatus
+	Relay  []Relay
 }
 
 // Phase is where this node stands with one VIP; see package election.
@@ -264,6 +274,13 @@ type VIPMemory struct {
 	Consented bool
 	// Silent: layer 2 was told to be silent, and stays so until the address is gone.
 	Silent bool
+	// Kept: the VIP was released longer ago than connections may linger, and stays,
+	// silently, because this node is well and has some.
+	Kept bool
+	// Resume: the VIP was let go although it has connections here, since its owner
+	// seemed to be missing, or names this node. If the owner is well they are kept on.
+	// Until it is bound again, in one way or the other.
+	Resume bool
 	// Conflicts is the conflict count of layer 2 when the handover began.
 	Conflicts uint64
 	// RelayUntil is until when packets of connections of From are relayed to it.

@@ -46,6 +46,9 @@ type View struct {
 	// until a driver has looked again.
 	Stalls int
 
+	// NoRelay: this node takes no part in rings, see NodeConfiguration.
+	NoRelay bool
+
 	// Unable says why this process can bind and announce nothing, such as a missing
 	// capability; empty if it can.
 	Unable string
@@ -85,6 +88,9 @@ type Gossip struct {
 	// Eligible lists for each VIP the other nodes whose Standing is eligible,
 	// sorted by name, alive or not.
 	Eligible map[netip.Addr][]NodeName
+	// Holders lists for each VIP the other nodes whose GroupVIP.Holds is set, sorted
+	// by name, alive or not.
+	Holders map[netip.Addr][]NodeName
 	// Seen is the highest epoch that was ever heard of for a VIP, dead nodes and
 	// this node before its restart included.
 	Seen map[netip.Addr]uint64
@@ -130,6 +136,9 @@ type AppliedVIP struct {
 	// Connections is how many established connections to the VIP still get
 	// packets here; it is only counted while Binding.Linger is set, else -1.
 	Connections int
+	// Sockets is how many connections to the VIP are open here, whether they get
+	// packets or not; -1 as Connections.
+	Sockets int
 
 	// Of the layer 2 driver.
 	Announcing bool // answers and announces

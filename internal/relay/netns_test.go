@@ -237,7 +237,7 @@ func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 			}
 		}
 		var err error
-		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want}); err != nil {
+		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {
 			h.Error(err)
 		}
 	})

@@ -81,8 +81,9 @@ func (d *Driver) Name() model.SinkName { return model.SinkRelay }
 // Changed returns nil: nothing happens between two calls of Apply.
 func (d *Driver) Changed() <-chan struct{} { return nil }
 
-// Apply makes the kernel relay what want.Relay asks for and nothing else; the
-// first one also removes what an earlier process left. What is in force is
+// Apply makes the kernel relay what want.Relay asks for and nothing else. What an
+// earlier process left is replaced, or removed once the node knows its group: until
+// then it is not known what is wanted, and connections depend on it. What is in force is
 // refreshed when a third of its lifetime has passed, but not after
 // want.ValidUntil. A VIP that cannot be relayed has its reason in its report;
 // the error is always nil, since a relay is a help and never a duty.
@@ -97,6 +98,9 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	var errs []error
 	for f := range d.tables {
 		t := &d.tables[f]
+		if t.state == unknown && t.err == nil && len(flows[f]) == 0 && !(want.Synced && want.Memory.Settled) {
+			continue
+		}
 		err := d.bring(t, flows[f], now, frozen)
 		if err != nil {
 			errs = append(errs, err)
@@ -170,13 +174,13 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 	return t.err
 }
 
-// Close deletes the tables. What cannot be deleted acts no more after its
-// lifetime.
+// Close deletes the tables, but not what the last Apply asked for: the next process
+// goes on with it, or it acts no more after its lifetime.
 func (d *Driver) Close(context.Context) error {
 	var errs []error
 	for f := range d.tables {
 		t := &d.tables[f]
-		if t.state == absent || t.state == unknown && t.err == nil {
+		if t.state != unknown || t.err == nil {
 			continue
 		}
 		if err := t.set(d.session, nil, d.lifetime, time.Now()); !nft.Impossible(err) {

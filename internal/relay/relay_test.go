@@ -219,14 +219,19 @@ func TestTableGoes(t *testing.T) {
 		b.apply()
 		gone("nothing wanted")
 		b.relay(want)
+		next := l.driver(hostB, discard())
 		l.In(hostB, func() {
 			if err := b.d.Close(l.Context()); err != nil {
 				l.Error(err)
 			}
+			if _, err := next.d.Apply(l.Context(), &model.Desired{Synced: true}); err != nil {
+				l.Error(err)
+			}
 		})
-		gone("closed")
-		l.driver(hostB, discard()).relay(want)
-		l.driver(hostB, discard()).apply()
+		if rules := l.nft(hostB, "list ruleset"); !strings.Contains(rules, vip.String()) {
+			l.Errorf("between two processes, the second does not know its group yet:\n%s", rules)
+		}
+		next.apply()
 		gone("first apply of another process")
 		l.driver(hostB, discard()).relay(want)
 		for range 2 {

@@ -105,6 +105,24 @@ func TestDaemonRestarted(t *testing.T) { // P3: sooner than the address ends
 	}
 }
 
+// TestConnectionsSurvive keeps 20 connections open through planned moves.
+func TestConnectionsSurvive(t *testing.T) { // P13
+	c := cluster(t, &lab.LBD{}, 3)
+	for _, s := range []lab.Scenario{lab.Drain(), lab.Terminate(), lab.Rolling()} {
+		for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
+			s.Conns = 20
+			o, err := c.Run(t.Context(), s, vip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(describe(o))
+			if o.Conns.Open != 20 || o.Conns.Survived() != 20 {
+				t.Errorf("%s %s: long-lived connections: %+v, want 20 alive", s.Name, vip, o.Conns)
+			}
+		}
+	}
+}
+
 func TestServiceDies(t *testing.T) { // P4
 	t.Parallel()
 	c := cluster(t, &lab.LBD{}, 3)

@@ -128,3 +128,27 @@ func Scenarios() []Scenario {
 		LinkDown(), Kill(), Freeze(), Terminate(), Drain(), Respawn(), ServiceDeath(), ServiceHang(), Rejoin(), WireCut(), Partition(),
 	}
 }
+
+// Rolling restarts the daemon of every node in order, one after the other, as an
+// upgrade does. The owner is the first.
+func Rolling() Scenario {
+	return Scenario{
+		Name: "rolling", Moves: true, Hold: time.Second, Limit: 60 * time.Second, After: 5 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, owner *Node) error {
+			for _, n := range append([]*Node{owner}, c.Others(owner)...) {
+				if err := n.Daemon.Signal(syscall.SIGTERM); err != nil {
+					return err
+				}
+				if err := n.Daemon.Wait(20 * time.Second); err != nil {
+					return fmt.Errorf("%s: %w", n.Name, err)
+				}
+				if err := startDaemon(ctx, c, n); err != nil {
+					return err
+				}
+				pause(ctx, 3*time.Second) // it has to know its group before the next one stops
+			}
+			return nil
+		},
+		Repair: startDaemon,
+	}
+}

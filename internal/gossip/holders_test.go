@@ -1,0 +1,56 @@
+package gossip
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestHolders: who has a VIP is known until it says otherwise, also over a goodbye and
+// the beginning of its next life, in which it does not know its links at first.
+func TestHolders(t *testing.T) {
+	now := time.Unix(1000, 0)
+	vip := netip.MustParseAddr("10.0.0.200")
+	table := newTable("self")
+	v := &model.View{}
+	table.whole().apply(v)
+	tell := func(o *own) {
+		r := o.full()
+		table.merge(&r, now)
+		table.flush().apply(v)
+	}
+	holds := func(when string, want ...model.NodeName) {
+		t.Helper()
+		if got := v.Gossip.Holders[vip]; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+		if m := v.Gossip.Members["a"]; len(m.MACs) != 1 || len(m.Addrs) != 1 {
+			t.Errorf("%s: at %v, %v", when, m.MACs, m.Addrs)
+		}
+	}
+	state := &model.GroupState{
+		MACs: []model.MAC{{2, 0, 0, 0, 0, 1}}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		VIPs: []model.GroupVIP{{Addr: vip, Standing: model.ReasonDraining, Holds: true}},
+	}
+	a := newOwn("a", 1, "", nil)
+	a.update(state)
+	tell(a)
+	holds("told", "a")
+	a.leave()
+	tell(a)
+	holds("left", "a")
+	b := newOwn("a", 1, "", nil)
+	b.inc = a.inc + 1
+	tell(b)
+	holds("begun", "a")
+	b.update(state)
+	tell(b)
+	holds("back", "a")
+	state.VIPs = []model.GroupVIP{{Addr: vip, Standing: model.ReasonStandby}}
+	b.update(state)
+	tell(b)
+	holds("let go")
+}
