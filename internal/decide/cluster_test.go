@@ -54,6 +54,24 @@ func TestWaitsForTheCluster(t *testing.T) {
 	}
 }
 
+// TestWaitsForTheManagementCluster: addresses of an earlier process stay until it is
+// known whether a balancer has them, and nothing else waits.
+func TestWaitsForTheManagementCluster(t *testing.T) {
+	v := clusterView()
+	v.Synced[model.SourceKube], v.Synced[model.SourceMachines] = true, false
+	if d := at(v, 0); d.Synced || !d.BGP.Ready || !d.Wake.Equal(v.Started.Add(ClusterPatience)) {
+		t.Errorf("at the start: synced %v, BGP ready %v, wake %v", d.Synced, d.BGP.Ready, d.Wake)
+	}
+	if d := at(v, ClusterPatience); !d.Synced {
+		t.Error("it waits for ever")
+	}
+	v = clusterView()
+	v.Synced[model.SourceKube], v.Synced[model.SourceMachines] = true, true
+	if d := at(v, 0); !d.Synced {
+		t.Error("it waits for what is there")
+	}
+}
+
 // TestSettlesWithTheCluster: a node that gets its peers from the cluster is not
 // alone because it does not know them yet.
 func TestSettlesWithTheCluster(t *testing.T) {

@@ -36,7 +36,7 @@ func Decide(v *model.View) model.Desired {
 		d.Group.Unready = true
 		return d
 	}
-	d.Synced = synced(v) && !awaited(v, &w)
+	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
 	facts := gather(v, &d)
 	facts.w = &w
 	facts.speaker(&d)
@@ -98,13 +98,17 @@ func synced(v *model.View) bool {
 
 // ClusterPatience is how long after its start a node waits for the API server of
 // its cluster before it goes on without: BGP sessions begin, and what an earlier
-// process left is removed.
+// process left is removed. For the latter it waits for the management cluster too,
+// whose balancers may have the addresses.
 const ClusterPatience = 10 * time.Second
 
 // awaited tells whether objects of a cluster are still to come. What is known by
 // files is served meanwhile.
-func awaited(v *model.View, w *waker) bool {
-	synced, has := v.Synced[model.SourceKube]
+func awaited(v *model.View, w *waker) bool { return missing(v, w, model.SourceKube) }
+
+// missing tells whether a source has not delivered yet and is waited for.
+func missing(v *model.View, w *waker, from model.SourceName) bool {
+	synced, has := v.Synced[from]
 	until := v.Started.Add(ClusterPatience)
 	if !has || synced || !v.Now.Before(until) {
 		return false
