@@ -209,8 +209,10 @@ func (f *facts) there(n model.NodeName, r *ringOf) bool {
 		return true
 	case m.State == model.MemberDead && !known:
 		return false
-	case !known:
+	case !known && m.Gone.IsZero():
 		since = f.v.Now
+	case !known:
+		since = m.Gone
 	}
 	until := since.Add(LeftHolds)
 	if r.lifetime > 0 {

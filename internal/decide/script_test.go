@@ -249,7 +249,11 @@ func (s *stage) member(args []string) {
 	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
 	m.Late = time.Time{}
 	m.Heard = time.Time{}
+	if m.Gone.IsZero() {
+		m.Gone = s.v.Now
+	}
 	if m.State == model.MemberAlive {
+		m.Gone = time.Time{}
 		m.Heard = s.v.Now.Add(24 * time.Hour) // answers whenever it is asked
 	}
 	for _, a := range args[2:] {

@@ -137,6 +137,9 @@ func (n *node) member() model.Member {
 		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd,
 		Drained: n.head.Drained, Drains: n.drains,
 	}
+	if !n.present {
+		m.Gone = n.goneSince
+	}
 	if n.machines != nil {
 		m.Manager, m.Partial = n.machines.Manager, n.machines.Partial
 	}

@@ -42,6 +42,9 @@ func TestHolders(t *testing.T) {
 	a.leave()
 	tell(a)
 	holds("left", "a")
+	if m := v.Gossip.Members["a"]; !m.Gone.Equal(now) {
+		t.Errorf("gone since %v, want %v", m.Gone, now)
+	}
 	b := newOwn("a", 1, "", nil)
 	b.inc = a.inc + 1
 	tell(b)

@@ -60,6 +60,9 @@ type Member struct {
 	// Late is when its heartbeats became overdue; zero while they arrive, and
 	// while none are expected from it.
 	Late time.Time
+	// Gone is since when memberlist has not had it, of this node or of whoever told of
+	// it; zero while memberlist has it.
+	Gone time.Time
 	// Heard is when it last answered the question of GroupState.Ask.
 	Heard time.Time
 	// LeaseEnd is the latest moment at which the kernel of the member still holds
