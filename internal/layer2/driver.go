@@ -25,16 +25,17 @@ import (
 
 var _ announce.Extender = (*Driver)(nil)
 
-// defaultSilence outlives the kernel lifetime of a VIP (3 s) also when the last
+// defaultSilence outlives the kernel lifetime of a VIP (3 s, which the kernel may look
+// at a second late or more) also when this process ends and the last
 // renewal was a third of it ago.
-const defaultSilence = 6 * time.Second
+const defaultSilence = 9 * time.Second
 
 // Options are what New needs.
 type Options struct {
 	// Logger is required.
 	Logger *slog.Logger
 	// SilenceLifetime is how long the kernel keeps a VIP silent after the last
-	// renewal, which happens at a third of it; 6 s if zero. It must be longer than
+	// renewal, which happens at a third of it; 9 s if zero. It must be longer than
 	// the kernel lifetime of a VIP plus a third of itself, or a VIP could outlive
 	// its silence.
 	SilenceLifetime time.Duration
