@@ -583,6 +583,9 @@ func (s *stage) decide() []string {
 	}
 	for _, l := range s.d.L2 {
 		line += " l2=" + [...]string{"", "probe", "announce", "silent"}[l.Mode]
+		if l.Unbound && l.Mode == model.L2Probe {
+			line += "+unbound"
+		}
 		if l.Lasts > 0 {
 			line += "+" + l.Lasts.String()
 		}

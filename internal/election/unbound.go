@@ -18,8 +18,11 @@ func (s *step) unbound() Output {
 	s.byItself()
 	o := s.output()
 	o.Bind = nil
-	if o.L2 != nil && o.L2.Mode == model.L2Announce {
-		o.L2.Respond, o.L2.StartBefore = true, s.m.AddBefore
+	if o.L2 != nil {
+		o.L2.Unbound = true
+		if o.L2.Mode == model.L2Announce {
+			o.L2.Respond, o.L2.StartBefore = true, s.m.AddBefore
+		}
 	}
 	return o
 }

@@ -14,58 +14,116 @@ const (
 	mostSeries  = 64 // some 4000 probes a second
 	leastSeries = 8
 	firstSeries = 32
+	// lastingShare is how many series that last run for each short one that may. They
+	// send as much in three times the time; and meanwhile nobody answers for the VIP.
+	lastingShare = 4 // some 6000 probes a second
 )
 
 // backlog are the series that are asked for and have not begun. Driver.mu guards it.
 type backlog struct {
-	limit   int                 // of series that run at once
-	running map[*entry]struct{} // those that ran when it was last looked
-	waiting []*entry            // may name some that wait no more
+	limit          int // of short series that run at once
+	short, lasting lane
 }
 
-func newBacklog() backlog { return backlog{limit: firstSeries, running: make(map[*entry]struct{})} }
+// lane are series that take about the same time. Those of one kind do not wait for the
+// other.
+type lane struct {
+	lasts   bool // see model.L2Advert
+	share   int  // how many may run, times the limit
+	running map[*entry]struct{}
+	// Those that wait may name some that wait no more. The first ones are of what is
+	// bound.
+	first, waiting []*entry
+}
 
-// add puts an entry at a place by chance: of several nodes that ask for the same
-// VIPs each begins elsewhere.
+func newBacklog() backlog {
+	return backlog{
+		limit:   firstSeries,
+		short:   lane{share: 1, running: make(map[*entry]struct{})},
+		lasting: lane{lasts: true, share: lastingShare, running: make(map[*entry]struct{})},
+	}
+}
+
+func (b *backlog) lane(e *entry) *lane {
+	if e.series.lasts > 0 {
+		return &b.lasting
+	}
+	return &b.short
+}
+
+// add has an entry wait.
 func (b *backlog) add(e *entry) {
-	b.waiting = append(b.waiting, e)
-	last := len(b.waiting) - 1
-	i := rand.IntN(last + 1)
-	b.waiting[i], b.waiting[last] = b.waiting[last], b.waiting[i]
+	l := b.lane(e)
+	if e.want.Unbound {
+		l.waiting = somewhere(l.waiting, e)
+	} else {
+		l.first = somewhere(l.first, e)
+	}
 }
 
-// next takes an entry that waits, if one more series may run; nil if none.
-func (b *backlog) next() *entry {
-	if len(b.waiting) == 0 {
+// somewhere adds an entry at a place by chance: of several nodes that ask for the same
+// VIPs each begins elsewhere.
+func somewhere(all []*entry, e *entry) []*entry {
+	all = append(all, e)
+	last := len(all) - 1
+	i := rand.IntN(last + 1)
+	all[i], all[last] = all[last], all[i]
+	return all
+}
+
+// next are the entries that wait and may begin now.
+func (b *backlog) next() []*entry {
+	return append(b.short.next(b.limit), b.lasting.next(b.limit)...)
+}
+
+func (l *lane) next(limit int) (begin []*entry) {
+	if len(l.first)+len(l.waiting) == 0 {
 		return nil
 	}
-	if b.count() >= b.limit {
-		return nil
+	for free := limit*l.share - l.count(); free > 0; free-- {
+		e := l.pop()
+		if e == nil {
+			break
+		}
+		e.series.waits = false
+		l.running[e] = struct{}{}
+		begin = append(begin, e)
 	}
-	for len(b.waiting) > 0 {
-		last := len(b.waiting) - 1
-		e := b.waiting[last]
-		b.waiting[last] = nil
-		b.waiting = b.waiting[:last]
-		if e.series.waits {
-			b.running[e] = struct{}{}
-			return e
+	return begin
+}
+
+// pop takes the next entry that waits here; nil if none does.
+func (l *lane) pop() *entry {
+	for _, all := range [...]*[]*entry{&l.first, &l.waiting} {
+		for len(*all) > 0 {
+			last := len(*all) - 1
+			e := (*all)[last]
+			(*all)[last] = nil
+			*all = (*all)[:last]
+			if e.series.waits && l.has(e) {
+				return e
+			}
 		}
 	}
 	return nil
 }
 
-// crowded tells whether more series run than may.
-func (b *backlog) crowded() bool { return b.count() > b.limit }
+func (l *lane) has(e *entry) bool { return l.lasts == (e.series.lasts > 0) }
+
+// crowded tells whether more series like that of the entry run than may.
+func (b *backlog) crowded(e *entry) bool {
+	l := b.lane(e)
+	return l.count() > b.limit*l.share
+}
 
 // count is how many series run.
-func (b *backlog) count() int {
-	for e := range b.running {
-		if !e.series.running() {
-			delete(b.running, e)
+func (l *lane) count() int {
+	for e := range l.running {
+		if !e.series.running() || !l.has(e) {
+			delete(l.running, e)
 		}
 	}
-	return len(b.running)
+	return len(l.running)
 }
 
 // ended notes that a series has ended, in time or too late to be believed.
@@ -78,15 +136,17 @@ func (b *backlog) ended(late bool) {
 }
 
 // pump begins series that wait, as many as may run, and tells what could not be sent.
+// What fails leaves its place to the next one.
 func (d *Driver) pump() error {
 	var errs []error
-	for e := d.backlog.next(); e != nil; e = d.backlog.next() {
-		e.series.waits = false
-		if err := d.probe(e, time.Now()); err != nil {
-			d.fail(e, err)
-			errs = append(errs, err)
+	for begin := d.backlog.next(); len(begin) > 0; begin = d.backlog.next() {
+		for _, e := range begin {
+			if err := d.probe(e, time.Now()); err != nil {
+				d.fail(e, err)
+				errs = append(errs, err)
+			}
+			d.queue.update(e)
 		}
-		d.queue.update(e)
 	}
 	return errors.Join(errs...)
 }

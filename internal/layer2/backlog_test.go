@@ -19,6 +19,24 @@ func manyProbes(n int) []model.L2Advert {
 	return l2
 }
 
+const lasting = 150 * ms // as election.DoubtFor
+
+// manyInDoubt asks for n VIPs for which this node has answered.
+func manyInDoubt(n int) []model.L2Advert {
+	l2 := unbound(manyProbes(n))
+	for i := range l2 {
+		l2[i].Lasts = lasting
+	}
+	return l2
+}
+
+func unbound(l2 []model.L2Advert) []model.L2Advert {
+	for i := range l2 {
+		l2[i].Unbound = true
+	}
+	return l2
+}
+
 // done counts the series that have ended.
 func done(vips map[netip.Addr]model.AppliedVIP) (n int) {
 	for _, v := range vips {
@@ -55,10 +73,75 @@ func TestManyProbes(t *testing.T) {
 				t.Errorf("%s was asked for %d times, want %d", a, n, probeCount)
 			}
 		}
-		if n := len(h.d.backlog.waiting); n > 0 {
+		if n := len(h.d.backlog.short.first); n > 0 {
 			t.Errorf("%d series wait", n)
 		}
 	})
+}
+
+// What a standstill has put in doubt is silent until the wire was asked: that ends
+// soon, without a flood, however many there are.
+func TestManyInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		l2 := manyInDoubt(5000)
+		h.apply(l2...)
+		for range 40 { // decisions that come meanwhile change nothing
+			time.Sleep(100 * time.Millisecond)
+			h.apply(l2...)
+		}
+		if n := done(h.apply(l2...)); n != len(l2) {
+			t.Errorf("%d of %d series have ended after 4 s", n, len(l2))
+		}
+		at := map[time.Duration]int{}
+		for _, e := range h.k.sent() {
+			if at[e.at.Truncate(probeInterval)]++; at[e.at.Truncate(probeInterval)] > 2*mostSeries*lastingShare {
+				t.Fatalf("more than %d frames within %v", 2*mostSeries*lastingShare, probeInterval)
+			}
+		}
+		if len(h.k.sent()) != len(l2)*(probeCount+1) {
+			t.Errorf("%d probes for %d VIPs", len(h.k.sent()), len(l2))
+		}
+	})
+}
+
+// What is bound, such as the way to the API server, waits for none of the thousands
+// that are not, neither for those in doubt nor for those that have no owner.
+func TestBoundIsAskedForFirst(t *testing.T) {
+	for name, l2 := range map[string][]model.L2Advert{"in doubt": manyInDoubt(5000), "no owner": unbound(manyProbes(5000))} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				defer h.close()
+				h.apply(l2...)
+				l2 := append(l2, probeVIP(vip4, 1))
+				time.Sleep(20 * ms)
+				h.apply(l2...)
+				// A series that runs ends, then its own.
+				time.Sleep(2 * probeCount * probeInterval)
+				if got := h.apply(l2...); !got[vip4].Probe.Done || done(got) == len(l2) {
+					t.Errorf("%+v, %d of %d have ended", got[vip4].Probe, done(got), len(l2))
+				}
+			})
+		})
+	}
+}
+
+// A VIP that is asked for in another way meanwhile has one turn, with those like it.
+func TestBacklogChangesLane(t *testing.T) {
+	b := newBacklog()
+	e := &entry{series: series{lasts: lasting, waits: true}}
+	b.add(e)
+	e.series.lasts = 0
+	b.add(e)
+	if got := b.next(); len(got) != 1 || len(b.short.running) != 1 || len(b.lasting.running) != 0 {
+		t.Errorf("%d begin; %d short and %d that last run", len(got), len(b.short.running), len(b.lasting.running))
+	}
+	e.series.wait, e.series.lasts = time.Now(), lasting
+	if b.short.count() != 0 {
+		t.Error("it still has a place among the short ones")
+	}
 }
 
 // What is not wanted any more does not begin, and holds nobody up.

@@ -174,7 +174,7 @@ func (d *Driver) again(e *entry) (waits bool) {
 		return false
 	}
 	d.backlog.ended(true)
-	if !d.backlog.crowded() {
+	if !d.backlog.crowded(e) {
 		return false
 	}
 	e.series = series{number: e.series.number, lasts: e.series.lasts, source: e.series.source, rival: e.series.rival, waits: true}

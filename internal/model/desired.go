@@ -76,6 +76,10 @@ type L2Advert struct {
 	Series uint64
 	// Lasts is how long the series goes on asking at least; zero: as short as may be.
 	Lasts time.Duration
+	// Unbound: the VIP is one that is bound on no node. There may be thousands of them,
+	// so their probe series begin after those of what is bound, which may be the way to
+	// the API server.
+	Unbound bool
 	// Yield: a successor has been told, so another host that uses the VIP is
 	// expected; it is counted but the VIP is not defended.
 	Yield bool

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,35 @@ func TestConstants(t *testing.T) {
 	if election.RulesVersion != 1 || !strings.Contains(p.text, "rules version 1") {
 		t.Errorf("docs/election.md describes another version than %d", election.RulesVersion)
 	}
+}
+
+// TestProse: the constants that the text names too are what they are there.
+func TestProse(t *testing.T) {
+	text := strings.Join(strings.Fields(readPage(t, "docs/election.md").text), " ")
+	for _, say := range []string{
+		"from " + spoken(election.LeaseBefore) + " before until " + spoken(election.LeaseAfter) + " after it the first successor asks every " + spoken(election.AskClose),
+		"take turns by rank, " + spoken(election.Stagger) + " apart",
+		"Ask again after " + spoken(election.AskMin) + ", doubling to " + spoken(election.AskMax),
+		"bind within " + spoken(election.SilenceHolds) + " of the silence",
+		"The successor binds within " + spoken(election.ConsentHolds),
+		"It stays bound for at least " + spoken(election.LingerMin),
+		"No claim within " + spoken(election.HandoverTimeout),
+		"A node waits, " + spoken(election.FirstWord) + " at most",
+		spoken(election.FirstTurn) + " more for each other address that the node has yet to see an owner of, at most " + spoken(election.FirstTurnMax),
+		"asks the wire for " + spoken(election.DoubtFor) + ", longer",
+	} {
+		if !strings.Contains(text, say) {
+			t.Errorf("docs/election.md does not say %q", say)
+		}
+	}
+}
+
+// spoken is a time as the pages write it.
+func spoken(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%g s", d.Seconds())
 }
 
 // TestConstantsAreAll finds an exported constant of time in the election that the
