@@ -82,7 +82,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 		bgpGen: f.bgp.Gen,
 	}
 	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
-		s.wired = s.addr.Bound && (s.addr.Expires.IsZero() || f.v.Now.Before(s.addr.Expires))
+		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
 	}
 	s.stand()
 	if s.m.Phase == model.BGPIdle {
@@ -282,7 +282,7 @@ func (s *bgpVIP) bound() bool {
 // onLoopback tells whether the address is on lo. The end of its lifetime counts,
 // so a process that was frozen for longer does not trust what it knew.
 func (s *bgpVIP) onLoopback() bool {
-	return s.local.Bound && (s.local.Expires.IsZero() || s.f.v.Now.Before(s.local.Expires))
+	return s.local.Bound && s.f.lasts(s.local.Expires)
 }
 
 // onLAN tells whether this node owns the VIP on the LAN and has it bound there.

@@ -29,12 +29,27 @@ func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 		if planned(s.m.Lost) {
 			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.f.v), ": ")
 		}
-		if late := s.m.Since.Add(WithdrawLate); s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.m.Reason == reason && !s.f.v.Now.Before(late) {
+		if s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.lateFor(reason) {
 			detail = both(detail, "routers may still have the path")
 		}
 		return reason, detail
 	}
 	return s.standing, s.detail
+}
+
+// lateFor tells whether a withdrawal lasts for WithdrawLate; until then it has that
+// looked at when it is so.
+func (s *bgpVIP) lateFor(why model.Reason) bool {
+	since := s.f.v.Now
+	if s.m.Reason == why {
+		since = s.m.Since
+	}
+	late := since.Add(WithdrawLate)
+	if !s.f.v.Now.Before(late) {
+		return true
+	}
+	s.f.w.by(late)
+	return false
 }
 
 // both puts two details into one.

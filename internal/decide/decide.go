@@ -129,6 +129,19 @@ func (w *waker) by(t time.Time) {
 	}
 }
 
+// lasts tells whether a lifetime has not ended, and has its end decided about: no
+// driver may report it.
+func (f *facts) lasts(end time.Time) bool {
+	if end.IsZero() {
+		return true
+	}
+	if !f.v.Now.Before(end) {
+		return false
+	}
+	f.w.by(end)
+	return true
+}
+
 // memory is the map of VIP memories, copied only when one changes: thousands of
 // VIPs stand by without a change for every one that moves.
 type memory struct {
