@@ -37,11 +37,13 @@ type packet struct {
 	at  time.Time
 }
 
-// fullState is what one stream brought; exchange says that it was a push/pull.
+// fullState is what one stream brought; exchange says that it was a push/pull, and
+// body which.
 type fullState struct {
 	records  []wireRecord
 	at       time.Time
 	exchange bool
+	body     repeat
 }
 
 var (
@@ -113,7 +115,8 @@ func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
 		return
 	}
 	now := time.Now()
-	if d.repeats.known(body, d.g.state(), now) {
+	this, known := d.repeats.known(body, d.g.state(), now)
+	if known {
 		d.g.fulls.push(fullState{at: now, exchange: true})
 		return
 	}
@@ -123,7 +126,7 @@ func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
 		return
 	}
 	d.g.count.invalid.Add(uint64(bad))
-	d.g.fulls.push(fullState{records: records, at: now, exchange: true})
+	d.g.fulls.push(fullState{records: records, at: now, exchange: true, body: this})
 }
 
 // NotifyJoin notes that a node is alive.

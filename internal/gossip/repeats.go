@@ -35,32 +35,43 @@ func (g *Gossip) state() state {
 type repeats struct {
 	mu   sync.Mutex
 	seed maphash.Seed
-	seen map[uint64]repeat
+	seen map[uint64]repeat // by sum
 }
 
+// repeat is a full exchange: what it was news to, and until when it need not be read
+// again; the zero value for one that is too small to be looked up.
 type repeat struct {
+	sum   uint64
 	state state
 	until time.Time
 }
 
-// known tells whether the same was read a while ago, and nothing has changed since: to
-// read it again would change nothing either. If not, it is taken as read now.
-func (r *repeats) known(body []byte, s state, now time.Time) bool {
+// known tells whether the same was merged a while ago, and nothing has changed since: to
+// read it again would change nothing either. If not, merged takes what is returned.
+func (r *repeats) known(body []byte, s state, now time.Time) (repeat, bool) {
 	if len(body) < repeatsFrom {
-		return false
+		return repeat{}, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.seen == nil {
 		r.seed, r.seen = maphash.MakeSeed(), map[uint64]repeat{}
 	}
-	sum := maphash.Bytes(r.seed, body)
-	if was, ok := r.seen[sum]; ok && was.state == s && now.Before(was.until) {
-		return true
+	this := repeat{maphash.Bytes(r.seed, body), s, now.Add(repeatsFor)}
+	was, ok := r.seen[this.sum]
+	return this, ok && was.state == s && now.Before(was.until)
+}
+
+// merged notes what need not be read again. What was dropped on its way there is read
+// when it comes once more.
+func (r *repeats) merged(this repeat) {
+	if this == (repeat{}) {
+		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(r.seen) >= mostRepeats {
 		clear(r.seen)
 	}
-	r.seen[sum] = repeat{s, now.Add(repeatsFor)}
-	return false
+	r.seen[this.sum] = this
 }

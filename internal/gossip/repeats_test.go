@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -30,9 +31,54 @@ func TestRepeats(t *testing.T) {
 		{"small", body[:100], state{}, 0, false},
 		{"small again", body[:100], state{}, 0, false},
 	} {
-		if got := r.known(c.body, c.state, now.Add(c.after)); got != c.known {
+		this, got := r.known(c.body, c.state, now.Add(c.after))
+		if got != c.known {
 			t.Errorf("%d, %s: known %v", i, c.name, got)
 		}
+		if _, again := r.known(c.body, c.state, now.Add(c.after)); again != got {
+			t.Errorf("%d, %s: known without having been merged", i, c.name)
+		}
+		if !got {
+			r.merged(this)
+		}
+	}
+}
+
+// TestDroppedExchangeIsReadAgain: a full exchange that a full queue dropped, before it was
+// merged, is not passed over when it comes again.
+func TestDroppedExchangeIsReadAgain(t *testing.T) {
+	g, err := New(Options{Name: "m1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.close() })
+	rec := wireRecord{Name: "m2", Inc: 1}
+	for a := vip1; len(rec.Entries) < 2000; a = a.Next() {
+		rec.Entries = append(rec.Entries, wireEntry{Addr: a, V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
+	}
+	body := encode(typeFull, []wireRecord{rec})
+	if len(body) < repeatsFrom {
+		t.Fatalf("%d bytes are too few", len(body))
+	}
+	comes := func() fullState {
+		g.hooks.MergeRemoteState(body, false)
+		f, _ := g.fulls.pop()
+		return f
+	}
+	comes() // and is dropped
+	turn := &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}}
+	for _, when := range []string{"dropped", "merged, which was news"} {
+		f := comes()
+		if len(f.records) != 1 {
+			t.Errorf("after it was %s it is not read", when)
+		}
+		g.mu.Lock()
+		turn.takeFull(f)
+		g.table.flush()
+		g.mu.Unlock()
+	}
+	if f := comes(); len(f.records) != 0 || !f.exchange {
+		t.Errorf("after it brought nothing new it is read: %d records", len(f.records))
 	}
 }
 
@@ -57,8 +103,11 @@ func TestExchangesOfMany(t *testing.T) {
 		var skipped int
 		body := a.localState()[2:]
 		for range 3 {
-			if b.hooks.repeats.known(body, b.state(), time.Now()) {
+			this, known := b.hooks.repeats.known(body, b.state(), time.Now())
+			if known {
 				skipped++
+			} else {
+				b.hooks.repeats.merged(this)
 			}
 		}
 		if skipped < 2 {

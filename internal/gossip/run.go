@@ -271,6 +271,7 @@ func (t *turn) takeFull(f fullState) {
 	for i := range f.records {
 		t.takeRecord(&f.records[i], f.at, false)
 	}
+	t.g.hooks.repeats.merged(f.body)
 	if f.exchange {
 		t.g.table.delta.exchanged = f.at
 	}
