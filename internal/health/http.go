@@ -41,7 +41,7 @@ func newHTTPSProber(c v1alpha1.HTTPSCheck, log *slog.Logger) *httpProber {
 	return &httpProber{
 		url:      checkURL("https", c.Host, c.Port, c.Path),
 		expected: c.ExpectedStatus,
-		tls:      newTLSSettings(c, log),
+		tls:      newTLSSettings(c, new(sessions), log),
 	}
 }
 
@@ -84,12 +84,11 @@ func (s *sessions) get(config *tls.Config) tls.ClientSessionCache {
 }
 
 // newTLSSettings returns a function that makes the settings for one connection
-// of the files as they are then.
-func newTLSSettings(c v1alpha1.HTTPSCheck, log *slog.Logger) func() (*tls.Config, error) {
+// of the files as they are then. resume keeps the session of the connection before.
+func newTLSSettings(c v1alpha1.HTTPSCheck, resume *sessions, log *slog.Logger) func() (*tls.Config, error) {
 	var (
 		pool   *material[*x509.CertPool]
 		client *material[tls.Certificate]
-		resume sessions
 	)
 	if c.CAFile != "" && !c.InsecureSkipVerify {
 		pool = newCAPool(c.CAFile, log)

@@ -41,12 +41,25 @@ func probes(t *testing.T, server *httptest.Server) *httpProber {
 	return p
 }
 
+// stayYoung keeps the open connection, and the session to resume, from growing old
+// while a busy machine does not come to the next probe.
+func stayYoung(p *httpProber, resume *sessions) {
+	later := time.Now().Add(time.Hour)
+	if p.kept != nil {
+		p.kept.since = later
+	}
+	if resume != nil {
+		resume.until = later
+	}
+}
+
 // A connection serves several probes, but not for ever: a server whose listener is
 // gone although it goes on serving is found.
 func TestLineGrowsOld(t *testing.T) {
 	server, connections := counting(t, func(http.ResponseWriter, *http.Request) {})
 	p := probes(t, server)
 	for range 3 {
+		stayYoung(p, nil)
 		if got := probeOnce(t, p, long); got != "pass" {
 			t.Fatal(got)
 		}
@@ -55,6 +68,7 @@ func TestLineGrowsOld(t *testing.T) {
 		t.Errorf("%d connections for 3 probes, want 1", n)
 	}
 	server.Listener.Close()
+	stayYoung(p, nil)
 	if got := probeOnce(t, p, long); got != "pass" {
 		t.Errorf("while the connection is young: %s", got)
 	}
@@ -102,6 +116,7 @@ func TestLineHangs(t *testing.T) {
 	if got := probeOnce(t, p, long); got != "pass" {
 		t.Fatal(got)
 	}
+	stayYoung(p, nil)
 	if got := probeOnce(t, p, short); !strings.HasSuffix(got, "no answer in time (waiting for an answer)") || p.kept != nil {
 		t.Errorf("probe = %s, kept %v", got, p.kept)
 	}
@@ -247,12 +262,14 @@ func TestHTTPSResumes(t *testing.T) {
 	caFile := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, caFile, ca.pem)
 	c := v1alpha1.HTTPSCheck{Host: "127.0.0.1", Port: port(listener.Addr()), Path: "/", CAFile: caFile, ServerName: "kubernetes", ExpectedStatus: []int32{404}}
-	settings := newTLSSettings(c, slog.New(slog.DiscardHandler))
+	var resume sessions
+	settings := newTLSSettings(c, &resume, slog.New(slog.DiscardHandler))
 	p := newHTTPSProber(c, slog.New(slog.DiscardHandler))
 	p.tls = settings
 	probe := func(what string, wantFull, wantResumed int32) {
 		t.Helper()
 		p.drop() // on a connection that is open there is no handshake
+		stayYoung(p, &resume)
 		if got := probeOnce(t, p, long); got != "pass" {
 			t.Fatalf("%s: %s", what, got)
 		}
