@@ -41,6 +41,9 @@ func tell(s v1alpha1.NodeStatus, now bool) []string {
 		found = append(found, "configuration: "+oneLine(warning))
 	}
 	found = append(found, clusterProblems(s, ago)...)
+	if m := s.Machines; m != nil && m.LastError != "" {
+		found = append(found, "the management cluster is not read, or not all of it: "+oneLine(m.LastError))
+	}
 	if s.Gossip.KeyMismatches > 0 && s.Time.Sub(s.Gossip.LastMismatchAt) < mismatchNews {
 		from := ""
 		if s.Gossip.LastMismatchFrom != "" {

@@ -157,6 +157,13 @@ func TestProblemsOfTheCluster(t *testing.T) {
 	}
 }
 
+func TestProblemOfTheManagementCluster(t *testing.T) {
+	s := v1alpha1.NodeStatus{Machines: &v1alpha1.MachinesStatus{LastError: "machines: forbidden\nfor lbd"}}
+	if got, want := problems(s), "the management cluster is not read, or not all of it: machines: forbidden; for lbd"; !slices.Equal(got, []string{want}) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestProblemIsLasting: the problem of a summary is the first of all, in words that
 // stay while time passes and counters count.
 func TestProblemIsLasting(t *testing.T) {

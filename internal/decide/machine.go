@@ -84,52 +84,66 @@ func here(v *model.View, addrs []addr) bool {
 }
 
 // told are the drains of which the group is told: those of its nodes, under the name
-// that the group has for the node. What is not yet draining comes first, for gossip
-// may have no room for all.
+// that the group has for the node. What is not yet draining comes first, and what may
+// not even listen last, for gossip may have no room for all.
 func told(v *model.View) []model.MachineDrain {
 	if len(v.Machines.Drains) == 0 {
 		return nil
 	}
-	var first, rest []model.MachineDrain
+	var out [3][]model.MachineDrain
 	for i := range v.Machines.Drains {
 		d := v.Machines.Drains[i] // a copy
-		n, draining, ok := nodeOf(v, &d)
+		n, rank, ok := nodeOf(v, &d)
 		if !ok {
 			continue
 		}
 		d.Node, d.Addrs = n, nil
-		if draining {
-			rest = append(rest, d)
-		} else {
-			first = append(first, d)
-		}
+		out[rank] = append(out[rank], d)
 	}
-	return append(first, rest...)
+	return slices.Concat(out[:]...)
 }
 
 // nodeOf finds the node of a Machine: by the name of its Node, else by address. One
-// that is dead counts too: it may only be out of sight.
-func nodeOf(v *model.View, d *model.MachineDrain) (name model.NodeName, draining, ok bool) {
+// that is dead counts too: it may only be out of sight. rank is the order in which it
+// is to be told: 0 to 2.
+func nodeOf(v *model.View, d *model.MachineDrain) (name model.NodeName, rank int, ok bool) {
 	if d.Node == v.Self {
-		return v.Self, true, true // it knows
+		return v.Self, 1, true // it knows
 	}
-	if m, ok := v.Gossip.Members[d.Node]; ok {
-		return d.Node, m.Draining, m.State != model.MemberLeft
+	if m, has := v.Gossip.Members[d.Node]; has && !foreign(&m, d.Addrs) {
+		return d.Node, urgency(&m), m.State != model.MemberLeft
 	}
 	if here(v, d.Addrs) {
-		return v.Self, true, true
+		return v.Self, 1, true
 	}
 	for n, m := range v.Gossip.Members {
-		if m.State == model.MemberLeft {
-			continue
-		}
-		if slices.Contains(d.Addrs, m.Addr) || slices.ContainsFunc(m.Addrs, func(a addr) bool { return slices.Contains(d.Addrs, a) }) {
-			if !ok || n < name {
-				name, draining, ok = n, m.Draining, true
-			}
+		if m.State != model.MemberLeft && shared(&m, d.Addrs) && (!ok || n < name) {
+			name, rank, ok = n, urgency(&m), true
 		}
 	}
-	return name, draining, ok
+	return name, rank, ok
+}
+
+// urgency orders nodes by what it helps to tell them that they drain.
+func urgency(m *model.Member) int {
+	switch {
+	case m.State != model.MemberAlive:
+		return 2
+	case m.Draining:
+		return 1
+	}
+	return 0
+}
+
+// shared tells whether one of the addresses is one of the member.
+func shared(m *model.Member, addrs []addr) bool {
+	return slices.Contains(addrs, m.Addr) || slices.ContainsFunc(m.Addrs, func(a addr) bool { return slices.Contains(addrs, a) })
+}
+
+// foreign tells whether a member is not the node that has these addresses, whatever
+// its name: two clusters may have nodes of one name.
+func foreign(m *model.Member, addrs []addr) bool {
+	return len(addrs) > 0 && len(m.Addrs) > 0 && !shared(m, addrs)
 }
 
 // drained tells whether this node has nothing left to hand over, withdraw or wait for.

@@ -155,10 +155,39 @@ func TestMachinesAreTold(t *testing.T) {
 	if got := s.say("member m2 dead\nmember m3 left"); got != "tells=ns/a>m2 writer" {
 		t.Errorf("told %s", got)
 	}
+	// Nor may it listen: it is told last.
+	if got := s.say("member m3 alive\nmember m2 dead\nmachines m1 manager ns/a=m2 ns/b=m3"); got != "tells=ns/b>m3 tells=ns/a>m2 writer" {
+		t.Errorf("told %s", got)
+	}
 	// Before it knows the group, its silence about a node would mean something.
 	s.say("restart\nunsync gossip")
 	if s.d.Group.Manager {
 		t.Error("it speaks for the management cluster before it knows its group")
+	}
+}
+
+// TestStrangeName: two clusters may have nodes of one name, so that the addresses count.
+func TestStrangeName(t *testing.T) {
+	at := func(a string) []addr { return []addr{netip.MustParseAddr(a)} }
+	for want, d := range map[model.NodeName]model.MachineDrain{
+		"m2": {Machine: "ns/a", Node: "m2", Addrs: at("10.0.0.12")},
+		"m3": {Machine: "ns/b", Node: "m2", Addrs: at("10.0.0.13")},
+		"":   {Machine: "other/a", Node: "m2", Addrs: at("10.9.0.12")},
+	} {
+		s := drainView(t)
+		for n, a := range map[model.NodeName]string{"m2": "10.0.0.12", "m3": "10.0.0.13"} {
+			m := s.v.Gossip.Members[n]
+			m.Addrs = at(a)
+			s.v.Gossip.Members[n] = m
+		}
+		s.v.Machines.Drains = []model.MachineDrain{d}
+		var got model.NodeName
+		for _, x := range told(&s.v) {
+			got += x.Node
+		}
+		if got != want {
+			t.Errorf("%s of %s at %v is taken for %q, want %q", d.Machine, d.Node, d.Addrs, got, want)
+		}
 	}
 }
 

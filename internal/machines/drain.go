@@ -17,7 +17,11 @@ const (
 )
 
 // Drain returns why a Machine is to lose its traffic; ok is false if it is not.
+// What only stands for one does not drain.
 func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
+	if m.Target != "" {
+		return "", "", false
+	}
 	if _, moved := m.Annotations[MovedAnnotation]; !m.Deleted.IsZero() && r.OnDeletion && !moved {
 		return DrainDeleting, "deletionTimestamp", true
 	}
@@ -43,7 +47,7 @@ func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
 func (r *Rules) Drains(all []*Machine, cluster Key, n Node) []model.MachineDrain {
 	var out []model.MachineDrain
 	for _, m := range all {
-		if m.Target != "" || !r.within(m) || cluster != (Key{}) && m.Cluster() != cluster {
+		if !r.within(m) || cluster != (Key{}) && m.Cluster() != cluster {
 			continue
 		}
 		if m.Node == string(n.Name) && m.strange(n.Addrs) && (n.ProviderID == "" || m.ProviderID != n.ProviderID) {

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Held tells whether lbd holds the deletion of a Machine.
+// Held tells whether lbd holds the deletion of a Machine. What only stands for one has
+// no hooks: nobody else looks at them there.
 func (m *Machine) Held() bool {
 	_, ok := m.Annotations[HookKey]
-	return ok && !m.Deleted.IsZero()
+	return ok && !m.Deleted.IsZero() && m.Target == ""
 }
 
 // The reasons of a Release, which are those of its event too.

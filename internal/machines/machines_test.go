@@ -327,6 +327,22 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestTargetIsNotHeld: what stands for a Machine neither drains nor is held, whatever
+// labels and annotations it has.
+func TestTargetIsNotHeld(t *testing.T) {
+	m := with(machine("a/prod/h1", "cp1"), func(m *Machine) {
+		m.Target, m.Deleted, m.Labels["lbd.dev/drain"], m.Annotations[HookKey] = "infra/v1/hosts", born, "", ""
+	})
+	if out, next := rules().Releases([]*Machine{m}, nil, nil, born.Add(time.Hour)); len(out) > 0 || !next.IsZero() || m.Held() {
+		t.Errorf("released %v, again at %v, held %v", out, next, m.Held())
+	}
+	report := &Report{Members: []model.MachineMember{{Node: "cp1", Standing: map[netip.Addr]model.Reason{shared: model.ReasonOwner}}}}
+	s := balancer(nil).Summary([]*Machine{m}, report, rules(), born)
+	if x := s.Members[0]; x.State != v1alpha1.MemberActive {
+		t.Errorf("the member is %s, %s", x.State, x.Reason)
+	}
+}
+
 func TestRelevant(t *testing.T) {
 	r := rules()
 	for key, want := range map[string]bool{HookKey: true, NameAnnotation: true, StatusAnnotation: true, v1alpha1.DisabledLabel: true,

@@ -129,6 +129,9 @@ func (l *leader) setBalancers() {
 	for key := range l.balancers {
 		if _, ok := now[key]; !ok {
 			l.remove(key)
+			if k, ok := balancerOf(key); ok {
+				l.c.machines.SetProblem(k, "")
+			}
 		}
 	}
 	l.balancers = now

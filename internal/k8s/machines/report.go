@@ -85,7 +85,9 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 		return time.Time{}
 	}
 	report := &machines.Report{Members: state.Members}
-	all, balancers := r.set.Machines(), r.set.Balancers()
+	balancers := r.set.Balancers()
+	unread := r.set.Unread(balancers)
+	all := r.set.Machines()
 	out, next := r.s.rules.Releases(r.own(slices.Clone(all), report, state.Addrs), balancers, report, now)
 	for _, x := range out {
 		if !r.may(x.Machine.UID, hookPause, now, &next) {
@@ -102,7 +104,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	for _, b := range balancers {
 		members := b.Members(all)
-		if !b.Usable() || !report.Concerns(members) || !r.set.Covers(b) {
+		if !b.Usable() || unread[b.Key] || !report.Concerns(members) || !r.set.Covers(b) {
 			continue
 		}
 		want := b.Summary(members, report, &r.s.rules, now)

@@ -7,9 +7,13 @@
 package machines
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"sync"
@@ -109,6 +113,21 @@ func (m many[T]) well(now time.Time, present bool) bool {
 		st := w.State()
 		return !w.Synced() || present && st.Absent || !st.Connected && now.Sub(st.Since) >= lostAfter
 	})
+}
+
+// err returns why one of them is not being watched, nil while all are.
+func (m many[T]) err(now time.Time) error {
+	for _, w := range m {
+		st := w.State()
+		if st.Connected || st.Err == nil || now.Sub(st.Since) < lostAfter {
+			continue
+		}
+		if u, ok := errors.AsType[*url.Error](st.Err); ok {
+			return fmt.Errorf("%s: %w", w.Name(), u.Err) // the URL differs each time
+		}
+		return st.Err
+	}
+	return nil
 }
 
 // synced tells whether all have been read.
@@ -227,6 +246,43 @@ func (s *Set) Synced() bool {
 // Knows tells whether it can be said who drains: Machines exist, have been read and
 // are being watched now.
 func (s *Set) Knows(now time.Time) bool { return s.machines.well(now, true) }
+
+// NoMachines tells whether the API server has no definition of Machines.
+func (s *Set) NoMachines() bool {
+	return !slices.ContainsFunc(s.machines, func(w *k8s.Watch[*machines.Machine]) bool { return !w.State().Absent })
+}
+
+// Unread returns the balancers in use whose targets have not been read yet: that they
+// have no members says nothing. Balancers has the targets watched. It is to be asked
+// before Machines, for a target may be read in between.
+func (s *Set) Unread(balancers []*machines.Balancer) map[machines.Key]bool {
+	out := map[machines.Key]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range balancers {
+		name := b.Target()
+		if name == "" || !b.Usable() {
+			continue
+		}
+		if t := s.targets[name]; t == nil || !t.machines.synced() {
+			out[b.Key] = true
+		}
+	}
+	return out
+}
+
+// Err returns why something has not been watched for a while, nil if all is.
+func (s *Set) Err(now time.Time) error {
+	err := cmp.Or(s.machines.err(now), s.clusters.err(now), s.balancers.err(now))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.targets)) {
+		if err == nil {
+			err = s.targets[name].machines.err(now)
+		}
+	}
+	return err
+}
 
 // Covers tells whether all namespaces of a balancer are watched.
 func (s *Set) Covers(b *machines.Balancer) bool {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/machines"
 	"lbd.dev/lbd/internal/model"
-	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/source"
 )
 
@@ -60,7 +58,7 @@ type Source struct {
 	mu    sync.Mutex // guards all below
 	state model.MachinesState
 	addrs []netip.Addr // of this node
-	err   error        // why there is no client
+	err   error        // why there is no client, or nothing is read with it
 	// counts for metrics
 	writes map[string]uint64
 }
@@ -84,11 +82,17 @@ func New(o Options) *Source {
 // Name returns model.SourceMachines.
 func (s *Source) Name() model.SourceName { return model.SourceMachines }
 
-// Err returns why there is no client, nil if there is one.
+// Err returns why the management cluster is not read, or not all of it; nil if it is.
 func (s *Source) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+func (s *Source) setErr(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
 // Writes counts what was sent, by what it was: "status" or "hook", and "conflict" and
@@ -125,6 +129,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 		if c == nil {
 			return nil
 		}
+		p.fresh = true
 		s.session(ctx, c, mark, p)
 		p.lost()
 	}
@@ -146,9 +151,7 @@ func (s *Source) connect(ctx context.Context, mark *[sha256.Size]byte) *k8s.Clie
 	for ctx.Err() == nil {
 		*mark = s.fingerprint()
 		c, err := s.o.Connect()
-		s.mu.Lock()
-		s.err = err
-		s.mu.Unlock()
+		s.setErr(err)
 		if err == nil {
 			return c
 		}
@@ -190,139 +193,21 @@ func (s *Source) session(ctx context.Context, c *k8s.Client, mark [sha256.Size]b
 				return
 			}
 		case <-look.C:
-			p.look(set)
+			p.look(set, time.Now())
 		case <-s.kick:
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(coalesce):
 			}
-			p.look(set)
+			p.look(set, time.Now())
 		}
 	}
-}
-
-// publisher is the goroutine that tells the View.
-type publisher struct {
-	s       *Source
-	publish source.Publish
-	told    facts
-	ever    bool
-	cluster machines.Key // of the Machine of this node, as far as it was known
-}
-
-// facts are what is told.
-type facts struct {
-	machines model.Machines
-	vips     []model.VIP
-	checks   map[string]v1alpha1.HealthCheck
-}
-
-// look tells what has changed.
-func (p *publisher) look(set *Set) {
-	if !set.Synced() {
-		return
-	}
-	knows := set.Knows(time.Now())
-	if p.ever && (!knows || set.Moved(p.cluster)) {
-		// What an API says that is lost, has no Machines or had them moved is no news.
-		p.lost()
-		return
-	}
-	s := p.s
-	s.mu.Lock()
-	me := s.me(s.addrs)
-	s.mu.Unlock()
-	if len(me.Addrs) == 0 { // it is not known yet which Machine this node is
-		return
-	}
-	all, balancers := set.Machines(), set.Balancers()
-	self := machines.Self(all, me, &s.rules, "")
-	if self != nil {
-		p.cluster = self.Cluster()
-	}
-	f := facts{checks: map[string]v1alpha1.HealthCheck{}}
-	f.machines.Manager = knows
-	f.machines.Drains = s.rules.Drains(all, p.cluster, me)
-	for _, b := range balancers {
-		addr := b.Addr()
-		if !b.Usable() || !addr.IsValid() {
-			continue
-		}
-		f.machines.Balanced = append(f.machines.Balanced, addr)
-		own := self
-		if t := b.Target(); t != "" {
-			own = machines.Self(all, me, &s.rules, t)
-		}
-		if own == nil || !b.Has(own) {
-			continue
-		}
-		f.vips = append(f.vips, vip(b, addr))
-		if h := b.Spec.HealthCheck; h != nil {
-			f.checks[checkName(b)] = *h
-		}
-	}
-	slices.SortFunc(f.machines.Balanced, netip.Addr.Compare)
-	f.machines.Balanced = slices.Compact(f.machines.Balanced)
-	slices.SortStableFunc(f.vips, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
-	f.vips = slices.CompactFunc(f.vips, func(a, b model.VIP) bool { return a.Addr == b.Addr })
-	p.tell(f)
 }
 
 // me is what this node knows of itself.
 func (s *Source) me(addrs []netip.Addr) machines.Node {
 	return machines.Node{Name: s.o.Self, ProviderID: s.o.Spec.ProviderID, Addrs: addrs}
-}
-
-// lost tells that nobody here knows any more who drains; all else stays.
-func (p *publisher) lost() {
-	if p.told.machines.Manager {
-		f := p.told
-		f.machines.Manager = false
-		p.s.o.Logger.Warn("the management cluster is lost; what it said last stays in force")
-		p.tell(f)
-	}
-}
-
-// tell publishes if it is news.
-func (p *publisher) tell(f facts) {
-	if p.ever && reflect.DeepEqual(f, p.told) {
-		return
-	}
-	if f.machines.Manager && !p.told.machines.Manager {
-		p.s.o.Logger.Info("the management cluster is known", "drains", len(f.machines.Drains), "addresses", len(f.vips))
-	}
-	objects := !p.ever || !reflect.DeepEqual(f.vips, p.told.vips)
-	if !reflect.DeepEqual(f.checks, p.told.checks) {
-		p.s.o.OnChecks(f.checks)
-	}
-	p.told, p.ever = f, true
-	p.publish(func(v *model.View) {
-		v.Machines = f.machines
-		if objects {
-			v.SetObjects(model.SourceMachines, f.vips, nil)
-		}
-		v.Synced[model.SourceMachines] = true
-	})
-}
-
-func checkName(b *machines.Balancer) string { return model.KindMachineLoadBalancer + "/" + b.String() }
-
-// vip is the address of a balancer as its members announce it.
-func vip(b *machines.Balancer, addr netip.Addr) model.VIP {
-	v := model.VIP{Name: b.String(), Kind: model.KindMachineLoadBalancer, Addr: addr}
-	if a := b.Spec.Advertise; a != nil {
-		if a.L2 != nil {
-			v.L2, v.Interfaces = true, slices.Clone(a.L2.Interfaces)
-		}
-		if a.BGP != nil {
-			v.BGP = []model.BGPAdvert{resolve.Advert(a.BGP, nil)}
-		}
-	}
-	if b.Spec.HealthCheck != nil {
-		v.Check = checkName(b)
-	}
-	return v
 }
 
 // Driver returns the part of the Source that writes.

@@ -177,11 +177,16 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 	if !s.set.Synced() {
 		return now.Add(lookEvery)
 	}
-	all, balancers := s.set.Machines(), s.set.Balancers()
+	balancers := s.set.Balancers()
+	unread := s.set.Unread(balancers)
+	all := s.set.Machines()
 	taken := s.fixed(balancers)
+	if len(unread) > 0 {
+		sooner(&next, now.Add(lookEvery))
+	}
 	for _, b := range balancers {
 		if s.o.Leads() && ctx.Err() == nil {
-			s.balancer(ctx, b, all, taken, now, &next)
+			s.balancer(ctx, b, round{all, unread, taken, now, &next})
 		}
 	}
 	s.annotate(ctx, all, balancers, now, &next)
@@ -199,7 +204,7 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 }
 
 // fixed are the addresses that no pool has and that a balancer names itself, each
-// with the oldest balancer that does.
+// with the balancer that has it already, else the oldest that does.
 func (s *Steward) fixed(all []*machines.Balancer) map[netip.Addr]*machines.Balancer {
 	taken := map[netip.Addr]*machines.Balancer{}
 	for _, b := range all {
@@ -207,32 +212,57 @@ func (s *Steward) fixed(all []*machines.Balancer) map[netip.Addr]*machines.Balan
 		if !b.Usable() || !r.Fixed.IsValid() || s.o.Pooled(r.Fixed) {
 			continue
 		}
-		if o := taken[r.Fixed]; o == nil || cmp.Or(b.Created.Compare(o.Created), b.Compare(o.Key)) < 0 {
+		if o := taken[r.Fixed]; o == nil || before(b, o, r.Fixed) {
 			taken[r.Fixed] = b
 		}
 	}
 	return taken
 }
 
+// before tells whether a has more of a right to an address than b: one that is in use
+// is not taken away.
+func before(a, b *machines.Balancer, addr netip.Addr) bool {
+	if has := a.Addr() == addr; has != (b.Addr() == addr) {
+		return has
+	}
+	return cmp.Or(a.Created.Compare(b.Created), a.Compare(b.Key)) < 0
+}
+
+// others are the conditions without some: what is not of this process stays.
+func others(all []v1alpha1.Condition, own ...v1alpha1.Condition) []v1alpha1.Condition {
+	rest := slices.DeleteFunc(slices.Clone(all), func(c v1alpha1.Condition) bool {
+		return slices.ContainsFunc(own, func(o v1alpha1.Condition) bool { return o.Type == c.Type })
+	})
+	return append(own, rest...)
+}
+
+// round is what one turn goes by.
+type round struct {
+	all    []*machines.Machine
+	unread map[machines.Key]bool // balancers whose members are not known yet
+	taken  map[netip.Addr]*machines.Balancer
+	now    time.Time
+	next   *time.Time
+}
+
 // balancer writes the status of one balancer, and tells its Cluster.
-func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, all []*machines.Machine, taken map[netip.Addr]*machines.Balancer, now time.Time, next *time.Time) {
+func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, r round) {
 	accepted := b.Acceptance()
 	accepted.ObservedGeneration = b.Generation
 	work := *b
 	work.Status.ObservedGeneration = b.Generation
 	if !b.Usable() {
 		// What somebody else provides is theirs to tell.
-		others := slices.DeleteFunc(slices.Clone(b.Status.Conditions), func(c v1alpha1.Condition) bool { return c.Type == accepted.Type })
-		work.Status.Conditions = append([]v1alpha1.Condition{accepted}, others...)
-		s.write(ctx, b, work.Status, now, next)
+		work.Status.Conditions = others(b.Status.Conditions, accepted)
+		s.write(ctx, b, work.Status, r.now, r.next)
 		return
 	}
 	c := s.cluster(b)
 	problem := ""
-	if r := b.Request(c); r.Fixed.IsValid() && !s.o.Pooled(r.Fixed) {
-		work.Status.Address, work.Status.AddressPool = r.Fixed.String(), ""
-		if o := taken[r.Fixed]; o.Key != b.Key {
-			work.Status.Address, problem = "", fmt.Sprintf("%s is that of MachineLoadBalancer %s", r.Fixed, o.Key)
+	if fixed := b.Request(c).Fixed; fixed.IsValid() && !s.o.Pooled(fixed) {
+		work.Status.Address, work.Status.AddressPool = fixed.String(), ""
+		if o := r.taken[fixed]; o.Key != b.Key {
+			work.Status.Address, problem = "", fmt.Sprintf("%s is that of MachineLoadBalancer %s", fixed, o.Key)
 		}
 	} else {
 		s.mu.Lock()
@@ -245,10 +275,14 @@ func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, all []*mac
 	}
 	assigned.ObservedGeneration = b.Generation
 	work.Status.Endpoint, work.Status.URL = e, machines.URL(e, &b.Spec)
-	work.Status.Conditions = []v1alpha1.Condition{accepted, assigned}
-	s.write(ctx, b, work.Summary(b.Members(all), nil, &s.o.Rules, now), now, next)
-	if tell && s.may(c.UID, hookPause, now, next) {
-		if !s.failed("cluster", s.w.endpoint(ctx, c, e), c.UID, now, next) {
+	work.Status.Conditions = others(b.Status.Conditions, accepted, assigned)
+	want := work.Status
+	if !r.unread[b.Key] {
+		want = work.Summary(b.Members(r.all), nil, &s.o.Rules, r.now)
+	}
+	s.write(ctx, b, want, r.now, r.next)
+	if tell && s.may(c.UID, hookPause, r.now, r.next) {
+		if !s.failed("cluster", s.w.endpoint(ctx, c, e), c.UID, r.now, r.next) {
 			s.o.Logger.Info("a Cluster has its endpoint", "cluster", c.Key.String(), "host", e.Host, "port", e.Port)
 		}
 	}

@@ -1,0 +1,213 @@
+package machines
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/resolve"
+	"lbd.dev/lbd/internal/source"
+)
+
+// targetWait bounds how long the first news waits for objects that stand for
+// Machines: those of one balancer must not hold up all others for ever.
+const targetWait = 10 * time.Second
+
+// publisher is the goroutine that tells the View.
+type publisher struct {
+	s       *Source
+	publish source.Publish
+	memory  memory
+	told    facts
+	ever    bool
+	// managed: Machines were read once, so that their absence is no news.
+	managed bool
+	// fresh: with this client this node has not yet been found among the objects.
+	fresh   bool
+	cluster machines.Key // of the Machine of this node, as far as it was known
+	waiting time.Time    // since when targets are waited for
+	said    string       // the error that was logged last
+}
+
+// facts are what is told.
+type facts struct {
+	machines model.Machines
+	vips     []model.VIP
+	checks   map[string]v1alpha1.HealthCheck
+}
+
+// look tells what has changed.
+func (p *publisher) look(set *Set, now time.Time) {
+	p.notice(set.Err(now))
+	if !set.Synced() {
+		return
+	}
+	p.s.mu.Lock()
+	me := p.s.me(p.s.addrs)
+	p.s.mu.Unlock()
+	if len(me.Addrs) == 0 { // it is not known yet which Machine this node is
+		return
+	}
+	balancers := set.Balancers()
+	unread := set.Unread(balancers)
+	if p.waits(len(unread) > 0, now) {
+		return
+	}
+	all := set.Machines()
+	if p.ever && p.emptied(set, all, now) {
+		p.lost()
+		return
+	}
+	f, found := p.facts(p.memory.recall(all), balancers, unread, me)
+	if p.ever && p.fresh && !found && len(p.told.vips) > 0 {
+		p.lost() // objects that are being moved or restored come one by one
+		return
+	}
+	p.fresh = p.fresh && !found
+	f.machines.Manager = set.Knows(now)
+	p.managed = p.managed || f.machines.Manager
+	p.tell(f)
+}
+
+// notice keeps why something is not read, and logs it once.
+func (p *publisher) notice(err error) {
+	p.s.setErr(err)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != p.said {
+		p.s.o.Logger.Warn("the management cluster cannot be read", "err", err)
+	}
+	p.said = text
+}
+
+// waits tells whether targets are still being read before anything was told. The
+// first news ends what an earlier process left in force.
+func (p *publisher) waits(unread bool, now time.Time) bool {
+	if p.ever || !unread {
+		return false
+	}
+	if p.waiting.IsZero() {
+		p.waiting = now
+	}
+	return now.Sub(p.waiting) < targetWait
+}
+
+// emptied tells whether what the API says is no news: it is lost, had the Machines
+// of this cluster moved, or has lost them all, as one that was replaced or restored.
+func (p *publisher) emptied(set *Set, all []*machines.Machine, now time.Time) bool {
+	if !set.Knows(now) && (p.managed || !set.NoMachines()) || set.Moved(p.cluster) {
+		return true
+	}
+	return p.cluster != (machines.Key{}) && !slices.ContainsFunc(all, func(m *machines.Machine) bool {
+		return m.Target == "" && m.Cluster() == p.cluster
+	})
+}
+
+// facts are what the objects mean for this node; found: it is one of them.
+func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balancer, unread map[machines.Key]bool, me machines.Node) (f facts, found bool) {
+	rules := &p.s.rules
+	self := machines.Self(all, me, rules, "")
+	if self != nil {
+		p.cluster, found = self.Cluster(), true
+	}
+	f.checks = map[string]v1alpha1.HealthCheck{}
+	f.machines.Drains = rules.Drains(all, p.cluster, me)
+	for _, b := range balancers {
+		addr := p.memory.addr(b)
+		if !b.Usable() || !addr.IsValid() {
+			continue
+		}
+		f.machines.Balanced = append(f.machines.Balanced, addr)
+		if unread[b.Key] {
+			p.keep(&f, b)
+			continue
+		}
+		own := self
+		if t := b.Target(); t != "" {
+			own = machines.Self(all, me, rules, t)
+			found = found || own != nil
+		}
+		if own == nil || !b.Has(own) {
+			continue
+		}
+		f.vips = append(f.vips, vip(b, addr))
+		if h := b.Spec.HealthCheck; h != nil {
+			f.checks[checkName(b)] = *h
+		}
+	}
+	slices.SortFunc(f.machines.Balanced, netip.Addr.Compare)
+	f.machines.Balanced = slices.Compact(f.machines.Balanced)
+	slices.SortStableFunc(f.vips, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
+	f.vips = slices.CompactFunc(f.vips, func(a, b model.VIP) bool { return a.Addr == b.Addr })
+	return f, found
+}
+
+// keep leaves a balancer as it was told: its targets are not read yet.
+func (p *publisher) keep(f *facts, b *machines.Balancer) {
+	for _, v := range p.told.vips {
+		if v.Name != b.String() {
+			continue
+		}
+		f.vips = append(f.vips, v)
+		if h, ok := p.told.checks[v.Check]; ok {
+			f.checks[v.Check] = h
+		}
+	}
+}
+
+// lost tells that nobody here knows any more who drains; all else stays.
+func (p *publisher) lost() {
+	if p.told.machines.Manager {
+		f := p.told
+		f.machines.Manager = false
+		p.s.o.Logger.Warn("the management cluster is lost; what it said last stays in force")
+		p.tell(f)
+	}
+}
+
+// tell publishes if it is news.
+func (p *publisher) tell(f facts) {
+	if p.ever && reflect.DeepEqual(f, p.told) {
+		return
+	}
+	if f.machines.Manager && !p.told.machines.Manager {
+		p.s.o.Logger.Info("the management cluster is known", "drains", len(f.machines.Drains), "addresses", len(f.vips))
+	}
+	objects := !p.ever || !reflect.DeepEqual(f.vips, p.told.vips)
+	if !reflect.DeepEqual(f.checks, p.told.checks) {
+		p.s.o.OnChecks(f.checks)
+	}
+	p.told, p.ever = f, true
+	p.publish(func(v *model.View) {
+		v.Machines = f.machines
+		if objects {
+			v.SetObjects(model.SourceMachines, f.vips, nil)
+		}
+		v.Synced[model.SourceMachines] = true
+	})
+}
+
+func checkName(b *machines.Balancer) string { return model.KindMachineLoadBalancer + "/" + b.String() }
+
+// vip is the address of a balancer as its members announce it.
+func vip(b *machines.Balancer, addr netip.Addr) model.VIP {
+	v := model.VIP{Name: b.String(), Kind: model.KindMachineLoadBalancer, Addr: addr}
+	if a := b.Spec.Advertise; a != nil {
+		if a.L2 != nil {
+			v.L2, v.Interfaces = true, slices.Clone(a.L2.Interfaces)
+		}
+		if a.BGP != nil {
+			v.BGP = []model.BGPAdvert{resolve.Advert(a.BGP, nil)}
+		}
+	}
+	if b.Spec.HealthCheck != nil {
+		v.Check = checkName(b)
+	}
+	return v
+}
