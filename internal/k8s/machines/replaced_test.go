@@ -82,6 +82,28 @@ func TestEmptyManagementCluster(t *testing.T) {
 	b.wants("manager")
 }
 
+// TestRestoredEmpty: an API that comes back without the Machines of this cluster, as
+// from an old backup, is no news either.
+func TestRestoredEmpty(t *testing.T) {
+	b := start(t, served(), nil)
+	b.api.Put(resBalancers, object("a/api", mlb))
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	b.decide(false)
+	b.wants("a/api@10.0.0.200 manager")
+	b.api.Stop()
+	b.wants("a/api@10.0.0.200 lost")
+	b.api.Delete(resMachines, "a", "m1")
+	b.api.Delete(resBalancers, "a", "api")
+	before := len(b.api.Requests())
+	b.api.Start()
+	eventually(t, "it is watched again", func() bool {
+		again := strings.Join(b.api.Requests()[before:], " ")
+		return strings.Contains(again, "/machines?") && strings.Contains(again, "/machineloadbalancers?")
+	})
+	time.Sleep(2 * lookEvery)
+	b.wants("a/api@10.0.0.200 lost")
+}
+
 // TestMovedWithoutStatus: clusterctl makes objects without their status.
 func TestMovedWithoutStatus(t *testing.T) {
 	b, next := replaced(t, func(s *apitest.Server) {
