@@ -44,7 +44,7 @@ check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, kustomize a
 deps: ## install what the lab needs (Debian; root)
 	@sh tests/deps.sh $(LAB_DEBS)
 
-# The units mostly wait, and hold on a machine that does much else; what needs processors
+# The units mostly wait, and bear a machine that does much else; what needs processors
 # runs beside them, behind them in line. What measures times has the machine to itself.
 test: deps check ## everything that CI runs (root)
 	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
@@ -54,7 +54,7 @@ test: deps check ## everything that CI runs (root)
 
 # GoBGP's own ListPath, by which tests look into a router, races with its sessions.
 unit: ## unit tests, with the race detector but for the package of GoBGP
-	$(GO) test -race -p 4 -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/...
+	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/...
 	$(GO) test -timeout 10m ./internal/bgp/gobgp
 
 search: ## walk every state of a small group

@@ -99,7 +99,7 @@ func (f *front) settled(t *testing.T) {
 	t.Helper()
 	err := controlplane.Eventually(t.Context(), 60*time.Second, "lbd is settled", func() error {
 		for _, n := range f.Lab.Nodes {
-			if err := f.lbd.Ready(t.Context(), f.Lab, n); err != nil {
+			if err := f.lbd.Able(t.Context(), f.Lab, n); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -178,6 +179,16 @@ func (s *LBD) Status(ctx context.Context, l *Lab, n *Node) (*Status, error) {
 
 // Ready wants a settled node that sees every live node and may own every VIP.
 func (s *LBD) Ready(ctx context.Context, l *Lab, n *Node) error {
+	return s.ready(ctx, l, n, "Owner", "Standby")
+}
+
+// Able is Ready, but a node that keeps a VIP, silently, for connections that are still
+// open counts too: it does so for as long as they last.
+func (s *LBD) Able(ctx context.Context, l *Lab, n *Node) error {
+	return s.ready(ctx, l, n, "Owner", "Standby", "Releasing")
+}
+
+func (s *LBD) ready(ctx context.Context, l *Lab, n *Node, reasons ...string) error {
 	if !n.Daemon.Alive() {
 		return fmt.Errorf("%s: the daemon has ended", n.Name)
 	}
@@ -198,7 +209,7 @@ func (s *LBD) Ready(ctx context.Context, l *Lab, n *Node) error {
 		return fmt.Errorf("%s: settled %v, draining %v, %d VIPs", n.Name, st.Settled, st.Draining, len(st.VIPs))
 	}
 	for _, v := range st.VIPs {
-		if v.Reason != "Owner" && v.Reason != "Standby" {
+		if !slices.Contains(reasons, v.Reason) {
 			return fmt.Errorf("%s: %s: %s %s", n.Name, v.Address, v.Reason, v.Detail)
 		}
 	}
