@@ -12,8 +12,13 @@ import (
 )
 
 const (
-	// lingerPoll is how often connections are counted while a binding lingers.
+	// lingerPoll is how often connections are counted when a binding begins to linger.
+	// A count lists every TCP socket of the host, and a binding may linger for days.
 	lingerPoll = 250 * time.Millisecond
+	// lingerShare is how much of the time that it has lingered may pass until the next
+	// count, lingerRest at most.
+	lingerShare = 40
+	lingerRest  = 5 * time.Second
 	// lively is how recently a connection must have got a packet to count: one
 	// that gets none has moved to another node, or has ended without saying so.
 	lively = time.Second
@@ -113,22 +118,32 @@ func isLively(m []byte) bool {
 // recount counts for the holds that linger and were not counted yet, and starts
 // the polling; d.mu is held.
 func (d *Driver) recount() {
-	if len(d.lingering(false)) == 0 {
-		return
-	}
-	signal(d.linger)
 	if counts := d.lingering(true); len(counts) > 0 {
+		signal(d.linger)
 		d.note(counts, countConnections(counts))
 	}
 }
 
-// poll counts for every hold that lingers and tells whether there is any.
-func (d *Driver) poll() bool {
+// pollAfter is how long to wait for the next count of what has lingered for so long.
+func pollAfter(lingered time.Duration) time.Duration {
+	return min(max(lingerPoll, lingered/lingerShare), lingerRest)
+}
+
+// poll counts for every hold that lingers and tells when to do so again; zero if there
+// is none.
+func (d *Driver) poll() (again time.Duration) {
 	d.mu.Lock()
 	counts := d.lingering(false)
+	for _, h := range d.list { // the newest one says how soon
+		if h.want.Linger {
+			if next := pollAfter(time.Since(h.lingers)); again == 0 || next < again {
+				again = next
+			}
+		}
+	}
 	d.mu.Unlock()
 	if len(counts) == 0 {
-		return false
+		return 0
 	}
 	err := countConnections(counts)
 	d.mu.Lock()
@@ -136,7 +151,7 @@ func (d *Driver) poll() bool {
 	if d.note(counts, err) {
 		d.fire()
 	}
-	return true
+	return again
 }
 
 // lingering returns a zero for every address whose connections are to be counted,

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
@@ -67,6 +68,39 @@ func TestCountsConnections(t *testing.T) {
 	}
 	if vips = apply(t, d, want(on("a0", 1)...)); vips[v4].Connections != -1 || vips[v6].Connections != -1 {
 		t.Errorf("not lingering any more: %+v", vips)
+	}
+}
+
+// The longer a binding lingers the more rarely connections are counted.
+func TestPollAfter(t *testing.T) {
+	for lingered, want := range map[time.Duration]time.Duration{
+		0: lingerPoll, 10 * time.Second: lingerPoll, 80 * time.Second: 2 * time.Second,
+		200 * time.Second: lingerRest, 24 * time.Hour: lingerRest,
+	} {
+		if got := pollAfter(lingered); got != want {
+			t.Errorf("after %v: %v, want %v", lingered, got, want)
+		}
+	}
+}
+
+// A binding that begins to linger is counted soon, however long another one has.
+func TestPollIsAsSoonAsTheNewestNeeds(t *testing.T) {
+	d := &Driver{log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1)}
+	holding := func(lingered time.Duration, linger bool) *hold {
+		h := &hold{lingers: time.Now().Add(-lingered)}
+		h.want.Addr, h.want.Linger = v4, linger
+		return h
+	}
+	if got := d.poll(); got != 0 {
+		t.Errorf("nothing lingers: again after %v", got)
+	}
+	d.list = []*hold{holding(time.Hour, true), holding(0, false)}
+	if got := d.poll(); got != lingerRest {
+		t.Errorf("one lingers for an hour: again after %v", got)
+	}
+	d.list = append(d.list, holding(time.Second, true))
+	if got := d.poll(); got != lingerPoll {
+		t.Errorf("another one has begun: again after %v", got)
 	}
 }
 

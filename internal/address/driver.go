@@ -218,8 +218,11 @@ func (d *Driver) accept(bind []model.Binding) {
 			d.holds[at] = h
 		}
 		h.round = d.round
-		if !b.Linger {
+		switch {
+		case !b.Linger:
 			h.connections = unknown
+		case !h.want.Linger:
+			h.lingers = time.Now()
 		}
 		h.want, h.lifetime = b, d.lifetimeOf(&b)
 		d.list = append(d.list, h)

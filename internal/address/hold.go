@@ -36,6 +36,7 @@ type hold struct {
 	tooLate bool
 	// connections is the last count while lingering, else unknown.
 	connections tally
+	lingers     time.Time // since when it does
 	err         error
 }
 

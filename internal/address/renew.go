@@ -13,7 +13,6 @@ func (d *Driver) keep(ctx context.Context) {
 	defer tick.Stop()
 	poll := time.NewTimer(lingerPoll)
 	defer poll.Stop()
-	polling := true
 	for {
 		select {
 		case <-ctx.Done():
@@ -26,13 +25,10 @@ func (d *Driver) keep(ctx context.Context) {
 		case <-d.repair:
 			d.putBack(ctx)
 		case <-d.linger:
-			if !polling {
-				polling = true
-				poll.Reset(lingerPoll)
-			}
+			poll.Reset(lingerPoll)
 		case <-poll.C:
-			if polling = d.poll(); polling {
-				poll.Reset(lingerPoll)
+			if again := d.poll(); again > 0 {
+				poll.Reset(again)
 			}
 		}
 	}
