@@ -63,21 +63,21 @@ func weighted(v model.View) model.View {
 // one are not all counted, which takes seventy times as long as a decision in which
 // every VIP has its owner.
 func TestColdDecisionIsQuick(t *testing.T) {
-	quickest := func(v model.View) time.Duration {
-		best := time.Hour
-		for range 3 {
-			start := time.Now()
-			Decide(&v)
-			best = min(best, time.Since(start))
-		}
-		return best
+	quicker := func(best time.Duration, v *model.View) time.Duration {
+		start := time.Now()
+		Decide(v)
+		return min(best, time.Since(start))
 	}
-	steady := large(2000, 10000, true)
+	steady, cold := large(2000, 10000, true), large(2000, 10000, false)
 	steady.Memory = Decide(&steady).Memory
-	with, without := quickest(steady), quickest(large(2000, 10000, false))
-	if without > 12*with {
-		t.Errorf("a decision takes %v with owners, %v without", with, without)
+	with, without := time.Hour, time.Hour
+	for i := range 30 { // the quickest counts: others may have been interrupted
+		with, without = quicker(with, &steady), quicker(without, &cold)
+		if i >= 2 && without <= 12*with {
+			return
+		}
 	}
+	t.Errorf("a decision takes %v with owners, %v without", with, without)
 }
 
 // TestTurnByWeight: the weights of all nodes make the order.

@@ -44,25 +44,13 @@ func Decide(v *model.View) model.Desired {
 	bgp := bgpMemory{old: v.Memory.BGP}
 	remembered := 0
 	for i := range v.VIPs {
-		vip := &v.VIPs[i]
-		noBGP := len(vip.BGP) == 0
-		_, held := mem.old[vip.Addr]
-		// What only BGP announces has no owner, but layer 2 may have to let it go.
-		if l2 := vip.L2 || noBGP; l2 || held {
-			if facts.step(vip, !l2, &d, &mem, &w) {
-				remembered++
-			}
-		} else {
-			facts.lan, facts.lanOwner, facts.at = "", false, ""
+		if facts.both(&v.VIPs[i], &d, &mem, &bgp) {
+			remembered++
 		}
-		if !noBGP || facts.heldBGP(vip.Addr, &bgp) {
-			facts.stepBGP(vip, noBGP, &d, &bgp)
-		}
-		facts.relay(vip)
 	}
 	d.Memory.Left = facts.left
 	for _, vip := range gone(v, remembered) {
-		facts.step(&vip, true, &d, &mem, &w)
+		facts.step(&vip, true, &d, &mem)
 	}
 	for _, vip := range facts.goneBGP() {
 		facts.lan, facts.lanOwner = "", false
@@ -80,6 +68,24 @@ func Decide(v *model.View) model.Desired {
 	d.Machines = machines(v, &d)
 	d.Wake = w.at
 	return d
+}
+
+// both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
+// layer 2 had a memory of it.
+func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) (known bool) {
+	noBGP := len(vip.BGP) == 0
+	_, held := mem.old[vip.Addr]
+	// What only BGP announces has no owner, but layer 2 may have to let it go.
+	if l2 := vip.L2 || noBGP; l2 || held {
+		known = f.step(vip, !l2, d, mem)
+	} else {
+		f.lan, f.lanOwner, f.at = "", false, ""
+	}
+	if !noBGP || f.heldBGP(vip.Addr, bgp) {
+		f.stepBGP(vip, noBGP, d, bgp)
+	}
+	f.relay(vip)
+	return known
 }
 
 // ready tells whether enough is known to decide anything: what is wanted, where

@@ -95,8 +95,8 @@ func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
 
 // step decides for one VIP and appends to the Desired. It tells whether the VIP
 // had a memory.
-func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w *waker) bool {
-	v := f.v
+func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bool {
+	v, w := f.v, f.w
 	old, known := mem.old[vip.Addr]
 	link, where, detail := Place(v.Links, *vip, present(&old))
 	stand, more := f.standing(vip, where, &old)
@@ -152,13 +152,18 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory, w
 	if gone {
 		return known
 	}
+	explain(&o, stand, detail)
+	f.report(stand, in, &o, d)
+	return known
+}
+
+// explain adds what is known of the standing of this node to the words of the election.
+func explain(o *election.Output, stand model.Reason, detail string) {
 	if o.Reason == stand && o.Detail == "" {
 		o.Detail = detail
 	} else if detail != "" && !stand.Eligible() && !strings.Contains(o.Detail, detail) {
 		o.Detail = strings.TrimPrefix(o.Detail+": "+detail, ": ")
 	}
-	f.report(stand, in, &o, d)
-	return known
 }
 
 // mostProbing is for how many VIPs that are not bound the wire is asked at once. Each

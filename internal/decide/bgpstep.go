@@ -1,0 +1,106 @@
+package decide
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// bgpVIP is the working state of the decision about one VIP and BGP.
+type bgpVIP struct {
+	f        *facts
+	vip      *model.VIP
+	gone     bool // not to be advertised by BGP any more
+	l2       bool // layer 2 may have the address too, bound on the LAN
+	m        model.BGPMemory
+	standing model.Reason // ReasonStandby: may be advertised
+	detail   string
+	routes   []route  // by which it is advertised
+	peers    []string // that are to have a path
+	conflict string   // of its adverts, in words
+	delay    time.Duration
+	keep     bool // the process ends, and every peer keeps the path meanwhile
+
+	addr, local model.AppliedVIP // of the LAN and the loopback interface
+	wired       bool             // layer 2 wants it on the LAN and it is bound there, silently or not
+	addrGen     uint64
+	bgpGen      uint64
+}
+
+// stepBGP decides for one VIP and BGP.
+func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
+	old, known := mem.old[vip.Addr]
+	local, there := f.address.Loopback[vip.Addr]
+	if known {
+		f.remembered++
+	}
+	if there {
+		f.onLo++
+	}
+	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
+	if changed {
+		vip, gone = former(vip, old.Unbound), true
+	}
+	if gone && !vip.L2 && !vip.Unbound {
+		// It may have been announced on the LAN too, perhaps still is by others.
+		was := *vip
+		was.L2 = true
+		vip = &was
+	}
+	s := bgpVIP{
+		f: f, vip: vip, gone: gone, m: old, l2: vip.L2 && !vip.Unbound,
+		addr: f.address.VIPs[vip.Addr], local: local, addrGen: f.address.Gen,
+		bgpGen: f.bgp.Gen,
+	}
+	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
+		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
+	}
+	s.stand()
+	if s.m.Phase == model.BGPIdle {
+		s.m.Unbound = vip.Unbound
+	}
+	if !known && !vip.Unbound && (s.local.Bound || vip.L2 && s.addr.Bound) {
+		s.adopt()
+	}
+	s.phases()
+	if changed && s.m.Phase == model.BGPIdle {
+		f.w.by(f.v.Now) // begins anew
+	}
+	if gone && s.m.Phase == model.BGPIdle {
+		mem.drop(vip.Addr)
+		return
+	}
+	s.output(d)
+	advertised := s.advertised()
+	reason, detail := s.reason(advertised)
+	if s.m.Reason != reason || s.m.Since.IsZero() {
+		s.m.Reason, s.m.Since = reason, f.v.Now
+	}
+	if s.m != old {
+		mem.set(vip.Addr, s.m)
+	}
+	if !gone {
+		s.report(advertised, reason, detail)
+	}
+}
+
+// phases goes through those that end at once in the next one.
+func (s *bgpVIP) phases() {
+	for range 6 {
+		before := s.m.Phase
+		if s.vip.Unbound {
+			s.byItself()
+		}
+		s.run()
+		if s.m.Phase == before {
+			return
+		}
+	}
+}
+
+// byItself is the report of an address that is not bound on this node: it is there
+// while it is wanted, and there is nothing to keep for connections.
+func (s *bgpVIP) byItself() {
+	s.addrGen = s.f.gen
+	s.local = model.AppliedVIP{Bound: s.m.Phase != model.BGPIdle && !s.unbinding()}
+}
