@@ -140,15 +140,16 @@ func TestTargetsAreWaitedFor(t *testing.T) {
 	read := make(chan struct{})
 	release := sync.OnceFunc(func() { close(read) })
 	t.Cleanup(release)
-	b := start(t, servedHosts(), func(*v1alpha1.MachinesSpec) {})
-	b.api.Gate(func(r *http.Request) int {
+	api := apitest.New(t, servedHosts())
+	api.Gate(func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/hosts") {
 			<-read
 		}
 		return 0
 	})
-	b.api.Put(resHosts, object("a/h1", aHost))
-	b.api.Put(resBalancers, object("a/api", hostsLB+`,"status":{"address":"10.0.0.200"}`))
+	api.Put(resHosts, object("a/h1", aHost))
+	api.Put(resBalancers, object("a/api", hostsLB+`,"status":{"address":"10.0.0.200"}`))
+	b := startOn(t, api, nil)
 	b.decide(false)
 	asked := func() bool {
 		for _, r := range b.api.Requests() {
@@ -170,14 +171,15 @@ func TestTargetsAreWaitedFor(t *testing.T) {
 
 // TestRefused: what refuses to be read is seen, by kind.
 func TestRefused(t *testing.T) {
-	b := start(t, served(), nil)
-	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
-	b.api.Gate(func(r *http.Request) int {
+	api := apitest.New(t, served())
+	api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	api.Gate(func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/machineloadbalancers") {
 			return http.StatusForbidden
 		}
 		return 0
 	})
+	b := startOn(t, api, nil)
 	b.decide(false)
 	eventually(t, "it says what is refused", func() bool {
 		err := b.src.Err()

@@ -91,7 +91,13 @@ type bed struct {
 
 func start(t *testing.T, kinds map[string]string, change func(*v1alpha1.MachinesSpec)) *bed {
 	t.Helper()
-	b := &bed{t: t, api: apitest.New(t, kinds), view: model.View{Synced: map[model.SourceName]bool{}}}
+	return startOn(t, apitest.New(t, kinds), change)
+}
+
+// startOn is for an API that has something to say to the first request already.
+func startOn(t *testing.T, api *apitest.Server, change func(*v1alpha1.MachinesSpec)) *bed {
+	t.Helper()
+	b := &bed{t: t, api: api, view: model.View{Synced: map[model.SourceName]bool{}}}
 	spec := &v1alpha1.MachinesSpec{}
 	spec.Default()
 	if change != nil {
