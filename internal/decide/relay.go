@@ -98,9 +98,15 @@ type ringOf struct {
 	iface    string // that it has to be on; "": any
 	is4      bool
 	lifetime time.Duration
+	unwell   bool // the server of this node fails its check
 
 	on   string // where it is
 	ring *model.Ring
+}
+
+// asks tells whether a ring was made for the same.
+func (r *ringOf) asks(o *ringOf) bool {
+	return r.made && slices.Equal(r.names, o.names) && r.iface == o.iface && r.is4 == o.is4 && r.lifetime == o.lifetime && r.unwell == o.unwell
 }
 
 // relay asks for the ring of a VIP that this node has, or is about to have: packets
@@ -115,12 +121,15 @@ func (f *facts) relay(vip *model.VIP) {
 	if len(others) == 0 && f.from == "" {
 		return
 	}
-	want := ringOf{made: true, names: f.members(others), iface: f.at, is4: vip.Addr.Is4()}
+	want := ringOf{
+		made: true, names: f.members(others), iface: f.at, is4: vip.Addr.Is4(),
+		unwell: vip.Check != "" && f.v.Health[vip.Check].State == model.HealthDown,
+	}
 	if !vip.L2 {
 		want.lifetime = BGPLifetime
 	}
 	last := &f.lastRing
-	if !last.made || !slices.Equal(last.names, want.names) || last.iface != want.iface || last.is4 != want.is4 || last.lifetime != want.lifetime {
+	if !last.asks(&want) {
 		want.names = slices.Clone(want.names)
 		f.makeRing(&want)
 		if o := f.lists.relay.next(); o != nil && o.Ring.Same(want.ring) {
@@ -179,7 +188,7 @@ func (f *facts) makeRing(r *ringOf) {
 	next := f.v.Gossip.Members[names[(slices.Index(names, f.v.Self)+1)%len(names)]]
 	f.gatherPeers()
 	r.ring = &model.Ring{
-		Nodes: len(names), Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime,
+		Nodes: len(names), Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime, Unwell: r.unwell,
 	}
 	r.ring.Next, _ = near(&link, next.Addrs, r.is4)
 }

@@ -607,6 +607,9 @@ func (s *stage) decide() []string {
 	}
 	for _, r := range s.d.Relay {
 		line += fmt.Sprintf(" relay=%s/%d", r.Ring.Next, r.Ring.Nodes)
+		if r.Ring.Unwell {
+			line += "+unwell"
+		}
 	}
 	for _, p := range s.d.BGP.Paths {
 		line += " path=" + strings.Join(p.To[0].Peers, ",")

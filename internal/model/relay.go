@@ -41,6 +41,9 @@ type Ring struct {
 	// Ends are addresses of this node and of the next one, sorted. A packet from one
 	// of them ends its tour here, since a host takes no packet with its own source.
 	Ends []netip.Addr
+	// Unwell: the server of this node fails its check, though it may still listen. What
+	// opens a connection goes on round the ring, too, and is taken here if it comes back.
+	Unwell bool
 	// Lifetime is how long the kernel goes on after the last refresh; 0: that of the
 	// driver.
 	Lifetime time.Duration
@@ -62,6 +65,6 @@ func (o Origin) Compare(p Origin) int {
 
 // Same compares what two rings say.
 func (r *Ring) Same(o *Ring) bool {
-	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime &&
+	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime && r.Unwell == o.Unwell &&
 		slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Origins, o.Origins) && slices.Equal(r.Ends, o.Ends)
 }

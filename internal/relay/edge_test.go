@@ -92,6 +92,7 @@ func TestSameRules(t *testing.T) {
 		"index":     {func(o *flow) { o.index = 3 }, false}, // another interface of this name
 		"next":      {func(o *flow) { o.ring.Next = nodeAddr(hostB, vip4) }, false},
 		"nodes":     {func(o *flow) { o.ring.Nodes++ }, false},
+		"unwell":    {func(o *flow) { o.ring.Unwell = true }, false},
 		"lifetime":  {func(o *flow) { o.ring.Lifetime++ }, false},
 		"peers":     {func(o *flow) { o.ring.Peers = append(o.ring.Peers, macs[hostC]) }, false},
 		"origins":   {func(o *flow) { o.ring.Origins = []model.Origin{{MAC: macs[hostA]}} }, false},

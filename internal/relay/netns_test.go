@@ -319,23 +319,14 @@ func (l *lab) counted(host string, vip netip.Addr) (n int) {
 func (l *lab) stray(vip netip.Addr, n int) {
 	l.Helper()
 	l.In(hostC, func() {
-		domain, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: vip.As16()})
-		if vip.Is4() {
-			domain, to = unix.AF_INET, &unix.SockaddrInet4{Addr: vip.As4()}
-		}
-		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		fd, to, err := rawTCP(vip)
 		if err != nil {
 			l.Error(err)
 			return
 		}
 		defer func() { _ = unix.Close(fd) }()
 		for i := range n {
-			segment := make([]byte, 20)
-			binary.BigEndian.PutUint16(segment, uint16(20000+i))
-			binary.BigEndian.PutUint16(segment[2:], port)
-			segment[12], segment[13] = 5<<4, ack
-			binary.BigEndian.PutUint16(segment[16:], checksum(nodeAddr(hostC, vip), vip, segment))
-			if err := unix.Sendto(fd, segment, 0, to); err != nil {
+			if err := unix.Sendto(fd, l.ackFrom(vip, uint16(20000+i)), 0, to); err != nil {
 				l.Error(err)
 				return
 			}

@@ -16,10 +16,14 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// ringAt is the ring of these hosts as the one at place i knows it.
+// ringAt is the ring of these hosts as the one at place i knows it. It acts for longer
+// than any test is slow.
 func ringAt(hosts []string, i int, vip netip.Addr) model.Relay {
 	next := hosts[(i+1)%len(hosts)]
-	r := &model.Ring{Nodes: len(hosts), Next: nodeAddr(next, vip), Ends: []netip.Addr{nodeAddr(hosts[i], vip), nodeAddr(next, vip)}}
+	r := &model.Ring{
+		Nodes: len(hosts), Next: nodeAddr(next, vip), Lifetime: 10 * time.Minute,
+		Ends: []netip.Addr{nodeAddr(hosts[i], vip), nodeAddr(next, vip)},
+	}
 	for _, n := range nodes {
 		if n != hosts[i] {
 			r.Peers = append(r.Peers, macs[n])
@@ -325,7 +329,11 @@ func TestConnectionsOfNodes(t *testing.T) {
 		// The next node of the ring may be its own source: it would take no such packet.
 		c := dial()
 		l.driver(hostB, discard()).relay(ringAt([]string{hostB, own}, 0, vip))
+		l.count(own, vip)
 		l.reset(c)
+		if n := l.counted(own, vip); n != 0 {
+			l.Errorf("%s: %d packets were relayed to the host that sent them", vip, n)
+		}
 	}
 }
 
@@ -374,5 +382,77 @@ func TestDSCP(t *testing.T) {
 		check("at once", voice)
 		l.steer(vip, hostB)
 		check("after two relays", 0)
+	}
+}
+
+// A server that hangs still has its listener: the kernel would take every connection for
+// it. While its check fails they begin at another node. A handshake that is under way
+// and what is open stay where they are. If all hang they stay here, too.
+func TestServerHangs(t *testing.T) {
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		l := newLabOf(t, nodes[:3])
+		hosts := nodes[:3]
+		drivers := l.ring(vip, hosts...)
+		unwell := func(i int, is bool) {
+			r := ringAt(hosts, i, vip)
+			r.Ring.Unwell = is
+			drivers[i].relay(r)
+		}
+		l.steer(vip, hostA)
+		open := l.mustDial(vip)
+		l.servedBy(open, hostA)
+		begun := l.halfOpen(vip, hostA)
+
+		unwell(0, true)
+		for range 20 {
+			l.servedBy(l.mustDial(vip), hostB)
+		}
+		l.servedBy(open, hostA)
+		l.servedBy(begun(), hostA)
+		unwell(1, true)
+		kept := l.mustDial(vip)
+		l.servedBy(kept, hosts[2])
+		unwell(2, true)
+		l.servedBy(l.mustDial(vip), hostA) // comes back to where it came in
+		unwell(0, false)
+		l.servedBy(l.mustDial(vip), hostA)
+		l.servedBy(kept, hosts[2])
+		l.remove()
+	}
+}
+
+// halfOpen begins a connection to a host whose answer does not arrive. What it returns
+// waits until the client has sent its SYN again, lets the answers pass, and waits for
+// the connection.
+func (l *lab) halfOpen(vip netip.Addr, host string) func() net.Conn {
+	l.Helper()
+	f := familyOf(vip)
+	l.script(hostC, fmt.Sprintf(`table %[1]s deaf {
+		chain in { type filter hook prerouting priority -400; ether saddr %[3]s %[1]s saddr %[2]s tcp flags & (syn|ack) == syn|ack counter drop; }
+		chain out { type filter hook output priority 0; %[1]s daddr %[2]s tcp flags & (syn|ack) == syn counter; }
+	}`, f, vip, macs[host]))
+	type result struct {
+		net.Conn
+		error
+	}
+	done := make(chan result, 1)
+	go l.In(hostC, func() {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(vip, port).String(), 60*time.Second)
+		done <- result{c, err}
+	})
+	l.eventually("the answer of "+host, func() bool {
+		return !strings.Contains(l.nft(hostC, "list chain "+f.String()+" deaf in"), "counter packets 0 ")
+	})
+	return func() net.Conn {
+		syns := func() string { return l.nft(hostC, "list chain "+f.String()+" deaf out") }
+		before := syns()
+		l.eventually("another SYN", func() bool { return syns() != before || len(done) > 0 })
+		l.nft(hostC, "delete table "+f.String()+" deaf")
+		r := <-done
+		if r.error != nil {
+			l.Fatal(r.error)
+		}
+		l.Cleanup(func() { _ = r.Conn.Close() })
+		return r.Conn
 	}
 }

@@ -50,8 +50,9 @@ const (
 	ip4Checksum = 10
 )
 
-// More packets than this in a second are left to the own stack: a flood of
-// strays is answered by resets and does not reach the other nodes.
+// More packets than this in a second are dropped. A flood of strays reaches the other
+// nodes no faster, and what belongs to a connection there is sent again: the own
+// stack would reset it.
 const (
 	relayRate  = 20000
 	relayBurst = 5000
@@ -151,8 +152,8 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 	b.stray(stray, keep, relay)
 	b.rule(relay, []expr.Any{&expr.Limit{
 		Type: expr.LimitTypePkts, Rate: relayRate, Unit: expr.LimitTimeSecond, Burst: relayBurst, Over: true,
-	}}, accept())
-	b.rule(relay, dup(g), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	}}, drop())
+	b.rule(relay, dup(g), drop())
 	// What came by the ring has its mark taken off.
 	b.rule(keep, ethernet(), from(b.peers, false), f.marked(), f.setDSCP(0), accept())
 	return nil
@@ -223,8 +224,14 @@ func (b *builder) addSets() (err error) {
 
 // place finds out whether a socket of this host takes the packet.
 func (b *builder) place(place, keep, stray *nftables.Chain) {
-	// A listener matches whatever the packet belongs to, so all but a SYN is a stray.
-	b.rule(place, notOnlySYN(), []expr.Any{&expr.Socket{Key: expr.SocketKeyWildcard, Register: reg}, equals([]byte{1})}, jump(stray))
+	// A listener matches whatever the packet belongs to, so all but a SYN is a stray. So
+	// is a SYN if the listener is of no use. One of a handshake that is under way
+	// matches its own half open socket, which is no listener.
+	not := notOnlySYN()
+	if b.ring.Unwell {
+		not = nil
+	}
+	b.rule(place, not, []expr.Any{&expr.Socket{Key: expr.SocketKeyWildcard, Register: reg}, equals([]byte{1})}, jump(stray))
 	// Another socket, transparent or not: established, half open, TIME-WAIT; or the
 	// listener of a SYN.
 	for _, transparent := range []byte{0, 1} {
@@ -252,6 +259,8 @@ func (b *builder) stray(stray, keep, relay *nftables.Chain) {
 }
 
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+
+func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
 // jump goes to a chain; at its end the packet is accepted.
 func jump(to *nftables.Chain) []expr.Any {
