@@ -42,6 +42,7 @@ type resource struct {
 type event struct {
 	rv   int
 	kind string
+	key  string // namespace/name
 	obj  []byte
 }
 
@@ -209,6 +210,19 @@ func (s *Server) Get(res, namespace, name string) map[string]any {
 	return clone(o)
 }
 
+// Versions counts the states that an object has had, by whoever wrote them: what the
+// server refused is not among them.
+func (s *Server) Versions(res, namespace, name string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.of(res).events {
+		if e.key == namespace+"/"+name {
+			n++
+		}
+	}
+	return n
+}
+
 // All returns the objects of a resource.
 func (s *Server) All(res string) []map[string]any {
 	s.mu.Lock()
@@ -229,7 +243,7 @@ func clone(o map[string]any) map[string]any {
 
 func (r *resource) happened(rv int, kind string, o map[string]any) {
 	data, _ := json.Marshal(o) // it came from JSON
-	r.events = append(r.events, event{rv, kind, data})
+	r.events = append(r.events, event{rv, kind, keyOf(o["metadata"].(map[string]any)), data})
 	close(r.news)
 	r.news = make(chan struct{})
 }

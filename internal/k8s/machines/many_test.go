@@ -38,7 +38,9 @@ func TestMany(t *testing.T) {
 		}
 		return n
 	}
-	before := count(http.MethodPatch, "")
+	// Only what was taken counts: a busy machine may write again what is not yet back
+	// from the watch, and the API refuses that.
+	before := b.api.Versions(resBalancers, "a", "api")
 	began := time.Now()
 	for i := range many {
 		put(i, `"metadata":{"annotations":{"x":"`+fmt.Sprint(i)+`"}}`)
@@ -53,7 +55,7 @@ func TestMany(t *testing.T) {
 		return drains == many && b.status("a/api").HealthyCount == 0
 	})
 	time.Sleep(2 * statusPause)
-	if n, most := count(http.MethodPatch, "")-before, 2+int(time.Since(began)/statusPause); n > most {
+	if n, most := b.api.Versions(resBalancers, "a", "api")-before, 2+int(time.Since(began)/statusPause); n > most {
 		t.Errorf("%d writes, at most %d were allowed", n, most)
 	}
 	if n := count(http.MethodGet, "/machines"); n > 10 {

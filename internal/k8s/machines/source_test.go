@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -279,15 +279,7 @@ func TestReport(t *testing.T) {
 	both := []model.MachineMember{node("cp1", model.ReasonOwner, false), node("cp2", model.ReasonStandby, false)}
 	b.decide(true, both...)
 	eventually(t, "2 of 2", func() bool { s := b.status("a/api"); return s.Status == "2 of 2 members healthy" && s.Ready })
-	writes := func() (n int) {
-		for _, r := range b.api.Requests() {
-			if strings.HasPrefix(r, http.MethodPatch) {
-				n++
-			}
-		}
-		return n
-	}
-	before := writes()
+	before := b.api.Versions(resBalancers, "a", "api")
 	for range 20 {
 		b.decide(true, both...)
 		b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"annotations":{"x":"y"}}`))
@@ -295,7 +287,7 @@ func TestReport(t *testing.T) {
 	}
 	b.decide(true, both[0], node("cp2", model.ReasonUnhealthy, false))
 	eventually(t, "1 of 2", func() bool { return b.status("a/api").Status == "1 of 2 members healthy" })
-	if n := writes() - before; n != 1 {
+	if n := b.api.Versions(resBalancers, "a", "api") - before; n != 1 {
 		t.Errorf("%d writes for one change", n)
 	}
 	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", deleted))
@@ -339,15 +331,16 @@ func TestHook(t *testing.T) {
 	if _, others := held(); !others {
 		t.Error("the hook of somebody else was removed")
 	}
-	eventually(t, "an event", func() bool {
-		for _, e := range b.api.All(resEvents) {
-			if e["reason"] == machines.ReleaseDrained && e["involvedObject"].(map[string]any)["name"] == "m2" {
-				return true
-			}
+	event := func(reason string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(b.api.All(resEvents), func(e map[string]any) bool {
+				return e["reason"] == reason && e["involvedObject"].(map[string]any)["name"] == "m2"
+			})
 		}
-		return false
-	})
+	}
+	eventually(t, "an event", event(machines.ReleaseDrained))
 	b.decide(true, draining)
 	b.api.Put(resMachines, dying(2*time.Minute))
 	eventually(t, "removed after the bound", func() bool { ours, _ := held(); return !ours })
+	eventually(t, "an event of that", event(machines.ReleaseTimeout))
 }
