@@ -22,7 +22,7 @@ func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
 	if m.Target != "" {
 		return "", "", false
 	}
-	if _, moved := m.Annotations[MovedAnnotation]; !m.Deleted.IsZero() && r.OnDeletion && !moved {
+	if !m.Deleted.IsZero() && r.OnDeletion && !m.Moved() {
 		return DrainDeleting, "deletionTimestamp", true
 	}
 	for _, key := range r.Labels {

@@ -86,6 +86,8 @@ type Balancer struct {
 	Errors []v1alpha1.FieldError
 	// Status is what it has now.
 	Status v1alpha1.MachineLoadBalancerStatus
+	// Moved: it has MovedAnnotation.
+	Moved bool
 }
 
 // Rules are when a node drains with its Machine.
@@ -140,6 +142,12 @@ func (m *Machine) hasAddr(addrs []netip.Addr) bool {
 
 // Cluster is what tells two clusters apart: a name is unique in a namespace only.
 func (m *Machine) Cluster() Key { return Key{m.Namespace, m.Labels[ClusterLabel]} }
+
+// Moved tells whether clusterctl deletes it here since it has moved it.
+func (m *Machine) Moved() bool {
+	_, moved := m.Annotations[MovedAnnotation]
+	return moved
+}
 
 // within tells whether the Machine is of the cluster that the rules are limited to.
 func (r *Rules) within(m *Machine) bool {

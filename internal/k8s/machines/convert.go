@@ -125,6 +125,7 @@ func balancer(obj runtime.Object) (*machines.Balancer, bool) {
 		Key: machines.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, UID: o.UID, Version: u.GetResourceVersion(),
 		Generation: o.Generation, Created: o.Created, Spec: o.Value.Spec, Errors: o.Errors,
 	}
+	_, b.Moved = u.GetAnnotations()[machines.MovedAnnotation]
 	if status, found := u.Object["status"]; found {
 		if data, err := json.Marshal(status); err == nil {
 			_ = json.Unmarshal(data, &b.Status) // what does not fit is written anew

@@ -17,6 +17,10 @@ import (
 // Machines: those of one balancer must not hold up all others for ever.
 const targetWait = 10 * time.Second
 
+// farewell is how long an address stays that no balancer gives this node any more. Why
+// may come by another watch: the Machines are being moved, or are lost.
+const farewell = 2 * time.Second
+
 // publisher is the goroutine that tells the View.
 type publisher struct {
 	s       *Source
@@ -26,11 +30,13 @@ type publisher struct {
 	ever    bool
 	// managed: Machines were read once, so that their absence is no news.
 	managed bool
-	// fresh: with this client this node has not yet been found among the objects.
+	// fresh: with this client, or since there were no Machines of this cluster, this
+	// node has not been found among the objects.
 	fresh   bool
 	cluster machines.Key // of the Machine of this node, as far as it was known
 	waiting time.Time    // since when targets are waited for
 	said    string       // the error that was logged last
+	ending  map[netip.Addr]time.Time
 }
 
 // facts are what is told.
@@ -68,6 +74,7 @@ func (p *publisher) look(set *Set, now time.Time) {
 		return
 	}
 	p.fresh = p.fresh && !found
+	p.linger(&f, now)
 	f.machines.Manager = set.Knows(now)
 	p.managed = p.managed || f.machines.Manager
 	p.tell(f)
@@ -101,12 +108,17 @@ func (p *publisher) waits(unread bool, now time.Time) bool {
 // emptied tells whether what the API says is no news: it is lost, had the Machines
 // of this cluster moved, or has lost them all, as one that was replaced or restored.
 func (p *publisher) emptied(set *Set, all []*machines.Machine, now time.Time) bool {
-	if !set.Knows(now) && (p.managed || !set.NoMachines()) || set.Moved(p.cluster) {
+	if !set.Knows(now) && (p.managed || !set.NoMachines()) {
 		return true
 	}
-	return p.cluster != (machines.Key{}) && !slices.ContainsFunc(all, func(m *machines.Machine) bool {
+	none := p.cluster != (machines.Key{}) && !slices.ContainsFunc(all, func(m *machines.Machine) bool {
 		return m.Target == "" && m.Cluster() == p.cluster
 	})
+	if set.Moved(p.cluster, none) || none {
+		p.fresh = true // what comes back comes one by one
+		return true
+	}
+	return false
 }
 
 // facts are what the objects mean for this node; found: it is one of them.
@@ -143,20 +155,50 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 	}
 	slices.SortFunc(f.machines.Balanced, netip.Addr.Compare)
 	f.machines.Balanced = slices.Compact(f.machines.Balanced)
-	slices.SortStableFunc(f.vips, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
-	f.vips = slices.CompactFunc(f.vips, func(a, b model.VIP) bool { return a.Addr == b.Addr })
+	f.sort()
 	return f, found
+}
+
+// sort brings the addresses into order, each once.
+func (f *facts) sort() {
+	byAddr := func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) }
+	slices.SortStableFunc(f.vips, byAddr)
+	f.vips = slices.CompactFunc(f.vips, func(a, b model.VIP) bool { return byAddr(a, b) == 0 })
+}
+
+// take adds an address as it was told, with its check.
+func (f *facts) take(v model.VIP, told *facts) {
+	f.vips = append(f.vips, v)
+	if h, ok := told.checks[v.Check]; ok {
+		f.checks[v.Check] = h
+	}
+}
+
+// linger has addresses that are gone stay for the time of farewell.
+func (p *publisher) linger(f *facts, now time.Time) {
+	ending := map[netip.Addr]time.Time{}
+	for _, v := range p.told.vips {
+		if slices.ContainsFunc(f.vips, func(x model.VIP) bool { return x.Addr == v.Addr }) {
+			continue
+		}
+		end, known := p.ending[v.Addr]
+		if !known {
+			end = now.Add(farewell)
+		}
+		if now.Before(end) {
+			ending[v.Addr] = end
+			f.take(v, &p.told)
+		}
+	}
+	p.ending = ending
+	f.sort()
 }
 
 // keep leaves a balancer as it was told: its targets are not read yet.
 func (p *publisher) keep(f *facts, b *machines.Balancer) {
 	for _, v := range p.told.vips {
-		if v.Name != b.String() {
-			continue
-		}
-		f.vips = append(f.vips, v)
-		if h, ok := p.told.checks[v.Check]; ok {
-			f.checks[v.Check] = h
+		if v.Name == b.String() {
+			f.take(v, &p.told)
 		}
 	}
 }

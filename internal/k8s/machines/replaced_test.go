@@ -70,12 +70,12 @@ func replaced(t *testing.T, fill func(*apitest.Server)) (b *bed, next *apitest.S
 func TestEmptyManagementCluster(t *testing.T) {
 	b, next := replaced(t, func(*apitest.Server) {})
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 lost")
-	time.Sleep(2 * lookEvery)
+	time.Sleep(farewell + lookEvery)
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 lost")
 	// Others of the cluster come first.
 	next.Put(resBalancers, object("a/api", mlb))
 	next.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", ``))
-	time.Sleep(2 * lookEvery)
+	time.Sleep(farewell + lookEvery)
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 lost")
 	next.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
 	b.wants("a/api@10.0.0.200 manager")
@@ -102,7 +102,7 @@ func TestRestoredEmpty(t *testing.T) {
 		again := strings.Join(b.api.Requests()[before:], " ")
 		return strings.Contains(again, "/machines?") && strings.Contains(again, "/machineloadbalancers?")
 	})
-	time.Sleep(2 * lookEvery)
+	time.Sleep(farewell + lookEvery)
 	b.wants("a/api@10.0.0.200 lost")
 }
 
@@ -116,7 +116,7 @@ func TestMovedWithoutStatus(t *testing.T) {
 		s.Put(resMachines, o)
 	})
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 manager")
-	time.Sleep(2 * lookEvery)
+	time.Sleep(farewell + lookEvery)
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 manager")
 	// What has another address now has that, and who loses it has none.
 	next.Put(resBalancers, object("a/api", `"spec":{"clusterName":"prod"},"status":{"address":"10.0.0.201","observedGeneration":1}`))

@@ -68,7 +68,8 @@ type Set struct {
 	mu      sync.Mutex // guards all below
 	running context.Context
 	targets map[string]*target
-	moved   map[machines.Key]bool // clusters
+	// moved are the clusters that were; true: none of their Machines is left.
+	moved map[machines.Key]bool
 }
 
 // target is a kind that stands for Machines.
@@ -140,8 +141,8 @@ func NewSet(o SetOptions) *Set {
 	s := &Set{o: o, targets: map[string]*target{}, moved: map[machines.Key]bool{}}
 	s.machines = newMany(s, Group, versions, "machines", func(obj runtime.Object) (*machines.Machine, bool) {
 		m, ok := machine(obj, o.Rules, "", machinePaths)
-		if ok {
-			s.note(m)
+		if ok && m.Moved() {
+			s.note(m.Cluster())
 		}
 		return m, ok
 	})
@@ -149,7 +150,13 @@ func NewSet(o SetOptions) *Set {
 		s.clusters = newMany(s, Group, versions, "clusters", cluster)
 	}
 	r := objects.Resource(v1alpha1.KindMachineLoadBalancer)
-	s.balancers = newMany(s, r.Group, []string{r.Version}, r.Resource, balancer)
+	s.balancers = newMany(s, r.Group, []string{r.Version}, r.Resource, func(obj runtime.Object) (*machines.Balancer, bool) {
+		b, ok := balancer(obj)
+		if ok && b.Moved {
+			s.note(machines.Key{Namespace: b.Namespace, Name: b.Spec.ClusterName})
+		}
+		return b, ok
+	})
 	return s
 }
 
@@ -222,19 +229,28 @@ func (s *Set) Run(ctx context.Context) {
 // note keeps in mind that a cluster is being moved to another management cluster:
 // its objects end here, and what is behind them does not. A deletion follows so soon
 // that only here every state of an object is seen.
-func (s *Set) note(m *machines.Machine) {
-	if _, moved := m.Annotations[machines.MovedAnnotation]; moved {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.moved[m.Cluster()] = true
-	}
-}
-
-// Moved tells whether a cluster was moved to another management cluster.
-func (s *Set) Moved(cluster machines.Key) bool {
+func (s *Set) note(cluster machines.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.moved[cluster]
+	s.moved[cluster] = false
+}
+
+// Moved tells whether a cluster was moved to another management cluster. none: it has
+// no Machines here now; one that has some after it had none was moved back.
+func (s *Set) Moved(cluster machines.Key, none bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone, moved := s.moved[cluster]
+	switch {
+	case !moved:
+		return false
+	case none:
+		s.moved[cluster] = true
+	case gone:
+		delete(s.moved, cluster)
+		return false
+	}
+	return true
 }
 
 // Synced tells whether all kinds have been read; one that does not exist counts as

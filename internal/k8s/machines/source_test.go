@@ -240,8 +240,53 @@ func TestMoved(t *testing.T) {
 	b.api.Delete(resMachines, "a", "m1")
 	b.api.Delete(resBalancers, "a", "api")
 	b.wants("a/api@10.0.0.200 lost")
-	time.Sleep(2 * lookEvery) // it stays
+	time.Sleep(farewell + lookEvery) // it stays
 	b.wants("a/api@10.0.0.200 lost")
+	// Moved back, it counts again.
+	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"labels":{"lbd.dev/drain":""}}`))
+	time.Sleep(farewell + lookEvery)
+	b.wants("a/api@10.0.0.200 lost")
+	b.api.Put(resBalancers, object("a/api", mlb))
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 manager")
+}
+
+// TestBalancerMovedFirst: it is no matter which watch tells first of objects that are
+// being moved.
+func TestBalancerMovedFirst(t *testing.T) {
+	b := start(t, served(), nil)
+	b.api.Put(resBalancers, object("a/api", mlb))
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	b.decide(false)
+	b.wants("a/api@10.0.0.200 manager")
+	o := b.api.Get(resBalancers, "a", "api")
+	merge(o, object("a/api", `"metadata":{"annotations":{"clusterctl.cluster.x-k8s.io/delete-for-move":""}}`))
+	b.api.Put(resBalancers, o)
+	b.api.Delete(resBalancers, "a", "api")
+	b.wants("a/api@10.0.0.200 lost")
+	time.Sleep(farewell + lookEvery)
+	b.wants("a/api@10.0.0.200 lost")
+}
+
+// TestFarewell: the address of a balancer that is gone goes too, after a while, for the
+// reason may be still to come by another watch.
+func TestFarewell(t *testing.T) {
+	b := start(t, served(), nil)
+	b.api.Put(resBalancers, object("a/api", mlb))
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	b.decide(false)
+	b.wants("a/api@10.0.0.200 manager")
+	from := time.Now()
+	b.api.Delete(resBalancers, "a", "api")
+	b.wants("manager")
+	if took := time.Since(from); took < farewell {
+		t.Errorf("it goes after %v", took)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.checks) > 0 {
+		t.Errorf("checks %v stay", b.checks)
+	}
 }
 
 func TestTargetKind(t *testing.T) {
