@@ -19,3 +19,9 @@ var CRDs embed.FS
 //
 //go:embed kustomize/*.yaml
 var Kustomize embed.FS
+
+// Machines has the accounts and the rights that a management cluster of Cluster API
+// needs besides.
+//
+//go:embed kustomize/machines/rbac.yaml
+var Machines string

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+
+	"lbd.dev/lbd/packaging"
 )
 
 // ApplyCRDs applies what `lbd manifest crds` prints and waits until all is served.
@@ -14,6 +17,20 @@ func (c *ControlPlane) ApplyCRDs(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(c.Apply(ctx, crds), c.established(ctx))
+}
+
+// ApplyRights applies the accounts and rights of a management cluster, and nothing
+// that runs.
+func (c *ControlPlane) ApplyRights(ctx context.Context) error {
+	var all []string
+	for _, file := range []string{"namespace.yaml", "controller-rbac.yaml"} {
+		b, err := packaging.Kustomize.ReadFile("kustomize/" + file)
+		if err != nil {
+			return fmt.Errorf("rights: %w", err)
+		}
+		all = append(all, string(b))
+	}
+	return c.Apply(ctx, strings.Join(append(all, packaging.Machines), "\n---\n"))
 }
 
 func (c *ControlPlane) established(ctx context.Context) error {

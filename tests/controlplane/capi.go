@@ -84,6 +84,15 @@ func (c *ControlPlane) AdminDynamic() (dynamic.Interface, error) {
 
 // NewMachineCluster makes the namespace and the Cluster.
 func (c *ControlPlane) NewMachineCluster(ctx context.Context, namespace, name string) (*MachineCluster, error) {
+	m, err := c.NoMachineCluster(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.CreateCluster(ctx)
+}
+
+// NoMachineCluster makes only the namespace.
+func (c *ControlPlane) NoMachineCluster(ctx context.Context, namespace, name string) (*MachineCluster, error) {
 	client, err := c.AdminDynamic()
 	if err != nil {
 		return nil, err
@@ -92,12 +101,31 @@ func (c *ControlPlane) NewMachineCluster(ctx context.Context, namespace, name st
 	if err := c.Apply(ctx, ns); err != nil {
 		return nil, err
 	}
-	m := &MachineCluster{Namespace: namespace, Name: name, client: client}
-	_, err = client.Resource(clusterResource).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"infrastructureRef": map[string]any{"apiGroup": "infrastructure.example.com", "kind": "Bare", "name": name}},
+	return &MachineCluster{Namespace: namespace, Name: name, client: client}, nil
+}
+
+// CreateCluster makes the Cluster.
+func (m *MachineCluster) CreateCluster(ctx context.Context) error {
+	_, err := m.client.Resource(clusterResource).Namespace(m.Namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"name": m.Name},
+		"spec": map[string]any{"infrastructureRef": map[string]any{"apiGroup": "infrastructure.example.com", "kind": "Bare", "name": m.Name}},
 	}}, metav1.CreateOptions{})
-	return m, err
+	return err
+}
+
+// DeleteCluster removes the Cluster, and no Machine with it.
+func (m *MachineCluster) DeleteCluster(ctx context.Context) error {
+	return m.client.Resource(clusterResource).Namespace(m.Namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
+}
+
+// Endpoint is the host of the endpoint that the Cluster has.
+func (m *MachineCluster) Endpoint(ctx context.Context) (string, error) {
+	c, err := m.client.Resource(clusterResource).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	host, _, err := unstructured.NestedString(c.Object, "spec", "controlPlaneEndpoint", "host")
+	return host, err
 }
 
 // Machine says what one is to be like.
@@ -184,6 +212,11 @@ func (m *MachineCluster) Label(ctx context.Context, name, key string, value *str
 // Annotate does the same with an annotation.
 func (m *MachineCluster) Annotate(ctx context.Context, name, key string, value *string) error {
 	return m.patch(ctx, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+}
+
+// Healthy has a MachineHealthCheck be content with a Machine again.
+func (m *MachineCluster) Healthy(ctx context.Context, name string) error {
+	return m.patch(ctx, name, map[string]any{"status": map[string]any{"conditions": nil}}, "status")
 }
 
 // Unhealthy has a MachineHealthCheck be against a Machine, which is how a remediation

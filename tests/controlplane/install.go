@@ -25,6 +25,8 @@ const (
 var (
 	Speaker    = serviceAccount("lbd")
 	Controller = serviceAccount("lbd-controller")
+	// Hosts is that of the hosts which read a management cluster from outside.
+	Hosts = serviceAccount("lbd-machines")
 )
 
 func serviceAccount(name string) User {

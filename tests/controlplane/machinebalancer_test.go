@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/tests/controlplane"
+	"lbd.dev/lbd/tests/lab"
 )
 
 // balancerManifest is a MachineLoadBalancer for the lab's Cluster.
@@ -38,7 +39,7 @@ func statusIs(t *testing.T, m *controlplane.MachineLab, namespace, name, path, w
 // TestMachineLoadBalancer: the address of a MachineLoadBalancer is on a host of its
 // members, its status counts them, and an endpoint is there before any member is.
 func TestMachineLoadBalancer(t *testing.T) {
-	m := newMachines(t, controlplane.MachineOptions{Nodes: 3, Managers: 3})
+	m := newMachines(t, controlplane.MachineOptions{Nodes: 4, Started: 3, Managers: 4})
 	must(t, m.StartSteward(t.Context()))
 	vip := netip.MustParseAddr("10.77.0.210")
 	apply := func(name, namespace, address string) {
@@ -47,19 +48,40 @@ func TestMachineLoadBalancer(t *testing.T) {
 	// Of a cluster without Machines, and whose Cluster comes after it.
 	must(t, m.CP.Apply(t.Context(), "apiVersion: v1\nkind: Namespace\nmetadata: {name: empty}\n"))
 	apply("empty", "empty", "10.77.0.211")
-	_, err := m.CP.NewMachineCluster(t.Context(), "empty", m.Machines.Name)
+	empty, err := m.CP.NewMachineCluster(t.Context(), "empty", m.Machines.Name)
 	must(t, err)
 	statusIs(t, m, "empty", "empty", ".status.endpoint.host", "10.77.0.211")
 	statusIs(t, m, "empty", "empty", ".status.status", "0 of 0 members healthy")
+	told(t, empty, "10.77.0.211")
+	apply("prod", "default", vip.String())
+	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
+	servedAt(t, m, vip)
+	must(t, m.Nodes[1].Service.Kill())
+	took := statusIs(t, m, "default", "prod", ".status.status", "2 of 3 members healthy")
+	t.Logf("an API server that dies is in the status after %v", took.Round(10*time.Millisecond))
+	must(t, m.StartService(t.Context(), m.Nodes[1]))
+	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
+	key, on := "lbd.dev/drain", "true"
+	must(t, m.Machines.Label(t.Context(), controlplane.MachineOf(m.Nodes[2]), key, &on))
+	statusIs(t, m, "default", "prod", `.status.members[?(@.node=="`+m.Nodes[2].Name+`")].state`, "Drained")
+	t.Run("in every order", func(t *testing.T) { inEveryOrder(t, m, m.Nodes[3]) })
+}
+
+// told waits until a Cluster has this host as its endpoint.
+func told(t *testing.T, c *controlplane.MachineCluster, host string) {
+	t.Helper()
 	must(t, controlplane.Eventually(t.Context(), time.Minute, "the Cluster has the endpoint", func() error {
-		got, err := m.CP.Kubectl(t.Context(), "-n", "empty", "get", "clusters.cluster.x-k8s.io", m.Machines.Name, "-o", "jsonpath={.spec.controlPlaneEndpoint.host}")
-		if err == nil && got != "10.77.0.211" {
+		got, err := c.Endpoint(t.Context())
+		if err == nil && got != host {
 			err = fmt.Errorf("it is %q", got)
 		}
 		return err
 	}))
-	apply("prod", "default", vip.String())
-	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
+}
+
+// servedAt waits until a client can connect to an address.
+func servedAt(t *testing.T, m *controlplane.MachineLab, vip netip.Addr) {
+	t.Helper()
 	must(t, controlplane.Eventually(t.Context(), time.Minute, "a client is served at the address", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -69,12 +91,33 @@ func TestMachineLoadBalancer(t *testing.T) {
 		}
 		return c.Close()
 	}))
-	must(t, m.Nodes[1].Service.Kill())
-	took := statusIs(t, m, "default", "prod", ".status.status", "2 of 3 members healthy")
-	t.Logf("an API server that dies is in the status after %v", took.Round(10*time.Millisecond))
-	must(t, m.StartService(t.Context(), m.Nodes[1]))
-	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
-	key, on := "lbd.dev/drain", "true"
-	must(t, m.Machines.Label(t.Context(), controlplane.MachineOf(m.Nodes[2]), key, &on))
-	statusIs(t, m, "default", "prod", `.status.members[?(@.node=="`+m.Nodes[2].Name+`")].state`, "Drained")
+}
+
+// inEveryOrder makes a Cluster, a Machine and a MachineLoadBalancer in each order, each
+// time with another address. The host is a Machine of no other Cluster.
+func inEveryOrder(t *testing.T, m *controlplane.MachineLab, host *lab.Node) {
+	const name = "orders"
+	ctx := t.Context()
+	c, err := m.CP.NoMachineCluster(ctx, name, name)
+	must(t, err, m.Boot(ctx, host))
+	for i, order := range []string{"CMB", "CBM", "MCB", "MBC", "BCM", "BMC"} {
+		vip := netip.AddrFrom4([4]byte{10, 77, 0, byte(220 + i)})
+		for _, what := range order {
+			switch what {
+			case 'C':
+				must(t, c.CreateCluster(ctx))
+			case 'M':
+				must(t, c.Create(ctx, controlplane.OfNode(host, false)))
+			case 'B':
+				must(t, m.CP.Apply(ctx, fmt.Sprintf(balancerManifest, name, name, name, vip)))
+			}
+			time.Sleep(200 * time.Millisecond) // so that it is noticed before the next
+		}
+		took := statusIs(t, m, name, name, ".status.status", "1 of 1 members healthy")
+		told(t, c, vip.String())
+		servedAt(t, m, vip)
+		t.Logf("%s: %v", order, took.Round(10*time.Millisecond))
+		_, err := m.CP.Kubectl(ctx, "-n", name, "delete", "mlb", name)
+		must(t, err, c.Delete(ctx, controlplane.MachineOf(host)), c.Finish(ctx, controlplane.MachineOf(host)), c.DeleteCluster(ctx))
+	}
 }

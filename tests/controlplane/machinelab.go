@@ -58,7 +58,7 @@ func (m *MachineLab) start(ctx context.Context, p *Programs, o MachineOptions) (
 	if m.CP, err = Start(ctx, m.Lab, p, Options{Families: []Family{IPv4}}); err != nil {
 		return err
 	}
-	if err := errors.Join(m.CP.ApplyClusterAPI(ctx), m.CP.ApplyCRDs(ctx)); err != nil {
+	if err := errors.Join(m.CP.ApplyClusterAPI(ctx), m.CP.ApplyCRDs(ctx), m.CP.ApplyRights(ctx)); err != nil {
 		return err
 	}
 	if m.Machines, err = m.CP.NewMachineCluster(ctx, "default", "prod"); err != nil {
@@ -90,9 +90,10 @@ func (m *MachineLab) start(ctx context.Context, p *Programs, o MachineOptions) (
 	return m.Stable(ctx)
 }
 
-// WriteKubeconfig gives the daemons their credentials.
+// WriteKubeconfig gives the daemons their credentials, with the rights that the
+// manifests give to them and no others.
 func (m *MachineLab) WriteKubeconfig() error {
-	made, err := m.CP.Kubeconfig(m.CP.address(m.CP.Host), Admin)
+	made, err := m.CP.Kubeconfig(m.CP.address(m.CP.Host), Hosts)
 	if err != nil {
 		return err
 	}
@@ -167,6 +168,22 @@ func (m *MachineLab) Draining(ctx context.Context, n *lab.Node, want bool) error
 	})
 }
 
+// Unfit waits until the daemon of a node says that its service fails.
+func (m *MachineLab) Unfit(ctx context.Context, n *lab.Node, vip netip.Addr) error {
+	return Eventually(ctx, waitLimit, n.Name+" is not healthy", func() error {
+		st, err := m.System.Status(ctx, m.Lab, n)
+		if err != nil {
+			return err
+		}
+		for _, v := range st.VIPs {
+			if v.Address == vip && v.Healthy {
+				return errors.New("its check passes")
+			}
+		}
+		return nil
+	})
+}
+
 // Unserved are the attempts of clients that failed since a moment, of both families.
 func (m *MachineLab) Unserved(since measure.Time) (attempts, failed int, causes map[string]int) {
 	causes = map[string]int{}
@@ -186,14 +203,33 @@ const probeLimit = 500 * time.Millisecond
 // Replace plays one step of a rollout with surge: the new host joins and is ready, then
 // the Machine of the old one is retired and the host ends.
 func (m *MachineLab) Replace(ctx context.Context, old, next *lab.Node) error {
-	if !next.Service.Alive() {
-		if err := m.StartService(ctx, next); err != nil {
+	if err := m.Join(ctx, next); err != nil {
+		return err
+	}
+	return m.Retire(ctx, old)
+}
+
+// Join has a host become a Machine that is held by the hook of lbd.
+func (m *MachineLab) Join(ctx context.Context, n *lab.Node) error {
+	if err := m.Boot(ctx, n); err != nil {
+		return err
+	}
+	return errors.Join(m.Machines.Create(ctx, OfNode(n, true)), m.Stable(ctx))
+}
+
+// Boot starts what runs on a host.
+func (m *MachineLab) Boot(ctx context.Context, n *lab.Node) error {
+	if !n.Service.Alive() {
+		if err := m.StartService(ctx, n); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(m.Machines.Create(ctx, OfNode(next, true)), m.System.Start(ctx, m.Lab, next), m.Stable(ctx)); err != nil {
-		return err
-	}
+	return m.System.Start(ctx, m.Lab, n)
+}
+
+// Retire has the Machine of a host be deleted and its API server die when nothing holds
+// that any more; then the host ends.
+func (m *MachineLab) Retire(ctx context.Context, old *lab.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*waitLimit)
 	defer cancel()
 	return errors.Join(m.Machines.Retire(ctx, MachineOf(old), old.Service.Kill), old.Daemon.Kill())
@@ -202,14 +238,14 @@ func (m *MachineLab) Replace(ctx context.Context, old, next *lab.Node) error {
 // StartSteward starts the controller that serves the MachineLoadBalancers of the
 // management cluster.
 func (m *MachineLab) StartSteward(ctx context.Context) error {
-	ns := fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", InstallNamespace)
-	if err := m.CP.Apply(ctx, ns); err != nil {
+	kubeconfig, err := m.CP.Kubeconfig(m.CP.address(m.CP.Host), Controller)
+	if err != nil {
 		return err
 	}
 	const http = "127.0.0.1:7478"
 	s := &Server{
 		Name: "lbd-controller", Host: m.CP.Host, lab: m.Lab,
-		argv: []string{m.Bin.LBD, "controller", "--machines", "--kubeconfig=" + m.Kubeconfig, "--namespace=" + InstallNamespace, "--http=" + http},
+		argv: []string{m.Bin.LBD, "controller", "--machines", "--kubeconfig=" + kubeconfig, "--namespace=" + InstallNamespace, "--http=" + http},
 		ready: func(ctx context.Context) error {
 			_, err := get(ctx, m.Lab, m.CP.Host, "http://"+http+"/readyz", nil)
 			return err

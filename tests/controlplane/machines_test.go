@@ -134,13 +134,32 @@ func TestMachineSignals(t *testing.T) {
 // another host joins, then the Machine is deleted, held by the hook of lbd, and its API
 // server dies in the moment in which the hook is gone; then the host dies.
 func TestMachineRollout(t *testing.T) {
-	m := newMachines(t, controlplane.MachineOptions{Nodes: 4, Started: 3, Managers: 4, Hook: true})
+	m := newMachines(t, controlplane.MachineOptions{Nodes: 4, Started: 3, Managers: 4, Hook: true, Section: "drainOnRemediation: true"})
 	from := measure.Now()
 	for i := range 3 {
 		must(t, m.Replace(t.Context(), m.Nodes[i], m.Nodes[(i+3)%4]))
 	}
 	unserved(t, m, from)
 	must(t, m.Stable(t.Context()))
+	t.Run("remediation", func(t *testing.T) { remediate(t, m, m.Nodes[2]) })
+}
+
+// remediate plays a remediation: a MachineHealthCheck is against a Machine, whose host
+// drains since that is asked for; it is content again, and the host is back; the second
+// time the Machine is deleted, and when it is gone another host takes its place.
+func remediate(t *testing.T, m *controlplane.MachineLab, spare *lab.Node) {
+	ctx, vip := t.Context(), lab.VIP4()
+	from := measure.Now()
+	sick, err := m.Owner(vip)
+	must(t, err, m.Machines.Unhealthy(ctx, controlplane.MachineOf(sick)))
+	_, err = m.Moved(ctx, sick, vip, from)
+	must(t, err, m.Draining(ctx, sick, true), m.Machines.Healthy(ctx, controlplane.MachineOf(sick)), m.Draining(ctx, sick, false), m.Stable(ctx))
+	if sick, err = m.Owner(vip); err != nil {
+		t.Fatal(err)
+	}
+	must(t, m.Machines.Unhealthy(ctx, controlplane.MachineOf(sick)), m.Draining(ctx, sick, true), m.Retire(ctx, sick))
+	must(t, m.Join(ctx, spare))
+	unserved(t, m, from)
 }
 
 // TestMachineHookBound: nobody can take the VIP, so the host never gets rid of it. The
@@ -153,7 +172,9 @@ func TestMachineHookBound(t *testing.T) {
 	for _, n := range m.Others(owner) {
 		must(t, n.Service.Kill())
 	}
-	time.Sleep(3 * time.Second) // their checks fail
+	for _, n := range m.Others(owner) {
+		must(t, m.Unfit(t.Context(), n, lab.VIP4()))
+	}
 	from := time.Now()
 	must(t, m.Machines.Delete(t.Context(), controlplane.MachineOf(owner)))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
