@@ -73,6 +73,16 @@ func (b *Balancer) ClusterKey() (Key, bool) {
 	return Key{b.Namespace, b.Spec.ClusterRef.Name}, true
 }
 
+// adopted tells whether the endpoint is that of a Cluster which is not there now. It
+// stays: a definition that is gone for a moment, or a Cluster that is being moved, must
+// not cost the members their address.
+func (b *Balancer) adopted(c *Cluster) bool {
+	_, ref := b.ClusterKey()
+	return ref && c == nil && b.Status.Endpoint != nil && slices.ContainsFunc(b.Status.Conditions, func(x v1alpha1.Condition) bool {
+		return x.Type == v1alpha1.ConditionEndpointAssigned && x.Reason == EndpointAdopted
+	})
+}
+
 // Request is the address that a balancer asks for: Fixed, one of Pool, or one of
 // any pool.
 type Request struct {
@@ -83,6 +93,9 @@ type Request struct {
 // Request returns what the balancer asks for. What the Cluster already has counts
 // more than what the balancer says.
 func (b *Balancer) Request(c *Cluster) Request {
+	if b.adopted(c) {
+		c = &Cluster{Endpoint: b.Status.Endpoint}
+	}
 	if c != nil && c.Endpoint != nil {
 		if addr, err := netip.ParseAddr(c.Endpoint.Host); err == nil && addr.Zone() == "" {
 			return Request{Fixed: addr.Unmap()}
@@ -108,6 +121,11 @@ func (b *Balancer) Endpoint(addr netip.Addr, c *Cluster) (e *v1alpha1.MachineEnd
 	port := b.Spec.Port.Port
 	condition = v1alpha1.Condition{Type: v1alpha1.ConditionEndpointAssigned, Status: v1alpha1.ConditionTrue, Reason: EndpointAssigned}
 	key, ref := b.ClusterKey()
+	if b.adopted(c) {
+		condition.Reason = EndpointAdopted
+		condition.Message = fmt.Sprintf("Cluster %s had this controlPlaneEndpoint and is not there now", key)
+		return b.Status.Endpoint, false, condition
+	}
 	if c != nil && c.Endpoint != nil {
 		condition.Reason = EndpointAdopted
 		condition.Message = fmt.Sprintf("Cluster %s has this controlPlaneEndpoint", c.Key)

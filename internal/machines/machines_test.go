@@ -220,6 +220,11 @@ func TestEndpoint(t *testing.T) {
 		}
 		return c
 	}
+	gone := func(b *Balancer) { // what the Cluster had
+		ref(b)
+		b.Status.Endpoint = &v1alpha1.MachineEndpoint{Host: "10.0.0.7", Port: 443}
+		b.Status.Conditions = []v1alpha1.Condition{{Type: v1alpha1.ConditionEndpointAssigned, Reason: EndpointAdopted}}
+	}
 	for name, c := range map[string]struct {
 		change  func(*Balancer)
 		addr    netip.Addr
@@ -234,6 +239,9 @@ func TestEndpoint(t *testing.T) {
 		"a Cluster before the address":    {ref, netip.Addr{}, cluster("", 0), "none False NoAddress"},
 		"a Cluster that has an endpoint":  {ref, addr("10.0.0.7"), cluster("10.0.0.7", 443), "10.0.0.7:443 True ClusterDecides"},
 		"a Cluster that has a name":       {ref, shared, cluster("api.example.net", 6443), "api.example.net:6443 True ClusterDecides"},
+		"a Cluster that is not there now": {gone, addr("10.0.0.7"), nil, "10.0.0.7:443 True ClusterDecides"},
+		"a Cluster that came back bare":   {gone, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
+		"no Cluster any more":             {func(b *Balancer) { gone(b); b.Spec.ClusterRef = nil }, shared, nil, "10.0.0.200:6443 True Assigned"},
 		"a Cluster that is being deleted": {ref, shared, &Cluster{Deleting: true}, "10.0.0.200:6443 True Assigned"},
 	} {
 		e, tell, cond := balancer(c.change).Endpoint(c.addr, c.cluster)
@@ -251,6 +259,10 @@ func TestEndpoint(t *testing.T) {
 	b := balancer(func(b *Balancer) { ref(b); b.Spec.Address = "10.0.0.5" })
 	if got := b.Request(cluster("10.0.0.7", 443)); got != (Request{Fixed: addr("10.0.0.7")}) {
 		t.Errorf("the Cluster's address does not count: %+v", got)
+	}
+	gone(b)
+	if got := b.Request(nil); got != (Request{Fixed: addr("10.0.0.7")}) {
+		t.Errorf("the address of a Cluster that is not there does not count: %+v", got)
 	}
 	if got := b.Request(cluster("api.example.net", 443)); got != (Request{Fixed: addr("10.0.0.5")}) {
 		t.Errorf("the own address does not count: %+v", got)

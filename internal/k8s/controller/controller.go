@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -121,7 +122,7 @@ func New(o Options) (*Controller, error) {
 	c.services = k8s.NewWatch(k8s.WatchOptions[allocator.Service]{
 		Name: "services", ListWatch: listWatch(o.Client.Core, "services", onlyLoadBalancers), Object: &corev1.Service{},
 		Convert: convertService, Same: sameService, Changed: func(keys []k8s.Key) {
-			c.freed.see(keys, c.services.Get, time.Now())
+			c.freed.see(keys, func(k k8s.Key) []netip.Addr { s, _ := c.services.Get(k); return s.Addresses() }, time.Now())
 			c.changes.service(keys)
 		},
 	})

@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
 	kmachines "lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/machines"
@@ -32,8 +34,23 @@ func (c *Controller) newSteward() *kmachines.Steward {
 	spec.Default()
 	return kmachines.NewSteward(kmachines.StewardOptions{
 		Logger: c.o.Logger, Client: c.o.Client.Dynamic, Manager: Manager, Host: c.o.Identity, Rules: machines.RulesOf(spec),
-		Changed: func() { c.changes.mark(&c.changes.machines) }, Pooled: c.pooled, Leads: c.elector.Valid,
+		Changed: func() { c.changes.mark(&c.changes.machines) }, Balancers: c.seeBalancers, Pooled: c.pooled, Leads: c.elector.Valid,
 	})
+}
+
+// seeBalancers notes the addresses that balancers have no more.
+func (c *Controller) seeBalancers(keys []k8s.Key) {
+	named := make([]k8s.Key, len(keys))
+	for i, k := range keys {
+		named[i] = k8s.Key{Namespace: k.Namespace, Name: balancerPrefix + k.Name}
+	}
+	c.freed.see(named, func(k k8s.Key) []netip.Addr {
+		name := strings.TrimPrefix(k.Name, balancerPrefix)
+		if addr := c.machines.Addr(machines.Key{Namespace: k.Namespace, Name: name}); addr.IsValid() {
+			return []netip.Addr{addr}
+		}
+		return nil
+	}, time.Now())
 }
 
 // pooled tells whether a pool has an address.

@@ -173,6 +173,20 @@ func TestAdopted(t *testing.T) {
 			t.Errorf("the Cluster was changed: %s", r)
 		}
 	}
+	// The Cluster is not there any more, and a pool is.
+	putPool(api, "edge", "192.0.2.10/31")
+	api.Delete(capiC, "default", "prod")
+	eventually(t, "it is noticed", func() bool {
+		for _, c := range balancerStatus(api, "api").Conditions {
+			if c.Type == v1alpha1.ConditionEndpointAssigned && strings.Contains(c.Message, "is not there now") {
+				return true
+			}
+		}
+		return false
+	})
+	if s := balancerStatus(api, "api"); s.Address != "198.51.100.7" || s.Endpoint == nil || s.Endpoint.Port != 443 || s.AddressPool != "" {
+		t.Errorf("without the Cluster it has %+v", s)
+	}
 }
 
 // TestMembersWithoutDaemons: members are listed before any daemon reports, states

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s"
 )
 
@@ -19,7 +18,7 @@ import (
 const maxRests = 2000
 
 // freed remembers, in each process whether it leads or not, which addresses have gone
-// from the statuses of Services. One that begins to lead must not give them out while
+// from the statuses of Services and MachineLoadBalancers. One that begins to lead must not give them out while
 // clients still send to them, also if nobody led when they were freed.
 type freed struct {
 	rest time.Duration
@@ -34,13 +33,12 @@ func newFreed(rest time.Duration) *freed {
 	return &freed{rest: rest, shown: map[k8s.Key][]netip.Addr{}, until: map[netip.Addr]time.Time{}}
 }
 
-// see takes over what Services show now.
-func (f *freed) see(keys []k8s.Key, get func(k8s.Key) (allocator.Service, bool), now time.Time) {
+// see takes over which addresses objects show now.
+func (f *freed) see(keys []k8s.Key, get func(k8s.Key) []netip.Addr, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range keys {
-		s, _ := get(k)
-		is := s.Addresses()
+		is := get(k)
 		for _, addr := range f.shown[k] {
 			if !slices.Contains(is, addr) {
 				f.until[addr] = now.Add(f.rest)

@@ -51,6 +51,27 @@ func TestRests(t *testing.T) {
 	eventually(t, "the other one rests", resting(c, 1))
 }
 
+// TestBalancersRest: the address of a MachineLoadBalancer that is deleted while nobody
+// leads rests too.
+func TestBalancersRest(t *testing.T) {
+	api := managementAPI(t)
+	putPool(api, "edge", "192.0.2.10/31")
+	x, y := build(t, api, "a", withMachines), build(t, api, "b", withMachines)
+	a := run(t, x)
+	putBalancer(api, "api", old, `{"clusterName":"prod"}`)
+	eventually(t, "it has an address", func() bool { return balancerStatus(api, "api").Address == "192.0.2.10" })
+	b := run(t, y)
+	eventually(t, "b is ready", func() bool { return b.Ready() == nil })
+	a.stop()
+	api.Delete(balancers, "default", "api")
+	eventually(t, "b leads", func() bool { return b.Stats().Leader })
+	putBalancer(api, "other", young, `{"clusterName":"other"}`)
+	eventually(t, "another one has another address", func() bool { return balancerStatus(api, "other").Address != "" })
+	if got := balancerStatus(api, "other").Address; got != "192.0.2.11" {
+		t.Errorf("it has %s", got)
+	}
+}
+
 // TestRestsInTime: rests end when they should, are never longer than the quarantine,
 // and survive as a note.
 func TestRestsInTime(t *testing.T) {
@@ -64,7 +85,7 @@ func TestRestsInTime(t *testing.T) {
 			s.Ingress = append(s.Ingress, allocator.Ingress{IP: ip})
 		}
 		shown[k8s.Key{Name: name}] = s
-		f.see([]k8s.Key{{Name: name}}, func(k k8s.Key) (allocator.Service, bool) { s, ok := shown[k]; return s, ok }, now)
+		f.see([]k8s.Key{{Name: name}}, func(k k8s.Key) []netip.Addr { s := shown[k]; return s.Addresses() }, now)
 	}
 	put("x", a.String(), c.String())
 	put("x", c.String())

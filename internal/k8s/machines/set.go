@@ -56,6 +56,8 @@ type SetOptions struct {
 	Clusters bool
 	// Changed is told that something has changed; it must not block.
 	Changed func()
+	// Balancers is told which of them have, before Changed. May be nil.
+	Balancers func([]k8s.Key)
 }
 
 // Set has the objects of a management cluster.
@@ -145,9 +147,9 @@ func NewSet(o SetOptions) *Set {
 			s.note(m.Cluster())
 		}
 		return m, ok
-	})
+	}, nil)
 	if o.Clusters {
-		s.clusters = newMany(s, Group, versions, "clusters", cluster)
+		s.clusters = newMany(s, Group, versions, "clusters", cluster, nil)
 	}
 	r := objects.Resource(v1alpha1.KindMachineLoadBalancer)
 	s.balancers = newMany(s, r.Group, []string{r.Version}, r.Resource, func(obj runtime.Object) (*machines.Balancer, bool) {
@@ -156,12 +158,12 @@ func NewSet(o SetOptions) *Set {
 			s.note(machines.Key{Namespace: b.Namespace, Name: b.Spec.ClusterName})
 		}
 		return b, ok
-	})
+	}, o.Balancers)
 	return s
 }
 
-// newMany watches one kind in each namespace.
-func newMany[T any](s *Set, group string, versions []string, resource string, convert func(runtime.Object) (T, bool)) many[T] {
+// newMany watches one kind in each namespace. changed is told what has; it may be nil.
+func newMany[T any](s *Set, group string, versions []string, resource string, convert func(runtime.Object) (T, bool), changed func([]k8s.Key)) many[T] {
 	namespaces := s.o.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -171,8 +173,13 @@ func newMany[T any](s *Set, group string, versions []string, resource string, co
 		v := &versioned{client: s.o.Client, group: group, versions: versions, resource: resource, namespace: ns}
 		out = append(out, k8s.NewWatch(k8s.WatchOptions[T]{
 			Name: resource, ListWatch: v.listWatch(), Object: &unstructured.Unstructured{}, Convert: convert,
-			Same:    func(a, b T) bool { return reflect.DeepEqual(a, b) },
-			Changed: func([]k8s.Key) { s.o.Changed() }, Optional: true,
+			Same: func(a, b T) bool { return reflect.DeepEqual(a, b) }, Optional: true,
+			Changed: func(keys []k8s.Key) {
+				if changed != nil {
+					changed(keys)
+				}
+				s.o.Changed()
+			},
 		}))
 	}
 	return out
@@ -366,7 +373,7 @@ func (s *Set) watchTargets(all []*machines.Balancer) {
 		}
 		x := &target{machines: newMany(s, t.Group, []string{t.Version}, t.ResourceName(), func(obj runtime.Object) (*machines.Machine, bool) {
 			return machine(obj, s.o.Rules, name, at)
-		})}
+		}, nil)}
 		ctx, stop := context.WithCancel(s.running)
 		x.stop = stop
 		x.machines.run(ctx, &x.done)

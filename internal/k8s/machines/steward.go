@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/machines"
 )
@@ -33,6 +34,8 @@ type StewardOptions struct {
 	Rules machines.Rules
 	// Changed is told that balancers or Clusters have changed. It must not block.
 	Changed func()
+	// Balancers is told which of them have changed, whoever leads. It must not block.
+	Balancers func([]k8s.Key)
 	// Pooled tells whether an address is given out by pools, so that a balancer has
 	// to be given it too.
 	Pooled func(netip.Addr) bool
@@ -59,11 +62,19 @@ type Steward struct {
 func NewSteward(o StewardOptions) *Steward {
 	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[machines.Key]string{}, writes: map[string]uint64{},
 		w: writer{client: o.Client, manager: o.Manager, host: o.Host}}
-	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Changed: func() {
+	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Balancers: o.Balancers, Changed: func() {
 		wake(s.kick)
 		o.Changed()
 	}})
 	return s
+}
+
+// Addr is the address that a balancer has by its status; zero if none.
+func (s *Steward) Addr(k machines.Key) netip.Addr {
+	if b := s.set.Balancer(k); b != nil {
+		return b.Addr()
+	}
+	return netip.Addr{}
 }
 
 // Watch watches until ctx ends, whoever leads.
