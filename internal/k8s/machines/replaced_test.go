@@ -68,6 +68,7 @@ func replaced(t *testing.T, fill func(*apitest.Server)) (b *bed, next *apitest.S
 // TestEmptyManagementCluster: one that has nothing, and one that is being filled, says
 // nothing about the addresses and drains that there are.
 func TestEmptyManagementCluster(t *testing.T) {
+	t.Parallel()
 	b, next := replaced(t, func(*apitest.Server) {})
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 lost")
 	time.Sleep(farewell + lookEvery)
@@ -87,6 +88,7 @@ func TestEmptyManagementCluster(t *testing.T) {
 // TestRestoredEmpty: an API that comes back without the Machines of this cluster, as
 // from an old backup, is no news either.
 func TestRestoredEmpty(t *testing.T) {
+	t.Parallel()
 	b := start(t, served(), nil)
 	b.api.Put(resBalancers, object("a/api", mlb))
 	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
@@ -108,6 +110,7 @@ func TestRestoredEmpty(t *testing.T) {
 
 // TestMovedWithoutStatus: clusterctl makes objects without their status.
 func TestMovedWithoutStatus(t *testing.T) {
+	t.Parallel()
 	b, next := replaced(t, func(s *apitest.Server) {
 		s.Put(resBalancers, object("a/api", `"spec":{"clusterName":"prod"}`))
 		s.Put(resMachines, object("a/m1", ofProd))
@@ -127,6 +130,7 @@ func TestMovedWithoutStatus(t *testing.T) {
 
 // TestTargetsWithoutMachines: who has no Cluster API has balancers of other objects.
 func TestTargetsWithoutMachines(t *testing.T) {
+	t.Parallel()
 	b := start(t, map[string]string{resBalancers: "MachineLoadBalancer", resHosts: "Host"}, nil)
 	b.decide(false)
 	b.wants("lost")
@@ -139,6 +143,7 @@ func TestTargetsWithoutMachines(t *testing.T) {
 
 // TestTargetsAreWaitedFor: the first news is complete.
 func TestTargetsAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	read := make(chan struct{})
 	release := sync.OnceFunc(func() { close(read) })
 	t.Cleanup(release)
@@ -174,6 +179,7 @@ func TestTargetsAreWaitedFor(t *testing.T) {
 
 // TestRefused: what refuses to be read is seen, by kind.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	api := apitest.New(t, served())
 	api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
 	api.Gate(func(r *http.Request) int {

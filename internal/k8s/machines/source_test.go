@@ -87,6 +87,8 @@ type bed struct {
 	mu     sync.Mutex // guards all below
 	view   model.View
 	checks map[string]v1alpha1.HealthCheck
+	// unconnected is why there is no client yet.
+	unconnected error
 }
 
 func start(t *testing.T, kinds map[string]string, change func(*v1alpha1.MachinesSpec)) *bed {
@@ -97,7 +99,14 @@ func start(t *testing.T, kinds map[string]string, change func(*v1alpha1.Machines
 // startOn is for an API that has something to say to the first request already.
 func startOn(t *testing.T, api *apitest.Server, change func(*v1alpha1.MachinesSpec)) *bed {
 	t.Helper()
-	b := &bed{t: t, api: api, view: model.View{Synced: map[model.SourceName]bool{}}}
+	b := &bed{t: t, api: api}
+	b.run(change)
+	return b
+}
+
+// run starts the Source.
+func (b *bed) run(change func(*v1alpha1.MachinesSpec)) {
+	b.view.Synced = map[model.SourceName]bool{}
 	spec := &v1alpha1.MachinesSpec{}
 	spec.Default()
 	if change != nil {
@@ -106,6 +115,9 @@ func startOn(t *testing.T, api *apitest.Server, change func(*v1alpha1.MachinesSp
 	b.src = New(Options{Spec: spec, Self: "cp1", Connect: func() (*k8s.Client, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		if b.unconnected != nil {
+			return nil, b.unconnected
+		}
 		return k8s.NewFor(b.api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
 	}, OnChecks: func(c map[string]v1alpha1.HealthCheck) {
 		b.mu.Lock()
@@ -113,7 +125,7 @@ func startOn(t *testing.T, api *apitest.Server, change func(*v1alpha1.MachinesSp
 		b.checks = c
 	}})
 	b.drv = b.src.Driver()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(b.t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -123,8 +135,7 @@ func startOn(t *testing.T, api *apitest.Server, change func(*v1alpha1.MachinesSp
 			change(&b.view)
 		})
 	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return b
+	b.t.Cleanup(func() { cancel(); <-done })
 }
 
 // decide hands a decision to the driver.
@@ -188,6 +199,7 @@ const mlb = `"spec":{"clusterName":"prod","healthCheck":{"tcp":{"port":6443}}},"
 // TestSource follows a Machine from its birth, through a label and the loss of the
 // API, to its end.
 func TestSource(t *testing.T) {
+	t.Parallel()
 	b := start(t, served(), nil)
 	b.api.Put(resBalancers, object("a/api", mlb))
 	b.api.Put(resMachines, aMachine("a/m1", "", "10.0.0.11", ``))
@@ -218,6 +230,7 @@ func TestSource(t *testing.T) {
 // TestVersions: an older API is read too, kinds may come later, and without Machines
 // nobody is a manager.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	b := start(t, map[string]string{resBalancers: "MachineLoadBalancer"}, nil)
 	b.decide(false)
 	b.wants("lost")
@@ -229,6 +242,7 @@ func TestVersions(t *testing.T) {
 // TestMoved: objects that clusterctl deletes since it has moved them to another
 // management cluster leave everything as it is.
 func TestMoved(t *testing.T) {
+	t.Parallel()
 	b := start(t, served(), nil)
 	b.api.Put(resBalancers, object("a/api", mlb))
 	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
@@ -254,6 +268,7 @@ func TestMoved(t *testing.T) {
 // TestBalancerMovedFirst: it is no matter which watch tells first of objects that are
 // being moved.
 func TestBalancerMovedFirst(t *testing.T) {
+	t.Parallel()
 	b := start(t, served(), nil)
 	b.api.Put(resBalancers, object("a/api", mlb))
 	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
@@ -271,6 +286,7 @@ func TestBalancerMovedFirst(t *testing.T) {
 // TestFarewell: the address of a balancer that is gone goes too, after a while, for the
 // reason may be still to come by another watch.
 func TestFarewell(t *testing.T) {
+	t.Parallel()
 	b := start(t, served(), nil)
 	b.api.Put(resBalancers, object("a/api", mlb))
 	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
@@ -290,6 +306,7 @@ func TestFarewell(t *testing.T) {
 }
 
 func TestTargetKind(t *testing.T) {
+	t.Parallel()
 	kinds := served()
 	kinds["infra.example.com/v1/hosts"] = "Host"
 	b := start(t, kinds, nil)
@@ -349,6 +366,7 @@ func TestReport(t *testing.T) {
 // TestHook: a hook is removed when the node has drained, and after its bound in any
 // case, and the hooks of others stay.
 func TestHook(t *testing.T) {
+	t.Parallel()
 	const hooks = `"annotations":{"` + machines.HookKey + `":"","` + machines.HookPrefix + `other":""}`
 	b := start(t, served(), nil)
 	dying := func(age time.Duration) map[string]any {

@@ -33,6 +33,7 @@ func steward(t *testing.T, api *apitest.Server) {
 // TestAddressInUse: an older balancer does not get the address that a younger one has,
 // until that is gone.
 func TestAddressInUse(t *testing.T) {
+	t.Parallel()
 	api := apitest.New(t, served())
 	api.Put(resBalancers, object("b/api", `"metadata":{"creationTimestamp":"2026-02-02T03:04:05Z"},"spec":{"clusterName":"b","address":"10.0.0.201"}`))
 	api.Put(resBalancers, object("a/api", `"spec":{"clusterName":"a","address":"10.0.0.200"}`))
@@ -62,6 +63,7 @@ func TestAddressInUse(t *testing.T) {
 // TestUnreadTargets: a controller that starts leaves members as they are until it has
 // read what they are made of.
 func TestUnreadTargets(t *testing.T) {
+	t.Parallel()
 	api := apitest.New(t, servedHosts())
 	read := make(chan struct{})
 	release := sync.OnceFunc(func() { close(read) })
