@@ -18,7 +18,7 @@ func TestCountsConnections(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 3*time.Second)
+	d := start(t, idle)
 	vips := apply(t, d, want(on("a0", 1)...))
 	if vips[v4].Connections != -1 {
 		t.Errorf("counted without Linger: %+v", vips[v4])
@@ -39,14 +39,18 @@ func TestCountsConnections(t *testing.T) {
 	linger := on("a0", 1)
 	linger[0].Linger, linger[1].Linger = true, true
 	vips = apply(t, d, want(linger...))
-	if vips[v4].Connections != 2 || vips[v6].Connections != 1 {
-		t.Errorf("at once: %+v", vips)
+	if vips[v4].Connections < 0 || vips[v6].Connections < 0 {
+		t.Errorf("not counted at once: %+v", vips)
 	}
+	// On a busy machine one may be silent for a second although it talks.
+	all := func() bool {
+		vips = apply(t, d, want(linger...))
+		return vips[v4].Connections == 2 && vips[v6].Connections == 1
+	}
+	eventually(t, "all are counted", all)
 	// They go on talking: they go on being counted.
 	time.Sleep(1300 * time.Millisecond)
-	if vips = apply(t, d, want(linger...)); vips[v4].Connections != 2 || vips[v6].Connections != 1 {
-		t.Errorf("talking: %+v", vips)
-	}
+	eventually(t, "all are counted still", all)
 	// One that ends is seen within a poll; those that fall silent after a second.
 	_ = a.Close()
 	begin := time.Now()

@@ -12,11 +12,11 @@ func TestExpiresWithoutDecision(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	const lifetime = 4 * time.Second
-	d := start(t, lifetime)
+	const lifetime = 6 * time.Second
 	o := observe(t, both...)
-	w := want(on("a0", 1)...)
 	begin := time.Now()
+	d := start(t, lifetime)
+	w := want(on("a0", 1)...)
 	w.ValidUntil = begin.Add(lifetime/3 - 100*time.Millisecond) // before the first renewal
 	apply(t, d, w)
 	renewals := d.Stats().Renewals // if that took long
@@ -58,12 +58,12 @@ func TestRenewsWithoutApply(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	const lifetime = 2 * time.Second
+	const lifetime = 5 * time.Second // a busy machine may leave out two beats
 	begin := time.Now()
 	d := start(t, lifetime)
 	apply(t, d, want(on("a0", 1)...))
 	o := observe(t, both...)
-	eventually(t, "five beats", func() bool { return d.Stats().Renewals >= 10 })
+	eventually(t, "four beats", func() bool { return d.Stats().Renewals >= 8 })
 	for _, addr := range both {
 		if l := o.of(addr); len(l) != 1 || !l[0].there {
 			t.Errorf("%s was away: %v", addr, l)
@@ -86,11 +86,12 @@ func TestExtend(t *testing.T) {
 	d := start(t, lifetime)
 	w := want(on("a0", 1)...)
 	begin := time.Now()
-	w.ValidUntil = begin.Add(time.Second)
+	const holds = 3 * time.Second
+	w.ValidUntil = begin.Add(holds)
 	apply(t, d, w)
 	renewed := 0
 	for ; time.Since(begin) < 2*lifetime; time.Sleep(50 * time.Millisecond) {
-		d.Extend(time.Now().Add(time.Second)) // not while it renews
+		d.Extend(time.Now().Add(holds)) // not while it renews
 		select {
 		case <-d.Changed():
 			renewed++
@@ -103,8 +104,8 @@ func TestExtend(t *testing.T) {
 	if took := time.Since(begin); renewed < 2 || renewed > int(took/(lifetime/3)) {
 		t.Errorf("%d renewals were told in %s of a lifetime of %s", renewed, took, lifetime)
 	}
-	time.Sleep(1100 * time.Millisecond)
-	if d.Extend(time.Now().Add(time.Second)) {
+	time.Sleep(holds + 100*time.Millisecond)
+	if d.Extend(time.Now().Add(holds)) {
 		t.Error("extended after the decision had ended")
 	}
 	eventually(t, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
@@ -143,7 +144,7 @@ func TestTooLateAfterTheQuestion(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 2*time.Second)
+	d := start(t, 6*time.Second)
 	bind := func(epoch uint64, before time.Duration) *model.Desired {
 		b := on("a0", epoch)
 		for i := range b {
@@ -163,7 +164,7 @@ func TestTooLateAfterTheQuestion(t *testing.T) {
 	if v := apply(t, d, bind(2, 100*time.Millisecond))[v4]; v.Bound || !v.TooLate || len(find(t, v4))+len(find(t, v6)) != 0 {
 		t.Errorf("%+v", v)
 	}
-	w := bind(3, 2*time.Second)
+	w := bind(3, 4*time.Second)
 	if v := apply(t, d, w)[v4]; !v.Bound || v.TooLate {
 		t.Errorf("%+v", v)
 	}

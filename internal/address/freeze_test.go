@@ -49,11 +49,11 @@ func TestLateCalls(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			veth(t, "a0", "b0")
-			d := start(t, 2*time.Second)
+			d := start(t, 4*time.Second)
 			o := observe(t, both...)
 			apply(t, d, want(on("a0", 1)...))
 			d.mu.Lock()
-			delay, frozen := late(c.verb, 2500*time.Millisecond), false
+			delay, frozen := late(c.verb, 4500*time.Millisecond), false
 			var then []verb
 			d.kernel.before = func(ops []*op) {
 				for _, o := range ops {

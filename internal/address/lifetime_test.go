@@ -14,12 +14,12 @@ func TestEachSlotExpiresByItsLifetime(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 2*time.Second)
+	const lifetime, loLifetime = 4 * time.Second, 8 * time.Second
 	o := observe(t, both...)
-	const loLifetime = 6 * time.Second
-	w := want(onBoth("a0", 1, loLifetime)...)
 	begin := time.Now()
-	w.ValidUntil = begin.Add(600 * time.Millisecond) // before the first renewal
+	d := start(t, lifetime)
+	w := want(onBoth("a0", 1, loLifetime)...)
+	w.ValidUntil = begin.Add(lifetime/3 - 100*time.Millisecond) // before the first renewal
 	expect(t, applyAll(t, d, w), true, true)
 	renewals := d.Stats().Renewals // if that took long
 	eventually(t, "gone from the LAN", func() bool { a, _ := has(t, v4); b, _ := has(t, v6); return !a && !b })
@@ -40,7 +40,7 @@ func TestEachSlotExpiresByItsLifetime(t *testing.T) {
 			t.Errorf("%s: on the LAN %+v, on lo %+v", addr, applied.VIPs[addr], applied.Loopback[addr])
 		}
 		for _, at := range []slot{{addr, false}, {addr, true}} {
-			least := 2 * time.Second
+			least := lifetime
 			if at.loopback {
 				least = loLifetime
 			}
@@ -110,8 +110,9 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 	defer d.mu.Unlock()
 	took := time.Since(begin)
 	t.Logf("%d renewals in %d batches within %s", renewals, batches, took)
-	// The last may be about to come.
-	if most := int(took / (lifetime / 3)); renewals != most*n && renewals != (most-1)*n {
+	// The last may be about to come. On a busy machine a decision finds the beat late, and
+	// renews what is due just before the beat does.
+	if most := int(took / (lifetime / 3)); renewals > (most+1)*n || renewals < (most-1)*n {
 		t.Errorf("%d renewals of %d VIPs within %s, want %d each", renewals, n, took, most)
 	}
 	if s := d.Stats(); s.Readds != 0 || s.Expirations != 0 || s.Errors != 0 {
@@ -179,8 +180,8 @@ func TestRenewsEachByItsLifetime(t *testing.T) {
 	defer d.mu.Unlock()
 	took := time.Since(begin)
 	for index, n := range counts {
-		// Of both addresses; the last may be about to come.
-		if most := int(took / beats[index == loopbackIndex]); n != 2*most && n != 2*(most-1) {
+		// Of both addresses; the last may be about to come, and a busy machine leaves some out.
+		if most := int(took / beats[index == loopbackIndex]); n > 2*(most+1) || n < most {
 			t.Errorf("interface %d: %d renewals in %s, want %d", index, n, took, 2*most)
 		}
 	}
@@ -196,17 +197,22 @@ func TestLifetimeChanges(t *testing.T) {
 	}
 	d := start(t, 2*time.Second)
 	o := observe(t, both...)
+	var begin time.Time // when this lifetime was first wanted
+	was := time.Duration(-1)
 	left := func(lifetime time.Duration) {
 		t.Helper()
+		if lifetime != was {
+			begin, was = time.Now(), lifetime
+		}
 		applied := applyAll(t, d, want(onLo(1, lifetime)...))
 		lifetime = max(lifetime.Truncate(time.Second), MinLifetime)
 		for _, addr := range both {
 			f := find(t, addr)
-			if len(f) != 1 || time.Duration(f[0].valid)*time.Second != lifetime {
+			if len(f) != 1 || !validSince(f[0], lifetime, begin) {
 				t.Errorf("%s: in the kernel %+v, want %s", addr, f, lifetime)
 			}
-			if left := time.Until(applied.Loopback[addr].Expires); left > lifetime || left < lifetime-time.Second {
-				t.Errorf("%s: %s left, want %s", addr, left, lifetime)
+			if set := applied.Loopback[addr].Expires.Add(-lifetime); set.Before(begin) || set.After(time.Now()) {
+				t.Errorf("%s: for %s from %s after the decision on", addr, lifetime, set.Sub(begin))
 			}
 		}
 	}
@@ -228,16 +234,18 @@ func TestLifetimeChanges(t *testing.T) {
 		}
 	}
 	// The short one counts from the moment it is set.
-	w := want(onLo(1, 2*time.Second)...)
-	begin := time.Now()
-	w.ValidUntil = begin.Add(600 * time.Millisecond) // before the first renewal
+	const short = 4 * time.Second
+	left(8 * time.Second)
+	w := want(onLo(1, short)...)
+	begin = time.Now()
+	w.ValidUntil = begin.Add(short/3 - 100*time.Millisecond) // before the first renewal
 	applyAll(t, d, w)
 	eventually(t, "gone", func() bool { return len(find(t, v4))+len(find(t, v6)) == 0 })
-	if took := time.Since(begin); took < 2*time.Second-margin {
+	if took := time.Since(begin); took < short-margin {
 		t.Errorf("gone after %s", took)
 	}
 	fired(t, d)
-	if v := applyAll(t, d, want(onLo(1, 2*time.Second)...)).Loopback[v4]; !v.Expired || v.Bound {
+	if v := applyAll(t, d, want(onLo(1, short)...)).Loopback[v4]; !v.Expired || v.Bound {
 		t.Errorf("%+v", v)
 	}
 }

@@ -88,8 +88,10 @@ func TestBindsOnLoopbackExactly(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 3*time.Second)
-	applied := applyAll(t, d, want(onBoth("a0", 1, 15*time.Second)...))
+	d := start(t, idle)
+	before := time.Now()
+	applied := applyAll(t, d, want(onBoth("a0", 1, 2*idle)...))
+	after := time.Now()
 	expect(t, applied, true, true)
 	lan, err := net.InterfaceByName("a0")
 	if err != nil {
@@ -104,28 +106,27 @@ func TestBindsOnLoopbackExactly(t *testing.T) {
 			flags |= unix.IFA_F_NODAD
 		}
 		// The scope on lo is as asked for; only 127.0.0.0/8 is given that of a host.
-		wanted := map[int]entry{lan.Index: {valid: 3}, loopbackIndex: {valid: 15}}
+		wanted := map[int]time.Duration{lan.Index: idle, loopbackIndex: 2 * idle}
 		for _, e := range find(t, addr) {
 			w := entry{
 				prefix: netip.PrefixFrom(addr, addr.BitLen()), index: e.index, protocol: model.AddressProtocol,
-				flags: flags, scope: unix.RT_SCOPE_UNIVERSE, valid: wanted[e.index].valid,
+				flags: flags, scope: unix.RT_SCOPE_UNIVERSE, valid: e.valid,
 			}
-			if e != w {
-				t.Errorf("%s: got %+v, want %+v", addr, e, w)
+			if e != w || !validSince(e, wanted[e.index], before) {
+				t.Errorf("%s: got %+v, want %+v for %s", addr, e, w, wanted[e.index])
 			}
-			if addr.Is6() && !local(addr, e.index) {
-				t.Errorf("%s: bound on %d but not local", addr, e.index)
+			if addr.Is6() {
+				mustBeLocal(t, addr, e.index, after.Sub(before))
 			}
 			delete(wanted, e.index)
 		}
 		if len(wanted) != 0 {
 			t.Errorf("%s: missing on %v", addr, wanted)
 		}
-		if left := time.Until(applied.Loopback[addr].Expires); left < 12*time.Second || left > 15*time.Second {
-			t.Errorf("%s: on lo for %s", addr, left)
-		}
-		if left := time.Until(applied.VIPs[addr].Expires); left < time.Second || left > 3*time.Second {
-			t.Errorf("%s: on the LAN for %s", addr, left)
+		for lifetime, v := range map[time.Duration]model.AppliedVIP{idle: applied.VIPs[addr], 2 * idle: applied.Loopback[addr]} {
+			if v.Expires.Before(before.Add(lifetime)) || v.Expires.After(after.Add(lifetime)) {
+				t.Errorf("%s: on %s for %s, want %s", addr, v.Interface, v.Expires.Sub(before), lifetime)
+			}
 		}
 	}
 	// Not wanted any more: gone at once, synced or not.
@@ -140,7 +141,7 @@ func TestSlotsComeAndGoAlone(t *testing.T) {
 	}
 	c := behind(t, "a0", "b0")
 	port := listen(t, "tcp", "[::]:0")
-	d := start(t, 3*time.Second)
+	d := start(t, idle)
 	var conns []net.Conn
 	check := func(when string) {
 		t.Helper()
@@ -153,13 +154,13 @@ func TestSlotsComeAndGoAlone(t *testing.T) {
 			conns = append(conns, c.dial(addr, port))
 		}
 	}
-	expect(t, applyAll(t, d, want(onLo(1, 15*time.Second)...)), false, true)
+	expect(t, applyAll(t, d, want(onLo(1, 2*idle)...)), false, true)
 	check("only lo")
 	o := observe(t, both...)
 	time.Sleep(20 * time.Millisecond)
 	expect(t, applyAll(t, d, want(onBoth("a0", 1, 15*time.Second)...)), true, true)
 	check("both")
-	expect(t, applyAll(t, d, want(onLo(1, 15*time.Second)...)), false, true)
+	expect(t, applyAll(t, d, want(onLo(1, 2*idle)...)), false, true)
 	check("the LAN ended")
 	time.Sleep(20 * time.Millisecond)
 	o.end()
@@ -260,23 +261,24 @@ func TestAdoptsOnLoopbackAtRestart(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	old := start(t, 4*time.Second)
-	applyAll(t, old, want(onBoth("a0", 7, 6*time.Second)...))
+	old := start(t, 6*time.Second)
+	applyAll(t, old, want(onBoth("a0", 7, 8*time.Second)...))
 	if err := old.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o := observe(t, both...)
 	time.Sleep(2 * time.Second)
-	d := start(t, 4*time.Second)
+	d := start(t, 6*time.Second)
 	applyAll(t, d, want())
+	before := time.Now()
 	applied := applyAll(t, d, want(onBoth("a0", 7, 15*time.Second)...))
 	expect(t, applied, true, true)
 	for _, addr := range both {
-		if left := time.Until(applied.Loopback[addr].Expires); left < 12*time.Second || left > 15*time.Second {
-			t.Errorf("%s: adopted on lo for %s", addr, left)
+		if from := applied.Loopback[addr].Expires.Add(-15 * time.Second); from.Before(before) || from.After(time.Now()) {
+			t.Errorf("%s: adopted on lo for 15 s from %s after the decision on", addr, from.Sub(before))
 		}
 	}
-	time.Sleep(5 * time.Second) // what the old one set would have ended
+	time.Sleep(7 * time.Second) // what the old one set would have ended
 	expect(t, applyAll(t, d, want(onBoth("a0", 7, 15*time.Second)...)), true, true)
 	o.end()
 	stayed(t, o, true)
@@ -293,7 +295,7 @@ func TestEndOfLeftoverIsNotThatOfTheOther(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	old := start(t, 2*time.Second)
+	old := start(t, 4*time.Second)
 	applyAll(t, old, want(on("a0", 7)...))
 	if err := old.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -319,7 +321,7 @@ func TestLatchesAreOfOneSlot(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 2*time.Second)
+	d := start(t, idle)
 	b := onBoth("a0", 1, 0)
 	for i := range b {
 		if b[i].Interface == lo {
@@ -364,8 +366,8 @@ func TestCleanupOnLoopback(t *testing.T) {
 		return
 	}
 	veth(t, "a0", "b0")
-	d := start(t, 5*time.Second)
-	applyAll(t, d, want(onBoth("a0", 1, 15*time.Second)...))
+	d := start(t, idle)
+	applyAll(t, d, want(onBoth("a0", 1, 2*idle)...))
 	if err := d.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -373,9 +375,9 @@ func TestCleanupOnLoopback(t *testing.T) {
 	if err != nil || len(list) != 4 {
 		t.Fatalf("%v, %v", list, err)
 	}
-	left := map[string]time.Duration{lo: 15 * time.Second, "a0": 5 * time.Second}
+	left := map[string]time.Duration{lo: 2 * idle, "a0": idle}
 	for _, h := range list {
-		if most := left[h.Interface]; h.Remaining > most || h.Remaining < most-2*time.Second {
+		if most := left[h.Interface]; h.Remaining > most || h.Remaining < most-patience {
 			t.Errorf("%+v", h)
 		}
 	}
@@ -396,7 +398,7 @@ func TestCountsConnectionsOfBothSlots(t *testing.T) {
 	}
 	c := behind(t, "a0", "b0")
 	port := listen(t, "tcp", "[::]:0")
-	d := start(t, 3*time.Second)
+	d := start(t, idle)
 	applyAll(t, d, want(onBoth("a0", 1, 0)...))
 	stop := make(chan struct{})
 	defer close(stop)
@@ -413,12 +415,9 @@ func TestCountsConnectionsOfBothSlots(t *testing.T) {
 		applied := applyAll(t, d, want(b...))
 		return [4]int{applied.VIPs[v4].Connections, applied.VIPs[v6].Connections, applied.Loopback[v4].Connections, applied.Loopback[v6].Connections}
 	}
-	if got := counts(false, true); got != [4]int{-1, -1, 2, 1} {
-		t.Errorf("lo lingers: %v", got)
-	}
-	if got := counts(true, true); got != [4]int{2, 1, 2, 1} {
-		t.Errorf("both linger: %v", got)
-	}
+	// On a busy machine one may be silent for a second although it talks.
+	eventually(t, "lo lingers", func() bool { return counts(false, true) == [4]int{-1, -1, 2, 1} })
+	eventually(t, "both linger", func() bool { return counts(true, true) == [4]int{2, 1, 2, 1} })
 	for _, conn := range conns[:2] {
 		_ = conn.Close()
 	}
@@ -427,7 +426,5 @@ func TestCountsConnectionsOfBothSlots(t *testing.T) {
 		fired(t, d)
 	}
 	t.Logf("the end of the connections was seen after %s", time.Since(begin))
-	if got := counts(true, false); got != [4]int{0, 1, -1, -1} {
-		t.Errorf("the LAN lingers: %v", got)
-	}
+	eventually(t, "the LAN lingers", func() bool { return counts(true, false) == [4]int{0, 1, -1, -1} })
 }

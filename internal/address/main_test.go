@@ -272,6 +272,13 @@ func eventually(t *testing.T, what string, cond func() bool) time.Duration {
 	return time.Since(begin)
 }
 
+// validSince tells whether the kernel counts down a lifetime that was set since then. It
+// tells whole seconds.
+func validSince(e entry, lifetime time.Duration, set time.Time) bool {
+	valid := time.Duration(e.valid) * time.Second
+	return valid <= lifetime && valid >= lifetime-time.Since(set)-time.Second
+}
+
 // fired waits for Changed.
 func fired(t *testing.T, d *Driver) {
 	t.Helper()

@@ -21,7 +21,7 @@ func TestNothingNewCostsNothing(t *testing.T) {
 		return
 	}
 	const vips = 1000
-	d := start(t, 30*time.Second)
+	d := start(t, idle)
 	var bind []model.Binding
 	for i := range vips {
 		bind = append(bind, model.Binding{Addr: netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}), Interface: model.LoopbackInterface, Epoch: 1})
@@ -64,7 +64,7 @@ func TestLeftoverIsNews(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	d, other := start(t, 30*time.Second), start(t, 30*time.Second)
+	d, other := start(t, idle), start(t, idle)
 	a, b := netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("10.99.0.2")
 	w := want(model.Binding{Addr: a, Interface: model.LoopbackInterface, Epoch: 1})
 	w.Synced = false
