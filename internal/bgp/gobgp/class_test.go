@@ -72,11 +72,11 @@ func TestAttributesByPeer(t *testing.T) {
 	check(one, "still red", route4{asPath: []uint32{lbdASN, lbdASN, lbdASN}, localPref: -1, med: 33, communities: red.Communities, large: red.LargeCommunities})
 
 	// A session that begins anew is told the same; the others are told nothing.
-	before := b.Sessions()
+	before := b.updates("one", one)
 	b.Reset("two", "test")
 	b.up("two")
 	check(two, "leaving, again", route4{asPath: []uint32{lbdASN}, localPref: -1, med: -1, communities: gone})
-	if d := b.Sessions()["one"].UpdatesOut - before["one"].UpdatesOut; d != 0 {
+	if d := b.updates("one", one) - before; d != 0 {
 		t.Errorf("one got %d updates for another session", d)
 	}
 

@@ -34,10 +34,11 @@ func TestWrongAS(t *testing.T) {
 		b.add(b.peer("r", r))
 		b.fails("r", "the peer expects another AS of this node than the configured 64512")
 		// It does not hammer: the tries become rarer.
-		before := b.Sessions()["r"].NotificationsIn
+		before, begin := b.Sessions()["r"].NotificationsIn, time.Now()
 		time.Sleep(3 * time.Second)
-		if n := b.Sessions()["r"].NotificationsIn - before; n > 3 {
-			t.Errorf("%d tries in 3 s", n)
+		n, took := b.Sessions()["r"].NotificationsIn-before, time.Since(begin)
+		if n > uint64(took/time.Second) {
+			t.Errorf("%d tries in %v", n, took)
 		}
 	})
 }
@@ -185,7 +186,9 @@ func TestHoldTimer(t *testing.T) {
 			p := b.peer("r", &router{asn: routerASN, addr: addr})
 			p.GracefulRestart, p.RestartTime = graceful, 10*time.Second
 			b.add(p)
-			if s := b.up("r"); s.HoldTime != 3*time.Second {
+			// On a busy machine it may be over already.
+			s := b.until("r", "Established", func(s bgp.Session) bool { return isUp(s) || s.Flaps > 0 })
+			if isUp(s) && s.HoldTime != 3*time.Second {
 				t.Errorf("hold time %v", s.HoldTime)
 			}
 			b.fails("r", "hold timer expired: nothing was heard")

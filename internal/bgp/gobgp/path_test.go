@@ -59,14 +59,14 @@ func TestWhoGetsWhat(t *testing.T) {
 	})
 
 	// Only the path to one peer moves; the others get neither update nor withdrawal.
-	before := b.Sessions()
+	toOne, toInner := b.updates("one", one), b.updates("inner", inner)
 	b.set(vip("203.0.113.2", "two"))
 	one.sees(b.addr, "203.0.113.1/32")
 	two.sees(b.addr, "203.0.113.1/32", "203.0.113.2/32", "203.0.113.3/32")
-	if d := b.Sessions()["inner"].UpdatesOut - before["inner"].UpdatesOut; d != 0 {
+	if d := b.updates("inner", inner) - toInner; d != 0 {
 		t.Errorf("inner got %d updates for a path that is not its", d)
 	}
-	if d := b.Sessions()["one"].UpdatesOut - before["one"].UpdatesOut; d != 1 {
+	if d := b.updates("one", one) - toOne; d != 1 {
 		t.Errorf("one got %d updates, want a withdrawal", d)
 	}
 	if err := b.DeletePath(netip.MustParsePrefix("203.0.113.1/32")); err != nil {
@@ -79,15 +79,13 @@ func TestWhoGetsWhat(t *testing.T) {
 	inner.sees(b.addr, "203.0.113.3/32")
 
 	// A peer that goes and comes gets its paths again, the others nothing.
-	before = b.Sessions()
+	toOne, toInner = b.updates("one", one), b.updates("inner", inner)
 	b.RemovePeer("two", "")
 	b.add(b.peer("two", two))
 	b.up("two")
 	two.sees(b.addr, "203.0.113.2/32", "203.0.113.3/32")
-	for _, name := range []string{"one", "inner"} {
-		if d := b.Sessions()[name].UpdatesOut - before[name].UpdatesOut; d != 0 {
-			t.Errorf("%s got %d updates for another session", name, d)
-		}
+	if a, b := b.updates("one", one)-toOne, b.updates("inner", inner)-toInner; a != 0 || b != 0 {
+		t.Errorf("one got %d and inner %d updates for another session", a, b)
 	}
 }
 

@@ -27,7 +27,7 @@ func speak(args string) {
 	f := strings.Fields(args)
 	b := &bed{addr: netip.MustParseAddr(f[0])}
 	p := b.peer("r", &router{asn: routerASN, addr: netip.MustParseAddr(f[1])})
-	p.GracefulRestart, p.RestartTime, p.IPv6 = true, 10*time.Second, false
+	p.GracefulRestart, p.RestartTime, p.IPv6 = true, 2*patience, false // what is stale goes long before
 	p.Restarting = len(f) > 3
 	up := make(chan struct{}, 1)
 	s := New(slog.New(slog.DiscardHandler), func() {

@@ -332,6 +332,23 @@ func (r *router) sees(addr netip.Addr, prefixes ...string) map[string]route4 {
 	}
 }
 
+// updates is how many updates a router was told in all. The speaker counts what it has
+// sent a moment after that, so this waits until both have the same number; what the
+// router has taken in is in it.
+func (b *bed) updates(name string, r *router) (n uint64) {
+	b.t.Helper()
+	wait(b.t, "agreement with the router on the number of updates", func() bool {
+		err := r.ListPeer(context.Background(), &api.ListPeerRequest{Address: b.addr.String()}, func(p *api.Peer) {
+			n = p.GetState().GetMessages().GetReceived().GetUpdate()
+		})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return b.Sessions()[name].UpdatesOut == n
+	})
+	return n
+}
+
 // announce has the router advertise prefixes of its own.
 func (r *router) announce(prefixes ...string) {
 	r.t.Helper()

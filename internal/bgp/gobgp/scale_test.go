@@ -185,7 +185,8 @@ func TestFlood(t *testing.T) {
 			if s["other"].Flaps != 0 || s["other"].State != bgp.Established {
 				t.Errorf("the other session suffered: %+v", s["other"])
 			}
-			if worst > time.Second || peak > 512*1024 || grown > 100*1024 {
+			// A moment where the machine is idle; a session that is not served at all ends.
+			if worst > patience/3 || peak > 512*1024 || grown > 100*1024 {
 				t.Error("that is too much")
 			}
 			// On a busy machine the rate may be seen before the number.
