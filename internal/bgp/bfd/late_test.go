@@ -50,16 +50,7 @@ func TestSecondLook(t *testing.T) {
 	}
 	defer l.closeWake()
 	l.ports[port{}] = &listener{fd: -1, retry: time.Now().Add(time.Hour)}
-	heard := func(ago time.Duration) *watch {
-		now := time.Now()
-		m := newMachine(now, usual, 1, 1, func() float64 { return 0.5 })
-		w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, fd: -1, slot: -1, state: Up}
-		m.state, m.remoteState, m.remoteDiscr, m.remoteMult, m.remoteMinTx = Up, Up, 2, 3, 100*ms
-		m.lastRx = now.Add(-ago)
-		l.queue.set(w, now)
-		return w
-	}
-	w := heard(320 * ms) // 20 ms late
+	w := l.late()
 	if l.turn(true); w.m.state != Up {
 		t.Error("declared dead at first sight")
 	}
@@ -67,9 +58,10 @@ func TestSecondLook(t *testing.T) {
 	if l.turn(true); w.m.state != Down {
 		t.Error("not declared dead at the second look")
 	}
-	w = heard(320 * ms)
+	w = l.late()
 	for range 5 {
 		time.Sleep(2 * lookAgain)
+		w.m.lastRx, w.second = time.Now().Add(-320*ms), false // however busy the machine is
 		if l.turn(false); w.m.state != Up {
 			t.Error("declared dead while packets wait")
 		}
@@ -79,6 +71,47 @@ func TestSecondLook(t *testing.T) {
 	time.Sleep(2 * lookAgain)
 	if l.turn(false); w.m.state != Down {
 		t.Error("a flood keeps the dead alive")
+	}
+}
+
+// late adds a session whose Detection Time ended 20 ms ago.
+func (l *loop) late() *watch {
+	now := time.Now()
+	m := newMachine(now, usual, 1, 1, func() float64 { return 0.5 })
+	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, fd: -1, slot: -1, state: Up}
+	m.state, m.remoteState, m.remoteDiscr, m.remoteMult, m.remoteMinTx = Up, Up, 2, 3, 100*ms
+	m.lastRx = now.Add(-320 * ms)
+	l.queue.set(w, now)
+	return w
+}
+
+// TestSecondLookIsAfterReading: a turn may take longer than the wait for the second look,
+// but the sockets are read between turns only.
+func TestSecondLookIsAfterReading(t *testing.T) {
+	l, err := newLoop(func() {}, make(chan event, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.closeWake()
+	var all []*watch
+	defer func() {
+		for _, w := range all {
+			l.close(w)
+		}
+	}()
+	for took := time.Duration(0); took < lookAgain; { // a shorter turn shows nothing
+		first := len(all)
+		for range 300 {
+			all = append(all, l.late())
+		}
+		begin := time.Now()
+		l.turn(true)
+		took = time.Since(begin)
+		for _, w := range all[first:] {
+			if w.m.state != Up {
+				t.Fatal("declared dead before the sockets were read again")
+			}
+		}
 	}
 }
 

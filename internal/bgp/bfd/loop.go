@@ -278,9 +278,12 @@ func (l *loop) answer() {
 // turn does what is due. Nobody is declared dead while packets wait, unless
 // they never end.
 func (l *loop) turn(empty bool) {
+	// What is to be looked at again is so in a later turn, once the sockets were read, even
+	// if this one takes that long.
+	begin := time.Now()
 	for len(l.queue) > 0 {
 		w, now := l.queue[0], time.Now()
-		if now.Before(w.deadline) {
+		if begin.Before(w.deadline) {
 			return
 		}
 		if end := w.m.expires(); !end.IsZero() && !now.Before(end) {

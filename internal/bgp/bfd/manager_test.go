@@ -292,11 +292,7 @@ func TestApply(t *testing.T) {
 	if err := a.m.Close(t.Context()); err != nil || time.Since(begin) > 30*time.Second {
 		t.Errorf("closed after %v: %v", time.Since(begin), err)
 	}
-	for _, st := range b.m.Status() {
-		if st.RemoteState != AdminDown || st.PathFailed() {
-			t.Errorf("after Close: %+v", st)
-		}
-	}
+	b.each("AdminDown after Close", func(st Status) bool { return st.RemoteState == AdminDown && !st.PathFailed() })
 	if err := a.m.Apply(nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}

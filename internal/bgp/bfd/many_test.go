@@ -41,18 +41,21 @@ func TestMany(t *testing.T) {
 	t.Logf("%d sessions up and agreed within %v", n, time.Since(begin))
 	pid := p.cmd.Process.Pid
 	flaps := changes(p.status()) + changes(b.m.Status())
+	begin = time.Now()
 	cpu, out := cpuOf(t, pid), sum(p.status())
 	time.Sleep(4 * time.Second)
 	cpu, out = cpuOf(t, pid)-cpu, sum(p.status())-out
-	share := cpu.Seconds() / 4 * 100
-	t.Logf("one end: %d packets/s out, %.1f %% of a core, %d fds", out/4, share, fds(pid))
+	took := time.Since(begin).Seconds()
+	share := cpu.Seconds() / took * 100
+	t.Logf("one end: %.0f packets/s out, %.1f %% of a core, %d fds", float64(out)/took, share, fds(pid))
 	if share > 50 {
 		t.Errorf("%.1f %% of a core", share)
 	}
 	if n := changes(p.status()) + changes(b.m.Status()) - flaps; n != 0 {
 		t.Errorf("%d changes of state", n)
 	}
-	if st := b.m.Stats(); st.Dropped.Sum() != 0 || st.Overflow != 0 {
+	// A socket that nobody reads for that long may overflow.
+	if st := b.m.Stats(); st.Dropped.Sum() != 0 || st.Overflow != 0 && st.Lateness < 50*ms {
 		t.Errorf("%+v", st)
 	}
 }

@@ -70,9 +70,7 @@ func TestProcess(t *testing.T) {
 	if err := a.m.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if st := b.one(); st.RemoteState != AdminDown || st.PathFailed() {
-		t.Errorf("after Close: %+v", st)
-	}
+	b.each("AdminDown after Close", func(st Status) bool { return st.RemoteState == AdminDown && !st.PathFailed() })
 	if ids := children(t, os.Getpid()); len(ids) != 0 {
 		t.Errorf("left behind: %v", ids)
 	}
@@ -105,7 +103,9 @@ func TestProcessStartsAgain(t *testing.T) {
 	}
 	_ = syscall.Kill(ids[0], syscall.SIGKILL)
 	l.within("told", func() bool { return a.lastChange().After(before) })
-	if st := a.one(); st.State != Down || st.PathFailed() || st.LastError == "" {
+	st := a.one()
+	// On a busy machine the next one may run by now.
+	if gone := len(children(t, os.Getpid())) == 0; gone && (st.State != Down || st.PathFailed() || st.LastError == "") {
 		t.Errorf("while it is gone: %+v", st)
 	}
 	a.upWith(s[0])
