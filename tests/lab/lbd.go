@@ -21,14 +21,20 @@ type LBD struct {
 	Detection string
 	// NoIPv6 leaves the IPv6 VIP out, to compare with systems that have none.
 	NoIPv6 bool
+	// Reset is `connections: reset`: no ring.
+	Reset bool
 }
 
-// Name is "lbd", or "lbd-" and the detection.
+// Name is "lbd", with "-" and the detection, and "-reset" without ring.
 func (s *LBD) Name() string {
-	if s.Detection == "" {
-		return "lbd"
+	name := "lbd"
+	if s.Detection != "" {
+		name += "-" + s.Detection
 	}
-	return "lbd-" + s.Detection
+	if s.Reset {
+		name += "-reset"
+	}
+	return name
 }
 
 // Configuration describes the system for reports.
@@ -36,6 +42,9 @@ func (s *LBD) Configuration() string {
 	d := "default settings"
 	if s.Detection != "" {
 		d = "detection: " + s.Detection + ", else default settings"
+	}
+	if s.Reset {
+		d += "; connections: reset, which is without ring"
 	}
 	return d + "; https check of 127.0.0.1:6443/livez (every 500 ms, timeout 400 ms, fall 2, rise 1); encrypted gossip"
 }
@@ -69,6 +78,9 @@ gossip:
   keyFile: {{.Key}}
 {{- if .Detection}}
   detection: {{.Detection}}
+{{- end}}
+{{- if .Reset}}
+connections: reset
 {{- end}}
 http: {address: 127.0.0.1:7477}
 socket: {{.Socket}}
@@ -107,9 +119,9 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 		vips = append(vips, fmt.Sprintf("%q", v))
 	}
 	var b strings.Builder
-	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]string{
+	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": n.IP4.String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
+		"Detection": s.Detection, "Reset": s.Reset, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
@@ -238,9 +250,13 @@ func (c *Cluster) Leftovers(ctx context.Context, n *Node) ([]string, error) {
 	return left, err
 }
 
-// Drain runs `lbd drain`.
+// Drain runs `lbd drain`. It waits for open connections for 8 s.
 func (s *LBD) Drain(ctx context.Context, l *Lab, n *Node) error {
-	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", "8s")
+	return s.drain(ctx, l, n, 8*time.Second)
+}
+
+func (s *LBD) drain(ctx context.Context, l *Lab, n *Node, limit time.Duration) error {
+	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", limit.String())
 	return err
 }
 

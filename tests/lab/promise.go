@@ -22,6 +22,8 @@ type Promise struct {
 	Gone, Successor time.Duration
 	// Calm: when the fault ends, the VIP does not move and no attempt fails.
 	Calm bool
+	// Open: every long-lived connection is alive at the end.
+	Open bool
 }
 
 // PromiseFor is the promise for a scenario; fast is that of `detection: fast`.
@@ -43,17 +45,21 @@ func PromiseFor(scenario string, fast bool) Promise {
 		return crash
 	case "sigterm", "drain":
 		// The two-sided overlap of a planned move is no dual claim by accident.
-		return Promise{ID: "P2", Text: "0 failed", NoFailure: true, Dual: time.Second}
+		return Promise{ID: "P2", Text: "0 failed", NoFailure: true, Dual: time.Second, Open: true}
+	case "return":
+		return Promise{ID: "P2", Text: "0 failed; back: stays, 0 failed", NoFailure: true, Dual: time.Second, Calm: true, DualAfter: 150 * time.Millisecond, Open: true}
+	case "rolling": // it moves as often as there are nodes
+		return Promise{ID: "P2", Text: "0 failed", NoFailure: true, Dual: 3 * time.Second, Open: true}
 	case "sigkill", "sigstop":
 		return Promise{ID: "P3", Text: "no dual claim; gone <= 4 s, successor <= 150 ms after", Gone: 4 * time.Second, Successor: 150 * time.Millisecond, Calm: scenario == "sigstop"}
 	case "respawn":
-		return Promise{ID: "P3", Text: "stays, 0 failed, no dual claim", Stays: true, NoFailure: true, Calm: true}
+		return Promise{ID: "P3", Text: "stays, 0 failed, no dual claim", Stays: true, NoFailure: true, Calm: true, Open: true}
 	case "appdeath":
 		return Promise{ID: "P4", Text: "outage: median <= 450 ms, worst <= 800 ms", Median: 450 * time.Millisecond, Worst: 800 * time.Millisecond, Dual: time.Second}
 	case "apphang":
 		return Promise{ID: "P4", Text: "outage <= 1500 ms", Worst: 1500 * time.Millisecond, Dual: time.Second}
 	case "partition":
-		return Promise{ID: "P5", Text: "stays, 0 failed, no dual claim", Stays: true, NoFailure: true, Calm: true}
+		return Promise{ID: "P5", Text: "stays, 0 failed, no dual claim", Stays: true, NoFailure: true, Calm: true, Open: true}
 	}
 	return Promise{}
 }
@@ -88,6 +94,7 @@ func (p Promise) broken(o *Outcome, limit func(time.Duration) time.Duration) []s
 	bad(r.Never, "the VIP was not served again (%d of %d attempts failed)", r.Failed, r.Attempts)
 	bad(p.Worst > 0 && r.Outage > limit(p.Worst), "outage %v > %v", r.Outage, limit(p.Worst))
 	bad(p.NoFailure && r.Failed > 0, "%d of %d attempts failed %v, outage %v", r.Failed, r.Attempts, r.Errors, r.Outage)
+	bad(p.Open && o.Conns.Survived() < o.Conns.Open, "%d of %d long-lived connections are alive", o.Conns.Survived(), o.Conns.Open)
 	bad(p.Stays && o.First.Takeover > 0, "another node claimed the VIP after %v", o.First.Takeover)
 	bad(o.First.Dual > limit(p.Dual), "two claimants for %v", o.First.Dual)
 	if p.Gone > 0 {

@@ -74,6 +74,13 @@ func Terminate() Scenario {
 	}
 }
 
+// Return is Terminate, and the daemon is started again as soon as it has ended.
+func Return() Scenario {
+	s := Terminate()
+	s.Name, s.Hold, s.After, s.Undo, s.Repair = "return", time.Second, 5*time.Second, s.Repair, nil
+	return s
+}
+
 // Drain moves everything off the owner.
 func Drain() Scenario {
 	return Scenario{
@@ -122,13 +129,6 @@ func Partition() Scenario {
 	}
 }
 
-// Scenarios are all of them, in the order of the report.
-func Scenarios() []Scenario {
-	return []Scenario{
-		LinkDown(), Kill(), Freeze(), Terminate(), Drain(), Respawn(), ServiceDeath(), ServiceHang(), Rejoin(), WireCut(), Partition(),
-	}
-}
-
 // Rolling restarts the daemon of every node in order, one after the other, as an
 // upgrade does. The owner is the first.
 func Rolling() Scenario {
@@ -150,5 +150,13 @@ func Rolling() Scenario {
 			return nil
 		},
 		Repair: startDaemon,
+	}
+}
+
+// Scenarios are all of them, in the order of the report.
+func Scenarios() []Scenario {
+	return []Scenario{
+		LinkDown(), Kill(), Freeze(), Terminate(), Drain(), Respawn(), ServiceDeath(), ServiceHang(), Rejoin(), WireCut(), Partition(),
+		Return(), Rolling(),
 	}
 }

@@ -32,5 +32,8 @@ var ErrUnsupported = errors.New("not supported by this system")
 
 // Systems are those that the bench compares, all of them with one IPv4 address.
 func Systems() []System {
-	return []System{&LBD{NoIPv6: true}, &LBD{Detection: "fast", NoIPv6: true}, &Keepalived{Advert: "1"}, &Keepalived{Advert: "0.1"}}
+	return []System{
+		&LBD{NoIPv6: true}, &LBD{Detection: "fast", NoIPv6: true}, &LBD{NoIPv6: true, Reset: true},
+		&Keepalived{Advert: "1"}, &Keepalived{Advert: "0.1"},
+	}
 }

@@ -21,7 +21,7 @@ func main() {
 	}
 	modes := map[string]func(context.Context, []string, *events) error{
 		"serve": serve, "probe": probe, "conns": conns, "observe": observe, "announce": announce, "routes": routes, "addrs": watchAddrs,
-		"janitor": janitor, "duty": duty,
+		"janitor": janitor, "duty": duty, "watch": watch,
 	}
 	mode, ok := modes[os.Args[1]]
 	if !ok {
@@ -37,7 +37,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor|duty [flags]")
+	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor|duty|watch [flags]")
 }
 
 // events writes JSON lines; it is safe for concurrent use.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// serve stands in for an API server: https with /livez and /readyz, and a plain
+// serve stands in for an API server: https with /livez, /readyz and /watch, and a plain
 // TCP port that says the node's name and then echoes lines. Datagrams to the port of
 // duty are read and thrown away.
 func serve(ctx context.Context, args []string, _ *events) error {
@@ -76,6 +76,7 @@ func nameHandler(name string) http.Handler {
 	}
 	mux.HandleFunc("/livez", ok)
 	mux.HandleFunc("/readyz", ok)
+	mux.HandleFunc("/watch", streamHandler(name))
 	return mux
 }
 

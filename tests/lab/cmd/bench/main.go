@@ -111,12 +111,15 @@ func bench(ctx context.Context, o *options) error {
 		return ctx.Err()
 	}
 	if old, err := os.ReadFile(o.out); err == nil {
-		for _, other := range []string{"bgp", "services"} { // those of benchbgp and benchservices
+		for _, other := range []string{"bgp", "services", "machines", "connections"} { // those of other benches
 			text = document.Keep(text, string(old), other)
 		}
 	}
 	return errors.Join(os.WriteFile(o.out, []byte(text), 0o644), ctx.Err())
 }
+
+// longLived is how many connections are open during a fault.
+const longLived = 60
 
 // measureSystem runs every scenario on one cluster, and builds a new one when a
 // run failed.
@@ -133,7 +136,7 @@ func measureSystem(ctx context.Context, bin *lab.Bin, s lab.System, o *options, 
 		}
 	}
 	for _, sc := range o.scenarios {
-		sc.Conns = 20
+		sc.Conns = longLived
 		if err := b.scenario(ctx, sc, o.runs); err != nil {
 			return err
 		}
@@ -188,9 +191,9 @@ func (b *session) scenario(ctx context.Context, sc lab.Scenario, runs int) error
 			continue
 		}
 		b.results.add(entry{Outcome: *o})
-		fmt.Fprintf(os.Stderr, "%s %s %d/%d: outage %v, %d failed, takeover %v, dual %v, gone %v, load %.0f %%\n", name, sc.Name,
+		fmt.Fprintf(os.Stderr, "%s %s %d/%d: outage %v, %d failed, takeover %v, dual %v, gone %v, %d of %d kept, load %.0f %%\n", name, sc.Name,
 			b.results.good(name, sc.Name), runs, o.First.Reach.Outage.Round(time.Millisecond), o.First.Reach.Failed,
-			o.First.Takeover.Round(time.Millisecond), o.First.Dual.Round(time.Millisecond), o.Gone.Round(time.Millisecond), 100*o.Load)
+			o.First.Takeover.Round(time.Millisecond), o.First.Dual.Round(time.Millisecond), o.Gone.Round(time.Millisecond), o.Conns.Survived(), o.Conns.Open, 100*o.Load)
 	}
 	return nil
 }

@@ -36,12 +36,12 @@ client; every healthy node advertises %s, the router spreads connections.
    next hops in the router's kernel    %s
 `, interop.VIP4(), hops(ctx, f))
 
-	fmt.Println("\n5. Planned work: `lbd drain` on m1.")
+	fmt.Println("\n6. Planned work: `lbd drain` on m1.")
 	n1, err := chapter(ctx, f, interop.Drain(), f.Nodes[0], "drained", "undrained", withdrawWithin)
 	if err != nil {
 		return n1, err
 	}
-	fmt.Println("\n6. Somebody pulls the cable of m2 (BFD: 100 ms, 3 misses).")
+	fmt.Println("\n7. Somebody pulls the cable of m2 (BFD: 100 ms, 3 misses).")
 	n2, err := chapter(ctx, f, interop.LinkDown(), f.Nodes[1], "cut", "plugged in", goneWithin)
 	return n1 + n2, err
 }

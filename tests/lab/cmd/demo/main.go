@@ -1,4 +1,4 @@
-// Demo shows in less than a minute what lbd does when things break: three nodes
+// Demo shows in about a minute what lbd does when things break: three nodes
 // in network namespaces, a client that connects 200 times a second, and an
 // observer that asks the wire who holds the address. It exits non-zero if a
 // promise is broken.
@@ -77,7 +77,8 @@ func demo(ctx context.Context) (err error) {
 
 // layer2 plays the chapters on one LAN and returns how many promises they broke.
 func layer2(ctx context.Context, bin *lab.Bin, begin time.Time) (broken int, err error) {
-	c, err := lab.NewCluster(ctx, bin, &lab.LBD{}, 3)
+	lbd := &lab.LBD{}
+	c, err := lab.NewCluster(ctx, bin, lbd, 3)
 	if err != nil {
 		return 0, err
 	}
@@ -90,7 +91,8 @@ func layer2(ctx context.Context, bin *lab.Bin, begin time.Time) (broken int, err
 		}
 		broken += n
 	}
-	return broken, nil
+	n, err := tour(ctx, c, lbd)
+	return broken + n, err
 }
 
 func introduce(c *lab.Cluster, took time.Duration) {
