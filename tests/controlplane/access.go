@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,6 +109,33 @@ func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (string, err
 	ctx, cancel := context.WithTimeout(ctx, kubectlLimit)
 	defer cancel()
 	return command(ctx, "", "ip", append([]string{"netns", "exec", c.APIServers[0].Host.NS}, argv...)...)
+}
+
+// StatusWrites counts the requests for the status of objects that the first
+// kube-apiserver has carried out since it started, refused ones included.
+func (c *ControlPlane) StatusWrites(ctx context.Context, resource string) (n int, err error) {
+	conf, err := c.adminTLS()
+	if err != nil {
+		return 0, err
+	}
+	h := c.APIServers[0].Host
+	page, err := get(ctx, c.Lab, h, URL(c.address(h))+"/metrics", conf)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(page) {
+		labels, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		if !strings.HasPrefix(labels, "apiserver_request_total{") || !strings.Contains(labels, fmt.Sprintf("resource=%q", resource)) ||
+			!strings.Contains(labels, `subresource="status"`) || strings.Contains(labels, `verb="GET"`) {
+			continue
+		}
+		x, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metrics: %w", err)
+		}
+		n += int(x)
+	}
+	return n, nil
 }
 
 // address is the one that the host has in the first family of the cluster.

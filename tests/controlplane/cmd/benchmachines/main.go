@@ -32,10 +32,13 @@ type options struct {
 // figures are what was measured.
 type figures struct {
 	withdrawn, announced   []time.Duration // from the label on
-	labelled               reach           // clients meanwhile
+	unrouted               []time.Duration
+	labelled               reach // clients meanwhile
 	rollouts               []reach
 	rss                    int64 // of the largest daemon
-	busy, rolling          float64
+	busy, rolling, routing float64
+	writes                 int           // of the status of one balancer
+	writing                time.Duration // in which they were
 	failed                 error
 	machines, rolloutHosts int
 }
@@ -79,7 +82,8 @@ func bench(ctx context.Context, o *options) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	f := &figures{machines: o.machines, rolloutHosts: 3}
 	f.failed = errors.Join(loaded(&f.busy, func() error { return f.label(ctx, m, o.runs) }),
-		loaded(&f.rolling, func() error { return f.rollout(ctx, m, o.rollouts) }), f.many(ctx, m, o.machines))
+		loaded(&f.rolling, func() error { return f.rollout(ctx, m, o.rollouts) }),
+		loaded(&f.routing, func() error { return f.route(ctx, m, o.runs) }), f.many(ctx, m, o.machines))
 	if f.failed != nil {
 		fmt.Fprintln(os.Stderr, "benchmachines:", f.failed)
 	}
@@ -159,19 +163,83 @@ func (f *figures) rollout(ctx context.Context, m *controlplane.MachineLab, rollo
 	return nil
 }
 
-// many fills the management cluster with Machines of another cluster.
+// route marks the Machines of hosts that a router sends to, one after the other.
+func (f *figures) route(ctx context.Context, m *controlplane.MachineLab, runs int) error {
+	key, on := "lbd.dev/drain", "true"
+	router, err := m.StartRouter(ctx)
+	if err != nil {
+		return err
+	}
+	var live []*lab.Node
+	for _, n := range m.Nodes {
+		if n.Daemon.Alive() {
+			live = append(live, n)
+		}
+	}
+	for i := range runs {
+		n := live[i%len(live)]
+		lab.RandomMoment(ctx)
+		from := measure.Now()
+		if err := m.Machines.Label(ctx, controlplane.MachineOf(n), key, &on); err != nil {
+			return err
+		}
+		at, err := router.Gone(ctx, n, from)
+		if err != nil {
+			return err
+		}
+		f.unrouted = append(f.unrouted, at.Sub(from))
+		if err := errors.Join(m.Machines.Label(ctx, controlplane.MachineOf(n), key, nil), router.Wait(ctx, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allMachines is a balancer of every Machine that there is.
+const allMachines = `apiVersion: lbd.dev/v1alpha1
+kind: MachineLoadBalancer
+metadata: {name: all, namespace: default}
+spec:
+  namespaces: [default, others]
+  machineSelector:
+    matchExpressions: [{key: cluster.x-k8s.io/cluster-name, operator: Exists}]
+  address: 10.77.0.212
+`
+
+// many fills the management cluster with Machines of another cluster, which are members
+// of a balancer, and marks all of them.
 func (f *figures) many(ctx context.Context, m *controlplane.MachineLab, machines int) error {
 	others, err := m.CP.NewMachineCluster(ctx, "others", "others")
 	if err != nil {
 		return err
 	}
+	if err := errors.Join(m.StartSteward(ctx), m.CP.Apply(ctx, allMachines)); err != nil {
+		return err
+	}
+	before, err := m.CP.StatusWrites(ctx, "machineloadbalancers")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
 	for i := range machines {
 		name := fmt.Sprintf("m%d", i)
 		if err := others.Create(ctx, controlplane.Machine{Name: name, Node: name, Worker: i%5 > 0}); err != nil {
 			return err
 		}
 	}
+	key, on := "lbd.dev/drain", "true"
+	for i := range machines {
+		if err := others.Label(ctx, fmt.Sprintf("m%d", i), key, &on); err != nil {
+			return err
+		}
+	}
 	time.Sleep(5 * time.Second)
+	f.writing = time.Since(began)
+	after, err := m.CP.StatusWrites(ctx, "machineloadbalancers")
+	if err != nil {
+		return err
+	}
+	f.writes = after - before
 	for _, n := range m.Nodes {
 		if !n.Daemon.Alive() {
 			continue
@@ -191,7 +259,8 @@ func (f *figures) report() string {
 	fmt.Fprintf(&b, "Written by `make benchmachines` on %d cores, %s. A real etcd and kube-apiserver with the definitions of Cluster API,\n", runtime.NumCPU(), runtime.Version())
 	fmt.Fprintf(&b, "four hosts with `lbd run`, three of which are Machines and two of which read the management cluster. A client opens 200 new\n")
 	fmt.Fprintf(&b, "connections a second to each of two addresses, or as many as a busy machine lets it; those that were made while an address moved\n")
-	fmt.Fprintf(&b, "are counted. What controllers of Cluster API do is played by a script without their pauses. BGP is not measured here.\n\n")
+	fmt.Fprintf(&b, "are counted. What controllers of Cluster API do is played by a script without their pauses. The router is FRR,\n")
+	fmt.Fprintf(&b, "deaf to GRACEFUL_SHUTDOWN: it sends to a host until the path is withdrawn, so the 500 ms of `gracefulShutdownDelay` count.\n\n")
 	fmt.Fprintf(&b, "| figure | wanted | measured |\n|---|---|---|\n")
 	row := func(what, want, got string) { fmt.Fprintf(&b, "| %s | %s | %s |\n", what, want, got) }
 	row(fmt.Sprintf("label set until the host last claims the address (ARP), %d times, p50 / p99, ms (machine busy)", len(f.withdrawn)), "- / 1000",
@@ -202,6 +271,10 @@ func (f *figures) report() string {
 		row(fmt.Sprintf("rollout %d of %d Machines held by the hook, the API server of each killed when it is released: connections that failed (machine busy)", i+1, f.rolloutHosts), "0",
 			fmt.Sprintf("%d of %d%s (%.0f %%)", r.failed, r.attempts, r.causes, 100*f.rolling))
 	}
+	row(fmt.Sprintf("label set until a router has lost the path (BGP), %d times, p50 / p99, ms (machine busy)", len(f.unrouted)), "- / 1000",
+		fmt.Sprintf("%s (%.0f %%)", measure.Percentiles(f.unrouted), 100*f.routing))
+	row(fmt.Sprintf("writes of the status of a balancer with %d members while they are made and marked, by its daemons and its controller", f.machines+f.rolloutHosts),
+		"at most 2 a second of each", fmt.Sprintf("%d in %.0f s", f.writes, f.writing.Seconds()))
 	row(fmt.Sprintf("memory of the largest daemon with %d Machines, MiB", f.machines+f.rolloutHosts), "80", fmt.Sprint(f.rss>>20))
 	if f.failed != nil {
 		fmt.Fprintf(&b, "\nNot complete: %s\n", strings.ReplaceAll(f.failed.Error(), "\n", "; "))
