@@ -3,6 +3,7 @@ package machines
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -180,6 +181,16 @@ func (b *bed) wants(text string) {
 	b.t.Fatalf("it tells %q, want %q", last, text)
 }
 
+// looked waits until the Source has looked at everything once more. Each look begins by
+// saying what is not read, so the second one that begins follows a whole one.
+func (b *bed) looked() {
+	b.t.Helper()
+	for range 2 {
+		b.src.setErr(errors.New("not looked yet"))
+		eventually(b.t, "it looks", func() bool { return b.src.Err() == nil })
+	}
+}
+
 // status is the status of a balancer as the API has it.
 func (b *bed) status(path string) v1alpha1.MachineLoadBalancerStatus {
 	return statusOf(b.api, path)
@@ -256,6 +267,7 @@ func TestMoved(t *testing.T) {
 	b.wants("a/api@10.0.0.200 lost")
 	time.Sleep(farewell + lookEvery) // it stays
 	b.wants("a/api@10.0.0.200 lost")
+	b.looked()
 	// Moved back, it counts again.
 	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"labels":{"lbd.dev/drain":""}}`))
 	time.Sleep(farewell + lookEvery)
