@@ -210,7 +210,7 @@ func TestMachineAPILost(t *testing.T) {
 	now, err := m.Owner(vip)
 	must(t, err)
 	must(t, m.CP.APIServers[0].Kill())
-	time.Sleep(10 * time.Second)
+	time.Sleep(5 * time.Second) // the loss has been noticed after 1 s
 	must(t, m.Draining(t.Context(), owner, true), m.Serves(t.Context(), now, vip))
 	must(t, m.CP.APIServers[0].Start(t.Context()), m.Machines.Label(t.Context(), controlplane.MachineOf(owner), key, nil),
 		m.Draining(t.Context(), owner, false))
