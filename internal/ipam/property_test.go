@@ -179,8 +179,8 @@ func (w *world) mayJoin(r *Request, addr netip.Addr) bool {
 	return !slices.ContainsFunc(w.users(addr, r.Owner), func(name string) bool { return !legal(w.terms[name], r.Sharing) })
 }
 
-// giver is the pool in use that may give out the address; nil: none.
-func (w *world) giver(addr netip.Addr) *Pool {
+// home is the pool in use in which the address lies; nil: none.
+func (w *world) home(addr netip.Addr) *Pool {
 	for i := range w.config.Pools {
 		p := &w.config.Pools[i]
 		if w.a.pools[p.Name] == nil {
@@ -188,14 +188,21 @@ func (w *world) giver(addr netip.Addr) *Pool {
 		}
 		for _, text := range p.Addresses {
 			r, _ := ParseRange(text)
-			last := addr.AsSlice()[len(addr.AsSlice())-1]
-			if r.First.Is4() == addr.Is4() && !addr.Less(r.First) && !r.Last.Less(addr) &&
-				!(p.AvoidBuggyIPs && addr.Is4() && (last == 0 || last == 255)) && !slices.Contains(w.config.NodeAddresses, addr) {
+			if r.First.Is4() == addr.Is4() && !addr.Less(r.First) && !r.Last.Less(addr) {
 				return p
 			}
 		}
 	}
 	return nil
+}
+
+// giver is the pool in use that may give out the address; nil: none.
+func (w *world) giver(addr netip.Addr) *Pool {
+	p, last := w.home(addr), addr.AsSlice()[len(addr.AsSlice())-1]
+	if p == nil || p.AvoidBuggyIPs && addr.Is4() && (last == 0 || last == 255) || slices.Contains(w.config.NodeAddresses, addr) {
+		return nil
+	}
+	return p
 }
 
 // serves says a second time for whom a pool is.
@@ -278,10 +285,11 @@ func (w *world) checkRefusal(t *rapid.T, r *Request, err error) {
 	}
 	can := map[Family]int{}
 	for _, addr := range universe {
-		p := w.giver(addr)
+		p, home := w.giver(addr), w.home(addr)
 		_, rests := w.freed[addr]
+		// One that its pool no longer gives out is still one of that pool.
 		kept := slices.Contains(w.had[r.Owner], addr) && (p != nil || !r.LeaveStrays) &&
-			(p == nil || len(r.Pools) == 0 || slices.Contains(r.Pools, p.Name))
+			(home == nil || len(r.Pools) == 0 || slices.Contains(r.Pools, home.Name))
 		chosen := p != nil && !rests && serves(p, r) && (slices.Contains(r.Pools, p.Name) || len(r.Pools) == 0 && p.AutoAssign)
 		if (kept || chosen) && w.mayJoin(r, addr) {
 			can[FamilyOf(addr)]++
