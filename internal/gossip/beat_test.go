@@ -391,7 +391,7 @@ func pair(tb testing.TB) (a, b *Gossip) {
 	}
 	b = start("b", "127.0.0.2")
 	a = start("a", "127.0.0.1", peerAddr(b.Addr()))
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		a.mu.Lock()
 		n := a.table.nodes["b"]
 		ok := n != nil && n.present

@@ -63,6 +63,7 @@ type Watch[T any] struct {
 	items  map[Key]T
 	synced bool
 	state  WatchState
+	bell   <-chan struct{} // closed once another watch works again
 }
 
 // WatchState tells how a Watch is doing.
@@ -126,6 +127,7 @@ func (w *Watch[T]) Run(ctx context.Context) {
 	wait := RetryFirst
 	for ctx.Err() == nil {
 		began := time.Now()
+		w.listen() // before the attempt: it may fail for what is over when it has failed
 		err := r.ListAndWatchWithContext(ctx)
 		if ctx.Err() != nil {
 			return
@@ -136,6 +138,7 @@ func (w *Watch[T]) Run(ctx context.Context) {
 		w.failed(err)
 		if time.Since(began) > RetryMost {
 			wait = RetryFirst
+			w.listen() // what rang long ago says nothing about this failure
 		}
 		pause := wait + rand.N(wait)
 		wait = min(2*wait, RetryMost)
@@ -145,9 +148,23 @@ func (w *Watch[T]) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-		case <-back.wait():
+		case <-w.rung():
 		}
 	}
+}
+
+// listen has rung tell of what works again from now on.
+func (w *Watch[T]) listen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bell = back.wait()
+}
+
+// rung is closed once another watch works again, or did since listen.
+func (w *Watch[T]) rung() <-chan struct{} {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.bell
 }
 
 // back tells the watches of the process that one of them works again.
@@ -165,11 +182,13 @@ func (b *bell) wait() <-chan struct{} {
 	return b.ch
 }
 
-func (b *bell) ring() {
+// ring returns what the next ring closes.
+func (b *bell) ring() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	close(b.ch)
 	b.ch = make(chan struct{})
+	return b.ch
 }
 
 // failed notes why nothing is being watched.
@@ -201,7 +220,7 @@ func (w *Watch[T]) set(connected, absent bool, err error) {
 	if w.state.Connected != connected || w.state.Since.IsZero() {
 		w.state.Since = time.Now()
 		if connected && w.state.Err != nil {
-			back.ring()
+			w.bell = back.ring() // its own ring is no news to it
 		}
 	}
 	w.state.Connected, w.state.Absent = connected, absent

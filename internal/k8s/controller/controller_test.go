@@ -58,10 +58,10 @@ func TestController(t *testing.T) {
 	if status(api, "other")+status(api, "cluster") != "" || patches(api) != 1 {
 		t.Errorf("other %q, cluster %q, %d patches", status(api, "other"), status(api, "cluster"), patches(api))
 	}
-	st := p.Stats()
-	if st.Services != 2 || st.Writes["ok"] != 1 || st.Assigned != 1 || len(st.Pools) != 1 || st.Pools[0].IPv4.Assigned != 1 {
-		t.Errorf("stats %+v", st)
-	}
+	eventually(t, "the stats", func() bool {
+		st := p.Stats()
+		return st.Services == 2 && st.Writes["ok"] == 1 && st.Assigned == 1 && len(st.Pools) == 1 && st.Pools[0].IPv4.Assigned == 1
+	})
 	api.Delete(resource, "default", "web")
 	eventually(t, "the address rests", func() bool { return p.Stats().Released == 1 })
 }
@@ -138,7 +138,7 @@ func TestVersion(t *testing.T) {
 	p := run(t, build(t, api, "a"))
 	api.Put(resource, service("web"))
 	eventually(t, "the Service has the address it asks for", func() bool { return status(api, "web") == "192.0.2.3" })
-	if st := p.Stats(); st.Writes["conflict"] != 1 {
+	if st := p.Stats(); st.Writes["conflict"] == 0 { // more if the watch is behind
 		t.Errorf("writes %v", st.Writes)
 	}
 }
@@ -196,7 +196,7 @@ func TestLost(t *testing.T) {
 	api.Put(resource, service("one"))
 	eventually(t, "one has an address", func() bool { return status(api, "one") != "" })
 	h.lost.Store(true)
-	eventually(t, "the lease is lost", func() bool { return !c.elector.Valid() })
+	eventually(t, "the lease is lost", func() bool { return !c.elector.Valid() && !c.Stats().Leader })
 	api.Put(resource, service("two"))
 	time.Sleep(300 * time.Millisecond)
 	if got := status(api, "two"); got != "" || c.Stats().Leader {
@@ -219,8 +219,9 @@ func TestOutage(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	api.Start()
 	eventually(t, "two has an address", func() bool { return status(api, "two") == "192.0.2.1" })
-	if status(api, "one") != "192.0.2.0" || p.Stats().Assigned != 2 {
-		t.Errorf("one has %q, %d assigned", status(api, "one"), p.Stats().Assigned)
+	eventually(t, "both are counted", func() bool { return p.Stats().Assigned == 2 })
+	if got := status(api, "one"); got != "192.0.2.0" {
+		t.Errorf("one has %q", got)
 	}
 }
 

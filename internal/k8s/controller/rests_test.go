@@ -18,7 +18,8 @@ import (
 func TestRests(t *testing.T) {
 	api := newAPI(t)
 	putPool(api, "p", "192.0.2.0/29")
-	x, y, z := build(t, api, "a"), build(t, api, "b"), build(t, api, "c")
+	long := func(o *Options) { o.Allocator.Quarantine = time.Hour }
+	x, y, z := build(t, api, "a", long), build(t, api, "b", long), build(t, api, "c", long)
 	a := run(t, x)
 	for i := range 4 {
 		api.Put(resource, service(fmt.Sprint("s", i)))

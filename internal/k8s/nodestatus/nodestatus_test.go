@@ -236,7 +236,7 @@ func TestWriter(t *testing.T) {
 func TestAway(t *testing.T) {
 	api := apitest.New(t, map[string]string{resource: "NodeStatus"})
 	b := run(t, api)
-	eventually(t, "the object is there", func() bool { return b.object().Node == "n1" })
+	eventually(t, "the object is there", func() bool { return b.object().Node == "n1" && b.Stats().OK == 1 })
 	api.Stop()
 	b.change(func(s *v1alpha1.NodeStatus) { s.VIPs[1].Owner = "n3" })
 	eventually(t, "a write fails", func() bool { return b.Stats().Failed > 0 })

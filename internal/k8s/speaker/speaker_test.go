@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -291,17 +292,18 @@ func TestStartWithoutServer(t *testing.T) {
 	api.Put(resServices, lb("web", false, "192.0.2.1"))
 	api.Put(resSlices, endpointsOf("web", "n2"))
 	api.Fail(http.StatusServiceUnavailable)
-	tries := 0
+	var there atomic.Bool // the kubeconfig
 	b := run(t, api, func(o *Options) {
 		connect := o.Connect
 		o.Connect = func() (*k8s.Client, error) {
-			if tries++; tries == 1 {
+			if !there.Load() {
 				return nil, errors.New("no such file")
 			}
 			return connect()
 		}
 	})
 	b.eventually("the reason is known", func() bool { return b.Status().Err == "no such file" && !b.Status().Connected })
+	there.Store(true)
 	b.eventually("the reason is the server", func() bool { return strings.Contains(b.Status().Err, "on request of the test") })
 	b.lock(func() {
 		if b.published > 0 || len(b.checks)+len(b.peers) > 0 {
