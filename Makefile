@@ -14,7 +14,7 @@ RUNS     ?= 20
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help build image generate check test unit search lab interop controlplane fuzz demo bench benchbgp benchservices benchmachines soak clean deps
+.PHONY: help build image generate check test unit search lab interop controlplane fuzz demo bench benchbgp benchring benchservices benchmachines soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -83,6 +83,9 @@ bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks
 
 benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/benchbgp -runs $(RUNS) -out docs/benchmarks.md
+
+benchring: deps build ## what open connections survive and what that costs, into docs/benchmarks.md (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/benchring -out docs/benchmarks.md
 
 benchservices: deps build ## thousands of Services in a real control plane, into docs/benchmarks.md (root)
 	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md

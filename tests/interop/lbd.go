@@ -32,7 +32,8 @@ type LBD struct {
 	Addresses []netip.Addr
 }
 
-// Name is "lbd", with "-gr" for graceful restart and "-nobfd" without BFD.
+// Name is "lbd", with "-gr" for graceful restart, "-nobfd" without BFD and "-reset"
+// without rings.
 func (s *LBD) Name() string {
 	name := "lbd"
 	if s.GracefulRestart {
@@ -40,6 +41,9 @@ func (s *LBD) Name() string {
 	}
 	if s.NoBFD {
 		name += "-nobfd"
+	}
+	if s.Reset {
+		name += "-reset"
 	}
 	return name
 }
@@ -80,6 +84,9 @@ gossip:
 http: {address: 127.0.0.1:7477}
 socket: {{.Dir}}/lbd.sock
 log: {level: {{or .S.LogLevel "info"}}}
+{{- if .S.Reset}}
+connections: reset
+{{- end}}
 `
 
 const fabricConfig = `---

@@ -252,10 +252,11 @@ func (c *Cluster) Leftovers(ctx context.Context, n *Node) ([]string, error) {
 
 // Drain runs `lbd drain`. It waits for open connections for 8 s.
 func (s *LBD) Drain(ctx context.Context, l *Lab, n *Node) error {
-	return s.drain(ctx, l, n, 8*time.Second)
+	return s.DrainFor(ctx, l, n, 8*time.Second)
 }
 
-func (s *LBD) drain(ctx context.Context, l *Lab, n *Node, limit time.Duration) error {
+// DrainFor runs `lbd drain` and waits for open connections no longer than limit.
+func (s *LBD) DrainFor(ctx context.Context, l *Lab, n *Node, limit time.Duration) error {
 	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", limit.String())
 	return err
 }

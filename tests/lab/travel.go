@@ -12,7 +12,7 @@ import (
 // connections that are open on the drained node are not waited for.
 func (s *LBD) MoveOff(ctx context.Context, c *Cluster, vip netip.Addr, owner *Node) (*Node, error) {
 	// It is the wire that tells; a busy machine may take longer than the command waits.
-	slow := s.drain(ctx, c.Lab, owner, time.Second)
+	slow := s.DrainFor(ctx, c.Lab, owner, time.Second)
 	var n *Node
 	err := wait(ctx, 30*time.Second, 20*time.Millisecond, "another owner of "+vip.String(), func() (err error) {
 		if n, err = c.Owner(vip); err == nil && n == owner {
@@ -35,7 +35,7 @@ func (s *LBD) MoveTo(ctx context.Context, c *Cluster, vip netip.Addr, to *Node) 
 	var drained []*Node
 	for _, n := range c.Others(to) {
 		if n != owner {
-			if err := s.drain(ctx, c.Lab, n, 8*time.Second); err != nil {
+			if err := s.DrainFor(ctx, c.Lab, n, time.Second); err != nil { // it owns nothing: this waits for connections at the most
 				return errors.Join(err, s.UndrainAll(ctx, c, []*Node{n}))
 			}
 			drained = append(drained, n)

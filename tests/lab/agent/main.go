@@ -22,6 +22,7 @@ func main() {
 	modes := map[string]func(context.Context, []string, *events) error{
 		"serve": serve, "probe": probe, "conns": conns, "observe": observe, "announce": announce, "routes": routes, "addrs": watchAddrs,
 		"janitor": janitor, "duty": duty, "watch": watch,
+		"rtt": rtt, "send": send, "strays": strays, "rules": rules,
 	}
 	mode, ok := modes[os.Args[1]]
 	if !ok {
@@ -37,7 +38,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor|duty|watch [flags]")
+	fmt.Fprintln(os.Stderr, "usage: agent serve|probe|conns|observe|announce|routes|addrs|janitor|duty|watch|rtt|send|strays|rules [flags]")
 }
 
 // events writes JSON lines; it is safe for concurrent use.

@@ -11,10 +11,15 @@ import (
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
-// rtnetlink calls f with every message of the groups, and with nil where the
-// kernel dropped some, until the context ends.
+// rtnetlink is netlinkEvents of links, addresses and routes.
 func rtnetlink(ctx context.Context, groups uint32, f func(measure.Time, *syscall.NetlinkMessage)) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	return netlinkEvents(ctx, unix.NETLINK_ROUTE, groups, f)
+}
+
+// netlinkEvents calls f with every message of the groups of a netlink protocol, and
+// with nil where the kernel dropped some, until the context ends.
+func netlinkEvents(ctx context.Context, protocol int, groups uint32, f func(measure.Time, *syscall.NetlinkMessage)) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}

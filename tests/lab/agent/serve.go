@@ -16,7 +16,7 @@ import (
 )
 
 // serve stands in for an API server: https with /livez, /readyz and /watch, and a plain
-// TCP port that says the node's name and then echoes lines. Datagrams to the port of
+// TCP port that says the node's name and then echoes lines; another reads and throws away. Datagrams to the port of
 // duty are read and thrown away.
 func serve(ctx context.Context, args []string, _ *events) error {
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
@@ -32,9 +32,13 @@ func serve(ctx context.Context, args []string, _ *events) error {
 	if err != nil {
 		return fmt.Errorf("echo: %w", err)
 	}
+	void, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", sinkPort))
+	if err != nil {
+		return errors.Join(fmt.Errorf("sink: %w", err), l.Close())
+	}
 	sink, err := net.ListenPacket("udp", fmt.Sprintf("[::]:%d", dutyPort))
 	if err != nil {
-		return errors.Join(fmt.Errorf("duty: %w", err), l.Close())
+		return errors.Join(fmt.Errorf("duty: %w", err), l.Close(), void.Close())
 	}
 	srv := &http.Server{
 		Addr: *https, Handler: nameHandler(*name),
@@ -48,9 +52,11 @@ func serve(ctx context.Context, args []string, _ *events) error {
 		<-ctx.Done()
 		_ = srv.Close()
 		_ = l.Close()
+		_ = void.Close()
 		_ = sink.Close()
 	})
 	wg.Go(func() { echoAll(l, *name) })
+	wg.Go(func() { sinkAll(void) })
 	wg.Go(func() { discardAll(sink) })
 	if err := srv.ListenAndServeTLS(*cert, *key); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("https: %w", err)

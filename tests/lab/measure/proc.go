@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -137,4 +138,14 @@ func GroupUsage(pgid int) (Usage, error) {
 		return u, fmt.Errorf("group: %d has no process", pgid)
 	}
 	return u, nil
+}
+
+// Machine describes for a report what its figures were taken on.
+func Machine() string {
+	var u unix.Utsname
+	kernel := "unknown"
+	if unix.Uname(&u) == nil {
+		kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return fmt.Sprintf("kernel %s, %d cores, %s", kernel, runtime.NumCPU(), runtime.Version())
 }

@@ -40,3 +40,12 @@ func Percentiles(d []time.Duration) string {
 	at := func(p int) int64 { return s[(len(s)*p+99)/100-1].Milliseconds() }
 	return fmt.Sprintf("%d / %d", at(50), at(99))
 }
+
+// Counts gives the least, the middle and the greatest: "min / median / max".
+func Counts(n []int) string {
+	if len(n) == 0 {
+		return "-"
+	}
+	s := slices.Sorted(slices.Values(n))
+	return fmt.Sprintf("%d / %d / %d", s[0], s[len(s)/2], s[len(s)-1])
+}

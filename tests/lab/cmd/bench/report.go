@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/tests/lab"
 	"lbd.dev/lbd/tests/lab/measure"
@@ -159,7 +154,7 @@ func firstCells(runs []*lab.Outcome) []string {
 		}
 	}
 	return []string{
-		counts(load), measure.SpreadOf(outage).String() + inRuns(never, "not over in"), counts(failed), some(takeover, len(runs)),
+		measure.Counts(load), measure.SpreadOf(outage).String() + inRuns(never, "not over in"), measure.Counts(failed), some(takeover, len(runs)),
 		measure.SpreadOf(dual).String(), some(gone, len(runs)), mean(alive, len(runs)) + " of " + mean(open, len(runs)),
 	}
 }
@@ -193,14 +188,6 @@ func inRuns(n int, what string) string {
 	return fmt.Sprintf(" (%s %d)", what, n)
 }
 
-func counts(n []int) string {
-	if len(n) == 0 {
-		return "-"
-	}
-	slices.Sort(n)
-	return fmt.Sprintf("%d / %d / %d", n[0], n[len(n)/2], n[len(n)-1])
-}
-
 func mean(sum, n int) string {
 	if n == 0 {
 		return "-"
@@ -224,11 +211,6 @@ func idleTable(b *strings.Builder, r *results) {
 
 // machine describes what the figures were taken on.
 func machine() string {
-	var u unix.Utsname
-	kernel := "unknown"
-	if unix.Uname(&u) == nil {
-		kernel = string(bytes.TrimRight(u.Release[:], "\x00"))
-	}
 	system := "unknown distribution"
 	if f, err := os.ReadFile("/etc/os-release"); err == nil {
 		for line := range strings.Lines(string(f)) {
@@ -242,5 +224,5 @@ func machine() string {
 		first, _, _ := strings.Cut(string(out), "\n")
 		kv, _, _ = strings.Cut(first, " (")
 	}
-	return fmt.Sprintf("%s, kernel %s, %d cores, %s, %s", system, kernel, runtime.NumCPU(), runtime.Version(), kv)
+	return system + ", " + measure.Machine() + ", " + kv
 }

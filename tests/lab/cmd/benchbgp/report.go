@@ -2,12 +2,8 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/tests/interop"
 	"lbd.dev/lbd/tests/lab/measure"
@@ -45,7 +41,7 @@ func report(o *options, r *results) string {
 	} else {
 		fmt.Fprintf(&b, "- Runs in which the machine was more than %.0f %% busy were dropped and repeated; they are counted in brackets.\n", 100*o.maxLoad)
 	}
-	fmt.Fprintf(&b, "\nMachine: %s. Written on %s.\n\n", machine(), time.Now().Format(time.DateOnly))
+	fmt.Fprintf(&b, "\nMachine: %s. Written on %s.\n\n", measure.Machine(), time.Now().Format(time.DateOnly))
 	for _, s := range r.systems {
 		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name(), s.Configuration())
 	}
@@ -109,10 +105,10 @@ func cells(runs []*interop.Outcome) []string {
 		others, othersOpen = others+o.Others.Survived(), othersOpen+o.Others.Open
 	}
 	return []string{
-		counts(load),
+		measure.Counts(load),
 		some(runs, func(o *interop.Outcome) time.Duration { return o.Gone }),
 		some(runs, func(o *interop.Outcome) time.Duration { return o.Back }),
-		counts(failed),
+		measure.Counts(failed),
 		some(runs, func(o *interop.Outcome) time.Duration { return max(o.First.Outage, o.Second.Outage) }),
 		some(runs, func(o *interop.Outcome) time.Duration { return o.Hole }),
 		share(own, ownOpen, len(runs)), share(others, othersOpen, len(runs)),
@@ -129,11 +125,6 @@ func some(runs []*interop.Outcome, f func(*interop.Outcome) time.Duration) strin
 		return fmt.Sprintf("%s (never in %d)", s, len(runs)-s.N)
 	}
 	return s.String()
-}
-
-func counts(n []int) string {
-	slices.Sort(n)
-	return fmt.Sprintf("%d / %d / %d", n[0], n[len(n)/2], n[len(n)-1])
 }
 
 func share(alive, open, runs int) string {
@@ -170,14 +161,4 @@ func kept(ok bool) string {
 		return "yes"
 	}
 	return "**no**"
-}
-
-// machine describes what the figures were taken on.
-func machine() string {
-	var u unix.Utsname
-	kernel := "unknown"
-	if unix.Uname(&u) == nil {
-		kernel = unix.ByteSliceToString(u.Release[:])
-	}
-	return fmt.Sprintf("kernel %s, %d cores, %s", kernel, runtime.NumCPU(), runtime.Version())
 }

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+const preamble = `# Connections
+
+Written by ` + "`make benchring`" + ` (` + "`go run ./tests/lab/cmd/benchring`" + `). What [docs/connections.md](connections.md) promises for connections that are
+open (P13 to P15), and what it costs. Three nodes in network namespaces on one Linux bridge, by BGP behind a router with FRR; lbd has
+default settings, **lbd-reset** is lbd with ` + "`connections: reset`" + `, keepalived has advert_int 1.
+
+- **Kept**: of 60 connections with a line echoed each 50 ms, those alive at the end, in the worst run; then over all runs, of the node's
+  own and of the others'. By BGP the fault goes from node to node; which others a router moves depends on the node.
+- **Failed**: new connections that failed, of all runs; the client opens one each 5 ms (by BGP one to each of two VIPs). What a server had
+  accepted when it was killed is reset with it. At layer 2 only the owner has the address, so that its dead server refuses until the handover.
+- **Busy**: how much of the machine's processor time was used meanwhile, steal included, in %: least / median / most.
+- Faults come at a random moment (uniform over 2 s). No run was dropped.
+
+`
+
+func meanings() map[string]string {
+	return map[string]string{
+		"drain": "`lbd drain`", "sigterm": "SIGTERM to the daemon", "rolling": "SIGTERM to the daemon of each node in turn, started again when it has ended",
+		"return": "SIGTERM to the daemon, started again when it has ended", "respawn": "SIGKILL to the daemon, started again after 1 s",
+		"appdeath": "the server is killed", "linkdown": "the node's link goes down at the switch",
+	}
+}
+
+func report(r *results) string {
+	var b strings.Builder
+	b.WriteString(preamble)
+	fmt.Fprintf(&b, "Machine: %s. Written on %s by `benchring -parts %s -runs %d -strays %d`.\n", measure.Machine(), time.Now().Format(time.DateOnly),
+		strings.Join(r.options.parts, ","), r.options.runs, r.options.strays)
+	keptTable(&b, r)
+	costTable(&b, r)
+	deathTable(&b, r)
+	for _, e := range r.errors {
+		fmt.Fprintf(&b, "\nNot measured: %s\n", strings.ReplaceAll(e, "\n", " "))
+	}
+	return b.String()
+}
+
+func keptTable(b *strings.Builder, r *results) {
+	by := ""
+	for _, k := range r.kept {
+		if k.runs == 0 {
+			continue
+		}
+		if k.by != by {
+			by = k.by
+			fmt.Fprintf(b, "\n## Kept, %s\n\n| Fault | System | Runs | Busy | Kept of 60, worst run | own | others | Failed | Wanted | Reached |\n|---|---|---|---|---|---|---|---|---|---|\n", by)
+		}
+		others := ""
+		if k.others.Open > 0 {
+			others = fmt.Sprintf("%d of %d", k.others.Survived(), k.others.Open)
+		}
+		text, ok := k.wanted()
+		fmt.Fprintf(b, "| %s | %s | %d | %s | %d | %d of %d | %s | %d of %d%s | %s | %s |\n", meanings()[k.fault], k.system, k.runs, measure.Counts(k.busy),
+			k.leastKept, k.own.Survived(), k.own.Open, others, k.failed, k.attempts, causes(k.errors), text, verdict(text, ok))
+	}
+}
+
+// wanted is the promise for a row, and whether it is kept.
+func (k *keptRow) wanted() (text string, ok bool) {
+	if k.system != "lbd" {
+		return "", true
+	}
+	all := k.own.Survived() == k.own.Open && k.others.Survived() == k.others.Open
+	switch {
+	case k.fault == "appdeath" && k.by == "BGP":
+		return "all of the others, none refused or late", k.others.Survived() == k.others.Open && k.errors["refused"]+k.errors["timeout"] == 0
+	case k.fault == "linkdown" && k.by == "BGP":
+		return "all of the others", k.others.Survived() == k.others.Open
+	case k.fault == "appdeath" || k.fault == "linkdown":
+		return "", true // they die with their server or their node
+	}
+	return "all, 0 failed", all && k.failed == 0
+}
+
+func verdict(text string, ok bool) string {
+	switch {
+	case text == "":
+		return ""
+	case ok:
+		return "yes"
+	}
+	return "**no**"
+}
+
+func causes(errs map[string]int) string {
+	var out []string
+	for _, e := range slices.Sorted(maps.Keys(errs)) {
+		if errs[e] > 0 {
+			out = append(out, fmt.Sprintf("%s %d", e, errs[e]))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(out, ", ") + ")"
+}
+
+func costTable(b *strings.Builder, r *results) {
+	if len(r.cost) == 0 {
+		return
+	}
+	fmt.Fprintf(b, `
+## Cost of a relay
+
+%d connections to m1 with a line echoed each 20 ms, %v for each figure; then one connection that is written to as fast as it takes it, %v.
+The same connections are measured with the address on m1, then on m3, which relays to m1, then on m2, which relays to m3 and that to m1; counters at
+m1 say that they were. All answers go directly. Median of %d rounds, with the least and the most in brackets. veth with segmentation offload; the
+processors are the limit, not the wire.
+
+| Relays | Busy | Echo p50, µs | p99, µs | p99 more than without, µs | wanted | Throughput, Gbit/s | of that without, %% | wanted |
+|---|---|---|---|---|---|---|---|---|
+`, echoConns, echoFor, sendFor, len(r.cost))
+	for n := range maxRelays + 1 {
+		pick := func(f func(*round) float64) string { return spread(r.cost, f) }
+		fmt.Fprintf(b, "| %d | %s | %s | %s | ", n, pick(func(o *round) float64 { return float64(o.busy[n]) }),
+			pick(func(o *round) float64 { return micro(o.p50[n]) }), pick(func(o *round) float64 { return micro(o.p99[n]) }))
+		rate := pick(func(o *round) float64 { return o.rate[n] / 1e9 })
+		if n == 0 {
+			fmt.Fprintf(b, "| | %s | | |\n", rate)
+			continue
+		}
+		fmt.Fprintf(b, "%s | %s | %s | %s | %s |\n", pick(func(o *round) float64 { return micro(o.p99[n] - o.p99[0]) }), limit(n, "<= 200"),
+			rate, pick(func(o *round) float64 { return 100 * o.rate[n] / o.rate[0] }), limit(n, ">= 90"))
+	}
+	loadLine(b, r.load)
+}
+
+// loadLine tells the processor time of one relay. A machine without idle time has used
+// all there was in both cases, which says nothing.
+func loadLine(b *strings.Builder, l *relayLoad) {
+	if l == nil || l.relays == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%d packets of no connection, %d a second for %.0f s, took %.2f s of the machine's processor time without ring and %.2f s with one of three\nnodes (%d relays), switch and veth included. ",
+		l.packets, strayRate, l.took.Seconds(), l.plain.Seconds(), l.ring.Seconds(), l.relays)
+	if full := 0.95 * float64(runtime.NumCPU()); l.plain.Seconds() > full*l.took.Seconds() || l.ring.Seconds() > full*l.took.Seconds() {
+		b.WriteString("That was all there is, so it says nothing of a relay.\n")
+		return
+	}
+	fmt.Fprintf(b, "**Processor time of a relay: %.2f µs.**\n", (l.ring-l.plain).Seconds()/float64(l.relays)*1e6)
+}
+
+// limit is what is wanted of one relay; nothing is of more.
+func limit(relays int, text string) string {
+	if relays == 1 {
+		return text
+	}
+	return ""
+}
+
+func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// spread is the median of one figure of each round, with the least and the most.
+func spread(rounds []*round, f func(*round) float64) string {
+	var v []float64
+	for _, o := range rounds {
+		v = append(v, f(o))
+	}
+	slices.Sort(v)
+	n := len(v)
+	return fmt.Sprintf("%.1f (%.1f to %.1f)", (v[(n-1)/2]+v[n/2])/2, v[0], v[n-1])
+}
+
+func deathTable(b *strings.Builder, r *results) {
+	if len(r.deaths) == 0 {
+		return
+	}
+	fmt.Fprintf(b, `
+## Death of another node
+
+%d connections to m1 with a line echoed each 20 ms; m3's link goes. Detection is the line "member" in the log of m2, to a millisecond, which is
+written by the decision that sees m3 gone; the rules are told by the kernel of m2 (nftables netlink, as in `+"`nft monitor`"+`). Times in ms.
+
+| What dies | Runs | Busy | Fault until m2 detects it by gossip | Detection until the rules of m2 lead past m3 | Wanted | Longest wait for an echo | Kept | Until the owner's own connections are reset |
+|---|---|---|---|---|---|---|---|---|
+`, echoConns)
+	for _, owner := range []bool{false, true} {
+		deathRow(b, owner, r.deaths)
+	}
+}
+
+func deathRow(b *strings.Builder, owner bool, all []*death) {
+	var detected, rules, stalled, reset []time.Duration
+	var busy []int
+	kept := 0
+	for _, o := range all {
+		if o.owner == owner {
+			detected, rules, stalled = append(detected, o.detected), append(rules, o.rules), append(stalled, o.stalled)
+			busy, kept = append(busy, o.busy), kept+o.kept
+			if o.reset >= 0 {
+				reset = append(reset, o.reset)
+			}
+		}
+	}
+	if len(busy) == 0 {
+		return
+	}
+	what, s, own := "a relay: the address is on m2, which relays to m3 and that to m1", measure.SpreadOf(rules), ""
+	if owner {
+		own = measure.SpreadOf(reset).String()
+		if n := len(busy) - len(reset); n > 0 {
+			own += fmt.Sprintf(" (not in %d)", n)
+		}
+		what = "the owner: m3, which relays to m1, a drained node; m2 takes the address over"
+	}
+	fmt.Fprintf(b, "| %s | %d | %s | %s | %s | <= 50 | %s | %d of %d | %s |\n", what, len(busy), measure.Counts(busy), measure.SpreadOf(detected), s,
+		measure.SpreadOf(stalled), kept, echoConns*len(busy), own)
+}
