@@ -58,7 +58,9 @@ func sum(c *measure.Conns, more measure.Conns) {
 func layer2(ctx context.Context, bin *lab.Bin, r *results) error {
 	var errs []error
 	for _, s := range []lab.System{&lab.LBD{NoIPv6: true}, &lab.LBD{NoIPv6: true, Reset: true}, &lab.Keepalived{Advert: "1"}} {
-		errs = append(errs, layer2System(ctx, bin, s, r))
+		if in(r.options.systems, s.Name()) {
+			errs = append(errs, layer2System(ctx, bin, s, r))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -70,6 +72,9 @@ func layer2System(ctx context.Context, bin *lab.Bin, s lab.System, r *results) (
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	for _, sc := range []lab.Scenario{lab.Drain(), lab.Terminate(), lab.Return(), lab.Rolling(), lab.Respawn(), lab.ServiceDeath(), lab.LinkDown()} {
+		if !in(r.options.faults, sc.Name) {
+			continue
+		}
 		sc.Conns = longLived
 		k := r.row("layer 2", sc.Name, s.Name())
 		for k.runs < r.options.runs {
@@ -91,7 +96,9 @@ func layer2System(ctx context.Context, bin *lab.Bin, s lab.System, r *results) (
 func bgp(ctx context.Context, bin *lab.Bin, r *results) error {
 	var errs []error
 	for _, s := range []*interop.LBD{{}, {LBD: lab.LBD{Reset: true}}} {
-		errs = append(errs, bgpSystem(ctx, bin, s, r))
+		if in(r.options.systems, s.Name()) {
+			errs = append(errs, bgpSystem(ctx, bin, s, r))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -107,6 +114,9 @@ func bgpSystem(ctx context.Context, bin *lab.Bin, s *interop.LBD, r *results) (e
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for _, x := range []interop.Fault{interop.Drain(), interop.Terminate(), rolling(), interop.ServiceDeath(), interop.LinkDown()} {
+		if !in(r.options.faults, x.Name) {
+			continue
+		}
 		x.Conns = longLived
 		k := r.row("BGP", x.Name, s.Name())
 		for k.runs < r.options.runs {

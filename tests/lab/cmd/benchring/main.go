@@ -40,9 +40,14 @@ type options struct {
 	strays int
 	parts  []string
 	out    string
+	// Empty: all.
+	faults, systems []string
 }
 
 func (o *options) has(name string) bool { return slices.Contains(o.parts, name) }
+
+// in tells whether a list names something; an empty one names all.
+func in(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
 
 func main() {
 	o := &options{}
@@ -50,8 +55,16 @@ func main() {
 	flag.IntVar(&o.strays, "strays", 300_000, "packets that are sent to find the processor time of a relay")
 	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
 	parts := flag.String("parts", strings.Join([]string{partLayer2, partBGP, partCost, partDeath}, ","), "what is measured, separated by commas")
+	faults := flag.String("faults", "", "faults, separated by commas (default: all)")
+	systems := flag.String("systems", "", "lbd, lbd-reset and keepalived, separated by commas (default: all)")
 	flag.Parse()
 	o.parts = strings.Split(*parts, ",")
+	if *faults != "" {
+		o.faults = strings.Split(*faults, ",")
+	}
+	if *systems != "" {
+		o.systems = strings.Split(*systems, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bench(ctx, o)
 	stop()
