@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,15 +58,22 @@ func probeOnce(t *testing.T, p prober, timeout time.Duration) string {
 // port is the port of a listener on 127.0.0.1.
 func port(addr net.Addr) int32 { return int32(addr.(*net.TCPAddr).Port) }
 
-// closedPort is one on which nobody listens.
+// closedPort is one on which nobody listens, nor can: a socket has it, of both families.
 func closedPort(t *testing.T) int32 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return port(l.Addr())
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet6{}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(name.(*syscall.SockaddrInet6).Port)
 }
 
 // listenRaw runs serve for every connection to a new port.

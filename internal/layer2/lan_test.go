@@ -348,6 +348,9 @@ func TestLANFilter(t *testing.T) {
 		send(tc.frame)
 		time.Sleep(10 * ms)
 		p.drain()
+		if tc.want > 0 { // a busy machine may deliver it later
+			l.eventually(tc.name, func() bool { p.drain(); return n.Load() > 0 })
+		}
 		if n.Load() != tc.want {
 			t.Errorf("%s: %d frames, want %d", tc.name, n.Load(), tc.want)
 		}

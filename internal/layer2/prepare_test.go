@@ -82,7 +82,7 @@ func TestLANSilenceIsReady(t *testing.T) {
 	for _, vip := range vips {
 		l.bind(hostA, vip)
 	}
-	h := l.driver(Options{SilenceLifetime: 600 * ms})
+	h := l.driver(Options{SilenceLifetime: 1500 * ms})
 	h.apply(announceVIP(vip4), announceVIP(vip6))
 	if got := l.handles(); len(got) != 0 {
 		t.Fatalf("tables without a handover: %v", got)
@@ -94,7 +94,7 @@ func TestLANSilenceIsReady(t *testing.T) {
 	if rules := l.rules(); len(ready) != 2 || strings.Count(rules, "set silent") != 2 || strings.Contains(rules, "expires") {
 		t.Fatalf("rules:\n%s", rules)
 	}
-	time.Sleep(250 * ms) // past a renewal
+	time.Sleep(600 * ms) // past a renewal
 	for _, vip := range vips {
 		l.mustBeHeld(vip, true, "yielding")
 	}
@@ -151,10 +151,10 @@ func TestLANSilenceGrowsAndShrinks(t *testing.T) {
 	l := newLab(t)
 	l.bind(hostA, vip4)
 	l.bind(hostA, vip4b)
-	h := l.driver(Options{SilenceLifetime: 600 * ms})
+	h := l.driver(Options{SilenceLifetime: 1500 * ms})
 	h.apply(silentVIP(vip4))
 	for range 12 {
-		time.Sleep(50 * ms)
+		time.Sleep(150 * ms)
 		h.apply(silentVIP(vip4))
 		h.apply(silentVIP(vip4), silentVIP(vip4b))
 	}
@@ -178,16 +178,24 @@ func TestLANSilenceRenewsInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	start := time.Now()
-	for _, x := range []struct {
-		at    time.Duration
-		addrs []netip.Addr
-	}{{0, []netip.Addr{vip4}}, {200 * ms, []netip.Addr{vip4, vip4b}}, {400 * ms, []netip.Addr{vip4, vip4b}}} {
-		time.Sleep(time.Until(start.Add(x.at)))
-		set(x.addrs...)
-	}
-	time.Sleep(time.Until(start.Add(lifetime + 150*ms)))
-	if got, err := tb.Leftover(); err != nil || !slices.Contains(got, vip4) {
-		t.Errorf("silent: %v, %v", got, err)
+	for round := 1; ; round++ {
+		start, last := time.Now(), time.Now()
+		for _, x := range []struct {
+			at    time.Duration
+			addrs []netip.Addr
+		}{{0, []netip.Addr{vip4}}, {200 * ms, []netip.Addr{vip4, vip4b}}, {400 * ms, []netip.Addr{vip4, vip4b}}} {
+			time.Sleep(time.Until(start.Add(x.at)))
+			last = time.Now()
+			set(x.addrs...)
+		}
+		time.Sleep(time.Until(start.Add(lifetime + 150*ms)))
+		got, err := tb.Leftover()
+		if err == nil && slices.Contains(got, vip4) {
+			return
+		}
+		// On a machine that is too busy it has ended since the last renewal.
+		if late := time.Since(last) >= lifetime || last.Sub(start) >= lifetime; err != nil || !late || round == 20 {
+			t.Fatalf("silent in round %d: %v, %v", round, got, err)
+		}
 	}
 }

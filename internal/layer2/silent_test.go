@@ -192,10 +192,10 @@ func TestLANSilenceEndsByItself(t *testing.T) {
 	l := newLab(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		l.bind(hostA, vip)
-		h := l.driver(Options{SilenceLifetime: 600 * ms})
+		h := l.driver(Options{SilenceLifetime: 1500 * ms})
 		h.apply(silentVIP(vip))
 		for range 3 { // renewed without Apply
-			time.Sleep(250 * ms)
+			time.Sleep(600 * ms)
 			l.mustBeHeld(vip, false, "renewed")
 		}
 		h.apply()
@@ -203,7 +203,7 @@ func TestLANSilenceEndsByItself(t *testing.T) {
 		h.apply(silentVIP(vip))
 		h.close() // like a daemon that was killed
 		l.mustBeHeld(vip, false, "just closed")
-		time.Sleep(650 * ms)
+		time.Sleep(1550 * ms)
 		l.mustBeHeld(vip, true, "after its lifetime")
 	}
 }
@@ -241,8 +241,7 @@ func TestLANSilenceLeftovers(t *testing.T) {
 	l.mustBeHeld(vip4, false, "replaced")
 
 	_ = exec.Command("nft", "flush", "ruleset").Run() // somebody cleans up too well
-	time.Sleep(400 * ms)
-	l.mustBeHeld(vip4, false, "repaired")
+	l.eventually("repaired", func() bool { _, held := l.held(vip4); return !held })
 	if got := h.apply(silentVIP(vip4))[vip4]; !got.Silent {
 		t.Errorf("report %+v", got)
 	}
