@@ -105,6 +105,11 @@ func (s *LBD) WriteConfigWithOtherKey(l *Lab, n *Node) error {
 	return s.writeConfig(l, n, filepath.Join(n.Dir, "gossip.key"))
 }
 
+// WriteConfigWithSecret has the node read its gossip key from a mounted Secret.
+func (s *LBD) WriteConfigWithSecret(l *Lab, n *Node, m *Mount) error {
+	return s.writeConfig(l, n, filepath.Join(m.Dir, "gossip.key"))
+}
+
 func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	if _, err := os.Stat(key); err != nil {
 		if err := writeKey(key); err != nil {
@@ -129,12 +134,13 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	return os.WriteFile(s.Config(n), []byte(b.String()), 0o600)
 }
 
-func writeKey(file string) error {
+func writeKey(file string) error { return os.WriteFile(file, []byte(NewKey()+"\n"), 0o600) }
+
+// NewKey is a line of a keyring.
+func NewKey() string {
 	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return fmt.Errorf("gossip key: %w", err)
-	}
-	return os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600)
+	_, _ = rand.Read(key) // never fails
+	return base64.StdEncoding.EncodeToString(key)
 }
 
 // Start writes the configuration unless there is one, and starts the daemon.
@@ -162,6 +168,12 @@ type Status struct {
 		Name  string `json:"name"`
 		State string `json:"state"`
 	} `json:"members"`
+	Config struct {
+		Generation uint64 `json:"generation"`
+	} `json:"config"`
+	Gossip struct {
+		KeyMismatches uint64 `json:"keyMismatches"`
+	} `json:"gossip"`
 	VIPs []struct {
 		Address   netip.Addr `json:"address"`
 		Owner     string     `json:"owner"`
