@@ -72,7 +72,7 @@ func (j *joined) setNodes(addrs []netip.Addr) {
 // does the VirtualIP.
 func (j *joined) apply() {
 	tuneProcs(len(j.files.Peers)+len(j.cluster.Peers) > 0, j.log)
-	tuneMemory(len(j.files.VIPs) + len(j.cluster.VIPs))
+	tuneMemory(len(j.files.VIPs), len(j.cluster.VIPs))
 	all := make(map[string]v1alpha1.HealthCheck)
 	for _, checks := range []map[string]v1alpha1.HealthCheck{j.machines, j.cluster.Checks, j.files.Checks} {
 		maps.Copy(all, checks)

@@ -48,7 +48,7 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	level := new(slog.LevelVar)
 	log := newLogger(cfg, level, out)
 	tuneProcs(len(cfg.Peers) > 0, log)
-	tuneMemory(len(cfg.VIPs))
+	tuneMemory(len(cfg.VIPs), 0)
 	parts, err := compose(cfg, path, level, log)
 	if err != nil {
 		return err

@@ -68,14 +68,15 @@ func tuneProcs(bgp bool, log *slog.Logger) {
 const manyVIPs = 1000
 
 // tuneMemory lets the heap grow less between two collections where it is large. An
-// idle daemon with a few VIPs has 3 MB and would only spend processor time. Who sets
-// GOGC knows better.
-func tuneMemory(vips int) {
+// idle daemon with a few VIPs has 3 MB and would only spend processor time; and one
+// with the Services of a cluster, most of whose VIPs it does not have, would spend
+// more of it on them than on all else. Who sets GOGC knows better.
+func tuneMemory(files, cluster int) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
 	percent := 100
-	if vips >= manyVIPs {
+	if files >= manyVIPs && files > cluster {
 		percent = 30
 	}
 	debug.SetGCPercent(percent)

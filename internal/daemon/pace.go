@@ -8,8 +8,11 @@ import (
 )
 
 const (
-	// relook is how often a decision is made although nothing asks for one.
-	relook = 5 * time.Second
+	// relook is how often a decision is made although nothing asks for one. One that
+	// takes long is made again after lookShare times as long, but at most after relookMax.
+	relook    = 5 * time.Second
+	relookMax = 20 * time.Second
+	lookShare = 1000
 	// longRest bounds the pause between two decisions: with it a silence of the wire
 	// is still good when it is used, see election.SilenceHolds.
 	longRest = 20 * time.Millisecond
@@ -20,9 +23,10 @@ const (
 // pace says when decisions are made. With thousands of VIPs each one takes
 // milliseconds, which nobody should spend on none or on one after the other.
 type pace struct {
-	at    time.Time // of the last decision
-	held  bool      // it was the same as the one before
-	until time.Time // when the next one may be made
+	at    time.Time     // of the last decision
+	held  bool          // it was the same as the one before
+	until time.Time     // when the next one may be made
+	look  time.Duration // after how long it is made again without a cause
 }
 
 // decided notes a decision, from its begin to its end with all that follows, and
@@ -30,15 +34,17 @@ type pace struct {
 // long as no fact comes and Desired.Wake has not come.
 func (p *pace) decided(from, to time.Time, same bool) {
 	p.at, p.held, p.until = from, same, time.Time{}
-	if took := to.Sub(from); took > quick {
+	took := to.Sub(from)
+	if took > quick {
 		p.until = to.Add(min(took, longRest))
 	}
+	p.look = max(relook, min(lookShare*took, relookMax))
 }
 
 // still tells whether the last decision holds without new facts.
 func (p *pace) still(last *model.Desired, now time.Time) bool {
 	// The others are asked again and again while this node may take something.
-	return p.held && !last.Group.Ask && now.Sub(p.at) < relook && (last.Wake.IsZero() || now.Before(last.Wake))
+	return p.held && !last.Group.Ask && now.Sub(p.at) < p.look && (last.Wake.IsZero() || now.Before(last.Wake))
 }
 
 // rest is how long to wait for more facts before the next decision. A decision about

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -45,6 +46,12 @@ func TestPace(t *testing.T) {
 		if got := max(p.rest(after(took)), 0); got != want {
 			t.Errorf("rests for %v after a decision of %v, want %v", got, took, want)
 		}
+	}
+	last.Group.Ask = false
+	for took, want := range map[time.Duration]time.Duration{quick: relook, 15 * time.Millisecond: 15 * time.Second, time.Second: relookMax} {
+		p.decided(at, after(took), true)
+		still(fmt.Sprintf("until it is time to look again, after a decision of %v", took), after(want-1), true)
+		still(fmt.Sprintf("when it is, after a decision of %v", took), after(want), false)
 	}
 }
 

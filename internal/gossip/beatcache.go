@@ -1,6 +1,9 @@
 package gossip
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // beatCache remembers how heartbeats were read. Those of one stream differ only
 // in the numbers at their end, and reading JSON is most of what one costs. A
@@ -10,6 +13,10 @@ type beatCache map[string]wireBeat
 
 // beatCacheSize bounds the cache: a few messages for each of many owners.
 const beatCacheSize = 512
+
+// beatsFor is how long the claims of a heartbeat are not merged again: what they
+// mention is to be remembered as mentioned.
+const beatsFor = 30 * time.Second
 
 var beatSeq = []byte(`,"q":`)
 
@@ -70,4 +77,31 @@ func number(b []byte) (n uint64, rest []byte, ok bool) {
 		n = 10*n + uint64(b[i]-'0')
 	}
 	return n, b[i:], i == 1 || i > 1 && b[0] != '0'
+}
+
+// beatsMerged knows the claims of heartbeats of late, by where beatCache has them.
+// Thirty of them come with each heartbeat of an owner of thousands of VIPs, time and
+// again the same, and to merge them is most of what the heartbeat costs. Those of a
+// few VIPs are merged each time.
+type beatsMerged map[*wireEntry]repeat
+
+// known tells whether these claims, merged a while ago, brought nothing and asked for
+// no answer, and nothing has changed since.
+func (m beatsMerged) known(claims []wireEntry, s state, now time.Time) bool {
+	if len(claims) <= fewEntries {
+		return false
+	}
+	was, ok := m[&claims[0]]
+	return ok && was.state == s && now.Before(was.until)
+}
+
+// merged notes claims that brought nothing.
+func (m beatsMerged) merged(claims []wireEntry, s state, now time.Time) {
+	if len(claims) <= fewEntries {
+		return
+	}
+	if len(m) >= beatCacheSize {
+		clear(m)
+	}
+	m[&claims[0]] = repeat{state: s, until: now.Add(beatsFor)}
 }

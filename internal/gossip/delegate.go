@@ -183,8 +183,6 @@ func nodeAddr(n *memberlist.Node) (netip.AddrPort, bool) {
 // this time has its chance the next.
 func (g *Gossip) localState() []byte {
 	const limit = maxMessage - 1<<20
-	own := encode(typeFull, []wireRecord{g.own.full()})
-	out := own[:len(own)-1]
 	now := time.Now()
 	g.mu.Lock()
 	names := make([]model.NodeName, 0, len(g.table.nodes))
@@ -195,12 +193,22 @@ func (g *Gossip) localState() []byte {
 	if len(names) <= direct {
 		slices.Sort(names) // they fit, and are known again by those who had them before
 	}
+	records := [][]byte{g.own.wire()}
+	size := len(records[0]) + len("[]") + 2
 	for _, name := range names {
 		b := g.echo(name, now)
-		if len(b) == 0 || len(out)+len(b) > limit {
+		if len(b) == 0 || size+1+len(b) > limit {
 			continue
 		}
-		out = append(append(out, ','), b...)
+		records = append(records, b)
+		size += 1 + len(b)
+	}
+	out := append(make([]byte, 0, size), typeFull, wireVersion, '[')
+	for i, b := range records {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, b...)
 	}
 	return append(out, ']')
 }

@@ -59,6 +59,10 @@ func (d *delta) onlyExchanged() bool {
 	return bare.empty()
 }
 
+// still tells whether nothing is to be published, or only that there was a full
+// exchange. Until it is, changes do not count it.
+func (t *table) still() bool { return t.delta.onlyExchanged() }
+
 func (d *delta) of(name model.NodeName) *memberDelta {
 	m := d.members[name]
 	if m == nil {

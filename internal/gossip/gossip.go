@@ -33,8 +33,10 @@ const (
 	// manyParts is how many datagrams a record may fill; a larger one goes over a
 	// stream, because a burst overflows the receiver's socket.
 	manyParts = 16
-	// maxQueued bounds the messages that wait to be gossiped.
+	// maxQueued bounds the messages that wait to be gossiped, fewQueued those in a small
+	// group.
 	maxQueued = 1024
+	fewQueued = 64
 	// retransmits times log10 of the group is how often each one is gossiped.
 	retransmits = 4
 	// leaveTimeout bounds the goodbye, shutdownTimeout what follows it.
@@ -106,9 +108,10 @@ type Gossip struct {
 	mu      sync.Mutex // guards table and watches; held for microseconds
 	table   *table
 	watches map[model.NodeName]*watch
-	// beatsRead belongs to Run.
-	beatsRead beatCache
-	members   atomic.Int64 // alive, this node included
+	// beatsRead and beatsMerged belong to Run.
+	beatsRead   beatCache
+	beatsMerged beatsMerged
+	members     atomic.Int64 // alive, this node included
 
 	ctx     context.Context // ends with the process's membership
 	cancel  context.CancelFunc
@@ -196,7 +199,7 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 		post:    make(chan struct{}, 1),
 		streams: make(chan struct{}, 8),
 		table:   newTable(o.Name),
-		watches: map[model.NodeName]*watch{}, beatsRead: beatCache{},
+		watches: map[model.NodeName]*watch{}, beatsRead: beatCache{}, beatsMerged: beatsMerged{},
 	}
 	g.hooks = &delegate{g: g, events: map[model.NodeName]event{}}
 	g.inbox = newQueue(1024, 2*maxMessage, func(p packet) int { return len(p.msg) }, g.wake)

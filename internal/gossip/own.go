@@ -30,6 +30,8 @@ type own struct {
 	// not mean that the node has nothing.
 	complete bool
 	raised   time.Time // when inc was last raised
+	// encoded is full as it is sent; nil after a change.
+	encoded []byte
 }
 
 func newOwn(name model.NodeName, rules int, version string, keys []string) *own {
@@ -49,7 +51,9 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first := !o.complete
-	o.complete = true
+	if first {
+		o.complete, o.encoded = true, nil
+	}
 
 	head := o.head
 	head.Draining, head.Settled, head.Weight = gs.Draining, gs.Settled, gs.Weight
@@ -61,6 +65,7 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	if !headChanged && !machinesChanged && sameVIPs(gs.VIPs, o.vips) {
 		return wireRecord{}, false
 	}
+	o.encoded = nil
 	next := o.seq + 1
 	changed := o.diff(gs.VIPs, next)
 	o.vips = gs.VIPs
@@ -188,6 +193,22 @@ func (o *own) record() wireRecord {
 func (o *own) full() wireRecord {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.whole()
+}
+
+// wire is the whole record as JSON, which must not be changed. Of thousands of VIPs it
+// takes longer to write than all else that a full exchange needs.
+func (o *own) wire() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.encoded == nil {
+		o.encoded = encode(typeState, o.whole())[2:]
+	}
+	return o.encoded
+}
+
+// whole is full; the lock is held.
+func (o *own) whole() wireRecord {
 	r := o.record()
 	r.Head, r.Machines = new(o.head), o.toldMachines()
 	if o.complete {
@@ -229,6 +250,13 @@ func (o *own) epoch(a netip.Addr) uint64 {
 	return o.entries[a].Epoch
 }
 
+// settled is what was told of this node.
+func (o *own) settled() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.head.Settled
+}
+
 // life is the present incarnation.
 func (o *own) life() uint64 {
 	o.mu.Lock()
@@ -244,6 +272,7 @@ func (o *own) setKeys(fingerprints []string) (part wireRecord, ok bool) {
 		return wireRecord{}, false
 	}
 	o.seq++
+	o.encoded = nil
 	o.head.Keys, o.head.V = fingerprints, o.seq
 	part = o.record()
 	part.Head = new(o.head)
@@ -260,7 +289,7 @@ func (o *own) raise(known uint64) bool {
 	if known < o.inc || known >= maxNumber || !o.raised.IsZero() && now.Sub(o.raised) < time.Second {
 		return false
 	}
-	o.inc, o.raised = known+1, now
+	o.inc, o.raised, o.encoded = known+1, now, nil
 	return true
 }
 
@@ -269,6 +298,7 @@ func (o *own) leave() wireRecord {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seq++
+	o.encoded = nil
 	o.head.Left, o.head.V = true, o.seq
 	r := o.record()
 	r.Head = new(o.head)

@@ -11,8 +11,9 @@ const (
 	// VIPs is read faster than it is worth.
 	repeatsFrom = 32 << 10
 	// repeatsFor is how long a full exchange is not read again. It is read once more
-	// then, should an answer to it have been lost.
-	repeatsFor = 30 * time.Second
+	// then, should an answer to it have been lost. Two live owners of a VIP do not wait
+	// for that: each tells the other with every heartbeat.
+	repeatsFor = 2 * time.Minute
 	// mostRepeats bounds how many are known.
 	mostRepeats = 64
 )
@@ -22,11 +23,15 @@ type state struct{ inc, seq, table uint64 }
 
 // state changes with all that is told and known.
 func (g *Gossip) state() state {
-	var s state
-	s.inc, s.seq = g.own.version()
 	g.mu.Lock()
-	s.table = g.table.changes
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	return g.stateNow()
+}
+
+// stateNow is state; the lock is held.
+func (g *Gossip) stateNow() state {
+	s := state{table: g.table.changes}
+	s.inc, s.seq = g.own.version()
 	return s
 }
 

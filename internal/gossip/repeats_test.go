@@ -44,14 +44,22 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestDroppedExchangeIsReadAgain: a full exchange that a full queue dropped, before it was
-// merged, is not passed over when it comes again.
-func TestDroppedExchangeIsReadAgain(t *testing.T) {
+// newTurn is the state of Run of a node that has no peers and does not run.
+func newTurn(t *testing.T) *turn {
+	t.Helper()
 	g, err := New(Options{Name: "m1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = g.close() })
+	return &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}}
+}
+
+// TestDroppedExchangeIsReadAgain: a full exchange that a full queue dropped, before it was
+// merged, is not passed over when it comes again.
+func TestDroppedExchangeIsReadAgain(t *testing.T) {
+	turn := newTurn(t)
+	g := turn.g
 	rec := wireRecord{Name: "m2", Inc: 1}
 	for a := vip1; len(rec.Entries) < 2000; a = a.Next() {
 		rec.Entries = append(rec.Entries, wireEntry{Addr: a, V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
@@ -66,7 +74,6 @@ func TestDroppedExchangeIsReadAgain(t *testing.T) {
 		return f
 	}
 	comes() // and is dropped
-	turn := &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}}
 	for _, when := range []string{"dropped", "merged, which was news"} {
 		f := comes()
 		if len(f.records) != 1 {

@@ -134,6 +134,12 @@ func (t *turn) take() (next time.Time, d *delta) {
 	if peers, changed := g.join.takeOthers(); changed {
 		g.table.delta.peers = peers
 	}
+	if g.own.settled() && g.table.still() {
+		// Full exchanges count while a node settles. One that is settled learns of the
+		// last of them with what comes next, or when it settles anew: with thousands of
+		// VIPs a decision for each would be most of what they cost.
+		return next, nil
+	}
 	return next, g.table.flush()
 }
 
@@ -350,8 +356,9 @@ func (t *turn) tellStale(name model.NodeName, inc uint64) {
 	t.queue(t.g.addrOf(name), encode(typeStale, wireStale{Name: string(name), Inc: inc}))
 }
 
-// answer tells a node of the claims that are not below its own.
-func (t *turn) answer(name model.NodeName, told []wireEntry, now time.Time) {
+// answer tells a node of the claims that are not below its own, and reports whether
+// there are any.
+func (t *turn) answer(name model.NodeName, told []wireEntry, now time.Time) bool {
 	g := t.g
 	var own []netip.Addr
 	for i := range told {
@@ -360,8 +367,11 @@ func (t *turn) answer(name model.NodeName, told []wireEntry, now time.Time) {
 		}
 	}
 	others := g.table.beating(name, told)
-	if len(own) == 0 && len(others) == 0 || !due(t.answered, name, now, answerEvery) {
-		return
+	if len(own) == 0 && len(others) == 0 {
+		return false
+	}
+	if !due(t.answered, name, now, answerEvery) {
+		return true
 	}
 	to := g.addrOf(name)
 	if len(own) > 0 {
@@ -379,6 +389,7 @@ func (t *turn) answer(name model.NodeName, told []wireEntry, now time.Time) {
 			t.queue(to, m)
 		}
 	}
+	return true
 }
 
 func (t *turn) queue(to *memberlist.Node, msg []byte) {

@@ -198,7 +198,11 @@ func (g *Gossip) broadcast(r wireRecord, msgs [][]byte) {
 		}
 		g.casts.QueueBroadcast(b)
 	}
-	if over := g.casts.NumQueued() - maxQueued; over > 0 {
+	if g.members.Load() <= direct+1 {
+		// All have been told at once. What would wait longer than until the next full
+		// exchange mends no loss, and is read by everybody four times over.
+		g.casts.Prune(fewQueued)
+	} else if over := g.casts.NumQueued() - maxQueued; over > 0 {
 		g.casts.Prune(maxQueued)
 		g.count.casts.Add(uint64(over))
 	}

@@ -61,10 +61,16 @@ func (t *turn) takeBeat(b *wireBeat, at time.Time) {
 		g.count.old.Add(1) // overtaken by a later one
 		return
 	}
-	m := g.table.merge(&wireRecord{Name: b.Name, Inc: b.Inc, Entries: b.Entries}, at)
-	t.after(name, m)
+	known := g.table.still() && g.beatsMerged.known(b.Entries, g.stateNow(), at)
+	if !known {
+		m := g.table.merge(&wireRecord{Name: b.Name, Inc: b.Inc, Entries: b.Entries}, at)
+		t.after(name, m)
+		if m.stale != 0 {
+			return
+		}
+	}
 	n := g.table.nodes[name]
-	if m.stale != 0 || n == nil {
+	if n == nil {
 		return
 	}
 	if n.head.Left {
@@ -85,7 +91,9 @@ func (t *turn) takeBeat(b *wireBeat, at time.Time) {
 			g.table.delta.member(name)
 		}
 	}
-	t.answer(name, b.Entries, at)
+	if !known && !t.answer(name, b.Entries, at) && g.table.still() {
+		g.beatsMerged.merged(b.Entries, g.stateNow(), at)
+	}
 }
 
 // beat notes a heartbeat.

@@ -16,6 +16,9 @@ const (
 	refreshInterval = 30 * time.Second
 	// refreshJitter spreads the refreshes of many VIPs.
 	refreshJitter = 6 * time.Second
+	// refreshSlot is what they fall together in: a hundred frames one by one wake this
+	// process, and those of the other nodes, for each of them.
+	refreshSlot = 500 * time.Millisecond
 	// maxLate is how late an announcement may be before it is left to the next
 	// decision: a process that did not run so long may have lost the VIP.
 	maxLate = time.Second
@@ -36,6 +39,11 @@ var burstAt = [...]time.Duration{
 	time.Second, 2 * time.Second, 4 * time.Second,
 }
 
+// slot is the end of the slot of refreshes that t is in, on the clock of began.
+func slot(began, t time.Time) time.Time {
+	return t.Add(refreshSlot - t.Sub(began)%refreshSlot)
+}
+
 // burst is the schedule of announcements for one VIP.
 type burst struct {
 	on     bool // announcing
@@ -45,21 +53,22 @@ type burst struct {
 	next   time.Time // zero: waits for Apply
 }
 
-// begin starts the schedule with the announcement that is sent at now.
-func (b *burst) begin(number uint64, now time.Time) {
+// begin starts the schedule with the announcement that is sent at now, by a driver
+// that began at began.
+func (b *burst) begin(number uint64, began, now time.Time) {
 	*b = burst{on: true, number: number, start: now}
-	b.advance(now)
+	b.advance(began, now)
 }
 
 // advance is called when an announcement was sent.
-func (b *burst) advance(now time.Time) {
+func (b *burst) advance(began, now time.Time) {
 	for b.sent++; b.sent < len(burstAt); b.sent++ {
 		if next := b.start.Add(burstAt[b.sent]); next.After(now) {
 			b.next = next
 			return
 		}
 	}
-	b.next = now.Add(refreshInterval - refreshJitter/2 + rand.N(refreshJitter))
+	b.next = slot(began, now.Add(refreshInterval-refreshJitter/2+rand.N(refreshJitter)))
 }
 
 // conflict is what was seen of foreign hosts that use an announced VIP.
@@ -103,9 +112,9 @@ func (d *Driver) startAnnouncing(e *entry, validUntil time.Time) error {
 		d.log.Info("announcing", "vip", e.want.Addr, "iface", e.want.Interface)
 	}
 	if b.on && b.number == e.want.Burst {
-		b.advance(now)
+		b.advance(d.began, now)
 	} else {
-		b.begin(e.want.Burst, now)
+		b.begin(e.want.Burst, d.began, now)
 	}
 	return nil
 }
@@ -132,7 +141,7 @@ func (d *Driver) stepAnnounce(e *entry, now time.Time) {
 		d.counters.defences.Add(1)
 	}
 	if scheduled {
-		b.advance(now)
+		b.advance(d.began, now)
 	}
 }
 

@@ -55,6 +55,7 @@ type Driver struct {
 	changed  chan struct{}
 	counters counters
 	clock    clock
+	began    time.Time
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -99,7 +100,7 @@ func New(o Options) *Driver {
 func newDriver(log *slog.Logger, k kernel) *Driver {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Driver{
-		log: log, kernel: k, stop: stop,
+		log: log, kernel: k, stop: stop, began: time.Now(),
 		changed: make(chan struct{}, 1),
 		wake:    make(chan struct{}, 1),
 		entries: make(map[netip.Addr]*entry),

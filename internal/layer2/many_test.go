@@ -62,3 +62,34 @@ func TestNothingNewOfMany(t *testing.T) {
 		}
 	})
 }
+
+// TestRefreshesOfManyFallTogether: announcements that only refresh go out a few times a
+// second, whatever their number, since each time wakes every node; each address has its
+// own within the interval.
+func TestRefreshesOfManyFallTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		var want []model.L2Advert
+		for a := vip4; len(want) < share; a = a.Next() {
+			want = append(want, respondVIP(a))
+		}
+		h.apply(want...)
+		time.Sleep(10 * time.Second) // the burst is over
+		synctest.Wait()
+		burst := len(h.k.sent())
+		time.Sleep(refreshInterval)
+		synctest.Wait()
+		moments, targets := map[time.Duration]bool{}, map[string]bool{}
+		for _, e := range h.k.sent()[burst:] {
+			moments[e.at] = true
+			targets[string(e.frame)] = true
+		}
+		if most := int(refreshJitter/refreshSlot) + 1; len(moments) > most {
+			t.Errorf("refreshes at %d moments, at most %d are needed", len(moments), most)
+		}
+		if len(targets) != share {
+			t.Errorf("%d of %d addresses were refreshed", len(targets), share)
+		}
+	})
+}
