@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"lbd.dev/lbd/tests/controlplane"
+	"lbd.dev/lbd/tests/lab"
 )
 
 // churn keeps a number of Services, which come, change and go, and remembers what
@@ -24,20 +25,48 @@ type churn struct {
 	next int
 }
 
-// TestChurn creates, changes and deletes Services at random: no address is with two
-// of them, none changes, and in the end each is reached. LBD_CHURN is for how long.
-func TestChurn(t *testing.T) {
-	t.Parallel() // it measures nothing
-	f := newFleet(t)
-	limit, services := 15*time.Second, 30
-	if text := os.Getenv("LBD_CHURN"); text != "" {
-		var err error
-		if limit, err = time.ParseDuration(text); err != nil {
+// widePool has room for hundreds of Services and as many addresses that rest after a
+// deletion.
+const widePool = `apiVersion: lbd.dev/v1alpha1
+kind: IPAddressPool
+metadata: {name: lan}
+spec: {addresses: [10.78.64.0/21, "fd77::1:0-fd77::1:ffff"]}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: L2Advertisement
+metadata: {name: lan}
+`
+
+// newChurn is a churn on the LAN of the lab, or a larger one.
+func newChurn(t *testing.T, wide bool) *churn {
+	c := &churn{live: map[string][]netip.Addr{}}
+	if !wide {
+		c.fleet = newFleet(t)
+		return c
+	}
+	c.fleet = newFleetWith(t, widePool, controlplane.Options{})
+	for i, h := range append([]*lab.Node{{Host: *c.Lab.Client}}, c.Lab.Nodes...) {
+		if err := c.Lab.IP(t.Context(), &h.Host, fmt.Sprintf("addr add 10.78.0.%d/16 dev eth0", 10+i)); err != nil {
 			t.Fatal(err)
 		}
-		services = 60 // twice as many addresses as rest after a deletion at most
 	}
-	c := &churn{fleet: f, live: map[string][]netip.Addr{}}
+	return c
+}
+
+// TestChurn creates, changes and deletes Services at random: no address is with two
+// of them, none changes, and in the end each is reached. LBD_CHURN is for how long,
+// then with 200 of them.
+func TestChurn(t *testing.T) {
+	t.Parallel() // it measures nothing
+	limit, services, long := 15*time.Second, 30, os.Getenv("LBD_CHURN")
+	if long != "" {
+		var err error
+		if limit, err = time.ParseDuration(long); err != nil {
+			t.Fatal(err)
+		}
+		services = 200
+	}
+	c := newChurn(t, long != "")
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		switch n := rand.IntN(10); {
 		case len(c.live) < services && n < 6:
