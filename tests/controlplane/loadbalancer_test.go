@@ -139,9 +139,9 @@ func (f *fleet) testDeleted(t *testing.T) {
 	}
 }
 
-// poll tries often, for 10 seconds.
+// poll tries often, for 30 seconds.
 func poll(ctx context.Context, check func() error) error {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		err := check()
 		if err == nil || ctx.Err() != nil || time.Now().After(end) {
 			return err
