@@ -177,6 +177,9 @@ type VIPStatus struct {
 	// Peers are the BGP peers that have the path, sorted; absent for layer 2.
 	// +listType=atomic
 	Peers []string `json:"peers,omitempty"`
+	// Ring is why open connections may be reset when the VIP moves although they
+	// ought not to be; empty if nothing is known to be in the way.
+	Ring string `json:"ring,omitempty"`
 }
 
 // BGPStatus is one BGP session.
@@ -355,6 +358,9 @@ type Explanation struct {
 	// Reason and Detail say why the VIP is, or is not, on the node that answers.
 	Reason string `json:"reason"`
 	Detail string `json:"detail,omitempty"`
+	// Ring is why open connections may be reset when the VIP moves although they
+	// ought not to be; empty if nothing is known to be in the way.
+	Ring string `json:"ring,omitempty"`
 	// Epoch is that of the claim that counts; 0 without one.
 	Epoch uint64 `json:"epoch"`
 	// Candidates are all nodes that are known, best rank first.

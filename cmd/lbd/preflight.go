@@ -170,9 +170,13 @@ func (p *preflight) vips(ctx context.Context) {
 		return
 	}
 	seen := map[string]bool{}
+	rings := p.rings(links)
 	for _, v := range p.cfg.VIPs {
 		if len(v.BGP) > 0 {
 			p.routers(&v)
+		}
+		if !v.L2 {
+			rings(&v, "")
 		}
 		if !v.L2 {
 			continue // it is bound on lo, whatever the subnets
@@ -184,6 +188,7 @@ func (p *preflight) vips(ctx context.Context) {
 		}
 		p.say(ok, v.Addr.String(), "goes to %s", l.Name)
 		p.wire(ctx, l.Name, v.Addr)
+		rings(&v, l.Name)
 		if !seen[l.Name] {
 			seen[l.Name] = true
 			p.sysctls(l.Name)

@@ -65,6 +65,9 @@ func TestCountsConnections(t *testing.T) {
 		fired(t, d)
 		vips = apply(t, d, want(linger...))
 	}
+	if vips[v4].Sockets != 1 || vips[v6].Sockets != 1 {
+		t.Errorf("silent, but open: %+v", vips)
+	}
 	took := time.Since(slices.MaxFunc(last, time.Time.Compare))
 	t.Logf("silent connections were counted for %s", took)
 	if took < 900*time.Millisecond {

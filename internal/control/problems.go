@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,11 +152,14 @@ func overdue(s v1alpha1.NodeStatus, now bool) []string {
 }
 
 // vipProblems tells of the VIPs that nobody owns, and of those that are, or are
-// not, on this node for a reason that a person should look at.
+// not, on this node for a reason that a person should look at, then of those whose open
+// connections a move would reset.
 func vipProblems(s v1alpha1.NodeStatus) []string {
-	var order []string
-	about := map[string][]string{}
+	found, rings := group{}, group{}
 	for _, vip := range s.VIPs {
+		if vip.Ring != "" {
+			rings.add(ringProblem(vip.Ring), vip.Address)
+		}
 		reason, known := model.ParseReason(vip.Reason)
 		ownerless := vip.Owner == "" && vip.Mode != modeBGP && s.Settled
 		if !ownerless && !(known && reason.Look()) {
@@ -168,13 +172,37 @@ func vipProblems(s v1alpha1.NodeStatus) []string {
 		if ownerless {
 			what = "nobody is known to own it; " + what
 		}
-		if about[what] == nil {
-			order = append(order, what)
-		}
-		about[what] = append(about[what], vip.Address)
+		found.add(what, vip.Address)
 	}
-	for i, what := range order {
-		order[i] = named(about[what]) + ": " + what
+	return append(found.lines(), rings.lines()...)
+}
+
+// ringProblem tells what it means that there is no ring, and why.
+func ringProblem(why string) string {
+	return "a move resets open connections, or some of them: " + oneLine(why)
+}
+
+// group are addresses of which the same is to be said, in the order of the first.
+type group struct {
+	order []string
+	about map[string][]string
+}
+
+func (g *group) add(what, address string) {
+	if g.about == nil {
+		g.about = make(map[string][]string)
 	}
-	return order
+	if g.about[what] == nil {
+		g.order = append(g.order, what)
+	}
+	if !slices.Contains(g.about[what], address) { // by layer 2 and by BGP
+		g.about[what] = append(g.about[what], address)
+	}
+}
+
+func (g *group) lines() (out []string) {
+	for _, what := range g.order {
+		out = append(out, named(g.about[what])+": "+what)
+	}
+	return out
 }

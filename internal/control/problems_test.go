@@ -200,3 +200,23 @@ func TestProblemIsLasting(t *testing.T) {
 		}
 	}
 }
+
+// TestRingsAreMarked: what keeps open connections from surviving is said once for all
+// addresses, also those that are announced in two ways, and by explain.
+func TestRingsAreMarked(t *testing.T) {
+	const why = "chain output of table inet filter drops what is relayed"
+	s := calm()
+	s.VIPs[0].Ring = why
+	s.VIPs = append(s.VIPs, s.VIPs[0], v1alpha1.VIPStatus{Name: "b", Address: "10.0.0.9", Mode: "bgp", Reason: "Advertised", Ring: why})
+	want := "10.0.0.200, 10.0.0.9: a move resets open connections, or some of them: " + why
+	if got := marked(t, s); !slices.Equal(got, []string{want}) {
+		t.Errorf("marked: %q", got)
+	}
+	var out bytes.Buffer
+	if err := RenderExplain(&out, []v1alpha1.Explanation{{Address: "10.0.0.200", Name: "a", Node: "m1", Owner: "m1", Reason: "Owner", Ring: why}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "Connections: a move resets open connections, or some of them: "+why+".") {
+		t.Error(out.String())
+	}
+}

@@ -298,6 +298,9 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d%s\n", clean(e.Owner), e.Epoch, ownerLate(e))
 	}
 	hang(out, "  ", "Why: "+sentence(e.Reason, e.Node, e.Owner, e.Detail)+".")
+	if e.Ring != "" {
+		hang(out, "  ", "Connections: "+ringProblem(e.Ring)+".")
+	}
 	if len(e.Candidates) > 0 {
 		out.WriteString("\n")
 		if err := candidateTable(e).write(out, "  "); err != nil {

@@ -46,7 +46,7 @@ const glance = 64
 
 // sameReport tells whether two reports of a driver say the same.
 func sameReport(a, b *model.Applied) bool {
-	return a.Err == b.Err && a.Lapses == b.Lapses && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) &&
+	return a.Err == b.Err && a.Lapses == b.Lapses && a.Ring.Same(b.Ring) && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) &&
 		sameTruth(a.Paths, b.Paths) && reflect.DeepEqual(a.Peers, b.Peers)
 }
 

@@ -62,7 +62,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 			Name: x.VIP.Name, Kind: x.VIP.Kind, Address: x.VIP.Addr.String(), Mode: mode(&x), Interface: x.Interface,
 			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: x.Detail, Standing: x.Standing.String(),
 			Healthy: x.Healthy, Bound: x.Bound, Announced: x.Announced, Epoch: x.Epoch, Since: x.Since,
-			Successors: alive(v, x.Successors), Peers: x.Peers,
+			Successors: alive(v, x.Successors), Peers: x.Peers, Ring: x.Ring,
 		})
 	}
 	s.BGP = bgpStatus(v, d)
@@ -200,7 +200,7 @@ func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanatio
 func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explanation {
 	e := v1alpha1.Explanation{
 		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Mode: mode(&s), Node: string(v.Self), Owner: string(s.Owner),
-		Reason: s.Reason.String(), Detail: s.Detail, Epoch: s.Epoch,
+		Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Epoch: s.Epoch,
 	}
 	type ranked struct {
 		c election.Candidate

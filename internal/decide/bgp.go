@@ -338,7 +338,7 @@ func (s *bgpVIP) lingering() {
 		return
 	}
 	open := s.local.Connections
-	if !s.f.v.NoRelay { // the others relay what is not theirs
+	if s.f.keeps(s.vip, "") { // the others relay what is not theirs
 		open = s.local.Sockets
 	}
 	quiet := s.addrGen >= s.m.Gen && open == 0

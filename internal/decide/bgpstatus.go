@@ -114,6 +114,6 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
 		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
 		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(advertised) > 0,
-		Since: s.m.Since, Peers: advertised,
+		Since: s.m.Since, Peers: advertised, Ring: s.f.ringless(s.vip, ""),
 	})
 }

@@ -69,25 +69,26 @@ func (f *facts) placed(m *model.VIPMemory) string {
 // holds tells whether the connections to a VIP that this node has are to be found by
 // a ring.
 func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
-	if f.v.NoRelay || in.VIP.Unbound {
-		return false
+	bgp := f.holdsBGP(in.VIP)
+	if bgp || !in.Keep || in.VIP.Unbound {
+		return bgp
 	}
 	if m.Resume {
 		return true // the address is away for a moment, the connections are not
 	}
 	switch m.Phase {
 	case model.PhaseOwner, model.PhaseHandover, model.PhaseReleasing:
-		return in.Address.Bound || f.holdsBGP(in.VIP)
+		return in.Address.Bound
 	}
-	return f.holdsBGP(in.VIP)
+	return false
 }
 
 // holdsBGP is holds for what is bound for BGP, by the decision before.
 func (f *facts) holdsBGP(vip *model.VIP) bool {
-	if f.v.NoRelay || vip.Unbound || len(vip.BGP) == 0 {
+	if len(vip.BGP) == 0 {
 		return false
 	}
-	return f.v.Memory.BGP[vip.Addr].Phase >= model.BGPAdvertised &&
+	return f.keeps(vip, "") && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPAdvertised &&
 		(f.address.Loopback[vip.Addr].Bound || f.address.VIPs[vip.Addr].Bound)
 }
 
@@ -114,7 +115,7 @@ func (r *ringOf) asks(o *ringOf) bool {
 // or not.
 func (f *facts) relay(vip *model.VIP) {
 	bgp := len(vip.BGP) > 0 && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPBinding
-	if f.v.NoRelay || vip.Unbound || f.at == "" && !bgp {
+	if f.at == "" && !bgp || !f.wantsRing(vip, f.at) {
 		return
 	}
 	others := f.v.Gossip.Holders[vip.Addr]
@@ -128,7 +129,7 @@ func (f *facts) relay(vip *model.VIP) {
 	if !vip.L2 {
 		want.lifetime = BGPLifetime
 	}
-	last := &f.lastRing
+	last := &f.rings.last
 	if !last.asks(&want) {
 		want.names = slices.Clone(want.names)
 		f.makeRing(&want)
@@ -173,7 +174,7 @@ func (f *facts) members(others []model.NodeName) []model.NodeName {
 func (f *facts) makeRing(r *ringOf) {
 	var names []model.NodeName
 	for name, l := range f.v.Links {
-		if !l.Up || name == model.LoopbackInterface || r.iface != "" && r.iface != name {
+		if !l.Up || name == model.LoopbackInterface || r.iface != "" && r.iface != name || r.is4 && oneWay(f.v.Links, &l) {
 			continue
 		}
 		on := f.reached(&l, r)

@@ -88,6 +88,7 @@ type stage struct {
 	lost map[string]time.Time
 	// conns are the connections that an address on lo has while it lingers.
 	conns int
+	idle  bool   // they get no packets
 	epoch uint64 // of the last binding on lo
 }
 
@@ -196,8 +197,12 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Gossip.Holders = map[netip.Addr][]model.NodeName{scriptVIP: names}
 	case "rings":
 		s.v.NoRelay = args[0] == "off"
-	case "conns":
-		s.conns = int(s.number(args[0]))
+	case "conns": // N [idle]
+		s.conns, s.idle = int(s.number(args[0])), len(args) > 1
+	case "way": // of packets back to clients: IFACE [strict] [gateway]
+		s.way(args)
+	case "host":
+		s.host(args)
 	case "stuck":
 		return s.stuck(false)
 	case "clings":
@@ -503,7 +508,9 @@ func (s *stage) obey() {
 		if b.Interface == model.LoopbackInterface {
 			v := model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1}
 			if b.Linger {
-				v.Connections, v.Sockets = s.conns, s.conns
+				if v.Connections, v.Sockets = s.conns, s.conns; s.idle {
+					v.Connections = 0
+				}
 			}
 			lo = map[netip.Addr]model.AppliedVIP{scriptVIP: v}
 			continue
@@ -563,6 +570,9 @@ func (s *stage) decide() []string {
 		line += fmt.Sprintf(" reason=%s owner=%s", x.Reason, x.Owner)
 		if x.Detail != "" {
 			line += fmt.Sprintf(" (%s)", x.Detail)
+		}
+		if x.Ring != "" {
+			line += fmt.Sprintf(" [%s]", x.Ring)
 		}
 	}
 	for _, b := range s.d.Bind {

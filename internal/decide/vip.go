@@ -28,9 +28,9 @@ type facts struct {
 	origins         []model.Origin
 	names           []model.NodeName             // see members
 	left            map[model.NodeName]time.Time // see Memory.Left
-	lastRing        ringOf                       // of the VIP before
-	local           map[addr]string              // see localLinks
-	no6             bool                         // IPv6 is disabled on lo
+	rings           ringFacts
+	local           map[addr]string // see localLinks
+	no6             bool            // IPv6 is disabled on lo
 	audiences       map[asked]*audience
 	recent          [recent]*audience
 	aggregates      map[netip.Prefix][]contribution
@@ -62,6 +62,7 @@ func gather(v *model.View, d *model.Desired) *facts {
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
 		bgp:      v.Applied[model.SinkBGP],
+		rings:    ringFacts{seen: v.Applied[model.SinkRelay].Ring},
 		local:    localLinks(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
 	}
@@ -111,9 +112,9 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
 		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
-		Address: election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:  election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:  old, Keep: !v.NoRelay,
+		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:   old,
 		Distrust: f.distrust, Lapsed: f.lapsed,
 	}
 	if vip.Unbound {
@@ -126,6 +127,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	if in.Interface == "" {
 		in.Interface = old.Interface // let go where it is
 	}
+	in.Keep = f.keeps(vip, in.Interface)
 	o := election.Step(in)
 	w.by(o.Wake)
 	if o.Fresh {
@@ -223,7 +225,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
 		Bound:   in.Address.Bound && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
-		Since: o.Memory.Since, Successors: o.Successors,
+		Since: o.Memory.Since, Successors: o.Successors, Ring: f.ringless(vip, in.Interface),
 	})
 }
 

@@ -42,9 +42,10 @@ func readLinks() ([]model.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interfaces: read: %w", err)
 	}
+	gateways, all := gateways(), filter("all")
 	for _, m := range msgs {
 		if l, ok := parseLink(m); ok {
-			l.IPv6 = ipv6Enabled(l.Name)
+			l.IPv6, l.Strict, l.Gateway = ipv6Enabled(l.Name), max(all, filter(l.Name)) == 1, gateways[l.Name]
 			at[l.Index] = len(links)
 			links = append(links, l)
 		}

@@ -167,6 +167,9 @@ type VIPStatus struct {
 	Successors []NodeName
 	// Peers are the BGP peers that have a path to it that is meant for it.
 	Peers []string
+	// Ring is why connections that are open may be reset when the VIP moves although
+	// they ought not to be; empty if nothing is known to be in the way.
+	Ring string
 }
 
 // Memory is what one decision hands to the next.

@@ -111,6 +111,11 @@ type Link struct {
 	MTU   int
 	// IPv6 is false if IPv6 is disabled on the interface.
 	IPv6 bool
+	// Strict: the kernel drops IPv4 packets that come in here if the way back to their
+	// source is by another interface (rp_filter 1, RFC 3704 section 2.2).
+	Strict bool
+	// Gateway: a route of IPv4 through a router leaves by it.
+	Gateway bool
 	// Prefixes are the addresses with their subnets, without those that carry
 	// lbd's mark, in kernel order.
 	Prefixes []netip.Prefix

@@ -115,7 +115,9 @@ type Applied struct {
 	// L2Advert.Respond. It answers for none of that again until a decision that knows
 	// of it asks for it.
 	Lapses uint64
-	Err    string // last error in words; empty if none
+	// Ring is, for the relay driver, what it knows of its host; nil: nothing yet.
+	Ring *RingHost
+	Err  string // last error in words; empty if none
 }
 
 // AppliedVIP is the truth about one VIP at one driver. Each driver fills in its

@@ -139,14 +139,8 @@ func (l *lab) steer(vip netip.Addr, to string) {
 // serve answers every line with the name of the host.
 func (l *lab) serve(host string) {
 	l.Helper()
-	var ln net.Listener
-	var err error
-	l.In(host, func() { ln, err = net.Listen("tcp", fmt.Sprintf(":%d", port)) })
-	if err != nil {
-		l.Fatal(err)
-	}
+	ln := l.listen(host, fmt.Sprintf(":%d", port))
 	l.listeners[host] = ln
-	l.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -163,6 +157,18 @@ func (l *lab) serve(host string) {
 			}()
 		}
 	}()
+}
+
+// listen is a server that does nothing.
+func (l *lab) listen(host, at string) (ln net.Listener) {
+	l.Helper()
+	var err error
+	l.In(host, func() { ln, err = net.Listen("tcp", at) })
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = ln.Close() })
+	return ln
 }
 
 // dial opens a connection from the client to the VIP.

@@ -60,6 +60,7 @@ type Driver struct {
 	session  *nft.Session
 	tables   [families]table
 	reported map[netip.Addr]model.AppliedVIP
+	host     host
 	warned   bool
 }
 
@@ -116,6 +117,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	if err := errors.Join(errs...); err != nil {
 		report.Err = err.Error()
 	}
+	report.Ring = d.look(want, now)
 	return report, nil
 }
 
@@ -155,6 +157,9 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 	err := t.set(d.session, want, d.lifetime, now)
 	if err == nil {
 		t.err, t.retry = nil, time.Time{}
+		if len(want) > 0 {
+			t.unfit = ""
+		}
 		return nil
 	}
 	// Where there is no nf_tables, or no right to use it, there is nothing to
@@ -167,6 +172,9 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 		}
 	}
 	t.err, t.retry = fmt.Errorf("relay: %s: %w", t.family, err), now.Add(retryAfter)
+	if t.unfit = ""; len(want) > 0 && unsupported(err) {
+		t.unfit = err.Error()
+	}
 	if !d.warned && len(want) > 0 {
 		d.warned = true
 		d.log.Warn("the kernel cannot relay; open connections may be reset when VIPs move", "err", t.err)

@@ -86,6 +86,8 @@ type table struct {
 	// After a failure: the error, and when to try again.
 	err   error
 	retry time.Time
+	// unfit is why the kernel cannot relay at all, in words, by the last try.
+	unfit string
 }
 
 func (t *table) forget(s state) { t.state, t.flows = s, nil }

@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
+)
+
+const (
+	// listenersEvery is how often servers are looked for while an address is bound.
+	listenersEvery = 5 * time.Second
+	// firewallEvery is the same for the firewall, which may have thousands of chains.
+	firewallEvery = time.Minute
+)
+
+// host is what the driver knows of its host.
+type host struct {
+	seen                *model.RingHost // nil: it has not looked
+	listeners, firewall time.Time       // when it looked
+}
+
+// look finds out whether rings would work on this host, at times, while an address is
+// bound. What cannot be found out stands in no ring's way.
+func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
+	h := &d.host
+	if len(want.Bind) == 0 && len(want.Relay) == 0 {
+		*h = host{}
+		return nil
+	}
+	next := model.RingHost{}
+	if h.seen != nil {
+		next = *h.seen
+	}
+	for f := range d.tables {
+		next.Kernel[f] = d.tables[f].unfit
+	}
+	if h.listeners.IsZero() || now.Sub(h.listeners) >= listenersEvery {
+		h.listeners = now
+		if found, err := listeners(); err != nil {
+			d.log.Debug("servers cannot be listed", "err", err)
+		} else {
+			next.Listeners = found
+		}
+	}
+	if h.firewall.IsZero() || now.Sub(h.firewall) >= firewallEvery {
+		h.firewall = now
+		if found, err := d.droppers(); err != nil {
+			d.log.Debug("firewall cannot be read", "err", err)
+		} else {
+			next.Drops = found
+		}
+	}
+	if h.seen == nil || !h.seen.Same(&next) {
+		h.seen = &next
+	}
+	return h.seen
+}
+
+func (d *Driver) droppers() (found model.PerFamily, err error) {
+	err = d.session.Do(func(c *nftables.Conn) error {
+		found, err = droppers(c)
+		return err
+	})
+	return found, err
+}
+
+// Look finds out once whether rings would work on this host, without changing it.
+func Look() (*model.RingHost, error) {
+	s := nft.New(answerTimeout)
+	defer func() { _ = s.Close() }()
+	var seen model.RingHost
+	var errs [2]error
+	seen.Listeners, errs[0] = listeners()
+	errs[1] = s.Do(func(c *nftables.Conn) (err error) {
+		seen.Drops, err = droppers(c)
+		return err
+	})
+	for f := range families {
+		if err := try(s, f); unsupported(err) {
+			seen.Kernel[f] = err.Error()
+		}
+	}
+	return &seen, errors.Join(errs[:]...)
+}
+
+// unsupported tells an error of a kernel that cannot relay, or not for this process: a
+// part of nf_tables that is missing does not exist.
+func unsupported(err error) bool { return nft.Impossible(err) || errors.Is(err, unix.ENOENT) }
+
+// try asks the kernel for the rules of a ring in a transaction that cannot succeed, so
+// that nothing is changed: its last step makes a table that is there by then. Another
+// failure is one of the rules. A table that is there already says enough.
+func try(s *nft.Session, f family) error {
+	if there, err := s.Exists(f.table()); err != nil || there {
+		return err
+	}
+	any := [families]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.MustParseAddr("2001:db8::1")}[f] // RFC 5737, RFC 3849
+	g := flow{iface: model.LoopbackInterface, index: 1, addrs: []netip.Addr{any}, ring: &model.Ring{
+		Nodes: 2, Next: any, Peers: []model.MAC{{2}}, Origins: []model.Origin{{MAC: model.MAC{2}, Addr: any}}, Ends: []netip.Addr{any},
+	}}
+	err := s.Transact(func(c *nftables.Conn) error {
+		if err := install(c, f, false, []flow{g}, defaultLifetime); err != nil {
+			return err
+		}
+		c.CreateTable(f.table())
+		return nil
+	})
+	if errors.Is(err, unix.EEXIST) && !unsupported(err) {
+		return nil
+	}
+	return err
+}
