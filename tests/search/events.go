@@ -55,6 +55,9 @@ func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
 		add(func(w *World) { w.thaw(i) }, "%s: thawed", names[i])
 		return
 	}
+	if n.open {
+		add(func(w *World) { w.n[i].open = false; w.decide(i, epoch0) }, "%s: connections end", names[i])
+	}
 	if n.lapse == 1 {
 		add(func(w *World) { w.told(i) }, "%s: told that it was frozen", names[i])
 	}
@@ -138,10 +141,10 @@ func (w *World) deliver(j, i int) {
 // crash ends a daemon; with its machine if the kernel goes too.
 func (w *World) crash(i int, kernelStays bool) {
 	n := &w.n[i]
-	bound, lo, silent, exposed := n.bound, n.lo, n.silent, n.exposed
+	bound, lo, silent, exposed, open := n.bound, n.lo, n.silent, n.exposed, n.open
 	*n = node{exposed: exposed}
 	if kernelStays {
-		n.bound, n.lo, n.silent = bound, lo, silent
+		n.bound, n.lo, n.silent, n.open = bound, lo, silent, open
 	}
 	w.normalise()
 }

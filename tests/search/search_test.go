@@ -116,10 +116,44 @@ func quiet(w World, good map[string]struct{}) string {
 	return ""
 }
 
+// kept is a settled group of which a node has handed the VIP over, and keeps the address
+// for connections although it is well.
+func kept(faults uint8) World {
+	w := settled(0, kind{open: true})
+	for i := range w.size() {
+		if !w.answers(i) {
+			continue
+		}
+		w.n[i].draining = true
+		w.decide(i, epoch0)
+		w.deliver(i, 1-i)
+		w.deliver(1-i, i)
+		w.n[i].draining = false
+		w.decide(i, epoch0)
+		break
+	}
+	for range 5 {
+		w.calm()
+	}
+	w.faults = faults
+	return w
+}
+
+// keepers counts the nodes that keep the address silently.
+func keepers(w *World) (k int) {
+	for i := range w.size() {
+		if n := &w.n[i]; n.bound && n.silent && n.open && n.mem.Kept {
+			k++
+		}
+	}
+	return k
+}
+
 // TestSearch proves for three nodes and one VIP: never two that answer on one
 // wire, and always one in the end. From all daemons starting at once without a
 // fault, and from a settled group with faults at any moment. The same for a VIP that is
-// not bound, whose daemons may also freeze and thaw. For two nodes and a VIP
+// not bound, whose daemons may also freeze and thaw. For two nodes the same with connections
+// that stay open, for which a node keeps the address, also once one does. For two nodes and a VIP
 // that BGP advertises too also that none ever answers from lo.
 // LBD_SEARCH_FAULTS goes deeper.
 func TestSearch(t *testing.T) {
@@ -149,6 +183,27 @@ func TestSearch(t *testing.T) {
 	for f := 1; f <= faults; f++ {
 		t.Run("unbound with "+strconv.Itoa(f)+" faults", func(t *testing.T) {
 			if n := explore(t, settled(uint8(f), kind{unbound: true}), limit, all); n < 1000 {
+				t.Errorf("only %d states: the model does not move", n)
+			}
+		})
+	}
+	t.Run("start with connections", func(t *testing.T) {
+		if n := explore(t, start(0, kind{open: true}), limit, all); n < 50 {
+			t.Errorf("only %d states: the model does not move", n)
+		}
+	})
+	for f := 1; f <= faults; f++ {
+		t.Run("connections with "+strconv.Itoa(f)+" faults", func(t *testing.T) {
+			if n := explore(t, settled(uint8(f), kind{open: true}), limit, all); n < 1000 {
+				t.Errorf("only %d states: the model does not move", n)
+			}
+		})
+		t.Run("kept with "+strconv.Itoa(f)+" faults", func(t *testing.T) {
+			w := kept(uint8(f))
+			if k := keepers(&w); k != 1 {
+				t.Fatalf("%d nodes keep the address at the beginning\n%s", k, w.String())
+			}
+			if n := explore(t, w, limit, all); n < 1000 {
 				t.Errorf("only %d states: the model does not move", n)
 			}
 		})

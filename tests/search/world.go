@@ -71,6 +71,8 @@ type node struct {
 	dead  [N]bool // the failure detector's word
 	late  [N]bool // heartbeats overdue
 	seen  uint64
+	// open: connections to the VIP are open here.
+	open bool
 	// foreign is who else announced the VIP while this node did; zero if nobody.
 	foreign model.MAC
 }
@@ -88,16 +90,20 @@ type World struct {
 	both bool
 	// unbound: nothing is bound, the daemons answer for the VIP.
 	unbound bool
+	// open: whoever answers for the VIP gets connections, which stay open for as long as
+	// they like, so that nodes keep the address, silently, and have it back. Then there
+	// are two nodes only.
+	open bool
 }
 
 // kind is what is special about the VIP.
-type kind struct{ both, unbound bool }
+type kind struct{ both, unbound, open bool }
 
 // Start is the state in which all daemons have just begun to run.
 func Start(faults uint8) World { return start(faults, kind{}) }
 
 func start(faults uint8, k kind) World {
-	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound}
+	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound, open: k.open}
 	for i := range w.size() {
 		w.n[i].up = true
 	}
@@ -120,7 +126,7 @@ func settled(faults uint8, k kind) World {
 
 // size is the number of nodes.
 func (w *World) size() int {
-	if w.both {
+	if w.both || w.open {
 		return 2
 	}
 	return N
@@ -231,7 +237,7 @@ func (w *World) decide(i int, now time.Time) {
 		if n.foreign != (model.MAC{}) {
 			l2.Conflicts, l2.Foreign = 1, n.foreign
 		}
-		address := model.AppliedVIP{Bound: n.bound, Connections: 0}
+		address := model.AppliedVIP{Bound: n.bound, Connections: 0, Sockets: int(bit(n.open))}
 		if n.bound {
 			address.Interface = "eth0"
 		}
@@ -249,6 +255,7 @@ func (w *World) decide(i int, now time.Time) {
 		}
 		n.mem.Conflicts = 0
 		n.silent = len(d.L2) > 0 && d.L2[0].Mode == model.L2Silent && (n.bound || before.bound)
+		n.open = n.open || w.open && n.bound && !n.silent
 		n.responds = len(d.L2) > 0 && d.L2[0].Respond && d.Lapses == uint64(n.lapse+1)/2
 		if w.both {
 			n.obey(&d, &before)
@@ -451,6 +458,9 @@ func (w *World) Key() string {
 		m := &n.mem
 		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
 			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1|bit(m.Hearing)<<2, bit(m.Contested), byte(len(m.Tried)))
+		if w.open {
+			b = append(b, bit(n.open)|bit(m.Kept)<<1|bit(m.Resume)<<2|bit(m.Silent)<<3)
+		}
 		b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
 		b = append(b, m.From...)
 		b = append(b, '/')
@@ -494,8 +504,8 @@ func (w *World) String() string {
 	s := fmt.Sprintf("offWire=%d offGossip=%d healed=%v\n", w.offWire, w.offGossip, w.healed)
 	for i := range w.n {
 		n := &w.n[i]
-		s += fmt.Sprintf("  %s up=%v frozen=%v lapse=%d responds=%v drain=%v sick=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
-			names[i], n.up, n.frozen, n.lapse, n.responds, n.draining, n.sick, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
+		s += fmt.Sprintf("  %s up=%v frozen=%v lapse=%d responds=%v open=%v kept=%v resume=%v drain=%v sick=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
+			names[i], n.up, n.frozen, n.lapse, n.responds, n.open, n.mem.Kept, n.mem.Resume, n.draining, n.sick, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
 		for j := range n.knows {
 			if i != j {
 				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])
