@@ -79,7 +79,7 @@ func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemo
 	if l2 := vip.L2 || noBGP; l2 || held {
 		known = f.step(vip, !l2, d, mem)
 	} else {
-		f.lan, f.lanOwner, f.at = "", false, ""
+		f.lan, f.lanOwner, f.at, f.from, f.epoch = "", false, "", "", 0
 	}
 	if !noBGP || f.heldBGP(vip.Addr, bgp) {
 		f.stepBGP(vip, noBGP, d, bgp)

@@ -88,8 +88,21 @@ func (f *facts) holdsBGP(vip *model.VIP) bool {
 	if len(vip.BGP) == 0 {
 		return false
 	}
-	return f.keeps(vip, "") && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPAdvertised &&
-		(f.address.Loopback[vip.Addr].Bound || f.address.VIPs[vip.Addr].Bound)
+	return f.keeps(vip, "") && f.phaseBGP(vip) >= model.BGPAdvertised && f.boundBGP(vip)
+}
+
+// phaseBGP is how far BGP was with a VIP. What an earlier process of this node left
+// bound was advertised: a node that is back is in the ring from its first decision on.
+func (f *facts) phaseBGP(vip *model.VIP) model.BGPPhase {
+	m, known := f.v.Memory.BGP[vip.Addr]
+	if !known && f.boundBGP(vip) {
+		return model.BGPAdvertised
+	}
+	return m.Phase
+}
+
+func (f *facts) boundBGP(vip *model.VIP) bool {
+	return f.address.Loopback[vip.Addr].Bound || f.address.VIPs[vip.Addr].Bound
 }
 
 // ringOf is a ring and what it was made of.
@@ -114,11 +127,11 @@ func (r *ringOf) asks(o *ringOf) bool {
 // that no socket here can place are sent on to the other nodes that have it, silently
 // or not.
 func (f *facts) relay(vip *model.VIP) {
-	bgp := len(vip.BGP) > 0 && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPBinding
+	bgp := len(vip.BGP) > 0 && f.phaseBGP(vip) >= model.BGPBinding
 	if f.at == "" && !bgp || !f.wantsRing(vip, f.at) {
 		return
 	}
-	others := f.v.Gossip.Holders[vip.Addr]
+	others := f.holders(vip)
 	if len(others) == 0 && f.from == "" {
 		return
 	}
@@ -141,6 +154,26 @@ func (f *facts) relay(vip *model.VIP) {
 	if last.ring != nil {
 		put(&f.lists.relay, model.Relay{Addr: vip.Addr, Interface: last.on, Ring: last.ring})
 	}
+}
+
+// holders are the other nodes that say that they have connections to a VIP. Not an
+// owner that is silent and has been succeeded without its consent: the wire said that
+// its host has the address no more. Whoever waits for it is reset at once, as by any
+// host that lost its connections, instead of when the group has given the node up.
+func (f *facts) holders(vip *model.VIP) []model.NodeName {
+	all := f.v.Gossip.Holders[vip.Addr]
+	if len(vip.BGP) > 0 {
+		return all // it may have connections without being the owner
+	}
+	for _, c := range f.v.Gossip.Claims[vip.Addr] {
+		if c.Epoch >= f.epoch || c.To != "" || f.v.Gossip.Members[c.Owner].Late.IsZero() {
+			continue
+		}
+		if i, has := slices.BinarySearch(all, c.Owner); has {
+			all = slices.Delete(slices.Clone(all), i, i+1)
+		}
+	}
+	return all
 }
 
 // members are the nodes that share a ring with this one, this one included, in order.

@@ -53,6 +53,8 @@ type facts struct {
 	// group may not have said so yet.
 	at   string
 	from model.NodeName
+	// epoch is the highest that was heard of or given for the VIP of the step before.
+	epoch uint64
 }
 
 func gather(v *model.View, d *model.Desired) *facts {
@@ -139,7 +141,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 		w.by(v.Now)
 	}
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
-	f.at, f.from = f.placed(&o.Memory), ""
+	f.at, f.from, f.epoch = f.placed(&o.Memory), "", max(in.Seen, o.Claim.Epoch)
 	if f.at != "" && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
 		f.from = o.Memory.From
 		w.by(o.Memory.RelayUntil)
