@@ -30,6 +30,7 @@ var floors = map[string]int{
 	"internal/services": 1,
 	"internal/machines": 1,
 	"internal/nft":      1, // a socket: not for pure packages
+	"internal/sockdiag": 1, // the same
 	"internal/decide":   2,
 	// Which addresses Services have.
 	"internal/allocator": 2,
@@ -67,7 +68,7 @@ var testOnly = []string{"internal/lbdtest", "internal/testnet", "internal/k8s/ap
 // owners are the only folders that may import a library, by import path prefix.
 var owners = map[string][]string{
 	"github.com/hashicorp/memberlist":      {"internal/gossip"},
-	"github.com/vishvananda/netlink":       {"internal/link", "internal/address"},
+	"github.com/vishvananda/netlink":       {"internal/link", "internal/address", "internal/sockdiag"},
 	"github.com/mdlayher/netlink":          {"internal/nft"},
 	"github.com/mdlayher/packet":           {"internal/layer2"},
 	"github.com/google/nftables":           {"internal/nft", "internal/layer2", "internal/relay"},
