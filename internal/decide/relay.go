@@ -66,6 +66,22 @@ func (f *facts) placed(m *model.VIPMemory) string {
 	return m.Interface
 }
 
+// RelayWait is how long a new owner waits at most with its announcement until its kernel
+// relays to the former one, which still has the address meanwhile. The rules take some
+// milliseconds, as the address does.
+const RelayWait = 100 * time.Millisecond
+
+// relayWaits tells whether the driver has yet to answer to the ring of a planned move.
+func (f *facts) relayWaits(m *model.VIPMemory) bool {
+	relay, works := f.v.Applied[model.SinkRelay]
+	end := m.RelayUntil.Add(RelayWait - election.RelayFor)
+	if m.Phase != model.PhaseTaking || m.Unbound || m.RelayUntil.IsZero() || !works || relay.Gen >= m.Gen || !f.v.Now.Before(end) {
+		return false
+	}
+	f.w.by(end)
+	return true
+}
+
 // holds tells whether the connections to a VIP that this node has are to be found by
 // a ring.
 func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {

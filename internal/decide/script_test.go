@@ -203,6 +203,12 @@ func (s *stage) command(name string, args []string) []string {
 		s.way(args)
 	case "host":
 		s.host(args)
+	case "relay": // behind: the driver has not answered yet
+		gen := s.d.Gen
+		if args[0] == "behind" {
+			gen = 0
+		}
+		s.v.Applied[model.SinkRelay] = model.Applied{Gen: gen}
 	case "stuck":
 		return s.stuck(false)
 	case "clings":

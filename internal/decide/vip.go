@@ -122,6 +122,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	if vip.Unbound {
 		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
 	}
+	in.Hold = f.relayWaits(&old)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
 		in.VIP, in.Gone = former(vip, old.Unbound), true

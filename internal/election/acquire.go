@@ -281,7 +281,7 @@ func (s *step) taking() {
 	case s.m.Interface != s.in.Interface:
 		s.m.Interface = s.in.Interface
 		s.m.Gen = s.in.Gen
-	case s.bound():
+	case s.bound() && !s.in.Hold:
 		s.m.Resume = false
 		s.turn(model.PhaseOwner)
 	case s.expired(), s.in.Address.Gen >= s.m.Gen && s.in.Address.TooLate:

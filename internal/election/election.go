@@ -126,6 +126,9 @@ type Input struct {
 	// Keep: the new owner relays what belongs to open connections, so that they all
 	// count, and not only those that clients still send to this host.
 	Keep bool
+	// Hold: after a planned move the host cannot relay yet what belongs to the former
+	// owner. Whoever is told of the new owner before that is reset.
+	Hold bool
 
 	Members  map[model.NodeName]model.Member
 	Claims   []model.Claim
