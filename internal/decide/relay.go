@@ -75,7 +75,7 @@ const RelayWait = 100 * time.Millisecond
 func (f *facts) relayWaits(m *model.VIPMemory) bool {
 	relay, works := f.v.Applied[model.SinkRelay]
 	end := m.RelayUntil.Add(RelayWait - election.RelayFor)
-	if m.Phase != model.PhaseTaking || m.Unbound || m.RelayUntil.IsZero() || !works || relay.Gen >= m.Gen || !f.v.Now.Before(end) {
+	if m.Phase != model.PhaseTaking || m.RelayUntil.IsZero() || !works || relay.Gen >= m.Gen || !f.v.Now.Before(end) {
 		return false
 	}
 	f.w.by(end)
