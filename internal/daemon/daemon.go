@@ -245,7 +245,12 @@ func (d *Daemon) pause() time.Duration {
 // turn makes a decision if there may be another one than the last, and tells the
 // drivers if there is news.
 func (d *Daemon) turn(now time.Time) {
-	if gap := now.Sub(d.turned); gap > model.StallLimit {
+	gap := now.Sub(d.turned)
+	if gap > model.ResumeLimit {
+		d.view.Resumed = now
+		d.news = true
+	}
+	if gap > model.StallLimit {
 		d.view.Stalls++
 		d.news = true
 		d.metrics.stalls.Inc()

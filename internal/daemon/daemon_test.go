@@ -196,6 +196,34 @@ lbd_stalls_total %d
 	}
 }
 
+// TestStaleConsent: what names this node may have waited in the socket while the process
+// stood still, and another one has the VIP.
+func TestStaleConsent(t *testing.T) {
+	for _, c := range []struct {
+		frozen time.Duration
+		takes  bool
+	}{{100 * time.Millisecond, true}, {800 * time.Millisecond, false}, {10 * time.Second, false}} {
+		run(t, func(t *testing.T, b *bed) {
+			named := model.Claim{Owner: "m2", Epoch: 4}
+			b.gossip.Set(group(b.begin, named))
+			pass(2 * time.Second)
+			b.proc.Freeze()
+			pass(c.frozen)
+			named.To = "m1"
+			b.gossip.Set(group(b.begin, named))
+			b.proc.Thaw()
+			pass(100 * time.Millisecond)
+			if takes := b.status().VIPs[0].Owner == "m1"; takes != c.takes {
+				t.Errorf("frozen for %s: takes the VIP %v, want %v", c.frozen, takes, c.takes)
+			}
+			pass(1600 * time.Millisecond) // m2 names it still
+			if s := b.status().VIPs[0]; s.Owner != "m1" {
+				t.Errorf("frozen for %s: does not take the VIP later: %+v", c.frozen, s)
+			}
+		})
+	}
+}
+
 func TestDrain(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
 		b.own()

@@ -158,6 +158,7 @@ func (s *stage) command(name string, args []string) []string {
 		s.machines(args)
 	case "stall":
 		s.v.Stalls++
+		s.v.Resumed = s.v.Now
 	case "lapse":
 		a := s.v.Applied[model.SinkLayer2]
 		a.Gen = s.v.Memory.Gen

@@ -117,7 +117,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
 		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
 		Memory:   old,
-		Distrust: f.distrust, Lapsed: f.lapsed,
+		Distrust: f.distrust, Lapsed: f.lapsed, Resumed: v.Resumed,
 	}
 	if vip.Unbound {
 		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing

@@ -38,7 +38,7 @@ func (s *step) idle() {
 		return
 	}
 	switch {
-	case s.best.To == s.in.Self && s.best.Epoch != 0:
+	case s.best.Epoch != 0 && s.consents():
 		s.take(s.best.Owner, true)
 	case s.best.Epoch != 0 && !s.late(s.best.Owner):
 		// Sticky: whoever owns the VIP keeps it.
@@ -55,6 +55,20 @@ func (s *step) idle() {
 		s.m.Hearing = s.fresh()
 		s.enter(model.PhaseWaiting)
 	}
+}
+
+// consents tells whether the owner names this node as its successor. What a node that
+// stood still hears of that may be out of date: it leaves the VIP to its owner, or asks
+// the wire if that is not heard either.
+func (s *step) consents() bool {
+	if s.best.To != s.in.Self {
+		return false
+	}
+	if until := s.in.Resumed.Add(StaleWords); !s.in.Resumed.IsZero() && s.in.Now.Before(until) {
+		s.at(until)
+		return false
+	}
+	return true
 }
 
 // lastOwner is the dead node with the highest claim, "" without any.
@@ -113,7 +127,7 @@ func (s *step) ownerless() {
 		return
 	}
 	if s.best.Epoch != 0 {
-		if s.best.To == s.in.Self {
+		if s.consents() {
 			s.take(s.best.Owner, true)
 			return
 		}

@@ -74,6 +74,10 @@ const (
 	// ConsentHolds is the same for the consent of an owner, which names another
 	// successor after HandoverTimeout.
 	ConsentHolds = 300 * time.Millisecond
+	// StaleWords is how long a node that stood still takes no owner at its word that
+	// names it: it may have waited in the socket while another successor was named,
+	// and has taken the VIP. Claims are told anew at least once a second.
+	StaleWords = 1500 * time.Millisecond
 	// LingerMin is how long a released address stays bound, silently, at least:
 	// longer than the first three announcements of the successor.
 	LingerMin = 500 * time.Millisecond
@@ -154,6 +158,8 @@ type Input struct {
 	// Lapsed: the process has not run for so long that another node may have taken
 	// what it answers for itself.
 	Lapsed bool
+	// Resumed is when this process last went on after it had stood still.
+	Resumed time.Time
 }
 
 // Output is the decision for one VIP.

@@ -300,7 +300,7 @@ func (s *step) releasing() {
 	lingered := s.lingered()
 	earliest := s.m.Until.Add(min(LingerMin, s.in.Drain) - s.in.Drain)
 	quiet := a.Gen >= s.m.Gen && s.connections() == 0 && !s.in.Now.Before(earliest)
-	wanted := !s.in.Gone && s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.best.To == s.in.Self)
+	wanted := !s.in.Gone && s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.consents())
 	if a.Gen >= s.m.Gen && a.Bound {
 		s.m.Resume = false
 	}
@@ -325,7 +325,7 @@ func (s *step) releasing() {
 // resume keeps connections on after all: the VIP was let go since its owner seemed to
 // be missing, but it is well. What was silent is bound again once it is silent.
 func (s *step) resume() bool {
-	owned := s.best.Epoch != 0 && !s.late(s.best.Owner) && s.best.To != s.in.Self
+	owned := s.best.Epoch != 0 && !s.late(s.best.Owner) && !s.consents()
 	if !s.m.Resume || !owned {
 		return false
 	}

@@ -45,6 +45,9 @@ type View struct {
 	// longer than StallLimit; what it knew of the kernel is then not trusted
 	// until a driver has looked again.
 	Stalls int
+	// Resumed is when the daemon last found itself not having run for longer than
+	// ResumeLimit: what waited in its sockets meanwhile may be as old.
+	Resumed time.Time
 
 	// NoRelay: this node takes no part in rings, see NodeConfiguration.
 	NoRelay bool
@@ -73,6 +76,11 @@ type View struct {
 // knew. It is below the shortest remaining lifetime of a VIP that is renewed in
 // time, see address.Lifetime.
 const StallLimit = time.Second
+
+// ResumeLimit is how long the daemon may fail to run before it distrusts what it hears
+// first. It is longer than its loop rests, and than the word of an owner that names a
+// successor holds, see election.HandoverTimeout.
+const ResumeLimit = 700 * time.Millisecond
 
 // Gossip is what the group has told this node.
 type Gossip struct {

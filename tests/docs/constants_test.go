@@ -29,6 +29,7 @@ var timing = map[string]time.Duration{
 	"election.LeaseAfter":      election.LeaseAfter,
 	"election.SilenceHolds":    election.SilenceHolds,
 	"election.ConsentHolds":    election.ConsentHolds,
+	"election.StaleWords":      election.StaleWords,
 	"election.LingerMin":       election.LingerMin,
 	"election.DriverPatience":  election.DriverPatience,
 	"election.DriverPause":     election.DriverPause,
@@ -39,6 +40,7 @@ var timing = map[string]time.Duration{
 	"decide.SettleAlone":       decide.SettleAlone,
 	"decide.Grace":             decide.Grace,
 	"model.StallLimit":         model.StallLimit,
+	"model.ResumeLimit":        model.ResumeLimit,
 	"address.Lifetime":         address.Lifetime,
 }
 
