@@ -14,7 +14,7 @@ RUNS     ?= 20
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help build image generate check test unit search lab interop controlplane fuzz demo bench benchbgp benchring benchservices benchmachines soak clean deps
+.PHONY: help build image generate check test beside unit search lab interop controlplane fuzz demo bench benchbgp benchring benchservices benchmachines soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -46,11 +46,12 @@ deps: ## install what the lab needs (Debian; root)
 
 # The units mostly wait, and bear a machine that does much else; what needs processors
 # runs beside them, behind them in line. What measures times has the machine to itself.
+# Each layer runs even if one before it failed: one run tells of all that is broken.
 test: deps check ## everything that CI runs (root)
+	$(MAKE) --keep-going beside lab interop controlplane
+
+beside:
 	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
-	$(MAKE) lab
-	$(MAKE) interop
-	$(MAKE) controlplane
 
 # GoBGP's own ListPath, by which tests look into a router, races with its sessions.
 unit: ## unit tests, with the race detector but for the package of GoBGP
