@@ -67,12 +67,17 @@ func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
 	case 2:
 		add(func(w *World) { w.n[i].probe = 3; w.decide(i, epoch0) }, "%s: series ends", names[i])
 	}
-	add(func(w *World) { w.decide(i, epoch0.Add(2*future)) }, "%s: timer", names[i])
+	if !n.resumed || w.current(i) {
+		add(func(w *World) { w.timer(i) }, "%s: timer", names[i])
+	}
 }
 
 // pairEvents are messages and the failure detector of i about j.
 func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 	n, o := &w.n[i], &w.n[j]
+	if n.frozen && o.runs() && w.linked(i, j) && n.waits[j] != o.tells && !n.waits[j].known {
+		add(func(w *World) { w.n[i].waits[j] = w.n[j].tells }, "what %s says waits for %s", names[j], names[i])
+	}
 	if !n.runs() {
 		return
 	}
@@ -159,9 +164,39 @@ func (w *World) restart(i int) {
 // thaw lets a frozen daemon go on. It answers for nothing, since its layer 2 has seen
 // that it stood still, before it is told so.
 func (w *World) thaw(i int) {
-	if n := &w.n[i]; n.frozen {
-		n.frozen, n.responds, n.lapse = false, false, 1
+	n := &w.n[i]
+	if !n.frozen {
+		return
 	}
+	n.frozen, n.responds, n.lapse, n.resumed = false, false, 1, true
+	if n.waits == ([N]record{}) {
+		return
+	}
+	for j := range w.size() {
+		if k := n.waits[j]; k.known {
+			n.knows[j] = k
+			n.seen = max(n.seen, k.seen, k.claim.Epoch)
+		}
+	}
+	n.waits = [N]record{}
+	w.decide(i, epoch0)
+}
+
+// timer lets all timers of a node end.
+func (w *World) timer(i int) {
+	w.n[i].resumed = false
+	w.decide(i, epoch0.Add(2*future))
+}
+
+// current tells whether a node has heard all that others have to say. They say it once
+// a second, so that one that stood still has before election.StaleWords is over.
+func (w *World) current(i int) bool {
+	for j := range w.size() {
+		if i != j && w.n[j].runs() && w.linked(i, j) && w.n[i].knows[j] != w.n[j].tells {
+			return false
+		}
+	}
+	return true
 }
 
 // told brings a daemon the word that it stood still.

@@ -21,6 +21,8 @@ func (w *World) normalise() {
 			for j := range n.knows {
 				f(&n.knows[j].claim.Epoch)
 				f(&n.knows[j].seen)
+				f(&n.waits[j].claim.Epoch)
+				f(&n.waits[j].seen)
 			}
 		}
 	}
@@ -124,7 +126,11 @@ func (w *World) Key() string {
 		b = n.tells.key(b)
 		for j := range n.knows {
 			b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j]))
+			if n.frozen {
+				b = n.waits[j].key(b)
+			}
 		}
+		b = append(b, bit(n.resumed))
 	}
 	return string(b)
 }

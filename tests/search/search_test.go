@@ -1,6 +1,7 @@
 package search
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -139,6 +140,23 @@ func kept(faults uint8) World {
 	return w
 }
 
+// named is a settled group whose owner drains while another node, which it may name, is
+// frozen.
+func named(k kind, frozen int) (w World, ok bool) {
+	w = settled(0, k)
+	if w.answers(frozen) {
+		return w, false
+	}
+	w.n[frozen].frozen = true
+	for i := range w.size() {
+		if w.answers(i) {
+			w.n[i].draining = true
+			w.decide(i, epoch0)
+		}
+	}
+	return w, true
+}
+
 // keepers counts the nodes that keep the address silently.
 func keepers(w *World) (k int) {
 	for i := range w.size() {
@@ -152,7 +170,8 @@ func keepers(w *World) (k int) {
 // TestSearch proves for three nodes and one VIP: never two that answer on one
 // wire, and always one in the end. From all daemons starting at once without a
 // fault, and from a settled group with faults at any moment. The same for a VIP that is
-// not bound, whose daemons may also freeze and thaw. For two nodes the same with connections
+// not bound, whose daemons may also freeze and thaw. Both with a node that is frozen while the
+// owner drains, and hears late that it was named. For two nodes the same with connections
 // that stay open, for which a node keeps the address, also once one does. For two nodes and a VIP
 // that BGP advertises too also that none ever answers from lo.
 // LBD_SEARCH_FAULTS goes deeper.
@@ -186,6 +205,17 @@ func TestSearch(t *testing.T) {
 				t.Errorf("only %d states: the model does not move", n)
 			}
 		})
+	}
+	for frozen := range N {
+		for _, k := range []kind{{}, {unbound: true}} {
+			if w, ok := named(k, frozen); ok {
+				t.Run(fmt.Sprintf("%s frozen in a drain, unbound %v", names[frozen], k.unbound), func(t *testing.T) {
+					if n := explore(t, w, limit, all); n < 1000 {
+						t.Errorf("only %d states: the model does not move", n)
+					}
+				})
+			}
+		}
 	}
 	t.Run("start with connections", func(t *testing.T) {
 		if n := explore(t, start(0, kind{open: true}), limit, all); n < 50 {

@@ -59,6 +59,10 @@ type node struct {
 	// that it does not run; lapse is 1 after that, and 2 once its layer 2 has told it.
 	responds, frozen bool
 	lapse            uint8
+	// waits are words of others in the socket of a node that is frozen: not the last ones
+	// when it reads them. resumed: it has not heard all of what they have said since.
+	waits   [N]record
+	resumed bool
 	// Probe series: 0 none, 1 first probe sent, 2 last probe sent.
 	probe    uint8
 	answered bool
@@ -173,6 +177,9 @@ func (w *World) view(i int, now time.Time) model.View {
 		},
 	}
 	v.VIPs[0].Unbound = w.unbound
+	if n.resumed {
+		v.Resumed = epoch0
+	}
 	if w.both {
 		v.VIPs[0].BGP = []model.BGPAdvert{{}}
 		v.Peers = []model.BGPPeer{{Name: "tor", LocalASN: 1, PeerASN: 2, IPv4: true, ShutdownDelay: future}}
@@ -380,7 +387,7 @@ func (w *World) calm() {
 		w.finish(i)
 		// Turns are further apart than a series is long, so that one timer and what
 		// follows from it come before the next node's.
-		w.decide(i, epoch0.Add(2*future))
+		w.timer(i)
 		w.finish(i)
 	}
 }
