@@ -26,8 +26,9 @@ type Promise struct {
 	Stays bool
 	// Hole is for how long a router may send to the node without the VIP.
 	Hole time.Duration
-	// Open: every long-lived connection of the other nodes and of this one lives.
-	Open bool
+	// Open: every long-lived connection of the other nodes and of this one lives. Others:
+	// every one of the other nodes.
+	Open, Others bool
 }
 
 // ShutdownDelay is the default of gracefulShutdownDelay.
@@ -43,9 +44,9 @@ func PromiseOf(fault string, s *LBD) Promise {
 	case s.GracefulRestart && fault == "respawn":
 		return Promise{Text: "no route changes, 0 failed, no connection lost", Stays: true, NoFailure: true, Open: true}
 	case s.GracefulRestart && (fault == "sigkill" || fault == "sigterm"):
-		return Promise{Text: "next hop gone <= restart time of 10 s, hole <= 100 ms; back <= 3 s", Gone: 11 * time.Second, Hole: HoleBound, NoFailure: true, Back: p.Back}
+		return Promise{Text: "next hop gone <= restart time of 10 s, hole <= 100 ms; back <= 3 s; others kept", Gone: 11 * time.Second, Hole: HoleBound, NoFailure: true, Back: p.Back, Others: true}
 	case s.NoBFD && lost:
-		return Promise{Text: "next hop gone <= hold time of 9 s; back <= 3 s", Gone: holdTime, Outage: holdTime + time.Second, Back: p.Back}
+		return Promise{Text: "next hop gone <= hold time of 9 s; back <= 3 s; others kept", Gone: holdTime, Outage: holdTime + time.Second, Back: p.Back, Others: true}
 	}
 	return p
 }
@@ -55,19 +56,19 @@ func promise(fault string) Promise {
 	const back = 3 * time.Second
 	switch fault {
 	case "linkdown":
-		return Promise{Text: "next hop gone: median <= 350 ms, worst <= 500 ms; back <= 3 s", Median: 350 * time.Millisecond, Gone: 500 * time.Millisecond, Outage: 600 * time.Millisecond, Back: back}
+		return Promise{Text: "next hop gone: median <= 350 ms, worst <= 500 ms; back <= 3 s; others kept", Median: 350 * time.Millisecond, Gone: 500 * time.Millisecond, Outage: 600 * time.Millisecond, Back: back, Others: true}
 	case "sigkill", "sigstop":
-		return Promise{Text: "next hop gone <= 500 ms, 0 failed; back <= 3 s", Gone: 500 * time.Millisecond, NoFailure: true, Back: back}
+		return Promise{Text: "next hop gone <= 500 ms, 0 failed; back <= 3 s; all kept", Gone: 500 * time.Millisecond, NoFailure: true, Back: back, Open: true}
 	case "sigterm", "drain":
-		return Promise{Text: "next hop gone <= 150 ms after the delay of 500 ms, 0 failed; back <= 3 s", After: ShutdownDelay, Gone: 150 * time.Millisecond, NoFailure: true, Back: back}
+		return Promise{Text: "next hop gone <= 150 ms after the delay of 500 ms, 0 failed; back <= 3 s; all kept", After: ShutdownDelay, Gone: 150 * time.Millisecond, NoFailure: true, Back: back, Open: true}
 	case "appdeath":
-		return Promise{Text: "next hop gone: median <= 450 ms, worst <= 800 ms; back <= 3 s", Median: 450 * time.Millisecond, Gone: 800 * time.Millisecond, Outage: 800 * time.Millisecond, Back: back}
+		return Promise{Text: "next hop gone: median <= 450 ms, worst <= 800 ms; outage <= 50 ms; back <= 3 s; others kept", Median: 450 * time.Millisecond, Gone: 800 * time.Millisecond, Outage: 50 * time.Millisecond, Back: back, Others: true}
 	case "apphang":
-		return Promise{Text: "next hop gone <= 1.5 s; back <= 3 s", Gone: 1500 * time.Millisecond, Outage: 1800 * time.Millisecond, Back: back}
+		return Promise{Text: "next hop gone <= 1.5 s; back <= 3 s; others kept", Gone: 1500 * time.Millisecond, Outage: 1800 * time.Millisecond, Back: back, Others: true}
 	case "respawn":
-		return Promise{Text: "0 failed; a next hop again <= 5 s after the kill", NoFailure: true, Back: 5 * time.Second}
+		return Promise{Text: "0 failed; a next hop again <= 5 s after the kill; all kept", NoFailure: true, Back: 5 * time.Second, Open: true}
 	case "clear":
-		return Promise{Text: "0 failed; a next hop again <= 3 s after the reset", NoFailure: true, Back: back}
+		return Promise{Text: "0 failed; a next hop again <= 3 s after the reset; all kept", NoFailure: true, Back: back, Open: true}
 	}
 	return Promise{}
 }
@@ -94,6 +95,7 @@ func (p Promise) Broken(o *Outcome, slack float64) []string {
 	bad(p.Outage > 0 && o.First.Outage > limit(p.Outage), "outage %v > %v", o.First.Outage, limit(p.Outage))
 	bad(o.Hole > p.Hole, "for %v a router sent to a node without the VIP", o.Hole)
 	bad(p.Stays && len(o.Changes) > 0, "next hops changed: %s", strings.Join(o.Changes, "; "))
+	bad(p.Others && o.Others.Survived() < o.Others.Open, "long-lived connections of others: %+v", o.Others)
 	bad(p.Open && o.Own.Survived()+o.Others.Survived() < o.Own.Open+o.Others.Open, "long-lived connections: own %+v, others %+v", o.Own, o.Others)
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,16 +28,18 @@ import (
 const part = "bgp"
 
 type options struct {
-	runs    int
-	maxLoad float64
-	paths   int
-	out     string
-	faults  []string // empty: all
+	runs     int
+	parallel int
+	maxLoad  float64
+	paths    int
+	out      string
+	faults   []string // empty: all
 }
 
 func main() {
 	o := &options{}
 	flag.IntVar(&o.runs, "runs", 10, "runs of each fault")
+	flag.IntVar(&o.parallel, "parallel", 1, "systems that are measured at once, each with a router of its own")
 	flag.Float64Var(&o.maxLoad, "max-load", lab.MaxLoad, "busy share of the machine above which a run is dropped")
 	flag.IntVar(&o.paths, "paths", 10000, "paths of the bulk test; 0 leaves it out")
 	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
@@ -63,16 +66,23 @@ func bench(ctx context.Context, o *options) error {
 		return err
 	}
 	defer bin.Close()
-	r := newResults()
-	for _, s := range []*interop.LBD{{}, {NoBFD: true}, {NoBFD: true, GracefulRestart: true}} {
-		if ctx.Err() != nil {
-			break
-		}
-		if err := r.system(ctx, bin, s, o); err != nil {
-			fmt.Fprintf(os.Stderr, "benchbgp: %s: %v\n", s.Name(), err)
-			r.errors = append(r.errors, fmt.Sprintf("%s: %v", s.Name(), err))
-		}
+	r := newResults([]*interop.LBD{{}, {NoBFD: true}, {NoBFD: true, GracefulRestart: true}})
+	var all sync.WaitGroup
+	turn := make(chan struct{}, max(1, o.parallel))
+	for _, s := range r.systems {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			if ctx.Err() != nil {
+				return
+			}
+			if err := r.system(ctx, bin, s, o); err != nil {
+				fmt.Fprintf(os.Stderr, "benchbgp: %s: %v\n", s.Name(), err)
+				r.add(func() { r.errors = append(r.errors, fmt.Sprintf("%s: %v", s.Name(), err)) })
+			}
+		})
 	}
+	all.Wait()
 	// What was measured before somebody interrupted is still worth a report.
 	if o.paths > 0 && ctx.Err() == nil {
 		if r.bulk, err = interop.MeasureBulk(ctx, bin, o.paths); err != nil {
@@ -96,6 +106,7 @@ func write(file, text string) error {
 
 // results are all runs that count, and how many did not.
 type results struct {
+	mu      sync.Mutex // for what is below systems
 	systems []*interop.LBD
 	runs    map[string][]*interop.Outcome // by system and fault
 	busy    map[string]int
@@ -105,13 +116,18 @@ type results struct {
 	errors  []string
 }
 
-func newResults() *results {
-	return &results{runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}}
+func newResults(systems []*interop.LBD) *results {
+	return &results{systems: systems, runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}}
+}
+
+func (r *results) add(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
 }
 
 // system measures everything on one fabric.
 func (r *results) system(ctx context.Context, bin *lab.Bin, s *interop.LBD, o *options) (err error) {
-	r.systems = append(r.systems, s)
 	n, err := interop.NewToR(ctx, bin, 3)
 	if err != nil {
 		return err
@@ -137,17 +153,18 @@ func (r *results) system(ctx context.Context, bin *lab.Bin, s *interop.LBD, o *o
 // fault repeats a fault, each time on another node, until there are enough runs.
 func (r *results) fault(ctx context.Context, f *interop.Fabric, x interop.Fault, o *options) error {
 	key := f.Speaker.Name() + " " + x.Name
-	for try := 0; len(r.runs[key]) < o.runs && try < 3*o.runs+3; try++ {
+	for good, try := 0, 0; good < o.runs && try < 3*o.runs+3; try++ {
 		out, err := f.Run(ctx, x, f.Nodes[try%len(f.Nodes)])
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "%s of %s: gone %v, back %v, %d failed, hole %v, load %.0f %%\n", key, out.Node, out.Gone, out.Back, out.First.Failed+out.Second.Failed, out.Hole, 100*out.Load)
 		if out.Load > o.maxLoad {
-			r.busy[key]++
+			r.add(func() { r.busy[key]++ })
 			continue
 		}
-		r.runs[key] = append(r.runs[key], out)
+		good++
+		r.add(func() { r.runs[key] = append(r.runs[key], out) })
 	}
 	return nil
 }
@@ -163,13 +180,13 @@ func (r *results) figures(ctx context.Context, f *interop.Fabric, s *interop.LBD
 			if st, err = f.Restart(ctx, s, m); err != nil {
 				return err
 			}
-			r.starts[name] = append(r.starts[name], st)
+			r.add(func() { r.starts[name] = append(r.starts[name], st) })
 		}
 		took, err := f.AddVIP(ctx, s, m, netip.AddrFrom4([4]byte{10, 99, 9, byte(i)}))
 		if err != nil {
 			return err
 		}
-		r.adds[name] = append(r.adds[name], took)
+		r.add(func() { r.adds[name] = append(r.adds[name], took) })
 		fmt.Fprintf(os.Stderr, "%s start of %s: session %v, route %v; VIP added %v\n", name, m.Name, st.Session, st.Route, took)
 	}
 	return nil

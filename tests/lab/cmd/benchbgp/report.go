@@ -20,7 +20,8 @@ Written by ` + "`make benchbgp`" + ` (` + "`go run ./tests/lab/cmd/benchbgp`" + 
   in which some failed. With three nodes about a third of all fail while a dead next hop is in use.
 - **Hole**: for how long the router sent packets for a VIP to the node while its kernel did not have the address.
 - **Long-lived**: of 60 connections with a line echoed each 50 ms, those alive at the end, of the node's own and of the others (mean). The router
-  rehashes when the set of next hops changes; without resilient groups that moves connections of nodes that nothing happened to.
+  rehashes when the set of next hops changes; without resilient groups that moves connections of nodes that nothing happened to. A ring of the
+  nodes finds them: **all kept** is each of the 60, **others kept** each of those of the other nodes. With a server dies what it had accepted.
 - Faults come at a random moment (uniform over 2 s). All figures are min / median / max in ms unless said otherwise.
 `
 
@@ -36,6 +37,9 @@ func meanings() map[string]string {
 func report(o *options, r *results) string {
 	var b strings.Builder
 	b.WriteString(preamble)
+	if o.parallel > 1 {
+		fmt.Fprintf(&b, "- %d systems were measured at once, each with a router of its own on the same processors.\n", o.parallel)
+	}
 	if o.maxLoad >= 1 {
 		b.WriteString("- No run was dropped because the machine was busy: it was shared with other work, as the column Busy (%) shows.\n")
 	} else {
