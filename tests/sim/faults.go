@@ -212,14 +212,21 @@ func (c *Cluster) touchAll() {
 	}
 }
 
-// split gives the nodes a side of their own, below those that they had.
+// split parts the nodes from all others. A cut heals nothing: those that were apart
+// before stay apart.
 func (c *Cluster) split(sides map[string]int, names []string) []string {
-	next := 1
+	last := 0
 	for _, s := range sides {
-		next = max(next, s+1)
+		last = max(last, s)
 	}
+	below := map[int]int{}
 	for _, n := range names {
-		sides[n] = next
+		was := sides[n]
+		if below[was] == 0 {
+			last++
+			below[was] = last
+		}
+		sides[n] = below[was]
 	}
 	return names
 }
