@@ -109,30 +109,34 @@ func (w *World) Key() string {
 	b := make([]byte, 0, 256)
 	b = append(b, byte(w.offWire+1), byte(w.offGossip+1), bit(w.healed), w.faults)
 	for i := range w.n {
-		n := &w.n[i]
-		m := &n.mem
-		b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
-			byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1|bit(m.Hearing)<<2, bit(m.Contested), byte(len(m.Tried)))
-		if w.open {
-			b = append(b, bit(n.open)|bit(m.Kept)<<1|bit(m.Resume)<<2|bit(m.Silent)<<3)
-		}
-		b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
-		b = append(b, m.From...)
-		b = append(b, '/')
-		b = append(b, m.To...)
-		for _, t := range m.Tried {
-			b = append(b, t...)
-		}
-		b = n.tells.key(b)
-		for j := range n.knows {
-			b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j]))
-			if n.frozen {
-				b = n.waits[j].key(b)
-			}
-		}
-		b = append(b, bit(n.resumed))
+		b = w.n[i].key(b, w.open)
 	}
 	return string(b)
+}
+
+// key is all of a node that a decision and the checks look at.
+func (n *node) key(b []byte, open bool) []byte {
+	m := &n.mem
+	b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
+		byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1|bit(m.Hearing)<<2, bit(m.Contested), byte(len(m.Tried)))
+	if open {
+		b = append(b, bit(n.open)|bit(m.Kept)<<1|bit(m.Resume)<<2|bit(m.Silent)<<3)
+	}
+	b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
+	b = append(b, m.From...)
+	b = append(b, '/')
+	b = append(b, m.To...)
+	for _, t := range m.Tried {
+		b = append(b, t...)
+	}
+	b = n.tells.key(b)
+	for j := range n.knows {
+		b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j]))
+		if n.frozen {
+			b = n.waits[j].key(b)
+		}
+	}
+	return append(b, bit(n.resumed))
 }
 
 func (r *record) key(b []byte) []byte {

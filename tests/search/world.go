@@ -231,6 +231,36 @@ func (w *World) decide(i int, now time.Time) {
 		return
 	}
 	was := w.answers(i)
+	key := w.local(i, now)
+	if done, ok := decided[string(key)]; ok {
+		*n = done
+	} else {
+		if alone := w.settle(i, now); alone {
+			decided[string(key)] = *n
+		}
+	}
+	w.announce(i, was)
+	w.normalise()
+}
+
+// decided are the decisions that were made, by all that they depend on: in the states of
+// a group the same ones are met again and again.
+var decided = map[string]node{}
+
+// local is what the decision of a node depends on.
+func (w *World) local(i int, now time.Time) []byte {
+	b := append(make([]byte, 0, 128), byte(i), bit(now.After(epoch0)), bit(w.both)|bit(w.unbound)<<1|bit(w.open)<<2)
+	for j := range w.n {
+		b = append(b, bit(w.linked(i, j) && w.n[j].runs()))
+	}
+	return w.n[i].key(b, w.open)
+}
+
+// settle makes decisions until they are all carried out, and tells whether that concerned
+// the node alone: a probe is heard by others.
+func (w *World) settle(i int, now time.Time) (alone bool) {
+	n := &w.n[i]
+	alone = true
 	v := w.view(i, now)
 	var probe model.ProbeResult
 	if n.probe == 3 {
@@ -268,6 +298,7 @@ func (w *World) decide(i int, now time.Time) {
 		probing := len(d.L2) > 0 && d.L2[0].Mode == model.L2Probe
 		if probing && (n.probe == 0 || n.mem.Series != before.mem.Series) {
 			w.startProbe(i)
+			alone = false
 			probe = model.ProbeResult{}
 		} else if !probing {
 			n.probe, n.answered, n.rivalMAC = 0, false, model.MAC{}
@@ -286,8 +317,7 @@ func (w *World) decide(i int, now time.Time) {
 	if n.lapse == 2 {
 		n.lapse = 0
 	}
-	w.announce(i, was)
-	w.normalise()
+	return alone
 }
 
 // loopback is what the address driver says of lo.
