@@ -265,6 +265,8 @@ type BGPMemory struct {
 	Lost Reason
 	// Unbound is the VIP.Unbound by which the phase began.
 	Unbound bool
+	// Shared: the address is, or was, bound here since the VIP is Balanced.
+	Shared bool
 	// Reason and Since are those of the last status.
 	Reason Reason
 	Since  time.Time

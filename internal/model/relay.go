@@ -47,6 +47,17 @@ type Ring struct {
 	// Lifetime is how long the kernel goes on after the last refresh; 0: that of the
 	// driver.
 	Lifetime time.Duration
+	// Spread are the nodes of the ring over which this one, as the owner of a Balanced
+	// VIP, spreads new connections, sorted by Node; empty: it takes them itself.
+	Spread []Backend
+}
+
+// Backend is a node that gets a share of the new connections.
+type Backend struct {
+	Node   NodeName
+	Weight int // as Member.Weight
+	// Addr is what Ring.Next is, of this node; zero for the node itself.
+	Addr netip.Addr
 }
 
 // Origin is the source of a frame of a node's own connections.
@@ -66,5 +77,6 @@ func (o Origin) Compare(p Origin) int {
 // Same compares what two rings say.
 func (r *Ring) Same(o *Ring) bool {
 	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime && r.Unwell == o.Unwell &&
-		slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Origins, o.Origins) && slices.Equal(r.Ends, o.Ends)
+		slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Origins, o.Origins) && slices.Equal(r.Ends, o.Ends) &&
+		slices.Equal(r.Spread, o.Spread)
 }

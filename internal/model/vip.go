@@ -35,6 +35,9 @@ type VIP struct {
 	// Interfaces limits layer 2 to these interfaces, in order of preference.
 	// Empty means: the interface whose subnet holds the address.
 	Interfaces []string
+	// Balanced, with L2: every node that may own the VIP has it bound, silently, and
+	// the owner spreads new connections over them.
+	Balanced bool
 	// BGP asks for advertisement by BGP on every eligible node, in each of these
 	// ways; empty: not by BGP. A VIP may have both. The list is never changed; VIPs
 	// that are advertised alike should share one, which decisions find at a glance.
@@ -64,7 +67,7 @@ type VIP struct {
 // Same compares what is configured. Adverts and preferences that are not the same
 // ones count as different: they come from another configuration.
 func (v *VIP) Same(o *VIP) bool {
-	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && sameAdverts(v.BGP, o.BGP) &&
+	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && v.Balanced == o.Balanced && sameAdverts(v.BGP, o.BGP) &&
 		v.Unbound == o.Unbound && v.Barred == o.Barred && v.BarredDetail == o.BarredDetail &&
 		v.Preempt == o.Preempt && v.Preference == o.Preference && v.Partition == o.Partition && v.Check == o.Check &&
 		slices.Equal(v.Interfaces, o.Interfaces) && maps.Equal(v.NodeSelector, o.NodeSelector)

@@ -113,11 +113,14 @@ func rawTCP(vip netip.Addr) (int, unix.Sockaddr, error) {
 }
 
 // ackFrom is an ACK from a port of the client that belongs to nothing.
-func (l *lab) ackFrom(vip netip.Addr, from uint16) []byte {
+func (l *lab) ackFrom(vip netip.Addr, from uint16) []byte { return l.segmentFrom(vip, from, ack) }
+
+// segmentFrom is a segment with these flags, and without data, from a port of the client.
+func (l *lab) segmentFrom(vip netip.Addr, from uint16, flags byte) []byte {
 	segment := make([]byte, 20)
 	binary.BigEndian.PutUint16(segment, from)
 	binary.BigEndian.PutUint16(segment[2:], port)
-	segment[12], segment[13] = 5<<4, ack
+	segment[12], segment[13] = 5<<4, flags
 	binary.BigEndian.PutUint16(segment[16:], checksum(nodeAddr(hostC, vip), vip, segment))
 	return segment
 }

@@ -324,6 +324,12 @@ func (l *lab) counted(host string, vip netip.Addr) (n int) {
 // stray sends ACKs of connections that nobody has from the client.
 func (l *lab) stray(vip netip.Addr, n int) {
 	l.Helper()
+	l.segments(vip, n, ack)
+}
+
+// segments sends segments with these flags from as many ports of the client.
+func (l *lab) segments(vip netip.Addr, n int, flags byte) {
+	l.Helper()
 	l.In(hostC, func() {
 		fd, to, err := rawTCP(vip)
 		if err != nil {
@@ -332,7 +338,7 @@ func (l *lab) stray(vip netip.Addr, n int) {
 		}
 		defer func() { _ = unix.Close(fd) }()
 		for i := range n {
-			if err := unix.Sendto(fd, l.ackFrom(vip, uint16(20000+i)), 0, to); err != nil {
+			if err := unix.Sendto(fd, l.segmentFrom(vip, uint16(20000+i), flags), 0, to); err != nil {
 				l.Error(err)
 				return
 			}

@@ -248,5 +248,5 @@ func sane(r *model.Relay, f family) error {
 	case len(r.Ring.Peers) == 0:
 		return errors.New("no hardware address of another node")
 	}
-	return nil
+	return saneSpread(r.Ring, f)
 }

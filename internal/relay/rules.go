@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ const priority = -310
 
 // Where a header has what the rules look at.
 const (
+	tcpSource   = 0
 	tcpFlags    = 13
 	etherSource = 6
 
@@ -72,6 +74,7 @@ const (
 	setPeers
 	setOrigins
 	setEnds
+	setSlots
 	sets
 )
 
@@ -148,12 +151,20 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 	place, stray, relay, keep := b.chain("place"), b.chain("stray"), b.chain("relay"), b.chain("keep")
 	// A fragment but the first has no flags to look at and is left alone.
 	b.rule(in, inOn(g.iface), member(layouts[f].destination, addrs), isTCP(), hasFlags(), jump(place))
-	b.place(place, keep, stray)
 	b.stray(stray, keep, relay)
+	beyond := stray
+	if spreads(g.ring) {
+		var err error
+		if beyond, err = b.spread(g, stray, keep); err != nil {
+			return err
+		}
+		b.rule(place, onlySYN(), jump(beyond))
+	}
+	b.place(place, keep, beyond)
 	b.rule(relay, []expr.Any{&expr.Limit{
 		Type: expr.LimitTypePkts, Rate: relayRate, Unit: expr.LimitTimeSecond, Burst: relayBurst, Over: true,
 	}}, drop())
-	b.rule(relay, dup(g), drop())
+	b.rule(relay, dupTo(g.ring.Next, g.index), drop())
 	// What came by the ring has its mark taken off.
 	b.rule(keep, ethernet(), from(b.peers, false), f.marked(), f.setDSCP(0), accept())
 	return nil
@@ -252,8 +263,8 @@ func (b *builder) stray(stray, keep, relay *nftables.Chain) {
 		b.rule(stray, ethernet(), b.fromOrigin(), b.f.setDSCP(firstHop), jump(relay))
 	}
 	b.rule(stray, ethernet(), from(b.peers, true), b.f.setDSCP(firstHop), jump(relay))
-	for hop := range byte(b.ring.Nodes - 1) {
-		b.rule(stray, ethernet(), from(b.peers, false), b.f.isDSCP(firstHop+hop), b.f.setDSCP(firstHop+hop+1), jump(relay))
+	for hop := range byte(b.ring.Nodes) {
+		b.rule(stray, ethernet(), from(b.peers, false), b.f.isDSCP(chosenHop+hop), b.f.setDSCP(chosenHop+hop+1), jump(relay))
 	}
 	b.rule(stray, jump(keep))
 }
@@ -299,12 +310,15 @@ func hasFlags() []expr.Any {
 	return []expr.Any{load(expr.PayloadBaseTransportHeader, tcpFlags, 1)}
 }
 
-// notOnlySYN matches every segment but the first of a connection.
-func notOnlySYN() []expr.Any {
+// notOnlySYN matches every segment but the first of a connection, onlySYN that one.
+func notOnlySYN() []expr.Any { return opening(expr.CmpOpNeq) }
+func onlySYN() []expr.Any    { return opening(expr.CmpOpEq) }
+
+func opening(op expr.CmpOp) []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseTransportHeader, tcpFlags, 1),
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{syn | ack}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte{syn}},
+		&expr.Cmp{Op: op, Register: reg, Data: []byte{syn}},
 	}
 }
 
@@ -357,10 +371,10 @@ func (f family) loadDSCP() []expr.Any {
 
 func (f family) isDSCP(value byte) []expr.Any { return append(f.loadDSCP(), equals(f.dscp(value))) }
 
-// marked matches a DSCP that counts relays.
+// marked matches a DSCP that counts relays, or none yet.
 func (f family) marked() []expr.Any {
 	return append(f.loadDSCP(),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: reg, Data: f.dscp(firstHop)},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: reg, Data: f.dscp(chosenHop)},
 		&expr.Cmp{Op: expr.CmpOpLte, Register: reg, Data: f.dscp(lastHop)})
 }
 
@@ -381,11 +395,11 @@ func (f family) setDSCP(value byte) []expr.Any {
 	}
 }
 
-// dup sends a copy to the next node.
-func dup(g *flow) []expr.Any {
+// dupTo sends a copy to another node.
+func dupTo(next netip.Addr, index uint32) []expr.Any {
 	return []expr.Any{
-		&expr.Immediate{Register: reg, Data: g.ring.Next.AsSlice()},
-		&expr.Immediate{Register: regDev, Data: binaryutil.NativeEndian.PutUint32(g.index)},
+		&expr.Immediate{Register: reg, Data: next.AsSlice()},
+		&expr.Immediate{Register: regDev, Data: binaryutil.NativeEndian.PutUint32(index)},
 		&expr.Dup{RegAddr: reg, RegDev: regDev, IsRegDevSet: true},
 	}
 }

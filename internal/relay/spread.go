@@ -1,0 +1,134 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// slots are the parts into which the hash divides new connections. Each is the
+	// node's that ranks first for it, so that the shares of equal nodes differ by some
+	// per cent, and a node that comes or goes changes no slot of two others.
+	slots = 1024
+	// hashSeed is the same on every node: one that takes the VIP over sends packets
+	// where the one before did.
+	hashSeed = 0x1bd
+	// chosenHop is the DSCP of what the owner has sent to the node of its slot. It is
+	// not counted: the node that answered a SYN by a cookie gets the ACK first, and
+	// again at the end of the tour, since only it can check it.
+	chosenHop = firstHop - 1
+	// slotsPerMessage keeps one netlink attribute below its 64 KiB.
+	slotsPerMessage = 512
+)
+
+// spreads tells whether new connections are spread over the nodes of the ring.
+func spreads(r *model.Ring) bool { return len(r.Spread) > 0 }
+
+// spreadTable is the backend of each slot, as its number among them.
+func spreadTable(backends []model.Backend) (of [slots]int) {
+	for slot := range of {
+		name := strconv.Itoa(slot)
+		best := 0
+		for i := 1; i < len(backends); i++ {
+			if election.Better(name, candidate(&backends[i]), candidate(&backends[best])) {
+				best = i
+			}
+		}
+		of[slot] = best
+	}
+	return of
+}
+
+func candidate(b *model.Backend) election.Candidate {
+	return election.Candidate{Node: b.Node, Weight: b.Weight}
+}
+
+// spread adds the chain that sends what a client opens to the node of its slot, and
+// there first what it opened before and no socket here can place. What has come from
+// a node of the group has been sent on once, and goes on as in any ring: two nodes
+// that both believe to own the VIP do not send one packet back and forth.
+func (b *builder) spread(g *flow, stray, keep *nftables.Chain) (*nftables.Chain, error) {
+	own, self, spread := b.chain("own"), b.chain("self"), b.chain("spread")
+	b.place(own, keep, stray)
+	b.rule(self, notOnlySYN(), jump(stray))
+	b.rule(self, jump(own))
+	to, err := b.slots(g, self)
+	if err != nil {
+		return nil, err
+	}
+	b.rule(spread, b.f.lastTTL(), jump(self))
+	if b.ends != nil {
+		b.rule(spread, member(layouts[b.f].source, b.ends), jump(self))
+	}
+	if b.origins != nil {
+		b.rule(spread, ethernet(), b.fromOrigin(), b.choose(to))
+	}
+	b.rule(spread, ethernet(), from(b.peers, true), b.choose(to))
+	b.rule(spread, jump(self))
+	return spread, nil
+}
+
+// slots adds the map from the hash to the chain of a node.
+func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
+	chains := make([]string, len(g.ring.Spread))
+	for i := range g.ring.Spread {
+		chains[i] = self.Name
+		if next := g.ring.Spread[i].Addr; next.IsValid() {
+			chain := b.chain(fmt.Sprintf("to-%d-", i))
+			b.rule(chain, b.f.setDSCP(chosenHop), dupTo(next, g.index), drop())
+			chains[i] = chain.Name
+		}
+	}
+	m := &nftables.Set{
+		Table: b.f.table(), ID: uint32(b.n)*sets + setSlots + 1, Name: fmt.Sprintf("slots%d", b.n), IsMap: true,
+		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian, DataType: nftables.TypeVerdict,
+	}
+	if err := b.c.AddSet(m, nil); err != nil {
+		return nil, err
+	}
+	var elements []nftables.SetElement
+	for slot, backend := range spreadTable(g.ring.Spread) {
+		elements = append(elements, nftables.SetElement{
+			Key:         binaryutil.NativeEndian.PutUint32(uint32(slot)),
+			VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chains[backend]},
+		})
+	}
+	for part := range slices.Chunk(elements, slotsPerMessage) {
+		if err := b.c.SetAddElements(m, part); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// choose goes to the chain of the node whose slot the source has.
+func (b *builder) choose(to *nftables.Set) []expr.Any {
+	address := b.f.addressType().Bytes
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: layouts[b.f].source, Len: address},
+		&expr.Payload{DestRegister: reg32 + address/4, Base: expr.PayloadBaseTransportHeader, Offset: tcpSource, Len: 2},
+		&expr.Hash{SourceRegister: reg32, DestRegister: reg, Length: address + 4, Modulus: slots, Seed: hashSeed, Type: expr.HashTypeJenkins},
+		&expr.Lookup{SourceRegister: reg, IsDestRegSet: true, SetName: to.Name, SetID: to.ID},
+	}
+}
+
+// saneSpread refuses backends that packets could not be sent to.
+func saneSpread(r *model.Ring, f family) error {
+	if len(r.Spread) > r.Nodes {
+		return fmt.Errorf("%d nodes take new connections of a ring of %d", len(r.Spread), r.Nodes)
+	}
+	for i := range r.Spread {
+		if b := &r.Spread[i]; b.Addr.IsValid() && familyOf(b.Addr) != f {
+			return fmt.Errorf("%s for %s: not of the family of the VIP", b.Addr, b.Node)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,297 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// owning is the ring of these hosts as their owner knows it, which spreads new
+// connections over some of them.
+func owning(hosts []string, owner string, vip netip.Addr, over ...string) model.Relay {
+	r := ringAt(hosts, slices.Index(hosts, owner), vip)
+	for _, h := range over {
+		b := model.Backend{Node: model.NodeName(h)}
+		if h != owner {
+			b.Addr = nodeAddr(h, vip)
+		}
+		r.Ring.Spread = append(r.Ring.Spread, b)
+	}
+	return r
+}
+
+// balanced makes a ring of hosts with an owner, over all of which it spreads.
+func (l *lab) balanced(vip netip.Addr, hosts []string, owner string) map[string]*harness {
+	l.Helper()
+	drivers := make(map[string]*harness)
+	for i, d := range l.ring(vip, hosts...) {
+		drivers[hosts[i]] = d
+	}
+	drivers[owner].relay(owning(hosts, owner, vip, hosts...))
+	l.steer(vip, owner)
+	return drivers
+}
+
+// both runs a test for both VIPs with three hosts.
+func both(t *testing.T, f func(*lab, netip.Addr, []string)) {
+	l := newLabOf(t, nodes[:3])
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		t.Run(familyOf(vip).String(), func(t *testing.T) {
+			one := *l
+			one.TB, one.Net = t, l.For(t)
+			f(&one, vip, nodes[:3])
+		})
+	}
+}
+
+func backends(names ...string) (out []model.Backend) {
+	for _, n := range names {
+		out = append(out, model.Backend{Node: model.NodeName(n)})
+	}
+	return out
+}
+
+func shares(backends []model.Backend) map[model.NodeName]int {
+	n := make(map[model.NodeName]int)
+	for _, of := range spreadTable(backends) {
+		n[backends[of].Node]++
+	}
+	return n
+}
+
+// Equal nodes get equal shares, heavier ones more, and a node that goes moves only the
+// slots that it had.
+func TestSlots(t *testing.T) {
+	all := backends("m1", "m2", "m3", "m4", "m5")
+	for n := 1; n <= len(all); n++ {
+		for node, got := range shares(all[:n]) {
+			if even := slots / n; got < even*4/5 || got > even*6/5 {
+				t.Errorf("%s has %d of %d slots, of %d nodes", node, got, slots, n)
+			}
+		}
+	}
+	heavy := backends("m1", "m2")
+	heavy[0].Weight = 3 * model.DefaultWeight
+	if got := shares(heavy)["m1"]; got < slots*7/10 || got > slots*8/10 {
+		t.Errorf("a node with three times the weight has %d of %d slots", got, slots)
+	}
+	with, less := backends("m1", "m2", "m3"), backends("m1", "m3")
+	before, after := spreadTable(with), spreadTable(less)
+	for slot := range before {
+		if was, is := with[before[slot]].Node, less[after[slot]].Node; was != "m2" && was != is {
+			t.Fatalf("slot %d moved from %s to %s when m2 went", slot, was, is)
+		}
+	}
+}
+
+// countSYN begins to count the opening segments that arrive at a host for a VIP.
+func (l *lab) countSYN(host string, vip netip.Addr) func() int {
+	l.Helper()
+	f := familyOf(vip)
+	l.script(host, fmt.Sprintf(`table %[1]s opened
+		delete table %[1]s opened
+		table %[1]s opened {
+			chain in {
+				type filter hook prerouting priority -500
+				iifname eth0 %[1]s daddr %[2]s tcp flags & (syn|ack) == syn counter
+			}
+		}`, f, vip))
+	return func() (n int) {
+		text := l.nft(host, fmt.Sprintf("list table %s opened", f))
+		_, after, _ := strings.Cut(text, "counter packets ")
+		if _, err := fmt.Sscan(after, &n); err != nil {
+			l.Fatalf("no counter in %s", text)
+		}
+		return n
+	}
+}
+
+// Of thousands of connections each node gets its share, and none goes to two.
+func TestEachNodeGetsItsShare(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		const opened = 3000
+		l.balanced(vip, hosts, hostA)
+		counts := make(map[string]func() int)
+		for _, h := range hosts {
+			counts[h] = l.countSYN(h, vip)
+		}
+		l.segments(vip, opened, syn)
+		l.eventually("all have come", func() bool { return counts[hostA]() == opened })
+		others := 0
+		for _, h := range hosts[1:] {
+			n := counts[h]()
+			others += n
+			if n < opened/4 || n > opened*5/12 {
+				t.Errorf("%d of %d for %s", n, opened, h)
+			}
+		}
+		if own := opened - others; own < opened/4 || own > opened*5/12 {
+			t.Errorf("%d of %d for the owner", own, opened)
+		}
+		// The program can list what the driver has made.
+		if text := l.nft(hostA, fmt.Sprintf("list table %s %s", familyOf(vip), TableName)); !strings.Contains(text, "jhash") || !strings.Contains(text, "vmap @slots0") {
+			t.Errorf("no hash in %s", text)
+		}
+	})
+}
+
+// held opens connections until every host has some, and remembers which.
+func (l *lab) held(vip netip.Addr, hosts []string, n int) map[net.Conn]string {
+	l.Helper()
+	conns, has := make(map[net.Conn]string), make(map[string]int)
+	for range n {
+		c := l.mustDial(vip)
+		who, err := ask(c)
+		if err != nil {
+			l.Fatal(err)
+		}
+		conns[c] = who
+		has[who]++
+	}
+	for _, h := range hosts {
+		if has[h] == 0 {
+			l.Fatalf("none of %d connections is at %s: %v", n, h, has)
+		}
+	}
+	return conns
+}
+
+func (l *lab) allServed(what string, conns map[net.Conn]string) {
+	l.Helper()
+	for c, host := range conns {
+		if got, err := ask(c); err != nil || got != host {
+			l.Fatalf("%s: served by %q, %v; want %s", what, got, err, host)
+		}
+	}
+}
+
+// No change of the table moves an open connection, nor does another owner; one that
+// dies costs its own.
+func TestNoConnectionMovesWithTheTable(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		drivers := l.balanced(vip, hosts, hostA)
+		conns := l.held(vip, hosts, 30)
+		a, b, d := hosts[0], hosts[1], hosts[2]
+		l.allServed("as opened", conns)
+		for _, over := range [][]string{{a, b}, {d}, {b}, {a}, {b, d}, nil, hosts} {
+			drivers[a].relay(owning(hosts, a, vip, over...))
+			l.allServed(fmt.Sprintf("over %v", over), conns)
+			for range 5 {
+				if got, err := ask(l.mustDial(vip)); err != nil || len(over) > 0 && !slices.Contains(over, got) || len(over) == 0 && got != a {
+					t.Fatalf("over %v a new one is served by %q, %v", over, got, err)
+				}
+			}
+		}
+		// Another owner, while the old one still believes that it is one.
+		drivers[d].relay(owning(hosts, d, vip, hosts...))
+		l.steer(vip, d)
+		l.allServed("owner moved", conns)
+		l.steer(vip, a)
+		l.allServed("owner moved back", conns)
+
+		l.Exec("ip", "link", "set", "p"+a, "down")
+		alive := hosts[1:]
+		drivers[b].relay(ringAt(alive, 0, vip))
+		drivers[d].relay(owning(alive, d, vip, alive...))
+		l.steer(vip, d)
+		for c, host := range conns {
+			if host == a {
+				delete(conns, c)
+			}
+		}
+		l.allServed("owner died", conns)
+		for range 10 {
+			if got, err := ask(l.mustDial(vip)); err != nil || got == a {
+				t.Fatalf("after its death served by %q, %v", got, err)
+			}
+		}
+		l.Exec("ip", "link", "set", "p"+a, "up")
+		for _, h := range l.hosts {
+			if h != a {
+				l.neigh(a, nodeAddr(h, vip4), h)
+				l.neigh(a, nodeAddr(h, vip6), h)
+			}
+		}
+	})
+}
+
+// The ACK of a SYN cookie is checked by the node that made it. Here any node could: the
+// namespaces share the secret of their kernel.
+func TestSpreadCookies(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		for _, h := range hosts {
+			l.ExecOn(h, "sysctl", "-qw net.ipv4.tcp_syncookies=2")
+		}
+		drivers := l.balanced(vip, hosts, hostA)
+		for _, h := range hosts {
+			drivers[hostA].relay(owning(hosts, hostA, vip, h))
+			for range 5 {
+				l.servedBy(l.mustDial(vip), h)
+			}
+		}
+	})
+}
+
+// What nobody has ends, is reset once, and is relayed no more often than once to the
+// node of its slot and once round, also where all believe that they are the owner.
+func TestSpreadStraysEnd(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		const strays = 30
+		drivers := l.balanced(vip, hosts, hostA)
+		for _, all := range []bool{false, true} {
+			if all {
+				for _, h := range hosts {
+					drivers[h].relay(owning(hosts, h, vip, hosts...))
+				}
+			}
+			l.countAll(vip, hosts)
+			resets := l.resets(vip)
+			l.stray(vip, strays)
+			l.eventually("resets", func() bool { return resets() >= strays })
+			if got := l.arrived(vip, hosts); got < strays*(1+len(hosts)) || got > strays*(2+len(hosts)) {
+				t.Errorf("%d packets arrived of %d strays, all own: %v", got, strays, all)
+			}
+			if got := resets(); got != strays {
+				t.Errorf("%d resets of %d strays, all own: %v", got, strays, all)
+			}
+		}
+	})
+}
+
+// A node of the table without a server costs no connection.
+func TestSpreadServerDown(t *testing.T) {
+	l := newLabOf(t, nodes[:3])
+	l.balanced(vip4, nodes[:3], hostA)
+	for i, h := range []string{hostB, hostA} {
+		_ = l.listeners[h].Close()
+		for range 20 {
+			got, err := ask(l.mustDial(vip4))
+			if err != nil || got == hostB || i > 0 && got == hostA {
+				t.Fatalf("without servers up to %s served by %q, %v", h, got, err)
+			}
+		}
+	}
+}
+
+// Backends that packets could not be sent to are refused, and with them the ring.
+func TestInsaneSpread(t *testing.T) {
+	l := newLab(t)
+	h := l.driver(hostA, discard())
+	hosts := nodes[:2]
+	for what, r := range map[string]model.Relay{
+		"family": owning(hosts, hostA, vip4, hostA, hostB),
+		"many":   owning(hosts, hostA, vip4, hostA, hostB, "d"),
+	} {
+		if what == "family" {
+			r.Ring.Spread[1].Addr = nodeAddr(hostB, vip6)
+		}
+		if got := h.apply(r).VIPs[vip4]; got.Relaying || got.Err == "" {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
