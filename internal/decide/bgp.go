@@ -43,9 +43,11 @@ func (s *bgpVIP) stand() {
 		s.standing = model.ReasonNotSelected
 		return
 	}
-	to := s.f.audienceOf(s.vip)
-	s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
-	s.keep = to.keep && v.Stopping && !v.Draining && s.f.machine == "" && len(s.peers) > 0 && !s.l2
+	if !s.only() {
+		to := s.f.audienceOf(s.vip)
+		s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
+		s.keep = to.keep && v.Stopping && !v.Draining && s.f.machine == "" && len(s.peers) > 0 && !s.l2
+	}
 	where, is := s.f.local[s.vip.Addr]
 	var h model.HealthState
 	if s.vip.Check != "" {
@@ -62,7 +64,9 @@ func (s *bgpVIP) stand() {
 		s.standing, s.detail = model.ReasonLocalAddress, "it is an address of "+where
 	case s.f.no6 && s.vip.Addr.Is6():
 		s.standing, s.detail = model.ReasonFamilyDisabled, "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"
-	case len(s.peers) == 0:
+	case s.only() && s.f.lan == "":
+		s.standing = model.ReasonNoInterface // to be silent on
+	case len(s.peers) == 0 && !s.only():
 		s.standing = model.ReasonNoPeer
 	case s.vip.Barred == model.ReasonNoEndpoint:
 		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
@@ -96,6 +100,11 @@ func (s *bgpVIP) adopt() {
 		s.m.Until = s.f.v.Now.Add(AdoptPending)
 	default:
 		s.m.Lost = s.standing
+		if s.keepsFor(s.f.v.DrainTimeout); s.only() {
+			s.enter(model.BGPLingering)
+			s.m.Gen, s.m.Epoch, s.m.Until = s.f.gen, 1, s.m.DrainEnd
+			return
+		}
 		if !s.kept() {
 			s.unbind()
 			return
@@ -198,6 +207,7 @@ func (s *bgpVIP) onLAN() bool {
 
 func (s *bgpVIP) withdraw(why model.Reason) {
 	s.m.Lost = why
+	s.keepsFor(s.f.v.DrainTimeout)
 	s.enter(model.BGPWithdrawing)
 }
 
@@ -205,6 +215,9 @@ func (s *bgpVIP) withdraw(why model.Reason) {
 // no peer has a path because of this VIP, and no router keeps one over the loss of a
 // session with graceful restart (RFC 4724 section 4.2).
 func (s *bgpVIP) pathGone() bool {
+	if s.only() && len(s.left()) == 0 {
+		return true
+	}
 	if s.bgpGen < s.m.Gen || len(s.left()) > 0 {
 		return false
 	}
@@ -304,7 +317,7 @@ func (s *bgpVIP) withdrawing() {
 	switch {
 	case now.Before(s.m.Until):
 		s.f.w.by(s.m.Until)
-	case planned(s.m.Lost) && now.Before(s.m.DrainEnd):
+	case (planned(s.m.Lost) || s.m.Shared) && now.Before(s.m.DrainEnd):
 		s.enter(model.BGPLingering)
 		s.m.Until = s.m.DrainEnd
 	default:
@@ -341,7 +354,7 @@ func (s *bgpVIP) lingering() {
 	if s.f.keeps(s.vip, "") { // the others relay what is not theirs
 		open = s.local.Sockets
 	}
-	quiet := s.addrGen >= s.m.Gen && open == 0
+	quiet := s.addrGen >= s.m.Gen && open == 0 && !s.onLAN()
 	if quiet || !now.Before(s.m.Until) {
 		s.unbind()
 		return

@@ -55,10 +55,11 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
 		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
 	}
-	s.stand()
 	if s.m.Phase == model.BGPIdle {
-		s.m.Unbound = vip.Unbound
+		s.m.Unbound, s.m.Shared = vip.Unbound, false
 	}
+	s.m.Shared = s.m.Shared || !gone && f.shares(vip)
+	s.stand()
 	if !known && !vip.Unbound && (s.local.Bound || vip.L2 && s.addr.Bound) {
 		s.adopt()
 	}
@@ -71,6 +72,12 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 		return
 	}
 	s.output(d)
+	if s.only() {
+		if s.m != old {
+			mem.set(vip.Addr, s.m) // people are told by layer 2
+		}
+		return
+	}
 	advertised := s.advertised()
 	reason, detail := s.reason(advertised)
 	if s.m.Reason != reason || s.m.Since.IsZero() {

@@ -81,8 +81,9 @@ func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemo
 	} else {
 		f.lan, f.lanOwner, f.at, f.from, f.epoch = "", false, "", "", 0
 	}
-	if !noBGP || f.heldBGP(vip.Addr, bgp) {
-		f.stepBGP(vip, noBGP, d, bgp)
+	onLo := !noBGP || f.shares(vip)
+	if onLo || f.heldBGP(vip.Addr, bgp) {
+		f.stepBGP(vip, !onLo, d, bgp)
 	}
 	f.relay(vip)
 	return known

@@ -99,12 +99,9 @@ func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
 	return false
 }
 
-// holdsBGP is holds for what is bound for BGP, by the decision before.
+// holdsBGP is holds for what is bound for BGP, or is Balanced, by the decision before.
 func (f *facts) holdsBGP(vip *model.VIP) bool {
-	if len(vip.BGP) == 0 {
-		return false
-	}
-	return f.keeps(vip, "") && f.phaseBGP(vip) >= model.BGPAdvertised && f.boundBGP(vip)
+	return f.viaLo(vip) && f.keeps(vip, f.ringOn(vip)) && f.phaseBGP(vip) >= model.BGPAdvertised && f.boundBGP(vip)
 }
 
 // phaseBGP is how far BGP was with a VIP. What an earlier process of this node left
@@ -125,7 +122,8 @@ func (f *facts) boundBGP(vip *model.VIP) bool {
 type ringOf struct {
 	made     bool
 	names    []model.NodeName
-	iface    string // that it has to be on; "": any
+	over     []model.NodeName // that get new connections from this one
+	iface    string           // that it has to be on; "": any
 	is4      bool
 	lifetime time.Duration
 	unwell   bool // the server of this node fails its check
@@ -136,15 +134,19 @@ type ringOf struct {
 
 // asks tells whether a ring was made for the same.
 func (r *ringOf) asks(o *ringOf) bool {
-	return r.made && slices.Equal(r.names, o.names) && r.iface == o.iface && r.is4 == o.is4 && r.lifetime == o.lifetime && r.unwell == o.unwell
+	return r.made && slices.Equal(r.names, o.names) && slices.Equal(r.over, o.over) && r.iface == o.iface && r.is4 == o.is4 && r.lifetime == o.lifetime && r.unwell == o.unwell
 }
 
 // relay asks for the ring of a VIP that this node has, or is about to have: packets
 // that no socket here can place are sent on to the other nodes that have it, silently
 // or not.
 func (f *facts) relay(vip *model.VIP) {
-	bgp := len(vip.BGP) > 0 && f.phaseBGP(vip) >= model.BGPBinding
-	if f.at == "" && !bgp || !f.wantsRing(vip, f.at) {
+	iface := f.at
+	if iface == "" {
+		iface = f.ringOn(vip)
+	}
+	onLo := f.viaLo(vip) && f.phaseBGP(vip) >= model.BGPBinding
+	if f.at == "" && !onLo || !f.wantsRing(vip, iface) {
 		return
 	}
 	others := f.holders(vip)
@@ -152,15 +154,16 @@ func (f *facts) relay(vip *model.VIP) {
 		return
 	}
 	want := ringOf{
-		made: true, names: f.members(others), iface: f.at, is4: vip.Addr.Is4(),
+		made: true, names: f.members(others), iface: iface, is4: vip.Addr.Is4(),
 		unwell: vip.Check != "" && f.v.Health[vip.Check].State == model.HealthDown,
 	}
+	want.over = f.takers(vip, want.names)
 	if !vip.L2 {
 		want.lifetime = BGPLifetime
 	}
 	last := &f.rings.last
 	if !last.asks(&want) {
-		want.names = slices.Clone(want.names)
+		want.names, want.over = slices.Clone(want.names), slices.Clone(want.over)
 		f.makeRing(&want)
 		if o := f.lists.relay.next(); o != nil && o.Ring.Same(want.ring) {
 			want.ring = o.Ring
@@ -239,6 +242,7 @@ func (f *facts) makeRing(r *ringOf) {
 	f.gatherPeers()
 	r.ring = &model.Ring{
 		Nodes: len(names), Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime, Unwell: r.unwell,
+		Spread: f.backends(r, &link, names),
 	}
 	r.ring.Next, _ = near(&link, next.Addrs, r.is4)
 }

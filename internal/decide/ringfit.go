@@ -150,7 +150,7 @@ func (f *facts) ringless(vip *model.VIP, iface string) string {
 func (f *facts) apart(names []model.NodeName, iface string, is4 bool) string {
 	var apart []string
 	for _, n := range names {
-		if m := f.v.Gossip.Members[n]; m.State == model.MemberAlive && !f.shares(&m, iface, is4) {
+		if m := f.v.Gossip.Members[n]; m.State == model.MemberAlive && !f.meetsOn(&m, iface, is4) {
 			apart = append(apart, string(n))
 		}
 	}
@@ -164,8 +164,8 @@ func (f *facts) apart(names []model.NodeName, iface string, is4 bool) string {
 	return fmt.Sprintf("nothing is relayed to %s: no address in a subnet of %s", strings.Join(apart, ", "), where)
 }
 
-// shares tells whether a member is on the link, or on any if it has no name.
-func (f *facts) shares(m *model.Member, iface string, is4 bool) bool {
+// meetsOn tells whether a member is on the link, or on any if it has no name.
+func (f *facts) meetsOn(m *model.Member, iface string, is4 bool) bool {
 	for _, l := range f.v.Links {
 		if l.Up && l.Name != model.LoopbackInterface && (iface == "" || iface == l.Name) {
 			if _, ok := near(&l, m.Addrs, is4); ok {

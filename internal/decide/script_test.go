@@ -362,6 +362,8 @@ func (s *stage) vip(args []string) {
 			}
 		case "nobgp":
 			v.BGP = nil
+		case "balanced":
+			v.Balanced = val != "off"
 		case "nol2", "l2":
 			v.L2 = k == "l2"
 		default:
@@ -626,6 +628,9 @@ func (s *stage) decide() []string {
 		line += fmt.Sprintf(" relay=%s/%d", r.Ring.Next, r.Ring.Nodes)
 		if r.Ring.Unwell {
 			line += "+unwell"
+		}
+		for i, b := range r.Ring.Spread {
+			line += [...]string{"", " spread="}[one(i == 0)] + string(b.Node) + [...]string{"", ","}[one(i+1 < len(r.Ring.Spread))]
 		}
 	}
 	for _, p := range s.d.BGP.Paths {

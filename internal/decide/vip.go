@@ -26,7 +26,7 @@ type facts struct {
 	peers           []model.BGPPeer // of this node
 	peerMACs        []model.MAC     // see gatherPeers
 	origins         []model.Origin
-	names           []model.NodeName             // see members
+	names, over     []model.NodeName             // see members and takers
 	left            map[model.NodeName]time.Time // see Memory.Left
 	rings           ringFacts
 	local           map[addr]string // see localLinks
@@ -49,6 +49,8 @@ type facts struct {
 	// whether this node owns it there.
 	lan      string
 	lanOwner bool
+	// mayTake: this node may own it.
+	mayTake bool
 	// at is where it is bound there, or is to be; from is who had it before, while the
 	// group may not have said so yet.
 	at   string
@@ -131,6 +133,9 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 		in.Interface = old.Interface // let go where it is
 	}
 	in.Keep = f.keeps(vip, in.Interface)
+	if f.sharing(vip.Addr) {
+		in.Address.Connections, in.Address.Sockets = 0, 0 // they are kept on lo
+	}
 	o := election.Step(in)
 	w.by(o.Wake)
 	if o.Fresh {
@@ -143,6 +148,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	}
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	f.at, f.from, f.epoch = f.placed(&o.Memory), "", max(in.Seen, o.Claim.Epoch)
+	f.mayTake = stand.Eligible()
 	if f.at != "" && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
 		f.from = o.Memory.From
 		w.by(o.Memory.RelayUntil)
@@ -210,6 +216,9 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
 	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen, Holds: f.holds(in, &o.Memory)})
+	if f.shares(vip) && o.Owner != "" && o.Owner != f.v.Self {
+		target(&d.Group, o.Owner, vip.Addr)
+	}
 	if o.Claim.Epoch != 0 {
 		for _, n := range o.Successors {
 			target(&d.Group, n, vip.Addr)

@@ -1,0 +1,102 @@
+package decide
+
+import (
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// shares tells whether this node takes part in a Balanced VIP: one on which a ring would
+// work, since it would reset, or lose, what others send to it. It then has the address
+// on lo, silently, by the rules for what BGP announces, with nobody to announce it to;
+// the one on the LAN, which the owner has, comes and goes beside it. So a node that
+// becomes the owner, or is it no more, has the address all the time, and its
+// connections do not notice.
+func (f *facts) shares(vip *model.VIP) bool {
+	return vip.Balanced && vip.L2 && !vip.Unbound && f.keeps(vip, f.lan)
+}
+
+// shared tells whether the address is bound here since the VIP is Balanced, or was, or
+// is about to be adopted for that.
+func (f *facts) shared(vip *model.VIP) bool {
+	m, known := f.v.Memory.BGP[vip.Addr]
+	return m.Shared || !known && f.shares(vip)
+}
+
+// viaLo tells whether a VIP may be bound on lo, for BGP or since it is Balanced.
+func (f *facts) viaLo(vip *model.VIP) bool { return len(vip.BGP) > 0 || f.shared(vip) }
+
+// ringOn is the interface on which the ring has to be of a VIP that is bound on lo; "":
+// any.
+func (f *facts) ringOn(vip *model.VIP) string {
+	if f.shared(vip) {
+		return f.lan
+	}
+	return ""
+}
+
+// sharing tells whether the address is on lo for connections, as last reported, and is
+// to stay there.
+func (f *facts) sharing(a addr) bool {
+	m := f.v.Memory.BGP[a]
+	leaving := m.Phase == model.BGPLingering && m.Until.IsZero()
+	return m.Shared && m.Phase >= model.BGPAdvertised && !leaving && f.address.Loopback[a].Bound
+}
+
+// takers are those nodes of a ring that get new connections, in order; nil if this
+// node is not the owner, which spreads them, or takes them all itself.
+func (f *facts) takers(vip *model.VIP, names []model.NodeName) []model.NodeName {
+	if !f.lanOwner || !f.shares(vip) {
+		return nil
+	}
+	f.over = f.over[:0]
+	for _, n := range names {
+		if n == f.v.Self && f.mayTake || n != f.v.Self && f.takes(vip, n) {
+			f.over = append(f.over, n)
+		}
+	}
+	return f.over
+}
+
+// takes tells whether another node of the ring is well. It sends heartbeats to the
+// owner, so that its death is noticed as soon as that of an owner is.
+func (f *facts) takes(vip *model.VIP, n model.NodeName) bool {
+	m := f.v.Gossip.Members[n]
+	_, eligible := slices.BinarySearch(f.v.Gossip.Eligible[vip.Addr], n)
+	return eligible && m.State == model.MemberAlive && m.Late.IsZero() && !m.Draining
+}
+
+// backends are the takers that are on the link of the ring; nil if that is nobody but
+// this node.
+func (f *facts) backends(r *ringOf, l *model.Link, reached []model.NodeName) (out []model.Backend) {
+	others := false
+	for _, n := range reached {
+		switch {
+		case !slices.Contains(r.over, n):
+		case n == f.v.Self:
+			out = append(out, model.Backend{Node: n, Weight: f.v.Weight})
+		default:
+			m := f.v.Gossip.Members[n]
+			to, _ := near(l, m.Addrs, r.is4)
+			out = append(out, model.Backend{Node: n, Weight: m.Weight, Addr: to})
+			others = true
+		}
+	}
+	if !others {
+		return nil
+	}
+	return out
+}
+
+// only tells whether the address is on lo for no other reason than that it is, or was,
+// Balanced.
+func (s *bgpVIP) only() bool { return s.m.Shared && len(s.vip.BGP) == 0 }
+
+// keepsFor lets the connections to a Balanced VIP go on, whatever the reason for which
+// this node gets no new ones, unless nobody asks for the VIP any more.
+func (s *bgpVIP) keepsFor(d time.Duration) {
+	if s.m.Shared && s.vip.Kind != "" {
+		s.m.DrainEnd = s.f.v.Now.Add(d)
+	}
+}
