@@ -335,9 +335,7 @@ func (m *MachineLoadBalancer) Default() {
 	if s.HealthCheck != nil {
 		s.HealthCheck.Default()
 	}
-	if s.Advertise == nil {
-		s.Advertise = &Advertise{L2: &L2Advertise{}}
-	}
+	defaultAdvertise(&s.Advertise)
 	if s.Drain.Hook == nil {
 		s.Drain.Hook = new(true)
 	}

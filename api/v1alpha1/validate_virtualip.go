@@ -37,6 +37,7 @@ func (k *checker) advertise(path string, a *Advertise) {
 	}
 	if a.L2 != nil {
 		k.interfaces(path+".l2.interfaces", a.L2.Interfaces)
+		oneOf(k, path+".l2.mode", a.L2.Mode, L2ActiveBackup, L2Balanced)
 	}
 	if a.BGP != nil {
 		k.bgpAdvertise(path+".bgp", a.BGP)

@@ -134,7 +134,23 @@ type L2Advertise struct {
 	// +kubebuilder:validation:items:MaxLength=15
 	// +kubebuilder:validation:items:Pattern=`^(\.*[^./: \t\n\v\f\r\x00][^/: \t\n\v\f\r\x00]*|\.{3,})$`
 	Interfaces []string `json:"interfaces,omitempty"`
+	// Mode is which nodes serve the addresses. Default: active-backup.
+	// +kubebuilder:default=active-backup
+	Mode L2Mode `json:"mode,omitempty"`
 }
+
+// L2Mode is which nodes serve an address on the LAN. One alone answers for it.
+//
+// +kubebuilder:validation:Enum=active-backup;balanced
+type L2Mode string
+
+// The modes of layer 2.
+const (
+	// L2ActiveBackup lets the owner serve it alone.
+	L2ActiveBackup L2Mode = "active-backup"
+	// L2Balanced lets the owner spread new connections over all nodes that may own it.
+	L2Balanced L2Mode = "balanced"
+)
 
 // LabelSelector matches nodes by their labels.
 type LabelSelector struct {
@@ -149,8 +165,16 @@ func (v *VirtualIP) Default() {
 	if v.Spec.HealthCheck != nil {
 		v.Spec.HealthCheck.Default()
 	}
-	if v.Spec.Advertise == nil {
-		v.Spec.Advertise = &Advertise{L2: &L2Advertise{}}
-	}
+	defaultAdvertise(&v.Spec.Advertise)
 	setDefault(&v.Spec.Partition, PartitionAvailable)
+}
+
+// defaultAdvertise fills in what is unset of how addresses are announced.
+func defaultAdvertise(a **Advertise) {
+	if *a == nil {
+		*a = &Advertise{L2: &L2Advertise{}}
+	}
+	if l2 := (*a).L2; l2 != nil {
+		setDefault(&l2.Mode, L2ActiveBackup)
+	}
 }

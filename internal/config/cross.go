@@ -23,6 +23,7 @@ func crossCheck(objects []*object, complete bool) *object {
 	if node != nil {
 		notNodeAddresses(vips, node)
 		quorumHasPeers(vips, node)
+		balancedHasRing(vips, node)
 	}
 	names := newNamed(objects, complete)
 	crossBGP(objects, vips, node, names)
@@ -137,6 +138,18 @@ func quorumHasPeers(vips []*object, node *object) {
 	for _, o := range vips {
 		if o.vip.Spec.Partition == v1alpha1.PartitionQuorum {
 			o.breaks("spec.partition", string(v1alpha1.PartitionQuorum), "needs gossip.peers in %s (%s)", node.title(), node.place())
+		}
+	}
+}
+
+// balancedHasRing refuses to spread connections that no other node could find.
+func balancedHasRing(vips []*object, node *object) {
+	if node.node.Connections != v1alpha1.ConnectionsReset {
+		return
+	}
+	for _, o := range vips {
+		if a := o.vip.Spec.Advertise; a != nil && a.L2 != nil && a.L2.Mode == v1alpha1.L2Balanced {
+			o.breaks("spec.advertise.l2.mode", string(v1alpha1.L2Balanced), "needs connections: keep in %s (%s)", node.title(), node.place())
 		}
 	}
 }

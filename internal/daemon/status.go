@@ -309,6 +309,7 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	default:
 		say("Nobody that %s knows of owns %s.", v.Self, s.VIP.Addr)
 	}
+	out = append(out, spreadStory(v, d, s)...)
 	if s.Reason == model.ReasonWaitingForRelease {
 		say("%s is not heard in gossip, but the address still answers on the wire, so nobody else takes it.", cmp.Or(m.From, "The owner"))
 		if end := v.Gossip.Members[m.From].LeaseEnd; s.Owner == "" && end.After(v.Now) && !s.VIP.Unbound {

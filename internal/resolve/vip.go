@@ -24,6 +24,7 @@ func VIPs(v *v1alpha1.VirtualIP, communities map[string]v1alpha1.CommunityValue)
 		if a.L2 != nil {
 			base.L2 = true
 			base.Interfaces = slices.Clone(a.L2.Interfaces)
+			base.Balanced = a.L2.Mode == v1alpha1.L2Balanced
 		}
 		if a.BGP != nil {
 			base.BGP = []model.BGPAdvert{Advert(a.BGP, communities)}

@@ -23,6 +23,8 @@ type LBD struct {
 	NoIPv6 bool
 	// Reset is `connections: reset`: no ring.
 	Reset bool
+	// Balanced is advertise.l2.mode: balanced.
+	Balanced bool
 }
 
 // Name is "lbd", with "-" and the detection, and "-reset" without ring.
@@ -92,6 +94,9 @@ spec:
   addresses: [{{.VIPs}}]
   healthCheck:
     https: {port: 6443, path: /livez, caFile: {{.CA}}}
+{{- if .Balanced}}
+  advertise: {l2: {mode: balanced}}
+{{- end}}
 `
 
 // WriteConfig writes the node's configuration, and the gossip key of the lab if
@@ -126,7 +131,7 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": n.IP4.String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
+		"Detection": s.Detection, "Reset": s.Reset, "Balanced": s.Balanced, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)

@@ -243,6 +243,7 @@ func vip(b *machines.Balancer, addr netip.Addr) model.VIP {
 	if a := b.Spec.Advertise; a != nil {
 		if a.L2 != nil {
 			v.L2, v.Interfaces = true, slices.Clone(a.L2.Interfaces)
+			v.Balanced = a.L2.Mode == v1alpha1.L2Balanced
 		}
 		if a.BGP != nil {
 			v.BGP = []model.BGPAdvert{resolve.Advert(a.BGP, nil)}

@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// spreadStory tells what becomes of new connections to a balanced VIP; nothing for
+// another one.
+func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
+	addr := s.VIP.Addr
+	switch m := d.Memory.BGP[addr]; {
+	case !s.VIP.Balanced:
+		return nil
+	case v.NoRelay:
+		return []string{fmt.Sprintf("%s takes no part in spreading connections: it has connections: reset.", v.Self)}
+	case s.Owner == v.Self:
+		return []string{spreadBy(v, d, s)}
+	case m.Phase == model.BGPAdvertised:
+		return []string{fmt.Sprintf("%s has it bound, silently, and serves its share of the connections.", v.Self)}
+	case m.Phase > model.BGPAdvertised:
+		return []string{fmt.Sprintf("%s has it bound, silently, for the connections that it has; it gets no new ones.", v.Self)}
+	}
+	return []string{fmt.Sprintf("%s does not have it bound and gets no connections.", v.Self)}
+}
+
+// spreadBy is what the owner does.
+func spreadBy(v *model.View, d *model.Desired, s model.VIPStatus) string {
+	i := slices.IndexFunc(d.Relay, func(r model.Relay) bool { return r.Addr == s.VIP.Addr })
+	if i < 0 || len(d.Relay[i].Ring.Spread) == 0 {
+		return "It takes all new connections itself: no other node that is well has the address bound where it can be reached."
+	}
+	if is := v.Applied[model.SinkRelay].VIPs[s.VIP.Addr]; !is.Relaying && is.Err != "" {
+		return "It takes all new connections itself: " + is.Err + "."
+	}
+	var names []string
+	for _, b := range d.Relay[i].Ring.Spread {
+		names = append(names, string(b.Node))
+	}
+	return fmt.Sprintf("New connections are spread over %s.", strings.Join(names, ", "))
+}

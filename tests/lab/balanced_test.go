@@ -1,0 +1,76 @@
+package lab_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/lab"
+)
+
+// serving counts the connections to a VIP that a node has.
+func serving(t *testing.T, c *lab.Cluster, n *lab.Node, vip netip.Addr) int {
+	t.Helper()
+	out, err := c.Exec(t.Context(), &n.Host, "ss", "-Htn", "state", "established", "src", vip.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(out, "\n")
+}
+
+// TestBalanced: all nodes serve, one answers. No connection is lost by a planned move,
+// and a node that dies costs its own.
+func TestBalanced(t *testing.T) {
+	t.Parallel()
+	const conns = 30
+	c := cluster(t, &lab.LBD{Balanced: true}, 3)
+	at := make(map[string]int)
+	spread := func(vip netip.Addr) bool {
+		if err := c.Eyes.OpenConns(t.Context(), vip, conns); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range c.Nodes {
+			at[n.Name] = serving(t, c, n, vip)
+		}
+		return at[c.Nodes[0].Name] > 0 && at[c.Nodes[1].Name] > 0 && at[c.Nodes[2].Name] > 0
+	}
+	for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
+		for end := time.Now().Add(30 * time.Second); !spread(vip); {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d connections are at %v, want some at each node", vip, conns, at)
+			}
+		}
+		t.Logf("%s: %d connections are at %v", vip, conns, at)
+		c.Eyes.CloseConns()
+		s := lab.Drain()
+		s.Conns = conns
+		o, err := c.Run(t.Context(), s, vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(describe(o))
+		if o.Conns.Open != conns || o.Conns.Survived() != conns || o.First.Reach.Failed > 0 || o.First.Dual > 0 {
+			t.Errorf("drain %s: %d of new connections failed, two claimants for %v, long-lived ones %+v", vip, o.First.Reach.Failed, o.First.Dual, o.Conns)
+		}
+	}
+	vip := lab.VIP4()
+	own := 0
+	s := lab.LinkDown()
+	s.Conns, s.Hold = conns, 4*time.Second
+	down := s.Inject
+	s.Inject = func(ctx context.Context, c *lab.Cluster, n *lab.Node) error {
+		own = serving(t, c, n, vip)
+		return down(ctx, c, n)
+	}
+	o, err := c.Run(t.Context(), s, vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(describe(o), "it had", own)
+	// The attempts of new clients are among those that it has.
+	if lost := conns - o.Conns.Survived(); o.Conns.Open != conns || lost > own || lost == conns || own == 0 || !o.First.Moved {
+		t.Errorf("crash: the owner had %d, long-lived ones: %+v", own, o.Conns)
+	}
+}
