@@ -193,6 +193,7 @@ func TestVirtualIPRules(t *testing.T) {
 		"no announcer": {func(v *VirtualIP) { v.Spec.Advertise = &Advertise{} }, `spec.advertise: must have l2, bgp or both; leave advertise out for the default`},
 		"interface":    {func(v *VirtualIP) { v.Spec.Advertise.L2.Interfaces = []string{"eth0", "eth0"} }, `spec.advertise.l2.interfaces[1]: "eth0" is listed twice`},
 		"selector":     {func(v *VirtualIP) { v.Spec.NodeSelector = &LabelSelector{map[string]string{"a/b/c": ""}} }, `spec.nodeSelector.matchLabels[a/b/c]: has a key that is not [prefix/]name, with a name of at most 63 letters, digits, -, _ and .`},
+		"mode":         {func(v *VirtualIP) { v.Spec.Advertise.L2.Mode = "single" }, `spec.advertise.l2.mode: "single" must be active-backup or balanced`},
 		"partition":    {func(v *VirtualIP) { v.Spec.Partition = "majority" }, `spec.partition: "majority" must be available or quorum`},
 
 		"good: no check": {func(v *VirtualIP) { v.Spec.HealthCheck = nil }, ""},

@@ -137,9 +137,11 @@ func (l *lab) steer(vip netip.Addr, to string) {
 }
 
 // serve answers every line with the name of the host.
-func (l *lab) serve(host string) {
+func (l *lab) serve(host string) { l.serveAt(host, fmt.Sprintf(":%d", port)) }
+
+func (l *lab) serveAt(host, address string) {
 	l.Helper()
-	ln := l.listen(host, fmt.Sprintf(":%d", port))
+	ln := l.listen(host, address)
 	l.listeners[host] = ln
 	go func() {
 		for {

@@ -158,7 +158,7 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 		if beyond, err = b.spread(g, stray, keep); err != nil {
 			return err
 		}
-		b.rule(place, onlySYN(), jump(beyond))
+		b.offer(place, keep, beyond)
 	}
 	b.place(place, keep, beyond)
 	b.rule(relay, []expr.Any{&expr.Limit{

@@ -76,6 +76,13 @@ func (b *builder) spread(g *flow, stray, keep *nftables.Chain) (*nftables.Chain,
 	return spread, nil
 }
 
+// offer has connections that clients open spread. Those to a listener that is bound to
+// the VIP are not: it would match their later packets here, whoever has them.
+func (b *builder) offer(place, keep, spread *nftables.Chain) {
+	b.rule(place, onlySYN(), []expr.Any{&expr.Socket{Key: expr.SocketKeyWildcard, Register: reg}, equals([]byte{0})}, jump(keep))
+	b.rule(place, onlySYN(), jump(spread))
+}
+
 // slots adds the map from the hash to the chain of a node.
 func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
 	chains := make([]string, len(g.ring.Spread))

@@ -278,6 +278,17 @@ func TestSpreadServerDown(t *testing.T) {
 	}
 }
 
+// A server of the owner that is bound to the VIP is served as ever.
+func TestNoSpreadToBoundListener(t *testing.T) {
+	l := newLabOf(t, nodes[:3])
+	l.balanced(vip4, nodes[:3], hostA)
+	_ = l.listeners[hostA].Close()
+	l.serveAt(hostA, netip.AddrPortFrom(vip4, port).String())
+	for range 20 {
+		l.servedBy(l.mustDial(vip4), hostA)
+	}
+}
+
 // Backends that packets could not be sent to are refused, and with them the ring.
 func TestInsaneSpread(t *testing.T) {
 	l := newLab(t)

@@ -59,7 +59,7 @@ func (c *Cluster) l2(p netip.Prefix) bool {
 
 // lookBGP judges what kernels answer for and where routers send packets.
 func (m *monitor) lookBGP(c *Cluster) {
-	if len(c.routers) == 0 {
+	if !c.usesLo() {
 		return
 	}
 	for _, v := range c.opts.VIPs {
@@ -112,16 +112,25 @@ func (c *Cluster) serves(n *Node, v model.VIP) bool {
 
 // settledBGP checks that exactly those advertise that should, and what is on lo.
 func (c *Cluster) settledBGP() {
-	if len(c.routers) == 0 {
+	if !c.usesLo() {
 		return
 	}
 	for _, v := range c.opts.VIPs {
-		configured := slices.ContainsFunc(c.vips, func(x model.VIP) bool { return x.Addr == v.Addr && len(x.BGP) > 0 })
+		i := slices.IndexFunc(c.vips, func(x model.VIP) bool { return x.Addr == v.Addr })
+		configured := i >= 0 && len(c.vips[i].BGP) > 0
 		for _, n := range c.all() {
 			c.advertised(n, v, configured)
-			c.local(n, v, configured)
+			if i >= 0 && !configured && v.Balanced && n.unplugged {
+				continue // it may keep it for connections
+			}
+			c.local(n, v, configured || i >= 0 && v.Balanced)
 		}
 	}
+}
+
+// usesLo tells whether nodes have anything on lo.
+func (c *Cluster) usesLo() bool {
+	return len(c.routers) > 0 || slices.ContainsFunc(c.opts.VIPs, func(v model.VIP) bool { return v.Balanced })
 }
 
 // advertised checks which routers have a path to the node.

@@ -52,11 +52,18 @@ func draw(t *rapid.T) *Scenario {
 	return s
 }
 
-// drawBGP makes one in which BGP advertises every VIP and layer 2 some of them.
+// drawBGP makes one in which BGP advertises nearly every VIP and layer 2 some of them,
+// some of those Balanced.
 func drawBGP(t *rapid.T) *Scenario {
 	s := &Scenario{Options: Options{Nodes: 3, VIPs: mixed(2), Seed: rapid.Uint64Range(1, 1000).Draw(t, "seed")}}
 	properties[2].set(&s.Options.VIPs[rapid.IntRange(0, 3).Draw(t, "unchecked")])
 	properties[1].set(&s.Options.VIPs[1])
+	for i := range s.Options.VIPs[:2] {
+		v := &s.Options.VIPs[i]
+		if v.Balanced = rapid.Bool().Draw(t, "balanced"); v.Balanced && rapid.Bool().Draw(t, "alone") {
+			v.BGP = nil
+		}
+	}
 	s.Options.Routers = rapid.SampledFrom([][]lbdtest.RouterKind{
 		nil, {lbdtest.RouterGraceful}, {lbdtest.RouterBFD}, {lbdtest.RouterPlain},
 	}).Draw(t, "routers")

@@ -176,6 +176,7 @@ var properties = []property{
 	{"preempt", func(v model.VIP) bool { return v.Preempt }, func(v *model.VIP) { v.Preempt = true }},
 	{"unchecked", func(v model.VIP) bool { return v.Check == "" }, func(v *model.VIP) { v.Check = "" }},
 	{"both", func(v model.VIP) bool { return v.L2 && len(v.BGP) > 0 }, func(v *model.VIP) { v.BGP = []model.BGPAdvert{{}} }},
+	{"balanced", func(v model.VIP) bool { return v.Balanced }, func(v *model.VIP) { v.Balanced = true }},
 	{"unbound", func(v model.VIP) bool { return v.Unbound }, func(v *model.VIP) { v.Unbound = true }},
 	{"bgp", func(v model.VIP) bool { return !v.L2 }, func(v *model.VIP) { v.L2, v.BGP = false, []model.BGPAdvert{{}} }},
 }
