@@ -7,6 +7,11 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// SharedLifetime is how long the kernel relays for a Balanced VIP after the last
+// refresh. It is as long as silence lasts: while an owner whose daemon was killed still
+// has the address, the connections of the other nodes depend on it.
+const SharedLifetime = 9 * time.Second
+
 // shares tells whether this node takes part in a Balanced VIP: one on which a ring would
 // work, since it would reset, or lose, what others send to it. It then has the address
 // on lo, silently, by the rules for what BGP announces, with nobody to announce it to;

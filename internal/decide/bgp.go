@@ -354,7 +354,7 @@ func (s *bgpVIP) lingering() {
 	if s.f.keeps(s.vip, "") { // the others relay what is not theirs
 		open = s.local.Sockets
 	}
-	quiet := s.addrGen >= s.m.Gen && open == 0 && !s.onLAN()
+	quiet := s.addrGen >= s.m.Gen && open == 0 && !(s.m.Shared && s.onLAN())
 	if quiet || !now.Before(s.m.Until) {
 		s.unbind()
 		return

@@ -158,8 +158,11 @@ func (f *facts) relay(vip *model.VIP) {
 		unwell: vip.Check != "" && f.v.Health[vip.Check].State == model.HealthDown,
 	}
 	want.over = f.takers(vip, want.names)
-	if !vip.L2 {
+	switch {
+	case !vip.L2:
 		want.lifetime = BGPLifetime
+	case f.shared(vip):
+		want.lifetime = SharedLifetime
 	}
 	last := &f.rings.last
 	if !last.asks(&want) {
@@ -278,7 +281,7 @@ func (f *facts) there(n model.NodeName, r *ringOf) bool {
 		since = m.Gone
 	}
 	until := since.Add(LeftHolds)
-	if r.lifetime > 0 {
+	if r.lifetime == BGPLifetime {
 		until = since.Add(LeftHoldsBGP)
 	}
 	if f.left == nil {

@@ -61,6 +61,15 @@ type flow struct {
 // lifetime is how long the kernel acts without a refresh.
 func (g *flow) lifetime(usual time.Duration) time.Duration { return cmp.Or(g.ring.Lifetime, usual) }
 
+// refreshEvery is when to refresh what is in the kernel. A refresh notices, too, that
+// somebody has removed it, which costs connections where they are spread.
+func (g *flow) refreshEvery(usual time.Duration) time.Duration {
+	if spreads(g.ring) {
+		return min(usual, g.lifetime(usual)) / 3
+	}
+	return g.lifetime(usual) / 3
+}
+
 // sameRules tells whether two flows differ in nothing but their VIPs.
 func (g flow) sameRules(o flow) bool {
 	return g.iface == o.iface && g.index == o.index && g.ring.Same(o.ring)
@@ -132,14 +141,14 @@ func (t *table) set(s *nft.Session, want []flow, usual time.Duration, now time.T
 	return nil
 }
 
-// renew gives the sets of flows whose VIPs have changed, or a third of whose
-// lifetime has passed, their VIPs with a whole lifetime.
+// renew gives the sets of flows whose VIPs have changed, or that are due, their VIPs
+// with a whole lifetime.
 func (t *table) renew(s *nft.Session, want []flow, usual time.Duration, now time.Time) error {
 	var due []int
 	for i := range want {
 		is := &t.flows[i]
 		want[i].renewed = is.renewed
-		if now.Sub(is.renewed) >= is.lifetime(usual)/3 || !slices.Equal(is.addrs, want[i].addrs) {
+		if now.Sub(is.renewed) >= is.refreshEvery(usual) || !slices.Equal(is.addrs, want[i].addrs) {
 			due = append(due, i)
 		}
 	}

@@ -59,22 +59,21 @@ func TestBalanced(t *testing.T) {
 			t.Errorf("drain %s: %d of new connections failed, long-lived ones: %+v", vip, o.First.Reach.Failed, o.Conns)
 		}
 	}
-	vip := lab.VIP4()
-	own := 0
-	s := lab.LinkDown()
-	s.Conns, s.Hold = conns, 4*time.Second
-	down := s.Inject
-	s.Inject = func(ctx context.Context, c *lab.Cluster, n *lab.Node) error {
-		own = serving(t, c, n, vip)
-		return down(ctx, c, n)
-	}
-	o, err := c.Run(t.Context(), s, vip)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log(describe(o), "it had", own)
-	// The attempts of new clients are among those that it has.
-	if lost := conns - o.Conns.Survived(); o.Conns.Open != conns || lost > own || lost == conns || own == 0 || !o.First.Moved {
-		t.Errorf("crash: the owner had %d, long-lived ones: %+v", own, o.Conns)
+	// The attempts of new clients are among those that the owner has.
+	for _, s := range []lab.Scenario{lab.Kill(), lab.LinkDown()} {
+		vip, own, inject := lab.VIP4(), 0, s.Inject
+		s.Conns, s.Hold = conns, 4*time.Second
+		s.Inject = func(ctx context.Context, c *lab.Cluster, n *lab.Node) error {
+			own = serving(t, c, n, vip)
+			return inject(ctx, c, n)
+		}
+		o, err := c.Run(t.Context(), s, vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(describe(o), "it had", own)
+		if lost := conns - o.Conns.Survived(); o.Conns.Open != conns || lost > own || lost == conns || own == 0 || !o.First.Moved {
+			t.Errorf("%s: the owner had %d, long-lived ones: %+v", s.Name, own, o.Conns)
+		}
 	}
 }
