@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -12,11 +13,17 @@ import (
 // another one.
 func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	addr := s.VIP.Addr
+	link, _, _ := decide.Place(v.Links, s.VIP, s.Interface)
+	unfit := decide.RingUnfit(v.Applied[model.SinkRelay].Ring, v.Links, link.Name, addr)
 	switch m := d.Memory.BGP[addr]; {
 	case !s.VIP.Balanced:
 		return nil
 	case v.NoRelay:
 		return []string{fmt.Sprintf("%s takes no part in spreading connections: it has connections: reset.", v.Self)}
+	case unfit != "" && s.Owner == v.Self:
+		return []string{"It takes all new connections itself: " + unfit + "."}
+	case unfit != "":
+		return []string{fmt.Sprintf("%s takes no part in spreading connections: %s.", v.Self, unfit)}
 	case s.Owner == v.Self:
 		return []string{spreadBy(v, d, s)}
 	case m.Phase == model.BGPAdvertised:
@@ -33,7 +40,7 @@ func spreadBy(v *model.View, d *model.Desired, s model.VIPStatus) string {
 	if i < 0 || len(d.Relay[i].Ring.Spread) == 0 {
 		return "It takes all new connections itself: no other node that is well has the address bound where it can be reached."
 	}
-	if is := v.Applied[model.SinkRelay].VIPs[s.VIP.Addr]; !is.Relaying && is.Err != "" {
+	if is := v.Applied[model.SinkRelay].VIPs[s.VIP.Addr]; is.Err != "" {
 		return "It takes all new connections itself: " + is.Err + "."
 	}
 	var names []string

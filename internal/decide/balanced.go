@@ -19,7 +19,12 @@ const SharedLifetime = 9 * time.Second
 // becomes the owner, or is it no more, has the address all the time, and its
 // connections do not notice.
 func (f *facts) shares(vip *model.VIP) bool {
-	return vip.Balanced && vip.L2 && !vip.Unbound && f.keeps(vip, f.lan)
+	return f.mayShare(vip) && f.keeps(vip, f.lan)
+}
+
+// mayShare is shares if a ring would work here.
+func (f *facts) mayShare(vip *model.VIP) bool {
+	return vip.Balanced && vip.L2 && !vip.Unbound && !f.v.NoRelay
 }
 
 // shared tells whether the address is bound here since the VIP is Balanced, or was, or
@@ -32,10 +37,10 @@ func (f *facts) shared(vip *model.VIP) bool {
 // viaLo tells whether a VIP may be bound on lo, for BGP or since it is Balanced.
 func (f *facts) viaLo(vip *model.VIP) bool { return len(vip.BGP) > 0 || f.shared(vip) }
 
-// ringOn is the interface on which the ring has to be of a VIP that is bound on lo; "":
-// any.
+// ringOn is the interface on which the ring has to be of a VIP that is bound on lo, or
+// would be; "": any.
 func (f *facts) ringOn(vip *model.VIP) string {
-	if f.shared(vip) {
+	if f.shared(vip) || len(vip.BGP) == 0 {
 		return f.lan
 	}
 	return ""

@@ -350,8 +350,11 @@ func (s *bgpVIP) lingering() {
 		s.f.w.by(s.m.Until)
 		return
 	}
-	open := s.local.Connections
-	if s.f.keeps(s.vip, "") { // the others relay what is not theirs
+	open, on := s.local.Connections, ""
+	if s.m.Shared {
+		on = s.f.lan
+	}
+	if s.f.keeps(s.vip, on) { // the others relay what is not theirs
 		open = s.local.Sockets
 	}
 	quiet := s.addrGen >= s.m.Gen && open == 0 && !(s.m.Shared && s.onLAN())

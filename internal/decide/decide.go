@@ -81,6 +81,7 @@ func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemo
 	} else {
 		f.lan, f.lanOwner, f.at, f.from, f.epoch = "", false, "", "", 0
 	}
+	d.Rings = d.Rings || f.mayShare(vip)
 	onLo := !noBGP || f.shares(vip)
 	if onLo || f.heldBGP(vip.Addr, bgp) {
 		f.stepBGP(vip, !onLo, d, bgp)

@@ -145,7 +145,7 @@ func (f *facts) relay(vip *model.VIP) {
 	if iface == "" {
 		iface = f.ringOn(vip)
 	}
-	onLo := f.viaLo(vip) && f.phaseBGP(vip) >= model.BGPBinding
+	onLo := f.viaLo(vip) && f.phaseBGP(vip) >= model.BGPBinding || f.mayShare(vip) && !f.shares(vip)
 	if f.at == "" && !onLo || !f.wantsRing(vip, iface) {
 		return
 	}
@@ -187,6 +187,9 @@ func (f *facts) holders(vip *model.VIP) []model.NodeName {
 	if len(vip.BGP) > 0 {
 		return all // it may have connections without being the owner
 	}
+	// So may a node that has a Balanced VIP silently, which makes no claim to it: it
+	// stays until the group gives it up, however late it is. An owner that fell silent
+	// had the address on the LAN only.
 	for _, c := range f.v.Gossip.Claims[vip.Addr] {
 		if c.Epoch >= f.epoch || c.To != "" || f.v.Gossip.Members[c.Owner].Late.IsZero() {
 			continue

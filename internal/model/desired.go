@@ -21,6 +21,7 @@ type Desired struct {
 	L2    []L2Advert // for layer2, sorted by Addr
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
+	Rings bool       // for relay: whether a VIP is bound depends on whether rings would work
 	Group GroupState // for gossip
 	// Machines is for the driver of a management cluster.
 	Machines MachinesState

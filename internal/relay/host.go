@@ -26,10 +26,10 @@ type host struct {
 }
 
 // look finds out whether rings would work on this host, at times, while an address is
-// bound. What cannot be found out stands in no ring's way.
+// bound, or is to be if they would. What cannot be found out stands in no ring's way.
 func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
 	h := &d.host
-	if len(want.Bind) == 0 && len(want.Relay) == 0 {
+	if len(want.Bind) == 0 && len(want.Relay) == 0 && !want.Rings {
 		*h = host{}
 		return nil
 	}
@@ -100,12 +100,21 @@ func try(s *nft.Session, f family) error {
 	if there, err := s.Exists(f.table()); err != nil || there {
 		return err
 	}
+	return probe(s, f, false)
+}
+
+// probe asks for the rules of a ring, or of one that spreads connections, with those of
+// the table that is there deleted before.
+func probe(s *nft.Session, f family, spread bool) error {
 	any := [families]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.MustParseAddr("2001:db8::1")}[f] // RFC 5737, RFC 3849
 	g := flow{iface: model.LoopbackInterface, index: 1, addrs: []netip.Addr{any}, ring: &model.Ring{
 		Nodes: 2, Next: any, Peers: []model.MAC{{2}}, Origins: []model.Origin{{MAC: model.MAC{2}, Addr: any}}, Ends: []netip.Addr{any},
 	}}
+	if spread {
+		g.ring.Spread = []model.Backend{{Node: "a"}, {Node: "b", Addr: any}}
+	}
 	err := s.Transact(func(c *nftables.Conn) error {
-		if err := install(c, f, false, []flow{g}, defaultLifetime); err != nil {
+		if err := install(c, f, spread, []flow{g}, defaultLifetime); err != nil {
 			return err
 		}
 		c.CreateTable(f.table())

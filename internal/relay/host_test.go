@@ -155,6 +155,11 @@ func TestDriverLooks(t *testing.T) {
 	if got := b.apply(); got.Ring != nil {
 		t.Errorf("looks although nothing is bound: %+v", got.Ring)
 	}
+	b.rings = true
+	if got := b.apply(); got.Ring == nil || got.Ring.Drops[v4] == "" {
+		t.Errorf("does not look although something is to be bound: %+v", got.Ring)
+	}
+	b.rings = false
 	got := b.apply(toward(vip4, hostA))
 	if got.Ring == nil || got.Ring.Drops[v4] == "" || got.Ring.Drops[v6] == "" || got.Ring.Kernel != (model.PerFamily{}) {
 		t.Errorf("%+v", got.Ring)

@@ -225,6 +225,8 @@ type harness struct {
 	d    *Driver
 	// powerless takes the rights of the driver away.
 	powerless bool
+	// rings is that of the Desired.
+	rings bool
 }
 
 func (l *lab) driver(host string, log *slog.Logger) *harness {
@@ -245,7 +247,7 @@ func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 			}
 		}
 		var err error
-		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {
+		if got, err = h.d.Apply(h.Context(), &model.Desired{Rings: h.rings, Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {
 			h.Error(err)
 		}
 	})

@@ -92,7 +92,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	now := time.Now()
 	frozen := !want.ValidUntil.IsZero() && now.After(want.ValidUntil)
 	report := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(want.Relay))}
-	flows, refused := sort(want.Relay)
+	flows, refused := sort(d.evened(want.Relay, now))
 	for addr, err := range refused {
 		report.VIPs[addr] = model.AppliedVIP{Err: err.Error()}
 	}
@@ -110,6 +110,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 			t.report(&flows[f][i], err, d.lifetime, report.VIPs)
 		}
 	}
+	d.reportEven(want.Relay, report.VIPs)
 	if maps.Equal(report.VIPs, d.reported) {
 		report.VIPs = d.reported // the same map says at a glance that nothing is new
 	}

@@ -2,8 +2,10 @@ package relay
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -138,4 +140,52 @@ func saneSpread(r *model.Ring, f family) error {
 		}
 	}
 	return nil
+}
+
+// evened are the wanted relays, on a kernel that has no hash without what they spread:
+// the owner takes all connections, and finds by the ring those that others have.
+func (d *Driver) evened(want []model.Relay, now time.Time) []model.Relay {
+	changed := false
+	for i := range want {
+		r := &want[i]
+		if r.Ring == nil || !spreads(r.Ring) || d.spreadable(familyOf(r.Addr), now) {
+			continue
+		}
+		if !changed {
+			want, changed = slices.Clone(want), true
+		}
+		ring := *r.Ring
+		ring.Spread = nil
+		want[i].Ring = &ring
+	}
+	return want
+}
+
+// spreadable tells whether the kernel can spread. It is asked once, and again now and
+// then if it cannot: where the rules of one ring are refused there would be none at all.
+func (d *Driver) spreadable(f family, now time.Time) bool {
+	t := &d.tables[f]
+	if t.asked.IsZero() || t.even != "" && now.Sub(t.asked) >= retryAfter {
+		was := t.even
+		t.asked, t.even = now, ""
+		if err := probe(d.session, f, true); unsupported(err) {
+			t.even = err.Error()
+		}
+		if t.even != "" && was == "" {
+			d.log.Warn("the kernel cannot spread connections; the owner takes all of them", "family", f, "err", t.even)
+		}
+	}
+	return t.even == ""
+}
+
+// reportEven tells of the VIPs whose connections are to be spread and are not.
+func (d *Driver) reportEven(want []model.Relay, vips map[netip.Addr]model.AppliedVIP) {
+	for i := range want {
+		a := want[i].Addr
+		even := d.tables[familyOf(a)].even
+		if v := vips[a]; even != "" && v.Err == "" && spreads(want[i].Ring) {
+			v.Err = "spread: " + even
+			vips[a] = v
+		}
+	}
 }

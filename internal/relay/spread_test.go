@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -304,5 +305,58 @@ func TestInsaneSpread(t *testing.T) {
 		if got := h.apply(r).VIPs[vip4]; got.Relaying || got.Err == "" {
 			t.Errorf("%s: %+v", what, got)
 		}
+	}
+}
+
+// A kernel that cannot spread has rings that do not: the owner takes all that is new,
+// and what others have is found. It is asked again now and then.
+func TestKernelWithoutHash(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		drivers := l.balanced(vip, hosts, hostA)
+		conns := l.held(vip, hosts, 30)
+		owner := drivers[hostA]
+		table := &owner.d.tables[familyOf(vip)]
+		table.even, table.asked = "no hash", time.Now()
+		want := owning(hosts, hostA, vip, hosts...)
+		if got := owner.apply(want); !got.VIPs[vip].Relaying || !strings.Contains(got.VIPs[vip].Err, "no hash") {
+			t.Errorf("%+v", got.VIPs[vip])
+		}
+		if len(want.Ring.Spread) != len(hosts) {
+			t.Error("what the decision asks for was changed")
+		}
+		l.allServed("not spread", conns)
+		for range 5 {
+			l.servedBy(l.mustDial(vip), hostA)
+		}
+		table.asked = table.asked.Add(-retryAfter)
+		if got := owner.apply(want); !got.VIPs[vip].Relaying || got.VIPs[vip].Err != "" {
+			t.Errorf("asked again: %+v", got.VIPs[vip])
+		}
+		l.allServed("spread again", conns)
+		l.held(vip, hosts, 30)
+	})
+}
+
+// Whether the kernel can spread is found out without a change, and without the right to
+// change anything.
+func TestAskForHash(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	b.relay(toward(vip4, hostA))
+	before := l.nft(hostB, "list ruleset")
+	l.In(hostB, func() {
+		for f := range families {
+			if !b.d.spreadable(f, time.Now()) {
+				t.Errorf("%s: %s", f, b.d.tables[f].even)
+			}
+		}
+	})
+	if after := l.nft(hostB, "list ruleset"); strings.Contains(after, "hash") || len(before) != len(after) {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	refused := l.driver(hostB, discard())
+	refused.powerless = true
+	if got := refused.apply(owning(nodes[:2], hostB, vip4, nodes[:2]...)); got.VIPs[vip4].Err == "" || refused.d.tables[v4].even == "" {
+		t.Errorf("without the right to relay: %+v", got.VIPs[vip4])
 	}
 }

@@ -97,6 +97,9 @@ type table struct {
 	retry time.Time
 	// unfit is why the kernel cannot relay at all, in words, by the last try.
 	unfit string
+	// even is why it cannot spread connections, in words, and asked when it was asked.
+	even  string
+	asked time.Time
 }
 
 func (t *table) forget(s state) { t.state, t.flows = s, nil }
