@@ -28,10 +28,9 @@ func (f *facts) mayShare(vip *model.VIP) bool {
 }
 
 // shared tells whether the address is bound here since the VIP is Balanced, or was, or
-// is about to be adopted for that.
+// is about to be.
 func (f *facts) shared(vip *model.VIP) bool {
-	m, known := f.v.Memory.BGP[vip.Addr]
-	return m.Shared || !known && f.shares(vip)
+	return f.v.Memory.BGP[vip.Addr].Shared || f.shares(vip)
 }
 
 // viaLo tells whether a VIP may be bound on lo, for BGP or since it is Balanced.
@@ -62,7 +61,7 @@ func (f *facts) takers(vip *model.VIP, names []model.NodeName) []model.NodeName 
 	}
 	f.over = f.over[:0]
 	for _, n := range names {
-		if n == f.v.Self && f.mayTake || n != f.v.Self && f.takes(vip, n) {
+		if n == f.v.Self && f.mayTake || f.takes(vip, n) {
 			f.over = append(f.over, n)
 		}
 	}

@@ -56,9 +56,11 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
 	}
 	if s.m.Phase == model.BGPIdle {
-		s.m.Unbound, s.m.Shared = vip.Unbound, false
+		s.m.Unbound = vip.Unbound
 	}
-	s.m.Shared = s.m.Shared || !gone && f.shares(vip)
+	if s.m.Shared = s.m.Shared && len(vip.BGP) == 0; f.shares(vip) {
+		s.m.Shared = true // what BGP goes on to announce is kept by its own rules
+	}
 	s.stand()
 	if !known && !vip.Unbound && (s.local.Bound || vip.L2 && s.addr.Bound) {
 		s.adopt()

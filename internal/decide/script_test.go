@@ -633,6 +633,9 @@ func (s *stage) decide() []string {
 			line += [...]string{"", " spread="}[one(i == 0)] + string(b.Node) + [...]string{"", ","}[one(i+1 < len(r.Ring.Spread))]
 		}
 	}
+	if s.d.Rings {
+		line += " looks"
+	}
 	for _, p := range s.d.BGP.Paths {
 		line += " path=" + strings.Join(p.To[0].Peers, ",")
 		if p.To[0].Shutdown {
