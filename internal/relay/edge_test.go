@@ -288,3 +288,22 @@ func TestOtherProtocolsAreNotRelayed(t *testing.T) {
 		}
 	})
 }
+
+// A refresh notices that the rules are gone, which costs connections where they are
+// spread: there it comes as often as that of a usual ring, however long the rules last.
+func TestRefreshEvery(t *testing.T) {
+	spread := []model.Backend{{Node: "a"}, {Node: "b"}}
+	for _, c := range []struct {
+		lifetime time.Duration
+		spread   []model.Backend
+		want     time.Duration
+	}{
+		{0, nil, time.Second}, {9 * time.Second, nil, 3 * time.Second}, {30 * time.Second, nil, 10 * time.Second},
+		{0, spread, time.Second}, {9 * time.Second, spread, time.Second}, {time.Second, spread, time.Second / 3},
+	} {
+		g := flow{ring: &model.Ring{Lifetime: c.lifetime, Spread: c.spread}}
+		if got := g.refreshEvery(3 * time.Second); got != c.want {
+			t.Errorf("lifetime %v, spread %v: every %v, want %v", c.lifetime, c.spread, got, c.want)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func candidate(b *model.Backend) election.Candidate {
 func (b *builder) spread(g *flow, stray, keep *nftables.Chain) (*nftables.Chain, error) {
 	own, self, spread := b.chain("own"), b.chain("self"), b.chain("spread")
 	b.place(own, keep, stray)
-	b.rule(self, notOnlySYN(), jump(stray))
+	b.rule(self, notOnlySYN(), jump(stray)) // its socket has been looked for
 	b.rule(self, jump(own))
 	to, err := b.slots(g, self)
 	if err != nil {

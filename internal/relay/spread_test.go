@@ -261,6 +261,18 @@ func TestSpreadStraysEnd(t *testing.T) {
 				t.Errorf("%d resets of %d strays, all own: %v", got, strays, all)
 			}
 		}
+		// The relay to the node of the slot is not counted: the tour is a whole one.
+		drivers[hostA].relay(owning(hosts, hostA, vip, hosts[2]))
+		for _, h := range hosts[1:] {
+			drivers[h].relay(ringAt(hosts, slices.Index(hosts, h), vip))
+		}
+		l.countAll(vip, hosts)
+		resets := l.resets(vip)
+		l.stray(vip, strays)
+		l.eventually("resets", func() bool { return resets() >= strays })
+		if got := l.arrived(vip, hosts); got != strays*(2+len(hosts)) {
+			t.Errorf("%d packets arrived of %d strays that were sent to another node first", got, strays)
+		}
 	})
 }
 
