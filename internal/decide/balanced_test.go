@@ -41,7 +41,7 @@ func TestRingOfBalanced(t *testing.T) {
 	}
 	look := func(what string) {
 		t.Helper()
-		if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth1" || s.d.Relay[0].Ring.Lifetime != 9*time.Second {
+		if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth1" || s.d.Relay[0].Ring.Lifetime != 9*time.Second || !s.d.Relay[0].Ring.Shared {
 			t.Errorf("%s: %+v", what, s.d.Relay)
 		}
 	}
@@ -55,7 +55,7 @@ func TestRingOfBalanced(t *testing.T) {
 	s.run("vip bgp", "peer tor1", "apply")
 	look("with BGP")
 	s.run("vip balanced=off", "apply")
-	if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth0" || s.d.Relay[0].Ring.Lifetime != 0 {
+	if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth0" || s.d.Relay[0].Ring.Lifetime != 0 || s.d.Relay[0].Ring.Shared {
 		t.Errorf("by BGP and not balanced: %+v", s.d.Relay)
 	}
 }

@@ -127,6 +127,7 @@ type ringOf struct {
 	is4      bool
 	lifetime time.Duration
 	unwell   bool // the server of this node fails its check
+	shared   bool // see facts.shared
 
 	on   string // where it is
 	ring *model.Ring
@@ -134,7 +135,7 @@ type ringOf struct {
 
 // asks tells whether a ring was made for the same.
 func (r *ringOf) asks(o *ringOf) bool {
-	return r.made && slices.Equal(r.names, o.names) && slices.Equal(r.over, o.over) && r.iface == o.iface && r.is4 == o.is4 && r.lifetime == o.lifetime && r.unwell == o.unwell
+	return r.made && slices.Equal(r.names, o.names) && slices.Equal(r.over, o.over) && r.iface == o.iface && r.is4 == o.is4 && r.lifetime == o.lifetime && r.unwell == o.unwell && r.shared == o.shared
 }
 
 // relay asks for the ring of a VIP that this node has, or is about to have: packets
@@ -156,12 +157,13 @@ func (f *facts) relay(vip *model.VIP) {
 	want := ringOf{
 		made: true, names: f.members(others), iface: iface, is4: vip.Addr.Is4(),
 		unwell: vip.Check != "" && f.v.Health[vip.Check].State == model.HealthDown,
+		shared: f.shared(vip),
 	}
 	want.over = f.takers(vip, want.names)
 	switch {
 	case !vip.L2:
 		want.lifetime = BGPLifetime
-	case f.shared(vip):
+	case want.shared:
 		want.lifetime = SharedLifetime
 	}
 	last := &f.rings.last
@@ -248,7 +250,7 @@ func (f *facts) makeRing(r *ringOf) {
 	f.gatherPeers()
 	r.ring = &model.Ring{
 		Nodes: len(names), Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime, Unwell: r.unwell,
-		Spread: f.backends(r, &link, names),
+		Shared: r.shared, Spread: f.backends(r, &link, names),
 	}
 	r.ring.Next, _ = near(&link, next.Addrs, r.is4)
 }

@@ -47,6 +47,9 @@ type Ring struct {
 	// Lifetime is how long the kernel goes on after the last refresh; 0: that of the
 	// driver.
 	Lifetime time.Duration
+	// Shared: the VIP is Balanced, so that its owner may have sent a packet here before it
+	// went round.
+	Shared bool
 	// Spread are the nodes of the ring over which this one, as the owner of a Balanced
 	// VIP, spreads new connections, sorted by Node; empty: it takes them itself.
 	Spread []Backend
@@ -76,7 +79,7 @@ func (o Origin) Compare(p Origin) int {
 
 // Same compares what two rings say.
 func (r *Ring) Same(o *Ring) bool {
-	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime && r.Unwell == o.Unwell &&
+	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime && r.Unwell == o.Unwell && r.Shared == o.Shared &&
 		slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Origins, o.Origins) && slices.Equal(r.Ends, o.Ends) &&
 		slices.Equal(r.Spread, o.Spread)
 }

@@ -151,7 +151,6 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 	place, stray, relay, keep := b.chain("place"), b.chain("stray"), b.chain("relay"), b.chain("keep")
 	// A fragment but the first has no flags to look at and is left alone.
 	b.rule(in, inOn(g.iface), member(layouts[f].destination, addrs), isTCP(), hasFlags(), jump(place))
-	b.stray(stray, keep, relay)
 	beyond := stray
 	if spreads(g.ring) {
 		var err error
@@ -161,12 +160,13 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 		b.offer(place, keep, beyond)
 	}
 	b.place(place, keep, beyond)
+	b.stray(stray, keep, relay)
 	b.rule(relay, []expr.Any{&expr.Limit{
 		Type: expr.LimitTypePkts, Rate: relayRate, Unit: expr.LimitTimeSecond, Burst: relayBurst, Over: true,
 	}}, drop())
 	b.rule(relay, dupTo(g.ring.Next, g.index), drop())
 	// What came by the ring has its mark taken off.
-	b.rule(keep, ethernet(), from(b.peers, false), f.marked(), f.setDSCP(0), accept())
+	b.rule(keep, ethernet(), from(b.peers, false), f.marked(b.lowest()), f.setDSCP(0), accept())
 	return nil
 }
 
@@ -263,8 +263,8 @@ func (b *builder) stray(stray, keep, relay *nftables.Chain) {
 		b.rule(stray, ethernet(), b.fromOrigin(), b.f.setDSCP(firstHop), jump(relay))
 	}
 	b.rule(stray, ethernet(), from(b.peers, true), b.f.setDSCP(firstHop), jump(relay))
-	for hop := range byte(b.ring.Nodes) {
-		b.rule(stray, ethernet(), from(b.peers, false), b.f.isDSCP(chosenHop+hop), b.f.setDSCP(chosenHop+hop+1), jump(relay))
+	for hop := b.lowest(); hop < firstHop+byte(b.ring.Nodes)-1; hop++ {
+		b.rule(stray, ethernet(), from(b.peers, false), b.f.isDSCP(hop), b.f.setDSCP(hop+1), jump(relay))
 	}
 	b.rule(stray, jump(keep))
 }
@@ -371,10 +371,10 @@ func (f family) loadDSCP() []expr.Any {
 
 func (f family) isDSCP(value byte) []expr.Any { return append(f.loadDSCP(), equals(f.dscp(value))) }
 
-// marked matches a DSCP that counts relays, or none yet.
-func (f family) marked() []expr.Any {
+// marked matches a DSCP that counts relays, from the lowest on.
+func (f family) marked(lowest byte) []expr.Any {
 	return append(f.loadDSCP(),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: reg, Data: f.dscp(chosenHop)},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: reg, Data: f.dscp(lowest)},
 		&expr.Cmp{Op: expr.CmpOpLte, Register: reg, Data: f.dscp(lastHop)})
 }
 

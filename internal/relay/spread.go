@@ -34,6 +34,14 @@ const (
 // spreads tells whether new connections are spread over the nodes of the ring.
 func spreads(r *model.Ring) bool { return len(r.Spread) > 0 }
 
+// lowest is the first DSCP that another node may have set.
+func (b *builder) lowest() byte {
+	if b.ring.Shared {
+		return chosenHop
+	}
+	return firstHop
+}
+
 // spreadTable is the backend of each slot, as its number among them.
 func spreadTable(backends []model.Backend) (of [slots]int) {
 	for slot := range of {

@@ -35,7 +35,7 @@ func TestSpreadOfNodes(t *testing.T) {
 		l.neigh(own, vip, hostA)
 		a, b := l.driver(hostA, discard()), l.driver(hostB, discard())
 		a.relay(owning(hosts[:2], hostA, vip, hostB))
-		b.relay(ringAt(hosts[:2], 1, vip))
+		b.relay(sharing(hosts[:2], hostB, vip))
 		for range 3 {
 			l.servedBy(l.opens(own, netip.Addr{}, vip), hostB)
 		}

@@ -12,10 +12,17 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// sharing is the ring of these hosts as one of them knows it that is silent.
+func sharing(hosts []string, host string, vip netip.Addr) model.Relay {
+	r := ringAt(hosts, slices.Index(hosts, host), vip)
+	r.Ring.Shared = true
+	return r
+}
+
 // owning is the ring of these hosts as their owner knows it, which spreads new
 // connections over some of them.
 func owning(hosts []string, owner string, vip netip.Addr, over ...string) model.Relay {
-	r := ringAt(hosts, slices.Index(hosts, owner), vip)
+	r := sharing(hosts, owner, vip)
 	for _, h := range over {
 		b := model.Backend{Node: model.NodeName(h)}
 		if h != owner {
@@ -30,8 +37,9 @@ func owning(hosts []string, owner string, vip netip.Addr, over ...string) model.
 func (l *lab) balanced(vip netip.Addr, hosts []string, owner string) map[string]*harness {
 	l.Helper()
 	drivers := make(map[string]*harness)
-	for i, d := range l.ring(vip, hosts...) {
-		drivers[hosts[i]] = d
+	for _, h := range hosts {
+		drivers[h] = l.driver(h, discard())
+		drivers[h].relay(sharing(hosts, h, vip))
 	}
 	drivers[owner].relay(owning(hosts, owner, vip, hosts...))
 	l.steer(vip, owner)
@@ -141,6 +149,25 @@ func TestEachNodeGetsItsShare(t *testing.T) {
 	})
 }
 
+// The rules of a ring that is not for a balanced VIP have nothing of spreading: no chain,
+// no map, and no mark of what an owner has sent on.
+func TestPlainRingHasNoSpread(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		d := l.driver(hostB, discard())
+		list := func() string { return l.nft(hostB, fmt.Sprintf("list table %s %s", familyOf(vip), TableName)) }
+		words := []string{"own0", "self0", "spread0", "slots0", "jhash", "0x30"}
+		d.relay(owning(hosts, hostB, vip, hosts...))
+		spread := list()
+		d.relay(ringAt(hosts, 1, vip))
+		plain := list()
+		for _, w := range words {
+			if !strings.Contains(spread, w) || strings.Contains(plain, w) {
+				t.Errorf("%s: in the rules that spread %v, in plain ones %v", w, strings.Contains(spread, w), strings.Contains(plain, w))
+			}
+		}
+	})
+}
+
 // held opens connections until every host has some, and remembers which.
 func (l *lab) held(vip netip.Addr, hosts []string, n int) map[net.Conn]string {
 	l.Helper()
@@ -197,7 +224,7 @@ func TestNoConnectionMovesWithTheTable(t *testing.T) {
 
 		l.Exec("ip", "link", "set", "p"+a, "down")
 		alive := hosts[1:]
-		drivers[b].relay(ringAt(alive, 0, vip))
+		drivers[b].relay(sharing(alive, b, vip))
 		drivers[d].relay(owning(alive, d, vip, alive...))
 		l.steer(vip, d)
 		for c, host := range conns {
@@ -264,7 +291,7 @@ func TestSpreadStraysEnd(t *testing.T) {
 		// The relay to the node of the slot is not counted: the tour is a whole one.
 		drivers[hostA].relay(owning(hosts, hostA, vip, hosts[2]))
 		for _, h := range hosts[1:] {
-			drivers[h].relay(ringAt(hosts, slices.Index(hosts, h), vip))
+			drivers[h].relay(sharing(hosts, h, vip))
 		}
 		l.countAll(vip, hosts)
 		resets := l.resets(vip)
@@ -343,6 +370,10 @@ func TestKernelWithoutHash(t *testing.T) {
 		table.asked = table.asked.Add(-retryAfter)
 		if got := owner.apply(want); !got.VIPs[vip].Relaying || got.VIPs[vip].Err != "" {
 			t.Errorf("asked again: %+v", got.VIPs[vip])
+		}
+		table.asked = table.asked.Add(-retryAfter)
+		if was := table.asked; !owner.apply(want).VIPs[vip].Relaying || table.asked != was {
+			t.Error("asked again although it spreads")
 		}
 		l.allServed("spread again", conns)
 		l.held(vip, hosts, 30)
