@@ -23,6 +23,11 @@ func (p *preflight) rings(links map[string]model.Link) func(v *model.VIP, iface 
 			p.say(warn, v.Addr.String(), "a move resets open connections: %s", why)
 			return
 		}
+		if v.Balanced && v.L2 {
+			if why := relay.Unspreadable(v.Addr); why != "" {
+				p.say(warn, v.Addr.String(), "as the owner this node takes all new connections itself: the kernel cannot spread them (CONFIG_NFT_HASH): %s", why)
+			}
+		}
 		p.say(ok, v.Addr.String(), "nothing here keeps open connections from surviving a move")
 	}
 }

@@ -89,6 +89,17 @@ func Look() (*model.RingHost, error) {
 	return &seen, errors.Join(errs[:]...)
 }
 
+// Unspreadable is why the kernel cannot spread connections to an address of this family
+// over nodes, in words; empty if it can, or did not answer. Nothing is changed.
+func Unspreadable(a netip.Addr) string {
+	s := nft.New(answerTimeout)
+	defer func() { _ = s.Close() }()
+	if err := probe(s, familyOf(a), true); unsupported(err) {
+		return err.Error()
+	}
+	return ""
+}
+
 // unsupported tells an error of a kernel that cannot relay, or not for this process: a
 // part of nf_tables that is missing does not exist.
 func unsupported(err error) bool { return nft.Impossible(err) || errors.Is(err, unix.ENOENT) }
@@ -106,15 +117,8 @@ func try(s *nft.Session, f family) error {
 // probe asks for the rules of a ring, or of one that spreads connections, with those of
 // the table that is there deleted before.
 func probe(s *nft.Session, f family, spread bool) error {
-	any := [families]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.MustParseAddr("2001:db8::1")}[f] // RFC 5737, RFC 3849
-	g := flow{iface: model.LoopbackInterface, index: 1, addrs: []netip.Addr{any}, ring: &model.Ring{
-		Nodes: 2, Next: any, Peers: []model.MAC{{2}}, Origins: []model.Origin{{MAC: model.MAC{2}, Addr: any}}, Ends: []netip.Addr{any},
-	}}
-	if spread {
-		g.ring.Spread = []model.Backend{{Node: "a"}, {Node: "b", Addr: any}}
-	}
 	err := s.Transact(func(c *nftables.Conn) error {
-		if err := install(c, f, spread, []flow{g}, defaultLifetime); err != nil {
+		if err := install(c, f, spread, []flow{sample(f, spread)}, defaultLifetime); err != nil {
 			return err
 		}
 		c.CreateTable(f.table())
@@ -124,4 +128,16 @@ func probe(s *nft.Session, f family, spread bool) error {
 		return nil
 	}
 	return err
+}
+
+// sample is a flow with every kind of rule that there is.
+func sample(f family, spread bool) flow {
+	any := [families]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}), netip.MustParseAddr("2001:db8::1")}[f] // RFC 5737, RFC 3849
+	g := flow{iface: model.LoopbackInterface, index: 1, addrs: []netip.Addr{any}, ring: &model.Ring{
+		Nodes: 2, Next: any, Peers: []model.MAC{{2}}, Origins: []model.Origin{{MAC: model.MAC{2}, Addr: any}}, Ends: []netip.Addr{any},
+	}}
+	if spread {
+		g.ring.Shared, g.ring.Spread = true, []model.Backend{{Node: "a"}, {Node: "b", Addr: any}}
+	}
+	return g
 }

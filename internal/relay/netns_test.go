@@ -237,14 +237,19 @@ func (l *lab) driver(host string, log *slog.Logger) *harness {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// dropRights takes all rights from a thread that ends with the call of In.
+func dropRights(t testing.TB) {
+	none := [2]unix.CapUserData{}
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 	h.Helper()
 	h.In(h.host, func() {
-		if h.powerless { // the thread ends with this call
-			none := [2]unix.CapUserData{}
-			if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
-				h.Fatal(err)
-			}
+		if h.powerless {
+			dropRights(h)
 		}
 		var err error
 		if got, err = h.d.Apply(h.Context(), &model.Desired{Rings: h.rings, Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {

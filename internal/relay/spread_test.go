@@ -345,6 +345,13 @@ func TestInsaneSpread(t *testing.T) {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
+	// Why there is no ring at all is more than why it does not spread.
+	r := owning(hosts, hostA, vip4, hosts...)
+	r.Ring.Peers = nil
+	h.d.tables[v4].even, h.d.tables[v4].asked = "no hash", time.Now()
+	if got := h.apply(r).VIPs[vip4]; !strings.Contains(got.Err, "no hardware address") {
+		t.Errorf("without a ring: %+v", got)
+	}
 }
 
 // A kernel that cannot spread has rings that do not: the owner takes all that is new,
@@ -357,8 +364,10 @@ func TestKernelWithoutHash(t *testing.T) {
 		table := &owner.d.tables[familyOf(vip)]
 		table.even, table.asked = "no hash", time.Now()
 		want := owning(hosts, hostA, vip, hosts...)
-		if got := owner.apply(want); !got.VIPs[vip].Relaying || !strings.Contains(got.VIPs[vip].Err, "no hash") {
-			t.Errorf("%+v", got.VIPs[vip])
+		plain := toward(vip.Next(), hostB)
+		got := owner.apply(want, plain).VIPs
+		if !got[vip].Relaying || !strings.Contains(got[vip].Err, "no hash") || !got[plain.Addr].Relaying || got[plain.Addr].Err != "" {
+			t.Errorf("%+v", got)
 		}
 		if len(want.Ring.Spread) != len(hosts) {
 			t.Error("what the decision asks for was changed")
@@ -389,8 +398,16 @@ func TestAskForHash(t *testing.T) {
 	before := l.nft(hostB, "list ruleset")
 	l.In(hostB, func() {
 		for f := range families {
+			if g := sample(f, true); !spreads(g.ring) || familyOf(g.ring.Spread[1].Addr) != f {
+				t.Errorf("%s: it is asked for %+v", f, g.ring)
+			}
 			if !b.d.spreadable(f, time.Now()) {
 				t.Errorf("%s: %s", f, b.d.tables[f].even)
+			}
+		}
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			if why := Unspreadable(vip); why != "" {
+				t.Errorf("%s: %s", vip, why)
 			}
 		}
 	})
@@ -402,4 +419,10 @@ func TestAskForHash(t *testing.T) {
 	if got := refused.apply(owning(nodes[:2], hostB, vip4, nodes[:2]...)); got.VIPs[vip4].Err == "" || refused.d.tables[v4].even == "" {
 		t.Errorf("without the right to relay: %+v", got.VIPs[vip4])
 	}
+	l.In(hostB, func() {
+		dropRights(t)
+		if Unspreadable(vip4) == "" || Unspreadable(vip6) == "" {
+			t.Error("Unspreadable knows nothing of a missing right")
+		}
+	})
 }
