@@ -98,6 +98,18 @@ func (f *facts) backends(r *ringOf, l *model.Link, reached []model.NodeName) (ou
 	return out
 }
 
+// even is why this node, as the owner, takes all new connections to a Balanced VIP itself,
+// by what its relay driver says; empty if it does not, or for want of other nodes.
+func (f *facts) even(vip *model.VIP) string {
+	if !f.lanOwner || !f.shares(vip) {
+		return ""
+	}
+	if err := f.v.Applied[model.SinkRelay].VIPs[vip.Addr].Err; err != "" {
+		return "it takes all new connections itself: " + err
+	}
+	return ""
+}
+
 // only tells whether the address is on lo for no other reason than that it is, or was,
 // Balanced.
 func (s *bgpVIP) only() bool { return s.m.Shared && len(s.vip.BGP) == 0 }

@@ -204,12 +204,15 @@ func (s *stage) command(name string, args []string) []string {
 		s.way(args)
 	case "host":
 		s.host(args)
-	case "relay": // behind: the driver has not answered yet
-		gen := s.d.Gen
-		if args[0] == "behind" {
-			gen = 0
+	case "relay": // behind: the driver has not answered yet; error: why it does not do all
+		is := model.Applied{Gen: s.d.Gen}
+		switch args[0] {
+		case "behind":
+			is.Gen = 0
+		case "error":
+			is.VIPs = map[netip.Addr]model.AppliedVIP{scriptVIP: {Err: strings.Join(args[1:], " ")}}
 		}
-		s.v.Applied[model.SinkRelay] = model.Applied{Gen: gen}
+		s.v.Applied[model.SinkRelay] = is
 	case "stuck":
 		return s.stuck(false)
 	case "clings":

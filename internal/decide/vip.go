@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -233,7 +234,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 		}
 	}
 	f.lists.tell(model.VIPStatus{
-		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: o.Detail, Standing: stand,
+		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, f.even(vip)), Standing: stand,
 		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
 		Bound:   in.Address.Bound && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
