@@ -54,7 +54,7 @@ func TestBalanced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Log(describe(o))
+		t.Log(describe(o), "survived", o.Conns.Survived())
 		if o.Conns.Open != conns || o.Conns.Survived() != conns || o.First.Reach.Failed > 0 {
 			t.Errorf("drain %s: %d of new connections failed, long-lived ones: %+v", vip, o.First.Reach.Failed, o.Conns)
 		}
@@ -71,7 +71,7 @@ func TestBalanced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Log(describe(o), "it had", own)
+		t.Log(describe(o), "it had", own, "survived", o.Conns.Survived())
 		if lost := conns - o.Conns.Survived(); o.Conns.Open != conns || lost > own || lost == conns || own == 0 || !o.First.Moved {
 			t.Errorf("%s: the owner had %d, long-lived ones: %+v", s.Name, own, o.Conns)
 		}
