@@ -139,6 +139,7 @@ func TestEachNodeGetsItsShare(t *testing.T) {
 				t.Errorf("%d of %d for %s", n, opened, h)
 			}
 		}
+		t.Logf("of %d others have %d: %d and %d", opened, others, counts[hosts[1]](), counts[hosts[2]]())
 		if own := opened - others; own < opened/4 || own > opened*5/12 {
 			t.Errorf("%d of %d for the owner", own, opened)
 		}

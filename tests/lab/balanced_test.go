@@ -59,21 +59,29 @@ func TestBalanced(t *testing.T) {
 			t.Errorf("drain %s: %d of new connections failed, long-lived ones: %+v", vip, o.First.Reach.Failed, o.Conns)
 		}
 	}
-	// The attempts of new clients are among those that the owner has.
-	for _, s := range []lab.Scenario{lab.Kill(), lab.LinkDown()} {
-		vip, own, inject := lab.VIP4(), 0, s.Inject
+	// The attempts of new clients are among those that a node has.
+	owner := func(_ *lab.Cluster, n *lab.Node) *lab.Node { return n }
+	silent := func(c *lab.Cluster, n *lab.Node) *lab.Node { return c.Others(n)[0] }
+	member := lab.LinkDown()
+	member.Name, member.Moves = "a silent node's link", false
+	for _, f := range []struct {
+		lab.Scenario
+		of func(*lab.Cluster, *lab.Node) *lab.Node
+	}{{lab.Kill(), owner}, {lab.LinkDown(), owner}, {member, silent}} {
+		s, vip, own := f.Scenario, lab.VIP4(), 0
 		s.Conns, s.Hold = conns, 4*time.Second
 		s.Inject = func(ctx context.Context, c *lab.Cluster, n *lab.Node) error {
-			own = serving(t, c, n, vip)
-			return inject(ctx, c, n)
+			own = serving(t, c, f.of(c, n), vip)
+			return f.Inject(ctx, c, f.of(c, n))
 		}
+		s.Repair = func(ctx context.Context, c *lab.Cluster, n *lab.Node) error { return f.Repair(ctx, c, f.of(c, n)) }
 		o, err := c.Run(t.Context(), s, vip)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(describe(o), "it had", own, "survived", o.Conns.Survived())
-		if lost := conns - o.Conns.Survived(); o.Conns.Open != conns || lost > own || lost == conns || own == 0 || !o.First.Moved {
-			t.Errorf("%s: the owner had %d, long-lived ones: %+v", s.Name, own, o.Conns)
+		if lost := conns - o.Conns.Survived(); o.Conns.Open != conns || lost > own || lost == conns || own == 0 || o.First.Moved != s.Moves {
+			t.Errorf("%s: it had %d, long-lived ones: %+v, moved %v", s.Name, own, o.Conns, o.First.Moved)
 		}
 	}
 }
