@@ -55,7 +55,7 @@ func TestSpreadByAddress(t *testing.T) {
 			from = from.Next()
 		}
 		who := make(map[string]int)
-		for range 24 {
+		for range 10 { // their slots are the same in every run
 			from = from.Next()
 			add := fmt.Sprintf("addr add %s/%d dev eth0", from, vip.BitLen())
 			if vip.Is6() {
@@ -72,7 +72,7 @@ func TestSpreadByAddress(t *testing.T) {
 			who[host]++
 		}
 		if len(who) != len(hosts) {
-			t.Errorf("24 clients with one port: %v", who)
+			t.Errorf("10 clients with one port: %v", who)
 		}
 	})
 }
