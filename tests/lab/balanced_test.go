@@ -3,7 +3,6 @@ package lab_test
 import (
 	"context"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,15 +12,11 @@ import (
 // serving counts the connections to a VIP that a node has.
 func serving(t *testing.T, c *lab.Cluster, n *lab.Node, vip netip.Addr) int {
 	t.Helper()
-	src := vip.String()
-	if vip.Is6() {
-		src = "[" + src + "]"
-	}
-	out, err := c.Exec(t.Context(), &n.Host, "ss", "-Htn", "state", "established", "src", src)
+	k, err := c.Serving(t.Context(), n, vip)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(out, "\n")
+	return k
 }
 
 // TestBalanced: all nodes serve, one answers. No connection is lost by a planned move,

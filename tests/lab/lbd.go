@@ -27,7 +27,7 @@ type LBD struct {
 	Balanced bool
 }
 
-// Name is "lbd", with "-" and the detection, and "-reset" without ring.
+// Name is "lbd", with "-" and the detection, "-reset" without ring, and "-balanced".
 func (s *LBD) Name() string {
 	name := "lbd"
 	if s.Detection != "" {
@@ -35,6 +35,9 @@ func (s *LBD) Name() string {
 	}
 	if s.Reset {
 		name += "-reset"
+	}
+	if s.Balanced {
+		name += "-balanced"
 	}
 	return name
 }
@@ -47,6 +50,9 @@ func (s *LBD) Configuration() string {
 	}
 	if s.Reset {
 		d += "; connections: reset, which is without ring"
+	}
+	if s.Balanced {
+		d += "; advertise.l2.mode: balanced"
 	}
 	return d + "; https check of 127.0.0.1:6443/livez (every 500 ms, timeout 400 ms, fall 2, rise 1); encrypted gossip"
 }

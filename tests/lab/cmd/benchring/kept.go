@@ -18,7 +18,7 @@ type keptRow struct {
 	runs              int
 	busy              []int // percent
 	// Own are the connections of the node that the fault hits, others the rest. By
-	// layer 2 all are those of the owner.
+	// layer 2 all are those of the owner, unless the VIP is balanced.
 	own, others measure.Conns
 	leastKept   int // in one run, of all
 	failed      int // new connections
@@ -57,7 +57,7 @@ func sum(c *measure.Conns, more measure.Conns) {
 // to keepalived.
 func layer2(ctx context.Context, bin *lab.Bin, r *results) error {
 	var errs []error
-	for _, s := range []lab.System{&lab.LBD{NoIPv6: true}, &lab.LBD{NoIPv6: true, Reset: true}, &lab.Keepalived{Advert: "1"}} {
+	for _, s := range []lab.System{&lab.LBD{NoIPv6: true}, &lab.LBD{NoIPv6: true, Balanced: true}, &lab.LBD{NoIPv6: true, Reset: true}, &lab.Keepalived{Advert: "1"}} {
 		if in(r.options.systems, s.Name()) {
 			errs = append(errs, layer2System(ctx, bin, s, r))
 		}
@@ -78,7 +78,15 @@ func layer2System(ctx context.Context, bin *lab.Bin, s lab.System, r *results) (
 		sc.Conns = longLived
 		k := r.row("layer 2", sc.Name, s.Name())
 		for k.runs < r.options.runs {
-			o, err := c.Run(ctx, sc, lab.VIP4())
+			served := 0
+			f := sc
+			f.Inject = func(ctx context.Context, c *lab.Cluster, owner *lab.Node) (err error) {
+				if served, err = c.Serving(ctx, owner, lab.VIP4()); err != nil {
+					return err
+				}
+				return sc.Inject(ctx, c, owner)
+			}
+			o, err := c.Run(ctx, f, lab.VIP4())
 			if errors.Is(err, lab.ErrUnsupported) {
 				break
 			}
@@ -86,10 +94,21 @@ func layer2System(ctx context.Context, bin *lab.Bin, s lab.System, r *results) (
 				return err
 			}
 			failed, attempts := o.First.Reach.Failed+o.Second.Reach.Failed, o.First.Reach.Attempts+o.Second.Reach.Attempts
-			k.add(o.Conns, measure.Conns{}, failed, attempts, o.First.Reach.Errors, o.Load)
+			own, others := divide(o.Conns, served)
+			k.add(own, others, failed, attempts, o.First.Reach.Errors, o.Load)
 		}
 	}
 	return nil
+}
+
+// divide tells the connections of a node, of which there were so many, from the others.
+// Which ones were lost is not known: those of the node, unless there are more.
+func divide(all measure.Conns, own int) (of, others measure.Conns) {
+	of.Open = min(own, all.Open)
+	others.Open = all.Open - of.Open
+	of.Lost = min(all.Open-all.Survived(), of.Open)
+	others.Lost = all.Open - all.Survived() - of.Lost
+	return of, others
 }
 
 // bgp does the same behind a router.

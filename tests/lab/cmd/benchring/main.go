@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
 	parts := flag.String("parts", strings.Join([]string{partLayer2, partBGP, partCost, partDeath}, ","), "what is measured, separated by commas")
 	faults := flag.String("faults", "", "faults, separated by commas (default: all)")
-	systems := flag.String("systems", "", "lbd, lbd-reset and keepalived, separated by commas (default: all)")
+	systems := flag.String("systems", "", "lbd, lbd-balanced, lbd-reset and keepalived, separated by commas (default: all)")
 	flag.Parse()
 	o.parts = strings.Split(*parts, ",")
 	if *faults != "" {

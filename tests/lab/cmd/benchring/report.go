@@ -15,12 +15,14 @@ const preamble = `# Connections
 
 Written by ` + "`make benchring`" + ` (` + "`go run ./tests/lab/cmd/benchring`" + `). What [docs/connections.md](connections.md) promises for connections that are
 open (P13 to P15), and what it costs. Three nodes in network namespaces on one Linux bridge, by BGP behind a router with FRR; lbd has
-default settings, **lbd-reset** is lbd with ` + "`connections: reset`" + `, keepalived has advert_int 1.
+default settings, **lbd-reset** is lbd with ` + "`connections: reset`" + `,
+**lbd-balanced** with ` + "`advertise.l2.mode: balanced`" + `, keepalived has advert_int 1.
 
 - **Kept**: of 60 connections with a line echoed each 50 ms, those alive at the end, in the worst run; then over all runs, of the node's
-  own and of the others'. By BGP the fault goes from node to node; which others a router moves depends on the node.
+  own and of the others'. By BGP the fault goes from node to node; which others a router moves depends on the node. At layer 2 it hits the owner,
+  which has all of them unless they are balanced; which of those were lost is not told apart: its own, as long as there are not more.
 - **Failed**: new connections that failed, of all runs; the client opens one each 5 ms (by BGP one to each of two VIPs). What a server had
-  accepted when it was killed is reset with it. At layer 2 only the owner has the address, so that its dead server refuses until the handover.
+  accepted when it was killed is reset with it. At layer 2 only the owner has the address, unless it is balanced, so that its dead server refuses until the handover.
 - **Busy**: how much of the machine's processor time was used meanwhile, steal included, in %: least / median / most.
 - Faults come at a random moment (uniform over 2 s). No run was dropped.
 
@@ -70,14 +72,15 @@ func keptTable(b *strings.Builder, r *results) {
 
 // wanted is the promise for a row, and whether it is kept.
 func (k *keptRow) wanted() (text string, ok bool) {
-	if k.system != "lbd" {
+	if k.system != "lbd" && k.system != "lbd-balanced" {
 		return "", true
 	}
+	shared := k.by == "BGP" || k.system == "lbd-balanced"
 	all := k.own.Survived() == k.own.Open && k.others.Survived() == k.others.Open
 	switch {
-	case k.fault == "appdeath" && k.by == "BGP":
+	case k.fault == "appdeath" && shared:
 		return "all of the others, none refused or late", k.others.Survived() == k.others.Open && k.errors["refused"]+k.errors["timeout"] == 0
-	case k.fault == "linkdown" && k.by == "BGP":
+	case k.fault == "linkdown" && shared:
 		return "all of the others", k.others.Survived() == k.others.Open
 	case k.fault == "appdeath" || k.fault == "linkdown":
 		return "", true // they die with their server or their node
