@@ -90,13 +90,16 @@ func (s *step) lastOwner() model.NodeName {
 func (s *step) adopt() {
 	// What the earlier process had silenced it had handed over.
 	s.m.Silent = s.in.Layer2.Silent
-	if s.m.Silent && s.in.Keep && !s.in.Gone && !hard(s.in.Standing) {
+	handed := s.m.Silent && s.in.Keep && !s.in.Gone && !hard(s.in.Standing)
+	// What somebody else has falls silent at once: it is unbound only when all sources
+	// have delivered, or this process has bound it.
+	if handed || s.best.Epoch != 0 {
 		s.m.Interface = s.in.Address.Interface
 		s.m.Epoch, s.m.AddBefore = s.in.Seen, s.in.Now // only what is there is kept
 		s.release(model.ReasonLostElection)
 		return
 	}
-	keep := !s.m.Silent && !s.in.Gone && s.best.Epoch == 0 && s.in.Address.Interface == s.in.Interface
+	keep := !s.m.Silent && !s.in.Gone && s.in.Address.Interface == s.in.Interface
 	switch s.in.Standing {
 	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled,
 		model.ReasonDraining, model.ReasonMachineDraining, model.ReasonNodeExcluded:
@@ -105,10 +108,7 @@ func (s *step) adopt() {
 	}
 	s.m.Interface = s.in.Address.Interface
 	if !keep {
-		s.m.Lost = model.ReasonLostElection
-		if s.best.Epoch == 0 {
-			s.m.Lost = s.in.Standing
-		}
+		s.m.Lost = s.in.Standing
 		s.enter(model.PhaseUnbinding)
 		return
 	}
