@@ -50,7 +50,7 @@ type Options struct {
 	// Extras complete a status with what only an adapter knows. They are called on
 	// the loop and must not block.
 	Extras []func(*v1alpha1.NodeStatus)
-	// Beat is called once per turn of the loop: the watchdog.
+	// Beat is called once per turn of the loop, before it: the watchdog.
 	Beat func()
 }
 
@@ -208,6 +208,9 @@ func (d *Daemon) loop(ctx, work context.Context) {
 			}
 		case <-timer.C:
 		}
+		if d.opts.Beat != nil {
+			d.opts.Beat()
+		}
 		d.turn(time.Now())
 		if d.view.Stopping && d.finished(deadline) {
 			d.farewell()
@@ -266,9 +269,6 @@ func (d *Daemon) turn(now time.Time) {
 	d.news = false
 	d.answer()
 	d.beat.Store(int64(now.Sub(d.view.Started)))
-	if d.opts.Beat != nil {
-		d.opts.Beat()
-	}
 }
 
 // decide makes a decision.
