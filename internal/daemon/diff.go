@@ -116,6 +116,7 @@ func (d *Daemon) observe(want *model.Desired) {
 		d.log.Info("group", "rules", want.Rules)
 	}
 	d.members()
+	d.silent(want)
 	d.sessions()
 	d.metrics.publish(&d.view, want)
 }
@@ -234,6 +235,16 @@ func (d *Daemon) members() {
 		if _, ok := d.view.Gossip.Members[n]; !ok {
 			d.log.Info("member", "peer", string(n), "state", "forgotten")
 			delete(d.seen, n)
+		}
+	}
+}
+
+// silent logs which nodes of rings the wire says are gone, before the group does, and
+// which of them answer again.
+func (d *Daemon) silent(want *model.Desired) {
+	for a, p := range want.Memory.Rings {
+		if was := d.last.Memory.Rings[a]; was.Silent != p.Silent {
+			d.log.Info("ring", "peer", string(p.Node), "address", a, "iface", p.Interface, "answers", !p.Silent)
 		}
 	}
 }

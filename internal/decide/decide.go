@@ -25,7 +25,7 @@ func Decide(v *model.View) model.Desired {
 		Memory:     v.Memory,
 		Rules:      election.Rules(v.Gossip.Members),
 	}
-	d.Memory.Left = nil
+	d.Memory.Left, d.Memory.Rings = nil, nil
 	d.Memory.Gen = d.Gen
 	w := waker{now: v.Now}
 	settle(v, &d.Memory, &w)
@@ -56,6 +56,7 @@ func Decide(v *model.View) model.Desired {
 		facts.lan, facts.lanOwner = "", false
 		facts.stepBGP(&vip, true, &d, &bgp)
 	}
+	facts.watchRings(&d)
 	if d.Memory.Fresh = facts.fresh; facts.fresh > 0 {
 		d.Memory.Fresh = max(facts.fresh, v.Memory.Fresh)
 	}

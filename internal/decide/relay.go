@@ -190,8 +190,8 @@ func (f *facts) holders(vip *model.VIP) []model.NodeName {
 		return all // it may have connections without being the owner
 	}
 	// So may a node that has a Balanced VIP silently, which makes no claim to it: it
-	// stays until the group gives it up, however late it is. An owner that fell silent
-	// had the address on the LAN only.
+	// stays while its host answers, see answering. An owner that fell silent had the
+	// address on the LAN only.
 	for _, c := range f.v.Gossip.Claims[vip.Addr] {
 		if c.Epoch >= f.epoch || c.To != "" || f.v.Gossip.Members[c.Owner].Late.IsZero() {
 			continue
@@ -232,16 +232,18 @@ func (f *facts) members(others []model.NodeName) []model.NodeName {
 // makeRing finds the link on which most of the nodes are, and what its ring is. There
 // is none if nobody is.
 func (f *facts) makeRing(r *ringOf) {
-	var names []model.NodeName
+	var names, all []model.NodeName
 	for name, l := range f.v.Links {
 		if !l.Up || name == model.LoopbackInterface || r.iface != "" && r.iface != name || r.is4 && oneWay(f.v.Links, &l) {
 			continue
 		}
-		on := f.reached(&l, r)
+		there := f.reached(&l, r)
+		on := f.answering(&l, r, there)
 		if len(on) > len(names) || len(on) == len(names) && strings.Compare(name, r.on) < 0 {
-			names, r.on = on, name
+			names, all, r.on = on, there, name
 		}
 	}
+	f.beat(all)
 	if len(names) < 2 {
 		return
 	}

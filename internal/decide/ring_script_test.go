@@ -1,7 +1,9 @@
 package decide
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"lbd.dev/lbd/internal/model"
@@ -41,4 +43,30 @@ func (s *stage) host(args []string) {
 		}
 	}
 	s.v.Applied[model.SinkRelay] = model.Applied{Ring: &seen}
+}
+
+// wire ADDRESS silent|answers: how the series that was asked for an address of a node ended.
+func (s *stage) wire(at netip.Addr, how string) {
+	i := slices.IndexFunc(s.d.L2, func(a model.L2Advert) bool { return a.Addr == at && a.Mode == model.L2Probe })
+	if i < 0 {
+		s.t.Fatalf("%s is not asked for", at)
+	}
+	a := s.v.Applied[model.SinkLayer2]
+	if a.VIPs = maps.Clone(a.VIPs); a.VIPs == nil {
+		a.VIPs = map[netip.Addr]model.AppliedVIP{}
+	}
+	a.VIPs[at] = model.AppliedVIP{Probe: model.ProbeResult{Series: s.d.L2[i].Series, Done: true, Answered: how == "answers", At: s.v.Now}}
+	s.v.Applied[model.SinkLayer2] = a
+}
+
+// with is what a driver says of the VIP, and as before of the nodes that it still asks
+// for.
+func (s *stage) with(sink model.SinkName, x model.AppliedVIP) map[netip.Addr]model.AppliedVIP {
+	all := map[netip.Addr]model.AppliedVIP{scriptVIP: x}
+	for _, l := range s.d.L2 {
+		if was, known := s.v.Applied[sink].VIPs[l.Addr]; known && l.Addr != scriptVIP {
+			all[l.Addr] = was
+		}
+	}
+	return all
 }

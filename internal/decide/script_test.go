@@ -213,6 +213,8 @@ func (s *stage) command(name string, args []string) []string {
 			is.VIPs = map[netip.Addr]model.AppliedVIP{scriptVIP: {Err: strings.Join(args[1:], " ")}}
 		}
 		s.v.Applied[model.SinkRelay] = is
+	case "wire":
+		s.wire(netip.MustParseAddr(args[0]), args[1])
 	case "stuck":
 		return s.stuck(false)
 	case "clings":
@@ -488,7 +490,7 @@ func (s *stage) report(sink model.SinkName, args []string) {
 			s.t.Fatalf("unknown %q", a)
 		}
 	}
-	s.v.Applied[sink] = model.Applied{Gen: s.v.Memory.Gen, Lapses: s.v.Applied[sink].Lapses, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
+	s.v.Applied[sink] = model.Applied{Gen: s.v.Memory.Gen, Lapses: s.v.Applied[sink].Lapses, VIPs: s.with(sink, x)}
 }
 
 func mac(last string) model.MAC {
@@ -539,7 +541,7 @@ func (s *stage) obey() {
 		l.Announcing = s.d.L2[0].Mode == model.L2Announce
 		l.Silent = s.d.L2[0].Mode == model.L2Silent || s.d.L2[0].Quiet
 	}
-	s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, Lapses: s.v.Applied[model.SinkLayer2].Lapses, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: l}}
+	s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, Lapses: s.v.Applied[model.SinkLayer2].Lapses, VIPs: s.with(model.SinkLayer2, l)}
 	if len(s.v.Peers) == 0 {
 		return
 	}
@@ -605,6 +607,9 @@ func (s *stage) decide() []string {
 	}
 	for _, l := range s.d.L2 {
 		line += " l2=" + [...]string{"", "probe", "announce", "silent"}[l.Mode]
+		if l.Addr != scriptVIP {
+			line += "@" + l.Addr.String()
+		}
 		if l.Unbound && l.Mode == model.L2Probe {
 			line += "+unbound"
 		}

@@ -30,6 +30,7 @@ type facts struct {
 	names, over     []model.NodeName             // see members and takers
 	left            map[model.NodeName]time.Time // see Memory.Left
 	rings           ringFacts
+	watch           ringWatch
 	local           map[addr]string // see localLinks
 	no6             bool            // IPv6 is disabled on lo
 	audiences       map[asked]*audience
@@ -258,13 +259,19 @@ func (f *facts) ownerEpoch(claims []model.Claim, o *election.Output) uint64 {
 
 // target adds a VIP to the heartbeats for one node.
 func target(g *model.GroupState, n model.NodeName, a addr) {
+	t := receiver(g, n)
+	t.VIPs = append(t.VIPs, a)
+}
+
+// receiver has a node get heartbeats.
+func receiver(g *model.GroupState, n model.NodeName) *model.HeartbeatTarget {
 	i, ok := slices.BinarySearchFunc(g.Heartbeats, n, func(t model.HeartbeatTarget, n model.NodeName) int {
 		return strings.Compare(string(t.Node), string(n))
 	})
 	if !ok {
 		g.Heartbeats = slices.Insert(g.Heartbeats, i, model.HeartbeatTarget{Node: n})
 	}
-	g.Heartbeats[i].VIPs = append(g.Heartbeats[i].VIPs, a)
+	return &g.Heartbeats[i]
 }
 
 // group completes what the group is told with what does not depend on a VIP.

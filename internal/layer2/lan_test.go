@@ -128,6 +128,46 @@ func TestLANProbe(t *testing.T) {
 	}
 }
 
+// The kernel of another host answers for an address of its own, which is no VIP, without
+// any process, and not from behind a cut cable. Beside it VIPs are announced.
+func TestLANProbeOfAHost(t *testing.T) {
+	l := newLab(t)
+	l.In(hostB, func() { // stricter than strictARP of kube-proxy sets it
+		for name, value := range map[string]string{"arp_ignore": "2", "arp_announce": "2"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/"+name, []byte(value), 0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	h := l.driver(Options{})
+	number := uint64(0)
+	ask := func(host netip.Addr) (r model.ProbeResult) {
+		number++
+		w := probeVIP(host, number)
+		w.Lasts = 150 * ms
+		l.eventually("the end of the series", func() bool {
+			got := h.apply(announceVIP(vip4), announceVIP(vip6), w)
+			if !got[vip4].Announcing || !got[vip6].Announcing {
+				t.Fatalf("not announcing beside it: %+v", got)
+			}
+			r = got[host].Probe
+			return r.Done && r.Series == number
+		})
+		return r
+	}
+	for _, host := range []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")} {
+		if r := ask(host); !r.Answered || r.By != macB {
+			t.Errorf("%s: %+v", host, r)
+		}
+		l.IP(hostS, "link set p"+hostB+" down")
+		if r := ask(host); r.Answered {
+			t.Errorf("%s, cut off: %+v", host, r)
+		}
+		l.IP(hostS, "link set p"+hostB+" up")
+		l.eventually("back", func() bool { return ask(host).Answered })
+	}
+}
+
 // Two nodes that probe for the same VIP hear each other.
 func TestLANProbesOfRivals(t *testing.T) {
 	l := newLab(t)

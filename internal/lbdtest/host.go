@@ -361,7 +361,8 @@ func (h *Host) kernelAnswers(a netip.Addr) (ports []*port) {
 	everywhere := a.Is4() && h.addrs[slot{a, true}] != nil
 	x := h.addrs[slot{addr: a}]
 	for _, p := range h.sortedPorts() {
-		if p.up() && (everywhere || x != nil && x.iface == p.iface) {
+		own := func(own netip.Prefix) bool { return own.Addr() == a }
+		if p.up() && (everywhere || x != nil && x.iface == p.iface || slices.ContainsFunc(p.prefixes, own)) {
 			ports = append(ports, p)
 		}
 	}

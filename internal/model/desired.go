@@ -68,7 +68,8 @@ const (
 	L2Silent
 )
 
-// L2Advert asks layer 2 for one VIP on one interface.
+// L2Advert asks layer 2 for one VIP on one interface, or, with L2Probe, for any address
+// that another host may have.
 type L2Advert struct {
 	Addr      netip.Addr
 	Interface string
@@ -115,7 +116,8 @@ type GroupState struct {
 	Addrs []netip.Addr
 	VIPs  []GroupVIP // sorted by Addr
 	// Heartbeats are the nodes that get heartbeats, each with the VIPs for which
-	// it is one of the first two successors.
+	// it is one of the first two successors. One without any is before this node in a
+	// ring.
 	Heartbeats []HeartbeatTarget // sorted by Node
 	// Ask the other nodes whether they are there: this node may be about to take a
 	// VIP, and a node that hears nobody takes it in another way.
@@ -199,6 +201,9 @@ type Memory struct {
 	// Left is since when nodes have been away whose connections are still to be found;
 	// nil if there are none.
 	Left map[NodeName]time.Time
+	// Rings is, by their addresses, what the wire says of nodes of rings whose heartbeats
+	// are overdue; nil if there are none.
+	Rings map[netip.Addr]RingProbe
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
 	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts

@@ -38,6 +38,8 @@ var timing = map[string]time.Duration{
 	"election.RelayFor":        election.RelayFor,
 	"decide.SettleSome":        decide.SettleSome,
 	"decide.SettleAlone":       decide.SettleAlone,
+	"decide.RingProbe":         decide.RingProbe,
+	"decide.RingProbeAgain":    decide.RingProbeAgain,
 	"decide.Grace":             decide.Grace,
 	"model.StallLimit":         model.StallLimit,
 	"model.ResumeLimit":        model.ResumeLimit,

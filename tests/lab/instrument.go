@@ -65,6 +65,6 @@ func (c *Cluster) Strays(vip string, n, rate int) (*Instrument[measure.Sent], er
 }
 
 // WatchRules notes every table of nftables that is made or deleted on a host.
-func (c *Cluster) WatchRules(h *Host) (*Instrument[measure.Rules], error) {
-	return instrument[measure.Rules](c.Lab, h, "rules")
+func (l *Lab) WatchRules(h *Host) (*Instrument[measure.Rules], error) {
+	return instrument[measure.Rules](l, h, "rules")
 }

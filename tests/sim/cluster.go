@@ -61,6 +61,8 @@ type Options struct {
 	// Routers are the BGP routers, if any VIP is advertised to some; one of each kind
 	// if nil. They are called after their kind.
 	Routers []lbdtest.RouterKind
+	// Rings notes the rings that nodes decide for.
+	Rings bool
 }
 
 // Cluster is a group of machines. Its methods are called from one goroutine
@@ -98,6 +100,7 @@ type Node struct {
 	transport *memnet.Transport
 	Daemon    *daemon.Daemon
 	Layer2    *lbdtest.Layer2
+	rings     *rings
 	bgpFile   *lbdtest.BGPFile
 	config    *lbdtest.Facts
 	health    *lbdtest.Facts
@@ -268,10 +271,14 @@ func (n *Node) launch() error {
 	n.Layer2 = lbdtest.NewLayer2(p, n.Host)
 	n.Layer2.Pace = c.opts.Pace
 	address := lbdtest.NewAddress(p, n.Host)
+	drivers := []announce.Driver{p.Driver(g.Driver(), n.saw), p.Driver(address, nil), p.Driver(n.Layer2, nil), p.Driver(lbdtest.NewBGP(p, n.Host, n.bgpFile, c.routers...), nil)}
+	if n.rings = newRings(); c.opts.Rings {
+		drivers = append(drivers, p.Driver(n.rings, nil))
+	}
 	n.Daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: prometheus.NewRegistry(), Node: model.NodeName(n.Name), Version: "sim",
 		Sources: []source.Source{n.config, lbdtest.NewLinks(p, n.Host), n.health, n.machines, p.Source(g.Source())},
-		Drivers: []announce.Driver{p.Driver(g.Driver(), n.saw), p.Driver(address, nil), p.Driver(n.Layer2, nil), p.Driver(lbdtest.NewBGP(p, n.Host, n.bgpFile, c.routers...), nil)},
+		Drivers: drivers,
 		Beat:    func() { _ = p.Wait() },
 	})
 	if err != nil {

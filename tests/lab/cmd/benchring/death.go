@@ -15,11 +15,11 @@ import (
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
-// death is that of a node that relayed, or of the owner, which did too.
+// death is that of a node of a ring.
 type death struct {
-	owner bool
-	// detected is from the fault until the daemon of m2 has logged that the member is
-	// not alive, rules from there to the change in its kernel.
+	what dying
+	// detected is from the fault until the daemon of the node before it has logged that
+	// it is gone, rules from there to the change in its kernel.
 	detected, rules time.Duration
 	// stalled is the longest time that a connection waited for an echo.
 	stalled time.Duration
@@ -29,6 +29,15 @@ type death struct {
 	reset time.Duration
 	busy  int // percent
 }
+
+// dying is what a node is that dies.
+type dying uint8
+
+const (
+	dyingRelay dying = iota // a former owner, which relays
+	dyingOwner              // which relays too
+	dyingBGP                // one of those that advertise
+)
 
 const relayTable = "lbd-relay"
 
@@ -45,10 +54,62 @@ func deaths(ctx context.Context, bin *lab.Bin, r *results) (err error) {
 		if err != nil {
 			return fmt.Errorf("death %d: %w", i+1, err)
 		}
-		r.deaths = append(r.deaths, one)
-		fmt.Fprintf(os.Stderr, "death %d/%d: %+v\n", i+1, 2*r.options.runs, *one)
+		r.died(one)
 	}
 	return nil
+}
+
+func (r *results) died(one *death) {
+	r.deaths = append(r.deaths, one)
+	fmt.Fprintf(os.Stderr, "death %d/%d: %+v\n", len(r.deaths), 3*r.options.runs, *one)
+}
+
+// deathsBGP takes the links of nodes that advertise away, one after the other.
+func deathsBGP(ctx context.Context, bin *lab.Bin, r *results) (err error) {
+	n, err := interop.NewToR(ctx, bin, 3)
+	if err != nil {
+		return err
+	}
+	f, err := interop.StartFabric(ctx, n, &interop.LBD{}, interop.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for i := range r.options.runs {
+		dead, looks := f.Nodes[i%3], f.Nodes[(i+2)%3]
+		one, err := deathBGP(ctx, f, looks, dead)
+		if err != nil {
+			return fmt.Errorf("death of %s: %w", dead.Name, err)
+		}
+		r.died(one)
+	}
+	return nil
+}
+
+// deathBGP has the node before it in the ring notice.
+func deathBGP(ctx context.Context, f *interop.Fabric, looks, dead *lab.Node) (o *death, err error) {
+	w, err := f.WatchRules(&looks.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	interop.Pause(ctx, time.Second)
+	lab.RandomMoment(ctx)
+	cpu, err := measure.ReadCPU()
+	if err != nil {
+		return nil, err
+	}
+	fault := measure.Now()
+	if err := f.LinkDown(ctx, &dead.Host); err != nil {
+		return nil, err
+	}
+	detected, rules, err := past(ctx, f.Lab, looks, dead, fault, w)
+	if err != nil {
+		return nil, errors.Join(err, f.LinkUp(ctx, &dead.Host))
+	}
+	now, err := measure.ReadCPU()
+	o = &death{what: dyingBGP, detected: detected.Sub(fault), rules: rules.Sub(detected), busy: int(100 * measure.Load(cpu, now))}
+	return o, errors.Join(err, f.LinkUp(ctx, &dead.Host), f.Spread(ctx, 60*time.Second))
 }
 
 func (s *stage) death(ctx context.Context, owner bool) (o *death, err error) {
@@ -98,7 +159,9 @@ func (s *stage) strike(ctx context.Context, owner bool, echo *lab.Instrument[mea
 	lab.RandomMoment(ctx)
 	dead, fault := s.Nodes[2], measure.Now()
 	if o, err = s.kill(ctx, dead, echo, w); o != nil {
-		o.owner, o.reset = owner, lostAfter(own, fault)
+		if o.reset = lostAfter(own, fault); owner {
+			o.what = dyingOwner
+		}
 	}
 	return o, errors.Join(err, s.LinkUp(ctx, &dead.Host), s.lbd.Undrain(ctx, s.Lab, s.home))
 }
@@ -112,7 +175,7 @@ func (s *stage) kill(ctx context.Context, dead *lab.Node, echo *lab.Instrument[m
 	if err := s.LinkDown(ctx, &dead.Host); err != nil {
 		return nil, err
 	}
-	detected, rules, err := s.past(ctx, looks, dead, fault, w)
+	detected, rules, err := past(ctx, s.Lab, looks, dead, fault, w)
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +217,13 @@ func lostAfter(own *lab.Instrument[measure.Echoes], fault measure.Time) time.Dur
 // past waits until a node has detected the death of another and its ring, if it has
 // one still, leads past it. It returns when it detected it, and when its kernel got
 // the rules that are in force then.
-func (s *stage) past(ctx context.Context, n, dead *lab.Node, fault measure.Time, w *lab.Instrument[measure.Rules]) (detected, rules measure.Time, err error) {
+func past(ctx context.Context, l *lab.Lab, n, dead *lab.Node, fault measure.Time, w *lab.Instrument[measure.Rules]) (detected, rules measure.Time, err error) {
 	err = interop.Eventually(ctx, 20*time.Second, "a ring without "+dead.Name, func() error {
-		if detected, err = notAlive(n, dead.Name, fault); err != nil {
+		if detected, err = noticed(n, dead.Name, fault); err != nil {
 			return err
 		}
 		// The table is read before the events: what is in force has been told then.
-		out, err := s.Exec(ctx, &n.Host, "nft", "list", "ruleset")
+		out, err := l.Exec(ctx, &n.Host, "nft", "list", "ruleset")
 		if err != nil {
 			return err
 		}
@@ -193,9 +256,9 @@ func lastRules(w *lab.Instrument[measure.Rules], fault measure.Time) (at measure
 	return at, nil
 }
 
-// notAlive is when the daemon of a node first logged, after the fault, that the
-// member is not alive. Its clock has milliseconds.
-func notAlive(n *lab.Node, member string, fault measure.Time) (measure.Time, error) {
+// noticed is when the daemon of a node first logged, after the fault, that a member is
+// gone. Its clock has milliseconds.
+func noticed(n *lab.Node, member string, fault measure.Time) (measure.Time, error) {
 	f, err := os.Open(n.Daemon.Log)
 	if err != nil {
 		return 0, err
@@ -203,11 +266,10 @@ func notAlive(n *lab.Node, member string, fault measure.Time) (measure.Time, err
 	defer f.Close()
 	wall := time.Now().Add(-measure.Since(0)) // of the moment that Time counts from
 	for sc := bufio.NewScanner(f); sc.Scan(); {
-		line := sc.Text()
-		if !strings.Contains(line, "msg=member ") || !strings.Contains(line, "peer="+member+" ") || strings.Contains(line, "state=alive") {
+		if !saysGone(sc.Text(), member) {
 			continue
 		}
-		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		stamp, _, _ := strings.Cut(strings.TrimPrefix(sc.Text(), "time="), " ")
 		at, err := time.Parse(time.RFC3339, stamp)
 		if err != nil {
 			return 0, fmt.Errorf("log of %s: %w", n.Name, err)
@@ -217,4 +279,15 @@ func notAlive(n *lab.Node, member string, fault measure.Time) (measure.Time, err
 		}
 	}
 	return 0, fmt.Errorf("%s did not log that %s is gone", n.Name, member)
+}
+
+// saysGone tells of a line whether the wire does not answer for the member, or the group
+// has given it up, or this node takes over what it had.
+func saysGone(line, member string) bool {
+	says := func(words ...string) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w+" ") })
+	}
+	peer := "peer=" + member
+	return says("msg=ring", peer) && strings.HasSuffix(line, "answers=false") || says("msg=member", peer) && !says("state=alive") ||
+		says("msg=vip", "reason=TakingOver")
 }

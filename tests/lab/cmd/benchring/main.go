@@ -87,7 +87,7 @@ func bench(ctx context.Context, o *options) error {
 	for _, p := range []struct {
 		name string
 		run  func(context.Context, *lab.Bin, *results) error
-	}{{partLayer2, layer2}, {partBGP, bgp}, {partCost, costs}, {partDeath, deaths}} {
+	}{{partLayer2, layer2}, {partBGP, bgp}, {partCost, costs}, {partDeath, deaths}, {partDeath, deathsBGP}} {
 		if !o.has(p.name) || ctx.Err() != nil {
 			continue
 		}

@@ -184,23 +184,25 @@ func deathTable(b *strings.Builder, r *results) {
 	fmt.Fprintf(b, `
 ## Death of another node
 
-%d connections to m1 with a line echoed each 20 ms; m3's link goes. Detection is the line "member" in the log of m2, to a millisecond, which is
-written by the decision that sees m3 gone; the rules are told by the kernel of m2 (nftables netlink, as in `+"`nft monitor`"+`). Times in ms.
+The link of a node goes. By layer 2 that is m3, and there are %d connections to m1 with a line echoed each 20 ms; by BGP it is each node in turn.
+What the node before it in the ring, by layer 2 m2, detects is in its log, to a millisecond: the line "ring", which says that the wire does not answer for
+the host, or "vip" with TakingOver, or "member", when the group has given the node up. The rules are told by the kernel (nftables netlink, as in
+`+"`nft monitor`"+`). Times in ms.
 
-| What dies | Runs | Busy | Fault until m2 detects it by gossip | Detection until the rules of m2 lead past m3 | Wanted | Longest wait for an echo | Kept | Until the owner's own connections are reset |
+| What dies | Runs | Busy | Fault until it is detected | Detection until the rules lead past it | Wanted | Longest wait for an echo | Kept | Until the owner's own connections are reset |
 |---|---|---|---|---|---|---|---|---|
 `, echoConns)
-	for _, owner := range []bool{false, true} {
-		deathRow(b, owner, r.deaths)
+	for _, what := range []dying{dyingRelay, dyingOwner, dyingBGP} {
+		deathRow(b, what, r.deaths)
 	}
 }
 
-func deathRow(b *strings.Builder, owner bool, all []*death) {
+func deathRow(b *strings.Builder, what dying, all []*death) {
 	var detected, rules, stalled, reset []time.Duration
 	var busy []int
 	kept := 0
 	for _, o := range all {
-		if o.owner == owner {
+		if o.what == what {
 			detected, rules, stalled = append(detected, o.detected), append(rules, o.rules), append(stalled, o.stalled)
 			busy, kept = append(busy, o.busy), kept+o.kept
 			if o.reset >= 0 {
@@ -211,14 +213,21 @@ func deathRow(b *strings.Builder, owner bool, all []*death) {
 	if len(busy) == 0 {
 		return
 	}
-	what, s, own := "a relay: the address is on m2, which relays to m3 and that to m1", measure.SpreadOf(rules), ""
-	if owner {
+	words := map[dying]string{
+		dyingRelay: "a relay: the address is on m2, which relays to m3 and that to m1",
+		dyingOwner: "the owner: m3, which relays to m1, a drained node; m2 takes the address over",
+		dyingBGP:   "one of three nodes that advertise by BGP",
+	}[what]
+	echoes, lived, own := measure.SpreadOf(stalled).String(), fmt.Sprintf("%d of %d", kept, echoConns*len(busy)), ""
+	switch what {
+	case dyingBGP:
+		echoes, lived = "", ""
+	case dyingOwner:
 		own = measure.SpreadOf(reset).String()
 		if n := len(busy) - len(reset); n > 0 {
 			own += fmt.Sprintf(" (not in %d)", n)
 		}
-		what = "the owner: m3, which relays to m1, a drained node; m2 takes the address over"
 	}
-	fmt.Fprintf(b, "| %s | %d | %s | %s | %s | <= 50 | %s | %d of %d | %s |\n", what, len(busy), measure.Counts(busy), measure.SpreadOf(detected), s,
-		measure.SpreadOf(stalled), kept, echoConns*len(busy), own)
+	fmt.Fprintf(b, "| %s | %d | %s | %s | %s | <= 50 | %s | %s | %s |\n", words, len(busy), measure.Counts(busy), measure.SpreadOf(detected), measure.SpreadOf(rules),
+		echoes, lived, own)
 }

@@ -1,0 +1,119 @@
+package decide
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+const (
+	// RingProbe is for how long a node of a ring whose heartbeats are overdue is asked on
+	// the wire whether its host is there: longer than for a takeover, since a host that is
+	// left out too soon has its connections reset, and no election puts that right.
+	RingProbe = 150 * time.Millisecond
+	// RingProbeAgain is how often it is asked while they stay overdue.
+	RingProbeAgain = time.Second
+	// ringWatchers is how many nodes of a ring get heartbeats from the one that comes
+	// after them: if that one dies with the next, it is still noticed.
+	ringWatchers = 2
+)
+
+// ringWatch is how the death of a node in a ring is noticed: the nodes before it get its
+// heartbeats, and ask the wire for it when those are overdue. Of a frozen daemon the
+// kernel answers, and goes on to relay and to serve; of a dead host, or one behind a cut
+// cable, nothing does, and what is relayed to it is lost.
+type ringWatch struct {
+	beats  []model.NodeName // that get heartbeats
+	probes map[addr]model.RingProbe
+}
+
+// answering are those of the nodes of a ring on a link, this one included, that are not
+// known to be silent. If all the others are, and they are several, it is this node that
+// is cut off; for a blip of its cable nothing is to be reset.
+func (f *facts) answering(l *model.Link, r *ringOf, names []model.NodeName) []model.NodeName {
+	silent := 0
+	for _, n := range names {
+		silent += one(n != f.v.Self && f.silent(n, l, r.is4))
+	}
+	if silent == 0 || silent > 1 && silent == len(names)-1 {
+		return names
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(n model.NodeName) bool { return n != f.v.Self && f.silent(n, l, r.is4) })
+}
+
+// silent tells whether the wire does not answer for a node whose heartbeats are overdue.
+// It has it asked.
+func (f *facts) silent(n model.NodeName, l *model.Link, is4 bool) bool {
+	m := f.v.Gossip.Members[n]
+	if m.State != model.MemberAlive || m.Late.IsZero() {
+		return false
+	}
+	at, _ := near(l, m.Addrs, is4)
+	p, asked := f.watch.probes[at]
+	if !asked {
+		p = f.probe(at, n, l.Name, m.Late)
+		if f.watch.probes == nil {
+			f.watch.probes = make(map[addr]model.RingProbe)
+		}
+		f.watch.probes[at] = p
+	}
+	return p.Interface == l.Name && p.Silent
+}
+
+// probe goes on with the question for an address of a node. The answer of before stands
+// until there is a new one.
+func (f *facts) probe(at addr, n model.NodeName, iface string, late time.Time) model.RingProbe {
+	p := f.v.Memory.Rings[at]
+	if p.Node != n || p.Interface != iface || !p.Late.Equal(late) {
+		p = model.RingProbe{Node: n, Interface: iface, Late: late}
+	}
+	if r := f.layer2.VIPs[at].Probe; p.Series != 0 && r.Done && r.Series == p.Series {
+		p.Silent = !r.Answered
+	}
+	if !f.v.Now.Before(p.Asked.Add(RingProbeAgain)) {
+		p.Series, p.Asked = f.gen, f.v.Now // a number that no other series for it had
+	}
+	f.w.by(p.Asked.Add(RingProbeAgain))
+	return p
+}
+
+// beat has the nodes before this one in a ring get heartbeats, also those that seem to
+// be silent: it is by heartbeats that they learn that they are heard again.
+func (f *facts) beat(names []model.NodeName) {
+	self := slices.Index(names, f.v.Self)
+	left := ringWatchers
+	for i := 1; i < len(names) && left > 0; i++ {
+		n := names[(self-i+len(names))%len(names)]
+		if f.v.Gossip.Members[n].State != model.MemberAlive {
+			continue
+		}
+		left--
+		if !slices.Contains(f.watch.beats, n) {
+			f.watch.beats = append(f.watch.beats, n)
+		}
+	}
+}
+
+// watchRings adds the heartbeats and the questions for all rings.
+func (f *facts) watchRings(d *model.Desired) {
+	for _, n := range f.watch.beats {
+		receiver(&d.Group, n)
+	}
+	d.Memory.Rings = f.watch.probes
+	for _, at := range slices.SortedFunc(maps.Keys(f.watch.probes), addr.Compare) {
+		if f.isVIP(d, at) {
+			continue // the driver knows an address once
+		}
+		p := f.watch.probes[at]
+		d.L2 = append(d.L2, model.L2Advert{Addr: at, Interface: p.Interface, Mode: model.L2Probe, Series: p.Series, Lasts: RingProbe})
+	}
+}
+
+// isVIP tells whether layer 2 may have something else to do for an address: a node that
+// has a VIP for its own is not asked for.
+func (f *facts) isVIP(d *model.Desired, at addr) bool {
+	_, is := slices.BinarySearchFunc(f.v.VIPs, at, func(v model.VIP, a addr) int { return v.Addr.Compare(a) })
+	return is || slices.ContainsFunc(d.L2, func(a model.L2Advert) bool { return a.Addr == at })
+}
