@@ -59,16 +59,22 @@ func (s *step) idle() {
 
 // consents tells whether the owner names this node as its successor. What a node that
 // stood still hears of that may be out of date: it leaves the VIP to its owner, or asks
-// the wire if that is not heard either.
+// the wire if that is not heard either. The word of an owner that is not heard since then
+// does not become newer by waiting.
 func (s *step) consents() bool {
 	if s.best.To != s.in.Self {
 		return false
 	}
-	if until := s.in.Resumed.Add(StaleWords); !s.in.Resumed.IsZero() && s.in.Now.Before(until) {
+	if s.in.Resumed.IsZero() {
+		return true
+	}
+	until := s.in.Resumed.Add(StaleWords)
+	if s.in.Now.Before(until) {
 		s.at(until)
 		return false
 	}
-	return true
+	late := s.in.Members[s.best.Owner].Late
+	return late.IsZero() || !late.Before(until)
 }
 
 // lastOwner is the dead node with the highest claim, "" without any.
