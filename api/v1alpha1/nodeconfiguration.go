@@ -27,6 +27,9 @@ type NodeConfiguration struct {
 	Drain DrainSpec `json:"drain,omitzero"`
 	// Connections is what becomes of open connections when VIPs move. Default: keep.
 	Connections Connections `json:"connections,omitempty"`
+	// ServiceConnections is the same for Services, whose packets kube-proxy translates;
+	// keep asks for Connections: keep, too. Default: reset.
+	ServiceConnections Connections `json:"serviceConnections,omitempty"`
 	// BGP is what all BGP sessions of this node share.
 	BGP BGPSpec `json:"bgp,omitzero"`
 	// Kubernetes makes the daemon announce the Services of a cluster, and use its
@@ -223,6 +226,7 @@ func (c *NodeConfiguration) Default() {
 	setDefault(&c.Gossip.Label, DefaultGossipLabel)
 	setDefault(&c.Gossip.Detection, DetectionLAN)
 	setDefault(&c.Connections, ConnectionsKeep)
+	setDefault(&c.ServiceConnections, ConnectionsReset)
 	if c.HTTP.Address == nil {
 		c.HTTP.Address = new(DefaultHTTPAddress)
 	}

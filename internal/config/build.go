@@ -21,6 +21,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		Socket:       c.Socket,
 		DrainTimeout: c.Drain.Timeout.Duration,
 		NoRelay:      c.Connections == v1alpha1.ConnectionsReset,
+		KeepServices: c.ServiceConnections == v1alpha1.ConnectionsKeep,
 		LogFormat:    c.Log.Format,
 		Kubernetes:   c.Kubernetes,
 		Machines:     c.Machines,

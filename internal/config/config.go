@@ -55,9 +55,11 @@ type Node struct {
 	Socket       string
 	DrainTimeout time.Duration
 	// NoRelay: connections are reset when VIPs move.
-	NoRelay   bool
-	LogLevel  slog.Level
-	LogFormat v1alpha1.LogFormat
+	NoRelay bool
+	// KeepServices: those of Services are not.
+	KeepServices bool
+	LogLevel     slog.Level
+	LogFormat    v1alpha1.LogFormat
 	// Kubernetes is the cluster that is served, defaulted; nil: none.
 	Kubernetes *v1alpha1.KubernetesSpec
 	// Machines is where the Machines of Cluster API are, defaulted; nil: none are

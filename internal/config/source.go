@@ -225,7 +225,8 @@ func (c *Config) equal(o *Config) bool {
 // sameFacts tells whether two configurations put the same into a View.
 func (c *Config) sameFacts(o *Config) bool {
 	return reflect.DeepEqual(c.VIPs, o.VIPs) && maps.Equal(c.Node.Labels, o.Node.Labels) &&
-		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout && c.Node.NoRelay == o.Node.NoRelay && c.sameBGP(o)
+		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout && c.Node.NoRelay == o.Node.NoRelay &&
+		c.Node.KeepServices == o.Node.KeepServices && c.sameBGP(o)
 }
 
 // sameBGP tells whether sessions are to be the same.
@@ -239,7 +240,7 @@ func (c *Config) into(v *model.View) {
 	v.SetLabels(model.SourceConfig, c.Node.Labels)
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout
-	v.NoRelay = c.Node.NoRelay
+	v.NoRelay, v.KeepServices = c.Node.NoRelay, c.Node.KeepServices
 	v.BGP = c.BGP
 	if v.Synced == nil {
 		v.Synced = make(map[model.SourceName]bool)

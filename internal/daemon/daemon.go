@@ -435,7 +435,7 @@ func (d *Daemon) kept(bye *model.Desired) map[netip.Prefix]bool {
 // the next process begins.
 func (d *Daemon) relayed(bye *model.Desired) []model.Relay {
 	return slices.DeleteFunc(slices.Clone(d.last.Relay), func(r model.Relay) bool {
-		return !slices.ContainsFunc(bye.Bind, func(b model.Binding) bool { return b.Addr == r.Addr })
+		return !r.Tracked && !slices.ContainsFunc(bye.Bind, func(b model.Binding) bool { return b.Addr == r.Addr })
 	})
 }
 

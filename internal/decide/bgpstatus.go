@@ -97,7 +97,7 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 		return
 	}
 	if !s.vip.L2 {
-		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Standing: told, Holds: s.f.holdsBGP(s.vip)})
+		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Standing: told, Holds: s.f.holdsBGP(s.vip) || s.f.holdsService(s.vip, "", &model.VIPMemory{})})
 	}
 	owner := model.NodeName("")
 	if len(advertised) > 0 {

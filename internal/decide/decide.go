@@ -23,6 +23,7 @@ func Decide(v *model.View) model.Desired {
 		Gen:        v.Memory.Gen + 1,
 		ValidUntil: v.Now.Add(Grace),
 		Memory:     v.Memory,
+		Track:      v.KeepServices && !v.NoRelay,
 		Rules:      election.Rules(v.Gossip.Members),
 	}
 	d.Memory.Left, d.Memory.Rings = nil, nil
@@ -30,7 +31,7 @@ func Decide(v *model.View) model.Desired {
 	w := waker{now: v.Now}
 	settle(v, &d.Memory, &w)
 	machine(v, &d.Memory)
-	if !ready(v) {
+	if !ready(v) || awaitsServices(v, &w) {
 		d.Wake = w.at
 		d.Group = group(v, &d)
 		d.Group.Unready = true
@@ -67,6 +68,7 @@ func Decide(v *model.View) model.Desired {
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
 	d.Machines = machines(v, &d)
+
 	d.Wake = w.at
 	return d
 }
@@ -76,6 +78,7 @@ func Decide(v *model.View) model.Desired {
 func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) (known bool) {
 	noBGP := len(vip.BGP) == 0
 	_, held := mem.old[vip.Addr]
+	f.serves = false
 	// What only BGP announces has no owner, but layer 2 may have to let it go.
 	if l2 := vip.L2 || noBGP; l2 || held {
 		known = f.step(vip, !l2, d, mem)
@@ -190,7 +193,7 @@ func same(a, b model.VIPMemory) bool {
 	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
 		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Holder == b.Holder &&
 		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts &&
+		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.HeldUntil.Equal(b.HeldUntil) && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts &&
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 

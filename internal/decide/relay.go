@@ -85,8 +85,11 @@ func (f *facts) relayWaits(m *model.VIPMemory) bool {
 // holds tells whether the connections to a VIP that this node has are to be found by
 // a ring.
 func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
+	if in.VIP.Unbound {
+		return f.holdsService(in.VIP, in.Interface, m)
+	}
 	bgp := f.holdsBGP(in.VIP)
-	if bgp || !in.Keep || in.VIP.Unbound {
+	if bgp || !in.Keep {
 		return bgp
 	}
 	if m.Resume {
@@ -142,6 +145,10 @@ func (r *ringOf) asks(o *ringOf) bool {
 // that no socket here can place are sent on to the other nodes that have it, silently
 // or not.
 func (f *facts) relay(vip *model.VIP) {
+	if vip.Unbound {
+		f.relayService(vip)
+		return
+	}
 	iface := f.at
 	if iface == "" {
 		iface = f.ringOn(vip)
@@ -166,6 +173,11 @@ func (f *facts) relay(vip *model.VIP) {
 	case want.shared:
 		want.lifetime = SharedLifetime
 	}
+	f.ask(vip, want)
+}
+
+// ask makes a ring, unless that of the VIP before serves, and asks for it.
+func (f *facts) ask(vip *model.VIP, want ringOf) {
 	last := &f.rings.last
 	if !last.asks(&want) {
 		want.names, want.over = slices.Clone(want.names), slices.Clone(want.over)
@@ -176,7 +188,7 @@ func (f *facts) relay(vip *model.VIP) {
 		*last = want
 	}
 	if last.ring != nil {
-		put(&f.lists.relay, model.Relay{Addr: vip.Addr, Interface: last.on, Ring: last.ring})
+		put(&f.lists.relay, model.Relay{Addr: vip.Addr, Interface: last.on, Ring: last.ring, Tracked: vip.Unbound})
 	}
 }
 

@@ -26,7 +26,7 @@ func (s *stage) way(args []string) {
 	s.v.Links[args[0]] = l
 }
 
-// host [kernel=WHY] [drops=CHAIN] [listener=ADDRESS:PORT]: what the relay driver has seen.
+// host [kernel=WHY] [drops=CHAIN] [listener=ADDRESS:PORT] [tracked=ADDRESS] [untold=WHY]: what the relay driver has seen.
 func (s *stage) host(args []string) {
 	var seen model.RingHost
 	for _, a := range args {
@@ -38,6 +38,10 @@ func (s *stage) host(args []string) {
 			seen.Drops[0] = val
 		case "listener":
 			seen.Listeners = append(seen.Listeners, netip.MustParseAddrPort(val))
+		case "tracked":
+			seen.Tracked = append(seen.Tracked, netip.MustParseAddr(val))
+		case "untold":
+			seen.Untold = val
 		default:
 			s.t.Fatalf("unknown %q", a)
 		}

@@ -115,8 +115,11 @@ func (f *facts) meets(l *model.Link) bool {
 // wantsRing tells whether a ring is to be asked for: the kernel that could not relay is
 // asked again now and then, by its driver.
 func (f *facts) wantsRing(vip *model.VIP, iface string) bool {
-	again := f.rings.seen != nil && f.rings.seen.Kernel.Of(vip.Addr) != "" && !f.v.NoRelay && !vip.Unbound
-	return again || f.keeps(vip, iface)
+	return f.again(vip) || f.keeps(vip, iface)
+}
+
+func (f *facts) again(vip *model.VIP) bool {
+	return f.rings.seen != nil && f.rings.seen.Kernel.Of(vip.Addr) != "" && !f.v.NoRelay && (!vip.Unbound || f.v.KeepServices)
 }
 
 // keeps tells whether connections to a VIP that this node has are found by a ring.
@@ -127,8 +130,13 @@ func (f *facts) keeps(vip *model.VIP, iface string) bool {
 // ringless says for people why connections to a VIP that are open may be reset when it
 // moves, if they ought not to be; empty if nothing is known to be in the way.
 func (f *facts) ringless(vip *model.VIP, iface string) string {
-	if f.v.NoRelay || vip.Unbound {
-		return "" // as it was asked for, or as it is for all Services
+	if f.v.NoRelay || vip.Unbound && !f.v.KeepServices {
+		return "" // as it was asked for
+	}
+	if vip.Unbound {
+		if why := f.unfitService(); why != "" {
+			return why
+		}
 	}
 	if why := f.unfit(vip.Addr, iface); why != "" {
 		return why

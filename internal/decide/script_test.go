@@ -172,7 +172,7 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Memory, s.d = model.Memory{}, model.Desired{}
 		s.v.Started = s.v.Now
 	case "unsync":
-		delete(s.v.Synced, model.SourceName(args[0]))
+		s.v.Synced[model.SourceName(args[0])] = false
 	case "sync":
 		s.v.Synced[model.SourceName(args[0])] = true
 	case "peer":
@@ -198,6 +198,11 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Gossip.Holders = map[netip.Addr][]model.NodeName{scriptVIP: names}
 	case "rings":
 		s.v.NoRelay = args[0] == "off"
+	case "services": // keep [blind]: their connections are kept, too; nobody has looked for them yet
+		s.v.KeepServices = args[0] == "keep"
+		if len(args) < 2 {
+			s.v.Applied[model.SinkRelay] = model.Applied{Ring: new(model.RingHost)}
+		}
 	case "conns": // N [idle]
 		s.conns, s.idle = int(s.number(args[0])), len(args) > 1
 	case "way": // of packets back to clients: IFACE [strict] [gateway]
@@ -212,6 +217,7 @@ func (s *stage) command(name string, args []string) []string {
 		case "error":
 			is.VIPs = map[netip.Addr]model.AppliedVIP{scriptVIP: {Err: strings.Join(args[1:], " ")}}
 		}
+		is.Ring = s.v.Applied[model.SinkRelay].Ring
 		s.v.Applied[model.SinkRelay] = is
 	case "wire":
 		s.wire(netip.MustParseAddr(args[0]), args[1])
@@ -637,6 +643,9 @@ func (s *stage) decide() []string {
 		if r.Ring.Unwell {
 			line += "+unwell"
 		}
+		if r.Tracked {
+			line += "+tracked"
+		}
 		for i, b := range r.Ring.Spread {
 			line += [...]string{"", " spread="}[one(i == 0)] + string(b.Node) + [...]string{"", ","}[one(i+1 < len(r.Ring.Spread))]
 		}
@@ -671,6 +680,9 @@ func (s *stage) decide() []string {
 	line += s.machine()
 	if !s.d.Synced {
 		line += " unsynced"
+	}
+	if s.d.Group.Unready && s.v.KeepServices {
+		line += " unready"
 	}
 	if !s.d.Wake.IsZero() {
 		line += " wake=" + s.d.Wake.Sub(s.v.Now).String()

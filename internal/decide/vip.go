@@ -59,6 +59,8 @@ type facts struct {
 	from model.NodeName
 	// epoch is the highest that was heard of or given for the VIP of the step before.
 	epoch uint64
+	// serves: it is the VIP of a Service, and this node holds connections to it.
+	serves bool
 }
 
 func gather(v *model.View, d *model.Desired) *facts {
@@ -126,7 +128,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	if vip.Unbound {
 		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
 	}
-	in.Hold = f.relayWaits(&old)
+	in.Hold = f.relayWaits(&old) || f.serviceWaits(vip, in.Interface, &old)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
 		in.VIP, in.Gone = former(vip, old.Unbound), true
@@ -151,7 +153,8 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	f.at, f.from, f.epoch = f.placed(&o.Memory), "", max(in.Seen, o.Claim.Epoch)
 	f.mayTake = stand.Eligible()
-	if f.at != "" && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
+	f.served(vip, &old, &o.Memory)
+	if (f.at != "" || f.keepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
 		f.from = o.Memory.From
 		w.by(o.Memory.RelayUntil)
 	}

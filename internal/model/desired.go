@@ -22,6 +22,9 @@ type Desired struct {
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
 	Rings bool       // for relay: whether a VIP is bound depends on whether rings would work
+	// Track: the relay driver is to look for the connections that the host translates, see
+	// RingHost.Tracked.
+	Track bool
 	Group GroupState // for gossip
 	// Machines is for the driver of a management cluster.
 	Machines MachinesState
@@ -303,6 +306,9 @@ type VIPMemory struct {
 	Contested bool
 	// Unbound is the VIP.Unbound by which the phase began.
 	Unbound bool
+	// HeldUntil is until when this node holds the connections of a Service whatever is
+	// tracked: it has just served it.
+	HeldUntil time.Time
 	// Owner, Reason and Since are those of the last status.
 	Owner  NodeName
 	Reason Reason

@@ -20,6 +20,9 @@ type Relay struct {
 	Addr      netip.Addr
 	Interface string // where the packets come in and leave again
 	Ring      *Ring  // never changed; VIPs with the same ring may share one
+	// Tracked: the VIP is that of a Service. Its connections are those that connection
+	// tracking knows, for kube-proxy translates them, and not sockets.
+	Tracked bool
 }
 
 // Ring is what one node knows of the nodes that may have connections to a VIP.

@@ -27,11 +27,23 @@ type RingHost struct {
 	// Listeners are the TCP servers that are bound to one address and not to the
 	// wildcard, without those of the loopback interface, sorted.
 	Listeners []netip.AddrPort
+	// Tracked are the addresses to which the host has TCP connections whose destination it
+	// translates, sorted; nil if that was not asked for, see Desired.Track.
+	Tracked []netip.Addr
+	// Untold is why they cannot be listed; empty if they can.
+	Untold string
 }
 
 // Same compares what two of them say.
 func (h *RingHost) Same(o *RingHost) bool {
-	return h == o || h != nil && o != nil && h.Kernel == o.Kernel && h.Drops == o.Drops && slices.Equal(h.Listeners, o.Listeners)
+	return h == o || h != nil && o != nil && h.Kernel == o.Kernel && h.Drops == o.Drops && slices.Equal(h.Listeners, o.Listeners) &&
+		slices.Equal(h.Tracked, o.Tracked) && h.Untold == o.Untold
+}
+
+// Tracks tells whether the host translates connections to the address.
+func (h *RingHost) Tracks(a netip.Addr) bool {
+	_, is := slices.BinarySearchFunc(h.Tracked, a, netip.Addr.Compare)
+	return is
 }
 
 // ListensOn returns the port of a server that is bound to the address itself.

@@ -23,13 +23,15 @@ const (
 type host struct {
 	seen                *model.RingHost // nil: it has not looked
 	listeners, firewall time.Time       // when it looked
+	tracked             time.Time       // when to look again
+	found               []netip.Addr    // by the last look, see RingHost.Tracked
 }
 
 // look finds out whether rings would work on this host, at times, while an address is
 // bound, or is to be if they would. What cannot be found out stands in no ring's way.
 func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
 	h := &d.host
-	if len(want.Bind) == 0 && len(want.Relay) == 0 && !want.Rings {
+	if len(want.Bind) == 0 && len(want.Relay) == 0 && !want.Rings && !want.Track {
 		*h = host{}
 		return nil
 	}
@@ -56,6 +58,7 @@ func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
 			next.Drops = found
 		}
 	}
+	d.lookTracked(want, &next, now)
 	if h.seen == nil || !h.seen.Same(&next) {
 		h.seen = &next
 	}

@@ -1,5 +1,5 @@
 // Package relay sends TCP packets for a VIP that no socket of this host can
-// place round the ring of the nodes that may have the connection, by nftables over
+// place, or for a VIP that kube-proxy translates no connection of it, round the ring of the nodes that may have the connection, by nftables over
 // netlink. It needs CAP_NET_ADMIN and not the nft program.
 //
 // Whoever has the connection takes the packet and answers the client by itself. A
@@ -217,7 +217,7 @@ func sort(want []model.Relay) (flows [families][]flow, refused map[netip.Addr]er
 	for i := range want {
 		r := &want[i]
 		f := familyOf(r.Addr)
-		g := flow{iface: r.Interface, ring: r.Ring}
+		g := flow{iface: r.Interface, ring: r.Ring, tracked: r.Tracked}
 		why := err
 		if why == nil {
 			why = sane(r, f)

@@ -126,11 +126,9 @@ func install(c *nftables.Conn, f family, old bool, flows []flow, usual time.Dura
 		c.DelTable(t)
 	}
 	c.AddTable(t)
-	policy := nftables.ChainPolicyAccept
-	in := c.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priority), Policy: &policy})
+	var in hooks
 	for n := range flows {
-		if err := addFlow(c, f, in, n, &flows[n], usual); err != nil {
+		if err := addFlow(c, f, in.base(c, f, &flows[n]), n, &flows[n], usual); err != nil {
 			return err
 		}
 	}
@@ -159,7 +157,11 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 		}
 		b.offer(place, keep, beyond)
 	}
-	b.place(place, keep, beyond)
+	if g.tracked {
+		b.placeTracked(place, keep, stray)
+	} else {
+		b.place(place, keep, beyond)
+	}
 	b.stray(stray, keep, relay)
 	b.rule(relay, []expr.Any{&expr.Limit{
 		Type: expr.LimitTypePkts, Rate: relayRate, Unit: expr.LimitTimeSecond, Burst: relayBurst, Over: true,

@@ -52,7 +52,9 @@ type flow struct {
 	iface string
 	index uint32 // of iface
 	ring  *model.Ring
-	addrs []netip.Addr // in the order of the Desired
+	// tracked: see model.Relay.
+	tracked bool
+	addrs   []netip.Addr // in the order of the Desired
 
 	// Of what is in the kernel: since when without a refresh.
 	renewed time.Time
@@ -72,7 +74,7 @@ func (g *flow) refreshEvery(usual time.Duration) time.Duration {
 
 // sameRules tells whether two flows differ in nothing but their VIPs.
 func (g flow) sameRules(o flow) bool {
-	return g.iface == o.iface && g.index == o.index && g.ring.Same(o.ring)
+	return g.iface == o.iface && g.index == o.index && g.tracked == o.tracked && g.ring.Same(o.ring)
 }
 
 // state is what is known of the table in the kernel.

@@ -1,7 +1,8 @@
 // Package sockdiag lists the TCP sockets of this network namespace by the kernel's
 // sock_diag (sock_diag(7)). Unlike /proc/net/tcp it walks only the tables that are asked
 // for: looking for servers does not touch that of connections, which has a slot for
-// every few kilobytes of memory, empty or not.
+// every few kilobytes of memory, empty or not. By ctnetlink it lists where connections go
+// that netfilter translates.
 package sockdiag
 
 import (

@@ -38,6 +38,8 @@ type Options struct {
 	// without one. DefaultControllers has those that a cluster without kubelets
 	// can use.
 	Controllers []string
+	// Daemon are more lines of the configuration of lbd's daemons.
+	Daemon string
 }
 
 // DefaultControllers remove namespaces and what has lost its owner, give each
@@ -65,6 +67,7 @@ type ControlPlane struct {
 	Manager    *Server // nil without controllers
 
 	families   []Family
+	daemon     string
 	kubeconfig string
 	nodes      []*Node
 }
@@ -72,7 +75,7 @@ type ControlPlane struct {
 // Start adds a host to the lab, with etcd, starts the kube-apiservers and waits
 // until all are ready.
 func Start(ctx context.Context, l *lab.Lab, p *Programs, o Options) (*ControlPlane, error) {
-	c := &ControlPlane{Lab: l, Programs: p, families: o.Families}
+	c := &ControlPlane{Lab: l, Programs: p, families: o.Families, daemon: o.Daemon}
 	if len(c.families) == 0 {
 		c.families = []Family{IPv4, IPv6}
 	}

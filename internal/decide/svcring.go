@@ -1,0 +1,123 @@
+package decide
+
+import (
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// ServiceHolds is how long a node that has let go of the VIP of a Service is in its ring
+// whatever is known of its connections: longer than the relay driver rests between two
+// looks for them.
+const ServiceHolds = time.Minute
+
+// ipvs is the interface on which kube-proxy has the addresses of Services in the mode
+// that is not by netfilter alone.
+const ipvs = "kube-ipvs0"
+
+// keepsService tells whether connections to the VIP of a Service that kube-proxy has
+// translated here are found by a ring.
+func (f *facts) keepsService(vip *model.VIP, iface string) bool {
+	return vip.Unbound && f.v.KeepServices && !f.v.NoRelay && f.unfitService() == "" && f.unfit(vip.Addr, iface) == ""
+}
+
+// unfitService says why there is no ring for Services besides what is in the way of all
+// rings.
+func (f *facts) unfitService() string {
+	if _, is := f.v.Links[ipvs]; is {
+		return "kube-proxy is in IPVS mode: only the modes nftables and iptables track connections where lbd looks for them"
+	}
+	if seen := f.rings.seen; seen != nil && seen.Untold != "" {
+		return "tracked connections cannot be listed: " + seen.Untold
+	}
+	return ""
+}
+
+// serving tells whether new connections to a VIP come in here by layer 2.
+func serving(m *model.VIPMemory) bool {
+	return m.Phase == model.PhaseOwner || m.Phase == model.PhaseHandover
+}
+
+// served remembers when this node lets go of the VIP of a Service.
+func (f *facts) served(vip *model.VIP, old, now *model.VIPMemory) {
+	if f.v.KeepServices && vip.Unbound && serving(old) && !serving(now) {
+		now.HeldUntil = f.v.Now.Add(ServiceHolds)
+	}
+}
+
+// holdsService tells whether this node has connections to the VIP of a Service, or is
+// about to get some. Its rules and those of kube-proxy are there without lbd, so it
+// needs nothing to keep them.
+func (f *facts) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) bool {
+	if !f.keepsService(vip, iface) {
+		return false
+	}
+	switch {
+	case serving(m), len(vip.BGP) > 0 && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPAdvertised:
+		f.serves = true
+	case f.v.Now.Before(m.HeldUntil):
+		f.w.by(m.HeldUntil)
+		f.serves = true
+	default: // until the driver has looked an earlier process may have left some
+		f.serves = f.rings.seen == nil || f.rings.seen.Tracks(vip.Addr)
+	}
+	return f.serves
+}
+
+// relayService is relay for the VIP of a Service: who has connections to it, or just had
+// new ones, sends on those that it does not know.
+func (f *facts) relayService(vip *model.VIP) {
+	if !f.serves && f.from == "" && !f.again(vip) {
+		return
+	}
+	// Also one that fell silent: a kernel translates without its daemon, and a host that is
+	// gone is left out, see answering.
+	others := f.v.Gossip.Holders[vip.Addr]
+	if len(others) == 0 && f.from == "" {
+		return
+	}
+	want := ringOf{made: true, names: f.members(others), is4: vip.Addr.Is4(), lifetime: BGPLifetime}
+	if len(vip.BGP) == 0 {
+		want.iface = f.lan
+	}
+	f.ask(vip, want)
+}
+
+// serviceWaits is relayWaits in the decision that takes the VIP of a Service over: nothing
+// has to be bound, so it would be announced at once.
+func (f *facts) serviceWaits(vip *model.VIP, iface string, old *model.VIPMemory) bool {
+	_, works := f.v.Applied[model.SinkRelay]
+	if !works || present(old) != "" || !f.keepsService(vip, iface) {
+		return false
+	}
+	named := slices.ContainsFunc(f.v.Gossip.Claims[vip.Addr], func(c model.Claim) bool { return c.To == f.v.Self })
+	if named {
+		f.w.by(f.v.Now.Add(RelayWait))
+	}
+	return named
+}
+
+// ServiceWord is how long after its start a node says nothing at all while it does not know
+// the Services of its cluster: what an earlier process said of their connections stands
+// meanwhile. It is not settled for longer.
+const ServiceWord = 2 * time.Second
+
+// awaitsServices tells whether this node had better say nothing yet. What is bound here,
+// such as the way to the API server, waits for no Service.
+func awaitsServices(v *model.View, w *waker) bool {
+	until := v.Started.Add(ServiceWord)
+	if !v.KeepServices || v.NoRelay || !v.Now.Before(until) || !awaited(v, w) {
+		return false
+	}
+	address := v.Applied[model.SinkAddress]
+	for _, all := range []map[addr]model.AppliedVIP{address.VIPs, address.Loopback} {
+		for _, a := range all {
+			if a.Bound {
+				return false
+			}
+		}
+	}
+	w.by(until)
+	return true
+}

@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/sockdiag"
+)
+
+// priorityTracked comes after connection tracking (-200) has looked for the connection,
+// and before kube-proxy chooses an endpoint (-100). What is dropped there leaves no
+// entry, and copies are not tracked.
+const priorityTracked = -150
+
+const (
+	// trackedEvery is how often tracked connections are looked for, and trackedShare
+	// how much longer than a look the pause after it is at least: the list of a busy
+	// node is long.
+	trackedEvery = 5 * time.Second
+	trackedShare = 100
+)
+
+// States of a connection, as the kernel has them in a word (enum ip_conntrack_info in
+// include/uapi/linux/netfilter/nf_conntrack_common.h).
+const (
+	ctEstablished = 1 << 1
+	ctRelated     = 1 << 2
+	ctUntracked   = 1 << 6
+)
+
+// base returns the chain of the hook in which the rules of the flow begin, and makes it
+// for the first.
+func (h *hooks) base(c *nftables.Conn, f family, g *flow) *nftables.Chain {
+	at, name, order := &h.sockets, "prerouting", priority
+	if g.tracked {
+		at, name, order = &h.tracked, "prerouting-tracked", priorityTracked
+	}
+	if *at == nil {
+		policy := nftables.ChainPolicyAccept
+		*at = c.AddChain(&nftables.Chain{Name: name, Table: f.table(), Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(nftables.ChainPriority(order)), Policy: &policy})
+	}
+	return *at
+}
+
+// hooks are the chains in which packets come in; nil if no flow needs them.
+type hooks struct{ sockets, tracked *nftables.Chain }
+
+// placeTracked finds out whether this host knows the connection of the packet. It may
+// begin one anywhere. Without an entry another packet is "new", or "invalid" where
+// nf_conntrack_tcp_loose is 0; so it is with one if its sequence number is out of the
+// window, for which a tour does no harm.
+func (b *builder) placeTracked(place, keep, stray *nftables.Chain) {
+	known := binaryutil.NativeEndian.PutUint32(ctEstablished | ctRelated | ctUntracked)
+	none := make([]byte, 4)
+	b.rule(place, []expr.Any{
+		&expr.Ct{Register: reg, Key: expr.CtKeySTATE},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: known, Xor: none},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: none},
+	}, jump(keep))
+	b.rule(place, onlySYN(), jump(keep))
+	b.rule(place, jump(stray))
+}
+
+// lookTracked finds out, at times, to which addresses this host has connections that it
+// translates.
+func (d *Driver) lookTracked(want *model.Desired, next *model.RingHost, now time.Time) {
+	h := &d.host
+	if !want.Track {
+		next.Tracked, next.Untold, h.found, h.tracked = nil, "", nil, time.Time{}
+		return
+	}
+	if now.Before(h.tracked) {
+		return
+	}
+	found, err := tracked()
+	// The table changes while it is read: what is missing once may still be there.
+	next.Tracked, next.Untold = slices.Concat(found, h.found), ""
+	slices.SortFunc(next.Tracked, netip.Addr.Compare)
+	next.Tracked, h.found = slices.Compact(next.Tracked), found
+	if err != nil {
+		next.Untold = err.Error()
+	}
+	h.tracked = now.Add(max(trackedEvery, trackedShare*time.Since(now)))
+}
+
+// tracked are the addresses to which this host has connections that it translates, sorted.
+func tracked() ([]netip.Addr, error) {
+	seen := make(map[netip.Addr]bool)
+	err := sockdiag.Translated(func(to netip.Addr) { seen[to] = true })
+	return slices.SortedFunc(maps.Keys(seen), netip.Addr.Compare), err
+}

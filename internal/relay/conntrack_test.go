@@ -1,0 +1,127 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// translate sends what comes for a VIP to the address of the host itself, as kube-proxy
+// sends it to an endpoint.
+func (l *lab) translate(vip netip.Addr, hosts ...string) {
+	l.Helper()
+	for _, h := range hosts {
+		l.script(h, fmt.Sprintf(`table %[1]s proxy
+			delete table %[1]s proxy
+			table %[1]s proxy { chain in {
+				type nat hook prerouting priority dstnat
+				%[1]s daddr %[2]s tcp dport %[3]d dnat to %[4]s
+			}; }`, familyOf(vip), vip, port, nodeAddr(h, vip)))
+	}
+}
+
+// trackedRing is ring for a VIP whose connections are translated.
+func (l *lab) trackedRing(vip netip.Addr, hosts ...string) (out []*harness) {
+	l.Helper()
+	for i, h := range hosts {
+		d := l.driver(h, discard())
+		r := ringAt(hosts, i, vip)
+		r.Tracked = true
+		d.relay(r)
+		out = append(out, d)
+	}
+	return out
+}
+
+// What nobody has is reset once. A connection that a node translates is found by the
+// others, and new ones go to the node where they come in.
+func TestTrackedRing(t *testing.T) {
+	l := newLabOf(t, nodes[:3])
+	hosts := nodes[:3]
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		l.translate(vip, hosts...)
+		l.trackedRing(vip, hosts...)
+		const strays = 20
+		l.countAll(vip, hosts)
+		resets := l.resets(vip)
+		l.stray(vip, strays)
+		l.eventually("resets", func() bool { return resets() >= strays })
+		if got := l.arrived(vip, hosts); got != strays*(1+len(hosts)) || resets() != strays {
+			t.Errorf("%s: %d packets of %d strays arrived, %d were reset", vip, got, strays, resets())
+		}
+		conns := make(map[string]net.Conn)
+		for _, in := range hosts {
+			l.steer(vip, in)
+			conns[in] = l.mustDial(vip)
+			for h, c := range conns {
+				l.servedBy(c, h)
+			}
+		}
+	}
+}
+
+// A handshake that is under way is found, too. The client answers to whom it has heard.
+func TestTrackedHandshake(t *testing.T) {
+	l := newLabOf(t, nodes[:3])
+	hosts := nodes[:3]
+	l.translate(vip4, hosts...)
+	l.trackedRing(vip4, hosts...)
+	// The client's answer to the answer waits until its packets go elsewhere.
+	l.steer(vip4, hostA)
+	l.script(hostC, fmt.Sprintf(`table ip late { chain out {
+		type filter hook output priority 0
+		ip daddr %s tcp flags & (syn|ack) == ack counter drop
+	}; }`, vip4))
+	c := l.mustDial(vip4)
+	l.steer(vip4, hostB)
+	l.nft(hostC, "delete table ip late")
+	l.servedBy(c, hostA)
+}
+
+// A host lists what it translates while it is asked to, and nothing else.
+func TestListsTracked(t *testing.T) {
+	l := newLab(t)
+	var c *net.TCPConn // the last
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		l.translate(vip, hostA)
+		c = l.mustDial(vip).(*net.TCPConn)
+		l.servedBy(c, hostA)
+	}
+	h := l.driver(hostA, discard())
+	look := func(track bool) (got model.Applied) {
+		t.Helper()
+		h.In(h.host, func() {
+			var err error
+			if got, err = h.d.Apply(t.Context(), &model.Desired{Track: track}); err != nil {
+				t.Error(err)
+			}
+		})
+		return got
+	}
+	got := look(true).Ring
+	if got == nil || got.Untold != "" || !slices.Equal(got.Tracked, []netip.Addr{vip4, vip6}) {
+		t.Fatalf("tracked: %+v", got)
+	}
+	_ = c.SetLinger(0) // a reset ends the connection at once
+	_ = c.Close()
+	l.eventually("the end of a connection is seen", func() bool {
+		h.d.host.tracked = time.Time{}
+		got := look(true).Ring
+		return !got.Tracks(vip6) && got.Tracks(vip4)
+	})
+	if got := look(false).Ring; got != nil {
+		t.Errorf("not asked: %+v", got)
+	}
+	other := l.driver(hostB, discard())
+	other.In(hostB, func() {
+		got, err := other.d.Apply(t.Context(), &model.Desired{Track: true})
+		if err != nil || got.Ring == nil || got.Ring.Untold != "" || len(got.Ring.Tracked) > 0 {
+			t.Errorf("nothing is translated: %+v, %v", got.Ring, err)
+		}
+	})
+}

@@ -1,0 +1,189 @@
+package controlplane_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lbd.dev/lbd/tests/controlplane"
+)
+
+// TestServiceConnections: connections through Services stay open while every node is
+// drained in turn and its daemon is restarted, whatever mode kube-proxy is in and
+// wherever their Pods are. New ones open meanwhile, as ever.
+func TestServiceConnections(t *testing.T) {
+	f := newFleetWith(t, poolAndAdvertisement, controlplane.Options{Daemon: "serviceConnections: keep\n"})
+	other := f.nodes[1]
+	if err := errors.Join(other.Proxy.Stop(5*time.Second), other.StartProxy(t.Context(), "iptables", proxyPause)); err != nil {
+		t.Fatal(err)
+	}
+	cluster, local := f.loadBalancer("web"), f.loadBalancer("local")
+	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	vips := f.serve(t, cluster, f.pods...)
+	f.create(t, local, f.pods...)
+	vips = append(vips, f.localAddresses(t, local.Name)...)
+
+	quiet := f.talk(t, f.lines(t, vips))
+	var open []*line
+	for _, n := range f.nodes {
+		open = append(open, f.lines(t, vips)...)
+		if err := f.lbd.DrainFor(t.Context(), f.Lab, n.Node, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		f.leftBy(t, n, vips)
+		open = append(open, f.lines(t, vips)...)
+		answer(t, n.Name+" is drained", open)
+		if err := f.lbd.Undrain(t.Context(), f.Lab, n.Node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range f.nodes {
+		err := errors.Join(n.Daemon.Signal(syscall.SIGTERM), n.Daemon.Wait(15*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer(t, n.Name+" has no daemon", open)
+		if err := f.lbd.StartSpeaker(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		f.settled(t, vips...)
+		open = append(open, f.lines(t, vips)...)
+		answer(t, n.Name+" has a new daemon", open)
+	}
+	if lost := quiet(); len(lost) > 0 {
+		t.Errorf("lost while they were talking: %v", lost)
+	}
+}
+
+// talk uses connections all the time, until the function that it returns is called, which
+// tells how many were lost, and how.
+func (f *fleet) talk(t *testing.T, all []*line) (end func() map[string]int) {
+	t.Helper()
+	lost, over := map[string]int{}, make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for len(all) > 0 {
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Millisecond):
+				all = answers(all, lost)
+			}
+		}
+	})
+	return func() map[string]int {
+		close(over)
+		done.Wait()
+		return lost
+	}
+}
+
+// localAddresses waits until a Service whose packets stay on the node they come to is
+// answered at its addresses.
+func (f *fleet) localAddresses(t *testing.T, name string) (vips []netip.Addr) {
+	t.Helper()
+	err := controlplane.Eventually(t.Context(), 30*time.Second, "addresses of "+name, func() (err error) {
+		if vips, err = f.addresses(t.Context(), name); err != nil {
+			return err
+		}
+		for _, v := range vips {
+			if _, err := f.ask(t.Context(), v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.settled(t, vips...)
+	return vips
+}
+
+// leftBy waits until all agree that the node owns none of the addresses.
+func (f *fleet) leftBy(t *testing.T, n *controlplane.Node, vips []netip.Addr) {
+	t.Helper()
+	err := controlplane.Eventually(t.Context(), 30*time.Second, n.Name+" owns nothing", func() error {
+		if err := f.lbd.Settled(t.Context(), vips...); err != nil {
+			return err
+		}
+		owners, err := f.lbd.Owners(t.Context(), n)
+		for _, v := range vips {
+			if owners[v] == n.Name {
+				err = errors.Join(err, fmt.Errorf("it owns %s", v))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// line is an open connection to a Pod.
+type line struct {
+	net.Conn
+	from *bufio.Reader
+	vip  netip.Addr
+	name string // of the Pod
+}
+
+// lines opens five connections to each address.
+func (f *fleet) lines(t *testing.T, vips []netip.Addr) (all []*line) {
+	t.Helper()
+	for _, vip := range slices.Repeat(vips, 5) {
+		conn, err := f.Lab.Dial(t.Context(), f.Lab.Client, "tcp", netip.AddrPortFrom(vip, probePort).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		l := &line{Conn: conn, from: bufio.NewReader(conn), vip: vip}
+		if l.name, err = l.read(); err != nil {
+			t.Fatalf("%s: %v", vip, err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func (l *line) read() (string, error) {
+	if err := l.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		return "", err
+	}
+	return l.from.ReadString('\n')
+}
+
+// answer wants every connection to be alive.
+func answer(t *testing.T, when string, all []*line) {
+	t.Helper()
+	lost := map[string]int{}
+	if answers(all, lost); len(lost) > 0 {
+		t.Fatalf("%s: of %d connections these are lost: %v", when, len(all), lost)
+	}
+}
+
+// answers uses each connection once and returns those that are alive. It adds up how the
+// others were lost.
+func answers(all []*line, lost map[string]int) (alive []*line) {
+	for _, l := range all {
+		_, err := fmt.Fprintln(l, "there?")
+		if err == nil {
+			_, err = l.read()
+		}
+		if err == nil {
+			alive = append(alive, l)
+			continue
+		}
+		lost[fmt.Sprintf("%s: %v", l.vip, errors.Unwrap(err))]++
+	}
+	return alive
+}
