@@ -74,14 +74,16 @@ func (b *builder) spread(g *flow, stray, keep *nftables.Chain) (*nftables.Chain,
 	if err != nil {
 		return nil, err
 	}
+	choose := b.chain("choose")
+	b.rule(choose, b.choose(to))
 	b.rule(spread, b.f.lastTTL(), jump(self))
 	if b.ends != nil {
 		b.rule(spread, member(layouts[b.f].source, b.ends), jump(self))
 	}
 	if b.origins != nil {
-		b.rule(spread, ethernet(), b.fromOrigin(), b.choose(to))
+		b.rule(spread, ethernet(), b.fromOrigin(), jump(choose))
 	}
-	b.rule(spread, ethernet(), from(b.peers, true), b.choose(to))
+	b.rule(spread, ethernet(), from(b.peers, true), jump(choose))
 	b.rule(spread, jump(self))
 	return spread, nil
 }
@@ -93,7 +95,9 @@ func (b *builder) offer(place, keep, spread *nftables.Chain) {
 	b.rule(place, onlySYN(), jump(spread))
 }
 
-// slots adds the map from the hash to the chain of a node.
+// slots adds the map from the hash to the chain of a node. It has no name, so that nft
+// lists it in its rule, in words that it can load again: a named map has to tell the type
+// of its key, and integers of four bytes have none that nft could write.
 func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
 	chains := make([]string, len(g.ring.Spread))
 	for i := range g.ring.Spread {
@@ -105,7 +109,7 @@ func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
 		}
 	}
 	m := &nftables.Set{
-		Table: b.f.table(), ID: uint32(b.n)*sets + setSlots + 1, Name: fmt.Sprintf("slots%d", b.n), IsMap: true,
+		Table: b.f.table(), ID: uint32(b.n)*sets + setSlots + 1, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true,
 		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian, DataType: nftables.TypeVerdict,
 	}
 	if err := b.c.AddSet(m, nil); err != nil {
@@ -118,8 +122,10 @@ func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
 			VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chains[backend]},
 		})
 	}
+	filled := *m
+	filled.Anonymous = false // no rule has it yet; the library does not know that
 	for part := range slices.Chunk(elements, slotsPerMessage) {
-		if err := b.c.SetAddElements(m, part); err != nil {
+		if err := b.c.SetAddElements(&filled, part); err != nil {
 			return nil, err
 		}
 	}

@@ -144,7 +144,7 @@ func TestEachNodeGetsItsShare(t *testing.T) {
 			t.Errorf("%d of %d for the owner", own, opened)
 		}
 		// The program can list what the driver has made.
-		if text := l.nft(hostA, fmt.Sprintf("list table %s %s", familyOf(vip), TableName)); !strings.Contains(text, "jhash") || !strings.Contains(text, "vmap @slots0") {
+		if text := l.nft(hostA, fmt.Sprintf("list table %s %s", familyOf(vip), TableName)); !strings.Contains(text, "jhash") || !strings.Contains(text, "mod 1024 seed 0x1bd vmap { 0 : goto ") {
 			t.Errorf("no hash in %s", text)
 		}
 	})
@@ -156,7 +156,7 @@ func TestPlainRingHasNoSpread(t *testing.T) {
 	both(t, func(l *lab, vip netip.Addr, hosts []string) {
 		d := l.driver(hostB, discard())
 		list := func() string { return l.nft(hostB, fmt.Sprintf("list table %s %s", familyOf(vip), TableName)) }
-		words := []string{"own0", "self0", "spread0", "slots0", "jhash", "0x30"}
+		words := []string{"own0", "self0", "spread0", "choose0", "jhash", "0x30"}
 		d.relay(owning(hosts, hostB, vip, hosts...))
 		spread := list()
 		d.relay(ringAt(hosts, 1, vip))
@@ -165,6 +165,26 @@ func TestPlainRingHasNoSpread(t *testing.T) {
 			if !strings.Contains(spread, w) || strings.Contains(plain, w) {
 				t.Errorf("%s: in the rules that spread %v, in plain ones %v", w, strings.Contains(spread, w), strings.Contains(plain, w))
 			}
+		}
+	})
+}
+
+// What nft lists of rules that spread can be loaded again, as by people who save all that
+// their kernel has.
+func TestSpreadLoadsAgain(t *testing.T) {
+	both(t, func(l *lab, vip netip.Addr, hosts []string) {
+		d := l.driver(hostA, discard())
+		d.relay(owning(hosts, hostA, vip, hosts...))
+		table := fmt.Sprintf("table %s %s", familyOf(vip), TableName)
+		list := func() (all, rules string) {
+			all = l.nft(hostA, "list "+table)
+			_, rules, _ = strings.Cut(all, "chain prerouting") // before that there are times
+			return all, rules
+		}
+		all, was := list()
+		l.script(hostA, "delete "+table+"\n"+all)
+		if _, is := list(); is != was || !strings.Contains(is, "jhash") {
+			l.Errorf("loaded again:\n%s\nbefore:\n%s", is, was)
 		}
 	})
 }
