@@ -53,6 +53,12 @@ func (f *facts) sharing(a addr) bool {
 	return m.Shared && m.Phase >= model.BGPAdvertised && !leaving && f.address.Loopback[a].Bound
 }
 
+// silently tells whether the address is on lo for no other reason than that it is, or
+// was, Balanced. What BGP has there is told apart.
+func (f *facts) silently(vip *model.VIP) bool {
+	return len(vip.BGP) == 0 && f.v.Memory.BGP[vip.Addr].Shared && f.address.Loopback[vip.Addr].Bound
+}
+
 // takers are those nodes of a ring that get new connections, in order; nil if this
 // node is not the owner, which spreads them, or takes them all itself.
 func (f *facts) takers(vip *model.VIP, names []model.NodeName) []model.NodeName {

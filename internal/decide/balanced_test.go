@@ -129,3 +129,23 @@ func TestSharing(t *testing.T) {
 		}
 	}
 }
+
+// People, and `lbd drain`, are told that the address is bound as long as it is on lo,
+// whoever owns it.
+func TestBalancedIsBound(t *testing.T) {
+	s := spreading(t)
+	look := func(what string, want bool) {
+		t.Helper()
+		if len(s.d.Status) != 1 || s.d.Status[0].Bound != want || s.d.Status[0].Announced {
+			t.Errorf("%s: %+v, want bound %v", what, s.d.Status, want)
+		}
+	}
+	s.run("conns 3", "claim m2 9", "apply", "now 1s", "apply", "now 1s", "apply")
+	look("silent", true)
+	s.run("draining on", "apply", "now 2s", "apply", "now 2s", "apply")
+	look("drained, with connections", true)
+	s.run("conns 0", "apply", "apply", "apply")
+	look("drained", false)
+	s.run("draining off", "vip balanced=off", "apply", "apply")
+	look("not balanced", false)
+}

@@ -241,7 +241,7 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, f.even(vip)), Standing: stand,
 		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
-		Bound:   in.Address.Bound && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Bound:   (in.Address.Bound || f.silently(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
 		Since: o.Memory.Since, Successors: o.Successors, Ring: f.ringless(vip, in.Interface),
 	})
 }
