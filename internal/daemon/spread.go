@@ -10,12 +10,14 @@ import (
 )
 
 // spreadStory tells what becomes of new connections to a balanced VIP; nothing for
-// another one.
+// another one, unless it was balanced and still has connections.
 func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	addr := s.VIP.Addr
 	link, _, _ := decide.Place(v.Links, s.VIP, s.Interface)
 	unfit := decide.RingUnfit(v.Applied[model.SinkRelay].Ring, v.Links, link.Name, addr)
 	switch m := d.Memory.BGP[addr]; {
+	case !s.VIP.Balanced && m.Shared && m.Phase >= model.BGPAdvertised:
+		return []string{fmt.Sprintf("%s has it bound, silently, for the connections of when it was balanced.", v.Self)}
 	case !s.VIP.Balanced:
 		return nil
 	case v.NoRelay:
@@ -26,6 +28,8 @@ func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		return []string{fmt.Sprintf("%s takes no part in spreading connections: %s.", v.Self, unfit)}
 	case s.Owner == v.Self:
 		return []string{spreadBy(v, d, s)}
+	case m.Phase == model.BGPAdvertised && s.Owner == "":
+		return []string{fmt.Sprintf("%s has it bound, silently, but knows of nobody who could send it connections.", v.Self)}
 	case m.Phase == model.BGPAdvertised:
 		return []string{fmt.Sprintf("%s has it bound, silently, and serves its share of the connections.", v.Self)}
 	case m.Phase > model.BGPAdvertised:

@@ -32,6 +32,12 @@ func TestSpreadStory(t *testing.T) {
 		tells(t, "error "+err, spreadStory(v, d, own), want)
 	}
 	tells(t, "silent", spreadStory(v, phase(model.BGPAdvertised), silent), "m1 has it bound, silently, and serves its share")
+	silent.Owner = ""
+	tells(t, "silent without owner", spreadStory(v, phase(model.BGPAdvertised), silent), "m1 has it bound, silently, but knows of nobody")
+	silent.Owner, silent.VIP.Balanced = "m2", false
+	tells(t, "was balanced", spreadStory(v, phase(model.BGPLingering), silent), "for the connections of when it was balanced")
+	tells(t, "was balanced long ago", spreadStory(v, phase(model.BGPIdle), silent))
+	silent.VIP.Balanced = true
 	tells(t, "leaving", spreadStory(v, phase(model.BGPLingering), silent), "it gets no new ones")
 	tells(t, "absent", spreadStory(v, phase(model.BGPIdle), silent), "m1 does not have it bound")
 
