@@ -284,8 +284,8 @@ func (f *facts) reached(l *model.Link, r *ringOf) (names []model.NodeName) {
 }
 
 // there tells whether a node that has a VIP is to be reached: it is alive, or has left
-// the address bound when its daemon ended in order. One that comes back counts as dead
-// for a moment.
+// the address bound when its daemon ended, in order or by itself. One that comes back
+// counts as dead for a moment.
 func (f *facts) there(n model.NodeName, r *ringOf) bool {
 	m := f.v.Gossip.Members[n]
 	since, known := f.v.Memory.Left[n]
@@ -293,7 +293,9 @@ func (f *facts) there(n model.NodeName, r *ringOf) bool {
 	case m.State == model.MemberAlive:
 		return true
 	case m.State == model.MemberDead && !known:
-		return false
+		if since = f.outlives(n, r); since.IsZero() {
+			return false
+		}
 	case !known && m.Gone.IsZero():
 		since = f.v.Now
 	case !known:

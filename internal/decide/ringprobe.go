@@ -40,20 +40,32 @@ func (f *facts) answering(l *model.Link, r *ringOf, names []model.NodeName) []mo
 	if silent == 0 || silent > 1 && silent == len(names)-1 {
 		return names
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(n model.NodeName) bool { return n != f.v.Self && f.silent(n, l, r.is4) })
+	return slices.DeleteFunc(slices.Clone(names), func(n model.NodeName) bool {
+		if n == f.v.Self || !f.silent(n, l, r.is4) {
+			return false
+		}
+		if since, away := f.left[n]; away {
+			f.left[n] = since.Add(-BGPLifetime) // for good: what comes back has not got the address any more
+		}
+		return true
+	})
 }
 
-// silent tells whether the wire does not answer for a node whose heartbeats are overdue.
-// It has it asked.
+// silent tells whether the wire does not answer for a node whose heartbeats are overdue,
+// or whose daemon has ended. It has it asked.
 func (f *facts) silent(n model.NodeName, l *model.Link, is4 bool) bool {
 	m := f.v.Gossip.Members[n]
-	if m.State != model.MemberAlive || m.Late.IsZero() {
+	late := m.Late
+	if m.State != model.MemberAlive {
+		late = f.left[n]
+	}
+	if late.IsZero() {
 		return false
 	}
 	at, _ := near(l, m.Addrs, is4)
 	p, asked := f.watch.probes[at]
 	if !asked {
-		p = f.probe(at, n, l.Name, m.Late)
+		p = f.probe(at, n, l.Name, late)
 		if f.watch.probes == nil {
 			f.watch.probes = make(map[addr]model.RingProbe)
 		}
@@ -70,13 +82,29 @@ func (f *facts) probe(at addr, n model.NodeName, iface string, late time.Time) m
 		p = model.RingProbe{Node: n, Interface: iface, Late: late}
 	}
 	if r := f.layer2.VIPs[at].Probe; p.Series != 0 && r.Done && r.Series == p.Series {
-		p.Silent = !r.Answered
+		p.Silent, p.Answers = !r.Answered, r.Answered
 	}
 	if !f.v.Now.Before(p.Asked.Add(RingProbeAgain)) {
 		p.Series, p.Asked = f.gen, f.v.Now // a number that no other series for it had
 	}
 	f.w.by(p.Asked.Add(RingProbeAgain))
 	return p
+}
+
+// outlives is since when a node is away whose host has answered until the group gave its
+// daemon up: its kernel goes on to relay, and to serve what BGP had it bind for as long
+// as that has a lifetime. What is left of that is two thirds at least when the daemon
+// dies. Zero: it is not to be reached.
+func (f *facts) outlives(n model.NodeName, r *ringOf) time.Time {
+	if r.lifetime != BGPLifetime {
+		return time.Time{}
+	}
+	for _, p := range f.v.Memory.Rings {
+		if p.Node == n && p.Answers {
+			return p.Late.Add(-BGPLifetime / 3)
+		}
+	}
+	return time.Time{}
 }
 
 // beat has the nodes before this one in a ring get heartbeats, also those that seem to

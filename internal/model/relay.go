@@ -66,15 +66,17 @@ type Backend struct {
 	Addr netip.Addr
 }
 
-// RingProbe is what the wire says of a node of a ring whose heartbeats are overdue.
+// RingProbe is what the wire says of a node of a ring whose heartbeats are overdue, or
+// whose daemon has ended.
 type RingProbe struct {
 	Node      NodeName
 	Interface string    // of this node, on which it is asked for
-	Late      time.Time // Member.Late
+	Late      time.Time // Member.Late, or Memory.Left
 	Series    uint64    // the newest probe series
 	Asked     time.Time // when it was begun
-	// Silent: the last series that has ended was not answered.
-	Silent bool
+	// Silent: the last series that has ended was not answered. Answers: it was. Neither:
+	// none has ended.
+	Silent, Answers bool
 }
 
 // Origin is the source of a frame of a node's own connections.
