@@ -54,6 +54,11 @@ func TestTrackedRing(t *testing.T) {
 		if got := l.arrived(vip, hosts); got != strays*(1+len(hosts)) || resets() != strays {
 			t.Errorf("%s: %d packets of %d strays arrived, %d were reset", vip, got, strays, resets())
 		}
+		l.count(hostB, vip)
+		l.servedBy(l.mustDial(vip), hostA)
+		if got := l.counted(hostB, vip); got != 0 {
+			t.Errorf("%s: %d packets of a new connection were relayed", vip, got)
+		}
 		conns := make(map[string]net.Conn)
 		for _, in := range hosts {
 			l.steer(vip, in)
