@@ -245,6 +245,12 @@ func (s *step) handover() {
 		s.turn(model.PhaseOwner)
 		return
 	}
+	// One that stood still meanwhile first hears whether the successor has taken it:
+	// another one, named with a higher epoch, would take it away from that.
+	if heard := s.in.Resumed.Add(HandoverTimeout); s.in.Now.Before(heard) && s.m.Until.Before(heard) {
+		s.at(heard)
+		return
+	}
 	if s.gone(s.m.To) || s.late(s.m.To) || !slices.Contains(s.in.Eligible, s.m.To) {
 		s.name()
 		return

@@ -21,6 +21,9 @@ const (
 	// lifetime, and how late the kernel may be. No rule of the election can prevent
 	// that: make before break means that both have the address.
 	orphanOverlap = lbdtest.Lifetime + 300*time.Millisecond
+	// reads is how long a daemon that has just gone on may take to read that its
+	// successor has the VIP, to decide and to fall silent.
+	reads = 50 * time.Millisecond
 	// plannedWithin is how long after a successor was named it may begin to
 	// answer: the decision, gossip, and election.ConsentHolds.
 	plannedWithin = 400 * time.Millisecond
@@ -120,7 +123,7 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 	for _, name := range k.pair {
 		n := c.nodes[name]
 		// What is not bound ends with its daemon.
-		orphan := (!n.running() || n.frozen) && !c.unbound(k.addr)
+		orphan := (!n.running() || n.frozen || time.Since(n.thawed) <= reads) && !c.unbound(k.addr)
 		yielded, named := n.handing(k.addr)
 		limit := handoverOverlap
 		switch {

@@ -109,7 +109,7 @@ type Node struct {
 	ended     chan struct{}
 	err       error
 
-	touched, removed                  time.Time // when something last happened to it, and an address was removed by hand
+	touched, removed, thawed          time.Time // when something last happened to it, an address was removed by hand, and it went on
 	draining, sick, frozen, unplugged bool
 	stopping                          bool
 	unchecked                         bool // its health checks have no result yet

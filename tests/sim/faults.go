@@ -127,7 +127,7 @@ func (c *Cluster) Thaw(name string) {
 	n := c.nodes[name]
 	if n.running() && n.frozen {
 		c.touch(name)
-		n.frozen = false
+		n.frozen, n.thawed = false, time.Now()
 		n.proc.Thaw()
 		n.transport.Pause(false)
 		n.health.Set(n.checked()) // the loop turns at once: its timer is overdue
