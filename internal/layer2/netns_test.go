@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/testnet"
@@ -206,6 +207,19 @@ func (l *lab) socket(ns string, etherType int) (conn *packet.Conn) {
 	})
 	if conn == nil {
 		l.FailNow()
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		l.Fatal(err)
+	}
+	// A busy machine may read them late, thousands at once.
+	if err := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20)
+	}); err != nil {
+		l.Fatal(err)
+	}
+	if err != nil {
+		l.Fatal(err)
 	}
 	return conn
 }
