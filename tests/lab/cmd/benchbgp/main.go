@@ -112,12 +112,13 @@ type results struct {
 	busy    map[string]int
 	starts  map[string][]interop.Startup // by system
 	adds    map[string][]time.Duration
+	idle    map[string]*idle
 	bulk    *interop.Bulk
 	errors  []string
 }
 
 func newResults(systems []*interop.LBD) *results {
-	return &results{systems: systems, runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}}
+	return &results{systems: systems, runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}, idle: map[string]*idle{}}
 }
 
 func (r *results) add(f func()) {
@@ -137,6 +138,9 @@ func (r *results) system(ctx context.Context, bin *lab.Bin, s *interop.LBD, o *o
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := r.idleFigures(ctx, f, s.Name()); err != nil {
+		return err
+	}
 	clear := interop.Fault{Name: "clear", Leaves: true, Limit: 5 * time.Second, Hold: 1500 * time.Millisecond, Inject: f.ClearSessions}
 	for _, x := range append(interop.Faults(), clear) {
 		if len(o.faults) > 0 && !slices.Contains(o.faults, x.Name) {

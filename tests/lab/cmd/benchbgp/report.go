@@ -153,6 +153,11 @@ func otherTable(b *strings.Builder, r *results) {
 		}
 		row("a VIP is added to the configuration until the router has its route", s.Name(), measure.SpreadOf(r.adds[s.Name()]), 150*time.Millisecond)
 	}
+	for _, s := range r.systems {
+		if i := r.idle[s.Name()]; i != nil {
+			idleRows(b, i, s.Name())
+		}
+	}
 	if r.bulk != nil {
 		fmt.Fprintf(b, "| %d VIPs are added until the router has the last route (machine %.0f %% busy) | lbd | 1 | %.2f s | <= 5 s | %s |\n", r.bulk.Paths, 100*r.bulk.Load, r.bulk.Took.Seconds(), kept(r.bulk.Took <= 5*time.Second))
 		mib := float64(r.bulk.RSS) / (1 << 20)
