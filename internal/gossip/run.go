@@ -218,8 +218,15 @@ func (t *turn) takeEvents() {
 		old := g.table.nodes[name]
 		t.replan = t.replan || old == nil || old.addr != e.addr
 		came := g.table.member(name, e.addr, e.present, now)
-		if g.table.nodes[name] == nil {
+		n := g.table.nodes[name]
+		if n == nil {
 			continue
+		}
+		// A node that comes back from a LAN of its own tells whom it missed there. That is
+		// no news of those that are heard: without them for one turn, rings would reset
+		// their connections.
+		if w := g.watches[name]; !n.present && !n.head.Left && w != nil && w.timely(now) {
+			n.beating = true
 		}
 		if !came {
 			g.join.kick()

@@ -348,3 +348,31 @@ func BenchmarkMergeAndPublish(b *testing.B) {
 		}
 	}
 }
+
+// TestRumourOfDeath: a node that was alone tells when it is back that all others are
+// dead. Of one whose heartbeats arrive that is not believed, not even until the next.
+func TestRumourOfDeath(t *testing.T) {
+	for what, c := range map[string]struct {
+		interval int64
+		final    bool
+		alive    bool
+	}{
+		"beats":       {interval: 60_000, alive: true},
+		"overdue":     {interval: 1},
+		"beats ended": {interval: 60_000, final: true},
+		"never beat":  {},
+	} {
+		g, turn := offline(t)
+		node := &memberlist.Node{Name: "m2", Addr: addr(2).AsSlice(), Port: 7947}
+		g.hooks.note(node, true)
+		turn.takeEvents()
+		if c.interval > 0 {
+			turn.takeBeat(&wireBeat{Name: "m2", Inc: 2, Interval: c.interval, Seq: 1, Final: c.final}, time.Now().Add(-time.Second))
+		}
+		g.hooks.note(node, false)
+		turn.takeEvents()
+		if n := g.table.nodes["m2"]; n.present || n.alive() != c.alive {
+			t.Errorf("%s: alive %v, want %v", what, n.alive(), c.alive)
+		}
+	}
+}

@@ -96,6 +96,11 @@ func (t *turn) takeBeat(b *wireBeat, at time.Time) {
 	}
 }
 
+// timely tells whether heartbeats are expected, and none is overdue.
+func (w *watch) timely(now time.Time) bool {
+	return w.expecting && w.late.IsZero() && now.Before(w.deadline)
+}
+
 // beat notes a heartbeat.
 func (w *watch) beat(b *wireBeat, at time.Time) {
 	if w.expecting && b.Inc == w.inc {
