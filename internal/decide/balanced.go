@@ -12,6 +12,11 @@ import (
 // has the address, the connections of the other nodes depend on it.
 const SharedLifetime = 9 * time.Second
 
+// BackHolds is for how long a node that was late or away gets no new connections: what
+// it said before, that it has the address, may not be true any more, and its new words
+// take a moment.
+const BackHolds = time.Second
+
 // shares tells whether this node takes part in a Balanced VIP: one on which a ring would
 // work, since it would reset, or lose, what others send to it. It then has the address
 // on lo, silently, by the rules for what BGP announces, with nobody to announce it to;
@@ -79,7 +84,14 @@ func (f *facts) takers(vip *model.VIP, names []model.NodeName) []model.NodeName 
 func (f *facts) takes(vip *model.VIP, n model.NodeName) bool {
 	m := f.v.Gossip.Members[n]
 	_, eligible := slices.BinarySearch(f.v.Gossip.Eligible[vip.Addr], n)
-	return eligible && m.State == model.MemberAlive && m.Late.IsZero() && !m.Draining
+	if !eligible || m.State != model.MemberAlive || !m.Late.IsZero() || m.Draining {
+		return false
+	}
+	if since := m.Back.Add(BackHolds); f.v.Now.Before(since) {
+		f.w.by(since)
+		return false
+	}
+	return true
 }
 
 // backends are the takers that are on the link of the ring; nil if that is nobody but

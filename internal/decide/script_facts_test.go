@@ -41,12 +41,16 @@ func (s *stage) member(args []string) {
 		m = model.Member{Name: n, Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x10 + byte(i)}}, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 10 + byte(i)})}, Standing: map[netip.Addr]model.Reason{}}
 	}
 	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
+	away := !m.Late.IsZero() || !m.Gone.IsZero()
 	m.Late = time.Time{}
 	m.Heard = time.Time{}
 	if m.Gone.IsZero() {
 		m.Gone = s.v.Now
 	}
 	if m.State == model.MemberAlive {
+		if away && !slices.Contains(args, "late") {
+			m.Back = s.v.Now
+		}
 		m.Gone = time.Time{}
 		m.Heard = s.v.Now.Add(24 * time.Hour) // answers whenever it is asked
 	}

@@ -138,7 +138,7 @@ func (n *node) member() model.Member {
 		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known,
 		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
 		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs, Addrs: n.head.Addrs,
-		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd,
+		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd, Back: n.back,
 		Drained: n.head.Drained, Drains: n.drains,
 	}
 	if !n.present {

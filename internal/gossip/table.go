@@ -48,6 +48,8 @@ type node struct {
 	present bool // memberlist counts it as a member
 	// goneSince is when it stopped being present; meaningless while it is.
 	goneSince time.Time
+	// back is when it was last heard again after it was late or not present.
+	back time.Time
 
 	inc, seq uint64
 	known    bool
@@ -138,6 +140,9 @@ func (t *table) member(name model.NodeName, addr netip.AddrPort, present bool, n
 		return false
 	}
 	came = present && !n.present
+	if came {
+		n.back = now
+	}
 	if !present && n.present {
 		n.goneSince = now
 	}

@@ -376,3 +376,35 @@ func TestRumourOfDeath(t *testing.T) {
 		}
 	}
 }
+
+// TestBack: since when a node is heard again is told, after it was away and after it was
+// late.
+func TestBack(t *testing.T) {
+	g, turn := offline(t)
+	node := &memberlist.Node{Name: "m2", Addr: addr(2).AsSlice(), Port: 7947}
+	back := func() time.Time { return g.table.nodes["m2"].member().Back }
+	beat := func(seq uint64, at time.Time) {
+		turn.takeBeat(&wireBeat{Name: "m2", Inc: 2, Interval: 50, Seq: seq}, at)
+	}
+	g.hooks.note(node, true)
+	turn.takeEvents()
+	came := back()
+	if came.IsZero() {
+		t.Error("one that came was always there")
+	}
+	now := time.Now()
+	beat(1, now)
+	beat(2, now.Add(50*time.Millisecond))
+	if !back().Equal(came) {
+		t.Error("one that is heard in time was away")
+	}
+	g.deadlines(now.Add(time.Second)) // may be this node's own fault
+	g.deadlines(now.Add(2 * time.Second))
+	if g.table.nodes["m2"].late.IsZero() {
+		t.Fatal("not late")
+	}
+	beat(3, now.Add(3*time.Second))
+	if got := back(); !got.Equal(now.Add(3 * time.Second)) {
+		t.Errorf("back %v after it was late, want 3 s", got.Sub(now))
+	}
+}

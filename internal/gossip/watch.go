@@ -122,7 +122,7 @@ func (w *watch) beat(b *wireBeat, at time.Time) {
 // published with it only then, because it changes with each heartbeat.
 func (g *Gossip) timely(n *node, w *watch) {
 	if !n.late.IsZero() {
-		n.late, n.leaseEnd = time.Time{}, w.lease
+		n.late, n.leaseEnd, n.back = time.Time{}, w.lease, w.last
 		g.table.delta.member(n.name)
 		g.log.Info("heartbeats arrive again", "peer", n.name)
 	}
