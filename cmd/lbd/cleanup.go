@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -27,14 +28,19 @@ kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 			if _, err := f.client().Status(cmd.Context()); err == nil && !force {
 				return errors.New("a daemon runs and would put everything back; stop it first, or give --force")
 			}
-			removed, err := address.Cleanup(cmd.Context(), slog.New(slog.DiscardHandler))
-			for _, p := range removed {
+			prefixes, err := address.Cleanup(cmd.Context(), slog.New(slog.DiscardHandler))
+			silent, errL2 := layer2.Cleanup(cmd.Context())
+			rings, errRelay := relay.Cleanup(cmd.Context())
+			for _, p := range prefixes {
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", p)
 			}
-			if err := errors.Join(err, layer2.Cleanup(cmd.Context()), relay.Cleanup(cmd.Context())); err != nil {
+			for _, t := range slices.Concat(silent, rings) {
+				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", t)
+			}
+			if err := errors.Join(err, errL2, errRelay); err != nil {
 				return err
 			}
-			if len(removed) == 0 {
+			if len(prefixes)+len(silent)+len(rings) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
 			}
 			return nil

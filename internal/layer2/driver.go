@@ -141,9 +141,9 @@ func (d *Driver) Close(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Cleanup removes the nftables tables that a daemon left behind. Nothing is
-// silent afterwards.
-func Cleanup(context.Context) error { return silence.Cleanup() }
+// Cleanup removes the nftables tables that a daemon left behind, and names them.
+// Nothing is silent afterwards.
+func Cleanup(context.Context) ([]string, error) { return silence.Cleanup() }
 
 // Probe asks the wire once whether anybody holds addr on an interface, in about
 // 50 ms. It returns an error if the question could not be put.

@@ -5,12 +5,14 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"lbd.dev/lbd/internal/layer2/arp"
 	"lbd.dev/lbd/internal/layer2/nd"
+	"lbd.dev/lbd/internal/layer2/silence"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -246,8 +248,9 @@ func TestLANSilenceLeftovers(t *testing.T) {
 		t.Errorf("report %+v", got)
 	}
 	h.close() // or it would repair what Cleanup removes
-	if err := Cleanup(t.Context()); err != nil {
-		t.Error(err)
+	removed, err := Cleanup(t.Context())
+	if err != nil || !slices.Contains(removed, "table arp "+silence.TableName) {
+		t.Error(removed, err)
 	}
 	if rules := l.rules(); strings.Contains(rules, "table") {
 		t.Errorf("rules after Cleanup:\n%s", rules)

@@ -108,6 +108,27 @@ func (s *Session) Remove(t *nftables.Table) error {
 	return nil
 }
 
+// families are the words of nft for them.
+var families = map[nftables.TableFamily]string{
+	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyARP: "arp",
+}
+
+// Clean deletes the tables of these names and families, and names those that there were.
+func (s *Session) Clean(tables ...*nftables.Table) (removed []string, err error) {
+	var errs []error
+	for _, t := range tables {
+		there, err := s.Exists(t)
+		if err == nil && there {
+			err = s.Remove(t)
+		}
+		if err == nil && there {
+			removed = append(removed, "table "+families[t.Family]+" "+t.Name)
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
 // Impossible tells an error that will not go away: no nf_tables in this kernel, or
 // no right to use it.
 func Impossible(err error) bool {

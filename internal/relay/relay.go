@@ -199,10 +199,11 @@ func (d *Driver) Close(context.Context) error {
 	return errors.Join(append(errs, d.session.Close())...)
 }
 
-// Cleanup deletes the tables that a daemon left behind.
-func Cleanup(context.Context) error {
+// Cleanup deletes the tables that a daemon left behind, and names them.
+func Cleanup(context.Context) ([]string, error) {
 	s := nft.New(answerTimeout)
-	return errors.Join(s.Remove(v4.table()), s.Remove(v6.table()), s.Close())
+	removed, err := s.Clean(v4.table(), v6.table())
+	return removed, errors.Join(err, s.Close())
 }
 
 // sort puts together the wanted relays that share their rules. A relay that

@@ -234,10 +234,11 @@ func TestTableGoes(t *testing.T) {
 		next.apply()
 		gone("first apply of another process")
 		l.driver(hostB, discard()).relay(want)
-		for range 2 {
+		for _, there := range []string{strings.TrimSpace(l.tables(hostB)), ""} {
 			l.In(hostB, func() {
-				if err := Cleanup(l.Context()); err != nil {
-					l.Error(err)
+				removed, err := Cleanup(l.Context())
+				if got := strings.Join(removed, "\n"); err != nil || got != there {
+					l.Errorf("removed %q, want %q: %v", got, there, err)
 				}
 			})
 			gone("cleaned up")

@@ -194,10 +194,11 @@ func (t *Table) tidy() error {
 	return nil
 }
 
-// Cleanup deletes the tables of both families, whoever made them.
-func Cleanup() error {
+// Cleanup deletes the tables of both families, whoever made them, and names them.
+func Cleanup() ([]string, error) {
 	s := nft.New(answerTimeout)
-	return errors.Join(s.Remove(ARP.table()), s.Remove(ND.table()), s.Close())
+	removed, err := s.Clean(ARP.table(), ND.table())
+	return removed, errors.Join(err, s.Close())
 }
 
 // Leftover lists the addresses of this family that an earlier process has silenced
