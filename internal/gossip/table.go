@@ -48,7 +48,8 @@ type node struct {
 	present bool // memberlist counts it as a member
 	// goneSince is when it stopped being present; meaningless while it is.
 	goneSince time.Time
-	// back is when it was last heard again after it was late or not present.
+	// back is when it was last heard again after it was late or not present; what it
+	// said before is still known then.
 	back time.Time
 
 	inc, seq uint64
@@ -140,7 +141,7 @@ func (t *table) member(name model.NodeName, addr netip.AddrPort, present bool, n
 		return false
 	}
 	came = present && !n.present
-	if came {
+	if came && n.inc > 0 {
 		n.back = now
 	}
 	if !present && n.present {

@@ -60,8 +60,8 @@ type Member struct {
 	// Late is when its heartbeats became overdue; zero while they arrive, and
 	// while none are expected from it.
 	Late time.Time
-	// Back is when it was last heard again after it was late or away, or first; what is
-	// known of its VIPs may still be what it said before.
+	// Back is when it was last heard again after it was late or away; what is known of
+	// its VIPs may still be what it said before. Zero: it was neither.
 	Back time.Time
 	// Gone is since when memberlist has not had it, of this node or of whoever told of
 	// it; zero while memberlist has it.
