@@ -18,7 +18,7 @@ const (
 	settle    = 500 * time.Millisecond
 	echoFor   = 4 * time.Second
 	sendFor   = 3 * time.Second
-	// strayRate is below the limit of a ring, 20000 a second.
+	// strayRate is below the limit of a ring, 100000 a second.
 	strayRate = 15000
 )
 
