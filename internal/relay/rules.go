@@ -53,7 +53,7 @@ const (
 )
 
 // More packets than this in a second are dropped. A flood of strays reaches the other
-// nodes no faster, and takes a sixth of a core of each; what belongs to a connection there
+// nodes no faster, and takes a sixth of a core of each, or some more; what belongs to a connection there
 // is sent again: the own stack would reset it. It is enough for 1 Gbit/s of full
 // frames, and for 50 of what receive offload puts together.
 const (
