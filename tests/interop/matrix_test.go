@@ -102,18 +102,6 @@ func TestMatrix(t *testing.T) {
 const caseLimit = time.Minute
 
 func runCase(t *testing.T, mc matrixCase, router string) {
-	runOnce(t, mc, router, router == "frr" && mc.act == nil)
-}
-
-// deaf tells whether FRR has closed every connection of lbd from its start on without a
-// word, and never got one itself: seen once in some dozens of runs, for four minutes,
-// where the next start takes the session within seconds.
-func deaf(err error) bool {
-	return strings.Contains(err.Error(), `.bgpState: want "Established", got "Active"`) && strings.Contains(err.Error(), "the peer closed the connection")
-}
-
-// runOnce runs a case, again if it may and the router was deaf.
-func runOnce(t *testing.T, mc matrixCase, router string, again bool) {
 	c := startCase(t, mc, router)
 	ctx := t.Context()
 	before, err := mainRoutes(ctx, c)
@@ -124,13 +112,7 @@ func runOnce(t *testing.T, mc matrixCase, router string, again bool) {
 		mc.act(t, c)
 	}
 	check := expectations(t, c, mc.folder(), router)
-	err = interop.Eventually(ctx, cmp.Or(mc.limit, caseLimit), "as expected", check)
-	if err != nil && again && deaf(err) {
-		t.Logf("once more with another router: %v", err)
-		runOnce(t, mc, router, false)
-		return
-	}
-	if err != nil {
+	if err := interop.Eventually(ctx, cmp.Or(mc.limit, caseLimit), "as expected", check); err != nil {
 		t.Fatal(err)
 	}
 	if mc.refused {

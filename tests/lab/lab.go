@@ -188,8 +188,10 @@ func (l *Lab) AddHost(ctx context.Context, name string, n int) (*Host, error) {
 	}
 	// As on a real node: no forwarding. The rest is left at the kernel's defaults.
 	// Over veth a packet keeps the hash of its socket, and routers that hash would send
-	// it elsewhere after each time-out: no real network card does.
-	if err := sysctl(h.NS, map[string]string{"ipv4/ip_forward": "0", "core/txrehash": "0"}); err != nil {
+	// it elsewhere after each time-out: no real network card does. A router that sends
+	// advertisements, as FRR with extended next hops, would give a node a second address,
+	// which the kernel prefers once it is probed, and which is no neighbor of any router.
+	if err := sysctl(h.NS, map[string]string{"ipv4/ip_forward": "0", "core/txrehash": "0", "ipv6/conf/default/autoconf": "0"}); err != nil {
 		return nil, fmt.Errorf("host %q: %w", name, err)
 	}
 	port := fmt.Sprintf(`link add %s type veth peer name %s address %s netns %s
