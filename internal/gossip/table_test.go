@@ -355,9 +355,11 @@ func TestRumourOfDeath(t *testing.T) {
 	for what, c := range map[string]struct {
 		interval int64
 		final    bool
+		reborn   bool // others tell of a later life
 		alive    bool
 	}{
 		"beats":       {interval: 60_000, alive: true},
+		"later life":  {interval: 60_000, reborn: true},
 		"overdue":     {interval: 1},
 		"beats ended": {interval: 60_000, final: true},
 		"never beat":  {},
@@ -371,6 +373,9 @@ func TestRumourOfDeath(t *testing.T) {
 		}
 		g.hooks.note(node, false)
 		turn.takeEvents()
+		if c.reborn {
+			turn.after("m2", g.table.merge(&wireRecord{Name: "m2", Inc: 3, Head: &wireHead{}}, time.Now()))
+		}
 		if n := g.table.nodes["m2"]; n.present || n.alive() != c.alive {
 			t.Errorf("%s: alive %v, want %v", what, n.alive(), c.alive)
 		}

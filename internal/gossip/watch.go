@@ -135,8 +135,8 @@ func (g *Gossip) expectNothing(n *node) {
 		return
 	}
 	w.expecting, w.late = false, time.Time{}
-	if !n.late.IsZero() {
-		n.late = time.Time{}
+	if !n.late.IsZero() || n.beating {
+		n.late, n.beating = time.Time{}, false
 		g.table.delta.member(n.name)
 	}
 }
