@@ -45,6 +45,15 @@ func (l *Lab) WireHeal(ctx context.Context, h *Host) error {
 	return l.onSwitch(ctx, "bridge", "-n", l.ns("switch"), "link", "set", "dev", h.port, "state", "3")
 }
 
+// WireSpeed lets the host send no faster than so many Gbit/s; 0 takes the limit away.
+// The burst is what offload puts together, a dozen times.
+func (l *Lab) WireSpeed(ctx context.Context, h *Host, gigabits int) error {
+	if gigabits == 0 {
+		return l.onSwitch(ctx, "tc", "-n", h.NS, "qdisc", "replace", "dev", nodeIf, "root", "noqueue")
+	}
+	return l.onSwitch(ctx, "tc", "-n", h.NS, "qdisc", "replace", "dev", nodeIf, "root", "tbf", "rate", fmt.Sprintf("%dgbit", gigabits), "burst", "800kb", "latency", "5ms")
+}
+
 // Split moves the hosts to a LAN of their own; nobody loses carrier.
 func (l *Lab) Split(ctx context.Context, hosts ...*Host) error { return l.plug(ctx, "br1", hosts) }
 

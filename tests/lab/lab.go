@@ -159,7 +159,12 @@ func (l *Lab) buildSwitch(ctx context.Context) error {
 	if _, err := run(ctx, "", "ip", "netns", "add", sw); err != nil {
 		return fmt.Errorf("switch: %w", err)
 	}
-	if err := sysctl(sw, map[string]string{"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1"}); err != nil {
+	// No switch shows its frames to a firewall, as the kernel's bridge does.
+	values := map[string]string{
+		"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1",
+		"bridge/bridge-nf-call-iptables": "0", "bridge/bridge-nf-call-ip6tables": "0", "bridge/bridge-nf-call-arptables": "0",
+	}
+	if err := sysctl(sw, values); err != nil {
 		return err
 	}
 	script := `link set lo up

@@ -3,11 +3,13 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +71,11 @@ func kernelAddrs(ns, ifname string) ([]netip.Addr, error) {
 func sysctl(ns string, values map[string]string) error {
 	return inNetns(ns, func() error {
 		for k, v := range values {
-			if err := os.WriteFile("/proc/sys/net/"+k, []byte(v), 0); err != nil {
+			err := os.WriteFile("/proc/sys/net/"+k, []byte(v), 0)
+			if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(k, "bridge/") {
+				continue // the kernel's bridge has no such hook
+			}
+			if err != nil {
 				return fmt.Errorf("sysctl: %w", err)
 			}
 		}

@@ -17,7 +17,6 @@ const (
 	echoConns = 20
 	settle    = 500 * time.Millisecond
 	echoFor   = 4 * time.Second
-	sendFor   = 3 * time.Second
 	// strayRate is below the limit of a ring, 100000 a second.
 	strayRate = 15000
 )
@@ -27,7 +26,6 @@ type round struct {
 	busy     [maxRelays + 1]int // percent, during the echoes
 	echoes   [maxRelays + 1]int
 	p50, p99 [maxRelays + 1]time.Duration
-	rate     [maxRelays + 1]float64 // bit/s
 }
 
 // relayLoad is the processor time of the machine while packets that belong to
@@ -99,8 +97,14 @@ func costs(ctx context.Context, bin *lab.Bin, r *results) (err error) {
 			return fmt.Errorf("round %d: %w", i+1, err)
 		}
 		r.cost = append(r.cost, one)
-		fmt.Fprintf(os.Stderr, "cost %d/%d: p50 %v, p99 %v, Gbit/s %.1f, busy %v\n", i+1, r.options.runs, one.p50, one.p99,
-			[]float64{one.rate[0] / 1e9, one.rate[1] / 1e9, one.rate[2] / 1e9}, one.busy)
+		fmt.Fprintf(os.Stderr, "cost %d/%d: p50 %v, p99 %v, busy %v\n", i+1, r.options.runs, one.p50, one.p99, one.busy)
+	}
+	for _, wire := range wires {
+		w, err := s.speeds(ctx, wire, sendRounds*r.options.runs)
+		if err != nil {
+			return fmt.Errorf("throughput: %w", err)
+		}
+		r.speeds = append(r.speeds, w)
 	}
 	return nil
 }
@@ -115,13 +119,8 @@ func (s *stage) round(ctx context.Context, strays bool, r *results) (o *round, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, echo.Close()) }()
-	send, err := s.Send(lab.VIP4().String())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, send.Close()) }()
 	interop.Pause(ctx, settle)
-	if err := errors.Join(echo.Pause(), send.Pause()); err != nil {
+	if err := echo.Pause(); err != nil {
 		return nil, err
 	}
 	o = &round{}
@@ -135,9 +134,6 @@ func (s *stage) round(ctx context.Context, strays bool, r *results) (o *round, e
 		}
 		interop.Pause(ctx, settle)
 		if err := s.echoes(ctx, echo, relays, o); err != nil {
-			return nil, err
-		}
-		if o.rate[relays], err = throughput(ctx, send); err != nil {
 			return nil, err
 		}
 		if strays && relays != 1 && r.options.strays > 0 {
@@ -191,24 +187,6 @@ func (s *stage) echoes(ctx context.Context, echo *lab.Instrument[measure.Echoes]
 	o.busy[relays] = int(100 * measure.Load(cpu, now))
 	o.echoes[relays], o.p50[relays], o.p99[relays] = len(rtt), measure.Quantile(rtt, 0.5), measure.Quantile(rtt, 0.99)
 	return nil
-}
-
-func throughput(ctx context.Context, send *lab.Instrument[measure.Sent]) (float64, error) {
-	if err := send.Resume(); err != nil {
-		return 0, err
-	}
-	interop.Pause(ctx, settle)
-	from := measure.Now()
-	interop.Pause(ctx, sendFor)
-	all, err := send.Events()
-	if err := errors.Join(err, send.Pause()); err != nil {
-		return 0, err
-	}
-	rate := measure.Rate(all, from, measure.Now())
-	if rate == 0 {
-		return 0, errors.New("nothing was sent")
-	}
-	return rate, nil
 }
 
 // flood sends what belongs to no connection, which goes all the way round a ring, and

@@ -105,6 +105,7 @@ type results struct {
 	options *options
 	kept    []*keptRow
 	cost    []*round
+	speeds  []*speeds
 	load    *relayLoad
 	deaths  []*death
 	errors  []string

@@ -118,27 +118,53 @@ func costTable(b *strings.Builder, r *results) {
 	fmt.Fprintf(b, `
 ## Cost of a relay
 
-%d connections to m1 with a line echoed each 20 ms, %v for each figure; then one connection that is written to as fast as it takes it, %v.
-The same connections are measured with the address on m1, then on m3, which relays to m1, then on m2, which relays to m3 and that to m1; counters at
-m1 say that they were. All answers go directly. Median of %d rounds, with the least and the most in brackets. veth with segmentation offload; the
-processors are the limit, not the wire.
+%d connections to m1 with a line echoed each 20 ms, %v for each figure. The same connections are measured with the address on m1, then on m3, which
+relays to m1, then on m2, which relays to m3 and that to m1; counters at m1 say that they were. All answers go directly. Median of %d rounds, with the
+least and the most in brackets.
 
-| Relays | Busy | Echo p50, µs | p99, µs | p99 more than without, µs | wanted | Throughput, Gbit/s | of that without, %% | wanted |
-|---|---|---|---|---|---|---|---|---|
-`, echoConns, echoFor, sendFor, len(r.cost))
+| Relays | Busy | Echo p50, µs | p99, µs | p99 more than without, µs | wanted |
+|---|---|---|---|---|---|
+`, echoConns, echoFor, len(r.cost))
 	for n := range maxRelays + 1 {
 		pick := func(f func(*round) float64) string { return spread(r.cost, f) }
 		fmt.Fprintf(b, "| %d | %s | %s | %s | ", n, pick(func(o *round) float64 { return float64(o.busy[n]) }),
 			pick(func(o *round) float64 { return micro(o.p50[n]) }), pick(func(o *round) float64 { return micro(o.p99[n]) }))
-		rate := pick(func(o *round) float64 { return o.rate[n] / 1e9 })
 		if n == 0 {
-			fmt.Fprintf(b, "| | %s | | |\n", rate)
+			b.WriteString("| |\n")
 			continue
 		}
-		fmt.Fprintf(b, "%s | %s | %s | %s | %s |\n", pick(func(o *round) float64 { return micro(o.p99[n] - o.p99[0]) }), limit(n, "<= 200"),
-			rate, pick(func(o *round) float64 { return 100 * o.rate[n] / o.rate[0] }), limit(n, ">= 90"))
+		fmt.Fprintf(b, "%s | %s |\n", pick(func(o *round) float64 { return micro(o.p99[n] - o.p99[0]) }), limit(n, "<= 200"))
 	}
 	loadLine(b, r.load)
+	speedTable(b, r)
+}
+
+func speedTable(b *strings.Builder, r *results) {
+	if len(r.speeds) == 0 {
+		return
+	}
+	fmt.Fprintf(b, `
+One connection from the client that is written to as fast as it takes it, %v through no, one and two relays in turn, again and again; the share is that
+within a round. veth with segmentation offload. Without a limit at the client's link the processors are the limit: client, switch, relay and server
+share %d of them, and the path is as long again with each relay.
+
+| Client's link | Rounds | Relays | Throughput, Gbit/s | of that without, %% | wanted |
+|---|---|---|---|---|---|
+`, sendFor, runtime.NumCPU())
+	for _, w := range r.speeds {
+		wire := "no limit"
+		if w.gigabits > 0 {
+			wire = fmt.Sprintf("%d Gbit/s", w.gigabits)
+		}
+		for n := range maxRelays + 1 {
+			fmt.Fprintf(b, "| %s | %d | %d | %s | ", wire, len(w.rounds), n, spread(w.rounds, func(v *[maxRelays + 1]float64) float64 { return v[n] / 1e9 }))
+			if n == 0 {
+				b.WriteString("| |\n")
+				continue
+			}
+			fmt.Fprintf(b, "%s | %s |\n", spread(w.rounds, func(v *[maxRelays + 1]float64) float64 { return 100 * v[n] / v[0] }), limit(n, ">= 90"))
+		}
+	}
 }
 
 // loadLine tells the processor time of one relay. A machine without idle time has used
@@ -167,7 +193,7 @@ func limit(relays int, text string) string {
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // spread is the median of one figure of each round, with the least and the most.
-func spread(rounds []*round, f func(*round) float64) string {
+func spread[R any](rounds []R, f func(R) float64) string {
 	var v []float64
 	for _, o := range rounds {
 		v = append(v, f(o))
