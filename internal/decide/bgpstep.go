@@ -30,37 +30,18 @@ type bgpVIP struct {
 // stepBGP decides for one VIP and BGP.
 func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
 	old, known := mem.old[vip.Addr]
-	local, there := f.address.Loopback[vip.Addr]
 	if known {
 		f.remembered++
 	}
-	if there {
+	if _, there := f.address.Loopback[vip.Addr]; there {
 		f.onLo++
 	}
 	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
 	if changed {
 		vip, gone = former(vip, old.Unbound), true
 	}
-	if gone && !vip.L2 && !vip.Unbound {
-		// It may have been announced on the LAN too, perhaps still is by others.
-		was := *vip
-		was.L2 = true
-		vip = &was
-	}
-	s := bgpVIP{
-		f: f, vip: vip, gone: gone, m: old, l2: vip.L2 && !vip.Unbound,
-		addr: f.address.VIPs[vip.Addr], local: local, addrGen: f.address.Gen,
-		bgpGen: f.bgp.Gen,
-	}
-	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
-		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
-	}
-	if s.m.Phase == model.BGPIdle {
-		s.m.Unbound = vip.Unbound
-	}
-	if s.m.Shared = s.m.Shared && len(vip.BGP) == 0; f.shares(vip) {
-		s.m.Shared = true // what BGP goes on to announce is kept by its own rules
-	}
+	s := f.beginBGP(vip, gone, &old)
+	vip = s.vip
 	s.stand()
 	if !known && !vip.Unbound && (s.local.Bound || vip.L2 && s.addr.Bound) {
 		s.adopt()
@@ -91,6 +72,31 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	if !gone {
 		s.report(advertised, reason, detail)
 	}
+}
+
+// beginBGP gathers what the decision needs.
+func (f *facts) beginBGP(vip *model.VIP, gone bool, old *model.BGPMemory) bgpVIP {
+	if gone && !vip.L2 && !vip.Unbound {
+		// It may have been announced on the LAN too, perhaps still is by others.
+		was := *vip
+		was.L2 = true
+		vip = &was
+	}
+	s := bgpVIP{
+		f: f, vip: vip, gone: gone, m: *old, l2: vip.L2 && !vip.Unbound,
+		addr: f.address.VIPs[vip.Addr], local: f.address.Loopback[vip.Addr], addrGen: f.address.Gen,
+		bgpGen: f.bgp.Gen,
+	}
+	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
+		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
+	}
+	if s.m.Phase == model.BGPIdle {
+		s.m.Unbound = vip.Unbound
+	}
+	if s.m.Shared = s.m.Shared && len(vip.BGP) == 0; f.shares(vip) {
+		s.m.Shared = true // what BGP goes on to announce is kept by its own rules
+	}
+	return s
 }
 
 // phases goes through those that end at once in the next one.

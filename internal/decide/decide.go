@@ -68,7 +68,6 @@ func Decide(v *model.View) model.Desired {
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
 	d.Machines = machines(v, &d)
-
 	d.Wake = w.at
 	return d
 }

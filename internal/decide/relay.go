@@ -276,7 +276,7 @@ func (f *facts) reached(l *model.Link, r *ringOf) (names []model.NodeName) {
 			names = append(names, n)
 			continue
 		}
-		if _, ok := near(l, f.v.Gossip.Members[n].Addrs, r.is4); ok && f.there(n, r) {
+		if at, ok := near(l, f.v.Gossip.Members[n].Addrs, r.is4); ok && f.there(n, r) && !f.forgotten(n, at) {
 			names = append(names, n)
 		}
 	}

@@ -44,11 +44,39 @@ func (f *facts) answering(l *model.Link, r *ringOf, names []model.NodeName) []mo
 		if n == f.v.Self || !f.silent(n, l, r.is4) {
 			return false
 		}
-		if since, away := f.left[n]; away {
-			f.left[n] = since.Add(-BGPLifetime) // for good: what comes back has not got the address any more
-		}
+		f.forget(n, l, r.is4)
 		return true
 	})
+}
+
+// forget leaves a silent node out for good, at the address at which it was asked, if its
+// daemon has ended. At one of the other family it may be there.
+func (f *facts) forget(n model.NodeName, l *model.Link, is4 bool) {
+	if f.v.Gossip.Members[n].State == model.MemberAlive {
+		return
+	}
+	at, _ := near(l, f.v.Gossip.Members[n].Addrs, is4)
+	p := f.watch.probes[at]
+	p.Gone = true
+	f.watch.probes[at] = p
+}
+
+// forgotten tells whether a node was left out for good at an address. It is asked after
+// there, which knows since when the node has been away.
+func (f *facts) forgotten(n model.NodeName, at addr) bool {
+	p := f.v.Memory.Rings[at]
+	if !p.Gone || p.Node != n || !p.Late.Equal(f.left[n]) || f.v.Gossip.Members[n].State == model.MemberAlive {
+		return false
+	}
+	f.watch.keep(at, p)
+	return true
+}
+
+func (w *ringWatch) keep(at addr, p model.RingProbe) {
+	if w.probes == nil {
+		w.probes = make(map[addr]model.RingProbe)
+	}
+	w.probes[at] = p
 }
 
 // silent tells whether the wire does not answer for a node whose heartbeats are overdue,
@@ -66,10 +94,7 @@ func (f *facts) silent(n model.NodeName, l *model.Link, is4 bool) bool {
 	p, asked := f.watch.probes[at]
 	if !asked {
 		p = f.probe(at, n, l.Name, late)
-		if f.watch.probes == nil {
-			f.watch.probes = make(map[addr]model.RingProbe)
-		}
-		f.watch.probes[at] = p
+		f.watch.keep(at, p)
 	}
 	return p.Interface == l.Name && p.Silent
 }
@@ -131,10 +156,10 @@ func (f *facts) watchRings(d *model.Desired) {
 	}
 	d.Memory.Rings = f.watch.probes
 	for _, at := range slices.SortedFunc(maps.Keys(f.watch.probes), addr.Compare) {
-		if f.isVIP(d, at) {
+		p := f.watch.probes[at]
+		if p.Gone || f.isVIP(d, at) {
 			continue // the driver knows an address once
 		}
-		p := f.watch.probes[at]
 		d.L2 = append(d.L2, model.L2Advert{Addr: at, Interface: p.Interface, Mode: model.L2Probe, Series: p.Series, Lasts: RingProbe})
 	}
 }

@@ -112,23 +112,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	if more != "" {
 		detail = more
 	}
-	in := &f.in // one for all VIPs: it is large
-	*in = election.Input{
-		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip, Rules: d.Rules,
-		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
-		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
-		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
-		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
-		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
-		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:   old,
-		Distrust: f.distrust, Lapsed: f.lapsed, Resumed: v.Resumed,
-	}
-	if vip.Unbound {
-		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
-	}
-	in.Hold = f.relayWaits(&old) || f.serviceWaits(vip, in.Interface, &old)
+	in := f.input(vip, gone, stand, &link, &old, d)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
 		in.VIP, in.Gone = former(vip, old.Unbound), true
@@ -171,6 +155,29 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	explain(&o, stand, detail)
 	f.report(stand, in, &o, d)
 	return known
+}
+
+// input is what the election may look at.
+func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model.Link, old *model.VIPMemory, d *model.Desired) *election.Input {
+	v := f.v
+	in := &f.in // one for all VIPs: it is large
+	*in = election.Input{
+		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip, Rules: d.Rules,
+		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
+		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
+		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
+		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
+		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
+		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:   *old,
+		Distrust: f.distrust, Lapsed: f.lapsed, Resumed: v.Resumed,
+	}
+	if vip.Unbound {
+		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
+	}
+	in.Hold = f.relayWaits(old) || f.serviceWaits(vip, in.Interface, old)
+	return in
 }
 
 // explain adds what is known of the standing of this node to the words of the election.

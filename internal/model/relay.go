@@ -77,6 +77,9 @@ type RingProbe struct {
 	// Silent: the last series that has ended was not answered. Answers: it was. Neither:
 	// none has ended.
 	Silent, Answers bool
+	// Gone: the daemon has ended and the host was silent since. It stays out of rings until
+	// the daemon is back: a host that answers again has not got the addresses any more.
+	Gone bool
 }
 
 // Origin is the source of a frame of a node's own connections.

@@ -192,36 +192,41 @@ func (w *World) view(i int, now time.Time) model.View {
 		v.Health["vip"] = model.HealthState{State: model.HealthDown}
 	}
 	for j := range w.n {
-		k := n.knows[j]
-		if j == i {
-			continue
-		}
-		if !k.known {
-			if w.linked(i, j) && w.n[j].runs() { // memberlist knows of it
-				v.Gossip.Members[names[j]] = model.Member{Name: names[j], Heard: now}
-			}
-			continue
-		}
-		m := model.Member{Name: names[j], Known: true, Settled: true, MACs: []model.MAC{macs[j]},
-			Standing: map[netip.Addr]model.Reason{vip: k.standing}}
-		if n.dead[j] {
-			m.State = model.MemberDead
-		}
-		if w.linked(i, j) && w.n[j].runs() {
-			m.Heard = now // it answers at once
-		}
-		if n.late[j] {
-			m.Late = epoch0.Add(-time.Millisecond)
-		}
-		v.Gossip.Members[names[j]] = m
-		if k.claim.Epoch > 0 {
-			v.Gossip.Claims[vip] = append(v.Gossip.Claims[vip], k.claim)
-		}
-		if k.standing.Eligible() {
-			v.Gossip.Eligible[vip] = append(v.Gossip.Eligible[vip], names[j])
+		if j != i {
+			w.tell(&v.Gossip, i, j, now)
 		}
 	}
 	return v
+}
+
+// tell adds what node i knows of j.
+func (w *World) tell(g *model.Gossip, i, j int, now time.Time) {
+	n := &w.n[i]
+	k := n.knows[j]
+	if !k.known {
+		if w.linked(i, j) && w.n[j].runs() { // memberlist knows of it
+			g.Members[names[j]] = model.Member{Name: names[j], Heard: now}
+		}
+		return
+	}
+	m := model.Member{Name: names[j], Known: true, Settled: true, MACs: []model.MAC{macs[j]},
+		Standing: map[netip.Addr]model.Reason{vip: k.standing}}
+	if n.dead[j] {
+		m.State = model.MemberDead
+	}
+	if w.linked(i, j) && w.n[j].runs() {
+		m.Heard = now // it answers at once
+	}
+	if n.late[j] {
+		m.Late = epoch0.Add(-time.Millisecond)
+	}
+	g.Members[names[j]] = m
+	if k.claim.Epoch > 0 {
+		g.Claims[vip] = append(g.Claims[vip], k.claim)
+	}
+	if k.standing.Eligible() {
+		g.Eligible[vip] = append(g.Eligible[vip], names[j])
+	}
 }
 
 // decide lets node i decide and its drivers obey until nothing changes any more.
@@ -268,19 +273,10 @@ func (w *World) settle(i int, now time.Time) (alone bool) {
 	}
 	for gen := uint64(10); gen < 30; gen++ {
 		v.Memory.Gen = gen
-		l2 := model.AppliedVIP{Probe: probe, Silent: n.silent, Announcing: (n.bound && !n.silent || n.responds) && (n.mem.Phase == model.PhaseOwner || n.mem.Phase == model.PhaseHandover)}
-		if n.foreign != (model.MAC{}) {
-			l2.Conflicts, l2.Foreign = 1, n.foreign
-		}
-		address := model.AppliedVIP{Bound: n.bound, Connections: 0, Sockets: int(bit(n.open))}
-		if n.bound {
-			address.Interface = "eth0"
-		}
-		v.Applied[model.SinkAddress] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: address}, Loopback: n.loopback()}
+		n.reports(&v, gen, probe)
 		if w.both {
 			n.report(&v, gen)
 		}
-		v.Applied[model.SinkLayer2] = model.Applied{Gen: gen, Lapses: uint64(n.lapse / 2), VIPs: map[netip.Addr]model.AppliedVIP{vip: l2}}
 		d := decide.Decide(&v)
 		before := *n
 		n.mem = d.Memory.VIPs[vip]
@@ -320,6 +316,20 @@ func (w *World) settle(i int, now time.Time) (alone bool) {
 	return alone
 }
 
+// reports says what the drivers of addresses and of layer 2 do.
+func (n *node) reports(v *model.View, gen uint64, probe model.ProbeResult) {
+	l2 := model.AppliedVIP{Probe: probe, Silent: n.silent, Announcing: (n.bound && !n.silent || n.responds) && (n.mem.Phase == model.PhaseOwner || n.mem.Phase == model.PhaseHandover)}
+	if n.foreign != (model.MAC{}) {
+		l2.Conflicts, l2.Foreign = 1, n.foreign
+	}
+	address := model.AppliedVIP{Bound: n.bound, Connections: 0, Sockets: int(bit(n.open))}
+	if n.bound {
+		address.Interface = "eth0"
+	}
+	v.Applied[model.SinkAddress] = model.Applied{Gen: gen, VIPs: map[netip.Addr]model.AppliedVIP{vip: address}, Loopback: n.loopback()}
+	v.Applied[model.SinkLayer2] = model.Applied{Gen: gen, Lapses: uint64(n.lapse / 2), VIPs: map[netip.Addr]model.AppliedVIP{vip: l2}}
+}
+
 // loopback is what the address driver says of lo.
 func (n *node) loopback() map[netip.Addr]model.AppliedVIP {
 	if !n.lo {
@@ -328,7 +338,7 @@ func (n *node) loopback() map[netip.Addr]model.AppliedVIP {
 	return map[netip.Addr]model.AppliedVIP{vip: {Bound: true, Interface: model.LoopbackInterface}}
 }
 
-// report says what the BGP driver does; the session is always there.
+// report is reports of the BGP driver; the session is always there.
 func (n *node) report(v *model.View, gen uint64) {
 	a := model.Applied{Gen: gen, Peers: []model.PeerReport{{Name: "tor", State: "Established"}}}
 	if n.path {
