@@ -180,15 +180,11 @@ func TestTwoFlows(t *testing.T) {
 func TestRelayEndsWithoutApply(t *testing.T) {
 	eachFamily(t, func(l *lab, vip netip.Addr) {
 		b := l.driver(hostB, discard())
-		c := l.mustDial(vip)
-		l.servedBy(c, hostA)
-		b.relay(toward(vip, hostA))
-		l.steer(vip, hostB)
-		for range 9 { // for longer than the lifetime
-			b.relay(toward(vip, hostA))
-			l.servedBy(c, hostA)
-			time.Sleep(300 * time.Millisecond)
-		}
+		var c net.Conn
+		l.eventually("a relay for longer than the lifetime", func() bool {
+			c = l.reachedBy(vip, b)
+			return c != nil
+		})
 		l.eventually("the end of the lifetime", func() bool {
 			return !strings.Contains(l.nft(hostB, "list ruleset"), "elements = { "+vip.String())
 		})
@@ -200,6 +196,31 @@ func TestRelayEndsWithoutApply(t *testing.T) {
 		})
 		l.reset(c)
 	})
+}
+
+// reachedBy opens a connection to host A and reaches it through host B for longer than
+// the lifetime; nil if this machine stood still, so that rules may have ended early.
+func (l *lab) reachedBy(vip netip.Addr, b *harness) net.Conn {
+	l.Helper()
+	l.steer(vip, hostA)
+	c := l.mustDial(vip)
+	l.servedBy(c, hostA)
+	b.relay(toward(vip, hostA))
+	l.steer(vip, hostB)
+	for range 12 {
+		b.relay(toward(vip, hostA))
+		applied := time.Now()
+		got, err := ask(c)
+		time.Sleep(300 * time.Millisecond)
+		if time.Since(applied) > time.Second {
+			_ = c.Close()
+			return nil
+		}
+		if err != nil || got != hostA {
+			l.Fatalf("served by %q, %v; want %s", got, err, hostA)
+		}
+	}
+	return c
 }
 
 func TestTableGoes(t *testing.T) {
