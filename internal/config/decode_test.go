@@ -47,12 +47,26 @@ func TestReferenceHasEveryField(t *testing.T) {
 		t.Fatal(end)
 	}
 	crossCheck(objects, true)
-	written := map[string]map[string]bool{}
-	index := regexp.MustCompile(`\[[^\]]*\]`)
 	for _, o := range objects {
 		for _, err := range o.errs {
 			t.Error(err)
 		}
+	}
+	hasEveryField(t, objects, map[string]reflect.Type{
+		v1alpha1.KindNodeConfiguration: reflect.TypeFor[v1alpha1.NodeConfiguration](),
+		v1alpha1.KindVirtualIP:         reflect.TypeFor[v1alpha1.VirtualIP](),
+		v1alpha1.KindBGPPeer:           reflect.TypeFor[v1alpha1.BGPPeer](),
+		v1alpha1.KindBFDProfile:        reflect.TypeFor[v1alpha1.BFDProfile](),
+		v1alpha1.KindCommunity:         reflect.TypeFor[v1alpha1.Community](),
+	})
+}
+
+// hasEveryField makes sure that each field of the kinds is written somewhere.
+func hasEveryField(t *testing.T, objects []*object, kinds map[string]reflect.Type) {
+	t.Helper()
+	written := map[string]map[string]bool{}
+	index := regexp.MustCompile(`\[[^\]]*\]`)
+	for _, o := range objects {
 		if written[o.kind] == nil {
 			written[o.kind] = map[string]bool{}
 		}
@@ -60,13 +74,7 @@ func TestReferenceHasEveryField(t *testing.T) {
 			written[o.kind][index.ReplaceAllString(path, "[]")] = true
 		}
 	}
-	for kind, typ := range map[string]reflect.Type{
-		v1alpha1.KindNodeConfiguration: reflect.TypeFor[v1alpha1.NodeConfiguration](),
-		v1alpha1.KindVirtualIP:         reflect.TypeFor[v1alpha1.VirtualIP](),
-		v1alpha1.KindBGPPeer:           reflect.TypeFor[v1alpha1.BGPPeer](),
-		v1alpha1.KindBFDProfile:        reflect.TypeFor[v1alpha1.BFDProfile](),
-		v1alpha1.KindCommunity:         reflect.TypeFor[v1alpha1.Community](),
-	} {
+	for kind, typ := range kinds {
 		want := map[string]bool{}
 		fieldPaths(typ, "", want)
 		if len(want) < 8 {
@@ -74,7 +82,7 @@ func TestReferenceHasEveryField(t *testing.T) {
 		}
 		for path := range want {
 			if !written[kind][path] {
-				t.Errorf("%s: %s is not in reference.yaml", kind, path)
+				t.Errorf("%s: %s is not in the example", kind, path)
 			}
 		}
 	}

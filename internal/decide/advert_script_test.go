@@ -3,8 +3,6 @@ package decide
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,30 +14,7 @@ import (
 // TestAdvertScripts plays testdata/adverts/*.txt: several VIPs that BGP advertises,
 // each in several ways. `decide` decides once, `apply` lets the drivers obey and
 // decides until nothing changes; both print what is decided.
-func TestAdvertScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/adverts/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			in, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := playAdverts(t, string(in))
-			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(in) {
-				t.Errorf("got\n%s\nwant\n%s", got, in)
-			}
-		})
-	}
-}
+func TestAdvertScripts(t *testing.T) { playFiles(t, "testdata/adverts/*.txt", playAdverts) }
 
 // adverts is the world of one script.
 type adverts struct {

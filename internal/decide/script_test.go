@@ -22,8 +22,11 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //
 // TestScripts plays testdata/*.txt: lines change the View of node m1, `decide`
 // prints what is decided. The output stands indented under each command.
-func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+func TestScripts(t *testing.T) { playFiles(t, "testdata/*.txt", play) }
+
+// playFiles plays each script by itself; what it prints is the script again.
+func playFiles(t *testing.T, pattern string, play func(*testing.T, string) string) {
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scripts", err)
 	}

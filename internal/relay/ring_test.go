@@ -85,18 +85,23 @@ func (l *lab) countAll(vip netip.Addr, hosts []string) {
 
 // resets counts the resets that a VIP sends to the client.
 func (l *lab) resets(vip netip.Addr) func() int {
-	l.Helper()
 	f := familyOf(vip)
-	l.script(hostC, fmt.Sprintf(`table %[1]s resets
-		delete table %[1]s resets
-		table %[1]s resets {
+	return l.tally(hostC, f, "resets", fmt.Sprintf("%s saddr %s tcp flags & rst == rst", f, vip))
+}
+
+// tally counts the packets that come in at a host and match, in a table of that name.
+func (l *lab) tally(host string, f family, name, match string) func() int {
+	l.Helper()
+	l.script(host, fmt.Sprintf(`table %[1]s %[2]s
+		delete table %[1]s %[2]s
+		table %[1]s %[2]s {
 			chain in {
 				type filter hook prerouting priority -500
-				%[1]s saddr %[2]s tcp flags & rst == rst counter
+				%[3]s counter
 			}
-		}`, f, vip))
+		}`, f, name, match))
 	return func() (n int) {
-		text := l.nft(hostC, fmt.Sprintf("list table %s resets", f))
+		text := l.nft(host, fmt.Sprintf("list table %s %s", f, name))
 		_, after, _ := strings.Cut(text, "counter packets ")
 		if _, err := fmt.Sscan(after, &n); err != nil {
 			l.Fatalf("no counter in %s", text)

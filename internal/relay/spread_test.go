@@ -100,24 +100,8 @@ func TestSlots(t *testing.T) {
 
 // countSYN begins to count the opening segments that arrive at a host for a VIP.
 func (l *lab) countSYN(host string, vip netip.Addr) func() int {
-	l.Helper()
 	f := familyOf(vip)
-	l.script(host, fmt.Sprintf(`table %[1]s opened
-		delete table %[1]s opened
-		table %[1]s opened {
-			chain in {
-				type filter hook prerouting priority -500
-				iifname eth0 %[1]s daddr %[2]s tcp flags & (syn|ack) == syn counter
-			}
-		}`, f, vip))
-	return func() (n int) {
-		text := l.nft(host, fmt.Sprintf("list table %s opened", f))
-		_, after, _ := strings.Cut(text, "counter packets ")
-		if _, err := fmt.Sscan(after, &n); err != nil {
-			l.Fatalf("no counter in %s", text)
-		}
-		return n
-	}
+	return l.tally(host, f, "opened", fmt.Sprintf("iifname eth0 %s daddr %s tcp flags & (syn|ack) == syn", f, vip))
 }
 
 // Of thousands of connections each node gets its share, and none goes to two.

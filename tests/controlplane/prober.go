@@ -2,12 +2,8 @@ package controlplane
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/lab"
@@ -58,7 +54,7 @@ func (p *Prober) attempt(ctx context.Context, limit time.Duration, ask func(cont
 	defer cancel()
 	a := measure.Attempt{Start: measure.Now()}
 	if err := ask(one); err != nil {
-		a.Err = cause(err)
+		a.Err = measure.Cause(err)
 	}
 	a.End = measure.Now()
 	if ctx.Err() != nil {
@@ -80,19 +76,4 @@ func (p *Prober) Reach(from, to measure.Time) measure.Reach {
 func (p *Prober) Stop() {
 	p.stop()
 	p.done.Wait()
-}
-
-func cause(err error) string {
-	var ne net.Error
-	switch {
-	case errors.As(err, &ne) && ne.Timeout():
-		return "timeout"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
-	case errors.Is(err, syscall.ECONNRESET):
-		return "reset"
-	case errors.Is(err, syscall.EHOSTUNREACH):
-		return "unreachable"
-	}
-	return fmt.Sprint(err)
 }

@@ -89,11 +89,7 @@ func TestEmptyManagementCluster(t *testing.T) {
 // from an old backup, is no news either.
 func TestRestoredEmpty(t *testing.T) {
 	t.Parallel()
-	b := start(t, served(), nil)
-	b.api.Put(resBalancers, object("a/api", mlb))
-	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
-	b.decide(false)
-	b.wants("a/api@10.0.0.200 manager")
+	b := startManaged(t)
 	b.api.Stop()
 	b.wants("a/api@10.0.0.200 lost")
 	b.api.Delete(resMachines, "a", "m1")

@@ -97,6 +97,17 @@ func start(t *testing.T, kinds map[string]string, change func(*v1alpha1.Machines
 	return startOn(t, apitest.New(t, kinds), change)
 }
 
+// startManaged starts with one balancer, one Machine and a manager that knows both.
+func startManaged(t *testing.T) *bed {
+	t.Helper()
+	b := start(t, served(), nil)
+	b.api.Put(resBalancers, object("a/api", mlb))
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	b.decide(false)
+	b.wants("a/api@10.0.0.200 manager")
+	return b
+}
+
 // startOn is for an API that has something to say to the first request already.
 func startOn(t *testing.T, api *apitest.Server, change func(*v1alpha1.MachinesSpec)) *bed {
 	t.Helper()
@@ -254,11 +265,7 @@ func TestVersions(t *testing.T) {
 // management cluster leave everything as it is.
 func TestMoved(t *testing.T) {
 	t.Parallel()
-	b := start(t, served(), nil)
-	b.api.Put(resBalancers, object("a/api", mlb))
-	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
-	b.decide(false)
-	b.wants("a/api@10.0.0.200 manager")
+	b := startManaged(t)
 	const moved = `"metadata":{"annotations":{"clusterctl.cluster.x-k8s.io/delete-for-move":""}`
 	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", moved+`}`))
 	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", moved+`,"deletionTimestamp":"2026-01-02T03:04:05Z"}`))
@@ -281,11 +288,7 @@ func TestMoved(t *testing.T) {
 // being moved.
 func TestBalancerMovedFirst(t *testing.T) {
 	t.Parallel()
-	b := start(t, served(), nil)
-	b.api.Put(resBalancers, object("a/api", mlb))
-	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
-	b.decide(false)
-	b.wants("a/api@10.0.0.200 manager")
+	b := startManaged(t)
 	o := b.api.Get(resBalancers, "a", "api")
 	merge(o, object("a/api", `"metadata":{"annotations":{"clusterctl.cluster.x-k8s.io/delete-for-move":""}}`))
 	b.api.Put(resBalancers, o)
@@ -299,11 +302,7 @@ func TestBalancerMovedFirst(t *testing.T) {
 // reason may be still to come by another watch.
 func TestFarewell(t *testing.T) {
 	t.Parallel()
-	b := start(t, served(), nil)
-	b.api.Put(resBalancers, object("a/api", mlb))
-	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
-	b.decide(false)
-	b.wants("a/api@10.0.0.200 manager")
+	b := startManaged(t)
 	from := time.Now()
 	b.api.Delete(resBalancers, "a", "api")
 	b.wants("manager")

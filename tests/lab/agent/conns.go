@@ -48,7 +48,7 @@ func longLived(ctx context.Context, id int, target string, every time.Duration, 
 	d := net.Dialer{Timeout: 2 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
-		out.put(measure.ConnEvent{At: measure.Now(), Conn: id, Kind: measure.ConnLost, Err: brief(err)})
+		out.put(measure.ConnEvent{At: measure.Now(), Conn: id, Kind: measure.ConnLost, Err: measure.Cause(err)})
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
@@ -83,7 +83,7 @@ func readEchoes(c net.Conn, id int, out *events, stopped func() bool) {
 			stalled = true
 			e.Kind = measure.ConnStall
 		case err != nil:
-			e.Kind, e.Err = measure.ConnLost, brief(err)
+			e.Kind, e.Err = measure.ConnLost, measure.Cause(err)
 			out.put(e)
 			return
 		case !opened:

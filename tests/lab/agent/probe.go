@@ -3,12 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"flag"
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/lab/measure"
@@ -44,7 +42,7 @@ func attempt(target string, timeout time.Duration) measure.Attempt {
 	a.End = measure.Now()
 	a.Node = node
 	if err != nil {
-		a.Err = brief(err)
+		a.Err = measure.Cause(err)
 	}
 	return a
 }
@@ -66,20 +64,4 @@ func askName(target string, timeout time.Duration) (string, error) {
 	}
 	line, err := bufio.NewReaderSize(c, 64).ReadString('\n')
 	return strings.TrimSpace(line), err
-}
-
-// brief is the cause of a failed attempt in one word.
-func brief(err error) string {
-	var ne net.Error
-	switch {
-	case errors.As(err, &ne) && ne.Timeout():
-		return "timeout"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
-	case errors.Is(err, syscall.ECONNRESET):
-		return "reset"
-	case errors.Is(err, syscall.EHOSTUNREACH):
-		return "unreachable"
-	}
-	return err.Error()
 }

@@ -9,10 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/controlplane"
@@ -53,13 +51,7 @@ func main() {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, o)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	lab.Program("bench", func(ctx context.Context) error { return bench(ctx, o) })
 }
 
 func bench(ctx context.Context, o *options) error {

@@ -9,10 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/controlplane"
@@ -56,13 +54,7 @@ func main() {
 	flag.IntVar(&o.machines, "machines", 500, "Machines in the management cluster at the end")
 	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, o)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchmachines:", err)
-		os.Exit(1)
-	}
+	lab.Program("benchmachines", func(ctx context.Context) error { return bench(ctx, o) })
 }
 
 func bench(ctx context.Context, o *options) (err error) {

@@ -11,11 +11,9 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/interop"
@@ -48,13 +46,7 @@ func main() {
 	if *faults != "" {
 		o.faults = strings.Split(*faults, ",")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, o)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchbgp:", err)
-		os.Exit(1)
-	}
+	lab.Program("benchbgp", func(ctx context.Context) error { return bench(ctx, o) })
 }
 
 func bench(ctx context.Context, o *options) error {

@@ -11,10 +11,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"lbd.dev/lbd/tests/interop"
 	"lbd.dev/lbd/tests/lab"
@@ -65,13 +63,7 @@ func main() {
 	if *systems != "" {
 		o.systems = strings.Split(*systems, ",")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, o)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchring:", err)
-		os.Exit(1)
-	}
+	lab.Program("benchring", func(ctx context.Context) error { return bench(ctx, o) })
 }
 
 func bench(ctx context.Context, o *options) error {

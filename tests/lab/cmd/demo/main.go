@@ -8,10 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/interop"
@@ -19,13 +16,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := demo(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
-		os.Exit(1)
-	}
+	lab.Program("\ndemo", demo)
 }
 
 // step is one chapter of the story.

@@ -12,8 +12,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/lab"
@@ -30,13 +28,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := soak(ctx, *length, *seed, *nodes, *only)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
+	lab.Program("soak", func(ctx context.Context) error { return soak(ctx, *length, *seed, *nodes, *only) })
 }
 
 func soak(ctx context.Context, length time.Duration, seed uint64, nodes int, only string) (err error) {
