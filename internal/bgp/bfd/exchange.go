@@ -138,7 +138,8 @@ func (m *machine) transmit(now time.Time) (p Packet, ok bool) {
 
 // schedule sets the time of the next periodic packet. It is counted from when
 // this one was due, so that lateness does not add up, but not closer than the
-// jitter may bring two packets.
+// jitter may bring two packets. A time at which another session sends is as good as
+// a random one, for that one is random, and saves a wake.
 func (m *machine) schedule(now time.Time) {
 	if m.state == AdminDown {
 		m.farewell = max(0, m.farewell-1)
@@ -148,8 +149,16 @@ func (m *machine) schedule(now time.Time) {
 		if m.trigger || due.After(now) {
 			due = now
 		}
-		m.nextTx = due.Add(m.jittered())
-		if first := now.Add(m.interval() * 3 / 4); m.nextTx.Before(first) {
+		least, most := m.jitter()
+		first, last := now.Add(least), due.Add(most)
+		var met time.Time
+		if m.meet != nil {
+			met = m.meet(first, last)
+		}
+		if m.nextTx = met; met.IsZero() {
+			m.nextTx = due.Add(m.jittered())
+		}
+		if m.nextTx.Before(first) {
 			m.nextTx = first
 		}
 	}

@@ -110,3 +110,8 @@ func (d *datagram) arrived(now, empty time.Time) time.Time {
 	}
 	return now.Add(-age)
 }
+
+// before tells whether the packet reached its socket earlier than o did.
+func (d *datagram) before(o *datagram) bool {
+	return d.at.Sec < o.at.Sec || d.at.Sec == o.at.Sec && d.at.Nsec < o.at.Nsec
+}

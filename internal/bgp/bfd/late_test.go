@@ -49,7 +49,7 @@ func TestSecondLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.closeWake()
-	l.ports[port{}] = &listener{fd: -1, retry: time.Now().Add(time.Hour)}
+	l.ports[port{}] = &listener{urgent: closed, calm: closed, retry: time.Now().Add(time.Hour)}
 	w := l.late()
 	if l.turn(true); w.m.state != Up {
 		t.Error("declared dead at first sight")
@@ -119,10 +119,11 @@ func TestSecondLookIsAfterReading(t *testing.T) {
 // counts as heard now.
 func TestOverflow(t *testing.T) {
 	l := newLab(t)
-	var s listener
+	var s socket
+	var problem error
 	l.In("a", func() {
-		s.fd, s.err = listen(port{})
-		if s.err != nil {
+		s.fd, problem = listen(port{})
+		if problem != nil {
 			return
 		}
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<10)
@@ -136,8 +137,8 @@ func TestOverflow(t *testing.T) {
 			_, _ = c.Write(plain)
 		}
 	})
-	if s.err != nil {
-		t.Fatal(s.err)
+	if problem != nil {
+		t.Fatal(problem)
 	}
 	defer func() { _ = unix.Close(s.fd) }()
 	var loop loop

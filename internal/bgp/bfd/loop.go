@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	retryPort  = time.Second            // until a port that could not be opened is tried again
+	few        = 8                      // sessions, up to which it is worth to look at all of them to save a wake
 	lateness   = 2 * time.Millisecond   // from which on the own thread is to blame
 	lookAgain  = time.Millisecond       // after which a late thread reads its sockets once more
 	floodLimit = 100 * time.Millisecond // so long may packets that keep coming defer the end of a Detection Time
-	rounds     = 8                      // batches in a row before sending has its turn
 )
 
 // loop is the thread that all sessions live on. Only the thread touches it, but
@@ -33,25 +32,17 @@ type loop struct {
 	queue  queue
 	table  table
 	ifaces interfaces
-	buf    *inbound
+	bufs   [2]*inbound // of the two sockets of a port
 
 	heard    []*watch // sessions with packets received and not yet answered
 	drops    Drops    // of packets that belong to no session
 	overflow uint64
 	latest   time.Duration // worst lateness
 	leaving  bool          // end with the last session
-	dropped  bool          // a session was dropped since the last sweep
-	held     bool          // sessions are about to come: close no port
-}
-
-// listener is an open receiving socket, or one that could not be opened.
-type listener struct {
-	fd    int // -1: err says why
-	err   error
-	retry time.Time
-	empty time.Time // when it was last seen empty
-	lost  uint32    // packets dropped for want of room since it was opened
-	users int       // sessions
+	wakes    uint64
+	unread   bool // packets were left in the sockets
+	dropped  bool // a session was dropped since the last sweep
+	held     bool // sessions are about to come: close no port
 }
 
 // event is a change of state, for the log.
@@ -69,7 +60,7 @@ func newLoop(changed func(), news chan<- event) (*loop, error) {
 		return nil, err
 	}
 	return &loop{
-		changed: changed, news: news, wake: wake, buf: new(inbound),
+		changed: changed, news: news, wake: wake, bufs: [2]*inbound{new(inbound), new(inbound)},
 		ops: make(chan func(time.Time), 16), done: make(chan struct{}),
 		ports:  map[port]*listener{},
 		table:  table{map[uint32]*watch{}, map[netip.Addr][]*watch{}},
@@ -108,14 +99,13 @@ func (l *loop) run() {
 		if due := l.wait(); !due.IsZero() {
 			l.latest = max(l.latest, time.Since(due))
 		}
+		l.wakes++
 		l.obey()
 		l.turn(l.drain())
 		l.sweep()
 	}
-	for _, p := range l.ports {
-		if p.fd >= 0 {
-			_ = unix.Close(p.fd)
-		}
+	for _, s := range l.ports {
+		s.close()
 	}
 	for _, w := range l.table.byDiscr {
 		l.close(w)
@@ -126,7 +116,7 @@ func (l *loop) run() {
 // is a deadline. It looks at nothing: what comes while the thread waits to run
 // again is found by drain.
 func (l *loop) wait() (due time.Time) {
-	fds := [5]unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}
+	fds := [1 + 2*4]unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}
 	n := 1
 	var next time.Time
 	earliest := func(t time.Time) {
@@ -137,13 +127,21 @@ func (l *loop) wait() (due time.Time) {
 	if len(l.queue) > 0 {
 		earliest(l.queue[0].deadline)
 	}
-	for _, p := range l.ports {
-		if p.fd < 0 {
-			earliest(p.retry)
+	for p, s := range l.ports {
+		if s.urgent.fd < 0 {
+			earliest(s.retry)
 			continue
 		}
-		fds[n] = unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN}
+		fds[n] = unix.PollFd{Fd: int32(s.urgent.fd), Events: unix.POLLIN}
 		n++
+		switch {
+		case s.calm.fd < 0:
+		case l.settled(p):
+			earliest(s.calm.empty.Add(calmWait))
+		default:
+			fds[n] = unix.PollFd{Fd: int32(s.calm.fd), Events: unix.POLLIN}
+			n++
+		}
 	}
 	if next.IsZero() {
 		_, _ = unix.Ppoll(fds[:n], nil, nil)
@@ -168,66 +166,6 @@ func (l *loop) obey() {
 			return
 		}
 	}
-}
-
-// drain receives what waits in the sockets, and tells whether it got to the
-// end. A flood is left for later, so that sending goes on.
-//
-// Sessions answer when all that waited was read, not packet by packet: what a
-// late thread finds is a history, and only where it ends is of interest to the
-// peer. An answer to each step would make the peer take as many.
-func (l *loop) drain() (empty bool) {
-	empty = true
-	for p, s := range l.ports {
-		if s.fd < 0 {
-			l.reopen(p, s)
-			continue
-		}
-		done := false
-		for round := 0; round < rounds && !done; round++ {
-			now := time.Now()
-			n, err := l.buf.receive(s.fd)
-			full := round == 0 && n == batch && l.overflowed(s)
-			for i := range n {
-				d := l.buf.get(i)
-				at := d.arrived(now, s.empty)
-				if full {
-					at = now
-				}
-				l.receive(&d, p, s.fd, at, now)
-			}
-			done = n < batch || err != nil
-			if done {
-				s.empty = now
-			}
-		}
-		empty = empty && done
-		l.answer()
-	}
-	return empty
-}
-
-// overflowed tells whether a long queue has lost packets since last asked. They
-// were newer than those that wait, and that is not the fault of the peers: what
-// waits counts as heard now.
-func (l *loop) overflowed(s *listener) bool {
-	lost, err := dropCount(s.fd)
-	if err != nil || lost == s.lost {
-		return false
-	}
-	l.overflow += uint64(lost - s.lost)
-	s.lost = lost
-	return true
-}
-
-// reopen tries a port again that could not be opened.
-func (l *loop) reopen(p port, s *listener) {
-	now := time.Now()
-	if now.Before(s.retry) {
-		return
-	}
-	s.fd, s.err = listen(p)
-	s.retry, s.empty, s.lost = now.Add(retryPort), now, 0
 }
 
 // receive handles one packet that arrived at the time at.
@@ -419,9 +357,7 @@ func (l *loop) sweep() {
 	clear(l.ifaces.known)
 	for p, s := range l.ports {
 		if s.users == 0 {
-			if s.fd >= 0 {
-				_ = unix.Close(s.fd)
-			}
+			s.close()
 			delete(l.ports, p)
 		}
 	}

@@ -17,6 +17,9 @@ const slowInterval = time.Second
 type machine struct {
 	set  settings
 	rand func() float64 // uniform in [0, 1), for the jitter
+	// meet returns a time from least to most at which packets are sent in any case;
+	// zero: there is none. It may be nil.
+	meet func(least, most time.Time) time.Time
 
 	state, remoteState      State
 	diag, remoteDiag        Diag
@@ -177,14 +180,21 @@ func (m *machine) paced(old time.Duration) {
 	}
 }
 
-// jittered is the interval less 0 to 25 %, or 10 to 25 % if a single lost packet
-// counts, RFC 5880 section 6.8.7.
-func (m *machine) jittered() time.Duration {
-	least, span := 0.75, 0.25
+// jitter is the least time and the most from one packet to the next: the interval
+// less 0 to 25 %, or 10 to 25 % if a single lost packet counts, RFC 5880 section
+// 6.8.7.
+func (m *machine) jitter() (least, most time.Duration) {
+	i := float64(m.interval())
 	if m.set.mult == 1 {
-		span = 0.15
+		return time.Duration(0.75 * i), time.Duration(0.9 * i)
 	}
-	return time.Duration(float64(m.interval()) * (least + span*m.rand()))
+	return time.Duration(0.75 * i), time.Duration(i)
+}
+
+// jittered is a random time from least to most.
+func (m *machine) jittered() time.Duration {
+	least, most := m.jitter()
+	return least + time.Duration(float64(most-least)*m.rand())
 }
 
 // advance does what is due at now: the end of the Detection Time, or of a hold.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ type Manager struct {
 	closed bool
 	loop   *loop // nil before the first session
 	wanted map[Key]*entry
+	whole  bool // every port was open when wanted was last applied: it stays so
 }
 
 // entry is a session and its part on the thread.
@@ -67,6 +69,8 @@ func (m *Manager) Apply(want []Session) error {
 		if err := m.start(); err != nil {
 			return errors.Join(refused, err)
 		}
+	case m.whole && m.runs(next):
+		return refused // the thread need not wake for it
 	}
 	// Sockets are opened here. The thread has packets to send.
 	fresh := m.prepare(next)
@@ -80,7 +84,14 @@ func (m *Manager) Apply(want []Session) error {
 	if !ok {
 		return ErrClosed
 	}
-	return errors.Join(append([]error{refused}, errs...)...)
+	problem := errors.Join(errs...)
+	m.whole = problem == nil
+	return errors.Join(refused, problem)
+}
+
+// runs tells whether next is what runs.
+func (m *Manager) runs(next map[Key]Session) bool {
+	return maps.EqualFunc(next, m.wanted, func(s Session, e *entry) bool { return s.same(&e.want) })
 }
 
 // normalAll returns the sessions that can be, and what is wrong with the others.
@@ -157,9 +168,8 @@ func (m *Manager) prepare(next map[Key]Session) (fresh arrivals) {
 		fresh.sessions = append(fresh.sessions, e)
 		m.wanted[k] = e
 		if p := w.port(); !open[p] && fresh.ports[p] == nil {
-			l := &listener{empty: time.Now(), retry: time.Now().Add(retryPort)}
-			l.fd, l.err = listen(p)
-			fresh.ports[p] = l
+			fresh.ports[p] = new(listener)
+			fresh.ports[p].open(p)
 		}
 	}
 	return fresh
@@ -222,6 +232,7 @@ func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
 			discr = rand.Uint32()
 		}
 		e.w.m = newMachine(now, e.want.settings(), discr, rand.Uint32(), rand.Float64)
+		e.w.m.meet = l.meet
 		l.add(e.w, now)
 	}
 	l.held, l.dropped = false, true

@@ -72,10 +72,8 @@ func bindAny(fd int, v6 bool, number int) error {
 
 // listen opens a receiving socket. It tells of each packet the TTL, where it
 // came in and to which address, and when it arrived.
-func listen(p port) (int, error) {
-	opts := []option{
-		{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1},
-	}
+func listen(p port, more ...option) (int, error) {
+	opts := append(more, option{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1})
 	if p.v6 {
 		opts = append(opts, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1}, option{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1})
 	} else {

@@ -5,8 +5,6 @@ import (
 	"net"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // end is one side of a storm: a machine, or an eager peer.
@@ -308,9 +306,9 @@ func TestAnswersOnce(t *testing.T) {
 	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
 	m.transmit(time.Now())
 	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, slot: -1, state: Down}
-	s := &listener{empty: time.Now()}
+	s := new(listener)
 	newLab(t).In("a", func() {
-		s.fd, s.err = listen(port{})
+		s.open(port{})
 		w.fd, w.trouble = source(false)
 		w.prepare(0)
 		c, err := net.Dial("udp", "127.0.0.1:3784")
@@ -326,7 +324,7 @@ func TestAnswersOnce(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	defer func() { _ = unix.Close(s.fd); l.close(w) }()
+	defer func() { s.close(); l.close(w) }()
 	l.ports[port{}] = s
 	l.table.add(w)
 	if !l.drain() || w.in != 4 {

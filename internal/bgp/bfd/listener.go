@@ -1,0 +1,224 @@
+package bfd
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	retryPort = time.Second // until a port that could not be opened is tried again
+	calmWait  = time.Second // the longest that packets without news wait to be read
+	rounds    = 8           // batches in a row before sending has its turn
+)
+
+// listener is what receives the packets for a port, or could not be opened.
+//
+// Nearly all packets say that nothing has changed. They have to be read before the
+// end of the Detection Time, and when they came is known from the kernel, so the
+// thread need not wake for each of them: they go to a socket of their own, which
+// is read whenever the thread is awake.
+type listener struct {
+	urgent socket // what calm does not get
+	calm   socket // packets that say no more than Up; closed where the kernel cannot sort
+	err    error  // why urgent is closed
+	retry  time.Time
+	users  int // sessions
+}
+
+// socket is one that packets are read from.
+type socket struct {
+	fd    int       // -1: closed
+	empty time.Time // when it was last seen empty
+	lost  uint32    // packets dropped for want of room since it was opened
+}
+
+var closed = socket{fd: -1}
+
+// open opens the sockets.
+func (s *listener) open(p port) {
+	now := time.Now()
+	s.retry = now.Add(retryPort)
+	s.urgent, s.calm = socket{-1, now, 0}, socket{-1, now, 0}
+	if s.urgent.fd, s.err = listen(p); s.err == nil {
+		s.calm.fd = split(s.urgent.fd, p)
+	}
+}
+
+func (s *listener) close() {
+	for _, one := range []*socket{&s.urgent, &s.calm} {
+		if one.fd >= 0 {
+			_ = unix.Close(one.fd)
+			one.fd = -1
+		}
+	}
+}
+
+// split opens a second socket for the port of urgent, which gets the packets
+// whose State is Up and that neither poll, nor answer a poll, nor ask for Demand
+// mode: RFC 5880 section 4.1. It returns -1 if that cannot be had.
+//
+// The first socket was bound without SO_REUSEPORT, so that a port in use by somebody
+// else is still found out. The order in which sockets are bound is their number.
+func split(urgent int, p port) int {
+	share := option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1}
+	calm, err := -1, unix.SetsockoptInt(urgent, share.level, share.name, share.value)
+	if err == nil {
+		calm, err = listen(p, share)
+	}
+	if err == nil {
+		const flags, up = 0xf3, 0xc0 // Sta, P, F, D, M
+		sort := []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 1}, // a packet without it is for urgent
+			{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: flags},
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: up, Jf: 1},
+			{Code: unix.BPF_RET | unix.BPF_K, K: 1},
+			{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		}
+		prog := unix.SockFprog{Len: uint16(len(sort)), Filter: &sort[0]}
+		err = unix.SetsockoptSockFprog(calm, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &prog)
+	}
+	if err == nil {
+		return calm
+	}
+	if calm >= 0 {
+		_ = unix.Close(calm)
+	}
+	_ = unix.SetsockoptInt(urgent, share.level, share.name, 0)
+	return -1
+}
+
+// settled tells whether packets that say no more than Up are no news to any session
+// of a port.
+func (l *loop) settled(p port) bool {
+	if l.unread || len(l.table.byDiscr) > few {
+		return false
+	}
+	for _, w := range l.table.byDiscr {
+		if w.port() == p && w.m.state != Up {
+			return false
+		}
+	}
+	return true
+}
+
+// meet returns when a session sends, from least to most; zero: none does.
+func (l *loop) meet(least, most time.Time) time.Time {
+	if len(l.queue) > few {
+		return time.Time{} // they would all send at once
+	}
+	for _, w := range l.queue {
+		if t := w.m.nextTx; w.m.periodic() && !t.Before(least) && !t.After(most) {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// drain receives what waits in the sockets, and tells whether it got to the
+// end. A flood is left for later, so that sending goes on.
+//
+// Sessions answer when all that waited was read, not packet by packet: what a
+// late thread finds is a history, and only where it ends is of interest to the
+// peer. An answer to each step would make the peer take as many.
+func (l *loop) drain() (empty bool) {
+	empty = true
+	for p, s := range l.ports {
+		if s.urgent.fd < 0 {
+			if !time.Now().Before(s.retry) {
+				s.open(p)
+			}
+			continue
+		}
+		empty = l.read(p, s) && empty
+		l.answer()
+	}
+	l.unread = !empty
+	return empty
+}
+
+// read receives what waits at a port, in the order in which it came. The urgent
+// packets are taken out first: those without news that were sent before them are
+// there then, and not found to be left when a session has long gone Down.
+func (l *loop) read(p port, s *listener) (empty bool) {
+	lanes := [2]lane{{socket: &s.urgent, buf: l.bufs[0], since: s.urgent.empty}, {socket: &s.calm, buf: l.bufs[1], since: s.calm.empty}}
+	for {
+		var first *lane
+		for i := range lanes {
+			a := &lanes[i]
+			if a.fill(l) && (first == nil || a.head.before(&first.head)) {
+				first = a
+			}
+		}
+		if first == nil {
+			return lanes[0].done && lanes[1].done
+		}
+		at := first.head.arrived(first.now, first.since)
+		if first.lossy {
+			at = first.now
+		}
+		l.receive(&first.head, p, s.urgent.fd, at, first.now)
+		first.ready = false
+	}
+}
+
+// lane is a socket while it is read.
+type lane struct {
+	*socket
+	buf   *inbound
+	since time.Time // when it was last seen empty before
+
+	round   int
+	now     time.Time // when the batch was received
+	lossy   bool      // packets that came after the batch were lost
+	next, n int       // of the batch
+	head    datagram  // the next one, if ready
+	ready   bool
+	done    bool // it was seen empty
+}
+
+// fill has the next packet ready, if there is one.
+func (a *lane) fill(l *loop) bool {
+	if a.ready {
+		return true
+	}
+	if a.next == a.n && !a.refill(l) {
+		return false
+	}
+	a.head, a.ready = a.buf.get(a.next), true
+	a.next++
+	return true
+}
+
+// refill receives a batch.
+func (a *lane) refill(l *loop) bool {
+	if a.fd < 0 {
+		a.done = true
+	}
+	if a.done || a.round == rounds {
+		return false
+	}
+	a.now = time.Now()
+	n, err := a.buf.receive(a.fd)
+	a.lossy = a.round == 0 && n == batch && l.overflowed(a.socket)
+	a.done = n < batch || err != nil
+	if a.done {
+		a.empty = a.now
+	}
+	a.round++
+	a.next, a.n = 0, n
+	return n > 0
+}
+
+// overflowed tells whether a long queue has lost packets since last asked. They
+// were newer than those that wait, and that is not the fault of the peers: what
+// waits counts as heard now.
+func (l *loop) overflowed(s *socket) bool {
+	lost, err := dropCount(s.fd)
+	if err != nil || lost == s.lost {
+		return false
+	}
+	l.overflow += uint64(lost - s.lost)
+	s.lost = lost
+	return true
+}

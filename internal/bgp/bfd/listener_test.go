@@ -1,0 +1,207 @@
+package bfd
+
+import (
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+)
+
+// TestSplit: the kernel puts aside what says no more than Up, and nothing else.
+func TestSplit(t *testing.T) {
+	up := Packet{State: Up, DetectMult: 3, MyDiscr: other, YourDiscr: own}
+	with := func(f func(*Packet)) []byte {
+		p := up
+		f(&p)
+		return p.Append(nil, []byte("secret"))
+	}
+	cases := []struct {
+		name string
+		raw  []byte
+		calm bool
+	}{
+		{"Up", with(func(*Packet) {}), true},
+		{"Up with a diagnostic", with(func(p *Packet) { p.Diag = DiagNeighborDown }), true},
+		{"Up with authentication", with(func(p *Packet) { p.Auth.Type = KeyedSHA1 }), true},
+		{"Up, independent of the control plane", with(func(p *Packet) { p.ControlPlaneIndependent = true }), true},
+		{"Up with Poll", with(func(p *Packet) { p.Poll = true }), false},
+		{"Up with Final", with(func(p *Packet) { p.Final = true }), false},
+		{"Up with Demand", with(func(p *Packet) { p.Demand = true }), false},
+		{"Init", with(func(p *Packet) { p.State = Init }), false},
+		{"Down", with(func(p *Packet) { p.State = Down }), false},
+		{"AdminDown", with(func(p *Packet) { p.State = AdminDown }), false},
+		{"one byte", []byte{0x20}, false},
+		{"nothing", nil, false},
+	}
+	l := newLab(t)
+	l.In("a", func() {
+		for p, to := range map[port]string{{}: "127.0.0.1:3784", {v6: true}: "[::1]:3784", {multihop: true}: "127.0.0.1:4784"} {
+			var s, second listener
+			s.open(p)
+			c, err := net.Dial("udp", to)
+			if err != nil || s.err != nil || s.calm.fd < 0 {
+				t.Error(p, err, s.err, s.calm.fd)
+				return
+			}
+			if second.open(p); second.err == nil || second.urgent.fd >= 0 || second.calm.fd >= 0 {
+				t.Errorf("%s: opened twice: %v", p, second.err)
+			}
+			buf := new(inbound)
+			for _, x := range cases {
+				_, _ = c.Write(x.raw)
+				urgent, _ := buf.receive(s.urgent.fd)
+				calm, _ := buf.receive(s.calm.fd)
+				if urgent+calm != 1 || x.calm != (calm == 1) {
+					t.Errorf("%s, %s: %d urgent, %d without news", p, x.name, urgent, calm)
+				}
+			}
+			_ = c.Close()
+			s.close()
+		}
+	})
+}
+
+// TestOrder: packets that came to two sockets are handled in the order in which they
+// came, however many there are.
+func TestOrder(t *testing.T) {
+	l, err := newLoop(func() {}, make(chan event, 1024))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.closeWake()
+	var s listener
+	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
+	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, fd: -1, slot: -1, state: Down}
+	newLab(t).In("a", func() {
+		s.open(port{})
+		c, err := net.Dial("udp", "127.0.0.1:3784")
+		if err != nil || s.err != nil {
+			t.Error(err, s.err)
+			return
+		}
+		defer func() { _ = c.Close() }()
+		say := func(state State) {
+			_, _ = c.Write((&Packet{State: state, DetectMult: 3, MyDiscr: other, YourDiscr: own, DesiredMinTx: slowInterval, RequiredMinRx: slowInterval}).Append(nil, nil))
+		}
+		say(Down)
+		say(Init)
+		for range 2*batch + 5 {
+			say(Up)
+		}
+		say(Down)
+	})
+	if t.Failed() {
+		return
+	}
+	defer func() { s.close(); l.close(w) }()
+	l.ports[port{}] = &s
+	l.table.add(w)
+	if !l.drain() || w.in != 2*batch+8 {
+		t.Fatalf("received %d", w.in)
+	}
+	if m.state != Down || m.remoteState != Down || m.diag != DiagNeighborDown || m.transitions != 2 {
+		t.Errorf("%v, %v, %d changes; the peer is %v", m.state, m.diag, m.transitions, m.remoteState)
+	}
+}
+
+// TestFewWakes: sessions that are Up wake the thread once for all of them, and not for
+// what they receive. A session that is not, waits for every packet.
+func TestFewWakes(t *testing.T) {
+	l := newLab(t)
+	l.IP("b", "addr add 10.0.0.3/24 dev eth0")
+	sa := []Session{session("10.0.0.1", "10.0.0.2"), session("10.0.0.1", "10.0.0.3")}
+	l.peer("b", nil, session("10.0.0.2", "10.0.0.1"), session("10.0.0.3", "10.0.0.1"))
+	a := l.node("a")
+	a.apply(sa...)
+	a.each("up", func(st Status) bool { return st.State == Up && st.Transmit == 50*ms && st.Receive == 50*ms })
+	loop := a.m.(*Manager).loop
+	count := func() (packets, wakes uint64) {
+		loop.do(func(time.Time) {
+			for _, w := range loop.all() {
+				packets += w.in + w.sent
+			}
+			wakes = loop.wakes
+		})
+		return packets, wakes
+	}
+	l.within("four packets for a wake", func() bool {
+		p, n := count()
+		time.Sleep(time.Second)
+		p2, n2 := count()
+		t.Logf("%d packets, %d wakes", p2-p, n2-n)
+		return 3*(n2-n) < p2-p
+	})
+	settled := func(p port) (yes bool) {
+		loop.do(func(time.Time) { yes = loop.settled(p) })
+		return yes
+	}
+	if !settled(port{}) {
+		t.Error("not settled with all sessions Up")
+	}
+	a.apply(append(sa, session("10.0.0.1", "10.0.0.9"))...)
+	if settled(port{}) {
+		t.Error("settled with a session that is Down")
+	}
+	if !settled(port{v6: true}) {
+		t.Error("another port is not settled")
+	}
+}
+
+// TestMeet: sessions that send together keep to the jitter of RFC 5880 section 6.8.7,
+// each of them, and it stays random.
+func TestMeet(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		mults []uint8
+		share int // packets in a wake, at least on average
+	}{{"alike", []uint8{3, 3, 5}, 3}, {"one that may be less late", []uint8{3, 1}, 1}, {"too many", make([]uint8, few+1), 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &loop{}
+			now := time.Unix(1000, 0)
+			for i, mult := range c.mults {
+				m := newMachine(now, usual, uint32(i+1), 1, rand.New(rand.NewPCG(1, uint64(i))).Float64)
+				m.meet, m.set.mult = l.meet, max(mult, 1)
+				m.state, m.remoteState, m.remoteDiscr, m.remoteMinRx = Up, Up, other, 100*ms
+				m.desiredTx, m.usedTx, m.trigger = 100*ms, 100*ms, false
+				m.nextTx = now.Add(time.Duration(i) * 31 * ms)
+				l.queue.set(&watch{m: m, slot: -1}, m.nextTx)
+			}
+			packets, wakes, gaps := sendAll(t, l, 2000)
+			if packets*100 < wakes*c.share*98 {
+				t.Errorf("%d packets in %d wakes", packets, wakes)
+			}
+			if c.share == 0 && packets > wakes*101/100 {
+				t.Errorf("a burst: %d packets in %d wakes", packets, wakes)
+			}
+			if gaps < wakes/2 {
+				t.Errorf("%d different gaps in %d wakes", gaps, wakes)
+			}
+		})
+	}
+}
+
+// sendAll sends what is due, wake after wake, and checks the gaps.
+func sendAll(t *testing.T, l *loop, wakes int) (packets, woken, gaps int) {
+	last := map[*watch]time.Time{}
+	seen := map[time.Duration]bool{}
+	for range wakes {
+		now := l.queue[0].deadline
+		for !l.queue[0].deadline.After(now) {
+			w := l.queue[0]
+			if _, ok := w.m.transmit(now); !ok {
+				t.Fatal("nothing to send")
+			}
+			packets++
+			if before, ok := last[w]; ok {
+				gap := now.Sub(before)
+				if least, most := w.m.jitter(); gap < least || gap > most {
+					t.Fatalf("gap of %v, not from %v to %v", gap, least, most)
+				}
+				seen[gap] = true
+			}
+			last[w] = now
+			l.queue.set(w, w.m.nextTx)
+		}
+	}
+	return packets, wakes, len(seen)
+}
