@@ -84,7 +84,6 @@ func TestOrder(t *testing.T) {
 			_, _ = c.Write((&Packet{State: state, DetectMult: 3, MyDiscr: other, YourDiscr: own, DesiredMinTx: slowInterval, RequiredMinRx: slowInterval}).Append(nil, nil))
 		}
 		say(Down)
-		say(Init)
 		for range 2*batch + 5 {
 			say(Up)
 		}
@@ -96,7 +95,7 @@ func TestOrder(t *testing.T) {
 	defer func() { s.close(); l.close(w) }()
 	l.ports[port{}] = &s
 	l.table.add(w)
-	if !l.drain() || w.in != 2*batch+8 {
+	if !l.drain() || w.in != 2*batch+7 {
 		t.Fatalf("received %d", w.in)
 	}
 	if m.state != Down || m.remoteState != Down || m.diag != DiagNeighborDown || m.transitions != 2 {
@@ -144,6 +143,47 @@ func TestFewWakes(t *testing.T) {
 	}
 	if !settled(port{v6: true}) {
 		t.Error("another port is not settled")
+	}
+}
+
+// TestApplyAgain: what runs already does not wake the thread, and what differs does. A
+// port that is not open is told of each time.
+func TestApplyAgain(t *testing.T) {
+	l := newLab(t)
+	a := l.node("a")
+	one, two := session("10.0.0.1", "10.0.0.2"), session("10.0.0.1", "10.0.0.3")
+	for _, s := range []*Session{&one, &two} {
+		s.Passive = true // and so it never wakes by itself
+	}
+	a.apply(one, two)
+	loop := a.m.(*Manager).loop
+	wakes := func() (n uint64) {
+		loop.do(func(time.Time) { n = loop.wakes })
+		return n
+	}
+	before := wakes()
+	for range 5 {
+		a.apply(two, one)
+	}
+	if n := wakes() - before; n != 1 {
+		t.Errorf("%d wakes, one of which was this test", n)
+	}
+	two.Multiplier++
+	a.apply(one, two)
+	a.apply(one)
+	if n := wakes() - before; n < 4 {
+		t.Errorf("%d wakes: changes did not reach the thread", n)
+	}
+	b := l.node("b")
+	var busy listener
+	l.In("b", func() { busy.open(port{}) })
+	defer busy.close()
+	for range 3 {
+		var err error
+		l.In("b", func() { err = b.m.Apply([]Session{session("10.0.0.2", "10.0.0.1")}) })
+		if busy.err != nil || err == nil {
+			t.Errorf("no word of the port that is not open: %v, %v", busy.err, err)
+		}
 	}
 }
 
