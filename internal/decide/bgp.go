@@ -172,7 +172,9 @@ func (s *bgpVIP) run() {
 				s.withdraw(s.standing) // it was advertised, then somebody removed the address
 			}
 		case s.bound():
-			s.enter(model.BGPAdvertised)
+			if !s.vip.Unbound || !s.ringWaits() {
+				s.enter(model.BGPAdvertised)
+			}
 		case s.addrGen >= s.m.Gen && s.local.Expired:
 			s.enter(model.BGPBinding) // with an epoch under which it has not expired
 		}

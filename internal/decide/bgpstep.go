@@ -47,6 +47,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 		s.adopt()
 	}
 	s.phases()
+	s.servedBGP(&old)
 	if changed && s.m.Phase == model.BGPIdle {
 		f.w.by(f.v.Now) // begins anew
 	}
@@ -71,6 +72,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	}
 	if !gone {
 		s.report(advertised, reason, detail)
+		f.serves = f.serves || vip.Unbound && s.m.Phase >= model.BGPBinding && f.keepsService(vip, "")
 	}
 }
 

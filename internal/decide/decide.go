@@ -57,6 +57,7 @@ func Decide(v *model.View) model.Desired {
 		facts.lan, facts.lanOwner = "", false
 		facts.stepBGP(&vip, true, &d, &bgp)
 	}
+	d.BGP.Ready = d.BGP.Ready && !facts.joins
 	facts.watchRings(&d)
 	if d.Memory.Fresh = facts.fresh; facts.fresh > 0 {
 		d.Memory.Fresh = max(facts.fresh, v.Memory.Fresh)

@@ -421,6 +421,9 @@ func (s *stage) decide() []string {
 	if !s.d.Synced {
 		line += " unsynced"
 	}
+	if len(s.v.Peers) > 0 && !s.d.BGP.Ready && s.v.KeepServices {
+		line += " notready"
+	}
 	if s.d.Group.Unready && s.v.KeepServices {
 		line += " unready"
 	}

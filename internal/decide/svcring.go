@@ -9,7 +9,7 @@ import (
 
 // ServiceHolds is how long a node that has let go of the VIP of a Service is in its ring
 // whatever is known of its connections: longer than the relay driver rests between two
-// looks for them.
+// looks for them, and than routers go on to send to a node after a withdrawal.
 const ServiceHolds = time.Minute
 
 // ipvs is the interface on which kube-proxy has the addresses of Services in the mode
@@ -22,28 +22,44 @@ func (f *facts) keepsService(vip *model.VIP, iface string) bool {
 	return vip.Unbound && f.v.KeepServices && !f.v.NoRelay && f.unfitService() == "" && f.unfit(vip.Addr, iface) == ""
 }
 
-// unfitService says why there is no ring for Services besides what is in the way of all
-// rings.
-func (f *facts) unfitService() string {
-	if _, is := f.v.Links[ipvs]; is {
+// ServiceRingUnfit says why this node can have no ring for Services besides what is in the
+// way of all rings, by what its relay driver has seen; empty if it can.
+func ServiceRingUnfit(seen *model.RingHost, links map[string]model.Link) string {
+	if _, is := links[ipvs]; is {
 		return "kube-proxy is in IPVS mode: only the modes nftables and iptables track connections where lbd looks for them"
 	}
-	if seen := f.rings.seen; seen != nil && seen.Untold != "" {
+	if seen != nil && seen.Untold != "" {
 		return "tracked connections cannot be listed: " + seen.Untold
 	}
 	return ""
 }
+
+func (f *facts) unfitService() string { return ServiceRingUnfit(f.rings.seen, f.v.Links) }
 
 // serving tells whether new connections to a VIP come in here by layer 2.
 func serving(m *model.VIPMemory) bool {
 	return m.Phase == model.PhaseOwner || m.Phase == model.PhaseHandover
 }
 
-// served remembers when this node lets go of the VIP of a Service.
+// served remembers when this node lets go of the VIP of a Service on the LAN.
 func (f *facts) served(vip *model.VIP, old, now *model.VIPMemory) {
 	if f.v.KeepServices && vip.Unbound && serving(old) && !serving(now) {
 		now.HeldUntil = f.v.Now.Add(ServiceHolds)
 	}
+}
+
+// servedBGP is served for routers.
+func (s *bgpVIP) servedBGP(old *model.BGPMemory) {
+	if s.f.v.KeepServices && s.vip.Unbound && old.Phase >= model.BGPAdvertised && s.m.Phase < model.BGPAdvertised {
+		s.m.HeldUntil = s.f.v.Now.Add(ServiceHolds)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // holdsService tells whether this node has connections to the VIP of a Service, or is
@@ -53,11 +69,13 @@ func (f *facts) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) b
 	if !f.keepsService(vip, iface) {
 		return false
 	}
+	bgp := f.v.Memory.BGP[vip.Addr]
+	until := later(m.HeldUntil, bgp.HeldUntil)
 	switch {
-	case serving(m), len(vip.BGP) > 0 && f.v.Memory.BGP[vip.Addr].Phase >= model.BGPAdvertised:
+	case serving(m), len(vip.BGP) > 0 && bgp.Phase >= model.BGPAdvertised:
 		f.serves = true
-	case f.v.Now.Before(m.HeldUntil):
-		f.w.by(m.HeldUntil)
+	case f.v.Now.Before(until):
+		f.w.by(until)
 		f.serves = true
 	default: // until the driver has looked an earlier process may have left some
 		f.serves = f.rings.seen == nil || f.rings.seen.Tracks(vip.Addr)
@@ -96,6 +114,34 @@ func (f *facts) serviceWaits(vip *model.VIP, iface string, old *model.VIPMemory)
 		f.w.by(f.v.Now.Add(RelayWait))
 	}
 	return named
+}
+
+// ringWaits tells whether routers are not to be told of the VIP of a Service yet: with
+// the path come packets of connections that others have, at once, and nothing has to be
+// bound. So this node waits until it knows its group, and then until its kernel relays.
+// Its first sessions wait as well: their routers may have kept the path.
+func (s *bgpVIP) ringWaits() bool {
+	f := s.f
+	relay, works := f.v.Applied[model.SinkRelay]
+	if s.gone || !works || !f.keepsService(s.vip, "") {
+		return false
+	}
+	until := f.v.Started.Add(SettleAlone)
+	if f.settled || !f.v.Now.Before(until) {
+		if len(f.v.Gossip.Holders[s.vip.Addr]) == 0 || relay.Gen >= s.m.Gen {
+			return false
+		}
+		if s.m.Until.IsZero() {
+			s.m.Until = f.v.Now.Add(RelayWait)
+		}
+		until = s.m.Until
+	}
+	if !f.v.Now.Before(until) {
+		return false
+	}
+	f.w.by(until)
+	f.joins = true
+	return true
 }
 
 // ServiceWord is how long after its start a node says nothing at all while it does not know

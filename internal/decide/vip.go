@@ -61,6 +61,8 @@ type facts struct {
 	epoch uint64
 	// serves: it is the VIP of a Service, and this node holds connections to it.
 	serves bool
+	// joins: such a VIP waits for its ring before BGP advertises it, see ringWaits.
+	joins bool
 }
 
 func gather(v *model.View, d *model.Desired) *facts {

@@ -267,6 +267,9 @@ type BGPMemory struct {
 	Unbound bool
 	// Shared: the address is, or was, bound here since the VIP is Balanced.
 	Shared bool
+	// HeldUntil is until when this node holds the connections of a Service whatever is
+	// known of them.
+	HeldUntil time.Time
 	// Reason and Since are those of the last status.
 	Reason Reason
 	Since  time.Time

@@ -15,23 +15,59 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lbd.dev/lbd/tests/controlplane"
+	"lbd.dev/lbd/tests/interop"
+	"lbd.dev/lbd/tests/lab"
 )
 
+// ways are how the addresses of Services are announced: by layer 2, and by BGP to the
+// router between the nodes and the client.
+const ways = `apiVersion: lbd.dev/v1alpha1
+kind: IPAddressPool
+metadata: {name: lan}
+spec: {addresses: [10.77.0.101-10.77.0.199, "fd77::1:0-fd77::1:ffff"]}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: L2Advertisement
+metadata: {name: lan}
+spec: {ipAddressPools: [lan]}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: IPAddressPool
+metadata: {name: routed}
+spec: {addresses: [10.99.0.0/24, "fd99::/112"], autoAssign: false}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: BGPAdvertisement
+metadata: {name: routed}
+spec: {ipAddressPools: [routed]}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: BGPPeer
+metadata: {name: tor-v4}
+spec: {myASN: 64512, peerASN: 64513, peerAddress: 10.77.0.1, families: [ipv4]}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: BGPPeer
+metadata: {name: tor-v6}
+spec: {myASN: 64512, peerASN: 64513, peerAddress: "fd77::1", families: [ipv6]}
+`
+
 // TestServiceConnections: connections through Services stay open while every node is
-// drained in turn and its daemon is restarted, whatever mode kube-proxy is in and
-// wherever their Pods are. New ones open meanwhile, as ever.
+// drained in turn and its daemon is restarted, whatever mode kube-proxy is in, wherever
+// their Pods are, and whether their packets move with the owner or since a router
+// chooses anew. New ones open meanwhile, as ever.
 func TestServiceConnections(t *testing.T) {
-	f := newFleetWith(t, poolAndAdvertisement, controlplane.Options{Daemon: "serviceConnections: keep\n"})
+	f := newFleetWith(t, ways, controlplane.Options{Daemon: "serviceConnections: keep\n"})
 	other := f.nodes[1]
 	if err := errors.Join(other.Proxy.Stop(5*time.Second), other.StartProxy(t.Context(), "iptables", proxyPause)); err != nil {
 		t.Fatal(err)
 	}
-	cluster, local := f.loadBalancer("web"), f.loadBalancer("local")
-	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	vips := f.serve(t, cluster, f.pods...)
-	f.create(t, local, f.pods...)
-	vips = append(vips, f.localAddresses(t, local.Name)...)
-
+	r := f.router(t)
+	vips := f.services(t, "lan")
+	r.vips = f.services(t, "routed")
+	vips = append(vips, r.vips...)
+	r.spreads(t, r.Nodes)
+	f.answered(t, r.vips, f.pods...) // by each node: kube-proxy may be later than lbd
 	quiet := f.talk(t, f.lines(t, vips))
 	var open []*line
 	for _, n := range f.nodes {
@@ -40,27 +76,77 @@ func TestServiceConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.leftBy(t, n, vips)
+		r.spreads(t, r.Others(n.Node))
 		open = append(open, f.lines(t, vips)...)
 		answer(t, n.Name+" is drained", open)
 		if err := f.lbd.Undrain(t.Context(), f.Lab, n.Node); err != nil {
 			t.Fatal(err)
 		}
+		r.spreads(t, r.Nodes)
+		answer(t, n.Name+" is back", open)
 	}
 	for _, n := range f.nodes {
 		err := errors.Join(n.Daemon.Signal(syscall.SIGTERM), n.Daemon.Wait(15*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.spreads(t, r.Others(n.Node))
 		answer(t, n.Name+" has no daemon", open)
 		if err := f.lbd.StartSpeaker(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 		f.settled(t, vips...)
+		r.spreads(t, r.Nodes)
 		open = append(open, f.lines(t, vips)...)
 		answer(t, n.Name+" has a new daemon", open)
 	}
 	if lost := quiet(); len(lost) > 0 {
 		t.Errorf("lost while they were talking: %v", lost)
+	}
+}
+
+// services creates one with either externalTrafficPolicy and waits until they are
+// answered at their addresses, of the pool.
+func (f *fleet) services(t *testing.T, pool string) []netip.Addr {
+	t.Helper()
+	cluster, local := f.loadBalancer("web-"+pool), f.loadBalancer("local-"+pool)
+	for _, s := range []*corev1.Service{cluster, local} {
+		s.Annotations = map[string]string{"lbd.dev/address-pool": pool}
+	}
+	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	vips := f.serve(t, cluster, f.pods...)
+	f.create(t, local, f.pods...)
+	return append(vips, f.localAddresses(t, local.Name)...)
+}
+
+// router is one between the nodes and the client.
+type router struct {
+	*interop.Net
+	vips []netip.Addr // that it spreads over the nodes
+}
+
+func (f *fleet) router(t *testing.T) *router {
+	t.Helper()
+	n, err := interop.Divide(t.Context(), f.Lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.StartToR(t.Context(), n.ToRs[0], interop.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return &router{Net: n}
+}
+
+// spreads waits until the router sends to exactly these nodes.
+func (r *router) spreads(t *testing.T, nodes []*lab.Node) {
+	t.Helper()
+	for _, v := range r.vips {
+		err := controlplane.Eventually(t.Context(), 30*time.Second, "the router has followed", func() error {
+			return r.HasHops(t.Context(), r.ToRs[0], v, nodes)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -76,7 +162,10 @@ func (f *fleet) talk(t *testing.T, all []*line) (end func() map[string]int) {
 			case <-over:
 				return
 			case <-time.After(5 * time.Millisecond):
-				all = answers(all, lost)
+				before := len(all)
+				if all = answers(all, lost); len(all) < before {
+					t.Logf("%s: lost while they were talking, so far: %v", time.Now().UTC().Format(time.StampMilli), lost)
+				}
 			}
 		}
 	})

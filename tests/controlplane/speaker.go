@@ -82,6 +82,9 @@ func agreed(st *lab.Status, owners map[netip.Addr]string, addresses []netip.Addr
 	known := map[netip.Addr]bool{}
 	for _, v := range st.VIPs {
 		known[v.Address] = true
+		if v.Mode == "bgp" { // has no owner
+			continue
+		}
 		if other, ok := owners[v.Address]; v.Owner == "" || ok && other != v.Owner {
 			return fmt.Errorf("%s is owned by %q, others say %q: %s %s", v.Address, v.Owner, other, v.Reason, v.Detail)
 		}

@@ -89,7 +89,7 @@ func (f *Fabric) startRouters(ctx context.Context, o Options) error {
 			return err
 		}
 		f.routes[h] = w
-		conf := f.torConfig(h, o)
+		conf := f.torConfig(h, f.Speaker.BFD(), o)
 		if h == f.Core {
 			conf = f.coreConfig(h)
 		}
@@ -124,15 +124,21 @@ type group struct {
 	bfd     bool
 }
 
-func (f *Fabric) torConfig(h *lab.Host, o Options) string {
-	asn := ToRASN + slices.Index(f.ToRs, h)
-	nodes4, nodes6 := group{name: "nodes4", asn: NodeASN, bfd: f.Speaker.BFD()}, group{name: "nodes6", asn: NodeASN, bfd: f.Speaker.BFD()}
-	for _, m := range f.Nodes {
+// StartToR starts FRR on a ToR, with a session of each family to every node and
+// without BFD.
+func (n *Net) StartToR(ctx context.Context, h *lab.Host, o Options) (*FRR, error) {
+	return StartFRR(ctx, n, h, n.torConfig(h, false, o))
+}
+
+func (n *Net) torConfig(h *lab.Host, bfd bool, o Options) string {
+	asn := ToRASN + slices.Index(n.ToRs, h)
+	nodes4, nodes6 := group{name: "nodes4", asn: NodeASN, bfd: bfd}, group{name: "nodes6", asn: NodeASN, bfd: bfd}
+	for _, m := range n.Nodes {
 		nodes4.members = append(nodes4.members, m.IP4)
 		nodes6.members = append(nodes6.members, m.IP6)
 	}
 	groups := []group{nodes4, nodes6}
-	if f.Core != nil {
+	if n.Core != nil {
 		groups = append(groups,
 			group{name: "core4", asn: CoreASN, bfd: true, members: []netip.Addr{v4(79, 254).Addr()}},
 			group{name: "core6", asn: CoreASN, bfd: true, members: []netip.Addr{v6(79, 254).Addr()}})
@@ -250,13 +256,13 @@ func (r *kernelRoute) hops() []string {
 
 // HasHops tells whether the kernel of a ToR has exactly the nodes as next hops
 // of the VIP.
-func (f *Fabric) HasHops(ctx context.Context, h *lab.Host, vip netip.Addr, nodes []*lab.Node) error {
+func (n *Net) HasHops(ctx context.Context, h *lab.Host, vip netip.Addr, nodes []*lab.Node) error {
 	var want []string
 	for _, m := range nodes {
 		want = append(want, Gateway(&m.Host, vip))
 	}
 	slices.Sort(want)
-	got, err := f.Hops(ctx, h, vip)
+	got, err := n.Hops(ctx, h, vip)
 	if err != nil {
 		return err
 	}

@@ -94,16 +94,27 @@ func NewFar(ctx context.Context, bin *lab.Bin) (*Net, error) {
 
 // NewToR is a top-of-rack router between the nodes and the client.
 func NewToR(ctx context.Context, bin *lab.Bin, nodes int) (*Net, error) {
-	return build(ctx, bin, nodes, func(n *Net) error {
-		if err := n.AddBridge(ctx, "br2"); err != nil {
-			return err
-		}
-		tor, err := n.addToR(ctx)
-		if err != nil {
-			return err
-		}
-		return errors.Join(n.AddPort(ctx, tor, "eth1", "br2", v4(78, 1), v6(78, 1)), n.placeClient(ctx, tor))
-	})
+	return build(ctx, bin, nodes, func(n *Net) error { return n.divide(ctx) })
+}
+
+// Divide is NewToR for a lab that is there.
+func Divide(ctx context.Context, l *lab.Lab) (*Net, error) {
+	n := &Net{Lab: l}
+	if err := n.divide(ctx); err != nil {
+		return nil, fmt.Errorf("interop: %w", err)
+	}
+	return n, nil
+}
+
+func (n *Net) divide(ctx context.Context) error {
+	if err := n.AddBridge(ctx, "br2"); err != nil {
+		return err
+	}
+	tor, err := n.addToR(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(n.AddPort(ctx, tor, "eth1", "br2", v4(78, 1), v6(78, 1)), n.placeClient(ctx, tor))
 }
 
 // NewTwin is two top-of-rack routers on the nodes' LAN and a core router behind

@@ -187,6 +187,7 @@ type Status struct {
 	} `json:"gossip"`
 	VIPs []struct {
 		Address   netip.Addr `json:"address"`
+		Mode      string     `json:"mode"`
 		Owner     string     `json:"owner"`
 		Reason    string     `json:"reason"`
 		Detail    string     `json:"detail"`
