@@ -97,3 +97,20 @@ func tracked() ([]netip.Addr, error) {
 	err := sockdiag.Translated(func(to netip.Addr) { seen[to] = true })
 	return slices.SortedFunc(maps.Keys(seen), netip.Addr.Compare), err
 }
+
+// Untrackable is why the kernel cannot look for tracked connections in the rules of a
+// ring, for addresses of this family, in words; empty if it can, or did not answer.
+// Nothing is changed.
+func Untrackable(a netip.Addr) string {
+	g := sample(familyOf(a), false)
+	g.tracked = true
+	return refused(familyOf(a), g)
+}
+
+// Untold is RingHost.Untold now.
+func Untold() string {
+	if _, err := tracked(); err != nil {
+		return err.Error()
+	}
+	return ""
+}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,33 @@ func TestListsTracked(t *testing.T) {
 		got, err := other.d.Apply(t.Context(), &model.Desired{Track: true})
 		if err != nil || got.Ring == nil || got.Ring.Untold != "" || len(got.Ring.Tracked) > 0 {
 			t.Errorf("nothing is translated: %+v, %v", got.Ring, err)
+		}
+	})
+}
+
+// Whether the kernel can look for tracked connections is found out without a change, and
+// without the right to change anything.
+func TestAskForTracking(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	r := toward(vip4, hostA)
+	r.Tracked = true
+	b.relay(r)
+	before := l.nft(hostB, "list ruleset")
+	l.In(hostB, func() {
+		if why := Untrackable(vip4) + Untrackable(vip6) + Untold(); why != "" {
+			t.Error(why)
+		}
+	})
+	if after := l.nft(hostB, "list ruleset"); !strings.Contains(before, "ct state") || len(before) != len(after) {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	l.In(hostB, func() {
+		dropRights(t)
+		for _, why := range []string{Untrackable(vip4), Untrackable(vip6), Untold()} {
+			if why == "" {
+				t.Error("a missing right is not told")
+			}
 		}
 	})
 }

@@ -94,10 +94,14 @@ func Look() (*model.RingHost, error) {
 
 // Unspreadable is why the kernel cannot spread connections to an address of this family
 // over nodes, in words; empty if it can, or did not answer. Nothing is changed.
-func Unspreadable(a netip.Addr) string {
+func Unspreadable(a netip.Addr) string { return refused(familyOf(a), sample(familyOf(a), true)) }
+
+// refused is why the kernel cannot have the rules of the flow, whether or not there are
+// some already.
+func refused(f family, g flow) string {
 	s := nft.New(answerTimeout)
 	defer func() { _ = s.Close() }()
-	if err := probe(s, familyOf(a), true); unsupported(err) {
+	if err := probe(s, f, true, g); unsupported(err) {
 		return err.Error()
 	}
 	return ""
@@ -114,14 +118,14 @@ func try(s *nft.Session, f family) error {
 	if there, err := s.Exists(f.table()); err != nil || there {
 		return err
 	}
-	return probe(s, f, false)
+	return probe(s, f, false, sample(f, false))
 }
 
-// probe asks for the rules of a ring, or of one that spreads connections, with those of
-// the table that is there deleted before.
-func probe(s *nft.Session, f family, spread bool) error {
+// probe asks for the rules of a flow, with those of an old table that is there deleted
+// before.
+func probe(s *nft.Session, f family, old bool, g flow) error {
 	err := s.Transact(func(c *nftables.Conn) error {
-		if err := install(c, f, spread, []flow{sample(f, spread)}, defaultLifetime); err != nil {
+		if err := install(c, f, old, []flow{g}, defaultLifetime); err != nil {
 			return err
 		}
 		c.CreateTable(f.table())

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/model"
+)
+
+// What is in the way of Services is told before the daemon runs.
+func TestPreflightServices(t *testing.T) {
+	only6 := func(a netip.Addr) string {
+		if a.Is4() {
+			return ""
+		}
+		return "no such file"
+	}
+	able := func(netip.Addr) string { return "" }
+	ipvs := map[string]model.Link{"kube-ipvs0": {Name: "kube-ipvs0"}}
+	for name, c := range map[string]struct {
+		seen        model.RingHost
+		links       map[string]model.Link
+		untrackable func(netip.Addr) string
+		want        []string // a part of each line
+	}{
+		"fine":              {untrackable: able, want: []string{"ok Services nothing here keeps open connections by IPv4", "ok Services nothing here keeps open connections by IPv6"}},
+		"IPVS":              {links: ipvs, untrackable: able, want: []string{"warning Services a move resets open connections: kube-proxy is in IPVS mode"}},
+		"no NFT_CT":         {untrackable: only6, want: []string{"ok Services", "warning Services a move resets open connections: the kernel has no such rules for IPv6: no such file (CONFIG_NFT_CT)"}},
+		"no rings":          {seen: model.RingHost{Kernel: model.PerFamily{"no dup", "no dup"}}, untrackable: able, want: []string{"for IPv4: no dup", "for IPv6: no dup"}},
+		"cannot be listed":  {seen: model.RingHost{Untold: "denied"}, untrackable: able, want: []string{"warning Services a move resets open connections: tracked connections cannot be listed: denied"}},
+		"dropped on output": {seen: model.RingHost{Drops: model.PerFamily{"chain output of table ip t", ""}}, untrackable: able, want: []string{"warning Services a move resets open connections: chain output of table ip t drops what is relayed of IPv4", "ok Services"}},
+	} {
+		var out bytes.Buffer
+		p := &preflight{out: &out, cfg: &config.Config{}}
+		p.services(&c.seen, c.links, c.untrackable)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != len(c.want) || p.failed > 0 {
+			t.Errorf("%s: %d checks failed; want %d lines, got:\n%s", name, p.failed, len(c.want), out.String())
+			continue
+		}
+		for i, line := range lines {
+			if line = strings.Join(strings.Fields(line), " "); !strings.Contains(line, c.want[i]) {
+				t.Errorf("%s: %q, want %q", name, line, c.want[i])
+			}
+		}
+	}
+}
