@@ -38,6 +38,16 @@ func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	return []string{fmt.Sprintf("%s does not have it bound and gets no connections.", v.Self)}
 }
 
+// spreadDetail is what the status of a balanced VIP adds on its owner; nothing for
+// another one, and where a ring is not possible, which has a reason of its own.
+func spreadDetail(v *model.View, d *model.Desired, s model.VIPStatus) string {
+	if s.BGP || !s.VIP.Balanced || s.Reason != model.ReasonOwner || s.Ring != "" || v.NoRelay {
+		return ""
+	}
+	words := strings.TrimSuffix(spreadBy(v, d, s), ".")
+	return strings.ToLower(words[:1]) + words[1:]
+}
+
 // spreadBy is what the owner does.
 func spreadBy(v *model.View, d *model.Desired, s model.VIPStatus) string {
 	i := slices.IndexFunc(d.Relay, func(r model.Relay) bool { return r.Addr == s.VIP.Addr })

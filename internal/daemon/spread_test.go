@@ -23,6 +23,14 @@ func TestSpreadStory(t *testing.T) {
 	tells(t, "alone", spreadStory(v, d, own), "takes all new connections itself: no other node")
 	ring.Spread = []model.Backend{{Node: "m1"}, {Node: "m2"}}
 	tells(t, "spreads", spreadStory(v, d, own), "New connections are spread over m1, m2.")
+	if got := status(v, &model.Desired{Relay: d.Relay, Status: []model.VIPStatus{own}}).VIPs[0].Detail; got != "new connections are spread over m1, m2" {
+		t.Errorf("status: %q", got)
+	}
+	for name, s := range map[string]model.VIPStatus{"silent": silent, "bgp": {VIP: own.VIP, BGP: true, Owner: "m1", Reason: model.ReasonOwner}, "active-backup": vipStatus(addrA, "m1", model.ReasonOwner)} {
+		if got := spreadDetail(v, d, s); got != "" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
 	for _, err := range []string{"spread: no hash", ""} {
 		v.Applied = map[model.SinkName]model.Applied{model.SinkRelay: {VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Relaying: true, Err: err}}}}
 		want := "It takes all new connections itself: spread: no hash."

@@ -60,7 +60,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	for _, x := range d.Status {
 		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{
 			Name: x.VIP.Name, Kind: x.VIP.Kind, Address: x.VIP.Addr.String(), Mode: mode(&x), Interface: x.Interface,
-			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: x.Detail, Standing: x.Standing.String(),
+			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: cmp.Or(x.Detail, spreadDetail(v, d, x)), Standing: x.Standing.String(),
 			Healthy: x.Healthy, Bound: x.Bound, Announced: x.Announced, Epoch: x.Epoch, Since: x.Since,
 			Successors: alive(v, x.Successors), Peers: x.Peers, Ring: x.Ring,
 		})
