@@ -201,7 +201,7 @@ func group(at time.Time, claim model.Claim) func(*model.View) {
 		v.Gossip = model.Gossip{
 			Peers: 1, Exchanged: at.Add(time.Millisecond),
 			Members: map[model.NodeName]model.Member{"m2": {
-				Name: "m2", Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x99}},
+				Name: "m2", Known: true, Told: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x99}},
 				Standing: map[netip.Addr]model.Reason{vip: model.ReasonStandby},
 			}},
 			Eligible: map[netip.Addr][]model.NodeName{vip: {"m2"}},

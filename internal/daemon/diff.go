@@ -24,14 +24,14 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	case model.SinkBGP:
 		return reflect.DeepEqual(a.BGP, b.BGP)
 	case model.SinkRelay:
-		return a.Rings == b.Rings && a.Track == b.Track && sameList(a.Relay, b.Relay)
+		return a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay)
 	case model.SinkGossip:
 		return sameGroup(&a.Group, &b.Group)
 	case model.SinkMachines:
 		return a.Machines.Equal(&b.Machines)
 	}
 	return sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
-		a.Rings == b.Rings && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
+		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
 }
 
 // sameLinks tells whether the source of links has published nothing since; it

@@ -89,7 +89,7 @@ func TestIdleWithThousandsOfVIPs(t *testing.T) {
 		w.view.Started = time.Now()
 		w.view.Synced = map[model.SourceName]bool{model.SourceConfig: true, model.SourceLink: true, model.SourceGossip: true, model.SourceHealth: true}
 		w.view.Links = map[string]model.Link{"eth0": {Name: "eth0", Index: 2, Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}}}
-		w.view.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", Known: true, Settled: true}}
+		w.view.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", Known: true, Told: true, Settled: true}}
 		w.view.Gossip.Claims = map[netip.Addr][]model.Claim{}
 		a := netip.MustParseAddr("10.0.1.0")
 		for range 5000 {

@@ -19,7 +19,7 @@ var now = time.Unix(1000, 0)
 
 // member is another node of the tests; change alters it.
 func member(name model.NodeName, state model.MemberState, change func(*model.Member)) model.Member {
-	m := model.Member{Name: name, State: state, Known: true, Settled: true, Standing: map[netip.Addr]model.Reason{addrA: model.ReasonStandby}}
+	m := model.Member{Name: name, State: state, Known: true, Told: true, Settled: true, Standing: map[netip.Addr]model.Reason{addrA: model.ReasonStandby}}
 	if change != nil {
 		change(&m)
 	}

@@ -37,7 +37,7 @@ func playAdverts(t *testing.T, in string) string {
 		Health: map[string]model.HealthState{},
 		Gossip: model.Gossip{
 			Exchanged: start.Add(time.Second), Eligible: map[netip.Addr][]model.NodeName{},
-			Members: map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive, Known: true, Settled: true}},
+			Members: map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive, Known: true, Told: true, Settled: true}},
 		},
 		Applied: map[model.SinkName]model.Applied{model.SinkAddress: {}, model.SinkLayer2: {}, model.SinkBGP: {}},
 	}}

@@ -29,7 +29,7 @@ func large(nodes, vips int, owned bool) model.View {
 	for i := 1; i < nodes; i++ {
 		n := model.NodeName(fmt.Sprintf("n%05d", i))
 		names = append(names, n)
-		v.Gossip.Members[n] = model.Member{Name: n, Known: true, Settled: true}
+		v.Gossip.Members[n] = model.Member{Name: n, Known: true, Told: true, Settled: true}
 	}
 	for i := range vips {
 		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})

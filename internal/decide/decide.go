@@ -30,6 +30,7 @@ func Decide(v *model.View) model.Desired {
 	d.Memory.Gen = d.Gen
 	w := waker{now: v.Now}
 	settle(v, &d.Memory, &w)
+	d.Hearing = hearing(v, &d.Memory, &w)
 	machine(v, &d.Memory)
 	if !ready(v) || awaitsServices(v, &w) {
 		d.Wake = w.at

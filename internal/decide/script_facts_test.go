@@ -32,13 +32,13 @@ func (s *stage) link(args []string) {
 	s.v.Links[args[0]] = l
 }
 
-// member NAME alive|dead|left [late] [lease=2s]
+// member NAME alive|dead|left [late] [untold] [lease=2s]
 func (s *stage) member(args []string) {
 	n := model.NodeName(args[0])
 	m, had := s.v.Gossip.Members[n]
 	if !had {
 		i, _ := strconv.Atoi(args[0][1:])
-		m = model.Member{Name: n, Known: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x10 + byte(i)}}, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 10 + byte(i)})}, Standing: map[netip.Addr]model.Reason{}}
+		m = model.Member{Name: n, Known: true, Told: true, Settled: true, MACs: []model.MAC{{2, 0, 0, 0, 0, 0x10 + byte(i)}}, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 10 + byte(i)})}, Standing: map[netip.Addr]model.Reason{}}
 	}
 	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
 	away := !m.Late.IsZero() || !m.Gone.IsZero()
@@ -54,6 +54,7 @@ func (s *stage) member(args []string) {
 		m.Gone = time.Time{}
 		m.Heard = s.v.Now.Add(24 * time.Hour) // answers whenever it is asked
 	}
+	m.Told = !slices.Contains(args, "untold")
 	for _, a := range args[2:] {
 		if a == "late" {
 			m.Late = s.v.Now

@@ -199,6 +199,8 @@ func (s *stage) command(name string, args []string) []string {
 			names = append(names, model.NodeName(n))
 		}
 		s.v.Gossip.Holders = map[netip.Addr][]model.NodeName{scriptVIP: names}
+	case "exchanged": // a full state, with some member
+		s.v.Gossip.Exchanged = s.v.Now
 	case "rings":
 		s.v.NoRelay = args[0] == "off"
 	case "services": // keep [blind]: their connections are kept, too; nobody has looked for them yet
@@ -389,6 +391,9 @@ func (s *stage) decide() []string {
 		for i, b := range r.Ring.Spread {
 			line += [...]string{"", " spread="}[one(i == 0)] + string(b.Node) + [...]string{"", ","}[one(i+1 < len(r.Ring.Spread))]
 		}
+	}
+	if s.d.Hearing && len(s.d.Relay) > 0 {
+		line += "+hearing"
 	}
 	if s.d.Rings {
 		line += " looks"

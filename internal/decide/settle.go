@@ -61,6 +61,38 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 	w.by(due)
 }
 
+// HearAll is for how long after its start a node waits, before it makes rings anew, for
+// those nodes to say which connections they have that it does not know yet: for as long
+// as an address lasts, after which they have none.
+const HearAll = 3 * time.Second
+
+// hearing tells whether rings may still lack nodes that have connections. If all daemons
+// ended at the same moment none of them knows who of the others has any; the rules of the
+// earlier process lead to all of them. What was once heard of all is told by each node
+// that changes it.
+func hearing(v *model.View, m *model.Memory, w *waker) bool {
+	if m.Heard {
+		return false
+	}
+	if !m.Settled {
+		return true
+	}
+	until := v.Started.Add(HearAll)
+	if peers := m.Awaited.Add(HearAll); peers.After(until) {
+		until = peers // they have just become known
+	}
+	told, all := 0, true
+	for _, p := range v.Gossip.Members {
+		if p.State == model.MemberAlive {
+			told, all = told+one(p.Told), all && p.Told
+		}
+	}
+	if m.Heard = all && told >= v.Gossip.Peers || !v.Now.Before(until); !m.Heard {
+		w.by(until)
+	}
+	return !m.Heard
+}
+
 // strange tells whether a node without peers may only not know them yet: they come
 // from the cluster, and reach this node a moment after its objects.
 func strange(v *model.View, m *model.Memory, w *waker) bool {

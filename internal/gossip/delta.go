@@ -135,7 +135,7 @@ func (t *table) whole() *delta {
 // member is the node as the View has it, without Standing.
 func (n *node) member() model.Member {
 	m := model.Member{
-		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known,
+		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known, Told: n.base.seq > 0,
 		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
 		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs, Addrs: n.head.Addrs,
 		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd, Back: n.back,

@@ -280,6 +280,9 @@ func (t *table) take(n *node, r *wireRecord, w *wireEntry) bool {
 
 // settle drops what a complete record no longer has.
 func (t *table) settle(n *node, r *wireRecord, base life) {
+	if n.base.seq == 0 {
+		t.delta.member(n.name)
+	}
 	n.base, n.cache = base, nil
 	listed := make(map[netip.Addr]bool, len(r.Entries))
 	for i := range r.Entries {

@@ -22,6 +22,9 @@ type Desired struct {
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
 	Rings bool       // for relay: whether a VIP is bound depends on whether rings would work
+	// Hearing, for relay: a node that is there, or is awaited, has not said yet which
+	// connections it has. Rings may lack it; what an earlier process left does not.
+	Hearing bool
 	// Track: the relay driver is to look for the connections that the host translates, see
 	// RingHost.Tracked.
 	Track bool
@@ -184,6 +187,8 @@ type Memory struct {
 	VIPs    map[netip.Addr]VIPMemory
 	BGP     map[netip.Addr]BGPMemory
 	Settled bool
+	// Heard: all nodes have said which connections they have, or were waited for.
+	Heard bool
 	// SettleBase is the moment from which settling counts: start or link up.
 	SettleBase time.Time
 	// Awaited is when the node last waited for its cluster to say who its peers are.

@@ -34,6 +34,7 @@ type Member struct {
 	Addr     netip.Addr // gossip address
 	State    MemberState
 	Known    bool // its own state record has arrived at least once
+	Told     bool // and with it how it stands to each VIP, so that GroupVIP.Holds is known
 	Draining bool
 	Settled  bool
 	Rules    int    // newest version of the election rules it speaks

@@ -83,7 +83,7 @@ func (d *Driver) Name() model.SinkName { return model.SinkRelay }
 func (d *Driver) Changed() <-chan struct{} { return nil }
 
 // Apply makes the kernel relay what want.Relay asks for and nothing else. What an
-// earlier process left is replaced, or removed once the node knows its group: until
+// earlier process left is replaced, or removed, once the node knows its group: until
 // then it is not known what is wanted, and connections depend on it. What is in force is
 // refreshed when a third of its lifetime has passed, but not after
 // want.ValidUntil. A VIP that cannot be relayed has its reason in its report;
@@ -99,7 +99,8 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	var errs []error
 	for f := range d.tables {
 		t := &d.tables[f]
-		if t.state == unknown && t.err == nil && len(flows[f]) == 0 && !(want.Synced && want.Memory.Settled) {
+		if d.keepsOld(t, flows[f], want, now, frozen) {
+			t.reportOld(flows[f], report.VIPs)
 			continue
 		}
 		err := d.bring(t, flows[f], now, frozen)
@@ -120,6 +121,17 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	}
 	report.Ring = d.look(want, now)
 	return report, nil
+}
+
+// keepsOld tells whether what an earlier process left is better than what is wanted.
+func (d *Driver) keepsOld(t *table, flows []flow, want *model.Desired, now time.Time, frozen bool) bool {
+	switch {
+	case t.state != unknown || t.err != nil:
+		return false
+	case len(flows) == 0:
+		return want.Hearing || !(want.Synced && want.Memory.Settled)
+	}
+	return want.Hearing && t.inherit(d.session, flows, d.lifetime, now, frozen)
 }
 
 // report tells what is true of the VIPs of a wanted flow.

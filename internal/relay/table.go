@@ -90,6 +90,10 @@ const (
 type table struct {
 	family family
 	state  state
+	// old are the VIPs for which a table of an earlier process acts, renewed when they
+	// were last given a lifetime; see inherit.
+	old     map[netip.Addr]bool
+	renewed time.Time
 
 	// If state is there: what it relays.
 	flows []flow

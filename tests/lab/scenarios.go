@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"lbd.dev/lbd/tests/lab/measure"
 )
 
 // startDaemon brings the daemon of a node back if it does not run.
@@ -151,6 +153,29 @@ func Rolling() Scenario {
 		},
 		Repair: startDaemon,
 	}
+}
+
+// KillAll kills the daemons of all nodes at the same moment and starts them again at once.
+// None of them knows then who of the others had what. Back is how long that took: their
+// addresses last for 2 s at least.
+func KillAll() (s Scenario, back *time.Duration) {
+	back = new(time.Duration)
+	return Scenario{
+		Name: "killall", Hold: 6 * time.Second, Limit: 30 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, _ *Node) error {
+			from := measure.Now()
+			var errs []error
+			for _, n := range c.Nodes {
+				errs = append(errs, n.Daemon.Signal(syscall.SIGKILL))
+			}
+			for _, n := range c.Nodes {
+				errs = append(errs, n.Daemon.Kill(), startDaemon(ctx, c, n))
+			}
+			*back = measure.Now().Sub(from)
+			return errors.Join(errs...)
+		},
+		Repair: startDaemon,
+	}, back
 }
 
 // Scenarios are all of them, in the order of the report.

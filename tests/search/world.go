@@ -209,7 +209,7 @@ func (w *World) tell(g *model.Gossip, i, j int, now time.Time) {
 		}
 		return
 	}
-	m := model.Member{Name: names[j], Known: true, Settled: true, MACs: []model.MAC{macs[j]},
+	m := model.Member{Name: names[j], Known: true, Told: true, Settled: true, MACs: []model.MAC{macs[j]},
 		Standing: map[netip.Addr]model.Reason{vip: k.standing}}
 	if n.dead[j] {
 		m.State = model.MemberDead

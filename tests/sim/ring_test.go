@@ -120,3 +120,35 @@ func TestRingOfACutOffNode(t *testing.T) {
 		c.Quiet(20 * time.Second)
 	})
 }
+
+// TestRingsAfterAllWereKilled: all daemons are killed at the same moment and come back one
+// after the other. None of them makes a ring without a node whose kernel still has the
+// connections, whether BGP announces the VIP or all nodes have it silently.
+func TestRingsAfterAllWereKilled(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{
+		"bgp": {Nodes: 3, VIPs: mixed(1), Rings: true}, "balanced": {Nodes: 3, VIPs: balanced(2), Rings: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, o, 5, func(c *Cluster) {
+				vip := settleBGP(c)
+				c.leads(vip, 3, "m1", "m2", "m3")
+				for _, n := range c.all() {
+					c.Kill(n.Name)
+				}
+				for i, n := range c.all() {
+					time.Sleep(time.Duration(i) * time.Duration(c.opts.Seed) * 150 * time.Millisecond)
+					c.Start(n.Name)
+				}
+				c.Quiet(20 * time.Second)
+				c.leads(vip, 3, "m1", "m2", "m3")
+				for _, n := range c.all() {
+					if least := n.rings.smallest(vip); least != 3 {
+						c.failf("%s made a ring of %d nodes", n.Name, least)
+					}
+				}
+			})
+		})
+	}
+}

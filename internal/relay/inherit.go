@@ -1,0 +1,86 @@
+package relay
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
+)
+
+// inherit goes on with the table that an earlier process left, instead of the wanted
+// flows, which may lack nodes that it knew of. It tells whether the table acts for one
+// of their VIPs at least, and gives those a whole lifetime.
+func (t *table) inherit(s *nft.Session, want []flow, usual time.Duration, now time.Time, frozen bool) bool {
+	every := usual / 3
+	for i := range want {
+		every = min(every, want[i].lifetime(usual)/3)
+	}
+	if t.old != nil && (frozen || now.Sub(t.renewed) < every) {
+		return true
+	}
+	old := make(map[netip.Addr]bool)
+	err := s.Transact(func(c *nftables.Conn) error {
+		for n := 0; ; n++ {
+			set := vips(t.family, n, usual)
+			if _, err := c.GetSetByName(set.Table, set.Name); errors.Is(err, unix.ENOENT) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if err := prolong(c, set, want, usual, frozen, old); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return true // the kernel may be busy; what is there goes on for a while
+	}
+	t.old, t.renewed = old, now
+	return len(old) > 0
+}
+
+// prolong adds those VIPs of the flows that a set in the kernel has to old, and gives them
+// a whole lifetime there, unless the daemon has no say now.
+func prolong(c *nftables.Conn, set *nftables.Set, want []flow, usual time.Duration, frozen bool, old map[netip.Addr]bool) error {
+	is, err := c.GetSetElements(set)
+	if err != nil {
+		return err
+	}
+	var due []nftables.SetElement
+	for _, e := range is {
+		a, _ := netip.AddrFromSlice(e.Key)
+		i := slices.IndexFunc(want, func(g flow) bool {
+			_, has := slices.BinarySearchFunc(g.addrs, a, netip.Addr.Compare)
+			return has
+		})
+		if i >= 0 {
+			old[a] = true
+			due = append(due, nftables.SetElement{Key: e.Key, Timeout: want[i].lifetime(usual)})
+		}
+	}
+	if frozen {
+		return nil
+	}
+	for part := range slices.Chunk(due, slotsPerMessage) {
+		// Only newer kernels can prolong an element.
+		if err := errors.Join(c.SetDeleteElements(set, part), c.SetAddElements(set, part)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportOld tells which VIPs are relayed by the table of an earlier process.
+func (t *table) reportOld(want []flow, report map[netip.Addr]model.AppliedVIP) {
+	for i := range want {
+		for _, a := range want[i].addrs {
+			report[a] = model.AppliedVIP{Interface: want[i].iface, Relaying: t.old[a]}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package relay
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// lasting is a driver whose rules outlast a machine that stands still.
+func (l *lab) lasting(host string) *harness {
+	h := l.driver(host, discard())
+	h.d.lifetime = time.Minute
+	return h
+}
+
+// hearing is one Apply of a daemon that has just begun and has not heard of all nodes.
+func (h *harness) hearing(want ...model.Relay) (got model.Applied) {
+	h.Helper()
+	h.In(h.host, func() {
+		var err error
+		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want, Synced: true, Hearing: true, Memory: model.Memory{Settled: true}}); err != nil {
+			h.Error(err)
+		}
+	})
+	return got
+}
+
+var expires = regexp.MustCompile(`expires ([0-9a-z]+)`)
+
+// left is for how long the rules on a host act.
+func (l *lab) left(host string) time.Duration {
+	l.Helper()
+	rules := l.nft(host, "list ruleset")
+	m := expires.FindStringSubmatch(rules)
+	if m == nil {
+		l.Fatalf("nothing expires:\n%s", rules)
+	}
+	d, err := time.ParseDuration(m[1])
+	if err != nil {
+		l.Fatal(err)
+	}
+	return d
+}
+
+// TestInherits: a daemon that has not heard of all nodes leaves the rules of the one
+// before in force, gives them a whole lifetime, and makes its own when it has.
+func TestInherits(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		c := l.mustDial(vip)
+		l.servedBy(c, hostA)
+		l.lasting(hostB).relay(toward(vip, hostA))
+		l.steer(vip, hostB)
+		elsewhere := toward(vip, hostC) // who has no such connection
+		b := l.lasting(hostB)
+		b.hearing() // nobody has said anything yet
+		l.servedBy(c, hostA)
+		time.Sleep(2 * time.Second)
+		end := time.Now().Add(l.left(hostB) + time.Second)
+		l.eventually("relayed by the rules of before", func() bool { return b.hearing(elsewhere).VIPs[vip].Relaying })
+		if again := time.Now().Add(l.left(hostB)); again.Before(end) {
+			l.Errorf("the rules of before end at %v, want later than %v", again, end)
+		}
+		l.servedBy(c, hostA)
+		b.relay(elsewhere)
+		if rules := l.nft(hostB, "list ruleset"); strings.Contains(rules, "dup to "+nodeAddr(hostA, vip).String()+" ") {
+			l.Errorf("rules of before:\n%s", rules)
+		}
+	})
+}
+
+// TestInheritsNothing: rules that do not act for a wanted VIP are in nobody's way.
+func TestInheritsNothing(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		c := l.mustDial(vip)
+		l.servedBy(c, hostA)
+		l.steer(vip, hostB)
+		relays := func(b *harness) {
+			l.Helper()
+			l.eventually("relayed", func() bool { return b.hearing(toward(vip, hostA)).VIPs[vip].Relaying })
+		}
+		relays(l.lasting(hostB)) // there are none
+		l.servedBy(c, hostA)
+		elsewhere := toward(vip, hostC)
+		elsewhere.Addr = vip.Next()
+		l.lasting(hostB).relay(elsewhere)
+		relays(l.lasting(hostB))
+		l.servedBy(c, hostA)
+	})
+}
+
+// TestFrozenInherits: a daemon that has no say leaves what is there, and its end.
+func TestFrozenInherits(t *testing.T) {
+	l := newLab(t)
+	l.lasting(hostB).relay(toward(vip4, hostA))
+	time.Sleep(time.Second)
+	was := time.Now().Add(l.left(hostB) + time.Second/2)
+	b := l.lasting(hostB)
+	l.In(hostB, func() {
+		want := &model.Desired{ValidUntil: time.Now().Add(-time.Second), Hearing: true, Relay: []model.Relay{toward(vip4, hostC)}}
+		if got, err := b.d.Apply(l.Context(), want); err != nil || !got.VIPs[vip4].Relaying {
+			l.Errorf("%+v, %v", got, err)
+		}
+	})
+	before := time.Now()
+	if is := before.Add(l.left(hostB)); is.After(was) {
+		l.Errorf("the rules end at %v, want before %v", is, was)
+	}
+}
