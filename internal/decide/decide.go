@@ -194,7 +194,7 @@ func same(a, b model.VIPMemory) bool {
 	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
 		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Holder == b.Holder &&
 		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.HeldUntil.Equal(b.HeldUntil) && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts &&
+		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.HeldUntil.Equal(b.HeldUntil) && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts && a.Dispute.Same(b.Dispute) &&
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 

@@ -96,7 +96,7 @@ func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
 		return true // the address is away for a moment, the connections are not
 	}
 	switch m.Phase {
-	case model.PhaseOwner, model.PhaseHandover, model.PhaseReleasing:
+	case model.PhaseOwner, model.PhaseHandover, model.PhaseDoubt, model.PhaseReleasing:
 		return in.Address.Bound
 	}
 	return false

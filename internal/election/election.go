@@ -223,6 +223,8 @@ func (s *step) distrust() {
 	s.m.Gen = s.in.Gen
 	if s.m.Phase == model.PhaseProbing || s.m.Phase == model.PhaseDoubt {
 		s.m.Series++
+	} else {
+		s.m.Dispute = nil // it is not known what was heard meanwhile
 	}
 }
 
@@ -245,6 +247,9 @@ func (s *step) enter(p model.Phase) {
 	s.m.Phase = p
 	s.m.Gen = s.in.Gen
 	s.m.Until = time.Time{}
+	if p != model.PhaseDoubt {
+		s.m.Dispute = nil
+	}
 }
 
 // turn changes between Owner and Handover: what is bound stays confirmed.

@@ -43,7 +43,7 @@ func (s *step) release(why model.Reason) {
 
 // owner: bound and announced.
 func (s *step) owner() {
-	if s.doubts() || s.mustDrop() || s.failing() {
+	if s.doubts() || s.mustDrop() || s.failing() || s.disputed() {
 		return
 	}
 	if s.m.Interface != s.in.Interface && s.in.Interface != "" {

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"fmt"
 
 	"lbd.dev/lbd/internal/model"
@@ -22,6 +23,7 @@ func (s *step) output() Output {
 	case model.PhaseDoubt:
 		o.L2 = s.advert(model.L2Probe)
 		o.L2.Lasts = DoubtFor
+		o.Bind = s.binding(false)
 		s.stand(&o)
 	case model.PhaseOwner, model.PhaseHandover:
 		o.Bind = s.binding(false)
@@ -90,10 +92,7 @@ func (s *step) reason() (model.Reason, string) {
 	case model.PhaseUnbinding:
 		return s.m.Lost, s.detail
 	case model.PhaseDoubt:
-		if s.detail == "" {
-			return model.ReasonProbing, "stood still, asks whether another node has taken it"
-		}
-		return model.ReasonProbing, s.detail
+		return model.ReasonProbing, cmp.Or(s.detail, s.doubted())
 	}
 	return s.in.Standing, s.detail
 }

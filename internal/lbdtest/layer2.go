@@ -22,7 +22,8 @@ const (
 	maxLate         = time.Second
 	defendInterval  = time.Second
 	defendDelay     = 100 * time.Millisecond
-	refresh         = 30 * time.Second
+	// Refresh is how often an address is announced after the first seconds.
+	Refresh = 30 * time.Second
 	// standstill is the one that is safe with the fastest heartbeats.
 	standstill = 74 * time.Millisecond
 )
@@ -320,7 +321,7 @@ func (e *entry) advance(now time.Time) {
 			return
 		}
 	}
-	e.next = now.Add(refresh)
+	e.next = now.Add(Refresh)
 }
 
 // ask sends one probe and waits for an interval.

@@ -243,12 +243,23 @@ const (
 	PhaseHandover               // owner; a successor has been told
 	PhaseReleasing              // silent; bound until connections end
 	PhaseUnbinding              // waiting for the address to be gone
-	PhaseDoubt                  // owner that stood still: asks the wire whether another one has taken it
+	PhaseDoubt                  // owner that stood still, or in a dispute: asks the wire whether another one has it
 )
 
 // String returns a short name for logs.
 func (p Phase) String() string {
 	return [...]string{"idle", "waiting", "probing", "taking", "owner", "handover", "releasing", "unbinding", "doubt"}[p]
+}
+
+// Dispute is what an owner has heard of another one on its wire.
+type Dispute struct {
+	By          MAC // who was heard last
+	Since, Last time.Time
+}
+
+// Same compares two disputes.
+func (d *Dispute) Same(o *Dispute) bool {
+	return d == o || d != nil && o != nil && d.By == o.By && d.Since.Equal(o.Since) && d.Last.Equal(o.Last)
 }
 
 // VIPMemory is the memory of one VIP.
@@ -302,8 +313,12 @@ type VIPMemory struct {
 	// seemed to be missing, or names this node. If the owner is well they are kept on.
 	// Until it is bound again, in one way or the other.
 	Resume bool
-	// Conflicts is the conflict count of layer 2 when the handover began.
+	// Conflicts is the conflict count of layer 2 when the handover began; of an owner, as
+	// far as it has looked at it.
 	Conflicts uint64
+	// Dispute: another member to which gossip does not lead uses the VIP on the wire, and
+	// this node is the one to yield. nil: none does. It is never changed.
+	Dispute *Dispute
 	// RelayUntil is until when packets of connections of From are relayed to it.
 	RelayUntil time.Time
 	// Contested: another live node claims the VIP with a lower claim. When that

@@ -19,6 +19,8 @@ var timing = map[string]time.Duration{
 	"election.FirstTurn":       election.FirstTurn,
 	"election.FirstTurnMax":    election.FirstTurnMax,
 	"election.DoubtFor":        election.DoubtFor,
+	"election.DisputeFor":      election.DisputeFor,
+	"election.DisputeGap":      election.DisputeGap,
 	"election.HandoverTimeout": election.HandoverTimeout,
 	"election.AskMin":          election.AskMin,
 	"election.AskMax":          election.AskMax,
@@ -79,6 +81,7 @@ func TestProse(t *testing.T) {
 		"A node waits, " + spoken(election.FirstWord) + " at most",
 		spoken(election.FirstTurn) + " more for each other address that the node has yet to see an owner of, at most " + spoken(election.FirstTurnMax),
 		"asks the wire for " + spoken(election.DoubtFor) + ", longer",
+		"It is heard for " + spoken(election.DisputeFor) + ", never over " + spoken(election.DisputeGap) + " apart",
 	} {
 		if !strings.Contains(text, say) {
 			t.Errorf("docs/election.md does not say %q", say)

@@ -35,7 +35,7 @@ func (w *World) Events() []Event {
 	if w.offWire >= 0 {
 		add(func(w *World) { w.heal() }, "heal wire")
 	}
-	if w.offGossip >= 0 {
+	if w.offGossip >= 0 && !w.deaf {
 		add(func(w *World) { w.offGossip = -1 }, "heal gossip")
 	}
 	return out
@@ -61,6 +61,9 @@ func (w *World) nodeEvents(i int, add func(func(*World), string, ...any)) {
 	if n.lapse == 1 {
 		add(func(w *World) { w.told(i) }, "%s: told that it was frozen", names[i])
 	}
+	if d := n.mem.Dispute; d != nil && !d.Since.Before(epoch0) {
+		add(func(w *World) { w.lasts(i) }, "%s has heard another owner for long", names[i])
+	}
 	switch n.probe {
 	case 1:
 		add(func(w *World) { w.n[i].probe = 2; w.sendProbe(i) }, "%s: last probe", names[i])
@@ -83,6 +86,9 @@ func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 	}
 	if o.frozen && w.linked(i, j) && n.knows[j] != o.tells {
 		add(func(w *World) { w.deliver(j, i) }, "%s hears what %s has said", names[i], names[j])
+	}
+	if w.fights(i, j) {
+		add(func(w *World) { w.fight(i, j) }, "%s hears %s use the address", names[i], names[j])
 	}
 	if o.runs() && w.linked(i, j) {
 		if n.knows[j] != o.tells {
@@ -131,6 +137,40 @@ func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 				add(func(w *World) { w.n[i].dead[j] = true; w.decide(i, epoch0) }, "%s sees %s dead for no reason", names[i], names[j])
 			}
 		}
+	}
+}
+
+// fights tells whether owner i may hear that j has the VIP, and has not yet, and whether
+// that matters: each of them defends it whenever it hears the other one. If claims can
+// reach i they are there sooner than that lasts long enough.
+func (w *World) fights(i, j int) bool {
+	n := &w.n[i]
+	return n.runs() && n.mem.Phase == model.PhaseOwner && n.dead[j] && macs[j].Compare(macs[i]) < 0 && n.foreign != macs[j] &&
+		w.wired(i, j) && !w.linked(i, j) && w.answers(i) && w.answers(j)
+}
+
+func (w *World) fight(i, j int) {
+	w.n[i].foreign = macs[j]
+	w.decide(i, epoch0)
+}
+
+// lasts: node i has heard another owner for as long as it takes to ask the wire for it.
+func (w *World) lasts(i int) {
+	d := *w.n[i].mem.Dispute
+	d.Since = epoch0.Add(-future)
+	w.n[i].mem.Dispute = &d
+	w.decide(i, epoch0)
+}
+
+// dispute lets a node hear other owners for long.
+func (w *World) dispute(i int) {
+	for j := range w.n {
+		if i != j && w.fights(i, j) {
+			w.fight(i, j)
+		}
+	}
+	if w.n[i].runs() && w.n[i].mem.Dispute != nil {
+		w.lasts(i)
 	}
 }
 

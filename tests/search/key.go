@@ -50,6 +50,12 @@ func (w *World) normalise() {
 				*t = epoch0
 			}
 		}
+		if d := m.Dispute; d != nil {
+			m.Dispute = &model.Dispute{By: d.By, Since: epoch0, Last: epoch0}
+			if d.Since.Before(epoch0) {
+				m.Dispute.Since = epoch0.Add(-future)
+			}
+		}
 		m.LostAt, m.Since, m.AddBefore, m.RelayUntil = epoch0, epoch0, time.Time{}, time.Time{}
 		if b := &w.n[i].bgp; w.both {
 			// Generation 0 is that of an earlier process.
@@ -123,6 +129,9 @@ func (n *node) key(b []byte, open bool) []byte {
 		b = append(b, bit(n.open)|bit(m.Kept)<<1|bit(m.Resume)<<2|bit(m.Silent)<<3)
 	}
 	b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
+	if d := m.Dispute; d != nil {
+		b = append(b, 'd', d.By[5], bit(d.Since.Before(epoch0)), n.by[5])
+	}
 	b = append(b, m.From...)
 	b = append(b, '/')
 	b = append(b, m.To...)

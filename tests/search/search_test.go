@@ -157,6 +157,25 @@ func named(k kind, frozen int) (w World, ok bool) {
 	return w, true
 }
 
+// crossed is a settled group of which the wire has cut off the owner, so that there is one
+// on either side, and then gossip a node that may be another one.
+func crossed(k kind, offGossip int) World {
+	w := settled(0, k)
+	for i := range w.size() {
+		if w.answers(i) {
+			w.offWire = int8(i)
+		}
+	}
+	for range 10 {
+		w.calm()
+	}
+	w.offGossip = int8(offGossip)
+	for range 10 {
+		w.calm()
+	}
+	return w
+}
+
 // keepers counts the nodes that keep the address silently.
 func keepers(w *World) (k int) {
 	for i := range w.size() {
@@ -215,6 +234,20 @@ func TestSearch(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+	for off := range 2 {
+		for _, k := range []kind{{}, {unbound: true}} {
+			t.Run(fmt.Sprintf("gossip of %s cut, unbound %v", names[off], k.unbound), func(t *testing.T) {
+				w := crossed(k, off)
+				w.deaf = off > 0
+				if w.answering() != 2 {
+					t.Fatalf("not two owners at the beginning\n%s", w.String())
+				}
+				if n := explore(t, w, limit, all); n < 100 {
+					t.Errorf("only %d states: the model does not move", n)
+				}
+			})
 		}
 	}
 	t.Run("start with connections", func(t *testing.T) {

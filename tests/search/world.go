@@ -66,6 +66,7 @@ type node struct {
 	// Probe series: 0 none, 1 first probe sent, 2 last probe sent.
 	probe    uint8
 	answered bool
+	by       model.MAC // who answered; only in doubt
 	rivalMAC model.MAC
 	// What it tells and what it knows.
 	tells record
@@ -88,6 +89,8 @@ type World struct {
 	// two may answer.
 	healed bool
 	faults uint8 // left to happen
+	// deaf: the cut of gossip does not heal, or there would be too many states.
+	deaf bool
 	// both: BGP advertises the VIP too. Then there are two nodes only.
 	both bool
 	// unbound: nothing is bound, the daemons answer for the VIP.
@@ -269,7 +272,7 @@ func (w *World) settle(i int, now time.Time) (alone bool) {
 	v := w.view(i, now)
 	var probe model.ProbeResult
 	if n.probe == 3 {
-		probe = model.ProbeResult{Series: n.mem.Series, Done: true, Answered: n.answered, Rival: n.rivalMAC, At: now}
+		probe = model.ProbeResult{Series: n.mem.Series, Done: true, Answered: n.answered, By: n.by, Rival: n.rivalMAC, At: now}
 	}
 	for gen := uint64(10); gen < 30; gen++ {
 		v.Memory.Gen = gen
@@ -297,7 +300,7 @@ func (w *World) settle(i int, now time.Time) (alone bool) {
 			alone = false
 			probe = model.ProbeResult{}
 		} else if !probing {
-			n.probe, n.answered, n.rivalMAC = 0, false, model.MAC{}
+			n.probe, n.answered, n.by, n.rivalMAC = 0, false, model.MAC{}, model.MAC{}
 		}
 		g := d.Group.VIPs[0]
 		n.tells = record{standing: g.Standing, claim: g.Claim, seen: g.Seen, settled: true, known: true}
@@ -357,13 +360,14 @@ func (n *node) obey(d *model.Desired, before *node) {
 	n.exposed = n.exposed || n.lo && !n.bound && !before.silent || before.lo && !before.bound && !n.silent
 }
 
-// announce reaches everybody on the wire; whoever announces too takes note.
+// announce reaches everybody on the wire; whoever hands over takes note. For owners see
+// fights.
 func (w *World) announce(i int, was bool) {
 	if was || !w.answers(i) {
 		return
 	}
 	for j := range w.n {
-		if w.wired(i, j) && w.n[j].up && w.answers(j) {
+		if w.wired(i, j) && w.n[j].up && w.answers(j) && w.n[j].mem.Phase != model.PhaseOwner {
 			w.n[j].foreign = macs[i]
 			w.decide(j, epoch0)
 		}
@@ -373,7 +377,7 @@ func (w *World) announce(i int, was bool) {
 // startProbe sends the first probe of a series and notes who else is asking.
 func (w *World) startProbe(i int) {
 	n := &w.n[i]
-	n.probe, n.answered, n.rivalMAC = 1, false, model.MAC{}
+	n.probe, n.answered, n.by, n.rivalMAC = 1, false, model.MAC{}, model.MAC{}
 	w.sendProbe(i)
 }
 
@@ -386,6 +390,9 @@ func (w *World) sendProbe(i int) {
 		}
 		if w.answers(j) {
 			n.answered = true
+			if n.mem.Phase == model.PhaseDoubt && (n.by == model.MAC{} || macs[j].Compare(n.by) < 0) {
+				n.by = macs[j]
+			}
 		}
 		if p := w.n[j].probe; p == 1 || p == 2 {
 			n.hear(macs[j])
@@ -428,6 +435,8 @@ func (w *World) calm() {
 		// Turns are further apart than a series is long, so that one timer and what
 		// follows from it come before the next node's.
 		w.timer(i)
+		w.finish(i)
+		w.dispute(i)
 		w.finish(i)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/lbdtest"
 	"lbd.dev/lbd/internal/model"
 )
@@ -34,6 +35,11 @@ const (
 	// there: until an owner tells its claims again, once a second. Datagrams get lost
 	// in these runs, so three repeats are allowed for.
 	repeated = 3500 * time.Millisecond
+	// disputeOverlap is for how long two owners that gossip keeps apart may both answer on
+	// one wire once each has found that the other one is gone: until one of them announces
+	// the address again anyway, election.DisputeFor from the first frame that the other
+	// one hears, and a series of probes.
+	disputeOverlap = lbdtest.Refresh + election.DisputeFor + 1500*time.Millisecond
 	// minorityPatience is how long an isolated node may take to find that it has
 	// no majority: memberlist probes the others one after the other, more slowly
 	// the fewer answer.
@@ -120,6 +126,9 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 	if h := c.Net.Healed(); !h.IsZero() && time.Since(h) <= c.opts.Heal {
 		return true
 	}
+	if c.disputed(k, o) {
+		return true
+	}
 	for _, name := range k.pair {
 		n := c.nodes[name]
 		// What is not bound ends with its daemon.
@@ -141,6 +150,16 @@ func (m *monitor) excused(c *Cluster, k clash, o *overlap) bool {
 		}
 	}
 	return false
+}
+
+// disputed: no gossip goes between the two, so that they know of each other by the wire
+// only, see election.DisputeFor; or it does again, and they are about to hear.
+func (c *Cluster) disputed(k clash, o *overlap) bool {
+	a, b := c.nodes[k.pair[0]], c.nodes[k.pair[1]]
+	if c.talks(a, b) {
+		return o.since.Before(c.rejoined) && time.Since(c.rejoined) <= c.opts.Heal
+	}
+	return time.Since(maxTime(o.since, c.unheard.Add(minorityPatience))) <= disputeOverlap
 }
 
 // unbound tells whether no node binds the address.

@@ -77,6 +77,7 @@ type Cluster struct {
 
 	gossipSide, wireSide map[string]int
 	parted               time.Time       // the last moment at which nodes may have lost sight of others
+	unheard, rejoined    time.Time       // when gossip was cut last, and healed
 	touched              map[string]bool // nodes to which something happened since the last Quiet
 	owners               map[netip.Addr]string
 

@@ -191,17 +191,31 @@ func (c *Cluster) CutWire(names ...string) {
 // CutGossip keeps gossip from passing between these nodes and all others.
 func (c *Cluster) CutGossip(names ...string) {
 	c.split(c.gossipSide, names)
+	c.unheard = time.Now()
 	c.cutGossip()
 }
 
 // Heal ends every cut.
 func (c *Cluster) Heal() {
+	c.HealWire()
+	c.HealGossip()
+}
+
+// HealWire ends every cut of the wire.
+func (c *Cluster) HealWire() {
 	if len(c.wireSide) > 0 {
 		c.touchAll()
 	}
 	clear(c.wireSide)
-	clear(c.gossipSide)
 	c.Net.Heal()
+}
+
+// HealGossip ends every cut of gossip.
+func (c *Cluster) HealGossip() {
+	if len(c.gossipSide) > 0 {
+		c.rejoined = time.Now()
+	}
+	clear(c.gossipSide)
 	c.healGossip()
 }
 

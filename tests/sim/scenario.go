@@ -65,6 +65,8 @@ var Verbs = map[string]func(c *Cluster, args []string) error{
 	"cut-gossip":  group(func(c *Cluster, n ...string) { c.CutGossip(n...) }),
 	"cut":         group(func(c *Cluster, n ...string) { c.CutWire(n...); c.CutGossip(n...) }),
 	"heal":        group(func(c *Cluster, _ ...string) { c.Heal() }),
+	"heal-wire":   group(func(c *Cluster, _ ...string) { c.HealWire() }),
+	"heal-gossip": group(func(c *Cluster, _ ...string) { c.HealGossip() }),
 	"remove":      vips(func(c *Cluster, v model.VIP) { c.RemoveByHand(v.Addr) }),
 	"remove-lo":   vips(func(c *Cluster, v model.VIP) { c.RemoveLoopbackByHand(v.Addr) }),
 	"foreign":     vips(func(c *Cluster, v model.VIP) { c.Foreign(v.Addr, true) }),
