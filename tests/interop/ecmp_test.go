@@ -161,12 +161,12 @@ func TestFaults(t *testing.T) {
 }
 
 // TestConnectionsSurvive drains a node, stops the daemon of another and starts it
-// again: routers choose anew for everybody twice, and no connection is lost, neither
+// again, then kills those of all: routers choose anew for everybody each time, and no connection is lost, neither
 // one of that node nor one of the others.
 func TestConnectionsSurvive(t *testing.T) { // P13, P14
 	t.Parallel()
 	f := fabric(t, &interop.LBD{}, interop.Options{}, interop.NewToR)
-	for i, x := range []interop.Fault{interop.Drain(), interop.Terminate()} {
+	for i, x := range []interop.Fault{interop.Drain(), interop.Terminate(), interop.KillAll()} {
 		t.Run(x.Name, func(t *testing.T) {
 			x.Conns = 60
 			patient(t, func() []string {

@@ -3,10 +3,12 @@ package interop
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"lbd.dev/lbd/tests/lab"
@@ -100,6 +102,24 @@ func Respawn() Fault {
 			}
 			Pause(ctx, time.Second+rand.N(time.Second))
 			return startSpeaker(ctx, f, m)
+		},
+	}
+}
+
+// KillAll kills the daemons of all nodes at the same moment and starts them again at once:
+// none of them knows who of the others has connections.
+func KillAll() Fault {
+	return Fault{
+		Name: "killall", Hold: 6 * time.Second,
+		Inject: func(ctx context.Context, f *Fabric, _ *lab.Node) error {
+			var errs []error
+			for _, m := range f.Nodes {
+				errs = append(errs, m.Daemon.Signal(syscall.SIGKILL))
+			}
+			for _, m := range f.Nodes {
+				errs = append(errs, m.Kill(), startSpeaker(ctx, f, m))
+			}
+			return errors.Join(errs...)
 		},
 	}
 }
