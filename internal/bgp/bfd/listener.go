@@ -127,6 +127,7 @@ func (l *loop) drain() (empty bool) {
 		if s.urgent.fd < 0 {
 			if !time.Now().Before(s.retry) {
 				s.open(p)
+				l.opened = true
 			}
 			continue
 		}

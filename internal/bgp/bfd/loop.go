@@ -40,9 +40,12 @@ type loop struct {
 	latest   time.Duration // worst lateness
 	leaving  bool          // end with the last session
 	wakes    uint64
-	unread   bool // packets were left in the sockets
-	dropped  bool // a session was dropped since the last sweep
-	held     bool // sessions are about to come: close no port
+	rest     *rest     // nil if it cannot be had
+	alert    time.Time // until then the thread does not rest
+	opened   bool      // sockets were, since the last rest
+	unread   bool      // packets were left in the sockets
+	dropped  bool      // a session was dropped since the last sweep
+	held     bool      // sessions are about to come: close no port
 }
 
 // event is a change of state, for the log.
@@ -87,22 +90,27 @@ func (l *loop) do(f func(now time.Time)) bool {
 	}
 }
 
-// run is the thread. It waits in one system call for sockets, orders and the
-// next deadline; neither Go's network poller nor its timers have a part in it.
+// run is the thread. It waits for sockets, orders and the next deadline at once, in a
+// system call of its own or, while there is time, in Go's network poller.
 func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread, and its priority, end here
 	defer close(l.done)
 	defer close(l.news)
 	prioritise(0)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	l.rest, _ = newRest()
 	for !l.stopped {
 		if due := l.wait(); !due.IsZero() {
-			l.latest = max(l.latest, time.Since(due))
+			now := time.Now()
+			l.delayed(now.Sub(due), now)
 		}
 		l.wakes++
 		l.obey()
 		l.turn(l.drain())
 		l.sweep()
+	}
+	if l.rest != nil {
+		_ = l.rest.close()
 	}
 	for _, s := range l.ports {
 		s.close()
@@ -116,42 +124,63 @@ func (l *loop) run() {
 // is a deadline. It looks at nothing: what comes while the thread waits to run
 // again is found by drain.
 func (l *loop) wait() (due time.Time) {
-	fds := [1 + 2*4]unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}
-	n := 1
-	var next time.Time
+	var all [1 + 2*4]unix.PollFd
+	fds, next := l.awaited(all[:0])
+	if l.rests(time.Now()) {
+		err := l.rest.watch(fds, l.opened)
+		l.opened = err != nil
+		if err == nil {
+			err = l.rest.until(next)
+		}
+		if err != nil {
+			_ = l.rest.close()
+			l.rest = nil
+		}
+	} else if next.IsZero() {
+		_, _ = unix.Ppoll(fds, nil, nil)
+	} else {
+		timeout := unix.NsecToTimespec(int64(max(0, time.Until(next))))
+		_, _ = unix.Ppoll(fds, &timeout, nil)
+	}
+	// A packet may have come before a thread that is late for its deadline runs.
+	if next.IsZero() || time.Now().Before(next) {
+		return time.Time{}
+	}
+	return next
+}
+
+// awaited is what the thread waits for: sockets, and the next deadline, zero
+// without one. It always has the same order.
+func (l *loop) awaited(fds []unix.PollFd) (_ []unix.PollFd, next time.Time) {
+	await := func(fd int) { fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) }
 	earliest := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
 			next = t
 		}
 	}
+	await(l.wake)
 	if len(l.queue) > 0 {
 		earliest(l.queue[0].deadline)
 	}
-	for p, s := range l.ports {
-		if s.urgent.fd < 0 {
+	for _, p := range ports {
+		s := l.ports[p]
+		switch {
+		case s == nil:
+			continue
+		case s.urgent.fd < 0:
 			earliest(s.retry)
 			continue
 		}
-		fds[n] = unix.PollFd{Fd: int32(s.urgent.fd), Events: unix.POLLIN}
-		n++
+		await(s.urgent.fd)
 		switch {
 		case s.calm.fd < 0:
 		case l.settled(p):
 			earliest(s.calm.empty.Add(calmWait))
 		default:
-			fds[n] = unix.PollFd{Fd: int32(s.calm.fd), Events: unix.POLLIN}
-			n++
+			await(s.calm.fd)
 		}
 	}
-	if next.IsZero() {
-		_, _ = unix.Ppoll(fds[:n], nil, nil)
-		return next
-	}
-	timeout := unix.NsecToTimespec(int64(max(0, time.Until(next))))
-	if got, _ := unix.Ppoll(fds[:n], &timeout, nil); got == 0 && !time.Now().Before(next) {
-		return next
-	}
-	return time.Time{}
+	return fds, next
 }
 
 // obey runs the orders from other goroutines.

@@ -219,7 +219,7 @@ func (l *loop) quit(w *watch, now time.Time) {
 // wrong with the ports.
 func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
 	for p, s := range fresh.ports {
-		l.ports[p] = s
+		l.ports[p], l.opened = s, true
 	}
 	for _, e := range fresh.sessions {
 		for _, o := range l.table.byPeer[e.w.key.Peer] {
@@ -242,7 +242,7 @@ func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
 // closedPorts runs on the thread. It returns what is wrong with ports that
 // sessions need, always in the same order.
 func (l *loop) closedPorts() (errs []error) {
-	for _, p := range []port{{}, {multihop: true}, {v6: true}, {v6: true, multihop: true}} {
+	for _, p := range ports {
 		if s := l.ports[p]; s != nil && s.users > 0 {
 			errs = append(errs, s.err)
 		}

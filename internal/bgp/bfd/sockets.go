@@ -26,6 +26,8 @@ const (
 // port is one of the four receiving sockets that serve all sessions.
 type port struct{ v6, multihop bool }
 
+var ports = [4]port{{}, {multihop: true}, {v6: true}, {v6: true, multihop: true}}
+
 func (p port) number() int {
 	if p.multihop {
 		return portMultihop

@@ -1,0 +1,157 @@
+package bfd
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func eventfd(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+func poke(fd int) { _, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// TestRest: a rest ends at its time and with what is watched, and with nothing else.
+func TestRest(t *testing.T) {
+	r, err := newRest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.close() }()
+	one, two := eventfd(t), eventfd(t)
+	watch := func(anew bool, fds ...int) {
+		t.Helper()
+		var list []unix.PollFd
+		for _, fd := range fds {
+			list = append(list, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		}
+		if err := r.watch(list, anew); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// slept tells whether a rest lasted to its end.
+	slept := func(d time.Duration) bool {
+		t.Helper()
+		end := time.Now().Add(d)
+		if err := r.until(end); err != nil {
+			t.Fatal(err)
+		}
+		return !time.Now().Before(end)
+	}
+	const long = time.Minute
+	watch(false, one)
+	for range 3 {
+		if !slept(20 * ms) {
+			t.Error("woken by nothing")
+		}
+	}
+	poke(two)
+	if !slept(20 * ms) {
+		t.Error("woken by what is not watched")
+	}
+	watch(false, one, two)
+	if slept(long) {
+		t.Error("not woken")
+	}
+	watch(false, one)
+	if !slept(20 * ms) {
+		t.Error("woken by what is not watched any more")
+	}
+	go func() {
+		time.Sleep(20 * ms)
+		poke(one)
+	}()
+	if slept(long) {
+		t.Error("not woken while at rest")
+	}
+	// A file that took the place of another has its number.
+	if err := unix.Dup3(two, one, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	watch(true, one)
+	if slept(long) {
+		t.Error("not woken by the file that took the place of another")
+	}
+	if err := r.until(time.Time{}); err != nil {
+		t.Error("without a time:", err)
+	}
+	watch(false)
+	if !slept(-time.Second) {
+		t.Error("a time that has passed is not the end")
+	}
+}
+
+// TestRests: the thread rests only with few sessions that are slow enough, and not after
+// it was late.
+func TestRests(t *testing.T) {
+	now := time.Now()
+	fresh := func(n int, interval time.Duration) *loop {
+		l := &loop{rest: new(rest), table: table{map[uint32]*watch{}, map[netip.Addr][]*watch{}}}
+		for i := range n {
+			m := newMachine(now, usual, uint32(i+1), 1, func() float64 { return 0.5 })
+			m.usedTx = interval
+			l.table.add(&watch{m: m})
+		}
+		return l
+	}
+	for _, c := range []struct {
+		name string
+		l    *loop
+		want bool
+	}{
+		{"few", fresh(few, restFrom), true},
+		{"none", fresh(0, 0), true},
+		{"many", fresh(few+1, restFrom), false},
+		{"fast", fresh(1, restFrom-1), false},
+	} {
+		if got := c.l.rests(now); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	l := fresh(2, restFrom)
+	l.delayed(tardy, now)
+	if !l.rests(now) {
+		t.Error("not at rest after a delay that is none")
+	}
+	l.delayed(tardy+1, now)
+	if l.rests(now) || l.rests(now.Add(alert-1)) || l.latest != tardy+1 {
+		t.Error("at rest after a delay")
+	}
+	if !l.rests(now.Add(alert)) {
+		t.Error("never at rest again")
+	}
+}
+
+// TestRestless: sessions go on where the poller cannot be had.
+func TestRestless(t *testing.T) {
+	l := newLab(t)
+	s := session("10.0.0.1", "10.0.0.2")
+	p := l.peer("b", nil, session("10.0.0.2", "10.0.0.1"))
+	a := l.node("a")
+	a.apply(s)
+	a.upWith(s)
+	loop := a.m.(*Manager).loop
+	var had bool
+	loop.do(func(time.Time) {
+		if had = loop.rest != nil; had {
+			_ = loop.rest.file.Close()
+			loop.alert = time.Time{}
+		}
+	})
+	sent := a.one().Out
+	l.within("20 packets more", func() bool { return a.one().Out > sent+20 })
+	left := true
+	loop.do(func(time.Time) { left = loop.rest != nil })
+	if st := a.one(); !had || left || st.State != Up || st.Transitions != 1 || changes(p.status()) != 1 {
+		t.Errorf("%v, %v, %+v", had, left, st)
+	}
+}
