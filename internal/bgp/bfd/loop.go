@@ -40,12 +40,13 @@ type loop struct {
 	latest   time.Duration // worst lateness
 	leaving  bool          // end with the last session
 	wakes    uint64
-	rest     *rest     // nil if it cannot be had
-	alert    time.Time // until then the thread does not rest
-	opened   bool      // sockets were, since the last rest
-	unread   bool      // packets were left in the sockets
-	dropped  bool      // a session was dropped since the last sweep
-	held     bool      // sessions are about to come: close no port
+	rest     *rest         // nil if it cannot be had
+	alert    time.Time     // until then the thread does not rest
+	caution  time.Duration // for how long the last alert was
+	opened   bool          // sockets were, since the last rest
+	unread   bool          // packets were left in the sockets
+	dropped  bool          // a session was dropped since the last sweep
+	held     bool          // sessions are about to come: close no port
 }
 
 // event is a change of state, for the log.

@@ -14,7 +14,9 @@ import (
 const (
 	restFrom = 50 * time.Millisecond // the shortest interval of a session with which the thread rests
 	tardy    = 5 * time.Millisecond  // from which on a thread that was late
-	alert    = time.Minute           // does not rest for this long
+	alert    = 5 * time.Second       // does not rest for this long,
+	alertMax = 5 * time.Minute       // or up to this long: doubled each time
+	peace    = time.Minute           // that it was late again before this time of rest
 )
 
 // rest is how the thread waits while the machine has time: in the network poller
@@ -23,7 +25,8 @@ const (
 // A system call of its own keeps the monitor of the Go runtime awake for 10 ms,
 // every time: that costs more than all else of BFD. But it is woken by the kernel
 // alone and with its priority, and not by some thread without. So the first packet
-// that is late ends the rest, for a while that begins anew with each that is.
+// that is late ends the rest, for a while that begins anew with each that is, and
+// is longer the sooner the rest has turned out to be too early.
 type rest struct {
 	file      *os.File // of ep
 	raw       syscall.RawConn
@@ -105,9 +108,17 @@ func (r *rest) ready(uintptr) bool {
 // delayed learns by how much the thread was late.
 func (l *loop) delayed(by time.Duration, now time.Time) {
 	l.latest = max(l.latest, by)
-	if by > tardy {
-		l.alert = now.Add(alert)
+	if by <= tardy {
+		return
 	}
+	switch {
+	case now.Before(l.alert):
+	case now.Sub(l.alert) < peace:
+		l.caution = min(2*l.caution, alertMax)
+	default:
+		l.caution = alert
+	}
+	l.alert = now.Add(l.caution)
 }
 
 // rests tells whether the thread may wait in the poller.

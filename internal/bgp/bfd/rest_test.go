@@ -79,7 +79,7 @@ func TestRest(t *testing.T) {
 	}
 	watch(true, one)
 	if slept(long) {
-		t.Error("not woken by the file that took the place of another")
+		t.Fatal("not woken by the file that took the place of another")
 	}
 	if err := r.until(time.Time{}); err != nil {
 		t.Error("without a time:", err)
@@ -126,8 +126,17 @@ func TestRests(t *testing.T) {
 	if l.rests(now) || l.rests(now.Add(alert-1)) || l.latest != tardy+1 {
 		t.Error("at rest after a delay")
 	}
-	if !l.rests(now.Add(alert)) {
-		t.Error("never at rest again")
+	for _, c := range []struct {
+		after, want time.Duration // since the last alert ended or, negative, before it does; until the next one does
+	}{
+		{-time.Second, alert}, {0, 2 * alert}, {peace - 1, 4 * alert}, {-time.Second, 4 * alert}, {peace, alert},
+		{0, 2 * alert}, {0, 4 * alert}, {0, 8 * alert}, {0, 16 * alert}, {0, 32 * alert}, {0, alertMax}, {0, alertMax},
+	} {
+		now = l.alert.Add(c.after)
+		l.delayed(tardy+1, now)
+		if l.rests(now.Add(c.want-1)) || !l.rests(now.Add(c.want)) {
+			t.Errorf("late %v after an alert: one of %v, want %v", c.after, l.alert.Sub(now), c.want)
+		}
 	}
 }
 
