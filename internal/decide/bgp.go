@@ -172,7 +172,7 @@ func (s *bgpVIP) run() {
 				s.withdraw(s.standing) // it was advertised, then somebody removed the address
 			}
 		case s.bound():
-			if !s.vip.Unbound || !s.ringWaits() {
+			if !s.ringWaits() {
 				s.enter(model.BGPAdvertised)
 			}
 		case s.addrGen >= s.m.Gen && s.local.Expired:

@@ -72,7 +72,8 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	}
 	if !gone {
 		s.report(advertised, reason, detail)
-		f.serves = f.serves || vip.Unbound && s.m.Phase >= model.BGPBinding && f.keepsService(vip, "")
+		f.toRouters = s.m.Phase >= model.BGPBinding
+		f.serves = f.serves || f.toRouters && f.keepsService(vip, "")
 	}
 }
 
@@ -113,6 +114,36 @@ func (s *bgpVIP) phases() {
 			return
 		}
 	}
+}
+
+// ringWaits tells whether routers are not to be told of a VIP that is there yet: with the
+// path come packets of connections that others have, at once. So this node waits until
+// its kernel relays. Its first sessions wait as well: their routers may have kept the path.
+func (s *bgpVIP) ringWaits() bool {
+	f := s.f
+	relay, works := f.v.Applied[model.SinkRelay]
+	if s.gone || s.only() || !works {
+		return false
+	}
+	until := f.v.Started.Add(SettleAlone)
+	switch {
+	case s.vip.Unbound && !f.keepsService(s.vip, ""), !s.vip.Unbound && !f.keeps(s.vip, f.ringOn(s.vip)):
+		return false
+	case s.vip.Unbound && !f.settled && f.v.Now.Before(until): // nothing has to be bound meanwhile
+	case len(f.v.Gossip.Holders[s.vip.Addr]) == 0 || relay.Gen >= s.m.Gen:
+		return false
+	default:
+		if s.m.Until.IsZero() {
+			s.m.Until = f.v.Now.Add(RelayWait)
+		}
+		until = s.m.Until
+	}
+	if !f.v.Now.Before(until) {
+		return false
+	}
+	f.w.by(until)
+	f.joins = true
+	return true
 }
 
 // byItself is the report of an address that is not bound on this node: it is there

@@ -79,7 +79,7 @@ func Decide(v *model.View) model.Desired {
 func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) (known bool) {
 	noBGP := len(vip.BGP) == 0
 	_, held := mem.old[vip.Addr]
-	f.serves = false
+	f.serves, f.toRouters = false, false
 	// What only BGP announces has no owner, but layer 2 may have to let it go.
 	if l2 := vip.L2 || noBGP; l2 || held {
 		known = f.step(vip, !l2, d, mem)

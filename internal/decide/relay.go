@@ -67,8 +67,8 @@ func (f *facts) placed(m *model.VIPMemory) string {
 }
 
 // RelayWait is how long a new owner waits at most with its announcement until its kernel
-// relays to the former one, which still has the address meanwhile. The rules take some
-// milliseconds, as the address does.
+// relays to the former one, which still has the address meanwhile; and a node with that
+// to routers. The rules take some milliseconds, as the address does.
 const RelayWait = 100 * time.Millisecond
 
 // relayWaits tells whether the driver has yet to answer to the ring of a planned move.
@@ -153,7 +153,7 @@ func (f *facts) relay(vip *model.VIP) {
 	if iface == "" {
 		iface = f.ringOn(vip)
 	}
-	onLo := f.viaLo(vip) && f.phaseBGP(vip) >= model.BGPBinding || f.mayShare(vip) && !f.shares(vip)
+	onLo := f.viaLo(vip) && (f.toRouters || f.phaseBGP(vip) >= model.BGPBinding) || f.mayShare(vip) && !f.shares(vip)
 	if f.at == "" && !onLo || !f.wantsRing(vip, iface) {
 		return
 	}

@@ -116,34 +116,6 @@ func (f *facts) serviceWaits(vip *model.VIP, iface string, old *model.VIPMemory)
 	return named
 }
 
-// ringWaits tells whether routers are not to be told of the VIP of a Service yet: with
-// the path come packets of connections that others have, at once, and nothing has to be
-// bound. So this node waits until it knows its group, and then until its kernel relays.
-// Its first sessions wait as well: their routers may have kept the path.
-func (s *bgpVIP) ringWaits() bool {
-	f := s.f
-	relay, works := f.v.Applied[model.SinkRelay]
-	if s.gone || !works || !f.keepsService(s.vip, "") {
-		return false
-	}
-	until := f.v.Started.Add(SettleAlone)
-	if f.settled || !f.v.Now.Before(until) {
-		if len(f.v.Gossip.Holders[s.vip.Addr]) == 0 || relay.Gen >= s.m.Gen {
-			return false
-		}
-		if s.m.Until.IsZero() {
-			s.m.Until = f.v.Now.Add(RelayWait)
-		}
-		until = s.m.Until
-	}
-	if !f.v.Now.Before(until) {
-		return false
-	}
-	f.w.by(until)
-	f.joins = true
-	return true
-}
-
 // ServiceWord is how long after its start a node says nothing at all while it does not know
 // the Services of its cluster: what an earlier process said of their connections stands
 // meanwhile. It is not settled for longer.

@@ -61,7 +61,9 @@ type facts struct {
 	epoch uint64
 	// serves: it is the VIP of a Service, and this node holds connections to it.
 	serves bool
-	// joins: such a VIP waits for its ring before BGP advertises it, see ringWaits.
+	// toRouters: BGP advertises it, or is about to, by the memory of this decision.
+	toRouters bool
+	// joins: a VIP waits for its ring before BGP advertises it, see ringWaits.
 	joins bool
 }
 
