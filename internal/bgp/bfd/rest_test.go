@@ -20,73 +20,97 @@ func eventfd(t *testing.T) int {
 
 func poke(fd int) { _, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// TestRest: a rest ends at its time and with what is watched, and with nothing else.
-func TestRest(t *testing.T) {
+// resting is a rest under test.
+type resting struct {
+	*testing.T
+	*rest
+}
+
+func newResting(t *testing.T) *resting {
+	t.Helper()
 	r, err := newRest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = r.close() }()
+	t.Cleanup(func() { _ = r.close() })
+	return &resting{t, r}
+}
+
+func (r *resting) watches(anew bool, fds ...int) {
+	r.Helper()
+	var list []unix.PollFd
+	for _, fd := range fds {
+		list = append(list, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	if err := r.watch(list, anew); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// slept tells whether a rest lasted to its end.
+func (r *resting) slept(d time.Duration) bool {
+	r.Helper()
+	end := time.Now().Add(d)
+	if err := r.until(end); err != nil {
+		r.Fatal(err)
+	}
+	return !time.Now().Before(end)
+}
+
+// TestRest: a rest ends at its time and with what is watched, and with nothing else.
+func TestRest(t *testing.T) {
+	r := newResting(t)
 	one, two := eventfd(t), eventfd(t)
-	watch := func(anew bool, fds ...int) {
-		t.Helper()
-		var list []unix.PollFd
-		for _, fd := range fds {
-			list = append(list, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-		}
-		if err := r.watch(list, anew); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// slept tells whether a rest lasted to its end.
-	slept := func(d time.Duration) bool {
-		t.Helper()
-		end := time.Now().Add(d)
-		if err := r.until(end); err != nil {
-			t.Fatal(err)
-		}
-		return !time.Now().Before(end)
-	}
-	const long = time.Minute
-	watch(false, one)
+	const short, long = 20 * ms, time.Minute
+	r.watches(false, one)
 	for range 3 {
-		if !slept(20 * ms) {
+		if !r.slept(short) {
 			t.Error("woken by nothing")
 		}
 	}
+	if !r.slept(-time.Second) {
+		t.Error("a time that has passed is not the end")
+	}
 	poke(two)
-	if !slept(20 * ms) {
+	if !r.slept(short) {
 		t.Error("woken by what is not watched")
 	}
-	watch(false, one, two)
-	if slept(long) {
+	r.watches(false, one, two)
+	if r.slept(long) {
 		t.Error("not woken")
 	}
-	watch(false, one)
-	if !slept(20 * ms) {
+	r.watches(false, one)
+	if !r.slept(short) {
 		t.Error("woken by what is not watched any more")
 	}
 	go func() {
-		time.Sleep(20 * ms)
+		time.Sleep(short)
 		poke(one)
 	}()
-	if slept(long) {
+	if r.slept(long) {
 		t.Error("not woken while at rest")
 	}
-	// A file that took the place of another has its number.
+}
+
+// TestRestAnew: a file that took the place of another has its number, and is watched.
+// A rest without end has one when something comes.
+func TestRestAnew(t *testing.T) {
+	r := newResting(t)
+	one, two := eventfd(t), eventfd(t)
+	r.watches(false, one)
+	if !r.slept(ms) {
+		t.Error("woken by nothing")
+	}
 	if err := unix.Dup3(two, one, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	watch(true, one)
-	if slept(long) {
+	poke(two)
+	r.watches(true, one)
+	if r.slept(time.Minute) {
 		t.Fatal("not woken by the file that took the place of another")
 	}
 	if err := r.until(time.Time{}); err != nil {
 		t.Error("without a time:", err)
-	}
-	watch(false)
-	if !slept(-time.Second) {
-		t.Error("a time that has passed is not the end")
 	}
 }
 
