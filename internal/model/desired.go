@@ -316,8 +316,8 @@ type VIPMemory struct {
 	// Conflicts is the conflict count of layer 2 when the handover began; of an owner, as
 	// far as it has looked at it.
 	Conflicts uint64
-	// Dispute: another member to which gossip does not lead uses the VIP on the wire, and
-	// this node is the one to yield. nil: none does. It is never changed.
+	// Dispute: another member to which gossip does not lead uses the VIP on the wire. nil:
+	// none does. It is never changed.
 	Dispute *Dispute
 	// RelayUntil is until when packets of connections of From are relayed to it.
 	RelayUntil time.Time

@@ -20,6 +20,7 @@ var timing = map[string]time.Duration{
 	"election.FirstTurnMax":    election.FirstTurnMax,
 	"election.DoubtFor":        election.DoubtFor,
 	"election.DisputeFor":      election.DisputeFor,
+	"election.DisputeLong":     election.DisputeLong,
 	"election.DisputeGap":      election.DisputeGap,
 	"election.HandoverTimeout": election.HandoverTimeout,
 	"election.AskMin":          election.AskMin,
@@ -82,6 +83,7 @@ func TestProse(t *testing.T) {
 		spoken(election.FirstTurn) + " more for each other address that the node has yet to see an owner of, at most " + spoken(election.FirstTurnMax),
 		"asks the wire for " + spoken(election.DoubtFor) + ", longer",
 		"It is heard for " + spoken(election.DisputeFor) + ", never over " + spoken(election.DisputeGap) + " apart",
+		"yields too, but only after " + spoken(election.DisputeLong),
 	} {
 		if !strings.Contains(text, say) {
 			t.Errorf("docs/election.md does not say %q", say)

@@ -114,12 +114,17 @@ func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 	for i := range w.size() {
 		n := &w.n[i]
+		if n.runs() {
+			add(func(w *World) { w.crash(i, true) }, "%s: daemon killed", names[i])
+			add(func(w *World) { w.crash(i, false) }, "%s: power lost", names[i])
+		}
+		if w.deaf {
+			continue
+		}
 		if w.unbound && n.runs() {
 			add(func(w *World) { w.n[i].frozen = true }, "%s: frozen", names[i])
 		}
 		if n.runs() {
-			add(func(w *World) { w.crash(i, true) }, "%s: daemon killed", names[i])
-			add(func(w *World) { w.crash(i, false) }, "%s: power lost", names[i])
 			add(func(w *World) { w.n[i].draining = !w.n[i].draining; w.decide(i, epoch0) }, "%s: drain=%v", names[i], !n.draining)
 			add(func(w *World) { w.n[i].sick = !w.n[i].sick; w.decide(i, epoch0) }, "%s: sick=%v", names[i], !n.sick)
 		}
@@ -140,13 +145,14 @@ func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 	}
 }
 
-// fights tells whether owner i may hear that j has the VIP, and has not yet, and whether
-// that matters: each of them defends it whenever it hears the other one. If claims can
-// reach i they are there sooner than that lasts long enough.
+// fights tells whether owner i may hear that j has the VIP, and has not yet: each of them
+// defends it whenever it hears the other one. If claims can reach i they are there sooner
+// than that lasts long enough, and so has j yielded if it is to and knows i.
 func (w *World) fights(i, j int) bool {
 	n := &w.n[i]
-	return n.runs() && n.mem.Phase == model.PhaseOwner && n.dead[j] && macs[j].Compare(macs[i]) < 0 && n.foreign != macs[j] &&
-		w.wired(i, j) && !w.linked(i, j) && w.answers(i) && w.answers(j)
+	return n.runs() && n.mem.Phase == model.PhaseOwner && n.dead[j] && n.foreign != macs[j] &&
+		w.wired(i, j) && !w.linked(i, j) && w.answers(i) && w.answers(j) &&
+		(macs[j].Compare(macs[i]) < 0 || !w.n[j].knows[i].known)
 }
 
 func (w *World) fight(i, j int) {

@@ -190,7 +190,9 @@ func keepers(w *World) (k int) {
 // wire, and always one in the end. From all daemons starting at once without a
 // fault, and from a settled group with faults at any moment. The same for a VIP that is
 // not bound, whose daemons may also freeze and thaw. Both with a node that is frozen while the
-// owner drains, and hears late that it was named. For two nodes the same with connections
+// owner drains, and hears late that it was named; and with two owners on the two sides of a
+// cut that heals while gossip is cut elsewhere, for good, or heals too, and with nodes that
+// die meanwhile. For two nodes the same with connections
 // that stay open, for which a node keeps the address, also once one does. For two nodes and a VIP
 // that BGP advertises too also that none ever answers from lo.
 // LBD_SEARCH_FAULTS goes deeper.
@@ -236,11 +238,14 @@ func TestSearch(t *testing.T) {
 			}
 		}
 	}
-	for off := range 2 {
+	for off := range N {
 		for _, k := range []kind{{}, {unbound: true}} {
 			t.Run(fmt.Sprintf("gossip of %s cut, unbound %v", names[off], k.unbound), func(t *testing.T) {
 				w := crossed(k, off)
 				w.deaf = off > 0
+				if faults > 1 || off == 2 || off == 1 && k.unbound { // the others take longer
+					w.faults = 1
+				}
 				if w.answering() != 2 {
 					t.Fatalf("not two owners at the beginning\n%s", w.String())
 				}

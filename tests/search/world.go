@@ -89,7 +89,8 @@ type World struct {
 	// two may answer.
 	healed bool
 	faults uint8 // left to happen
-	// deaf: the cut of gossip does not heal, or there would be too many states.
+	// deaf: the cut of gossip does not heal, and of faults only nodes may die, or there would
+	// be too many states.
 	deaf bool
 	// both: BGP advertises the VIP too. Then there are two nodes only.
 	both bool

@@ -159,7 +159,7 @@ func (c *Cluster) disputed(k clash, o *overlap) bool {
 	if c.talks(a, b) {
 		return o.since.Before(c.rejoined) && time.Since(c.rejoined) <= c.opts.Heal
 	}
-	return time.Since(maxTime(o.since, c.unheard.Add(minorityPatience))) <= disputeOverlap
+	return time.Since(maxTime(o.since, c.unheard.Add(minorityPatience))) <= disputeOverlap+election.DisputeLong // if one does not know the other
 }
 
 // unbound tells whether no node binds the address.
