@@ -26,6 +26,20 @@ func spreading(t *testing.T) *stage {
 	return s
 }
 
+// Rules that nobody refreshes any more act for longer than the address is there: an owner
+// whose daemon has ended resets nothing that other nodes have.
+func TestRulesOutlastTheAddress(t *testing.T) {
+	s := newStage(t)
+	s.run("apply", "layer2 quiet silent", "decide", "apply", "holders m2", "apply")
+	if len(s.d.Relay) != 1 {
+		t.Fatalf("%+v", s.d.Relay)
+	}
+	// Both are refreshed at a third; the rules may have been due at that moment.
+	if left := s.d.Relay[0].Ring.Lifetime * 2 / 3; left < LeftHolds {
+		t.Errorf("%v are left at least, the address may last for %v", left, LeftHolds)
+	}
+}
+
 // The ring of a balanced VIP is where layer 2 has it, acts for as long as silence lasts,
 // and knows of each node where it is and what it can bear.
 func TestRingOfBalanced(t *testing.T) {
@@ -55,7 +69,7 @@ func TestRingOfBalanced(t *testing.T) {
 	s.run("vip bgp", "peer tor1", "apply")
 	look("with BGP")
 	s.run("vip balanced=off", "apply")
-	if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth0" || s.d.Relay[0].Ring.Lifetime != 0 || s.d.Relay[0].Ring.Shared {
+	if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth0" || s.d.Relay[0].Ring.Lifetime != RulesLast || s.d.Relay[0].Ring.Shared {
 		t.Errorf("by BGP and not balanced: %+v", s.d.Relay)
 	}
 }

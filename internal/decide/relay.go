@@ -19,6 +19,11 @@ const (
 	LeftHolds = 3 * time.Second
 	// LeftHoldsBGP is the same for a VIP that only BGP announces.
 	LeftHoldsBGP = BGPLifetime
+	// RulesLast is how long the kernel relays for a VIP of layer 2 after the last refresh,
+	// which comes at a third of it: what is left when the daemon dies is never less than
+	// the lifetime of the address. Rules that ended first would have the connections of
+	// other nodes reset here for as long as the address is still there.
+	RulesLast = 5 * time.Second
 )
 
 // lanAddrs are the addresses of this node on the links that a VIP of layer 2 may be
@@ -172,6 +177,8 @@ func (f *facts) relay(vip *model.VIP) {
 		want.lifetime = BGPLifetime
 	case want.shared:
 		want.lifetime = SharedLifetime
+	default:
+		want.lifetime = RulesLast
 	}
 	f.ask(vip, want)
 }
