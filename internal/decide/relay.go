@@ -73,8 +73,9 @@ func (f *facts) placed(m *model.VIPMemory) string {
 
 // RelayWait is how long a new owner waits at most with its announcement until its kernel
 // relays to the former one, which still has the address meanwhile; and a node with that
-// to routers. The rules take some milliseconds, as the address does.
-const RelayWait = 100 * time.Millisecond
+// to routers. The rules take some milliseconds, as the address does, each family; on a
+// machine without time many. A planned move has that time: see election.HandoverTimeout.
+const RelayWait = 200 * time.Millisecond
 
 // relayWaits tells whether the driver has yet to answer to the ring of a planned move.
 func (f *facts) relayWaits(m *model.VIPMemory) bool {
