@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/daemon"
+	"lbd.dev/lbd/internal/lbdtest"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/source"
 )
@@ -16,7 +17,6 @@ import (
 // from every source.
 func TestNotReady(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
-		b.gossip.Set(func(v *model.View) { v.Gossip = model.Gossip{Peers: 1} })
 		pass(2 * time.Second)
 		if s := b.status(); s.Settled || b.daemon.Ready() == nil {
 			t.Errorf("settled %v, ready %v although nobody was heard", s.Settled, b.daemon.Ready())
@@ -24,6 +24,12 @@ func TestNotReady(t *testing.T) {
 		pass(2 * time.Second)
 		if err := b.daemon.Ready(); err != nil {
 			t.Error(err)
+		}
+	}, func(o *daemon.Options) {
+		for _, s := range o.Sources {
+			if f, ok := s.(*lbdtest.Facts); ok && f.Name() == model.SourceGossip {
+				f.Set(func(v *model.View) { v.Gossip = model.Gossip{Peers: 1} })
+			}
 		}
 	})
 	run(t, func(t *testing.T, b *bed) {

@@ -116,6 +116,11 @@ func (s *bgpVIP) phases() {
 	}
 }
 
+// SessionsWait is how long after its start a node begins no session because of Services
+// whose rings it does not know. It is shorter than routers keep paths of a node that
+// starts again, see RestartTimeL2.
+const SessionsWait = time.Second
+
 // ringWaits tells whether routers are not to be told of a VIP that is there yet: with the
 // path come packets of connections that others have, at once. So this node waits until
 // its kernel relays. Its first sessions wait as well: their routers may have kept the path.
@@ -125,11 +130,16 @@ func (s *bgpVIP) ringWaits() bool {
 	if s.gone || s.only() || !works {
 		return false
 	}
-	until := f.v.Started.Add(SettleAlone)
+	until, joins := f.v.Started.Add(SettleAlone), true
 	switch {
 	case s.vip.Unbound && !f.keepsService(s.vip, ""), !s.vip.Unbound && !f.keeps(s.vip, f.ringOn(s.vip)):
 		return false
 	case s.vip.Unbound && !f.settled && f.v.Now.Before(until): // nothing has to be bound meanwhile
+		// Routers keep the paths of other VIPs for a while, not for as long as that.
+		sessions := f.v.Started.Add(SessionsWait)
+		if joins = f.v.Now.Before(sessions); joins {
+			f.w.by(sessions)
+		}
 	case len(f.v.Gossip.Holders[s.vip.Addr]) == 0 || relay.Gen >= s.m.Gen:
 		return false
 	default:
@@ -142,7 +152,7 @@ func (s *bgpVIP) ringWaits() bool {
 		return false
 	}
 	f.w.by(until)
-	f.joins = true
+	f.joins = f.joins || joins
 	return true
 }
 

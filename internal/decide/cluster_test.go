@@ -32,8 +32,8 @@ func at(v *model.View, d time.Duration) model.Desired {
 // cluster, but not for ever.
 func TestWaitsForTheCluster(t *testing.T) {
 	v := clusterView()
-	if d := at(v, 0); d.Synced || d.BGP.Ready || !d.Wake.Equal(v.Started.Add(ClusterPatience)) {
-		t.Errorf("at the start: synced %v, BGP ready %v, wake %v", d.Synced, d.BGP.Ready, d.Wake)
+	if d := at(v, 0); d.Synced || d.BGP.Ready || !d.Hearing || !d.Wake.Equal(v.Started.Add(HearAll)) {
+		t.Errorf("at the start: synced %v, BGP ready %v, hearing %v, wake %v", d.Synced, d.BGP.Ready, d.Hearing, d.Wake)
 	}
 	if d := at(v, ClusterPatience-1); d.Synced || d.BGP.Ready {
 		t.Errorf("before the end: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
@@ -44,8 +44,8 @@ func TestWaitsForTheCluster(t *testing.T) {
 	v = clusterView()
 	at(v, 0)
 	v.Synced[model.SourceKube] = true
-	if d := at(v, time.Second); !d.Synced || !d.BGP.Ready {
-		t.Errorf("once it is there: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
+	if d := at(v, time.Second); !d.Synced || !d.BGP.Ready || d.Hearing {
+		t.Errorf("once it is there: synced %v, BGP ready %v, hearing %v", d.Synced, d.BGP.Ready, d.Hearing)
 	}
 	v = clusterView()
 	delete(v.Synced, model.SourceKube)

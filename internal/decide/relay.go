@@ -75,7 +75,7 @@ func (f *facts) placed(m *model.VIPMemory) string {
 // relays to the former one, which still has the address meanwhile; and a node with that
 // to routers. The rules take some milliseconds, as the address does, each family; on a
 // machine without time many. A planned move has that time: see election.HandoverTimeout.
-const RelayWait = 200 * time.Millisecond
+const RelayWait = 150 * time.Millisecond
 
 // relayWaits tells whether the driver has yet to answer to the ring of a planned move.
 func (f *facts) relayWaits(m *model.VIPMemory) bool {

@@ -74,14 +74,12 @@ func hearing(v *model.View, m *model.Memory, w *waker) bool {
 	if m.Heard {
 		return false
 	}
-	if !m.Settled {
-		return true
-	}
 	until := v.Started.Add(HearAll)
 	if peers := m.Awaited.Add(HearAll); peers.After(until) {
 		until = peers // they have just become known
 	}
-	told, all := 0, true
+	// Its own VIPs have to be known as well: a ring of one of them replaces the rules of all.
+	told, all := 0, m.Settled && synced(v) && !awaited(v, w)
 	for _, p := range v.Gossip.Members {
 		if p.State == model.MemberAlive {
 			told, all = told+one(p.Told), all && p.Told

@@ -123,7 +123,8 @@ func (d *Driver) dispute(e *entry, by model.MAC, now time.Time) {
 		c.logged = now
 		d.log.Info("another host uses the VIP", "vip", e.want.Addr, "iface", e.want.Interface, "peer", by.String())
 	}
-	if fresh || e.want.Yield || now.Sub(c.told) >= defendInterval {
+	// The other one defends it as often: half of that, or every second time would be told.
+	if fresh || e.want.Yield || now.Sub(c.told) >= defendInterval/2 {
 		c.told = now
 		d.notify()
 	}

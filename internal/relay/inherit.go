@@ -14,15 +14,19 @@ import (
 )
 
 // inherit goes on with the table that an earlier process left, instead of the wanted
-// flows, which may lack nodes that it knew of. It tells whether the table acts for one
-// of their VIPs at least, and gives those a whole lifetime.
+// flows, which may lack nodes that it knew of. It tells whether the table acts for all of
+// their VIPs, and gives those a whole lifetime. A VIP for which it does not, as one that
+// is just taken over, needs rules now, and a check that fails needs other ones.
 func (t *table) inherit(s *nft.Session, want []flow, usual time.Duration, now time.Time, frozen bool) bool {
 	every := usual / 3
 	for i := range want {
 		every = min(every, want[i].lifetime(usual)/3)
+		if want[i].ring.Unwell {
+			return false
+		}
 	}
 	if t.old != nil && (frozen || now.Sub(t.renewed) < every) {
-		return true
+		return t.actsFor(want)
 	}
 	old := make(map[netip.Addr]bool)
 	err := s.Transact(func(c *nftables.Conn) error {
@@ -39,10 +43,24 @@ func (t *table) inherit(s *nft.Session, want []flow, usual time.Duration, now ti
 		}
 	})
 	if err != nil {
-		return true // the kernel may be busy; what is there goes on for a while
+		return !unsupported(err) // the kernel may be busy; what is there goes on for a while
 	}
-	t.old, t.renewed = old, now
-	return len(old) > 0
+	if t.old = old; !frozen {
+		t.renewed = now
+	}
+	return t.actsFor(want)
+}
+
+// actsFor tells whether the table of an earlier process has all VIPs of the flows.
+func (t *table) actsFor(want []flow) bool {
+	for i := range want {
+		for _, a := range want[i].addrs {
+			if !t.old[a] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // prolong adds those VIPs of the flows that a set in the kernel has to old, and gives them

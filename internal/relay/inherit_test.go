@@ -92,6 +92,29 @@ func TestInheritsNothing(t *testing.T) {
 	})
 }
 
+// TestInheritsForAllOrNone: a VIP that the rules of before do not know, or a check that
+// fails, needs rules now.
+func TestInheritsForAllOrNone(t *testing.T) {
+	eachFamily(t, func(l *lab, vip netip.Addr) {
+		c := l.mustDial(vip)
+		l.servedBy(c, hostA)
+		l.steer(vip, hostB)
+		next := toward(vip, hostA)
+		next.Addr = vip.Next()
+		ill := toward(vip, hostA)
+		ill.Ring.Unwell = true
+		for what, want := range map[string][]model.Relay{"another VIP": {toward(vip, hostA), next}, "a check that fails": {ill}} {
+			l.lasting(hostB).relay(toward(vip, hostC)) // who has no such connection
+			b := l.lasting(hostB)
+			l.eventually(what, func() bool { return b.hearing(want...).VIPs[vip].Relaying })
+			if rules := l.nft(hostB, "list ruleset"); !strings.Contains(rules, "dup to "+nodeAddr(hostA, vip).String()+" ") {
+				l.Errorf("%s: rules of before:\n%s", what, rules)
+			}
+		}
+		l.servedBy(c, hostA)
+	})
+}
+
 // TestFrozenInherits: a daemon that has no say leaves what is there, and its end.
 func TestFrozenInherits(t *testing.T) {
 	l := newLab(t)

@@ -12,6 +12,7 @@ const (
 	batch      = 32
 	payloadMax = 256 // the length field has 8 bits
 	controlMax = 256
+	jump       = 10 * time.Millisecond // of the wall clock, from which on it is one
 )
 
 // mmsghdr is struct mmsghdr of the kernel.
@@ -99,11 +100,12 @@ func (d *datagram) ancillary(b []byte) {
 }
 
 // arrived is when the packet reached the socket, on the clock of now, whatever
-// the wall clock does: not before the socket was last seen empty.
+// the wall clock does: not before the socket was last seen empty. By much before that
+// can only be a clock that has jumped, and that is not the fault of the peer.
 func (d *datagram) arrived(now, empty time.Time) time.Time {
 	age := now.Sub(time.Unix(d.at.Unix()))
 	switch {
-	case age <= 0:
+	case age <= 0, age > now.Sub(empty)+jump:
 		return now
 	case age > now.Sub(empty):
 		return empty

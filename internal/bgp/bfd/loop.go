@@ -137,11 +137,16 @@ func (l *loop) wait() (due time.Time) {
 			_ = l.rest.close()
 			l.rest = nil
 		}
-	} else if next.IsZero() {
-		_, _ = unix.Ppoll(fds, nil, nil)
 	} else {
-		timeout := unix.NsecToTimespec(int64(max(0, time.Until(next))))
-		_, _ = unix.Ppoll(fds, &timeout, nil)
+		if l.rest != nil {
+			l.rest.leave()
+		}
+		var timeout *unix.Timespec
+		if !next.IsZero() {
+			t := unix.NsecToTimespec(int64(max(0, time.Until(next))))
+			timeout = &t
+		}
+		_, _ = unix.Ppoll(fds, timeout, nil)
 	}
 	// A packet may have come before a thread that is late for its deadline runs.
 	if next.IsZero() || time.Now().Before(next) {

@@ -13,6 +13,7 @@ import (
 
 const (
 	restFrom = 50 * time.Millisecond // the shortest interval of a session with which the thread rests
+	restLoss = 2 * restFrom          // and for how long a peer must not miss its packets at least
 	tardy    = 5 * time.Millisecond  // from which on a thread that was late
 	alert    = 5 * time.Second       // does not rest for this long,
 	alertMax = 5 * time.Minute       // or up to this long: doubled each time
@@ -86,6 +87,15 @@ func (r *rest) watch(fds []unix.PollFd, anew bool) error {
 	return nil
 }
 
+// leave watches nothing: another one waits for the sockets.
+func (r *rest) leave() {
+	if len(r.fds) > 0 {
+		_ = r.watch(nil, false)
+		r.spec = unix.ItimerSpec{}
+		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(r.timer), 0, uintptr(unsafe.Pointer(&r.spec)), 0, 0, 0)
+	}
+}
+
 // until waits until one of the sockets has something, or until t, if not zero.
 func (r *rest) until(t time.Time) error {
 	r.spec = unix.ItimerSpec{} // disarms
@@ -127,7 +137,8 @@ func (l *loop) rests(now time.Time) bool {
 		return false
 	}
 	for _, w := range l.table.byDiscr {
-		if w.m.interval() < restFrom {
+		i := w.m.interval()
+		if i < restFrom || time.Duration(w.m.set.mult-1)*i < restLoss || w.m.state == Up && w.m.detection() < restLoss {
 			return false
 		}
 	}

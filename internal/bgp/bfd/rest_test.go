@@ -127,11 +127,21 @@ func TestRests(t *testing.T) {
 		}
 		return l
 	}
+	only := func(change func(*machine)) *loop {
+		l := fresh(1, restFrom)
+		for _, w := range l.table.byDiscr {
+			change(w.m)
+		}
+		return l
+	}
 	for _, c := range []struct {
 		name string
 		l    *loop
 		want bool
 	}{
+		{"peer that misses packets soon", only(func(m *machine) { m.set.mult = 2 }), false},
+		{"peer to be missed soon", only(func(m *machine) { m.state, m.remoteMult, m.remoteMinTx, m.usedRx = Up, 3, 10*ms, 10*ms }), false},
+		{"not up yet", only(func(m *machine) { m.remoteMult, m.remoteMinTx, m.usedRx = 3, 10*ms, 10*ms }), true},
 		{"few", fresh(few, restFrom), true},
 		{"none", fresh(0, 0), true},
 		{"many", fresh(few+1, restFrom), false},

@@ -114,8 +114,9 @@ func TestArrived(t *testing.T) {
 	}{
 		{now.Add(-300 * ms), now.Add(-300 * ms)},
 		{now.Add(time.Hour), now},
-		{now.Add(-time.Hour), empty},
-		{time.Unix(0, 0), empty},
+		{now.Add(-time.Second - 5*ms), empty},
+		{now.Add(-time.Hour), now},
+		{time.Unix(0, 0), now},
 	} {
 		d := datagram{at: unix.NsecToTimespec(r.stamp.UnixNano())}
 		if got := d.arrived(now, empty); got.Sub(r.want).Abs() > time.Microsecond {
