@@ -54,6 +54,41 @@ func TestWaitsForTheCluster(t *testing.T) {
 	}
 }
 
+// TestHears: rules of the process before stay until all have been heard, this node's own
+// sources included.
+func TestHears(t *testing.T) {
+	begin := func() *model.View {
+		v := clusterView()
+		v.Synced[model.SourceKube] = true
+		v.Gossip = model.Gossip{
+			Peers: 1, Exchanged: v.Started.Add(time.Millisecond),
+			Members: map[model.NodeName]model.Member{"m2": {Name: "m2", Known: true, Told: true}},
+		}
+		return v
+	}
+	for what, c := range map[string]struct {
+		change func(*model.View)
+		hears  bool
+	}{
+		"all heard":           {func(*model.View) {}, false},
+		"checks not known":    {func(v *model.View) { v.Synced[model.SourceHealth] = false }, true},
+		"Services not known":  {func(v *model.View) { v.Synced[model.SourceKube] = false }, true},
+		"links not known":     {func(v *model.View) { v.Synced[model.SourceLink] = false }, true},
+		"one has not told":    {func(v *model.View) { v.Gossip.Members["m2"] = model.Member{Name: "m2", Known: true} }, true},
+		"one is not there":    {func(v *model.View) { v.Gossip.Peers = 2 }, true},
+		"one is not expected": {func(v *model.View) { v.Gossip.Peers = 0 }, false},
+	} {
+		v := begin()
+		c.change(v)
+		if d := at(v, 2*time.Second); d.Hearing != c.hears {
+			t.Errorf("%s: hearing %v", what, d.Hearing)
+		}
+		if d := at(v, 20*time.Second); d.Hearing {
+			t.Errorf("%s: hearing for ever", what)
+		}
+	}
+}
+
 // TestWaitsForTheManagementCluster: addresses of an earlier process stay until it is
 // known whether a balancer has them, and nothing else waits.
 func TestWaitsForTheManagementCluster(t *testing.T) {

@@ -155,39 +155,6 @@ func firstSender(h *harness, n int) netip.Addr {
 	return p.SPA
 }
 
-func TestConflictIsCountedToldAndDefendedOnceASecond(t *testing.T) {
-	for name, vip := range map[string]netip.Addr{"ARP": vip4, "ND": vip6} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHarness(t)
-				defer h.close()
-				h.apply(announceVIP(vip))
-				time.Sleep(5 * time.Second)
-				before := len(h.k.sent())
-				for range 45 { // a frame every 100 ms for 4.5 s
-					h.k.hear(gratuitous(rivalMAC, vip))
-					time.Sleep(100 * ms)
-				}
-				times := h.k.times()[before:]
-				want := []time.Duration{5100 * ms, 6100 * ms, 7100 * ms, 8100 * ms, 9100 * ms}
-				if !slices.Equal(times, want) {
-					t.Errorf("defended at %v, want %v", times, want)
-				}
-				if !h.changed() {
-					t.Error("Changed did not fire")
-				}
-				got := h.apply(announceVIP(vip))[vip]
-				if got.Conflicts != 45 || got.Foreign != rivalMAC || !got.Announcing {
-					t.Errorf("report %+v", got)
-				}
-				if s := h.d.Stats(); s.Conflicts != 45 || s.Defences != 5 {
-					t.Errorf("stats %+v", s)
-				}
-			})
-		})
-	}
-}
-
 // TestYields: a VIP whose successor has been told yields; what is
 // heard of the successor is told at once.
 func TestYields(t *testing.T) {

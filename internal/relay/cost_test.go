@@ -52,19 +52,12 @@ func BenchmarkTracked(bm *testing.B) {
 // before the call returns.
 func (l *lab) send(vip netip.Addr, from uint16, n int) (took int64) {
 	l.Helper()
-	l.In(hostC, func() {
-		fd, to, err := rawTCP(vip)
-		if err != nil {
-			l.Error(err)
-			return
-		}
-		defer func() { _ = unix.Close(fd) }()
+	l.sending(vip, func(send func([]byte) bool) {
 		segment := l.ackFrom(vip, from)
 		var begin, end unix.Timespec
 		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &begin)
 		for range n {
-			if err := unix.Sendto(fd, segment, 0, to); err != nil {
-				l.Error(err)
+			if !send(segment) {
 				return
 			}
 		}

@@ -81,6 +81,24 @@ func TestFloodOfStrays(t *testing.T) {
 // flood sends ACKs of connections that nobody has from the client, one after the other
 // as fast as it can, and returns how many.
 func (l *lab) flood(vip netip.Addr, long time.Duration) (n int) {
+	l.sending(vip, func(send func([]byte) bool) {
+		segments := make([][]byte, 4096)
+		for i := range segments { // below the ports of its connections
+			segments[i] = l.ackFrom(vip, uint16(20000+i))
+		}
+		for end := time.Now().Add(long); time.Now().Before(end); n++ {
+			if !send(segments[n%len(segments)]) {
+				return
+			}
+		}
+	})
+	return n
+}
+
+// sending gives f what sends a whole TCP segment to a VIP from the client, and tells
+// whether that could be done.
+func (l *lab) sending(vip netip.Addr, f func(send func(segment []byte) bool)) {
+	l.Helper()
 	l.In(hostC, func() {
 		fd, to, err := rawTCP(vip)
 		if err != nil {
@@ -88,18 +106,14 @@ func (l *lab) flood(vip netip.Addr, long time.Duration) (n int) {
 			return
 		}
 		defer func() { _ = unix.Close(fd) }()
-		segments := make([][]byte, 4096)
-		for i := range segments { // below the ports of its connections
-			segments[i] = l.ackFrom(vip, uint16(20000+i))
-		}
-		for end := time.Now().Add(long); time.Now().Before(end); n++ {
-			if err := unix.Sendto(fd, segments[n%len(segments)], 0, to); err != nil {
+		f(func(segment []byte) bool {
+			err := unix.Sendto(fd, segment, 0, to)
+			if err != nil {
 				l.Error(err)
-				return
 			}
-		}
+			return err == nil
+		})
 	})
-	return n
 }
 
 // rawTCP opens a socket that sends whole TCP segments to the VIP.

@@ -20,13 +20,9 @@ func (l *lab) lasting(host string) *harness {
 // hearing is one Apply of a daemon that has just begun and has not heard of all nodes.
 func (h *harness) hearing(want ...model.Relay) (got model.Applied) {
 	h.Helper()
-	h.In(h.host, func() {
-		var err error
-		if got, err = h.d.Apply(h.Context(), &model.Desired{Relay: want, Synced: true, Hearing: true, Memory: model.Memory{Settled: true}}); err != nil {
-			h.Error(err)
-		}
-	})
-	return got
+	h.hears = true
+	defer func() { h.hears = false }()
+	return h.apply(want...)
 }
 
 var expires = regexp.MustCompile(`expires ([0-9a-z]+)`)
@@ -131,5 +127,23 @@ func TestFrozenInherits(t *testing.T) {
 	before := time.Now()
 	if is := before.Add(l.left(hostB)); is.After(was) {
 		l.Errorf("the rules end at %v, want before %v", is, was)
+	}
+	// Once it has a say they are renewed at once.
+	l.eventually("renewed", func() bool {
+		b.hearing(toward(vip4, hostC))
+		return time.Now().Add(l.left(hostB)).After(was)
+	})
+	if since := time.Since(before); since >= b.d.lifetime/3 {
+		l.Errorf("renewed after %v", since)
+	}
+}
+
+// TestInheritsWithoutRights: where rules cannot be had that is said at once.
+func TestInheritsWithoutRights(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	b.powerless = true
+	if got := b.hearing(toward(vip4, hostA)); got.VIPs[vip4].Err == "" {
+		t.Errorf("%+v", got)
 	}
 }

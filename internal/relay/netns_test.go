@@ -225,8 +225,8 @@ type harness struct {
 	d    *Driver
 	// powerless takes the rights of the driver away.
 	powerless bool
-	// rings is that of the Desired.
-	rings bool
+	// rings is that of the Desired, hears its Hearing.
+	rings, hears bool
 }
 
 func (l *lab) driver(host string, log *slog.Logger) *harness {
@@ -252,7 +252,7 @@ func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 			dropRights(h)
 		}
 		var err error
-		if got, err = h.d.Apply(h.Context(), &model.Desired{Rings: h.rings, Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {
+		if got, err = h.d.Apply(h.Context(), &model.Desired{Rings: h.rings, Hearing: h.hears, Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {
 			h.Error(err)
 		}
 	})
@@ -339,16 +339,9 @@ func (l *lab) stray(vip netip.Addr, n int) {
 // segments sends segments with these flags from as many ports of the client.
 func (l *lab) segments(vip netip.Addr, n int, flags byte) {
 	l.Helper()
-	l.In(hostC, func() {
-		fd, to, err := rawTCP(vip)
-		if err != nil {
-			l.Error(err)
-			return
-		}
-		defer func() { _ = unix.Close(fd) }()
+	l.sending(vip, func(send func([]byte) bool) {
 		for i := range n {
-			if err := unix.Sendto(fd, l.segmentFrom(vip, uint16(20000+i), flags), 0, to); err != nil {
-				l.Error(err)
+			if !send(l.segmentFrom(vip, uint16(20000+i), flags)) {
 				return
 			}
 		}

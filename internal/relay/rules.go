@@ -53,9 +53,9 @@ const (
 )
 
 // More packets than this in a second are dropped. A flood of strays reaches the other
-// nodes no faster, and takes a sixth of a core of each, or some more; what belongs to a connection there
-// is sent again: the own stack would reset it. It is enough for 1 Gbit/s of full
-// frames, and for 50 of what receive offload puts together.
+// nodes no faster, and takes a sixth of a core of each, or some more; what belongs to a
+// connection there is sent again: the own stack would reset it. It is enough for 1 Gbit/s
+// of full frames, and for 50 of what receive offload puts together.
 const (
 	relayRate  = 100_000
 	relayBurst = 20_000

@@ -174,6 +174,27 @@ func TestRests(t *testing.T) {
 	}
 }
 
+// TestRestLeft: a thread that waits by itself has nothing in the poller, which each packet
+// would wake as well, and comes back to it.
+func TestRestLeft(t *testing.T) {
+	l := newLab(t)
+	s := session("10.0.0.1", "10.0.0.2")
+	l.peer("b", nil, session("10.0.0.2", "10.0.0.1"))
+	a := l.node("a")
+	a.apply(s)
+	a.upWith(s)
+	loop := a.m.(*Manager).loop
+	// A thread that was late is on the alert by itself: it is told anew each time.
+	watches := func(alert time.Duration) (some bool) {
+		loop.do(func(now time.Time) { loop.alert = now.Add(alert) })
+		loop.do(func(time.Time) { some = len(loop.rest.fds) > 0 })
+		return some
+	}
+	l.within("at rest", func() bool { return watches(0) })
+	l.within("left", func() bool { return !watches(time.Hour) })
+	l.within("at rest again", func() bool { return watches(0) })
+}
+
 // TestRestless: sessions go on where the poller cannot be had.
 func TestRestless(t *testing.T) {
 	l := newLab(t)
