@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -200,7 +199,4 @@ func merge(old map[string]model.Link, links []model.Link, now time.Time) map[str
 	return next
 }
 
-func equal(a, b model.Link) bool {
-	return a.Name == b.Name && a.Index == b.Index && a.Up == b.Up && a.MAC == b.MAC && a.MTU == b.MTU &&
-		a.IPv6 == b.IPv6 && a.Strict == b.Strict && a.Gateway == b.Gateway && a.Since.Equal(b.Since) && slices.Equal(a.Prefixes, b.Prefixes)
-}
+func equal(a, b model.Link) bool { return a.Equal(&b) }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -42,12 +43,22 @@ func readLinks() ([]model.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interfaces: read: %w", err)
 	}
-	gateways, all := gateways(), filter("all")
+	gateways, all, ignore := gateways(), setting("all", "rp_filter"), setting("all", "arp_ignore")
+	var below []relation
 	for _, m := range msgs {
-		if l, ok := parseLink(m); ok {
-			l.IPv6, l.Strict, l.Gateway = ipv6Enabled(l.Name), max(all, filter(l.Name)) == 1, gateways[l.Name]
+		if l, r, ok := parseLink(m); ok {
+			l.IPv6, l.Strict, l.Gateway = ipv6Enabled(l.Name), max(all, setting(l.Name, "rp_filter")) == 1, gateways[l.Name]
+			l.ARPIgnore = max(ignore, setting(l.Name, "arp_ignore"))
 			at[l.Index] = len(links)
-			links = append(links, l)
+			links, below = append(links, l), append(below, r)
+		}
+	}
+	for i, r := range below {
+		if n, ok := at[r.bond]; ok {
+			links[i].Bond = links[n].Name
+		}
+		if n, ok := at[r.parent]; ok {
+			links[i].Parent = links[n].Name
 		}
 	}
 
@@ -79,18 +90,25 @@ func dump(request int, answer uint16, parts ...nl.NetlinkRequestData) (msgs [][]
 	return nil, err
 }
 
+// relation is what an interface says of others, by their index: the bond of which it is a
+// port, and below which it is a macvlan or ipvlan. 0: none here.
+type relation struct{ bond, parent int }
+
 // parseLink reads one RTM_NEWLINK message.
-func parseLink(m []byte) (l model.Link, ok bool) {
+func parseLink(m []byte) (l model.Link, r relation, ok bool) {
 	if len(m) < unix.SizeofIfInfomsg {
-		return l, false
+		return l, r, false
 	}
 	info := nl.DeserializeIfInfomsg(m)
 	attrs, err := nl.ParseRouteAttr(m[unix.SizeofIfInfomsg:])
 	if err != nil {
-		return l, false
+		return l, r, false
 	}
 	l.Index = int(info.Index)
 	oper := byte(operUnknown)
+	var master, below int
+	var kind, port string
+	elsewhere := false // what is below is in another network namespace
 	for _, a := range attrs {
 		switch a.Attr.Type {
 		case unix.IFLA_IFNAME:
@@ -107,11 +125,46 @@ func parseLink(m []byte) (l model.Link, ok bool) {
 			if len(a.Value) == 1 {
 				oper = a.Value[0]
 			}
+		case unix.IFLA_MASTER:
+			master = index(a.Value)
+		case unix.IFLA_LINK:
+			below = index(a.Value)
+		case unix.IFLA_LINK_NETNSID:
+			elsewhere = true
+		case unix.IFLA_LINKINFO:
+			kind, port = parseKind(a.Value)
 		}
+	}
+	if port == "bond" {
+		r.bond = master
+	}
+	if !elsewhere && slices.Contains([]string{"macvlan", "macvtap", "ipvlan"}, kind) {
+		r.parent = below
 	}
 	const carrier = unix.IFF_UP | unix.IFF_LOWER_UP
 	l.Up = info.Flags&carrier == carrier && (oper == operUp || oper == operUnknown)
-	return l, l.Name != ""
+	return l, r, l.Name != ""
+}
+
+func index(value []byte) int {
+	if len(value) != 4 {
+		return 0
+	}
+	return int(nl.NativeEndian().Uint32(value))
+}
+
+// parseKind reads which driver an interface has, and that of which it is a port.
+func parseKind(info []byte) (kind, port string) {
+	attrs, _ := nl.ParseRouteAttr(info)
+	for _, a := range attrs {
+		switch text := strings.TrimRight(string(a.Value), "\x00"); a.Attr.Type {
+		case unix.IFLA_INFO_KIND:
+			kind = text
+		case unix.IFLA_INFO_SLAVE_KIND:
+			port = text
+		}
+	}
+	return kind, port
 }
 
 // parseAddress reads one RTM_NEWADDR message.

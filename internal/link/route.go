@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// filter is the value of rp_filter for an interface, or for all; 0 if it cannot be read.
-func filter(conf string) int {
-	b, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", conf, "rp_filter"))
+// setting is the value of a sysctl of IPv4 for an interface, or for all; 0 if it cannot be read.
+func setting(conf, name string) int {
+	b, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", conf, name))
 	if err != nil {
 		return 0
 	}

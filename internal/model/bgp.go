@@ -267,6 +267,9 @@ type BGPMemory struct {
 	Unbound bool
 	// Shared: the address is, or was, bound here since the VIP is Balanced.
 	Shared bool
+	// Outclassed is since when this node, which advertises the VIP, has been degraded, and
+	// another one that does up; zero: not.
+	Outclassed time.Time
 	// HeldUntil is until when this node holds the connections of a Service whatever is
 	// known of them.
 	HeldUntil time.Time

@@ -17,7 +17,15 @@ type Desired struct {
 	// of an earlier process only then.
 	Synced bool
 
-	Bind  []Binding  // for address, sorted by Addr, that on lo last
+	Bind []Binding // for address, sorted by Addr, that on lo last
+	// Elsewhere are, for address and for the VIPs that are kept for connections (Binding.Linger),
+	// the addresses of other nodes whose own connections to the VIP are cut: of those that
+	// have it too, since what they send to it stays there, and of all once this one may not own it.
+	Elsewhere map[netip.Addr][]netip.Addr
+	// Spared are, for address, those that are unbound although their connections may go on,
+	// since they are taken anew. Those of others that lingered are reset.
+	Spared []netip.Addr
+
 	L2    []L2Advert // for layer2, sorted by Addr
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
@@ -80,6 +88,9 @@ type L2Advert struct {
 	Addr      netip.Addr
 	Interface string
 	Mode      L2Mode
+	// From, with L2Probe of IPv4, is the address of this node that asks. Not valid: the
+	// question names no sender, as it must be for a VIP, whose neighbours it is not to disturb.
+	From netip.Addr
 	// Series numbers the probe series; a higher number starts a new one.
 	Series uint64
 	// Lasts is how long the series goes on asking at least; zero: as short as may be.
@@ -116,18 +127,29 @@ type GroupState struct {
 	Manager bool
 	Drains  []MachineDrain
 	Drained bool
-	MACs    []MAC
+	// MACs are those of Member; Untold is how many more there was no room for.
+	MACs   []MAC
+	Untold int
 	// Addrs are the addresses of this node on its links, sorted: others relay to
 	// them what belongs to connections of this node.
 	Addrs []netip.Addr
+	// Hears are those of Member, sorted.
+	Hears []netip.Addr
 	VIPs  []GroupVIP // sorted by Addr
 	// Heartbeats are the nodes that get heartbeats, each with the VIPs for which
 	// it is one of the first two successors. One without any is before this node in a
 	// ring.
 	Heartbeats []HeartbeatTarget // sorted by Node
+	// Owners are the nodes from which heartbeats must come: this node is one of the first
+	// two successors of a VIP of theirs. One that is alive and sends none has a daemon that
+	// decides nothing.
+	Owners []NodeName // sorted
 	// Ask the other nodes whether they are there: this node may be about to take a
 	// VIP, and a node that hears nobody takes it in another way.
 	Ask bool
+	// Witnesses are the nodes that are asked before any others: what they say of the network
+	// of a VIP matters.
+	Witnesses []NodeName // sorted
 	// LeaseEnd is the latest end of the kernel lifetime of any owned VIP; zero
 	// without one.
 	LeaseEnd time.Time
@@ -144,6 +166,9 @@ type GroupVIP struct {
 	Standing Reason
 	Claim    Claim  // Epoch 0: none
 	Seen     uint64 // highest epoch known
+	// Name is that of the VIP's object, cut to MaxTold; "" if it is of a Service, which all
+	// nodes know from the same cluster.
+	Name string
 	// Holds: the address is bound here, announced or silent, and the connections to
 	// it that this node has are to be found by a ring.
 	Holds bool
@@ -176,6 +201,9 @@ type VIPStatus struct {
 	Successors []NodeName
 	// Peers are the BGP peers that have a path to it that is meant for it.
 	Peers []string
+	// Duplicate is the hardware address of a host that answers for the VIP beside the
+	// owner, and whose it is if that is known; empty if none does.
+	Duplicate string
 	// Ring is why connections that are open may be reset when the VIP moves although
 	// they ought not to be; empty if nothing is known to be in the way.
 	Ring string
@@ -206,12 +234,16 @@ type Memory struct {
 	Lists Lists
 	// Machine is why this node drains with its Machine, if it does.
 	Machine MachineMemory
+	// Disabled is why it is to lose some addresses only, if it is.
+	Disabled MachineMemory
 	// Left is since when nodes have been away whose connections are still to be found;
 	// nil if there are none.
 	Left map[NodeName]time.Time
 	// Rings is, by their addresses, what the wire says of nodes of rings whose heartbeats
 	// are overdue; nil if there are none.
 	Rings map[netip.Addr]RingProbe
+	// Wires is, by interface, what is known of the networks of VIPs; nil: nothing.
+	Wires map[string]WireMemory
 	// RouterID is the BGP identifier once it was chosen.
 	RouterID netip.Addr
 	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts
@@ -279,8 +311,10 @@ type VIPMemory struct {
 	// Series and Burst number probe series and announcement bursts.
 	Series, Burst uint64
 	// Asks counts the probe series that were answered in a row; in doubt those in
-	// which another node asked too.
+	// which another node asked too, or somebody answered.
 	Asks int
+	// Rival is the node that asked too in the last series and goes first; zero if none does.
+	Rival MAC
 	// Hearing: nobody ever owned the VIP, and this node waits for what better ranked
 	// ones say of it.
 	Hearing bool
@@ -313,12 +347,16 @@ type VIPMemory struct {
 	// seemed to be missing, or names this node. If the owner is well they are kept on.
 	// Until it is bound again, in one way or the other.
 	Resume bool
-	// Conflicts is the conflict count of layer 2 when the handover began; of an owner, as
-	// far as it has looked at it.
+	// Conflicts is the conflict count of layer 2, as far as an owner has looked at it.
 	Conflicts uint64
 	// Dispute: another member to which gossip does not lead uses the VIP on the wire. nil:
 	// none does. It is never changed.
 	Dispute *Dispute
+	// Held is the highest epoch with which this node has owned the VIP: a former owner that
+	// names it with a lower one has not been heard since.
+	Held uint64
+	// Outclassed is since when an owner has been degraded, and another node up; zero: not.
+	Outclassed time.Time
 	// RelayUntil is until when packets of connections of From are relayed to it.
 	RelayUntil time.Time
 	// Contested: another live node claims the VIP with a lower claim. When that

@@ -29,6 +29,8 @@ type MachineDrain struct {
 	// Node is the name of its Node, "" before there is one; Addrs are its addresses.
 	Node  NodeName
 	Addrs []netip.Addr
+	// Only are the addresses that the node is to lose; empty: all.
+	Only []netip.Addr
 	// Reason is one word for the signal, such as "Deleting"; Detail says more for
 	// people, such as the key of a label.
 	Reason, Detail string
@@ -36,7 +38,7 @@ type MachineDrain struct {
 
 // Equal tells whether both say the same.
 func (d *MachineDrain) Equal(o *MachineDrain) bool {
-	return d.Machine == o.Machine && d.Node == o.Node && d.Reason == o.Reason && d.Detail == o.Detail && slices.Equal(d.Addrs, o.Addrs)
+	return d.Machine == o.Machine && d.Node == o.Node && d.Reason == o.Reason && d.Detail == o.Detail && slices.Equal(d.Addrs, o.Addrs) && slices.Equal(d.Only, o.Only)
 }
 
 // SameDrains tells whether two lists say the same.
@@ -83,6 +85,11 @@ type MachineMemory struct {
 	// Drain is the one that counts, nil without; By told it.
 	Drain *MachineDrain
 	By    NodeName
+}
+
+// Loses tells whether the node is to lose this address with its Machine.
+func (m *MachineMemory) Loses(a netip.Addr) bool {
+	return m.Drain != nil && (len(m.Drain.Only) == 0 || slices.Contains(m.Drain.Only, a))
 }
 
 // Words says why the node drains with its Machine, "" if it does not.

@@ -2,6 +2,8 @@ package model
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -49,15 +51,22 @@ type Member struct {
 	Partial bool
 	// Drained: it is draining and serves nothing any more, see MachineMember.
 	Drained bool
-	// MACs are the hardware addresses of its interfaces, so that a conflict on the
-	// wire can be told from a member that still answers.
+	// MACs are the hardware addresses from which it speaks to the group and answers for
+	// VIPs, at most MaxMACs, so that a conflict on the wire can be told from a member that
+	// still answers.
 	MACs []MAC
-	// Addrs are its addresses on its links, sorted.
+	// Addrs are its addresses on its links, at most four, sorted.
 	Addrs []netip.Addr
+	// Hears are the hosts that answer it on the networks of VIPs, one for each of them, at
+	// most four.
+	Hears []netip.Addr
 	// Standing says for each VIP whether the member may own it, and if not why:
-	// ReasonOwner and ReasonStandby mean eligible. A VIP that is absent is not
-	// eligible there.
+	// ReasonOwner and ReasonStandby mean eligible, and so does ReasonDegraded, after
+	// those two. A VIP that is absent is not eligible there.
 	Standing map[netip.Addr]Reason
+	// Names are those of the objects of its VIPs, as in GroupVIP; a member of the version
+	// before tells none.
+	Names map[netip.Addr]string
 	// Late is when its heartbeats became overdue; zero while they arrive, and
 	// while none are expected from it.
 	Late time.Time
@@ -106,6 +115,20 @@ func (m MAC) Compare(o MAC) int {
 	return 0
 }
 
+// MaxTold is how much of a name a node tells, in bytes.
+const MaxTold = 128
+
+// Told is what the group is told of the name of the VIP's object, see GroupVIP.
+func (v *VIP) Told() string {
+	if v.Unbound {
+		return ""
+	}
+	return strings.ToValidUTF8(v.Name[:min(len(v.Name), MaxTold)], "")
+}
+
+// MaxMACs is how many hardware addresses a node tells.
+const MaxMACs = 16
+
 // Link is one network interface of this node.
 type Link struct {
 	Name  string
@@ -118,11 +141,26 @@ type Link struct {
 	// Strict: the kernel drops IPv4 packets that come in here if the way back to their
 	// source is by another interface (rp_filter 1, RFC 3704 section 2.2).
 	Strict bool
+	// ARPIgnore is the arp_ignore that is in force on it: 0 to 8, see
+	// Documentation/networking/ip-sysctl.rst of Linux.
+	ARPIgnore int
 	// Gateway: a route of IPv4 through a router leaves by it.
 	Gateway bool
+	// Bond is the name of the bond of which the interface is a port; empty if of none.
+	Bond string
+	// Parent is the name of the interface below a macvlan or ipvlan in this network
+	// namespace, which is on the same LAN; empty for any other.
+	Parent string
 	// Prefixes are the addresses with their subnets, without those that carry
 	// lbd's mark, in kernel order.
 	Prefixes []netip.Prefix
 	// Since is when Up last changed.
 	Since time.Time
+}
+
+// Equal compares all that is known of two links.
+func (l *Link) Equal(o *Link) bool {
+	return l.Name == o.Name && l.Index == o.Index && l.Up == o.Up && l.MAC == o.MAC && l.MTU == o.MTU &&
+		l.IPv6 == o.IPv6 && l.Strict == o.Strict && l.Gateway == o.Gateway && l.ARPIgnore == o.ARPIgnore &&
+		l.Bond == o.Bond && l.Parent == o.Parent && l.Since.Equal(o.Since) && slices.Equal(l.Prefixes, o.Prefixes)
 }

@@ -13,7 +13,8 @@ type objects struct {
 }
 
 // SetLabels replaces the labels of this node as one source tells them. Of two with
-// one key that of the cluster counts: it is where nodes are labelled.
+// one key that of the cluster counts, which is where nodes are labelled, then that of
+// the other sources, of those the one with the higher name, and last that of files.
 func (v *View) SetLabels(from SourceName, labels map[string]string) {
 	if v.labels == nil {
 		v.labels = make(map[SourceName]map[string]string)
@@ -24,7 +25,7 @@ func (v *View) SetLabels(from SourceName, labels map[string]string) {
 		return
 	}
 	v.Labels = make(map[string]string)
-	for _, s := range []SourceName{SourceConfig, SourceKube} {
+	for _, s := range slices.SortedFunc(maps.Keys(v.labels), clusterLast) {
 		maps.Copy(v.Labels, v.labels[s])
 	}
 }
@@ -73,6 +74,17 @@ func merge[T any](a, b []T, compare func(a, b *T) int) []T {
 		}
 	}
 	return append(append(out, a...), b...)
+}
+
+// clusterLast is configFirst, but the cluster comes after all others.
+func clusterLast(a, b SourceName) int {
+	if a != b && (a == SourceKube || b == SourceKube) {
+		if a == SourceKube {
+			return 1
+		}
+		return -1
+	}
+	return configFirst(a, b)
 }
 
 func configFirst(a, b SourceName) int {

@@ -51,3 +51,21 @@ func TestSetLabels(t *testing.T) {
 	v.SetLabels(SourceKube, nil)
 	check("no Node", "new", "")
 }
+
+// TestObjectsOfSourcesThatDoNotMeet: each source may have the last of all, or several in a row.
+func TestObjectsOfSourcesThatDoNotMeet(t *testing.T) {
+	one := []VIP{{Addr: netip.MustParseAddr("10.0.0.1")}, {Addr: netip.MustParseAddr("10.0.0.2")}, {Addr: netip.MustParseAddr("10.0.0.9")}}
+	two := []VIP{{Addr: netip.MustParseAddr("10.0.0.3")}, {Addr: netip.MustParseAddr("10.0.0.4")}}
+	for _, of := range [][2][]VIP{{one, two}, {two, one}} {
+		var v View
+		v.SetObjects(SourceConfig, of[0], nil)
+		v.SetObjects(SourceKube, of[1], nil)
+		got := ""
+		for _, x := range v.VIPs {
+			got += x.Addr.String() + " "
+		}
+		if got != "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.9 " {
+			t.Error(got)
+		}
+	}
+}

@@ -47,6 +47,9 @@ type Ring struct {
 	// Unwell: the server of this node fails its check, though it may still listen. What
 	// opens a connection goes on round the ring, too, and is taken here if it comes back.
 	Unwell bool
+	// Beside are other interfaces of this node on the same LAN on which its kernel answers
+	// for the VIP, too, sorted: packets come in there as well.
+	Beside []string
 	// Lifetime is how long the kernel goes on after the last refresh; 0: that of the
 	// driver.
 	Lifetime time.Duration
@@ -100,5 +103,5 @@ func (o Origin) Compare(p Origin) int {
 func (r *Ring) Same(o *Ring) bool {
 	return r == o || r != nil && o != nil && r.Nodes == o.Nodes && r.Next == o.Next && r.Lifetime == o.Lifetime && r.Unwell == o.Unwell && r.Shared == o.Shared &&
 		slices.Equal(r.Peers, o.Peers) && slices.Equal(r.Origins, o.Origins) && slices.Equal(r.Ends, o.Ends) &&
-		slices.Equal(r.Spread, o.Spread)
+		slices.Equal(r.Spread, o.Spread) && slices.Equal(r.Beside, o.Beside)
 }

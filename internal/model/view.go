@@ -88,6 +88,9 @@ const ResumeLimit = 700 * time.Millisecond
 type Gossip struct {
 	// Peers is the number of configured peers besides this node.
 	Peers int
+	// Configured are those peers, or, where they come from a cluster, its Nodes: a quorum
+	// is a majority of them and this node, whoever else is a member.
+	Configured []Peer
 	// Exchanged is when a full state was last exchanged with any member; zero if
 	// never.
 	Exchanged time.Time
@@ -104,6 +107,14 @@ type Gossip struct {
 	// Seen is the highest epoch that was ever heard of for a VIP, dead nodes and
 	// this node before its restart included.
 	Seen map[netip.Addr]uint64
+}
+
+// Peer is a node that is to be a member.
+type Peer struct {
+	// Host is as it was written: an address, or a name that may be that of a node.
+	Host string
+	// Addrs are the addresses that it may have; none before its name was looked up.
+	Addrs []netip.Addr
 }
 
 // Applied is the report of a driver: what is true now, not what was asked for.
@@ -149,8 +160,13 @@ type AppliedVIP struct {
 	// packets here; it is only counted while Binding.Linger is set, else -1.
 	Connections int
 	// Sockets is how many connections to the VIP are open here, whether they get
-	// packets or not; -1 as Connections.
+	// packets or not; -1 as Connections. Neither counts what can get none any more:
+	// connections of this host with itself, of a node of Desired.Elsewhere, and to a peer
+	// that has not answered for long.
 	Sockets int
+	// Own is how many sockets with the VIP belong to open connections of this host with
+	// itself; -1 as Connections.
+	Own int
 
 	// Of the layer 2 driver.
 	Announcing bool // answers and announces
@@ -161,6 +177,9 @@ type AppliedVIP struct {
 	// announced here; Foreign is the last such host.
 	Conflicts uint64
 	Foreign   MAC
+	// Duplicate is the hardware address of another host that answers for the VIP although
+	// it is announced here; zero if none does.
+	Duplicate MAC
 
 	// Of the relay driver.
 	Relaying bool
@@ -175,11 +194,25 @@ type ProbeResult struct {
 	// Answered: somebody holds the address; By is its hardware address.
 	Answered bool
 	By       MAC
-	// Rival is the lowest hardware address of another host that was probing for
-	// the same address at the same time; zero if none.
-	Rival MAC
-	At    time.Time
+	// Rivals are other hosts that were probing for the same address at the same time, the
+	// first ones that were heard; the rest is zero.
+	Rivals [MaxRivals]MAC
+	At     time.Time
 }
 
-// Eligible tells whether the reason of a Standing means that the node may own.
-func (r Reason) Eligible() bool { return r == ReasonOwner || r == ReasonStandby }
+// MaxRivals is how many hosts that probe at once are told apart: anybody may send such
+// frames, so there is a bound, and candidates take turns, so they are few.
+const MaxRivals = 4
+
+// Meet notes another host that probes for the same address.
+func (p *ProbeResult) Meet(mac MAC) {
+	for i, r := range p.Rivals {
+		switch r {
+		case mac:
+			return
+		case MAC{}:
+			p.Rivals[i] = mac
+			return
+		}
+	}
+}

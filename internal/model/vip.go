@@ -102,6 +102,9 @@ type Claim struct {
 	// be the one that is cut off. It has not raised the epoch, and yields to a claim
 	// with the same one that is not weak.
 	Weak bool
+	// Duplicate is the hardware address of a host that answers for the VIP beside the
+	// owner; zero if the owner knows of none.
+	Duplicate MAC
 }
 
 // HealthState is the debounced result of one health check on this node.
@@ -111,26 +114,34 @@ type HealthState struct {
 	Detail string    // last failure in words, for people
 }
 
-// Health is up, down or not known yet.
+// Health is how the service on this node does.
 type Health uint8
 
 const (
 	// HealthUnknown is the state before the first result; it makes no node
 	// eligible, but it does not take a VIP from a restarted owner either.
 	HealthUnknown Health = iota
-	// HealthUp is reached after rise successes.
+	// HealthUp is reached after rise successes; with a preferred check, of that.
 	HealthUp
 	// HealthDown is reached after fall failures.
 	HealthDown
+	// HealthDegraded: the required check passes, the preferred one fails. The node may
+	// have the VIP, but one that is up is better.
+	HealthDegraded
 )
 
-// String returns "unknown", "up" or "down".
+// Passes tells whether the service may be announced, as well or as badly as it does.
+func (h Health) Passes() bool { return h == HealthUp || h == HealthDegraded }
+
+// String returns "unknown", "up", "down" or "degraded".
 func (h Health) String() string {
 	switch h {
 	case HealthUp:
 		return "up"
 	case HealthDown:
 		return "down"
+	case HealthDegraded:
+		return "degraded"
 	}
 	return "unknown"
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/nftables"
@@ -26,6 +27,9 @@ type Session struct {
 	timeout time.Duration
 	conn    *nftables.Conn // nil until the first use, and after a failure
 	socket  *netlink.Conn  // that of conn
+	port    uint32         // of socket, which the kernel names as the cause of changes
+	watch   *watch         // nil: see Watch
+	watches sync.WaitGroup
 }
 
 // New returns a session that opens its socket, in the network namespace of the
@@ -38,29 +42,64 @@ func New(timeout time.Duration) *Session { return &Session{timeout: timeout} }
 // connection, and with it what f has added and not sent; the next use begins
 // another.
 func (s *Session) Do(f func(*nftables.Conn) error) error {
-	if s.conn == nil {
-		c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(n *netlink.Conn) error {
-			s.socket = n
-			_ = n.SetWriteBuffer(writeBuffer)
-			return nil
-		}))
-		if err != nil {
-			return err
-		}
-		s.conn = c
+	if err := s.open(); err != nil {
+		return err
 	}
 	err := s.socket.SetDeadline(time.Now().Add(s.timeout))
 	if err == nil {
 		err = f(s.conn)
 	}
 	if err != nil {
-		_ = s.Close() // answers to what has failed may be under way
+		_ = s.drop() // answers to what has failed may be under way
 	}
 	return err
 }
 
-// Close ends the session; the next use begins another.
+// open opens the socket unless there is one.
+func (s *Session) open() error {
+	if s.conn != nil {
+		return nil
+	}
+	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(n *netlink.Conn) error {
+		s.socket = n
+		_ = n.SetWriteBuffer(writeBuffer)
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	s.conn, s.port = c, port(s.socket)
+	if s.watch != nil {
+		s.watch.except(s.port)
+	}
+	return nil
+}
+
+// port is the netlink port of a socket; 0, which is the kernel's, if it cannot be told.
+func port(c *netlink.Conn) (port uint32) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if a, err := unix.Getsockname(int(fd)); err == nil {
+			if n, ok := a.(*unix.SockaddrNetlink); ok {
+				port = n.Pid
+			}
+		}
+	})
+	return port
+}
+
+// Close ends the session and its watch; the next use begins another.
 func (s *Session) Close() error {
+	s.Unwatch()
+	s.watches.Wait()
+	return s.drop()
+}
+
+// drop closes the socket; the next use opens another.
+func (s *Session) drop() error {
 	if s.conn == nil {
 		return nil
 	}

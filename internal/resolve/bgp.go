@@ -109,15 +109,19 @@ func Advert(a *v1alpha1.BGPAdvertise, communities map[string]v1alpha1.CommunityV
 	return out
 }
 
-// Communities returns the communities of a valid advertise.bgp in their order.
+// Communities returns the communities of a valid advertise.bgp in their order, without
+// names that are not known: there is no community that stands for nothing.
 func Communities(a *v1alpha1.BGPAdvertise, names map[string]v1alpha1.CommunityValue) []v1alpha1.CommunityValue {
 	var all []v1alpha1.CommunityValue
 	for _, text := range a.Communities {
 		v, err := v1alpha1.ParseCommunity(text)
-		if err != nil {
-			v = names[text]
+		known := err == nil
+		if !known {
+			v, known = names[text]
 		}
-		all = append(all, v)
+		if known {
+			all = append(all, v)
+		}
 	}
 	for _, text := range a.LargeCommunities {
 		if v, err := v1alpha1.ParseLargeCommunity(text); err == nil {

@@ -49,3 +49,6 @@ func VIPs(v *v1alpha1.VirtualIP, communities map[string]v1alpha1.CommunityValue)
 	}
 	return vips
 }
+
+// NoHealthCheck is the warning about a VirtualIP without spec.healthCheck.
+const NoHealthCheck = "there is none: every node counts as healthy, and has the address even while nothing listens on it"

@@ -101,17 +101,43 @@ func noDAD() error {
 func Need(t testing.TB) {
 	t.Helper()
 	if !inside() {
-		lack(t, "needs root")
+		Require(t, errRoot)
 	}
 }
 
-// lack ends a test for which something is missing.
-func lack(t testing.TB, what string) {
+var errRoot = errors.New("needs root")
+
+// NeedRoot is for a test that needs root, but not the namespaces of Main.
+func NeedRoot(t testing.TB) {
 	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(what)
+	if os.Geteuid() != 0 {
+		Require(t, errRoot)
 	}
-	t.Skip(what)
+}
+
+// Require ends a test for which something is missing, unless that is nil: the test is
+// skipped, or fails with CI=true. No other code skips tests.
+func Require(t testing.TB, missing error) {
+	t.Helper()
+	switch {
+	case missing == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatal(missing)
+	default:
+		t.Skip(missing)
+	}
+}
+
+// Profile is an environment variable: the file that is told what a test covers in a process
+// of its own.
+const Profile = "LBD_TEST_PROFILE"
+
+// Covered are the flags by which such a process tells it.
+func Covered() []string {
+	if file := os.Getenv(Profile); file != "" {
+		return []string{"-test.coverprofile=" + file}
+	}
+	return nil
 }
 
 // Alone runs the calling test, which is no subtest, once more, beside other tests,
@@ -124,7 +150,7 @@ func Alone(t *testing.T) bool {
 		return true
 	}
 	t.Parallel()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.timeout=5m", "-test.v")
+	cmd := exec.Command("/proc/self/exe", append(Covered(), "-test.run=^"+t.Name()+"$", "-test.timeout=5m", "-test.v")...)
 	cmd.Env = append(os.Environ(), aloneEnv+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
@@ -138,7 +164,7 @@ func Alone(t *testing.T) bool {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
-		lack(t, fmt.Sprint("needs a network namespace of its own: ", err))
+		Require(t, fmt.Errorf("needs a network namespace of its own: %w", err))
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
