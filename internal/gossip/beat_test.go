@@ -293,22 +293,28 @@ func TestLogWriterIsBoundedAndQuiet(t *testing.T) {
 	})
 }
 
+// namesake starts the third host under the name of the first.
+func namesake(t *testing.T, l *lab) *member {
+	t.Helper()
+	tr, err := l.net.Listen(netip.AddrPortFrom(addr(3), testPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := l.options(3)
+	o.Name, o.Transport = "m1", tr
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(g)
+}
+
 func TestTwoNodesWithOneName(t *testing.T) {
 	bubble(t, func(l *lab) {
 		a := l.start(1)
 		b := l.start(2)
 		l.joined(5 * time.Second)
-		tr, err := l.net.Listen(netip.AddrPortFrom(addr(3), testPort))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := l.options(3)
-		o.Name, o.Transport = "m1", tr
-		g, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := run(g)
+		c := namesake(t, l)
 		c.claim(vip1, 1)
 		time.Sleep(20 * time.Second)
 		seen := 0
@@ -324,6 +330,23 @@ func TestTwoNodesWithOneName(t *testing.T) {
 			t.Error("no conflict counted")
 		}
 		c.kill()
+	})
+}
+
+// TestNodeWithAnotherAddressIsNoSecondHost: a node whose host got another address is
+// taken for a second host of that name only until the old one is known to be gone.
+func TestNodeWithAnotherAddressIsNoSecondHost(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a := l.start(1)
+		b := l.start(2)
+		l.joined(5 * time.Second)
+		a.kill()
+		moved := namesake(t, l)
+		time.Sleep(30 * time.Second)
+		if c := b.Stats().NameConflicts; c.Count == 0 || !c.At.IsZero() {
+			t.Errorf("%+v, want one that is over", c)
+		}
+		moved.kill()
 	})
 }
 
@@ -406,3 +429,27 @@ func pair(tb testing.TB) (a, b *Gossip) {
 }
 
 var _ memberlist.NodeAwareTransport = (*memnet.Transport)(nil)
+
+// TestAwaitedOwnerIsLookedForInTime: who is to take a VIP begins to miss its owner by the clock,
+// though nothing more is heard.
+func TestAwaitedOwnerIsLookedForInTime(t *testing.T) {
+	g, _ := offline(t)
+	now := time.Now()
+	g.table.member("m2", netip.AddrPortFrom(addr(2), 7947), true, now)
+	woken := func() bool {
+		defer func() {
+			for len(g.wake) > 0 {
+				<-g.wake
+			}
+		}()
+		return len(g.wake) > 0
+	}
+	woken()
+	g.await([]model.NodeName{"m2", "m3"}, now)
+	if !woken() || !g.watches["m2"].awaiting || g.watches["m3"] != nil {
+		t.Errorf("it is not woken, or watches %+v", g.watches)
+	}
+	if g.await([]model.NodeName{"m2", "m3"}, now.Add(time.Millisecond)); woken() {
+		t.Error("the same decision begins anew")
+	}
+}

@@ -89,7 +89,9 @@ func (d *datagrams) sender() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(d.name.Addr).Unmap(), ntohs(&d.name.Port))
 }
 
-// write sends one datagram. It waits only if the socket has no room.
+// write sends one datagram. It waits only if the socket has no room. An error of the kernel
+// is a *net.OpError as it is, not wrapped: memberlist takes no other one for a sign that the
+// node it asked cannot be reached, and would never call that dead.
 func (d *datagrams) write(b []byte, to netip.AddrPort) error {
 	if len(b) == 0 || to.Addr().Zone() != "" || to.Addr().Is6() && !d.six {
 		_, err := d.udp.WriteToUDPAddrPort(b, to)
@@ -114,7 +116,7 @@ func (d *datagrams) write(b []byte, to netip.AddrPort) error {
 		_, err = d.udp.WriteToUDPAddrPort(b, to)
 		return err
 	case errno != 0:
-		return fmt.Errorf("send to %s: %w", to, os.NewSyscallError("sendto", errno))
+		return &net.OpError{Op: "write", Net: "udp", Source: d.udp.LocalAddr(), Addr: net.UDPAddrFromAddrPort(to), Err: os.NewSyscallError("sendto", errno)}
 	}
 	return nil
 }

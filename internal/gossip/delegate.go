@@ -155,6 +155,9 @@ func (d *delegate) note(n *memberlist.Node, present bool) {
 		return
 	}
 	d.mu.Lock()
+	if present && d.conflicts.Name == n.Name && d.conflicts.Peer == peerAddr(addr) {
+		d.conflicts.At = time.Time{} // it was the node itself, which has got another address
+	}
 	if len(d.events) < 2*maxNodes {
 		d.events[model.NodeName(n.Name)] = event{addr, present}
 	}

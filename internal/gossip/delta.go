@@ -14,7 +14,7 @@ import (
 type delta struct {
 	reset     bool // begin with an empty section
 	synced    bool
-	peers     int // -1: unchanged
+	peers     *[]model.Peer // nil: unchanged
 	exchanged time.Time
 	members   map[model.NodeName]*memberDelta
 	claims    map[netip.Addr][]model.Claim    // nil: none left
@@ -34,11 +34,11 @@ type memberDelta struct {
 type standing struct {
 	reason model.Reason
 	known  bool
+	name   string // of the VIP's object
 }
 
 func newDelta() *delta {
 	return &delta{
-		peers:    -1,
 		members:  map[model.NodeName]*memberDelta{},
 		claims:   map[netip.Addr][]model.Claim{},
 		eligible: map[netip.Addr][]model.NodeName{},
@@ -48,7 +48,7 @@ func newDelta() *delta {
 }
 
 func (d *delta) empty() bool {
-	return !d.reset && d.peers < 0 && d.exchanged.IsZero() && len(d.members) == 0 &&
+	return !d.reset && d.peers == nil && d.exchanged.IsZero() && len(d.members) == 0 &&
 		len(d.claims) == 0 && len(d.eligible) == 0 && len(d.holders) == 0 && len(d.seen) == 0
 }
 
@@ -78,12 +78,12 @@ func (d *delta) member(name model.NodeName) {
 	m.head, m.fresh, m.forget = true, m.fresh || m.forget, false
 }
 
-func (d *delta) standing(name model.NodeName, a netip.Addr, r model.Reason, known bool) {
+func (d *delta) standing(name model.NodeName, a netip.Addr, e *entry) {
 	m := d.of(name)
 	if m.standing == nil {
 		m.standing = map[netip.Addr]standing{}
 	}
-	m.standing[a] = standing{r, known}
+	m.standing[a] = standing{e.standing, e.known, e.name}
 }
 
 func (d *delta) forget(name model.NodeName) {
@@ -124,7 +124,7 @@ func (t *table) whole() *delta {
 		m.head, m.value = true, n.member()
 		for a, e := range n.entries {
 			if e.known {
-				d.standing(name, a, e.standing, true)
+				d.standing(name, a, e)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func (n *node) member() model.Member {
 	m := model.Member{
 		Name: n.name, Addr: n.addr.Addr(), State: n.state(), Known: n.known, Told: n.base.seq > 0,
 		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
-		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs, Addrs: n.head.Addrs,
+		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs, Addrs: n.head.Addrs, Hears: n.head.Hears,
 		Heard: n.heard, Late: n.late, LeaseEnd: n.leaseEnd, Back: n.back,
 		Drained: n.head.Drained, Drains: n.drains,
 	}
@@ -155,7 +155,7 @@ func (d *delta) apply(v *model.View) {
 	g := &v.Gossip
 	if d.reset {
 		*g = model.Gossip{
-			Peers:     g.Peers,
+			Peers: g.Peers, Configured: g.Configured,
 			Exchanged: g.Exchanged,
 			Members:   make(map[model.NodeName]model.Member, len(d.members)),
 			Claims:    make(map[netip.Addr][]model.Claim, len(d.claims)),
@@ -164,8 +164,8 @@ func (d *delta) apply(v *model.View) {
 			Seen:      make(map[netip.Addr]uint64, len(d.seen)),
 		}
 	}
-	if d.peers >= 0 {
-		g.Peers = d.peers
+	if d.peers != nil {
+		g.Peers, g.Configured = len(*d.peers), *d.peers
 	}
 	if !d.exchanged.IsZero() {
 		g.Exchanged = d.exchanged
@@ -201,10 +201,10 @@ func (m *memberDelta) apply(members map[model.NodeName]model.Member, name model.
 	}
 	value, ok := members[name]
 	if !ok || m.head {
-		kept := value.Standing
+		kept, names := value.Standing, value.Names
 		value = m.value
 		if !m.fresh {
-			value.Standing = kept
+			value.Standing, value.Names = kept, names
 		}
 	}
 	if value.Standing == nil {
@@ -215,6 +215,14 @@ func (m *memberDelta) apply(members map[model.NodeName]model.Member, name model.
 			value.Standing[a] = s.reason
 		} else {
 			delete(value.Standing, a)
+		}
+		switch {
+		case !s.known || s.name == "":
+			delete(value.Names, a)
+		case value.Names == nil:
+			value.Names = map[netip.Addr]string{a: s.name}
+		default:
+			value.Names[a] = s.name
 		}
 	}
 	members[name] = value

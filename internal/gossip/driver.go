@@ -29,8 +29,9 @@ func (d driver) Apply(ctx context.Context, want *model.Desired) (model.Applied, 
 		}
 	}
 	if want.Group.Ask {
-		g.askAll(time.Now())
+		g.askAll(want.Group.Witnesses, time.Now())
 	}
+	g.await(want.Group.Owners, time.Now())
 	g.plan(want)
 	var report model.Applied
 	if n := len(want.Group.VIPs); n > maxEntries {

@@ -68,6 +68,10 @@ type Options struct {
 	// speaks; 1 if zero. Version is that of the program, for people.
 	Rules   int
 	Version string
+	// Elsewhere returns the address that this node would bind if it began now, nil if
+	// BindAddr is given by the user. If BindAddr is gone from the host for a while and
+	// Elsewhere knows another one of the same interface, the source ends with an error that says so.
+	Elsewhere func() (netip.Addr, error)
 	// Transport replaces the sockets in tests; BindAddr and Port must then be
 	// those of the transport.
 	Transport memberlist.NodeAwareTransport
@@ -95,6 +99,9 @@ type Gossip struct {
 	// Heartbeats go through sockets, in tests through transport.
 	sockets   *transport
 	transport *tapped
+	away      atomic.Pointer[moved]
+	elsewhere func() (netip.Addr, error)
+	home      string // interface that had the own address at the start
 	count     counters
 
 	wake    chan struct{} // of Run
@@ -108,6 +115,7 @@ type Gossip struct {
 	mu      sync.Mutex // guards table and watches; held for microseconds
 	table   *table
 	watches map[model.NodeName]*watch
+	owners  map[model.NodeName]bool // see await
 	// beatsRead and beatsMerged belong to Run.
 	beatsRead   beatCache
 	beatsMerged beatsMerged
@@ -138,11 +146,12 @@ func create(o Options, visitor string) (*Gossip, error) {
 		g.visitor, conf.Name = visitor, visitor
 	}
 	if o.Transport == nil {
-		t, err := listen(o.BindAddr, o.Port, g.takeBeat, g.log)
+		t, err := g.listen(o.BindAddr, o.Port)
 		if err != nil {
 			return nil, err
 		}
 		g.sockets, conf.Transport = t, t
+		g.home = interfaceOf(o.BindAddr)
 	} else {
 		g.transport = tap(o.Transport, g.takeBeat)
 		conf.Transport = g.transport
@@ -180,7 +189,7 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 		return nil, nil, fmt.Errorf("gossip: name %q must have 1 to %d visible characters and no slash", o.Name, maxName)
 	case len(o.Label) > maxLabel:
 		return nil, nil, fmt.Errorf("gossip: label %q is longer than %d bytes", o.Label, maxLabel)
-	case !o.BindAddr.IsValid() || o.BindAddr.IsUnspecified() || o.BindAddr.IsMulticast() || o.BindAddr.IsLinkLocalUnicast() || o.BindAddr.Zone() != "":
+	case !usable(o.BindAddr):
 		return nil, nil, fmt.Errorf("gossip: bind %q: others must be able to reach the address: set gossip.bindAddress to one of this host, not link-local", o.BindAddr)
 	}
 	profile, err := o.Detection.profile()
@@ -192,7 +201,7 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 		return nil, nil, err
 	}
 	g := &Gossip{
-		log: o.Logger, name: o.Name, profile: profile, keys: keys,
+		log: o.Logger, name: o.Name, profile: profile, keys: keys, elsewhere: o.Elsewhere,
 		own:     newOwn(o.Name, max(o.Rules, 1), o.Version, keys.fingerprints()),
 		writer:  &logWriter{log: o.Logger},
 		wake:    make(chan struct{}, 1),

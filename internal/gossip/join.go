@@ -7,12 +7,15 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 const (
@@ -45,8 +48,9 @@ type joiner struct {
 	former map[netip.AddrPort]*peer
 	hot    map[netip.AddrPort]bool // spoke to us although they are not members
 	busy   int
-	count  int // configured peers besides this node
-	told   int // count as published
+	// listed are the configured peers besides this node; told: they are published.
+	listed []model.Peer
+	told   bool
 }
 
 // peer is somebody to reach.
@@ -66,7 +70,7 @@ type peer struct {
 
 func newJoiner(g *Gossip, peers []string) (*joiner, error) {
 	j := &joiner{
-		g: g, wake: make(chan struct{}, 1), told: -1,
+		g: g, wake: make(chan struct{}, 1),
 		former: map[netip.AddrPort]*peer{}, hot: map[netip.AddrPort]bool{},
 	}
 	if err := j.set(peers); err != nil {
@@ -139,32 +143,38 @@ func (j *joiner) recognise(p *peer) {
 
 // recount is called with the lock held.
 func (j *joiner) recount() {
-	j.count = 0
+	var list []model.Peer
 	for _, p := range j.peers {
-		if !p.self {
-			j.count++
+		if p.self {
+			continue
 		}
+		x := model.Peer{Host: p.host}
+		for _, a := range p.addrs {
+			x.Addrs = append(x.Addrs, a.Addr())
+		}
+		slices.SortFunc(x.Addrs, netip.Addr.Compare)
+		list = append(list, x)
 	}
-	if j.count != j.told {
+	if !reflect.DeepEqual(list, j.listed) {
+		j.listed, j.told = list, false
 		signal(j.g.wake)
 	}
 }
 
-// others is the number of configured peers besides this node.
-func (j *joiner) others() int {
+// others are the configured peers besides this node.
+func (j *joiner) others() []model.Peer {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.told = j.count
-	return j.count
+	j.told = true
+	return j.listed
 }
 
 // takeOthers is others if that has changed since it was asked for.
-func (j *joiner) takeOthers() (count int, changed bool) {
+func (j *joiner) takeOthers() (peers []model.Peer, changed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	changed = j.count != j.told
-	j.told = j.count
-	return j.count, changed
+	changed, j.told = !j.told, true
+	return j.listed, changed
 }
 
 // kick looks at once whom to reach.

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"unicode/utf8"
 
@@ -12,6 +13,8 @@ const (
 	// maxDrains bounds the drains of one node; those that fit into one datagram are
 	// told, which is some ten, see wireMachines.Partial.
 	maxDrains = 64
+	// maxOnly bounds the addresses of one drain.
+	maxOnly = 16
 	// maxMachine bounds "namespace/name", both at their longest.
 	maxMachine = 63 + 1 + 253
 	// maxDetail bounds the words about a signal.
@@ -35,6 +38,9 @@ type wireDrain struct {
 	Node    string `json:"n"`
 	Reason  string `json:"r,omitempty"`
 	Detail  string `json:"x,omitempty"`
+	// Only are the addresses that the node is to lose; empty: all. Nodes that do not
+	// know the field drain the node.
+	Only []netip.Addr `json:"f,omitempty"`
 }
 
 func (m *wireMachines) check() error {
@@ -44,7 +50,7 @@ func (m *wireMachines) check() error {
 	for i := range m.Drains {
 		d := &m.Drains[i]
 		if !validName(d.Node) || d.Machine == "" || !validWords(d.Machine, maxMachine) ||
-			!validWords(d.Reason, maxWord) || !validWords(d.Detail, maxDetail) {
+			!validWords(d.Reason, maxWord) || len(d.Only) > maxOnly || !validWords(d.Detail, maxDetail) {
 			return errInvalid
 		}
 	}
@@ -66,7 +72,10 @@ func encodeDrains(node model.NodeName, manager bool, drains []model.MachineDrain
 	for i := range drains {
 		d := wireDrain{
 			Machine: drains[i].Machine, Node: string(drains[i].Node),
-			Reason: clip(drains[i].Reason, maxWord), Detail: clip(drains[i].Detail, maxDetail),
+			Reason: clip(drains[i].Reason, maxWord), Detail: clip(drains[i].Detail, maxDetail), Only: drains[i].Only,
+		}
+		if len(d.Only) > maxOnly {
+			d.Only, out.Partial = d.Only[:maxOnly], true
 		}
 		if !validName(d.Node) || d.Machine == "" || !validWords(d.Machine, maxMachine) {
 			continue
@@ -114,7 +123,7 @@ func (m *wireMachines) drains() []model.MachineDrain {
 	}
 	out := make([]model.MachineDrain, len(m.Drains))
 	for i, d := range m.Drains {
-		out[i] = model.MachineDrain{Machine: d.Machine, Node: model.NodeName(d.Node), Reason: d.Reason, Detail: d.Detail}
+		out[i] = model.MachineDrain{Machine: d.Machine, Node: model.NodeName(d.Node), Reason: d.Reason, Detail: d.Detail, Only: d.Only}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,22 @@ func TestMachinesAreTold(t *testing.T) {
 	// It is passed on with everything else.
 	if r := g.table.echo(g.table.nodes["m2"]); r.Machines == nil || len(r.Machines.Drains) != 1 {
 		t.Errorf("passed on: %+v", r.Machines)
+	}
+	// Of one that loses some addresses only they are told too.
+	some := drain
+	some.Reason, some.Only = "Disabled", []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+	if m = take(told(t, o, model.GroupState{Manager: true, Drains: []model.MachineDrain{some}})); !model.SameDrains(m.Drains, []model.MachineDrain{some}) {
+		t.Errorf("told of two addresses: %+v", m)
+	}
+	for i := range 2 * maxOnly {
+		some.Only = append(some.Only, netip.AddrFrom4([4]byte{192, 0, 2, byte(2 + i)}))
+	}
+	if m = take(told(t, o, model.GroupState{Manager: true, Drains: []model.MachineDrain{some}})); !m.Partial || len(m.Drains) != 1 || len(m.Drains[0].Only) != maxOnly {
+		t.Errorf("told of too many addresses: %+v", m)
+	}
+	some.Only = some.Only[:maxOnly]
+	if m = take(told(t, o, model.GroupState{Manager: true, Drains: []model.MachineDrain{some}})); m.Partial || len(m.Drains) != 1 || len(m.Drains[0].Only) != maxOnly {
+		t.Errorf("told of as many as there may be: %+v", m)
 	}
 	over := told(t, o, model.GroupState{Manager: true})
 	if m = take(over); !m.Manager || m.Drained || len(m.Drains) != 0 {
@@ -116,5 +133,19 @@ func TestMachinesFitIntoADatagram(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Words that take much room when they are written down leave out themselves, not the Machine
+// that they are about.
+func TestMachineOfManyWordsIsTold(t *testing.T) {
+	escaped := func(n int) string { return strings.Repeat("<", n) } // six bytes each
+	drain := model.MachineDrain{
+		Machine: strings.Repeat("m", maxMachine), Node: "cp-1", Reason: escaped(maxWord), Detail: escaped(maxDetail),
+	}
+	m := encodeDrains("cp-2", true, []model.MachineDrain{drain})
+	t.Logf("with all words it takes %d bytes of %d", (&wireDrain{Machine: drain.Machine, Node: string(drain.Node), Reason: drain.Reason, Detail: drain.Detail}).size(), maxPacket)
+	if len(m.Drains) != 1 || m.Partial || m.Drains[0].Machine != drain.Machine || m.Drains[0].Reason != "" || m.Drains[0].Detail != "" {
+		t.Errorf("told: %d, partial %v", len(m.Drains), m.Partial)
 	}
 }

@@ -59,6 +59,7 @@ func (o *own) update(gs *model.GroupState) (part wireRecord, ok bool) {
 	head.Draining, head.Settled, head.Weight = gs.Draining, gs.Settled, gs.Weight
 	head.MACs = encodeMACs(gs.MACs)
 	head.Addrs = gs.Addrs[:min(len(gs.Addrs), maxAddrs)]
+	head.Hears = gs.Hears[:min(len(gs.Hears), maxAddrs)]
 	head.Drained = gs.Drained
 	headChanged := !sameHead(&head, &o.head)
 	machinesChanged := o.machines.Manager != gs.Manager || !model.SameDrains(o.drains, gs.Drains)
@@ -157,20 +158,23 @@ func (o *own) diff(vips []model.GroupVIP, v uint64) []wireEntry {
 
 // enter stores one entry; news: it says something else than the one before.
 func (o *own) enter(vip *model.GroupVIP, v uint64) (e wireEntry, news bool) {
+	word, degraded := encodeStanding(vip)
 	e = wireEntry{
-		Addr: vip.Addr, Standing: encodeStanding(vip.Standing),
-		Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber), Holds: vip.Holds,
+		Addr: vip.Addr, Standing: word, Degraded: degraded,
+		Epoch: min(vip.Claim.Epoch, maxNumber), Seen: min(vip.Seen, maxNumber), Holds: vip.Holds, Name: vip.Name,
 	}
 	if e.Epoch != 0 {
 		e.To, e.Weak = string(vip.Claim.To), vip.Claim.Weak
+		e.Duplicate = vip.Claim.Duplicate.String()
 	}
-	old, ok := o.entries[vip.Addr]
-	same := ok && old.Standing == e.Standing && old.Epoch == e.Epoch && old.To == e.To && old.Weak == e.Weak && old.Holds == e.Holds
-	if e.V = v; same {
-		e.V = old.V
+	old := o.entries[vip.Addr]
+	e.V = old.V
+	old.Seen = e.Seen
+	if news = e != old; news {
+		e.V = v
 	}
 	o.entries[vip.Addr] = e
-	return e, !same
+	return e, news
 }
 
 // sameVIPs compares two lists, at a glance if they are one.
@@ -308,7 +312,7 @@ func (o *own) leave() wireRecord {
 		if !ok || e.Epoch == 0 {
 			continue
 		}
-		e.Epoch, e.To, e.Weak, e.V, e.Standing = 0, "", false, o.seq, encodeStanding(model.ReasonDraining)
+		e.Epoch, e.To, e.Weak, e.Duplicate, e.V, e.Standing, e.Degraded = 0, "", false, "", o.seq, model.ReasonDraining.String(), false
 		o.entries[vip.Addr] = e
 		o.vips[i].Claim = model.Claim{}
 		r.Entries = append(r.Entries, e)
@@ -318,7 +322,7 @@ func (o *own) leave() wireRecord {
 
 func sameHead(a, b *wireHead) bool {
 	return a.Draining == b.Draining && a.Drained == b.Drained && a.Settled == b.Settled && a.Left == b.Left && a.Rules == b.Rules &&
-		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Keys, b.Keys)
+		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Hears, b.Hears) && slices.Equal(a.Keys, b.Keys)
 }
 
 // version changes with everything that is told.

@@ -65,13 +65,15 @@ func (g *Gossip) run(ctx context.Context, publish source.Publish) error {
 	g.mu.Lock()
 	d := g.table.whole()
 	g.mu.Unlock()
-	d.peers, d.synced = g.join.others(), true
+	peers := g.join.others()
+	d.peers, d.synced = &peers, true
 	publish(d.apply)
 
 	t := &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}, swept: time.Now()}
 	timer := newAlarm(g.sender.real, g.log)
 	defer timer.close()
 	timer.set(0)
+	var looked time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,6 +86,12 @@ func (g *Gossip) run(ctx context.Context, publish source.Publish) error {
 		}
 		next, d := t.take()
 		t.send()
+		if now := time.Now(); now.Sub(looked) >= tendEvery || now.Before(looked) {
+			looked = now
+			if err := g.look(now); err != nil {
+				return err
+			}
+		}
 		if d != nil {
 			publish(d.apply)
 		}
@@ -132,7 +140,7 @@ func (t *turn) take() (next time.Time, d *delta) {
 		next = at
 	}
 	if peers, changed := g.join.takeOthers(); changed {
-		g.table.delta.peers = peers
+		g.table.delta.peers = &peers
 	}
 	if g.own.settled() && g.table.still() {
 		// Full exchanges count while a node settles. One that is settled learns of the
@@ -412,7 +420,7 @@ func (t *turn) tend(now time.Time) {
 	clear(t.answered)
 	clear(t.staled)
 	for name, w := range g.watches {
-		if !w.late.IsZero() && g.table.nodes[name] != nil && g.table.nodes[name].alive() {
+		if (w.awaiting || !w.late.IsZero()) && g.table.nodes[name] != nil && g.table.nodes[name].alive() {
 			t.queue(g.addrOf(name), encode(typeAsk, wireAsk{Name: string(g.name)}))
 		}
 	}

@@ -144,7 +144,7 @@ func (g *Gossip) sendBeat(to *memberlist.Node, msg []byte) error {
 	if !ok {
 		return errInvalid
 	}
-	return g.sockets.udp.write(g.sealed, netip.AddrPortFrom(addr.Unmap(), to.Port))
+	return g.sockets.send(g.sealed, netip.AddrPortFrom(addr.Unmap(), to.Port))
 }
 
 // takeBeat takes a packet that came in, if it is one for it and not for memberlist.

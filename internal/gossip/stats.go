@@ -47,6 +47,8 @@ type Stats struct {
 	// another one.
 	KeyMismatches, LabelMismatches, NameConflicts Mismatch
 	Queues                                        Queues
+	// Fault says why this node cannot send, to some or to all; empty if it can.
+	Fault string
 }
 
 // The keys of Stats.Dropped.
@@ -82,7 +84,7 @@ func (g *Gossip) Stats() Stats {
 	s := Stats{
 		Self: g.self, Incarnation: g.own.life(), Health: g.list.GetHealthScore(),
 		Members: map[model.MemberState]int{}, Stale: g.count.stale.Load(), Stalls: g.count.stalls.Load(),
-		Absent: g.join.absent(), Joins: g.join.tries.Load(), JoinErrors: g.join.failures.Load(),
+		Fault: g.fault(time.Now()), Absent: g.join.absent(), Joins: g.join.tries.Load(), JoinErrors: g.join.failures.Load(),
 	}
 	dropped := g.fillQueues(&s)
 	g.mu.Lock()
@@ -106,10 +108,19 @@ func (g *Gossip) Stats() Stats {
 	g.hooks.mu.Unlock()
 	s.Dropped = map[string]uint64{
 		DroppedNewer: g.count.newer.Load(), DroppedInvalid: g.count.invalid.Load(), DroppedOld: g.count.old.Load(),
-		DroppedQueue: dropped + full, DroppedUnsent: g.count.unsent.Load() + g.sender.failed.Load(),
+		DroppedQueue: dropped + full, DroppedUnsent: g.unsent(),
 		DroppedBroadcast: g.count.casts.Load() + g.count.streams.Load(), DroppedRoom: refused,
 	}
 	return s
+}
+
+// unsent counts the messages that a socket refused; what goes over the own sockets is
+// counted there, that of memberlist too.
+func (g *Gossip) unsent() uint64 {
+	if g.sockets != nil {
+		return g.sockets.faults.count.Load()
+	}
+	return g.count.unsent.Load() + g.sender.failed.Load()
 }
 
 // fillQueues returns how many messages the queues have dropped.

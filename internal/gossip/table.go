@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unique"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -35,9 +36,12 @@ type entry struct {
 	epoch    uint64
 	weak     bool
 	holds    bool
+	double   model.MAC // see model.Claim.Duplicate
+	name     string    // of the VIP's object
 	to       model.NodeName
 	seen     uint64
 	word     string // standing as it came, to pass it on unchanged
+	degraded bool   // the same
 }
 
 // node is what is known of one other node: of its membership from memberlist,
@@ -263,9 +267,11 @@ func (t *table) take(n *node, r *wireRecord, w *wireEntry) bool {
 		t.refused++
 		return false
 	}
-	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), weak: w.Weak, holds: w.Holds, seen: w.Seen, word: w.Standing}
+	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), weak: w.Weak, holds: w.Holds, seen: w.Seen, word: w.Standing, degraded: w.Degraded}
+	e.double, _ = parseMAC(w.Duplicate)
+	e.name = unique.Make(w.Name).Value() // many nodes say the same
 	if at.inc == n.inc {
-		e.standing, e.known = decodeStanding(w.Standing)
+		e.standing, e.known = decodeStanding(w.Standing, w.Degraded)
 	}
 	if e.gone {
 		e.epoch, e.to, e.weak, e.holds, e.known = 0, "", false, false, false
@@ -312,10 +318,10 @@ func (t *table) index(n *node, a netip.Addr, old, e *entry) {
 	if e != nil {
 		is = *e
 	}
-	if was.epoch != is.epoch || was.to != is.to || was.weak != is.weak {
+	if was.epoch != is.epoch || was.to != is.to || was.weak != is.weak || was.double != is.double {
 		list := slices.DeleteFunc(slices.Clone(t.claims[a]), func(c model.Claim) bool { return c.Owner == n.name })
 		if is.epoch != 0 {
-			list = append(list, model.Claim{Owner: n.name, Epoch: is.epoch, To: is.to, Weak: is.weak})
+			list = append(list, model.Claim{Owner: n.name, Epoch: is.epoch, To: is.to, Weak: is.weak, Duplicate: is.double})
 			slices.SortFunc(list, func(x, y model.Claim) int {
 				return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(x.Owner, y.Owner))
 			})
@@ -323,8 +329,8 @@ func (t *table) index(n *node, a netip.Addr, old, e *entry) {
 		put(t.claims, a, list)
 		t.delta.claims[a] = list
 	}
-	if was.known != is.known || was.standing != is.standing {
-		t.delta.standing(n.name, a, is.standing, is.known)
+	if was.known != is.known || was.standing != is.standing || was.name != is.name {
+		t.delta.standing(n.name, a, &is)
 	}
 	before, after := was.known && was.standing.Eligible(), is.known && is.standing.Eligible()
 	if before != after {
@@ -448,7 +454,7 @@ func (t *table) echo(n *node) wireRecord {
 // wire is one entry as it is passed on.
 func (n *node) wire(a netip.Addr) wireEntry {
 	e := n.entries[a]
-	w := wireEntry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Holds: e.holds, Seen: e.seen}
+	w := wireEntry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Degraded: e.degraded, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Holds: e.holds, Seen: e.seen, Duplicate: e.double.String(), Name: e.name}
 	if e.at.inc != n.inc {
 		w.Inc = e.at.inc
 	}

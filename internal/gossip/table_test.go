@@ -417,3 +417,31 @@ func TestBack(t *testing.T) {
 		t.Errorf("back %v after it was late, want 3 s", got.Sub(now))
 	}
 }
+
+// TestNamesOfVIPsReachTheView: from the node itself and passed on by another, and they go with
+// the VIP.
+func TestNamesOfVIPsReachTheView(t *testing.T) {
+	o := newOwn("a", 1, "v1", nil)
+	first, middle, last := newTable("b"), newTable("c"), model.View{}
+	tell := func(vips ...model.GroupVIP) model.Member {
+		part, _ := o.update(&model.GroupState{VIPs: vips})
+		if m := first.merge(&part, time.Now()); !m.changed {
+			t.Fatal("nothing changed")
+		}
+		passed := first.echo(first.nodes["a"])
+		middle.merge(&passed, time.Now())
+		middle.flush().apply(&last)
+		return last.Gossip.Members["a"]
+	}
+	last.Gossip.Members = map[model.NodeName]model.Member{}
+	last.Gossip.Eligible, last.Gossip.Claims, last.Gossip.Seen = map[netip.Addr][]model.NodeName{}, map[netip.Addr][]model.Claim{}, map[netip.Addr]uint64{}
+	if m := tell(model.GroupVIP{Addr: vip1, Standing: model.ReasonStandby, Name: "cp"}, model.GroupVIP{Addr: vip1.Next(), Standing: model.ReasonStandby}); len(m.Names) != 1 || m.Names[vip1] != "cp" {
+		t.Errorf("names %v", m.Names)
+	}
+	if m := tell(model.GroupVIP{Addr: vip1, Standing: model.ReasonStandby, Name: "api"}); len(m.Names) != 1 || m.Names[vip1] != "api" {
+		t.Errorf("after another name: %v", m.Names)
+	}
+	if m := tell(); len(m.Names) != 0 {
+		t.Errorf("after the VIP has gone: %v", m.Names)
+	}
+}

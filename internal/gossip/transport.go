@@ -18,7 +18,7 @@ import (
 const (
 	// receiveBuffer is asked for; the kernel grants at most net.core.rmem_max.
 	receiveBuffer = 2 << 20
-	// maxStreams bounds the streams that others hold open to this node.
+	// maxStreams bounds the streams that others who have a key hold open to this node.
 	maxStreams = 256
 	// classCS6 is DSCP class selector 6, network control (RFC 4594 section 3.2),
 	// as VRRP and BGP use it, in the place of the old TOS byte.
@@ -41,6 +41,12 @@ type transport struct {
 	// must not keep the packet.
 	take func(b []byte, from netip.AddrPort, at time.Time) bool
 
+	seal     *sealer
+	mismatch func(why error, from netip.AddrPort, at time.Time)
+	unproven unproven
+	greeting greeting
+
+	faults  faults
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	ctx     context.Context // ends with the transport
@@ -54,18 +60,18 @@ type transport struct {
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
 // listen binds both sockets. Port 0 lets the kernel choose, for tests.
-func listen(addr netip.Addr, port uint16, take func([]byte, netip.AddrPort, time.Time) bool, log *slog.Logger) (*transport, error) {
+func (g *Gossip) listen(addr netip.Addr, port uint16) (*transport, error) {
 	var t *transport
 	var err error
 	for range 10 { // the port that TCP was given may be taken for UDP
-		if t, err = listenOnce(netip.AddrPortFrom(addr, port), log); err == nil || port != 0 {
+		if t, err = listenOnce(netip.AddrPortFrom(addr, port), g.log); err == nil || port != 0 {
 			break
 		}
 	}
 	if err != nil {
 		return nil, bindError(netip.AddrPortFrom(addr, port), err)
 	}
-	t.take = take
+	t.take, t.seal, t.mismatch = g.takeBeat, g.seal, g.writer.mismatch
 	t.wg.Go(t.readPackets)
 	t.wg.Go(t.acceptStreams)
 	return t, nil
@@ -138,8 +144,14 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	err = t.udp.write(b, to)
-	return time.Now(), err
+	return time.Now(), t.send(b, to)
+}
+
+// send sends one packet and notes what came of it.
+func (t *transport) send(b []byte, to netip.AddrPort) error {
+	err := t.udp.write(b, to)
+	t.faults.note(to.Addr(), err)
+	return err
 }
 
 // WriteToAddress sends one packet.
@@ -156,16 +168,44 @@ func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 // DialTimeout opens a stream; Shutdown ends the attempt and the stream. It comes
 // from the bound address so that a firewall sees the address it was told of.
 func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: t.addr.Addr().AsSlice()}}
-	c, err := d.DialContext(t.ctx, "tcp", addr)
+	s, to, err := t.dial(addr, timeout)
 	if err != nil {
 		return nil, err
 	}
-	s := t.track(c, false)
-	if s == nil {
-		return nil, net.ErrClosed
+	if t.greeting.without(to, time.Now()) {
+		return s, nil
+	}
+	err = t.prove(s.Conn, to, timeout)
+	if err == nil {
+		return s, nil
+	}
+	s.Close()
+	if errors.Is(err, errUngreeted) && t.greeting.ungreeted(to, time.Now()) {
+		s, _, err = t.dial(addr, timeout)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
+}
+
+// dial opens a stream without a word.
+func (t *transport) dial(addr string, timeout time.Duration) (*stream, netip.AddrPort, error) {
+	d := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: t.addr.Addr().AsSlice()}}
+	c, err := d.DialContext(t.ctx, "tcp", addr)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	to, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		c.Close()
+		return nil, netip.AddrPort{}, err
+	}
+	s := t.track(c, false)
+	if s == nil {
+		return nil, netip.AddrPort{}, net.ErrClosed
+	}
+	return s, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), nil
 }
 
 // DialAddressTimeout opens a stream.
@@ -182,6 +222,7 @@ func (t *transport) Shutdown() error {
 		s.Conn.Close()
 	}
 	t.mu.Unlock()
+	t.unproven.close()
 	t.wg.Wait()
 	return err
 }
@@ -230,16 +271,32 @@ func (t *transport) acceptStreams() {
 			}
 			continue
 		}
-		s := t.track(c, true)
-		if s == nil {
-			continue
+		if t.unproven.add(c) {
+			t.wg.Go(func() { t.admit(c) })
 		}
-		select {
-		case t.streams <- s:
-		case <-t.ctx.Done():
-			s.Close()
-			return
+	}
+}
+
+// admit gives a stream to memberlist once whoever opened it has proved that it has a key.
+func (t *transport) admit(c net.Conn) {
+	proved, err := t.challenge(c)
+	if err != nil {
+		t.unproven.remove(c)
+		c.Close()
+		from, perr := netip.ParseAddrPort(c.RemoteAddr().String())
+		if perr == nil && (errors.Is(err, errKey) || errors.Is(err, errLabel)) {
+			t.mismatch(err, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), time.Now())
 		}
+		return
+	}
+	s := t.track(proved, true)
+	if s == nil {
+		return
+	}
+	select {
+	case t.streams <- s:
+	case <-t.ctx.Done():
+		s.Close()
 	}
 }
 

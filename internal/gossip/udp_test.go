@@ -41,8 +41,8 @@ func eventually(t *testing.T, what string, cond func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
 	for !cond() {
-		if time.Since(start) > 30*time.Second {
-			t.Fatalf("not within 30 s: %s", what)
+		if time.Since(start) > 2*time.Minute { // a busy machine, and the race detector
+			t.Fatalf("not within 2 minutes: %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -133,7 +133,7 @@ func TestHostNames(t *testing.T) {
 	t.Cleanup(m.kill)
 	eventually(t, "synced", m.synced)
 	// localhost, a and 127.0.0.1 are this node; 127.0.0.9 counts once.
-	if n := see(m, func(g *model.Gossip) int { return g.Peers }); n != 2 {
+	if n := see(m, func(g *model.Gossip) int { return len(g.Configured) }); n != 2 {
 		t.Errorf("peers = %d, want 2", n)
 	}
 	g.SetPeers([]string{"127.0.0.9", "127.0.0.8", "::bad::", "127.0.0.7:1"})

@@ -1,7 +1,10 @@
 package gossip
 
 import (
+	"slices"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -13,12 +16,16 @@ const (
 	// minStall is the least delay of a timer that counts as a stall of this host;
 	// shorter ones are usual scheduling.
 	minStall = 10 * time.Millisecond
+	// firstBeat is how long the owner of a VIP has for its first heartbeat to a node that
+	// has become a successor: it has to hear of that first, in a large group by gossip.
+	firstBeat = 3 * time.Second
 )
 
 // watch follows the heartbeats of one node.
 type watch struct {
 	inc, seq  uint64
 	expecting bool
+	awaiting  bool // for the first heartbeat, see await
 	interval  time.Duration
 	deadline  time.Time
 	rearmed   bool
@@ -27,6 +34,8 @@ type watch struct {
 	last      time.Time
 
 	received, missed, lates uint64
+
+	silence silence
 }
 
 // takeBeats reads all heartbeats that have come.
@@ -109,7 +118,7 @@ func (w *watch) beat(b *wireBeat, at time.Time) {
 	w.received++
 	w.inc, w.seq, w.last = b.Inc, b.Seq, at
 	w.late, w.rearmed = time.Time{}, false
-	w.expecting = !b.Final
+	w.expecting, w.awaiting = !b.Final, false
 	w.interval = time.Duration(b.Interval) * time.Millisecond
 	w.deadline = at.Add(beatsMissed*w.interval + w.interval/5)
 	w.lease = time.Time{}
@@ -122,9 +131,9 @@ func (w *watch) beat(b *wireBeat, at time.Time) {
 // published with it only then, because it changes with each heartbeat.
 func (g *Gossip) timely(n *node, w *watch) {
 	if !n.late.IsZero() {
+		w.silence.ended(g.log, n.name, n.late, w.last)
 		n.late, n.leaseEnd, n.back = time.Time{}, w.lease, w.last
 		g.table.delta.member(n.name)
-		g.log.Info("heartbeats arrive again", "peer", n.name)
 	}
 }
 
@@ -134,7 +143,7 @@ func (g *Gossip) expectNothing(n *node) {
 	if w == nil {
 		return
 	}
-	w.expecting, w.late = false, time.Time{}
+	w.expecting, w.awaiting, w.late, w.silence.said = false, false, time.Time{}, false
 	if !n.late.IsZero() || n.beating {
 		n.late, n.beating = time.Time{}, false
 		g.table.delta.member(n.name)
@@ -146,7 +155,13 @@ func (g *Gossip) expectNothing(n *node) {
 // socket; then each node gets one more interval, once.
 func (g *Gossip) deadlines(now time.Time) (next time.Time) {
 	for name, w := range g.watches {
-		if !w.expecting || !w.late.IsZero() {
+		if !w.late.IsZero() {
+			if due := w.silence.lasts(g.log, name, w, now); !due.IsZero() && (next.IsZero() || due.Before(next)) {
+				next = due
+			}
+			continue
+		}
+		if !w.expecting && !w.awaiting {
 			continue
 		}
 		behind := now.Sub(w.deadline)
@@ -163,7 +178,7 @@ func (g *Gossip) deadlines(now time.Time) (next time.Time) {
 		}
 		n := g.table.nodes[name]
 		if n == nil {
-			w.expecting = false
+			w.expecting, w.awaiting = false, false
 			continue
 		}
 		w.late = now
@@ -171,9 +186,46 @@ func (g *Gossip) deadlines(now time.Time) (next time.Time) {
 		w.lates++
 		n.late, n.leaseEnd = now, w.lease
 		g.table.delta.member(name)
-		g.log.Info("heartbeats are overdue", "peer", name, "last", now.Sub(w.last))
+		if due := w.silence.lasts(g.log, name, w, now); next.IsZero() || due.Before(next) {
+			next = due
+		}
 	}
 	return next
+}
+
+// await expects heartbeats from those who own a VIP that this node is to take next. A
+// daemon whose decisions stand still goes on being a member, so it must be missed even
+// if it never had a reason to send heartbeats to this node before.
+func (g *Gossip) await(owners []model.NodeName, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	began := false
+	known := make(map[model.NodeName]bool, len(owners))
+	for _, name := range owners {
+		n := g.table.nodes[name]
+		if n == nil || !n.alive() {
+			continue
+		}
+		known[name] = true
+		w := g.watches[name]
+		if w == nil {
+			w = &watch{}
+			g.watches[name] = w
+		}
+		if !g.owners[name] && !w.expecting && w.late.IsZero() {
+			w.awaiting, w.rearmed, w.interval, w.deadline = true, false, g.profile.beat, now.Add(firstBeat)
+			began = true
+		}
+	}
+	for name := range g.owners {
+		if w := g.watches[name]; w != nil && !known[name] {
+			w.awaiting = w.awaiting && !w.late.IsZero()
+		}
+	}
+	g.owners = known
+	if began {
+		signal(g.wake)
+	}
 }
 
 // takeQuestion answers, or takes note of an answer.
@@ -197,29 +249,46 @@ func (t *turn) takeQuestion(a wireAsk, at time.Time) {
 // askEvery bounds how often the others are asked whether they are there.
 const askEvery = 30 * time.Millisecond
 
-// askSome is how many of them are asked; one answer is enough.
+// askSome is how many of them are asked at least; one answer is enough.
 const askSome = 8
 
-// askAll asks others, any of them in a large group, whether they are there.
-func (g *Gossip) askAll(now time.Time) {
+// askAll asks others whether they are there: those that are named, and in a large group any
+// to make up the number.
+func (g *Gossip) askAll(named []model.NodeName, now time.Time) {
 	if now.Sub(g.asked) < askEvery {
 		return
 	}
 	g.asked = now
 	msg := encode(typeAsk, wireAsk{Name: string(g.name), Here: true})
 	g.mu.Lock()
-	all := g.small(now)
+	all := g.small(now) // in the random order of a map
 	g.mu.Unlock()
-	for _, to := range all[:min(len(all), askSome)] { // in the random order of a map
+	for _, to := range asked(all, named) {
 		g.sendLater(to, msg)
 	}
 }
 
+// asked are those of all that are asked: the named ones, and others up to askSome.
+func asked(all []*memberlist.Node, named []model.NodeName) []*memberlist.Node {
+	first := 0
+	for i, to := range all {
+		if slices.Contains(named, model.NodeName(to.Name)) {
+			all[first], all[i] = to, all[first]
+			first++
+		}
+	}
+	return all[:min(len(all), max(first, askSome))]
+}
+
 // takeAsk answers a node that misses heartbeats from this one: either the next
-// of them does, or it is told that there are none.
+// of them does, or it is told that there are none. Without a decision that is young
+// enough this node says neither, for it does not know.
 func (t *turn) takeAsk(name model.NodeName) {
 	p := t.g.sender.plan.Load()
 	if p != nil {
+		if !time.Now().Before(p.validUntil) {
+			return
+		}
 		for i := range p.targets {
 			if p.targets[i].name == name {
 				return

@@ -37,7 +37,7 @@ const (
 	maxName    = 253
 	maxWord    = 64 // of a reason or program version
 	maxEntries = 16384
-	maxMACs    = 16
+	maxMACs    = model.MaxMACs
 	maxAddrs   = 4
 	maxKeys    = 16
 	// maxNumber is the largest epoch, incarnation or version that is accepted. A
@@ -89,6 +89,8 @@ type wireHead struct {
 	Keys []string `json:"k,omitempty"`
 	// Drained: draining, and nothing is left to wait for.
 	Drained bool `json:"z,omitempty"`
+	// Hears are addresses of hosts that answer the node on the LANs of the VIPs.
+	Hears []netip.Addr `json:"y,omitempty"`
 }
 
 // wireEntry is the standing and the claim of one node for one VIP.
@@ -99,11 +101,18 @@ type wireEntry struct {
 	Inc      uint64 `json:"i,omitempty"`
 	Gone     bool   `json:"x,omitempty"`
 	Standing string `json:"s,omitempty"`
+	// Degraded makes model.ReasonDegraded of Standing, which says "Owner" or "Standby" to
+	// versions that do not know that word.
+	Degraded bool   `json:"d,omitempty"`
 	Epoch    uint64 `json:"e,omitempty"`
 	To       string `json:"t,omitempty"`
 	Weak     bool   `json:"k,omitempty"`
 	Holds    bool   `json:"b,omitempty"`
 	Seen     uint64 `json:"u,omitempty"`
+	// Duplicate is a hardware address, see model.Claim; a receiver drops what is none.
+	Duplicate string `json:"o,omitempty"`
+	// Name is model.GroupVIP.Name.
+	Name string `json:"n,omitempty"`
 }
 
 // wireBeat is a heartbeat.
@@ -233,11 +242,11 @@ func (r *wireRecord) check() error {
 		return errInvalid
 	}
 	if h := r.Head; h != nil {
-		if !validNumber(h.V) || len(h.Version) > maxWord || len(h.MACs) > maxMACs || len(h.Addrs) > maxAddrs || len(h.Keys) > maxKeys ||
+		if !validNumber(h.V) || len(h.Version) > maxWord || len(h.MACs) > maxMACs || len(h.Addrs) > maxAddrs || len(h.Hears) > maxAddrs || len(h.Keys) > maxKeys ||
 			h.Weight < 0 || h.Weight > 1<<20 || h.Rules < 0 || h.Rules > 1<<20 {
 			return errInvalid
 		}
-		if slices.ContainsFunc(h.Addrs, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }) {
+		if slices.ContainsFunc(slices.Concat(h.Addrs, h.Hears), func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }) {
 			return errInvalid
 		}
 		if slices.ContainsFunc(h.Keys, func(k string) bool { return len(k) > maxWord }) {
@@ -260,7 +269,7 @@ func (r *wireRecord) check() error {
 func (e *wireEntry) check() error {
 	if !e.Addr.IsValid() || e.Addr.Zone() != "" || e.Addr.Is4In6() ||
 		!validNumber(e.V) || !validNumber(e.Inc) || !validNumber(e.Epoch) || !validNumber(e.Seen) ||
-		len(e.Standing) > maxWord || e.To != "" && !validName(e.To) {
+		len(e.Standing) > maxWord || len(e.Duplicate) > maxWord || len(e.Name) > model.MaxTold || e.To != "" && !validName(e.To) {
 		return errInvalid
 	}
 	return nil
@@ -329,6 +338,9 @@ func (e *wireEntry) size() int {
 	if e.Standing != "" {
 		n += len(`,"s":""`) + 6*len(e.Standing)
 	}
+	if e.Degraded {
+		n += len(`,"d":true`)
+	}
 	if e.Epoch != 0 {
 		n += 5 + digits(e.Epoch)
 	}
@@ -343,6 +355,12 @@ func (e *wireEntry) size() int {
 	}
 	if e.Seen != 0 {
 		n += 5 + digits(e.Seen)
+	}
+	if e.Duplicate != "" {
+		n += len(`,"o":""`) + escaped(e.Duplicate)
+	}
+	if e.Name != "" {
+		n += len(`,"n":""`) + escaped(e.Name)
 	}
 	return n
 }
@@ -367,11 +385,25 @@ func escaped(s string) int {
 }
 
 // encodeStanding writes the name of the reason.
-func encodeStanding(r model.Reason) string { return r.String() }
+func encodeStanding(vip *model.GroupVIP) (word string, degraded bool) {
+	switch {
+	case vip.Standing != model.ReasonDegraded:
+		return vip.Standing.String(), false
+	case vip.Claim.Epoch != 0:
+		return model.ReasonOwner.String(), true
+	}
+	return model.ReasonStandby.String(), true
+}
 
 // decodeStanding reads the name of a reason; one of a newer version is not
 // known, and then the node is not eligible.
-func decodeStanding(s string) (model.Reason, bool) { return model.ParseReason(s) }
+func decodeStanding(word string, degraded bool) (model.Reason, bool) {
+	r, known := model.ParseReason(word)
+	if degraded && known && r.Eligible() {
+		r = model.ReasonDegraded
+	}
+	return r, known
+}
 
 func encodeMACs(macs []model.MAC) []string {
 	if len(macs) > maxMACs {

@@ -142,7 +142,7 @@ func longest(entries int) wireRecord {
 	for i := range entries {
 		r.Entries = append(r.Entries, wireEntry{
 			Addr: netip.AddrFrom16([16]byte{0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, byte(i >> 8), byte(i)}),
-			V:    maxNumber, Inc: maxNumber - 1, Standing: model.ReasonWaitingForRelease.String(), Epoch: maxNumber, To: strings.Repeat("t", maxName), Seen: maxNumber,
+			V:    maxNumber, Inc: maxNumber - 1, Standing: model.ReasonWaitingForRelease.String(), Epoch: maxNumber, To: strings.Repeat("t", maxName), Seen: maxNumber, Name: strings.Repeat("o", model.MaxTold),
 		})
 	}
 	return r
@@ -355,4 +355,21 @@ func ExampleOptions_Peers() {
 	// fd00::1 99 true <nil>
 	// node-a 7947 false <nil>
 	// node-a.example 99 false <nil>
+}
+
+// TestHeartbeatsOfManyAreBounded: whatever hosts with the key make up, what is remembered of
+// heartbeats has a bound.
+func TestHeartbeatsOfManyAreBounded(t *testing.T) {
+	cache := beatCache{}
+	merged := beatsMerged{}
+	for i := range 3 * beatCacheSize {
+		b, err := cache.decode(fmt.Appendf(nil, `{"n":"m%d","i":1,"d":50,"q":7}`, i))
+		if want := model.NodeName(fmt.Sprintf("m%d", i)); err != nil || b.Seq != 7 || b.Name != string(want) {
+			t.Fatalf("read %+v, %v", b, err)
+		}
+		merged.merged(make([]wireEntry, fewEntries+1), state{}, time.Now())
+		if len(cache) > beatCacheSize || len(merged) > beatCacheSize {
+			t.Fatalf("%d and %d are remembered", len(cache), len(merged))
+		}
+	}
 }
