@@ -53,9 +53,13 @@ func (f *facts) ringOn(vip *model.VIP) string {
 // sharing tells whether the address is on lo for connections, as last reported, and is
 // to stay there.
 func (f *facts) sharing(a addr) bool {
-	m := f.v.Memory.BGP[a]
+	return keptOnLo(f.v.Memory.BGP[a]) && f.address.Loopback[a].Bound
+}
+
+// keptOnLo tells whether an address is to stay on lo for connections.
+func keptOnLo(m model.BGPMemory) bool {
 	leaving := m.Phase == model.BGPLingering && m.Until.IsZero()
-	return m.Shared && m.Phase >= model.BGPAdvertised && !leaving && f.address.Loopback[a].Bound
+	return m.Shared && m.Phase >= model.BGPAdvertised && !leaving
 }
 
 // silently tells whether the address is on lo for no other reason than that it is, or
@@ -76,7 +80,18 @@ func (f *facts) takers(vip *model.VIP, names []model.NodeName) []model.NodeName 
 			f.over = append(f.over, n)
 		}
 	}
+	if slices.ContainsFunc(f.over, func(n model.NodeName) bool { return !f.degradedAt(vip, n) }) {
+		f.over = slices.DeleteFunc(f.over, func(n model.NodeName) bool { return f.degradedAt(vip, n) })
+	}
 	return f.over
+}
+
+// degradedAt tells whether a node that may have a VIP is worse than one that is up.
+func (f *facts) degradedAt(vip *model.VIP, n model.NodeName) bool {
+	if n == f.v.Self {
+		return f.degraded
+	}
+	return f.leveled && f.v.Gossip.Members[n].Standing[vip.Addr] == model.ReasonDegraded
 }
 
 // takes tells whether another node of the ring is well. It sends heartbeats to the

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -49,12 +50,8 @@ func (s *bgpVIP) stand() {
 		s.keep = to.keep && v.Stopping && !v.Draining && s.f.machine == "" && len(s.peers) > 0 && !s.l2
 	}
 	where, is := s.f.local[s.vip.Addr]
-	var h model.HealthState
-	if s.vip.Check != "" {
-		h = v.Health[s.vip.Check]
-	} else {
-		h.State = model.HealthUp
-	}
+	h := checked(v, s.vip)
+	s.degraded = s.f.leveled && h.State == model.HealthDegraded
 	switch {
 	case v.Unable != "":
 		s.standing, s.detail = model.ReasonDriverError, v.Unable
@@ -68,7 +65,7 @@ func (s *bgpVIP) stand() {
 		s.standing = model.ReasonNoInterface // to be silent on
 	case len(s.peers) == 0 && !s.only():
 		s.standing = model.ReasonNoPeer
-	case s.vip.Barred == model.ReasonNoEndpoint:
+	case s.vip.Barred.LetsGo():
 		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
 	case h.State == model.HealthDown:
 		s.standing, s.detail = model.ReasonUnhealthy, h.Detail
@@ -78,23 +75,51 @@ func (s *bgpVIP) stand() {
 		s.standing, s.detail = model.ReasonDraining, stopping(v)
 	case s.f.machine != "":
 		s.standing, s.detail = model.ReasonMachineDraining, s.f.machine
+	case s.f.disabled.Loses(s.vip.Addr):
+		s.standing, s.detail = model.ReasonMachineDisabled, s.f.disabled.Words(v.Self)
 	case s.vip.Barred != model.ReasonOwner:
 		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
+	case s.degraded && !s.only():
+		if s.detail = h.Detail; s.outclassed() {
+			s.standing = model.ReasonDegraded
+		}
 	}
 }
 
-// planned tells whether the reason is one to leave without haste, so that routers
-// are asked to prefer other nodes first.
-func planned(r model.Reason) bool {
-	return r == model.ReasonDraining || r == model.ReasonMachineDraining || r == model.ReasonNodeExcluded
+// outclassed tells whether a node that is degraded is to leave the VIP to others that are
+// up and advertise it. One that does not advertise it yet does not begin to.
+func (s *bgpVIP) outclassed() bool {
+	now, has := s.f.v.Now, s.m.Phase == model.BGPAdvertised || s.m.Phase == model.BGPShutdown
+	better := slices.ContainsFunc(s.f.v.Gossip.Eligible[s.vip.Addr], s.better)
+	s.m.Outclassed = election.Outclass(s.m.Outclassed, now, has && better)
+	if !has {
+		return better
+	}
+	due := s.m.Outclassed.Add(election.DegradedGrace)
+	if better && now.Before(due) {
+		s.f.w.by(due)
+	}
+	return better && !now.Before(due)
 }
+
+// better tells whether another node is up and advertises the VIP, or has it on the LAN
+// as well and may.
+func (s *bgpVIP) better(n model.NodeName) bool {
+	m := s.f.v.Gossip.Members[n]
+	stand := m.Standing[s.vip.Addr]
+	return n != s.f.v.Self && m.State == model.MemberAlive && m.Late.IsZero() && !m.Draining &&
+		(stand == model.ReasonOwner || s.vip.L2 && stand == model.ReasonStandby)
+}
+
+// mayAdvertise tells whether this node is to have a path.
+func (s *bgpVIP) mayAdvertise() bool { return s.standing == model.ReasonStandby }
 
 // adopt goes on with what an earlier process of this node advertised: its address
 // is still there, so routers that keep the path over a graceful restart are right
 // to send packets here.
 func (s *bgpVIP) adopt() {
-	switch s.standing {
-	case model.ReasonStandby, model.ReasonHealthPending:
+	switch s.standing.Class() {
+	case model.ClassMayServe, model.ClassWaiting:
 		s.enter(model.BGPAdvertised)
 		s.m.Gen, s.m.Epoch = 0, 1 // what is bound is bound
 		s.m.Until = s.f.v.Now.Add(AdoptPending)
@@ -159,12 +184,12 @@ func (s *bgpVIP) enter(p model.BGPPhase) {
 func (s *bgpVIP) run() {
 	switch s.m.Phase {
 	case model.BGPIdle:
-		if s.standing.Eligible() {
+		if s.mayAdvertise() {
 			s.enter(model.BGPBinding)
 		}
 	case model.BGPBinding:
 		switch {
-		case !s.standing.Eligible():
+		case !s.mayAdvertise():
 			s.m.Lost = s.standing
 			if s.pathGone() {
 				s.unbind() // it may be bound at this moment
@@ -247,17 +272,17 @@ func (s *bgpVIP) whileAdvertised() {
 	case !s.bound() && s.addrGen >= s.m.Gen:
 		// Somebody removed it or its lifetime ended; the driver puts it back or is
 		// told to begin anew. No path without the address.
-		if s.standing.Eligible() {
+		if s.mayAdvertise() {
 			s.enter(model.BGPBinding)
 		} else {
 			s.withdraw(s.standing)
 		}
-	case s.standing.Eligible():
-	case planned(s.standing):
+	case s.mayAdvertise():
+	case s.standing.Planned():
 		if !s.successor() {
 			return // reason says so
 		}
-		s.m.DrainEnd = now.Add(s.f.v.DrainTimeout)
+		s.m.DrainEnd = now.Add(s.f.drain(s.standing))
 		s.enter(model.BGPShutdown)
 		s.m.Until = now.Add(s.delay)
 	default:
@@ -286,9 +311,9 @@ func (s *bgpVIP) shuttingDown() {
 		s.m.Until = end
 	}
 	switch {
-	case s.standing.Eligible():
+	case s.mayAdvertise():
 		s.enter(model.BGPAdvertised)
-	case !planned(s.standing):
+	case !s.standing.Planned():
 		s.withdraw(s.standing)
 	case !s.bound(), !s.f.v.Now.Before(s.m.Until):
 		s.withdraw(s.standing)
@@ -304,7 +329,7 @@ func (s *bgpVIP) shuttingDown() {
 func (s *bgpVIP) withdrawing() {
 	now := s.f.v.Now
 	switch {
-	case s.standing.Eligible() && s.bound():
+	case s.mayAdvertise() && s.bound():
 		s.enter(model.BGPAdvertised)
 		return
 	case !s.pathGone():
@@ -319,7 +344,7 @@ func (s *bgpVIP) withdrawing() {
 	switch {
 	case now.Before(s.m.Until):
 		s.f.w.by(s.m.Until)
-	case (planned(s.m.Lost) || s.m.Shared) && now.Before(s.m.DrainEnd):
+	case (s.m.Lost.Planned() || s.m.Shared) && now.Before(s.m.DrainEnd):
 		s.enter(model.BGPLingering)
 		s.m.Until = s.m.DrainEnd
 	default:
@@ -330,7 +355,7 @@ func (s *bgpVIP) withdrawing() {
 // lingering: connections of a drained node are served until they end.
 func (s *bgpVIP) lingering() {
 	now := s.f.v.Now
-	if s.standing.Eligible() {
+	if s.mayAdvertise() {
 		if s.bound() {
 			s.enter(model.BGPAdvertised)
 		} else {
@@ -359,6 +384,9 @@ func (s *bgpVIP) lingering() {
 	if s.f.keeps(s.vip, on) { // the others relay what is not theirs
 		open = s.local.Sockets
 	}
+	if s.standing == model.ReasonUnhealthy && s.local.Own > 0 {
+		open = 0 // clients on this node reach no server that works until the address is gone
+	}
 	quiet := s.addrGen >= s.m.Gen && open == 0 && !(s.m.Shared && s.onLAN())
 	if quiet || !now.Before(s.m.Until) {
 		s.unbind()
@@ -381,6 +409,7 @@ func (s *bgpVIP) output(d *model.Desired) {
 			b.Lifetime = 0
 		}
 		put(&s.f.lists.bind, b)
+		s.f.elsewhere(&b, s.standing, d)
 	}
 	if !s.carries() || !s.bound() {
 		return

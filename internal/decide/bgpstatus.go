@@ -14,7 +14,7 @@ func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 	case model.BGPBinding:
 		return model.ReasonBinding, s.local.Err
 	case model.BGPAdvertised:
-		if planned(s.standing) {
+		if s.standing.Planned() {
 			return model.ReasonNoSuccessor, both("no other node serves it", s.conflicts())
 		}
 		detail := both(s.missing(advertised), s.conflicts())
@@ -23,10 +23,13 @@ func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 		}
 		return model.ReasonAdvertised, detail
 	case model.BGPShutdown:
+		if s.standing == model.ReasonDegraded {
+			return model.ReasonShuttingDown, s.detail
+		}
 		return model.ReasonShuttingDown, stopping(s.f.v)
 	case model.BGPWithdrawing, model.BGPLingering:
 		reason, detail := s.m.Lost, s.detail
-		if planned(s.m.Lost) {
+		if s.m.Lost.Planned() {
 			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.f.v), ": ")
 		}
 		if s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.lateFor(reason) {
@@ -90,14 +93,17 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 	v := s.f.v
 	told := s.standing
 	up := s.m.Phase == model.BGPAdvertised && len(advertised) > 0
-	if told.Eligible() && up {
+	switch {
+	case told == model.ReasonStandby && s.degraded:
+		told = model.ReasonDegraded
+	case told == model.ReasonStandby && up:
 		told = model.ReasonOwner
 	}
 	if told == model.ReasonNotSelected && s.gone {
 		return
 	}
 	if !s.vip.L2 {
-		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Standing: told, Holds: s.f.holdsBGP(s.vip) || s.f.holdsService(s.vip, "", &model.VIPMemory{})})
+		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Name: s.vip.Told(), Standing: told, Holds: s.f.holdsBGP(s.vip) || s.f.holdsService(s.vip, "", &model.VIPMemory{})})
 	}
 	owner := model.NodeName("")
 	if len(advertised) > 0 {
@@ -112,7 +118,7 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 	}
 	s.f.lists.tell(model.VIPStatus{
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
-		Healthy: s.vip.Check == "" || v.Health[s.vip.Check].State == model.HealthUp,
+		Healthy: checked(v, s.vip).State.Passes(),
 		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(advertised) > 0,
 		Since: s.m.Since, Peers: advertised, Ring: s.f.ringless(s.vip, ""),
 	})

@@ -14,6 +14,7 @@ type bgpVIP struct {
 	l2       bool // layer 2 may have the address too, bound on the LAN
 	m        model.BGPMemory
 	standing model.Reason // ReasonStandby: may be advertised
+	degraded bool         // the required check passes, the preferred one does not
 	detail   string
 	routes   []route  // by which it is advertised
 	peers    []string // that are to have a path

@@ -38,6 +38,7 @@ func Decide(v *model.View) model.Desired {
 		d.Group.Unready = true
 		return d
 	}
+	v = withRemoved(v)
 	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
 	facts := gather(v, &d)
 	facts.w = &w
@@ -60,6 +61,7 @@ func Decide(v *model.View) model.Desired {
 	}
 	d.BGP.Ready = d.BGP.Ready && !facts.joins
 	facts.watchRings(&d)
+	facts.watchWires(&d)
 	if d.Memory.Fresh = facts.fresh; facts.fresh > 0 {
 		d.Memory.Fresh = max(facts.fresh, v.Memory.Fresh)
 	}
@@ -192,10 +194,55 @@ func same(a, b model.VIPMemory) bool {
 	}
 	a.Tried, b.Tried = nil, nil
 	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
-		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Holder == b.Holder &&
+		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Rival == b.Rival && a.Holder == b.Holder &&
 		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.HeldUntil.Equal(b.HeldUntil) && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts && a.Dispute.Same(b.Dispute) &&
+		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.HeldUntil.Equal(b.HeldUntil) && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts && a.Dispute.Same(b.Dispute) && a.Held == b.Held && a.Outclassed.Equal(b.Outclassed) &&
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
+}
+
+// withRemoved is the View with the VIPs that this node has, on the LAN or since they are
+// Balanced, and that are not configured any more, as they were: another node may still have them in its configuration.
+// What is bound on no node is of a Service, which goes on all nodes at once.
+func withRemoved(v *model.View) *model.View {
+	var out []model.VIP
+	next := 0
+	for i := range v.Memory.Lists.Status {
+		s := &v.Memory.Lists.Status[i]
+		for next < len(v.VIPs) && v.VIPs[next].Addr.Less(s.VIP.Addr) {
+			next++
+		}
+		if s.BGP || s.VIP.Unbound || next < len(v.VIPs) && v.VIPs[next].Addr == s.VIP.Addr {
+			continue
+		}
+		if onLAN(v.Memory.VIPs[s.VIP.Addr].Phase) || sharedStill(v, s.VIP.Addr) {
+			vip := s.VIP
+			vip.Barred, vip.BarredDetail = model.ReasonRemoved, ""
+			vip.BGP, vip.Balanced = nil, false
+			out = append(out, vip)
+		}
+	}
+	if out == nil {
+		return v
+	}
+	with := *v
+	with.VIPs = append(out, v.VIPs...)
+	slices.SortFunc(with.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
+	return &with
+}
+
+// onLAN tells whether a VIP in this phase of layer 2 is there, perhaps silently.
+func onLAN(p model.Phase) bool {
+	switch p {
+	case model.PhaseOwner, model.PhaseHandover, model.PhaseDoubt, model.PhaseReleasing:
+		return true
+	}
+	return false
+}
+
+// sharedStill tells whether this node has connections of a Balanced VIP to keep that others
+// still have in their configuration.
+func sharedStill(v *model.View, a addr) bool {
+	return keptOnLo(v.Memory.BGP[a]) && slices.ContainsFunc(v.Gossip.Eligible[a], func(n model.NodeName) bool { return n != v.Self })
 }
 
 // gone lists the VIPs that are not configured any more but not yet let go, given

@@ -119,6 +119,6 @@ func (l *lists) tell(s model.VIPStatus) {
 func sameStatus(a, b *model.VIPStatus) bool {
 	return a.BGP == b.BGP && a.Owner == b.Owner && a.Reason == b.Reason && a.Standing == b.Standing && a.Epoch == b.Epoch &&
 		a.Healthy == b.Healthy && a.Bound == b.Bound && a.Announced == b.Announced && a.Since.Equal(b.Since) &&
-		a.Interface == b.Interface && a.Detail == b.Detail && a.Ring == b.Ring && a.VIP.Same(&b.VIP) &&
+		a.Interface == b.Interface && a.Detail == b.Detail && a.Ring == b.Ring && a.Duplicate == b.Duplicate && a.VIP.Same(&b.VIP) &&
 		slices.Equal(a.Successors, b.Successors) && slices.Equal(a.Peers, b.Peers)
 }

@@ -13,35 +13,54 @@ type teller struct {
 	name    model.NodeName
 	manager bool
 	partial bool
-	drain   *model.MachineDrain // of this node; nil: it lists none
+	// whole has this node drain, and some has it lose some addresses only; nil: it lists
+	// no such drain of this node.
+	whole, some *model.MachineDrain
 }
 
-// machine decides whether this node drains with its Machine. Who reads the management
-// API may say so, and who reads it now may say that it is over. That nobody reads it
-// any more says nothing.
+// hear takes a drain of this node; the first of its kind counts.
+func (t *teller) hear(d *model.MachineDrain) {
+	kind := &t.whole
+	if len(d.Only) > 0 {
+		kind = &t.some
+	}
+	if *kind == nil {
+		*kind = d
+	}
+}
+
+// machine decides whether this node drains with its Machine, and which addresses it is
+// to lose if it does not.
 func machine(v *model.View, m *model.Memory) {
-	managed, listed, partial := false, false, false
+	all := tellers(v)
+	m.Machine = counts(all, m.Machine, func(t *teller) *model.MachineDrain { return t.whole })
+	m.Disabled = counts(all, m.Disabled, func(t *teller) *model.MachineDrain { return t.some })
+}
+
+// counts returns what counts of what is told. Who reads the management API may say that
+// this node drains, and who reads it now may say that it is over. That nobody reads it
+// any more says nothing.
+func counts(all []teller, was model.MachineMemory, of func(*teller) *model.MachineDrain) model.MachineMemory {
+	managed, partial := false, false
 	var stale model.MachineMemory
-	for _, t := range tellers(v) {
+	for i := range all {
+		t := &all[i]
 		managed, partial = managed || t.manager, partial || t.manager && t.partial
-		switch {
-		case t.drain == nil:
+		switch d := of(t); {
+		case d == nil:
 		case t.manager:
-			m.Machine = model.MachineMemory{Drain: t.drain, By: t.name}
-			listed = true
+			return model.MachineMemory{Drain: d, By: t.name}
 		case stale.Drain == nil:
-			stale = model.MachineMemory{Drain: t.drain, By: t.name}
-		}
-		if listed {
-			return
+			stale = model.MachineMemory{Drain: d, By: t.name}
 		}
 	}
 	switch {
 	case managed && !partial:
-		m.Machine = model.MachineMemory{}
-	case !managed && m.Machine.Drain == nil:
-		m.Machine = stale
+		return model.MachineMemory{}
+	case !managed && was.Drain == nil:
+		return stale
 	}
+	return was
 }
 
 // tellers are this node, then the others that are alive, by name: the order of the
@@ -50,8 +69,7 @@ func tellers(v *model.View) []teller {
 	own := teller{name: v.Self, manager: v.Machines.Manager}
 	for i := range v.Machines.Drains {
 		if d := &v.Machines.Drains[i]; d.Node == v.Self || here(v, d.Addrs) && !isMember(v, d.Node) {
-			own.drain = d
-			break
+			own.hear(d)
 		}
 	}
 	var out []teller
@@ -60,8 +78,10 @@ func tellers(v *model.View) []teller {
 			continue
 		}
 		t := teller{name: n, manager: x.Manager, partial: x.Partial}
-		if i := slices.IndexFunc(x.Drains, func(d model.MachineDrain) bool { return d.Node == v.Self }); i >= 0 {
-			t.drain = &x.Drains[i]
+		for i := range x.Drains {
+			if x.Drains[i].Node == v.Self {
+				t.hear(&x.Drains[i])
+			}
 		}
 		out = append(out, t)
 	}
@@ -97,7 +117,9 @@ func told(v *model.View) []model.MachineDrain {
 		if !ok {
 			continue
 		}
-		d.Node, d.Addrs = n, nil
+		if d.Node, d.Addrs = n, nil; len(d.Only) > 0 {
+			rank = max(rank, 1) // a host that goes matters more
+		}
 		out[rank] = append(out[rank], d)
 	}
 	return slices.Concat(out[:]...)

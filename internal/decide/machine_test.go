@@ -8,7 +8,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// machines NODE [manager] [partial] [MACHINE=NODE|ADDRESS...] is what a node says of
+// machines NODE [manager] [partial] [MACHINE=NODE|ADDRESS[@ONLY]...] is what a node says of
 // Machines now.
 func (s *stage) machines(args []string) {
 	n := model.NodeName(args[0])
@@ -18,6 +18,9 @@ func (s *stage) machines(args []string) {
 		switch machine, node, is := strings.Cut(a, "="); {
 		case is:
 			d := model.MachineDrain{Machine: machine, Reason: "Deleting"}
+			if at, only, some := strings.Cut(node, "@"); some {
+				node, d.Reason, d.Only = at, "Disabled", []netip.Addr{netip.MustParseAddr(only)}
+			}
 			if addr, err := netip.ParseAddr(node); err == nil {
 				d.Addrs = []netip.Addr{addr}
 			} else {
@@ -47,6 +50,9 @@ func (s *stage) machine() string {
 		if s.d.Group.Drained {
 			line += "+drained"
 		}
+	}
+	if m := s.d.Memory.Disabled; m.Drain != nil {
+		line += " disabled=" + m.Drain.Machine + "<" + string(m.By)
 	}
 	for _, d := range s.d.Group.Drains {
 		line += " tells=" + d.Machine + ">" + string(d.Node)

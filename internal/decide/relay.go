@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxAddrs bounds how many addresses the group is told.
+	// maxAddrs bounds how many addresses the group is told; one of each link and family goes
+	// before a second one.
 	maxAddrs = 4
 	// LeftHolds is how long a node that has said goodbye stays in the ring of a VIP that
 	// it has left bound: the lifetime of the address. A daemon that is back before finds
@@ -29,21 +30,40 @@ const (
 // lanAddrs are the addresses of this node on the links that a VIP of layer 2 may be
 // on, and for VIPs of BGP on those with another node or a router.
 func lanAddrs(v *model.View) []addr {
-	var out []addr
+	var out, more []addr
 	bgp := slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return len(vip.BGP) > 0 })
 	for _, l := range v.Links {
 		if !l.Up || l.Name == model.LoopbackInterface || !anyServed(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
 			continue
 		}
-		for _, p := range l.Prefixes {
-			if a := p.Addr(); a.IsGlobalUnicast() && !p.IsSingleIP() {
-				out = append(out, a)
-			}
+		four, six := ofLink(&l)
+		for _, all := range [][]addr{four, six} {
+			first := min(len(all), 1)
+			out, more = append(out, all[:first]...), append(more, all[first:]...)
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
-	out = slices.Compact(out)
-	return out[:min(len(out), maxAddrs)]
+	slices.SortFunc(more, netip.Addr.Compare)
+	out = append(out, more...)
+	out = out[:min(len(out), maxAddrs)]
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// ofLink are the addresses of this node in subnets of a link, each family sorted.
+func ofLink(l *model.Link) (four, six []addr) {
+	for _, p := range l.Prefixes {
+		switch a := p.Addr(); {
+		case !a.IsGlobalUnicast() || p.IsSingleIP():
+		case a.Is4():
+			four = append(four, a)
+		default:
+			six = append(six, a)
+		}
+	}
+	slices.SortFunc(four, netip.Addr.Compare)
+	slices.SortFunc(six, netip.Addr.Compare)
+	return four, six
 }
 
 // neighbours tells whether another node, or a BGP peer, is on the link.
@@ -168,7 +188,7 @@ func (f *facts) relay(vip *model.VIP) {
 		return
 	}
 	want := ringOf{
-		made: true, names: f.members(others), iface: iface, is4: vip.Addr.Is4(),
+		made: true, names: f.lit(vip, f.members(others)), iface: iface, is4: vip.Addr.Is4(),
 		unwell: vip.Check != "" && f.v.Health[vip.Check].State == model.HealthDown,
 		shared: f.shared(vip),
 	}
@@ -249,6 +269,17 @@ func (f *facts) members(others []model.NodeName) []model.NodeName {
 	return f.names
 }
 
+// lit leaves out those nodes of a ring whose network is dark: their heartbeats may come by
+// another one, and what is relayed to them is lost. By BGP a ring may be on any link.
+func (f *facts) lit(vip *model.VIP, names []model.NodeName) []model.NodeName {
+	if len(vip.BGP) > 0 {
+		return names
+	}
+	return slices.DeleteFunc(names, func(n model.NodeName) bool {
+		return n != f.v.Self && f.v.Gossip.Members[n].Standing[vip.Addr] == model.ReasonWireDark
+	})
+}
+
 // makeRing finds the link on which most of the nodes are, and what its ring is. There
 // is none if nobody is.
 func (f *facts) makeRing(r *ringOf) {
@@ -269,10 +300,13 @@ func (f *facts) makeRing(r *ringOf) {
 	}
 	link := f.v.Links[r.on]
 	next := f.v.Gossip.Members[names[(slices.Index(names, f.v.Self)+1)%len(names)]]
-	f.gatherPeers()
+	on := f.crowd(&link, r.is4)
 	r.ring = &model.Ring{
-		Nodes: len(names), Peers: f.peerMACs, Origins: f.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime, Unwell: r.unwell,
+		Nodes: len(names), Peers: on.peers, Origins: on.origins, Ends: ends(&link, next.Addrs), Lifetime: r.lifetime, Unwell: r.unwell,
 		Shared: r.shared, Spread: f.backends(r, &link, names),
+	}
+	if r.is4 {
+		r.ring.Beside = Beside(f.v.Links, r.on)
 	}
 	r.ring.Next, _ = near(&link, next.Addrs, r.is4)
 }
@@ -344,28 +378,53 @@ func ends(l *model.Link, next []addr) []addr {
 	return slices.Compact(out)
 }
 
-// maxOrigins bounds the sources of frames that are told from relayed ones. In a
-// group of so many that it is reached, connections of some nodes to VIPs are not
-// relayed.
-const maxOrigins = 4096
+// crowd is what the rings on a link know of all other nodes on it, whether or not they are
+// in the ring: their hardware addresses, and the sources of their own connections.
+type crowd struct {
+	peers   []model.MAC
+	origins []model.Origin
+}
 
-// gatherPeers finds the hardware addresses of all other nodes and the sources of
-// their own connections, once for all VIPs that a decision relays.
-func (f *facts) gatherPeers() {
-	if f.peerMACs != nil {
-		return
+// crowdOn is where a crowd is.
+type crowdOn struct {
+	iface string
+	is4   bool
+}
+
+// crowd finds who is on a link, once for all rings there. The frames of a node that is on
+// other links only do not come in here but by a router, with its hardware address.
+func (f *facts) crowd(l *model.Link, is4 bool) crowd {
+	at := crowdOn{l.Name, is4}
+	c, known := f.crowds[at]
+	if known {
+		return c
 	}
 	for _, m := range f.v.Gossip.Members {
-		f.peerMACs = append(f.peerMACs, m.MACs...)
+		if !f.beside(l, &m) {
+			continue
+		}
+		c.peers = append(c.peers, m.MACs...)
 		for _, mac := range m.MACs {
 			for _, a := range m.Addrs {
-				f.origins = append(f.origins, model.Origin{MAC: mac, Addr: a})
+				if a.Is4() == is4 {
+					c.origins = append(c.origins, model.Origin{MAC: mac, Addr: a})
+				}
 			}
 		}
 	}
-	slices.SortFunc(f.peerMACs, model.MAC.Compare)
-	f.peerMACs = slices.Compact(f.peerMACs)
-	slices.SortFunc(f.origins, model.Origin.Compare)
-	f.origins = slices.Compact(f.origins)
-	f.origins = f.origins[:min(len(f.origins), maxOrigins)]
+	slices.SortFunc(c.peers, model.MAC.Compare)
+	c.peers = slices.Compact(c.peers)
+	slices.SortFunc(c.origins, model.Origin.Compare)
+	c.origins = slices.Compact(c.origins)
+	if f.crowds == nil {
+		f.crowds = make(map[crowdOn]crowd)
+	}
+	f.crowds[at] = c
+	return c
+}
+
+// beside tells whether a node is on the link, by any of its addresses. One that has not
+// told any may be.
+func (f *facts) beside(l *model.Link, m *model.Member) bool {
+	return len(m.Addrs) == 0 || onLink(l, m.Addr) || slices.ContainsFunc(m.Addrs, func(a addr) bool { return onLink(l, a) })
 }

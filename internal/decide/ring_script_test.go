@@ -9,16 +9,18 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// way IFACE [strict] [gateway]: how packets to clients leave, and are taken.
+// way IFACE [strict] [gateway] [silent]: how packets to clients leave, and are taken.
 func (s *stage) way(args []string) {
 	l := s.v.Links[args[0]]
-	l.Strict, l.Gateway = false, false
+	l.Strict, l.Gateway, l.ARPIgnore = false, false, 0
 	for _, a := range args[1:] {
 		switch a {
 		case "strict":
 			l.Strict = true
 		case "gateway":
 			l.Gateway = true
+		case "silent": // no ARP is answered
+			l.ARPIgnore = answersNobody
 		default:
 			s.t.Fatalf("unknown %q", a)
 		}

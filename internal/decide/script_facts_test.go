@@ -32,7 +32,7 @@ func (s *stage) link(args []string) {
 	s.v.Links[args[0]] = l
 }
 
-// member NAME alive|dead|left [late] [untold] [lease=2s]
+// member NAME alive|dead|left [late] [untold] [lease=2s] [rules=1]
 func (s *stage) member(args []string) {
 	n := model.NodeName(args[0])
 	m, had := s.v.Gossip.Members[n]
@@ -64,6 +64,9 @@ func (s *stage) member(args []string) {
 		}
 		if a == "unheard" {
 			m.Heard = time.Time{}
+		}
+		if r, ok := strings.CutPrefix(a, "rules="); ok {
+			m.Rules = int(s.number(r))
 		}
 		if l, ok := strings.CutPrefix(a, "lease="); ok {
 			m.LeaseEnd = s.v.Now.Add(s.duration(l))
@@ -99,6 +102,9 @@ func (s *stage) claim(args []string) {
 			c.To = model.NodeName(to)
 		}
 		c.Weak = c.Weak || a == "weak"
+		if by, ok := strings.CutPrefix(a, "duplicate="); ok {
+			c.Duplicate = mac(by)
+		}
 	}
 	all := slices.DeleteFunc(slices.Clone(s.v.Gossip.Claims[scriptVIP]), func(x model.Claim) bool { return x.Owner == c.Owner })
 	if c.Epoch > 0 {
@@ -109,6 +115,10 @@ func (s *stage) claim(args []string) {
 }
 
 func (s *stage) vip(args []string) {
+	if args[0] == "back" {
+		s.v.VIPs = s.was
+		return
+	}
 	v := &s.v.VIPs[0]
 	for _, a := range args {
 		k, val, _ := strings.Cut(a, "=")
@@ -130,7 +140,7 @@ func (s *stage) vip(args []string) {
 		case "name":
 			v.Name = val
 		case "gone":
-			s.v.VIPs = nil
+			s.was, s.v.VIPs = s.v.VIPs, nil
 		case "unbound":
 			v.Unbound = val != "off"
 		case "barred":
@@ -256,7 +266,10 @@ func (s *stage) report(sink model.SinkName, args []string) {
 		case "answered":
 			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, Answered: true, By: mac(val), At: s.v.Now}
 		case "rival":
-			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, Rival: mac(val), At: s.v.Now}
+			x.Probe = model.ProbeResult{Series: s.v.Memory.VIPs[scriptVIP].Series, Done: true, At: s.v.Now}
+			for m := range strings.SplitSeq(val, ",") {
+				x.Probe.Meet(mac(m))
+			}
 		case "mute":
 			x.Announcing, x.Silent = false, false
 		case "quiet":
@@ -266,6 +279,11 @@ func (s *stage) report(sink model.SinkName, args []string) {
 		case "conflict":
 			x.Conflicts++
 			x.Foreign = mac(val)
+		case "duplicate":
+			x.Duplicate = model.MAC{}
+			if val != "" {
+				x.Duplicate = mac(val)
+			}
 		case "err":
 			x.Err = val
 		default:

@@ -85,6 +85,8 @@ type stage struct {
 	t *testing.T
 	v model.View
 	d model.Desired
+	// was is what "vip gone" has removed.
+	was []model.VIP
 	// up are the BGP peers whose sessions are established.
 	up map[string]bool
 	// lost is when those that are not were lost.
@@ -92,7 +94,11 @@ type stage struct {
 	// conns are the connections that an address on lo has while it lingers.
 	conns int
 	idle  bool   // they get no packets
+	own   int    // those of this host with itself
 	epoch uint64 // of the last binding on lo
+	// wires: the networks of the interfaces are watched; else they carry what they ought to.
+	wires  bool
+	answer []string // who answers on them
 }
 
 var scriptVIP = netip.MustParseAddr("10.0.0.200")
@@ -128,7 +134,7 @@ func newStage(t *testing.T) *stage {
 		Links:  map[string]model.Link{},
 		Health: map[string]model.HealthState{"cp": {State: model.HealthUp}},
 		Gossip: model.Gossip{
-			Peers: 2, Exchanged: start.Add(time.Second), Members: map[model.NodeName]model.Member{},
+			Peers: 2, Configured: []model.Peer{{Host: "m2"}, {Host: "m3"}}, Exchanged: start.Add(time.Second), Members: map[model.NodeName]model.Member{},
 			Claims: map[netip.Addr][]model.Claim{}, Eligible: map[netip.Addr][]model.NodeName{}, Seen: map[netip.Addr]uint64{},
 		},
 		Applied: map[model.SinkName]model.Applied{model.SinkAddress: {}, model.SinkLayer2: {}},
@@ -154,7 +160,7 @@ func (s *stage) command(name string, args []string) []string {
 	case "seen":
 		s.v.Gossip.Seen[scriptVIP] = s.number(args[0])
 	case "health":
-		s.v.Health["cp"] = model.HealthState{State: map[string]model.Health{"up": model.HealthUp, "down": model.HealthDown, "unknown": model.HealthUnknown}[args[0]], Detail: strings.Join(args[1:], " ")}
+		s.v.Health["cp"] = model.HealthState{State: map[string]model.Health{"up": model.HealthUp, "down": model.HealthDown, "degraded": model.HealthDegraded, "unknown": model.HealthUnknown}[args[0]], Detail: strings.Join(args[1:], " ")}
 	case "draining":
 		s.v.Draining = args[0] == "on"
 	case "machines":
@@ -210,6 +216,10 @@ func (s *stage) command(name string, args []string) []string {
 		}
 	case "conns": // N [idle]
 		s.conns, s.idle = int(s.number(args[0])), len(args) > 1
+	case "own": // N
+		s.own = int(s.number(args[0]))
+	case "elsewhere": // prints the addresses whose connections do not count
+		return []string{fmt.Sprint("elsewhere ", s.d.Elsewhere[scriptVIP])}
 	case "way": // of packets back to clients: IFACE [strict] [gateway]
 		s.way(args)
 	case "host":
@@ -224,6 +234,16 @@ func (s *stage) command(name string, args []string) []string {
 		}
 		is.Ring = s.v.Applied[model.SinkRelay].Ring
 		s.v.Applied[model.SinkRelay] = is
+	case "wires": // NODE...: only these answer on the wire from now on
+		s.wires, s.answer = true, args
+		s.hear()
+	case "hears": // NODE ADDR...: what a node says of its own wire
+		m := s.v.Gossip.Members[model.NodeName(args[0])]
+		m.Hears = nil
+		for _, a := range args[1:] {
+			m.Hears = append(m.Hears, netip.MustParseAddr(a))
+		}
+		s.v.Gossip.Members[m.Name] = m
 	case "wire":
 		s.wire(netip.MustParseAddr(args[0]), args[1])
 	case "stuck":
@@ -264,12 +284,13 @@ func (s *stage) apply() []string {
 // obey lets the drivers do what was decided last.
 func (s *stage) obey() {
 	x := s.v.Applied[model.SinkAddress].VIPs[scriptVIP]
-	x.Bound, x.Connections, x.Sockets = false, -1, -1
+	x.Bound, x.Connections, x.Sockets, x.Own = false, -1, -1, -1
 	var lo map[netip.Addr]model.AppliedVIP
 	for _, b := range s.d.Bind {
 		if b.Interface == model.LoopbackInterface {
-			v := model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1}
+			v := model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1, Own: -1}
 			if b.Linger {
+				v.Own = s.own
 				if v.Connections, v.Sockets = s.conns, s.conns; s.idle {
 					v.Connections = 0
 				}
@@ -279,7 +300,7 @@ func (s *stage) obey() {
 		}
 		x.Bound, x.Interface = true, b.Interface
 		if b.Linger {
-			x.Connections, x.Sockets = 0, s.conns
+			x.Connections, x.Sockets, x.Own = 0, s.conns, s.own
 		}
 	}
 	s.v.Applied[model.SinkAddress] = model.Applied{Gen: s.d.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}, Loopback: lo}
@@ -290,6 +311,9 @@ func (s *stage) obey() {
 		l.Silent = s.d.L2[0].Mode == model.L2Silent || s.d.L2[0].Quiet
 	}
 	s.v.Applied[model.SinkLayer2] = model.Applied{Gen: s.d.Gen, Lapses: s.v.Applied[model.SinkLayer2].Lapses, VIPs: s.with(model.SinkLayer2, l)}
+	if s.wires {
+		s.hear()
+	}
 	if len(s.v.Peers) == 0 {
 		return
 	}
@@ -321,6 +345,9 @@ func moved(a, b model.Memory) bool {
 }
 
 func (s *stage) decide() []string {
+	if !s.wires {
+		lit(&s.v)
+	}
 	s.d = Decide(&s.v)
 	s.v.Memory = s.d.Memory
 	m := s.d.Memory.VIPs[scriptVIP]
@@ -332,6 +359,9 @@ func (s *stage) decide() []string {
 		line += fmt.Sprintf(" reason=%s owner=%s", x.Reason, x.Owner)
 		if x.Detail != "" {
 			line += fmt.Sprintf(" (%s)", x.Detail)
+		}
+		if x.Duplicate != "" {
+			line += fmt.Sprintf(" duplicate=%s", x.Duplicate)
 		}
 		if x.Ring != "" {
 			line += fmt.Sprintf(" [%s]", x.Ring)
@@ -352,6 +382,9 @@ func (s *stage) decide() []string {
 		if !b.AddBefore.IsZero() && b.AddBefore.After(s.v.Now) {
 			line += "+before" + b.AddBefore.Sub(s.v.Now).String()
 		}
+	}
+	if len(s.d.Spared) > 0 {
+		line += " spared"
 	}
 	for _, l := range s.d.L2 {
 		line += " l2=" + [...]string{"", "probe", "announce", "silent"}[l.Mode]
@@ -414,6 +447,9 @@ func (s *stage) decide() []string {
 			if g.Claim.Weak {
 				line += "weak"
 			}
+			if g.Claim.Duplicate != (model.MAC{}) {
+				line += "+duplicate"
+			}
 			if g.Claim.To != "" {
 				line += ">" + string(g.Claim.To)
 			}
@@ -432,7 +468,7 @@ func (s *stage) decide() []string {
 	if s.d.Group.Unready && s.v.KeepServices {
 		line += " unready"
 	}
-	if !s.d.Wake.IsZero() {
+	if wake := s.d.Wake.Sub(s.v.Now); !s.d.Wake.IsZero() && wake < litFor {
 		line += " wake=" + s.d.Wake.Sub(s.v.Now).String()
 	}
 	return []string{line}

@@ -4,8 +4,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wire"
 )
 
 type addr = netip.Addr
@@ -94,6 +97,8 @@ func usable(vip model.VIP, l *model.Link) (model.Reason, string) {
 		return model.ReasonLinkDown, l.Name + " is down or has no carrier"
 	case vip.Addr.Is6() && !l.IPv6:
 		return model.ReasonFamilyDisabled, "IPv6 is disabled on " + l.Name + "; set net.ipv6.conf." + l.Name + ".disable_ipv6=0"
+	case vip.Addr.Is4() && !vip.Unbound && l.ARPIgnore == answersNobody:
+		return model.ReasonARPDisabled, "arp_ignore is 8 on " + l.Name + "; set net.ipv4.conf.all.arp_ignore and that of " + l.Name + " to 0, 1 or 2"
 	}
 	return model.ReasonStandby, ""
 }
@@ -111,8 +116,12 @@ func localAddress(links map[string]model.Link, a addr) (string, bool) {
 
 // standing says whether this node may own the VIP and, if not, the first reason
 // in the order in which an operator would want to hear them.
-func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory) (model.Reason, string) {
+func (f *facts) standing(vip *model.VIP, lan string, place model.Reason, m *model.VIPMemory) (model.Reason, string) {
 	v := f.v
+	quorum, missing := true, ""
+	if vip.Partition == model.PartitionQuorum {
+		quorum, missing = f.majority()
+	}
 	switch {
 	case !vip.L2:
 		return model.ReasonNotAnnounced, ""
@@ -122,33 +131,55 @@ func (f *facts) standing(vip *model.VIP, place model.Reason, m *model.VIPMemory)
 		return model.ReasonNotSelected, ""
 	case !place.Eligible():
 		return place, ""
-	case vip.Partition == model.PartitionQuorum && !f.quorum:
-		return model.ReasonNoQuorum, f.quorumDetail
-	case vip.Barred == model.ReasonNoEndpoint:
+	case !quorum:
+		return model.ReasonNoQuorum, missing
+	case vip.Barred.LetsGo():
 		return vip.Barred, vip.BarredDetail
 	}
-	if vip.Check != "" {
-		switch h := v.Health[vip.Check]; h.State {
-		case model.HealthDown:
-			return model.ReasonUnhealthy, h.Detail
-		case model.HealthUnknown:
-			return model.ReasonHealthPending, h.Detail
-		}
+	h := checked(v, vip)
+	switch h.State {
+	case model.HealthDown:
+		return model.ReasonUnhealthy, h.Detail
+	case model.HealthUnknown:
+		return model.ReasonHealthPending, h.Detail
 	}
 	switch {
 	case v.Draining || v.Stopping:
 		return model.ReasonDraining, stopping(v)
 	case f.machine != "":
 		return model.ReasonMachineDraining, f.machine
+	case f.disabled.Loses(vip.Addr):
+		return model.ReasonMachineDisabled, f.disabled.Words(v.Self)
 	case vip.Barred != model.ReasonOwner:
 		return vip.Barred, vip.BarredDetail
 	case !f.settled:
 		return model.ReasonNotSettled, ""
+	case f.wire(lan).State == wire.Dark:
+		return model.ReasonWireDark, "nobody answers on " + lan + ", where other nodes hear each other: is its VLAN missing on a port of the switch?"
 	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
 		f.w.by(m.Deferred)
 		return model.ReasonDriverError, m.LostDetail
+	case f.leveled && h.State == model.HealthDegraded:
+		return model.ReasonDegraded, h.Detail
 	}
 	return model.ReasonStandby, ""
+}
+
+// checked is how the service of a VIP does on this node; one without a check is well.
+func checked(v *model.View, vip *model.VIP) model.HealthState {
+	if vip.Check == "" {
+		return model.HealthState{State: model.HealthUp}
+	}
+	return v.Health[vip.Check]
+}
+
+// drain is how long this node keeps open connections to what it hands over because of
+// its standing.
+func (f *facts) drain(stand model.Reason) time.Duration {
+	if stand == model.ReasonDegraded {
+		return min(f.v.DrainTimeout, election.DegradedDrain)
+	}
+	return f.v.DrainTimeout
 }
 
 // stopping is the detail of a drain that nobody can end.

@@ -95,7 +95,7 @@ func (f *facts) relayService(vip *model.VIP) {
 	if len(others) == 0 && f.from == "" {
 		return
 	}
-	want := ringOf{made: true, names: f.members(others), is4: vip.Addr.Is4(), lifetime: BGPLifetime}
+	want := ringOf{made: true, names: f.lit(vip, f.members(others)), is4: vip.Addr.Is4(), lifetime: BGPLifetime}
 	if len(vip.BGP) == 0 {
 		want.iface = f.lan
 	}

@@ -17,19 +17,21 @@ type facts struct {
 	v               *model.View
 	gen             uint64
 	settled         bool
-	quorum          bool
-	quorumDetail    string
+	majority        func() (ok bool, detail string) // made once, for a VIP that needs it
 	distrust        bool
 	lapsed          bool // see election.Input
 	unweighted      bool
+	leveled         bool // the group tells what is degraded from what is up
 	address, layer2 model.Applied
 	bgp             model.Applied
 	peers           []model.BGPPeer // of this node
-	peerMACs        []model.MAC     // see gatherPeers
-	origins         []model.Origin
+	crowds          map[crowdOn]crowd
 	names, over     []model.NodeName             // see members and takers
 	left            map[model.NodeName]time.Time // see Memory.Left
+	taken           []model.NodeName             // see elsewhere
+	others          others
 	rings           ringFacts
+	wires           wires
 	watch           ringWatch
 	local           map[addr]string // see localLinks
 	no6             bool            // IPv6 is disabled on lo
@@ -46,13 +48,14 @@ type facts struct {
 	w                *waker
 	in               election.Input
 	machine          string // why this node drains with its Machine; "" if it does not
+	disabled         model.MachineMemory
 
 	// Of the VIP whose step was last: where layer 2 has, or would have it, and
 	// whether this node owns it there.
 	lan      string
 	lanOwner bool
-	// mayTake: this node may own it.
-	mayTake bool
+	// mayTake: this node may own it; degraded: but one that is up is better.
+	mayTake, degraded bool
 	// at is where it is bound there, or is to be; from is who had it before, while the
 	// group may not have said so yet.
 	at   string
@@ -69,7 +72,7 @@ type facts struct {
 
 func gather(v *model.View, d *model.Desired) *facts {
 	f := &facts{
-		v: v, gen: d.Gen, settled: d.Memory.Settled,
+		v: v, gen: d.Gen, settled: d.Memory.Settled, leveled: d.Rules >= election.RulesDegraded,
 		distrust: v.Stalls != v.Memory.Stalls,
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
@@ -77,31 +80,54 @@ func gather(v *model.View, d *model.Desired) *facts {
 		rings:    ringFacts{seen: v.Applied[model.SinkRelay].Ring},
 		local:    localLinks(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
+		majority: onceMajority(v),
 	}
-	f.machine = d.Memory.Machine.Words(v.Self)
+	f.machine, f.disabled = d.Memory.Machine.Words(v.Self), d.Memory.Disabled
 	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
 	if lo, ok := v.Links[model.LoopbackInterface]; ok {
 		f.no6 = !lo.IPv6
 	}
-	seen, known := 1, 1
 	f.unweighted = defaultWeight(v.Weight)
 	for _, m := range v.Gossip.Members {
 		f.unweighted = f.unweighted && defaultWeight(m.Weight)
-		if m.State == model.MemberAlive {
-			seen++
-		}
-		if m.State != model.MemberLeft {
-			known++
-		}
-	}
-	// A group may be larger than what this node has configured; counting only the
-	// configured ones would give both halves of it a majority.
-	all := max(v.Gossip.Peers+1, known)
-	f.quorum = seen*2 > all
-	if !f.quorum {
-		f.quorumDetail = fmt.Sprintf("%d of %d nodes seen, %d needed", seen, all, all/2+1)
 	}
 	return f
+}
+
+// onceMajority is majority, found out when it is first asked for.
+func onceMajority(v *model.View) func() (bool, string) {
+	var asked, ok bool
+	var detail string
+	return func() (bool, string) {
+		if !asked {
+			asked = true
+			ok, detail = majority(v)
+		}
+		return ok, detail
+	}
+}
+
+// majority tells whether most of the configured peers are seen, this node included, and
+// if not how many. Members that nobody has configured do not count, for two halves of a
+// group could both have most of all they know; nor does who has gone.
+func majority(v *model.View) (ok bool, detail string) {
+	alive := make(map[addr]bool, len(v.Gossip.Members))
+	for _, m := range v.Gossip.Members {
+		if m.State == model.MemberAlive {
+			alive[m.Addr] = true
+		}
+	}
+	seen, all := 1, 1+len(v.Gossip.Configured)
+	for _, p := range v.Gossip.Configured {
+		named, known := v.Gossip.Members[model.NodeName(p.Host)]
+		if known && named.State == model.MemberAlive || slices.ContainsFunc(p.Addrs, func(a addr) bool { return alive[a] }) {
+			seen++
+		}
+	}
+	if 2*seen > all {
+		return true, ""
+	}
+	return false, fmt.Sprintf("%d of %d configured nodes seen, %d needed", seen, all, all/2+1)
 }
 
 func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
@@ -112,7 +138,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	v, w := f.v, f.w
 	old, known := mem.old[vip.Addr]
 	link, where, detail := Place(v.Links, *vip, present(&old))
-	stand, more := f.standing(vip, where, &old)
+	stand, more := f.standing(vip, link.Name, where, &old)
 	if more != "" {
 		detail = more
 	}
@@ -130,6 +156,9 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	}
 	o := election.Step(in)
 	w.by(o.Wake)
+	if o.Urgent {
+		f.urge(in.Interface)
+	}
 	if o.Fresh {
 		f.fresh++
 	}
@@ -140,7 +169,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	}
 	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	f.at, f.from, f.epoch = f.placed(&o.Memory), "", max(in.Seen, o.Claim.Epoch)
-	f.mayTake = stand.Eligible()
+	f.mayTake, f.degraded = stand.Eligible(), stand == model.ReasonDegraded
 	f.served(vip, &old, &o.Memory)
 	if (f.at != "" || f.keepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
 		f.from = o.Memory.From
@@ -149,6 +178,10 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
 		put(&f.lists.bind, *o.Bind)
+		f.elsewhere(o.Bind, stand, d)
+	}
+	if o.Spared {
+		d.Spared = append(d.Spared, vip.Addr)
 	}
 	if o.L2 != nil {
 		d.L2 = append(d.L2, *o.L2)
@@ -168,7 +201,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 	*in = election.Input{
 		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip, Rules: d.Rules,
 		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
-		Interface: link.Name, MAC: link.MAC, Drain: v.DrainTimeout,
+		Interface: link.Name, MAC: link.MAC, Drain: f.drain(stand),
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
 		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
@@ -180,6 +213,10 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 	if vip.Unbound {
 		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
 	}
+	if stand.Eligible() {
+		w := f.wire(link.Name)
+		in.Unasked, in.Hushed = w.Pending, w.Hushed
+	}
 	in.Hold = f.relayWaits(old) || f.serviceWaits(vip, in.Interface, old)
 	return in
 }
@@ -188,7 +225,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 func explain(o *election.Output, stand model.Reason, detail string) {
 	if o.Reason == stand && o.Detail == "" {
 		o.Detail = detail
-	} else if detail != "" && !stand.Eligible() && !strings.Contains(o.Detail, detail) {
+	} else if detail != "" && stand.Class() != model.ClassMayServe && !strings.Contains(o.Detail, detail) {
 		o.Detail = strings.TrimPrefix(o.Detail+": "+detail, ": ")
 	}
 }
@@ -226,14 +263,19 @@ func present(m *model.VIPMemory) string {
 // report adds what the group and the people are told.
 func (f *facts) report(stand model.Reason, in *election.Input, o *election.Output, d *model.Desired) {
 	vip := in.VIP
-	if stand.Eligible() && o.Owner == f.v.Self {
+	if stand == model.ReasonStandby && o.Owner == f.v.Self {
 		stand = model.ReasonOwner
 	}
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Standing: stand, Claim: o.Claim, Seen: seen, Holds: f.holds(in, &o.Memory)})
+	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: f.holds(in, &o.Memory)})
 	if f.shares(vip) && o.Owner != "" && o.Owner != f.v.Self {
 		target(&d.Group, o.Owner, vip.Addr)
+	}
+	if o.Next {
+		if i, found := slices.BinarySearch(d.Group.Owners, o.Owner); !found {
+			d.Group.Owners = slices.Insert(d.Group.Owners, i, o.Owner)
+		}
 	}
 	if o.Claim.Epoch != 0 {
 		for _, n := range o.Successors {
@@ -251,10 +293,37 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 	f.lists.tell(model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, f.even(vip)), Standing: stand,
 		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
-		Healthy: vip.Check == "" || f.v.Health[vip.Check].State == model.HealthUp,
+		Healthy: checked(f.v, vip).State.Passes(),
 		Bound:   (in.Address.Bound || f.silently(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
-		Since: o.Memory.Since, Successors: o.Successors, Ring: f.ringless(vip, in.Interface),
+		Since: o.Memory.Since, Successors: o.Successors, Ring: f.ringless(vip, in.Interface), Duplicate: f.duplicate(in, o.Owner),
 	})
+}
+
+// duplicate tells which host answers for the VIP beside its owner, as that one says.
+func (f *facts) duplicate(in *election.Input, owner model.NodeName) string {
+	var mac model.MAC
+	if owner == f.v.Self {
+		mac = in.Layer2.Duplicate
+	}
+	for _, c := range in.Claims {
+		if c.Owner == owner {
+			mac = c.Duplicate
+		}
+	}
+	if mac == (model.MAC{}) {
+		return ""
+	}
+	for _, l := range f.v.Links {
+		if l.MAC == mac {
+			return fmt.Sprintf("%s (%s)", mac, f.v.Self)
+		}
+	}
+	for n, m := range f.v.Gossip.Members {
+		if slices.Contains(m.MACs, mac) {
+			return fmt.Sprintf("%s (%s)", mac, n)
+		}
+	}
+	return mac.String()
 }
 
 // ownerEpoch is the epoch of the owner's claim. This node may own a VIP before it
@@ -298,12 +367,7 @@ func group(v *model.View, d *model.Desired) model.GroupState {
 	g.Manager = v.Machines.Manager && g.Settled
 	g.Drains = told(v)
 	g.Weight = v.Weight
-	for _, l := range v.Links {
-		if l.MAC != (model.MAC{}) && !slices.Contains(g.MACs, l.MAC) {
-			g.MACs = append(g.MACs, l.MAC)
-		}
-	}
-	slices.SortFunc(g.MACs, model.MAC.Compare)
+	tellMACs(v, &g)
 	g.Addrs = lanAddrs(v)
 	return g
 }

@@ -39,7 +39,7 @@ func (s *step) idle() {
 	}
 	switch {
 	case s.best.Epoch != 0 && s.consents():
-		s.take(s.best.Owner, true)
+		s.succeed()
 	case s.best.Epoch != 0 && !s.late(s.best.Owner):
 		// Sticky: whoever owns the VIP keeps it.
 	default:
@@ -51,18 +51,20 @@ func (s *step) idle() {
 		if s.m.From == "" {
 			s.m.From = s.lastOwner()
 		}
-		s.m.Asks = 0
+		s.m.Asks, s.m.Rival = 0, model.MAC{}
 		s.m.Hearing = s.fresh()
 		s.enter(model.PhaseWaiting)
 	}
 }
 
-// consents tells whether the owner names this node as its successor. What a node that
-// stood still hears of that may be out of date: it leaves the VIP to its owner, or asks
-// the wire if that is not heard either. The word of an owner that is not heard since then
-// does not become newer by waiting.
+// consents tells whether the owner names this node as its successor. Consent counts once:
+// a node that has owned the VIP since, and has handed it on, may not have heard yet that
+// the claim with which it was named is over. Consent that reaches a node which stood still
+// may be out of date: it leaves the VIP to its owner, or asks the wire if the owner is not
+// heard either. The word of an owner that is not heard since then does not become newer by
+// waiting.
 func (s *step) consents() bool {
-	if s.best.To != s.in.Self {
+	if s.best.To != s.in.Self || s.best.Epoch < s.m.Held {
 		return false
 	}
 	if s.in.Resumed.IsZero() {
@@ -96,7 +98,7 @@ func (s *step) lastOwner() model.NodeName {
 func (s *step) adopt() {
 	// What the earlier process had silenced it had handed over.
 	s.m.Silent = s.in.Layer2.Silent
-	handed := s.m.Silent && s.in.Keep && !s.in.Gone && !hard(s.in.Standing)
+	handed := s.m.Silent && s.in.Keep && !s.in.Gone && !s.impossible()
 	// What somebody else has falls silent at once: it is unbound only when all sources
 	// have delivered, or this process has bound it.
 	if handed || s.best.Epoch != 0 {
@@ -105,15 +107,8 @@ func (s *step) adopt() {
 		s.release(model.ReasonLostElection)
 		return
 	}
-	keep := !s.m.Silent && !s.in.Gone && s.in.Address.Interface == s.in.Interface
-	switch s.in.Standing {
-	case model.ReasonOwner, model.ReasonStandby, model.ReasonHealthPending, model.ReasonNotSettled,
-		model.ReasonDraining, model.ReasonMachineDraining, model.ReasonNodeExcluded:
-	default:
-		keep = false
-	}
 	s.m.Interface = s.in.Address.Interface
-	if !keep {
+	if s.m.Silent || s.in.Gone || s.in.Address.Interface != s.in.Interface || !s.in.Standing.Adopts() {
 		s.m.Lost = s.in.Standing
 		s.enter(model.PhaseUnbinding)
 		return
@@ -134,7 +129,7 @@ func (s *step) ownerless() {
 	}
 	if s.best.Epoch != 0 {
 		if s.consents() {
-			s.take(s.best.Owner, true)
+			s.succeed()
 			return
 		}
 		if !s.late(s.best.Owner) {
@@ -167,7 +162,7 @@ func (s *step) waiting() {
 		s.at(until)
 		return
 	}
-	if s.in.Busy {
+	if s.urgent = true; s.in.Busy || s.in.Unasked {
 		return // the end of a series is cause for a decision
 	}
 	s.m.Series++
@@ -187,23 +182,23 @@ func (s *step) probing() {
 		s.unanswerable()
 		return
 	}
-	switch {
-	case p.Answered:
+	if p.Answered {
 		s.m.Asks++
+		s.m.Rival = model.MAC{}
 		s.m.Holder = p.By
 		s.enter(model.PhaseWaiting)
 		s.m.Until = s.askAgain()
 		s.at(s.m.Until)
-	case p.Rival != (model.MAC{}) && (s.rankUpTo(s.m.From, 1) > 0 || p.Rival.Compare(s.in.MAC) < 0):
-		// Two candidates at once: the better ranked one goes on; if both believe
-		// to be first, the lower hardware address does (as RFC 5227 2.1.1 has no
-		// winner, both would start again and again).
-		s.enter(model.PhaseWaiting)
-		s.m.Until = s.in.Now.Add(Stagger + time.Duration(s.rank(s.m.From))*s.apart())
-		s.at(s.m.Until)
-	default:
-		s.take(s.m.From, false)
+		return
 	}
+	if turns := s.stepsBack(p.Rivals[:]); turns > 0 {
+		s.m.Asks = 0
+		s.enter(model.PhaseWaiting)
+		s.m.Until = s.in.Now.Add(turns)
+		s.at(s.m.Until)
+		return
+	}
+	s.take(s.m.From, false)
 }
 
 // unanswerable waits for the result of a series. One that cannot be sent has none:
@@ -266,6 +261,14 @@ func (s *step) askAgain() time.Time {
 	return next
 }
 
+// succeed takes the VIP from an owner that names this node, unless nobody may hear it here.
+// That owner is well, and names another one soon.
+func (s *step) succeed() {
+	if s.urgent = true; !s.in.Unasked && !s.in.Hushed {
+		s.take(s.best.Owner, true)
+	}
+}
+
 // take claims the VIP: bind it first, then announce it.
 func (s *step) take(from model.NodeName, consented bool) {
 	s.m.From = from
@@ -283,7 +286,7 @@ func (s *step) take(from model.NodeName, consented bool) {
 		s.m.LostAt = s.in.Now
 		s.m.AddBefore = s.in.Now.Add(ConsentHolds)
 	}
-	s.m.Asks = 0
+	s.m.Asks, s.m.Rival = 0, model.MAC{}
 	s.m.Contested = false
 	s.m.To, s.m.Tried, s.m.Deferred, s.m.Lost = "", nil, time.Time{}, 0
 	s.m.Burst++

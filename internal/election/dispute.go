@@ -1,7 +1,6 @@
 package election
 
 import (
-	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -23,7 +22,7 @@ const (
 // for long. Two owners are on one wire without knowing of each other if a cut of the wire
 // heals before one of gossip, or if the two have parted the group in different places. Then
 // no claim says who yields, only what both see in the frames: the one with the higher
-// hardware address does, as of two that probe at once. The other one does only after long:
+// hardware address does. The other one does only after long:
 // one whose daemon was started behind the cut does not know whom it hears. The VIP is let
 // go only if the other one answers, so that one is left whatever was heard.
 func (s *step) disputed() bool {
@@ -76,28 +75,21 @@ func (s *step) patience(mac model.MAC) time.Duration {
 	return DisputeLong
 }
 
-// yieldsTo tells whether a dispute is lost to the host that answers. An owner that does not
-// answer while it asks has lost to any member: that one may have asked meanwhile, and have
-// taken the VIP.
+// yieldsTo tells whether an owner in doubt has lost to the host that answers. One that does
+// not answer while it asks has lost to any member: that one may have asked meanwhile, and
+// have taken the VIP. So may the successor that was named, which may have handed it on.
 func (s *step) yieldsTo(mac model.MAC) bool {
-	if s.m.Unbound {
-		_, member := s.isMember(mac)
+	if s.m.Unbound || s.m.To != "" {
+		_, member := s.member(mac)
 		return member
 	}
-	return s.apartFrom(mac) && !s.in.Now.Before(s.m.Dispute.Since.Add(s.patience(mac)))
+	return s.m.Dispute != nil && s.apartFrom(mac) && !s.in.Now.Before(s.m.Dispute.Since.Add(s.patience(mac)))
 }
 
 // apartFrom tells whether it is the hardware address of a member that gossip does not
-// reach. A host that never was a member, or that claims can reach, is none.
+// reach. A host that never was a member, that claims can reach, or that has said goodbye
+// is none.
 func (s *step) apartFrom(mac model.MAC) bool {
-	known := false
-	for n, m := range s.in.Members {
-		if slices.Contains(m.MACs, mac) {
-			if !s.gone(n) {
-				return false
-			}
-			known = true
-		}
-	}
-	return known
+	n, ok := s.member(mac)
+	return ok && s.gone(n)
 }

@@ -2,14 +2,11 @@ package election
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
-
-// doubtAsks is how many series in a row may meet another node that asks too. One that
-// has missed this owner stops when it hears of it again.
-const doubtAsks = 3
 
 // doubts tells whether the owner begins to doubt that it still has the VIP, see doubt.
 // One that has not begun to answer on the consent of the former owner has nothing to
@@ -45,15 +42,15 @@ func (s *step) doubt() {
 	if s.m.Unbound && s.in.Lapsed {
 		s.m.Dispute = nil
 	}
-	switch why := s.in.Standing; {
+	switch {
 	case s.in.Gone:
 		s.letGo(model.ReasonNotSelected)
 		return
 	case s.beaten():
 		s.lose()
 		return
-	case hard(why), s.m.Unbound && dead(why):
-		s.letGo(why)
+	case s.impossible(), s.m.Unbound && s.dead():
+		s.letGo(s.in.Standing)
 		return
 	case !s.m.Unbound && s.expired():
 		s.letGo(model.ReasonLeaseExpired)
@@ -69,30 +66,45 @@ func (s *step) doubt() {
 		}
 		return
 	}
-	switch {
-	case p.Answered && (s.m.Dispute == nil || s.yieldsTo(p.By)):
-		s.lose()
-	case !p.Answered && p.Rival != (model.MAC{}) && s.m.Unbound:
-		if s.m.Asks++; s.m.Asks >= doubtAsks {
-			s.lose()
+	s.judge(&p)
+}
+
+// judge ends the doubt by what the wire says, or asks once more: an answer may be made up,
+// or be before that of the host that has the VIP, and one that asks too may take it. Of two
+// that both ask again and again the better ranked one has it, if both know that.
+func (s *step) judge(p *model.ProbeResult) {
+	_, turns, met := s.rival(p.Rivals[:])
+	met = met && s.m.Unbound && !p.Answered
+	if p.Answered || met {
+		if s.m.Asks++; s.m.Asks < asksAgain {
+			s.m.Series++ // and what is known of the address stays known
 			return
 		}
-		s.askAnew()
-	default:
-		s.m.Asks = 0
-		s.stay(p.At)
 	}
+	s.m.Asks = 0
+	if p.Answered && s.yieldsTo(p.By) || met && turns > 0 {
+		s.lose()
+		return
+	}
+	s.stay(p.At)
 }
 
 // stay ends the doubt of an owner that the wire has confirmed at a moment.
 func (s *step) stay(at time.Time) {
 	s.m.Burst++
-	if !s.m.Unbound {
-		s.turn(model.PhaseOwner)
-		return
+	phase := model.PhaseOwner
+	if s.m.To != "" { // which has not taken it, and is not asked for again
+		phase, s.m.Conflicts = model.PhaseHandover, math.MaxUint64
 	}
-	s.m.AddBefore = at.Add(SilenceHolds)
-	s.enter(model.PhaseOwner)
+	if s.m.Unbound {
+		s.m.AddBefore = at.Add(SilenceHolds)
+		s.enter(phase)
+	} else {
+		s.turn(phase)
+	}
+	if s.m.To != "" {
+		s.m.Until = s.in.Now.Add(HandoverTimeout)
+	}
 }
 
 // lose leaves the VIP to the one that has it.
@@ -107,6 +119,9 @@ func (s *step) lose() {
 // doubted is what the doubt is about, in words.
 func (s *step) doubted() string {
 	if d := s.m.Dispute; d != nil {
+		if s.m.To != "" {
+			return fmt.Sprintf("%s, the named successor, uses it at %s and has not claimed it yet, asks whether it answers", s.m.To, d.By)
+		}
 		n, _ := s.isMember(d.By)
 		return fmt.Sprintf("%s uses it at %s and is not reached by gossip, asks whether it answers", n, d.By)
 	}

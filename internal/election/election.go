@@ -9,6 +9,7 @@
 package election
 
 import (
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -16,7 +17,11 @@ import (
 
 // RulesVersion is the newest version of these rules. It is gossiped; a group
 // runs the highest version that all its live members speak.
-const RulesVersion = 1
+const RulesVersion = 2
+
+// RulesDegraded is the version since which a node that is up goes before one that is
+// degraded. Members that speak an older one take the two for the same.
+const RulesDegraded = 2
 
 // Rules is the version that the group runs: the highest that all its live members
 // speak, this node included. A member that has not said yet does not count; it
@@ -54,10 +59,16 @@ const (
 	// HandoverTimeout is how long an owner waits for the claim of the successor
 	// that it named before it names the next one.
 	HandoverTimeout = 500 * time.Millisecond
+	// ClaimFollows is how long an owner that hears its successor on the wire waits for the
+	// claim, which that one sends after its first announcement, before it asks the wire.
+	ClaimFollows = 50 * time.Millisecond
 	// AskMin and AskMax bound the back-off between probe series for a VIP that
 	// still answers although its owner is not heard.
 	AskMin = 100 * time.Millisecond
 	AskMax = time.Second
+	// FirstAsks is for how many series a member that answers for a VIP that nobody ever
+	// owned may just have taken it, and its claim be under way.
+	FirstAsks = 4
 	// AskClose is the pause between series around the end of the owner's lease,
 	// from LeaseBefore before it until LeaseAfter after it. The kernel removes an
 	// expired address 10 to 250 ms late as a rule, up to 1 s late if it has just
@@ -99,6 +110,14 @@ const (
 	// PreemptDelay is how long an owner must have owned a VIP with preempt before
 	// it hands it to a better ranked node.
 	PreemptDelay = 5 * time.Second
+	// DegradedGrace is how long the owner of a VIP must have been degraded, and another
+	// node up all the while, before that one gets the VIP. What all nodes lose at once, such
+	// as the quorum of etcd, each of them notices within an interval of its check, 500 ms
+	// by default; then nothing moves. With the time to notice it is less than 1.5 s.
+	DegradedGrace = 600 * time.Millisecond
+	// DegradedDrain bounds for how long a node that is degraded keeps open connections to
+	// a VIP that it has handed over: those who have them had better connect again.
+	DegradedDrain = 2 * time.Second
 )
 
 // Report is what a driver last said of the VIP.
@@ -112,10 +131,11 @@ type Input struct {
 	Now  time.Time
 	Gen  uint64 // of the decision being made
 	Self model.NodeName
-	// Rules is the version of the rules to decide by. There is one so far.
+	// Rules is the version of the rules to decide by, see RulesDegraded.
 	Rules int
 	VIP   *model.VIP
-	// Standing is ReasonStandby if this node may own the VIP, else why not.
+	// Standing is ReasonStandby if this node may own the VIP, ReasonDegraded if it may
+	// but a node that is up is better, else why not.
 	Standing model.Reason
 	Weight   int
 	// Settled: the node knows the group well enough to trust what it has heard of
@@ -133,6 +153,11 @@ type Input struct {
 	// Hold: after a planned move the host cannot relay yet what belongs to the former
 	// owner. Whoever is told of the new owner before that is reset.
 	Hold bool
+
+	// Unasked: whether the network of the interface carries anything has not been asked
+	// lately enough to take the VIP. Hushed: it was, and nobody answered, so that an owner that is
+	// well had better give the VIP to another one.
+	Unasked, Hushed bool
 
 	Members  map[model.NodeName]model.Member
 	Claims   []model.Claim
@@ -172,13 +197,20 @@ type Output struct {
 	Reason     model.Reason
 	Detail     string
 	Successors []model.NodeName
+	// Next: this node is one of the first two successors of Owner, which has to send it
+	// heartbeats.
+	Next bool
 	// Asking: the VIP may be taken soon; the others should be asked whether they are
 	// there.
 	Asking bool
+	// Urgent: this node is about to take the VIP, so the network is to be asked.
+	Urgent bool
 	// Fresh: so it is, nobody ever owned it, and nobody has answered for it.
 	Fresh bool
 	// Rivals are the other nodes, dead or alive, that claim the VIP too.
 	Rivals []model.NodeName
+	// Spared: it is unbound, and the connections to it are not to be reset.
+	Spared bool
 	Wake   time.Time
 }
 
@@ -186,6 +218,7 @@ type Output struct {
 // changes nothing.
 func Step(in *Input) Output {
 	s := step{in: in, m: in.Memory}
+	s.outclass()
 	if in.Distrust {
 		s.distrust()
 	}
@@ -238,6 +271,8 @@ type step struct {
 	counted counted
 	// detail adds words to the reason.
 	detail string
+	// urgent: see Output.
+	urgent bool
 	// lapsed: what this node held when the step began may be with another one.
 	lapsed bool
 }
@@ -270,16 +305,19 @@ func (s *step) at(t time.Time) {
 func (s *step) observe() {
 	s.best = model.Claim{}
 	for _, c := range s.in.Claims {
-		if c.Epoch == 0 || c.Owner == s.in.Self || s.gone(c.Owner) {
-			continue
-		}
-		if s.holds() && s.m.Weak && c.Epoch == s.m.Epoch && s.late(c.Owner) {
-			continue // the one that was taken over from; it counts when it is heard again
-		}
-		if s.best.Epoch == 0 || s.beats(c, s.best) {
+		if s.counts(c) && (s.best.Epoch == 0 || s.beats(c, s.best)) {
 			s.best = c
 		}
 	}
+}
+
+// counts tells whether it is the claim of another live node.
+func (s *step) counts(c model.Claim) bool {
+	if c.Epoch == 0 || c.Owner == s.in.Self || s.gone(c.Owner) {
+		return false
+	}
+	// That of the one that was taken over from counts when it is heard again.
+	return !s.holds() || !s.m.Weak || c.Epoch != s.m.Epoch || !s.late(c.Owner)
 }
 
 // gone tells whether the failure detector has given the node up. A node that is
@@ -304,19 +342,32 @@ func (s *step) beats(a, b model.Claim) bool {
 	// What is preferred comes from the API server, and may reach one before the other.
 	x, y := s.candidate(a.Owner), s.candidate(b.Owner)
 	x.Preference, y.Preference = 0, 0
-	return Better(s.in.VIP.Name, x, y)
+	x.Degraded, y.Degraded = false, false // nor does gossip bring that to all at once
+	name := s.in.VIP.Name
+	if m, n := s.told(a.Owner), s.told(b.Owner); m != n && m != "" && n != "" {
+		name = "" // by those names each may rank first
+	}
+	return Better(name, x, y)
 }
 
 // beaten tells whether another live node has a better claim than this one.
 func (s *step) beaten() bool {
-	return s.best.Epoch != 0 && s.beats(s.best, model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, Weak: s.m.Weak})
+	own := model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, Weak: s.m.Weak}
+	// Of three with different names the best one may not be the one that beats this.
+	return slices.ContainsFunc(s.in.Claims, func(c model.Claim) bool { return s.counts(c) && s.beats(c, own) })
 }
 
 func (s *step) candidate(n model.NodeName) Candidate {
 	if n == s.in.Self {
-		return Candidate{Node: n, Weight: s.in.Weight, Preference: s.in.VIP.Preference.Of(n)}
+		return Candidate{Node: n, Weight: s.in.Weight, Preference: s.in.VIP.Preference.Of(n), Degraded: s.degraded()}
 	}
-	return Candidate{Node: n, Weight: s.in.Members[n].Weight, Preference: s.in.VIP.Preference.Of(n)}
+	m := s.in.Members[n]
+	return s.candidateOf(n, &m)
+}
+
+// candidateOf is a candidate that was looked up.
+func (s *step) candidateOf(n model.NodeName, m *model.Member) Candidate {
+	return Candidate{Node: n, Weight: m.Weight, Preference: s.in.VIP.Preference.Of(n), Degraded: s.leveled() && m.Standing[s.in.VIP.Addr] == model.ReasonDegraded}
 }
 
 // nextEpoch is above everything that was ever claimed as far as this node knows.
@@ -332,6 +383,10 @@ func (s *step) nextEpoch() uint64 {
 // with each decision while a VIP has no owner, which is twice a second.
 const HeardWithin = time.Second
 
+// lostTogether is how long before the owner another node may have died for the same cause,
+// which may be that this node is cut off: memberlist gives up one after the other.
+const lostTogether = 30 * time.Second
+
 // alone tells whether no other node has answered since the owner was missed. Then
 // the owner may be well and this node cut off: it takes the VIP for its side of the
 // wire, but must not win when the sides meet. In a group of two nobody can tell.
@@ -340,6 +395,9 @@ func (s *step) alone() bool {
 	for n, m := range s.in.Members {
 		if n == s.m.From || m.State == model.MemberLeft {
 			continue
+		}
+		if m.State == model.MemberDead && !m.Gone.IsZero() && s.m.LostAt.Sub(m.Gone) > lostTogether {
+			continue // it was not lost with the owner, and cannot answer
 		}
 		others++
 		if !m.Heard.Before(s.m.LostAt) && s.in.Now.Sub(m.Heard) <= HeardWithin {
@@ -403,7 +461,7 @@ func (s *step) successors() []model.NodeName {
 	var live, gone top
 	for _, e := range s.in.Eligible {
 		m, known := s.in.Members[e]
-		c := order.score(Candidate{Node: e, Weight: m.Weight, Preference: s.in.VIP.Preference.Of(e)})
+		c := order.score(s.candidateOf(e, &m))
 		if known && m.State != model.MemberAlive {
 			gone.add(c)
 		} else if e != s.in.Self {
@@ -437,24 +495,4 @@ func (t *top) nodes() []model.NodeName {
 		out = append(out, c.node)
 	}
 	return out
-}
-
-// isMember tells whose hardware address it is.
-func (s *step) isMember(mac model.MAC) (model.NodeName, bool) {
-	// The former owner first: it is the usual case and needs no search.
-	for _, n := range [...]model.NodeName{s.m.From, s.best.Owner} {
-		for _, a := range s.in.Members[n].MACs {
-			if a == mac {
-				return n, true
-			}
-		}
-	}
-	for n, m := range s.in.Members {
-		for _, a := range m.MACs {
-			if a == mac {
-				return n, true
-			}
-		}
-	}
-	return "", false
 }

@@ -34,7 +34,7 @@ func (s *step) unheard() bool {
 // just started knows neither its group nor the health of its services.
 func said(m *model.Member, vip *model.VIP) bool {
 	word, told := m.Standing[vip.Addr]
-	return told && word != model.ReasonNotSettled && word != model.ReasonHealthPending
+	return told && word.Class() != model.ClassWaiting
 }
 
 // apart is how far apart the turns of the candidates are.

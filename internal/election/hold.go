@@ -54,6 +54,9 @@ func (s *step) owner() {
 	if s.m.Consented && s.announced() {
 		s.m.Consented = false // from now on the claim stands by itself
 	}
+	if !s.m.Consented {
+		s.m.Held = max(s.m.Held, s.m.Epoch)
+	}
 	if s.outlived() {
 		s.m.Epoch, s.m.Weak = s.in.Seen+1, false
 		s.m.Burst++
@@ -87,7 +90,7 @@ func (s *step) mustDrop() bool {
 		s.release(model.ReasonLostElection)
 	case s.expired():
 		s.letGo(model.ReasonLeaseExpired)
-	case hard(s.in.Standing):
+	case s.impossible():
 		s.letGo(s.in.Standing)
 	default:
 		return false
@@ -116,32 +119,19 @@ func (s *step) failing() bool {
 	return true
 }
 
-// hard standings mean that this node cannot serve the VIP any longer at all.
-func hard(r model.Reason) bool {
-	switch r {
-	case model.ReasonLinkDown, model.ReasonNoSubnet, model.ReasonNoInterface, model.ReasonNoQuorum,
-		model.ReasonLocalAddress, model.ReasonFamilyDisabled, model.ReasonNotAnnounced:
-		return true
-	}
-	return false
-}
+// impossible tells whether this node cannot serve the VIP any longer at all.
+func (s *step) impossible() bool { return s.in.Standing.Class() == model.ClassImpossible }
+
+// dead tells whether nothing here would answer the clients.
+func (s *step) dead() bool { return s.in.Standing.Class() == model.ClassDead }
 
 // leaving: this node serves the VIP but should not.
-func (s *step) leaving() bool {
-	switch s.in.Standing {
-	case model.ReasonDraining, model.ReasonUnhealthy, model.ReasonNotSelected,
-		model.ReasonNoEndpoint, model.ReasonNodeExcluded, model.ReasonMachineDraining:
-		return true
-	}
-	return false
-}
+func (s *step) leaving() bool { return s.in.Standing.Leaves() }
 
-// dead standings mean that nothing here would answer the clients.
-func dead(r model.Reason) bool { return r == model.ReasonUnhealthy || r == model.ReasonNoEndpoint }
-
-// outranked: the VIP asks for the best node, or for one that is preferred to this.
+// outranked: the VIP asks for the best node, or for one that is preferred to this, or
+// this node is degraded and another one is up.
 func (s *step) outranked() bool {
-	if !s.in.Standing.Eligible() || !s.in.VIP.Preempt && s.in.VIP.Preference == nil {
+	if !s.in.Standing.Eligible() || !s.in.VIP.Preempt && s.in.VIP.Preference == nil && !s.degraded() {
 		return false
 	}
 	return slices.ContainsFunc(s.in.Eligible, func(e model.NodeName) bool {
@@ -152,8 +142,13 @@ func (s *step) outranked() bool {
 // outranks tells whether this node would hand the VIP to another one that may have
 // it although it may have it itself.
 func (s *step) outranks(e model.NodeName) bool {
-	if s.in.VIP.Preempt {
-		return Better(s.in.VIP.Name, s.candidate(e), s.candidate(s.in.Self))
+	switch other := s.candidate(e); {
+	case s.degraded():
+		return !other.Degraded
+	case other.Degraded:
+		return false
+	case s.in.VIP.Preempt:
+		return Better(s.in.VIP.Name, other, s.candidate(s.in.Self))
 	}
 	p := s.in.VIP.Preference
 	return p.Of(e) > p.Of(s.in.Self)
@@ -165,8 +160,10 @@ func (s *step) preempted() bool {
 		return false
 	}
 	due := s.m.Since.Add(PreemptDelay)
-	if s.m.Deferred.After(due) {
-		due = s.m.Deferred
+	for _, t := range [...]time.Time{s.m.Deferred, s.m.Outclassed.Add(DegradedGrace)} {
+		if t.After(due) {
+			due = t
+		}
 	}
 	if s.in.Now.Before(due) {
 		s.at(due)
@@ -187,7 +184,7 @@ func (s *step) name() {
 			to = e
 		}
 	}
-	if to == "" {
+	if to == "" || s.removed() && len(s.m.Tried) >= removedAsks {
 		s.noSuccessor()
 		return
 	}
@@ -203,9 +200,15 @@ func (s *step) name() {
 	s.at(s.m.Until)
 }
 
+// removedAsks is how many nodes are asked to take what is configured here no more. What is
+// removed everywhere may not have reached the others yet.
+const removedAsks = 2
+
+func (s *step) removed() bool { return s.in.Standing == model.ReasonRemoved }
+
 // noSuccessor: a drained VIP stays, a dead service is not announced.
 func (s *step) noSuccessor() {
-	if dead(s.in.Standing) {
+	if s.in.Standing.LetsGo() {
 		s.letGo(s.in.Standing)
 		return
 	}
@@ -229,15 +232,18 @@ func (s *step) noSuccessor() {
 
 // handover: a successor has been told; it claims when it has announced.
 func (s *step) handover() {
-	if (s.best.Epoch > s.m.Epoch || s.taken()) && !s.in.Gone {
+	if s.best.Epoch > s.m.Epoch && !s.in.Gone {
 		why := s.in.Standing
-		if why.Eligible() {
+		if why.Eligible() && !s.degraded() {
 			why = model.ReasonLostElection
 		}
 		s.release(why)
 		return
 	}
 	if s.mustDrop() {
+		return
+	}
+	if s.listen() {
 		return
 	}
 	if !s.leaving() && !s.outranked() {
@@ -251,7 +257,7 @@ func (s *step) handover() {
 		s.at(heard)
 		return
 	}
-	if s.gone(s.m.To) || s.late(s.m.To) || !slices.Contains(s.in.Eligible, s.m.To) {
+	if !s.willing() {
 		s.name()
 		return
 	}
@@ -263,19 +269,33 @@ func (s *step) handover() {
 	s.name()
 }
 
-// taken tells whether the successor has been heard on the wire: its announcement
-// reaches this host together with the clients, however slow gossip is.
-func (s *step) taken() bool {
-	l2 := s.in.Layer2
-	if l2.Gen < s.m.Gen || l2.Conflicts <= s.m.Conflicts {
-		return false
-	}
-	for _, mac := range s.in.Members[s.m.To].MACs {
-		if mac == l2.Foreign {
-			return true
+// willing tells whether the successor may still be expected to take the VIP.
+func (s *step) willing() bool {
+	to := s.m.To
+	return !s.gone(to) && !s.late(to) && slices.Contains(s.in.Eligible, to) && (s.leaving() || s.outranks(to))
+}
+
+// listen notes that the successor uses the VIP by what the wire says. If no claim comes soon,
+// or before anything else is done about the VIP, the owner asks the wire for it: gossip may be
+// slow, and the frame may be anybody's. It does so once for each that it names.
+func (s *step) listen() (asks bool) {
+	if l2 := &s.in.Layer2; l2.Gen >= s.m.Gen && l2.Conflicts > s.m.Conflicts {
+		s.m.Conflicts = l2.Conflicts
+		if n, ok := s.member(l2.Foreign); ok && n == s.m.To && s.m.Dispute == nil {
+			s.m.Dispute = &model.Dispute{By: l2.Foreign, Since: s.in.Now, Last: s.in.Now}
 		}
 	}
-	return false
+	d := s.m.Dispute
+	if d == nil {
+		return false
+	}
+	due := d.Since.Add(ClaimFollows)
+	if s.in.Now.Before(due) && s.in.Now.Before(s.m.Until) && s.willing() {
+		s.at(due)
+		return false
+	}
+	s.beginDoubt()
+	return true
 }
 
 // connections is how many are to be kept; negative if that is not known.
@@ -290,7 +310,7 @@ func (s *step) connections() int {
 // that is well keeps it for as long as it has connections: nothing is gained by their
 // end. Their time begins anew when the node is to go.
 func (s *step) lingered() bool {
-	well := s.in.Keep && s.in.Standing.Eligible()
+	well := s.in.Keep && s.in.Standing.Eligible() && !s.degraded()
 	if s.m.Kept && !well {
 		s.m.Kept, s.m.Until = false, s.in.Now.Add(s.in.Drain)
 	}
@@ -299,21 +319,27 @@ func (s *step) lingered() bool {
 	return over && !s.m.Kept
 }
 
+// strands tells whether clients on this node can reach no server that works because the
+// address is still here. The connections of others, to a server that fails its check, are
+// then not worth keeping.
+func (s *step) strands() bool { return s.dead() && s.in.Address.Own > 0 }
+
 // releasing: silent; bound until connections ended or the drain timeout.
 func (s *step) releasing() {
 	l2, a := s.in.Layer2, s.in.Address
 	known := l2.Gen >= s.m.Gen
 	lingered := s.lingered()
 	earliest := s.m.Until.Add(min(LingerMin, s.in.Drain) - s.in.Drain)
-	quiet := a.Gen >= s.m.Gen && s.connections() == 0 && !s.in.Now.Before(earliest)
-	wanted := !s.in.Gone && s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.consents())
+	quiet := a.Gen >= s.m.Gen && (s.connections() == 0 || s.strands()) && !s.in.Now.Before(earliest)
+	wanted := s.wanted()
 	if a.Gen >= s.m.Gen && a.Bound {
 		s.m.Resume = false
 	}
 	s.m.Resume = s.m.Resume || wanted && s.in.Keep && s.connections() > 0
 	switch {
 	case s.in.Gone, wanted, s.expired(),
-		hard(s.in.Standing),
+		s.removed() && s.best.Epoch == 0 && !s.in.Now.Before(earliest), // nobody has it now
+		s.impossible(),
 		known && !l2.Silent && l2.Err != "",
 		known && l2.Silent && quiet,
 		a.Gen >= s.m.Gen && !a.Bound && !s.m.Resume,
@@ -328,6 +354,17 @@ func (s *step) releasing() {
 	}
 }
 
+// wanted tells whether what was released may be taken anew.
+func (s *step) wanted() bool {
+	return !s.in.Gone && s.mayOwn() && (s.best.Epoch == 0 || s.late(s.best.Owner) || s.consents())
+}
+
+// spared tells whether the connections of what was released are to outlive that it is
+// unbound: it may be back at once, and while the link is down no client could be told.
+func (s *step) spared() bool {
+	return s.m.Resume || s.wanted() || s.in.Standing == model.ReasonLinkDown
+}
+
 // resume keeps connections on after all: the VIP was let go since its owner seemed to
 // be missing, but it is well. What was silent is bound again once it is silent.
 func (s *step) resume() bool {
@@ -335,7 +372,7 @@ func (s *step) resume() bool {
 	if !s.m.Resume || !owned {
 		return false
 	}
-	if s.in.Gone || hard(s.in.Standing) || s.in.Interface == "" {
+	if s.in.Gone || s.impossible() || s.in.Interface == "" {
 		s.m.Resume = false
 		return false
 	}
@@ -356,10 +393,39 @@ func (s *step) unbinding() {
 	s.enter(model.PhaseIdle)
 }
 
-// describe puts the end of the owner's lease and the answering host in words.
+// describe puts the host that answers in words. A member still has what it owned, or has the
+// address in another way: then there is nothing to wait for.
 func (s *step) describe(holder model.MAC) (model.Reason, string) {
-	if n, ok := s.isMember(holder); ok {
+	n, member := s.isMember(holder)
+	switch {
+	case !member:
+		return model.ReasonConflict, fmt.Sprintf("%s answers for it and is not a member", holder)
+	case s.in.Members[n].Standing[s.in.VIP.Addr] == model.ReasonLocalAddress:
+		return model.ReasonConflict, fmt.Sprintf("%s answers for it at %s, where an interface has it outside lbd", n, holder)
+	case !s.fresh() || s.m.Held > 0:
 		return model.ReasonWaitingForRelease, fmt.Sprintf("%s still answers for it at %s", n, holder)
+	case s.m.Asks < FirstAsks:
+		return model.ReasonWaitingTurn, fmt.Sprintf("%s answers for it at %s and may just have taken it", n, holder)
 	}
-	return model.ReasonConflict, fmt.Sprintf("%s answers for it and is not a member", holder)
+	return model.ReasonConflict, fmt.Sprintf("%s answers for it at %s, and nobody ever owned it: its kernel has the address outside lbd", n, holder)
+}
+
+// isMember tells whose hardware address it is.
+func (s *step) isMember(mac model.MAC) (model.NodeName, bool) {
+	// The former owner first: it is the usual case and needs no search.
+	for _, n := range [...]model.NodeName{s.m.From, s.best.Owner} {
+		for _, a := range s.in.Members[n].MACs {
+			if a == mac {
+				return n, true
+			}
+		}
+	}
+	for n, m := range s.in.Members {
+		for _, a := range m.MACs {
+			if a == mac {
+				return n, true
+			}
+		}
+	}
+	return "", false
 }

@@ -15,6 +15,8 @@ func (s *step) output() Output {
 	}
 	o.Asking = s.m.Phase == model.PhaseWaiting || s.m.Phase == model.PhaseProbing
 	o.Fresh = o.Asking && s.m.Asks == 0 && s.fresh()
+	o.Next = s.next()
+	o.Urgent = s.urgent
 	switch s.m.Phase {
 	case model.PhaseProbing:
 		o.L2 = s.advert(model.L2Probe)
@@ -41,6 +43,7 @@ func (s *step) output() Output {
 		if s.m.Silent {
 			o.L2 = s.advert(model.L2Silent)
 		}
+		o.Spared = s.m.Silent && s.spared()
 	}
 	o.Reason, o.Detail = s.reason()
 	if o.Memory.Owner != o.Owner || o.Memory.Reason != o.Reason || o.Memory.Since.IsZero() {
@@ -53,7 +56,7 @@ func (s *step) output() Output {
 // stand tells the group of the claim, and whom it concerns.
 func (s *step) stand(o *Output) {
 	if !s.m.Consented || s.announced() {
-		o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To, Weak: s.m.Weak}
+		o.Claim = model.Claim{Owner: s.in.Self, Epoch: s.m.Epoch, To: s.m.To, Weak: s.m.Weak, Duplicate: s.in.Layer2.Duplicate}
 	}
 	o.Successors = s.successors()
 	for _, c := range s.in.Claims {
@@ -104,6 +107,10 @@ func (s *step) ownerlessReason() (model.Reason, string) {
 	if s.m.Phase == model.PhaseProbing {
 		return model.ReasonProbing, s.detail
 	}
+	if s.m.Rival != (model.MAC{}) {
+		n, _ := s.member(s.m.Rival)
+		return model.ReasonWaitingTurn, fmt.Sprintf("%s asks for it too, at %s, and goes first", cmp.Or(n, "a node"), s.m.Rival)
+	}
 	if s.m.Hearing {
 		return model.ReasonWaitingTurn, "better ranked nodes have not said whether they may own it"
 	}
@@ -117,6 +124,9 @@ func (s *step) ownerlessReason() (model.Reason, string) {
 func (s *step) ownerReason() (model.Reason, string) {
 	if s.leaving() {
 		return model.ReasonNoSuccessor, fmt.Sprintf("should leave because of %s", s.in.Standing)
+	}
+	if s.degraded() {
+		return model.ReasonOwner, "it passes the required check only"
 	}
 	if s.in.Layer2.Conflicts > 0 && s.in.Layer2.Foreign != (model.MAC{}) {
 		return model.ReasonOwner, fmt.Sprintf("%s used the address %d times", s.in.Layer2.Foreign, s.in.Layer2.Conflicts)

@@ -13,11 +13,14 @@ type Candidate struct {
 	Weight int // 0 counts as model.DefaultWeight
 	// Preference goes before weight and hash: see model.VIP.Preference.
 	Preference int
+	// Degraded goes before all that: such a node comes after those that are up.
+	Degraded bool
 }
 
-// Better tells whether a goes before b for the VIP object with this name: what is
-// preferred first, then by weighted rendezvous hashing (Thaler and Ravishankar
-// 1998; the logarithmic weights are those of draft-ietf-bess-weighted-hrw): every
+// Better tells whether a goes before b for the VIP object with this name: a node that is
+// up before one that is degraded, then the preferred one, then by weighted rendezvous
+// hashing (Thaler and Ravishankar 1998; the logarithmic weights are those of
+// draft-ietf-bess-weighted-hrw): every
 // node computes the same order, VIPs spread by weight, and a node that comes or
 // goes moves only what it wins or loses. Both families of an object rank alike,
 // since the name is hashed and not the address.
@@ -36,6 +39,7 @@ type scored struct {
 	hash       uint64
 	weight     int
 	preference int
+	degraded   bool
 }
 
 // FNV-1a.
@@ -65,11 +69,14 @@ func (r ranking) score(c Candidate) scored {
 	if w <= 0 {
 		w = model.DefaultWeight
 	}
-	return scored{c.Node, h ^ h>>31, w, c.Preference}
+	return scored{c.Node, h ^ h>>31, w, c.Preference, c.Degraded}
 }
 
 // better orders candidates; names break ties.
 func (a scored) better(b scored) bool {
+	if a.degraded != b.degraded {
+		return b.degraded
+	}
 	if a.preference != b.preference {
 		return a.preference > b.preference
 	}

@@ -24,6 +24,12 @@ func (s *step) ahead() (n int, more bool) {
 	return n, n == limit
 }
 
+// next tells whether this node is one of the first two successors of the owner, by what
+// it knows; see successors.
+func (s *step) next() bool {
+	return s.best.Epoch != 0 && !s.holds() && s.mayOwn() && s.rankUpTo(s.best.Owner, 2) < 2
+}
+
 // rank counts the nodes that go before this one for a VIP that from has lost.
 func (s *step) rank(from model.NodeName) int { return s.rankUpTo(from, len(s.in.Eligible)+1) }
 
@@ -34,7 +40,7 @@ func (s *step) rankUpTo(from model.NodeName, limit int) int {
 	}
 	order := rankingOf(s.in.VIP.Name)
 	self := order.score(s.candidate(s.in.Self))
-	plain := s.in.Unweighted && s.in.VIP.Preference == nil
+	plain := s.in.Unweighted && s.in.VIP.Preference == nil && !s.leveled()
 	n := 0
 	for _, e := range s.in.Eligible {
 		if n == limit {
@@ -48,7 +54,7 @@ func (s *step) rankUpTo(from model.NodeName, limit int) int {
 		if e == from || known && (m.State != model.MemberAlive || !m.Late.IsZero()) {
 			continue
 		}
-		if plain || order.score(Candidate{Node: e, Weight: m.Weight, Preference: s.in.VIP.Preference.Of(e)}).better(self) {
+		if plain || order.score(s.candidateOf(e, &m)).better(self) {
 			n++
 		}
 	}

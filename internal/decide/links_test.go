@@ -1,0 +1,205 @@
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// withPods is a node with pods: a card, the bridge of the pods, and their veths, whose
+// hardware addresses are lower.
+func withPods(pods int) model.View {
+	v := large(4, 1, true)
+	eth0 := v.Links["eth0"]
+	eth0.MAC, eth0.Prefixes = model.MAC{0xfe, 1}, []netip.Prefix{netip.MustParsePrefix("10.1.0.9/16"), netip.MustParsePrefix("fe80::1/64")}
+	v.Links = map[string]model.Link{
+		"lo": {Name: "lo", Index: 1, Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}, "eth0": eth0,
+		"cni0": {Name: "cni0", Index: 3, Up: true, MAC: model.MAC{0x0a, 1}, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.244.0.1/24")}},
+	}
+	for i := range pods {
+		addPod(v.Links, i)
+	}
+	return v
+}
+
+func addPod(links map[string]model.Link, i int) {
+	name := fmt.Sprintf("veth%d", i)
+	links[name] = model.Link{Name: name, Index: 10 + i, Up: true, MAC: model.MAC{2, 0, 0, 0, byte(i >> 8), byte(i)},
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("fe80::2/64"), netip.MustParsePrefix("10.244.9.1/32")}}
+}
+
+// TestNodeWithThirtyPodsTellsItsCard: only hardware addresses that other nodes can see.
+func TestNodeWithThirtyPodsTellsItsCard(t *testing.T) {
+	v := withPods(30)
+	told := func(what string, untold int, want ...model.MAC) {
+		t.Helper()
+		if g := Decide(&v).Group; !slices.Equal(g.MACs, want) || g.Untold != untold {
+			t.Errorf("%s: told %v, %d left out; want %v and %d", what, g.MACs, g.Untold, want, untold)
+		}
+	}
+	told("one card", 0, model.MAC{0xfe, 1})
+
+	gossip := model.Link{Name: "eth1", Index: 4, Up: true, MAC: model.MAC{0x0c, 1}, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.7.1/24")}}
+	v.Links["eth1"] = gossip
+	told("a card without another node", 0, model.MAC{0xfe, 1})
+	v.Gossip.Members["n00001"] = model.Member{Name: "n00001", Addr: netip.MustParseAddr("192.168.7.2"), Known: true}
+	told("one with", 0, model.MAC{0x0c, 1}, model.MAC{0xfe, 1})
+
+	v.Links["eth2"] = model.Link{Name: "eth2", Index: 5, MAC: model.MAC{0x0e, 1}}
+	v.VIPs[0].Interfaces = []string{"eth0", "eth2"}
+	told("a card that a VIP names", 0, model.MAC{0x0c, 1}, model.MAC{0x0e, 1}, model.MAC{0xfe, 1})
+
+	v.Links["slave"] = model.Link{Name: "slave", Index: 6, Up: true, MAC: model.MAC{0x10, 1}, Bond: "eth0"}
+	told("the port of a bond", 0, model.MAC{0x0c, 1}, model.MAC{0x0e, 1}, model.MAC{0x10, 1}, model.MAC{0xfe, 1})
+
+	for i := range 20 {
+		l := gossip
+		l.Name, l.Index, l.MAC = fmt.Sprintf("eth1.%d", i), 100+i, model.MAC{0x0c, 1, byte(i)}
+		v.Links[l.Name] = l
+	}
+	g := Decide(&v).Group
+	if len(g.MACs) != model.MaxMACs || g.Untold != 3+20-1-model.MaxMACs+1 || !slices.Contains(g.MACs, model.MAC{0xfe, 1}) || !slices.Contains(g.MACs, model.MAC{0x10, 1}) {
+		t.Errorf("too many: told %v, %d left out", g.MACs, g.Untold)
+	}
+}
+
+// TestPodsThatComeAndGoAreNoNews: and what decisions look at is.
+func TestPodsThatComeAndGoAreNoNews(t *testing.T) {
+	v := withPods(3)
+	changed := func(what string, want bool, change func(map[string]model.Link)) {
+		t.Helper()
+		links := maps.Clone(v.Links)
+		change(links)
+		if got := !SameLinks(v.VIPs, v.Links, links); got != want {
+			t.Errorf("%s: news %v, want %v", what, got, want)
+		}
+	}
+	set := func(name string, change func(*model.Link)) func(map[string]model.Link) {
+		return func(links map[string]model.Link) {
+			l := links[name]
+			l.Name = name
+			change(&l)
+			links[name] = l
+		}
+	}
+	changed("nothing", false, func(map[string]model.Link) {})
+	changed("a pod comes", false, func(l map[string]model.Link) { addPod(l, 7) })
+	changed("a pod goes", false, func(l map[string]model.Link) { delete(l, "veth1") })
+	changed("its carrier", false, set("veth1", func(l *model.Link) { l.Up = false }))
+	changed("all of them go, with their address", true, func(l map[string]model.Link) {
+		maps.DeleteFunc(l, func(n string, _ model.Link) bool { return n[0] == 'v' })
+	})
+	changed("another address", true, set("veth1", func(l *model.Link) { l.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/32")} }))
+	changed("the carrier of the card", true, set("eth0", func(l *model.Link) { l.Up = false }))
+	changed("a subnet", true, set("veth1", func(l *model.Link) { l.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")} }))
+	changed("a route", true, set("veth1", func(l *model.Link) { l.Gateway = true }))
+	changed("IPVS", true, set(ipvs, func(*model.Link) {}))
+	changed("a macvlan on a card without an address", true, set("child", func(l *model.Link) {
+		l.Parent, l.Prefixes = "veth1", []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}
+	}))
+	v.VIPs[0].Interfaces = []string{"veth1"}
+	changed("the carrier of one that a VIP names", true, set("veth1", func(l *model.Link) { l.Up = false }))
+	v.Links["slave"] = model.Link{Name: "slave", Bond: "eth0"}
+	changed("the hardware address of a port of a bond", true, set("slave", func(l *model.Link) { l.MAC = model.MAC{1} }))
+}
+
+// TestRingKnowsTheNodesOnItsLinkOnly: the rules of a ring do not grow with the group, and
+// know every node whose frames may come in.
+func TestRingKnowsTheNodesOnItsLinkOnly(t *testing.T) {
+	v := large(500, 1, true)
+	l := v.Links["eth0"]
+	l.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.0.9/24"), netip.MustParsePrefix("fd00::9/64")}
+	v.Links["eth0"] = l
+	here := map[model.NodeName][]string{"n00003": {"10.1.0.3", "fd00::3", "172.16.0.3"}, "n00004": {"fd00::4"}}
+	for n, m := range v.Gossip.Members {
+		var i int
+		_, _ = fmt.Sscanf(string(n), "n%d", &i)
+		for j := range 16 {
+			m.MACs = append(m.MACs, model.MAC{2, 0, 0, byte(i >> 8), byte(i), byte(j)})
+		}
+		m.Addrs = []addr{netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})}
+		if told := here[n]; told != nil {
+			m.Addrs = nil
+			for _, a := range told {
+				m.Addrs = append(m.Addrs, netip.MustParseAddr(a))
+			}
+		}
+		v.Gossip.Members[n] = m
+	}
+	v.Links["eth1"] = model.Link{Name: "eth1", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.8/24")}}
+	f := gather(&v, &model.Desired{})
+	for is4, want := range map[bool][]string{true: {"eth1"}, false: nil} {
+		r := ringOf{made: true, names: []model.NodeName{"n00000", "n00003"}, iface: "eth0", is4: is4}
+		if f.makeRing(&r); r.ring == nil || !slices.Equal(r.ring.Beside, want) {
+			t.Errorf("IPv4 %v: the ring %+v, want one beside %q", is4, r.ring, want)
+		}
+	}
+	for _, is4 := range []bool{true, false} {
+		c := f.crowd(&l, is4)
+		origins := map[bool]int{true: 2 * 16, false: 2 * 16}[is4] // two of IPv4 of the one, one each of IPv6
+		if len(c.peers) != 2*16 || len(c.origins) != origins {
+			t.Errorf("IPv4 %v: %d hardware addresses and %d sources, want %d and %d", is4, len(c.peers), len(c.origins), 2*16, origins)
+		}
+		for _, o := range c.origins {
+			if o.Addr.Is4() != is4 {
+				t.Errorf("IPv4 %v: %s", is4, o.Addr)
+			}
+		}
+	}
+}
+
+// TestBeside: which interfaces answer for the addresses of another one.
+func TestBeside(t *testing.T) {
+	prefixes := func(all ...string) (out []netip.Prefix) {
+		for _, p := range all {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	links := func() map[string]model.Link {
+		return map[string]model.Link{
+			"lo":   {Name: "lo", Up: true, Prefixes: prefixes("127.0.0.1/8")},
+			"eth0": {Name: "eth0", Up: true, Prefixes: prefixes("10.0.0.1/24", "fe80::1/64", "169.254.0.1/16")},
+			"eth1": {Name: "eth1", Up: true, Prefixes: prefixes("10.0.1.1/24", "fe80::2/64", "169.254.0.2/16", "10.0.0.9/32")},
+			"eth2": {Name: "eth2", Up: true},
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(map[string]model.Link)
+		want   []string
+	}{
+		{"two LANs", func(map[string]model.Link) {}, nil},
+		{"two cards on one", func(l map[string]model.Link) { x := l["eth1"]; x.Prefixes = prefixes("10.0.0.2/25"); l["eth1"] = x }, []string{"eth1"}},
+		{"the other one is down", func(l map[string]model.Link) { l["eth1"] = model.Link{Name: "eth1", Prefixes: prefixes("10.0.0.2/24")} }, nil},
+		{"a macvlan", func(l map[string]model.Link) { x := l["eth0"]; x.Parent = "eth2"; l["eth0"] = x }, []string{"eth2"}},
+		{"the parent", func(l map[string]model.Link) { x := l["eth1"]; x.Parent = "eth0"; l["eth1"] = x }, []string{"eth1"}},
+		{"two macvlans", func(l map[string]model.Link) {
+			for _, n := range []string{"eth0", "eth1"} {
+				x := l[n]
+				x.Parent = "eth2"
+				l[n] = x
+			}
+		}, []string{"eth1", "eth2"}},
+	} {
+		for ignore, answers := range []bool{true, false, false, true, 8: false} {
+			l := links()
+			c.change(l)
+			for n, x := range l {
+				x.ARPIgnore = ignore
+				l[n] = x
+			}
+			want := c.want
+			if !answers && (ignore == 1 || ignore == 2 || ignore == 8) {
+				want = nil
+			}
+			if got := Beside(l, "eth0"); !slices.Equal(got, want) {
+				t.Errorf("%s, arp_ignore %d: %q, want %q", c.name, ignore, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package decide
+
+import (
+	"testing"
+
+	"lbd.dev/lbd/internal/fieldtest"
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestSame: a decision takes over what is the same, so each field counts, a new one too.
+func TestSame(t *testing.T) {
+	fieldtest.Same(t, func(a, b *model.VIPMemory) bool { return same(*a, *b) })
+	fieldtest.Same(t, sameStatus, "VIP.BGP: a copy", "VIP.Preference: a copy")
+	fieldtest.Same(t, func(a, b *model.BGPAdvert) bool { return sameAdvert(*a, *b) })
+	fieldtest.Same(t, func(a, b *ringOf) bool {
+		was := *a
+		was.made = true
+		return was.asks(b)
+	}, "made", "ring", "on")
+}
+
+// TestSameLinks: of an interface that counts, each field does.
+func TestSameLinks(t *testing.T) {
+	fieldtest.Same(t, func(a, b *model.Link) bool {
+		vips := []model.VIP{{Interfaces: []string{"eth0"}}}
+		return SameLinks(vips, map[string]model.Link{"eth0": *a}, map[string]model.Link{"eth0": *b})
+	})
+}

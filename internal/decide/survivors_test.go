@@ -1,0 +1,288 @@
+package decide
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// A node drains with its Machine wherever that stands in the list, and with nobody else's.
+func TestDrainOfThisNodeAmongOthers(t *testing.T) {
+	drain := func(n model.NodeName, machine string) model.MachineDrain {
+		return model.MachineDrain{Node: n, Machine: machine}
+	}
+	for _, c := range []struct {
+		name   string
+		drains []model.MachineDrain
+		want   string
+	}{
+		{"first", []model.MachineDrain{drain("m1", "a"), drain("m2", "b")}, "a"},
+		{"second", []model.MachineDrain{drain("m2", "b"), drain("m1", "a")}, "a"},
+		{"last of three", []model.MachineDrain{drain("m3", "c"), drain("m2", "b"), drain("m1", "a")}, "a"},
+		{"of others only", []model.MachineDrain{drain("m2", "b"), drain("m3", "c")}, ""},
+	} {
+		v := &model.View{Self: "m1", Machines: model.Machines{Manager: true, Drains: c.drains}}
+		var m model.Memory
+		machine(v, &m)
+		got := ""
+		if m.Machine.Drain != nil {
+			got = m.Machine.Drain.Machine
+		}
+		if got != c.want {
+			t.Errorf("%s: it drains with %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// An address is served where a subnet holds it, or where the object says, and nowhere else: an
+// interface that has lost its subnet serves it no longer.
+func TestInterfacesThatServeAnAddress(t *testing.T) {
+	with := func(name string, prefixes ...string) *model.Link {
+		l := &model.Link{Name: name, Up: true, IPv6: true}
+		for _, p := range prefixes {
+			l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))
+		}
+		return l
+	}
+	plain := model.VIP{Addr: netip.MustParseAddr("10.0.0.200"), L2: true}
+	named := plain
+	named.Interfaces = []string{"eth1"}
+	for _, c := range []struct {
+		name string
+		vip  model.VIP
+		link *model.Link
+		want bool
+	}{
+		{"its subnet", plain, with("eth0", "10.0.0.11/24"), true},
+		{"another subnet", plain, with("eth0", "10.0.1.11/24"), false},
+		{"no subnet any more", plain, with("eth0"), false},
+		{"named, without the subnet", named, with("eth1"), true},
+		{"not named, with the subnet", named, with("eth0", "10.0.0.11/24"), false},
+	} {
+		if got := serves(c.vip, c.link); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Others relay to the addresses on links that an address is served on, and to no other: a way
+// over a link that is down, or to the network of the pods, leads nowhere.
+func TestAddressesThatAreTold(t *testing.T) {
+	link := func(name, prefix string, up bool) model.Link {
+		return model.Link{Name: name, Up: up, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
+	}
+	for _, c := range []struct {
+		name string
+		vip  model.VIP
+		want []string
+	}{
+		{"by layer 2", model.VIP{Addr: scriptVIP, L2: true}, []string{"10.0.0.11"}},
+		{"by BGP", model.VIP{Addr: netip.MustParseAddr("198.51.100.1"), BGP: []model.BGPAdvert{{}}}, []string{"10.0.1.11"}},
+	} {
+		v := &model.View{Self: "m1", VIPs: []model.VIP{c.vip}, Links: map[string]model.Link{}, Peers: []model.BGPPeer{{Address: netip.MustParseAddr("10.0.1.1")}}}
+		for _, l := range []model.Link{
+			link("eth0", "10.0.0.11/24", true), link("eth1", "10.0.1.11/24", true), link("cni0", "10.244.0.1/24", true),
+			link("eth2", "10.0.0.12/24", false), link("eth3", "10.0.1.12/24", false), link(model.LoopbackInterface, "10.0.0.200/24", true),
+		} {
+			v.Links[l.Name] = l
+		}
+		var got []string
+		for _, a := range lanAddrs(v) {
+			got = append(got, a.String())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestEachLinkIsTold: a link with many addresses leaves room for one of each family of the
+// others, or nobody could ask for this node there.
+func TestEachLinkIsTold(t *testing.T) {
+	link := func(name string, prefixes ...string) model.Link {
+		l := model.Link{Name: name, Up: true}
+		for _, p := range prefixes {
+			l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))
+		}
+		return l
+	}
+	v := &model.View{Self: "m1", Links: map[string]model.Link{
+		"eth0": link("eth0", "10.0.0.14/24", "10.0.0.11/24", "10.0.0.12/24", "10.0.0.13/24"),
+		"eth1": link("eth1", "10.0.1.11/24", "2001:db8::11/64"),
+	}}
+	v.VIPs = []model.VIP{{Addr: scriptVIP, L2: true, Interfaces: []string{"eth0", "eth1"}}}
+	var got []string
+	for _, a := range lanAddrs(v) {
+		got = append(got, a.String())
+	}
+	if want := []string{"10.0.0.11", "10.0.0.12", "10.0.1.11", "2001:db8::11"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A ring is refused on a link only if the way back to clients is another one: rp_filter there
+// does no harm where the default route is, or if there is none.
+func TestWayBackByAnotherLink(t *testing.T) {
+	eth0 := model.Link{Name: "eth0", Strict: true}
+	for _, c := range []struct {
+		name   string
+		change func(l *model.Link)
+		others []model.Link
+		want   bool
+	}{
+		{"another one has the default route", nil, []model.Link{{Name: "eth1", Gateway: true}}, true},
+		{"nobody has", nil, []model.Link{{Name: "eth1"}, {Name: "eth2"}}, false},
+		{"both have", func(l *model.Link) { l.Gateway = true }, []model.Link{{Name: "eth1", Gateway: true}}, false},
+		{"it does not look", func(l *model.Link) { l.Strict = false }, []model.Link{{Name: "eth1", Gateway: true}}, false},
+		{"it is alone", nil, nil, false},
+	} {
+		l := eth0
+		if c.change != nil {
+			c.change(&l)
+		}
+		links := map[string]model.Link{l.Name: l}
+		for _, o := range c.others {
+			links[o.Name] = o
+		}
+		if got := oneWay(links, &l); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A member that has not said anything of itself is none that a node has heard of, and the node
+// waits for it.
+func TestSettlesWhenAllHaveSaidSomething(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name string
+		m3   model.Member
+		want bool
+	}{
+		{"all have", model.Member{Known: true}, true},
+		{"one has not", model.Member{}, false},
+		{"one is dead", model.Member{Known: true, State: model.MemberDead}, false},
+	} {
+		v := &model.View{
+			Self: "m1", Started: start, Now: start.Add(100 * time.Millisecond),
+			Synced: map[model.SourceName]bool{model.SourceGossip: true, model.SourceLink: true},
+			Gossip: model.Gossip{Peers: 2, Exchanged: start.Add(50 * time.Millisecond), Members: map[model.NodeName]model.Member{"m2": {Known: true}, "m3": c.m3}},
+		}
+		var m model.Memory
+		settle(v, &m, &waker{})
+		if m.Settled != c.want {
+			t.Errorf("%s: settled is %v, want %v", c.name, m.Settled, c.want)
+		}
+	}
+}
+
+// Status says where the address of BGP is: on lo while it is bound there, and nowhere else.
+func TestInterfaceOfBGPInStatus(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		vip    []string
+		health string
+		want   string
+	}{
+		{"advertised", []string{"bgp", "nol2"}, "up", model.LoopbackInterface},
+		{"its check fails", []string{"bgp", "nol2"}, "down", ""},
+		{"bound on no node", []string{"bgp", "nol2", "unbound"}, "up", ""},
+	} {
+		s := newStage(t)
+		s.command("vip", c.vip)
+		s.command("peer", []string{"tor"})
+		s.command("health", []string{c.health})
+		s.command("apply", nil)
+		found := false
+		for _, x := range s.d.Status {
+			if found = found || x.BGP; x.BGP && x.Interface != c.want {
+				t.Errorf("%s: it is on %q, want %q", c.name, x.Interface, c.want)
+			}
+		}
+		if !found {
+			t.Errorf("%s: there is no status of BGP", c.name)
+		}
+	}
+}
+
+// TestDrainedOnceNothingIsLeft: who asks to drain a node may stop it then, so nothing may be
+// said before it is known what it has.
+func TestDrainedOnceNothingIsLeft(t *testing.T) {
+	at := func(l2 model.Phase, bgp model.BGPPhase) model.Memory {
+		return model.Memory{
+			Settled: true, VIPs: map[netip.Addr]model.VIPMemory{scriptVIP: {Phase: l2}}, BGP: map[netip.Addr]model.BGPMemory{scriptVIP: {Phase: bgp}},
+		}
+	}
+	for _, c := range []struct {
+		name string
+		d    model.Desired
+		want bool
+	}{
+		{"nothing left", model.Desired{Synced: true, Memory: at(model.PhaseIdle, model.BGPIdle)}, true},
+		{"the sources have not said yet", model.Desired{Memory: at(model.PhaseIdle, model.BGPIdle)}, false},
+		{"not settled", model.Desired{Synced: true}, false},
+		{"takes it", model.Desired{Synced: true, Memory: at(model.PhaseTaking, model.BGPIdle)}, false},
+		{"keeps connections", model.Desired{Synced: true, Memory: at(model.PhaseReleasing, model.BGPIdle)}, false},
+		{"has yet to unbind", model.Desired{Synced: true, Memory: at(model.PhaseUnbinding, model.BGPIdle)}, false},
+		{"routers have a path", model.Desired{Synced: true, Memory: at(model.PhaseIdle, model.BGPIdle+1)}, false},
+	} {
+		if got := drained(&c.d); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestNoRelayOfOneFamily: a member that shares a subnet with this node in one family only is
+// told of for the VIPs of the other one, whichever VIP comes first.
+func TestNoRelayOfOneFamily(t *testing.T) {
+	six := netip.MustParseAddr("fd00::200")
+	names := []model.NodeName{"m2"} // the others
+	f := &facts{v: &model.View{Self: "m1"}}
+	f.v.Links = map[string]model.Link{"eth0": {Name: "eth0", Up: true, Prefixes: []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.11/24"), netip.MustParsePrefix("fd00::11/64")}}}
+	f.v.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.12")}}}
+	f.v.Gossip.Holders = map[netip.Addr][]model.NodeName{scriptVIP: names, six: names}
+	for range 2 {
+		if got := f.ringless(&model.VIP{Addr: scriptVIP}, "eth0"); got != "" {
+			t.Errorf("IPv4: %s", got)
+		}
+		if got, want := f.ringless(&model.VIP{Addr: six}, "eth0"), "nothing is relayed to m2: no address in a subnet of eth0"; got != want {
+			t.Errorf("IPv6: %q, want %q", got, want)
+		}
+	}
+}
+
+// TestEqualAdvertsShareAnAudience: thousands of VIPs have lists of adverts of their own which
+// say the same; the audience is found once.
+func TestEqualAdvertsShareAnAudience(t *testing.T) {
+	f := &facts{v: &model.View{}}
+	vip := func(peer string) *model.VIP {
+		return &model.VIP{Addr: scriptVIP, BGP: []model.BGPAdvert{{Peers: []string{peer}}}}
+	}
+	a, b := f.audienceOf(vip("a")), f.audienceOf(vip("b"))
+	if a == b || f.audienceOf(vip("a")) != a || f.audienceOf(vip("b")) != b {
+		t.Error("an audience is found anew, or is that of another list")
+	}
+}
+
+// TestRoutersThatHaveAPath: where a VIP is advertised by itself to some routers and within a
+// network to others, the status names those that have one of the two, and no other.
+func TestRoutersThatHaveAPath(t *testing.T) {
+	for _, c := range []struct{ self, network, want []string }{
+		{[]string{"a", "b"}, []string{"c", "d"}, []string{"a", "b", "c", "d"}},
+		{[]string{"a"}, []string{"c", "d"}, []string{"a", "c", "d"}},
+		{[]string{"b"}, []string{"d"}, []string{"b", "d"}},
+		{nil, []string{"a"}, nil}, // of another VIP
+	} {
+		s := &bgpVIP{f: &facts{}, vip: &model.VIP{Addr: scriptVIP}, peers: []string{"a", "b", "c", "d"}}
+		s.m.Phase = model.BGPAdvertised
+		s.routes = []route{{peers: []string{"a", "b"}}, {length: 24, peers: []string{"c", "d"}}}
+		s.f.bgp.Paths = map[netip.Prefix][]string{model.PrefixOf(scriptVIP, 0): c.self, model.PrefixOf(scriptVIP, 24): c.network}
+		if got := s.advertised(); !slices.Equal(got, c.want) {
+			t.Errorf("%v and %v: %v, want %v", c.self, c.network, got, c.want)
+		}
+	}
+}
