@@ -3,6 +3,7 @@ package address
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/sockdiag"
@@ -21,40 +22,65 @@ const (
 	lively = time.Second
 )
 
-// tally is how many connections to an address are open, and how many of them are
-// lively.
-type tally struct{ open, lively int }
+// deaf is how many times in a row a peer must not have answered not to count: with
+// the shortest timeout of the kernel, 200 ms that double, that takes 6 s.
+const deaf = 5
+
+// tally is how many connections to an address are open, how many of them are lively, and
+// how many sockets there are besides of connections of this host with itself.
+type tally struct{ open, lively, own int }
 
 // unknown stands for what could not be counted, or was not.
-var unknown = tally{-1, -1}
+var unknown = tally{-1, -1, -1}
 
-// countConnections adds up, for each address in counts, the open TCP connections
-// to it, and those that got a packet within the last second. Connections that are
-// forwarded to a container are not seen.
-func countConnections(counts map[netip.Addr]tally) error {
-	err := sockdiag.TCP(sockdiag.Open, true, func(s sockdiag.Socket) {
-		t, asked := counts[s.Local.Addr()]
-		if !asked {
-			return
-		}
-		t.open++
-		if s.Heard >= 0 && s.Heard < lively {
-			t.lively++
-		}
-		counts[s.Local.Addr()] = t
-	})
-	if err != nil {
+// census is what is to be counted, and what was found.
+type census struct {
+	counts map[netip.Addr]tally
+	// here are the addresses of this host besides those that lbd bound, elsewhere is
+	// Desired.Elsewhere. Neither is ever changed.
+	here      map[netip.Addr]entry
+	elsewhere map[netip.Addr][]netip.Addr
+	parted    []sockdiag.Socket // those of elsewhere
+}
+
+// take adds up, for each address in counts, the open TCP connections to it.
+// Connections that are forwarded to a container are not seen.
+func (c *census) take() error {
+	c.parted = nil
+	if err := sockdiag.TCP(sockdiag.Open, true, c.add); err != nil {
 		return fmt.Errorf("connections: count: %w", err)
 	}
 	return nil
 }
 
+// add counts one.
+func (c *census) add(s sockdiag.Socket) {
+	vip, peer := s.Local.Addr(), s.Remote.Addr()
+	t, asked := c.counts[vip]
+	if !asked {
+		return
+	}
+	_, here := c.here[peer]
+	switch {
+	case here || peer == vip || peer.IsLoopback():
+		t.own++
+	case slices.Contains(c.elsewhere[vip], peer):
+		c.parted = append(c.parted, s)
+	case s.Unanswered < deaf:
+		t.open++
+		if s.Heard >= 0 && s.Heard < lively {
+			t.lively++
+		}
+	}
+	c.counts[vip] = t
+}
+
 // recount counts for the holds that linger and were not counted yet, and starts
 // the polling; d.mu is held.
 func (d *Driver) recount() {
-	if counts := d.lingering(true); len(counts) > 0 {
+	if c := d.census(true); len(c.counts) > 0 {
 		signal(d.linger)
-		d.note(counts, countConnections(counts))
+		d.note(c, c.take())
 	}
 }
 
@@ -67,7 +93,7 @@ func pollAfter(lingered time.Duration) time.Duration {
 // is none.
 func (d *Driver) poll() (again time.Duration) {
 	d.mu.Lock()
-	counts := d.lingering(false)
+	c := d.census(false)
 	for _, h := range d.list { // the newest one says how soon
 		if h.want.Linger {
 			if next := pollAfter(time.Since(h.lingers)); again == 0 || next < again {
@@ -76,40 +102,42 @@ func (d *Driver) poll() (again time.Duration) {
 		}
 	}
 	d.mu.Unlock()
-	if len(counts) == 0 {
+	if len(c.counts) == 0 {
 		return 0
 	}
-	err := countConnections(counts)
+	err := c.take()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.note(counts, err) {
+	if d.note(c, err) {
 		d.fire()
 	}
 	return again
 }
 
-// lingering returns a zero for every address whose connections are to be counted,
-// or only for those that some hold has no count of.
-func (d *Driver) lingering(uncounted bool) map[netip.Addr]tally {
-	counts := make(map[netip.Addr]tally)
+// census asks for every address whose connections are to be counted, or only for those
+// that some hold has no count of.
+func (d *Driver) census(uncounted bool) *census {
+	c := &census{counts: make(map[netip.Addr]tally), here: d.here, elsewhere: d.elsewhere}
 	for _, h := range d.list {
 		if h.want.Linger && (!uncounted || h.connections == unknown) {
-			counts[h.want.Addr] = tally{}
+			c.counts[h.want.Addr] = tally{}
 		}
 	}
-	return counts
+	return c
 }
 
-// note takes over counts and tells whether any changed. What could not be
-// counted is unknown: -1. A connection is one to the address, whichever interface
-// its packets come in by, so that both holds of an address get the same.
-func (d *Driver) note(counts map[netip.Addr]tally, err error) (changed bool) {
+// note takes over counts, has connections cut that are parted from their other end, and
+// tells whether any count changed. What could not be counted is unknown: -1. A connection
+// is one to the address, whichever interface its packets come in by, so that both holds of
+// an address get the same.
+func (d *Driver) note(c *census, err error) (changed bool) {
 	if err != nil {
 		d.stats.errors.Add(1)
 		d.log.Debug("cannot count connections", "err", err)
 	}
+	d.cut.sever(c.parted)
 	for _, h := range d.list {
-		n, counted := counts[h.want.Addr]
+		n, counted := c.counts[h.want.Addr]
 		if !counted || !h.want.Linger {
 			continue
 		}

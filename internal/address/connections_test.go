@@ -17,7 +17,8 @@ func TestCountsConnections(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	veth(t, "a0", "b0")
+	other := neighbour(t)
+	other.route()
 	d := start(t, idle)
 	vips := apply(t, d, want(on("a0", 1)...))
 	if vips[v4].Connections != -1 {
@@ -28,10 +29,11 @@ func TestCountsConnections(t *testing.T) {
 	only4 := listen(t, "tcp4", "0.0.0.0:0")
 	stop := make(chan struct{})
 	var talk sync.WaitGroup
-	a := dial(t, "127.0.0.1", v4, dual)
-	b := dial(t, "127.0.0.1", v4, only4)
-	c := dial(t, "::1", v6, dual)
-	dial(t, "127.0.0.1", netip.MustParseAddr("127.0.0.1"), dual) // not to a VIP
+	var a, b, c net.Conn
+	other.in(func() {
+		a, b, c = dial(t, there4, v4, dual), dial(t, there4, v4, only4), dial(t, there6, v6, dual)
+		dial(t, there4, here4, dual) // not to a VIP
+	})
 	last := make([]time.Time, 3)
 	for i, conn := range []net.Conn{a, b, c} {
 		talk.Go(func() { last[i] = chat(conn, stop) })
@@ -143,11 +145,14 @@ func listen(t *testing.T, network, addr string) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// dial connects from an address that is no VIP, so that only the server's end
-// counts.
-func dial(t *testing.T, from string, to netip.Addr, port int) net.Conn {
+// dial connects, from an address if one is given. It does not ask by itself whether the
+// peer is still there.
+func dial(t *testing.T, from, to netip.Addr, port int) net.Conn {
 	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
+	if from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
 	conn, err := dialer.Dial("tcp", netip.AddrPortFrom(to, uint16(port)).String())
 	if err != nil {
 		t.Fatal(err)

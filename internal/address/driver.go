@@ -53,6 +53,7 @@ type Driver struct {
 	repair   chan struct{} // one pending look at the kernel
 	linger   chan struct{} // one pending count of connections
 	paced    chan struct{} // one pending look at the beats
+	cut      *cutter
 	// missing: an address is wanted, not expired and not there.
 	missing atomic.Bool
 
@@ -70,6 +71,11 @@ type Driver struct {
 	ends       map[place]leftover
 	validUntil time.Time
 	synced     bool
+	here       map[netip.Addr]entry        // see census
+	elsewhere  map[netip.Addr][]netip.Addr // see census
+	// givenUp are addresses that lingered and are not wanted any more: prune resets what
+	// is still open before it unbinds them.
+	givenUp map[netip.Addr]bool
 }
 
 // place is an address on an interface.
@@ -108,15 +114,18 @@ func New(opt Options) (*Driver, error) {
 		repair:   make(chan struct{}, 1),
 		linger:   make(chan struct{}, 1),
 		paced:    make(chan struct{}, 1),
+		cut:      newCutter(opt.Logger),
 		cancel:   cancel,
 		kernel:   k,
 		holds:    make(map[slot]*hold),
 		beats:    map[time.Duration]time.Time{opt.Lifetime: time.Now().Add(opt.Lifetime / 3)},
 		bound:    make(map[place]bool),
+		givenUp:  make(map[netip.Addr]bool),
 		ends:     make(map[place]leftover),
 	}
 	d.tasks.Go(func() { d.keep(ctx) })
 	d.tasks.Go(func() { d.watch(ctx) })
+	d.tasks.Go(func() { d.cut.run(ctx) })
 	return d, nil
 }
 
@@ -156,8 +165,11 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 		return model.Applied{}, errors.New("address driver: apply: closed")
 	}
 	begin := time.Now()
-	d.validUntil, d.synced = want.ValidUntil, want.Synced
+	d.validUntil, d.synced, d.elsewhere = want.ValidUntil, want.Synced, want.Elsewhere
 	d.accept(want.Bind)
+	for _, a := range want.Spared {
+		delete(d.givenUp, a)
+	}
 	s, err := d.look()
 	if err != nil {
 		d.stats.errors.Add(1)
@@ -230,6 +242,7 @@ func (d *Driver) accept(bind []model.Binding) {
 	for at, h := range d.holds {
 		if h.round != d.round {
 			delete(d.holds, at)
+			d.givenUp[at.addr] = d.givenUp[at.addr] || h.want.Linger
 		}
 	}
 	d.pace()

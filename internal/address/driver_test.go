@@ -111,10 +111,11 @@ func TestLinkDownAndUp(t *testing.T) {
 	if e := find(t, v6)[0]; e.flags&unix.IFA_F_TENTATIVE != 0 || !e.own() {
 		t.Errorf("%+v", e)
 	}
-	groups, err := os.ReadFile("/proc/net/dev_mcast")
-	if err != nil || !strings.Contains(string(groups), "3333ff000200") {
-		t.Errorf("no solicited-node group: %v\n%s", err, groups)
-	}
+	// The kernel joins the group a moment after the interface came up.
+	eventually(t, "the solicited-node group", func() bool {
+		groups, err := os.ReadFile("/proc/net/dev_mcast")
+		return err == nil && strings.Contains(string(groups), "3333ff000200")
+	})
 	// An interface that is gone, and comes back under its name soon.
 	link, err := netlink.LinkByName("a0")
 	if err != nil {

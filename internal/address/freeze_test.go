@@ -82,6 +82,9 @@ func TestLateCalls(t *testing.T) {
 				checkBlink(t, o, addr, c.verb == create)
 			}
 			d.mu.Lock()
+			if c.verb == renew { // the kernel may be later than the driver, which then removes what is left
+				then = slices.DeleteFunc(then, func(v verb) bool { return v == remove })
+			}
 			if !slices.Equal(then, c.then) {
 				t.Errorf("the late call was followed by %v, want %v", then, c.then)
 			}

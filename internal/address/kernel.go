@@ -110,11 +110,9 @@ func (k *kernel) dump() ([]entry, error) {
 	return entries, nil
 }
 
-// execute sends one request and collects the answers, again if they changed
-// meanwhile.
-func (k *kernel) execute(request, flags int, answer uint16, parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
-	begin := func() { msgs = nil }
-	err = k.each(request, flags, answer, begin, func(m []byte) { msgs = append(msgs, m) }, parts...)
+// link asks for one interface. That is no dump, which might begin again.
+func (k *kernel) link(parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
+	err = k.each(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msgs = append(msgs, m) }, parts...)
 	return msgs, err
 }
 
@@ -188,7 +186,7 @@ func nextAttribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
 func (k *kernel) linkIndex(name string) (int, error) {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	attr := nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name))
-	msgs, err := k.execute(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, msg, attr)
+	msgs, err := k.link(msg, attr)
 	if err != nil {
 		return 0, err
 	}
@@ -207,7 +205,7 @@ func (k *kernel) linkName(index int) string {
 	name := fmt.Sprintf("#%d", index)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)
-	msgs, err := k.execute(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, msg)
+	msgs, err := k.link(msg)
 	if err == nil && len(msgs) > 0 && len(msgs[0]) >= unix.SizeofIfInfomsg {
 		attrs, _ := nl.ParseRouteAttr(msgs[0][unix.SizeofIfInfomsg:])
 		for _, a := range attrs {

@@ -1,6 +1,9 @@
 package address
 
 import (
+	"errors"
+	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -78,4 +81,27 @@ func renewalCannotCreate(t *testing.T, iface string) {
 		}
 	}
 	k.do([]*op{{verb: remove, addr: v4, index: index}})
+}
+
+// TestAddressThatCannotBeRemoved: if the kernel does not take an address away the report says
+// that it is still there, and why.
+func TestAddressThatCannotBeRemoved(t *testing.T) {
+	k, err := openKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), k.sock.Socket.GetFd(), unix.O_CLOEXEC); err != nil { // nothing can be asked any more
+		t.Fatal(err)
+	}
+	d := &Driver{kernel: k, log: slog.New(slog.DiscardHandler)}
+	h := &hold{want: model.Binding{Addr: v4, Interface: model.LoopbackInterface}, index: 1, there: true}
+	if d.remove(nil, h); !h.there || !errors.Is(h.err, unix.ENOTSOCK) {
+		t.Errorf("there %v, because of %v", h.there, h.err)
+	}
 }

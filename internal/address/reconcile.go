@@ -33,12 +33,21 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 			}
 			break
 		}
+		held := make([]bool, n-i) // elsewhere on this host
+		for j, o := range ops[i:n] {
+			held[j] = s.has(o.addr)
+		}
 		d.kernel.do(ops[i:n])
 		for j, o := range ops[i:n] {
 			h := targets[i+j]
 			created = d.created(h, o, s) && h.lifetime == d.lifetime || created
 		}
 		d.awaitLocal(targets[i:n])
+		for j, h := range targets[i:n] {
+			if h.there && !held[j] {
+				d.cut.bound(h.want.Addr)
+			}
+		}
 	}
 	return created
 }
@@ -185,6 +194,7 @@ func (d *Driver) remove(s *survey, h *hold) {
 // delivered. A VIP that moves keeps its old place until it is at the new one.
 func (d *Driver) prune(s *survey) []error {
 	var errs []error
+	d.resetClients(s)
 	for _, at := range d.unwanted(s) {
 		h := d.holds[at]
 		for _, e := range slices.Clone(s.own[at]) {
@@ -207,6 +217,21 @@ func (d *Driver) prune(s *survey) []error {
 	return errs
 }
 
+// resetClients ends what is still open to addresses that lingered and are about to go, and are
+// not those of somebody else as well. Their new owner answers a client only when that sends
+// something, and one that watches an API never does.
+func (d *Driver) resetClients(s *survey) {
+	for addr, lingered := range d.givenUp {
+		if _, stays := s.foreign[addr]; stays || !lingered || d.holds[slot{addr, false}] != nil || d.holds[slot{addr, true}] != nil {
+			delete(d.givenUp, addr)
+		}
+	}
+	if len(d.givenUp) > 0 {
+		d.cut.resetClients(d.givenUp)
+		clear(d.givenUp)
+	}
+}
+
 // unwanted are the slots with anything that prune may have to unbind, in order.
 func (d *Driver) unwanted(s *survey) []slot {
 	var out []slot
@@ -227,11 +252,24 @@ func (d *Driver) unbind(s *survey, addr netip.Addr, index int) error {
 	d.kernel.do([]*op{o})
 	if gone(o.err) {
 		s.drop(addr, index)
+		if !d.has(s, addr) {
+			d.cut.unbound(addr)
+		}
 		d.log.Info("unbound the VIP", "vip", addr, "iface", d.kernel.linkName(index))
 		return nil
 	}
 	d.stats.errors.Add(1)
 	return o.err
+}
+
+// has tells whether an address is bound anywhere on this host, by the survey or, without
+// one, by what the holds know.
+func (d *Driver) has(s *survey, addr netip.Addr) bool {
+	if s != nil {
+		return s.has(addr)
+	}
+	lan, lo := d.holds[slot{addr, false}], d.holds[slot{addr, true}]
+	return lan != nil && lan.there || lo != nil && lo.there
 }
 
 // gone tells whether the result of a removal means that the address is not there.

@@ -46,7 +46,13 @@ func (d *Driver) look() (*survey, error) {
 			s.foreign[addr] = e
 		}
 	}
+	d.here = s.foreign
 	return s, nil
+}
+
+// has tells whether lbd has the address bound, on any interface.
+func (s *survey) has(addr netip.Addr) bool {
+	return len(s.own[slot{addr, false}])+len(s.own[slot{addr, true}]) > 0
 }
 
 // index looks an interface up, once a survey.
@@ -122,7 +128,7 @@ func (d *Driver) repeats(s *survey) bool {
 		}
 		was, ok := told[at.addr]
 		if now := h.report(); !ok || now.Bound != was.Bound || now.Interface != was.Interface || !now.Expires.Equal(was.Expires) ||
-			now.Expired != was.Expired || now.TooLate != was.TooLate || now.Connections != was.Connections || now.Sockets != was.Sockets || now.Err != was.Err {
+			now.Expired != was.Expired || now.TooLate != was.TooLate || now.Connections != was.Connections || now.Sockets != was.Sockets || now.Own != was.Own || now.Err != was.Err {
 			return false
 		}
 		if h.there && s.own[at] != nil {
@@ -134,7 +140,7 @@ func (d *Driver) repeats(s *survey) bool {
 
 // report is the truth about one hold.
 func (h *hold) report() model.AppliedVIP {
-	v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections.lively, Sockets: h.connections.open}
+	v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections.lively, Sockets: h.connections.open, Own: h.connections.own}
 	if h.there {
 		v.Interface, v.Expires = h.want.Interface, h.end
 	}
@@ -170,7 +176,7 @@ func (d *Driver) describe(s *survey) model.Applied {
 			}
 			v, wanted := part(at)[at.addr]
 			if !wanted {
-				v = model.AppliedVIP{Bound: true, Connections: -1, Sockets: -1}
+				v = model.AppliedVIP{Bound: true, Connections: -1, Sockets: -1, Own: -1}
 			}
 			l := d.leftover(e, s)
 			ends[place{at.addr, e.index}] = l

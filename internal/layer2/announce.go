@@ -28,6 +28,8 @@ const (
 	// defendDelay leaves a planned successor, whose first announcement looks like
 	// a conflict, the time to say so; then the VIP becomes silent here instead.
 	defendDelay = 100 * time.Millisecond
+	// conflictPause bounds how often conflicts make anybody decide, whoever causes them.
+	conflictPause = 100 * time.Millisecond
 	// conflictLogInterval bounds what a lasting conflict writes.
 	conflictLogInterval = time.Minute
 )
@@ -68,7 +70,12 @@ func (b *burst) advance(began, now time.Time) {
 			return
 		}
 	}
-	b.next = slot(began, now.Add(refreshInterval-refreshJitter/2+rand.N(refreshJitter)))
+	b.next = refresh(began, now)
+}
+
+// refresh is when to repeat what is said now.
+func refresh(began, now time.Time) time.Time {
+	return slot(began, now.Add(refreshInterval-refreshJitter/2+rand.N(refreshJitter)))
 }
 
 // conflict is what was seen of foreign hosts that use an announced VIP.
@@ -76,7 +83,7 @@ type conflict struct {
 	count    uint64
 	foreign  model.MAC
 	logged   time.Time
-	told     time.Time // last Changed
+	told     time.Time // when it was last news
 	defend   time.Time // when to defend; zero: not
 	defended time.Time
 }
@@ -115,6 +122,7 @@ func (d *Driver) startAnnouncing(e *entry, validUntil time.Time) error {
 		b.advance(d.began, now)
 	} else {
 		b.begin(e.want.Burst, d.began, now)
+		e.inquiry.next = now.Add(askAfter)
 	}
 	return nil
 }

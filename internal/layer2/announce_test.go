@@ -35,7 +35,7 @@ func TestBurstThenRefresh(t *testing.T) {
 					t.Errorf("frame\n got %x\nwant %x", h.k.sent()[0].frame, want)
 				}
 				time.Sleep(100 * time.Second)
-				times := h.k.times()
+				times := h.announced()
 				if len(times) < 9 || !slices.Equal(times[:7], wantBurst) {
 					t.Fatalf("sent at %v, want %v first", times, wantBurst)
 				}
@@ -80,7 +80,7 @@ func TestHigherBurstStartsAgain(t *testing.T) {
 		again.Burst = 1
 		h.apply(again)
 		time.Sleep(5 * time.Second)
-		times := h.k.times()
+		times := h.announced()
 		if len(times) != 14 || times[7] != 10*time.Second || times[8] != 10*time.Second+50*ms {
 			t.Errorf("sent at %v", times)
 		}

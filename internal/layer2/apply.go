@@ -19,6 +19,7 @@ type openPort struct {
 	key    portKey
 	link   link
 	addrs  []netip.Addr // that the filter names
+	speaks netip.Addr   // a link-local address of the interface, once it was needed; for ND
 	broken bool         // a new socket may help
 }
 
@@ -47,7 +48,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		return model.Applied{VIPs: d.reports(), Lapses: d.clock.count(), Err: err.Error()}, err
 	}
 	s := &scene{want: want, links: links}
-	if needAddresses(want.L2) {
+	if needAddresses(want.L2) || d.speechless(want.L2) {
 		if s.addrs, err = d.kernel.addresses(); err != nil {
 			s.errs = append(s.errs, err)
 		}
@@ -83,7 +84,9 @@ func (d *Driver) Extend(until time.Time) bool {
 		}
 	}
 	for _, e := range d.entries {
-		if e.want.Mode != model.L2Announce || e.err != "" || !e.burst.on || e.burst.next.IsZero() {
+		over := e.want.Mode == model.L2Probe && e.result.Done && e.result.Series == e.want.Series
+		runs := e.want.Mode == model.L2Announce && e.burst.on && !e.burst.next.IsZero()
+		if e.err != "" || !runs && !over {
 			return false
 		}
 	}
@@ -117,8 +120,12 @@ func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
 	for _, a := range d.leftover {
 		m[a] = model.AppliedVIP{Silent: true}
 	}
+	d.marked = 0
 	for a, e := range d.entries {
 		m[a] = e.report()
+		if m[a].Duplicate != (model.MAC{}) {
+			d.marked++
+		}
 	}
 	d.told = m
 	return m
@@ -287,6 +294,11 @@ func (d *Driver) applyPorts(s *scene) {
 		}
 	}
 	d.portless = len(failed) > 0
+	for _, p := range d.ports {
+		if ip := linkLocal(s.addrs, p.link.index); ip.IsValid() {
+			p.speaks = ip
+		}
+	}
 	for a, e := range d.entries {
 		key := portKey{e.want.Interface, familyOf(a)}
 		if p := d.ports[key]; p != e.port {

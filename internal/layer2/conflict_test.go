@@ -1,11 +1,14 @@
 package layer2
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 func TestConflictIsCountedToldAndDefendedOnceASecond(t *testing.T) {
@@ -58,4 +61,56 @@ func TestConflictIsToldEachTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHostsThatUseTheVIPInTurn: ten thousand frames a second, from two hosts in turn or from
+// one that makes up an address for each, are news ten times a second, of however many VIPs;
+// and the last one is told.
+func TestHostsThatUseTheVIPInTurn(t *testing.T) {
+	const seconds, frames = 2, 10_000
+	for name, mac := range map[string]func(int) model.MAC{
+		"two":  func(i int) model.MAC { return model.MAC{2, 0, 0, 0, 9, byte(i % 2)} },
+		"many": func(i int) model.MAC { return model.MAC{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)} },
+	} {
+		for _, yields := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, yields %v", name, yields), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := newHarness(t)
+					defer h.close()
+					wants := []model.L2Advert{announceVIP(vip4), announceVIP(vip6)}
+					for i := range wants {
+						wants[i].Yield = yields
+					}
+					h.apply(wants...)
+					time.Sleep(5 * time.Second)
+					h.changed()
+					news := 0
+					for i := range seconds * frames {
+						h.k.hear(gratuitous(mac(i), wants[i/2%len(wants)].Addr))
+						time.Sleep(time.Second / frames)
+						if h.changed() {
+							news++
+						}
+					}
+					most := seconds*10 + 1
+					if yields {
+						most += len(wants) // the successor of each is told at once
+					}
+					if news > most || news < most/2 {
+						t.Errorf("told %d times in %d s", news, seconds)
+					}
+					h.changed()
+					h.k.hear(gratuitous(rivalMAC, vip4))
+					time.Sleep(conflictPause)
+					synctest.Wait()
+					if !h.changed() {
+						t.Error("the last frame is not told")
+					}
+					if got := h.apply(wants...)[vip4].Foreign; got != rivalMAC {
+						t.Errorf("foreign is %s, want %s", got, rivalMAC)
+					}
+				})
+			})
+		}
+	}
 }

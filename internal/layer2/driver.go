@@ -65,6 +65,7 @@ type Driver struct {
 	entries    map[netip.Addr]*entry
 	queue      queue
 	backlog    backlog
+	conflicts  conflictNews
 	ports      map[portKey]*openPort
 	own        map[model.MAC]struct{} // of all interfaces of this host
 	validUntil time.Time
@@ -72,7 +73,8 @@ type Driver struct {
 	round      uint64 // counts decisions
 	portless   bool   // entries want a port that could not be opened
 	// told is the last report; it is never changed.
-	told map[netip.Addr]model.AppliedVIP
+	told   map[netip.Addr]model.AppliedVIP
+	marked int // VIPs in it that another host answers for
 
 	lapsed  uint64 // lapses of the clock that were acted on
 	answers meter

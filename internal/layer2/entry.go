@@ -18,6 +18,7 @@ type entry struct {
 	series    series
 	result    model.ProbeResult // of the newest series that has ended
 	conflict  conflict
+	inquiry   inquiry
 	silent    bool // the rules may be in force
 	answers   meter
 	tooLate   bool // to begin to respond, with the burst lateBurst
@@ -38,6 +39,7 @@ func (e *entry) report() model.AppliedVIP {
 		Probe:      e.result,
 		Conflicts:  e.conflict.count,
 		Foreign:    e.conflict.foreign,
+		Duplicate:  e.inquiry.by,
 		Err:        e.err,
 	}
 }
@@ -46,7 +48,7 @@ func (e *entry) report() model.AppliedVIP {
 // never.
 func (e *entry) deadline() time.Time {
 	var first time.Time
-	for _, t := range [...]time.Time{e.series.wait, e.burst.next, e.conflict.defend} {
+	for _, t := range [...]time.Time{e.series.wait, e.burst.next, e.conflict.defend, e.inquiry.next} {
 		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
 			first = t
 		}

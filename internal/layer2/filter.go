@@ -88,12 +88,34 @@ func among(p []bpf.Instruction, addrs []netip.Addr) []bpf.Instruction {
 }
 
 // program is the packet filter that wakes this process only for frames about
-// addrs.
-func program(f family, addrs []netip.Addr) ([]bpf.RawInstruction, error) {
+// addrs that are for the interface with this index.
+func program(index int, f family, addrs []netip.Addr) ([]bpf.RawInstruction, error) {
+	about := arpFilter(addrs)
 	if f == silence.ND {
-		return bpf.Assemble(ndFilter(addrs))
+		about = ndFilter(addrs)
 	}
-	return bpf.Assemble(arpFilter(addrs))
+	return bpf.Assemble(slices.Concat(ours(index), about))
+}
+
+// ours drops frames of a VLAN, in which the same addresses may be others. The kernel has
+// taken the tag off before it hands them to a socket of one protocol, also on the
+// interface on which they came in. If there is an interface for the VLAN it names that one;
+// else it marks the frame as one for another host (__netif_receive_skb_core in
+// net/core/dev.c), which is what a frame that only a promiscuous card has seen is, too. A
+// tag with a priority and no VLAN is neither. The last is for frames whose tag it leaves.
+func ours(index int) []bpf.Instruction {
+	const otherHost, vid = 3, 0xfff // PACKET_OTHERHOST in include/uapi/linux/if_packet.h
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(index), SkipTrue: 1},
+		bpf.RetConstant{},
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: otherHost, SkipTrue: 1},
+		bpf.RetConstant{},
+		bpf.LoadExtension{Num: bpf.ExtVLANTag},
+		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: vid, SkipTrue: 1},
+		bpf.RetConstant{},
+	}
 }
 
 // arpFilter passes ARP whose SPA or TPA is a VIP.

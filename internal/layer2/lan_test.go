@@ -186,7 +186,7 @@ func TestLANProbesOfRivals(t *testing.T) {
 			if ra.Answered || rb.Answered {
 				t.Fatalf("%s: A: %+v, B: %+v", vip, ra, rb)
 			}
-			return ra.Rival == macB && rb.Rival == macA
+			return ra.Rivals[0] == macB && rb.Rivals[0] == macA
 		})
 		t.Logf("%s: in series %d", vip, number)
 	}
@@ -204,7 +204,7 @@ func TestLANClientIsNoRival(t *testing.T) {
 			r = h.apply(probeVIP(vip, 1))[vip].Probe
 			return r.Done
 		})
-		if r.Answered || r.Rival != (model.MAC{}) {
+		if r.Answered || r.Rivals[0] != (model.MAC{}) {
 			t.Errorf("%s: %+v", vip, r)
 		}
 	}

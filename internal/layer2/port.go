@@ -41,6 +41,7 @@ type packetPort struct {
 	k      *linux
 	conn   *packet.Conn
 	raw    syscall.RawConn
+	index  int // of the interface
 	family family
 	ev     portEvents
 
@@ -53,7 +54,7 @@ func (k *linux) open(l link, f family, addrs []netip.Addr, ev portEvents) (port,
 	if f == silence.ND {
 		proto = nd.EtherType
 	}
-	program, err := program(f, addrs)
+	program, err := program(l.index, f, addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (k *linux) open(l link, f family, addrs []netip.Addr, ev portEvents) (port,
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
 	})
-	p := &packetPort{k: k, conn: conn, raw: raw, family: f, ev: ev}
+	p := &packetPort{k: k, conn: conn, raw: raw, index: l.index, family: f, ev: ev}
 	k.wg.Go(p.read)
 	return p, nil
 }
@@ -135,7 +136,7 @@ func (p *packetPort) send(frame []byte) error {
 }
 
 func (p *packetPort) filter(addrs []netip.Addr) error {
-	program, err := program(p.family, addrs)
+	program, err := program(p.index, p.family, addrs)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ type series struct {
 	waits  bool          // for its turn, see backlog
 	lasts  time.Duration // see model.L2Advert
 	source netip.Addr
-	rival  model.MAC // lowest
+	heard  model.ProbeResult // only who else asks
 }
 
 // least is how many probes there are at least.
@@ -50,13 +50,6 @@ func (s *series) pause() time.Duration {
 }
 
 func (s *series) running() bool { return !s.wait.IsZero() }
-
-// heard notes another host that asks for the same VIP.
-func (s *series) heard(rival model.MAC) {
-	if s.rival == (model.MAC{}) || rival.Compare(s.rival) < 0 {
-		s.rival = rival
-	}
-}
 
 // sample is what the end of an interval means.
 type sample uint8
@@ -107,20 +100,31 @@ func (d *Driver) stepProbe(e *entry, now time.Time) bool {
 
 // probe sends one probe and waits for an interval.
 func (d *Driver) probe(e *entry, now time.Time) error {
-	mac := e.port.link.mac
-	var frame []byte
-	if e.want.Addr.Is4() {
-		frame = arp.Probe(mac, e.want.Addr)
-	} else {
-		frame = nd.Probe(mac, e.series.source, e.want.Addr, d.nonce)
-	}
-	if err := d.send(e.port, frame); err != nil {
+	if err := d.ask(e, e.series.source); err != nil {
 		e.series = series{}
 		return err
 	}
-	d.counters.probes.Add(1)
 	e.series.sent++
 	e.series.wait = now.Add(e.series.pause())
+	return nil
+}
+
+// ask puts the question who has the address; source is the link-local address for IPv6.
+func (d *Driver) ask(e *entry, source netip.Addr) error {
+	mac := e.port.link.mac
+	var frame []byte
+	switch {
+	case e.want.From.IsValid():
+		frame = arp.Request(mac, e.want.From, e.want.Addr)
+	case e.want.Addr.Is4():
+		frame = arp.Probe(mac, e.want.Addr)
+	default:
+		frame = nd.Probe(mac, source, e.want.Addr, d.nonce)
+	}
+	if err := d.send(e.port, frame); err != nil {
+		return err
+	}
+	d.counters.probes.Add(1)
 	return nil
 }
 
@@ -177,7 +181,7 @@ func (d *Driver) again(e *entry) (waits bool) {
 	if !d.backlog.crowded(e) {
 		return false
 	}
-	e.series = series{number: e.series.number, lasts: e.series.lasts, source: e.series.source, rival: e.series.rival, waits: true}
+	e.series = series{number: e.series.number, lasts: e.series.lasts, source: e.series.source, heard: e.series.heard, waits: true}
 	d.backlog.add(e)
 	return true
 }
@@ -185,7 +189,7 @@ func (d *Driver) again(e *entry) (waits bool) {
 // finish ends the running series with what the wire said.
 func (d *Driver) finish(e *entry, r model.ProbeResult, now time.Time) {
 	d.backlog.ended(false)
-	r.Series, r.Done, r.Rival, r.At = e.series.number, true, e.series.rival, now
+	r.Series, r.Done, r.Rivals, r.At = e.series.number, true, e.series.heard.Rivals, now
 	e.result, e.series = r, series{}
 	if r.Answered {
 		d.counters.answered.Add(1)

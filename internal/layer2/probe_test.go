@@ -15,6 +15,25 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// TestQuestionOfANode: who asks for another host says who asks, for a switch may drop a
+// question without a sender; who asks for a VIP does not, for its neighbours might learn it.
+func TestQuestionOfANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		defer h.close()
+		from := netip.MustParseAddr("10.0.0.11")
+		q := probeVIP(vip4, 7)
+		q.From = from
+		h.apply(q, probeVIP(vip4b, 7))
+		sent := h.k.sent()
+		for _, want := range [][]byte{arp.Request(ownMAC, from, vip4), arp.Probe(ownMAC, vip4b)} {
+			if !slices.ContainsFunc(sent, func(e event) bool { return bytes.Equal(e.frame, want) }) {
+				t.Errorf("sent %v, not %x", sent, want)
+			}
+		}
+	})
+}
+
 func TestProbeSilent(t *testing.T) {
 	for name, vip := range map[string]netip.Addr{"ARP": vip4, "ND": vip6} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +103,7 @@ func TestProbeLasts(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		got := h.apply(long)[vip4].Probe
-		if want := (model.ProbeResult{Series: 7, Done: true, Rival: model.MAC{2, 0, 0, 0, 0, 9}, At: h.k.start.Add(165 * ms)}); got != want {
+		if want := (model.ProbeResult{Series: 7, Done: true, Rivals: [model.MaxRivals]model.MAC{{2, 0, 0, 0, 0, 9}}, At: h.k.start.Add(165 * ms)}); got != want {
 			t.Errorf("result %+v, want %+v", got, want)
 		}
 		if want := []time.Duration{0, 50 * ms, 100 * ms, 150 * ms}; !slices.Equal(h.k.times(), want) {
@@ -129,7 +148,9 @@ func TestProbeAnswered(t *testing.T) {
 	}
 }
 
-func TestProbeHearsTheLowestRival(t *testing.T) {
+// TestProbeHearsRivals: each of the first few that ask is told once, whatever its hardware
+// address, and no host is that makes up more of them.
+func TestProbeHearsRivals(t *testing.T) {
 	for name, vip := range map[string]netip.Addr{"ARP": vip4, "ND": vip6} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,8 +162,16 @@ func TestProbeHearsTheLowestRival(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				got := h.apply(probeVIP(vip, 1))[vip].Probe
-				if !got.Done || got.Answered || got.Rival != rivalMAC {
+				if want := [model.MaxRivals]model.MAC{otherMAC, rivalMAC}; !got.Done || got.Answered || got.Rivals != want {
 					t.Errorf("result %+v", got)
+				}
+				h.apply(probeVIP(vip, 2))
+				for i := range byte(100) {
+					h.k.hear(rivalProbe(model.MAC{2, 0, 0, 0, 1, i}, vip))
+				}
+				time.Sleep(time.Second)
+				if got = h.apply(probeVIP(vip, 2))[vip].Probe; got.Rivals[model.MaxRivals-1] != (model.MAC{2, 0, 0, 0, 1, model.MaxRivals - 1}) {
+					t.Errorf("of many: %+v", got)
 				}
 			})
 		})
@@ -321,8 +350,8 @@ func TestManyVIPs(t *testing.T) {
 		}
 		h.apply(l2...)
 		time.Sleep(5 * time.Second)
-		if n := len(h.k.sent()); n != 7000 {
-			t.Errorf("%d frames, want 7000", n)
+		if n := len(h.announced()); n != 7000 {
+			t.Errorf("%d announcements, want 7000", n)
 		}
 		h.apply(l2[:10]...)
 		if len(h.d.queue) != 10 || len(h.d.entries) != 10 {

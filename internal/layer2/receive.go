@@ -106,8 +106,11 @@ func (d *Driver) receive(key portKey, frame []byte) {
 		d.finish(e, model.ProbeResult{Answered: true, By: m.sender()}, now)
 		_ = d.pump() // fail tells what went wrong
 	case e.series.running():
-		e.series.heard(m.sender())
+		e.series.heard.Meet(m.sender())
 	case e.burst.on && uses:
+		if !e.want.Yield {
+			e.inquiry.heard(m.sender(), now)
+		}
 		d.dispute(e, m.sender(), now)
 	}
 	d.queue.update(e)
@@ -123,10 +126,43 @@ func (d *Driver) dispute(e *entry, by model.MAC, now time.Time) {
 		c.logged = now
 		d.log.Info("another host uses the VIP", "vip", e.want.Addr, "iface", e.want.Interface, "peer", by.String())
 	}
-	// The other one defends it as often: half of that, or every second time would be told.
-	if fresh || e.want.Yield || now.Sub(c.told) >= defendInterval/2 {
+	c.seen(by, now, e.want.Yield)
+	d.tellConflict(e, fresh, now)
+}
+
+// tellConflict fires Changed for a frame that is news, but not for each: two hosts that use
+// a VIP in turn, or one that makes up its address, may send thousands a second.
+func (d *Driver) tellConflict(e *entry, fresh bool, now time.Time) {
+	c := &e.conflict
+	since := now.Sub(c.told)
+	switch {
+	case e.want.Yield && since >= conflictPause: // most likely the successor, who is awaited
 		c.told = now
 		d.notify()
+		return
+	case !fresh && !e.want.Yield && since < defendInterval/2:
+		return // the other one defends it once a second: half of that, or every second time would be told
 	}
-	c.seen(by, now, e.want.Yield)
+	c.told = now
+	switch {
+	case now.Sub(d.conflicts.told) >= conflictPause:
+		d.conflicts = conflictNews{told: now}
+		d.notify()
+	case d.conflicts.due.IsZero():
+		d.conflicts.due = d.conflicts.told.Add(conflictPause) // run is roused by receive
+	}
+}
+
+// conflictNews paces what is told of the conflicts of all VIPs.
+type conflictNews struct {
+	told time.Time
+	due  time.Time // when what came meanwhile is told; zero: nothing did
+}
+
+// stepConflicts tells what had to wait.
+func (d *Driver) stepConflicts(now time.Time) {
+	if due(d.conflicts.due, now) {
+		d.conflicts = conflictNews{told: now}
+		d.notify()
+	}
 }

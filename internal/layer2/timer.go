@@ -29,10 +29,14 @@ func (d *Driver) run(ctx context.Context) {
 func (d *Driver) nextIn() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.queue) == 0 {
+	next := d.conflicts.due
+	if len(d.queue) > 0 && (next.IsZero() || d.queue[0].due.Before(next)) {
+		next = d.queue[0].due
+	}
+	if next.IsZero() {
 		return time.Hour
 	}
-	return time.Until(d.queue[0].due)
+	return time.Until(next)
 }
 
 // rouse makes run look at the earliest deadline again.
@@ -48,6 +52,7 @@ func (d *Driver) rouse() {
 func (d *Driver) fire() {
 	var over []ending
 	d.mu.Lock()
+	d.stepConflicts(time.Now())
 	for begin := time.Now(); ; {
 		d.alive()
 		if len(d.queue) == 0 {
@@ -64,6 +69,7 @@ func (d *Driver) fire() {
 		}
 		if e.burst.on {
 			d.stepAnnounce(e, now)
+			d.stepInquiry(e, now)
 		}
 		d.queue.update(e)
 	}
@@ -101,6 +107,6 @@ func (d *Driver) fail(e *entry, err error) {
 
 // quiet stops announcing and probing.
 func (e *entry) quiet() {
-	e.burst, e.series = burst{}, series{}
+	e.burst, e.series, e.inquiry = burst{}, series{}, inquiry{}
 	e.conflict.defend = time.Time{}
 }

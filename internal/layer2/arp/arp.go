@@ -31,13 +31,6 @@ const (
 	OpReply   Op = 2
 )
 
-const (
-	offsetHType = 14
-	offsetOp    = 20
-	offsetSHA   = 22
-	offsetTHA   = 32
-)
-
 // fixedHeader is hardware type Ethernet, protocol type IPv4, and their address
 // lengths.
 const fixedHeader = 0x0001_0800_06_04
@@ -65,53 +58,50 @@ func Parse(frame []byte) (Packet, bool) {
 	if len(frame) < FrameLen || binary.BigEndian.Uint16(frame[12:]) != EtherType {
 		return Packet{}, false
 	}
-	if binary.BigEndian.Uint64(frame[offsetHType:])>>16 != fixedHeader {
-		return Packet{}, false
-	}
+	header := binary.BigEndian.Uint64(frame[14:])
 	return Packet{
-		Op:  Op(binary.BigEndian.Uint16(frame[offsetOp:])),
-		SHA: model.MAC(frame[offsetSHA : offsetSHA+6]),
+		Op:  Op(header),
+		SHA: model.MAC(frame[22:OffsetSPA]),
 		SPA: netip.AddrFrom4([4]byte(frame[OffsetSPA:])),
-		THA: model.MAC(frame[offsetTHA : offsetTHA+6]),
+		THA: model.MAC(frame[OffsetSPA+4 : OffsetTPA]),
 		TPA: netip.AddrFrom4([4]byte(frame[OffsetTPA:])),
-	}, true
+	}, header>>16 == fixedHeader
 }
 
 // Announcement is a broadcast request with SPA = TPA = addr and an empty THA
 // (RFC 5227 section 2.3). Linux neighbours obey it even within their locktime,
 // which they do not with a broadcast reply. addr must be IPv4.
 func Announcement(mac model.MAC, addr netip.Addr) []byte {
-	return broadcast(mac, addr, addr)
+	return Request(mac, addr, addr)
 }
 
 // Probe is a broadcast request for addr with SPA = 0.0.0.0 (RFC 5227 section
 // 2.1.1): it asks without touching any neighbour table. addr must be IPv4.
 func Probe(mac model.MAC, addr netip.Addr) []byte {
-	return broadcast(mac, netip.IPv4Unspecified(), addr)
+	return Request(mac, netip.IPv4Unspecified(), addr)
+}
+
+// Request is a broadcast request for addr by a host that has the address from, which its
+// neighbours may learn. Both must be IPv4.
+func Request(mac model.MAC, from, addr netip.Addr) []byte {
+	return marshal(model.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, Packet{Op: OpRequest, SHA: mac, SPA: from, TPA: addr})
 }
 
 // Reply answers a request: addr is at mac. It goes to the host that has asked, with
 // what that said of itself (RFC 826). addr must be IPv4.
 func Reply(mac model.MAC, addr netip.Addr, to Packet) []byte {
-	b := make([]byte, 0, FrameLen)
-	b = append(b, to.SHA[:]...)
-	b = append(b, mac[:]...)
-	b = binary.BigEndian.AppendUint16(b, EtherType)
-	b = binary.BigEndian.AppendUint64(b, fixedHeader<<16|uint64(OpReply))
-	b = append(b, mac[:]...)
-	b = append(b, addr.AsSlice()...)
-	b = append(b, to.SHA[:]...)
-	return append(b, to.SPA.AsSlice()...)
+	return marshal(to.SHA, Packet{OpReply, mac, addr, to.SHA, to.SPA})
 }
 
-func broadcast(mac model.MAC, spa, tpa netip.Addr) []byte {
+// marshal makes the frame of a packet.
+func marshal(to model.MAC, p Packet) []byte {
 	b := make([]byte, 0, FrameLen)
-	b = append(b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
-	b = append(b, mac[:]...)
+	b = append(b, to[:]...)
+	b = append(b, p.SHA[:]...)
 	b = binary.BigEndian.AppendUint16(b, EtherType)
-	b = binary.BigEndian.AppendUint64(b, fixedHeader<<16|uint64(OpRequest))
-	b = append(b, mac[:]...)
-	b = append(b, spa.AsSlice()...)
-	b = append(b, 0, 0, 0, 0, 0, 0)
-	return append(b, tpa.AsSlice()...)
+	b = binary.BigEndian.AppendUint64(b, fixedHeader<<16|uint64(p.Op))
+	b = append(b, p.SHA[:]...)
+	b = append(b, p.SPA.AsSlice()...)
+	b = append(b, p.THA[:]...)
+	return append(b, p.TPA.AsSlice()...)
 }

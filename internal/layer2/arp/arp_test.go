@@ -16,6 +16,16 @@ var (
 	client = model.MAC{2, 0, 0, 0, 0, 0xbb}
 )
 
+// TestRequestNamesItsSender: as the kernel asks for a neighbour.
+func TestRequestNamesItsSender(t *testing.T) {
+	from, to := netip.MustParseAddr("10.0.0.11"), netip.MustParseAddr("10.0.0.12")
+	mac := model.MAC{2, 0, 0, 0, 0, 1}
+	p, ok := Parse(Request(mac, from, to))
+	if !ok || p.Op != OpRequest || p.SHA != mac || p.SPA != from || p.TPA != to || p.Probe() || !p.Question() {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestFramesAreThoseOfRFC5227(t *testing.T) {
 	for name, tc := range map[string]struct {
 		frame []byte

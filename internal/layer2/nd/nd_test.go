@@ -2,6 +2,7 @@ package nd
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
 	"strings"
@@ -170,6 +171,26 @@ func check(t *testing.T, frame []byte) {
 		// From :: nobody may say where :: is.
 		if !m.Target.IsUnspecified() {
 			t.Fatalf("reply %+v %v to %+v", r, ok, m)
+		}
+	}
+}
+
+// TestParseOptionsOfOthers: what an advertisement has beside its own options does not
+// hide it, whatever it is (RFC 4861 section 7.1.2): Linux obeys each of these, too.
+func TestParseOptionsOfOthers(t *testing.T) {
+	for name, option := range map[string][]byte{
+		"unknown":                        {200, 1, 7: 0},
+		"of 256 bytes, as those of SEND": {12, 32, 255: 0},
+		"a prefix that is too short":     {3, 1, 7: 0},
+		"DNS servers that are none":      {25, 1, 7: 0},
+		"names that are none":            {31, 2, 8: 0xff, 15: 0},
+		"an MTU":                         {5, 1, 7: 0},
+	} {
+		b := change(append(Announce(mac, vip, false), option...), func(b []byte) {
+			binary.BigEndian.PutUint16(b[18:], uint16(len(b)-ethernetLen-ipv6Len))
+		})
+		if m, ok := Parse(b); !ok || m.Target != vip || m.MAC != mac {
+			t.Errorf("%s: got %+v %v", name, m, ok)
 		}
 	}
 }

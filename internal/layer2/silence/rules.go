@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/nft"
 )
 
 // Hooks of the arp family (linux/netfilter_arp.h); the library only names those
@@ -42,8 +44,6 @@ const (
 
 const (
 	setName = "silent"
-	// elementsPerMessage keeps one netlink attribute far below its 64 KiB.
-	elementsPerMessage = 512
 )
 
 // reg is the register that all rules use.
@@ -62,17 +62,12 @@ func set(f Family, lifetime time.Duration) *nftables.Set {
 	return s
 }
 
-func addElements(c *nftables.Conn, s *nftables.Set, addrs []netip.Addr) error {
-	for part := range slices.Chunk(addrs, elementsPerMessage) {
-		elements := make([]nftables.SetElement, len(part))
-		for i, a := range part {
-			elements[i] = nftables.SetElement{Key: a.AsSlice(), Timeout: s.Timeout}
-		}
-		if err := c.SetAddElements(s, elements); err != nil {
-			return err
-		}
+func elements(s *nftables.Set, addrs []netip.Addr) []nftables.SetElement {
+	out := make([]nftables.SetElement, len(addrs))
+	for i, a := range addrs {
+		out[i] = nftables.SetElement{Key: a.AsSlice(), Timeout: s.Timeout}
 	}
-	return nil
+	return out
 }
 
 // replace fills a transaction that makes the whole table anew.
@@ -82,10 +77,7 @@ func replace(c *nftables.Conn, f Family, lifetime time.Duration, want Want) erro
 	c.DelTable(t)
 	c.AddTable(t)
 	s := set(f, lifetime)
-	if err := c.AddSet(s, nil); err != nil {
-		return err
-	}
-	if err := addElements(c, s, want.Addrs); err != nil {
+	if err := nft.AddSet(c, s, elements(s, want.Addrs)); err != nil {
 		return err
 	}
 	hookIn, hookOut := nftables.ChainHookInput, nftables.ChainHookOutput

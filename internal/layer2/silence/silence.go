@@ -135,6 +135,7 @@ func (t *Table) bring(want Want) error {
 	if err := t.put(false); err != nil {
 		return err
 	}
+	_ = t.session.Watch(t.removed, t.family.table()) // else the next renewal mends it
 	if !t.renewing {
 		t.renewing = true
 		t.wg.Go(t.renew)
@@ -173,13 +174,35 @@ func (t *Table) Clear() error {
 	return nil
 }
 
+// removed puts back what somebody else has changed, with `nft flush ruleset` in the usual
+// case: until then the host answers for what should be silent.
+func (t *Table) removed() {
+	if err := t.mend(); err != nil {
+		t.lost(err)
+	}
+}
+
+func (t *Table) mend() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state != there || t.ctx.Err() != nil {
+		return nil
+	}
+	t.state, t.silent = unknown, nil
+	if len(t.want.Addrs) == 0 && !t.prepared || len(t.want.Addrs) > 0 && time.Now().After(t.want.Until) {
+		return nil
+	}
+	return t.put(false)
+}
+
 // Close ends the renewals; what is silent stays so for its lifetime.
 func (t *Table) Close() error {
 	t.stop()
 	t.wg.Wait()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return errors.Join(t.tidy(), t.session.Close())
+	err := t.tidy()
+	t.mu.Unlock()
+	return errors.Join(err, t.session.Close()) // without the lock: removed may wait for it
 }
 
 // tidy deletes the table if it silences nothing.
@@ -190,6 +213,7 @@ func (t *Table) tidy() error {
 	if err := t.session.Remove(t.family.table()); err != nil {
 		return err
 	}
+	t.session.Unwatch()
 	t.state = absent
 	return nil
 }
@@ -309,7 +333,7 @@ func (t *Table) putAddrs(all bool, now time.Time) error {
 		if all && len(t.silent) > 0 {
 			c.FlushSet(s)
 		}
-		return addElements(c, s, add)
+		return nft.AddElements(c, s, elements(s, add))
 	})
 	if err != nil {
 		return err
