@@ -58,6 +58,13 @@ type hooks struct{ sockets, tracked *nftables.Chain }
 // nf_conntrack_tcp_loose is 0; so it is with one if its sequence number is out of the
 // window, for which a tour does no harm.
 func (b *builder) placeTracked(place, keep, stray *nftables.Chain) {
+	b.knows(place, keep)
+	b.rule(place, onlySYN(), jump(keep))
+	b.rule(place, jump(stray))
+}
+
+// knows has what belongs to a connection that this host tracks kept.
+func (b *builder) knows(place, keep *nftables.Chain) {
 	known := binaryutil.NativeEndian.PutUint32(ctEstablished | ctRelated | ctUntracked)
 	none := make([]byte, 4)
 	b.rule(place, []expr.Any{
@@ -65,8 +72,6 @@ func (b *builder) placeTracked(place, keep, stray *nftables.Chain) {
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: known, Xor: none},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: none},
 	}, jump(keep))
-	b.rule(place, onlySYN(), jump(keep))
-	b.rule(place, jump(stray))
 }
 
 // lookTracked finds out, at times, to which addresses this host has connections that it

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lbd.dev/lbd/internal/fieldtest"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/nft"
 )
@@ -81,28 +82,7 @@ func flowTo(host string) flow {
 
 // TestSameRules: flows share their rules if nothing but their VIPs differs.
 func TestSameRules(t *testing.T) {
-	g := flowTo(hostA)
-	for name, c := range map[string]struct {
-		change func(*flow)
-		want   bool
-	}{
-		"nothing":   {func(*flow) {}, true},
-		"VIPs":      {func(o *flow) { o.addrs = []netip.Addr{vip6} }, true},
-		"interface": {func(o *flow) { o.iface = "eth1" }, false},
-		"index":     {func(o *flow) { o.index = 3 }, false}, // another interface of this name
-		"next":      {func(o *flow) { o.ring.Next = nodeAddr(hostB, vip4) }, false},
-		"nodes":     {func(o *flow) { o.ring.Nodes++ }, false},
-		"unwell":    {func(o *flow) { o.ring.Unwell = true }, false},
-		"lifetime":  {func(o *flow) { o.ring.Lifetime++ }, false},
-		"peers":     {func(o *flow) { o.ring.Peers = append(o.ring.Peers, macs[hostC]) }, false},
-		"origins":   {func(o *flow) { o.ring.Origins = []model.Origin{{MAC: macs[hostA]}} }, false},
-		"ends":      {func(o *flow) { o.ring.Ends = []netip.Addr{vip4} }, false},
-	} {
-		o := flowTo(hostA)
-		if c.change(&o); g.sameRules(o) != c.want {
-			t.Errorf("%s differs: %v", name, !c.want)
-		}
-	}
+	fieldtest.Same(t, func(a, b *flow) bool { return a.sameRules(*b) }, "addrs", "renewed")
 }
 
 // TestRelaying: only what is in force is called relayed.
@@ -263,7 +243,7 @@ func TestTransparentSocketIsPlaced(t *testing.T) {
 	}
 }
 
-// Only TCP is relayed: what else nobody here wants is nobody's connection.
+// Of UDP nothing is relayed: what nobody here wants is nobody's connection.
 func TestOtherProtocolsAreNotRelayed(t *testing.T) {
 	eachFamily(t, func(l *lab, vip netip.Addr) {
 		b := l.driver(hostB, discard())

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // mark gives all that the client sends to the VIP a DSCP.
@@ -93,4 +95,39 @@ func TestClientsMarkStays(t *testing.T) {
 			l.Errorf("the DSCP is lost: %s", text)
 		}
 	})
+}
+
+// A node from which the others know no hardware address, for its list was cut or it speaks
+// by another card, makes tours longer: the one after it takes its frames for a client's and
+// begins anew. The TTL of the packet ends that, and it is reset once. With the address a
+// stray costs a relay each node.
+func TestStrayInARingWithAnUnknownCard(t *testing.T) {
+	const strays, ttl = 5, 64
+	l := newLabOf(t, nodes[:3])
+	hosts := nodes[:3]
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		relays := func(unknown string) float64 {
+			for i, h := range hosts {
+				r := ringAt(hosts, i, vip)
+				r.Ring.Peers = slices.DeleteFunc(r.Ring.Peers, func(m model.MAC) bool { return m == macs[unknown] })
+				r.Ring.Origins = slices.DeleteFunc(r.Ring.Origins, func(o model.Origin) bool { return o.MAC == macs[unknown] })
+				l.driver(h, discard()).relay(r)
+			}
+			l.steer(vip, hostA)
+			l.countAll(vip, hosts)
+			resets := l.resets(vip)
+			l.stray(vip, strays)
+			l.eventually("resets", func() bool { return resets() >= strays })
+			got := l.arrived(vip, hosts)
+			if resets() != strays {
+				t.Errorf("%s: %d resets of %d strays", vip, resets(), strays)
+			}
+			return float64(got)/strays - 1
+		}
+		all, one := relays(""), relays(hosts[1])
+		t.Logf("%s: %.1f relays of each stray, %.1f where a card is unknown", vip, all, one)
+		if all != float64(len(hosts)) || one <= all || one > ttl {
+			t.Errorf("%s: %.1f relays of each stray, want %d; %.1f where a card is unknown, want more, and at most %d", vip, all, len(hosts), one, ttl)
+		}
+	}
 }

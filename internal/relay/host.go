@@ -15,8 +15,12 @@ import (
 const (
 	// listenersEvery is how often servers are looked for while an address is bound.
 	listenersEvery = 5 * time.Second
-	// firewallEvery is the same for the firewall, which may have thousands of chains.
+	// firewallEvery is the same for the firewall, which may have thousands of chains. If
+	// somebody has changed it, it is looked at after firewallAgain, and firewallShare times
+	// as long as a look takes, or when this node begins to drain.
 	firewallEvery = time.Minute
+	firewallAgain = time.Second
+	firewallShare = 50
 )
 
 // host is what the driver knows of its host.
@@ -25,13 +29,33 @@ type host struct {
 	listeners, firewall time.Time       // when it looked
 	tracked             time.Time       // when to look again
 	found               []netip.Addr    // by the last look, see RingHost.Tracked
+	others              uint64          // nft.Session.Others when the firewall was looked at
+	rest                time.Duration   // before it is again
+	drained             bool            // it was looked at while this node drains
+}
+
+// stale tells whether the firewall is to be looked at, again or at last.
+func (h *host) stale(others uint64, draining bool, now time.Time) bool {
+	since := now.Sub(h.firewall)
+	switch {
+	case h.firewall.IsZero(), since >= firewallEvery:
+		return true
+	case others == h.others:
+		return false
+	}
+	return since >= h.rest || draining && !h.drained
+}
+
+// concerned tells whether a ring may be on this host now or soon.
+func concerned(want *model.Desired) bool {
+	return len(want.Bind) > 0 || len(want.Relay) > 0 || want.Rings || want.Track
 }
 
 // look finds out whether rings would work on this host, at times, while an address is
 // bound, or is to be if they would. What cannot be found out stands in no ring's way.
 func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
 	h := &d.host
-	if len(want.Bind) == 0 && len(want.Relay) == 0 && !want.Rings && !want.Track {
+	if !concerned(want) {
 		*h = host{}
 		return nil
 	}
@@ -50,13 +74,14 @@ func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
 			next.Listeners = found
 		}
 	}
-	if h.firewall.IsZero() || now.Sub(h.firewall) >= firewallEvery {
-		h.firewall = now
+	if others := d.session.Others(); h.stale(others, want.Group.Draining, now) {
+		h.firewall, h.others, h.drained = now, others, want.Group.Draining
 		if found, err := d.droppers(); err != nil {
 			d.log.Debug("firewall cannot be read", "err", err)
 		} else {
 			next.Drops = found
 		}
+		h.rest = max(firewallAgain, firewallShare*time.Since(now))
 	}
 	d.lookTracked(want, &next, now)
 	if h.seen == nil || !h.seen.Same(&next) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -177,4 +178,30 @@ func TestDriverLooks(t *testing.T) {
 	if got := refused.apply(toward(vip4, hostA)); got.Ring == nil || got.Ring.Kernel[v4] != "" {
 		t.Errorf("with it again: %+v", got.Ring)
 	}
+}
+
+// TestFirewallChangedBeforeADrain: what was seen up to a minute ago does not count when a
+// drain begins.
+func TestFirewallChangedBeforeADrain(t *testing.T) {
+	l := newLab(t)
+	h := l.driver(hostB, discard())
+	drops := func(draining bool) (found string) {
+		l.In(hostB, func() {
+			got, err := h.d.Apply(l.Context(), &model.Desired{Rings: true, Group: model.GroupState{Draining: draining}, Synced: true, Memory: model.Memory{Settled: true}})
+			if err != nil {
+				l.Error(err)
+			}
+			found = got.Ring.Drops[v4]
+		})
+		return found
+	}
+	if got := drops(false); got != "" {
+		t.Fatalf("drops %q", got)
+	}
+	h.d.host.rest = time.Hour // the last look took long
+	l.script(hostB, "table inet t {\n chain output {\n type filter hook output priority 0\n ct state untracked drop\n }\n}")
+	l.eventually("the drop is seen when the drain begins", func() bool { return drops(true) != "" })
+	l.nft(hostB, "flush ruleset")
+	h.d.host.rest = time.Millisecond
+	l.eventually("and that it is gone, some time later", func() bool { return drops(true) == "" })
 }

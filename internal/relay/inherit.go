@@ -85,13 +85,8 @@ func prolong(c *nftables.Conn, set *nftables.Set, want []flow, usual time.Durati
 	if frozen {
 		return nil
 	}
-	for part := range slices.Chunk(due, slotsPerMessage) {
-		// Only newer kernels can prolong an element.
-		if err := errors.Join(c.SetDeleteElements(set, part), c.SetAddElements(set, part)); err != nil {
-			return err
-		}
-	}
-	return nil
+	// Only newer kernels can prolong an element.
+	return errors.Join(nft.DeleteElements(c, set, due), nft.AddElements(c, set, due))
 }
 
 // reportOld tells which VIPs are relayed by the table of an earlier process.

@@ -80,6 +80,7 @@ func TestInheritsNothing(t *testing.T) {
 		}
 		relays(l.lasting(hostB)) // there are none
 		l.servedBy(c, hostA)
+		time.Sleep(300 * time.Millisecond) // the client acknowledges the answer after up to 40 ms
 		elsewhere := toward(vip, hostC)
 		elsewhere.Addr = vip.Next()
 		l.lasting(hostB).relay(elsewhere)

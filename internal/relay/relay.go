@@ -11,6 +11,9 @@
 // that was relayed has the default DSCP, 0; one that was not keeps what it had, and
 // ECN is never touched.
 //
+// So goes what a router says of a packet of such a connection that was too big for it,
+// and no other message of ICMP.
+//
 // Limits. A listener that is bound to the VIP, not to the wildcard address, takes
 // every packet for its own. What comes in by another interface is left alone.
 package relay
@@ -23,6 +26,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"lbd.dev/lbd/internal/announce"
@@ -38,6 +42,9 @@ const (
 	// retryAfter is the pause after the kernel has refused the rules. It will most
 	// likely refuse them again.
 	retryAfter = 30 * time.Second
+	// retrySoon is the same if it can relay, but has refused just these rules or has not
+	// answered in time.
+	retrySoon = 2 * time.Second
 	// answerTimeout bounds one exchange with the kernel.
 	answerTimeout = time.Second
 )
@@ -62,11 +69,14 @@ type Driver struct {
 	reported map[netip.Addr]model.AppliedVIP
 	host     host
 	warned   bool
+
+	changed chan struct{}
+	removed atomic.Bool // somebody else has changed the tables
 }
 
 // New returns a driver that touches the kernel only in Apply and Close.
 func New(o Options) *Driver {
-	d := &Driver{log: o.Logger, lifetime: o.Lifetime, session: nft.New(answerTimeout)}
+	d := &Driver{log: o.Logger, lifetime: o.Lifetime, session: nft.New(answerTimeout), changed: make(chan struct{}, 1)}
 	if d.lifetime == 0 {
 		d.lifetime = defaultLifetime
 	}
@@ -79,8 +89,26 @@ func New(o Options) *Driver {
 // Name returns model.SinkRelay.
 func (d *Driver) Name() model.SinkName { return model.SinkRelay }
 
-// Changed returns nil: nothing happens between two calls of Apply.
-func (d *Driver) Changed() <-chan struct{} { return nil }
+// Changed fires when somebody else has changed or removed the tables.
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+// watch looks after the tables while rings concern this host.
+func (d *Driver) watch(want *model.Desired) {
+	if !concerned(want) && d.tables[v4].state != there && d.tables[v6].state != there {
+		d.session.Unwatch()
+		return
+	}
+	err := d.session.Watch(func() {
+		d.removed.Store(true)
+		select {
+		case d.changed <- struct{}{}:
+		default:
+		}
+	}, v4.table(), v6.table())
+	if err != nil {
+		d.log.Debug("changes of tables go unheard", "err", err) // the next refresh notices
+	}
+}
 
 // Apply makes the kernel relay what want.Relay asks for and nothing else. What an
 // earlier process left is replaced, or removed, once the node knows its group: until
@@ -90,6 +118,15 @@ func (d *Driver) Changed() <-chan struct{} { return nil }
 // the error is always nil, since a relay is a help and never a duty.
 func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
 	now := time.Now()
+	d.watch(want)
+	if d.removed.Swap(false) {
+		for f := range d.tables {
+			if t := &d.tables[f]; t.state == there || t.old != nil {
+				t.forget(unknown)
+				t.old = nil
+			}
+		}
+	}
 	frozen := !want.ValidUntil.IsZero() && now.After(want.ValidUntil)
 	report := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(want.Relay))}
 	flows, refused := sort(d.evened(want.Relay, now))
@@ -184,15 +221,31 @@ func (d *Driver) bring(t *table, want []flow, now time.Time, frozen bool) error 
 			return nil
 		}
 	}
-	t.err, t.retry = fmt.Errorf("relay: %s: %w", t.family, err), now.Add(retryAfter)
-	if t.unfit = ""; len(want) > 0 && unsupported(err) {
-		t.unfit = err.Error()
+	t.err, t.retry = fmt.Errorf("relay: %s: %w", t.family, err), now.Add(retrySoon)
+	if t.unfit = d.lacks(t.family, want, err); t.unfit != "" || len(want) == 0 {
+		t.retry = now.Add(retryAfter)
 	}
 	if !d.warned && len(want) > 0 {
 		d.warned = true
-		d.log.Warn("the kernel cannot relay; open connections may be reset when VIPs move", "err", t.err)
+		d.log.Warn("rules of relays are not in force; open connections may be reset when VIPs move", "err", t.err)
 	}
 	return t.err
+}
+
+// lacks says, after the kernel has refused rules, why it cannot relay at all; empty if it
+// can. "Does not exist" may be a part of nf_tables that is missing, or something in just
+// these rules. So it is asked for others of the kind, which are few and known to be good:
+// a node that took one for the other would leave all of its rings.
+func (d *Driver) lacks(f family, want []flow, why error) string {
+	if len(want) == 0 || !unsupported(why) {
+		return ""
+	}
+	g := sample(f, false)
+	g.tracked = slices.ContainsFunc(want, func(g flow) bool { return g.tracked })
+	if err := probe(d.session, f, true, g); !unsupported(err) {
+		return ""
+	}
+	return why.Error()
 }
 
 // Close deletes the tables, but not what the last Apply asked for: the next process

@@ -402,3 +402,46 @@ func BenchmarkRemove(bm *testing.B) {
 		}
 	})
 }
+
+// TestSecondInterfaceOnTheLAN: the kernel answers for the VIP on both, so clients may come
+// in by the one that the ring is not on, the parent of a macvlan or another card.
+func TestSecondInterfaceOnTheLAN(t *testing.T) {
+	l := newLab(t)
+	const child = "mv0"
+	l.IP(hostB, "link add link eth0 name "+child+" address 02:00:00:00:00:77 type macvlan mode bridge")
+	l.IP(hostB, "link set "+child+" up")
+	l.IP(hostB, "addr add 10.0.0.77/24 dev "+child)
+	l.IP(hostB, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", nodeAddr(hostA, vip4), macs[hostA], child))
+	for _, beside := range [][]string{nil, {"eth0"}} {
+		l.steer(vip4, hostA)
+		c := l.mustDial(vip4)
+		l.servedBy(c, hostA)
+		r := toward(vip4, hostA)
+		r.Interface, r.Ring.Beside = child, beside
+		l.driver(hostB, discard()).relay(r)
+		l.steer(vip4, hostB) // to the parent
+		if beside == nil {
+			l.reset(c)
+		} else {
+			l.servedBy(c, hostA)
+		}
+	}
+	// An owner of a balanced VIP sends on what it is not to serve.
+	r := owning(nodes[:2], hostB, vip4, hostA)
+	r.Interface, r.Ring.Beside = child, []string{"eth0"}
+	l.driver(hostB, discard()).relay(r)
+	for range 3 {
+		l.servedBy(l.mustDial(vip4), hostA)
+	}
+	// In IPv6 no interface answers for an address of another.
+	l.IP(hostA, fmt.Sprintf("addr del %s/128 dev eth0", vip6))
+	l.IP(hostB, fmt.Sprintf("addr del %s/128 dev eth0", vip6))
+	l.IP(hostB, fmt.Sprintf("addr add %s/128 dev %s nodad", vip6, child))
+	for range 5 {
+		l.IP(hostC, fmt.Sprintf("neigh del %s dev eth0", vip6))
+		l.servedBy(l.mustDial(vip6), hostB)
+		if got := l.IP(hostC, "neigh show "+vip6.String()); !strings.Contains(got, "02:00:00:00:00:77") {
+			t.Errorf("who has %s: %s", vip6, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 )
 
 // priority comes before connection tracking (-200), so that what is relayed
@@ -112,7 +113,7 @@ func refresh(c *nftables.Conn, f family, flows []flow, due []int, usual time.Dur
 		lifetime := flows[n].lifetime(usual)
 		s := vips(f, n, lifetime)
 		c.FlushSet(s)
-		if err := c.SetAddElements(s, flows[n].elements(lifetime)); err != nil {
+		if err := nft.AddElements(c, s, flows[n].elements(lifetime)); err != nil {
 			return err
 		}
 	}
@@ -141,15 +142,19 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 	b := builder{c: c, f: f, n: n, ring: g.ring}
 	lifetime := g.lifetime(usual)
 	addrs := vips(f, n, lifetime)
-	if err := c.AddSet(addrs, g.elements(lifetime)); err != nil {
+	if err := nft.AddSet(c, addrs, g.elements(lifetime)); err != nil {
 		return err
 	}
 	if err := b.addSets(); err != nil {
 		return err
 	}
-	place, stray, relay, keep := b.chain("place"), b.chain("stray"), b.chain("relay"), b.chain("keep")
+	place, big, stray, relay, keep := b.chain("place"), b.chain("big"), b.chain("stray"), b.chain("relay"), b.chain("keep")
 	// A fragment but the first has no flags to look at and is left alone.
-	b.rule(in, inOn(g.iface), member(layouts[f].destination, addrs), isTCP(), hasFlags(), jump(place))
+	for _, iface := range append([]string{g.iface}, g.ring.Beside...) {
+		b.rule(in, inOn(iface), member(layouts[f].destination, addrs), isTCP(), hasFlags(), jump(place))
+		b.rule(in, inOn(iface), f.tooBig(), member(layouts[f].destination, addrs), jump(big))
+	}
+	b.placeTooBig(big, keep, stray, g.tracked)
 	beyond := stray
 	if spreads(g.ring) {
 		var err error
@@ -191,47 +196,63 @@ func (b *builder) rule(chain *nftables.Chain, parts ...[]expr.Any) {
 	b.c.AddRule(&nftables.Rule{Table: b.f.table(), Chain: chain, Exprs: slices.Concat(parts...)})
 }
 
-func (b *builder) set(number uint32, name string, key nftables.SetDatatype, keys [][]byte) (*nftables.Set, error) {
-	s := &nftables.Set{Table: b.f.table(), ID: uint32(b.n)*sets + number + 1, Name: fmt.Sprintf("%s%d", name, b.n), KeyType: key}
-	elements := make([]nftables.SetElement, len(keys))
-	for i, k := range keys {
-		elements[i] = nftables.SetElement{Key: k}
-	}
-	return s, b.c.AddSet(s, elements)
+// ringSet is a set of what a ring knows of its nodes.
+type ringSet struct {
+	number uint32
+	name   string
+	key    nftables.SetDatatype
+	keys   [][]byte
 }
 
-// addSets adds the sets but that of the VIPs.
-func (b *builder) addSets() (err error) {
-	macs := make([][]byte, len(b.ring.Peers))
+// sets are those of the ring, without that of the VIPs.
+func (b *builder) sets() (peers, origins, ends ringSet) {
+	peers = ringSet{number: setPeers, name: "peers", key: nftables.TypeEtherAddr}
+	origins = ringSet{number: setOrigins, name: "origins", key: nftables.MustConcatSetType(nftables.TypeEtherAddr, b.f.addressType())}
+	ends = ringSet{number: setEnds, name: "ends", key: b.f.addressType()}
 	for i := range b.ring.Peers {
-		macs[i] = b.ring.Peers[i][:]
+		peers.keys = append(peers.keys, b.ring.Peers[i][:])
 	}
-	if b.peers, err = b.set(setPeers, "peers", nftables.TypeEtherAddr, macs); err != nil {
-		return err
-	}
-	var origins, ends [][]byte
 	for i := range b.ring.Origins {
 		if o := &b.ring.Origins[i]; familyOf(o.Addr) == b.f {
 			// Each part begins at a multiple of four bytes.
-			origins = append(origins, slices.Concat(o.MAC[:], []byte{0, 0}, o.Addr.AsSlice()))
+			origins.keys = append(origins.keys, slices.Concat(o.MAC[:], []byte{0, 0}, o.Addr.AsSlice()))
 		}
 	}
 	for _, a := range b.ring.Ends {
 		if familyOf(a) == b.f {
-			ends = append(ends, a.AsSlice())
+			ends.keys = append(ends.keys, a.AsSlice())
 		}
 	}
-	if len(origins) > 0 {
-		key, err := nftables.ConcatSetType(nftables.TypeEtherAddr, b.f.addressType())
-		if err != nil {
-			return err
-		}
-		if b.origins, err = b.set(setOrigins, "origins", key, origins); err != nil {
+	return peers, origins, ends
+}
+
+func (b *builder) describe(r *ringSet) *nftables.Set {
+	return &nftables.Set{Table: b.f.table(), ID: uint32(b.n)*sets + r.number + 1, Name: fmt.Sprintf("%s%d", r.name, b.n), KeyType: r.key}
+}
+
+// add adds a set with its elements.
+func (b *builder) add(r *ringSet) (*nftables.Set, error) {
+	elements := make([]nftables.SetElement, len(r.keys))
+	for i, k := range r.keys {
+		elements[i] = nftables.SetElement{Key: k}
+	}
+	s := b.describe(r)
+	return s, nft.AddSet(b.c, s, elements)
+}
+
+// addSets adds the sets but that of the VIPs.
+func (b *builder) addSets() (err error) {
+	peers, origins, ends := b.sets()
+	if b.peers, err = b.add(&peers); err != nil {
+		return err
+	}
+	if len(origins.keys) > 0 {
+		if b.origins, err = b.add(&origins); err != nil {
 			return err
 		}
 	}
-	if len(ends) > 0 {
-		b.ends, err = b.set(setEnds, "ends", b.f.addressType(), ends)
+	if len(ends.keys) > 0 {
+		b.ends, err = b.add(&ends)
 	}
 	return err
 }
@@ -245,6 +266,11 @@ func (b *builder) place(place, keep, stray *nftables.Chain) {
 	if b.ring.Unwell {
 		not = nil
 	}
+	b.sockets(place, keep, stray, not)
+}
+
+// sockets finds out the same. A listener does not count for what the match is true of.
+func (b *builder) sockets(place, keep, stray *nftables.Chain, not []expr.Any) {
 	b.rule(place, not, []expr.Any{&expr.Socket{Key: expr.SocketKeyWildcard, Register: reg}, equals([]byte{1})}, jump(stray))
 	// Another socket, transparent or not: established, half open, TIME-WAIT; or the
 	// listener of a SYN.

@@ -13,6 +13,7 @@ import (
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 )
 
 const (
@@ -27,8 +28,6 @@ const (
 	// not counted: the node that answered a SYN by a cookie gets the ACK first, and
 	// again at the end of the tour, since only it can check it.
 	chosenHop = firstHop - 1
-	// slotsPerMessage keeps one netlink attribute below its 64 KiB.
-	slotsPerMessage = 512
 )
 
 // spreads tells whether new connections are spread over the nodes of the ring.
@@ -112,9 +111,6 @@ func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
 		Table: b.f.table(), ID: uint32(b.n)*sets + setSlots + 1, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true,
 		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian, DataType: nftables.TypeVerdict,
 	}
-	if err := b.c.AddSet(m, nil); err != nil {
-		return nil, err
-	}
 	var elements []nftables.SetElement
 	for slot, backend := range spreadTable(g.ring.Spread) {
 		elements = append(elements, nftables.SetElement{
@@ -122,14 +118,7 @@ func (b *builder) slots(g *flow, self *nftables.Chain) (*nftables.Set, error) {
 			VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chains[backend]},
 		})
 	}
-	filled := *m
-	filled.Anonymous = false // no rule has it yet; the library does not know that
-	for part := range slices.Chunk(elements, slotsPerMessage) {
-		if err := b.c.SetAddElements(&filled, part); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, nft.AddSet(b.c, m, elements)
 }
 
 // choose goes to the chain of the node whose slot the source has.

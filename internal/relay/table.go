@@ -2,6 +2,7 @@ package relay
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -140,11 +141,14 @@ func (t *table) set(s *nft.Session, want []flow, usual time.Duration, now time.T
 	if err == nil {
 		err = s.Transact(func(c *nftables.Conn) error { return install(c, t.family, old, want, usual) })
 	}
+	for i := range want {
+		if err == nil {
+			err = verify(s, t.family, i, &want[i], true)
+		}
+		want[i].renewed = now
+	}
 	if err != nil {
 		return fmt.Errorf("install rules: %w", err)
-	}
-	for i := range want {
-		want[i].renewed = now
 	}
 	t.state, t.flows = there, want
 	return nil
@@ -169,9 +173,27 @@ func (t *table) renew(s *nft.Session, want []flow, usual time.Duration, now time
 	}
 	for _, i := range due {
 		want[i].renewed = now
+		if slices.Equal(t.flows[i].addrs, want[i].addrs) {
+			continue // the same was verified before
+		}
+		if err := verify(s, t.family, i, &want[i], false); err != nil {
+			return err
+		}
 	}
 	t.flows = want
 	return nil
+}
+
+// verify asks the kernel whether the large sets of a flow have what was sent: its VIPs,
+// and all else if the rules are new.
+func verify(s *nft.Session, f family, n int, g *flow, rules bool) error {
+	err := s.Verify(vips(f, n, 0), len(g.addrs))
+	if err != nil || !rules {
+		return err
+	}
+	b := builder{f: f, n: n, ring: g.ring}
+	peers, origins, _ := b.sets() // the ends are a handful
+	return errors.Join(s.Verify(b.describe(&peers), len(peers.keys)), s.Verify(b.describe(&origins), len(origins.keys)))
 }
 
 func (t *table) remove(s *nft.Session) error {

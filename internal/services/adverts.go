@@ -79,6 +79,7 @@ type config struct {
 	peers    []model.BGPPeer
 	checks   map[string]v1alpha1.HealthCheck
 	problems []Problem
+	warnings []Problem
 }
 
 func (c *config) bad(kind, name, format string, args ...any) {

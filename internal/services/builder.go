@@ -193,6 +193,9 @@ func (b *Builder) Build() (Result, bool) {
 		if problems := b.allProblems(); !slices.Equal(problems, b.last.Problems) {
 			b.last.Problems, changed = problems, true
 		}
+		if !slices.Equal(b.config.warnings, b.last.Warnings) {
+			b.last.Warnings, changed = b.config.warnings, true
+		}
 	}
 	return b.last, changed
 }

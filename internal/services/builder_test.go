@@ -3,11 +3,13 @@ package services
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // TestStepByStep: whatever has happened in whatever order, the result is that of a
@@ -191,6 +193,40 @@ func BenchmarkEndpointChurn(b *testing.B) {
 		x.SetSlice(k, &Slice{Service: k, Endpoints: []Endpoints{ReadyHere, ReadyElsewhere}[i%2]})
 		if _, changed := x.Build(); changed {
 			b.Fatal("a change")
+		}
+	}
+}
+
+// TestEndpointsCountWhereTheyAre: an EndpointSlice counts for the addresses of its family and of
+// the Service that it is of now, from one Build to the next.
+func TestEndpointsCountWhereTheyAre(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	a, b := Key{"default", "a"}, Key{"default", "b"}
+	x := New(self())
+	x.SetObjects(everywhere())
+	x.SetService(a, &Service{Class: "lbd.dev/lbd", Addresses: []netip.Addr{four}})
+	x.SetService(b, &Service{Class: "lbd.dev/lbd", Addresses: []netip.Addr{six}})
+	k := Key{"default", "slice"}
+	for _, c := range []struct {
+		name string
+		s    *Slice
+		want string
+	}{
+		{"none", nil, "192.0.2.1 false, 2001:db8::1 false"},
+		{"of a, IPv4", &Slice{Service: a, Endpoints: ReadyHere}, "192.0.2.1 true, 2001:db8::1 false"},
+		{"of a, IPv6", &Slice{Service: a, IPv6: true, Endpoints: ReadyHere}, "192.0.2.1 false, 2001:db8::1 false"},
+		{"of b, IPv6", &Slice{Service: b, IPv6: true, Endpoints: ReadyHere}, "192.0.2.1 false, 2001:db8::1 true"},
+		{"of a, IPv4 again", &Slice{Service: a, Endpoints: ReadyHere}, "192.0.2.1 true, 2001:db8::1 false"},
+		{"removed", nil, "192.0.2.1 false, 2001:db8::1 false"},
+	} {
+		x.SetSlice(k, c.s)
+		r, _ := x.Build()
+		var got []string
+		for i := range r.VIPs {
+			got = append(got, fmt.Sprint(r.VIPs[i].Addr, " ", r.VIPs[i].Barred != model.ReasonNoEndpoint))
+		}
+		if said := strings.Join(got, ", "); said != c.want {
+			t.Errorf("%s: %s, want %s", c.name, said, c.want)
 		}
 	}
 }

@@ -94,9 +94,12 @@ func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 		}
 		if o.Spec.HealthCheck != nil {
 			c.checks[name] = *o.Spec.HealthCheck
+		} else {
+			c.warnings = append(c.warnings, Problem{kind, name, "spec.healthCheck: " + resolve.NoHealthCheck})
 		}
 	}
 	slices.SortFunc(c.virtual, byAddress)
+	slices.SortFunc(c.warnings, Problem.Compare)
 }
 
 func byAddress(a, b model.VIP) int { return a.Addr.Compare(b.Addr) }

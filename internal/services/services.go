@@ -9,6 +9,7 @@ package services
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -163,8 +164,29 @@ func (p Problem) Compare(o Problem) int {
 type Result struct {
 	VIPs  []model.VIP     // sorted by Addr
 	Peers []model.BGPPeer // sorted by Name; for every node
-	// Checks are the health checks of VirtualIPs by model.VIP.Check.
+	// Checks are the health checks of VirtualIPs by model.VIP.Check, whatever nodes these
+	// select; see ChecksHere.
 	Checks   map[string]v1alpha1.HealthCheck
 	Labels   map[string]string // of the own Node; nil if there is none
 	Problems []Problem         // sorted
+	// Warnings are about objects that are used as they are written, sorted.
+	Warnings []Problem
+}
+
+// ChecksHere are the Checks of those VirtualIPs that select this node. labels are what
+// files say of it; of two with one key that of the Node counts, as in
+// model.View.SetLabels.
+func (r *Result) ChecksHere(labels map[string]string) map[string]v1alpha1.HealthCheck {
+	all := make(map[string]string, len(labels)+len(r.Labels))
+	maps.Copy(all, labels)
+	maps.Copy(all, r.Labels)
+	here := make(map[string]v1alpha1.HealthCheck)
+	for i := range r.VIPs {
+		v := &r.VIPs[i]
+		h, ok := r.Checks[v.Check]
+		if ok && (v1alpha1.Selector{MatchLabels: v.NodeSelector}).Matches(all) {
+			here[v.Check] = h
+		}
+	}
+	return here
 }

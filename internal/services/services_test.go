@@ -9,6 +9,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/resolve"
 )
 
 func TestEndpoints(t *testing.T) {
@@ -420,6 +421,44 @@ func TestPeers(t *testing.T) {
 				t.Errorf("problems\n%s\nwant\n%s", got, c.problems)
 			}
 		})
+	}
+}
+
+// TestNoCheckRunsWhereTheSelectorDoesNotMatch: whoever may create a VirtualIP must not
+// have its check run on nodes that could never have the address.
+func TestNoCheckRunsWhereTheSelectorDoesNotMatch(t *testing.T) {
+	checked := func(name, addr string, selector map[string]string) *v1alpha1.VirtualIP {
+		o := virtualIP(name, addr)
+		o.Spec.NodeSelector = &v1alpha1.LabelSelector{MatchLabels: selector}
+		o.Spec.HealthCheck = &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 80}}
+		o.Default()
+		return o
+	}
+	w := world{
+		nodes: map[string]*Node{"n1": ready(map[string]string{"zone": "node"})},
+		objects: Objects{}.with(checked("all", "198.51.100.1", nil), checked("elsewhere", "198.51.100.2", map[string]string{"no": "node"}),
+			checked("file", "198.51.100.3", map[string]string{"rack": "1"}), checked("overridden", "198.51.100.4", map[string]string{"zone": "file"}),
+			checked("here", "198.51.100.5", map[string]string{"zone": "node"})),
+	}
+	r := w.build(t)
+	here := r.ChecksHere(map[string]string{"rack": "1", "zone": "file"})
+	if got := strings.Join(slices.Sorted(maps.Keys(here)), " "); got != "all file here" {
+		t.Errorf("checks of %s run on this node, want all file here", got)
+	}
+}
+
+// TestVirtualIPWithoutCheckIsWarnedOf: it is used as it is written, and every node has
+// its address even while nothing listens there, so the status says so.
+func TestVirtualIPWithoutCheckIsWarnedOf(t *testing.T) {
+	checked := virtualIP("checked", "198.51.100.1")
+	checked.Spec.HealthCheck = &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 80}}
+	w := world{objects: Objects{}.with(checked, virtualIP("bare", "198.51.100.2", "2001:db8:1::2"))}
+	r := w.build(t)
+	if got, want := said(r.Warnings), "VirtualIP bare: spec.healthCheck: "+resolve.NoHealthCheck; got != want {
+		t.Errorf("warnings\n%s\nwant\n%s", got, want)
+	}
+	if len(r.Problems) != 0 || len(r.VIPs) != 3 {
+		t.Errorf("problems %s, VIPs %s", said(r.Problems), text(r.VIPs))
 	}
 }
 
