@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/testnet"
 )
 
 // daemon starts a program on host b until the test ends. If it is not installed
@@ -47,10 +49,7 @@ func need(t *testing.T, name string, folders ...string) string {
 			return path
 		}
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s is not installed", name)
-	}
-	t.Skipf("%s is not installed", name)
+	testnet.Require(t, fmt.Errorf("%s is not installed", name))
 	return ""
 }
 

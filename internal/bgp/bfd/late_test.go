@@ -18,7 +18,7 @@ func TestLateReceiver(t *testing.T) {
 	sb.Multiplier = 10  // and the process for 500 ms
 	b := l.node("b")
 	b.apply(sb)
-	p := l.peer("a", nil, sa)
+	p := l.peer("a", sa)
 	b.upWith(sb)
 	for _, freeze := range []time.Duration{700 * ms, time.Second, 1500 * ms} {
 		_ = p.cmd.Process.Signal(unix.SIGSTOP)

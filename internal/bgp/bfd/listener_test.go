@@ -5,6 +5,9 @@ import (
 	"net"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestSplit: the kernel puts aside what says no more than Up, and nothing else.
@@ -74,6 +77,7 @@ func TestOrder(t *testing.T) {
 	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, fd: -1, slot: -1, state: Down}
 	newLab(t).In("a", func() {
 		s.open(port{})
+		stamped(t)
 		c, err := net.Dial("udp", "127.0.0.1:3784")
 		if err != nil || s.err != nil {
 			t.Error(err, s.err)
@@ -103,17 +107,60 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// stamped waits until the kernel notes when packets come. It begins to some time after the
+// first socket of the host has asked for it (net_enable_timestamp leaves it to a worker),
+// and stamps what came before when it is read, so that two sockets have no common order.
+// A session is not Up within that time, and until then one socket gets all packets.
+func stamped(t *testing.T) {
+	t.Helper()
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = c.Close() }()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		if _, err := c.WriteTo([]byte("?"), c.LocalAddr()); err != nil {
+			t.Error(err)
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+		read := time.Now()
+		var b [1]byte
+		oob := make([]byte, 64)
+		_, n, _, _, err := c.ReadMsgUDP(b[:], oob)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		all, err := unix.ParseSocketControlMessage(oob[:n])
+		if err == nil && len(all) == 1 && len(all[0].Data) >= 16 {
+			ts := (*unix.Timespec)(unsafe.Pointer(&all[0].Data[0]))
+			if time.Unix(ts.Unix()).Before(read) {
+				return
+			}
+		}
+	}
+	t.Error("the kernel stamps no packets")
+}
+
 // TestFewWakes: sessions that are Up wake the thread once for all of them, and not for
 // what they receive. A session that is not, waits for every packet.
 func TestFewWakes(t *testing.T) {
 	l := newLab(t)
 	l.IP("b", "addr add 10.0.0.3/24 dev eth0")
 	sa := []Session{session("10.0.0.1", "10.0.0.2"), session("10.0.0.1", "10.0.0.3")}
-	l.peer("b", nil, session("10.0.0.2", "10.0.0.1"), session("10.0.0.3", "10.0.0.1"))
+	l.peer("b", session("10.0.0.2", "10.0.0.1"), session("10.0.0.3", "10.0.0.1"))
 	a := l.node("a")
 	a.apply(sa...)
 	a.each("up", func(st Status) bool { return st.State == Up && st.Transmit == 50*ms && st.Receive == 50*ms })
-	loop := a.m.(*Manager).loop
+	loop := a.m.loop
 	count := func() (packets, wakes uint64) {
 		loop.do(func(time.Time) {
 			for _, w := range loop.all() {
@@ -156,7 +203,7 @@ func TestApplyAgain(t *testing.T) {
 		s.Passive = true // and so it never wakes by itself
 	}
 	a.apply(one, two)
-	loop := a.m.(*Manager).loop
+	loop := a.m.loop
 	wakes := func() (n uint64) {
 		loop.do(func(time.Time) { n = loop.wakes })
 		return n

@@ -94,10 +94,9 @@ func (l *loop) do(f func(now time.Time)) bool {
 // run is the thread. It waits for sockets, orders and the next deadline at once, in a
 // system call of its own or, while there is time, in Go's network poller.
 func (l *loop) run() {
-	runtime.LockOSThread() // never unlocked: the thread, and its priority, end here
+	runtime.LockOSThread() // never unlocked: the thread, and its timer slack, end here
 	defer close(l.done)
 	defer close(l.news)
-	prioritise(0)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	l.rest, _ = newRest()
 	for !l.stopped {

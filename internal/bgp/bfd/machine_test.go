@@ -245,3 +245,21 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("a burst of %d after a second of sleep", len(b.sent))
 	}
 }
+
+// TestMultiplierIsToldAtOnce: the peer gives a session up by the last multiplier that it has
+// heard, so one that changes does not wait for the next interval.
+func TestMultiplierIsToldAtOnce(t *testing.T) {
+	b := newBench(t, usual).up()
+	set := usual
+	set.mult = 5
+	b.m.change(b.now, set)
+	b.flush()
+	if len(b.sent) != 1 || b.last().DetectMult != 5 || !b.at[0].Equal(b.now) {
+		t.Errorf("sent: %+v", b.sent)
+	}
+	b.forgetSent()
+	b.m.change(b.now, set)
+	if b.flush(); len(b.sent) != 0 {
+		t.Errorf("without a change: %+v", b.sent)
+	}
+}

@@ -54,12 +54,7 @@ func New(log *slog.Logger, changed func()) *Manager {
 func (m *Manager) Apply(want []Session) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next, refused := normalAll(want, func(k Key) (Session, bool) {
-		if e := m.wanted[k]; e != nil {
-			return e.want, true
-		}
-		return Session{}, false
-	})
+	next, refused := m.normal(want)
 	switch {
 	case m.closed:
 		return ErrClosed
@@ -94,20 +89,20 @@ func (m *Manager) runs(next map[Key]Session) bool {
 	return maps.EqualFunc(next, m.wanted, func(s Session, e *entry) bool { return s.same(&e.want) })
 }
 
-// normalAll returns the sessions that can be, and what is wrong with the others.
-// One of those that ran before, says had, stays as it was.
-func normalAll(want []Session, had func(Key) (Session, bool)) (map[Key]Session, error) {
+// normal returns the sessions that can be, and what is wrong with the others. One
+// of those that ran before stays as it was.
+func (m *Manager) normal(want []Session) (map[Key]Session, error) {
 	next := make(map[Key]Session, len(want))
 	var errs []error
 	for _, s := range want {
 		s, err := s.normal()
 		if err != nil {
 			errs = append(errs, err)
-			old, ok := had(s.key())
-			if !ok {
+			e := m.wanted[s.key()]
+			if e == nil {
 				continue
 			}
-			s = old
+			s = e.want
 		}
 		if _, twice := next[s.key()]; twice {
 			errs = append(errs, fmt.Errorf("BFD session with %s: given twice", s.key()))

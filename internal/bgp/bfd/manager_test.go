@@ -249,12 +249,12 @@ func TestApply(t *testing.T) {
 	b.apply(s4[1], s6[1])
 	l.within("up", func() bool { st := a.m.Status(); return st[0].State == Up && st[1].State == Up })
 	before := a.m.Status()
-	fast := s4[0]
-	fast.Transmit, fast.Receive = 20*ms, 200*ms
-	a.apply(s6[0], fast)
+	other := s4[0]
+	other.Transmit, other.Receive = 100*ms, 200*ms
+	a.apply(s6[0], other)
 	l.within("other intervals", func() bool {
 		st, bt := a.m.Status()[0], b.m.Status()[0]
-		return st.Transmit == 50*ms && st.Receive == 200*ms && bt.Receive == 50*ms && bt.Transmit == 200*ms && bt.Detection == time.Second
+		return st.Transmit == 100*ms && st.Receive == 200*ms && bt.Receive == 100*ms && bt.Transmit == 200*ms && bt.Detection == 2*time.Second
 	})
 	for i, st := range a.m.Status() {
 		if st.LocalDiscr != before[i].LocalDiscr || st.Transitions != 1 {
@@ -263,7 +263,7 @@ func TestApply(t *testing.T) {
 	}
 	// What is refused does not keep the others from changing, nor what ran from
 	// going on.
-	bad := fast
+	bad := other
 	bad.Multiplier, bad.Transmit = 0, ms
 	slow := s6[0]
 	slow.Receive = 300 * ms

@@ -35,7 +35,7 @@ func TestMany(t *testing.T) {
 	}
 	b := l.node("b")
 	b.apply(sb...)
-	p := l.peer("a", nil, sa...)
+	p := l.peer("a", sa...)
 	begin := time.Now()
 	b.each("up", func(st Status) bool { return st.State == Up && st.Transmit == 100*ms && st.Receive == 100*ms })
 	t.Logf("%d sessions up and agreed within %v", n, time.Since(begin))

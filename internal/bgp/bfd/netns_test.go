@@ -16,7 +16,6 @@ import (
 
 // TestMain runs the tests in namespaces of their own.
 func TestMain(m *testing.M) {
-	Child()
 	if os.Getenv(peerEnv) != "" {
 		os.Exit(peerProcess(os.Getenv(peerEnv)))
 	}
@@ -67,29 +66,19 @@ func (l *lab) wire(a, ifa, b, ifb string) {
 	l.IP(b, "link set "+ifb+" up")
 }
 
-// node is a Watcher on a host, and when it told of changes.
+// node is a Manager on a host, and when it told of changes.
 type node struct {
 	*lab
 	host string
-	m    Watcher
+	m    *Manager
 
 	mu      sync.Mutex
 	changes []time.Time
 }
 
-// node has a Manager.
 func (l *lab) node(host string) *node {
-	return l.watcher(host, func(log *slog.Logger, changed func()) Watcher { return New(log, changed) })
-}
-
-// apart has a Process.
-func (l *lab) apart(host string) *node {
-	return l.watcher(host, func(log *slog.Logger, changed func()) Watcher { return NewProcess(log, changed) })
-}
-
-func (l *lab) watcher(host string, make func(*slog.Logger, func()) Watcher) *node {
 	n := &node{lab: l, host: host}
-	n.m = make(slog.New(slog.NewTextHandler(l.Output(), nil)), func() {
+	n.m = New(slog.New(slog.NewTextHandler(l.Output(), nil)), func() {
 		n.mu.Lock()
 		n.changes = append(n.changes, time.Now())
 		n.mu.Unlock()
@@ -102,7 +91,7 @@ func (l *lab) watcher(host string, make func(*slog.Logger, func()) Watcher) *nod
 	return n
 }
 
-// apply gives the sessions to the Watcher, on its host.
+// apply gives the sessions to the Manager, on its host.
 func (n *node) apply(s ...Session) {
 	n.Helper()
 	var err error
@@ -122,7 +111,7 @@ func (n *node) one() Status {
 	return all[0]
 }
 
-// lastChange is when the Watcher told of a change, the last time.
+// lastChange is when the Manager told of a change, the last time.
 func (n *node) lastChange() (t time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -15,9 +15,6 @@ import (
 // peerEnv makes the test binary a peer, see peerProcess.
 const peerEnv = "LBD_BFD_PEER"
 
-// apartEnv makes the peer use a Process.
-const apartEnv = "LBD_BFD_PEER_APART"
-
 // peerProcess is a Manager in a process of its own, which does nothing else. It
 // answers each line with the status of its sessions, and ends with its input.
 func peerProcess(spec string) int {
@@ -26,10 +23,7 @@ func peerProcess(spec string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	var m Watcher = New(slog.New(slog.DiscardHandler), nil)
-	if os.Getenv(apartEnv) != "" {
-		m = NewProcess(slog.New(slog.DiscardHandler), nil)
-	}
+	m := New(slog.New(slog.DiscardHandler), nil)
 	if err := m.Apply(s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -49,14 +43,14 @@ type peer struct {
 	out *json.Decoder
 }
 
-func (l *lab) peer(host string, env []string, s ...Session) *peer {
+func (l *lab) peer(host string, s ...Session) *peer {
 	l.Helper()
 	spec, err := json.Marshal(s)
 	if err != nil {
 		l.Fatal(err)
 	}
 	p := &peer{lab: l, cmd: exec.Command("/proc/self/exe")}
-	p.cmd.Env = append(append(os.Environ(), env...), peerEnv+"="+string(spec))
+	p.cmd.Env = append(os.Environ(), peerEnv+"="+string(spec))
 	p.cmd.Stderr = os.Stderr
 	in, err1 := p.cmd.StdinPipe()
 	out, err2 := p.cmd.StdoutPipe()

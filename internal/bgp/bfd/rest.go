@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	restFrom = 50 * time.Millisecond // the shortest interval of a session with which the thread rests
-	restLoss = 2 * restFrom          // and for how long a peer must not miss its packets at least
-	tardy    = 5 * time.Millisecond  // from which on a thread that was late
-	alert    = 5 * time.Second       // does not rest for this long,
-	alertMax = 5 * time.Minute       // or up to this long: doubled each time
-	peace    = time.Minute           // that it was late again before this time of rest
+	restLoss = 2 * MinSessionInterval // for how long a peer must not miss packets at least, so that the thread rests
+	tardy    = 5 * time.Millisecond   // from which on a thread that was late
+	alert    = 5 * time.Second        // does not rest for this long,
+	alertMax = 5 * time.Minute        // or up to this long: doubled each time
+	peace    = time.Minute            // that it was late again before this time of rest
 )
 
 // rest is how the thread waits while the machine has time: in the network poller
@@ -25,7 +24,7 @@ const (
 //
 // A system call of its own keeps the monitor of the Go runtime awake for 10 ms,
 // every time: that costs more than all else of BFD. But it is woken by the kernel
-// alone and with its priority, and not by some thread without. So the first packet
+// alone, and not by another thread that waits for its turn. So the first packet
 // that is late ends the rest, for a while that begins anew with each that is, and
 // is longer the sooner the rest has turned out to be too early.
 type rest struct {
@@ -137,8 +136,7 @@ func (l *loop) rests(now time.Time) bool {
 		return false
 	}
 	for _, w := range l.table.byDiscr {
-		i := w.m.interval()
-		if i < restFrom || time.Duration(w.m.set.mult-1)*i < restLoss || w.m.state == Up && w.m.detection() < restLoss {
+		if time.Duration(w.m.set.mult-1)*w.m.interval() < restLoss || w.m.state == Up && w.m.detection() < restLoss {
 			return false
 		}
 	}

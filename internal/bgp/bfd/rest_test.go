@@ -114,8 +114,8 @@ func TestRestAnew(t *testing.T) {
 	}
 }
 
-// TestRests: the thread rests only with few sessions that are slow enough, and not after
-// it was late.
+// TestRests: the thread rests only with few sessions that are missed late enough, and not
+// after it was late.
 func TestRests(t *testing.T) {
 	now := time.Now()
 	fresh := func(n int, interval time.Duration) *loop {
@@ -128,7 +128,7 @@ func TestRests(t *testing.T) {
 		return l
 	}
 	only := func(change func(*machine)) *loop {
-		l := fresh(1, restFrom)
+		l := fresh(1, MinSessionInterval)
 		for _, w := range l.table.byDiscr {
 			change(w.m)
 		}
@@ -142,16 +142,15 @@ func TestRests(t *testing.T) {
 		{"peer that misses packets soon", only(func(m *machine) { m.set.mult = 2 }), false},
 		{"peer to be missed soon", only(func(m *machine) { m.state, m.remoteMult, m.remoteMinTx, m.usedRx = Up, 3, 10*ms, 10*ms }), false},
 		{"not up yet", only(func(m *machine) { m.remoteMult, m.remoteMinTx, m.usedRx = 3, 10*ms, 10*ms }), true},
-		{"few", fresh(few, restFrom), true},
+		{"few", fresh(few, MinSessionInterval), true},
 		{"none", fresh(0, 0), true},
-		{"many", fresh(few+1, restFrom), false},
-		{"fast", fresh(1, restFrom-1), false},
+		{"many", fresh(few+1, MinSessionInterval), false},
 	} {
 		if got := c.l.rests(now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
-	l := fresh(2, restFrom)
+	l := fresh(2, MinSessionInterval)
 	l.delayed(tardy, now)
 	if !l.rests(now) {
 		t.Error("not at rest after a delay that is none")
@@ -179,11 +178,11 @@ func TestRests(t *testing.T) {
 func TestRestLeft(t *testing.T) {
 	l := newLab(t)
 	s := session("10.0.0.1", "10.0.0.2")
-	l.peer("b", nil, session("10.0.0.2", "10.0.0.1"))
+	l.peer("b", session("10.0.0.2", "10.0.0.1"))
 	a := l.node("a")
 	a.apply(s)
 	a.upWith(s)
-	loop := a.m.(*Manager).loop
+	loop := a.m.loop
 	// A thread that was late is on the alert by itself: it is told anew each time.
 	watches := func(alert time.Duration) (some bool) {
 		loop.do(func(now time.Time) { loop.alert = now.Add(alert) })
@@ -199,11 +198,11 @@ func TestRestLeft(t *testing.T) {
 func TestRestless(t *testing.T) {
 	l := newLab(t)
 	s := session("10.0.0.1", "10.0.0.2")
-	p := l.peer("b", nil, session("10.0.0.2", "10.0.0.1"))
+	p := l.peer("b", session("10.0.0.2", "10.0.0.1"))
 	a := l.node("a")
 	a.apply(s)
 	a.upWith(s)
-	loop := a.m.(*Manager).loop
+	loop := a.m.loop
 	var had bool
 	loop.do(func(time.Time) {
 		if had = loop.rest != nil; had {

@@ -10,7 +10,7 @@ import (
 
 // Limits and defaults of a Session.
 const (
-	MinSessionInterval = 10 * time.Millisecond
+	MinSessionInterval = 50 * time.Millisecond // a thread of a busy program waits longer for its turn than a shorter one lasts
 	MaxSessionInterval = 60 * time.Second
 	DefaultMinTTL      = 254 // of a multihop session
 )

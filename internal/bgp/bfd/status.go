@@ -50,12 +50,8 @@ func (m *Manager) Status() []Status {
 			all = append(all, m.loop.status(e.w))
 		}
 	})
-	sortStatus(all)
-	return all
-}
-
-func sortStatus(all []Status) {
 	slices.SortFunc(all, func(a, b Status) int { return a.Key.compare(b.Key) })
+	return all
 }
 
 func (k Key) compare(o Key) int {

@@ -88,8 +88,8 @@ func busy(goroutines int) (stop func()) {
 }
 
 // TestStutter measures the gaps between packets of a process that is busy. It
-// is quick; LBD_BFD_STUTTER=20s tells more. A Process must hold a session of
-// 100 ms whatever its parent does; a thread cannot promise that.
+// is quick; LBD_BFD_STUTTER=20s tells more. Whenever the thread gets its turn in
+// time, the shortest interval holds.
 func TestStutter(t *testing.T) {
 	took := time.Second
 	if s := os.Getenv("LBD_BFD_STUTTER"); s != "" {
@@ -98,39 +98,26 @@ func TestStutter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, interval := range []time.Duration{100 * ms, 10 * ms} {
-		for _, burners := range []int{0, runtime.GOMAXPROCS(0), 4 * runtime.GOMAXPROCS(0)} {
-			for _, kind := range []string{"thread", "process"} {
-				t.Run(fmt.Sprintf("%s, %v, %d busy goroutines", kind, interval, burners), func(t *testing.T) {
-					l := newLab(t)
-					s := session("10.0.0.1", "10.0.0.2")
-					s.Transmit, s.Receive = interval, interval
-					back := session("10.0.0.2", "10.0.0.1")
-					back.Transmit, back.Receive = interval, interval
-					p := l.peer("b", nil, back)
-					a := l.node("a")
-					if kind == "process" {
-						a = l.apart("a")
-					}
-					a.apply(s)
-					a.upWith(s)
-					read := l.capture("b")
-					stop := busy(burners)
-					time.Sleep(took)
-					stop()
-					at := read()
-					flaps := p.status()[0].Transitions - 1
-					gaps := report(t, at, fmt.Sprintf("flaps: peer %d, own %d; worst lateness %v", flaps, a.one().Transitions-1, a.m.Stats().Lateness))
-					if kind == "process" && interval == 100*ms {
-						// A kernel that did not run the process for so long is no fault of it.
-						starved := a.m.Stats().Lateness > 100*ms
-						if median := gaps[len(gaps)/2]; flaps != 0 && !starved || median < 75*ms || median > 101*ms {
-							t.Errorf("median %v, %d flaps", median, flaps)
-						}
-					}
-				})
+	for _, burners := range []int{0, runtime.GOMAXPROCS(0), 4 * runtime.GOMAXPROCS(0)} {
+		t.Run(fmt.Sprintf("%d busy goroutines", burners), func(t *testing.T) {
+			l := newLab(t)
+			s := session("10.0.0.1", "10.0.0.2")
+			p := l.peer("b", session("10.0.0.2", "10.0.0.1"))
+			a := l.node("a")
+			a.apply(s)
+			a.upWith(s)
+			read := l.capture("b")
+			stop := busy(burners)
+			time.Sleep(took)
+			stop()
+			at := read()
+			flaps, late := p.status()[0].Transitions-1, a.m.Stats().Lateness
+			gaps := report(t, at, fmt.Sprintf("flaps: peer %d, own %d; worst lateness %v", flaps, a.one().Transitions-1, late))
+			// Nobody but the kernel or the scheduler of Go is to blame for a thread that did not run.
+			if median := gaps[len(gaps)/2]; late <= s.Transmit && (flaps != 0 || median < s.Transmit*3/4 || median > s.Transmit+ms) {
+				t.Errorf("median %v, %d flaps, never later than %v", median, flaps, late)
 			}
-		}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package bfd
 
 import (
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -138,7 +139,7 @@ func TestRefused(t *testing.T) {
 		"multihop, interface":  func(s *Session) { s.Multihop, s.Interface = true, "eth0" },
 		"multihop, link-local": func(s *Session) { s.Multihop, s.Peer, s.Local = true, addr("169.254.0.1"), netip.Addr{} },
 		"long interface":       func(s *Session) { s.Interface = "0123456789abcdef" },
-		"transmit too short":   func(s *Session) { s.Transmit = 9 * ms },
+		"transmit too short":   func(s *Session) { s.Transmit = 49 * ms },
 		"receive too long":     func(s *Session) { s.Receive = time.Minute + 1 },
 		"multiplier 0":         func(s *Session) { s.Multiplier = 0 },
 		"simple password":      func(s *Session) { s.Auth = &Auth{Type: 1, Key: []byte("k")} },
@@ -153,12 +154,55 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	s := session("10.0.0.1", "10.0.0.2")
-	none := func(Key) (Session, bool) { return Session{}, false }
-	if _, err := normalAll([]Session{s, s}, none); err == nil {
+	if _, err := new(Manager).normal([]Session{s, s}); err == nil {
 		t.Error("twice the same: accepted")
 	}
 	s = session("fe80::1%eth0", "fe80::2%eth0")
 	if n, err := s.normal(); err != nil || n.Interface != "eth0" || n.Peer != addr("fe80::2") || n.MinTTL != 255 {
 		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// TestSocketThatWasMissing: a session for which there was no socket at first gets one as soon as
+// there is one, and sends.
+func TestSocketThatWasMissing(t *testing.T) {
+	l, err := newLoop(func() {}, make(chan event, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.closeWake()
+	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
+	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, slot: -1, state: Down, fd: -1}
+	w.prepare(0)
+	defer l.close(w)
+	newLab(t).In("a", func() {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 3784})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = c.Close() }()
+		l.emit(w, &Packet{State: Down, DetectMult: 3, MyDiscr: own}, time.Now())
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 100)); err != nil || w.fd < 0 || w.trouble != nil {
+			t.Errorf("socket %d, %v: %v", w.fd, w.trouble, err)
+		}
+	})
+}
+
+// TestSweptOnce: what is known of interfaces is forgotten when a session goes, and not with
+// each packet after that.
+func TestSweptOnce(t *testing.T) {
+	l, err := newLoop(func() {}, make(chan event, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.closeWake()
+	l.dropped = true
+	for i, want := range []int{0, 1} {
+		l.ifaces.known["eth0"] = &known{}
+		if l.sweep(); len(l.ifaces.known) != want {
+			t.Errorf("look %d: %d interfaces are known", i, len(l.ifaces.known))
+		}
 	}
 }

@@ -247,7 +247,8 @@ func (s *Speaker) move(p *peer, e event) bool {
 	case unknown && !p.conf.Passive && !p.restarting && now.After(p.askAt):
 		// A router that keeps paths over a restart takes any OPEN for that of the next
 		// session, and this one would have it drop them (RFC 4724 section 4.2).
-		s.wg.Go(func() { s.diagnose(p, p.life) }) // goes on with p
+		life := p.life
+		s.wg.Go(func() { s.diagnose(p, life) }) // goes on with p
 	default:
 		p.due = now.Add(p.pause())
 		if !p.due.After(now) {

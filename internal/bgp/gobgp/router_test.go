@@ -23,6 +23,7 @@ import (
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
 )
 
 // aloneEnv names the test that the test binary runs in a process and a network
@@ -52,16 +53,11 @@ func alone(t *testing.T) bool {
 	if os.Getenv(aloneEnv) == t.Name() {
 		return true
 	}
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("needs root")
-		}
-		t.Skip("needs root")
-	}
+	testnet.NeedRoot(t)
 	t.Parallel()
 	runtime.LockOSThread() // Pdeathsig watches the thread
 	defer runtime.UnlockOSThread()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	cmd := exec.Command("/proc/self/exe", append(testnet.Covered(), "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")...)
 	cmd.Env = append(os.Environ(), aloneEnv+"="+t.Name(), "GODEBUG=multipathtcp=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
