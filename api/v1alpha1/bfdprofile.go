@@ -32,15 +32,15 @@ type BFDProfile struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.authKeyID) || self.authKeyID == 0 || has(self.authType)",message="needs authType: keyed-sha1 or meticulous-keyed-sha1",fieldPath=".authKeyID"
 type BFDProfileSpec struct {
 	// ReceiveInterval is the required minimum interval between packets of the
-	// peer, in milliseconds: 10 to 60000. Default: 300.
+	// peer, in milliseconds: 50 to 60000. Default: 300.
 	// +kubebuilder:default=300
-	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:XValidation:rule="self >= 50",message="must be from 50 to 60000: shorter intervals, which earlier versions took, end sessions on a node that is busy"
 	// +kubebuilder:validation:Maximum=60000
 	ReceiveInterval int32 `json:"receiveInterval,omitempty"`
 	// TransmitInterval is the desired minimum interval between own packets, in
-	// milliseconds: 10 to 60000. Default: 300.
+	// milliseconds: 50 to 60000. Default: 300.
 	// +kubebuilder:default=300
-	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:XValidation:rule="self >= 50",message="must be from 50 to 60000: shorter intervals, which earlier versions took, end sessions on a node that is busy"
 	// +kubebuilder:validation:Maximum=60000
 	TransmitInterval int32 `json:"transmitInterval,omitempty"`
 	// DetectMultiplier is how many packets in a row may be missing until the peer
@@ -83,8 +83,9 @@ const (
 	BFDMeticulousSHA1 BFDAuthType = "meticulous-keyed-sha1"
 )
 
-// The defaults of a BFDProfile.
+// The defaults of a BFDProfile, and the shortest interval that it takes.
 const (
+	MinBFDInterval       = 50  // ms
 	DefaultBFDInterval   = 300 // ms
 	DefaultBFDMultiplier = 3
 	DefaultBFDMinimumTTL = 254

@@ -60,12 +60,19 @@ type HTTPSCheck struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// Path begins with /; a query may follow. Default: /livez?exclude=etcd, so that
-	// losing the leader of etcd, which all API servers lose at once, does not take
-	// the address away from all of them.
+	// Path is what a node has to pass to have the address. It begins with /; a query
+	// may follow. Default: /livez?exclude=etcd, so that losing the leader of etcd,
+	// which all API servers lose at once, does not take the address away from all of
+	// them.
 	// +kubebuilder:default="/livez?exclude=etcd"
 	// +kubebuilder:validation:Pattern=`^(/[^\x00-\x20\x7f#]*)?$`
 	Path string `json:"path,omitempty"`
+	// PreferredPath is what a node should pass as well: one that does not is degraded,
+	// and leaves the address to one that does, if there is any. A node that passes it is
+	// not asked for Path. Default: /livez with the default Path, so that an API server
+	// without its etcd is degraded; none with another one. The same as Path is none.
+	// +kubebuilder:validation:Pattern=`^(/[^\x00-\x20\x7f#]*)?$`
+	PreferredPath string `json:"preferredPath,omitempty"`
 	// ServerName is what the certificate must be for. Default: "kubernetes" if
 	// Host is a loopback address, else Host. The certificate of every API server
 	// of kubeadm and k3s has the name kubernetes, while that of kubeadm lacks
@@ -108,10 +115,16 @@ type HTTPCheck struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// Path begins with /; a query may follow. Default: /.
+	// Path is what a node has to pass to have the address. It begins with /; a query
+	// may follow. Default: /.
 	// +kubebuilder:default="/"
 	// +kubebuilder:validation:Pattern=`^(/[^\x00-\x20\x7f#]*)?$`
 	Path string `json:"path,omitempty"`
+	// PreferredPath is what a node should pass as well: one that does not is degraded,
+	// and leaves the address to one that does, if there is any. A node that passes it is
+	// not asked for Path. Default: none.
+	// +kubebuilder:validation:Pattern=`^(/[^\x00-\x20\x7f#]*)?$`
+	PreferredPath string `json:"preferredPath,omitempty"`
 	// ExpectedStatus are the status codes that pass. Default: any from 200 to 299.
 	// +optional
 	// +listType=atomic
@@ -151,6 +164,7 @@ const (
 	DefaultCheckFall     = 2
 	DefaultCheckRise     = 1
 	DefaultHTTPSPath     = "/livez?exclude=etcd" // see HTTPSCheck.Path
+	DefaultPreferredPath = "/livez"              // see HTTPSCheck.PreferredPath
 	DefaultHTTPPath      = "/"
 	DefaultServerName    = "kubernetes"
 )
@@ -164,6 +178,9 @@ func (h *HealthCheck) Default() {
 	if c := h.HTTPS; c != nil {
 		setDefault(&c.Host, DefaultCheckHost)
 		setDefault(&c.Path, DefaultHTTPSPath)
+		if c.Path == DefaultHTTPSPath {
+			setDefault(&c.PreferredPath, DefaultPreferredPath)
+		}
 		setDefault(&c.ServerName, serverName(c.Host))
 	}
 	if c := h.HTTP; c != nil {

@@ -35,10 +35,16 @@ type MachineLoadBalancer struct {
 // +kubebuilder:validation:XValidation:rule="has(self.clusterName) || has(self.clusterRef) || has(self.machineSelector)",message="must have clusterName, clusterRef or machineSelector, or it would select the Machines of every cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.clusterName) && has(self.clusterRef)) || self.clusterName == self.clusterRef.name",message="must be the name of clusterRef, if both are given",fieldPath=".clusterName"
 // +kubebuilder:validation:XValidation:rule="!(has(self.address) && has(self.addressPool))",message="address and addressPool exclude each other"
+// +kubebuilder:validation:XValidation:rule="!(has(self.addresses) && (has(self.address) || has(self.addressPool)))",message="addresses, address and addressPool exclude each other",fieldPath=".addresses"
+// +kubebuilder:validation:XValidation:rule="!(has(self.families) && (has(self.address) || has(self.addresses)))",message="families are of addresses from a pool; address and addresses have their own",fieldPath=".families"
 // +kubebuilder:validation:XValidation:rule="!(has(self.address) && has(self.healthCheck) && has(self.healthCheck.https) && has(self.healthCheck.https.host) && isIP(self.address) && isIP(self.healthCheck.https.host) && ip(self.address) == ip(self.healthCheck.https.host))",message="the host of https is the address of this object; ask the service on the node itself, such as 127.0.0.1",fieldPath=".healthCheck.https.host"
+// +kubebuilder:validation:XValidation:rule="!(has(self.addresses) && has(self.healthCheck) && has(self.healthCheck.https) && has(self.healthCheck.https.host) && isIP(self.healthCheck.https.host)) || !self.addresses.exists(a, isIP(a) && ip(a) == ip(self.healthCheck.https.host))",message="the host of https is an address of this object; ask the service on the node itself, such as 127.0.0.1",fieldPath=".healthCheck.https.host"
 // +kubebuilder:validation:XValidation:rule="!(has(self.address) && has(self.healthCheck) && has(self.healthCheck.http) && has(self.healthCheck.http.host) && isIP(self.address) && isIP(self.healthCheck.http.host) && ip(self.address) == ip(self.healthCheck.http.host))",message="the host of http is the address of this object; ask the service on the node itself, such as 127.0.0.1",fieldPath=".healthCheck.http.host"
+// +kubebuilder:validation:XValidation:rule="!(has(self.addresses) && has(self.healthCheck) && has(self.healthCheck.http) && has(self.healthCheck.http.host) && isIP(self.healthCheck.http.host)) || !self.addresses.exists(a, isIP(a) && ip(a) == ip(self.healthCheck.http.host))",message="the host of http is an address of this object; ask the service on the node itself, such as 127.0.0.1",fieldPath=".healthCheck.http.host"
 // +kubebuilder:validation:XValidation:rule="!(has(self.address) && has(self.healthCheck) && has(self.healthCheck.tcp) && has(self.healthCheck.tcp.host) && isIP(self.address) && isIP(self.healthCheck.tcp.host) && ip(self.address) == ip(self.healthCheck.tcp.host))",message="the host of tcp is the address of this object; ask the service on the node itself, such as 127.0.0.1",fieldPath=".healthCheck.tcp.host"
+// +kubebuilder:validation:XValidation:rule="!(has(self.addresses) && has(self.healthCheck) && has(self.healthCheck.tcp) && has(self.healthCheck.tcp.host) && isIP(self.healthCheck.tcp.host)) || !self.addresses.exists(a, isIP(a) && ip(a) == ip(self.healthCheck.tcp.host))",message="the host of tcp is an address of this object; ask the service on the node itself, such as 127.0.0.1",fieldPath=".healthCheck.tcp.host"
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.exec))",message="exec is for files only: an object of a cluster cannot run programs on hosts",fieldPath=".healthCheck.exec"
+// +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.bgp) && has(self.advertise.bgp.communities)) || self.advertise.bgp.communities.all(c, c.contains(':') || c in ['graceful-shutdown','local-as','no-advertise','no-export','no-export-subconfed','no-peer'])",message="a name is that of a Community object, which hosts do not read for Machines; write a:b, large:a:b:c or a well-known name",fieldPath=".advertise.bgp.communities"
 type MachineLoadBalancerSpec struct {
 	// ClusterName is the value of the label cluster.x-k8s.io/cluster-name of the
 	// members. Default: the name of ClusterRef.
@@ -77,6 +83,23 @@ type MachineLoadBalancerSpec struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self) && !ip(self).isUnspecified() && !ip(self).isLoopback() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) && self != '255.255.255.255' && !(ip(self).family() == 6 && ip(self).isLinkLocalUnicast())",message="must be an IP address of one host, without prefix length, zone and IPv6 form of IPv4; not unspecified, loopback, multicast, broadcast or IPv6 link-local"
 	Address string `json:"address,omitempty"`
+	// Addresses are two addresses instead of Address, one of each family. Cluster API
+	// is told of the first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) && !ip(self).isUnspecified() && !ip(self).isLoopback() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) && self != '255.255.255.255' && !(ip(self).family() == 6 && ip(self).isLinkLocalUnicast())",message="must be an IP address of one host, without prefix length, zone and IPv6 form of IPv4; not unspecified, loopback, multicast, broadcast or IPv6 link-local"
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !isIP(self[0]) || !isIP(self[1]) || ip(self[0]).family() != ip(self[1]).family()",message="must be of two families"
+	Addresses []string `json:"addresses,omitempty"`
+	// Families are those of the addresses from AddressPool, ipv4, ipv6 or both: there is
+	// one address of each, and Cluster API is told of the first. Default: ipv4, or ipv6 if
+	// the pool has no IPv4.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2
+	Families []AddressFamily `json:"families,omitempty"`
 	// AddressPool is the name of the IPAddressPool that the address is from. Default:
 	// any pool with autoAssign.
 	// +optional
@@ -87,8 +110,9 @@ type MachineLoadBalancerSpec struct {
 	// +optional
 	// +kubebuilder:default={port: 6443}
 	Port MachinePort `json:"port,omitzero"`
-	// HealthCheck decides on each node whether it may have the address. Without it
-	// every member may.
+	// HealthCheck decides on each node whether it may have the address. Default: for
+	// TCP and Machines of a control plane, https to the port of the endpoint on the
+	// node itself, with insecureSkipVerify; else none, and every member may.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 	// Advertise is how the address is announced. Default: layer 2 on the interface
 	// whose subnet holds the address.
@@ -144,10 +168,11 @@ const (
 )
 
 // MachineDrain is what happens with a member that is about to go.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.preDrainHook) && has(self.hook) && !self.hook)",message="needs hook: true",fieldPath=".preDrainHook"
 type MachineDrain struct {
 	// Timeout bounds how long the deletion of a member is held, from its
-	// deletionTimestamp: 1s to 1h. Default: machines.hookTimeout of the node that
-	// holds it.
+	// deletionTimestamp: 1s to 1h. Default: --hook-timeout of the controller.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="must be from 1s to 1h"
 	Timeout Duration `json:"timeout,omitzero"`
@@ -156,7 +181,19 @@ type MachineDrain struct {
 	// Default: true.
 	// +kubebuilder:default=true
 	Hook *bool `json:"hook,omitempty"`
+	// PreDrainHook is who puts that hook on the members. Default: whoever makes them,
+	// by the template of their metadata.
+	PreDrainHook PreDrainHook `json:"preDrainHook,omitempty"`
 }
+
+// PreDrainHook is who puts the hook of lbd on Machines.
+//
+// +kubebuilder:validation:Enum=register
+type PreDrainHook string
+
+// PreDrainHookRegister has `lbd controller --machines` put it on every member that is
+// not being deleted.
+const PreDrainHookRegister PreDrainHook = "register"
 
 // TargetKind says where objects that stand for Machines are, and where in them to
 // look. Paths are names of fields joined by dots.
@@ -236,9 +273,15 @@ type MachineLoadBalancerStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Endpoint is where clients connect. It is there before any Machine is.
 	Endpoint *MachineEndpoint `json:"endpoint,omitempty"`
-	// Address is the one that the members share.
+	// Address is the one that the members share; of two the one that Cluster API is told.
 	Address string `json:"address,omitempty"`
-	// AddressPool is the IPAddressPool that Address is from, if it is from one.
+	// Addresses are all that the members share, one of each family, Address first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	Addresses []string `json:"addresses,omitempty"`
+	// AddressPool is the IPAddressPool that the addresses are from, if they are from one;
+	// two names, separated by a comma, if each is from another.
 	AddressPool string `json:"addressPool,omitempty"`
 	// URL is the endpoint in one string: https://10.0.0.1:6443, tcp:// or udp://.
 	URL string `json:"url,omitempty"`

@@ -38,6 +38,11 @@ type NodeConfiguration struct {
 	// Machines makes the daemon watch the Machines of Cluster API: it withdraws before
 	// its own goes. Default: none.
 	Machines *MachinesSpec `json:"machines,omitempty"`
+	// ClusterCheckFiles is the absolute path of the one directory in and below which
+	// health checks of objects of a cluster, or of a management cluster, may name files:
+	// whoever may write such objects has this node read them, and prove itself with the
+	// client certificates among them. Default: none.
+	ClusterCheckFiles string `json:"clusterCheckFiles,omitempty"`
 	// Log is what is logged and how.
 	Log LogSpec `json:"log,omitzero"`
 }
@@ -64,18 +69,22 @@ type MachinesSpec struct {
 	// DrainOnRemediation drains the node whose Machine a MachineHealthCheck found
 	// unhealthy, or wants replaced.
 	DrainOnRemediation bool `json:"drainOnRemediation,omitempty"`
-	// HookTimeout bounds how long the deletion of a Machine is held, from its
-	// deletionTimestamp: 1s to 1h. Default: 60s.
+	// HookTimeout has no effect: the controller ends holds. 1s to 1h. Default: 60s.
 	HookTimeout Duration `json:"hookTimeout,omitzero"`
 }
 
-// DisabledLabel is the key by which a user takes a Machine out of its load
-// balancers.
-const DisabledLabel = "loadbalancer.cluster.x-k8s.io/disabled"
+// The keys of labels or annotations by which a user takes a Machine out of load
+// balancers; its node keeps all other addresses.
+const (
+	// DisabledLabel is for all of which the Machine is a member.
+	DisabledLabel = "loadbalancer.cluster.x-k8s.io/disabled"
+	// DisabledPrefix and the name of a MachineLoadBalancer are for this one.
+	DisabledPrefix = "disabled.loadbalancer.cluster.x-k8s.io/"
+)
 
 // DefaultDrainLabels returns the default of MachinesSpec.DrainLabels.
 func DefaultDrainLabels() []string {
-	return []string{"controlplane.cluster.x-k8s.io/selected-for-upgrade", "lbd.dev/drain", DisabledLabel}
+	return []string{"controlplane.cluster.x-k8s.io/selected-for-upgrade", "lbd.dev/drain"}
 }
 
 // KubernetesSpec is how the daemon serves a cluster. The name of the node must be

@@ -177,6 +177,10 @@ type VIPStatus struct {
 	// Peers are the BGP peers that have the path, sorted; absent for layer 2.
 	// +listType=atomic
 	Peers []string `json:"peers,omitempty"`
+	// Duplicate is the hardware address of a host that answers for the address beside its
+	// owner, followed by the name of the node in brackets if it is one of the group; empty
+	// if none does.
+	Duplicate string `json:"duplicate,omitempty"`
 	// Ring is why open connections may be reset when the VIP moves although they
 	// ought not to be; empty if nothing is known to be in the way.
 	Ring string `json:"ring,omitempty"`
@@ -269,6 +273,11 @@ type KubernetesStatus struct {
 	Problems []string `json:"problems,omitempty"`
 	// ProblemCount counts all of them.
 	ProblemCount int `json:"problemCount,omitempty"`
+	// Warnings are about objects of the cluster that are used as they are written, such
+	// as a VirtualIP without a health check; at most MaxKubernetesProblems.
+	// +optional
+	// +listType=atomic
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // MachinesStatus tells how a node stands with the management cluster of Cluster API.
@@ -286,7 +295,7 @@ type MachinesStatus struct {
 	LastError string `json:"lastError,omitempty"`
 }
 
-// MaxKubernetesProblems bounds the list in a status.
+// MaxKubernetesProblems bounds each list in a status.
 const MaxKubernetesProblems = 50
 
 // GossipStatus counts what the gossip layer had to drop.
@@ -358,6 +367,8 @@ type Explanation struct {
 	// Reason and Detail say why the VIP is, or is not, on the node that answers.
 	Reason string `json:"reason"`
 	Detail string `json:"detail,omitempty"`
+	// Duplicate is that of VIPStatus.
+	Duplicate string `json:"duplicate,omitempty"`
 	// Ring is why open connections may be reset when the VIP moves although they
 	// ought not to be; empty if nothing is known to be in the way.
 	Ring string `json:"ring,omitempty"`

@@ -16,12 +16,22 @@ func (p *BFDProfile) Validate() []FieldError {
 	k.typeMeta(p.TypeMeta, KindBFDProfile)
 	k.objectMeta(p.Metadata)
 	s := &p.Spec
-	between(&k, "spec.receiveInterval", s.ReceiveInterval, 10, 60000)
-	between(&k, "spec.transmitInterval", s.TransmitInterval, 10, 60000)
+	k.bfdInterval("spec.receiveInterval", s.ReceiveInterval)
+	k.bfdInterval("spec.transmitInterval", s.TransmitInterval)
 	between(&k, "spec.detectMultiplier", s.DetectMultiplier, 2, 255)
 	between(&k, "spec.minimumTtl", s.MinimumTTL, 1, 254)
 	k.bfdAuth(s)
 	return k.errs
+}
+
+// bfdInterval adds an error unless BFD runs at an interval of v milliseconds.
+func (k *checker) bfdInterval(path string, v int32) {
+	const longest = 60000
+	if v < MinBFDInterval {
+		k.bad(path, v, "must be from %d to %d: shorter intervals, which earlier versions took, end sessions on a node that is busy", MinBFDInterval, longest)
+		return
+	}
+	between(k, path, v, MinBFDInterval, longest)
 }
 
 // bfdAuth checks the fields about authentication.

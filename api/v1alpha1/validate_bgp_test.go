@@ -179,15 +179,19 @@ func TestBGPPeerRules(t *testing.T) {
 
 func TestBFDProfileRules(t *testing.T) {
 	const needs = "needs authType: keyed-sha1 or meticulous-keyed-sha1"
+	const tooShort = "must be from 50 to 60000: shorter intervals, which earlier versions took, end sessions on a node that is busy"
 	for name, tt := range map[string]struct {
 		change func(*BFDProfileSpec)
 		want   string
 	}{
 		"all at once": {func(s *BFDProfileSpec) {
-			*s = BFDProfileSpec{ReceiveInterval: 9, TransmitInterval: 60001, DetectMultiplier: 1, MinimumTTL: 255}
+			*s = BFDProfileSpec{ReceiveInterval: 49, TransmitInterval: 60001, DetectMultiplier: 1, MinimumTTL: 255}
 		},
-			"spec.receiveInterval: 9 must be from 10 to 60000\nspec.transmitInterval: 60001 must be from 10 to 60000\n" +
+			"spec.receiveInterval: 49 " + tooShort + "\nspec.transmitInterval: 60001 must be from 50 to 60000\n" +
 				"spec.detectMultiplier: 1 must be from 2 to 255\nspec.minimumTtl: 255 must be from 1 to 254"},
+		"of an earlier version": {func(s *BFDProfileSpec) { s.ReceiveInterval, s.TransmitInterval = 20, 10 },
+			"spec.receiveInterval: 20 " + tooShort + "\nspec.transmitInterval: 10 " + tooShort},
+		"negative":   {func(s *BFDProfileSpec) { s.TransmitInterval = -1 }, "spec.transmitInterval: -1 " + tooShort},
 		"multiplier": {func(s *BFDProfileSpec) { s.DetectMultiplier = 256 }, `spec.detectMultiplier: 256 must be from 2 to 255`},
 		"auth type":  {func(s *BFDProfileSpec) { s.AuthType, s.AuthKeyFile = "keyed-md5", "/k" }, `spec.authType: "keyed-md5" must be keyed-sha1 or meticulous-keyed-sha1`},
 		"no key":     {func(s *BFDProfileSpec) { s.AuthType = BFDKeyedSHA1 }, `spec.authKeyFile: is required with authType`},
@@ -197,7 +201,7 @@ func TestBFDProfileRules(t *testing.T) {
 		"key path":   {func(s *BFDProfileSpec) { s.AuthType, s.AuthKeyFile = BFDKeyedSHA1, "k" }, `spec.authKeyFile: "k" must be an absolute path`},
 
 		"good: bounds": {func(s *BFDProfileSpec) {
-			*s = BFDProfileSpec{ReceiveInterval: 10, TransmitInterval: 60000, DetectMultiplier: 255, MinimumTTL: 1}
+			*s = BFDProfileSpec{ReceiveInterval: 50, TransmitInterval: 60000, DetectMultiplier: 255, MinimumTTL: 1}
 		}, ""},
 		"good: auth": {func(s *BFDProfileSpec) { s.AuthType, s.AuthKeyFile, s.AuthKeyID = BFDMeticulousSHA1, "/k", 255 }, ""},
 	} {

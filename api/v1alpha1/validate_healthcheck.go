@@ -35,14 +35,14 @@ func (k *checker) healthCheck(path string, h *HealthCheck, vips []netip.Addr) {
 		set = append(set, "https")
 		at := path + ".https"
 		k.target(at, c.Host, c.Port, vips)
-		k.page(at, c.Path, c.ExpectedStatus)
+		k.page(at, c.Path, c.PreferredPath, c.ExpectedStatus)
 		k.tls(at, c)
 	}
 	if c := h.HTTP; c != nil {
 		set = append(set, "http")
 		at := path + ".http"
 		k.target(at, c.Host, c.Port, vips)
-		k.page(at, c.Path, c.ExpectedStatus)
+		k.page(at, c.Path, c.PreferredPath, c.ExpectedStatus)
 	}
 	if c := h.TCP; c != nil {
 		set = append(set, "tcp")
@@ -97,8 +97,12 @@ func (k *checker) target(path, host string, port int32, vips []netip.Addr) {
 }
 
 // page checks what an HTTP check asks for and expects.
-func (k *checker) page(path, page string, statuses []int32) {
-	k.want(isHTTPPath(page), path+".path", page, "must begin with / and have no blanks and no #")
+func (k *checker) page(path, page, preferred string, statuses []int32) {
+	const rule = "must begin with / and have no blanks and no #"
+	k.want(isHTTPPath(page), path+".path", page, rule)
+	if preferred != "" {
+		k.want(isHTTPPath(preferred), path+".preferredPath", preferred, rule)
+	}
 	for i, status := range statuses {
 		between(k, fmt.Sprintf("%s.expectedStatus[%d]", path, i), status, 200, 599)
 	}

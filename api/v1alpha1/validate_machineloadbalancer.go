@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -24,26 +26,22 @@ func (m *MachineLoadBalancer) Validate() []FieldError {
 	if t := s.TargetKind; t != nil {
 		k.targetKind("spec.targetKind", t)
 	}
-	var vips []netip.Addr
-	if s.Address != "" {
-		addr, rule := parseVIP(s.Address)
-		k.want(rule == "", "spec.address", s.Address, rule)
-		vips = append(vips, addr)
-	}
-	if s.AddressPool != "" {
-		k.want(isSubdomain(s.AddressPool), "spec.addressPool", s.AddressPool, ruleSubdomain)
-		k.want(s.Address == "", "spec.addressPool", s.AddressPool, "and spec.address exclude each other")
-	}
+	vips := k.machineAddresses(s)
 	k.port("spec.port.port", s.Port.Port)
 	k.port("spec.port.machinePort", s.Port.MachinePort)
 	oneOf(&k, "spec.port.protocol", s.Port.Protocol, MachineTCP, MachineUDP)
 	if h := s.HealthCheck; h != nil {
 		k.healthCheck("spec.healthCheck", h, vips)
-		k.want(h.Exec == nil, "spec.healthCheck.exec", nil, "is for files only: an object of a cluster cannot run programs on hosts")
+		k.noProgram("spec.healthCheck", h)
 	}
 	k.advertise("spec.advertise", s.Advertise)
+	k.noNames("spec.advertise.bgp.communities", s.Advertise)
 	if s.Drain.Timeout != (Duration{}) {
 		k.duration("spec.drain.timeout", s.Drain.Timeout, time.Second, time.Hour)
+	}
+	if p := s.Drain.PreDrainHook; p != "" {
+		k.want(p == PreDrainHookRegister, "spec.drain.preDrainHook", string(p), "must be register")
+		k.want(*s.Drain.Hook, "spec.drain.preDrainHook", nil, "needs hook: true")
 	}
 	if p := s.ProviderRef; p != nil {
 		k.want(p.APIGroup == "" || isSubdomain(p.APIGroup), "spec.providerRef.apiGroup", p.APIGroup, ruleSubdomain)
@@ -56,6 +54,48 @@ func (m *MachineLoadBalancer) Validate() []FieldError {
 	}
 	return k.errs
 }
+
+// machineAddresses checks which addresses there are to be, and returns the good ones of
+// those that are named.
+func (k *checker) machineAddresses(s *MachineLoadBalancerSpec) (named []netip.Addr) {
+	if s.Address != "" {
+		addr, rule := parseVIP(s.Address)
+		k.want(rule == "", "spec.address", s.Address, rule)
+		named = append(named, addr)
+	}
+	if s.Addresses != nil {
+		k.want(s.Address == "" && s.AddressPool == "", "spec.addresses", nil, "must be left out with spec.address or spec.addressPool")
+		k.atMost("spec.addresses", len(s.Addresses), 2)
+		good := k.addresses("spec.addresses", s.Addresses)
+		k.want(len(good) != 2 || good[0].Is4() != good[1].Is4(), "spec.addresses", nil, "must be of two families")
+		named = append(named, good...)
+	}
+	if s.Families != nil {
+		k.want(s.Address == "" && s.Addresses == nil, "spec.families", nil, "are of addresses from a pool; spec.address and spec.addresses have their own")
+		k.families("spec.families", s.Families)
+	}
+	if s.AddressPool != "" {
+		k.want(isSubdomain(s.AddressPool), "spec.addressPool", s.AddressPool, ruleSubdomain)
+		k.want(s.Address == "", "spec.addressPool", s.AddressPool, "and spec.address exclude each other")
+	}
+	return named
+}
+
+// noNames refuses names of communities: the Community objects that define them are
+// those of a cluster, which hosts that serve a management cluster do not read.
+func (k *checker) noNames(path string, a *Advertise) {
+	if a == nil || a.BGP == nil {
+		return
+	}
+	for i, text := range a.BGP.Communities {
+		if _, err := ParseCommunity(text); errors.Is(err, ErrCommunityName) {
+			k.bad(fmt.Sprintf("%s[%d]", path, i), text, ruleNoNames)
+		}
+	}
+}
+
+// ruleNoNames is the rule that noNames holds.
+const ruleNoNames = "is the name of a Community object, which hosts do not read for Machines; write a:b, large:a:b:c or a well-known name"
 
 // machineScope checks which Machines are members.
 func (k *checker) machineScope(s *MachineLoadBalancerSpec) {

@@ -42,6 +42,9 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	if c.Machines != nil {
 		k.machines(c.Machines)
 	}
+	if d := c.ClusterCheckFiles; d != "" {
+		k.want(isAbsPath(d), "clusterCheckFiles", d, ruleAbsPath)
+	}
 	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
 	return k.errs

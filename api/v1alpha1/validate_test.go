@@ -56,7 +56,7 @@ func TestDefaults(t *testing.T) {
 	if h.Interval.Duration != 500*time.Millisecond || h.Timeout.Duration != 400*time.Millisecond || h.Fall != 2 || h.Rise != 1 {
 		t.Errorf("check defaults: %+v", h)
 	}
-	if want := (HTTPSCheck{Host: "127.0.0.1", Port: 6443, Path: "/livez?exclude=etcd", ServerName: "kubernetes"}); !reflect.DeepEqual(*h.HTTPS, want) {
+	if want := (HTTPSCheck{Host: "127.0.0.1", Port: 6443, Path: "/livez?exclude=etcd", PreferredPath: "/livez", ServerName: "kubernetes"}); !reflect.DeepEqual(*h.HTTPS, want) {
 		t.Errorf("https defaults: %+v, want %+v", *h.HTTPS, want)
 	}
 	if v.Spec.Advertise == nil || v.Spec.Advertise.L2 == nil || v.Spec.Partition != PartitionAvailable {
@@ -180,6 +180,7 @@ func TestVirtualIPRules(t *testing.T) {
 		"server name":   {func(v *VirtualIP) { v.Spec.HealthCheck.HTTPS.ServerName = "*.x" }, `spec.healthCheck.https.serverName: "*.x" is neither an IP address nor a host name`},
 		"skip and CA":   {func(v *VirtualIP) { h := v.Spec.HealthCheck.HTTPS; h.InsecureSkipVerify, h.CAFile = true, "/ca" }, `spec.healthCheck.https.insecureSkipVerify: true and caFile exclude each other`},
 		"half a pair":   {func(v *VirtualIP) { v.Spec.HealthCheck.HTTPS.KeyFile = "/key" }, `spec.healthCheck.https: has only one of certFile and keyFile; a client certificate needs both`},
+		"preferred":     {func(v *VirtualIP) { v.Spec.HealthCheck.HTTPS.PreferredPath = "livez" }, `spec.healthCheck.https.preferredPath: "livez" must begin with / and have no blanks and no #`},
 		"CA path":       {func(v *VirtualIP) { v.Spec.HealthCheck.HTTPS.CAFile = "ca.crt" }, `spec.healthCheck.https.caFile: "ca.crt" must be an absolute path`},
 		"interval":      {func(v *VirtualIP) { v.Spec.HealthCheck.Interval = Duration{49 * time.Millisecond} }, `spec.healthCheck.interval: 49ms must be from 50ms to 1h`},
 		"timeout":       {func(v *VirtualIP) { v.Spec.HealthCheck.Timeout = Duration{501 * time.Millisecond} }, `spec.healthCheck.timeout: 501ms must not be longer than the interval, 500ms`},
@@ -326,5 +327,29 @@ func TestFieldErrorIsOneLine(t *testing.T) {
 	e := FieldError{Path: "nodeLabels[a\nb\x1b\xff]", Value: "x\ny", Rule: "is odd"}
 	if got, want := e.Error(), `nodeLabels[a?b??]: "x\ny" is odd`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The default of the preferred page goes with that of the required one, and an object
+// that an older API server has given the latter gets it, too.
+func TestPreferredPathDefault(t *testing.T) {
+	for _, tt := range []struct{ path, preferred, want string }{
+		{"", "", "/livez"},
+		{"/livez?exclude=etcd", "", "/livez"},
+		{"", "/x", "/x"},
+		{"/livez?exclude=etcd", "/livez?exclude=etcd", "/livez?exclude=etcd"},
+		{"/readyz", "", ""},
+		{"/readyz", "/x", "/x"},
+	} {
+		h := HealthCheck{HTTPS: &HTTPSCheck{Port: 6443, Path: tt.path, PreferredPath: tt.preferred}}
+		h.Default()
+		h.Default()
+		if h.HTTPS.PreferredPath != tt.want {
+			t.Errorf("path %q, preferredPath %q: %q, want %q", tt.path, tt.preferred, h.HTTPS.PreferredPath, tt.want)
+		}
+	}
+	h := HealthCheck{HTTP: &HTTPCheck{Port: 80}}
+	if h.Default(); h.HTTP.PreferredPath != "" {
+		t.Errorf("http prefers %q", h.HTTP.PreferredPath)
 	}
 }

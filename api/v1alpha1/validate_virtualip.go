@@ -27,6 +27,19 @@ func (v *VirtualIP) Validate() []FieldError {
 	return k.errs
 }
 
+// ValidateInCluster returns what Validate does, and the rules for an object of a
+// cluster, whose writer need not be an administrator of the hosts.
+func (v *VirtualIP) ValidateInCluster() []FieldError {
+	k := checker{errs: v.Validate()}
+	k.noProgram("spec.healthCheck", v.Spec.HealthCheck)
+	return k.errs
+}
+
+// noProgram refuses a check of an object of a cluster that runs a program.
+func (k *checker) noProgram(path string, h *HealthCheck) {
+	k.want(h == nil || h.Exec == nil, path+".exec", nil, "is for files only: an object of a cluster cannot run programs on hosts")
+}
+
 // advertise checks how the addresses of one object are announced.
 func (k *checker) advertise(path string, a *Advertise) {
 	if a == nil {

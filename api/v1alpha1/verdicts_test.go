@@ -63,7 +63,11 @@ func recordText(t *testing.T, label string, kind reflect.Type, data []byte) {
 		v.Errors = []string{err.Error()}
 	} else {
 		object.Default()
-		for _, e := range object.Validate() {
+		errs := object.Validate()
+		if o, ok := object.(interface{ ValidateInCluster() []FieldError }); ok {
+			errs = o.ValidateInCluster()
+		}
+		for _, e := range errs {
 			v.Errors = append(v.Errors, e.Error())
 		}
 		if after, err := json.Marshal(object); err != nil {

@@ -57,6 +57,7 @@ func TestTexts(t *testing.T) {
 			`{` + https + `,"serverName":"10.0.0.9"}}}`: 0, `{` + https + `,"serverName":"1.2"}}}`: 1, `{` + https + `,"path":"livez"}}}`: 1,
 			`{` + https + `,"certFile":"/c","keyFile":"/k"}}}`: 0, `{` + https + `,"certFile":"c","keyFile":"k"}}}`: 2,
 			`{` + https + `,"expectedStatus":[200,600]}}}`: 1, `{` + https + `,"insecureSkipVerify":true,"caFile":"/ca"}}}`: 1,
+			`{` + vip + `"healthCheck":{"http":{"port":80,"preferredPath":"/#"}}}`: 1, `{` + vip + `"healthCheck":{"http":{"port":80,"path":"/","preferredPath":"/ready"}}}`: 0,
 			`{` + vip + `"healthCheck":{"http":{"port":80,"path":"/#"}}}`: 1, `{` + vip + `"healthCheck":{"http":{"port":80,"host":"10.0.0.1"}}}`: 1,
 			`{` + vip + `"healthCheck":{"http":{"port":65536,"host":"a b"}}}`: 2, `{` + vip + `"healthCheck":{"tcp":{"port":65536,"host":"a b"}}}`: 2,
 			`{` + vip + `"healthCheck":{"http":{"port":80,"expectedStatus":[199]}}}`: 1,
@@ -87,7 +88,7 @@ func TestTexts(t *testing.T) {
 			`{` + peer + `,"peerPort":-1}`: 1,
 		},
 		KindBFDProfile: {
-			``: 0, `{}`: 0, `{"minimumTtl":1,"passiveMode":true,"strict":true}`: 0, `{"transmitInterval":9}`: 1, `{"receiveInterval":60001}`: 1,
+			``: 0, `{}`: 0, `{"minimumTtl":1,"passiveMode":true,"strict":true}`: 0, `{"transmitInterval":49}`: 1, `{"receiveInterval":50}`: 0, `{"receiveInterval":60001}`: 1,
 			`{"authKeyID":1}`: 1, `{"authType":"keyed-sha1"}`: 1, `{"authType":"keyed-sha1","authKeyFile":"/k"}`: 0, `{"authKeyFile":"/k"}`: 1,
 			`{"authType":"keyed-sha1","authKeyFile":"/k","authKeyID":-1}`: 1,
 			`{"minimumTtl":-1}`: 1,

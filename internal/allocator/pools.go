@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -58,12 +59,6 @@ type PoolStatus struct {
 	Conditions []Condition // by type
 	// Counts of addresses that Services have, and of those that can be given out now.
 	AssignedIPv4, AssignedIPv6, AvailableIPv4, AvailableIPv6 uint64
-}
-
-func (p *PoolStatus) equal(o *PoolStatus) bool {
-	return p.UID == o.UID && p.Generation == o.Generation && slices.Equal(p.Conditions, o.Conditions) &&
-		p.AssignedIPv4 == o.AssignedIPv4 && p.AssignedIPv6 == o.AssignedIPv6 &&
-		p.AvailableIPv4 == o.AvailableIPv4 && p.AvailableIPv6 == o.AvailableIPv6
 }
 
 // loadPools hands the pools to ipam and keeps what it says about them.
@@ -151,7 +146,7 @@ func (a *Allocator) reportPools(r *Result) {
 		slices.SortFunc(st.Conditions, func(x, y Condition) int { return strings.Compare(x.Type, y.Type) })
 		exists[p.Name] = true
 		old, known := a.told[p.Name]
-		if known && old.equal(&st) {
+		if known && reflect.DeepEqual(old, st) {
 			continue
 		}
 		a.told[p.Name] = st

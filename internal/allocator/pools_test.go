@@ -252,3 +252,16 @@ func TestStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) { newCluster(t).play(script) })
 	}
 }
+
+// TestFamiliesNotKnownYet: a Service whose families are not written yet, as while an API server is
+// upgraded, keeps the addresses that it has although it cannot have what it asks for.
+func TestFamiliesNotKnownYet(t *testing.T) {
+	newCluster(t).play(`
+		pool p 192.0.2.0/24
+		svc a
+		want a 192.0.2.0
+		svc a families= ips=198.51.100.1
+		want a 192.0.2.0
+		svc a families=4 ips=
+		want a 192.0.2.0`)
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -306,13 +307,5 @@ func (a *Allocator) changed(s *service, before, after *ipam.Assignment, had, has
 
 // sameSharing compares two of one form.
 func sameSharing(x, y *ipam.Sharing) bool {
-	if x.Key != y.Key || x.Local != y.Local || !slices.Equal(x.Ports, y.Ports) || len(x.Selector) != len(y.Selector) {
-		return false
-	}
-	for k, v := range x.Selector {
-		if w, ok := y.Selector[k]; !ok || w != v {
-			return false
-		}
-	}
-	return true
+	return x.Key == y.Key && x.Local == y.Local && slices.Equal(x.Ports, y.Ports) && maps.Equal(x.Selector, y.Selector)
 }

@@ -170,3 +170,33 @@ func (c *cluster) final(t *rapid.T) {
 		}
 	}
 }
+
+// TestNothingIsGivenBeforeItIsLetGo: an older Service joins an address that is shared,
+// and its first holder changes its key before the next decision, so that it moves. The
+// older one is told of the address only when the other's status has it no more, also
+// if writes fail in between.
+func TestNothingIsGivenBeforeItIsLetGo(t *testing.T) {
+	c := newCluster(t)
+	c.strict = true
+	c.command([]string{"pool", "p", "192.0.2.0/30"})
+	c.service("b", []string{"ports=80"})
+	c.service("a", []string{"share=k", "ports=81"})
+	c.settle()
+	if c.status("b") != "192.0.2.0" || c.status("a") != "192.0.2.1" {
+		t.Fatalf("b has %s, a %s", c.status("b"), c.status("a"))
+	}
+	c.service("b", []string{"share=k", "ips=192.0.2.1"})
+	c.service("a", []string{"share=l"})
+	for range 3 { // the writes fail
+		for _, w := range c.a.Step(c.now).Writes {
+			if w.Service == key("b") {
+				t.Fatalf("b is given %v while the status of a is %s", w.Ingress, c.status("a"))
+			}
+			c.a.Retry(w.Service)
+		}
+	}
+	c.settle()
+	if c.status("b") != "192.0.2.1" || c.status("a") == "192.0.2.1" {
+		t.Errorf("in the end b has %s and a %s", c.status("b"), c.status("a"))
+	}
+}

@@ -28,8 +28,11 @@ const (
 // the status, and by it a status of lbd is told from one of somebody else.
 const AllocatedFrom = "lbd.dev/allocated-from"
 
-// AddressPool is annotationPool as lbd itself has it.
-const AddressPool = "lbd.dev/" + annotationPool
+// AddressPool and LoadBalancerIPs are annotations as lbd itself has them.
+const (
+	AddressPool     = "lbd.dev/" + annotationPool
+	LoadBalancerIPs = "lbd.dev/" + annotationIPs
+)
 
 // prefixes of annotations, by precedence. Only the first has annotationCount.
 var prefixes = [...]string{"lbd.dev/", "metallb.io/", "metallb.universe.tf/"}

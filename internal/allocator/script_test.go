@@ -127,7 +127,19 @@ func (c *cluster) settle() {
 	c.t.Fatalf("writes without an end")
 }
 
+// normal are the events that call for nothing; kubectl shows all others as warnings.
+var normal = map[string]bool{EventAllocated: true, EventPoolAccepted: true}
+
 func (c *cluster) take(r Result) {
+	told := slices.Clone(r.Events)
+	for _, w := range r.Writes {
+		told = append(told, w.Events...)
+	}
+	for _, e := range told {
+		if e.Warning == normal[e.Reason] {
+			c.t.Errorf("event %s is a warning: %v", e.Reason, e.Warning)
+		}
+	}
 	c.events = append(c.events, r.Events...)
 	c.told += len(r.Pools)
 	c.wake = r.Wake

@@ -60,6 +60,20 @@ func (a *Allocator) elsewhere(s *service, has []netip.Addr) bool {
 	return false
 }
 
+// holdBack has those writes wait that were decided before a Service lost an address
+// which they tell: one that changed the key under which it shared it, and was looked at
+// after the older one that joined it. Nothing is told to be a second one's before the
+// first has let go of it.
+func (a *Allocator) holdBack(r *Result) {
+	for s := range r.writes {
+		x, _ := a.ipam.Get(s.Key())
+		if a.elsewhere(s, addrsOf(x)) {
+			delete(r.writes, s)
+			a.late[s.Key()] = true
+		}
+	}
+}
+
 // digest is a status and its mark in one text, whatever their order.
 func digest(ingress []Ingress, mark string) string {
 	parts := strings.Split(mark, ",")

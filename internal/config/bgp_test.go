@@ -24,6 +24,9 @@ func doc(kind, name, spec string) string {
 	return "---\napiVersion: lbd.dev/v1alpha1\nkind: " + kind + "\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n"
 }
 
+// aCheck is a part of the spec of a VirtualIP, which is warned of without.
+const aCheck = "healthCheck: {tcp: {port: 80}}, "
+
 // peerDoc is a BGPPeer of an external session.
 func peerDoc(name, spec string) string {
 	return doc("BGPPeer", name, "myASN: 64512, peerASN: 64513, "+spec)
@@ -122,7 +125,6 @@ func TestLoadRefusesBGP(t *testing.T) {
 		"local":        {peerDoc("a", at+", localASN: 1"), `a.yaml:10: BGPPeer "a": spec.localASN: is not supported by this version; myASN is that of this session, and another BGPPeer may have another`},
 		"expressions":  {peerDoc("a", at+", nodeSelectors: [{}, {matchExpressions: []}]"), `a.yaml:10: BGPPeer "a": spec.nodeSelectors[1].matchExpressions: is not supported by this version; use matchLabels`},
 		"echo":         {doc("BFDProfile", "a", "echoMode: true"), `a.yaml:10: BFDProfile "a": spec.echoMode: is not supported by this version: BFD works without the echo function; remove it`},
-		"status":       {peerDoc("a", at) + "status: {}\n", `a.yaml:11: BGPPeer "a": status: is not for files; remove it`},
 		"misspelt":     {peerDoc("a", at+", bfdprofile: fast"), `a.yaml:10: BGPPeer "a": spec.bfdprofile: is not a known field; did you mean "bfdProfile"?`},
 		"aggregation":  {vip("v", "addresses: [192.0.2.1], advertise: {bgp: {aggregationLength: 24}}"), `a.yaml:10: VirtualIP "v": spec.advertise.bgp.aggregationLength: is not for a VirtualIP, which is advertised as /32; remove it`},
 		"no announcer": {vip("v", "addresses: [192.0.2.1], advertise: {}"), `a.yaml:10: VirtualIP "v": spec.advertise: must have l2, bgp or both; leave advertise out for the default`},
@@ -243,10 +245,10 @@ func TestLoadWarnsBGP(t *testing.T) {
 		peerDoc("b", "peerAddress: 10.0.0.2, holdTime: 31s, families: [ipv4]")+
 		doc("BGPPeer", "c", "myASN: 1, peerASN: 1, peerAddress: 10.0.0.3, holdTime: 0s, passwordFile: "+pw)+
 		doc("BFDProfile", "p", "")+
-		doc("VirtualIP", "v", `addresses: [192.0.2.1], preempt: true, advertise: {bgp: {peers: [a], localPref: 50, communities: [no-advertise, "65535:666"]}}`)+
-		doc("VirtualIP", "w", `addresses: [192.0.2.2, "fd00::2"], preempt: true, advertise: {l2: {}, bgp: {peers: [b], localPref: 50, asPathPrepend: 1}}`)+
-		doc("VirtualIP", "x", `addresses: [192.0.2.3], advertise: {bgp: {peers: [c, a], localPref: 50, asPathPrepend: 1}}`)+
-		doc("VirtualIP", "y", `addresses: [192.0.2.4], advertise: {bgp: {peers: [c], asPathPrepend: 1}}`))
+		doc("VirtualIP", "v", aCheck+`addresses: [192.0.2.1], preempt: true, advertise: {bgp: {peers: [a], localPref: 50, communities: [no-advertise, "65535:666"]}}`)+
+		doc("VirtualIP", "w", aCheck+`addresses: [192.0.2.2, "fd00::2"], preempt: true, advertise: {l2: {}, bgp: {peers: [b], localPref: 50, asPathPrepend: 1}}`)+
+		doc("VirtualIP", "x", aCheck+`addresses: [192.0.2.3], advertise: {bgp: {peers: [c, a], localPref: 50, asPathPrepend: 1}}`)+
+		doc("VirtualIP", "y", aCheck+`addresses: [192.0.2.4], advertise: {bgp: {peers: [c], asPathPrepend: 1}}`))
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +272,7 @@ a.yaml:45: VirtualIP "y": spec.advertise.bgp.asPathPrepend: is told to eBGP peer
 pw: every user of this host can use the password (mode 0604); chmod 600, owned by the user that lbd runs as`; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	dir = write(t, map[string]string{"a.yaml": bgpNode + doc("VirtualIP", "v", "addresses: [192.0.2.1], advertise: {bgp: {}}")})
+	dir = write(t, map[string]string{"a.yaml": bgpNode + doc("VirtualIP", "v", aCheck+"addresses: [192.0.2.1], advertise: {bgp: {}}")})
 	if cfg, err = Load(dir); err != nil || len(cfg.Warnings) != 2 || !strings.HasSuffix(cfg.Warnings[1], "spec.advertise.bgp: there is no BGPPeer to advertise to") {
 		t.Errorf("%v %q", err, cfg.Warnings)
 	}
@@ -296,7 +298,7 @@ func TestLoadWarnsOfPeersWithoutFamily(t *testing.T) {
 		"all peers":       {`addresses: ["fd00::2"], advertise: {bgp: {}}`, nil},
 		"others":          {`addresses: [192.0.2.1], advertise: {bgp: {peers: [four, both]}}`, nil},
 	} {
-		cfg, err := Load(write(t, map[string]string{"a.yaml": bgpNode + peers + doc("VirtualIP", "v", tt.spec)}))
+		cfg, err := Load(write(t, map[string]string{"a.yaml": bgpNode + peers + doc("VirtualIP", "v", aCheck+tt.spec)}))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -320,7 +322,7 @@ func TestLoadWarnsOfQuorumByBGP(t *testing.T) {
 		"partition: quorum":                               false,
 		"advertise: {bgp: {}}":                            false,
 	} {
-		cfg, err := Load(write(t, map[string]string{"a.yaml": node + peerDoc("a", "peerAddress: 10.0.0.1") + doc("VirtualIP", "v", "addresses: [192.0.2.1], "+spec)}))
+		cfg, err := Load(write(t, map[string]string{"a.yaml": node + peerDoc("a", "peerAddress: 10.0.0.1") + doc("VirtualIP", "v", aCheck+"addresses: [192.0.2.1], "+spec)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +337,7 @@ func TestLoadWarnsOfLongShutdownDelay(t *testing.T) {
 	for delay, warned := range map[string]bool{"2s": false, "2001ms": true, "5m": true} {
 		// With BFD there is no other warning about the peer.
 		cfg, err := Load(write(t, map[string]string{"a.yaml": bgpNode + peerDoc("a", "peerAddress: 10.0.0.1, bfdProfile: p, gracefulShutdownDelay: "+delay) +
-			doc("BFDProfile", "p", "") + doc("VirtualIP", "v", "addresses: [192.0.2.1], advertise: {bgp: {}}")}))
+			doc("BFDProfile", "p", "") + doc("VirtualIP", "v", aCheck+"addresses: [192.0.2.1], advertise: {bgp: {}}")}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,7 +419,7 @@ func TestSourceReloadsBGP(t *testing.T) {
 
 func TestSourceRefusesAnotherRouterID(t *testing.T) {
 	const rest = " cannot change while lbd runs, which uses "
-	const end = "; restart lbd, or put it back"
+	const end = "; `lbd restart` takes it, or put it back"
 	node := func(bgp string) string {
 		return headNode + "nodeName: m1\ngossip: {insecure: true}\nbgp: {" + bgp + "}\n"
 	}

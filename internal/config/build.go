@@ -20,6 +20,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		Pprof:        c.HTTP.Pprof,
 		Socket:       c.Socket,
 		DrainTimeout: c.Drain.Timeout.Duration,
+		CheckFiles:   c.ClusterCheckFiles,
 		NoRelay:      c.Connections == v1alpha1.ConnectionsReset,
 		KeepServices: c.ServiceConnections == v1alpha1.ConnectionsKeep,
 		LogFormat:    c.Log.Format,

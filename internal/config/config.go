@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +44,20 @@ type Config struct {
 	watched []string
 }
 
+// SecretFiles are the files that only the daemon should be able to read: the keyring,
+// those with passwords that are on this node, and kubeconfigs, which need not exist yet.
+func (c *Config) SecretFiles() []string {
+	files := slices.DeleteFunc(slices.Clone(c.watched), missing)
+	if k := c.Node.Kubernetes; k != nil && k.Kubeconfig != "" {
+		files = append(files, k.Kubeconfig)
+	}
+	if m := c.Node.Machines; m != nil && m.Kubeconfig != "" {
+		files = append(files, m.Kubeconfig)
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
 // Node is the parsed NodeConfiguration.
 type Node struct {
 	Name   model.NodeName
@@ -62,6 +77,8 @@ type Node struct {
 	LogFormat    v1alpha1.LogFormat
 	// Kubernetes is the cluster that is served, defaulted; nil: none.
 	Kubernetes *v1alpha1.KubernetesSpec
+	// CheckFiles is where checks of objects of a cluster may read files; empty: nowhere.
+	CheckFiles string
 	// Machines is where the Machines of Cluster API are, defaulted; nil: none are
 	// watched.
 	Machines *v1alpha1.MachinesSpec

@@ -30,6 +30,8 @@ type decoder struct {
 	// notYet tells for a path that this version has no field for whether a later
 	// one has, in a sentence; else "".
 	notYet func(path string) string
+	// passed tells whether a field that the object lacks is passed over.
+	passed func(path string) bool
 	// secret is the path of a field whose value no error shows; empty: none.
 	secret string
 
@@ -169,7 +171,9 @@ func (d *decoder) object(n *yaml.Node, path string, v reflect.Value) {
 			d.value(value, at, field)
 			return
 		}
-		d.unknown(key, path, fields)
+		if !d.passed(at) {
+			d.unknown(n, key, path, fields)
+		}
 	})
 }
 
@@ -188,8 +192,8 @@ func structFields(v reflect.Value, into map[string]reflect.Value) {
 	}
 }
 
-// unknown adds an error about a field that does not exist.
-func (d *decoder) unknown(key *yaml.Node, path string, fields map[string]reflect.Value) {
+// unknown adds an error about a field of n that does not exist.
+func (d *decoder) unknown(n, key *yaml.Node, path string, fields map[string]reflect.Value) {
 	at := child(path, key.Value)
 	if later := d.notYet(at); later != "" {
 		d.bad(key, at, nil, "%s", later)
@@ -201,8 +205,11 @@ func (d *decoder) unknown(key *yaml.Node, path string, fields map[string]reflect
 	}
 	if near := nearest(key.Value, names); near != "" {
 		d.bad(key, at, nil, "is not a known field; did you mean %q?", near)
-		// What is missing because of the misspelling is not worth a second line.
-		d.broken = append(d.broken, child(path, near))
+		// What is missing because of the misspelling is not worth a second line. What is given
+		// may be wrong by itself.
+		if valueOf(n, near) == nil {
+			d.broken = append(d.broken, child(path, near))
+		}
 		return
 	}
 	d.bad(key, at, nil, "is not a known field")

@@ -223,7 +223,7 @@ func checkPeers(t *testing.T, cfg *Config) {
 			p.HoldTime == 0 && p.KeepaliveTime != 0, p.Passive != (p.ConnectTime == 0), p.MinTTL != 0 && p.Multihop, len(p.Password) > 80:
 			t.Fatalf("peer %+v", p)
 		}
-		if b := p.BFD; b != nil && (b.Transmit < 10*time.Millisecond || b.Receive < 10*time.Millisecond || b.Multiplier < 2 || b.MinTTL == 0) {
+		if b := p.BFD; b != nil && (b.Transmit < 50*time.Millisecond || b.Receive < 50*time.Millisecond || b.Multiplier < 2 || b.MinTTL == 0) {
 			t.Fatalf("profile %+v", b)
 		}
 	}

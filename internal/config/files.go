@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"lbd.dev/lbd/internal/fileaccess"
 )
 
 // maxFile bounds a configuration file, in bytes.
@@ -60,20 +62,29 @@ func readFile(path string, limit int64) ([]byte, fs.FileInfo, *Error) {
 	if !info.Mode().IsRegular() {
 		return nil, nil, fileError(path, 0, "is not a regular file")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, nil, fileError(path, 0, "%v", cause(err))
-	}
-	if int64(len(data)) > limit {
-		return nil, nil, fileError(path, 0, "is larger than %d KiB", limit>>10)
+	data, rerr := readStream(path, f, limit)
+	if rerr != nil {
+		return nil, nil, rerr
 	}
 	return data, info, nil
+}
+
+// readStream reads at most limit bytes.
+func readStream(path string, r io.Reader, limit int64) ([]byte, *Error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, fileError(path, 0, "%v", cause(err))
+	}
+	if int64(len(data)) > limit {
+		return nil, fileError(path, 0, "is larger than %d KiB", limit>>10)
+	}
+	return data, nil
 }
 
 // cause strips the operation and the path from an error about a file; errors
 // here name the path themselves.
 func cause(err error) error {
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+	if pathErr, ok := errors.AsType[*fs.PathError](fileaccess.Explain(err)); ok {
 		return pathErr.Err
 	}
 	return err

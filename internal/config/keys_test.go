@@ -3,11 +3,14 @@ package config
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"lbd.dev/lbd/internal/testnet"
 )
 
 func TestReadKeys(t *testing.T) {
@@ -143,4 +146,25 @@ func checkLine(t *testing.T, err *Error, file string) {
 	if !strings.HasPrefix(text, file+":") || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		t.Fatalf("error %q", text)
 	}
+}
+
+// TestKeyOfAnotherUser: the error says why root in a pod cannot read the key of the
+// unit's user, what to do, and which field names the file.
+func TestKeyOfAnotherUser(t *testing.T) {
+	dir := write(t, map[string]string{"gossip.key": NewKey() + "\n"})
+	key := filepath.Join(dir, "gossip.key")
+	put(t, filepath.Join(dir, "a.yaml"), headNode+"nodeName: m1\ngossip: {keyFile: "+key+"}\n")
+	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Chmod(key, 0o600), os.Chown(key, 4242, 4242)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testnet.AsInPod(t, func() {
+		_, err := Load(dir)
+		for _, want := range []string{"permission denied for root without CAP_DAC_OVERRIDE (as in a pod)", "it belongs to 4242 (mode 0600)", "`chown root: " + key + "`", "(gossip.keyFile of NodeConfiguration"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q in it", err, want)
+			}
+		}
+	})
 }

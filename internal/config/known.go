@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
@@ -40,10 +41,21 @@ var index = regexp.MustCompile(`\[[0-9]+\]`)
 // they are refused.
 func notYet(kind string) func(path string) string {
 	return func(path string) string {
-		if path == "status" && kind != v1alpha1.KindNodeConfiguration {
-			return "is not for files; remove it"
-		}
 		return refused[kind+"."+index.ReplaceAllString(path, "[]")]
+	}
+}
+
+// ofServer are the fields that an API server adds to an object, as `kubectl get -o yaml`
+// prints them.
+var ofServer = []string{
+	"status", "metadata.creationTimestamp", "metadata.deletionGracePeriodSeconds", "metadata.deletionTimestamp", "metadata.finalizers",
+	"metadata.generation", "metadata.managedFields", "metadata.ownerReferences", "metadata.resourceVersion", "metadata.selfLink", "metadata.uid",
+}
+
+// passed returns a function that tells of which fields of a kind nothing is read.
+func passed(kind string) func(path string) bool {
+	return func(path string) bool {
+		return kind != v1alpha1.KindNodeConfiguration && slices.Contains(ofServer, path)
 	}
 }
 

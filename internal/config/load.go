@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ type Summary struct {
 	Objects  int
 	Warnings []string
 }
+
+// Stdin stands for standard input as a path of Validate.
+const Stdin = "-"
 
 // Validate checks what Load would read, on any machine: neither a
 // NodeConfiguration nor the files with keys and passwords need be there.
@@ -85,7 +89,7 @@ func (l *loader) load() (*Config, error) {
 	cfg.watched = l.watched
 	cfg.Node.Gossip.Keys = keys
 	cfg.Warnings = slices.Concat(cfg.Warnings, warnings, secretWarnings)
-	if len(cfg.VIPs) == 0 && !l.anywhere {
+	if len(cfg.VIPs) == 0 && cfg.Node.Kubernetes == nil && cfg.Node.Machines == nil && !l.anywhere {
 		cfg.Warnings = append(cfg.Warnings, l.path+": has no VirtualIP; there is nothing to keep reachable")
 	}
 	return cfg, nil
@@ -93,19 +97,22 @@ func (l *loader) load() (*Config, error) {
 
 // parse reads the files.
 func (l *loader) parse() (objects []*object, errs []*Error) {
-	files, err := listFiles(l.path)
+	files, err := []string{Stdin}, (*Error)(nil)
+	if l.path != Stdin || !l.anywhere {
+		files, err = listFiles(l.path)
+	}
 	if err != nil {
 		return nil, []*Error{err}
 	}
 	for _, file := range files {
-		data, info, err := readFile(file, maxFile)
+		data, mode, err := l.read(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		parsed, end := parseFile(file, data, l.hostName)
 		for _, o := range parsed {
-			o.mode = info.Mode()
+			o.mode = mode
 		}
 		objects = append(objects, parsed...)
 		if end != nil {
@@ -113,6 +120,29 @@ func (l *loader) parse() (objects []*object, errs []*Error) {
 		}
 	}
 	return objects, errs
+}
+
+// read reads a file. Only Validate reads standard input and pipes, which cannot be read
+// again and may make it wait.
+func (l *loader) read(file string) ([]byte, fs.FileMode, *Error) {
+	if l.anywhere && file == Stdin {
+		data, err := readStream("standard input", os.Stdin, maxFile)
+		return data, 0, err
+	}
+	if info, err := os.Stat(file); l.anywhere && file == l.path && err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0 {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, 0, fileError(file, 0, "%v", cause(err))
+		}
+		defer func() { _ = f.Close() }()
+		data, rerr := readStream(file, f, maxFile)
+		return data, 0, rerr
+	}
+	data, info, err := readFile(file, maxFile)
+	if err != nil {
+		return nil, 0, err
+	}
+	return data, info.Mode(), nil
 }
 
 // keys reads the keyring that the node names, if any.

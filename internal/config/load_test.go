@@ -21,7 +21,7 @@ const (
 	headNode = "apiVersion: lbd.dev/v1alpha1\nkind: NodeConfiguration\n"
 	headVIP  = "apiVersion: lbd.dev/v1alpha1\nkind: VirtualIP\n"
 	goodNode = headNode + "nodeName: m1\ngossip: {insecure: true}\n"
-	goodVIP  = headVIP + "metadata: {name: a}\nspec: {addresses: [10.0.0.200]}\n"
+	goodVIP  = headVIP + "metadata: {name: a}\nspec: {addresses: [10.0.0.200], healthCheck: {tcp: {port: 80}}}\n"
 )
 
 // write makes a directory with files and returns it.
@@ -296,7 +296,7 @@ spec:
 	if len(cfg.Checks) != 1 || cfg.Checks["cp"].HTTPS.ServerName != "kubernetes" || cfg.Checks["cp"].Timeout.Duration != 400*time.Millisecond {
 		t.Errorf("checks: %+v", cfg.Checks)
 	}
-	if len(cfg.Warnings) != 0 {
+	if want := `a.yaml:30: VirtualIP "plain": spec.healthCheck: there is none: every node counts as healthy, and has the address even while nothing listens on it`; len(cfg.Warnings) != 1 || !strings.HasSuffix(cfg.Warnings[0], want) {
 		t.Errorf("warnings: %q", cfg.Warnings)
 	}
 }
@@ -308,7 +308,7 @@ func TestLoadWarns(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(dir, "a.yaml"), headNode+"nodeName: m1\ngossip: {keyFile: "+key+"}\nhttp: {address: ':80', pprof: true}\n")
+	put(t, filepath.Join(dir, "a.yaml"), headNode+"nodeName: m1\ngossip: {keyFile: "+key+"}\nhttp: {address: ':80', pprof: true}\nmachines: {hookTimeout: 90s}\n")
 	put(t, filepath.Join(dir, "b.yaml"), headVIP+"metadata: {name: a}\nspec:\n  addresses: [10.0.0.1]\n  healthCheck: {https: {port: 1, insecureSkipVerify: true}}\n")
 	cfg, err := Load(dir)
 	if err != nil {
@@ -316,6 +316,7 @@ func TestLoadWarns(t *testing.T) {
 	}
 	got := strings.ReplaceAll(strings.Join(cfg.Warnings, "\n"), dir+"/", "")
 	if want := `a.yaml:5: NodeConfiguration "m1": http.pprof: other hosts can profile and slow down this daemon
+a.yaml:6: NodeConfiguration "m1": machines.hookTimeout: has no effect: spec.drain.timeout of a MachineLoadBalancer and --hook-timeout of its controller bound a hold
 b.yaml:6: VirtualIP "a": spec.healthCheck.https.insecureSkipVerify: any server that listens on the port passes the check
 key: every user of this host can use the key (mode 0644); chmod 600, owned by the user that lbd runs as`; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -324,6 +325,14 @@ key: every user of this host can use the key (mode 0644); chmod 600, owned by th
 	if cfg, err = Load(dir); err != nil || len(cfg.Warnings) != 2 ||
 		!strings.Contains(cfg.Warnings[0], "gossip.insecure: anybody on the network") || !strings.Contains(cfg.Warnings[1], "has no VirtualIP") {
 		t.Errorf("%v %q", err, cfg.Warnings)
+	}
+	for _, from := range []string{"kubernetes: {}", "machines: {kubeconfig: /nonexistent}"} {
+		dir = write(t, map[string]string{"a.yaml": goodNode + from + "\n"})
+		if cfg, err = Load(dir); err != nil {
+			t.Errorf("%s: %v", from, err)
+		} else if strings.Contains(strings.Join(cfg.Warnings, ""), "has no VirtualIP") {
+			t.Errorf("%s, which brings addresses: %q", from, cfg.Warnings)
+		}
 	}
 }
 

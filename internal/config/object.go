@@ -138,8 +138,8 @@ func parseFile(file string, data []byte, hostName string) ([]*object, *Error) {
 		if err != nil {
 			return objects, syntaxError(file, data, err)
 		}
-		if o := parseDocument(file, number, &doc, hostName); o != nil {
-			objects = append(objects, o)
+		for _, root := range roots(&doc) {
+			objects = append(objects, parseObject(file, number, root, hostName))
 		}
 	}
 }
@@ -147,6 +147,15 @@ func parseFile(file string, data []byte, hostName string) ([]*object, *Error) {
 // yamlLine finds the line in an error of the YAML library, which has no type for
 // it.
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+// parserErrors are the errors of the library's parser; all others with a line are those of
+// its scanner. A test compares some of each.
+var parserErrors = []string{
+	"did not find expected <stream-start>", "did not find expected <document start>", "found undefined tag handle",
+	"did not find expected node content", "did not find expected '-' indicator", "did not find expected key",
+	"did not find expected ',' or ']'", "did not find expected ',' or '}'", "found duplicate %YAML directive",
+	"found incompatible YAML document", "found duplicate %TAG directive",
+}
 
 // bareSecret finds a password that YAML takes for an alias.
 var bareSecret = regexp.MustCompile(`password["']?\s*:\s*\*`)
@@ -159,6 +168,12 @@ func syntaxError(file string, data []byte, err error) *Error {
 		line, _ = strconv.Atoi(m[1])
 		text = text[len(m[0]):]
 	}
+	// The library counts the lines of its scanner from one, those of its parser from zero, and
+	// leaves a zero out.
+	if slices.Contains(parserErrors, text) {
+		// The end of the file is behind its last line.
+		line = min(line+1, max(1, strings.Count(strings.TrimRight(string(data), "\n"), "\n")+1))
+	}
 	if strings.HasPrefix(text, "unknown anchor") && bareSecret.Match(data) {
 		text = "a password that begins with * needs quotes" // and the text has a part of it
 	}
@@ -168,9 +183,9 @@ func syntaxError(file string, data []byte, err error) *Error {
 	return fileError(file, line, "is not valid YAML: %s", text)
 }
 
-// parseDocument decodes, defaults and validates one document; nil if it is
-// empty.
-func parseDocument(file string, number int, doc *yaml.Node, hostName string) *object {
+// roots are the objects of a document: none if it is empty, several if it is a List as
+// kubectl prints it.
+func roots(doc *yaml.Node) []*yaml.Node {
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
 		return nil
 	}
@@ -178,6 +193,16 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
 		return nil
 	}
+	kind, isList := strings.CutSuffix(scalarAt(root, "kind"), "List")
+	items := valueOf(root, "items")
+	if isList && (kind == "" || slices.Contains(knownKinds(), kind)) && items != nil && items.Kind == yaml.SequenceNode {
+		return items.Content
+	}
+	return []*yaml.Node{root}
+}
+
+// parseObject decodes, defaults and validates one object.
+func parseObject(file string, number int, root *yaml.Node, hostName string) *object {
 	o := &object{file: file, line: root.Line, doc: number}
 	if root.Kind != yaml.MappingNode {
 		o.bad(root.Line, v1alpha1.FieldError{Rule: "must be a mapping with apiVersion and kind"})
@@ -192,7 +217,7 @@ func parseDocument(file string, number int, doc *yaml.Node, hostName string) *ob
 	if o.node != nil {
 		o.name = scalarAt(root, "nodeName")
 	}
-	d := decoder{notYet: notYet(kind), secret: secretOf(kind), lines: make(map[string]int)}
+	d := decoder{notYet: notYet(kind), passed: passed(kind), secret: secretOf(kind), lines: make(map[string]int)}
 	d.value(root, "", reflect.ValueOf(o.body).Elem())
 	o.lines = d.lines
 	for _, e := range d.errs {

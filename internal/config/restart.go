@@ -24,7 +24,7 @@ func restartOnly(now, next *Config) []*Error {
 		errs = append(errs, &Error{
 			File: o.file, Line: o.lineOf(path), Object: o.title(),
 			Field: v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(
-				"cannot change while lbd runs, which uses %v; restart lbd, or put it back", old)},
+				"cannot change while lbd runs, which uses %v; `lbd restart` takes it, or put it back", old)},
 		})
 	}
 	a, b := &now.Node, &next.Node
@@ -101,7 +101,7 @@ func samePeerRouterID(now, next *Config) []*Error {
 	if old == value || !next.hasPeers() {
 		return nil
 	}
-	rule := fmt.Sprintf("cannot change while lbd runs, which uses %v; restart lbd, or put it back", orDefault(old))
+	rule := fmt.Sprintf("cannot change while lbd runs, which uses %v; `lbd restart` takes it, or put it back", orDefault(old))
 	o, f := next.node, v1alpha1.FieldError{Path: "bgp.routerID", Rule: "was that of a BGPPeer and " + rule}
 	if peer != "" {
 		o, f = next.peerObjects[peer], v1alpha1.FieldError{Path: "spec.routerID", Value: orDefault(value), Rule: rule}

@@ -71,8 +71,6 @@ func TestServicesRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ yaml, want string }{
 		"unknown field": {doc("IPAddressPool", "a", "addresses: [10.0.0.0/24], autoasign: true"),
 			`a.yaml:5: IPAddressPool "a": spec.autoasign: is not a known field; did you mean "autoAssign"?`},
-		"status": {poolDoc("a", "10.0.0.0/24") + "status: {assignedIPv4: 3}\n",
-			`a.yaml:6: IPAddressPool "a": status: is not for files; remove it`},
 		"own rules": {poolDoc("a", "10.0.0.9-10.0.0.1, 10.0.0.0/24, 10.0.0.1/32"),
 			`a.yaml:5: IPAddressPool "a": spec.addresses[0]: "10.0.0.9-10.0.0.1" ends before it begins
 a.yaml:5: IPAddressPool "a": spec.addresses[2]: "10.0.0.1/32" overlaps spec.addresses[1]`},

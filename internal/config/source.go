@@ -54,7 +54,7 @@ type Status struct {
 type Source struct {
 	opts   SourceOptions
 	loader loader
-	nudge  chan struct{} // of 1: Reload was called
+	asked  chan chan<- error // Reload was called, and waits for an answer
 
 	mu     sync.Mutex // guards all below
 	cfg    *Config
@@ -71,7 +71,7 @@ func NewSource(opts SourceOptions) *Source {
 	return &Source{
 		opts:   opts,
 		loader: loader{path: opts.Path, hostName: opts.Config.hostName, watched: opts.Config.watched},
-		nudge:  make(chan struct{}, 1),
+		asked:  make(chan chan<- error),
 		cfg:    opts.Config,
 		status: Status{
 			Path:       opts.Path,
@@ -101,11 +101,15 @@ func (s *Source) Status() Status {
 	return st
 }
 
-// Reload has Run read the files now. It does not wait.
-func (s *Source) Reload() {
+// Reload has Run read the files now, and returns why they are refused; nil if they are
+// in use. It waits as long as ctx allows.
+func (s *Source) Reload(ctx context.Context) error {
+	answer := make(chan error, 1)
 	select {
-	case s.nudge <- struct{}{}:
-	default: // one is waiting already
+	case s.asked <- answer:
+		return <-answer
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -126,10 +130,10 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.nudge:
+		case answer := <-s.asked:
 			// Somebody may still be writing; so the next look reads once more.
 			seen, pending = "", ""
-			s.reload(publish)
+			answer <- s.reload(publish)
 		case <-timer.C:
 			mark := s.mark()
 			switch {
@@ -142,7 +146,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 			default:
 				// What is written from here on changes the mark again.
 				seen, pending = mark, ""
-				s.reload(publish)
+				_ = s.reload(publish) // logged, and in the status
 			}
 		}
 		timer.Reset(s.opts.Poll)
@@ -154,8 +158,9 @@ func (s *Source) mark() string {
 	return fingerprint(s.opts.Path, s.loader.watched...)
 }
 
-// reload reads everything and applies it if it is good and new.
-func (s *Source) reload(publish source.Publish) {
+// reload reads everything and applies it if it is good and new. The error is why it is
+// not good.
+func (s *Source) reload(publish source.Publish) error {
 	now := s.Config()
 	next, err := s.loader.load()
 	if err == nil {
@@ -163,11 +168,11 @@ func (s *Source) reload(publish source.Publish) {
 	}
 	if err != nil {
 		s.refuse(err)
-		return
+		return err
 	}
 	if next.equal(now) {
 		s.accept(now, next.Warnings, false)
-		return
+		return nil
 	}
 	s.accept(next, next.Warnings, true)
 	if s.opts.OnChange != nil {
@@ -176,6 +181,7 @@ func (s *Source) reload(publish source.Publish) {
 	if !next.sameFacts(now) {
 		publish(func(v *model.View) { next.into(v) })
 	}
+	return nil
 }
 
 // refuse keeps the configuration in use and says why, once.

@@ -137,7 +137,9 @@ func TestSourceReloads(t *testing.T) {
 		if strings.ReplaceAll(st.Err, r.dir+"/", "") != `b.yaml:4: VirtualIP "a": spec.addresses[0]: "10.0.0.300" is not an IP address` || st.Generation != 2 || r.Config() != good {
 			t.Errorf("%+v", st)
 		}
-		r.Reload()
+		if err := r.Reload(context.Background()); err == nil || err.Error() != st.Err {
+			t.Errorf("Reload: %v, want what the status says", err)
+		}
 		r.after(time.Second, 2, 1)
 		if n := strings.Count(r.log, "configuration refused"); n != 1 {
 			t.Errorf("logged %d times:\n%s", n, r.log)
@@ -166,11 +168,22 @@ func TestSourceReloads(t *testing.T) {
 func TestSourceReloadsAtOnce(t *testing.T) {
 	bubble(t, map[string]string{"a.yaml": goodNode}, func(r *running) {
 		r.put("b.yaml", goodVIP)
-		r.Reload()
+		if err := r.Reload(context.Background()); err != nil {
+			t.Error(err)
+		}
 		r.after(0, 2, 1)
-		r.Reload()
-		r.Reload()
+		for range 2 {
+			if err := r.Reload(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
 		r.after(time.Minute, 2, 1)
+
+		// What cannot change while lbd runs is refused with the way to do it.
+		r.put("a.yaml", goodNode+"kubernetes: {}\n")
+		if err := r.Reload(context.Background()); err == nil || !strings.Contains(err.Error(), "kubernetes: cannot change while lbd runs, which uses no cluster; `lbd restart` takes it, or put it back") {
+			t.Errorf("Reload: %v", err)
+		}
 	})
 }
 
@@ -239,7 +252,7 @@ func TestSourceNoticesALateKey(t *testing.T) {
 
 func TestSourceRefusesWhatNeedsARestart(t *testing.T) {
 	const rest = " cannot change while lbd runs, which uses "
-	const end = "; restart lbd, or put it back"
+	const end = "; `lbd restart` takes it, or put it back"
 	base := headNode + "nodeName: m1\ngossip: {insecure: true}\n"
 	key := filepath.Join(t.TempDir(), "key")
 	put(t, key, NewKey())

@@ -53,6 +53,9 @@ func warnNode(n *v1alpha1.NodeConfiguration, warn func(path, text string)) {
 	if n.HTTP.Pprof && !onLoopback(*n.HTTP.Address) {
 		warn("http.pprof", "other hosts can profile and slow down this daemon")
 	}
+	if m := n.Machines; m != nil && m.HookTimeout.Duration != v1alpha1.DefaultHookTimeout {
+		warn("machines.hookTimeout", "has no effect: spec.drain.timeout of a MachineLoadBalancer and --hook-timeout of its controller bound a hold")
+	}
 }
 
 // onLoopback tells whether only this host reaches a listener at address.
@@ -89,6 +92,9 @@ func worldReadable(mode fs.FileMode) bool { return mode.Perm()&0o007 != 0 }
 
 // warnVIP warns about a VirtualIP.
 func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) {
+	if v.Spec.HealthCheck == nil {
+		warn("spec.healthCheck", resolve.NoHealthCheck)
+	}
 	if h := v.Spec.HealthCheck; h != nil && h.HTTPS != nil && h.HTTPS.InsecureSkipVerify {
 		warn("spec.healthCheck.https.insecureSkipVerify", "any server that listens on the port passes the check")
 	}

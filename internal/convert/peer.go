@@ -194,18 +194,28 @@ func multiply(sets []map[string]string, r v1alpha1.SelectorRequirement) []map[st
 func bfdProfile(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 	p := &v1alpha1.BFDProfile{TypeMeta: typeMeta(v1alpha1.KindBFDProfile), Metadata: meta}
 	p.Spec = v1alpha1.BFDProfileSpec{
-		ReceiveInterval:  orZero(number[int32](f, "receiveInterval")),
-		TransmitInterval: orZero(number[int32](f, "transmitInterval")),
+		ReceiveInterval:  o.bfdInterval(f, "receiveInterval"),
+		TransmitInterval: o.bfdInterval(f, "transmitInterval"),
 		DetectMultiplier: orZero(number[int32](f, "detectMultiplier")),
 		PassiveMode:      f.isSet("passiveMode"),
 		MinimumTTL:       orZero(number[int32](f, "minimumTtl")),
 	}
 	echo := f.isSet("echoMode")
 	if echo {
-		o.note("spec.echoMode", true, "has no equal: lbd sends no echo packets; lower transmitInterval and receiveInterval instead, to 10 ms at the least")
+		o.note("spec.echoMode", true, "has no equal: lbd sends no echo packets; lower transmitInterval and receiveInterval instead, to %d ms at the least", v1alpha1.MinBFDInterval)
 	}
 	if interval := number[int32](f, "echoInterval"); interval != nil && echo {
 		o.note("spec.echoInterval", *interval, "is left out with echoMode")
 	}
 	o.body = p
+}
+
+// bfdInterval converts an interval, 0 if it is unset. MetalLB takes 10 ms and more.
+func (o *object) bfdInterval(f *fields, name string) int32 {
+	n := orZero(number[int32](f, name))
+	if 0 < n && n < v1alpha1.MinBFDInterval {
+		o.note("spec."+name, n, "is written as %d, the least that lbd takes: shorter intervals end sessions on a node that is busy", v1alpha1.MinBFDInterval)
+		return v1alpha1.MinBFDInterval
+	}
+	return n
 }

@@ -93,3 +93,22 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 }
+
+// TestNameless: an object without a name is told of by its place.
+func TestNameless(t *testing.T) {
+	r := MetalLB([]File{{"a.yaml", []byte("apiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {namespace: metallb-system}\nspec: {myASN: 1, peerASN: 2, peerAddress: 10.0.0.1, sourceAddress: x}\n")}})
+	if said := lines(r.Notes) + lines(r.Errors); !strings.Contains(said, "a.yaml:") {
+		t.Errorf("nothing is said of it: %q", said)
+	}
+}
+
+// TestFamilyOfASessionWithoutMultiprotocol is that of the router's address.
+func TestFamilyOfASessionWithoutMultiprotocol(t *testing.T) {
+	for router, want := range map[string]string{"10.0.0.1": "[ipv4]", "2001:db8::1": "[ipv6]"} {
+		r := MetalLB([]File{{"a.yaml", []byte("apiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {name: r, namespace: metallb-system}\n" +
+			"spec: {myASN: 1, peerASN: 2, peerAddress: \"" + router + "\", disableMP: true}\n")}})
+		if said := lines(r.Notes); !strings.Contains(said, "is written as families: "+want) {
+			t.Errorf("%s: %q", router, said)
+		}
+	}
+}

@@ -27,7 +27,8 @@ const (
 
 // prober asks the service once. It returns nil if the service is well; the text
 // of an error is the Detail that people read, so it must not contain what
-// differs from one attempt to the next. It obeys the deadline of ctx, and is not
+// differs from one attempt to the next; a degraded one is that of a service that is not
+// well, but may be used. It obeys the deadline of ctx, and is not
 // called concurrently.
 type prober interface {
 	probe(ctx context.Context) error
@@ -55,7 +56,7 @@ type check struct {
 	phase             func(interval time.Duration) time.Duration
 	prober            prober
 	debounce          debouncer
-	log               *slog.Logger
+	log               func() *slog.Logger // names those that ask for it now
 	report            func(result)
 
 	state    model.HealthState // as reported last
@@ -117,7 +118,7 @@ func (c *check) once(ctx context.Context) time.Time {
 	}
 	if err != nil && !c.stalled && ended.Sub(began) > c.timeout+stallGrace {
 		c.stalled = true
-		c.log.Debug("health check discarded: this process did not run", "err", err)
+		c.log().Debug("health check discarded: this process did not run", "err", err)
 		return ended.Add(retryRest)
 	}
 	c.stalled = false
@@ -144,17 +145,24 @@ func (c *check) next(began, ended time.Time) time.Time {
 
 // conclude counts a run and reports it.
 func (c *check) conclude(err error, now time.Time, took time.Duration) {
-	turned := c.debounce.observe(err == nil)
+	level := model.HealthUp
+	switch {
+	case isDegraded(err):
+		level = model.HealthDegraded
+	case err != nil:
+		level = model.HealthDown
+	}
+	turned := c.debounce.observe(level)
 	detail := ""
 	if err != nil {
 		detail = err.Error()
-		c.log.Debug("health check failed", "err", err)
+		c.log().Debug("health check failed", "err", err)
 	}
 	switch {
 	case turned:
 		c.state = model.HealthState{State: c.debounce.state, Since: now, Detail: detail}
 		c.told = now
-		c.log.Info("health check is "+c.debounce.state.String(), "reason", detail)
+		c.log().Info("health check is "+c.debounce.state.String(), "reason", detail)
 	case c.debounce.state != model.HealthUp && err != nil && detail != c.state.Detail && now.Sub(c.told) >= detailEvery:
 		c.state.Detail = detail
 		c.told = now

@@ -8,27 +8,41 @@ type debouncer struct {
 	fall, rise int
 	state      model.Health
 
-	passes, fails int // in a row
+	passes, fails int // of the required check, in a row
+	hits, misses  int // of the preferred one
 }
 
-// observe adds a result and tells whether the state has changed.
-func (d *debouncer) observe(pass bool) bool {
-	if pass {
+// observe adds a result, model.HealthUp, HealthDegraded or HealthDown, and tells whether
+// the state has changed.
+func (d *debouncer) observe(result model.Health) bool {
+	was := d.state
+	if result == model.HealthUp {
+		d.hits, d.misses = d.hits+1, 0
+	} else {
+		d.hits, d.misses = 0, d.misses+1
+	}
+	if result == model.HealthDown {
+		d.passes, d.fails = 0, d.fails+1
+	} else {
 		d.passes, d.fails = d.passes+1, 0
-		return d.become(model.HealthUp, d.passes >= d.rise)
 	}
-	d.passes, d.fails = 0, d.fails+1
-	return d.become(model.HealthDown, d.fails >= d.fall)
+	switch {
+	case d.fails >= d.fall:
+		d.state = model.HealthDown
+	case d.fails > 0 && d.state != model.HealthUp:
+	case d.misses >= d.fall && (d.passes >= d.rise || d.state == model.HealthUp):
+		d.state = model.HealthDegraded
+	case d.hits >= d.rise:
+		d.state = model.HealthUp
+	}
+	return d.state != was
 }
 
-func (d *debouncer) become(state model.Health, enough bool) bool {
-	if !enough || d.state == state {
-		return false
+// falling tells that the last result was worse than the state (yet): another result is
+// wanted soon.
+func (d *debouncer) falling() bool {
+	if d.fails > 0 {
+		return d.state != model.HealthDown
 	}
-	d.state = state
-	return true
+	return d.misses > 0 && d.state != model.HealthDegraded
 }
-
-// falling tells that the last result was a failure and that the state is not
-// down (yet): another result is wanted soon.
-func (d *debouncer) falling() bool { return d.fails > 0 && d.state != model.HealthDown }

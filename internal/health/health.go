@@ -1,8 +1,8 @@
 // Package health runs the health checks of this node (https, http, tcp, exec)
-// and publishes what is left after debouncing: unknown, up or down.
+// and publishes what is left after debouncing: unknown, up, degraded or down.
 //
-// Every check has a goroutine of its own, so a slow one delays no other. A check
-// runs once each interval. While a service that was not down fails, it is asked
+// Every check has a goroutine of its own, so a slow one delays no other; those that ask the
+// same in the same way run as one. A check runs once each interval. While a service that was not down fails, it is asked
 // again within 50 ms instead, until Fall failures or a pass: a dead service is
 // known to be dead after half an interval on average rather than after Fall
 // intervals, and a single lost packet still moves nothing. Fall therefore counts
@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"sync"
 	"time"
 
@@ -36,8 +35,9 @@ type Options struct {
 type Stats struct {
 	// Last is how long the newest run took.
 	Last time.Duration
-	// Successes and Failures count runs.
-	Successes, Failures uint64
+	// Successes and Failures count runs; Degraded counts those in which the service
+	// passed what is required of it only.
+	Successes, Degraded, Failures uint64
 }
 
 // Source runs the checks that SetChecks names and publishes View.Health. It
@@ -54,19 +54,15 @@ type Source struct {
 
 	mu      sync.Mutex
 	wanted  map[string]v1alpha1.HealthCheck // nil before the first SetChecks
-	entries map[string]*entry               // replaced only by Run
-	changed bool                            // since Run last published
+	cluster map[string]v1alpha1.HealthCheck // see SetClusterChecks
+	// directory is where those of cluster may read files.
+	directory string
+	entries   map[string]*entry // by name; replaced only by Run
+	runs      map[string]*run   // by key; replaced only by Run
+	changed   bool              // since Run last published
 }
 
 var _ source.Source = (*Source)(nil)
-
-// entry is one check as Run started it. Source.mu guards state and stats.
-type entry struct {
-	config v1alpha1.HealthCheck
-	cancel context.CancelFunc
-	state  model.HealthState
-	stats  Stats
-}
 
 // New returns a Source without checks.
 func New(opts Options) *Source {
@@ -80,13 +76,14 @@ func New(opts Options) *Source {
 		phase:     func(interval time.Duration) time.Duration { return rand.N(interval) },
 		wake:      make(chan struct{}, 1),
 		entries:   map[string]*entry{},
+		runs:      map[string]*run{},
 	}
 }
 
 // Name implements source.Source.
 func (*Source) Name() model.SourceName { return model.SourceHealth }
 
-// SetChecks replaces the checks; the keys are those of View.Health. The values
+// SetChecks replaces the checks of files; the keys are those of View.Health. The values
 // are defaulted and valid. A check that has not changed keeps running, one that
 // has changed starts again and keeps its state until the new settings have led
 // to another, one that is missing disappears. It does not block and may be
@@ -97,6 +94,17 @@ func (s *Source) SetChecks(checks map[string]v1alpha1.HealthCheck) {
 	if s.wanted == nil {
 		s.wanted = map[string]v1alpha1.HealthCheck{}
 	}
+	s.changed = true
+	s.mu.Unlock()
+	s.signal()
+}
+
+// SetClusterChecks is SetChecks for the checks of objects of a cluster: they run no
+// programs, read only files below directory ("": none) and quote no answers. Of two
+// with one name that of the files counts.
+func (s *Source) SetClusterChecks(checks map[string]v1alpha1.HealthCheck, directory string) {
+	s.mu.Lock()
+	s.cluster, s.directory = maps.Clone(checks), directory
 	s.changed = true
 	s.mu.Unlock()
 	s.signal()
@@ -139,67 +147,15 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 	}
 }
 
-// reconcile makes the running checks those that are wanted.
-func (s *Source) reconcile(ctx context.Context, running *sync.WaitGroup) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, e := range s.entries {
-		if _, ok := s.wanted[name]; !ok {
-			e.cancel()
-			delete(s.entries, name)
-		}
+// grid is the time between two runs. kube-apiserver asks etcd once a second at most for
+// /livez. A little more than half a second, as the interval is by default, has every other
+// request be one for which it does, and not one in two or three.
+func grid(c *v1alpha1.HealthCheck) time.Duration {
+	d := c.Interval.Duration
+	if c.HTTPS != nil && c.HTTPS.PreferredPath != "" {
+		d += d / 100
 	}
-	for name, config := range s.wanted {
-		old := s.entries[name]
-		if old != nil && reflect.DeepEqual(old.config, config) {
-			continue
-		}
-		e := &entry{config: config, state: model.HealthState{Since: time.Now()}}
-		if old != nil {
-			old.cancel()
-			e.state, e.stats = old.state, old.stats
-		}
-		var checkCtx context.Context
-		checkCtx, e.cancel = context.WithCancel(ctx)
-		c := s.newCheck(name, e)
-		s.entries[name] = e
-		running.Go(func() { c.run(checkCtx) })
-	}
-}
-
-// newCheck returns the check that reports into e.
-func (s *Source) newCheck(name string, e *entry) *check {
-	log := s.log.With("vip", name)
-	return &check{
-		interval: e.config.Interval.Duration,
-		timeout:  e.config.Timeout.Duration,
-		phase:    s.phase,
-		prober:   s.newProber(e.config, log),
-		debounce: debouncer{fall: int(e.config.Fall), rise: int(e.config.Rise), state: e.state.State},
-		log:      log,
-		state:    e.state,
-		report: func(r result) {
-			s.report(e, r)
-		},
-	}
-}
-
-// report stores what a run has led to.
-func (s *Source) report(e *entry, r result) {
-	s.mu.Lock()
-	e.stats.Last = r.took
-	if r.err == nil {
-		e.stats.Successes++
-	} else {
-		e.stats.Failures++
-	}
-	changed := e.state != r.state
-	e.state = r.state
-	s.changed = s.changed || changed
-	s.mu.Unlock()
-	if changed {
-		s.signal()
-	}
+	return d
 }
 
 // takeChange returns the states if one has changed since the last call and

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -24,24 +25,34 @@ import (
 // pass for ever otherwise. Whatever goes wrong on an old one but a timeout says
 // nothing yet, and a new one is asked in the same probe. A proxy of the environment
 // is never used, a redirect is never followed.
+//
+// With a preferred page that one is asked for first, see preferred.go.
 type httpProber struct {
 	url      string
 	expected []int32 // empty: 200 to 299
 	// tls returns the settings for one connection; nil for plain HTTP.
 	tls func() (*tls.Config, error)
+	// discreet: nothing of an answer is told but its status.
+	discreet bool
 	// kept is the line that the last probe has left open, if any.
 	kept *line
+	// preferred is nil if no page is.
+	preferred *preferred
 }
 
 func newHTTPProber(c v1alpha1.HTTPCheck) *httpProber {
-	return &httpProber{url: checkURL("http", c.Host, c.Port, c.Path), expected: c.ExpectedStatus}
+	return &httpProber{
+		url: checkURL("http", c.Host, c.Port, c.Path), expected: c.ExpectedStatus,
+		preferred: newPreferred("http", c.Host, c.Port, c.PreferredPath, c.Path),
+	}
 }
 
 func newHTTPSProber(c v1alpha1.HTTPSCheck, log *slog.Logger) *httpProber {
 	return &httpProber{
-		url:      checkURL("https", c.Host, c.Port, c.Path),
-		expected: c.ExpectedStatus,
-		tls:      newTLSSettings(c, new(sessions), log),
+		url:       checkURL("https", c.Host, c.Port, c.Path),
+		expected:  c.ExpectedStatus,
+		tls:       newTLSSettings(c, new(sessions), log),
+		preferred: newPreferred("https", c.Host, c.Port, c.PreferredPath, c.Path),
 	}
 }
 
@@ -96,7 +107,10 @@ func newTLSSettings(c v1alpha1.HTTPSCheck, resume *sessions, log *slog.Logger) f
 	if c.CertFile != "" {
 		client = newClientCertificate(c.CertFile, c.KeyFile, log)
 	}
+	var one sync.Mutex // at most two ask at once
 	return func() (*tls.Config, error) {
+		one.Lock()
+		defer one.Unlock()
 		config := &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			ServerName:         c.ServerName,
@@ -123,57 +137,102 @@ func newTLSSettings(c v1alpha1.HTTPSCheck, resume *sessions, log *slog.Logger) f
 }
 
 func (p *httpProber) probe(ctx context.Context) error {
-	phase := "connecting"
-	why, err := p.get(ctx, &phase)
-	if err != nil {
-		why = cause(ctx, err, phase)
+	if p.preferred != nil {
+		return p.probeBoth(ctx)
 	}
-	if why != "" {
-		return fmt.Errorf("%s: %s", p.url, why)
-	}
-	return nil
+	return p.require(ctx)
 }
 
-// get makes the request. An answer that does not pass is described in why; err
-// is why there was none.
-func (p *httpProber) get(ctx context.Context, phase *string) (why string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
+// cause says why there was no answer.
+func (p *httpProber) cause(ctx context.Context, err error, phase string) string {
+	if !p.discreet {
+		return cause(ctx, err, phase)
+	}
+	if why, ok := ownCause(ctx, err, phase); ok {
+		return why
+	}
+	return "the answer is none that the check can use" // its text may quote what came
+}
+
+// require asks for the page that must pass.
+func (p *httpProber) require(ctx context.Context) error {
+	o := p.get(ctx, p.take(), p.url)
+	p.kept = o.line
+	return p.failure(&o)
+}
+
+// failure is why the service is down by the outcome of a request, whatever it asked for.
+func (p *httpProber) failure(o *outcome) error {
+	if o.why == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", p.url, o.why)
+}
+
+// outcome is what a request has led to.
+type outcome struct {
+	// why it does not pass, in words; empty if it does.
+	why string
+	// silent: there was no answer at all, and not for want of time.
+	silent bool
+	line   *line // to keep; nil if there is none
+}
+
+// get makes the request, on the line if there is one.
+func (p *httpProber) get(ctx context.Context, l *line, url string) outcome {
+	phase := "connecting"
+	o, err := p.exchange(ctx, l, url, &phase)
 	if err != nil {
-		return "", err
+		o.why, o.silent = p.cause(ctx, err, phase), !timedOut(ctx, err)
+	}
+	return o
+}
+
+// exchange makes it. An answer that does not pass is described in the outcome; err is why
+// there was none.
+func (p *httpProber) exchange(ctx context.Context, l *line, url string, phase *string) (outcome, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		if l != nil {
+			l.close()
+		}
+		return outcome{}, err
 	}
 	request.Header.Set("User-Agent", "lbd-health-check")
-	if l := p.take(); l != nil {
+	if l != nil {
 		*phase = "waiting for an answer"
-		why, err = p.ask(ctx, l, request, phase)
+		o, err := p.ask(ctx, l, request, phase)
 		if err == nil || timedOut(ctx, err) {
-			return why, err
+			return o, err
 		}
 	}
 	var config *tls.Config
 	if p.tls != nil {
 		if config, err = p.tls(); err != nil {
-			return err.Error(), nil
+			return outcome{why: err.Error()}, nil
 		}
 	}
-	l, err := open(ctx, request.URL.Host, config, phase)
-	if err != nil {
-		return "", err
+	if l, err = open(ctx, request.URL.Host, config, phase); err != nil {
+		return outcome{}, err
 	}
 	return p.ask(ctx, l, request, phase)
 }
 
-// ask makes the request on a line, and keeps the line if the answer passes.
-func (p *httpProber) ask(ctx context.Context, l *line, request *http.Request, phase *string) (why string, err error) {
+// ask makes the request on a line, which is to be kept if the answer passes.
+func (p *httpProber) ask(ctx context.Context, l *line, request *http.Request, phase *string) (o outcome, err error) {
 	a, err := l.ask(ctx, request, phase)
 	if err == nil && !p.passes(a.status) {
-		why = statusCause(a.status, a.header, a.body)
+		if p.discreet {
+			a.header, a.body = nil, nil
+		}
+		o.why = statusCause(a.status, a.header, a.body)
 	}
-	if err == nil && why == "" && a.again && l.watch() {
-		p.kept = l
+	if err == nil && o.why == "" && a.again && l.watch() {
+		o.line = l
 	} else {
 		l.close()
 	}
-	return why, err
+	return o, err
 }
 
 // take returns the line that is kept, if it is still good.
@@ -200,6 +259,9 @@ func (p *httpProber) lost() <-chan struct{} {
 
 // drop implements resident.
 func (p *httpProber) drop() {
+	if p.preferred != nil {
+		p.preferred.drop()
+	}
 	if p.kept != nil {
 		p.kept.close()
 		p.kept = nil
@@ -222,7 +284,10 @@ func statusCause(status int, header http.Header, body []byte) string {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return why + ": the check may not read this path; give it certFile and keyFile"
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return why + " to " + clip(header.Get("Location"))
+		if to := clip(header.Get("Location")); to != "" {
+			why += " to " + to
+		}
+		return why
 	}
 	said := string(body)
 	var failed []string

@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/fileaccess"
 )
 
 // maxDetail bounds what is quoted from a service or a program, in bytes.
@@ -73,36 +74,49 @@ func hostPort(host string, port int32) string {
 // particular without the ephemeral port that the net package puts into its
 // errors. The phase is what the check was doing.
 func cause(ctx context.Context, err error, phase string) string {
+	why, ok := ownCause(ctx, err, phase)
+	if ok {
+		return why
+	}
+	if hostname, ok := errors.AsType[x509.HostnameError](err); ok {
+		return hostname.Error()
+	}
+	return clip(err.Error())
+}
+
+// ownCause is cause in words of our own, without any that came from the server; ok is
+// false for what has none.
+func ownCause(ctx context.Context, err error, phase string) (why string, ok bool) {
 	var (
-		expired  x509.CertificateInvalidError
-		unknown  x509.UnknownAuthorityError
-		hostname x509.HostnameError
-		plain    tls.RecordHeaderError
-		name     *net.DNSError
-		errno    syscall.Errno
+		expired x509.CertificateInvalidError
+		unknown x509.UnknownAuthorityError
+		plain   tls.RecordHeaderError
+		name    *net.DNSError
+		errno   syscall.Errno
+		alert   *net.OpError
 	)
 	switch {
 	case timedOut(ctx, err):
-		return "no answer in time (" + phase + ")"
+		return "no answer in time (" + phase + ")", true
+	case errors.Is(err, errHeaderTooLong), errors.As(err, &alert) && alert.Op == "remote error": // crypto/tls, for an alert
+		return err.Error(), true
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
-		return "certificate is expired or not yet valid: valid from " + day(expired.Cert.NotBefore) + " to " + day(expired.Cert.NotAfter)
+		return "certificate is expired or not yet valid: valid from " + day(expired.Cert.NotBefore) + " to " + day(expired.Cert.NotAfter), true
 	case errors.As(err, &unknown):
-		return "certificate is signed by a CA that the check does not trust; see caFile"
-	case errors.As(err, &hostname):
-		return hostname.Error()
+		return "certificate is signed by a CA that the check does not trust; see caFile", true
 	case errors.As(err, &plain):
-		return "the server does not speak TLS"
+		return "the server does not speak TLS", true
 	case errors.As(err, &name):
 		if name.IsNotFound {
-			return fmt.Sprintf("host %q is not known", name.Name)
+			return fmt.Sprintf("host %q is not known", name.Name), true
 		}
-		return fmt.Sprintf("host %q could not be looked up", name.Name)
+		return fmt.Sprintf("host %q could not be looked up", name.Name), true
 	case errors.As(err, &errno):
-		return errno.Error()
+		return errno.Error(), true
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "connection closed before an answer (" + phase + ")"
+		return "connection closed before an answer (" + phase + ")", true
 	}
-	return clip(err.Error())
+	return "", false
 }
 
 // timedOut tells that the deadline of the check ended the attempt.
@@ -138,7 +152,7 @@ func fileCause(path string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%q does not exist yet", path)
-	case errors.As(err, &at):
+	case errors.As(fileaccess.Explain(err), &at):
 		return fmt.Errorf("%q: %w", path, at.Err)
 	}
 	return fmt.Errorf("%q: %w", path, err)

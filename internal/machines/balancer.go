@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
@@ -59,10 +60,42 @@ func (b *Balancer) Members(all []*Machine) []*Machine {
 	return out
 }
 
-// Addr is the address that the members share; zero while there is none.
-func (b *Balancer) Addr() netip.Addr {
-	addr, _ := netip.ParseAddr(b.Status.Address)
-	return addr
+// Addrs are the addresses that the members share, that of the endpoint first; none yet
+// if it is empty.
+func (b *Balancer) Addrs() []netip.Addr {
+	texts := []string{b.Status.Address}
+	if slices.Contains(b.Status.Addresses, b.Status.Address) { // else it was written by a version that knows one only
+		texts = append(texts, b.Status.Addresses...)
+	}
+	var out []netip.Addr
+	for _, text := range texts {
+		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(out, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// SetAddrs notes in the status which addresses the members share.
+func (b *Balancer) SetAddrs(addrs []netip.Addr) {
+	b.Status.Address, b.Status.Addresses = "", nil
+	for _, a := range addrs {
+		b.Status.Addresses = append(b.Status.Addresses, a.String())
+	}
+	if len(addrs) > 0 {
+		b.Status.Address = b.Status.Addresses[0]
+	}
+}
+
+// Named are the addresses that the balancer itself names.
+func (b *Balancer) Named() []netip.Addr {
+	var out []netip.Addr
+	for _, text := range append([]string{b.Spec.Address}, b.Spec.Addresses...) {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
 }
 
 // ClusterKey is that of the Cluster of clusterRef; false without.
@@ -83,28 +116,99 @@ func (b *Balancer) adopted(c *Cluster) bool {
 	})
 }
 
-// Request is the address that a balancer asks for: Fixed, one of Pool, or one of
-// any pool.
+// Request is the addresses that a balancer asks for: Fixed, or one of each family of
+// Pool, or of any pool.
 type Request struct {
-	Fixed netip.Addr
+	Fixed []netip.Addr
 	Pool  string
+	// Families are ipv4, ipv6 or both, that of the endpoint first; empty: one, whichever
+	// the pool has.
+	Families []v1alpha1.AddressFamily
+}
+
+// Met tells whether these addresses are all that is asked for.
+func (r *Request) Met(addrs []netip.Addr) bool {
+	for _, addr := range r.Fixed {
+		if !slices.Contains(addrs, addr) {
+			return false
+		}
+	}
+	for _, f := range r.Families {
+		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is6() == (f == v1alpha1.FamilyIPv6) }) {
+			return false
+		}
+	}
+	return len(addrs) > 0
 }
 
 // Request returns what the balancer asks for. What the Cluster already has counts
 // more than what the balancer says.
 func (b *Balancer) Request(c *Cluster) Request {
+	fixed := b.Named()
+	r := Request{Fixed: fixed, Pool: b.Spec.AddressPool, Families: b.Spec.Families}
+	if len(fixed) > 0 {
+		r.Pool, r.Families = "", nil
+	}
 	if b.adopted(c) {
 		c = &Cluster{Endpoint: b.Status.Endpoint}
 	}
-	if c != nil && c.Endpoint != nil {
-		if addr, err := netip.ParseAddr(c.Endpoint.Host); err == nil && addr.Zone() == "" {
-			return Request{Fixed: addr.Unmap()}
+	if c == nil || c.Endpoint == nil {
+		return r
+	}
+	endpoint, err := netip.ParseAddr(c.Endpoint.Host)
+	if err != nil || endpoint.Zone() != "" {
+		return r
+	}
+	endpoint = endpoint.Unmap()
+	if len(r.Families) == 2 && slices.Contains(b.Addrs(), endpoint) && b.Status.AddressPool != "" &&
+		(r.Pool == "" || !slices.ContainsFunc(strings.Split(b.Status.AddressPool, ","), func(p string) bool { return p != r.Pool })) {
+		// The pool gave it and keeps giving it, beside one of the other family.
+		if endpoint.Is6() == (r.Families[0] == v1alpha1.FamilyIPv4) {
+			r.Families = []v1alpha1.AddressFamily{r.Families[1], r.Families[0]}
+		}
+		return r
+	}
+	r = Request{Fixed: []netip.Addr{endpoint}}
+	for _, addr := range fixed {
+		if addr.Is4() != endpoint.Is4() && len(fixed) == 2 {
+			r.Fixed = append(r.Fixed, addr)
 		}
 	}
-	if addr, err := netip.ParseAddr(b.Spec.Address); err == nil {
-		return Request{Fixed: addr}
+	return r
+}
+
+// Check is the health check of the members, defaulted; nil: none. An API server is
+// asked unless the object says otherwise: before kubeadm init nothing listens, and a
+// member that has the address then keeps it from one that works. No file of the hosts
+// is known that would verify its certificate.
+func (b *Balancer) Check() *v1alpha1.HealthCheck {
+	s := &b.Spec
+	if s.HealthCheck != nil || !b.controlPlane() {
+		return s.HealthCheck
 	}
-	return Request{Pool: b.Spec.AddressPool}
+	port := s.Port.MachinePort
+	if e := b.Status.Endpoint; e != nil && s.Port.MachinePort == s.Port.Port {
+		port = e.Port // that of the Cluster, which counts
+	}
+	h := &v1alpha1.HealthCheck{HTTPS: &v1alpha1.HTTPSCheck{Port: port, InsecureSkipVerify: true}}
+	h.Default()
+	return h
+}
+
+// controlPlane tells whether each member has an API server: they are Machines that
+// must have ControlPlaneLabel.
+func (b *Balancer) controlPlane() bool {
+	s := &b.Spec
+	switch {
+	case s.TargetKind != nil, s.Port.Protocol == v1alpha1.MachineUDP:
+		return false
+	case s.MachineSelector == nil:
+		return true
+	}
+	_, ok := s.MachineSelector.MatchLabels[ControlPlaneLabel]
+	return ok || slices.ContainsFunc(s.MachineSelector.MatchExpressions, func(e v1alpha1.SelectorRequirement) bool {
+		return e.Key == ControlPlaneLabel && (e.Operator == v1alpha1.SelectorExists || e.Operator == v1alpha1.SelectorIn)
+	})
 }
 
 // The reasons of the condition EndpointAssigned.
@@ -116,8 +220,21 @@ const (
 
 // Endpoint decides where clients connect, given the address that the members have,
 // and whether the Cluster is to be told. It does not wait for a member: a control
-// plane creates no Machine before there is an endpoint.
+// plane creates no Machine before there is an endpoint. One on which no Machine listens
+// is withheld: a Cluster that was told of it would keep it for good.
 func (b *Balancer) Endpoint(addr netip.Addr, c *Cluster) (e *v1alpha1.MachineEndpoint, tell bool, condition v1alpha1.Condition) {
+	e, tell, condition = b.endpoint(addr, c)
+	p := b.Spec.Port
+	if e == nil || p.MachinePort == p.Port || p.MachinePort == e.Port {
+		return e, tell, condition
+	}
+	condition.Status, condition.Reason = v1alpha1.ConditionFalse, PortTranslation
+	condition.Message = fmt.Sprintf("lbd changes no ports: the Machines listen on %d, so nothing listens on %s:%d", p.MachinePort, e.Host, e.Port)
+	return nil, false, condition
+}
+
+// endpoint is Endpoint whatever the Machines listen on.
+func (b *Balancer) endpoint(addr netip.Addr, c *Cluster) (e *v1alpha1.MachineEndpoint, tell bool, condition v1alpha1.Condition) {
 	port := b.Spec.Port.Port
 	condition = v1alpha1.Condition{Type: v1alpha1.ConditionEndpointAssigned, Status: v1alpha1.ConditionTrue, Reason: EndpointAssigned}
 	key, ref := b.ClusterKey()
@@ -132,8 +249,11 @@ func (b *Balancer) Endpoint(addr netip.Addr, c *Cluster) (e *v1alpha1.MachineEnd
 		if port != c.Endpoint.Port {
 			condition.Message += fmt.Sprintf("; its port counts, not %d", port)
 		}
-		if want, err := netip.ParseAddr(b.Spec.Address); err == nil && addr.IsValid() && want != addr {
-			condition.Message += fmt.Sprintf("; its address counts, not %s", want)
+		counts := b.Request(c).Fixed
+		for _, want := range b.Named() {
+			if addr.IsValid() && !slices.Contains(counts, want) {
+				condition.Message += fmt.Sprintf("; its address counts, not %s", want)
+			}
 		}
 		if !addr.IsValid() {
 			condition.Message += "; no address has been found for the members"
@@ -156,18 +276,18 @@ func (b *Balancer) Endpoint(addr netip.Addr, c *Cluster) (e *v1alpha1.MachineEnd
 	return e, ref && c != nil && !c.Deleting, condition
 }
 
-// URL returns an endpoint in one string.
-func URL(e *v1alpha1.MachineEndpoint, s *v1alpha1.MachineLoadBalancerSpec) string {
+// URL returns an endpoint of the balancer in one string.
+func (b *Balancer) URL(e *v1alpha1.MachineEndpoint) string {
 	if e == nil {
 		return ""
 	}
-	scheme := "tcp"
+	scheme, h := "tcp", b.Check()
 	switch {
-	case s.Port.Protocol == v1alpha1.MachineUDP:
+	case b.Spec.Port.Protocol == v1alpha1.MachineUDP:
 		scheme = "udp"
-	case s.HealthCheck != nil && s.HealthCheck.HTTPS != nil, s.HealthCheck == nil && s.MachineSelector == nil && s.TargetKind == nil:
-		scheme = "https" // an API server, which is what control planes have
-	case s.HealthCheck != nil && s.HealthCheck.HTTP != nil:
+	case h != nil && h.HTTPS != nil:
+		scheme = "https"
+	case h != nil && h.HTTP != nil:
 		scheme = "http"
 	}
 	host := e.Host
@@ -182,7 +302,7 @@ const (
 	Accepted        = "Accepted"
 	Invalid         = "Invalid"         // it breaks a rule
 	UnknownProvider = "UnknownProvider" // providerRef names a kind that lbd does not know
-	PortTranslation = "PortTranslation" // lbd never changes ports
+	PortTranslation = "PortTranslation" // lbd never changes ports; of Ready and EndpointAssigned too
 )
 
 // Acceptance says whether the balancer is in use as it is written.

@@ -2,7 +2,10 @@ package machines
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
 )
 
 // Held tells whether lbd holds the deletion of a Machine. What only stands for one has
@@ -10,6 +13,23 @@ import (
 func (m *Machine) Held() bool {
 	_, ok := m.Annotations[HookKey]
 	return ok && !m.Deleted.IsZero() && m.Target == ""
+}
+
+// Unregistered returns the Machines that are to get the hook of lbd: members of a
+// balancer that asks for it, and not being deleted. Whether a hook that is there holds
+// anything is for Releases to say.
+func Unregistered(all []*Machine, balancers []*Balancer) (out []*Machine) {
+	for _, m := range all {
+		if _, has := m.Annotations[HookKey]; has || !m.Deleted.IsZero() || m.Target != "" || m.Moved() {
+			continue
+		}
+		if slices.ContainsFunc(balancers, func(b *Balancer) bool {
+			return b.Spec.Drain.PreDrainHook == v1alpha1.PreDrainHookRegister && b.Usable() && b.Has(m)
+		}) {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // The reasons of a Release, which are those of its event too.
@@ -29,11 +49,9 @@ type Release struct {
 }
 
 // Releases returns the Machines whose hook is to be removed now, and when to look
-// again; zero: when something changes. Nothing is held beyond its bound, whoever
-// asks: a process without a group, and so without a report, sees to that too. A
-// Machine of which the group knows nothing may be that of another group, and is
-// left alone until then.
-func (r *Rules) Releases(all []*Machine, balancers []*Balancer, report *Report, now time.Time) (out []Release, next time.Time) {
+// again; zero: when something changes. That the node of a Machine has drained is known by
+// the status of a balancer. Nothing is held beyond its bound.
+func (r *Rules) Releases(all []*Machine, balancers []*Balancer, now time.Time) (out []Release, next time.Time) {
 	for _, m := range all {
 		if !m.Held() || !r.within(m) {
 			continue
@@ -48,17 +66,33 @@ func (r *Rules) Releases(all []*Machine, balancers []*Balancer, report *Report, 
 			out = append(out, Release{m, ReleaseTimeout, fmt.Sprintf("%v have passed since the deletion", bound)})
 			continue
 		}
-		if report != nil {
-			if node := m.Member(report.Members); node != nil && node.Drained {
-				out = append(out, Release{m, ReleaseDrained, fmt.Sprintf("node %s serves nothing any more", node.Node)})
-				continue
-			}
+		if node, ok := drainedNode(m, balancers); ok {
+			out = append(out, Release{m, ReleaseDrained, fmt.Sprintf("node %s serves nothing any more", node)})
+			continue
 		}
 		if next.IsZero() || end.Before(next) {
 			next = end
 		}
 	}
 	return out, next
+}
+
+// drainedNode returns the node of a Machine if it has said, in the status of a balancer
+// that it is a member of, that it has drained. One that was only not heard may serve
+// clients where nobody listens; an older daemon does not tell the two apart.
+func drainedNode(m *Machine, balancers []*Balancer) (string, bool) {
+	for _, b := range balancers {
+		if !b.Usable() || !b.Has(m) {
+			continue
+		}
+		for i := range b.Status.Members {
+			x := &b.Status.Members[i]
+			if (Key{x.Namespace, x.Machine}) == m.Key && x.State == v1alpha1.MemberDrained && x.Reason == MemberServesNothing {
+				return x.Node, true
+			}
+		}
+	}
+	return "", false
 }
 
 // bound is how long the deletion of a Machine may be held, and whether it is.

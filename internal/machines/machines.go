@@ -110,7 +110,8 @@ func RulesOf(s *v1alpha1.MachinesSpec) Rules {
 // Relevant tells whether an annotation of a Machine counts; the others need not be
 // kept.
 func (r *Rules) Relevant(key string) bool {
-	if key == HookKey || key == MovedAnnotation || key == NameAnnotation || key == StatusAnnotation || key == v1alpha1.DisabledLabel {
+	if key == HookKey || key == MovedAnnotation || key == NameAnnotation || key == StatusAnnotation || key == v1alpha1.DisabledLabel ||
+		strings.HasPrefix(key, v1alpha1.DisabledPrefix) {
 		return true
 	}
 	for _, k := range r.Labels {

@@ -117,12 +117,14 @@ func TestDrain(t *testing.T) {
 		"a label that says false":    {label(own, "False"), nil, ""},
 		"an annotation":              {note(own, "yes"), nil, "Labelled " + own},
 		"label false, note true":     {func(m *Machine) { label(own, "false")(m); note(own, "true")(m) }, nil, "Labelled " + own},
-		"disabled":                   {note(v1alpha1.DisabledLabel, ""), nil, "Disabled " + v1alpha1.DisabledLabel},
-		"a label of nobody":          {label("x/y", "true"), nil, ""},
-		"another label":              {label("x/y", "true"), func(r *Rules) { r.Labels = []string{"x/y"} }, "Labelled x/y"},
-		"deletion before the label":  {func(m *Machine) { deleted(m); label(own, "")(m) }, nil, "Deleting deletionTimestamp"},
-		"unhealthy":                  {sick, nil, ""},
-		"unhealthy, when it counts":  {sick, func(r *Rules) { r.Remediation = true }, "Remediation UnhealthyNode: not ready"},
+		"disabled drains no host":    {note(v1alpha1.DisabledLabel, ""), nil, ""},
+		"unless the operator says so": {note(v1alpha1.DisabledLabel, ""), func(r *Rules) { r.Labels = []string{v1alpha1.DisabledLabel} },
+			"Labelled " + v1alpha1.DisabledLabel},
+		"a label of nobody":         {label("x/y", "true"), nil, ""},
+		"another label":             {label("x/y", "true"), func(r *Rules) { r.Labels = []string{"x/y"} }, "Labelled x/y"},
+		"deletion before the label": {func(m *Machine) { deleted(m); label(own, "")(m) }, nil, "Deleting deletionTimestamp"},
+		"unhealthy":                 {sick, nil, ""},
+		"unhealthy, when it counts": {sick, func(r *Rules) { r.Remediation = true }, "Remediation UnhealthyNode: not ready"},
 	} {
 		r := rules()
 		if c.rules != nil {
@@ -130,7 +132,7 @@ func TestDrain(t *testing.T) {
 		}
 		m := with(machine("a/prod/m1", "cp1", "10.0.0.11"), c.change)
 		got := ""
-		for _, d := range r.Drains([]*Machine{m}, Key{}, Node{}) {
+		for _, d := range r.Drains([]*Machine{m}, Key{}, Node{}, nil) {
 			got += d.Reason + " " + d.Detail
 			if d.Machine != "a/m1" || d.Node != "cp1" || len(d.Addrs) != 1 {
 				t.Errorf("%s: %+v", name, d)
@@ -158,18 +160,18 @@ func TestDrainsOfTwoClusters(t *testing.T) {
 		return out
 	}
 	r := rules()
-	if got := list(r.Drains(all, all[3].Cluster(), Node{})); got != "a/m2 " {
+	if got := list(r.Drains(all, all[3].Cluster(), Node{}, nil)); got != "a/m2 " {
 		t.Errorf("of the own cluster: %s", got)
 	}
-	if got := list(r.Drains(all, Key{}, Node{})); got != "a/m2 a/m3 b/m1 " {
+	if got := list(r.Drains(all, Key{}, Node{}, nil)); got != "a/m2 a/m3 b/m1 " {
 		t.Errorf("of whoever is in no cluster: %s", got)
 	}
 	all[2].Addresses = []netip.Addr{addr("10.9.0.9")}
-	if got := list(r.Drains(all, Key{}, Node{Name: "cp1", Addrs: []netip.Addr{addr("10.0.0.11")}})); got != "a/m2 b/m1 " {
+	if got := list(r.Drains(all, Key{}, Node{Name: "cp1", Addrs: []netip.Addr{addr("10.0.0.11")}}, nil)); got != "a/m2 b/m1 " {
 		t.Errorf("with a strange node of our name: %s", got)
 	}
 	r.ClusterName = "dev"
-	if got := list(r.Drains(all, Key{}, Node{})); got != "a/m3 " {
+	if got := list(r.Drains(all, Key{}, Node{}, nil)); got != "a/m3 " {
 		t.Errorf("of one cluster: %s", got)
 	}
 }
@@ -211,6 +213,49 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// TestControlPlaneIsNotHealthyBeforeItListens: who says nothing about the health of a
+// control plane gets a check of the API server of each node, on the port that counts.
+func TestControlPlaneIsNotHealthyBeforeItListens(t *testing.T) {
+	selector := func(s v1alpha1.Selector) func(*Balancer) {
+		return func(b *Balancer) { b.Spec.MachineSelector = &s }
+	}
+	for name, c := range map[string]struct {
+		change func(*Balancer)
+		port   int32 // 0: no check
+	}{
+		"nothing said": {nil, 6443},
+		"a port of its own": {func(b *Balancer) {
+			b.Spec.Port.Port = 443
+			b.Status.Endpoint = nil
+		}, 443},
+		"the port of a Cluster":    {func(b *Balancer) { b.Status.Endpoint.Port = 443 }, 443},
+		"the port of the Machines": {func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6444} }, 6444},
+		"the label":                {selector(v1alpha1.Selector{MatchLabels: map[string]string{ControlPlaneLabel: ""}}), 6443},
+		"the label exists": {selector(v1alpha1.Selector{MatchExpressions: []v1alpha1.SelectorRequirement{{Key: ControlPlaneLabel,
+			Operator: v1alpha1.SelectorExists}}}), 6443},
+		"no label": {selector(v1alpha1.Selector{MatchExpressions: []v1alpha1.SelectorRequirement{{Key: ControlPlaneLabel,
+			Operator: v1alpha1.SelectorDoesNotExist}}}), 0},
+		"workers":      {selector(v1alpha1.Selector{MatchLabels: map[string]string{"role": "ingress"}}), 0},
+		"UDP":          {func(b *Balancer) { b.Spec.Port.Protocol = v1alpha1.MachineUDP }, 0},
+		"other things": {func(b *Balancer) { b.Spec.TargetKind = &v1alpha1.TargetKind{Version: "v1", Kind: "Host"} }, 0},
+	} {
+		h := balancer(c.change).Check()
+		switch {
+		case c.port == 0 && h != nil:
+			t.Errorf("%s: check %+v", name, h.HTTPS)
+		case c.port == 0:
+		case h == nil || h.HTTPS == nil || h.HTTPS.Port != c.port || h.HTTPS.Path != v1alpha1.DefaultHTTPSPath || h.HTTPS.Host != "127.0.0.1":
+			t.Errorf("%s: check %+v, want https on port %d", name, h, c.port)
+		case len(h.Validate()) > 0:
+			t.Errorf("%s: the check breaks %v", name, h.Validate())
+		}
+	}
+	own := &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 1}}
+	if h := balancer(func(b *Balancer) { b.Spec.HealthCheck = own }).Check(); h.TCP == nil || h.HTTPS != nil {
+		t.Errorf("the check that the object has does not count: %+v", h)
+	}
+}
+
 func TestEndpoint(t *testing.T) {
 	ref := func(b *Balancer) { b.Spec.ClusterRef = &v1alpha1.ClusterReference{Name: "prod"} }
 	cluster := func(host string, port int32) *Cluster {
@@ -242,6 +287,12 @@ func TestEndpoint(t *testing.T) {
 		"a Cluster that is not there now": {gone, addr("10.0.0.7"), nil, "10.0.0.7:443 True ClusterDecides"},
 		"a Cluster that came back bare":   {gone, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
 		"no Cluster any more":             {func(b *Balancer) { gone(b); b.Spec.ClusterRef = nil }, shared, nil, "10.0.0.200:6443 True Assigned"},
+		"a port on which nothing listens": {func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} }, shared, nil, "none False PortTranslation"},
+		"one that a Cluster is not told":  {func(b *Balancer) { ref(b); b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} }, shared, cluster("", 0), "none False PortTranslation"},
+		"a Cluster with the port of the Machines": {func(b *Balancer) { ref(b); b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} },
+			addr("10.0.0.7"), cluster("10.0.0.7", 6443), "10.0.0.7:6443 True ClusterDecides"},
+		"a Cluster with a port on which nothing listens": {func(b *Balancer) { ref(b); b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} },
+			addr("10.0.0.7"), cluster("10.0.0.7", 443), "none False PortTranslation"},
 		"a Cluster that is being deleted": {ref, shared, &Cluster{Deleting: true}, "10.0.0.200:6443 True Assigned"},
 	} {
 		e, tell, cond := balancer(c.change).Endpoint(c.addr, c.cluster)
@@ -257,18 +308,14 @@ func TestEndpoint(t *testing.T) {
 		}
 	}
 	b := balancer(func(b *Balancer) { ref(b); b.Spec.Address = "10.0.0.5" })
-	if got := b.Request(cluster("10.0.0.7", 443)); got != (Request{Fixed: addr("10.0.0.7")}) {
-		t.Errorf("the Cluster's address does not count: %+v", got)
+	_, _, cond := b.Endpoint(addr("10.0.0.7"), cluster("10.0.0.7", 443))
+	for _, want := range []string{"its address counts, not 10.0.0.5", "its port counts, not 6443"} {
+		if !strings.Contains(cond.Message, want) {
+			t.Errorf("who wrote another endpoint is not told that %s: %s", want, cond.Message)
+		}
 	}
-	gone(b)
-	if got := b.Request(nil); got != (Request{Fixed: addr("10.0.0.7")}) {
-		t.Errorf("the address of a Cluster that is not there does not count: %+v", got)
-	}
-	if got := b.Request(cluster("api.example.net", 443)); got != (Request{Fixed: addr("10.0.0.5")}) {
-		t.Errorf("the own address does not count: %+v", got)
-	}
-	if got := balancer(func(b *Balancer) { b.Spec.AddressPool = "edge" }).Request(nil); got != (Request{Pool: "edge"}) {
-		t.Errorf("the pool does not count: %+v", got)
+	if _, _, cond := b.Endpoint(addr("10.0.0.5"), cluster("10.0.0.5", 6443)); strings.Contains(cond.Message, "counts") {
+		t.Errorf("who wrote the same endpoint is told: %s", cond.Message)
 	}
 }
 
@@ -292,11 +339,14 @@ func TestAcceptance(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	held := func(m *Machine) { m.Deleted = born; m.Annotations[HookKey] = "" }
-	drained := &Report{Members: []model.MachineMember{{Node: "cp1", Draining: true, Drained: true}}}
-	draining := &Report{Members: []model.MachineMember{{Node: "cp1", Draining: true}}}
+	says := func(state v1alpha1.MemberState, reason string) []v1alpha1.MachineMemberStatus {
+		return []v1alpha1.MachineMemberStatus{{Machine: "m2", Namespace: "a", State: v1alpha1.MemberDrained, Reason: DrainDeleting},
+			{Machine: "m1", Namespace: "a", Node: "cp1", State: state, Reason: reason}}
+	}
+	drained, draining := says(v1alpha1.MemberDrained, MemberServesNothing), says(v1alpha1.MemberDraining, DrainDeleting)
 	for name, c := range map[string]struct {
 		change  func(*Machine)
-		report  *Report
+		said    []v1alpha1.MachineMemberStatus
 		after   time.Duration
 		balance func(*Balancer)
 		rules   func(*Rules)
@@ -307,8 +357,11 @@ func TestRelease(t *testing.T) {
 		"not drained in time":               {held, draining, time.Minute, nil, nil, ReleaseTimeout},
 		"nobody reports":                    {held, nil, time.Second, nil, nil, "1m0s"},
 		"nobody reports in time":            {held, nil, time.Minute, nil, nil, ReleaseTimeout},
-		"a node of another group":           {held, &Report{}, time.Second, nil, nil, "1m0s"},
-		"a node of another group, in time":  {held, &Report{}, time.Minute, nil, nil, ReleaseTimeout},
+		"not heard":                         {held, says(v1alpha1.MemberDrained, MemberNotHeard), time.Second, nil, nil, "1m0s"},
+		"the word of an older daemon":       {held, says(v1alpha1.MemberDrained, DrainDeleting), time.Second, nil, nil, "1m0s"},
+		"not heard in time":                 {held, says(v1alpha1.MemberDrained, MemberNotHeard), time.Minute, nil, nil, ReleaseTimeout},
+		"a word of others about it":         {held, drained, time.Second, func(b *Balancer) { b.Spec.ClusterName = "dev" }, nil, "1m0s"},
+		"the word of somebody else":         {held, drained, time.Second, func(b *Balancer) { b.Spec.ProviderRef = &v1alpha1.ProviderReference{Kind: "X", Name: "x"} }, nil, "1m0s"},
 		"not deleted":                       {func(m *Machine) { m.Annotations[HookKey] = "" }, drained, time.Hour, nil, nil, "0s"},
 		"no hook":                           {func(m *Machine) { m.Deleted = born }, drained, time.Hour, nil, nil, "0s"},
 		"the hook of somebody else":         {func(m *Machine) { m.Deleted = born; m.Annotations[HookPrefix+"other"] = "" }, drained, time.Hour, nil, nil, "0s"},
@@ -322,7 +375,9 @@ func TestRelease(t *testing.T) {
 		if c.rules != nil {
 			c.rules(r)
 		}
-		out, next := r.Releases([]*Machine{m}, []*Balancer{balancer(c.balance)}, c.report, born.Add(c.after))
+		b := balancer(c.balance)
+		b.Status.Members = c.said
+		out, next := r.Releases([]*Machine{m}, []*Balancer{b}, born.Add(c.after))
 		got := ""
 		for _, x := range out {
 			got += x.Reason
@@ -345,7 +400,7 @@ func TestTargetIsNotHeld(t *testing.T) {
 	m := with(machine("a/prod/h1", "cp1"), func(m *Machine) {
 		m.Target, m.Deleted, m.Labels["lbd.dev/drain"], m.Annotations[HookKey] = "infra/v1/hosts", born, "", ""
 	})
-	if out, next := rules().Releases([]*Machine{m}, nil, nil, born.Add(time.Hour)); len(out) > 0 || !next.IsZero() || m.Held() {
+	if out, next := rules().Releases([]*Machine{m}, nil, born.Add(time.Hour)); len(out) > 0 || !next.IsZero() || m.Held() {
 		t.Errorf("released %v, again at %v, held %v", out, next, m.Held())
 	}
 	report := &Report{Members: []model.MachineMember{{Node: "cp1", Standing: map[netip.Addr]model.Reason{shared: model.ReasonOwner}}}}
@@ -355,9 +410,47 @@ func TestTargetIsNotHeld(t *testing.T) {
 	}
 }
 
+// TestDisabledMachineKeepsWhatItsBalancersDoNotHave: a user takes a Machine out of its
+// balancers, or of one of them, and the host keeps every other address.
+func TestDisabledMachineKeepsWhatItsBalancersDoNotHave(t *testing.T) {
+	given := func(name, selected string, addrs ...string) Balanced {
+		b := balancer(func(b *Balancer) { b.Name, b.Spec.ClusterName = name, selected })
+		out := Balanced{Balancer: b}
+		for _, a := range addrs {
+			out.Addrs = append(out.Addrs, addr(a))
+		}
+		return out
+	}
+	all := []Balanced{given("api", "prod", "192.0.2.9", "2001:db8::9"), given("people", "prod", "192.0.2.8"), given("other", "dev", "192.0.2.7")}
+	one := v1alpha1.DisabledPrefix + "people"
+	for name, c := range map[string]struct {
+		notes map[string]string
+		want  string
+	}{
+		"nothing":            {nil, ""},
+		"all":                {map[string]string{v1alpha1.DisabledLabel: ""}, "Disabled [192.0.2.8 192.0.2.9 2001:db8::9]"},
+		"false":              {map[string]string{v1alpha1.DisabledLabel: "false", one: "False"}, ""},
+		"one":                {map[string]string{one: "true"}, "Disabled [192.0.2.8]"},
+		"one that it is not": {map[string]string{v1alpha1.DisabledPrefix + "other": ""}, ""},
+	} {
+		m := with(machine("a/prod/m1", "cp1", "10.0.0.11"), func(m *Machine) { m.Annotations = c.notes })
+		got := ""
+		for _, d := range rules().Drains([]*Machine{m}, Key{}, Node{}, all) {
+			got += fmt.Sprint(d.Reason, " ", d.Only)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	m := with(machine("a/prod/m1", "cp1"), func(m *Machine) { m.Deleted, m.Labels[v1alpha1.DisabledLabel] = born, "" })
+	if d := rules().Drains([]*Machine{m}, Key{}, Node{}, all); len(d) != 2 || d[0].Reason != DrainDeleting || len(d[0].Only) > 0 {
+		t.Errorf("deleted too: %+v", d)
+	}
+}
+
 func TestRelevant(t *testing.T) {
 	r := rules()
-	for key, want := range map[string]bool{HookKey: true, NameAnnotation: true, StatusAnnotation: true, v1alpha1.DisabledLabel: true,
+	for key, want := range map[string]bool{HookKey: true, NameAnnotation: true, StatusAnnotation: true, v1alpha1.DisabledLabel: true, v1alpha1.DisabledPrefix + "x": true,
 		"lbd.dev/drain": true, "kubectl.kubernetes.io/last-applied-configuration": false, HookPrefix + "other": false} {
 		if r.Relevant(key) != want {
 			t.Errorf("%s: %v", key, !want)
@@ -365,5 +458,18 @@ func TestRelevant(t *testing.T) {
 	}
 	if got := RulesOf(&v1alpha1.MachinesSpec{DrainOnDeletion: new(false)}); got.OnDeletion || !reflect.DeepEqual(got.Labels, []string(nil)) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A daemon that is limited to one cluster leaves the Machines of all others alone, also when
+// nothing holds them any more: their own daemons may still drain.
+func TestHooksOfAnotherClusterStay(t *testing.T) {
+	for cluster, want := range map[string]int{"": 1, "prod": 1, "test": 0} {
+		m := with(machine("a/prod/m1", "cp1"), func(m *Machine) { m.Deleted = born; m.Annotations[HookKey] = "" })
+		r := rules()
+		r.ClusterName = cluster
+		if out, next := r.Releases([]*Machine{m}, nil, born.Add(time.Hour)); len(out) != want || !next.IsZero() {
+			t.Errorf("limited to %q: %d released, want %d; again at %v", cluster, len(out), want, next)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package machines
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ const (
 	MemberStandby = "Standby"
 	// MemberNotHeard: no node of the group that reports is this Machine.
 	MemberNotHeard = "NotHeard"
+	// MemberServesNothing: its node has said that it has drained. The version before this
+	// has no such word, and calls also those drained that are not heard.
+	MemberServesNothing = "ServesNothing"
 	// MemberNotReported: no daemon reports about this balancer.
 	MemberNotReported = "NotReported"
 	// MemberNoAddress: its node does not know the address.
@@ -29,6 +33,12 @@ const (
 // group, and what a group has reported stays.
 type Report struct {
 	Members []model.MachineMember
+	// Others are the members of the balancer that is asked about whose state is for
+	// another group to say; see Voices.
+	Others map[Key]bool
+	// Partly: not all namespaces of that balancer are watched here, so that it is for
+	// others to say which members have no address, and which are held.
+	Partly bool
 }
 
 // Summary returns the status that a balancer is to have, but for the times of its
@@ -56,7 +66,7 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 		}
 		if x.State == v1alpha1.MemberActive {
 			s.HealthyCount++
-			reachable = reachable || x.Reason == MemberServing
+			reachable = reachable || x.Reason == MemberServing || x.Reason == model.ReasonDegraded.String()
 		}
 		if m.Node == "" && len(m.Addresses) == 0 {
 			unresolved = append(unresolved, m.String())
@@ -71,12 +81,15 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 	s.Status = fmt.Sprintf("%d of %d members healthy", s.HealthyCount, s.MemberCount)
 	s.Ready = s.Endpoint != nil && s.HealthyCount > 0
 	s.Conditions = keep(b.Status.Conditions, v1alpha1.ConditionAccepted, v1alpha1.ConditionEndpointAssigned)
-	own := []v1alpha1.Condition{readiness(&s), reach(reachable, report == nil && s.ReportedBy == ""),
+	own := []v1alpha1.Condition{readiness(&s), reach(reachable, b.unserved(members, report), report == nil && s.ReportedBy == ""),
 		listed(v1alpha1.ConditionMembersResolved, len(unresolved) == 0, "Resolved", "Unresolved", "every member has a node or an address",
 			"without node and address: ", unresolved),
 		listed(v1alpha1.ConditionDeletionHeld, len(held) > 0, "Held", "NotHeld", "waiting for the connections of ", "no deletion is held", held)}
 	for i := range own {
 		own[i].ObservedGeneration = b.Generation
+	}
+	if report != nil && report.Partly {
+		own = append(own[:2], keep(b.Status.Conditions, v1alpha1.ConditionMembersResolved, v1alpha1.ConditionDeletionHeld)...)
 	}
 	s.Conditions = append(s.Conditions, own...)
 	return s
@@ -97,12 +110,13 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 	if was != nil && x.Node == "" {
 		x.Node = was.Node
 	}
-	if report == nil && b.Status.ReportedBy != "" && was != nil {
+	if was != nil && (report == nil && b.Status.ReportedBy != "" || report != nil && report.Others[m.Key]) {
 		// Daemons may have other rules, and two that disagree would write for ever.
 		x.State, x.Reason = was.State, was.Reason
 		return x
 	}
 	reason, _, leaving := rules.Drain(m)
+	_, disabled := b.Disabled(m)
 	var node *model.MachineMember
 	if report != nil {
 		if node = m.Member(report.Members); node != nil && x.Node == "" {
@@ -110,16 +124,20 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 		}
 	}
 	switch {
-	case reason == DrainDisabled:
-		x.State, x.Reason = v1alpha1.MemberDisabled, reason
+	case disabled && !leaving:
+		x.State, x.Reason = v1alpha1.MemberDisabled, DrainDisabled
 	case leaving || node != nil && node.Draining:
 		x.State, x.Reason = v1alpha1.MemberDraining, reason
 		if x.Reason == "" {
 			x.Reason = "NodeDraining"
 		}
-		// A node that is not heard serves nothing.
-		if node != nil && node.Drained || report != nil && node == nil {
-			x.State = v1alpha1.MemberDrained
+		switch {
+		case node != nil && node.Drained:
+			x.State, x.Reason = v1alpha1.MemberDrained, MemberServesNothing
+		case node == nil && was != nil && was.State == v1alpha1.MemberDrained && was.Reason == MemberServesNothing:
+			x.State, x.Reason = was.State, was.Reason // before it fell silent
+		case node == nil && report != nil: // who is not heard serves nothing, it seems
+			x.State, x.Reason = v1alpha1.MemberDrained, MemberNotHeard
 		}
 	case report == nil:
 		x.State, x.Reason = v1alpha1.MemberPending, MemberNotReported
@@ -133,14 +151,50 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 	return x
 }
 
-// standing says how a node that does not drain stands with the address.
-func standing(n *model.MachineMember, b *Balancer) (v1alpha1.MemberState, string) {
-	r, known := n.Standing[b.Addr()]
+// unserved are those of two addresses for which no member of the group that reports
+// answers. None, if another group may: it has the word.
+func (b *Balancer) unserved(members []*Machine, report *Report) []string {
+	addrs := b.Addrs()
+	if report == nil || len(report.Others) > 0 || len(addrs) < 2 {
+		return nil
+	}
+	var out []string
+	for _, addr := range addrs {
+		if !slices.ContainsFunc(members, func(m *Machine) bool {
+			n := m.Member(report.Members)
+			return n != nil && (n.Standing[addr] == model.ReasonOwner || n.Standing[addr] == model.ReasonDegraded)
+		}) {
+			out = append(out, addr.String())
+		}
+	}
+	return out
+}
+
+// standing says how a node that does not drain stands with the addresses. Of two the one
+// that it may not have counts; if it may have both, the one that it has.
+func standing(n *model.MachineMember, b *Balancer) (state v1alpha1.MemberState, reason string) {
+	for i, addr := range b.Addrs() {
+		s, r := standingWith(n, addr)
+		if i == 0 || state == v1alpha1.MemberActive && (s != v1alpha1.MemberActive || r == MemberServing) {
+			state, reason = s, r
+		}
+	}
+	if state == "" {
+		return v1alpha1.MemberPending, MemberNoAddress
+	}
+	return state, reason
+}
+
+// standingWith is standing with one address.
+func standingWith(n *model.MachineMember, addr netip.Addr) (v1alpha1.MemberState, string) {
+	r, known := n.Standing[addr]
 	switch {
 	case !known:
 		return v1alpha1.MemberPending, MemberNoAddress
 	case r == model.ReasonOwner:
 		return v1alpha1.MemberActive, MemberServing
+	case r == model.ReasonDegraded: // it may be the one that serves
+		return v1alpha1.MemberActive, r.String()
 	case r.Eligible():
 		return v1alpha1.MemberActive, MemberStandby
 	}
@@ -165,6 +219,11 @@ func readiness(s *v1alpha1.MachineLoadBalancerStatus) v1alpha1.Condition {
 		c.Status, c.Reason = v1alpha1.ConditionTrue, "MembersHealthy"
 	case s.Endpoint == nil:
 		c.Reason = "NoEndpoint"
+		for _, o := range keep(s.Conditions, v1alpha1.ConditionEndpointAssigned) {
+			if o.Reason == PortTranslation {
+				c.Reason, c.Message = o.Reason, o.Message
+			}
+		}
 	case s.MemberCount == 0:
 		c.Reason = "NoMembers"
 	default:
@@ -173,9 +232,11 @@ func readiness(s *v1alpha1.MachineLoadBalancerStatus) v1alpha1.Condition {
 	return c
 }
 
-func reach(reachable, unknown bool) v1alpha1.Condition {
+func reach(reachable bool, unserved []string, unknown bool) v1alpha1.Condition {
 	c := v1alpha1.Condition{Type: v1alpha1.ConditionReachable, Status: v1alpha1.ConditionFalse, Reason: "NobodyServes", Message: "no member answers for the address"}
 	switch {
+	case reachable && len(unserved) > 0:
+		c.Message = "no member answers for " + strings.Join(unserved, ", ")
 	case reachable:
 		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, MemberServing, "a member answers for the address"
 	case unknown:

@@ -3,6 +3,7 @@ package machines
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -63,18 +64,54 @@ func TestSummary(t *testing.T) {
 		"deleted": {func(m *Machine) { m.Deleted = born }, group(node("cp5", model.ReasonStandby)),
 			four + "m5=Draining/Deleting, True/MembersHealthy, 4 of 5 members healthy"},
 		"deleted and drained": {func(m *Machine) { m.Deleted = born }, group(node("cp5", model.ReasonStandby, empty)),
-			four + "m5=Drained/Deleting, True/MembersHealthy, 4 of 4 members healthy"},
-		"deleted and gone": {func(m *Machine) { m.Deleted = born }, group(), four + "m5=Drained/Deleting, True/MembersHealthy, 4 of 4 members healthy"},
+			four + "m5=Drained/ServesNothing, True/MembersHealthy, 4 of 4 members healthy"},
+		"deleted and gone": {func(m *Machine) { m.Deleted = born }, group(), four + "m5=Drained/NotHeard, True/MembersHealthy, 4 of 4 members healthy"},
 		"an operator drains": {nil, group(node("cp5", model.ReasonStandby, goes)),
 			four + "m5=Draining/NodeDraining, True/MembersHealthy, 4 of 5 members healthy"},
-		"disabled": {func(m *Machine) { m.Labels[v1alpha1.DisabledLabel] = "" }, group(node("cp5", model.ReasonStandby, goes)),
+		"disabled": {func(m *Machine) { m.Labels[v1alpha1.DisabledLabel] = "" }, group(node("cp5", model.ReasonMachineDisabled)),
 			four + "m5=Disabled/Disabled, True/MembersHealthy, 4 of 4 members healthy"},
+		"disabled here": {func(m *Machine) { m.Labels[v1alpha1.DisabledPrefix+"api"] = "" }, group(node("cp5", model.ReasonMachineDisabled)),
+			four + "m5=Disabled/Disabled, True/MembersHealthy, 4 of 4 members healthy"},
+		"disabled elsewhere": {func(m *Machine) { m.Labels[v1alpha1.DisabledPrefix+"y"] = "" }, group(node("cp5", model.ReasonStandby)),
+			four + "m5=Active/Standby, True/MembersHealthy, 5 of 5 members healthy"},
+		"disabled, and deleted": {func(m *Machine) { m.Deleted, m.Labels[v1alpha1.DisabledLabel] = born, "" }, group(node("cp5", model.ReasonMachineDraining, goes)),
+			four + "m5=Draining/Deleting, True/MembersHealthy, 4 of 5 members healthy"},
 	} {
 		all := five()
 		if c.fifth != nil {
 			c.fifth(all[4])
 		}
 		if got := told(balancer(nil).Summary(all, c.report, rules(), born)); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
+// TestTwoAddresses: a member is as well as it is with the address that it is worse with,
+// and each address must have a member that answers.
+func TestTwoAddresses(t *testing.T) {
+	second := addr("fd00::200")
+	b := balancer(func(b *Balancer) { b.Status.Addresses = []string{shared.String(), second.String()} })
+	also := func(r model.Reason) func(*model.MachineMember) {
+		return func(n *model.MachineMember) { n.Standing[second] = r }
+	}
+	all := []*Machine{machine("a/prod/m1", "cp1"), machine("a/prod/m2", "cp2")}
+	for name, c := range map[string]struct {
+		cp1, cp2 model.MachineMember
+		want     string
+	}{
+		"each has one": {node("cp1", model.ReasonOwner, also(model.ReasonStandby)), node("cp2", model.ReasonStandby, also(model.ReasonOwner)),
+			"m1=Active/Serving, m2=Active/Serving, True/MembersHealthy, 2 of 2 members healthy"},
+		"one has both": {node("cp1", model.ReasonOwner, also(model.ReasonOwner)), node("cp2", model.ReasonStandby, also(model.ReasonStandby)),
+			"m1=Active/Serving, m2=Active/Standby, True/MembersHealthy, 2 of 2 members healthy"},
+		"no IPv6 on one": {node("cp1", model.ReasonStandby, also(model.ReasonOwner)), node("cp2", model.ReasonOwner, also(model.ReasonFamilyDisabled)),
+			"m1=Active/Serving, m2=Unhealthy/FamilyDisabled, True/MembersHealthy, 1 of 2 members healthy"},
+		"nobody has the second": {node("cp1", model.ReasonOwner, also(model.ReasonStandby)), node("cp2", model.ReasonStandby, also(model.ReasonStandby)),
+			"m1=Active/Serving, m2=Active/Standby, True/MembersHealthy, False/NobodyServes, 2 of 2 members healthy"},
+		"a daemon that knows one only": {node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby, also(model.ReasonOwner)),
+			"m1=Pending/AddressUnknown, m2=Active/Serving, True/MembersHealthy, 1 of 2 members healthy"},
+	} {
+		if got := told(b.Summary(all, &Report{Members: []model.MachineMember{c.cp1, c.cp2}}, rules(), born)); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
 		}
 	}
@@ -90,6 +127,18 @@ func TestZeroOfZero(t *testing.T) {
 	s = balancer(func(b *Balancer) { b.Status.Endpoint = nil }).Summary(nil, nil, rules(), born)
 	if s.Ready || told(s) != "False/NoEndpoint, Unknown/NotReported, 0 of 0 members healthy" {
 		t.Errorf("without an endpoint: %s", told(s))
+	}
+}
+
+// TestNotReadyOnAPortOnWhichNothingListens: members that are well do not make up for an
+// endpoint that no client can reach.
+func TestNotReadyOnAPortOnWhichNothingListens(t *testing.T) {
+	b := balancer(func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} })
+	e, _, assigned := b.Endpoint(shared, nil)
+	b.Status.Endpoint, b.Status.Conditions = e, []v1alpha1.Condition{assigned}
+	s := b.Summary([]*Machine{machine("a/prod/m1", "cp1")}, &Report{Members: []model.MachineMember{node("cp1", model.ReasonOwner)}}, rules(), born)
+	if s.Ready || s.Endpoint != nil || told(s) != "m1=Active/Serving, False/PortTranslation, 1 of 1 members healthy" {
+		t.Errorf("ready %v at %+v: %s", s.Ready, s.Endpoint, told(s))
 	}
 }
 
@@ -200,6 +249,99 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
+// TestTwoGroupsDoNotContradictEachOther: of one balancer with members in two groups
+// each group hears a part. The status comes to rest, and each part is as who hears it
+// says, whether the parts are two clusters or one.
+func TestTwoGroupsDoNotContradictEachOther(t *testing.T) {
+	type group struct {
+		voices  Voices
+		cluster Key
+		members []model.MachineMember
+	}
+	for _, second := range []string{"prod", "other"} {
+		t.Run(second, func(t *testing.T) {
+			b := balancer(func(b *Balancer) { b.Spec.ClusterName, b.Spec.MachineSelector = "", &v1alpha1.Selector{} })
+			b.Status.ReportedBy = "cp1"
+			version := 0
+			b.Version = "0"
+			all := []*Machine{machine("a/prod/m1", "cp1"), machine("a/prod/m2", "cp2"), machine("a/"+second+"/m3", "cp3"), machine("a/"+second+"/m4", "cp4")}
+			x := &group{cluster: Key{"a", "prod"}, members: []model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby)}}
+			y := &group{cluster: Key{"a", second}, members: []model.MachineMember{node("cp3", model.ReasonOwner), node("cp4", model.ReasonUnhealthy)}}
+			rest := func(groups ...*group) {
+				t.Helper()
+				writes := 0
+				for range 20 {
+					for _, g := range groups {
+						r, before := &Report{Members: g.members}, *b
+						r.Others = g.voices.Others(b, all, r, g.cluster)
+						want := b.Summary(all, r, rules(), born)
+						if !reflect.DeepEqual(want, b.Status) {
+							writes++
+							version++
+							g.voices.Said(b, &want)
+							b.Status, b.Version = want, fmt.Sprint(version)
+						}
+						// What was written may be seen late, and what was decided not be written.
+						again := &Report{Members: g.members}
+						late := *b
+						late.Version, late.Status = before.Version, before.Status
+						_ = late.Summary(all, &Report{Members: g.members, Others: g.voices.Others(&late, all, again, g.cluster)}, rules(), born)
+					}
+				}
+				if writes > 4 {
+					t.Errorf("the status was written %d times", writes)
+				}
+			}
+			wants := func(want string) {
+				t.Helper()
+				if got := told(b.Status); got != want {
+					t.Errorf("%s\nwant %s", got, want)
+				}
+			}
+			rest(x, y)
+			wants("m1=Active/Serving, m2=Active/Standby, m3=Active/Serving, m4=Unhealthy/Unhealthy, True/MembersHealthy, 3 of 4 members healthy")
+			// A node that dies is silent in its own group, whatever the other one says.
+			y.members = y.members[1:]
+			rest(x, y)
+			wants("m1=Active/Serving, m2=Active/Standby, m3=Unhealthy/NotHeard, m4=Unhealthy/Unhealthy, True/MembersHealthy, 2 of 4 members healthy")
+			// The one that wrote last dies: its own line does not live on.
+			x.members = x.members[1:]
+			rest(x, y)
+			wants("m1=Unhealthy/NotHeard, m2=Active/Standby, m3=Unhealthy/NotHeard, m4=Unhealthy/Unhealthy, True/MembersHealthy, False/NobodyServes, 1 of 4 members healthy")
+			y.members = append(y.members, node("cp3", model.ReasonOwner))
+			rest(x, y)
+			wants("m1=Unhealthy/NotHeard, m2=Active/Standby, m3=Active/Serving, m4=Unhealthy/Unhealthy, True/MembersHealthy, 2 of 4 members healthy")
+		})
+	}
+}
+
+// TestWhoHeardAMemberSaysThatItIsSilent: once another group has spoken for a member its word is
+// the last one, also that it hears it no more.
+func TestWhoHeardAMemberSaysThatItIsSilent(t *testing.T) {
+	b := balancer(nil)
+	m := machine("a/other/m3", "cp3")
+	line := func(version string, state v1alpha1.MemberState, reason string) {
+		b.Version = version
+		b.Status.Members = []v1alpha1.MachineMemberStatus{{Namespace: "a", Machine: "m3", State: state, Reason: reason}}
+	}
+	var v Voices
+	others := func(want bool, when string) {
+		t.Helper()
+		if got := v.Others(b, []*Machine{m}, &Report{}, Key{}); got[m.Key] != want {
+			t.Errorf("%s: another group speaks for it: %v", when, got[m.Key])
+		}
+	}
+	line("1", v1alpha1.MemberPending, MemberNotReported)
+	others(false, "nobody has spoken")
+	line("1", v1alpha1.MemberUnhealthy, MemberNotHeard)
+	v.Said(b, &b.Status)
+	others(false, "what this group has written itself")
+	line("2", v1alpha1.MemberActive, "Serving")
+	others(true, "another group hears it")
+	line("3", v1alpha1.MemberUnhealthy, MemberNotHeard)
+	others(true, "the other group hears it no more")
+}
+
 func TestURL(t *testing.T) {
 	for want, change := range map[string]func(*Balancer){
 		"https://10.0.0.200:6443": nil,
@@ -210,8 +352,65 @@ func TestURL(t *testing.T) {
 		"":                        func(b *Balancer) { b.Status.Endpoint = nil },
 	} {
 		b := balancer(change)
-		if got := URL(b.Status.Endpoint, &b.Spec); got != want {
+		if got := b.URL(b.Status.Endpoint); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+// TestOldWordOfASilentMemberEndsNoHold: a daemon of the version before wrote the same line for
+// a node that has drained and for one that is merely not heard. Nothing rests on it.
+func TestOldWordOfASilentMemberEndsNoHold(t *testing.T) {
+	m := machine("a/prod/m1", "cp1")
+	m.Deleted, m.Annotations[HookKey] = born, ""
+	b := balancer(nil)
+	line := func(report *Report, was string) string {
+		b.Status.Members = []v1alpha1.MachineMemberStatus{{Machine: "m1", Namespace: "a", Node: "cp1", State: v1alpha1.MemberDrained, Reason: was}}
+		b.Status = b.Summary([]*Machine{m}, report, rules(), born)
+		x := b.Status.Members[0]
+		out, _ := rules().Releases([]*Machine{m}, []*Balancer{b}, born.Add(time.Second))
+		return fmt.Sprintf("%s/%s, %d released", x.State, x.Reason, len(out))
+	}
+	silent, drained := &Report{}, &Report{Members: []model.MachineMember{node("cp1", model.ReasonStandby, empty)}}
+	for _, c := range []struct {
+		name, was string
+		report    *Report
+		want      string
+	}{
+		{"an older daemon, then silence", DrainDeleting, silent, "Drained/NotHeard, 0 released"},
+		{"an older daemon, and the node is heard", DrainDeleting, drained, "Drained/ServesNothing, 1 released"},
+		{"drained, then silence", MemberServesNothing, silent, "Drained/ServesNothing, 1 released"},
+	} {
+		if got := line(c.report, c.was); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestNodeOfAMachineIsFoundByItsAddress: before a Machine names its Node the status says which
+// node has its address.
+func TestNodeOfAMachineIsFoundByItsAddress(t *testing.T) {
+	heard := node("cp1", model.ReasonOwner, func(n *model.MachineMember) { n.Addrs = []netip.Addr{addr("10.0.0.11")} })
+	all := []*Machine{machine("a/prod/m1", "", "10.0.0.11"), machine("a/prod/m2", "", "10.0.0.12")}
+	s := balancer(nil).Summary(all, &Report{Members: []model.MachineMember{heard}}, rules(), born)
+	if s.Members[0].Node != "cp1" || s.Members[1].Node != "" {
+		t.Errorf("nodes %q and %q", s.Members[0].Node, s.Members[1].Node)
+	}
+}
+
+// TestWhoGetsTheHook of lbd: members of a balancer that asks for it, once, unless they are going.
+func TestWhoGetsTheHook(t *testing.T) {
+	all := []*Machine{
+		machine("a/prod/m1", "cp1"),
+		with(machine("a/prod/m2", "cp2"), func(m *Machine) { m.Annotations[HookKey] = "lbd" }),
+		with(machine("a/prod/m3", "cp3"), func(m *Machine) { m.Deleted = born }),
+		machine("a/other/m4", "cp4"),
+	}
+	asks := balancer(func(b *Balancer) { b.Spec.Drain.PreDrainHook = v1alpha1.PreDrainHookRegister })
+	if got := names(Unregistered(all, []*Balancer{asks})); got != "a/m1" {
+		t.Errorf("it asks: %q", got)
+	}
+	if got := names(Unregistered(all, []*Balancer{balancer(nil)})); got != "" {
+		t.Errorf("it does not ask: %q", got)
 	}
 }
