@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"lbd.dev/lbd/internal/fileaccess"
 )
 
 // The defaults of Options.
@@ -79,6 +82,11 @@ func load(path string) (*rest.Config, error) {
 		}
 		return cfg, nil
 	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, fileaccess.Explain(err))
+	}
+	_ = file.Close()
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,11 @@ const (
 	RetryMost  = 5 * time.Second
 )
 
+// AbsentAfter is how long the API server must say that it has no such kind until what
+// was known of the kind is forgotten: what is announced must not end because one
+// answer was wrong.
+const AbsentAfter = 30 * time.Second
+
 // WatchOptions are what a Watch needs.
 type WatchOptions[T any] struct {
 	// Name is that of the resource: "services".
@@ -49,15 +55,18 @@ type WatchOptions[T any] struct {
 	// the first full state was told and the watch is Synced. It is called in the
 	// goroutine of Run and must not block for long. May be nil.
 	Changed func([]Key)
-	// Optional: the kind need not exist. Without it the watch counts as synced and
-	// connected, and asks again now and then.
-	Optional bool
+	// Lacks asks whether the API server does without the kind, see Client.Lacks. It is
+	// asked when the kind is not found; a watch of a kind that is lacking counts as
+	// synced and connected, and asks again now and then. What was known goes only after
+	// the kind was lacking for AbsentAfter. nil: the kind must exist.
+	Lacks func(context.Context) (bool, error)
 }
 
 // Watch keeps a value for each object of one resource. After an error it keeps what
 // it has, for as long as the error lasts, and then catches up without a gap.
 type Watch[T any] struct {
-	o WatchOptions[T]
+	o        WatchOptions[T]
+	patience time.Duration // AbsentAfter, but for tests
 
 	mu     sync.RWMutex // guards all below
 	items  map[Key]T
@@ -86,7 +95,7 @@ func NewWatch[T any](o WatchOptions[T]) *Watch[T] {
 	if o.Changed == nil {
 		o.Changed = func([]Key) {}
 	}
-	return &Watch[T]{o: o, items: make(map[Key]T)}
+	return &Watch[T]{o: o, patience: AbsentAfter, items: make(map[Key]T)}
 }
 
 // Name returns that of the resource.
@@ -125,6 +134,7 @@ func (w *Watch[T]) All() map[Key]T {
 func (w *Watch[T]) Run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(&attentive[T]{w.o.ListWatch, w}, w.o.Object, (*store[T])(w), cache.ReflectorOptions{Name: w.o.Name})
 	wait := RetryFirst
+	var lacking time.Time // since when the API server says that it has no such kind
 	for ctx.Err() == nil {
 		began := time.Now()
 		w.listen() // before the attempt: it may fail for what is over when it has failed
@@ -136,6 +146,7 @@ func (w *Watch[T]) Run(ctx context.Context) {
 			err = errors.New("the watch ended")
 		}
 		w.failed(err)
+		w.confirm(ctx, err, &lacking)
 		if time.Since(began) > RetryMost {
 			wait = RetryFirst
 			w.listen() // what rang long ago says nothing about this failure
@@ -191,24 +202,42 @@ func (b *bell) ring() <-chan struct{} {
 	return b.ch
 }
 
-// failed notes why nothing is being watched.
+// failed notes why nothing is being watched. What is known stays.
 func (w *Watch[T]) failed(err error) {
-	first := false
 	w.mu.Lock()
-	absent := w.o.Optional && apierrors.IsNotFound(err)
-	if absent && !w.synced {
-		w.synced, first = true, true
+	defer w.mu.Unlock()
+	if !w.state.Absent || !apierrors.IsNotFound(err) {
+		w.set(false, false, fmt.Errorf("%s: %w", w.o.Name, err))
 	}
-	if !w.state.Absent || !absent {
-		w.set(absent, absent, fmt.Errorf("%s: %w", w.o.Name, err))
+}
+
+// confirm has what is known go if the kind was not found and does not exist any more;
+// lacking is since when. Before anything was read there is nothing to lose by it.
+func (w *Watch[T]) confirm(ctx context.Context, err error, lacking *time.Time) {
+	if w.o.Lacks == nil || !apierrors.IsNotFound(err) {
+		*lacking = time.Time{}
+		return
 	}
-	var gone []Key
-	if absent { // the definition was removed, and all objects with it
-		for k := range w.items {
-			gone = append(gone, k)
-		}
-		clear(w.items)
+	ctx, cancel := context.WithTimeout(ctx, RetryMost)
+	defer cancel()
+	if lacks, err := w.o.Lacks(ctx); err != nil || !lacks {
+		*lacking = time.Time{}
+		return
 	}
+	now := time.Now()
+	if lacking.IsZero() {
+		*lacking = now
+	}
+	w.mu.Lock()
+	if w.synced && !w.state.Absent && now.Sub(*lacking) < w.patience {
+		w.mu.Unlock()
+		return
+	}
+	first := !w.synced
+	gone := slices.Collect(maps.Keys(w.items))
+	clear(w.items)
+	w.synced = true
+	w.set(true, true, nil)
 	w.mu.Unlock()
 	if first || len(gone) > 0 {
 		w.o.Changed(gone)

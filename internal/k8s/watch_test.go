@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,10 +63,13 @@ func client(t *testing.T, s *apitest.Server) *k8s.Client {
 	return c
 }
 
+// patience stands for k8s.AbsentAfter.
+const patience = 2 * time.Second
+
 // zones watches the label "zone" of Nodes that have one.
 func zones(t *testing.T, c *k8s.Client, n *news, optional bool) *k8s.Watch[string] {
 	t.Helper()
-	w := k8s.NewWatch(k8s.WatchOptions[string]{
+	o := k8s.WatchOptions[string]{
 		Name:      "nodes",
 		ListWatch: cache.NewListWatchFromClient(c.Core, "nodes", "", fields.Everything()),
 		Object:    &corev1.Node{},
@@ -73,10 +77,14 @@ func zones(t *testing.T, c *k8s.Client, n *news, optional bool) *k8s.Watch[strin
 			z := obj.(*corev1.Node).Labels["zone"]
 			return z, z != ""
 		},
-		Same:     func(a, b string) bool { return a == b },
-		Changed:  n.changed,
-		Optional: optional,
-	})
+		Same:    func(a, b string) bool { return a == b },
+		Changed: n.changed,
+	}
+	if optional {
+		o.Lacks = func(ctx context.Context) (bool, error) { return c.Lacks(ctx, "", []string{"v1"}, "nodes") }
+	}
+	w := k8s.NewWatch(o)
+	w.SetPatience(patience)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx) }()
@@ -242,6 +250,77 @@ func TestWatchOfAbsentKind(t *testing.T) {
 	api.Serve(nodes, "Node")
 	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
 	eventually(t, "found", func() bool { return state(w) == "a=x" && !w.State().Absent })
+}
+
+// TestNotFoundForgetsNothing: an answer that is not the API server's word about its
+// kinds costs nothing of what was known, however long it lasts and whatever comes back.
+func TestNotFoundForgetsNothing(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lasts time.Duration
+		wrong func(*http.Request) bool
+	}{
+		{"one answer", 0, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/nodes") }},
+		{"a path", 3 * patience, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/nodes") }},
+		{"a proxy without a backend", 3 * patience, func(*http.Request) bool { return true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			api := apitest.New(t, map[string]string{nodes: "Node"})
+			api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+			var n news
+			w := zones(t, client(t, api), &n, true)
+			eventually(t, "connected", func() bool { return w.Synced() && w.State().Connected })
+			n.take()
+			answered := make(chan bool, 1000)
+			var end atomic.Int64
+			end.Store(time.Now().Add(c.lasts).UnixNano())
+			api.Gate(func(r *http.Request) int {
+				if !c.wrong(r) || time.Now().UnixNano() > end.Load() && len(answered) > 0 {
+					return 0
+				}
+				answered <- true
+				return http.StatusNotFound
+			})
+			api.Fail(http.StatusNotFound) // ends the watch
+			api.Fail(0)
+			eventually(t, "a wrong answer", func() bool { return len(answered) > 0 })
+			eventually(t, "watched again", func() bool {
+				if got := state(w); got != "a=x" {
+					t.Fatalf("known is %q after an answer that was not found: %+v", got, w.State())
+				}
+				return time.Now().UnixNano() > end.Load() && w.State().Connected && !w.State().Absent
+			})
+			if got := n.take(); len(got) > 0 {
+				t.Errorf("told of %v", got)
+			}
+		})
+	}
+}
+
+// TestKindRemovedForGood: what was known of a kind goes when the API server has said
+// for a while that it does without, and comes back with it.
+func TestKindRemovedForGood(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	var n news
+	w := zones(t, client(t, api), &n, true)
+	eventually(t, "connected", func() bool { return w.Synced() && w.State().Connected })
+	n.take()
+	api.Withdraw(nodes)
+	removed := time.Now()
+	eventually(t, "let go", func() bool { return state(w) == "" })
+	if took := time.Since(removed); took < patience {
+		t.Errorf("let go after %v", took)
+	}
+	eventually(t, "told", func() bool { return slices.Equal(n.take(), []string{"a"}) })
+	if st := w.State(); !st.Absent || !st.Connected || !w.Synced() {
+		t.Errorf("state %+v", st)
+	}
+	api.Serve(nodes, "Node")
+	api.Put(nodes, node("b", map[string]string{"zone": "y"}))
+	eventually(t, "back", func() bool { return state(w) == "b=y" && !w.State().Absent })
 }
 
 // TestWatchesReturnTogether: with many watches the end of an outage is noticed soon

@@ -14,6 +14,11 @@ import (
 // target is what a URL names.
 type target struct{ resource, namespace, name, sub string }
 
+// has tells whether the object with this key is in the namespace that is asked for.
+func (t *target) has(key string) bool {
+	return t.namespace == "" || strings.HasPrefix(key, t.namespace+"/")
+}
+
 func parse(path string) (target, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var t target
@@ -52,6 +57,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case failing != 0:
 		status(w, failing, "on request of the test")
+	case !ok && s.discovery(w, r.URL.Path):
 	case !ok || !served:
 		status(w, http.StatusNotFound, "the server could not find the requested resource")
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") == "true":
@@ -69,6 +75,36 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		status(w, http.StatusMethodNotAllowed, r.Method)
 	}
+}
+
+// discovery answers which groups there are, or which resources a version of one has.
+func (s *Server) discovery(w http.ResponseWriter, path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := strings.TrimPrefix(strings.TrimPrefix(strings.Trim(path, "/"), "apis"), "api")
+	wanted = strings.Trim(wanted, "/")
+	versions, resources := map[string][]any{}, []any{}
+	for res := range s.kinds {
+		gv, name, _ := cutLast(res)
+		group, version, _ := strings.Cut(gv, "/")
+		versions[group] = append(versions[group], map[string]any{"groupVersion": gv, "version": version})
+		if gv == wanted {
+			resources = append(resources, map[string]any{"name": name, "kind": s.kinds[res]})
+		}
+	}
+	if wanted == "" {
+		groups := []any{}
+		for name, v := range versions {
+			groups = append(groups, map[string]any{"name": name, "versions": v})
+		}
+		answer(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+		return true
+	}
+	if wanted == "v1" || len(resources) > 0 {
+		answer(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": wanted, "resources": resources})
+		return true
+	}
+	return false
 }
 
 func answer(w http.ResponseWriter, code int, v any) {
@@ -96,7 +132,9 @@ func (s *Server) list(w http.ResponseWriter, t target, kind string) {
 	items := []map[string]any{}
 	objects := s.of(t.resource).objects
 	for _, k := range slices.Sorted(maps.Keys(objects)) {
-		items = append(items, objects[k])
+		if t.has(k) {
+			items = append(items, objects[k])
+		}
 	}
 	api, _, _ := cutLast(t.resource)
 	data, err := json.Marshal(map[string]any{"apiVersion": api, "kind": kind + "List",
@@ -118,9 +156,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, kind st
 	seen, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		api, _, _ := cutLast(t.resource)
-		for _, o := range s.of(t.resource).objects {
-			data, _ := json.Marshal(o)
-			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", data)
+		for k, o := range s.of(t.resource).objects {
+			if t.has(k) {
+				data, _ := json.Marshal(o)
+				fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", data)
+			}
 		}
 		seen = s.rv
 		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n",
@@ -132,10 +172,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, kind st
 		s.mu.Lock()
 		res := s.of(t.resource)
 		for _, e := range res.events {
-			if e.rv > seen {
+			if e.rv > seen && t.has(e.key) {
 				fmt.Fprintf(w, `{"type":%q,"object":%s}`+"\n", e.kind, e.obj)
-				seen = e.rv
 			}
+			seen = max(seen, e.rv)
 		}
 		news := res.news
 		s.mu.Unlock()

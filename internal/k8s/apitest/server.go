@@ -121,6 +121,19 @@ func (s *Server) Serve(res, kind string) {
 	s.kinds[res] = kind
 }
 
+// Withdraw removes a kind with its objects, as the end of a definition does, and ends
+// all watches.
+func (s *Server) Withdraw(res string) {
+	s.mu.Lock()
+	delete(s.kinds, res)
+	delete(s.resources, res)
+	h := s.http
+	s.mu.Unlock()
+	if h != nil {
+		h.CloseClientConnections()
+	}
+}
+
 // Requests are the method and URL of all requests until now.
 func (s *Server) Requests() []string {
 	s.mu.Lock()

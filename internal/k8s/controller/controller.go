@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,13 +129,13 @@ func New(o Options) (*Controller, error) {
 	})
 	c.namespaces = k8s.NewWatch(k8s.WatchOptions[map[string]string]{
 		Name: "namespaces", ListWatch: listWatch(o.Client.Core, "namespaces", ""), Object: &corev1.Namespace{},
-		Convert: convertNamespace, Same: sameLabels, Changed: c.changes.namespace,
+		Convert: convertNamespace, Same: maps.Equal[map[string]string, map[string]string], Changed: c.changes.namespace,
 	})
 	c.nodes = k8s.NewWatch(k8s.WatchOptions[[]string]{
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
-		Convert: convertNode, Same: sameNode, Changed: func([]k8s.Key) { c.changes.mark(&c.changes.nodes) },
+		Convert: convertNode, Same: slices.Equal[[]string], Changed: func([]k8s.Key) { c.changes.mark(&c.changes.nodes) },
 	})
-	c.objects = objects.NewSet(o.Client.Dynamic, func(kind string) {
+	c.objects = objects.NewSet(o.Client, func(kind string) {
 		if kind == v1alpha1.KindIPAddressPool {
 			c.changes.mark(&c.changes.pools)
 			if c.machines != nil {

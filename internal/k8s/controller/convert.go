@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,8 +69,6 @@ func convertNamespace(obj runtime.Object) (map[string]string, bool) {
 	return maps.Clone(n.Labels), true
 }
 
-func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
-
 // convertNode keeps the addresses under which a node is known.
 func convertNode(obj runtime.Object) ([]string, bool) {
 	n, ok := obj.(*corev1.Node)
@@ -86,8 +83,6 @@ func convertNode(obj runtime.Object) ([]string, bool) {
 	}
 	return list, true
 }
-
-func sameNode(a, b []string) bool { return slices.Equal(a, b) }
 
 // nodeAddrs are the addresses of all nodes; what is none is left out.
 func nodeAddrs(nodes map[k8s.Key][]string) []netip.Addr {

@@ -90,7 +90,10 @@ func (j *judge) all(ctx context.Context) error {
 	}
 	j.take(set.Objects())
 	r, _ := j.b.Build()
-	problems, silent := map[string][]string{}, map[string][]string{}
+	problems, silent, warnings := map[string][]string{}, map[string][]string{}, map[string][]string{}
+	for _, p := range r.Warnings {
+		warnings[p.Kind+"/"+p.Name] = append(warnings[p.Kind+"/"+p.Name], p.Text)
+	}
 	for _, p := range r.Problems {
 		if p.Kind == services.KindService {
 			silent[p.Name] = append(silent[p.Name], p.Text)
@@ -101,10 +104,10 @@ func (j *judge) all(ctx context.Context) error {
 	j.tellServices(silent)
 	var first error
 	for _, err := range []error{
-		judgeKind(ctx, j, set.VirtualIPs, v1alpha1.KindVirtualIP, problems), judgeKind(ctx, j, set.Peers, v1alpha1.KindBGPPeer, problems),
-		judgeKind(ctx, j, set.Profiles, v1alpha1.KindBFDProfile, problems), judgeKind(ctx, j, set.Communities, v1alpha1.KindCommunity, problems),
-		judgeKind(ctx, j, set.L2Advertisements, v1alpha1.KindL2Advertisement, problems),
-		judgeKind(ctx, j, set.BGPAdvertisements, v1alpha1.KindBGPAdvertisement, problems),
+		judgeKind(ctx, j, set.VirtualIPs, v1alpha1.KindVirtualIP, problems, warnings), judgeKind(ctx, j, set.Peers, v1alpha1.KindBGPPeer, problems, warnings),
+		judgeKind(ctx, j, set.Profiles, v1alpha1.KindBFDProfile, problems, warnings), judgeKind(ctx, j, set.Communities, v1alpha1.KindCommunity, problems, warnings),
+		judgeKind(ctx, j, set.L2Advertisements, v1alpha1.KindL2Advertisement, problems, warnings),
+		judgeKind(ctx, j, set.BGPAdvertisements, v1alpha1.KindBGPAdvertisement, problems, warnings),
 	} {
 		if first == nil {
 			first = err
@@ -171,11 +174,11 @@ func (j *judge) tellServices(problems map[string][]string) {
 }
 
 // judgeKind writes what has changed about the objects of one kind.
-func judgeKind[T any](ctx context.Context, j *judge, w *k8s.Watch[objects.Object[T]], kind string, problems map[string][]string) error {
+func judgeKind[T any](ctx context.Context, j *judge, w *k8s.Watch[objects.Object[T]], kind string, problems, warnings map[string][]string) error {
 	var first error
 	for k, o := range w.All() {
 		key := kind + "/" + k.Name
-		c := verdict(o.Errors, problems[key])
+		c := verdict(o.Errors, problems[key], warnings[key])
 		c.ObservedGeneration = o.Generation
 		if j.told[key] == c || !j.c.elector.Valid() {
 			continue
@@ -197,7 +200,7 @@ func judgeKind[T any](ctx context.Context, j *judge, w *k8s.Watch[objects.Object
 	return first
 }
 
-func verdict(errs []v1alpha1.FieldError, problems []string) v1alpha1.Condition {
+func verdict(errs []v1alpha1.FieldError, problems, warnings []string) v1alpha1.Condition {
 	switch {
 	case len(errs) > 0:
 		var words []string
@@ -209,7 +212,8 @@ func verdict(errs []v1alpha1.FieldError, problems []string) v1alpha1.Condition {
 	case len(problems) > 0:
 		return v1alpha1.Condition{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionFalse, Reason: reasonProblem, Message: strings.Join(problems, "; ")}
 	}
-	return v1alpha1.Condition{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionTrue, Reason: reasonAccepted, Message: "the object is in use as it is written"}
+	return v1alpha1.Condition{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionTrue, Reason: reasonAccepted,
+		Message: strings.Join(append([]string{"the object is in use as it is written"}, warnings...), "; ")}
 }
 
 // tell sends an event about a condition that has changed for the worse, or back.

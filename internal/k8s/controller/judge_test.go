@@ -66,6 +66,33 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeWarns: a VirtualIP without a check is used as it is written, and its condition
+// says what that means.
+func TestJudgeWarns(t *testing.T) {
+	const vips = "lbd.dev/v1alpha1/virtualips"
+	api := newAPI(t)
+	api.Serve(vips, "VirtualIP")
+	api.Put(vips, map[string]any{"metadata": map[string]any{"name": "api"}, "spec": map[string]any{"addresses": []string{"198.51.100.1"}}})
+	run(t, build(t, api, "x"))
+	accepted := func() (string, string) {
+		list, _, _ := nested[[]any](api.Get(vips, "", "api"), "status", "conditions")
+		for _, x := range list {
+			m := x.(map[string]any)
+			return fmt.Sprint(m["status"]), fmt.Sprint(m["message"])
+		}
+		return "", ""
+	}
+	eventually(t, "it is judged", func() bool { s, _ := accepted(); return s != "" })
+	if status, message := accepted(); status != "True" || !strings.Contains(message, "spec.healthCheck: ") {
+		t.Errorf("Accepted %s: %s", status, message)
+	}
+	for _, e := range told(api) {
+		if strings.Contains(e, "ObjectProblem") {
+			t.Errorf("event %s", e)
+		}
+	}
+}
+
 // TestJudgeWaits: a pool that is read late does not look missing.
 func TestJudgeWaits(t *testing.T) {
 	api := newAPI(t)

@@ -301,10 +301,15 @@ func (l *leader) changes() {
 	}
 }
 
-// hunt looks for Services that the list had and the watch still has not.
+// hunt looks for Services that the list had and the watch still has not: at most
+// maxWrites in one turn, at the same time, and within one bound, since the loop waits.
 func (l *leader) hunt(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
+	defer cancel()
+	var looks sync.WaitGroup
+	found := make(map[string]*look, maxWrites)
 	for key, at := range l.ghosts {
-		if at.After(now) {
+		if at.After(now) || len(found) == maxWrites {
 			continue
 		}
 		k := keyOf(key)
@@ -313,16 +318,29 @@ func (l *leader) hunt(ctx context.Context, now time.Time) {
 			continue
 		}
 		l.ghosts[key] = now.Add(ghostAfter)
-		ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
-		var s corev1.Service
-		err := l.c.o.Client.Core.Get().Namespace(k.Namespace).Resource("services").Name(k.Name).Do(ctx).Into(&s)
-		cancel()
-		if x, ok := convertService(&s); apierrors.IsNotFound(err) || err == nil && !ok {
+		x := &look{}
+		found[key] = x
+		looks.Go(func() {
+			var s corev1.Service
+			x.err = l.c.o.Client.Core.Get().Namespace(k.Namespace).Resource("services").Name(k.Name).Do(ctx).Into(&s)
+			x.service, x.ours = convertService(&s)
+		})
+	}
+	looks.Wait()
+	for key, x := range found {
+		if apierrors.IsNotFound(x.err) || x.err == nil && !x.ours {
 			l.remove(key)
-		} else if err == nil {
-			l.set(x)
+		} else if x.err == nil {
+			l.set(x.service)
 		}
 	}
+}
+
+// look is what was found of one Service.
+type look struct {
+	service allocator.Service
+	ours    bool
+	err     error
 }
 
 // take queues what was decided.

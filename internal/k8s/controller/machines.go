@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ func (c *Controller) newSteward() *kmachines.Steward {
 	spec := &v1alpha1.MachinesSpec{HookTimeout: v1alpha1.Duration{Duration: c.o.HookTimeout}}
 	spec.Default()
 	return kmachines.NewSteward(kmachines.StewardOptions{
-		Logger: c.o.Logger, Client: c.o.Client.Dynamic, Manager: Manager, Host: c.o.Identity, Rules: machines.RulesOf(spec),
+		Logger: c.o.Logger, Client: c.o.Client, Manager: Manager, Host: c.o.Identity, Rules: machines.RulesOf(spec),
 		Changed: func() { c.changes.mark(&c.changes.machines) }, Balancers: c.seeBalancers, Pooled: c.pooled, Leads: c.elector.Valid,
 	})
 }
@@ -46,10 +47,7 @@ func (c *Controller) seeBalancers(keys []k8s.Key) {
 	}
 	c.freed.see(named, func(k k8s.Key) []netip.Addr {
 		name := strings.TrimPrefix(k.Name, balancerPrefix)
-		if addr := c.machines.Addr(machines.Key{Namespace: k.Namespace, Name: name}); addr.IsValid() {
-			return []netip.Addr{addr}
-		}
-		return nil
+		return c.machines.Addrs(machines.Key{Namespace: k.Namespace, Name: name})
 	}, time.Now())
 }
 
@@ -70,32 +68,81 @@ func (c *Controller) asService(x kmachines.Claim) allocator.Service {
 	protocol := string(x.Spec.Port.Protocol)
 	s := allocator.Service{
 		Namespace: x.Namespace, Name: balancerPrefix + x.Name, UID: x.UID, Version: x.Version, Created: x.Created, Type: "LoadBalancer",
-		Families: []string{c.family(x.Request)}, Ports: []ipam.Port{{Protocol: protocol, Number: uint16(x.Spec.Port.Port)}},
+		Families: c.families(x.Request), Ports: []ipam.Port{{Protocol: protocol, Number: uint16(x.Spec.Port.Port)}},
 		Annotations: map[string]string{},
 	}
 	if c.o.Allocator.Class != "" {
 		s.Class = &c.o.Allocator.Class
 	}
+	if len(s.Families) > 1 {
+		s.Policy = "RequireDualStack"
+	}
 	switch {
-	case x.Request.Fixed.IsValid():
-		s.LoadBalancerIP = x.Request.Fixed.String()
+	case len(x.Request.Fixed) > 0:
+		var texts []string
+		for _, addr := range x.Request.Fixed {
+			texts = append(texts, addr.String())
+		}
+		s.Annotations[allocator.LoadBalancerIPs] = strings.Join(texts, ",")
 	case x.Request.Pool != "":
 		s.Annotations[allocator.AddressPool] = x.Request.Pool
 	}
-	if a := x.Status.Address; a != "" {
-		s.Ingress = []allocator.Ingress{{IP: a}}
-		if p := x.Status.AddressPool; p != "" {
-			s.Annotations[allocator.AllocatedFrom] = a + "=" + p
-		}
-	}
+	s.Ingress, s.Annotations[allocator.AllocatedFrom] = given(x)
 	return s
 }
 
-// family is that of the address, else IPv4 unless the pool has none.
-func (c *Controller) family(r machines.Request) string {
-	if r.Fixed.IsValid() {
-		return ipam.FamilyOf(r.Fixed).String()
+// given is what the status of a balancer says that it has from pools, as that of a Service does.
+func given(x kmachines.Claim) (ingress []allocator.Ingress, mark string) {
+	pools := strings.Split(x.Status.AddressPool, ",")
+	var from []string
+	for i, addr := range x.Given {
+		ingress = append(ingress, allocator.Ingress{IP: addr.String()})
+		if pool := pools[min(i, len(pools)-1)]; pool != "" {
+			from = append(from, addr.String()+"="+pool)
+		}
 	}
+	return ingress, strings.Join(from, ",")
+}
+
+// poolNames are the pools of addresses in the status of a balancer: one name if all are of
+// one pool. mark is the annotation allocator.AllocatedFrom.
+func poolNames(addrs []netip.Addr, mark string) string {
+	from := map[string]string{}
+	for item := range strings.SplitSeq(mark, ",") {
+		addr, pool, _ := strings.Cut(item, "=")
+		from[addr] = pool
+	}
+	var pools []string
+	for _, addr := range addrs {
+		pools = append(pools, from[addr.String()])
+	}
+	if len(slices.Compact(slices.Clone(pools))) == 1 {
+		pools = pools[:1]
+	}
+	return strings.Join(pools, ",")
+}
+
+// families are those of the addresses, else those asked for, else IPv4 unless the pool
+// has none.
+func (c *Controller) families(r machines.Request) (names []string) {
+	for _, addr := range r.Fixed {
+		names = append(names, ipam.FamilyOf(addr).String())
+	}
+	for _, f := range r.Families {
+		if f == v1alpha1.FamilyIPv6 {
+			names = append(names, ipam.IPv6.String())
+		} else {
+			names = append(names, ipam.IPv4.String())
+		}
+	}
+	if len(names) > 0 {
+		return names
+	}
+	return []string{c.family(r)}
+}
+
+// family is IPv4 unless the pool has none.
+func (c *Controller) family(r machines.Request) string {
 	only6 := false
 	for k, o := range c.objects.Pools.All() {
 		if r.Pool != "" && k.Name != r.Pool {
@@ -166,16 +213,17 @@ func (l *leader) lookup(key string) (allocator.Service, bool) {
 func (c *Controller) writeBalancer(ctx context.Context, k machines.Key, w allocator.Write) result {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.RequestTimeout)
 	defer cancel()
-	addr, pool := "", ""
-	if len(w.Ingress) > 0 {
-		addr = w.Ingress[0].IP
-		_, pool, _ = strings.Cut(w.Mark, "=")
+	var addrs []netip.Addr
+	for _, in := range w.Ingress {
+		if addr, err := netip.ParseAddr(in.IP); err == nil {
+			addrs = append(addrs, addr)
+		}
 	}
-	x, err := c.machines.Assign(ctx, k, w.UID, w.Version, addr, pool)
+	x, err := c.machines.Assign(ctx, k, w.UID, w.Version, addrs, poolNames(addrs, w.Mark))
 	if err != nil {
 		return result{write: w, err: err}
 	}
-	if addr != "" {
+	if len(addrs) > 0 {
 		c.machines.SetProblem(k, "")
 	}
 	return result{write: w, service: c.asService(x), ok: true}

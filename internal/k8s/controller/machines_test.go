@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,97 @@ func TestEndpointBeforeMachines(t *testing.T) {
 					stands(s, "EndpointAssigned") == "True ClusterDecides" && stands(s, "Accepted") == "True Accepted" && s.URL == "https://192.0.2.10:6443"
 			})
 		})
+	}
+}
+
+// TestOneOfTwoIsOfAPool: a pool that comes later, and has one of two addresses, takes none away
+// from the balancer that has both, whoever leads, and neither has one that was there before.
+func TestOneOfTwoIsOfAPool(t *testing.T) {
+	api := managementAPI(t)
+	put(api, capiC, "default", "prod", old, map[string]any{"spec": map[string]any{}})
+	putBalancer(api, "api", old, `{"clusterRef":{"name":"prod"},"addresses":["192.0.2.10","2001:db8::10"]}`)
+	first := run(t, build(t, api, "a", withMachines))
+	has := func(name, pool string, want ...string) func() bool {
+		return func() bool {
+			s := balancerStatus(api, name)
+			return slices.Equal(s.Addresses, want) && s.AddressPool == pool && s.Endpoint != nil && s.Endpoint.Host == want[0]
+		}
+	}
+	eventually(t, "it has both", has("api", "", "192.0.2.10", "2001:db8::10"))
+	putPool(api, "edge", "192.0.2.10-192.0.2.11")
+	for range 50 {
+		if s := balancerStatus(api, "api"); len(s.Addresses) != 2 {
+			t.Fatalf("it has %v", s.Addresses)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	eventually(t, "the pool has one", has("api", "edge", "192.0.2.10", "2001:db8::10"))
+	putBalancer(api, "late", young, `{"clusterName":"x","addresses":["2001:db8::11","192.0.2.11"]}`)
+	putBalancer(api, "greedy", young, `{"clusterName":"x","addresses":["192.0.2.10","2001:db8::10"]}`)
+	eventually(t, "one beside it", has("late", "edge", "2001:db8::11", "192.0.2.11"))
+	first.stop()
+	run(t, build(t, api, "b", withMachines))
+	time.Sleep(300 * time.Millisecond)
+	eventually(t, "both still", has("api", "edge", "192.0.2.10", "2001:db8::10"))
+	if s := balancerStatus(api, "greedy"); len(s.Addresses) > 0 {
+		t.Errorf("another one has %v", s.Addresses)
+	}
+}
+
+// TestOldProblemIsNotTold: a balancer that asks for no more than it has is not said to lack
+// what it asked for before.
+func TestOldProblemIsNotTold(t *testing.T) {
+	api := managementAPI(t)
+	putPool(api, "edge", "192.0.2.10/32")
+	putBalancer(api, "api", old, `{"clusterName":"x","addressPool":"edge"}`)
+	run(t, build(t, api, "a", withMachines))
+	says := func(text string) func() bool {
+		return func() bool {
+			s := balancerStatus(api, "api")
+			return s.Address != "" && slices.ContainsFunc(s.Conditions, func(c v1alpha1.Condition) bool {
+				return c.Type == v1alpha1.ConditionEndpointAssigned && strings.Contains(c.Message, ": ") == (text != "") && strings.Contains(c.Message, text)
+			})
+		}
+	}
+	eventually(t, "it has one", says(""))
+	o := api.Get(balancers, "default", "api")
+	o["spec"].(map[string]any)["families"] = []any{"ipv4", "ipv6"}
+	api.Put(balancers, o)
+	eventually(t, "it lacks one", says("IPv6"))
+	o = api.Get(balancers, "default", "api")
+	delete(o["spec"].(map[string]any), "families")
+	api.Put(balancers, o)
+	eventually(t, "it lacks none", says(""))
+}
+
+// TestTwoAddressesOfAPool: a balancer gets one address of each family, keeps both with
+// another leader, and a second one later without losing the first, which its Cluster has.
+func TestTwoAddressesOfAPool(t *testing.T) {
+	api := managementAPI(t)
+	putPool(api, "edge", "192.0.2.10/32", "2001:db8::10/128")
+	put(api, capiC, "default", "prod", old, map[string]any{"spec": map[string]any{}})
+	putBalancer(api, "api", old, `{"clusterRef":{"name":"prod"},"addressPool":"edge","families":["ipv6"]}`)
+	first := run(t, build(t, api, "a", withMachines))
+	has := func(pool string, want ...string) func() bool {
+		return func() bool {
+			s := balancerStatus(api, "api")
+			return slices.Equal(s.Addresses, want) && s.AddressPool == pool && s.Endpoint != nil && s.Endpoint.Host == want[0] &&
+				endpoint(api, "prod") == want[0]+":6443"
+		}
+	}
+	eventually(t, "it has one of IPv6", has("edge", "2001:db8::10"))
+	o := api.Get(balancers, "default", "api")
+	o["spec"].(map[string]any)["families"] = []any{"ipv4", "ipv6"}
+	api.Put(balancers, o)
+	eventually(t, "and one of IPv4", has("edge", "2001:db8::10", "192.0.2.10"))
+	first.stop()
+	run(t, build(t, api, "b", withMachines))
+	time.Sleep(300 * time.Millisecond)
+	eventually(t, "both still", has("edge", "2001:db8::10", "192.0.2.10"))
+	api.Put(resource, service("greedy"))
+	time.Sleep(300 * time.Millisecond)
+	if s := status(api, "greedy"); s != "" {
+		t.Errorf("a Service has got %s of the balancer", s)
 	}
 }
 

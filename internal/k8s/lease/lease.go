@@ -63,10 +63,11 @@ type Options struct {
 
 // Elector takes part in an election.
 type Elector struct {
-	o Options
+	o   Options
+	now func() instant // by another clock in tests
 
 	mu      sync.Mutex // guards all below
-	renewed time.Time  // when the last renewal that succeeded was sent; zero: does not lead
+	renewed instant    // when the last renewal that succeeded was sent; zero: does not lead
 	note    string     // of this process, or what it found when it began to lead
 	holder  string     // as last seen
 	err     error      // of the last attempt
@@ -77,7 +78,7 @@ func New(o Options) *Elector {
 	if o.Duration == 0 {
 		o.Duration, o.Deadline, o.Retry = DefaultDuration, DefaultDeadline, DefaultRetry
 	}
-	return &Elector{o: o}
+	return &Elector{o: o, now: now}
 }
 
 // Valid tells whether this process leads and may begin a request now. Even a process
@@ -85,22 +86,34 @@ func New(o Options) *Elector {
 func (e *Elector) Valid() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.renewed.IsZero() && since(e.renewed) < e.o.Deadline
+	return !e.renewed.steady.IsZero() && e.now().atMost(e.renewed) < e.o.Deadline
 }
 
 // age is how long ago the last renewal that succeeded was sent.
 func (e *Elector) age() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return since(e.renewed)
+	return e.now().atMost(e.renewed)
 }
 
-// since is the time that has passed by the clock that shows more: the monotonic one
-// stands still while a machine is suspended, and the other one may be set back.
-func since(t time.Time) time.Duration {
-	now := time.Now()
-	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+// instant is a moment by both clocks. The monotonic one stands still while a machine
+// is suspended, so it never shows too much; the wall clock may be set forward or back.
+type instant struct{ steady, wall time.Time }
+
+func now() instant {
+	t := time.Now()
+	return instant{t, t.Round(0)}
 }
+
+// atMost is the time since an earlier instant by the clock that shows more: who holds
+// the Lease must not trust in it for too long.
+func (i instant) atMost(then instant) time.Duration {
+	return max(i.steady.Sub(then.steady), i.wall.Sub(then.wall))
+}
+
+// atLeast is the time that has passed for sure: who wants the Lease must not take it
+// too soon.
+func (i instant) atLeast(then instant) time.Duration { return i.steady.Sub(then.steady) }
 
 // Holder returns who led when the Lease was last seen; "": nobody, or not seen yet.
 func (e *Elector) Holder() string {
@@ -138,7 +151,7 @@ func (e *Elector) Err() error {
 // for again, only when lead has returned.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context)) {
 	var seen Record
-	var seenAt time.Time
+	var seenAt instant
 	for ctx.Err() == nil {
 		r, err := e.acquire(ctx, &seen, &seenAt)
 		if err == nil && r.Holder == e.o.Identity {
@@ -161,25 +174,25 @@ func pause(ctx context.Context, d time.Duration) {
 
 // acquire looks at the Lease and takes it if it is free. What counts is how long it
 // has not changed while this process looked: clocks of machines may differ.
-func (e *Elector) acquire(ctx context.Context, seen *Record, seenAt *time.Time) (Record, error) {
-	begun := time.Now()
+func (e *Elector) acquire(ctx context.Context, seen *Record, seenAt *instant) (Record, error) {
+	begun := e.now()
 	r, err := bounded(ctx, RequestTimeout, e.o.API.Get)
 	if apierrors.IsNotFound(err) {
-		begun = time.Now()
-		r, err = e.write(ctx, RequestTimeout, e.o.API.Create, e.mine(Record{}, begun))
+		begun = e.now()
+		r, err = e.write(ctx, RequestTimeout, e.o.API.Create, e.mine(Record{}, begun.wall))
 		return e.noted(r, begun, err)
 	}
 	if err != nil {
 		return e.noted(r, begun, err)
 	}
-	if r.Version != seen.Version || seenAt.IsZero() {
+	if r.Version != seen.Version || seenAt.steady.IsZero() {
 		*seen, *seenAt = r, begun
 	}
-	if r.Holder != "" && r.Holder != e.o.Identity && since(*seenAt) <= r.Duration {
+	if r.Holder != "" && r.Holder != e.o.Identity && e.now().atLeast(*seenAt) <= r.Duration {
 		return e.noted(r, begun, nil)
 	}
-	begun = time.Now()
-	r, err = e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(r, begun))
+	begun = e.now()
+	r, err = e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(r, begun.wall))
 	return e.noted(r, begun, err)
 }
 
@@ -205,7 +218,7 @@ func (e *Elector) mine(old Record, now time.Time) Record {
 }
 
 // noted keeps the result of an attempt that began then.
-func (e *Elector) noted(r Record, begun time.Time, err error) (Record, error) {
+func (e *Elector) noted(r Record, begun instant, err error) (Record, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	lost := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) // somebody was faster
@@ -213,7 +226,7 @@ func (e *Elector) noted(r Record, begun time.Time, err error) (Record, error) {
 	case err == nil:
 		e.err, e.holder = nil, r.Holder
 		if r.Holder == e.o.Identity {
-			if e.renewed.IsZero() {
+			if e.renewed.steady.IsZero() {
 				e.note = r.Note
 			}
 			e.renewed = begun
@@ -263,7 +276,7 @@ func (e *Elector) hold(ctx context.Context, r Record, lead func(context.Context)
 	cancel()
 	wg.Wait()
 	e.mu.Lock()
-	e.renewed = time.Time{}
+	e.renewed = instant{}
 	e.mu.Unlock()
 	return r
 }
@@ -275,8 +288,8 @@ func (e *Elector) renew(ctx context.Context, r Record) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Deadline-e.age())
 	defer cancel()
 	r.Note = e.Note()
-	begun := time.Now()
-	next, err := e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(r, begun))
+	begun := e.now()
+	next, err := e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(r, begun.wall))
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return e.noted(next, begun, err)
 	}
@@ -289,8 +302,8 @@ func (e *Elector) renew(ctx context.Context, r Record) (Record, error) {
 		return is, fmt.Errorf("%w: %s", errLost, is.Holder)
 	}
 	is.Note = e.Note()
-	begun = time.Now()
-	next, err = e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(is, begun))
+	begun = e.now()
+	next, err = e.write(ctx, RequestTimeout, e.o.API.Update, e.mine(is, begun.wall))
 	return e.noted(next, begun, err)
 }
 

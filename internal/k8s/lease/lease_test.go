@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,8 +119,18 @@ func (p *process) leading() bool {
 }
 
 func begin(t *testing.T, table *table, name string) *process {
+	p := newProcess(table, name)
+	p.start(t)
+	return p
+}
+
+func newProcess(table *table, name string) *process {
 	p := &process{seat: &seat{table: table}, ended: make(chan struct{}), terms: make(chan time.Duration, 100)}
 	p.e = New(Options{Logger: slog.New(slog.DiscardHandler), API: p.seat, Identity: name})
+	return p
+}
+
+func (p *process) start(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	p.stop = stop
 	go func() {
@@ -140,7 +151,6 @@ func begin(t *testing.T, table *table, name string) *process {
 			p.terms <- time.Since(begun)
 		})
 	}()
-	return p
 }
 
 // one fails if two lead, and returns who does.
@@ -207,6 +217,48 @@ func TestOneLeads(t *testing.T) {
 		}
 		end(other)
 	})
+}
+
+// TestClockOfAStandbyIsSet: a standby whose wall clock is set forward does not take a
+// Lease that is alive, and one whose clock is set back takes one that is not.
+func TestClockOfAStandbyIsSet(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tab := &table{}
+				a := begin(t, tab, "a")
+				during(t, 5*time.Second, a)
+				var step atomic.Int64
+				b := newProcess(tab, "b")
+				b.e.now = func() instant {
+					at := now()
+					at.wall = at.wall.Add(time.Duration(step.Load()))
+					return at
+				}
+				b.start(t)
+				during(t, 5*time.Second, a, b)
+				for range 5 { // while a renewal is late, but good
+					a.set(func(s *seat) { s.cut = true })
+					during(t, 3*time.Second, a, b)
+					step.Add(int64(by))
+					during(t, 3*time.Second, a, b)
+					a.set(func(s *seat) { s.cut = false })
+					during(t, 4*time.Second, a, b)
+				}
+				if !a.leading() || len(a.terms) > 0 || tab.r.Transitions != 0 {
+					t.Fatalf("a leads: %v, the Lease changed hands %d times", a.leading(), tab.r.Transitions)
+				}
+				a.set(func(s *seat) { s.cut = true })
+				during(t, time.Second, a, b)
+				step.Add(int64(by))
+				during(t, DefaultDuration+2*DefaultRetry, a, b)
+				if !b.leading() {
+					t.Error("nobody leads after the end of the Lease")
+				}
+				end(a, b)
+			})
+		})
+	}
 }
 
 // TestCutOff: a leader that is cut off stops before the other one begins, also if it
@@ -345,7 +397,7 @@ func TestSlow(t *testing.T) {
 func TestFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Options{Logger: slog.New(slog.DiscardHandler), Identity: "a"})
-		e.renewed = time.Now()
+		e.renewed = now()
 		if !e.Valid() {
 			t.Error("not valid at once")
 		}

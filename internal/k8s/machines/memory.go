@@ -3,6 +3,7 @@ package machines
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	"lbd.dev/lbd/internal/machines"
 )
@@ -11,7 +12,7 @@ import (
 // management cluster, or restored, have no status at first, and are the same.
 type memory struct {
 	machines map[subject]*machines.Machine
-	addrs    map[machines.Key]given
+	given    map[machines.Key]given
 }
 
 // subject is a Machine, or what stands for one.
@@ -20,10 +21,11 @@ type subject struct {
 	machines.Key
 }
 
-// given is an address and the UID of the balancer that had it.
+// given is the addresses, and the UID of the balancer that had them and which it named
+// then: its Cluster may have another one.
 type given struct {
-	uid  string
-	addr netip.Addr
+	uid          string
+	addrs, named []netip.Addr
 }
 
 // spare is how many that are gone are remembered besides twice those that are not.
@@ -60,21 +62,21 @@ func (m *memory) recall(all []*machines.Machine) []*machines.Machine {
 	return all
 }
 
-// addr is the address of a balancer. One that has none yet, since it is new in this
-// API, keeps the one that it had; one that lost it has none.
-func (m *memory) addr(b *machines.Balancer) netip.Addr {
-	if m.addrs == nil {
-		m.addrs = map[machines.Key]given{}
+// addrs are the addresses of a balancer. One that has none yet, since it is new in this
+// API, keeps those that it had, if it names no others now; one that lost them has none.
+func (m *memory) addrs(b *machines.Balancer) []netip.Addr {
+	if m.given == nil {
+		m.given = map[machines.Key]given{}
 	}
-	if a := b.Addr(); a.IsValid() {
-		m.addrs[b.Key] = given{b.UID, a}
-		return a
+	if addrs := b.Addrs(); len(addrs) > 0 {
+		m.given[b.Key] = given{b.UID, addrs, b.Named()}
+		return addrs
 	}
-	was, ok := m.addrs[b.Key]
-	want, err := netip.ParseAddr(b.Spec.Address)
-	if !ok || err == nil && want != was.addr || b.UID == was.uid && b.Status.ObservedGeneration != 0 {
-		delete(m.addrs, b.Key)
-		return netip.Addr{}
+	was, ok := m.given[b.Key]
+	named := b.Named()
+	if !ok || len(named) > 0 && !slices.Equal(named, was.named) || b.UID == was.uid && b.Status.ObservedGeneration != 0 {
+		delete(m.given, b.Key)
+		return nil
 	}
-	return was.addr
+	return was.addrs
 }

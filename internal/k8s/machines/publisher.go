@@ -129,13 +129,14 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 		p.cluster, found = self.Cluster(), true
 	}
 	f.checks = map[string]v1alpha1.HealthCheck{}
-	f.machines.Drains = rules.Drains(all, p.cluster, me)
+	var balanced []machines.Balanced
 	for _, b := range balancers {
-		addr := p.memory.addr(b)
-		if !b.Usable() || !addr.IsValid() {
+		addrs := p.memory.addrs(b)
+		if !b.Usable() || len(addrs) == 0 {
 			continue
 		}
-		f.machines.Balanced = append(f.machines.Balanced, addr)
+		f.machines.Balanced = append(f.machines.Balanced, addrs...)
+		balanced = append(balanced, machines.Balanced{Balancer: b, Addrs: addrs})
 		if unread[b.Key] {
 			p.keep(&f, b)
 			continue
@@ -148,11 +149,14 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 		if own == nil || !b.Has(own) {
 			continue
 		}
-		f.vips = append(f.vips, vip(b, addr))
-		if h := b.Spec.HealthCheck; h != nil {
+		for _, addr := range addrs {
+			f.vips = append(f.vips, vip(b, addr))
+		}
+		if h := b.Check(); h != nil {
 			f.checks[checkName(b)] = *h
 		}
 	}
+	f.machines.Drains = rules.Drains(all, p.cluster, me, balanced)
 	slices.SortFunc(f.machines.Balanced, netip.Addr.Compare)
 	f.machines.Balanced = slices.Compact(f.machines.Balanced)
 	f.sort()
@@ -249,7 +253,7 @@ func vip(b *machines.Balancer, addr netip.Addr) model.VIP {
 			v.BGP = []model.BGPAdvert{resolve.Advert(a.BGP, nil)}
 		}
 	}
-	if b.Spec.HealthCheck != nil {
+	if b.Check() != nil {
 		v.Check = checkName(b)
 	}
 	return v

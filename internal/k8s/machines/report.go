@@ -2,8 +2,6 @@ package machines
 
 import (
 	"context"
-	"net/netip"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +24,7 @@ type reporter struct {
 	set *Set
 	w   writer
 	pace
+	voices machines.Voices
 }
 
 // pace keeps writes rare.
@@ -81,6 +80,9 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	r.s.mu.Lock()
 	state := r.s.state
 	r.s.mu.Unlock()
+	if !state.Writer {
+		r.voices = machines.Voices{} // another node of the group speaks meanwhile
+	}
 	if !state.Writer || !r.set.Synced() {
 		return time.Time{}
 	}
@@ -88,25 +90,17 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	balancers := r.set.Balancers()
 	unread := r.set.Unread(balancers)
 	all := r.set.Machines()
-	out, next := r.s.rules.Releases(r.own(slices.Clone(all), report, state.Addrs), balancers, report, now)
-	for _, x := range out {
-		if !r.may(x.Machine.UID, hookPause, now, &next) {
-			continue
-		}
-		err := r.w.release(ctx, x)
-		r.s.done("hook", err)
-		if err != nil {
-			r.pace.next[x.Machine.UID] = now.Add(retryPause)
-			sooner(&next, now.Add(retryPause))
-			continue
-		}
-		r.s.o.Logger.Info("a held deletion goes on", "machine", x.Machine.String(), "reason", x.Reason, "detail", x.Detail)
+	var cluster machines.Key
+	if self := machines.Self(all, r.s.me(state.Addrs), &r.s.rules, ""); self != nil {
+		cluster = self.Cluster()
 	}
 	for _, b := range balancers {
 		members := b.Members(all)
-		if !b.Usable() || unread[b.Key] || !report.Concerns(members) || !r.set.Covers(b) {
+		if !b.Usable() || unread[b.Key] || !report.Concerns(members) {
 			continue
 		}
+		report.Others = r.voices.Others(b, members, report, cluster)
+		members = b.WithUnseen(members, report, r.s.o.Spec.Namespaces)
 		want := b.Summary(members, report, &r.s.rules, now)
 		if same, err := unchanged(b, want, now); same || err != nil || !r.may(b.UID, statusPause, now, &next) {
 			continue
@@ -117,18 +111,11 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 		if err != nil {
 			r.pace.next[b.UID] = now.Add(retryPause)
 			sooner(&next, now.Add(retryPause))
+			continue
 		}
+		r.voices.Said(b, &want)
 	}
 	return next
-}
-
-// own are the Machines of the group, and all of the cluster of this node: the bounds
-// of other groups are theirs, and the controller's.
-func (r *reporter) own(all []*machines.Machine, report *machines.Report, addrs []netip.Addr) []*machines.Machine {
-	self := machines.Self(all, r.s.me(addrs), &r.s.rules, "")
-	return slices.DeleteFunc(all, func(m *machines.Machine) bool {
-		return m.Member(report.Members) == nil && (self == nil || m.Cluster() != self.Cluster())
-	})
 }
 
 // done counts a write, and logs one that fails for another reason than a conflict,

@@ -48,7 +48,7 @@ const lostAfter = time.Second
 // SetOptions are what a Set needs.
 type SetOptions struct {
 	Logger *slog.Logger
-	Client dynamic.Interface
+	Client *k8s.Client
 	// Namespaces are watched; none: all.
 	Namespaces []string
 	Rules      *machines.Rules
@@ -170,10 +170,11 @@ func newMany[T any](s *Set, group string, versions []string, resource string, co
 	}
 	var out many[T]
 	for _, ns := range namespaces {
-		v := &versioned{client: s.o.Client, group: group, versions: versions, resource: resource, namespace: ns}
+		v := &versioned{client: s.o.Client.Dynamic, group: group, versions: versions, resource: resource, namespace: ns}
 		out = append(out, k8s.NewWatch(k8s.WatchOptions[T]{
 			Name: resource, ListWatch: v.listWatch(), Object: &unstructured.Unstructured{}, Convert: convert,
-			Same: func(a, b T) bool { return reflect.DeepEqual(a, b) }, Optional: true,
+			Same:  func(a, b T) bool { return reflect.DeepEqual(a, b) },
+			Lacks: func(ctx context.Context) (bool, error) { return s.o.Client.Lacks(ctx, group, versions, resource) },
 			Changed: func(keys []k8s.Key) {
 				if changed != nil {
 					changed(keys)
@@ -305,19 +306,6 @@ func (s *Set) Err(now time.Time) error {
 		}
 	}
 	return err
-}
-
-// Covers tells whether all namespaces of a balancer are watched.
-func (s *Set) Covers(b *machines.Balancer) bool {
-	if len(s.o.Namespaces) == 0 {
-		return true
-	}
-	for _, ns := range b.Spec.Namespaces {
-		if !slices.Contains(s.o.Namespaces, ns) {
-			return false
-		}
-	}
-	return true
 }
 
 // Machines returns all Machines and what stands for some, in no order.

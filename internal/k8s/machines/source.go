@@ -95,7 +95,7 @@ func (s *Source) setErr(err error) {
 	s.err = err
 }
 
-// Writes counts what was sent, by what it was: "status" or "hook", and "conflict" and
+// Writes counts what was sent, by what it was: "status", and "conflict" and
 // "error" for what failed.
 func (s *Source) Writes() map[string]uint64 {
 	s.mu.Lock()
@@ -173,7 +173,7 @@ func (s *Source) session(ctx context.Context, c *k8s.Client, mark [sha256.Size]b
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	set := NewSet(SetOptions{Logger: s.o.Logger, Client: c.Dynamic, Namespaces: s.o.Spec.Namespaces, Rules: &s.rules, Changed: func() {
+	set := NewSet(SetOptions{Logger: s.o.Logger, Client: c, Namespaces: s.o.Spec.Namespaces, Rules: &s.rules, Changed: func() {
 		wake(s.kick)
 		wake(s.write)
 	}})

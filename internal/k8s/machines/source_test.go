@@ -165,7 +165,11 @@ func (b *bed) told() string {
 	defer b.mu.Unlock()
 	var out []string
 	for _, d := range b.view.Machines.Drains {
-		out = append(out, fmt.Sprintf("%s(%s)=%s", d.Machine, d.Node, d.Reason))
+		text := fmt.Sprintf("%s(%s)=%s", d.Machine, d.Node, d.Reason)
+		if len(d.Only) > 0 {
+			text += fmt.Sprint(d.Only)
+		}
+		out = append(out, text)
 	}
 	for _, v := range b.view.VIPs {
 		out = append(out, fmt.Sprintf("%s@%s", v.Name, v.Addr))
@@ -239,6 +243,13 @@ func TestSource(t *testing.T) {
 	b.mu.Unlock()
 	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"labels":{"lbd.dev/drain":""}}`))
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 manager")
+	// Taken out of its balancer, the host keeps its other addresses.
+	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"annotations":{"loadbalancer.cluster.x-k8s.io/disabled":""}}`))
+	b.wants("a/m2(cp2)=Disabled[10.0.0.200] a/api@10.0.0.200 manager")
+	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"annotations":{"disabled.loadbalancer.cluster.x-k8s.io/other":""}}`))
+	b.wants("a/api@10.0.0.200 manager")
+	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", `"metadata":{"labels":{"lbd.dev/drain":""}}`))
+	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 manager")
 	b.api.Stop()
 	b.wants("a/m2(cp2)=Labelled a/api@10.0.0.200 lost")
 	b.api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.12", ``)) // while nobody looks
@@ -247,6 +258,28 @@ func TestSource(t *testing.T) {
 	b.wants("a/m1(cp1)=Deleting a/api@10.0.0.200 manager")
 	b.api.Delete(resMachines, "a", "m1")
 	b.wants("manager")
+}
+
+// TestBothAddresses: a member has each of two addresses, with the one check, and loses both
+// when it is taken out.
+func TestBothAddresses(t *testing.T) {
+	t.Parallel()
+	b := start(t, served(), nil)
+	b.api.Put(resBalancers, object("a/api", mlb+`,"status":{"address":"10.0.0.200","addresses":["10.0.0.200","fd00::200"]}`))
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", ``))
+	b.decide(false)
+	b.wants("a/api@10.0.0.200 a/api@fd00::200 manager")
+	b.mu.Lock()
+	if v := b.view.VIPs; len(b.checks) != 1 || v[0].Check != "MachineLoadBalancer/a/api" || v[1].Check != v[0].Check || len(b.view.Machines.Balanced) != 2 {
+		t.Errorf("checks %+v of %+v, balanced %v", b.checks, v, b.view.Machines.Balanced)
+	}
+	b.mu.Unlock()
+	b.api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", `"metadata":{"annotations":{"loadbalancer.cluster.x-k8s.io/disabled":""}}`))
+	b.wants("a/m1(cp1)=Disabled[10.0.0.200 fd00::200] a/api@10.0.0.200 a/api@fd00::200 manager")
+	o := b.api.Get(resBalancers, "a", "api")
+	o["status"] = map[string]any{"address": "fd00::200", "addresses": []any{"fd00::200"}}
+	b.api.Put(resBalancers, o)
+	b.wants("a/m1(cp1)=Disabled[fd00::200] a/api@fd00::200 manager")
 }
 
 // TestVersions: an older API is read too, kinds may come later, and without Machines
@@ -374,8 +407,53 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestHook: a hook is removed when the node has drained, and after its bound in any
-// case, and the hooks of others stay.
+// TestTwoGroupsThatSeeTwoNamespaces: the rights of each group end at its namespaces, and a
+// balancer has members in both. Each speaks for its own, the controller says the rest, and
+// nobody writes when nothing changes.
+func TestTwoGroupsThatSeeTwoNamespaces(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, served())
+	api.Put(resBalancers, object("a/api", `"spec":{"clusterName":"prod","namespaces":["a","b"],"address":"10.0.0.200"}`))
+	api.Put(resBalancers, object("b/api", `"spec":{"clusterName":"prod","namespaces":["a","b"],"address":"10.0.0.201"}`))
+	api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.11", `"metadata":{"annotations":{"`+machines.HookKey+`":""},"deletionTimestamp":"`+time.Now().UTC().Format(time.RFC3339)+`"}`))
+	api.Put(resMachines, aMachine("b/m2", "cp2", "10.0.0.12", ``))
+	steward(t, api)
+	only := func(ns, addr string, node model.MachineMember) *bed {
+		node.Addrs = []netip.Addr{netip.MustParseAddr(addr)}
+		node.Standing = map[netip.Addr]model.Reason{netip.MustParseAddr("10.0.0.200"): model.ReasonStandby, netip.MustParseAddr("10.0.0.201"): model.ReasonOwner}
+		b := startOn(t, api, func(s *v1alpha1.MachinesSpec) { s.Namespaces = []string{ns} })
+		b.decide(true, node)
+		return b
+	}
+	only("a", "10.0.0.11", model.MachineMember{Node: "cp1", Draining: true})
+	only("b", "10.0.0.12", model.MachineMember{Node: "cp2"})
+	told := func(path string) (out string) {
+		s := statusOf(api, path)
+		for _, m := range s.Members {
+			out += fmt.Sprintf("%s/%s=%s/%s ", m.Namespace, m.Machine, m.State, m.Reason)
+		}
+		for _, c := range s.Conditions {
+			if c.Type == v1alpha1.ConditionDeletionHeld {
+				out += string(c.Status) + " "
+			}
+		}
+		return out + s.Status
+	}
+	// Each balancer is seen by the group of its own namespace, and by the controller.
+	eventually(t, "both statuses", func() bool {
+		return told("a/api") == "a/m1=Draining/Deleting b/m2=Pending/NotReported True 0 of 2 members healthy" &&
+			told("b/api") == "a/m1=Draining/Deleting b/m2=Active/Serving True 1 of 2 members healthy"
+	})
+	time.Sleep(time.Second)
+	before := api.Versions(resBalancers, "a", "api") + api.Versions(resBalancers, "b", "api")
+	time.Sleep(2 * time.Second)
+	if n := api.Versions(resBalancers, "a", "api") + api.Versions(resBalancers, "b", "api") - before; n != 0 {
+		t.Errorf("%d writes although nothing changes: %s; %s", n, told("a/api"), told("b/api"))
+	}
+}
+
+// TestHook: a daemon says when its node has drained, and the controller removes the hook,
+// then or when the bound is over, and no hook of others. No daemon writes to a Machine.
 func TestHook(t *testing.T) {
 	t.Parallel()
 	const hooks = `"annotations":{"` + machines.HookKey + `":"","` + machines.HookPrefix + `other":""}`
@@ -391,16 +469,24 @@ func TestHook(t *testing.T) {
 		_, others = notes[machines.HookPrefix+"other"]
 		return ours, others
 	}
-	draining := model.MachineMember{Node: "cp2", Draining: true}
-	drained := model.MachineMember{Node: "cp2", Draining: true, Drained: true}
-	b.api.Put(resMachines, dying(0))
-	b.decide(true, draining)
-	b.wants("a/m2(cp2)=Deleting manager")
-	time.Sleep(100 * time.Millisecond)
-	if ours, _ := held(); !ours {
-		t.Fatal("the hook was removed before the node had drained")
+	state := func(want v1alpha1.MemberState) {
+		t.Helper()
+		eventually(t, "the member is "+string(want), func() bool {
+			list := statusOf(b.api, "a/api").Members
+			return len(list) == 1 && list[0].State == want
+		})
 	}
-	b.decide(true, drained)
+	b.api.Put(resBalancers, object("a/api", mlb))
+	b.api.Put(resMachines, dying(0))
+	b.decide(true, model.MachineMember{Node: "cp2", Draining: true})
+	state(v1alpha1.MemberDraining)
+	b.decide(true, model.MachineMember{Node: "cp2", Draining: true, Drained: true})
+	state(v1alpha1.MemberDrained)
+	time.Sleep(100 * time.Millisecond)
+	if ours, _ := held(); !ours || b.api.Versions(resMachines, "a", "m2") != 1 {
+		t.Fatal("a daemon has written to a Machine")
+	}
+	steward(t, b.api)
 	eventually(t, "removed", func() bool { ours, _ := held(); return !ours })
 	if _, others := held(); !others {
 		t.Error("the hook of somebody else was removed")
@@ -413,7 +499,8 @@ func TestHook(t *testing.T) {
 		}
 	}
 	eventually(t, "an event", event(machines.ReleaseDrained))
-	b.decide(true, draining)
+	b.decide(true, model.MachineMember{Node: "cp2", Draining: true})
+	state(v1alpha1.MemberDraining)
 	b.api.Put(resMachines, dying(2*time.Minute))
 	eventually(t, "removed after the bound", func() bool { ours, _ := held(); return !ours })
 	eventually(t, "an event of that", event(machines.ReleaseTimeout))

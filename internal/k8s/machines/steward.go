@@ -13,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
@@ -27,7 +26,7 @@ const annotatePause = time.Second
 // StewardOptions are what a Steward needs.
 type StewardOptions struct {
 	Logger *slog.Logger
-	Client dynamic.Interface
+	Client *k8s.Client
 	// Manager and Host name the writer, and the process that it is.
 	Manager, Host string
 	// Rules have the bound of hooks.
@@ -61,7 +60,7 @@ type Steward struct {
 // NewSteward returns a Steward; Watch and Run run it.
 func NewSteward(o StewardOptions) *Steward {
 	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[machines.Key]string{}, writes: map[string]uint64{},
-		w: writer{client: o.Client, manager: o.Manager, host: o.Host}}
+		w: writer{client: o.Client.Dynamic, manager: o.Manager, host: o.Host}}
 	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Balancers: o.Balancers, Changed: func() {
 		wake(s.kick)
 		o.Changed()
@@ -69,12 +68,12 @@ func NewSteward(o StewardOptions) *Steward {
 	return s
 }
 
-// Addr is the address that a balancer has by its status; zero if none.
-func (s *Steward) Addr(k machines.Key) netip.Addr {
+// Addrs are the addresses that a balancer has by its status.
+func (s *Steward) Addrs(k machines.Key) []netip.Addr {
 	if b := s.set.Balancer(k); b != nil {
-		return b.Addr()
+		return b.Addrs()
 	}
-	return netip.Addr{}
+	return nil
 }
 
 // Watch watches until ctx ends, whoever leads.
@@ -96,7 +95,10 @@ func (s *Steward) Writes() map[string]uint64 {
 // Claim is a balancer that needs an address of a pool.
 type Claim struct {
 	*machines.Balancer
+	// Request is what it asks pools for, Given what it has of that. What it names, and no pool
+	// has, it takes by itself.
 	Request machines.Request
+	Given   []netip.Addr
 }
 
 // Claims returns the balancers that are to have an address of a pool.
@@ -105,18 +107,32 @@ func (s *Steward) Claims() []Claim { return s.claims(s.set.Balancers()) }
 func (s *Steward) claims(all []*machines.Balancer) []Claim {
 	var out []Claim
 	for _, b := range all {
-		if r := b.Request(s.cluster(b)); b.Usable() && (!r.Fixed.IsValid() || s.o.Pooled(r.Fixed)) {
-			out = append(out, Claim{b, r})
+		if r := b.Request(s.cluster(b)); b.Usable() && !s.unpooled(r) {
+			out = append(out, s.claim(b, r))
 		}
 	}
 	return out
+}
+
+// claim leaves out what the balancer takes by itself.
+func (s *Steward) claim(b *machines.Balancer, r machines.Request) Claim {
+	own := func(addr netip.Addr) bool { return slices.Contains(r.Fixed, addr) && !s.o.Pooled(addr) }
+	x := Claim{b, r, slices.DeleteFunc(b.Addrs(), own)}
+	x.Request.Fixed = slices.DeleteFunc(slices.Clone(r.Fixed), own)
+	return x
+}
+
+// unpooled tells whether no pool has any of the addresses that are asked for, so that
+// the balancer takes them by itself.
+func (s *Steward) unpooled(r machines.Request) bool {
+	return len(r.Fixed) > 0 && !slices.ContainsFunc(r.Fixed, s.o.Pooled)
 }
 
 // Read reads the balancers from the API server's store, and not from what was
 // watched: what a leader before has just written must not be missing.
 func (s *Steward) Read(ctx context.Context) ([]Claim, error) {
 	var all []*machines.Balancer
-	r := s.o.Client.Resource(objects.Resource(v1alpha1.KindMachineLoadBalancer))
+	r := s.o.Client.Dynamic.Resource(objects.Resource(v1alpha1.KindMachineLoadBalancer))
 	for next := ""; ; {
 		list, err := r.List(ctx, metav1.ListOptions{Limit: 500, Continue: next})
 		if apierrors.IsNotFound(err) {
@@ -143,26 +159,41 @@ func (s *Steward) cluster(b *machines.Balancer) *machines.Cluster {
 	return nil
 }
 
-// Assign writes the address that a balancer has from a pool, or that it has none,
+// Assign writes the addresses that a balancer has from pools, or that it has none,
 // and returns what the balancer is then. uid and version are those of the object that
 // it was decided about.
-func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version, addr, pool string) (Claim, error) {
-	value := func(text string) any {
-		if text == "" {
-			return nil
-		}
-		return text
+func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version string, addrs []netip.Addr, pool string) (Claim, error) {
+	var next machines.Balancer
+	next.SetAddrs(s.beside(k, addrs))
+	status := map[string]any{"address": nil, "addresses": nil, "addressPool": nil}
+	if x := &next.Status; x.Address != "" {
+		status = map[string]any{"address": x.Address, "addresses": x.Addresses, "addressPool": pool}
 	}
 	u, err := s.w.patch(ctx, objects.Resource(v1alpha1.KindMachineLoadBalancer), k, map[string]any{
-		"metadata": map[string]any{"uid": uid, "resourceVersion": version},
-		"status":   map[string]any{"address": value(addr), "addressPool": value(pool)},
+		"metadata": map[string]any{"uid": uid, "resourceVersion": version}, "status": status,
 	}, "status")
 	s.done("status", err)
 	if err != nil {
 		return Claim{}, fmt.Errorf("status of MachineLoadBalancer %s: %w", k, err)
 	}
 	b, _ := balancer(u)
-	return Claim{b, b.Request(s.cluster(b))}, nil
+	return s.claim(b, b.Request(s.cluster(b))), nil
+}
+
+// beside are addresses from pools with those that the balancer has taken by itself, in the order
+// in which it names them.
+func (s *Steward) beside(k machines.Key, addrs []netip.Addr) []netip.Addr {
+	b := s.set.Balancer(k)
+	if b == nil || len(addrs) == 0 {
+		return addrs
+	}
+	var out []netip.Addr
+	for _, addr := range b.Request(s.cluster(b)).Fixed {
+		if slices.Contains(addrs, addr) || !s.o.Pooled(addr) && slices.Contains(b.Addrs(), addr) {
+			out = append(out, addr)
+		}
+	}
+	return union(out, addrs)
 }
 
 // SetProblem notes why a balancer gets no address; "": it does.
@@ -195,23 +226,33 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 	if len(unread) > 0 {
 		sooner(&next, now.Add(lookEvery))
 	}
+	s.release(ctx, all, balancers, now, &next) // first: a deletion waits
+	for _, m := range machines.Unregistered(all, balancers) {
+		if s.o.Leads() && s.may("hook of "+m.UID, hookPause, now, &next) {
+			s.failed("hook", s.w.register(ctx, m), "hook of "+m.UID, now, &next)
+		}
+	}
 	for _, b := range balancers {
 		if s.o.Leads() && ctx.Err() == nil {
 			s.balancer(ctx, b, round{all, unread, taken, now, &next})
 		}
 	}
 	s.annotate(ctx, all, balancers, now, &next)
-	out, again := s.o.Rules.Releases(all, balancers, nil, now)
-	sooner(&next, again)
+	return next
+}
+
+// release ends the holds whose bound is over.
+func (s *Steward) release(ctx context.Context, all []*machines.Machine, balancers []*machines.Balancer, now time.Time, next *time.Time) {
+	out, again := s.o.Rules.Releases(all, balancers, now)
+	sooner(next, again)
 	for _, x := range out {
-		if s.o.Leads() && s.may(x.Machine.UID, hookPause, now, &next) {
-			if s.failed("hook", s.w.release(ctx, x), x.Machine.UID, now, &next) {
+		if s.o.Leads() && s.may(x.Machine.UID, hookPause, now, next) {
+			if s.failed("hook", s.w.release(ctx, x), x.Machine.UID, now, next) {
 				continue
 			}
 			s.o.Logger.Info("a held deletion goes on", "machine", x.Machine.String(), "reason", x.Reason, "detail", x.Detail)
 		}
 	}
-	return next
 }
 
 // fixed are the addresses that no pool has and that a balancer names itself, each
@@ -219,12 +260,13 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 func (s *Steward) fixed(all []*machines.Balancer) map[netip.Addr]*machines.Balancer {
 	taken := map[netip.Addr]*machines.Balancer{}
 	for _, b := range all {
-		r := b.Request(s.cluster(b))
-		if !b.Usable() || !r.Fixed.IsValid() || s.o.Pooled(r.Fixed) {
+		if !b.Usable() {
 			continue
 		}
-		if o := taken[r.Fixed]; o == nil || before(b, o, r.Fixed) {
-			taken[r.Fixed] = b
+		for _, addr := range b.Request(s.cluster(b)).Fixed {
+			if o := taken[addr]; !s.o.Pooled(addr) && (o == nil || before(b, o, addr)) {
+				taken[addr] = b
+			}
 		}
 	}
 	return taken
@@ -233,7 +275,7 @@ func (s *Steward) fixed(all []*machines.Balancer) map[netip.Addr]*machines.Balan
 // before tells whether a has more of a right to an address than b: one that is in use
 // is not taken away.
 func before(a, b *machines.Balancer, addr netip.Addr) bool {
-	if has := a.Addr() == addr; has != (b.Addr() == addr) {
+	if has := slices.Contains(a.Addrs(), addr); has != slices.Contains(b.Addrs(), addr) {
 		return has
 	}
 	return cmp.Or(a.Created.Compare(b.Created), a.Compare(b.Key)) < 0
@@ -256,6 +298,35 @@ type round struct {
 	next   *time.Time
 }
 
+// free are the addresses that a balancer has from pools, and of those that it names itself, and no
+// pool has, the ones that no other balancer has more of a right to; none without the first, which
+// Cluster API would be told. problem says which is not free.
+func (r *round) free(b *machines.Balancer, named, given []netip.Addr) (addrs []netip.Addr, problem string) {
+	for _, addr := range named {
+		o := r.taken[addr]
+		switch {
+		case slices.Contains(given, addr), o != nil && o.Key == b.Key:
+			addrs = append(addrs, addr)
+		case o != nil:
+			problem = fmt.Sprintf("%s is that of MachineLoadBalancer %s", addr, o.Key)
+		}
+	}
+	if !slices.Contains(addrs, named[0]) && len(given) == 0 {
+		return nil, problem
+	}
+	return union(addrs, given), problem
+}
+
+// union are the addresses of both, each once.
+func union(a, b []netip.Addr) []netip.Addr {
+	for _, addr := range b {
+		if !slices.Contains(a, addr) {
+			a = append(a, addr)
+		}
+	}
+	return a
+}
+
 // balancer writes the status of one balancer, and tells its Cluster.
 func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, r round) {
 	accepted := b.Acceptance()
@@ -269,23 +340,30 @@ func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, r round) {
 		return
 	}
 	c := s.cluster(b)
-	problem := ""
-	if fixed := b.Request(c).Fixed; fixed.IsValid() && !s.o.Pooled(fixed) {
-		work.Status.Address, work.Status.AddressPool = fixed.String(), ""
-		if o := r.taken[fixed]; o.Key != b.Key {
-			work.Status.Address, problem = "", fmt.Sprintf("%s is that of MachineLoadBalancer %s", fixed, o.Key)
+	q, addrs, problem := b.Request(c), b.Addrs(), ""
+	x := s.claim(b, q)
+	if len(x.Request.Fixed) < len(q.Fixed) {
+		if s.unpooled(q) {
+			x.Given, work.Status.AddressPool = nil, ""
 		}
-	} else {
+		addrs, problem = r.free(b, q.Fixed, x.Given)
+	}
+	work.SetAddrs(addrs)
+	var first netip.Addr
+	if len(addrs) > 0 {
+		first = addrs[0]
+	}
+	if !s.unpooled(q) && problem == "" {
 		s.mu.Lock()
 		problem = s.problems[b.Key]
 		s.mu.Unlock()
 	}
-	e, tell, assigned := b.Endpoint(work.Addr(), c)
-	if problem != "" && !work.Addr().IsValid() {
+	e, tell, assigned := b.Endpoint(first, c)
+	if problem != "" && !q.Met(addrs) { // an old one may be over
 		assigned.Message += ": " + problem
 	}
 	assigned.ObservedGeneration = b.Generation
-	work.Status.Endpoint, work.Status.URL = e, machines.URL(e, &b.Spec)
+	work.Status.Endpoint, work.Status.URL = e, b.URL(e)
 	work.Status.Conditions = others(b.Status.Conditions, accepted, assigned)
 	want := work.Status
 	if !r.unread[b.Key] {

@@ -115,6 +115,13 @@ func (w *writer) release(ctx context.Context, r machines.Release) error {
 	return err
 }
 
+// register puts the hook of lbd on a Machine.
+func (w *writer) register(ctx context.Context, m *machines.Machine) error {
+	return w.capi(ctx, "machines", m.Key, map[string]any{"metadata": map[string]any{
+		"uid": m.UID, "annotations": map[string]any{machines.HookKey: ""},
+	}})
+}
+
 // annotate writes the two annotations of a member; empty ones are removed.
 func (w *writer) annotate(ctx context.Context, m *machines.Machine, name, status string) error {
 	value := func(s string) any {

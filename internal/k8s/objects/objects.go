@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -101,7 +100,7 @@ type kindWatch interface {
 // NewSet returns a Set; Run fills it. changed is called for each change of a spec,
 // of labels or of validity, not for a change of a status, and once for each kind
 // when it was read first; it must not block.
-func NewSet(client dynamic.Interface, changed func(kind string)) *Set {
+func NewSet(client *k8s.Client, changed func(kind string)) *Set {
 	return &Set{
 		VirtualIPs:        newWatch[v1alpha1.VirtualIP](client, v1alpha1.KindVirtualIP, changed),
 		Peers:             newWatch[v1alpha1.BGPPeer](client, v1alpha1.KindBGPPeer, changed),
@@ -185,8 +184,8 @@ type target[T any] interface {
 }
 
 // newWatch watches one kind.
-func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed func(string)) *k8s.Watch[Object[P]] {
-	r := client.Resource(Resource(kind))
+func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) *k8s.Watch[Object[P]] {
+	r := client.Dynamic.Resource(Resource(kind))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -195,7 +194,7 @@ func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed
 	}
 	return k8s.NewWatch(k8s.WatchOptions[Object[P]]{
 		Name:      resources[kind],
-		ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, client),
+		ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, client.Dynamic),
 		Object:    &unstructured.Unstructured{},
 		Convert: func(obj runtime.Object) (Object[P], bool) {
 			u, ok := obj.(*unstructured.Unstructured)
@@ -207,8 +206,10 @@ func newWatch[T any, P target[T]](client dynamic.Interface, kind string, changed
 		Same: func(a, b Object[P]) bool {
 			return reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Errors, b.Errors) && a.Generation == b.Generation && a.UID == b.UID
 		},
-		Changed:  func([]k8s.Key) { changed(kind) },
-		Optional: true,
+		Changed: func([]k8s.Key) { changed(kind) },
+		Lacks: func(ctx context.Context) (bool, error) {
+			return client.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, resources[kind])
+		},
 	})
 }
 
@@ -236,5 +237,8 @@ func Read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[
 	}
 	value.Default()
 	o.Errors = value.Validate()
+	if v, ok := any(value).(interface{ ValidateInCluster() []v1alpha1.FieldError }); ok {
+		o.Errors = v.ValidateInCluster()
+	}
 	return o
 }

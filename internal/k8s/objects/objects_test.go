@@ -41,7 +41,7 @@ func start(t *testing.T, api *apitest.Server) (*Set, *k8s.Client, *atomic.Int64)
 		t.Fatal(err)
 	}
 	n := new(atomic.Int64)
-	s := NewSet(c.Dynamic, func(kind string) {
+	s := NewSet(c, func(kind string) {
 		if kind == v1alpha1.KindIPAddressPool {
 			n.Add(1)
 		}
@@ -61,6 +61,46 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 	t.Fatalf("after 30 s still not: %s", what)
+}
+
+// TestVirtualIPOfAClusterRunsNoProgram: whoever may create a VirtualIP must not run
+// programs on every node. One from before the definition refused it is not used either.
+func TestVirtualIPOfAClusterRunsNoProgram(t *testing.T) {
+	api := apitest.New(t, served())
+	api.Put("lbd.dev/v1alpha1/virtualips", map[string]any{"metadata": map[string]any{"name": "evil"}, "spec": map[string]any{
+		"addresses": []any{"203.0.113.7"}, "healthCheck": map[string]any{"exec": map[string]any{"command": []any{"/usr/bin/lbd", "cleanup", "--force"}}},
+	}})
+	s, _, _ := start(t, api)
+	eventually(t, "synced", s.Synced)
+	o := s.Objects()
+	want := "spec.healthCheck.exec: is for files only: an object of a cluster cannot run programs on hosts"
+	if len(o.VirtualIPs) != 0 || len(o.Invalid) != 1 || len(o.Invalid[0].Errors) != 1 || o.Invalid[0].Errors[0].Error() != want {
+		t.Errorf("in use %v, refused %+v", o.VirtualIPs, o.Invalid)
+	}
+}
+
+// TestOneNotFoundKeepsObjects: one 404 for one kind while the API server has it.
+func TestOneNotFoundKeepsObjects(t *testing.T) {
+	api := apitest.New(t, served())
+	api.Put(pools, pool("a", nil, "192.0.2.64/28"))
+	s, _, changes := start(t, api)
+	eventually(t, "watched", func() bool { return s.Synced() && changes.Load() == 2 && s.States()["ipaddresspools"].Connected })
+	told := changes.Load()
+	var wrong atomic.Bool
+	api.Gate(func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/ipaddresspools") && wrong.CompareAndSwap(false, true) {
+			return http.StatusNotFound
+		}
+		return 0
+	})
+	api.Fail(http.StatusServiceUnavailable) // ends the watches
+	api.Fail(0)
+	eventually(t, "watched again", func() bool {
+		return wrong.Load() && s.States()["ipaddresspools"].Connected
+	})
+	if n := changes.Load(); n != told || len(s.Objects().Pools) != 1 {
+		t.Errorf("%d changes told after one 404, %d pools", n-told, len(s.Objects().Pools))
+	}
 }
 
 func TestObjects(t *testing.T) {

@@ -1,8 +1,8 @@
 package speaker
 
 import (
-	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,10 +30,6 @@ func service(obj runtime.Object) (*services.Service, bool) {
 	return s, true
 }
 
-func sameService(a, b *services.Service) bool {
-	return a.Class == b.Class && a.Local == b.Local && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Addresses, b.Addresses)
-}
-
 // slice keeps what counts of an EndpointSlice on the node self.
 func slice(self string) func(runtime.Object) (services.Slice, bool) {
 	return func(obj runtime.Object) (services.Slice, bool) {
@@ -58,8 +54,6 @@ func slice(self string) func(runtime.Object) (services.Slice, bool) {
 		return s, true
 	}
 }
-
-func sameSlice(a, b services.Slice) bool { return a == b }
 
 // node keeps what counts of a Node.
 func node(obj runtime.Object) (*services.Node, bool) {
@@ -92,8 +86,4 @@ func node(obj runtime.Object) (*services.Node, bool) {
 	return n, true
 }
 
-func sameNode(a, b *services.Node) bool {
-	return a.Ready == b.Ready && a.NetworkUnavailable == b.NetworkUnavailable && a.Unschedulable == b.Unschedulable &&
-		a.Deleting == b.Deleting && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		slices.Equal(a.Taints, b.Taints) && slices.Equal(a.Addresses, b.Addresses)
-}
+func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }

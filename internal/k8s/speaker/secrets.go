@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/fileaccess"
 )
 
 // maxSecret bounds a file with a password, in bytes.
@@ -54,7 +55,7 @@ func readKey(file string) (string, error) {
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", err
+		return "", fileaccess.Explain(err)
 	}
 	return strings.TrimSuffix(string(data), "\n"), nil
 }

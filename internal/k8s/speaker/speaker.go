@@ -93,6 +93,8 @@ type Status struct {
 	Err string
 	// Problems are what objects ask for and do not get.
 	Problems []services.Problem
+	// Warnings are about objects that are used as they are written.
+	Warnings []services.Problem
 	// Requests counts requests by method and result.
 	Requests map[k8s.Request]uint64
 }
@@ -189,13 +191,13 @@ func (s *Source) watch(c *k8s.Client) *watches {
 	}
 	return &watches{
 		services: k8s.NewWatch(k8s.WatchOptions[*services.Service]{
-			Name: "services", Object: &corev1.Service{}, Convert: service, Same: sameService, Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.services }),
+			Name: "services", Object: &corev1.Service{}, Convert: service, Same: same[*services.Service], Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.services }),
 			ListWatch: lists(c.Core, "services", func(o *metav1.ListOptions) {
 				o.FieldSelector = fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer)).String()
 			}),
 		}),
 		slices: k8s.NewWatch(k8s.WatchOptions[services.Slice]{
-			Name: "endpointslices", Object: &discoveryv1.EndpointSlice{}, Convert: slice(string(s.o.Services.Self)), Same: sameSlice,
+			Name: "endpointslices", Object: &discoveryv1.EndpointSlice{}, Convert: slice(string(s.o.Services.Self)), Same: same[services.Slice],
 			Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.slices }),
 			// A Service of type LoadBalancer is never headless.
 			ListWatch: lists(c.Discovery, "endpointslices", func(o *metav1.ListOptions) {
@@ -203,10 +205,10 @@ func (s *Source) watch(c *k8s.Client) *watches {
 			}),
 		}),
 		nodes: k8s.NewWatch(k8s.WatchOptions[*services.Node]{
-			Name: "nodes", Object: &corev1.Node{}, Convert: node, Same: sameNode, Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.nodes }),
+			Name: "nodes", Object: &corev1.Node{}, Convert: node, Same: same[*services.Node], Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.nodes }),
 			ListWatch: lists(c.Core, "nodes", func(*metav1.ListOptions) {}),
 		}),
-		objects: objects.NewSet(c.Dynamic, func(string) {
+		objects: objects.NewSet(c, func(string) {
 			s.mu.Lock()
 			s.pending.objects = true
 			s.mu.Unlock()
@@ -439,8 +441,8 @@ func (l *loop) build() {
 	}
 }
 
-// note keeps the problems for the status, those of invalid objects first, and logs
-// the new ones.
+// note keeps problems and warnings for the status, those of invalid objects first, and
+// logs the new ones.
 func (l *loop) note(r services.Result) {
 	var all []services.Problem
 	for _, i := range l.all.Invalid {
@@ -450,9 +452,10 @@ func (l *loop) note(r services.Result) {
 	}
 	all = append(all, r.Problems...)
 	l.s.mu.Lock()
-	before := l.s.status.Problems
-	l.s.status.Problems, l.s.status.Synced = all, true
+	before := slices.Concat(l.s.status.Problems, l.s.status.Warnings)
+	l.s.status.Problems, l.s.status.Warnings, l.s.status.Synced = all, r.Warnings, true
 	l.s.mu.Unlock()
+	all = slices.Concat(all, r.Warnings)
 	known := make(map[services.Problem]bool, len(before))
 	for _, p := range before {
 		known[p] = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -425,6 +424,24 @@ func TestInvalidObjects(t *testing.T) {
 	b.eventually("mended", func() bool { return len(b.Status().Problems) == 0 })
 }
 
+// TestVirtualIPWithoutCheckIsInTheStatus: a warning is no problem, and goes away with
+// its cause.
+func TestVirtualIPWithoutCheckIsInTheStatus(t *testing.T) {
+	api := cluster(t)
+	api.Put(resVIPs, custom("api", map[string]any{"addresses": []string{"198.51.100.1"}}))
+	b := run(t, api, nil)
+	b.eventually("read", func() bool { return b.Status().Synced })
+	st := b.Status()
+	if w := st.Warnings; len(w) != 1 || w[0].Kind != "VirtualIP" || w[0].Name != "api" || !strings.HasPrefix(w[0].Text, "spec.healthCheck: ") {
+		t.Errorf("warnings %+v", w)
+	}
+	if len(st.Problems) != 0 {
+		t.Errorf("problems %+v", st.Problems)
+	}
+	api.Put(resVIPs, custom("api", map[string]any{"addresses": []string{"198.51.100.1"}, "healthCheck": map[string]any{"tcp": map[string]any{"port": 80}}}))
+	b.eventually("mended", func() bool { return len(b.Status().Warnings) == 0 })
+}
+
 func TestConvert(t *testing.T) {
 	t.Run("Service", func(t *testing.T) {
 		s := lb("x", true, "192.0.2.1", "", "bad", "192.0.2.1", "2001:db8::1")
@@ -474,7 +491,7 @@ func TestConvert(t *testing.T) {
 		want := &services.Node{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{services.DrainKey: ""}, Ready: "True",
 			NetworkUnavailable: true, Unschedulable: true, Deleting: true, Taints: []string{services.TaintOutOfService},
 			Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
-		if !sameNode(got, want) || !maps.Equal(got.Annotations, want.Annotations) {
+		if !same(got, want) {
 			t.Errorf("got %+v", got)
 		}
 	})
