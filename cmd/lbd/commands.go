@@ -46,7 +46,7 @@ func (f *socketFlags) client() *control.Client {
 func newStatus() *cobra.Command {
 	var f socketFlags
 	var output string
-	var watch bool
+	var watch, all bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what this node sees: members, VIPs with owner and reason, BGP and BFD sessions, health",
@@ -57,49 +57,56 @@ func newStatus() *cobra.Command {
 			}
 			c, out := f.client(), cmd.OutOrStdout()
 			if !watch {
-				return showStatus(cmd.Context(), c, out, output)
+				return showStatus(cmd.Context(), c, out, output, all)
 			}
-			return watchStatus(cmd.Context(), c, out, output)
+			return watchStatus(cmd.Context(), c, out, output, all)
 		},
 	}
 	f.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show each row of long tables, not only how many are well")
 	cmd.AddCommand(newStatusBGP())
 	return cmd
 }
 
-func newStatusBGP() *cobra.Command {
+// newAsk is a command without arguments that asks the daemon for one thing.
+func newAsk(use, short, long string, ask func(ctx context.Context, c *control.Client, out io.Writer) error) *cobra.Command {
 	var f socketFlags
 	cmd := &cobra.Command{
-		Use:   "bgp",
-		Short: "Show every BGP session with its timers, its last error and what the peer is told",
-		Args:  noArgs,
+		Use: use, Short: short, Long: long, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.client().Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return control.RenderBGP(cmd.OutOrStdout(), s)
+			return ask(cmd.Context(), f.client(), cmd.OutOrStdout())
 		},
 	}
 	f.add(cmd)
 	return cmd
 }
 
-func showStatus(ctx context.Context, c *control.Client, out io.Writer, format string) error {
+func newStatusBGP() *cobra.Command {
+	return newAsk("bgp", "Show every BGP session with its timers, its last error and what the peer is told", "",
+		func(ctx context.Context, c *control.Client, out io.Writer) error {
+			s, err := c.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return control.RenderBGP(out, s)
+		})
+}
+
+func showStatus(ctx context.Context, c *control.Client, out io.Writer, format string, all bool) error {
 	s, err := c.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if format == "table" {
-		return control.RenderStatus(out, s)
+		return control.RenderStatus(out, s, all)
 	}
 	return encode(out, format, s)
 }
 
 // watchStatus shows the table in place; programs get one document after another.
-func watchStatus(ctx context.Context, c *control.Client, out io.Writer, format string) error {
+func watchStatus(ctx context.Context, c *control.Client, out io.Writer, format string, all bool) error {
 	for {
 		if format == "table" {
 			fmt.Fprint(out, "\x1b[H\x1b[2J")
@@ -107,7 +114,7 @@ func watchStatus(ctx context.Context, c *control.Client, out io.Writer, format s
 		if format == "yaml" {
 			fmt.Fprintln(out, "---")
 		}
-		if err := showStatus(ctx, c, out, format); err != nil {
+		if err := showStatus(ctx, c, out, format, all); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -193,19 +200,12 @@ The node goes on draining until 'lbd undrain' or a restart of the daemon.`,
 }
 
 func newUndrain() *cobra.Command {
-	var f socketFlags
-	cmd := &cobra.Command{
-		Use:   "undrain",
-		Short: "Let this node own VIPs again",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.client().Undrain(cmd.Context()); err != nil {
+	return newAsk("undrain", "Let this node own VIPs again", "",
+		func(ctx context.Context, c *control.Client, out io.Writer) error {
+			if err := c.Undrain(ctx); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "this node may own VIPs again")
+			fmt.Fprintln(out, "this node may own VIPs again")
 			return nil
-		},
-	}
-	f.add(cmd)
-	return cmd
+		})
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -38,16 +37,18 @@ type parts struct {
 	daemon  *daemon.Daemon
 	control *control.Server
 	config  *config.Source
+	restart *restarter
 	gossip  *gossip.Gossip
 	drivers []announce.Driver
 }
 
 // compose is the one place that names every adapter: a new source or announcer
 // is one line here.
-func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Logger) (*parts, error) {
-	p := &parts{}
+func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQueue, systemd *supervisor) (*parts, error) {
+	p, log := &parts{}, lines.logger
 	reg := prometheus.NewRegistry()
-	b := &backend{}
+	p.restart = newRestarter(path)
+	b := &backend{restarter: p.restart}
 	p.control = control.New(control.Options{
 		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
 		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b,
@@ -81,26 +82,26 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, log *slog.Lo
 	}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, log: lines})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster, management),
 		Drivers: p.drivers,
 		Unable:  missingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
-			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management),
+			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management), lines.status,
 			func(s *v1alpha1.NodeStatus) {
 				if err := p.control.HTTPError(); err != nil {
 					s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
 				}
 			},
 		},
-		Beat: watchdog(log),
+		Beat: systemd.watchdog(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(context.Background()))
 	}
-	b.Daemon = p.daemon
+	b.Daemon, b.config = p.daemon, p.config
 	return p, nil
 }
 
@@ -112,26 +113,9 @@ func newBGP(cfg *config.Config, log *slog.Logger) *bgp.Driver {
 	return bgp.New(bgp.Options{
 		Logger:    log.With("part", "bgp"),
 		Speaker:   func(changed func()) bgp.Speaker { return gobgp.New(log.With("part", "bgp"), changed) },
-		BFD:       newBFD(cfg, log.With("part", "bfd")),
+		BFD:       func(changed func()) bgp.BFD { return bfd.New(log.With("part", "bfd"), changed) },
 		StateFile: filepath.Join(filepath.Dir(cfg.Node.Socket), bgpState),
 	})
-}
-
-// fastBFD is the interval below which BFD gets a process of its own: a thread of
-// this one may wait for its turn for longer than such a session lasts.
-const fastBFD = 50 * time.Millisecond
-
-// newBFD decides where BFD runs. A process of its own goes on for two seconds when
-// the daemon is frozen, so it is not the rule.
-func newBFD(cfg *config.Config, log *slog.Logger) func(changed func()) bgp.BFD {
-	return func(changed func()) bgp.BFD {
-		for _, p := range cfg.Peers {
-			if p.BFD != nil && min(p.BFD.Transmit, p.BFD.Receive) < fastBFD {
-				return bfd.NewProcess(log, changed)
-			}
-		}
-		return bfd.New(log, changed)
-	}
 }
 
 // watch returns the source of configuration; what does not go through the View is
@@ -166,16 +150,18 @@ func (p *parts) abandon(ctx context.Context) error {
 func newGossip(cfg *config.Config, log *slog.Logger) (*gossip.Gossip, error) {
 	g := cfg.Node.Gossip
 	bind := g.BindAddress
+	var elsewhere func() (netip.Addr, error)
 	if !bind.IsValid() {
+		elsewhere = func() (netip.Addr, error) { return defaultAddress(g.Peers) }
 		var err error
-		if bind, err = defaultAddress(g.Peers); err != nil {
+		if bind, err = elsewhere(); err != nil {
 			return nil, err
 		}
 	}
 	return gossip.New(gossip.Options{
 		Logger: log.With("part", "gossip"), Name: cfg.Node.Name, BindAddr: bind, Port: g.Port, Peers: peerNames(cfg),
 		Label: g.Label, Keys: g.Keys, Insecure: g.Insecure, Detection: gossip.Detection(g.Detection),
-		Rules: election.RulesVersion, Version: programVersion(),
+		Rules: election.RulesVersion, Version: programVersion(), Elsewhere: elsewhere,
 	})
 }
 
@@ -228,7 +214,14 @@ func defaultAddress(peers []config.Peer) (netip.Addr, error) {
 }
 
 // backend is the daemon as the control socket needs it.
-type backend struct{ *daemon.Daemon }
+type backend struct {
+	*daemon.Daemon
+	*restarter
+	config *config.Source
+}
+
+// Reload implements control.Backend.
+func (b backend) Reload(ctx context.Context) error { return b.config.Reload(ctx) }
 
 // Explain marks an unknown VIP as not found.
 func (b backend) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
@@ -237,22 +230,6 @@ func (b backend) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanatio
 		return nil, fmt.Errorf("%w: %w", control.ErrNotFound, err)
 	}
 	return list, err
-}
-
-// watchdog feeds systemd's watchdog from the loop itself, at half the interval
-// that systemd asks for.
-func watchdog(log *slog.Logger) func() {
-	every, err := systemd.SdWatchdogEnabled(false)
-	if err != nil || every <= 0 {
-		return nil
-	}
-	var last time.Time
-	return func() {
-		if now := time.Now(); now.Sub(last) >= every/4 {
-			last = now
-			notify(log, systemd.SdNotifyWatchdog)
-		}
-	}
 }
 
 func configStatus(c *config.Source) func(*v1alpha1.NodeStatus) {
@@ -266,7 +243,7 @@ func gossipStatus(g *gossip.Gossip) func(*v1alpha1.NodeStatus) {
 	return func(s *v1alpha1.NodeStatus) {
 		st := g.Stats()
 		s.Gossip = v1alpha1.GossipStatus{
-			KeyMismatches: st.KeyMismatches.Count, LastMismatchFrom: st.KeyMismatches.Peer, LastMismatchAt: st.KeyMismatches.At,
+			Error: st.Fault, KeyMismatches: st.KeyMismatches.Count, LastMismatchFrom: st.KeyMismatches.Peer, LastMismatchAt: st.KeyMismatches.At,
 			Absent: st.Absent, NameConflicts: st.NameConflicts.Count, LastConflictName: st.NameConflicts.Name,
 			LastConflictFrom: st.NameConflicts.Peer, LastConflictAt: st.NameConflicts.At,
 		}

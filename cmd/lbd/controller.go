@@ -108,7 +108,10 @@ func (f *controllerFlags) logger(out io.Writer) *slog.Logger {
 }
 
 func runController(ctx context.Context, f controllerFlags, out io.Writer) error {
-	log := f.logger(out)
+	lines := newLogQueue(out)
+	defer lines.close()
+	log := f.logger(lines)
+	lines.logger = log
 	client, err := k8s.New(k8s.Options{
 		Logger: log, Kubeconfig: f.kubeconfig, UserAgent: controller.Manager + "/" + programVersion(), QPS: controllerQPS, Burst: controllerBurst,
 	})
@@ -125,7 +128,7 @@ func runController(ctx context.Context, f controllerFlags, out io.Writer) error 
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&controllerMetrics{controller: c, client: client})
+		&controllerMetrics{controller: c, client: client, log: lines})
 	server := control.New(control.Options{Logger: log.With("part", "control"), HTTPAddress: f.http, Gatherer: reg, Backend: controllerBackend{c: c}})
 	log.Info("lbd controller runs", "version", programVersion(), "class", f.class, "classless", f.classless)
 	// Whoever looks must be able to until the end.

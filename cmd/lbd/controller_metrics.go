@@ -15,6 +15,7 @@ import (
 type controllerMetrics struct {
 	controller *controller.Controller
 	client     *k8s.Client
+	log        *logQueue
 }
 
 var (
@@ -49,6 +50,7 @@ func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
 	}
+	count(descLogLost, m.log.lost())
 	s := m.controller.Stats()
 	leader := 0.0
 	if s.Leader {

@@ -24,6 +24,7 @@ type joined struct {
 	parts  *parts
 	checks interface {
 		SetChecks(map[string]v1alpha1.HealthCheck)
+		SetClusterChecks(checks map[string]v1alpha1.HealthCheck, directory string)
 	}
 	log *slog.Logger
 
@@ -68,16 +69,18 @@ func (j *joined) setNodes(addrs []netip.Addr) {
 	j.peers()
 }
 
-// apply hands both on. Of two checks with one name that of the files counts, as
-// does the VirtualIP.
+// apply hands both on. Of two checks with one name that of the files counts, as does
+// the VirtualIP, and that of the cluster more than that of a management cluster.
 func (j *joined) apply() {
 	tuneProcs(len(j.files.Peers)+len(j.cluster.Peers) > 0, j.log)
 	tuneMemory(len(j.files.VIPs), len(j.cluster.VIPs))
-	all := make(map[string]v1alpha1.HealthCheck)
-	for _, checks := range []map[string]v1alpha1.HealthCheck{j.machines, j.cluster.Checks, j.files.Checks} {
-		maps.Copy(all, checks)
+	j.checks.SetChecks(j.files.Checks)
+	all := maps.Clone(j.machines)
+	if all == nil {
+		all = make(map[string]v1alpha1.HealthCheck)
 	}
-	j.checks.SetChecks(all)
+	maps.Copy(all, j.cluster.ChecksHere(j.files.Node.Labels))
+	j.checks.SetClusterChecks(all, j.files.Node.CheckFiles)
 }
 
 // peers tells the gossip peers, each once.
@@ -177,9 +180,13 @@ func clusterStatus(src *speaker.Source) func(*v1alpha1.NodeStatus) {
 		k := &v1alpha1.KubernetesStatus{
 			Connected: st.Connected, Synced: st.Synced, Since: st.Since, LastError: st.Err, ProblemCount: len(st.Problems),
 		}
-		for _, p := range st.Problems[:min(len(st.Problems), v1alpha1.MaxKubernetesProblems)] {
-			k.Problems = append(k.Problems, p.Kind+" "+p.Name+": "+p.Text)
+		lines := func(list []services.Problem) (out []string) {
+			for _, p := range list[:min(len(list), v1alpha1.MaxKubernetesProblems)] {
+				out = append(out, p.Kind+" "+p.Name+": "+p.Text)
+			}
+			return out
 		}
+		k.Problems, k.Warnings = lines(st.Problems), lines(st.Warnings)
 		s.Kubernetes = k
 	}
 }

@@ -16,10 +16,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
-
-	"lbd.dev/lbd/internal/bgp/bfd"
 )
 
 // version is set by the linker in releases.
@@ -33,7 +32,6 @@ const (
 )
 
 func main() {
-	bfd.Child() // does not return in the process that only speaks BFD
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -54,13 +52,26 @@ func run(args []string) int {
 	case err == nil:
 		return exitDone
 	case errors.As(err, new(usageError)):
-		fmt.Fprintf(os.Stderr, "lbd: %v\nRun 'lbd --help' for how to call it.\n", err)
+		lastWord(fmt.Sprintf("lbd: %v\nRun 'lbd --help' for how to call it.\n", err))
 		return exitUsage
 	case err == errSilent:
 		return exitRefused
 	}
-	fmt.Fprintf(os.Stderr, "lbd: %s\n", strings.TrimSpace(err.Error()))
+	lastWord(fmt.Sprintf("lbd: %s\n", strings.TrimSpace(err.Error())))
 	return exitRefused
+}
+
+// lastWord writes to stderr, but does not keep the process from ending if nobody reads it.
+func lastWord(text string) {
+	written := make(chan struct{})
+	go func() {
+		fmt.Fprint(os.Stderr, text)
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(logFlush):
+	}
 }
 
 func newRoot() *cobra.Command {
@@ -79,7 +90,7 @@ the owner binds and announces it, and another takes over when it must.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newRun(), newController(), newValidate(), newStatus(), newExplain(), newDrain(), newUndrain(),
+		newRun(), newController(), newValidate(), newStatus(), newExplain(), newDrain(), newUndrain(), newReload(), newRestart(),
 		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -22,6 +22,7 @@ type adapterMetrics struct {
 	cluster *speaker.Source // nil without a cluster
 	// machines is nil without a management cluster.
 	machines *machines.Source
+	log      *logQueue
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -34,6 +35,7 @@ var (
 	descMissed       = desc("lbd_heartbeats_missed_total", "Heartbeats that were sent by the peer but did not arrive.", "peer")
 	descLate         = desc("lbd_heartbeats_late_total", "Times that heartbeats of the peer were overdue.", "peer")
 	descDropped      = desc("lbd_gossip_dropped_total", "Gossip messages dropped, by cause.", "cause")
+	descLogLost      = desc("lbd_log_lines_dropped_total", "Lines of the log that were dropped, since nobody took them.")
 	descKeys         = desc("lbd_gossip_key_mismatches_total", "Gossip messages that no key of the keyring opens.")
 	descHealthRun    = desc("lbd_health_checks_total", "Runs of health checks.", "check", "result")
 	descHealthDur    = desc("lbd_health_check_duration_seconds", "Duration of the last run of a health check.", "check")
@@ -67,6 +69,7 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
+	count(descLogLost, m.log.lost())
 	g := m.gossip.Stats()
 	for _, p := range g.Peers {
 		count(descSent, p.Sent, string(p.Name))
@@ -80,6 +83,7 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 	count(descKeys, g.KeyMismatches.Count)
 	for name, h := range m.health.Stats() {
 		count(descHealthRun, h.Successes, name, "success")
+		count(descHealthRun, h.Degraded, name, "degraded")
 		count(descHealthRun, h.Failures, name, "failure")
 		c <- prometheus.MustNewConstMetric(descHealthDur, prometheus.GaugeValue, h.Last.Seconds(), name)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/gossip"
@@ -38,10 +39,11 @@ be reached with the same key. It changes nothing and may run beside the daemon.`
 			if err != nil {
 				return err
 			}
-			_, notRunning := f.client().Status(cmd.Context())
-			p := &preflight{out: cmd.OutOrStdout(), cfg: cfg, running: notRunning == nil}
+			status, notRunning := f.client().Status(cmd.Context())
+			p := &preflight{out: cmd.OutOrStdout(), cfg: cfg, running: notRunning == nil, status: status}
 			p.say(ok, "configuration", "%s is valid", f.config)
 			p.capabilities()
+			p.files(readers("/"))
 			p.ports()
 			p.vips(cmd.Context())
 			p.peers(cmd.Context())
@@ -60,7 +62,8 @@ be reached with the same key. It changes nothing and may run beside the daemon.`
 type preflight struct {
 	out     io.Writer
 	cfg     *config.Config
-	running bool // a daemon runs on this node
+	running bool                // a daemon runs on this node
+	status  v1alpha1.NodeStatus // what it says
 	failed  int
 }
 
@@ -191,7 +194,7 @@ func (p *preflight) vips(ctx context.Context) {
 		rings(&v, l.Name)
 		if !seen[l.Name] {
 			seen[l.Name] = true
-			p.sysctls(l.Name)
+			p.sysctls(l.Name, decide.Beside(links, l.Name))
 		}
 	}
 	if len(p.cfg.VIPs) == 0 {
@@ -230,13 +233,31 @@ func (p *preflight) routers(v *model.VIP) {
 
 func (p *preflight) wire(ctx context.Context, iface string, a netip.Addr) {
 	r, err := layer2.Probe(ctx, slog.New(slog.DiscardHandler), iface, a)
-	switch {
-	case err != nil:
+	if err != nil {
 		p.say(fail, a.String(), "cannot be asked for on %s: %v", iface, err)
+		return
+	}
+	p.answered(iface, a, &r)
+}
+
+// answered judges what the wire said, by what the daemon knows. This node does not answer
+// its own question.
+func (p *preflight) answered(iface string, a netip.Addr, r *model.ProbeResult) {
+	owner, duplicate := "", ""
+	for _, v := range p.status.VIPs {
+		if v.Address == a.String() && v.Mode == "l2" {
+			owner, duplicate = v.Owner, v.Duplicate
+		}
+	}
+	switch {
+	case r.Answered && owner != "" && owner == p.status.Node:
+		p.say(fail, a.String(), "%s answers for it, although this node owns it: remove the address from that host", r.By)
+	case duplicate != "":
+		p.say(fail, a.String(), "%s answers for it beside its owner, %s: remove the address from that host", duplicate, owner)
 	case !r.Answered:
 		p.say(ok, a.String(), "nobody on %s answers for it", iface)
-	case p.running:
-		p.say(ok, a.String(), "%s answers for it; `lbd status` tells whether it is a member", r.By)
+	case owner != "":
+		p.say(ok, a.String(), "%s answers for it; its owner is %s", r.By, owner)
 	default:
 		p.say(warn, a.String(), "%s answers for it: an lbd node that owns it already, or a host that must not", r.By)
 	}
@@ -244,13 +265,15 @@ func (p *preflight) wire(ctx context.Context, iface string, a netip.Addr) {
 
 // sysctls that keep an address from being reached. The greater value of all and
 // the interface counts (Documentation/networking/ip-sysctl.rst).
-func (p *preflight) sysctls(iface string) {
+func (p *preflight) sysctls(iface string, beside []string) {
 	ignore := effective("arp_ignore", iface)
 	switch {
 	case ignore < 0:
 		p.say(warn, "arp_ignore", "cannot be read")
-	case ignore >= 2:
-		p.say(fail, "arp_ignore", "is %d on %s: the kernel does not answer ARP for a /32; set it to 0 or 1", ignore, iface)
+	case ignore == 2:
+		p.say(ok, "arp_ignore", "2 on %s: hosts and routers of its subnets are answered, nobody else is", iface)
+	case len(beside) > 0:
+		p.say(warn, "arp_ignore", "%d on %s: %s on the same LAN answers for its addresses, too; set net.ipv4.conf.all.arp_ignore=1", ignore, iface, strings.Join(beside, ", "))
 	default:
 		p.say(ok, "arp_ignore", "%d on %s", ignore, iface)
 	}

@@ -6,11 +6,15 @@ import (
 	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/relay"
+	"lbd.dev/lbd/internal/sockdiag"
 )
 
 // rings returns what tells of a VIP whether open connections to it would survive its
 // moves, as far as this node can tell: others have their own say.
 func (p *preflight) rings(links map[string]model.Link) func(v *model.VIP, iface string) {
+	if why := sockdiag.Undestroyable(); why != "" {
+		p.say(warn, "connections", "clients on this node do not come back at once when a VIP moves: their connections cannot be cut: %s", why)
+	}
 	if p.cfg.Node.NoRelay {
 		if p.cfg.Node.KeepServices {
 			p.say(warn, servicesPart, "`serviceConnections: keep` does nothing: `connections: reset`")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/model"
 )
@@ -45,6 +46,33 @@ func TestPreflightServices(t *testing.T) {
 			if line = strings.Join(strings.Fields(line), " "); !strings.Contains(line, c.want[i]) {
 				t.Errorf("%s: %q, want %q", name, line, c.want[i])
 			}
+		}
+	}
+}
+
+// A host that answers for an address is fine only if it may be the owner: beside this node,
+// or beside another owner, it is a duplicate.
+func TestPreflightDuplicate(t *testing.T) {
+	vip := netip.MustParseAddr("10.0.0.200")
+	answer := &model.ProbeResult{Done: true, Answered: true, By: model.MAC{2, 0, 0, 0, 0, 0x42}}
+	for name, c := range map[string]struct {
+		owner, duplicate string
+		answer           *model.ProbeResult
+		want             string
+	}{
+		"owner, alone":             {"m1", "", &model.ProbeResult{Done: true}, "ok 10.0.0.200 nobody on eth0 answers"},
+		"owner, and another host":  {"m1", "", answer, "FAILED 10.0.0.200 02:00:00:00:00:42 answers for it, although this node owns it"},
+		"standby":                  {"m2", "", answer, "ok 10.0.0.200 02:00:00:00:00:42 answers for it; its owner is m2"},
+		"standby, and a duplicate": {"m2", "02:00:00:00:00:43", answer, "FAILED 10.0.0.200 02:00:00:00:00:43 answers for it beside its owner, m2"},
+		"no owner":                 {"", "", answer, "warning 10.0.0.200 02:00:00:00:00:42 answers for it: an lbd node"},
+	} {
+		var out bytes.Buffer
+		p := &preflight{out: &out, cfg: &config.Config{}, running: true, status: v1alpha1.NodeStatus{
+			Node: "m1", VIPs: []v1alpha1.VIPStatus{{Address: vip.String(), Mode: "l2", Owner: c.owner, Duplicate: c.duplicate}},
+		}}
+		p.answered("eth0", vip, c.answer)
+		if got := strings.Join(strings.Fields(out.String()), " "); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

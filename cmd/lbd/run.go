@@ -40,16 +40,21 @@ noticed without it too.`,
 
 // runDaemon loads the configuration, puts the parts together and runs them.
 func runDaemon(ctx context.Context, path string, out io.Writer) error {
+	reapInherited()
 	tuneTimers()
 	cfg, err := config.Load(path)
 	if err != nil {
 		return err
 	}
 	level := new(slog.LevelVar)
-	log := newLogger(cfg, level, out)
+	lines := newLogQueue(out)
+	defer lines.close()
+	log := newLogger(cfg, level, lines)
+	lines.logger = log
 	tuneProcs(len(cfg.Peers) > 0, log)
 	tuneMemory(len(cfg.VIPs), 0)
-	parts, err := compose(cfg, path, level, log)
+	systemd := newSupervisor(log)
+	parts, err := compose(cfg, path, level, lines, systemd)
 	if err != nil {
 		return err
 	}
@@ -58,15 +63,13 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := parts.control.Run(work); err != nil {
-			log.Error("control", "err", err)
-		}
-	})
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { parts.restart.serve(work, parts, lines, log, stop) })
 	wg.Go(func() { reloadOnHangup(work, parts, log) })
 	log.Info("lbd runs", "version", programVersion(), "node", string(cfg.Node.Name), "vips", len(cfg.VIPs))
-	notify(log, daemon.SdNotifyReady)
-	context.AfterFunc(ctx, func() { notify(log, daemon.SdNotifyStopping) })
+	systemd.notify(daemon.SdNotifyReady)
+	context.AfterFunc(ctx, func() { systemd.notify(daemon.SdNotifyStopping) })
 	err = parts.daemon.Run(ctx)
 	cancel()
 	wg.Wait()
@@ -85,7 +88,7 @@ func reloadOnHangup(ctx context.Context, p *parts, log *slog.Logger) {
 			return
 		case <-hup:
 			log.Info("reading the configuration again")
-			p.config.Reload()
+			_ = p.config.Reload(ctx) // what is wrong is logged
 		}
 	}
 }
@@ -100,19 +103,13 @@ func newLogger(cfg *config.Config, level *slog.LevelVar, out io.Writer) *slog.Lo
 	return slog.New(slog.NewTextHandler(out, o))
 }
 
-// notify tells systemd, if it asked to be told.
-func notify(log *slog.Logger, state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("systemd notification", "err", err)
-	}
-}
-
 func newValidate() *cobra.Command {
 	return &cobra.Command{
-		Use:   "validate FILE|DIR...",
+		Use:   "validate FILE|DIR|-...",
 		Short: "Check configuration files and print every error",
 		Long: `Check configuration files and print every error, each with file, line, object,
-path and rule. Nothing is contacted and no daemon need run.`,
+path and rule. Nothing is contacted and no daemon need run. A - stands for standard
+input, as in kubectl get virtualips -o yaml | lbd validate -`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{errors.New("validate wants a file or a directory")}

@@ -22,6 +22,12 @@ type Backend interface {
 	// SetDraining starts or ends a drain. It does not wait for its end. A Status
 	// that is asked for after it returned says so in Draining.
 	SetDraining(ctx context.Context, draining bool) error
+	// Reload reads the configuration again, and returns why it is refused; nil if it is
+	// in force.
+	Reload(ctx context.Context) error
+	// Restart has the process begin anew in its place once the answer was given. The
+	// error is why it goes on as it is.
+	Restart(ctx context.Context) error
 	// Healthy returns nil while the daemon works at all; it is what /healthz says.
 	Healthy() error
 	// Ready returns nil while the daemon can take its part in the group; it is
@@ -38,6 +44,8 @@ const (
 	pathStatus   = "/v1alpha1/status"   // GET: NodeStatus
 	pathExplain  = "/v1alpha1/explain"  // GET ?vip=: explanations
 	pathDraining = "/v1alpha1/draining" // PUT drainRequest: nothing
+	pathReload   = "/v1alpha1/reload"   // POST nothing: nothing
+	pathRestart  = "/v1alpha1/restart"  // POST nothing: nothing
 )
 
 type explanations struct {

@@ -124,7 +124,8 @@ func (e notFound) Is(t error) bool { return t == ErrNotFound }
 
 // unreachable says what to do about a daemon that gave no answer.
 func (c *Client) unreachable(ctx context.Context, err error) error {
-	const start = "; start it with `systemctl start lbd` or give --socket"
+	const start = "; start the unit with `systemctl start lbd`, or see with `crictl ps -a` why kubelet does not run the pod; another socket is given by --socket"
+	const look = "; see `systemctl status lbd`, or `crictl ps -a` if it is a pod"
 	dial := "dial unix " + c.socket + ": "
 	switch {
 	case ctx.Err() != nil:
@@ -136,11 +137,11 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("daemon cannot be reached: %spermission denied; run this command as root", dial)
 	case errors.Is(err, os.ErrDeadlineExceeded), os.IsTimeout(err):
-		return fmt.Errorf("daemon does not answer within %v on %s: it may be stopped or frozen; see `systemctl status lbd`", requestTimeout, c.socket)
+		return fmt.Errorf("daemon does not answer within %v on %s: it may be stopped or frozen%s", requestTimeout, c.socket, look)
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("daemon cannot be reached on %s: %w; see `systemctl status lbd`", c.socket, err)
+	return fmt.Errorf("daemon cannot be reached on %s: %w%s", c.socket, err, look)
 }

@@ -18,7 +18,8 @@ func TestClientSaysWhatToDo(t *testing.T) {
 	dir := filepath.Dir(filepath.Dir(testOptions(t, nil).Socket))
 	missing := filepath.Join(dir, "missing.sock")
 	_, err := NewClient(missing).Status(t.Context())
-	want := "daemon is not running: dial unix " + missing + ": no such file; start it with `systemctl start lbd` or give --socket"
+	want := "daemon is not running: dial unix " + missing + ": no such file; start the unit with `systemctl start lbd`, " +
+		"or see with `crictl ps -a` why kubelet does not run the pod; another socket is given by --socket"
 	if err == nil || err.Error() != want {
 		t.Errorf("missing socket:\n got %v\nwant %s", err, want)
 	}
@@ -172,6 +173,82 @@ func TestDrainSucceedsWithOpenConnections(t *testing.T) {
 	}
 	if last != "3 VIPs were handed over but still have open connections here" {
 		t.Errorf("last line = %q", last)
+	}
+}
+
+// TestDrainWaitsForTheWord: the successor has answered on the wire, and its claim comes by
+// gossip a moment later.
+func TestDrainWaitsForTheWord(t *testing.T) {
+	stage := 0
+	_, client := drainBench(t, func(s *v1alpha1.NodeStatus) {
+		if stage++; stage < 5 {
+			return
+		}
+		s.VIPs = slices.Clone(s.VIPs)
+		for i := range 3 {
+			owner := ""
+			if stage >= 10+i {
+				owner = "m2"
+			}
+			set(&s.VIPs[i], owner, "Draining", "", false, false)
+		}
+	})
+	var said []string
+	if err := client.Drain(t.Context(), 10*time.Second, func(line string) { said = append(said, line) }); err != nil {
+		t.Fatal(err)
+	}
+	story := strings.Join(said, "\n")
+	for _, want := range []string{"10.0.0.3 (web): gone from here, waiting to hear who has it", "10.0.0.3 (web): done, now on m2"} {
+		if !strings.Contains(story, want) {
+			t.Errorf("progress lacks %q", want)
+		}
+	}
+	if stage < 12 || strings.Contains(story, "no node") {
+		t.Errorf("at stage %d:\n%s", stage, story)
+	}
+}
+
+// TestDrainSaysThatNobodyHasIt: what was handed over is nowhere, as far as is known.
+func TestDrainSaysThatNobodyHasIt(t *testing.T) {
+	stage := 0
+	_, client := drainBench(t, func(s *v1alpha1.NodeStatus) {
+		if stage++; stage == 5 {
+			s.VIPs = slices.Clone(s.VIPs)
+			for i, owner := range []string{"m2", "", "m2"} {
+				set(&s.VIPs[i], owner, "Draining", "", false, false)
+			}
+		}
+	})
+	err := client.Drain(t.Context(), 60*time.Millisecond, nil)
+	want := "10.0.0.2: not here any more, and after 60ms no node is known to have it; `lbd explain` says more, the node goes on draining"
+	if err == nil || err.Error() != want {
+		t.Errorf("Drain:\n got %v\nwant %s", err, want)
+	}
+}
+
+// TestDrainIsDoneWithWhatNothingServes: the check of a VIP fails on every node, the last
+// endpoint of a Service goes, an object is deleted. No time brings an owner to these.
+func TestDrainIsDoneWithWhatNothingServes(t *testing.T) {
+	stage := 0
+	_, client := drainBench(t, func(s *v1alpha1.NodeStatus) {
+		if stage++; stage == 5 {
+			s.VIPs = slices.Clone(s.VIPs)
+			for i, reason := range []string{"Unhealthy", "NoEndpoint", "Removed"} {
+				set(&s.VIPs[i], "", reason, "", false, false)
+			}
+		}
+	})
+	var said []string
+	err := client.Drain(t.Context(), 2*time.Second, func(line string) { said = append(said, line) })
+	if err != nil {
+		t.Errorf("Drain = %v, want nil", err)
+	}
+	if stage > 100 {
+		t.Errorf("Drain returned at stage %d, as if there were something to wait for", stage)
+	}
+	want := "10.0.0.2 (web): done, nobody is known to have it: no endpoint of the Service is ready for what arrives on this node"
+	if !slices.Contains(said, want) {
+		t.Errorf("progress lacks %q:\n%s", want, strings.Join(said, "\n"))
 	}
 }
 

@@ -14,10 +14,13 @@ import (
 // Drain has the daemon hand over every VIP and returns when that is done: no VIP
 // is owned or announced here, and none is kept bound for connections that are
 // still open. Open connections do not make it fail: they are awaited for as long
-// as the timeout lasts.
+// as the timeout lasts. So is the word of who has what was handed over: it may come after
+// the successor has answered on the wire. What the node has let go because nothing here
+// serves it is done: a drain brings no owner to it.
 //
 // A VIP that nobody can take stays where it is. If one is left when the timeout
-// ends, the error names each with the reason, and the node goes on draining.
+// ends, or nobody has it, the error names each with the reason, and the node goes on
+// draining.
 // Progress, if not nil, is given a line for each change.
 func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(string)) error {
 	if progress == nil {
@@ -41,8 +44,8 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 		if !status.Draining {
 			return errors.New("somebody ended the drain before it was done; `lbd status` shows what is here")
 		}
-		left, lingering := watched.look(status)
-		if len(left) == 0 && lingering == 0 {
+		left, lost, lingering := watched.look(status)
+		if len(left)+len(lost)+lingering == 0 {
 			return nil
 		}
 		select {
@@ -52,11 +55,16 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 			continue
 		case <-deadline.C:
 		}
-		if len(left) == 0 {
+		switch {
+		case len(left) > 0:
+			return leftError(left, status.Node, len(status.VIPs), timeout)
+		case len(lost) > 0:
+			return fmt.Errorf("%s: not here any more, and after %v no node is known to have it; `lbd explain` says more, the node goes on draining",
+				named(lost), timeout)
+		default:
 			progress(fmt.Sprintf("%d VIPs were handed over but still have open connections here", lingering))
 			return nil
 		}
-		return leftError(left, len(status.VIPs), timeout)
 	}
 }
 
@@ -66,33 +74,38 @@ type drainWatch struct {
 	said     map[string]string // by address and mode
 }
 
-// look returns the VIPs that are still announced here, and how many are only
-// kept for open connections.
-func (d *drainWatch) look(status v1alpha1.NodeStatus) (left []v1alpha1.VIPStatus, lingering int) {
+// look returns the VIPs that are still announced here, the addresses of those that were handed
+// over and whose new owner is not known, and how many are only kept for open connections.
+func (d *drainWatch) look(status v1alpha1.NodeStatus) (left []v1alpha1.VIPStatus, lost []string, lingering int) {
 	for _, vip := range status.VIPs {
 		line := ""
 		switch {
 		case isHere(vip, status.Node):
 			left = append(left, vip)
-			line = explainHere(vip)
+			line = whyHere(vip, status.Node)
 		case vip.Bound:
 			lingering++
 			line = "handed over to " + someone(vip.Owner) + ", waiting for open connections to end"
 			if vip.Mode == modeBGP {
 				line = "withdrawn from every BGP peer, waiting for open connections to end"
 			}
-		case d.said[vip.Address+vip.Mode] != "":
-			line = "done, now on " + someone(vip.Owner)
-			if vip.Mode == modeBGP {
-				line = "done, withdrawn"
-			}
+		case d.said[vip.Address+vip.Mode] == "": // it was not here
+		case vip.Mode == modeBGP:
+			line = "done, withdrawn"
+		case vip.Owner == "" && letGo(vip):
+			line = "done, nobody is known to have it: " + whyHere(vip, status.Node)
+		case vip.Owner == "":
+			lost = append(lost, vip.Address)
+			line = "gone from here, waiting to hear who has it"
+		default:
+			line = "done, now on " + vip.Owner
 		}
 		if line != "" && d.said[vip.Address+vip.Mode] != line {
 			d.said[vip.Address+vip.Mode] = line
 			d.progress(title(vip) + ": " + line)
 		}
 	}
-	return left, lingering
+	return left, lost, lingering
 }
 
 // modeBGP is VIPStatus.Mode of what BGP announces.
@@ -107,25 +120,26 @@ func isHere(vip v1alpha1.VIPStatus, node string) bool {
 	return known && reason == model.ReasonTakingOver
 }
 
-func leftError(left []v1alpha1.VIPStatus, all int, timeout time.Duration) error {
+// letGo tells whether a VIP that is here no more has left without a handover.
+func letGo(vip v1alpha1.VIPStatus) bool {
+	reason, known := model.ParseReason(vip.Reason)
+	return known && reason.LetsGo()
+}
+
+func leftError(left []v1alpha1.VIPStatus, node string, all int, timeout time.Duration) error {
 	lines := make([]string, len(left))
 	for i, vip := range left {
-		lines[i] = title(vip) + ": " + explainHere(vip)
+		lines[i] = title(vip) + ": " + whyHere(vip, node)
 	}
 	return fmt.Errorf("%d of %d VIPs are still here after %v: %s; they stay reachable here and the node goes on draining, `lbd undrain` ends that",
 		len(left), all, timeout, strings.Join(lines, "; "))
-}
-
-// explainHere says why a VIP is still here.
-func explainHere(vip v1alpha1.VIPStatus) string {
-	return sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
 }
 
 func title(vip v1alpha1.VIPStatus) string { return fmt.Sprintf("%s (%s)", vip.Address, vip.Name) }
 
 func someone(owner string) string {
 	if owner == "" {
-		return "no node"
+		return "its successor"
 	}
 	return owner
 }

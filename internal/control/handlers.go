@@ -39,6 +39,12 @@ func (s *Server) socketHandler() http.Handler {
 		}
 		s.answer(w, request, s.opts.Backend.SetDraining(r.Context(), request.Draining))
 	})
+	mux.HandleFunc("POST "+pathReload, func(w http.ResponseWriter, r *http.Request) {
+		s.answer(w, struct{}{}, s.opts.Backend.Reload(r.Context()))
+	})
+	mux.HandleFunc("POST "+pathRestart, func(w http.ResponseWriter, r *http.Request) {
+		s.answer(w, struct{}{}, s.opts.Backend.Restart(r.Context()))
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusNotFound, problem{Error: fmt.Sprintf("this daemon does not know %s %s; it may be older than the command", r.Method, r.URL.Path)})
 	})

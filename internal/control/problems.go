@@ -80,7 +80,7 @@ func tell(s v1alpha1.NodeStatus, now bool) []string {
 			found = append(found, fmt.Sprintf("BGP session with %s is %s; `lbd status bgp` says why", clean(b.Peer), state))
 		}
 	}
-	return append(found, vipProblems(s)...)
+	return slices.Concat(found, vipProblems(s), clusterWarnings(s))
 }
 
 // shownProblems is how many problems with objects of a cluster are shown one by one.
@@ -105,12 +105,25 @@ func clusterProblems(s v1alpha1.NodeStatus, ago func(string, time.Time) string) 
 		}
 		found = append(found, words)
 	}
-	shown := k.Problems[:min(len(k.Problems), shownProblems)]
+	return append(found, ofObjects(k.Problems, k.ProblemCount, "problems")...)
+}
+
+// clusterWarnings tells of objects that get what they ask for, and ask for trouble.
+func clusterWarnings(s v1alpha1.NodeStatus) []string {
+	if s.Kubernetes == nil {
+		return nil
+	}
+	return ofObjects(s.Kubernetes.Warnings, len(s.Kubernetes.Warnings), "warnings")
+}
+
+// ofObjects shows the first of a list, and how many more of count there are.
+func ofObjects(list []string, count int, what string) (found []string) {
+	shown := list[:min(len(list), shownProblems)]
 	for _, p := range shown {
 		found = append(found, "cluster: "+oneLine(p))
 	}
-	if more := k.ProblemCount - len(shown); more > 0 {
-		found = append(found, fmt.Sprintf("cluster: %d more such problems; `lbd status -o json` has them", more))
+	if more := count - len(shown); more > 0 {
+		found = append(found, fmt.Sprintf("cluster: %d more such %s; `lbd status -o json` has them", more, what))
 	}
 	return found
 }
@@ -157,15 +170,19 @@ func overdue(s v1alpha1.NodeStatus, now bool) []string {
 func vipProblems(s v1alpha1.NodeStatus) []string {
 	found, rings := group{}, group{}
 	for _, vip := range s.VIPs {
+		if vip.Duplicate != "" && vip.Mode != modeBGP {
+			found.add(duplicateProblem(vip.Owner, vip.Duplicate), vip.Address)
+		}
 		if vip.Ring != "" {
 			rings.add(ringProblem(vip.Ring), vip.Address)
 		}
 		reason, known := model.ParseReason(vip.Reason)
 		ownerless := vip.Owner == "" && vip.Mode != modeBGP && s.Settled
-		if !ownerless && !(known && reason.Look()) {
+		degraded := vip.Standing == model.ReasonDegraded.String()
+		if !ownerless && !(known && reason.Look()) && !degraded {
 			continue
 		}
-		what := sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
+		what := whyHere(vip, s.Node)
 		if rest, said := strings.CutPrefix(what, "nobody owns the VIP; "); said {
 			what = rest
 		}
@@ -175,6 +192,11 @@ func vipProblems(s v1alpha1.NodeStatus) []string {
 		found.add(what, vip.Address)
 	}
 	return append(found.lines(), rings.lines()...)
+}
+
+// duplicateProblem tells what it means that another host answers, too.
+func duplicateProblem(owner, host string) string {
+	return fmt.Sprintf("%s answers for it beside %s, and some clients reach that host: remove the address there", clean(host), clean(owner))
 }
 
 // ringProblem tells what it means that there is no ring, and why.
@@ -195,8 +217,8 @@ func (g *group) add(what, address string) {
 	if g.about[what] == nil {
 		g.order = append(g.order, what)
 	}
-	if !slices.Contains(g.about[what], address) { // by layer 2 and by BGP
-		g.about[what] = append(g.about[what], address)
+	if said := g.about[what]; len(said) == 0 || said[len(said)-1] != address { // by layer 2 and by BGP
+		g.about[what] = append(said, address)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 func marked(t *testing.T, s v1alpha1.NodeStatus) []string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := RenderStatus(&out, s); err != nil {
+	if err := RenderStatus(&out, s, false); err != nil {
 		t.Fatal(err)
 	}
 	var found []string
@@ -149,6 +149,10 @@ func TestProblemsOfTheCluster(t *testing.T) {
 			[]string{"not connected to the API server for 1s, and its objects are not known yet, and what files say is in force"}},
 		{"objects", &v1alpha1.KubernetesStatus{Connected: true, Synced: true, ProblemCount: 60, Problems: []string{"a", "b", "c\nd", "e"}},
 			[]string{"cluster: a", "cluster: b", "cluster: c; d", "cluster: 57 more such problems; `lbd status -o json` has them"}},
+		{"warnings come last", &v1alpha1.KubernetesStatus{Synced: true, LastError: "refused", Since: now, Warnings: []string{"VirtualIP api: x"}},
+			[]string{"not connected to the API server for 0s, and what was read last stays in force: refused", "cluster: VirtualIP api: x"}},
+		{"many warnings", &v1alpha1.KubernetesStatus{Connected: true, Synced: true, Warnings: []string{"a", "b", "c", "d", "e"}},
+			[]string{"cluster: a", "cluster: b", "cluster: c", "cluster: 2 more such warnings; `lbd status -o json` has them"}},
 	} {
 		got := problems(v1alpha1.NodeStatus{Time: now, Kubernetes: c.k})
 		if !slices.Equal(got, c.want) {
@@ -201,6 +205,24 @@ func TestProblemIsLasting(t *testing.T) {
 	}
 }
 
+// TestDuplicateIsMarked: a host that answers beside the owner is marked on every node, with
+// its hardware address, although the VIP is where it should be.
+func TestDuplicateIsMarked(t *testing.T) {
+	s := calm()
+	s.VIPs[0].Duplicate = "02:00:00:00:00:42"
+	want := "10.0.0.200: 02:00:00:00:00:42 answers for it beside " + s.VIPs[0].Owner + ", and some clients reach that host: remove the address there"
+	if got := marked(t, s); !slices.Equal(got, []string{want}) {
+		t.Errorf("marked: %q", got)
+	}
+	var out bytes.Buffer
+	if err := RenderExplain(&out, []v1alpha1.Explanation{{Address: "10.0.0.200", Name: "a", Node: "m1", Owner: "m1", Reason: "Owner", Duplicate: "02:00:00:00:00:42"}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "Duplicate: 02:00:00:00:00:42 answers for it beside m1") {
+		t.Error(out.String())
+	}
+}
+
 // TestRingsAreMarked: what keeps open connections from surviving is said once for all
 // addresses, also those that are announced in two ways, and by explain.
 func TestRingsAreMarked(t *testing.T) {
@@ -218,5 +240,31 @@ func TestRingsAreMarked(t *testing.T) {
 	}
 	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "Connections: a move resets open connections, or some of them: "+why+".") {
 		t.Error(out.String())
+	}
+}
+
+// An owner that asks the wire, as in a handover whose claim is late, is an owner: nobody is to
+// read in the status, in `lbd explain` or in a drain that the VIP has none.
+func TestOwnerThatAsksIsNoOwnerless(t *testing.T) {
+	const want = "owns the VIP and is asking the network whether another node has it now: m2 uses it"
+	vip := v1alpha1.VIPStatus{Name: "b", Address: "10.0.0.200", Mode: "l2", Owner: "m1", Reason: "Probing", Detail: "m2 uses it"}
+	s := v1alpha1.NodeStatus{Node: "m1", VIPs: []v1alpha1.VIPStatus{vip}}
+	var status, explained bytes.Buffer
+	writeWhy(&status, s, 10)
+	if err := renderExplanation(&explained, v1alpha1.Explanation{Node: "m1", Owner: "m1", Reason: vip.Reason, Detail: vip.Detail}); err != nil {
+		t.Fatal(err)
+	}
+	var drained []string
+	watch := drainWatch{progress: func(line string) { drained = append(drained, line) }, said: map[string]string{}}
+	watch.look(s)
+	for what, got := range map[string]string{
+		"status": status.String(), "explain": explained.String(), "drain": strings.Join(drained, " "), "left": leftError(s.VIPs, "m1", 1, time.Second).Error(),
+	} {
+		if got = strings.Join(strings.Fields(got), " "); !strings.Contains(got, want) || strings.Contains(got, "nobody owns") {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if got := sentence("Probing", "m1", "m3", ""); !strings.HasPrefix(got, "nobody owns the VIP; m1 is asking") {
+		t.Errorf("one that asks since the owner is silent: %q", got)
 	}
 }

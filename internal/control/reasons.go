@@ -3,6 +3,7 @@ package control
 import (
 	"strings"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -16,7 +17,7 @@ var reasonText = map[model.Reason]string{
 	model.ReasonProbing:           "nobody owns the VIP; {node} is asking the network whether the address is really free",
 	model.ReasonWaitingTurn:       "nobody owns the VIP; a node that ranks higher may take it first, {node} waits for its turn",
 	model.ReasonWaitingForRelease: "the old owner is silent, but the address still answers on the network; {node} takes it once it is released",
-	model.ReasonConflict:          "a host that does not belong to this group uses the address; find and remove it",
+	model.ReasonConflict:          "a host uses the address although it does not own the VIP; find it and remove the address there",
 	model.ReasonHandingOver:       "{node} still owns the VIP while its successor is getting ready",
 	model.ReasonNoSuccessor:       "{node} should give the VIP up but keeps it, since no other node can take it",
 	model.ReasonReleasing:         "{node} has handed the VIP over and only keeps it for connections that are still open",
@@ -38,11 +39,24 @@ var reasonText = map[model.Reason]string{
 	model.ReasonBinding:           "{node} is binding the address of the VIP, then it advertises it by BGP",
 	model.ReasonNoSession:         "{node} is ready to advertise the VIP, but no BGP session with a peer is established; `lbd status bgp` says why",
 	model.ReasonNoPeer:            "no BGP peer that the VIP names is configured for {node}",
-	model.ReasonShuttingDown:      "{node} is draining and asks its BGP peers to prefer other nodes (GRACEFUL_SHUTDOWN) before it withdraws the VIP",
+	model.ReasonShuttingDown:      "{node} asks its BGP peers to prefer other nodes (GRACEFUL_SHUTDOWN) before it withdraws the VIP",
 	model.ReasonWithdrawn:         "{node} has withdrawn the VIP from its BGP peers and only keeps it for packets that are under way",
 	model.ReasonNoEndpoint:        "no endpoint of the Service is ready for what arrives on {node}",
 	model.ReasonNodeExcluded:      "Kubernetes says that {node} is to get no traffic of Services",
+	model.ReasonARPDisabled:       "the kernel answers no ARP on the interface for the VIP on {node}, so no client would find it",
+	model.ReasonWireDark:          "nobody answers {node} on the network of the VIP, while other nodes hear each other there",
+	model.ReasonDegraded:          "{node} passes the required health check, not the preferred one, so it leaves the VIP to a node that passes both",
+	model.ReasonRemoved:           "the configuration of {node} has the VIP no more",
 	model.ReasonMachineDraining:   "the Machine of {node} is going away or was marked, so {node} is draining",
+	model.ReasonMachineDisabled:   "the Machine of {node} was taken out of the MachineLoadBalancer",
+}
+
+// whyHere is the sentence about a VIP in the status of a node.
+func whyHere(vip v1alpha1.VIPStatus, self string) string {
+	if vip.Owner == self {
+		return sentence(vip.Reason, "this node", "this node", vip.Detail)
+	}
+	return sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
 }
 
 // sentence says why a VIP is, or is not, on a node; reason is a name of
@@ -57,6 +71,8 @@ func sentence(reason, node, owner, detail string) string {
 		text += "; `lbd undrain` ends that"
 	case reason == model.ReasonStandby.String() && owner == "":
 		text = "nobody owns the VIP; {node} is ready to take it"
+	case reason == model.ReasonProbing.String() && owner == node:
+		text = "{node} owns the VIP and is asking the network whether another node has it now"
 	}
 	if text == "" {
 		text = "{node} says " + reason + ", which this command does not know"

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -17,17 +18,20 @@ import (
 const maxNamed = 4
 
 // RenderStatus writes a status as text for people: what is wrong first, then
-// tables, then why each VIP is where it is.
-func RenderStatus(w io.Writer, s v1alpha1.NodeStatus) error {
+// tables, then why each VIP is where it is. What fills more than a screen and is well is
+// only counted, unless all is asked for.
+func RenderStatus(w io.Writer, s v1alpha1.NodeStatus, all bool) error {
 	var out bytes.Buffer
+	most := screen
+	if all {
+		most = math.MaxInt
+	}
 	fmt.Fprintf(&out, "Node %s, lbd %s: %s\n", clean(s.Node), clean(s.Version), condense(s))
 	fmt.Fprintf(&out, "Configuration %s\n", configLine(s))
 	if m := s.Machines; m != nil && m.Drain != "" {
 		hang(&out, "", "Draining with "+machineLine(m))
 	}
-	for _, problem := range problems(s) {
-		hang(&out, "! ", problem)
-	}
+	writeProblems(&out, problems(s), most)
 	sections := []struct {
 		title string
 		table table
@@ -42,13 +46,29 @@ func RenderStatus(w io.Writer, s v1alpha1.NodeStatus) error {
 			continue
 		}
 		fmt.Fprintf(&out, "\n%s\n", section.title)
+		more := section.table.shorten(most)
 		if err := section.table.write(&out, "  "); err != nil {
 			return err
 		}
+		if more != "" {
+			hang(&out, "  ", more)
+		}
 	}
-	writeWhy(&out, s)
+	writeWhy(&out, s, most)
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// screen is how many rows of a table, or sentences, are shown before the rest is counted.
+const screen = 20
+
+func writeProblems(out *bytes.Buffer, list []string, most int) {
+	for _, problem := range list[:min(len(list), most)] {
+		hang(out, "! ", problem)
+	}
+	if more := len(list) - most; more > 0 {
+		hang(out, "! ", fmt.Sprintf("and %d more such lines; `lbd status --all` shows them", more))
+	}
 }
 
 // condense is the state of the node in a few words.
@@ -105,7 +125,7 @@ func memberTable(s v1alpha1.NodeStatus) table {
 		if m.Late != "" && m.State == "alive" {
 			notes = append(notes, "heartbeats overdue for "+m.Late)
 		}
-		t.add(m.Name, m.Address, m.State, m.Version, strings.Join(notes, ", "))
+		t.addKind(m.State, len(notes) > 0 || m.State == "dead", m.Name, m.Address, m.State, m.Version, strings.Join(notes, ", "))
 	}
 	return t
 }
@@ -114,13 +134,24 @@ func vipTable(s v1alpha1.NodeStatus) table {
 	var t table
 	t.add("ADDRESS", "NAME", "OWNER", "INTERFACE", "HERE", "SINCE", "REASON")
 	for _, vip := range s.VIPs {
-		owner := vip.Owner
+		owner, kind := vip.Owner, "owned by "+vip.Owner
 		if vip.Mode == modeBGP {
-			owner = "all healthy"
+			owner, kind = "all healthy", vip.Reason
 		}
-		t.add(vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), vip.Reason)
+		look := !isCalm(vip)
+		if look {
+			kind = vip.Reason
+		}
+		t.addKind(kind, look, vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), vip.Reason)
 	}
 	return t
+}
+
+// isCalm tells whether a VIP is where it belongs, as far as this node knows.
+func isCalm(vip v1alpha1.VIPStatus) bool {
+	reason, known := model.ParseReason(vip.Reason)
+	return reason == model.ReasonAdvertised ||
+		known && reason.Class() == model.ClassMayServe && vip.Owner != "" && vip.Standing != model.ReasonDegraded.String()
 }
 
 // here says what this node does with the VIP.
@@ -142,7 +173,7 @@ func healthTable(s v1alpha1.NodeStatus) table {
 	var t table
 	t.add("CHECK", "STATE", "SINCE", "TOOK", "DETAIL")
 	for _, h := range s.Health {
-		t.add(h.Name, h.State, age(s, h.Since), h.LastDuration, h.Detail)
+		t.addKind(h.State, h.State != "up", h.Name, h.State, age(s, h.Since), h.LastDuration, h.Detail)
 	}
 	return t
 }
@@ -158,7 +189,7 @@ func bgpTable(s v1alpha1.NodeStatus) table {
 		if b.Error != "" && b.State != established {
 			text = b.Error
 		}
-		t.add(b.Peer, b.Address, b.State, age(s, b.Since), b.BFD, text)
+		t.addKind(b.State, b.State != established, b.Peer, b.Address, b.State, age(s, b.Since), b.BFD, text)
 	}
 	return t
 }
@@ -240,27 +271,32 @@ func number(n *uint32) string {
 	return strconv.FormatUint(uint64(*n), 10)
 }
 
-// writeWhy writes a sentence for each VIP, once for VIPs that share it.
-func writeWhy(out *bytes.Buffer, s v1alpha1.NodeStatus) {
+// writeWhy writes a sentence for each VIP, once for VIPs that share it. For more than fill
+// a screen it leaves out who would take each next.
+func writeWhy(out *bytes.Buffer, s v1alpha1.NodeStatus, most int) {
 	if len(s.VIPs) == 0 {
 		out.WriteString("\nThe configuration has no VIP.\n")
 		return
 	}
-	var order []string
-	about := map[string][]string{}
+	look, calm := group{}, group{}
 	for _, vip := range s.VIPs {
-		why := sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
-		if next := vip.Successors; len(next) > 0 {
+		why := whyHere(vip, s.Node)
+		if next := vip.Successors; len(next) > 0 && len(s.VIPs) <= most {
 			why += "; " + strings.Join(next, ", then ") + " would take it next"
 		}
-		if about[why] == nil {
-			order = append(order, why)
+		if len(s.VIPs) <= most || isCalm(vip) {
+			calm.add(why, vip.Address)
+		} else {
+			look.add(why, vip.Address)
 		}
-		about[why] = append(about[why], vip.Address)
 	}
 	out.WriteString("\nWHY\n")
-	for _, why := range order {
-		hang(out, "  ", named(about[why])+": "+why+".")
+	lines := append(look.lines(), calm.lines()...)
+	for _, line := range lines[:min(len(lines), most)] {
+		hang(out, "  ", line+".")
+	}
+	if more := len(lines) - most; more > 0 {
+		hang(out, "  ", fmt.Sprintf("And %d more such sentences; `lbd status --all` shows them.", more))
 	}
 }
 
@@ -298,6 +334,9 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d%s\n", clean(e.Owner), e.Epoch, ownerLate(e))
 	}
 	hang(out, "  ", "Why: "+sentence(e.Reason, e.Node, e.Owner, e.Detail)+".")
+	if e.Duplicate != "" {
+		hang(out, "  ", "Duplicate: "+duplicateProblem(e.Owner, e.Duplicate)+".")
+	}
 	if e.Ring != "" {
 		hang(out, "  ", "Connections: "+ringProblem(e.Ring)+".")
 	}

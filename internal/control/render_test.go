@@ -113,11 +113,57 @@ func TestRenderStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := RenderStatus(&out, status); err != nil {
+			if err := RenderStatus(&out, status, true); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "status-"+name+".txt", out.Bytes())
 		})
+	}
+}
+
+// many is a group of eight in which 300 VIPs with a check each are well, but for some.
+func many(wrong int) v1alpha1.NodeStatus {
+	s := calm()
+	s.VIPs, s.Health = nil, nil
+	for i := range 300 {
+		vip := v1alpha1.VIPStatus{
+			Name: fmt.Sprint("vip", i), Address: fmt.Sprintf("10.0.%d.%d", i/100, i%100), Interface: "eth0", Since: ago(time.Hour), Healthy: true,
+			Owner: fmt.Sprint("m", i%8+1), Reason: "Standby", Standing: "Standby",
+		}
+		check := v1alpha1.HealthStatus{Name: vip.Name, State: "up", Since: ago(time.Hour)}
+		if i%8 == 0 {
+			vip.Reason, vip.Successors = "Owner", []string{fmt.Sprint("m", i%7+2), fmt.Sprint("m", i%5+3)}
+		}
+		if i >= 300-wrong {
+			vip.Owner, vip.Reason, vip.Detail = "", "Unhealthy", fmt.Sprint("refused by ", i)
+			check.State, check.Detail = "down", vip.Detail
+		}
+		s.VIPs, s.Health = append(s.VIPs, vip), append(s.Health, check)
+	}
+	return s
+}
+
+// TestStatusOfManyVIPsFitsAScreen: what is wrong is not lost among hundreds of rows that
+// say that all is well.
+func TestStatusOfManyVIPsFitsAScreen(t *testing.T) {
+	text := func(s v1alpha1.NodeStatus, all bool) (string, int) {
+		var out bytes.Buffer
+		if err := RenderStatus(&out, s, all); err != nil {
+			t.Fatal(err)
+		}
+		return out.String(), strings.Count(out.String(), "\n")
+	}
+	if got, lines := text(many(0), false); lines > 30 || !strings.Contains(got, "\n  38 owned by m1, 38 owned by m2, 38 owned by m3, 38 owned by m4, 148 others;") || !strings.Contains(got, "\n  300 up;") {
+		t.Errorf("%d lines:\n%s", lines, got)
+	}
+	if got, lines := text(many(3), false); lines > 50 || strings.Count(got, "refused by 298") != 3 {
+		t.Errorf("%d lines:\n%s", lines, got)
+	}
+	if got, lines := text(many(250), false); lines > 150 || !strings.Contains(got, "! and 230 more such lines") || !strings.Contains(got, "230 Unhealthy") || !strings.Contains(got, "230 down") {
+		t.Errorf("%d lines:\n%s", lines, got)
+	}
+	if got, lines := text(many(3), true); lines < 600 || strings.Contains(got, "Not shown") {
+		t.Errorf("with --all %d lines:\n%s", lines, got)
 	}
 }
 

@@ -31,7 +31,9 @@ type fakeBackend struct {
 	healthy  error
 	ready    error
 	setError error
-	block    bool // Status waits until it is given up
+	refused  error  // of Reload and Restart
+	restart  func() // called by Restart
+	block    bool   // Status waits until it is given up
 }
 
 func (b *fakeBackend) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
@@ -62,6 +64,15 @@ func (b *fakeBackend) SetDraining(_ context.Context, draining bool) error {
 	}
 	b.status.Draining = draining
 	return nil
+}
+
+func (b *fakeBackend) Reload(context.Context) error { return b.refused }
+
+func (b *fakeBackend) Restart(context.Context) error {
+	if b.refused == nil {
+		b.restart()
+	}
+	return b.refused
 }
 
 func (b *fakeBackend) Healthy() error { return b.healthy }
@@ -183,7 +194,7 @@ func TestSocketRefused(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(opts.Socket), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		lock, err := lockFile(opts.Socket + ".lock")
+		lock, err := lockFile(opts.Socket)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,8 +8,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/fileaccess"
 )
 
 // maxSocketPath is the longest path of a unix socket on Linux, in bytes; see
@@ -40,7 +46,7 @@ func listenSocket(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("socket: create directory: %w", err)
 	}
-	lock, err := lockFile(path + ".lock")
+	lock, err := lockFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %q: %w", path, err)
 	}
@@ -51,19 +57,91 @@ func listenSocket(path string) (*socket, error) {
 	return &socket{listener: listener, lock: lock}, nil
 }
 
-func lockFile(path string) (*os.File, error) {
+// lockFile takes the lock beside the socket.
+func lockFile(socket string) (*os.File, error) {
+	path := socket + ".lock"
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission) && listens(socket):
+		// The daemon of a pod meets that of the unit so: root without capabilities, and
+		// a file of user lbd.
+		return nil, fmt.Errorf("%w%s", errRunning, holder(path))
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("lock: %w: it belongs to %s; if no lbd runs on this node any more, `chown -R %s: %s`",
+			err, fileaccess.Owner(path), fileaccess.Current().Name(), filepath.Dir(path))
+	case err != nil:
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		return nil, errors.Join(errRunning, file.Close())
+		return nil, errors.Join(fmt.Errorf("%w%s", errRunning, holder(path)), file.Close())
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("lock %q: %w", path, err), file.Close())
 	}
 	return file, nil
+}
+
+// listens tells whether a process has the socket open and listens on it, also one that
+// this process may not connect to. See unix(7) and proc(5): a line ends with inode and
+// path, and its fourth field has __SO_ACCEPTCON set.
+func listens(socket string) bool {
+	table, err := os.ReadFile("/proc/thread-self/net/unix")
+	if err != nil {
+		return false
+	}
+	const acceptCon = 1 << 16
+	for line := range strings.Lines(string(table)) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[7] != socket {
+			continue
+		}
+		if flags, err := strconv.ParseUint(f[3], 16, 32); err == nil && flags&acceptCon != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// holder says in brackets who has the lock, as far as this process can tell: a pod does
+// not see the processes of its host.
+func holder(path string) string {
+	var who []string
+	if owner := fileaccess.Owner(path); owner != "" {
+		who = append(who, "user "+owner)
+	}
+	if pid := lockedBy(path); pid > 0 {
+		who = append(who, fmt.Sprintf("pid %d", pid))
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(who, ", ") + ")"
+}
+
+// lockedBy is the process that has a lock on the file; 0 if none is known. A line of
+// proc_locks(5) is "1: FLOCK ADVISORY WRITE 812 00:19:1234 0 EOF".
+func lockedBy(path string) int {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	table, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	at := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) >= 6 && f[1] == "FLOCK" && f[5] == at {
+			pid, _ := strconv.Atoi(f[4])
+			return pid
+		}
+	}
+	return 0
 }
 
 // replaceSocket listens at path; the caller holds the lock.

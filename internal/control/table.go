@@ -1,8 +1,12 @@
 package control
 
 import (
+	"cmp"
+	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -25,6 +29,14 @@ const (
 // are cut.
 type table struct {
 	rows [][]string
+	// kinds are, of each row, as what it is counted if there is no room for it, and whether
+	// it is shown before others.
+	kinds []kind
+}
+
+type kind struct {
+	name string
+	look bool
 }
 
 func (t *table) add(cells ...string) {
@@ -39,6 +51,46 @@ func (t *table) add(cells ...string) {
 		cells[i] = cell
 	}
 	t.rows = append(t.rows, cells)
+	t.kinds = append(t.kinds, kind{})
+}
+
+// addKind adds a row that shorten counts as name, unless a person should look at it.
+func (t *table) addKind(name string, look bool, cells ...string) {
+	t.add(cells...)
+	t.kinds[len(t.kinds)-1] = kind{clean(name), look}
+}
+
+// shorten leaves, of a table with more rows than most, those to look at, and returns what
+// the others are in words; most of them are alike.
+func (t *table) shorten(most int) string {
+	if len(t.rows)-1 <= most {
+		return ""
+	}
+	title := "Not shown: "
+	kept, counts, left := t.rows[:1:1], map[string]int{}, 0
+	for i, k := range t.kinds[1:] {
+		if k.look && len(kept) <= most {
+			kept = append(kept, t.rows[i+1])
+			continue
+		}
+		counts[k.name]++
+		left++
+	}
+	if t.rows = kept; len(kept) == 1 {
+		t.rows, title = nil, ""
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	})
+	var words []string
+	for _, n := range names[:min(len(names), maxNamed)] {
+		words = append(words, fmt.Sprintf("%d %s", counts[n], n))
+		left -= counts[n]
+	}
+	if left > 0 {
+		words = append(words, fmt.Sprintf("%d others", left))
+	}
+	return title + strings.Join(words, ", ") + "; `lbd status --all` shows them."
 }
 
 // cut shortens a name in the middle: names that a machine made differ at the

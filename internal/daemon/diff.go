@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -18,7 +19,7 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	}
 	switch driver {
 	case model.SinkAddress:
-		return sameList(a.Bind, b.Bind)
+		return sameBind(a, b)
 	case model.SinkLayer2:
 		return sameList(a.L2, b.L2)
 	case model.SinkBGP:
@@ -30,14 +31,19 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	case model.SinkMachines:
 		return a.Machines.Equal(&b.Machines)
 	}
-	return sameList(a.Bind, b.Bind) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
+	return sameBind(a, b) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
 		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
 }
 
-// sameLinks tells whether the source of links has published nothing since; it
-// makes a new map each time.
-func sameLinks(a, b map[string]model.Link) bool {
-	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+func sameBind(a, b *model.Desired) bool {
+	return sameList(a.Bind, b.Bind) && reflect.DeepEqual(a.Elsewhere, b.Elsewhere) && slices.Equal(a.Spared, b.Spared)
+}
+
+// sameLinks tells whether the interfaces are those of the last decision, as far as it
+// looked at them. The source makes a new map for each change.
+func (d *Daemon) sameLinks() bool {
+	return reflect.ValueOf(d.links).Pointer() == reflect.ValueOf(d.view.Links).Pointer() ||
+		d.links != nil && decide.SameLinks(d.view.VIPs, d.links, d.view.Links)
 }
 
 // glance is up to how many VIPs reports are compared one by one. Drivers of more
@@ -66,9 +72,9 @@ func taken[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a
 
 func sameGroup(a, b *model.GroupState) bool {
 	return a.Draining == b.Draining && a.Manager == b.Manager && a.Drained == b.Drained && model.SameDrains(a.Drains, b.Drains) &&
-		a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Unready == b.Unready && a.Ask == b.Ask &&
-		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && sameList(a.VIPs, b.VIPs) &&
-		reflect.DeepEqual(a.Heartbeats, b.Heartbeats)
+		a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Unready == b.Unready && a.Ask == b.Ask && slices.Equal(a.Witnesses, b.Witnesses) &&
+		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && a.Untold == b.Untold && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Hears, b.Hears) && sameList(a.VIPs, b.VIPs) &&
+		reflect.DeepEqual(a.Heartbeats, b.Heartbeats) && slices.Equal(a.Owners, b.Owners)
 }
 
 // moved tells whether a phase began with the newer memory: it waits for reports
@@ -109,6 +115,7 @@ func (d *Daemon) observe(want *model.Desired) {
 	if !taken(d.last.Status, want.Status) {
 		d.compare(want)
 	}
+	d.logged.due(d.view.Now, d.logVIP)
 	if want.Memory.Settled != d.last.Memory.Settled {
 		d.log.Info("group", "settled", want.Memory.Settled, "members", len(d.view.Gossip.Members)+1)
 	}
@@ -129,13 +136,16 @@ func (d *Daemon) compare(want *model.Desired) {
 		s, was := &want.Status[i], none
 		for len(old) > 0 && before(&old[0], s) {
 			d.metrics.moved.forget(&old[0])
+			d.logged.forget(&old[0])
 			old = old[1:]
 		}
 		if len(old) > 0 && !before(s, &old[0]) {
 			was, old = &old[0], old[1:]
 		}
 		if was == none || was.Owner != s.Owner || was.Reason != s.Reason {
-			d.logVIP(s)
+			if passed, say := d.logged.changed(s, d.view.Now); say {
+				d.logVIP(s, passed)
+			}
 			d.metrics.moved.count(s)
 		}
 		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
@@ -144,12 +154,14 @@ func (d *Daemon) compare(want *model.Desired) {
 	}
 	for i := range old {
 		d.metrics.moved.forget(&old[i])
+		d.logged.forget(&old[i])
 	}
 }
 
 // logVIP logs where a VIP is now. What a person should look at is a warning, so
-// that a log without the usual does not hide it.
-func (d *Daemon) logVIP(s *model.VIPStatus) {
+// that a log without the usual does not hide it. Passed is how often it was on its way
+// for a moment since the last line, and then as before.
+func (d *Daemon) logVIP(s *model.VIPStatus, passed int) {
 	level := slog.LevelInfo
 	if s.Reason.Look() {
 		level = slog.LevelWarn
@@ -157,6 +169,9 @@ func (d *Daemon) logVIP(s *model.VIPStatus) {
 	with := []any{"vip", s.VIP.Name, "address", s.VIP.Addr, "mode", mode(s), "reason", s.Reason.String(), "owner", string(s.Owner)}
 	if s.Epoch != 0 { // nobody's claim, or BGP's, has none
 		with = append(with, "epoch", s.Epoch)
+	}
+	if passed > 0 {
+		with = append(with, "passed", passed)
 	}
 	d.log.Log(context.Background(), level, "vip", append(with, "iface", s.Interface, "detail", s.Detail)...)
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,120 +15,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/fieldtest"
 	"lbd.dev/lbd/internal/model"
 )
 
-// TestEqual changes one field of a decision after the other: every one counts but
-// those named here, a new one too.
+// TestEqual: every field of a decision counts but those named here, a new one too.
 func TestEqual(t *testing.T) {
-	passing := []string{"Gen", "ValidUntil", "Rules", "Status", "Memory", "Wake"}
+	all := func(a, b *model.Desired) bool { return equal("", a, b) }
+	fieldtest.Same(t, all, "Gen", "ValidUntil", "Rules", "Status", "Memory", "Wake", "Relay[].Ring: a copy")
 	var a, b model.Desired
-	if !equal("", &a, &b) {
-		t.Fatal("two zero decisions differ")
-	}
-	seen := 0
-	eachField(reflect.ValueOf(&b).Elem(), "", func(name string) {
-		seen++
-		top, _, _ := strings.Cut(name, ".")
-		if got := equal("", &a, &b); got != slices.Contains(passing, top) {
-			t.Errorf("equal is %v if only %s differs", got, name)
-		}
-		if equal("", &a, &b) != equal("", &b, &a) {
-			t.Errorf("equal depends on the order if %s differs", name)
-		}
-	})
-	if seen < 25 {
-		t.Errorf("only %d fields", seen)
-	}
 	now := time.Now()
 	a.Group.LeaseEnd, b.Group.LeaseEnd = now, now.UTC()
-	if !equal("", &a, &b) {
+	if !all(&a, &b) {
 		t.Error("the same time in another form differs")
 	}
 }
 
-// TestEqualLists: of two lists of the same length each field of an element counts.
-func TestEqualLists(t *testing.T) {
-	var a, b model.Desired
-	differ := func(name string) {
-		if equal("", &a, &b) {
-			t.Errorf("%s does not count", name)
-		}
-	}
-	seen := 0
-	lists := func(x, y any) {
-		v, w := reflect.ValueOf(x).Elem(), reflect.ValueOf(y).Elem()
-		for i := range v.NumField() {
-			from, to, name := v.Field(i), w.Field(i), v.Type().Field(i).Name
-			if from.Kind() != reflect.Slice || name == "Status" {
-				continue
-			}
-			seen++
-			from.Set(reflect.MakeSlice(from.Type(), 1, 1))
-			to.Set(reflect.MakeSlice(to.Type(), 1, 1))
-			if !equal("", &a, &b) {
-				t.Errorf("two equal lists %s differ", name)
-			}
-			switch item := to.Index(0); item.Interface().(type) {
-			case netip.Addr:
-				item.Set(reflect.ValueOf(addrA))
-				differ(name)
-			case model.MAC:
-				item.Set(reflect.ValueOf(model.MAC{1}))
-				differ(name)
-			default:
-				eachField(item, name+".", differ)
-			}
-			from.SetZero()
-			to.SetZero()
-		}
-	}
-	lists(&a, &b)
-	lists(&a.BGP, &b.BGP)
-	lists(&a.Group, &b.Group)
-	if seen < 10 {
-		t.Errorf("only %d lists", seen)
-	}
+// TestEqualForItsDriver: what counts for nobody's driver but one counts for that one.
+func TestEqualForItsDriver(t *testing.T) {
+	drivers := []model.SinkName{model.SinkAddress, model.SinkLayer2, model.SinkBGP, model.SinkRelay, model.SinkGossip, model.SinkMachines}
+	fieldtest.Same(t, func(a, b *model.Desired) bool {
+		alike := func(n model.SinkName) bool { return equal(n, a, b) }
+		return !slices.ContainsFunc(drivers, func(n model.SinkName) bool { return !alike(n) })
+	}, "Gen", "ValidUntil", "Rules", "Status", "Memory", "Wake", "Relay[].Ring: a copy")
 }
 
-// eachField sets one field of v after the other, also within structs of package
-// model, and calls f in between.
-func eachField(v reflect.Value, prefix string, f func(name string)) {
-	for i := range v.NumField() {
-		field, name := v.Field(i), prefix+v.Type().Field(i).Name
-		switch field.Interface().(type) {
-		case time.Time:
-			field.Set(reflect.ValueOf(time.Unix(1, 0)))
-		case netip.Addr:
-			field.Set(reflect.ValueOf(netip.IPv6Unspecified()))
-		case netip.Prefix:
-			field.Set(reflect.ValueOf(netip.MustParsePrefix("::/0")))
-		default:
-			switch field.Kind() {
-			case reflect.Struct:
-				eachField(field, name+".", f)
-				continue
-			case reflect.Bool:
-				field.SetBool(true)
-			case reflect.Int, reflect.Int64:
-				field.SetInt(1)
-			case reflect.Uint64, reflect.Uint32, reflect.Uint16, reflect.Uint8:
-				field.SetUint(1)
-			case reflect.String:
-				field.SetString("x")
-			case reflect.Pointer:
-				field.Set(reflect.New(field.Type().Elem()))
-			case reflect.Slice:
-				field.Set(reflect.MakeSlice(field.Type(), 1, 1))
-			case reflect.Map:
-				field.Set(reflect.MakeMap(field.Type()))
-			default:
-				panic("no value for " + name)
-			}
-		}
-		f(name)
-		field.SetZero()
-	}
+// TestSameReport: every field of a report counts but which decision it is of, and when the
+// driver looked.
+func TestSameReport(t *testing.T) {
+	fieldtest.Same(t, sameReport, "Gen", "At")
+}
+
+// TestSameMemory: what is not compared shows in the statuses, in what drivers are asked for,
+// or is waited for with Wake.
+func TestSameMemory(t *testing.T) {
+	fieldtest.Same(t, sameMemory, "Gen", "Waiting", "Probing", "Fresh", "Lists", "Machine", "Disabled", "Left", "Rings", "Wires",
+		"Aggregates", "Conflicts", "VIPs: a copy", "BGP: a copy")
 }
 
 var addrA, addrB = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")

@@ -127,6 +127,11 @@ func TestStopWhileAskingStaysSilent(t *testing.T) {
 // still after the farewell if the address stays: the next process goes on with it.
 func TestRelayFollowsAndEnds(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
+		var others []netip.Prefix // of the other node, which answers on the wire
+		for i := range 6 {
+			others = append(others, netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", 2+i)))
+		}
+		b.net.Host("m2").Attach("eth0", "lan", others...)
 		at := func(addr string, eligible bool) {
 			b.gossip.Set(func(v *model.View) {
 				group(b.begin, model.Claim{Owner: "m2", Epoch: 7, To: "m1"})(v)

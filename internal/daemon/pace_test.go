@@ -138,3 +138,84 @@ func TestIdleWithThousandsOfVIPs(t *testing.T) {
 		}
 	})
 }
+
+// TestPodsThatComeAndGoCostNoDecision: fifty veths a second, half of them added and half
+// removed, and no decision, and no look of a driver, more than without.
+func TestPodsThatComeAndGoCostNoDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newOnlooker(t)
+		drivers := []*waits{{name: model.SinkAddress}, {name: model.SinkLayer2}, {name: model.SinkRelay}, {name: model.SinkGossip}}
+		for _, d := range drivers {
+			w.opts.Drivers = append(w.opts.Drivers, d)
+			w.runners = append(w.runners, announce.NewRunner(d, w.Daemon.log, w.reported))
+		}
+		a := netip.MustParseAddr("10.0.1.0")
+		w.view.Started = time.Now()
+		w.view.Synced = map[model.SourceName]bool{model.SourceConfig: true, model.SourceLink: true, model.SourceGossip: true, model.SourceHealth: true}
+		w.view.VIPs = []model.VIP{{Addr: a, Name: "cp", L2: true, Unbound: true}}
+		w.view.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", Known: true, Told: true, Settled: true}}
+		w.view.Gossip.Claims = map[netip.Addr][]model.Claim{a: {{Owner: "m2", Epoch: 1}}}
+		up := true
+		links := func(pods ...int) func(*model.View) {
+			all := map[string]model.Link{"eth0": {Name: "eth0", Index: 2, Up: up, MAC: model.MAC{0xfe}, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}}}
+			for _, n := range pods {
+				name := fmt.Sprintf("veth%d", n)
+				all[name] = model.Link{Name: name, Index: n + 10, Up: true, MAC: model.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}}
+			}
+			return func(v *model.View) { v.Links = all }
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		w.publish(links())
+		time.Sleep(30 * time.Second) // it has settled
+		count := func() (n [5]int64) {
+			if err := w.do(t.Context(), func() { n[4] = int64(w.last.Gen) }); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i, d := range drivers {
+				n[i] = d.applied.Load()
+			}
+			return n
+		}
+		const seconds = 20
+		cost := func(each func(i int)) (more [5]int64) {
+			before := count()
+			for i := range 50 * seconds {
+				each(i)
+				time.Sleep(time.Second / 50)
+			}
+			for i, n := range count() {
+				more[i] = n - before[i]
+			}
+			return more
+		}
+		without := cost(func(int) {})
+		with := cost(func(i int) {
+			if i%2 == 0 {
+				w.publish(links(i, i+2))
+			} else {
+				w.publish(links(i + 1))
+			}
+		})
+		t.Logf("looks of address, layer2, relay and gossip, and decisions, in %d s: %v without, %v with pods", seconds, without, with)
+		for i := range with {
+			if with[i] > without[i]+1 {
+				t.Errorf("in %d s: %d without, %d with pods that come and go", seconds, without[i], with[i])
+			}
+		}
+		// What matters is still noticed, also after what did not.
+		gen := count()[4]
+		up = false
+		w.publish(links(1))
+		synctest.Wait()
+		if count()[4] <= gen+1 { // the question is one
+			t.Error("the card lost its carrier, and nothing was decided")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 )
@@ -24,6 +25,7 @@ func (d *Daemon) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 		for _, f := range d.opts.Extras {
 			f(&s)
 		}
+		s.Config.Warnings = slices.Concat(s.Config.Warnings, decide.Mismatches(&d.view))
 	})
 	return s, err
 }
@@ -62,12 +64,15 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 			Name: x.VIP.Name, Kind: x.VIP.Kind, Address: x.VIP.Addr.String(), Mode: mode(&x), Interface: x.Interface,
 			Owner: string(x.Owner), Reason: x.Reason.String(), Detail: cmp.Or(x.Detail, spreadDetail(v, d, x)), Standing: x.Standing.String(),
 			Healthy: x.Healthy, Bound: x.Bound, Announced: x.Announced, Epoch: x.Epoch, Since: x.Since,
-			Successors: alive(v, x.Successors), Peers: x.Peers, Ring: x.Ring,
+			Successors: alive(v, x.Successors), Peers: x.Peers, Ring: x.Ring, Duplicate: x.Duplicate,
 		})
 	}
 	s.BGP = bgpStatus(v, d)
 	s.Machines = machinesStatus(v, d)
 	for n, a := range v.Applied {
+		if n == model.SinkGossip && a.Err == "" && d.Group.Untold > 0 {
+			a.Err = fmt.Sprintf("no room to tell the group %d of the hardware addresses of this node: what comes from them is taken for a client's", d.Group.Untold)
+		}
 		s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: string(n), Error: a.Err})
 	}
 	slices.SortFunc(s.Drivers, func(a, b v1alpha1.DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
@@ -200,15 +205,15 @@ func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanatio
 func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explanation {
 	e := v1alpha1.Explanation{
 		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Mode: mode(&s), Node: string(v.Self), Owner: string(s.Owner),
-		Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Epoch: s.Epoch,
+		Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Duplicate: s.Duplicate, Epoch: s.Epoch,
 	}
 	type ranked struct {
 		c election.Candidate
 		x v1alpha1.Candidate
 	}
-	all := []ranked{{election.Candidate{Node: v.Self, Weight: v.Weight, Preference: s.VIP.Preference.Of(v.Self)}, selfCandidate(v, s)}}
+	all := []ranked{{election.Candidate{Node: v.Self, Weight: v.Weight, Preference: s.VIP.Preference.Of(v.Self), Degraded: s.Standing == model.ReasonDegraded}, selfCandidate(v, s)}}
 	for n, m := range v.Gossip.Members {
-		all = append(all, ranked{election.Candidate{Node: n, Weight: m.Weight, Preference: s.VIP.Preference.Of(n)}, candidate(v, m, s)})
+		all = append(all, ranked{election.Candidate{Node: n, Weight: m.Weight, Preference: s.VIP.Preference.Of(n), Degraded: m.Standing[s.VIP.Addr] == model.ReasonDegraded}, candidate(v, m, s)})
 	}
 	slices.SortFunc(all, func(a, b ranked) int {
 		if election.Better(s.VIP.Name, a.c, b.c) {
@@ -232,7 +237,7 @@ func selfCandidate(v *model.View, s model.VIPStatus) v1alpha1.Candidate {
 	if s.Owner == v.Self {
 		c.ClaimEpoch = s.Epoch
 	}
-	if !s.Standing.Eligible() {
+	if s.Standing.Class() != model.ClassMayServe {
 		c.Note = s.Detail
 	}
 	return c

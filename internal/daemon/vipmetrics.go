@@ -13,13 +13,15 @@ import (
 // The metrics with series for each VIP. There are few of them, and only of what
 // holds now: with thousands of VIPs each one is as large as all else together.
 var (
-	descOwner   = prometheus.NewDesc("lbd_vip_owner", "1 if this node owns the VIP.", vipLabels, nil)
-	descAnn     = prometheus.NewDesc("lbd_vip_announced", "1 if this node has bound the VIP and announces it.", vipLabels, nil)
-	descHealthy = prometheus.NewDesc("lbd_vip_healthy", "1 if the health check of the VIP passes on this node.", vipLabels, nil)
-	descReason  = prometheus.NewDesc("lbd_vip_reason", "1 for the reason why the VIP is, or is not, on this node.", append(vipLabels[:3:3], "reason"), nil)
-	descClash   = prometheus.NewDesc("lbd_vip_conflicts_total", "Frames in which a foreign host used the VIP while it was announced here; from the first one on.", vipLabels[:2], nil)
-	descMoved   = prometheus.NewDesc("lbd_vip_transitions_total", "Changes of owner or reason of a VIP as this node sees it.", vipLabels, nil)
-	descMovedTo = prometheus.NewDesc("lbd_transitions_total", "Changes of owner or reason of all VIPs as this node sees them, by the new reason; from the first one on.", []string{"mode", "reason"}, nil)
+	descOwner    = prometheus.NewDesc("lbd_vip_owner", "1 if this node owns the VIP.", vipLabels, nil)
+	descAnn      = prometheus.NewDesc("lbd_vip_announced", "1 if this node has bound the VIP and announces it.", vipLabels, nil)
+	descHealthy  = prometheus.NewDesc("lbd_vip_healthy", "1 if the health check of the VIP passes on this node.", vipLabels, nil)
+	descDegraded = prometheus.NewDesc("lbd_vip_degraded", "1 if this node may have the VIP, but does not pass the preferred health check.", vipLabels, nil)
+	descReason   = prometheus.NewDesc("lbd_vip_reason", "1 for the reason why the VIP is, or is not, on this node.", append(vipLabels[:3:3], "reason"), nil)
+	descClash    = prometheus.NewDesc("lbd_vip_conflicts_total", "Frames in which a foreign host used the VIP while it was announced here; from the first one on.", vipLabels[:2], nil)
+	descDouble   = prometheus.NewDesc("lbd_vip_duplicate", "1 while another host answers for the VIP beside its owner; absent otherwise.", vipLabels[:2], nil)
+	descMoved    = prometheus.NewDesc("lbd_vip_transitions_total", "Changes of owner or reason of a VIP as this node sees it.", vipLabels, nil)
+	descMovedTo  = prometheus.NewDesc("lbd_transitions_total", "Changes of owner or reason of all VIPs as this node sees them, by the new reason; from the first one on.", []string{"mode", "reason"}, nil)
 
 	vipLabels = []string{"vip", "address", "mode"}
 )
@@ -122,8 +124,14 @@ func (s *snapshot) collect(c chan<- prometheus.Metric, v *model.VIPStatus, moved
 	send(descOwner, prometheus.GaugeValue, number(v.Owner == s.self), labels)
 	send(descAnn, prometheus.GaugeValue, number(v.Announced), labels)
 	send(descHealthy, prometheus.GaugeValue, number(v.Healthy), labels)
+	if v.VIP.Check != "" {
+		send(descDegraded, prometheus.GaugeValue, number(v.Standing == model.ReasonDegraded), labels)
+	}
 	send(descReason, prometheus.GaugeValue, 1, []*dto.LabelPair{address, how, label("reason", v.Reason.String()), name})
 	send(descMoved, prometheus.CounterValue, float64(moved), labels)
+	if v.Duplicate != "" && !v.BGP {
+		send(descDouble, prometheus.GaugeValue, 1, []*dto.LabelPair{address, name})
+	}
 	if n := s.layer2[v.VIP.Addr].Conflicts; n > 0 && !v.BGP {
 		send(descClash, prometheus.CounterValue, float64(n), []*dto.LabelPair{address, name})
 	}

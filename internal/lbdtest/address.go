@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/announce"
@@ -108,7 +109,7 @@ func (d *Address) Apply(_ context.Context, want *model.Desired) (model.Applied, 
 		return model.Applied{}, err
 	}
 	d.validUntil, d.synced = want.ValidUntil, want.Synced
-	d.accept(want.Bind)
+	d.accept(want)
 	d.look()
 	if err := d.ensure(); err != nil {
 		return model.Applied{}, err
@@ -133,9 +134,11 @@ func first(errs []error) error {
 	return errs[0]
 }
 
-func (d *Address) accept(bind []model.Binding) {
+// accept takes over what is wanted. Connections to what lingered, and is not wanted any more,
+// end with it unless they are spared.
+func (d *Address) accept(want *model.Desired) {
 	wanted := map[slot]bool{}
-	for _, b := range bind {
+	for _, b := range want.Bind {
 		at := slotOn(b.Interface, b.Addr)
 		wanted[at] = true
 		h := d.holds[at]
@@ -148,9 +151,13 @@ func (d *Address) accept(bind []model.Binding) {
 		}
 		h.want, h.lifetime = b, cmp.Or(b.Lifetime, Lifetime)
 	}
-	for at := range d.holds {
-		if !wanted[at] {
-			delete(d.holds, at)
+	for at, h := range d.holds {
+		if wanted[at] {
+			continue
+		}
+		delete(d.holds, at)
+		if h.want.Linger && !wanted[slot{at.addr, !at.loopback}] && !slices.Contains(want.Spared, at.addr) {
+			d.host.SetConnections(at.addr, 0)
 		}
 	}
 }

@@ -127,6 +127,13 @@ func (h *Host) SetConnections(a netip.Addr, n int) {
 	h.conns[a] = n
 }
 
+// Connections are those of SetConnections that have not been reset.
+func (h *Host) Connections(a netip.Addr) int {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	return h.conns[a]
+}
+
 // Configure gives the machine an address that lbd does not know of.
 func (h *Host) Configure(iface string, a netip.Addr) {
 	h.net.mu.Lock()

@@ -76,8 +76,8 @@ type entry struct {
 	next   time.Time // of the burst
 	series uint64
 	probes int
-	wait   time.Time // end of the present interval of a series
-	rival  model.MAC
+	wait   time.Time         // end of the present interval of a series
+	heard  model.ProbeResult // only who else asks
 	result model.ProbeResult
 
 	conflicts              uint64
@@ -262,7 +262,7 @@ func (d *Layer2) start(e *entry) error {
 		if n := e.want.Series; n == e.result.Series && e.result.Done || !e.wait.IsZero() && n == e.series {
 			return nil
 		}
-		e.series, e.probes, e.rival = e.want.Series, 0, model.MAC{}
+		e.series, e.probes, e.heard = e.want.Series, 0, model.ProbeResult{}
 		if d.Pace > 0 && d.slot.After(now) {
 			e.wait, d.slot = d.slot, d.slot.Add(d.Pace)
 			return nil
@@ -348,7 +348,7 @@ func (e *entry) least() int {
 
 // finish ends the running series.
 func (d *Layer2) finish(e *entry, r model.ProbeResult) {
-	r.Series, r.Done, r.Rival, r.At = e.series, true, e.rival, time.Now()
+	r.Series, r.Done, r.Rivals, r.At = e.series, true, e.heard.Rivals, time.Now()
 	e.result, e.wait = r, time.Time{}
 	signal(d.changed)
 }
@@ -389,9 +389,7 @@ func (d *Layer2) take(h heard) {
 	case !e.wait.IsZero() && uses:
 		d.finish(e, model.ProbeResult{Answered: true, By: f.mac})
 	case !e.wait.IsZero():
-		if e.rival == (model.MAC{}) || f.mac.Compare(e.rival) < 0 {
-			e.rival = f.mac
-		}
+		e.heard.Meet(f.mac)
 	case e.on && uses:
 		d.dispute(e, f.mac)
 	}
