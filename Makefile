@@ -5,16 +5,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Packages of Debian that the lab needs.
-LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd iptables
+LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd iptables mmdebstrap
 # A number of runs, not a time: with a time Go before 1.27 may fail at its end with
 # "context deadline exceeded" though nothing was found (go.dev/issue/75804).
 FUZZTIME ?= 200000x
 SOAK     ?= 30m
 RUNS     ?= 20
+SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help build image generate check test beside unit search lab interop controlplane fuzz demo bench benchbgp benchring benchservices benchmachines soak clean deps
+.PHONY: help build image generate check test beside unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -48,15 +49,20 @@ deps: ## install what the lab needs (Debian; root)
 # runs beside them, behind them in line. What measures times has the machine to itself.
 # Each layer runs even if one before it failed: one run tells of all that is broken.
 test: deps check ## everything that CI runs (root)
-	$(MAKE) --keep-going beside lab interop controlplane
+	$(MAKE) --keep-going beside lab interop controlplane cluster e2e SPECS=few
 
 beside:
 	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
 
 # GoBGP's own ListPath, by which tests look into a router, races with its sessions.
 unit: ## unit tests, with the race detector but for the package of GoBGP
-	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/...
+	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/... ./tests/previous/... ./tests/mutate/...
 	$(GO) test -timeout 10m ./internal/bgp/gobgp
+
+# An hour or two; with MUTANTS=20, or ONLY=internal/election, less.
+MUTANTS ?= 200
+mutate: ## change the code at random and see whether a test notices (root)
+	$(GO) run ./tests/mutate -n $(MUTANTS) -only '$(ONLY)'
 
 search: ## walk every state of a small group
 	$(BESIDE) $(GO) test -timeout 30m ./tests/search/... ./tests/sim/...
@@ -73,6 +79,17 @@ controlplane: deps build ## real etcd, kube-apiserver and kube-proxy in namespac
 	cd tests/controlplane && $(GO) run ./cmd/build
 	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -timeout 20m ./...
 
+# The first run installs Debian into the cache too. No apt-get here for systemd-nspawn:
+# it would upgrade the systemd of this computer.
+cluster: deps build ## real nodes: systemd, containerd, kubelet and kubeadm (root)
+	cd tests/cluster && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...
+	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/build
+	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -v -timeout 30m ./...
+
+# Its first run builds the tests of Kubernetes, and CoreDNS, into the same cache.
+e2e: deps build ## Kubernetes' own tests of load balancers: SPECS=all, few, or an expression (root)
+	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/e2e -specs '$(SPECS)'
+
 fuzz: ## a short run of every fuzz test
 	$(BESIDE) sh tests/fuzz.sh $(FUZZTIME)
 
@@ -87,6 +104,9 @@ benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmar
 
 benchring: deps build ## what open connections survive and what that costs, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/benchring -out docs/benchmarks.md
+
+benchcluster: deps build ## real control planes in faults and upgrades, beside keepalived, into docs/benchmarks.md (root)
+	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md
 
 benchservices: deps build ## thousands of Services in a real control plane, into docs/benchmarks.md (root)
 	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"lbd.dev/lbd/packaging"
 )
@@ -33,9 +34,23 @@ func (c *ControlPlane) ApplyRights(ctx context.Context) error {
 	return c.Apply(ctx, strings.Join(append(all, packaging.Machines), "\n---\n"))
 }
 
-func (c *ControlPlane) established(ctx context.Context) error {
-	_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+// BindHosts makes a namespace, and gives the account of the hosts its rights there, as the
+// documents say.
+func (c *ControlPlane) BindHosts(ctx context.Context, namespace string) error {
+	if err := c.Apply(ctx, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace)); err != nil {
+		return err
+	}
+	_, err := c.Kubectl(ctx, "-n", namespace, "create", "rolebinding", "lbd-machines", "--clusterrole=lbd-machines",
+		"--serviceaccount="+InstallNamespace+":lbd-machines")
 	return err
+}
+
+func (c *ControlPlane) established(ctx context.Context) error {
+	// kubectl does not wait for a definition that has no conditions yet: it fails.
+	return Eventually(ctx, time.Minute, "the definitions are served", func() error {
+		_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+		return err
+	})
 }
 
 // Apply applies objects, as YAML, by server-side apply; flags are of kubectl apply.

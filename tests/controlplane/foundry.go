@@ -27,7 +27,8 @@ type foundry struct {
 	parts   []part
 }
 
-// part is one program and how it proves that it is the right one.
+// part is one program and how it proves that it is the right one. A file whose name ends
+// in .test is made of the tests of the package.
 type part struct {
 	file, pkg string
 	ask       []string // arguments
@@ -35,29 +36,56 @@ type part struct {
 }
 
 // get returns the folder with the programs, and whether it had to build them.
-// Of several processes that ask at once, one builds and the others wait. A
-// folder under its key is always complete: it is made beside and renamed.
 func (f *foundry) get(ctx context.Context) (dir string, built bool, err error) {
 	key, err := f.key()
 	if err != nil {
 		return "", false, err
 	}
 	dir = filepath.Join(f.cache, key)
-	if f.check(ctx, dir) == nil {
-		return dir, false, nil
+	built, err = Keep(ctx, dir, f.check, f.build)
+	return dir, built, err
+}
+
+// Keep has a folder of a cache be there, and tells whether it had to be made. Of
+// several processes that ask at once, one makes it and the others wait. A folder
+// under its name is always complete: fill is given an empty one beside it, which is
+// renamed once check finds nothing wrong.
+func Keep(ctx context.Context, dir string, check, fill func(ctx context.Context, dir string) error) (made bool, err error) {
+	if check(ctx, dir) == nil {
+		return false, nil
 	}
-	if err := os.MkdirAll(f.cache, 0o755); err != nil {
-		return "", false, fmt.Errorf("cache: %w", err)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return false, fmt.Errorf("cache: %w", err)
 	}
 	unlock, err := lock(ctx, dir+".lock")
 	if err != nil {
-		return "", false, fmt.Errorf("cache: %w", err)
+		return false, fmt.Errorf("cache: %w", err)
 	}
 	defer unlock()
-	if f.check(ctx, dir) == nil { // another built it while this one waited
-		return dir, false, nil
+	if check(ctx, dir) == nil { // another made it while this one waited
+		return false, nil
 	}
-	return dir, true, f.build(ctx, dir)
+	stale, _ := filepath.Glob(dir + ".new-*") // the pattern is well formed
+	for _, s := range append(stale, dir) {    // of a process that died, and one that fails its check
+		if err := os.RemoveAll(s); err != nil {
+			return false, fmt.Errorf("cache: %w", err)
+		}
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".new-")
+	if err != nil {
+		return false, fmt.Errorf("cache: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	if err := fill(ctx, tmp); err != nil {
+		return true, err
+	}
+	if err := errors.Join(check(ctx, tmp), os.Chmod(tmp, 0o755)); err != nil {
+		return true, err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return true, fmt.Errorf("cache: %w", err)
+	}
+	return true, nil
 }
 
 // key names all that the programs depend on.
@@ -88,29 +116,16 @@ func (f *foundry) check(ctx context.Context, dir string) error {
 	return nil
 }
 
-// build replaces dir; the caller holds the lock.
-func (f *foundry) build(ctx context.Context, dir string) (err error) {
-	stale, _ := filepath.Glob(dir + ".new-*") // the pattern is well formed
-	for _, s := range append(stale, dir) {    // a builder that died, a folder that fails its check
-		if err := os.RemoveAll(s); err != nil {
-			return fmt.Errorf("cache: %w", err)
-		}
-	}
-	tmp, err := os.MkdirTemp(f.cache, filepath.Base(dir)+".new-")
-	if err != nil {
-		return fmt.Errorf("cache: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+// build builds all programs into a folder.
+func (f *foundry) build(ctx context.Context, dir string) error {
 	for _, p := range f.parts {
-		if _, err := command(ctx, f.module, "go", "build", "-trimpath", "-ldflags", f.ldflags, "-o", filepath.Join(tmp, p.file), p.pkg); err != nil {
+		make := []string{"build"}
+		if strings.HasSuffix(p.file, ".test") {
+			make = []string{"test", "-c"}
+		}
+		if _, err := command(ctx, f.module, "go", append(make, "-trimpath", "-ldflags", f.ldflags, "-o", filepath.Join(dir, p.file), p.pkg)...); err != nil {
 			return fmt.Errorf("build: %w", err)
 		}
-	}
-	if err := errors.Join(f.check(ctx, tmp), os.Chmod(tmp, 0o755)); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return fmt.Errorf("cache: %w", err)
 	}
 	return nil
 }

@@ -170,15 +170,15 @@ func TestFoundryWaits(t *testing.T) {
 func TestCacheRoot(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/xdg")
 	t.Setenv("LBD_CACHE", "")
-	if dir, err := cacheRoot(); err != nil || dir != "/xdg" {
+	if dir, err := CacheRoot(); err != nil || dir != "/xdg" {
 		t.Errorf("without LBD_CACHE: %q, %v", dir, err)
 	}
 	t.Setenv("LBD_CACHE", "/mine")
-	if dir, err := cacheRoot(); err != nil || dir != "/mine" {
+	if dir, err := CacheRoot(); err != nil || dir != "/mine" {
 		t.Errorf("with LBD_CACHE: %q, %v", dir, err)
 	}
 	t.Setenv("LBD_CACHE", "mine")
-	if dir, err := cacheRoot(); err == nil {
+	if dir, err := CacheRoot(); err == nil {
 		t.Errorf("a relative LBD_CACHE: %q", dir)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab"
 )
@@ -56,6 +58,7 @@ func TestMachineLoadBalancer(t *testing.T) {
 	apply("prod", "default", vip.String())
 	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
 	servedAt(t, m, vip)
+	t.Run("disabled", func(t *testing.T) { disabled(t, m, vip) })
 	must(t, m.Nodes[1].Service.Kill())
 	took := statusIs(t, m, "default", "prod", ".status.status", "2 of 3 members healthy")
 	t.Logf("an API server that dies is in the status after %v", took.Round(10*time.Millisecond))
@@ -65,6 +68,67 @@ func TestMachineLoadBalancer(t *testing.T) {
 	must(t, m.Machines.Label(t.Context(), controlplane.MachineOf(m.Nodes[2]), key, &on))
 	statusIs(t, m, "default", "prod", `.status.members[?(@.node=="`+m.Nodes[2].Name+`")].state`, "Drained")
 	t.Run("in every order", func(t *testing.T) { inEveryOrder(t, m, m.Nodes[3]) })
+}
+
+// disabled takes the Machine of the owner of a balancer's address out of that balancer:
+// the address moves, and the host keeps the one that its files give it.
+func disabled(t *testing.T, m *controlplane.MachineLab, vip netip.Addr) {
+	ctx, on := t.Context(), ""
+	owner := ownerOf(t, m, vip, nil)
+	// All but one are disabled for that balancer, so that it is known who gets it; the
+	// key of another one changes nothing.
+	var rest *lab.Node
+	for _, n := range m.Nodes[:3] {
+		if n != owner && rest == nil {
+			rest = n
+			other := v1alpha1.DisabledPrefix + "other"
+			must(t, m.Machines.Annotate(ctx, controlplane.MachineOf(n), other, &on))
+			continue
+		}
+		must(t, m.Machines.Annotate(ctx, controlplane.MachineOf(n), v1alpha1.DisabledPrefix+"prod", &on))
+	}
+	ownerOf(t, m, vip, rest)
+	servedAt(t, m, vip)
+	statusIs(t, m, "default", "prod", ".status.status", "1 of 1 members healthy")
+	st, err := m.System.Status(ctx, m.Lab, owner)
+	must(t, err)
+	for _, v := range st.VIPs {
+		if lost := strings.Contains(v.Reason+v.Detail, "MachineDisabled"); lost != (v.Address == vip) {
+			t.Errorf("%s: %s %s %s", owner.Name, v.Address, v.Reason, v.Detail)
+		}
+	}
+	if st.Draining || len(st.VIPs) < 2 {
+		t.Errorf("%s drains: %v, and knows %d addresses", owner.Name, st.Draining, len(st.VIPs))
+	}
+	for _, n := range m.Nodes[:3] {
+		must(t, m.Machines.Annotate(ctx, controlplane.MachineOf(n), v1alpha1.DisabledPrefix+"prod", nil))
+	}
+	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
+}
+
+// ownerOf waits until one node, that one if it is given, says that it owns an address,
+// and returns it.
+func ownerOf(t *testing.T, m *controlplane.MachineLab, vip netip.Addr, want *lab.Node) (owner *lab.Node) {
+	t.Helper()
+	must(t, controlplane.Eventually(t.Context(), time.Minute, "one host has "+vip.String(), func() error {
+		var names []string
+		for _, n := range m.Nodes[:3] {
+			st, err := m.System.Status(t.Context(), m.Lab, n)
+			if err != nil {
+				return err
+			}
+			for _, v := range st.VIPs {
+				if v.Address == vip && v.Reason == "Owner" {
+					names, owner = append(names, n.Name), n
+				}
+			}
+		}
+		if len(names) != 1 || want != nil && owner != want {
+			return fmt.Errorf("it is on %v", names)
+		}
+		return nil
+	}))
+	return owner
 }
 
 // told waits until a Cluster has this host as its endpoint.

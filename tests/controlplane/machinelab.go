@@ -38,6 +38,9 @@ type MachineOptions struct {
 	Late bool
 }
 
+// machineNamespaces are those in which the account of the hosts has its rights.
+var machineNamespaces = []string{"default", "empty", "orders", "others", "twin"}
+
 // NewMachineLab starts it, and waits until clients are served. Close ends it.
 func NewMachineLab(ctx context.Context, bin *lab.Bin, p *Programs, o MachineOptions) (*MachineLab, error) {
 	m := &MachineLab{System: &lab.LBD{}}
@@ -60,6 +63,11 @@ func (m *MachineLab) start(ctx context.Context, p *Programs, o MachineOptions) (
 	}
 	if err := errors.Join(m.CP.ApplyClusterAPI(ctx), m.CP.ApplyCRDs(ctx), m.CP.ApplyRights(ctx)); err != nil {
 		return err
+	}
+	for _, ns := range machineNamespaces {
+		if err := m.CP.BindHosts(ctx, ns); err != nil {
+			return err
+		}
 	}
 	if m.Machines, err = m.CP.NewMachineCluster(ctx, "default", "prod"); err != nil {
 		return err
@@ -114,7 +122,7 @@ func (m *MachineLab) configure(n *lab.Node, manager bool, section string) error 
 	if section != "" {
 		section = ", " + section
 	}
-	more := fmt.Sprintf("\nmachines: {kubeconfig: %s%s}\nsocket:", m.Kubeconfig, section)
+	more := fmt.Sprintf("\nmachines: {kubeconfig: %s, namespaces: [%s]%s}\nsocket:", m.Kubeconfig, strings.Join(machineNamespaces, ", "), section)
 	return os.WriteFile(file, []byte(strings.Replace(string(data), "\nsocket:", more, 1)), 0o600)
 }
 
@@ -233,6 +241,33 @@ func (m *MachineLab) Retire(ctx context.Context, old *lab.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*waitLimit)
 	defer cancel()
 	return errors.Join(m.Machines.Retire(ctx, MachineOf(old), old.Service.Kill), old.Daemon.Kill())
+}
+
+// Balance starts a controller and has it serve a balancer whose members are the hosts. Its
+// address is the one that these have by their files. hold bounds how long a deletion is
+// held; 0: the default.
+func (m *MachineLab) Balance(ctx context.Context, hold time.Duration) error {
+	drain := ""
+	if hold > 0 {
+		drain = fmt.Sprintf("  drain: {timeout: %s}\n", hold)
+	}
+	err := errors.Join(m.StartSteward(ctx), m.CP.Apply(ctx, fmt.Sprintf(`apiVersion: lbd.dev/v1alpha1
+kind: MachineLoadBalancer
+metadata: {name: hosts, namespace: %s}
+spec:
+  clusterName: %s
+  address: %s
+%s`, m.Machines.Namespace, m.Machines.Name, lab.VIP4(), drain)))
+	if err != nil {
+		return err
+	}
+	return Eventually(ctx, waitLimit, "daemons report about the balancer", func() error {
+		by, err := m.CP.Kubectl(ctx, "-n", m.Machines.Namespace, "get", "mlb", "hosts", "-o", "jsonpath={.status.reportedBy}")
+		if err == nil && by == "" {
+			err = errors.New("none does")
+		}
+		return err
+	})
 }
 
 // StartSteward starts the controller that serves the MachineLoadBalancers of the

@@ -3,7 +3,6 @@ package controlplane_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +80,6 @@ func signs() []sign {
 		labelled("controlplane.cluster.x-k8s.io/selected-for-upgrade", "true"),
 		labelled("lbd.dev/drain", ""),
 		annotated("lbd.dev/drain", "yes"),
-		annotated("loadbalancer.cluster.x-k8s.io/disabled", "true"),
 		{"deleted",
 			func(ctx context.Context, m *controlplane.MachineLab, machine string) error {
 				return m.Machines.Delete(ctx, machine)
@@ -135,6 +133,7 @@ func TestMachineSignals(t *testing.T) {
 // server dies in the moment in which the hook is gone; then the host dies.
 func TestMachineRollout(t *testing.T) {
 	m := newMachines(t, controlplane.MachineOptions{Nodes: 4, Started: 3, Managers: 4, Hook: true, Section: "drainOnRemediation: true"})
+	must(t, m.Balance(t.Context(), 0))
 	from := measure.Now()
 	for i := range 3 {
 		must(t, m.Replace(t.Context(), m.Nodes[i], m.Nodes[(i+3)%4]))
@@ -166,7 +165,8 @@ func remediate(t *testing.T, m *controlplane.MachineLab, spare *lab.Node) {
 // deletion goes on all the same when its bound is over, not before, and an event says so.
 func TestMachineHookBound(t *testing.T) {
 	const bound = 8 * time.Second
-	m := newMachines(t, controlplane.MachineOptions{Nodes: 2, Managers: 2, Hook: true, Section: fmt.Sprintf("hookTimeout: %s", bound)})
+	m := newMachines(t, controlplane.MachineOptions{Nodes: 2, Managers: 2, Hook: true})
+	must(t, m.Balance(t.Context(), bound))
 	owner, err := m.Owner(lab.VIP4())
 	must(t, err)
 	for _, n := range m.Others(owner) {

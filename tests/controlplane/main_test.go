@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab"
 )
@@ -64,14 +65,7 @@ func usable() error {
 // need skips without root or a program, but never in CI.
 func need(t *testing.T) {
 	t.Helper()
-	err := usable()
-	if err == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
+	testnet.Require(t, usable())
 }
 
 // newLab makes a lab that ends with the test and shows, or keeps, its logs if

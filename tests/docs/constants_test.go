@@ -10,6 +10,7 @@ import (
 	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wire"
 )
 
 // timing are the constants that docs/election.md explains.
@@ -23,6 +24,7 @@ var timing = map[string]time.Duration{
 	"election.DisputeLong":     election.DisputeLong,
 	"election.DisputeGap":      election.DisputeGap,
 	"election.HandoverTimeout": election.HandoverTimeout,
+	"election.ClaimFollows":    election.ClaimFollows,
 	"election.AskMin":          election.AskMin,
 	"election.AskMax":          election.AskMax,
 	"election.HeardWithin":     election.HeardWithin,
@@ -38,12 +40,21 @@ var timing = map[string]time.Duration{
 	"election.DriverPause":     election.DriverPause,
 	"election.RetrySuccessor":  election.RetrySuccessor,
 	"election.PreemptDelay":    election.PreemptDelay,
+	"election.DegradedGrace":   election.DegradedGrace,
+	"election.DegradedDrain":   election.DegradedDrain,
 	"election.RelayFor":        election.RelayFor,
 	"decide.SettleSome":        decide.SettleSome,
 	"decide.SettleAlone":       decide.SettleAlone,
 	"decide.RingProbe":         decide.RingProbe,
 	"decide.RingProbeAgain":    decide.RingProbeAgain,
 	"decide.Grace":             decide.Grace,
+	"wire.Every":               wire.Every,
+	"wire.Again":               wire.Again,
+	"wire.Lasts":               wire.Lasts,
+	"wire.Fresh":               wire.Fresh,
+	"wire.Patience":            wire.Patience,
+	"wire.Verdict":             wire.Verdict,
+	"wire.WitnessHolds":        wire.WitnessHolds,
 	"model.StallLimit":         model.StallLimit,
 	"model.ResumeLimit":        model.ResumeLimit,
 	"address.Lifetime":         address.Lifetime,
@@ -63,7 +74,7 @@ func TestConstants(t *testing.T) {
 		}
 	}
 	same(t, "docs/election.md", got, want)
-	if election.RulesVersion != 1 || !strings.Contains(p.text, "rules version 1") {
+	if election.RulesVersion != 2 || !strings.Contains(p.text, "rules version 2") {
 		t.Errorf("docs/election.md describes another version than %d", election.RulesVersion)
 	}
 }

@@ -144,7 +144,7 @@ func TestReasons(t *testing.T) {
 	for _, r := range model.Reasons() {
 		want = append(want, r.String())
 	}
-	for _, row := range readPage(t, "docs/reasons.md").rows("") {
+	for _, row := range readPage(t, "docs/reasons.md").rows("Each reason") {
 		got = append(got, codes(row[0])...)
 		if len(row) != 4 || row[2] == "" || row[3] == "" {
 			t.Errorf("%s: the row needs a meaning and what to do", row[0])
@@ -159,6 +159,61 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	same(t, "docs/reasons.md", got, want)
+}
+
+// TestClasses: what the page says becomes of a VIP is what the class of the reason says.
+func TestClasses(t *testing.T) {
+	var want, got []string
+	for _, r := range model.Reasons() {
+		if r.Class() != model.ClassProgress {
+			want = append(want, r.String())
+		}
+	}
+	seen := map[model.Class]bool{}
+	for _, row := range readPage(t, "docs/reasons.md").rows("What becomes of the VIP") {
+		first, _ := model.ParseReason(codes(row[0])[0])
+		if seen[first.Class()] {
+			t.Errorf("%s: another row has reasons of the same class", row[0])
+		}
+		seen[first.Class()] = true
+		for _, name := range codes(row[0]) {
+			got = append(got, name)
+			if r, _ := model.ParseReason(name); r.Class() != first.Class() {
+				t.Errorf("docs/reasons.md has %v and %v in one row", first, r)
+			}
+		}
+		if says := becomes(first); !slices.Equal(row[1:], says) {
+			t.Errorf("docs/reasons.md says of %v %q, the program %q", first, row[1:], says)
+		}
+	}
+	same(t, "docs/reasons.md", got, want)
+}
+
+// becomes puts in words what becomes of a VIP.
+func becomes(r model.Reason) []string {
+	lan, routers, earlier := "kept", "withdrawn at once", "let go"
+	switch {
+	case r.Leaves() && r.LetsGo():
+		lan = "handed over, else let go"
+	case r.Leaves():
+		lan = "handed over, else kept"
+	case r.LetsGo():
+		lan = "let go at once"
+	case r.Planned():
+		lan = "kept; handed over if another node passes both checks"
+	}
+	switch {
+	case r.Planned() && r.Eligible():
+		routers = "the same, after GRACEFUL_SHUTDOWN"
+	case r.Planned():
+		routers = "withdrawn after GRACEFUL_SHUTDOWN, else kept"
+	case r.Eligible():
+		routers = "kept"
+	}
+	if r.Adopts() {
+		earlier = "kept"
+	}
+	return []string{lan, routers, earlier}
 }
 
 // TestOfNoMachine keeps the paths of whoever wrote a page out of it.

@@ -239,5 +239,5 @@ func (s *LBD) Status(ctx context.Context, n *Net, m *lab.Node) (*v1alpha1.NodeSt
 func (s *LBD) status(ctx context.Context, n *Net, m *lab.Node) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return n.Exec(ctx, &m.Host, n.Bin.LBD, "status", "--socket", s.Socket(m), "-o", "json")
+	return n.Exec(ctx, &m.Host, n.LBD(m), "status", "--socket", s.Socket(m), "-o", "json")
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/interop"
 	"lbd.dev/lbd/tests/lab"
 )
@@ -38,14 +39,7 @@ func runTests(m *testing.M) int {
 // need skips without root or the routing software, but never in CI.
 func need(t *testing.T) {
 	t.Helper()
-	err := errors.Join(lab.Usable(), interop.Missing())
-	if err == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
+	testnet.Require(t, errors.Join(lab.Usable(), interop.Missing()))
 }
 
 // fabric makes a running fabric that ends with the test.

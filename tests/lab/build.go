@@ -26,7 +26,7 @@ func Build(ctx context.Context, lbd bool) (*Bin, error) {
 	if err != nil || root == "" {
 		return nil, fmt.Errorf("build: run this inside lbd's module: %w", err)
 	}
-	prefix, err := newPrefix()
+	prefix, err := NewPrefix()
 	if err != nil {
 		return nil, err
 	}

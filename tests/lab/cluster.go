@@ -100,7 +100,7 @@ func (c *Cluster) Others(n *Node) []*Node {
 // Stable waits until every live daemon is ready, every VIP has exactly one
 // claimant, and the client reaches it.
 func (c *Cluster) Stable(ctx context.Context) error {
-	return wait(ctx, 40*time.Second, 100*time.Millisecond, "stable cluster of "+c.System.Name(), func() error {
+	return Wait(ctx, 40*time.Second, 100*time.Millisecond, "stable cluster of "+c.System.Name(), func() error {
 		for _, n := range c.Nodes {
 			if !n.Daemon.Alive() {
 				continue
@@ -160,7 +160,7 @@ func (n *Node) Holds(addr netip.Addr) (bool, error) {
 // Gone waits until the kernel of the node has lost the address, and tells when.
 func (n *Node) Gone(ctx context.Context, addr netip.Addr, limit time.Duration) (measure.Time, error) {
 	var at measure.Time
-	err := wait(ctx, limit, 5*time.Millisecond, n.Name+" without "+addr.String(), func() error {
+	err := Wait(ctx, limit, 5*time.Millisecond, n.Name+" without "+addr.String(), func() error {
 		held, err := n.Holds(addr)
 		if err != nil {
 			return err

@@ -34,9 +34,9 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:min(n, len(lines))], "; ")
 }
 
-// wait polls until check succeeds, ctx ends or limit is over; the error is then
+// Wait polls until check succeeds, ctx ends or limit is over; the error is then
 // the last one of check.
-func wait(ctx context.Context, limit, every time.Duration, what string, check func() error) error {
+func Wait(ctx context.Context, limit, every time.Duration, what string, check func() error) error {
 	deadline := time.Now().Add(limit)
 	for {
 		err := check()
@@ -49,12 +49,12 @@ func wait(ctx context.Context, limit, every time.Duration, what string, check fu
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s: not within %v: %w", what, limit, err)
 		}
-		pause(ctx, every)
+		Pause(ctx, every)
 	}
 }
 
-// pause sleeps, but not longer than ctx lives.
-func pause(ctx context.Context, d time.Duration) {
+// Pause sleeps, but not longer than ctx lives.
+func Pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

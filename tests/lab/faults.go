@@ -16,7 +16,7 @@ const cutTable = "labcut"
 // RandomMoment waits a random time of up to two seconds, so that faults do not
 // keep step with the timers of daemons.
 func RandomMoment(ctx context.Context) {
-	pause(ctx, time.Duration(rand.Int64N(int64(2*time.Second))))
+	Pause(ctx, time.Duration(rand.Int64N(int64(2*time.Second))))
 }
 
 func (l *Lab) onSwitch(ctx context.Context, argv ...string) error {
@@ -105,7 +105,7 @@ func (l *Lab) StartService(ctx context.Context, n *Node) error {
 		return err
 	}
 	n.Service = p
-	return wait(ctx, 5*time.Second, 10*time.Millisecond, "service", func() error {
+	return Wait(ctx, 5*time.Second, 10*time.Millisecond, "service", func() error {
 		if !p.Alive() {
 			return fmt.Errorf("it ended: %s", p.Tail(3))
 		}

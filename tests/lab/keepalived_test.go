@@ -1,11 +1,11 @@
 package lab_test
 
 import (
-	"os"
 	"os/exec"
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/lab"
 )
 
@@ -15,12 +15,8 @@ import (
 func TestKeepalived(t *testing.T) {
 	t.Parallel()
 	need(t)
-	if _, err := exec.LookPath("keepalived"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("keepalived is not installed")
-		}
-		t.Skip("keepalived is not installed")
-	}
+	_, missing := exec.LookPath("keepalived")
+	testnet.Require(t, missing)
 	c := cluster(t, &lab.Keepalived{Advert: "0.1"}, 3)
 	run := func(s lab.Scenario) *lab.Outcome {
 		o, err := c.Run(t.Context(), s, lab.VIP4())

@@ -47,7 +47,11 @@ type Node struct {
 	Host
 	Daemon  *Proc
 	Service *Proc
-	starts  int // of the daemon, so that each start can have its own pid file
+	log     *logPipe
+	// LBD is the program of this node, for its daemon and for commands; empty is that
+	// of Bin.
+	LBD    string
+	starts int // of the daemon, so that each start can have its own pid file
 }
 
 // Lab is the network. It is not safe for concurrent use, apart from Close.
@@ -85,7 +89,7 @@ func New(ctx context.Context, bin *Bin, n int) (*Lab, error) {
 	if err := errors.Join(Usable(), Sweep(ctx)); err != nil {
 		return nil, err
 	}
-	prefix, err := newPrefix()
+	prefix, err := NewPrefix()
 	if err != nil {
 		return nil, err
 	}

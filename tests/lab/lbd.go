@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -25,6 +27,14 @@ type LBD struct {
 	Reset bool
 	// Balanced is advertise.l2.mode: balanced.
 	Balanced bool
+	// Drained is drain.timeout; 0 is the default, 30 s.
+	Drained time.Duration
+	// IPv6: the VIP and gossip have no IPv4, see Lab.OnlyIPv6.
+	IPv6 bool
+	// Apart: gossip goes by a network of its own, see Lab.Apart.
+	Apart bool
+	// PipedLog has the daemons write their log to a pipe, see StallLog.
+	PipedLog bool
 }
 
 // Name is "lbd", with "-" and the detection, "-reset" without ring, and "-balanced".
@@ -57,10 +67,13 @@ func (s *LBD) Configuration() string {
 	return d + "; https check of 127.0.0.1:6443/livez (every 500 ms, timeout 400 ms, fall 2, rise 1); encrypted gossip"
 }
 
-// VIPs are both families unless NoIPv6 is set.
+// VIPs are both families unless NoIPv6 or IPv6 is set.
 func (s *LBD) VIPs() []netip.Addr {
-	if s.NoIPv6 {
+	switch {
+	case s.NoIPv6:
 		return []netip.Addr{VIP4()}
+	case s.IPv6:
+		return []netip.Addr{VIP6()}
 	}
 	return []netip.Addr{VIP4(), VIP6()}
 }
@@ -80,7 +93,7 @@ const lbdConfig = `apiVersion: lbd.dev/v1alpha1
 kind: NodeConfiguration
 nodeName: {{.Name}}
 gossip:
-  bindAddress: {{.IP}}
+  bindAddress: {{printf "%q" .IP}}
   port: 7947
   peers: [{{.Peers}}]
   keyFile: {{.Key}}
@@ -89,6 +102,9 @@ gossip:
 {{- end}}
 {{- if .Reset}}
 connections: reset
+{{- end}}
+{{- if .Drained}}
+drain: {timeout: {{.Drained}}}
 {{- end}}
 http: {address: 127.0.0.1:7477}
 socket: {{.Socket}}
@@ -129,20 +145,31 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	}
 	var peers, vips []string
 	for _, p := range l.Nodes {
-		peers = append(peers, p.IP4.String())
+		peers = append(peers, fmt.Sprintf("%q", s.gossips(p)))
 	}
 	for _, v := range s.VIPs() {
 		vips = append(vips, fmt.Sprintf("%q", v))
 	}
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
-		"Name": n.Name, "IP": n.IP4.String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Balanced": s.Balanced, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
+		"Name": n.Name, "IP": s.gossips(n).String(), "Peers": strings.Join(peers, ", "), "Key": key,
+		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
 	}
 	return os.WriteFile(s.Config(n), []byte(b.String()), 0o600)
+}
+
+// Without takes a VIP out of the configuration of a node, whose daemon reads it again.
+func (s *LBD) Without(n *Node, vip netip.Addr) error {
+	old, err := os.ReadFile(s.Config(n))
+	if err != nil {
+		return err
+	}
+	q := fmt.Sprintf("%q", vip)
+	now := strings.NewReplacer(q+", ", "", ", "+q, "").Replace(string(old))
+	return errors.Join(os.WriteFile(s.Config(n), []byte(now), 0o600), n.Reload())
 }
 
 func writeKey(file string) error { return os.WriteFile(file, []byte(NewKey()+"\n"), 0o600) }
@@ -154,6 +181,9 @@ func NewKey() string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
+// LBD is the program that a node has.
+func (l *Lab) LBD(n *Node) string { return cmp.Or(n.LBD, l.Bin.LBD) }
+
 // Start writes the configuration unless there is one, and starts the daemon.
 func (s *LBD) Start(_ context.Context, l *Lab, n *Node) error {
 	if _, err := os.Stat(s.Config(n)); err != nil {
@@ -161,7 +191,11 @@ func (s *LBD) Start(_ context.Context, l *Lab, n *Node) error {
 			return err
 		}
 	}
-	p, err := l.Start(&n.Host, "lbd", nil, l.Bin.LBD, "run", "--config", s.Config(n))
+	argv, err := s.logCommand(n, []string{l.LBD(n), "run", "--config", s.Config(n)})
+	if err != nil {
+		return err
+	}
+	p, err := l.Start(&n.Host, "lbd", nil, argv...)
 	if err != nil {
 		return err
 	}
@@ -175,9 +209,11 @@ type Status struct {
 	Node     string `json:"node"`
 	Draining bool   `json:"draining"`
 	Settled  bool   `json:"settled"`
+	Version  string `json:"version"`
 	Members  []struct {
-		Name  string `json:"name"`
-		State string `json:"state"`
+		Name    string `json:"name"`
+		State   string `json:"state"`
+		Version string `json:"version"`
 	} `json:"members"`
 	Config struct {
 		Generation uint64 `json:"generation"`
@@ -195,6 +231,7 @@ type Status struct {
 		Bound     bool       `json:"bound"`
 		Announced bool       `json:"announced"`
 		Epoch     uint64     `json:"epoch"`
+		Duplicate string     `json:"duplicate"`
 	} `json:"vips"`
 }
 
@@ -202,7 +239,7 @@ type Status struct {
 func (s *LBD) Status(ctx context.Context, l *Lab, n *Node) (*Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	out, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "status", "--socket", s.Socket(n), "-o", "json")
+	out, err := l.Exec(ctx, &n.Host, l.LBD(n), "status", "--socket", s.Socket(n), "-o", "json")
 	if err != nil {
 		return nil, err
 	}
@@ -281,12 +318,12 @@ func (s *LBD) Drain(ctx context.Context, l *Lab, n *Node) error {
 
 // DrainFor runs `lbd drain` and waits for open connections no longer than limit.
 func (s *LBD) DrainFor(ctx context.Context, l *Lab, n *Node, limit time.Duration) error {
-	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "drain", "--socket", s.Socket(n), "--timeout", limit.String())
+	_, err := l.Exec(ctx, &n.Host, l.LBD(n), "drain", "--socket", s.Socket(n), "--timeout", limit.String())
 	return err
 }
 
 // Undrain runs `lbd undrain`.
 func (s *LBD) Undrain(ctx context.Context, l *Lab, n *Node) error {
-	_, err := l.Exec(ctx, &n.Host, l.Bin.LBD, "undrain", "--socket", s.Socket(n))
+	_, err := l.Exec(ctx, &n.Host, l.LBD(n), "undrain", "--socket", s.Socket(n))
 	return err
 }

@@ -3,12 +3,15 @@ package lab_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
+	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/lab"
 )
 
@@ -38,14 +41,7 @@ func runTests(m *testing.M) int {
 // need skips without root, but never in CI.
 func need(t *testing.T) {
 	t.Helper()
-	err := lab.Usable()
-	if err == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
+	testnet.Require(t, lab.Usable())
 }
 
 // cluster makes a running cluster that ends with the test.
@@ -58,6 +54,40 @@ func cluster(t *testing.T, s lab.System, nodes int) *lab.Cluster {
 	}
 	t.Cleanup(func() { closeCluster(t, c) })
 	return c
+}
+
+// wired is a cluster like that of cluster whose network is changed before it runs.
+func wired(t *testing.T, s lab.System, change ...func(*lab.Cluster) error) *lab.Cluster {
+	t.Helper()
+	need(t)
+	c, err := lab.NewIdle(t.Context(), bin, s, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCluster(t, c) })
+	for _, f := range change {
+		if err := f(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startAll(t, c)
+	if err := c.Stable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ownerOf waits for a moment: the observer, too, may have stood still.
+func ownerOf(t *testing.T, c *lab.Cluster, vip netip.Addr) (owner *lab.Node) {
+	t.Helper()
+	err := lab.Wait(t.Context(), 5*time.Second, 20*time.Millisecond, "one owner", func() (err error) {
+		owner, err = c.Owner(vip)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return owner
 }
 
 func closeCluster(t *testing.T, c *lab.Cluster) {

@@ -52,7 +52,7 @@ func PromiseFor(scenario string, fast bool) Promise {
 		return Promise{ID: "P2", Text: "0 failed", NoFailure: true, Dual: 3 * time.Second, Open: true}
 	case "sigkill", "sigstop":
 		return Promise{ID: "P3", Text: "no dual claim; gone <= 4 s, successor <= 150 ms after", Gone: 4 * time.Second, Successor: 150 * time.Millisecond, Calm: scenario == "sigstop"}
-	case "respawn":
+	case "respawn", "restart":
 		return Promise{ID: "P3", Text: "stays, 0 failed, no dual claim", Stays: true, NoFailure: true, Calm: true, Open: true}
 	case "appdeath":
 		return Promise{ID: "P4", Text: "outage: median <= 450 ms, worst <= 800 ms", Median: 450 * time.Millisecond, Worst: 800 * time.Millisecond, Dual: time.Second}

@@ -250,6 +250,66 @@ func TestForeignHost(t *testing.T) {
 	}
 }
 
+// TestQuietDuplicate: a host that is no member has been given the addresses by hand and
+// announces nothing. It answers some clients; every node marks it until it has let go, and
+// the owner stays. That all nodes have an address which is balanced is no duplicate.
+func TestQuietDuplicate(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]*lab.LBD{"active-backup": {}, "balanced": {Balanced: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			var foreign *lab.Host
+			c := wired(t, l, func(c *lab.Cluster) (err error) {
+				foreign, err = c.AddHost(ctx, "foreign", 66)
+				return err
+			})
+			owner := ownerOf(t, c, lab.VIP4())
+			each := func(mac string, f func(netip.Addr) error) {
+				for _, vip := range l.VIPs() {
+					if err := f(vip); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, vip := range l.VIPs() {
+					marked(t, c, l, vip, mac)
+				}
+			}
+			each(foreign.MAC, func(vip netip.Addr) error { return c.AddAddr(ctx, foreign, vip) })
+			each("", func(vip netip.Addr) error {
+				return c.RemoveAddr(ctx, foreign, netip.PrefixFrom(vip, vip.BitLen()).String())
+			})
+			if now := ownerOf(t, c, lab.VIP4()); now != owner {
+				t.Errorf("owner after it: %s, want %s", now.Name, owner.Name)
+			}
+		})
+	}
+}
+
+// marked waits until every node says of an address who answers beside its owner.
+func marked(t *testing.T, c *lab.Cluster, l *lab.LBD, vip netip.Addr, want string) {
+	t.Helper()
+	var said []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		said = nil
+		for _, n := range c.Nodes {
+			st, err := l.Status(t.Context(), c.Lab, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range st.VIPs {
+				if v.Address == vip && v.Duplicate != want {
+					said = append(said, n.Name+": "+v.Duplicate)
+				}
+			}
+		}
+		if len(said) == 0 {
+			return
+		}
+	}
+	t.Fatalf("of %s: %q, want %q on every node", vip, said, want)
+}
+
 func startAll(t *testing.T, c *lab.Cluster) {
 	t.Helper()
 	for _, n := range c.Nodes {

@@ -10,8 +10,13 @@ import (
 
 // Dial connects from a host to a literal address and port. The connection stays
 // in the host's namespace.
-func (l *Lab) Dial(ctx context.Context, h *Host, network, address string) (c net.Conn, err error) {
-	err = inNetns(h.NS, func() error {
+func (l *Lab) Dial(ctx context.Context, h *Host, network, address string) (net.Conn, error) {
+	return DialFrom(ctx, h.NS, network, address)
+}
+
+// DialFrom is Dial for any network namespace with a name.
+func DialFrom(ctx context.Context, ns, network, address string) (c net.Conn, err error) {
+	err = inNetns(ns, func() error {
 		// A literal address and no fallback: the dialler stays on this thread.
 		d := net.Dialer{FallbackDelay: -1}
 		c, err = d.DialContext(ctx, network, address)

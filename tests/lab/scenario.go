@@ -118,7 +118,7 @@ func (c *Cluster) observe(ctx context.Context, s Scenario, vip netip.Addr, owner
 		if err := s.Undo(ctx, c, owner); err != nil {
 			return nil, err
 		}
-		pause(ctx, s.After)
+		Pause(ctx, s.After)
 		end = measure.Now()
 		o.Second = c.phase(vip, owner, o.Undone, end)
 		o.Second.Moved = len(before) != 1 || len(o.Second.Claimants) != 1 || before[0] != o.Second.Claimants[0]
@@ -142,13 +142,13 @@ func (c *Cluster) watch(ctx context.Context, s Scenario, vip netip.Addr, owner *
 	}
 	limit := fault.Add(s.Limit)
 	for ctx.Err() == nil && measure.Now() < limit && !settled() {
-		pause(ctx, 50*time.Millisecond)
+		Pause(ctx, 50*time.Millisecond)
 	}
 	if s.Moves {
-		pause(ctx, s.Hold)
+		Pause(ctx, s.Hold)
 		return
 	}
-	pause(ctx, fault.Add(s.Hold).Sub(measure.Now()))
+	Pause(ctx, fault.Add(s.Hold).Sub(measure.Now()))
 }
 
 // probeSlack covers the last success before a fault.

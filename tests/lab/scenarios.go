@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -101,6 +102,24 @@ func Respawn() Scenario {
 	}
 }
 
+// Restart has the daemon begin anew in its place, by its command. Took is how long the
+// command needed; it returns when the daemon takes part again.
+func Restart(s *LBD) (sc Scenario, took *time.Duration) {
+	took = new(time.Duration)
+	return Scenario{
+		Name: "restart", Hold: 3 * time.Second, Limit: 3 * time.Second,
+		Inject: func(ctx context.Context, c *Cluster, n *Node) error {
+			from := measure.Now()
+			out, err := c.Exec(ctx, &n.Host, c.Bin.LBD, "restart", "--socket", s.Socket(n))
+			*took = measure.Now().Sub(from)
+			if err == nil && !strings.HasPrefix(out, "restarted: lbd ") {
+				err = fmt.Errorf("lbd restart says %q", out)
+			}
+			return err
+		},
+	}, took
+}
+
 // ServiceDeath kills the service behind the VIP on the owner: its ports refuse.
 func ServiceDeath() Scenario {
 	return Scenario{
@@ -147,7 +166,7 @@ func Rolling() Scenario {
 				if err := startDaemon(ctx, c, n); err != nil {
 					return err
 				}
-				pause(ctx, 3*time.Second) // it has to know its group before the next one stops
+				Pause(ctx, 3*time.Second) // it has to know its group before the next one stops
 			}
 			return nil
 		},

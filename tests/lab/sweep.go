@@ -20,9 +20,9 @@ const namePrefix = "lbdlab-"
 // labs counts the labs of this process.
 var labs atomic.Uint32
 
-// newPrefix names a lab: lbdlab-<pid>-<start of that process>-<count>. With pid
+// NewPrefix names a lab: lbdlab-<pid>-<start of that process>-<count>. With pid
 // and start a later run can tell whether the maker is still alive.
-func newPrefix() (string, error) {
+func NewPrefix() (string, error) {
 	start, err := startTime(os.Getpid())
 	if err != nil {
 		return "", err
@@ -43,8 +43,8 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// prefixOf returns the prefix of a lab in a name, or "" if it is none.
-func prefixOf(name string) string {
+// PrefixOf returns the prefix of a lab in a name, or "" if it is none.
+func PrefixOf(name string) string {
 	if !strings.HasPrefix(name, namePrefix) {
 		return ""
 	}
@@ -55,8 +55,8 @@ func prefixOf(name string) string {
 	return strings.Join(parts[:4], "-")
 }
 
-// orphaned tells whether the process that made the lab is gone.
-func orphaned(prefix string) bool {
+// Orphaned tells whether the process that made the lab is gone.
+func Orphaned(prefix string) bool {
 	parts := strings.Split(prefix, "-")
 	pid, err := strconv.Atoi(parts[1])
 	if err != nil {
@@ -76,14 +76,14 @@ func Sweep(ctx context.Context) error {
 			return fmt.Errorf("sweep: %w", err)
 		}
 		for _, e := range entries {
-			if p := prefixOf(e.Name()); p != "" {
+			if p := PrefixOf(e.Name()); p != "" {
 				found[p] = true
 			}
 		}
 	}
 	var errs []error
 	for p := range found {
-		if orphaned(p) {
+		if Orphaned(p) {
 			errs = append(errs, Remove(ctx, p))
 		}
 	}
@@ -93,7 +93,7 @@ func Sweep(ctx context.Context) error {
 // Remove kills every process in the namespaces of one lab, then deletes these
 // namespaces and the lab's directory. Nothing to remove is no error.
 func Remove(ctx context.Context, prefix string) error {
-	if p := prefixOf(prefix); p == "" || p != prefix {
+	if p := PrefixOf(prefix); p == "" || p != prefix {
 		return fmt.Errorf("remove: %q is not the prefix of a lab", prefix)
 	}
 	names, err := namespaces(prefix)
@@ -123,7 +123,7 @@ func namespaces(prefix string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if prefixOf(e.Name()) == prefix {
+		if PrefixOf(e.Name()) == prefix {
 			names = append(names, e.Name())
 		}
 	}
@@ -137,7 +137,7 @@ func exists(name string) bool {
 
 // killIn kills the processes in the namespaces and waits until they are gone.
 func killIn(ctx context.Context, names []string) error {
-	return wait(ctx, 5*time.Second, 20*time.Millisecond, "kill", func() error {
+	return Wait(ctx, 5*time.Second, 20*time.Millisecond, "kill", func() error {
 		alive := 0
 		for _, n := range names {
 			out, err := run(ctx, "", "ip", "netns", "pids", n)

@@ -14,7 +14,7 @@ func (s *LBD) MoveOff(ctx context.Context, c *Cluster, vip netip.Addr, owner *No
 	// It is the wire that tells; a busy machine may take longer than the command waits.
 	slow := s.DrainFor(ctx, c.Lab, owner, time.Second)
 	var n *Node
-	err := wait(ctx, 30*time.Second, 20*time.Millisecond, "another owner of "+vip.String(), func() (err error) {
+	err := Wait(ctx, 30*time.Second, 20*time.Millisecond, "another owner of "+vip.String(), func() (err error) {
 		if n, err = c.Owner(vip); err == nil && n == owner {
 			return fmt.Errorf("it is still %s", n.Name)
 		}

@@ -116,7 +116,7 @@ func (e *Eyes) OpenConns(ctx context.Context, vip netip.Addr, n int) error {
 		return err
 	}
 	e.connProc = p
-	return wait(ctx, 3*time.Second, 10*time.Millisecond, "long-lived connections", func() error {
+	return Wait(ctx, 3*time.Second, 10*time.Millisecond, "long-lived connections", func() error {
 		if c := e.Conns(measure.Now(), measure.Now()); c.Open != n {
 			return fmt.Errorf("%d of %d are open", c.Open, n)
 		}

@@ -22,6 +22,34 @@ link set %[1]s up
 	return nil
 }
 
+// MTU sets what the LAN and all that is on it take. Nothing puts packets together before they
+// are sent, so that the frames on the wire have that size.
+func (l *Lab) MTU(ctx context.Context, mtu int) error {
+	var ports strings.Builder
+	hosts := []*Host{l.Client, l.Watch}
+	for _, n := range l.Nodes {
+		hosts = append(hosts, &n.Host)
+	}
+	for _, h := range hosts {
+		fmt.Fprintf(&ports, "link set %s mtu %d\n", h.port, mtu)
+		if err := l.IP(ctx, h, fmt.Sprintf("link set %s mtu %d gso_max_segs 1", nodeIf, mtu)); err != nil {
+			return err
+		}
+	}
+	_, err := run(ctx, ports.String(), "ip", "-n", l.ns("switch"), "-batch", "-")
+	return err
+}
+
+// OnlyIPv6 takes the IPv4 addresses of the nodes away.
+func (l *Lab) OnlyIPv6(ctx context.Context) error {
+	for _, n := range l.Nodes {
+		if err := l.IP(ctx, &n.Host, "addr del "+netip.PrefixFrom(n.IP4, 24).String()+" dev "+nodeIf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // AddPort gives a host one more interface, on the named bridge.
 func (l *Lab) AddPort(ctx context.Context, h *Host, ifname, bridge string, addrs ...netip.Prefix) error {
 	port := h.port + "-" + ifname

@@ -71,7 +71,7 @@ func TestSameMachines(t *testing.T) {
 	}
 	want, got := index(t, objects), index(t, charted(t, map[string]any{"machines": true}))
 	delete(want, "Namespace/"+Namespace)
-	if len(want) != len(index(t, kustomized(t)))+4 || len(got) != len(want) {
+	if len(want) != len(index(t, kustomized(t)))+3 || len(got) != len(want) {
 		t.Errorf("%d objects by kustomize, %d by Helm", len(want), len(got))
 	}
 	for key := range want {
@@ -80,8 +80,8 @@ func TestSameMachines(t *testing.T) {
 		}
 	}
 	writes := map[string]string{
-		"ClusterRole/lbd-machines": "patch machines.cluster.x-k8s.io, patch machineloadbalancers/status.lbd.dev, create events.",
-		"ClusterRole/lbd-clusters": "patch clusters.cluster.x-k8s.io",
+		"ClusterRole/lbd-machines": "patch machineloadbalancers/status.lbd.dev",
+		"ClusterRole/lbd-clusters": "patch machines.cluster.x-k8s.io, patch clusters.cluster.x-k8s.io, patch machineloadbalancers/status.lbd.dev",
 	}
 	for key, may := range writes {
 		var list []string
@@ -92,6 +92,13 @@ func TestSameMachines(t *testing.T) {
 		}
 		if got := strings.Join(list, ", "); got != may {
 			t.Errorf("%s may %s", key, got)
+		}
+	}
+	bound := index(t, charted(t, map[string]any{"machines": true, "machinesNamespaces": []any{"clusters", "more"}}))
+	for _, ns := range []string{"clusters", "more"} {
+		b := bound["RoleBinding/"+ns+"/lbd-machines"]
+		if len(bound) != len(got)+2 || b.Text("roleRef", "kind") != "ClusterRole" || b.Text("roleRef", "name") != "lbd-machines" {
+			t.Errorf("%d objects, and in %s %v", len(bound)-len(got), ns, b)
 		}
 	}
 }

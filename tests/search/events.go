@@ -114,6 +114,10 @@ func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 func (w *World) faultEvents(add func(func(*World), string, ...any)) {
 	for i := range w.size() {
 		n := &w.n[i]
+		if w.levels {
+			add(func(w *World) { w.n[i].degraded = !w.n[i].degraded; w.decide(i, epoch0) }, "%s: degraded=%v", names[i], !n.degraded)
+			continue
+		}
 		if n.runs() {
 			add(func(w *World) { w.crash(i, true) }, "%s: daemon killed", names[i])
 			add(func(w *World) { w.crash(i, false) }, "%s: power lost", names[i])
@@ -312,8 +316,17 @@ func (w *World) Exposed() string {
 }
 
 // planned: i hands over to j, which has just taken the VIP; that overlap is what
-// make before break is about.
+// make before break is about. If i has heard its successor, which may have handed it on by
+// then, it asks the wire after election.ClaimFollows.
 func (w *World) planned(i, j int) bool {
 	a, b := &w.n[i].mem, &w.n[j].mem
-	return w.n[i].up && w.n[j].up && b.From == names[i] && a.Phase == model.PhaseHandover && a.To == names[j]
+	if !w.n[i].up || !w.n[j].up || !w.n[i].handsOver() {
+		return false
+	}
+	return b.From == names[i] && a.To == names[j] || a.Dispute != nil
+}
+
+// handsOver: it has named a successor, and may ask the wire whether that one has the VIP.
+func (n *node) handsOver() bool {
+	return n.mem.Phase == model.PhaseHandover || n.mem.Phase == model.PhaseDoubt && n.mem.To != ""
 }

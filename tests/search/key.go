@@ -15,6 +15,7 @@ func (w *World) normalise() {
 		for i := range w.n {
 			n := &w.n[i]
 			f(&n.mem.Epoch)
+			f(&n.mem.Held)
 			f(&n.seen)
 			f(&n.tells.claim.Epoch)
 			f(&n.tells.seen)
@@ -56,6 +57,9 @@ func (w *World) normalise() {
 				m.Dispute.Since = epoch0.Add(-future)
 			}
 		}
+		if !m.Outclassed.IsZero() {
+			m.Outclassed = epoch0
+		}
 		m.LostAt, m.Since, m.AddBefore, m.RelayUntil = epoch0, epoch0, time.Time{}, time.Time{}
 		if b := &w.n[i].bgp; w.both {
 			// Generation 0 is that of an earlier process.
@@ -81,7 +85,13 @@ func normal(t time.Time) time.Time {
 func (w *World) forget(i int) {
 	n := &w.n[i]
 	m := &n.mem
-	m.Reason, m.Owner = 0, ""
+	m.Reason = 0
+	if !w.levels {
+		m.Held = 0 // no node hands on what it was given
+	}
+	if !w.levels || m.Owner != names[i] {
+		m.Owner = "" // who owns it counts for whether an owner was one before
+	}
 	if m.Lost != model.ReasonDriverError {
 		m.Lost = 0
 		if m.Deferred.Equal(epoch0) && len(m.Tried) == 0 {
@@ -93,13 +103,13 @@ func (w *World) forget(i int) {
 	case model.PhaseTaking, model.PhaseOwner:
 		// For the check of planned overlaps.
 		k := slices.Index(names[:], m.From)
-		if k < 0 || w.n[k].mem.Phase != model.PhaseHandover {
+		if k < 0 || !w.n[k].handsOver() {
 			m.From = ""
 		}
 	default:
 		m.From = ""
 	}
-	if m.Phase != model.PhaseHandover {
+	if !n.handsOver() {
 		m.To = ""
 	}
 	if m.Phase == model.PhaseIdle {
@@ -123,12 +133,18 @@ func (w *World) Key() string {
 // key is all of a node that a decision and the checks look at.
 func (n *node) key(b []byte, open bool) []byte {
 	m := &n.mem
-	b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivalMAC[5], n.foreign[5], byte(n.seen),
+	b = append(b, bit(n.up), bit(n.draining), bit(n.sick), bit(n.bound)|bit(n.lo)<<1|bit(n.path)<<2|bit(n.exposed)<<3, bit(n.silent)|bit(n.responds)<<1|bit(n.frozen)<<2|n.lapse<<3, n.probe, bit(n.answered), n.rivals, n.foreign[5], byte(n.seen),
 		byte(m.Phase), byte(m.Epoch), when(m.Until), when(m.Deferred), byte(m.Asks), byte(m.Lost), bit(m.Consented)|bit(m.Weak)<<1|bit(m.Hearing)<<2, bit(m.Contested), byte(len(m.Tried)))
 	if open {
 		b = append(b, bit(n.open)|bit(m.Kept)<<1|bit(m.Resume)<<2|bit(m.Silent)<<3)
 	}
 	b = append(b, byte(n.bgp.Phase), byte(n.bgp.Gen), when(n.bgp.Until), when(n.bgp.DrainEnd), byte(n.bgp.Lost))
+	if m.Held > 0 {
+		b = append(b, 'h', byte(m.Held))
+	}
+	if n.degraded || !m.Outclassed.IsZero() || m.Owner != "" {
+		b = append(b, 'l', bit(n.degraded), when(m.Outclassed), bit(m.Owner != ""))
+	}
 	if d := m.Dispute; d != nil {
 		b = append(b, 'd', d.By[5], bit(d.Since.Before(epoch0)), n.by[5])
 	}
@@ -176,8 +192,8 @@ func (w *World) String() string {
 	s := fmt.Sprintf("offWire=%d offGossip=%d healed=%v\n", w.offWire, w.offGossip, w.healed)
 	for i := range w.n {
 		n := &w.n[i]
-		s += fmt.Sprintf("  %s up=%v frozen=%v lapse=%d responds=%v open=%v kept=%v resume=%v drain=%v sick=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
-			names[i], n.up, n.frozen, n.lapse, n.responds, n.open, n.mem.Kept, n.mem.Resume, n.draining, n.sick, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
+		s += fmt.Sprintf("  %s up=%v frozen=%v lapse=%d responds=%v open=%v kept=%v resume=%v drain=%v sick=%v degraded=%v bound=%v lo=%v silent=%v bgp=%s probe=%d/%v phase=%s epoch=%d from=%q to=%q claim=%d>%s seen=%d",
+			names[i], n.up, n.frozen, n.lapse, n.responds, n.open, n.mem.Kept, n.mem.Resume, n.draining, n.sick, n.degraded, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
 		for j := range n.knows {
 			if i != j {
 				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])

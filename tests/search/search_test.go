@@ -97,7 +97,7 @@ func quiet(w World, good map[string]struct{}) string {
 		before = key
 	}
 	for side := range 2 {
-		able, answering := 0, 0
+		able, answering, whole, badly := 0, 0, 0, 0
 		for i := range w.n {
 			off := int8(i) == w.offWire
 			if off != (side == 1) {
@@ -105,13 +105,18 @@ func quiet(w World, good map[string]struct{}) string {
 			}
 			if w.n[i].up && !w.n[i].sick && !w.n[i].draining {
 				able++
+				whole += int(1 - bit(w.n[i].degraded))
 			}
 			if w.answers(i) {
 				answering++
+				badly += int(bit(w.n[i].degraded))
 			}
 		}
 		if able > 0 && answering != 1 {
 			return strconv.Itoa(answering) + " answer in the end, on side " + strconv.Itoa(side) + "\n" + w.String()
+		}
+		if whole > 0 && badly > 0 {
+			return "a degraded node answers in the end although one is up, on side " + strconv.Itoa(side) + "\n" + w.String()
 		}
 	}
 	return ""
@@ -194,7 +199,9 @@ func keepers(w *World) (k int) {
 // cut that heals while gossip is cut elsewhere, for good, or heals too, and with nodes that
 // die meanwhile. For two nodes the same with connections
 // that stay open, for which a node keeps the address, also once one does. For two nodes and a VIP
-// that BGP advertises too also that none ever answers from lo.
+// that BGP advertises too also that none ever answers from lo. And with nodes that become
+// degraded and are up again, in the end the owner is none of the former if
+// there is one of the latter.
 // LBD_SEARCH_FAULTS goes deeper.
 func TestSearch(t *testing.T) {
 	faults, limit := 1, 3_000_000
@@ -210,6 +217,13 @@ func TestSearch(t *testing.T) {
 			t.Errorf("only %d states: the model does not move", n)
 		}
 	})
+	for f := 2; f <= faults+1; f++ {
+		t.Run("levels with "+strconv.Itoa(f)+" faults", func(t *testing.T) {
+			if n := explore(t, settled(uint8(f), kind{levels: true}), limit, all); n < 1000 {
+				t.Errorf("only %d states: the model does not move", n)
+			}
+		})
+	}
 	t.Run("start with BGP", func(t *testing.T) {
 		if n := explore(t, start(0, kind{both: true}), limit, all); n < 50 {
 			t.Errorf("only %d states: the model does not move", n)

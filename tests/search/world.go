@@ -47,6 +47,7 @@ type node struct {
 	up       bool // daemon runs
 	draining bool
 	sick     bool // health check fails
+	degraded bool // the required part of it passes, the preferred one fails
 	mem      model.VIPMemory
 	// Kernel: survives the daemon until the lifetime ends.
 	bound, silent bool
@@ -67,7 +68,7 @@ type node struct {
 	probe    uint8
 	answered bool
 	by       model.MAC // who answered; only in doubt
-	rivalMAC model.MAC
+	rivals   uint8     // who else asked, a bit each
 	// What it tells and what it knows.
 	tells record
 	knows [N]record
@@ -100,16 +101,19 @@ type World struct {
 	// they like, so that nodes keep the address, silently, and have it back. Then there
 	// are two nodes only.
 	open bool
+	// levels: nodes become degraded, and are up again, each of which counts as a fault.
+	// There are no others.
+	levels bool
 }
 
 // kind is what is special about the VIP.
-type kind struct{ both, unbound, open bool }
+type kind struct{ both, unbound, open, levels bool }
 
 // Start is the state in which all daemons have just begun to run.
 func Start(faults uint8) World { return start(faults, kind{}) }
 
 func start(faults uint8, k kind) World {
-	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound, open: k.open}
+	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound, open: k.open, levels: k.levels}
 	for i := range w.size() {
 		w.n[i].up = true
 	}
@@ -195,6 +199,9 @@ func (w *World) view(i int, now time.Time) model.View {
 	if n.sick {
 		v.Health["vip"] = model.HealthState{State: model.HealthDown}
 	}
+	if n.degraded && !n.sick {
+		v.Health["vip"] = model.HealthState{State: model.HealthDegraded}
+	}
 	for j := range w.n {
 		if j != i {
 			w.tell(&v.Gossip, i, j, now)
@@ -215,6 +222,9 @@ func (w *World) tell(g *model.Gossip, i, j int, now time.Time) {
 	}
 	m := model.Member{Name: names[j], Known: true, Told: true, Settled: true, MACs: []model.MAC{macs[j]},
 		Standing: map[netip.Addr]model.Reason{vip: k.standing}}
+	if !w.unbound {
+		m.Names = map[netip.Addr]string{vip: "vip"}
+	}
 	if n.dead[j] {
 		m.State = model.MemberDead
 	}
@@ -258,7 +268,7 @@ var decided = map[string]node{}
 
 // local is what the decision of a node depends on.
 func (w *World) local(i int, now time.Time) []byte {
-	b := append(make([]byte, 0, 128), byte(i), bit(now.After(epoch0)), bit(w.both)|bit(w.unbound)<<1|bit(w.open)<<2)
+	b := append(make([]byte, 0, 128), byte(i), bit(now.After(epoch0)), bit(w.both)|bit(w.unbound)<<1|bit(w.open)<<2|bit(w.levels)<<3)
 	for j := range w.n {
 		b = append(b, bit(w.linked(i, j) && w.n[j].runs()))
 	}
@@ -273,7 +283,12 @@ func (w *World) settle(i int, now time.Time) (alone bool) {
 	v := w.view(i, now)
 	var probe model.ProbeResult
 	if n.probe == 3 {
-		probe = model.ProbeResult{Series: n.mem.Series, Done: true, Answered: n.answered, By: n.by, Rival: n.rivalMAC, At: now}
+		probe = model.ProbeResult{Series: n.mem.Series, Done: true, Answered: n.answered, By: n.by, At: now}
+		for j := range w.n {
+			if n.rivals&(1<<j) != 0 {
+				probe.Meet(macs[j])
+			}
+		}
 	}
 	for gen := uint64(10); gen < 30; gen++ {
 		v.Memory.Gen = gen
@@ -301,7 +316,7 @@ func (w *World) settle(i int, now time.Time) (alone bool) {
 			alone = false
 			probe = model.ProbeResult{}
 		} else if !probing {
-			n.probe, n.answered, n.by, n.rivalMAC = 0, false, model.MAC{}, model.MAC{}
+			n.probe, n.answered, n.by, n.rivals = 0, false, model.MAC{}, 0
 		}
 		g := d.Group.VIPs[0]
 		n.tells = record{standing: g.Standing, claim: g.Claim, seen: g.Seen, settled: true, known: true}
@@ -378,7 +393,7 @@ func (w *World) announce(i int, was bool) {
 // startProbe sends the first probe of a series and notes who else is asking.
 func (w *World) startProbe(i int) {
 	n := &w.n[i]
-	n.probe, n.answered, n.by, n.rivalMAC = 1, false, model.MAC{}, model.MAC{}
+	n.probe, n.answered, n.by, n.rivals = 1, false, model.MAC{}, 0
 	w.sendProbe(i)
 }
 
@@ -396,15 +411,9 @@ func (w *World) sendProbe(i int) {
 			}
 		}
 		if p := w.n[j].probe; p == 1 || p == 2 {
-			n.hear(macs[j])
-			w.n[j].hear(macs[i])
+			n.rivals |= 1 << j
+			w.n[j].rivals |= 1 << i
 		}
-	}
-}
-
-func (n *node) hear(rival model.MAC) {
-	if n.rivalMAC == (model.MAC{}) || rival.Compare(n.rivalMAC) < 0 {
-		n.rivalMAC = rival
 	}
 }
 

@@ -99,6 +99,7 @@ type Node struct {
 	powered   bool
 	proc      *lbdtest.Process
 	transport *memnet.Transport
+	gossip    *gossip.Gossip
 	Daemon    *daemon.Daemon
 	Layer2    *lbdtest.Layer2
 	rings     *rings
@@ -114,6 +115,7 @@ type Node struct {
 	draining, sick, frozen, unplugged bool
 	stopping                          bool
 	unchecked                         bool // its health checks have no result yet
+	degraded                          bool // they pass what is required, not what is preferred
 
 	mu     sync.Mutex
 	yields map[netip.Addr]time.Time // when it last named a successor
@@ -176,17 +178,32 @@ func newCluster(o Options) *Cluster {
 	}
 	c.addRouters()
 	for i := range o.Nodes {
-		n := &Node{
-			Name: fmt.Sprintf("m%d", i+1), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), c: c, powered: true, bgpFile: &lbdtest.BGPFile{},
-			yields: map[netip.Addr]time.Time{}, named: map[netip.Addr]time.Time{},
-		}
-		n.Host = c.Net.Host(n.Name)
-		v6 := netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)})
-		n.Host.Attach("eth0", "lan", netip.PrefixFrom(n.addr, 24), netip.PrefixFrom(v6, 64))
-		c.nodes[n.Name] = n
+		c.install(i + 1)
 	}
 	c.monitor.start(c, c.Net.Client("client", "lan", addrs...))
 	return c
+}
+
+// install adds machine number i, which is called after it and does not run a daemon yet.
+func (c *Cluster) install(i int) {
+	n := &Node{
+		Name: fmt.Sprintf("m%d", i), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), c: c, powered: true, bgpFile: &lbdtest.BGPFile{},
+		yields: map[netip.Addr]time.Time{}, named: map[netip.Addr]time.Time{},
+	}
+	n.Host = c.Net.Host(n.Name)
+	v6 := netip.AddrFrom16([16]byte{0xfd, 15: byte(i)})
+	n.Host.Attach("eth0", "lan", netip.PrefixFrom(n.addr, 24), netip.PrefixFrom(v6, 64))
+	c.nodes[n.Name] = n
+}
+
+// members are the addresses of all machines that there are, which every daemon has as its
+// peers.
+func (c *Cluster) members() []string {
+	var peers []string
+	for _, p := range c.all() {
+		peers = append(peers, p.addr.String())
+	}
+	return peers
 }
 
 // end kills what runs and lets all timers end inside the bubble.
@@ -251,19 +268,16 @@ func (n *Node) launch() error {
 	if err != nil {
 		return err
 	}
-	var peers []string
-	for _, p := range c.all() {
-		peers = append(peers, p.addr.String())
-	}
 	log := c.logger(n.Name)
 	g, err := gossip.New(gossip.Options{
-		Logger: log, Name: model.NodeName(n.Name), BindAddr: n.addr, Port: port, Peers: peers, Insecure: true,
+		Logger: log, Name: model.NodeName(n.Name), BindAddr: n.addr, Port: port, Peers: c.members(), Insecure: true,
 		Detection: c.opts.Detection, Rules: election.RulesVersion, Version: "sim", Transport: tr,
 	})
 	if err != nil {
 		return err
 	}
 	p := lbdtest.NewProcess()
+	n.gossip = g
 	n.proc, n.transport = p, tr
 	n.draining, n.frozen, n.stopping = false, false, false
 	n.config = lbdtest.NewFacts(p, model.SourceConfig, c.configured())
@@ -331,6 +345,8 @@ func (n *Node) checked() func(*model.View) {
 		state = model.HealthUnknown
 	case n.sick:
 		state = model.HealthDown
+	case n.degraded:
+		state = model.HealthDegraded
 	}
 	h := map[string]model.HealthState{Check: {State: state, Since: time.Now()}}
 	return func(v *model.View) { v.Health = h }

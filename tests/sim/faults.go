@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -90,6 +91,27 @@ func (c *Cluster) Crash(name string) {
 	c.Kill(name)
 }
 
+// Replace takes machines away without a goodbye and adds others, numbered; the peers of all
+// daemons are then those that there are, as with the Nodes of a cluster.
+func (c *Cluster) Replace(away []string, numbers ...int) {
+	for _, name := range away {
+		c.Crash(name)
+		delete(c.nodes, name)
+	}
+	for _, i := range numbers {
+		c.install(i)
+	}
+	for _, n := range c.all() {
+		if n.running() {
+			n.gossip.SetPeers(c.members())
+			c.touch(n.Name)
+		}
+	}
+	for _, i := range numbers {
+		c.Start(fmt.Sprintf("m%d", i))
+	}
+}
+
 // Stop ends the daemon as SIGTERM does, and waits for it.
 func (c *Cluster) Stop(name string) {
 	n := c.nodes[name]
@@ -131,6 +153,16 @@ func (c *Cluster) Thaw(name string) {
 		n.proc.Thaw()
 		n.transport.Pause(false)
 		n.health.Set(n.checked()) // the loop turns at once: its timer is overdue
+	}
+}
+
+// Degrade lets the preferred part of the health check fail or pass.
+func (c *Cluster) Degrade(name string, on bool) {
+	n := c.nodes[name]
+	c.touch(name)
+	n.degraded = on
+	if n.running() && !n.frozen {
+		n.health.Set(n.checked())
 	}
 }
 

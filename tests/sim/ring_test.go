@@ -152,3 +152,26 @@ func TestRingsAfterAllWereKilled(t *testing.T) {
 		})
 	}
 }
+
+// TestConnectionsOutliveTheNextOwner: a node that is well keeps the connections to a VIP that it
+// has handed over. The new owner crashes: they go on with whoever has the VIP next.
+func TestConnectionsOutliveTheNextOwner(t *testing.T) {
+	t.Parallel()
+	play(t, Options{Nodes: 3, VIPs: VIPs(1), Rings: true}, 4, func(c *Cluster) {
+		vip, owner := settle(c)
+		const open = 3
+		host := c.Node(owner).Host
+		host.SetConnections(vip, open)
+		c.Drain(owner, true)
+		time.Sleep(time.Second)
+		c.Drain(owner, false)
+		time.Sleep(2 * time.Second)
+		c.Crash(c.Owner(vip))
+		time.Sleep(10 * time.Second)
+		if n := host.Connections(vip); n != open {
+			c.failf("%s has %d connections left of %d, and %s has the VIP", owner, n, open, c.Owner(vip))
+		}
+		host.SetConnections(vip, 0)
+		c.Quiet(10 * time.Second)
+	})
+}

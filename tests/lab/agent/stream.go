@@ -19,6 +19,9 @@ import (
 // lineEvery is the time between two lines of a watch.
 const lineEvery = 200 * time.Millisecond
 
+// askAgain is when a watch is asked for again that has ended.
+const askAgain = 50 * time.Millisecond
+
 // streamHandler answers with a line now and then until the client goes, as an API
 // server answers a watch.
 func streamHandler(name string) http.HandlerFunc {
@@ -40,14 +43,19 @@ func watch(ctx context.Context, args []string, out *events) error {
 	fs := flag.NewFlagSet("watch", flag.ContinueOnError)
 	target := fs.String("target", "", "address:port")
 	ca := fs.String("ca", "", "certificate file of the authority")
+	again := fs.Bool("again", false, "ask again when the response ends")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	err := readLines(ctx, *target, *ca, out)
-	if ctx.Err() == nil {
-		out.put(measure.Line{At: measure.Now(), Err: err.Error()})
+	for {
+		err := readLines(ctx, *target, *ca, out)
+		if ctx.Err() == nil {
+			out.put(measure.Line{At: measure.Now(), Err: err.Error()})
+		}
+		if sleep(ctx, askAgain); !*again || ctx.Err() != nil {
+			return nil
+		}
 	}
-	return nil
 }
 
 func readLines(ctx context.Context, target, ca string, out *events) error {

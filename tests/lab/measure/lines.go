@@ -55,3 +55,15 @@ func StreamOf(lines []Line, to Time) Stream {
 	}
 	return s
 }
+
+// Silence is the longest time without a line in [from, to), of the response that was
+// there at first and of all that followed.
+func Silence(lines []Line, from, to Time) (longest time.Duration) {
+	last := from
+	for _, l := range lines {
+		if l.Err == "" && l.At >= from && l.At < to {
+			longest, last = max(longest, l.At.Sub(last)), l.At
+		}
+	}
+	return max(longest, to.Sub(last))
+}

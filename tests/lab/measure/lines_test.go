@@ -29,3 +29,16 @@ func TestStreamOf(t *testing.T) {
 		}
 	}
 }
+
+func TestSilence(t *testing.T) {
+	const s = measure.Time(time.Second)
+	lines := []measure.Line{{At: s, Node: "a", Number: 1}, {At: 3 * s, Node: "a", Number: 2}, {At: 4 * s, Err: "reset"}, {At: 8 * s, Node: "b", Number: 1}}
+	for _, c := range []struct {
+		from, to measure.Time
+		want     time.Duration
+	}{{0, 2 * s, time.Second}, {s, 4 * s, 2 * time.Second}, {2 * s, 9 * s, 5 * time.Second}, {8 * s, 20 * s, 12 * time.Second}, {9 * s, 10 * s, time.Second}} {
+		if got := measure.Silence(lines, c.from, c.to); got != c.want {
+			t.Errorf("from %v to %v: %v, want %v", c.from, c.to, got, c.want)
+		}
+	}
+}

@@ -72,6 +72,9 @@ func bench(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	if err := m.Balance(ctx, 0); err != nil {
+		return err
+	}
 	f := &figures{machines: o.machines, rolloutHosts: 3}
 	f.failed = errors.Join(loaded(&f.busy, func() error { return f.label(ctx, m, o.runs) }),
 		loaded(&f.rolling, func() error { return f.rollout(ctx, m, o.rollouts) }),
@@ -205,7 +208,7 @@ func (f *figures) many(ctx context.Context, m *controlplane.MachineLab, machines
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(m.StartSteward(ctx), m.CP.Apply(ctx, allMachines)); err != nil {
+	if err := m.CP.Apply(ctx, allMachines); err != nil {
 		return err
 	}
 	before, err := m.CP.StatusWrites(ctx, "machineloadbalancers")

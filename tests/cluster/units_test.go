@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/lab/measure"
+)
+
+func TestLongestGap(t *testing.T) {
+	s := measure.Time(time.Second)
+	for _, x := range []struct {
+		name    string
+		moments []measure.Time
+		want    time.Duration
+	}{
+		{"nothing", nil, 10 * time.Second},
+		{"before and after", []measure.Time{1 * s, 30 * s}, 10 * time.Second},
+		{"at the begin", []measure.Time{16 * s, 19 * s}, 6 * time.Second},
+		{"in the middle, in no order", []measure.Time{19 * s, 11 * s, 12 * s}, 7 * time.Second},
+		{"at the end", []measure.Time{11 * s, 13 * s}, 7 * time.Second},
+	} {
+		if got := longestGap(x.moments, 10*s, 20*s); got != x.want {
+			t.Errorf("%s: %v, want %v", x.name, got, x.want)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	got := lines("a --b \\\n  c    # once\n# no command\n\nd '#' e\n")
+	want := []line{{"a --b    c", "once"}, {"d '#' e", ""}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestFill(t *testing.T) {
+	got, err := fill("join --a ... --b ...", map[string]string{"--a": "1", "--b": "2"})
+	if err != nil || got != "join --a 1 --b 2" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := fill("join --a ... --c ...", map[string]string{"--a": "1"}); err == nil {
+		t.Errorf("dots are left: %q", got)
+	}
+	if got, err := fill("join --a ...", map[string]string{"--a": "1", "--b": "2"}); err == nil {
+		t.Errorf("a flag that the page does not have: %q", got)
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	for _, x := range []struct{ document, title, language, has string }{
+		{readme, "Install", "sh", "make build"},
+		{ControlPlanePage, "2. First node", "sh", "kubeadm init"},
+	} {
+		if _, err := oneBlock(t.Context(), x.document, x.title, x.language, x.has); err != nil {
+			t.Error(err)
+		}
+		if b, err := oneBlock(t.Context(), x.document, x.title, x.language, "nothing of this page"); err == nil {
+			t.Errorf("found %q", b)
+		}
+	}
+}
