@@ -38,8 +38,7 @@ func TestCountsConnections(t *testing.T) {
 	for i, conn := range []net.Conn{a, b, c} {
 		talk.Go(func() { last[i] = chat(conn, stop) })
 	}
-	linger := on("a0", 1)
-	linger[0].Linger, linger[1].Linger = true, true
+	linger := lingering("a0", 1)
 	vips = apply(t, d, want(linger...))
 	if vips[v4].Connections < 0 || vips[v6].Connections < 0 {
 		t.Errorf("not counted at once: %+v", vips)

@@ -104,6 +104,17 @@ func (s *space) route() {
 	})
 }
 
+// serving returns a driver that has both VIPs on a0, the neighbour behind it, and the port of
+// a server that echoes.
+func serving(t *testing.T) (d *Driver, other *space, port int) {
+	t.Helper()
+	other = neighbour(t)
+	other.route()
+	d = start(t, idle)
+	apply(t, d, want(on("a0", 1)...))
+	return d, other, listen(t, "tcp", "[::]:0")
+}
+
 // open connects, from an address if one is given, and waits until the other end has taken
 // it.
 func open(t *testing.T, from, to netip.Addr, port int) net.Conn {
@@ -144,11 +155,7 @@ func TestOwnConnectionsDoNotCount(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	other := neighbour(t)
-	other.route()
-	d := start(t, idle)
-	apply(t, d, want(on("a0", 1)...))
-	port := listen(t, "tcp", "[::]:0")
+	d, other, port := serving(t)
 	var outside []net.Conn
 	for _, c := range []struct{ vip, here, there netip.Addr }{{v4, here4, there4}, {v6, here6, there6}} {
 		open(t, netip.Addr{}, c.vip, port)
@@ -156,8 +163,7 @@ func TestOwnConnectionsDoNotCount(t *testing.T) {
 		open(t, c.vip, c.vip, port)
 		other.in(func() { outside = append(outside, open(t, c.there, c.vip, port)) })
 	}
-	linger := on("a0", 1)
-	linger[0].Linger, linger[1].Linger = true, true
+	linger := lingering("a0", 1)
 	vips := apply(t, d, want(linger...))
 	for _, vip := range []netip.Addr{v4, v6} {
 		if got := vips[vip]; got.Sockets != 1 || got.Own != 5 {
@@ -342,11 +348,7 @@ func TestWhatIsElsewhereIsCut(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	other := neighbour(t)
-	other.route()
-	d := start(t, idle)
-	apply(t, d, want(on("a0", 1)...))
-	port := listen(t, "tcp", "[::]:0")
+	d, other, port := serving(t)
 	var parted []net.Conn
 	other.in(func() {
 		parted = append(parted, open(t, there4, v4, port), open(t, there6, v6, port))
@@ -354,8 +356,7 @@ func TestWhatIsElsewhereIsCut(t *testing.T) {
 	})
 	var third net.Conn
 	other.in(func() { third = open(t, netip.MustParseAddr("10.9.0.3"), v4, port) })
-	linger := on("a0", 1)
-	linger[0].Linger, linger[1].Linger = true, true
+	linger := lingering("a0", 1)
 	vips := apply(t, d, want(linger...))
 	if vips[v4].Sockets != 2 || vips[v6].Sockets != 1 {
 		t.Errorf("nobody else has it: %+v", vips)
@@ -407,8 +408,7 @@ func TestUnansweredConnectionsDoNotCount(t *testing.T) {
 		}
 		taken <- conn
 	}
-	linger := on("a0", 1)
-	linger[0].Linger, linger[1].Linger = true, true
+	linger := lingering("a0", 1)
 	if vips := apply(t, d, want(linger...)); vips[v4].Sockets != 1 || vips[v6].Sockets != 1 {
 		t.Errorf("they are open: %+v", vips)
 	}

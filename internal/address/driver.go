@@ -242,7 +242,9 @@ func (d *Driver) accept(bind []model.Binding) {
 	for at, h := range d.holds {
 		if h.round != d.round {
 			delete(d.holds, at)
-			d.givenUp[at.addr] = d.givenUp[at.addr] || h.want.Linger
+			if h.want.Linger {
+				d.givenUp[at.addr] = true
+			}
 		}
 	}
 	d.pace()

@@ -21,8 +21,7 @@ func TestEndOfConnectionsIsSeenWithoutADecision(t *testing.T) {
 	apply(t, d, want(on("a0", 1)...))
 	port := listen(t, "tcp4", "0.0.0.0:0")
 	time.Sleep(2 * lingerPoll) // nothing is counted any more
-	linger := on("a0", 1)
-	linger[0].Linger, linger[1].Linger = true, true
+	linger := lingering("a0", 1)
 	var conn net.Conn
 	other.in(func() { conn = dial(t, there4, v4, port) })
 	if vips := apply(t, d, want(linger...)); vips[v4].Sockets != 1 {
@@ -51,18 +50,11 @@ func TestClientsThatOnlyListenAreReset(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	other := neighbour(t)
-	other.route()
-	d := start(t, idle)
-	apply(t, d, want(on("a0", 1)...))
-	port := listen(t, "tcp", "[::]:0")
+	d, other, port := serving(t)
 	var outside []net.Conn
 	other.in(func() { outside = []net.Conn{open(t, there4, v4, port), open(t, there6, v6, port)} })
 	still := open(t, here4, here4, port)
-	lan, lo := on("a0", 1), on("lo", 1)
-	for i := range lan {
-		lan[i].Linger, lo[i].Linger = true, true
-	}
+	lan, lo := lingering("a0", 1), lingering("lo", 1)
 	apply(t, d, want(lan...))
 	apply(t, d, want(append(lan, lo...)...))
 	apply(t, d, want(lo...))
@@ -89,11 +81,7 @@ func TestConnectionsAreSpared(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	other := neighbour(t)
-	other.route()
-	d := start(t, idle)
-	apply(t, d, want(on("a0", 1)...))
-	port := listen(t, "tcp", "[::]:0")
+	d, other, port := serving(t)
 	var conns []net.Conn
 	other.in(func() { conns = []net.Conn{open(t, there4, v4, port), open(t, there6, v6, port)} })
 	check := func(when string) {
@@ -104,11 +92,7 @@ func TestConnectionsAreSpared(t *testing.T) {
 			}
 		}
 	}
-	lan := on("a0", 1)
-	for i := range lan {
-		lan[i].Linger = true
-	}
-	apply(t, d, want(lan...))
+	apply(t, d, want(lingering("a0", 1)...))
 	none := want()
 	none.Spared = both
 	apply(t, d, none)
@@ -117,10 +101,7 @@ func TestConnectionsAreSpared(t *testing.T) {
 	}
 	apply(t, d, want(on("a0", 2)...))
 	check("taken anew")
-	for i := range lan {
-		lan[i].Epoch = 2
-	}
-	apply(t, d, want(lan...))
+	apply(t, d, want(lingering("a0", 2)...))
 	foreign(t, "a0", v4.String()+"/24")
 	apply(t, d, want())
 	conns = conns[:1]

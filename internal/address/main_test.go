@@ -299,3 +299,12 @@ var (
 func on(iface string, epoch uint64) []model.Binding {
 	return []model.Binding{{Addr: v4, Interface: iface, Epoch: epoch}, {Addr: v6, Interface: iface, Epoch: epoch}}
 }
+
+// lingering is what on returns, for addresses that are given up when their last connection ends.
+func lingering(iface string, epoch uint64) []model.Binding {
+	bind := on(iface, epoch)
+	for i := range bind {
+		bind[i].Linger = true
+	}
+	return bind
+}

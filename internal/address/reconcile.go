@@ -221,8 +221,8 @@ func (d *Driver) prune(s *survey) []error {
 // not those of somebody else as well. Their new owner answers a client only when that sends
 // something, and one that watches an API never does.
 func (d *Driver) resetClients(s *survey) {
-	for addr, lingered := range d.givenUp {
-		if _, stays := s.foreign[addr]; stays || !lingered || d.holds[slot{addr, false}] != nil || d.holds[slot{addr, true}] != nil {
+	for addr := range d.givenUp {
+		if _, stays := s.foreign[addr]; stays || d.holds[slot{addr, false}] != nil || d.holds[slot{addr, true}] != nil {
 			delete(d.givenUp, addr)
 		}
 	}

@@ -200,9 +200,9 @@ func same(a, b model.VIPMemory) bool {
 		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 
-// withRemoved is the View with the VIPs that this node has, on the LAN or since they are
-// Balanced, and that are not configured any more, as they were: another node may still have them in its configuration.
-// What is bound on no node is of a Service, which goes on all nodes at once.
+// withRemoved is the View with the VIPs too that this node has, on the LAN or since they are
+// Balanced, and that are not configured any more: another node may still have them in its
+// configuration. What is bound on no node is of a Service, which goes on all nodes at once.
 func withRemoved(v *model.View) *model.View {
 	var out []model.VIP
 	next := 0
