@@ -177,9 +177,9 @@ func peerNames(cfg *config.Config) []string {
 // gives the address of the Node, which is where the other daemons look for it.
 const nodeAddressVariable = "LBD_NODE_ADDRESS"
 
-// defaultAddress is the address of this host that is listed as a peer, or that of
-// the Node, else the one that packets to the outside leave with. Nothing is sent:
-// connecting a UDP socket only looks a route up.
+// defaultAddress is the address of this host that is listed as a peer, or that of the Node,
+// else the one that packets leave with, to the outside or, without a default route, to a peer.
+// Nothing is sent: connecting a UDP socket only looks a route up.
 func defaultAddress(peers []config.Peer) (netip.Addr, error) {
 	local := map[netip.Addr]bool{}
 	addrs, err := net.InterfaceAddrs()
@@ -199,18 +199,24 @@ func defaultAddress(peers []config.Peer) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(os.Getenv(nodeAddressVariable)); err == nil && local[a] {
 		return a, nil
 	}
-	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // documentation addresses, RFC 5737 and 3849
-		c, err := net.Dial("udp", to)
+	to := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")} // documentation, RFC 5737 and 3849
+	for _, p := range peers {
+		if p.Addr.IsValid() && !p.Addr.IsLoopback() {
+			to = append(to, p.Addr)
+		}
+	}
+	for _, a := range to {
+		c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String())
 		if err != nil {
 			continue
 		}
-		a, err := netip.ParseAddrPort(c.LocalAddr().String())
+		from, err := netip.ParseAddrPort(c.LocalAddr().String())
 		c.Close()
 		if err == nil {
-			return a.Addr().Unmap(), nil
+			return from.Addr().Unmap(), nil
 		}
 	}
-	return netip.Addr{}, errors.New("no default route and no address of this host among gossip.peers; set gossip.bindAddress")
+	return netip.Addr{}, errors.New("no address of this host among gossip.peers, no default route, and no route to a peer; set gossip.bindAddress")
 }
 
 // backend is the daemon as the control socket needs it.

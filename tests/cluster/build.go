@@ -23,7 +23,7 @@ import (
 const (
 	release  = "bookworm"
 	packages = "systemd,systemd-sysv,systemd-container,dbus,iproute2,iptables,nftables,containerd,runc,conntrack,ethtool,socat," +
-		"kmod,procps,iputils-ping,curl,ca-certificates,containernetworking-plugins,mount,netcat-openbsd,network-manager"
+		"kmod,procps,iputils-ping,curl,ca-certificates,containernetworking-plugins,mount,netcat-openbsd,busybox,network-manager"
 )
 
 // masked are units without use in a machine whose network and clock are made for it.

@@ -26,16 +26,15 @@ type Spec struct {
 // PrepareConformance gives the cluster what the tests need: the image of their Pods on
 // every machine, and a CoreDNS.
 func (c *Cluster) PrepareConformance(ctx context.Context, p *controlplane.Conformance) error {
-	files, err := c.Parts.withLibraries(ctx, "/usr/bin/dash", "/usr/bin/curl", "/usr/bin/nc.openbsd", "/usr/bin/cat", "/usr/bin/sleep", "/usr/bin/hostname")
+	files, err := c.Parts.withLibraries(ctx, "/usr/bin/busybox", "/usr/bin/curl", "/usr/bin/nc.openbsd")
 	if err != nil {
 		return err
 	}
-	wget := filepath.Join(c.Dir, "wget")
-	if err := os.WriteFile(wget, []byte(wgetByCurl), 0o755); err != nil {
-		return fmt.Errorf("conformance: %w", err)
+	files = append(files, ImageFile{Path: "/agnhost", From: p.Agnhost}, ImageFile{Path: "/bin/nc", Link: "/usr/bin/nc.openbsd"})
+	for _, name := range strings.Fields("sh cat date echo hostname ls nslookup seq sleep test timeout true wget") {
+		files = append(files, ImageFile{Path: "/bin/" + name, Link: "/usr/bin/busybox"})
 	}
-	agnhost := Image{Name: p.Image, Entrypoint: []string{"/agnhost"}, Files: append(files, ImageFile{Path: "/bin/wget", From: wget},
-		ImageFile{Path: "/agnhost", From: p.Agnhost}, ImageFile{Path: "/bin/sh", Link: "/usr/bin/dash"}, ImageFile{Path: "/bin/nc", Link: "/usr/bin/nc.openbsd"})}
+	agnhost := Image{Name: p.Image, Entrypoint: []string{"/agnhost"}, Files: files}
 	names, err := command(ctx, nil, os.Environ(), c.Parts.Programs.Kubeadm, "config", "images", "list", "--kubernetes-version="+c.Parts.Programs.Kubernetes)
 	if err != nil {
 		return err
@@ -52,12 +51,6 @@ func (c *Cluster) PrepareConformance(ctx context.Context, p *controlplane.Confor
 	_, err = c.Machines[0].Shell(ctx, "kubeadm init phase addon coredns --config /etc/kubeadm/kube-proxy.yaml\nkubectl -n kube-system rollout status --timeout=180s deployment/coredns")
 	return err
 }
-
-// wgetByCurl stands in for wget in the one way in which the specs call it:
-// wget -T SECONDS -qO- TARGET.
-const wgetByCurl = `#!/bin/sh
-exec curl --silent --fail --max-time "$2" "$4"
-`
 
 // loadEverywhere imports an image on every machine.
 func (c *Cluster) loadEverywhere(ctx context.Context, i Image) error {

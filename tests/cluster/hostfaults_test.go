@@ -40,7 +40,7 @@ func TestHostServices(t *testing.T) {
 }
 
 // managed has eth0 as NetworkManager configures it.
-const managed = "[connection]\nid=eth0\ntype=ethernet\ninterface-name=eth0\n[ipv4]\nmethod=manual\naddress1=%s/24\n[ipv6]\nmethod=ignore\n"
+const managed = "[connection]\nid=eth0\ntype=ethernet\ninterface-name=eth0\n[ipv4]\nmethod=manual\naddress1=%s/24,10.0.0.1\n[ipv6]\nmethod=ignore\n"
 
 // TestNetworkManager: restarted on the owner it harms nothing. Told to make the addresses of the
 // interface those of its file it removes the VIP, and lbd puts it back.
@@ -54,11 +54,12 @@ func TestNetworkManager(t *testing.T) {
 	for _, m := range c.Machines { // each may be the owner after it
 		must(t, m.WriteFile("etc/NetworkManager/system-connections/eth0.nmconnection", fmt.Appendf(nil, managed, m.Address), 0o600))
 		defer func() {
-			_, err := m.Shell(context.WithoutCancel(t.Context()), "systemctl stop NetworkManager\nsystemctl mask --quiet NetworkManager\nmount -o remount,bind,rw /sys")
+			_, err := m.Shell(context.WithoutCancel(t.Context()), "systemctl stop NetworkManager\nsystemctl mask --quiet NetworkManager\nmount -o remount,bind,rw /sys\n"+
+				"while read -r route; do ip route replace $route dev eth0; done </run/routes")
 			must(t, err)
 		}()
 		// It waits for udev, which no container has, unless /sys is read-only.
-		shell(m, "mount -o remount,bind,ro /sys\nsystemctl unmask --quiet NetworkManager\nsystemctl start NetworkManager")
+		shell(m, "ip route show dev eth0 >/run/routes\nmount -o remount,bind,ro /sys\nsystemctl unmask --quiet NetworkManager\nsystemctl start NetworkManager")
 		shell(m, "for i in $(seq 50); do nmcli connection up eth0 && exit; sleep 0.2; done; nmcli device; exit 1")
 		must(t, c.WaitWhole(t.Context()))
 	}

@@ -38,11 +38,13 @@ func (m *Machine) StopPod(ctx context.Context, name string) error {
 // starts anew. One without etcd takes requests and answers none, and kubelet, which wants
 // to delete the mirror pod of etcd, waits 34 s at a time before it looks for manifests.
 func (m *Machine) StartPod(ctx context.Context, name string) error {
-	_, err := m.Run(ctx, "mv", aside+name+".yaml", manifests+name+".yaml")
-	if name == "etcd" {
-		err = errors.Join(err, m.Signal(ctx, "KILL", "kube-apiserver"))
+	if _, err := m.Run(ctx, "mv", aside+name+".yaml", manifests+name+".yaml"); err != nil {
+		return err
 	}
-	return err
+	if name == "etcd" {
+		return m.Signal(ctx, "KILL", "kube-apiserver")
+	}
+	return nil
 }
 
 // Signal sends a signal, such as STOP, to every process of a program.
@@ -52,15 +54,16 @@ func (m *Machine) Signal(ctx context.Context, signal, program string) error {
 }
 
 // withoutAddons is for clusters without CoreDNS. The last phase of an upgrade rewrites the
-// flags of kubelet, and fails where there are none.
-const withoutAddons = " --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration --skip-phases=addon/coredns,post-upgrade"
+// flags of kubelet, and fails where there are none. The preflight gives a Job 15 s, which a busy
+// computer may not keep.
+const withoutAddons = " --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration,CreateJob --skip-phases=addon/coredns,post-upgrade"
 
 // Upgrade runs `kubeadm upgrade apply` on a machine, to the version that is there already,
 // and waits until its control plane is whole. A changed annotation has kubeadm write the
-// manifests anew, so that the API server is started again as in an upgrade to a newer
+// manifests of the pods anew, so that they are started again as in an upgrade to a newer
 // version. kubeadm leaves etcd alone unless its version is newer.
-func (c *Cluster) Upgrade(ctx context.Context, m *Machine) error {
-	if err := m.changeManifests(); err != nil {
+func (c *Cluster) Upgrade(ctx context.Context, m *Machine, pods ...string) error {
+	if err := m.changeManifests(pods); err != nil {
 		return err
 	}
 	_, err := m.Shell(ctx, "kubeadm upgrade apply "+c.Parts.Programs.Kubernetes+" --yes --force"+here+withoutAddons)
@@ -68,18 +71,21 @@ func (c *Cluster) Upgrade(ctx context.Context, m *Machine) error {
 }
 
 // UpgradeNode runs `kubeadm upgrade node` on one of the other machines.
-func (c *Cluster) UpgradeNode(ctx context.Context, m *Machine) error {
-	if err := m.changeManifests(); err != nil {
+func (c *Cluster) UpgradeNode(ctx context.Context, m *Machine, pods ...string) error {
+	if err := m.changeManifests(pods); err != nil {
 		return err
 	}
 	_, err := m.Shell(ctx, "kubeadm upgrade node"+here+withoutAddons)
 	return errors.Join(err, c.WaitWhole(ctx))
 }
 
-// changeManifests has kubeadm give the static pods of the machine another annotation.
-func (m *Machine) changeManifests() error {
+// Upgraded are the pods that an upgrade to a newer version starts again, if etcd stays.
+var Upgraded = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+
+// changeManifests has kubeadm give static pods of the machine another annotation.
+func (m *Machine) changeManifests(pods []string) error {
 	var errs []error
-	for _, pod := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+	for _, pod := range pods {
 		patch := fmt.Sprintf("metadata: {annotations: {written: %q}}\n", time.Now().Format(time.RFC3339Nano))
 		errs = append(errs, m.WriteFile("/etc/kubeadm/patches/"+pod+".yaml", []byte(patch), 0o644))
 	}

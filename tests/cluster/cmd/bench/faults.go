@@ -98,7 +98,7 @@ func upgrade(drained bool) func(context.Context, *stage) error {
 			if i == 0 {
 				do = s.Upgrade
 			}
-			if err := do(ctx, m); err != nil {
+			if err := do(ctx, m, cluster.Upgraded...); err != nil {
 				return fmt.Errorf("upgrade of %s: %w", m.Name, err)
 			}
 			if drained {
