@@ -76,11 +76,11 @@ func (s *bgpVIP) advertised() []string {
 		return s.left()
 	}
 	if len(s.routes) == 1 && s.routes[0].length == 0 {
-		return s.f.bgp.Paths[model.PrefixOf(s.vip.Addr, 0)]
+		return s.turn.bgp.Paths[model.PrefixOf(s.vip.Addr, 0)]
 	}
 	has := func(peer string) bool {
 		return slices.ContainsFunc(s.routes, func(r route) bool {
-			return slices.Contains(r.peers, peer) && slices.Contains(s.f.bgp.Paths[model.PrefixOf(s.vip.Addr, r.length)], peer)
+			return slices.Contains(r.peers, peer) && slices.Contains(s.turn.bgp.Paths[model.PrefixOf(s.vip.Addr, r.length)], peer)
 		})
 	}
 	lacks := slices.IndexFunc(s.peers, func(peer string) bool { return !has(peer) })
@@ -99,12 +99,12 @@ func (s *bgpVIP) advertised() []string {
 // left are the peers that have a path which holds the address and is not wanted for
 // another VIP.
 func (s *bgpVIP) left() []string {
-	out := s.f.bgp.Paths[model.PrefixOf(s.vip.Addr, 0)]
-	for _, n := range s.f.lengths(s.vip.Addr) {
+	out := s.turn.bgp.Paths[model.PrefixOf(s.vip.Addr, 0)]
+	for _, n := range s.turn.lengths(s.vip.Addr) {
 		p := model.PrefixOf(s.vip.Addr, n)
-		wanted, found := slices.BinarySearchFunc(s.f.v.Memory.Aggregates, p, func(x model.BGPPath, p netip.Prefix) int { return model.ComparePaths(x.Prefix, p) })
-		for _, peer := range s.f.bgp.Paths[p] {
-			if found && s.f.v.Memory.Aggregates[wanted].Has(peer) {
+		wanted, found := slices.BinarySearchFunc(s.turn.v.Memory.Aggregates, p, func(x model.BGPPath, p netip.Prefix) int { return model.ComparePaths(x.Prefix, p) })
+		for _, peer := range s.turn.bgp.Paths[p] {
+			if found && s.turn.v.Memory.Aggregates[wanted].Has(peer) {
 				continue
 			}
 			if !slices.Contains(out, peer) {
@@ -137,12 +137,12 @@ func (f *facts) lengths(like addr) []int {
 // do not agree.
 func (s *bgpVIP) conflicts() string {
 	out := s.conflict
-	if len(s.f.v.Memory.Conflicts) == 0 {
+	if len(s.turn.v.Memory.Conflicts) == 0 {
 		return out
 	}
 	for i := range s.routes {
 		if n := s.routes[i].length; n != 0 {
-			out = both(out, s.f.v.Memory.Conflicts[model.PrefixOf(s.vip.Addr, n)])
+			out = both(out, s.turn.v.Memory.Conflicts[model.PrefixOf(s.vip.Addr, n)])
 		}
 	}
 	return out

@@ -23,8 +23,8 @@ const BackHolds = time.Second
 // the one on the LAN, which the owner has, comes and goes beside it. So a node that
 // becomes the owner, or is it no more, has the address all the time, and its
 // connections do not notice.
-func (f *facts) shares(vip *model.VIP) bool {
-	return f.mayShare(vip) && f.keeps(vip, f.lan)
+func (t *turn) shares(vip *model.VIP) bool {
+	return t.mayShare(vip) && t.keeps(vip, t.iface)
 }
 
 // mayShare is shares if a ring would work here.
@@ -34,18 +34,18 @@ func (f *facts) mayShare(vip *model.VIP) bool {
 
 // shared tells whether the address is bound here since the VIP is Balanced, or was, or
 // is about to be.
-func (f *facts) shared(vip *model.VIP) bool {
-	return f.v.Memory.BGP[vip.Addr].Shared || f.shares(vip)
+func (t *turn) shared(vip *model.VIP) bool {
+	return t.v.Memory.BGP[vip.Addr].Shared || t.shares(vip)
 }
 
 // viaLo tells whether a VIP may be bound on lo, for BGP or since it is Balanced.
-func (f *facts) viaLo(vip *model.VIP) bool { return len(vip.BGP) > 0 || f.shared(vip) }
+func (t *turn) viaLo(vip *model.VIP) bool { return len(vip.BGP) > 0 || t.shared(vip) }
 
 // ringOn is the interface on which the ring has to be of a VIP that is bound on lo, or
 // would be; "": any.
-func (f *facts) ringOn(vip *model.VIP) string {
-	if f.shared(vip) || len(vip.BGP) == 0 {
-		return f.lan
+func (t *turn) ringOn(vip *model.VIP) string {
+	if t.shared(vip) || len(vip.BGP) == 0 {
+		return t.iface
 	}
 	return ""
 }
@@ -70,28 +70,28 @@ func (f *facts) silently(vip *model.VIP) bool {
 
 // takers are those nodes of a ring that get new connections, in order; nil if this
 // node is not the owner, which spreads them, or takes them all itself.
-func (f *facts) takers(vip *model.VIP, names []model.NodeName) []model.NodeName {
-	if !f.lanOwner || !f.shares(vip) {
+func (t *turn) takers(vip *model.VIP, names []model.NodeName) []model.NodeName {
+	if !t.ownsOnLAN || !t.shares(vip) {
 		return nil
 	}
-	f.over = f.over[:0]
+	t.over = t.over[:0]
 	for _, n := range names {
-		if n == f.v.Self && f.mayTake || f.takes(vip, n) {
-			f.over = append(f.over, n)
+		if n == t.v.Self && t.eligible || t.takes(vip, n) {
+			t.over = append(t.over, n)
 		}
 	}
-	if slices.ContainsFunc(f.over, func(n model.NodeName) bool { return !f.degradedAt(vip, n) }) {
-		f.over = slices.DeleteFunc(f.over, func(n model.NodeName) bool { return f.degradedAt(vip, n) })
+	if slices.ContainsFunc(t.over, func(n model.NodeName) bool { return !t.degradedAt(vip, n) }) {
+		t.over = slices.DeleteFunc(t.over, func(n model.NodeName) bool { return t.degradedAt(vip, n) })
 	}
-	return f.over
+	return t.over
 }
 
 // degradedAt tells whether a node that may have a VIP is worse than one that is up.
-func (f *facts) degradedAt(vip *model.VIP, n model.NodeName) bool {
-	if n == f.v.Self {
-		return f.degraded
+func (t *turn) degradedAt(vip *model.VIP, n model.NodeName) bool {
+	if n == t.v.Self {
+		return t.degraded
 	}
-	return f.leveled && f.v.Gossip.Members[n].Standing[vip.Addr] == model.ReasonDegraded
+	return t.leveled && t.v.Gossip.Members[n].Standing[vip.Addr] == model.ReasonDegraded
 }
 
 // takes tells whether another node of the ring is well. It sends heartbeats to the
@@ -133,11 +133,11 @@ func (f *facts) backends(r *ringOf, l *model.Link, reached []model.NodeName) (ou
 
 // even is why this node, as the owner, takes all new connections to a Balanced VIP itself,
 // by what its relay driver says; empty if it does not, or for want of other nodes.
-func (f *facts) even(vip *model.VIP) string {
-	if !f.lanOwner || !f.shares(vip) {
+func (t *turn) even(vip *model.VIP) string {
+	if !t.ownsOnLAN || !t.shares(vip) {
 		return ""
 	}
-	if err := f.v.Applied[model.SinkRelay].VIPs[vip.Addr].Err; err != "" {
+	if err := t.v.Applied[model.SinkRelay].VIPs[vip.Addr].Err; err != "" {
 		return "it takes all new connections itself: " + err
 	}
 	return ""
@@ -151,6 +151,6 @@ func (s *bgpVIP) only() bool { return s.m.Shared && len(s.vip.BGP) == 0 }
 // this node gets no new ones, unless nobody asks for the VIP any more.
 func (s *bgpVIP) keepsFor(d time.Duration) {
 	if s.m.Shared && s.vip.Kind != "" {
-		s.m.DrainEnd = s.f.v.Now.Add(d)
+		s.m.DrainEnd = s.turn.v.Now.Add(d)
 	}
 }

@@ -38,20 +38,20 @@ const (
 
 // stand finds the peers, and whether this node may advertise the VIP.
 func (s *bgpVIP) stand() {
-	v := s.f.v
+	v := s.turn.v
 	s.standing = model.ReasonStandby
 	if s.gone {
 		s.standing = model.ReasonNotSelected
 		return
 	}
 	if !s.only() {
-		to := s.f.audienceOf(s.vip)
+		to := s.turn.audienceOf(s.vip)
 		s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
-		s.keep = to.keep && v.Stopping && !v.Draining && s.f.machine == "" && len(s.peers) > 0 && !s.l2
+		s.keep = to.keep && v.Stopping && !v.Draining && s.turn.machine == "" && len(s.peers) > 0 && !s.l2
 	}
-	where, is := s.f.local[s.vip.Addr]
+	where, is := s.turn.local[s.vip.Addr]
 	h := checked(v, s.vip)
-	s.degraded = s.f.leveled && h.State == model.HealthDegraded
+	s.degraded = s.turn.leveled && h.State == model.HealthDegraded
 	switch {
 	case v.Unable != "":
 		s.standing, s.detail = model.ReasonDriverError, v.Unable
@@ -59,9 +59,9 @@ func (s *bgpVIP) stand() {
 		s.standing = model.ReasonNotSelected
 	case is:
 		s.standing, s.detail = model.ReasonLocalAddress, "it is an address of "+where
-	case s.f.no6 && s.vip.Addr.Is6():
+	case s.turn.no6 && s.vip.Addr.Is6():
 		s.standing, s.detail = model.ReasonFamilyDisabled, "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"
-	case s.only() && s.f.lan == "":
+	case s.only() && s.turn.iface == "":
 		s.standing = model.ReasonNoInterface // to be silent on
 	case len(s.peers) == 0 && !s.only():
 		s.standing = model.ReasonNoPeer
@@ -73,10 +73,10 @@ func (s *bgpVIP) stand() {
 		s.standing, s.detail = model.ReasonHealthPending, h.Detail
 	case (v.Draining || v.Stopping) && !s.keep:
 		s.standing, s.detail = model.ReasonDraining, stopping(v)
-	case s.f.machine != "":
-		s.standing, s.detail = model.ReasonMachineDraining, s.f.machine
-	case s.f.disabled.Loses(s.vip.Addr):
-		s.standing, s.detail = model.ReasonMachineDisabled, s.f.disabled.Words(v.Self)
+	case s.turn.machine != "":
+		s.standing, s.detail = model.ReasonMachineDraining, s.turn.machine
+	case s.turn.disabled.Loses(s.vip.Addr):
+		s.standing, s.detail = model.ReasonMachineDisabled, s.turn.disabled.Words(v.Self)
 	case s.vip.Barred != model.ReasonOwner:
 		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
 	case s.degraded && !s.only():
@@ -89,15 +89,15 @@ func (s *bgpVIP) stand() {
 // outclassed tells whether a node that is degraded is to leave the VIP to others that are
 // up and advertise it. One that does not advertise it yet does not begin to.
 func (s *bgpVIP) outclassed() bool {
-	now, has := s.f.v.Now, s.m.Phase == model.BGPAdvertised || s.m.Phase == model.BGPShutdown
-	better := slices.ContainsFunc(s.f.v.Gossip.Eligible[s.vip.Addr], s.better)
+	now, has := s.turn.v.Now, s.m.Phase == model.BGPAdvertised || s.m.Phase == model.BGPShutdown
+	better := slices.ContainsFunc(s.turn.v.Gossip.Eligible[s.vip.Addr], s.better)
 	s.m.Outclassed = election.Outclass(s.m.Outclassed, now, has && better)
 	if !has {
 		return better
 	}
 	due := s.m.Outclassed.Add(election.DegradedGrace)
 	if better && now.Before(due) {
-		s.f.w.by(due)
+		s.turn.w.by(due)
 	}
 	return better && !now.Before(due)
 }
@@ -105,9 +105,9 @@ func (s *bgpVIP) outclassed() bool {
 // better tells whether another node is up and advertises the VIP, or has it on the LAN
 // as well and may.
 func (s *bgpVIP) better(n model.NodeName) bool {
-	m := s.f.v.Gossip.Members[n]
+	m := s.turn.v.Gossip.Members[n]
 	stand := m.Standing[s.vip.Addr]
-	return n != s.f.v.Self && m.State == model.MemberAlive && m.Late.IsZero() && !m.Draining &&
+	return n != s.turn.v.Self && m.State == model.MemberAlive && m.Late.IsZero() && !m.Draining &&
 		(stand == model.ReasonOwner || s.vip.L2 && stand == model.ReasonStandby)
 }
 
@@ -122,12 +122,12 @@ func (s *bgpVIP) adopt() {
 	case model.ClassMayServe, model.ClassWaiting:
 		s.enter(model.BGPAdvertised)
 		s.m.Gen, s.m.Epoch = 0, 1 // what is bound is bound
-		s.m.Until = s.f.v.Now.Add(AdoptPending)
+		s.m.Until = s.turn.v.Now.Add(AdoptPending)
 	default:
 		s.m.Lost = s.standing
-		if s.keepsFor(s.f.v.DrainTimeout); s.only() {
+		if s.keepsFor(s.turn.v.DrainTimeout); s.only() {
 			s.enter(model.BGPLingering)
-			s.m.Gen, s.m.Epoch, s.m.Until = s.f.gen, 1, s.m.DrainEnd
+			s.m.Gen, s.m.Epoch, s.m.Until = s.turn.gen, 1, s.m.DrainEnd
 			return
 		}
 		if !s.kept() {
@@ -136,7 +136,7 @@ func (s *bgpVIP) adopt() {
 		}
 		s.enter(model.BGPLingering)
 		s.m.Gen, s.m.Epoch = 0, 1
-		s.m.Until = s.f.v.Now.Add(RestartTime)
+		s.m.Until = s.turn.v.Now.Add(RestartTime)
 	}
 }
 
@@ -144,8 +144,8 @@ func (s *bgpVIP) adopt() {
 // with graceful restart with which there is no session yet, whose End-of-RIB ends
 // that (RFC 4724 section 4.2).
 func (s *bgpVIP) kept() bool {
-	return slices.ContainsFunc(s.f.peers, func(p model.BGPPeer) bool {
-		return p.GracefulRestart && !slices.ContainsFunc(s.f.bgp.Peers, func(r model.PeerReport) bool {
+	return slices.ContainsFunc(s.turn.peers, func(p model.BGPPeer) bool {
+		return p.GracefulRestart && !slices.ContainsFunc(s.turn.bgp.Peers, func(r model.PeerReport) bool {
 			return r.Name == p.Name && r.State == "Established"
 		})
 	})
@@ -160,7 +160,7 @@ func (s *bgpVIP) unbind() {
 		return
 	}
 	s.enter(model.BGPLingering) // without end, see unbinding
-	s.m.Gen = s.f.gen
+	s.m.Gen = s.turn.gen
 }
 
 // unbinding tells whether the address is not wanted any more, but may be there.
@@ -174,9 +174,9 @@ func (s *bgpVIP) enter(p model.BGPPhase) {
 	s.m.Phase, s.m.Until = p, time.Time{}
 	switch p {
 	case model.BGPBinding:
-		s.m.Gen, s.m.Epoch = s.f.gen, s.f.gen
+		s.m.Gen, s.m.Epoch = s.turn.gen, s.turn.gen
 	case model.BGPWithdrawing:
-		s.m.Gen = s.f.gen
+		s.m.Gen = s.turn.gen
 	}
 }
 
@@ -224,17 +224,17 @@ func (s *bgpVIP) bound() bool {
 // onLoopback tells whether the address is on lo. The end of its lifetime counts,
 // so a process that was frozen for longer does not trust what it knew.
 func (s *bgpVIP) onLoopback() bool {
-	return s.local.Bound && s.f.lasts(s.local.Expires)
+	return s.local.Bound && s.turn.lasts(s.local.Expires)
 }
 
 // onLAN tells whether this node owns the VIP on the LAN and has it bound there.
 func (s *bgpVIP) onLAN() bool {
-	return s.wired && s.f.lanOwner
+	return s.wired && s.turn.ownsOnLAN
 }
 
 func (s *bgpVIP) withdraw(why model.Reason) {
 	s.m.Lost = why
-	s.keepsFor(s.f.v.DrainTimeout)
+	s.keepsFor(s.turn.v.DrainTimeout)
 	s.enter(model.BGPWithdrawing)
 }
 
@@ -248,14 +248,14 @@ func (s *bgpVIP) pathGone() bool {
 	if s.bgpGen < s.m.Gen || len(s.left()) > 0 {
 		return false
 	}
-	for i := range s.f.peers {
-		p := &s.f.peers[i]
+	for i := range s.turn.peers {
+		p := &s.turn.peers[i]
 		if !p.GracefulRestart {
 			continue
 		}
-		for _, r := range s.f.bgp.Peers {
-			if until := r.Since.Add(p.RestartTime); r.Name == p.Name && r.State != "Established" && s.f.v.Now.Before(until) {
-				s.f.w.by(until)
+		for _, r := range s.turn.bgp.Peers {
+			if until := r.Since.Add(p.RestartTime); r.Name == p.Name && r.State != "Established" && s.turn.v.Now.Before(until) {
+				s.turn.w.by(until)
 				return false
 			}
 		}
@@ -264,11 +264,11 @@ func (s *bgpVIP) pathGone() bool {
 }
 
 func (s *bgpVIP) whileAdvertised() {
-	now := s.f.v.Now
+	now := s.turn.v.Now
 	pending := s.standing == model.ReasonHealthPending && now.Before(s.m.Until)
 	switch {
 	case pending && s.bound():
-		s.f.w.by(s.m.Until)
+		s.turn.w.by(s.m.Until)
 	case !s.bound() && s.addrGen >= s.m.Gen:
 		// Somebody removed it or its lifetime ended; the driver puts it back or is
 		// told to begin anew. No path without the address.
@@ -282,7 +282,7 @@ func (s *bgpVIP) whileAdvertised() {
 		if !s.successor() {
 			return // reason says so
 		}
-		s.m.DrainEnd = now.Add(s.f.drain(s.standing))
+		s.m.DrainEnd = now.Add(s.turn.drain(s.standing))
 		s.enter(model.BGPShutdown)
 		s.m.Until = now.Add(s.delay)
 	default:
@@ -293,12 +293,12 @@ func (s *bgpVIP) whileAdvertised() {
 // successor tells whether another node serves the VIP: the last one stays. Not on
 // lo without a process that keeps it silent.
 func (s *bgpVIP) successor() bool {
-	if s.f.v.Stopping && s.l2 && !s.onLAN() {
+	if s.turn.v.Stopping && s.l2 && !s.onLAN() {
 		return true
 	}
-	for _, n := range s.f.v.Gossip.Eligible[s.vip.Addr] {
-		m, known := s.f.v.Gossip.Members[n]
-		if n != s.f.v.Self && known && m.State == model.MemberAlive && !m.Draining {
+	for _, n := range s.turn.v.Gossip.Eligible[s.vip.Addr] {
+		m, known := s.turn.v.Gossip.Members[n]
+		if n != s.turn.v.Self && known && m.State == model.MemberAlive && !m.Draining {
 			return true
 		}
 	}
@@ -307,7 +307,7 @@ func (s *bgpVIP) successor() bool {
 
 // shuttingDown: routers are asked to leave before the path is withdrawn.
 func (s *bgpVIP) shuttingDown() {
-	if end := s.f.v.Now.Add(StopShutdown); s.f.v.Stopping && s.m.Until.After(end) {
+	if end := s.turn.v.Now.Add(StopShutdown); s.turn.v.Stopping && s.m.Until.After(end) {
 		s.m.Until = end
 	}
 	switch {
@@ -315,10 +315,10 @@ func (s *bgpVIP) shuttingDown() {
 		s.enter(model.BGPAdvertised)
 	case !s.standing.Planned():
 		s.withdraw(s.standing)
-	case !s.bound(), !s.f.v.Now.Before(s.m.Until):
+	case !s.bound(), !s.turn.v.Now.Before(s.m.Until):
 		s.withdraw(s.standing)
 	default:
-		s.f.w.by(s.m.Until)
+		s.turn.w.by(s.m.Until)
 	}
 }
 
@@ -327,7 +327,7 @@ func (s *bgpVIP) shuttingDown() {
 // that is stuck may have left the path with routers, which then send here. Such an
 // address harms nobody; it goes when the driver answers or the process ends.
 func (s *bgpVIP) withdrawing() {
-	now := s.f.v.Now
+	now := s.turn.v.Now
 	switch {
 	case s.mayAdvertise() && s.bound():
 		s.enter(model.BGPAdvertised)
@@ -343,7 +343,7 @@ func (s *bgpVIP) withdrawing() {
 	}
 	switch {
 	case now.Before(s.m.Until):
-		s.f.w.by(s.m.Until)
+		s.turn.w.by(s.m.Until)
 	case (s.m.Lost.Planned() || s.m.Shared) && now.Before(s.m.DrainEnd):
 		s.enter(model.BGPLingering)
 		s.m.Until = s.m.DrainEnd
@@ -354,7 +354,7 @@ func (s *bgpVIP) withdrawing() {
 
 // lingering: connections of a drained node are served until they end.
 func (s *bgpVIP) lingering() {
-	now := s.f.v.Now
+	now := s.turn.v.Now
 	if s.mayAdvertise() {
 		if s.bound() {
 			s.enter(model.BGPAdvertised)
@@ -374,14 +374,14 @@ func (s *bgpVIP) lingering() {
 			s.unbind()
 			return
 		}
-		s.f.w.by(s.m.Until)
+		s.turn.w.by(s.m.Until)
 		return
 	}
 	open, on := s.local.Connections, ""
 	if s.m.Shared {
-		on = s.f.lan
+		on = s.turn.iface
 	}
-	if s.f.keeps(s.vip, on) { // the others relay what is not theirs
+	if s.turn.keeps(s.vip, on) { // the others relay what is not theirs
 		open = s.local.Sockets
 	}
 	if s.standing == model.ReasonUnhealthy && s.local.Own > 0 {
@@ -392,7 +392,7 @@ func (s *bgpVIP) lingering() {
 		s.unbind()
 		return
 	}
-	s.f.w.by(s.m.Until)
+	s.turn.w.by(s.m.Until)
 }
 
 // output adds the wanted address, path and silence.
@@ -408,8 +408,8 @@ func (s *bgpVIP) output(d *model.Desired) {
 		if s.l2 {
 			b.Lifetime = 0
 		}
-		put(&s.f.lists.bind, b)
-		s.f.elsewhere(&b, s.standing, d)
+		put(&s.turn.lists.bind, b)
+		s.turn.elsewhere(&b, s.standing, d)
 	}
 	if !s.carries() || !s.bound() {
 		return
@@ -418,9 +418,9 @@ func (s *bgpVIP) output(d *model.Desired) {
 	for i := range s.routes {
 		r := &s.routes[i]
 		if p := model.PrefixOf(s.vip.Addr, r.length); r.length == 0 {
-			s.f.lists.path(model.BGPPath{Prefix: p, To: r.audiences(shutdown)})
+			s.turn.lists.path(model.BGPPath{Prefix: p, To: r.audiences(shutdown)})
 		} else {
-			s.f.contribute(p, r, shutdown)
+			s.turn.contribute(p, r, shutdown)
 		}
 	}
 }
@@ -428,7 +428,7 @@ func (s *bgpVIP) output(d *model.Desired) {
 // mayBind: an address that layer 2 announces elsewhere is only bound here once
 // this host is silent about it. A silence of before the phase may have ended.
 func (s *bgpVIP) mayBind() bool {
-	return !s.l2 || s.onLoopback() || s.f.layer2.Gen >= s.m.Gen && s.f.layer2.VIPs[s.vip.Addr].Silent
+	return !s.l2 || s.onLoopback() || s.turn.layer2.Gen >= s.m.Gen && s.turn.layer2.VIPs[s.vip.Addr].Silent
 }
 
 // silence keeps this host from answering on the LAN for what another node owns
@@ -445,5 +445,5 @@ func (s *bgpVIP) silence(d *model.Desired) {
 		d.L2[i].Quiet = d.L2[i].Mode == model.L2Probe
 		return
 	}
-	d.L2 = append(d.L2, model.L2Advert{Addr: s.vip.Addr, Interface: s.f.lan, Mode: model.L2Silent})
+	d.L2 = append(d.L2, model.L2Advert{Addr: s.vip.Addr, Interface: s.turn.iface, Mode: model.L2Silent})
 }

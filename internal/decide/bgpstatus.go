@@ -26,11 +26,11 @@ func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 		if s.standing == model.ReasonDegraded {
 			return model.ReasonShuttingDown, s.detail
 		}
-		return model.ReasonShuttingDown, stopping(s.f.v)
+		return model.ReasonShuttingDown, stopping(s.turn.v)
 	case model.BGPWithdrawing, model.BGPLingering:
 		reason, detail := s.m.Lost, s.detail
 		if s.m.Lost.Planned() {
-			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.f.v), ": ")
+			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.turn.v), ": ")
 		}
 		if s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.lateFor(reason) {
 			detail = both(detail, "routers may still have the path")
@@ -43,15 +43,15 @@ func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 // lateFor tells whether a withdrawal lasts for WithdrawLate; until then it has that
 // looked at when it is so.
 func (s *bgpVIP) lateFor(why model.Reason) bool {
-	since := s.f.v.Now
+	since := s.turn.v.Now
 	if s.m.Reason == why {
 		since = s.m.Since
 	}
 	late := since.Add(WithdrawLate)
-	if !s.f.v.Now.Before(late) {
+	if !s.turn.v.Now.Before(late) {
 		return true
 	}
-	s.f.w.by(late)
+	s.turn.w.by(late)
 	return false
 }
 
@@ -65,8 +65,8 @@ func both(a, b string) string {
 
 // missing names the peers that do not have a path.
 func (s *bgpVIP) missing(advertised []string) string {
-	if s.f.lack.is(s.peers, advertised) {
-		return s.f.lack.words
+	if s.turn.lack.is(s.peers, advertised) {
+		return s.turn.lack.words
 	}
 	var out []string
 	for _, p := range s.peers {
@@ -74,7 +74,7 @@ func (s *bgpVIP) missing(advertised []string) string {
 			continue
 		}
 		state := "no session yet"
-		for _, r := range s.f.bgp.Peers {
+		for _, r := range s.turn.bgp.Peers {
 			if r.Name == p {
 				state = r.State
 				if r.LastError != "" && r.State != "Established" {
@@ -84,13 +84,13 @@ func (s *bgpVIP) missing(advertised []string) string {
 		}
 		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
 	}
-	s.f.lack = lack{s.peers, advertised, strings.Join(out, "; ")}
-	return s.f.lack.words
+	s.turn.lack = lack{s.peers, advertised, strings.Join(out, "; ")}
+	return s.turn.lack.words
 }
 
 // report adds what the group and the people are told.
 func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string) {
-	v := s.f.v
+	v := s.turn.v
 	told := s.standing
 	up := s.m.Phase == model.BGPAdvertised && len(advertised) > 0
 	switch {
@@ -103,7 +103,7 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 		return
 	}
 	if !s.vip.L2 {
-		put(&s.f.lists.group, model.GroupVIP{Addr: s.vip.Addr, Name: s.vip.Told(), Standing: told, Holds: s.f.holdsBGP(s.vip) || s.f.holdsService(s.vip, "", &model.VIPMemory{})})
+		put(&s.turn.lists.group, model.GroupVIP{Addr: s.vip.Addr, Name: s.vip.Told(), Standing: told, Holds: s.turn.holdsBGP(s.vip) || s.turn.holdsService(s.vip, "", &model.VIPMemory{})})
 	}
 	owner := model.NodeName("")
 	if len(advertised) > 0 {
@@ -116,10 +116,10 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 			where = s.addr.Interface
 		}
 	}
-	s.f.lists.tell(model.VIPStatus{
+	s.turn.lists.tell(model.VIPStatus{
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
 		Healthy: checked(v, s.vip).State.Passes(),
 		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(advertised) > 0,
-		Since: s.m.Since, Peers: advertised, Ring: s.f.ringless(s.vip, ""),
+		Since: s.m.Since, Peers: advertised, Ring: s.turn.ringless(s.vip, ""),
 	})
 }

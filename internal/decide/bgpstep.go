@@ -8,7 +8,7 @@ import (
 
 // bgpVIP is the working state of the decision about one VIP and BGP.
 type bgpVIP struct {
-	f        *facts
+	turn     *turn
 	vip      *model.VIP
 	gone     bool // not to be advertised by BGP any more
 	l2       bool // layer 2 may have the address too, bound on the LAN
@@ -29,19 +29,19 @@ type bgpVIP struct {
 }
 
 // stepBGP decides for one VIP and BGP.
-func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
+func (t *turn) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
 	old, known := mem.old[vip.Addr]
 	if known {
-		f.remembered++
+		t.remembered++
 	}
-	if _, there := f.address.Loopback[vip.Addr]; there {
-		f.onLo++
+	if _, there := t.address.Loopback[vip.Addr]; there {
+		t.onLo++
 	}
 	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
 	if changed {
 		vip, gone = former(vip, old.Unbound), true
 	}
-	s := f.beginBGP(vip, gone, &old)
+	s := t.beginBGP(vip, gone, &old)
 	vip = s.vip
 	s.stand()
 	if !known && !vip.Unbound && (s.local.Bound || vip.L2 && s.addr.Bound) {
@@ -50,7 +50,7 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	s.phases()
 	s.servedBGP(&old)
 	if changed && s.m.Phase == model.BGPIdle {
-		f.w.by(f.v.Now) // begins anew
+		t.w.by(t.v.Now) // begins anew
 	}
 	if gone && s.m.Phase == model.BGPIdle {
 		mem.drop(vip.Addr)
@@ -66,20 +66,20 @@ func (f *facts) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMem
 	advertised := s.advertised()
 	reason, detail := s.reason(advertised)
 	if s.m.Reason != reason || s.m.Since.IsZero() {
-		s.m.Reason, s.m.Since = reason, f.v.Now
+		s.m.Reason, s.m.Since = reason, t.v.Now
 	}
 	if s.m != old {
 		mem.set(vip.Addr, s.m)
 	}
 	if !gone {
 		s.report(advertised, reason, detail)
-		f.toRouters = s.m.Phase >= model.BGPBinding
-		f.serves = f.serves || f.toRouters && f.keepsService(vip, "")
+		t.toRouters = s.m.Phase >= model.BGPBinding
+		t.serves = t.serves || t.toRouters && t.keepsService(vip, "")
 	}
 }
 
 // beginBGP gathers what the decision needs.
-func (f *facts) beginBGP(vip *model.VIP, gone bool, old *model.BGPMemory) bgpVIP {
+func (t *turn) beginBGP(vip *model.VIP, gone bool, old *model.BGPMemory) bgpVIP {
 	if gone && !vip.L2 && !vip.Unbound {
 		// It may have been announced on the LAN too, perhaps still is by others.
 		was := *vip
@@ -87,17 +87,15 @@ func (f *facts) beginBGP(vip *model.VIP, gone bool, old *model.BGPMemory) bgpVIP
 		vip = &was
 	}
 	s := bgpVIP{
-		f: f, vip: vip, gone: gone, m: *old, l2: vip.L2 && !vip.Unbound,
-		addr: f.address.VIPs[vip.Addr], local: f.address.Loopback[vip.Addr], addrGen: f.address.Gen,
-		bgpGen: f.bgp.Gen,
+		turn: t, vip: vip, gone: gone, m: *old, l2: vip.L2 && !vip.Unbound,
+		addr: t.address.VIPs[vip.Addr], local: t.address.Loopback[vip.Addr], addrGen: t.address.Gen,
+		bgpGen: t.bgp.Gen,
 	}
-	if b := f.lists.bind.last(); s.l2 && b != nil && b.Addr == vip.Addr {
-		s.wired = s.addr.Bound && f.lasts(s.addr.Expires)
-	}
+	s.wired = s.l2 && t.wanted && s.addr.Bound && t.lasts(s.addr.Expires)
 	if s.m.Phase == model.BGPIdle {
 		s.m.Unbound = vip.Unbound
 	}
-	if s.m.Shared = s.m.Shared && len(vip.BGP) == 0; f.shares(vip) {
+	if s.m.Shared = s.m.Shared && len(vip.BGP) == 0; t.shares(vip) {
 		s.m.Shared = true // what BGP goes on to announce is kept by its own rules
 	}
 	return s
@@ -126,40 +124,40 @@ const SessionsWait = time.Second
 // path come packets of connections that others have, at once. So this node waits until
 // its kernel relays. Its first sessions wait as well: their routers may have kept the path.
 func (s *bgpVIP) ringWaits() bool {
-	f := s.f
-	relay, works := f.v.Applied[model.SinkRelay]
+	t := s.turn
+	relay, works := t.v.Applied[model.SinkRelay]
 	if s.gone || s.only() || !works {
 		return false
 	}
-	until, joins := f.v.Started.Add(SettleAlone), true
+	until, joins := t.v.Started.Add(SettleAlone), true
 	switch {
-	case s.vip.Unbound && !f.keepsService(s.vip, ""), !s.vip.Unbound && !f.keeps(s.vip, f.ringOn(s.vip)):
+	case s.vip.Unbound && !t.keepsService(s.vip, ""), !s.vip.Unbound && !t.keeps(s.vip, t.ringOn(s.vip)):
 		return false
-	case s.vip.Unbound && !f.settled && f.v.Now.Before(until): // nothing has to be bound meanwhile
+	case s.vip.Unbound && !t.settled && t.v.Now.Before(until): // nothing has to be bound meanwhile
 		// Routers keep the paths of other VIPs for a while, not for as long as that.
-		sessions := f.v.Started.Add(SessionsWait)
-		if joins = f.v.Now.Before(sessions); joins {
-			f.w.by(sessions)
+		sessions := t.v.Started.Add(SessionsWait)
+		if joins = t.v.Now.Before(sessions); joins {
+			t.w.by(sessions)
 		}
-	case len(f.v.Gossip.Holders[s.vip.Addr]) == 0 || relay.Gen >= s.m.Gen:
+	case len(t.v.Gossip.Holders[s.vip.Addr]) == 0 || relay.Gen >= s.m.Gen:
 		return false
 	default:
 		if s.m.Until.IsZero() {
-			s.m.Until = f.v.Now.Add(RelayWait)
+			s.m.Until = t.v.Now.Add(RelayWait)
 		}
 		until = s.m.Until
 	}
-	if !f.v.Now.Before(until) {
+	if !t.v.Now.Before(until) {
 		return false
 	}
-	f.w.by(until)
-	f.joins = f.joins || joins
+	t.w.by(until)
+	t.joins = t.joins || joins
 	return true
 }
 
 // byItself is the report of an address that is not bound on this node: it is there
 // while it is wanted, and there is nothing to keep for connections.
 func (s *bgpVIP) byItself() {
-	s.addrGen = s.f.gen
+	s.addrGen = s.turn.gen
 	s.local = model.AppliedVIP{Bound: s.m.Phase != model.BGPIdle && !s.unbinding()}
 }

@@ -46,18 +46,23 @@ func Decide(v *model.View) model.Desired {
 	mem := memory{old: v.Memory.VIPs}
 	bgp := bgpMemory{old: v.Memory.BGP}
 	remembered := 0
+	var t turn // begun anew for each VIP: one of its own would be an allocation
 	for i := range v.VIPs {
-		if facts.both(&v.VIPs[i], &d, &mem, &bgp) {
+		t = turn{facts: facts}
+		if t.both(&v.VIPs[i], &d, &mem, &bgp) {
 			remembered++
 		}
 	}
 	d.Memory.Left = facts.left
+	wanted := make(map[addr]bool)
 	for _, vip := range gone(v, remembered) {
-		facts.step(&vip, true, &d, &mem)
+		t = turn{facts: facts}
+		t.step(&vip, true, &d, &mem)
+		wanted[vip.Addr] = t.wanted
 	}
 	for _, vip := range facts.goneBGP() {
-		facts.lan, facts.lanOwner = "", false
-		facts.stepBGP(&vip, true, &d, &bgp)
+		t = turn{facts: facts, wanted: wanted[vip.Addr]}
+		t.stepBGP(&vip, true, &d, &bgp)
 	}
 	d.BGP.Ready = d.BGP.Ready && !facts.joins
 	facts.watchRings(&d)
@@ -74,27 +79,6 @@ func Decide(v *model.View) model.Desired {
 	d.Machines = machines(v, &d)
 	d.Wake = w.at
 	return d
-}
-
-// both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
-// layer 2 had a memory of it.
-func (f *facts) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) (known bool) {
-	noBGP := len(vip.BGP) == 0
-	_, held := mem.old[vip.Addr]
-	f.serves, f.toRouters = false, false
-	// What only BGP announces has no owner, but layer 2 may have to let it go.
-	if l2 := vip.L2 || noBGP; l2 || held {
-		known = f.step(vip, !l2, d, mem)
-	} else {
-		f.lan, f.lanOwner, f.at, f.from, f.epoch = "", false, "", "", 0
-	}
-	d.Rings = d.Rings || f.mayShare(vip)
-	onLo := !noBGP || f.shares(vip)
-	if onLo || f.heldBGP(vip.Addr, bgp) {
-		f.stepBGP(vip, !onLo, d, bgp)
-	}
-	f.relay(vip)
-	return known
 }
 
 // ready tells whether enough is known to decide anything: what is wanted, where

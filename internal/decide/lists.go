@@ -38,17 +38,6 @@ func (l *list[T]) add(x T) {
 	l.made = append(l.made, x)
 }
 
-// last is the newest entry, nil without one.
-func (l *list[T]) last() *T {
-	switch {
-	case len(l.made) > 0:
-		return &l.made[len(l.made)-1]
-	case l.n > 0:
-		return &l.old[l.n-1]
-	}
-	return nil
-}
-
 // result is the list; it must not be changed any more.
 func (l *list[T]) result() []T {
 	if l.changed {

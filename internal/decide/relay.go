@@ -110,11 +110,11 @@ func (f *facts) relayWaits(m *model.VIPMemory) bool {
 
 // holds tells whether the connections to a VIP that this node has are to be found by
 // a ring.
-func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
+func (t *turn) holds(in *election.Input, m *model.VIPMemory) bool {
 	if in.VIP.Unbound {
-		return f.holdsService(in.VIP, in.Interface, m)
+		return t.holdsService(in.VIP, in.Interface, m)
 	}
-	bgp := f.holdsBGP(in.VIP)
+	bgp := t.holdsBGP(in.VIP)
 	if bgp || !in.Keep {
 		return bgp
 	}
@@ -129,8 +129,8 @@ func (f *facts) holds(in *election.Input, m *model.VIPMemory) bool {
 }
 
 // holdsBGP is holds for what is bound for BGP, or is Balanced, by the decision before.
-func (f *facts) holdsBGP(vip *model.VIP) bool {
-	return f.viaLo(vip) && f.keeps(vip, f.ringOn(vip)) && f.phaseBGP(vip) >= model.BGPAdvertised && f.boundBGP(vip)
+func (t *turn) holdsBGP(vip *model.VIP) bool {
+	return t.viaLo(vip) && t.keeps(vip, t.ringOn(vip)) && t.phaseBGP(vip) >= model.BGPAdvertised && t.boundBGP(vip)
 }
 
 // phaseBGP is how far BGP was with a VIP. What an earlier process of this node left
@@ -170,29 +170,29 @@ func (r *ringOf) asks(o *ringOf) bool {
 // relay asks for the ring of a VIP that this node has, or is about to have: packets
 // that no socket here can place are sent on to the other nodes that have it, silently
 // or not.
-func (f *facts) relay(vip *model.VIP) {
+func (t *turn) relay(vip *model.VIP) {
 	if vip.Unbound {
-		f.relayService(vip)
+		t.relayService(vip)
 		return
 	}
-	iface := f.at
+	iface := t.boundOn
 	if iface == "" {
-		iface = f.ringOn(vip)
+		iface = t.ringOn(vip)
 	}
-	onLo := f.viaLo(vip) && (f.toRouters || f.phaseBGP(vip) >= model.BGPBinding) || f.mayShare(vip) && !f.shares(vip)
-	if f.at == "" && !onLo || !f.wantsRing(vip, iface) {
+	onLo := t.viaLo(vip) && (t.toRouters || t.phaseBGP(vip) >= model.BGPBinding) || t.mayShare(vip) && !t.shares(vip)
+	if t.boundOn == "" && !onLo || !t.wantsRing(vip, iface) {
 		return
 	}
-	others := f.holders(vip)
-	if len(others) == 0 && f.from == "" {
+	others := t.holders(vip)
+	if len(others) == 0 && t.takenFrom == "" {
 		return
 	}
 	want := ringOf{
-		made: true, names: f.lit(vip, f.members(others)), iface: iface, is4: vip.Addr.Is4(),
-		unwell: vip.Check != "" && f.v.Health[vip.Check].State == model.HealthDown,
-		shared: f.shared(vip),
+		made: true, names: t.lit(vip, t.members(others)), iface: iface, is4: vip.Addr.Is4(),
+		unwell: vip.Check != "" && t.v.Health[vip.Check].State == model.HealthDown,
+		shared: t.shared(vip),
 	}
-	want.over = f.takers(vip, want.names)
+	want.over = t.takers(vip, want.names)
 	switch {
 	case !vip.L2:
 		want.lifetime = BGPLifetime
@@ -201,7 +201,7 @@ func (f *facts) relay(vip *model.VIP) {
 	default:
 		want.lifetime = RulesLast
 	}
-	f.ask(vip, want)
+	t.ask(vip, want)
 }
 
 // ask makes a ring, unless that of the VIP before serves, and asks for it.
@@ -224,16 +224,16 @@ func (f *facts) ask(vip *model.VIP, want ringOf) {
 // owner that is silent and has been succeeded without its consent: the wire said that
 // its host has the address no more. Whoever waits for it is reset at once, as by any
 // host that lost its connections, instead of when the group has given the node up.
-func (f *facts) holders(vip *model.VIP) []model.NodeName {
-	all := f.v.Gossip.Holders[vip.Addr]
+func (t *turn) holders(vip *model.VIP) []model.NodeName {
+	all := t.v.Gossip.Holders[vip.Addr]
 	if len(vip.BGP) > 0 {
 		return all // it may have connections without being the owner
 	}
 	// So may a node that has a Balanced VIP silently, which makes no claim to it: it
 	// stays while its host answers, see answering. An owner that fell silent had the
 	// address on the LAN only.
-	for _, c := range f.v.Gossip.Claims[vip.Addr] {
-		if c.Epoch >= f.epoch || c.To != "" || f.v.Gossip.Members[c.Owner].Late.IsZero() {
+	for _, c := range t.v.Gossip.Claims[vip.Addr] {
+		if c.Epoch >= t.epoch || c.To != "" || t.v.Gossip.Members[c.Owner].Late.IsZero() {
 			continue
 		}
 		if i, has := slices.BinarySearch(all, c.Owner); has {
@@ -245,28 +245,28 @@ func (f *facts) holders(vip *model.VIP) []model.NodeName {
 
 // members are the nodes that share a ring with this one, this one included, in order.
 // More than a ring can have are divided by their order, which is the same for all.
-func (f *facts) members(others []model.NodeName) []model.NodeName {
-	self := f.v.Self
+func (t *turn) members(others []model.NodeName) []model.NodeName {
+	self := t.v.Self
 	at, _ := slices.BinarySearch(others, self)
 	all := len(others) + 1
 	rings := (all + model.MaxRing - 1) / model.MaxRing
 	size := (all + rings - 1) / rings
 	first := at / size * size
-	f.names = f.names[:0]
+	t.names = t.names[:0]
 	for i := first; i < min(first+size, all); i++ {
 		switch {
 		case i < at:
-			f.names = append(f.names, others[i])
+			t.names = append(t.names, others[i])
 		case i == at:
-			f.names = append(f.names, self)
+			t.names = append(t.names, self)
 		default:
-			f.names = append(f.names, others[i-1])
+			t.names = append(t.names, others[i-1])
 		}
 	}
-	if i, has := slices.BinarySearch(f.names, f.from); f.from != "" && !has && len(f.names) < model.MaxRing {
-		f.names = slices.Insert(f.names, i, f.from)
+	if i, has := slices.BinarySearch(t.names, t.takenFrom); t.takenFrom != "" && !has && len(t.names) < model.MaxRing {
+		t.names = slices.Insert(t.names, i, t.takenFrom)
 	}
-	return f.names
+	return t.names
 }
 
 // lit leaves out those nodes of a ring whose network is dark: their heartbeats may come by

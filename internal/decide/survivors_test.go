@@ -277,10 +277,10 @@ func TestRoutersThatHaveAPath(t *testing.T) {
 		{[]string{"b"}, []string{"d"}, []string{"b", "d"}},
 		{nil, []string{"a"}, nil}, // of another VIP
 	} {
-		s := &bgpVIP{f: &facts{}, vip: &model.VIP{Addr: scriptVIP}, peers: []string{"a", "b", "c", "d"}}
+		s := &bgpVIP{turn: &turn{facts: &facts{}}, vip: &model.VIP{Addr: scriptVIP}, peers: []string{"a", "b", "c", "d"}}
 		s.m.Phase = model.BGPAdvertised
 		s.routes = []route{{peers: []string{"a", "b"}}, {length: 24, peers: []string{"c", "d"}}}
-		s.f.bgp.Paths = map[netip.Prefix][]string{model.PrefixOf(scriptVIP, 0): c.self, model.PrefixOf(scriptVIP, 24): c.network}
+		s.turn.bgp.Paths = map[netip.Prefix][]string{model.PrefixOf(scriptVIP, 0): c.self, model.PrefixOf(scriptVIP, 24): c.network}
 		if got := s.advertised(); !slices.Equal(got, c.want) {
 			t.Errorf("%v and %v: %v, want %v", c.self, c.network, got, c.want)
 		}

@@ -50,8 +50,8 @@ func (f *facts) served(vip *model.VIP, old, now *model.VIPMemory) {
 
 // servedBGP is served for routers.
 func (s *bgpVIP) servedBGP(old *model.BGPMemory) {
-	if s.f.v.KeepServices && s.vip.Unbound && old.Phase >= model.BGPAdvertised && s.m.Phase < model.BGPAdvertised {
-		s.m.HeldUntil = s.f.v.Now.Add(ServiceHolds)
+	if s.turn.v.KeepServices && s.vip.Unbound && old.Phase >= model.BGPAdvertised && s.m.Phase < model.BGPAdvertised {
+		s.m.HeldUntil = s.turn.v.Now.Add(ServiceHolds)
 	}
 }
 
@@ -65,41 +65,41 @@ func later(a, b time.Time) time.Time {
 // holdsService tells whether this node has connections to the VIP of a Service, or is
 // about to get some. Its rules and those of kube-proxy are there without lbd, so it
 // needs nothing to keep them.
-func (f *facts) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) bool {
-	if !f.keepsService(vip, iface) {
+func (t *turn) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) bool {
+	if !t.keepsService(vip, iface) {
 		return false
 	}
-	bgp := f.v.Memory.BGP[vip.Addr]
+	bgp := t.v.Memory.BGP[vip.Addr]
 	until := later(m.HeldUntil, bgp.HeldUntil)
 	switch {
 	case serving(m), len(vip.BGP) > 0 && bgp.Phase >= model.BGPAdvertised:
-		f.serves = true
-	case f.v.Now.Before(until):
-		f.w.by(until)
-		f.serves = true
+		t.serves = true
+	case t.v.Now.Before(until):
+		t.w.by(until)
+		t.serves = true
 	default: // until the driver has looked an earlier process may have left some
-		f.serves = f.rings.seen == nil || f.rings.seen.Tracks(vip.Addr)
+		t.serves = t.rings.seen == nil || t.rings.seen.Tracks(vip.Addr)
 	}
-	return f.serves
+	return t.serves
 }
 
 // relayService is relay for the VIP of a Service: who has connections to it, or just had
 // new ones, sends on those that it does not know.
-func (f *facts) relayService(vip *model.VIP) {
-	if !f.serves && f.from == "" && !f.again(vip) {
+func (t *turn) relayService(vip *model.VIP) {
+	if !t.serves && t.takenFrom == "" && !t.again(vip) {
 		return
 	}
 	// Also one that fell silent: a kernel translates without its daemon, and a host that is
 	// gone is left out, see answering.
-	others := f.v.Gossip.Holders[vip.Addr]
-	if len(others) == 0 && f.from == "" {
+	others := t.v.Gossip.Holders[vip.Addr]
+	if len(others) == 0 && t.takenFrom == "" {
 		return
 	}
-	want := ringOf{made: true, names: f.lit(vip, f.members(others)), is4: vip.Addr.Is4(), lifetime: BGPLifetime}
+	want := ringOf{made: true, names: t.lit(vip, t.members(others)), is4: vip.Addr.Is4(), lifetime: BGPLifetime}
 	if len(vip.BGP) == 0 {
-		want.iface = f.lan
+		want.iface = t.iface
 	}
-	f.ask(vip, want)
+	t.ask(vip, want)
 }
 
 // serviceWaits is relayWaits in the decision that takes the VIP of a Service over: nothing

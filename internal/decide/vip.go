@@ -50,22 +50,6 @@ type facts struct {
 	machine          string // why this node drains with its Machine; "" if it does not
 	disabled         model.MachineMemory
 
-	// Of the VIP whose step was last: where layer 2 has, or would have it, and
-	// whether this node owns it there.
-	lan      string
-	lanOwner bool
-	// mayTake: this node may own it; degraded: but one that is up is better.
-	mayTake, degraded bool
-	// at is where it is bound there, or is to be; from is who had it before, while the
-	// group may not have said so yet.
-	at   string
-	from model.NodeName
-	// epoch is the highest that was heard of or given for the VIP of the step before.
-	epoch uint64
-	// serves: it is the VIP of a Service, and this node holds connections to it.
-	serves bool
-	// toRouters: BGP advertises it, or is about to, by the memory of this decision.
-	toRouters bool
 	// joins: a VIP waits for its ring before BGP advertises it, see ringWaits.
 	joins bool
 }
@@ -134,15 +118,15 @@ func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
 
 // step decides for one VIP and appends to the Desired. It tells whether the VIP
 // had a memory.
-func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bool {
-	v, w := f.v, f.w
+func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bool {
+	v, w := t.v, t.w
 	old, known := mem.old[vip.Addr]
 	link, where, detail := Place(v.Links, *vip, present(&old))
-	stand, more := f.standing(vip, link.Name, where, &old)
+	stand, more := t.standing(vip, link.Name, where, &old)
 	if more != "" {
 		detail = more
 	}
-	in := f.input(vip, gone, stand, &link, &old, d)
+	in := t.input(vip, gone, stand, &link, &old, d)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
 		in.VIP, in.Gone = former(vip, old.Unbound), true
@@ -150,35 +134,36 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 	if in.Interface == "" {
 		in.Interface = old.Interface // let go where it is
 	}
-	in.Keep = f.keeps(vip, in.Interface)
-	if f.sharing(vip.Addr) {
+	in.Keep = t.keeps(vip, in.Interface)
+	if t.sharing(vip.Addr) {
 		in.Address.Connections, in.Address.Sockets = 0, 0 // they are kept on lo
 	}
 	o := election.Step(in)
 	w.by(o.Wake)
 	if o.Urgent {
-		f.urge(in.Interface)
+		t.urge(in.Interface)
 	}
 	if o.Fresh {
-		f.fresh++
+		t.fresh++
 	}
 	d.Memory.Waiting += one(o.Memory.Phase == model.PhaseWaiting) - one(old.Phase == model.PhaseWaiting)
 	d.Memory.Probing += one(o.Memory.Phase == model.PhaseProbing) - one(old.Phase == model.PhaseProbing)
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		w.by(v.Now)
 	}
-	f.lan, f.lanOwner = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
-	f.at, f.from, f.epoch = f.placed(&o.Memory), "", max(in.Seen, o.Claim.Epoch)
-	f.mayTake, f.degraded = stand.Eligible(), stand == model.ReasonDegraded
-	f.served(vip, &old, &o.Memory)
-	if (f.at != "" || f.keepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
-		f.from = o.Memory.From
+	t.iface, t.ownsOnLAN = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
+	t.boundOn, t.epoch = t.placed(&o.Memory), max(in.Seen, o.Claim.Epoch)
+	t.eligible, t.degraded = stand.Eligible(), stand == model.ReasonDegraded
+	t.served(vip, &old, &o.Memory)
+	if (t.boundOn != "" || t.keepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
+		t.takenFrom = o.Memory.From
 		w.by(o.Memory.RelayUntil)
 	}
 	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
 	if o.Bind != nil {
-		put(&f.lists.bind, *o.Bind)
-		f.elsewhere(o.Bind, stand, d)
+		t.wanted = true
+		put(&t.lists.bind, *o.Bind)
+		t.elsewhere(o.Bind, stand, d)
 	}
 	if o.Spared {
 		d.Spared = append(d.Spared, vip.Addr)
@@ -190,7 +175,7 @@ func (f *facts) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) b
 		return known
 	}
 	explain(&o, stand, detail)
-	f.report(stand, in, &o, d)
+	t.report(stand, in, &o, d)
 	return known
 }
 
@@ -261,15 +246,15 @@ func present(m *model.VIPMemory) string {
 }
 
 // report adds what the group and the people are told.
-func (f *facts) report(stand model.Reason, in *election.Input, o *election.Output, d *model.Desired) {
+func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output, d *model.Desired) {
 	vip := in.VIP
-	if stand == model.ReasonStandby && o.Owner == f.v.Self {
+	if stand == model.ReasonStandby && o.Owner == t.v.Self {
 		stand = model.ReasonOwner
 	}
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	put(&f.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: f.holds(in, &o.Memory)})
-	if f.shares(vip) && o.Owner != "" && o.Owner != f.v.Self {
+	put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.holds(in, &o.Memory)})
+	if t.shares(vip) && o.Owner != "" && o.Owner != t.v.Self {
 		target(&d.Group, o.Owner, vip.Addr)
 	}
 	if o.Next {
@@ -290,12 +275,12 @@ func (f *facts) report(stand model.Reason, in *election.Input, o *election.Outpu
 			d.Group.LeaseEnd = e
 		}
 	}
-	f.lists.tell(model.VIPStatus{
-		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, f.even(vip)), Standing: stand,
-		Epoch: f.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
-		Healthy: checked(f.v, vip).State.Passes(),
-		Bound:   (in.Address.Bound || f.silently(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
-		Since: o.Memory.Since, Successors: o.Successors, Ring: f.ringless(vip, in.Interface), Duplicate: f.duplicate(in, o.Owner),
+	t.lists.tell(model.VIPStatus{
+		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.even(vip)), Standing: stand,
+		Epoch: t.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
+		Healthy: checked(t.v, vip).State.Passes(),
+		Bound:   (in.Address.Bound || t.silently(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Since: o.Memory.Since, Successors: o.Successors, Ring: t.ringless(vip, in.Interface), Duplicate: t.duplicate(in, o.Owner),
 	})
 }
 

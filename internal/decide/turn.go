@@ -1,0 +1,46 @@
+package decide
+
+import "lbd.dev/lbd/internal/model"
+
+// turn is the decision about one VIP: what the steps of layer 2, BGP and the ring, which come
+// in this order, tell each other.
+type turn struct {
+	*facts
+
+	// Of layer 2: the interface on which it has the VIP, or would have it, and whether this node
+	// owns the VIP there.
+	iface     string
+	ownsOnLAN bool
+	// This node may own it; so it may if it is degraded, but one that is up is better.
+	eligible, degraded bool
+	// The interface on which layer 2 has bound the VIP or is to bind it, and whether it wants
+	// that now; who had it before, while the group may not have said so yet.
+	boundOn   string
+	wanted    bool
+	takenFrom model.NodeName
+	// The highest epoch that was heard of or given.
+	epoch uint64
+
+	// Of layer 2 and BGP: it is the VIP of a Service, and this node holds connections to it.
+	serves bool
+	// Of BGP: it advertises the VIP, or is about to.
+	toRouters bool
+}
+
+// both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
+// layer 2 had a memory of it.
+func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) (known bool) {
+	noBGP := len(vip.BGP) == 0
+	_, held := mem.old[vip.Addr]
+	// What only BGP announces has no owner, but layer 2 may have to let it go.
+	if l2 := vip.L2 || noBGP; l2 || held {
+		known = t.step(vip, !l2, d, mem)
+	}
+	d.Rings = d.Rings || t.mayShare(vip)
+	onLo := !noBGP || t.shares(vip)
+	if onLo || t.heldBGP(vip.Addr, bgp) {
+		t.stepBGP(vip, !onLo, d, bgp)
+	}
+	t.relay(vip)
+	return known
+}
