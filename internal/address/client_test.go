@@ -99,7 +99,7 @@ func (c *client) dial(vip netip.Addr, port int) net.Conn {
 	c.t.Helper()
 	var conn net.Conn
 	c.do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, uint16(port)).String(), patience)
+		conn, err = connect(netip.Addr{}, vip, port)
 		return err
 	})
 	c.t.Cleanup(func() { _ = conn.Close() })

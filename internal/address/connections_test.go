@@ -1,6 +1,7 @@
 package address
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -148,16 +151,28 @@ func listen(t *testing.T, network, addr string) int {
 // peer is still there.
 func dial(t *testing.T, from, to netip.Addr, port int) net.Conn {
 	t.Helper()
-	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
-	if from.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
-	}
-	conn, err := dialer.Dial("tcp", netip.AddrPortFrom(to, uint16(port)).String())
+	conn, err := connect(from, to, port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// connect is dial for a thread that may not end the test. On a busy machine the kernel takes a
+// while to have a way to an address that was bound a moment ago.
+func connect(from, to netip.Addr, port int) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
+	if from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := dialer.Dial("tcp", netip.AddrPortFrom(to, uint16(port)).String())
+		noWay := errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
+		if !noWay || time.Since(begin) > patience {
+			return conn, err
+		}
+	}
 }
 
 // chat talks until it shall stop or the connection ends, and returns when it began to do

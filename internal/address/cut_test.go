@@ -393,7 +393,7 @@ func TestUnansweredConnectionsDoNotCount(t *testing.T) {
 	port = l.Addr().(*net.TCPAddr).Port
 	other.in(func() {
 		for _, vip := range []netip.Addr{v4, v6} {
-			conn, err := net.Dial("tcp", netip.AddrPortFrom(vip, uint16(port)).String())
+			conn, err := connect(netip.Addr{}, vip, port)
 			if err != nil {
 				t.Error(err)
 				return
