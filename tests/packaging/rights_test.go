@@ -33,7 +33,7 @@ func rights(o Object) []string {
 // writes are the rights that change something, all of them. A new one has to be
 // written down here.
 var writes = map[string][]string{
-	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev"},
+	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev", "create events."},
 	"ClusterRole/lbd-controller": {
 		"patch services/status.", "create events.", "patch events.",
 		"patch virtualips/status.lbd.dev",

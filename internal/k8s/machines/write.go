@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -143,21 +144,13 @@ func (w *writer) endpoint(ctx context.Context, c *machines.Cluster, e *v1alpha1.
 	})
 }
 
-var events = schema.GroupVersionResource{Version: "v1", Resource: "events"}
-
 // event tells of an object. Nobody waits for it, so an error is forgotten.
 func (w *writer) event(ctx context.Context, kind, api string, k machines.Key, uid, reason, message string, warning bool) {
-	now, level := time.Now(), "Normal"
-	if warning {
-		level = "Warning"
+	e := objects.Event{
+		Of:     corev1.ObjectReference{Kind: kind, APIVersion: api, Namespace: k.Namespace, Name: k.Name, UID: types.UID(uid)},
+		Reason: reason, Message: message, Warning: warning, Manager: w.manager, Host: w.host,
 	}
-	stamp := now.UTC().Format(time.RFC3339)
 	ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
 	defer cancel()
-	_, _ = w.client.Resource(events).Namespace(k.Namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"namespace": k.Namespace, "name": fmt.Sprintf("%s.%x", k.Name, now.UnixNano())},
-		"involvedObject": map[string]any{"kind": kind, "apiVersion": api, "namespace": k.Namespace, "name": k.Name, "uid": uid},
-		"reason":         reason, "message": message, "type": level, "count": int64(1), "firstTimestamp": stamp, "lastTimestamp": stamp,
-		"source": map[string]any{"component": w.manager}, "reportingComponent": w.manager, "reportingInstance": w.host,
-	}}, metav1.CreateOptions{})
+	_, _ = w.client.Resource(objects.Events).Namespace(k.Namespace).Create(ctx, e.Object(time.Now()), metav1.CreateOptions{})
 }

@@ -171,7 +171,9 @@ func (w *Writer) write(ctx context.Context, s v1alpha1.NodeStatus) {
 		if w.told {
 			w.o.Logger.Info("the status of the node is written again")
 		}
+		before := w.written
 		w.written, w.at, w.wait, w.told = &s, now, 0, false
+		w.tellDuplicates(ctx, before, &s)
 		return
 	}
 	w.wait = min(max(2*w.wait, RetryFirst), RetryMost)

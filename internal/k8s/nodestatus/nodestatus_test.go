@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -280,5 +281,39 @@ func TestFarewell(t *testing.T) {
 	w.Run(ctx)
 	if draining, _ := api.Get(resource, "", "n1")["draining"].(bool); !draining {
 		t.Errorf("object %v", api.Get(resource, "", "n1"))
+	}
+}
+
+// TestDuplicateIsAnEvent: the owner of an address that another host has too tells so by an
+// event about the Service, once, and by one about its own status if the address is from a file.
+func TestDuplicateIsAnEvent(t *testing.T) {
+	const services, events = "v1/services", "v1/events"
+	api := apitest.New(t, map[string]string{resource: "NodeStatus", services: "Service", events: "Event", "lbd.dev/v1alpha1/virtualips": "VirtualIP"})
+	api.Put(services, map[string]any{"metadata": map[string]any{"namespace": "default", "name": "web", "uid": "u1"}})
+	b := run(t, api)
+	eventually(t, "the object is there", func() bool { return b.object().Node == "n1" })
+	told := func() (all []string) {
+		for _, o := range api.All(events) {
+			of := o["involvedObject"].(map[string]any)
+			all = append(all, fmt.Sprint(o["type"], " ", o["reason"], " ", of["kind"], " ", of["name"], " ", of["uid"], ": ", o["message"]))
+		}
+		return all
+	}
+	duplicates := func(s *v1alpha1.NodeStatus) {
+		s.VIPs[0].Duplicate, s.VIPs[1].Duplicate = "02:00:00:00:00:09", "02:00:00:00:00:08" // the second is of n2
+		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{Name: "api", Kind: "VirtualIP", Address: "192.0.2.3", Mode: "l2", Owner: "n1", Reason: "Owner", Duplicate: "02:00:00:00:00:07"})
+	}
+	b.change(duplicates)
+	eventually(t, "two events", func() bool { return len(told()) == 2 })
+	b.change(func(s *v1alpha1.NodeStatus) { duplicates(s); s.VIPs[1].Owner = "n3" })
+	eventually(t, "another write", func() bool { return b.Stats().OK == 3 })
+	want := []string{
+		"Warning DuplicateAddress NodeStatus n1 : 02:00:00:00:00:07 answers for 192.0.2.3 beside node n1, and some clients reach that host: remove the address there",
+		"Warning DuplicateAddress Service web u1: 02:00:00:00:00:09 answers for 192.0.2.1 beside node n1, and some clients reach that host: remove the address there",
+	}
+	got := told()
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
