@@ -3,14 +3,13 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -18,6 +17,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/k8s/objects"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // nobody waits for an event.
 type events struct {
 	core  rest.Interface
-	queue chan *corev1.Event
+	queue chan *unstructured.Unstructured
 	host  string // that says so, for metrics and events
 
 	mu            sync.Mutex // guards both
@@ -44,7 +44,7 @@ type events struct {
 }
 
 func newEvents(core rest.Interface, host string) *events {
-	return &events{core: core, host: host, queue: make(chan *corev1.Event, eventQueue)}
+	return &events{core: core, host: host, queue: make(chan *unstructured.Unstructured, eventQueue)}
 }
 
 // run sends until ctx ends.
@@ -66,14 +66,14 @@ func (e *events) run(ctx context.Context) {
 	}
 }
 
-func (e *events) deliver(ctx context.Context, x *corev1.Event) bool {
+func (e *events) deliver(ctx context.Context, x *unstructured.Unstructured) bool {
 	body, err := json.Marshal(x)
 	if err != nil {
 		return false
 	}
 	for try := range eventTries {
 		limited, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
-		err := e.core.Post().Namespace(x.Namespace).Resource("events").SetHeader("Content-Type", runtime.ContentTypeJSON).
+		err := e.core.Post().Namespace(x.GetNamespace()).Resource("events").SetHeader("Content-Type", runtime.ContentTypeJSON).
 			Body(body).Do(limited).Error()
 		cancel()
 		switch {
@@ -92,28 +92,18 @@ func (e *events) deliver(ctx context.Context, x *corev1.Event) bool {
 
 // send queues one event.
 func (e *events) send(x allocator.Event) {
-	ref := corev1.ObjectReference{Kind: x.Kind, Name: x.Object, UID: types.UID(x.UID), APIVersion: v1alpha1.APIVersion}
-	namespace := metav1.NamespaceDefault // where events about objects of the cluster are
+	of := corev1.ObjectReference{Kind: x.Kind, Name: x.Object, UID: types.UID(x.UID), APIVersion: v1alpha1.APIVersion}
 	if x.Kind == "Service" {
-		ref.APIVersion = "v1"
+		of.APIVersion = "v1"
 	}
 	if x.Kind == "Service" || x.Kind == v1alpha1.KindMachineLoadBalancer {
-		ref.Namespace, ref.Name, _ = strings.Cut(x.Object, "/")
-		namespace = ref.Namespace
+		of.Namespace, of.Name, _ = strings.Cut(x.Object, "/")
 	}
-	kind := corev1.EventTypeNormal
-	if x.Warning {
-		kind = corev1.EventTypeWarning
+	event := objects.Event{
+		Of: of, Reason: x.Reason, Message: x.Message[:min(len(x.Message), eventMessage)], Warning: x.Warning, Manager: Manager, Host: e.host,
 	}
-	now := e.moment()
 	select {
-	case e.queue <- &corev1.Event{
-		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", ref.Name, now.UnixNano())},
-		InvolvedObject: ref, Reason: x.Reason, Message: x.Message[:min(len(x.Message), eventMessage)], Type: kind, Count: 1,
-		Source: corev1.EventSource{Component: Manager}, ReportingController: Manager, ReportingInstance: e.host,
-		FirstTimestamp: metav1.Time{Time: now}, LastTimestamp: metav1.Time{Time: now},
-	}:
+	case e.queue <- event.Object(e.moment()):
 	default:
 		e.mu.Lock()
 		e.dropped++
