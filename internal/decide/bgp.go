@@ -401,7 +401,7 @@ func (s *bgpVIP) output(d *model.Desired) {
 		return
 	}
 	if s.l2 {
-		s.silence(d)
+		s.silence()
 	}
 	if !s.m.Unbound && !s.onLAN() && !s.unbinding() && s.mayBind() {
 		b := model.Binding{Addr: s.vip.Addr, Interface: model.LoopbackInterface, Epoch: s.m.Epoch, Lifetime: BGPLifetime, Linger: s.m.Phase == model.BGPLingering}
@@ -433,17 +433,14 @@ func (s *bgpVIP) mayBind() bool {
 
 // silence keeps this host from answering on the LAN for what another node owns
 // there.
-func (s *bgpVIP) silence(d *model.Desired) {
+func (s *bgpVIP) silence() {
 	if s.onLAN() {
 		return // it is the one that answers
 	}
-	i := len(d.L2) - 1
-	if s.gone { // those are not in order
-		i = slices.IndexFunc(d.L2, func(a model.L2Advert) bool { return a.Addr == s.vip.Addr })
-	}
-	if i >= 0 && d.L2[i].Addr == s.vip.Addr {
-		d.L2[i].Quiet = d.L2[i].Mode == model.L2Probe
+	t := s.turn
+	if t.advert.Addr.IsValid() {
+		t.advert.Quiet = t.advert.Mode == model.L2Probe
 		return
 	}
-	d.L2 = append(d.L2, model.L2Advert{Addr: s.vip.Addr, Interface: s.turn.iface, Mode: model.L2Silent})
+	t.advert = model.L2Advert{Addr: s.vip.Addr, Interface: t.iface, Mode: model.L2Silent}
 }

@@ -54,16 +54,7 @@ func Decide(v *model.View) model.Desired {
 		}
 	}
 	d.Memory.Left = facts.left
-	wanted := make(map[addr]bool)
-	for _, vip := range gone(v, remembered) {
-		t = turn{facts: facts}
-		t.step(&vip, true, &d, &mem)
-		wanted[vip.Addr] = t.wanted
-	}
-	for _, vip := range facts.goneBGP() {
-		t = turn{facts: facts, wanted: wanted[vip.Addr]}
-		t.stepBGP(&vip, true, &d, &bgp)
-	}
+	facts.letGo(gone(v, remembered), &d, &mem, &bgp)
 	d.BGP.Ready = d.BGP.Ready && !facts.joins
 	facts.watchRings(&d)
 	facts.watchWires(&d)

@@ -1,6 +1,12 @@
 package decide
 
-import "lbd.dev/lbd/internal/model"
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"lbd.dev/lbd/internal/model"
+)
 
 // turn is the decision about one VIP: what the steps of layer 2, BGP and the ring, which come
 // in this order, tell each other.
@@ -18,6 +24,8 @@ type turn struct {
 	boundOn   string
 	wanted    bool
 	takenFrom model.NodeName
+	// What the driver of layer 2 is to do; without an address: nothing.
+	advert model.L2Advert
 	// The highest epoch that was heard of or given.
 	epoch uint64
 
@@ -42,5 +50,34 @@ func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemor
 		t.stepBGP(vip, !onLo, d, bgp)
 	}
 	t.relay(vip)
+	t.finish(d)
 	return known
+}
+
+// letGo decides for the VIPs that are not wanted any more: those that layer 2 still knows, and
+// those that BGP does.
+func (f *facts) letGo(known []model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) {
+	turns := make(map[addr]turn)
+	for i := range known {
+		t := turn{facts: f}
+		t.step(&known[i], true, d, mem)
+		turns[known[i].Addr] = t
+	}
+	for _, vip := range f.goneBGP() {
+		was := turns[vip.Addr]
+		t := turn{facts: f, wanted: was.wanted, advert: was.advert}
+		t.stepBGP(&vip, true, d, bgp)
+		turns[vip.Addr] = t
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(turns), netip.Addr.Compare) {
+		t := turns[a]
+		t.finish(d)
+	}
+}
+
+// finish adds what more than one step had a say in.
+func (t *turn) finish(d *model.Desired) {
+	if t.advert.Addr.IsValid() {
+		d.L2 = append(d.L2, t.advert)
+	}
 }

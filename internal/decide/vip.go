@@ -169,7 +169,7 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 		d.Spared = append(d.Spared, vip.Addr)
 	}
 	if o.L2 != nil {
-		d.L2 = append(d.L2, *o.L2)
+		t.advert = *o.L2
 	}
 	if gone {
 		return known
