@@ -20,6 +20,17 @@ const whole = 1500 * time.Millisecond
 // resets what is still open there. A client that only listens finds out by itself after 15 s.
 const outsideSilence = 4 * time.Second
 
+// TestKubeadmUpgrade: `kubeadm upgrade` of the owner starts its API server again. The other
+// pods, on which no write depends, would take a minute more.
+func TestKubeadmUpgrade(t *testing.T) {
+	c := unitCluster(t)
+	unlessBusy(t, c, func() []string {
+		return writing(t, c, "kubeadm upgrade apply on the owner", func(owner *cluster.Machine) {
+			must(t, c.Upgrade(t.Context(), owner, "kube-apiserver"))
+		}).within(slack * whole)
+	})
+}
+
 // TestEtcdOfOwnerStops: kubeadm's API servers ask the etcd of their own node only, so one
 // whose etcd is gone answers nothing but its health check.
 func TestEtcdOfOwnerStops(t *testing.T) {
@@ -56,17 +67,6 @@ func TestEtcdOfOwnerStops(t *testing.T) {
 			broken = append(broken, fmt.Sprintf("a watch from outside heard nothing for %v, want %v", silent, outsideSilence))
 		}
 		return broken
-	})
-}
-
-// TestKubeadmUpgrade: `kubeadm upgrade` of the owner starts its API server again. The other
-// pods, on which no write depends, would take a minute more.
-func TestKubeadmUpgrade(t *testing.T) {
-	c := unitCluster(t)
-	unlessBusy(t, c, func() []string {
-		return writing(t, c, "kubeadm upgrade apply on the owner", func(owner *cluster.Machine) {
-			must(t, c.Upgrade(t.Context(), owner, "kube-apiserver"))
-		}).within(slack * whole)
 	})
 }
 

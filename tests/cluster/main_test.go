@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -52,10 +53,20 @@ func need(t *testing.T) {
 	testnet.Require(t, cluster.Usable())
 }
 
-// newCluster makes machines that are on, and end with the test.
+// sharedEnds is done by the first test with a cluster of its own.
+var sharedEnds sync.Once
+
+// newCluster makes machines that are on, and end with the test. Such tests run two at a time,
+// when all that use the shared cluster have ended.
 func newCluster(t *testing.T, machines int) *cluster.Cluster {
 	t.Helper()
 	need(t)
+	t.Parallel()
+	sharedEnds.Do(func() {
+		if err := closeShared(); err != nil {
+			t.Error(err)
+		}
+	})
 	from := time.Now()
 	c, err := cluster.New(t.Context(), parts, machines)
 	if err != nil {
