@@ -162,10 +162,10 @@ func run(t *testing.T, f func(t *testing.T, b *bed), change ...func(*daemon.Opti
 			Drivers: []announce.Driver{b.sink, b.router, p.Driver(b.address, b.hinder), p.Driver(b.layer2, nil)},
 			Extras:  []func(*v1alpha1.NodeStatus){func(s *v1alpha1.NodeStatus) { s.Config.Path = "extra" }},
 			Beat: func() {
+				_ = p.Wait()
 				b.mu.Lock()
 				b.beats++
 				b.mu.Unlock()
-				_ = p.Wait()
 			},
 		}
 		for _, c := range change {

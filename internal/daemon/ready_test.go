@@ -98,7 +98,8 @@ func TestManyFactsOneDecision(t *testing.T) {
 		if n < 1 || n > 20 {
 			t.Errorf("%d turns for 200 facts", n)
 		}
-		if got := b.decisions() - decided; got != uint64(n) {
+		// A turn in which only time has passed makes none.
+		if got := b.decisions() - decided; got < 1 || got > uint64(n) {
 			t.Errorf("%d decisions were measured in %d turns", got, n)
 		}
 	}, func(o *daemon.Options) {
