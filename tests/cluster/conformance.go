@@ -30,8 +30,13 @@ func (c *Cluster) PrepareConformance(ctx context.Context, p *controlplane.Confor
 	if err != nil {
 		return err
 	}
-	files = append(files, ImageFile{Path: "/agnhost", From: p.Agnhost}, ImageFile{Path: "/bin/nc", Link: "/usr/bin/nc.openbsd"})
-	for _, name := range strings.Fields("sh cat date echo hostname ls nslookup seq sleep test timeout true wget") {
+	wget := filepath.Join(c.Dir, "wget")
+	if err := os.WriteFile(wget, []byte(wgetByCurl), 0o755); err != nil {
+		return fmt.Errorf("conformance: %w", err)
+	}
+	files = append(files, ImageFile{Path: "/agnhost", From: p.Agnhost}, ImageFile{Path: "/bin/wget", From: wget},
+		ImageFile{Path: "/bin/nc", Link: "/usr/bin/nc.openbsd"})
+	for _, name := range strings.Fields("sh cat date echo hostname ls nslookup seq sleep test timeout true") {
 		files = append(files, ImageFile{Path: "/bin/" + name, Link: "/usr/bin/busybox"})
 	}
 	agnhost := Image{Name: p.Image, Entrypoint: []string{"/agnhost"}, Files: files}
@@ -51,6 +56,17 @@ func (c *Cluster) PrepareConformance(ctx context.Context, p *controlplane.Confor
 	_, err = c.Machines[0].Shell(ctx, "kubeadm init phase addon coredns --config /etc/kubeadm/kube-proxy.yaml\nkubectl -n kube-system rollout status --timeout=180s deployment/coredns")
 	return err
 }
+
+// wgetByCurl stands in for wget with the options that the specs use. That of busybox in
+// Debian 12 crashes where it is given a time limit.
+const wgetByCurl = `#!/bin/sh
+limit=60
+while getopts qO:T: option; do
+	if [ "$option" = T ]; then limit=$OPTARG; fi
+done
+shift $((OPTIND - 1))
+exec curl --silent --fail --max-time "$limit" "$1"
+`
 
 // loadEverywhere imports an image on every machine.
 func (c *Cluster) loadEverywhere(ctx context.Context, i Image) error {
