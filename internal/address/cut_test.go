@@ -104,14 +104,20 @@ func (s *space) route() {
 	})
 }
 
-// serving returns a driver that has both VIPs on a0, the neighbour behind it, and the port of
-// a server that echoes.
-func serving(t *testing.T) (d *Driver, other *space, port int) {
+// holding returns a driver that has both VIPs on a0, and the neighbour behind it.
+func holding(t *testing.T) (d *Driver, other *space) {
 	t.Helper()
 	other = neighbour(t)
 	other.route()
 	d = start(t, idle)
 	apply(t, d, want(on("a0", 1)...))
+	return d, other
+}
+
+// serving is holding with the port of a server that echoes.
+func serving(t *testing.T) (d *Driver, other *space, port int) {
+	t.Helper()
+	d, other = holding(t)
 	return d, other, listen(t, "tcp", "[::]:0")
 }
 
@@ -380,10 +386,7 @@ func TestUnansweredConnectionsDoNotCount(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	other := neighbour(t)
-	other.route()
-	d := start(t, idle)
-	apply(t, d, want(on("a0", 1)...))
+	d, other := holding(t)
 	port, taken := 0, make(chan net.Conn, 2)
 	l, err := net.Listen("tcp", "[::]:0")
 	if err != nil {

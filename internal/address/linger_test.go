@@ -15,10 +15,7 @@ func TestEndOfConnectionsIsSeenWithoutADecision(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
-	other := neighbour(t)
-	other.route()
-	d := start(t, idle)
-	apply(t, d, want(on("a0", 1)...))
+	d, other := holding(t)
 	port := listen(t, "tcp4", "0.0.0.0:0")
 	time.Sleep(2 * lingerPoll) // nothing is counted any more
 	linger := lingering("a0", 1)
