@@ -72,6 +72,9 @@ func TestGoneOnceSilent(t *testing.T) {
 		for _, x := range d.L2 {
 			if x.Addr == a && x.Mode == model.L2Silent {
 				n++
+				if _, known := s.v.Memory.VIPs[a]; known && x.Interface != "eth0" {
+					t.Errorf("%s is silenced on %q, not where layer 2 had it", a, x.Interface)
+				}
 			}
 		}
 		if n != 1 {

@@ -64,8 +64,10 @@ func (f *facts) letGo(known []model.VIP, d *model.Desired, mem *memory, bgp *bgp
 		turns[known[i].Addr] = t
 	}
 	for _, vip := range f.goneBGP() {
-		was := turns[vip.Addr]
-		t := turn{facts: f, wanted: was.wanted, advert: was.advert}
+		t, known := turns[vip.Addr]
+		if !known {
+			t.facts = f
+		}
 		t.stepBGP(&vip, true, d, bgp)
 		turns[vip.Addr] = t
 	}
