@@ -23,6 +23,7 @@ import (
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 func newPreflight() *cobra.Command {
@@ -184,9 +185,9 @@ func (p *preflight) vips(ctx context.Context) {
 		if !v.L2 {
 			continue // it is bound on lo, whatever the subnets
 		}
-		l, why, detail := decide.Place(links, v, "")
-		if !why.Eligible() {
-			p.say(fail, v.Addr.String(), "%s: %s", why, detail)
+		l, where := place.Find(links, v, "")
+		if !where.Reason.Eligible() {
+			p.say(fail, v.Addr.String(), "%s: %s", where.Reason, where.Detail)
 			continue
 		}
 		p.say(ok, v.Addr.String(), "goes to %s", l.Name)
@@ -194,7 +195,7 @@ func (p *preflight) vips(ctx context.Context) {
 		rings(&v, l.Name)
 		if !seen[l.Name] {
 			seen[l.Name] = true
-			p.sysctls(l.Name, decide.Beside(links, l.Name))
+			p.sysctls(l.Name, place.Beside(links, l.Name))
 		}
 	}
 	if len(p.cfg.VIPs) == 0 {

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"lbd.dev/lbd/internal/config"
-	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/link"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/testnet"
 )
 
@@ -38,13 +38,13 @@ func TestPreflightARPIgnore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, why, detail := decide.Place(links, vip, "")
-		if !why.Eligible() {
-			return why.String() + ": " + detail
+		l, where := place.Find(links, vip, "")
+		if !where.Reason.Eligible() {
+			return where.Reason.String() + ": " + where.Detail
 		}
 		var out strings.Builder
 		p := &preflight{out: &out, cfg: &config.Config{}}
-		p.sysctls(l.Name, decide.Beside(links, l.Name))
+		p.sysctls(l.Name, place.Beside(links, l.Name))
 		first, _, _ := strings.Cut(out.String(), "\n")
 		return first
 	}

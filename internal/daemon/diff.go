@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"slices"
 
-	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // equal tells whether two decisions ask a driver for the same. Generation and times
@@ -43,7 +43,7 @@ func sameBind(a, b *model.Desired) bool {
 // looked at them. The source makes a new map for each change.
 func (d *Daemon) sameLinks() bool {
 	return reflect.ValueOf(d.links).Pointer() == reflect.ValueOf(d.view.Links).Pointer() ||
-		d.links != nil && decide.SameLinks(d.view.VIPs, d.links, d.view.Links)
+		d.links != nil && place.SameLinks(d.view.VIPs, d.links, d.view.Links)
 }
 
 // glance is up to how many VIPs reports are compared one by one. Drivers of more

@@ -7,13 +7,14 @@ import (
 
 	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // spreadStory tells what becomes of new connections to a balanced VIP; nothing for
 // another one, unless it was balanced and still has connections.
 func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	addr := s.VIP.Addr
-	link, _, _ := decide.Place(v.Links, s.VIP, s.Interface)
+	link, _ := place.Find(v.Links, s.VIP, s.Interface)
 	unfit := decide.RingUnfit(v.Applied[model.SinkRelay].Ring, v.Links, link.Name, addr)
 	switch m := d.Memory.BGP[addr]; {
 	case !s.VIP.Balanced && m.Shared && m.Phase >= model.BGPAdvertised:

@@ -6,6 +6,7 @@ import (
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 const (
@@ -49,41 +50,30 @@ func (s *bgpVIP) stand() {
 		s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
 		s.keep = to.keep && v.Stopping && !v.Draining && s.turn.machine == "" && len(s.peers) > 0 && !s.l2
 	}
-	where, is := s.turn.local[s.vip.Addr]
-	h := checked(v, s.vip)
-	s.degraded = s.turn.leveled && h.State == model.HealthDegraded
-	switch {
-	case v.Unable != "":
-		s.standing, s.detail = model.ReasonDriverError, v.Unable
-	case !matches(s.vip.NodeSelector, v.Labels):
-		s.standing = model.ReasonNotSelected
-	case is:
-		s.standing, s.detail = model.ReasonLocalAddress, "it is an address of "+where
-	case s.turn.no6 && s.vip.Addr.Is6():
-		s.standing, s.detail = model.ReasonFamilyDisabled, "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"
-	case s.only() && s.turn.iface == "":
-		s.standing = model.ReasonNoInterface // to be silent on
-	case len(s.peers) == 0 && !s.only():
-		s.standing = model.ReasonNoPeer
-	case s.vip.Barred.LetsGo():
-		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
-	case h.State == model.HealthDown:
-		s.standing, s.detail = model.ReasonUnhealthy, h.Detail
-	case h.State == model.HealthUnknown:
-		s.standing, s.detail = model.ReasonHealthPending, h.Detail
-	case (v.Draining || v.Stopping) && !s.keep:
-		s.standing, s.detail = model.ReasonDraining, stopping(v)
-	case s.turn.machine != "":
-		s.standing, s.detail = model.ReasonMachineDraining, s.turn.machine
-	case s.turn.disabled.Loses(s.vip.Addr):
-		s.standing, s.detail = model.ReasonMachineDisabled, s.turn.disabled.Words(v.Self)
-	case s.vip.Barred != model.ReasonOwner:
-		s.standing, s.detail = s.vip.Barred, s.vip.BarredDetail
-	case s.degraded && !s.only():
+	why := place.Standing(v, s.vip, s.where(), s.turn.leaves(s.vip, s.keep))
+	s.standing, s.detail = why.Reason, why.Detail
+	h := place.Health(v, s.vip)
+	if s.degraded = s.turn.leveled && h.State == model.HealthDegraded; s.degraded && s.mayAdvertise() && !s.only() {
 		if s.detail = h.Detail; s.outclassed() {
 			s.standing = model.ReasonDegraded
 		}
 	}
+}
+
+// where says whether the address can be on lo, and who would hear of it.
+func (s *bgpVIP) where() place.Verdict {
+	own, is := s.turn.local[s.vip.Addr]
+	switch {
+	case is:
+		return place.Verdict{Reason: model.ReasonLocalAddress, Detail: "it is an address of " + own}
+	case s.turn.no6 && s.vip.Addr.Is6():
+		return place.Verdict{Reason: model.ReasonFamilyDisabled, Detail: "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"}
+	case s.only() && s.turn.iface == "":
+		return place.Verdict{Reason: model.ReasonNoInterface} // to be silent on
+	case len(s.peers) == 0 && !s.only():
+		return place.Verdict{Reason: model.ReasonNoPeer}
+	}
+	return place.Verdict{}
 }
 
 // outclassed tells whether a node that is degraded is to leave the VIP to others that are

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // peersHere are the peers that this node has, with their restart time.
 func peersHere(v *model.View) []model.BGPPeer {
 	var out []model.BGPPeer
 	for _, p := range v.Peers {
-		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return matches(s, v.Labels) }) {
+		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return place.Matches(s, v.Labels) }) {
 			continue
 		}
 		if p.GracefulRestart {

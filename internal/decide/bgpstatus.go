@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // reason explains the state in words.
@@ -118,7 +119,7 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 	}
 	s.turn.lists.tell(model.VIPStatus{
 		VIP: *s.vip, BGP: true, Owner: owner, Reason: reason, Detail: detail, Standing: told, Interface: where,
-		Healthy: checked(v, s.vip).State.Passes(),
+		Healthy: place.Health(v, s.vip).State.Passes(),
 		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(advertised) > 0,
 		Since: s.m.Since, Peers: advertised, Ring: s.turn.ringless(s.vip, ""),
 	})

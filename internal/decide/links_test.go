@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // withPods is a node with pods: a card, the bridge of the pods, and their veths, whose
@@ -74,7 +75,7 @@ func TestPodsThatComeAndGoAreNoNews(t *testing.T) {
 		t.Helper()
 		links := maps.Clone(v.Links)
 		change(links)
-		if got := !SameLinks(v.VIPs, v.Links, links); got != want {
+		if got := !place.SameLinks(v.VIPs, v.Links, links); got != want {
 			t.Errorf("%s: news %v, want %v", what, got, want)
 		}
 	}
@@ -97,7 +98,7 @@ func TestPodsThatComeAndGoAreNoNews(t *testing.T) {
 	changed("the carrier of the card", true, set("eth0", func(l *model.Link) { l.Up = false }))
 	changed("a subnet", true, set("veth1", func(l *model.Link) { l.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")} }))
 	changed("a route", true, set("veth1", func(l *model.Link) { l.Gateway = true }))
-	changed("IPVS", true, set(ipvs, func(*model.Link) {}))
+	changed("IPVS", true, set(model.IPVSInterface, func(*model.Link) {}))
 	changed("a macvlan on a card without an address", true, set("child", func(l *model.Link) {
 		l.Parent, l.Prefixes = "veth1", []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}
 	}))
@@ -147,58 +148,6 @@ func TestRingKnowsTheNodesOnItsLinkOnly(t *testing.T) {
 		for _, o := range c.origins {
 			if o.Addr.Is4() != is4 {
 				t.Errorf("IPv4 %v: %s", is4, o.Addr)
-			}
-		}
-	}
-}
-
-// TestBeside: which interfaces answer for the addresses of another one.
-func TestBeside(t *testing.T) {
-	prefixes := func(all ...string) (out []netip.Prefix) {
-		for _, p := range all {
-			out = append(out, netip.MustParsePrefix(p))
-		}
-		return out
-	}
-	links := func() map[string]model.Link {
-		return map[string]model.Link{
-			"lo":   {Name: "lo", Up: true, Prefixes: prefixes("127.0.0.1/8")},
-			"eth0": {Name: "eth0", Up: true, Prefixes: prefixes("10.0.0.1/24", "fe80::1/64", "169.254.0.1/16")},
-			"eth1": {Name: "eth1", Up: true, Prefixes: prefixes("10.0.1.1/24", "fe80::2/64", "169.254.0.2/16", "10.0.0.9/32")},
-			"eth2": {Name: "eth2", Up: true},
-		}
-	}
-	for _, c := range []struct {
-		name   string
-		change func(map[string]model.Link)
-		want   []string
-	}{
-		{"two LANs", func(map[string]model.Link) {}, nil},
-		{"two cards on one", func(l map[string]model.Link) { x := l["eth1"]; x.Prefixes = prefixes("10.0.0.2/25"); l["eth1"] = x }, []string{"eth1"}},
-		{"the other one is down", func(l map[string]model.Link) { l["eth1"] = model.Link{Name: "eth1", Prefixes: prefixes("10.0.0.2/24")} }, nil},
-		{"a macvlan", func(l map[string]model.Link) { x := l["eth0"]; x.Parent = "eth2"; l["eth0"] = x }, []string{"eth2"}},
-		{"the parent", func(l map[string]model.Link) { x := l["eth1"]; x.Parent = "eth0"; l["eth1"] = x }, []string{"eth1"}},
-		{"two macvlans", func(l map[string]model.Link) {
-			for _, n := range []string{"eth0", "eth1"} {
-				x := l[n]
-				x.Parent = "eth2"
-				l[n] = x
-			}
-		}, []string{"eth1", "eth2"}},
-	} {
-		for ignore, answers := range []bool{true, false, false, true, 8: false} {
-			l := links()
-			c.change(l)
-			for n, x := range l {
-				x.ARPIgnore = ignore
-				l[n] = x
-			}
-			want := c.want
-			if !answers && (ignore == 1 || ignore == 2 || ignore == 8) {
-				want = nil
-			}
-			if got := Beside(l, "eth0"); !slices.Equal(got, want) {
-				t.Errorf("%s, arp_ignore %d: %q, want %q", c.name, ignore, got, want)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // teller is a node, this one included, that may say which Machines drain.
@@ -98,7 +99,7 @@ func isMember(v *model.View, n model.NodeName) bool {
 // here tells whether one of the addresses is one of this node.
 func here(v *model.View, addrs []addr) bool {
 	return slices.ContainsFunc(addrs, func(a addr) bool {
-		_, ok := localAddress(v.Links, a)
+		_, ok := place.OwnAddress(v.Links, a)
 		return ok && !a.IsLoopback()
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 const (
@@ -33,10 +34,10 @@ func lanAddrs(v *model.View) []addr {
 	var out, more []addr
 	bgp := slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return len(vip.BGP) > 0 })
 	for _, l := range v.Links {
-		if !l.Up || l.Name == model.LoopbackInterface || !anyServed(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
+		if !l.Up || l.Name == model.LoopbackInterface || !place.AnyBelongsOn(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
 			continue
 		}
-		four, six := ofLink(&l)
+		four, six := place.Addresses(&l)
 		for _, all := range [][]addr{four, six} {
 			first := min(len(all), 1)
 			out, more = append(out, all[:first]...), append(more, all[first:]...)
@@ -50,37 +51,14 @@ func lanAddrs(v *model.View) []addr {
 	return slices.Compact(out)
 }
 
-// ofLink are the addresses of this node in subnets of a link, each family sorted.
-func ofLink(l *model.Link) (four, six []addr) {
-	for _, p := range l.Prefixes {
-		switch a := p.Addr(); {
-		case !a.IsGlobalUnicast() || p.IsSingleIP():
-		case a.Is4():
-			four = append(four, a)
-		default:
-			six = append(six, a)
-		}
-	}
-	slices.SortFunc(four, netip.Addr.Compare)
-	slices.SortFunc(six, netip.Addr.Compare)
-	return four, six
-}
-
 // neighbours tells whether another node, or a BGP peer, is on the link.
 func neighbours(v *model.View, l *model.Link) bool {
 	for _, m := range v.Gossip.Members {
-		if onLink(l, m.Addr) {
+		if place.Reaches(l, m.Addr) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Peers, func(p model.BGPPeer) bool { return onLink(l, p.Address) })
-}
-
-// onLink tells whether an address of another host is in a subnet of the link.
-func onLink(l *model.Link, a addr) bool {
-	return slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool {
-		return p.Contains(a) && p.Addr() != a && !p.IsSingleIP()
-	})
+	return slices.ContainsFunc(v.Peers, func(p model.BGPPeer) bool { return place.Reaches(l, p.Address) })
 }
 
 // placed is where a VIP of layer 2 is bound on this node, or is to be, else "".
@@ -306,7 +284,7 @@ func (f *facts) makeRing(r *ringOf) {
 		Shared: r.shared, Spread: f.backends(r, &link, names),
 	}
 	if r.is4 {
-		r.ring.Beside = Beside(f.v.Links, r.on)
+		r.ring.Beside = place.Beside(f.v.Links, r.on)
 	}
 	r.ring.Next, _ = near(&link, next.Addrs, r.is4)
 }
@@ -361,7 +339,7 @@ func (f *facts) there(n model.NodeName, r *ringOf) bool {
 // near is the first of the addresses of a node, of the family of the VIP, that is in a
 // subnet of the link and not an address of this node.
 func near(l *model.Link, addrs []addr, is4 bool) (addr, bool) {
-	i := slices.IndexFunc(addrs, func(a addr) bool { return a.Is4() == is4 && onLink(l, a) })
+	i := slices.IndexFunc(addrs, func(a addr) bool { return a.Is4() == is4 && place.Reaches(l, a) })
 	if i < 0 {
 		return addr{}, false
 	}
@@ -426,5 +404,5 @@ func (f *facts) crowd(l *model.Link, is4 bool) crowd {
 // beside tells whether a node is on the link, by any of its addresses. One that has not
 // told any may be.
 func (f *facts) beside(l *model.Link, m *model.Member) bool {
-	return len(m.Addrs) == 0 || onLink(l, m.Addr) || slices.ContainsFunc(m.Addrs, func(a addr) bool { return onLink(l, a) })
+	return len(m.Addrs) == 0 || place.Reaches(l, m.Addr) || slices.ContainsFunc(m.Addrs, func(a addr) bool { return place.Reaches(l, a) })
 }

@@ -20,7 +20,7 @@ func (s *stage) way(args []string) {
 		case "gateway":
 			l.Gateway = true
 		case "silent": // no ARP is answered
-			l.ARPIgnore = answersNobody
+			l.ARPIgnore = 8
 		default:
 			s.t.Fatalf("unknown %q", a)
 		}

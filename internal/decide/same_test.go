@@ -5,6 +5,7 @@ import (
 
 	"lbd.dev/lbd/internal/fieldtest"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // TestSame: a decision takes over what is the same, so each field counts, a new one too.
@@ -23,6 +24,6 @@ func TestSame(t *testing.T) {
 func TestSameLinks(t *testing.T) {
 	fieldtest.Same(t, func(a, b *model.Link) bool {
 		vips := []model.VIP{{Interfaces: []string{"eth0"}}}
-		return SameLinks(vips, map[string]model.Link{"eth0": *a}, map[string]model.Link{"eth0": *b})
+		return place.SameLinks(vips, map[string]model.Link{"eth0": *a}, map[string]model.Link{"eth0": *b})
 	})
 }

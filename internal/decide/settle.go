@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 const (
@@ -114,7 +115,7 @@ func linkBase(v *model.View) time.Time {
 		if !l.Up || !l.Since.After(base) {
 			continue
 		}
-		if anyServed(v.VIPs, &l, false) {
+		if place.AnyBelongsOn(v.VIPs, &l, false) {
 			base = l.Since
 		}
 	}

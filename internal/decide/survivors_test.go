@@ -37,37 +37,6 @@ func TestDrainOfThisNodeAmongOthers(t *testing.T) {
 	}
 }
 
-// An address is served where a subnet holds it, or where the object says, and nowhere else: an
-// interface that has lost its subnet serves it no longer.
-func TestInterfacesThatServeAnAddress(t *testing.T) {
-	with := func(name string, prefixes ...string) *model.Link {
-		l := &model.Link{Name: name, Up: true, IPv6: true}
-		for _, p := range prefixes {
-			l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))
-		}
-		return l
-	}
-	plain := model.VIP{Addr: netip.MustParseAddr("10.0.0.200"), L2: true}
-	named := plain
-	named.Interfaces = []string{"eth1"}
-	for _, c := range []struct {
-		name string
-		vip  model.VIP
-		link *model.Link
-		want bool
-	}{
-		{"its subnet", plain, with("eth0", "10.0.0.11/24"), true},
-		{"another subnet", plain, with("eth0", "10.0.1.11/24"), false},
-		{"no subnet any more", plain, with("eth0"), false},
-		{"named, without the subnet", named, with("eth1"), true},
-		{"not named, with the subnet", named, with("eth0", "10.0.0.11/24"), false},
-	} {
-		if got := serves(c.vip, c.link); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
 // Others relay to the addresses on links that an address is served on, and to no other: a way
 // over a link that is down, or to the network of the pods, leads nowhere.
 func TestAddressesThatAreTold(t *testing.T) {

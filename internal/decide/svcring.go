@@ -12,10 +12,6 @@ import (
 // looks for them, and than routers go on to send to a node after a withdrawal.
 const ServiceHolds = time.Minute
 
-// ipvs is the interface on which kube-proxy has the addresses of Services in the mode
-// that is not by netfilter alone.
-const ipvs = "kube-ipvs0"
-
 // keepsService tells whether connections to the VIP of a Service that kube-proxy has
 // translated here are found by a ring.
 func (f *facts) keepsService(vip *model.VIP, iface string) bool {
@@ -25,7 +21,7 @@ func (f *facts) keepsService(vip *model.VIP, iface string) bool {
 // ServiceRingUnfit says why this node can have no ring for Services besides what is in the
 // way of all rings, by what its relay driver has seen; empty if it can.
 func ServiceRingUnfit(seen *model.RingHost, links map[string]model.Link) string {
-	if _, is := links[ipvs]; is {
+	if _, is := links[model.IPVSInterface]; is {
 		return "kube-proxy is in IPVS mode: only the modes nftables and iptables track connections where lbd looks for them"
 	}
 	if seen != nil && seen.Untold != "" {

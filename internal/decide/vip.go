@@ -10,6 +10,7 @@ import (
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // facts are what the steps of all VIPs share.
@@ -33,7 +34,7 @@ type facts struct {
 	rings           ringFacts
 	wires           wires
 	watch           ringWatch
-	local           map[addr]string // see localLinks
+	local           map[addr]string // by its interface; see place.OwnAddresses
 	no6             bool            // IPv6 is disabled on lo
 	audiences       map[asked]*audience
 	recent          [recent]*audience
@@ -62,7 +63,7 @@ func gather(v *model.View, d *model.Desired) *facts {
 		layer2:   v.Applied[model.SinkLayer2],
 		bgp:      v.Applied[model.SinkBGP],
 		rings:    ringFacts{seen: v.Applied[model.SinkRelay].Ring},
-		local:    localLinks(v.Links),
+		local:    place.OwnAddresses(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
 		majority: onceMajority(v),
 	}
@@ -121,11 +122,9 @@ func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
 func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bool {
 	v, w := t.v, t.w
 	old, known := mem.old[vip.Addr]
-	link, where, detail := Place(v.Links, *vip, present(&old))
-	stand, more := t.standing(vip, link.Name, where, &old)
-	if more != "" {
-		detail = more
-	}
+	link, where := place.Find(v.Links, *vip, present(&old))
+	why := t.standing(vip, link.Name, where, &old)
+	stand, detail := why.Reason, why.Detail
 	in := t.input(vip, gone, stand, &link, &old, d)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
@@ -278,7 +277,7 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	t.lists.tell(model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.even(vip)), Standing: stand,
 		Epoch: t.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
-		Healthy: checked(t.v, vip).State.Passes(),
+		Healthy: place.Health(t.v, vip).State.Passes(),
 		Bound:   (in.Address.Bound || t.silently(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
 		Since: o.Memory.Since, Successors: o.Successors, Ring: t.ringless(vip, in.Interface), Duplicate: t.duplicate(in, o.Owner),
 	})

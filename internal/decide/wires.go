@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/wire"
 )
 
@@ -101,7 +102,7 @@ func (f *facts) askable(l *model.Link, first addr) []addr {
 // of IPv4, else the first.
 func (f *facts) pick(l *model.Link, addrs []addr, first addr) (out addr) {
 	for _, a := range addrs {
-		if better := a == first || !out.IsValid() || a.Is4() && !out.Is4(); better && onLink(l, a) && f.free(l.Name, a) {
+		if better := a == first || !out.IsValid() || a.Is4() && !out.Is4(); better && place.Reaches(l, a) && f.free(l.Name, a) {
 			out = a
 		}
 		if out == first && first.IsValid() {
@@ -117,7 +118,7 @@ func (f *facts) known(l *model.Link, hosts []addr) (out []addr) {
 	own := ownOn(l)
 	for _, o := range f.wires.say {
 		for _, a := range o.Hears {
-			if onLink(l, a) && !slices.Contains(hosts, a) && !slices.Contains(out, a) && f.free(l.Name, a) {
+			if place.Reaches(l, a) && !slices.Contains(hosts, a) && !slices.Contains(out, a) && f.free(l.Name, a) {
 				out = wire.Nearest(out, a, own, addr{})
 			}
 		}
@@ -237,7 +238,7 @@ func (f *facts) witnesses(out []model.NodeName, lan string) []model.NodeName {
 	l := f.v.Links[lan]
 	var names []model.NodeName
 	for n, m := range f.v.Gossip.Members {
-		if m.State == model.MemberAlive && slices.ContainsFunc(m.Hears, func(a addr) bool { return onLink(&l, a) }) {
+		if m.State == model.MemberAlive && slices.ContainsFunc(m.Hears, func(a addr) bool { return place.Reaches(&l, a) }) {
 			names = append(names, n)
 		}
 	}

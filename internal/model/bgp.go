@@ -10,6 +10,10 @@ import (
 // LoopbackInterface is where addresses are bound that are advertised by BGP.
 const LoopbackInterface = "lo"
 
+// IPVSInterface is where kube-proxy has the addresses of Services in the mode that is not by
+// netfilter alone.
+const IPVSInterface = "kube-ipvs0"
+
 // SinkBGP is the BGP driver.
 const SinkBGP SinkName = "bgp"
 

@@ -53,12 +53,15 @@ func (p *Parts) images(ctx context.Context, dir string) ([]Image, error) {
 	return all, nil
 }
 
-// proxyFiles are what kube-proxy calls: nft and iptables, with their libraries.
+// proxyFiles are what kube-proxy calls: nft and iptables, with their libraries. Without the
+// names of protocols nft lists 6 for tcp, and a kube-proxy that starts again removes what it
+// does not know again: all its Services.
 func (p *Parts) proxyFiles(ctx context.Context) ([]ImageFile, error) {
 	all, err := p.withLibraries(ctx, "/usr/sbin/nft", "/usr/sbin/xtables-nft-multi")
 	if err != nil {
 		return nil, err
 	}
+	all = append(all, ImageFile{Path: "/etc/protocols", From: filepath.Join(p.debian, "etc/protocols")})
 	extensions, err := filepath.Glob(filepath.Join(p.debian, "usr/lib/*-linux-gnu/xtables/*.so"))
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ var folders = map[string][]string{
 	"internal/decide":   {"internal/daemon"},
 	"internal/resolve":  {"internal/config"},
 	"internal/wire":     {"internal/decide"},
+	"internal/place":    {"internal/decide"},
 	"internal/sockdiag": {"internal/address", "internal/relay"},
 	"internal/services": nil, "internal/ipam": nil, "internal/allocator": nil, "internal/convert": nil,
 	"internal/address": nil, "internal/layer2": nil, "internal/layer2/arp": nil, "internal/layer2/nd": nil, "internal/layer2/silence": {"internal/layer2"},

@@ -1,0 +1,145 @@
+// Package place tells where on this node a VIP belongs, and whether the node may serve it. It is
+// pure.
+package place
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// Find finds the interface on which this node would bind the VIP, or why there
+// is none, with more words. A named interface needs no subnet: it is the
+// operator's word. The VIP stays on the interface where it is, if there is one,
+// as long as that works.
+func Find(links map[string]model.Link, vip model.VIP, present string) (model.Link, Verdict) {
+	if l, ok := OwnAddress(links, vip.Addr); ok {
+		return model.Link{}, Verdict{model.ReasonLocalAddress, "it is an address of " + l}
+	}
+	if l, ok := links[present]; ok && BelongsOn(vip, &l) {
+		if why := usable(vip, &l); why.Reason.Eligible() {
+			return l, why
+		}
+	}
+	if len(vip.Interfaces) > 0 {
+		return named(links, vip)
+	}
+	best := -1
+	var found model.Link
+	why := Verdict{Reason: model.ReasonNoSubnet}
+	for _, l := range links {
+		bits := Covers(&l, vip.Addr)
+		if bits < 0 || bits < best {
+			continue
+		}
+		use := usable(vip, &l)
+		// The longest prefix first, then an interface that works, then the lower
+		// index: the order of the map must not matter.
+		switch {
+		case bits > best, use.Reason.Eligible() && !why.Reason.Eligible(),
+			use.Reason.Eligible() == why.Reason.Eligible() && l.Index < found.Index:
+			best, found, why = bits, l, use
+		}
+	}
+	switch {
+	case best < 0:
+		why.Detail = "no interface has a subnet that holds " + vip.Addr.String() + "; name one in advertise.l2.interfaces"
+		return model.Link{}, why
+	case !why.Reason.Eligible():
+		return model.Link{}, why
+	}
+	return found, why
+}
+
+// BelongsOn tells whether the VIP may be on the link at all.
+func BelongsOn(vip model.VIP, l *model.Link) bool {
+	if len(vip.Interfaces) > 0 {
+		return slices.Contains(vip.Interfaces, l.Name)
+	}
+	return Covers(l, vip.Addr) >= 0
+}
+
+// Covers is the length of the longest prefix of the link that holds the address;
+// -1 without one. A host route is no subnet.
+func Covers(l *model.Link, a netip.Addr) int {
+	bits := -1
+	for _, p := range l.Prefixes {
+		if p.Contains(a) && !p.Addr().IsLoopback() && !p.IsSingleIP() {
+			bits = max(bits, p.Bits())
+		}
+	}
+	return bits
+}
+
+// named takes the first of the named interfaces that works.
+func named(links map[string]model.Link, vip model.VIP) (model.Link, Verdict) {
+	why := Verdict{model.ReasonNoInterface, "none of " + strings.Join(vip.Interfaces, ", ") + " exists"}
+	for _, n := range vip.Interfaces {
+		l, ok := links[n]
+		if !ok {
+			continue
+		}
+		if why = usable(vip, &l); why.Reason.Eligible() {
+			return l, why
+		}
+	}
+	return model.Link{}, why
+}
+
+// usable tells whether the VIP can be bound and announced on the link now.
+func usable(vip model.VIP, l *model.Link) Verdict {
+	switch {
+	case !l.Up:
+		return Verdict{model.ReasonLinkDown, l.Name + " is down or has no carrier"}
+	case vip.Addr.Is6() && !l.IPv6:
+		return Verdict{model.ReasonFamilyDisabled, "IPv6 is disabled on " + l.Name + "; set net.ipv6.conf." + l.Name + ".disable_ipv6=0"}
+	case vip.Addr.Is4() && !vip.Unbound && l.ARPIgnore == answersNobody:
+		return Verdict{model.ReasonARPDisabled, "arp_ignore is 8 on " + l.Name + "; set net.ipv4.conf.all.arp_ignore and that of " + l.Name + " to 0, 1 or 2"}
+	}
+	return Verdict{Reason: model.ReasonStandby}
+}
+
+// OwnAddress is the interface that has the address, if one has.
+func OwnAddress(links map[string]model.Link, a netip.Addr) (string, bool) {
+	for _, l := range links {
+		for _, p := range l.Prefixes {
+			if p.Addr() == a {
+				return l.Name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// OwnAddresses are the addresses of this node, each with its link.
+func OwnAddresses(links map[string]model.Link) map[netip.Addr]string {
+	all := make(map[netip.Addr]string)
+	for _, l := range links {
+		for _, p := range l.Prefixes {
+			if had, ok := all[p.Addr()]; !ok || l.Name < had {
+				all[p.Addr()] = l.Name
+			}
+		}
+	}
+	return all
+}
+
+// AnyBelongsOn tells whether a VIP belongs on the link; only those of layer 2 if so
+// asked.
+func AnyBelongsOn(vips []model.VIP, l *model.Link, l2 bool) bool {
+	for i := range vips {
+		x := &vips[i]
+		switch {
+		case l2 && !x.L2:
+		case len(x.Interfaces) > 0:
+			if slices.Contains(x.Interfaces, l.Name) {
+				return true
+			}
+		case Covers(l, x.Addr) >= 0:
+			return true
+		}
+	}
+	return false
+}
