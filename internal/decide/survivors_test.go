@@ -177,6 +177,25 @@ func TestInterfaceOfBGPInStatus(t *testing.T) {
 	}
 }
 
+// TestNoIPv6OnLo: routers hear of no address that this node could not have.
+func TestNoIPv6OnLo(t *testing.T) {
+	for _, has := range []bool{true, false} {
+		s := newStage(t)
+		s.command("vip", []string{"bgp", "nol2"})
+		s.command("peer", []string{"tor"})
+		s.v.VIPs[0].Addr = netip.MustParseAddr("fd00::200")
+		s.v.Links[model.LoopbackInterface] = model.Link{Name: model.LoopbackInterface, Index: 1, Up: true, IPv6: has}
+		d := Decide(&s.v)
+		want := model.ReasonFamilyDisabled
+		if has {
+			want = model.ReasonBinding
+		}
+		if (len(d.Bind) > 0) != has || len(d.Status) != 1 || d.Status[0].Reason != want {
+			t.Errorf("IPv6 on lo %v: %+v, bound %+v", has, d.Status, d.Bind)
+		}
+	}
+}
+
 // TestDrainedOnceNothingIsLeft: who asks to drain a node may stop it then, so nothing may be
 // said before it is known what it has.
 func TestDrainedOnceNothingIsLeft(t *testing.T) {
