@@ -10,7 +10,7 @@ import (
 )
 
 // imagesVersion changes when the images of a node are made in another way.
-const imagesVersion = "2"
+const imagesVersion = "3"
 
 // images are those that kubeadm asks for, made of the programs, and kube-proxy's with
 // the tools of Debian. The tags are those of `kubeadm config images list`.
