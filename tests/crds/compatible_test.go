@@ -19,28 +19,11 @@ import (
 
 // narrowed are the ways in which a definition takes less than that of the previous version,
 // each with the reason. An entry goes with the next release.
-var narrowed = map[string]string{
-	`MachineLoadBalancer spec: rule "addresses, address and addressPool exclude each other"`:                                                                   newAddresses,
-	`MachineLoadBalancer spec: rule "families are of addresses from a pool; address and addresses have their own"`:                                             newAddresses,
-	`MachineLoadBalancer spec: rule "the host of http is an address of this object; ask the service on the node itself, such as 127.0.0.1"`:                    newAddresses,
-	`MachineLoadBalancer spec: rule "the host of https is an address of this object; ask the service on the node itself, such as 127.0.0.1"`:                   newAddresses,
-	`MachineLoadBalancer spec: rule "the host of tcp is an address of this object; ask the service on the node itself, such as 127.0.0.1"`:                     newAddresses,
-	`MachineLoadBalancer spec.drain: rule "needs hook: true"`:                                                                                                  "it is about preDrainHook, which the previous version did not have",
-	`VirtualIP spec: rule "exec is for files only: an object of a cluster cannot run programs on hosts"`:                                                       "whoever may write a VirtualIP could run programs as root on every host",
-	`MachineLoadBalancer spec: rule "a name is that of a Community object, which hosts do not read for Machines; write a:b, large:a:b:c or a well-known name"`: "a name was advertised as 0:0",
-	`BFDProfile spec.receiveInterval: rule "must be from 50 to 60000: shorter intervals, which earlier versions took, end sessions on a node that is busy"`:    "a thread of a busy daemon waits longer for its turn than such a session lasts",
-	`BFDProfile spec.transmitInterval: rule "must be from 50 to 60000: shorter intervals, which earlier versions took, end sessions on a node that is busy"`:   "a thread of a busy daemon waits longer for its turn than such a session lasts",
-}
-
-const newAddresses = "it is about addresses or families, which the previous version did not have"
+var narrowed = map[string]string{}
 
 // refused are objects that the previous version took and this one does not, by a part of
 // the error, each with the reason. An entry goes with the next release.
-var refused = map[string]string{
-	"exec is for files only":               "whoever may write a VirtualIP could run programs as root on every host",
-	"which hosts do not read for Machines": "a name was advertised as 0:0",
-	"must be from 50 to 60000":             "a thread of a busy daemon waits longer for its turn than such a session lasts",
-}
+var refused = map[string]string{}
 
 // earlier are the definitions of the previous version by kind.
 func earlier(t *testing.T, v *previous.Version) map[string]*Definition {
