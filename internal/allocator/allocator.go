@@ -246,7 +246,7 @@ func (a *Allocator) Step(now time.Time) Result {
 			a.process(s, now, r)
 		}
 	}
-	a.holdBack(r)
+	a.holdBack(now, r)
 	for _, s := range slices.SortedFunc(maps.Keys(r.writes), byAge) {
 		r.Writes = append(r.Writes, r.writes[s])
 	}

@@ -200,3 +200,37 @@ func TestNothingIsGivenBeforeItIsLetGo(t *testing.T) {
 		t.Errorf("in the end b has %s and a %s", c.status("b"), c.status("a"))
 	}
 }
+
+// TestTwoThatExchangeAddresses: a Service that shared its address changes so that it loses it
+// to another one, whose own it gets. Neither waits for the other: each lets go, then both are
+// told of their new ones.
+func TestTwoThatExchangeAddresses(t *testing.T) {
+	c := newCluster(t)
+	c.opts.Quarantine = 0
+	c.restart()
+	c.command([]string{"pool", "p", "192.0.2.0/30"})
+	c.service("c", []string{"ports=80"})
+	c.settle()
+	c.service("e", []string{"age=50", "share=l", "ports=82"})
+	c.service("a", []string{"share=l", "ports=81"})
+	c.settle()
+	if c.status("c") != "192.0.2.0" || c.status("a") != "192.0.2.1" {
+		t.Fatalf("c has %s, a %s", c.status("c"), c.status("a"))
+	}
+	c.service("e", []string{"type=ClusterIP", "status="})
+	c.service("a", []string{"local=x"})
+	c.service("c", []string{"share=l", "ips=192.0.2.1"})
+	for range 3 {
+		for _, w := range c.a.Step(c.now).Writes {
+			if !c.do(w) {
+				t.Fatalf("write %+v does not fit", w)
+			}
+			if bad := c.twice(); bad != "" {
+				t.Fatalf("after a write of %s: %s", w.Service, bad)
+			}
+		}
+	}
+	if c.status("c") != "192.0.2.1" || c.status("a") != "192.0.2.0" {
+		t.Errorf("in the end c has %s and a %s", c.status("c"), c.status("a"))
+	}
+}

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,19 +23,27 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 	if len(has) == 0 {
 		w.Ingress = a.foreign(s)
 	}
-	want := digest(w.Ingress, w.Mark)
-	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	delete(a.repairs, w.Service)
 	delete(a.late, w.Service)
 	delete(r.writes, s) // what an earlier round of the Step decided
+	if a.elsewhere(s, has) {
+		a.late[w.Service] = true
+		if !a.inTheWay(s, has) {
+			return
+		}
+		keeps := without(s.status, without(s.status, has))
+		w.Ingress, w.Mark = entries(keeps), mark(keeps, s.homes)
+	}
+	want := digest(w.Ingress, w.Mark)
+	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	switch {
 	case is == want:
 		s.written = want
-	case a.elsewhere(s, has):
-		a.late[w.Service] = true
 	case s.written != want:
 		s.written = ""
-		w.Events = s.allocated(has)
+		if !a.late[w.Service] {
+			w.Events = s.allocated(has)
+		}
 		r.writes[s] = w
 	case a.mayRepair(s, now):
 		s.written = ""
@@ -60,16 +69,22 @@ func (a *Allocator) elsewhere(s *service, has []netip.Addr) bool {
 	return false
 }
 
+// inTheWay tells whether the status has an address that the Service has lost to another one.
+// It lets go of it while it waits for its own: two that exchange addresses would wait for
+// each other for ever.
+func (a *Allocator) inTheWay(s *service, has []netip.Addr) bool {
+	return slices.ContainsFunc(without(s.status, has), func(addr netip.Addr) bool { return len(a.ipam.Holders(addr)) > 0 })
+}
+
 // holdBack has those writes wait that were decided before a Service lost an address
 // which they tell: one that changed the key under which it shared it, and was looked at
 // after the older one that joined it. Nothing is told to be a second one's before the
 // first has let go of it.
-func (a *Allocator) holdBack(r *Result) {
-	for s := range r.writes {
+func (a *Allocator) holdBack(now time.Time, r *Result) {
+	for _, s := range slices.Collect(maps.Keys(r.writes)) {
 		x, _ := a.ipam.Get(s.Key())
-		if a.elsewhere(s, addrsOf(x)) {
-			delete(r.writes, s)
-			a.late[s.Key()] = true
+		if has := addrsOf(x); a.elsewhere(s, has) {
+			a.settle(s, has, now, r)
 		}
 	}
 }
