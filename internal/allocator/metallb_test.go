@@ -32,6 +32,17 @@ func TestMetalLB(t *testing.T) {
 			want a 203.0.113.9
 			want b -
 			wrote 0`,
+		"who asks lbd for something by another class hears why nothing comes": `
+			pool p 192.0.2.0/31
+			svc a class=other pool=p
+			event a ClassNotServed spec.loadBalancerClass is "other", and only "lbd.dev/lbd" is served
+			svc b class= ips=192.0.2.1
+			event b ClassNotServed spec.loadBalancerClass is not set, and only "lbd.dev/lbd" is served
+			clear
+			svc a class=other pool=q
+			svc c class=other type=ClusterIP pool=p
+			quiet
+			want a -`,
 		"without a class on request": `
 			pool p 192.0.2.0/31
 			svc a class=

@@ -225,6 +225,9 @@ func TestTwoThatExchangeAddresses(t *testing.T) {
 			if !c.do(w) {
 				t.Fatalf("write %+v does not fit", w)
 			}
+			if told := slices.ContainsFunc(w.Events, func(e Event) bool { return e.Reason == EventAllocated }); told != (len(w.Ingress) > 0) {
+				t.Errorf("%s is written %v with events %+v", w.Service, w.Ingress, w.Events)
+			}
 			if bad := c.twice(); bad != "" {
 				t.Fatalf("after a write of %s: %s", w.Service, bad)
 			}

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -88,5 +89,26 @@ func TestBeside(t *testing.T) {
 				t.Errorf("%s, arp_ignore %d: %q, want %q", c.name, ignore, got, want)
 			}
 		}
+	}
+}
+
+// TestOwnAddresses: a host with one address on two interfaces, or with several on one.
+func TestOwnAddresses(t *testing.T) {
+	prefixes := func(all ...string) (out []netip.Prefix) {
+		for _, p := range all {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	one, two := prefixes("10.0.0.9/24"), prefixes("10.0.0.9/24", "10.0.0.3/24", "10.0.0.7/32", "fd00::3/64", "fd00::2/64", "fe80::1/64")
+	for range 8 { // the order of the map must not matter
+		all := OwnAddresses(map[string]model.Link{"eth1": {Name: "eth1", Prefixes: one}, "eth0": {Name: "eth0", Prefixes: two}})
+		if len(all) != 6 || all[one[0].Addr()] != "eth0" {
+			t.Errorf("%v", all)
+		}
+	}
+	four, six := Addresses(&model.Link{Prefixes: two})
+	if fmt.Sprint(four, six) != "[10.0.0.3 10.0.0.9] [fd00::2 fd00::3]" {
+		t.Errorf("in subnets: %v and %v", four, six)
 	}
 }

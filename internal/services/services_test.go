@@ -202,6 +202,15 @@ func TestNodeSignals(t *testing.T) {
 	}
 }
 
+// TestNoNodesYet: a node that knows no Node, itself included, announces no Services.
+func TestNoNodesYet(t *testing.T) {
+	w := world{services: one(svc("192.0.2.1")), endpoints: map[string]string{"web": "here:ready"}, objects: everywhere(),
+		nodes: map[string]*Node{}, options: Options{Self: "n1", Class: "lbd.dev/lbd"}}
+	if got := text(w.build(t).VIPs); got != `192.0.2.1 web l2[] NodeExcluded: the cluster has no Node "n1"` {
+		t.Error(got)
+	}
+}
+
 // TestReasonsOfAnExcludedNode: an address that has no endpoint is let go; one that
 // has is only moved.
 func TestReasonsOfAnExcludedNode(t *testing.T) {
