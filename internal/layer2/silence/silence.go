@@ -309,6 +309,9 @@ func (t *Table) put(all bool) error {
 	if err == nil {
 		err = t.session.Transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
 	}
+	if err == nil {
+		err = t.session.Verify(set(t.family, t.lifetime), len(t.want.Addrs))
+	}
 	if err != nil {
 		t.state = unknown
 		return fmt.Errorf("install rules: %w", err)
@@ -328,13 +331,16 @@ func (t *Table) putAddrs(all bool, now time.Time) error {
 	if all || len(t.silent)+len(add) > len(t.want.Addrs) {
 		all, add = true, t.want.Addrs
 	}
+	s := set(t.family, t.lifetime)
 	err := t.session.Transact(func(c *nftables.Conn) error {
-		s := set(t.family, t.lifetime)
 		if all && len(t.silent) > 0 {
 			c.FlushSet(s)
 		}
 		return nft.AddElements(c, s, elements(s, add))
 	})
+	if err == nil && !slices.Equal(t.silent, t.want.Addrs) {
+		err = t.session.Verify(s, len(t.want.Addrs))
+	}
 	if err != nil {
 		return err
 	}
