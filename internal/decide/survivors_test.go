@@ -274,3 +274,30 @@ func TestRoutersThatHaveAPath(t *testing.T) {
 		}
 	}
 }
+
+// TestPeersThatAreTold: preflight asks for the routers that would hear of an address.
+func TestPeersThatAreTold(t *testing.T) {
+	peers := []model.BGPPeer{
+		{Name: "both", IPv4: true, IPv6: true}, {Name: "six", IPv6: true},
+		{Name: "elsewhere", IPv4: true, NodeSelectors: []map[string]string{{"rack": "b"}}},
+		{Name: "here", IPv4: true, NodeSelectors: []map[string]string{{"rack": "a"}}},
+	}
+	for _, c := range []struct {
+		addr  string
+		named []string
+		want  []string
+	}{
+		{"10.0.0.200", nil, []string{"both", "here"}},
+		{"fd00::200", nil, []string{"both", "six"}},
+		{"10.0.0.200", []string{"here", "six", "elsewhere"}, []string{"here"}},
+	} {
+		vip := model.VIP{Addr: netip.MustParseAddr(c.addr), BGP: []model.BGPAdvert{{Peers: c.named}}}
+		var got []string
+		for _, p := range PeersOf(peers, map[string]string{"rack": "a"}, &vip) {
+			got = append(got, p.Name)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s of %v: %v, want %v", c.addr, c.named, got, c.want)
+		}
+	}
+}

@@ -124,7 +124,7 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	old, known := mem.old[vip.Addr]
 	link, where := place.Find(v.Links, *vip, present(&old))
 	why := t.standing(vip, link.Name, where, &old)
-	stand, detail := why.Reason, why.Detail
+	stand := why.Reason
 	in := t.input(vip, gone, stand, &link, &old, d)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
@@ -173,7 +173,7 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	if gone {
 		return known
 	}
-	explain(&o, stand, detail)
+	explain(&o, why.Detail)
 	t.report(stand, in, &o, d)
 	return known
 }
@@ -206,10 +206,8 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 }
 
 // explain adds what is known of the standing of this node to the words of the election.
-func explain(o *election.Output, stand model.Reason, detail string) {
-	if o.Reason == stand && o.Detail == "" {
-		o.Detail = detail
-	} else if detail != "" && stand.Class() != model.ClassMayServe && !strings.Contains(o.Detail, detail) {
+func explain(o *election.Output, detail string) {
+	if detail != "" && !strings.Contains(o.Detail, detail) {
 		o.Detail = strings.TrimPrefix(o.Detail+": "+detail, ": ")
 	}
 }

@@ -314,6 +314,13 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("who wrote another endpoint is not told that %s: %s", want, cond.Message)
 		}
 	}
+	b = balancer(ref)
+	for c, want := range map[*Cluster]string{nil: "does not exist yet", cluster("", 0): "is told"} {
+		if _, _, cond := b.Endpoint(shared, c); !strings.HasSuffix(cond.Message, "; Cluster a/prod "+want) {
+			t.Errorf("who waits for a Cluster is not told that it %s: %s", want, cond.Message)
+		}
+	}
+	b.Spec.Address = "10.0.0.5"
 	if _, _, cond := b.Endpoint(addr("10.0.0.5"), cluster("10.0.0.5", 6443)); strings.Contains(cond.Message, "counts") {
 		t.Errorf("who wrote the same endpoint is told: %s", cond.Message)
 	}

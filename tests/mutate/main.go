@@ -25,7 +25,7 @@ import (
 var folders = map[string][]string{
 	"internal/election": {"internal/decide"},
 	"internal/model":    {"internal/decide"},
-	"internal/machines": {"internal/decide"},
+	"internal/machines": {"internal/decide", "internal/k8s/machines"},
 	"internal/decide":   {"internal/daemon"},
 	"internal/resolve":  {"internal/config"},
 	"internal/wire":     {"internal/decide"},
