@@ -56,6 +56,11 @@ func TestStatus(t *testing.T) {
 		{Name: "m3", Address: "10.0.0.2", State: "alive", Settled: true, Draining: true, Weight: 7, Version: "v2"},
 	})
 	same(t, "drivers", s.Drivers, []v1alpha1.DriverStatus{{Name: "address", Error: "no space"}, {Name: "bgp"}, {Name: "layer2"}})
+	v.Applied[model.SinkGossip], d.Group.Untold = model.Applied{}, 3
+	const untold = "no room to tell the group 3 of the hardware addresses of this node: what comes from them is taken for a client's"
+	same(t, "gossip that has no room for every hardware address", status(v, &d).Drivers, slices.Insert(slices.Clone(s.Drivers), 2, v1alpha1.DriverStatus{Name: "gossip", Error: untold}))
+	v.Applied[model.SinkGossip] = model.Applied{Err: "no socket"}
+	same(t, "gossip that fails besides", status(v, &d).Drivers[2], v1alpha1.DriverStatus{Name: "gossip", Error: "no socket"})
 	same(t, "health", s.Health, []v1alpha1.HealthStatus{{Name: "api", State: "down", Since: now, Detail: "refused"}, {Name: "web", State: "up"}})
 	same(t, "successors that are alive", s.VIPs[0].Successors, []string{"m3"})
 	for _, c := range []struct{ draining, stopping, want bool }{{false, false, false}, {true, false, true}, {false, true, true}} {
