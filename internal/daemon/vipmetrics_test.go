@@ -91,6 +91,27 @@ lbd_vip_conflicts_total{address="10.99.0.1",vip="cp"} 7
 	}
 }
 
+// TestDuplicateWhileMarked: an alert on another host that answers fires from the mark on, is
+// silent again without it, and is not doubled by BGP, which announces the same address.
+func TestDuplicateWhileMarked(t *testing.T) {
+	d, reg := scraped(t)
+	both := []model.VIPStatus{bgpStatusOf(1, model.ReasonOwner), bgpStatusOf(1, model.ReasonAdvertised), bgpStatusOf(2, model.ReasonOwner)}
+	both[0].BGP, both[2].BGP = false, false
+	both[0].Duplicate, both[1].Duplicate = "02:00:00:00:00:42", "02:00:00:00:00:42"
+	d.see(both...)
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP lbd_vip_duplicate 1 while another host answers for the VIP beside its owner; absent otherwise.
+# TYPE lbd_vip_duplicate gauge
+lbd_vip_duplicate{address="10.99.0.1",vip="cp"} 1
+`), "lbd_vip_duplicate"); err != nil {
+		t.Error(err)
+	}
+	d.see(both[2])
+	if n, err := testutil.GatherAndCount(reg, "lbd_vip_duplicate"); n != 0 || err != nil {
+		t.Errorf("%d series without a mark, %v", n, err)
+	}
+}
+
 // TestVIPsCostLittle bounds what the loop keeps of each VIP for logs and metrics,
 // its status aside, and how many series it has.
 func TestVIPsCostLittle(t *testing.T) {
