@@ -98,6 +98,17 @@ func TestBGPSessionThatIsDownIsMarked(t *testing.T) {
 	}
 }
 
+// TestErrorsOfGossipAndTheLogAreMarked: neither stops a node, so nobody would look for them.
+func TestErrorsOfGossipAndTheLogAreMarked(t *testing.T) {
+	s := calm()
+	s.Gossip.Error = "it has ended:\nno such device"
+	s.Drivers = []v1alpha1.DriverStatus{{Name: "layer2"}, {Name: "log", Error: "nobody takes its lines"}}
+	want := []string{"gossip: it has ended:; no such device", "log: nobody takes its lines"}
+	if got := marked(t, s); !slices.Equal(got, want) {
+		t.Errorf("marked: %q, want %q", got, want)
+	}
+}
+
 func TestOverdueHeartbeatsAreMarked(t *testing.T) {
 	s := calm()
 	s.Members[0].Late = "2.1s"
