@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -203,5 +204,45 @@ func TestHookIsRegistered(t *testing.T) {
 	}
 	if n := api.Versions(resMachines, "a", "m1"); n != 2 {
 		t.Errorf("the Machine was written %d times", n-1)
+	}
+}
+
+// TestHookTakenAwayByHand: the command of docs/cluster-api.md for when no controller is alive
+// lets a deletion go on for good. The controller that comes back puts the hook on other members,
+// and not on that one again.
+func TestHookTakenAwayByHand(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/cluster-api.md")
+	_, key, _ := strings.Cut(string(page), "Take the hook away by hand:\n\n```sh\nkubectl annotate machine -n clusters NAME ")
+	key, _, found := strings.Cut(key, "-\n")
+	if err != nil || !found {
+		t.Fatalf("the page has no such command: %v", err)
+	}
+	api := apitest.New(t, served())
+	now := time.Now().UTC().Format(time.RFC3339)
+	api.Put(resMachines, aMachine("a/m1", "cp1", "10.0.0.1", `"metadata":{"deletionTimestamp":"`+now+`","annotations":{"`+machines.HookKey+`":""}}`))
+	api.Put(resMachines, aMachine("a/m2", "cp2", "10.0.0.2", ""))
+	api.Put(resBalancers, object("a/api", `"spec":{"clusterName":"prod","address":"10.0.0.200","drain":{"preDrainHook":"register"}}`))
+	r, err := http.NewRequest(http.MethodPatch, api.Config().Host+"/apis/cluster.x-k8s.io/v1beta2/namespaces/a/machines/m1",
+		strings.NewReader(`{"metadata":{"annotations":{"`+key+`":null}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/merge-patch+json") // as kubectl does
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	steward(t, api)
+	has := func(name string) bool {
+		meta, _ := api.Get(resMachines, "a", name)["metadata"].(map[string]any)
+		notes, _ := meta["annotations"].(map[string]any)
+		return notes[machines.HookKey] != nil
+	}
+	eventually(t, "the other member has the hook", func() bool { return has("m2") })
+	eventually(t, "the status is written", func() bool { return statusOf(api, "a/api").Endpoint != nil })
+	if n := api.Versions(resMachines, "a", "m1"); has("m1") || n != 2 {
+		t.Errorf("the hook is there: %v; the Machine was written %d times, want once, by hand", has("m1"), n-1)
 	}
 }
