@@ -47,6 +47,37 @@ func TestValidateRefusesNothing(t *testing.T) {
 	}
 }
 
+// TestValidateReadsStandardInput: what a pipe gets to see of `kubectl get ... | lbd validate -`.
+func TestValidateReadsStandardInput(t *testing.T) {
+	file := func(name, text string) *os.File {
+		f, err := os.OpenFile(put(t, filepath.Join(t.TempDir(), name), text), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	const vip = "apiVersion: lbd.dev/v1alpha1\nkind: VirtualIP\nmetadata: {name: a}\nspec:\n  healthCheck: {tcp: {port: 6443}}\n  addresses: [10.0.0."
+	in, out, errs := os.Stdin, os.Stdout, os.Stderr
+	defer func() { os.Stdin, os.Stdout, os.Stderr = in, out, errs }()
+	for _, tt := range []struct {
+		text, out, errs string
+		code            int
+	}{
+		{vip + "200]\n", "-: valid\n", "", exitDone},
+		{vip + "300]\n", "", `-:6: VirtualIP "a": spec.addresses[0]: "10.0.0.300" is not an IP address` + "\n", exitRefused},
+		{"", "", "-: has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from\n", exitRefused},
+	} {
+		os.Stdin, os.Stdout, os.Stderr = file("in", tt.text), file("out", ""), file("errs", "")
+		code := run([]string{"validate", "-"})
+		said, _ := os.ReadFile(os.Stdout.Name())
+		complained, _ := os.ReadFile(os.Stderr.Name())
+		if code != tt.code || string(said) != tt.out || string(complained) != tt.errs {
+			t.Errorf("exit code %d, %q, %q; want %d, %q, %q", code, said, complained, tt.code, tt.out, tt.errs)
+		}
+	}
+}
+
 // TestGuessedSocketIsNamed: with a configuration that cannot be read the commands
 // ask at the default socket, where nobody may be.
 func TestGuessedSocketIsNamed(t *testing.T) {
