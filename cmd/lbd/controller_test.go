@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +28,47 @@ func TestControllerFlags(t *testing.T) {
 	}
 }
 
+// fullDisk is a log that does not take its first line.
+type fullDisk struct{ lines atomic.Int64 }
+
+func (d *fullDisk) Write(line []byte) (int, error) {
+	if d.lines.Add(1) == 1 {
+		return 0, syscall.ENOSPC
+	}
+	return len(line), nil
+}
+
+func aService(name string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"namespace": "default", "name": name, "uid": name}, "spec": map[string]any{
+		"type": "LoadBalancer", "loadBalancerClass": "lbd.dev/lbd", "ipFamilies": []string{"IPv4"}, "ports": []any{map[string]any{"protocol": "TCP", "port": 80}}}}
+}
+
+// get returns the status and the body of an answer, or why there is none.
+func get(addr, path string) string {
+	r, err := http.Get("http://" + addr + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	body, _ := io.ReadAll(r.Body)
+	return r.Status + "\n" + string(body)
+}
+
+// shows waits until the metrics have lines that begin like these.
+func shows(t *testing.T, addr string, want ...string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		body := get(addr, "/metrics")
+		missing := slices.DeleteFunc(slices.Clone(want), func(w string) bool { return strings.Contains(body, "\n"+w) })
+		switch {
+		case len(missing) == 0:
+			return
+		case time.Now().After(end):
+			t.Fatalf("after 30 s these are missing: %q in\n%s", missing, body)
+		}
+	}
+}
+
 // TestControllerHTTP: a controller against an API server tells what it does, until
 // it is stopped.
 func TestControllerHTTP(t *testing.T) {
@@ -33,8 +77,7 @@ func TestControllerHTTP(t *testing.T) {
 		"lbd.dev/v1alpha1/ipaddresspools": "IPAddressPool", "coordination.k8s.io/v1/leases": "Lease",
 	})
 	api.Put("lbd.dev/v1alpha1/ipaddresspools", map[string]any{"metadata": map[string]any{"name": "p"}, "spec": map[string]any{"addresses": []string{"192.0.2.0/30", "2001:db8::/126"}}})
-	api.Put("v1/services", map[string]any{"metadata": map[string]any{"namespace": "default", "name": "web", "uid": "1"}, "spec": map[string]any{
-		"type": "LoadBalancer", "loadBalancerClass": "lbd.dev/lbd", "ipFamilies": []string{"IPv4"}, "ports": []any{map[string]any{"protocol": "TCP", "port": 80}}}})
+	api.Put("v1/services", aService("web"))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\nclusters:\n- {name: c, cluster: {server: \"" + api.Config().Host + "\"}}\ncontexts:\n- {name: c, context: {cluster: c, user: u}}\ncurrent-context: c\nusers:\n- {name: u, user: {}}\n"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
@@ -50,39 +93,22 @@ func TestControllerHTTP(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- runController(ctx, controllerFlags{kubeconfig: kubeconfig, namespace: "lbd-system", lease: "lbd-controller", class: "lbd.dev/lbd",
-			http: addr, level: "info", format: "text", quarantine: time.Minute}, io.Discard)
+			http: addr, level: "info", format: "text", quarantine: time.Minute}, new(fullDisk))
 	}()
-	get := func(path string) string {
-		r, err := http.Get("http://" + addr + path)
-		if err != nil {
-			return err.Error()
-		}
-		defer r.Body.Close()
-		body, _ := io.ReadAll(r.Body)
-		return r.Status + "\n" + string(body)
-	}
-	want := []string{
-		"lbd_controller_leader 1", "lbd_allocator_services 1", "lbd_allocator_services_waiting 0", "lbd_allocator_assigned_total 1",
+	shows(t, addr, "lbd_controller_leader 1", "lbd_allocator_services 1", "lbd_allocator_services_waiting 0", "lbd_allocator_assigned_total 1",
 		`lbd_controller_writes_total{result="ok"} 1`, `lbd_allocator_addresses_total{pool="p"} 8`, `lbd_allocator_addresses_in_use_total{pool="p"} 1`,
 		`lbd_allocator_ipv4_addresses_total{pool="p"} 4`, `lbd_allocator_ipv4_addresses_in_use_total{pool="p"} 1`,
 		`lbd_allocator_ipv6_addresses_total{pool="p"} 4`, `lbd_allocator_ipv6_addresses_in_use_total{pool="p"} 0`,
 		`lbd_allocator_addresses_quarantined{pool="p"} 0`, `lbd_kubernetes_requests_total{code="200",method="PATCH"}`,
-	}
-	missing := want
-	for end := time.Now().Add(30 * time.Second); len(missing) > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("after 20 s these are missing: %q in\n%s", missing, get("/metrics"))
-		}
-		body := get("/metrics")
-		missing = nil
-		for _, w := range want {
-			if !strings.Contains(body, "\n"+w) {
-				missing = append(missing, w)
-			}
-		}
-	}
+		"lbd_allocator_repairs_total 0\n", "lbd_log_lines_dropped_total 1\n")
+	api.Put("v1/services", aService("late")) // it is seen after what was written before
+	shows(t, addr, "lbd_allocator_assigned_total 2")
+	changed := api.Get("v1/services", "default", "web")
+	changed["status"] = map[string]any{} // by somebody else
+	api.Put("v1/services", changed)
+	shows(t, addr, "lbd_allocator_repairs_total 1\n")
 	for _, path := range []string{"/healthz", "/readyz"} {
-		if got := get(path); got != "200 OK\nok\n" {
+		if got := get(addr, path); got != "200 OK\nok\n" {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
