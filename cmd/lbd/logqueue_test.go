@@ -4,11 +4,21 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/address"
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/gossip"
+	"lbd.dev/lbd/internal/health"
+	"lbd.dev/lbd/internal/layer2"
 )
 
 // stuckPipe is a pipe that is full, which nobody reads until the returned function is called;
@@ -86,7 +96,10 @@ func TestLogThatNobodyReadsStopsNobody(t *testing.T) {
 	if lost == 0 || lost >= lines {
 		t.Fatalf("%d of %d lines dropped, want some", lost, lines)
 	}
-	eventually(t, "the stall shows", func() bool { return q.stalled(time.Now()) >= logStalled })
+	eventually(t, "the stall shows", func() bool { return len(statusOfLog(q)) > 0 })
+	if got := statusOfLog(q); len(got) != 1 || got[0].Name != "log" || !strings.HasPrefix(got[0].Error, "nobody takes its lines") {
+		t.Errorf("status of the stall: %+v", got)
+	}
 
 	text := read()
 	eventually(t, "the count is logged", func() bool {
@@ -102,9 +115,16 @@ func TestLogThatNobodyReadsStopsNobody(t *testing.T) {
 	if !strings.Contains(got, "count=") || strings.Count(got, "log lines were dropped") != 1 {
 		t.Errorf("the count is not logged once: %s", got[max(0, len(got)-500):])
 	}
-	if q.stalled(time.Now()) != 0 {
-		t.Error("still stalled")
+	if got := statusOfLog(q); len(got) != 0 {
+		t.Errorf("still stalled: %+v", got)
 	}
+}
+
+// statusOfLog is what `lbd status` gets of the log.
+func statusOfLog(q *logQueue) []v1alpha1.DriverStatus {
+	var s v1alpha1.NodeStatus
+	q.status(&s)
+	return s.Drivers
 }
 
 // TestEndDoesNotWaitForTheLog: a daemon that stops does so although nobody reads.
@@ -124,7 +144,8 @@ func TestEndDoesNotWaitForTheLog(t *testing.T) {
 	}
 }
 
-// TestLogWithoutAReader: a pipe that is closed at the other end costs lines and nothing else.
+// TestLogWithoutAReader: a pipe that is closed at the other end costs lines and nothing else, and
+// the metric of the daemon counts them.
 func TestLogWithoutAReader(t *testing.T) {
 	r, w := io.Pipe()
 	r.Close()
@@ -137,5 +158,22 @@ func TestLogWithoutAReader(t *testing.T) {
 	q.close()
 	if q.lost() != 100 {
 		t.Errorf("%d dropped, want 100", q.lost())
+	}
+	group, err := gossip.New(gossip.Options{Name: "n1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Driver().Close(t.Context())
+	addresses, err := address.New(address.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer addresses.Close(t.Context())
+	err = testutil.CollectAndCompare(&adapterMetrics{
+		gossip: group, address: addresses, layer2: layer2.New(layer2.Options{}), health: health.New(health.Options{}), bgp: newBGP(&config.Config{}, log), log: q,
+	}, strings.NewReader("# HELP lbd_log_lines_dropped_total Lines of the log that were dropped, since nobody took them.\n"+
+		"# TYPE lbd_log_lines_dropped_total counter\nlbd_log_lines_dropped_total 100\n"), "lbd_log_lines_dropped_total")
+	if err != nil {
+		t.Error(err)
 	}
 }
