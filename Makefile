@@ -54,10 +54,12 @@ test: deps check ## everything that CI runs (root)
 beside:
 	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
 
-# GoBGP's own ListPath, by which tests look into a router, races with its sessions.
-unit: ## unit tests, with the race detector but for the package of GoBGP
+# GoBGP's own ListPath, by which tests look into a router, races with its sessions; and the
+# detector would be most of what tests of memory measure. Their names say which they are.
+unit: ## unit tests, with the race detector but for those that look into GoBGP
 	$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/... ./tests/previous/... ./tests/mutate/...
-	$(GO) test -timeout 10m ./internal/bgp/gobgp
+	$(GO) test -race -timeout 10m -skip '^Test(Routes|Memory)' ./internal/bgp/gobgp
+	$(GO) test -timeout 10m -run '^Test(Routes|Memory)' ./internal/bgp/gobgp
 
 # An hour or two; with MUTANTS=20, or ONLY=internal/election, less.
 MUTANTS ?= 200

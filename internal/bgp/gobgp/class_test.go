@@ -20,9 +20,9 @@ func to(a model.PathAttributes, peers ...string) model.BGPAudience {
 	return model.BGPAudience{Peers: peers, PathAttributes: a}
 }
 
-// TestAttributesByPeer: one prefix, and each peer is told its own attributes, before
+// TestRoutesWithAttributesByPeer: one prefix, and each peer is told its own attributes, before
 // and after they change, and never those of another.
-func TestAttributesByPeer(t *testing.T) {
+func TestRoutesWithAttributesByPeer(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -123,8 +123,8 @@ func (b *bed) clean(t *testing.T) {
 	}
 }
 
-// TestClassesOfManyPaths: paths share classes, and the last one of them ends one.
-func TestClassesOfManyPaths(t *testing.T) {
+// TestRoutesShareClasses: paths share classes, and the last one of them ends one.
+func TestRoutesShareClasses(t *testing.T) {
 	if !alone(t) {
 		return
 	}

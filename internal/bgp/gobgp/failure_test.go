@@ -135,7 +135,7 @@ func TestPeerEndsTheSession(t *testing.T) {
 			b.set(vip("203.0.113.1", "r"))
 			b.add(b.peer("r", r))
 			b.up("r")
-			r.sees(b.addr, "203.0.113.1/32") // now it is up over there too
+			wait(t, "path", func() bool { return r.received(b.addr) == 1 }) // now it is up over there too
 			if err := c.end(t, r, b); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-func TestWhoGetsWhat(t *testing.T) {
+func TestRoutesOfEachPeer(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -127,7 +127,7 @@ func v6(t *testing.T, addrs ...string) {
 	}
 }
 
-func TestBothFamiliesInOneSession(t *testing.T) {
+func TestRoutesOfBothFamilies(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -164,7 +164,7 @@ func TestBothFamiliesInOneSession(t *testing.T) {
 	}
 }
 
-func TestIPv4OverIPv6(t *testing.T) {
+func TestRoutesOfIPv4OverIPv6(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -213,7 +213,7 @@ func TestIPv4OverIPv6WithoutConsent(t *testing.T) {
 	}
 }
 
-func TestFamilyThatThePeerLacks(t *testing.T) {
+func TestRoutesWithoutAFamily(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -250,7 +250,7 @@ func TestTwins(t *testing.T) {
 	b.fails("eth8", `interface "eth8": does not exist`)
 }
 
-func TestReceivedRoutesAreRefused(t *testing.T) {
+func TestRoutesOfOthersAreRefused(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -284,8 +284,8 @@ func TestReceivedRoutesAreRefused(t *testing.T) {
 	}
 }
 
-// TestLinkLocal has the session between the two ends of a cable.
-func TestLinkLocal(t *testing.T) {
+// TestRoutesOverLinkLocal has the session between the two ends of a cable.
+func TestRoutesOverLinkLocal(t *testing.T) {
 	if !alone(t) {
 		return
 	}

@@ -74,9 +74,9 @@ func child(t *testing.T, args string) *exec.Cmd {
 	return cmd
 }
 
-// TestGracefulRestart: a killed speaker's paths stay at the router until it is
+// TestRoutesStayOverARestart: a killed speaker's paths stay at the router until it is
 // back, and what it does not advertise again goes.
-func TestGracefulRestart(t *testing.T) {
+func TestRoutesStayOverARestart(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -178,7 +178,7 @@ func TestRestartIsSaidToEach(t *testing.T) {
 	first := <-quickly
 	b.up("quick")
 	b.up("early")
-	early.sees(self, "203.0.113.1/32")
+	wait(t, "path", func() bool { return early.received(self) == 1 })
 	wait(t, "the path", func() bool { return first.prefixes.Load() == 1 })
 	routers := newPipe(t, late)
 	last := <-routers
@@ -237,8 +237,8 @@ func TestRestartTimeWaitsForTheNextSession(t *testing.T) {
 	}
 }
 
-// TestCloseLeavesGracefulPeers: only the others hear that the process ends.
-func TestCloseLeavesGracefulPeers(t *testing.T) {
+// TestRoutesStayAtGracefulPeers: only the others hear that the process ends.
+func TestRoutesStayAtGracefulPeers(t *testing.T) {
 	if !alone(t) {
 		return
 	}

@@ -23,6 +23,7 @@ import (
 // rss is the resident set of this process in KiB.
 func rss(t *testing.T) int {
 	t.Helper()
+	unraced(t)
 	runtime.GC()
 	debug.FreeOSMemory()
 	b, err := os.ReadFile("/proc/self/status")
@@ -96,8 +97,8 @@ func newPipe(t *testing.T, addr netip.Addr) <-chan *pipe {
 	return out
 }
 
-// TestTenThousandPaths measures; the bounds are generous.
-func TestTenThousandPaths(t *testing.T) {
+// TestMemoryOfTenThousandPaths measures; the bounds are generous.
+func TestMemoryOfTenThousandPaths(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -136,9 +137,9 @@ func TestTenThousandPaths(t *testing.T) {
 	}
 }
 
-// TestFlood: a peer sends as fast as it can. Memory stays bounded, and others are
+// TestMemoryInAFlood: a peer sends as fast as it can. Memory stays bounded, and others are
 // served.
-func TestFlood(t *testing.T) {
+func TestMemoryInAFlood(t *testing.T) {
 	if !alone(t) {
 		return
 	}
@@ -186,7 +187,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("the other session suffered: %+v", s["other"])
 			}
 			// A moment where the machine is idle; a session that is not served at all ends.
-			if worst > patience/3 || peak > 512*1024 || grown > 100*1024 {
+			if worst > patience/6 || peak > 512*1024 || grown > 100*1024 {
 				t.Error("that is too much")
 			}
 			// On a busy machine the rate may be seen before the number.

@@ -19,7 +19,7 @@ func vip(s string, peers ...string) model.BGPPath {
 // reset, and then up to 2 s until it connects.
 const soon = 5 * time.Second
 
-func TestFirstSessionAndReset(t *testing.T) {
+func TestRoutesAfterReset(t *testing.T) {
 	if !alone(t) {
 		return
 	}
