@@ -72,9 +72,18 @@ func (l *Lab) plug(ctx context.Context, bridge string, hosts []*Host) error {
 // Block drops the traffic that the nftables matches describe, in and out of the
 // host; ARP and ND pass.
 func (l *Lab) Block(ctx context.Context, h *Host, matches ...string) error {
+	return l.drop(ctx, h, []string{"input", "output"}, matches)
+}
+
+// Mute is Block of what the host sends: it hears the others, and its own system calls fail.
+func (l *Lab) Mute(ctx context.Context, h *Host, matches ...string) error {
+	return l.drop(ctx, h, []string{"output"}, matches)
+}
+
+func (l *Lab) drop(ctx context.Context, h *Host, hooks, matches []string) error {
 	var script strings.Builder
 	fmt.Fprintf(&script, "table inet %s {\n", cutTable)
-	for _, hook := range []string{"input", "output"} {
+	for _, hook := range hooks {
 		fmt.Fprintf(&script, "chain %s { type filter hook %s priority -300;\n", hook, hook)
 		for _, m := range matches {
 			fmt.Fprintf(&script, "%s drop\n", m)
@@ -86,7 +95,7 @@ func (l *Lab) Block(ctx context.Context, h *Host, matches ...string) error {
 	return err
 }
 
-// Unblock undoes Block.
+// Unblock undoes Block and Mute.
 func (l *Lab) Unblock(ctx context.Context, h *Host) error {
 	_, err := l.Exec(ctx, h, "nft", "delete", "table", "inet", cutTable)
 	return err

@@ -33,6 +33,8 @@ type LBD struct {
 	IPv6 bool
 	// Apart: gossip goes by a network of its own, see Lab.Apart.
 	Apart bool
+	// Quorum is partition: quorum.
+	Quorum bool
 	// PipedLog has the daemons write their log to a pipe, see StallLog.
 	PipedLog bool
 }
@@ -116,6 +118,9 @@ spec:
   addresses: [{{.VIPs}}]
   healthCheck:
     https: {port: 6443, path: /livez, caFile: {{.CA}}}
+{{- if .Quorum}}
+  partition: quorum
+{{- end}}
 {{- if .Balanced}}
   advertise: {l2: {mode: balanced}}
 {{- end}}
@@ -153,7 +158,7 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": s.gossips(n).String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
+		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
@@ -220,6 +225,7 @@ type Status struct {
 	} `json:"config"`
 	Gossip struct {
 		KeyMismatches uint64 `json:"keyMismatches"`
+		Error         string `json:"error"`
 	} `json:"gossip"`
 	VIPs []struct {
 		Address   netip.Addr `json:"address"`
