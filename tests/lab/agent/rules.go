@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -27,8 +29,8 @@ func rules(ctx context.Context, args []string, out *events) error {
 	})
 }
 
-// tableChange reads NFT_MSG_NEWTABLE and NFT_MSG_DELTABLE: a header of four bytes,
-// then attributes, of which the name is the one that has to be there.
+// tableChange reads NFT_MSG_NEWTABLE and NFT_MSG_DELTABLE: a header of four bytes, of which
+// the first is the family, then attributes, of which the name is the one that has to be there.
 func tableChange(m *syscall.NetlinkMessage) (r measure.Rules, ok bool) {
 	const header, attr = 4, 4
 	switch m.Header.Type {
@@ -38,7 +40,12 @@ func tableChange(m *syscall.NetlinkMessage) (r measure.Rules, ok bool) {
 	default:
 		return r, false
 	}
-	for b := m.Data[min(header, len(m.Data)):]; len(b) >= attr; {
+	if len(m.Data) < header {
+		return r, false
+	}
+	families := map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_ARP: "arp"}
+	r.Family = cmp.Or(families[m.Data[0]], strconv.Itoa(int(m.Data[0])))
+	for b := m.Data[header:]; len(b) >= attr; {
 		n := int(uint16(b[0]) | uint16(b[1])<<8)
 		if n < attr || n > len(b) {
 			break

@@ -59,6 +59,7 @@ func Rate(all []Sent, from, to Time) float64 {
 // Rules is a change of a whole table of nftables.
 type Rules struct {
 	At     Time   `json:"t"`
+	Family string `json:"f,omitempty"` // ip, ip6, arp, else a number
 	Table  string `json:"n,omitempty"`
 	Del    bool   `json:"d,omitempty"`
 	Missed bool   `json:"m,omitempty"` // the kernel dropped messages
