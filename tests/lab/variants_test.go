@@ -24,7 +24,7 @@ func TestRemovedFromTheOwner(t *testing.T) { // P2, P13
 	for name, of := range map[string]struct {
 		l   *lab.LBD
 		vip netip.Addr
-	}{"IPv6": {&lab.LBD{}, lab.VIP6()}, "balanced": {&lab.LBD{Balanced: true}, lab.VIP4()}} {
+	}{"IPv4": {&lab.LBD{}, lab.VIP4()}, "IPv6": {&lab.LBD{}, lab.VIP6()}, "balanced": {&lab.LBD{Balanced: true}, lab.VIP4()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const conns = 20
