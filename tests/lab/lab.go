@@ -260,7 +260,7 @@ func (l *Lab) KeepLogs(dir string) error {
 		if n.Daemon == nil {
 			continue
 		}
-		b, err := os.ReadFile(n.Daemon.Log)
+		b, err := n.said()
 		name := strings.ReplaceAll(n.Daemon.Name, " ", "-") + ".log"
 		errs = append(errs, err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), b, 0o644))
 	}
@@ -272,7 +272,8 @@ func (l *Lab) Logs(lines int) string {
 	var b strings.Builder
 	for _, n := range l.Nodes {
 		if n.Daemon != nil {
-			fmt.Fprintf(&b, "--- %s\n%s\n", n.Daemon.Name, n.Daemon.Tail(lines))
+			text, err := n.said()
+			fmt.Fprintf(&b, "--- %s\n%s\n", n.Daemon.Name, tail(text, err, lines))
 		}
 	}
 	return b.String()

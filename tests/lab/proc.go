@@ -106,6 +106,10 @@ func (p *Proc) Kill() error {
 // Tail returns the last lines of the log.
 func (p *Proc) Tail(lines int) string {
 	b, err := os.ReadFile(p.Log)
+	return tail(b, err, lines)
+}
+
+func tail(b []byte, err error, lines int) string {
 	if err != nil {
 		return err.Error()
 	}

@@ -91,9 +91,18 @@ func (s *LBD) ReadLog(n *Node) error { return n.log.stall(false) }
 
 // PipedText is what the reader has read.
 func (s *LBD) PipedText(n *Node) string {
+	text, _ := n.said() // of a pipe, which is in memory
+	return string(text)
+}
+
+// said is the log of the node's daemons, as far as somebody has read it.
+func (n *Node) said() ([]byte, error) {
+	if n.log == nil {
+		return os.ReadFile(n.Daemon.Log)
+	}
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
-	return n.log.text.String()
+	return bytes.Clone(n.log.text.Bytes()), nil
 }
 
 // logCommand is the command with its log going to the pipe of the node.
