@@ -56,6 +56,35 @@ func TestMutedOwnerWithQuorum(t *testing.T) { // P5
 	unmuted(t, c, owner, now)
 }
 
+// TestMutedOwnerOnAHealedWire: the same owner was alone on its side of the LAN before, too, so
+// that another node has taken the VIP on the other side. When the LAN is whole it hears that
+// by gossip and lets go at once, long before it misses the majority.
+func TestMutedOwnerOnAHealedWire(t *testing.T) { // P5, P6
+	t.Parallel()
+	l := &lab.LBD{Quorum: true, NoIPv6: true}
+	c, vip := cluster(t, l, 3), lab.VIP4()
+	ctx, owner := t.Context(), ownerOf(t, c, vip)
+	if err := errors.Join(c.Mute(ctx, &owner.Host, l.Election()...), c.Split(ctx, &owner.Host)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	now := ownerOf(t, c, vip)
+	if held, err := owner.Holds(vip); err != nil || !held || now == owner {
+		t.Fatalf("on the other side %s has it, %s has it still: %v, %v", now.Name, owner.Name, held, err)
+	}
+	stood, from := measure.Standstill(), measure.Now()
+	if err := c.Join(ctx, &owner.Host); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	dual, r, still := c.Eyes.Dual(vip, from, measure.Now()), c.Eyes.Reach(vip, from, measure.Now()), stood()
+	t.Logf("the wire is whole: two claimants for %v, %d of %d failed, claimed by %v, the machine stood still for %v", dual, r.Failed, r.Attempts, c.Eyes.Claimants(vip, time.Second), still)
+	if dual > slack*mutedDual+still {
+		t.Errorf("the wire is whole: two claimants for %v", dual)
+	}
+	unmuted(t, c, owner, ownerOf(t, c, vip))
+}
+
 // saysWhy waits until `lbd status` of a node has the words among what is wrong, and tells when.
 func saysWhy(t *testing.T, c *lab.Cluster, l *lab.LBD, n *lab.Node, words string) measure.Time {
 	t.Helper()
