@@ -26,16 +26,17 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 	delete(a.repairs, w.Service)
 	delete(a.late, w.Service)
 	delete(r.writes, s) // what an earlier round of the Step decided
+	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	if a.elsewhere(s, has) {
 		a.late[w.Service] = true
 		if !a.inTheWay(s, has) {
+			s.written = is // until then it stays as it is
 			return
 		}
-		keeps := without(s.status, without(s.status, has))
-		w.Ingress, w.Mark = entries(keeps), mark(keeps, s.homes)
+		has = without(s.status, without(s.status, has))
+		w.Ingress, w.Mark = entries(has), mark(has, s.homes)
 	}
 	want := digest(w.Ingress, w.Mark)
-	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	switch {
 	case is == want:
 		s.written = want

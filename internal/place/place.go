@@ -101,16 +101,15 @@ func usable(vip model.VIP, l *model.Link) Verdict {
 	return Verdict{Reason: model.ReasonStandby}
 }
 
-// OwnAddress is the interface that has the address, if one has.
+// OwnAddress is the interface that has the address, if one has: of several the first by name.
 func OwnAddress(links map[string]model.Link, a netip.Addr) (string, bool) {
+	name, found := "", false
 	for _, l := range links {
-		for _, p := range l.Prefixes {
-			if p.Addr() == a {
-				return l.Name, true
-			}
+		if has := slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr() == a }); has && (!found || l.Name < name) {
+			name, found = l.Name, true
 		}
 	}
-	return "", false
+	return name, found
 }
 
 // OwnAddresses are the addresses of this node, each with its link.

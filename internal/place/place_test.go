@@ -106,6 +106,10 @@ func TestOwnAddresses(t *testing.T) {
 		if len(all) != 6 || all[one[0].Addr()] != "eth0" {
 			t.Errorf("%v", all)
 		}
+		links := map[string]model.Link{"eth1": {Name: "eth1", Prefixes: one}, "eth0": {Name: "eth0", Prefixes: two}}
+		if name, ok := OwnAddress(links, one[0].Addr()); name != "eth0" || !ok {
+			t.Errorf("%s is of %q", one[0].Addr(), name)
+		}
 	}
 	four, six := Addresses(&model.Link{Prefixes: two})
 	if fmt.Sprint(four, six) != "[10.0.0.3 10.0.0.9] [fd00::2 fd00::3]" {

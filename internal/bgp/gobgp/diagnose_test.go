@@ -66,6 +66,7 @@ func TestReplacedWhileAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
+	_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(patience))
 	conf := b.peer("r", &router{asn: routerASN, addr: addr})
 	conf.Held = "waits" // the server does not ask as well
 	b.add(conf)
@@ -82,6 +83,7 @@ func TestReplacedWhileAsked(t *testing.T) {
 		if c, err = l.Accept(); err != nil {
 			t.Fatal(err)
 		}
+		_ = c.SetDeadline(time.Now().Add(patience))
 		_, err := receive(c)
 		asked = err == nil
 	}
