@@ -286,9 +286,9 @@ func TestLogOfVIPs(t *testing.T) {
 func TestLogOfTheGroup(t *testing.T) {
 	w := newOnlooker(t)
 	w.see(model.Desired{Rules: 2}) // the first is no change
-	w.see(model.Desired{Rules: 2, Memory: model.Memory{Settled: true}}, "msg=group settled=true members=1")
-	w.see(model.Desired{Rules: 3, Memory: model.Memory{Settled: true}}, "msg=group rules=3")
-	w.see(model.Desired{Rules: 3, Memory: model.Memory{Settled: true}})
+	w.see(model.Desired{Rules: 2, Memory: model.Memory{Membership: model.Membership{Settled: true}}}, "msg=group settled=true members=1")
+	w.see(model.Desired{Rules: 3, Memory: model.Memory{Membership: model.Membership{Settled: true}}}, "msg=group rules=3")
+	w.see(model.Desired{Rules: 3, Memory: model.Memory{Membership: model.Membership{Settled: true}}})
 	w.see(model.Desired{Rules: 3}, "msg=group settled=false")
 
 	set := func(s model.MemberState) {

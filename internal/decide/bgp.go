@@ -48,9 +48,9 @@ func (s *bgpVIP) stand() {
 	if !s.only() {
 		to := s.turn.audienceOf(s.vip)
 		s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
-		s.keep = to.keep && v.Stopping && !v.Draining && s.turn.machine == "" && len(s.peers) > 0 && !s.l2
+		s.keep = to.keep && v.Stopping && !v.Draining && s.turn.group.Memory.Machine.Drain == nil && len(s.peers) > 0 && !s.l2
 	}
-	why := place.Standing(v, s.vip, s.where(), s.turn.leaves(s.vip, s.keep))
+	why := place.Standing(v, s.vip, s.where(), s.turn.group.Leaves(s.vip.Addr, s.keep))
 	s.standing, s.detail = why.Reason, why.Detail
 	h := place.Health(v, s.vip)
 	if s.degraded = s.turn.leveled && h.State == model.HealthDegraded; s.degraded && s.mayAdvertise() && !s.only() {

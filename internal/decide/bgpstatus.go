@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 )
@@ -27,11 +28,11 @@ func (s *bgpVIP) reason(advertised []string) (model.Reason, string) {
 		if s.standing == model.ReasonDegraded {
 			return model.ReasonShuttingDown, s.detail
 		}
-		return model.ReasonShuttingDown, stopping(s.turn.v)
+		return model.ReasonShuttingDown, membership.Stopping(s.turn.v)
 	case model.BGPWithdrawing, model.BGPLingering:
 		reason, detail := s.m.Lost, s.detail
 		if s.m.Lost.Planned() {
-			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+stopping(s.turn.v), ": ")
+			reason, detail = model.ReasonWithdrawn, strings.TrimSuffix("because of "+s.m.Lost.String()+": "+membership.Stopping(s.turn.v), ": ")
 		}
 		if s.m.Phase == model.BGPWithdrawing && s.m.Until.IsZero() && s.lateFor(reason) {
 			detail = both(detail, "routers may still have the path")

@@ -3,6 +3,7 @@ package decide
 import (
 	"time"
 
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -129,11 +130,11 @@ func (s *bgpVIP) ringWaits() bool {
 	if s.gone || s.only() || !works {
 		return false
 	}
-	until, joins := t.v.Started.Add(SettleAlone), true
+	until, joins := t.v.Started.Add(membership.SettleAlone), true
 	switch {
 	case s.vip.Unbound && !t.keepsService(s.vip, ""), !s.vip.Unbound && !t.keeps(s.vip, t.ringOn(s.vip)):
 		return false
-	case s.vip.Unbound && !t.settled && t.v.Now.Before(until): // nothing has to be bound meanwhile
+	case s.vip.Unbound && !t.group.Memory.Settled && t.v.Now.Before(until): // nothing has to be bound meanwhile
 		// Routers keep the paths of other VIPs for a while, not for as long as that.
 		sessions := t.v.Started.Add(SessionsWait)
 		if joins = t.v.Now.Before(sessions); joins {

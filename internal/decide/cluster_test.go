@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -32,13 +33,13 @@ func at(v *model.View, d time.Duration) model.Desired {
 // cluster, but not for ever.
 func TestWaitsForTheCluster(t *testing.T) {
 	v := clusterView()
-	if d := at(v, 0); d.Synced || d.BGP.Ready || !d.Hearing || !d.Wake.Equal(v.Started.Add(HearAll)) {
+	if d := at(v, 0); d.Synced || d.BGP.Ready || !d.Hearing || !d.Wake.Equal(v.Started.Add(membership.HearAll)) {
 		t.Errorf("at the start: synced %v, BGP ready %v, hearing %v, wake %v", d.Synced, d.BGP.Ready, d.Hearing, d.Wake)
 	}
-	if d := at(v, ClusterPatience-1); d.Synced || d.BGP.Ready {
+	if d := at(v, membership.ClusterPatience-1); d.Synced || d.BGP.Ready {
 		t.Errorf("before the end: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
 	}
-	if d := at(v, ClusterPatience); !d.Synced || !d.BGP.Ready {
+	if d := at(v, membership.ClusterPatience); !d.Synced || !d.BGP.Ready {
 		t.Errorf("after it: synced %v, BGP ready %v", d.Synced, d.BGP.Ready)
 	}
 	v = clusterView()
@@ -94,10 +95,10 @@ func TestHears(t *testing.T) {
 func TestWaitsForTheManagementCluster(t *testing.T) {
 	v := clusterView()
 	v.Synced[model.SourceKube], v.Synced[model.SourceMachines] = true, false
-	if d := at(v, 0); d.Synced || !d.BGP.Ready || !d.Wake.Equal(v.Started.Add(ClusterPatience)) {
+	if d := at(v, 0); d.Synced || !d.BGP.Ready || !d.Wake.Equal(v.Started.Add(membership.ClusterPatience)) {
 		t.Errorf("at the start: synced %v, BGP ready %v, wake %v", d.Synced, d.BGP.Ready, d.Wake)
 	}
-	if d := at(v, ClusterPatience); !d.Synced {
+	if d := at(v, membership.ClusterPatience); !d.Synced {
 		t.Error("it waits for ever")
 	}
 	v = clusterView()
@@ -123,8 +124,8 @@ func TestSettlesWithTheCluster(t *testing.T) {
 	settled(v, 5100*time.Millisecond, false)
 	v.Gossip.Peers = 2
 	settled(v, 5200*time.Millisecond, false)
-	settled(v, 5*time.Second+SettleAlone-1, false)
-	settled(v, 5*time.Second+SettleAlone, true)
+	settled(v, 5*time.Second+membership.SettleAlone-1, false)
+	settled(v, 5*time.Second+membership.SettleAlone, true)
 
 	v = clusterView()
 	settled(v, 5*time.Second, false)
@@ -136,15 +137,15 @@ func TestSettlesWithTheCluster(t *testing.T) {
 	v = clusterView() // really alone
 	settled(v, 5*time.Second, false)
 	v.Synced[model.SourceKube] = true
-	settled(v, 5*time.Second+SettleSome-1, false)
-	settled(v, 5*time.Second+SettleSome, true)
+	settled(v, 5*time.Second+membership.SettleSome-1, false)
+	settled(v, 5*time.Second+membership.SettleSome, true)
 
 	v = clusterView() // no API server
-	settled(v, ClusterPatience-1, false)
-	settled(v, ClusterPatience+SettleSome, true)
+	settled(v, membership.ClusterPatience-1, false)
+	settled(v, membership.ClusterPatience+membership.SettleSome, true)
 
 	v = clusterView() // no API server, but peers of the files
 	v.Gossip.Peers = 2
-	settled(v, SettleAlone-1, false)
-	settled(v, SettleAlone, true)
+	settled(v, membership.SettleAlone-1, false)
+	settled(v, membership.SettleAlone, true)
 }

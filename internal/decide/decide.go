@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -29,9 +30,9 @@ func Decide(v *model.View) model.Desired {
 	d.Memory.Left, d.Memory.Rings = nil, nil
 	d.Memory.Gen = d.Gen
 	w := waker{now: v.Now}
-	settle(v, &d.Memory, &w)
-	d.Hearing = hearing(v, &d.Memory, &w)
-	machine(v, &d.Memory)
+	known := membership.Step(v)
+	d.Memory.Membership, d.Hearing = known.Memory, known.Hearing
+	w.by(known.Wake)
 	if !ready(v) || awaitsServices(v, &w) {
 		d.Wake = w.at
 		d.Group = group(v, &d)
@@ -40,7 +41,7 @@ func Decide(v *model.View) model.Desired {
 	}
 	v = withRemoved(v)
 	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
-	facts := gather(v, &d)
+	facts := gather(v, &d, &known)
 	facts.w = &w
 	facts.speaker(&d)
 	mem := memory{old: v.Memory.VIPs}
@@ -86,25 +87,17 @@ func synced(v *model.View) bool {
 	return v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth]
 }
 
-// ClusterPatience is how long after its start a node waits for the API server of
-// its cluster before it goes on without: BGP sessions begin, and what an earlier
-// process left is removed. For the latter it waits for the management cluster too,
-// whose balancers may have the addresses.
-const ClusterPatience = 10 * time.Second
-
 // awaited tells whether objects of a cluster are still to come. What is known by
 // files is served meanwhile.
 func awaited(v *model.View, w *waker) bool { return missing(v, w, model.SourceKube) }
 
 // missing tells whether a source has not delivered yet and is waited for.
 func missing(v *model.View, w *waker, from model.SourceName) bool {
-	synced, has := v.Synced[from]
-	until := v.Started.Add(ClusterPatience)
-	if !has || synced || !v.Now.Before(until) {
-		return false
+	until, is := membership.Missing(v, from)
+	if is {
+		w.by(until)
 	}
-	w.by(until)
-	return true
+	return is
 }
 
 // waker collects the earliest time at which something changes by itself.

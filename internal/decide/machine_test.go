@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -188,7 +189,7 @@ func TestStrangeName(t *testing.T) {
 		}
 		s.v.Machines.Drains = []model.MachineDrain{d}
 		var got model.NodeName
-		for _, x := range told(&s.v) {
+		for _, x := range membership.Drains(&s.v) {
 			got += x.Node
 		}
 		if got != want {

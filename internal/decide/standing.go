@@ -19,16 +19,16 @@ func (f *facts) standing(vip *model.VIP, lan string, where place.Verdict, m *mod
 		return place.Verdict{Reason: model.ReasonNotAnnounced}
 	}
 	if vip.Partition == model.PartitionQuorum && where.Reason.Eligible() {
-		if quorum, missing := f.majority(); !quorum {
+		if quorum, missing := f.quorum(); !quorum {
 			where = place.Verdict{Reason: model.ReasonNoQuorum, Detail: missing}
 		}
 	}
-	if why := place.Standing(v, vip, where, f.leaves(vip, false)); !why.Reason.Eligible() {
+	if why := place.Standing(v, vip, where, f.group.Leaves(vip.Addr, false)); !why.Reason.Eligible() {
 		return why
 	}
 	h := place.Health(v, vip)
 	switch {
-	case !f.settled:
+	case !f.group.Memory.Settled:
 		return place.Verdict{Reason: model.ReasonNotSettled}
 	case f.wire(lan).State == wire.Dark:
 		return place.Verdict{Reason: model.ReasonWireDark, Detail: "nobody answers on " + lan + ", where other nodes hear each other: is its VLAN missing on a port of the switch?"}
@@ -41,21 +41,6 @@ func (f *facts) standing(vip *model.VIP, lan string, where place.Verdict, m *mod
 	return place.Verdict{Reason: model.ReasonStandby}
 }
 
-// leaves is why this node gives the VIP to others although nothing is wrong; the zero Verdict if
-// it does not. stays: a drain is no reason.
-func (f *facts) leaves(vip *model.VIP, stays bool) place.Verdict {
-	v := f.v
-	switch {
-	case (v.Draining || v.Stopping) && !stays:
-		return place.Verdict{Reason: model.ReasonDraining, Detail: stopping(v)}
-	case f.machine != "":
-		return place.Verdict{Reason: model.ReasonMachineDraining, Detail: f.machine}
-	case f.disabled.Loses(vip.Addr):
-		return place.Verdict{Reason: model.ReasonMachineDisabled, Detail: f.disabled.Words(v.Self)}
-	}
-	return place.Verdict{}
-}
-
 // drain is how long this node keeps open connections to what it hands over because of
 // its standing.
 func (f *facts) drain(stand model.Reason) time.Duration {
@@ -63,12 +48,4 @@ func (f *facts) drain(stand model.Reason) time.Duration {
 		return min(f.v.DrainTimeout, election.DegradedDrain)
 	}
 	return f.v.DrainTimeout
-}
-
-// stopping is the detail of a drain that nobody can end.
-func stopping(v *model.View) string {
-	if v.Stopping {
-		return "the daemon is stopping"
-	}
-	return ""
 }

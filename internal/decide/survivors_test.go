@@ -4,38 +4,9 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
-
-// A node drains with its Machine wherever that stands in the list, and with nobody else's.
-func TestDrainOfThisNodeAmongOthers(t *testing.T) {
-	drain := func(n model.NodeName, machine string) model.MachineDrain {
-		return model.MachineDrain{Node: n, Machine: machine}
-	}
-	for _, c := range []struct {
-		name   string
-		drains []model.MachineDrain
-		want   string
-	}{
-		{"first", []model.MachineDrain{drain("m1", "a"), drain("m2", "b")}, "a"},
-		{"second", []model.MachineDrain{drain("m2", "b"), drain("m1", "a")}, "a"},
-		{"last of three", []model.MachineDrain{drain("m3", "c"), drain("m2", "b"), drain("m1", "a")}, "a"},
-		{"of others only", []model.MachineDrain{drain("m2", "b"), drain("m3", "c")}, ""},
-	} {
-		v := &model.View{Self: "m1", Machines: model.Machines{Manager: true, Drains: c.drains}}
-		var m model.Memory
-		machine(v, &m)
-		got := ""
-		if m.Machine.Drain != nil {
-			got = m.Machine.Drain.Machine
-		}
-		if got != c.want {
-			t.Errorf("%s: it drains with %q, want %q", c.name, got, c.want)
-		}
-	}
-}
 
 // Others relay to the addresses on links that an address is served on, and to no other: a way
 // over a link that is down, or to the network of the pods, leads nowhere.
@@ -122,32 +93,6 @@ func TestWayBackByAnotherLink(t *testing.T) {
 	}
 }
 
-// A member that has not said anything of itself is none that a node has heard of, and the node
-// waits for it.
-func TestSettlesWhenAllHaveSaidSomething(t *testing.T) {
-	start := time.Unix(1000, 0)
-	for _, c := range []struct {
-		name string
-		m3   model.Member
-		want bool
-	}{
-		{"all have", model.Member{Known: true}, true},
-		{"one has not", model.Member{}, false},
-		{"one is dead", model.Member{Known: true, State: model.MemberDead}, false},
-	} {
-		v := &model.View{
-			Self: "m1", Started: start, Now: start.Add(100 * time.Millisecond),
-			Synced: map[model.SourceName]bool{model.SourceGossip: true, model.SourceLink: true},
-			Gossip: model.Gossip{Peers: 2, Exchanged: start.Add(50 * time.Millisecond), Members: map[model.NodeName]model.Member{"m2": {Known: true}, "m3": c.m3}},
-		}
-		var m model.Memory
-		settle(v, &m, &waker{})
-		if m.Settled != c.want {
-			t.Errorf("%s: settled is %v, want %v", c.name, m.Settled, c.want)
-		}
-	}
-}
-
 // Status says where the address of BGP is: on lo while it is bound there, and nowhere else.
 func TestInterfaceOfBGPInStatus(t *testing.T) {
 	for _, c := range []struct {
@@ -201,7 +146,7 @@ func TestNoIPv6OnLo(t *testing.T) {
 func TestDrainedOnceNothingIsLeft(t *testing.T) {
 	at := func(l2 model.Phase, bgp model.BGPPhase) model.Memory {
 		return model.Memory{
-			Settled: true, VIPs: map[netip.Addr]model.VIPMemory{scriptVIP: {Phase: l2}}, BGP: map[netip.Addr]model.BGPMemory{scriptVIP: {Phase: bgp}},
+			Membership: model.Membership{Settled: true}, VIPs: map[netip.Addr]model.VIPMemory{scriptVIP: {Phase: l2}}, BGP: map[netip.Addr]model.BGPMemory{scriptVIP: {Phase: bgp}},
 		}
 	}
 	for _, c := range []struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 )
@@ -18,7 +19,7 @@ type facts struct {
 	v               *model.View
 	gen             uint64
 	settled         bool
-	majority        func() (ok bool, detail string) // made once, for a VIP that needs it
+	quorum          func() (ok bool, detail string) // found out once, for a VIP that needs it
 	distrust        bool
 	lapsed          bool // see election.Input
 	unweighted      bool
@@ -48,16 +49,15 @@ type facts struct {
 	fresh            int // see model.Memory
 	w                *waker
 	in               election.Input
-	machine          string // why this node drains with its Machine; "" if it does not
-	disabled         model.MachineMemory
+	group            *membership.Output
 
 	// joins: a VIP waits for its ring before BGP advertises it, see ringWaits.
 	joins bool
 }
 
-func gather(v *model.View, d *model.Desired) *facts {
+func gather(v *model.View, d *model.Desired, group *membership.Output) *facts {
 	f := &facts{
-		v: v, gen: d.Gen, settled: d.Memory.Settled, leveled: d.Rules >= election.RulesDegraded,
+		v: v, gen: d.Gen, group: group, leveled: d.Rules >= election.RulesDegraded,
 		distrust: v.Stalls != v.Memory.Stalls,
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
@@ -65,9 +65,8 @@ func gather(v *model.View, d *model.Desired) *facts {
 		rings:    ringFacts{seen: v.Applied[model.SinkRelay].Ring},
 		local:    place.OwnAddresses(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
-		majority: onceMajority(v),
+		quorum:   onceQuorum(v),
 	}
-	f.machine, f.disabled = d.Memory.Machine.Words(v.Self), d.Memory.Disabled
 	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
 	if lo, ok := v.Links[model.LoopbackInterface]; ok {
 		f.no6 = !lo.IPv6
@@ -79,40 +78,17 @@ func gather(v *model.View, d *model.Desired) *facts {
 	return f
 }
 
-// onceMajority is majority, found out when it is first asked for.
-func onceMajority(v *model.View) func() (bool, string) {
+// onceQuorum is membership.Quorum, found out when it is first asked for.
+func onceQuorum(v *model.View) func() (bool, string) {
 	var asked, ok bool
 	var detail string
 	return func() (bool, string) {
 		if !asked {
 			asked = true
-			ok, detail = majority(v)
+			ok, detail = membership.Quorum(v)
 		}
 		return ok, detail
 	}
-}
-
-// majority tells whether most of the configured peers are seen, this node included, and
-// if not how many. Members that nobody has configured do not count, for two halves of a
-// group could both have most of all they know; nor does who has gone.
-func majority(v *model.View) (ok bool, detail string) {
-	alive := make(map[addr]bool, len(v.Gossip.Members))
-	for _, m := range v.Gossip.Members {
-		if m.State == model.MemberAlive {
-			alive[m.Addr] = true
-		}
-	}
-	seen, all := 1, 1+len(v.Gossip.Configured)
-	for _, p := range v.Gossip.Configured {
-		named, known := v.Gossip.Members[model.NodeName(p.Host)]
-		if known && named.State == model.MemberAlive || slices.ContainsFunc(p.Addrs, func(a addr) bool { return alive[a] }) {
-			seen++
-		}
-	}
-	if 2*seen > all {
-		return true, ""
-	}
-	return false, fmt.Sprintf("%d of %d configured nodes seen, %d needed", seen, all, all/2+1)
 }
 
 func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
@@ -184,7 +160,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 	in := &f.in // one for all VIPs: it is large
 	*in = election.Input{
 		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip, Rules: d.Rules,
-		Standing: stand, Weight: v.Weight, Settled: f.settled, Gone: gone,
+		Standing: stand, Weight: v.Weight, Settled: f.group.Memory.Settled, Gone: gone,
 		Interface: link.Name, MAC: link.MAC, Drain: f.drain(stand),
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
@@ -347,7 +323,7 @@ func group(v *model.View, d *model.Desired) model.GroupState {
 	g.Settled = d.Memory.Settled
 	// Before the node knows the group, a list without a node says nothing of it.
 	g.Manager = v.Machines.Manager && g.Settled
-	g.Drains = told(v)
+	g.Drains = membership.Drains(v)
 	g.Weight = v.Weight
 	tellMACs(v, &g)
 	g.Addrs = lanAddrs(v)

@@ -209,19 +209,29 @@ type VIPStatus struct {
 	Ring string
 }
 
-// Memory is what one decision hands to the next.
-type Memory struct {
-	Gen     uint64
-	VIPs    map[netip.Addr]VIPMemory
-	BGP     map[netip.Addr]BGPMemory
+// Membership is what a node remembers of its place in the group.
+type Membership struct {
+	// Settled: the node has met its group, or has waited for it for long enough.
 	Settled bool
-	// Heard: all nodes have said which connections they have, or were waited for.
-	Heard bool
 	// SettleBase is the moment from which settling counts: start or link up.
 	SettleBase time.Time
+	// Heard: all nodes have said which connections they have, or were waited for.
+	Heard bool
 	// Awaited is when the node last waited for its cluster to say who its peers are.
 	Awaited time.Time
-	Stalls  int
+	// Machine is why this node drains with its Machine, if it does.
+	Machine MachineMemory
+	// Disabled is why it is to lose some addresses only, if it is.
+	Disabled MachineMemory
+}
+
+// Memory is what one decision hands to the next.
+type Memory struct {
+	Gen  uint64
+	VIPs map[netip.Addr]VIPMemory
+	BGP  map[netip.Addr]BGPMemory
+	Membership
+	Stalls int
 	// Waiting and Probing count the VIPs in these phases.
 	Waiting, Probing int
 	// Lapses is that of the last decision.
@@ -232,10 +242,6 @@ type Memory struct {
 	// Lists are those of the decision. The next one takes over what is the same
 	// instead of making it anew; they decide nothing.
 	Lists Lists
-	// Machine is why this node drains with its Machine, if it does.
-	Machine MachineMemory
-	// Disabled is why it is to lose some addresses only, if it is.
-	Disabled MachineMemory
 	// Left is since when nodes have been away whose connections are still to be found;
 	// nil if there are none.
 	Left map[NodeName]time.Time

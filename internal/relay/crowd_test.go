@@ -108,7 +108,7 @@ func TestTenThousandVIPsOnALinkOfFiveHundredNodes(t *testing.T) {
 func relayed(t *testing.T, d *Driver, want []model.Relay) model.Applied {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
-		got, err := d.Apply(t.Context(), &model.Desired{Relay: want, Synced: true, Memory: model.Memory{Settled: true}})
+		got, err := d.Apply(t.Context(), &model.Desired{Relay: want, Synced: true, Memory: model.Memory{Membership: model.Membership{Settled: true}}})
 		missing, why := 0, ""
 		for i := range want {
 			if v := got.VIPs[want[i].Addr]; !v.Relaying || v.Err != "" {

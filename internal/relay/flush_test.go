@@ -41,7 +41,7 @@ func (h *harness) attend(want ...model.Relay) (applied func() int) {
 					return
 				case <-h.d.Changed():
 				}
-				_, _ = h.d.Apply(h.Context(), &model.Desired{Relay: want, Synced: true, Memory: model.Memory{Settled: true}})
+				_, _ = h.d.Apply(h.Context(), &model.Desired{Relay: want, Synced: true, Memory: model.Memory{Membership: model.Membership{Settled: true}}})
 				mu.Lock()
 				n++
 				mu.Unlock()

@@ -187,7 +187,7 @@ func TestFirewallChangedBeforeADrain(t *testing.T) {
 	h := l.driver(hostB, discard())
 	drops := func(draining bool) (found string) {
 		l.In(hostB, func() {
-			got, err := h.d.Apply(l.Context(), &model.Desired{Rings: true, Group: model.GroupState{Draining: draining}, Synced: true, Memory: model.Memory{Settled: true}})
+			got, err := h.d.Apply(l.Context(), &model.Desired{Rings: true, Group: model.GroupState{Draining: draining}, Synced: true, Memory: model.Memory{Membership: model.Membership{Settled: true}}})
 			if err != nil {
 				l.Error(err)
 			}

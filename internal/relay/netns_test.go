@@ -252,7 +252,7 @@ func (h *harness) apply(want ...model.Relay) (got model.Applied) {
 			dropRights(h)
 		}
 		var err error
-		if got, err = h.d.Apply(h.Context(), &model.Desired{Rings: h.rings, Hearing: h.hears, Relay: want, Synced: true, Memory: model.Memory{Settled: true}}); err != nil {
+		if got, err = h.d.Apply(h.Context(), &model.Desired{Rings: h.rings, Hearing: h.hears, Relay: want, Synced: true, Memory: model.Memory{Membership: model.Membership{Settled: true}}}); err != nil {
 			h.Error(err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/wire"
 )
@@ -43,8 +44,8 @@ var timing = map[string]time.Duration{
 	"election.DegradedGrace":   election.DegradedGrace,
 	"election.DegradedDrain":   election.DegradedDrain,
 	"election.RelayFor":        election.RelayFor,
-	"decide.SettleSome":        decide.SettleSome,
-	"decide.SettleAlone":       decide.SettleAlone,
+	"membership.SettleSome":    membership.SettleSome,
+	"membership.SettleAlone":   membership.SettleAlone,
 	"decide.RingProbe":         decide.RingProbe,
 	"decide.RingProbeAgain":    decide.RingProbeAgain,
 	"decide.Grace":             decide.Grace,

@@ -181,7 +181,7 @@ func (w *World) view(i int, now time.Time) model.View {
 		},
 		Applied: map[model.SinkName]model.Applied{},
 		Memory: model.Memory{
-			Gen: 10, Settled: true, SettleBase: epoch0.Add(-2 * future), VIPs: map[netip.Addr]model.VIPMemory{vip: n.mem},
+			Gen: 10, Membership: model.Membership{Settled: true, SettleBase: epoch0.Add(-2 * future)}, VIPs: map[netip.Addr]model.VIPMemory{vip: n.mem},
 		},
 	}
 	v.VIPs[0].Unbound = w.unbound

@@ -1,4 +1,4 @@
-package decide
+package membership
 
 import (
 	"time"
@@ -18,7 +18,8 @@ const (
 // settle decides whether the node knows its group. It starts anew when the last
 // working link comes back: a node whose cable was out must hear who owns what
 // before it takes anything, or there are two owners until it has.
-func settle(v *model.View, m *model.Memory, w *waker) {
+func (s *step) settle() {
+	v, m := s.v, &s.m
 	base := v.Started
 	if up := linkBase(v); up.After(base) {
 		base = up
@@ -31,7 +32,7 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 		return
 	}
 	if v.Gossip.Peers == 0 && len(v.Gossip.Members) == 0 {
-		m.Settled = !strange(v, m, w)
+		m.Settled = !s.strange()
 		return
 	}
 	if m.Awaited.After(base) {
@@ -59,7 +60,7 @@ func settle(v *model.View, m *model.Memory, w *waker) {
 		m.Settled = true
 		return
 	}
-	w.by(due)
+	s.by(due)
 }
 
 // HearAll is for how long after its start a node waits, before it makes rings anew, for
@@ -71,7 +72,8 @@ const HearAll = 3 * time.Second
 // ended at the same moment none of them knows who of the others has any; the rules of the
 // earlier process lead to all of them. What was once heard of all is told by each node
 // that changes it.
-func hearing(v *model.View, m *model.Memory, w *waker) bool {
+func (s *step) hearing() bool {
+	v, m := s.v, &s.m
 	if m.Heard {
 		return false
 	}
@@ -80,22 +82,25 @@ func hearing(v *model.View, m *model.Memory, w *waker) bool {
 		until = peers // they have just become known
 	}
 	// Its own VIPs have to be known as well: a ring of one of them replaces the rules of all.
-	told, all := 0, m.Settled && synced(v) && !awaited(v, w)
+	told, all := 0, m.Settled && v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth] && !s.awaited()
 	for _, p := range v.Gossip.Members {
 		if p.State == model.MemberAlive {
-			told, all = told+one(p.Told), all && p.Told
+			if all = all && p.Told; p.Told {
+				told++
+			}
 		}
 	}
 	if m.Heard = all && told >= v.Gossip.Peers || !v.Now.Before(until); !m.Heard {
-		w.by(until)
+		s.by(until)
 	}
 	return !m.Heard
 }
 
 // strange tells whether a node without peers may only not know them yet: they come
 // from the cluster, and reach this node a moment after its objects.
-func strange(v *model.View, m *model.Memory, w *waker) bool {
-	if awaited(v, w) {
+func (s *step) strange() bool {
+	v, m := s.v, &s.m
+	if s.awaited() {
 		m.Awaited = v.Now
 		return true
 	}
@@ -103,7 +108,7 @@ func strange(v *model.View, m *model.Memory, w *waker) bool {
 	if m.Awaited.IsZero() || !v.Now.Before(until) {
 		return false
 	}
-	w.by(until)
+	s.by(until)
 	return true
 }
 

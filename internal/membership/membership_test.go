@@ -1,0 +1,100 @@
+package membership
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// A node drains with its Machine wherever that stands in the list, and with nobody else's.
+func TestDrainOfThisNodeAmongOthers(t *testing.T) {
+	drain := func(n model.NodeName, machine string) model.MachineDrain {
+		return model.MachineDrain{Node: n, Machine: machine}
+	}
+	for _, c := range []struct {
+		name   string
+		drains []model.MachineDrain
+		want   string
+	}{
+		{"first", []model.MachineDrain{drain("m1", "a"), drain("m2", "b")}, "a"},
+		{"second", []model.MachineDrain{drain("m2", "b"), drain("m1", "a")}, "a"},
+		{"last of three", []model.MachineDrain{drain("m3", "c"), drain("m2", "b"), drain("m1", "a")}, "a"},
+		{"of others only", []model.MachineDrain{drain("m2", "b"), drain("m3", "c")}, ""},
+	} {
+		v := &model.View{Self: "m1", Machines: model.Machines{Manager: true, Drains: c.drains}}
+		m := Step(v).Memory
+		got := ""
+		if m.Machine.Drain != nil {
+			got = m.Machine.Drain.Machine
+		}
+		if got != c.want {
+			t.Errorf("%s: it drains with %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// A member that has not said anything of itself is none that a node has heard of, and the node
+// waits for it.
+func TestSettlesWhenAllHaveSaidSomething(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name string
+		m3   model.Member
+		want bool
+	}{
+		{"all have", model.Member{Known: true}, true},
+		{"one has not", model.Member{}, false},
+		{"one is dead", model.Member{Known: true, State: model.MemberDead}, false},
+	} {
+		v := &model.View{
+			Self: "m1", Started: start, Now: start.Add(100 * time.Millisecond),
+			Synced: map[model.SourceName]bool{model.SourceGossip: true, model.SourceLink: true},
+			Gossip: model.Gossip{Peers: 2, Exchanged: start.Add(50 * time.Millisecond), Members: map[model.NodeName]model.Member{"m2": {Known: true}, "m3": c.m3}},
+		}
+		m := Step(v).Memory
+		if m.Settled != c.want {
+			t.Errorf("%s: settled is %v, want %v", c.name, m.Settled, c.want)
+		}
+	}
+}
+
+// A configured peer is seen when whoever has one of its addresses, or its name, is alive: a
+// host that was installed anew may have another name.
+func TestQuorumIsOfTheConfiguredPeers(t *testing.T) {
+	at := func(s string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(s)} }
+	peers := []model.Peer{{Host: "10.0.0.12", Addrs: at("10.0.0.12")}, {Host: "10.0.0.13", Addrs: at("10.0.0.13")}, {Host: "m4"}, {Host: "m5.example", Addrs: at("10.0.0.15")}}
+	alive := func(name, a string) model.Member {
+		return model.Member{Name: model.NodeName(name), Addr: netip.MustParseAddr(a), State: model.MemberAlive}
+	}
+	dead := func(name, a string) model.Member {
+		m := alive(name, a)
+		m.State = model.MemberDead
+		return m
+	}
+	for _, c := range []struct {
+		name    string
+		members []model.Member
+		want    string
+	}{
+		{"hosts that were replaced do not count", []model.Member{
+			dead("old2", "10.0.0.12"), dead("old3", "10.0.0.99"), dead("old4", "10.0.0.98"), alive("new2", "10.0.0.12"), alive("m4", "10.0.0.14"),
+		}, ""},
+		{"nor do members that nobody has configured", []model.Member{
+			alive("w1", "10.0.1.1"), alive("w2", "10.0.1.2"), alive("w3", "10.0.1.3"), alive("m4", "10.0.0.14"),
+		}, "2 of 5 configured nodes seen, 3 needed"},
+		{"by name or by address", []model.Member{alive("x", "10.0.0.15"), alive("m4", "10.9.9.9")}, ""},
+		{"dead ones", []model.Member{dead("x", "10.0.0.15"), alive("m4", "10.9.9.9")}, "2 of 5 configured nodes seen, 3 needed"},
+	} {
+		v := &model.View{Self: "m1"}
+		v.Gossip.Configured = peers
+		v.Gossip.Members = map[model.NodeName]model.Member{}
+		for _, m := range c.members {
+			v.Gossip.Members[m.Name] = m
+		}
+		if ok, detail := Quorum(v); ok != (c.want == "") || detail != c.want {
+			t.Errorf("%s: %v %q, want %q", c.name, ok, detail, c.want)
+		}
+	}
+}
