@@ -18,7 +18,6 @@ import (
 type facts struct {
 	v               *model.View
 	gen             uint64
-	settled         bool
 	quorum          func() (ok bool, detail string) // found out once, for a VIP that needs it
 	distrust        bool
 	lapsed          bool // see election.Input

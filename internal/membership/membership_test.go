@@ -84,11 +84,14 @@ func TestQuorumIsOfTheConfiguredPeers(t *testing.T) {
 		{"nor do members that nobody has configured", []model.Member{
 			alive("w1", "10.0.1.1"), alive("w2", "10.0.1.2"), alive("w3", "10.0.1.3"), alive("m4", "10.0.0.14"),
 		}, "2 of 5 configured nodes seen, 3 needed"},
+		{"half of them", []model.Member{alive("m4", "10.9.9.9")}, "2 of 4 configured nodes seen, 3 needed"},
 		{"by name or by address", []model.Member{alive("x", "10.0.0.15"), alive("m4", "10.9.9.9")}, ""},
 		{"dead ones", []model.Member{dead("x", "10.0.0.15"), alive("m4", "10.9.9.9")}, "2 of 5 configured nodes seen, 3 needed"},
 	} {
 		v := &model.View{Self: "m1"}
-		v.Gossip.Configured = peers
+		if v.Gossip.Configured = peers; c.name == "half of them" {
+			v.Gossip.Configured = peers[:3]
+		}
 		v.Gossip.Members = map[model.NodeName]model.Member{}
 		for _, m := range c.members {
 			v.Gossip.Members[m.Name] = m
@@ -96,5 +99,58 @@ func TestQuorumIsOfTheConfiguredPeers(t *testing.T) {
 		if ok, detail := Quorum(v); ok != (c.want == "") || detail != c.want {
 			t.Errorf("%s: %v %q, want %q", c.name, ok, detail, c.want)
 		}
+	}
+}
+
+// TestWaits: how long a node waits to settle, and for what all have connections, and that it
+// asks to be woken then.
+func TestWaits(t *testing.T) {
+	start := time.Unix(1000, 0)
+	after := func(d time.Duration) time.Time { return start.Add(d) }
+	for _, c := range []struct {
+		name    string
+		change  func(*model.View)
+		settled bool
+		hearing bool
+		wake    time.Duration // after the start
+	}{
+		{"nobody is heard", func(*model.View) {}, false, true, SettleAlone},
+		{"some, and more are to come", func(v *model.View) {
+			v.Gossip.Members = map[model.NodeName]model.Member{"m2": {Known: true}}
+			v.Gossip.Exchanged = after(time.Second)
+		}, false, true, time.Second + SettleSome},
+		{"somebody says something all the time", func(v *model.View) {
+			v.Now, v.Memory.Heard = after(2900*time.Millisecond), true
+			v.Gossip.Members = map[model.NodeName]model.Member{"m2": {Known: true}}
+			v.Gossip.Exchanged = v.Now
+			v.Memory.SettleBase = start
+		}, false, false, SettleAlone},
+		{"the objects of the cluster", func(v *model.View) {
+			v.Gossip.Peers, v.Synced[model.SourceKube] = 0, false
+			v.Memory.SettleBase = start
+		}, false, true, time.Second + HearAll},
+		{"peers that the cluster has just told of", func(v *model.View) {
+			v.Now, v.Memory.Awaited = after(3*time.Second), after(2*time.Second)
+			v.Memory.Settled, v.Memory.SettleBase = true, start
+		}, true, true, 2*time.Second + HearAll},
+		{"for long enough", func(v *model.View) { v.Now = after(SettleAlone) }, true, false, -1},
+	} {
+		v := &model.View{
+			Self: "m1", Started: start, Now: after(time.Second), Gossip: model.Gossip{Peers: 2},
+			Synced: map[model.SourceName]bool{model.SourceGossip: true, model.SourceLink: true, model.SourceHealth: true},
+		}
+		c.change(v)
+		want := time.Time{}
+		if c.wake >= 0 {
+			want = after(c.wake)
+		}
+		if got := Step(v); got.Memory.Settled != c.settled || got.Hearing != c.hearing || !got.Wake.Equal(want) {
+			t.Errorf("%s: settled %v, hearing %v, wake %v after the start", c.name, got.Memory.Settled, got.Hearing, got.Wake.Sub(start))
+		}
+	}
+	v := &model.View{Started: start, Now: start, Synced: map[model.SourceName]bool{model.SourceKube: false, model.SourceGossip: true, model.SourceLink: true}}
+	v.Memory.Heard = true // nothing else is waited for
+	if got := Step(v).Wake; !got.Equal(after(ClusterPatience)) {
+		t.Errorf("a node without peers that waits for its cluster wakes %v after its start", got.Sub(start))
 	}
 }
