@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/config"
-	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
@@ -206,7 +206,7 @@ func (p *preflight) vips(ctx context.Context) {
 // routers tells which BGP peers of this node would have the VIP, and whether one
 // of them listens.
 func (p *preflight) routers(v *model.VIP) {
-	peers := decide.PeersOf(p.cfg.Peers, p.cfg.Node.Labels, v)
+	peers := audience.PeersOf(p.cfg.Peers, p.cfg.Node.Labels, v)
 	if len(peers) == 0 {
 		p.say(fail, v.Addr.String(), "no BGP peer of this node is told: add a BGPPeer, or see spec.advertise.bgp.peers and nodeSelectors")
 		return

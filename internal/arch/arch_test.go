@@ -39,6 +39,7 @@ var floors = map[string]int{
 	"internal/sockdiag":    1,
 	"internal/fileaccess":  1,
 	"internal/services":    2,
+	"internal/audience":    2,
 	"internal/membership":  2,
 	"internal/allocator":   2,
 	"internal/decide":      3,
@@ -67,7 +68,7 @@ const anyFloor = 9
 // pure packages decide with values: no I/O, no clock, no lock, no log, and nothing of the
 // house that is not pure. Their tests may do all that.
 var pure = []string{
-	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/wire", "internal/resolve",
+	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/wire", "internal/resolve",
 	"internal/services", "internal/machines", "internal/allocator", "internal/decide",
 }
 

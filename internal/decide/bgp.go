@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
@@ -14,15 +15,8 @@ const (
 	// election waits for its end, so it may outlast a restart of the daemon. It is
 	// renewed at a third, so at least 20 s are left when the daemon dies or freezes:
 	// the default hold time, after which routers notice that it is frozen, and
-	// RestartTime, for which they may keep the path after that.
+	// audience.RestartTime, for which they may keep the path after that.
 	BGPLifetime = 30 * time.Second
-	// RestartTime is how long peers with graceful restart keep paths without a
-	// session (RFC 4724). It is not longer than what is left of BGPLifetime, so
-	// that a router never sends packets to a node whose address is gone.
-	RestartTime = 10 * time.Second
-	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its
-	// address has the short lifetime that the election waits for.
-	RestartTimeL2 = 2 * time.Second
 	// StopShutdown bounds ShutdownDelay when the process ends, which has to withdraw
 	// and unbind in the time that it is given.
 	StopShutdown = 2 * time.Second
@@ -46,9 +40,8 @@ func (s *bgpVIP) stand() {
 		return
 	}
 	if !s.only() {
-		to := s.turn.audienceOf(s.vip)
-		s.routes, s.peers, s.delay, s.conflict = to.routes, to.peers, to.delay, to.conflict
-		s.keep = to.keep && v.Stopping && !v.Draining && s.turn.group.Memory.Machine.Drain == nil && len(s.peers) > 0 && !s.l2
+		s.to = s.turn.audiences.Of(s.vip)
+		s.keep = s.to.Keep && v.Stopping && !v.Draining && s.turn.group.Memory.Machine.Drain == nil && len(s.to.Peers) > 0 && !s.l2
 	}
 	why := place.Standing(v, s.vip, s.where(), s.turn.group.Leaves(s.vip.Addr, s.keep))
 	s.standing, s.detail = why.Reason, why.Detail
@@ -70,7 +63,7 @@ func (s *bgpVIP) where() place.Verdict {
 		return place.Verdict{Reason: model.ReasonFamilyDisabled, Detail: "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"}
 	case s.only() && s.turn.iface == "":
 		return place.Verdict{Reason: model.ReasonNoInterface} // to be silent on
-	case len(s.peers) == 0 && !s.only():
+	case len(s.to.Peers) == 0 && !s.only():
 		return place.Verdict{Reason: model.ReasonNoPeer}
 	}
 	return place.Verdict{}
@@ -126,7 +119,7 @@ func (s *bgpVIP) adopt() {
 		}
 		s.enter(model.BGPLingering)
 		s.m.Gen, s.m.Epoch = 0, 1
-		s.m.Until = s.turn.v.Now.Add(RestartTime)
+		s.m.Until = s.turn.v.Now.Add(audience.RestartTime)
 	}
 }
 
@@ -274,7 +267,7 @@ func (s *bgpVIP) whileAdvertised() {
 		}
 		s.m.DrainEnd = now.Add(s.turn.drain(s.standing))
 		s.enter(model.BGPShutdown)
-		s.m.Until = now.Add(s.delay)
+		s.m.Until = now.Add(s.to.Delay)
 	default:
 		s.withdraw(s.standing)
 	}
@@ -405,12 +398,12 @@ func (s *bgpVIP) output(d *model.Desired) {
 		return
 	}
 	shutdown := s.m.Phase == model.BGPShutdown
-	for i := range s.routes {
-		r := &s.routes[i]
-		if p := model.PrefixOf(s.vip.Addr, r.length); r.length == 0 {
-			s.turn.lists.path(model.BGPPath{Prefix: p, To: r.audiences(shutdown)})
+	for i := range s.to.Routes {
+		r := &s.to.Routes[i]
+		if p := model.PrefixOf(s.vip.Addr, r.Length); r.Length == 0 {
+			s.turn.lists.path(model.BGPPath{Prefix: p, To: r.To(shutdown)})
 		} else {
-			s.turn.contribute(p, r, shutdown)
+			s.turn.audiences.Contribute(p, r, shutdown)
 		}
 	}
 }

@@ -67,11 +67,11 @@ func both(a, b string) string {
 
 // missing names the peers that do not have a path.
 func (s *bgpVIP) missing(advertised []string) string {
-	if s.turn.lack.is(s.peers, advertised) {
+	if s.turn.lack.is(s.to.Peers, advertised) {
 		return s.turn.lack.words
 	}
 	var out []string
-	for _, p := range s.peers {
+	for _, p := range s.to.Peers {
 		if slices.Contains(advertised, p) {
 			continue
 		}
@@ -86,7 +86,7 @@ func (s *bgpVIP) missing(advertised []string) string {
 		}
 		out = append(out, fmt.Sprintf("not to %s (%s)", p, state))
 	}
-	s.turn.lack = lack{s.peers, advertised, strings.Join(out, "; ")}
+	s.turn.lack = lack{s.to.Peers, advertised, strings.Join(out, "; ")}
 	return s.turn.lack.words
 }
 
@@ -124,4 +124,20 @@ func (s *bgpVIP) report(advertised []string, reason model.Reason, detail string)
 		Bound:   (s.local.Bound || s.onLAN()) && !s.m.Unbound, Announced: len(advertised) > 0,
 		Since: s.m.Since, Peers: advertised, Ring: s.turn.ringless(s.vip, ""),
 	})
+}
+
+// lack is in words who of the peers has no path although the others have it. VIPs
+// whose lists of peers are the same ones share the words.
+type lack struct {
+	peers, advertised []string
+	words             string
+}
+
+func (l *lack) is(peers, advertised []string) bool {
+	return len(l.peers) > 0 && identical(l.peers, peers) && identical(l.advertised, advertised)
+}
+
+// identical tells whether two lists are one, or both empty.
+func identical[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -3,6 +3,7 @@ package decide
 import (
 	"time"
 
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
@@ -17,17 +18,17 @@ type bgpVIP struct {
 	standing model.Reason // ReasonStandby: may be advertised
 	degraded bool         // the required check passes, the preferred one does not
 	detail   string
-	routes   []route  // by which it is advertised
-	peers    []string // that are to have a path
-	conflict string   // of its adverts, in words
-	delay    time.Duration
-	keep     bool // the process ends, and every peer keeps the path meanwhile
+	to       *audience.Audience // who is to be told of it
+	keep     bool               // the process ends, and every peer keeps the path meanwhile
 
 	addr, local model.AppliedVIP // of the LAN and the loopback interface
 	wired       bool             // layer 2 wants it on the LAN and it is bound there, silently or not
 	addrGen     uint64
 	bgpGen      uint64
 }
+
+// nobody is the audience of what is not advertised.
+var nobody audience.Audience
 
 // stepBGP decides for one VIP and BGP.
 func (t *turn) stepBGP(vip *model.VIP, gone bool, d *model.Desired, mem *bgpMemory) {
@@ -88,7 +89,7 @@ func (t *turn) beginBGP(vip *model.VIP, gone bool, old *model.BGPMemory) bgpVIP 
 		vip = &was
 	}
 	s := bgpVIP{
-		turn: t, vip: vip, gone: gone, m: *old, l2: vip.L2 && !vip.Unbound,
+		turn: t, vip: vip, gone: gone, to: &nobody, m: *old, l2: vip.L2 && !vip.Unbound,
 		addr: t.address.VIPs[vip.Addr], local: t.address.Loopback[vip.Addr], addrGen: t.address.Gen,
 		bgpGen: t.bgp.Gen,
 	}
@@ -118,7 +119,7 @@ func (s *bgpVIP) phases() {
 
 // SessionsWait is how long after its start a node begins no session because of Services
 // whose rings it does not know. It is shorter than routers keep paths of a node that
-// starts again, see RestartTimeL2.
+// starts again, see audience.RestartTimeL2.
 const SessionsWait = time.Second
 
 // ringWaits tells whether routers are not to be told of a VIP that is there yet: with the

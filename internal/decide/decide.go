@@ -41,7 +41,7 @@ func Decide(v *model.View) model.Desired {
 	}
 	v = withRemoved(v)
 	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
-	facts := gather(v, &d, &known)
+	facts := gather(v, &d, known)
 	facts.w = &w
 	facts.speaker(&d)
 	mem := memory{old: v.Memory.VIPs}

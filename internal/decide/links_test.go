@@ -133,7 +133,7 @@ func TestRingKnowsTheNodesOnItsLinkOnly(t *testing.T) {
 		v.Gossip.Members[n] = m
 	}
 	v.Links["eth1"] = model.Link{Name: "eth1", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.8/24")}}
-	f := gather(&v, &model.Desired{}, &membership.Output{})
+	f := gather(&v, &model.Desired{}, membership.Output{})
 	for is4, want := range map[bool][]string{true: {"eth1"}, false: nil} {
 		r := ringOf{made: true, names: []model.NodeName{"n00000", "n00003"}, iface: "eth0", is4: is4}
 		if f.makeRing(&r); r.ring == nil || !slices.Equal(r.ring.Beside, want) {

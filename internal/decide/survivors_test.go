@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -188,19 +189,6 @@ func TestNoRelayOfOneFamily(t *testing.T) {
 	}
 }
 
-// TestEqualAdvertsShareAnAudience: thousands of VIPs have lists of adverts of their own which
-// say the same; the audience is found once.
-func TestEqualAdvertsShareAnAudience(t *testing.T) {
-	f := &facts{v: &model.View{}}
-	vip := func(peer string) *model.VIP {
-		return &model.VIP{Addr: scriptVIP, BGP: []model.BGPAdvert{{Peers: []string{peer}}}}
-	}
-	a, b := f.audienceOf(vip("a")), f.audienceOf(vip("b"))
-	if a == b || f.audienceOf(vip("a")) != a || f.audienceOf(vip("b")) != b {
-		t.Error("an audience is found anew, or is that of another list")
-	}
-}
-
 // TestRoutersThatHaveAPath: where a VIP is advertised by itself to some routers and within a
 // network to others, the status names those that have one of the two, and no other.
 func TestRoutersThatHaveAPath(t *testing.T) {
@@ -210,39 +198,12 @@ func TestRoutersThatHaveAPath(t *testing.T) {
 		{[]string{"b"}, []string{"d"}, []string{"b", "d"}},
 		{nil, []string{"a"}, nil}, // of another VIP
 	} {
-		s := &bgpVIP{turn: &turn{facts: &facts{}}, vip: &model.VIP{Addr: scriptVIP}, peers: []string{"a", "b", "c", "d"}}
+		s := &bgpVIP{turn: &turn{facts: &facts{}}, vip: &model.VIP{Addr: scriptVIP}}
 		s.m.Phase = model.BGPAdvertised
-		s.routes = []route{{peers: []string{"a", "b"}}, {length: 24, peers: []string{"c", "d"}}}
+		s.to = &audience.Audience{Peers: []string{"a", "b", "c", "d"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}, {Length: 24, Peers: []string{"c", "d"}}}}
 		s.turn.bgp.Paths = map[netip.Prefix][]string{model.PrefixOf(scriptVIP, 0): c.self, model.PrefixOf(scriptVIP, 24): c.network}
 		if got := s.advertised(); !slices.Equal(got, c.want) {
 			t.Errorf("%v and %v: %v, want %v", c.self, c.network, got, c.want)
-		}
-	}
-}
-
-// TestPeersThatAreTold: preflight asks for the routers that would hear of an address.
-func TestPeersThatAreTold(t *testing.T) {
-	peers := []model.BGPPeer{
-		{Name: "both", IPv4: true, IPv6: true}, {Name: "six", IPv6: true},
-		{Name: "elsewhere", IPv4: true, NodeSelectors: []map[string]string{{"rack": "b"}}},
-		{Name: "here", IPv4: true, NodeSelectors: []map[string]string{{"rack": "a"}}},
-	}
-	for _, c := range []struct {
-		addr  string
-		named []string
-		want  []string
-	}{
-		{"10.0.0.200", nil, []string{"both", "here"}},
-		{"fd00::200", nil, []string{"both", "six"}},
-		{"10.0.0.200", []string{"here", "six", "elsewhere"}, []string{"here"}},
-	} {
-		vip := model.VIP{Addr: netip.MustParseAddr(c.addr), BGP: []model.BGPAdvert{{Peers: c.named}}}
-		var got []string
-		for _, p := range PeersOf(peers, map[string]string{"rack": "a"}, &vip) {
-			got = append(got, p.Name)
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s of %v: %v, want %v", c.addr, c.named, got, c.want)
 		}
 	}
 }

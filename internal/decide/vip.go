@@ -3,11 +3,11 @@ package decide
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
@@ -36,9 +36,7 @@ type facts struct {
 	watch           ringWatch
 	local           map[addr]string // by its interface; see place.OwnAddresses
 	no6             bool            // IPv6 is disabled on lo
-	audiences       map[asked]*audience
-	recent          [recent]*audience
-	aggregates      map[netip.Prefix][]contribution
+	audiences       audience.All
 	reported        map[bool][]int // see lengths
 	lack            lack           // of the VIP before
 	lists           lists
@@ -48,13 +46,13 @@ type facts struct {
 	fresh            int // see model.Memory
 	w                *waker
 	in               election.Input
-	group            *membership.Output
+	group            membership.Output
 
 	// joins: a VIP waits for its ring before BGP advertises it, see ringWaits.
 	joins bool
 }
 
-func gather(v *model.View, d *model.Desired, group *membership.Output) *facts {
+func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 	f := &facts{
 		v: v, gen: d.Gen, group: group, leveled: d.Rules >= election.RulesDegraded,
 		distrust: v.Stalls != v.Memory.Stalls,

@@ -44,7 +44,7 @@ func twoNICs(others int) *model.View {
 func look(v *model.View, urgent bool, lans ...string) (model.Desired, map[string]wire.Output) {
 	d := model.Desired{Gen: v.Memory.Gen + 1, Memory: v.Memory}
 	d.Memory.Gen = d.Gen
-	f := gather(v, &d, &membership.Output{Memory: d.Memory.Membership})
+	f := gather(v, &d, membership.Output{Memory: d.Memory.Membership})
 	f.w = &waker{now: v.Now}
 	for _, lan := range lans {
 		f.wire(lan)
@@ -134,7 +134,7 @@ func TestWitnessesAreAsked(t *testing.T) {
 	if !d.Group.Ask || !slices.Equal(d.Group.Witnesses, []model.NodeName{"m30"}) {
 		t.Errorf("ask %t, witnesses %v", d.Group.Ask, d.Group.Witnesses)
 	}
-	f := gather(v, &d, &membership.Output{Memory: d.Memory.Membership})
+	f := gather(v, &d, membership.Output{Memory: d.Memory.Membership})
 	if in := f.watched("eth0").in; !slices.Equal(in.Known, m.Hears) {
 		t.Errorf("known %s", in.Known)
 	}

@@ -30,6 +30,7 @@ var folders = map[string][]string{
 	"internal/resolve":    {"internal/config"},
 	"internal/wire":       {"internal/decide"},
 	"internal/place":      {"internal/decide"},
+	"internal/audience":   {"internal/decide"},
 	"internal/membership": {"internal/decide"},
 	"internal/sockdiag":   {"internal/address", "internal/relay"},
 	"internal/services":   nil, "internal/ipam": nil, "internal/allocator": nil, "internal/convert": nil,

@@ -1,128 +1,66 @@
-package decide
+package audience
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
 
-// audience is who is told of VIPs of one family with the same adverts, and how. It
-// is found once for all of them.
-type audience struct {
-	adverts  []model.BGPAdvert
-	four     bool
-	peers    []string // all that are to have a path
-	delay    time.Duration
-	keep     bool    // all of them keep the path over a restart
-	routes   []route // that to the address alone first
-	conflict string  // in words
+// contribution is one VIP in a prefix of several, or many that are advertised alike.
+type contribution struct {
+	route    *Route
+	shutdown bool
 }
 
-// route is what is advertised of an address by adverts of the same length.
-type route struct {
-	length      int      // 0: the address alone
-	peers       []string // that are to have it
-	to, leaving []model.BGPAudience
-}
-
-// audiences are those of a path, with GRACEFUL_SHUTDOWN or without.
-func (r *route) audiences(shutdown bool) []model.BGPAudience {
-	if shutdown {
-		return r.leaving
+// Contribute has a prefix of several addresses advertised because of one of them.
+func (all *All) Contribute(p netip.Prefix, r *Route, shutdown bool) {
+	if all.aggregates == nil {
+		all.aggregates = make(map[netip.Prefix][]contribution)
 	}
-	return r.to
-}
-
-// asked is what an audience depends on: a list of adverts, by where it is in memory,
-// and a family.
-type asked struct {
-	first *model.BGPAdvert
-	n     int
-	four  bool
-}
-
-// recent is how many audiences a new list of adverts is compared with.
-const recent = 16
-
-// audienceOf finds the audience of a VIP.
-func (f *facts) audienceOf(vip *model.VIP) *audience {
-	four := vip.Addr.Is4()
-	k := asked{&vip.BGP[0], len(vip.BGP), four}
-	if a := f.audiences[k]; a != nil {
-		return a
+	if c := (contribution{r, shutdown}); !slices.Contains(all.aggregates[p], c) {
+		all.aggregates[p] = append(all.aggregates[p], c)
 	}
-	for _, a := range f.recent {
-		if a != nil && a.four == four && slices.EqualFunc(a.adverts, vip.BGP, sameAdvert) {
-			return a // another list, which says the same
+}
+
+// Aggregates are the paths to prefixes of several addresses, in order, and in words where
+// adverts of one of them differ; nil if they do not.
+func (all *All) Aggregates() (paths []model.BGPPath, conflicts map[netip.Prefix]string) {
+	if len(all.aggregates) == 0 {
+		return nil, nil // without an allocation, in each decision
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(all.aggregates), model.ComparePaths) {
+		to, words := unite(p, all.aggregates[p])
+		paths = append(paths, model.BGPPath{Prefix: p, To: to})
+		if words != "" {
+			if conflicts == nil {
+				conflicts = make(map[netip.Prefix]string)
+			}
+			conflicts[p] = words
 		}
 	}
-	a := f.newAudience(vip.BGP, vip.Addr)
-	if f.audiences == nil {
-		f.audiences = make(map[asked]*audience)
-	}
-	f.audiences[k] = a
-	copy(f.recent[1:], f.recent[:])
-	f.recent[0] = a
-	return a
+	return paths, conflicts
 }
 
-func sameAdvert(a, b model.BGPAdvert) bool {
-	return a.Length == b.Length && slices.Equal(a.Peers, b.Peers) && a.PathAttributes.Equal(&b.PathAttributes)
-}
-
-// newAudience finds who is told of addresses like this one.
-func (f *facts) newAudience(adverts []model.BGPAdvert, like addr) *audience {
-	a := &audience{adverts: adverts, four: like.Is4(), keep: true}
-	var lengths []int
-	for i := range adverts {
-		if n := lengthOf(&adverts[i], like); !slices.Contains(lengths, n) {
-			lengths = append(lengths, n)
-		}
+// unite finds who gets a prefix, and how, from all that contribute to it.
+func unite(p netip.Prefix, all []contribution) (to []model.BGPAudience, conflict string) {
+	alike := !slices.ContainsFunc(all, func(c contribution) bool { return c.route != all[0].route })
+	if alike {
+		return all[0].route.To(!slices.ContainsFunc(all, func(c contribution) bool { return !c.shutdown })), ""
 	}
-	slices.Sort(lengths)
 	var u union
-	for _, n := range lengths {
-		u.begin()
-		for i := range f.peers {
-			p := &f.peers[i]
-			for j := range adverts {
-				if b := &adverts[j]; lengthOf(b, like) == n && wants(b, p, a.four) {
-					u.add(p.Name, &b.PathAttributes, false)
-				}
+	for _, c := range all {
+		for i := range c.route.to {
+			for _, peer := range c.route.to[i].Peers {
+				u.add(peer, &c.route.to[i].PathAttributes, c.shutdown)
 			}
 		}
-		if len(u.names) > 0 {
-			r := route{length: n, peers: u.names, to: u.audiences()}
-			r.leaving = slices.Clone(r.to)
-			for i := range r.leaving {
-				r.leaving[i].Shutdown = true
-			}
-			a.routes = append(a.routes, r)
-		}
 	}
-	a.conflict = u.words("its adverts differ")
-	for i := range f.peers {
-		p := &f.peers[i]
-		if slices.ContainsFunc(a.routes, func(r route) bool { return slices.Contains(r.peers, p.Name) }) {
-			a.peers = append(a.peers, p.Name)
-			a.delay = max(a.delay, p.ShutdownDelay)
-			a.keep = a.keep && p.GracefulRestart
-		}
-	}
-	return a
-}
-
-// lengthOf is the length of the prefix of several addresses that an advert asks for,
-// 0 if of one.
-func lengthOf(b *model.BGPAdvert, like addr) int {
-	if b.Length < 0 || b.Length >= like.BitLen() {
-		return 0
-	}
-	return b.Length
+	return u.audiences(), u.words("adverts of " + p.String() + " differ")
 }
 
 // union unites what several adverts say of one prefix, for each peer.

@@ -5,63 +5,19 @@ import (
 	"net/netip"
 	"slices"
 
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/model"
 )
 
-// contribution is one VIP in a prefix of several, or many that are advertised alike.
-type contribution struct {
-	route    *route
-	shutdown bool
-}
-
-// contribute has a prefix of several addresses advertised because of one of them.
-func (f *facts) contribute(p netip.Prefix, r *route, shutdown bool) {
-	if f.aggregates == nil {
-		f.aggregates = make(map[netip.Prefix][]contribution)
-	}
-	if c := (contribution{r, shutdown}); !slices.Contains(f.aggregates[p], c) {
-		f.aggregates[p] = append(f.aggregates[p], c)
-	}
-}
-
 // aggregate adds the paths to prefixes of several addresses.
 func (f *facts) aggregate(d *model.Desired) {
-	d.Memory.Aggregates, d.Memory.Conflicts = nil, nil
-	if len(f.aggregates) == 0 {
-		return
-	}
-	for _, p := range slices.SortedFunc(maps.Keys(f.aggregates), model.ComparePaths) {
-		to, words := unite(p, f.aggregates[p])
-		path := model.BGPPath{Prefix: p, To: to}
+	d.Memory.Aggregates, d.Memory.Conflicts = f.audiences.Aggregates()
+	for _, path := range d.Memory.Aggregates {
 		f.lists.path(path)
-		d.Memory.Aggregates = append(d.Memory.Aggregates, path)
-		if words != "" {
-			if d.Memory.Conflicts == nil {
-				d.Memory.Conflicts = make(map[netip.Prefix]string)
-			}
-			d.Memory.Conflicts[p] = words
-		}
 	}
-	if !maps.Equal(d.Memory.Conflicts, f.v.Memory.Conflicts) {
+	if len(d.Memory.Aggregates) > 0 && !maps.Equal(d.Memory.Conflicts, f.v.Memory.Conflicts) {
 		f.w.by(f.v.Now) // the next decision tells of them
 	}
-}
-
-// unite finds who gets a prefix, and how, from all that contribute to it.
-func unite(p netip.Prefix, all []contribution) (to []model.BGPAudience, conflict string) {
-	alike := !slices.ContainsFunc(all, func(c contribution) bool { return c.route != all[0].route })
-	if alike {
-		return all[0].route.audiences(!slices.ContainsFunc(all, func(c contribution) bool { return !c.shutdown })), ""
-	}
-	var u union
-	for _, c := range all {
-		for i := range c.route.to {
-			for _, peer := range c.route.to[i].Peers {
-				u.add(peer, &c.route.to[i].PathAttributes, c.shutdown)
-			}
-		}
-	}
-	return u.audiences(), u.words("adverts of " + p.String() + " differ")
 }
 
 // carries tells whether paths are to be advertised because of this VIP.
@@ -75,20 +31,20 @@ func (s *bgpVIP) advertised() []string {
 	if !s.carries() {
 		return s.left()
 	}
-	if len(s.routes) == 1 && s.routes[0].length == 0 {
+	if len(s.to.Routes) == 1 && s.to.Routes[0].Length == 0 {
 		return s.turn.bgp.Paths[model.PrefixOf(s.vip.Addr, 0)]
 	}
 	has := func(peer string) bool {
-		return slices.ContainsFunc(s.routes, func(r route) bool {
-			return slices.Contains(r.peers, peer) && slices.Contains(s.turn.bgp.Paths[model.PrefixOf(s.vip.Addr, r.length)], peer)
+		return slices.ContainsFunc(s.to.Routes, func(r audience.Route) bool {
+			return slices.Contains(r.Peers, peer) && slices.Contains(s.turn.bgp.Paths[model.PrefixOf(s.vip.Addr, r.Length)], peer)
 		})
 	}
-	lacks := slices.IndexFunc(s.peers, func(peer string) bool { return !has(peer) })
+	lacks := slices.IndexFunc(s.to.Peers, func(peer string) bool { return !has(peer) })
 	if lacks < 0 {
-		return s.peers // all of them, as usual; no copy
+		return s.to.Peers // all of them, as usual; no copy
 	}
 	var out []string
-	for i, peer := range s.peers {
+	for i, peer := range s.to.Peers {
 		if i < lacks || i > lacks && has(peer) {
 			out = append(out, peer)
 		}
@@ -136,14 +92,27 @@ func (f *facts) lengths(like addr) []int {
 // conflicts tells in words where adverts of the VIP, or of others in its prefixes,
 // do not agree.
 func (s *bgpVIP) conflicts() string {
-	out := s.conflict
+	out := s.to.Conflict
 	if len(s.turn.v.Memory.Conflicts) == 0 {
 		return out
 	}
-	for i := range s.routes {
-		if n := s.routes[i].length; n != 0 {
+	for i := range s.to.Routes {
+		if n := s.to.Routes[i].Length; n != 0 {
 			out = both(out, s.turn.v.Memory.Conflicts[model.PrefixOf(s.vip.Addr, n)])
 		}
 	}
 	return out
+}
+
+// speaker fills in what all sessions share.
+func (f *facts) speaker(d *model.Desired) {
+	f.peers = audience.Peers(f.v)
+	f.audiences = audience.New(f.peers)
+	if len(f.peers) > 0 && !d.Memory.RouterID.IsValid() {
+		d.Memory.RouterID = audience.RouterID(f.v, f.peers)
+	}
+	d.BGP = model.BGPState{
+		RouterID: d.Memory.RouterID, Listen: f.v.BGP.Listen, ListenPort: f.v.BGP.ListenPort,
+		Peers: f.peers, Ready: !awaited(f.v, f.w),
+	}
 }

@@ -1,16 +1,27 @@
-package decide
+package audience
 
 import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 )
 
-// peersHere are the peers that this node has, with their restart time.
-func peersHere(v *model.View) []model.BGPPeer {
+const (
+	// RestartTime is how long peers with graceful restart keep paths without a
+	// session (RFC 4724). It is not longer than what is left of decide.BGPLifetime, so
+	// that a router never sends packets to a node whose address is gone.
+	RestartTime = 10 * time.Second
+	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its
+	// address has the short lifetime that the election waits for.
+	RestartTimeL2 = 2 * time.Second
+)
+
+// Peers are the peers that this node has, with their restart time.
+func Peers(v *model.View) []model.BGPPeer {
 	var out []model.BGPPeer
 	for _, p := range v.Peers {
 		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return place.Matches(s, v.Labels) }) {
@@ -31,7 +42,7 @@ func peersHere(v *model.View) []model.BGPPeer {
 }
 
 // wanted tells whether any of the adverts of a VIP is for the peer.
-func wanted(all []model.BGPAdvert, p *model.BGPPeer, a addr) bool {
+func wanted(all []model.BGPAdvert, p *model.BGPPeer, a netip.Addr) bool {
 	return slices.ContainsFunc(all, func(b model.BGPAdvert) bool { return wants(&b, p, a.Is4()) })
 }
 
@@ -44,7 +55,7 @@ func wants(b *model.BGPAdvert, p *model.BGPPeer, four bool) bool {
 // VIP.
 func PeersOf(peers []model.BGPPeer, labels map[string]string, vip *model.VIP) []model.BGPPeer {
 	var out []model.BGPPeer
-	for _, p := range peersHere(&model.View{Peers: peers, Labels: labels}) {
+	for _, p := range Peers(&model.View{Peers: peers, Labels: labels}) {
 		if wanted(vip.BGP, &p, vip.Addr) {
 			out = append(out, p)
 		}
@@ -52,11 +63,11 @@ func PeersOf(peers []model.BGPPeer, labels map[string]string, vip *model.VIP) []
 	return out
 }
 
-// routerID chooses the BGP identifier once: the configured one, else an IPv4
+// RouterID chooses the BGP identifier once: the configured one, else an IPv4
 // address of the node, else a number made of the node's name. Of the addresses
 // those on a subnet with a peer go first, then the highest as routers do: a bridge
 // of containers has the same address on every node.
-func routerID(v *model.View, peers []model.BGPPeer) addr {
+func RouterID(v *model.View, peers []model.BGPPeer) netip.Addr {
 	if v.BGP.RouterID.IsValid() {
 		return v.BGP.RouterID
 	}
@@ -65,7 +76,7 @@ func routerID(v *model.View, peers []model.BGPPeer) addr {
 			return p.RouterID
 		}
 	}
-	var best addr
+	var best netip.Addr
 	beside := false
 	for _, l := range v.Links {
 		for _, p := range l.Prefixes {
@@ -86,16 +97,4 @@ func routerID(v *model.View, peers []model.BGPPeer) addr {
 	_, _ = h.Write([]byte(v.Self))
 	x := h.Sum32() | 1 // never 0.0.0.0, which RFC 6286 forbids
 	return netip.AddrFrom4([4]byte{byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)})
-}
-
-// speaker fills in what all sessions share.
-func (f *facts) speaker(d *model.Desired) {
-	f.peers = peersHere(f.v)
-	if len(f.peers) > 0 && !d.Memory.RouterID.IsValid() {
-		d.Memory.RouterID = routerID(f.v, f.peers)
-	}
-	d.BGP = model.BGPState{
-		RouterID: d.Memory.RouterID, Listen: f.v.BGP.Listen, ListenPort: f.v.BGP.ListenPort,
-		Peers: f.peers, Ready: !awaited(f.v, f.w),
-	}
 }
