@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/fieldtest"
 	"lbd.dev/lbd/internal/model"
@@ -81,4 +82,53 @@ func TestPeersThatAreTold(t *testing.T) {
 // TestSame: adverts that differ in any field have audiences of their own.
 func TestSame(t *testing.T) {
 	fieldtest.Same(t, func(a, b *model.BGPAdvert) bool { return sameAdvert(*a, *b) })
+}
+
+// TestLengthOfAnAddress: an advert of the length of an address is one of the address alone.
+func TestLengthOfAnAddress(t *testing.T) {
+	all := New([]model.BGPPeer{{Name: "r", IPv4: true, IPv6: true}})
+	for _, c := range []struct {
+		addr         string
+		length, want int
+	}{{"10.0.0.200", 24, 24}, {"10.0.0.200", 32, 0}, {"10.0.0.200", 64, 0}, {"fd00::200", 64, 64}, {"fd00::200", 128, 0}, {"10.0.0.200", -1, 0}} {
+		vip := &model.VIP{Addr: netip.MustParseAddr(c.addr), BGP: []model.BGPAdvert{{Length: c.length}}}
+		if a := all.Of(vip); len(a.Routes) != 1 || a.Routes[0].Length != c.want {
+			t.Errorf("%s with length %d: %+v", c.addr, c.length, a.Routes)
+		}
+	}
+}
+
+// TestAllLeave: routers are asked to leave a prefix of several addresses when all of these
+// leave, in whatever order they are decided about.
+func TestAllLeave(t *testing.T) {
+	prefix := netip.MustParsePrefix("10.0.0.0/24")
+	for _, leave := range [][]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
+		all := New([]model.BGPPeer{{Name: "r", IPv4: true}})
+		for i, shutdown := range leave {
+			vip := &model.VIP{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), BGP: []model.BGPAdvert{{Length: 24, PathAttributes: model.PathAttributes{Communities: []uint32{uint32(i)}}}}}
+			all.Contribute(prefix, &all.Of(vip).Routes[0], shutdown)
+		}
+		paths, conflicts := all.Aggregates()
+		if len(paths) != 1 || len(paths[0].To) != 1 || paths[0].To[0].Shutdown != (leave[0] && leave[1]) || len(paths[0].To[0].Communities) != 2 || conflicts != nil {
+			t.Errorf("leaving %v: %+v, %v", leave, paths, conflicts)
+		}
+	}
+}
+
+// TestRestartTime: a router keeps no path for longer than the address is there.
+func TestRestartTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		vip  model.VIP
+		want time.Duration
+	}{
+		"bound for BGP alone": {model.VIP{}, RestartTime},
+		"on the LAN, too":     {model.VIP{L2: true}, RestartTimeL2},
+		"bound on no node":    {model.VIP{L2: true, Unbound: true}, RestartTime},
+	} {
+		c.vip.Addr, c.vip.BGP = netip.MustParseAddr("10.0.0.200"), []model.BGPAdvert{{}}
+		v := &model.View{VIPs: []model.VIP{c.vip}, Peers: []model.BGPPeer{{Name: "r", IPv4: true, GracefulRestart: true}, {Name: "plain", IPv4: true}}}
+		if p := Peers(v); p[0].RestartTime != c.want || p[1].RestartTime != 0 {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
 }
