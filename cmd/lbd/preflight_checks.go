@@ -2,10 +2,15 @@ package main
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 
-	"lbd.dev/lbd/internal/decide"
+	"sigs.k8s.io/yaml"
+
+	"lbd.dev/lbd/internal/fileaccess"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/relay"
+	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/sockdiag"
 )
 
@@ -32,7 +37,7 @@ func (p *preflight) rings(links map[string]model.Link) func(v *model.VIP, iface 
 		p.services(seen, links, relay.Untrackable)
 	}
 	return func(v *model.VIP, iface string) {
-		if why := decide.RingUnfit(seen, links, iface, v.Addr); why != "" {
+		if why := ring.Unfit(seen, links, iface, v.Addr); why != "" {
 			p.say(warn, v.Addr.String(), "a move resets open connections: %s", why)
 			return
 		}
@@ -50,7 +55,7 @@ const servicesPart = "Services"
 // services tells whether open connections through Services would survive moves of their
 // addresses, which the files do not have. untrackable is that of package relay.
 func (p *preflight) services(seen *model.RingHost, links map[string]model.Link, untrackable func(netip.Addr) string) {
-	why := decide.ServiceRingUnfit(seen, links)
+	why := ring.ServiceUnfit(seen, links)
 	for i, a := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		family := [...]string{"IPv4", "IPv6"}[i]
 		kernel, chain := seen.Kernel.Of(a), seen.Drops.Of(a)
@@ -69,6 +74,75 @@ func (p *preflight) services(seen *model.RingHost, links map[string]model.Link, 
 			p.say(warn, servicesPart, "a move resets open connections: %s drops what is relayed of %s; let it accept `ct state untracked`", chain, family)
 		default:
 			p.say(ok, servicesPart, "nothing here keeps open connections by %s from surviving a move", family)
+		}
+	}
+}
+
+// reader is a way to run the daemon, and as whom it then reads files.
+type reader struct {
+	what string
+	user fileaccess.User
+	here bool // it is installed on this host
+}
+
+// readers are the static pod and the unit. Preflight itself runs as root and reads
+// everything, so it judges by owner and mode for those who will read.
+func readers(root string) []reader {
+	all := []reader{{what: "the static pod", user: fileaccess.Root, here: staticPodIn(filepath.Join(root, "etc/kubernetes/manifests"))}}
+	if u, ok := fileaccess.Lookup("lbd"); ok {
+		all = append(all, reader{what: "the unit", user: u, here: unitIn(root)})
+	}
+	return all
+}
+
+// unitIn tells whether a unit is where `lbd manifest systemd` or a package puts it.
+func unitIn(root string) bool {
+	for _, dir := range []string{"etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"} {
+		if _, err := os.Stat(filepath.Join(root, dir, "lbd.service")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// staticPodIn tells whether kubelet finds a pod of lbd in the directory.
+func staticPodIn(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	for _, file := range files {
+		var pod struct {
+			Metadata struct{ Labels map[string]string }
+		}
+		data, err := os.ReadFile(file)
+		if err == nil && yaml.Unmarshal(data, &pod) == nil && pod.Metadata.Labels["app.kubernetes.io/name"] == "lbd" {
+			return true
+		}
+	}
+	return false
+}
+
+// files tells whether the daemon can read the keyring, the kubeconfigs and the files
+// with passwords. What is installed must be able to. If nothing is yet, who could not
+// is worth a line.
+func (p *preflight) files(all []reader) {
+	installed := false
+	for _, r := range all {
+		installed = installed || r.here
+	}
+	for _, file := range p.cfg.SecretFiles() {
+		if _, err := os.Stat(file); err != nil {
+			p.say(warn, "file", "%v", err) // of a kubeconfig, which may come later
+			continue
+		}
+		for _, r := range all {
+			switch err := r.user.Read(file); {
+			case installed && !r.here:
+			case err == nil && installed:
+				p.say(ok, "file", "%s can read %s", r.what, file)
+			case err != nil && installed:
+				p.say(fail, "file", "%s cannot read %s: %v", r.what, file, err)
+			case err != nil:
+				p.say(warn, "file", "%s could not read %s: %v", r.what, file, err)
+			}
 		}
 	}
 }
