@@ -38,16 +38,16 @@ type census struct {
 	counts map[netip.Addr]tally
 	// here are the addresses of this host besides those that lbd bound, elsewhere is
 	// Desired.Elsewhere. Neither is ever changed.
-	here      map[netip.Addr]entry
+	here      map[netip.Addr]Entry
 	elsewhere map[netip.Addr][]netip.Addr
 	parted    []sockdiag.Socket // those of elsewhere
 }
 
 // take adds up, for each address in counts, the open TCP connections to it.
 // Connections that are forwarded to a container are not seen.
-func (c *census) take() error {
+func (c *census) take(k Kernel) error {
 	c.parted = nil
-	if err := sockdiag.TCP(sockdiag.Open, true, c.add); err != nil {
+	if err := k.Sockets(sockdiag.Open, true, c.add); err != nil {
 		return fmt.Errorf("connections: count: %w", err)
 	}
 	return nil
@@ -80,7 +80,7 @@ func (c *census) add(s sockdiag.Socket) {
 func (d *Driver) recount() {
 	if c := d.census(true); len(c.counts) > 0 {
 		signal(d.linger)
-		d.note(c, c.take())
+		d.note(c, c.take(d.kernel))
 	}
 }
 
@@ -101,11 +101,12 @@ func (d *Driver) poll() (again time.Duration) {
 			}
 		}
 	}
+	k := d.kernel
 	d.mu.Unlock()
 	if len(c.counts) == 0 {
 		return 0
 	}
-	err := c.take()
+	err := c.take(k)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.note(c, err) {

@@ -96,7 +96,7 @@ func TestPollAfter(t *testing.T) {
 
 // A binding that begins to linger is counted soon, however long another one has.
 func TestPollIsAsSoonAsTheNewestNeeds(t *testing.T) {
-	d := &Driver{log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1)}
+	d := &Driver{log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1), kernel: &linux{}, mu: new(sync.Mutex)}
 	holding := func(lingered time.Duration, linger bool) *hold {
 		h := &hold{lingers: time.Now().Add(-lingered)}
 		h.want.Addr, h.want.Linger = v4, linger

@@ -17,8 +17,9 @@ import (
 // answer for ever; cut, they come back and reach who has the address now. It works
 // beside the driver: it reads all sockets, and the table of connection tracking.
 type cutter struct {
-	log  *slog.Logger
-	wake chan struct{}
+	log    *slog.Logger
+	kernel Kernel
+	wake   chan struct{}
 
 	behind []sockdiag.Flow // clients that were challenged once; of run only
 	warn   sync.Once       // that nothing can be cut
@@ -29,8 +30,8 @@ type cutter struct {
 	parted []sockdiag.Socket // to be cut without a look
 }
 
-func newCutter(log *slog.Logger) *cutter {
-	return &cutter{log: log, wake: make(chan struct{}, 1), turned: make(map[netip.Addr]bool)}
+func newCutter(log *slog.Logger, k Kernel) *cutter {
+	return &cutter{log: log, kernel: k, wake: make(chan struct{}, 1), turned: make(map[netip.Addr]bool)}
 }
 
 // bound cuts what this host and the clients behind it have open to the address on
@@ -85,7 +86,7 @@ func (c *cutter) work() {
 	c.mu.Unlock()
 	cut := c.destroy(parted, cutFor)
 	if len(turned) > 0 {
-		t, err := touching(turned)
+		t, err := c.touching(turned)
 		if err != nil {
 			c.log.Warn("cannot look for connections that have lost their other end", "err", err)
 			return
@@ -110,7 +111,7 @@ const (
 // address nothing can be sent.
 func (c *cutter) resetClients(addrs map[netip.Addr]bool) {
 	var open []sockdiag.Socket
-	err := sockdiag.TCP(sockdiag.Open, false, func(s sockdiag.Socket) {
+	err := c.kernel.Sockets(sockdiag.Open, false, func(s sockdiag.Socket) {
 		if addrs[s.Local.Addr()] {
 			open = append(open, s)
 		}
@@ -126,7 +127,7 @@ func (c *cutter) resetClients(addrs map[netip.Addr]bool) {
 
 // destroy tells how many it ended in the time that it has.
 func (c *cutter) destroy(sockets []sockdiag.Socket, within time.Duration) int {
-	n, err := sockdiag.Destroy(sockets, time.Now().Add(within))
+	n, err := c.kernel.Destroy(sockets, time.Now().Add(within))
 	if err != nil {
 		c.warn.Do(func() {
 			c.log.Warn("cannot cut connections that have lost their other end: their clients find out by themselves", "err", err)
@@ -142,9 +143,9 @@ type pair struct{ local, remote netip.AddrPort }
 type sockets map[pair]sockdiag.Socket
 
 // touching lists them.
-func touching(addrs map[netip.Addr]bool) (sockets, error) {
+func (c *cutter) touching(addrs map[netip.Addr]bool) (sockets, error) {
 	found := make(sockets)
-	err := sockdiag.TCP(sockdiag.Connections, false, func(s sockdiag.Socket) {
+	err := c.kernel.Sockets(sockdiag.Connections, false, func(s sockdiag.Socket) {
 		_, local := addrs[s.Local.Addr()]
 		_, remote := addrs[s.Remote.Addr()]
 		if local || remote {
@@ -196,7 +197,7 @@ const (
 // challenge has clients that lost their connection reset, see sockdiag.Challenge.
 func (c *cutter) challenge(behind []sockdiag.Flow) {
 	for _, f := range behind {
-		if err := sockdiag.Challenge(f.To, f.Seen); err != nil {
+		if err := c.kernel.Challenge(f.To, f.Seen); err != nil {
 			c.log.Debug("cannot reset a client behind this host", "err", err)
 		}
 	}
@@ -213,7 +214,7 @@ func (c *cutter) reset(turned map[netip.Addr]bool, all sockets) int {
 	}
 	lost := all.away(turned)
 	var behind []sockdiag.Flow
-	err := sockdiag.Tracked(func(a netip.Addr) bool { return turned[a] }, func(f sockdiag.Flow) {
+	err := c.kernel.Tracked(func(a netip.Addr) bool { return turned[a] }, func(f sockdiag.Flow) {
 		_, mine := lost[pair{f.From, f.To}]
 		switch {
 		case f.Translated:
@@ -231,7 +232,7 @@ func (c *cutter) reset(turned map[netip.Addr]bool, all sockets) int {
 		return 0
 	}
 	// A connection that began meanwhile may have been listed by half.
-	again, err := touching(turned)
+	again, err := c.touching(turned)
 	if err != nil {
 		return 0
 	}

@@ -119,15 +119,15 @@ func TestStaleDecisionBindsNothing(t *testing.T) {
 	d := start(t, 2*time.Second)
 	w := want(on("a0", 1)...)
 	w.ValidUntil = time.Now().Add(-time.Millisecond)
-	applied, err := d.Apply(t.Context(), w)
+	applied, err := settle(t, d, w)
 	if v := applied.VIPs[v4]; err == nil || v.Bound || v.Expired || v.Err != errStale.Error() || len(find(t, v4)) != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	// Frozen between the look at the clock and the call: unbound again at once.
 	w = want(on("a0", 1)...)
 	w.ValidUntil = time.Now().Add(100 * time.Millisecond)
-	d.kernel.before = late(create, 300*time.Millisecond)
-	applied, err = d.Apply(t.Context(), w)
+	d.kernel.(*linux).before = late(Create, 300*time.Millisecond)
+	applied, err = settle(t, d, w)
 	if v := applied.VIPs[v4]; err == nil || v.Bound || len(find(t, v4))+len(find(t, v6)) != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -160,7 +160,7 @@ func TestTooLateAfterTheQuestion(t *testing.T) {
 		t.Errorf("the same epoch was tried again: %+v", v)
 	}
 	// Frozen between the look at the clock and the call: unbound again at once.
-	d.kernel.before = late(create, 300*time.Millisecond)
+	d.kernel.(*linux).before = late(Create, 300*time.Millisecond)
 	if v := apply(t, d, bind(2, 100*time.Millisecond))[v4]; v.Bound || !v.TooLate || len(find(t, v4))+len(find(t, v6)) != 0 {
 		t.Errorf("%+v", v)
 	}

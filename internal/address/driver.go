@@ -54,14 +54,14 @@ type Driver struct {
 	linger   chan struct{} // one pending count of connections
 	paced    chan struct{} // one pending look at the beats
 	cut      *cutter
-	// missing: an address is wanted, not expired and not there.
+	// missing: an address is wanted, not expired, and not there or not delivered to yet.
 	missing atomic.Bool
 
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu         sync.Mutex // held during calls to the kernel
-	kernel     *kernel    // nil after Close
+	mu         announce.Mutex // held during calls to the kernel
+	kernel     Kernel         // nil after Close
 	holds      map[slot]*hold
 	list       []*hold                     // the same, in the order of the bindings
 	round      uint64                      // counts accepted lists
@@ -71,7 +71,7 @@ type Driver struct {
 	ends       map[place]leftover
 	validUntil time.Time
 	synced     bool
-	here       map[netip.Addr]entry        // see census
+	here       map[netip.Addr]Entry        // see census
 	elsewhere  map[netip.Addr][]netip.Addr // see census
 	// givenUp are addresses that lingered and are not wanted any more: prune resets what
 	// is still open before it unbinds them.
@@ -93,6 +93,20 @@ type leftover struct {
 // New opens the sockets and starts renewing, with nothing bound as yet. Close
 // ends it.
 func New(opt Options) (*Driver, error) {
+	k, err := openKernel()
+	if err != nil {
+		return nil, err
+	}
+	d, err := NewOn(k, opt)
+	if err != nil {
+		k.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// NewOn is New on a given kernel, which Close closes.
+func NewOn(k Kernel, opt Options) (*Driver, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -102,10 +116,6 @@ func New(opt Options) (*Driver, error) {
 	if opt.Lifetime < MinLifetime || opt.Lifetime%time.Second != 0 {
 		return nil, fmt.Errorf("lifetime: %s is not a whole number of seconds of at least %s", opt.Lifetime, MinLifetime)
 	}
-	k, err := openKernel()
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Driver{
 		log:      opt.Logger,
@@ -114,8 +124,9 @@ func New(opt Options) (*Driver, error) {
 		repair:   make(chan struct{}, 1),
 		linger:   make(chan struct{}, 1),
 		paced:    make(chan struct{}, 1),
-		cut:      newCutter(opt.Logger),
+		cut:      newCutter(opt.Logger, k),
 		cancel:   cancel,
+		mu:       k.Mutex(),
 		kernel:   k,
 		holds:    make(map[slot]*hold),
 		beats:    map[time.Duration]time.Time{opt.Lifetime: time.Now().Add(opt.Lifetime / 3)},
@@ -147,7 +158,7 @@ func (d *Driver) Close(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.kernel != nil {
-		d.kernel.close()
+		d.kernel.Close()
 		d.kernel = nil
 	}
 	return nil
@@ -226,7 +237,11 @@ func (d *Driver) accept(bind []model.Binding) {
 			continue
 		}
 		if h == nil || h.want.Epoch != b.Epoch {
-			h = &hold{connections: unknown}
+			next := &hold{connections: unknown}
+			if h != nil {
+				next.undelivered = h.undelivered // a new epoch does not make the kernel deliver
+			}
+			h = next
 			d.holds[at] = h
 		}
 		h.round = d.round

@@ -34,15 +34,15 @@ func TestBindsExactly(t *testing.T) {
 		if addr.Is6() {
 			flags |= unix.IFA_F_NODAD // there is none to avoid in IPv4
 		}
-		wanted := entry{
-			prefix: netip.PrefixFrom(addr, addr.BitLen()), index: index.Index, protocol: model.AddressProtocol,
+		wanted := Entry{
+			Prefix: netip.PrefixFrom(addr, addr.BitLen()), Index: index.Index, Protocol: model.AddressProtocol,
 			flags: flags, scope: unix.RT_SCOPE_UNIVERSE, prefer: 0,
 		}
 		got := find(t, addr)
 		if len(got) != 1 || !validSince(got[0], idle, before) {
 			t.Fatalf("%s: got %+v, want one for %s", addr, got, idle)
 		}
-		if wanted.valid = got[0].valid; got[0] != wanted {
+		if wanted.Valid = got[0].Valid; got[0] != wanted {
 			t.Errorf("%s: got %+v, want %+v", addr, got, wanted)
 		}
 		v := vips[addr]
@@ -86,7 +86,7 @@ func TestPutsBack(t *testing.T) {
 			fired(t, d)
 		}
 		t.Logf("%s: put back within %s (worst of 20)", addr, worst)
-		if e := find(t, addr)[0]; !e.own() || time.Duration(e.valid)*time.Second > idle {
+		if e := find(t, addr)[0]; !e.own() || time.Duration(e.Valid)*time.Second > idle {
 			t.Errorf("%s: %+v", addr, e)
 		}
 	}
@@ -125,7 +125,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	fired(t, d)
-	applied, err := d.Apply(t.Context(), want(on("a0", 1)...))
+	applied, err := settle(t, d, want(on("a0", 1)...))
 	if err == nil || applied.VIPs[v4].Bound || !strings.Contains(applied.VIPs[v4].Err, `interface "a0" does not exist`) {
 		t.Errorf("%+v, %v", applied.VIPs[v4], err)
 	}
@@ -150,14 +150,14 @@ func TestForeignAddress(t *testing.T) {
 			d := start(t, idle)
 			w := want(model.Binding{Addr: addr, Interface: "a0", Epoch: 1})
 			w.Synced = true
-			applied, err := d.Apply(t.Context(), w)
+			applied, err := settle(t, d, w)
 			v := applied.VIPs[addr]
 			if err == nil || v.Bound || v.Err != "is already configured on "+c.iface+" by somebody else" {
 				t.Errorf("report %+v, error %v", v, err)
 			}
 			d.renewAll(t.Context())
 			now := find(t, addr)
-			if len(now) != 1 || now[0].prefix != was[0].prefix || now[0].index != was[0].index || now[0].protocol != was[0].protocol || now[0].valid != was[0].valid {
+			if len(now) != 1 || now[0].Prefix != was[0].Prefix || now[0].Index != was[0].Index || now[0].Protocol != was[0].Protocol || now[0].Valid != was[0].Valid {
 				t.Errorf("was %+v, is %+v", was, now)
 			}
 			// Once it is out of the way, the VIP is bound without an Apply.
@@ -288,7 +288,7 @@ func TestMove(t *testing.T) {
 		if v := vips[addr]; !v.Bound || v.Interface != "a1" {
 			t.Errorf("%s: %+v", addr, v)
 		}
-		if f := find(t, addr); len(f) != 1 || f[0].index != index.Index {
+		if f := find(t, addr); len(f) != 1 || f[0].Index != index.Index {
 			t.Errorf("%s: %+v", addr, f)
 		}
 		if l := o.of(addr); len(l) != 1 {
@@ -299,7 +299,7 @@ func TestMove(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	// To where there is nothing: it stays, says so, and is not renewed.
-	applied, err := d.Apply(t.Context(), want(on("none", 1)...))
+	applied, err := settle(t, d, want(on("none", 1)...))
 	if v := applied.VIPs[v4]; err == nil || v.Bound || v.Interface != "a1" || !strings.Contains(v.Err, `"none" does not exist`) {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -314,7 +314,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := start(t, 2*time.Second)
-	applied, err := d.Apply(t.Context(), want(on("a0", 1)...))
+	applied, err := settle(t, d, want(on("a0", 1)...))
 	if v := applied.VIPs[v6]; err == nil || v.Bound || v.Err != `IPv6 is disabled on "a0": set sysctl net.ipv6.conf.a0.disable_ipv6=0` {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -415,15 +415,15 @@ func TestManyVIPs(t *testing.T) {
 func TestMarks(t *testing.T) {
 	single := netip.MustParsePrefix("10.0.0.200/32")
 	for _, c := range []struct {
-		e   entry
+		e   Entry
 		own bool
 	}{
-		{entry{prefix: single, protocol: model.AddressProtocol}, true},
-		{entry{prefix: single, protocol: model.AddressProtocol, metric: model.AddressMetric}, true},
-		{entry{prefix: single, metric: model.AddressMetric}, true},
-		{entry{prefix: single, protocol: 1, metric: model.AddressMetric}, false},
-		{entry{prefix: single}, false},
-		{entry{prefix: netip.MustParsePrefix("10.0.0.200/24"), protocol: model.AddressProtocol}, false},
+		{Entry{Prefix: single, Protocol: model.AddressProtocol}, true},
+		{Entry{Prefix: single, Protocol: model.AddressProtocol, Metric: model.AddressMetric}, true},
+		{Entry{Prefix: single, Metric: model.AddressMetric}, true},
+		{Entry{Prefix: single, Protocol: 1, Metric: model.AddressMetric}, false},
+		{Entry{Prefix: single}, false},
+		{Entry{Prefix: netip.MustParsePrefix("10.0.0.200/24"), Protocol: model.AddressProtocol}, false},
 	} {
 		if c.e.own() != c.own {
 			t.Errorf("%+v: own is %t", c.e, !c.own)

@@ -3,6 +3,7 @@ package address
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -22,10 +23,10 @@ import (
 
 // late delays the first batch with such a request, as if the process was frozen
 // between its last look at the clock and the call.
-func late(v verb, by time.Duration) func([]*op) {
+func late(v Verb, by time.Duration) func([]*Op) {
 	done := false
-	return func(ops []*op) {
-		if !done && ops[0].verb == v {
+	return func(ops []*Op) {
+		if !done && ops[0].Verb == v {
 			done = true
 			time.Sleep(by)
 		}
@@ -39,13 +40,13 @@ func TestLateCalls(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		verb verb
-		then []verb // what follows the late call
+		verb Verb
+		then []Verb // what follows the late call
 	}{
-		{"renew", renew, nil},
+		{"renew", Renew, nil},
 		// A removed address can only be put back by a call that creates, and no
 		// clock can be read inside of it: it is unbound at once.
-		{"put back", create, []verb{remove, remove}},
+		{"put back", Create, []Verb{Remove, Remove}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			veth(t, "a0", "b0")
@@ -54,17 +55,17 @@ func TestLateCalls(t *testing.T) {
 			apply(t, d, want(on("a0", 1)...))
 			d.mu.Lock()
 			delay, frozen := late(c.verb, 4500*time.Millisecond), false
-			var then []verb
-			d.kernel.before = func(ops []*op) {
+			var then []Verb
+			d.kernel.(*linux).before = func(ops []*Op) {
 				for _, o := range ops {
 					if frozen {
-						then = append(then, o.verb)
+						then = append(then, o.Verb)
 					}
 				}
 				delay(ops)
-				frozen = frozen || ops[0].verb == c.verb
+				frozen = frozen || ops[0].Verb == c.verb
 			}
-			if c.verb == create {
+			if c.verb == Create {
 				removeByHand(t, "a0", v4)
 				removeByHand(t, "a0", v6)
 			}
@@ -79,11 +80,11 @@ func TestLateCalls(t *testing.T) {
 				if v := vips[addr]; v.Bound || !v.Expired {
 					t.Errorf("%s: %+v", addr, v)
 				}
-				checkBlink(t, o, addr, c.verb == create)
+				checkBlink(t, o, addr, c.verb == Create)
 			}
 			d.mu.Lock()
-			if c.verb == renew { // the kernel may be later than the driver, which then removes what is left
-				then = slices.DeleteFunc(then, func(v verb) bool { return v == remove })
+			if c.verb == Renew { // the kernel may be later than the driver, which then removes what is left
+				then = slices.DeleteFunc(then, func(v Verb) bool { return v == Remove })
 			}
 			if !slices.Equal(then, c.then) {
 				t.Errorf("the late call was followed by %v, want %v", then, c.then)
@@ -145,7 +146,7 @@ func TestLateEvenIfTheKernelCreates(t *testing.T) {
 	for _, h := range d.list {
 		h.bound = time.Now().Add(margin + 20*time.Millisecond)
 	}
-	d.kernel.before = late(renew, 250*time.Millisecond)
+	d.kernel.(*linux).before = late(Renew, 250*time.Millisecond)
 	d.renew(t.Context(), everything)
 	for _, h := range d.list {
 		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
@@ -153,11 +154,11 @@ func TestLateEvenIfTheKernelCreates(t *testing.T) {
 		}
 	}
 	// The same for an address that is put back.
-	d.kernel.before = nil
+	d.kernel.(*linux).before = nil
 	for _, h := range d.list {
 		h.expired, h.bound, h.seen = false, time.Now().Add(margin+20*time.Millisecond), time.Now()
 	}
-	d.kernel.before = late(create, 250*time.Millisecond)
+	d.kernel.(*linux).before = late(Create, 250*time.Millisecond)
 	d.lookAgain(t.Context())
 	for _, h := range d.list {
 		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
@@ -332,6 +333,7 @@ func helper() {
 		}
 		say := said
 		switch {
+		case errors.Is(err, errUndelivered): // soon it is bound
 		case err != nil:
 			say = err.Error()
 		case v.Expired:

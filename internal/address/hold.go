@@ -15,6 +15,9 @@ type hold struct {
 	lifetime time.Duration // that is wanted in the kernel
 	index    int           // of the interface on which it is, or was last, bound
 	there    bool
+	// undelivered is since when the first binding waits for the kernel to deliver to it; zero:
+	// it need not wait.
+	undelivered time.Time
 	// set is the lifetime that the kernel was last told; for an address that was
 	// found there, the wanted one.
 	set time.Duration
@@ -66,8 +69,14 @@ func (h *hold) due(cutoff time.Time) bool {
 	return h.adopted || h.set != h.lifetime || h.bound.Before(cutoff.Add(h.set))
 }
 
+// serves tells whether packets to the address reach this host, as far as is known.
+func (h *hold) serves() bool { return h.there && h.undelivered.IsZero() }
+
 // held notes a call that set the lifetime.
-func (h *hold) held(o *op) {
-	h.there, h.adopted, h.err, h.index, h.set = true, false, nil, o.index, o.lifetime
-	h.bound, h.end, h.seen = o.before.Add(o.lifetime), o.after.Add(o.lifetime), o.before
+func (h *hold) held(o *Op) {
+	h.there, h.adopted, h.err, h.index, h.set = true, false, nil, o.Index, o.Lifetime
+	if !h.serves() {
+		h.err = errUndelivered
+	}
+	h.bound, h.end, h.seen = o.Before.Add(o.Lifetime), o.After.Add(o.Lifetime), o.Before
 }

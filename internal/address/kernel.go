@@ -1,10 +1,12 @@
 package address
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +14,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/sockdiag"
 )
 
 const (
@@ -27,8 +31,8 @@ const (
 	answerTimeout = 2 * time.Second
 	// dumpTries bounds how often a dump that a change has interrupted is repeated.
 	dumpTries = 5
-	// forever is the valid lifetime of an address that does not expire.
-	forever = 0xffffffff
+	// Forever is the valid lifetime of an address that does not expire.
+	Forever = 0xffffffff
 )
 
 // flags of every address that lbd binds: no duplicate address detection (the
@@ -47,35 +51,76 @@ const addFlags = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE
 // makes no difference.
 const renewFlags = addFlags | unix.IFA_F_MCAUTOJOIN
 
-// entry is one address as the kernel has it.
-type entry struct {
-	prefix   netip.Prefix
-	index    int // of the interface
-	protocol uint8
-	metric   uint32
+// Entry is one address as the kernel has it.
+type Entry struct {
+	Prefix   netip.Prefix
+	Index    int // of the interface
+	Protocol uint8
+	Metric   uint32
 	flags    uint32
 	scope    uint8
-	valid    uint32 // remaining seconds, rounded up; forever
+	Valid    uint32 // remaining seconds, rounded up; Forever
 	prefer   uint32
 }
 
 // own tells whether lbd bound the address. lbd binds single addresses only.
-func (e entry) own() bool {
-	return e.prefix.IsSingleIP() && model.AddressMarked(e.protocol, e.metric)
+func (e Entry) own() bool {
+	return e.Prefix.IsSingleIP() && model.AddressMarked(e.Protocol, e.Metric)
 }
 
-// kernel talks rtnetlink. It is not safe for concurrent use.
-type kernel struct {
+// Kernel is the host as this driver needs it; a simulation has its own.
+type Kernel interface {
+	// Addresses are all that the host has, with the remaining lifetimes.
+	Addresses() ([]Entry, error)
+	// Change carries requests out in order and fills in their results.
+	Change(ops []*Op)
+	// LinkIndex finds an interface by name; the error is unix.ENODEV if there is none.
+	LinkIndex(name string) (int, error)
+	// LinkName finds the name of an interface, "#7" if it is gone.
+	LinkName(index int) string
+	// Local tells whether packets to an address are delivered to this host because the
+	// interface has it.
+	Local(addr netip.Addr, index int) bool
+	// Close ends all calls.
+	Close()
+	// Mutex makes a lock for the goroutines of the driver.
+	Mutex() announce.Mutex
+
+	// Those below may be called while another call runs.
+
+	// Watch tells of events until ctx ends or it has lost the subscription: Missed as soon
+	// as it hears of all others.
+	Watch(ctx context.Context, tell func(Event, Entry)) error
+	// Sockets, Destroy, Tracked and Challenge are TCP, Destroy, Tracked and Challenge of
+	// package sockdiag.
+	Sockets(states sockdiag.States, heard bool, each func(sockdiag.Socket)) error
+	Destroy(sockets []sockdiag.Socket, end time.Time) (int, error)
+	Tracked(asked func(netip.Addr) bool, each func(sockdiag.Flow)) error
+	Challenge(server, client netip.AddrPort) error
+}
+
+// Event is what has happened to the addresses or interfaces of the host.
+type Event uint8
+
+// The events.
+const (
+	Missed  Event = iota // perhaps something that was not heard
+	Removed              // an address, which is told
+	Linked               // an interface has changed
+)
+
+// linux is the kernel that lbd runs on, by rtnetlink.
+type linux struct {
 	sock   *nl.SocketHandle
 	knows  bool // the kernel reports IFA_PROTO
 	pid    uint32
 	names  map[int]string // of interfaces, since the last dump
 	had    int            // addresses at the last dump
-	before func([]*op)    // test hook: runs just before a batch is sent
+	before func([]*Op)    // test hook: runs just before a batch is sent
 }
 
 // openKernel opens a socket in the network namespace of the process.
-func openKernel() (*kernel, error) {
+func openKernel() (*linux, error) {
 	sock, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink: open: %w", err)
@@ -87,15 +132,39 @@ func openKernel() (*kernel, error) {
 		sock.Close()
 		return nil, fmt.Errorf("rtnetlink: open: %w", err)
 	}
-	return &kernel{sock: &nl.SocketHandle{Socket: sock}, pid: pid}, nil
+	return &linux{sock: &nl.SocketHandle{Socket: sock}, pid: pid}, nil
 }
 
-func (k *kernel) close() { k.sock.Close() }
+// Close implements Kernel.
+func (k *linux) Close() { k.sock.Close() }
 
-// dump reads every address of the namespace in kernel order.
-func (k *kernel) dump() ([]entry, error) {
+// Mutex implements Kernel.
+func (*linux) Mutex() announce.Mutex { return new(sync.Mutex) }
+
+// Sockets implements Kernel.
+func (*linux) Sockets(states sockdiag.States, heard bool, each func(sockdiag.Socket)) error {
+	return sockdiag.TCP(states, heard, each)
+}
+
+// Destroy implements Kernel.
+func (*linux) Destroy(sockets []sockdiag.Socket, end time.Time) (int, error) {
+	return sockdiag.Destroy(sockets, end)
+}
+
+// Tracked implements Kernel.
+func (*linux) Tracked(asked func(netip.Addr) bool, each func(sockdiag.Flow)) error {
+	return sockdiag.Tracked(asked, each)
+}
+
+// Challenge implements Kernel.
+func (*linux) Challenge(server, client netip.AddrPort) error {
+	return sockdiag.Challenge(server, client)
+}
+
+// Addresses reads every address of the namespace in kernel order.
+func (k *linux) Addresses() ([]Entry, error) {
 	k.names = nil
-	entries := make([]entry, 0, k.had+k.had/8+8)
+	entries := make([]Entry, 0, k.had+k.had/8+8)
 	begin := func() { entries = entries[:0] }
 	err := k.each(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, begin, func(m []byte) {
 		if e, knows, ok := parseEntry(m); ok {
@@ -111,14 +180,14 @@ func (k *kernel) dump() ([]entry, error) {
 }
 
 // link asks for one interface. That is no dump, which might begin again.
-func (k *kernel) link(parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
+func (k *linux) link(parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
 	err = k.each(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msgs = append(msgs, m) }, parts...)
 	return msgs, err
 }
 
 // each sends one request and hands on each answer. If they changed meanwhile, all
 // begins again.
-func (k *kernel) each(request, flags int, answer uint16, begin func(), take func(m []byte), parts ...nl.NetlinkRequestData) (err error) {
+func (k *linux) each(request, flags int, answer uint16, begin func(), take func(m []byte), parts ...nl.NetlinkRequestData) (err error) {
 	for range dumpTries {
 		begin()
 		req := nl.NewNetlinkRequest(request, flags)
@@ -136,19 +205,19 @@ func (k *kernel) each(request, flags int, answer uint16, begin func(), take func
 
 // parseEntry reads one RTM_NEWADDR or RTM_DELADDR message. It tells whether the
 // kernel reported an origin, which old ones do not.
-func parseEntry(m []byte) (e entry, knows, ok bool) {
+func parseEntry(m []byte) (e Entry, knows, ok bool) {
 	if len(m) < unix.SizeofIfAddrmsg {
 		return e, false, false
 	}
 	msg := nl.DeserializeIfAddrmsg(m)
-	e.index, e.scope, e.flags, e.valid = int(msg.Index), msg.Scope, uint32(msg.Flags), forever
+	e.Index, e.scope, e.flags, e.Valid = int(msg.Index), msg.Scope, uint32(msg.Flags), Forever
 	var local netip.Addr
 	rest := m[unix.SizeofIfAddrmsg:]
 	for len(rest) >= unix.SizeofRtAttr {
 		var kind uint16
 		var value []byte
 		if kind, value, rest, ok = nextAttribute(rest); !ok {
-			return entry{}, false, false
+			return Entry{}, false, false
 		}
 		switch {
 		case kind == unix.IFA_LOCAL:
@@ -158,16 +227,16 @@ func parseEntry(m []byte) (e entry, knows, ok bool) {
 		case kind == unix.IFA_FLAGS && len(value) == 4:
 			e.flags = nl.NativeEndian().Uint32(value)
 		case kind == unix.IFA_RT_PRIORITY && len(value) == 4:
-			e.metric = nl.NativeEndian().Uint32(value)
+			e.Metric = nl.NativeEndian().Uint32(value)
 		case kind == unix.IFA_CACHEINFO && len(value) >= unix.SizeofIfaCacheinfo:
 			info := nl.DeserializeIfaCacheInfo(value)
-			e.valid, e.prefer = info.Valid, info.Prefered
+			e.Valid, e.prefer = info.Valid, info.Prefered
 		case kind == ifaProto && len(value) == 1:
-			e.protocol, knows = value[0], true
+			e.Protocol, knows = value[0], true
 		}
 	}
-	e.prefix = netip.PrefixFrom(local, int(msg.Prefixlen))
-	return e, knows, e.prefix.IsValid()
+	e.Prefix = netip.PrefixFrom(local, int(msg.Prefixlen))
+	return e, knows, e.Prefix.IsValid()
 }
 
 // nextAttribute splits the first attribute off, without any memory of its own: a
@@ -182,8 +251,8 @@ func nextAttribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
 	return order.Uint16(b[2:]), b[unix.SizeofRtAttr:size], b[next:], true
 }
 
-// linkIndex finds an interface by name. The error is unix.ENODEV if there is none.
-func (k *kernel) linkIndex(name string) (int, error) {
+// LinkIndex implements Kernel.
+func (k *linux) LinkIndex(name string) (int, error) {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	attr := nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name))
 	msgs, err := k.link(msg, attr)
@@ -196,9 +265,8 @@ func (k *kernel) linkIndex(name string) (int, error) {
 	return int(nl.DeserializeIfInfomsg(msgs[0]).Index), nil
 }
 
-// linkName finds the name of an interface, "#7" if it is gone. Names are
-// remembered until the next dump.
-func (k *kernel) linkName(index int) string {
+// LinkName implements Kernel. Names are remembered until the next look at the addresses.
+func (k *linux) LinkName(index int) string {
 	if name, ok := k.names[index]; ok {
 		return name
 	}
@@ -221,29 +289,30 @@ func (k *kernel) linkName(index int) string {
 	return name
 }
 
-// verb is what one request of a batch does.
-type verb uint8
+// Verb is what one request of a batch does.
+type Verb uint8
 
+// The verbs.
 const (
-	create verb = iota // fails with EEXIST if the interface has the address
-	renew              // fails with EINVAL if it has not
-	remove             // fails with EADDRNOTAVAIL if it has not
+	Create Verb = iota // fails with EEXIST if the interface has the address
+	Renew              // fails with EINVAL if it has not
+	Remove             // fails with EADDRNOTAVAIL if it has not
 )
 
-// op is one request and, after kernel.do, its result. Before and after enclose
+// Op is one request and, after Kernel.Change, its result. Before and after enclose
 // the moment at which the kernel carried it out.
-type op struct {
-	verb          verb
-	addr          netip.Addr
-	index         int
-	lifetime      time.Duration // whole seconds; not for remove
-	err           error
-	before, after time.Time
+type Op struct {
+	Verb          Verb
+	Addr          netip.Addr
+	Index         int
+	Lifetime      time.Duration // whole seconds; not for remove
+	Err           error
+	Before, After time.Time
 	seq           uint32
 }
 
-// do carries the requests out in order and fills in their results.
-func (k *kernel) do(ops []*op) {
+// Change carries the requests out in order and fills in their results.
+func (k *linux) Change(ops []*Op) {
 	for len(ops) > 0 {
 		n := min(len(ops), batchSize)
 		k.batch(ops[:n])
@@ -254,10 +323,10 @@ func (k *kernel) do(ops []*op) {
 // batch sends the requests in one message. Only the last one asks to be
 // acknowledged: the kernel works in order and reports every failure, so that
 // what is not reported by then has succeeded.
-func (k *kernel) batch(ops []*op) {
+func (k *linux) batch(ops []*Op) {
 	var msg []byte
 	for i, o := range ops {
-		o.seq, o.err = atomic.AddUint32(&k.sock.Seq, 1), nil
+		o.seq, o.Err = atomic.AddUint32(&k.sock.Seq, 1), nil
 		msg = append(msg, k.encode(o, i == len(ops)-1)...)
 	}
 	before := time.Now()
@@ -270,15 +339,15 @@ func (k *kernel) batch(ops []*op) {
 	}
 	after := time.Now()
 	for _, o := range ops {
-		o.before, o.after = before, after
-		if err != nil && o.err == nil {
-			o.err = err
+		o.Before, o.After = before, after
+		if err != nil && o.Err == nil {
+			o.Err = err
 		}
 	}
 }
 
 // answers reads until the last request is acknowledged.
-func (k *kernel) answers(ops []*op) error {
+func (k *linux) answers(ops []*Op) error {
 	first, last := ops[0].seq, ops[len(ops)-1].seq
 	for {
 		msgs, _, err := k.sock.Socket.Receive()
@@ -294,7 +363,7 @@ func (k *kernel) answers(ops []*op) error {
 				continue // the late answer to an earlier request
 			}
 			if errno := int32(nl.NativeEndian().Uint32(m.Data)); errno != 0 {
-				ops[i].err = unix.Errno(-errno)
+				ops[i].Err = unix.Errno(-errno)
 			}
 			if m.Header.Seq == last {
 				return nil
@@ -304,14 +373,14 @@ func (k *kernel) answers(ops []*op) error {
 }
 
 // encode builds one request.
-func (k *kernel) encode(o *op, ack bool) []byte {
+func (k *linux) encode(o *Op, ack bool) []byte {
 	kind, flags := unix.RTM_NEWADDR, 0
-	switch o.verb {
-	case create:
+	switch o.Verb {
+	case Create:
 		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	case renew:
+	case Renew:
 		flags = unix.NLM_F_REPLACE
-	case remove:
+	case Remove:
 		kind = unix.RTM_DELADDR
 	}
 	if ack {
@@ -320,22 +389,22 @@ func (k *kernel) encode(o *op, ack bool) []byte {
 	req := nl.NewNetlinkRequest(kind, flags)
 	req.Seq = o.seq
 	family := unix.AF_INET6
-	if o.addr.Is4() {
+	if o.Addr.Is4() {
 		family = unix.AF_INET
 	}
 	msg := nl.NewIfAddrmsg(family)
-	msg.Prefixlen, msg.Scope, msg.Index = uint8(o.addr.BitLen()), unix.RT_SCOPE_UNIVERSE, uint32(o.index)
+	msg.Prefixlen, msg.Scope, msg.Index = uint8(o.Addr.BitLen()), unix.RT_SCOPE_UNIVERSE, uint32(o.Index)
 	req.AddData(msg)
-	req.AddData(nl.NewRtAttr(unix.IFA_LOCAL, o.addr.AsSlice()))
-	req.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, o.addr.AsSlice()))
-	if o.verb == remove {
+	req.AddData(nl.NewRtAttr(unix.IFA_LOCAL, o.Addr.AsSlice()))
+	req.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, o.Addr.AsSlice()))
+	if o.Verb == Remove {
 		return req.Serialize()
 	}
 	bits := uint32(addFlags)
-	if o.verb == renew {
+	if o.Verb == Renew {
 		bits = renewFlags
 	}
-	info := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: uint32(o.lifetime / time.Second)}}
+	info := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: uint32(o.Lifetime / time.Second)}}
 	req.AddData(nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(bits)))
 	req.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, info.Serialize()))
 	req.AddData(nl.NewRtAttr(ifaProto, nl.Uint8Attr(model.AddressProtocol)))
@@ -346,8 +415,12 @@ func (k *kernel) encode(o *op, ack bool) []byte {
 }
 
 const (
-	// localTimeout bounds the wait for an IPv6 address to become local.
+	// localTimeout bounds the wait for an IPv6 address to become local, localAgain each
+	// further one. After localLate a first binding waits no more: the election does not wait
+	// longer than election.DriverPatience.
 	localTimeout = 250 * time.Millisecond
+	localAgain   = 50 * time.Millisecond
+	localLate    = time.Second
 	localPoll    = 100 * time.Microsecond
 )
 
@@ -357,8 +430,8 @@ const (
 // and joins the solicited-node group later, from a work queue, also without
 // duplicate address detection (addrconf_dad_start in net/ipv6/addrconf.c); until
 // then it drops what comes in. On a busy machine that took tens of milliseconds.
-func awaitLocal(addr netip.Addr, index int, deadline time.Time) bool {
-	for addr.Is6() && !local(addr, index) {
+func awaitLocal(k Kernel, addr netip.Addr, index int, deadline time.Time) bool {
+	for addr.Is6() && !k.Local(addr, index) {
 		if !time.Now().Before(deadline) {
 			return false
 		}
@@ -367,9 +440,9 @@ func awaitLocal(addr netip.Addr, index int, deadline time.Time) bool {
 	return true
 }
 
-// local tells whether the routing table delivers packets to the address here by
-// the route that belongs to its being on the interface.
-func local(addr netip.Addr, index int) bool {
+// Local implements Kernel: the routing table delivers packets to the address here by the
+// route that belongs to its being on the interface.
+func (*linux) Local(addr netip.Addr, index int) bool {
 	routes, err := netlink.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{OifIndex: index})
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 }

@@ -28,31 +28,31 @@ func renewalCannotCreate(t *testing.T, iface string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
-	index, err := k.linkIndex(iface)
+	defer k.Close()
+	index, err := k.LinkIndex(iface)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const valid = 2 * time.Second
 	for _, addr := range both {
-		do := func(v verb) error {
-			o := &op{verb: v, addr: addr, index: index, lifetime: valid}
-			k.do([]*op{o})
-			return o.err
+		do := func(v Verb) error {
+			o := &Op{Verb: v, Addr: addr, Index: index, Lifetime: valid}
+			k.Change([]*Op{o})
+			return o.Err
 		}
 		for i, step := range []struct {
-			verb  verb
+			verb  Verb
 			err   error
 			there int
 		}{
-			{renew, unix.EINVAL, 0},
-			{create, nil, 1},
-			{create, unix.EEXIST, 1},
-			{renew, nil, 1},
-			{renew, nil, 1},
-			{remove, nil, 0},
-			{remove, unix.EADDRNOTAVAIL, 0},
-			{renew, unix.EINVAL, 0},
+			{Renew, unix.EINVAL, 0},
+			{Create, nil, 1},
+			{Create, unix.EEXIST, 1},
+			{Renew, nil, 1},
+			{Renew, nil, 1},
+			{Remove, nil, 0},
+			{Remove, unix.EADDRNOTAVAIL, 0},
+			{Renew, unix.EINVAL, 0},
 		} {
 			if err := do(step.verb); err != step.err {
 				t.Errorf("%s: step %d: error %v, want %v", addr, i, err, step.err)
@@ -64,23 +64,23 @@ func renewalCannotCreate(t *testing.T, iface string) {
 	}
 	// Where the kernel does not report IFA_PROTO, as before the first dump, both
 	// marks are set.
-	k.do([]*op{{verb: create, addr: v4, index: index, lifetime: valid}})
-	if f := find(t, v4); len(f) != 1 || !f[0].own() || f[0].metric != model.AddressMetric {
+	k.Change([]*Op{{Verb: Create, Addr: v4, Index: index, Lifetime: valid}})
+	if f := find(t, v4); len(f) != 1 || !f[0].own() || f[0].Metric != model.AddressMetric {
 		t.Errorf("%+v", f)
 	}
-	k.do([]*op{{verb: remove, addr: v4, index: index}})
+	k.Change([]*Op{{Verb: Remove, Addr: v4, Index: index}})
 	// A failure in the middle of a batch is told apart from the rest.
-	ops := []*op{
-		{verb: create, addr: v4, index: index, lifetime: valid}, {verb: renew, addr: v6, index: index, lifetime: valid},
-		{verb: create, addr: v6, index: 999, lifetime: valid}, {verb: renew, addr: v4, index: index, lifetime: valid},
+	ops := []*Op{
+		{Verb: Create, Addr: v4, Index: index, Lifetime: valid}, {Verb: Renew, Addr: v6, Index: index, Lifetime: valid},
+		{Verb: Create, Addr: v6, Index: 999, Lifetime: valid}, {Verb: Renew, Addr: v4, Index: index, Lifetime: valid},
 	}
-	k.do(ops)
+	k.Change(ops)
 	for i, wanted := range []error{nil, unix.EINVAL, unix.ENODEV, nil} {
-		if ops[i].err != wanted {
-			t.Errorf("batch: %d: %v, want %v", i, ops[i].err, wanted)
+		if ops[i].Err != wanted {
+			t.Errorf("batch: %d: %v, want %v", i, ops[i].Err, wanted)
 		}
 	}
-	k.do([]*op{{verb: remove, addr: v4, index: index}})
+	k.Change([]*Op{{Verb: Remove, Addr: v4, Index: index}})
 }
 
 // TestAddressThatCannotBeRemoved: if the kernel does not take an address away the report says
@@ -90,7 +90,7 @@ func TestAddressThatCannotBeRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
+	defer k.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

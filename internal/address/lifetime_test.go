@@ -94,10 +94,10 @@ func TestLongLifetimeIsCheap(t *testing.T) {
 			}
 		}
 		d.mu.Lock()
-		if d.kernel.before == nil {
+		if d.kernel.(*linux).before == nil {
 			add() // with the next Apply: no reason to renew all others
-			d.kernel.before = func(ops []*op) {
-				if ops[0].verb == renew {
+			d.kernel.(*linux).before = func(ops []*Op) {
+				if ops[0].Verb == Renew {
 					batches++
 					renewals += len(ops)
 				}
@@ -163,10 +163,10 @@ func TestRenewsEachByItsLifetime(t *testing.T) {
 	applyAll(t, d, want(b...))
 	counts := make(map[int]int)
 	d.mu.Lock()
-	d.kernel.before = func(ops []*op) {
+	d.kernel.(*linux).before = func(ops []*Op) {
 		for _, o := range ops {
-			if o.verb == renew {
-				counts[o.index]++
+			if o.Verb == Renew {
+				counts[o.Index]++
 			}
 		}
 	}

@@ -116,15 +116,15 @@ func TestBothOfALeftoverArePruned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
+	defer k.Close()
 	for _, iface := range []string{"a0", "b0"} {
-		index, err := k.linkIndex(iface)
+		index, err := k.LinkIndex(iface)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &op{verb: create, addr: v4, index: index, lifetime: idle}
-		if k.do([]*op{o}); o.err != nil {
-			t.Fatal(o.err)
+		o := &Op{Verb: Create, Addr: v4, Index: index, Lifetime: idle}
+		if k.Change([]*Op{o}); o.Err != nil {
+			t.Fatal(o.Err)
 		}
 	}
 	if n := len(find(t, v4)); n != 2 {

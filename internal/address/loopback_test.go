@@ -37,7 +37,7 @@ func onLo(epoch uint64, lifetime time.Duration) []model.Binding {
 // applyAll applies, fails the test on an error, and returns the whole report.
 func applyAll(t *testing.T, d *Driver, w *model.Desired) model.Applied {
 	t.Helper()
-	applied, err := d.Apply(t.Context(), w)
+	applied, err := settle(t, d, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func applyAll(t *testing.T, d *Driver, w *model.Desired) model.Applied {
 func has(t *testing.T, addr netip.Addr) (lan, loopback bool) {
 	t.Helper()
 	for _, e := range find(t, addr) {
-		if slotAt(addr, e.index).loopback {
+		if slotAt(addr, e.Index).loopback {
 			loopback = true
 		} else {
 			lan = true
@@ -108,17 +108,17 @@ func TestBindsOnLoopbackExactly(t *testing.T) {
 		// The scope on lo is as asked for; only 127.0.0.0/8 is given that of a host.
 		wanted := map[int]time.Duration{lan.Index: idle, loopbackIndex: 2 * idle}
 		for _, e := range find(t, addr) {
-			w := entry{
-				prefix: netip.PrefixFrom(addr, addr.BitLen()), index: e.index, protocol: model.AddressProtocol,
-				flags: flags, scope: unix.RT_SCOPE_UNIVERSE, valid: e.valid,
+			w := Entry{
+				Prefix: netip.PrefixFrom(addr, addr.BitLen()), Index: e.Index, Protocol: model.AddressProtocol,
+				flags: flags, scope: unix.RT_SCOPE_UNIVERSE, Valid: e.Valid,
 			}
-			if e != w || !validSince(e, wanted[e.index], before) {
-				t.Errorf("%s: got %+v, want %+v for %s", addr, e, w, wanted[e.index])
+			if e != w || !validSince(e, wanted[e.Index], before) {
+				t.Errorf("%s: got %+v, want %+v for %s", addr, e, w, wanted[e.Index])
 			}
 			if addr.Is6() {
-				mustBeLocal(t, addr, e.index, after.Sub(before))
+				mustBeLocal(t, addr, e.Index, after.Sub(before))
 			}
-			delete(wanted, e.index)
+			delete(wanted, e.Index)
 		}
 		if len(wanted) != 0 {
 			t.Errorf("%s: missing on %v", addr, wanted)
@@ -209,7 +209,7 @@ func TestPutsBackOnLoopback(t *testing.T) {
 	setUp(t, lo, false)
 	time.Sleep(100 * time.Millisecond)
 	setUp(t, lo, true)
-	eventually(t, "back on lo", func() bool { _, loopback := has(t, v6); return loopback && local(v6, loopbackIndex) })
+	eventually(t, "back on lo", func() bool { _, loopback := has(t, v6); return loopback && (*linux)(nil).Local(v6, loopbackIndex) })
 	fired(t, d)
 	expect(t, applyAll(t, d, w), true, true)
 }
@@ -345,7 +345,7 @@ func TestErrorsOnLoopback(t *testing.T) {
 		t.Fatal(err)
 	}
 	remove := foreign(t, lo, "10.0.0.200/32")
-	applied, err := d.Apply(t.Context(), want(onBoth("a0", 1, 0)...))
+	applied, err := settle(t, d, want(onBoth("a0", 1, 0)...))
 	if v := applied.Loopback[v6]; err == nil || v.Bound || v.Err != `IPv6 is disabled on "lo": set sysctl net.ipv6.conf.lo.disable_ipv6=0` {
 		t.Errorf("%+v, %v", v, err)
 	}

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"log/slog"
@@ -104,14 +105,14 @@ func removeByHand(t *testing.T, iface string, addr netip.Addr) {
 }
 
 // dump reads the addresses through a socket of its own.
-func dump(t *testing.T) []entry {
+func dump(t *testing.T) []Entry {
 	t.Helper()
 	k, err := openKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
-	entries, err := k.dump()
+	defer k.Close()
+	entries, err := k.Addresses()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +120,10 @@ func dump(t *testing.T) []entry {
 }
 
 // find returns the entries of one address.
-func find(t *testing.T, addr netip.Addr) (found []entry) {
+func find(t *testing.T, addr netip.Addr) (found []Entry) {
 	t.Helper()
 	for _, e := range dump(t) {
-		if e.prefix.Addr() == addr {
+		if e.Prefix.Addr() == addr {
 			found = append(found, e)
 		}
 	}
@@ -162,7 +163,7 @@ func observe(t *testing.T, addrs ...netip.Addr) *observer {
 	o := &observer{stop: make(chan struct{}), log: make(map[slot][]sight)}
 	looked := make(chan struct{})
 	o.done.Go(func() {
-		defer k.close()
+		defer k.Close()
 		first := sync.OnceFunc(func() { close(looked) })
 		defer first()
 		tick := time.NewTicker(time.Millisecond)
@@ -173,14 +174,14 @@ func observe(t *testing.T, addrs ...netip.Addr) *observer {
 				return
 			case <-tick.C:
 			}
-			entries, err := k.dump()
+			entries, err := k.Addresses()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			now, there := time.Now(), make(map[slot]bool)
 			for _, e := range entries {
-				there[slotAt(e.prefix.Addr(), e.index)] = true
+				there[slotAt(e.Prefix.Addr(), e.Index)] = true
 			}
 			o.mu.Lock()
 			for _, a := range addrs {
@@ -241,10 +242,20 @@ func want(bind ...model.Binding) *model.Desired {
 	return &model.Desired{ValidUntil: time.Now().Add(time.Minute), Bind: bind}
 }
 
+// settle applies until the kernel, for which a busy machine may have no time, delivers to all.
+func settle(t *testing.T, d *Driver, w *model.Desired) (applied model.Applied, err error) {
+	t.Helper()
+	eventually(t, "the kernel delivers", func() bool {
+		applied, err = d.Apply(t.Context(), w)
+		return !errors.Is(err, errUndelivered)
+	})
+	return applied, err
+}
+
 // apply applies and fails the test on an error.
 func apply(t *testing.T, d *Driver, w *model.Desired) map[netip.Addr]model.AppliedVIP {
 	t.Helper()
-	applied, err := d.Apply(t.Context(), w)
+	applied, err := settle(t, d, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,8 +285,8 @@ func eventually(t *testing.T, what string, cond func() bool) time.Duration {
 
 // validSince tells whether the kernel counts down a lifetime that was set since then. It
 // tells whole seconds.
-func validSince(e entry, lifetime time.Duration, set time.Time) bool {
-	valid := time.Duration(e.valid) * time.Second
+func validSince(e Entry, lifetime time.Duration, set time.Time) bool {
+	valid := time.Duration(e.Valid) * time.Second
 	return valid <= lifetime && valid >= lifetime-time.Since(set)-time.Second
 }
 
@@ -307,4 +318,43 @@ func lingering(iface string, epoch uint64) []model.Binding {
 		bind[i].Linger = true
 	}
 	return bind
+}
+
+// Held is one address with lbd's mark in the kernel.
+type Held struct {
+	Prefix    netip.Prefix // /32 or /128
+	Interface string
+	// Remaining is the rest of the lifetime, rounded up to whole seconds; -1 if it
+	// does not end.
+	Remaining time.Duration
+}
+
+// List returns the addresses with lbd's mark, in kernel order, whoever of lbd's
+// processes bound them.
+func List() ([]Held, error) {
+	k, err := openKernel()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	return k.held()
+}
+
+func (k *linux) held() ([]Held, error) {
+	entries, err := k.Addresses()
+	if err != nil {
+		return nil, err
+	}
+	var list []Held
+	for _, e := range entries {
+		if !e.own() {
+			continue
+		}
+		h := Held{Prefix: e.Prefix, Interface: k.LinkName(e.Index), Remaining: -1}
+		if e.Valid != Forever {
+			h.Remaining = time.Duration(e.Valid) * time.Second
+		}
+		list = append(list, h)
+	}
+	return list, nil
 }

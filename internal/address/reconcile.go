@@ -16,11 +16,11 @@ import (
 // the decision is out of date and nothing is bound. It tells whether anything with
 // the lifetime of the driver was.
 func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created bool) {
-	var ops []*op
+	var ops []*Op
 	var targets []*hold
 	for _, h := range d.list {
 		if index, ok := d.bindable(h, s, stale); ok {
-			ops = append(ops, &op{verb: create, addr: h.want.Addr, index: index, lifetime: h.lifetime})
+			ops = append(ops, &Op{Verb: Create, Addr: h.want.Addr, Index: index, Lifetime: h.lifetime})
 			targets = append(targets, h)
 		}
 	}
@@ -35,20 +35,21 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 		}
 		held := make([]bool, n-i) // elsewhere on this host
 		for j, o := range ops[i:n] {
-			held[j] = s.has(o.addr)
+			held[j] = s.has(o.Addr)
 		}
-		d.kernel.do(ops[i:n])
+		d.kernel.Change(ops[i:n])
 		for j, o := range ops[i:n] {
 			h := targets[i+j]
 			created = d.created(h, o, s) && h.lifetime == d.lifetime || created
 		}
 		d.awaitLocal(targets[i:n])
 		for j, h := range targets[i:n] {
-			if h.there && !held[j] {
+			if h.serves() && !held[j] {
 				d.cut.bound(h.want.Addr)
 			}
 		}
 	}
+	d.awaitDelivery() // last: what was bound now rests on something that ages fast
 	return created
 }
 
@@ -57,8 +58,29 @@ func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created boo
 func (d *Driver) awaitLocal(holds []*hold) {
 	deadline := time.Now().Add(localTimeout)
 	for _, h := range holds {
-		if h.there && !awaitLocal(h.want.Addr, h.index, deadline) {
+		switch {
+		case !h.there:
+		case awaitLocal(d.kernel, h.want.Addr, h.index, deadline):
+			h.undelivered = time.Time{}
+		default:
 			d.log.Warn("the kernel does not deliver to the VIP yet", "vip", h.want.Addr, "iface", h.want.Interface)
+		}
+	}
+}
+
+// awaitDelivery waits, a little at a time, for first bindings that are not local yet. They are not
+// called bound meanwhile: in a planned move the owner goes on serving. But if the kernel takes
+// very long they are, since nobody else may be faster, and what is there serves one day.
+func (d *Driver) awaitDelivery() {
+	deadline := time.Now().Add(localAgain)
+	for _, h := range d.list {
+		switch {
+		case !h.there || h.serves():
+		case awaitLocal(d.kernel, h.want.Addr, h.index, deadline), time.Since(h.undelivered) >= localLate:
+			h.undelivered, h.err = time.Time{}, nil
+			d.cut.bound(h.want.Addr)
+		default:
+			h.err = errUndelivered
 		}
 	}
 }
@@ -92,7 +114,7 @@ func (d *Driver) bindable(h *hold, s *survey, stale bool) (index int, ok bool) {
 		return 0, false
 	}
 	if e, taken := s.foreign[h.want.Addr]; taken {
-		h.err = fmt.Errorf("is already configured on %s by somebody else", d.kernel.linkName(e.index))
+		h.err = fmt.Errorf("is already configured on %s by somebody else", d.kernel.LinkName(e.Index))
 		return 0, false
 	}
 	return index, true
@@ -113,17 +135,17 @@ func (d *Driver) abandoned(at slot) bool {
 // created notes the result of binding an address. A process that was frozen
 // between its last look at the clock and the call may have bound what it had
 // lost meanwhile: then it is unbound at once. It tells whether it is bound now.
-func (d *Driver) created(h *hold, o *op, s *survey) bool {
-	if o.err != nil {
+func (d *Driver) created(h *hold, o *Op, s *survey) bool {
+	if o.Err != nil {
 		d.stats.errors.Add(1)
-		h.err = explain(h.want, o.err)
+		h.err = explain(h.want, o.Err)
 		return false
 	}
-	again, moved := !h.fresh(), h.index != o.index
-	lateAdd := again && h.late(o.after)
-	overdueAdd := h.overdue(o.after.Add(-addSlack))
-	staleAdd := !d.validUntil.IsZero() && !o.after.Before(d.validUntil)
-	s.add(h.want.Addr, o.index)
+	again, moved := !h.fresh(), h.index != o.Index
+	lateAdd := again && h.late(o.After)
+	overdueAdd := h.overdue(o.After.Add(-addSlack))
+	staleAdd := !d.validUntil.IsZero() && !o.After.Before(d.validUntil)
+	s.add(h.want.Addr, o.Index)
 	switch {
 	case lateAdd:
 		d.expire(s, h, "the lifetime ended while it was being bound again")
@@ -145,7 +167,10 @@ func (d *Driver) created(h *hold, o *op, s *survey) bool {
 		d.stats.readds.Add(1)
 	}
 	h.held(o)
-	d.bound[place{h.want.Addr, o.index}] = true
+	if !again {
+		h.undelivered = o.After
+	}
+	d.bound[place{h.want.Addr, o.Index}] = true
 	d.log.Info("bound the VIP", "vip", h.want.Addr, "iface", h.want.Interface, "epoch", h.want.Epoch, "reason", why)
 	return true
 }
@@ -177,7 +202,7 @@ func (d *Driver) remove(s *survey, h *hold) {
 	if s != nil {
 		places = places[:0]
 		for _, e := range s.own[slotOf(&h.want)] {
-			places = append(places, e.index)
+			places = append(places, e.Index)
 		}
 	}
 	h.there = false
@@ -199,18 +224,18 @@ func (d *Driver) prune(s *survey) []error {
 		h := d.holds[at]
 		for _, e := range slices.Clone(s.own[at]) {
 			switch {
-			case h == nil && !d.synced && !d.bound[place{at.addr, e.index}]:
+			case h == nil && !d.synced && !d.bound[place{at.addr, e.Index}]:
 				continue // a leftover that may yet be wanted
-			case h != nil && (!h.there || e.index == h.index):
+			case h != nil && (!h.there || e.Index == h.index):
 				continue
 			}
-			if err := d.unbind(s, at.addr, e.index); err != nil {
+			if err := d.unbind(s, at.addr, e.Index); err != nil {
 				errs = append(errs, fmt.Errorf("vip %q: unbind: %w", at.addr, err))
 			}
 		}
 	}
 	for p := range d.bound {
-		if !slices.ContainsFunc(s.own[slotAt(p.addr, p.index)], func(e entry) bool { return e.index == p.index }) {
+		if !slices.ContainsFunc(s.own[slotAt(p.addr, p.index)], func(e Entry) bool { return e.Index == p.index }) {
 			delete(d.bound, p)
 		}
 	}
@@ -237,7 +262,7 @@ func (d *Driver) unwanted(s *survey) []slot {
 	var out []slot
 	for at, entries := range s.own {
 		h := d.holds[at]
-		if h == nil || h.there && slices.ContainsFunc(entries, func(e entry) bool { return e.index != h.index }) {
+		if h == nil || h.there && slices.ContainsFunc(entries, func(e Entry) bool { return e.Index != h.index }) {
 			out = append(out, at)
 		}
 	}
@@ -248,18 +273,18 @@ func (d *Driver) unwanted(s *survey) []slot {
 // unbind removes one address and takes it out of the survey. That it was not
 // there is a success.
 func (d *Driver) unbind(s *survey, addr netip.Addr, index int) error {
-	o := &op{verb: remove, addr: addr, index: index}
-	d.kernel.do([]*op{o})
-	if gone(o.err) {
+	o := &Op{Verb: Remove, Addr: addr, Index: index}
+	d.kernel.Change([]*Op{o})
+	if gone(o.Err) {
 		s.drop(addr, index)
 		if !d.has(s, addr) {
 			d.cut.unbound(addr)
 		}
-		d.log.Info("unbound the VIP", "vip", addr, "iface", d.kernel.linkName(index))
+		d.log.Info("unbound the VIP", "vip", addr, "iface", d.kernel.LinkName(index))
 		return nil
 	}
 	d.stats.errors.Add(1)
-	return o.err
+	return o.Err
 }
 
 // has tells whether an address is bound anywhere on this host, by the survey or, without
@@ -279,7 +304,7 @@ func gone(err error) bool {
 
 func (s *survey) add(addr netip.Addr, index int) {
 	at := slotAt(addr, index)
-	s.own[at] = append(s.own[at], entry{prefix: netip.PrefixFrom(addr, addr.BitLen()), index: index, valid: forever})
+	s.own[at] = append(s.own[at], Entry{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Index: index, Valid: Forever})
 }
 
 func (s *survey) drop(addr netip.Addr, index int) {
@@ -287,7 +312,7 @@ func (s *survey) drop(addr netip.Addr, index int) {
 		return
 	}
 	at := slotAt(addr, index)
-	s.own[at] = slices.DeleteFunc(s.own[at], func(e entry) bool { return e.index == index })
+	s.own[at] = slices.DeleteFunc(s.own[at], func(e Entry) bool { return e.Index == index })
 	if len(s.own[at]) == 0 {
 		delete(s.own, at)
 	}

@@ -115,26 +115,26 @@ func (d *Driver) renew(ctx context.Context, cutoff func(lifetime time.Duration) 
 // rule of renewFlags may have bound the address anew.
 func (d *Driver) renewBatch(due []*hold) (failed bool) {
 	now := time.Now()
-	ops, targets := make([]*op, 0, len(due)), make([]*hold, 0, len(due))
+	ops, targets := make([]*Op, 0, len(due)), make([]*hold, 0, len(due))
 	for _, h := range due {
 		if !h.adopted && h.late(now) {
 			d.expire(nil, h, "it was not renewed in time")
 			continue
 		}
-		ops = append(ops, &op{verb: renew, addr: h.want.Addr, index: h.index, lifetime: h.lifetime})
+		ops = append(ops, &Op{Verb: Renew, Addr: h.want.Addr, Index: h.index, Lifetime: h.lifetime})
 		targets = append(targets, h)
 	}
-	d.kernel.do(ops)
+	d.kernel.Change(ops)
 	for i, o := range ops {
 		h, limit := targets[i], targets[i].bound
 		if h.adopted {
 			limit = h.end
 		}
 		switch {
-		case o.err != nil:
+		case o.Err != nil:
 			// It is gone, or the kernel refuses; lookAgain finds out which.
 			h.there, failed = false, true
-		case !o.after.Before(limit):
+		case !o.After.Before(limit):
 			d.expire(nil, h, "the lifetime ended while it was being renewed")
 		default:
 			if h.adopted {
@@ -150,15 +150,15 @@ func (d *Driver) renewBatch(due []*hold) (failed bool) {
 // condition sums up what a report would say of the holds, apart from times and
 // connections; a hold that was lost and bound again counts as a change.
 type condition struct {
-	there, expired int
-	readds         uint64
+	serving, expired int
+	readds           uint64
 }
 
 func (d *Driver) condition() condition {
 	c := condition{readds: d.stats.readds.Load()}
 	for _, h := range d.list {
-		if h.there {
-			c.there++
+		if h.serves() {
+			c.serving++
 		}
 		if h.expired {
 			c.expired++
@@ -171,7 +171,7 @@ func (d *Driver) condition() condition {
 func (d *Driver) noteMissing() {
 	missing := false
 	for _, h := range d.list {
-		missing = missing || !h.there && !h.expired
+		missing = missing || !h.serves() && !h.expired
 	}
 	d.missing.Store(missing)
 }

@@ -128,7 +128,7 @@ func TestParseEntry(t *testing.T) {
 		"attribute of no length":   {join(attribute(0, 0), local), "", false},
 	} {
 		e, _, ok := parseEntry(c.m)
-		if ok != (c.addr != "") || ok && (e.prefix.Addr().String() != c.addr || e.index != 1 || e.own() != c.own) {
+		if ok != (c.addr != "") || ok && (e.Prefix.Addr().String() != c.addr || e.Index != 1 || e.own() != c.own) {
 			t.Errorf("%s: %+v, %v", name, e, ok)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // survey is one look at the addresses of the kernel.
 type survey struct {
-	own           map[slot][]entry
-	foreign       map[netip.Addr]entry
+	own           map[slot][]Entry
+	foreign       map[netip.Addr]Entry
 	before, after time.Time
 	links         map[string]link
 }
@@ -24,19 +24,19 @@ type link struct {
 // look reads the addresses of the kernel.
 func (d *Driver) look() (*survey, error) {
 	s := &survey{
-		own:     make(map[slot][]entry, len(d.holds)),
-		foreign: make(map[netip.Addr]entry),
+		own:     make(map[slot][]Entry, len(d.holds)),
+		foreign: make(map[netip.Addr]Entry),
 		links:   make(map[string]link),
 		before:  time.Now(),
 	}
-	entries, err := d.kernel.dump()
+	entries, err := d.kernel.Addresses()
 	s.after = time.Now()
 	if err != nil {
 		return nil, err
 	}
 	for i, e := range entries {
-		if addr := e.prefix.Addr(); e.own() {
-			at := slotAt(addr, e.index)
+		if addr := e.Prefix.Addr(); e.own() {
+			at := slotAt(addr, e.Index)
 			if more := s.own[at]; more != nil {
 				s.own[at] = append(more, e)
 			} else {
@@ -59,7 +59,7 @@ func (s *survey) has(addr netip.Addr) bool {
 func (d *Driver) index(s *survey, name string) (int, error) {
 	l, ok := s.links[name]
 	if !ok {
-		l.index, l.err = d.kernel.linkIndex(name)
+		l.index, l.err = d.kernel.LinkIndex(name)
 		s.links[name] = l
 	}
 	return l.index, l.err
@@ -79,10 +79,10 @@ func (d *Driver) observe(h *hold, s *survey) {
 		return // ensure says so
 	}
 	for _, e := range s.own[slotOf(&h.want)] {
-		if e.index == h.index {
+		if e.Index == h.index {
 			h.seen = s.before // also where it is about to move away from
 		}
-		if e.index != index {
+		if e.Index != index {
 			continue
 		}
 		h.there, h.index, h.seen, h.err = true, index, s.before, nil
@@ -94,10 +94,10 @@ func (d *Driver) observe(h *hold, s *survey) {
 
 // adopt takes over an address that was bound before, by an earlier process or
 // under an earlier epoch. The kernel rounds what is left up to whole seconds.
-func (d *Driver) adopt(h *hold, e entry, s *survey) {
+func (d *Driver) adopt(h *hold, e Entry, s *survey) {
 	left := h.lifetime
-	if e.valid != forever {
-		left = time.Duration(e.valid) * time.Second
+	if e.Valid != Forever {
+		left = time.Duration(e.Valid) * time.Second
 	}
 	h.adopted, h.set = true, h.lifetime
 	h.bound, h.end = s.before.Add(left-time.Second), s.after.Add(left)
@@ -140,8 +140,8 @@ func (d *Driver) repeats(s *survey) bool {
 
 // report is the truth about one hold.
 func (h *hold) report() model.AppliedVIP {
-	v := model.AppliedVIP{Bound: h.there, Expired: h.expired, TooLate: h.tooLate, Connections: h.connections.lively, Sockets: h.connections.open, Own: h.connections.own}
-	if h.there {
+	v := model.AppliedVIP{Bound: h.serves(), Expired: h.expired, TooLate: h.tooLate, Connections: h.connections.lively, Sockets: h.connections.open, Own: h.connections.own}
+	if v.Bound {
 		v.Interface, v.Expires = h.want.Interface, h.end
 	}
 	if h.err != nil {
@@ -179,8 +179,8 @@ func (d *Driver) describe(s *survey) model.Applied {
 				v = model.AppliedVIP{Bound: true, Connections: -1, Sockets: -1, Own: -1}
 			}
 			l := d.leftover(e, s)
-			ends[place{at.addr, e.index}] = l
-			v.Interface, v.Expires = d.kernel.linkName(e.index), l.end
+			ends[place{at.addr, e.Index}] = l
+			v.Interface, v.Expires = d.kernel.LinkName(e.Index), l.end
 			part(at)[at.addr] = v
 		}
 	}
@@ -190,12 +190,12 @@ func (d *Driver) describe(s *survey) model.Applied {
 
 // leftover estimates the end of an address that nobody renews. The kernel tells
 // whole seconds, rounded up; the earliest estimate is the best.
-func (d *Driver) leftover(e entry, s *survey) leftover {
-	if e.valid == forever {
-		return leftover{valid: forever}
+func (d *Driver) leftover(e Entry, s *survey) leftover {
+	if e.Valid == Forever {
+		return leftover{valid: Forever}
 	}
-	l := leftover{end: s.after.Add(time.Duration(e.valid) * time.Second), valid: e.valid}
-	if old, ok := d.ends[place{e.prefix.Addr(), e.index}]; ok && old.valid >= e.valid && old.end.Before(l.end) {
+	l := leftover{end: s.after.Add(time.Duration(e.Valid) * time.Second), valid: e.Valid}
+	if old, ok := d.ends[place{e.Prefix.Addr(), e.Index}]; ok && old.valid >= e.Valid && old.end.Before(l.end) {
 		l.end = old.end
 	}
 	return l

@@ -2,13 +2,15 @@ package address
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/sockfilter"
 )
 
 const (
@@ -25,16 +27,15 @@ const (
 func (d *Driver) watch(ctx context.Context) {
 	wait := backoffMin
 	for ctx.Err() == nil {
-		sock, err := subscribe()
-		if err == nil {
-			wait = backoffMin
-			stop := context.AfterFunc(ctx, sock.Close)
-			signal(d.repair) // for what was missed
-			err = d.listen(sock)
-			if stop() {
-				sock.Close()
+		err := d.kernel.Watch(ctx, func(what Event, e Entry) {
+			switch {
+			case what == Missed:
+				wait = backoffMin
+				signal(d.repair)
+			case d.missing.Load(), what == Removed && e.own(): // what is not ours may have been in the way
+				signal(d.repair)
 			}
-		}
+		})
 		if ctx.Err() != nil {
 			return
 		}
@@ -48,28 +49,40 @@ func (d *Driver) watch(ctx context.Context) {
 	}
 }
 
-// listen reads messages until the socket fails.
-func (d *Driver) listen(sock *nl.NetlinkSocket) error {
+// Watch implements Kernel.
+func (*linux) Watch(ctx context.Context, tell func(Event, Entry)) error {
+	sock, err := subscribe()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, sock.Close)
+	tell(Missed, Entry{}) // what was before
+	err = receive(sock, tell)
+	if stop() {
+		sock.Close()
+	}
+	return err
+}
+
+// receive reads messages until the socket fails.
+func receive(sock *nl.NetlinkSocket, tell func(Event, Entry)) error {
 	for {
 		msgs, _, err := sock.Receive()
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case errors.Is(err, unix.ENOBUFS):
-			signal(d.repair)
+			tell(Missed, Entry{})
 		case err != nil:
 			return fmt.Errorf("addresses: receive: %w", err)
 		}
 		for _, m := range msgs {
 			switch m.Header.Type {
 			case unix.RTM_DELADDR:
-				// That of somebody else matters if it was in the way.
-				if e, _, ok := parseEntry(m.Data); ok && (e.own() || d.missing.Load()) {
-					signal(d.repair)
+				if e, _, ok := parseEntry(m.Data); ok {
+					tell(Removed, e)
 				}
 			case unix.RTM_NEWLINK:
-				if d.missing.Load() {
-					signal(d.repair)
-				}
+				tell(Linked, Entry{})
 			}
 		}
 	}
@@ -85,29 +98,14 @@ func subscribe() (*nl.NetlinkSocket, error) {
 	// Both only save work: the buffer may be capped, and without the filter the
 	// messages about own renewals are read and ignored.
 	_ = sock.SetReceiveBufferSize(receiveBuffer, true)
-	_ = ignoreNewAddresses(sock.GetFd())
+	_ = sockfilter.Attach(sock.GetFd(), unix.SO_ATTACH_FILTER, ignoreNewAddresses...)
 	return sock, nil
 }
 
-// ignoreNewAddresses lets the kernel drop RTM_NEWADDR, which it sends for every
-// renewal.
-func ignoreNewAddresses(fd int) error {
-	const (
-		nlmsgType = 4          // offset in struct nlmsghdr
-		accept    = 0xffffffff // bytes to keep
-		loadHalf  = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
-		jumpEqual = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		ret       = unix.BPF_RET | unix.BPF_K
-	)
-	// A filter reads numbers in network order; the kernel wrote its own.
-	var b [2]byte
-	binary.NativeEndian.PutUint16(b[:], unix.RTM_NEWADDR)
-	program := []unix.SockFilter{
-		{Code: loadHalf, K: nlmsgType},
-		{Code: jumpEqual, K: uint32(binary.BigEndian.Uint16(b[:])), Jt: 1},
-		{Code: ret, K: accept},
-		{Code: ret, K: 0},
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+// ignoreNewAddresses lets the kernel drop RTM_NEWADDR, which it sends for every renewal.
+var ignoreNewAddresses = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: 4, Size: 2}, // the type in struct nlmsghdr
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockfilter.Native16(unix.RTM_NEWADDR), SkipTrue: 1},
+	bpf.RetConstant{Val: 0xffffffff}, // all of it
+	bpf.RetConstant{},
 }

@@ -66,3 +66,7 @@ func fold(errs []error) (joined error) {
 	}
 	return joined
 }
+
+// errUndelivered: IPv6 addresses become local by a worker of the kernel, which may have to wait
+// for others.
+var errUndelivered = errors.New("bound, but the kernel does not deliver to it yet")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Options are the rules that hold for all Services.
@@ -38,27 +39,27 @@ type Allocator struct {
 	ipam       *ipam.Allocator
 	started    bool
 	rested     map[netip.Addr]time.Time // see Rest; nil once started
-	services   map[string]*service
+	services   map[model.Key]*service
 	namespaces map[string]map[string]string
 	pools      []Pool
 	nodes      []netip.Addr
 	// config: pools or nodes have changed since the last Step; checked: something
 	// that the status of pools depends on has.
 	config, checked bool
-	dirty           map[string]bool
+	dirty           map[model.Key]bool
 	// waiting are Services that would take more than they have; stir: something
 	// happened that may serve one of them.
-	waiting map[string]bool
+	waiting map[model.Key]bool
 	stir    bool
 	// gone are Services that were removed and may hold addresses; outside are those
 	// that hold addresses which no pool would give out now.
-	gone, outside map[string]bool
+	gone, outside map[model.Key]bool
 	// shown are the Services whose status has an address. late are those whose status
 	// waits until it is gone from that of another one.
-	shown map[netip.Addr]map[string]bool
-	late  map[string]bool
+	shown map[netip.Addr]map[model.Key]bool
+	late  map[model.Key]bool
 	// repairs are Services whose status is to be put right later, and when.
-	repairs map[string]time.Time
+	repairs map[model.Key]time.Time
 	// rests is when the next quarantine ends, and restsTold what it was when the
 	// status of pools was looked at.
 	rests, restsTold time.Time
@@ -81,10 +82,10 @@ type Counts struct {
 // before the first Step: it rebuilds the assignments from the status of Services.
 func New(opts Options) *Allocator {
 	a := &Allocator{
-		opts: opts, services: map[string]*service{}, namespaces: map[string]map[string]string{},
-		dirty: map[string]bool{}, waiting: map[string]bool{}, gone: map[string]bool{}, outside: map[string]bool{},
-		shown: map[netip.Addr]map[string]bool{}, late: map[string]bool{},
-		repairs: map[string]time.Time{}, told: map[string]PoolStatus{}, config: true, counts: Counts{Failures: map[string]uint64{}},
+		opts: opts, services: map[model.Key]*service{}, namespaces: map[string]map[string]string{},
+		dirty: map[model.Key]bool{}, waiting: map[model.Key]bool{}, gone: map[model.Key]bool{}, outside: map[model.Key]bool{},
+		shown: map[netip.Addr]map[model.Key]bool{}, late: map[model.Key]bool{},
+		repairs: map[model.Key]time.Time{}, told: map[string]PoolStatus{}, config: true, counts: Counts{Failures: map[string]uint64{}},
 	}
 	a.ipam, _ = ipam.New(ipam.Config{Quarantine: opts.Quarantine})
 	return a
@@ -93,7 +94,7 @@ func New(opts Options) *Allocator {
 // SetService adds a Service or replaces what is known of it. One with another UID
 // is another Service: the addresses of the old one are freed.
 func (a *Allocator) SetService(s Service) {
-	key := s.Key()
+	key := s.Key
 	old := a.services[key]
 	if old == nil || old.UID != s.UID {
 		a.forget(key)
@@ -107,13 +108,13 @@ func (a *Allocator) SetService(s Service) {
 }
 
 // RemoveService forgets a Service; what it held is freed by the next Step.
-func (a *Allocator) RemoveService(key string) {
+func (a *Allocator) RemoveService(key model.Key) {
 	a.forget(key)
 	delete(a.services, key)
 	delete(a.dirty, key)
 }
 
-func (a *Allocator) forget(key string) {
+func (a *Allocator) forget(key model.Key) {
 	if s := a.services[key]; s != nil {
 		a.show(key, s.status, nil)
 		a.gone[key] = true
@@ -125,7 +126,7 @@ func (a *Allocator) forget(key string) {
 }
 
 // show keeps track of which statuses have an address.
-func (a *Allocator) show(key string, before, after []netip.Addr) {
+func (a *Allocator) show(key model.Key, before, after []netip.Addr) {
 	for _, addr := range before {
 		if delete(a.shown[addr], key); len(a.shown[addr]) == 0 {
 			delete(a.shown, addr)
@@ -133,7 +134,7 @@ func (a *Allocator) show(key string, before, after []netip.Addr) {
 	}
 	for _, addr := range after {
 		if a.shown[addr] == nil {
-			a.shown[addr] = map[string]bool{}
+			a.shown[addr] = map[model.Key]bool{}
 		}
 		a.shown[addr][key] = true
 	}
@@ -141,7 +142,7 @@ func (a *Allocator) show(key string, before, after []netip.Addr) {
 
 // Retry makes the next Step write the Service again if its status still differs,
 // after a write that failed.
-func (a *Allocator) Retry(key string) {
+func (a *Allocator) Retry(key model.Key) {
 	if a.services[key] != nil {
 		a.dirty[key] = true
 	}
@@ -302,7 +303,7 @@ func (a *Allocator) batch() []*service {
 }
 
 func byAge(x, y *service) int {
-	return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	return cmp.Or(x.Created.Compare(y.Created), x.Compare(y.Key))
 }
 
 // wake is when time alone changes something.

@@ -1,6 +1,10 @@
 package allocator
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"lbd.dev/lbd/internal/model"
+)
 
 // The reasons of events. Those that MetalLB has too have its names.
 const (
@@ -29,7 +33,7 @@ const (
 // Event is news about an object.
 type Event struct {
 	Kind    string // "Service" or "IPAddressPool"
-	Object  string // namespace/name, or name
+	Object  model.Key
 	UID     string // of the object
 	Warning bool
 	Reason  string
@@ -38,7 +42,7 @@ type Event struct {
 
 // Write is the status that a Service is to have.
 type Write struct {
-	Service string // namespace/name
+	Service model.Key
 	// UID and Version are of the object that the decision was made about: a write that
 	// finds another one must fail.
 	UID, Version string
@@ -50,7 +54,7 @@ type Write struct {
 }
 
 func (s *service) event(warning bool, reason, message string) Event {
-	return Event{Kind: "Service", Object: s.Key(), UID: s.UID, Warning: warning, Reason: reason, Message: message}
+	return Event{Kind: "Service", Object: s.Key, UID: s.UID, Warning: warning, Reason: reason, Message: message}
 }
 
 // entries are addresses as a status has them.

@@ -10,6 +10,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Pool is an IPAddressPool.
@@ -68,7 +69,7 @@ func (a *Allocator) loadPools() {
 	for _, p := range a.pools {
 		x := ipam.Pool{
 			Name: p.Name, Created: p.Created, AvoidBuggyIPs: p.Spec.AvoidBuggyIPs,
-			AutoAssign: p.Spec.AutoAssign == nil || *p.Spec.AutoAssign, Allocation: allocationOf(p.Spec.ServiceAllocation),
+			AutoAssign: p.Spec.AutoAssign == nil || *p.Spec.AutoAssign, Allocation: p.Spec.ServiceAllocation,
 		}
 		if len(p.Invalid) == 0 {
 			x.Addresses = p.Spec.Addresses
@@ -94,28 +95,6 @@ func (a *Allocator) loadPools() {
 
 func (a *Allocator) problem(pool string, c Condition) {
 	a.problems[pool] = append(a.problems[pool], c)
-}
-
-func allocationOf(s *v1alpha1.ServiceAllocation) *ipam.ServiceAllocation {
-	if s == nil {
-		return nil
-	}
-	return &ipam.ServiceAllocation{
-		Priority: int(s.Priority), Namespaces: s.Namespaces,
-		NamespaceSelectors: selectorsOf(s.NamespaceSelectors), ServiceSelectors: selectorsOf(s.ServiceSelectors),
-	}
-}
-
-func selectorsOf(list []v1alpha1.Selector) []ipam.Selector {
-	var out []ipam.Selector
-	for _, s := range list {
-		x := ipam.Selector{MatchLabels: s.MatchLabels}
-		for _, e := range s.MatchExpressions {
-			x.Expressions = append(x.Expressions, ipam.Expression{Key: e.Key, Operator: ipam.Operator(e.Operator), Values: e.Values})
-		}
-		out = append(out, x)
-	}
-	return out
 }
 
 // reportPools adds the pools whose status is not what was told last.
@@ -182,7 +161,7 @@ func (a *Allocator) outsiders() map[string][]string {
 // poolEvents are about conditions that have changed.
 func poolEvents(old, now *PoolStatus, known bool) []Event {
 	event := func(warning bool, reason, message string) Event {
-		return Event{Kind: v1alpha1.KindIPAddressPool, Object: now.Name, UID: now.UID, Warning: warning, Reason: reason, Message: message}
+		return Event{Kind: v1alpha1.KindIPAddressPool, Object: model.Key{Name: now.Name}, UID: now.UID, Warning: warning, Reason: reason, Message: message}
 	}
 	var list []Event
 	for _, c := range now.Conditions {

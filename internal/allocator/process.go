@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/model"
 )
 
 // restore rebuilds the assignments from the status of Services. Addresses of a
@@ -66,7 +67,7 @@ func (a *Allocator) adopt(s *service, now time.Time, r *Result) {
 	if len(s.status) == 0 || !a.ours(s) {
 		return
 	}
-	if _, ok := a.ipam.Get(s.Key()); ok {
+	if _, ok := a.ipam.Get(s.Key); ok {
 		return
 	}
 	req := a.keeping(s)
@@ -87,7 +88,7 @@ func (a *Allocator) adopt(s *service, now time.Time, r *Result) {
 
 // process decides about one Service.
 func (a *Allocator) process(s *service, now time.Time, r *Result) {
-	key := s.Key()
+	key := s.Key
 	before, _ := a.ipam.Get(key)
 	had := addrsOf(before)
 	delete(a.waiting, key)
@@ -173,7 +174,7 @@ func (a *Allocator) insist(s *service, req ipam.Request, now time.Time) (why str
 // renew has a Service that does not get what it asks for keep what it has, but under
 // its present key, ports and policy: others must not share with what it was.
 func (a *Allocator) renew(s *service, now time.Time) (why string) {
-	x, ok := a.ipam.Get(s.Key())
+	x, ok := a.ipam.Get(s.Key)
 	if !ok {
 		return ""
 	}
@@ -212,7 +213,7 @@ func (a *Allocator) keeping(s *service) ipam.Request {
 
 // mustLeave tells whether the error is about an address that the Service holds: it
 // was shared, and may no longer be.
-func (a *Allocator) mustLeave(owner string, e *ipam.Error) bool {
+func (a *Allocator) mustLeave(owner model.Key, e *ipam.Error) bool {
 	switch e.Rule {
 	case ipam.InUse, ipam.SharingKey, ipam.SharingBackend, ipam.PortInUse:
 		return slices.Contains(a.ipam.Holders(e.Addr), owner)
@@ -222,7 +223,7 @@ func (a *Allocator) mustLeave(owner string, e *ipam.Error) bool {
 
 // leave takes one address from a Service, and all if the others cannot stay.
 func (a *Allocator) leave(s *service, addr netip.Addr, now time.Time) {
-	x, _ := a.ipam.Get(s.Key())
+	x, _ := a.ipam.Get(s.Key)
 	req := a.keeping(s)
 	req.Addresses = without(addrsOf(x), []netip.Addr{addr})
 	if len(req.Addresses) > 0 {
@@ -230,7 +231,7 @@ func (a *Allocator) leave(s *service, addr netip.Addr, now time.Time) {
 			return
 		}
 	}
-	a.ipam.Free(s.Key(), now)
+	a.ipam.Free(s.Key, now)
 }
 
 // lacks tells whether a family that the Service prefers is not complete.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // legal says a second time when two Services may have the same address.
@@ -29,12 +31,12 @@ func legal(a, b *Service) bool {
 func (c *cluster) twice() string {
 	for _, a := range c.services {
 		for _, b := range c.services {
-			if a.Key() >= b.Key() || legal(a, b) {
+			if a.Compare(b.Key) >= 0 || legal(a, b) {
 				continue
 			}
 			for _, x := range a.Ingress {
 				if slices.Contains(b.Ingress, x) {
-					return fmt.Sprintf("%s is of %s and of %s", x.IP, a.Key(), b.Key())
+					return fmt.Sprintf("%s is of %s and of %s", x.IP, a.Key, b.Key)
 				}
 			}
 		}
@@ -152,20 +154,20 @@ func (c *cluster) final(t *rapid.T) {
 	if bad := c.twice(); bad != "" {
 		t.Fatalf("in the end %s", bad)
 	}
-	before := map[string]string{}
+	before := map[model.Key]string{}
 	for name, s := range c.services {
 		x, _ := c.a.ipam.Get(name)
 		if has := addrsOf(x); !sameSet(has, statusOf(s.Ingress)) {
 			t.Fatalf("%s has %v, its status %v", name, has, s.Ingress)
 		}
-		before[name] = c.status(name)
+		before[name] = c.status(name.String())
 	}
 	c.restart()
 	c.settle()
 	for name := range c.services {
 		for ip := range strings.FieldsSeq(before[name]) {
-			if ip != "-" && !strings.Contains(" "+c.status(name)+" ", " "+ip+" ") {
-				t.Fatalf("%s had %s, and after a restart %s", name, before[name], c.status(name))
+			if ip != "-" && !strings.Contains(" "+c.status(name.String())+" ", " "+ip+" ") {
+				t.Fatalf("%s had %s, and after a restart %s", name, before[name], c.status(name.String()))
 			}
 		}
 	}
@@ -274,4 +276,12 @@ func TestOneThatExchangesIsChangedMeanwhile(t *testing.T) {
 	if c.status("c") != "192.0.2.1" || c.status("a") != "192.0.2.0" {
 		t.Errorf("in the end c has %s and a %s", c.status("c"), c.status("a"))
 	}
+}
+
+// sameSet tells whether both lists have the same addresses, in whatever order.
+func sameSet(x, y []netip.Addr) bool {
+	if len(x) != len(y) {
+		return false
+	}
+	return !slices.ContainsFunc(x, func(addr netip.Addr) bool { return !slices.Contains(y, addr) })
 }

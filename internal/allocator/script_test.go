@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/model"
 )
 
 // t0 is when tests begin.
@@ -30,7 +32,7 @@ type cluster struct {
 	a        *Allocator
 	opts     Options
 	now      time.Time
-	services map[string]*Service
+	services map[model.Key]*Service
 	spaces   map[string]map[string]string
 	pools    map[string]Pool
 	nodes    []netip.Addr
@@ -46,7 +48,7 @@ type cluster struct {
 
 func newCluster(t tester) *cluster {
 	c := &cluster{
-		t: t, now: t0, opts: Options{Class: "lbd.dev/lbd", Quarantine: time.Minute}, services: map[string]*Service{},
+		t: t, now: t0, opts: Options{Class: "lbd.dev/lbd", Quarantine: time.Minute}, services: map[model.Key]*Service{},
 		spaces: map[string]map[string]string{}, pools: map[string]Pool{}, statuses: map[string]PoolStatus{},
 	}
 	c.restart()
@@ -78,7 +80,7 @@ func (c *cluster) setPools() { c.a.SetPools(slices.Collect(maps.Values(c.pools))
 func (c *cluster) set(s *Service) {
 	c.version++
 	s.Version = strconv.Itoa(c.version)
-	c.services[s.Key()] = s
+	c.services[s.Key] = s
 	c.a.SetService(*s)
 }
 
@@ -149,21 +151,20 @@ func (c *cluster) take(r Result) {
 }
 
 // key completes a name with the namespace default.
-func key(name string) string {
-	if !strings.Contains(name, "/") {
-		return "default/" + name
-	}
-	return name
+func key(name string) model.Key {
+	k := model.ParseKey(name)
+	k.Namespace = cmp.Or(k.Namespace, "default")
+	return k
 }
 
 // service makes or changes a Service by words such as "share=k", "ports=80,81".
 func (c *cluster) service(name string, words []string) {
-	ns, short, _ := strings.Cut(key(name), "/")
+	k := key(name)
 	s := &Service{
-		Namespace: ns, Name: short, UID: short, Type: "LoadBalancer", Class: new("lbd.dev/lbd"), Families: []string{"IPv4"},
+		Key: k, UID: k.Name, Type: "LoadBalancer", Class: new("lbd.dev/lbd"), Families: []string{"IPv4"},
 		Policy: "SingleStack", Annotations: map[string]string{}, Labels: map[string]string{},
 	}
-	if old := c.services[s.Key()]; old != nil {
+	if old := c.services[s.Key]; old != nil {
 		x := *old
 		s = &x
 		s.Annotations, s.Labels = maps.Clone(s.Annotations), maps.Clone(s.Labels)
@@ -306,7 +307,7 @@ func (c *cluster) status(name string) string {
 // event takes the first event about an object with this reason.
 func (c *cluster) event(name, reason string) (string, bool) {
 	for i, e := range c.events {
-		object := name
+		object := model.ParseKey(name)
 		if e.Kind == "Service" {
 			object = key(name)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/model"
 )
 
 // typeLoadBalancer is the spec.type of the Services that get addresses.
@@ -14,8 +15,8 @@ const typeLoadBalancer = "LoadBalancer"
 
 // Service is what counts of a Service of Kubernetes.
 type Service struct {
-	Namespace, Name string
-	UID             string
+	model.Key
+	UID string
 	// Version is the resourceVersion; it is handed back with Write.
 	Version             string
 	Created             time.Time
@@ -40,9 +41,6 @@ type Ingress struct{ IP, Hostname string }
 
 // Addresses are those that the status has.
 func (s *Service) Addresses() []netip.Addr { return statusOf(s.Ingress) }
-
-// Key returns namespace/name.
-func (s *Service) Key() string { return s.Namespace + "/" + s.Name }
 
 // service is a Service with what was decided about it.
 type service struct {
@@ -115,14 +113,6 @@ func marked(text string) map[netip.Addr]string {
 		}
 	}
 	return homes
-}
-
-// sameSet tells whether both lists have the same addresses, in whatever order.
-func sameSet(x, y []netip.Addr) bool {
-	if len(x) != len(y) {
-		return false
-	}
-	return !slices.ContainsFunc(x, func(addr netip.Addr) bool { return !slices.Contains(y, addr) })
 }
 
 // without returns the addresses of x that y does not have.

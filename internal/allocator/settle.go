@@ -19,7 +19,7 @@ const (
 
 // settle compares the status of a Service with what it holds.
 func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Result) {
-	w := Write{Service: s.Key(), UID: s.UID, Version: s.Version, Ingress: entries(has), Mark: mark(has, s.homes)}
+	w := Write{Service: s.Key, UID: s.UID, Version: s.Version, Ingress: entries(has), Mark: mark(has, s.homes)}
 	if len(has) == 0 {
 		w.Ingress = a.foreign(s)
 	}
@@ -83,7 +83,7 @@ func (a *Allocator) inTheWay(s *service, has []netip.Addr) bool {
 // first has let go of it.
 func (a *Allocator) holdBack(now time.Time, r *Result) {
 	for _, s := range slices.Collect(maps.Keys(r.writes)) {
-		x, _ := a.ipam.Get(s.Key())
+		x, _ := a.ipam.Get(s.Key)
 		if has := addrsOf(x); a.elsewhere(s, has) {
 			a.settle(s, has, now, r)
 		}
@@ -144,7 +144,7 @@ func (a *Allocator) mayRepair(s *service, now time.Time) bool {
 	if s.repairs > 0 {
 		at := s.repaired.Add(min(repairFirst<<min(s.repairs-1, 20), repairMost))
 		if now.Before(at) {
-			a.repairs[s.Key()] = at
+			a.repairs[s.Key] = at
 			return false
 		}
 	}
@@ -156,11 +156,11 @@ func (a *Allocator) mayRepair(s *service, now time.Time) bool {
 // clean takes what lbd marked out of the status of a Service that is not served.
 func (a *Allocator) clean(s *service, r *Result) {
 	s.failure, s.conflict, s.written = "", "", ""
-	delete(a.repairs, s.Key())
+	delete(a.repairs, s.Key)
 	if _, ok := s.Annotations[AllocatedFrom]; !ok {
 		return
 	}
-	r.writes[s] = Write{Service: s.Key(), UID: s.UID, Version: s.Version,
+	r.writes[s] = Write{Service: s.Key, UID: s.UID, Version: s.Version,
 		Ingress: unmarked(s, func(netip.Addr) bool { return false })}
 }
 
@@ -173,9 +173,9 @@ func (a *Allocator) strays(s *service, has []netip.Addr, r *Result) {
 		}
 	}
 	if len(words) > 0 {
-		a.outside[s.Key()] = true
+		a.outside[s.Key] = true
 	} else {
-		delete(a.outside, s.Key())
+		delete(a.outside, s.Key)
 	}
 	text := strings.Join(words, "; ")
 	if text == s.stray {

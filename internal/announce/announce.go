@@ -4,6 +4,7 @@ package announce
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -23,6 +24,13 @@ type Driver interface {
 	Changed() <-chan struct{}
 	// Close releases sockets; it does not undo what was applied.
 	Close(ctx context.Context) error
+}
+
+// Mutex is the lock of a driver: a sync.Mutex, but in a simulation, where whoever waits for
+// it lets simulated time pass, and a frozen process gets none.
+type Mutex interface {
+	sync.Locker
+	TryLock() bool
 }
 
 // Extender is a Driver that can go on with the Desired that it was given last

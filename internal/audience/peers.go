@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
-	"lbd.dev/lbd/internal/place"
 )
 
 const (
 	// RestartTime is how long peers with graceful restart keep paths without a
-	// session (RFC 4724). It is not longer than what is left of decide.BGPLifetime, so
+	// session (RFC 4724). It is not longer than what is left of loopback.BGPLifetime, so
 	// that a router never sends packets to a node whose address is gone.
 	RestartTime = 10 * time.Second
 	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its
@@ -24,7 +23,7 @@ const (
 func Peers(v *model.View) []model.BGPPeer {
 	var out []model.BGPPeer
 	for _, p := range v.Peers {
-		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return place.Matches(s, v.Labels) }) {
+		if len(p.NodeSelectors) > 0 && !slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return model.Matches(s, v.Labels) }) {
 			continue
 		}
 		if p.GracefulRestart {

@@ -7,6 +7,7 @@
 package config
 
 import (
+	_ "embed"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -111,3 +112,16 @@ type Peer struct {
 func (p Peer) String() string {
 	return net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port)))
 }
+
+//go:embed testdata/reference.yaml
+var reference string
+
+//go:embed testdata/minimal.yaml
+var minimal string
+
+// Reference returns a configuration with every field and what it means.
+func Reference() string { return reference }
+
+// Minimal returns the shortest configuration of a control plane with three
+// nodes.
+func Minimal() string { return minimal }

@@ -2,9 +2,13 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
 )
 
 // crossCheck adds errors for rules that hold between objects, and returns the
@@ -12,22 +16,33 @@ import (
 // be read to their end.
 func crossCheck(objects []*object, complete bool) *object {
 	node := oneNode(objects)
-	var vips []*object
+	uniqueNames(objects)
+	c := &cross{node: node, names: newNamed(objects, complete), kinds: make(map[string][]*object)}
+	j := agree.Judge{Complete: c.names.complete, Report: c.report}
+	j.Broken = func(at agree.Field) bool { return c.object(at).isBroken(at.Path) }
+	if node != nil {
+		j.Node = node.node
+	}
 	for _, o := range objects {
-		if o.vip != nil {
-			vips = append(vips, o)
+		c.kinds[o.kind] = append(c.kinds[o.kind], o)
+		switch {
+		case o.vip != nil:
+			j.VirtualIPs = append(j.VirtualIPs, o.vip)
+		case o.peer != nil:
+			j.Peers = append(j.Peers, o.peer)
+		case o.profile != nil:
+			j.Profiles = append(j.Profiles, o.profile)
+		case o.communities != nil:
+			j.Communities = append(j.Communities, o.communities)
+		case o.pool != nil:
+			j.Pools = append(j.Pools, o.pool)
+		case o.l2 != nil:
+			j.L2Advertisements = append(j.L2Advertisements, o.l2)
+		case o.bgp != nil:
+			j.BGPAdvertisements = append(j.BGPAdvertisements, o.bgp)
 		}
 	}
-	uniqueNames(objects)
-	uniqueAddresses(vips)
-	if node != nil {
-		notNodeAddresses(vips, node)
-		quorumHasPeers(vips, node)
-		balancedHasRing(vips, node)
-	}
-	names := newNamed(objects, complete)
-	crossBGP(objects, vips, node, names)
-	crossServices(objects, vips, node, names)
+	j.Run()
 	return node
 }
 
@@ -53,103 +68,145 @@ func oneNode(objects []*object) *object {
 func uniqueNames(objects []*object) {
 	first := make(map[string]*object)
 	for _, o := range objects {
-		name, has := o.metaName()
-		if !has || name == "" {
+		if o.meta == nil || o.meta.Name == "" {
 			continue
 		}
-		key := o.kind + " " + name
+		key := o.kind + " " + o.meta.Name
 		if other, again := first[key]; again {
-			o.breaks("metadata.name", name, "is the name of another %s (%s)", o.kind, other.place())
+			o.breaks("metadata.name", o.meta.Name, "is the name of another %s (%s)", o.kind, other.place())
 			continue
 		}
 		first[key] = o
 	}
 }
 
-// metaName returns metadata.name, which a NodeConfiguration does not have.
-func (o *object) metaName() (name string, has bool) {
-	switch {
-	case o.vip != nil:
-		return o.vip.Metadata.Name, true
-	case o.peer != nil:
-		return o.peer.Metadata.Name, true
-	case o.profile != nil:
-		return o.profile.Metadata.Name, true
-	case o.communities != nil:
-		return o.communities.Metadata.Name, true
-	case o.pool != nil:
-		return o.pool.Metadata.Name, true
-	case o.l2 != nil:
-		return o.l2.Metadata.Name, true
-	case o.bgp != nil:
-		return o.bgp.Metadata.Name, true
-	}
-	return "", false
+// cross puts into words what objects do not agree about.
+type cross struct {
+	node  *object
+	names *named
+	kinds map[string][]*object
 }
 
-// eachAddress calls f for every address of the objects that is one.
-func eachAddress(vips []*object, f func(o *object, path, text string, addr netip.Addr)) {
-	for _, o := range vips {
-		for i, text := range o.vip.Spec.Addresses {
-			if addr, err := netip.ParseAddr(text); err == nil {
-				f(o, fmt.Sprintf("spec.addresses[%d]", i), text, addr)
+// words are what each rule says. @other is the other object and where it is, @field the
+// field of it and where that is, @value what the field says.
+var words = map[agree.Rule]string{
+	agree.AddressTwice:    "is also an address of @other",
+	agree.AddressOfNode:   "is the address of a node: @field",
+	agree.QuorumAlone:     "needs gossip.peers in @other",
+	agree.BalancedAlone:   "needs connections: keep in @other",
+	agree.CommunityTwice:  "is also defined by @other",
+	agree.PeerIsNode:      "is the address of this node: @field",
+	agree.PeerIsVirtual:   "is an address of @other; give the router's own address",
+	agree.SourceIsVirtual: "is an address of @other, which is not always on this node",
+	agree.PeerIsSource:    "is spec.sourceAddress of @other, and a node could match both; a node has no session with itself",
+	agree.PeerTwice: "is also the address of @other, and a node could match both; " +
+		"give them nodeSelectors of which no node can match two",
+	agree.RouterIDOfNode: "is not that of the node: @field is @value",
+	agree.RouterIDTwice:  "is not that of @other, @value, and a node could match both; a node has one",
+	agree.FamilyUntold:   "cannot be advertised: none of its BGP peers has the family @value in spec.families",
+	agree.PoolBesideNode: "is for Services, which `lbd run` does not serve from files; keep it apart from @other",
+	agree.PoolsOverlap:   "overlaps @field",
+	agree.AddressInPool:  "is in @field; a Service could be given it",
+	agree.PeerInPool:     "is in @field; a Service could be given it",
+	agree.PrefixTooWide:  `makes prefixes larger than @field, "@value"`,
+}
+
+// object returns the one with a field.
+func (c *cross) object(at agree.Field) *object {
+	if at.Kind == v1alpha1.KindNodeConfiguration {
+		return c.node
+	}
+	return c.kinds[at.Kind][at.Index]
+}
+
+// report adds an error to the object at fault.
+func (c *cross) report(f agree.Finding) {
+	o, name := c.object(f.At), fmt.Sprint(f.At.Value)
+	switch f.Rule {
+	case agree.UnknownProfile:
+		c.unknown(o, f.At.Path, name, v1alpha1.KindBFDProfile, maps.Keys(c.names.profiles))
+		return
+	case agree.UnknownPeer:
+		c.unknown(o, f.At.Path, name, v1alpha1.KindBGPPeer, maps.Keys(c.names.peers))
+		return
+	case agree.UnknownPool:
+		c.unknown(o, f.At.Path, name, v1alpha1.KindIPAddressPool, maps.Keys(c.names.pools))
+		return
+	case agree.UnknownCommunity:
+		c.unknown(o, f.At.Path, name, "community", slices.Values(slices.AppendSeq(v1alpha1.WellKnownCommunities(), maps.Keys(c.names.communities))))
+		return
+	}
+	there := []string{"@value", fmt.Sprint(f.Other.Value)}
+	if f.Other.Kind != "" {
+		other := c.object(f.Other)
+		there = append(there, "@other", fmt.Sprintf("%s (%s)", other.title(), other.place()),
+			"@field", fmt.Sprintf("%s of %s (%s:%d)", f.Other.Path, other.title(), other.file, other.lineOf(f.Other.Path)))
+	}
+	o.breaks(f.At.Path, f.At.Value, "%s", strings.NewReplacer(there...).Replace(words[f.Rule]))
+}
+
+// unknown adds an error about a name that no object of the kind has.
+func (c *cross) unknown(o *object, path, name, kind string, have iter.Seq[string]) {
+	const many = 100 // comparing with more takes long, and may be asked for often
+	var candidates []string
+	for h := range have {
+		if candidates = append(candidates, h); len(candidates) > many {
+			candidates = nil
+			break
+		}
+	}
+	article := "a"
+	if strings.HasPrefix(kind, "I") {
+		article = "an"
+	}
+	if near := nearest(name, candidates); near != "" {
+		o.breaks(path, name, "is not the name of %s %s; did you mean %q?", article, kind, near)
+		return
+	}
+	o.breaks(path, name, "is not the name of %s %s", article, kind)
+}
+
+// named are the objects that others refer to by name.
+type named struct {
+	peers, profiles, pools map[string]*object
+	communities            map[string]v1alpha1.CommunityValue
+	// complete: no object is missing because it could not be read, so that a name
+	// that is not there is a mistake of whoever refers to it.
+	complete bool
+}
+
+// newNamed collects names; the first of several counts.
+func newNamed(objects []*object, complete bool) *named {
+	n := &named{
+		peers:       make(map[string]*object),
+		profiles:    make(map[string]*object),
+		pools:       make(map[string]*object),
+		communities: make(map[string]v1alpha1.CommunityValue),
+		complete:    complete,
+	}
+	for _, o := range objects {
+		switch {
+		case o.body == nil:
+			n.complete = false
+		case o.peer != nil:
+			setFirst(n.peers, o.meta.Name, o)
+		case o.profile != nil:
+			setFirst(n.profiles, o.meta.Name, o)
+		case o.pool != nil:
+			setFirst(n.pools, o.meta.Name, o)
+		case o.communities != nil:
+			for _, entry := range o.communities.Spec.Communities {
+				value, _ := v1alpha1.ParseCommunity(entry.Value) // zero if it is wrong, which is an error by itself
+				setFirst(n.communities, entry.Name, value)
 			}
 		}
 	}
+	return n
 }
 
-// uniqueAddresses refuses an address that another object has. The object itself
-// is checked by its own rules.
-func uniqueAddresses(vips []*object) {
-	first := make(map[netip.Addr]*object)
-	eachAddress(vips, func(o *object, path, text string, addr netip.Addr) {
-		other, again := first[addr]
-		if !again {
-			first[addr] = o
-		} else if other != o {
-			o.breaks(path, text, "is also an address of %s (%s)", other.title(), other.place())
-		}
-	})
-}
-
-// notNodeAddresses refuses a VIP that is the address of a node: it would move
-// away with the gossip of that node on it.
-func notNodeAddresses(vips []*object, node *object) {
-	taken := nodeAddresses(node)
-	for i, peer := range node.node.Gossip.Peers {
-		host, _, _ := v1alpha1.SplitPeer(peer) // empty if it is wrong
-		if addr, err := netip.ParseAddr(host); err == nil && taken[addr] == "" {
-			taken[addr] = fmt.Sprintf("gossip.peers[%d]", i)
-		}
-	}
-	eachAddress(vips, func(o *object, path, text string, addr netip.Addr) {
-		if field, ok := taken[addr]; ok {
-			o.breaks(path, text, "is the address of a node: %s of %s (%s:%d)",
-				field, node.title(), node.file, node.lineOf(field))
-		}
-	})
-}
-
-// quorumHasPeers refuses a quorum among nobody.
-func quorumHasPeers(vips []*object, node *object) {
-	if len(node.node.Gossip.Peers) > 0 || node.isBroken("gossip.peers") {
-		return
-	}
-	for _, o := range vips {
-		if o.vip.Spec.Partition == v1alpha1.PartitionQuorum {
-			o.breaks("spec.partition", string(v1alpha1.PartitionQuorum), "needs gossip.peers in %s (%s)", node.title(), node.place())
-		}
-	}
-}
-
-// balancedHasRing refuses to spread connections that no other node could find.
-func balancedHasRing(vips []*object, node *object) {
-	if node.node.Connections != v1alpha1.ConnectionsReset {
-		return
-	}
-	for _, o := range vips {
-		if a := o.vip.Spec.Advertise; a != nil && a.L2 != nil && a.L2.Mode == v1alpha1.L2Balanced {
-			o.breaks("spec.advertise.l2.mode", string(v1alpha1.L2Balanced), "needs connections: keep in %s (%s)", node.title(), node.place())
-		}
+// setFirst sets m[key] unless it is set.
+func setFirst[V any](m map[string]V, key string, v V) {
+	if _, again := m[key]; !again {
+		m[key] = v
 	}
 }

@@ -24,7 +24,8 @@ type object struct {
 	doc  int // counts from 1 in the file
 	kind string
 	name string
-	body target // nil if the kind is not known
+	body target               // nil if the kind is not known
+	meta *v1alpha1.ObjectMeta // of the body; nil for a NodeConfiguration
 	// The body by its type; one of them is set.
 	node        *v1alpha1.NodeConfiguration
 	vip         *v1alpha1.VirtualIP
@@ -260,25 +261,25 @@ func (o *object) newBody(kind string) bool {
 		o.body = o.node
 	case v1alpha1.KindVirtualIP:
 		o.vip = new(v1alpha1.VirtualIP)
-		o.body = o.vip
+		o.body, o.meta = o.vip, &o.vip.Metadata
 	case v1alpha1.KindBGPPeer:
 		o.peer = new(v1alpha1.BGPPeer)
-		o.body = o.peer
+		o.body, o.meta = o.peer, &o.peer.Metadata
 	case v1alpha1.KindBFDProfile:
 		o.profile = new(v1alpha1.BFDProfile)
-		o.body = o.profile
+		o.body, o.meta = o.profile, &o.profile.Metadata
 	case v1alpha1.KindCommunity:
 		o.communities = new(v1alpha1.Community)
-		o.body = o.communities
+		o.body, o.meta = o.communities, &o.communities.Metadata
 	case v1alpha1.KindIPAddressPool:
 		o.pool = new(v1alpha1.IPAddressPool)
-		o.body = o.pool
+		o.body, o.meta = o.pool, &o.pool.Metadata
 	case v1alpha1.KindL2Advertisement:
 		o.l2 = new(v1alpha1.L2Advertisement)
-		o.body = o.l2
+		o.body, o.meta = o.l2, &o.l2.Metadata
 	case v1alpha1.KindBGPAdvertisement:
 		o.bgp = new(v1alpha1.BGPAdvertisement)
-		o.body = o.bgp
+		o.body, o.meta = o.bgp, &o.bgp.Metadata
 	default:
 		return false
 	}

@@ -113,7 +113,7 @@ func samePeerRouterID(now, next *Config) []*Error {
 func (c *Config) own(f func(p *model.BGPPeer)) {
 	for i := range c.Peers {
 		p := &c.Peers[i]
-		if len(p.NodeSelectors) == 0 || slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return matches(s, c.Node.Labels) }) {
+		if len(p.NodeSelectors) == 0 || slices.ContainsFunc(p.NodeSelectors, func(s map[string]string) bool { return v1alpha1.Selector{MatchLabels: s}.Matches(c.Node.Labels) }) {
 			f(p)
 		}
 	}

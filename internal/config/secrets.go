@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
 )
 
 // maxSecretFile bounds a file with a password, in bytes.
@@ -36,7 +37,7 @@ func secretRefs(objects []*object, node *object) []secretRef {
 			continue
 		}
 		s := &o.peer.Spec
-		ours := node != nil && selects(s.NodeSelectors, node.node.NodeLabels)
+		ours := node != nil && agree.Selects(s.NodeSelectors, node.node.NodeLabels)
 		used[s.BFDProfile] = used[s.BFDProfile] || ours
 		add(secretRef{o, "spec.passwordFile", s.PasswordFile, v1alpha1.MD5KeyRule, ours})
 	}

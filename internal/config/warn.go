@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
 	"lbd.dev/lbd/internal/resolve"
 )
 
@@ -165,7 +166,7 @@ func warnFamilies(v *v1alpha1.VirtualIP, peers []*v1alpha1.BGPPeerSpec, warn fun
 		if err != nil {
 			continue
 		}
-		family := resolve.FamilyOf(addr)
+		family := agree.FamilyOf(addr)
 		if !slices.ContainsFunc(peers, func(p *v1alpha1.BGPPeerSpec) bool { return p.Has(family) }) {
 			warn(fmt.Sprintf("spec.addresses[%d]", i), fmt.Sprintf("is announced by l2 only: none of its BGP peers has the family %s", family))
 		}
@@ -197,8 +198,8 @@ func warnNamedPeers(v *v1alpha1.VirtualIP, names *named, warn func(path, text st
 func familiesOf(v *v1alpha1.VirtualIP) []v1alpha1.AddressFamily {
 	var families []v1alpha1.AddressFamily
 	for _, text := range v.Spec.Addresses {
-		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(families, resolve.FamilyOf(addr)) {
-			families = append(families, resolve.FamilyOf(addr))
+		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(families, agree.FamilyOf(addr)) {
+			families = append(families, agree.FamilyOf(addr))
 		}
 	}
 	return families

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/resolve"
+	"lbd.dev/lbd/internal/agree"
 )
 
 // coverage is what advertisements are for.
@@ -39,7 +39,7 @@ func (c *coverage) add(names []string, selectors []v1alpha1.Selector) {
 
 // warnPool warns about a pool that is for nothing.
 func warnPool(p *v1alpha1.IPAddressPool, c *coverage, warn func(path, text string)) {
-	if c.all || c.names[p.Metadata.Name] || len(c.selectors) > 0 && resolve.Covers(nil, c.selectors, p) {
+	if c.all || c.names[p.Metadata.Name] || len(c.selectors) > 0 && agree.Covers(nil, c.selectors, p) {
 		return
 	}
 	warn("metadata.name", "no L2Advertisement or BGPAdvertisement is for this pool: its addresses are given out, and nobody announces them")

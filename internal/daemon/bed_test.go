@@ -35,7 +35,7 @@ type bed struct {
 	gossip  *lbdtest.Facts
 	sink    *sink
 	router  *router
-	address *lbdtest.Address
+	address announce.Driver
 	layer2  *lbdtest.Layer2
 	reg     *prometheus.Registry
 	beats   int
@@ -149,13 +149,17 @@ func run(t *testing.T, f func(t *testing.T, b *bed), change ...func(*daemon.Opti
 		})
 		b.health = lbdtest.NewFacts(p, model.SourceHealth, healthy(model.HealthUp))
 		b.gossip = lbdtest.NewFacts(p, model.SourceGossip, group(time.Now(), model.Claim{}))
-		b.address, b.layer2 = lbdtest.NewAddress(p, b.host), lbdtest.NewLayer2(p, b.host)
 		log := slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}
 			return a
 		}}))
+		var err error
+		if b.address, err = lbdtest.NewAddress(p, b.host, log); err != nil {
+			t.Fatal(err)
+		}
+		b.layer2 = lbdtest.NewLayer2(p, b.host, log, 0)
 		o := daemon.Options{
 			Logger: log, Metrics: b.reg, Node: "m1", Version: "v1",
 			Sources: []source.Source{b.config, lbdtest.NewLinks(p, b.host), b.health, b.gossip},
@@ -171,7 +175,6 @@ func run(t *testing.T, f func(t *testing.T, b *bed), change ...func(*daemon.Opti
 		for _, c := range change {
 			c(&o)
 		}
-		var err error
 		b.daemon, err = daemon.New(o)
 		if err != nil {
 			t.Fatal(err)

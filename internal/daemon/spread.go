@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
+	"lbd.dev/lbd/internal/ring"
 )
 
 // spreadStory tells what becomes of new connections to a balanced VIP; nothing for
@@ -15,9 +15,9 @@ import (
 func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	addr := s.VIP.Addr
 	link, _ := place.Find(v.Links, s.VIP, s.Interface)
-	unfit := decide.RingUnfit(v.Applied[model.SinkRelay].Ring, v.Links, link.Name, addr)
+	unfit := ring.Unfit(v.Applied[model.SinkRelay].Ring, v.Links, link.Name, addr)
 	switch m := d.Memory.BGP[addr]; {
-	case !s.VIP.Balanced && m.Shared && m.Phase >= model.BGPAdvertised:
+	case !s.VIP.Balanced && m.Balanced && m.Phase >= model.BGPAdvertised:
 		return []string{fmt.Sprintf("%s has it bound, silently, for the connections of when it was balanced.", v.Self)}
 	case !s.VIP.Balanced:
 		return nil

@@ -14,7 +14,7 @@ func TestSpreadStory(t *testing.T) {
 	own, silent := vipStatus(addrA, "m1", model.ReasonOwner), vipStatus(addrA, "m2", model.ReasonStandby)
 	d := &model.Desired{}
 	phase := func(p model.BGPPhase) *model.Desired {
-		return &model.Desired{Memory: model.Memory{BGP: map[netip.Addr]model.BGPMemory{addrA: {Phase: p, Shared: true}}}}
+		return &model.Desired{Memory: model.Memory{BGP: map[netip.Addr]model.BGPMemory{addrA: {Phase: p, Balanced: true}}}}
 	}
 	tells(t, "active-backup", spreadStory(v, d, own))
 	own.VIP.Balanced, silent.VIP.Balanced = true, true

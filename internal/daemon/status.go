@@ -342,7 +342,7 @@ func bgpStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	switch m.Phase {
 	case model.BGPShutdown:
 		say("Routers are asked to prefer other nodes; the path is withdrawn in %s.", m.Until.Sub(v.Now).Round(100*time.Millisecond))
-	case model.BGPLingering:
+	case model.BGPKept, model.BGPLingering:
 		say("The address stays bound for packets under way for %s at most.", m.Until.Sub(v.Now).Round(100*time.Millisecond))
 	}
 	var others []string

@@ -250,7 +250,10 @@ func TestBGPStory(t *testing.T) {
 	tells(t, "peers", story(v, phase(model.BGPAdvertised), s), "Every node", "m1 advertises it to a, b", "Of the other nodes m4 advertise it")
 	tells(t, "shutdown", story(v, phase(model.BGPShutdown), s), "Every node", "to a, b", "the path is withdrawn in 1s", "Of the other nodes")
 	s.Peers = nil
-	tells(t, "lingering", story(v, phase(model.BGPLingering), s), "Every node", "nobody", "under way for 1s at most", "Of the other nodes")
+	for _, p := range []model.BGPPhase{model.BGPKept, model.BGPLingering} {
+		tells(t, "lingering", story(v, phase(p), s), "Every node", "nobody", "under way for 1s at most", "Of the other nodes")
+	}
+	tells(t, "unbinding", story(v, phase(model.BGPUnbinding), s), "Every node", "nobody", "Of the other nodes")
 }
 
 // TestExplainNames: the error of a VIP that is not there names each one once.

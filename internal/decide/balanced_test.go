@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/ring"
 )
 
 // run gives a stage the lines of a script.
@@ -35,8 +36,8 @@ func TestRulesOutlastTheAddress(t *testing.T) {
 		t.Fatalf("%+v", s.d.Relay)
 	}
 	// Both are refreshed at a third; the rules may have been due at that moment.
-	if left := s.d.Relay[0].Ring.Lifetime * 2 / 3; left < LeftHolds {
-		t.Errorf("%v are left at least, the address may last for %v", left, LeftHolds)
+	if left := s.d.Relay[0].Ring.Lifetime * 2 / 3; left < ring.LeftHolds {
+		t.Errorf("%v are left at least, the address may last for %v", left, ring.LeftHolds)
 	}
 }
 
@@ -69,7 +70,7 @@ func TestRingOfBalanced(t *testing.T) {
 	s.run("vip bgp", "peer tor1", "apply")
 	look("with BGP")
 	s.run("vip balanced=off", "apply")
-	if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth0" || s.d.Relay[0].Ring.Lifetime != RulesLast || s.d.Relay[0].Ring.Shared {
+	if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != "eth0" || s.d.Relay[0].Ring.Lifetime != ring.RulesLast || s.d.Relay[0].Ring.Shared {
 		t.Errorf("by BGP and not balanced: %+v", s.d.Relay)
 	}
 }
@@ -122,23 +123,23 @@ func TestRingsOfTwoBalanced(t *testing.T) {
 // are kept on lo.
 func TestSharing(t *testing.T) {
 	on := map[netip.Addr]model.AppliedVIP{scriptVIP: {Bound: true}}
-	keeps := model.BGPMemory{Shared: true, Phase: model.BGPAdvertised}
+	keeps := model.BGPMemory{Balanced: true, Phase: model.BGPAdvertised}
 	for what, c := range map[string]struct {
 		change func(*model.BGPMemory)
 		lo     map[netip.Addr]model.AppliedVIP
 		want   bool
 	}{
 		"keeps":           {func(*model.BGPMemory) {}, on, true},
-		"by BGP":          {func(m *model.BGPMemory) { m.Shared = false }, on, false},
+		"by BGP":          {func(m *model.BGPMemory) { m.Balanced = false }, on, false},
 		"not silent yet":  {func(m *model.BGPMemory) { m.Phase = model.BGPBinding }, on, false},
-		"lingers":         {func(m *model.BGPMemory) { m.Phase, m.Until = model.BGPLingering, time.Unix(1, 0) }, on, true},
-		"is being let go": {func(m *model.BGPMemory) { m.Phase = model.BGPLingering }, on, false},
+		"lingers":         {func(m *model.BGPMemory) { m.Phase = model.BGPLingering }, on, true},
+		"is being let go": {func(m *model.BGPMemory) { m.Phase = model.BGPUnbinding }, on, false},
 		"not bound":       {func(*model.BGPMemory) {}, nil, false},
 	} {
 		m := keeps
 		c.change(&m)
 		f := facts{v: &model.View{Memory: model.Memory{BGP: map[netip.Addr]model.BGPMemory{scriptVIP: m}}}, address: model.Applied{Loopback: c.lo}}
-		if got := f.sharing(scriptVIP); got != c.want {
+		if got := f.connectionsOnLoopback(scriptVIP); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

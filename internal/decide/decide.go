@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
@@ -45,18 +46,17 @@ func Decide(v *model.View) model.Desired {
 	facts.w = &w
 	facts.speaker(&d)
 	mem := memory{old: v.Memory.VIPs}
-	bgp := bgpMemory{old: v.Memory.BGP}
+	lo := memories[model.BGPMemory]{old: v.Memory.BGP}
 	remembered := 0
 	var t turn // begun anew for each VIP: one of its own would be an allocation
 	for i := range v.VIPs {
 		t = turn{facts: facts}
-		if t.both(&v.VIPs[i], &d, &mem, &bgp) {
+		if t.both(&v.VIPs[i], &d, &mem, &lo) {
 			remembered++
 		}
 	}
-	d.Memory.Left = facts.left
-	facts.letGo(gone(v, remembered), &d, &mem, &bgp)
-	d.BGP.Ready = d.BGP.Ready && !facts.joins
+	facts.letGo(gone(v, remembered), &d, &mem, &lo)
+	d.BGP.Ready = d.BGP.Ready && !facts.holdSessions
 	facts.watchRings(&d)
 	facts.watchWires(&d)
 	if d.Memory.Fresh = facts.fresh; facts.fresh > 0 {
@@ -64,7 +64,7 @@ func Decide(v *model.View) model.Desired {
 	}
 	facts.aggregate(&d)
 	facts.lists.end(&d)
-	d.Memory.VIPs, d.Memory.BGP = mem.result(), bgp.result()
+	d.Memory.VIPs, d.Memory.BGP = mem.result(), lo.result()
 	d.Memory.Stalls = v.Stalls
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
@@ -112,43 +112,34 @@ func (w *waker) by(t time.Time) {
 	}
 }
 
-// lasts tells whether a lifetime has not ended, and has its end decided about: no
-// driver may report it.
-func (f *facts) lasts(end time.Time) bool {
-	if end.IsZero() {
-		return true
-	}
-	if !f.v.Now.Before(end) {
-		return false
-	}
-	f.w.by(end)
-	return true
-}
-
-// memory is the map of VIP memories, copied only when one changes: thousands of
+// memories is the map of the memories of VIPs, copied only when one changes: thousands of
 // VIPs stand by without a change for every one that moves.
-type memory struct {
-	old, next map[addr]model.VIPMemory
+type memories[M any] struct {
+	old, next map[addr]M
 }
 
-func (m *memory) set(a addr, n model.VIPMemory, keep bool) {
-	o, had := m.old[a]
-	if keep && had && same(o, n) || !keep && !had {
-		return
-	}
+// memory is that of layer 2.
+type memory = memories[model.VIPMemory]
+
+// set remembers what has changed.
+func (m *memories[M]) set(a addr, n M) {
 	if m.next == nil {
 		if m.next = maps.Clone(m.old); m.next == nil {
-			m.next = make(map[addr]model.VIPMemory)
+			m.next = make(map[addr]M)
 		}
 	}
-	if keep {
-		m.next[a] = n
-	} else {
+	m.next[a] = n
+}
+
+// drop forgets what is let go.
+func (m *memories[M]) drop(a addr) {
+	if n, had := m.old[a]; had {
+		m.set(a, n)
 		delete(m.next, a)
 	}
 }
 
-func (m *memory) result() map[addr]model.VIPMemory {
+func (m *memories[M]) result() map[addr]M {
 	if m.next != nil {
 		return m.next
 	}
@@ -210,7 +201,7 @@ func onLAN(p model.Phase) bool {
 // sharedStill tells whether this node has connections of a Balanced VIP to keep that others
 // still have in their configuration.
 func sharedStill(v *model.View, a addr) bool {
-	return keptOnLo(v.Memory.BGP[a]) && slices.ContainsFunc(v.Gossip.Eligible[a], func(n model.NodeName) bool { return n != v.Self })
+	return loopback.KeepsConnections(v.Memory.BGP[a]) && slices.ContainsFunc(v.Gossip.Eligible[a], func(n model.NodeName) bool { return n != v.Self })
 }
 
 // gone lists the VIPs that are not configured any more but not yet let go, given
@@ -230,10 +221,10 @@ func gone(v *model.View, remembered int) []model.VIP {
 	return out
 }
 
-// goneBGP lists the VIPs that are not configured any more but still advertised
+// goneFromLoopback lists the VIPs that are not configured any more but still advertised
 // or bound for BGP, by this process or one before it. If all that is known belongs
 // to those that were seen there are none.
-func (f *facts) goneBGP() []model.VIP {
+func (f *facts) goneFromLoopback() []model.VIP {
 	v, loopback := f.v, f.address.Loopback
 	if f.remembered == len(v.Memory.BGP) && f.onLo == len(loopback) {
 		return nil

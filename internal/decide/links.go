@@ -2,11 +2,49 @@ package decide
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 )
+
+// maxAddrs bounds how many addresses the group is told; one of each link and family goes
+// before a second one.
+const maxAddrs = 4
+
+// lanAddrs are the addresses of this node on the links that a VIP of layer 2 may be
+// on, and for VIPs of BGP on those with another node or a router.
+func lanAddrs(v *model.View) []addr {
+	var out, more []addr
+	bgp := slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return len(vip.BGP) > 0 })
+	for _, l := range v.Links {
+		if !l.Up || l.Name == model.LoopbackInterface || !place.AnyBelongsOn(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
+			continue
+		}
+		four, six := place.Addresses(&l)
+		for _, all := range [][]addr{four, six} {
+			first := min(len(all), 1)
+			out, more = append(out, all[:first]...), append(more, all[first:]...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	slices.SortFunc(more, netip.Addr.Compare)
+	out = append(out, more...)
+	out = out[:min(len(out), maxAddrs)]
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// neighbours tells whether another node, or a BGP peer, is on the link.
+func neighbours(v *model.View, l *model.Link) bool {
+	for _, m := range v.Gossip.Members {
+		if place.Reaches(l, m.Addr) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Peers, func(p model.BGPPeer) bool { return place.Reaches(l, p.Address) })
+}
 
 // tellMACs sets the hardware addresses from which this node speaks to others of the group:
 // those of the links that a VIP of layer 2 may be on, then of those with another node or a

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 )
@@ -107,49 +106,4 @@ func TestPodsThatComeAndGoAreNoNews(t *testing.T) {
 	changed("the carrier of one that a VIP names", true, set("veth1", func(l *model.Link) { l.Up = false }))
 	v.Links["slave"] = model.Link{Name: "slave", Bond: "eth0"}
 	changed("the hardware address of a port of a bond", true, set("slave", func(l *model.Link) { l.MAC = model.MAC{1} }))
-}
-
-// TestRingKnowsTheNodesOnItsLinkOnly: the rules of a ring do not grow with the group, and
-// know every node whose frames may come in.
-func TestRingKnowsTheNodesOnItsLinkOnly(t *testing.T) {
-	v := large(500, 1, true)
-	l := v.Links["eth0"]
-	l.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.0.9/24"), netip.MustParsePrefix("fd00::9/64")}
-	v.Links["eth0"] = l
-	here := map[model.NodeName][]string{"n00003": {"10.1.0.3", "fd00::3", "172.16.0.3"}, "n00004": {"fd00::4"}}
-	for n, m := range v.Gossip.Members {
-		var i int
-		_, _ = fmt.Sscanf(string(n), "n%d", &i)
-		for j := range 16 {
-			m.MACs = append(m.MACs, model.MAC{2, 0, 0, byte(i >> 8), byte(i), byte(j)})
-		}
-		m.Addrs = []addr{netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})}
-		if told := here[n]; told != nil {
-			m.Addrs = nil
-			for _, a := range told {
-				m.Addrs = append(m.Addrs, netip.MustParseAddr(a))
-			}
-		}
-		v.Gossip.Members[n] = m
-	}
-	v.Links["eth1"] = model.Link{Name: "eth1", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.8/24")}}
-	f := gather(&v, &model.Desired{}, membership.Output{})
-	for is4, want := range map[bool][]string{true: {"eth1"}, false: nil} {
-		r := ringOf{made: true, names: []model.NodeName{"n00000", "n00003"}, iface: "eth0", is4: is4}
-		if f.makeRing(&r); r.ring == nil || !slices.Equal(r.ring.Beside, want) {
-			t.Errorf("IPv4 %v: the ring %+v, want one beside %q", is4, r.ring, want)
-		}
-	}
-	for _, is4 := range []bool{true, false} {
-		c := f.crowd(&l, is4)
-		origins := map[bool]int{true: 2 * 16, false: 2 * 16}[is4] // two of IPv4 of the one, one each of IPv6
-		if len(c.peers) != 2*16 || len(c.origins) != origins {
-			t.Errorf("IPv4 %v: %d hardware addresses and %d sources, want %d and %d", is4, len(c.peers), len(c.origins), 2*16, origins)
-		}
-		for _, o := range c.origins {
-			if o.Addr.Is4() != is4 {
-				t.Errorf("IPv4 %v: %s", is4, o.Addr)
-			}
-		}
-	}
 }

@@ -12,11 +12,6 @@ import (
 func TestSame(t *testing.T) {
 	fieldtest.Same(t, func(a, b *model.VIPMemory) bool { return same(*a, *b) })
 	fieldtest.Same(t, sameStatus, "VIP.BGP: a copy", "VIP.Preference: a copy")
-	fieldtest.Same(t, func(a, b *ringOf) bool {
-		was := *a
-		was.made = true
-		return was.asks(b)
-	}, "made", "ring", "on")
 }
 
 // TestSameLinks: of an interface that counts, each field does.

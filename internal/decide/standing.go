@@ -2,9 +2,7 @@ package decide
 
 import (
 	"net/netip"
-	"time"
 
-	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/wire"
@@ -39,13 +37,4 @@ func (f *facts) standing(vip *model.VIP, lan string, where place.Verdict, m *mod
 		return place.Verdict{Reason: model.ReasonDegraded, Detail: h.Detail}
 	}
 	return place.Verdict{Reason: model.ReasonStandby}
-}
-
-// drain is how long this node keeps open connections to what it hands over because of
-// its standing.
-func (f *facts) drain(stand model.Reason) time.Duration {
-	if stand == model.ReasonDegraded {
-		return min(f.v.DrainTimeout, election.DegradedDrain)
-	}
-	return f.v.DrainTimeout
 }

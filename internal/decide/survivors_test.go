@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -61,36 +60,6 @@ func TestEachLinkIsTold(t *testing.T) {
 	}
 	if want := []string{"10.0.0.11", "10.0.0.12", "10.0.1.11", "2001:db8::11"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-// A ring is refused on a link only if the way back to clients is another one: rp_filter there
-// does no harm where the default route is, or if there is none.
-func TestWayBackByAnotherLink(t *testing.T) {
-	eth0 := model.Link{Name: "eth0", Strict: true}
-	for _, c := range []struct {
-		name   string
-		change func(l *model.Link)
-		others []model.Link
-		want   bool
-	}{
-		{"another one has the default route", nil, []model.Link{{Name: "eth1", Gateway: true}}, true},
-		{"nobody has", nil, []model.Link{{Name: "eth1"}, {Name: "eth2"}}, false},
-		{"both have", func(l *model.Link) { l.Gateway = true }, []model.Link{{Name: "eth1", Gateway: true}}, false},
-		{"it does not look", func(l *model.Link) { l.Strict = false }, []model.Link{{Name: "eth1", Gateway: true}}, false},
-		{"it is alone", nil, nil, false},
-	} {
-		l := eth0
-		if c.change != nil {
-			c.change(&l)
-		}
-		links := map[string]model.Link{l.Name: l}
-		for _, o := range c.others {
-			links[o.Name] = o
-		}
-		if got := oneWay(links, &l); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
 	}
 }
 
@@ -165,45 +134,6 @@ func TestDrainedOnceNothingIsLeft(t *testing.T) {
 	} {
 		if got := drained(&c.d); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-}
-
-// TestNoRelayOfOneFamily: a member that shares a subnet with this node in one family only is
-// told of for the VIPs of the other one, whichever VIP comes first.
-func TestNoRelayOfOneFamily(t *testing.T) {
-	six := netip.MustParseAddr("fd00::200")
-	names := []model.NodeName{"m2"} // the others
-	f := &facts{v: &model.View{Self: "m1"}}
-	f.v.Links = map[string]model.Link{"eth0": {Name: "eth0", Up: true, Prefixes: []netip.Prefix{
-		netip.MustParsePrefix("10.0.0.11/24"), netip.MustParsePrefix("fd00::11/64")}}}
-	f.v.Gossip.Members = map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.12")}}}
-	f.v.Gossip.Holders = map[netip.Addr][]model.NodeName{scriptVIP: names, six: names}
-	for range 2 {
-		if got := f.ringless(&model.VIP{Addr: scriptVIP}, "eth0"); got != "" {
-			t.Errorf("IPv4: %s", got)
-		}
-		if got, want := f.ringless(&model.VIP{Addr: six}, "eth0"), "nothing is relayed to m2: no address in a subnet of eth0"; got != want {
-			t.Errorf("IPv6: %q, want %q", got, want)
-		}
-	}
-}
-
-// TestRoutersThatHaveAPath: where a VIP is advertised by itself to some routers and within a
-// network to others, the status names those that have one of the two, and no other.
-func TestRoutersThatHaveAPath(t *testing.T) {
-	for _, c := range []struct{ self, network, want []string }{
-		{[]string{"a", "b"}, []string{"c", "d"}, []string{"a", "b", "c", "d"}},
-		{[]string{"a"}, []string{"c", "d"}, []string{"a", "c", "d"}},
-		{[]string{"b"}, []string{"d"}, []string{"b", "d"}},
-		{nil, []string{"a"}, nil}, // of another VIP
-	} {
-		s := &bgpVIP{turn: &turn{facts: &facts{}}, vip: &model.VIP{Addr: scriptVIP}}
-		s.m.Phase = model.BGPAdvertised
-		s.to = &audience.Audience{Peers: []string{"a", "b", "c", "d"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}, {Length: 24, Peers: []string{"c", "d"}}}}
-		s.turn.bgp.Paths = map[netip.Prefix][]string{model.PrefixOf(scriptVIP, 0): c.self, model.PrefixOf(scriptVIP, 24): c.network}
-		if got := s.advertised(); !slices.Equal(got, c.want) {
-			t.Errorf("%v and %v: %v, want %v", c.self, c.network, got, c.want)
 		}
 	}
 }

@@ -17,8 +17,8 @@ type turn struct {
 	// owns the VIP there.
 	iface     string
 	ownsOnLAN bool
-	// This node may own it; so it may if it is degraded, but one that is up is better.
-	eligible, degraded bool
+	// Whether this node may own it there, and if not why.
+	stand model.Reason
 	// The interface on which layer 2 has bound the VIP or is to bind it, and whether it wants
 	// that now; who had it before, while the group may not have said so yet.
 	boundOn   string
@@ -37,17 +37,17 @@ type turn struct {
 
 // both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
 // layer 2 had a memory of it.
-func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) (known bool) {
+func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, lo *memories[model.BGPMemory]) (known bool) {
 	noBGP := len(vip.BGP) == 0
 	_, held := mem.old[vip.Addr]
 	// What only BGP announces has no owner, but layer 2 may have to let it go.
 	if l2 := vip.L2 || noBGP; l2 || held {
 		known = t.step(vip, !l2, d, mem)
 	}
-	d.Rings = d.Rings || t.mayShare(vip)
-	onLo := !noBGP || t.shares(vip)
-	if onLo || t.heldBGP(vip.Addr, bgp) {
-		t.stepBGP(vip, !onLo, d, bgp)
+	d.Rings = d.Rings || t.balancedIfFit(vip)
+	onLo := !noBGP || t.balancedHere(vip)
+	if _, was := lo.old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
+		t.stepLoopback(vip, !onLo, d, lo)
 	}
 	t.relay(vip)
 	t.finish(d)
@@ -56,19 +56,19 @@ func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, bgp *bgpMemor
 
 // letGo decides for the VIPs that are not wanted any more: those that layer 2 still knows, and
 // those that BGP does.
-func (f *facts) letGo(known []model.VIP, d *model.Desired, mem *memory, bgp *bgpMemory) {
+func (f *facts) letGo(known []model.VIP, d *model.Desired, mem *memory, lo *memories[model.BGPMemory]) {
 	turns := make(map[addr]turn)
 	for i := range known {
 		t := turn{facts: f}
 		t.step(&known[i], true, d, mem)
 		turns[known[i].Addr] = t
 	}
-	for _, vip := range f.goneBGP() {
+	for _, vip := range f.goneFromLoopback() {
 		t, known := turns[vip.Addr]
 		if !known {
 			t.facts = f
 		}
-		t.stepBGP(&vip, true, d, bgp)
+		t.stepLoopback(&vip, true, d, lo)
 		turns[vip.Addr] = t
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(turns), netip.Addr.Compare) {

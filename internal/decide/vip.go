@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
+	"lbd.dev/lbd/internal/ring"
 )
 
 // facts are what the steps of all VIPs share.
@@ -24,21 +25,15 @@ type facts struct {
 	unweighted      bool
 	leveled         bool // the group tells what is degraded from what is up
 	address, layer2 model.Applied
-	bgp             model.Applied
-	peers           []model.BGPPeer // of this node
-	crowds          map[crowdOn]crowd
-	names, over     []model.NodeName             // see members and takers
-	left            map[model.NodeName]time.Time // see Memory.Left
-	taken           []model.NodeName             // see elsewhere
+	routers         loopback.Routers
+	relaying        loopback.Ring    // what of it is the same for all VIPs
+	taken           []model.NodeName // see elsewhere
 	others          others
-	rings           ringFacts
+	rings           ring.All
 	wires           wires
-	watch           ringWatch
 	local           map[addr]string // by its interface; see place.OwnAddresses
 	no6             bool            // IPv6 is disabled on lo
 	audiences       audience.All
-	reported        map[bool][]int // see lengths
-	lack            lack           // of the VIP before
 	lists           lists
 
 	// How many VIPs so far had a memory of BGP and a report of lo.
@@ -46,20 +41,22 @@ type facts struct {
 	fresh            int // see model.Memory
 	w                *waker
 	in               election.Input
+	onLoopback       loopback.Input
 	group            membership.Output
 
-	// joins: a VIP waits for its ring before BGP advertises it, see ringWaits.
-	joins bool
+	// holdSessions: a VIP waits for its ring before BGP advertises it.
+	holdSessions bool
 }
 
 func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
+	relay, works := v.Applied[model.SinkRelay]
 	f := &facts{
 		v: v, gen: d.Gen, group: group, leveled: d.Rules >= election.RulesDegraded,
 		distrust: v.Stalls != v.Memory.Stalls,
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
-		bgp:      v.Applied[model.SinkBGP],
-		rings:    ringFacts{seen: v.Applied[model.SinkRelay].Ring},
+		rings:    ring.New(v, d.Gen, d.Rules),
+		relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait},
 		local:    place.OwnAddresses(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
 		quorum:   onceQuorum(v),
@@ -106,8 +103,8 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	if in.Interface == "" {
 		in.Interface = old.Interface // let go where it is
 	}
-	in.Keep = t.keeps(vip, in.Interface)
-	if t.sharing(vip.Addr) {
+	in.Keep = t.rings.Keeps(vip, in.Interface)
+	if t.connectionsOnLoopback(vip.Addr) {
 		in.Address.Connections, in.Address.Sockets = 0, 0 // they are kept on lo
 	}
 	o := election.Step(in)
@@ -125,13 +122,17 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	}
 	t.iface, t.ownsOnLAN = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	t.boundOn, t.epoch = t.placed(&o.Memory), max(in.Seen, o.Claim.Epoch)
-	t.eligible, t.degraded = stand.Eligible(), stand == model.ReasonDegraded
-	t.served(vip, &old, &o.Memory)
-	if (t.boundOn != "" || t.keepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
+	t.stand = stand
+	o.Memory.HeldUntil = t.rings.HeldUntil(vip, serving(&old), serving(&o.Memory), o.Memory.HeldUntil)
+	if (t.boundOn != "" || t.rings.KeepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
 		t.takenFrom = o.Memory.From
 		w.by(o.Memory.RelayUntil)
 	}
-	mem.set(vip.Addr, o.Memory, !gone || o.Memory.Phase != model.PhaseIdle)
+	if gone && o.Memory.Phase == model.PhaseIdle {
+		mem.drop(vip.Addr)
+	} else if !known || !same(old, o.Memory) {
+		mem.set(vip.Addr, o.Memory)
+	}
 	if o.Bind != nil {
 		t.wanted = true
 		put(&t.lists.bind, *o.Bind)
@@ -158,7 +159,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 	*in = election.Input{
 		Now: v.Now, Gen: f.gen, Self: v.Self, VIP: vip, Rules: d.Rules,
 		Standing: stand, Weight: v.Weight, Settled: f.group.Memory.Settled, Gone: gone,
-		Interface: link.Name, MAC: link.MAC, Drain: f.drain(stand),
+		Interface: link.Name, MAC: link.MAC, Drain: election.Drain(stand, v.DrainTimeout),
 		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
 		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
 		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
@@ -174,7 +175,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 		w := f.wire(link.Name)
 		in.Unasked, in.Hushed = w.Pending, w.Hushed
 	}
-	in.Hold = f.relayWaits(old) || f.serviceWaits(vip, in.Interface, old)
+	in.Hold = f.rings.Waits(old) || present(old) == "" && f.rings.WaitsService(vip, in.Interface)
 	return in
 }
 
@@ -224,7 +225,7 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
 	put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.holds(in, &o.Memory)})
-	if t.shares(vip) && o.Owner != "" && o.Owner != t.v.Self {
+	if t.balancedHere(vip) && o.Owner != "" && o.Owner != t.v.Self {
 		target(&d.Group, o.Owner, vip.Addr)
 	}
 	if o.Next {
@@ -249,8 +250,8 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.even(vip)), Standing: stand,
 		Epoch: t.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: place.Health(t.v, vip).State.Passes(),
-		Bound:   (in.Address.Bound || t.silently(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
-		Since: o.Memory.Since, Successors: o.Successors, Ring: t.ringless(vip, in.Interface), Duplicate: t.duplicate(in, o.Owner),
+		Bound:   (in.Address.Bound || t.onLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Since: o.Memory.Since, Successors: o.Successors, Ring: t.rings.Obstacle(vip, in.Interface), Duplicate: t.duplicate(in, o.Owner),
 	})
 }
 

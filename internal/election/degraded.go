@@ -38,3 +38,11 @@ func Outclass(was, now time.Time, outclassed bool) time.Time {
 	}
 	return was
 }
+
+// Drain is how long a node keeps open connections to what it hands over because of its standing.
+func Drain(standing model.Reason, timeout time.Duration) time.Duration {
+	if standing == model.ReasonDegraded {
+		return min(timeout, DegradedDrain)
+	}
+	return timeout
+}

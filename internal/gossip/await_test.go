@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/gossip/beat"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -27,7 +28,7 @@ func TestOwnerWhoseDecisionsStandStillIsMissed(t *testing.T) {
 		time.Sleep(10 * time.Second) // no decision any more
 		b.standby(vip1)
 		b.next("m1")
-		l.within(firstBeat+time.Second, "the owner is late", func() bool { return !b.other("m1").Late.IsZero() })
+		l.within(beat.FirstBeat+time.Second, "the owner is late", func() bool { return !b.other("m1").Late.IsZero() })
 		time.Sleep(10 * time.Second)
 		if b.other("m1").Late.IsZero() || b.other("m1").State != model.MemberAlive {
 			t.Errorf("late %v, %v: want late and alive", b.other("m1").Late, b.other("m1").State)
@@ -69,7 +70,7 @@ func TestOwnerThatIsNoneAnyMoreIsNotAwaited(t *testing.T) {
 		b.next("m1")
 		time.Sleep(time.Second)
 		b.next()
-		time.Sleep(2 * firstBeat)
+		time.Sleep(2 * beat.FirstBeat)
 		if !b.other("m1").Late.IsZero() {
 			t.Error("late")
 		}

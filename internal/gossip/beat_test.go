@@ -3,8 +3,8 @@ package gossip
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +16,7 @@ import (
 
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/gossip/memnet"
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -188,33 +189,40 @@ func TestHeartbeatsCarryManyClaims(t *testing.T) {
 			}
 			gs.Heartbeats = []model.HeartbeatTarget{{Node: "m2", VIPs: vips}}
 		})
-		bodies := a.sender.plan.Load().targets[0].bodies
-		var told int
-		for _, body := range bodies {
-			if len(body) > maxPacket {
-				t.Errorf("a heartbeat has %d bytes", len(body))
-			}
-			hb, err := decodeBeat(append(slices.Clone(body[2:]), `,"q":1}`...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			told += len(hb.Entries)
-		}
-		if told != 60 || len(bodies) < 2 {
-			t.Errorf("%d claims in %d messages", told, len(bodies))
+		l.within(5*time.Second, "all claims", func() bool { return len(claims(b)) == 60 })
+		messages := len(record.BeatBodies(a.own.Claims(vips), a.profile.beat))
+		if messages < 2 {
+			t.Errorf("%d messages", messages)
 		}
 		// What b forgets, the heartbeats bring back within one round.
-		b.Gossip.mu.Lock()
-		n := b.table.nodes["m1"]
-		for a := range n.entries {
-			b.table.drop(n, a)
-		}
-		n.base = life{}
-		b.Gossip.mu.Unlock()
-		l.within(time.Duration(len(bodies)+1)*50*time.Millisecond, "all claims", func() bool {
-			return see(b, func(g *model.Gossip) int { return len(g.Claims) }) == 60
-		})
+		b.forget()
+		l.within(time.Millisecond, "forgotten", func() bool { return len(claims(b)) < 60 })
+		l.within(time.Duration(messages+1)*50*time.Millisecond, "all claims", func() bool { return len(claims(b)) == 60 })
 	})
+}
+
+// claims are those that the node knows.
+func claims(m *member) map[netip.Addr][]model.Claim {
+	return see(m, func(g *model.Gossip) map[netip.Addr][]model.Claim { return maps.Clone(g.Claims) })
+}
+
+// forget has the node know nothing any more but who is a member, as after hours.
+func (m *member) forget() {
+	m.Gossip.mu.Lock()
+	defer m.Gossip.mu.Unlock()
+	now := time.Now()
+	members := map[model.NodeName]netip.AddrPort{}
+	for n := range m.table.Nodes() {
+		if n.Present {
+			members[n.Name] = n.Addr
+		}
+		m.table.Member(n.Name, n.Addr, false, now)
+	}
+	m.table.Sweep(now.Add(2*time.Hour), func(netip.Addr) bool { return false })
+	for name, addr := range members {
+		m.table.Member(name, addr, true, now)
+	}
+	signal(m.wake)
 }
 
 // TestStallIsNotLate has the timer of b fire long after it was due, as after
@@ -226,17 +234,14 @@ func TestStallIsNotLate(t *testing.T) {
 		a.claim(vip1, 1, "m2")
 		time.Sleep(time.Second)
 		b.Gossip.mu.Lock()
-		w := b.watches["m1"]
-		now := w.deadline.Add(2 * time.Second)
-		next := b.deadlines(now)
-		late, again := !w.late.IsZero(), next.Sub(now)
-		b.deadlines(next.Add(time.Second)) // a second stall: no more patience
-		lateThen := !w.late.IsZero()
+		now := b.watches.Counts("m1").Last.Add(3 * time.Second)
+		late, next := b.watches.Deadlines(now)
+		lateThen, _ := b.watches.Deadlines(next.Add(time.Second)) // a second stall: no more patience
 		b.Gossip.mu.Unlock()
-		if late || again != 50*time.Millisecond {
+		if again := next.Sub(now); len(late) != 0 || again != 50*time.Millisecond {
 			t.Errorf("after a stall: late %v, next look after %v", late, again)
 		}
-		if !lateThen {
+		if len(lateThen) != 1 {
 			t.Error("never late")
 		}
 		if b.Stats().Stalls != 1 {
@@ -257,12 +262,7 @@ func TestLowerClaimIsAnswered(t *testing.T) {
 		c.claim(vip1, 8)
 		l.within(time.Second, "b knows", func() bool { return len(b.claims(vip1)) == 1 })
 		time.Sleep(time.Second) // b has passed it on
-		a.Gossip.mu.Lock()
-		n := a.table.nodes["m3"]
-		a.table.drop(n, vip1)
-		n.base, n.entries = life{}, map[netip.Addr]*entry{}
-		a.Gossip.mu.Unlock()
-		signal(a.wake)
+		a.forget()
 		l.within(time.Millisecond, "forgotten", func() bool { return len(a.claims(vip1)) == 0 })
 		a.claim(vip1, 5, "m2")
 		took := l.within(time.Second, "a learns of the claim of m3", func() bool { return len(a.claims(vip1)) == 1 })
@@ -350,81 +350,24 @@ func TestNodeWithAnotherAddressIsNoSecondHost(t *testing.T) {
 	})
 }
 
-func BenchmarkSender(b *testing.B) {
-	g, peer := pair(b)
-	vips := make([]netip.Addr, 0, 30)
-	gs := model.GroupState{}
-	for i := range 30 {
-		vip := netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})
-		vips = append(vips, vip)
-		gs.VIPs = append(gs.VIPs, model.GroupVIP{Addr: vip, Standing: model.ReasonOwner, Claim: model.Claim{Owner: g.name, Epoch: 9}, Seen: 9})
-	}
-	gs.Heartbeats = []model.HeartbeatTarget{{Node: peer.name, VIPs: vips}}
-	want := &model.Desired{ValidUntil: time.Now().Add(time.Hour), Group: gs}
-	want.Group.LeaseEnd = time.Now().Add(time.Second)
-	if _, err := g.Driver().Apply(b.Context(), want); err != nil {
-		b.Fatal(err)
-	}
-	p := g.sender.plan.Load()
-	var buf []byte
-	b.ReportAllocs()
-	for seq := uint64(1); b.Loop(); seq++ {
-		buf = g.sender.beat(p, seq+1<<40, buf)
-	}
-}
-
 func BenchmarkReceiveHeartbeat(b *testing.B) {
 	g, err := New(Options{Name: "m1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = g.close() })
-	rec := wireRecord{Name: "m2", Inc: 1}
+	rec := record.Record{Name: "m2", Inc: 1}
 	for i := range 12 {
-		rec.Entries = append(rec.Entries, wireEntry{Addr: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}), V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
+		rec.Entries = append(rec.Entries, record.Entry{Addr: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}), V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
 	}
-	body := beatBodies(rec, 50*time.Millisecond)[0]
-	t := &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}}
+	body := record.BeatBodies(rec, 50*time.Millisecond)[0]
+	r := &round{loop: newLoop(g)}
 	b.ReportAllocs()
-	for seq := 1; b.Loop(); seq++ {
-		n, _ := json.Marshal(seq)
-		g.hooks.NotifyMsg(append(append(append(slices.Clone(body), `,"q":`...), n...), '}'))
+	for seq := uint64(1); b.Loop(); seq++ {
+		g.hooks.NotifyMsg(record.AppendBeat(nil, body, seq, 0))
 		g.mu.Lock()
-		t.takeBeats()
+		r.takeBeats()
 		g.mu.Unlock()
-	}
-}
-
-// pair is two nodes on loopback that know each other.
-func pair(tb testing.TB) (a, b *Gossip) {
-	start := func(name model.NodeName, addr string, peers ...string) *Gossip {
-		g, err := New(Options{
-			Name: name, BindAddr: netip.MustParseAddr(addr), Keys: [][]byte{key1}, Peers: peers, Label: "pair",
-		})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		m := run(g)
-		tb.Cleanup(func() {
-			_ = g.close()
-			m.stop()
-			<-m.ended
-		})
-		return g
-	}
-	b = start("b", "127.0.0.2")
-	a = start("a", "127.0.0.1", peerAddr(b.Addr()))
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		a.mu.Lock()
-		n := a.table.nodes["b"]
-		ok := n != nil && n.present
-		a.mu.Unlock()
-		if ok {
-			return a, b
-		}
-		if time.Now().After(end) {
-			tb.Fatal("the pair does not meet")
-		}
 	}
 }
 
@@ -435,7 +378,7 @@ var _ memberlist.NodeAwareTransport = (*memnet.Transport)(nil)
 func TestAwaitedOwnerIsLookedForInTime(t *testing.T) {
 	g, _ := offline(t)
 	now := time.Now()
-	g.table.member("m2", netip.AddrPortFrom(addr(2), 7947), true, now)
+	g.table.Member("m2", netip.AddrPortFrom(addr(2), 7947), true, now)
 	woken := func() bool {
 		defer func() {
 			for len(g.wake) > 0 {
@@ -446,10 +389,35 @@ func TestAwaitedOwnerIsLookedForInTime(t *testing.T) {
 	}
 	woken()
 	g.await([]model.NodeName{"m2", "m3"}, now)
-	if !woken() || !g.watches["m2"].awaiting || g.watches["m3"] != nil {
-		t.Errorf("it is not woken, or watches %+v", g.watches)
+	if missed := g.watches.Missed(); !woken() || !slices.Equal(missed, []model.NodeName{"m2"}) {
+		t.Errorf("it is not woken, or misses %v", missed)
 	}
 	if g.await([]model.NodeName{"m2", "m3"}, now.Add(time.Millisecond)); woken() {
 		t.Error("the same decision begins anew")
 	}
+}
+
+// TestOwnersFallInStep: two nodes that send to each other send at the same time,
+// whenever each of them began.
+func TestOwnersFallInStep(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		time.Sleep(80 * time.Millisecond) // 30 ms out of step
+		b.claim(vip2, 1, "m1")
+		time.Sleep(time.Second)
+		// Nothing delays a packet, so it arrives when it is sent.
+		sent := func(m *member) time.Time {
+			if m == a {
+				return b.heard("m1").LastHeartbeat
+			}
+			return a.heard("m2").LastHeartbeat
+		}
+		// One may have sent, at this very moment, what the other is about to send.
+		apart := sent(a).Sub(sent(b)).Abs() % a.profile.beat
+		if apart = min(apart, a.profile.beat-apart); apart > 5*time.Millisecond {
+			t.Errorf("%v apart", apart)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"errors"
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -40,7 +42,7 @@ type packet struct {
 // fullState is what one stream brought; exchange says that it was a push/pull, and
 // body which.
 type fullState struct {
-	records  []wireRecord
+	records  []record.Record
 	at       time.Time
 	exchange bool
 	body     repeat
@@ -56,7 +58,7 @@ var (
 // NotifyAlive refuses who cannot be a node: a Reach that only asks whether
 // somebody listens has such a name.
 func (d *delegate) NotifyAlive(peer *memberlist.Node) error {
-	if !validName(peer.Name) && peer.Name != d.g.visitor {
+	if !record.ValidName(peer.Name) && peer.Name != d.g.visitor {
 		return errVisitor
 	}
 	return nil
@@ -69,16 +71,16 @@ func (d *delegate) NodeMeta(int) []byte { return nil }
 
 // NotifyMsg takes one message.
 func (d *delegate) NotifyMsg(msg []byte) {
-	kind, _, err := open(msg)
+	kind, _, err := record.Open(msg)
 	if err != nil {
 		d.g.count.refuse(err)
 		return
 	}
 	p := packet{msg: bytes.Clone(msg), at: time.Now()}
 	switch {
-	case kind == typeBeat:
+	case kind == record.TypeBeat:
 		d.g.beatbox.push(p)
-	case kind == typeState && len(msg) > 2*maxPacket:
+	case kind == record.TypeState && len(msg) > 2*record.MaxPacket:
 		d.large(p)
 	default:
 		d.g.inbox.push(p)
@@ -87,12 +89,16 @@ func (d *delegate) NotifyMsg(msg []byte) {
 
 // large reads a record that came over a stream, on the goroutine of that stream.
 func (d *delegate) large(p packet) {
-	r, err := decodeRecord(p.msg[2:])
+	_, body, err := record.Open(p.msg)
+	var r record.Record
+	if err == nil {
+		r, err = record.DecodeRecord(body)
+	}
 	if err != nil {
 		d.g.count.refuse(err)
 		return
 	}
-	d.g.fulls.push(fullState{records: []wireRecord{r}, at: p.at})
+	d.g.fulls.push(fullState{records: []record.Record{r}, at: p.at})
 }
 
 // GetBroadcasts hands out what is to be gossiped.
@@ -106,9 +112,9 @@ func (d *delegate) LocalState(bool) []byte { return d.g.localState() }
 // MergeRemoteState reads the records here, outside the goroutine of Run, which
 // must not be kept from the heartbeats.
 func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
-	kind, body, err := open(buf)
-	if err == nil && kind != typeFull {
-		err = errType
+	kind, body, err := record.Open(buf)
+	if err == nil && kind != record.TypeFull {
+		err = record.ErrType
 	}
 	if err != nil {
 		d.g.count.refuse(err)
@@ -120,7 +126,7 @@ func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
 		d.g.fulls.push(fullState{at: now, exchange: true})
 		return
 	}
-	records, bad, err := decodeFull(body)
+	records, bad, err := record.DecodeFull(body)
 	if err != nil {
 		d.g.count.refuse(err)
 		return
@@ -151,14 +157,14 @@ func (d *delegate) NotifyConflict(_, other *memberlist.Node) {
 // package cannot take.
 func (d *delegate) note(n *memberlist.Node, present bool) {
 	addr, ok := nodeAddr(n)
-	if !ok || !validName(n.Name) || model.NodeName(n.Name) == d.g.name {
+	if !ok || !record.ValidName(n.Name) || model.NodeName(n.Name) == d.g.name {
 		return
 	}
 	d.mu.Lock()
 	if present && d.conflicts.Name == n.Name && d.conflicts.Peer == peerAddr(addr) {
 		d.conflicts.At = time.Time{} // it was the node itself, which has got another address
 	}
-	if len(d.events) < 2*maxNodes {
+	if len(d.events) < 2*record.MaxNodes {
 		d.events[model.NodeName(n.Name)] = event{addr, present}
 	}
 	d.mu.Unlock()
@@ -183,59 +189,88 @@ func nodeAddr(n *memberlist.Node) (netip.AddrPort, bool) {
 
 // localState frames the records of all nodes, its own first, up to the size
 // that others accept. Nodes are taken in random order, so that what did not fit
-// this time has its chance the next.
+// this time has its chance the next. The lock is held for one node at a time.
 func (g *Gossip) localState() []byte {
-	const limit = maxMessage - 1<<20
 	now := time.Now()
 	g.mu.Lock()
-	names := make([]model.NodeName, 0, len(g.table.nodes))
-	for name := range g.table.nodes {
-		names = append(names, name)
+	var names []model.NodeName
+	for n := range g.table.Nodes() {
+		names = append(names, n.Name)
 	}
 	g.mu.Unlock()
 	if len(names) <= direct {
 		slices.Sort(names) // they fit, and are known again by those who had them before
 	}
-	records := [][]byte{g.own.wire()}
-	size := len(records[0]) + len("[]") + 2
+	records := [][]byte{g.own.Bare()}
 	for _, name := range names {
-		b := g.echo(name, now)
-		if len(b) == 0 || size+1+len(b) > limit {
-			continue
-		}
-		records = append(records, b)
-		size += 1 + len(b)
+		g.mu.Lock()
+		records = append(records, g.table.Bare(name, now))
+		g.mu.Unlock()
 	}
-	out := append(make([]byte, 0, size), typeFull, wireVersion, '[')
-	for i, b := range records {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, b...)
-	}
-	return append(out, ']')
+	return record.EncodeFull(records, record.MaxMessage-1<<20)
 }
 
-// echo encodes the record of a node; the lock is held for one node at a time.
-func (g *Gossip) echo(name model.NodeName, now time.Time) []byte {
+const (
+	// repeatsFrom is from how many bytes on a full exchange is looked up: that of a few
+	// VIPs is read faster than it is worth.
+	repeatsFrom = 32 << 10
+	// repeatsFor is how long a full exchange is not read again. It is read once more
+	// then, should an answer to it have been lost. Two live owners of a VIP do not wait
+	// for that: each tells the other with every heartbeat.
+	repeatsFor = 2 * time.Minute
+	// mostRepeats bounds how many are known.
+	mostRepeats = 64
+)
+
+// state changes with all that is told and known.
+func (g *Gossip) state() record.State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.table.nodes[name]
-	if n == nil || n.inc == 0 {
-		return nil
+	return record.StateOf(g.own, g.table)
+}
+
+// repeats knows the full exchanges of late. With thousands of VIPs each is a megabyte,
+// and reading it, several times in ten seconds, most of what an idle daemon costs.
+type repeats struct {
+	mu   sync.Mutex
+	seed maphash.Seed
+	seen map[uint64]repeat // by sum
+}
+
+// repeat is a full exchange: what it was news to, and until when it need not be read
+// again; the zero value for one that is too small to be looked up.
+type repeat struct {
+	sum   uint64
+	state record.State
+	until time.Time
+}
+
+// known tells whether the same was merged a while ago, and nothing has changed since: to
+// read it again would change nothing either. If not, merged takes what is returned.
+func (r *repeats) known(body []byte, s record.State, now time.Time) (repeat, bool) {
+	if len(body) < repeatsFrom {
+		return repeat{}, false
 	}
-	age := time.Duration(0)
-	if !n.present {
-		age = now.Sub(n.goneSince)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		r.seed, r.seen = maphash.MakeSeed(), map[uint64]repeat{}
 	}
-	if age > forgetAfter {
-		return nil
+	this := repeat{maphash.Bytes(r.seed, body), s, now.Add(repeatsFor)}
+	was, ok := r.seen[this.sum]
+	return this, ok && was.state == s && now.Before(was.until)
+}
+
+// merged notes what need not be read again. What was dropped on its way there is read
+// when it comes once more.
+func (r *repeats) merged(this repeat) {
+	if this == (repeat{}) {
+		return
 	}
-	if n.cache == nil {
-		n.cache = encode(typeState, g.table.echo(n))[2:]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.seen) >= mostRepeats {
+		clear(r.seen)
 	}
-	if age < time.Second {
-		return n.cache
-	}
-	return append(appendAge(make([]byte, 0, len(n.cache)+16), age), n.cache[1:]...)
+	r.seen[this.sum] = this
 }

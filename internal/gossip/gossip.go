@@ -2,10 +2,20 @@
 // tells them what this one does: members, claims, drains and heartbeats, over
 // hashicorp/memberlist. One UDP and TCP port carries all of it.
 //
-// Each node owns one record; the newer of two statements wins, by incarnation
-// and version, for the node as a whole and for each VIP by itself, whichever way
-// it came: by a datagram at once, by gossip, or with a full exchange. A record
-// of a node that is gone is kept for an hour, so that its claims are remembered.
+// It is three rooms. Package record is what nodes tell and what is known of them, package beat
+// their heartbeats, and this package memberlist, the sockets and the goroutines. A goroutine
+// that holds one of these locks takes only locks that stand below it:
+//
+//	Gossip.endMu   the end happens once
+//	beat.Planner   a plan is made
+//	keys           the keyring
+//	Gossip.mu      table and watches; held for microseconds
+//	joiner         whom to reach
+//	record.Own     what this node tells
+//
+// All others, and that of memberlist's queue of broadcasts, are held for a few instructions, in
+// which nothing else is locked. memberlist calls the delegate with its own lock held, so nothing
+// but that queue is called with a lock from Gossip.mu on.
 package gossip
 
 import (
@@ -22,6 +32,8 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"lbd.dev/lbd/internal/announce"
+	"lbd.dev/lbd/internal/gossip/beat"
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/source"
 )
@@ -81,21 +93,19 @@ type Options struct {
 type Gossip struct {
 	log     *slog.Logger
 	name    model.NodeName
-	asked   time.Time // of Apply alone: when the others were last asked
-	visitor string    // name of a Reach; empty for a member
+	visitor string // name of a Reach; empty for a member
 	self    netip.AddrPort
 	profile profile
 	list    *memberlist.Memberlist
 	writer  *logWriter
 	keys    *keys
-	own     *own
+	own     *record.Own
 	hooks   *delegate
 	casts   *memberlist.TransmitLimitedQueue
 	join    *joiner
-	sender  *sender
-	planner planner
-	seal    *sealer
-	sealed  []byte // of the sender alone
+	sender  *beat.Sender
+	planner *beat.Planner
+	seal    *beat.Sealer
 	// Heartbeats go through sockets, in tests through transport.
 	sockets   *transport
 	transport *tapped
@@ -112,14 +122,10 @@ type Gossip struct {
 	post    chan struct{}
 	streams chan struct{} // a slot for each record that goes over a stream
 
-	mu      sync.Mutex // guards table and watches; held for microseconds
-	table   *table
-	watches map[model.NodeName]*watch
-	owners  map[model.NodeName]bool // see await
-	// beatsRead and beatsMerged belong to Run.
-	beatsRead   beatCache
-	beatsMerged beatsMerged
-	members     atomic.Int64 // alive, this node included
+	mu      sync.Mutex // guards table and watches
+	table   *record.Table
+	watches *beat.Watches
+	members atomic.Int64 // alive, this node included
 
 	ctx     context.Context // ends with the process's membership
 	cancel  context.CancelFunc
@@ -174,7 +180,7 @@ func create(o Options, visitor string) (*Gossip, error) {
 		g.log.Warn("gossip runs without encryption: whoever reaches the port can take every VIP")
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.wg.Go(func() { g.sender.run(g.ctx) })
+	g.wg.Go(func() { g.sender.Run(g.ctx) })
 	g.wg.Go(g.deliver)
 	return g, nil
 }
@@ -185,8 +191,8 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case !validName(string(o.Name)):
-		return nil, nil, fmt.Errorf("gossip: name %q must have 1 to %d visible characters and no slash", o.Name, maxName)
+	case !record.ValidName(string(o.Name)):
+		return nil, nil, fmt.Errorf("gossip: name %q must have 1 to %d visible characters and no slash", o.Name, record.MaxName)
 	case len(o.Label) > maxLabel:
 		return nil, nil, fmt.Errorf("gossip: label %q is longer than %d bytes", o.Label, maxLabel)
 	case !usable(o.BindAddr):
@@ -202,27 +208,27 @@ func prepare(o Options) (*Gossip, *memberlist.Config, error) {
 	}
 	g := &Gossip{
 		log: o.Logger, name: o.Name, profile: profile, keys: keys, elsewhere: o.Elsewhere,
-		own:     newOwn(o.Name, max(o.Rules, 1), o.Version, keys.fingerprints()),
+		own:     record.NewOwn(o.Name, time.Now(), max(o.Rules, 1), o.Version, keys.fingerprints()),
 		writer:  &logWriter{log: o.Logger},
 		wake:    make(chan struct{}, 1),
 		post:    make(chan struct{}, 1),
 		streams: make(chan struct{}, 8),
-		table:   newTable(o.Name),
-		watches: map[model.NodeName]*watch{}, beatsRead: beatCache{}, beatsMerged: beatsMerged{},
+		seal:    beat.NewSealer(keys.ring, o.Label),
+		table:   record.NewTable(o.Name),
+		watches: beat.NewWatches(profile.beat, o.Logger),
 	}
 	g.hooks = &delegate{g: g, events: map[model.NodeName]event{}}
-	g.inbox = newQueue(1024, 2*maxMessage, func(p packet) int { return len(p.msg) }, g.wake)
-	g.beatbox = newQueue(1024, 2*maxMessage, func(p packet) int { return len(p.msg) }, g.wake)
+	g.inbox = newQueue(1024, 2*record.MaxMessage, func(p packet) int { return len(p.msg) }, g.wake)
+	g.beatbox = newQueue(1024, 2*record.MaxMessage, func(p packet) int { return len(p.msg) }, g.wake)
 	g.fulls = newQueue(32, 1<<20, func(f fullState) int { return len(f.records) }, g.wake)
-	g.outbox = newQueue(4096, 4*maxMessage, func(m outgoing) int { return len(m.msg) }, g.post)
+	g.outbox = newQueue(4096, 4*record.MaxMessage, func(m outgoing) int { return len(m.msg) }, g.post)
 	g.casts = &memberlist.TransmitLimitedQueue{
 		NumNodes:       func() int { return int(max(g.members.Load(), 1)) },
 		RetransmitMult: retransmits,
 	}
 	g.members.Store(1)
-	g.seal = &sealer{ring: keys.ring, label: o.Label}
-	g.sender = newSender(o.Name, profile.beat, o.Logger, g.sendBeat)
-	g.sender.real = o.Transport == nil
+	g.sender = beat.NewSender(o.Name, profile.beat, o.Transport == nil, o.Logger, g.seal, g.sendBeat)
+	g.planner = beat.NewPlanner(o.Name, g.own, g.sender, g.addresses)
 	return g, g.config(o, profile), nil
 }
 
@@ -247,7 +253,7 @@ func (g *Gossip) Source() source.Source { return gossipSource{g} }
 
 // Driver tells the group what Desired.Group says. A Desired with Leave says
 // goodbye; after that Apply does nothing.
-func (g *Gossip) Driver() announce.Driver { return driver{g} }
+func (g *Gossip) Driver() announce.Driver { return &driver{g: g} }
 
 // SetPeers replaces the configured peers. Entries that are neither an address
 // nor a host name are logged and left out.
@@ -271,16 +277,15 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return nil
 }
 
-// keyKnown tells whether every live member has said that it knows the key. One
-// that has not said anything yet does not count.
+// keyKnown tells whether every live member has said that it knows the key.
 func (g *Gossip) keyKnown(fingerprint string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.table.allKnow(fingerprint)
+	return g.table.AllKnow(fingerprint)
 }
 
 func (g *Gossip) tellKeys() {
-	if part, ok := g.own.setKeys(g.keys.fingerprints()); ok {
+	if part, ok := g.own.SetKeys(g.keys.fingerprints()); ok {
 		g.tell(part, nil)
 	}
 }
@@ -294,10 +299,9 @@ func (g *Gossip) Leave(ctx context.Context) error {
 		return nil
 	}
 	g.left = true
-	part := g.own.leave()
+	part := g.own.Leave()
 	g.tell(part, nil)
-	g.planner.end()
-	g.plan(nil)
+	g.planner.End()
 	timeout := leaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))
@@ -351,3 +355,91 @@ func (gossipSource) Name() model.SourceName { return model.SourceGossip }
 func (s gossipSource) Run(ctx context.Context, publish source.Publish) error {
 	return s.g.run(ctx, publish)
 }
+
+// Detection names how fast the death of a node is seen.
+type Detection string
+
+// The three profiles. What differs most is the interval of heartbeats, because
+// those decide a takeover; memberlist only gives the second opinion.
+const (
+	DetectionLAN  Detection = "lan"  // heartbeats every 50 ms
+	DetectionFast Detection = "fast" // heartbeats every 20 ms
+	DetectionWAN  Detection = "wan"  // heartbeats every 200 ms
+)
+
+// profile holds the timing of one Detection.
+type profile struct {
+	beat time.Duration // interval of heartbeats
+
+	// probeTimeout must leave 2*probeTimeout + RTT + slack < probeInterval. A
+	// helper sends its nack probeTimeout after it was asked, that is
+	// 2*probeTimeout after the probe began; if that is too late, every genuine
+	// death makes the prober doubt itself and probe at half the rate.
+	probeInterval, probeTimeout time.Duration
+	// suspicion multiplies probeInterval*max(1, log10 N). 3 leaves room for one
+	// confirmation by another node; 2 gave false deaths under load.
+	suspicion int
+	gossip    time.Duration // interval of gossip rounds
+	pushPull  time.Duration // interval of full exchanges up to 32 nodes
+}
+
+func (d Detection) profile() (profile, error) {
+	switch d {
+	case DetectionLAN, "":
+		return profile{
+			beat: 50 * time.Millisecond, probeInterval: time.Second, probeTimeout: 400 * time.Millisecond,
+			suspicion: 3, gossip: 200 * time.Millisecond, pushPull: 10 * time.Second,
+		}, nil
+	case DetectionFast:
+		return profile{
+			beat: 20 * time.Millisecond, probeInterval: 500 * time.Millisecond, probeTimeout: 200 * time.Millisecond,
+			suspicion: 3, gossip: 50 * time.Millisecond, pushPull: 10 * time.Second,
+		}, nil
+	case DetectionWAN: // for round trips up to 500 ms
+		return profile{
+			beat: 200 * time.Millisecond, probeInterval: 3 * time.Second, probeTimeout: 1200 * time.Millisecond,
+			suspicion: 4, gossip: 200 * time.Millisecond, pushPull: 20 * time.Second,
+		}, nil
+	}
+	return profile{}, fmt.Errorf("gossip: detection %q is not one of lan, fast, wan", string(d))
+}
+
+// TakenAfter is how long after a node stops another one may begin to take what it
+// owned, at the earliest: its heartbeats are then late.
+func (d Detection) TakenAfter() time.Duration {
+	p, err := d.profile()
+	if err != nil {
+		p, _ = DetectionFast.profile()
+	}
+	return beat.LateAtLeast(p.beat)
+}
+
+// apply sets what the profile and lbd's use of memberlist ask for.
+func (p profile) apply(c *memberlist.Config) {
+	c.ProbeInterval = p.probeInterval
+	c.ProbeTimeout = p.probeTimeout
+	c.SuspicionMult = p.suspicion
+	// The longest suspicion, for when nobody confirms, e.g. because two of three
+	// nodes died: twice the shortest and not six times.
+	c.SuspicionMaxTimeoutMult = 2
+	c.GossipInterval = p.gossip
+	c.PushPullInterval = p.pushPull
+	// Bounds each dial, read and write of an exchange.
+	c.TCPTimeout = streamTimeout
+	if p.probeTimeout > streamTimeout {
+		c.TCPTimeout = 3 * time.Second
+	}
+	// A member that is reachable by TCP only would count as alive although
+	// neither heartbeats nor claims reach it, and could be chosen as successor.
+	c.DisableTcpPings = true
+	// A node that is cut off doubts itself more with every probe that fails, up to
+	// eight times slower; alone, it would take half a minute to see that it is.
+	c.AwarenessMaxMultiplier = 2
+	// A node that comes back under its name with another address.
+	c.DeadNodeReclaimTime = 2 * time.Second
+	// LZW costs more than it saves: messages are small and most fit one packet.
+	c.EnableCompression = false
+}
+
+// streamTimeout bounds one step of a full exchange on a LAN.
+const streamTimeout = time.Second

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -125,7 +126,7 @@ func parsePeer(text string, port uint16) (*peer, error) {
 		at := addrPort(ip, port)
 		return &peer{host: at.Addr().String(), port: port, addrs: []netip.AddrPort{at}}, nil
 	}
-	if !validName(host) || strings.ContainsAny(host, ":[]") {
+	if !record.ValidName(host) || strings.ContainsAny(host, ":[]") {
 		return nil, fmt.Errorf("gossip: peer %q is neither an address nor a host name, with or without a port", text)
 	}
 	return &peer{host: host, port: port}, nil
@@ -186,7 +187,7 @@ func (j *joiner) met(addr netip.AddrPort) {
 		return
 	}
 	j.mu.Lock()
-	if len(j.hot) < maxNodes {
+	if len(j.hot) < record.MaxNodes {
 		j.hot[addr] = true
 	}
 	j.mu.Unlock()
@@ -218,15 +219,15 @@ func (g *Gossip) roster() roster {
 	r := roster{map[netip.AddrPort]bool{}, map[string]bool{}, map[netip.AddrPort]time.Time{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for name, n := range g.table.nodes {
+	for n := range g.table.Nodes() {
 		// By memberlist's word alone: a node whose heartbeats arrive although
 		// memberlist counts it as dead is just the one to join again.
 		switch {
-		case n.present && !n.head.Left:
-			r.alive[n.addr], r.names[string(name)] = true, true
-		case !n.head.Left:
-			if n.addr.IsValid() {
-				r.gone[n.addr] = n.goneSince
+		case n.Present && !n.Left():
+			r.alive[n.Addr], r.names[string(n.Name)] = true, true
+		case !n.Left():
+			if n.Addr.IsValid() {
+				r.gone[n.Addr] = n.GoneSince
 			}
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"lbd.dev/lbd/internal/gossip/record"
 )
 
 // keyGrace is for how long a key that left the configuration still decrypts, so
@@ -57,8 +59,8 @@ func newKeys(configured [][]byte, insecure bool) (*keys, error) {
 }
 
 func checkKeys(ks [][]byte) error {
-	if len(ks) > maxKeys {
-		return fmt.Errorf("gossip: keys: %d keys are more than %d", len(ks), maxKeys)
+	if len(ks) > record.MaxKeys {
+		return fmt.Errorf("gossip: keys: %d keys are more than %d", len(ks), record.MaxKeys)
 	}
 	for i, k := range ks {
 		if err := memberlist.ValidateKey(k); err != nil {
@@ -172,7 +174,7 @@ func (k *keys) fingerprints() []string {
 		out = append(out, fingerprint(key))
 	}
 	slices.Sort(out)
-	return out[:min(len(out), maxKeys)]
+	return out[:min(len(out), record.MaxKeys)]
 }
 
 // fingerprint names a key without giving it away; it only travels encrypted.

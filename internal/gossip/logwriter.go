@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"lbd.dev/lbd/internal/gossip/beat"
 )
 
 // logWriter receives memberlist's log. What memberlist says is of use to a
@@ -133,7 +135,7 @@ func (w *logWriter) mismatch(why error, from netip.AddrPort, now time.Time) {
 	peer := from.String()
 	w.mu.Lock()
 	m := &w.labels
-	if errors.Is(why, errKey) {
+	if errors.Is(why, beat.ErrKey) {
 		m = &w.keys
 	}
 	m.Count, m.At, m.Peer = m.Count+1, now, peer

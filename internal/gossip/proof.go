@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"lbd.dev/lbd/internal/gossip/beat"
 )
 
 // Before memberlist sees a stream, whoever opened it proves that it has a key. memberlist
@@ -233,10 +235,10 @@ func (t *transport) verify(c net.Conn) error {
 	if _, err := io.ReadFull(c, answer); err != nil {
 		return err
 	}
-	text, err := t.seal.open(answer)
+	text, err := t.seal.Open(answer)
 	verdict := byte(proven)
 	switch {
-	case errors.Is(err, errLabel):
+	case errors.Is(err, beat.ErrLabel):
 		verdict = unlikeLabel
 	case err != nil:
 		verdict = unknownKey
@@ -268,7 +270,7 @@ func (t *transport) prove(c net.Conn, to netip.AddrPort, within time.Duration) e
 	if hello[0] != proofVersion {
 		return fmt.Errorf("%s greets in another way: it is no lbd, or not of this version", to)
 	}
-	answer := t.seal.seal(nil, proofText(hello[1:], to))
+	answer := t.seal.Seal(nil, proofText(hello[1:], to))
 	if len(answer) > 255 { // a label has 64 bytes at most
 		return errProof
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/gossip/beat"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -175,13 +176,13 @@ func TestProofOfAStream(t *testing.T) {
 		}
 		return nil
 	}
-	if err := answer(func(x []byte) []byte { return a.seal.seal(nil, proofText(x, a.addr)) }); err != nil {
+	if err := answer(func(x []byte) []byte { return a.seal.Seal(nil, proofText(x, a.addr)) }); err != nil {
 		t.Errorf("a good answer: %v", err)
 	}
 	for name, edit := range map[string]func([]byte) []byte{
-		"another challenge": func([]byte) []byte { return a.seal.seal(nil, proofText(make([]byte, challengeSize), a.addr)) },
-		"another node":      func(x []byte) []byte { return a.seal.seal(nil, proofText(x, b.addr)) },
-		"not encrypted":     func(x []byte) []byte { return (&sealer{label: "udp"}).seal(nil, proofText(x, a.addr)) },
+		"another challenge": func([]byte) []byte { return a.seal.Seal(nil, proofText(make([]byte, challengeSize), a.addr)) },
+		"another node":      func(x []byte) []byte { return a.seal.Seal(nil, proofText(x, b.addr)) },
+		"not encrypted":     func(x []byte) []byte { return beat.NewSealer(nil, "udp").Seal(nil, proofText(x, a.addr)) },
 		"nothing":           func([]byte) []byte { return nil },
 	} {
 		if answer(edit) == nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -12,24 +13,27 @@ import (
 func TestRepeats(t *testing.T) {
 	now := time.Unix(1000, 0)
 	body := make([]byte, repeatsFrom)
+	state := func(inc, seq, changes uint64) record.State {
+		return record.State{Inc: inc, Seq: seq, Changes: changes}
+	}
 	var r repeats
 	for i, c := range []struct {
 		name  string
 		body  []byte
-		state state
+		state record.State
 		after time.Duration
 		known bool
 	}{
-		{"first", body, state{1, 1, 1}, 0, false},
-		{"again", body, state{1, 1, 1}, time.Second, true},
-		{"what is known has changed", body, state{1, 1, 2}, 2 * time.Second, false},
-		{"again, after that", body, state{1, 1, 2}, 3 * time.Second, true},
-		{"what is told has changed", body, state{1, 2, 2}, 4 * time.Second, false},
-		{"a while ago", body, state{1, 2, 2}, 4*time.Second + repeatsFor, false},
-		{"and again", body, state{1, 2, 2}, 5*time.Second + repeatsFor, true},
-		{"another", append([]byte("x"), body...), state{1, 2, 2}, 5*time.Second + repeatsFor, false},
-		{"small", body[:100], state{}, 0, false},
-		{"small again", body[:100], state{}, 0, false},
+		{"first", body, state(1, 1, 1), 0, false},
+		{"again", body, state(1, 1, 1), time.Second, true},
+		{"what is known has changed", body, state(1, 1, 2), 2 * time.Second, false},
+		{"again, after that", body, state(1, 1, 2), 3 * time.Second, true},
+		{"what is told has changed", body, state(1, 2, 2), 4 * time.Second, false},
+		{"a while ago", body, state(1, 2, 2), 4*time.Second + repeatsFor, false},
+		{"and again", body, state(1, 2, 2), 5*time.Second + repeatsFor, true},
+		{"another", append([]byte("x"), body...), state(1, 2, 2), 5*time.Second + repeatsFor, false},
+		{"small", body[:100], record.State{}, 0, false},
+		{"small again", body[:100], record.State{}, 0, false},
 	} {
 		this, got := r.known(c.body, c.state, now.Add(c.after))
 		if got != c.known {
@@ -44,27 +48,27 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// newTurn is the state of Run of a node that has no peers and does not run.
-func newTurn(t *testing.T) *turn {
+// newRound is the state of Run of a node that has no peers and does not run.
+func newRound(t *testing.T) *round {
 	t.Helper()
 	g, err := New(Options{Name: "m1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = g.close() })
-	return &turn{g: g, answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{}}
+	return &round{loop: newLoop(g)}
 }
 
 // TestDroppedExchangeIsReadAgain: a full exchange that a full queue dropped, before it was
 // merged, is not passed over when it comes again.
 func TestDroppedExchangeIsReadAgain(t *testing.T) {
-	turn := newTurn(t)
-	g := turn.g
-	rec := wireRecord{Name: "m2", Inc: 1}
+	round := newRound(t)
+	g := round.g
+	rec := record.Record{Name: "m2", Inc: 1}
 	for a := vip1; len(rec.Entries) < 2000; a = a.Next() {
-		rec.Entries = append(rec.Entries, wireEntry{Addr: a, V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
+		rec.Entries = append(rec.Entries, record.Entry{Addr: a, V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
 	}
-	body := encode(typeFull, []wireRecord{rec})
+	body := record.EncodeFull([][]byte{rec.Encode()[2:]}, record.MaxMessage)
 	if len(body) < repeatsFrom {
 		t.Fatalf("%d bytes are too few", len(body))
 	}
@@ -80,8 +84,8 @@ func TestDroppedExchangeIsReadAgain(t *testing.T) {
 			t.Errorf("after it was %s it is not read", when)
 		}
 		g.mu.Lock()
-		turn.takeFull(f)
-		g.table.flush()
+		round.takeFull(f)
+		g.table.Flush()
 		g.mu.Unlock()
 	}
 	if f := comes(); len(f.records) != 0 || !f.exchange {

@@ -1,96 +1,16 @@
 package gossip
 
 import (
-	"bytes"
 	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"lbd.dev/lbd/internal/gossip/beat"
+	"lbd.dev/lbd/internal/gossip/record"
 )
-
-func sealerOf(t testing.TB, label string, keys ...[]byte) *sealer {
-	t.Helper()
-	s := &sealer{label: label}
-	if len(keys) > 0 {
-		ring, err := memberlist.NewKeyring(keys, keys[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.ring = ring
-	}
-	return s
-}
-
-func TestSeal(t *testing.T) {
-	msg := []byte("a heartbeat")
-	both := sealerOf(t, "lbd", key1, key2)
-	for name, c := range map[string]struct {
-		from, to *sealer
-		want     error
-	}{
-		"same key":          {sealerOf(t, "lbd", key1), sealerOf(t, "lbd", key1), nil},
-		"second key":        {sealerOf(t, "lbd", key2), both, nil},
-		"without a label":   {sealerOf(t, "", key1), sealerOf(t, "", key1), nil},
-		"plain":             {sealerOf(t, "lbd"), sealerOf(t, "lbd"), nil},
-		"another key":       {sealerOf(t, "lbd", key1), sealerOf(t, "lbd", key2), errKey},
-		"another group":     {sealerOf(t, "lbd", key1), sealerOf(t, "other", key1), errLabel},
-		"plain to a key":    {sealerOf(t, "lbd"), sealerOf(t, "lbd", key1), errKey},
-		"a key to plain":    {sealerOf(t, "lbd", key1), sealerOf(t, "lbd"), errKey},
-		"plain, not ours":   {sealerOf(t, "lbd"), sealerOf(t, "other"), errLabel},
-		"label is a prefix": {sealerOf(t, "lb", key1), sealerOf(t, "lbd", key1), errLabel},
-	} {
-		b := c.from.seal([]byte("what was in the buffer"), msg)
-		got, err := c.to.open(b)
-		if !errors.Is(err, c.want) || err == nil && !bytes.Equal(got, msg) {
-			t.Errorf("%s: %q, %v, want %v", name, got, err, c.want)
-		}
-	}
-	// No two packets are the same, and no byte of one may be another.
-	one, two := both.seal(nil, msg), both.seal(nil, msg)
-	if bytes.Equal(one, two) {
-		t.Error("a nonce was used twice")
-	}
-	for i := range one {
-		one[i] ^= 1
-		if _, err := both.open(one); err == nil {
-			t.Errorf("byte %d is not authenticated", i)
-		}
-		one[i] ^= 1
-		if _, err := both.open(one[:i]); err == nil {
-			t.Errorf("cut after %d bytes it is accepted", i)
-		}
-	}
-}
-
-// TestSealFollowsTheRing: the cache of ciphers must not outlive a key.
-func TestSealFollowsTheRing(t *testing.T) {
-	s, other := sealerOf(t, "lbd", key1), sealerOf(t, "lbd", key2)
-	if _, err := s.open(other.seal(nil, []byte("x"))); !errors.Is(err, errKey) {
-		t.Fatal(err)
-	}
-	if err := s.ring.AddKey(key2); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.open(other.seal(nil, []byte("x"))); err != nil {
-		t.Errorf("a new key does not decrypt: %v", err)
-	}
-	if _, err := other.open(s.seal(nil, []byte("x"))); err == nil {
-		t.Error("a key that is only added encrypts")
-	}
-	if err := s.ring.UseKey(key2); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.open(s.seal(nil, []byte("x"))); err != nil {
-		t.Errorf("the new first key does not encrypt: %v", err)
-	}
-	k := &keys{ring: s.ring, configured: [][]byte{key2}}
-	k.remove(key1)
-	if _, err := s.open(sealerOf(t, "lbd", key1).seal(nil, []byte("x"))); !errors.Is(err, errKey) {
-		t.Errorf("a key that was taken away decrypts: %v", err)
-	}
-}
 
 // TestHeartbeatsPassMemberlistBy: what begins like a heartbeat never reaches
 // memberlist, and is counted if it is none.
@@ -100,7 +20,7 @@ func TestHeartbeatsPassMemberlistBy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beat := encode(typeBeat, wireBeat{Name: "m2", Inc: 1, Interval: 50, Seq: 1})
+	msg := record.Beat{Name: "m2", Inc: 1, Interval: 50, Seq: 1}.Encode()
 	same := sealerOf(t, "lbd", key1)
 	for name, c := range map[string]struct {
 		b                     []byte
@@ -108,14 +28,14 @@ func TestHeartbeatsPassMemberlistBy(t *testing.T) {
 		beats                 int
 		keys, labels, invalid uint64
 	}{
-		"a heartbeat":      {b: same.seal(nil, beat), taken: true, beats: 1},
+		"a heartbeat":      {b: same.Seal(nil, msg), taken: true, beats: 1},
 		"of memberlist":    {b: []byte{244, 3, 'l', 'b', 'd', 1}},
 		"nothing":          {},
-		"cut":              {b: same.seal(nil, beat)[:10], taken: true, invalid: 1},
-		"another key":      {b: sealerOf(t, "lbd", key2).seal(nil, beat), taken: true, keys: 1},
-		"another group":    {b: sealerOf(t, "x", key1).seal(nil, beat), taken: true, labels: 1},
-		"not a heartbeat":  {b: same.seal(nil, encode(typeAsk, wireAsk{Name: "m2"})), taken: true, invalid: 1},
-		"not even a state": {b: same.seal(nil, []byte("x")), taken: true, invalid: 1},
+		"cut":              {b: same.Seal(nil, msg)[:10], taken: true, invalid: 1},
+		"another key":      {b: sealerOf(t, "lbd", key2).Seal(nil, msg), taken: true, keys: 1},
+		"another group":    {b: sealerOf(t, "x", key1).Seal(nil, msg), taken: true, labels: 1},
+		"not a heartbeat":  {b: same.Seal(nil, record.Ask{Name: "m2"}.Encode()), taken: true, invalid: 1},
+		"not even a state": {b: same.Seal(nil, []byte("x")), taken: true, invalid: 1},
 	} {
 		before, beforeKeys, beforeLabels := g.count.invalid.Load(), uint64(0), uint64(0)
 		k, l, _ := g.writer.counts()
@@ -137,18 +57,46 @@ func TestHeartbeatsPassMemberlistBy(t *testing.T) {
 		}
 	}
 }
+func sealerOf(t testing.TB, label string, keys ...[]byte) *beat.Sealer {
+	t.Helper()
+	if len(keys) == 0 {
+		return beat.NewSealer(nil, label)
+	}
+	ring, err := memberlist.NewKeyring(keys, keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return beat.NewSealer(ring, label)
+}
 
-func FuzzSeal(f *testing.F) {
-	s, plain := sealerOf(f, "lbd", key1), sealerOf(f, "lbd")
-	f.Add(s.seal(nil, []byte("x")))
-	f.Add(plain.seal(nil, []byte("x")))
-	f.Add([]byte{sealByte, formAESGCM, 255})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if msg, err := s.open(b); err == nil && len(b) != len(msg)+3+len("lbd")+sealNonce+sealTag {
-			t.Errorf("%d bytes became %d", len(b), len(msg))
-		}
-		if msg, err := plain.open(b); err == nil && !bytes.Equal(plain.seal(nil, msg), b) {
-			t.Errorf("%x", b)
-		}
-	})
+// TestSealFollowsTheRing: the cache of ciphers must not outlive a key.
+func TestSealFollowsTheRing(t *testing.T) {
+	ring, err := memberlist.NewKeyring([][]byte{key1}, key1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, other := beat.NewSealer(ring, "lbd"), sealerOf(t, "lbd", key2)
+	if _, err := s.Open(other.Seal(nil, []byte("x"))); !errors.Is(err, beat.ErrKey) {
+		t.Fatal(err)
+	}
+	if err := ring.AddKey(key2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(other.Seal(nil, []byte("x"))); err != nil {
+		t.Errorf("a new key does not decrypt: %v", err)
+	}
+	if _, err := other.Open(s.Seal(nil, []byte("x"))); err == nil {
+		t.Error("a key that is only added encrypts")
+	}
+	if err := ring.UseKey(key2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Open(s.Seal(nil, []byte("x"))); err != nil {
+		t.Errorf("the new first key does not encrypt: %v", err)
+	}
+	k := &keys{ring: ring, configured: [][]byte{key2}}
+	k.remove(key1)
+	if _, err := s.Open(sealerOf(t, "lbd", key1).Seal(nil, []byte("x"))); !errors.Is(err, beat.ErrKey) {
+		t.Errorf("a key that was taken away decrypts: %v", err)
+	}
 }

@@ -3,11 +3,13 @@ package gossip
 import (
 	"net/netip"
 	"slices"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
+	"lbd.dev/lbd/internal/gossip/beat"
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -42,9 +44,9 @@ func (b *batch) UniqueBroadcast()                      {}
 
 // tell spreads a part of the own record: to the nodes that it concerns at once,
 // to all others by gossip. also names nodes that it concerns besides.
-func (g *Gossip) tell(part wireRecord, also []model.NodeName) {
-	slices.SortStableFunc(part.Entries, func(a, b wireEntry) int { return rank(a) - rank(b) })
-	msgs := chunks(part)
+func (g *Gossip) tell(part record.Record, also []model.NodeName) {
+	slices.SortStableFunc(part.Entries, func(a, b record.Entry) int { return rank(a) - rank(b) })
+	msgs := record.Chunks(part)
 	for _, to := range g.concerned(part, also) {
 		g.sendRecord(to, part, msgs, g.sendNow)
 	}
@@ -52,7 +54,7 @@ func (g *Gossip) tell(part wireRecord, also []model.NodeName) {
 }
 
 // rank puts what others wait for first: claims.
-func rank(e wireEntry) int {
+func rank(e record.Entry) int {
 	if e.Epoch != 0 {
 		return 0
 	}
@@ -63,7 +65,7 @@ func rank(e wireEntry) int {
 // has just given up: it may be wrong about a node whose link loses packets. In a large one: those that
 // claim one of the VIPs, are to take it, have a Machine that drains, or are named in
 // also.
-func (g *Gossip) concerned(part wireRecord, also []model.NodeName) []*memberlist.Node {
+func (g *Gossip) concerned(part record.Record, also []model.NodeName) []*memberlist.Node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.members.Load() <= direct+1 {
@@ -74,7 +76,7 @@ func (g *Gossip) concerned(part wireRecord, also []model.NodeName) []*memberlist
 		names[name] = true
 	}
 	for i := range part.Entries {
-		for _, c := range g.table.claims[part.Entries[i].Addr] {
+		for _, c := range g.table.Claims(part.Entries[i].Addr) {
 			names[c.Owner] = true
 		}
 		names[model.NodeName(part.Entries[i].To)] = true
@@ -97,19 +99,19 @@ func (g *Gossip) concerned(part wireRecord, also []model.NodeName) []*memberlist
 // held.
 func (g *Gossip) small(now time.Time) []*memberlist.Node {
 	var out []*memberlist.Node
-	for name, n := range g.table.nodes {
-		if !n.alive() && (n.head.Left || now.Sub(n.goneSince) > justGone) {
+	for n := range g.table.Nodes() {
+		if !n.Alive() && (n.Left() || now.Sub(n.GoneSince) > justGone) {
 			continue
 		}
-		if to := endpoint(name, n.addr); to != nil {
+		if to := beat.Endpoint(n.Name, n.Addr); to != nil {
 			out = append(out, to)
 		}
 	}
 	return out
 }
 
-// sendRecord sends a record, given with its chunks, by datagrams if it is small.
-func (g *Gossip) sendRecord(to *memberlist.Node, r wireRecord, msgs [][]byte, send func(*memberlist.Node, []byte)) {
+// sendRecord sends a record, given with its record.Chunks, by datagrams if it is small.
+func (g *Gossip) sendRecord(to *memberlist.Node, r record.Record, msgs [][]byte, send func(*memberlist.Node, []byte)) {
 	if len(msgs) <= manyParts {
 		for _, m := range msgs {
 			send(to, m)
@@ -124,7 +126,7 @@ func (g *Gossip) sendRecord(to *memberlist.Node, r wireRecord, msgs [][]byte, se
 	}
 	started := g.spawn(func() {
 		defer func() { <-g.streams }()
-		if err := g.list.SendReliable(to, encode(typeState, r)); err != nil {
+		if err := g.list.SendReliable(to, r.Encode()); err != nil {
 			g.count.unsent.Add(1)
 		}
 	})
@@ -175,14 +177,14 @@ func (g *Gossip) deliver() {
 // drain gives what is queued a moment to get out.
 func (g *Gossip) drain(limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if n, _ := g.outbox.stats(); n == 0 {
+		if g.outbox.length() == 0 {
 			return
 		}
 	}
 }
 
-// broadcast queues a record, given with its chunks, for gossip.
-func (g *Gossip) broadcast(r wireRecord, msgs [][]byte) {
+// broadcast queues a record, given with its record.Chunks, for gossip.
+func (g *Gossip) broadcast(r record.Record, msgs [][]byte) {
 	for i, m := range msgs {
 		if i >= 64 {
 			g.count.casts.Add(uint64(len(msgs) - i)) // full exchanges bring the rest
@@ -211,31 +213,98 @@ func (g *Gossip) broadcast(r wireRecord, msgs [][]byte) {
 // addrOf is the last known address of a node, nil if there is none. The lock is
 // held.
 func (g *Gossip) addrOf(name model.NodeName) *memberlist.Node {
-	n := g.table.nodes[name]
+	n := g.table.Node(name)
 	if n == nil {
 		return nil
 	}
-	return endpoint(name, n.addr)
+	return beat.Endpoint(name, n.Addr)
 }
 
-// appendAge begins a JSON object with the age of a record.
-func appendAge(b []byte, age time.Duration) []byte {
-	b = append(b, `{"g":`...)
-	b = strconv.AppendInt(b, int64(age/time.Second), 10)
-	return append(b, ',')
-}
-
-// sortedNames is for stable output.
-func sortedNames[V any](m map[model.NodeName]V) []model.NodeName {
-	names := make([]model.NodeName, 0, len(m))
-	for n := range m {
-		names = append(names, n)
+// addresses are the last known ones of the targets, whether memberlist believes
+// them alive or not.
+func (g *Gossip) addresses(targets []model.HeartbeatTarget) []netip.AddrPort {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]netip.AddrPort, len(targets))
+	for i, t := range targets {
+		if n := g.table.Node(t.Node); n != nil {
+			out[i] = n.Addr
+		}
 	}
-	slices.Sort(names)
-	return names
+	return out
 }
 
 // addrPort joins a host's address and port without a zone and unmapped.
 func addrPort(a netip.Addr, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap().WithZone(""), port)
+}
+
+// queue is a bounded mailbox between a callback that must not block and a
+// goroutine that reads. When it is full the oldest message goes: it is the one
+// most likely to be outdated.
+type queue[T any] struct {
+	mu       sync.Mutex
+	items    []T
+	max      int
+	bytes    int
+	maxBytes int
+	size     func(T) int
+	dropped  uint64
+	wake     chan<- struct{}
+}
+
+func newQueue[T any](limit, maxBytes int, size func(T) int, wake chan<- struct{}) *queue[T] {
+	return &queue[T]{max: limit, maxBytes: maxBytes, size: size, wake: wake}
+}
+
+func (q *queue[T]) push(x T) {
+	q.mu.Lock()
+	q.items = append(q.items, x)
+	q.bytes += q.size(x)
+	for len(q.items) > q.max || q.bytes > q.maxBytes && len(q.items) > 1 {
+		q.shift()
+		q.dropped++
+	}
+	q.mu.Unlock()
+	signal(q.wake)
+}
+
+func (q *queue[T]) pop() (T, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) == 0 {
+		var none T
+		return none, false
+	}
+	return q.shift(), true
+}
+
+// shift takes the oldest. The array moves on with append, so what it holds is
+// released after at most one more length.
+func (q *queue[T]) shift() T {
+	var none T
+	x := q.items[0]
+	q.items[0] = none
+	q.items = q.items[1:]
+	q.bytes -= q.size(x)
+	return x
+}
+
+func (q *queue[T]) stats() (length int, dropped uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items), q.dropped
+}
+
+func (q *queue[T]) length() int {
+	n, _ := q.stats()
+	return n
+}
+
+// signal wakes the reader of a channel of one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -59,7 +61,8 @@ func TestUnchangedApplySaysNothing(t *testing.T) {
 		l.joined(5 * time.Second)
 		a.claim(vip1, 1)
 		time.Sleep(15 * time.Second)
-		before, seq := b.publications(), a.own.seq
+		before := b.publications()
+		_, seq := a.own.Version()
 		sent := l.net.Sent()
 		for range 100 {
 			a.claim(vip1, 1)
@@ -68,8 +71,8 @@ func TestUnchangedApplySaysNothing(t *testing.T) {
 		a.want.VIPs[0].Seen = 9
 		a.apply(func(*model.GroupState) {})
 		time.Sleep(50 * time.Millisecond)
-		if a.own.seq != seq {
-			t.Errorf("seq %d became %d", seq, a.own.seq)
+		if _, now := a.own.Version(); now != seq {
+			t.Errorf("seq %d became %d", seq, now)
 		}
 		if n := l.net.Sent() - sent; n > 5 {
 			t.Errorf("%d packets for nothing", n)
@@ -133,7 +136,7 @@ func TestRestartKeepsEpochs(t *testing.T) {
 		l.joined(5 * time.Second)
 		a.claim(vip1, 41, "m2")
 		time.Sleep(200 * time.Millisecond)
-		first := a.own.life()
+		first := a.own.Life()
 		a.kill()
 		l.within(time.Second, "late", func() bool { return !b.other("m1").Late.IsZero() })
 		time.Sleep(300 * time.Millisecond)
@@ -144,10 +147,10 @@ func TestRestartKeepsEpochs(t *testing.T) {
 		l.within(2*time.Second, "new life known", func() bool {
 			b.Gossip.mu.Lock()
 			defer b.Gossip.mu.Unlock()
-			return b.table.nodes["m1"].inc == a.own.life()
+			return b.table.Node("m1").Life() == a.own.Life()
 		})
-		if a.own.life() <= first {
-			t.Errorf("life %d is not above %d", a.own.life(), first)
+		if a.own.Life() <= first {
+			t.Errorf("life %d is not above %d", a.own.Life(), first)
 		}
 		// Not a successor before it has spoken, its claim stands until then.
 		if m := b.other("m1"); len(m.Standing) != 0 || m.State != model.MemberAlive || !m.Late.IsZero() {
@@ -170,20 +173,19 @@ func TestClockBackwards(t *testing.T) {
 		l.joined(5 * time.Second)
 		a.claim(vip1, 5, "m2")
 		time.Sleep(time.Second)
-		former := a.own.life()
 		a.kill()
+		// The clock of the former life was an hour before that of the next one.
+		former := a.own.Life() + uint64(time.Hour)
+		b.hears(record.Record{Name: "m1", From: "m3", Inc: former})
 		time.Sleep(200 * time.Millisecond)
 		a = l.start(1)
-		a.own.mu.Lock()
-		a.own.inc = former - uint64(time.Hour) // what a clock an hour behind gives
-		a.own.mu.Unlock()
 		a.claim(vip1, 6, "m2")
 		took := l.within(3*time.Second, "new claim believed", func() bool {
 			return slices.Contains(b.claims(vip1), model.Claim{Owner: "m1", Epoch: 6})
 		})
 		t.Logf("believed after %v", took)
-		if a.own.life() <= former {
-			t.Errorf("life %d is not above %d", a.own.life(), former)
+		if a.own.Life() <= former {
+			t.Errorf("life %d is not above %d", a.own.Life(), former)
 		}
 		if s := b.Stats(); s.Stale == 0 {
 			t.Errorf("no stale message counted: %+v", s)
@@ -203,18 +205,22 @@ func TestStaleMessage(t *testing.T) {
 		l.joined(5 * time.Second)
 		a.claim(vip1, 5, "m2")
 		time.Sleep(time.Second)
-		former := a.own.life()
-		b.Gossip.mu.Lock()
-		b.table.nodes["m1"].inc += 1000
-		b.Gossip.mu.Unlock()
+		former := a.own.Life()
+		b.hears(record.Record{Name: "m1", From: "m3", Inc: former + 1000})
 		a.claim(vip1, 6, "m2")
 		took := l.within(time.Second, "claim believed", func() bool {
 			return slices.Contains(b.claims(vip1), model.Claim{Owner: "m1", Epoch: 6})
 		})
-		if took > 20*time.Millisecond || a.own.life() != former+1001 {
-			t.Errorf("believed after %v with life %d, was %d", took, a.own.life(), former)
+		if took > 20*time.Millisecond || a.own.Life() != former+1001 {
+			t.Errorf("believed after %v with life %d, was %d", took, a.own.Life(), former)
 		}
 	})
+}
+
+// hears has the node take a record from the network.
+func (m *member) hears(r record.Record) {
+	m.hooks.NotifyMsg(r.Encode())
+	synctest.Wait()
 }
 
 func TestLeave(t *testing.T) {

@@ -1,23 +1,26 @@
 package gossip
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 )
 
 // counters count what was not done or not believed.
 type counters struct {
-	newer, invalid, old, stale, stalls atomic.Uint64
-	unsent, streams, casts             atomic.Uint64
+	newer, invalid, old, stale atomic.Uint64
+	unsent, streams, casts     atomic.Uint64
 }
 
 // refuse counts a message that could not be read.
 func (c *counters) refuse(err error) {
-	if errors.Is(err, errNewer) || errors.Is(err, errType) {
+	if errors.Is(err, record.ErrNewer) || errors.Is(err, record.ErrType) {
 		c.newer.Add(1)
 	} else {
 		c.invalid.Add(1)
@@ -82,24 +85,24 @@ type Queues struct {
 // Stats returns the present counts.
 func (g *Gossip) Stats() Stats {
 	s := Stats{
-		Self: g.self, Incarnation: g.own.life(), Health: g.list.GetHealthScore(),
-		Members: map[model.MemberState]int{}, Stale: g.count.stale.Load(), Stalls: g.count.stalls.Load(),
+		Self: g.self, Incarnation: g.own.Life(), Health: g.list.GetHealthScore(),
+		Members: map[model.MemberState]int{}, Stale: g.count.stale.Load(),
 		Fault: g.fault(time.Now()), Absent: g.join.absent(), Joins: g.join.tries.Load(), JoinErrors: g.join.failures.Load(),
 	}
 	dropped := g.fillQueues(&s)
 	g.mu.Lock()
-	for _, name := range sortedNames(g.table.nodes) {
-		n := g.table.nodes[name]
-		s.Members[n.state()]++
-		p := PeerStats{Name: name, Addr: n.addr, State: n.state(), Sent: g.sender.sentTo(name)}
-		if w := g.watches[name]; w != nil {
-			p.Received, p.Missed, p.Late = w.received, w.missed, w.lates
-			p.LastHeartbeat, p.LateSince, p.LeaseEnd = w.last, w.late, w.lease
-		}
-		s.Peers = append(s.Peers, p)
+	for n := range g.table.Nodes() {
+		s.Members[n.State()]++
+		c := g.watches.Counts(n.Name)
+		s.Peers = append(s.Peers, PeerStats{
+			Name: n.Name, Addr: n.Addr, State: n.State(), Sent: g.sender.Sent(n.Name), Received: c.Received, Missed: c.Missed,
+			Late: c.Late, LastHeartbeat: c.Last, LateSince: c.LateSince, LeaseEnd: c.LeaseEnd,
+		})
 	}
-	refused := g.table.refused
+	s.Stalls = g.watches.Stalls()
+	refused := g.table.Refused()
 	g.mu.Unlock()
+	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return cmp.Compare(a.Name, b.Name) })
 
 	var full uint64
 	s.KeyMismatches, s.LabelMismatches, full = g.writer.counts()
@@ -120,7 +123,7 @@ func (g *Gossip) unsent() uint64 {
 	if g.sockets != nil {
 		return g.sockets.faults.count.Load()
 	}
-	return g.count.unsent.Load() + g.sender.failed.Load()
+	return g.count.unsent.Load() + g.sender.Failed()
 }
 
 // fillQueues returns how many messages the queues have dropped.
@@ -132,13 +135,4 @@ func (g *Gossip) fillQueues(s *Stats) (dropped uint64) {
 	s.Queues.Outgoing, d[3] = g.outbox.stats()
 	s.Queues.Broadcasts = g.casts.NumQueued()
 	return d[0] + d[1] + d[2] + d[3]
-}
-
-func (s *sender) sentTo(name model.NodeName) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.sent[name]; c != nil {
-		return c.Load()
-	}
-	return 0
 }

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"lbd.dev/lbd/internal/gossip/beat"
+	"lbd.dev/lbd/internal/gossip/record"
 )
 
 const (
@@ -41,7 +44,7 @@ type transport struct {
 	// must not keep the packet.
 	take func(b []byte, from netip.AddrPort, at time.Time) bool
 
-	seal     *sealer
+	seal     *beat.Sealer
 	mismatch func(why error, from netip.AddrPort, at time.Time)
 	unproven unproven
 	greeting greeting
@@ -284,7 +287,7 @@ func (t *transport) admit(c net.Conn) {
 		t.unproven.remove(c)
 		c.Close()
 		from, perr := netip.ParseAddrPort(c.RemoteAddr().String())
-		if perr == nil && (errors.Is(err, errKey) || errors.Is(err, errLabel)) {
+		if perr == nil && (errors.Is(err, beat.ErrKey) || errors.Is(err, beat.ErrLabel)) {
 			t.mismatch(err, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), time.Now())
 		}
 		return
@@ -341,4 +344,81 @@ func (s *stream) Close() error {
 // peerAddr formats an address as memberlist and the transport use it.
 func peerAddr(a netip.AddrPort) string {
 	return net.JoinHostPort(a.Addr().String(), strconv.Itoa(int(a.Port())))
+}
+
+// sendBeat sends the packet of a heartbeat.
+func (g *Gossip) sendBeat(to *memberlist.Node, packet []byte) error {
+	if g.sockets == nil {
+		_, err := g.transport.WriteToAddress(packet, to.FullAddress())
+		return err
+	}
+	addr, ok := netip.AddrFromSlice(to.Addr)
+	if !ok {
+		return record.ErrInvalid
+	}
+	return g.sockets.send(packet, netip.AddrPortFrom(addr.Unmap(), to.Port))
+}
+
+// takeBeat takes a packet that came in, if it is one for it and not for memberlist.
+func (g *Gossip) takeBeat(b []byte, from netip.AddrPort, at time.Time) bool {
+	if len(b) == 0 || b[0] != beat.SealByte {
+		return false
+	}
+	msg, err := g.seal.Open(b)
+	if err == nil {
+		var kind byte
+		if kind, _, err = record.Open(msg); err == nil && kind != record.TypeBeat {
+			err = record.ErrInvalid
+		}
+	}
+	switch {
+	case errors.Is(err, beat.ErrKey), errors.Is(err, beat.ErrLabel):
+		g.writer.mismatch(err, from, at)
+	case err != nil:
+		g.count.refuse(err)
+	default:
+		if g.keys.ring == nil {
+			msg = append([]byte(nil), msg...) // b is not ours
+		}
+		g.beatbox.push(packet{msg: msg, at: at})
+	}
+	return true
+}
+
+// tapped is a transport of tests from which heartbeats are taken before memberlist
+// sees them; that of this package does so by itself.
+type tapped struct {
+	memberlist.NodeAwareTransport
+	packets chan *memberlist.Packet
+	done    chan struct{}
+}
+
+func tap(inner memberlist.NodeAwareTransport, take func([]byte, netip.AddrPort, time.Time) bool) *tapped {
+	t := &tapped{inner, make(chan *memberlist.Packet), make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case p := <-inner.PacketCh():
+				from, _ := netip.ParseAddrPort(p.From.String())
+				if take(p.Buf, from, p.Timestamp) {
+					continue
+				}
+				select {
+				case t.packets <- p:
+				case <-t.done:
+					return
+				}
+			case <-t.done:
+				return
+			}
+		}
+	}()
+	return t
+}
+
+func (t *tapped) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+func (t *tapped) Shutdown() error {
+	close(t.done)
+	return t.NodeAwareTransport.Shutdown()
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // Allocate gives a Service what it asks for. Addresses that it holds and that fit
@@ -40,7 +42,7 @@ func (a *Allocator) Allocate(r Request, now time.Time) (Assignment, error) {
 
 // Free takes all addresses from a Service; they go into quarantine unless others
 // share them. One that has none is no error.
-func (a *Allocator) Free(name string, now time.Time) {
+func (a *Allocator) Free(name model.Key, now time.Time) {
 	o := a.owners[name]
 	if o == nil {
 		return
@@ -162,7 +164,7 @@ func (a *Allocator) choose(r *Request, o *owner, named []*pool) ([]netip.Addr, e
 // pinnedFor returns the pools with an Allocation that serve the Service, by rank.
 func (a *Allocator) pinnedFor(r *Request) []*pool {
 	var list []*pool
-	for _, candidates := range [][]*pool{a.byNamespace[r.Namespace], a.pinned} {
+	for _, candidates := range [][]*pool{a.byNamespace[r.Owner.Namespace], a.pinned} {
 		for _, p := range candidates {
 			if p.serves(r) {
 				list = append(list, p)

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 type step struct {
@@ -20,10 +23,10 @@ func TestMetalLB(t *testing.T) {
 	require := dual(RequireDualStack, IPv4, IPv6)
 	manual := Pool{Name: "manual", Addresses: []string{"203.0.113.0/31"}}
 	gold := Pool{Name: "gold", Addresses: []string{"203.0.113.1/32"}, AutoAssign: true,
-		Allocation: &ServiceAllocation{ServiceSelectors: []Selector{{MatchLabels: map[string]string{"tier": "gold"}}}}}
+		Allocation: &v1alpha1.ServiceAllocation{ServiceSelectors: []v1alpha1.Selector{{MatchLabels: map[string]string{"tier": "gold"}}}}}
 	teams := Pool{Name: "teams", Addresses: []string{"203.0.113.4/31"}, AutoAssign: true,
-		Allocation: &ServiceAllocation{Priority: 5, Namespaces: []string{"listed"},
-			NamespaceSelectors: []Selector{{Expressions: []Expression{{Key: "team", Operator: In, Values: []string{"a", "b"}}}}}}}
+		Allocation: &v1alpha1.ServiceAllocation{Priority: 5, Namespaces: []string{"listed"},
+			NamespaceSelectors: []v1alpha1.Selector{{MatchExpressions: []v1alpha1.SelectorRequirement{{Key: "team", Operator: v1alpha1.SelectorIn, Values: []string{"a", "b"}}}}}}}
 	team := func(name string) func(*Request) {
 		return func(r *Request) { r.NamespaceLabels = map[string]string{"team": name} }
 	}
@@ -67,7 +70,7 @@ func TestMetalLB(t *testing.T) {
 			{service("listed/a", team("x")), "203.0.113.4"}, {service("other/b", team("b")), "203.0.113.5"}, {service("other/c", team("c")), "NoPool:"},
 		}},
 		"namespace and service selector both count": {[]Pool{{Name: "p", AutoAssign: true, Addresses: []string{"192.0.2.1/32"},
-			Allocation: &ServiceAllocation{Namespaces: []string{"ns"}, ServiceSelectors: gold.Allocation.ServiceSelectors}}}, []step{
+			Allocation: &v1alpha1.ServiceAllocation{Namespaces: []string{"ns"}, ServiceSelectors: gold.Allocation.ServiceSelectors}}}, []step{
 			{service("ns/a"), "NoPool:"}, {service("other/a", labels(map[string]string{"tier": "gold"})), "NoPool:"},
 			{service("ns/a", labels(map[string]string{"tier": "gold"})), "192.0.2.1"},
 		}},
@@ -117,7 +120,7 @@ func TestMetalLB(t *testing.T) {
 			{service("a", require), "192.0.2.1 2001:db8::1"}, {service("a"), "192.0.2.1"}, {service("b", single), "2001:db8::2"},
 		}},
 		"requests that mean nothing": {[]Pool{auto("p", both...)}, []step{
-			{Request{Families: []Family{IPv4}}, "BadRequest:"}, {Request{Owner: "a"}, "BadRequest:"},
+			{Request{Families: []Family{IPv4}}, "BadRequest:"}, {Request{Owner: model.Key{Name: "a"}}, "BadRequest:"},
 			{service("a", dual(RequireDualStack, IPv4)), "BadRequest: RequireDualStack needs both families, but the Service has only IPv4"},
 			{service("a", dual(3, IPv4, IPv6)), "BadRequest:"}, {service("a", dual(SingleStack, 5)), "BadRequest:"}, {service("a", count(-1)), "BadRequest:"},
 			{service("a", count(65)), "BadRequest: a Service has at most 64 addresses of a family"}, {service("a", dual(PreferDualStack, IPv4, IPv4)), "BadRequest:"},
@@ -178,12 +181,12 @@ func TestSharedPortIsFree(t *testing.T) {
 	if err == nil || words(got, nil) != "192.0.2.1" || got.Sharing.Ports[0].Number != 81 {
 		t.Errorf("a refused change of ports: %v, %v", got, err)
 	}
-	if now, ok := a.Get("default/b"); !ok || words(now, nil) != "192.0.2.1" || now.Addresses[0].Pool != "p" {
+	if now, ok := a.Get(model.ParseKey("default/b")); !ok || words(now, nil) != "192.0.2.1" || now.Addresses[0].Pool != "p" {
 		t.Errorf("b holds %v", now)
 	}
 	want(t, a, t0, service("c", share("k", 81)), "Exhausted:")
-	a.Free("default/b", t0)
-	if now, ok := a.Get("default/b"); ok {
+	a.Free(model.ParseKey("default/b"), t0)
+	if now, ok := a.Get(model.ParseKey("default/b")); ok {
 		t.Errorf("b holds %v after Free", now)
 	}
 	want(t, a, t0, service("c", share("k", 81)), "192.0.2.1")
@@ -193,10 +196,10 @@ func TestQuarantine(t *testing.T) {
 	a := mustNew(t, auto("p", "192.0.2.1/32"))
 	want(t, a, at(0), service("a", share("k", 80)), "192.0.2.1")
 	want(t, a, at(0), service("b", share("k", 81)), "192.0.2.1")
-	a.Free("default/a", at(1))
+	a.Free(model.ParseKey("default/a"), at(1))
 	want(t, a, at(1), service("a", share("k", 80)), "192.0.2.1") // still in use by b: no quarantine
-	a.Free("default/a", at(2))
-	a.Free("default/b", at(3))
+	a.Free(model.ParseKey("default/a"), at(2))
+	a.Free(model.ParseKey("default/b"), at(3))
 	_, err := a.Allocate(service("c"), at(62))
 	if e, ok := err.(*Error); !ok || e.Rule != Exhausted || !e.Retry.Equal(at(63)) || e.Error() != `no free IPv4 address in pool "p"; 1 in quarantine` {
 		t.Errorf("in quarantine: %#v", err)
@@ -210,13 +213,13 @@ func TestQuarantine(t *testing.T) {
 	want(t, a, at(63), service("c"), "192.0.2.1")
 
 	// Who asks for the address itself gets it, and it rests again later.
-	a.Free("default/c", at(70))
+	a.Free(model.ParseKey("default/c"), at(70))
 	want(t, a, at(71), service("d", ask("192.0.2.1")), "192.0.2.1")
-	a.Free("default/d", at(80))
+	a.Free(model.ParseKey("default/d"), at(80))
 	want(t, a, at(131), service("e"), "Exhausted:") // the end of the first quarantine counts no more
 	want(t, a, at(140), service("e"), "192.0.2.1")
-	a.Free("default/e", at(140))
-	a.Free("default/e", at(141)) // again: nothing
+	a.Free(model.ParseKey("default/e"), at(140))
+	a.Free(model.ParseKey("default/e"), at(141)) // again: nothing
 	if next := a.Expire(at(200)); !next.IsZero() {
 		t.Errorf("next end %v after the last", next)
 	}
@@ -226,7 +229,7 @@ func TestQuarantine(t *testing.T) {
 
 	a, _ = New(Config{Pools: []Pool{auto("p", "192.0.2.1/32")}})
 	want(t, a, at(0), service("a"), "192.0.2.1")
-	a.Free("default/a", at(0))
+	a.Free(model.ParseKey("default/a"), at(0))
 	want(t, a, at(0), service("b"), "192.0.2.1")
 }
 
@@ -263,9 +266,9 @@ func TestRest(t *testing.T) {
 func TestQuarantineAgain(t *testing.T) {
 	a := mustNew(t, auto("p", "192.0.2.1-192.0.2.2"))
 	want(t, a, at(0), service("a", count(2)), "192.0.2.1 192.0.2.2")
-	a.Free("default/a", at(0))
+	a.Free(model.ParseKey("default/a"), at(0))
 	want(t, a, at(10), service("b", ask("192.0.2.1")), "192.0.2.1")
-	a.Free("default/b", at(20))
+	a.Free(model.ParseKey("default/b"), at(20))
 	want(t, a, at(79), service("c"), "192.0.2.2")
 	want(t, a, at(79), service("d"), "Exhausted:")
 	want(t, a, at(80), service("d"), "192.0.2.1")
@@ -275,7 +278,7 @@ func TestQuarantineAgain(t *testing.T) {
 func TestSharedRests(t *testing.T) {
 	a := mustNew(t, auto("p", "192.0.2.1-192.0.2.2"))
 	want(t, a, t0, service("a", share("k", 80)), "192.0.2.1")
-	a.Free("default/a", t0)
+	a.Free(model.ParseKey("default/a"), t0)
 	want(t, a, t0, service("b", share("k", 81)), "192.0.2.2")
 }
 

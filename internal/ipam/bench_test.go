@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // benchmark measures one allocation and its release, from a pool of 2^24 in which
@@ -66,7 +68,7 @@ func BenchmarkAllocateServices(b *testing.B) {
 	a, _ := New(Config{Pools: []Pool{auto("p", "10.0.0.0/8")}, Quarantine: time.Minute})
 	list := make([]Assignment, 1_000_000)
 	for i := range list {
-		list[i] = Assignment{Owner: fmt.Sprintf("ns/%d", i), Addresses: []Address{{Addr: number{lo: 10<<24 + uint64(i)*16}.addr(IPv4)}}}
+		list[i] = Assignment{Owner: model.Key{Namespace: "ns", Name: fmt.Sprint(i)}, Addresses: []Address{{Addr: number{lo: 10<<24 + uint64(i)*16}.addr(IPv4)}}}
 	}
 	if c := a.Restore(list); len(c) > 0 {
 		b.Fatal(c[0])

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"lbd.dev/lbd/api/v1alpha1"
 )
 
 // PoolRule is the rule that a pool breaks.
@@ -16,7 +18,7 @@ type PoolRule uint8
 const (
 	PoolName      PoolRule = iota + 1 // has no name, or that of another pool
 	PoolEmpty                         // has no addresses
-	PoolRange                         // has an entry that is not a range; see ParseRange
+	PoolRange                         // has an entry that is not a range; see v1alpha1.ParseAddressRange
 	PoolOverlap                       // overlaps another pool, or itself
 	PoolHoldsNode                     // contains addresses of nodes
 )
@@ -91,9 +93,9 @@ func (a *Allocator) build(c Pool) (*pool, [2][]part, []PoolError) {
 		return nil, [2][]part{}, refuse(PoolEmpty, "spec.addresses must have at least one range")
 	}
 	var errs []PoolError
-	ranges := make([]Range, 0, len(c.Addresses))
+	ranges := make([]v1alpha1.AddressRange, 0, len(c.Addresses))
 	for i, text := range c.Addresses {
-		r, err := ParseRange(text)
+		r, err := v1alpha1.ParseAddressRange(text)
 		if err != nil {
 			errs = append(errs, PoolError{Pool: c.Name, Rule: PoolRange, Refused: true,
 				Path: fmt.Sprintf("spec.addresses[%d]", i), Value: text, words: err.Error()})
@@ -124,8 +126,8 @@ func (a *Allocator) build(c Pool) (*pool, [2][]part, []PoolError) {
 }
 
 // overlapping returns the pools that have addresses of the range.
-func (a *Allocator) overlapping(r Range) (names []string) {
-	parts := a.parts[r.Family().index()]
+func (a *Allocator) overlapping(r v1alpha1.AddressRange) (names []string) {
+	parts := a.parts[FamilyOf(r.First).index()]
 	for n := after(parts, numberOf(r.Last)); n > 0 && !parts[n-1].hi.less(numberOf(r.First)); n-- {
 		names = append(names, parts[n-1].pool.Name)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 func TestPoolErrors(t *testing.T) {
@@ -72,11 +74,11 @@ func TestNodes(t *testing.T) {
 	c.NodeAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.2")}
 	a.Update(c)
 	want(t, a, t0, service("a"), "192.0.2.2")
-	if s := a.Strays(); len(s) != 1 || s[0].Owner != "default/a" || s[0].Err.Rule != NodeAddress {
+	if s := a.Strays(); len(s) != 1 || s[0].Owner.String() != "default/a" || s[0].Err.Rule != NodeAddress {
 		t.Errorf("strays %+v", s)
 	}
 	want(t, a, t0, service("b"), "192.0.2.1")
-	a.Free("default/a", t0) // back to the node, not to the pool
+	a.Free(model.ParseKey("default/a"), t0) // back to the node, not to the pool
 	want(t, a, t0, service("c", count(3)), "Exhausted:")
 	want(t, a, t0, service("c", count(2)), "192.0.2.3 192.0.2.4")
 }
@@ -88,13 +90,13 @@ func TestEdit(t *testing.T) {
 	want(t, a, t0, service("a"), "192.0.2.0")
 	want(t, a, t0, service("b"), "192.0.2.1")
 	want(t, a, t0, service("c"), "192.0.2.2")
-	a.Free("default/c", at(10))
+	a.Free(model.ParseKey("default/c"), at(10))
 
 	strays := func(want ...string) {
 		t.Helper()
 		var got []string
 		for _, s := range a.Strays() {
-			got = append(got, s.Owner+" "+s.Addr.String()+" "+s.Err.Rule.String())
+			got = append(got, s.Owner.String()+" "+s.Addr.String()+" "+s.Err.Rule.String())
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("strays %q, want %q", got, want)
@@ -125,7 +127,7 @@ func TestEdit(t *testing.T) {
 	strays("default/a 192.0.2.3 NotInPool", "default/b 192.0.2.1 NotInPool", "default/d 192.0.2.4 NotInPool", "default/e 192.0.2.2 NotInPool")
 	want(t, a, at(71), service("b", dual(PreferDualStack, IPv4, IPv6)), "192.0.2.1")
 	want(t, a, at(71), service("f"), "NoPool:")
-	a.Free("default/a", at(80))
+	a.Free(model.ParseKey("default/a"), at(80))
 	a.Update(c) // back, with what was freed meanwhile still in quarantine
 	strays()
 	want(t, a, at(81), service("f", ask("192.0.2.4")), "InUse:")
@@ -154,8 +156,8 @@ func TestShareAfterEdit(t *testing.T) {
 	c.Pools[0].Addresses, c.NodeAddresses = []string{"192.0.2.0/29"}, []netip.Addr{netip.MustParseAddr("192.0.2.5")}
 	a.Update(c)
 	want(t, a, t0, service("e", share("k", 82, 83)), "192.0.2.1") // nor that of a node
-	a.Free("default/a", t0)
-	a.Free("default/b", t0)
+	a.Free(model.ParseKey("default/a"), t0)
+	a.Free(model.ParseKey("default/b"), t0)
 	a.Update(Config{Pools: []Pool{auto("p", "192.0.2.0/29")}})
 	want(t, a, t0, service("d", share("k", 80)), "192.0.2.0")
 }

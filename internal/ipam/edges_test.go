@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // nodes are addresses of nodes.
@@ -21,7 +24,7 @@ func TestChoice(t *testing.T) {
 	prefer, require := dual(PreferDualStack, IPv4, IPv6), dual(RequireDualStack, IPv4, IPv6)
 	gold := labels(map[string]string{"tier": "gold"})
 	byLabel := func(priority int, p Pool) Pool {
-		p.Allocation = &ServiceAllocation{Priority: priority, ServiceSelectors: []Selector{{MatchLabels: map[string]string{"tier": "gold"}}}}
+		p.Allocation = &v1alpha1.ServiceAllocation{Priority: int32(priority), ServiceSelectors: []v1alpha1.Selector{{MatchLabels: map[string]string{"tier": "gold"}}}}
 		return p
 	}
 	twice := pinnedTo("ns", 1, auto("p", "192.0.2.1/32"))
@@ -99,7 +102,7 @@ func TestCreated(t *testing.T) {
 	a := mustNew(t, auto("p", "192.0.2.0/29"))
 	for _, made := range []time.Time{at(5), at(9)} {
 		got, err := a.Allocate(service("x", func(r *Request) { r.Created = made }), at(10))
-		if now, _ := a.Get("default/x"); err != nil || !got.Created.Equal(made) || !now.Created.Equal(made) {
+		if now, _ := a.Get(model.ParseKey("default/x")); err != nil || !got.Created.Equal(made) || !now.Created.Equal(made) {
 			t.Errorf("made at %v, says %v, then %v, %v", made, got.Created, now.Created, err)
 		}
 	}
@@ -111,10 +114,10 @@ func TestAskedAreCopies(t *testing.T) {
 	r := service("x", ask("192.0.2.1"))
 	want(t, a, t0, r, "192.0.2.1")
 	r.Addresses[0] = netip.MustParseAddr("192.0.2.2")
-	if got, _ := a.Get("default/x"); words(got, nil) != "192.0.2.1" {
+	if got, _ := a.Get(model.ParseKey("default/x")); words(got, nil) != "192.0.2.1" {
 		t.Errorf("holds %s", words(got, nil))
 	}
-	a.Free("default/x", t0)
+	a.Free(model.ParseKey("default/x"), t0)
 	want(t, a, t0, service("y", ask("192.0.2.2")), "192.0.2.2")
 }
 
@@ -133,7 +136,7 @@ func TestNodeRests(t *testing.T) {
 	c := Config{Pools: []Pool{auto("p", "192.0.2.0/31")}, Quarantine: time.Minute}
 	a, _ := New(c)
 	want(t, a, at(0), service("x", count(2)), "192.0.2.0 192.0.2.1")
-	a.Free("default/x", at(0))
+	a.Free(model.ParseKey("default/x"), at(0))
 	c.NodeAddresses = nodes("192.0.2.0")
 	a.Update(c)
 	want(t, a, at(60), service("y"), "192.0.2.1")
@@ -148,7 +151,7 @@ func TestRestoreOutside(t *testing.T) {
 	c := Config{Pools: []Pool{auto("p", "192.0.2.0/31")}, Quarantine: time.Minute}
 	a, _ := New(c)
 	want(t, a, at(0), service("x", count(2)), "192.0.2.0 192.0.2.1")
-	a.Free("default/x", at(0))
+	a.Free(model.ParseKey("default/x"), at(0))
 	a.Update(Config{Quarantine: time.Minute})
 	a.Restore([]Assignment{held("default/y", 0, Sharing{}, "192.0.2.0")})
 	a.Update(c)
@@ -166,14 +169,14 @@ func TestNothingIsLeft(t *testing.T) {
 	if n := a.shared[sharedIn{"k", a.pools["p"], IPv4}].ports[Port{"TCP", 80}]; n != 2 {
 		t.Errorf("port 80 is counted on %d addresses", n)
 	}
-	a.Free("default/y", t0)
-	a.Free("default/z", t0)
+	a.Free(model.ParseKey("default/y"), t0)
+	a.Free(model.ParseKey("default/z"), t0)
 	for key, s := range a.shared {
 		if len(s.ports) != 1 {
 			t.Errorf("%v: ports %v", key, s.ports)
 		}
 	}
-	a.Free("default/x", t0)
+	a.Free(model.ParseKey("default/x"), t0)
 	if n := len(a.owners) + len(a.holds) + len(a.shared) + len(a.until) + len(a.queue); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
@@ -255,15 +258,15 @@ func TestRestoredForm(t *testing.T) {
 	for i := range x.Sharing.Ports {
 		x.Sharing.Ports[i].Number = 82
 	}
-	got, _ := a.Get("default/y")
+	got, _ := a.Get(model.ParseKey("default/y"))
 	if words(got, nil) != "192.0.2.1" || !got.Created.Equal(at(7)) || !slices.Equal(got.Sharing.Ports, form) {
 		t.Errorf("restored %+v", got)
 	}
-	if by := a.Holders(netip.MustParseAddr("192.0.2.1")); !slices.Equal(by, []string{"default/y"}) {
+	if by := a.Holders(netip.MustParseAddr("192.0.2.1")); !slices.Equal(by, []model.Key{model.ParseKey("default/y")}) {
 		t.Errorf("held by %v", by)
 	}
 	want(t, a, t0, service("z", share("k", 80)), "192.0.2.0")
-	a.Free("default/y", t0)
+	a.Free(model.ParseKey("default/y"), t0)
 	want(t, a, t0, service("v", share("k", 80), ask("192.0.2.1")), "192.0.2.1")
 }
 
@@ -274,7 +277,7 @@ func TestRestoreTwice(t *testing.T) {
 	for range 2 {
 		a := mustNew(t, auto("p", "192.0.2.0/30"))
 		c := a.Restore(list)
-		if got, _ := a.Get("default/x"); len(c) != 1 || words(got, nil) != "192.0.2.1" {
+		if got, _ := a.Get(model.ParseKey("default/x")); len(c) != 1 || words(got, nil) != "192.0.2.1" {
 			t.Errorf("restored %+v, conflicts %v", got, c)
 		}
 		slices.Reverse(list)
@@ -287,7 +290,7 @@ func TestQueueIsShort(t *testing.T) {
 	a := mustNew(t, auto("p", "192.0.2.0/30"))
 	for i := range 100 {
 		want(t, a, at(0), service("x", ask("192.0.2.1")), "192.0.2.1")
-		a.Free("default/x", at(0))
+		a.Free(model.ParseKey("default/x"), at(0))
 		if len(a.queue) > 2 {
 			t.Fatalf("%d entries after %d rounds", len(a.queue), i+1)
 		}

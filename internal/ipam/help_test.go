@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // t0 is when tests begin.
@@ -20,7 +23,7 @@ func auto(name string, addresses ...string) Pool {
 
 // pinnedTo is a pool for one namespace.
 func pinnedTo(ns string, priority int, p Pool) Pool {
-	p.Allocation = &ServiceAllocation{Priority: priority, Namespaces: []string{ns}}
+	p.Allocation = &v1alpha1.ServiceAllocation{Priority: int32(priority), Namespaces: []string{ns}}
 	return p
 }
 
@@ -40,8 +43,7 @@ func service(name string, change ...func(*Request)) Request {
 	if !strings.Contains(name, "/") {
 		name = "default/" + name
 	}
-	ns, _, _ := strings.Cut(name, "/")
-	r := Request{Owner: name, Namespace: ns, Families: []Family{IPv4}}
+	r := Request{Owner: model.ParseKey(name), Families: []Family{IPv4}}
 	for _, c := range change {
 		c(&r)
 	}
@@ -103,3 +105,6 @@ func want(t *testing.T, a *Allocator, when time.Time, r Request, want string) {
 		t.Errorf("%s gets %q, want %q", r.Owner, got, want)
 	}
 }
+
+// written is a range as users write it.
+func written(r v1alpha1.AddressRange) string { return r.First.String() + "-" + r.Last.String() }

@@ -3,13 +3,14 @@ package ipam
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // owner is a Service that holds addresses.
 type owner struct {
-	name    string
+	name    model.Key
 	created time.Time
 	sharing Sharing
 	addrs   []netip.Addr
@@ -21,16 +22,16 @@ type hold struct {
 	ports map[Port]*owner
 }
 
-func (h *hold) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(h.users, name, func(o *owner, n string) int { return strings.Compare(o.name, n) })
+func (h *hold) find(name model.Key) (int, bool) {
+	return slices.BinarySearchFunc(h.users, name, func(o *owner, n model.Key) int { return o.name.Compare(n) })
 }
 
 // others are the users beside one, by name.
-func (h *hold) others(name string) []string {
+func (h *hold) others(name model.Key) []string {
 	var list []string
 	for _, o := range h.users {
 		if o.name != name {
-			list = append(list, o.name)
+			list = append(list, o.name.String())
 		}
 	}
 	return list
@@ -38,7 +39,7 @@ func (h *hold) others(name string) []string {
 
 // other returns a user that is not the one named. All users have the same key and
 // backends, so that one speaks for all.
-func (h *hold) other(name string) *owner {
+func (h *hold) other(name model.Key) *owner {
 	for _, o := range h.users[:min(2, len(h.users))] {
 		if o.name != name {
 			return o
@@ -49,7 +50,7 @@ func (h *hold) other(name string) *owner {
 
 // mayShare tells whether an owner with this sharing may have the address beside
 // those that have it.
-func (a *Allocator) mayShare(name string, s *Sharing, addr netip.Addr) *Error {
+func (a *Allocator) mayShare(name model.Key, s *Sharing, addr netip.Addr) *Error {
 	h := a.holds[addr]
 	if h == nil {
 		return nil
@@ -67,7 +68,7 @@ func (a *Allocator) mayShare(name string, s *Sharing, addr netip.Addr) *Error {
 	}
 	for _, p := range s.Ports {
 		if by := h.ports[p]; by != nil && by.name != name {
-			return errPortInUse(addr, p, by.name)
+			return errPortInUse(addr, p, by.name.String())
 		}
 	}
 	return nil

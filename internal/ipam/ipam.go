@@ -20,6 +20,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // Config is what an Allocator works with.
@@ -47,7 +49,7 @@ type Allocator struct {
 	byNamespace      map[string][]*pool
 	pinned, defaults []*pool
 
-	owners map[string]*owner
+	owners map[model.Key]*owner
 	holds  map[netip.Addr]*hold // never without a user
 	shared map[sharedIn]*sharedSet
 	resting
@@ -57,7 +59,7 @@ type Allocator struct {
 // out and reported; see Update.
 func New(c Config) (*Allocator, []PoolError) {
 	a := &Allocator{
-		owners: map[string]*owner{}, holds: map[netip.Addr]*hold{},
+		owners: map[model.Key]*owner{}, holds: map[netip.Addr]*hold{},
 		resting: resting{until: map[netip.Addr]time.Time{}},
 	}
 	errs := a.Update(c)

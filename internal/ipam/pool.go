@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
 )
 
 // Pool is an IPAddressPool as a value.
@@ -14,27 +16,16 @@ type Pool struct {
 	// Created is when the object was made; zero for one from a file. Of two pools
 	// that overlap the older one counts, then the one whose name sorts first.
 	Created time.Time
-	// Addresses are CIDRs and ranges as users write them; see ParseRange. Addresses
+	// Addresses are CIDRs and ranges as users write them; see v1alpha1.ParseAddressRange. Addresses
 	// are given out in this order.
 	Addresses []string
 	// AutoAssign: also for Services that ask for neither the pool nor an address.
 	AutoAssign bool
 	// AvoidBuggyIPs takes IPv4 addresses that end in .0 and .255 out of the pool.
 	AvoidBuggyIPs bool
-	// Allocation limits the pool to some Services; nil: all.
-	Allocation *ServiceAllocation
-}
-
-// ServiceAllocation says for which Services a pool is. Such a pool is tried
-// before those without.
-type ServiceAllocation struct {
-	// Priority orders pools for the same Service: 1 first, 0 last.
-	Priority int
-	// Namespaces and NamespaceSelectors are alternatives; both empty: all.
-	Namespaces         []string
-	NamespaceSelectors []Selector
-	// ServiceSelectors are alternatives; empty: all.
-	ServiceSelectors []Selector
+	// Allocation limits the pool to some Services; nil: all. Such a pool is tried before
+	// those without.
+	Allocation *v1alpha1.ServiceAllocation
 }
 
 // serves tells whether the pool is for the Service.
@@ -44,10 +35,15 @@ func (p *Pool) serves(r *Request) bool {
 		return true
 	}
 	if len(s.Namespaces)+len(s.NamespaceSelectors) > 0 &&
-		!slices.Contains(s.Namespaces, r.Namespace) && !anyMatches(s.NamespaceSelectors, r.NamespaceLabels) {
+		!slices.Contains(s.Namespaces, r.Owner.Namespace) && !anyMatches(s.NamespaceSelectors, r.NamespaceLabels) {
 		return false
 	}
 	return len(s.ServiceSelectors) == 0 || anyMatches(s.ServiceSelectors, r.Labels)
+}
+
+// anyMatches tells whether one of the selectors matches.
+func anyMatches(list []v1alpha1.Selector, labels map[string]string) bool {
+	return slices.ContainsFunc(list, func(s v1alpha1.Selector) bool { return s.Matches(labels) })
 }
 
 // pool is a Pool at work.
@@ -84,9 +80,9 @@ func goodBelow(x number) uint64 {
 }
 
 // newPart numbers the addresses of a range from off.
-func newPart(p *pool, r Range, off number) part {
+func newPart(p *pool, r v1alpha1.AddressRange, off number) part {
 	x := part{pool: p, lo: numberOf(r.First), hi: numberOf(r.Last), off: off}
-	if x.avoid = p.AvoidBuggyIPs && r.Family() == IPv4; x.avoid {
+	if x.avoid = p.AvoidBuggyIPs && FamilyOf(r.First) == IPv4; x.avoid {
 		x.count = small(goodBelow(x.hi.next()) - goodBelow(x.lo))
 	} else {
 		x.count = x.hi.minus(x.lo).next()
@@ -120,10 +116,10 @@ func (s *space) at(i number, f Family) netip.Addr {
 
 // compile turns ranges into a pool with all of its addresses free; parts are
 // all ranges, also those in which everything is avoided.
-func compile(c Pool, ranges []Range) (p *pool, parts [2][]part) {
+func compile(c Pool, ranges []v1alpha1.AddressRange) (p *pool, parts [2][]part) {
 	p = &pool{Pool: c}
 	for _, r := range ranges {
-		f := r.Family().index()
+		f := FamilyOf(r.First).index()
 		s := &p.spaces[f]
 		x := newPart(p, r, s.size)
 		parts[f] = append(parts[f], x)

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // world is an allocator with what its answers are checked against, all of it
@@ -18,8 +21,8 @@ type world struct {
 	a, twin *Allocator // the twin gets the same calls
 	config  Config
 	now     time.Time
-	had     map[string][]netip.Addr // by owner
-	terms   map[string]Sharing
+	had     map[model.Key][]netip.Addr // by owner
+	terms   map[model.Key]Sharing
 	freed   map[netip.Addr]time.Time // end of quarantine
 }
 
@@ -28,7 +31,7 @@ var (
 	spaces    = []string{"192.0.2.0-192.0.2.3", "192.0.2.4/32", "192.0.2.254-192.0.3.1", "192.0.2.4-192.0.2.6", "2001:db8::/127", "2001:db8::2-2001:db8::4", "198.51.100.8/30"}
 	universe  = func() (list []netip.Addr) {
 		for _, text := range []string{"192.0.2.0-192.0.3.3", "2001:db8::/124", "198.51.100.0/28"} {
-			r, err := ParseRange(text)
+			r, err := v1alpha1.ParseAddressRange(text)
 			if err != nil {
 				panic(err)
 			}
@@ -51,9 +54,9 @@ func drawConfig(t *rapid.T) Config {
 			Addresses: rapid.SliceOfNDistinct(rapid.SampledFrom(spaces), 1, 3, rapid.ID).Draw(t, "addresses")}
 		switch rapid.IntRange(0, 4).Draw(t, "allocation") {
 		case 0:
-			p.Allocation = &ServiceAllocation{Priority: rapid.IntRange(0, 2).Draw(t, "priority"), Namespaces: []string{"n0"}}
+			p.Allocation = &v1alpha1.ServiceAllocation{Priority: int32(rapid.IntRange(0, 2).Draw(t, "priority")), Namespaces: []string{"n0"}}
 		case 1:
-			p.Allocation = &ServiceAllocation{ServiceSelectors: []Selector{{MatchLabels: map[string]string{"tier": "gold"}}}}
+			p.Allocation = &v1alpha1.ServiceAllocation{ServiceSelectors: []v1alpha1.Selector{{MatchLabels: map[string]string{"tier": "gold"}}}}
 		}
 		c.Pools = append(c.Pools, p)
 	}
@@ -65,7 +68,7 @@ func drawConfig(t *rapid.T) Config {
 
 func drawRequest(t *rapid.T) Request {
 	ns := rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "namespace")
-	r := Request{Owner: fmt.Sprintf("%s/%d", ns, rapid.IntRange(0, 7).Draw(t, "owner")), Namespace: ns}
+	r := Request{Owner: model.Key{Namespace: ns, Name: fmt.Sprint(rapid.IntRange(0, 7).Draw(t, "owner"))}}
 	if rapid.Bool().Draw(t, "gold") {
 		r.Labels = map[string]string{"tier": "gold"}
 	}
@@ -95,7 +98,7 @@ func drawRequest(t *rapid.T) Request {
 // here a second time, without an index.
 func TestAllocator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{config: drawConfig(t), now: t0, had: map[string][]netip.Addr{}, terms: map[string]Sharing{}, freed: map[netip.Addr]time.Time{}}
+		w := &world{config: drawConfig(t), now: t0, had: map[model.Key][]netip.Addr{}, terms: map[model.Key]Sharing{}, freed: map[netip.Addr]time.Time{}}
 		w.a, _ = New(w.config)
 		w.twin, _ = New(w.config)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -141,7 +144,7 @@ func (w *world) expire() {
 }
 
 // users are the owners of an address beside one.
-func (w *world) users(addr netip.Addr, but string) (list []string) {
+func (w *world) users(addr netip.Addr, but model.Key) (list []model.Key) {
 	for name, addrs := range w.had {
 		if name != but && slices.Contains(addrs, addr) {
 			list = append(list, name)
@@ -151,11 +154,11 @@ func (w *world) users(addr netip.Addr, but string) (list []string) {
 }
 
 // learn notes what an owner holds now, and what rests from now on.
-func (w *world) learn(name string, addrs []netip.Addr, s Sharing) {
+func (w *world) learn(name model.Key, addrs []netip.Addr, s Sharing) {
 	old := w.had[name]
 	w.had[name], w.terms[name] = addrs, s
 	for _, addr := range old {
-		if !slices.Contains(addrs, addr) && len(w.users(addr, "")) == 0 && w.config.Quarantine > 0 {
+		if !slices.Contains(addrs, addr) && len(w.users(addr, model.Key{})) == 0 && w.config.Quarantine > 0 {
 			w.freed[addr] = w.now.Add(w.config.Quarantine)
 		}
 	}
@@ -176,7 +179,7 @@ func legal(a, b Sharing) bool {
 }
 
 func (w *world) mayJoin(r *Request, addr netip.Addr) bool {
-	return !slices.ContainsFunc(w.users(addr, r.Owner), func(name string) bool { return !legal(w.terms[name], r.Sharing) })
+	return !slices.ContainsFunc(w.users(addr, r.Owner), func(name model.Key) bool { return !legal(w.terms[name], r.Sharing) })
 }
 
 // home is the pool in use in which the address lies; nil: none.
@@ -187,7 +190,7 @@ func (w *world) home(addr netip.Addr) *Pool {
 			continue
 		}
 		for _, text := range p.Addresses {
-			r, _ := ParseRange(text)
+			r, _ := v1alpha1.ParseAddressRange(text)
 			if r.First.Is4() == addr.Is4() && !addr.Less(r.First) && !r.Last.Less(addr) {
 				return p
 			}
@@ -208,7 +211,7 @@ func (w *world) giver(addr netip.Addr) *Pool {
 // serves says a second time for whom a pool is.
 func serves(p *Pool, r *Request) bool {
 	s := p.Allocation
-	return s == nil || (len(s.Namespaces) == 0 || r.Namespace == "n0") && (len(s.ServiceSelectors) == 0 || r.Labels["tier"] == "gold")
+	return s == nil || (len(s.Namespaces) == 0 || r.Owner.Namespace == "n0") && (len(s.ServiceSelectors) == 0 || r.Labels["tier"] == "gold")
 }
 
 func (w *world) allocate(t *rapid.T, r Request) {
@@ -317,8 +320,8 @@ func (w *world) check(t *rapid.T) {
 		counts[name] = &[2]Count{}
 	}
 	for _, addr := range universe {
-		if got := w.a.Holders(addr); len(got) != len(w.users(addr, "")) {
-			t.Fatalf("%v is with %v, want %v", addr, got, w.users(addr, ""))
+		if got := w.a.Holders(addr); len(got) != len(w.users(addr, model.Key{})) {
+			t.Fatalf("%v is with %v, want %v", addr, got, w.users(addr, model.Key{}))
 		}
 		at := w.a.place(addr)
 		if !at.ok {
@@ -329,7 +332,7 @@ func (w *world) check(t *rapid.T) {
 		_, rests := w.freed[addr]
 		free := false
 		switch {
-		case len(w.users(addr, "")) > 0:
+		case len(w.users(addr, model.Key{})) > 0:
 			c.Assigned++
 		case rests:
 			c.Quarantined++

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 func TestParseRange(t *testing.T) {
@@ -42,8 +45,8 @@ func TestParseRange(t *testing.T) {
 		"2001:db8::1%eth0":            "is neither a CIDR nor a range first-last",
 		"ff02::/64":                   "contains addresses of ff00::/8 (multicast, RFC 4291 section 2.7), which no Service can have",
 	} {
-		r, err := ParseRange(text)
-		got := r.String()
+		r, err := v1alpha1.ParseAddressRange(text)
+		got := written(r)
 		if err != nil {
 			got = err.Error()
 		}
@@ -58,9 +61,9 @@ func FuzzParseRange(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		r, err := ParseRange(s)
+		r, err := v1alpha1.ParseAddressRange(s)
 		if err != nil {
-			if r != (Range{}) || err.Error() == "" {
+			if r != (v1alpha1.AddressRange{}) || err.Error() == "" {
 				t.Fatalf("%q: %v with %v", s, r, err)
 			}
 			return
@@ -69,7 +72,7 @@ func FuzzParseRange(f *testing.F) {
 			r.First.IsUnspecified() || r.First.Zone() != "" || r.Last.Zone() != "" {
 			t.Fatalf("%q: %v", s, r)
 		}
-		again, err := ParseRange(r.String())
+		again, err := v1alpha1.ParseAddressRange(written(r))
 		if err != nil || again != r {
 			t.Fatalf("%q: %v again is %v, %v", s, r, again, err)
 		}
@@ -77,7 +80,7 @@ func FuzzParseRange(f *testing.F) {
 			t.Fatalf("%q is not %v", s, r)
 		}
 		a, errs := New(Config{Pools: []Pool{{Name: "p", Addresses: []string{s}, AutoAssign: true}}})
-		got, err := a.Allocate(Request{Owner: "o", Families: []Family{r.Family()}}, t0)
+		got, err := a.Allocate(Request{Owner: model.Key{Name: "o"}, Families: []Family{FamilyOf(r.First)}}, t0)
 		if len(errs) > 0 || err != nil || got.Addresses[0].Addr != r.First {
 			t.Fatalf("%q: first address %v, %v, %v", s, got, err, errs)
 		}
@@ -96,8 +99,8 @@ func TestNumbering(t *testing.T) {
 			lo := rapid.IntRange(0, 700).Draw(t, "lo")
 			hi := min(lo+rapid.SampledFrom([]int{0, 1, 2, 255, 256, 300}).Draw(t, "length"), 1023)
 			base := number{lo: 10<<24 | uint64(b)<<10}
-			r := Range{base.plus(small(uint64(lo))).addr(IPv4), base.plus(small(uint64(hi))).addr(IPv4)}
-			texts = append(texts, r.String())
+			r := v1alpha1.AddressRange{First: base.plus(small(uint64(lo))).addr(IPv4), Last: base.plus(small(uint64(hi))).addr(IPv4)}
+			texts = append(texts, written(r))
 			for x := r.First; !r.Last.Less(x); x = x.Next() {
 				if last := x.As4()[3]; !avoid || last != 0 && last != 255 {
 					addrs = append(addrs, x)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // Policy is the ipFamilyPolicy of a Service.
@@ -42,9 +44,8 @@ type Sharing struct {
 
 // Request is what one Service asks for.
 type Request struct {
-	Owner           string // namespace/name
+	Owner           model.Key
 	Created         time.Time
-	Namespace       string
 	NamespaceLabels map[string]string
 	Labels          map[string]string
 	Sharing         Sharing
@@ -74,7 +75,7 @@ type Address struct {
 
 // Assignment is what one Service holds.
 type Assignment struct {
-	Owner     string
+	Owner     model.Key
 	Created   time.Time
 	Sharing   Sharing
 	Addresses []Address
@@ -84,7 +85,7 @@ type Assignment struct {
 func (r *Request) check() error {
 	bad := func(words string) error { return &Error{Rule: BadRequest, words: words} }
 	switch {
-	case r.Owner == "":
+	case r.Owner.Name == "":
 		return bad("the request names no Service")
 	case len(r.Families) == 0 || len(r.Families) > 2 || len(r.Families) == 2 && r.Families[0] == r.Families[1]:
 		return bad("a Service has one or two address families, each once")

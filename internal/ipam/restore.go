@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // Conflict is an address that Restore did not leave with a Service.
 type Conflict struct {
-	Owner string
+	Owner model.Key
 	Addr  netip.Addr
 	Err   *Error
 }
@@ -48,14 +50,14 @@ func (a *Allocator) Restore(list []Assignment) []Conflict {
 // before orders assignments by age and name; the rest makes the order complete
 // for lists that name a Service twice.
 func before(a, b Assignment) int {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Owner, b.Owner), slices.CompareFunc(a.Addresses, b.Addresses,
+	return cmp.Or(a.Created.Compare(b.Created), a.Owner.Compare(b.Owner), slices.CompareFunc(a.Addresses, b.Addresses,
 		func(x, y Address) int { return x.Addr.Compare(y.Addr) }))
 }
 
 func (a *Allocator) restorable(o *owner, addr netip.Addr, known bool) *Error {
 	switch {
 	case known:
-		return &Error{Rule: DuplicateOwner, Addr: addr, By: []string{o.name}, words: o.name + " is listed twice"}
+		return &Error{Rule: DuplicateOwner, Addr: addr, By: []string{o.name.String()}, words: o.name.String() + " is listed twice"}
 	case !addr.IsValid() || addr.Is4In6() || addr.Zone() != "":
 		return &Error{Rule: BadRequest, Addr: addr, words: addr.String() + " is not an address that a Service can have"}
 	}

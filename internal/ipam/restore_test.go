@@ -7,11 +7,13 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // held is an assignment as read from the status of a Service.
 func held(owner string, created int, sharing Sharing, addrs ...string) Assignment {
-	x := Assignment{Owner: owner, Created: at(created), Sharing: sharing}
+	x := Assignment{Owner: model.ParseKey(owner), Created: at(created), Sharing: sharing}
 	for _, addr := range addrs {
 		ip, _ := netip.ParseAddr(addr)
 		x.Addresses = append(x.Addresses, Address{Addr: ip})
@@ -47,7 +49,7 @@ func TestRestore(t *testing.T) {
 			if len(c.Err.By) > 0 {
 				by = " by " + c.Err.By[0]
 			}
-			got = append(got, c.Owner+" "+c.Addr.String()+" "+c.Err.Rule.String()+by)
+			got = append(got, c.Owner.String()+" "+c.Addr.String()+" "+c.Err.Rule.String()+by)
 		}
 		if !slices.Equal(got, wantConflicts) {
 			t.Errorf("round %d: conflicts %q\nwant %q", round, got, wantConflicts)
@@ -81,7 +83,7 @@ func TestRestore(t *testing.T) {
 func TestRestoreLiftsQuarantine(t *testing.T) {
 	a := mustNew(t, auto("p", "192.0.2.0/31"))
 	want(t, a, t0, service("a"), "192.0.2.0")
-	a.Free("default/a", t0)
+	a.Free(model.ParseKey("default/a"), t0)
 	a.Restore([]Assignment{held("default/b", 0, Sharing{}, "192.0.2.0")})
 	if u := a.Usage()[0].IPv4; u != (Count{2, 1, 0, 1}) {
 		t.Errorf("usage %+v", u)

@@ -52,12 +52,6 @@ func (s *set) find(x number) (c, i int) {
 	return c, lo
 }
 
-// has tells whether x is in the set.
-func (s *set) has(x number) bool {
-	c, i := s.find(x)
-	return c < len(s.chunks) && !x.less(s.chunks[c][i].lo)
-}
-
 // next returns the smallest number of the set that is x or more.
 func (s *set) next(x number) (number, bool) {
 	c, i := s.find(x)

@@ -93,3 +93,9 @@ func checkForm(t *rapid.T, s *set, size uint64) {
 		t.Fatalf("%d chunks for %d intervals", len(s.chunks), spans)
 	}
 }
+
+// has tells whether x is in the set.
+func (s *set) has(x number) bool {
+	c, i := s.find(x)
+	return c < len(s.chunks) && !x.less(s.chunks[c][i].lo)
+}

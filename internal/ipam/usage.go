@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // Count says how the addresses of one family of a pool are used. Numbers beyond
@@ -37,7 +39,7 @@ func (s *space) count() Count {
 }
 
 // Get returns what a Service holds.
-func (a *Allocator) Get(name string) (Assignment, bool) {
+func (a *Allocator) Get(name model.Key) (Assignment, bool) {
 	o := a.owners[name]
 	return a.describe(o), o != nil
 }
@@ -45,7 +47,7 @@ func (a *Allocator) Get(name string) (Assignment, bool) {
 // Assignments returns all assignments by owner. Restore takes them back.
 func (a *Allocator) Assignments() []Assignment {
 	list := make([]Assignment, 0, len(a.owners))
-	for _, name := range slices.Sorted(maps.Keys(a.owners)) {
+	for _, name := range slices.SortedFunc(maps.Keys(a.owners), model.Key.Compare) {
 		list = append(list, a.describe(a.owners[name]))
 	}
 	return list
@@ -72,16 +74,18 @@ func (a *Allocator) PoolOf(addr netip.Addr) string {
 }
 
 // Holders returns the Services that have the address, by name.
-func (a *Allocator) Holders(addr netip.Addr) []string {
+func (a *Allocator) Holders(addr netip.Addr) (list []model.Key) {
 	if h := a.holds[addr]; h != nil {
-		return h.others("")
+		for _, o := range h.users {
+			list = append(list, o.name)
+		}
 	}
-	return nil
+	return list
 }
 
 // Stray is an address in use that no pool would give out now.
 type Stray struct {
-	Owner string
+	Owner model.Key
 	Addr  netip.Addr
 	Err   *Error // NotInPool, Avoided or NodeAddress
 }
@@ -94,7 +98,7 @@ func (a *Allocator) Stray(addr netip.Addr) *Error { return a.stray(addr) }
 // because a pool was removed, shrunk or refused. By owner, in their order.
 func (a *Allocator) Strays() []Stray {
 	var list []Stray
-	for _, name := range slices.Sorted(maps.Keys(a.owners)) {
+	for _, name := range slices.SortedFunc(maps.Keys(a.owners), model.Key.Compare) {
 		for _, addr := range a.owners[name].addrs {
 			if err := a.stray(addr); err != nil {
 				list = append(list, Stray{name, addr, err})

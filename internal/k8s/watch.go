@@ -14,13 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-)
 
-// Key names an object of one kind.
-type Key = types.NamespacedName
+	"lbd.dev/lbd/internal/model"
+)
 
 // How long a watch waits before it tries again after an error: the first time and
 // at most. Up to as much again is added by chance, so that the nodes do not come
@@ -54,7 +52,7 @@ type WatchOptions[T any] struct {
 	// Changed is told what was added, changed or removed, and once, with nothing, when
 	// the first full state was told and the watch is Synced. It is called in the
 	// goroutine of Run and must not block for long. May be nil.
-	Changed func([]Key)
+	Changed func([]model.Key)
 	// Lacks asks whether the API server does without the kind, see Client.Lacks. It is
 	// asked when the kind is not found; a watch of a kind that is lacking counts as
 	// synced and connected, and asks again now and then. What was known goes only after
@@ -69,7 +67,7 @@ type Watch[T any] struct {
 	patience time.Duration // AbsentAfter, but for tests
 
 	mu     sync.RWMutex // guards all below
-	items  map[Key]T
+	items  map[model.Key]T
 	synced bool
 	state  WatchState
 	bell   <-chan struct{} // closed once another watch works again
@@ -93,9 +91,9 @@ func NewWatch[T any](o WatchOptions[T]) *Watch[T] {
 		o.Same = func(T, T) bool { return false }
 	}
 	if o.Changed == nil {
-		o.Changed = func([]Key) {}
+		o.Changed = func([]model.Key) {}
 	}
-	return &Watch[T]{o: o, patience: AbsentAfter, items: make(map[Key]T)}
+	return &Watch[T]{o: o, patience: AbsentAfter, items: make(map[model.Key]T)}
 }
 
 // Name returns that of the resource.
@@ -116,7 +114,7 @@ func (w *Watch[T]) State() WatchState {
 }
 
 // Get returns the value for an object.
-func (w *Watch[T]) Get(k Key) (T, bool) {
+func (w *Watch[T]) Get(k model.Key) (T, bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	v, ok := w.items[k]
@@ -124,7 +122,7 @@ func (w *Watch[T]) Get(k Key) (T, bool) {
 }
 
 // All returns the values of all objects.
-func (w *Watch[T]) All() map[Key]T {
+func (w *Watch[T]) All() map[model.Key]T {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return maps.Clone(w.items)
@@ -360,19 +358,19 @@ func (s *store[T]) Add(obj any) error {
 	if err != nil {
 		return err
 	}
-	k := Key{Namespace: h.Namespace, Name: h.Name}
+	k := model.Key{Namespace: h.Namespace, Name: h.Name}
 	s.mu.Lock()
 	changed := s.put(k, h)
 	s.mu.Unlock()
 	if changed {
-		s.o.Changed([]Key{k})
+		s.o.Changed([]model.Key{k})
 	}
 	return nil
 }
 
 // put stores or removes one value and tells whether that is news; the caller holds
 // the lock.
-func (s *store[T]) put(k Key, h *held[T]) bool {
+func (s *store[T]) put(k model.Key, h *held[T]) bool {
 	old, had := s.items[k]
 	if !h.keep {
 		delete(s.items, k)
@@ -392,13 +390,13 @@ func (s *store[T]) Delete(obj any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.o.Name, err)
 	}
-	k := Key{Namespace: m.GetNamespace(), Name: m.GetName()}
+	k := model.Key{Namespace: m.GetNamespace(), Name: m.GetName()}
 	s.mu.Lock()
 	_, had := s.items[k]
 	delete(s.items, k)
 	s.mu.Unlock()
 	if had {
-		s.o.Changed([]Key{k})
+		s.o.Changed([]model.Key{k})
 	}
 	return nil
 }
@@ -407,7 +405,7 @@ func (s *store[T]) Delete(obj any) error {
 // counts as read once all of it was told, and that is told too: who has heard of nothing
 // more may not take half of it for the whole.
 func (s *store[T]) Replace(list []any, _ string) error {
-	var keys []Key
+	var keys []model.Key
 	s.mu.Lock()
 	gone := maps.Clone(s.items)
 	for _, obj := range list {
@@ -416,7 +414,7 @@ func (s *store[T]) Replace(list []any, _ string) error {
 			s.mu.Unlock()
 			return err
 		}
-		k := Key{Namespace: h.Namespace, Name: h.Name}
+		k := model.Key{Namespace: h.Namespace, Name: h.Name}
 		if h.keep {
 			delete(gone, k)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/model"
 )
 
 const nodes = "v1/nodes"
@@ -30,10 +31,10 @@ func node(name string, labels map[string]string) *corev1.Node {
 // news collects what a Watch tells.
 type news struct {
 	mu    sync.Mutex
-	calls [][]k8s.Key
+	calls [][]model.Key
 }
 
-func (n *news) changed(keys []k8s.Key) {
+func (n *news) changed(keys []model.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls = append(n.calls, slices.Clone(keys))
@@ -206,7 +207,7 @@ func TestSyncedWhenTold(t *testing.T) {
 	w = k8s.NewWatch(k8s.WatchOptions[string]{
 		Name: "nodes", ListWatch: cache.NewListWatchFromClient(c.Core, "nodes", "", fields.Everything()), Object: &corev1.Node{},
 		Convert: func(runtime.Object) (string, bool) { return "", true },
-		Changed: func(keys []k8s.Key) { told <- fmt.Sprint(len(keys), " ", w.Synced()) },
+		Changed: func(keys []model.Key) { told <- fmt.Sprint(len(keys), " ", w.Synced()) },
 	})
 	go w.Run(t.Context())
 	if first, then := <-told, <-told; first != "3 false" || then != "0 true" {

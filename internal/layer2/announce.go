@@ -157,7 +157,7 @@ func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // announce sends one announcement.
 func (d *Driver) announce(e *entry) error {
-	mac := e.port.link.mac
+	mac := e.port.link.MAC
 	var frame []byte
 	if e.want.Addr.Is4() {
 		frame = arp.Announcement(mac, e.want.Addr)

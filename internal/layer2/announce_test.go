@@ -200,7 +200,7 @@ func TestNoConflictWith(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHarness(t)
 				defer h.close()
-				h.k.ifs["eth1"] = link{name: "eth1", index: 3, mac: otherMAC, up: true, carrier: true}
+				h.k.ifs["eth1"] = Link{Name: "eth1", Index: 3, MAC: otherMAC, Up: true, Carrier: true}
 				h.apply(announceVIP(vip4), announceVIP(vip6))
 				h.k.hear(frame)
 				got := h.apply(announceVIP(vip4), announceVIP(vip6))
@@ -288,17 +288,17 @@ func TestWhatIsStillSilentDoesNotSpeak(t *testing.T) {
 }
 
 func TestInterfaceChanges(t *testing.T) {
-	eth0 := link{name: "eth0", index: 2, mac: ownMAC, up: true, carrier: true}
+	eth0 := Link{Name: "eth0", Index: 2, MAC: ownMAC, Up: true, Carrier: true}
 	for name, tc := range map[string]struct {
-		change func(l *link)
+		change func(l *Link)
 		err    string
 	}{
-		"hardware address": {func(l *link) { l.mac = otherMAC }, ""},
-		"made again":       {func(l *link) { l.index = 9 }, ""},
-		"down":             {func(l *link) { l.up, l.carrier = false, false }, `interface "eth0": is down`},
-		"no carrier":       {func(l *link) { l.carrier = false }, `interface "eth0": has no carrier`},
-		"not Ethernet":     {func(l *link) { l.mac = model.MAC{} }, `interface "eth0": is not an Ethernet interface`},
-		"gone":             {func(l *link) { l.name = "" }, `interface "eth0": does not exist`},
+		"hardware address": {func(l *Link) { l.MAC = otherMAC }, ""},
+		"made again":       {func(l *Link) { l.Index = 9 }, ""},
+		"down":             {func(l *Link) { l.Up, l.Carrier = false, false }, `interface "eth0": is down`},
+		"no carrier":       {func(l *Link) { l.Carrier = false }, `interface "eth0": has no carrier`},
+		"not Ethernet":     {func(l *Link) { l.MAC = model.MAC{} }, `interface "eth0": is not an Ethernet interface`},
+		"gone":             {func(l *Link) { l.Name = "" }, `interface "eth0": does not exist`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestInterfaceChanges(t *testing.T) {
 				defer h.close()
 				onOther := announceVIP(vip4b)
 				onOther.Interface = "eth1"
-				h.k.ifs["eth1"] = link{name: "eth1", index: 3, mac: rivalMAC, up: true, carrier: true}
+				h.k.ifs["eth1"] = Link{Name: "eth1", Index: 3, MAC: rivalMAC, Up: true, Carrier: true}
 				h.apply(announceVIP(vip4), onOther)
 				time.Sleep(5 * time.Second)
 				n := len(h.k.sent())
@@ -314,7 +314,7 @@ func TestInterfaceChanges(t *testing.T) {
 				l := eth0
 				tc.change(&l)
 				delete(h.k.ifs, "eth0")
-				if l.name != "" {
+				if l.Name != "" {
 					h.k.ifs["eth0"] = l
 				}
 				a, err := h.try(announceVIP(vip4), onOther)
@@ -335,8 +335,8 @@ func TestInterfaceChanges(t *testing.T) {
 					l = eth0
 				}
 				sent := h.k.sent()[n:]
-				if len(sent) != 1 || !bytes.Equal(sent[0].frame, arp.Announcement(l.mac, vip4)) {
-					t.Errorf("sent %v, want one announcement of %s", sent, l.mac)
+				if len(sent) != 1 || !bytes.Equal(sent[0].frame, arp.Announcement(l.MAC, vip4)) {
+					t.Errorf("sent %v, want one announcement of %s", sent, l.MAC)
 				}
 				time.Sleep(60 * ms)
 				if len(h.k.sent()) != n+2 {
@@ -397,7 +397,7 @@ func TestSpeakers(t *testing.T) {
 		h := newHarness(t)
 		defer h.close()
 		add := func(index int, prefix string, usable bool) {
-			h.k.addrs = append(h.k.addrs, address{index, netip.MustParsePrefix(prefix), usable})
+			h.k.addrs = append(h.k.addrs, Address{index, netip.MustParsePrefix(prefix), usable})
 		}
 		h.k.addrs = nil
 		add(2, "10.0.0.200/32", true) // the VIP itself

@@ -15,9 +15,9 @@ import (
 // openPort is a port in use. Its fields are guarded by Driver.mu; link never
 // changes.
 type openPort struct {
-	port
+	Port
 	key    portKey
-	link   link
+	link   Link
 	addrs  []netip.Addr // that the filter names
 	speaks netip.Addr   // a link-local address of the interface, once it was needed; for ND
 	broken bool         // a new socket may help
@@ -29,9 +29,9 @@ var errStale = errors.New("decision is out of date")
 // scene is what one Apply has found out about the host.
 type scene struct {
 	want  *model.Desired
-	links map[string]link
+	links map[string]Link
 	// addrs are the addresses of all interfaces; nil unless somebody needs them.
-	addrs []address
+	addrs []Address
 	// quiet are the families whose silence is not as wanted, and why.
 	quiet [families]error
 	// moved: there are other entries, or on other interfaces, than before.
@@ -43,13 +43,13 @@ type scene struct {
 // and probes. The first frame of each is on the wire when it returns. An entry
 // that is unchanged sends nothing.
 func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
-	links, err := d.kernel.links()
+	links, err := d.kernel.Links()
 	if err != nil {
 		return model.Applied{VIPs: d.reports(), Lapses: d.clock.count(), Err: err.Error()}, err
 	}
 	s := &scene{want: want, links: links}
 	if needAddresses(want.L2) || d.speechless(want.L2) {
-		if s.addrs, err = d.kernel.addresses(); err != nil {
+		if s.addrs, err = d.kernel.Addresses(); err != nil {
 			s.errs = append(s.errs, err)
 		}
 	}
@@ -167,7 +167,7 @@ func (d *Driver) reconcile(s *scene) {
 	d.validUntil, d.known = s.want.ValidUntil, s.want.Lapses
 	d.own = make(map[model.MAC]struct{}, len(s.links))
 	for _, l := range s.links {
-		d.own[l.mac] = struct{}{}
+		d.own[l.MAC] = struct{}{}
 	}
 	d.round++
 	responders := false
@@ -234,10 +234,10 @@ func (d *Driver) applySilence(s *scene) {
 			slices.SortFunc(addrs[f], netip.Addr.Compare)
 			s.quiet[f] = t.Set(silence.Want{
 				Addrs:    addrs[f],
-				Speakers: speakers(family(f), s, ifaces[f]),
+				Speakers: speakers(Family(f), s, ifaces[f]),
 				Until:    s.want.ValidUntil.Add(defaultSilence),
 			})
-		case ifaces[f] != nil && d.prepare(family(f), s, ifaces[f]):
+		case ifaces[f] != nil && d.prepare(Family(f), s, ifaces[f]):
 		case s.want.Synced || speaks[f]:
 			s.quiet[f] = t.Clear()
 		default:
@@ -246,7 +246,7 @@ func (d *Driver) applySilence(s *scene) {
 		if ifaces[f] == nil {
 			d.unprepared[f] = false
 		}
-		d.leftover = slices.DeleteFunc(d.leftover, func(a netip.Addr) bool { return familyOf(a) == family(f) })
+		d.leftover = slices.DeleteFunc(d.leftover, func(a netip.Addr) bool { return familyOf(a) == Family(f) })
 		if s.quiet[f] != nil {
 			d.counters.errors.Add(1)
 			s.errs = append(s.errs, fmt.Errorf("silence: %w", s.quiet[f]))
@@ -256,7 +256,7 @@ func (d *Driver) applySilence(s *scene) {
 
 // prepare makes a family ready to fall silent at once. What fails is not tried
 // again in the same handover, in which it may hold up announcements.
-func (d *Driver) prepare(f family, s *scene, ifaces map[string]struct{}) bool {
+func (d *Driver) prepare(f Family, s *scene, ifaces map[string]struct{}) bool {
 	if d.unprepared[f] {
 		return false
 	}
@@ -280,7 +280,7 @@ func (d *Driver) applyPorts(s *scene) {
 	users := portUsers(s.want.L2)
 	for key, p := range d.ports {
 		if users[key] == nil || !s.holds(p) {
-			p.close()
+			p.Close()
 			delete(d.ports, key)
 		}
 	}
@@ -295,7 +295,7 @@ func (d *Driver) applyPorts(s *scene) {
 	}
 	d.portless = len(failed) > 0
 	for _, p := range d.ports {
-		if ip := linkLocal(s.addrs, p.link.index); ip.IsValid() {
+		if ip := linkLocal(s.addrs, p.link.Index); ip.IsValid() {
 			p.speaks = ip
 		}
 	}
@@ -304,7 +304,7 @@ func (d *Driver) applyPorts(s *scene) {
 		if p := d.ports[key]; p != e.port {
 			e.quiet()
 			e.port = p
-			e.router = p != nil && !a.Is4() && d.kernel.router(key.iface)
+			e.router = p != nil && !a.Is4() && d.kernel.Router(key.iface)
 			d.queue.update(e)
 		}
 		if err := failed[key]; err != nil {
@@ -366,7 +366,7 @@ func (d *Driver) openPort(key portKey, s *scene, addrs []netip.Addr) error {
 		if slices.Equal(p.addrs, addrs) {
 			return nil
 		}
-		if err := p.filter(addrs); err != nil {
+		if err := p.Filter(addrs); err != nil {
 			p.broken = true
 			return fmt.Errorf("interface %q: set filter: %w", key.iface, err)
 		}
@@ -375,9 +375,9 @@ func (d *Driver) openPort(key portKey, s *scene, addrs []netip.Addr) error {
 	}
 	p := &openPort{key: key, link: l, addrs: addrs}
 	var err error
-	p.port, err = d.kernel.open(l, key.family, addrs, portEvents{
-		frame:  func(b []byte) { d.receive(key, b) },
-		broken: func(err error) { d.portBroken(p, err) },
+	p.Port, err = d.kernel.Open(l, key.family, addrs, Events{
+		Frame:  func(b []byte) { d.receive(key, b) },
+		Broken: func(err error) { d.portBroken(p, err) },
 	})
 	if err != nil {
 		return err
@@ -389,7 +389,7 @@ func (d *Driver) openPort(key portKey, s *scene, addrs []netip.Addr) error {
 // portBroken notes that a socket has failed; the next Apply replaces it.
 func (d *Driver) portBroken(p *openPort, err error) {
 	d.counters.errors.Add(1)
-	d.log.Debug("socket failed", "iface", p.link.name, "err", err)
+	d.log.Debug("socket failed", "iface", p.link.Name, "err", err)
 	d.mu.Lock()
 	p.broken = true
 	d.mu.Unlock()
@@ -453,7 +453,7 @@ func (d *Driver) startEntry(s *scene, e *entry, w *model.L2Advert, quiet error) 
 		}
 		err = d.startAnnouncing(e, s.want.ValidUntil)
 	case model.L2Probe:
-		err = d.startSeries(e, linkLocal(s.addrs, e.port.link.index))
+		err = d.startSeries(e, linkLocal(s.addrs, e.port.link.Index))
 	}
 	if err != nil {
 		d.counters.errors.Add(1)

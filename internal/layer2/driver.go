@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lbd.dev/lbd/internal/announce"
@@ -49,7 +50,7 @@ type Options struct {
 // safe for concurrent use.
 type Driver struct {
 	log      *slog.Logger
-	kernel   kernel
+	kernel   Kernel
 	silence  [families]silencer
 	nonce    nd.Nonce
 	changed  chan struct{}
@@ -61,7 +62,7 @@ type Driver struct {
 	wg   sync.WaitGroup
 	wake chan struct{} // the earliest deadline has changed
 
-	mu         sync.Mutex
+	mu         announce.Mutex
 	entries    map[netip.Addr]*entry
 	queue      queue
 	backlog    backlog
@@ -90,25 +91,31 @@ type Driver struct {
 // New returns a driver whose timer runs until Close. It touches the network only
 // in Apply and after it.
 func New(o Options) *Driver {
+	return NewOn(&linux{}, o)
+}
+
+// NewOn is New on a given kernel, which Close closes.
+func NewOn(k Kernel, o Options) *Driver {
 	lifetime := cmp.Or(o.SilenceLifetime, defaultSilence)
-	d := newDriver(o.Logger, &linux{})
+	d := newDriver(o.Logger, k)
 	d.clock.allow(cmp.Or(o.Standstill, defaultStandstill) + standstillMore)
 	for f := range d.silence {
-		d.silence[f] = silence.New(silence.Family(f), lifetime, d.silenceLost)
+		d.silence[f] = silence.New(k.Rules(Family(f), lifetime), lifetime, k.Mutex(), d.silenceLost)
 	}
 	return d
 }
 
-func newDriver(log *slog.Logger, k kernel) *Driver {
+func newDriver(log *slog.Logger, k Kernel) *Driver {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Driver{
 		log: log, kernel: k, stop: stop, began: time.Now(),
 		changed: make(chan struct{}, 1),
 		wake:    make(chan struct{}, 1),
+		mu:      k.Mutex(),
 		entries: make(map[netip.Addr]*entry),
 		backlog: newBacklog(),
 		ports:   make(map[portKey]*openPort),
-		clock:   clock{limit: defaultStandstill + standstillMore, kick: make(chan struct{}, 1)},
+		clock:   clock{mu: k.Mutex(), limit: defaultStandstill + standstillMore, kick: make(chan struct{}, 1)},
 	}
 	_, _ = rand.Read(d.nonce[:]) // never fails
 	d.wg.Go(func() { d.run(ctx) })
@@ -134,12 +141,12 @@ func (d *Driver) Close(context.Context) error {
 	}
 	d.mu.Lock()
 	for key, p := range d.ports {
-		p.close()
+		p.Close()
 		delete(d.ports, key)
 	}
 	clear(d.entries)
 	d.mu.Unlock()
-	d.kernel.close() // without the lock: readers may wait for it
+	d.kernel.Close() // without the lock: readers may wait for it
 	return errors.Join(errs...)
 }
 
@@ -182,4 +189,39 @@ func (d *Driver) silenceLost(err error) {
 	d.counters.errors.Add(1)
 	d.log.Debug("silence not renewed", "err", err)
 	d.notify()
+}
+
+// Stats are totals since the driver was made.
+type Stats struct {
+	Announcements  uint64 // frames that announced a VIP, defences included
+	Probes         uint64 // probe frames sent
+	ProbesAnswered uint64 // probe series that ended because somebody holds the VIP
+	ProbesSilent   uint64 // probe series that nobody answered
+	Conflicts      uint64 // frames in which a foreign host used an announced VIP
+	Defences       uint64 // announcements that answered a conflict
+	Answers        uint64 // requests and solicitations that were answered
+	Dropped        uint64 // those that were not, since there were too many
+	Lapses         uint64 // times that the process stood still for too long to go on answering
+	Errors         uint64 // frames, sockets and rules that failed
+}
+
+type counters struct {
+	announcements, probes, answered, silent, conflicts, defences, answers, dropped, errors atomic.Uint64
+}
+
+// Stats returns the totals.
+func (d *Driver) Stats() Stats {
+	c := &d.counters
+	return Stats{
+		Announcements:  c.announcements.Load(),
+		Probes:         c.probes.Load(),
+		ProbesAnswered: c.answered.Load(),
+		ProbesSilent:   c.silent.Load(),
+		Conflicts:      c.conflicts.Load(),
+		Defences:       c.defences.Load(),
+		Answers:        c.answers.Load(),
+		Dropped:        c.dropped.Load(),
+		Lapses:         d.clock.count(),
+		Errors:         c.errors.Load(),
+	}
 }

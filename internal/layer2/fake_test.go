@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/layer2/arp"
 	"lbd.dev/lbd/internal/layer2/nd"
 	"lbd.dev/lbd/internal/layer2/silence"
@@ -31,12 +32,12 @@ var (
 type fakeKernel struct {
 	mu     sync.Mutex
 	start  time.Time
-	ifs    map[string]link
-	addrs  []address
+	ifs    map[string]Link
+	addrs  []Address
 	ports  map[portKey]*fakePort
 	opened int
 	broken error // what ready says
-	joined map[group]struct{}
+	joined map[Group]struct{}
 	closed error // what listen says
 	log    []event
 	// onSend is called for each frame, without locks of the fake.
@@ -54,7 +55,7 @@ type event struct {
 type fakePort struct {
 	k      *fakeKernel
 	key    portKey
-	ev     portEvents
+	ev     Events
 	mu     sync.Mutex
 	queue  [][]byte // received, not yet read
 	addrs  []netip.Addr
@@ -64,8 +65,8 @@ type fakePort struct {
 func newFake() *fakeKernel {
 	return &fakeKernel{
 		start: time.Now(),
-		ifs:   map[string]link{"eth0": {name: "eth0", index: 2, mac: ownMAC, up: true, carrier: true}},
-		addrs: []address{{index: 2, prefix: ll, usable: true}},
+		ifs:   map[string]Link{"eth0": {Name: "eth0", Index: 2, MAC: ownMAC, Up: true, Carrier: true}},
+		addrs: []Address{{Index: 2, Prefix: ll, Usable: true}},
 		ports: make(map[portKey]*fakePort),
 	}
 }
@@ -76,12 +77,14 @@ func (k *fakeKernel) note(what, iface string, frame []byte) {
 	k.log = append(k.log, event{time.Since(k.start), what, iface, frame})
 }
 
-func (k *fakeKernel) links() (map[string]link, error) { return maps.Clone(k.ifs), nil }
-func (k *fakeKernel) addresses() ([]address, error)   { return k.addrs, nil }
-func (k *fakeKernel) router(string) bool              { return false }
-func (k *fakeKernel) close()                          {}
+func (k *fakeKernel) Links() (map[string]Link, error)         { return maps.Clone(k.ifs), nil }
+func (k *fakeKernel) Addresses() ([]Address, error)           { return k.addrs, nil }
+func (*fakeKernel) Mutex() announce.Mutex                     { return new(sync.Mutex) }
+func (*fakeKernel) Rules(Family, time.Duration) silence.Rules { return nil }
+func (k *fakeKernel) Router(string) bool                      { return false }
+func (k *fakeKernel) Close()                                  {}
 
-func (k *fakeKernel) ready(link) error {
+func (k *fakeKernel) Ready(Link) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.broken
@@ -101,24 +104,24 @@ func (k *fakeKernel) sending(f func(frame []byte) error) {
 	k.onSend = f
 }
 
-func (k *fakeKernel) listen(groups map[group]struct{}) error {
+func (k *fakeKernel) Listen(groups map[Group]struct{}) error {
 	k.joined = groups
 	return k.closed
 }
 
-func (k *fakeKernel) open(l link, f family, addrs []netip.Addr, ev portEvents) (port, error) {
+func (k *fakeKernel) Open(l Link, f Family, addrs []netip.Addr, ev Events) (Port, error) {
 	k.opened++
-	p := &fakePort{k: k, key: portKey{l.name, f}, ev: ev, addrs: addrs}
+	p := &fakePort{k: k, key: portKey{l.Name, f}, ev: ev, addrs: addrs}
 	k.ports[p.key] = p
 	return p, nil
 }
 
-func (p *fakePort) filter(addrs []netip.Addr) error {
+func (p *fakePort) Filter(addrs []netip.Addr) error {
 	p.addrs = addrs
 	return nil
 }
 
-func (p *fakePort) send(frame []byte) error {
+func (p *fakePort) Send(frame []byte) error {
 	if p.closed {
 		return errors.New("closed")
 	}
@@ -134,17 +137,17 @@ func (p *fakePort) send(frame []byte) error {
 	return nil
 }
 
-func (p *fakePort) drain() {
+func (p *fakePort) Drain() {
 	p.mu.Lock()
 	frames := p.queue
 	p.queue = nil
 	p.mu.Unlock()
 	for _, f := range frames {
-		p.ev.frame(f)
+		p.ev.Frame(f)
 	}
 }
 
-func (p *fakePort) close() { p.closed = true }
+func (p *fakePort) Close() { p.closed = true }
 
 // hear delivers a frame at once.
 func (k *fakeKernel) hear(frame []byte) {
@@ -152,7 +155,7 @@ func (k *fakeKernel) hear(frame []byte) {
 	if frame[12] == 0x86 {
 		f = silence.ND
 	}
-	k.ports[portKey{"eth0", f}].ev.frame(frame)
+	k.ports[portKey{"eth0", f}].ev.Frame(frame)
 }
 
 // arrive puts a frame into the socket, where it waits for a reader.

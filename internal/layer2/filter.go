@@ -89,7 +89,7 @@ func among(p []bpf.Instruction, addrs []netip.Addr) []bpf.Instruction {
 
 // program is the packet filter that wakes this process only for frames about
 // addrs that are for the interface with this index.
-func program(index int, f family, addrs []netip.Addr) ([]bpf.RawInstruction, error) {
+func program(index int, f Family, addrs []netip.Addr) ([]bpf.RawInstruction, error) {
 	about := arpFilter(addrs)
 	if f == silence.ND {
 		about = ndFilter(addrs)

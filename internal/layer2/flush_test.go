@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ func TestSilenceIsBackAfterAFlush(t *testing.T) {
 	l.bind(hostA, vip6)
 	h.valid = time.Hour
 	h.apply(silentVIP(vip4), silentVIP(vip6))
-	looks := []*silence.Table{silence.New(silence.ARP, time.Hour, nil), silence.New(silence.ND, time.Hour, nil)}
+	looks := []*silence.Table{silence.New(silence.Netfilter(silence.ARP, time.Hour), time.Hour, new(sync.Mutex), nil), silence.New(silence.Netfilter(silence.ND, time.Hour), time.Hour, new(sync.Mutex), nil)}
 	defer func() {
 		for _, s := range looks {
 			_ = s.Close()

@@ -340,8 +340,8 @@ func TestLANManyVIPs(t *testing.T) {
 func TestLANFilter(t *testing.T) {
 	l := newLab(t)
 	k := &linux{}
-	defer k.close()
-	links, err := k.links()
+	defer k.Close()
+	links, err := k.Links()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestLANFilter(t *testing.T) {
 	other6 := netip.MustParseAddr("fd00::777")
 	for _, tc := range []struct {
 		name  string
-		f     family
+		f     Family
 		addrs []netip.Addr
 		frame []byte
 		want  int64
@@ -379,30 +379,30 @@ func TestLANFilter(t *testing.T) {
 	} {
 		var n atomic.Int64
 		mine := is(tc.frame)
-		p, err := k.open(links["eth0"], tc.f, nil, portEvents{
-			frame: func(b []byte) {
+		p, err := k.Open(links["eth0"], tc.f, nil, Events{
+			Frame: func(b []byte) {
 				if mine(b) {
 					n.Add(1)
 				}
 			},
-			broken: func(error) {},
+			Broken: func(error) {},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.filter(tc.addrs); err != nil {
+		if err := p.Filter(tc.addrs); err != nil {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
 		send(tc.frame)
 		time.Sleep(10 * ms)
-		p.drain()
+		p.Drain()
 		if tc.want > 0 { // a busy machine may deliver it later
-			l.eventually(tc.name, func() bool { p.drain(); return n.Load() > 0 })
+			l.eventually(tc.name, func() bool { p.Drain(); return n.Load() > 0 })
 		}
 		if n.Load() != tc.want {
 			t.Errorf("%s: %d frames, want %d", tc.name, n.Load(), tc.want)
 		}
-		p.close()
+		p.Close()
 	}
 }
 

@@ -59,7 +59,7 @@ func TestNothingNewOfMany(t *testing.T) {
 			t.Errorf("the filter passes %d VIPs", len(p.addrs))
 		}
 		// A socket that is broken is replaced although nothing else is new.
-		h.k.ports[portKey{"eth0", silence.ARP}].ev.broken(errStale)
+		h.k.ports[portKey{"eth0", silence.ARP}].ev.Broken(errStale)
 		if h.apply(want[1:]...); h.k.opened != 2 {
 			t.Errorf("%d sockets were opened, want a second one", h.k.opened)
 		}

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
+	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/layer2/arp"
 	"lbd.dev/lbd/internal/layer2/nd"
 	"lbd.dev/lbd/internal/layer2/silence"
@@ -42,44 +44,52 @@ type packetPort struct {
 	conn   *packet.Conn
 	raw    syscall.RawConn
 	index  int // of the interface
-	family family
-	ev     portEvents
+	family Family
+	ev     Events
 
 	rx  sync.Mutex // a frame that was read is handled before it is free again
 	buf [receiveLen]byte
 }
 
-func (k *linux) open(l link, f family, addrs []netip.Addr, ev portEvents) (port, error) {
+func (k *linux) Open(l Link, f Family, addrs []netip.Addr, ev Events) (Port, error) {
 	proto := arp.EtherType
 	if f == silence.ND {
 		proto = nd.EtherType
 	}
-	program, err := program(l.index, f, addrs)
+	program, err := program(l.Index, f, addrs)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := packet.Listen(&net.Interface{Index: l.index, Name: l.name, HardwareAddr: l.mac[:]},
+	conn, err := packet.Listen(&net.Interface{Index: l.Index, Name: l.Name, HardwareAddr: l.MAC[:]},
 		packet.Raw, proto, &packet.Config{Filter: program})
 	if err != nil {
-		return nil, fmt.Errorf("interface %q: open packet socket: %w", l.name, err)
+		return nil, fmt.Errorf("interface %q: open packet socket: %w", l.Name, err)
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("interface %q: open packet socket: %w", l.name, err)
+		return nil, fmt.Errorf("interface %q: open packet socket: %w", l.Name, err)
 	}
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
 	})
-	p := &packetPort{k: k, conn: conn, raw: raw, index: l.index, family: f, ev: ev}
+	p := &packetPort{k: k, conn: conn, raw: raw, index: l.Index, family: f, ev: ev}
 	k.wg.Go(p.read)
 	return p, nil
 }
 
-// close implements kernel.
-func (k *linux) close() {
-	_ = k.listen(nil)
+// Rules implements Kernel.
+func (*linux) Rules(f Family, lifetime time.Duration) silence.Rules {
+	return silence.Netfilter(f, lifetime)
+}
+
+// Mutex implements Kernel.
+func (*linux) Mutex() announce.Mutex { return new(sync.Mutex) }
+
+// Close implements Kernel.
+func (k *linux) Close() {
+	_ = k.Listen(nil)
 	k.wg.Wait()
 }
 
@@ -96,7 +106,7 @@ func (p *packetPort) read() {
 			return // closed
 		}
 		if failed != nil {
-			p.ev.broken(failed)
+			p.ev.Broken(failed)
 			if !errors.Is(failed, unix.ENETDOWN) {
 				return
 			}
@@ -112,7 +122,7 @@ func (p *packetPort) receive(fd int) (more bool, err error) {
 		n, err := unix.Read(fd, p.buf[:])
 		switch {
 		case err == nil:
-			p.ev.frame(p.buf[:n])
+			p.ev.Frame(p.buf[:n])
 		case errors.Is(err, unix.EAGAIN):
 			return false, nil
 		case !errors.Is(err, unix.EINTR):
@@ -122,11 +132,11 @@ func (p *packetPort) receive(fd int) (more bool, err error) {
 	return true, nil
 }
 
-func (p *packetPort) drain() {
+func (p *packetPort) Drain() {
 	_ = p.raw.Control(func(fd uintptr) { _, _ = p.receive(int(fd)) })
 }
 
-func (p *packetPort) send(frame []byte) error {
+func (p *packetPort) Send(frame []byte) error {
 	var failed error
 	err := p.raw.Write(func(fd uintptr) bool {
 		_, failed = unix.Write(int(fd), frame)
@@ -135,7 +145,7 @@ func (p *packetPort) send(frame []byte) error {
 	return errors.Join(err, failed)
 }
 
-func (p *packetPort) filter(addrs []netip.Addr) error {
+func (p *packetPort) Filter(addrs []netip.Addr) error {
 	program, err := program(p.index, p.family, addrs)
 	if err != nil {
 		return err
@@ -143,8 +153,8 @@ func (p *packetPort) filter(addrs []netip.Addr) error {
 	return p.conn.SetBPF(program)
 }
 
-// close lets go in the background: the kernel takes some 10 ms until no
+// Close lets go in the background: the kernel takes some 10 ms until no
 // processor uses the socket any more.
-func (p *packetPort) close() {
+func (p *packetPort) Close() {
 	p.k.wg.Go(func() { _ = p.conn.Close() })
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,7 +171,7 @@ func TestLANSilenceGrowsAndShrinks(t *testing.T) {
 func TestLANSilenceRenewsInTime(t *testing.T) {
 	newLab(t)
 	const lifetime = 600 * ms
-	tb := silence.New(silence.ARP, lifetime, func(error) {})
+	tb := silence.New(silence.Netfilter(silence.ARP, lifetime), lifetime, new(sync.Mutex), func(error) {})
 	t.Cleanup(func() { _ = tb.Close() })
 	set := func(addrs ...netip.Addr) {
 		t.Helper()

@@ -111,7 +111,7 @@ func (d *Driver) probe(e *entry, now time.Time) error {
 
 // ask puts the question who has the address; source is the link-local address for IPv6.
 func (d *Driver) ask(e *entry, source netip.Addr) error {
-	mac := e.port.link.mac
+	mac := e.port.link.MAC
 	var frame []byte
 	switch {
 	case e.want.From.IsValid():
@@ -142,8 +142,8 @@ func (d *Driver) conclude(over []ending) {
 	ready := make(map[*openPort]error)
 	for _, x := range over {
 		if _, ok := ready[x.port]; !ok {
-			ready[x.port] = d.kernel.ready(x.port.link)
-			x.port.drain()
+			ready[x.port] = d.kernel.Ready(x.port.link)
+			x.port.Drain()
 		}
 	}
 	d.mu.Lock()

@@ -46,7 +46,7 @@ func TestProbeSilent(t *testing.T) {
 				want := arp.Probe(ownMAC, vip4)
 				if vip == vip6 {
 					want = nd.Probe(ownMAC, ll.Addr(), vip6, h.d.nonce)
-					if _, ok := h.k.joined[group{2, nd.SolicitedNode(vip6)}]; !ok {
+					if _, ok := h.k.joined[Group{2, nd.SolicitedNode(vip6)}]; !ok {
 						t.Error("deaf for the probes of a rival")
 					}
 				}
@@ -267,21 +267,21 @@ func TestProbeThatCannotBeSentProvesNothing(t *testing.T) {
 			vip4,
 			func(h *harness) {
 				l := h.k.ifs["eth0"]
-				l.carrier = false
+				l.Carrier = false
 				h.k.ifs["eth0"] = l
 			},
 			carrier,
 			func(h *harness) {
 				l := h.k.ifs["eth0"]
-				l.carrier = true
+				l.Carrier = true
 				h.k.ifs["eth0"] = l
 			},
 		},
 		"tentative": {
 			vip6,
-			func(h *harness) { h.k.addrs[0].usable = false },
+			func(h *harness) { h.k.addrs[0].Usable = false },
 			"has no usable IPv6 link-local address",
-			func(h *harness) { h.k.addrs[0].usable = true },
+			func(h *harness) { h.k.addrs[0].Usable = true },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,14 +12,14 @@ import (
 
 // message is a frame that was read.
 type message struct {
-	family family
+	family Family
 	to     model.MAC // destination of the frame
 	arp    arp.Packet
 	nd     nd.Message
 }
 
 // read is false if the frame is none of the family.
-func read(f family, frame []byte) (m message, ok bool) {
+func read(f Family, frame []byte) (m message, ok bool) {
 	m.family = f
 	if f == silence.ND {
 		m.nd, ok = nd.Parse(frame)
@@ -71,7 +71,7 @@ func (m *message) meant(own model.MAC) bool { return m.to[0]&1 == 1 || m.to == o
 
 // reply answers the question for an entry.
 func (m *message) reply(e *entry) []byte {
-	mac := e.port.link.mac
+	mac := e.port.link.MAC
 	if m.family == silence.ND {
 		return nd.Reply(mac, e.want.Addr, e.router, m.nd)
 	}
@@ -93,7 +93,7 @@ func (d *Driver) receive(key portKey, frame []byte) {
 		return
 	}
 	now := time.Now()
-	if e := d.entries[m.asks()]; e != nil && e.want.Respond && e.port != nil && e.port.key == key && m.meant(e.port.link.mac) {
+	if e := d.entries[m.asks()]; e != nil && e.want.Respond && e.port != nil && e.port.key == key && m.meant(e.port.link.MAC) {
 		d.answer(e, &m, now)
 	}
 	addr, uses, ok := m.says()

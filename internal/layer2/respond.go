@@ -105,7 +105,7 @@ func (d *Driver) mayStart(e *entry, now time.Time) error {
 // member for what is bound. A switch that snoops MLD, and a network card, pass what
 // somebody is a member of.
 func (d *Driver) applyGroups(s *scene) {
-	groups := make(map[group]struct{})
+	groups := make(map[Group]struct{})
 	respond := false
 	for i := range s.want.L2 {
 		w := &s.want.L2[i]
@@ -113,11 +113,11 @@ func (d *Driver) applyGroups(s *scene) {
 			continue
 		}
 		if l, ok := s.links[w.Interface]; ok {
-			groups[group{l.index, nd.SolicitedNode(w.Addr)}] = struct{}{}
+			groups[Group{l.Index, nd.SolicitedNode(w.Addr)}] = struct{}{}
 			respond = respond || w.Respond
 		}
 	}
-	switch err := d.kernel.listen(groups); {
+	switch err := d.kernel.Listen(groups); {
 	case err == nil:
 	case respond: // who does not know the VIP yet may ask in vain
 		d.counters.errors.Add(1)

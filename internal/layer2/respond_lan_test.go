@@ -185,7 +185,7 @@ func TestLANRespondsForMany(t *testing.T) {
 		got := make(map[netip.Addr]bool)
 		for i, c := range frames {
 			c.that(func(b []byte) bool {
-				m, ok := read(family(i), b)
+				m, ok := read(Family(i), b)
 				if addr, uses, _ := m.says(); ok && uses && m.to == macC && m.sender() == macA {
 					got[addr] = true
 				}
@@ -335,8 +335,8 @@ func TestLANFrozenResponder(t *testing.T) {
 func TestLANLargeFilters(t *testing.T) {
 	newLab(t)
 	k := &linux{}
-	defer k.close()
-	links, err := k.links()
+	defer k.Close()
+	links, err := k.Links()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,15 +354,15 @@ func TestLANLargeFilters(t *testing.T) {
 				scattered = append(scattered, netip.AddrFrom4([4]byte(b[12:])))
 			}
 		}
-		p, err := k.open(links["eth0"], f, scattered, portEvents{frame: func([]byte) {}, broken: func(error) {}})
+		p, err := k.Open(links["eth0"], f, scattered, Events{Frame: func([]byte) {}, Broken: func(error) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range []int{4000, 65, 64, 1, 0, 5000} {
-			if err := p.filter(scattered[:n]); err != nil {
+			if err := p.Filter(scattered[:n]); err != nil {
 				t.Errorf("%d addresses: %v", n, err)
 			}
 		}
-		p.close()
+		p.Close()
 	}
 }

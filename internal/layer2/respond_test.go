@@ -152,11 +152,11 @@ func TestRespondsOnlyWhenAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			responding(t, func(h *harness) {
-				h.k.ifs["eth1"] = link{name: "eth1", index: 3, mac: otherMAC, up: true, carrier: true}
+				h.k.ifs["eth1"] = Link{Name: "eth1", Index: 3, MAC: otherMAC, Up: true, Carrier: true}
 				h.apply(l2...)
 				h.k.hear(whoHas(vip4))
 				if p := h.k.ports[portKey{"eth0", familyOf(vip6)}]; p != nil {
-					p.ev.frame(whoHas(vip6))
+					p.ev.Frame(whoHas(vip6))
 				}
 				if got := h.answers(); len(got) != 0 {
 					t.Errorf("answered %x", got)
@@ -334,7 +334,7 @@ func TestFlood(t *testing.T) {
 // Solicitations come to the groups of what is answered for.
 func TestGroupsOfResponders(t *testing.T) {
 	responding(t, func(h *harness) {
-		want := group{2, nd.SolicitedNode(vip6)}
+		want := Group{2, nd.SolicitedNode(vip6)}
 		if _, ok := h.k.joined[want]; !ok || len(h.k.joined) != 1 {
 			t.Errorf("joined %v", h.k.joined)
 		}

@@ -10,9 +10,9 @@ import (
 
 // linkLocal returns a usable IPv6 link-local address of an interface; an invalid
 // one if there is none.
-func linkLocal(addrs []address, index int) netip.Addr {
+func linkLocal(addrs []Address, index int) netip.Addr {
 	for _, a := range addrs {
-		if ip := a.prefix.Addr(); a.index == index && a.usable && ip.Is6() && ip.IsLinkLocalUnicast() {
+		if ip := a.Prefix.Addr(); a.Index == index && a.Usable && ip.Is6() && ip.IsLinkLocalUnicast() {
 			return ip
 		}
 	}
@@ -21,10 +21,10 @@ func linkLocal(addrs []address, index int) netip.Addr {
 
 // speakers are the addresses in whose name the interfaces ask while VIPs on them
 // are silent.
-func speakers(f family, s *scene, ifaces map[string]struct{}) []silence.Speaker {
+func speakers(f Family, s *scene, ifaces map[string]struct{}) []silence.Speaker {
 	var all []silence.Speaker
 	for _, name := range slices.Sorted(maps.Keys(ifaces)) {
-		index := s.links[name].index
+		index := s.links[name].Index
 		if f == silence.ND {
 			ip := linkLocal(s.addrs, index)
 			if !ip.IsValid() {
@@ -69,8 +69,8 @@ func nodeAddresses(s *scene, index int) []netip.Prefix {
 	}
 	var own []netip.Prefix
 	for _, a := range s.addrs {
-		if _, vip := vips[a.prefix.Addr()]; a.index == index && a.prefix.Addr().Is4() && !vip {
-			own = append(own, a.prefix)
+		if _, vip := vips[a.Prefix.Addr()]; a.Index == index && a.Prefix.Addr().Is4() && !vip {
+			own = append(own, a.Prefix)
 		}
 	}
 	slices.SortStableFunc(own, func(a, b netip.Prefix) int {

@@ -1,11 +1,14 @@
 package lbdtest
 
 import (
+	"log/slog"
 	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lbd.dev/lbd/internal/address"
+	"lbd.dev/lbd/internal/layer2/silence"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -24,14 +27,24 @@ func onBoth(valid time.Duration) *model.Desired {
 	return want
 }
 
+// driver is that of a new process.
+func driver(t *testing.T, h *Host) *address.Driver {
+	t.Helper()
+	d, err := NewAddress(NewProcess(), h, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // inMemory plays f with a machine and the driver of a process on it.
-func inMemory(t *testing.T, f func(h *Host, d *Address, apply func(*model.Desired) model.Applied)) {
+func inMemory(t *testing.T, f func(h *Host, d *address.Driver, apply func(*model.Desired) model.Applied)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNet(1)
 		h := n.Host("m1")
 		h.Attach("eth0", "lan")
-		d := NewAddress(NewProcess(), h)
+		d := driver(t, h)
 		f(h, d, func(want *model.Desired) model.Applied {
 			t.Helper()
 			applied, err := d.Apply(t.Context(), want)
@@ -71,13 +84,13 @@ func check(t *testing.T, when string, h *Host, applied model.Applied, wire, loop
 }
 
 func TestSlotsInMemory(t *testing.T) {
-	inMemory(t, func(h *Host, d *Address, apply func(*model.Desired) model.Applied) {
+	inMemory(t, func(h *Host, d *address.Driver, apply func(*model.Desired) model.Applied) {
 		applied := apply(onBoth(time.Hour))
 		check(t, "both", h, applied, 2, 2)
 		if left := time.Until(applied.Loopback[vip4].Expires); left < 14*time.Second || left > 15*time.Second {
 			t.Errorf("on lo for %s", left)
 		}
-		if left := time.Until(applied.VIPs[vip4].Expires); left > Lifetime {
+		if left := time.Until(applied.VIPs[vip4].Expires); left > address.Lifetime {
 			t.Errorf("on the wire for %s", left)
 		}
 		time.Sleep(time.Minute) // both are renewed without an Apply
@@ -108,12 +121,12 @@ func TestSlotsInMemory(t *testing.T) {
 }
 
 func TestLeftoversInMemory(t *testing.T) {
-	inMemory(t, func(h *Host, d *Address, apply func(*model.Desired) model.Applied) {
+	inMemory(t, func(h *Host, d *address.Driver, apply func(*model.Desired) model.Applied) {
 		apply(&model.Desired{ValidUntil: time.Now().Add(time.Hour), Bind: []model.Binding{
 			{Addr: vip4, Interface: "eth0", Epoch: 1},
 			{Addr: vip6, Interface: model.LoopbackInterface, Epoch: 1, Lifetime: 15 * time.Second},
 		}})
-		next := NewAddress(NewProcess(), h)
+		next := driver(t, h)
 		defer func() { _ = next.Close(t.Context()) }()
 		applied, err := next.Apply(t.Context(), &model.Desired{})
 		if err != nil {
@@ -133,13 +146,13 @@ func TestLeftoversInMemory(t *testing.T) {
 
 // TestLifetimeChangesInMemory: shorter or longer, with the next decision.
 func TestLifetimeChangesInMemory(t *testing.T) {
-	inMemory(t, func(h *Host, d *Address, apply func(*model.Desired) model.Applied) {
+	inMemory(t, func(h *Host, d *address.Driver, apply func(*model.Desired) model.Applied) {
 		for _, lifetime := range []time.Duration{0, 15 * time.Second, 2 * time.Second, 4 * time.Second} {
 			applied := apply(&model.Desired{ValidUntil: time.Now().Add(time.Hour), Bind: []model.Binding{
 				{Addr: vip4, Interface: model.LoopbackInterface, Epoch: 1, Lifetime: lifetime},
 			}})
 			if lifetime == 0 {
-				lifetime = Lifetime
+				lifetime = address.Lifetime
 			}
 			if left := time.Until(applied.Loopback[vip4].Expires); left > lifetime || left < lifetime-10*time.Millisecond {
 				t.Errorf("%s left, want %s", left, lifetime)
@@ -151,7 +164,7 @@ func TestLifetimeChangesInMemory(t *testing.T) {
 // TestLoopbackOnTheWire: Linux answers ARP for an address on lo on every interface,
 // but not ND, and takes packets to either.
 func TestLoopbackOnTheWire(t *testing.T) {
-	inMemory(t, func(h *Host, d *Address, apply func(*model.Desired) model.Applied) {
+	inMemory(t, func(h *Host, d *address.Driver, apply func(*model.Desired) model.Applied) {
 		apply(&model.Desired{ValidUntil: time.Now().Add(time.Hour), Bind: []model.Binding{
 			{Addr: vip4, Interface: model.LoopbackInterface, Epoch: 1},
 			{Addr: vip6, Interface: model.LoopbackInterface, Epoch: 1},
@@ -162,13 +175,16 @@ func TestLoopbackOnTheWire(t *testing.T) {
 			}
 			c := h.net.Client("c"+a.String(), "lan")
 			h.net.mu.Lock()
-			c.neigh[a] = h.ports["eth0"].mac
+			c.neigh[a] = h.port("eth0").mac
 			if !h.net.served(c, a) {
 				t.Errorf("%s: packets are not taken", a)
 			}
 			h.net.mu.Unlock()
 		}
-		h.silence(true, []netip.Addr{vip4}, time.Now().Add(time.Second))
+		r := &rules{kernel{NewProcess(), h}, silence.ARP, time.Second}
+		if err := r.Install(silence.Want{Addrs: []netip.Addr{vip4}}); err != nil {
+			t.Fatal(err)
+		}
 		if got := h.net.Holders(vip4); len(got) != 0 {
 			t.Errorf("silent, but answered by %v", got)
 		}

@@ -1,12 +1,13 @@
 package lbdtest
 
 import (
-	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -19,21 +20,25 @@ type Host struct {
 	booted int // how often it got power
 	client bool
 
-	ports    map[string]*port
-	addrs    map[slot]*address
+	ports    []*port // by name
+	addrs    map[place]*held
+	tables   map[layer2.Family]bool   // of nftables
 	quiet    map[netip.Addr]time.Time // silenced until then
-	conns    map[netip.Addr]int       // established connections, while lingering
+	conns    map[netip.Addr]int       // established connections
 	neigh    map[netip.Addr]model.MAC // of a client
 	watchers map[*watcher]struct{}
+	sockets  map[*socket]struct{}
 
-	responders map[netip.Addr]responder
+	responders map[netip.Addr]*responder
 }
 
-// responder is a process that answers for an address that is not bound.
-type responder struct {
+// place is where a kernel has an address.
+type place struct {
+	addr  netip.Addr
 	iface string
-	now   func() bool // whether it does; it must not block
 }
+
+func (at place) loopback() bool { return at.iface == model.LoopbackInterface }
 
 // port is one interface.
 type port struct {
@@ -41,6 +46,7 @@ type port struct {
 	iface    string
 	index    int
 	lan      string
+	link     netip.Addr // the IPv6 link-local address
 	mac      model.MAC
 	carrier  bool
 	since    time.Time
@@ -49,50 +55,59 @@ type port struct {
 
 func (p *port) up() bool { return p.host.on && p.carrier }
 
-// address is one address in the kernel.
-type address struct {
-	iface string
+// held is one address in the kernel.
+type held struct {
 	end   time.Time // of the lifetime; zero: for ever
 	timer *time.Timer
 	mark  bool // lbd's
 }
 
-// watcher is what a process wants to hear. The functions must not block.
+// watcher is what a process wants to hear. The functions must not block; nil hears nothing.
 type watcher struct {
-	frame   func(iface string, f frame)
-	removed func(netip.Addr)
+	removed func(at place, mark bool)
 	links   func()
 }
-
-// errGone is what the kernel says of an address or interface that is not there.
-var errGone = errors.New("cannot assign requested address")
-
-// Name is that of the machine.
-func (h *Host) Name() string { return h.name }
 
 // Attach adds an interface with carrier on a wire.
 func (h *Host) Attach(iface, lan string, prefixes ...netip.Prefix) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	h.net.nextMAC++
-	h.ports[iface] = &port{
-		host: h, iface: iface, index: len(h.ports) + 2, lan: lan, carrier: true, since: time.Now(),
+	h.ports = append(h.ports, &port{
+		host: h, iface: iface, index: len(h.ports) + loopbackIndex + 1, lan: lan, carrier: true, since: time.Now(),
 		mac: model.MAC{2, 0, 0, 0, 0, h.net.nextMAC}, prefixes: prefixes,
+		link: netip.AddrFrom16([16]byte{0xfe, 0x80, 15: h.net.nextMAC}),
+	})
+	slices.SortFunc(h.ports, func(a, b *port) int { return strings.Compare(a.iface, b.iface) })
+}
+
+// loopbackIndex is that of lo.
+const loopbackIndex = 1
+
+// port finds an interface of a wire; nil if there is none. The net is locked.
+func (h *Host) port(iface string) *port {
+	for _, p := range h.ports {
+		if p.iface == iface {
+			return p
+		}
 	}
+	return nil
 }
 
 // SetCarrier pulls or plugs the cable of an interface.
 func (h *Host) SetCarrier(iface string, on bool) {
 	h.net.mu.Lock()
-	p := h.ports[iface]
+	p := h.port(iface)
 	if p.carrier != on {
 		p.carrier, p.since = on, time.Now()
 	}
 	h.net.changed()
-	watchers := h.watching()
+	watchers := slices.Collect(maps.Keys(h.watchers))
 	h.net.mu.Unlock()
 	for _, w := range watchers {
-		w.links()
+		if w.links != nil {
+			w.links()
+		}
 	}
 }
 
@@ -106,6 +121,7 @@ func (h *Host) Power(on bool) {
 			x.stop()
 		}
 		clear(h.addrs)
+		clear(h.tables)
 		clear(h.quiet)
 		clear(h.conns)
 		clear(h.watchers)
@@ -119,8 +135,7 @@ func (h *Host) Power(on bool) {
 	h.net.changed()
 }
 
-// SetConnections sets how many connections the machine has to a VIP while it
-// lingers.
+// SetConnections sets how many clients have a connection to a VIP on this machine.
 func (h *Host) SetConnections(a netip.Addr, n int) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -138,26 +153,34 @@ func (h *Host) Connections(a netip.Addr) int {
 func (h *Host) Configure(iface string, a netip.Addr) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	at := slotOn(iface, a)
-	h.addrs[at] = &address{iface: iface}
+	h.addrs[place{a, iface}] = &held{}
 	h.net.look(a)
-	if !at.loopback {
-		h.net.send(h.ports[iface], frame{kind: announcement, addr: a, mac: h.ports[iface].mac})
+	if p := h.port(iface); p != nil {
+		h.net.send(p, announcement(p.mac, a))
 	}
 }
 
 // Remove takes an address away from the wire, as somebody with `ip address delete`
 // does. It reports whether it was there.
-func (h *Host) Remove(a netip.Addr) bool { return h.remove(slot{addr: a}) }
+func (h *Host) Remove(a netip.Addr) bool {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	at, x := h.wired(a)
+	if x != nil {
+		h.drop(at)
+	}
+	return x != nil
+}
 
 // RemoveLoopback is Remove on lo.
-func (h *Host) RemoveLoopback(a netip.Addr) bool { return h.remove(slot{a, true}) }
-
-func (h *Host) remove(at slot) bool {
+func (h *Host) RemoveLoopback(a netip.Addr) bool {
 	h.net.mu.Lock()
-	x := h.addrs[at]
-	h.net.mu.Unlock()
-	return x != nil && h.drop(at, x)
+	defer h.net.mu.Unlock()
+	there := h.onLoopback(a)
+	if there {
+		h.drop(place{a, model.LoopbackInterface})
+	}
+	return there
 }
 
 // Addresses are the VIPs on wires that carry lbd's mark, sorted.
@@ -171,7 +194,7 @@ func (h *Host) marked(loopback bool) []netip.Addr {
 	defer h.net.mu.Unlock()
 	var out []netip.Addr
 	for at, x := range h.addrs {
-		if x.mark && at.loopback == loopback {
+		if x.mark && at.loopback() == loopback {
 			out = append(out, at.addr)
 		}
 	}
@@ -183,7 +206,7 @@ func (h *Host) marked(loopback bool) []netip.Addr {
 func (h *Host) MAC(iface string) model.MAC {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	return h.ports[iface].mac
+	return h.port(iface).mac
 }
 
 // Links are the interfaces as package link publishes them.
@@ -199,136 +222,53 @@ func (h *Host) Links() map[string]model.Link {
 	return out
 }
 
-// bind creates an address with a lifetime, or renews one that is there.
-func (h *Host) bind(iface string, a netip.Addr, lifetime time.Duration) error {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	at := slotOn(iface, a)
-	if h.ports[iface] == nil && !at.loopback || !h.on {
-		return errGone
-	}
-	if x := h.addrs[at]; x != nil {
-		if !x.mark {
-			return errors.New("is already configured by somebody else")
+// wired finds an address on a wire. The net is locked.
+func (h *Host) wired(a netip.Addr) (at place, x *held) {
+	for _, p := range h.ports {
+		at = place{a, p.iface}
+		if x = h.addrs[at]; x != nil {
+			break
 		}
-		if x.iface == iface {
-			h.extend(at, x, lifetime)
-			return nil
-		}
-		x.stop()
 	}
-	x := &address{iface: iface, mark: true}
-	h.addrs[at] = x
-	h.extend(at, x, lifetime)
-	h.net.look(a)
-	return nil
+	return at, x
 }
 
-// renew sets the lifetime of an address that is there; the kernel refuses to
-// create it.
-func (h *Host) renew(iface string, a netip.Addr, lifetime time.Duration) error {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	at := slotOn(iface, a)
+// onLoopback tells whether an address is on lo. The net is locked.
+func (h *Host) onLoopback(a netip.Addr) bool {
+	return h.addrs[place{a, model.LoopbackInterface}] != nil
+}
+
+// extend sets a lifetime. The net is locked.
+func (h *Host) extend(at place, lifetime time.Duration) {
 	x := h.addrs[at]
-	if x == nil || x.iface != iface {
-		return errGone
-	}
-	h.extend(at, x, lifetime)
-	return nil
-}
-
-func (h *Host) extend(at slot, x *address, lifetime time.Duration) {
 	x.stop()
 	x.end = time.Now().Add(lifetime)
-	x.timer = time.AfterFunc(lifetime+h.net.between(fuzzMin, fuzzMax), func() { h.drop(at, x) })
+	x.timer = time.AfterFunc(lifetime+h.net.between(fuzzMin, fuzzMax), func() {
+		h.net.mu.Lock()
+		defer h.net.mu.Unlock()
+		if h.addrs[at] == x && !time.Now().Before(x.end) { // or it was renewed at this moment
+			h.drop(at)
+		}
+	})
 }
 
-func (x *address) stop() {
+func (x *held) stop() {
 	if x.timer != nil {
 		x.timer.Stop()
 	}
 }
 
-// unbind removes an address with lbd's mark; that it is not there is a success.
-func (h *Host) unbind(at slot) {
-	h.net.mu.Lock()
+// drop removes an address that is there. The net is locked.
+func (h *Host) drop(at place) {
 	x := h.addrs[at]
-	h.net.mu.Unlock()
-	if x != nil && x.mark {
-		h.drop(at, x)
-	}
-}
-
-// drop removes an address if it is still the same one.
-func (h *Host) drop(at slot, x *address) bool {
-	h.net.mu.Lock()
-	if h.addrs[at] != x {
-		h.net.mu.Unlock()
-		return false
-	}
 	x.stop()
 	delete(h.addrs, at)
 	h.net.look(at.addr)
-	watchers := h.watching()
-	h.net.mu.Unlock()
-	for _, w := range watchers {
-		w.removed(at.addr)
-	}
-	return true
-}
-
-// held is an address with lbd's mark as a dump of the kernel shows it.
-type held struct {
-	iface string
-	left  time.Duration
-}
-
-// dump lists the addresses: those with lbd's mark, and the others.
-func (h *Host) dump() (own map[slot]held, foreign map[netip.Addr]bool) {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	own, foreign = map[slot]held{}, map[netip.Addr]bool{}
-	for at, x := range h.addrs {
-		if x.mark {
-			own[at] = held{x.iface, time.Until(x.end)}
-		} else {
-			foreign[at.addr] = true
+	for w := range h.watchers {
+		if w.removed != nil {
+			w.removed(at, x.mark)
 		}
 	}
-	return own, foreign
-}
-
-// silence makes exactly these addresses of a family silent.
-func (h *Host) silence(v4 bool, addrs []netip.Addr, until time.Time) {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	for a := range h.quiet {
-		if a.Is4() == v4 {
-			delete(h.quiet, a)
-		}
-	}
-	for _, a := range addrs {
-		h.quiet[a] = until
-		time.AfterFunc(time.Until(until), func() {
-			h.net.mu.Lock()
-			defer h.net.mu.Unlock()
-			h.net.look(a)
-		})
-	}
-	h.net.changed()
-}
-
-// respond lets a process answer for an address, or no more if now is nil.
-func (h *Host) respond(iface string, a netip.Addr, now func() bool) {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	if now == nil {
-		delete(h.responders, a)
-	} else {
-		h.responders[a] = responder{iface, now}
-	}
-	h.net.look(a)
 }
 
 // lookResponders looks at all addresses that processes answer for.
@@ -343,8 +283,8 @@ func (h *Host) lookResponders() {
 // answering are the interfaces on which the machine answers for the address.
 func (h *Host) answering(a netip.Addr) []*port {
 	ports := h.kernelAnswers(a)
-	if r, ok := h.responders[a]; ok && r.now() {
-		if p := h.ports[r.iface]; p.up() && !slices.Contains(ports, p) {
+	if r := h.responders[a]; r != nil && r.answers && r.p.Running() {
+		if p := h.port(r.iface); p.up() && !slices.Contains(ports, p) {
 			ports = append(ports, p)
 		}
 	}
@@ -365,11 +305,10 @@ func (h *Host) kernelAnswers(a netip.Addr) (ports []*port) {
 	if h.client || time.Now().Before(h.quiet[a]) {
 		return nil
 	}
-	everywhere := a.Is4() && h.addrs[slot{a, true}] != nil
-	x := h.addrs[slot{addr: a}]
-	for _, p := range h.sortedPorts() {
+	everywhere := a.Is4() && h.onLoopback(a)
+	for _, p := range h.ports {
 		own := func(own netip.Prefix) bool { return own.Addr() == a }
-		if p.up() && (everywhere || x != nil && x.iface == p.iface || slices.ContainsFunc(p.prefixes, own)) {
+		if p.up() && (everywhere || h.addrs[place{a, p.iface}] != nil || slices.ContainsFunc(p.prefixes, own)) {
 			ports = append(ports, p)
 		}
 	}
@@ -379,24 +318,15 @@ func (h *Host) kernelAnswers(a netip.Addr) (ports []*port) {
 // takes tells whether packets to the address that come in by an interface are for
 // this machine. The net is locked.
 func (h *Host) takes(a netip.Addr, p *port) bool {
-	x := h.addrs[slot{addr: a}]
-	return x != nil && x.iface == p.iface || h.addrs[slot{a, true}] != nil || h.on && h.net.unbound[a]
+	return h.addrs[place{a, p.iface}] != nil || h.onLoopback(a) || h.on && h.net.unbound[a]
 }
 
 // exposed tells whether the kernel answers for an address that is on lo only,
 // which no machine does for an address that others may own on the wire. The net
 // is locked.
 func (h *Host) exposed(a netip.Addr) bool {
-	return h.addrs[slot{addr: a}] == nil && len(h.kernelAnswers(a)) > 0
-}
-
-func (h *Host) sortedPorts() []*port {
-	out := make([]*port, 0, len(h.ports))
-	for _, p := range h.ports {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *port) int { return strings.Compare(a.iface, b.iface) })
-	return out
+	_, x := h.wired(a)
+	return x == nil && len(h.kernelAnswers(a)) > 0
 }
 
 // watch subscribes a process until the returned function is called.
@@ -411,30 +341,11 @@ func (h *Host) watch(w *watcher) (stop func()) {
 	}
 }
 
-// watching is a copy for use without the lock; missing functions do nothing.
-func (h *Host) watching() []*watcher {
-	out := make([]*watcher, 0, len(h.watchers))
-	for w := range h.watchers {
-		c := *w
-		if c.frame == nil {
-			c.frame = func(string, frame) {}
-		}
-		if c.removed == nil {
-			c.removed = func(netip.Addr) {}
-		}
-		if c.links == nil {
-			c.links = func() {}
-		}
-		out = append(out, &c)
-	}
-	return out
-}
-
 // Seize binds an address with lbd's mark and for ever, which no driver does: for
 // tests of the tests.
 func (h *Host) Seize(iface string, a netip.Addr) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	h.addrs[slotOn(iface, a)] = &address{iface: iface, mark: true}
+	h.addrs[place{a, iface}] = &held{mark: true}
 	h.net.look(a)
 }

@@ -1,12 +1,13 @@
 // Package lbdtest holds machines in memory for tests: kernels with addresses that
-// expire, the wires between them, clients that resolve addresses, processes that
-// can be frozen and killed, and drivers and sources that stand for the real ones
-// of package address, layer2, link, config and health. It uses package time and
-// channels only, so that whole clusters run in a synctest bubble.
+// expire and nftables that silence them, the wires between them with frames of ARP and
+// neighbour discovery, clients that resolve addresses, and processes that can be frozen and
+// killed. On them run the drivers of packages address and layer2; a driver and sources
+// stand for those of bgp, link, config and health. It uses package time and channels only,
+// so that whole clusters run in a synctest bubble: what may have to wait waits in a channel
+// and never in a mutex, for which simulated time would stand still.
 package lbdtest
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -30,6 +32,7 @@ type Net struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	hosts   map[string]*Host
+	order   []*Host // by name
 	cut     map[[2]string]bool
 	healed  time.Time
 	history map[netip.Addr][]Sample
@@ -93,10 +96,13 @@ func (n *Net) Host(name string) *Host {
 	defer n.mu.Unlock()
 	h := &Host{
 		net: n, name: name, on: true,
-		ports: map[string]*port{}, addrs: map[slot]*address{}, quiet: map[netip.Addr]time.Time{},
+		addrs: map[place]*held{}, tables: map[layer2.Family]bool{}, quiet: map[netip.Addr]time.Time{},
 		conns: map[netip.Addr]int{}, neigh: map[netip.Addr]model.MAC{},
-		watchers: map[*watcher]struct{}{}, responders: map[netip.Addr]responder{},
+		watchers: map[*watcher]struct{}{}, sockets: map[*socket]struct{}{}, responders: map[netip.Addr]*responder{},
 	}
+	n.order = slices.DeleteFunc(n.order, func(o *Host) bool { return o.name == name })
+	n.order = append(n.order, h)
+	slices.SortFunc(n.order, func(a, b *Host) int { return strings.Compare(a.name, b.name) })
 	n.hosts[name] = h
 	return h
 }
@@ -214,7 +220,7 @@ func (n *Net) changed() {
 func (n *Net) look(a netip.Addr) {
 	s := Sample{At: time.Now()}
 	var holding []*port
-	for _, h := range n.sorted() {
+	for _, h := range n.order {
 		if ports := h.answering(a); len(ports) > 0 {
 			holding = append(holding, ports...)
 			s.Holders = append(s.Holders, h.name)
@@ -230,7 +236,7 @@ func (n *Net) look(a netip.Addr) {
 			}
 		}
 	}
-	for _, h := range n.sorted() {
+	for _, h := range n.order {
 		if h.client && !n.served(h, a) {
 			s.Unserved = append(s.Unserved, h.name)
 		}
@@ -249,48 +255,13 @@ func (n *Net) look(a netip.Addr) {
 	n.history[a] = append(old, s)
 }
 
-func (n *Net) sorted() []*Host {
-	out := make([]*Host, 0, len(n.hosts))
-	for _, h := range n.hosts {
-		out = append(out, h)
-	}
-	slices.SortFunc(out, func(a, b *Host) int { return strings.Compare(a.name, b.name) })
-	return out
-}
-
-// String is the state of all kernels as sorted text, for comparisons: one line
-// for each interface and each address.
-func (n *Net) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var lines []string
-	for _, h := range n.sorted() {
-		for _, p := range h.sortedPorts() {
-			state := "up"
-			if !p.up() {
-				state = "down"
-			}
-			lines = append(lines, fmt.Sprintf("%s %s %s %s %s", h.name, p.iface, p.lan, p.mac, state))
-		}
-		for at, x := range h.addrs {
-			what := "answers"
-			if len(h.answering(at.addr)) == 0 {
-				what = "silent"
-			}
-			lines = append(lines, fmt.Sprintf("%s %s %s %s", h.name, x.iface, at.addr, what))
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
-}
-
 // Foreign tells whether a machine has the address without lbd's mark.
 func (n *Net) Foreign(a netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, h := range n.hosts {
-		for _, at := range []slot{{a, false}, {a, true}} {
-			if x := h.addrs[at]; x != nil && !x.mark {
+		for at, x := range h.addrs {
+			if at.addr == a && !x.mark {
 				return true
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"lbd.dev/lbd/internal/announce"
@@ -18,58 +19,52 @@ var ErrKilled = errors.New("lbdtest: the process was killed")
 // stop there; killed, they end there. Code between two gates runs on, as if the
 // signal had come a moment later.
 type Process struct {
-	mu   sync.Mutex
-	thaw chan struct{} // nil: runs
-	dead chan struct{}
-	// frozen is since when it does not run; hooks are called after each change, with
-	// how long it was frozen.
-	frozen time.Time
-	hooks  []func(frozen time.Duration)
+	mu    sync.Mutex
+	thaw  chan struct{} // nil: runs
+	dead  chan struct{}
+	hooks []func() // are called after each change
 }
 
 // NewProcess returns a process that runs.
 func NewProcess() *Process { return &Process{dead: make(chan struct{})} }
 
-// Freeze stops the process, as SIGSTOP does.
+// Freeze stops the process, as SIGSTOP does, once all that it has begun to do at this moment is
+// done or waits for a call of the kernel.
 func (p *Process) Freeze() {
+	synctest.Wait()
 	p.mu.Lock()
 	if p.thaw == nil {
-		p.thaw, p.frozen = make(chan struct{}), time.Now()
+		p.thaw = make(chan struct{})
 	}
 	p.mu.Unlock()
-	p.changed(0)
+	p.changed()
 }
 
 // onChange registers what is called when the process freezes, thaws or ends.
-func (p *Process) onChange(f func(frozen time.Duration)) {
+func (p *Process) onChange(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hooks = append(p.hooks, f)
 }
 
-func (p *Process) changed(frozen time.Duration) {
+func (p *Process) changed() {
 	p.mu.Lock()
 	hooks := p.hooks
 	p.mu.Unlock()
 	for _, f := range hooks {
-		f(frozen)
+		f()
 	}
 }
 
 // Thaw lets it go on, as SIGCONT does.
 func (p *Process) Thaw() {
 	p.mu.Lock()
-	thaw, frozen := p.thaw, time.Since(p.frozen)
-	p.mu.Unlock()
-	if thaw == nil {
-		return
+	if p.thaw != nil {
+		close(p.thaw)
+		p.thaw = nil
 	}
-	p.changed(frozen) // before any part goes on: each looks at the clock first
-	p.mu.Lock()
-	close(thaw)
-	p.thaw = nil
 	p.mu.Unlock()
-	p.changed(0)
+	p.changed()
 }
 
 // Kill ends it without a word, as SIGKILL does.
@@ -81,7 +76,7 @@ func (p *Process) Kill() {
 		close(p.dead)
 	}
 	p.mu.Unlock()
-	p.changed(0)
+	p.changed()
 }
 
 // Running tells whether it is neither frozen nor killed.
@@ -145,6 +140,12 @@ func (g *gatedDriver) Apply(ctx context.Context, want *model.Desired) (model.App
 	}
 	got, err := g.Driver.Apply(ctx, want)
 	return got, errors.Join(err, g.p.Wait())
+}
+
+// Extend is that of a driver that can.
+func (g *gatedDriver) Extend(until time.Time) bool {
+	e, can := g.Driver.(announce.Extender)
+	return can && g.p.Running() && e.Extend(until)
 }
 
 // Source puts the gate before what a source publishes.

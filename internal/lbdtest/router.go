@@ -317,7 +317,8 @@ func (h *Host) has(p netip.Prefix) bool {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	if a := p.Addr(); p.IsSingleIP() {
-		return h.addrs[slot{a, true}] != nil || h.addrs[slot{addr: a}] != nil || h.on && h.net.unbound[a]
+		_, x := h.wired(a)
+		return x != nil || h.onLoopback(a) || h.on && h.net.unbound[a]
 	}
 	for at, x := range h.addrs {
 		if x != nil && p.Contains(at.addr) {

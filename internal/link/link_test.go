@@ -278,8 +278,12 @@ func TestOwnAddressesAreNoNews(t *testing.T) {
 		t.Errorf("published %d times", now-published)
 	}
 	addAddr(t, "a0", "10.0.0.5/24")
+	begun := time.Now()
 	eventually(t, "a foreign address causes a reading, else the test proves nothing",
 		func(map[string]model.Link) bool { return reads.Load() > before }, s)
+	if took := time.Since(begun); took > DefaultResync/2 {
+		t.Errorf("a foreign address was seen after %v: the kernel did not tell of it", took)
+	}
 }
 
 // TestOverflow: lost messages are a reason to read, not a failure.

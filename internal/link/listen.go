@@ -1,14 +1,15 @@
 package link
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/sockfilter"
 )
 
 // listener waits for messages about interfaces and addresses.
@@ -62,40 +63,20 @@ func attachFilter(fd int) error {
 	const (
 		nlmsgType = 4                                          // offset in struct nlmsghdr
 		addrAttrs = unix.SizeofNlMsghdr + unix.SizeofIfAddrmsg // offset of the first attribute
-		findAttr  = 0xfffff000 /* SKF_AD_OFF */ + 12           // SKF_AD_NLATTR, include/uapi/linux/filter.h
 		accept    = 0xffffffff                                 // bytes to keep
-		value     = unix.SizeofRtAttr                          // offset of the value in an attribute
-		loadImm   = unix.BPF_LD | unix.BPF_IMM                 // A = k
-		loadHalf  = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS    // A = 16 bits at k
-		loadWord  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS    // A = 32 bits at k
-		loadByteX = unix.BPF_LD | unix.BPF_B | unix.BPF_IND    // A = byte at X+k
-		loadX     = unix.BPF_LDX | unix.BPF_IMM                // X = k
-		jumpEqual = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K   // skip jt or jf instructions
-		copyToX   = unix.BPF_MISC | unix.BPF_TAX               // X = A
-		ret       = unix.BPF_RET | unix.BPF_K                  // return k
 	)
-	program := []unix.SockFilter{
-		{Code: loadHalf, K: nlmsgType},
-		{Code: jumpEqual, K: wire(unix.RTM_NEWADDR), Jt: 1},
-		{Code: jumpEqual, K: wire(unix.RTM_DELADDR), Jf: 7},
-		{Code: loadX, K: ifaProto},
-		{Code: loadImm, K: addrAttrs},
-		{Code: loadWord, K: findAttr}, // A = offset of the attribute of type X from A on, or 0
-		{Code: jumpEqual, K: 0, Jt: 3},
-		{Code: copyToX},
-		{Code: loadByteX, K: value},
-		{Code: jumpEqual, K: uint32(model.AddressProtocol), Jt: 1},
-		{Code: ret, K: accept},
-		{Code: ret, K: 0},
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
-}
-
-// wire is how a filter, which reads numbers in network order, sees a 16-bit
-// number that the kernel wrote in its own order.
-func wire(v uint16) uint32 {
-	var b [2]byte
-	binary.NativeEndian.PutUint16(b[:], v)
-	return uint32(binary.BigEndian.Uint16(b[:]))
+	return sockfilter.Attach(fd, unix.SO_ATTACH_FILTER,
+		bpf.LoadAbsolute{Off: nlmsgType, Size: 2},
+		bpf.JumpIf{Val: sockfilter.Native16(unix.RTM_NEWADDR), SkipTrue: 1},
+		bpf.JumpIf{Val: sockfilter.Native16(unix.RTM_DELADDR), SkipFalse: 7},
+		bpf.LoadConstant{Dst: bpf.RegX, Val: ifaProto},
+		bpf.LoadConstant{Dst: bpf.RegA, Val: addrAttrs},
+		bpf.LoadExtension{Num: bpf.ExtNetlinkAttr}, // A = offset of the attribute of type X from A on, or 0
+		bpf.JumpIf{Val: 0, SkipTrue: 3},
+		bpf.TAX{},
+		bpf.LoadIndirect{Off: unix.SizeofRtAttr, Size: 1}, // its value
+		bpf.JumpIf{Val: uint32(model.AddressProtocol), SkipTrue: 1},
+		bpf.RetConstant{Val: accept},
+		bpf.RetConstant{Val: 0},
+	)
 }

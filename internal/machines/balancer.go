@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Usable tells whether the balancer is in use: it breaks no rule, and it is for
@@ -99,11 +100,11 @@ func (b *Balancer) Named() []netip.Addr {
 }
 
 // ClusterKey is that of the Cluster of clusterRef; false without.
-func (b *Balancer) ClusterKey() (Key, bool) {
+func (b *Balancer) ClusterKey() (model.Key, bool) {
 	if b.Spec.ClusterRef == nil {
-		return Key{}, false
+		return model.Key{}, false
 	}
-	return Key{b.Namespace, b.Spec.ClusterRef.Name}, true
+	return model.Key{Namespace: b.Namespace, Name: b.Spec.ClusterRef.Name}, true
 }
 
 // adopted tells whether the endpoint is that of a Cluster which is not there now. It

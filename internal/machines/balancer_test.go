@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 func TestRequest(t *testing.T) {
@@ -48,7 +49,7 @@ func TestRequest(t *testing.T) {
 	} {
 		var cluster *Cluster
 		if c.host != "" {
-			cluster = &Cluster{Key: Key{"a", "prod"}, Endpoint: &v1alpha1.MachineEndpoint{Host: c.host, Port: 443}}
+			cluster = &Cluster{Key: model.Key{Namespace: "a", Name: "prod"}, Endpoint: &v1alpha1.MachineEndpoint{Host: c.host, Port: 443}}
 		}
 		if got := fmt.Sprint(balancer(c.change).Request(cluster)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

@@ -81,10 +81,10 @@ func (r *Rules) Drain(m *Machine) (reason, detail string, ok bool) {
 // balancers that they were taken out of, sorted. cluster is that
 // of the Machine of this node: if it is known, only its Machines count, since nodes
 // of two clusters may have one name. n is this node, of which the same holds.
-func (r *Rules) Drains(all []*Machine, cluster Key, n Node, balanced []Balanced) []model.MachineDrain {
+func (r *Rules) Drains(all []*Machine, cluster model.Key, n Node, balanced []Balanced) []model.MachineDrain {
 	var out []model.MachineDrain
 	for _, m := range all {
-		if !r.within(m) || cluster != (Key{}) && m.Cluster() != cluster {
+		if !r.within(m) || cluster != (model.Key{}) && m.Cluster() != cluster {
 			continue
 		}
 		if m.Node == string(n.Name) && m.strange(n.Addrs) && (n.ProviderID == "" || m.ProviderID != n.ProviderID) {

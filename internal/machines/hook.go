@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Held tells whether lbd holds the deletion of a Machine. What only stands for one has
@@ -87,7 +88,7 @@ func drainedNode(m *Machine, balancers []*Balancer) (string, bool) {
 		}
 		for i := range b.Status.Members {
 			x := &b.Status.Members[i]
-			if (Key{x.Namespace, x.Machine}) == m.Key && x.State == v1alpha1.MemberDrained && x.Reason == MemberServesNothing {
+			if (model.Key{Namespace: x.Namespace, Name: x.Machine}) == m.Key && x.State == v1alpha1.MemberDrained && x.Reason == MemberServesNothing {
 				return x.Node, true
 			}
 		}

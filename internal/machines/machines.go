@@ -5,7 +5,6 @@
 package machines
 
 import (
-	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -33,20 +32,9 @@ const (
 	StatusAnnotation = "loadbalancer.cluster.x-k8s.io/status"
 )
 
-// Key names an object of a namespace.
-type Key struct{ Namespace, Name string }
-
-// String returns "namespace/name".
-func (k Key) String() string { return k.Namespace + "/" + k.Name }
-
-// Compare orders by namespace and name.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
-}
-
 // Machine is what counts of a Machine, or of an object that stands for one.
 type Machine struct {
-	Key
+	model.Key
 	// Target is "group/version/resource" of an object that stands for a Machine, ""
 	// for a Machine.
 	Target string
@@ -68,7 +56,7 @@ type Machine struct {
 
 // Cluster is what counts of a Cluster.
 type Cluster struct {
-	Key
+	model.Key
 	UID, Version string
 	// Endpoint is spec.controlPlaneEndpoint; nil while it is not valid.
 	Endpoint *v1alpha1.MachineEndpoint
@@ -77,7 +65,7 @@ type Cluster struct {
 
 // Balancer is a MachineLoadBalancer.
 type Balancer struct {
-	Key
+	model.Key
 	UID, Version string
 	Generation   int64
 	Created      time.Time
@@ -142,7 +130,9 @@ func (m *Machine) hasAddr(addrs []netip.Addr) bool {
 }
 
 // Cluster is what tells two clusters apart: a name is unique in a namespace only.
-func (m *Machine) Cluster() Key { return Key{m.Namespace, m.Labels[ClusterLabel]} }
+func (m *Machine) Cluster() model.Key {
+	return model.Key{Namespace: m.Namespace, Name: m.Labels[ClusterLabel]}
+}
 
 // Moved tells whether clusterctl deletes it here since it has moved it.
 func (m *Machine) Moved() bool {

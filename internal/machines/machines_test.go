@@ -22,7 +22,7 @@ var (
 // addresses.
 func machine(path, node string, addrs ...string) *Machine {
 	parts := strings.Split(path, "/")
-	m := &Machine{Key: Key{parts[0], parts[2]}, UID: path, Node: node,
+	m := &Machine{Key: model.Key{Namespace: parts[0], Name: parts[2]}, UID: path, Node: node,
 		Labels: map[string]string{ClusterLabel: parts[1], ControlPlaneLabel: ""}, Annotations: map[string]string{}}
 	for _, a := range addrs {
 		m.Addresses = append(m.Addresses, addr(a))
@@ -42,7 +42,7 @@ func rules() *Rules {
 // balancer returns a balancer of cluster "prod" in namespace "a" with an endpoint.
 func balancer(change func(*Balancer)) *Balancer {
 	m := v1alpha1.MachineLoadBalancer{Spec: v1alpha1.MachineLoadBalancerSpec{ClusterName: "prod"}}
-	b := &Balancer{Key: Key{"a", "api"}, Generation: 3, Spec: m.Spec}
+	b := &Balancer{Key: model.Key{Namespace: "a", Name: "api"}, Generation: 3, Spec: m.Spec}
 	b.Status.Address = shared.String()
 	b.Status.Endpoint = &v1alpha1.MachineEndpoint{Host: shared.String(), Port: 6443}
 	if change != nil {
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 		}
 		m := with(machine("a/prod/m1", "cp1", "10.0.0.11"), c.change)
 		got := ""
-		for _, d := range r.Drains([]*Machine{m}, Key{}, Node{}, nil) {
+		for _, d := range r.Drains([]*Machine{m}, model.Key{}, Node{}, nil) {
 			got += d.Reason + " " + d.Detail
 			if d.Machine != "a/m1" || d.Node != "cp1" || len(d.Addrs) != 1 {
 				t.Errorf("%s: %+v", name, d)
@@ -163,15 +163,15 @@ func TestDrainsOfTwoClusters(t *testing.T) {
 	if got := list(r.Drains(all, all[3].Cluster(), Node{}, nil)); got != "a/m2 " {
 		t.Errorf("of the own cluster: %s", got)
 	}
-	if got := list(r.Drains(all, Key{}, Node{}, nil)); got != "a/m2 a/m3 b/m1 " {
+	if got := list(r.Drains(all, model.Key{}, Node{}, nil)); got != "a/m2 a/m3 b/m1 " {
 		t.Errorf("of whoever is in no cluster: %s", got)
 	}
 	all[2].Addresses = []netip.Addr{addr("10.9.0.9")}
-	if got := list(r.Drains(all, Key{}, Node{Name: "cp1", Addrs: []netip.Addr{addr("10.0.0.11")}}, nil)); got != "a/m2 b/m1 " {
+	if got := list(r.Drains(all, model.Key{}, Node{Name: "cp1", Addrs: []netip.Addr{addr("10.0.0.11")}}, nil)); got != "a/m2 b/m1 " {
 		t.Errorf("with a strange node of our name: %s", got)
 	}
 	r.ClusterName = "dev"
-	if got := list(r.Drains(all, Key{}, Node{}, nil)); got != "a/m3 " {
+	if got := list(r.Drains(all, model.Key{}, Node{}, nil)); got != "a/m3 " {
 		t.Errorf("of one cluster: %s", got)
 	}
 }
@@ -259,7 +259,7 @@ func TestControlPlaneIsNotHealthyBeforeItListens(t *testing.T) {
 func TestEndpoint(t *testing.T) {
 	ref := func(b *Balancer) { b.Spec.ClusterRef = &v1alpha1.ClusterReference{Name: "prod"} }
 	cluster := func(host string, port int32) *Cluster {
-		c := &Cluster{Key: Key{"a", "prod"}}
+		c := &Cluster{Key: model.Key{Namespace: "a", Name: "prod"}}
 		if host != "" {
 			c.Endpoint = &v1alpha1.MachineEndpoint{Host: host, Port: port}
 		}
@@ -442,7 +442,7 @@ func TestDisabledMachineKeepsWhatItsBalancersDoNotHave(t *testing.T) {
 	} {
 		m := with(machine("a/prod/m1", "cp1", "10.0.0.11"), func(m *Machine) { m.Annotations = c.notes })
 		got := ""
-		for _, d := range rules().Drains([]*Machine{m}, Key{}, Node{}, all) {
+		for _, d := range rules().Drains([]*Machine{m}, model.Key{}, Node{}, all) {
 			got += fmt.Sprint(d.Reason, " ", d.Only)
 		}
 		if got != c.want {
@@ -450,7 +450,7 @@ func TestDisabledMachineKeepsWhatItsBalancersDoNotHave(t *testing.T) {
 		}
 	}
 	m := with(machine("a/prod/m1", "cp1"), func(m *Machine) { m.Deleted, m.Labels[v1alpha1.DisabledLabel] = born, "" })
-	if d := rules().Drains([]*Machine{m}, Key{}, Node{}, all); len(d) != 2 || d[0].Reason != DrainDeleting || len(d[0].Only) > 0 {
+	if d := rules().Drains([]*Machine{m}, model.Key{}, Node{}, all); len(d) != 2 || d[0].Reason != DrainDeleting || len(d[0].Only) > 0 {
 		t.Errorf("deleted too: %+v", d)
 	}
 }

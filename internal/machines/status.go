@@ -35,7 +35,7 @@ type Report struct {
 	Members []model.MachineMember
 	// Others are the members of the balancer that is asked about whose state is for
 	// another group to say; see Voices.
-	Others map[Key]bool
+	Others map[model.Key]bool
 	// Partly: not all namespaces of that balancer are watched here, so that it is for
 	// others to say which members have no address, and which are held.
 	Partly bool
@@ -46,10 +46,10 @@ type Report struct {
 // conditions about them and the generation are taken as they are in b.Status.
 func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now time.Time) v1alpha1.MachineLoadBalancerStatus {
 	s := b.Status
-	old := make(map[Key]*v1alpha1.MachineMemberStatus, len(s.Members))
+	old := make(map[model.Key]*v1alpha1.MachineMemberStatus, len(s.Members))
 	for i := range b.Status.Members {
 		m := &b.Status.Members[i]
-		old[Key{m.Namespace, m.Machine}] = m
+		old[model.Key{Namespace: m.Namespace, Name: m.Machine}] = m
 	}
 	s.Members, s.MemberCount, s.HealthyCount = nil, 0, 0
 	var unresolved, held []string
@@ -264,15 +264,15 @@ func listed(kind string, holds bool, yes, no, yesText, noText string, names []st
 // Annotations are what the Machines are to have: the name of their balancer and how
 // they are doing in it; of several balancers the first that wants it counts. A
 // Machine that is missing has neither.
-func Annotations(all []*Balancer) map[Key][2]string {
-	out := make(map[Key][2]string)
+func Annotations(all []*Balancer) map[model.Key][2]string {
+	out := make(map[model.Key][2]string)
 	for _, b := range all {
 		if !b.Spec.AnnotateMembers || !b.Usable() {
 			continue
 		}
 		for i := range b.Status.Members {
 			m := &b.Status.Members[i]
-			k := Key{m.Namespace, m.Machine}
+			k := model.Key{Namespace: m.Namespace, Name: m.Machine}
 			if _, taken := out[k]; !taken {
 				out[k] = [2]string{b.Name, word(m.State)}
 			}

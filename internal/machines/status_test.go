@@ -238,7 +238,7 @@ func TestAnnotations(t *testing.T) {
 	got := ""
 	all := Annotations([]*Balancer{quiet, b, other})
 	for i := range states {
-		x := all[Key{"a", fmt.Sprint(i)}]
+		x := all[model.Key{Namespace: "a", Name: fmt.Sprint(i)}]
 		got += x[0] + "=" + x[1] + " "
 	}
 	if got != "api=active api=removing api=removed api=unhealthy api=adding api=disabled " {
@@ -255,7 +255,7 @@ func TestAnnotations(t *testing.T) {
 func TestTwoGroupsDoNotContradictEachOther(t *testing.T) {
 	type group struct {
 		voices  Voices
-		cluster Key
+		cluster model.Key
 		members []model.MachineMember
 	}
 	for _, second := range []string{"prod", "other"} {
@@ -265,8 +265,8 @@ func TestTwoGroupsDoNotContradictEachOther(t *testing.T) {
 			version := 0
 			b.Version = "0"
 			all := []*Machine{machine("a/prod/m1", "cp1"), machine("a/prod/m2", "cp2"), machine("a/"+second+"/m3", "cp3"), machine("a/"+second+"/m4", "cp4")}
-			x := &group{cluster: Key{"a", "prod"}, members: []model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby)}}
-			y := &group{cluster: Key{"a", second}, members: []model.MachineMember{node("cp3", model.ReasonOwner), node("cp4", model.ReasonUnhealthy)}}
+			x := &group{cluster: model.Key{Namespace: "a", Name: "prod"}, members: []model.MachineMember{node("cp1", model.ReasonOwner), node("cp2", model.ReasonStandby)}}
+			y := &group{cluster: model.Key{Namespace: "a", Name: second}, members: []model.MachineMember{node("cp3", model.ReasonOwner), node("cp4", model.ReasonUnhealthy)}}
 			rest := func(groups ...*group) {
 				t.Helper()
 				writes := 0
@@ -327,7 +327,7 @@ func TestWhoHeardAMemberSaysThatItIsSilent(t *testing.T) {
 	var v Voices
 	others := func(want bool, when string) {
 		t.Helper()
-		if got := v.Others(b, []*Machine{m}, &Report{}, Key{}); got[m.Key] != want {
+		if got := v.Others(b, []*Machine{m}, &Report{}, model.Key{}); got[m.Key] != want {
 			t.Errorf("%s: another group speaks for it: %v", when, got[m.Key])
 		}
 	}

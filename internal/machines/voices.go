@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Voices is what a group remembers of what other groups say about members of the same
@@ -19,20 +20,20 @@ type Voices struct {
 }
 
 // voice is a member of a balancer.
-type voice struct{ balancer, machine Key }
+type voice struct{ balancer, machine model.Key }
 
 // Others returns the members of a balancer whose state is for another group to say.
 // None of them is heard by this group. cluster is that of this node: Machines of
 // another one are never of this group; of its own the status says who hears them.
-func (v *Voices) Others(b *Balancer, members []*Machine, report *Report, cluster Key) map[Key]bool {
+func (v *Voices) Others(b *Balancer, members []*Machine, report *Report, cluster model.Key) map[model.Key]bool {
 	if v.silent == nil {
 		v.silent, v.others = map[voice]string{}, map[voice]bool{}
 	}
-	out := map[Key]bool{}
-	lines := make(map[Key]*v1alpha1.MachineMemberStatus, len(b.Status.Members))
+	out := map[model.Key]bool{}
+	lines := make(map[model.Key]*v1alpha1.MachineMemberStatus, len(b.Status.Members))
 	for i := range b.Status.Members {
 		x := &b.Status.Members[i]
-		lines[Key{x.Namespace, x.Machine}] = x
+		lines[model.Key{Namespace: x.Namespace, Name: x.Machine}] = x
 	}
 	for _, m := range members {
 		k := voice{b.Key, m.Key}
@@ -42,7 +43,7 @@ func (v *Voices) Others(b *Balancer, members []*Machine, report *Report, cluster
 			delete(v.silent, k)
 			delete(v.others, k)
 			continue
-		case cluster != (Key{}) && m.Target == "" && m.Cluster() != cluster:
+		case cluster != (model.Key{}) && m.Target == "" && m.Cluster() != cluster:
 		case v.silent[k] != "" && v.silent[k] != b.Version && heard(line):
 			v.others[k] = true
 		case !v.others[k]:
@@ -68,7 +69,7 @@ func (b *Balancer) WithUnseen(members []*Machine, report *Report, watched []stri
 		if slices.Contains(watched, x.Namespace) {
 			continue
 		}
-		m := &Machine{Key: Key{x.Namespace, x.Machine}, Target: b.Target(), Node: x.Node, FailureDomain: x.FailureDomain}
+		m := &Machine{Key: model.Key{Namespace: x.Namespace, Name: x.Machine}, Target: b.Target(), Node: x.Node, FailureDomain: x.FailureDomain}
 		if a, err := netip.ParseAddr(x.Address); err == nil {
 			m.Addresses = []netip.Addr{a}
 		}
@@ -83,7 +84,7 @@ func (b *Balancer) WithUnseen(members []*Machine, report *Report, watched []stri
 func (v *Voices) Said(b *Balancer, s *v1alpha1.MachineLoadBalancerStatus) {
 	for i := range s.Members {
 		x := &s.Members[i]
-		if k := (voice{b.Key, Key{x.Namespace, x.Machine}}); x.Reason == MemberNotHeard && !v.others[k] {
+		if k := (voice{b.Key, model.Key{Namespace: x.Namespace, Name: x.Machine}}); x.Reason == MemberNotHeard && !v.others[k] {
 			v.silent[k] = b.Version
 		}
 	}

@@ -236,26 +236,28 @@ type PeerReport struct {
 	UpdatesOut, UpdatesIn, KeepalivesOut, KeepalivesIn, NotificationsOut, NotificationsIn uint64
 }
 
-// BGPPhase is where this node stands with a VIP that it advertises by BGP; see
-// package decide.
+// BGPPhase is where this node stands with a VIP that is on lo, for BGP or since it is Balanced;
+// see package loopback.
 type BGPPhase uint8
 
-// The phases of a BGP VIP.
+// The phases of a VIP on lo.
 const (
 	BGPIdle        BGPPhase = iota // not advertised, not bound
 	BGPBinding                     // wanted; waiting for the address
 	BGPAdvertised                  // bound and advertised
 	BGPShutdown                    // draining: advertised with GRACEFUL_SHUTDOWN
 	BGPWithdrawing                 // waiting until no peer has the path
+	BGPKept                        // bound for peers that may keep the path of an earlier process
 	BGPLingering                   // withdrawn; bound for packets under way
+	BGPUnbinding                   // silent until the address is gone
 )
 
-// String returns a short name for logs.
+// String returns a short name for logs. What is bound and not advertised has one.
 func (p BGPPhase) String() string {
-	return [...]string{"idle", "binding", "advertised", "shutdown", "withdrawing", "lingering"}[p]
+	return [...]string{"idle", "binding", "advertised", "shutdown", "withdrawing", "lingering", "lingering", "lingering"}[p]
 }
 
-// BGPMemory is the memory of one BGP VIP.
+// BGPMemory is the memory of one VIP on lo.
 type BGPMemory struct {
 	Phase BGPPhase
 	// Gen is the generation at which the phase began; only reports at or after it
@@ -269,8 +271,8 @@ type BGPMemory struct {
 	Lost Reason
 	// Unbound is the VIP.Unbound by which the phase began.
 	Unbound bool
-	// Shared: the address is, or was, bound here since the VIP is Balanced.
-	Shared bool
+	// Balanced: the address is, or was, bound here since the VIP is Balanced.
+	Balanced bool
 	// Outclassed is since when this node, which advertises the VIP, has been degraded, and
 	// another one that does up; zero: not.
 	Outclassed time.Time

@@ -41,3 +41,12 @@ func TestClassesDiffer(t *testing.T) {
 		seen[meaning(classes[c])] = c
 	}
 }
+
+// What is bound and not advertised has one name, whatever it waits for.
+func TestNamesOfPhases(t *testing.T) {
+	for p, want := range []string{"idle", "binding", "advertised", "shutdown", "withdrawing", "lingering", "lingering", "lingering"} {
+		if got := BGPPhase(p).String(); got != want {
+			t.Errorf("phase %d is %q, want %q", p, got, want)
+		}
+	}
+}

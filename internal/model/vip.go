@@ -73,6 +73,16 @@ func (v *VIP) Same(o *VIP) bool {
 		slices.Equal(v.Interfaces, o.Interfaces) && maps.Equal(v.NodeSelector, o.NodeSelector)
 }
 
+// Matches tells whether all labels of the selector are there.
+func Matches(selector, labels map[string]string) bool {
+	for k, want := range selector {
+		if got, ok := labels[k]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
 // sameAdverts tells whether two lists are one, or both empty.
 func sameAdverts(a, b []BGPAdvert) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])

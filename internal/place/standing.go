@@ -16,7 +16,7 @@ func Standing(v *model.View, vip *model.VIP, where, leaves Verdict) Verdict {
 	switch {
 	case v.Unable != "":
 		return Verdict{model.ReasonDriverError, v.Unable}
-	case !Matches(vip.NodeSelector, v.Labels):
+	case !model.Matches(vip.NodeSelector, v.Labels):
 		return Verdict{Reason: model.ReasonNotSelected}
 	case !where.Reason.Eligible():
 		return where
@@ -44,14 +44,4 @@ func Health(v *model.View, vip *model.VIP) model.HealthState {
 		return model.HealthState{State: model.HealthUp}
 	}
 	return v.Health[vip.Check]
-}
-
-// Matches tells whether all labels of the selector are there.
-func Matches(selector, labels map[string]string) bool {
-	for k, want := range selector {
-		if got, ok := labels[k]; !ok || got != want {
-			return false
-		}
-	}
-	return true
 }

@@ -209,6 +209,8 @@ func (m *match) take(e expr.Any) error {
 		m.then = e
 	case *expr.Reject:
 		m.then = &expr.Verdict{Kind: expr.VerdictDrop}
+	case *expr.Queue:
+		m.then = &expr.Verdict{Kind: expr.VerdictQueue}
 	case *expr.Target:
 		m.target(e)
 	case *expr.Counter, *expr.Log, *expr.Notrack, *expr.Immediate, *expr.Dup:
@@ -231,6 +233,8 @@ func (m *match) target(t *expr.Target) {
 	switch t.Name {
 	case "REJECT":
 		m.then = &expr.Verdict{Kind: expr.VerdictDrop}
+	case "NFQUEUE":
+		m.then = &expr.Verdict{Kind: expr.VerdictQueue}
 	case "LOG", "NFLOG", "MARK", "CT", "CONNMARK", "TRACE":
 	default:
 		m.and(maybe)

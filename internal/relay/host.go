@@ -126,7 +126,7 @@ func Unspreadable(a netip.Addr) string { return refused(familyOf(a), sample(fami
 func refused(f family, g flow) string {
 	s := nft.New(answerTimeout)
 	defer func() { _ = s.Close() }()
-	if err := probe(s, f, true, g); unsupported(err) {
+	if err := probe(s, f, g); unsupported(err) {
 		return err.Error()
 	}
 	return ""
@@ -143,14 +143,13 @@ func try(s *nft.Session, f family) error {
 	if there, err := s.Exists(f.table()); err != nil || there {
 		return err
 	}
-	return probe(s, f, false, sample(f, false))
+	return probe(s, f, sample(f, false))
 }
 
-// probe asks for the rules of a flow, with those of an old table that is there deleted
-// before.
-func probe(s *nft.Session, f family, old bool, g flow) error {
+// probe asks for the rules of a flow in place of a table that is there already, if one is.
+func probe(s *nft.Session, f family, g flow) error {
 	err := s.Transact(func(c *nftables.Conn) error {
-		if err := install(c, f, old, []flow{g}, defaultLifetime); err != nil {
+		if err := install(c, f, true, []flow{g}, defaultLifetime); err != nil {
 			return err
 		}
 		c.CreateTable(f.table())

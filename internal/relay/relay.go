@@ -242,7 +242,7 @@ func (d *Driver) lacks(f family, want []flow, why error) string {
 	}
 	g := sample(f, false)
 	g.tracked = slices.ContainsFunc(want, func(g flow) bool { return g.tracked })
-	if err := probe(d.session, f, true, g); !unsupported(err) {
+	if err := probe(d.session, f, g); !unsupported(err) {
 		return ""
 	}
 	return why.Error()

@@ -171,7 +171,7 @@ func (d *Driver) spreadable(f family, now time.Time) bool {
 	if t.asked.IsZero() || t.even != "" && now.Sub(t.asked) >= retryAfter {
 		was := t.even
 		t.asked, t.even = now, ""
-		if err := probe(d.session, f, true, sample(f, true)); unsupported(err) {
+		if err := probe(d.session, f, sample(f, true)); unsupported(err) {
 			t.even = err.Error()
 		}
 		if t.even != "" && was == "" {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/resolve"
 )
@@ -67,13 +68,17 @@ func anyMatches(list []v1alpha1.Selector, labels map[string]string) bool {
 // config is what the objects mean on this node.
 type config struct {
 	objects Objects
-	pools   poolIndex
+	pools   agree.PoolIndex
 	l2      []l2Advert
 	bgp     []bgpAdvert
 	byPool  []poolAdverts
 	plans   map[planKey]*plan
 	// preferring: the labels of other nodes count.
 	preferring bool
+
+	// mute are objects, by kind and name, that nothing is advertised by; single are the
+	// lengths of prefixes, by BGPAdvertisement and path, that do not count.
+	mute, single map[[2]string]bool
 
 	virtual  []model.VIP // sorted by Addr
 	peers    []model.BGPPeer
@@ -88,80 +93,40 @@ func (c *config) bad(kind, name, format string, args ...any) {
 
 // newConfig compiles the objects for a node with these labels.
 func newConfig(o Objects, labels map[string]string) *config {
-	c := &config{objects: o, pools: newPoolIndex(o.Pools), plans: make(map[planKey]*plan), checks: make(map[string]v1alpha1.HealthCheck)}
-	communities := c.communities(o.Communities)
+	c := &config{objects: o, pools: agree.NewPoolIndex(o.Pools), plans: make(map[planKey]*plan), checks: make(map[string]v1alpha1.HealthCheck),
+		mute: make(map[[2]string]bool), single: make(map[[2]string]bool)}
+	c.judge(labels)
+	defined := communities(o.Communities)
 	c.readPeers(labels)
 	for _, a := range o.L2Advertisements {
 		c.l2 = append(c.l2, l2Advert{a, anyMatches(a.Spec.NodeSelectors, labels)})
 		c.preferring = c.preferring || len(a.Spec.PreferredNodeSelectors) > 0
-		c.knownPools(v1alpha1.KindL2Advertisement, a.Metadata.Name, a.Spec.IPAddressPools)
 		c.selectsPools(v1alpha1.KindL2Advertisement, a.Metadata.Name, a.Spec.IPAddressPools, a.Spec.IPAddressPoolSelectors)
 	}
 	for _, a := range o.BGPAdvertisements {
-		c.readBGP(a, labels, communities)
+		c.readBGP(a, labels, defined)
 	}
 	c.assign()
-	c.readVirtual(communities)
-	c.cross(labels)
+	c.readVirtual(defined)
 	return c
-}
-
-// communities are the communities by name; the first of several counts.
-func (c *config) communities(list []*v1alpha1.Community) map[string]v1alpha1.CommunityValue {
-	all := make(map[string]v1alpha1.CommunityValue)
-	owner := make(map[string]string)
-	for _, o := range list {
-		for _, e := range o.Spec.Communities {
-			v, err := v1alpha1.ParseCommunity(e.Value)
-			if err != nil {
-				continue
-			}
-			if other, again := owner[e.Name]; again {
-				c.bad(v1alpha1.KindCommunity, o.Metadata.Name, "the name %q is also defined by Community %q, which counts", e.Name, other)
-				continue
-			}
-			all[e.Name], owner[e.Name] = v, o.Metadata.Name
-		}
-	}
-	return all
-}
-
-// knownPools reports names of pools that do not exist.
-func (c *config) knownPools(kind, name string, pools []string) {
-	for _, p := range pools {
-		if !slices.ContainsFunc(c.objects.Pools, func(o *v1alpha1.IPAddressPool) bool { return o.Metadata.Name == p }) {
-			c.bad(kind, name, "spec.ipAddressPools names %q, and there is no valid IPAddressPool of that name", p)
-		}
-	}
 }
 
 // selectsPools reports an advertisement whose selectors match no pool.
 func (c *config) selectsPools(kind, name string, pools []string, selectors []v1alpha1.Selector) {
-	if len(selectors) == 0 || slices.ContainsFunc(c.objects.Pools, func(p *v1alpha1.IPAddressPool) bool { return resolve.Covers(pools, selectors, p) }) {
+	if len(selectors) == 0 || slices.ContainsFunc(c.objects.Pools, func(p *v1alpha1.IPAddressPool) bool { return agree.Covers(pools, selectors, p) }) {
 		return
 	}
 	c.bad(kind, name, "spec.ipAddressPoolSelectors match the labels of no valid IPAddressPool: nothing is announced by it")
 }
 
-// lengths are those of the prefixes by isV6, 0 if each address is advertised by
-// itself. So it is too, and reported, if prefixes are larger than an entry of a pool:
-// routers must not be told of addresses that are not in it.
-func (c *config) lengths(name string, s *v1alpha1.BGPAdvertisementSpec) (all [2]int) {
-	check := func(field string, length, single int32, v6 bool) {
-		if length == single {
-			return
-		}
-		if p, i, found := resolve.TooWide(s, c.objects.Pools, length, v6); found {
-			o := c.objects.Pools[p]
-			c.bad(v1alpha1.KindBGPAdvertisement, name, "spec.%s %d makes prefixes larger than %q of IPAddressPool %q: each address is advertised by itself",
-				field, length, o.Spec.Addresses[i], o.Metadata.Name)
-			return
-		}
-		all[isV6(v6)] = int(length)
+// length is that of prefixes, 0 if each address is advertised by itself. So it is too if
+// prefixes are larger than an entry of a pool: routers must not be told of addresses that
+// are not in it.
+func (c *config) length(name, path string, length, single int32) int {
+	if length == single || c.single[[2]string{name, path}] {
+		return 0
 	}
-	check("aggregationLength", *s.AggregationLength, v1alpha1.DefaultAggregationLength, false)
-	check("aggregationLengthV6", *s.AggregationLengthV6, v1alpha1.DefaultAggregationLengthV6, true)
-	return all
+	return int(length)
 }
 
 // assign finds the advertisements of each pool.
@@ -169,13 +134,13 @@ func (c *config) assign() {
 	for _, p := range c.objects.Pools {
 		var x poolAdverts
 		for i := range c.l2 {
-			if s := &c.l2[i].Spec; resolve.Covers(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
+			if s := &c.l2[i].Spec; agree.Covers(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
 				x.l2 = append(x.l2, i)
 				x.selective = x.selective || len(s.ServiceSelectors) > 0
 			}
 		}
 		for i, a := range c.objects.BGPAdvertisements {
-			if s := &a.Spec; resolve.Covers(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
+			if s := &a.Spec; agree.Covers(s.IPAddressPools, s.IPAddressPoolSelectors, p) {
 				x.bgp = append(x.bgp, i)
 				x.selective = x.selective || len(s.ServiceSelectors) > 0
 			}
@@ -189,39 +154,20 @@ func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string,
 	const kind = v1alpha1.KindBGPAdvertisement
 	s := &a.Spec
 	out := bgpAdvert{name: a.Metadata.Name, services: s.ServiceSelectors, here: anyMatches(s.NodeSelectors, labels)}
-	c.knownPools(kind, out.name, s.IPAddressPools)
 	c.selectsPools(kind, out.name, s.IPAddressPools, s.IPAddressPoolSelectors)
-	lengths := c.lengths(out.name, s)
 	asked := &v1alpha1.BGPAdvertise{Peers: s.Peers, Communities: s.Communities}
 	if s.LocalPref != 0 {
 		asked.LocalPref = &s.LocalPref
 	}
-	if out.usable = c.resolvable(kind, out.name, asked, communities); out.usable {
+	// Without a peer the others are told; without a community nobody is, since it may be
+	// what keeps a path from going too far.
+	if out.usable = !c.mute[[2]string{kind, out.name}]; out.usable {
 		out.adverts[0] = resolve.Advert(asked, communities)
 		out.adverts[1] = out.adverts[0]
-		out.adverts[0].Length, out.adverts[1].Length = lengths[0], lengths[1]
+		out.adverts[0].Length = c.length(out.name, "spec.aggregationLength", *s.AggregationLength, v1alpha1.DefaultAggregationLength)
+		out.adverts[1].Length = c.length(out.name, "spec.aggregationLengthV6", *s.AggregationLengthV6, v1alpha1.DefaultAggregationLengthV6)
 	}
 	c.bgp = append(c.bgp, out)
-}
-
-// resolvable reports names of peers and communities that do not exist. Without a
-// peer the others are told; without a community nobody is, since it may be what
-// keeps a path from going too far.
-func (c *config) resolvable(kind, name string, a *v1alpha1.BGPAdvertise, communities map[string]v1alpha1.CommunityValue) bool {
-	for _, p := range a.Peers {
-		if !slices.ContainsFunc(c.objects.Peers, func(o *v1alpha1.BGPPeer) bool { return o.Metadata.Name == p }) {
-			c.bad(kind, name, "names the peer %q, and there is no valid BGPPeer of that name", p)
-		}
-	}
-	ok := true
-	for _, text := range a.Communities {
-		_, known := communities[text]
-		if _, err := v1alpha1.ParseCommunity(text); err != nil && !known {
-			c.bad(kind, name, "names the community %q, and no valid Community defines it: nothing is advertised by it", text)
-			ok = false
-		}
-	}
-	return ok
 }
 
 // plan finds how an address of a pool is announced, by the mask of advertisements.

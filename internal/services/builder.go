@@ -19,10 +19,10 @@ type Builder struct {
 	objects Objects
 	nodes   map[string]*Node
 
-	services  map[Key]*Service // those that are ours
-	byAddr    map[netip.Addr][]Key
-	slices    map[Key]Slice
-	endpoints map[Key]*[2]family // by Service, isV6
+	services  map[model.Key]*Service // those that are ours
+	byAddr    map[netip.Addr][]model.Key
+	slices    map[model.Key]Slice
+	endpoints map[model.Key]*[2]family // by Service, isV6
 
 	config *config // nil: to be compiled
 	// bar is why this node is to announce no Services.
@@ -42,21 +42,21 @@ type Builder struct {
 // family are the endpoints of a Service for one address family.
 type family struct {
 	all    Endpoints
-	slices map[Key]Endpoints
+	slices map[model.Key]Endpoints
 }
 
 // New returns a Builder that knows of nothing.
 func New(o Options) *Builder {
 	return &Builder{
-		o: o, nodes: make(map[string]*Node), services: make(map[Key]*Service), byAddr: make(map[netip.Addr][]Key),
-		slices: make(map[Key]Slice), endpoints: make(map[Key]*[2]family), dirty: make(map[netip.Addr]bool),
+		o: o, nodes: make(map[string]*Node), services: make(map[model.Key]*Service), byAddr: make(map[netip.Addr][]model.Key),
+		slices: make(map[model.Key]Slice), endpoints: make(map[model.Key]*[2]family), dirty: make(map[netip.Addr]bool),
 		problems: make(map[netip.Addr][]Problem), all: true, last: Result{Checks: make(map[string]v1alpha1.HealthCheck)},
 	}
 }
 
 // SetService adds or replaces a Service; nil removes it. One that is not ours is
 // removed too.
-func (b *Builder) SetService(k Key, s *Service) {
+func (b *Builder) SetService(k model.Key, s *Service) {
 	if s != nil && !b.o.Ours(s.Class) {
 		s = nil
 	}
@@ -76,15 +76,15 @@ func (b *Builder) SetService(k Key, s *Service) {
 	b.services[k] = s
 	for _, a := range s.Addresses {
 		b.dirty[a] = true
-		if i, there := slices.BinarySearchFunc(b.byAddr[a], k, Key.Compare); !there {
+		if i, there := slices.BinarySearchFunc(b.byAddr[a], k, model.Key.Compare); !there {
 			b.byAddr[a] = slices.Insert(b.byAddr[a], i, k)
 		}
 	}
 }
 
 // leave removes a Service from those of an address.
-func (b *Builder) leave(a netip.Addr, k Key) {
-	list := slices.DeleteFunc(b.byAddr[a], func(x Key) bool { return x == k })
+func (b *Builder) leave(a netip.Addr, k model.Key) {
+	list := slices.DeleteFunc(b.byAddr[a], func(x model.Key) bool { return x == k })
 	if len(list) == 0 {
 		delete(b.byAddr, a)
 		return
@@ -93,7 +93,7 @@ func (b *Builder) leave(a netip.Addr, k Key) {
 }
 
 // SetSlice adds or replaces an EndpointSlice; nil removes it.
-func (b *Builder) SetSlice(k Key, s *Slice) {
+func (b *Builder) SetSlice(k model.Key, s *Slice) {
 	if old, had := b.slices[k]; had && (s == nil || s.Service != old.Service || s.IPv6 != old.IPv6) {
 		b.count(k, old, false)
 	}
@@ -106,7 +106,7 @@ func (b *Builder) SetSlice(k Key, s *Slice) {
 }
 
 // count adds an EndpointSlice to its Service, or removes it.
-func (b *Builder) count(k Key, s Slice, there bool) {
+func (b *Builder) count(k model.Key, s Slice, there bool) {
 	e := b.endpoints[s.Service]
 	if e == nil {
 		e = new([2]family)
@@ -114,7 +114,7 @@ func (b *Builder) count(k Key, s Slice, there bool) {
 	}
 	f := &e[isV6(s.IPv6)]
 	if f.slices == nil {
-		f.slices = make(map[Key]Endpoints, 1)
+		f.slices = make(map[model.Key]Endpoints, 1)
 	}
 	if there {
 		f.slices[k] = s.Endpoints
@@ -321,7 +321,7 @@ func (b *Builder) vip(a netip.Addr) (model.VIP, bool) {
 	if len(keys) == 0 {
 		return model.VIP{}, false
 	}
-	pool := b.config.pools.find(a)
+	pool, _ := b.config.pools.Find(a)
 	if pool < 0 {
 		bad("the address %s is in no valid IPAddressPool: it is not announced", a)
 		return model.VIP{}, false
@@ -355,7 +355,7 @@ func (b *Builder) vip(a netip.Addr) (model.VIP, bool) {
 
 // planOf is how an address is announced. One that Services share is announced as
 // any of them is to be.
-func (b *Builder) planOf(pool int, a netip.Addr, keys []Key) *plan {
+func (b *Builder) planOf(pool int, a netip.Addr, keys []model.Key) *plan {
 	c := b.config
 	at := &c.byPool[pool]
 	var mask []byte
@@ -379,7 +379,7 @@ func (b *Builder) planOf(pool int, a netip.Addr, keys []Key) *plan {
 
 // barred says why this node is not to announce an address whose Services have
 // these keys.
-func (b *Builder) barred(a netip.Addr, keys []Key) (model.Reason, string) {
+func (b *Builder) barred(a netip.Addr, keys []model.Key) (model.Reason, string) {
 	words := ""
 	served := false
 	for _, k := range keys {

@@ -26,7 +26,7 @@ func TestStepByStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := New(self())
 		now := world{services: map[string]*Service{}, nodes: map[string]*Node{}}
-		ends := map[Key]*Slice{}
+		ends := map[model.Key]*Slice{}
 		label := func(name string) map[string]string {
 			return map[string]string{name: fmt.Sprint(rapid.IntRange(0, 1).Draw(t, name))}
 		}
@@ -40,17 +40,17 @@ func TestStepByStep(t *testing.T) {
 					a := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "10.0.0.1"}).Draw(t, "address")
 					s.Addresses = append(s.Addresses, netip.MustParseAddr(a))
 				}
-				b.SetService(Key{"default", name}, s)
+				b.SetService(model.Key{Namespace: "default", Name: name}, s)
 				now.services[name] = s
 			case 2: // it is deleted
 				name := fmt.Sprintf("s%d", rapid.IntRange(0, 3).Draw(t, "service"))
-				b.SetService(Key{"default", name}, nil)
+				b.SetService(model.Key{Namespace: "default", Name: name}, nil)
 				delete(now.services, name)
 			case 3: // a slice
-				k := Key{"default", fmt.Sprintf("e%d", rapid.IntRange(0, 4).Draw(t, "slice"))}
+				k := model.Key{Namespace: "default", Name: fmt.Sprintf("e%d", rapid.IntRange(0, 4).Draw(t, "slice"))}
 				var s *Slice
 				if rapid.Bool().Draw(t, "there") {
-					s = &Slice{Service: Key{"default", fmt.Sprintf("s%d", rapid.IntRange(0, 3).Draw(t, "of"))}, IPv6: rapid.Bool().Draw(t, "v6"),
+					s = &Slice{Service: model.Key{Namespace: "default", Name: fmt.Sprintf("s%d", rapid.IntRange(0, 3).Draw(t, "of"))}, IPv6: rapid.Bool().Draw(t, "v6"),
 						Endpoints: Endpoints(rapid.IntRange(0, 15).Draw(t, "endpoints"))}
 				}
 				b.SetSlice(k, s)
@@ -144,7 +144,7 @@ func many(n int) *Builder {
 		l2("l", v1alpha1.L2AdvertisementSpec{ServiceSelectors: labelled("app", "x")}), bgp("b", v1alpha1.BGPAdvertisementSpec{})))
 	a := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
-		k := Key{"default", fmt.Sprintf("service-%d", i)}
+		k := model.Key{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}
 		b.SetService(k, &Service{Class: "lbd.dev/lbd", Addresses: []netip.Addr{a}, Labels: map[string]string{"app": "x"}, Local: i%2 == 0})
 		b.SetSlice(k, &Slice{Service: k, Endpoints: ReadyHere})
 		a = a.Next()
@@ -173,7 +173,7 @@ func BenchmarkFirst(b *testing.B) {
 func BenchmarkEndpointMoves(b *testing.B) {
 	x := many(5000)
 	x.Build()
-	k := Key{"default", "service-2500"}
+	k := model.Key{Namespace: "default", Name: "service-2500"}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		x.SetSlice(k, &Slice{Service: k, Endpoints: []Endpoints{ReadyHere, ReadyElsewhere}[i%2]})
@@ -187,7 +187,7 @@ func BenchmarkEndpointMoves(b *testing.B) {
 func BenchmarkEndpointChurn(b *testing.B) {
 	x := many(5000)
 	x.Build()
-	k := Key{"default", "service-2501"}
+	k := model.Key{Namespace: "default", Name: "service-2501"}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		x.SetSlice(k, &Slice{Service: k, Endpoints: []Endpoints{ReadyHere, ReadyElsewhere}[i%2]})
@@ -201,12 +201,12 @@ func BenchmarkEndpointChurn(b *testing.B) {
 // the Service that it is of now, from one Build to the next.
 func TestEndpointsCountWhereTheyAre(t *testing.T) {
 	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
-	a, b := Key{"default", "a"}, Key{"default", "b"}
+	a, b := model.Key{Namespace: "default", Name: "a"}, model.Key{Namespace: "default", Name: "b"}
 	x := New(self())
 	x.SetObjects(everywhere())
 	x.SetService(a, &Service{Class: "lbd.dev/lbd", Addresses: []netip.Addr{four}})
 	x.SetService(b, &Service{Class: "lbd.dev/lbd", Addresses: []netip.Addr{six}})
-	k := Key{"default", "slice"}
+	k := model.Key{Namespace: "default", Name: "slice"}
 	for _, c := range []struct {
 		name string
 		s    *Slice

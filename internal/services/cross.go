@@ -1,96 +1,79 @@
 package services
 
 import (
-	"net/netip"
-	"slices"
+	"fmt"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/resolve"
+	"lbd.dev/lbd/internal/agree"
 )
 
-// cross reports what objects ask for together and no node can give them, or not the
-// nodes that match both. The rules are those of files; here the objects stay in use.
-// What peers of this node have is reported where it is resolved.
-func (c *config) cross(labels map[string]string) {
-	c.crossPeers(labels)
-	owner := make(map[netip.Addr]string, len(c.virtual))
-	for i := range c.virtual {
-		owner[c.virtual[i].Addr] = c.virtual[i].Name
-	}
-	for _, o := range c.objects.Peers {
-		c.places(o, owner)
-	}
-	for _, o := range c.objects.VirtualIPs {
-		for _, i := range resolve.Untaken(o, c.peersOf(o)) {
-			c.bad(v1alpha1.KindVirtualIP, o.Metadata.Name, "the address %s cannot be advertised: none of its BGP peers has its family in spec.families", o.Spec.Addresses[i])
-		}
-	}
+// words are what each rule between objects says; the other rules nobody breaks, or they
+// are reported where the object is read. @mine is what the field at fault says, @value what
+// the other one says, @name the other object.
+var words = map[agree.Rule]string{
+	agree.AddressTwice:     "the address @mine is also one of VirtualIP @name, which has it",
+	agree.AddressInPool:    "the address @mine is in IPAddressPool @name: no Service is announced with it",
+	agree.CommunityTwice:   `the name "@mine" is also defined by Community @name, which counts`,
+	agree.UnknownPool:      `spec.ipAddressPools names "@mine", and there is no valid IPAddressPool of that name`,
+	agree.UnknownPeer:      `names the peer "@mine", and there is no valid BGPPeer of that name`,
+	agree.UnknownCommunity: `names the community "@mine", and no valid Community defines it: nothing is advertised by it`,
+	agree.PeerIsVirtual:    `spec.peerAddress "@mine" is an address of VirtualIP @name; give the router's own address`,
+	agree.SourceIsVirtual:  `spec.sourceAddress "@mine" is an address of VirtualIP @name, which is not always on the node`,
+	agree.PeerInPool:       `spec.peerAddress "@mine" is in IPAddressPool @name; a Service could be given it`,
+	agree.PeerTwice:        `spec.peerAddress "@mine" is also that of BGPPeer @name, and a node could match both`,
+	agree.RouterIDTwice:    "spec.routerID @mine is not that of BGPPeer @name, @value, and a node could match both: a node has one",
+	agree.PeerIsSource:     `spec.peerAddress "@mine" is spec.sourceAddress of BGPPeer @name, and a node could match both: a node has no session with itself`,
+	agree.FamilyUntold:     "the address @mine cannot be advertised: none of its BGP peers has its family in spec.families",
+	agree.PrefixTooWide:    `@path @mine makes prefixes larger than "@value" of IPAddressPool @name: each address is advertised by itself`,
 }
 
-// crossPeers reports peers that contradict others.
-func (c *config) crossPeers(labels map[string]string) {
-	const kind = v1alpha1.KindBGPPeer
-	peers := c.objects.Peers
-	elsewhere := func(x resolve.Pair) bool {
-		return !selects(peers[x.First].Spec.NodeSelectors, labels) || !selects(peers[x.Second].Spec.NodeSelectors, labels)
-	}
-	for _, x := range resolve.SameAddress(peers, resolve.AllGood) {
-		if o := peers[x.Second]; elsewhere(x) {
-			c.bad(kind, o.Metadata.Name, "spec.peerAddress %q is also that of BGPPeer %q, and a node could match both",
-				o.Spec.PeerAddress, peers[x.First].Metadata.Name)
+// judge reports what objects ask for together and no node can give them, or not the
+// nodes that match both, and notes what is left out for that; the objects stay in use.
+// What peers of this node have is reported where it is read.
+func (c *config) judge(labels map[string]string) {
+	o := &c.objects
+	here := func(at agree.Field) bool { return agree.Selects(o.Peers[at.Index].Spec.NodeSelectors, labels) }
+	second := make(map[agree.Field]bool) // addresses that another VirtualIP has
+	j := agree.Judge{VirtualIPs: o.VirtualIPs, Peers: o.Peers, Profiles: o.Profiles, Communities: o.Communities, Pools: o.Pools,
+		L2Advertisements: o.L2Advertisements, BGPAdvertisements: o.BGPAdvertisements, Complete: true}
+	j.Report = func(f agree.Finding) {
+		object := [2]string{f.At.Kind, f.At.Name}
+		switch f.Rule {
+		case agree.PeerTwice, agree.RouterIDTwice:
+			if here(f.At) && here(f.Other) {
+				return
+			}
+		case agree.AddressTwice:
+			second[f.At] = true
+		case agree.AddressInPool:
+			if second[f.At] {
+				return
+			}
+		case agree.UnknownCommunity:
+			c.mute[object] = true
+		case agree.PrefixTooWide:
+			c.single[[2]string{f.At.Name, f.At.Path}] = true
+		}
+		if text, ok := words[f.Rule]; ok {
+			c.bad(f.At.Kind, f.At.Name, "%s", strings.NewReplacer("@mine", fmt.Sprint(f.At.Value), "@value", fmt.Sprint(f.Other.Value),
+				"@name", fmt.Sprintf("%q", f.Other.Name), "@path", f.At.Path).Replace(text))
 		}
 	}
-	for _, x := range resolve.RouterIDs(peers, resolve.AllGood) {
-		if o, other := peers[x.Second], peers[x.First]; elsewhere(x) {
-			c.bad(kind, o.Metadata.Name, "spec.routerID %s is not that of BGPPeer %q, %s, and a node could match both: a node has one",
-				o.Spec.RouterID, other.Metadata.Name, other.Spec.RouterID)
-		}
-	}
-	for _, x := range resolve.WithItself(peers, resolve.AllGood) {
-		o := peers[x.Second]
-		c.bad(kind, o.Metadata.Name, "spec.peerAddress %q is spec.sourceAddress of BGPPeer %q, and a node could match both: a node has no session with itself",
-			o.Spec.PeerAddress, peers[x.First].Metadata.Name)
-	}
+	j.Run()
 }
 
-// places reports a peer at an address that is not a router's, and sessions from one
-// that moves.
-func (c *config) places(o *v1alpha1.BGPPeer, owner map[netip.Addr]string) {
-	const kind = v1alpha1.KindBGPPeer
-	name, s := o.Metadata.Name, &o.Spec
-	if peer, err := netip.ParseAddr(s.PeerAddress); err == nil {
-		if vip, ok := owner[peer]; ok {
-			c.bad(kind, name, "spec.peerAddress %q is an address of VirtualIP %q; give the router's own address", s.PeerAddress, vip)
+// communities are the valid communities by name; the first of several counts.
+func communities(list []*v1alpha1.Community) map[string]v1alpha1.CommunityValue {
+	all := make(map[string]v1alpha1.CommunityValue)
+	for _, o := range list {
+		for _, e := range o.Spec.Communities {
+			if v, err := v1alpha1.ParseCommunity(e.Value); err == nil {
+				if _, again := all[e.Name]; !again {
+					all[e.Name] = v
+				}
+			}
 		}
-		if p := c.pools.find(peer); p >= 0 {
-			c.bad(kind, name, "spec.peerAddress %q is in IPAddressPool %q; a Service could be given it", s.PeerAddress, c.objects.Pools[p].Metadata.Name)
-		}
-	}
-	if source, err := netip.ParseAddr(s.SourceAddress); err == nil {
-		if vip, ok := owner[source]; ok {
-			c.bad(kind, name, "spec.sourceAddress %q is an address of VirtualIP %q, which is not always on the node", s.SourceAddress, vip)
-		}
-	}
-}
-
-// peersOf are those that a VirtualIP is advertised to; nil if it is to none, or if some
-// are missing, which is reported by itself.
-func (c *config) peersOf(o *v1alpha1.VirtualIP) []*v1alpha1.BGPPeer {
-	if o.Spec.Advertise == nil || o.Spec.Advertise.BGP == nil {
-		return nil
-	}
-	names := o.Spec.Advertise.BGP.Peers
-	if len(names) == 0 {
-		return c.objects.Peers
-	}
-	var all []*v1alpha1.BGPPeer
-	for _, p := range c.objects.Peers {
-		if slices.Contains(names, p.Metadata.Name) {
-			all = append(all, p)
-		}
-	}
-	if len(all) < len(names) {
-		return nil
 	}
 	return all
 }

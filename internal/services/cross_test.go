@@ -137,3 +137,28 @@ func TestCrossPeers(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestCrossElsewhere: of two peers that contradict each other it is said here only if this
+// node does not have both, since of those it is said why one has no session.
+func TestCrossElsewhere(t *testing.T) {
+	peer := func(name, label string) *v1alpha1.BGPPeer {
+		p := &v1alpha1.BGPPeer{Metadata: v1alpha1.ObjectMeta{Name: name}}
+		p.Spec.MyASN, p.Spec.PeerASN, p.Spec.PeerAddress = 1, 2, "198.51.100.1"
+		p.Spec.NodeSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{label: "yes"}}}
+		p.Default()
+		return p
+	}
+	for labels, want := range map[string]string{"": "could match both", "one": "could match both", "two": "could match both", "one two": "on this node"} {
+		b := New(Options{Self: "n", Class: "x"})
+		n := &Node{Ready: ConditionTrue, Labels: map[string]string{}}
+		for l := range strings.FieldsSeq(labels) {
+			n.Labels[l] = "yes"
+		}
+		b.SetNode("n", n)
+		b.SetObjects(Objects{Peers: []*v1alpha1.BGPPeer{peer("p", "one"), peer("q", "two")}})
+		r, _ := b.Build()
+		if len(r.Problems) != 1 || r.Problems[0].Name != "q" || !strings.Contains(r.Problems[0].Text, want) {
+			t.Errorf("labels %q: %+v, want %q", labels, r.Problems, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/resolve"
 )
@@ -20,7 +21,7 @@ func (c *config) readPeers(labels map[string]string) {
 	byAddr := make(map[netip.Addr]string)
 	for _, o := range c.objects.Peers {
 		name, s := o.Metadata.Name, &o.Spec
-		here := selects(s.NodeSelectors, labels)
+		here := agree.Selects(s.NodeSelectors, labels)
 		profile := profiles[s.BFDProfile]
 		if text := c.lacking(s, profile, here); text != "" {
 			c.bad(v1alpha1.KindBGPPeer, name, "%s: there is no session", text)
@@ -64,32 +65,20 @@ func (c *config) lacking(s *v1alpha1.BGPPeerSpec, profile *v1alpha1.BFDProfile, 
 	return ""
 }
 
-// selects tells whether a node with these labels matches the selectors of a peer.
-func selects(list []v1alpha1.LabelSelector, labels map[string]string) bool {
-	return len(list) == 0 || slices.ContainsFunc(list, func(s v1alpha1.LabelSelector) bool {
-		return v1alpha1.Selector{MatchLabels: s.MatchLabels}.Matches(labels)
-	})
-}
-
 // readVirtual resolves the VirtualIPs. An address that is taken is left out.
 func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 	const kind = v1alpha1.KindVirtualIP
-	owner := make(map[netip.Addr]string)
+	taken := make(map[netip.Addr]bool)
 	for _, o := range c.objects.VirtualIPs {
 		name := o.Metadata.Name
-		noBGP := o.Spec.Advertise != nil && o.Spec.Advertise.BGP != nil && !c.resolvable(kind, name, o.Spec.Advertise.BGP, communities)
 		for _, v := range resolve.VIPs(o, communities) {
-			if noBGP {
+			if c.mute[[2]string{kind, name}] {
 				v.BGP = nil
 			}
-			if other, again := owner[v.Addr]; again {
-				c.bad(kind, name, "the address %s is also one of VirtualIP %q, which has it", v.Addr, other)
+			if taken[v.Addr] {
 				continue
 			}
-			owner[v.Addr] = name
-			if p := c.pools.find(v.Addr); p >= 0 {
-				c.bad(kind, name, "the address %s is in IPAddressPool %q: no Service is announced with it", v.Addr, c.objects.Pools[p].Metadata.Name)
-			}
+			taken[v.Addr] = true
 			c.virtual = append(c.virtual, v)
 		}
 		if o.Spec.HealthCheck != nil {

@@ -19,17 +19,6 @@ import (
 // KindService is model.VIP.Kind of what this package makes of Services.
 const KindService = "Service"
 
-// Key names an object of a namespace.
-type Key struct{ Namespace, Name string }
-
-// String returns "namespace/name".
-func (k Key) String() string { return k.Namespace + "/" + k.Name }
-
-// Compare orders by namespace and name.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
-}
-
 // Service is what counts of a Service of type LoadBalancer.
 type Service struct {
 	Labels map[string]string
@@ -43,7 +32,7 @@ type Service struct {
 
 // Slice is what counts of an EndpointSlice.
 type Slice struct {
-	Service   Key
+	Service   model.Key
 	IPv6      bool
 	Endpoints Endpoints
 }

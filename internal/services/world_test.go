@@ -55,11 +55,11 @@ func (w *world) fill(b *Builder) {
 		b.SetNode(name, n)
 	}
 	for name, s := range w.services {
-		b.SetService(Key{"default", name}, s)
+		b.SetService(model.Key{Namespace: "default", Name: name}, s)
 	}
 	for name, text := range w.endpoints {
 		for v6, e := range endpoints(text) {
-			b.SetSlice(Key{"default", fmt.Sprintf("%s-%v", name, v6)}, &Slice{Service: Key{"default", name}, IPv6: v6, Endpoints: e})
+			b.SetSlice(model.Key{Namespace: "default", Name: fmt.Sprintf("%s-%v", name, v6)}, &Slice{Service: model.Key{Namespace: "default", Name: name}, IPv6: v6, Endpoints: e})
 		}
 	}
 	b.SetObjects(w.objects)

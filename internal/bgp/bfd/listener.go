@@ -3,7 +3,10 @@ package bfd
 import (
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/sockfilter"
 )
 
 const (
@@ -68,15 +71,13 @@ func split(urgent int, p port) int {
 	}
 	if err == nil {
 		const flags, up = 0xf3, 0xc0 // Sta, P, F, D, M
-		sort := []unix.SockFilter{
-			{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 1}, // a packet without it is for urgent
-			{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: flags},
-			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: up, Jf: 1},
-			{Code: unix.BPF_RET | unix.BPF_K, K: 1},
-			{Code: unix.BPF_RET | unix.BPF_K, K: 0},
-		}
-		prog := unix.SockFprog{Len: uint16(len(sort)), Filter: &sort[0]}
-		err = unix.SetsockoptSockFprog(calm, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &prog)
+		err = sockfilter.Attach(calm, unix.SO_ATTACH_REUSEPORT_CBPF,
+			bpf.LoadAbsolute{Off: 1, Size: 1}, // a packet without it is for urgent
+			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: flags},
+			bpf.JumpIf{Val: up, SkipFalse: 1},
+			bpf.RetConstant{Val: 1},
+			bpf.RetConstant{Val: 0},
+		)
 	}
 	if err == nil {
 		return calm

@@ -126,6 +126,7 @@ func (m *machine) enter(now time.Time, s State, why Diag) {
 	m.trigger = true
 	// Whatever was being agreed on belongs to the state that ended.
 	m.poll, m.again = pollIdle, false
+	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
 	m.retime(now)
 }
 
@@ -222,7 +223,6 @@ func (m *machine) forget(now time.Time) {
 		m.remoteState = Down
 	}
 	m.poll, m.again = pollIdle, false
-	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
 	m.final, m.farewell, m.damper.heard = false, 0, false
 	m.paced(old)
 }

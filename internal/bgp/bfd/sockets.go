@@ -7,7 +7,10 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/sockfilter"
 )
 
 // Ports of RFC 5881 section 4 and RFC 5883 section 5.
@@ -126,9 +129,7 @@ func source(v6 bool) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
-	prog := unix.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog)
+	err = sockfilter.Attach(fd, unix.SO_ATTACH_FILTER, bpf.RetConstant{Val: 0}) // it hears nothing
 	const n = lastSource - firstSource + 1
 	for i, first := 0, rand.IntN(n); i < n && err == nil; i++ {
 		err = bindAny(fd, v6, firstSource+(first+i)%n)
@@ -183,9 +184,6 @@ func (o *outbound) address(peer, local netip.Addr, number, index int) {
 		sa := &o.name
 		sa.Family, sa.Addr = unix.AF_INET6, peer.As16()
 		sa.Port = *(*uint16)(unsafe.Pointer(&be[0]))
-		if peer.IsLinkLocalUnicast() {
-			sa.Scope_id = uint32(index)
-		}
 		o.hdr.Namelen = unix.SizeofSockaddrInet6
 		info := (*unix.Inet6Pktinfo)(data)
 		info.Ifindex = uint32(index)

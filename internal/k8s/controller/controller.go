@@ -33,6 +33,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Manager names this writer among those of one object, and is the source of events.
@@ -122,8 +123,8 @@ func New(o Options) (*Controller, error) {
 	}
 	c.services = k8s.NewWatch(k8s.WatchOptions[allocator.Service]{
 		Name: "services", ListWatch: listWatch(o.Client.Core, "services", onlyLoadBalancers), Object: &corev1.Service{},
-		Convert: convertService, Same: sameService, Changed: func(keys []k8s.Key) {
-			c.freed.see(keys, func(k k8s.Key) []netip.Addr { s, _ := c.services.Get(k); return s.Addresses() }, time.Now())
+		Convert: convertService, Same: sameService, Changed: func(keys []model.Key) {
+			c.freed.see(keys, func(k model.Key) []netip.Addr { s, _ := c.services.Get(k); return s.Addresses() }, time.Now())
 			c.changes.service(keys)
 		},
 	})
@@ -133,7 +134,7 @@ func New(o Options) (*Controller, error) {
 	})
 	c.nodes = k8s.NewWatch(k8s.WatchOptions[[]string]{
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
-		Convert: convertNode, Same: slices.Equal[[]string], Changed: func([]k8s.Key) { c.changes.mark(&c.changes.nodes) },
+		Convert: convertNode, Same: slices.Equal[[]string], Changed: func([]model.Key) { c.changes.mark(&c.changes.nodes) },
 	})
 	c.objects = objects.NewSet(o.Client, func(kind string) {
 		if kind == v1alpha1.KindIPAddressPool {
@@ -246,24 +247,24 @@ type changes struct {
 	judged chan struct{} // objects are to be judged
 
 	mu           sync.Mutex // guards all below
-	services     map[k8s.Key]bool
-	unjudged     map[k8s.Key]bool // Services
-	namespaces   map[k8s.Key]bool
+	services     map[model.Key]bool
+	unjudged     map[model.Key]bool // Services
+	namespaces   map[model.Key]bool
 	nodes, pools bool
 	machines     bool
 }
 
-func (c *changes) service(keys []k8s.Key) {
+func (c *changes) service(keys []model.Key) {
 	c.add(&c.unjudged, keys)
 	c.add(&c.services, keys)
 	c.judge()
 }
-func (c *changes) namespace(keys []k8s.Key) { c.add(&c.namespaces, keys) }
+func (c *changes) namespace(keys []model.Key) { c.add(&c.namespaces, keys) }
 
-func (c *changes) add(set *map[k8s.Key]bool, keys []k8s.Key) {
+func (c *changes) add(set *map[model.Key]bool, keys []model.Key) {
 	c.mu.Lock()
 	if *set == nil {
-		*set = map[k8s.Key]bool{}
+		*set = map[model.Key]bool{}
 	}
 	for _, k := range keys {
 		(*set)[k] = true
@@ -291,7 +292,7 @@ func signal(ch chan struct{}) {
 
 // takeJudged returns the Services that changed and were not judged yet, and forgets
 // them.
-func (c *changes) takeJudged() map[k8s.Key]bool {
+func (c *changes) takeJudged() map[model.Key]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys := c.unjudged
@@ -309,7 +310,7 @@ func (c *changes) takeMachines() bool {
 }
 
 // take returns the changes and forgets them.
-func (c *changes) take() (services, namespaces map[k8s.Key]bool, nodes, pools bool) {
+func (c *changes) take() (services, namespaces map[model.Key]bool, nodes, pools bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	services, namespaces, nodes, pools = c.services, c.namespaces, c.nodes, c.pools

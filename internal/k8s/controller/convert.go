@@ -11,8 +11,8 @@ import (
 
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/ipam"
-	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
 )
 
 // convertService keeps what allocation needs.
@@ -22,7 +22,7 @@ func convertService(obj runtime.Object) (allocator.Service, bool) {
 		return allocator.Service{}, false
 	}
 	x := allocator.Service{
-		Namespace: s.Namespace, Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Created: s.CreationTimestamp.Time,
+		Key: model.Key{Namespace: s.Namespace, Name: s.Name}, UID: string(s.UID), Version: s.ResourceVersion, Created: s.CreationTimestamp.Time,
 		Labels: maps.Clone(s.Labels), Type: string(s.Spec.Type), LoadBalancerIP: s.Spec.LoadBalancerIP,
 		Local: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 	}
@@ -85,7 +85,7 @@ func convertNode(obj runtime.Object) ([]string, bool) {
 }
 
 // nodeAddrs are the addresses of all nodes; what is none is left out.
-func nodeAddrs(nodes map[k8s.Key][]string) []netip.Addr {
+func nodeAddrs(nodes map[model.Key][]string) []netip.Addr {
 	var list []netip.Addr
 	for _, texts := range nodes {
 		for _, text := range texts {

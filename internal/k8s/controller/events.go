@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"sync"
 	"time"
 
@@ -92,12 +91,9 @@ func (e *events) deliver(ctx context.Context, x *unstructured.Unstructured) bool
 
 // send queues one event.
 func (e *events) send(x allocator.Event) {
-	of := corev1.ObjectReference{Kind: x.Kind, Name: x.Object, UID: types.UID(x.UID), APIVersion: v1alpha1.APIVersion}
+	of := corev1.ObjectReference{Kind: x.Kind, Namespace: x.Object.Namespace, Name: x.Object.Name, UID: types.UID(x.UID), APIVersion: v1alpha1.APIVersion}
 	if x.Kind == "Service" {
 		of.APIVersion = "v1"
-	}
-	if x.Kind == "Service" || x.Kind == v1alpha1.KindMachineLoadBalancer {
-		of.Namespace, of.Name, _ = strings.Cut(x.Object, "/")
 	}
 	event := objects.Event{
 		Of: of, Reason: x.Reason, Message: x.Message[:min(len(x.Message), eventMessage)], Warning: x.Warning, Manager: Manager, Host: e.host,

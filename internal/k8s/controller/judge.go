@@ -12,6 +12,7 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
 )
 
@@ -88,7 +89,7 @@ func (j *judge) all(ctx context.Context) error {
 	if !set.Synced() { // one that is read later would look missing
 		return nil
 	}
-	j.take(set.Objects())
+	j.take(set.Objects().Objects)
 	r, _ := j.b.Build()
 	problems, silent, warnings := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for _, p := range r.Warnings {
@@ -117,28 +118,25 @@ func (j *judge) all(ctx context.Context) error {
 }
 
 // take brings what has changed into the Builder.
-func (j *judge) take(o objects.Objects) {
-	files := map[string]string{} // that are on the nodes: here they count as there
+func (j *judge) take(o services.Objects) {
+	o.Secrets = map[string]string{} // they are on the nodes: here they count as there
 	for _, p := range o.Peers {
-		files[p.Spec.PasswordFile] = "x"
+		o.Secrets[p.Spec.PasswordFile] = "x"
 	}
 	for _, p := range o.Profiles {
-		files[p.Spec.AuthKeyFile] = "x"
+		o.Secrets[p.Spec.AuthKeyFile] = "x"
 	}
-	j.b.SetObjects(services.Objects{
-		VirtualIPs: o.VirtualIPs, Peers: o.Peers, Profiles: o.Profiles, Communities: o.Communities, Pools: o.Pools,
-		L2Advertisements: o.L2Advertisements, BGPAdvertisements: o.BGPAdvertisements, Secrets: files,
-	})
+	j.b.SetObjects(o)
 	for k := range j.c.changes.takeJudged() {
 		j.set(k)
 	}
 }
 
 // set brings one Service into the Builder.
-func (j *judge) set(k k8s.Key) {
+func (j *judge) set(k model.Key) {
 	s, ok := j.c.services.Get(k)
 	if !ok {
-		j.b.SetService(services.Key(k), nil)
+		j.b.SetService(k, nil)
 		return
 	}
 	x := &services.Service{Labels: s.Labels, Local: s.Local}
@@ -150,7 +148,7 @@ func (j *judge) set(k k8s.Key) {
 			x.Addresses = append(x.Addresses, a.Unmap())
 		}
 	}
-	j.b.SetService(services.Key(k), x)
+	j.b.SetService(k, x)
 }
 
 // tellServices sends an event about each Service with an address that nobody
@@ -161,8 +159,8 @@ func (j *judge) tellServices(problems map[string][]string) {
 		if j.silent[name] == words {
 			continue
 		}
-		if s, ok := j.c.services.Get(keyOf(name)); ok && j.c.elector.Valid() {
-			j.c.events.send(allocator.Event{Kind: services.KindService, Object: name, UID: s.UID, Warning: true, Reason: eventSilent, Message: words})
+		if s, ok := j.c.services.Get(model.ParseKey(name)); ok && j.c.elector.Valid() {
+			j.c.events.send(allocator.Event{Kind: services.KindService, Object: s.Key, UID: s.UID, Warning: true, Reason: eventSilent, Message: words})
 			j.silent[name] = words
 		}
 	}
@@ -225,7 +223,7 @@ func (j *judge) tell(kind, name, uid string, before []v1alpha1.Condition, now v1
 			was, words = c.Status, c.Message
 		}
 	}
-	e := allocator.Event{Kind: kind, Object: name, UID: uid, Warning: true, Reason: eventProblem, Message: fmt.Sprintf("%s: %s", now.Reason, now.Message)}
+	e := allocator.Event{Kind: kind, Object: model.Key{Name: name}, UID: uid, Warning: true, Reason: eventProblem, Message: fmt.Sprintf("%s: %s", now.Reason, now.Message)}
 	switch {
 	case now.Status == v1alpha1.ConditionTrue && was == v1alpha1.ConditionTrue, now.Status == was && now.Message == words:
 		return

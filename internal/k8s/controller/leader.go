@@ -13,6 +13,7 @@ import (
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/model"
 )
 
 const (
@@ -35,14 +36,14 @@ type leader struct {
 	c *Controller
 	a *allocator.Allocator
 	// known are the Services that the allocator has.
-	known map[string]known
+	known map[model.Key]known
 	// balancers are those MachineLoadBalancers that it has as Services.
-	balancers map[string]allocator.Service
-	busy      map[string]bool // a write is under way
+	balancers map[model.Key]allocator.Service
+	busy      map[model.Key]bool // a write is under way
 	queue     []allocator.Write
-	queued    map[string]bool
-	retries   map[string]retry
-	ghosts    map[string]time.Time
+	queued    map[model.Key]bool
+	retries   map[model.Key]retry
+	ghosts    map[model.Key]time.Time
 	pools     poolWriter
 	results   chan result
 	writes    sync.WaitGroup
@@ -76,8 +77,8 @@ type result struct {
 
 func newLeader(c *Controller) *leader {
 	return &leader{
-		c: c, a: allocator.New(c.o.Allocator), known: map[string]known{}, balancers: map[string]allocator.Service{}, busy: map[string]bool{}, queued: map[string]bool{},
-		retries: map[string]retry{}, ghosts: map[string]time.Time{}, results: make(chan result, maxWrites),
+		c: c, a: allocator.New(c.o.Allocator), known: map[model.Key]known{}, balancers: map[model.Key]allocator.Service{}, busy: map[model.Key]bool{}, queued: map[model.Key]bool{},
+		retries: map[model.Key]retry{}, ghosts: map[model.Key]time.Time{}, results: make(chan result, maxWrites),
 		pools: newPoolWriter(c),
 	}
 }
@@ -129,7 +130,7 @@ func (l *leader) drain() {
 
 // list reads all Services from the API server's store, which no cache of it may
 // stand for: a status that the leader before has just written must not be missing.
-func (l *leader) list(ctx context.Context) (map[string]allocator.Service, error) {
+func (l *leader) list(ctx context.Context) (map[model.Key]allocator.Service, error) {
 	for wait := retryFirst; ; wait = min(2*wait, k8s.RetryMost) {
 		all, err := l.listOnce(ctx)
 		if err == nil {
@@ -144,8 +145,8 @@ func (l *leader) list(ctx context.Context) (map[string]allocator.Service, error)
 	}
 }
 
-func (l *leader) listOnce(ctx context.Context) (map[string]allocator.Service, error) {
-	all := map[string]allocator.Service{}
+func (l *leader) listOnce(ctx context.Context) (map[model.Key]allocator.Service, error) {
+	all := map[model.Key]allocator.Service{}
 	for next := ""; ; {
 		req := l.c.o.Client.Core.Get().Resource("services").Param("fieldSelector", onlyLoadBalancers).Param("limit", strconv.Itoa(pageSize))
 		if next != "" {
@@ -157,7 +158,7 @@ func (l *leader) listOnce(ctx context.Context) (map[string]allocator.Service, er
 		}
 		for i := range page.Items {
 			if s, ok := convertService(&page.Items[i]); ok {
-				all[s.Key()] = s
+				all[s.Key] = s
 			}
 		}
 		if next = page.Continue; next == "" {
@@ -169,12 +170,12 @@ func (l *leader) listOnce(ctx context.Context) (map[string]allocator.Service, er
 // load gives the allocator all that is known. Of the list and the watch the newer
 // version of a Service counts; one that only the watch has was deleted or made
 // since, and comes after the first decision.
-func (l *leader) load(listed map[string]allocator.Service, now time.Time) {
+func (l *leader) load(listed map[model.Key]allocator.Service, now time.Time) {
 	l.c.changes.take()
 	watched := l.c.services.All()
 	for key, s := range listed {
 		l.set(s)
-		if w, ok := watched[keyOf(key)]; ok {
+		if w, ok := watched[key]; ok {
 			l.set(w)
 		} else if _, ok := l.balancers[key]; !ok {
 			l.ghosts[key] = now.Add(ghostAfter)
@@ -191,25 +192,16 @@ func (l *leader) load(listed map[string]allocator.Service, now time.Time) {
 	r := l.a.Step(now)
 	l.take(r)
 	for k, s := range watched {
-		if _, ok := listed[k.String()]; !ok {
+		if _, ok := listed[k]; !ok {
 			l.set(s)
 		}
 	}
 	l.setBalancers()
 }
 
-func keyOf(text string) k8s.Key {
-	for i := range len(text) {
-		if text[i] == '/' {
-			return k8s.Key{Namespace: text[:i], Name: text[i+1:]}
-		}
-	}
-	return k8s.Key{Name: text}
-}
-
 // set hands a Service to the allocator unless a newer version of it is known.
 func (l *leader) set(s allocator.Service) {
-	key := s.Key()
+	key := s.Key
 	v, _ := strconv.ParseUint(s.Version, 10, 64)
 	if k, ok := l.known[key]; ok && v < k.version {
 		return
@@ -218,7 +210,7 @@ func (l *leader) set(s allocator.Service) {
 	l.a.SetService(s)
 }
 
-func (l *leader) remove(key string) {
+func (l *leader) remove(key model.Key) {
 	delete(l.known, key)
 	delete(l.ghosts, key)
 	delete(l.retries, key)
@@ -229,7 +221,7 @@ func (l *leader) remove(key string) {
 func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 	l.changes()
 	l.hunt(ctx, now)
-	var due []string
+	var due []model.Key
 	for key, r := range l.retries {
 		if !r.at.After(now) {
 			due = append(due, key)
@@ -278,9 +270,9 @@ func (l *leader) changes() {
 	for k := range services {
 		if s, ok := l.c.services.Get(k); ok {
 			l.set(s)
-			delete(l.ghosts, k.String())
+			delete(l.ghosts, k)
 		} else {
-			l.remove(k.String())
+			l.remove(k)
 		}
 	}
 	for k := range namespaces {
@@ -307,13 +299,12 @@ func (l *leader) hunt(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
 	defer cancel()
 	var looks sync.WaitGroup
-	found := make(map[string]*look, maxWrites)
+	found := make(map[model.Key]*look, maxWrites)
 	for key, at := range l.ghosts {
 		if at.After(now) || len(found) == maxWrites {
 			continue
 		}
-		k := keyOf(key)
-		if _, ok := l.c.services.Get(k); ok {
+		if _, ok := l.c.services.Get(key); ok {
 			delete(l.ghosts, key)
 			continue
 		}
@@ -322,7 +313,7 @@ func (l *leader) hunt(ctx context.Context, now time.Time) {
 		found[key] = x
 		looks.Go(func() {
 			var s corev1.Service
-			x.err = l.c.o.Client.Core.Get().Namespace(k.Namespace).Resource("services").Name(k.Name).Do(ctx).Into(&s)
+			x.err = l.c.o.Client.Core.Get().Namespace(key.Namespace).Resource("services").Name(key.Name).Do(ctx).Into(&s)
 			x.service, x.ours = convertService(&s)
 		})
 	}

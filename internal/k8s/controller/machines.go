@@ -11,10 +11,10 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/ipam"
-	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
 	kmachines "lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // To the allocator a MachineLoadBalancer that needs an address of a pool is a Service
@@ -23,10 +23,9 @@ const balancerPrefix = "machineloadbalancer/"
 
 // balancerOf returns the balancer that a key of the allocator stands for; false: it
 // is a Service.
-func balancerOf(key string) (machines.Key, bool) {
-	k := keyOf(key)
+func balancerOf(k model.Key) (model.Key, bool) {
 	name, ok := strings.CutPrefix(k.Name, balancerPrefix)
-	return machines.Key{Namespace: k.Namespace, Name: name}, ok
+	return model.Key{Namespace: k.Namespace, Name: name}, ok
 }
 
 // newSteward returns the part that serves MachineLoadBalancers.
@@ -40,14 +39,14 @@ func (c *Controller) newSteward() *kmachines.Steward {
 }
 
 // seeBalancers notes the addresses that balancers have no more.
-func (c *Controller) seeBalancers(keys []k8s.Key) {
-	named := make([]k8s.Key, len(keys))
+func (c *Controller) seeBalancers(keys []model.Key) {
+	named := make([]model.Key, len(keys))
 	for i, k := range keys {
-		named[i] = k8s.Key{Namespace: k.Namespace, Name: balancerPrefix + k.Name}
+		named[i] = model.Key{Namespace: k.Namespace, Name: balancerPrefix + k.Name}
 	}
-	c.freed.see(named, func(k k8s.Key) []netip.Addr {
+	c.freed.see(named, func(k model.Key) []netip.Addr {
 		name := strings.TrimPrefix(k.Name, balancerPrefix)
-		return c.machines.Addrs(machines.Key{Namespace: k.Namespace, Name: name})
+		return c.machines.Addrs(model.Key{Namespace: k.Namespace, Name: name})
 	}, time.Now())
 }
 
@@ -67,7 +66,7 @@ func (c *Controller) pooled(addr netip.Addr) bool {
 func (c *Controller) asService(x kmachines.Claim) allocator.Service {
 	protocol := string(x.Spec.Port.Protocol)
 	s := allocator.Service{
-		Namespace: x.Namespace, Name: balancerPrefix + x.Name, UID: x.UID, Version: x.Version, Created: x.Created, Type: "LoadBalancer",
+		Key: model.Key{Namespace: x.Namespace, Name: balancerPrefix + x.Name}, UID: x.UID, Version: x.Version, Created: x.Created, Type: "LoadBalancer",
 		Families: c.families(x.Request), Ports: []ipam.Port{{Protocol: protocol, Number: uint16(x.Spec.Port.Port)}},
 		Annotations: map[string]string{},
 	}
@@ -164,15 +163,15 @@ func (c *Controller) family(r machines.Request) string {
 }
 
 // readBalancers adds the balancers to the Services that were read.
-func (l *leader) readBalancers(ctx context.Context, all map[string]allocator.Service) error {
+func (l *leader) readBalancers(ctx context.Context, all map[model.Key]allocator.Service) error {
 	if l.c.machines == nil {
 		return nil
 	}
 	claims, err := l.c.machines.Read(ctx)
 	for _, x := range claims {
 		s := l.c.asService(x)
-		all[s.Key()] = s
-		l.balancers[s.Key()] = s
+		all[s.Key] = s
+		l.balancers[s.Key] = s
 	}
 	return err
 }
@@ -182,11 +181,11 @@ func (l *leader) setBalancers() {
 	if l.c.machines == nil {
 		return
 	}
-	now := map[string]allocator.Service{}
+	now := map[model.Key]allocator.Service{}
 	for _, x := range l.c.machines.Claims() {
 		s := l.c.asService(x)
-		now[s.Key()] = s
-		if old, ok := l.balancers[s.Key()]; !ok || !reflect.DeepEqual(old, s) {
+		now[s.Key] = s
+		if old, ok := l.balancers[s.Key]; !ok || !reflect.DeepEqual(old, s) {
 			l.set(s)
 		}
 	}
@@ -202,15 +201,15 @@ func (l *leader) setBalancers() {
 }
 
 // lookup returns what is known of a Service, or of what stands for one.
-func (l *leader) lookup(key string) (allocator.Service, bool) {
+func (l *leader) lookup(key model.Key) (allocator.Service, bool) {
 	if s, ok := l.balancers[key]; ok {
 		return s, true
 	}
-	return l.c.services.Get(keyOf(key))
+	return l.c.services.Get(key)
 }
 
 // writeBalancer sends the address of a balancer, as write does for a Service.
-func (c *Controller) writeBalancer(ctx context.Context, k machines.Key, w allocator.Write) result {
+func (c *Controller) writeBalancer(ctx context.Context, k model.Key, w allocator.Write) result {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.RequestTimeout)
 	defer cancel()
 	var addrs []netip.Addr
@@ -232,7 +231,7 @@ func (c *Controller) writeBalancer(ctx context.Context, k machines.Key, w alloca
 // send tells an event about a Service, or about what stands for one.
 func (c *Controller) send(e allocator.Event) {
 	if k, ok := balancerOf(e.Object); ok && e.Kind == "Service" {
-		e.Kind, e.Object = v1alpha1.KindMachineLoadBalancer, k.String()
+		e.Kind, e.Object = v1alpha1.KindMachineLoadBalancer, k
 		if e.Reason == allocator.EventFailed || e.Reason == allocator.EventConflict {
 			c.machines.SetProblem(k, e.Message)
 		}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/model"
 )
 
 // maxRests bounds the addresses in the note of a Lease, which is written every two
@@ -24,17 +24,17 @@ type freed struct {
 	rest time.Duration
 
 	mu    sync.Mutex // guards all below
-	shown map[k8s.Key][]netip.Addr
+	shown map[model.Key][]netip.Addr
 	until map[netip.Addr]time.Time
 	swept time.Time
 }
 
 func newFreed(rest time.Duration) *freed {
-	return &freed{rest: rest, shown: map[k8s.Key][]netip.Addr{}, until: map[netip.Addr]time.Time{}}
+	return &freed{rest: rest, shown: map[model.Key][]netip.Addr{}, until: map[netip.Addr]time.Time{}}
 }
 
 // see takes over which addresses objects show now.
-func (f *freed) see(keys []k8s.Key, get func(k8s.Key) []netip.Addr, now time.Time) {
+func (f *freed) see(keys []model.Key, get func(model.Key) []netip.Addr, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range keys {

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lbd.dev/lbd/internal/allocator"
-	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/model"
 )
 
 // TestRests: an address that was freed a moment ago rests, whoever leads then: one
@@ -79,14 +79,14 @@ func TestRestsInTime(t *testing.T) {
 	now := time.Unix(1_763_719_200, 0)
 	a, b, c := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")
 	f := newFreed(time.Minute)
-	shown := map[k8s.Key]allocator.Service{}
+	shown := map[model.Key]allocator.Service{}
 	put := func(name string, ips ...string) {
 		s := allocator.Service{}
 		for _, ip := range ips {
 			s.Ingress = append(s.Ingress, allocator.Ingress{IP: ip})
 		}
-		shown[k8s.Key{Name: name}] = s
-		f.see([]k8s.Key{{Name: name}}, func(k k8s.Key) []netip.Addr { s := shown[k]; return s.Addresses() }, now)
+		shown[model.Key{Name: name}] = s
+		f.see([]model.Key{{Name: name}}, func(k model.Key) []netip.Addr { s := shown[k]; return s.Addresses() }, now)
 	}
 	put("x", a.String(), c.String())
 	put("x", c.String())

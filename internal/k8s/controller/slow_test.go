@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/model"
 )
 
 // TestSlowAPIDoesNotKillTheLeader: a leader that looks for Services which the list had
@@ -31,7 +32,7 @@ func TestSlowAPIDoesNotKillTheLeader(t *testing.T) {
 	l := newLeader(build(t, api, "a"))
 	begun := time.Now()
 	for i := range 20 {
-		l.ghosts[fmt.Sprintf("default/s%d", i)] = begun
+		l.ghosts[model.Key{Namespace: "default", Name: fmt.Sprintf("s%d", i)}] = begun
 	}
 	l.hunt(t.Context(), begun)
 	if took := time.Since(begun); took > 2*lease.RequestTimeout {
@@ -48,7 +49,7 @@ func TestHuntEnds(t *testing.T) {
 	l := newLeader(build(t, api, "a"))
 	now := time.Now()
 	for i := range 2*maxWrites + 1 {
-		l.ghosts[fmt.Sprintf("default/s%d", i)] = now
+		l.ghosts[model.Key{Namespace: "default", Name: fmt.Sprintf("s%d", i)}] = now
 	}
 	for range 3 {
 		l.hunt(t.Context(), now)

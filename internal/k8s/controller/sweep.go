@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
 )
 
 // sweepEvery is the time between two looks for NodeStatus objects without a Node.
@@ -57,7 +57,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	resource := s.c.o.Client.Dynamic.Resource(objects.Resource(v1alpha1.NodeStatusKind))
 	missing := map[types.UID]bool{}
 	for _, o := range all {
-		if _, ok := s.c.nodes.Get(k8s.Key{Name: o.Name}); ok {
+		if _, ok := s.c.nodes.Get(model.Key{Name: o.Name}); ok {
 			continue
 		}
 		missing[o.UID] = true

@@ -14,8 +14,8 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
-	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/model"
 )
 
 // write sends the status of one Service. It ends before others may lead: the request
@@ -30,7 +30,7 @@ func (c *Controller) write(ctx context.Context, w allocator.Write) result {
 	if err != nil {
 		return result{write: w, err: err}
 	}
-	k := keyOf(w.Service)
+	k := w.Service
 	var s corev1.Service
 	err = c.o.Client.Core.Patch(types.MergePatchType).Namespace(k.Namespace).Resource("services").Name(k.Name).SubResource("status").
 		Param("fieldManager", Manager).Body(body).Do(ctx).Into(&s)
@@ -126,7 +126,7 @@ func (p *poolWriter) done(failed []allocator.PoolStatus, now time.Time) {
 
 func (c *Controller) writePools(ctx context.Context, batch []allocator.PoolStatus) (failed []allocator.PoolStatus) {
 	for _, s := range batch {
-		o, ok := c.objects.Pools.Get(k8s.Key{Name: s.Name})
+		o, ok := c.objects.Pools.Get(model.Key{Name: s.Name})
 		if !ok {
 			continue // removed since
 		}

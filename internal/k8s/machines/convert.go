@@ -12,6 +12,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // paths are where in an object the facts about a Machine are.
@@ -30,7 +31,7 @@ func machine(obj runtime.Object, rules *machines.Rules, target string, at paths)
 		return nil, false
 	}
 	m := &machines.Machine{
-		Key: machines.Key{Namespace: strings.Clone(u.GetNamespace()), Name: strings.Clone(u.GetName())}, Target: target,
+		Key: model.Key{Namespace: strings.Clone(u.GetNamespace()), Name: strings.Clone(u.GetName())}, Target: target,
 		UID: string(u.GetUID()), Labels: maps.Clone(u.GetLabels()), ProviderID: text(u, "spec", "providerID"), Node: text(u, at.node...),
 		FailureDomain: text(u, "status", "failureDomain"),
 	}
@@ -104,7 +105,7 @@ func cluster(obj runtime.Object) (*machines.Cluster, bool) {
 	if !ok {
 		return nil, false
 	}
-	c := &machines.Cluster{Key: machines.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, UID: string(u.GetUID()),
+	c := &machines.Cluster{Key: model.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, UID: string(u.GetUID()),
 		Version: u.GetResourceVersion(), Deleting: u.GetDeletionTimestamp() != nil}
 	host := text(u, "spec", "controlPlaneEndpoint", "host")
 	port, _, _ := unstructured.NestedInt64(u.Object, "spec", "controlPlaneEndpoint", "port")
@@ -122,7 +123,7 @@ func balancer(obj runtime.Object) (*machines.Balancer, bool) {
 	}
 	o := objects.Read[v1alpha1.MachineLoadBalancer](u, v1alpha1.KindMachineLoadBalancer)
 	b := &machines.Balancer{
-		Key: machines.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, UID: o.UID, Version: u.GetResourceVersion(),
+		Key: model.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, UID: o.UID, Version: u.GetResourceVersion(),
 		Generation: o.Generation, Created: o.Created, Spec: o.Value.Spec, Errors: o.Errors,
 	}
 	_, b.Moved = u.GetAnnotations()[machines.MovedAnnotation]

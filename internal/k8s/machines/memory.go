@@ -6,19 +6,20 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // memory is what an API may not say yet: objects that were moved to another
 // management cluster, or restored, have no status at first, and are the same.
 type memory struct {
 	machines map[subject]*machines.Machine
-	given    map[machines.Key]given
+	given    map[model.Key]given
 }
 
 // subject is a Machine, or what stands for one.
 type subject struct {
 	target string
-	machines.Key
+	model.Key
 }
 
 // given is the addresses, and the UID of the balancer that had them and which it named
@@ -66,7 +67,7 @@ func (m *memory) recall(all []*machines.Machine) []*machines.Machine {
 // API, keeps those that it had, if it names no others now; one that lost them has none.
 func (m *memory) addrs(b *machines.Balancer) []netip.Addr {
 	if m.given == nil {
-		m.given = map[machines.Key]given{}
+		m.given = map[model.Key]given{}
 	}
 	if addrs := b.Addrs(); len(addrs) > 0 {
 		m.given[b.Key] = given{b.UID, addrs, b.Named()}

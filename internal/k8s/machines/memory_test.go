@@ -6,6 +6,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // TestMemoryOfAddresses: a balancer that is new in this API keeps what it had, also if its Cluster
@@ -13,7 +14,7 @@ import (
 func TestMemoryOfAddresses(t *testing.T) {
 	t.Parallel()
 	balancer := func(uid string, status []string, named ...string) *machines.Balancer {
-		b := &machines.Balancer{Key: machines.Key{Namespace: "a", Name: "api"}, UID: uid, Spec: v1alpha1.MachineLoadBalancerSpec{Addresses: named}}
+		b := &machines.Balancer{Key: model.Key{Namespace: "a", Name: "api"}, UID: uid, Spec: v1alpha1.MachineLoadBalancerSpec{Addresses: named}}
 		if len(status) > 0 {
 			b.Status.Address, b.Status.Addresses = status[0], status
 		}

@@ -33,9 +33,9 @@ type publisher struct {
 	// fresh: with this client, or since there were no Machines of this cluster, this
 	// node has not been found among the objects.
 	fresh   bool
-	cluster machines.Key // of the Machine of this node, as far as it was known
-	waiting time.Time    // since when targets are waited for
-	said    string       // the error that was logged last
+	cluster model.Key // of the Machine of this node, as far as it was known
+	waiting time.Time // since when targets are waited for
+	said    string    // the error that was logged last
 	ending  map[netip.Addr]time.Time
 }
 
@@ -111,7 +111,7 @@ func (p *publisher) emptied(set *Set, all []*machines.Machine, now time.Time) bo
 	if !set.Knows(now) && (p.managed || !set.NoMachines()) {
 		return true
 	}
-	none := p.cluster != (machines.Key{}) && !slices.ContainsFunc(all, func(m *machines.Machine) bool {
+	none := p.cluster != (model.Key{}) && !slices.ContainsFunc(all, func(m *machines.Machine) bool {
 		return m.Target == "" && m.Cluster() == p.cluster
 	})
 	if set.Moved(p.cluster, none) || none {
@@ -122,7 +122,7 @@ func (p *publisher) emptied(set *Set, all []*machines.Machine, now time.Time) bo
 }
 
 // facts are what the objects mean for this node; found: it is one of them.
-func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balancer, unread map[machines.Key]bool, me machines.Node) (f facts, found bool) {
+func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balancer, unread map[model.Key]bool, me machines.Node) (f facts, found bool) {
 	rules := &p.s.rules
 	self := machines.Self(all, me, rules, "")
 	if self != nil {

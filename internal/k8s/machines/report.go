@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 const (
@@ -90,7 +91,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	balancers := r.set.Balancers()
 	unread := r.set.Unread(balancers)
 	all := r.set.Machines()
-	var cluster machines.Key
+	var cluster model.Key
 	if self := machines.Self(all, r.s.me(state.Addrs), &r.s.rules, ""); self != nil {
 		cluster = self.Cluster()
 	}

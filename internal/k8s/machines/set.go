@@ -32,6 +32,7 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Group is that of Cluster API.
@@ -57,7 +58,7 @@ type SetOptions struct {
 	// Changed is told that something has changed; it must not block.
 	Changed func()
 	// Balancers is told which of them have, before Changed. May be nil.
-	Balancers func([]k8s.Key)
+	Balancers func([]model.Key)
 }
 
 // Set has the objects of a management cluster.
@@ -71,7 +72,7 @@ type Set struct {
 	running context.Context
 	targets map[string]*target
 	// moved are the clusters that were; true: none of their Machines is left.
-	moved map[machines.Key]bool
+	moved map[model.Key]bool
 }
 
 // target is a kind that stands for Machines.
@@ -94,9 +95,9 @@ func (m many[T]) all() []T {
 }
 
 // get returns the value for an object.
-func (m many[T]) get(k machines.Key) (T, bool) {
+func (m many[T]) get(k model.Key) (T, bool) {
 	for _, w := range m {
-		if v, ok := w.Get(k8s.Key(k)); ok {
+		if v, ok := w.Get(k); ok {
 			return v, true
 		}
 	}
@@ -140,7 +141,7 @@ func (m many[T]) synced() bool {
 
 // NewSet returns a Set; Run fills it.
 func NewSet(o SetOptions) *Set {
-	s := &Set{o: o, targets: map[string]*target{}, moved: map[machines.Key]bool{}}
+	s := &Set{o: o, targets: map[string]*target{}, moved: map[model.Key]bool{}}
 	s.machines = newMany(s, Group, versions, "machines", func(obj runtime.Object) (*machines.Machine, bool) {
 		m, ok := machine(obj, o.Rules, "", machinePaths)
 		if ok && m.Moved() {
@@ -155,7 +156,7 @@ func NewSet(o SetOptions) *Set {
 	s.balancers = newMany(s, r.Group, []string{r.Version}, r.Resource, func(obj runtime.Object) (*machines.Balancer, bool) {
 		b, ok := balancer(obj)
 		if ok && b.Moved {
-			s.note(machines.Key{Namespace: b.Namespace, Name: b.Spec.ClusterName})
+			s.note(model.Key{Namespace: b.Namespace, Name: b.Spec.ClusterName})
 		}
 		return b, ok
 	}, o.Balancers)
@@ -163,7 +164,7 @@ func NewSet(o SetOptions) *Set {
 }
 
 // newMany watches one kind in each namespace. changed is told what has; it may be nil.
-func newMany[T any](s *Set, group string, versions []string, resource string, convert func(runtime.Object) (T, bool), changed func([]k8s.Key)) many[T] {
+func newMany[T any](s *Set, group string, versions []string, resource string, convert func(runtime.Object) (T, bool), changed func([]model.Key)) many[T] {
 	namespaces := s.o.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -175,7 +176,7 @@ func newMany[T any](s *Set, group string, versions []string, resource string, co
 			Name: resource, ListWatch: v.listWatch(), Object: &unstructured.Unstructured{}, Convert: convert,
 			Same:  func(a, b T) bool { return reflect.DeepEqual(a, b) },
 			Lacks: func(ctx context.Context) (bool, error) { return s.o.Client.Lacks(ctx, group, versions, resource) },
-			Changed: func(keys []k8s.Key) {
+			Changed: func(keys []model.Key) {
 				if changed != nil {
 					changed(keys)
 				}
@@ -237,7 +238,7 @@ func (s *Set) Run(ctx context.Context) {
 // note keeps in mind that a cluster is being moved to another management cluster:
 // its objects end here, and what is behind them does not. A deletion follows so soon
 // that only here every state of an object is seen.
-func (s *Set) note(cluster machines.Key) {
+func (s *Set) note(cluster model.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moved[cluster] = false
@@ -245,7 +246,7 @@ func (s *Set) note(cluster machines.Key) {
 
 // Moved tells whether a cluster was moved to another management cluster. none: it has
 // no Machines here now; one that has some after it had none was moved back.
-func (s *Set) Moved(cluster machines.Key, none bool) bool {
+func (s *Set) Moved(cluster model.Key, none bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gone, moved := s.moved[cluster]
@@ -279,8 +280,8 @@ func (s *Set) NoMachines() bool {
 // Unread returns the balancers in use whose targets have not been read yet: that they
 // have no members says nothing. Balancers has the targets watched. It is to be asked
 // before Machines, for a target may be read in between.
-func (s *Set) Unread(balancers []*machines.Balancer) map[machines.Key]bool {
-	out := map[machines.Key]bool{}
+func (s *Set) Unread(balancers []*machines.Balancer) map[model.Key]bool {
+	out := map[model.Key]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range balancers {
@@ -320,13 +321,13 @@ func (s *Set) Machines() []*machines.Machine {
 }
 
 // Cluster returns a Cluster, nil if it does not exist.
-func (s *Set) Cluster(k machines.Key) *machines.Cluster {
+func (s *Set) Cluster(k model.Key) *machines.Cluster {
 	c, _ := s.clusters.get(k)
 	return c
 }
 
 // Balancer returns a balancer, nil if it does not exist.
-func (s *Set) Balancer(k machines.Key) *machines.Balancer {
+func (s *Set) Balancer(k model.Key) *machines.Balancer {
 	b, _ := s.balancers.get(k)
 	return b
 }

@@ -18,6 +18,7 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // annotatePause is the time between two writes of the annotations of one Machine.
@@ -34,7 +35,7 @@ type StewardOptions struct {
 	// Changed is told that balancers or Clusters have changed. It must not block.
 	Changed func()
 	// Balancers is told which of them have changed, whoever leads. It must not block.
-	Balancers func([]k8s.Key)
+	Balancers func([]model.Key)
 	// Pooled tells whether an address is given out by pools, so that a balancer has
 	// to be given it too.
 	Pooled func(netip.Addr) bool
@@ -53,13 +54,13 @@ type Steward struct {
 	pace
 
 	mu       sync.Mutex // guards both
-	problems map[machines.Key]string
+	problems map[model.Key]string
 	writes   map[string]uint64
 }
 
 // NewSteward returns a Steward; Watch and Run run it.
 func NewSteward(o StewardOptions) *Steward {
-	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[machines.Key]string{}, writes: map[string]uint64{},
+	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[model.Key]string{}, writes: map[string]uint64{},
 		w: writer{client: o.Client.Dynamic, manager: o.Manager, host: o.Host}}
 	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Balancers: o.Balancers, Changed: func() {
 		wake(s.kick)
@@ -69,7 +70,7 @@ func NewSteward(o StewardOptions) *Steward {
 }
 
 // Addrs are the addresses that a balancer has by its status.
-func (s *Steward) Addrs(k machines.Key) []netip.Addr {
+func (s *Steward) Addrs(k model.Key) []netip.Addr {
 	if b := s.set.Balancer(k); b != nil {
 		return b.Addrs()
 	}
@@ -162,7 +163,7 @@ func (s *Steward) cluster(b *machines.Balancer) *machines.Cluster {
 // Assign writes the addresses that a balancer has from pools, or that it has none,
 // and returns what the balancer is then. uid and version are those of the object that
 // it was decided about.
-func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version string, addrs []netip.Addr, pool string) (Claim, error) {
+func (s *Steward) Assign(ctx context.Context, k model.Key, uid, version string, addrs []netip.Addr, pool string) (Claim, error) {
 	var next machines.Balancer
 	next.SetAddrs(s.beside(k, addrs))
 	status := map[string]any{"address": nil, "addresses": nil, "addressPool": nil}
@@ -182,7 +183,7 @@ func (s *Steward) Assign(ctx context.Context, k machines.Key, uid, version strin
 
 // beside are addresses from pools with those that the balancer has taken by itself, in the order
 // in which it names them.
-func (s *Steward) beside(k machines.Key, addrs []netip.Addr) []netip.Addr {
+func (s *Steward) beside(k model.Key, addrs []netip.Addr) []netip.Addr {
 	b := s.set.Balancer(k)
 	if b == nil || len(addrs) == 0 {
 		return addrs
@@ -197,7 +198,7 @@ func (s *Steward) beside(k machines.Key, addrs []netip.Addr) []netip.Addr {
 }
 
 // SetProblem notes why a balancer gets no address; "": it does.
-func (s *Steward) SetProblem(k machines.Key, text string) {
+func (s *Steward) SetProblem(k model.Key, text string) {
 	s.mu.Lock()
 	changed := s.problems[k] != text
 	if text == "" {
@@ -292,7 +293,7 @@ func others(all []v1alpha1.Condition, own ...v1alpha1.Condition) []v1alpha1.Cond
 // round is what one turn goes by.
 type round struct {
 	all    []*machines.Machine
-	unread map[machines.Key]bool // balancers whose members are not known yet
+	unread map[model.Key]bool // balancers whose members are not known yet
 	taken  map[netip.Addr]*machines.Balancer
 	now    time.Time
 	next   *time.Time

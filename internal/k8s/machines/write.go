@@ -19,6 +19,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/machines"
+	"lbd.dev/lbd/internal/model"
 )
 
 // writer changes objects of a management cluster. Every write names the UID of the
@@ -30,7 +31,7 @@ type writer struct {
 }
 
 // patch sends a merge patch (RFC 7396) for an object.
-func (w *writer) patch(ctx context.Context, r schema.GroupVersionResource, k machines.Key, body map[string]any, sub ...string) (*unstructured.Unstructured, error) {
+func (w *writer) patch(ctx context.Context, r schema.GroupVersionResource, k model.Key, body map[string]any, sub ...string) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func (w *writer) patch(ctx context.Context, r schema.GroupVersionResource, k mac
 }
 
 // capi patches an object of Cluster API in whatever version the API server has.
-func (w *writer) capi(ctx context.Context, resource string, k machines.Key, body map[string]any) (err error) {
+func (w *writer) capi(ctx context.Context, resource string, k model.Key, body map[string]any) (err error) {
 	for _, version := range versions {
 		_, err = w.patch(ctx, schema.GroupVersionResource{Group: Group, Version: version, Resource: resource}, k, body)
 		if !apierrors.IsNotFound(err) {
@@ -145,7 +146,7 @@ func (w *writer) endpoint(ctx context.Context, c *machines.Cluster, e *v1alpha1.
 }
 
 // event tells of an object. Nobody waits for it, so an error is forgotten.
-func (w *writer) event(ctx context.Context, kind, api string, k machines.Key, uid, reason, message string, warning bool) {
+func (w *writer) event(ctx context.Context, kind, api string, k model.Key, uid, reason, message string, warning bool) {
 	e := objects.Event{
 		Of:     corev1.ObjectReference{Kind: kind, APIVersion: api, Namespace: k.Namespace, Name: k.Name, UID: types.UID(uid)},
 		Reason: reason, Message: message, Warning: warning, Manager: w.manager, Host: w.host,

@@ -3,7 +3,6 @@ package nodestatus
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
 )
 
 // reasonDuplicate is the reason of the event about a host that answers for a VIP beside the
@@ -67,7 +67,8 @@ func (w *Writer) reference(ctx context.Context, node string, v *v1alpha1.VIPStat
 	switch v.Kind {
 	case "Service":
 		of, resource = corev1.ObjectReference{APIVersion: "v1", Kind: v.Kind}, schema.GroupVersionResource{Version: "v1", Resource: "services"}
-		of.Namespace, of.Name, _ = strings.Cut(v.Name, "/")
+		k := model.ParseKey(v.Name)
+		of.Namespace, of.Name = k.Namespace, k.Name
 	case v1alpha1.KindVirtualIP:
 		of.Kind, of.Name, resource = v.Kind, v.Name, objects.Resource(v.Kind)
 	}

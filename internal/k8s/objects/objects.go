@@ -23,6 +23,8 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/services"
 )
 
 // resources are the names of the kinds in URLs.
@@ -68,14 +70,8 @@ type Invalid struct {
 // Objects are the valid objects, each kind sorted by name, and the others. None of
 // it may be changed.
 type Objects struct {
-	VirtualIPs        []*v1alpha1.VirtualIP
-	Peers             []*v1alpha1.BGPPeer
-	Profiles          []*v1alpha1.BFDProfile
-	Communities       []*v1alpha1.Community
-	Pools             []*v1alpha1.IPAddressPool
-	L2Advertisements  []*v1alpha1.L2Advertisement
-	BGPAdvertisements []*v1alpha1.BGPAdvertisement
-	Invalid           []Invalid // by kind and name
+	services.Objects           // without Secrets
+	Invalid          []Invalid // by kind and name
 }
 
 // Set watches all kinds.
@@ -165,7 +161,7 @@ func (s *Set) Objects() Objects {
 func valid[T any](w *k8s.Watch[Object[T]], kind string, invalid *[]Invalid) []T {
 	all := w.All()
 	var out []T
-	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b k8s.Key) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b model.Key) int { return cmp.Compare(a.Name, b.Name) }) {
 		o := all[k]
 		if len(o.Errors) > 0 {
 			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.Name, Generation: o.Generation, Errors: o.Errors})
@@ -206,7 +202,7 @@ func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(
 		Same: func(a, b Object[P]) bool {
 			return reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Errors, b.Errors) && a.Generation == b.Generation && a.UID == b.UID
 		},
-		Changed: func([]k8s.Key) { changed(kind) },
+		Changed: func([]model.Key) { changed(kind) },
 		Lacks: func(ctx context.Context) (bool, error) {
 			return client.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, resources[kind])
 		},

@@ -12,6 +12,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/model"
 )
 
 func served() map[string]string {
@@ -190,7 +191,7 @@ func TestWriter(t *testing.T) {
 	w := &Writer{Client: c.Dynamic, Manager: "lbd-test", Now: func() time.Time { return clock }}
 	write := func(status, message string) bool {
 		t.Helper()
-		o, _ := s.Pools.Get(k8s.Key{Name: "a"})
+		o, _ := s.Pools.Get(model.Key{Name: "a"})
 		sent, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "a", o.Conditions,
 			[]v1alpha1.Condition{{Type: "Accepted", Status: v1alpha1.ConditionStatus(status), Reason: "R", Message: message, ObservedGeneration: 1}}, nil)
 		if err != nil {
@@ -202,7 +203,7 @@ func TestWriter(t *testing.T) {
 		t.Helper()
 		var got v1alpha1.Condition
 		eventually(t, "the condition says "+message, func() bool {
-			o, _ := s.Pools.Get(k8s.Key{Name: "a"})
+			o, _ := s.Pools.Get(model.Key{Name: "a"})
 			if len(o.Conditions) != 1 {
 				return false
 			}

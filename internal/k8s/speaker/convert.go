@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
 )
 
@@ -38,7 +39,7 @@ func slice(self string) func(runtime.Object) (services.Slice, bool) {
 			return services.Slice{}, false
 		}
 		s := services.Slice{
-			Service: services.Key{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]},
+			Service: model.Key{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]},
 			IPv6:    o.AddressType == discoveryv1.AddressTypeIPv6,
 		}
 		for i := range o.Endpoints {

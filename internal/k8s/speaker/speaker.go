@@ -109,7 +109,7 @@ type watches struct {
 
 // pending is what has changed and is not yet in the Builder.
 type pending struct {
-	services, slices, nodes map[k8s.Key]bool
+	services, slices, nodes map[model.Key]bool
 	objects                 bool
 }
 
@@ -130,7 +130,7 @@ func New(o Options) *Source {
 }
 
 func newPending() pending {
-	return pending{services: make(map[k8s.Key]bool), slices: make(map[k8s.Key]bool), nodes: make(map[k8s.Key]bool)}
+	return pending{services: make(map[model.Key]bool), slices: make(map[model.Key]bool), nodes: make(map[model.Key]bool)}
 }
 
 // Name returns model.SourceKube.
@@ -191,21 +191,21 @@ func (s *Source) watch(c *k8s.Client) *watches {
 	}
 	return &watches{
 		services: k8s.NewWatch(k8s.WatchOptions[*services.Service]{
-			Name: "services", Object: &corev1.Service{}, Convert: service, Same: same[*services.Service], Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.services }),
+			Name: "services", Object: &corev1.Service{}, Convert: service, Same: same[*services.Service], Changed: s.changed(func(p *pending) map[model.Key]bool { return p.services }),
 			ListWatch: lists(c.Core, "services", func(o *metav1.ListOptions) {
 				o.FieldSelector = fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer)).String()
 			}),
 		}),
 		slices: k8s.NewWatch(k8s.WatchOptions[services.Slice]{
 			Name: "endpointslices", Object: &discoveryv1.EndpointSlice{}, Convert: slice(string(s.o.Services.Self)), Same: same[services.Slice],
-			Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.slices }),
+			Changed: s.changed(func(p *pending) map[model.Key]bool { return p.slices }),
 			// A Service of type LoadBalancer is never headless.
 			ListWatch: lists(c.Discovery, "endpointslices", func(o *metav1.ListOptions) {
 				o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 			}),
 		}),
 		nodes: k8s.NewWatch(k8s.WatchOptions[*services.Node]{
-			Name: "nodes", Object: &corev1.Node{}, Convert: node, Same: same[*services.Node], Changed: s.changed(func(p *pending) map[k8s.Key]bool { return p.nodes }),
+			Name: "nodes", Object: &corev1.Node{}, Convert: node, Same: same[*services.Node], Changed: s.changed(func(p *pending) map[model.Key]bool { return p.nodes }),
 			ListWatch: lists(c.Core, "nodes", func(*metav1.ListOptions) {}),
 		}),
 		objects: objects.NewSet(c, func(string) {
@@ -218,8 +218,8 @@ func (s *Source) watch(c *k8s.Client) *watches {
 }
 
 // changed notes keys in one part of what is pending.
-func (s *Source) changed(part func(*pending) map[k8s.Key]bool) func([]k8s.Key) {
-	return func(keys []k8s.Key) {
+func (s *Source) changed(part func(*pending) map[model.Key]bool) func([]model.Key) {
+	return func(keys []model.Key) {
 		s.mu.Lock()
 		for _, k := range keys {
 			part(&s.pending)[k] = true
@@ -356,13 +356,13 @@ func (l *loop) take() {
 	l.s.mu.Unlock()
 	for k := range p.services {
 		v, _ := l.w.services.Get(k)
-		l.b.SetService(services.Key(k), v)
+		l.b.SetService(k, v)
 	}
 	for k := range p.slices {
 		if v, ok := l.w.slices.Get(k); ok {
-			l.b.SetSlice(services.Key(k), &v)
+			l.b.SetSlice(k, &v)
 		} else {
-			l.b.SetSlice(services.Key(k), nil)
+			l.b.SetSlice(k, nil)
 		}
 	}
 	for k := range p.nodes {
@@ -381,11 +381,9 @@ func (l *loop) take() {
 
 // setObjects hands the objects of lbd.dev to the Builder.
 func (l *loop) setObjects() {
-	o := &l.all
-	l.b.SetObjects(services.Objects{
-		VirtualIPs: o.VirtualIPs, Peers: o.Peers, Profiles: o.Profiles, Communities: o.Communities, Pools: o.Pools,
-		L2Advertisements: o.L2Advertisements, BGPAdvertisements: o.BGPAdvertisements, Secrets: l.secrets,
-	})
+	o := l.all.Objects
+	o.Secrets = l.secrets
+	l.b.SetObjects(o)
 }
 
 // tellPeers tells the addresses of the Nodes that run lbd: of each the first of the
@@ -396,7 +394,7 @@ func (l *loop) tellPeers() {
 	}
 	nodes := l.w.nodes.All()
 	var own netip.Addr
-	if self := nodes[k8s.Key{Name: string(l.s.o.Services.Self)}]; self != nil && len(self.Addresses) > 0 {
+	if self := nodes[model.Key{Name: string(l.s.o.Services.Self)}]; self != nil && len(self.Addresses) > 0 {
 		own = self.Addresses[0]
 	}
 	peers := []netip.Addr{}

@@ -471,7 +471,7 @@ func TestConvert(t *testing.T) {
 			{&here, new(false), new(false), 0},
 		} {
 			e.Endpoints = []discoveryv1.Endpoint{{NodeName: c.node, Conditions: discoveryv1.EndpointConditions{Ready: c.ready, Serving: c.serving}}}
-			if got, _ := slice("n1")(e); got.Endpoints != c.want || got.IPv6 || got.Service != (services.Key{Namespace: "default", Name: "x"}) {
+			if got, _ := slice("n1")(e); got.Endpoints != c.want || got.IPv6 || got.Service != (model.Key{Namespace: "default", Name: "x"}) {
 				t.Errorf("%+v: got %+v", c, got)
 			}
 		}

@@ -1,6 +1,8 @@
 package silence
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,6 +13,99 @@ import (
 
 	"lbd.dev/lbd/internal/nft"
 )
+
+// Rules are the rules of one family in the kernel, with the set of what is silent.
+type Rules interface {
+	// Silent lists what is silent now, whoever made it so. No table is no error.
+	Silent() ([]netip.Addr, error)
+	// Install makes the whole table anew; want.Until does not matter.
+	Install(want Want) error
+	// Change puts addresses into the set of a table that is there, after it has emptied
+	// it with flush. The error is unix.ENOENT if there is no table.
+	Change(flush bool, add []netip.Addr) error
+	// Verify is nil if as many addresses are silent as that.
+	Verify(want int) error
+	// Remove deletes the table. That it was not there is a success.
+	Remove() error
+	// Watch calls lost, on a goroutine of its own, when somebody else has changed the
+	// table, until Unwatch or Close.
+	Watch(lost func()) error
+	Unwatch()
+	Close() error
+}
+
+// netfilter is nftables of the kernel that lbd runs on.
+type netfilter struct {
+	family   Family
+	lifetime time.Duration
+	session  *nft.Session
+}
+
+// Netfilter are the rules of a family, with a lifetime of what is silent, in nftables.
+func Netfilter(f Family, lifetime time.Duration) Rules {
+	return &netfilter{f, lifetime, nft.New(answerTimeout)}
+}
+
+func (f Family) table() *nftables.Table {
+	if f == ND {
+		return &nftables.Table{Name: TableName, Family: nftables.TableFamilyIPv6}
+	}
+	return &nftables.Table{Name: TableName, Family: nftables.TableFamilyARP}
+}
+
+func (n *netfilter) set() *nftables.Set      { return set(n.family, n.lifetime) }
+func (n *netfilter) Verify(want int) error   { return n.session.Verify(n.set(), want) }
+func (n *netfilter) Remove() error           { return n.session.Remove(n.family.table()) }
+func (n *netfilter) Watch(lost func()) error { return n.session.Watch(lost, n.family.table()) }
+func (n *netfilter) Unwatch()                { n.session.Unwatch() }
+func (n *netfilter) Close() error            { return n.session.Close() }
+
+// Install implements Rules.
+func (n *netfilter) Install(want Want) error {
+	// A question first: to a transaction a kernel without nf_tables gives fewer
+	// answers than the library waits for.
+	if _, err := n.session.Exists(n.family.table()); err != nil {
+		return err
+	}
+	return n.session.Transact(func(c *nftables.Conn) error { return replace(c, n.family, n.lifetime, want) })
+}
+
+// Change implements Rules.
+func (n *netfilter) Change(flush bool, add []netip.Addr) error {
+	s := n.set()
+	return n.session.Transact(func(c *nftables.Conn) error {
+		if flush {
+			c.FlushSet(s)
+		}
+		return nft.AddElements(c, s, elements(s, add))
+	})
+}
+
+// Silent implements Rules.
+func (n *netfilter) Silent() ([]netip.Addr, error) {
+	there, err := n.session.Exists(n.family.table())
+	if err != nil || !there {
+		return nil, err
+	}
+	var elements []nftables.SetElement
+	err = n.session.Do(func(c *nftables.Conn) (err error) {
+		elements, err = c.GetSetElements(n.set())
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list what is silent: %w", err)
+	}
+	var out []netip.Addr
+	for _, e := range elements {
+		if a, ok := netip.AddrFromSlice(e.Key); ok {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
 
 // Hooks of the arp family (linux/netfilter_arp.h); the library only names those
 // of IP.

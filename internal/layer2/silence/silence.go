@@ -18,7 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/nft"
@@ -38,13 +37,6 @@ const (
 	ARP Family = iota // IPv4
 	ND                // IPv6
 )
-
-func (f Family) table() *nftables.Table {
-	if f == ND {
-		return &nftables.Table{Name: TableName, Family: nftables.TableFamilyIPv6}
-	}
-	return &nftables.Table{Name: TableName, Family: nftables.TableFamilyARP}
-}
 
 // Speaker is an address in whose name an interface asks for its neighbours while
 // another one is silent.
@@ -71,15 +63,14 @@ type Want struct {
 // kernel that the table renews at a third of it, so that nothing stays in force
 // after a daemon that was killed.
 type Table struct {
-	family   Family
+	rules    Rules
 	lifetime time.Duration
 	lost     func(error)
 	ctx      context.Context
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 
-	mu       sync.Mutex
-	session  *nft.Session
+	mu       sync.Locker
 	want     Want
 	prepared bool // the table is wanted although nothing is silent
 	renewing bool
@@ -100,12 +91,12 @@ const (
 	there // with speakers and silent
 )
 
-// New returns the silence of a family. Addresses stay silent for lifetime after
-// the last renewal; lost is called, on its own goroutine, when a renewal failed
-// and could not be repaired. It must not block.
-func New(f Family, lifetime time.Duration, lost func(error)) *Table {
+// New returns the silence of the family that the rules are of. They keep addresses silent
+// for lifetime after the last renewal; lost is called, on its own goroutine, when a renewal
+// failed and could not be repaired. It must not block. The lock is that of the table alone.
+func New(r Rules, lifetime time.Duration, mu sync.Locker, lost func(error)) *Table {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Table{family: f, lifetime: lifetime, lost: lost, ctx: ctx, stop: stop, session: nft.New(answerTimeout)}
+	return &Table{rules: r, lifetime: lifetime, mu: mu, lost: lost, ctx: ctx, stop: stop}
 }
 
 // Set makes exactly want.Addrs silent, in one atomic step that also replaces
@@ -135,7 +126,7 @@ func (t *Table) bring(want Want) error {
 	if err := t.put(false); err != nil {
 		return err
 	}
-	_ = t.session.Watch(t.removed, t.family.table()) // else the next renewal mends it
+	_ = t.rules.Watch(t.removed) // else the next renewal mends it
 	if !t.renewing {
 		t.renewing = true
 		t.wg.Go(t.renew)
@@ -154,14 +145,11 @@ func (t *Table) Clear() error {
 	case t.state == unknown:
 		// Where there is no nf_tables, or no right to use it, there is no silence
 		// of an earlier process either, or it ends by its lifetime.
-		if err := t.session.Remove(t.family.table()); err == nil || nft.Impossible(err) {
+		if err := t.rules.Remove(); err == nil || nft.Impossible(err) {
 			t.state = absent
 		}
 	case t.state == there && len(t.silent) > 0:
-		err := t.session.Transact(func(c *nftables.Conn) error {
-			c.FlushSet(set(t.family, t.lifetime))
-			return nil
-		})
+		err := t.rules.Change(true, nil)
 		if errors.Is(err, unix.ENOENT) {
 			t.state = absent
 			return nil
@@ -202,7 +190,7 @@ func (t *Table) Close() error {
 	t.mu.Lock()
 	err := t.tidy()
 	t.mu.Unlock()
-	return errors.Join(err, t.session.Close()) // without the lock: removed may wait for it
+	return errors.Join(err, t.rules.Close()) // without the lock: removed may wait for it
 }
 
 // tidy deletes the table if it silences nothing.
@@ -210,10 +198,10 @@ func (t *Table) tidy() error {
 	if t.state != there || len(t.silent) > 0 {
 		return nil
 	}
-	if err := t.session.Remove(t.family.table()); err != nil {
+	if err := t.rules.Remove(); err != nil {
 		return err
 	}
-	t.session.Unwatch()
+	t.rules.Unwatch()
 	t.state = absent
 	return nil
 }
@@ -230,33 +218,7 @@ func Cleanup() ([]string, error) {
 func (t *Table) Leftover() ([]netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return silenced(t.session, t.family)
-}
-
-// silenced lists the addresses that are silent now. No table is no error.
-func silenced(s *nft.Session, f Family) ([]netip.Addr, error) {
-	there, err := s.Exists(f.table())
-	if err != nil || !there {
-		return nil, err
-	}
-	var elements []nftables.SetElement
-	err = s.Do(func(c *nftables.Conn) (err error) {
-		elements, err = c.GetSetElements(set(f, 0))
-		return err
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list what is silent: %w", err)
-	}
-	var out []netip.Addr
-	for _, e := range elements {
-		if a, ok := netip.AddrFromSlice(e.Key); ok {
-			out = append(out, a)
-		}
-	}
-	return out, nil
+	return t.rules.Silent()
 }
 
 // renew keeps the silence in force until there is none or Close.
@@ -303,14 +265,9 @@ func (t *Table) put(all bool) error {
 		}
 		// Somebody removed the table (`nft flush ruleset`); build it again.
 	}
-	// A question first: to a transaction a kernel without nf_tables gives fewer
-	// answers than the library waits for.
-	_, err := t.session.Exists(t.family.table())
+	err := t.rules.Install(t.want)
 	if err == nil {
-		err = t.session.Transact(func(c *nftables.Conn) error { return replace(c, t.family, t.lifetime, t.want) })
-	}
-	if err == nil {
-		err = t.session.Verify(set(t.family, t.lifetime), len(t.want.Addrs))
+		err = t.rules.Verify(len(t.want.Addrs))
 	}
 	if err != nil {
 		t.state = unknown
@@ -331,15 +288,9 @@ func (t *Table) putAddrs(all bool, now time.Time) error {
 	if all || len(t.silent)+len(add) > len(t.want.Addrs) {
 		all, add = true, t.want.Addrs
 	}
-	s := set(t.family, t.lifetime)
-	err := t.session.Transact(func(c *nftables.Conn) error {
-		if all && len(t.silent) > 0 {
-			c.FlushSet(s)
-		}
-		return nft.AddElements(c, s, elements(s, add))
-	})
+	err := t.rules.Change(all && len(t.silent) > 0, add)
 	if err == nil && !slices.Equal(t.silent, t.want.Addrs) {
-		err = t.session.Verify(s, len(t.want.Addrs))
+		err = t.rules.Verify(len(t.want.Addrs))
 	}
 	if err != nil {
 		return err

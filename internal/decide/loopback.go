@@ -1,0 +1,112 @@
+package decide
+
+import (
+	"lbd.dev/lbd/internal/audience"
+	"lbd.dev/lbd/internal/loopback"
+	"lbd.dev/lbd/internal/membership"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
+)
+
+// stepLoopback decides what is held on lo of one VIP.
+func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired, mem *memories[model.BGPMemory]) {
+	old, known := mem.old[vip.Addr]
+	if known {
+		t.remembered++
+	}
+	report, there := t.address.Loopback[vip.Addr]
+	if there {
+		t.onLo++
+	}
+	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
+	if changed {
+		vip, gone = former(vip, old.Unbound), true
+	}
+	if gone && !vip.L2 && !vip.Unbound { // it may have been on the LAN too, perhaps still is elsewhere
+		was := *vip
+		was.L2, vip = true, &was
+	}
+	in := t.loopbackInput(vip, gone, &old, known)
+	in.OnLoopback = report
+	o := loopback.Step(in)
+	t.w.by(o.Wake)
+	t.holdSessions = t.holdSessions || o.HoldSessions
+	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase >= model.BGPAdvertised, o.Memory.Phase >= model.BGPAdvertised, o.Memory.HeldUntil)
+	idle := o.Memory.Phase == model.BGPIdle
+	if changed && idle {
+		t.w.by(t.v.Now) // begins anew
+	}
+	if gone && idle {
+		mem.drop(vip.Addr)
+	} else if o.Memory != old {
+		mem.set(vip.Addr, o.Memory)
+	}
+	switch { // this host does not answer on the LAN for what another node owns there
+	case !o.Silent:
+	case t.advert.Addr.IsValid():
+		t.advert.Quiet = t.advert.Mode == model.L2Probe
+	default:
+		t.advert = model.L2Advert{Addr: vip.Addr, Interface: t.iface, Mode: model.L2Silent}
+	}
+	if o.Bind.Addr.IsValid() {
+		put(&t.lists.bind, o.Bind)
+		t.elsewhere(&o.Bind, o.Status.Standing, d)
+	}
+	if o.Advertise {
+		t.advertise(vip, &in.Audience, o.Shutdown)
+	}
+	if gone || in.OnlyBalanced() {
+		return
+	}
+	if !vip.L2 {
+		put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.holdsBGP(vip) || t.holdsService(vip, "", &model.VIPMemory{})})
+	}
+	o.Status.Ring = t.rings.Obstacle(vip, "")
+	t.lists.tell(o.Status)
+	t.toRouters = !idle
+	t.serves = t.serves || t.toRouters && t.rings.KeepsService(vip, "")
+}
+
+// loopbackInput is what the decision about lo may look at.
+func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, known bool) *loopback.Input {
+	v, a := t.v, vip.Addr
+	in := &t.onLoopback // one for all VIPs, as that of the election
+	*in = loopback.Input{
+		Now: v.Now, Started: v.Started, Gen: t.gen, Self: v.Self, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.balancedHere(vip),
+		Health: place.Health(v, vip), Leveled: t.leveled, Draining: v.Draining || t.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
+		OwnInterface: t.local[a], NoIPv6: t.no6, Members: v.Gossip.Members, Eligible: v.Gossip.Eligible[a],
+		Interface: t.iface, OwnsOnLAN: t.ownsOnLAN, WantsOnLAN: t.wanted,
+		AddressGen: t.address.Gen, Layer2Gen: t.layer2.Gen,
+		Routers: &t.routers, Ring: t.relaying,
+	}
+	if vip.L2 {
+		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent
+	}
+	in.Ring.Others = len(v.Gossip.Holders[a]) > 0
+	if in.Ring.KeepsOnLAN, in.Ring.Keeps = t.rings.Keeps(vip, t.iface), t.rings.Keeps(vip, ""); t.rings.KeepsService(vip, "") {
+		in.Ring.KeepsOnLAN, in.Ring.Keeps = true, true
+	}
+	if !t.group.Memory.Settled {
+		in.SettledBy = v.Started.Add(membership.SettleAlone)
+	}
+	if gone {
+		return in
+	}
+	if !in.OnlyBalanced() {
+		in.Audience = *t.audiences.Of(vip)
+	}
+	in.Standing = place.Standing(v, vip, in.Where(), t.group.Leaves(a, in.StaysWithRouters()))
+	return in
+}
+
+// advertise adds the paths by which an audience is told of a VIP.
+func (t *turn) advertise(vip *model.VIP, to *audience.Audience, shutdown bool) {
+	for i := range to.Routes {
+		r := &to.Routes[i]
+		if p := model.PrefixOf(vip.Addr, r.Length); r.Length == 0 {
+			t.lists.path(model.BGPPath{Prefix: p, To: r.To(shutdown)})
+		} else {
+			t.audiences.Contribute(p, r, shutdown)
+		}
+	}
+}

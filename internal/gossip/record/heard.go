@@ -1,0 +1,51 @@
+package record
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// What heartbeats and questions tell of a known node goes into the View with its record.
+
+// Heard notes that the node has answered a question.
+func (t *Table) Heard(name model.NodeName, at time.Time) {
+	if n := t.nodes[name]; n != nil {
+		n.heard = at
+		t.delta.member(name)
+	}
+}
+
+// Late notes that heartbeats of the node are overdue; leaseEnd is by the last of them.
+func (t *Table) Late(name model.NodeName, since, leaseEnd time.Time) {
+	if n := t.nodes[name]; n != nil {
+		n.beating = false
+		n.late, n.leaseEnd = since, leaseEnd
+		t.delta.member(name)
+	}
+}
+
+// InTime notes that heartbeats of a node that was late arrive again. The end of its lease
+// is published with it only then, because it changes with each heartbeat.
+func (t *Table) InTime(name model.NodeName, since, leaseEnd time.Time) {
+	if n := t.nodes[name]; n != nil {
+		n.late, n.leaseEnd, n.back = time.Time{}, leaseEnd, since
+		t.delta.member(name)
+	}
+}
+
+// Beating notes whether heartbeats of a node arrive that memberlist counts as dead.
+func (t *Table) Beating(name model.NodeName, on bool) {
+	if n := t.nodes[name]; n != nil && n.beating != on {
+		n.beating = on
+		t.delta.member(name)
+	}
+}
+
+// NotAwaited notes that no heartbeats of the node are due: it began a new life or left.
+func (t *Table) NotAwaited(name model.NodeName) {
+	if n := t.nodes[name]; n != nil && (!n.late.IsZero() || n.beating) {
+		n.late, n.beating = time.Time{}, false
+		t.delta.member(name)
+	}
+}

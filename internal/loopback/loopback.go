@@ -1,0 +1,249 @@
+// Package loopback decides for one VIP on one node what is held on lo: the address that BGP tells
+// routers of, or that has connections here silently since the VIP is Balanced. It is pure: time
+// comes in with the input and goes out as a wake-up, the kernel and the routers come in as
+// reports of drivers.
+//
+// The address is bound, then routers are told of it. A node that must go asks routers to leave,
+// withdraws the path, and keeps the address until no router sends packets here and connections
+// have ended.
+package loopback
+
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/audience"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
+)
+
+const (
+	// BGPLifetime is the kernel lifetime of an address that only BGP announces. No election waits
+	// for its end, so it may outlast a restart of the daemon. It is renewed at a third, so at
+	// least 20 s are left when the daemon dies or freezes: the default hold time, after which
+	// routers notice that it is frozen, and audience.RestartTime, for which they may keep the
+	// path after that.
+	BGPLifetime = 30 * time.Second
+	// StopShutdown bounds ShutdownDelay when the process ends, which has to withdraw and unbind
+	// in the time that it is given.
+	StopShutdown = 2 * time.Second
+	// WithdrawLinger is how long an address stays after the BGP driver has reported that no peer
+	// has the path any more. The report says that the withdrawal is on its way; a busy router has
+	// taken over a second to change its tables.
+	WithdrawLinger = 2 * time.Second
+	// WithdrawLate is after which time people are told that a withdrawal lasts.
+	WithdrawLate = 3 * time.Second
+	// AdoptPending is how long an address that an earlier process left is advertised before the
+	// first result of its health check.
+	AdoptPending = 5 * time.Second
+	// SessionsWait is how long after its start a node begins no session because of Services whose
+	// rings it does not know. It is shorter than routers keep paths of a node that starts again,
+	// see audience.RestartTimeL2.
+	SessionsWait = time.Second
+)
+
+// Input is all that the step for one VIP may look at.
+type Input struct {
+	Now     time.Time
+	Started time.Time // of the process
+	Gen     uint64    // of the decision being made
+	Self    model.NodeName
+	VIP     *model.VIP
+	// Gone: neither BGP nor the balancing of its connections asks for the VIP on lo any more.
+	Gone bool
+	// Memory is that of the decision before; Known: there is one.
+	Memory model.BGPMemory
+	Known  bool
+	// BalancedHere: the VIP is Balanced and this node takes part in that.
+	BalancedHere bool
+
+	// Standing says whether this node may serve the VIP: place.Standing with Where, and with why
+	// this node leaves the VIP to others, see StaysWithRouters. It does not count if Gone.
+	Standing place.Verdict
+	// Health is that of the VIP here; Leveled: the group tells what is degraded from what is up.
+	Health  model.HealthState
+	Leveled bool
+	// Draining: somebody asks this node to drain, whether or not the process ends. Stopping is
+	// that it ends, in words; empty if it does not.
+	Draining     bool
+	Stopping     string
+	DrainTimeout time.Duration
+	// OwnInterface is the interface that has the address for its own; empty: none. NoIPv6: IPv6 is
+	// disabled on lo.
+	OwnInterface string
+	NoIPv6       bool
+
+	Members  map[model.NodeName]model.Member
+	Eligible []model.NodeName
+
+	// Interface is where layer 2 has the VIP, or would have it. OwnsOnLAN: this node owns the VIP
+	// there. WantsOnLAN: the address is to be bound there, silently or not.
+	Interface             string
+	OwnsOnLAN, WantsOnLAN bool
+	// OnLAN and OnLoopback are what the address driver says, with AddressGen, of the two bindings.
+	// For an Unbound VIP the latter and AddressGen are overwritten, see phases.
+	OnLAN, OnLoopback model.AppliedVIP
+	AddressGen        uint64
+	// Silent: the layer 2 driver says, with Layer2Gen, that this host is silent on the LAN.
+	Silent    bool
+	Layer2Gen uint64
+
+	// Audience is who is to be told of the VIP; nobody if it is Gone or OnlyBalanced.
+	Audience audience.Audience
+	Routers  *Routers
+	Ring     Ring
+	// SettledBy is when this node will know its group at the latest; zero: it does.
+	SettledBy time.Time
+}
+
+// Ring is what is known of the ring of a VIP.
+type Ring struct {
+	// Keeps: a ring on any interface finds the connections to the VIP that this node has;
+	// KeepsOnLAN: one on Input.Interface does.
+	Keeps, KeepsOnLAN bool
+	// Driver: there is a driver that relays; it has finished with the generation Gen, and is
+	// waited for as long as Patience.
+	Driver   bool
+	Gen      uint64
+	Patience time.Duration
+	// Others: other nodes have connections to the VIP.
+	Others bool
+}
+
+// Output is the decision for one VIP.
+type Output struct {
+	Memory model.BGPMemory
+	// Bind is the wanted address on lo; without an address: none.
+	Bind model.Binding
+	// Silent: this host is to be silent about the address on the LAN.
+	Silent bool
+	// Advertise: Input.Audience is to have its paths; Shutdown: with GRACEFUL_SHUTDOWN.
+	Advertise, Shutdown bool
+	// HoldSessions: this node is to begin no session yet, because of this VIP.
+	HoldSessions bool
+
+	// Status is what the group and people are told, but for words about the ring. Layer 2 tells
+	// of what is OnlyBalanced.
+	Status model.VIPStatus
+	Wake   time.Time
+}
+
+// step is the working state of one Step.
+type step struct {
+	in *Input
+	m  model.BGPMemory
+	// l2: layer 2 may have the address too, bound on the LAN. boundOnLAN: layer 2 wants the
+	// address there, and the address is bound there, silently or not.
+	l2, boundOnLAN bool
+	// standing is ReasonStandby if the VIP may be advertised.
+	standing model.Reason
+	detail   string
+	// degraded: the required check passes, the preferred one does not.
+	degraded     bool
+	holdSessions bool
+	wake         time.Time
+}
+
+// Step decides for one VIP.
+func Step(in *Input) (o Output) {
+	s := step{in: in, m: in.Memory, l2: in.mayBeOnLAN()}
+	s.boundOnLAN = s.l2 && in.WantsOnLAN && in.OnLAN.Bound && s.lasts(in.OnLAN.Expires)
+	if s.m.Phase == model.BGPIdle {
+		s.m.Unbound = in.VIP.Unbound
+	}
+	// What BGP goes on to announce is kept by its own rules.
+	s.m.Balanced = in.BalancedHere || s.m.Balanced && len(in.VIP.BGP) == 0
+	s.stand()
+	if !in.Known && (in.OnLoopback.Bound && !in.VIP.Unbound || s.l2 && in.OnLAN.Bound) {
+		s.adopt()
+	}
+	s.phases()
+	s.output(&o)
+	return o
+}
+
+// OnlyBalanced tells whether the address is on lo for no other reason than that the VIP is, or
+// was, Balanced.
+func (in *Input) OnlyBalanced() bool {
+	return (in.BalancedHere || in.Memory.Balanced) && len(in.VIP.BGP) == 0
+}
+
+// mayBeOnLAN tells whether layer 2 may have the address too.
+func (in *Input) mayBeOnLAN() bool { return in.VIP.L2 && !in.VIP.Unbound }
+
+// Where says whether the address can be on lo, and who would hear of it.
+func (in *Input) Where() place.Verdict {
+	only := in.OnlyBalanced()
+	switch {
+	case in.OwnInterface != "":
+		return place.Verdict{Reason: model.ReasonLocalAddress, Detail: "it is an address of " + in.OwnInterface}
+	case in.NoIPv6 && in.VIP.Addr.Is6():
+		return place.Verdict{Reason: model.ReasonFamilyDisabled, Detail: "IPv6 is disabled on lo; set net.ipv6.conf.lo.disable_ipv6=0"}
+	case only && in.Interface == "":
+		return place.Verdict{Reason: model.ReasonNoInterface} // to be silent on
+	case len(in.Audience.Peers) == 0 && !only:
+		return place.Verdict{Reason: model.ReasonNoPeer}
+	}
+	return place.Verdict{}
+}
+
+// StaysWithRouters tells whether the process ends and every router keeps the path meanwhile, so
+// that this node does not leave the VIP to others.
+func (in *Input) StaysWithRouters() bool {
+	return in.Audience.Keep && in.Stopping != "" && !in.Draining && len(in.Audience.Peers) > 0 && !in.mayBeOnLAN()
+}
+
+// KeepsConnections tells whether an address is to stay on lo for connections to a VIP that is, or
+// was, Balanced.
+func KeepsConnections(m model.BGPMemory) bool {
+	return m.Balanced && m.Phase >= model.BGPAdvertised && m.Phase != model.BGPUnbinding
+}
+
+// at asks for another decision no later than t.
+func (s *step) at(t time.Time) {
+	if s.wake.IsZero() || t.Before(s.wake) {
+		s.wake = t
+	}
+}
+
+// lasts tells whether a lifetime has not ended, and has its end decided about: no driver may
+// report it.
+func (s *step) lasts(end time.Time) bool {
+	if !s.in.Now.Before(end) {
+		return end.IsZero()
+	}
+	s.at(end)
+	return true
+}
+
+// output turns the phase into what drivers, the group and people are told.
+func (s *step) output(o *Output) {
+	in, phase := s.in, s.m.Phase
+	o.HoldSessions, o.Shutdown, o.Advertise = s.holdSessions, phase == model.BGPShutdown, s.carries() && s.bound()
+	o.Silent = phase != model.BGPIdle && s.l2 && !s.onLAN()
+	wanted := phase != model.BGPIdle && phase != model.BGPUnbinding && !s.m.Unbound && !s.onLAN()
+	// An address that layer 2 announces elsewhere is only bound here once this host is silent
+	// about it. A silence of before the phase may have ended.
+	if wanted && (!s.l2 || s.onLoopback() || in.Silent && in.Layer2Gen >= s.m.Gen) {
+		o.Bind = model.Binding{Addr: in.VIP.Addr, Interface: model.LoopbackInterface, Epoch: s.m.Epoch, Linger: phase == model.BGPKept || phase == model.BGPLingering}
+		if !s.l2 {
+			o.Bind.Lifetime = BGPLifetime
+		}
+	}
+	if !in.OnlyBalanced() && !(in.Gone && phase == model.BGPIdle) {
+		s.status(&o.Status)
+	}
+	o.Status.Standing = s.standing
+	switch {
+	case s.standing != model.ReasonStandby:
+	case s.degraded:
+		o.Status.Standing = model.ReasonDegraded
+	case phase == model.BGPAdvertised && o.Status.Announced:
+		o.Status.Standing = model.ReasonOwner
+	}
+	o.Memory, o.Wake = s.m, s.wake
+}
+
+// carries tells whether paths are to be advertised because of this VIP.
+func (s *step) carries() bool {
+	return s.m.Phase == model.BGPAdvertised || s.m.Phase == model.BGPShutdown
+}
