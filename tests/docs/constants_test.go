@@ -11,6 +11,7 @@ import (
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/wire"
 )
 
@@ -46,8 +47,8 @@ var timing = map[string]time.Duration{
 	"election.RelayFor":        election.RelayFor,
 	"membership.SettleSome":    membership.SettleSome,
 	"membership.SettleAlone":   membership.SettleAlone,
-	"decide.RingProbe":         decide.RingProbe,
-	"decide.RingProbeAgain":    decide.RingProbeAgain,
+	"ring.Probe":               ring.Probe,
+	"ring.ProbeAgain":          ring.ProbeAgain,
 	"decide.Grace":             decide.Grace,
 	"wire.Every":               wire.Every,
 	"wire.Again":               wire.Again,

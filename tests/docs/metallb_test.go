@@ -28,7 +28,7 @@ import (
 type moved struct {
 	objects services.Objects
 	pools   []allocator.Pool
-	given   map[string][]netip.Addr // by namespace/name
+	given   map[model.Key][]netip.Addr
 	all     []allocator.Service
 }
 
@@ -85,13 +85,13 @@ func (m *moved) allocate(t *testing.T, namespaces map[string]map[string]string, 
 	now := time.Unix(10_000, 0)
 	for i := range all {
 		s := &all[i]
-		s.UID, s.Type, s.Created = s.Key(), "LoadBalancer", now.Add(time.Duration(i)*time.Second)
+		s.UID, s.Type, s.Created = s.Key.String(), "LoadBalancer", now.Add(time.Duration(i)*time.Second)
 		if s.Families == nil {
 			s.Families, s.Policy = []string{"IPv4"}, "SingleStack"
 		}
 		a.SetService(*s)
 	}
-	m.given = map[string][]netip.Addr{}
+	m.given = map[model.Key][]netip.Addr{}
 	for _, w := range a.Step(now).Writes {
 		for _, in := range w.Ingress {
 			m.given[w.Service] = append(m.given[w.Service], netip.MustParseAddr(in.IP))
@@ -108,10 +108,10 @@ func (m *moved) view(labels map[string]string) *model.View {
 	b.SetObjects(m.objects)
 	b.SetNode(self, &services.Node{Labels: labels, Ready: services.ConditionTrue})
 	for i := range m.all {
-		k := services.Key{Namespace: m.all[i].Namespace, Name: m.all[i].Name}
-		b.SetService(k, &services.Service{Labels: m.all[i].Labels, Addresses: m.given[k.String()]})
+		k := m.all[i].Key
+		b.SetService(k, &services.Service{Labels: m.all[i].Labels, Addresses: m.given[k]})
 		for _, v6 := range []bool{false, true} {
-			b.SetSlice(services.Key{Namespace: k.Namespace, Name: fmt.Sprint(k.Name, v6)}, &services.Slice{Service: k, IPv6: v6, Endpoints: services.ReadyHere})
+			b.SetSlice(model.Key{Namespace: k.Namespace, Name: fmt.Sprint(k.Name, v6)}, &services.Slice{Service: k, IPv6: v6, Endpoints: services.ReadyHere})
 		}
 	}
 	r, _ := b.Build()
@@ -183,7 +183,7 @@ type sample struct {
 }
 
 func named(namespace, name string) allocator.Service {
-	return allocator.Service{Namespace: namespace, Name: name}
+	return allocator.Service{Key: model.Key{Namespace: namespace, Name: name}}
 }
 
 const head = "apiVersion: metallb.io/v1beta1\nkind: "
@@ -302,12 +302,12 @@ metadata: {name: all, namespace: metallb-system}
 `,
 		namespaces: map[string]map[string]string{"namespace-a": nil, "namespace-b": nil, "labelled": {"foo": "bar"}, "other": nil},
 		services: []allocator.Service{
-			{Namespace: "namespace-a", Name: "meant", Labels: map[string]string{"app": "bar"}},
-			{Namespace: "labelled", Name: "meant", Labels: map[string]string{"app": "bar"}},
-			{Namespace: "namespace-b", Name: "no-label"},
-			{Namespace: "other", Name: "no-namespace", Labels: map[string]string{"app": "bar"}},
-			{Namespace: "other", Name: "too-late"},
-			{Namespace: "other", Name: "rich", Annotations: map[string]string{"metallb.io/address-pool": "expensive"}},
+			{Key: model.Key{Namespace: "namespace-a", Name: "meant"}, Labels: map[string]string{"app": "bar"}},
+			{Key: model.Key{Namespace: "labelled", Name: "meant"}, Labels: map[string]string{"app": "bar"}},
+			{Key: model.Key{Namespace: "namespace-b", Name: "no-label"}},
+			{Key: model.Key{Namespace: "other", Name: "no-namespace"}, Labels: map[string]string{"app": "bar"}},
+			{Key: model.Key{Namespace: "other", Name: "too-late"}},
+			{Key: model.Key{Namespace: "other", Name: "rich"}, Annotations: map[string]string{"metallb.io/address-pool": "expensive"}},
 		},
 		given: map[string]string{
 			"namespace-a/meant": "192.168.20.1", "labelled/meant": "192.168.20.2", "namespace-b/no-label": "192.168.144.0",
@@ -326,8 +326,8 @@ metadata: {name: example, namespace: metallb-system}
 spec: {ipAddressPools: [first-pool], aggregationLengthV6: 124}
 `,
 		services: []allocator.Service{
-			{Namespace: "default", Name: "both", Families: []string{"IPv4", "IPv6"}, Policy: "RequireDualStack"},
-			{Namespace: "default", Name: "six", Families: []string{"IPv6"}, Policy: "SingleStack"},
+			{Key: model.Key{Namespace: "default", Name: "both"}, Families: []string{"IPv4", "IPv6"}, Policy: "RequireDualStack"},
+			{Key: model.Key{Namespace: "default", Name: "six"}, Families: []string{"IPv6"}, Policy: "SingleStack"},
 		},
 		given: map[string]string{"default/both": "192.168.10.0 fc00:f853:ccd:e799::", "default/six": "fc00:f853:ccd:e799::1"},
 		announced: map[string][]string{"NodeA": {
@@ -347,7 +347,7 @@ func TestConvertedWorks(t *testing.T) {
 			m.allocate(t, s.namespaces, s.services)
 			for service, want := range s.given {
 				var got []string
-				for _, a := range m.given[service] {
+				for _, a := range m.given[model.ParseKey(service)] {
 					got = append(got, a.String())
 				}
 				if strings.Join(got, " ") != want {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/lbdtest"
 	"lbd.dev/lbd/internal/model"
@@ -21,7 +22,7 @@ const (
 	// address, has died or stopped running in the middle of it: the rest of the
 	// lifetime, and how late the kernel may be. No rule of the election can prevent
 	// that: make before break means that both have the address.
-	orphanOverlap = lbdtest.Lifetime + 300*time.Millisecond
+	orphanOverlap = address.Lifetime + 300*time.Millisecond
 	// reads is how long a daemon that has just gone on may take to read that its
 	// successor has the VIP, to decide and to fall silent.
 	reads = 50 * time.Millisecond
@@ -39,7 +40,9 @@ const (
 	// one wire once each has found that the other one is gone: until one of them announces
 	// the address again anyway, election.DisputeFor from the first frame that the other
 	// one hears, and a series of probes.
-	disputeOverlap = lbdtest.Refresh + election.DisputeFor + 1500*time.Millisecond
+	disputeOverlap = refresh + election.DisputeFor + 1500*time.Millisecond
+	// refresh is how often an owner announces in the long run, on average, see package layer2.
+	refresh = 30 * time.Second
 	// minorityPatience is how long an isolated node may take to find that it has
 	// no majority: memberlist probes the others one after the other, more slowly
 	// the fewer answer.

@@ -56,7 +56,8 @@ type Options struct {
 	// get lost.
 	Latency time.Duration
 	Loss    float64
-	// Pace is how far apart a node begins to ask the wire for its VIPs.
+	// Pace is how long a kernel takes to say whether an interface works, for which the end of
+	// each series of probes has to wait.
 	Pace time.Duration
 	// Routers are the BGP routers, if any VIP is advertised to some; one of each kind
 	// if nil. They are called after their kind.
@@ -283,9 +284,11 @@ func (n *Node) launch() error {
 	n.config = lbdtest.NewFacts(p, model.SourceConfig, c.configured())
 	n.health = lbdtest.NewFacts(p, model.SourceHealth, n.checked())
 	n.machines = lbdtest.NewFacts(p, model.SourceMachines, nil)
-	n.Layer2 = lbdtest.NewLayer2(p, n.Host)
-	n.Layer2.Pace = c.opts.Pace
-	address := lbdtest.NewAddress(p, n.Host)
+	n.Layer2 = lbdtest.NewLayer2(p, n.Host, log, c.opts.Pace)
+	address, err := lbdtest.NewAddress(p, n.Host, log)
+	if err != nil {
+		return err
+	}
 	drivers := []announce.Driver{p.Driver(g.Driver(), n.saw), p.Driver(address, nil), p.Driver(n.Layer2, nil), p.Driver(lbdtest.NewBGP(p, n.Host, n.bgpFile, c.routers...), nil)}
 	if n.rings = newRings(); c.opts.Rings {
 		drivers = append(drivers, p.Driver(n.rings, nil))

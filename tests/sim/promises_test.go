@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/model"
 )
@@ -78,6 +79,26 @@ func TestP2(t *testing.T) {
 			overlap.judge(t, "both answer", 100*time.Millisecond)
 		})
 	}
+}
+
+// TestP2HeardOnTheWire: an owner that is to yield hears its successor by ARP and neighbour
+// discovery. If gossip is slow it does not wait for the claim, but asks the wire.
+func TestP2HeardOnTheWire(t *testing.T) {
+	t.Parallel()
+	var overlap figures
+	play(t, Options{Nodes: 3, VIPs: families("cp"), Latency: 200 * time.Millisecond}, 5, func(c *Cluster) {
+		_, owner := settle(c)
+		at := time.Now()
+		c.Drain(owner, true)
+		c.Quiet(15 * time.Second)
+		for _, v := range c.vips {
+			overlap = append(overlap, c.overlap(v.Addr, at))
+			if gap := c.Gap(v.Addr, at); gap > 0 {
+				c.failf("the client was without %s for %s", v.Addr, gap)
+			}
+		}
+	})
+	overlap.judge(t, "both answer", election.ClaimFollows+20*time.Millisecond)
 }
 
 // families is one object with an address of each family.

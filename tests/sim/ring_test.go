@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lbd.dev/lbd/internal/decide"
+	"lbd.dev/lbd/internal/ring"
 )
 
 // settleBGP is settle; the VIP is one that only BGP advertises, so that nobody owns it.
@@ -29,7 +29,7 @@ func (c *Cluster) leads(vip netip.Addr, nodes int, names ...string) {
 func TestRingWithoutTheDead(t *testing.T) {
 	t.Parallel()
 	// The last heartbeat may be an interval old, and the end of a series takes 15 ms.
-	const limit = 160*time.Millisecond + decide.RingProbe + 30*time.Millisecond
+	const limit = 160*time.Millisecond + ring.Probe + 30*time.Millisecond
 	for name, fault := range map[string]func(*Cluster, string){
 		"power": (*Cluster).Crash, "cable": func(c *Cluster, n string) { c.Plug(n, false) },
 	} {

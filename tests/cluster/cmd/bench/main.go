@@ -5,46 +5,46 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"lbd.dev/lbd/tests/cluster"
-	"lbd.dev/lbd/tests/lab"
-	"lbd.dev/lbd/tests/lab/document"
+	"lbd.dev/lbd/tests/lab/bench"
 )
-
-// part is the name of the report in the file.
-const part = "cluster"
 
 func main() {
 	cluster.Main()
-	out := flag.String("out", "", "file whose part is replaced (default: standard output)")
-	systems := flag.String("systems", "lbd,keepalived", "separated by commas")
-	only := flag.String("faults", "", "names of faults, separated by commas (default: all)")
-	flag.Parse()
-	lab.Program("bench", func(ctx context.Context) error { return bench(ctx, *out, strings.Split(*systems, ","), *only) })
+	o := &options{}
+	bench.Main(bench.Command{
+		Name: "cluster", About: "real control planes in faults and upgrades", Part: "cluster",
+		Flags: func(fs *flag.FlagSet) {
+			bench.List(fs, &o.systems, "systems", "lbd and keepalived")
+			bench.List(fs, &o.faults, "faults", "names of faults")
+		},
+		Measure: func(ctx context.Context) (string, error) { return measureAll(ctx, o) },
+	})
 }
 
-func bench(ctx context.Context, out string, systems []string, only string) error {
+// options are empty for all.
+type options struct{ systems, faults []string }
+
+func measureAll(ctx context.Context, o *options) (string, error) {
 	parts, err := cluster.Build(ctx, "keepalived", "haproxy")
 	if err != nil {
-		return err
+		return "", err
 	}
 	r := &results{kubernetes: parts.Programs.Kubernetes}
 	for _, s := range []system{lbd{}, keepalived{}} {
-		if !slices.Contains(systems, s.name()) || ctx.Err() != nil {
+		if !bench.In(o.systems, s.name()) || ctx.Err() != nil {
 			continue
 		}
 		r.systems = append(r.systems, s)
-		if err := r.run(ctx, parts, s, only); err != nil {
+		if err := r.run(ctx, parts, s, o.faults); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", s.name(), err)
 			r.errors = append(r.errors, fmt.Sprintf("%s: %v", s.name(), err))
 		}
 	}
 	// What was measured before somebody interrupted is still worth a report.
-	return errors.Join(document.Write(out, part, r.report()), ctx.Err())
+	return r.report(), nil
 }

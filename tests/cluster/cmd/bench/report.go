@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"lbd.dev/lbd/tests/lab/bench"
 )
 
 // report is the part of the document.
 func (r *results) report() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `## Real control planes
+	var b bench.Report
+	b.Printf(`## Real control planes
 
 Written by `+"`make benchcluster`"+` (`+"`go run ./cmd/bench`"+` in tests/cluster) on %s: three machines with systemd, containerd, kubelet and
 kubeadm %s, stacked etcd, kube-proxy with nftables, on one computer. A client outside the cluster writes five times a second through
@@ -22,7 +24,7 @@ All figures are of one run.
 
 `, time.Now().UTC().Format(time.DateOnly), r.kubernetes)
 	for _, s := range r.systems {
-		fmt.Fprintf(&b, "- **%s**: %s.\n", s.name(), s.describe())
+		b.Printf("- **%s**: %s.\n", s.name(), s.describe())
 	}
 	b.WriteString("\n")
 	for i := range faults {
@@ -36,21 +38,21 @@ All figures are of one run.
 		if len(rows) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "### %s\n\n%s.\n\n| System | Writes failed | Without a write | Watch outside | Watch on nodes | Owners | Took |\n|---|---|---|---|---|---|---|\n",
-			f.name, strings.ToUpper(f.words[:1])+f.words[1:])
+		b.Printf("### %s\n\n%s.\n\n", f.name, strings.ToUpper(f.words[:1])+f.words[1:])
+		b.Head("System", "Writes failed", "Without a write", "Watch outside", "Watch on nodes", "Owners", "Took")
 		for _, x := range rows {
-			fmt.Fprintf(&b, "| %s | %d of %d | %s | %s | %s | %s | %s |\n", x.system, x.writes.Failed, x.writes.Attempts, seconds(x.gap),
-				seconds(x.outside), seconds(x.nodes), strings.Join(x.moves, ", "), took(x))
+			b.Row(x.system, fmt.Sprintf("%d of %d", x.writes.Failed, x.writes.Attempts), seconds(x.gap), seconds(x.outside), seconds(x.nodes),
+				strings.Join(x.moves, ", "), took(x))
 		}
 		for _, x := range rows {
 			if x.err != nil {
-				fmt.Fprintf(&b, "\n%s: %s\n", x.system, firstLine(x.err.Error()))
+				b.Printf("\n%s: %s\n", x.system, firstLine(x.err.Error()))
 			}
 		}
 		b.WriteString("\n")
 	}
 	for _, e := range r.errors {
-		fmt.Fprintf(&b, "Not measured: %s\n\n", firstLine(e))
+		b.Printf("Not measured: %s\n\n", firstLine(e))
 	}
 	return b.String()
 }

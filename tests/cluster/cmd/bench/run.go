@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"lbd.dev/lbd/tests/cluster"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
@@ -42,7 +41,7 @@ type results struct {
 	errors     []string
 }
 
-func (r *results) run(ctx context.Context, parts *cluster.Parts, s system, only string) (err error) {
+func (r *results) run(ctx context.Context, parts *cluster.Parts, s system, faultNames []string) (err error) {
 	c, err := cluster.New(ctx, parts, 3)
 	if err != nil {
 		return err
@@ -61,7 +60,7 @@ func (r *results) run(ctx context.Context, parts *cluster.Parts, s system, only 
 	}
 	for i := range faults {
 		f := &faults[i]
-		if only != "" && !slices.Contains(strings.Split(only, ","), f.name) || ctx.Err() != nil {
+		if !bench.In(faultNames, f.name) || ctx.Err() != nil {
 			continue
 		}
 		if err := c.WaitWhole(ctx); err != nil {

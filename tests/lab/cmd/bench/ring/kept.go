@@ -1,4 +1,4 @@
-package main
+package ring
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"lbd.dev/lbd/tests/interop"
 	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
@@ -58,7 +59,7 @@ func sum(c *measure.Conns, more measure.Conns) {
 func layer2(ctx context.Context, bin *lab.Bin, r *results) error {
 	var errs []error
 	for _, s := range []lab.System{&lab.LBD{NoIPv6: true}, &lab.LBD{NoIPv6: true, Balanced: true}, &lab.LBD{NoIPv6: true, Reset: true}, &lab.Keepalived{Advert: "1"}} {
-		if in(r.options.systems, s.Name()) {
+		if bench.In(r.options.systems, s.Name()) {
 			errs = append(errs, layer2System(ctx, bin, s, r))
 		}
 	}
@@ -72,7 +73,7 @@ func layer2System(ctx context.Context, bin *lab.Bin, s lab.System, r *results) (
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	for _, sc := range []lab.Scenario{lab.Drain(), lab.Terminate(), lab.Return(), lab.Rolling(), lab.Respawn(), lab.ServiceDeath(), lab.LinkDown()} {
-		if !in(r.options.faults, sc.Name) {
+		if !bench.In(r.options.faults, sc.Name) {
 			continue
 		}
 		sc.Conns = longLived
@@ -115,7 +116,7 @@ func divide(all measure.Conns, own int) (of, others measure.Conns) {
 func bgp(ctx context.Context, bin *lab.Bin, r *results) error {
 	var errs []error
 	for _, s := range []*interop.LBD{{}, {LBD: lab.LBD{Reset: true}}} {
-		if in(r.options.systems, s.Name()) {
+		if bench.In(r.options.systems, s.Name()) {
 			errs = append(errs, bgpSystem(ctx, bin, s, r))
 		}
 	}
@@ -133,7 +134,7 @@ func bgpSystem(ctx context.Context, bin *lab.Bin, s *interop.LBD, r *results) (e
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for _, x := range []interop.Fault{interop.Drain(), interop.Terminate(), rolling(), interop.ServiceDeath(), interop.LinkDown()} {
-		if !in(r.options.faults, x.Name) {
+		if !bench.In(r.options.faults, x.Name) {
 			continue
 		}
 		x.Conns = longLived

@@ -1,4 +1,4 @@
-package main
+package faults
 
 import (
 	"context"
@@ -7,27 +7,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"lbd.dev/lbd/tests/lab"
-	"lbd.dev/lbd/tests/lab/measure"
+	"lbd.dev/lbd/tests/lab/bench"
 )
 
 // entry is one line of the raw results: a run, a run that failed to happen, or
 // the idle figures of a system.
 type entry struct {
 	lab.Outcome
-	Failed string `json:",omitempty"`
-	Idle   []idle `json:",omitempty"`
-}
-
-// idle is what the daemon of one node uses when nothing happens.
-type idle struct {
-	Node      string
-	Processes int
-	RSS       int64
-	CPU       float64 // share of a core
-	Load      float64 // of the machine meanwhile
+	Failed string       `json:",omitempty"`
+	Idle   []bench.Idle `json:",omitempty"`
 }
 
 // results keeps all entries and writes new ones to the raw file, if any.
@@ -109,9 +99,6 @@ func (r *results) hasIdle(system string) bool {
 	return false
 }
 
-// idleFor is how long the idle figures are taken.
-const idleFor = 10 * time.Second
-
 // idle measures what the daemons use when nothing happens.
 func (b *session) idle(ctx context.Context) error {
 	c, err := b.get(ctx)
@@ -119,52 +106,16 @@ func (b *session) idle(ctx context.Context) error {
 		return err
 	}
 	return c.Unwatched(func() error {
-		e, err := idleFigures(ctx, c)
-		if err == nil {
-			b.results.add(e)
+		e := entry{Outcome: lab.Outcome{System: c.System.Name()}}
+		if e.Idle, err = bench.IdleFigures(ctx, c.Nodes); err != nil {
+			return err
 		}
-		return err
+		floor, err := c.Floor(ctx, bench.IdleFor/2)
+		if err != nil {
+			return err
+		}
+		e.Idle = append(e.Idle, bench.Idle{Node: "(two bare datagrams each 50 ms)", CPU: floor})
+		b.results.add(e)
+		return nil
 	})
-}
-
-func idleFigures(ctx context.Context, c *lab.Cluster) (entry, error) {
-	e := entry{Outcome: lab.Outcome{System: c.System.Name()}}
-	before, load, err := usages(c)
-	if err != nil {
-		return e, err
-	}
-	select {
-	case <-ctx.Done():
-		return e, ctx.Err()
-	case <-time.After(idleFor):
-	}
-	after, now, err := usages(c)
-	if err != nil {
-		return e, err
-	}
-	for i, n := range c.Nodes {
-		e.Idle = append(e.Idle, idle{
-			Node: n.Name, Processes: after[i].Processes, RSS: after[i].RSS,
-			CPU: float64(after[i].CPU-before[i].CPU) / float64(idleFor), Load: measure.Load(load, now),
-		})
-	}
-	floor, err := c.Floor(ctx, idleFor/2)
-	if err != nil {
-		return e, err
-	}
-	e.Idle = append(e.Idle, idle{Node: "(two bare datagrams each 50 ms)", CPU: floor})
-	return e, nil
-}
-
-// usages reads what the daemon of each node, and the machine, have used so far.
-func usages(c *lab.Cluster) ([]measure.Usage, measure.CPU, error) {
-	out := make([]measure.Usage, len(c.Nodes))
-	for i, n := range c.Nodes {
-		var err error
-		if out[i], err = measure.GroupUsage(n.Daemon.PID()); err != nil {
-			return nil, measure.CPU{}, err
-		}
-	}
-	cpu, err := measure.ReadCPU()
-	return out, cpu, err
 }

@@ -1,7 +1,6 @@
-// Benchmachines measures how fast a host withdraws when its Machine is marked, what
-// clients see of a rollout, and what many Machines cost. It writes its part of the report
-// in Markdown.
-package main
+// Package machines measures how fast a host withdraws when its Machine is marked, what
+// clients see of a rollout, and what many Machines cost.
+package machines
 
 import (
 	"context"
@@ -15,17 +14,11 @@ import (
 
 	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab"
-	"lbd.dev/lbd/tests/lab/document"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
-// part is the name of the report in the file.
-const part = "machines"
-
-type options struct {
-	runs, rollouts, machines int
-	out                      string
-}
+type options struct{ runs, rollouts, machines int }
 
 // figures are what was measured.
 type figures struct {
@@ -47,54 +40,49 @@ type reach struct {
 	causes           string
 }
 
-func main() {
+// Command is the bench of Machines.
+func Command() bench.Command {
 	o := &options{}
-	flag.IntVar(&o.runs, "runs", 100, "times that a Machine is labelled")
-	flag.IntVar(&o.rollouts, "rollouts", 3, "rollouts of three Machines")
-	flag.IntVar(&o.machines, "machines", 500, "Machines in the management cluster at the end")
-	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
-	flag.Parse()
-	lab.Program("benchmachines", func(ctx context.Context) error { return bench(ctx, o) })
+	return bench.Command{
+		Name: "machines", About: "Machines of Cluster API that go away", Part: "machines",
+		Flags: func(fs *flag.FlagSet) {
+			fs.IntVar(&o.runs, "runs", 100, "times that a Machine is labelled")
+			fs.IntVar(&o.rollouts, "rollouts", 3, "rollouts of three Machines")
+			fs.IntVar(&o.machines, "machines", 500, "Machines in the management cluster at the end")
+		},
+		Measure: func(ctx context.Context) (string, error) { return measureAll(ctx, o) },
+	}
 }
 
-func bench(ctx context.Context, o *options) (err error) {
+func measureAll(ctx context.Context, o *options) (text string, err error) {
 	programs, err := controlplane.Build(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	bin, err := lab.Build(ctx, true)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer bin.Close()
 	m, err := controlplane.NewMachineLab(ctx, bin, programs, controlplane.MachineOptions{Nodes: 4, Started: 3, Managers: 2, Hook: true})
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	if err := m.Balance(ctx, 0); err != nil {
-		return err
+		return "", err
 	}
 	f := &figures{machines: o.machines, rolloutHosts: 3}
 	f.failed = errors.Join(loaded(&f.busy, func() error { return f.label(ctx, m, o.runs) }),
 		loaded(&f.rolling, func() error { return f.rollout(ctx, m, o.rollouts) }),
 		loaded(&f.routing, func() error { return f.route(ctx, m, o.runs) }), f.many(ctx, m, o.machines))
-	if f.failed != nil {
-		fmt.Fprintln(os.Stderr, "benchmachines:", f.failed)
-	}
-	return errors.Join(document.Write(o.out, part, f.report()), f.failed)
+	return f.report(), f.failed
 }
 
 // loaded measures how busy the machine was meanwhile.
-func loaded(busy *float64, f func() error) error {
-	from, err := measure.ReadCPU()
-	if err != nil {
-		return err
-	}
-	err = f()
-	to, cpuErr := measure.ReadCPU()
-	*busy = measure.Load(from, to)
-	return errors.Join(err, cpuErr)
+func loaded(busy *float64, f func() error) (err error) {
+	*busy, err = bench.Loaded(f)
+	return err
 }
 
 // label marks the Machine of the owner again and again.
@@ -249,15 +237,15 @@ func (f *figures) many(ctx context.Context, m *controlplane.MachineLab, machines
 }
 
 func (f *figures) report() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n# Machines\n\n")
-	fmt.Fprintf(&b, "Written by `make benchmachines` on %d cores, %s. A real etcd and kube-apiserver with the definitions of Cluster API,\n", runtime.NumCPU(), runtime.Version())
-	fmt.Fprintf(&b, "four hosts with `lbd run`, three of which are Machines and two of which read the management cluster. A client opens 200 new\n")
-	fmt.Fprintf(&b, "connections a second to each of two addresses, or as many as a busy machine lets it; those that were made while an address moved\n")
-	fmt.Fprintf(&b, "are counted. What controllers of Cluster API do is played by a script without their pauses. The router is FRR,\n")
-	fmt.Fprintf(&b, "deaf to GRACEFUL_SHUTDOWN: it sends to a host until the path is withdrawn, so the 500 ms of `gracefulShutdownDelay` count.\n\n")
-	fmt.Fprintf(&b, "| figure | wanted | measured |\n|---|---|---|\n")
-	row := func(what, want, got string) { fmt.Fprintf(&b, "| %s | %s | %s |\n", what, want, got) }
+	var b bench.Report
+	b.Printf("\n# Machines\n\n")
+	b.Printf("Written by `make benchmachines` on %d cores, %s. A real etcd and kube-apiserver with the definitions of Cluster API,\n", runtime.NumCPU(), runtime.Version())
+	b.Printf("four hosts with `lbd run`, three of which are Machines and two of which read the management cluster. A client opens 200 new\n")
+	b.Printf("connections a second to each of two addresses, or as many as a busy machine lets it; those that were made while an address moved\n")
+	b.Printf("are counted. What controllers of Cluster API do is played by a script without their pauses. The router is FRR,\n")
+	b.Printf("deaf to GRACEFUL_SHUTDOWN: it sends to a host until the path is withdrawn, so the 500 ms of `gracefulShutdownDelay` count.\n\n")
+	b.Head("figure", "wanted", "measured")
+	row := func(what, want, got string) { b.Row(what, want, got) }
 	row(fmt.Sprintf("label set until the host last claims the address (ARP), %d times, p50 / p99, ms (machine busy)", len(f.withdrawn)), "- / 1000",
 		fmt.Sprintf("%s (%.0f %%)", measure.Percentiles(f.withdrawn), 100*f.busy))
 	row("label set until another host first claims it, p50 / p99, ms", "", measure.Percentiles(f.announced))
@@ -272,7 +260,7 @@ func (f *figures) report() string {
 		"at most 2 a second of each", fmt.Sprintf("%d in %.0f s", f.writes, f.writing.Seconds()))
 	row(fmt.Sprintf("memory of the largest daemon with %d Machines, MiB", f.machines+f.rolloutHosts), "80", fmt.Sprint(f.rss>>20))
 	if f.failed != nil {
-		fmt.Fprintf(&b, "\nNot complete: %s\n", strings.ReplaceAll(f.failed.Error(), "\n", "; "))
+		b.Printf("\nNot complete: %s\n", strings.ReplaceAll(f.failed.Error(), "\n", "; "))
 	}
 	return b.String()
 }

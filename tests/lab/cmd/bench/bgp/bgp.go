@@ -1,61 +1,54 @@
-// Benchbgp breaks nodes that announce by BGP behind a router with FRR, measures
-// what the router's kernel and a client see, and writes its part of the report in
-// Markdown. Runs in which the machine was busy are dropped and repeated.
-package main
+// Package bgp breaks nodes that announce by BGP behind a router with FRR, and measures what
+// the router's kernel and a client see. Runs in which the machine was busy are dropped and
+// repeated.
+package bgp
 
 import (
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"lbd.dev/lbd/tests/interop"
 	"lbd.dev/lbd/tests/lab"
-	"lbd.dev/lbd/tests/lab/document"
-	"lbd.dev/lbd/tests/lab/measure"
+	"lbd.dev/lbd/tests/lab/bench"
 )
-
-// part is the name of the report in the file.
-const part = "bgp"
 
 type options struct {
 	runs     int
 	parallel int
 	maxLoad  float64
 	paths    int
-	out      string
 	faults   []string // empty: all
 }
 
-func main() {
+// Command is the bench of BGP.
+func Command() bench.Command {
 	o := &options{}
-	flag.IntVar(&o.runs, "runs", 10, "runs of each fault")
-	flag.IntVar(&o.parallel, "parallel", 1, "systems that are measured at once, each with a router of its own")
-	flag.Float64Var(&o.maxLoad, "max-load", lab.MaxLoad, "busy share of the machine above which a run is dropped")
-	flag.IntVar(&o.paths, "paths", 10000, "paths of the bulk test; 0 leaves it out")
-	flag.StringVar(&o.out, "out", "", "file whose part is replaced (default: standard output)")
-	faults := flag.String("faults", "", "faults, separated by commas (default: all)")
-	flag.Parse()
-	if *faults != "" {
-		o.faults = strings.Split(*faults, ",")
+	return bench.Command{
+		Name: "bgp", About: "faults of nodes that announce by BGP", Part: "bgp",
+		Flags: func(fs *flag.FlagSet) {
+			fs.IntVar(&o.runs, "runs", 10, "runs of each fault")
+			fs.IntVar(&o.parallel, "parallel", 1, "systems that are measured at once, each with a router of its own")
+			bench.MaxLoad(fs, &o.maxLoad)
+			fs.IntVar(&o.paths, "paths", 10000, "paths of the bulk test; 0 leaves it out")
+			bench.List(fs, &o.faults, "faults", "faults")
+		},
+		Measure: func(ctx context.Context) (string, error) { return measureAll(ctx, o) },
 	}
-	lab.Program("benchbgp", func(ctx context.Context) error { return bench(ctx, o) })
 }
 
-func bench(ctx context.Context, o *options) error {
+func measureAll(ctx context.Context, o *options) (string, error) {
 	if err := errors.Join(lab.Usable(), interop.Missing()); err != nil {
-		return err
+		return "", err
 	}
 	bin, err := lab.Build(ctx, true)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer bin.Close()
 	r := newResults([]*interop.LBD{{}, {NoBFD: true}, {NoBFD: true, GracefulRestart: true}})
@@ -69,7 +62,7 @@ func bench(ctx context.Context, o *options) error {
 				return
 			}
 			if err := r.system(ctx, bin, s, o); err != nil {
-				fmt.Fprintf(os.Stderr, "benchbgp: %s: %v\n", s.Name(), err)
+				fmt.Fprintf(os.Stderr, "bgp: %s: %v\n", s.Name(), err)
 				r.add(func() { r.errors = append(r.errors, fmt.Sprintf("%s: %v", s.Name(), err)) })
 			}
 		})
@@ -81,19 +74,7 @@ func bench(ctx context.Context, o *options) error {
 			r.errors = append(r.errors, fmt.Sprintf("bulk: %v", err))
 		}
 	}
-	return write(o.out, report(o, r))
-}
-
-func write(file, text string) error {
-	if file == "" {
-		fmt.Print(text)
-		return nil
-	}
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.WriteFile(file, []byte(document.Put(string(old), part, text)), 0o644)
+	return report(o, r), nil
 }
 
 // results are all runs that count, and how many did not.
@@ -104,13 +85,13 @@ type results struct {
 	busy    map[string]int
 	starts  map[string][]interop.Startup // by system
 	adds    map[string][]time.Duration
-	idle    map[string]*idle
+	idle    map[string][]bench.Idle
 	bulk    *interop.Bulk
 	errors  []string
 }
 
 func newResults(systems []*interop.LBD) *results {
-	return &results{systems: systems, runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}, idle: map[string]*idle{}}
+	return &results{systems: systems, runs: map[string][]*interop.Outcome{}, busy: map[string]int{}, starts: map[string][]interop.Startup{}, adds: map[string][]time.Duration{}, idle: map[string][]bench.Idle{}}
 }
 
 func (r *results) add(f func()) {
@@ -130,12 +111,18 @@ func (r *results) system(ctx context.Context, bin *lab.Bin, s *interop.LBD, o *o
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := r.idleFigures(ctx, f, s.Name()); err != nil {
+	if err := f.Calm(ctx); err != nil {
 		return err
 	}
+	idle, err := bench.IdleFigures(ctx, f.Nodes)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s idle: %+v\n", s.Name(), idle)
+	r.add(func() { r.idle[s.Name()] = idle })
 	clear := interop.Fault{Name: "clear", Leaves: true, Limit: 5 * time.Second, Hold: 1500 * time.Millisecond, Inject: f.ClearSessions}
 	for _, x := range append(interop.Faults(), clear) {
-		if len(o.faults) > 0 && !slices.Contains(o.faults, x.Name) {
+		if !bench.In(o.faults, x.Name) {
 			continue
 		}
 		x.Conns = 60
@@ -186,15 +173,4 @@ func (r *results) figures(ctx context.Context, f *interop.Fabric, s *interop.LBD
 		fmt.Fprintf(os.Stderr, "%s start of %s: session %v, route %v; VIP added %v\n", name, m.Name, st.Session, st.Route, took)
 	}
 	return nil
-}
-
-// spread is min / median / max of one figure of each run.
-func spread(runs []*interop.Outcome, f func(*interop.Outcome) time.Duration) measure.Spread {
-	var d []time.Duration
-	for _, o := range runs {
-		if v := f(o); v >= 0 {
-			d = append(d, v)
-		}
-	}
-	return measure.SpreadOf(d)
 }

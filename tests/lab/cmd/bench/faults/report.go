@@ -1,4 +1,4 @@
-package main
+package faults
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
 const preamble = `# Benchmarks
 
-Written by ` + "`make bench`" + ` (` + "`go run ./tests/lab/cmd/bench`" + `). Three nodes, a client and an observer of the wire in
+Written by ` + "`make bench`" + ` (` + "`go run ./tests/lab/cmd/bench faults`" + `). Three nodes, a client and an observer of the wire in
 network namespaces on one Linux bridge. Every system meets the same faults and is measured by the same means.
 
 - **Outage**: the client connects every 5 ms (timeout 250 ms); the longest time from the start of the last success to the end of the
@@ -45,68 +46,52 @@ var faults = map[string]string{
 	"partition": "only what the daemons say to each other is dropped at the owner, for 6 s; ARP and clients pass",
 }
 
-// dropped says what became of runs on a busy machine.
-func dropped(maxLoad float64) string {
-	if maxLoad >= 1 {
-		return "No run was dropped because the machine was busy: it was shared with other work, as the column Busy shows.\n\n"
-	}
-	return fmt.Sprintf("Runs in which the machine was more than %.0f %% busy were dropped and repeated; they are counted in brackets.\n\n", 100*maxLoad)
-}
-
 func report(o *options, r *results) string {
-	var b strings.Builder
-	b.WriteString(preamble)
-	b.WriteString(dropped(o.maxLoad))
-	fmt.Fprintf(&b, "Machine: %s. Written on %s.\n\n", machine(), time.Now().Format(time.DateOnly))
+	var b bench.Report
+	b.WriteString(preamble + bench.Dropped(o.maxLoad, "Busy"))
+	b.Printf("\nMachine: %s. Written on %s.\n\n", machine(), time.Now().Format(time.DateOnly))
 	for _, s := range o.systems {
-		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name(), s.Configuration())
+		b.Printf("- **%s**: %s.\n", s.Name(), s.Configuration())
 	}
 	for _, sc := range o.scenarios {
-		fmt.Fprintf(&b, "\n## %s\n\nThe fault: %s.\n\n", sc.Name, faults[sc.Name])
+		b.Printf("\n## %s\n\nThe fault: %s.\n\n", sc.Name, faults[sc.Name])
 		table(&b, o, r, sc)
 	}
 	idleTable(&b, r)
 	return b.String()
 }
 
-func table(b *strings.Builder, o *options, r *results, sc lab.Scenario) {
-	head := "| System | Runs (dropped) | Busy | Outage | Failed attempts | Takeover | Dual claim | Gone | Long-lived |"
-	rule := "|---|---|---|---|---|---|---|---|---|"
+func table(b *bench.Report, o *options, r *results, sc lab.Scenario) {
+	head := []string{"System", "Runs (dropped)", "Busy", "Outage", "Failed attempts", "Takeover", "Dual claim", "Gone", "Long-lived"}
 	if sc.Undo != nil {
-		head += " After its end: outage | failed, max | moved, runs | dual claim |"
-		rule += "---|---|---|---|"
+		head = append(head, "After its end: outage", "failed, max", "moved, runs", "dual claim")
 	}
-	fmt.Fprintf(b, "%s Promise | Kept |\n%s---|---|\n", head, rule)
+	b.Head(append(head, "Promise", "Kept")...)
 	var broken []string
 	for _, s := range o.systems {
 		good, busy, failed := r.runs(s.Name(), sc.Name)
 		if len(good)+busy+failed == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "| %s | %d (%d)%s | %s |", s.Name(), len(good), busy, notHappened(failed), strings.Join(firstCells(good), " | "))
+		cells := append([]string{s.Name(), fmt.Sprintf("%d (%d)%s", len(good), busy, notHappened(failed))}, firstCells(good)...)
 		if sc.Undo != nil {
-			fmt.Fprintf(b, " %s |", strings.Join(secondCells(good), " | "))
+			cells = append(cells, secondCells(good)...)
 		}
-		p := lab.PromiseFor(sc.Name, s.Name() == "lbd-fast")
 		if !promises(s) {
-			b.WriteString(" | |\n")
+			b.Row(append(cells, "", "")...)
 			continue
 		}
+		p := lab.PromiseFor(sc.Name, s.Name() == "lbd-fast")
 		bad := p.Broken(good, 1)
 		if p.Open {
 			p.Text += ", no connection lost"
 		}
-		fmt.Fprintf(b, " %s: %s | %s |\n", p.ID, p.Text, kept(good, bad))
+		b.Row(append(cells, p.ID+": "+p.Text, kept(good, bad))...)
 		for _, x := range bad {
 			broken = append(broken, s.Name()+": "+x)
 		}
 	}
-	for i, x := range broken {
-		if i == 0 {
-			b.WriteString("\nBroken:\n\n")
-		}
-		fmt.Fprintf(b, "- %s\n", x)
-	}
+	b.Broken(broken)
 }
 
 // promises tells whether lbd's promises hold for the system.
@@ -123,13 +108,10 @@ func notHappened(n int) string {
 }
 
 func kept(good []*lab.Outcome, bad []string) string {
-	switch {
-	case len(good) == 0:
+	if len(good) == 0 {
 		return "not measured"
-	case len(bad) == 0:
-		return "yes"
 	}
-	return "**no**"
+	return bench.Kept(len(bad) == 0)
 }
 
 func firstCells(runs []*lab.Outcome) []string {
@@ -154,8 +136,8 @@ func firstCells(runs []*lab.Outcome) []string {
 		}
 	}
 	return []string{
-		measure.Counts(load), measure.SpreadOf(outage).String() + inRuns(never, "not over in"), measure.Counts(failed), some(takeover, len(runs)),
-		measure.SpreadOf(dual).String(), some(gone, len(runs)), mean(alive, len(runs)) + " of " + mean(open, len(runs)),
+		measure.Counts(load), measure.SpreadOf(outage).String() + inRuns(never, "not over in"), measure.Counts(failed), bench.Some(takeover, len(runs)),
+		measure.SpreadOf(dual).String(), bench.Some(gone, len(runs)), mean(alive, len(runs)) + " of " + mean(open, len(runs)),
 	}
 }
 
@@ -173,14 +155,6 @@ func secondCells(runs []*lab.Outcome) []string {
 	return []string{measure.SpreadOf(outage).String(), fmt.Sprint(failed), fmt.Sprint(moved), measure.SpreadOf(dual).String()}
 }
 
-// some is a spread of what did not happen in every run.
-func some(d []time.Duration, runs int) string {
-	if len(d) == 0 {
-		return "never"
-	}
-	return measure.SpreadOf(d).String() + inRuns(runs-len(d), "never in")
-}
-
 func inRuns(n int, what string) string {
 	if n == 0 {
 		return ""
@@ -195,16 +169,17 @@ func mean(sum, n int) string {
 	return fmt.Sprintf("%.1f", float64(sum)/float64(n))
 }
 
-func idleTable(b *strings.Builder, r *results) {
+func idleTable(b *bench.Report, r *results) {
 	b.WriteString("\n## Idle\n\nOver 10 s, with everything that the daemon starts, while nobody connects to the address or asks for it. The promise of lbd (P11): RSS <= 40 MiB, CPU <= 1 % of a core. CPU is the scheduler's count for all threads (the CPU clock of the process). The last row of each system was taken right after: a thread that does nothing but send a datagram to each of two nodes every 50 ms, which is the least that an owner must do.\n\n")
-	b.WriteString("| System | Node | Processes | RSS MiB | CPU % of a core | Machine busy % |\n|---|---|---|---|---|---|\n")
+	b.Head("System", "Node", "Processes", "RSS MiB", "CPU % of a core", "Machine busy %")
 	for _, e := range r.entries {
 		for _, i := range e.Idle {
+			cpu := fmt.Sprintf("%.2f", 100*i.CPU)
 			if i.Processes == 0 { // no daemon
-				fmt.Fprintf(b, "| | %s | | | %.2f | |\n", i.Node, 100*i.CPU)
+				b.Row("", i.Node, "", "", cpu, "")
 				continue
 			}
-			fmt.Fprintf(b, "| %s | %s | %d | %.1f | %.2f | %.0f |\n", e.System, i.Node, i.Processes, float64(i.RSS)/(1<<20), 100*i.CPU, 100*i.Load)
+			b.Row(e.System, i.Node, fmt.Sprint(i.Processes), fmt.Sprintf("%.1f", float64(i.RSS)/(1<<20)), cpu, fmt.Sprintf("%.0f", 100*i.Load))
 		}
 	}
 }

@@ -1,17 +1,18 @@
-package main
+package bgp
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/tests/interop"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
 const preamble = `# BGP
 
-Written by ` + "`make benchbgp`" + ` (` + "`go run ./tests/lab/cmd/benchbgp`" + `). Three nodes and a client on either side of one router with FRR 8.4
+Written by ` + "`make benchbgp`" + ` (` + "`go run ./tests/lab/cmd/bench bgp`" + `). Three nodes and a client on either side of one router with FRR 8.4
 (connect timer 1 s, maximum-paths 16, L4 hash) in network namespaces; two VIPs, one of each family, each with a session of its own.
 
 - **Gone**, **Back**: from the fault, or its end, until the router's kernel tells (rtnetlink) that the last VIP's next hop through the
@@ -35,60 +36,43 @@ func meanings() map[string]string {
 }
 
 func report(o *options, r *results) string {
-	var b strings.Builder
+	var b bench.Report
 	b.WriteString(preamble)
 	if o.parallel > 1 {
-		fmt.Fprintf(&b, "- %d systems were measured at once, each with a router of its own on the same processors.\n", o.parallel)
+		b.Printf("- %d systems were measured at once, each with a router of its own on the same processors.\n", o.parallel)
 	}
-	if o.maxLoad >= 1 {
-		b.WriteString("- No run was dropped because the machine was busy: it was shared with other work, as the column Busy (%) shows.\n")
-	} else {
-		fmt.Fprintf(&b, "- Runs in which the machine was more than %.0f %% busy were dropped and repeated; they are counted in brackets.\n", 100*o.maxLoad)
-	}
-	fmt.Fprintf(&b, "\nMachine: %s. Written on %s.\n\n", measure.Machine(), time.Now().Format(time.DateOnly))
+	b.Printf("- %s\n%s.\n\n", bench.Dropped(o.maxLoad, "Busy (%)"), bench.Machine())
 	for _, s := range r.systems {
-		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name(), s.Configuration())
+		b.Printf("- **%s**: %s.\n", s.Name(), s.Configuration())
 	}
 	for _, s := range r.systems {
 		faultTable(&b, r, s)
 	}
 	otherTable(&b, r)
-	for _, e := range r.errors {
-		fmt.Fprintf(&b, "\nNot measured: %s\n", strings.ReplaceAll(e, "\n", " "))
-	}
+	b.NotMeasured(r.errors)
 	return b.String()
 }
 
-func faultTable(b *strings.Builder, r *results, s *interop.LBD) {
-	fmt.Fprintf(b, "\n## %s\n\n", s.Name())
-	b.WriteString("| Fault | Runs (dropped) | Busy | Gone | Back | Failed | Outage | Hole | Long-lived, own | others | Promise | Kept |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+func faultTable(b *bench.Report, r *results, s *interop.LBD) {
+	b.Printf("\n## %s\n\n", s.Name())
+	b.Head("Fault", "Runs (dropped)", "Busy", "Gone", "Back", "Failed", "Outage", "Hole", "Long-lived, own", "others", "Promise", "Kept")
 	var broken []string
 	for _, fault := range faultNames() {
 		runs := r.runs[s.Name()+" "+fault]
 		if len(runs) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "| %s | %d (%d) | %s |", meanings()[fault], len(runs), r.busy[s.Name()+" "+fault], strings.Join(cells(runs), " | "))
 		p := interop.PromiseOf(fault, s)
-		bad := p.BrokenBy(runs)
-		switch {
-		case p.Text == "":
-			b.WriteString(" | |\n")
-		case len(bad) == 0:
-			fmt.Fprintf(b, " %s | yes |\n", p.Text)
-		default:
-			fmt.Fprintf(b, " %s | **no** |\n", p.Text)
+		bad, kept := p.BrokenBy(runs), ""
+		if p.Text != "" {
+			kept = bench.Kept(len(bad) == 0)
 		}
+		b.Row(append(append([]string{meanings()[fault], fmt.Sprintf("%d (%d)", len(runs), r.busy[s.Name()+" "+fault])}, cells(runs)...), p.Text, kept)...)
 		for _, x := range bad {
 			broken = append(broken, fault+": "+x)
 		}
 	}
-	for i, x := range broken {
-		if i == 0 {
-			b.WriteString("\nBroken:\n\n")
-		}
-		fmt.Fprintf(b, "- %s\n", x)
-	}
+	b.Broken(broken)
 }
 
 func faultNames() []string {
@@ -121,25 +105,25 @@ func cells(runs []*interop.Outcome) []string {
 
 // some is a spread of what may not have happened in every run.
 func some(runs []*interop.Outcome, f func(*interop.Outcome) time.Duration) string {
-	s := spread(runs, f)
-	switch {
-	case s.N == 0:
-		return "never"
-	case s.N < len(runs):
-		return fmt.Sprintf("%s (never in %d)", s, len(runs)-s.N)
+	var d []time.Duration
+	for _, o := range runs {
+		if v := f(o); v >= 0 {
+			d = append(d, v)
+		}
 	}
-	return s.String()
+	return bench.Some(d, len(runs))
 }
 
 func share(alive, open, runs int) string {
 	return fmt.Sprintf("%.1f of %.1f", float64(alive)/float64(runs), float64(open)/float64(runs))
 }
 
-func otherTable(b *strings.Builder, r *results) {
-	b.WriteString("\n## Other figures\n\n| What | System | Runs | Figure | Promise | Kept |\n|---|---|---|---|---|---|\n")
-	row := func(what, system string, s measure.Spread, limit time.Duration) {
-		if s.N > 0 {
-			fmt.Fprintf(b, "| %s | %s | %d | %s | <= %d ms | %s |\n", what, system, s.N, s, limit.Milliseconds(), kept(s.Max <= limit))
+func otherTable(b *bench.Report, r *results) {
+	b.WriteString("\n## Other figures\n\n")
+	b.Head("What", "System", "Runs", "Figure", "Promise", "Kept")
+	row := func(what, system string, d []time.Duration, limit time.Duration) {
+		if sp := measure.SpreadOf(d); sp.N > 0 {
+			b.Row(what, system, fmt.Sprint(sp.N), sp.String(), fmt.Sprintf("<= %d ms", limit.Milliseconds()), bench.Kept(sp.Max <= limit))
 		}
 	}
 	for _, s := range r.systems {
@@ -147,27 +131,34 @@ func otherTable(b *strings.Builder, r *results) {
 		for _, x := range r.starts[s.Name()] {
 			session, route = append(session, x.Session), append(route, x.Route)
 		}
-		row("start of the daemon until its sessions are established", s.Name(), measure.SpreadOf(session), 2500*time.Millisecond)
+		row("start of the daemon until its sessions are established", s.Name(), session, 2500*time.Millisecond)
 		if sp := measure.SpreadOf(route); sp.N > 0 {
-			fmt.Fprintf(b, "| start of the daemon until the node is a next hop of both VIPs | %s | %d | %s | | |\n", s.Name(), sp.N, sp)
+			b.Row("start of the daemon until the node is a next hop of both VIPs", s.Name(), fmt.Sprint(sp.N), sp.String(), "", "")
 		}
-		row("a VIP is added to the configuration until the router has its route", s.Name(), measure.SpreadOf(r.adds[s.Name()]), 150*time.Millisecond)
+		row("a VIP is added to the configuration until the router has its route", s.Name(), r.adds[s.Name()], 150*time.Millisecond)
 	}
 	for _, s := range r.systems {
-		if i := r.idle[s.Name()]; i != nil {
-			idleRows(b, i, s.Name())
+		if all := r.idle[s.Name()]; len(all) > 0 {
+			idleRow(b, fmt.Sprintf("processor time of a daemon that is idle, of a core (machine %d %% busy)", int(100*all[0].Load)), s.Name(), all, 1, "%",
+				func(i bench.Idle) float64 { return 100 * i.CPU })
+			idleRow(b, "its memory", s.Name(), all, 40, "MiB", func(i bench.Idle) float64 { return float64(i.RSS) / (1 << 20) })
 		}
 	}
 	if r.bulk != nil {
-		fmt.Fprintf(b, "| %d VIPs are added until the router has the last route (machine %.0f %% busy) | lbd | 1 | %.2f s | <= 5 s | %s |\n", r.bulk.Paths, 100*r.bulk.Load, r.bulk.Took.Seconds(), kept(r.bulk.Took <= 5*time.Second))
+		b.Row(fmt.Sprintf("%d VIPs are added until the router has the last route (machine %.0f %% busy)", r.bulk.Paths, 100*r.bulk.Load), "lbd", "1",
+			fmt.Sprintf("%.2f s", r.bulk.Took.Seconds()), "<= 5 s", bench.Kept(r.bulk.Took <= 5*time.Second))
 		mib := float64(r.bulk.RSS) / (1 << 20)
-		fmt.Fprintf(b, "| memory that they take, 20 s later | lbd | 1 | %.1f MiB | <= 60 MiB | %s |\n", mib, kept(mib <= 60))
+		b.Row("memory that they take, 20 s later", "lbd", "1", fmt.Sprintf("%.1f MiB", mib), "<= 60 MiB", bench.Kept(mib <= 60))
 	}
 }
 
-func kept(ok bool) string {
-	if ok {
-		return "yes"
+// idleRow is one figure of all nodes.
+func idleRow(b *bench.Report, what, system string, all []bench.Idle, limit float64, unit string, f func(bench.Idle) float64) {
+	var x []float64
+	for _, i := range all {
+		x = append(x, f(i))
 	}
-	return "**no**"
+	slices.Sort(x)
+	b.Row(what, system, fmt.Sprint(len(x)), fmt.Sprintf("%.2f / %.2f / %.2f %s", x[0], x[len(x)/2], x[len(x)-1], unit),
+		fmt.Sprintf("<= %g %s", limit, unit), bench.Kept(x[len(x)-1] <= limit))
 }

@@ -1,4 +1,4 @@
-package main
+package ring
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
 const preamble = `# Connections
 
-Written by ` + "`make benchring`" + ` (` + "`go run ./tests/lab/cmd/benchring`" + `). What [docs/connections.md](connections.md) promises for connections that are
+Written by ` + "`make benchring`" + ` (` + "`go run ./tests/lab/cmd/bench ring`" + `). What [docs/connections.md](connections.md) promises for connections that are
 open (P13 to P15), and what it costs. Three nodes in network namespaces on one Linux bridge, by BGP behind a router with FRR; lbd has
 default settings, **lbd-reset** is lbd with ` + "`connections: reset`" + `,
 **lbd-balanced** with ` + "`advertise.l2.mode: balanced`" + `, keepalived has advert_int 1.
@@ -37,20 +38,18 @@ func meanings() map[string]string {
 }
 
 func report(r *results) string {
-	var b strings.Builder
+	var b bench.Report
 	b.WriteString(preamble)
-	fmt.Fprintf(&b, "Machine: %s. Written on %s by `benchring -parts %s -runs %d -strays %d`.\n", measure.Machine(), time.Now().Format(time.DateOnly),
+	b.Printf("%s by `bench ring -parts %s -runs %d -strays %d`.\n", bench.Machine(),
 		strings.Join(r.options.parts, ","), r.options.runs, r.options.strays)
 	keptTable(&b, r)
 	costTable(&b, r)
 	deathTable(&b, r)
-	for _, e := range r.errors {
-		fmt.Fprintf(&b, "\nNot measured: %s\n", strings.ReplaceAll(e, "\n", " "))
-	}
+	b.NotMeasured(r.errors)
 	return b.String()
 }
 
-func keptTable(b *strings.Builder, r *results) {
+func keptTable(b *bench.Report, r *results) {
 	by := ""
 	for _, k := range r.kept {
 		if k.runs == 0 {
@@ -58,15 +57,20 @@ func keptTable(b *strings.Builder, r *results) {
 		}
 		if k.by != by {
 			by = k.by
-			fmt.Fprintf(b, "\n## Kept, %s\n\n| Fault | System | Runs | Busy | Kept of 60, worst run | own | others | Failed | Wanted | Reached |\n|---|---|---|---|---|---|---|---|---|---|\n", by)
+			b.Printf("\n## Kept, %s\n\n", by)
+			b.Head("Fault", "System", "Runs", "Busy", "Kept of 60, worst run", "own", "others", "Failed", "Wanted", "Reached")
 		}
 		others := ""
 		if k.others.Open > 0 {
 			others = fmt.Sprintf("%d of %d", k.others.Survived(), k.others.Open)
 		}
 		text, ok := k.wanted()
-		fmt.Fprintf(b, "| %s | %s | %d | %s | %d | %d of %d | %s | %d of %d%s | %s | %s |\n", meanings()[k.fault], k.system, k.runs, measure.Counts(k.busy),
-			k.leastKept, k.own.Survived(), k.own.Open, others, k.failed, k.attempts, causes(k.errors), text, verdict(text, ok))
+		reached := ""
+		if text != "" {
+			reached = bench.Kept(ok)
+		}
+		b.Row(meanings()[k.fault], k.system, fmt.Sprint(k.runs), measure.Counts(k.busy), fmt.Sprint(k.leastKept), fmt.Sprintf("%d of %d", k.own.Survived(), k.own.Open),
+			others, fmt.Sprintf("%d of %d%s", k.failed, k.attempts, causes(k.errors)), text, reached)
 	}
 }
 
@@ -88,16 +92,6 @@ func (k *keptRow) wanted() (text string, ok bool) {
 	return "all, 0 failed", all && k.failed == 0
 }
 
-func verdict(text string, ok bool) string {
-	switch {
-	case text == "":
-		return ""
-	case ok:
-		return "yes"
-	}
-	return "**no**"
-}
-
 func causes(errs map[string]int) string {
 	var out []string
 	for _, e := range slices.Sorted(maps.Keys(errs)) {
@@ -111,75 +105,71 @@ func causes(errs map[string]int) string {
 	return " (" + strings.Join(out, ", ") + ")"
 }
 
-func costTable(b *strings.Builder, r *results) {
+func costTable(b *bench.Report, r *results) {
 	if len(r.cost) == 0 {
 		return
 	}
-	fmt.Fprintf(b, `
+	b.Printf(`
 ## Cost of a relay
 
 %d connections to m1 with a line echoed each 20 ms, %v for each figure. The same connections are measured with the address on m1, then on m3, which
 relays to m1, then on m2, which relays to m3 and that to m1; counters at m1 say that they were. All answers go directly. Median of %d rounds, with the
 least and the most in brackets.
 
-| Relays | Busy | Echo p50, µs | p99, µs | p99 more than without, µs | wanted |
-|---|---|---|---|---|---|
 `, echoConns, echoFor, len(r.cost))
+	b.Head("Relays", "Busy", "Echo p50, µs", "p99, µs", "p99 more than without, µs", "wanted")
 	for n := range maxRelays + 1 {
 		pick := func(f func(*round) float64) string { return spread(r.cost, f) }
-		fmt.Fprintf(b, "| %d | %s | %s | %s | ", n, pick(func(o *round) float64 { return float64(o.busy[n]) }),
-			pick(func(o *round) float64 { return micro(o.p50[n]) }), pick(func(o *round) float64 { return micro(o.p99[n]) }))
-		if n == 0 {
-			b.WriteString("| |\n")
-			continue
+		more := ""
+		if n > 0 {
+			more = pick(func(o *round) float64 { return micro(o.p99[n] - o.p99[0]) })
 		}
-		fmt.Fprintf(b, "%s | %s |\n", pick(func(o *round) float64 { return micro(o.p99[n] - o.p99[0]) }), limit(n, "<= 200"))
+		b.Row(fmt.Sprint(n), pick(func(o *round) float64 { return float64(o.busy[n]) }), pick(func(o *round) float64 { return micro(o.p50[n]) }),
+			pick(func(o *round) float64 { return micro(o.p99[n]) }), more, limit(n, "<= 200"))
 	}
 	loadLine(b, r.load)
 	speedTable(b, r)
 }
 
-func speedTable(b *strings.Builder, r *results) {
+func speedTable(b *bench.Report, r *results) {
 	if len(r.speeds) == 0 {
 		return
 	}
-	fmt.Fprintf(b, `
+	b.Printf(`
 One connection from the client that is written to as fast as it takes it, %v through no, one and two relays in turn, again and again; the share is that
 within a round. veth with segmentation offload. Without a limit at the client's link the processors are the limit: client, switch, relay and server
 share %d of them, and the path is as long again with each relay.
 
-| Client's link | Rounds | Relays | Throughput, Gbit/s | of that without, %% | wanted |
-|---|---|---|---|---|---|
 `, sendFor, runtime.NumCPU())
+	b.Head("Client's link", "Rounds", "Relays", "Throughput, Gbit/s", "of that without, %", "wanted")
 	for _, w := range r.speeds {
 		wire := "no limit"
 		if w.gigabits > 0 {
 			wire = fmt.Sprintf("%d Gbit/s", w.gigabits)
 		}
 		for n := range maxRelays + 1 {
-			fmt.Fprintf(b, "| %s | %d | %d | %s | ", wire, len(w.rounds), n, spread(w.rounds, func(v *[maxRelays + 1]float64) float64 { return v[n] / 1e9 }))
-			if n == 0 {
-				b.WriteString("| |\n")
-				continue
+			share := ""
+			if n > 0 {
+				share = spread(w.rounds, func(v *[maxRelays + 1]float64) float64 { return 100 * v[n] / v[0] })
 			}
-			fmt.Fprintf(b, "%s | %s |\n", spread(w.rounds, func(v *[maxRelays + 1]float64) float64 { return 100 * v[n] / v[0] }), limit(n, ">= 90"))
+			b.Row(wire, fmt.Sprint(len(w.rounds)), fmt.Sprint(n), spread(w.rounds, func(v *[maxRelays + 1]float64) float64 { return v[n] / 1e9 }), share, limit(n, ">= 90"))
 		}
 	}
 }
 
 // loadLine tells the processor time of one relay. A machine without idle time has used
 // all there was in both cases, which says nothing.
-func loadLine(b *strings.Builder, l *relayLoad) {
+func loadLine(b *bench.Report, l *relayLoad) {
 	if l == nil || l.relays == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%d packets of no connection, %d a second for %.0f s, took %.2f s of the machine's processor time without ring and %.2f s with one of three\nnodes (%d relays), switch and veth included. ",
+	b.Printf("\n%d packets of no connection, %d a second for %.0f s, took %.2f s of the machine's processor time without ring and %.2f s with one of three\nnodes (%d relays), switch and veth included. ",
 		l.packets, strayRate, l.took.Seconds(), l.plain.Seconds(), l.ring.Seconds(), l.relays)
 	if full := 0.95 * float64(runtime.NumCPU()); l.plain.Seconds() > full*l.took.Seconds() || l.ring.Seconds() > full*l.took.Seconds() {
 		b.WriteString("That was all there is, so it says nothing of a relay.\n")
 		return
 	}
-	fmt.Fprintf(b, "**Processor time of a relay: %.2f µs.**\n", (l.ring-l.plain).Seconds()/float64(l.relays)*1e6)
+	b.Printf("**Processor time of a relay: %.2f µs.**\n", (l.ring-l.plain).Seconds()/float64(l.relays)*1e6)
 }
 
 // limit is what is wanted of one relay; nothing is of more.
@@ -203,11 +193,11 @@ func spread[R any](rounds []R, f func(R) float64) string {
 	return fmt.Sprintf("%.1f (%.1f to %.1f)", (v[(n-1)/2]+v[n/2])/2, v[0], v[n-1])
 }
 
-func deathTable(b *strings.Builder, r *results) {
+func deathTable(b *bench.Report, r *results) {
 	if len(r.deaths) == 0 {
 		return
 	}
-	fmt.Fprintf(b, `
+	b.Printf(`
 ## Death of another node
 
 The link of a node goes. By layer 2 that is m3, and there are %d connections to m1 with a line echoed each 20 ms; by BGP it is each node in turn.
@@ -215,15 +205,15 @@ What the node before it in the ring, by layer 2 m2, detects is in its log, to a 
 the host, or "vip" with TakingOver, or "member", when the group has given the node up. The rules are told by the kernel (nftables netlink, as in
 `+"`nft monitor`"+`). Times in ms.
 
-| What dies | Runs | Busy | Fault until it is detected | Detection until the rules lead past it | Wanted | Longest wait for an echo | Kept | Until the owner's own connections are reset |
-|---|---|---|---|---|---|---|---|---|
 `, echoConns)
+	b.Head("What dies", "Runs", "Busy", "Fault until it is detected", "Detection until the rules lead past it", "Wanted", "Longest wait for an echo", "Kept",
+		"Until the owner's own connections are reset")
 	for _, what := range []dying{dyingRelay, dyingOwner, dyingBGP} {
 		deathRow(b, what, r.deaths)
 	}
 }
 
-func deathRow(b *strings.Builder, what dying, all []*death) {
+func deathRow(b *bench.Report, what dying, all []*death) {
 	var detected, rules, stalled, reset []time.Duration
 	var busy []int
 	kept := 0
@@ -254,6 +244,5 @@ func deathRow(b *strings.Builder, what dying, all []*death) {
 			own += fmt.Sprintf(" (not in %d)", n)
 		}
 	}
-	fmt.Fprintf(b, "| %s | %d | %s | %s | %s | <= 50 | %s | %s | %s |\n", words, len(busy), measure.Counts(busy), measure.SpreadOf(detected), measure.SpreadOf(rules),
-		echoes, lived, own)
+	b.Row(words, fmt.Sprint(len(busy)), measure.Counts(busy), measure.SpreadOf(detected).String(), measure.SpreadOf(rules).String(), "<= 50", echoes, lived, own)
 }

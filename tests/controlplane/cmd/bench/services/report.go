@@ -1,15 +1,13 @@
-package main
+package services
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"lbd.dev/lbd/tests/controlplane"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
@@ -28,23 +26,23 @@ externalTrafficPolicy Local. All of them share the processors with what measures
 `
 
 func report(p *controlplane.Programs, all []*figures) string {
-	var b strings.Builder
+	var b bench.Report
 	b.WriteString(preamble)
-	fmt.Fprintf(&b, "\nMachine: %s; Kubernetes %s, etcd %s. Written on %s.\n\n", machine(), p.Kubernetes, p.EtcdVersion, time.Now().Format(time.DateOnly))
+	b.Printf("\nMachine: %s; Kubernetes %s, etcd %s. Written on %s.\n\n", measure.Machine(), p.Kubernetes, p.EtcdVersion, time.Now().Format(time.DateOnly))
 	line := func(what, goal string, cell func(*figures) string) {
-		fmt.Fprintf(&b, "| %s | %s |", what, goal)
+		cells := []string{what, goal}
 		for _, f := range all {
-			fmt.Fprintf(&b, " %s |", cell(f))
+			cells = append(cells, cell(f))
 		}
-		b.WriteString("\n")
+		b.Row(cells...)
 	}
 	line("Services", "Goal", func(f *figures) string { return fmt.Sprint(f.services) })
-	fmt.Fprintf(&b, "|---|---|%s\n", strings.Repeat("---|", len(all)))
+	b.Printf("|---|---|%s\n", strings.Repeat("---|", len(all)))
 	startRows(line)
 	changeRows(line)
 	for _, f := range all {
 		for _, e := range f.errors {
-			fmt.Fprintf(&b, "\nNot measured with %d Services: %s\n", f.services, strings.ReplaceAll(e, "\n", " "))
+			b.Printf("\nNot measured with %d Services: %s\n", f.services, bench.OneLine(e))
 		}
 	}
 	return b.String()
@@ -114,14 +112,4 @@ func timed(f *figures, d time.Duration, load string) string {
 
 func timedAll(f *figures, d []time.Duration, load string) string {
 	return fmt.Sprintf("%s (%.0f)", measure.Percentiles(d), 100*f.load[load])
-}
-
-// machine describes what the figures were taken on.
-func machine() string {
-	var u unix.Utsname
-	kernel := "unknown"
-	if unix.Uname(&u) == nil {
-		kernel = unix.ByteSliceToString(u.Release[:])
-	}
-	return fmt.Sprintf("kernel %s, %d cores, %s", kernel, runtime.NumCPU(), runtime.Version())
 }

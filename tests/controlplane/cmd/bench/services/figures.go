@@ -1,4 +1,4 @@
-package main
+package services
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/bench"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
@@ -79,19 +80,15 @@ func poll(ctx context.Context, limit, every time.Duration, what string, check fu
 
 // loaded notes how busy the machine was while f ran.
 func (f *figures) loaded(what string, run func() error) error {
-	from, err := measure.ReadCPU()
+	load, err := bench.Loaded(run)
 	if err != nil {
 		return err
 	}
-	if err := run(); err != nil {
-		return err
-	}
-	to, err := measure.ReadCPU()
 	if f.load == nil {
 		f.load = map[string]float64{}
 	}
-	f.load[what] = measure.Load(from, to)
-	return err
+	f.load[what] = load
+	return nil
 }
 
 func (f *figures) say(format string, args ...any) {
