@@ -99,22 +99,22 @@ demo: deps build ## three nodes, their faults, and what a client sees (root)
 	@LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/demo
 
 bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
-	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench -runs $(RUNS) -out docs/benchmarks.md
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench faults -runs $(RUNS) -out docs/benchmarks.md
 
 benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmarks.md (root)
-	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/benchbgp -runs $(RUNS) -out docs/benchmarks.md
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench bgp -runs $(RUNS) -out docs/benchmarks.md
 
 benchring: deps build ## what open connections survive and what that costs, into docs/benchmarks.md (root)
-	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/benchring -out docs/benchmarks.md
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench ring -out docs/benchmarks.md
 
 benchcluster: deps build ## real control planes in faults and upgrades, beside keepalived, into docs/benchmarks.md (root)
 	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md
 
 benchservices: deps build ## thousands of Services in a real control plane, into docs/benchmarks.md (root)
-	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md
+	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench services -out $(CURDIR)/docs/benchmarks.md
 
 benchmachines: deps build ## Machines of Cluster API that go away, into docs/benchmarks.md (root)
-	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/benchmachines -out $(CURDIR)/docs/benchmarks.md
+	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench machines -out $(CURDIR)/docs/benchmarks.md
 
 soak: deps build ## random faults for SOAK (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/soak -for $(SOAK)
