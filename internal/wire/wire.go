@@ -20,7 +20,7 @@ const (
 	// Every is how often one host is asked while one answers.
 	Every = 5 * time.Second
 	// Again is how often all are asked while nobody does, and others hear each other, or have
-	// yet to notice.
+	// yet to notice; and how often it is tried to ask where that did not succeed.
 	Again = time.Second
 	// Lasts is how long a question is repeated: longer than for a takeover, unless a VIP waits
 	// for it.
@@ -202,6 +202,9 @@ func (s *step) unanswered() {
 // resting waits until it is time to ask.
 func (s *step) resting() {
 	next := s.m.At.Add(Every)
+	if s.m.Mute { // nothing is known of the wire until a question can be put
+		next = s.m.At.Add(Again)
+	}
 	urgent := s.in.Urgent && s.stale() && !s.m.Mute
 	if s.in.Now.Before(next) && !urgent {
 		s.at(next)

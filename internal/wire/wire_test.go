@@ -267,7 +267,7 @@ func TestQuestionThatIsNeverPut(t *testing.T) {
 	}
 	w.want(Unknown)
 	w.busy = false
-	w.run(Every)
+	w.run(Again + Patience)
 	w.want(Lit)
 	if w.out.Pending {
 		t.Errorf("%+v", w.out)

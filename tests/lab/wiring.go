@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // CA is the file of the authority that signed the certificate of the services.
@@ -40,14 +41,26 @@ func (l *Lab) MTU(ctx context.Context, mtu int) error {
 	return err
 }
 
-// OnlyIPv6 takes the IPv4 addresses of the nodes away.
+// OnlyIPv6 takes the IPv4 addresses of the nodes away, and waits until they can ask their
+// neighbours by IPv6, as hosts can that have been up for a while.
 func (l *Lab) OnlyIPv6(ctx context.Context) error {
 	for _, n := range l.Nodes {
 		if err := l.IP(ctx, &n.Host, "addr del "+netip.PrefixFrom(n.IP4, 24).String()+" dev "+nodeIf); err != nil {
 			return err
 		}
 	}
-	return nil
+	return Wait(ctx, 20*time.Second, 50*time.Millisecond, "link-local addresses", func() error {
+		for _, n := range l.Nodes {
+			out, err := run(ctx, "", "ip", "-n", n.NS, "-6", "addr", "show", "dev", nodeIf, "scope", "link", "-tentative")
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(out, "inet6 fe80:") {
+				return fmt.Errorf("%s has none that it may use", n.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // AddPort gives a host one more interface, on the named bridge.
