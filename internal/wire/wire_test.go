@@ -267,11 +267,23 @@ func TestQuestionThatIsNeverPut(t *testing.T) {
 	}
 	w.want(Unknown)
 	w.busy = false
-	w.run(Again + Patience)
+	w.run(Every)
 	w.want(Lit)
 	if w.out.Pending {
 		t.Errorf("%+v", w.out)
 	}
+}
+
+// TestAskedOnceThatIsPossible: a host whose first question could not be put, since its
+// address was still probed, asks within a second of being able to.
+func TestAskedOnceThatIsPossible(t *testing.T) {
+	w := newWorld(t, b, c)
+	w.busy = true
+	w.run(Patience + 100*time.Millisecond)
+	w.want(Unknown)
+	w.busy = false
+	w.run(Again)
+	w.want(Lit)
 }
 
 // TestDarkWhileNobodyIsAsked: in a large group not all can be asked each time who is there.
