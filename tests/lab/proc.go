@@ -96,7 +96,7 @@ func (p *Proc) Kill() error {
 	}
 	// The group may outlive its leader.
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
-	err := p.Wait(5 * time.Second)
+	err := p.Wait(30 * time.Second)
 	if errors.Is(err, ErrTimeout) {
 		return err
 	}
