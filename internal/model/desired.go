@@ -29,6 +29,8 @@ type Desired struct {
 	L2    []L2Advert // for layer2, sorted by Addr
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
+	// Forward is for the driver that forwards connections to other machines.
+	Forward ForwardState
 	Rings bool       // for relay: whether a VIP is bound depends on whether rings would work
 	// Hearing, for relay: a node that is there, or is awaited, has not said yet which
 	// connections it has. Rings may lack it; what an earlier process left does not.

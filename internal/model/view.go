@@ -62,6 +62,8 @@ type View struct {
 	VIPs    []VIP               // sorted by Addr, no duplicates; see SetObjects
 	BGP     BGPConfig
 	Peers   []BGPPeer // all that are configured, sorted by Name; see SetObjects
+	// LoadBalancers are sorted by Name. Each has VIPs of KindLoadBalancer in VIPs.
+	LoadBalancers []LoadBalancer
 	objects map[SourceName]objects
 	Links   map[string]Link
 	Health  map[string]HealthState // by VIP.Check
@@ -183,6 +185,9 @@ type AppliedVIP struct {
 
 	// Of the relay driver.
 	Relaying bool
+
+	// Of the forward driver: all ports of the VIP are forwarded as wanted.
+	Forwarding bool
 
 	Err string // in words; empty if none
 }
