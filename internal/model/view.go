@@ -58,16 +58,16 @@ type View struct {
 	// capability; empty if it can.
 	Unable string
 
-	Synced  map[SourceName]bool // delivered a first full state
-	VIPs    []VIP               // sorted by Addr, no duplicates; see SetObjects
-	BGP     BGPConfig
-	Peers   []BGPPeer // all that are configured, sorted by Name; see SetObjects
+	Synced map[SourceName]bool // delivered a first full state
+	VIPs   []VIP               // sorted by Addr, no duplicates; see SetObjects
+	BGP    BGPConfig
+	Peers  []BGPPeer // all that are configured, sorted by Name; see SetObjects
 	// LoadBalancers are sorted by Name. Each has VIPs of KindLoadBalancer in VIPs.
 	LoadBalancers []LoadBalancer
-	objects map[SourceName]objects
-	Links   map[string]Link
-	Health  map[string]HealthState // by VIP.Check
-	Gossip  Gossip
+	objects       map[SourceName]objects
+	Links         map[string]Link
+	Health        map[string]HealthState // by VIP.Check
+	Gossip        Gossip
 	// Machines are what this process itself knows of a management cluster.
 	Machines Machines
 	Applied  map[SinkName]Applied // last report of each driver
