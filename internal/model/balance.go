@@ -118,3 +118,40 @@ func (s *ForwardService) Same(o *ForwardService) bool {
 	return s.Addr == o.Addr && s.Protocol == o.Protocol && s.Port == o.Port && s.Slots.Same(o.Slots) && slices.Equal(s.Servers, o.Servers) &&
 		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources)
 }
+
+// BalanceMemory is what one decision about a LoadBalancer hands to the next.
+type BalanceMemory struct {
+	// Ready: each server had a result of its check since the start.
+	Ready bool
+	// Drained are the servers that get no new connections, by configuration, and since when;
+	// sorted as LoadBalancer.Servers. One that is configured no more is forgotten in the end.
+	Drained []DrainedServer
+	// Fills are the tables in force, of each family.
+	Fills [2]BalanceFill
+}
+
+// DrainedServer is a server that was taken out of service.
+type DrainedServer struct {
+	Server Server
+	Since  time.Time
+}
+
+// BalanceFill is how the slots of a family are spread, and the tables made of that. It is
+// never changed.
+type BalanceFill struct {
+	Servers []Server // that get new connections
+	Slots   []uint16 // numbers of Servers
+	// Tables are the same for each target port.
+	Tables map[uint16]*SlotTable
+}
+
+// Same compares two memories.
+func (m *BalanceMemory) Same(o *BalanceMemory) bool {
+	same := func(a, b DrainedServer) bool { return a.Server == b.Server && a.Since.Equal(b.Since) }
+	return m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) && m.Fills[0].Same(&o.Fills[0]) && m.Fills[1].Same(&o.Fills[1])
+}
+
+// Same compares two fills. The slots follow from the servers.
+func (f *BalanceFill) Same(o *BalanceFill) bool {
+	return slices.Equal(f.Servers, o.Servers) && len(f.Tables) == len(o.Tables)
+}
