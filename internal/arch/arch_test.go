@@ -38,6 +38,7 @@ var floors = map[string]int{
 	"internal/place":         1,
 	"internal/audience":      1,
 	"internal/wire":          1,
+	"internal/balance":       1,
 	"internal/nft":           1,
 	"internal/sockdiag":      1,
 	"internal/sockfilter":    1,
@@ -75,7 +76,7 @@ const anyFloor = 9
 // pure packages decide with values: no I/O, no clock, no lock, no log, and nothing of the
 // house that is not pure. Their tests may do all that.
 var pure = []string{
-	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/wire", "internal/resolve", "internal/agree",
+	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/wire", "internal/balance", "internal/resolve", "internal/agree",
 	"internal/services", "internal/machines", "internal/allocator", "internal/decide",
 }
 

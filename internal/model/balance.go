@@ -155,3 +155,8 @@ func (m *BalanceMemory) Same(o *BalanceMemory) bool {
 func (f *BalanceFill) Same(o *BalanceFill) bool {
 	return slices.Equal(f.Servers, o.Servers) && len(f.Tables) == len(o.Tables)
 }
+
+// Same compares two wanted states.
+func (f *ForwardState) Same(o *ForwardState) bool {
+	return slices.Equal(f.Cut, o.Cut) && slices.EqualFunc(f.Services, o.Services, func(a, b ForwardService) bool { return a.Same(&b) })
+}

@@ -232,6 +232,8 @@ type Memory struct {
 	Gen  uint64
 	VIPs map[netip.Addr]VIPMemory
 	BGP  map[netip.Addr]BGPMemory
+	// Balance is by the name of the LoadBalancer.
+	Balance map[string]BalanceMemory
 	Membership
 	Stalls int
 	// Waiting and Probing count the VIPs in these phases.
