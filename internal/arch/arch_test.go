@@ -61,6 +61,7 @@ var floors = map[string]int{
 	"internal/layer2":        3,
 	"internal/link":          3,
 	"internal/relay":         3,
+	"internal/forward":       3,
 	"internal/lbdtest":       3,
 	"internal/daemon":        4,
 	"packaging":              4,
@@ -91,7 +92,7 @@ var testOnly = []string{"internal/lbdtest", "internal/testnet", "internal/fieldt
 // not here nobody may. What tests/ imports is its own affair.
 var owners = map[string][]string{
 	"github.com/coreos/go-systemd":        {"cmd/lbd"},
-	"github.com/google/nftables":          {"internal/nft", "internal/layer2", "internal/relay"},
+	"github.com/google/nftables":          {"internal/nft", "internal/layer2", "internal/relay", "internal/forward"},
 	"github.com/hashicorp/memberlist":     {"internal/gossip"},
 	"github.com/mdlayher/netlink":         {"internal/nft"},
 	"github.com/mdlayher/packet":          {"internal/layer2"},
