@@ -171,10 +171,20 @@ const (
 
 // Default fills in what is unset.
 func (h *HealthCheck) Default() {
+	h.defaultPace()
+	h.defaultTarget()
+}
+
+// defaultPace fills in how often and how long a check runs.
+func (h *HealthCheck) defaultPace() {
 	setDefault(&h.Interval, Duration{DefaultCheckInterval})
 	setDefault(&h.Timeout, Duration{min(DefaultCheckTimeout, h.Interval.Duration*4/5)})
 	setDefault(&h.Fall, DefaultCheckFall)
 	setDefault(&h.Rise, DefaultCheckRise)
+}
+
+// defaultTarget fills in what is asked.
+func (h *HealthCheck) defaultTarget() {
 	if c := h.HTTPS; c != nil {
 		setDefault(&c.Host, DefaultCheckHost)
 		setDefault(&c.Path, DefaultHTTPSPath)

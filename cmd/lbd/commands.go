@@ -18,6 +18,7 @@ import (
 	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/forward"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/relay"
 )
@@ -221,8 +222,8 @@ func newCleanup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what a crashed daemon left: addresses and rules with lbd's mark",
-		Long: `Remove the addresses that carry lbd's mark and the nftables tables called lbd and
-lbd-relay.
+		Long: `Remove the addresses that carry lbd's mark and the nftables tables called lbd,
+lbd-relay and lbd-forward.
 Nothing else is touched. It is seldom needed: addresses of a dead daemon leave the
 kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 		Args: noArgs,
@@ -236,13 +237,15 @@ kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 			for _, p := range prefixes {
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", p)
 			}
-			for _, t := range slices.Concat(silent, rings) {
+			forwarded, errForward := forward.Cleanup(cmd.Context())
+			tables := slices.Concat(silent, rings, forwarded)
+			for _, t := range tables {
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", t)
 			}
-			if err := errors.Join(err, errL2, errRelay); err != nil {
+			if err := errors.Join(err, errL2, errRelay, errForward); err != nil {
 				return err
 			}
-			if len(prefixes)+len(silent)+len(rings) == 0 {
+			if len(prefixes)+len(tables) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
 			}
 			return nil

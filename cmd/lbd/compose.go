@@ -24,6 +24,7 @@ import (
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/daemon"
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/forward"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
@@ -76,7 +77,8 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 		Logger: log.With("part", "layer2"), Standstill: gossip.Detection(cfg.Node.Gossip.Detection).TakenAfter(),
 	})
 	routers := newBGP(cfg, log)
-	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")})}
+	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")}),
+		forward.New(forward.Options{Logger: log.With("part", "forward")})}
 	if management != nil {
 		p.drivers = append(p.drivers, management.Driver())
 	}

@@ -25,7 +25,8 @@ type Rule uint8
 
 // The rules. At is the field at fault, and Other the one that it contradicts.
 const (
-	AddressTwice     Rule = iota + 1 // an address of two VirtualIPs
+	AddressTwice     Rule = iota + 1 // an address of two objects that are announced
+	BackendIsVirtual                 // a backend has an address that moves
 	AddressOfNode                    // an address of a VirtualIP is that of a node, with which gossip would move away
 	QuorumAlone                      // a VirtualIP asks for a quorum, and the node knows no peers
 	BalancedAlone                    // a VirtualIP spreads connections that no other node could find
@@ -59,6 +60,7 @@ type Finding struct {
 type Judge struct {
 	Node              *v1alpha1.NodeConfiguration // that they are beside; nil: none
 	VirtualIPs        []*v1alpha1.VirtualIP
+	LoadBalancers     []*v1alpha1.LoadBalancer
 	Peers             []*v1alpha1.BGPPeer
 	Profiles          []*v1alpha1.BFDProfile
 	Communities       []*v1alpha1.Community
@@ -74,7 +76,7 @@ type Judge struct {
 	// Report is called for each finding.
 	Report func(Finding)
 
-	virtual     map[netip.Addr]Field // addresses of VirtualIPs
+	virtual     map[netip.Addr]Field // addresses of VirtualIPs and LoadBalancers
 	named       map[string]map[string]int
 	communities map[string]Field
 	ranges      PoolIndex
@@ -89,6 +91,7 @@ func (j *Judge) Run() {
 	}
 	j.ranges = NewPoolIndex(j.Pools)
 	j.uniqueAddresses()
+	j.backends()
 	j.besideNode()
 	j.uniqueCommunities()
 	j.sessions()
@@ -130,16 +133,41 @@ func (j *Judge) vip(i int, path string, value any) Field {
 	return Field{v1alpha1.KindVirtualIP, j.VirtualIPs[i].Metadata.Name, i, path, value}
 }
 
+func (j *Judge) balancer(i int, path string, value any) Field {
+	return Field{v1alpha1.KindLoadBalancer, j.LoadBalancers[i].Metadata.Name, i, path, value}
+}
+
 func (j *Judge) node(path string, value any) Field {
 	return Field{v1alpha1.KindNodeConfiguration, j.Node.NodeName, 0, path, value}
 }
 
-// eachAddress calls f for every address of a VirtualIP that is one.
+// eachAddress calls f for every address of a VirtualIP or LoadBalancer that is one.
 func (j *Judge) eachAddress(f func(at Field, addr netip.Addr)) {
-	for i, o := range j.VirtualIPs {
-		for n, text := range o.Spec.Addresses {
+	each := func(at Field, path string, texts []string) {
+		for n, text := range texts {
 			if addr, err := netip.ParseAddr(text); err == nil {
-				f(j.vip(i, fmt.Sprintf("spec.addresses[%d]", n), text), addr)
+				at.Path, at.Value = fmt.Sprintf(path, n), text
+				f(at, addr)
+			}
+		}
+	}
+	for i, o := range j.VirtualIPs {
+		each(j.vip(i, "", nil), "spec.addresses[%d]", o.Spec.Addresses)
+	}
+	for i, o := range j.LoadBalancers {
+		each(j.balancer(i, "", nil), "spec.addresses[%d]", o.Spec.Addresses)
+	}
+}
+
+// backends finds those that have an address which moves. The own ones of the object are judged
+// by its own rules.
+func (j *Judge) backends() {
+	for i, o := range j.LoadBalancers {
+		for n, b := range o.Spec.Backends {
+			addr, err := netip.ParseAddr(b.Address)
+			at := j.balancer(i, fmt.Sprintf("spec.backends[%d].address", n), b.Address)
+			if other, is := j.virtual[addr]; err == nil && is && (other.Kind != at.Kind || other.Index != i) {
+				j.find(BackendIsVirtual, at, other)
 			}
 		}
 	}
@@ -153,7 +181,7 @@ func (j *Judge) uniqueAddresses() {
 		first, again := j.virtual[addr]
 		if !again {
 			j.virtual[addr] = at
-		} else if first.Index != at.Index {
+		} else if first.Kind != at.Kind || first.Index != at.Index {
 			j.find(AddressTwice, at, first)
 		}
 	})
@@ -177,6 +205,11 @@ func (j *Judge) besideNode() {
 		}
 	})
 	alone := len(j.Node.Gossip.Peers) == 0 && !j.broken(j.node("gossip.peers", nil))
+	for i, o := range j.LoadBalancers {
+		if alone && o.Spec.Partition == v1alpha1.PartitionQuorum {
+			j.find(QuorumAlone, j.balancer(i, "spec.partition", string(v1alpha1.PartitionQuorum)), j.node("gossip.peers", nil))
+		}
+	}
 	for i, o := range j.VirtualIPs {
 		if alone && o.Spec.Partition == v1alpha1.PartitionQuorum {
 			j.find(QuorumAlone, j.vip(i, "spec.partition", string(v1alpha1.PartitionQuorum)), j.node("gossip.peers", nil))

@@ -38,6 +38,7 @@ var floors = map[string]int{
 	"internal/place":         1,
 	"internal/audience":      1,
 	"internal/wire":          1,
+	"internal/balance":       1,
 	"internal/nft":           1,
 	"internal/sockdiag":      1,
 	"internal/sockfilter":    1,
@@ -60,6 +61,7 @@ var floors = map[string]int{
 	"internal/layer2":        3,
 	"internal/link":          3,
 	"internal/relay":         3,
+	"internal/forward":       3,
 	"internal/lbdtest":       3,
 	"internal/daemon":        4,
 	"packaging":              4,
@@ -75,7 +77,7 @@ const anyFloor = 9
 // pure packages decide with values: no I/O, no clock, no lock, no log, and nothing of the
 // house that is not pure. Their tests may do all that.
 var pure = []string{
-	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/wire", "internal/resolve", "internal/agree",
+	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/wire", "internal/balance", "internal/resolve", "internal/agree",
 	"internal/services", "internal/machines", "internal/allocator", "internal/decide",
 }
 
@@ -90,7 +92,7 @@ var testOnly = []string{"internal/lbdtest", "internal/testnet", "internal/fieldt
 // not here nobody may. What tests/ imports is its own affair.
 var owners = map[string][]string{
 	"github.com/coreos/go-systemd":        {"cmd/lbd"},
-	"github.com/google/nftables":          {"internal/nft", "internal/layer2", "internal/relay"},
+	"github.com/google/nftables":          {"internal/nft", "internal/layer2", "internal/relay", "internal/forward"},
 	"github.com/hashicorp/memberlist":     {"internal/gossip"},
 	"github.com/mdlayher/netlink":         {"internal/nft"},
 	"github.com/mdlayher/packet":          {"internal/layer2"},

@@ -78,11 +78,16 @@ func newConfig(objects []*object, node *object, secrets map[string]string) *Conf
 			if o.vip.Spec.HealthCheck != nil {
 				cfg.Checks[o.vip.Metadata.Name] = *o.vip.Spec.HealthCheck
 			}
+		case o.balancer != nil:
+			lb, vips, checks := resolve.LoadBalancer(o.balancer)
+			cfg.LoadBalancers, cfg.VIPs = append(cfg.LoadBalancers, lb), append(cfg.VIPs, vips...)
+			maps.Copy(cfg.Checks, checks)
 		case o.peer != nil:
 			cfg.Peers = append(cfg.Peers, resolve.Peer(o.peer, names.profile(o.peer.Spec.BFDProfile), secrets))
 		}
 	}
 	slices.SortFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(cfg.LoadBalancers, func(a, b model.LoadBalancer) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(cfg.Peers, func(a, b model.BGPPeer) int { return strings.Compare(a.Name, b.Name) })
 	cfg.Warnings = warnings(objects, names)
 	return cfg

@@ -24,8 +24,10 @@ import (
 type Config struct {
 	Node Node
 	VIPs []model.VIP // sorted by Addr
+	// LoadBalancers are sorted by Name; their VIPs are among VIPs.
+	LoadBalancers []model.LoadBalancer
 	// Checks are the health checks, defaulted, by model.VIP.Check, which is the
-	// name of the object.
+	// name of the object, and by model.Server.Check.
 	Checks map[string]v1alpha1.HealthCheck
 	// Peers are all BGPPeers, also those that are not for this node, sorted by
 	// Name. They hold passwords; never log one.

@@ -28,6 +28,8 @@ func crossCheck(objects []*object, complete bool) *object {
 		switch {
 		case o.vip != nil:
 			j.VirtualIPs = append(j.VirtualIPs, o.vip)
+		case o.balancer != nil:
+			j.LoadBalancers = append(j.LoadBalancers, o.balancer)
 		case o.peer != nil:
 			j.Peers = append(j.Peers, o.peer)
 		case o.profile != nil:
@@ -90,15 +92,16 @@ type cross struct {
 // words are what each rule says. @other is the other object and where it is, @field the
 // field of it and where that is, @value what the field says.
 var words = map[agree.Rule]string{
-	agree.AddressTwice:    "is also an address of @other",
-	agree.AddressOfNode:   "is the address of a node: @field",
-	agree.QuorumAlone:     "needs gossip.peers in @other",
-	agree.BalancedAlone:   "needs connections: keep in @other",
-	agree.CommunityTwice:  "is also defined by @other",
-	agree.PeerIsNode:      "is the address of this node: @field",
-	agree.PeerIsVirtual:   "is an address of @other; give the router's own address",
-	agree.SourceIsVirtual: "is an address of @other, which is not always on this node",
-	agree.PeerIsSource:    "is spec.sourceAddress of @other, and a node could match both; a node has no session with itself",
+	agree.AddressTwice:     "is also an address of @other",
+	agree.BackendIsVirtual: "is an address of @other; give the server's own address",
+	agree.AddressOfNode:    "is the address of a node: @field",
+	agree.QuorumAlone:      "needs gossip.peers in @other",
+	agree.BalancedAlone:    "needs connections: keep in @other",
+	agree.CommunityTwice:   "is also defined by @other",
+	agree.PeerIsNode:       "is the address of this node: @field",
+	agree.PeerIsVirtual:    "is an address of @other; give the router's own address",
+	agree.SourceIsVirtual:  "is an address of @other, which is not always on this node",
+	agree.PeerIsSource:     "is spec.sourceAddress of @other, and a node could match both; a node has no session with itself",
 	agree.PeerTwice: "is also the address of @other, and a node could match both; " +
 		"give them nodeSelectors of which no node can match two",
 	agree.RouterIDOfNode: "is not that of the node: @field is @value",

@@ -29,6 +29,7 @@ type object struct {
 	// The body by its type; one of them is set.
 	node        *v1alpha1.NodeConfiguration
 	vip         *v1alpha1.VirtualIP
+	balancer    *v1alpha1.LoadBalancer
 	peer        *v1alpha1.BGPPeer
 	profile     *v1alpha1.BFDProfile
 	communities *v1alpha1.Community
@@ -262,6 +263,9 @@ func (o *object) newBody(kind string) bool {
 	case v1alpha1.KindVirtualIP:
 		o.vip = new(v1alpha1.VirtualIP)
 		o.body, o.meta = o.vip, &o.vip.Metadata
+	case v1alpha1.KindLoadBalancer:
+		o.balancer = new(v1alpha1.LoadBalancer)
+		o.body, o.meta = o.balancer, &o.balancer.Metadata
 	case v1alpha1.KindBGPPeer:
 		o.peer = new(v1alpha1.BGPPeer)
 		o.body, o.meta = o.peer, &o.peer.Metadata
@@ -290,7 +294,7 @@ func (o *object) newBody(kind string) bool {
 // knownKinds are the kinds that newBody knows.
 func knownKinds() []string {
 	return []string{
-		v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP, v1alpha1.KindBGPPeer,
+		v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer,
 		v1alpha1.KindBFDProfile, v1alpha1.KindCommunity,
 		v1alpha1.KindIPAddressPool, v1alpha1.KindL2Advertisement, v1alpha1.KindBGPAdvertisement,
 	}

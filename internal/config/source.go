@@ -225,12 +225,12 @@ func (s *Source) accept(cfg *Config, warnings []string, isNew bool) {
 // equal tells whether two configurations mean the same.
 func (c *Config) equal(o *Config) bool {
 	return reflect.DeepEqual(c.Node, o.Node) && reflect.DeepEqual(c.VIPs, o.VIPs) && reflect.DeepEqual(c.Checks, o.Checks) &&
-		c.sameBGP(o)
+		reflect.DeepEqual(c.LoadBalancers, o.LoadBalancers) && c.sameBGP(o)
 }
 
 // sameFacts tells whether two configurations put the same into a View.
 func (c *Config) sameFacts(o *Config) bool {
-	return reflect.DeepEqual(c.VIPs, o.VIPs) && maps.Equal(c.Node.Labels, o.Node.Labels) &&
+	return reflect.DeepEqual(c.VIPs, o.VIPs) && reflect.DeepEqual(c.LoadBalancers, o.LoadBalancers) && maps.Equal(c.Node.Labels, o.Node.Labels) &&
 		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout && c.Node.NoRelay == o.Node.NoRelay &&
 		c.Node.KeepServices == o.Node.KeepServices && c.sameBGP(o)
 }
@@ -243,6 +243,7 @@ func (c *Config) sameBGP(o *Config) bool {
 // into puts the facts into a View, which then shares them.
 func (c *Config) into(v *model.View) {
 	v.SetObjects(model.SourceConfig, c.VIPs, c.Peers)
+	v.LoadBalancers = c.LoadBalancers
 	v.SetLabels(model.SourceConfig, c.Node.Labels)
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout

@@ -33,6 +33,8 @@ func warnings(objects []*object, names *named) []string {
 			warnNode(o.node, warn)
 		case o.vip != nil:
 			warnVIP(o.vip, names, warn)
+		case o.balancer != nil:
+			warnBalancer(&o.balancer.Spec, warn)
 		case o.peer != nil:
 			warnPeer(o, warn)
 		case o.pool != nil:
@@ -112,6 +114,18 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 	if peers := warnBGP(a.BGP, names, warn); len(peers) > 0 {
 		warnFamilies(v, peers, warn)
 		warnNamedPeers(v, names, warn)
+	}
+}
+
+// warnBalancer warns about a LoadBalancer.
+func warnBalancer(s *v1alpha1.LoadBalancerSpec, warn func(path, text string)) {
+	if s.HealthCheck == nil {
+		warn("spec.healthCheck", resolve.NoBackendCheck)
+	} else if c := s.HealthCheck.HTTPS; c != nil && c.InsecureSkipVerify {
+		warn("spec.healthCheck.https.insecureSkipVerify", "any server that listens on the port passes the check")
+	}
+	if !slices.ContainsFunc(s.Backends, func(b v1alpha1.Backend) bool { return *b.Weight > 0 }) {
+		warn("spec.backends", "all have the weight 0: no connection is served, and no node has the addresses")
 	}
 }
 

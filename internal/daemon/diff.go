@@ -26,13 +26,16 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 		return reflect.DeepEqual(a.BGP, b.BGP)
 	case model.SinkRelay:
 		return a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay)
+	case model.SinkForward:
+		return a.Forward.Same(&b.Forward)
 	case model.SinkGossip:
 		return sameGroup(&a.Group, &b.Group)
 	case model.SinkMachines:
 		return a.Machines.Equal(&b.Machines)
 	}
 	return sameBind(a, b) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
-		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) && a.Machines.Equal(&b.Machines)
+		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) &&
+		a.Forward.Same(&b.Forward) && a.Machines.Equal(&b.Machines)
 }
 
 func sameBind(a, b *model.Desired) bool {

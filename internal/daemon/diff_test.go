@@ -33,7 +33,7 @@ func TestEqual(t *testing.T) {
 
 // TestEqualForItsDriver: what counts for nobody's driver but one counts for that one.
 func TestEqualForItsDriver(t *testing.T) {
-	drivers := []model.SinkName{model.SinkAddress, model.SinkLayer2, model.SinkBGP, model.SinkRelay, model.SinkGossip, model.SinkMachines}
+	drivers := []model.SinkName{model.SinkAddress, model.SinkLayer2, model.SinkBGP, model.SinkRelay, model.SinkForward, model.SinkGossip, model.SinkMachines}
 	fieldtest.Same(t, func(a, b *model.Desired) bool {
 		alike := func(n model.SinkName) bool { return equal(n, a, b) }
 		return !slices.ContainsFunc(drivers, func(n model.SinkName) bool { return !alike(n) })
@@ -50,7 +50,7 @@ func TestSameReport(t *testing.T) {
 // or is waited for with Wake.
 func TestSameMemory(t *testing.T) {
 	fieldtest.Same(t, sameMemory, "Gen", "Waiting", "Probing", "Fresh", "Lists", "Membership.Machine", "Membership.Disabled", "Left", "Rings", "Wires",
-		"Aggregates", "Conflicts", "VIPs: a copy", "BGP: a copy")
+		"Aggregates", "Conflicts", "Balance", "VIPs: a copy", "BGP: a copy")
 }
 
 var addrA, addrB = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")

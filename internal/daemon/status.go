@@ -299,7 +299,10 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		if m.From != "" && m.From != v.Self {
 			say("It took it from %s.", m.From)
 		}
-		if s.VIP.Unbound {
+		switch {
+		case s.VIP.Forwarded():
+			say("The address is not bound: the daemon answers for it while it runs, and the kernel forwards what comes to it.")
+		case s.VIP.Unbound:
 			say("The address is not bound: the daemon answers for it while it runs, and the rules of another program take its packets.")
 		}
 		if next := alive(v, s.Successors); len(next) > 0 {
@@ -315,6 +318,9 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		say("Nobody that %s knows of owns %s.", v.Self, s.VIP.Addr)
 	}
 	out = append(out, spreadStory(v, d, s)...)
+	if s.VIP.Forwarded() {
+		out = append(out, forwardStory(v, d, &s.VIP)...)
+	}
 	if s.Reason == model.ReasonWaitingForRelease {
 		say("%s is not heard in gossip, but the address still answers on the wire, so nobody else takes it.", cmp.Or(m.From, "The owner"))
 		if end := v.Gossip.Members[m.From].LeaseEnd; s.Owner == "" && end.After(v.Now) && !s.VIP.Unbound {

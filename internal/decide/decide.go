@@ -25,7 +25,7 @@ func Decide(v *model.View) model.Desired {
 		Gen:        v.Memory.Gen + 1,
 		ValidUntil: v.Now.Add(Grace),
 		Memory:     v.Memory,
-		Track:      v.KeepServices && !v.NoRelay,
+		Track:      (v.KeepServices || len(v.LoadBalancers) > 0) && !v.NoRelay,
 		Rules:      election.Rules(v.Gossip.Members),
 	}
 	d.Memory.Left, d.Memory.Rings = nil, nil
@@ -40,7 +40,7 @@ func Decide(v *model.View) model.Desired {
 		d.Group.Unready = true
 		return d
 	}
-	v = withRemoved(v)
+	v = withForwarding(withRemoved(v), &d, &w)
 	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
 	facts := gather(v, &d, known)
 	facts.w = &w

@@ -29,7 +29,9 @@ type Desired struct {
 	L2    []L2Advert // for layer2, sorted by Addr
 	BGP   BGPState   // for bgp
 	Relay []Relay    // for relay, sorted by Addr
-	Rings bool       // for relay: whether a VIP is bound depends on whether rings would work
+	// Forward is for the driver that forwards connections to other machines.
+	Forward ForwardState
+	Rings   bool // for relay: whether a VIP is bound depends on whether rings would work
 	// Hearing, for relay: a node that is there, or is awaited, has not said yet which
 	// connections it has. Rings may lack it; what an earlier process left does not.
 	Hearing bool
@@ -230,6 +232,8 @@ type Memory struct {
 	Gen  uint64
 	VIPs map[netip.Addr]VIPMemory
 	BGP  map[netip.Addr]BGPMemory
+	// Balance is by the name of the LoadBalancer.
+	Balance map[string]BalanceMemory
 	Membership
 	Stalls int
 	// Waiting and Probing count the VIPs in these phases.

@@ -45,6 +45,7 @@ const (
 	ReasonMachineDisabled                 // the Machine of the node was taken out of the MachineLoadBalancer that the VIP is of
 	ReasonRemoved                         // the configuration here has the VIP no more; that of another node may, so it is handed over
 	ReasonWireDark                        // nobody answers on the network of the VIP, while others hear each other there
+	ReasonNotForwarding                   // the kernel here does not forward what comes to the VIP
 	reasonCount                           // keep last
 )
 
@@ -95,6 +96,7 @@ var reasons = [reasonCount]struct {
 	ReasonMachineDisabled:   {"MachineDisabled", ClassDrain, calm},
 	ReasonRemoved:           {"Removed", ClassRemoved, calm},
 	ReasonWireDark:          {"WireDark", ClassLeave, look},
+	ReasonNotForwarding:     {"NotForwarding", ClassLeave, look},
 }
 
 // String returns the name that status, metrics and gossip use.

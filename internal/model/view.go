@@ -58,14 +58,16 @@ type View struct {
 	// capability; empty if it can.
 	Unable string
 
-	Synced  map[SourceName]bool // delivered a first full state
-	VIPs    []VIP               // sorted by Addr, no duplicates; see SetObjects
-	BGP     BGPConfig
-	Peers   []BGPPeer // all that are configured, sorted by Name; see SetObjects
-	objects map[SourceName]objects
-	Links   map[string]Link
-	Health  map[string]HealthState // by VIP.Check
-	Gossip  Gossip
+	Synced map[SourceName]bool // delivered a first full state
+	VIPs   []VIP               // sorted by Addr, no duplicates; see SetObjects
+	BGP    BGPConfig
+	Peers  []BGPPeer // all that are configured, sorted by Name; see SetObjects
+	// LoadBalancers are sorted by Name. Each has VIPs of KindLoadBalancer in VIPs.
+	LoadBalancers []LoadBalancer
+	objects       map[SourceName]objects
+	Links         map[string]Link
+	Health        map[string]HealthState // by VIP.Check
+	Gossip        Gossip
 	// Machines are what this process itself knows of a management cluster.
 	Machines Machines
 	Applied  map[SinkName]Applied // last report of each driver
@@ -183,6 +185,9 @@ type AppliedVIP struct {
 
 	// Of the relay driver.
 	Relaying bool
+
+	// Of the forward driver: all ports of the VIP are forwarded as wanted.
+	Forwarding bool
 
 	Err string // in words; empty if none
 }

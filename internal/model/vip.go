@@ -54,8 +54,9 @@ type VIP struct {
 	// Check names the entry of View.Health that gates the VIP; empty means that
 	// the VIP has no health check.
 	Check string
-	// Unbound: the address is not to be bound on a node, for the rules of another
-	// program (kube-proxy) take its packets. Layer 2 answers for it.
+	// Unbound: the address is not to be bound on a node, for rules of the kernel take its
+	// packets, those of another program (kube-proxy) or of lbd, see Forwarded. Layer 2 answers
+	// for it.
 	Unbound bool
 	// Barred is why the source of the VIP keeps this node from announcing it, such as
 	// ReasonNoEndpoint; ReasonOwner, the zero value, if it does not. BarredDetail is
@@ -63,6 +64,9 @@ type VIP struct {
 	Barred       Reason
 	BarredDetail string
 }
+
+// Forwarded tells whether lbd itself sends what comes to the VIP to other machines.
+func (v *VIP) Forwarded() bool { return v.Kind == KindLoadBalancer }
 
 // Same compares what is configured. Adverts and preferences that are not the same
 // ones count as different: they come from another configuration.

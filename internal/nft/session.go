@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer lets one transaction hold more than the thousands of addresses for
-// which the default is enough.
-const writeBuffer = 4 << 20
+// buffer lets one transaction hold, and the kernel answer, more than the thousands of
+// addresses for which the default is enough: a million elements of a map. No memory is
+// taken before it is used.
+const buffer = 256 << 20
 
 // Session is a netlink socket to nf_tables that stays open. A transaction takes
 // well under a millisecond, but to close a socket takes 8 to 40 ms if anything was
@@ -62,7 +63,7 @@ func (s *Session) open() error {
 	}
 	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(n *netlink.Conn) error {
 		s.socket = n
-		_ = n.SetWriteBuffer(writeBuffer)
+		_, _ = n.SetWriteBuffer(buffer), n.SetReadBuffer(buffer)
 		return nil
 	}))
 	if err != nil {

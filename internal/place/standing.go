@@ -38,9 +38,15 @@ func Standing(v *model.View, vip *model.VIP, where, leaves Verdict) Verdict {
 	return Verdict{Reason: model.ReasonStandby}
 }
 
-// Health is how the service of a VIP does on this node; one without a check is well.
+// Health is how the service of a VIP does on this node; one without a check is well, unless its
+// source says otherwise.
 func Health(v *model.View, vip *model.VIP) model.HealthState {
-	if vip.Check == "" {
+	switch {
+	case vip.Barred == model.ReasonUnhealthy:
+		return model.HealthState{State: model.HealthDown, Detail: vip.BarredDetail}
+	case vip.Barred == model.ReasonHealthPending:
+		return model.HealthState{State: model.HealthUnknown, Detail: vip.BarredDetail}
+	case vip.Check == "":
 		return model.HealthState{State: model.HealthUp}
 	}
 	return v.Health[vip.Check]

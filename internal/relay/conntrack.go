@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 	"lbd.dev/lbd/internal/sockdiag"
 )
 
@@ -25,14 +24,6 @@ const (
 	// node is long.
 	trackedEvery = 5 * time.Second
 	trackedShare = 100
-)
-
-// States of a connection, as the kernel has them in a word (enum ip_conntrack_info in
-// include/uapi/linux/netfilter/nf_conntrack_common.h).
-const (
-	ctEstablished = 1 << 1
-	ctRelated     = 1 << 2
-	ctUntracked   = 1 << 6
 )
 
 // base returns the chain of the hook in which the rules of the flow begin, and makes it
@@ -65,13 +56,7 @@ func (b *builder) placeTracked(place, keep, stray *nftables.Chain) {
 
 // knows has what belongs to a connection that this host tracks kept.
 func (b *builder) knows(place, keep *nftables.Chain) {
-	known := binaryutil.NativeEndian.PutUint32(ctEstablished | ctRelated | ctUntracked)
-	none := make([]byte, 4)
-	b.rule(place, []expr.Any{
-		&expr.Ct{Register: reg, Key: expr.CtKeySTATE},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: known, Xor: none},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: none},
-	}, jump(keep))
+	b.rule(place, nft.InState(nft.StateEstablished|nft.StateRelated|nft.StateUntracked), jump(keep))
 }
 
 // lookTracked finds out, at times, to which addresses this host has connections that it

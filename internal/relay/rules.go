@@ -62,10 +62,16 @@ const (
 	relayBurst = 20_000
 )
 
+// What the rules of all drivers are made of.
+var (
+	accept, drop, jump   = nft.Accept, nft.Drop, nft.Goto
+	equals, load, member = nft.Equals, nft.Load, nft.Member
+)
+
 // Registers: one for all matches, the second operand of dup, and the first of those
 // of four bytes, in which the parts of a longer key stand side by side.
 const (
-	reg    = 1
+	reg    = nft.Reg
 	regDev = 2
 	reg32  = 8
 )
@@ -151,7 +157,7 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 	place, big, stray, relay, keep := b.chain("place"), b.chain("big"), b.chain("stray"), b.chain("relay"), b.chain("keep")
 	// A fragment but the first has no flags to look at and is left alone.
 	for _, iface := range append([]string{g.iface}, g.ring.Beside...) {
-		b.rule(in, inOn(iface), member(layouts[f].destination, addrs), isTCP(), hasFlags(), jump(place))
+		b.rule(in, inOn(iface), member(layouts[f].destination, addrs), nft.IsTCP(), hasFlags(), jump(place))
 		b.rule(in, inOn(iface), f.tooBig(), member(layouts[f].destination, addrs), jump(big))
 	}
 	b.placeTooBig(big, keep, stray, g.tracked)
@@ -298,40 +304,11 @@ func (b *builder) stray(stray, keep, relay *nftables.Chain) {
 	b.rule(stray, jump(keep))
 }
 
-func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
-
-func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
-
-// jump goes to a chain; at its end the packet is accepted.
-func jump(to *nftables.Chain) []expr.Any {
-	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: to.Name}}
-}
-
-func equals(data []byte) expr.Any {
-	return &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}
-}
-
-func load(base expr.PayloadBase, offset, length uint32) expr.Any {
-	return &expr.Payload{DestRegister: reg, Base: base, Offset: offset, Len: length}
-}
-
 // inOn matches the interface by name.
 func inOn(name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg}, equals(padded)}
-}
-
-// member matches an address of the network header that is in the set.
-func member(offset uint32, s *nftables.Set) []expr.Any {
-	return []expr.Any{
-		load(expr.PayloadBaseNetworkHeader, offset, s.KeyType.Bytes),
-		&expr.Lookup{SourceRegister: reg, SetName: s.Name, SetID: s.ID},
-	}
-}
-
-func isTCP() []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equals([]byte{unix.IPPROTO_TCP})}
 }
 
 // hasFlags matches what has the flags of a TCP segment at all.

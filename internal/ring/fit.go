@@ -125,7 +125,7 @@ func (all *All) meets(l *model.Link) bool {
 // Retries tells whether a ring is to be asked for although it would not work: the kernel that
 // could not relay is asked again now and then, by its driver.
 func (all *All) Retries(vip *model.VIP) bool {
-	return all.seen != nil && all.seen.Kernel.Of(vip.Addr) != "" && !all.v.NoRelay && (!vip.Unbound || all.v.KeepServices)
+	return all.seen != nil && all.seen.Kernel.Of(vip.Addr) != "" && !all.v.NoRelay && (!vip.Unbound || all.tracks(vip))
 }
 
 // Keeps tells whether connections to a VIP that this node has bound on an interface, or on lo if
@@ -134,16 +134,20 @@ func (all *All) Keeps(vip *model.VIP, iface string) bool {
 	return !all.v.NoRelay && !vip.Unbound && all.unfit(vip.Addr, iface) == ""
 }
 
+// tracks tells whether connections to a VIP that is bound on no node are to be found by a ring:
+// those that lbd forwards, and those of Services if that was asked for.
+func (all *All) tracks(vip *model.VIP) bool { return all.v.KeepServices || vip.Forwarded() }
+
 // KeepsService tells whether connections to the VIP of a Service that kube-proxy has translated
 // here are found by a ring.
 func (all *All) KeepsService(vip *model.VIP, iface string) bool {
-	return vip.Unbound && all.v.KeepServices && !all.v.NoRelay && ServiceUnfit(all.seen, all.v.Links) == "" && all.unfit(vip.Addr, iface) == ""
+	return vip.Unbound && all.tracks(vip) && !all.v.NoRelay && ServiceUnfit(all.seen, all.v.Links) == "" && all.unfit(vip.Addr, iface) == ""
 }
 
 // Obstacle says for people why connections to a VIP that are open may be reset when it moves, if
 // they ought not to be; empty if nothing is known to be in the way.
 func (all *All) Obstacle(vip *model.VIP, iface string) string {
-	if all.v.NoRelay || vip.Unbound && !all.v.KeepServices {
+	if all.v.NoRelay || vip.Unbound && !all.tracks(vip) {
 		return "" // as it was asked for
 	}
 	if vip.Unbound {

@@ -23,7 +23,7 @@ const (
 // HeldUntil is until when this node counts as one that has connections to the VIP of a Service:
 // ServiceHolds from the moment at which new ones come in here no more, else as was remembered.
 func (all *All) HeldUntil(vip *model.VIP, before, now bool, was time.Time) time.Time {
-	if all.v.KeepServices && vip.Unbound && before && !now {
+	if all.tracks(vip) && vip.Unbound && before && !now {
 		return all.v.Now.Add(ServiceHolds)
 	}
 	return was

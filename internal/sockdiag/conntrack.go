@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -13,9 +15,11 @@ import (
 
 // What a message of ctnetlink has (include/uapi/linux/netfilter/nfnetlink_conntrack.h).
 const (
-	ctGet = 1<<8 | 1 // NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET
+	ctGet    = 1<<8 | 1 // NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET
+	ctDelete = 1<<8 | 2 // IPCTNL_MSG_CT_DELETE
 
 	ctOriginal, ctReply, ctStatus, ctProtoInfo = 1, 2, 3, 4
+	ctID, ctZone                               = 12, 18
 	ctAddresses, ctProto                       = 1, 2       // of a tuple
 	ctFrom4, ctTo4, ctFrom6, ctTo6             = 1, 2, 3, 4 // of the addresses
 	ctProtoNumber, ctFromPort, ctToPort        = 1, 2, 3
@@ -53,8 +57,7 @@ func Tracked(asked func(netip.Addr) bool, each func(Flow)) error {
 		}
 		reply := attribute(m, ctReply)
 		f := Flow{Translated: isTranslated(m)}
-		f.From, f.To = end(original, ctFrom4, ctFrom6, ctFromPort), end(original, ctTo4, ctTo6, ctToPort)
-		f.Seen = end(reply, ctTo4, ctTo6, ctToPort)
+		f.From, f.To, f.Seen = source(original), destination(original), destination(reply)
 		each(f)
 	})
 }
@@ -71,6 +74,64 @@ func Translated(each func(netip.Addr)) error {
 		}
 	})
 }
+
+// Entry is what connection tracking knows of a connection of any protocol, at its end or not.
+type Entry struct {
+	Protocol uint8
+	// From and To are as the client has them, Server is who answers: To, unless that is
+	// translated.
+	From, To, Server netip.AddrPort
+	// Translated: To is translated.
+	Translated bool
+}
+
+// Forget deletes the entries of this network namespace that are asked for, and tells how
+// many, until the time is over. The next packet of such a connection counts as the first. It
+// reads the whole table, as Tracked does, and needs CAP_NET_ADMIN. That an entry has ended
+// meanwhile is a success.
+func Forget(asked func(Entry) bool, end time.Time) (n int, err error) {
+	var requests []*nl.NetlinkRequest
+	err = tracked(func(m []byte) {
+		original, reply := attribute(m, ctOriginal), attribute(m, ctReply)
+		e := Entry{From: source(original), To: destination(original), Server: source(reply), Translated: isTranslated(m)}
+		if number := attribute(attribute(original, ctProto), ctProtoNumber); len(number) > 0 {
+			e.Protocol = number[0]
+		}
+		if asked(e) {
+			requests = append(requests, forget(e.To.Addr(), m))
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	n, err = exchange(unix.NETLINK_NETFILTER, len(requests), end, func(i int) *nl.NetlinkRequest { return requests[i] })
+	if err != nil {
+		err = fmt.Errorf("forget tracked connections: %w", err)
+	}
+	return n, err
+}
+
+// forget asks for the end of an entry. The number of the entry makes sure that it is the
+// same one.
+func forget(of netip.Addr, m []byte) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(ctDelete, unix.NLM_F_ACK)
+	family := uint8(unix.AF_INET6)
+	if of.Is4() {
+		family = unix.AF_INET
+	}
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: family})
+	req.AddData(nl.NewRtAttr(ctOriginal|unix.NLA_F_NESTED, slices.Clone(attribute(m, ctOriginal))))
+	for _, kind := range []uint16{ctID, ctZone} {
+		if value := attribute(m, kind); value != nil {
+			req.AddData(nl.NewRtAttr(int(kind), slices.Clone(value)))
+		}
+	}
+	return req
+}
+
+// source and destination are the ends of a tuple of either family.
+func source(tuple []byte) netip.AddrPort      { return end(tuple, ctFrom4, ctFrom6, ctFromPort) }
+func destination(tuple []byte) netip.AddrPort { return end(tuple, ctTo4, ctTo6, ctToPort) }
 
 // tracked calls each with the attributes of every entry of connection tracking.
 func tracked(each func([]byte)) error {

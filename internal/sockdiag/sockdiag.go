@@ -3,7 +3,7 @@
 // /proc/net/tcp it walks only the tables that are asked for: looking for servers does not
 // touch that of connections, which has a slot for every few kilobytes of memory, empty or
 // not. By ctnetlink it lists the connections that netfilter tracks, and those whose
-// destination it translates.
+// destination it translates, and has it forget some.
 package sockdiag
 
 import (
@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -64,9 +63,9 @@ const (
 	diagInfo = 2
 	// destroy is the request SOCK_DESTROY (include/uapi/linux/sock_diag.h, Linux 4.5).
 	destroy = 21
-	// destroyBatch is how many are destroyed by one call: their answers fit into the
+	// requestBatch is how many are destroyed by one call: their answers fit into the
 	// buffer of a socket.
-	destroyBatch = 32
+	requestBatch = 32
 )
 
 // request is struct inet_diag_req_v2: all sockets of a family in some states, or the
@@ -118,32 +117,42 @@ func TCP(states States, heard bool, each func(Socket)) error {
 // with CONFIG_INET_DIAG_DESTROY, see Undestroyable. That a connection has ended meanwhile is a
 // success.
 func Destroy(sockets []Socket, end time.Time) (n int, err error) {
-	if len(sockets) == 0 {
+	n, err = exchange(unix.NETLINK_INET_DIAG, len(sockets), end, func(i int) *nl.NetlinkRequest {
+		req := nl.NewNetlinkRequest(destroy, unix.NLM_F_ACK)
+		req.AddData(request{family: sockets[i].family, states: Connections, id: sockets[i].id})
+		return req
+	})
+	if err != nil {
+		err = fmt.Errorf("destroy TCP sockets: %w", err)
+	}
+	return n, err
+}
+
+// exchange sends so many requests, until the time is over, and tells how many were answered.
+// That something has gone meanwhile is a success.
+func exchange(protocol, count int, end time.Time, ask func(i int) *nl.NetlinkRequest) (n int, err error) {
+	if count == 0 {
 		return 0, nil
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return 0, fmt.Errorf("destroy TCP sockets: open: %w", err)
+		return 0, fmt.Errorf("open: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	buf := make([]byte, 4096)
-	for some := range slices.Chunk(sockets, destroyBatch) {
-		if !time.Now().Before(end) {
-			break
-		}
+	for n < count && time.Now().Before(end) {
+		some := min(count-n, requestBatch)
 		var requests []byte
-		for _, s := range some {
-			req := nl.NewNetlinkRequest(destroy, unix.NLM_F_ACK)
-			req.AddData(request{family: s.family, states: Connections, id: s.id})
-			requests = append(requests, req.Serialize()...)
+		for i := range some {
+			requests = append(requests, ask(n+i).Serialize()...)
 		}
 		// The kernel does it, and answers, before it returns.
 		if err := unix.Sendto(fd, requests, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-			return n, fmt.Errorf("destroy TCP sockets: send: %w", err)
+			return n, fmt.Errorf("send: %w", err)
 		}
 		for range some {
 			if err := answer(fd, buf); err != nil {
-				return n, fmt.Errorf("destroy a TCP socket: %w", err)
+				return n, err
 			}
 			n++
 		}

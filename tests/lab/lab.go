@@ -56,11 +56,13 @@ type Node struct {
 
 // Lab is the network. It is not safe for concurrent use, apart from Close.
 type Lab struct {
-	Bin    *Bin
-	Dir    string
-	Nodes  []*Node
-	Client *Host
-	Watch  *Host // the observer
+	Bin   *Bin
+	Dir   string
+	Nodes []*Node
+	// Backends are machines without lbd, with the service of the nodes; see AddBackends.
+	Backends []*Node
+	Client   *Host
+	Watch    *Host // the observer
 
 	prefix  string
 	pki     *pki

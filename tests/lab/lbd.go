@@ -35,6 +35,8 @@ type LBD struct {
 	Apart bool
 	// Quorum is partition: quorum.
 	Quorum bool
+	// Forwarded: the VIPs are those of a LoadBalancer, and lead to the Lab.Backends.
+	Forwarded bool
 	// PipedLog has the daemons write their log to a pipe, see StallLog.
 	PipedLog bool
 }
@@ -112,12 +114,29 @@ http: {address: 127.0.0.1:7477}
 socket: {{.Socket}}
 ---
 apiVersion: lbd.dev/v1alpha1
+{{- if .Backends}}
+kind: LoadBalancer
+{{- else}}
 kind: VirtualIP
+{{- end}}
 metadata: {name: control-plane}
 spec:
   addresses: [{{.VIPs}}]
+{{- if .Backends}}
+  ports:
+    - {port: 6443}
+    - {port: 7000}
+  backends:
+{{- range .Backends}}
+    - {address: {{.IP4}}}
+    - {address: "{{.IP6}}"}
+{{- end}}
+  healthCheck:
+    https: {port: 6443, path: /livez, caFile: {{.CA}}, serverName: {{.Server}}}
+{{- else}}
   healthCheck:
     https: {port: 6443, path: /livez, caFile: {{.CA}}}
+{{- end}}
 {{- if .Quorum}}
   partition: quorum
 {{- end}}
@@ -155,10 +174,14 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	for _, v := range s.VIPs() {
 		vips = append(vips, fmt.Sprintf("%q", v))
 	}
+	var backends []*Node
+	if s.Forwarded {
+		backends = l.Backends
+	}
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": s.gossips(n).String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA,
+		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Server": "kubernetes",
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)

@@ -1,0 +1,148 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// The bounds of a LoadBalancer.
+const (
+	maxForwardedPorts   = 1000
+	maxBackends         = 1000
+	maxBackendWeight    = 100
+	maxBackendDrainTime = time.Hour
+	maxAllowedSources   = 1000
+)
+
+// Validate returns every rule that the defaulted object breaks, in the order of its fields.
+func (l *LoadBalancer) Validate() []FieldError {
+	var k checker
+	k.typeMeta(l.TypeMeta, KindLoadBalancer)
+	k.objectMeta(l.Metadata)
+	s := &l.Spec
+	k.atMost("spec.addresses", len(s.Addresses), maxVIPAddresses)
+	vips := k.addresses("spec.addresses", s.Addresses)
+	k.forwardedPorts("spec.ports", s.Ports)
+	k.backends("spec.backends", s.Backends, vips)
+	k.backendCheck("spec.healthCheck", s.HealthCheck)
+	oneOf(&k, "spec.affinity", s.Affinity, AffinityConnection, AffinityClient)
+	oneOf(&k, "spec.onFailure", s.OnFailure, FailureReset, FailureKeep)
+	k.duration("spec.drainTimeout", s.DrainTimeout, 0, maxBackendDrainTime)
+	k.atMost("spec.allowedSources", len(s.AllowedSources), maxAllowedSources)
+	k.eachOnce("spec.allowedSources", s.AllowedSources, func(at, text string) { k.allowedSource(at, text, vips) })
+	k.advertise("spec.advertise", s.Advertise)
+	if a := s.Advertise; a != nil {
+		const rule = "is not for a LoadBalancer, which is announced by l2 in the mode active-backup"
+		k.want(a.BGP == nil, "spec.advertise.bgp", nil, rule)
+		k.want(a.L2 == nil || a.L2.Mode != L2Balanced, "spec.advertise.l2.mode", string(L2Balanced), rule)
+	}
+	if n := s.NodeSelector; n != nil {
+		k.labels("spec.nodeSelector.matchLabels", n.MatchLabels)
+	}
+	oneOf(&k, "spec.partition", s.Partition, PartitionAvailable, PartitionQuorum)
+	return k.errs
+}
+
+// forwardedPorts checks the ports, of which no two may be one.
+func (k *checker) forwardedPorts(path string, ports []ForwardedPort) {
+	k.want(len(ports) > 0, path, nil, "must have at least one port")
+	k.atMost(path, len(ports), maxForwardedPorts)
+	seen := make(map[ForwardedPort]bool, len(ports))
+	for i, p := range ports {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if p.Port == 0 {
+			k.bad(at+".port", nil, "is required: from 1 to 65535")
+		} else {
+			k.port(at+".port", p.Port)
+			k.port(at+".targetPort", p.TargetPort)
+		}
+		oneOf(k, at+".protocol", p.Protocol, ProtocolTCP, ProtocolUDP)
+		key := ForwardedPort{Port: p.Port, Protocol: p.Protocol}
+		k.want(!seen[key] || p.Port == 0, at+".port", p.Port, "is listed twice with the protocol "+string(p.Protocol))
+		seen[key] = true
+	}
+}
+
+// backends checks the servers of an object with the addresses vips.
+func (k *checker) backends(path string, backends []Backend, vips []netip.Addr) {
+	k.want(len(backends) > 0, path, nil, "must have at least one backend")
+	k.atMost(path, len(backends), maxBackends)
+	seen := make(map[netip.AddrPort]bool, len(backends))
+	families := make(map[bool]bool)
+	for i, b := range backends {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		addr, rule := parseVIP(b.Address)
+		has4 := func(v netip.Addr) bool { return v.Is4() == addr.Is4() }
+		switch key := netip.AddrPortFrom(addr, uint16(b.Port)); {
+		case rule != "":
+		case slices.Contains(vips, addr):
+			rule = "is an address of this object; give the server's own address"
+		case seen[key]:
+			rule = "is listed twice"
+		case len(vips) > 0 && !slices.ContainsFunc(vips, has4):
+			rule = "is of another family than the addresses of this object"
+		default:
+			seen[key] = true
+		}
+		if rule != "" {
+			k.bad(at+".address", b.Address, "%s", rule)
+		} else {
+			families[addr.Is4()] = true
+		}
+		if b.Port != 0 {
+			k.port(at+".port", b.Port)
+		}
+		if b.Weight != nil {
+			between(k, at+".weight", *b.Weight, 0, maxBackendWeight)
+		}
+	}
+	for i, v := range vips {
+		if len(families) > 0 && !families[v.Is4()] {
+			k.bad(fmt.Sprintf("spec.addresses[%d]", i), v.String(), "has no backend of its family")
+		}
+	}
+}
+
+// backendCheck checks what is asked of each backend.
+func (k *checker) backendCheck(path string, h *HealthCheck) {
+	if h == nil {
+		return
+	}
+	host := func(name, host string) {
+		k.want(host == "", path+"."+name+".host", host, "is not for a LoadBalancer, which asks each backend at its own address")
+	}
+	if h.HTTPS != nil {
+		host("https", h.HTTPS.Host)
+	}
+	if h.HTTP != nil {
+		host("http", h.HTTP.Host)
+	}
+	if h.TCP != nil {
+		host("tcp", h.TCP.Host)
+	}
+	k.want(h.Exec == nil, path+".exec", nil, "is not for a LoadBalancer, which asks each backend by the network")
+	of := h.Of(netip.AddrFrom4([4]byte{192, 0, 2, 1})) // any
+	of.Exec = nil
+	if h.Exec == nil || h.HTTPS != nil || h.HTTP != nil || h.TCP != nil {
+		k.healthCheck(path, &of, nil)
+	}
+}
+
+// allowedSource checks a prefix of clients of an object with the addresses vips.
+func (k *checker) allowedSource(at, text string, vips []netip.Addr) {
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		if addr, err := netip.ParseAddr(text); err == nil {
+			k.bad(at, text, "is not a prefix; write %s", netip.PrefixFrom(addr, addr.BitLen()))
+			return
+		}
+		k.bad(at, text, "is not a prefix, such as 10.0.0.0/8")
+	case p.Masked() != p:
+		k.bad(at, text, "has bits behind its length; write %s", p.Masked())
+	case len(vips) > 0 && !slices.ContainsFunc(vips, func(v netip.Addr) bool { return v.Is4() == p.Addr().Is4() }):
+		k.bad(at, text, "is of another family than the addresses of this object")
+	}
+}

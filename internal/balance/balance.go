@@ -1,0 +1,278 @@
+// Package balance decides which servers on other machines get the connections to the VIPs of a
+// LoadBalancer. It is pure.
+//
+// A new connection is placed by its hash in a table of slots, which all nodes fill alike. So a
+// node that takes a VIP over without knowing its connections sends them where they were.
+package balance
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// CutFor is how long the connections of a server are cut that is configured no more, and whose
+// drain timeout is over. Then it is forgotten.
+const CutFor = 10 * time.Second
+
+// Input is all that the step for one LoadBalancer may look at.
+type Input struct {
+	Now    time.Time
+	Wanted *model.LoadBalancer
+	Health map[string]model.HealthState
+	Memory model.BalanceMemory
+}
+
+// Output is what follows.
+type Output struct {
+	Services []model.ForwardService // by VIP, in the order of the ports
+	Cut      []model.CutServer
+	// Standing is whether the servers of a family, IPv4 first, allow this node to have its
+	// VIPs: ReasonOwner, ReasonHealthPending or ReasonUnhealthy. Detail is that in words.
+	Standing [2]model.Reason
+	Detail   [2]string
+	Memory   model.BalanceMemory
+	Wake     time.Time
+}
+
+// Step decides for one LoadBalancer. Applied to its own output with unchanged facts it changes
+// nothing.
+func Step(in *Input) Output {
+	s := step{Input: in, out: Output{Memory: in.Memory}}
+	s.out.Memory.Ready = in.Memory.Ready || !slices.ContainsFunc(in.Wanted.Servers, func(x model.Server) bool { return s.health(&x).State == model.HealthUnknown })
+	s.drained()
+	for family := range s.out.Standing {
+		s.fill(family)
+	}
+	for _, vip := range in.Wanted.VIPs {
+		s.serve(vip)
+	}
+	return s.out
+}
+
+type step struct {
+	*Input
+	out Output
+}
+
+// Family is 0 for IPv4 and 1 for IPv6.
+func Family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+func (s *step) health(x *model.Server) model.HealthState {
+	if x.Check == "" {
+		return model.HealthState{State: model.HealthUp}
+	}
+	return s.Health[x.Check]
+}
+
+// usable tells whether a server may get new connections. After a start all may, until the first
+// results are there: without a table they would be refused.
+func (s *step) usable(x *model.Server) bool {
+	h := s.health(x).State
+	return h.Passes() || h == model.HealthUnknown && !s.out.Memory.Ready
+}
+
+// drained notes which servers get no new connections by configuration.
+func (s *step) drained() {
+	var next []model.DrainedServer
+	for _, x := range s.Wanted.Servers {
+		if x.Weight == 0 {
+			next = append(next, model.DrainedServer{Server: x, Since: s.since(&x)})
+		}
+	}
+	gone := func(x *model.Server) {
+		since := s.since(x)
+		configured := slices.ContainsFunc(s.Wanted.Servers, func(y model.Server) bool { return same(x, &y) })
+		if end := since.Add(s.Wanted.DrainTimeout + CutFor); !configured && s.Now.Before(end) {
+			left := *x
+			left.Weight, left.Check = 0, ""
+			next = append(next, model.DrainedServer{Server: left, Since: since})
+			s.by(end)
+		}
+	}
+	for i := range s.Memory.Drained {
+		gone(&s.Memory.Drained[i].Server)
+	}
+	for f := range s.Memory.Fills {
+		for i := range s.Memory.Fills[f].Servers {
+			x := &s.Memory.Fills[f].Servers[i]
+			if !slices.ContainsFunc(next, func(d model.DrainedServer) bool { return same(x, &d.Server) }) {
+				gone(x)
+			}
+		}
+	}
+	slices.SortFunc(next, func(a, b model.DrainedServer) int { return compare(&a.Server, &b.Server) })
+	s.out.Memory.Drained = next
+}
+
+// since is when a server was taken out of service.
+func (s *step) since(x *model.Server) time.Time {
+	i := slices.IndexFunc(s.Memory.Drained, func(d model.DrainedServer) bool { return same(x, &d.Server) })
+	if i < 0 {
+		return s.Now
+	}
+	return s.Memory.Drained[i].Since
+}
+
+func (s *step) by(t time.Time) {
+	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
+		s.out.Wake = t
+	}
+}
+
+// fill brings the table of a family up to date, and tells how its servers do.
+func (s *step) fill(family int) {
+	var usable []model.Server
+	var why []string
+	pending := false
+	for _, x := range s.Wanted.Servers {
+		if Family(x.Addr) != family {
+			continue
+		}
+		h := s.health(&x)
+		pending = pending || h.State == model.HealthUnknown
+		if !h.State.Passes() {
+			why = append(why, x.Addr.String()+": "+words(h))
+		}
+		if x.Weight > 0 && s.usable(&x) {
+			x.Check = "" // the table does not depend on its name
+			usable = append(usable, x)
+		}
+	}
+	switch passes := slices.ContainsFunc(s.Wanted.Servers, func(x model.Server) bool {
+		return Family(x.Addr) == family && x.Weight > 0 && s.health(&x).State.Passes()
+	}); {
+	case passes:
+	case pending && !s.out.Memory.Ready:
+		s.out.Standing[family], s.out.Detail[family] = model.ReasonHealthPending, strings.Join(why, "; ")
+	default:
+		s.out.Standing[family], s.out.Detail[family] = model.ReasonUnhealthy, "no backend is in service: "+strings.Join(why, "; ")
+	}
+	was := &s.out.Memory.Fills[family]
+	if len(usable) == 0 && slices.ContainsFunc(was.Servers, s.configured) {
+		return // all at once: the fault may be this node's own, and what they serve still goes on
+	}
+	if !slices.Equal(was.Servers, usable) {
+		*was = model.BalanceFill{Servers: usable, Slots: fill(usable)}
+	}
+	s.tables(was)
+}
+
+// configured tells whether a server is still wanted with a share of new connections.
+func (s *step) configured(x model.Server) bool {
+	return slices.ContainsFunc(s.Wanted.Servers, func(y model.Server) bool { return same(&x, &y) && y.Weight > 0 })
+}
+
+// words says how a server does.
+func words(h model.HealthState) string {
+	if h.Detail != "" {
+		return h.Detail
+	}
+	return "its check is " + h.State.String()
+}
+
+// tables makes the table of each target port out of the fill.
+func (s *step) tables(f *model.BalanceFill) {
+	if len(f.Slots) == 0 {
+		return
+	}
+	var next map[uint16]*model.SlotTable
+	for _, p := range s.Wanted.Ports {
+		if f.Tables[p.TargetPort] != nil || next[p.TargetPort] != nil {
+			continue
+		}
+		if next == nil {
+			next = make(map[uint16]*model.SlotTable)
+		}
+		t := &model.SlotTable{Slots: make([]netip.AddrPort, len(f.Slots))}
+		for i, n := range f.Slots {
+			t.Slots[i] = at(&f.Servers[n], p.TargetPort)
+		}
+		next[p.TargetPort] = t
+	}
+	if next == nil {
+		return
+	}
+	for port, t := range f.Tables {
+		next[port] = t
+	}
+	f.Tables = next
+}
+
+// at is where a server serves a port.
+func at(x *model.Server, target uint16) netip.AddrPort {
+	if x.Port != 0 {
+		target = x.Port
+	}
+	return netip.AddrPortFrom(x.Addr, target)
+}
+
+// serve adds what is forwarded for one VIP.
+func (s *step) serve(vip netip.Addr) {
+	family := Family(vip)
+	f := &s.out.Memory.Fills[family]
+	for i := range s.Wanted.Ports {
+		p := &s.Wanted.Ports[i]
+		x := model.ForwardService{
+			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[p.TargetPort],
+			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources,
+		}
+		add := func(y *model.Server, cut bool) {
+			if Family(y.Addr) != family {
+				return
+			}
+			to := at(y, p.TargetPort)
+			x.Servers = append(x.Servers, to)
+			if cut {
+				s.out.Cut = append(s.out.Cut, model.CutServer{VIP: vip, Server: to, Protocol: p.Protocol})
+			}
+		}
+		for j := range s.Wanted.Servers {
+			y := &s.Wanted.Servers[j]
+			add(y, s.failed(y) || y.Weight == 0 && s.over(y))
+		}
+		for j := range s.out.Memory.Drained {
+			if y := &s.out.Memory.Drained[j].Server; !slices.ContainsFunc(s.Wanted.Servers, func(z model.Server) bool { return same(y, &z) }) {
+				add(y, s.over(y))
+			}
+		}
+		slices.SortFunc(x.Servers, netip.AddrPort.Compare)
+		x.Servers = slices.Compact(x.Servers)
+		s.out.Services = append(s.out.Services, x)
+	}
+}
+
+// failed tells whether the connections of a server are to end since it fails its check. While
+// no server of its family is in service the fault may be this node's own.
+func (s *step) failed(x *model.Server) bool {
+	return !s.Wanted.KeepFailed && s.health(x).State == model.HealthDown && s.out.Standing[Family(x.Addr)] == model.ReasonOwner
+}
+
+// over tells whether the drain timeout of a server that was taken out of service has passed.
+func (s *step) over(x *model.Server) bool {
+	i := slices.IndexFunc(s.out.Memory.Drained, func(d model.DrainedServer) bool { return same(x, &d.Server) })
+	if i < 0 {
+		return false
+	}
+	end := s.out.Memory.Drained[i].Since.Add(s.Wanted.DrainTimeout)
+	if s.Now.Before(end) {
+		s.by(end)
+		return false
+	}
+	return true
+}
+
+// same tells whether two are one server, whatever its weight.
+func same(a, b *model.Server) bool { return a.Addr == b.Addr && a.Port == b.Port }
+
+func compare(a, b *model.Server) int {
+	return netip.AddrPortFrom(a.Addr, a.Port).Compare(netip.AddrPortFrom(b.Addr, b.Port))
+}

@@ -1,0 +1,107 @@
+package decide
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// forwards is a node that owns a VIP whose connections go to two servers.
+func forwards(t *testing.T) *stage {
+	s := newStage(t)
+	v := &s.v.VIPs[0]
+	v.Kind, v.Unbound, v.Check = model.KindLoadBalancer, true, ""
+	s.v.LoadBalancers = []model.LoadBalancer{{
+		Name: v.Name, VIPs: []netip.Addr{scriptVIP}, Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 443, TargetPort: 6443}},
+		DrainTimeout: 30 * time.Second,
+		Servers: []model.Server{
+			{Addr: netip.MustParseAddr("10.0.0.21"), Weight: 10, Check: "a"}, {Addr: netip.MustParseAddr("10.0.0.22"), Weight: 10, Check: "b"},
+		},
+	}}
+	s.servers(model.HealthUp, model.HealthUp)
+	s.forwarding(model.AppliedVIP{Forwarding: true})
+	s.run("apply", "layer2 silent", "decide", "apply", "apply")
+	s.wantReason("at first", model.ReasonOwner)
+	return s
+}
+
+func (s *stage) servers(a, b model.Health) {
+	s.v.Health = map[string]model.HealthState{"a": {State: a, Detail: "a is " + a.String()}, "b": {State: b, Detail: "b is " + b.String()}}
+}
+
+func (s *stage) forwarding(x model.AppliedVIP) {
+	s.v.Applied[model.SinkForward] = model.Applied{Gen: s.v.Memory.Gen, VIPs: map[netip.Addr]model.AppliedVIP{scriptVIP: x}}
+}
+
+func (s *stage) wantReason(what string, want model.Reason) {
+	s.t.Helper()
+	if is := s.d.Status[0]; is.Reason != want {
+		s.t.Errorf("%s: %s (%s), want %s", what, is.Reason, is.Detail, want)
+	}
+}
+
+// TestNoServerIsReached: the node hands the VIP to one that reaches a server, and says which
+// servers fail and how.
+func TestNoServerIsReached(t *testing.T) {
+	s := forwards(t)
+	if len(s.d.Forward.Services) != 1 || len(s.d.Bind) != 0 {
+		t.Fatalf("%+v, bound %+v", s.d.Forward, s.d.Bind)
+	}
+	s.servers(model.HealthUp, model.HealthDown)
+	s.run("apply")
+	s.wantReason("one server fails", model.ReasonOwner)
+	if len(s.d.Forward.Cut) != 1 || s.d.Forward.Cut[0].Server.Addr() != netip.MustParseAddr("10.0.0.22") {
+		t.Errorf("cut are %+v", s.d.Forward.Cut)
+	}
+	s.servers(model.HealthDown, model.HealthDown)
+	s.run("apply")
+	s.wantReason("all fail", model.ReasonHandingOver)
+	if is := s.d.Status[0]; is.Healthy || is.Standing != model.ReasonUnhealthy || !strings.Contains(is.Detail, "10.0.0.21: a is down") {
+		t.Errorf("%+v", is)
+	}
+}
+
+// TestKernelDoesNotForward: another node takes the VIP. A daemon that has just started waits for
+// the first word of its driver.
+func TestKernelDoesNotForward(t *testing.T) {
+	s := forwards(t)
+	s.forwarding(model.AppliedVIP{Err: "net.ipv4.ip_forward is 0; set it to 1"})
+	s.run("apply")
+	s.wantReason("it refuses", model.ReasonHandingOver)
+	if is := s.d.Status[0]; is.Standing != model.ReasonNotForwarding || !strings.Contains(is.Detail, "ip_forward") {
+		t.Errorf("%+v", is)
+	}
+	delete(s.v.Applied, model.SinkForward)
+	s.run("decide")
+	if is := s.d.Status[0]; is.Standing != model.ReasonHealthPending {
+		t.Errorf("nothing is known: %+v", is)
+	}
+}
+
+// TestForwardedConnectionsHaveARing: as those of Services that kube-proxy translates, without
+// being asked for.
+func TestForwardedConnectionsHaveARing(t *testing.T) {
+	s := forwards(t)
+	s.run("holders m2", "apply")
+	if !s.d.Track || len(s.d.Relay) != 1 || !s.d.Relay[0].Tracked {
+		t.Errorf("track %v, relay %+v", s.d.Track, s.d.Relay)
+	}
+	s.v.NoRelay = true
+	s.run("apply")
+	if s.d.Track || len(s.d.Relay) != 0 {
+		t.Errorf("without rings: track %v, relay %+v", s.d.Track, s.d.Relay)
+	}
+}
+
+// TestOneLoadBalancerLess: its VIP is let go, and nothing is forwarded.
+func TestOneLoadBalancerLess(t *testing.T) {
+	s := forwards(t)
+	s.v.LoadBalancers = nil
+	s.run("vip gone", "apply")
+	if len(s.d.Forward.Services) != 0 || s.v.Memory.Balance != nil {
+		t.Errorf("%+v, remembered %+v", s.d.Forward, s.v.Memory.Balance)
+	}
+}

@@ -1,0 +1,216 @@
+package forward
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
+)
+
+// The sets and maps of a table that have a name.
+const (
+	// setVIPs are the VIPs.
+	setVIPs = iota
+	// setServers are who may speak to a VIP as its server: VIP, server, protocol and port.
+	setServers
+	// setServices has each service, VIP, protocol and port, and the chain that judges its
+	// new connections; accept if that is none.
+	setServices
+	// setTargets has each service that has servers, and the chain that chooses one.
+	setTargets
+	sets
+)
+
+var setNames = [sets]string{"vips", "servers", "services", "targets"}
+
+// set describes one of them. Its ID only has to be unique within one transaction.
+func (f *family) set(number int) *nftables.Set {
+	s := &nftables.Set{Table: f.table, ID: uint32(number) + 1, Name: setNames[number]}
+	switch number {
+	case setVIPs:
+		s.KeyType = f.address
+	case setServers:
+		s.KeyType = nftables.MustConcatSetType(f.address, f.address, nftables.TypeInetProto, nftables.TypeInetService)
+	default:
+		s.KeyType = nftables.MustConcatSetType(f.address, nftables.TypeInetProto, nftables.TypeInetService)
+		s.IsMap, s.DataType = true, nftables.TypeVerdict
+	}
+	return s
+}
+
+// image is what the table of one family has besides the rules that are always the same.
+type image struct {
+	// elements are those of the sets by their keys, with the name of a chain or "".
+	elements [sets]map[string]string
+	// chains are those that the elements lead to, by their names. What is in a chain never
+	// changes: the name stands for it.
+	chains map[string]chain
+	// names of slot tables, which take time.
+	names map[*model.SlotTable]string
+}
+
+// chain is one that choses a server, or one that judges new connections.
+type chain struct {
+	slots    *model.SlotTable // nil: it judges
+	protocol model.Protocol
+	affinity bool
+
+	sources []netip.Prefix // only these may connect
+	refused bool           // and nobody serves them
+}
+
+// refuse is the name of the chain that refuses a connection.
+const refuse = "refuse"
+
+// describe is the image for the services, which are all of the family. It takes names from
+// the image before.
+func (f *family) describe(services []*model.ForwardService, before *image) *image {
+	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]string)}
+	for n := range m.elements {
+		m.elements[n] = make(map[string]string)
+	}
+	for _, s := range services {
+		m.elements[setVIPs][string(s.Addr.AsSlice())] = ""
+		for _, to := range s.Servers {
+			m.elements[setServers][serverKey(s, to)] = ""
+		}
+		key := serviceKey(s)
+		m.elements[setServices][key] = m.judge(s)
+		if !serves(s) {
+			continue
+		}
+		if m.names[s.Slots] == "" {
+			m.names[s.Slots] = nameOf(s.Slots, before)
+		}
+		name := m.names[s.Slots]
+		if s.ClientAffinity {
+			name = "client-" + name
+		}
+		if s.Protocol == model.UDP {
+			name = "udp-" + name
+		} else {
+			name = "tcp-" + name
+		}
+		m.chains[name] = chain{slots: s.Slots, protocol: s.Protocol, affinity: s.ClientAffinity}
+		m.elements[setTargets][key] = name
+	}
+	return m
+}
+
+// judge is the name of the chain for new connections to the service, "" if all are welcome.
+func (m *image) judge(s *model.ForwardService) string {
+	c := chain{sources: s.AllowedSources, refused: !serves(s)}
+	switch {
+	case len(c.sources) == 0 && c.refused:
+		return refuse
+	case len(c.sources) == 0:
+		return ""
+	}
+	var text []byte
+	for _, p := range c.sources {
+		text = append(p.AppendTo(text), ' ')
+	}
+	name := "from-" + digest(text)
+	if c.refused {
+		name = "none-" + name
+	}
+	m.chains[name] = c
+	return name
+}
+
+func serves(s *model.ForwardService) bool { return s.Slots != nil && len(s.Slots.Slots) > 0 }
+
+// nameOf is the same for slot tables that are the same.
+func nameOf(t *model.SlotTable, before *image) string {
+	if before != nil && before.names[t] != "" {
+		return before.names[t]
+	}
+	text := make([]byte, 0, 32*len(t.Slots))
+	for _, to := range t.Slots {
+		a := to.Addr().As16()
+		text = binary.BigEndian.AppendUint16(append(text, a[:]...), to.Port())
+	}
+	return digest(text)
+}
+
+// digest is short enough for the name of a chain, of which old kernels take 31 bytes.
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Each part of a key begins at a multiple of four bytes.
+func serviceKey(s *model.ForwardService) string {
+	return string(end(s.Addr.AsSlice(), s.Protocol, s.Port))
+}
+
+func serverKey(s *model.ForwardService, to netip.AddrPort) string {
+	return string(end(slices.Concat(s.Addr.AsSlice(), to.Addr().AsSlice()), s.Protocol, to.Port()))
+}
+
+func end(key []byte, p model.Protocol, port uint16) []byte {
+	return append(key, byte(p), 0, 0, 0, byte(port>>8), byte(port), 0, 0)
+}
+
+// change fills a transaction that makes one image of another, in a table that has all that
+// never changes. Nothing else is touched.
+func (f *family) change(c *nftables.Conn, from, to *image) error {
+	b := builder{c: c, family: f, next: sets + 1}
+	for _, name := range slices.Sorted(maps.Keys(to.chains)) {
+		if _, has := from.chains[name]; !has {
+			if err := b.fill(name, to.chains[name]); err != nil {
+				return err
+			}
+		}
+	}
+	if !maps.Equal(from.elements[setVIPs], to.elements[setVIPs]) {
+		b.originals(to.elements[setVIPs])
+	}
+	for n := range sets {
+		set := f.set(n)
+		gone, fresh := differ(n, from.elements[n], to.elements[n])
+		if err := nft.DeleteElements(c, set, gone); err != nil {
+			return err
+		}
+		if err := nft.AddElements(c, set, fresh); err != nil {
+			return err
+		}
+	}
+	for name := range from.chains {
+		if _, has := to.chains[name]; !has {
+			c.DelChain(&nftables.Chain{Name: name, Table: f.table})
+		}
+	}
+	return nil
+}
+
+// differ are the elements to delete and those to add.
+func differ(set int, from, to map[string]string) (gone, fresh []nftables.SetElement) {
+	for key, chain := range from {
+		if now, has := to[key]; !has || now != chain {
+			gone = append(gone, nftables.SetElement{Key: []byte(key)})
+		}
+	}
+	for key, chain := range to {
+		if was, has := from[key]; has && was == chain {
+			continue
+		}
+		e := nftables.SetElement{Key: []byte(key)}
+		switch {
+		case chain != "":
+			e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}
+		case set == setServices:
+			e.VerdictData = &expr.Verdict{Kind: expr.VerdictAccept}
+		}
+		fresh = append(fresh, e)
+	}
+	return gone, fresh
+}

@@ -1,0 +1,333 @@
+package forward
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
+)
+
+// TestMain runs the tests in namespaces of their own.
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// The hosts of a lab; the switch is the namespace of the test process.
+const (
+	client = "c"
+	b1, b2 = "b1", "b2" // the balancers
+	s1     = "s1"
+	s2     = "s2"
+	s3     = "s3"
+)
+
+var (
+	hosts = map[string]int{client: 9, b1: 1, b2: 2, s1: 11, s2: 12, s3: 13}
+	vip4  = netip.MustParseAddr("10.0.0.100")
+	vip6  = netip.MustParseAddr("fd00::100")
+	both  = []netip.Addr{vip4, vip6}
+)
+
+const (
+	port   = 443  // of the VIPs
+	target = 6443 // of the servers
+)
+
+// patience is how long something may take on a busy machine.
+const patience = 30 * time.Second
+
+// lab is a client, two balancers and three servers on one switch.
+type lab struct {
+	testing.TB
+	*testnet.Net
+}
+
+func newLab(t testing.TB) *lab {
+	t.Helper()
+	l := &lab{t, testnet.New(t)}
+	t.Cleanup(l.remove)
+	l.Exec("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
+	l.Exec("ip", "link", "set", "br0", "up")
+	for h := range hosts {
+		l.Add(h)
+		l.Exec("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", mac(h), "netns", l.NS(h))
+		l.Exec("ip", "link", "set", "p"+h, "master", "br0", "up")
+		l.IP(h, "link set eth0 up")
+		for _, vip := range both {
+			l.IP(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", addr(h, vip), subnet(vip)))
+		}
+	}
+	for _, b := range []string{b1, b2} {
+		l.ExecOn(b, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.netfilter.nf_conntrack_tcp_be_liberal=1")
+	}
+	for _, s := range []string{s1, s2, s3} {
+		l.serve(s)
+	}
+	l.move(b1)
+	return l
+}
+
+func (l *lab) remove() {
+	for h := range hosts {
+		_ = exec.Command("ip", "link", "del", "p"+h).Run()
+	}
+	_ = exec.Command("ip", "link", "del", "br0").Run()
+}
+
+func subnet(a netip.Addr) int {
+	if a.Is4() {
+		return 24
+	}
+	return 64
+}
+
+func mac(host string) string { return fmt.Sprintf("02:00:00:00:00:%02d", hosts[host]) }
+
+// addr is the address of a host in the family of vip.
+func addr(host string, vip netip.Addr) netip.Addr {
+	if vip.Is4() {
+		return netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", hosts[host]))
+	}
+	return netip.MustParseAddr(fmt.Sprintf("fd00::%d", hosts[host]))
+}
+
+// server is where a server serves.
+func server(host string, vip netip.Addr) netip.AddrPort {
+	return netip.AddrPortFrom(addr(host, vip), target)
+}
+
+// move has the VIPs taken over by a balancer.
+func (l *lab) move(to string) {
+	l.Helper()
+	for _, vip := range both {
+		for h := range hosts {
+			if h != to {
+				l.IP(h, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", vip, mac(to)))
+			}
+		}
+	}
+}
+
+// serve answers each line and each datagram with the name of the host and with the client
+// as it sees it.
+func (l *lab) serve(host string) {
+	l.Helper()
+	var ln net.Listener
+	var pc net.PacketConn
+	var errs [2]error
+	l.In(host, func() {
+		ln, errs[0] = net.Listen("tcp", fmt.Sprintf(":%d", target))
+		pc, errs[1] = net.ListenPacket("udp", fmt.Sprintf(":%d", target))
+	})
+	if errs[0] != nil || errs[1] != nil {
+		l.Fatal(errs)
+	}
+	l.Cleanup(func() { _, _ = ln.Close(), pc.Close() })
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			_, from, err := pc.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = pc.WriteTo([]byte(answer(host, from)), from)
+		}
+	}()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					if _, err := c.Write([]byte(answer(host, c.RemoteAddr()))); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+}
+
+func answer(host string, from net.Addr) string {
+	at, _ := netip.ParseAddrPort(from.String())
+	return host + " " + at.Addr().Unmap().String() + "\n"
+}
+
+// dial opens a connection from a host.
+func (l *lab) dial(from, network string, to netip.AddrPort) (c net.Conn, err error) {
+	l.Helper()
+	l.In(from, func() { c, err = net.DialTimeout(network, to.String(), 3*time.Second) })
+	if err == nil {
+		l.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
+}
+
+// open opens one from the client to the VIP.
+func (l *lab) open(network string, vip netip.Addr) net.Conn {
+	l.Helper()
+	c, err := l.dial(client, network, netip.AddrPortFrom(vip, port))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return c
+}
+
+// ask returns who serves a connection, and the client as it sees it. A datagram is sent
+// until it is answered.
+func ask(c net.Conn, within time.Duration) (host, seen string, err error) {
+	wait := within
+	if c.RemoteAddr().Network() == "udp" {
+		wait = min(wait, 200*time.Millisecond)
+	}
+	buf := make([]byte, 100)
+	for end := time.Now().Add(within); ; {
+		_ = c.SetDeadline(time.Now().Add(wait))
+		if _, err = c.Write([]byte("who\n")); err == nil {
+			var n int
+			if n, err = c.Read(buf); err == nil {
+				host, seen, _ = strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
+				return host, seen, nil
+			}
+		}
+		if !time.Now().Before(end) || wait == within || errors.Is(err, syscall.ECONNREFUSED) {
+			return "", "", err
+		}
+	}
+}
+
+// served is who serves a connection.
+func (l *lab) served(c net.Conn) string {
+	l.Helper()
+	host, _, err := ask(c, patience)
+	if err != nil {
+		l.Fatalf("%s: %v", c.LocalAddr(), err)
+	}
+	return host
+}
+
+// slotTable has so many slots, filled with the servers in turn.
+func slotTable(n int, vip netip.Addr, servers ...string) *model.SlotTable {
+	t := &model.SlotTable{Slots: make([]netip.AddrPort, n)}
+	for i := range t.Slots {
+		t.Slots[i] = server(servers[i%len(servers)], vip)
+	}
+	return t
+}
+
+// wanted is that of a service of TCP and of UDP for each VIP, new connections of which the
+// servers get; all three may have some.
+func wanted(servers ...string) *model.ForwardState {
+	out := &model.ForwardState{}
+	for _, vip := range both {
+		var slots *model.SlotTable
+		if len(servers) > 0 {
+			slots = slotTable(1024, vip, servers...)
+		}
+		for _, p := range []model.Protocol{model.TCP, model.UDP} {
+			out.Services = append(out.Services, model.ForwardService{
+				Addr: vip, Protocol: p, Port: port, Slots: slots,
+				Servers: []netip.AddrPort{server(s1, vip), server(s2, vip), server(s3, vip)},
+			})
+		}
+	}
+	return out
+}
+
+// balancer is a driver on a host.
+type balancer struct {
+	*lab
+	host string
+	*Driver
+}
+
+func (l *lab) balancer(host string) *balancer {
+	b := &balancer{l, host, New(Options{Logger: slog.New(slog.DiscardHandler)})}
+	l.Cleanup(func() {
+		if err := b.Close(context.Background()); err != nil {
+			l.Error(err)
+		}
+	})
+	return b
+}
+
+// apply makes the state true, once all sources are heard.
+func (b *balancer) apply(state *model.ForwardState) model.Applied {
+	b.Helper()
+	return b.want(&model.Desired{Synced: true, Forward: *state})
+}
+
+func (b *balancer) want(want *model.Desired) (got model.Applied) {
+	b.Helper()
+	var err error
+	b.In(b.host, func() { got, err = b.Apply(context.Background(), want) })
+	if err != nil {
+		b.Fatal(err)
+	}
+	return got
+}
+
+// forwards is apply, for a state that has to be forwarded.
+func (b *balancer) forwards(state *model.ForwardState) {
+	b.Helper()
+	got := b.apply(state)
+	for i := range state.Services {
+		if v := got.VIPs[state.Services[i].Addr]; !v.Forwarding || v.Err != "" {
+			b.Fatalf("%s: %+v", state.Services[i].Addr, v)
+		}
+	}
+}
+
+// slot is the slot of a connection among n (struct nft_jhash in net/netfilter/nft_hash.c of
+// Linux, which scales what include/linux/jhash.h has).
+func slot(from netip.AddrPort, affinity bool, n int) int {
+	key := from.Addr().AsSlice()
+	if !affinity {
+		key = append(binary.BigEndian.AppendUint16(key, from.Port()), 0, 0)
+	}
+	word := func(i int) uint32 { return binary.NativeEndian.Uint32(key[4*i:]) }
+	a := uint32(0xdeadbeef) + uint32(len(key)) + 0x1bd
+	b, c := a, a
+	rol := bits.RotateLeft32
+	for len(key) > 12 {
+		a, b, c = a+word(0), b+word(1), c+word(2)
+		a = (a - c) ^ rol(c, 4)
+		c += b
+		b = (b - a) ^ rol(a, 6)
+		a += c
+		c = (c - b) ^ rol(b, 8)
+		b += a
+		a = (a - c) ^ rol(c, 16)
+		c += b
+		b = (b - a) ^ rol(a, 19)
+		a += c
+		c = (c - b) ^ rol(b, 4)
+		b += a
+		key = key[12:]
+	}
+	for i, to := range []*uint32{&a, &b, &c}[:len(key)/4] {
+		*to += word(i)
+	}
+	c = (c ^ b) - rol(b, 14)
+	a = (a ^ c) - rol(c, 11)
+	b = (b ^ a) - rol(a, 25)
+	c = (c ^ b) - rol(b, 16)
+	a = (a ^ c) - rol(c, 4)
+	b = (b ^ a) - rol(a, 14)
+	c = (c ^ b) - rol(b, 24)
+	return int(uint64(c) * uint64(n) >> 32)
+}

@@ -1,0 +1,242 @@
+package forward
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/nft"
+)
+
+const (
+	// priority comes after connection tracking (-200) and the rings of relays (-150), and
+	// before destinations are translated (-100).
+	priority = -149
+	// hashSeed is the same on every node, for ever: one that takes a VIP over sends a
+	// packet where the one before did. The kernel draws one of its own for 0.
+	hashSeed = 0x1bd
+	// translated is the bit of a connection whose destination is translated (IPS_DST_NAT).
+	translated = 1 << 5
+
+	sourcePort, destinationPort = 0, 2 // in a header of TCP or UDP
+	tcpFlags, fin, rst          = 13, 0x01, 0x04
+)
+
+// reg32 is the first of the registers of four bytes, in which the parts of a key stand side
+// by side. It is the begin of nft.Reg.
+const reg32 = 8
+
+// builder adds to a table.
+type builder struct {
+	c      *nftables.Conn
+	family *family
+	next   uint32 // ID of the next set without a name
+}
+
+func (b *builder) chain(name string) *nftables.Chain {
+	return b.c.AddChain(&nftables.Chain{Name: name, Table: b.family.table})
+}
+
+func (b *builder) base(name string, kind nftables.ChainType, hook *nftables.ChainHook, order nftables.ChainPriority) *nftables.Chain {
+	policy := nftables.ChainPolicyAccept
+	return b.c.AddChain(&nftables.Chain{Name: name, Table: b.family.table, Type: kind, Hooknum: hook, Priority: &order, Policy: &policy})
+}
+
+func (b *builder) rule(chain *nftables.Chain, parts ...[]expr.Any) {
+	b.c.AddRule(&nftables.Rule{Table: b.family.table, Chain: chain, Exprs: slices.Concat(parts...)})
+}
+
+// install fills a transaction that makes the whole table, in place of an old one.
+func (f *family) install(c *nftables.Conn, old bool, to *image) error {
+	if old {
+		c.AddTable(f.table) // so that deleting it succeeds
+		c.DelTable(f.table)
+	}
+	c.AddTable(f.table)
+	b := builder{c: c, family: f}
+	b.chain(refuse)
+	b.chain(origins)
+	for n := range sets {
+		if err := c.AddSet(f.set(n), nil); err != nil {
+			return err
+		}
+	}
+	if err := f.change(c, &image{}, to); err != nil {
+		return err
+	}
+	b.filter()
+	b.translate()
+	return nil
+}
+
+// filter judges what comes for a VIP before its destination is translated, and what this
+// host sends there.
+func (b *builder) filter() {
+	f := b.family
+	no, gate, vip := &nftables.Chain{Name: refuse, Table: f.table}, b.chain("gate"), b.chain("vip")
+	in := b.base("prerouting-filter", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, priority)
+	out := b.base("output-filter", nftables.ChainTypeFilter, nftables.ChainHookOutput, priority)
+	toVIP := nft.Member(f.destination, f.set(setVIPs))
+	b.rule(in, toVIP, nft.Goto(vip))
+	b.rule(out, toVIP, nft.InState(nft.StateNew), nft.Goto(gate))
+
+	b.rule(vip, nft.InState(nft.StateEstablished|nft.StateRelated), nft.Accept())
+	// What a server says in a connection that this host does not know yet, since it has
+	// just taken the VIP over, would be answered with a reset. The next packet of the
+	// client brings the connection here.
+	b.rule(vip, b.key(sourcePort, f.destination, f.source), b.lookup(setServers), nft.Drop())
+	// A connection that is unknown is not taken up by its last packet, and the client would
+	// wait for an answer.
+	b.rule(vip, nft.InState(nft.StateInvalid), nft.IsTCP(), justFIN(), reset())
+	b.rule(vip, nft.InState(nft.StateInvalid), nft.Drop())
+	b.rule(vip, nft.Goto(gate))
+
+	b.rule(gate, b.key(destinationPort, f.destination), b.verdict(setServices))
+	b.rule(gate, nft.Goto(no))
+
+	b.rule(no, nft.IsTCP(), reset())
+	b.rule(no, nft.IsProtocol(unix.IPPROTO_UDP), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: f.unreachable}})
+	b.rule(no, nft.Drop())
+}
+
+// translate has the destination of a connection translated, and, if it is forwarded, its
+// source: so the answers come by the owner of the VIP. This host's own connections keep its
+// address, and get their answers by it whoever the owner is.
+func (b *builder) translate() {
+	f := b.family
+	pre := b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest)
+	out := b.base("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest)
+	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource)
+	for _, chain := range []*nftables.Chain{pre, out} {
+		b.rule(chain, b.key(destinationPort, f.destination), b.verdict(setTargets))
+	}
+	b.rule(post,
+		[]expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIF, Register: nft.Reg},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg, Data: make([]byte, 4)},
+		},
+		nft.HasStatus(translated), nft.Goto(&nftables.Chain{Name: origins}))
+}
+
+// origins is the name of the chain that gives a forwarded connection the VIP as its source.
+const origins = "origins"
+
+// originals has the rules of that chain, one for each VIP. A set of the VIPs would do, but
+// nft 1.0.6 aborts when it lists a rule with the original destination in a lookup.
+func (b *builder) originals(vips map[string]string) {
+	to := b.chain(origins)
+	b.c.FlushChain(to)
+	for _, vip := range slices.Sorted(maps.Keys(vips)) {
+		b.rule(to, []expr.Any{
+			&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, // direction 0
+			nft.Equals([]byte(vip)),
+			&expr.Immediate{Register: nft.Reg, Data: []byte(vip)},
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
+		})
+	}
+}
+
+// fill adds a chain of an image.
+func (b *builder) fill(name string, c chain) error {
+	to := b.chain(name)
+	if c.slots != nil {
+		return b.choose(to, c)
+	}
+	for _, p := range c.sources {
+		if p.Addr().BitLen() != int(b.family.address.Bytes)*8 {
+			continue
+		}
+		if c.refused {
+			b.rule(to, b.from(p), nft.Goto(&nftables.Chain{Name: refuse}))
+		} else {
+			b.rule(to, b.from(p), nft.Accept())
+		}
+	}
+	b.rule(to, nft.Drop())
+	return nil
+}
+
+// choose has the destination translated to the server of the slot. The map has no name, so
+// that nft lists it in its rule, in words that it can load again: a named map has to tell
+// the type of its key, and integers of four bytes have none that nft could write.
+func (b *builder) choose(to *nftables.Chain, c chain) error {
+	f := b.family
+	m := &nftables.Set{
+		Table: f.table, ID: b.next, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(c.slots.Slots)),
+		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian,
+		DataType: nftables.MustConcatSetType(f.address, nftables.TypeInetService),
+	}
+	b.next++
+	elements := make([]nftables.SetElement, len(c.slots.Slots))
+	for slot, server := range c.slots.Slots {
+		elements[slot] = nftables.SetElement{
+			Key: binaryutil.NativeEndian.PutUint32(uint32(slot)),
+			Val: append(server.Addr().AsSlice(), byte(server.Port()>>8), byte(server.Port()), 0, 0),
+		}
+	}
+	if err := nft.AddSet(b.c, m, elements); err != nil {
+		return err
+	}
+	words, hashed := f.address.Bytes/4, f.address.Bytes
+	key := []expr.Any{&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.address.Bytes}}
+	if !c.affinity {
+		key = append(key, &expr.Payload{DestRegister: reg32 + words, Base: expr.PayloadBaseTransportHeader, Offset: sourcePort, Len: 2})
+		hashed += 4
+	}
+	b.rule(to, nft.IsProtocol(byte(c.protocol)), key, []expr.Any{
+		&expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: hashed, Modulus: m.Size, Seed: hashSeed, Type: expr.HashTypeJenkins},
+		&expr.Lookup{SourceRegister: nft.Reg, DestRegister: nft.Reg, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: nft.Reg, RegProtoMin: reg32 + words},
+	})
+	return nil
+}
+
+// key puts addresses of the header side by side, then the protocol and a port.
+func (b *builder) key(port uint32, addresses ...uint32) (out []expr.Any) {
+	at := uint32(reg32)
+	for _, offset := range addresses {
+		out = append(out, &expr.Payload{DestRegister: at, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: b.family.address.Bytes})
+		at += b.family.address.Bytes / 4
+	}
+	return append(out, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: at},
+		&expr.Payload{DestRegister: at + 1, Base: expr.PayloadBaseTransportHeader, Offset: port, Len: 2})
+}
+
+// lookup matches a key that is in the set, verdict does what a map says of it.
+func (b *builder) lookup(number int) []expr.Any {
+	s := b.family.set(number)
+	return []expr.Any{&expr.Lookup{SourceRegister: reg32, SetName: s.Name, SetID: s.ID}}
+}
+
+func (b *builder) verdict(number int) []expr.Any {
+	s := b.family.set(number)
+	return []expr.Any{&expr.Lookup{SourceRegister: reg32, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+}
+
+// from matches a source of the prefix.
+func (b *builder) from(p netip.Prefix) []expr.Any {
+	length := b.family.address.Bytes
+	return []expr.Any{
+		nft.Load(expr.PayloadBaseNetworkHeader, b.family.source, length),
+		&expr.Bitwise{SourceRegister: nft.Reg, DestRegister: nft.Reg, Len: length, Mask: net.CIDRMask(p.Bits(), int(length)*8), Xor: make([]byte, length)},
+		nft.Equals(p.Masked().Addr().AsSlice()),
+	}
+}
+
+// justFIN matches the last segment of a connection that was not reset.
+func justFIN() []expr.Any {
+	return []expr.Any{
+		nft.Load(expr.PayloadBaseTransportHeader, tcpFlags, 1),
+		&expr.Bitwise{SourceRegister: nft.Reg, DestRegister: nft.Reg, Len: 1, Mask: []byte{fin | rst}, Xor: []byte{0}},
+		nft.Equals([]byte{fin}),
+	}
+}
+
+// reset answers with a TCP reset.
+func reset() []expr.Any { return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }

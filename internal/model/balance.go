@@ -1,0 +1,162 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// SinkForward is the driver that forwards connections to other machines.
+const SinkForward SinkName = "forward"
+
+// KindLoadBalancer is the kind of VIPs whose connections are forwarded to other machines.
+const KindLoadBalancer = "LoadBalancer"
+
+// Protocol is that of the transport layer, by its number in the IP header.
+type Protocol uint8
+
+// The protocols that can be forwarded.
+const (
+	TCP Protocol = 6
+	UDP Protocol = 17
+)
+
+// String returns "TCP" or "UDP".
+func (p Protocol) String() string {
+	if p == UDP {
+		return "UDP"
+	}
+	return "TCP"
+}
+
+// LoadBalancer is an object whose VIPs lead to servers on other machines. It is never
+// changed once it is in a View.
+type LoadBalancer struct {
+	Name    string
+	VIPs    []netip.Addr // sorted
+	Ports   []ForwardPort
+	Servers []Server // sorted by Addr, then Port
+	// ClientAffinity has all connections of one client address go to one server.
+	ClientAffinity bool
+	// KeepFailed leaves the connections of a server that fails its check alone. They are
+	// reset otherwise.
+	KeepFailed bool
+	// DrainTimeout is how long the connections of a server go on after it was taken out of
+	// service.
+	DrainTimeout time.Duration
+	// AllowedSources limits the clients; empty: all.
+	AllowedSources []netip.Prefix
+}
+
+// ForwardPort is a port of all VIPs of a LoadBalancer.
+type ForwardPort struct {
+	Protocol Protocol
+	Port     uint16
+	// TargetPort is the port of the servers that do not name their own.
+	TargetPort uint16
+}
+
+// Server is one machine that serves the connections of a LoadBalancer.
+type Server struct {
+	Addr netip.Addr
+	Port uint16 // 0: the TargetPort of the port
+	// Weight is its share of new connections beside the others: 0 to 100. With 0 it gets
+	// none, and those that it has go on.
+	Weight int
+	// Check names its entry of View.Health; "": it counts as healthy.
+	Check string
+}
+
+// ForwardState is the wanted state of the forward driver.
+type ForwardState struct {
+	// Services, sorted by Addr, Protocol and Port.
+	Services []ForwardService
+	// Cut are servers whose connections, by these VIPs, are to end: they failed, or their
+	// drain timeout is over. Sorted.
+	Cut []CutServer
+}
+
+// ForwardService is one port of one VIP.
+type ForwardService struct {
+	Addr     netip.Addr
+	Protocol Protocol
+	Port     uint16
+	// Slots says which server gets a new connection. nil: no server can serve, and the
+	// connection is refused.
+	Slots *SlotTable
+	// Servers are all that may have connections by this port, also those that get no new
+	// ones; sorted. What they say to the VIP without being asked is no business of the
+	// host's own stack.
+	Servers []netip.AddrPort
+	// ClientAffinity and AllowedSources are those of the LoadBalancer.
+	ClientAffinity bool
+	AllowedSources []netip.Prefix
+}
+
+// SlotTable maps the hash of a connection to a server. It is never changed; services with
+// the same one share it.
+type SlotTable struct {
+	// Slots has a power of two of entries.
+	Slots []netip.AddrPort
+}
+
+// CutServer is a server whose connections by one VIP are to end.
+type CutServer struct {
+	VIP    netip.Addr
+	Server netip.AddrPort
+	// Protocol of the port.
+	Protocol Protocol
+}
+
+// Same compares two tables.
+func (t *SlotTable) Same(o *SlotTable) bool {
+	return t == o || t != nil && o != nil && slices.Equal(t.Slots, o.Slots)
+}
+
+// Same compares two services.
+func (s *ForwardService) Same(o *ForwardService) bool {
+	return s.Addr == o.Addr && s.Protocol == o.Protocol && s.Port == o.Port && s.Slots.Same(o.Slots) && slices.Equal(s.Servers, o.Servers) &&
+		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources)
+}
+
+// BalanceMemory is what one decision about a LoadBalancer hands to the next.
+type BalanceMemory struct {
+	// Ready: each server had a result of its check since the start.
+	Ready bool
+	// Drained are the servers that get no new connections, by configuration, and since when;
+	// sorted as LoadBalancer.Servers. One that is configured no more is forgotten in the end.
+	Drained []DrainedServer
+	// Fills are the tables in force, of each family.
+	Fills [2]BalanceFill
+}
+
+// DrainedServer is a server that was taken out of service.
+type DrainedServer struct {
+	Server Server
+	Since  time.Time
+}
+
+// BalanceFill is how the slots of a family are spread, and the tables made of that. It is
+// never changed.
+type BalanceFill struct {
+	Servers []Server // that get new connections
+	Slots   []uint16 // numbers of Servers
+	// Tables are the same for each target port.
+	Tables map[uint16]*SlotTable
+}
+
+// Same compares two memories.
+func (m *BalanceMemory) Same(o *BalanceMemory) bool {
+	same := func(a, b DrainedServer) bool { return a.Server == b.Server && a.Since.Equal(b.Since) }
+	return m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) && m.Fills[0].Same(&o.Fills[0]) && m.Fills[1].Same(&o.Fills[1])
+}
+
+// Same compares two fills. The slots follow from the servers.
+func (f *BalanceFill) Same(o *BalanceFill) bool {
+	return slices.Equal(f.Servers, o.Servers) && len(f.Tables) == len(o.Tables)
+}
+
+// Same compares two wanted states.
+func (f *ForwardState) Same(o *ForwardState) bool {
+	return slices.Equal(f.Cut, o.Cut) && slices.EqualFunc(f.Services, o.Services, func(a, b ForwardService) bool { return a.Same(&b) })
+}
