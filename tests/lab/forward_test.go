@@ -70,6 +70,23 @@ func TestForwardedCrash(t *testing.T) { // P18
 	}
 }
 
+// TestForwardedDaemon: the daemon of the owner is restarted, frozen and killed, and those of all
+// nodes are replaced one by one. The rules stay, and the kernel goes on to forward.
+func TestForwardedDaemon(t *testing.T) { // P2, P3, P18
+	t.Parallel()
+	c := forwarded(t)
+	restart, _ := lab.Restart(c.System.(*lab.LBD))
+	for _, s := range []lab.Scenario{restart, lab.Freeze(), lab.Kill(), lab.Rolling()} {
+		o := kept(t, c, s, lab.VIP4())
+		if o.Conns.Open != held || o.Conns.Survived() != held {
+			t.Errorf("%s: %+v, want %d alive", s.Name, o.Conns, held)
+		}
+		if s.Name == "rolling" && o.First.Reach.Failed > 0 {
+			t.Errorf("%s: %d of %d new connections failed %v", s.Name, o.First.Reach.Failed, o.First.Reach.Attempts, o.First.Reach.Errors)
+		}
+	}
+}
+
 // TestBackendDies: a server ends, and its port refuses until the check knows. Then no new
 // connection goes there.
 func TestBackendDies(t *testing.T) { // P18
