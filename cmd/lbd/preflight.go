@@ -193,6 +193,9 @@ func (p *preflight) vips(ctx context.Context) {
 		p.say(ok, v.Addr.String(), "goes to %s", l.Name)
 		p.wire(ctx, l.Name, v.Addr)
 		rings(&v, l.Name)
+		if v.Forwarded() {
+			p.forwards(&v, l.Name)
+		}
 		if !seen[l.Name] {
 			seen[l.Name] = true
 			p.sysctls(l.Name, place.Beside(links, l.Name))

@@ -64,3 +64,54 @@ func TestPreflightARPIgnore(t *testing.T) {
 		}
 	}
 }
+
+// TestPreflightForwarding: what keeps the VIP of a LoadBalancer from being forwarded fails, what
+// costs connections is a warning, each with the remedy.
+func TestPreflightForwarding(t *testing.T) {
+	if !testnet.Alone(t) {
+		return
+	}
+	for _, args := range []string{"link add eth0.1 type veth peer name peer0", "link set eth0.1 up"} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	set := func(path, value string) {
+		t.Helper()
+		if err := os.WriteFile("/proc/sys/net/"+path, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(vip string) string {
+		var out strings.Builder
+		p := &preflight{out: &out, cfg: &config.Config{}}
+		p.forwards(&model.VIP{Addr: netip.MustParseAddr(vip)}, "eth0.1")
+		return out.String()
+	}
+	for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		set(path, "0")
+	}
+	for _, conf := range []string{"all", "eth0.1"} {
+		set("ipv4/conf/"+conf+"/send_redirects", "1")
+	}
+	got := look("10.0.0.200")
+	for _, want := range []string{"set net.ipv4.ip_forward=1", "set net.ipv4.conf.all.send_redirects=0", "set net.ipv4.conf.eth0/1.send_redirects=0"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not said: %s", want, got)
+		}
+	}
+	if got := look("fd00::200"); !strings.HasPrefix(got, "FAIL") || !strings.Contains(got, "set net.ipv6.conf.all.forwarding=1") || strings.Contains(got, "redirects") {
+		t.Errorf("%s", got)
+	}
+	for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "netfilter/nf_conntrack_tcp_be_liberal", "netfilter/nf_conntrack_tcp_loose"} {
+		set(path, "1")
+	}
+	for _, conf := range []string{"all", "eth0.1"} {
+		set("ipv4/conf/"+conf+"/send_redirects", "0")
+	}
+	for _, vip := range []string{"10.0.0.200", "fd00::200"} {
+		if got := look(vip); !strings.HasPrefix(got, "ok") {
+			t.Errorf("%s: %s", vip, got)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"lbd.dev/lbd/internal/fileaccess"
+	"lbd.dev/lbd/internal/forward"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/ring"
@@ -47,6 +48,21 @@ func (p *preflight) rings(links map[string]model.Link) func(v *model.VIP, iface 
 			}
 		}
 		p.say(ok, v.Addr.String(), "nothing here keeps open connections from surviving a move")
+	}
+}
+
+// forwards tells which switches of the kernel the VIP of a LoadBalancer lacks.
+func (p *preflight) forwards(v *model.VIP, iface string) {
+	unset := forward.Unset(v.Addr, iface)
+	for _, s := range unset {
+		how := warn
+		if s.Required {
+			how = fail
+		}
+		p.say(how, v.Addr.String(), "%s; set %s=%s", s.Without, s.Name, s.Want)
+	}
+	if len(unset) == 0 {
+		p.say(ok, v.Addr.String(), "the switches of the kernel let it be forwarded")
 	}
 }
 

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,37 @@ func (d *Driver) warn(wanted bool) {
 
 // sysctl reads a switch of the kernel.
 func sysctl(name string) (string, error) {
-	is, err := os.ReadFile(filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/")))
+	// As with sysctl(8), a dot of the name of an interface is written as a slash.
+	path := strings.NewReplacer(".", "/", "/", ".").Replace(name)
+	is, err := os.ReadFile(filepath.Join("/proc/sys", path))
 	return strings.TrimSpace(string(is)), err
+}
+
+// Switch is a switch of the kernel (sysctl) that has another value than forwarding needs.
+type Switch struct {
+	Name, Want string
+	// Without is what happens, in words. Required: nothing is forwarded.
+	Without  string
+	Required bool
+}
+
+// Unset lists the switches that are to be set on this host for a VIP that comes in by the
+// interface. One that cannot be read is passed over.
+func Unset(vip netip.Addr, iface string) (out []Switch) {
+	look := func(name, bad string, s Switch) {
+		if is, err := sysctl(name); err == nil && is == bad {
+			s.Name = name
+			out = append(out, s)
+		}
+	}
+	look(families[familyOf(vip)].forwards, "0", Switch{Want: "1", Without: "nothing is forwarded", Required: true})
+	for _, s := range tracking {
+		look(s.name, "0", Switch{Want: "1", Without: s.without})
+	}
+	if vip.Is4() { // either of the two is enough
+		for _, conf := range []string{"all", iface} {
+			look("net.ipv4.conf."+strings.ReplaceAll(conf, ".", "/")+".send_redirects", "1", Switch{Want: "0", Without: "clients on the LAN of the servers are told of a way past this node"})
+		}
+	}
+	return out
 }
