@@ -70,7 +70,11 @@ func (c *Cluster) Run(ctx context.Context, s Scenario, vip netip.Addr) (*Outcome
 	if err := c.Stable(ctx); err != nil {
 		return nil, err
 	}
-	owner, err := c.Owner(vip)
+	var owner *Node
+	err := Wait(ctx, 5*time.Second, 20*time.Millisecond, "one owner", func() (err error) { // the observer, too, may have stood still
+		owner, err = c.Owner(vip)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
