@@ -10,7 +10,7 @@ import (
 )
 
 // cmdLimit bounds each helper command.
-const cmdLimit = 10 * time.Second
+const cmdLimit = 30 * time.Second
 
 // run runs a helper command and returns its output. An error carries what the
 // command said.
