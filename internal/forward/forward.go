@@ -105,6 +105,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		errs = append(errs, err)
 		t.report(services[f], err, report)
 	}
+	d.watch(len(report) > 0) // again, after a heavy change
 	errs = append(errs, d.settle(services, want.Forward.Cut, time.Now()))
 	d.warn(len(report) > 0)
 	if maps.Equal(report, d.reported) {
@@ -116,7 +117,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	return model.Applied{VIPs: report}, err
 }
 
-// watch looks after the tables while there are some.
+// watch looks after the tables while there are some, but not while one is loaded that is heavy.
 func (d *Driver) watch(wanted bool) {
 	if !wanted && d.tables[0].state != there && d.tables[1].state != there {
 		d.session.Unwatch()

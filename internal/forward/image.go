@@ -192,6 +192,23 @@ func (f *family) change(c *nftables.Conn, from, to *image) error {
 	return nil
 }
 
+// heavy is how many slots are loaded without a watch: for whoever listens the kernel writes a
+// message about each, which takes six times as long as the change.
+const heavy = 50_000
+
+// fresh is how many slots the image has that are not in the one before.
+func (m *image) fresh(before *image) (n int) {
+	for name, c := range m.chains {
+		if before != nil && before.chains[name].slots != nil {
+			continue
+		}
+		if c.slots != nil {
+			n += len(c.slots.Slots)
+		}
+	}
+	return n
+}
+
 // differ are the elements to delete and those to add.
 func differ(set int, from, to map[string]string) (gone, fresh []nftables.SetElement) {
 	for key, chain := range from {

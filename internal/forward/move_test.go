@@ -156,9 +156,11 @@ func TestPutsRulesBack(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	back := func(lacks bool) time.Duration {
+	// Both chains that translate, of both families.
+	whole := func() bool { return strings.Count(l.list(b1), "@targets") == 4 }
+	back := func() time.Duration {
 		start := time.Now()
-		for strings.Contains(l.list(b1), "jhash") == lacks {
+		for !whole() {
 			if time.Since(start) > patience {
 				t.Fatal("the rules do not come")
 			}
@@ -166,15 +168,10 @@ func TestPutsRulesBack(t *testing.T) {
 		}
 		return time.Since(start)
 	}
-	back(false)
+	back()
 	for _, command := range []string{"flush ruleset", "delete table ip " + TableName, "flush chain ip " + TableName + " prerouting"} {
 		l.ExecOn(b1, append([]string{"nft"}, strings.Fields(command)...)...)
-		t.Logf("%s: back after %s", command, back(false))
-		for start := time.Now(); !strings.Contains(l.ExecOn(b1, "nft", "list", "chain", "ip", TableName, "prerouting"), "@targets"); {
-			if time.Since(start) > patience {
-				t.Fatalf("%s: the rules do not come back", command)
-			}
-		}
+		t.Logf("%s: back after %s", command, back())
 		for _, vip := range both {
 			l.served(l.open("tcp", vip))
 		}
@@ -354,4 +351,47 @@ func size(t *testing.T, s *nft.Session, set *nftables.Set) (n int) {
 		t.Error(err)
 	}
 	return n
+}
+
+// TestVIPsComeAndGo: a VIP that is added later is forwarded as the first ones are, and of
+// one that is taken away nothing is left but its connections.
+func TestVIPsComeAndGo(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	state := wanted(s1)
+	b.forwards(state)
+	added := netip.MustParseAddr("10.0.0.101")
+	l.IP(client, "neigh replace "+added.String()+" lladdr "+mac(b1)+" dev eth0 nud permanent")
+	l.IP(s1, "neigh replace "+added.String()+" lladdr "+mac(b1)+" dev eth0 nud permanent")
+	more := &model.ForwardState{Services: slices.Clone(state.Services)}
+	service := state.Services[0]
+	service.Addr = added
+	more.Services = append(more.Services, service)
+	b.forwards(more)
+	c := l.open("tcp", added)
+	if _, seen, err := ask(c, patience); err != nil || seen != added.String() {
+		t.Errorf("the server sees %s, %v", seen, err)
+	}
+	b.forwards(state)
+	if l.served(c) != s1 {
+		t.Error("not s1")
+	}
+	if rest := l.list(b1); strings.Contains(rest, added.String()) {
+		t.Errorf("left behind:\n%s", rest)
+	}
+}
+
+// TestRemovedUnheard: a table that was removed while nobody listened is noticed by the next
+// look.
+func TestRemovedUnheard(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	b.forwards(wanted(s1))
+	b.session.Unwatch()
+	l.ExecOn(b1, "nft", "flush", "ruleset")
+	b.forwards(wanted(s1))
+	l.served(l.open("tcp", vip4))
+	if !strings.Contains(l.list(b1), "jhash") {
+		t.Error("the rules are not back")
+	}
 }

@@ -48,6 +48,9 @@ func (t *table) bring(s *nft.Session, services []*model.ForwardService, synced b
 		t.state = changed
 	}
 	next := t.family.describe(services, t.image)
+	if next.fresh(t.image) > heavy {
+		s.Unwatch()
+	}
 	if t.state == there && t.change(s, next) == nil {
 		t.services = services
 		return nil

@@ -1,0 +1,132 @@
+package forward
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
+)
+
+// many are services with 1024 slots and 100 servers each, four ports to a VIP. With their own
+// tables the first server differs; else all share one.
+func many(services int, own bool) *model.ForwardState {
+	out := &model.ForwardState{}
+	var shared *model.SlotTable
+	var servers []netip.AddrPort
+	for i := range services {
+		if own || i == 0 {
+			servers = make([]netip.AddrPort, 100)
+			for n := range servers {
+				servers[n] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), uint16(1000+i))
+			}
+			shared = &model.SlotTable{Slots: make([]netip.AddrPort, 1024)}
+			for n := range shared.Slots {
+				shared.Slots[n] = servers[n*7%len(servers)]
+			}
+		}
+		out.Services = append(out.Services, model.ForwardService{
+			Addr: netip.AddrFrom4([4]byte{10, 2, byte(i / 4 / 250), byte(i/4%250) + 1}), Protocol: model.TCP, Port: uint16(1 + i%4), Slots: shared, Servers: servers,
+		})
+	}
+	return out
+}
+
+// without a server: its slots go to the next one.
+func without(state *model.ForwardState, n int) *model.ForwardState {
+	out := &model.ForwardState{Services: slices.Clone(state.Services)}
+	tables := make(map[*model.SlotTable]*model.SlotTable)
+	for i := range out.Services {
+		s := &out.Services[i]
+		if tables[s.Slots] == nil {
+			t := &model.SlotTable{Slots: slices.Clone(s.Slots.Slots)}
+			for slot, to := range t.Slots {
+				if to == s.Servers[n] {
+					t.Slots[slot] = s.Servers[(n+slot+1)%len(s.Servers)]
+				}
+			}
+			tables[s.Slots] = t
+		}
+		s.Slots = tables[s.Slots]
+	}
+	return out
+}
+
+// host is a host of its own with a driver.
+func host(t testing.TB) func(*model.ForwardState) time.Duration {
+	t.Helper()
+	n := testnet.New(t)
+	n.Add("h")
+	n.ExecOn("h", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	d := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	return func(state *model.ForwardState) (took time.Duration) {
+		n.In("h", func() {
+			start := time.Now()
+			got, err := d.Apply(context.Background(), &model.Desired{Synced: true, Forward: *state})
+			took = time.Since(start)
+			if err != nil {
+				t.Error(err)
+			}
+			for a, v := range got.VIPs {
+				if !v.Forwarding {
+					t.Errorf("%s: %+v", a, v)
+				}
+			}
+		})
+		return took
+	}
+}
+
+// TestManyServices: a thousand that share their table, or some that do not.
+func TestManyServices(t *testing.T) {
+	for name, own := range map[string]bool{"shared": false, "own": true} {
+		t.Run(name, func(t *testing.T) {
+			apply, count := host(t), 1000
+			if own {
+				count = 200
+			}
+			state := many(count, own)
+			took := apply(state)
+			again, changed := apply(state), apply(without(state, 0))
+			one := &model.ForwardState{Services: slices.Clone(state.Services)}
+			one.Services[0].Slots = without(state, 1).Services[0].Slots
+			t.Logf("loaded in %s, unchanged %s, without a server %s, back %s, one service %s, removed %s",
+				took, again, changed, apply(state), apply(one), apply(&model.ForwardState{}))
+			if limit := 10 * time.Second; max(took, changed) > limit {
+				t.Errorf("it took %s and %s", took, changed)
+			}
+		})
+	}
+}
+
+// BenchmarkLoad is the time until the rules of a thousand services are in force where there
+// were none, until a server is out of all of them, and until one service has changed.
+func BenchmarkLoad(b *testing.B) {
+	for name, own := range map[string]bool{"shared": false, "own": true} {
+		b.Run(name, func(b *testing.B) {
+			apply := host(b)
+			state := many(1000, own)
+			fewer := without(state, 0)
+			one := &model.ForwardState{Services: slices.Clone(state.Services)}
+			one.Services[0].Slots = without(state, 1).Services[0].Slots
+			took := make(map[string][]time.Duration)
+			for b.Loop() {
+				took["load"] = append(took["load"], apply(state))
+				took["one"] = append(took["one"], apply(one))
+				apply(state)
+				took["server"] = append(took["server"], apply(fewer))
+				took["remove"] = append(took["remove"], apply(&model.ForwardState{}))
+			}
+			b.ReportMetric(0, "ns/op")
+			for what, all := range took {
+				slices.Sort(all)
+				b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, what+"-ms")
+			}
+		})
+	}
+}
