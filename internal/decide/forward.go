@@ -7,6 +7,7 @@ import (
 
 	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // withForwarding decides what is forwarded to other machines, and is the View in which VIPs are
@@ -16,8 +17,7 @@ func withForwarding(v *model.View, d *model.Desired, w *waker) *model.View {
 		d.Memory.Balance = nil
 		return v
 	}
-	with := *v
-	with.VIPs = slices.Clone(v.VIPs)
+	vips := v.VIPs
 	next := make(map[string]model.BalanceMemory, len(v.LoadBalancers))
 	for i := range v.LoadBalancers {
 		lb := &v.LoadBalancers[i]
@@ -27,8 +27,15 @@ func withForwarding(v *model.View, d *model.Desired, w *waker) *model.View {
 		d.Forward.Services = append(d.Forward.Services, o.Services...)
 		d.Forward.Cut = append(d.Forward.Cut, o.Cut...)
 		for _, a := range lb.VIPs {
-			if at, is := slices.BinarySearchFunc(with.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) }); is {
-				bar(v, &with.VIPs[at], &o)
+			at, is := slices.BinarySearchFunc(vips, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
+			if !is || vips[at].Barred != model.ReasonOwner {
+				continue
+			}
+			if why := barred(v, a, &o); why.Reason != model.ReasonOwner {
+				if &vips[0] == &v.VIPs[0] { // there may be thousands, and mostly none is barred
+					vips = slices.Clone(vips)
+				}
+				vips[at].Barred, vips[at].BarredDetail = why.Reason, why.Detail
 			}
 		}
 	}
@@ -37,25 +44,25 @@ func withForwarding(v *model.View, d *model.Desired, w *waker) *model.View {
 	if !maps.EqualFunc(next, v.Memory.Balance, func(a, b model.BalanceMemory) bool { return a.Same(&b) }) {
 		d.Memory.Balance = next
 	}
+	with := *v
+	with.VIPs = vips
 	return &with
 }
 
-// bar keeps this node from a VIP that it cannot forward.
-func bar(v *model.View, vip *model.VIP, o *balance.Output) {
-	if vip.Barred != model.ReasonOwner {
-		return
-	}
-	family := balance.Family(vip.Addr)
+// barred is why this node is kept from a VIP that it cannot forward; ReasonOwner if it is not.
+func barred(v *model.View, vip addr, o *balance.Output) place.Verdict {
+	family := balance.Family(vip)
 	driver, reported := v.Applied[model.SinkForward]
-	is := driver.VIPs[vip.Addr]
+	is := driver.VIPs[vip]
 	switch {
 	case o.Standing[family] != model.ReasonOwner:
-		vip.Barred, vip.BarredDetail = o.Standing[family], o.Detail[family]
-	case !reported || !is.Forwarding && is.Err == "":
-		vip.Barred, vip.BarredDetail = model.ReasonHealthPending, "the rules that forward it are not in the kernel yet"
-	case !is.Forwarding:
-		vip.Barred, vip.BarredDetail = model.ReasonNotForwarding, is.Err
+		return place.Verdict{Reason: o.Standing[family], Detail: o.Detail[family]}
+	case is.Forwarding:
+		return place.Verdict{Reason: model.ReasonOwner}
+	case !reported || is.Err == "":
+		return place.Verdict{Reason: model.ReasonHealthPending, Detail: "the rules that forward it are not in the kernel yet"}
 	}
+	return place.Verdict{Reason: model.ReasonNotForwarding, Detail: is.Err}
 }
 
 func compareServices(a, b model.ForwardService) int {
