@@ -92,11 +92,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 		Unable:  missingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
 			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management), lines.status,
-			func(s *v1alpha1.NodeStatus) {
-				if err := p.control.HTTPError(); err != nil {
-					s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
-				}
-			},
+			httpStatus(p.control),
 		},
 		Beat: systemd.watchdog(),
 	})
@@ -238,6 +234,14 @@ func (b backend) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanatio
 		return nil, fmt.Errorf("%w: %w", control.ErrNotFound, err)
 	}
 	return list, err
+}
+
+func httpStatus(c *control.Server) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		if err := c.HTTPError(); err != nil {
+			s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
+		}
+	}
 }
 
 func configStatus(c *config.Source) func(*v1alpha1.NodeStatus) {
