@@ -70,6 +70,38 @@ func TestForwardedMove(t *testing.T) { // P18
 	}
 }
 
+// TestForwardedWatch: a client that only listens hears its server on while the owner is drained.
+// What the server says to the new owner goes round the ring to the node that knows the connection.
+func TestForwardedWatch(t *testing.T) { // P18
+	t.Parallel()
+	c := forwarded(t)
+	l := c.System.(*lab.LBD)
+	for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
+		w, err := c.Eyes.OpenStream(t.Context(), vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, server := ownerOf(t, c, vip), w.Read().Node
+		stood, from := measure.Standstill(), measure.Now()
+		if err := l.Drain(t.Context(), c.Lab, owner); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * time.Second)
+		silent, still := w.Silence(from), stood()
+		now, err := w.More(t.Context(), 5)
+		t.Logf("%s: silent for %v, the machine stood still for %v", vip, silent, still)
+		if err != nil || now.Node != server || silent > slack*time.Second+still {
+			t.Errorf("%s: silent for %v, from %s and then %s, %v", vip, silent, server, now.Node, err)
+		}
+		if err := l.Undrain(t.Context(), c.Lab, owner); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestForwardedCrash: the owner loses its link. The other node has never heard of the
 // connections, and sends them to the servers where they are.
 func TestForwardedCrash(t *testing.T) { // P18
