@@ -127,7 +127,8 @@ func (u *upgrade) rolling(t *testing.T, from, to string, drain bool, vip netip.A
 		t.Log(describe(o), "survived", o.Conns.Survived(), "of", o.Conns.Open)
 		broken := lab.PromiseFor(s.Name, false).Broken([]*lab.Outcome{o}, slack)
 		if o.Conns.Open != conns || o.Conns.Survived() != conns {
-			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive", o.Conns, conns))
+			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive; %s", o.Conns, conns,
+				strings.Join(measure.Endings(u.Eyes.ConnEvents(), o.Fault), "; ")))
 		}
 		for _, v := range u.Eyes.VIPs {
 			if r := u.Eyes.Reach(v, o.Fault, measure.Now()); r.Failed > 0 || r.Attempts < 1000 {

@@ -1,5 +1,10 @@
 package measure
 
+import (
+	"fmt"
+	"time"
+)
+
 // ConnKind is what happened to a long-lived connection.
 type ConnKind string
 
@@ -73,4 +78,21 @@ func ConnsIn(events []ConnEvent, from, to Time) Conns {
 		c.Open++
 	}
 	return c
+}
+
+// Endings says of each connection that was lost or stalled after from: when, counted from
+// there, with which error, and which node had accepted the connection.
+func Endings(events []ConnEvent, from Time) []string {
+	nodes := map[int]string{}
+	var endings []string
+	for _, e := range events {
+		switch {
+		case e.Kind == ConnOpen:
+			nodes[e.Conn] = e.Node
+		case e.At >= from && (e.Kind == ConnLost || e.Kind == ConnStall):
+			endings = append(endings, fmt.Sprintf("connection %d to %s: %s after %v %s",
+				e.Conn, nodes[e.Conn], e.Kind, time.Duration(e.At-from).Round(time.Millisecond), e.Err))
+		}
+	}
+	return endings
 }

@@ -1,6 +1,7 @@
 package measure_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,6 +120,19 @@ func TestConns(t *testing.T) {
 	want := measure.Conns{Open: 4, Lost: 1, Stalled: 1, Hanging: 1}
 	if got != want || got.Survived() != 2 {
 		t.Fatalf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestEndings(t *testing.T) {
+	e := []measure.ConnEvent{
+		{Conn: 0, Kind: measure.ConnOpen, Node: "m1"},
+		{Conn: 1, Kind: measure.ConnOpen, Node: "m2"},
+		{At: 5 * ms, Conn: 1, Kind: measure.ConnLost, Err: "reset"}, // before the fault
+		{At: 12 * ms, Conn: 0, Kind: measure.ConnLost, Err: "reset"},
+	}
+	got := measure.Endings(e, 10*ms)
+	if want := []string{"connection 0 to m1: lost after 2ms reset"}; !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
 	}
 }
 
