@@ -33,6 +33,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer bin.Close()
+	stop() // from here on an interrupt ends the tests at once, and the janitor of each lab removes what it made
 	return m.Run()
 }
 
