@@ -130,3 +130,24 @@ func BenchmarkLoad(b *testing.B) {
 		})
 	}
 }
+
+// TestWatchesAfterManySlots: so many slots are loaded without a watch. Once they are loaded, a
+// table that somebody removes is noticed at once again.
+func TestWatchesAfterManySlots(t *testing.T) {
+	n := testnet.New(t)
+	n.Add("h")
+	d := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	state := many(heavy/1024+2, true)
+	n.In("h", func() {
+		if _, err := d.Apply(t.Context(), &model.Desired{Synced: true, Forward: *state}); err != nil {
+			t.Error(err)
+		}
+	})
+	n.ExecOn("h", "nft", "flush", "ruleset")
+	for start := time.Now(); !d.removed.Load(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("nobody noticed that the table is gone")
+		}
+	}
+}
