@@ -16,7 +16,7 @@ for file in $(git ls-files -co --exclude-standard '*_test.go' | xargs grep -l '^
 		*) runs=$time ;;
 		esac
 		echo "fuzz $dir $name $runs"
-		go test "./$dir" -run '^$' -fuzz "^$name\$" -fuzztime "$runs" -parallel 2 >/tmp/lbd-fuzz.$$ 2>&1 || { cat /tmp/lbd-fuzz.$$; rm -f /tmp/lbd-fuzz.$$; exit 1; }
+		go test "./$dir" -run '^$' -fuzz "^$name\$" -fuzztime "$runs" -fuzzminimizetime 1000x -parallel 2 >/tmp/lbd-fuzz.$$ 2>&1 || { cat /tmp/lbd-fuzz.$$; rm -f /tmp/lbd-fuzz.$$; exit 1; }
 		tail -n 1 /tmp/lbd-fuzz.$$
 		rm -f /tmp/lbd-fuzz.$$
 	done

@@ -190,7 +190,7 @@ func TestHeartbeatsCarryManyClaims(t *testing.T) {
 			gs.Heartbeats = []model.HeartbeatTarget{{Node: "m2", VIPs: vips}}
 		})
 		l.within(5*time.Second, "all claims", func() bool { return len(claims(b)) == 60 })
-		messages := len(record.BeatBodies(a.own.Claims(vips), a.profile.beat))
+		messages := len(record.Beats(a.own.Format(), a.own.Claims(vips), a.profile.beat))
 		if messages < 2 {
 			t.Errorf("%d messages", messages)
 		}
@@ -360,11 +360,12 @@ func BenchmarkReceiveHeartbeat(b *testing.B) {
 	for i := range 12 {
 		rec.Entries = append(rec.Entries, record.Entry{Addr: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}), V: 7, Standing: "Owner", Epoch: 9, Seen: 9})
 	}
-	body := record.BeatBodies(rec, 50*time.Millisecond)[0]
+	heartbeat := record.Beats(record.Newest, rec, 50*time.Millisecond)[0]
 	r := &round{loop: newLoop(g)}
 	b.ReportAllocs()
 	for seq := uint64(1); b.Loop(); seq++ {
-		g.hooks.NotifyMsg(record.AppendBeat(nil, body, seq, 0))
+		heartbeat.Seq = seq
+		g.hooks.NotifyMsg(heartbeat.Append(record.Newest, nil))
 		g.mu.Lock()
 		r.takeBeats()
 		g.mu.Unlock()

@@ -3,9 +3,7 @@ package gossip
 import (
 	"bytes"
 	"errors"
-	"hash/maphash"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +17,7 @@ import (
 // own lock held, so none of them blocks or calls memberlist: they copy what
 // they are given into a mailbox and wake the goroutine of Run.
 type delegate struct {
-	g       *Gossip
-	repeats repeats
+	g *Gossip
 
 	mu        sync.Mutex
 	events    map[model.NodeName]event // newest for each node
@@ -39,13 +36,11 @@ type packet struct {
 	at  time.Time
 }
 
-// fullState is what one stream brought; exchange says that it was a push/pull, and
-// body which.
+// fullState is what one stream brought; exchange says that it was a push/pull.
 type fullState struct {
 	records  []record.Record
 	at       time.Time
 	exchange bool
-	body     repeat
 }
 
 var (
@@ -71,34 +66,30 @@ func (d *delegate) NodeMeta(int) []byte { return nil }
 
 // NotifyMsg takes one message.
 func (d *delegate) NotifyMsg(msg []byte) {
-	kind, _, err := record.Open(msg)
+	m, err := record.Open(msg)
 	if err != nil {
 		d.g.count.refuse(err)
 		return
 	}
 	p := packet{msg: bytes.Clone(msg), at: time.Now()}
 	switch {
-	case kind == record.TypeBeat:
+	case m.Type == record.TypeBeat:
 		d.g.beatbox.push(p)
-	case kind == record.TypeState && len(msg) > 2*record.MaxPacket:
-		d.large(p)
+	case m.Type == record.TypeState && len(msg) > 2*record.MaxPacket:
+		d.large(m, p.at)
 	default:
 		d.g.inbox.push(p)
 	}
 }
 
 // large reads a record that came over a stream, on the goroutine of that stream.
-func (d *delegate) large(p packet) {
-	_, body, err := record.Open(p.msg)
-	var r record.Record
-	if err == nil {
-		r, err = record.DecodeRecord(body)
-	}
+func (d *delegate) large(m record.Message, at time.Time) {
+	r, err := m.Record()
 	if err != nil {
 		d.g.count.refuse(err)
 		return
 	}
-	d.g.fulls.push(fullState{records: []record.Record{r}, at: p.at})
+	d.g.fulls.push(fullState{records: []record.Record{r}, at: at})
 }
 
 // GetBroadcasts hands out what is to be gossiped.
@@ -106,33 +97,34 @@ func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return d.g.casts.GetBroadcasts(overhead, limit)
 }
 
-// LocalState is the record of this node and those of all others.
-func (d *delegate) LocalState(bool) []byte { return d.g.localState() }
+// LocalState is the record of this node and those of all others. Of a node that joins nobody
+// knows yet what it reads.
+func (d *delegate) LocalState(join bool) []byte {
+	if join {
+		return d.g.localState(record.FormatJSON)
+	}
+	return d.g.localState(d.g.own.Format())
+}
 
 // MergeRemoteState reads the records here, outside the goroutine of Run, which
 // must not be kept from the heartbeats.
 func (d *delegate) MergeRemoteState(buf []byte, _ bool) {
-	kind, body, err := record.Open(buf)
-	if err == nil && kind != record.TypeFull {
+	now := time.Now()
+	m, err := record.Open(buf)
+	if err == nil && m.Type != record.TypeFull {
 		err = record.ErrType
 	}
-	if err != nil {
-		d.g.count.refuse(err)
-		return
+	var records []record.Record
+	bad := 0
+	if err == nil {
+		records, bad, err = m.Full(d.g.knows)
 	}
-	now := time.Now()
-	this, known := d.repeats.known(body, d.g.state(), now)
-	if known {
-		d.g.fulls.push(fullState{at: now, exchange: true})
-		return
-	}
-	records, bad, err := record.DecodeFull(body)
 	if err != nil {
 		d.g.count.refuse(err)
 		return
 	}
 	d.g.count.invalid.Add(uint64(bad))
-	d.g.fulls.push(fullState{records: records, at: now, exchange: true, body: this})
+	d.g.fulls.push(fullState{records: records, at: now, exchange: true})
 }
 
 // NotifyJoin notes that a node is alive.
@@ -190,7 +182,7 @@ func nodeAddr(n *memberlist.Node) (netip.AddrPort, bool) {
 // localState frames the records of all nodes, its own first, up to the size
 // that others accept. Nodes are taken in random order, so that what did not fit
 // this time has its chance the next. The lock is held for one node at a time.
-func (g *Gossip) localState() []byte {
+func (g *Gossip) localState(f record.Format) []byte {
 	now := time.Now()
 	g.mu.Lock()
 	var names []model.NodeName
@@ -198,79 +190,20 @@ func (g *Gossip) localState() []byte {
 		names = append(names, n.Name)
 	}
 	g.mu.Unlock()
-	if len(names) <= direct {
-		slices.Sort(names) // they fit, and are known again by those who had them before
-	}
-	records := [][]byte{g.own.Bare()}
-	for _, name := range names {
-		g.mu.Lock()
-		records = append(records, g.table.Bare(name, now))
-		g.mu.Unlock()
-	}
-	return record.EncodeFull(records, record.MaxMessage-1<<20)
+	return record.EncodeFull(f, func(yield func(record.Record) bool) {
+		on := yield(g.own.Full())
+		for i := 0; on && i < len(names); i++ {
+			g.mu.Lock()
+			r, ok := g.table.All(names[i], now)
+			g.mu.Unlock()
+			on = !ok || yield(r)
+		}
+	}, record.MaxMessage-1<<20)
 }
 
-const (
-	// repeatsFrom is from how many bytes on a full exchange is looked up: that of a few
-	// VIPs is read faster than it is worth.
-	repeatsFrom = 32 << 10
-	// repeatsFor is how long a full exchange is not read again. It is read once more
-	// then, should an answer to it have been lost. Two live owners of a VIP do not wait
-	// for that: each tells the other with every heartbeat.
-	repeatsFor = 2 * time.Minute
-	// mostRepeats bounds how many are known.
-	mostRepeats = 64
-)
-
-// state changes with all that is told and known.
-func (g *Gossip) state() record.State {
+// knows tells whether all that a node said up to a version is known.
+func (g *Gossip) knows(name string, inc, seq uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return record.StateOf(g.own, g.table)
-}
-
-// repeats knows the full exchanges of late. With thousands of VIPs each is a megabyte,
-// and reading it, several times in ten seconds, most of what an idle daemon costs.
-type repeats struct {
-	mu   sync.Mutex
-	seed maphash.Seed
-	seen map[uint64]repeat // by sum
-}
-
-// repeat is a full exchange: what it was news to, and until when it need not be read
-// again; the zero value for one that is too small to be looked up.
-type repeat struct {
-	sum   uint64
-	state record.State
-	until time.Time
-}
-
-// known tells whether the same was merged a while ago, and nothing has changed since: to
-// read it again would change nothing either. If not, merged takes what is returned.
-func (r *repeats) known(body []byte, s record.State, now time.Time) (repeat, bool) {
-	if len(body) < repeatsFrom {
-		return repeat{}, false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.seen == nil {
-		r.seed, r.seen = maphash.MakeSeed(), map[uint64]repeat{}
-	}
-	this := repeat{maphash.Bytes(r.seed, body), s, now.Add(repeatsFor)}
-	was, ok := r.seen[this.sum]
-	return this, ok && was.state == s && now.Before(was.until)
-}
-
-// merged notes what need not be read again. What was dropped on its way there is read
-// when it comes once more.
-func (r *repeats) merged(this repeat) {
-	if this == (repeat{}) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.seen) >= mostRepeats {
-		clear(r.seen)
-	}
-	r.seen[this.sum] = this
+	return g.table.Knows(name, inc, seq)
 }

@@ -82,7 +82,7 @@ func heartbeatTargets(gs *model.GroupState) []model.NodeName {
 // askAll asks others whether they are there: those that are named, and in a large group any
 // to make up the number.
 func (g *Gossip) askAll(named []model.NodeName, now time.Time) {
-	msg := record.Ask{Name: string(g.name), Here: true}.Encode()
+	msg := record.Ask{Name: string(g.name), Here: true}.Encode(g.own.Format())
 	g.mu.Lock()
 	all := g.small(now) // in the random order of a map
 	g.mu.Unlock()

@@ -41,22 +41,22 @@ func (r *round) takeEvents() {
 
 // takeMessage takes what came by a datagram or by gossip.
 func (r *round) takeMessage(p packet) {
-	kind, body, err := record.Open(p.msg)
+	m, err := record.Open(p.msg)
 	if err == nil {
-		switch kind {
+		switch m.Type {
 		case record.TypeState:
 			var rec record.Record
-			if rec, err = record.DecodeRecord(body); err == nil {
+			if rec, err = m.Record(); err == nil {
 				r.takeRecord(&rec, p.at, true)
 			}
 		case record.TypeStale:
 			var s record.Stale
-			if s, err = record.DecodeStale(body); err == nil && s.Name == string(r.g.name) {
+			if s, err = m.Stale(); err == nil && s.Name == string(r.g.name) {
 				r.raise(s.Inc)
 			}
 		case record.TypeAsk:
 			var a record.Ask
-			if a, err = record.DecodeAsk(body); err == nil {
+			if a, err = m.Ask(); err == nil {
 				r.takeQuestion(a, p.at)
 			}
 		default:
@@ -74,7 +74,6 @@ func (r *round) takeFull(f fullState) {
 	for i := range f.records {
 		r.takeRecord(&f.records[i], f.at, false)
 	}
-	r.g.hooks.repeats.merged(f.body)
 	if f.exchange {
 		r.g.table.Exchanged(f.at)
 	}
@@ -95,7 +94,7 @@ func (r *round) takeRecord(rec *record.Record, at time.Time, spread bool) {
 	}
 	if spread && m.Changed {
 		m.Newer.From = string(g.name)
-		g.broadcast(m.Newer, record.Chunks(m.Newer))
+		g.broadcast(m.Newer, record.Chunks(g.own.Format(), m.Newer))
 	}
 	if rec.From == "" {
 		r.answer(name, rec.Entries, at)
@@ -150,13 +149,12 @@ func (r *round) raise(known uint64) {
 // tellStale tells a node that it speaks with an incarnation below a known one.
 func (r *round) tellStale(name model.NodeName, inc uint64) {
 	if due(r.staled, name, time.Now(), answerEvery) {
-		r.queue(r.g.addrOf(name), record.Stale{Name: string(name), Inc: inc}.Encode())
+		r.queue(r.g.addrOf(name), record.Stale{Name: string(name), Inc: inc}.Encode(r.g.own.Format()))
 	}
 }
 
-// answer tells a node of the claims that are not below its own, and reports whether
-// there are any.
-func (r *round) answer(name model.NodeName, told []record.Entry, now time.Time) bool {
+// answer tells a node of the claims that are not below its own.
+func (r *round) answer(name model.NodeName, told []record.Entry, now time.Time) {
 	g := r.g
 	var own []netip.Addr
 	for i := range told {
@@ -165,24 +163,20 @@ func (r *round) answer(name model.NodeName, told []record.Entry, now time.Time) 
 		}
 	}
 	others := g.table.Outranking(name, told)
-	if len(own) == 0 && len(others) == 0 {
-		return false
-	}
-	if !due(r.answered, name, now, answerEvery) {
-		return true
+	if len(own) == 0 && len(others) == 0 || !due(r.answered, name, now, answerEvery) {
+		return
 	}
 	to := g.addrOf(name)
 	if len(own) > 0 {
-		for _, m := range record.Chunks(g.own.Claims(own)) {
+		for _, m := range record.Chunks(g.own.Format(), g.own.Claims(own)) {
 			r.queue(to, m)
 		}
 	}
 	for owner, addrs := range others {
-		for _, m := range record.Chunks(g.table.Told(g.table.Node(owner), addrs)) {
+		for _, m := range record.Chunks(g.own.Format(), g.table.Told(g.table.Node(owner), addrs)) {
 			r.queue(to, m)
 		}
 	}
-	return true
 }
 
 // takeQuestion answers, or takes note of an answer.
@@ -191,7 +185,7 @@ func (r *round) takeQuestion(a record.Ask, at time.Time) {
 	to := r.g.addrOf(name)
 	switch {
 	case a.Here:
-		r.queue(to, record.Ask{Name: string(r.g.name), Yes: true}.Encode())
+		r.queue(to, record.Ask{Name: string(r.g.name), Yes: true}.Encode(r.g.own.Format()))
 	case a.Yes:
 		r.g.table.Heard(name, at)
 	case to != nil:
@@ -206,10 +200,10 @@ func (r *round) takeBeats() {
 		if !ok {
 			return
 		}
-		_, body, err := record.Open(p.msg)
+		m, err := record.Open(p.msg)
 		var b record.Beat
 		if err == nil {
-			b, err = r.reader.Read(body)
+			b, err = m.Beat()
 		}
 		if err != nil {
 			r.g.count.refuse(err)
@@ -230,13 +224,10 @@ func (r *round) takeBeat(b *record.Beat, at time.Time) {
 		g.count.old.Add(1)
 		return
 	}
-	known := g.table.Still() && r.reader.Known(b.Entries, record.StateOf(g.own, g.table), at)
-	if !known {
-		m := g.table.Merge(&record.Record{Name: b.Name, Inc: b.Inc, Entries: b.Entries}, at)
-		r.after(name, m)
-		if m.Stale != 0 {
-			return
-		}
+	m := g.table.Merge(&record.Record{Name: b.Name, Inc: b.Inc, Entries: b.Entries}, at)
+	r.after(name, m)
+	if m.Stale != 0 {
+		return
 	}
 	n := g.table.Node(name)
 	if n == nil {
@@ -254,9 +245,7 @@ func (r *round) takeBeat(b *record.Beat, at time.Time) {
 		g.join.met(n.Addr)
 		g.table.Beating(name, !b.Final)
 	}
-	if !known && !r.answer(name, b.Entries, at) && g.table.Still() {
-		r.reader.Merged(b.Entries, record.StateOf(g.own, g.table), at)
-	}
+	r.answer(name, b.Entries, at)
 }
 
 // takeDeadlines takes note of who is late, and returns the next deadline, zero if there is

@@ -42,7 +42,7 @@ func TestAnswers(t *testing.T) {
 			g.own.Update(&model.GroupState{VIPs: []model.GroupVIP{{Addr: vip1, Claim: model.Claim{Owner: "m1", Epoch: c.own}}}})
 			state := func(name, from string, epoch uint64, left bool) []byte {
 				return record.Record{Name: name, From: from, Inc: 1, Seq: 2, Head: &record.Head{V: 1, Left: left},
-					Entries: []record.Entry{{Addr: vip1, V: 2, Standing: "Owner", Epoch: epoch}}}.Encode()
+					Entries: []record.Entry{{Addr: vip1, V: 2, Standing: "Owner", Epoch: epoch}}}.Encode(record.FormatJSON)
 			}
 			round.takeMessage(packet{state("m3", "", c.other, c.left), now})
 			round.out = nil
@@ -52,8 +52,7 @@ func TestAnswers(t *testing.T) {
 			}
 			var got []string
 			for _, m := range round.out {
-				_, body, _ := record.Open(m.msg)
-				r, err := record.DecodeRecord(body)
+				r, err := recordOf(m.msg)
 				if err != nil || m.to.Name != "m2" {
 					t.Fatalf("%s to %s: %v", m.msg, m.to.Name, err)
 				}
@@ -77,13 +76,13 @@ func TestNewsIsPassedOn(t *testing.T) {
 	g, round := offline(t)
 	part := record.Record{Name: "m2", Inc: 1, Seq: 2, Entries: []record.Entry{{Addr: vip1, V: 2, Standing: "Owner", Epoch: 3}}}
 	for range 3 {
-		round.takeMessage(packet{part.Encode(), time.Now()})
+		round.takeMessage(packet{part.Encode(record.FormatJSON), time.Now()})
 	}
 	msgs := g.casts.GetBroadcasts(3, 1400)
 	if len(msgs) != 1 {
 		t.Fatalf("%d messages", len(msgs))
 	}
-	r, err := record.DecodeRecord(msgs[0][2:])
+	r, err := recordOf(msgs[0])
 	if err != nil || r.From != "m1" || r.Name != "m2" || len(r.Entries) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -94,13 +93,13 @@ func TestNewsIsPassedOn(t *testing.T) {
 func TestRaisedLifeIsTold(t *testing.T) {
 	g, round := offline(t)
 	life := g.own.Life()
-	round.takeMessage(packet{record.Stale{Name: "m1", Inc: life + 5}.Encode(), time.Now()})
+	round.takeMessage(packet{record.Stale{Name: "m1", Inc: life + 5}.Encode(record.FormatJSON), time.Now()})
 	round.send()
 	msgs := g.casts.GetBroadcasts(3, 1400)
 	if len(msgs) != 1 {
 		t.Fatalf("%d messages", len(msgs))
 	}
-	if r, err := record.DecodeRecord(msgs[0][2:]); err != nil || r.Inc != life+6 || r.Head == nil {
+	if r, err := recordOf(msgs[0]); err != nil || r.Inc != life+6 || r.Head == nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -129,7 +128,7 @@ func TestMemberThatComesIsToldAll(t *testing.T) {
 func TestHeartbeatAfterGoodbye(t *testing.T) {
 	_, round := offline(t)
 	now := time.Now()
-	round.takeMessage(packet{record.Record{Name: "m2", Inc: 1, Seq: 9, Head: &record.Head{V: 9, Left: true}}.Encode(), now})
+	round.takeMessage(packet{record.Record{Name: "m2", Inc: 1, Seq: 9, Head: &record.Head{V: 9, Left: true}}.Encode(record.FormatJSON), now})
 	round.takeBeat(&record.Beat{Name: "m2", Inc: 1, Interval: 50, Seq: 4}, now)
 	if next := round.takeDeadlines(now); !next.IsZero() {
 		t.Error("heartbeats are expected of a node that has left")

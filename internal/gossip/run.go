@@ -36,7 +36,6 @@ const repeatClaims = time.Second
 // loop is what Run remembers from one round to the next.
 type loop struct {
 	g          *Gossip
-	reader     *beat.Reader
 	repetition repetition
 	answered   map[model.NodeName]time.Time
 	staled     map[model.NodeName]time.Time
@@ -55,7 +54,7 @@ type repetition struct {
 
 func newLoop(g *Gossip) *loop {
 	return &loop{
-		g: g, reader: beat.NewReader(), swept: time.Now(),
+		g: g, swept: time.Now(),
 		answered: map[model.NodeName]time.Time{}, staled: map[model.NodeName]time.Time{},
 	}
 }
@@ -153,6 +152,9 @@ func (r *round) take() (change *record.Delta, next time.Time) {
 	if peers, changed := g.join.takeOthers(); changed {
 		g.table.Peers(peers)
 	}
+	if g.table.Moved() && g.own.SetFormat(g.table.Format()) {
+		r.replan = true
+	}
 	if g.own.Settled() && g.table.Still() {
 		// Full exchanges count while a node settles. One that is settled learns of the
 		// last of them with what comes next, or when it settles anew: with thousands of
@@ -176,7 +178,7 @@ func (r *round) send() {
 	}
 	if len(r.full) > 0 {
 		whole := g.own.Full()
-		msgs := record.Chunks(whole)
+		msgs := record.Chunks(g.own.Format(), whole)
 		for _, to := range r.full {
 			g.sendRecord(to, whole, msgs, g.sendLater)
 		}
@@ -191,8 +193,8 @@ func (r *round) send() {
 // told, if one datagram holds it; a larger one is left to full exchanges.
 func (r *round) repeat(now time.Time) time.Time {
 	g, p := r.g, &r.repetition
-	if _, seq := g.own.Version(); seq != p.told {
-		p.told, p.since, p.times = seq, now, 0
+	if told := g.own.Told(); told != p.told {
+		p.told, p.since, p.times = told, now, 0
 	}
 	for g.members.Load() <= direct+1 {
 		at := p.at.Add(repeatClaims)
@@ -209,7 +211,7 @@ func (r *round) repeat(now time.Time) time.Time {
 		if g.own.ManyEntries() {
 			return time.Time{} // found out without writing thousands of them
 		}
-		msgs := record.Chunks(g.own.Full())
+		msgs := record.Chunks(g.own.Format(), g.own.Full())
 		if len(msgs) > 1 {
 			return time.Time{}
 		}
@@ -228,7 +230,7 @@ func (r *round) tend(now time.Time) {
 	clear(r.staled)
 	for _, name := range g.watches.Missed() {
 		if n := g.table.Node(name); n != nil && n.Alive() {
-			r.queue(g.addrOf(name), record.Ask{Name: string(g.name)}.Encode())
+			r.queue(g.addrOf(name), record.Ask{Name: string(g.name)}.Encode(g.own.Format()))
 		}
 	}
 	if now.Sub(r.swept) < sweepEvery && !now.Before(r.swept) {

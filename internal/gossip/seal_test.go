@@ -20,7 +20,7 @@ func TestHeartbeatsPassMemberlistBy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg := record.Beat{Name: "m2", Inc: 1, Interval: 50, Seq: 1}.Encode()
+	msg := (&record.Beat{Name: "m2", Inc: 1, Interval: 50, Seq: 1}).Append(record.FormatJSON, nil)
 	same := sealerOf(t, "lbd", key1)
 	for name, c := range map[string]struct {
 		b                     []byte
@@ -34,7 +34,7 @@ func TestHeartbeatsPassMemberlistBy(t *testing.T) {
 		"cut":              {b: same.Seal(nil, msg)[:10], taken: true, invalid: 1},
 		"another key":      {b: sealerOf(t, "lbd", key2).Seal(nil, msg), taken: true, keys: 1},
 		"another group":    {b: sealerOf(t, "x", key1).Seal(nil, msg), taken: true, labels: 1},
-		"not a heartbeat":  {b: same.Seal(nil, record.Ask{Name: "m2"}.Encode()), taken: true, invalid: 1},
+		"not a heartbeat":  {b: same.Seal(nil, record.Ask{Name: "m2"}.Encode(record.FormatJSON)), taken: true, invalid: 1},
 		"not even a state": {b: same.Seal(nil, []byte("x")), taken: true, invalid: 1},
 	} {
 		before, beforeKeys, beforeLabels := g.count.invalid.Load(), uint64(0), uint64(0)

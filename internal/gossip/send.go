@@ -46,7 +46,7 @@ func (b *batch) UniqueBroadcast()                      {}
 // to all others by gossip. also names nodes that it concerns besides.
 func (g *Gossip) tell(part record.Record, also []model.NodeName) {
 	slices.SortStableFunc(part.Entries, func(a, b record.Entry) int { return rank(a) - rank(b) })
-	msgs := record.Chunks(part)
+	msgs := record.Chunks(g.own.Format(), part)
 	for _, to := range g.concerned(part, also) {
 		g.sendRecord(to, part, msgs, g.sendNow)
 	}
@@ -126,7 +126,7 @@ func (g *Gossip) sendRecord(to *memberlist.Node, r record.Record, msgs [][]byte,
 	}
 	started := g.spawn(func() {
 		defer func() { <-g.streams }()
-		if err := g.list.SendReliable(to, r.Encode()); err != nil {
+		if err := g.list.SendReliable(to, r.Encode(g.own.Format())); err != nil {
 			g.count.unsent.Add(1)
 		}
 	})

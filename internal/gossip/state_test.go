@@ -62,7 +62,7 @@ func TestUnchangedApplySaysNothing(t *testing.T) {
 		a.claim(vip1, 1)
 		time.Sleep(15 * time.Second)
 		before := b.publications()
-		_, seq := a.own.Version()
+		told := a.own.Told()
 		sent := l.net.Sent()
 		for range 100 {
 			a.claim(vip1, 1)
@@ -71,8 +71,8 @@ func TestUnchangedApplySaysNothing(t *testing.T) {
 		a.want.VIPs[0].Seen = 9
 		a.apply(func(*model.GroupState) {})
 		time.Sleep(50 * time.Millisecond)
-		if _, now := a.own.Version(); now != seq {
-			t.Errorf("seq %d became %d", seq, now)
+		if now := a.own.Told(); now != told {
+			t.Errorf("told %d became %d", told, now)
 		}
 		if n := l.net.Sent() - sent; n > 5 {
 			t.Errorf("%d packets for nothing", n)
@@ -219,7 +219,7 @@ func TestStaleMessage(t *testing.T) {
 
 // hears has the node take a record from the network.
 func (m *member) hears(r record.Record) {
-	m.hooks.NotifyMsg(r.Encode())
+	m.hooks.NotifyMsg(r.Encode(record.FormatJSON))
 	synctest.Wait()
 }
 

@@ -366,8 +366,8 @@ func (g *Gossip) takeBeat(b []byte, from netip.AddrPort, at time.Time) bool {
 	}
 	msg, err := g.seal.Open(b)
 	if err == nil {
-		var kind byte
-		if kind, _, err = record.Open(msg); err == nil && kind != record.TypeBeat {
+		var m record.Message
+		if m, err = record.Open(msg); err == nil && m.Type != record.TypeBeat {
 			err = record.ErrInvalid
 		}
 	}

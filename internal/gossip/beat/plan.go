@@ -16,16 +16,17 @@ import (
 // plan is what to send until the next plan. It is never changed.
 type plan struct {
 	inc        uint64
+	format     record.Format
 	validUntil time.Time
 	leaseEnd   time.Time
 	targets    []target // sorted by name
 }
 
 type target struct {
-	name   model.NodeName
-	to     *memberlist.Node // nil while the address is not known
-	bodies [][]byte         // messages up to the numbers, taken in turn
-	sent   *atomic.Uint64
+	name  model.NodeName
+	to    *memberlist.Node // nil while the address is not known
+	beats []record.Beat    // taken in turn; without their numbers
+	sent  *atomic.Uint64
 }
 
 // Planner makes the plans of a Sender: from the last Desired, the own record and the
@@ -68,15 +69,16 @@ func (p *Planner) Plan(want *model.Desired) {
 	}
 	addrs := p.addresses(p.targets)
 	inc, seq := p.own.Version()
-	if !same || inc != next.inc || seq != p.seq || !slices.Equal(addrs, p.addrs) {
-		next.inc, p.seq, p.addrs = inc, seq, addrs
-		next.targets = p.make(addrs)
+	format := p.own.Format()
+	if !same || inc != next.inc || format != next.format || seq != p.seq || !slices.Equal(addrs, p.addrs) {
+		next.inc, next.format, p.seq, p.addrs = inc, format, seq, addrs
+		next.targets = p.make(addrs, format)
 	}
 	p.made = &next
 	p.sender.set(p.made)
 }
 
-func (p *Planner) make(addrs []netip.AddrPort) []target {
+func (p *Planner) make(addrs []netip.AddrPort, f record.Format) []target {
 	out := make([]target, 0, len(p.targets))
 	for i, t := range p.targets {
 		if t.Node == p.self {
@@ -84,7 +86,7 @@ func (p *Planner) make(addrs []netip.AddrPort) []target {
 		}
 		out = append(out, target{
 			name: t.Node, to: Endpoint(t.Node, addrs[i]), sent: p.sender.counter(t.Node),
-			bodies: record.BeatBodies(p.own.Claims(t.VIPs), p.sender.interval),
+			beats: record.Beats(f, p.own.Claims(t.VIPs), p.sender.interval),
 		})
 	}
 	return out
@@ -116,6 +118,7 @@ func (p *Planner) End() {
 		next = *p.made
 	}
 	next.inc, _ = p.own.Version()
+	next.format = p.own.Format()
 	next.targets, p.targets = nil, nil
 	p.made = &next
 	p.sender.set(p.made)

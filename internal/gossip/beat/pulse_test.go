@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"lbd.dev/lbd/internal/gossip/record"
 )
 
 // TestKernelPulse ticks, stops, and starts again with a whole interval.
@@ -141,7 +143,7 @@ func TestInStep(t *testing.T) {
 		s.InStep() // there is nothing to send
 		synctest.Wait()
 		s.set(&plan{inc: 1, validUntil: start.Add(time.Hour), targets: []target{{
-			name: "b", to: &memberlist.Node{Name: "b"}, bodies: [][]byte{{'{'}}, sent: new(atomic.Uint64),
+			name: "b", to: &memberlist.Node{Name: "b"}, beats: []record.Beat{{Name: "a"}}, sent: new(atomic.Uint64),
 		}}})
 		for _, at := range []time.Duration{60 * ms, 74 * ms, 130 * ms, 131 * ms, 180 * ms} {
 			time.Sleep(at - time.Since(start))

@@ -19,8 +19,7 @@ import (
 const finals = 3
 
 // Sender sends heartbeats. Its goroutine shares no lock with anything that may
-// take long: it reads one pointer, adds two numbers to messages that were
-// encoded beforehand, seals them, and writes to the socket.
+// take long: it reads one pointer, encodes what it has, seals it, and writes to the socket.
 type Sender struct {
 	name     model.NodeName
 	interval time.Duration
@@ -256,7 +255,9 @@ func (st *sending) beat() {
 		if t.to == nil {
 			continue
 		}
-		st.msg = record.AppendBeat(st.msg[:0], t.bodies[st.seq%uint64(len(t.bodies))], st.seq, lease)
+		b := t.beats[st.seq%uint64(len(t.beats))]
+		b.Seq, b.Lease = st.seq, min(lease, record.MaxLease)
+		st.msg = b.Append(st.current.format, st.msg[:0])
 		if st.write(t.to, st.msg) {
 			t.sent.Add(1)
 		}
@@ -265,13 +266,12 @@ func (st *sending) beat() {
 
 func (st *sending) endings() {
 	for name, e := range st.ends {
-		inc := uint64(1)
+		last := record.Beat{Name: string(st.s.name), Inc: 1, Interval: st.s.interval.Milliseconds(), Final: true, Seq: st.seq}
+		format := record.FormatJSON
 		if st.current != nil {
-			inc = st.current.inc
+			last.Inc, format = st.current.inc, st.current.format
 		}
-		st.write(e.to, record.Beat{
-			Name: string(st.s.name), Inc: inc, Interval: st.s.interval.Milliseconds(), Final: true, Seq: st.seq,
-		}.Encode())
+		st.write(e.to, last.Append(format, nil))
 		if e.left--; e.left <= 0 {
 			delete(st.ends, name)
 		} else {

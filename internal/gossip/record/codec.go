@@ -1,24 +1,22 @@
 package record
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"iter"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"lbd.dev/lbd/internal/model"
 )
 
-// A message is one byte of type, one byte of version and a JSON object. Fields
-// and reasons that a receiver does not know are ignored, so that additions need
-// no new version; a version is raised only for what an older node must not
-// read, and such messages are counted and dropped there.
+// A message is one byte of type, one byte of format, and a body in that format. Whatever a
+// receiver does not know in a body is ignored, so that additions need no new format; a message
+// in a format that a receiver does not know is counted and dropped there.
 //
-// This file alone knows what the bytes look like.
+// A node tells in its Head which formats it reads, and reads all below that one. The group
+// uses the newest that all its members read, see Table.Format.
 const (
 	TypeState byte = iota + 1 // one Record, or a part of one
 	TypeBeat                  // one Beat
@@ -27,15 +25,25 @@ const (
 	TypeFull                  // Records of every known node, in full exchanges only
 )
 
-const version = 1
+// Format is how the body of a message is written.
+type Format byte
 
-// headerSize is that of type and version.
+const (
+	// FormatJSON is a JSON object. Until 0.1 nodes read nothing else.
+	FormatJSON Format = 1
+	// FormatBinary is that of binary.go.
+	FormatBinary Format = 2
+	// Newest is the newest format that this program reads.
+	Newest = FormatBinary
+)
+
+// headerSize is that of type and format.
 const headerSize = 2
 
 var (
 	errShort = errors.New("message is too short")
 	errLong  = errors.New("message is too long")
-	// ErrNewer is of a message with a version that this program does not know.
+	// ErrNewer is of a message in a format that this program does not know.
 	ErrNewer = errors.New("message has a newer version")
 	// ErrType is of a message with a type that this program does not know.
 	ErrType = errors.New("message has an unknown type")
@@ -43,63 +51,88 @@ var (
 	ErrInvalid = errors.New("message is not valid")
 )
 
+// body is what a message of one type carries.
+type body interface {
+	check() error
+	appendTo(buf []byte) []byte // in FormatBinary
+	readFrom(*reader)
+}
+
 // Encode makes the message of a record; the receiver may be a stream only, see Chunks.
-func (r Record) Encode() []byte { return encode(TypeState, r) }
+func (r Record) Encode(f Format) []byte { return encode(f, nil, TypeState, &r) }
 
-// Encode makes the message of a heartbeat.
-func (b Beat) Encode() []byte { return encode(TypeBeat, b) }
-
-// Encode makes the message.
-func (s Stale) Encode() []byte { return encode(TypeStale, s) }
+// Append makes the message of a heartbeat in buf.
+func (b *Beat) Append(f Format, buf []byte) []byte { return encode(f, buf, TypeBeat, b) }
 
 // Encode makes the message.
-func (a Ask) Encode() []byte { return encode(TypeAsk, a) }
+func (s Stale) Encode(f Format) []byte { return encode(f, nil, TypeStale, &s) }
 
-// encode frames one message. It cannot fail: the wire types hold nothing that
-// JSON cannot express.
-func encode(kind byte, v any) []byte {
-	body, err := json.Marshal(v)
+// Encode makes the message.
+func (a Ask) Encode(f Format) []byte { return encode(f, nil, TypeAsk, &a) }
+
+func encode(f Format, buf []byte, kind byte, b body) []byte {
+	return appendBody(append(buf, kind, byte(f)), f, b)
+}
+
+// appendBody cannot fail: the wire types hold nothing that JSON cannot express.
+func appendBody(buf []byte, f Format, b body) []byte {
+	if f >= FormatBinary {
+		return b.appendTo(buf)
+	}
+	text, err := json.Marshal(b)
 	if err != nil {
-		panic(fmt.Sprintf("gossip: encode %T: %v", v, err))
+		panic(fmt.Sprintf("gossip: encode %T: %v", b, err))
 	}
-	return append([]byte{kind, version}, body...)
+	return append(buf, text...)
 }
 
-// Open splits a message into its type and its body.
-func Open(msg []byte) (byte, []byte, error) {
+// Message is a message that came, with a known type and format; its body is not read yet.
+type Message struct {
+	Type   byte
+	format Format
+	body   []byte
+}
+
+// Open looks at the header of a message.
+func Open(msg []byte) (Message, error) {
 	switch {
-	case len(msg) < 3:
-		return 0, nil, errShort
+	case len(msg) <= headerSize:
+		return Message{}, errShort
 	case len(msg) > MaxMessage:
-		return 0, nil, errLong
+		return Message{}, errLong
 	case msg[0] < TypeState || msg[0] > TypeFull:
-		return 0, nil, ErrType
-	case msg[1] > version:
-		return msg[0], nil, ErrNewer
-	case msg[1] < version:
-		return msg[0], nil, ErrInvalid
+		return Message{}, ErrType
+	case Format(msg[1]) > Newest:
+		return Message{Type: msg[0]}, ErrNewer
+	case Format(msg[1]) < FormatJSON:
+		return Message{Type: msg[0]}, ErrInvalid
 	}
-	return msg[0], msg[2:], nil
+	return Message{msg[0], Format(msg[1]), msg[headerSize:]}, nil
 }
 
-// DecodeRecord reads the body of a TypeState.
-func DecodeRecord(body []byte) (Record, error) { return decode[Record](body) }
+// Record reads a TypeState.
+func (m Message) Record() (Record, error) { return decode[Record](m.format, m.body) }
 
-// DecodeBeat reads the body of a TypeBeat.
-func DecodeBeat(body []byte) (Beat, error) { return decode[Beat](body) }
+// Beat reads a TypeBeat.
+func (m Message) Beat() (Beat, error) { return decode[Beat](m.format, m.body) }
 
-// DecodeStale reads the body of a TypeStale.
-func DecodeStale(body []byte) (Stale, error) { return decode[Stale](body) }
+// Stale reads a TypeStale.
+func (m Message) Stale() (Stale, error) { return decode[Stale](m.format, m.body) }
 
-// DecodeAsk reads the body of a TypeAsk.
-func DecodeAsk(body []byte) (Ask, error) { return decode[Ask](body) }
+// Ask reads a TypeAsk.
+func (m Message) Ask() (Ask, error) { return decode[Ask](m.format, m.body) }
 
 func decode[T any, P interface {
 	*T
-	check() error
-}](body []byte) (v T, err error) {
+	body
+}](f Format, b []byte) (v T, err error) {
 	var none T
-	if err := json.Unmarshal(body, &v); err != nil {
+	if f >= FormatBinary {
+		r := reader{b: b}
+		if P(&v).readFrom(&r); r.bad {
+			return none, ErrInvalid
+		}
+	} else if err := json.Unmarshal(b, &v); err != nil {
 		return none, errors.Join(ErrInvalid, err)
 	}
 	if err := P(&v).check(); err != nil {
@@ -108,216 +141,144 @@ func decode[T any, P interface {
 	return v, nil
 }
 
-// DecodeFull reads the body of a TypeFull. One bad record does not spoil the
-// others; bad counts them.
-func DecodeFull(body []byte) (records []Record, bad int, err error) {
-	var raw []json.RawMessage
-	if err := json.Unmarshal(body, &raw); err != nil {
-		return nil, 0, errors.Join(ErrInvalid, err)
-	}
-	for _, b := range raw {
-		r, err := DecodeRecord(b)
+// Full reads a TypeFull. One bad record does not spoil the others; bad counts them. Of a
+// record that is known, as a whole, the entries need not be read.
+func (m Message) Full(known func(name string, inc, seq uint64) bool) (records []Record, bad int, err error) {
+	take := func(r Record, err error) {
 		if err != nil {
 			bad++
-			continue
+			return
 		}
 		records = append(records, r)
+	}
+	if m.format < FormatBinary {
+		var raw []json.RawMessage
+		if err := json.Unmarshal(m.body, &raw); err != nil {
+			return nil, 0, errors.Join(ErrInvalid, err)
+		}
+		for _, b := range raw {
+			take(decode[Record](m.format, b))
+		}
+		return records, bad, nil
+	}
+	for all := (reader{b: m.body}); len(all.b) > 0; {
+		one := all.group()
+		if all.bad {
+			return nil, 0, ErrInvalid
+		}
+		var r Record
+		r.read(&one, known)
+		if err := r.check(); one.bad || err != nil {
+			take(r, ErrInvalid)
+			continue
+		}
+		take(r, nil)
 	}
 	return records, bad, nil
 }
 
-// Chunks frames a record as messages of at most MaxPacket bytes: the head goes
-// into the first one, what is told of Machines into one of its own. Full survives only if
-// one message is enough, because a receiver cannot know that it got all the parts.
-func Chunks(r Record) [][]byte {
+// EncodeFull makes the message of a full exchange. It leaves out the records for which a
+// message of at most limit bytes has no room. The first is always told.
+func EncodeFull(f Format, records iter.Seq[Record], limit int) []byte {
+	out := []byte{TypeFull, byte(f)}
+	open, between, end := "[", ",", "]"
+	if f >= FormatBinary {
+		open, between, end = "", "", ""
+	}
+	out = append(out, open...)
+	first := true
+	for r := range records {
+		start := len(out)
+		if !first {
+			out = append(out, between...)
+		}
+		begin := len(out)
+		out = appendBody(out, f, &r)
+		if f >= FormatBinary {
+			out = closeGroup(out, begin)
+		}
+		if !first && len(out)+len(end) > limit {
+			out = out[:start]
+		}
+		first = false
+	}
+	return append(out, end...)
+}
+
+// Chunks makes messages of at most MaxPacket bytes of a record: the head goes into the first
+// one, what is told of Machines into one of its own. Full survives only if one message is
+// enough, because a receiver cannot know that it got all the parts.
+func Chunks(f Format, r Record) [][]byte {
+	var out [][]byte
 	if r.Machines != nil && (r.Head != nil || len(r.Entries) > 0) {
-		rest, apart := r, Record{Name: r.Name, From: r.From, Inc: r.Inc, Seq: r.Seq, Age: r.Age, Machines: r.Machines}
-		rest.Machines = nil
-		return append([][]byte{encode(TypeState, apart)}, Chunks(rest)...)
+		apart := Record{Name: r.Name, From: r.From, Inc: r.Inc, Seq: r.Seq, Age: r.Age, Machines: r.Machines}
+		out = append(out, apart.Encode(f))
+		r.Machines = nil
 	}
 	part := r
-	part.Full, part.Entries = 0, nil
-	base := len(encode(TypeState, part)) + len(`,"e":[]`)
-	rest := r
-	rest.Head, rest.Full, rest.Entries = nil, 0, nil
-	restBase := len(encode(TypeState, rest)) + len(`,"e":[]`)
-
-	var out [][]byte
-	var batch []Entry
-	size := base + len(`,"c":`) + 20
-	flush := func() {
-		m := rest
-		if len(out) == 0 {
-			m = part
+	part.Entries = nil
+	whole := len(part.Encode(f)) + entriesSize
+	part.Head, part.Full = nil, 0
+	bare := len(part.Encode(f)) + entriesSize
+	parts := split(f, r.Entries, MaxPacket-whole, MaxPacket-bare, r.Head != nil)
+	for i, entries := range parts {
+		m := part
+		if i == 0 {
+			m.Head = r.Head
 		}
-		m.Entries = batch
-		out = append(out, encode(TypeState, m))
-		batch, size = nil, restBase
-	}
-	for _, e := range r.Entries {
-		n := e.size() + 1
-		if size+n > MaxPacket && (len(batch) > 0 || len(out) == 0 && r.Head != nil) {
-			flush()
+		if len(parts) == 1 {
+			m.Full = r.Full
 		}
-		batch = append(batch, e)
-		size += n
+		m.Entries = entries
+		out = append(out, m.Encode(f))
 	}
-	if len(out) == 0 {
-		part.Full, part.Entries = r.Full, batch
-		return [][]byte{encode(TypeState, part)}
-	}
-	flush()
 	return out
 }
 
-// bare is a record without the header of a message, as a full exchange has many of them.
-func bare(r Record) []byte { return r.Encode()[headerSize:] }
-
-// aged is a bare record with the age of what it says.
-func aged(bare []byte, age time.Duration) []byte {
-	b := append(make([]byte, 0, len(bare)+16), `{"g":`...)
-	b = strconv.AppendInt(b, int64(age/time.Second), 10)
-	b = append(b, ',')
-	return append(b, bare[1:]...)
+// Beats are the heartbeats with the claims of r, as many as the claims need, each with room
+// for its numbers.
+func Beats(f Format, r Record, interval time.Duration) []Beat {
+	longest := Beat{Name: r.Name, Inc: MaxNumber, Interval: interval.Milliseconds(), Final: true, Seq: MaxNumber, Lease: MaxLease}
+	room := MaxPacket - len(longest.Append(f, nil)) - entriesSize
+	var out []Beat
+	for _, entries := range split(f, r.Entries, room, room, false) {
+		out = append(out, Beat{Name: r.Name, Inc: r.Inc, Interval: longest.Interval, Entries: entries})
+	}
+	return out
 }
 
-// EncodeFull makes the message of a full exchange. It leaves out the records for which a
-// message of at most limit bytes has no room. The first is always told; an empty one is none.
-func EncodeFull(bare [][]byte, limit int) []byte {
-	size := headerSize + len("[]")
-	for _, b := range bare {
-		size += 1 + len(b)
-	}
-	out := append(make([]byte, 0, min(size, limit)), TypeFull, version, '[')
-	for i, b := range bare {
-		switch {
-		case i == 0:
-			out = append(out, b...)
-		case len(b) > 0 && len(out)+len(",")+len(b)+len("]") <= limit:
-			out = append(append(out, ','), b...)
+// entriesSize is what a list of entries takes beside them.
+const entriesSize = len(`,"e":[]`)
+
+// split divides entries into lists that fit the room of the first message and that of each
+// other one. There is one list at least; the first is empty only if there are no entries, or
+// headed is set and the first entry has no room beside the head.
+func split(f Format, entries []Entry, first, others int, headed bool) (out [][]Entry) {
+	from, room := 0, first
+	for i := range entries {
+		n := entries[i].size(f)
+		if n > room && (i > from || headed && len(out) == 0) {
+			out = append(out, entries[from:i])
+			from, room = i, others
 		}
+		room -= n
 	}
-	return append(out, ']')
+	return append(out, entries[from:])
 }
 
-// beatNumbersSize is room for the numbers that AppendBeat adds.
-const beatNumbersSize = 60
-
-// BeatBodies makes the messages of a heartbeat with the claims of r, up to the numbers that
-// differ each time; as many as the claims need.
-func BeatBodies(r Record, interval time.Duration) [][]byte {
-	type start struct {
-		Name     string  `json:"n"`
-		Inc      uint64  `json:"i"`
-		Interval int64   `json:"d"`
-		Entries  []Entry `json:"e,omitempty"`
+// size is the encoded length, in JSON with a comma.
+func (e *Entry) size(f Format) int {
+	if f >= FormatBinary {
+		return len(appendEntry(nil, e))
 	}
-	body := func(entries []Entry) []byte {
-		b := encode(TypeBeat, start{r.Name, r.Inc, interval.Milliseconds(), entries})
-		return b[:len(b)-len("}")]
+	text, err := json.Marshal(e)
+	if err != nil {
+		return MaxPacket
 	}
-	base := len(body(nil)) + beatNumbersSize
-	var out [][]byte
-	size, from := base, 0
-	for i := range r.Entries {
-		n := r.Entries[i].size() + 1
-		if size+n > MaxPacket && i > from {
-			out = append(out, body(r.Entries[from:i]))
-			size, from = base, i
-		}
-		size += n
-	}
-	return append(out, body(r.Entries[from:]))
+	return len(text) + 1
 }
 
-var beatSeq = []byte(`,"q":`)
-
-// AppendBeat appends one of BeatBodies with its numbers; lease is that of Beat.
-func AppendBeat(buf, body []byte, seq uint64, lease int64) []byte {
-	buf = append(append(buf, body...), beatSeq...)
-	buf = strconv.AppendUint(buf, seq, 10)
-	if lease > 0 {
-		buf = append(buf, `,"r":`...)
-		buf = strconv.AppendInt(buf, min(lease, MaxLease), 10)
-	}
-	return append(buf, '}')
-}
-
-// SplitBeat takes the body of a heartbeat apart as AppendBeat has put it together. It leaves
-// to DecodeBeat whatever else a body may be. start is without its end; lease is -1 if there
-// is none.
-func SplitBeat(body []byte) (start []byte, seq uint64, lease int64, ok bool) {
-	i := bytes.LastIndex(body, beatSeq)
-	if i < 0 {
-		return nil, 0, 0, false
-	}
-	start, lease = body[:i], -1
-	seq, rest, ok := number(body[i+len(beatSeq):])
-	if !ok || !validNumber(seq) {
-		return nil, 0, 0, false
-	}
-	if r, found := bytes.CutPrefix(rest, []byte(`,"r":`)); found {
-		var n uint64
-		if n, rest, ok = number(r); !ok || n > MaxLease {
-			return nil, 0, 0, false
-		}
-		lease = int64(n)
-	}
-	return start, seq, lease, len(rest) == 1 && rest[0] == '}'
-}
-
-// DecodeStart reads a heartbeat without its numbers, as SplitBeat returns it.
-func DecodeStart(start []byte) (Beat, error) { return DecodeBeat(append(bytes.Clone(start), '}')) }
-
-// number reads digits as JSON has them.
-func number(b []byte) (n uint64, rest []byte, ok bool) {
-	i := 0
-	for ; i < len(b) && i < 19 && '0' <= b[i] && b[i] <= '9'; i++ {
-		n = 10*n + uint64(b[i]-'0')
-	}
-	return n, b[i:], i == 1 || i > 1 && b[0] != '0'
-}
-
-// size is an upper bound of the encoded length.
-func (e *Entry) size() int {
-	n := len(`{"a":"","v":}`) + 39 + digits(e.V)
-	if e.Inc != 0 {
-		n += 5 + digits(e.Inc)
-	}
-	if e.Gone {
-		n += len(`,"x":true`)
-	}
-	if e.Standing != "" {
-		n += len(`,"s":""`) + 6*len(e.Standing)
-	}
-	if e.Degraded {
-		n += len(`,"d":true`)
-	}
-	if e.Epoch != 0 {
-		n += 5 + digits(e.Epoch)
-	}
-	if e.Weak {
-		n += len(`,"k":true`)
-	}
-	if e.Holds {
-		n += len(`,"b":true`)
-	}
-	if e.To != "" {
-		n += len(`,"t":""`) + escaped(e.To)
-	}
-	if e.Seen != 0 {
-		n += 5 + digits(e.Seen)
-	}
-	if e.Duplicate != "" {
-		n += len(`,"o":""`) + escaped(e.Duplicate)
-	}
-	if e.Name != "" {
-		n += len(`,"n":""`) + escaped(e.Name)
-	}
-	return n
-}
-
-// size is the encoded length with a comma.
+// size is the encoded length in JSON, which is the longest, with a comma.
 func (d *Drain) size() int {
 	b, err := json.Marshal(d)
 	if err != nil {
@@ -331,26 +292,7 @@ func roomForDrains(node model.NodeName) int {
 	return MaxPacket - len(`,"d":[]`) - len(Record{
 		Name: string(node), From: strings.Repeat("f", MaxName), Inc: MaxNumber, Seq: MaxNumber,
 		Machines: &Machines{V: MaxNumber, Manager: true, Partial: true},
-	}.Encode())
-}
-
-func digits(n uint64) int {
-	d := 1
-	for n >= 10 {
-		n /= 10
-		d++
-	}
-	return d
-}
-
-// escaped bounds the length of s as a JSON string without quotes.
-func escaped(s string) int {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\<>&`, c) >= 0 {
-			return 6 * len(s)
-		}
-	}
-	return len(s)
+	}.Encode(FormatJSON))
 }
 
 // encodeStanding writes the name of the reason.

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -61,7 +60,7 @@ func TestDecodeRecord(t *testing.T) {
 		{"bad empty", ``, Record{}, ErrInvalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := DecodeRecord([]byte(c.body))
+			got, err := decode[Record](FormatJSON, []byte(c.body))
 			if !errors.Is(err, c.err) || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, %v; want %+v, %v", got, err, c.want, c.err)
 			}
@@ -76,17 +75,18 @@ func TestOpen(t *testing.T) {
 		err  error
 	}{
 		{nil, 0, errShort},
-		{[]byte{TypeState, version}, 0, errShort},
-		{[]byte{TypeState, version, '{'}, TypeState, nil},
-		{[]byte{TypeState, version + 1, '{'}, TypeState, ErrNewer},
+		{[]byte{TypeState, byte(Newest)}, 0, errShort},
+		{[]byte{TypeState, byte(FormatJSON), '{'}, TypeState, nil},
+		{[]byte{TypeState, byte(Newest), '{'}, TypeState, nil},
+		{[]byte{TypeState, byte(Newest) + 1, '{'}, TypeState, ErrNewer},
 		{[]byte{TypeState, 0, '{'}, TypeState, ErrInvalid},
-		{[]byte{0, version, '{'}, 0, ErrType},
-		{[]byte{TypeFull + 1, version, '{'}, 0, ErrType},
+		{[]byte{0, byte(Newest), '{'}, 0, ErrType},
+		{[]byte{TypeFull + 1, byte(Newest), '{'}, 0, ErrType},
 		{make([]byte, MaxMessage+1), 0, errLong},
 	} {
-		kind, _, err := Open(c.msg)
-		if kind != c.kind || !errors.Is(err, c.err) {
-			t.Errorf("%.10v: %d, %v; want %d, %v", c.msg, kind, err, c.kind, c.err)
+		m, err := Open(c.msg)
+		if m.Type != c.kind || !errors.Is(err, c.err) {
+			t.Errorf("%.10v: %d, %v; want %d, %v", c.msg, m.Type, err, c.kind, c.err)
 		}
 	}
 }
@@ -119,62 +119,53 @@ func longest(entries int) Record {
 }
 
 func TestChunks(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 3, 50, 1000} {
-		for _, r := range []Record{longest(n), {Name: "m1", Inc: 1, Seq: 1, Full: 1, Entries: longest(n).Entries}} {
-			msgs := Chunks(r)
-			var back Record
-			parts, complete := 0, 0
-			for i, m := range msgs {
-				if len(m) > 1400-29-66-1-6 {
-					t.Errorf("%d entries: message %d has %d bytes", n, i, len(m))
-				}
-				_, body, err := Open(m)
-				if err != nil {
-					t.Fatal(err)
-				}
-				part, err := DecodeRecord(body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if part.Name != r.Name || part.From != r.From || part.Inc != r.Inc || part.Seq != r.Seq {
-					t.Errorf("part %d is of %+v", i, part)
-				}
-				if part.Machines != nil {
-					back.Machines = part.Machines
-					if part.Head != nil || part.Full != 0 || len(part.Entries) > 0 {
-						t.Error("Machines are not by themselves")
-					}
-					continue
-				}
-				parts++
-				if part.Full != 0 {
-					complete++
-				}
-				if part.Head != nil {
-					back.Head = part.Head
-				}
-				back.Entries = append(back.Entries, part.Entries...)
-			}
-			if complete > 0 && parts > 1 {
-				t.Error("a part claims to be complete")
-			}
-			if !reflect.DeepEqual(back.Machines, r.Machines) || !reflect.DeepEqual(back.Head, r.Head) || !slices.Equal(back.Entries, r.Entries) {
-				t.Errorf("%d entries: something was lost in %d messages", n, len(msgs))
-			}
-			if n == 0 && parts != 1 {
-				t.Errorf("%d messages for a record without entries", parts)
+	for _, f := range formats {
+		for _, n := range []int{0, 1, 2, 3, 50, 1000} {
+			for _, r := range []Record{longest(n), {Name: "m1", Inc: 1, Seq: 1, Full: 1, Entries: longest(n).Entries}} {
+				testChunks(t, f, r)
 			}
 		}
 	}
 }
 
-func TestEntrySizeIsABound(t *testing.T) {
-	for _, e := range append(longest(3).Entries,
-		Entry{Addr: vip1}, Entry{Addr: vip1, Gone: true, V: 10}, Entry{Addr: vip2, To: "ü<>&", Standing: `"\`, Epoch: 1}) {
-		b, err := json.Marshal(e)
-		if err != nil || len(b) > e.size() {
-			t.Errorf("%s: %d bytes, said %d (%v)", b, len(b), e.size(), err)
+func testChunks(t *testing.T, f Format, r Record) {
+	var back Record
+	msgs, parts, complete := Chunks(f, r), 0, 0
+	for i, m := range msgs {
+		if len(m) > 1400-29-66-1-6 {
+			t.Errorf("%d entries, format %d: message %d has %d bytes", len(r.Entries), f, i, len(m))
 		}
+		part, err := recordOf(m)
+		if err != nil || m[1] != byte(f) {
+			t.Fatal(err)
+		}
+		if part.Name != r.Name || part.From != r.From || part.Inc != r.Inc || part.Seq != r.Seq {
+			t.Errorf("part %d is of %+v", i, part)
+		}
+		if part.Machines != nil {
+			back.Machines = part.Machines
+			if part.Head != nil || part.Full != 0 || len(part.Entries) > 0 {
+				t.Error("Machines are not by themselves")
+			}
+			continue
+		}
+		parts++
+		if part.Full != 0 {
+			complete++
+		}
+		if part.Head != nil {
+			back.Head = part.Head
+		}
+		back.Entries = append(back.Entries, part.Entries...)
+	}
+	if complete > 0 && parts > 1 || parts == 1 && complete == 0 {
+		t.Errorf("%d of %d parts claim to be complete", complete, parts)
+	}
+	if !reflect.DeepEqual(back.Machines, r.Machines) || !reflect.DeepEqual(back.Head, r.Head) || !slices.Equal(back.Entries, r.Entries) {
+		t.Errorf("%d entries: something was lost in %d messages", len(r.Entries), len(msgs))
+	}
+	if len(r.Entries) == 0 && parts != 1 {
+		t.Errorf("%d messages for a record without entries", parts)
 	}
 }
 
@@ -191,31 +182,34 @@ func TestMACs(t *testing.T) {
 // TestFullHasABound: what has no room is left out, and neither the first record nor what comes
 // after it is lost by that.
 func TestFullHasABound(t *testing.T) {
-	big, small := bare(longest(50)), bare(Record{Name: "m2", Inc: 1, Seq: 1})
-	for _, c := range []struct {
-		name  string
-		bare  [][]byte
-		limit int
-		want  int
-	}{
-		{"all", [][]byte{small, big, small}, 1 << 20, 3},
-		{"one has no room", [][]byte{small, big, small}, len(big), 2},
-		{"just as much room", [][]byte{small, small}, 2*len(small) + 5, 2},
-		{"a byte too little", [][]byte{small, small}, 2*len(small) + 4, 1},
-		{"the first without room", [][]byte{big}, 10, 1},
-		{"one says nothing", [][]byte{small, nil, small}, 1 << 20, 2},
-	} {
-		msg := EncodeFull(c.bare, c.limit)
-		kind, body, err := Open(msg)
-		if err != nil || kind != TypeFull {
-			t.Fatalf("%s: %d, %v", c.name, kind, err)
-		}
-		records, bad, err := DecodeFull(body)
-		if err != nil || bad != 0 || len(records) != c.want {
-			t.Errorf("%s: %d records, %d bad, %v; want %d", c.name, len(records), bad, err, c.want)
-		}
-		if len(msg) > c.limit && c.want > 1 {
-			t.Errorf("%s: %d bytes, limit %d", c.name, len(msg), c.limit)
+	big, small := longest(50), Record{Name: "m2", Inc: 1, Seq: 1}
+	for _, f := range formats {
+		first := len(EncodeFull(f, slices.Values([]Record{small}), 0))
+		two := len(EncodeFull(f, slices.Values([]Record{small, small}), 1<<20))
+		for _, c := range []struct {
+			name    string
+			records []Record
+			limit   int
+			want    int
+		}{
+			{"all", []Record{small, big, small}, 1 << 20, 3},
+			{"one has no room", []Record{small, big, small}, two, 2},
+			{"just as much room", []Record{small, small}, two, 2},
+			{"a byte too little", []Record{small, small}, two - 1, 1},
+			{"the first without room", []Record{big}, 10, 1},
+		} {
+			msg := EncodeFull(f, slices.Values(c.records), c.limit)
+			m, err := Open(msg)
+			if err != nil || m.Type != TypeFull {
+				t.Fatalf("%s: %d, %v", c.name, m.Type, err)
+			}
+			records, bad, err := m.Full(nil)
+			if err != nil || bad != 0 || len(records) != c.want {
+				t.Errorf("%s: %d records, %d bad, %v; want %d", c.name, len(records), bad, err, c.want)
+			}
+			if len(msg) > max(c.limit, first) && c.want > 1 {
+				t.Errorf("%s: %d bytes, limit %d", c.name, len(msg), c.limit)
+			}
 		}
 	}
 }
@@ -233,15 +227,9 @@ func TestAgeIsTold(t *testing.T) {
 	}{{true, time.Hour, true, 0}, {false, 0, true, 0}, {false, 90 * time.Second, true, 90}, {false, time.Hour + time.Second, false, 0}} {
 		tab.Member("a", at(1), true, now)
 		tab.Member("a", at(1), c.present, now)
-		b := tab.Bare("a", now.Add(c.after))
-		if !c.told {
-			if b != nil {
-				t.Errorf("%+v: %s", c, b)
-			}
-			continue
-		}
-		if r, err := DecodeRecord(b); err != nil || r.Age != c.age || r.From != "x" {
-			t.Errorf("%+v: %+v, %v", c, r, err)
+		r, ok := tab.All("a", now.Add(c.after))
+		if ok != c.told || ok && (r.Age != c.age || r.From != "x") {
+			t.Errorf("%+v: %v, %+v", c, ok, r)
 		}
 	}
 }
@@ -250,27 +238,26 @@ func TestAgeIsTold(t *testing.T) {
 // read.
 func FuzzMerge(f *testing.F) {
 	for _, r := range []Record{longest(2), {Name: "m2", Inc: 5, Seq: 9, Full: 9}} {
-		f.Add(Chunks(r)[0], Chunks(longest(1))[0])
+		f.Add(Chunks(FormatJSON, r)[0], Chunks(FormatBinary, longest(1))[0])
+		f.Add(Chunks(FormatBinary, r)[0], Chunks(FormatJSON, longest(1))[0])
 	}
 	f.Add([]byte("\x01\x01{\"n\":\"m2\",\"i\":3,\"q\":1,\"e\":[{\"a\":\"1.1.1.1\",\"v\":1,\"s\":\"Owner\"}]}"),
 		[]byte("\x01\x01{\"n\":\"m2\",\"i\":4,\"q\":1,\"c\":1,\"e\":[{\"a\":\"1.1.1.1\",\"v\":1,\"i\":3,\"x\":true}]}"))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		tab, now := NewTable("x"), time.Unix(10_000, 0)
 		for _, m := range [][]byte{one, two, one} {
-			if _, body, err := Open(m); err == nil {
-				if r, err := DecodeRecord(body); err == nil {
-					tab.Merge(&r, now)
-				}
+			if r, err := recordOf(m); err == nil {
+				tab.Merge(&r, now)
 			}
 		}
 		total := 0
 		for n := range tab.Nodes() {
 			total += len(n.entries)
-			if n.inc == 0 {
-				continue
-			}
-			if _, err := DecodeRecord(tab.Bare(n.Name, now)); err != nil {
-				t.Errorf("what is told of %s cannot be read: %v", n.Name, err)
+			r, ok := tab.All(n.Name, now)
+			for _, f := range formats {
+				if got, err := recordOf(r.Encode(f)); ok && (err != nil || !slices.Equal(got.Entries, r.Entries)) {
+					t.Errorf("what is told of %s in format %d cannot be read: %v", n.Name, f, err)
+				}
 			}
 		}
 		if total != tab.total {

@@ -59,8 +59,11 @@ func (d *Delta) onlyExchanged() bool {
 	return bare.empty()
 }
 
+// Moved tells whether anything of a node as a whole is to be published.
+func (t *Table) Moved() bool { return len(t.delta.members) > 0 }
+
 // Still tells whether nothing is to be published, or only that there was a full
-// exchange. Until it is, changes do not count it.
+// exchange.
 func (t *Table) Still() bool { return t.delta.onlyExchanged() }
 
 // Peers replaces the configured peers.
@@ -68,19 +71,6 @@ func (t *Table) Peers(peers []model.Peer) { t.delta.peers = &peers }
 
 // Exchanged notes a full exchange.
 func (t *Table) Exchanged(at time.Time) { t.delta.exchanged = at }
-
-// State is of what a message may be news to: it changes with all that is told and known.
-type State struct {
-	Inc, Seq uint64 // of the own record
-	Changes  uint64 // of the table
-}
-
-// StateOf is that of a node now.
-func StateOf(o *Own, t *Table) State {
-	s := State{Changes: t.changes}
-	s.Inc, s.Seq = o.Version()
-	return s
-}
 
 func (d *Delta) of(name model.NodeName) *memberDelta {
 	m := d.members[name]
@@ -116,9 +106,6 @@ func (t *Table) Flush() *Delta {
 		return nil
 	}
 	t.delta = newDelta()
-	if !d.onlyExchanged() {
-		t.changes++
-	}
 	for name, m := range d.members {
 		if n := t.nodes[name]; n != nil && m.head {
 			m.value = n.member()

@@ -30,11 +30,7 @@ func viewOf(t *Table) model.Gossip {
 func take(t *testing.T, tab *Table, msgs [][]byte) model.Gossip {
 	t.Helper()
 	for _, m := range msgs {
-		_, body, err := Open(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := DecodeRecord(body)
+		r, err := recordOf(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,6 +38,17 @@ func take(t *testing.T, tab *Table, msgs [][]byte) model.Gossip {
 	}
 	return viewOf(tab)
 }
+
+// recordOf is the record that a message carries.
+func recordOf(msg []byte) (Record, error) {
+	m, err := Open(msg)
+	if err != nil {
+		return Record{}, err
+	}
+	return m.Record()
+}
+
+var formats = []Format{FormatJSON, FormatBinary}
 
 // TestSame: a change of whatever the others are told is told, that of a new field too.
 func TestSame(t *testing.T) {

@@ -17,7 +17,7 @@ func told(t *testing.T, o *Own, gs model.GroupState) [][]byte {
 	if !ok {
 		t.Fatal("nothing is told")
 	}
-	msgs := Chunks(part)
+	msgs := Chunks(FormatBinary, part)
 	for _, m := range msgs {
 		if len(m) > MaxPacket {
 			t.Errorf("a message of %d bytes", len(m))
@@ -40,7 +40,7 @@ func TestMachinesAreTold(t *testing.T) {
 		t.Errorf("told: %+v", m)
 	}
 	// It is passed on with everything else.
-	if r := tab.echo(tab.nodes["m2"]); r.Machines == nil || len(r.Machines.Drains) != 1 {
+	if r, _ := tab.All("m2", time.Now()); r.Machines == nil || len(r.Machines.Drains) != 1 {
 		t.Errorf("passed on: %+v", r.Machines)
 	}
 	// Of one that loses some addresses only they are told too.
@@ -78,7 +78,7 @@ func TestMachinesAreTold(t *testing.T) {
 // A node that has just started knows nothing yet of any Machine.
 func TestMachinesOfAFormerLife(t *testing.T) {
 	tab := NewTable("m1")
-	say := func(r Record) model.Member { return take(t, tab, [][]byte{r.Encode()}).Members["m2"] }
+	say := func(r Record) model.Member { return take(t, tab, [][]byte{r.Encode(FormatBinary)}).Members["m2"] }
 	machines := &Machines{V: 7, Manager: true, Drains: []Drain{{Machine: "ns/a", Node: "m3"}}}
 	if m := say(Record{Name: "m2", Inc: 1, Seq: 7, Machines: machines}); !m.Manager || len(m.Drains) != 1 {
 		t.Fatalf("%+v", m)

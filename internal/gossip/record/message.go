@@ -90,6 +90,8 @@ type Head struct {
 	Drained bool `json:"z,omitempty"`
 	// Hears are addresses of hosts that answer the node on the LANs of the VIPs.
 	Hears []netip.Addr `json:"y,omitempty"`
+	// Format is the newest that the node reads; 0: FormatJSON alone.
+	Format Format `json:"t,omitempty"`
 }
 
 // Entry is the standing and the claim of one node for one VIP.

@@ -59,8 +59,6 @@ type Node struct {
 	heard    time.Time // answered Ask.Here
 	late     time.Time
 	leaseEnd time.Time // as published
-
-	cache []byte // see Bare; nil after a change
 }
 
 // Alive tells whether the node takes part.
@@ -92,44 +90,39 @@ func (t *Table) Told(n *Node, addrs []netip.Addr) Record {
 	return r
 }
 
-// Bare is what is known of a node, for EncodeFull; it must not be changed. It is empty of a
-// node that has said nothing, or has been gone for so long that others need not know of it.
-func (t *Table) Bare(name model.NodeName, now time.Time) []byte {
+// All is what is known of a node, as a record to pass on. ok is false of a node that has said
+// nothing, or has been gone for so long that others need not know of it.
+func (t *Table) All(name model.NodeName, now time.Time) (r Record, ok bool) {
 	n := t.nodes[name]
 	if n == nil || n.inc == 0 {
-		return nil
+		return Record{}, false
 	}
-	age := time.Duration(0)
+	r = Record{Name: string(n.Name), From: string(t.self), Inc: n.inc, Seq: n.seq, Machines: n.machines}
 	if !n.Present {
-		age = now.Sub(n.GoneSince)
+		age := now.Sub(n.GoneSince)
+		if age > forgetAfter {
+			return Record{}, false
+		}
+		r.Age = uint32(max(age, 0) / time.Second)
 	}
-	if age > forgetAfter {
-		return nil
-	}
-	if n.cache == nil {
-		n.cache = bare(t.echo(n))
-	}
-	if age < time.Second {
-		return n.cache
-	}
-	return aged(n.cache, age)
-}
-
-// echo is what is known of a node, as a record to pass on.
-func (t *Table) echo(n *Node) Record {
-	r := Record{Name: string(n.Name), From: string(t.self), Inc: n.inc, Seq: n.seq}
 	if n.base.inc == n.inc {
 		r.Full = n.base.seq
 	}
 	if n.known && n.headAt.inc == n.inc {
 		r.Head = new(n.head)
 	}
-	r.Machines = n.machines
 	r.Entries = make([]Entry, 0, len(n.entries))
 	for a := range n.entries {
 		r.Entries = append(r.Entries, n.wire(a))
 	}
-	return r
+	return r, true
+}
+
+// Knows tells whether all that a node said in this life up to a version is known but, maybe,
+// what it said of Machines.
+func (t *Table) Knows(name string, inc, seq uint64) bool {
+	n := t.nodes[model.NodeName(name)]
+	return n != nil && n.inc == inc && n.base.inc == inc && n.base.seq >= seq && n.headAt.inc == inc
 }
 
 // wire is one entry as it is passed on.

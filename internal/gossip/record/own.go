@@ -20,7 +20,9 @@ type Own struct {
 	name model.NodeName
 	inc  uint64
 	seq  uint64
-	head Head
+	// quiet counts the changes of seq that were not worth a message.
+	quiet uint64
+	head  Head
 	// machines has V 0 as long as there was nothing to tell of any.
 	machines Machines
 	drains   []model.MachineDrain // those of machines
@@ -30,8 +32,7 @@ type Own struct {
 	// not mean that the node has nothing.
 	complete bool
 	raised   time.Time // when inc was last raised
-	// encoded is full as it is sent; nil after a change.
-	encoded []byte
+	format   Format    // see Format
 }
 
 // NewOwn is the record of a node that begins its life now and has nothing to tell yet.
@@ -40,8 +41,9 @@ func NewOwn(name model.NodeName, now time.Time, rules int, version string, keys 
 		name: name, inc: uint64(max(now.UnixNano(), 1)), seq: 1,
 		head: Head{
 			V: 1, Rules: rules, Weight: model.DefaultWeight, Keys: keys,
-			Version: version[:min(len(version), maxWord)],
+			Version: version[:min(len(version), maxWord)], Format: Newest,
 		},
+		format:  FormatJSON,
 		entries: map[netip.Addr]Entry{},
 	}
 }
@@ -53,7 +55,7 @@ func (o *Own) Update(gs *model.GroupState) (part Record, ok bool) {
 	defer o.mu.Unlock()
 	first := !o.complete
 	if first {
-		o.complete, o.encoded = true, nil
+		o.complete = true
 	}
 
 	head := o.head
@@ -67,11 +69,13 @@ func (o *Own) Update(gs *model.GroupState) (part Record, ok bool) {
 	if !headChanged && !machinesChanged && sameVIPs(gs.VIPs, o.vips) {
 		return Record{}, false
 	}
-	o.encoded = nil
 	next := o.seq + 1
-	changed := o.diff(gs.VIPs, next)
+	changed, quiet := o.diff(gs.VIPs, next)
 	o.vips = gs.VIPs
 	if !headChanged && !machinesChanged && len(changed) == 0 && !first {
+		if quiet {
+			o.seq, o.quiet = next, o.quiet+1
+		}
 		return Record{}, false
 	}
 	o.seq = next
@@ -127,10 +131,10 @@ func (o *Own) list() []Entry {
 // diff stores the new entries and returns those that others must hear of. A
 // change of Seen alone is not worth a message of its own: it is a consequence
 // of what others said, and if each node passed it on at once, one claim would
-// cause as many broadcasts as there are nodes. Both lists are sorted, and of thousands
-// of VIPs few differ.
-func (o *Own) diff(vips []model.GroupVIP, v uint64) []Entry {
-	var changed, gone []Entry
+// cause as many broadcasts as there are nodes. Full exchanges tell it; quiet says that there
+// is one. Both lists are sorted, and of thousands of VIPs few differ.
+func (o *Own) diff(vips []model.GroupVIP, v uint64) (changed []Entry, quiet bool) {
+	var gone []Entry
 	old := o.vips[:min(len(o.vips), MaxEntries)]
 	forget := func() {
 		delete(o.entries, old[0].Addr)
@@ -149,12 +153,14 @@ func (o *Own) diff(vips []model.GroupVIP, v uint64) []Entry {
 		}
 		if e, news := o.enter(&vip, v); news {
 			changed = append(changed, e)
+		} else {
+			quiet = true
 		}
 	}
 	for len(old) > 0 {
 		forget()
 	}
-	return append(changed, gone...)
+	return append(changed, gone...), quiet
 }
 
 // enter stores one entry; news: it says something else than the one before.
@@ -199,17 +205,6 @@ func (o *Own) Full() Record {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.whole()
-}
-
-// Bare is the whole record for EncodeFull, which must not be changed. Of thousands of VIPs it
-// takes longer to write than all else that a full exchange needs.
-func (o *Own) Bare() []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.encoded == nil {
-		o.encoded = bare(o.whole())
-	}
-	return o.encoded
 }
 
 // whole is Full; the lock is held.
@@ -277,7 +272,6 @@ func (o *Own) SetKeys(fingerprints []string) (part Record, ok bool) {
 		return Record{}, false
 	}
 	o.seq++
-	o.encoded = nil
 	o.head.Keys, o.head.V = fingerprints, o.seq
 	part = o.record()
 	part.Head = new(o.head)
@@ -293,7 +287,7 @@ func (o *Own) Raise(known uint64, now time.Time) bool {
 	if known < o.inc || known >= MaxNumber || !o.raised.IsZero() && now.Sub(o.raised) < time.Second {
 		return false
 	}
-	o.inc, o.raised, o.encoded = known+1, now, nil
+	o.inc, o.raised = known+1, now
 	return true
 }
 
@@ -302,7 +296,6 @@ func (o *Own) Leave() Record {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seq++
-	o.encoded = nil
 	o.head.Left, o.head.V = true, o.seq
 	r := o.record()
 	r.Head = new(o.head)
@@ -322,10 +315,33 @@ func (o *Own) Leave() Record {
 
 func sameHead(a, b *Head) bool {
 	return a.Draining == b.Draining && a.Drained == b.Drained && a.Settled == b.Settled && a.Left == b.Left && a.Rules == b.Rules &&
-		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Hears, b.Hears) && slices.Equal(a.Keys, b.Keys)
+		a.Weight == b.Weight && a.Version == b.Version && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Hears, b.Hears) && slices.Equal(a.Keys, b.Keys) && a.Format == b.Format
 }
 
-// Version changes with everything that is told.
+// Told changes with all that is worth a message of its own.
+func (o *Own) Told() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seq - o.quiet
+}
+
+// Format is that in which the group is told: the newest that all its members read.
+func (o *Own) Format() Format {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.format
+}
+
+// SetFormat sets Format, and reports whether it changed.
+func (o *Own) SetFormat(f Format) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	changed := o.format != f
+	o.format = f
+	return changed
+}
+
+// Version changes with everything that full exchanges tell.
 func (o *Own) Version() (inc, seq uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

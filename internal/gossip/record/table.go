@@ -34,7 +34,6 @@ type Table struct {
 	seen     map[netip.Addr]seenEpoch
 	total    int
 	refused  uint64 // nodes and entries for which there was no room
-	changes  uint64 // counts what was to be published but full exchanges
 	delta    *Delta
 }
 
@@ -158,9 +157,13 @@ func (t *Table) Merge(r *Record, now time.Time) Merged {
 			t.setHead(n, at, r.Head)
 			m.Newer.Head, m.Changed = r.Head, true
 		}
+		if r.Head.Format > n.head.Format { // members of the release before pass it on without
+			n.head.Format = r.Head.Format
+			t.delta.member(n.Name)
+		}
 	}
 	if x := r.Machines; x != nil && (n.machines == nil || x.V > n.machines.V) {
-		n.machines, n.drains, n.cache = x, x.drains(), nil
+		n.machines, n.drains = x, x.drains()
 		t.delta.member(n.Name)
 		m.Newer.Machines, m.Changed = x, true
 	}
@@ -179,8 +182,8 @@ func (t *Table) Merge(r *Record, now time.Time) Merged {
 // begin is a new life of the node: its claims stand until it says otherwise,
 // because its kernel may still hold the addresses, but it may not take more.
 func (t *Table) begin(n *Node, inc uint64) {
-	n.inc, n.seq, n.cache = inc, 0, nil
-	n.head.Left = false
+	n.inc, n.seq = inc, 0
+	n.head.Left, n.head.Format = false, 0
 	n.machines, n.drains = nil, nil
 	for a, e := range n.entries {
 		if e.known {
@@ -194,12 +197,13 @@ func (t *Table) begin(n *Node, inc uint64) {
 
 func (t *Table) setHead(n *Node, at life, h *Head) {
 	head := *h
+	head.Format = max(h.Format, n.head.Format) // of this life
 	if len(head.MACs) == 0 {
 		// It has just begun and does not know its links yet. Others relay to it by what it
 		// said before.
 		head.MACs, head.Addrs = n.head.MACs, n.head.Addrs
 	}
-	n.headAt, n.head, n.known, n.cache = at, head, true, nil
+	n.headAt, n.head, n.known = at, head, true
 	n.macs = decodeMACs(head.MACs)
 	t.delta.member(n.Name)
 }
@@ -213,7 +217,7 @@ func (t *Table) take(n *Node, r *Record, w *Entry) bool {
 	old := n.entries[w.Addr]
 	if old != nil && !at.after(old.at) || old == nil && !at.after(n.base) {
 		if old != nil && w.Seen > old.seen {
-			old.seen, n.cache = w.Seen, nil
+			old.seen = w.Seen
 		}
 		return false
 	}
@@ -233,7 +237,7 @@ func (t *Table) take(n *Node, r *Record, w *Entry) bool {
 	if old == nil {
 		t.total++
 	}
-	n.entries[w.Addr], n.cache = e, nil
+	n.entries[w.Addr] = e
 	t.index(n, w.Addr, old, e)
 	return true
 }
@@ -243,7 +247,7 @@ func (t *Table) settle(n *Node, r *Record, base life) {
 	if n.base.seq == 0 {
 		t.delta.member(n.Name)
 	}
-	n.base, n.cache = base, nil
+	n.base = base
 	listed := make(map[netip.Addr]bool, len(r.Entries))
 	for i := range r.Entries {
 		listed[r.Entries[i].Addr] = !r.Entries[i].Gone
@@ -336,9 +340,6 @@ func (t *Table) See(a netip.Addr, epoch uint64, now time.Time) {
 	t.seen[a] = s
 }
 
-// Mentioned is when somebody last mentioned an epoch of the address.
-func (t *Table) Mentioned(a netip.Addr) time.Time { return t.seen[a].at }
-
 // Outranking returns, by owner, the VIPs for which another node that is alive has
 // a claim that is not below the one that x told.
 func (t *Table) Outranking(x model.NodeName, told []Entry) map[model.NodeName][]netip.Addr {
@@ -393,6 +394,18 @@ func (t *Table) Sweep(now time.Time, mine func(netip.Addr) bool) {
 
 // Claims are those for an address, the highest first.
 func (t *Table) Claims(a netip.Addr) []model.Claim { return t.claims[a] }
+
+// Format is the newest that all members read, as far as they have told; until one has, it is
+// taken for one of the release before.
+func (t *Table) Format() Format {
+	f := Newest
+	for _, n := range t.nodes {
+		if !n.head.Left {
+			f = min(f, max(n.head.Format, FormatJSON))
+		}
+	}
+	return f
+}
 
 // AllKnow tells whether every live node that lists its keys lists this one. One that has
 // not said anything yet does not count.

@@ -67,9 +67,22 @@ func TestMergeInAnyOrder(t *testing.T) {
 			one.Merge(&rec, now)
 			two.Merge(&said[r.IntN(len(said))], now)
 			if r.IntN(4) == 0 { // what one knows, two hears
-				for _, n := range one.nodes {
-					echo := one.echo(n)
-					two.Merge(&echo, now)
+				m, err := Open(EncodeFull(formats[r.IntN(2)], func(yield func(Record) bool) {
+					for name := range one.nodes {
+						if all, ok := one.All(name, now); ok && !yield(all) {
+							return
+						}
+					}
+				}, MaxMessage))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all, bad, err := m.Full(two.Knows)
+				if bad != 0 || err != nil {
+					t.Fatal(bad, err)
+				}
+				for i := range all {
+					two.Merge(&all[i], now)
 				}
 			}
 			if r.IntN(4) == 0 {
@@ -222,7 +235,7 @@ func TestNamesOfVIPsReachTheView(t *testing.T) {
 		if m := first.Merge(&part, time.Now()); !m.Changed {
 			t.Fatal("nothing changed")
 		}
-		passed := first.echo(first.nodes["a"])
+		passed, _ := first.All("a", time.Now())
 		middle.Merge(&passed, time.Now())
 		middle.Flush().Apply(&last)
 		return last.Gossip.Members["a"]
