@@ -30,6 +30,7 @@ import (
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
 	"lbd.dev/lbd/internal/relay"
+	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/source"
 )
 
@@ -63,7 +64,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 		return nil, err
 	}
 	p.gossip = group
-	checks := health.New(health.Options{Logger: log.With("part", "health")})
+	checks := health.New(health.Options{Logger: log.With("part", "health"), Doubts: resolve.BackendCheck})
 	checks.SetChecks(cfg.Checks)
 	both := &joined{parts: p, checks: checks, log: log, files: cfg}
 	p.config = p.watch(cfg, path, level, both, log)

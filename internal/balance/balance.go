@@ -56,6 +56,8 @@ func Step(in *Input) Output {
 type step struct {
 	*Input
 	out Output
+	// doubted: servers of a family whose last check failed get no new connections.
+	doubted [2]bool
 }
 
 // Family is 0 for IPv4 and 1 for IPv6.
@@ -130,7 +132,7 @@ func (s *step) by(t time.Time) {
 
 // fill brings the table of a family up to date, and tells how its servers do.
 func (s *step) fill(family int) {
-	var usable []model.Server
+	var usable, trusted []model.Server // those of usable whose last check passed, too
 	var why []string
 	pending := false
 	for _, x := range s.Wanted.Servers {
@@ -145,6 +147,9 @@ func (s *step) fill(family int) {
 		if x.Weight > 0 && s.usable(&x) {
 			x.Check = "" // the table does not depend on its name
 			usable = append(usable, x)
+			if h.Failing == "" {
+				trusted = append(trusted, x)
+			}
 		}
 	}
 	switch passes := slices.ContainsFunc(s.Wanted.Servers, func(x model.Server) bool {
@@ -159,6 +164,9 @@ func (s *step) fill(family int) {
 	was := &s.out.Memory.Fills[family]
 	if len(usable) == 0 && slices.ContainsFunc(was.Servers, s.configured) {
 		return // all at once: the fault may be this node's own, and what they serve still goes on
+	}
+	if len(trusted) > 0 { // else it may be this node that cannot reach them
+		usable, s.doubted[family] = trusted, true
 	}
 	if !slices.Equal(was.Servers, usable) {
 		*was = model.BalanceFill{Servers: usable, Slots: fill(usable)}
@@ -225,23 +233,24 @@ func (s *step) serve(vip netip.Addr) {
 			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[p.TargetPort],
 			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources,
 		}
-		add := func(y *model.Server, cut bool) {
+		add := func(y *model.Server, all, unanswered bool) {
 			if Family(y.Addr) != family {
 				return
 			}
 			to := at(y, p.TargetPort)
 			x.Servers = append(x.Servers, to)
-			if cut {
-				s.out.Cut = append(s.out.Cut, model.CutServer{VIP: vip, Server: to, Protocol: p.Protocol})
+			if all || unanswered {
+				s.out.Cut = append(s.out.Cut, model.CutServer{VIP: vip, Server: to, Protocol: p.Protocol, Unanswered: !all})
 			}
 		}
 		for j := range s.Wanted.Servers {
 			y := &s.Wanted.Servers[j]
-			add(y, s.failed(y) || y.Weight == 0 && s.over(y))
+			failed := s.failed(y)
+			add(y, failed && !s.Wanted.KeepFailed || y.Weight == 0 && s.over(y), failed || s.doubted[family] && s.health(y).Failing != "")
 		}
 		for j := range s.out.Memory.Drained {
 			if y := &s.out.Memory.Drained[j].Server; !slices.ContainsFunc(s.Wanted.Servers, func(z model.Server) bool { return same(y, &z) }) {
-				add(y, s.over(y))
+				add(y, s.over(y), false)
 			}
 		}
 		slices.SortFunc(x.Servers, netip.AddrPort.Compare)
@@ -250,10 +259,10 @@ func (s *step) serve(vip netip.Addr) {
 	}
 }
 
-// failed tells whether the connections of a server are to end since it fails its check. While
-// no server of its family is in service the fault may be this node's own.
+// failed tells whether a server fails its check, and others do not. While no server of its
+// family is in service the fault may be this node's own.
 func (s *step) failed(x *model.Server) bool {
-	return !s.Wanted.KeepFailed && s.health(x).State == model.HealthDown && s.out.Standing[Family(x.Addr)] == model.ReasonOwner
+	return s.health(x).State == model.HealthDown && s.out.Standing[Family(x.Addr)] == model.ReasonOwner
 }
 
 // over tells whether the drain timeout of a server that was taken out of service has passed.

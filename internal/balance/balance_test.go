@@ -98,19 +98,26 @@ func (x *bed) want(what string, want ...netip.Addr) {
 	}
 }
 
-// cut are the servers of IPv4 whose TCP connections are to end.
-func (x *bed) cut() (out []netip.Addr) {
+// cut are the servers of IPv4 whose TCP connections are to end, all or the unanswered ones.
+func (x *bed) cut(unanswered bool) (out []netip.Addr) {
 	for _, k := range x.out.Cut {
-		if k.VIP == vip4 && k.Protocol == model.TCP {
+		if k.VIP == vip4 && k.Protocol == model.TCP && k.Unanswered == unanswered {
 			out = append(out, k.Server.Addr())
 		}
 	}
 	return out
 }
 
+func (x *bed) wantUnansweredCut(what string, want ...netip.Addr) {
+	x.Helper()
+	if got := x.cut(true); !slices.Equal(got, want) {
+		x.Errorf("%s: the unanswered connections of %v are cut, want %v", what, got, want)
+	}
+}
+
 func (x *bed) wantCut(what string, want ...netip.Addr) {
 	x.Helper()
-	if got := x.cut(); !slices.Equal(got, want) {
+	if got := x.cut(false); !slices.Equal(got, want) {
 		x.Errorf("%s: the connections of %v are cut, want %v", what, got, want)
 	}
 }
@@ -154,6 +161,44 @@ func TestFailedBackendKeepsItsConnections(t *testing.T) {
 	x.step()
 	x.want("one fails", a, c)
 	x.wantCut("one fails")
+	x.wantUnansweredCut("one fails", b)
+}
+
+// TestBackendIsDoubted: one whose last check failed gets no new connections, and who waits for
+// its first answer is not kept waiting. Those that it has go on.
+func TestBackendIsDoubted(t *testing.T) {
+	x := newBed(t)
+	doubt := func(addrs ...netip.Addr) {
+		x.is(model.HealthUp, a, b, c, six)
+		for _, addr := range addrs {
+			x.in.Health[addr.String()] = model.HealthState{State: model.HealthUp, Failing: "timeout"}
+		}
+		x.step()
+		x.wantCut("doubted")
+		x.wantStanding("doubted", model.ReasonOwner)
+	}
+	doubt()
+	x.want("all are well", a, b, c)
+	doubt(b)
+	x.want("one is doubted", a, c)
+	x.wantUnansweredCut("one is doubted", b)
+	doubt(b, c)
+	x.want("two are doubted", a)
+	x.wantUnansweredCut("two are doubted", b, c)
+	doubt(a, b, c, six) // the fault may be this node's own
+	x.want("all are doubted", a, b, c)
+	x.wantUnansweredCut("all are doubted")
+	doubt(six)
+	x.want("one of the other family", a, b, c)
+	x.wantUnansweredCut("one of the other family")
+	x.is(model.HealthDown, a, b)
+	x.in.Health[c.String()] = model.HealthState{State: model.HealthUp, Failing: "timeout"}
+	x.step()
+	x.want("the last one is doubted", c)
+	x.wantCut("the last one is doubted", a, b)
+	x.weight(b, 0)
+	doubt(a, b)
+	x.want("one has no weight", c)
 }
 
 // TestAllBackendsFail: the fault may be this node's own. It gives the VIP to a node that reaches

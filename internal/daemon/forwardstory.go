@@ -38,6 +38,8 @@ func forwardStory(v *model.View, d *model.Desired, vip *model.VIP) []string {
 			out = append(out, fmt.Sprintf("%s gets %d %% of the new connections.", x.Addr, percent(n, total)))
 		case x.Weight == 0:
 			out = append(out, fmt.Sprintf("%s gets no new connections: its weight is 0.", x.Addr))
+		case h.Failing != "":
+			out = append(out, fmt.Sprintf("%s gets no new connections: its last check failed: %s.", x.Addr, h.Failing))
 		default:
 			out = append(out, fmt.Sprintf("%s gets no new connections: its check is %s: %s.", x.Addr, h.State, h.Detail))
 		}

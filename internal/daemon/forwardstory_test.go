@@ -36,6 +36,11 @@ func TestForwardStory(t *testing.T) {
 	if got := forwardStory(&v, &d, &model.VIP{Addr: vip}); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
+	v.Health["10.0.0.12"] = model.HealthState{State: model.HealthUp, Failing: "no answer in time"}
+	o = balance.Step(&balance.Input{Wanted: &v.LoadBalancers[0], Health: v.Health, Memory: o.Memory})
+	if got := forwardStory(&v, &model.Desired{Forward: model.ForwardState{Services: o.Services}}, &model.VIP{Addr: vip})[1]; got != "10.0.0.12 gets no new connections: its last check failed: no answer in time." {
+		t.Errorf("%q", got)
+	}
 	v.Health["10.0.0.11"], v.Health["10.0.0.12"] = v.Health["10.0.0.14"], v.Health["10.0.0.14"]
 	if got := forwardStory(&v, &d, &model.VIP{Addr: vip})[0]; got != "10.0.0.11 gets 75 % of the new connections, although its check is down: connection refused." {
 		t.Errorf("%q", got)

@@ -70,5 +70,5 @@ func compareServices(a, b model.ForwardService) int {
 }
 
 func compareCut(a, b model.CutServer) int {
-	return cmp.Or(a.VIP.Compare(b.VIP), a.Server.Compare(b.Server), cmp.Compare(a.Protocol, b.Protocol))
+	return cmp.Or(a.VIP.Compare(b.VIP), a.Server.Compare(b.Server), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(one(a.Unanswered), one(b.Unanswered)))
 }

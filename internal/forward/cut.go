@@ -99,8 +99,11 @@ func (d *Driver) settle(services [len(families)][]*model.ForwardService, cut []m
 			if !e.Translated {
 				return fresh[service{e.Protocol, e.To}]
 			}
-			_, is := due[model.CutServer{VIP: e.To.Addr(), Server: e.Server, Protocol: model.Protocol(e.Protocol)}]
-			return is
+			of := model.CutServer{VIP: e.To.Addr(), Server: e.Server, Protocol: model.Protocol(e.Protocol)}
+			_, is := due[of]
+			of.Unanswered = true
+			_, unanswered := due[of]
+			return is || unanswered && !e.Answered
 		}, time.Now().Add(forgetTimeout))
 		if err != nil {
 			return fmt.Errorf("forward: %w", err)

@@ -268,6 +268,62 @@ func TestFailedServer(t *testing.T) {
 	}
 }
 
+// TestDoubtedServer: who waits for the first answer of a server that may have failed gets
+// another one with the next packet; connections that it has answered go on.
+func TestDoubtedServer(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	b.forwards(wanted(s1, s2, s3))
+	var with []net.Conn
+	for range 48 {
+		if c := l.open("tcp", vip4); l.served(c) == s1 {
+			with = append(with, c)
+		}
+	}
+	l.IP(s1, "link set eth0 down")
+	type dialed struct {
+		took time.Duration
+		err  error
+	}
+	dials := make(chan dialed)
+	const many = 24
+	for range many {
+		go func() {
+			began := time.Now()
+			_, err := l.dial(client, "tcp", netip.AddrPortFrom(vip4, port))
+			dials <- dialed{time.Since(began), err}
+		}()
+	}
+	time.Sleep(500 * time.Millisecond)
+	state := wanted(s2, s3)
+	for _, vip := range both {
+		state.Cut = append(state.Cut, model.CutServer{VIP: vip, Server: server(s1, vip), Protocol: model.TCP, Unanswered: true})
+	}
+	b.forwards(state)
+	again := 0
+	for range many {
+		d := <-dials
+		if d.err != nil {
+			t.Error(d.err)
+		}
+		if d.took > 900*time.Millisecond { // the first packet is sent again after 1 s
+			again++
+		}
+	}
+	if again == 0 || len(with) == 0 {
+		t.Errorf("%d were with the server before, %d sent their first packet again", len(with), again)
+	}
+	l.IP(s1, "link set eth0 up")
+	for _, vip := range both {
+		l.IP(s1, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", vip, mac(b1)))
+	}
+	for _, c := range with {
+		if host := l.served(c); host != s1 {
+			t.Errorf("%s moved to %s", c.LocalAddr(), host)
+		}
+	}
+}
+
 // TestCutOfOneVIP: connections by another VIP, protocol or port of the same server go on.
 func TestCutOfOneVIP(t *testing.T) {
 	l := newLab(t)

@@ -16,8 +16,8 @@ const (
 	// retryRest is the pause after a check that failed slowly, by its timeout: the
 	// service had its chance for longer than retrySpacing.
 	retryRest = 10 * time.Millisecond
-	// detailEvery limits how often a new Detail alone is published; each
-	// publication costs a decision.
+	// detailEvery limits how often a new Detail alone is published, and how soon after a
+	// failure that moved nothing it is over; each publication costs a decision.
 	detailEvery = time.Second
 	// stallGrace is how far beyond its timeout a check may end. Beyond that it was
 	// this process that did not run (SIGSTOP, a starved or suspended machine), and
@@ -163,6 +163,12 @@ func (c *check) conclude(err error, now time.Time, took time.Duration) {
 		c.state = model.HealthState{State: c.debounce.state, Since: now, Detail: detail}
 		c.told = now
 		c.log().Info("health check is "+c.debounce.state.String(), "reason", detail)
+	case c.debounce.state.Passes() && c.debounce.fails > 0:
+		if c.state.Failing == "" {
+			c.state.Failing, c.told = detail, now
+		}
+	case c.state.Failing != "" && now.Sub(c.told) >= detailEvery:
+		c.state.Failing, c.told = "", now
 	case c.debounce.state != model.HealthUp && err != nil && detail != c.state.Detail && now.Sub(c.told) >= detailEvery:
 		c.state.Detail = detail
 		c.told = now

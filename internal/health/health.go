@@ -28,6 +28,9 @@ type Options struct {
 	// Logger receives changes of state at Info, single failures at Debug; nil
 	// discards.
 	Logger *slog.Logger
+	// Doubts names the checks of which the first failure is published, as HealthState.Failing.
+	// nil: none.
+	Doubts func(name string) bool
 }
 
 // Stats are the counters of one check. They live as long as the check has a
@@ -45,6 +48,7 @@ type Stats struct {
 // a fact too, model.HealthUnknown. All methods are safe for concurrent use.
 type Source struct {
 	log       *slog.Logger
+	doubts    func(name string) bool
 	newProber func(v1alpha1.HealthCheck, *slog.Logger) prober
 	// phase places the second run within the interval after the first, so that
 	// checks that start together do not run together.
@@ -70,8 +74,13 @@ func New(opts Options) *Source {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	doubts := opts.Doubts
+	if doubts == nil {
+		doubts = func(string) bool { return false }
+	}
 	return &Source{
 		log:       log,
+		doubts:    doubts,
 		newProber: newProber,
 		phase:     func(interval time.Duration) time.Duration { return rand.N(interval) },
 		wake:      make(chan struct{}, 1),

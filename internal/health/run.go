@@ -17,9 +17,10 @@ import (
 
 // entry is what is known under one name. Source.mu guards it.
 type entry struct {
-	run   *run
-	state model.HealthState
-	stats Stats
+	run    *run
+	state  model.HealthState
+	doubts bool // see Options.Doubts
+	stats  Stats
 }
 
 // run is a check that runs, for all names that ask for the same.
@@ -74,7 +75,7 @@ func (s *Source) reconcile(ctx context.Context, running *sync.WaitGroup) {
 		if r != nil && r.entries[name] != nil {
 			continue
 		}
-		e := &entry{state: model.HealthState{Since: time.Now()}}
+		e := &entry{state: model.HealthState{Since: time.Now()}, doubts: s.doubts(name)}
 		if old := s.leave(name); old != nil {
 			e.state, e.stats = old.state, old.stats
 		}
@@ -168,7 +169,10 @@ func (s *Source) report(r *run, res result) {
 // that has changed its settings keeps its own until they have led to any.
 func (s *Source) tell(e *entry) (changed bool) {
 	is := e.run.state
-	if is.State == model.HealthUnknown && e.state.State != model.HealthUnknown || is.State == e.state.State && is.Detail == e.state.Detail {
+	if !e.doubts {
+		is.Failing = ""
+	}
+	if is.State == model.HealthUnknown && e.state.State != model.HealthUnknown || is.State == e.state.State && is.Failing == e.state.Failing && is.Detail == e.state.Detail {
 		return false
 	}
 	e.state = is

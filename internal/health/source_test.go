@@ -257,6 +257,52 @@ func TestOneFailureMovesNothing(t *testing.T) {
 	})
 }
 
+// TestFirstFailureIsToldWhereItIsDoubted: at once, and once a second at most for a service that
+// fails every other time.
+func TestFirstFailureIsToldWhereItIsDoubted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &service{}
+		b := newBench(t, map[string]*service{"api": api})
+		b.doubts = func(name string) bool { return name == "lb/api" }
+		b.SetChecks(map[string]v1alpha1.HealthCheck{"lb/api": fakeCheck("api"), "api": fakeCheck("api")})
+		sleep(750 * time.Millisecond)
+		before := b.count()
+		api.set(errRefused, false)
+		sleep(260 * time.Millisecond) // fails once, at 1 s
+		api.set(nil, false)
+		if got := b.state("lb/api"); got.State != model.HealthUp || got.Failing != "connection refused" || b.count() != before+1 {
+			t.Errorf("after a failure: %+v, %d publications", got, b.count()-before)
+		}
+		if got := b.state("api"); got.Failing != "" {
+			t.Errorf("the same check of another name: %+v", got)
+		}
+		sleep(900 * time.Millisecond) // passes again and again
+		if got := b.state("lb/api"); got.Failing == "" {
+			t.Errorf("less than a second after: %+v", got)
+		}
+		sleep(time.Second)
+		if got := b.state("lb/api"); got.State != model.HealthUp || got.Failing != "" || b.count() != before+2 {
+			t.Errorf("over: %+v, %d publications", got, b.count()-before)
+		}
+		before = b.count()
+		for range 40 { // 10 s
+			api.set(errRefused, false)
+			sleep(40 * time.Millisecond)
+			api.set(nil, false)
+			sleep(210 * time.Millisecond)
+		}
+		if n := b.count() - before; n > 20 {
+			t.Errorf("%d publications in 10 s", n)
+		}
+		sleep(2 * time.Second)
+		api.set(errRefused, false)
+		sleep(time.Second)
+		if got := b.state("lb/api"); got.State != model.HealthDown || got.Failing != "" {
+			t.Errorf("failed for good: %+v", got)
+		}
+	})
+}
+
 func TestRise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &service{err: errRefused}

@@ -72,7 +72,8 @@ type ForwardState struct {
 	// Services, sorted by Addr, Protocol and Port.
 	Services []ForwardService
 	// Cut are servers whose connections, by these VIPs, are to end: they failed, or their
-	// drain timeout is over. Sorted.
+	// drain timeout is over. Of one that may have failed those end that it has not answered:
+	// what the client sends next goes to another server. Sorted.
 	Cut []CutServer
 }
 
@@ -106,6 +107,8 @@ type CutServer struct {
 	Server netip.AddrPort
 	// Protocol of the port.
 	Protocol Protocol
+	// Unanswered: only those end to which the server has not said a word.
+	Unanswered bool
 }
 
 // Same compares two tables.

@@ -126,6 +126,9 @@ type HealthState struct {
 	State  Health
 	Since  time.Time // of the last change of State
 	Detail string    // last failure in words, for people
+	// Failing is why the last run failed, or one less than a second ago, while State passes;
+	// "": it did not. It is told of the servers of LoadBalancers only.
+	Failing string
 }
 
 // Health is how the service on this node does.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -58,6 +59,9 @@ func server(b *v1alpha1.Backend) model.Server {
 	}
 	return x
 }
+
+// BackendCheck tells whether a check that a configuration names is that of a backend.
+func BackendCheck(name string) bool { return strings.Contains(name, "/") }
 
 // serverName tells the servers of one LoadBalancer apart. No name of a VirtualIP has a slash.
 func serverName(x *model.Server) string {

@@ -28,6 +28,9 @@ const (
 	// translated is the bit of a status that tells a destination that was changed
 	// (IPS_DST_NAT).
 	translated = 1 << 5
+	// answered is the bit of a status that tells a packet of the other direction
+	// (IPS_SEEN_REPLY).
+	answered = 1 << 1
 	// The states of a TCP connection in which data may still come
 	// (include/uapi/linux/netfilter/nf_conntrack_tcp.h).
 	ctSYNSent, ctLastACK = 1, 6
@@ -81,8 +84,8 @@ type Entry struct {
 	// From and To are as the client has them, Server is who answers: To, unless that is
 	// translated.
 	From, To, Server netip.AddrPort
-	// Translated: To is translated.
-	Translated bool
+	// Translated: To is translated. Answered: Server has answered.
+	Translated, Answered bool
 }
 
 // Forget deletes the entries of this network namespace that are asked for, and tells how
@@ -93,7 +96,7 @@ func Forget(asked func(Entry) bool, end time.Time) (n int, err error) {
 	var requests []*nl.NetlinkRequest
 	err = tracked(func(m []byte) {
 		original, reply := attribute(m, ctOriginal), attribute(m, ctReply)
-		e := Entry{From: source(original), To: destination(original), Server: source(reply), Translated: isTranslated(m)}
+		e := Entry{From: source(original), To: destination(original), Server: source(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered)}
 		if number := attribute(attribute(original, ctProto), ctProtoNumber); len(number) > 0 {
 			e.Protocol = number[0]
 		}
@@ -151,9 +154,12 @@ func tracked(each func([]byte)) error {
 	return nil
 }
 
-func isTranslated(m []byte) bool {
+func isTranslated(m []byte) bool { return hasStatus(m, translated) }
+
+// hasStatus tells whether a bit is set in the lowest byte of the status of an entry.
+func hasStatus(m []byte, bit byte) bool {
 	status := attribute(m, ctStatus)
-	return len(status) >= 4 && status[3]&translated != 0
+	return len(status) >= 4 && status[3]&bit != 0
 }
 
 // open tells whether an entry is a TCP connection in which data may still come.

@@ -125,6 +125,56 @@ func TestForwardedDaemon(t *testing.T) { // P2, P3, P18
 	kept(t, c, lab.Rolling(), lab.VIP4(), noneFails)
 }
 
+// TestBackendHostDies: the host of a server loses its link. Who opens a connection in that moment
+// waits until the first packet is sent again, after a second, and no longer.
+func TestBackendHostDies(t *testing.T) { // P18
+	t.Parallel()
+	c := forwarded(t)
+	for i, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
+		dials, err := c.Eyes.Dial(vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		stood, from := measure.Standstill(), measure.Now()
+		if err := c.LinkDown(t.Context(), &c.Backends[i].Host); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		still := stood()
+		failed, waited, all, worst := 0, 0, 0, time.Duration(0)
+		for _, a := range dials() {
+			if a.Start < from {
+				continue
+			}
+			all++
+			took := a.End.Sub(a.Start)
+			worst = max(worst, took)
+			if !a.OK() {
+				failed++
+			}
+			if took > time.Second {
+				waited++
+			}
+		}
+		t.Logf("%s: %d of %d failed, %d waited for a second, the longest for %v; the machine stood still for %v", vip, failed, all, waited, worst, still)
+		if failed > 0 || waited == 0 || worst > slack*1100*time.Millisecond/2+still {
+			t.Errorf("%s: %d of %d failed, %d waited for a second, the longest for %v", vip, failed, all, waited, worst)
+		}
+		if err := c.LinkUp(t.Context(), &c.Backends[i].Host); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // TestBackendDies: a server ends, and its port refuses until the check knows. Then no new
 // connection goes there.
 func TestBackendDies(t *testing.T) { // P18
@@ -141,8 +191,15 @@ func TestBackendDies(t *testing.T) { // P18
 	for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
 		at, later := c.Eyes.Reach(vip, from, known), c.Eyes.Reach(vip, known, measure.Now())
 		t.Logf("%s: %d of %d failed %v, outage %v, then %d of %d", vip, at.Failed, at.Attempts, at.Errors, at.Outage, later.Failed, later.Attempts)
-		if at.Errors["refused"] == 0 {
-			t.Errorf("%s: the server was never missed", vip)
+		before, after := 0, 0
+		for _, a := range c.Eyes.Attempts(vip) {
+			if a.OK() && a.Node == c.Backends[0].Name {
+				before += btoi(a.End < from)
+				after += btoi(a.Start >= known)
+			}
+		}
+		if before == 0 || after > 0 {
+			t.Errorf("%s: the server had %d connections before, and %d after 3 s", vip, before, after)
 		}
 		// A machine that stood still may have had nobody answer for the VIP; but the port of
 		// the server refuses no more.

@@ -104,6 +104,14 @@ func startAgent[T any](e *Eyes, h *Host, mode string, r *record[T], args ...stri
 	return p, nil
 }
 
+// Dial begins to open a connection to the VIP every 20 ms, and waits for each as long as a
+// person might. It returns what has become of them so far.
+func (e *Eyes) Dial(vip netip.Addr) (attempts func() []measure.Attempt, err error) {
+	r := &record[measure.Attempt]{}
+	_, err = startAgent(e, e.lab.Client, "probe", r, "-target", netip.AddrPortFrom(vip, echoPort).String(), "-every", "20ms", "-timeout", "10s")
+	return r.all, err
+}
+
 // OpenConns opens n long-lived connections to the VIP, in place of those that
 // were open before.
 func (e *Eyes) OpenConns(ctx context.Context, vip netip.Addr, n int) error {
