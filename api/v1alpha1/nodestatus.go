@@ -395,8 +395,26 @@ type Explanation struct {
 	Epoch uint64 `json:"epoch"`
 	// Candidates are all nodes that are known, best rank first.
 	Candidates []Candidate `json:"candidates"`
+	// Backends are what an address of a LoadBalancer leads to.
+	Backends []BackendStatus `json:"backends,omitempty"`
 	// Story tells in sentences what led here and what comes next.
 	Story []string `json:"story,omitempty"`
+}
+
+// BackendStatus is a backend of a LoadBalancer, as one node sees it.
+type BackendStatus struct {
+	// Backend is its address, with its port if it has one of its own.
+	Backend string `json:"backend"`
+	// Weight is that of the configuration, 0 to 100.
+	Weight int `json:"weight"`
+	// Share is how many of 1000 new connections it gets.
+	Share int `json:"share"`
+	// State is that of its health check: unknown, up, failing, down, or empty without one.
+	State string `json:"state,omitempty"`
+	// Detail is why the last check failed.
+	Detail string `json:"detail,omitempty"`
+	// Client: it gets the connection that was asked about.
+	Client bool `json:"client,omitempty"`
 }
 
 // MarshalJSON writes candidates as [] and never as null.

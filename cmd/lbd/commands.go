@@ -153,14 +153,16 @@ func encode(out io.Writer, format string, v any) error {
 
 func newExplain() *cobra.Command {
 	var f socketFlags
-	var output string
+	var output, client string
 	cmd := &cobra.Command{
-		Use:   "explain VIP",
+		Use:   "explain VIP[:PORT]",
 		Short: "Show the candidates of a VIP and why each is, or is not, the owner",
-		Long:  "Show the candidates of a VIP, named by object or address, their rank, and why each is, or is not, the owner.",
-		Args:  exactArgs(1, "the name or the address of one VIP"),
+		Long: "Show the candidates of a VIP, named by object or address, their rank, and why each is, or is not, the owner. " +
+			"For a LoadBalancer also its backends, what each of them gets, and with --client which of them a new connection of that client goes to.",
+		Example: "  lbd explain control-plane\n  lbd explain 10.0.0.200:443 --client 10.0.9.7:51234",
+		Args:    exactArgs(1, "the name or the address of one VIP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := f.client().Explain(cmd.Context(), args[0])
+			list, err := f.client().Explain(cmd.Context(), args[0], client)
 			if err != nil {
 				return err
 			}
@@ -175,6 +177,7 @@ func newExplain() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	cmd.Flags().StringVar(&client, "client", "", "address and port of a client of a LoadBalancer")
 	return cmd
 }
 

@@ -228,11 +228,14 @@ type backend struct {
 // Reload implements control.Backend.
 func (b backend) Reload(ctx context.Context) error { return b.config.Reload(ctx) }
 
-// Explain marks an unknown VIP as not found.
-func (b backend) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
-	list, err := b.Daemon.Explain(ctx, vip)
+// Explain marks an unknown VIP as not found, and a question that makes no sense.
+func (b backend) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error) {
+	list, err := b.Daemon.Explain(ctx, vip, client)
 	if errors.Is(err, daemon.ErrUnknownVIP) {
 		return nil, fmt.Errorf("%w: %w", control.ErrNotFound, err)
+	}
+	if errors.Is(err, daemon.ErrQuestion) {
+		return nil, fmt.Errorf("%w: %w", control.ErrQuestion, err)
 	}
 	return list, err
 }

@@ -18,7 +18,7 @@ type Backend interface {
 	Status(ctx context.Context) (v1alpha1.NodeStatus, error)
 	// Explain returns one explanation for each address that vip names: an address
 	// or the name of an object. The error wraps ErrNotFound if there is none.
-	Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error)
+	Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error)
 	// SetDraining starts or ends a drain. It does not wait for its end. A Status
 	// that is asked for after it returned says so in Draining.
 	SetDraining(ctx context.Context, draining bool) error
@@ -34,6 +34,9 @@ type Backend interface {
 	// what /readyz says.
 	Ready() error
 }
+
+// ErrQuestion is wrapped by errors about a question that makes no sense.
+var ErrQuestion = errors.New("invalid question")
 
 // ErrNotFound is wrapped by errors about a VIP that does not exist.
 var ErrNotFound = errors.New("not found")

@@ -64,10 +64,11 @@ func (c *Client) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 }
 
 // Explain returns why each address that vip names is where it is; vip is an
-// address or the name of an object. An unknown one wraps ErrNotFound.
-func (c *Client) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
+// address or the name of an object. An unknown one wraps ErrNotFound. That of a LoadBalancer may
+// have a port, and client be one whose connection is asked about; "": none.
+func (c *Client) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error) {
 	var found explanations
-	err := c.do(ctx, http.MethodGet, pathExplain+"?"+url.Values{"vip": {vip}}.Encode(), nil, &found)
+	err := c.do(ctx, http.MethodGet, pathExplain+"?"+url.Values{"vip": {vip}, "client": {client}}.Encode(), nil, &found)
 	return found.Explanations, err
 }
 

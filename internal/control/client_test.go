@@ -66,7 +66,7 @@ func TestClientSaysWhatToDo(t *testing.T) {
 func TestExplainUnknownVIP(t *testing.T) {
 	opts := testOptions(t, &fakeBackend{})
 	start(t, opts)
-	_, err := NewClient(opts.Socket).Explain(t.Context(), "nope & more")
+	_, err := NewClient(opts.Socket).Explain(t.Context(), "nope & more", "")
 	if !errors.Is(err, ErrNotFound) || err.Error() != `VIP "nope & more": not found` {
 		t.Errorf("Explain = %v, want ErrNotFound with the words of the daemon", err)
 	}

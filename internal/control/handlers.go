@@ -28,7 +28,7 @@ func (s *Server) socketHandler() http.Handler {
 		s.answer(w, status, err)
 	})
 	mux.HandleFunc("GET "+pathExplain, func(w http.ResponseWriter, r *http.Request) {
-		found, err := s.opts.Backend.Explain(r.Context(), r.URL.Query().Get("vip"))
+		found, err := s.opts.Backend.Explain(r.Context(), r.URL.Query().Get("vip"), r.URL.Query().Get("client"))
 		s.answer(w, explanations{Explanations: found}, err)
 	})
 	mux.HandleFunc("PUT "+pathDraining, func(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +60,8 @@ func (s *Server) answer(w http.ResponseWriter, value any, err error) {
 	switch {
 	case err == nil:
 		s.write(w, http.StatusOK, value)
+	case errors.Is(err, ErrQuestion):
+		s.write(w, http.StatusBadRequest, problem{Error: err.Error()})
 	case errors.Is(err, ErrNotFound):
 		s.write(w, http.StatusNotFound, problem{Error: err.Error()})
 	case errors.Is(err, context.DeadlineExceeded):

@@ -346,6 +346,12 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 			return err
 		}
 	}
+	if len(e.Backends) > 0 {
+		out.WriteString("\n")
+		if err := backendTable(e.Backends).write(out, "  "); err != nil {
+			return err
+		}
+	}
 	if len(e.Story) > 0 {
 		out.WriteString("\n")
 	}
@@ -353,6 +359,28 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 		hang(out, "  - ", line)
 	}
 	return nil
+}
+
+func backendTable(list []v1alpha1.BackendStatus) *table {
+	var t table
+	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "HEALTH", "WHY")
+	for _, b := range list {
+		t.add(b.Backend, strconv.Itoa(b.Weight), fmt.Sprintf("%d.%d %%", b.Share/10, b.Share%10), cmp.Or(b.State, "not checked"), backendWhy(b))
+	}
+	return &t
+}
+
+// backendWhy says why a backend gets no new connections, or gets them all the same.
+func backendWhy(b v1alpha1.BackendStatus) string {
+	switch {
+	case b.Weight == 0:
+		return "its weight is 0"
+	case b.Share > 0 && b.Detail != "":
+		return "no backend is better: " + b.Detail
+	case b.Detail != "":
+		return b.Detail
+	}
+	return ""
 }
 
 // ownerLate warns that the owner may be one no more.

@@ -196,6 +196,16 @@ func TestRenderExplain(t *testing.T) {
 				{Node: "m3", Rank: 2, Reason: "Draining", Alive: true, Weight: 100},
 			},
 		},
+		{
+			Name: "api", Address: "10.0.0.202", Node: "m1", Owner: "m1", Epoch: 4, Reason: "Owner",
+			Backends: []v1alpha1.BackendStatus{
+				{Backend: "10.0.0.11", Weight: 30, Share: 667, State: "up", Client: true},
+				{Backend: "10.0.0.12:99", Weight: 10, Share: 333, State: "down", Detail: "connection refused"},
+				{Backend: "10.0.0.13", Weight: 10, State: "failing", Detail: "no answer in time"},
+				{Backend: "10.0.0.14"},
+			},
+			Story: []string{"A new connection from 10.0.9.7:51234 goes to 10.0.0.11."},
+		},
 	}
 	var out bytes.Buffer
 	if err := RenderExplain(&out, list); err != nil {

@@ -49,7 +49,7 @@ func (b *fakeBackend) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 	return b.status, nil
 }
 
-func (b *fakeBackend) Explain(_ context.Context, vip string) ([]v1alpha1.Explanation, error) {
+func (b *fakeBackend) Explain(_ context.Context, vip, _ string) ([]v1alpha1.Explanation, error) {
 	if vip != "10.0.0.200" {
 		return nil, fmt.Errorf("VIP %q: %w", vip, ErrNotFound)
 	}
@@ -270,7 +270,7 @@ func TestConcurrentClients(t *testing.T) {
 					t.Errorf("Status = %d VIPs, %v; want 2", len(status.VIPs), err)
 					return
 				}
-				if found, err := client.Explain(t.Context(), "10.0.0.200"); err != nil || len(found) != 1 {
+				if found, err := client.Explain(t.Context(), "10.0.0.200", ""); err != nil || len(found) != 1 {
 					t.Errorf("Explain = %v, %v; want one", found, err)
 				}
 			}

@@ -339,12 +339,12 @@ func TestExplain(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
 		b.own()
 		for _, q := range []string{"cp", "10.0.0.200", ""} {
-			e, err := b.daemon.Explain(t.Context(), q)
+			e, err := b.daemon.Explain(t.Context(), q, "")
 			if err != nil || len(e) != 1 || len(e[0].Candidates) != 2 || len(e[0].Story) == 0 || e[0].Owner != "m1" {
 				t.Errorf("%q: %+v, %v", q, e, err)
 			}
 		}
-		if _, err := b.daemon.Explain(t.Context(), "no"); !errors.Is(err, daemon.ErrUnknownVIP) {
+		if _, err := b.daemon.Explain(t.Context(), "no", ""); !errors.Is(err, daemon.ErrUnknownVIP) {
 			t.Errorf("error %v", err)
 		}
 	})

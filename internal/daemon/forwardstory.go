@@ -1,51 +1,148 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/model"
 )
 
-// forwardStory tells of a VIP whose connections go to other machines which share of the new ones
-// each server gets, and why one gets none.
-func forwardStory(v *model.View, d *model.Desired, vip *model.VIP) []string {
-	i := slices.IndexFunc(v.LoadBalancers, func(lb model.LoadBalancer) bool { return slices.Contains(lb.VIPs, vip.Addr) })
-	first := slices.IndexFunc(d.Forward.Services, func(s model.ForwardService) bool { return s.Addr == vip.Addr })
-	if i < 0 || first < 0 {
-		return nil
-	}
-	service := &d.Forward.Services[first]
-	slots := make(map[netip.Addr]int)
-	total := 0
-	if service.Slots != nil {
-		total = len(service.Slots.Slots)
-		for _, s := range service.Slots.Slots {
-			slots[s.Addr()]++
-		}
-	}
-	var out []string
-	for _, x := range v.LoadBalancers[i].Servers {
-		if x.Addr.Is4() != vip.Addr.Is4() {
-			continue
-		}
-		h := v.Health[x.Check]
-		switch n := slots[x.Addr]; {
-		case n > 0 && x.Check != "" && !h.State.Passes():
-			out = append(out, fmt.Sprintf("%s gets %d %% of the new connections, although its check is %s: %s.", x.Addr, percent(n, total), h.State, h.Detail))
-		case n > 0:
-			out = append(out, fmt.Sprintf("%s gets %d %% of the new connections.", x.Addr, percent(n, total)))
-		case x.Weight == 0:
-			out = append(out, fmt.Sprintf("%s gets no new connections: its weight is 0.", x.Addr))
-		case h.Failing != "":
-			out = append(out, fmt.Sprintf("%s gets no new connections: its last check failed: %s.", x.Addr, h.Failing))
-		default:
-			out = append(out, fmt.Sprintf("%s gets no new connections: its check is %s: %s.", x.Addr, h.State, h.Detail))
-		}
-	}
-	return out
+// ErrQuestion is the error of Explain for a question that makes no sense.
+var ErrQuestion = errors.New("invalid question")
+
+// question is what a person wants to know of a VIP.
+type question struct {
+	vip    string         // name or address
+	port   uint16         // 0: none
+	client netip.AddrPort // invalid: none; without a port that is 0
 }
 
-// percent rounds a share.
-func percent(n, of int) int { return (200*n + of) / (2 * of) }
+// ask reads VIP or VIP:PORT, and a client as ADDRESS or ADDRESS:PORT.
+func ask(vip, client string) (q question, err error) {
+	q.vip = vip
+	if at, err := netip.ParseAddrPort(vip); err == nil {
+		q.vip, q.port = at.Addr().String(), at.Port()
+	} else if _, err := netip.ParseAddr(vip); err != nil { // else it may be of IPv6
+		if name, port, is := strings.Cut(vip, ":"); is {
+			n, err := strconv.ParseUint(port, 10, 16)
+			if err != nil || n == 0 {
+				return q, fmt.Errorf("%w: %q is not a VIP with a port; an address of IPv6 with a port is written as [fd00::1]:443", ErrQuestion, vip)
+			}
+			q.vip, q.port = name, uint16(n)
+		}
+	}
+	if client == "" {
+		return q, nil
+	}
+	if q.client, err = netip.ParseAddrPort(client); err != nil {
+		a, err := netip.ParseAddr(client)
+		if err != nil {
+			return q, fmt.Errorf("%w: client %q is neither an address nor one with a port", ErrQuestion, client)
+		}
+		q.client = netip.AddrPortFrom(a, 0)
+	}
+	q.client = netip.AddrPortFrom(q.client.Addr().Unmap(), q.client.Port())
+	return q, nil
+}
+
+// backends tells of a VIP whose connections go to other machines which share of the new ones
+// each server gets, and where that of a client goes, in words.
+func backends(v *model.View, d *model.Desired, vip *model.VIP, q *question) (list []v1alpha1.BackendStatus, story []string) {
+	i := slices.IndexFunc(v.LoadBalancers, func(lb model.LoadBalancer) bool { return slices.Contains(lb.VIPs, vip.Addr) })
+	if i < 0 {
+		return nil, nil
+	}
+	lb := &v.LoadBalancers[i]
+	of := d.Memory.Balance[lb.Name].Fills[balance.Family(vip.Addr)]
+	gets, story := q.gets(lb, &of, vip.Addr)
+	list = shares(lb, &of, balance.Family(vip.Addr), v.Health)
+	for n := range list {
+		list[n].Client = gets >= 0 && list[n].Backend == backend(&of.Servers[gets])
+	}
+	return list, story
+}
+
+// shares is what the servers of a family get, and how they do.
+func shares(lb *model.LoadBalancer, of *model.BalanceFill, family int, health map[string]model.HealthState) (list []v1alpha1.BackendStatus) {
+	counts := make([]int, len(of.Servers))
+	for _, n := range of.Slots {
+		counts[n]++
+	}
+	for _, x := range lb.Servers {
+		if balance.Family(x.Addr) != family {
+			continue
+		}
+		b := v1alpha1.BackendStatus{Backend: backend(&x), Weight: x.Weight}
+		if x.Check != "" {
+			h := health[x.Check]
+			b.State, b.Detail = h.State.String(), h.Detail
+			if h.Failing != "" {
+				b.State, b.Detail = "failing", h.Failing
+			}
+		}
+		if n := slices.IndexFunc(of.Servers, func(y model.Server) bool { return x.Addr == y.Addr && x.Port == y.Port }); n >= 0 {
+			b.Share = perMille(counts[n], len(of.Slots))
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// gets is the number of the server that gets a connection of the client, -1 if none does or
+// none was asked about.
+func (q *question) gets(lb *model.LoadBalancer, of *model.BalanceFill, vip netip.Addr) (server int, story []string) {
+	say := func(f string, a ...any) (int, []string) { return -1, []string{fmt.Sprintf(f, a...)} }
+	target := ""
+	if q.port != 0 {
+		i := slices.IndexFunc(lb.Ports, func(p model.ForwardPort) bool { return p.Port == q.port })
+		if i < 0 {
+			return say("Port %d is not forwarded: connections to it are refused.", q.port)
+		}
+		target = fmt.Sprintf(", port %d", lb.Ports[i].TargetPort)
+	}
+	if !q.client.IsValid() {
+		return -1, nil
+	}
+	from := q.client.Addr()
+	if from.Is4() != vip.Is4() {
+		return say("%s is of another family than %s.", from, vip)
+	}
+	allowed := func(p netip.Prefix) bool { return p.Contains(from) }
+	if len(lb.AllowedSources) > 0 && !slices.ContainsFunc(lb.AllowedSources, allowed) {
+		return say("%s gets no answer: it is in none of the allowedSources.", from)
+	}
+	if q.client.Port() == 0 && !lb.ClientAffinity {
+		return say("Without affinity each connection of %s is placed by its port: ask for %s.", from, netip.AddrPortFrom(from, 50000))
+	}
+	if len(of.Slots) == 0 {
+		return say("No server can serve: connections are refused.")
+	}
+	slot := balance.Slot(q.client, lb.ClientAffinity, len(of.Slots))
+	server = int(of.Slots[slot])
+	x := of.Servers[server]
+	if x.Port != 0 {
+		target = ""
+	}
+	client := q.client.String()
+	if lb.ClientAffinity {
+		client = from.String()
+	}
+	return server, []string{fmt.Sprintf("A new connection from %s goes to %s%s, by slot %d of %d. One that is open stays where it is.", client, backend(&x), target, slot, len(of.Slots))}
+}
+
+// backend is how people write a server.
+func backend(x *model.Server) string {
+	if x.Port == 0 {
+		return x.Addr.String()
+	}
+	return netip.AddrPortFrom(x.Addr, x.Port).String()
+}
+
+// perMille rounds a share.
+func perMille(n, of int) int { return (2000*n + of) / (2 * max(of, 1)) }

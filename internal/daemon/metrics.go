@@ -31,6 +31,10 @@ type snapshot struct {
 	peers             []model.PeerReport
 	settled, draining bool
 	machine           machineSnapshot
+	// What the gauges of backends are made of, at scrape.
+	loadBalancers []model.LoadBalancer
+	balance       map[string]model.BalanceMemory
+	health        map[string]model.HealthState
 }
 
 // machineSnapshot is what the gauges say of Machines.
@@ -70,11 +74,12 @@ func (m *metrics) decision(took time.Duration) { m.decisions.Observe(took.Second
 func (m *metrics) publish(v *model.View, d *model.Desired) {
 	s := &snapshot{
 		self: v.Self, status: d.Status, settled: d.Memory.Settled, draining: draining(v, d),
-		members: map[model.MemberState]int{model.MemberAlive: 0, model.MemberDead: 0, model.MemberLeft: 0},
-		failing: make(map[model.SinkName]bool, len(v.Applied)),
-		peers:   v.Applied[model.SinkBGP].Peers,
-		layer2:  v.Applied[model.SinkLayer2].VIPs,
-		machine: machineSnapshot{d.Memory.Machine.Drain != nil, v.Machines.Manager, d.Machines.Writer},
+		members:       map[model.MemberState]int{model.MemberAlive: 0, model.MemberDead: 0, model.MemberLeft: 0},
+		failing:       make(map[model.SinkName]bool, len(v.Applied)),
+		peers:         v.Applied[model.SinkBGP].Peers,
+		layer2:        v.Applied[model.SinkLayer2].VIPs,
+		machine:       machineSnapshot{d.Memory.Machine.Drain != nil, v.Machines.Manager, d.Machines.Writer},
+		loadBalancers: v.LoadBalancers, balance: d.Memory.Balance, health: v.Health,
 	}
 	for _, p := range v.Gossip.Members {
 		s.members[p.State]++
@@ -88,7 +93,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain, descMachineDrain, descManager, descWriter,
-		descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
+		descBackendUp, descBackendWeight, descBackendShare, descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
 		c <- d
 	}
 }
@@ -114,6 +119,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	gauge(descManager, s.machine.manager)
 	gauge(descWriter, s.machine.writer)
 	collectBGP(c, s.peers)
+	s.collectBackends(c)
 }
 
 func number(b bool) float64 {

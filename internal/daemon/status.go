@@ -182,27 +182,36 @@ func alive(v *model.View, in []model.NodeName) []string {
 // ErrUnknownVIP is the error of Explain for a VIP that is not configured.
 var ErrUnknownVIP = errors.New("there is no VIP")
 
-// Explain tells why the VIP with this name or address is where it is.
-func (d *Daemon) Explain(ctx context.Context, vip string) ([]v1alpha1.Explanation, error) {
+// Explain tells why the VIP with this name or address is where it is. Those of a LoadBalancer
+// may be asked with a port, and about the connection of a client, both as text; "": none.
+func (d *Daemon) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error) {
 	var out []v1alpha1.Explanation
 	var known []string
-	err := d.do(ctx, func() {
+	q, err := ask(vip, client)
+	if err != nil {
+		return nil, err
+	}
+	err = d.do(ctx, func() {
 		for _, s := range d.last.Status {
-			if vip == "" || s.VIP.Name == vip || s.VIP.Addr.String() == vip {
-				out = append(out, explain(&d.view, &d.last, s))
+			if q.vip == "" || s.VIP.Name == q.vip || s.VIP.Addr.String() == q.vip {
+				out = append(out, explain(&d.view, &d.last, s, &q))
 			}
 			if !slices.Contains(known, s.VIP.Name) {
 				known = append(known, s.VIP.Name)
 			}
 		}
 	})
-	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%w %q; the VIPs are %q", ErrUnknownVIP, vip, known)
+	switch {
+	case err != nil:
+	case len(out) == 0:
+		err = fmt.Errorf("%w %q; the VIPs are %q", ErrUnknownVIP, q.vip, known)
+	case (q.port != 0 || q.client.IsValid()) && !slices.ContainsFunc(out, func(e v1alpha1.Explanation) bool { return len(e.Backends) > 0 }):
+		err = fmt.Errorf("%w: %q is no LoadBalancer: only those know ports and clients", ErrQuestion, q.vip)
 	}
 	return out, err
 }
 
-func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explanation {
+func explain(v *model.View, d *model.Desired, s model.VIPStatus, q *question) v1alpha1.Explanation {
 	e := v1alpha1.Explanation{
 		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Mode: mode(&s), Node: string(v.Self), Owner: string(s.Owner),
 		Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Duplicate: s.Duplicate, Epoch: s.Epoch,
@@ -226,6 +235,10 @@ func explain(v *model.View, d *model.Desired, s model.VIPStatus) v1alpha1.Explan
 		e.Candidates = append(e.Candidates, r.x)
 	}
 	e.Story = story(v, d, s)
+	if s.VIP.Forwarded() && !s.BGP {
+		list, more := backends(v, d, &s.VIP, q)
+		e.Backends, e.Story = list, append(e.Story, more...)
+	}
 	return e
 }
 
@@ -318,9 +331,6 @@ func story(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		say("Nobody that %s knows of owns %s.", v.Self, s.VIP.Addr)
 	}
 	out = append(out, spreadStory(v, d, s)...)
-	if s.VIP.Forwarded() {
-		out = append(out, forwardStory(v, d, &s.VIP)...)
-	}
 	if s.Reason == model.ReasonWaitingForRelease {
 		say("%s is not heard in gossip, but the address still answers on the wire, so nobody else takes it.", cmp.Or(m.From, "The owner"))
 		if end := v.Gossip.Members[m.From].LeaseEnd; s.Owner == "" && end.After(v.Now) && !s.VIP.Unbound {

@@ -159,7 +159,7 @@ func TestCandidates(t *testing.T) {
 	v.Gossip.Claims = map[netip.Addr][]model.Claim{addrA: {{Owner: "m2", Epoch: 7}, {Owner: "m3", Epoch: 5}}}
 	s := vipStatus(addrA, "m2", model.ReasonUnhealthy)
 	s.Standing, s.Detail, s.Epoch = model.ReasonUnhealthy, "refused", 7
-	e := explain(v, &model.Desired{}, s)
+	e := explain(v, &model.Desired{}, s, &question{})
 	var order []string
 	for i, c := range e.Candidates {
 		order = append(order, c.Node)
@@ -268,13 +268,13 @@ func TestExplainNames(t *testing.T) {
 		}
 	}()
 	defer close(w.changes)
-	if _, err := w.Explain(t.Context(), "no"); err == nil || err.Error() != `there is no VIP "no"; the VIPs are ["cp"]` {
+	if _, err := w.Explain(t.Context(), "no", ""); err == nil || err.Error() != `there is no VIP "no"; the VIPs are ["cp"]` {
 		t.Errorf("error %v", err)
 	}
-	if e, err := w.Explain(t.Context(), "10.0.0.2"); err != nil || len(e) != 1 || e[0].Address != "10.0.0.2" {
+	if e, err := w.Explain(t.Context(), "10.0.0.2", ""); err != nil || len(e) != 1 || e[0].Address != "10.0.0.2" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if e, err := w.Explain(t.Context(), "cp"); err != nil || len(e) != 2 {
+	if e, err := w.Explain(t.Context(), "cp", ""); err != nil || len(e) != 2 {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -40,7 +40,7 @@ func (b *bed) lines(parts ...string) []string {
 
 func (b *bed) candidate(node string) (v1alpha1.Explanation, v1alpha1.Candidate) {
 	b.t.Helper()
-	list, err := b.daemon.Explain(b.t.Context(), "cp")
+	list, err := b.daemon.Explain(b.t.Context(), "cp", "")
 	if err != nil || len(list) != 1 {
 		b.t.Fatal(list, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -41,7 +42,7 @@ func TestForwards(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want := s.Slots.Slots[slot(local(c), affinity, len(s.Slots.Slots))]; server(host, s.Addr) != want {
+				if want := s.Slots.Slots[balance.Slot(local(c), affinity, len(s.Slots.Slots))]; server(host, s.Addr) != want {
 					t.Errorf("%s from %s: %s, want %s", s.Protocol, local(c), host, want)
 				}
 				if from != s.Addr.String() {

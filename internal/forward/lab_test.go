@@ -3,11 +3,9 @@ package forward
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -290,44 +288,4 @@ func (b *balancer) forwards(state *model.ForwardState) {
 			b.Fatalf("%s: %+v", state.Services[i].Addr, v)
 		}
 	}
-}
-
-// slot is the slot of a connection among n (struct nft_jhash in net/netfilter/nft_hash.c of
-// Linux, which scales what include/linux/jhash.h has).
-func slot(from netip.AddrPort, affinity bool, n int) int {
-	key := from.Addr().AsSlice()
-	if !affinity {
-		key = append(binary.BigEndian.AppendUint16(key, from.Port()), 0, 0)
-	}
-	word := func(i int) uint32 { return binary.NativeEndian.Uint32(key[4*i:]) }
-	a := uint32(0xdeadbeef) + uint32(len(key)) + 0x1bd
-	b, c := a, a
-	rol := bits.RotateLeft32
-	for len(key) > 12 {
-		a, b, c = a+word(0), b+word(1), c+word(2)
-		a = (a - c) ^ rol(c, 4)
-		c += b
-		b = (b - a) ^ rol(a, 6)
-		a += c
-		c = (c - b) ^ rol(b, 8)
-		b += a
-		a = (a - c) ^ rol(c, 16)
-		c += b
-		b = (b - a) ^ rol(a, 19)
-		a += c
-		c = (c - b) ^ rol(b, 4)
-		b += a
-		key = key[12:]
-	}
-	for i, to := range []*uint32{&a, &b, &c}[:len(key)/4] {
-		*to += word(i)
-	}
-	c = (c ^ b) - rol(b, 14)
-	a = (a ^ c) - rol(c, 11)
-	b = (b ^ a) - rol(a, 25)
-	c = (c ^ b) - rol(b, 16)
-	a = (a ^ c) - rol(c, 4)
-	b = (b ^ a) - rol(a, 14)
-	c = (c ^ b) - rol(b, 24)
-	return int(uint64(c) * uint64(n) >> 32)
 }

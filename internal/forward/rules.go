@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/nft"
 )
 
@@ -18,9 +19,6 @@ const (
 	// priority comes after connection tracking (-200) and the rings of relays (-150), and
 	// before destinations are translated (-100).
 	priority = -149
-	// hashSeed is the same on every node, for ever: one that takes a VIP over sends a
-	// packet where the one before did. The kernel draws one of its own for 0.
-	hashSeed = 0x1bd
 	// translated is the bit of a connection whose destination is translated (IPS_DST_NAT).
 	translated = 1 << 5
 
@@ -190,7 +188,7 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 		hashed += 4
 	}
 	b.rule(to, nft.IsProtocol(byte(c.protocol)), key, []expr.Any{
-		&expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: hashed, Modulus: m.Size, Seed: hashSeed, Type: expr.HashTypeJenkins},
+		&expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: hashed, Modulus: m.Size, Seed: balance.HashSeed, Type: expr.HashTypeJenkins},
 		&expr.Lookup{SourceRegister: nft.Reg, DestRegister: nft.Reg, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: nft.Reg, RegProtoMin: reg32 + words},
 	})
