@@ -37,7 +37,7 @@ var floors = map[string]int{
 	"internal/machines":      1,
 	"internal/place":         1,
 	"internal/audience":      1,
-	"internal/wire":          1,
+	"internal/wire":          2,
 	"internal/balance":       1,
 	"internal/nft":           1,
 	"internal/sockdiag":      1,

@@ -58,7 +58,7 @@ func Decide(v *model.View) model.Desired {
 	facts.letGo(gone(v, remembered), &d, &mem, &lo)
 	d.BGP.Ready = d.BGP.Ready && !facts.holdSessions
 	facts.watchRings(&d)
-	facts.watchWires(&d)
+	w.by(facts.networks.Settle(&d, func(a addr) bool { return facts.isVIP(&d, a) }))
 	if d.Memory.Fresh = facts.fresh; facts.fresh > 0 {
 		d.Memory.Fresh = max(facts.fresh, v.Memory.Fresh)
 	}

@@ -28,7 +28,7 @@ func (f *facts) standing(vip *model.VIP, lan string, where place.Verdict, m *mod
 	switch {
 	case !f.group.Memory.Settled:
 		return place.Verdict{Reason: model.ReasonNotSettled}
-	case f.wire(lan).State == wire.Dark:
+	case f.networks.On(lan).State == wire.Dark:
 		return place.Verdict{Reason: model.ReasonWireDark, Detail: "nobody answers on " + lan + ", where other nodes hear each other: is its VLAN missing on a port of the switch?"}
 	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
 		f.w.by(m.Deferred)

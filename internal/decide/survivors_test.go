@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // Others relay to the addresses on links that an address is served on, and to no other: a way
@@ -30,7 +31,7 @@ func TestAddressesThatAreTold(t *testing.T) {
 			v.Links[l.Name] = l
 		}
 		var got []string
-		for _, a := range lanAddrs(v) {
+		for _, a := range place.LANAddresses(v) {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, c.want) {
@@ -55,7 +56,7 @@ func TestEachLinkIsTold(t *testing.T) {
 	}}
 	v.VIPs = []model.VIP{{Addr: scriptVIP, L2: true, Interfaces: []string{"eth0", "eth1"}}}
 	var got []string
-	for _, a := range lanAddrs(v) {
+	for _, a := range place.LANAddresses(v) {
 		got = append(got, a.String())
 	}
 	if want := []string{"10.0.0.11", "10.0.0.12", "10.0.1.11", "2001:db8::11"}; !slices.Equal(got, want) {

@@ -13,6 +13,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
+	"lbd.dev/lbd/internal/wire"
 )
 
 // facts are what the steps of all VIPs share.
@@ -30,7 +31,7 @@ type facts struct {
 	taken           []model.NodeName // see elsewhere
 	others          others
 	rings           ring.All
-	wires           wires
+	networks        *wire.Networks
 	local           map[addr]string // by its interface; see place.OwnAddresses
 	no6             bool            // IPv6 is disabled on lo
 	audiences       audience.All
@@ -56,6 +57,7 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 		address:  v.Applied[model.SinkAddress],
 		layer2:   v.Applied[model.SinkLayer2],
 		rings:    ring.New(v, d.Gen, d.Rules),
+		networks: wire.NewNetworks(v, d.Gen),
 		relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait},
 		local:    place.OwnAddresses(v.Links),
 		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
@@ -110,7 +112,7 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	o := election.Step(in)
 	w.by(o.Wake)
 	if o.Urgent {
-		t.urge(in.Interface)
+		t.networks.Urge(in.Interface)
 	}
 	if o.Fresh {
 		t.fresh++
@@ -172,7 +174,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 		in.Busy, in.Crowd = d.Memory.Probing >= mostProbing, v.Memory.Waiting/mostProbing
 	}
 	if stand.Eligible() {
-		w := f.wire(link.Name)
+		w := f.networks.On(link.Name)
 		in.Unasked, in.Hushed = w.Pending, w.Hushed
 	}
 	in.Hold = f.rings.Waits(old) || present(old) == "" && f.rings.WaitsService(vip, in.Interface)
@@ -323,7 +325,7 @@ func group(v *model.View, d *model.Desired) model.GroupState {
 	g.Manager = v.Machines.Manager && g.Settled
 	g.Drains = membership.Drains(v)
 	g.Weight = v.Weight
-	tellMACs(v, &g)
-	g.Addrs = lanAddrs(v)
+	place.TellMACs(v, &g)
+	g.Addrs = place.LANAddresses(v)
 	return g
 }

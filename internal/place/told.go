@@ -1,4 +1,4 @@
-package decide
+package place
 
 import (
 	"cmp"
@@ -6,24 +6,23 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/internal/model"
-	"lbd.dev/lbd/internal/place"
 )
 
 // maxAddrs bounds how many addresses the group is told; one of each link and family goes
 // before a second one.
 const maxAddrs = 4
 
-// lanAddrs are the addresses of this node on the links that a VIP of layer 2 may be
+// LANAddresses are the addresses of this node on the links that a VIP of layer 2 may be
 // on, and for VIPs of BGP on those with another node or a router.
-func lanAddrs(v *model.View) []addr {
-	var out, more []addr
+func LANAddresses(v *model.View) []netip.Addr {
+	var out, more []netip.Addr
 	bgp := slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return len(vip.BGP) > 0 })
 	for _, l := range v.Links {
-		if !l.Up || l.Name == model.LoopbackInterface || !place.AnyBelongsOn(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
+		if !l.Up || l.Name == model.LoopbackInterface || !AnyBelongsOn(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
 			continue
 		}
-		four, six := place.Addresses(&l)
-		for _, all := range [][]addr{four, six} {
+		four, six := Addresses(&l)
+		for _, all := range [][]netip.Addr{four, six} {
 			first := min(len(all), 1)
 			out, more = append(out, all[:first]...), append(more, all[first:]...)
 		}
@@ -39,21 +38,21 @@ func lanAddrs(v *model.View) []addr {
 // neighbours tells whether another node, or a BGP peer, is on the link.
 func neighbours(v *model.View, l *model.Link) bool {
 	for _, m := range v.Gossip.Members {
-		if place.Reaches(l, m.Addr) {
+		if Reaches(l, m.Addr) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Peers, func(p model.BGPPeer) bool { return place.Reaches(l, p.Address) })
+	return slices.ContainsFunc(v.Peers, func(p model.BGPPeer) bool { return Reaches(l, p.Address) })
 }
 
-// tellMACs sets the hardware addresses from which this node speaks to others of the group:
+// TellMACs sets the hardware addresses from which this node speaks to others of the group:
 // those of the links that a VIP of layer 2 may be on, then of those with another node or a
 // router, and of what is below either. There is no room for more than model.MaxMACs.
-func tellMACs(v *model.View, g *model.GroupState) {
+func TellMACs(v *model.View, g *model.GroupState) {
 	rank := func(l *model.Link) int {
 		switch {
 		case l.Name == model.LoopbackInterface:
-		case place.AnyBelongsOn(v.VIPs, l, true):
+		case AnyBelongsOn(v.VIPs, l, true):
 			return 1
 		case neighbours(v, l):
 			return 2
@@ -65,7 +64,7 @@ func tellMACs(v *model.View, g *model.GroupState) {
 		mac         model.MAC
 	}
 	var all []told
-	for _, l := range place.Mattering(v.VIPs, v.Links) {
+	for _, l := range Mattering(v.VIPs, v.Links) {
 		r := rank(l)
 		for _, o := range v.Links {
 			if r == 0 && (o.Name == l.Bond || o.Parent == l.Name) {
