@@ -115,3 +115,44 @@ func TestPreflightForwarding(t *testing.T) {
 		}
 	}
 }
+
+// TestPreflightFirewall: a firewall that drops what is forwarded to a backend fails, and is named
+// with the remedy; a backend that cannot be reached at all leaves it open.
+func TestPreflightFirewall(t *testing.T) {
+	if !testnet.Alone(t) {
+		return
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", args, err, out)
+		}
+	}
+	for _, args := range []string{"link add eth0 type veth peer name peer0", "link set eth0 up", "link set peer0 up", "addr add 10.0.0.1/24 dev eth0"} {
+		run(append([]string{"ip"}, strings.Fields(args)...)...)
+	}
+	vip := model.VIP{Addr: netip.MustParseAddr("10.0.0.200")}
+	look := func(server string) string {
+		var out strings.Builder
+		p := &preflight{out: &out, cfg: &config.Config{LoadBalancers: []model.LoadBalancer{{
+			VIPs: []netip.Addr{vip.Addr}, Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 443}},
+			Servers: []model.Server{{Addr: netip.MustParseAddr(server)}, {Addr: netip.MustParseAddr("fd00::11")}},
+		}}}}
+		p.firewall(&vip, "eth0")
+		return out.String()
+	}
+	if got := look("10.0.0.11"); got != "" {
+		t.Errorf("without a firewall: %s", got)
+	}
+	run("nft", `table inet t { chain f { type filter hook forward priority 0; policy drop; iifname "docker0" accept; }; }`)
+	if got := look("10.0.0.11"); !strings.HasPrefix(got, "FAIL") || !strings.Contains(got, "chain f of table inet t drops what is forwarded to 10.0.0.11; let it accept what comes in by eth0") {
+		t.Errorf("%s", got)
+	}
+	if got := look("192.0.2.1"); !strings.HasPrefix(got, "warning") || !strings.Contains(got, "no route to 192.0.2.1") {
+		t.Errorf("%s", got)
+	}
+	run("nft", "insert", "rule", "inet", "t", "f", "iifname", "eth0", "accept")
+	if got := look("10.0.0.11"); got != "" {
+		t.Errorf("once it is accepted: %s", got)
+	}
+}

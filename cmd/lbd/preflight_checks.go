@@ -4,11 +4,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
 	"lbd.dev/lbd/internal/fileaccess"
 	"lbd.dev/lbd/internal/forward"
+	"lbd.dev/lbd/internal/link"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/ring"
@@ -64,7 +66,39 @@ func (p *preflight) forwards(v *model.VIP, iface string) {
 	if len(unset) == 0 {
 		p.say(ok, v.Addr.String(), "the switches of the kernel let it be forwarded")
 	}
+	p.firewall(v, iface)
 }
+
+// firewall tells whether a firewall of this host drops what is forwarded to the backends of a
+// LoadBalancer. Of many backends that are reached alike one stands for all.
+func (p *preflight) firewall(v *model.VIP, iface string) {
+	for i := range p.cfg.LoadBalancers {
+		lb := &p.cfg.LoadBalancers[i]
+		if !slices.Contains(lb.VIPs, v.Addr) {
+			continue
+		}
+		for _, s := range lb.Servers[:min(len(lb.Servers), mostServersTried)] {
+			if s.Addr.Is4() != v.Addr.Is4() {
+				continue
+			}
+			chain := ""
+			out, err := link.Toward(s.Addr)
+			if err == nil {
+				chain, err = forward.Dropped(iface, out, s.Addr, lb.Ports[0].Protocol)
+			}
+			switch {
+			case err != nil:
+				p.say(warn, v.Addr.String(), "whether a firewall drops what is forwarded to %s is not known: %v", s.Addr, err)
+			case chain != "":
+				p.say(fail, v.Addr.String(), "connections time out: %s drops what is forwarded to %s; let it accept what comes in by %s for the backends, and the answers (ct state established)", chain, s.Addr, iface)
+				return
+			}
+		}
+	}
+}
+
+// mostServersTried bounds how many backends of one LoadBalancer are looked at.
+const mostServersTried = 16
 
 const servicesPart = "Services"
 

@@ -1,4 +1,4 @@
-package relay
+package nft
 
 import (
 	"testing"
@@ -28,7 +28,7 @@ func TestQueueMayAccept(t *testing.T) {
 		"a verdict to go on":     {[]expr.Any{&expr.Verdict{Kind: expr.VerdictContinue}}, false},
 		"a chain that is absent": {[]expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "gone"}}, true},
 	} {
-		w := &walk{f: v4}
+		w := &walk{p: &Packet{Family: nftables.TableFamilyIPv4, Protocol: unix.IPPROTO_TCP, State: expr.CtStateBitUNTRACKED}}
 		got, err := w.rule(&nftables.Table{}, &nftables.Rule{Exprs: c.rule})
 		if err != nil || got != falls || w.doubt != c.doubt {
 			t.Errorf("%s: %d, doubt %v, %v", name, got, w.doubt, err)
