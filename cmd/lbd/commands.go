@@ -31,6 +31,59 @@ func (f *socketFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.config, "config", defaultConfig, "configuration in which to look for the socket")
 }
 
+// completeVIP completes the names and addresses of the VIPs that the daemon knows.
+func (f *socketFlags) completeVIP(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	s, err := f.client().Status(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for _, v := range s.VIPs {
+		out = append(out, cobra.CompletionWithDesc(v.Name, v.Kind), cobra.CompletionWithDesc(v.Address, v.Name))
+	}
+	slices.Sort(out)
+	return slices.Compact(out), cobra.ShellCompDirectiveNoFileComp
+}
+
+// addOutput adds the flag -o: readable, by default, json or yaml. Another value is a fault of
+// usage.
+func addOutput(cmd *cobra.Command, output *string, readable string) {
+	formats := []string{readable, "json", "yaml"}
+	cmd.Flags().StringVarP(output, "output", "o", readable, readable+", json or yaml")
+	complete(cmd, "output", formats...)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(formats, *output) {
+			return usageError{fmt.Errorf("-o %q: it is %s, json or yaml", *output, readable)}
+		}
+		return nil
+	}
+}
+
+// complete completes the values of a flag.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag does not exist
+	}
+}
+
+// completeNothing keeps the shell from completing names of files where a command takes none.
+func completeNothing(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && cmd.Name() != "completion" && cmd.Name() != "help" {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, c := range cmd.Commands() {
+		completeNothing(c)
+	}
+}
+
+// completeConfig completes names of configuration files.
+func completeConfig(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
 // client finds the socket: the flag, else the configuration, else the default. A
 // configuration that is being edited must not keep anybody from looking; but if
 // nobody answers at the default, the error says that it was a guess.
@@ -58,9 +111,6 @@ func newStatus() *cobra.Command {
 		Short: "Show what this node sees: members, VIPs with owner and reason, BGP and BFD sessions, health",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" && output != "yaml" {
-				return usageError{fmt.Errorf("-o %q: it is table, json or yaml", output)}
-			}
 			c, out := f.client(), cmd.OutOrStdout()
 			if !watch {
 				return showStatus(cmd.Context(), c, out, output, all)
@@ -69,7 +119,7 @@ func newStatus() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	addOutput(cmd, &output, "table")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "show each row of long tables, not only how many are well")
 	cmd.AddCommand(newStatusBGP())
@@ -166,17 +216,15 @@ func newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			switch output {
-			case "table":
+			if output == "table" {
 				return control.RenderExplain(cmd.OutOrStdout(), list)
-			case "json", "yaml":
-				return encode(cmd.OutOrStdout(), output, list)
 			}
-			return usageError{fmt.Errorf("-o %q: it is table, json or yaml", output)}
+			return encode(cmd.OutOrStdout(), output, list)
 		},
+		ValidArgsFunction: f.completeVIP,
 	}
 	f.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	addOutput(cmd, &output, "table")
 	cmd.Flags().StringVar(&client, "client", "", "address and port of a client of a LoadBalancer")
 	return cmd
 }

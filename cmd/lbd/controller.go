@@ -67,6 +67,8 @@ from the status of the Services; there is no other state.`,
 	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
+	complete(cmd, "log-level", "debug", "info", "warn", "error")
+	complete(cmd, "log-format", "text", "json")
 	return cmd
 }
 

@@ -30,11 +30,12 @@ file, object, field, value, and what it means for you. Ends with 0 even so; with
 and without objects, if a part could not be read. Nothing is contacted.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("lbd convert metallb wants a file, or - for the standard input")}
+				return usageError{errors.New("it wants a file, or - for the standard input")}
 			}
 			return nil
 		},
-		RunE: convertMetalLB,
+		RunE:              convertMetalLB,
+		ValidArgsFunction: completeConfig,
 	})
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -21,8 +22,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker in releases.
-var version = ""
+// version and commit are set by the linker in releases.
+var version, commit string
 
 // The exit codes.
 const (
@@ -47,17 +48,17 @@ func run(args []string) int {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	root := newRoot()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, new(usageError)):
-		lastWord(fmt.Sprintf("lbd: %v\nRun 'lbd --help' for how to call it.\n", err))
+		lastWord(fmt.Sprintf("%s: %v\nRun '%s --help' for how to call it.\n", cmd.CommandPath(), err, cmd.CommandPath()))
 		return exitUsage
 	case err == errSilent:
 		return exitRefused
 	}
-	lastWord(fmt.Sprintf("lbd: %s\n", strings.TrimSpace(err.Error())))
+	lastWord(fmt.Sprintf("%s: %s\n", cmd.CommandPath(), strings.TrimSpace(err.Error())))
 	return exitRefused
 }
 
@@ -88,19 +89,28 @@ the owner binds and announces it, and another takes over when it must.`,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.Version = programVersion()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newRun(), newController(), newValidate(), newStatus(), newExplain(), newDrain(), newUndrain(), newReload(), newRestart(),
 		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()
+	completeNothing(root)
 	return root
 }
 
 // noArgs refuses arguments as a fault of usage.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%q: %s has no such command or argument", args[0], cmd.CommandPath())}
+		words := fmt.Sprintf("%q is no command or argument of it", args[0])
+		cmd.SuggestionsMinimumDistance = 2
+		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+			words += "; did you mean " + strings.Join(like, " or ") + "?"
+		}
+		return usageError{errors.New(words)}
 	}
 	return nil
 }
@@ -109,17 +119,35 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError{fmt.Errorf("%s wants %s", cmd.CommandPath(), what)}
+			return usageError{errors.New("it wants " + what)}
 		}
 		return nil
 	}
 }
 
+// versions is what `lbd version -o json` prints.
+type versions struct {
+	Version string `json:"version"`
+	// Commit is that of the sources; empty if it is not known.
+	Commit   string `json:"commit,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), programVersion()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output == "text" {
+				fmt.Fprintln(cmd.OutOrStdout(), programVersion())
+				return nil
+			}
+			return encode(cmd.OutOrStdout(), output, versions{programVersion(), commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+		},
 	}
+	addOutput(cmd, &output, "text")
+	return cmd
 }
 
 // programVersion is that of the release, or what the module says of itself.

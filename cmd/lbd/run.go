@@ -113,10 +113,11 @@ path and rule. Nothing is contacted and no daemon need run. A - stands for stand
 input, as in kubectl get virtualips -o yaml | lbd validate -`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("validate wants a file or a directory")}
+				return usageError{errors.New("it wants a file or a directory")}
 			}
 			return nil
 		},
+		ValidArgsFunction: completeConfig,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bad := false
 			for _, a := range args {

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// call runs a command and returns what it prints.
+func call(t *testing.T, args ...string) (string, *cobra.Command, error) {
+	t.Helper()
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(t.Context())
+	return out.String(), cmd, err
+}
+
+func TestVersion(t *testing.T) {
+	plain, _, err := call(t, "version")
+	if err != nil || plain != programVersion()+"\n" {
+		t.Errorf("%q, %v", plain, err)
+	}
+	if got, _, err := call(t, "--version"); err != nil || got != plain {
+		t.Errorf("--version: %q, %v", got, err)
+	}
+	commit = "abc"
+	defer func() { commit = "" }()
+	text, _, err := call(t, "version", "-o", "json")
+	var got versions
+	if err := errors.Join(err, json.Unmarshal([]byte(text), &got)); err != nil || got != (versions{programVersion(), "abc", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if text, _, err = call(t, "version", "-o", "yaml"); err != nil || !strings.Contains(text, "commit: abc\n") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestFaultsOfUsage are told with the command, and what is meant.
+func TestFaultsOfUsage(t *testing.T) {
+	for _, c := range []struct {
+		args          []string
+		command, want string
+	}{
+		{[]string{"statsu"}, "lbd", `"statsu" is no command or argument of it; did you mean status?`},
+		{[]string{"status", "bpg"}, "lbd status", "did you mean bgp?"},
+		{[]string{"status", "--wach"}, "lbd status", "unknown flag: --wach"},
+		{[]string{"status", "-o", "xml"}, "lbd status", `-o "xml": it is table, json or yaml`},
+		{[]string{"explain", "x", "-o", "text"}, "lbd explain", `-o "text": it is table, json or yaml`},
+		{[]string{"version", "-o", "table"}, "lbd version", `-o "table": it is text, json or yaml`},
+		{[]string{"explain"}, "lbd explain", "it wants the name or the address of one VIP"},
+		{[]string{"xyzzy"}, "lbd", `"xyzzy" is no command or argument of it`},
+	} {
+		_, cmd, err := call(t, c.args...)
+		if !errors.As(err, new(usageError)) || !strings.HasSuffix(err.Error(), c.want) || cmd.CommandPath() != c.command {
+			t.Errorf("%q: %s: %v, want %s: %s", c.args, cmd.CommandPath(), err, c.command, c.want)
+		}
+	}
+}
+
+// TestCompletion: the shell is told values, and files only where a command reads some.
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"status", "-o", ""}, []string{"json", "table", "yaml"}},
+		{[]string{"version", "--output", ""}, []string{"json", "text", "yaml"}},
+		{[]string{"controller", "--log-level", ""}, []string{"debug", "error", "info", "warn"}},
+		{[]string{"drain", ""}, nil},
+		{[]string{"explain", ""}, nil}, // no daemon runs
+		{[]string{"validate", ""}, []string{"json", "yaml", "yml"}},
+	} {
+		args := append([]string{cobra.ShellCompNoDescRequestCmd}, c.args...)
+		if c.args[0] == "explain" {
+			args = slices.Insert(args, 2, "--socket", t.TempDir()+"/none")
+		}
+		got, _, err := call(t, args...)
+		lines := strings.Split(strings.TrimSpace(got), "\n")
+		var values []string
+		for _, l := range lines {
+			if strings.HasPrefix(l, ":") {
+				break
+			}
+			values = append(values, l)
+		}
+		slices.Sort(values)
+		if err != nil || !slices.Equal(values, c.want) {
+			t.Errorf("%q: %q, %v, want %q", c.args, got, err, c.want)
+		}
+		directive := ":4" // no files
+		if c.args[0] == "validate" {
+			directive = ":8" // by extension
+		}
+		if !slices.Contains(lines, directive) {
+			t.Errorf("%q: %q, want directive %s", c.args, got, directive)
+		}
+	}
+}
