@@ -11,9 +11,10 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=devel
+ARG COMMIT=
 ARG TARGETOS
 ARG TARGETARCH
-RUN GOOS=$TARGETOS GOARCH=$TARGETARCH make build VERSION="$VERSION"
+RUN GOOS=$TARGETOS GOARCH=$TARGETARCH make build VERSION="$VERSION" COMMIT="$COMMIT"
 
 FROM scratch
 COPY --from=build /src/bin/lbd /usr/bin/lbd

@@ -22,12 +22,12 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 # The same bytes from the same source, Go and VERSION, in whatever folder: no paths, and
-# nothing of the state of the repository but VERSION.
+# nothing of the state of the repository but VERSION and COMMIT.
 build: ## build bin/lbd
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
 
 image: ## build the image for PLATFORMS into dist/lbd-image.tar, by docker or buildah
-	@IMAGE='$(IMAGE)' VERSION='$(VERSION)' PLATFORMS='$(PLATFORMS)' \
+	@IMAGE='$(IMAGE)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' PLATFORMS='$(PLATFORMS)' \
 		SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" sh packaging/image.sh
 
 generate: ## packaging/crds from the types of api/v1alpha1

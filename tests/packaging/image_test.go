@@ -26,7 +26,7 @@ func TestDockerfile(t *testing.T) {
 	if len(stages) != 3 {
 		t.Fatalf("%d stages", len(stages)-1)
 	}
-	if first := stages[1]; !strings.Contains(first, `make build VERSION="$VERSION"`) || strings.Contains(first, "go build") {
+	if first := stages[1]; !strings.Contains(first, `make build VERSION="$VERSION" COMMIT="$COMMIT"`) || strings.Contains(first, "go build") {
 		t.Error("the image is not built by `make build` alone")
 	}
 	want := "scratch\nCOPY --from=build /src/bin/lbd /usr/bin/lbd\nENV PATH=/usr/bin\nUSER 65532:65532\nENTRYPOINT [\"/usr/bin/lbd\"]\n"
@@ -59,6 +59,9 @@ func TestReproducible(t *testing.T) {
 	}
 	if got := run(t, "version"); got != version+"\n" {
 		t.Errorf("the version is %q", got)
+	}
+	if got := run(t, "version", "-o", "json"); !strings.Contains(got, `"commit": "`+commit+`"`) {
+		t.Errorf("the commit is not told: %s", got)
 	}
 }
 

@@ -17,8 +17,11 @@ const (
 	chart = root + "/packaging/helm/lbd"
 )
 
-// version is what the program is told to be.
-const version = "v0.0.0-test"
+// version and commit are what the program is told to be.
+const (
+	version = "v0.0.0-test"
+	commit  = "0123456789012345678901234567890123456789"
+)
 
 // lbd is the program that the manifests start.
 var lbd string
@@ -41,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // build builds the program from the source in dir as everybody does, into bin.
 func build(dir, bin string) error {
-	cmd := exec.Command("make", "build", "BIN="+bin, "VERSION="+version)
+	cmd := exec.Command("make", "build", "BIN="+bin, "VERSION="+version, "COMMIT="+commit)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make build in %s: %w\n%s", dir, err, out)
