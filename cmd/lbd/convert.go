@@ -17,30 +17,42 @@ const maxConvert = 16 << 20
 func newConvert() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert",
-		Short: "Turn the objects of others into those of lbd: metallb",
+		Short: "Turn the objects and configurations of others into those of lbd: metallb, keepalived",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "metallb FILE...",
-		Short: "Print the objects of metallb.io in FILE as objects of lbd.dev",
-		Long: `Print the objects of metallb.io in the files, or in the standard input for -, as
+	const how = `in the files, or in the standard input for -, as
 objects of lbd.dev on stdout. What has no equal is listed on stderr, a line each:
 file, object, field, value, and what it means for you. Ends with 0 even so; with 1,
-and without objects, if a part could not be read. Nothing is contacted.`,
+and without objects, if a part could not be read. Nothing is contacted.`
+	metallb := convertFrom("metallb", "Print the objects of metallb.io in FILE as objects of lbd.dev", "Print the objects of metallb.io "+how, convert.MetalLB)
+	metallb.ValidArgsFunction = completeConfig
+	keepalived := convertFrom("keepalived", "Print the configuration of keepalived in FILE as objects of lbd.dev",
+		"Print what keepalived is configured to do "+how+`
+A vrrp_instance becomes a VirtualIP, the virtual_servers of an address become a
+LoadBalancer, unicast_peer becomes gossip.peers.`, convert.Keepalived)
+	keepalived.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return []cobra.Completion{"conf"}, cobra.ShellCompDirectiveFilterFileExt
+	}
+	cmd.AddCommand(metallb, keepalived)
+	return cmd
+}
+
+// convertFrom is the command that converts what another program reads.
+func convertFrom(name, short, long string, from func([]convert.File) convert.Result) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " FILE...", Short: short, Long: long,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{errors.New("it wants a file, or - for the standard input")}
 			}
 			return nil
 		},
-		RunE:              convertMetalLB,
-		ValidArgsFunction: completeConfig,
-	})
-	return cmd
+		RunE: func(cmd *cobra.Command, args []string) error { return convertFiles(cmd, args, from) },
+	}
 }
 
-func convertMetalLB(cmd *cobra.Command, args []string) error {
+func convertFiles(cmd *cobra.Command, args []string, from func([]convert.File) convert.Result) error {
 	var files []convert.File
 	bad := false
 	for _, name := range args {
@@ -52,7 +64,7 @@ func convertMetalLB(cmd *cobra.Command, args []string) error {
 		}
 		files = append(files, convert.File{Name: name, Data: data})
 	}
-	r := convert.MetalLB(files)
+	r := from(files)
 	for _, n := range r.Notes {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", n)
 	}

@@ -141,6 +141,9 @@ func parseFile(file string, data []byte, hostName string) ([]*object, *Error) {
 			return objects, syntaxError(file, data, err)
 		}
 		for _, root := range roots(&doc) {
+			if root.Kind != yaml.MappingNode && keepalived.Match(data) {
+				return objects, keepalivedError(file)
+			}
 			objects = append(objects, parseObject(file, number, root, hostName))
 		}
 	}
@@ -162,6 +165,13 @@ var parserErrors = []string{
 // bareSecret finds a password that YAML takes for an alias.
 var bareSecret = regexp.MustCompile(`password["']?\s*:\s*\*`)
 
+// keepalived finds what a configuration of keepalived has.
+var keepalived = regexp.MustCompile(`(?m)^\s*(vrrp_instance|vrrp_script|virtual_server|global_defs)\b.*(\{|$)`)
+
+func keepalivedError(file string) *Error {
+	return fileError(file, 0, "is a configuration of keepalived; `lbd convert keepalived %s` turns it into objects of lbd", file)
+}
+
 // syntaxError puts an error of the YAML library into our form.
 func syntaxError(file string, data []byte, err error) *Error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -181,6 +191,9 @@ func syntaxError(file string, data []byte, err error) *Error {
 	}
 	if strings.Contains(text, "cannot start any token") && strings.ContainsRune(string(data), '\t') {
 		text += " (a tab cannot indent; use blanks)"
+	}
+	if keepalived.Match(data) {
+		return keepalivedError(file)
 	}
 	return fileError(file, line, "is not valid YAML: %s", text)
 }

@@ -4,6 +4,7 @@ package convert
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -207,7 +208,14 @@ type target[T any] interface {
 
 // check validates a copy, so that defaults do not get into the output.
 func check[T any, P target[T]](v T) []v1alpha1.FieldError {
-	p := P(&v)
+	p := P(new(T))
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(data, p)
+	}
+	if err != nil {
+		return []v1alpha1.FieldError{{Rule: err.Error()}}
+	}
 	p.Default()
 	return p.Validate()
 }

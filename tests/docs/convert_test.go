@@ -13,25 +13,38 @@ import (
 	"lbd.dev/lbd/internal/convert"
 )
 
-// TestConvertExample holds docs/metallb.md to what the program makes of its
-// example.
+// TestConvertExample holds docs/metallb.md and docs/keepalived.md to what the program makes of
+// their examples.
 func TestConvertExample(t *testing.T) {
-	blocks := readPage(t, "docs/metallb.md").blocks()
-	var in, out, said string
-	for i, b := range blocks {
-		if strings.Contains(b.text, "apiVersion: metallb.io/") && i+2 < len(blocks) {
-			in, out, said = b.text, blocks[i+1].text, blocks[i+2].text
-			break
+	for _, c := range []struct{ from, begin, file string }{
+		{"metallb", "apiVersion: metallb.io/", "metallb.yaml"},
+		{"keepalived", "vrrp_instance ", "keepalived.conf"},
+	} {
+		page := "docs/" + c.from + ".md"
+		blocks := readPage(t, page).blocks()
+		var in, out, said string
+		for i, b := range blocks {
+			if strings.Contains(b.text, c.begin) && i+2 < len(blocks) {
+				in, out, said = b.text, blocks[i+1].text, blocks[i+2].text
+				break
+			}
 		}
-	}
-	if in == "" {
-		t.Fatal("docs/metallb.md has no example")
-	}
-	dir := t.TempDir()
-	put(t, filepath.Join(dir, "metallb.yaml"), in)
-	got, notes, code := call(t, program(t), dir, "", "convert", "metallb", "metallb.yaml")
-	if got != out || notes != said || code != 0 {
-		t.Errorf("exit code %d\n%s\n%s\nwant\n%s\n%s", code, got, notes, out, said)
+		if in == "" {
+			t.Fatalf("%s has no example", page)
+		}
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, c.file), in)
+		got, notes, code := call(t, program(t), dir, "", "convert", c.from, c.file)
+		if got != out || notes != said || code != 0 {
+			t.Errorf("%s: exit code %d\n%s\n%s\nwant\n%s\n%s", page, code, got, notes, out, said)
+		}
+		put(t, filepath.Join(dir, "converted"), got)
+		if _, said, code := call(t, program(t), dir, "", "validate", "converted"); code != 0 && c.from == "keepalived" {
+			t.Errorf("%s: what comes out is refused: %s", page, said)
+		}
+		if _, said, code := call(t, program(t), dir, "", "validate", c.file); code != 1 || !strings.Contains(said, "lbd convert "+c.from) {
+			t.Errorf("lbd validate %s: exit code %d, %s", c.file, code, said)
+		}
 	}
 }
 
