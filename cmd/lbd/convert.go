@@ -17,7 +17,7 @@ const maxConvert = 16 << 20
 func newConvert() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert",
-		Short: "Turn the objects and configurations of others into those of lbd: metallb, keepalived",
+		Short: "Turn the objects and configurations of others into those of lbd: metallb, keepalived, kube-vip",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -34,7 +34,11 @@ LoadBalancer, unicast_peer becomes gossip.peers.`, convert.Keepalived)
 	keepalived.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return []cobra.Completion{"conf"}, cobra.ShellCompDirectiveFilterFileExt
 	}
-	cmd.AddCommand(metallb, keepalived)
+	kubeVIP := convertFrom("kube-vip", "Print the manifest of kube-vip in FILE, a static pod or DaemonSet, as objects of lbd.dev",
+		"Print what kube-vip is told by its manifests, a static pod or a DaemonSet, "+how+`
+The address of the control plane becomes a VirtualIP, BGP peers become BGPPeers.`, convert.KubeVIP)
+	kubeVIP.ValidArgsFunction = completeConfig
+	cmd.AddCommand(metallb, keepalived, kubeVIP)
 	return cmd
 }
 

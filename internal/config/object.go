@@ -336,6 +336,9 @@ func (o *object) badKind(root *yaml.Node, kind string) {
 		if strings.HasPrefix(api, "metallb.io/") {
 			f.Rule += "; `lbd convert metallb` turns objects of MetalLB into such"
 		}
+		if meta := valueOf(root, "metadata"); meta != nil && strings.Contains(scalarAt(meta, "name"), "kube-vip") {
+			f.Rule += "; `lbd convert kube-vip` turns manifests of kube-vip into such"
+		}
 	case slices.Contains(clusterKinds(), kind):
 		f.Rule = "is not for files: it lives in the management cluster, whose API server checks it; use kubectl apply"
 	default:

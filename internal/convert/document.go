@@ -57,15 +57,22 @@ var yamlLine = regexp.MustCompile(`^line (\d+): `)
 // syntax adds an error of the YAML library.
 func (c *converter) syntax(file string, err error) {
 	o := c.newObject(file, 0)
+	line, rule := syntaxOf(err)
+	o.line = line
+	o.fail("", "%s", rule)
+}
+
+// syntaxOf is what an error of the YAML library says, and of which line; 0: of none.
+func syntaxOf(err error) (line int, rule string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		o.line, _ = strconv.Atoi(m[1])
+		line, _ = strconv.Atoi(m[1])
 		text = text[len(m[0]):]
 	}
 	if strings.HasPrefix(text, "unknown anchor") {
 		text = "a value that begins with * needs quotes" // it may be a password
 	}
-	o.fail("", "is not valid YAML: %s", text)
+	return line, "is not valid YAML: " + text
 }
 
 // document reads one object, or those of a list.
