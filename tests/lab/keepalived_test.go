@@ -2,11 +2,14 @@ package lab_test
 
 import (
 	"os/exec"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/lab"
+	"lbd.dev/lbd/tests/lab/measure"
 )
 
 // TestKeepalived proves the lab on a system whose behaviour is known: advert_int
@@ -47,5 +50,57 @@ func TestKeepalived(t *testing.T) {
 	}
 	if len(lab.PromiseFor("partition", false).Broken([]*lab.Outcome{o}, slack)) == 0 {
 		t.Error("a dual claim does not break the promise")
+	}
+}
+
+// TestMoveFromKeepalived is the way of docs/keepalived.md: lbd is started beside keepalived and
+// takes no address that answers; once keepalived is stopped on all nodes, lbd has it.
+func TestMoveFromKeepalived(t *testing.T) {
+	t.Parallel()
+	need(t)
+	_, missing := exec.LookPath("keepalived")
+	testnet.Require(t, missing)
+	c := cluster(t, &lab.Keepalived{Advert: "1"}, 3)
+	ctx, vip, s := t.Context(), lab.VIP4(), &lab.LBD{}
+	var keepalived []*lab.Proc
+	for _, n := range c.Nodes {
+		keepalived = append(keepalived, n.Daemon)
+		if err := s.Start(ctx, c.Lab, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owners := func() (out []string) {
+		for _, n := range c.Nodes {
+			status, err := s.Status(ctx, c.Lab, n)
+			if err != nil {
+				continue
+			}
+			for _, v := range status.VIPs {
+				if v.Address == vip && v.Bound {
+					out = append(out, n.Name)
+				}
+			}
+		}
+		return out
+	}
+	from := measure.Now()
+	time.Sleep(10 * time.Second)
+	if r := c.Eyes.Reach(vip, from, measure.Now()); r.Failed > 0 || len(owners()) > 0 {
+		t.Errorf("beside keepalived: %d of %d failed %v, %v have the address", r.Failed, r.Attempts, r.Errors, owners())
+	}
+	stood, begin := measure.Standstill(), measure.Now()
+	for _, p := range slices.Backward(keepalived) { // the owner is the first, and is stopped last
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(10 * time.Second)
+	r, still := c.Eyes.Reach(vip, begin, measure.Now()), stood()
+	t.Logf("%d of %d failed, outage %v, the machine stood still for %v; %v have the address", r.Failed, r.Attempts, r.Outage, still, owners())
+	if r.Never || len(owners()) != 1 {
+		t.Errorf("outage %v, %v have the address", r.Outage, owners())
 	}
 }
