@@ -88,6 +88,17 @@ func TestMoveFromKeepalived(t *testing.T) {
 	if r := c.Eyes.Reach(vip, from, measure.Now()); r.Failed > 0 || len(owners()) > 0 {
 		t.Errorf("beside keepalived: %d of %d failed %v, %v have the address", r.Failed, r.Attempts, r.Errors, owners())
 	}
+	for _, n := range c.Nodes {
+		status, err := s.Status(ctx, c.Lab, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range status.VIPs {
+			if v.Address == vip {
+				t.Logf("%s: %s (%s)", n.Name, v.Reason, v.Detail)
+			}
+		}
+	}
 	stood, begin := measure.Standstill(), measure.Now()
 	for _, p := range slices.Backward(keepalived) { // the owner is the first, and is stopped last
 		if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -100,7 +111,7 @@ func TestMoveFromKeepalived(t *testing.T) {
 	time.Sleep(10 * time.Second)
 	r, still := c.Eyes.Reach(vip, begin, measure.Now()), stood()
 	t.Logf("%d of %d failed, outage %v, the machine stood still for %v; %v have the address", r.Failed, r.Attempts, r.Outage, still, owners())
-	if r.Never || len(owners()) != 1 {
+	if r.Never || r.Outage > slack*time.Second+still || len(owners()) != 1 {
 		t.Errorf("outage %v, %v have the address", r.Outage, owners())
 	}
 }
