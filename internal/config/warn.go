@@ -24,6 +24,7 @@ const stopDelay = 2 * time.Second
 func warnings(objects []*object, names *named) []string {
 	var all []string
 	announced := coverageOf(objects)
+	pair := slices.ContainsFunc(objects, func(o *object) bool { return o.node != nil && isPair(o.node) })
 	for _, o := range objects {
 		warn := func(path, text string) {
 			all = append(all, fmt.Sprintf("%s:%d: %s: %s: %s", o.file, o.lineOf(path), o.title(), path, text))
@@ -33,8 +34,12 @@ func warnings(objects []*object, names *named) []string {
 			warnNode(o.node, warn)
 		case o.vip != nil:
 			warnVIP(o.vip, names, warn)
+			if a := o.vip.Spec.Advertise; a == nil || a.BGP == nil {
+				warnQuorum(o.vip.Spec.Partition, pair, warn)
+			}
 		case o.balancer != nil:
 			warnBalancer(&o.balancer.Spec, warn)
+			warnQuorum(o.balancer.Spec.Partition, pair, warn)
 		case o.peer != nil:
 			warnPeer(o, warn)
 		case o.pool != nil:
@@ -58,6 +63,20 @@ func warnNode(n *v1alpha1.NodeConfiguration, warn func(path, text string)) {
 	}
 	if m := n.Machines; m != nil && m.HookTimeout.Duration != v1alpha1.DefaultHookTimeout {
 		warn("machines.hookTimeout", "has no effect: spec.drain.timeout of a MachineLoadBalancer and --hook-timeout of its controller bound a hold")
+	}
+}
+
+// isPair tells whether the group has two nodes, as far as its files say: this one is among the
+// peers, or there is one peer.
+func isPair(n *v1alpha1.NodeConfiguration) bool {
+	g := &n.Gossip
+	return n.Kubernetes == nil && (len(g.Peers) == 1 && g.Peers[0] != g.BindAddress || len(g.Peers) == 2 && (g.BindAddress == "" || slices.Contains(g.Peers, g.BindAddress)))
+}
+
+// warnQuorum warns about a majority of two.
+func warnQuorum(p v1alpha1.PartitionPolicy, pair bool, warn func(path, text string)) {
+	if p == v1alpha1.PartitionQuorum && pair {
+		warn("spec.partition", "of two nodes only both are a majority: when one dies, the other one gives the address up. Add a third peer, which need not be able to have it")
 	}
 }
 

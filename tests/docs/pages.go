@@ -32,7 +32,7 @@ func pages() ([]page, error) {
 	if err != nil {
 		return nil, err
 	}
-	files = append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md"))
+	files = append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md"), filepath.Join(root, "CONTRIBUTING.md"), filepath.Join(root, "SECURITY.md"))
 	var all []page
 	for _, f := range files {
 		b, err := os.ReadFile(f)
