@@ -111,16 +111,15 @@ func newStatus() *cobra.Command {
 		Short: "Show what this node sees: members, VIPs with owner and reason, BGP and BFD sessions, health",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, out := f.client(), cmd.OutOrStdout()
-			if !watch {
-				return showStatus(cmd.Context(), c, out, output, all)
-			}
-			return watchStatus(cmd.Context(), c, out, output, all)
+			v := view{client: f.client(), out: cmd.OutOrStdout(), format: output,
+				table: func(out io.Writer, s v1alpha1.NodeStatus) error { return control.RenderStatus(out, s, all) },
+				part:  func(s v1alpha1.NodeStatus) any { return s }}
+			return v.run(cmd.Context(), watch)
 		},
 	}
 	f.add(cmd)
 	addOutput(cmd, &output, "table")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
+	addWatch(cmd, &watch)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "show each row of long tables, not only how many are well")
 	cmd.AddCommand(newStatusBGP())
 	return cmd
@@ -140,44 +139,68 @@ func newAsk(use, short, long string, ask func(ctx context.Context, c *control.Cl
 }
 
 func newStatusBGP() *cobra.Command {
-	return newAsk("bgp", "Show every BGP session with its timers, its last error and what the peer is told", "",
-		func(ctx context.Context, c *control.Client, out io.Writer) error {
-			s, err := c.Status(ctx)
-			if err != nil {
-				return err
-			}
-			return control.RenderBGP(out, s)
-		})
+	var f socketFlags
+	var output string
+	var watch bool
+	cmd := &cobra.Command{
+		Use: "bgp", Short: "Show every BGP session with its timers, its last error and what the peer is told", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := view{client: f.client(), out: cmd.OutOrStdout(), format: output, table: control.RenderBGP,
+				part: func(s v1alpha1.NodeStatus) any { return append([]v1alpha1.BGPStatus{}, s.BGP...) }} // [] and never null
+			return v.run(cmd.Context(), watch)
+		},
+	}
+	f.add(cmd)
+	addOutput(cmd, &output, "table")
+	addWatch(cmd, &watch)
+	return cmd
 }
 
-func showStatus(ctx context.Context, c *control.Client, out io.Writer, format string, all bool) error {
-	s, err := c.Status(ctx)
-	if err != nil {
+func addWatch(cmd *cobra.Command, watch *bool) {
+	cmd.Flags().BoolVarP(watch, "watch", "w", false, "show it again every second until interrupted")
+}
+
+// view shows a part of the status, as a table for people or as a document for programs.
+type view struct {
+	client *control.Client
+	out    io.Writer
+	format string
+	table  func(io.Writer, v1alpha1.NodeStatus) error
+	part   func(v1alpha1.NodeStatus) any
+}
+
+func (v *view) show(ctx context.Context) error {
+	s, err := v.client.Status(ctx)
+	switch {
+	case err != nil:
 		return err
+	case v.format == "table":
+		return v.table(v.out, s)
 	}
-	if format == "table" {
-		return control.RenderStatus(out, s, all)
-	}
-	return encode(out, format, s)
+	return encode(v.out, v.format, v.part(s))
 }
 
-// watchStatus shows the table in place; programs get one document after another.
-func watchStatus(ctx context.Context, c *control.Client, out io.Writer, format string, all bool) error {
+// run shows it once, or again and again: the table in place, for programs one document after
+// another.
+func (v *view) run(ctx context.Context, watch bool) error {
+	if !watch {
+		return v.show(ctx)
+	}
 	for {
-		if format == "table" {
-			fmt.Fprint(out, "\x1b[H\x1b[2J")
+		if v.format == "table" {
+			fmt.Fprint(v.out, "\x1b[H\x1b[2J")
 		}
-		if format == "yaml" {
-			fmt.Fprintln(out, "---")
+		if v.format == "yaml" {
+			fmt.Fprintln(v.out, "---")
 		}
-		if err := showStatus(ctx, c, out, format, all); err != nil {
+		if err := v.show(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if format != "table" {
+			if v.format != "table" {
 				return err
 			}
-			fmt.Fprintln(out, err)
+			fmt.Fprintln(v.out, err)
 		}
 		select {
 		case <-ctx.Done():

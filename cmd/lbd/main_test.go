@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/api/v1alpha1"
 )
 
 // call runs a command and returns what it prints.
@@ -103,5 +108,43 @@ func TestCompletion(t *testing.T) {
 		if !slices.Contains(lines, directive) {
 			t.Errorf("%q: %q, want directive %s", c.args, got, directive)
 		}
+	}
+}
+
+// TestStatusOfBGP: as a table and as documents, which are lists also without a session.
+func TestStatusOfBGP(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := v1alpha1.NodeStatus{Node: "m1"}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(status) })}
+	go func() { _ = server.Serve(ln) }()
+	defer server.Close()
+	ask := func(args ...string) string {
+		t.Helper()
+		got, _, err := call(t, append([]string{"status", "bgp", "--socket", socket}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := ask(); got != "Node m1 has no BGP peer.\n" {
+		t.Errorf("%q", got)
+	}
+	if got := ask("-o", "json"); got != "[]\n" {
+		t.Errorf("%q", got)
+	}
+	status.BGP = []v1alpha1.BGPStatus{{Peer: "tor1", State: "Established"}}
+	if got := ask("-o", "yaml"); !strings.Contains(got, "peer: tor1\n") || !strings.HasPrefix(got, "- ") {
+		t.Errorf("%q", got)
+	}
+	if got, _, err := call(t, append([]string{cobra.ShellCompRequestCmd}, "explain", "--socket", socket, "")...); err != nil || !strings.Contains(got, ":4") {
+		t.Errorf("%q, %v", got, err)
+	}
+	status.VIPs = []v1alpha1.VIPStatus{{Name: "cp", Kind: "VirtualIP", Address: "10.0.0.200"}}
+	if got, _, err := call(t, append([]string{cobra.ShellCompRequestCmd}, "explain", "--socket", socket, "")...); err != nil || !strings.Contains(got, "10.0.0.200\tcp\ncp\tVirtualIP\n") {
+		t.Errorf("%q, %v", got, err)
 	}
 }
