@@ -54,7 +54,7 @@ func TestDaemonSetOnWorkers(t *testing.T) {
 					return nil
 				})
 				kubectl(t, c, "label", "node", was.Name, "lbd.dev/drain-")
-			}).unharmed()
+			}).moved(1)
 		})
 	})
 	t.Run("restart", func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestDaemonSetOnWorkers(t *testing.T) {
 			return asking(t, c, address, "rollout restart", func() {
 				mustRun(t, first, "kubectl", "-n", "lbd-system", "rollout", "restart", "daemonset/lbd")
 				mustRun(t, first, "kubectl", "-n", "lbd-system", "rollout", "status", "daemonset/lbd", "--timeout=2m")
-			}).unharmed()
+			}).moved(2)
 		})
 	})
 	t.Run("power cut", func(t *testing.T) {
@@ -143,6 +143,11 @@ func asking(t *testing.T, c *cluster.Cluster, address netip.Addr, what string, d
 	s := seen{what: what, Reach: asks.Reach(from, to), gap: asks.LongestGap(from, to)}
 	t.Logf("%s: %d of %d requests failed %v, outage %v, longest time without an answer %v", what, s.Failed, s.Attempts, s.Errors,
 		s.Outage.Round(time.Millisecond), s.gap.Round(time.Millisecond))
+	for _, a := range asks.Attempts() {
+		if !a.OK() && a.Start >= from {
+			t.Logf("failed after %v: %s, %v after the begin", a.End.Sub(a.Start).Round(time.Millisecond), a.Err, a.Start.Sub(from).Round(time.Millisecond))
+		}
+	}
 	return s
 }
 

@@ -88,6 +88,17 @@ func (s seen) within(outage time.Duration) []string {
 	return nil
 }
 
+// moved tells what is broken if requests to a Service may only fail while its address moves: by
+// default one that is open in that moment may be reset, see docs/kubernetes.md. Each of moves
+// finds one open, or none.
+func (s seen) moved(moves int) []string {
+	resets := s.Errors["reset"]
+	if s.Attempts == 0 || s.Failed > resets || resets > moves {
+		return []string{fmt.Sprintf("%s: %d of %d requests failed %v, want none but %d that are reset in moves", s.what, s.Failed, s.Attempts, s.Errors, moves)}
+	}
+	return nil
+}
+
 // unharmed tells what is broken if no write may fail.
 func (s seen) unharmed() []string {
 	if s.Attempts == 0 || s.Failed > 0 {
