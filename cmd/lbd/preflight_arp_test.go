@@ -148,6 +148,15 @@ func TestPreflightFirewall(t *testing.T) {
 	if got := look("10.0.0.11"); !strings.HasPrefix(got, "FAIL") || !strings.Contains(got, "chain f of table inet t drops what is forwarded to 10.0.0.11; let it accept what comes in by eth0") {
 		t.Errorf("%s", got)
 	}
+	many := []model.Server{{Addr: netip.MustParseAddr("10.0.0.11")}}
+	for range 2 * mostServersTried {
+		many = append([]model.Server{{Addr: netip.MustParseAddr("fd00::11")}}, many...)
+	}
+	var out strings.Builder
+	p := &preflight{out: &out, cfg: &config.Config{LoadBalancers: []model.LoadBalancer{{VIPs: []netip.Addr{vip.Addr}, Ports: []model.ForwardPort{{Protocol: model.TCP}}, Servers: many}}}}
+	if p.firewall(&vip, "eth0"); !strings.HasPrefix(out.String(), "FAIL") {
+		t.Errorf("behind many servers of the other family: %q", out.String())
+	}
 	if got := look("192.0.2.1"); !strings.HasPrefix(got, "warning") || !strings.Contains(got, "no route to 192.0.2.1") {
 		t.Errorf("%s", got)
 	}

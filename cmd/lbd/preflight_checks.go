@@ -70,17 +70,19 @@ func (p *preflight) forwards(v *model.VIP, iface string) {
 }
 
 // firewall tells whether a firewall of this host drops what is forwarded to the backends of a
-// LoadBalancer. Of many backends that are reached alike one stands for all.
+// LoadBalancer. Of many backends it looks at the first ones of the family.
 func (p *preflight) firewall(v *model.VIP, iface string) {
 	for i := range p.cfg.LoadBalancers {
 		lb := &p.cfg.LoadBalancers[i]
 		if !slices.Contains(lb.VIPs, v.Addr) {
 			continue
 		}
-		for _, s := range lb.Servers[:min(len(lb.Servers), mostServersTried)] {
-			if s.Addr.Is4() != v.Addr.Is4() {
+		tried := 0
+		for _, s := range lb.Servers {
+			if s.Addr.Is4() != v.Addr.Is4() || tried == mostServersTried {
 				continue
 			}
+			tried++
 			chain := ""
 			out, err := link.Toward(s.Addr)
 			if err == nil {
@@ -97,7 +99,7 @@ func (p *preflight) firewall(v *model.VIP, iface string) {
 	}
 }
 
-// mostServersTried bounds how many backends of one LoadBalancer are looked at.
+// mostServersTried bounds how many backends of one family are looked at.
 const mostServersTried = 16
 
 const servicesPart = "Services"

@@ -14,9 +14,8 @@ import (
 
 // keepalived is what becomes of configurations of keepalived.
 type keepalived struct {
-	file  File
-	order int
-	out   Result
+	file string // the first: what is about all of them is said of it
+	out  Result
 
 	node    v1alpha1.NodeConfiguration
 	scripts map[string]*directive
@@ -38,20 +37,23 @@ func Keepalived(files []File) Result {
 			TypeMeta: typeMeta(v1alpha1.KindNodeConfiguration), Gossip: v1alpha1.GossipSpec{KeyFile: "/etc/lbd/gossip.key"},
 		},
 	}
+	if len(files) > 0 {
+		k.file = files[0].Name
+	}
+	var all []directive
 	for i, f := range files {
-		k.file, k.order = f, i
-		r := kaReader{text: string(f.Data), line: 1, err: func(line int, rule string) {
+		r := kaReader{file: f.Name, order: i, text: string(f.Data), line: 1, err: func(line int, rule string) {
 			k.out.Errors = append(k.out.Errors, Note{File: f.Name, Line: line, Field: v1alpha1.FieldError{Path: "keepalived", Rule: rule}, order: i})
 		}}
-		all := r.read(0)
-		for j := range all { // scripts first: instances name them
-			if d := &all[j]; d.words[0] == "vrrp_script" {
-				k.scripts[d.word(1)] = d
-			}
+		all = append(all, r.read(0)...)
+	}
+	for i := range all { // scripts first: instances name them
+		if d := &all[i]; d.words[0] == "vrrp_script" {
+			k.scripts[d.word(1)] = d
 		}
-		for j := range all {
-			k.top(&all[j])
-		}
+	}
+	for i := range all {
+		k.top(&all[i])
 	}
 	if len(k.out.Errors) > 0 {
 		return k.out
@@ -64,7 +66,7 @@ func Keepalived(files []File) Result {
 // note says what has no equal.
 func (k *keepalived) note(object string, d *directive, format string, args ...any) {
 	k.out.Notes = append(k.out.Notes, Note{
-		File: k.file.Name, Line: d.line, Object: object, order: k.order,
+		File: d.file, Line: d.line, Object: object, order: d.order,
 		Field: v1alpha1.FieldError{Path: d.words[0], Rule: fmt.Sprintf(format, args...)},
 	})
 }
@@ -246,12 +248,12 @@ func (k *keepalived) virtualServer(d *directive) {
 // assemble makes the objects.
 func (k *keepalived) assemble() {
 	if len(k.vips)+len(k.servers) == 0 {
-		k.out.Errors = append(k.out.Errors, Note{File: k.file.Name, order: k.order,
+		k.out.Errors = append(k.out.Errors, Note{File: k.file,
 			Field: v1alpha1.FieldError{Path: "keepalived", Rule: "has neither a vrrp_instance nor a virtual_server"}})
 		return
 	}
 	if len(k.node.Gossip.Peers) == 0 {
-		k.out.Notes = append(k.out.Notes, Note{File: k.file.Name, order: k.order, Object: v1alpha1.KindNodeConfiguration, Field: v1alpha1.FieldError{
+		k.out.Notes = append(k.out.Notes, Note{File: k.file, Object: v1alpha1.KindNodeConfiguration, Field: v1alpha1.FieldError{
 			Path: "gossip.peers", Rule: "is to be filled in: keepalived finds the other nodes by multicast, lbd by their addresses"}})
 	}
 	slices.Sort(k.node.Gossip.Peers)
@@ -286,7 +288,7 @@ func (k *keepalived) validate(object any, errs []v1alpha1.FieldError) {
 	}
 	for _, e := range errs {
 		e.Rule += "; lbd refuses the object until that is mended"
-		k.out.Notes = append(k.out.Notes, Note{File: k.file.Name, order: k.order, Object: title, Field: e})
+		k.out.Notes = append(k.out.Notes, Note{File: k.file, Object: title, Field: e})
 	}
 }
 

@@ -35,9 +35,12 @@ func TestKeepalived(t *testing.T) {
 // TestKeepalivedOfManyFiles: a script may be in another file than the instance that names it.
 func TestKeepalivedOfManyFiles(t *testing.T) {
 	r := Keepalived([]File{
-		{"a", []byte("vrrp_script s { script /bin/true }")},
-		{"b", []byte("vrrp_instance x {\n track_script { s }\n virtual_ipaddress { 10.0.0.1 }\n}")},
+		{"a", []byte("vrrp_instance x {\n track_script { s }\n virtual_ipaddress { 10.0.0.1 }\n}\n")},
+		{"b", []byte("\nvrrp_script s { script /bin/true }\nvirtual_server fwmark 1 { }")},
 	})
+	if said := lines(r.Notes); !strings.Contains(said, "b:2: vrrp_instance") || !strings.Contains(said, "b:3: virtual_server") {
+		t.Errorf("notes name other files or lines:\n%s", said)
+	}
 	out, err := r.YAML()
 	if err != nil || !bytes.Contains(out, []byte("- /bin/true")) {
 		t.Errorf("%s, %v, %s", out, err, lines(r.Errors))

@@ -6,6 +6,8 @@ import (
 
 // directive is one line of a configuration of keepalived, with the block that follows.
 type directive struct {
+	file  string
+	order int // of the file
 	line  int
 	words []string // at least one
 	block []directive
@@ -42,9 +44,11 @@ const maxDepth = 16
 
 // kaReader takes a text apart.
 type kaReader struct {
-	text string
-	line int
-	err  func(line int, rule string)
+	file  string
+	order int
+	text  string
+	line  int
+	err   func(line int, rule string)
 }
 
 // The tokens besides words.
@@ -133,7 +137,7 @@ func (r *kaReader) read(depth int) (out []directive) {
 			return out
 		}
 		if d == nil {
-			out = append(out, directive{line: r.line})
+			out = append(out, directive{file: r.file, order: r.order, line: r.line})
 			d = &out[len(out)-1]
 		}
 		d.words = append(d.words, token)

@@ -16,6 +16,12 @@ import (
 // ErrQuestion is the error of Explain for a question that makes no sense.
 var ErrQuestion = errors.New("invalid question")
 
+// questionError says what makes no sense; it is ErrQuestion.
+type questionError string
+
+func (e questionError) Error() string      { return string(e) }
+func (questionError) Is(target error) bool { return target == ErrQuestion }
+
 // question is what a person wants to know of a VIP.
 type question struct {
 	vip    string         // name or address
@@ -32,7 +38,7 @@ func ask(vip, client string) (q question, err error) {
 		if name, port, is := strings.Cut(vip, ":"); is {
 			n, err := strconv.ParseUint(port, 10, 16)
 			if err != nil || n == 0 {
-				return q, fmt.Errorf("%w: %q is not a VIP with a port; an address of IPv6 with a port is written as [fd00::1]:443", ErrQuestion, vip)
+				return q, questionError(fmt.Sprintf("%q is not a VIP with a port; an address of IPv6 with a port is written as [fd00::1]:443", vip))
 			}
 			q.vip, q.port = name, uint16(n)
 		}
@@ -43,7 +49,7 @@ func ask(vip, client string) (q question, err error) {
 	if q.client, err = netip.ParseAddrPort(client); err != nil {
 		a, err := netip.ParseAddr(client)
 		if err != nil {
-			return q, fmt.Errorf("%w: client %q is neither an address nor one with a port", ErrQuestion, client)
+			return q, questionError(fmt.Sprintf("client %q is neither an address nor one with a port", client))
 		}
 		q.client = netip.AddrPortFrom(a, 0)
 	}

@@ -206,7 +206,7 @@ func (d *Daemon) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 	case len(out) == 0:
 		err = fmt.Errorf("%w %q; the VIPs are %q", ErrUnknownVIP, q.vip, known)
 	case (q.port != 0 || q.client.IsValid()) && !slices.ContainsFunc(out, func(e v1alpha1.Explanation) bool { return len(e.Backends) > 0 }):
-		err = fmt.Errorf("%w: %q is no LoadBalancer: only those know ports and clients", ErrQuestion, q.vip)
+		err = questionError(fmt.Sprintf("%q is no LoadBalancer: only those know ports and clients", q.vip))
 	}
 	return out, err
 }

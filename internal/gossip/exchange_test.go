@@ -103,3 +103,12 @@ func TestFormatFollowsTheMembers(t *testing.T) {
 		}
 	})
 }
+
+// TestJoinIsToldInJSON: whoever joins may be of the release before, whatever the group reads.
+func TestJoinIsToldInJSON(t *testing.T) {
+	g, _ := offline(t)
+	g.own.SetFormat(record.FormatBinary)
+	if join, later := g.hooks.LocalState(true)[1], g.hooks.LocalState(false)[1]; join != byte(record.FormatJSON) || later != byte(record.FormatBinary) {
+		t.Errorf("formats %d and %d", join, later)
+	}
+}
