@@ -242,3 +242,16 @@ func BenchmarkFullExchange(b *testing.B) {
 		}
 	}
 }
+
+// TestKnowsNeedsTheHead: of a node whose head was lost the whole record is read again.
+func TestKnowsNeedsTheHead(t *testing.T) {
+	tab, now := NewTable("x"), time.Unix(1000, 0)
+	r := Record{Name: "a", Inc: 1, Seq: 9, Full: 9}
+	if tab.Merge(&r, now); tab.Knows("a", 1, 9) {
+		t.Error("known without its head")
+	}
+	r.Head = &Head{V: 9}
+	if tab.Merge(&r, now); !tab.Knows("a", 1, 9) || tab.Knows("a", 1, 10) || tab.Knows("a", 2, 9) {
+		t.Error("another version or life is known, or this one is not")
+	}
+}
