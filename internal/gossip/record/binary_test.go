@@ -105,12 +105,18 @@ func TestBinaryIsStrict(t *testing.T) {
 		"rules":                    with(partHead, appendNumbers(nil, 1, 0, 1<<40)...),
 		"an epoch":                 entry(Entry{Addr: vip1, Epoch: MaxNumber + 1}),
 		"a name":                   entry(Entry{Addr: vip1, To: "a b"}),
+		"a VIP's name, not UTF-8":  entry(Entry{Addr: vip1, V: 1, Name: "\xff"}),
+		"a reason, not UTF-8":      entry(Entry{Addr: vip1, V: 1, Standing: "Owner\xff"}),
+		"a duplicate, not UTF-8":   entry(Entry{Addr: vip1, V: 1, Duplicate: "\xff"}),
+		"a version, not UTF-8":     Record{Name: "m1", Inc: 5, Seq: 9, Head: &Head{V: 1, Version: "\xff"}}.Encode(FormatBinary),
+		"a key, not UTF-8":         Record{Name: "m1", Inc: 5, Seq: 9, Head: &Head{V: 1, Keys: []string{"\xff"}}}.Encode(FormatBinary),
+		"a MAC, not UTF-8":         Record{Name: "m1", Inc: 5, Seq: 9, Head: &Head{V: 1, MACs: []string{"\xff"}}}.Encode(FormatBinary),
 		"too many entries":         many,
 		"too many drains":          drains,
 		"JSON":                     append([]byte{TypeState, byte(FormatBinary)}, `{"n":"m1","i":1,"q":2}`...),
 	} {
 		if got, err := recordOf(msg); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s is taken: %.200v, %v", name, got, err)
+			t.Errorf("%s is taken: %+v, %v", name, got, err)
 		}
 	}
 	if _, err := recordOf(good); err != nil {

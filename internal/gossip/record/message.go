@@ -177,7 +177,8 @@ func (m *Machines) check() error {
 	return nil
 }
 
-// validWords are short, and have nothing that could break a line of a log.
+// validWords are short, have nothing that could break a line of a log, and are the same in
+// every format: JSON cannot express a text that is not UTF-8.
 func validWords(s string, limit int) bool {
 	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
@@ -189,14 +190,14 @@ func (r *Record) check() error {
 		return ErrInvalid
 	}
 	if h := r.Head; h != nil {
-		if !validNumber(h.V) || len(h.Version) > maxWord || len(h.MACs) > maxMACs || len(h.Addrs) > maxAddrs || len(h.Hears) > maxAddrs || len(h.Keys) > MaxKeys ||
+		if !validNumber(h.V) || !validWords(h.Version, maxWord) || len(h.MACs) > maxMACs || len(h.Addrs) > maxAddrs || len(h.Hears) > maxAddrs || len(h.Keys) > MaxKeys ||
 			h.Weight < 0 || h.Weight > 1<<20 || h.Rules < 0 || h.Rules > 1<<20 {
 			return ErrInvalid
 		}
 		if slices.ContainsFunc(slices.Concat(h.Addrs, h.Hears), func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }) {
 			return ErrInvalid
 		}
-		if slices.ContainsFunc(h.Keys, func(k string) bool { return len(k) > maxWord }) {
+		if slices.ContainsFunc(slices.Concat(h.Keys, h.MACs), func(word string) bool { return !validWords(word, maxWord) }) {
 			return ErrInvalid
 		}
 	}
@@ -243,7 +244,7 @@ func (a *Ask) check() error {
 func (e *Entry) check() error {
 	if !e.Addr.IsValid() || e.Addr.Zone() != "" || e.Addr.Is4In6() ||
 		!validNumber(e.V) || !validNumber(e.Inc) || !validNumber(e.Epoch) || !validNumber(e.Seen) ||
-		len(e.Standing) > maxWord || len(e.Duplicate) > maxWord || len(e.Name) > model.MaxTold || e.To != "" && !ValidName(e.To) {
+		!validWords(e.Standing, maxWord) || !validWords(e.Duplicate, maxWord) || !validWords(e.Name, model.MaxTold) || e.To != "" && !ValidName(e.To) {
 		return ErrInvalid
 	}
 	return nil
