@@ -31,8 +31,7 @@ const (
 	KindIPAddressPool     = "IPAddressPool"
 	KindL2Advertisement   = "L2Advertisement"
 	KindBGPAdvertisement  = "BGPAdvertisement"
-	// KindLoadBalancer is for files only.
-	KindLoadBalancer = "LoadBalancer"
+	KindLoadBalancer      = "LoadBalancer"
 	// KindMachineLoadBalancer is for clusters only, and the only one with a namespace.
 	KindMachineLoadBalancer = "MachineLoadBalancer"
 )

@@ -51,9 +51,9 @@ type HealthCheck struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.insecureSkipVerify) && self.insecureSkipVerify && has(self.caFile) && self.caFile != \"\")",message="insecureSkipVerify and caFile exclude each other"
 // +kubebuilder:validation:XValidation:rule="(has(self.certFile) && self.certFile != \"\") == (has(self.keyFile) && self.keyFile != \"\")",message="has only one of certFile and keyFile; a client certificate needs both"
 type HTTPSCheck struct {
-	// Host is an IP address or a host name. Default: 127.0.0.1.
+	// Host is an IP address or a host name. Default: 127.0.0.1, and of a LoadBalancer the
+	// address of each backend.
 	// +kubebuilder:validation:MaxLength=254
-	// +kubebuilder:default="127.0.0.1"
 	// +kubebuilder:validation:XValidation:rule="self == '' || (isIP(self) ? !ip(self).isUnspecified() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) : self.contains(':') ? self.matches('^[0-9a-fA-F:.]+(%.+)?$') : self.matches('^(?i:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*)\\\\.?$') && !self.matches('(^|\\\\.)[0-9]+\\\\.?$'))",message="must be the IP address of one host or a host name"
 	Host string `json:"host,omitempty"`
 	// Port is required.
@@ -106,9 +106,9 @@ type HTTPSCheck struct {
 // HTTPCheck passes if a GET is answered with an expected status. A redirect is
 // not followed.
 type HTTPCheck struct {
-	// Host is an IP address or a host name. Default: 127.0.0.1.
+	// Host is an IP address or a host name. Default: 127.0.0.1, and of a LoadBalancer the
+	// address of each backend.
 	// +kubebuilder:validation:MaxLength=254
-	// +kubebuilder:default="127.0.0.1"
 	// +kubebuilder:validation:XValidation:rule="self == '' || (isIP(self) ? !ip(self).isUnspecified() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) : self.contains(':') ? self.matches('^[0-9a-fA-F:.]+(%.+)?$') : self.matches('^(?i:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*)\\\\.?$') && !self.matches('(^|\\\\.)[0-9]+\\\\.?$'))",message="must be the IP address of one host or a host name"
 	Host string `json:"host,omitempty"`
 	// Port is required.
@@ -135,9 +135,9 @@ type HTTPCheck struct {
 
 // TCPCheck passes if a connection can be opened.
 type TCPCheck struct {
-	// Host is an IP address or a host name. Default: 127.0.0.1.
+	// Host is an IP address or a host name. Default: 127.0.0.1, and of a LoadBalancer the
+	// address of each backend.
 	// +kubebuilder:validation:MaxLength=254
-	// +kubebuilder:default="127.0.0.1"
 	// +kubebuilder:validation:XValidation:rule="self == '' || (isIP(self) ? !ip(self).isUnspecified() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) : self.contains(':') ? self.matches('^[0-9a-fA-F:.]+(%.+)?$') : self.matches('^(?i:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*)\\\\.?$') && !self.matches('(^|\\\\.)[0-9]+\\\\.?$'))",message="must be the IP address of one host or a host name"
 	Host string `json:"host,omitempty"`
 	// Port is required.
@@ -172,7 +172,8 @@ const (
 // Default fills in what is unset.
 func (h *HealthCheck) Default() {
 	h.defaultPace()
-	h.defaultTarget()
+	h.defaultPaths()
+	h.defaultHost()
 }
 
 // defaultPace fills in how often and how long a check runs.
@@ -183,19 +184,27 @@ func (h *HealthCheck) defaultPace() {
 	setDefault(&h.Rise, DefaultCheckRise)
 }
 
-// defaultTarget fills in what is asked.
-func (h *HealthCheck) defaultTarget() {
+// defaultPaths fills in what is asked for.
+func (h *HealthCheck) defaultPaths() {
 	if c := h.HTTPS; c != nil {
-		setDefault(&c.Host, DefaultCheckHost)
 		setDefault(&c.Path, DefaultHTTPSPath)
 		if c.Path == DefaultHTTPSPath {
 			setDefault(&c.PreferredPath, DefaultPreferredPath)
 		}
+	}
+	if c := h.HTTP; c != nil {
+		setDefault(&c.Path, DefaultHTTPPath)
+	}
+}
+
+// defaultHost fills in who is asked.
+func (h *HealthCheck) defaultHost() {
+	if c := h.HTTPS; c != nil {
+		setDefault(&c.Host, DefaultCheckHost)
 		setDefault(&c.ServerName, serverName(c.Host))
 	}
 	if c := h.HTTP; c != nil {
 		setDefault(&c.Host, DefaultCheckHost)
-		setDefault(&c.Path, DefaultHTTPPath)
 	}
 	if c := h.TCP; c != nil {
 		setDefault(&c.Host, DefaultCheckHost)

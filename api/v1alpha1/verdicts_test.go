@@ -76,8 +76,13 @@ func recordText(t *testing.T, label string, kind reflect.Type, data []byte) {
 			v.Defaulted = after
 		}
 	}
-	if text, ok := asMachines(data); ok && kind == reflect.TypeFor[VirtualIP]() {
-		recordText(t, label, reflect.TypeFor[MachineLoadBalancer](), text)
+	if kind == reflect.TypeFor[VirtualIP]() {
+		if text, ok := asMachines(data); ok {
+			recordText(t, label, reflect.TypeFor[MachineLoadBalancer](), text)
+		}
+		if text, ok := asBalancer(data); ok {
+			recordText(t, "as "+KindVirtualIP+" "+label, reflect.TypeFor[LoadBalancer](), text)
+		}
 	}
 	recorded.Lock()
 	defer recorded.Unlock()
@@ -108,6 +113,31 @@ func asMachines(text []byte) ([]byte, bool) {
 	object["kind"], object["spec"] = KindMachineLoadBalancer, made
 	text, err := json.Marshal(object)
 	return text, err == nil && len(made) > 2
+}
+
+// asBalancer makes a LoadBalancer of a VirtualIP, which has the same fields beside those of
+// its own.
+func asBalancer(text []byte) ([]byte, bool) {
+	var object map[string]any
+	if json.Unmarshal(text, &object) != nil {
+		return nil, false
+	}
+	spec, _ := object["spec"].(map[string]any)
+	if spec == nil {
+		return nil, false
+	}
+	var backends []any
+	addresses, _ := json.Marshal(spec["addresses"])
+	if !bytes.Contains(addresses, []byte(":")) || bytes.Contains(addresses, []byte(".")) {
+		backends = append(backends, map[string]any{"address": "192.0.2.77"})
+	}
+	if bytes.Contains(addresses, []byte(":")) {
+		backends = append(backends, map[string]any{"address": "2001:db8:77::1"})
+	}
+	spec["ports"], spec["backends"] = []any{map[string]any{"port": 443}}, backends
+	object["kind"] = KindLoadBalancer
+	text, err := json.Marshal(object)
+	return text, err == nil
 }
 
 // The file is compared after all tests, unless only some of them ran.

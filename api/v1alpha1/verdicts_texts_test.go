@@ -11,6 +11,7 @@ import (
 // kinds are those that a cluster has definitions of.
 var kinds = map[string]reflect.Type{
 	KindVirtualIP:        reflect.TypeFor[VirtualIP](),
+	KindLoadBalancer:     reflect.TypeFor[LoadBalancer](),
 	KindBGPPeer:          reflect.TypeFor[BGPPeer](),
 	KindBFDProfile:       reflect.TypeFor[BFDProfile](),
 	KindCommunity:        reflect.TypeFor[Community](),
@@ -73,6 +74,11 @@ func TestTexts(t *testing.T) {
 			`{` + vip + `"healthCheck":{"https":{}}}`: 1, `{` + vip + `"healthCheck":{"http":{}}}`: 1, `{` + vip + `"healthCheck":{"tcp":{}}}`: 1,
 			`{` + vip + `"healthCheck":{"http":{"port":0}}}`: 1, `{` + vip + `"healthCheck":{"tcp":{"port":0}}}`: 1,
 			`{` + vip + `"healthCheck":{"http":{"port":80,"expectedStatus":[600]}}}`: 1,
+		},
+		KindLoadBalancer: {
+			`{}`: 3, `{"addresses":["10.0.0.1"],"ports":[{"port":80}]}`: 1, `{"addresses":["10.0.0.1"],"backends":[{"address":"10.0.0.2"}]}`: 1,
+			`{"addresses":["10.0.0.1"],"ports":[{"port":80}],"backends":[{"address":"10.0.0.2"}],"drainTimeout":"5"}`:  1,
+			`{"addresses":["10.0.0.1"],"ports":[{"port":80}],"backends":[{"address":"10.0.0.2"}],"drainTimeout":"1h"}`: 0,
 		},
 		KindBGPPeer: {
 			`{}`: 3, `{` + peer + `}`: 0, `{"myASN":4294967296,"peerASN":1,"peerAddress":"10.0.0.1"}`: 1,

@@ -242,8 +242,7 @@ func (c *Config) sameBGP(o *Config) bool {
 
 // into puts the facts into a View, which then shares them.
 func (c *Config) into(v *model.View) {
-	v.SetObjects(model.SourceConfig, c.VIPs, c.Peers)
-	v.LoadBalancers = c.LoadBalancers
+	v.SetObjects(model.SourceConfig, model.Objects{VIPs: c.VIPs, Peers: c.Peers, LoadBalancers: c.LoadBalancers})
 	v.SetLabels(model.SourceConfig, c.Node.Labels)
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout

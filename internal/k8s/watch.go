@@ -58,6 +58,9 @@ type WatchOptions[T any] struct {
 	// synced and connected, and asks again now and then. What was known goes only after
 	// the kind was lacking for AbsentAfter. nil: the kind must exist.
 	Lacks func(context.Context) (bool, error)
+	// Optional: a kind that may not be read counts as lacking until it may. It is for kinds
+	// that the roles of an earlier version do not name.
+	Optional bool
 }
 
 // Watch keeps a value for each object of one resource. After an error it keeps what
@@ -77,7 +80,8 @@ type Watch[T any] struct {
 type WatchState struct {
 	// Connected: objects are being watched.
 	Connected bool
-	// Absent: the API server does not know the kind.
+	// Absent: the API server does not know the kind, or does not let us read one that is
+	// Optional.
 	Absent bool
 	// Since is when Connected last changed; zero before the first result.
 	Since time.Time
@@ -204,7 +208,7 @@ func (b *bell) ring() <-chan struct{} {
 func (w *Watch[T]) failed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.state.Absent || !apierrors.IsNotFound(err) {
+	if !w.state.Absent || !apierrors.IsNotFound(err) && !w.forbidden(err) {
 		w.set(false, false, fmt.Errorf("%s: %w", w.o.Name, err))
 	}
 }
@@ -212,6 +216,10 @@ func (w *Watch[T]) failed(err error) {
 // confirm has what is known go if the kind was not found and does not exist any more;
 // lacking is since when. Before anything was read there is nothing to lose by it.
 func (w *Watch[T]) confirm(ctx context.Context, err error, lacking *time.Time) {
+	if w.forbidden(err) {
+		w.takeForbidden(err)
+		return
+	}
 	if w.o.Lacks == nil || !apierrors.IsNotFound(err) {
 		*lacking = time.Time{}
 		return
@@ -239,6 +247,23 @@ func (w *Watch[T]) confirm(ctx context.Context, err error, lacking *time.Time) {
 	w.mu.Unlock()
 	if first || len(gone) > 0 {
 		w.o.Changed(gone)
+	}
+}
+
+// forbidden tells whether an error says that the kind may not be read and need not be.
+func (w *Watch[T]) forbidden(err error) bool { return w.o.Optional && apierrors.IsForbidden(err) }
+
+// takeForbidden has a kind count as read and empty, unless something is known of it.
+func (w *Watch[T]) takeForbidden(err error) {
+	w.mu.Lock()
+	first := !w.synced
+	if first || w.state.Absent {
+		w.synced = true
+		w.set(true, true, fmt.Errorf("%s: %w", w.o.Name, err))
+	}
+	w.mu.Unlock()
+	if first {
+		w.o.Changed(nil)
 	}
 }
 

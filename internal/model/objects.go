@@ -3,13 +3,15 @@ package model
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 )
 
-// objects are what users have written, as one source tells it.
-type objects struct {
-	vips  []VIP
-	peers []BGPPeer
+// Objects are what users have written, as one source tells it. It is never changed.
+type Objects struct {
+	VIPs          []VIP          // sorted by Addr
+	Peers         []BGPPeer      // sorted by Name
+	LoadBalancers []LoadBalancer // sorted by Name; their VIPs are among VIPs
 }
 
 // SetLabels replaces the labels of this node as one source tells them. Of two with
@@ -30,25 +32,60 @@ func (v *View) SetLabels(from SourceName, labels map[string]string) {
 	}
 }
 
-// SetObjects replaces the VIPs, sorted by Addr, and the BGP peers, sorted by Name,
-// of one source, and with them those of the View. Of two with the same address or
-// name that of the configuration counts, else that of the source with the lower
-// name: files are there without an API server.
-func (v *View) SetObjects(from SourceName, vips []VIP, peers []BGPPeer) {
+// SetObjects replaces the objects of one source, and with them those of the View. Of two
+// with the same address or name that of the configuration counts, else that of the source
+// with the lower name: files are there without an API server.
+func (v *View) SetObjects(from SourceName, o Objects) {
 	if v.objects == nil {
-		v.objects = make(map[SourceName]objects)
+		v.objects = make(map[SourceName]Objects)
 	}
-	v.objects[from] = objects{vips, peers}
+	v.objects[from] = o
 	order := make([]SourceName, 0, len(v.objects))
 	for s := range v.objects {
 		order = append(order, s)
 	}
 	slices.SortFunc(order, configFirst)
-	v.VIPs, v.Peers = nil, nil
+	v.VIPs, v.Peers, v.LoadBalancers = nil, nil, nil
 	for _, s := range order {
-		v.VIPs = merge(v.VIPs, v.objects[s].vips, func(a, b *VIP) int { return a.Addr.Compare(b.Addr) })
-		v.Peers = merge(v.Peers, v.objects[s].peers, func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
+		o := v.objects[s]
+		v.VIPs = merge(v.VIPs, withoutNamesakes(o, v.LoadBalancers), func(a, b *VIP) int { return a.Addr.Compare(b.Addr) })
+		v.Peers = merge(v.Peers, o.Peers, func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
+		v.LoadBalancers = merge(v.LoadBalancers, o.LoadBalancers, func(a, b *LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
 	}
+	v.LoadBalancers = withTheirVIPs(v.LoadBalancers, v.VIPs)
+}
+
+// withoutNamesakes are the VIPs of a source without those of LoadBalancers whose names others
+// have that count more.
+func withoutNamesakes(o Objects, others []LoadBalancer) []VIP {
+	namesake := func(name string) bool {
+		return slices.ContainsFunc(others, func(lb LoadBalancer) bool { return lb.Name == name })
+	}
+	if !slices.ContainsFunc(o.LoadBalancers, func(lb LoadBalancer) bool { return namesake(lb.Name) }) {
+		return o.VIPs // thousands, and nearly always
+	}
+	return slices.DeleteFunc(slices.Clone(o.VIPs), func(vip VIP) bool { return vip.Forwarded() && namesake(vip.Name) })
+}
+
+// withTheirVIPs are the LoadBalancers with those of their VIPs that they have: an object of
+// another source may have the address and count more.
+func withTheirVIPs(all []LoadBalancer, vips []VIP) []LoadBalancer {
+	others := func(lb *LoadBalancer) func(netip.Addr) bool {
+		return func(a netip.Addr) bool {
+			i, is := slices.BinarySearchFunc(vips, a, func(vip VIP, a netip.Addr) int { return vip.Addr.Compare(a) })
+			return !is || !vips[i].Forwarded() || vips[i].Name != lb.Name
+		}
+	}
+	if !slices.ContainsFunc(all, func(lb LoadBalancer) bool { return slices.ContainsFunc(lb.VIPs, others(&lb)) }) {
+		return all
+	}
+	var out []LoadBalancer
+	for _, lb := range all {
+		if lb.VIPs = slices.DeleteFunc(slices.Clone(lb.VIPs), others(&lb)); len(lb.VIPs) > 0 {
+			out = append(out, lb)
+		}
+	}
+	return out
 }
 
 // merge joins two sorted lists; of two that are equal that of the first counts. With

@@ -1,7 +1,9 @@
 package model
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -23,15 +25,65 @@ func TestSetObjects(t *testing.T) {
 		}
 	}
 	kube := []VIP{vip("10.0.0.1", "a"), vip("10.0.0.3", "b")}
-	v.SetObjects(SourceKube, kube, []BGPPeer{peer("tor", "10.1.0.1")})
+	v.SetObjects(SourceKube, Objects{VIPs: kube, Peers: []BGPPeer{peer("tor", "10.1.0.1")}})
 	check("one source", "10.0.0.1=a 10.0.0.3=b ", "tor=10.1.0.1 ")
-	v.SetObjects(SourceConfig, []VIP{vip("10.0.0.2", "c"), vip("10.0.0.3", "d")}, []BGPPeer{peer("leaf", "10.1.0.2"), peer("tor", "10.1.0.3")})
+	v.SetObjects(SourceConfig, Objects{VIPs: []VIP{vip("10.0.0.2", "c"), vip("10.0.0.3", "d")}, Peers: []BGPPeer{peer("leaf", "10.1.0.2"), peer("tor", "10.1.0.3")}})
 	check("files win", "10.0.0.1=a 10.0.0.2=c 10.0.0.3=d ", "leaf=10.1.0.2 tor=10.1.0.3 ")
 	if kube[1].Name != "b" {
 		t.Error("the list of the source was changed")
 	}
-	v.SetObjects(SourceConfig, nil, nil)
+	v.SetObjects(SourceConfig, Objects{})
 	check("files left", "10.0.0.1=a 10.0.0.3=b ", "tor=10.1.0.1 ")
+}
+
+// TestLoadBalancersOfTwoSources: of two with one name that of the files counts, with its
+// addresses only; and one whose address another object has goes on with the others.
+func TestLoadBalancersOfTwoSources(t *testing.T) {
+	of := func(kind, name string, addrs ...string) (o Objects) {
+		lb := LoadBalancer{Name: name}
+		for _, a := range addrs {
+			o.VIPs = append(o.VIPs, VIP{Addr: netip.MustParseAddr(a), Name: name, Kind: kind})
+			lb.VIPs = append(lb.VIPs, netip.MustParseAddr(a))
+		}
+		if kind == KindLoadBalancer {
+			o.LoadBalancers = []LoadBalancer{lb}
+		}
+		return o
+	}
+	for name, x := range map[string]struct{ files, cluster, of string }{
+		"one source":       {"", "web 10.0.0.1 10.0.0.2", "web 10.0.0.1 10.0.0.2: 2 VIPs"},
+		"two names":        {"api 10.0.0.3", "web 10.0.0.1", "api 10.0.0.3; web 10.0.0.1: 2 VIPs"},
+		"one name":         {"web 10.0.0.3", "web 10.0.0.1", "web 10.0.0.3: 1 VIPs"},
+		"one address":      {"VIP 10.0.0.1", "web 10.0.0.1 10.0.0.2", "web 10.0.0.2: 2 VIPs"},
+		"the only address": {"VIP 10.0.0.1", "web 10.0.0.1", ": 1 VIPs"},
+		"two of one":       {"api 10.0.0.1", "web 10.0.0.1 10.0.0.2", "api 10.0.0.1; web 10.0.0.2: 2 VIPs"},
+	} {
+		var v View
+		var sources []Objects
+		for _, text := range []string{x.files, x.cluster} {
+			kind, words := KindLoadBalancer, strings.Fields(text)
+			if len(words) == 0 {
+				sources = append(sources, Objects{})
+				continue
+			}
+			if words[0] == "VIP" {
+				kind = "VirtualIP"
+			}
+			sources = append(sources, of(kind, words[0], words[1:]...))
+		}
+		v.SetObjects(SourceKube, sources[1])
+		v.SetObjects(SourceConfig, sources[0])
+		var got []string
+		for _, lb := range v.LoadBalancers {
+			got = append(got, strings.TrimSpace(lb.Name+" "+strings.Trim(fmt.Sprint(lb.VIPs), "[]")))
+		}
+		if all := fmt.Sprintf("%s: %d VIPs", strings.Join(got, "; "), len(v.VIPs)); all != x.of {
+			t.Errorf("%s: %s, want %s", name, all, x.of)
+		}
+		if want := strings.Fields(x.cluster); len(sources[1].LoadBalancers[0].VIPs) != len(want)-1 {
+			t.Errorf("%s: the list of the source was changed", name)
+		}
+	}
 }
 
 func TestSetLabels(t *testing.T) {
@@ -58,8 +110,8 @@ func TestObjectsOfSourcesThatDoNotMeet(t *testing.T) {
 	two := []VIP{{Addr: netip.MustParseAddr("10.0.0.3")}, {Addr: netip.MustParseAddr("10.0.0.4")}}
 	for _, of := range [][2][]VIP{{one, two}, {two, one}} {
 		var v View
-		v.SetObjects(SourceConfig, of[0], nil)
-		v.SetObjects(SourceKube, of[1], nil)
+		v.SetObjects(SourceConfig, Objects{VIPs: of[0]})
+		v.SetObjects(SourceKube, Objects{VIPs: of[1]})
 		got := ""
 		for _, x := range v.VIPs {
 			got += x.Addr.String() + " "

@@ -64,7 +64,7 @@ type View struct {
 	Peers  []BGPPeer // all that are configured, sorted by Name; see SetObjects
 	// LoadBalancers are sorted by Name. Each has VIPs of KindLoadBalancer in VIPs.
 	LoadBalancers []LoadBalancer
-	objects       map[SourceName]objects
+	objects       map[SourceName]Objects
 	Links         map[string]Link
 	Health        map[string]HealthState // by VIP.Check
 	Gossip        Gossip

@@ -80,11 +80,12 @@ type config struct {
 	// lengths of prefixes, by BGPAdvertisement and path, that do not count.
 	mute, single map[[2]string]bool
 
-	virtual  []model.VIP // sorted by Addr
-	peers    []model.BGPPeer
-	checks   map[string]v1alpha1.HealthCheck
-	problems []Problem
-	warnings []Problem
+	virtual   []model.VIP          // sorted by Addr
+	balancers []model.LoadBalancer // sorted by Name
+	peers     []model.BGPPeer
+	checks    map[string]v1alpha1.HealthCheck
+	problems  []Problem
+	warnings  []Problem
 }
 
 func (c *config) bad(kind, name, format string, args ...any) {

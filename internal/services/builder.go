@@ -200,8 +200,8 @@ func (b *Builder) Build() (Result, bool) {
 	return b.last, changed
 }
 
-// compile reads the objects anew and tells whether peers, checks or labels have
-// changed.
+// compile reads the objects anew and tells whether peers, LoadBalancers, checks or labels
+// have changed.
 func (b *Builder) compile() bool {
 	var labels map[string]string
 	if self := b.nodes[string(b.o.Self)]; self != nil {
@@ -218,8 +218,8 @@ func (b *Builder) compile() bool {
 		}
 		return 1
 	})
-	same := reflect.DeepEqual(c.peers, b.last.Peers) && reflect.DeepEqual(c.checks, b.last.Checks) && maps.Equal(labels, b.last.Labels)
-	b.last.Peers, b.last.Checks, b.last.Labels = c.peers, c.checks, labels
+	same := reflect.DeepEqual(c.peers, b.last.Peers) && reflect.DeepEqual(c.checks, b.last.Checks) && reflect.DeepEqual(c.balancers, b.last.LoadBalancers) && maps.Equal(labels, b.last.Labels)
+	b.last.Peers, b.last.LoadBalancers, b.last.Checks, b.last.Labels = c.peers, c.balancers, c.checks, labels
 	return !same
 }
 
@@ -292,7 +292,7 @@ func (b *Builder) search(a netip.Addr) (int, bool) {
 	return slices.BinarySearchFunc(b.last.VIPs, a, func(v model.VIP, a netip.Addr) int { return v.Addr.Compare(a) })
 }
 
-// virtual returns the VirtualIP's VIP with an address.
+// virtual returns the VIP of a VirtualIP or LoadBalancer with an address.
 func (b *Builder) virtual(a netip.Addr) (model.VIP, bool) {
 	i, ok := slices.BinarySearchFunc(b.config.virtual, a, func(v model.VIP, a netip.Addr) int { return v.Addr.Compare(a) })
 	if !ok {
@@ -315,7 +315,7 @@ func (b *Builder) vip(a netip.Addr) (model.VIP, bool) {
 		}
 	}
 	if v, ok := b.virtual(a); ok {
-		bad("the address %s is one of VirtualIP %q: it is not announced for the Service", a, v.Name)
+		bad("the address %s is one of %s %q: it is not announced for the Service", a, v.Kind, v.Name)
 		return v, true
 	}
 	if len(keys) == 0 {

@@ -10,16 +10,17 @@ import (
 
 // words are what each rule between objects says; the other rules nobody breaks, or they
 // are reported where the object is read. @mine is what the field at fault says, @value what
-// the other one says, @name the other object.
+// the other one says, @kind and @name the other object.
 var words = map[agree.Rule]string{
-	agree.AddressTwice:     "the address @mine is also one of VirtualIP @name, which has it",
+	agree.AddressTwice:     "the address @mine is also one of @kind @name, which has it",
+	agree.BackendIsVirtual: `the backend @mine is an address of @kind @name; give the server's own address`,
 	agree.AddressInPool:    "the address @mine is in IPAddressPool @name: no Service is announced with it",
 	agree.CommunityTwice:   `the name "@mine" is also defined by Community @name, which counts`,
 	agree.UnknownPool:      `spec.ipAddressPools names "@mine", and there is no valid IPAddressPool of that name`,
 	agree.UnknownPeer:      `names the peer "@mine", and there is no valid BGPPeer of that name`,
 	agree.UnknownCommunity: `names the community "@mine", and no valid Community defines it: nothing is advertised by it`,
-	agree.PeerIsVirtual:    `spec.peerAddress "@mine" is an address of VirtualIP @name; give the router's own address`,
-	agree.SourceIsVirtual:  `spec.sourceAddress "@mine" is an address of VirtualIP @name, which is not always on the node`,
+	agree.PeerIsVirtual:    `spec.peerAddress "@mine" is an address of @kind @name; give the router's own address`,
+	agree.SourceIsVirtual:  `spec.sourceAddress "@mine" is an address of @kind @name, which is not always on the node`,
 	agree.PeerInPool:       `spec.peerAddress "@mine" is in IPAddressPool @name; a Service could be given it`,
 	agree.PeerTwice:        `spec.peerAddress "@mine" is also that of BGPPeer @name, and a node could match both`,
 	agree.RouterIDTwice:    "spec.routerID @mine is not that of BGPPeer @name, @value, and a node could match both: a node has one",
@@ -34,8 +35,8 @@ var words = map[agree.Rule]string{
 func (c *config) judge(labels map[string]string) {
 	o := &c.objects
 	here := func(at agree.Field) bool { return agree.Selects(o.Peers[at.Index].Spec.NodeSelectors, labels) }
-	second := make(map[agree.Field]bool) // addresses that another VirtualIP has
-	j := agree.Judge{VirtualIPs: o.VirtualIPs, Peers: o.Peers, Profiles: o.Profiles, Communities: o.Communities, Pools: o.Pools,
+	second := make(map[agree.Field]bool) // addresses that another object has
+	j := agree.Judge{VirtualIPs: o.VirtualIPs, LoadBalancers: o.LoadBalancers, Peers: o.Peers, Profiles: o.Profiles, Communities: o.Communities, Pools: o.Pools,
 		L2Advertisements: o.L2Advertisements, BGPAdvertisements: o.BGPAdvertisements, Complete: true}
 	j.Report = func(f agree.Finding) {
 		object := [2]string{f.At.Kind, f.At.Name}
@@ -57,7 +58,7 @@ func (c *config) judge(labels map[string]string) {
 		}
 		if text, ok := words[f.Rule]; ok {
 			c.bad(f.At.Kind, f.At.Name, "%s", strings.NewReplacer("@mine", fmt.Sprint(f.At.Value), "@value", fmt.Sprint(f.Other.Value),
-				"@name", fmt.Sprintf("%q", f.Other.Name), "@path", f.At.Path).Replace(text))
+				"@kind", f.Other.Kind, "@name", fmt.Sprintf("%q", f.Other.Name), "@path", f.At.Path).Replace(text))
 		}
 	}
 	j.Run()

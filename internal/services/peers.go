@@ -1,6 +1,7 @@
 package services
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -65,7 +66,7 @@ func (c *config) lacking(s *v1alpha1.BGPPeerSpec, profile *v1alpha1.BFDProfile, 
 	return ""
 }
 
-// readVirtual resolves the VirtualIPs. An address that is taken is left out.
+// readVirtual resolves the VirtualIPs and LoadBalancers. An address that is taken is left out.
 func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 	const kind = v1alpha1.KindVirtualIP
 	taken := make(map[netip.Addr]bool)
@@ -87,8 +88,30 @@ func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 			c.warnings = append(c.warnings, Problem{kind, name, "spec.healthCheck: " + resolve.NoHealthCheck})
 		}
 	}
+	c.readBalancers(taken)
 	slices.SortFunc(c.virtual, byAddress)
 	slices.SortFunc(c.warnings, Problem.Compare)
+}
+
+// readBalancers resolves the LoadBalancers. An address that is taken is left out.
+func (c *config) readBalancers(taken map[netip.Addr]bool) {
+	for _, o := range c.objects.LoadBalancers {
+		lb, vips, checks := resolve.LoadBalancer(o)
+		lb.VIPs = slices.DeleteFunc(lb.VIPs, func(a netip.Addr) bool { return taken[a] })
+		for _, v := range vips {
+			if !taken[v.Addr] {
+				taken[v.Addr] = true
+				c.virtual = append(c.virtual, v)
+			}
+		}
+		if len(lb.VIPs) > 0 {
+			c.balancers = append(c.balancers, lb)
+			maps.Copy(c.checks, checks)
+		}
+		if o.Spec.HealthCheck == nil {
+			c.warnings = append(c.warnings, Problem{v1alpha1.KindLoadBalancer, o.Metadata.Name, "spec.healthCheck: " + resolve.NoBackendCheck})
+		}
+	}
 }
 
 func byAddress(a, b model.VIP) int { return a.Addr.Compare(b.Addr) }

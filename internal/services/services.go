@@ -109,6 +109,7 @@ type Node struct {
 // Objects are the valid objects of lbd.dev, each kind sorted by name.
 type Objects struct {
 	VirtualIPs        []*v1alpha1.VirtualIP
+	LoadBalancers     []*v1alpha1.LoadBalancer
 	Peers             []*v1alpha1.BGPPeer
 	Profiles          []*v1alpha1.BFDProfile
 	Communities       []*v1alpha1.Community
@@ -151,10 +152,9 @@ func (p Problem) Compare(o Problem) int {
 
 // Result is what a node is to know. None of it may be changed.
 type Result struct {
-	VIPs  []model.VIP     // sorted by Addr
-	Peers []model.BGPPeer // sorted by Name; for every node
-	// Checks are the health checks of VirtualIPs by model.VIP.Check, whatever nodes these
-	// select; see ChecksHere.
+	model.Objects // the peers are those of every node
+	// Checks are the health checks by the names that VIPs and servers give, whatever nodes
+	// their objects select; see ChecksHere.
 	Checks   map[string]v1alpha1.HealthCheck
 	Labels   map[string]string // of the own Node; nil if there is none
 	Problems []Problem         // sorted
@@ -162,7 +162,7 @@ type Result struct {
 	Warnings []Problem
 }
 
-// ChecksHere are the Checks of those VirtualIPs that select this node. labels are what
+// ChecksHere are the Checks of those objects that select this node. labels are what
 // files say of it; of two with one key that of the Node counts, as in
 // model.View.SetLabels.
 func (r *Result) ChecksHere(labels map[string]string) map[string]v1alpha1.HealthCheck {
@@ -170,11 +170,27 @@ func (r *Result) ChecksHere(labels map[string]string) map[string]v1alpha1.Health
 	maps.Copy(all, labels)
 	maps.Copy(all, r.Labels)
 	here := make(map[string]v1alpha1.HealthCheck)
+	add := func(check string) {
+		if h, ok := r.Checks[check]; ok {
+			here[check] = h
+		}
+	}
+	forwarded := make(map[string]bool) // LoadBalancers that select this node
 	for i := range r.VIPs {
 		v := &r.VIPs[i]
-		h, ok := r.Checks[v.Check]
-		if ok && (v1alpha1.Selector{MatchLabels: v.NodeSelector}).Matches(all) {
-			here[v.Check] = h
+		if _, asked := r.Checks[v.Check]; !asked && !v.Forwarded() || !(v1alpha1.Selector{MatchLabels: v.NodeSelector}).Matches(all) {
+			continue
+		}
+		add(v.Check)
+		if v.Forwarded() {
+			forwarded[v.Name] = true
+		}
+	}
+	for i := range r.LoadBalancers {
+		if lb := &r.LoadBalancers[i]; forwarded[lb.Name] {
+			for _, s := range lb.Servers {
+				add(s.Check)
+			}
 		}
 	}
 	return here

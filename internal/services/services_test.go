@@ -471,6 +471,76 @@ func TestVirtualIPWithoutCheckIsWarnedOf(t *testing.T) {
 	}
 }
 
+// balancer is a LoadBalancer with one backend.
+func balancer(name, backend string, addrs ...string) *v1alpha1.LoadBalancer {
+	lb := &v1alpha1.LoadBalancer{Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: v1alpha1.LoadBalancerSpec{
+		Addresses: addrs, Ports: []v1alpha1.ForwardedPort{{Port: 443}}, Backends: []v1alpha1.Backend{{Address: backend}},
+		HealthCheck: &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 443}},
+	}}
+	lb.Default()
+	return lb
+}
+
+// TestLoadBalancers: an address belongs to one object; the object that lacks one goes on with
+// the others, and a change of a backend is a change.
+func TestLoadBalancers(t *testing.T) {
+	bare := balancer("bare", "198.51.100.12", "198.51.100.4")
+	bare.Spec.HealthCheck = nil
+	w := world{objects: Objects{}.with(
+		virtualIP("api", "198.51.100.1"), bare, balancer("one", "198.51.100.11", "198.51.100.1", "198.51.100.2"),
+		balancer("taken", "198.51.100.13", "198.51.100.1"), balancer("wrong", "198.51.100.2", "198.51.100.5"),
+	), services: map[string]*Service{"web": svc("198.51.100.2")}}
+	r := w.build(t)
+	if got := text(r.VIPs); got != "198.51.100.1 api virtual l2[]\n198.51.100.2 one forwarded l2[]\n198.51.100.4 bare forwarded l2[]\n198.51.100.5 wrong forwarded l2[]" {
+		t.Errorf("got %s", got)
+	}
+	names := ""
+	for _, lb := range r.LoadBalancers {
+		names += fmt.Sprintf("%s %v %v; ", lb.Name, lb.VIPs, lb.Servers[0].Addr)
+	}
+	if names != "bare [198.51.100.4] 198.51.100.12; one [198.51.100.2] 198.51.100.11; wrong [198.51.100.5] 198.51.100.2; " {
+		t.Errorf("LoadBalancers %s", names)
+	}
+	if got := strings.Join(slices.Sorted(maps.Keys(r.Checks)), " "); got != "one/198.51.100.11 wrong/198.51.100.2" {
+		t.Errorf("checks %s", got)
+	}
+	if got := said(r.Problems); got != `LoadBalancer one: the address 198.51.100.1 is also one of VirtualIP "api", which has it`+"\n"+
+		`LoadBalancer taken: the address 198.51.100.1 is also one of VirtualIP "api", which has it`+"\n"+
+		"LoadBalancer wrong: the backend 198.51.100.2 is an address of LoadBalancer \"one\"; give the server's own address\n"+
+		`Service default/web: the address 198.51.100.2 is one of LoadBalancer "one": it is not announced for the Service` {
+		t.Errorf("problems\n%s", got)
+	}
+	if got, want := said(r.Warnings), "LoadBalancer bare: spec.healthCheck: "+resolve.NoBackendCheck; !strings.Contains(got, want) {
+		t.Errorf("warnings\n%s\nwant\n%s", got, want)
+	}
+
+	b := New(self())
+	w.fill(b)
+	b.Build()
+	w.objects.LoadBalancers = slices.Clone(w.objects.LoadBalancers)
+	w.objects.LoadBalancers[1] = balancer("one", "198.51.100.19", "198.51.100.1", "198.51.100.2")
+	b.SetObjects(w.objects)
+	if r, changed := b.Build(); !changed || r.LoadBalancers[1].Servers[0].Addr.String() != "198.51.100.19" {
+		t.Errorf("changed %v: %+v", changed, r.LoadBalancers)
+	}
+	b.SetObjects(w.objects)
+	if _, changed := b.Build(); changed {
+		t.Error("the same again is a change")
+	}
+}
+
+// TestBackendsOfSelectedNodesOnly: a node that cannot have the address asks no backend.
+func TestBackendsOfSelectedNodesOnly(t *testing.T) {
+	here, elsewhere := balancer("here", "198.51.100.11", "198.51.100.1"), balancer("elsewhere", "198.51.100.12", "198.51.100.2")
+	here.Spec.NodeSelector = &v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": "a"}}
+	elsewhere.Spec.NodeSelector = &v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": "b"}}
+	w := world{objects: Objects{}.with(here, elsewhere), nodes: map[string]*Node{"n1": ready(map[string]string{"zone": "a"})}}
+	r := w.build(t)
+	if got := strings.Join(slices.Sorted(maps.Keys(r.ChecksHere(nil))), " "); got != "here/198.51.100.11" {
+		t.Errorf("checks of %s run on this node", got)
+	}
+}
+
 func TestVirtualIPs(t *testing.T) {
 	checked := virtualIP("api", "198.51.100.1", "2001:db8:1::1")
 	checked.Spec.HealthCheck = &v1alpha1.HealthCheck{}

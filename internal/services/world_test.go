@@ -93,6 +93,9 @@ func text(vips []model.VIP) string {
 		if v.Kind == v1alpha1.KindVirtualIP {
 			line += " virtual"
 		}
+		if v.Forwarded() {
+			line += " forwarded"
+		}
 		if v.L2 {
 			line += " l2" + fmt.Sprint(v.Interfaces)
 		}
@@ -173,6 +176,8 @@ func (o Objects) with(more ...any) Objects {
 			o.Peers = append(slices.Clone(o.Peers), x)
 		case *v1alpha1.VirtualIP:
 			o.VirtualIPs = append(slices.Clone(o.VirtualIPs), x)
+		case *v1alpha1.LoadBalancer:
+			o.LoadBalancers = append(slices.Clone(o.LoadBalancers), x)
 		case *v1alpha1.Community:
 			o.Communities = append(slices.Clone(o.Communities), x)
 		case *v1alpha1.BFDProfile:

@@ -19,7 +19,17 @@ import (
 
 // narrowed are the ways in which a definition takes less than that of the previous version,
 // each with the reason. An entry goes with the next release.
-var narrowed = map[string]string{}
+var narrowed = map[string]string{
+	"MachineLoadBalancer spec.healthCheck.http.host: default none was \"127.0.0.1\"":  hostDefault,
+	"MachineLoadBalancer spec.healthCheck.https.host: default none was \"127.0.0.1\"": hostDefault,
+	"MachineLoadBalancer spec.healthCheck.tcp.host: default none was \"127.0.0.1\"":   hostDefault,
+	"VirtualIP spec.healthCheck.http.host: default none was \"127.0.0.1\"":            hostDefault,
+	"VirtualIP spec.healthCheck.https.host: default none was \"127.0.0.1\"":           hostDefault,
+	"VirtualIP spec.healthCheck.tcp.host: default none was \"127.0.0.1\"":             hostDefault,
+}
+
+// Daemons of either version fill the host in by themselves.
+const hostDefault = "that of a LoadBalancer is the address of each backend, and the type is the same"
 
 // refused are objects that the previous version took and this one does not, by a part of
 // the error, each with the reason. An entry goes with the next release.
@@ -290,7 +300,7 @@ func invalid(kind string, object map[string]any) []string {
 		v1alpha1.KindVirtualIP: &v1alpha1.VirtualIP{}, v1alpha1.KindBGPPeer: &v1alpha1.BGPPeer{}, v1alpha1.KindBFDProfile: &v1alpha1.BFDProfile{},
 		v1alpha1.KindCommunity: &v1alpha1.Community{}, v1alpha1.KindIPAddressPool: &v1alpha1.IPAddressPool{},
 		v1alpha1.KindL2Advertisement: &v1alpha1.L2Advertisement{}, v1alpha1.KindBGPAdvertisement: &v1alpha1.BGPAdvertisement{},
-		v1alpha1.KindMachineLoadBalancer: &v1alpha1.MachineLoadBalancer{},
+		v1alpha1.KindLoadBalancer: &v1alpha1.LoadBalancer{}, v1alpha1.KindMachineLoadBalancer: &v1alpha1.MachineLoadBalancer{},
 	}[kind]
 	if value == nil {
 		return nil // a NodeStatus, which lbd writes

@@ -81,7 +81,7 @@ func TestGenerated(t *testing.T) {
 // each definition.
 func TestDefinitions(t *testing.T) {
 	all := load(t)
-	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "MachineLoadBalancer", "NodeStatus", "VirtualIP"}
+	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "LoadBalancer", "MachineLoadBalancer", "NodeStatus", "VirtualIP"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, kinds) {
 		t.Errorf("definitions of %v, want %v", got, kinds)
 	}
@@ -196,12 +196,13 @@ func integers(v any) any {
 // rule that no schema can have. Whoever reads the object says so in its
 // conditions.
 var onlyGo = map[string]string{
-	"overlaps spec.addresses":              "no arithmetic on IPv6 addresses, and every pair of entries would cost too much",
-	`2001:db8::9-2001:db8::1" ends before`: "no arithmetic on IPv6 addresses",
-	`fe00::-fec0::1" contains`:             "no arithmetic on IPv6 addresses",
-	"has a key that is not":                "a rule about the keys of a map, which have no bound, would cost too much",
-	`metadata.namespace: "a.b"`:            "the API server removes it",
-	`metadata.name: "` + aaa + `"`:         "the API server takes labels of more than 63 characters",
+	"overlaps spec.addresses":               "no arithmetic on IPv6 addresses, and every pair of entries would cost too much",
+	`2001:db8::9-2001:db8::1" ends before`:  "no arithmetic on IPv6 addresses",
+	`fe00::-fec0::1" contains`:              "no arithmetic on IPv6 addresses",
+	`.address: "10.0.0.11" is listed twice`: "comparing each of 1000 backends with the others would cost too much, and one may be there with two ports",
+	"has a key that is not":                 "a rule about the keys of a map, which have no bound, would cost too much",
+	`metadata.namespace: "a.b"`:             "the API server removes it",
+	`metadata.name: "` + aaa + `"`:          "the API server takes labels of more than 63 characters",
 }
 
 var aaa = strings.Repeat("a", 64)
@@ -233,6 +234,36 @@ func TestVerdicts(t *testing.T) {
 		if !excused[rule] {
 			t.Errorf("no object is excused by %q: remove it", rule)
 		}
+	}
+}
+
+// TestLargeLoadBalancer: at all bounds, with texts as long as they get, an API server can still
+// judge the rules of the definition.
+func TestLargeLoadBalancer(t *testing.T) {
+	const prefix = "2001:db8:1111:2222:3333:4444:5555:%x"
+	lists := map[string]int{"addresses": 64, "ports": 1000, "backends": 1000, "allowedSources": 1000}
+	spec := make(map[string]any)
+	for name, n := range lists {
+		var list []any
+		for i := range n {
+			var entry any
+			switch name {
+			case "ports":
+				entry = map[string]any{"port": int64(i + 1), "targetPort": int64(i + 2), "protocol": "TCP"}
+			case "backends":
+				entry = map[string]any{"address": fmt.Sprintf(prefix, i+0x1000), "port": int64(8080), "weight": int64(1)}
+			case "allowedSources":
+				entry = fmt.Sprintf("2001:db8:1111:2222:3333:4444:%x:0/112", i+0x1000)
+			default:
+				entry = fmt.Sprintf(prefix, i+0x8000)
+			}
+			list = append(list, entry)
+		}
+		spec[name] = list
+	}
+	object := map[string]any{"apiVersion": "lbd.dev/v1alpha1", "kind": "LoadBalancer", "metadata": map[string]any{"name": "a"}, "spec": spec}
+	if _, errs := load(t)["LoadBalancer"].Create(t.Context(), object); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
 	}
 }
 

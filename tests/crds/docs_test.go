@@ -99,7 +99,7 @@ func TestStatus(t *testing.T) {
 	for kind, spec := range map[string]string{
 		"IPAddressPool": `{"addresses":["10.0.0.0/24"]}`, "L2Advertisement": `{}`, "BGPAdvertisement": `{}`,
 		"BGPPeer": `{"myASN":1,"peerASN":2,"peerAddress":"10.0.0.1"}`, "BFDProfile": `{}`, "VirtualIP": `{"addresses":["10.0.0.1"]}`,
-		"Community": `{"communities":[{"name":"a","value":"1:1"}]}`, "MachineLoadBalancer": `{"clusterName":"a"}`,
+		"Community": `{"communities":[{"name":"a","value":"1:1"}]}`, "LoadBalancer": `{"addresses":["10.0.0.1"],"ports":[{"port":1}],"backends":[{"address":"10.0.0.2"}]}`, "MachineLoadBalancer": `{"clusterName":"a"}`,
 	} {
 		pool := kind == "IPAddressPool"
 		for status, fits := range map[string]bool{

@@ -126,7 +126,7 @@ func (m *moved) view(labels map[string]string) *model.View {
 		},
 		Applied: map[model.SinkName]model.Applied{model.SinkAddress: {}, model.SinkLayer2: {}, model.SinkBGP: {}},
 	}
-	v.SetObjects(model.SourceKube, r.VIPs, r.Peers)
+	v.SetObjects(model.SourceKube, r.Objects)
 	return v
 }
 

@@ -105,7 +105,7 @@ func (j *judge) all(ctx context.Context) error {
 	j.tellServices(silent)
 	var first error
 	for _, err := range []error{
-		judgeKind(ctx, j, set.VirtualIPs, v1alpha1.KindVirtualIP, problems, warnings), judgeKind(ctx, j, set.Peers, v1alpha1.KindBGPPeer, problems, warnings),
+		judgeKind(ctx, j, set.VirtualIPs, v1alpha1.KindVirtualIP, problems, warnings), judgeKind(ctx, j, set.LoadBalancers, v1alpha1.KindLoadBalancer, problems, warnings), judgeKind(ctx, j, set.Peers, v1alpha1.KindBGPPeer, problems, warnings),
 		judgeKind(ctx, j, set.Profiles, v1alpha1.KindBFDProfile, problems, warnings), judgeKind(ctx, j, set.Communities, v1alpha1.KindCommunity, problems, warnings),
 		judgeKind(ctx, j, set.L2Advertisements, v1alpha1.KindL2Advertisement, problems, warnings),
 		judgeKind(ctx, j, set.BGPAdvertisements, v1alpha1.KindBGPAdvertisement, problems, warnings),

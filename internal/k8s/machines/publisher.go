@@ -233,7 +233,7 @@ func (p *publisher) tell(f facts) {
 	p.publish(func(v *model.View) {
 		v.Machines = f.machines
 		if objects {
-			v.SetObjects(model.SourceMachines, f.vips, nil)
+			v.SetObjects(model.SourceMachines, model.Objects{VIPs: f.vips})
 		}
 		v.Synced[model.SourceMachines] = true
 	})

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,7 @@ import (
 // resources are the names of the kinds in URLs.
 var resources = map[string]string{
 	v1alpha1.KindVirtualIP:        "virtualips",
+	v1alpha1.KindLoadBalancer:     "loadbalancers",
 	v1alpha1.KindBGPPeer:          "bgppeers",
 	v1alpha1.KindBFDProfile:       "bfdprofiles",
 	v1alpha1.KindCommunity:        "communities",
@@ -77,6 +79,7 @@ type Objects struct {
 // Set watches all kinds.
 type Set struct {
 	VirtualIPs        *k8s.Watch[Object[*v1alpha1.VirtualIP]]
+	LoadBalancers     *k8s.Watch[Object[*v1alpha1.LoadBalancer]]
 	Peers             *k8s.Watch[Object[*v1alpha1.BGPPeer]]
 	Profiles          *k8s.Watch[Object[*v1alpha1.BFDProfile]]
 	Communities       *k8s.Watch[Object[*v1alpha1.Community]]
@@ -99,6 +102,7 @@ type kindWatch interface {
 func NewSet(client *k8s.Client, changed func(kind string)) *Set {
 	return &Set{
 		VirtualIPs:        newWatch[v1alpha1.VirtualIP](client, v1alpha1.KindVirtualIP, changed),
+		LoadBalancers:     newOptionalWatch[v1alpha1.LoadBalancer](client, v1alpha1.KindLoadBalancer, changed),
 		Peers:             newWatch[v1alpha1.BGPPeer](client, v1alpha1.KindBGPPeer, changed),
 		Profiles:          newWatch[v1alpha1.BFDProfile](client, v1alpha1.KindBFDProfile, changed),
 		Communities:       newWatch[v1alpha1.Community](client, v1alpha1.KindCommunity, changed),
@@ -109,7 +113,7 @@ func NewSet(client *k8s.Client, changed func(kind string)) *Set {
 }
 
 func (s *Set) watches() []kindWatch {
-	return []kindWatch{s.VirtualIPs, s.Peers, s.Profiles, s.Communities, s.Pools, s.L2Advertisements, s.BGPAdvertisements}
+	return []kindWatch{s.VirtualIPs, s.LoadBalancers, s.Peers, s.Profiles, s.Communities, s.Pools, s.L2Advertisements, s.BGPAdvertisements}
 }
 
 // Run watches all kinds until ctx ends.
@@ -145,6 +149,7 @@ func (s *Set) States() map[string]k8s.WatchState {
 func (s *Set) Objects() Objects {
 	var o Objects
 	o.VirtualIPs = valid(s.VirtualIPs, v1alpha1.KindVirtualIP, &o.Invalid)
+	o.LoadBalancers = valid(s.LoadBalancers, v1alpha1.KindLoadBalancer, &o.Invalid)
 	o.Peers = valid(s.Peers, v1alpha1.KindBGPPeer, &o.Invalid)
 	o.Profiles = valid(s.Profiles, v1alpha1.KindBFDProfile, &o.Invalid)
 	o.Communities = valid(s.Communities, v1alpha1.KindCommunity, &o.Invalid)
@@ -179,8 +184,28 @@ type target[T any] interface {
 	Validate() []v1alpha1.FieldError
 }
 
+// Forbidden are the kinds that count as empty, since they may not be read, with the reason.
+func (s *Set) Forbidden() map[string]error {
+	out := make(map[string]error)
+	if st := s.LoadBalancers.State(); st.Absent && apierrors.IsForbidden(st.Err) {
+		out[v1alpha1.KindLoadBalancer] = st.Err
+	}
+	return out
+}
+
 // newWatch watches one kind.
 func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) *k8s.Watch[Object[P]] {
+	return k8s.NewWatch(watchOptions[T, P](client, kind, changed))
+}
+
+// newOptionalWatch watches a kind that the roles of an earlier version do not name.
+func newOptionalWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) *k8s.Watch[Object[P]] {
+	o := watchOptions[T, P](client, kind, changed)
+	o.Optional = true
+	return k8s.NewWatch(o)
+}
+
+func watchOptions[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) k8s.WatchOptions[Object[P]] {
 	r := client.Dynamic.Resource(Resource(kind))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
@@ -188,7 +213,7 @@ func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(
 			return r.Watch(ctx, o)
 		},
 	}
-	return k8s.NewWatch(k8s.WatchOptions[Object[P]]{
+	return k8s.WatchOptions[Object[P]]{
 		Name:      resources[kind],
 		ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, client.Dynamic),
 		Object:    &unstructured.Unstructured{},
@@ -206,7 +231,7 @@ func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(
 		Lacks: func(ctx context.Context) (bool, error) {
 			return client.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, resources[kind])
 		},
-	})
+	}
 }
 
 // Read turns an object of the API server into ours. The name is always filled in.

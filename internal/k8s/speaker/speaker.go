@@ -429,12 +429,12 @@ func (l *loop) build() {
 	l.vips = len(r.VIPs)
 	l.s.o.OnChange(r)
 	l.publish(func(v *model.View) {
-		v.SetObjects(model.SourceKube, r.VIPs, r.Peers)
+		v.SetObjects(model.SourceKube, r.Objects)
 		v.SetLabels(model.SourceKube, r.Labels)
 		v.Synced[model.SourceKube] = true
 	})
 	if first {
-		l.s.o.Logger.Info("cluster read", "vips", len(r.VIPs), "bgp_peers", len(r.Peers), "problems", len(r.Problems))
+		l.s.o.Logger.Info("cluster read", "vips", len(r.VIPs), "bgp_peers", len(r.Peers), "load_balancers", len(r.LoadBalancers), "problems", len(r.Problems))
 		l.connection()
 	}
 }
@@ -447,6 +447,9 @@ func (l *loop) note(r services.Result) {
 		for _, e := range i.Errors {
 			all = append(all, services.Problem{Kind: i.Kind, Name: i.Name, Text: e.Error() + ": the object is not used"})
 		}
+	}
+	for kind, err := range l.w.objects.Forbidden() {
+		all = append(all, services.Problem{Kind: kind, Name: "*", Text: "no object of this kind is served: " + err.Error() + ": apply the manifest of this version"})
 	}
 	all = append(all, r.Problems...)
 	l.s.mu.Lock()

@@ -27,13 +27,14 @@ import (
 )
 
 const (
-	resServices = "v1/services"
-	resNodes    = "v1/nodes"
-	resSlices   = "discovery.k8s.io/v1/endpointslices"
-	resPools    = "lbd.dev/v1alpha1/ipaddresspools"
-	resL2       = "lbd.dev/v1alpha1/l2advertisements"
-	resVIPs     = "lbd.dev/v1alpha1/virtualips"
-	resPeers    = "lbd.dev/v1alpha1/bgppeers"
+	resServices  = "v1/services"
+	resNodes     = "v1/nodes"
+	resSlices    = "discovery.k8s.io/v1/endpointslices"
+	resPools     = "lbd.dev/v1alpha1/ipaddresspools"
+	resL2        = "lbd.dev/v1alpha1/l2advertisements"
+	resVIPs      = "lbd.dev/v1alpha1/virtualips"
+	resBalancers = "lbd.dev/v1alpha1/loadbalancers"
+	resPeers     = "lbd.dev/v1alpha1/bgppeers"
 )
 
 func kinds() map[string]string {
@@ -440,6 +441,60 @@ func TestVirtualIPWithoutCheckIsInTheStatus(t *testing.T) {
 	}
 	api.Put(resVIPs, custom("api", map[string]any{"addresses": []string{"198.51.100.1"}, "healthCheck": map[string]any{"tcp": map[string]any{"port": 80}}}))
 	b.eventually("mended", func() bool { return len(b.Status().Warnings) == 0 })
+}
+
+// TestLoadBalancersOfTheCluster are in the View with their VIPs, and go with the object.
+func TestLoadBalancersOfTheCluster(t *testing.T) {
+	api := cluster(t)
+	api.Serve(resBalancers, "LoadBalancer")
+	b := run(t, api, nil)
+	b.become("")
+	spec := map[string]any{
+		"addresses": []string{"198.51.100.1"}, "ports": []any{map[string]any{"port": 443}},
+		"backends": []any{map[string]any{"address": "198.51.100.11"}}, "healthCheck": map[string]any{"tcp": map[string]any{"port": 443}},
+	}
+	api.Put(resBalancers, custom("web", spec))
+	b.become("198.51.100.1=web")
+	b.lock(func() {
+		if all := b.view.LoadBalancers; len(all) != 1 || all[0].Servers[0].Check != "web/198.51.100.11" || !b.view.VIPs[0].Forwarded() {
+			t.Errorf("LoadBalancers %+v, VIPs %+v", all, b.view.VIPs)
+		}
+	})
+	api.Delete(resBalancers, "", "web")
+	b.become("")
+	b.lock(func() {
+		if len(b.view.LoadBalancers) != 0 {
+			t.Errorf("LoadBalancers %+v", b.view.LoadBalancers)
+		}
+	})
+}
+
+// TestRolesOfAnEarlierVersion: a daemon that may not read LoadBalancers yet serves everything
+// else, says so, and takes them as soon as it may.
+func TestRolesOfAnEarlierVersion(t *testing.T) {
+	api := cluster(t)
+	api.Serve(resBalancers, "LoadBalancer")
+	api.Put(resBalancers, custom("web", map[string]any{
+		"addresses": []string{"198.51.100.1"}, "ports": []any{map[string]any{"port": 443}}, "backends": []any{map[string]any{"address": "198.51.100.11"}},
+	}))
+	api.Put(resServices, lb("s", false, "192.0.2.1"))
+	api.Put(resSlices, endpointsOf("s", "n1"))
+	var may atomic.Bool
+	api.Gate(func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/loadbalancers") && !may.Load() {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	b := run(t, api, nil)
+	b.become("192.0.2.1=default/s")
+	b.eventually("connected", func() bool { return b.Status().Connected })
+	if p := b.Status().Problems; len(p) != 1 || p[0].Kind != "LoadBalancer" || !strings.Contains(p[0].Text, "apply the manifest of this version") {
+		t.Errorf("problems %+v", p)
+	}
+	may.Store(true)
+	b.become("192.0.2.1=default/s 198.51.100.1=web")
+	b.eventually("no problem", func() bool { return len(b.Status().Problems) == 0 })
 }
 
 func TestConvert(t *testing.T) {
