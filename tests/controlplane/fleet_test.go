@@ -161,12 +161,19 @@ func (f *fleet) serve(t *testing.T, s *corev1.Service, pods ...*controlplane.Pod
 // answered waits until exactly these Pods answer at each address.
 func (f *fleet) answered(t *testing.T, vips []netip.Addr, pods ...*controlplane.Pod) {
 	t.Helper()
-	want := map[string]bool{}
+	var names []string
 	for _, p := range pods {
-		want[p.Name] = true
+		names = append(names, p.Name)
 	}
+	f.answeredBy(t, vips, names...)
+}
+
+// answeredBy waits until exactly these Pods or hosts answer at each address.
+func (f *fleet) answeredBy(t *testing.T, vips []netip.Addr, names ...string) {
+	t.Helper()
+	slices.Sort(names)
 	for _, vip := range vips {
-		err := controlplane.Eventually(t.Context(), 20*time.Second, fmt.Sprintf("%s is answered by %v", vip, slices.Sorted(maps.Keys(want))), func() error {
+		err := controlplane.Eventually(t.Context(), 20*time.Second, fmt.Sprintf("%s is answered by %v", vip, names), func() error {
 			got := map[string]bool{}
 			for range 30 {
 				name, err := f.ask(t.Context(), vip)
@@ -175,8 +182,8 @@ func (f *fleet) answered(t *testing.T, vips []netip.Addr, pods ...*controlplane.
 				}
 				got[name] = true
 			}
-			if !maps.Equal(got, want) {
-				return fmt.Errorf("it is answered by %v", slices.Sorted(maps.Keys(got)))
+			if all := slices.Sorted(maps.Keys(got)); !slices.Equal(all, names) {
+				return fmt.Errorf("it is answered by %v", all)
 			}
 			return nil
 		})
