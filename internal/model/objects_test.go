@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -80,8 +81,8 @@ func TestLoadBalancersOfTwoSources(t *testing.T) {
 		if all := fmt.Sprintf("%s: %d VIPs", strings.Join(got, "; "), len(v.VIPs)); all != x.of {
 			t.Errorf("%s: %s, want %s", name, all, x.of)
 		}
-		if want := strings.Fields(x.cluster); len(sources[1].LoadBalancers[0].VIPs) != len(want)-1 {
-			t.Errorf("%s: the list of the source was changed", name)
+		if words := strings.Fields(x.cluster); !reflect.DeepEqual(sources[1], of(KindLoadBalancer, words[0], words[1:]...)) {
+			t.Errorf("%s: the list of the source was changed: %+v", name, sources[1])
 		}
 	}
 }

@@ -488,7 +488,7 @@ func TestLoadBalancers(t *testing.T) {
 	bare.Spec.HealthCheck = nil
 	w := world{objects: Objects{}.with(
 		virtualIP("api", "198.51.100.1"), bare, balancer("one", "198.51.100.11", "198.51.100.1", "198.51.100.2"),
-		balancer("taken", "198.51.100.13", "198.51.100.1"), balancer("wrong", "198.51.100.2", "198.51.100.5"),
+		balancer("taken", "198.51.100.13", "198.51.100.1"), balancer("wrong", "198.51.100.2", "198.51.100.4", "198.51.100.5"),
 	), services: map[string]*Service{"web": svc("198.51.100.2")}}
 	r := w.build(t)
 	if got := text(r.VIPs); got != "198.51.100.1 api virtual l2[]\n198.51.100.2 one forwarded l2[]\n198.51.100.4 bare forwarded l2[]\n198.51.100.5 wrong forwarded l2[]" {
@@ -506,6 +506,7 @@ func TestLoadBalancers(t *testing.T) {
 	}
 	if got := said(r.Problems); got != `LoadBalancer one: the address 198.51.100.1 is also one of VirtualIP "api", which has it`+"\n"+
 		`LoadBalancer taken: the address 198.51.100.1 is also one of VirtualIP "api", which has it`+"\n"+
+		`LoadBalancer wrong: the address 198.51.100.4 is also one of LoadBalancer "bare", which has it`+"\n"+
 		"LoadBalancer wrong: the backend 198.51.100.2 is an address of LoadBalancer \"one\"; give the server's own address\n"+
 		`Service default/web: the address 198.51.100.2 is one of LoadBalancer "one": it is not announced for the Service` {
 		t.Errorf("problems\n%s", got)
@@ -522,6 +523,14 @@ func TestLoadBalancers(t *testing.T) {
 	b.SetObjects(w.objects)
 	if r, changed := b.Build(); !changed || r.LoadBalancers[1].Servers[0].Addr.String() != "198.51.100.19" {
 		t.Errorf("changed %v: %+v", changed, r.LoadBalancers)
+	}
+	lighter := balancer("one", "198.51.100.19", "198.51.100.1", "198.51.100.2")
+	lighter.Spec.Backends[0].Weight = new(int32(1))
+	w.objects.LoadBalancers = slices.Clone(w.objects.LoadBalancers)
+	w.objects.LoadBalancers[1] = lighter
+	b.SetObjects(w.objects)
+	if r, changed := b.Build(); !changed || r.LoadBalancers[1].Servers[0].Weight != 1 {
+		t.Errorf("another weight, changed %v: %+v", changed, r.LoadBalancers)
 	}
 	b.SetObjects(w.objects)
 	if _, changed := b.Build(); changed {

@@ -480,8 +480,10 @@ func TestRolesOfAnEarlierVersion(t *testing.T) {
 	api.Put(resServices, lb("s", false, "192.0.2.1"))
 	api.Put(resSlices, endpointsOf("s", "n1"))
 	var may atomic.Bool
+	var refused atomic.Int64
 	api.Gate(func(r *http.Request) int {
 		if strings.HasSuffix(r.URL.Path, "/loadbalancers") && !may.Load() {
+			refused.Add(1)
 			return http.StatusForbidden
 		}
 		return 0
@@ -492,6 +494,10 @@ func TestRolesOfAnEarlierVersion(t *testing.T) {
 	if p := b.Status().Problems; len(p) != 1 || p[0].Kind != "LoadBalancer" || !strings.Contains(p[0].Text, "apply the manifest of this version") {
 		t.Errorf("problems %+v", p)
 	}
+	before := refused.Load()
+	api.Fail(http.StatusServiceUnavailable) // ends the watches, after which all begin again
+	api.Fail(0)
+	b.eventually("asked again, and connected", func() bool { return refused.Load() > before && b.Status().Connected })
 	may.Store(true)
 	b.become("192.0.2.1=default/s 198.51.100.1=web")
 	b.eventually("no problem", func() bool { return len(b.Status().Problems) == 0 })
