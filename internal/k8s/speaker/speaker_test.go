@@ -497,7 +497,9 @@ func TestRolesOfAnEarlierVersion(t *testing.T) {
 	before := refused.Load()
 	api.Fail(http.StatusServiceUnavailable) // ends the watches, after which all begin again
 	api.Fail(0)
-	b.eventually("asked again, and connected", func() bool { return refused.Load() > before && b.Status().Connected })
+	b.eventually("asked again", func() bool { return refused.Load() > before })
+	time.Sleep(LostAfter + 200*time.Millisecond)
+	b.eventually("connected", func() bool { return b.Status().Connected })
 	may.Store(true)
 	b.become("192.0.2.1=default/s 198.51.100.1=web")
 	b.eventually("no problem", func() bool { return len(b.Status().Problems) == 0 })
