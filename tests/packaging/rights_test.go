@@ -36,7 +36,7 @@ var writes = map[string][]string{
 	"ClusterRole/lbd": {"create nodestatuses.lbd.dev", "patch nodestatuses.lbd.dev", "create events."},
 	"ClusterRole/lbd-controller": {
 		"patch services/status.", "create events.", "patch events.",
-		"patch virtualips/status.lbd.dev",
+		"patch loadbalancers/status.lbd.dev", "patch virtualips/status.lbd.dev",
 		"patch ipaddresspools/status.lbd.dev",
 		"patch l2advertisements/status.lbd.dev",
 		"patch bgpadvertisements/status.lbd.dev",
