@@ -15,8 +15,9 @@ RUNS     ?= 20
 SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
+ARCHS    ?= amd64,arm64
 
-.PHONY: help build image generate check test beside unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -30,17 +31,24 @@ image: ## build the image for PLATFORMS into dist/lbd-image.tar, by docker or bu
 	@IMAGE='$(IMAGE)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' PLATFORMS='$(PLATFORMS)' \
 		SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" sh packaging/image.sh
 
+# Archives, packages, the chart, definitions, a list of all modules and checksums. The same
+# bytes from the same commit and Go.
+release: ## build a release for ARCHS into dist/VERSION
+	cd packaging/release && $(GO) run . -root '$(CURDIR)' -out '$(CURDIR)/dist/$(VERSION)' -arch '$(ARCHS)' \
+		-version '$(VERSION)' -commit '$(COMMIT)' -epoch "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"
+
 generate: ## packaging/crds from the types of api/v1alpha1
 	cd tests/crds && $(GO) run ./cmd/generate $(CURDIR)
 
-# tests/crds and tests/packaging are modules of their own: the generator, the code of an API
-# server, Helm and kustomize are not in lbd.
-check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, kustomize and Helm, systemd-analyze
+# tests/crds, tests/packaging and packaging/release are modules of their own: the generator, the
+# code of an API server, Helm, kustomize and what makes packages are not in lbd.
+check: ## gofmt, go vet, staticcheck, the CustomResourceDefinitions, kustomize and Helm, packages, systemd-analyze
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	cd tests/crds && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 15m ./...
 	cd tests/packaging && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 15m ./...
+	cd packaging/release && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 15m ./...
 	@if command -v systemd-analyze >/dev/null; then sh systemd/verify.sh; elif [ "$$CI" = true ]; then echo "systemd-analyze is missing"; exit 1; fi
 
 deps: ## install what the lab needs (Debian; root)
