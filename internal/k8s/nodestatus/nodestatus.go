@@ -69,6 +69,9 @@ type Writer struct {
 	wait    time.Duration        // after a failure; 0: there is none
 	retry   time.Time
 	told    bool // the failure was logged
+	// assigned are the addresses of this node that an event has told of, with their epochs;
+	// nil before the first look.
+	assigned map[string]uint64
 
 	mu    sync.Mutex // guards stats
 	stats Stats
@@ -106,8 +109,12 @@ func (w *Writer) Run(ctx context.Context) {
 			}
 			return
 		case <-look.C:
-			if s, ok := w.status(); ok && w.due(&s, time.Now()) {
+			s, ok := w.status()
+			if ok && w.due(&s, time.Now()) {
 				w.write(ctx, s)
+			}
+			if ok && w.written != nil && w.wait == 0 { // else the API server does not take it
+				w.tellAssigned(ctx, &s)
 			}
 		}
 	}
