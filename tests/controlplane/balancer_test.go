@@ -55,6 +55,19 @@ func TestLoadBalancerObject(t *testing.T) {
 	t.Log("a Service beside it")
 	f.serve(t, f.loadBalancer("svc"), f.pods...)
 
+	err := controlplane.Eventually(t.Context(), 20*time.Second, "events say which node announces", func() error {
+		out, err := f.Kubectl(t.Context(), "get", "events", "-A", "--field-selector", "reason=nodeAssigned")
+		for _, object := range []string{"loadbalancer/web", "service/svc"} {
+			if err == nil && !strings.Contains(out, object) {
+				err = fmt.Errorf("none is of %s:\n%s", object, out)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
 	t.Log("a server is taken out of the object")
 	apply(two)
 	f.answeredBy(t, vips, two.Name)
@@ -70,7 +83,7 @@ func TestLoadBalancerObject(t *testing.T) {
 	}
 
 	t.Log("an address of another object")
-	err := f.Apply(t.Context(), fmt.Sprintf(`apiVersion: lbd.dev/v1alpha1
+	err = f.Apply(t.Context(), fmt.Sprintf(`apiVersion: lbd.dev/v1alpha1
 kind: LoadBalancer
 metadata: {name: zweb}
 spec: {addresses: [%s], ports: [{port: 1}], backends: [{address: %s}]}
