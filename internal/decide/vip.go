@@ -130,11 +130,7 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 		t.takenFrom = o.Memory.From
 		w.by(o.Memory.RelayUntil)
 	}
-	if gone && o.Memory.Phase == model.PhaseIdle {
-		mem.drop(vip.Addr)
-	} else if !known || !same(old, o.Memory) {
-		mem.set(vip.Addr, o.Memory)
-	}
+	remember(mem, vip.Addr, &o.Memory, gone)
 	if o.Bind != nil {
 		t.wanted = true
 		put(&t.lists.bind, *o.Bind)
@@ -152,6 +148,15 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	explain(&o, why.Detail)
 	t.report(stand, in, &o, d)
 	return known
+}
+
+// remember keeps what has changed, and drops what is let go.
+func remember(mem *memory, a addr, now *model.VIPMemory, gone bool) {
+	if gone && now.Phase == model.PhaseIdle {
+		mem.drop(a)
+	} else if old, known := mem.old[a]; !known || !same(old, *now) {
+		mem.set(a, *now)
+	}
 }
 
 // input is what the election may look at.
