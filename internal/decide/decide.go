@@ -4,7 +4,6 @@ package decide
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -45,17 +44,15 @@ func Decide(v *model.View) model.Desired {
 	facts := gather(v, &d, known)
 	facts.w = &w
 	facts.speaker(&d)
-	mem := memory{old: v.Memory.VIPs}
-	lo := memories[model.BGPMemory]{old: v.Memory.BGP}
 	remembered := 0
 	var t turn // begun anew for each VIP: one of its own would be an allocation
 	for i := range v.VIPs {
 		t = turn{facts: facts}
-		if t.both(&v.VIPs[i], &d, &mem, &lo) {
+		if t.both(&v.VIPs[i], &d) {
 			remembered++
 		}
 	}
-	facts.letGo(gone(v, remembered), &d, &mem, &lo)
+	facts.letGo(gone(v, remembered), &d)
 	d.BGP.Ready = d.BGP.Ready && !facts.holdSessions
 	facts.watchRings(&d)
 	w.by(facts.networks.Settle(&d, func(a addr) bool { return facts.isVIP(&d, a) }))
@@ -64,7 +61,6 @@ func Decide(v *model.View) model.Desired {
 	}
 	facts.aggregate(&d)
 	facts.lists.end(&d)
-	d.Memory.VIPs, d.Memory.BGP = mem.result(), lo.result()
 	d.Memory.Stalls = v.Stalls
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
@@ -112,53 +108,6 @@ func (w *waker) by(t time.Time) {
 	}
 }
 
-// memories is the map of the memories of VIPs, copied only when one changes: thousands of
-// VIPs stand by without a change for every one that moves.
-type memories[M any] struct {
-	old, next map[addr]M
-}
-
-// memory is that of layer 2.
-type memory = memories[model.VIPMemory]
-
-// set remembers what has changed.
-func (m *memories[M]) set(a addr, n M) {
-	if m.next == nil {
-		if m.next = maps.Clone(m.old); m.next == nil {
-			m.next = make(map[addr]M)
-		}
-	}
-	m.next[a] = n
-}
-
-// drop forgets what is let go.
-func (m *memories[M]) drop(a addr) {
-	if n, had := m.old[a]; had {
-		m.set(a, n)
-		delete(m.next, a)
-	}
-}
-
-func (m *memories[M]) result() map[addr]M {
-	if m.next != nil {
-		return m.next
-	}
-	return m.old
-}
-
-// same compares two memories; they hold one slice.
-func same(a, b model.VIPMemory) bool {
-	if !slices.Equal(a.Tried, b.Tried) {
-		return false
-	}
-	a.Tried, b.Tried = nil, nil
-	return a.Phase == b.Phase && a.Epoch == b.Epoch && a.Gen == b.Gen && a.Until.Equal(b.Until) &&
-		a.From == b.From && a.To == b.To && a.Series == b.Series && a.Burst == b.Burst && a.Asks == b.Asks && a.Rival == b.Rival && a.Holder == b.Holder &&
-		a.Interface == b.Interface && a.LostAt.Equal(b.LostAt) && a.Deferred.Equal(b.Deferred) &&
-		a.Lost == b.Lost && a.LostDetail == b.LostDetail && a.AddBefore.Equal(b.AddBefore) && a.RelayUntil.Equal(b.RelayUntil) && a.Consented == b.Consented && a.Contested == b.Contested && a.Silent == b.Silent && a.Kept == b.Kept && a.Resume == b.Resume && a.Unbound == b.Unbound && a.HeldUntil.Equal(b.HeldUntil) && a.Weak == b.Weak && a.Hearing == b.Hearing && a.Conflicts == b.Conflicts && a.Dispute.Same(b.Dispute) && a.Held == b.Held && a.Outclassed.Equal(b.Outclassed) &&
-		a.Owner == b.Owner && a.Reason == b.Reason && a.Since.Equal(b.Since)
-}
-
 // withRemoved is the View with the VIPs too that this node has, on the LAN or since they are
 // Balanced, and that are not configured any more: another node may still have them in its
 // configuration. What is bound on no node is of a Service, which goes on all nodes at once.
@@ -173,7 +122,7 @@ func withRemoved(v *model.View) *model.View {
 		if s.BGP || s.VIP.Unbound || next < len(v.VIPs) && v.VIPs[next].Addr == s.VIP.Addr {
 			continue
 		}
-		if onLAN(v.Memory.VIPs[s.VIP.Addr].Phase) || sharedStill(v, s.VIP.Addr) {
+		if v.Memory.VIPs[s.VIP.Addr].Phase.OnLAN() || sharedStill(v, s.VIP.Addr) {
 			vip := s.VIP
 			vip.Barred, vip.BarredDetail = model.ReasonRemoved, ""
 			vip.BGP, vip.Balanced = nil, false
@@ -187,15 +136,6 @@ func withRemoved(v *model.View) *model.View {
 	with.VIPs = append(out, v.VIPs...)
 	slices.SortFunc(with.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
 	return &with
-}
-
-// onLAN tells whether a VIP in this phase of layer 2 is there, perhaps silently.
-func onLAN(p model.Phase) bool {
-	switch p {
-	case model.PhaseOwner, model.PhaseHandover, model.PhaseDoubt, model.PhaseReleasing:
-		return true
-	}
-	return false
 }
 
 // sharedStill tells whether this node has connections of a Balanced VIP to keep that others

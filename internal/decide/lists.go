@@ -1,113 +1,56 @@
 package decide
 
 import (
-	"slices"
-
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/steady"
 )
 
-// list builds one list of a decision. Thousands of entries are the same as in the
-// decision before, so that its list is taken over up to the first that differs: what
-// does not change costs no memory, and drivers see at a glance that it did not.
-type list[T any] struct {
-	old     []T // never changed
-	n       int // how many of old are taken over
-	made    []T // what is built instead, once something differs
-	changed bool
-}
-
-// next is the entry of the decision before at the place of the one that comes, nil
-// if there is none to be taken over.
-func (l *list[T]) next() *T {
-	if l.changed || l.n >= len(l.old) {
-		return nil
-	}
-	return &l.old[l.n]
-}
-
-// keep takes over what next has returned.
-func (l *list[T]) keep() { l.n++ }
-
-// add appends what differs from next.
-func (l *list[T]) add(x T) {
-	if !l.changed {
-		l.changed = true
-		l.made = make([]T, l.n, max(len(l.old), l.n+1))
-		copy(l.made, l.old)
-	}
-	l.made = append(l.made, x)
-}
-
-// result is the list; it must not be changed any more.
-func (l *list[T]) result() []T {
-	if l.changed {
-		return l.made
-	}
-	return l.old[:l.n:l.n]
-}
-
-// put adds a value, or takes over the same one.
-func put[T comparable](l *list[T], x T) {
-	if o := l.next(); o != nil && *o == x {
-		l.keep()
-	} else {
-		l.add(x)
-	}
-}
-
-// lists are those of one decision that have an entry for each VIP.
+// lists are what a decision has for each VIP, for the drivers and the group and in its memory.
 type lists struct {
-	bind   list[model.Binding]
-	paths  list[model.BGPPath]
-	group  list[model.GroupVIP]
-	status list[model.VIPStatus]
-	relay  list[model.Relay]
+	bind   steady.List[model.Binding]
+	paths  steady.List[model.BGPPath]
+	group  steady.List[model.GroupVIP]
+	status steady.List[model.VIPStatus]
+	relay  steady.List[model.Relay]
+
+	onLAN      steady.Map[addr, model.VIPMemory]
+	onLoopback steady.Map[addr, model.BGPMemory]
 }
 
-// begin prepares the lists for a decision about so many VIPs.
-func begin(old *model.Lists, vips int) lists {
-	l := lists{
-		bind: list[model.Binding]{old: old.Bind}, paths: list[model.BGPPath]{old: old.Paths},
-		group: list[model.GroupVIP]{old: old.Group}, status: list[model.VIPStatus]{old: old.Status},
-		relay: list[model.Relay]{old: old.Relay},
+// begin prepares the lists out of those of the decision before.
+func begin(v *model.View) lists {
+	old, vips := &v.Memory.Lists, len(v.VIPs)
+	return lists{
+		bind: steady.Begin(old.Bind, 0), paths: steady.Begin(old.Paths, 0), relay: steady.Begin(old.Relay, 0),
+		group: steady.Begin(old.Group, vips), status: steady.Begin(old.Status, vips),
+		onLAN: steady.Map[addr, model.VIPMemory]{Old: v.Memory.VIPs}, onLoopback: steady.Map[addr, model.BGPMemory]{Old: v.Memory.BGP},
 	}
-	if len(old.Status) == 0 {
-		l.group.made, l.group.changed = make([]model.GroupVIP, 0, vips), true
-		l.status.made, l.status.changed = make([]model.VIPStatus, 0, vips), true
-	}
-	return l
 }
 
 // end puts the lists into the decision, and into its memory for the next one.
 func (l *lists) end(d *model.Desired) {
-	d.Bind = l.bind.result()
+	d.Bind = l.bind.Result()
 	sortBindings(d.Bind)
-	d.BGP.Paths, d.Group.VIPs, d.Status = l.paths.result(), l.group.result(), l.status.result()
-	d.Relay = l.relay.result()
+	d.BGP.Paths, d.Group.VIPs, d.Status = l.paths.Result(), l.group.Result(), l.status.Result()
+	d.Relay = l.relay.Result()
+	d.Memory.VIPs, d.Memory.BGP = l.onLAN.Result(), l.onLoopback.Result()
 	d.Memory.Lists = model.Lists{Bind: d.Bind, Paths: d.BGP.Paths, Group: d.Group.VIPs, Status: d.Status, Relay: d.Relay}
 }
 
 // path adds a path, or takes over the same one.
 func (l *lists) path(p model.BGPPath) {
-	if o := l.paths.next(); o != nil && o.Equal(&p) {
-		l.paths.keep()
+	if o := l.paths.Next(); o != nil && o.Equal(&p) {
+		l.paths.Keep()
 	} else {
-		l.paths.add(p)
+		l.paths.Add(p)
 	}
 }
 
 // tell adds a status, or takes over the same one.
 func (l *lists) tell(s model.VIPStatus) {
-	if o := l.status.next(); o != nil && sameStatus(o, &s) {
-		l.status.keep()
+	if o := l.status.Next(); o != nil && o.Same(&s) {
+		l.status.Keep()
 	} else {
-		l.status.add(s)
+		l.status.Add(s)
 	}
-}
-
-func sameStatus(a, b *model.VIPStatus) bool {
-	return a.BGP == b.BGP && a.Owner == b.Owner && a.Reason == b.Reason && a.Standing == b.Standing && a.Epoch == b.Epoch &&
-		a.Healthy == b.Healthy && a.Bound == b.Bound && a.Announced == b.Announced && a.Since.Equal(b.Since) &&
-		a.Interface == b.Interface && a.Detail == b.Detail && a.Ring == b.Ring && a.Duplicate == b.Duplicate && a.VIP.Same(&b.VIP) &&
-		slices.Equal(a.Successors, b.Successors) && slices.Equal(a.Peers, b.Peers)
 }

@@ -6,11 +6,13 @@ import (
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
+	"lbd.dev/lbd/internal/steady"
 )
 
 // stepLoopback decides what is held on lo of one VIP.
-func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired, mem *memories[model.BGPMemory]) {
-	old, known := mem.old[vip.Addr]
+func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
+	mem := &t.lists.onLoopback
+	old, known := mem.Old[vip.Addr]
 	if known {
 		t.remembered++
 	}
@@ -37,9 +39,9 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired, mem *me
 		t.w.by(t.v.Now) // begins anew
 	}
 	if gone && idle {
-		mem.drop(vip.Addr)
+		mem.Drop(vip.Addr)
 	} else if o.Memory != old {
-		mem.set(vip.Addr, o.Memory)
+		mem.Set(vip.Addr, o.Memory)
 	}
 	switch { // this host does not answer on the LAN for what another node owns there
 	case !o.Silent:
@@ -49,7 +51,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired, mem *me
 		t.advert = model.L2Advert{Addr: vip.Addr, Interface: t.iface, Mode: model.L2Silent}
 	}
 	if o.Bind.Addr.IsValid() {
-		put(&t.lists.bind, o.Bind)
+		steady.Put(&t.lists.bind, o.Bind)
 		t.elsewhere(&o.Bind, o.Status.Standing, d)
 	}
 	if o.Advertise {
@@ -59,7 +61,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired, mem *me
 		return
 	}
 	if !vip.L2 {
-		put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.holdsBGP(vip) || t.holdsService(vip, "", &model.VIPMemory{})})
+		steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.holdsBGP(vip) || t.holdsService(vip, "", &model.VIPMemory{})})
 	}
 	o.Status.Ring = t.rings.Obstacle(vip, "")
 	t.lists.tell(o.Status)

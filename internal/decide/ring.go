@@ -9,6 +9,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
+	"lbd.dev/lbd/internal/steady"
 )
 
 // relay asks for the ring of a VIP that this node has, or is about to have.
@@ -17,11 +18,11 @@ func (t *turn) relay(vip *model.VIP) {
 	if !t.ringOf(&r) {
 		return
 	}
-	if o := t.lists.relay.next(); o != nil {
+	if o := t.lists.relay.Next(); o != nil {
 		r.Was = o.Ring
 	}
 	if on, made := t.rings.Of(&r); made != nil {
-		put(&t.lists.relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound})
+		steady.Put(&t.lists.relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound})
 	}
 }
 
@@ -91,7 +92,7 @@ func (t *turn) holds(in *election.Input, m *model.VIPMemory) bool {
 		return bgp
 	}
 	// With Resume the address is away for a moment, the connections are not.
-	return m.Resume || onLAN(m.Phase) && in.Address.Bound
+	return m.Resume || m.Phase.OnLAN() && in.Address.Bound
 }
 
 // holdsBGP is holds for what is bound for BGP, or is Balanced, by the decision before.
@@ -117,14 +118,9 @@ func (f *facts) boundBGP(vip *model.VIP) bool {
 func (t *turn) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) bool {
 	bgp := t.v.Memory.BGP[vip.Addr]
 	until := slices.MaxFunc([]time.Time{m.HeldUntil, bgp.HeldUntil}, time.Time.Compare)
-	serves := serving(m) || len(vip.BGP) > 0 && bgp.Phase >= model.BGPAdvertised
+	serves := m.Phase.Serves() || len(vip.BGP) > 0 && bgp.Phase >= model.BGPAdvertised
 	t.serves = t.rings.HoldsService(vip, iface, serves, until)
 	return t.serves
-}
-
-// serving tells whether new connections to a VIP come in here by layer 2.
-func serving(m *model.VIPMemory) bool {
-	return m.Phase == model.PhaseOwner || m.Phase == model.PhaseHandover
 }
 
 // ServiceWord is how long after its start a node says nothing at all while it does not know the

@@ -8,12 +8,6 @@ import (
 	"lbd.dev/lbd/internal/place"
 )
 
-// TestSame: a decision takes over what is the same, so each field counts, a new one too.
-func TestSame(t *testing.T) {
-	fieldtest.Same(t, func(a, b *model.VIPMemory) bool { return same(*a, *b) })
-	fieldtest.Same(t, sameStatus, "VIP.BGP: a copy", "VIP.Preference: a copy")
-}
-
 // TestSameLinks: of an interface that counts, each field does.
 func TestSameLinks(t *testing.T) {
 	fieldtest.Same(t, func(a, b *model.Link) bool {

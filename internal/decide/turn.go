@@ -37,17 +37,17 @@ type turn struct {
 
 // both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
 // layer 2 had a memory of it.
-func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, lo *memories[model.BGPMemory]) (known bool) {
+func (t *turn) both(vip *model.VIP, d *model.Desired) (known bool) {
 	noBGP := len(vip.BGP) == 0
-	_, held := mem.old[vip.Addr]
+	_, held := t.lists.onLAN.Old[vip.Addr]
 	// What only BGP announces has no owner, but layer 2 may have to let it go.
 	if l2 := vip.L2 || noBGP; l2 || held {
-		known = t.step(vip, !l2, d, mem)
+		known = t.step(vip, !l2, d)
 	}
 	d.Rings = d.Rings || t.balancedIfFit(vip)
 	onLo := !noBGP || t.balancedHere(vip)
-	if _, was := lo.old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
-		t.stepLoopback(vip, !onLo, d, lo)
+	if _, was := t.lists.onLoopback.Old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
+		t.stepLoopback(vip, !onLo, d)
 	}
 	t.relay(vip)
 	t.finish(d)
@@ -56,11 +56,11 @@ func (t *turn) both(vip *model.VIP, d *model.Desired, mem *memory, lo *memories[
 
 // letGo decides for the VIPs that are not wanted any more: those that layer 2 still knows, and
 // those that BGP does.
-func (f *facts) letGo(known []model.VIP, d *model.Desired, mem *memory, lo *memories[model.BGPMemory]) {
+func (f *facts) letGo(known []model.VIP, d *model.Desired) {
 	turns := make(map[addr]turn)
 	for i := range known {
 		t := turn{facts: f}
-		t.step(&known[i], true, d, mem)
+		t.step(&known[i], true, d)
 		turns[known[i].Addr] = t
 	}
 	for _, vip := range f.goneFromLoopback() {
@@ -68,7 +68,7 @@ func (f *facts) letGo(known []model.VIP, d *model.Desired, mem *memory, lo *memo
 		if !known {
 			t.facts = f
 		}
-		t.stepLoopback(&vip, true, d, lo)
+		t.stepLoopback(&vip, true, d)
 		turns[vip.Addr] = t
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(turns), netip.Addr.Compare) {

@@ -13,6 +13,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
+	"lbd.dev/lbd/internal/steady"
 	"lbd.dev/lbd/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 		networks: wire.NewNetworks(v, d.Gen),
 		relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait},
 		local:    place.OwnAddresses(v.Links),
-		lists:    begin(&v.Memory.Lists, len(v.VIPs)),
+		lists:    begin(v),
 		quorum:   onceQuorum(v),
 	}
 	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
@@ -91,9 +92,9 @@ func defaultWeight(w int) bool { return w <= 0 || w == model.DefaultWeight }
 
 // step decides for one VIP and appends to the Desired. It tells whether the VIP
 // had a memory.
-func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bool {
+func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired) bool {
 	v, w := t.v, t.w
-	old, known := mem.old[vip.Addr]
+	old, known := t.lists.onLAN.Old[vip.Addr]
 	link, where := place.Find(v.Links, *vip, present(&old))
 	why := t.standing(vip, link.Name, where, &old)
 	stand := why.Reason
@@ -125,15 +126,15 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 	t.iface, t.ownsOnLAN = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
 	t.boundOn, t.epoch = t.placed(&o.Memory), max(in.Seen, o.Claim.Epoch)
 	t.stand = stand
-	o.Memory.HeldUntil = t.rings.HeldUntil(vip, serving(&old), serving(&o.Memory), o.Memory.HeldUntil)
+	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase.Serves(), o.Memory.Phase.Serves(), o.Memory.HeldUntil)
 	if (t.boundOn != "" || t.rings.KeepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
 		t.takenFrom = o.Memory.From
 		w.by(o.Memory.RelayUntil)
 	}
-	remember(mem, vip.Addr, &o.Memory, gone)
+	t.remember(vip.Addr, &o.Memory, gone)
 	if o.Bind != nil {
 		t.wanted = true
-		put(&t.lists.bind, *o.Bind)
+		steady.Put(&t.lists.bind, *o.Bind)
 		t.elsewhere(o.Bind, stand, d)
 	}
 	if o.Spared {
@@ -151,11 +152,12 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired, mem *memory) bo
 }
 
 // remember keeps what has changed, and drops what is let go.
-func remember(mem *memory, a addr, now *model.VIPMemory, gone bool) {
+func (f *facts) remember(a addr, now *model.VIPMemory, gone bool) {
+	mem := &f.lists.onLAN
 	if gone && now.Phase == model.PhaseIdle {
-		mem.drop(a)
-	} else if old, known := mem.old[a]; !known || !same(old, *now) {
-		mem.set(a, *now)
+		mem.Drop(a)
+	} else if old, known := mem.Old[a]; !known || !now.Same(&old) {
+		mem.Set(a, *now)
 	}
 }
 
@@ -216,8 +218,7 @@ func former(vip *model.VIP, unbound bool) *model.VIP {
 
 // present is the interface of a VIP that this node holds, else "".
 func present(m *model.VIPMemory) string {
-	switch m.Phase {
-	case model.PhaseTaking, model.PhaseOwner, model.PhaseHandover, model.PhaseDoubt:
+	if m.Phase.Holds() {
 		return m.Interface
 	}
 	return ""
@@ -231,7 +232,7 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	}
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.holds(in, &o.Memory)})
+	steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.holds(in, &o.Memory)})
 	if t.balancedHere(vip) && o.Owner != "" && o.Owner != t.v.Self {
 		target(&d.Group, o.Owner, vip.Addr)
 	}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -211,6 +212,14 @@ type VIPStatus struct {
 	Ring string
 }
 
+// Same compares two statuses.
+func (s *VIPStatus) Same(o *VIPStatus) bool {
+	return s.BGP == o.BGP && s.Owner == o.Owner && s.Reason == o.Reason && s.Standing == o.Standing && s.Epoch == o.Epoch &&
+		s.Healthy == o.Healthy && s.Bound == o.Bound && s.Announced == o.Announced && s.Since.Equal(o.Since) &&
+		s.Interface == o.Interface && s.Detail == o.Detail && s.Ring == o.Ring && s.Duplicate == o.Duplicate && s.VIP.Same(&o.VIP) &&
+		slices.Equal(s.Successors, o.Successors) && slices.Equal(s.Peers, o.Peers)
+}
+
 // Membership is what a node remembers of its place in the group.
 type Membership struct {
 	// Settled: the node has met its group, or has waited for it for long enough.
@@ -292,6 +301,19 @@ const (
 func (p Phase) String() string {
 	return [...]string{"idle", "waiting", "probing", "taking", "owner", "handover", "releasing", "unbinding", "doubt"}[p]
 }
+
+// Holds tells whether this node has the VIP of this phase, or is about to, and answers for it.
+func (p Phase) Holds() bool {
+	return p == PhaseTaking || p == PhaseOwner || p == PhaseHandover || p == PhaseDoubt
+}
+
+// OnLAN tells whether a VIP in this phase is bound to an interface, perhaps silently.
+func (p Phase) OnLAN() bool {
+	return p == PhaseOwner || p == PhaseHandover || p == PhaseDoubt || p == PhaseReleasing
+}
+
+// Serves tells whether new connections to a VIP in this phase come in here by layer 2.
+func (p Phase) Serves() bool { return p == PhaseOwner || p == PhaseHandover }
 
 // Dispute is what an owner has heard of another one on its wire.
 type Dispute struct {
@@ -381,4 +403,16 @@ type VIPMemory struct {
 	Owner  NodeName
 	Reason Reason
 	Since  time.Time
+}
+
+// Same compares two memories.
+func (m *VIPMemory) Same(o *VIPMemory) bool {
+	return m.Phase == o.Phase && m.Epoch == o.Epoch && m.Gen == o.Gen && m.Until.Equal(o.Until) &&
+		m.From == o.From && m.To == o.To && slices.Equal(m.Tried, o.Tried) && m.Series == o.Series && m.Burst == o.Burst &&
+		m.Asks == o.Asks && m.Rival == o.Rival && m.Hearing == o.Hearing && m.Holder == o.Holder && m.Interface == o.Interface &&
+		m.LostAt.Equal(o.LostAt) && m.Deferred.Equal(o.Deferred) && m.AddBefore.Equal(o.AddBefore) &&
+		m.Lost == o.Lost && m.LostDetail == o.LostDetail && m.Weak == o.Weak && m.Consented == o.Consented && m.Silent == o.Silent &&
+		m.Kept == o.Kept && m.Resume == o.Resume && m.Conflicts == o.Conflicts && m.Dispute.Same(o.Dispute) && m.Held == o.Held &&
+		m.Outclassed.Equal(o.Outclassed) && m.RelayUntil.Equal(o.RelayUntil) && m.Contested == o.Contested && m.Unbound == o.Unbound &&
+		m.HeldUntil.Equal(o.HeldUntil) && m.Owner == o.Owner && m.Reason == o.Reason && m.Since.Equal(o.Since)
 }

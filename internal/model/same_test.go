@@ -11,6 +11,8 @@ import (
 func TestSame(t *testing.T) {
 	fieldtest.Same(t, (*WireMemory).Same, "Asked") // changes with Series
 	fieldtest.Same(t, (*Dispute).Same)
+	fieldtest.Same(t, (*VIPMemory).Same)
+	fieldtest.Same(t, (*VIPStatus).Same, "VIP.BGP: a copy", "VIP.Preference: a copy")
 	fieldtest.Same(t, (*VIP).Same, "BGP: a copy", "Preference: a copy")
 	fieldtest.Same(t, (*PathAttributes).Equal)
 	fieldtest.Same(t, (*BGPPath).Equal)
