@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/decide"
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -25,7 +25,7 @@ func (d *Daemon) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 		for _, f := range d.opts.Extras {
 			f(&s)
 		}
-		s.Config.Warnings = slices.Concat(s.Config.Warnings, decide.Mismatches(&d.view))
+		s.Config.Warnings = slices.Concat(s.Config.Warnings, membership.Mismatches(&d.view))
 	})
 	return s, err
 }

@@ -4,6 +4,7 @@ package decide
 
 import (
 	"cmp"
+	"lbd.dev/lbd/internal/balance"
 	"slices"
 	"time"
 
@@ -33,13 +34,25 @@ func Decide(v *model.View) model.Desired {
 	known := membership.Step(v)
 	d.Memory.Membership, d.Hearing = known.Memory, known.Hearing
 	w.by(known.Wake)
-	if !ready(v) || awaitsServices(v, &w) {
+	speaks := ready(v)
+	if until, awaits := membership.AwaitsServices(v); speaks && awaits {
+		speaks = false
+		w.by(until)
+	}
+	if !speaks {
 		d.Wake = w.at
 		d.Group = group(v, &d)
 		d.Group.Unready = true
 		return d
 	}
-	v = withForwarding(withRemoved(v), &d, &w)
+	v = withRemoved(v)
+	forwarding := balance.Forward(v)
+	d.Forward, d.Memory.Balance = forwarding.State, forwarding.Memory
+	w.by(forwarding.Wake)
+	if len(v.LoadBalancers) > 0 {
+		barred := *v
+		barred.VIPs, v = forwarding.VIPs, &barred
+	}
 	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
 	facts := gather(v, &d, known)
 	facts.w = &w
@@ -64,7 +77,7 @@ func Decide(v *model.View) model.Desired {
 	d.Memory.Stalls = v.Stalls
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
 	d.Group = group(v, &d)
-	d.Machines = machines(v, &d)
+	d.Machines = membership.Management(v, &d.Group)
 	d.Wake = w.at
 	return d
 }

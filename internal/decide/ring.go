@@ -122,27 +122,3 @@ func (t *turn) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) bo
 	t.serves = t.rings.HoldsService(vip, iface, serves, until)
 	return t.serves
 }
-
-// ServiceWord is how long after its start a node says nothing at all while it does not know the
-// Services of its cluster: what an earlier process said of their connections stands meanwhile. It
-// is not settled for longer.
-const ServiceWord = 2 * time.Second
-
-// awaitsServices tells whether this node had better say nothing yet. What is bound here, such as
-// the way to the API server, waits for no Service.
-func awaitsServices(v *model.View, w *waker) bool {
-	until := v.Started.Add(ServiceWord)
-	if !v.KeepServices || v.NoRelay || !v.Now.Before(until) || !awaited(v, w) {
-		return false
-	}
-	address := v.Applied[model.SinkAddress]
-	for _, all := range []map[addr]model.AppliedVIP{address.VIPs, address.Loopback} {
-		for _, a := range all {
-			if a.Bound {
-				return false
-			}
-		}
-	}
-	w.by(until)
-	return true
-}

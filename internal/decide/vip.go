@@ -335,3 +335,21 @@ func group(v *model.View, d *model.Desired) model.GroupState {
 	g.Addrs = place.LANAddresses(v)
 	return g
 }
+
+// drained tells whether this node has nothing left to hand over, withdraw or wait for.
+func drained(d *model.Desired) bool {
+	if !d.Synced || !d.Memory.Settled {
+		return false
+	}
+	for _, m := range d.Memory.VIPs {
+		if m.Phase >= model.PhaseTaking {
+			return false
+		}
+	}
+	for _, m := range d.Memory.BGP {
+		if m.Phase != model.BGPIdle {
+			return false
+		}
+	}
+	return true
+}

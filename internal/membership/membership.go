@@ -59,6 +59,29 @@ func Missing(v *model.View, from model.SourceName) (until time.Time, missing boo
 	return until, has && !synced && v.Now.Before(until)
 }
 
+// ServiceWord is how long after its start a node says nothing at all while it does not know the
+// Services of its cluster: what an earlier process said of their connections stands meanwhile. It
+// is not settled for longer.
+const ServiceWord = 2 * time.Second
+
+// AwaitsServices tells until when this node had better say nothing yet, and whether it should.
+// What is bound here, such as the way to the API server, waits for no Service.
+func AwaitsServices(v *model.View) (until time.Time, awaits bool) {
+	until = v.Started.Add(ServiceWord)
+	if _, missing := Missing(v, model.SourceKube); !missing || !v.KeepServices || v.NoRelay || !v.Now.Before(until) {
+		return until, false
+	}
+	address := v.Applied[model.SinkAddress]
+	for _, all := range []map[netip.Addr]model.AppliedVIP{address.VIPs, address.Loopback} {
+		for _, a := range all {
+			if a.Bound {
+				return until, false
+			}
+		}
+	}
+	return until, true
+}
+
 // awaited tells whether objects of a cluster are still to come.
 func (s *step) awaited() bool {
 	until, missing := Missing(s.v, model.SourceKube)

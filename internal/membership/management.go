@@ -1,43 +1,27 @@
-package decide
+package membership
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 )
 
-// drained tells whether this node has nothing left to hand over, withdraw or wait for.
-func drained(d *model.Desired) bool {
-	if !d.Synced || !d.Memory.Settled {
-		return false
-	}
-	for _, m := range d.Memory.VIPs {
-		if m.Phase >= model.PhaseTaking {
-			return false
-		}
-	}
-	for _, m := range d.Memory.BGP {
-		if m.Phase != model.BGPIdle {
-			return false
-		}
-	}
-	return true
-}
-
 // writers is what the nodes are ranked by that could write to the management cluster.
 const writers = "machines"
 
-// machines is what the driver of the management cluster is asked for.
-func machines(v *model.View, d *model.Desired) model.MachinesState {
+// Management is what the driver of the management cluster is asked for, given what this node
+// tells its group.
+func Management(v *model.View, told *model.GroupState) model.MachinesState {
 	var s model.MachinesState
 	if _, has := v.Synced[model.SourceMachines]; !has && !v.Machines.Manager {
 		return s
 	}
 	s.Addrs = ownAddrs(v)
-	s.Writer = v.Machines.Manager && d.Memory.Settled
-	own := writer{v.Self, v.Weight, d.Group.Draining}
+	s.Writer = told.Manager
+	own := writer{v.Self, v.Weight, told.Draining}
 	for n, m := range v.Gossip.Members {
 		s.Writer = s.Writer && !(m.State == model.MemberAlive && m.Manager && (writer{n, m.Weight, m.Draining}).before(own))
 	}
@@ -45,7 +29,7 @@ func machines(v *model.View, d *model.Desired) model.MachinesState {
 		return s
 	}
 	s.Members = []model.MachineMember{{
-		Node: v.Self, Addrs: s.Addrs, Draining: d.Group.Draining, Drained: d.Group.Drained, Standing: standings(v, ownStandings(d)),
+		Node: v.Self, Addrs: s.Addrs, Draining: told.Draining, Drained: told.Drained, Standing: standings(v, ownStandings(told)),
 	}}
 	for n, m := range v.Gossip.Members {
 		if m.State != model.MemberAlive || !m.Known {
@@ -74,8 +58,8 @@ func (a writer) before(b writer) bool {
 }
 
 // standings are those of the balanced addresses.
-func standings(v *model.View, all map[addr]model.Reason) map[addr]model.Reason {
-	out := make(map[addr]model.Reason, len(v.Machines.Balanced))
+func standings(v *model.View, all map[netip.Addr]model.Reason) map[netip.Addr]model.Reason {
+	out := make(map[netip.Addr]model.Reason, len(v.Machines.Balanced))
 	for _, a := range v.Machines.Balanced {
 		if r, ok := all[a]; ok {
 			out[a] = r
@@ -84,17 +68,17 @@ func standings(v *model.View, all map[addr]model.Reason) map[addr]model.Reason {
 	return out
 }
 
-func ownStandings(d *model.Desired) map[addr]model.Reason {
-	out := make(map[addr]model.Reason, len(d.Group.VIPs))
-	for i := range d.Group.VIPs {
-		out[d.Group.VIPs[i].Addr] = d.Group.VIPs[i].Standing
+func ownStandings(told *model.GroupState) map[netip.Addr]model.Reason {
+	out := make(map[netip.Addr]model.Reason, len(told.VIPs))
+	for i := range told.VIPs {
+		out[told.VIPs[i].Addr] = told.VIPs[i].Standing
 	}
 	return out
 }
 
 // ownAddrs are all addresses by which a Machine may be known to be this node.
-func ownAddrs(v *model.View) []addr {
-	var out []addr
+func ownAddrs(v *model.View) []netip.Addr {
+	var out []netip.Addr
 	for _, l := range v.Links {
 		for _, p := range l.Prefixes {
 			if a := p.Addr(); a.IsGlobalUnicast() {
@@ -102,13 +86,13 @@ func ownAddrs(v *model.View) []addr {
 			}
 		}
 	}
-	slices.SortFunc(out, addr.Compare)
+	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }
 
 // withAddr adds the gossip address to those on the links.
-func withAddr(list []addr, a addr) []addr {
-	i, found := slices.BinarySearchFunc(list, a, addr.Compare)
+func withAddr(list []netip.Addr, a netip.Addr) []netip.Addr {
+	i, found := slices.BinarySearchFunc(list, a, netip.Addr.Compare)
 	if found || !a.IsValid() {
 		return list
 	}

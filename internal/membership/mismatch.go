@@ -1,8 +1,9 @@
-package decide
+package membership
 
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 // names that have an address there that they do not have here. Nodes rank by the name, and
 // elect for each address: such configurations are not of one group.
 func Mismatches(v *model.View) []string {
-	here, mine := map[addr]string{}, map[string]bool{}
+	here, mine := map[netip.Addr]string{}, map[string]bool{}
 	for i := range v.VIPs {
 		if n := v.VIPs[i].Told(); n != "" {
 			here[v.VIPs[i].Addr], mine[n] = n, true

@@ -1,4 +1,4 @@
-package decide
+package membership
 
 import (
 	"net/netip"
