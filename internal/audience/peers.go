@@ -11,7 +11,7 @@ import (
 
 const (
 	// RestartTime is how long peers with graceful restart keep paths without a
-	// session (RFC 4724). It is not longer than what is left of loopback.BGPLifetime, so
+	// session (RFC 4724). It is not longer than what is left of model.LoopbackLifetime, so
 	// that a router never sends packets to a node whose address is gone.
 	RestartTime = 10 * time.Second
 	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its

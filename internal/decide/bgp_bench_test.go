@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -30,7 +29,7 @@ func largeBGP(nodes, vips int) model.View {
 		a := netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})
 		v.VIPs = append(v.VIPs, model.VIP{Addr: a, Name: "cp", Kind: "VirtualIP", BGP: advert, Check: "livez"})
 		bgp.Paths[model.PrefixOf(a, 0)] = both
-		address.Loopback[a] = model.AppliedVIP{Bound: true, Interface: "lo", Expires: v.Now.Add(loopback.BGPLifetime), Connections: -1}
+		address.Loopback[a] = model.AppliedVIP{Bound: true, Interface: "lo", Expires: v.Now.Add(model.LoopbackLifetime), Connections: -1}
 	}
 	v.Applied[model.SinkAddress], v.Applied[model.SinkBGP] = address, bgp
 	for range 2 { // to bind and to advertise

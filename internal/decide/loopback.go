@@ -48,7 +48,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
 	case t.advert.Addr.IsValid():
 		t.advert.Quiet = t.advert.Mode == model.L2Probe
 	default:
-		t.advert = model.L2Advert{Addr: vip.Addr, Interface: t.iface, Mode: model.L2Silent}
+		t.advert = model.L2Advert{Addr: vip.Addr, Interface: t.here.Interface, Mode: model.L2Silent}
 	}
 	if o.Bind.Addr.IsValid() {
 		steady.Put(&t.lists.bind, o.Bind)
@@ -61,12 +61,12 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
 		return
 	}
 	if !vip.L2 {
-		steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.holdsBGP(vip) || t.holdsService(vip, "", &model.VIPMemory{})})
+		steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.rings.HoldsByBGP(vip, &t.here)})
 	}
 	o.Status.Ring = t.rings.Obstacle(vip, "")
 	t.lists.tell(o.Status)
-	t.toRouters = !idle
-	t.serves = t.serves || t.toRouters && t.rings.KeepsService(vip, "")
+	t.here.ToRouters = !idle
+	t.here.Serves = t.here.Serves || t.here.ToRouters && t.rings.KeepsService(vip, "")
 }
 
 // loopbackInput is what the decision about lo may look at.
@@ -74,10 +74,10 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 	v, a := t.v, vip.Addr
 	in := &t.onLoopback // one for all VIPs, as that of the election
 	*in = loopback.Input{
-		Now: v.Now, Started: v.Started, Gen: t.gen, Self: v.Self, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.balancedHere(vip),
+		Now: v.Now, Started: v.Started, Gen: t.gen, Self: v.Self, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
 		Health: place.Health(v, vip), Leveled: t.leveled, Draining: v.Draining || t.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
 		OwnInterface: t.local[a], NoIPv6: t.no6, Members: v.Gossip.Members, Eligible: v.Gossip.Eligible[a],
-		Interface: t.iface, OwnsOnLAN: t.ownsOnLAN, WantsOnLAN: t.wanted,
+		Interface: t.here.Interface, OwnsOnLAN: t.here.OwnsOnLAN, WantsOnLAN: t.wanted,
 		AddressGen: t.address.Gen, Layer2Gen: t.layer2.Gen,
 		Routers: &t.routers, Ring: t.relaying,
 	}
@@ -85,7 +85,7 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent
 	}
 	in.Ring.Others = len(v.Gossip.Holders[a]) > 0
-	if in.Ring.KeepsOnLAN, in.Ring.Keeps = t.rings.Keeps(vip, t.iface), t.rings.Keeps(vip, ""); t.rings.KeepsService(vip, "") {
+	if in.Ring.KeepsOnLAN, in.Ring.Keeps = t.rings.Keeps(vip, t.here.Interface), t.rings.Keeps(vip, ""); t.rings.KeepsService(vip, "") {
 		in.Ring.KeepsOnLAN, in.Ring.Keeps = true, true
 	}
 	if !t.group.Memory.Settled {
@@ -111,4 +111,10 @@ func (t *turn) advertise(vip *model.VIP, to *audience.Audience, shutdown bool) {
 			t.audiences.Contribute(p, r, shutdown)
 		}
 	}
+}
+
+// connectionsOnLoopback tells whether the address is on lo for connections, as last reported, and
+// is to stay there.
+func (f *facts) connectionsOnLoopback(a addr) bool {
+	return loopback.KeepsConnections(f.v.Memory.BGP[a]) && f.address.Loopback[a].Bound
 }

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -21,7 +20,7 @@ func TestRingOfService(t *testing.T) {
 			s.v.Gossip.Members[n] = m
 		}
 		s.decide()
-		if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != want || s.d.Relay[0].Ring.Lifetime != loopback.BGPLifetime {
+		if len(s.d.Relay) != 1 || s.d.Relay[0].Interface != want || s.d.Relay[0].Ring.Lifetime != model.LoopbackLifetime {
 			t.Errorf("%s: %+v, want on %s", vip, s.d.Relay, want)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/ring"
+	"lbd.dev/lbd/internal/steady"
 )
 
 // turn is the decision about one VIP: what the steps of layer 2, BGP and the ring, which come
@@ -13,26 +15,12 @@ import (
 type turn struct {
 	*facts
 
-	// Of layer 2: the interface on which it has the VIP, or would have it, and whether this node
-	// owns the VIP there.
-	iface     string
-	ownsOnLAN bool
-	// Whether this node may own it there, and if not why.
-	stand model.Reason
-	// The interface on which layer 2 has bound the VIP or is to bind it, and whether it wants
-	// that now; who had it before, while the group may not have said so yet.
-	boundOn   string
-	wanted    bool
-	takenFrom model.NodeName
-	// What the driver of layer 2 is to do; without an address: nothing.
+	// here is what is decided so far for the VIP.
+	here ring.Here
+	// wanted: layer 2 has the VIP bound now, or wants that.
+	wanted bool
+	// advert is what the driver of layer 2 is to do; without an address: nothing.
 	advert model.L2Advert
-	// The highest epoch that was heard of or given.
-	epoch uint64
-
-	// Of layer 2 and BGP: it is the VIP of a Service, and this node holds connections to it.
-	serves bool
-	// Of BGP: it advertises the VIP, or is about to.
-	toRouters bool
 }
 
 // both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
@@ -44,14 +32,38 @@ func (t *turn) both(vip *model.VIP, d *model.Desired) (known bool) {
 	if l2 := vip.L2 || noBGP; l2 || held {
 		known = t.step(vip, !l2, d)
 	}
-	d.Rings = d.Rings || t.balancedIfFit(vip)
-	onLo := !noBGP || t.balancedHere(vip)
+	d.Rings = d.Rings || t.rings.BalancedIfFit(vip)
+	onLo := !noBGP || t.rings.Balanced(vip, t.here.Interface)
 	if _, was := t.lists.onLoopback.Old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
 		t.stepLoopback(vip, !onLo, d)
 	}
 	t.relay(vip)
 	t.finish(d)
 	return known
+}
+
+// relay adds the ring of a VIP that this node has, or is about to have.
+func (t *turn) relay(vip *model.VIP) {
+	var was *model.Ring
+	if o := t.lists.relay.Next(); o != nil {
+		was = o.Ring
+	}
+	if on, made := t.rings.Relay(vip, &t.here, was); made != nil {
+		steady.Put(&t.lists.relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound})
+	}
+}
+
+// elsewhere adds, for a VIP that is kept for its connections, where else they may be.
+func (f *facts) elsewhere(b *model.Binding, standing model.Reason, d *model.Desired) {
+	if !b.Linger {
+		return
+	}
+	if addrs := f.rings.Elsewhere(b.Addr, standing); len(addrs) > 0 {
+		if d.Elsewhere == nil {
+			d.Elsewhere = make(map[addr][]addr)
+		}
+		d.Elsewhere[b.Addr] = addrs
+	}
 }
 
 // letGo decides for the VIPs that are not wanted any more: those that layer 2 still knows, and

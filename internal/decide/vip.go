@@ -28,9 +28,7 @@ type facts struct {
 	leveled         bool // the group tells what is degraded from what is up
 	address, layer2 model.Applied
 	routers         loopback.Routers
-	relaying        loopback.Ring    // what of it is the same for all VIPs
-	taken           []model.NodeName // see elsewhere
-	others          others
+	relaying        loopback.Ring // what of it is the same for all VIPs
 	rings           ring.All
 	networks        *wire.Networks
 	local           map[addr]string // by its interface; see place.OwnAddresses
@@ -123,12 +121,13 @@ func (t *turn) step(vip *model.VIP, gone bool, d *model.Desired) bool {
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		w.by(v.Now)
 	}
-	t.iface, t.ownsOnLAN = in.Interface, present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking
-	t.boundOn, t.epoch = t.placed(&o.Memory), max(in.Seen, o.Claim.Epoch)
-	t.stand = stand
+	t.here = ring.Here{
+		Interface: in.Interface, BoundOn: placed(&o.Memory), Keeps: in.Keep, Standing: stand, Epoch: max(in.Seen, o.Claim.Epoch),
+		OwnsOnLAN: present(&o.Memory) != "" && o.Memory.Phase != model.PhaseTaking,
+	}
 	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase.Serves(), o.Memory.Phase.Serves(), o.Memory.HeldUntil)
-	if (t.boundOn != "" || t.rings.KeepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
-		t.takenFrom = o.Memory.From
+	if (t.here.BoundOn != "" || t.rings.KeepsService(vip, in.Interface)) && present(&o.Memory) != "" && v.Now.Before(o.Memory.RelayUntil) {
+		t.here.From = o.Memory.From
 		w.by(o.Memory.RelayUntil)
 	}
 	t.remember(vip.Addr, &o.Memory, gone)
@@ -232,8 +231,8 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	}
 	d.Group.Ask = d.Group.Ask || o.Asking
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.holds(in, &o.Memory)})
-	if t.balancedHere(vip) && o.Owner != "" && o.Owner != t.v.Self {
+	steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.rings.Holds(vip, &t.here, &o.Memory)})
+	if t.rings.Balanced(vip, t.here.Interface) && o.Owner != "" && o.Owner != t.v.Self {
 		target(&d.Group, o.Owner, vip.Addr)
 	}
 	if o.Next {
@@ -255,10 +254,10 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 		}
 	}
 	t.lists.tell(model.VIPStatus{
-		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.even(vip)), Standing: stand,
+		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.rings.Uneven(vip, &t.here)), Standing: stand,
 		Epoch: t.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
 		Healthy: place.Health(t.v, vip).State.Passes(),
-		Bound:   (in.Address.Bound || t.onLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Bound:   (in.Address.Bound || t.rings.OnLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
 		Since: o.Memory.Since, Successors: o.Successors, Ring: t.rings.Obstacle(vip, in.Interface), Duplicate: t.duplicate(in, o.Owner),
 	})
 }

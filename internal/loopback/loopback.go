@@ -17,12 +17,6 @@ import (
 )
 
 const (
-	// BGPLifetime is the kernel lifetime of an address that only BGP announces. No election waits
-	// for its end, so it may outlast a restart of the daemon. It is renewed at a third, so at
-	// least 20 s are left when the daemon dies or freezes: the default hold time, after which
-	// routers notice that it is frozen, and audience.RestartTime, for which they may keep the
-	// path after that.
-	BGPLifetime = 30 * time.Second
 	// StopShutdown bounds ShutdownDelay when the process ends, which has to withdraw and unbind
 	// in the time that it is given.
 	StopShutdown = 2 * time.Second
@@ -226,7 +220,7 @@ func (s *step) output(o *Output) {
 	if wanted && (!s.l2 || s.onLoopback() || in.Silent && in.Layer2Gen >= s.m.Gen) {
 		o.Bind = model.Binding{Addr: in.VIP.Addr, Interface: model.LoopbackInterface, Epoch: s.m.Epoch, Linger: phase == model.BGPKept || phase == model.BGPLingering}
 		if !s.l2 {
-			o.Bind.Lifetime = BGPLifetime
+			o.Bind.Lifetime = model.LoopbackLifetime
 		}
 	}
 	if !in.OnlyBalanced() && !(in.Gone && phase == model.BGPIdle) {

@@ -83,7 +83,7 @@ func TestOnePhaseAfterTheOther(t *testing.T) {
 	in.has()
 	o := in.step(0)
 	in.is(t, "wanted", model.BGPBinding)
-	if o.Bind.Lifetime != BGPLifetime || o.Bind.Linger || o.Advertise || o.Silent || o.Status.Bound || o.Status.Reason != model.ReasonBinding {
+	if o.Bind.Lifetime != model.LoopbackLifetime || o.Bind.Linger || o.Advertise || o.Silent || o.Status.Bound || o.Status.Reason != model.ReasonBinding {
 		t.Fatalf("binding: %+v", o)
 	}
 	in.OnLoopback.Bound = true // reported of an earlier decision

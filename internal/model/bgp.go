@@ -10,6 +10,12 @@ import (
 // LoopbackInterface is where addresses are bound that are advertised by BGP.
 const LoopbackInterface = "lo"
 
+// LoopbackLifetime is the kernel lifetime of an address that only BGP announces. No election
+// waits for its end, so it may outlast a restart of the daemon. It is renewed at a third, so at
+// least 20 s are left when the daemon dies or freezes: the default hold time, after which routers
+// notice that it is frozen, and audience.RestartTime, for which they may keep the path after that.
+const LoopbackLifetime = 30 * time.Second
+
 // IPVSInterface is where kube-proxy has the addresses of Services in the mode that is not by
 // netfilter alone.
 const IPVSInterface = "kube-ipvs0"

@@ -39,6 +39,9 @@ type All struct {
 	way           way
 	apart         apart
 
+	others    []model.NodeName // of Elsewhere
+	elsewhere elsewhere
+
 	left   map[model.NodeName]time.Time // see model.Memory
 	probes map[netip.Addr]model.RingProbe
 	beats  []model.NodeName // that are to get heartbeats

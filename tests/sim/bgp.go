@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/lbdtest"
-	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -18,7 +17,7 @@ const (
 	convergence = 100 * time.Millisecond
 	// given is the longest time after which a router and a kernel have given up a
 	// node that says nothing, and what it had bound.
-	given = loopback.BGPLifetime + time.Second
+	given = model.LoopbackLifetime + time.Second
 	// shutdownDelay is that of the routers that honour a graceful shutdown.
 	shutdownDelay = time.Second
 )

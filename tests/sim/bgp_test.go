@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/lbdtest"
-	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -226,7 +225,7 @@ func TestBGPHarnessSees(t *testing.T) {
 		failures, _ := Run(t, Options{Nodes: 3, VIPs: mixed(1), Seed: 1}, func(c *Cluster) {
 			_, owner := settle(c)
 			f(c, c.others(owner)[0])
-			c.Quiet(loopback.BGPLifetime + 10*time.Second)
+			c.Quiet(model.LoopbackLifetime + 10*time.Second)
 		})
 		if len(failures) == 0 {
 			t.Errorf("%s was not noticed", what)
