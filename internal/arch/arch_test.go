@@ -49,6 +49,7 @@ var floors = map[string]int{
 	"internal/loopback":      2,
 	"internal/ring":          2,
 	"internal/steady":        1,
+	"internal/unconfigured":  1,
 	"internal/gossip/beat":   2,
 	"internal/allocator":     2,
 	"internal/decide":        3,
@@ -78,7 +79,7 @@ const anyFloor = 9
 // pure packages decide with values: no I/O, no clock, no lock, no log, and nothing of the
 // house that is not pure. Their tests may do all that.
 var pure = []string{
-	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/steady", "internal/wire", "internal/balance", "internal/resolve", "internal/agree",
+	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/steady", "internal/unconfigured", "internal/wire", "internal/balance", "internal/resolve", "internal/agree",
 	"internal/services", "internal/machines", "internal/allocator", "internal/decide",
 }
 

@@ -3,15 +3,14 @@
 package decide
 
 import (
-	"cmp"
-	"lbd.dev/lbd/internal/balance"
 	"slices"
 	"time"
 
+	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
-	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/unconfigured"
 )
 
 // Grace is how long drivers may go on by themselves without a new decision. It
@@ -41,11 +40,11 @@ func Decide(v *model.View) model.Desired {
 	}
 	if !speaks {
 		d.Wake = w.at
-		d.Group = group(v, &d)
+		membership.Tell(v, &d)
 		d.Group.Unready = true
 		return d
 	}
-	v = withRemoved(v)
+	v = unconfigured.WithRemoved(v)
 	forwarding := balance.Forward(v)
 	d.Forward, d.Memory.Balance = forwarding.State, forwarding.Memory
 	w.by(forwarding.Wake)
@@ -65,7 +64,7 @@ func Decide(v *model.View) model.Desired {
 			remembered++
 		}
 	}
-	facts.letGo(gone(v, remembered), &d)
+	facts.letGo(unconfigured.ByLayer2(v, remembered), &d)
 	d.BGP.Ready = d.BGP.Ready && !facts.holdSessions
 	facts.watchRings(&d)
 	w.by(facts.networks.Settle(&d, func(a addr) bool { return facts.isVIP(&d, a) }))
@@ -76,7 +75,7 @@ func Decide(v *model.View) model.Desired {
 	facts.lists.end(&d)
 	d.Memory.Stalls = v.Stalls
 	d.Lapses, d.Memory.Lapses = facts.layer2.Lapses, facts.layer2.Lapses
-	d.Group = group(v, &d)
+	membership.Tell(v, &d)
 	d.Machines = membership.Management(v, &d.Group)
 	d.Wake = w.at
 	return d
@@ -121,108 +120,14 @@ func (w *waker) by(t time.Time) {
 	}
 }
 
-// withRemoved is the View with the VIPs too that this node has, on the LAN or since they are
-// Balanced, and that are not configured any more: another node may still have them in its
-// configuration. What is bound on no node is of a Service, which goes on all nodes at once.
-func withRemoved(v *model.View) *model.View {
-	var out []model.VIP
-	next := 0
-	for i := range v.Memory.Lists.Status {
-		s := &v.Memory.Lists.Status[i]
-		for next < len(v.VIPs) && v.VIPs[next].Addr.Less(s.VIP.Addr) {
-			next++
-		}
-		if s.BGP || s.VIP.Unbound || next < len(v.VIPs) && v.VIPs[next].Addr == s.VIP.Addr {
-			continue
-		}
-		if v.Memory.VIPs[s.VIP.Addr].Phase.OnLAN() || sharedStill(v, s.VIP.Addr) {
-			vip := s.VIP
-			vip.Barred, vip.BarredDetail = model.ReasonRemoved, ""
-			vip.BGP, vip.Balanced = nil, false
-			out = append(out, vip)
-		}
-	}
-	if out == nil {
-		return v
-	}
-	with := *v
-	with.VIPs = append(out, v.VIPs...)
-	slices.SortFunc(with.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
-	return &with
-}
-
-// sharedStill tells whether this node has connections of a Balanced VIP to keep that others
-// still have in their configuration.
-func sharedStill(v *model.View, a addr) bool {
-	return loopback.KeepsConnections(v.Memory.BGP[a]) && slices.ContainsFunc(v.Gossip.Eligible[a], func(n model.NodeName) bool { return n != v.Self })
-}
-
-// gone lists the VIPs that are not configured any more but not yet let go, given
-// how many of those that are configured have a memory.
-func gone(v *model.View, remembered int) []model.VIP {
-	if remembered == len(v.Memory.VIPs) {
-		return nil
-	}
-	var out []model.VIP
-	for a, m := range v.Memory.VIPs {
-		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
-		if !configured {
-			out = append(out, model.VIP{Addr: a, Interfaces: []string{m.Interface}, Unbound: m.Unbound})
-		}
-	}
-	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
-	return out
-}
-
-// goneFromLoopback lists the VIPs that are not configured any more but still advertised
-// or bound for BGP, by this process or one before it. If all that is known belongs
-// to those that were seen there are none.
-func (f *facts) goneFromLoopback() []model.VIP {
-	v, loopback := f.v, f.address.Loopback
-	if f.remembered == len(v.Memory.BGP) && f.onLo == len(loopback) {
-		return nil
-	}
-	var out []model.VIP
-	look := func(a addr, unbound bool) {
-		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a addr) int { return x.Addr.Compare(a) })
-		if !configured {
-			out = append(out, model.VIP{Addr: a, Unbound: unbound})
-		}
-	}
-	for a, m := range v.Memory.BGP {
-		look(a, m.Unbound)
-	}
-	for a, x := range loopback {
-		if _, known := v.Memory.BGP[a]; !known && x.Bound {
-			look(a, false)
-		}
-	}
-	slices.SortFunc(out, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
-	return out
-}
-
 // sortBindings sorts by address; of two of one address that on lo comes last.
 // A list that was taken over is sorted, so that one of an earlier decision is never
 // touched.
 func sortBindings(all []model.Binding) {
 	for i := 1; i < len(all); i++ {
-		if compareBindings(&all[i-1], &all[i]) > 0 {
-			slices.SortFunc(all, func(a, b model.Binding) int { return compareBindings(&a, &b) })
+		if all[i-1].Compare(&all[i]) > 0 {
+			slices.SortFunc(all, func(a, b model.Binding) int { return a.Compare(&b) })
 			return
 		}
 	}
-}
-
-func compareBindings(a, b *model.Binding) int {
-	if c := a.Addr.Compare(b.Addr); c != 0 {
-		return c
-	}
-	return cmp.Compare(onLoopback(a), onLoopback(b))
-}
-
-func onLoopback(b *model.Binding) int {
-	if b.Interface == model.LoopbackInterface {
-		return 1
-	}
-	return 0
 }

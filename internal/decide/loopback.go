@@ -116,5 +116,6 @@ func (t *turn) advertise(vip *model.VIP, to *audience.Audience, shutdown bool) {
 // connectionsOnLoopback tells whether the address is on lo for connections, as last reported, and
 // is to stay there.
 func (f *facts) connectionsOnLoopback(a addr) bool {
-	return loopback.KeepsConnections(f.v.Memory.BGP[a]) && f.address.Loopback[a].Bound
+	m := f.v.Memory.BGP[a]
+	return m.KeepsConnections() && f.address.Loopback[a].Bound
 }

@@ -12,7 +12,7 @@ func (f *facts) watchRings(d *model.Desired) {
 	d.Memory.Left, d.Memory.Rings = o.Left, o.Probes
 	f.w.by(o.Wake)
 	for _, n := range o.Heartbeats {
-		receiver(&d.Group, n)
+		d.Group.Heartbeat(n)
 	}
 	for _, q := range o.Questions {
 		if !f.isVIP(d, q.Addr) { // the driver knows an address once

@@ -8,6 +8,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/steady"
+	"lbd.dev/lbd/internal/unconfigured"
 )
 
 // turn is the decision about one VIP: what the steps of layer 2, BGP and the ring, which come
@@ -75,7 +76,7 @@ func (f *facts) letGo(known []model.VIP, d *model.Desired) {
 		t.step(&known[i], true, d)
 		turns[known[i].Addr] = t
 	}
-	for _, vip := range f.goneFromLoopback() {
+	for _, vip := range unconfigured.OnLoopback(f.v, f.remembered, f.onLo) {
 		t, known := turns[vip.Addr]
 		if !known {
 			t.facts = f

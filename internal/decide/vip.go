@@ -2,8 +2,6 @@ package decide
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
 	"strings"
 
 	"lbd.dev/lbd/internal/audience"
@@ -229,126 +227,17 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	if stand == model.ReasonStandby && o.Owner == t.v.Self {
 		stand = model.ReasonOwner
 	}
-	d.Group.Ask = d.Group.Ask || o.Asking
+	o.Tell(in, &d.Group)
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
 	steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.rings.Holds(vip, &t.here, &o.Memory)})
 	if t.rings.Balanced(vip, t.here.Interface) && o.Owner != "" && o.Owner != t.v.Self {
-		target(&d.Group, o.Owner, vip.Addr)
-	}
-	if o.Next {
-		if i, found := slices.BinarySearch(d.Group.Owners, o.Owner); !found {
-			d.Group.Owners = slices.Insert(d.Group.Owners, i, o.Owner)
-		}
-	}
-	if o.Claim.Epoch != 0 {
-		for _, n := range o.Successors {
-			target(&d.Group, n, vip.Addr)
-		}
-		for _, n := range o.Rivals {
-			if !slices.Contains(o.Successors, n) {
-				target(&d.Group, n, vip.Addr)
-			}
-		}
-		if e := in.Address.Expires; e.After(d.Group.LeaseEnd) {
-			d.Group.LeaseEnd = e
-		}
+		d.Group.HeartbeatFor(o.Owner, vip.Addr)
 	}
 	t.lists.tell(model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.rings.Uneven(vip, &t.here)), Standing: stand,
-		Epoch: t.ownerEpoch(in.Claims, o), Interface: o.Memory.Interface,
+		Epoch: o.OwnerEpoch(in), Interface: o.Memory.Interface,
 		Healthy: place.Health(t.v, vip).State.Passes(),
 		Bound:   (in.Address.Bound || t.rings.OnLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
-		Since: o.Memory.Since, Successors: o.Successors, Ring: t.rings.Obstacle(vip, in.Interface), Duplicate: t.duplicate(in, o.Owner),
+		Since: o.Memory.Since, Successors: o.Successors, Ring: t.rings.Obstacle(vip, in.Interface), Duplicate: place.HostOf(t.v, o.Duplicate(in)),
 	})
-}
-
-// duplicate tells which host answers for the VIP beside its owner, as that one says.
-func (f *facts) duplicate(in *election.Input, owner model.NodeName) string {
-	var mac model.MAC
-	if owner == f.v.Self {
-		mac = in.Layer2.Duplicate
-	}
-	for _, c := range in.Claims {
-		if c.Owner == owner {
-			mac = c.Duplicate
-		}
-	}
-	if mac == (model.MAC{}) {
-		return ""
-	}
-	for _, l := range f.v.Links {
-		if l.MAC == mac {
-			return fmt.Sprintf("%s (%s)", mac, f.v.Self)
-		}
-	}
-	for n, m := range f.v.Gossip.Members {
-		if slices.Contains(m.MACs, mac) {
-			return fmt.Sprintf("%s (%s)", mac, n)
-		}
-	}
-	return mac.String()
-}
-
-// ownerEpoch is the epoch of the owner's claim. This node may own a VIP before it
-// tells its claim: a successor announces first.
-func (f *facts) ownerEpoch(claims []model.Claim, o *election.Output) uint64 {
-	if o.Owner == f.v.Self {
-		return o.Memory.Epoch
-	}
-	for _, c := range claims {
-		if c.Owner == o.Owner {
-			return c.Epoch
-		}
-	}
-	return 0
-}
-
-// target adds a VIP to the heartbeats for one node.
-func target(g *model.GroupState, n model.NodeName, a addr) {
-	t := receiver(g, n)
-	t.VIPs = append(t.VIPs, a)
-}
-
-// receiver has a node get heartbeats.
-func receiver(g *model.GroupState, n model.NodeName) *model.HeartbeatTarget {
-	i, ok := slices.BinarySearchFunc(g.Heartbeats, n, func(t model.HeartbeatTarget, n model.NodeName) int {
-		return strings.Compare(string(t.Node), string(n))
-	})
-	if !ok {
-		g.Heartbeats = slices.Insert(g.Heartbeats, i, model.HeartbeatTarget{Node: n})
-	}
-	return &g.Heartbeats[i]
-}
-
-// group completes what the group is told with what does not depend on a VIP.
-func group(v *model.View, d *model.Desired) model.GroupState {
-	g := d.Group
-	g.Draining = v.Draining || v.Stopping || d.Memory.Machine.Drain != nil
-	g.Drained = g.Draining && drained(d)
-	g.Settled = d.Memory.Settled
-	// Before the node knows the group, a list without a node says nothing of it.
-	g.Manager = v.Machines.Manager && g.Settled
-	g.Drains = membership.Drains(v)
-	g.Weight = v.Weight
-	place.TellMACs(v, &g)
-	g.Addrs = place.LANAddresses(v)
-	return g
-}
-
-// drained tells whether this node has nothing left to hand over, withdraw or wait for.
-func drained(d *model.Desired) bool {
-	if !d.Synced || !d.Memory.Settled {
-		return false
-	}
-	for _, m := range d.Memory.VIPs {
-		if m.Phase >= model.PhaseTaking {
-			return false
-		}
-	}
-	for _, m := range d.Memory.BGP {
-		if m.Phase != model.BGPIdle {
-			return false
-		}
-	}
-	return true
 }

@@ -186,12 +186,6 @@ func (in *Input) StaysWithRouters() bool {
 	return in.Audience.Keep && in.Stopping != "" && !in.Draining && len(in.Audience.Peers) > 0 && !in.mayBeOnLAN()
 }
 
-// KeepsConnections tells whether an address is to stay on lo for connections to a VIP that is, or
-// was, Balanced.
-func KeepsConnections(m model.BGPMemory) bool {
-	return m.Balanced && m.Phase >= model.BGPAdvertised && m.Phase != model.BGPUnbinding
-}
-
 // at asks for another decision no later than t.
 func (s *step) at(t time.Time) {
 	if s.wake.IsZero() || t.Before(s.wake) {

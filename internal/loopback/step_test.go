@@ -385,10 +385,10 @@ func TestLingersForConnections(t *testing.T) {
 		}
 	}
 	for p, want := range []bool{false, false, true, true, true, true, true, false} {
-		if got := KeepsConnections(model.BGPMemory{Balanced: true, Phase: model.BGPPhase(p)}); got != want {
+		if got := (&model.BGPMemory{Balanced: true, Phase: model.BGPPhase(p)}).KeepsConnections(); got != want {
 			t.Errorf("phase %d: %v", p, got)
 		}
-		if KeepsConnections(model.BGPMemory{Phase: model.BGPPhase(p)}) {
+		if (&model.BGPMemory{Phase: model.BGPPhase(p)}).KeepsConnections() {
 			t.Errorf("phase %d, for routers", p)
 		}
 	}

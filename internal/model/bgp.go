@@ -289,3 +289,9 @@ type BGPMemory struct {
 	Reason Reason
 	Since  time.Time
 }
+
+// KeepsConnections tells whether the address is to stay on lo for connections to a VIP that is, or
+// was, Balanced.
+func (m *BGPMemory) KeepsConnections() bool {
+	return m.Balanced && m.Phase >= BGPAdvertised && m.Phase != BGPUnbinding
+}

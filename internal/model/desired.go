@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -70,6 +71,17 @@ type Binding struct {
 	Linger bool
 	// Lifetime in the kernel, whole seconds; 0: that of the driver.
 	Lifetime time.Duration
+}
+
+// Compare orders bindings by address; of two of one address that on lo comes last.
+func (b *Binding) Compare(o *Binding) int {
+	lo := func(b *Binding) int {
+		if b.Interface == LoopbackInterface {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(b.Addr.Compare(o.Addr), lo(b)-lo(o))
 }
 
 // L2Mode is what the layer 2 driver does for a VIP.
@@ -161,6 +173,21 @@ type GroupState struct {
 	// Unready: not enough is known to say anything. What the others know of an earlier
 	// process of this node stands meanwhile.
 	Unready bool
+}
+
+// Heartbeat is the target for heartbeats to a node, which is added if it is not there.
+func (g *GroupState) Heartbeat(to NodeName) *HeartbeatTarget {
+	i, found := slices.BinarySearchFunc(g.Heartbeats, to, func(t HeartbeatTarget, n NodeName) int { return cmp.Compare(t.Node, n) })
+	if !found {
+		g.Heartbeats = slices.Insert(g.Heartbeats, i, HeartbeatTarget{Node: to})
+	}
+	return &g.Heartbeats[i]
+}
+
+// HeartbeatFor has a node get heartbeats about a VIP.
+func (g *GroupState) HeartbeatFor(to NodeName, vip netip.Addr) {
+	t := g.Heartbeat(to)
+	t.VIPs = append(t.VIPs, vip)
 }
 
 // GroupVIP is the standing of this node for one VIP and its claim, if any.

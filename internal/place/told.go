@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -85,4 +86,23 @@ func TellMACs(v *model.View, g *model.GroupState) {
 	g.Untold = max(0, len(g.MACs)-model.MaxMACs)
 	g.MACs = g.MACs[:len(g.MACs)-g.Untold]
 	slices.SortFunc(g.MACs, model.MAC.Compare)
+}
+
+// HostOf names the host that has a hardware address, with its node if it is one of the group; "" for
+// no address.
+func HostOf(v *model.View, mac model.MAC) string {
+	if mac == (model.MAC{}) {
+		return ""
+	}
+	for _, l := range v.Links {
+		if l.MAC == mac {
+			return fmt.Sprintf("%s (%s)", mac, v.Self)
+		}
+	}
+	for n, m := range v.Gossip.Members {
+		if slices.Contains(m.MACs, mac) {
+			return fmt.Sprintf("%s (%s)", mac, n)
+		}
+	}
+	return mac.String()
 }
