@@ -38,7 +38,7 @@ var floors = map[string]int{
 	"internal/place":         1,
 	"internal/audience":      1,
 	"internal/wire":          2,
-	"internal/balance":       1,
+	"internal/balance":       2,
 	"internal/nft":           1,
 	"internal/sockdiag":      1,
 	"internal/sockfilter":    1,

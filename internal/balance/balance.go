@@ -22,6 +22,8 @@ const CutFor = 10 * time.Second
 type Input struct {
 	Now    time.Time
 	Wanted *model.LoadBalancer
+	// VIPs are those of all sources, sorted by address: none of them is a server.
+	VIPs   []model.VIP
 	Health map[string]model.HealthState
 	Memory model.BalanceMemory
 }
@@ -68,7 +70,12 @@ func Family(a netip.Addr) int {
 	return 1
 }
 
+// health is how a server does. An address that lbd itself announces is none: what is sent there
+// would be forwarded once more, perhaps back, and the next one would not know the client.
 func (s *step) health(x *model.Server) model.HealthState {
+	if _, is := model.FindVIP(s.VIPs, x.Addr); is {
+		return model.HealthState{State: model.HealthDown, Detail: "it is a VIP of lbd, not a server"}
+	}
 	if x.Check == "" {
 		return model.HealthState{State: model.HealthUp}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // Forwarding is what follows from all LoadBalancers of a View.
@@ -27,8 +28,15 @@ func Forward(v *model.View) Forwarding {
 	}
 	f.Memory = make(map[string]model.BalanceMemory, len(v.LoadBalancers))
 	for i := range v.LoadBalancers {
-		lb := &v.LoadBalancers[i]
-		o := Step(&Input{Now: v.Now, Wanted: lb, Health: v.Health, Memory: v.Memory.Balance[lb.Name]})
+		lb, interfaces := here(v, &v.LoadBalancers[i])
+		if len(lb.VIPs) == 0 {
+			continue
+		}
+		o := Step(&Input{Now: v.Now, Wanted: lb, VIPs: v.VIPs, Health: v.Health, Memory: v.Memory.Balance[lb.Name]})
+		for n := range o.Services {
+			x := &o.Services[n]
+			x.Interface, x.Claimed = interfaces[x.Addr], claimed(v, x.Addr)
+		}
 		f.Memory[lb.Name] = o.Memory
 		if !o.Wake.IsZero() && (f.Wake.IsZero() || o.Wake.Before(f.Wake)) {
 			f.Wake = o.Wake
@@ -49,9 +57,41 @@ func Forward(v *model.View) Forwarding {
 	return f
 }
 
+// here is a LoadBalancer with those of its VIPs that this node could have, and the interfaces
+// where they belong: what has no place here is not forwarded here either. So an address of this
+// node, or one of a network that it is not on, is left alone.
+func here(v *model.View, lb *model.LoadBalancer) (*model.LoadBalancer, map[netip.Addr]string) {
+	interfaces := make(map[netip.Addr]string, len(lb.VIPs))
+	for _, a := range lb.VIPs {
+		at, is := model.FindVIP(v.VIPs, a)
+		if !is || !model.Matches(v.VIPs[at].NodeSelector, v.Labels) {
+			continue
+		}
+		was := v.Memory.VIPs[a].Interface
+		switch link, where := place.Find(v.Links, v.VIPs[at], was); where.Reason {
+		case model.ReasonLocalAddress, model.ReasonNoSubnet, model.ReasonNoInterface:
+		case model.ReasonStandby:
+			interfaces[a] = link.Name
+		default: // the link may be back in a moment
+			interfaces[a] = was
+		}
+	}
+	if len(interfaces) == len(lb.VIPs) {
+		return lb, interfaces
+	}
+	some := *lb
+	some.VIPs = slices.DeleteFunc(slices.Clone(lb.VIPs), func(a netip.Addr) bool { _, is := interfaces[a]; return !is })
+	return &some, interfaces
+}
+
+// claimed tells whether a node of the group has a VIP, or this one is about to.
+func claimed(v *model.View, vip netip.Addr) bool {
+	return v.Memory.VIPs[vip].Phase.Holds() || slices.ContainsFunc(v.Gossip.Claims[vip], func(c model.Claim) bool { return c.Epoch != 0 })
+}
+
 // bar keeps this node from a VIP, unless its source does so already.
 func (f *Forwarding) bar(v *model.View, vip netip.Addr, why model.Reason, detail string) {
-	at, is := slices.BinarySearchFunc(f.VIPs, vip, func(x model.VIP, a netip.Addr) int { return x.Addr.Compare(a) })
+	at, is := model.FindVIP(v.VIPs, vip)
 	if !is || f.VIPs[at].Barred != model.ReasonOwner {
 		return
 	}

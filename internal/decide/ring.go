@@ -24,7 +24,7 @@ func (f *facts) watchRings(d *model.Desired) {
 // isVIP tells whether layer 2 may have something else to do for an address: a node that has a VIP
 // for its own is not asked for.
 func (f *facts) isVIP(d *model.Desired, at addr) bool {
-	_, is := slices.BinarySearchFunc(f.v.VIPs, at, func(v model.VIP, a addr) int { return v.Addr.Compare(a) })
+	_, is := model.FindVIP(f.v.VIPs, at)
 	return is || slices.ContainsFunc(d.L2, func(a model.L2Advert) bool { return a.Addr == at })
 }
 

@@ -15,9 +15,11 @@
 // The rules stay in force when the process ends: connections outlive a restart. The next one
 // replaces them. Whether packets for the VIP come here at all is decided elsewhere.
 //
-// Limits. What this host forwards to a VIP that another node owns, as for its containers,
-// is translated here, and the answers go to the owner, which drops them. A host firewall that
-// drops what is forwarded does so here too.
+// Connections of this host and of its containers are translated here, too, whoever owns the VIP,
+// once some node does. The address of another machine, which no node can take, is left alone.
+//
+// Limits. A host firewall that drops what is forwarded does so here too. A client that comes in by
+// another interface than that of the VIP is known to this node only, as a container is.
 package forward
 
 import (

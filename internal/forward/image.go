@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/nft"
@@ -17,8 +18,10 @@ import (
 
 // The sets and maps of a table that have a name.
 const (
-	// setVIPs are the VIPs.
-	setVIPs = iota
+	// setLAN has each VIP with the interface where its clients come in.
+	setLAN = iota
+	// setClaimed are the VIPs that a node of the group has.
+	setClaimed
 	// setServers are who may speak to a VIP as its server: VIP, server, protocol and port.
 	setServers
 	// setServices has each service, VIP, protocol and port, and the chain that judges its
@@ -29,13 +32,15 @@ const (
 	sets
 )
 
-var setNames = [sets]string{"vips", "servers", "services", "targets"}
+var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets"}
 
 // set describes one of them. Its ID only has to be unique within one transaction.
 func (f *family) set(number int) *nftables.Set {
 	s := &nftables.Set{Table: f.table, ID: uint32(number) + 1, Name: setNames[number]}
 	switch number {
-	case setVIPs:
+	case setLAN:
+		s.KeyType = nftables.MustConcatSetType(f.address, nftables.TypeIFName)
+	case setClaimed:
 		s.KeyType = f.address
 	case setServers:
 		s.KeyType = nftables.MustConcatSetType(f.address, f.address, nftables.TypeInetProto, nftables.TypeInetService)
@@ -53,6 +58,8 @@ type image struct {
 	// chains are those that the elements lead to, by their names. What is in a chain never
 	// changes: the name stands for it.
 	chains map[string]chain
+	// vips has the VIPs and their interfaces.
+	vips map[string]string
 	// names of slot tables, which take time.
 	names map[*model.SlotTable]string
 }
@@ -73,12 +80,19 @@ const refuse = "refuse"
 // describe is the image for the services, which are all of the family. It takes names from
 // the image before.
 func (f *family) describe(services []*model.ForwardService, before *image) *image {
-	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]string)}
+	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]string), vips: make(map[string]string)}
 	for n := range m.elements {
 		m.elements[n] = make(map[string]string)
 	}
 	for _, s := range services {
-		m.elements[setVIPs][string(s.Addr.AsSlice())] = ""
+		vip := string(s.Addr.AsSlice())
+		m.vips[vip] = s.Interface
+		if s.Interface != "" {
+			m.elements[setLAN][vip+string(interfaceName(s.Interface))] = ""
+		}
+		if s.Claimed {
+			m.elements[setClaimed][vip] = ""
+		}
 		for _, to := range s.Servers {
 			m.elements[setServers][serverKey(s, to)] = ""
 		}
@@ -147,6 +161,13 @@ func digest(text []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// interfaceName is a name as the kernel compares it.
+func interfaceName(name string) []byte {
+	var b [unix.IFNAMSIZ]byte
+	copy(b[:len(b)-1], name)
+	return b[:]
+}
+
 // Each part of a key begins at a multiple of four bytes.
 func serviceKey(s *model.ForwardService) string {
 	return string(end(s.Addr.AsSlice(), s.Protocol, s.Port))
@@ -171,8 +192,8 @@ func (f *family) change(c *nftables.Conn, from, to *image) error {
 			}
 		}
 	}
-	if !maps.Equal(from.elements[setVIPs], to.elements[setVIPs]) {
-		b.originals(to.elements[setVIPs])
+	if !maps.Equal(from.vips, to.vips) {
+		b.originals(to.vips)
 	}
 	for n := range sets {
 		set := f.set(n)

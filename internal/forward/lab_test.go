@@ -239,7 +239,8 @@ func wanted(servers ...string) *model.ForwardState {
 		for _, p := range []model.Protocol{model.TCP, model.UDP} {
 			out.Services = append(out.Services, model.ForwardService{
 				Addr: vip, Protocol: p, Port: port, Slots: slots,
-				Servers: []netip.AddrPort{server(s1, vip), server(s2, vip), server(s3, vip)},
+				Servers:   []netip.AddrPort{server(s1, vip), server(s2, vip), server(s3, vip)},
+				Interface: "eth0", Claimed: true,
 			})
 		}
 	}

@@ -80,9 +80,9 @@ func (b *builder) filter() {
 	no, gate, vip := &nftables.Chain{Name: refuse, Table: f.table}, b.chain("gate"), b.chain("vip")
 	in := b.base("prerouting-filter", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, priority)
 	out := b.base("output-filter", nftables.ChainTypeFilter, nftables.ChainHookOutput, priority)
-	toVIP := nft.Member(f.destination, f.set(setVIPs))
-	b.rule(in, toVIP, nft.Goto(vip))
-	b.rule(out, toVIP, nft.InState(nft.StateNew), nft.Goto(gate))
+	b.rule(in, b.fromLAN(), nft.Goto(vip))
+	b.rule(in, b.claimed(), nft.Goto(vip))
+	b.rule(out, b.claimed(), nft.InState(nft.StateNew), nft.Goto(gate))
 
 	b.rule(vip, nft.InState(nft.StateEstablished|nft.StateRelated), nft.Accept())
 	// What a server says in a connection that this host does not know yet, since it has
@@ -103,17 +103,34 @@ func (b *builder) filter() {
 	b.rule(no, nft.Drop())
 }
 
+// fromLAN matches what comes for a VIP by the interface of its clients. What comes there was sent
+// to this node, as to the owner of the VIP.
+func (b *builder) fromLAN() []expr.Any {
+	address := b.family.address.Bytes
+	return append([]expr.Any{
+		&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: b.family.destination, Len: address},
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg32 + address/4},
+	}, b.lookup(setLAN)...)
+}
+
+// claimed matches what is sent to a VIP that a node of the group has.
+func (b *builder) claimed() []expr.Any {
+	return nft.Member(b.family.destination, b.family.set(setClaimed))
+}
+
 // translate has the destination of a connection translated, and, if it is forwarded, its
-// source: so the answers come by the owner of the VIP. This host's own connections keep its
-// address, and get their answers by it whoever the owner is.
+// source. A client on the LAN is given the VIP as its source: so the answers come by the owner of
+// the VIP, which may be another node by then. This host's own connections keep its address, and
+// those of its containers are given it: they get their answers here whoever the owner is.
 func (b *builder) translate() {
 	f := b.family
 	pre := b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest)
 	out := b.base("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest)
 	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource)
-	for _, chain := range []*nftables.Chain{pre, out} {
-		b.rule(chain, b.key(destinationPort, f.destination), b.verdict(setTargets))
-	}
+	to := [][]expr.Any{b.key(destinationPort, f.destination), b.verdict(setTargets)}
+	b.rule(pre, append([][]expr.Any{b.fromLAN()}, to...)...)
+	b.rule(pre, append([][]expr.Any{b.claimed()}, to...)...)
+	b.rule(out, append([][]expr.Any{b.claimed()}, to...)...)
 	b.rule(post,
 		[]expr.Any{
 			&expr.Meta{Key: expr.MetaKeyIIF, Register: nft.Reg},
@@ -122,21 +139,23 @@ func (b *builder) translate() {
 		nft.HasStatus(translated), nft.Goto(&nftables.Chain{Name: origins}))
 }
 
-// origins is the name of the chain that gives a forwarded connection the VIP as its source.
+// origins is the name of the chain that gives a forwarded connection its source.
 const origins = "origins"
 
-// originals has the rules of that chain, one for each VIP. A set of the VIPs would do, but
+// originals has the rules of that chain, two for each VIP. A set of the VIPs would do, but
 // nft 1.0.6 aborts when it lists a rule with the original destination in a lookup.
 func (b *builder) originals(vips map[string]string) {
 	to := b.chain(origins)
 	b.c.FlushChain(to)
 	for _, vip := range slices.Sorted(maps.Keys(vips)) {
-		b.rule(to, []expr.Any{
-			&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, // direction 0
-			nft.Equals([]byte(vip)),
-			&expr.Immediate{Register: nft.Reg, Data: []byte(vip)},
-			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
-		})
+		toVIP := []expr.Any{&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, nft.Equals([]byte(vip))} // direction 0
+		b.rule(to, toVIP,
+			[]expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg}, nft.Equals(interfaceName(vips[vip]))},
+			[]expr.Any{
+				&expr.Immediate{Register: nft.Reg, Data: []byte(vip)},
+				&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
+			})
+		b.rule(to, toVIP, []expr.Any{&expr.Masq{}})
 	}
 }
 

@@ -92,6 +92,11 @@ type ForwardService struct {
 	// ClientAffinity and AllowedSources are those of the LoadBalancer.
 	ClientAffinity bool
 	AllowedSources []netip.Prefix
+	// Interface is where the clients of the VIP come in: servers see the VIP as their source.
+	Interface string
+	// Claimed: a node of the group has the VIP. Until then connections of this host itself, and of
+	// its containers, are none of lbd's business: the address may be that of another machine.
+	Claimed bool
 }
 
 // SlotTable maps the hash of a connection to a server. It is never changed; services with
@@ -119,7 +124,7 @@ func (t *SlotTable) Same(o *SlotTable) bool {
 // Same compares two services.
 func (s *ForwardService) Same(o *ForwardService) bool {
 	return s.Addr == o.Addr && s.Protocol == o.Protocol && s.Port == o.Port && s.Slots.Same(o.Slots) && slices.Equal(s.Servers, o.Servers) &&
-		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources)
+		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources) && s.Interface == o.Interface && s.Claimed == o.Claimed
 }
 
 // BalanceMemory is what one decision about a LoadBalancer hands to the next.

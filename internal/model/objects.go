@@ -72,7 +72,7 @@ func withoutNamesakes(o Objects, others []LoadBalancer) []VIP {
 func withTheirVIPs(all []LoadBalancer, vips []VIP) []LoadBalancer {
 	others := func(lb *LoadBalancer) func(netip.Addr) bool {
 		return func(a netip.Addr) bool {
-			i, is := slices.BinarySearchFunc(vips, a, func(vip VIP, a netip.Addr) int { return vip.Addr.Compare(a) })
+			i, is := FindVIP(vips, a)
 			return !is || !vips[i].Forwarded() || vips[i].Name != lb.Name
 		}
 	}

@@ -65,6 +65,11 @@ type VIP struct {
 	BarredDetail string
 }
 
+// FindVIP finds the VIP with an address in a list that is sorted by address.
+func FindVIP(vips []VIP, a netip.Addr) (index int, found bool) {
+	return slices.BinarySearchFunc(vips, a, func(v VIP, a netip.Addr) int { return v.Addr.Compare(a) })
+}
+
 // Forwarded tells whether lbd itself sends what comes to the VIP to other machines.
 func (v *VIP) Forwarded() bool { return v.Kind == KindLoadBalancer }
 

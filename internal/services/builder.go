@@ -289,12 +289,12 @@ func (b *Builder) everything() ([]model.VIP, bool) {
 }
 
 func (b *Builder) search(a netip.Addr) (int, bool) {
-	return slices.BinarySearchFunc(b.last.VIPs, a, func(v model.VIP, a netip.Addr) int { return v.Addr.Compare(a) })
+	return model.FindVIP(b.last.VIPs, a)
 }
 
 // virtual returns the VIP of a VirtualIP or LoadBalancer with an address.
 func (b *Builder) virtual(a netip.Addr) (model.VIP, bool) {
-	i, ok := slices.BinarySearchFunc(b.config.virtual, a, func(v model.VIP, a netip.Addr) int { return v.Addr.Compare(a) })
+	i, ok := model.FindVIP(b.config.virtual, a)
 	if !ok {
 		return model.VIP{}, false
 	}

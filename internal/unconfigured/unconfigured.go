@@ -54,7 +54,7 @@ func ByLayer2(v *model.View, remembered int) []model.VIP {
 	}
 	var out []model.VIP
 	for a, m := range v.Memory.VIPs {
-		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a netip.Addr) int { return x.Addr.Compare(a) })
+		_, configured := model.FindVIP(v.VIPs, a)
 		if !configured {
 			out = append(out, model.VIP{Addr: a, Interfaces: []string{m.Interface}, Unbound: m.Unbound})
 		}
@@ -73,7 +73,7 @@ func OnLoopback(v *model.View, remembered, reported int) []model.VIP {
 	}
 	var out []model.VIP
 	look := func(a netip.Addr, unbound bool) {
-		_, configured := slices.BinarySearchFunc(v.VIPs, a, func(x model.VIP, a netip.Addr) int { return x.Addr.Compare(a) })
+		_, configured := model.FindVIP(v.VIPs, a)
 		if !configured {
 			out = append(out, model.VIP{Addr: a, Unbound: unbound})
 		}

@@ -133,7 +133,7 @@ func (n *Networks) known(l *model.Link, hosts []netip.Addr) (out []netip.Addr) {
 // address once, so it is no VIP, and nobody else asks for it on another interface in the
 // same subnet.
 func (n *Networks) free(lan string, a netip.Addr) bool {
-	if _, is := slices.BinarySearchFunc(n.v.VIPs, a, func(v model.VIP, a netip.Addr) int { return v.Addr.Compare(a) }); is {
+	if _, is := model.FindVIP(n.v.VIPs, a); is {
 		return false
 	}
 	if _, had := n.v.Memory.VIPs[a]; had {
