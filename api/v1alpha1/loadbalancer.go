@@ -13,8 +13,6 @@ import (
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec.addresses`,description="The addresses that clients connect to"
-// +kubebuilder:printcolumn:name="Ports",type=string,JSONPath=`.spec.ports[*].port`,description="The ports that clients connect to"
-// +kubebuilder:printcolumn:name="Backends",type=string,JSONPath=`.spec.backends[*].address`,description="The servers",priority=1
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the object is in use as it is written"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`,description="Why it is accepted, or not"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Since when the object exists"
@@ -41,6 +39,7 @@ type LoadBalancer struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.tcp) && has(self.healthCheck.tcp.host) && size(self.healthCheck.tcp.host) > 0)",message="the host of tcp is not for a LoadBalancer, which asks each backend at its own address",fieldPath=".healthCheck.tcp.host"
 // +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.bgp))",message="bgp is not for a LoadBalancer, which is announced by l2 in the mode active-backup",fieldPath=".advertise.bgp"
 // +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.l2) && has(self.advertise.l2.mode) && self.advertise.l2.mode == 'balanced')",message="balanced is not for a LoadBalancer, which is announced by l2 in the mode active-backup",fieldPath=".advertise.l2.mode"
+// +kubebuilder:validation:XValidation:rule="(size(self.addresses.filter(a, a.contains(':'))) * size(self.backends.filter(b, b.address.contains(':'))) + size(self.addresses.filter(a, !a.contains(':'))) * size(self.backends.filter(b, !b.address.contains(':')))) * size(self.ports) <= 200000",message="has more than 200000 ways from an address and a port to a backend",fieldPath=".ports"
 type LoadBalancerSpec struct {
 	// Addresses are those of a VirtualIP: IPv4 and IPv6 addresses without a prefix length, 1 to 64.
 	// +listType=set
@@ -50,7 +49,8 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) && !ip(self).isUnspecified() && !ip(self).isLoopback() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) && self != '255.255.255.255' && !(ip(self).family() == 6 && ip(self).isLinkLocalUnicast())",message="must be an IP address of one host, without prefix length, zone and IPv6 form of IPv4; not unspecified, loopback, multicast, broadcast or IPv6 link-local"
 	// +kubebuilder:validation:XValidation:rule="self.all(a, !isIP(a) || self.exists_one(b, isIP(b) && ip(a) == ip(b)))",message="has an address twice"
 	Addresses []string `json:"addresses"`
-	// Ports are 1 to 1000.
+	// Ports are 1 to 1000. The addresses, times the backends of their family, times the ports are
+	// at most 200000: each is an entry of the kernel's rules.
 	// +listType=map
 	// +listMapKey=port
 	// +listMapKey=protocol

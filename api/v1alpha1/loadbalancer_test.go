@@ -83,6 +83,21 @@ func balancer(t *testing.T, spec string) string {
 	return `{"apiVersion":"lbd.dev/v1alpha1","kind":"LoadBalancer","metadata":{"name":"a"},"spec":` + string(text) + `}`
 }
 
+// grid is a spec of so many addresses, ports and backends of each family.
+func grid(addresses, ports, backends int) string {
+	var a, p, b []string
+	for i := range addresses {
+		a = append(a, fmt.Sprintf(`"10.9.0.%d","fd09::%d"`, i+1, i+1))
+	}
+	for i := range ports {
+		p = append(p, fmt.Sprintf(`{"port":%d}`, i+1))
+	}
+	for i := range backends {
+		b = append(b, fmt.Sprintf(`{"address":"10.0.%d.%d"},{"address":"fd00::%x"}`, i/250, i%250+1, i+1))
+	}
+	return fmt.Sprintf(`{"addresses":[%s],"ports":[%s],"backends":[%s]}`, strings.Join(a, ","), strings.Join(p, ","), strings.Join(b, ","))
+}
+
 // beyond is a spec with one more of everything than the bounds allow.
 func beyond() string {
 	var addresses, ports, backends, sources []string
@@ -115,8 +130,12 @@ func TestLoadBalancer(t *testing.T) {
 	for spec, want := range balancerTexts {
 		judge(spec, spec, want)
 	}
+	const many = "spec.ports: has more than 200000 ways from an address and a port to a backend\n"
+	judge("1000 ports of 100 backends of two families", grid(1, 1000, 100), "")
+	judge("a backend more", grid(1, 1000, 101), many)
+	judge("two addresses more", grid(2, 501, 100), many)
 	judge("beyond the bounds", beyond(), "spec.addresses: has 65 entries; at most 64 are allowed\nspec.ports: has 1001 entries; at most 1000 are allowed\n"+
-		"spec.backends: has 1001 entries; at most 1000 are allowed\nspec.allowedSources: has 1001 entries; at most 1000 are allowed\n")
+		"spec.backends: has 1001 entries; at most 1000 are allowed\nspec.ports: has more than 200000 ways from an address and a port to a backend\nspec.allowedSources: has 1001 entries; at most 1000 are allowed\n")
 }
 
 func TestLoadBalancerDefaults(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,28 @@ const (
 	maxAllowedSources   = 1000
 )
 
+// MaxForwardings bounds LoadBalancer.Forwardings: each is an entry of the kernel's rules and some
+// hundred bytes in each node.
+const MaxForwardings = 200_000
+
+// Forwardings is how many ways there are from an address and a port of a valid object to a backend.
+func (l *LoadBalancer) Forwardings() int {
+	var addresses, backends [2]int
+	six := func(text string) int {
+		if strings.Contains(text, ":") {
+			return 1
+		}
+		return 0
+	}
+	for _, a := range l.Spec.Addresses {
+		addresses[six(a)]++
+	}
+	for i := range l.Spec.Backends {
+		backends[six(l.Spec.Backends[i].Address)]++
+	}
+	return (addresses[0]*backends[0] + addresses[1]*backends[1]) * len(l.Spec.Ports)
+}
+
 // Validate returns every rule that the defaulted object breaks, in the order of its fields.
 func (l *LoadBalancer) Validate() []FieldError {
 	var k checker
@@ -26,6 +49,7 @@ func (l *LoadBalancer) Validate() []FieldError {
 	vips := k.addresses("spec.addresses", s.Addresses)
 	k.forwardedPorts("spec.ports", s.Ports)
 	k.backends("spec.backends", s.Backends, vips)
+	k.want(l.Forwardings() <= MaxForwardings, "spec.ports", nil, "has more than 200000 ways from an address and a port to a backend")
 	k.backendCheck("spec.healthCheck", s.HealthCheck)
 	oneOf(&k, "spec.affinity", s.Affinity, AffinityConnection, AffinityClient)
 	oneOf(&k, "spec.onFailure", s.OnFailure, FailureReset, FailureKeep)

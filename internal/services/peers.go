@@ -93,9 +93,20 @@ func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 	slices.SortFunc(c.warnings, Problem.Compare)
 }
 
+// maxForwardings bounds what all LoadBalancers of a cluster ask of each node, which serves others as
+// well. Objects that ask for more are left out, the last by name first.
+const maxForwardings = 2 * v1alpha1.MaxForwardings
+
 // readBalancers resolves the LoadBalancers. An address that is taken is left out.
 func (c *config) readBalancers(taken map[netip.Addr]bool) {
+	forwardings := 0
 	for _, o := range c.objects.LoadBalancers {
+		if n := o.Forwardings(); forwardings+n > maxForwardings {
+			c.bad(v1alpha1.KindLoadBalancer, o.Metadata.Name, "with the LoadBalancers before it, by name, there are more than %d ways from an address and a port to a backend: nothing is forwarded", maxForwardings)
+			continue
+		} else {
+			forwardings += n
+		}
 		lb, vips, checks := resolve.LoadBalancer(o)
 		lb.VIPs = slices.DeleteFunc(lb.VIPs, func(a netip.Addr) bool { return taken[a] })
 		for _, v := range vips {
