@@ -76,18 +76,18 @@ func TestConstants(t *testing.T) {
 		}
 	}
 	same(t, "docs/election.md", got, want)
-	if election.RulesVersion != 2 || !strings.Contains(p.text, "rules version 2") {
+	if election.RulesVersion != 2 || !strings.Contains(unbroken(p), "rules version 2") {
 		t.Errorf("docs/election.md describes another version than %d", election.RulesVersion)
 	}
 }
 
 // TestProse: the constants that the text names too are what they are there.
 func TestProse(t *testing.T) {
-	text := strings.Join(strings.Fields(readPage(t, "docs/election.md").text), " ")
+	text := unbroken(readPage(t, "docs/election.md"))
 	for _, say := range []string{
 		"from " + spoken(election.LeaseBefore) + " before until " + spoken(election.LeaseAfter) + " after it the first successor asks every " + spoken(election.AskClose),
 		"take turns by rank, " + spoken(election.Stagger) + " apart",
-		"Ask again after " + spoken(election.AskMin) + ", doubling to " + spoken(election.AskMax),
+		"asks again after " + spoken(election.AskMin) + ", doubling to " + spoken(election.AskMax),
 		"bind within " + spoken(election.SilenceHolds) + " of the silence",
 		"The successor binds within " + spoken(election.ConsentHolds),
 		"It stays bound for at least " + spoken(election.LingerMin),
@@ -103,6 +103,9 @@ func TestProse(t *testing.T) {
 		}
 	}
 }
+
+// unbroken is the text of a page on one line, since words are found wherever a line ends.
+func unbroken(p page) string { return strings.Join(strings.Fields(p.text), " ") }
 
 // spoken is a time as the pages write it.
 func spoken(d time.Duration) string {
