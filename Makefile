@@ -109,6 +109,7 @@ demo: deps build ## three nodes, their faults, and what a client sees (root)
 
 bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench faults -runs $(RUNS) -out docs/benchmarks.md
+	$(GO) test ./tests/docs -run Summary -update
 
 benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench bgp -runs $(RUNS) -out docs/benchmarks.md
