@@ -80,6 +80,7 @@ func TestPackage(t *testing.T) {
 	}
 	owner, err := c.WaitOwner(t.Context(), 30*time.Second, c.Machines...)
 	must(t, err)
+	notUpgraded(t, owner)
 	upgradedInPlace(t, c, owner)
 	for _, file := range []string{"/usr/share/man/man1/lbd.1.gz", "/usr/share/bash-completion/completions/lbd"} {
 		if _, err := owner.ReadFile(file); err != nil {
@@ -110,6 +111,28 @@ func owned(t *testing.T, m *cluster.Machine) error {
 		return fmt.Errorf("VIPs %+v", s.VIPs)
 	}
 	return nil
+}
+
+// notUpgraded installs the next package, which refuses the configuration: the daemon goes on with
+// the old program. The package is installed nevertheless, and the old one takes its place again.
+func notUpgraded(t *testing.T, m *cluster.Machine) {
+	t.Helper()
+	running := func() string {
+		text, err := m.Run(t.Context(), "systemctl", "show", "--property=MainPID", "--property=ActiveEnterTimestampMonotonic", "lbd")
+		must(t, err)
+		return text
+	}
+	was := running()
+	mustRun(t, m, "sh", "-c", "echo 'kind: Unknown' > /etc/lbd/wrong.yaml")
+	mustRun(t, m, "dpkg", "-i", "/root/next.deb")
+	mustRun(t, m, "rm", "/etc/lbd/wrong.yaml")
+	mustRun(t, m, "dpkg", "--status", "lbd")
+	if is := running(); is != was {
+		t.Errorf("the daemon was %s and is %s", was, is)
+	}
+	if says, err := m.Run(t.Context(), "lbd", "status"); err != nil || !strings.Contains(says, "v0.1.0-7-gaaaaaaa") {
+		t.Errorf("the daemon says %s: %v", says, err)
+	}
 }
 
 // upgradedInPlace installs the next package on the owner, whose kernel has the VIP all the
