@@ -124,7 +124,7 @@ func (c *converter) dispatch(o *object, f *fields, api string) {
 	case o.kind == "Secret":
 		o.note("kind", o.kind, "is not converted: a password is put into a file that spec.passwordFile of the BGPPeer names")
 	case o.kind == "Service":
-		o.note("kind", o.kind, "is not converted: this version of lbd does not serve Services")
+		o.note("kind", o.kind, "needs no conversion: lbd reads it from the cluster, with the annotations of MetalLB")
 	default:
 		o.note("kind", o.kind, "is not converted: it does not configure pools, peers or advertisements")
 	}

@@ -252,9 +252,9 @@ func (k *keepalived) assemble() {
 			Field: v1alpha1.FieldError{Path: "keepalived", Rule: "has neither a vrrp_instance nor a virtual_server"}})
 		return
 	}
-	if len(k.node.Gossip.Peers) == 0 {
+	if rule := peersMissing(&k.node.Gossip); rule != "" {
 		k.out.Notes = append(k.out.Notes, Note{File: k.file, Object: v1alpha1.KindNodeConfiguration, Field: v1alpha1.FieldError{
-			Path: "gossip.peers", Rule: "is to be filled in: keepalived finds the other nodes by multicast, lbd by their addresses"}})
+			Path: "gossip.peers", Rule: rule}})
 	}
 	slices.Sort(k.node.Gossip.Peers)
 	k.out.Objects = append(k.out.Objects, &k.node)
@@ -275,6 +275,17 @@ func (k *keepalived) assemble() {
 			k.validate(lb, check(*lb))
 		}
 	}
+}
+
+// peersMissing says why the peers have to be filled in by hand; "": the files name another node.
+func peersMissing(g *v1alpha1.GossipSpec) string {
+	if len(g.Peers) == 0 {
+		return "is to be filled in: keepalived finds the other nodes by multicast, lbd by their addresses"
+	}
+	if own, err := netip.ParseAddr(g.BindAddress); err == nil && len(g.Peers) == 1 && g.Peers[0] == own.String() {
+		return "has only this node: add the addresses of the others, which lbd does not find by multicast"
+	}
+	return ""
 }
 
 // validate notes what lbd refuses in what came out.
