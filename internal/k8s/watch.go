@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,11 +28,6 @@ const (
 	RetryFirst = 250 * time.Millisecond
 	RetryMost  = 5 * time.Second
 )
-
-// AbsentAfter is how long the API server must say that it has no such kind until what
-// was known of the kind is forgotten: what is announced must not end because one
-// answer was wrong.
-const AbsentAfter = 30 * time.Second
 
 // WatchOptions are what a Watch needs.
 type WatchOptions[T any] struct {
@@ -58,8 +52,8 @@ type WatchOptions[T any] struct {
 	// synced and connected, and asks again now and then. What was known goes only after
 	// the kind was lacking for AbsentAfter. nil: the kind must exist.
 	Lacks func(context.Context) (bool, error)
-	// Optional: a kind that may not be read counts as lacking until it may. It is for kinds
-	// that the roles of an earlier version do not name.
+	// Optional: a kind that may not be read for ForbiddenAfter counts as lacking until it may.
+	// It is for kinds that the roles of an earlier version do not name.
 	Optional bool
 }
 
@@ -136,7 +130,7 @@ func (w *Watch[T]) All() map[model.Key]T {
 func (w *Watch[T]) Run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(&attentive[T]{w.o.ListWatch, w}, w.o.Object, (*store[T])(w), cache.ReflectorOptions{Name: w.o.Name})
 	wait := RetryFirst
-	var lacking time.Time // since when the API server says that it has no such kind
+	var said verdict
 	for ctx.Err() == nil {
 		began := time.Now()
 		w.listen() // before the attempt: it may fail for what is over when it has failed
@@ -148,7 +142,7 @@ func (w *Watch[T]) Run(ctx context.Context) {
 			err = errors.New("the watch ended")
 		}
 		w.failed(err)
-		w.confirm(ctx, err, &lacking)
+		w.confirm(ctx, err, &said)
 		if time.Since(began) > RetryMost {
 			wait = RetryFirst
 			w.listen() // what rang long ago says nothing about this failure
@@ -157,6 +151,9 @@ func (w *Watch[T]) Run(ctx context.Context) {
 		wait = min(2*wait, RetryMost)
 		if w.State().Absent {
 			pause = RetryMost + rand.N(RetryMost)
+		}
+		if said.is == forbidden && !w.Synced() {
+			pause = min(pause, max(0, ForbiddenAfter-time.Since(said.since)))
 		}
 		select {
 		case <-ctx.Done():
@@ -210,60 +207,6 @@ func (w *Watch[T]) failed(err error) {
 	defer w.mu.Unlock()
 	if !w.state.Absent || !apierrors.IsNotFound(err) && !w.forbidden(err) {
 		w.set(false, false, fmt.Errorf("%s: %w", w.o.Name, err))
-	}
-}
-
-// confirm has what is known go if the kind was not found and does not exist any more;
-// lacking is since when. Before anything was read there is nothing to lose by it.
-func (w *Watch[T]) confirm(ctx context.Context, err error, lacking *time.Time) {
-	if w.forbidden(err) {
-		w.takeForbidden(err)
-		return
-	}
-	if w.o.Lacks == nil || !apierrors.IsNotFound(err) {
-		*lacking = time.Time{}
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, RetryMost)
-	defer cancel()
-	if lacks, err := w.o.Lacks(ctx); err != nil || !lacks {
-		*lacking = time.Time{}
-		return
-	}
-	now := time.Now()
-	if lacking.IsZero() {
-		*lacking = now
-	}
-	w.mu.Lock()
-	if w.synced && !w.state.Absent && now.Sub(*lacking) < w.patience {
-		w.mu.Unlock()
-		return
-	}
-	first := !w.synced
-	gone := slices.Collect(maps.Keys(w.items))
-	clear(w.items)
-	w.synced = true
-	w.set(true, true, nil)
-	w.mu.Unlock()
-	if first || len(gone) > 0 {
-		w.o.Changed(gone)
-	}
-}
-
-// forbidden tells whether an error says that the kind may not be read and need not be.
-func (w *Watch[T]) forbidden(err error) bool { return w.o.Optional && apierrors.IsForbidden(err) }
-
-// takeForbidden has a kind count as read and empty, unless something is known of it.
-func (w *Watch[T]) takeForbidden(err error) {
-	w.mu.Lock()
-	first := !w.synced
-	if first || w.state.Absent {
-		w.synced = true
-		w.set(true, true, fmt.Errorf("%s: %w", w.o.Name, err))
-	}
-	w.mu.Unlock()
-	if first {
-		w.o.Changed(nil)
 	}
 }
 

@@ -70,6 +70,10 @@ const patience = 2 * time.Second
 // zones watches the label "zone" of Nodes that have one.
 func zones(t *testing.T, c *k8s.Client, n *news, optional bool) *k8s.Watch[string] {
 	t.Helper()
+	return start(t, zonesOptions(c, n, optional))
+}
+
+func zonesOptions(c *k8s.Client, n *news, optional bool) k8s.WatchOptions[string] {
 	o := k8s.WatchOptions[string]{
 		Name:      "nodes",
 		ListWatch: cache.NewListWatchFromClient(c.Core, "nodes", "", fields.Everything()),
@@ -84,6 +88,12 @@ func zones(t *testing.T, c *k8s.Client, n *news, optional bool) *k8s.Watch[strin
 	if optional {
 		o.Lacks = func(ctx context.Context) (bool, error) { return c.Lacks(ctx, "", []string{"v1"}, "nodes") }
 	}
+	return o
+}
+
+// start runs a Watch until the end of the test.
+func start(t *testing.T, o k8s.WatchOptions[string]) *k8s.Watch[string] {
+	t.Helper()
 	w := k8s.NewWatch(o)
 	w.SetPatience(patience)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,0 +1,118 @@
+package k8s_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/membership"
+)
+
+// answering has the API server answer each request for Nodes with what code is, 0 being the truth,
+// and counts the answers that are not.
+func answering(api *apitest.Server, code, count *atomic.Int64) {
+	api.Gate(func(r *http.Request) int {
+		c := code.Load()
+		if c == 0 || !strings.HasSuffix(r.URL.Path, "/nodes") {
+			return 0
+		}
+		count.Add(1)
+		return int(c)
+	})
+}
+
+// forbiddenZones watches Nodes that need not be readable.
+func forbiddenZones(t *testing.T, api *apitest.Server, n *news) *k8s.Watch[string] {
+	o := zonesOptions(client(t, api), n, true)
+	o.Optional = true
+	return start(t, o)
+}
+
+// TestForbiddenAtFirst: an API server that refuses for a moment, since it has just started, has
+// nobody take its objects for none.
+func TestForbiddenAtFirst(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	var code, refused atomic.Int64
+	code.Store(http.StatusForbidden)
+	answering(api, &code, &refused)
+	var n news
+	w := forbiddenZones(t, api, &n)
+	eventually(t, "refused several times", func() bool {
+		if w.Synced() {
+			t.Fatalf("read as %q after %d refusals", state(w), refused.Load())
+		}
+		return refused.Load() >= 4 // an attempt is one for a stream, and one for a list
+	})
+	code.Store(0)
+	eventually(t, "read", func() bool {
+		synced := w.Synced() // before what it stands for
+		if got := state(w); synced && got != "a=x" {
+			t.Fatalf("read as %q", got)
+		}
+		return synced
+	})
+}
+
+// TestForbiddenForGood: a kind that may not be read counts as empty in time for the rest to start,
+// and is found when it may.
+func TestForbiddenForGood(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	var code, refused atomic.Int64
+	code.Store(http.StatusForbidden)
+	answering(api, &code, &refused)
+	var n news
+	began := time.Now()
+	w := forbiddenZones(t, api, &n)
+	eventually(t, "taken for empty", w.Synced)
+	took := time.Since(began)
+	t.Logf("taken for empty after %v and %d refusals", took, refused.Load())
+	if took < k8s.ForbiddenAfter || refused.Load() < 6 {
+		t.Errorf("taken for empty after %v and %d refusals", took, refused.Load())
+	}
+	if took > membership.ClusterPatience {
+		t.Errorf("taken for empty after %v: the node has not waited for it", took)
+	}
+	if st := w.State(); !st.Connected || !st.Absent || st.Err == nil {
+		t.Errorf("state %+v", st)
+	}
+	code.Store(0)
+	eventually(t, "found", func() bool { return state(w) == "a=x" && !w.State().Absent })
+}
+
+// TestLackingIsOneStretch: a kind that was not found, then for long could not be read, and is then
+// not found again, has not been lacking for that long.
+func TestLackingIsOneStretch(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{nodes: "Node"})
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	var code, refused atomic.Int64
+	answering(api, &code, &refused)
+	var n news
+	w := forbiddenZones(t, api, &n)
+	eventually(t, "read", func() bool { return w.Synced() && w.State().Connected })
+	n.take()
+	lacks := func() int {
+		return strings.Count(strings.Join(api.Requests(), "\n")+"\n", "GET /api/v1\n")
+	}
+	api.Withdraw(nodes)
+	eventually(t, "the API server says that it has no such kind", func() bool { return lacks() > 0 })
+	code.Store(http.StatusForbidden)
+	began := time.Now()
+	eventually(t, "refused for longer than the patience", func() bool { return time.Since(began) > 2*patience && refused.Load() >= 2 })
+	code.Store(0)
+	before := lacks()
+	eventually(t, "it says so again", func() bool { return lacks() > before })
+	time.Sleep(patience / 4)
+	if got := state(w); got != "a=x" || len(n.take()) > 0 {
+		t.Errorf("known is %q after one answer", got)
+	}
+	eventually(t, "let go when that has lasted", func() bool { return state(w) == "" })
+}
