@@ -28,7 +28,7 @@ func TestList(t *testing.T) {
 		if len(want) > 0 && len(want) <= len(old) && slices.Equal(old[:len(want)], want) && &got[0] != &old[0] {
 			t.Fatal("the same list is not taken over")
 		}
-		if got = append(got, 9); !slices.Equal(old, before) {
+		if more := append(got, 9); !slices.Equal(old, before) || more[len(got)] != 9 {
 			t.Fatal("who appends to the list changes the one before")
 		}
 	})
