@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,30 +25,66 @@ import (
 // wait, longer each time. For the addresses it is a daemon that was killed and is back
 // at once: the kernel keeps them, and the new one adopts them.
 type restarter struct {
-	path  string      // of the configuration
-	asked chan string // of 1: the program to run
+	path    string      // of the configuration
+	asked   chan string // of 1: the program to run
+	program func() (string, error)
 }
 
-func newRestarter(path string) *restarter { return &restarter{path, make(chan string, 1)} }
+func newRestarter(path string) *restarter {
+	return &restarter{path, make(chan string, 1), programOnDisk}
+}
 
-// Restart asks for it, unless the new program would end at once.
-func (r *restarter) Restart(context.Context) error {
+// programOnDisk is where this program came from. By now it may be one of another release.
+func programOnDisk() (string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return exec.LookPath(program)
+}
+
+// Restart asks for it, unless the new program would end at once. Whether the files that the
+// configuration names can be read only this process can tell, with the rights that the new
+// one will have. Whether the new one knows every field only the new one can.
+func (r *restarter) Restart(ctx context.Context) error {
 	if _, err := config.Load(r.path); err != nil {
 		return fmt.Errorf("the configuration is refused, so the daemon goes on with the one it has:\n%w", err)
 	}
-	// The file may be another one by now, of a newer release.
-	program, err := os.Executable()
-	if err == nil {
-		program, err = exec.LookPath(program)
-	}
+	program, err := r.program()
 	if err != nil {
 		return fmt.Errorf("there is no program to restart: %w", err)
+	}
+	if err := accepts(ctx, program, r.path); err != nil {
+		return fmt.Errorf("the program to restart refuses the configuration, so the daemon goes on as it is:\n%w", err)
 	}
 	select {
 	case r.asked <- program:
 	default: // it is on its way
 	}
 	return nil
+}
+
+// validateTimeout is how long the new program may take to read the configuration. It is
+// less than the daemon has for the whole answer, so that the command hears the reason.
+const validateTimeout = 3 * time.Second
+
+// accepts has a program of lbd validate the configuration. The error is what it says.
+func accepts(ctx context.Context, program, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, validateTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "validate", path)
+	cmd.WaitDelay = validateTimeout / 10
+	out, err := cmd.CombinedOutput()
+	switch words := strings.TrimSpace(string(out)); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s validate %s: no answer in time: %w", program, path, ctx.Err())
+	case words != "":
+		return fmt.Errorf("%s validate %s: %w:\n%s", program, path, err, words)
+	default:
+		return fmt.Errorf("%s validate %s: %w", program, path, err)
+	}
 }
 
 // serve answers commands until ctx ends. When one of them asks for a restart, that one is
@@ -127,9 +164,11 @@ it is refused; the one before stays in force then.`,
 func newRestart() *cobra.Command {
 	return newAsk("restart", "Restart the daemon in its place, for settings that a reload cannot change, or a new binary",
 		`Restart the daemon in its place: the process begins anew with the same process id,
-and the addresses stay on this node. So a static pod need not wait for kubelet, which
-holds back a container that has ended. Addresses of Services move as after a crash;
-'lbd drain' before moves them without a failed connection.`,
+and addresses of VirtualIPs stay on this node. So a static pod need not wait for kubelet,
+which holds back a container that has ended. Addresses of Services and LoadBalancers
+move as after a crash; 'lbd drain' before moves them without a failed connection.
+Ends with 1 if the configuration is refused, by the daemon or by the program that is to
+replace it; the daemon goes on then.`,
 		func(ctx context.Context, c *control.Client, out io.Writer) error {
 			s, err := c.Restart(ctx)
 			if err != nil {
