@@ -164,9 +164,9 @@ it is refused; the one before stays in force then.`,
 func newRestart() *cobra.Command {
 	return newAsk("restart", "Restart the daemon in its place, for settings that a reload cannot change, or a new binary",
 		`Restart the daemon in its place: the process begins anew with the same process id,
-and addresses of VirtualIPs stay on this node. So a static pod need not wait for kubelet,
-which holds back a container that has ended. Addresses of Services and LoadBalancers
-move as after a crash; 'lbd drain' before moves them without a failed connection.
+and the addresses stay on this node. So a static pod need not wait for kubelet, which
+holds back a container that has ended. Addresses of Services and LoadBalancers do not
+stay: they move as after a crash; 'lbd drain' before moves them without a failed connection.
 Ends with 1 if the configuration is refused, by the daemon or by the program that is to
 replace it; the daemon goes on then.`,
 		func(ctx context.Context, c *control.Client, out io.Writer) error {

@@ -3,6 +3,8 @@
 set -e
 case $1 in remove | 0) ;; *) exit 0 ;; esac
 [ -d /run/systemd/system ] || exit 0
-systemctl --no-reload disable --now lbd-drain.service lbd.service || true
+# Two commands: a masked unit cannot be disabled, but it may run.
+systemctl --no-reload disable lbd-drain.service lbd.service || true
+systemctl stop lbd-drain.service lbd.service || true
 # What a daemon leaves in the kernel for its connections goes too.
-lbd cleanup || true
+/usr/bin/lbd cleanup || true
