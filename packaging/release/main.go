@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,6 +30,7 @@ func main() {
 	flag.StringVar(&r.Version, "version", "", "the version, as git describe says it")
 	flag.StringVar(&r.Commit, "commit", "", "the commit")
 	flag.StringVar(&epoch, "epoch", "", "the time of all files, in seconds since 1970")
+	flag.BoolVar(&r.Dirty, "dirty", false, "take files that no commit has, for tests")
 	archs := flag.String("arch", "amd64,arm64", "the architectures, as Go calls them")
 	flag.Parse()
 	seconds, err := strconv.ParseInt(epoch, 10, 64)
@@ -51,14 +53,17 @@ type Release struct {
 	Version, Commit string
 	Time            time.Time // of every file in every archive
 	Archs           []string
+	Dirty           bool // take files that no commit has
 
 	pages []file // man pages and completions, for every architecture
 }
 
 // Make builds everything into Out, which is empty or does not exist.
 func (r *Release) Make(ctx context.Context) error {
-	if strings.Contains(r.Version, "dirty") {
-		return fmt.Errorf("version %s: the working tree has changes that no commit has", r.Version)
+	if !r.Dirty {
+		if err := r.committed(ctx); err != nil {
+			return err
+		}
 	}
 	if entries, err := os.ReadDir(r.Out); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is not empty", r.Out)
@@ -87,6 +92,21 @@ func (r *Release) Make(ctx context.Context) error {
 		return err
 	}
 	return r.checksums()
+}
+
+// committed is an error if a file of the working tree is in no commit, whatever the settings
+// of git hide.
+func (r *Release) committed(ctx context.Context) error {
+	c := exec.CommandContext(ctx, "git", "-c", "core.excludesFile=", "status", "--porcelain", "--untracked-files=all")
+	c.Dir, c.Stderr = r.Root, os.Stderr
+	text, err := c.Output()
+	if err != nil {
+		return fmt.Errorf("git status: %w", err)
+	}
+	if len(text) > 0 {
+		return fmt.Errorf("the working tree has changes that no commit has:\n%s", bytes.TrimRight(text, "\n"))
+	}
+	return nil
 }
 
 // build makes the binary of an architecture, as `make build` does.
@@ -128,10 +148,11 @@ func (r *Release) shared() error {
 	}))
 }
 
-// chartVersion is a version of semver, as Helm wants it.
+// chartVersion is a version of semver, as Helm wants it. A hash alone, as in a clone without
+// tags, gets the g of git describe: it may look like a number, which must not begin with 0.
 func chartVersion(version string) string {
 	if version = strings.TrimPrefix(version, "v"); !strings.ContainsRune(version, '.') {
-		return "0.0.0-" + version
+		return "0.0.0-g" + version
 	}
 	return version
 }
@@ -144,7 +165,7 @@ func chartOf(data []byte, chart, app string) []byte {
 		case strings.HasPrefix(line, "version:"):
 			line = "version: " + chart + "\n"
 		case strings.HasPrefix(line, "appVersion:"):
-			line = "appVersion: " + app + "\n"
+			line = fmt.Sprintf("appVersion: %q\n", app) // a hash may look like a number
 		}
 		out = append(out, line)
 	}

@@ -3,9 +3,9 @@ package main
 import (
 	"bytes"
 	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,71 +57,84 @@ func (m *modules) list(w io.Writer, r *Release) error {
 var legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright|authors|patents)([.-].*)?$`)
 
 // licences are the texts of all modules. It is an error if one has none.
-func (m *modules) licences(root string) ([]byte, error) {
+func (m *modules) licences(root, arch string) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "lbd contains the following modules of others, unchanged. Their source is at the address\nthat their name is, and at https://proxy.golang.org.\n")
-	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	linked, err := linkedCode(root, arch)
 	if err != nil {
 		return nil, err
 	}
-	if err := passOn(&out, "The standard library of Go, "+m.info.GoVersion, strings.TrimSpace(string(goroot))); err != nil {
-		return nil, err
-	}
-	dirs, err := m.dirs(root)
-	if err != nil {
+	if err := passOn(&out, "The standard library of Go, "+m.info.GoVersion, linked[""]); err != nil {
 		return nil, err
 	}
 	for _, d := range m.info.Deps {
-		if err := passOn(&out, d.Path+" "+d.Version, dirs[d.Path]); err != nil {
+		if err := passOn(&out, d.Path+" "+d.Version, linked[d.Path]); err != nil {
 			return nil, err
 		}
 	}
 	return out.Bytes(), nil
 }
 
-// dirs are the folders in which the source of the modules is.
-func (m *modules) dirs(root string) (map[string]string, error) {
-	args := []string{"mod", "download", "-json"}
-	for _, d := range m.info.Deps {
-		args = append(args, d.Path+"@"+d.Version)
-	}
-	c := exec.Command("go", args...)
-	c.Dir, c.Stderr = root, os.Stderr
-	text, err := c.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go mod download: %w", err)
-	}
-	dirs := make(map[string]string)
-	for d := json.NewDecoder(bytes.NewReader(text)); d.More(); {
-		var x struct{ Path, Dir string }
-		if err := d.Decode(&x); err != nil {
-			return nil, err
-		}
-		dirs[x.Path] = x.Dir
-	}
-	return dirs, nil
+// code is where a module is, and the folders of it that a program is linked from, with those
+// around them: a module may contain code of others, with their licence beside it.
+type code struct {
+	root string
+	dirs map[string]bool // below root, "." is root
 }
 
-// passOn copies the legal files of a folder.
-func passOn(out *bytes.Buffer, title, dir string) error {
-	entries, err := os.ReadDir(dir)
+// linkedCode is what lbd is linked from, by the path of the module; "" is the standard library.
+func linkedCode(root, arch string) (map[string]code, error) {
+	c := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}{{else}}\t{{.Root}}{{end}}\t{{.Dir}}", "./cmd/lbd")
+	c.Dir, c.Stderr = root, os.Stderr
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	text, err := c.Output()
 	if err != nil {
-		return fmt.Errorf("%s: %w", title, err)
+		return nil, fmt.Errorf("go list: %w", err)
 	}
+	linked := make(map[string]code)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 3 {
+			return nil, fmt.Errorf("go list says %q", line)
+		}
+		if _, found := linked[f[0]]; !found {
+			linked[f[0]] = code{f[1], make(map[string]bool)}
+		}
+		dir, err := filepath.Rel(f[1], f[2])
+		if err != nil || !filepath.IsLocal(dir) {
+			return nil, fmt.Errorf("the package in %s is not below its module in %s", f[2], f[1])
+		}
+		for ; dir != "."; dir = filepath.Dir(dir) {
+			linked[f[0]].dirs[dir] = true
+		}
+		linked[f[0]].dirs["."] = true
+	}
+	return linked, nil
+}
+
+// passOn copies the legal files of a module. It is an error if its top folder has none.
+func passOn(out *bytes.Buffer, title string, c code) error {
 	found := false
-	for _, e := range entries {
-		if e.IsDir() || !legal.MatchString(e.Name()) {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+	for _, dir := range slices.Sorted(maps.Keys(c.dirs)) {
+		entries, err := os.ReadDir(filepath.Join(c.root, dir))
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", title, err)
 		}
-		found = true
-		fmt.Fprintf(out, "\n%s\n%s, %s\n%[1]s\n\n%[4]s\n", strings.Repeat("-", 80), title, e.Name(), bytes.TrimSpace(data))
+		for _, e := range entries {
+			if e.IsDir() || !legal.MatchString(e.Name()) {
+				continue
+			}
+			name := filepath.Join(dir, e.Name())
+			data, err := os.ReadFile(filepath.Join(c.root, name))
+			if err != nil {
+				return err
+			}
+			found = found || dir == "."
+			fmt.Fprintf(out, "\n%s\n%s, %s\n%[1]s\n\n%[4]s\n", strings.Repeat("-", 80), title, name, bytes.TrimSpace(data))
+		}
 	}
 	if !found {
-		return fmt.Errorf("%s: %s has no file with a licence", title, dir)
+		return fmt.Errorf("%s: %s has no file with a licence", title, c.root)
 	}
 	return nil
 }

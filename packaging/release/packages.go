@@ -26,7 +26,7 @@ func (r *Release) Package(arch, binary string) error {
 	if err != nil {
 		return err
 	}
-	licences, err := modules.licences(r.Root)
+	licences, err := modules.licences(r.Root, arch)
 	if err != nil {
 		return err
 	}
@@ -129,12 +129,20 @@ func (r *Release) pack(format, arch string, list []file) error {
 	if err != nil {
 		return err
 	}
-	return r.write(packager.ConventionalFileName(info), func(w *os.File) error { return packager.Package(info, w) })
+	// Forges put another character in the place of ~, and SHA256SUMS must name what they offer.
+	name := strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-")
+	return r.write(name, func(w *os.File) error { return packager.Package(info, w) })
 }
 
 // contents are the files of a package for nfpm, which reads them from a folder.
 func (r *Release) contents(format string, list []file, work string) (nfpmfiles.Contents, error) {
-	out := nfpmfiles.Contents{{Destination: "/etc/lbd", Type: nfpmfiles.TypeDir, FileInfo: &nfpmfiles.ContentFileInfo{Mode: 0o755, MTime: r.Time, Owner: "root", Group: "root"}}}
+	var out nfpmfiles.Contents
+	for _, dir := range []string{"/etc/lbd", "/usr/share/doc/lbd", "/usr/share/doc/lbd/examples"} {
+		out = append(out, &nfpmfiles.Content{
+			Destination: dir, Type: nfpmfiles.TypeDir,
+			FileInfo: &nfpmfiles.ContentFileInfo{Mode: 0o755, MTime: r.Time, Owner: "root", Group: "root"},
+		})
+	}
 	for i, f := range list {
 		from := filepath.Join(work, fmt.Sprint(i))
 		if err := os.WriteFile(from, f.data, 0o600); err != nil {

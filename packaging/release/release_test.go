@@ -13,15 +13,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Masterminds/semver/v3"
 )
 
 const root = "../.."
+
+// monthEnd is in the next month already in the east.
+var monthEnd = time.Date(2023, 11, 30, 23, 30, 0, 0, time.UTC)
 
 // made is a release of this tree for the architecture of this computer, in a folder.
 func made(t *testing.T, root string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "dist")
-	r := Release{Root: root, Out: out, Version: "v0.1.0-9-g0123abc", Commit: "0123abc", Time: time.Unix(1_700_000_000, 0).UTC(), Archs: []string{"amd64"}}
+	r := Release{Root: root, Out: out, Version: "v0.1.0-9-g0123abc", Commit: "0123abc", Time: monthEnd, Archs: []string{"amd64"}, Dirty: true}
 	if err := r.Make(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +45,10 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// TestReproducible: the same source makes the same bytes, wherever and whenever.
+// TestReproducible: the same source makes the same bytes, wherever, whenever and in whatever time zone.
 func TestReproducible(t *testing.T) {
 	one := made(t, root)
+	t.Setenv("TZ", "Asia/Tokyo")
 	two := made(t, copied(t))
 	a, err := os.ReadFile(filepath.Join(one, "SHA256SUMS"))
 	b, err2 := os.ReadFile(filepath.Join(two, "SHA256SUMS"))
@@ -79,12 +85,13 @@ var needed = []string{
 func testDeb(t *testing.T, dir string) {
 	deb := only(t, dir, "*.deb")
 	unpacked := t.TempDir()
+	t.Setenv("TZ", "UTC")
 	text, err := exec.CommandContext(t.Context(), "dpkg-deb", "-c", deb).Output()
 	if err = errors.Join(err, exec.CommandContext(t.Context(), "dpkg-deb", "-x", deb, unpacked).Run()); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if !strings.Contains(line, " root/root ") || !strings.Contains(line, " 2023-11-14 ") {
+		if !strings.Contains(line, " root/root ") || !strings.Contains(line, " 2023-11-30 ") {
 			t.Errorf("owner or time: %s", line)
 		}
 	}
@@ -106,11 +113,12 @@ func testDeb(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := io.ReadAll(page); err != nil || !strings.Contains(string(text), ".SH NAME\nlbd-status - ") || !strings.Contains(string(text), `"Nov 2023"`) {
+	if text, err := io.ReadAll(page); err != nil || !strings.Contains(string(text), ".SH NAME\nlbd-status - ") || !strings.Contains(string(text), `.TH "LBD-STATUS" "1" "Nov 2023"`) {
 		t.Errorf("the man page of lbd status: %v\n%s", err, text)
 	}
 	licences := read("usr/share/doc/lbd/THIRD-PARTY-LICENCES")
-	for _, want := range []string{"github.com/hashicorp/memberlist v0.6.0, LICENSE", "Mozilla Public License, version 2.0", "The standard library of Go"} {
+	for _, want := range []string{"github.com/hashicorp/memberlist v0.6.0, LICENSE", "Mozilla Public License, version 2.0", "The standard library of Go",
+		"internal/github.com/golang/gddo/LICENSE\n", ", third_party/forked/golang/PATENTS\n", ", internal/third_party/forked/golang/LICENSE\n"} {
 		if !strings.Contains(licences, want) {
 			t.Errorf("the licences lack %q", want)
 		}
@@ -180,23 +188,69 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s is not older than %s", a, b)
 		}
 	}
-	if got := chartVersion("0123abc"); got != "0.0.0-0123abc" {
-		t.Error(got)
+	for _, version := range append(order, "0123456") {
+		number := chartVersion(version)
+		if _, err := semver.StrictNewVersion(number); err != nil {
+			t.Errorf("the chart of %s has version %s: %v", version, number, err)
+		}
+		if text := string(chartOf([]byte("version: 1\nappVersion: v1\nname: lbd\n"), number, version)); text != "version: "+number+"\nappVersion: \""+version+"\"\nname: lbd\n" {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+// TestNames: a file keeps its name when it is put on a forge, so that SHA256SUMS finds it.
+func TestNames(t *testing.T) {
+	r := Release{Root: root, Out: t.TempDir(), Version: "v0.1.0-rc.1", Time: monthEnd}
+	for format, want := range map[string]string{"deb": "lbd_0.1.0-rc.1-1_amd64.deb", "rpm": "lbd-0.1.0-rc.1-1.x86_64.rpm"} {
+		if err := r.pack(format, "amd64", []file{{"usr/bin/lbd", nil, 0o755}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(r.Out, want)); err != nil {
+			t.Error(err)
+		}
+	}
+	version, err := exec.CommandContext(t.Context(), "dpkg-deb", "-f", only(t, r.Out, "*.deb"), "Version").Output()
+	if err != nil || string(version) != "0.1.0~rc.1-1\n" {
+		t.Errorf("the version within is %q, %v", version, err)
 	}
 }
 
 // TestRefused: what could not be made again is not made.
 func TestRefused(t *testing.T) {
-	out := t.TempDir()
-	r := Release{Root: root, Out: out, Version: "v0.1.0-dirty"}
-	if err := r.Make(t.Context()); err == nil || !strings.Contains(err.Error(), "changes that no commit has") {
-		t.Error(err)
+	work, out, home := t.TempDir(), t.TempDir(), t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(filepath.Join(out, "x"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	git := func(args ...string) {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.org"}, args...)...)
+		c.Dir = work
+		if text, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, text)
+		}
 	}
-	r.Version = "v0.1.0"
-	if err := r.Make(t.Context()); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Error(err)
+	refused := func(words string) {
+		t.Helper()
+		r := Release{Root: work, Out: out, Version: "v0.1.0"}
+		if err := r.Make(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v, want %q", err, words)
+		}
 	}
+	// Settings of the user that hide files.
+	write(filepath.Join(home, "config"), "[core]\nexcludesFile = "+home+"/ignored\n[status]\nshowUntrackedFiles = no\n")
+	write(filepath.Join(home, "ignored"), "*.swp\n")
+	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(home, "config"))
+	refused("git status")
+	git("init", "-q")
+	write(filepath.Join(work, "values.yaml.swp"), "x")
+	refused("changes that no commit has:\n?? values.yaml.swp")
+	git("add", "-f", ".")
+	refused("changes that no commit has:\nA  values.yaml.swp")
+	git("commit", "-q", "-m", "x")
+	write(filepath.Join(out, "x"), "")
+	refused("is not empty")
 }

@@ -35,7 +35,7 @@ func deb(t *testing.T, version string) []byte {
 	out := filepath.Join(t.TempDir(), "dist")
 	root, err := filepath.Abs("../..")
 	must(t, err)
-	c := exec.CommandContext(t.Context(), "go", "run", ".", "-root", root, "-out", out, "-arch", runtime.GOARCH, "-version", version, "-commit", "test", "-epoch", "1700000000")
+	c := exec.CommandContext(t.Context(), "go", "run", ".", "-dirty", "-root", root, "-out", out, "-arch", runtime.GOARCH, "-version", version, "-commit", "test", "-epoch", "1700000000")
 	c.Dir = filepath.Join(root, "packaging", "release")
 	if text, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
