@@ -84,7 +84,15 @@ type code struct {
 
 // linkedCode is what lbd is linked from, by the path of the module; "" is the standard library.
 func linkedCode(root, arch string) (map[string]code, error) {
-	c := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Dir}}{{else}}\t{{.Root}}{{end}}\t{{.Dir}}", "./cmd/lbd")
+	env := exec.Command("go", "env", "GOROOT")
+	env.Dir = root
+	goroot, err := env.Output()
+	if err != nil {
+		return nil, err
+	}
+	// For what Go has of golang.org/x, go list may give the root of a module that lbd has too.
+	std := strings.TrimSpace(string(goroot))
+	c := exec.Command("go", "list", "-deps", "-f", "{{if .Standard}}\t"+std+"{{else}}{{.Module.Path}}\t{{.Module.Dir}}{{end}}\t{{.Dir}}", "./cmd/lbd")
 	c.Dir, c.Stderr = root, os.Stderr
 	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	text, err := c.Output()

@@ -143,7 +143,7 @@ func testRPM(t *testing.T, dir string) {
 	if !bytes.HasPrefix(data, []byte{0xed, 0xab, 0xee, 0xdb}) {
 		t.Error("no rpm")
 	}
-	for _, want := range []string{"/usr/share/zsh/site-functions/", "lbd.service", "lbd-status.1.gz", "systemd-sysusers lbd.conf", "Apache-2.0"} {
+	for _, want := range []string{"/usr/share/zsh/site-functions/", "lbd.service", "lbd-status.1.gz", "systemd-sysusers lbd.conf", "Apache-2.0", "\x00examples\x00"} {
 		if !bytes.Contains(data[:64<<10], []byte(want)) {
 			t.Errorf("the rpm has no %q in its header", want)
 		}
