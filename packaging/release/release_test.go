@@ -9,12 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/Masterminds/semver/v3"
 )
 
 const root = "../.."
@@ -179,6 +178,9 @@ func testArchive(t *testing.T, dir string) {
 	}
 }
 
+// semver is the expression of semver.org.
+var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$`)
+
 // TestVersions: packages of a later commit are newer, and a release candidate is older.
 func TestVersions(t *testing.T) {
 	order := []string{"0123abc", "v0.1.0-rc.1", "v0.1.0", "v0.1.0-9-g0123abc", "v0.1.0-10-gfff", "v0.1.1", "v0.10.0"}
@@ -190,8 +192,8 @@ func TestVersions(t *testing.T) {
 	}
 	for _, version := range append(order, "0123456") {
 		number := chartVersion(version)
-		if _, err := semver.StrictNewVersion(number); err != nil {
-			t.Errorf("the chart of %s has version %s: %v", version, number, err)
+		if !semver.MatchString(number) {
+			t.Errorf("the chart of %s has version %s", version, number)
 		}
 		if text := string(chartOf([]byte("version: 1\nappVersion: v1\nname: lbd\n"), number, version)); text != "version: "+number+"\nappVersion: \""+version+"\"\nname: lbd\n" {
 			t.Errorf("%s", text)
