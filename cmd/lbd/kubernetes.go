@@ -14,6 +14,7 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/speaker"
+	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
 	"lbd.dev/lbd/internal/source"
 )
@@ -118,6 +119,7 @@ func newSpeaker(cfg *config.Config, j *joined, log *slog.Logger) *speaker.Source
 		OnChange:     j.setCluster,
 		OnPeers:      j.setNodes,
 		NodeStatus:   j.parts.nodeStatus,
+		VIPs:         func() []model.VIPStatus { return j.parts.daemon.VIPs() },
 	})
 }
 

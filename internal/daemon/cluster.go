@@ -21,6 +21,16 @@ func (d *Daemon) ClusterStatus() *v1alpha1.NodeStatus {
 	return d.brief.Load()
 }
 
+// VIPs are those of the decision that ClusterStatus tells of, all of them; nil before the first.
+// The caller must not change them. It is the same list for as long as they are the same.
+func (d *Daemon) VIPs() []model.VIPStatus {
+	all := d.vips.Load()
+	if all == nil {
+		return nil
+	}
+	return *all
+}
+
 // answer makes the status if somebody has asked for it.
 func (d *Daemon) answer() {
 	if !d.asked.Swap(false) {
@@ -29,6 +39,8 @@ func (d *Daemon) answer() {
 	old := d.brief.Load()
 	if d.briefGen != d.last.Gen {
 		d.briefGen, old = d.last.Gen, nil
+		all := d.last.Status
+		d.vips.Store(&all)
 	}
 	s := clusterStatus(&d.view, &d.last, old)
 	s.Version = d.opts.Version

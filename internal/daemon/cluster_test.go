@@ -82,3 +82,29 @@ func TestSummaryCountsAddresses(t *testing.T) {
 	s := clusterStatus(viewOf(), &d, nil)
 	same(t, "summary", *s.Summary, v1alpha1.NodeSummary{VIPs: 2, Announced: 1, Members: "0/0"})
 }
+
+// TestVIPs: who asks for the status of the cluster gets all VIPs beside those that it names, and the
+// same list for as long as it is the same decision.
+func TestVIPs(t *testing.T) {
+	d := &Daemon{view: *viewOf(), last: statuses()}
+	d.last.Gen, d.last.Status = 1, many(v1alpha1.MaxNodeStatusVIPs+100, func(int, *model.VIPStatus) {})
+	if all := d.VIPs(); all != nil {
+		t.Errorf("%d VIPs before the first turn", len(all))
+	}
+	for range 2 {
+		s := d.ClusterStatus() // asks
+		d.answer()
+		if s = d.ClusterStatus(); len(s.VIPs) != v1alpha1.MaxNodeStatusVIPs {
+			t.Errorf("the status names %d VIPs", len(s.VIPs))
+		}
+		if all := d.VIPs(); len(all) != len(d.last.Status) || &all[0] != &d.last.Status[0] {
+			t.Errorf("%d VIPs, or copies, of %d", len(all), len(d.last.Status))
+		}
+	}
+	before := d.VIPs()
+	d.last.Gen, d.last.Status = 2, many(2, func(int, *model.VIPStatus) {})
+	d.answer()
+	if all := d.VIPs(); len(all) != 2 || len(before) != v1alpha1.MaxNodeStatusVIPs+100 {
+		t.Errorf("%d VIPs after another decision, and %d of the one before", len(all), len(before))
+	}
+}

@@ -83,6 +83,7 @@ type Daemon struct {
 
 	asked atomic.Bool                         // for a status for the cluster
 	brief atomic.Pointer[v1alpha1.NodeStatus] // the newest; never changed
+	vips  atomic.Pointer[[]model.VIPStatus]   // all of the same decision
 	// briefGen is the generation that it tells of; of the loop.
 	briefGen uint64
 }

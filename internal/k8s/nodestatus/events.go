@@ -23,10 +23,6 @@ const (
 	reasonAssigned = "nodeAssigned"
 )
 
-// mostAssigned is of how many VIPs events tell after one look. When a node dies that had a
-// thousand, the others need some minutes to say so, and the API server is left alone.
-const mostAssigned = 5
-
 // mostDuplicates is of how many VIPs events tell after one write. Who has hundreds of addresses
 // twice knows it from the first.
 const mostDuplicates = 10
@@ -44,51 +40,30 @@ func (w *Writer) tellDuplicates(ctx context.Context, before, s *v1alpha1.NodeSta
 			continue
 		}
 		told++
-		w.tell(ctx, s.Node, v, objects.Event{Reason: reasonDuplicate, Warning: true,
+		w.tell(ctx, s.Node, v.Kind, v.Name, objects.Event{Reason: reasonDuplicate, Warning: true,
 			Message: fmt.Sprintf("%s answers for %s beside node %s, and some clients reach that host: remove the address there", v.Duplicate, v.Address, s.Node)})
 	}
 }
 
-// tellAssigned sends an event about each VIP that this node has begun to announce at layer 2,
-// a few at a time. Those that it has when it first looks are no news: the daemon was restarted.
-// By BGP all nodes announce, so nothing is assigned.
+// tellAssigned sends an event about a VIP that this node has begun to announce at layer 2, if one
+// is due.
 func (w *Writer) tellAssigned(ctx context.Context, s *v1alpha1.NodeStatus) {
-	first := w.assigned == nil
-	if first {
-		w.assigned = make(map[string]uint64)
+	v := w.assigned.next(model.NodeName(s.Node), s.Settled, w.o.VIPs(), time.Now())
+	if v == nil {
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	told := 0
-	for i := range s.VIPs {
-		v := &s.VIPs[i]
-		if v.Mode != "l2" {
-			continue
-		}
-		if v.Owner != s.Node {
-			delete(w.assigned, v.Address)
-			continue
-		}
-		if epoch, known := w.assigned[v.Address]; known && epoch == v.Epoch || !v.Announced {
-			continue
-		}
-		if !first {
-			if told == mostAssigned {
-				continue
-			}
-			told++
-			w.tell(ctx, s.Node, v, objects.Event{Reason: reasonAssigned, Message: fmt.Sprintf("%s is announced from node %s by layer 2", v.Address, s.Node)})
-		}
-		w.assigned[v.Address] = v.Epoch
-	}
+	w.tell(ctx, s.Node, v.VIP.Kind, v.VIP.Name, objects.Event{Reason: reasonAssigned,
+		Message: fmt.Sprintf("%s is announced from node %s by layer 2", v.VIP.Addr, s.Node)})
 }
 
-// tell sends an event about a VIP.
-func (w *Writer) tell(ctx context.Context, node string, v *v1alpha1.VIPStatus, e objects.Event) {
-	e.Of, e.Manager, e.Host = w.reference(ctx, node, v), Manager, node
+// tell sends an event about the VIP of an object.
+func (w *Writer) tell(ctx context.Context, node, kind, name string, e objects.Event) {
+	e.Of, e.Manager, e.Host = w.reference(ctx, node, kind, name), Manager, node
 	_, err := w.o.Client.Resource(objects.Events).Namespace(e.Namespace()).Create(ctx, e.Object(time.Now()), metav1.CreateOptions{})
 	if err != nil {
-		w.o.Logger.Debug("event about an address", "reason", e.Reason, "address", v.Address, "err", err)
+		w.o.Logger.Debug("event about an address", "reason", e.Reason, "kind", kind, "name", name, "err", err)
 	}
 }
 
@@ -107,16 +82,16 @@ func duplicateOf(s *v1alpha1.NodeStatus, address string) string {
 
 // reference is the object that a VIP comes from, or if that is not in the cluster, as a
 // VirtualIP from a file is not, the NodeStatus.
-func (w *Writer) reference(ctx context.Context, node string, v *v1alpha1.VIPStatus) corev1.ObjectReference {
+func (w *Writer) reference(ctx context.Context, node, kind, name string) corev1.ObjectReference {
 	status := corev1.ObjectReference{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.NodeStatusKind, Name: node}
 	of, resource := status, objects.Resource(v1alpha1.NodeStatusKind)
-	switch v.Kind {
+	switch kind {
 	case "Service":
-		of, resource = corev1.ObjectReference{APIVersion: "v1", Kind: v.Kind}, schema.GroupVersionResource{Version: "v1", Resource: "services"}
-		k := model.ParseKey(v.Name)
+		of, resource = corev1.ObjectReference{APIVersion: "v1", Kind: kind}, schema.GroupVersionResource{Version: "v1", Resource: "services"}
+		k := model.ParseKey(name)
 		of.Namespace, of.Name = k.Namespace, k.Name
 	case v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer:
-		of.Kind, of.Name, resource = v.Kind, v.Name, objects.Resource(v.Kind)
+		of.Kind, of.Name, resource = kind, name, objects.Resource(kind)
 	}
 	o, err := w.o.Client.Resource(resource).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	if err != nil {

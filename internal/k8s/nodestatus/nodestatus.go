@@ -22,6 +22,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Manager names this writer among those of one object.
@@ -56,22 +57,23 @@ type Options struct {
 	// Status tells what is to be written, with Summary, and whether it is known yet.
 	// What it returns is not changed.
 	Status func() (v1alpha1.NodeStatus, bool)
+	// VIPs are those of the newest decision, all of them, while a status names some. What it
+	// returns is not changed, and is the same list for as long as the VIPs are the same.
+	VIPs func() []model.VIPStatus
 }
 
 // Writer writes one object.
 type Writer struct {
 	o Options
 
-	written *v1alpha1.NodeStatus // nil: nothing was
-	at      time.Time            // of the last write
-	sooner  int                  // times that are left
-	earned  time.Time            // when the last of them came back
-	wait    time.Duration        // after a failure; 0: there is none
-	retry   time.Time
-	told    bool // the failure was logged
-	// assigned are the addresses of this node that an event has told of, with their epochs;
-	// nil before the first look.
-	assigned map[string]uint64
+	written  *v1alpha1.NodeStatus // nil: nothing was
+	at       time.Time            // of the last write
+	sooner   int                  // times that are left
+	earned   time.Time            // when the last of them came back
+	wait     time.Duration        // after a failure; 0: there is none
+	retry    time.Time
+	told     bool // the failure was logged
+	assigned assignments
 
 	mu    sync.Mutex // guards stats
 	stats Stats
@@ -85,7 +87,7 @@ func New(o Options) *Writer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Writer{o: o, sooner: Sooner}
+	return &Writer{o: o, sooner: Sooner, assigned: assignments{tokens: assignedBurst}}
 }
 
 // Stats returns the counts until now.

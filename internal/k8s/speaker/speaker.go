@@ -63,6 +63,9 @@ type Options struct {
 	// NodeStatus is what the object of this node is to say, with a summary, and
 	// whether that is known yet; nil: none is written.
 	NodeStatus func() (v1alpha1.NodeStatus, bool)
+	// VIPs are all VIPs of the newest decision, of which a NodeStatus names some; needed with
+	// NodeStatus. Events are about them.
+	VIPs func() []model.VIPStatus
 }
 
 // Source watches a cluster.
@@ -152,7 +155,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 		running.Go(func() { run(ctx) })
 	}
 	if s.o.NodeStatus != nil {
-		n := nodestatus.New(nodestatus.Options{Logger: s.o.Logger, Client: c.Dynamic, Status: s.o.NodeStatus})
+		n := nodestatus.New(nodestatus.Options{Logger: s.o.Logger, Client: c.Dynamic, Status: s.o.NodeStatus, VIPs: s.o.VIPs})
 		running.Go(func() { n.Run(ctx) })
 	}
 	l := &loop{s: s, w: w, b: services.New(s.o.Services), publish: publish}
