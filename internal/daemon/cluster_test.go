@@ -92,9 +92,9 @@ func TestVIPs(t *testing.T) {
 		t.Errorf("%d VIPs before the first turn", len(all))
 	}
 	for range 2 {
-		s := d.ClusterStatus() // asks
+		d.ClusterStatus() // asks
 		d.answer()
-		if s = d.ClusterStatus(); len(s.VIPs) != v1alpha1.MaxNodeStatusVIPs {
+		if s := d.ClusterStatus(); len(s.VIPs) != v1alpha1.MaxNodeStatusVIPs {
 			t.Errorf("the status names %d VIPs", len(s.VIPs))
 		}
 		if all := d.VIPs(); len(all) != len(d.last.Status) || &all[0] != &d.last.Status[0] {
