@@ -64,10 +64,12 @@ func here(v *model.View, lb *model.LoadBalancer) (*model.LoadBalancer, map[netip
 	interfaces := make(map[netip.Addr]string, len(lb.VIPs))
 	for _, a := range lb.VIPs {
 		at, is := model.FindVIP(v.VIPs, a)
-		if !is || !model.Matches(v.VIPs[at].NodeSelector, v.Labels) {
+		had := v.Memory.VIPs[a]
+		holds := had.Phase.Holds() || had.Phase.OnLAN() // a node that is selected no more hands it over first
+		if !is || !holds && !model.Matches(v.VIPs[at].NodeSelector, v.Labels) {
 			continue
 		}
-		was := v.Memory.VIPs[a].Interface
+		was := had.Interface
 		switch link, where := place.Find(v.Links, v.VIPs[at], was); where.Reason {
 		case model.ReasonLocalAddress, model.ReasonNoSubnet, model.ReasonNoInterface:
 		case model.ReasonStandby:

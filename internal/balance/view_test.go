@@ -42,6 +42,10 @@ func TestForwardsWhereTheVIPBelongs(t *testing.T) {
 		"another interface": {func(v *model.View) { v.VIPs[0].Interfaces = []string{"eth1"} }, "eth1"},
 		"no such interface": {func(v *model.View) { v.VIPs[0].Interfaces = []string{"eth7"} }, "-"},
 		"not selected":      {func(v *model.View) { v.VIPs[0].NodeSelector = map[string]string{"rack": "a"} }, "-"},
+		"selected no more": {func(v *model.View) {
+			v.VIPs[0].NodeSelector = map[string]string{"rack": "a"}
+			v.Memory.VIPs = map[netip.Addr]model.VIPMemory{vip4: {Phase: model.PhaseHandover, Interface: "eth0"}}
+		}, "eth0"},
 		"selected": {func(v *model.View) {
 			v.VIPs[0].NodeSelector = map[string]string{"rack": "a"}
 			v.Labels = v.VIPs[0].NodeSelector

@@ -44,14 +44,7 @@ func Decide(v *model.View) model.Desired {
 		d.Group.Unready = true
 		return d
 	}
-	v = unconfigured.WithRemoved(v)
-	forwarding := balance.Forward(v)
-	d.Forward, d.Memory.Balance = forwarding.State, forwarding.Memory
-	w.by(forwarding.Wake)
-	if len(v.LoadBalancers) > 0 {
-		barred := *v
-		barred.VIPs, v = forwarding.VIPs, &barred
-	}
+	v = forwarding(unconfigured.WithRemoved(v), &d, &w)
 	d.Synced = synced(v) && !awaited(v, &w) && !missing(v, &w, model.SourceMachines)
 	facts := gather(v, &d, known)
 	facts.w = &w
@@ -79,6 +72,20 @@ func Decide(v *model.View) model.Desired {
 	d.Machines = membership.Management(v, &d.Group)
 	d.Wake = w.at
 	return d
+}
+
+// forwarding decides what is forwarded to other machines, and is the View in which VIPs are barred
+// that cannot be.
+func forwarding(v *model.View, d *model.Desired, w *waker) *model.View {
+	f := balance.Forward(v)
+	d.Forward, d.Memory.Balance = f.State, f.Memory
+	w.by(f.Wake)
+	if len(v.LoadBalancers) == 0 {
+		return v
+	}
+	barred := *v
+	barred.VIPs = f.VIPs
+	return &barred
 }
 
 // ready tells whether enough is known to decide anything: what is wanted, where

@@ -63,14 +63,14 @@ func TestPackage(t *testing.T) {
 	}
 	for _, m := range c.Machines {
 		config := fmt.Sprintf(packaged, strings.Join(peers, ", "), cluster.VIP())
-		must(t, errors.Join(m.WriteFile("/root/lbd.deb", now, 0o644), m.WriteFile("/root/next.deb", next, 0o644),
-			m.WriteFile("/root/lbd.yaml", []byte(config), 0o644), m.WriteFile("/root/gossip.key", key, 0o600)))
+		must(t, errors.Join(m.WriteFile("/srv/lbd.deb", now, 0o644), m.WriteFile("/srv/next.deb", next, 0o644),
+			m.WriteFile("/srv/lbd.yaml", []byte(config), 0o644), m.WriteFile("/srv/gossip.key", key, 0o600)))
 		if _, err := m.ReadFile("/usr/bin/lbd"); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("%s: lbd is there already: %v", m.Name, err)
 		}
 		from := time.Now()
-		mustRun(t, m, "dpkg", "-i", "/root/lbd.deb")
-		mustRun(t, m, "install", "-o", "lbd", "-g", "lbd", "-m", "0600", "/root/lbd.yaml", "/root/gossip.key", "/etc/lbd")
+		mustRun(t, m, "dpkg", "-i", "/srv/lbd.deb")
+		mustRun(t, m, "install", "-o", "lbd", "-g", "lbd", "-m", "0600", "/srv/lbd.yaml", "/srv/gossip.key", "/etc/lbd")
 		mustRun(t, m, "systemctl", "enable", "--now", "lbd")
 		eventually(t, packagedWithin, "somebody has the VIP", func() error { return owned(t, m) })
 		t.Logf("%s: from nothing to the VIP in %v", m.Name, since(from))
@@ -124,7 +124,7 @@ func notUpgraded(t *testing.T, m *cluster.Machine) {
 	}
 	was := running()
 	mustRun(t, m, "sh", "-c", "echo 'kind: Unknown' > /etc/lbd/wrong.yaml")
-	mustRun(t, m, "dpkg", "-i", "/root/next.deb")
+	mustRun(t, m, "dpkg", "-i", "/srv/next.deb")
 	mustRun(t, m, "rm", "/etc/lbd/wrong.yaml")
 	mustRun(t, m, "dpkg", "--status", "lbd")
 	if is := running(); is != was {
@@ -145,7 +145,7 @@ func upgradedInPlace(t *testing.T, c *cluster.Cluster, owner *cluster.Machine) {
 		gone <- text
 	}()
 	from := time.Now()
-	mustRun(t, owner, "dpkg", "-i", "/root/next.deb")
+	mustRun(t, owner, "dpkg", "-i", "/srv/next.deb")
 	t.Logf("upgraded in %v", since(from))
 	if text := <-gone; text != "" {
 		t.Errorf("the VIP left %s: %d times", owner.Name, strings.Count(text, "gone"))
