@@ -1,0 +1,139 @@
+package services
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/resolve"
+)
+
+// balancer is a LoadBalancer with one backend.
+func balancer(name, backend string, addrs ...string) *v1alpha1.LoadBalancer {
+	lb := &v1alpha1.LoadBalancer{Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: v1alpha1.LoadBalancerSpec{
+		Addresses: addrs, Ports: []v1alpha1.ForwardedPort{{Port: 443}}, Backends: []v1alpha1.Backend{{Address: backend}},
+		HealthCheck: &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 443}},
+	}}
+	lb.Default()
+	return lb
+}
+
+// TestLoadBalancers: an address belongs to one object; the object that lacks one goes on with
+// the others, and a change of a backend is a change.
+func TestLoadBalancers(t *testing.T) {
+	bare := balancer("bare", "198.51.100.12", "198.51.100.4")
+	bare.Spec.HealthCheck = nil
+	w := world{objects: Objects{}.with(
+		virtualIP("api", "198.51.100.1"), bare, balancer("one", "198.51.100.11", "198.51.100.1", "198.51.100.2"),
+		balancer("taken", "198.51.100.13", "198.51.100.1"), balancer("wrong", "198.51.100.2", "198.51.100.4", "198.51.100.5"),
+	), services: map[string]*Service{"web": svc("198.51.100.2")}}
+	r := w.build(t)
+	if got := text(r.VIPs); got != "198.51.100.1 api virtual l2[]\n198.51.100.2 one forwarded l2[]\n198.51.100.4 bare forwarded l2[]\n198.51.100.5 wrong forwarded l2[]" {
+		t.Errorf("got %s", got)
+	}
+	names := ""
+	for _, lb := range r.LoadBalancers {
+		names += fmt.Sprintf("%s %v %v; ", lb.Name, lb.VIPs, lb.Servers[0].Addr)
+	}
+	if names != "bare [198.51.100.4] 198.51.100.12; one [198.51.100.2] 198.51.100.11; wrong [198.51.100.5] 198.51.100.2; " {
+		t.Errorf("LoadBalancers %s", names)
+	}
+	if got := strings.Join(slices.Sorted(maps.Keys(r.Checks)), " "); got != "one/198.51.100.11 wrong/198.51.100.2" {
+		t.Errorf("checks %s", got)
+	}
+	if got := said(r.Problems); got != `LoadBalancer one: the address 198.51.100.1 is also one of VirtualIP "api", which has it`+"\n"+
+		`LoadBalancer taken: the address 198.51.100.1 is also one of VirtualIP "api", which has it`+"\n"+
+		`LoadBalancer wrong: the address 198.51.100.4 is also one of LoadBalancer "bare", which has it`+"\n"+
+		"LoadBalancer wrong: the backend 198.51.100.2 is an address of LoadBalancer \"one\"; give the server's own address\n"+
+		`Service default/web: the address 198.51.100.2 is one of LoadBalancer "one": it is not announced for the Service` {
+		t.Errorf("problems\n%s", got)
+	}
+	if got, want := said(r.Warnings), "LoadBalancer bare: spec.healthCheck: "+resolve.NoBackendCheck; !strings.Contains(got, want) {
+		t.Errorf("warnings\n%s\nwant\n%s", got, want)
+	}
+
+	b := New(self())
+	w.fill(b)
+	b.Build()
+	w.objects.LoadBalancers = slices.Clone(w.objects.LoadBalancers)
+	w.objects.LoadBalancers[1] = balancer("one", "198.51.100.19", "198.51.100.1", "198.51.100.2")
+	b.SetObjects(w.objects)
+	if r, changed := b.Build(); !changed || r.LoadBalancers[1].Servers[0].Addr.String() != "198.51.100.19" {
+		t.Errorf("changed %v: %+v", changed, r.LoadBalancers)
+	}
+	lighter := balancer("one", "198.51.100.19", "198.51.100.1", "198.51.100.2")
+	lighter.Spec.Backends[0].Weight = new(int32(1))
+	w.objects.LoadBalancers = slices.Clone(w.objects.LoadBalancers)
+	w.objects.LoadBalancers[1] = lighter
+	b.SetObjects(w.objects)
+	if r, changed := b.Build(); !changed || r.LoadBalancers[1].Servers[0].Weight != 1 {
+		t.Errorf("another weight, changed %v: %+v", changed, r.LoadBalancers)
+	}
+	b.SetObjects(w.objects)
+	if _, changed := b.Build(); changed {
+		t.Error("the same again is a change")
+	}
+}
+
+// TestBackendsOfSelectedNodesOnly: a node that cannot have the address asks no backend.
+func TestBackendsOfSelectedNodesOnly(t *testing.T) {
+	here, elsewhere := balancer("here", "198.51.100.11", "198.51.100.1"), balancer("elsewhere", "198.51.100.12", "198.51.100.2")
+	here.Spec.NodeSelector = &v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": "a"}}
+	elsewhere.Spec.NodeSelector = &v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": "b"}}
+	w := world{objects: Objects{}.with(here, elsewhere), nodes: map[string]*Node{"n1": ready(map[string]string{"zone": "a"})}}
+	r := w.build(t)
+	if got := strings.Join(slices.Sorted(maps.Keys(r.ChecksHere(nil))), " "); got != "here/198.51.100.11" {
+		t.Errorf("checks of %s run on this node", got)
+	}
+}
+
+func TestVirtualIPs(t *testing.T) {
+	checked := virtualIP("api", "198.51.100.1", "2001:db8:1::1")
+	checked.Spec.HealthCheck = &v1alpha1.HealthCheck{}
+	checked.Default()
+	red := virtualIP("red", "198.51.100.2")
+	red.Spec.Advertise = &v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{Communities: []string{"red"}}, L2: &v1alpha1.L2Advertise{}}
+	w := world{objects: Objects{}.with(checked, red, virtualIP("twice", "198.51.100.1", "198.51.100.3"))}
+	r := w.build(t)
+	if got := text(r.VIPs); got != "198.51.100.1 api virtual l2[]\n198.51.100.2 red virtual l2[]\n198.51.100.3 twice virtual l2[]\n2001:db8:1::1 api virtual l2[]" {
+		t.Errorf("got %s", got)
+	}
+	if len(r.Checks) != 1 || r.VIPs[0].Check != "api" || r.VIPs[1].Check != "" {
+		t.Errorf("checks %v", r.Checks)
+	}
+	if got := said(r.Problems); got != `VirtualIP red: names the community "red", and no valid Community defines it: nothing is advertised by it`+"\n"+
+		`VirtualIP twice: the address 198.51.100.1 is also one of VirtualIP "api", which has it` {
+		t.Errorf("problems\n%s", got)
+	}
+}
+
+// TestManyForwardings: what all LoadBalancers ask of a node is bounded. Those that fit are served.
+func TestManyForwardings(t *testing.T) {
+	large := func(name, vip string, ports int) *v1alpha1.LoadBalancer {
+		lb := balancer(name, "198.51.100.200", vip)
+		for i := range ports - len(lb.Spec.Ports) {
+			lb.Spec.Ports = append(lb.Spec.Ports, v1alpha1.ForwardedPort{Port: int32(20000 + i)})
+		}
+		for i := range 199 {
+			lb.Spec.Backends = append(lb.Spec.Backends, v1alpha1.Backend{Address: fmt.Sprintf("192.0.2.%d", i+1)})
+		}
+		lb.Default()
+		return lb
+	}
+	w := world{objects: Objects{}.with(
+		large("a", "198.51.100.1", 1000), large("b", "198.51.100.2", 999), large("c", "198.51.100.3", 2), large("d", "198.51.100.4", 1))}
+	r := w.build(t)
+	var names []string
+	for _, lb := range r.LoadBalancers {
+		names = append(names, lb.Name)
+	}
+	if got := strings.Join(names, " "); got != "a b d" || len(r.VIPs) != 3 {
+		t.Errorf("%s, %d VIPs", got, len(r.VIPs))
+	}
+	if got := said(r.Problems); !strings.HasPrefix(got, "LoadBalancer c: with the LoadBalancers before it, by name, there are more than 400000 ways") {
+		t.Error(got)
+	}
+}
