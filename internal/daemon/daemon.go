@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -74,9 +75,15 @@ type Daemon struct {
 	turned    time.Time
 	pace      pace
 	aloneTill time.Time
-	seen      map[model.NodeName]model.MemberState // as last logged
-	up        map[string]bool                      // BGP sessions, as last logged
+	seen      map[model.NodeName]lastSeen // as last logged
+	up        map[string]session          // BGP sessions, as last logged
 	logged    vipLog
+	events    timeline
+	drains    bool // as last noted, and so on
+	contested map[netip.Addr]model.AppliedVIP
+	clashes   map[netip.Addr]clash
+
+	configured configured
 
 	ready atomic.Bool
 	beat  atomic.Int64 // nanoseconds from View.Started to the last turn
@@ -98,9 +105,11 @@ func New(o Options) (*Daemon, error) {
 		changes: make(chan func(*model.View), 256),
 		done:    make(chan struct{}),
 		started: time.Now(),
-		seen:    map[model.NodeName]model.MemberState{},
-		up:      map[string]bool{},
+		seen:    map[model.NodeName]lastSeen{},
+		up:      map[string]session{},
 		logged:  newVIPLog(),
+		events:  newTimeline(),
+		clashes: map[netip.Addr]clash{},
 	}
 	d.view = model.View{
 		Self: o.Node, Started: d.started, Unable: o.Unable,
@@ -112,6 +121,8 @@ func New(o Options) (*Daemon, error) {
 	for _, src := range o.Sources {
 		d.view.Synced[src.Name()] = false // there is one, and it has not delivered
 	}
+	d.view.Now = d.started
+	d.note(v1alpha1.Event{Kind: v1alpha1.EventDaemon, To: "started", Detail: o.Version})
 	d.metrics = newMetrics(o.Metrics, o.Version)
 	for _, dr := range o.Drivers {
 		d.runners = append(d.runners, announce.NewRunner(dr, o.Logger, d.reported))
@@ -265,6 +276,7 @@ func (d *Daemon) turn(now time.Time) {
 		d.news = true
 		d.metrics.stalls.Inc()
 		d.log.Warn("the daemon did not run for a while; looking again at everything it held", "gap", gap.Round(time.Millisecond))
+		d.events.add(v1alpha1.Event{Kind: v1alpha1.EventStall, Node: string(d.opts.Node), Time: now, Gap: gap.Round(time.Millisecond).String()})
 	}
 	d.turned = now
 	d.view.Now = now
@@ -274,6 +286,7 @@ func (d *Daemon) turn(now time.Time) {
 		d.goOn(now)
 	}
 	d.news = false
+	d.events.fold(now)
 	d.answer()
 	d.beat.Store(int64(now.Sub(d.view.Started)))
 }
@@ -353,11 +366,16 @@ func (d *Daemon) SetDraining(ctx context.Context, on bool) error {
 	})
 }
 
-// do runs a function on the loop and waits for it.
+// do runs a function on the loop, which then decides, and waits for it.
 func (d *Daemon) do(ctx context.Context, f func()) error {
+	return d.look(ctx, func() { f(); d.news = true })
+}
+
+// look runs a function on the loop that is no reason to decide, and waits for it.
+func (d *Daemon) look(ctx context.Context, f func()) error {
 	ended := make(chan struct{})
 	select {
-	case d.changes <- func(*model.View) { f(); d.news = true; close(ended) }:
+	case d.changes <- func(*model.View) { f(); close(ended) }:
 	case <-d.done:
 		return errors.New("the daemon is stopping")
 	case <-ctx.Done():

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 )
@@ -113,21 +115,29 @@ func movedBGP(a, b map[netip.Addr]model.BGPMemory) bool {
 	return false
 }
 
-// observe compares two decisions and turns the difference into logs and metrics.
+// observe compares two decisions and turns the difference into logs, events and metrics.
+// What may be the cause of another change comes before it.
 func (d *Daemon) observe(want *model.Desired) {
-	if !taken(d.last.Status, want.Status) {
-		d.compare(want)
-	}
-	d.logged.due(d.view.Now, d.logVIP)
-	if want.Memory.Settled != d.last.Memory.Settled {
+	if was := d.last.Memory.Settled; want.Memory.Settled != was {
 		d.log.Info("group", "settled", want.Memory.Settled, "members", len(d.view.Gossip.Members)+1)
+		d.note(v1alpha1.Event{Kind: v1alpha1.EventGroup, From: settled(was), To: settled(!was)})
 	}
 	if want.Rules != d.last.Rules && d.last.Rules != 0 {
 		d.log.Info("group", "rules", want.Rules)
+		d.note(v1alpha1.Event{Kind: v1alpha1.EventGroup, From: fmt.Sprintf("rules %d", d.last.Rules), To: fmt.Sprintf("rules %d", want.Rules)})
 	}
 	d.members()
 	d.silent(want)
 	d.sessions()
+	d.noteDrain(want)
+	if !taken(d.last.Status, want.Status) {
+		d.compare(want)
+	}
+	d.logged.due(d.view.Now, func(s *model.VIPStatus, c vipChange) {
+		d.logVIP(s, c.passed)
+		d.noteChange(want, s, &c, false)
+	})
+	d.noteConflicts(want)
 	d.metrics.publish(&d.view, want)
 }
 
@@ -138,27 +148,38 @@ func (d *Daemon) compare(want *model.Desired) {
 	for i := range want.Status {
 		s, was := &want.Status[i], none
 		for len(old) > 0 && before(&old[0], s) {
-			d.metrics.moved.forget(&old[0])
-			d.logged.forget(&old[0])
+			d.forget(&old[0])
 			old = old[1:]
 		}
 		if len(old) > 0 && !before(s, &old[0]) {
 			was, old = &old[0], old[1:]
 		}
+		stood := was != none && d.noteStanding(was, s)
 		if was == none || was.Owner != s.Owner || was.Reason != s.Reason {
-			if passed, say := d.logged.changed(s, d.view.Now); say {
-				d.logVIP(s, passed)
+			if c, say := d.logged.changed(s, d.view.Now); say {
+				d.logVIP(s, c.passed)
+				d.noteChange(want, s, &c, stood)
 			}
 			d.metrics.moved.count(s)
+		}
+		if !s.BGP && was.Duplicate != s.Duplicate {
+			d.noteVIP(s, v1alpha1.Event{Kind: v1alpha1.EventDuplicate, From: was.Duplicate, To: s.Duplicate})
 		}
 		if !s.BGP && s.Owner == d.opts.Node && s.Announced && !was.Announced {
 			d.tookOver(want, *s)
 		}
 	}
 	for i := range old {
-		d.metrics.moved.forget(&old[i])
-		d.logged.forget(&old[i])
+		d.forget(&old[i])
 	}
+}
+
+// forget drops a VIP that is configured no more.
+func (d *Daemon) forget(s *model.VIPStatus) {
+	d.metrics.moved.forget(s)
+	d.logged.forget(s)
+	delete(d.clashes, s.VIP.Addr)
+	d.noteVIP(s, v1alpha1.Event{Kind: v1alpha1.EventVIP, From: "configured"})
 }
 
 // logVIP logs where a VIP is now. What a person should look at is a warning, so
@@ -209,6 +230,7 @@ func (d *Daemon) tookOver(want *model.Desired, s model.VIPStatus) {
 		level = slog.LevelWarn
 	}
 	d.log.Log(context.Background(), level, "announced", "vip", s.VIP.Name, "address", s.VIP.Addr, "from", string(m.From), "after", took)
+	d.noteVIP(&s, v1alpha1.Event{Kind: v1alpha1.EventAnnounced, From: string(m.From), To: string(d.opts.Node), Gap: gap(took)})
 }
 
 // unplanned tells of a VIP that this node has begun to announce whether another
@@ -217,24 +239,50 @@ func unplanned(self model.NodeName, is, was *model.VIPMemory) bool {
 	return !was.Consented && is.From != "" && is.From != self
 }
 
+// session is what was last logged of one.
+type session struct {
+	state string
+	bfd   string
+	addr  netip.Addr
+}
+
 // sessions logs which BGP sessions came up and went down.
 func (d *Daemon) sessions() {
-	for i := range d.view.Applied[model.SinkBGP].Peers {
-		p := &d.view.Applied[model.SinkBGP].Peers[i]
+	peers := d.view.Applied[model.SinkBGP].Peers
+	for i := range peers {
+		p := &peers[i]
+		was, known := d.up[p.Name]
+		d.noteBFD(p, was.bfd)
 		up := p.State == established
-		if was, known := d.up[p.Name]; was == up && known {
+		if known && (was.state == established) == up {
+			d.up[p.Name] = session{was.state, p.BFD, p.Address}
 			continue
 		}
-		d.up[p.Name] = up
+		d.up[p.Name] = session{p.State, p.BFD, p.Address}
+		why := ""
 		switch {
 		case up:
 			d.log.Info("bgp", "peer", p.Name, "address", p.Address, "state", p.State, "hold", p.HoldTime)
 		case p.LastError != "":
 			d.log.Warn("bgp", "peer", p.Name, "address", p.Address, "state", p.State, "reason", p.LastError)
+			why = p.LastError
 		default:
 			d.log.Info("bgp", "peer", p.Name, "address", p.Address, "state", p.State)
 		}
+		d.note(v1alpha1.Event{Kind: v1alpha1.EventBGP, Peer: p.Name, Address: text(p.Address), From: was.state, To: p.State, Detail: why})
 	}
+	for name, was := range d.up {
+		if !slices.ContainsFunc(peers, func(p model.PeerReport) bool { return p.Name == name }) {
+			d.note(v1alpha1.Event{Kind: v1alpha1.EventBGP, Peer: name, Address: text(was.addr), From: was.state})
+			delete(d.up, name)
+		}
+	}
+}
+
+// lastSeen is what was last logged of a member.
+type lastSeen struct {
+	state    model.MemberState
+	draining bool
 }
 
 // members logs who came and went.
@@ -244,18 +292,32 @@ func (d *Daemon) members() {
 		if !ok && m.State != model.MemberAlive {
 			continue // known from others, perhaps before it is met
 		}
-		if !ok || was != m.State {
+		if !ok || was.state != m.State {
 			d.log.Info("member", "peer", string(n), "state", m.State.String(), "address", m.Addr)
-			d.seen[n] = m.State
+			e := v1alpha1.Event{Kind: v1alpha1.EventMember, Node: string(n), Address: text(m.Addr), To: m.State.String()}
+			if ok {
+				e.From = was.state.String()
+			}
+			d.note(e)
+		}
+		if was.draining != m.Draining {
+			d.note(v1alpha1.Event{Kind: v1alpha1.EventDrain, Node: string(n), Address: text(m.Addr), From: drains(was.draining), To: drains(m.Draining)})
+		}
+		if is := (lastSeen{m.State, m.Draining}); !ok || is != was {
+			d.seen[n] = is
 		}
 	}
-	for n := range d.seen {
+	for n, was := range d.seen {
 		if _, ok := d.view.Gossip.Members[n]; !ok {
-			d.log.Info("member", "peer", string(n), "state", "forgotten")
+			d.log.Info("member", "peer", string(n), "state", forgotten)
+			d.note(v1alpha1.Event{Kind: v1alpha1.EventMember, Node: string(n), From: was.state.String(), To: forgotten})
 			delete(d.seen, n)
 		}
 	}
 }
+
+// forgotten is the state of a node that is no member any more, not even a dead one.
+const forgotten = "forgotten"
 
 // silent logs which nodes of rings the wire says are gone, before the group does, and
 // which of them answer again.
@@ -263,6 +325,7 @@ func (d *Daemon) silent(want *model.Desired) {
 	for a, p := range want.Memory.Rings {
 		if was := d.last.Memory.Rings[a]; was.Silent != p.Silent {
 			d.log.Info("ring", "peer", string(p.Node), "address", a, "iface", p.Interface, "answers", !p.Silent)
+			d.note(v1alpha1.Event{Kind: v1alpha1.EventRing, Node: string(p.Node), Address: text(a), From: answers(was.Silent), To: answers(p.Silent)})
 		}
 	}
 }

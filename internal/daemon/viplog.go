@@ -43,50 +43,70 @@ type vipSaid struct {
 	reason model.Reason
 	held   *model.VIPStatus // not logged yet, nil if nothing waits
 	since  time.Time        // when it began to wait
+	lost   time.Time        // since when nobody is known to own it; zero while somebody is, and before
 	passed int              // how often something was held and not logged since the last line
 }
 
-// changed tells whether a change is to be logged now, and how many were not since the
-// last line.
-func (l vipLog) changed(s *model.VIPStatus, now time.Time) (passed int, say bool) {
+// vipChange is a change that is logged, from what was logged before.
+type vipChange struct {
+	first  bool // nothing was
+	owner  model.NodeName
+	reason model.Reason
+	at     time.Time     // when it began
+	gap    time.Duration // how long nobody was known to own it, if it has an owner again
+	passed int           // how often something was held and not logged since
+}
+
+// changed tells whether a change is to be logged now.
+func (l vipLog) changed(s *model.VIPStatus, now time.Time) (c vipChange, say bool) {
 	k := vipKey{s.VIP.Addr, s.BGP}
 	said := l.said[k]
 	switch {
 	case said == nil:
 		said = &vipSaid{}
 		l.said[k] = said
+		c = said.say(s, now)
+		c.first = true
+		return c, true
+	case s.Owner == "" && said.owner != "" && said.lost.IsZero():
+		said.lost = now
+	}
+	switch {
 	case passing(s.Reason):
 		if said.held == nil {
 			said.since = now
 		}
 		held := *s
 		said.held, l.held[said] = &held, true
-		return 0, false
+		return c, false
 	case said.held != nil && said.owner == s.Owner && said.reason == s.Reason:
-		said.held = nil
+		said.held, said.lost = nil, time.Time{}
 		delete(l.held, said)
 		said.passed++
-		return 0, false
+		return c, false
 	}
 	delete(l.held, said)
-	return said.say(s), true
+	return said.say(s, now), true
 }
 
 // due calls f for each VIP that has been on its way for so long that it is logged now.
-func (l vipLog) due(now time.Time, f func(s *model.VIPStatus, passed int)) {
+func (l vipLog) due(now time.Time, f func(*model.VIPStatus, vipChange)) {
 	for said := range l.held {
 		if s := said.held; now.Sub(said.since) >= lasting {
 			delete(l.held, said)
-			f(s, said.say(s))
+			f(s, said.say(s, said.since))
 		}
 	}
 }
 
-// say notes that a line is logged, and returns how many were not before it.
-func (v *vipSaid) say(s *model.VIPStatus) (passed int) {
-	passed = v.passed
+// say notes that a line is logged about what is so since then, and returns what it changes.
+func (v *vipSaid) say(s *model.VIPStatus, since time.Time) vipChange {
+	c := vipChange{owner: v.owner, reason: v.reason, at: since, passed: v.passed}
+	if s.Owner != "" && !v.lost.IsZero() {
+		c.gap, v.lost = since.Sub(v.lost), time.Time{}
+	}
 	v.owner, v.reason, v.held, v.passed = s.Owner, s.Reason, nil, 0
-	return passed
+	return c
 }
 
 // forget drops a VIP that is configured no more.
