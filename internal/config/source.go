@@ -33,6 +33,9 @@ type SourceOptions struct {
 	// alone, before it is published. It runs on the goroutine of Run and must not
 	// block. It may be nil.
 	OnChange func(*Config)
+	// OnStatus is given the status at the start and after each change of Generation or Err.
+	// It runs where OnChange does, and must not block. It may be nil.
+	OnStatus func(Status)
 	// Poll is how often the files are looked at; 0 means DefaultPoll.
 	Poll time.Duration
 }
@@ -120,6 +123,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 		s.opts.Logger.Warn("configuration", "reason", w)
 	}
 	publish(func(v *model.View) { cfg.into(v) })
+	s.tell()
 
 	// The files may have changed since they were loaded, so the first look reads
 	// them whatever they look like.
@@ -192,6 +196,7 @@ func (s *Source) refuse(err error) {
 	s.mu.Unlock()
 	if !again {
 		s.opts.Logger.Error("configuration refused, the former one stays in use", "err", err)
+		s.tell()
 	}
 }
 
@@ -219,6 +224,16 @@ func (s *Source) accept(cfg *Config, warnings []string, isNew bool) {
 	}
 	for _, w := range fresh {
 		s.opts.Logger.Warn("configuration", "reason", w)
+	}
+	if isNew || healed {
+		s.tell()
+	}
+}
+
+// tell hands the status on.
+func (s *Source) tell() {
+	if s.opts.OnStatus != nil {
+		s.opts.OnStatus(s.Status())
 	}
 }
 

@@ -2,9 +2,11 @@ package config
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ type spoken struct {
 	view    model.View
 	pubs    int       // calls of publish
 	changes []*Config // calls of OnChange
+	told    []string  // calls of OnStatus: generation and error
 	log     string
 }
 
@@ -63,6 +66,11 @@ func bubbleAt(t *testing.T, dir, path string, f func(r *running)) {
 		r := &running{t: t, dir: dir}
 		r.Source = NewSource(SourceOptions{
 			Config: cfg, Path: path, Logger: slog.New(slog.NewTextHandler(r, nil)),
+			OnStatus: func(st Status) {
+				r.say(func(s *spoken) {
+					s.told = append(s.told, strings.TrimSpace(fmt.Sprintf("%d %s", st.Generation, strings.ReplaceAll(st.Err, r.dir+"/", ""))))
+				})
+			},
 			OnChange: func(c *Config) { r.say(func(s *spoken) { s.changes = append(s.changes, c) }) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -161,6 +169,35 @@ func TestSourceReloads(t *testing.T) {
 		r.after(time.Minute, 4, 3)
 		if len(r.view.VIPs) != 0 {
 			t.Errorf("%+v", r.view.VIPs)
+		}
+	})
+}
+
+// TestSourceTellsItsStatus: each configuration that was read or refused once, also one of
+// which nothing is published.
+func TestSourceTellsItsStatus(t *testing.T) {
+	check := "  healthCheck: {tcp: {port: 80}, fall: FALL}\n"
+	vip := headVIP + "metadata: {name: a}\nspec:\n  addresses: [10.0.0.200]\n" + check
+	with := func(fall string) string { return strings.ReplaceAll(vip, "FALL", fall) }
+	bubble(t, map[string]string{"a.yaml": goodNode, "b.yaml": with("2")}, func(r *running) {
+		wrong := `b.yaml:6: VirtualIP "a": spec.healthCheck.fall: -1 must be from 1 to 100`
+		for _, step := range []struct {
+			content string
+			told    []string
+		}{
+			{with("2") + "# again\n", []string{"1"}},
+			{with("3"), []string{"1", "2"}},
+			{with("-1"), []string{"1", "2", "2 " + wrong}},
+			{with("-1") + "# again\n", []string{"1", "2", "2 " + wrong}},
+			{with("3") + "# back\n", []string{"1", "2", "2 " + wrong, "2"}},
+		} {
+			r.put("b.yaml", step.content)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			r.say(func(s *spoken) { r.spoken = *s })
+			if !slices.Equal(r.told, step.told) {
+				t.Errorf("after %q:\n got %q\nwant %q", step.content, r.told, step.told)
+			}
 		}
 	})
 }
