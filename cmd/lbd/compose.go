@@ -122,6 +122,7 @@ func newBGP(cfg *config.Config, log *slog.Logger) *bgp.Driver {
 func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, both *joined, log *slog.Logger) *config.Source {
 	return config.NewSource(config.SourceOptions{
 		Config: cfg, Path: path, Logger: log.With("part", "config"),
+		OnStatus: func(st config.Status) { p.daemon.NoteConfiguration(st.Generation, st.Err) },
 		OnChange: func(c *config.Config) {
 			level.Set(c.Node.LogLevel)
 			both.setFiles(c)
@@ -236,6 +237,15 @@ func (b backend) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 	}
 	if errors.Is(err, daemon.ErrQuestion) {
 		return nil, fmt.Errorf("%w: %w", control.ErrQuestion, err)
+	}
+	return list, err
+}
+
+// Events marks an unknown VIP as not found.
+func (b backend) Events(ctx context.Context, vip string, since time.Duration, after uint64) (v1alpha1.NodeEvents, error) {
+	list, err := b.Daemon.Events(ctx, vip, since, after)
+	if errors.Is(err, daemon.ErrUnknownVIP) {
+		return list, fmt.Errorf("%w: %w", control.ErrNotFound, err)
 	}
 	return list, err
 }

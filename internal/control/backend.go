@@ -7,6 +7,7 @@ package control
 import (
 	"context"
 	"errors"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
@@ -19,6 +20,10 @@ type Backend interface {
 	// Explain returns one explanation for each address that vip names: an address
 	// or the name of an object. The error wraps ErrNotFound if there is none.
 	Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error)
+	// Events returns what has changed: of the VIPs with this name or address, "" for all;
+	// within since, 0 for any time; with a Seq above after. The error wraps ErrNotFound if
+	// there is no such VIP.
+	Events(ctx context.Context, vip string, since time.Duration, after uint64) (v1alpha1.NodeEvents, error)
 	// SetDraining starts or ends a drain. It does not wait for its end. A Status
 	// that is asked for after it returned says so in Draining.
 	SetDraining(ctx context.Context, draining bool) error
@@ -46,6 +51,7 @@ var ErrNotFound = errors.New("not found")
 const (
 	pathStatus   = "/v1alpha1/status"   // GET: NodeStatus
 	pathExplain  = "/v1alpha1/explain"  // GET ?vip=: explanations
+	pathEvents   = "/v1alpha1/events"   // GET ?vip=&since=&after=: NodeEvents
 	pathDraining = "/v1alpha1/draining" // PUT drainRequest: nothing
 	pathReload   = "/v1alpha1/reload"   // POST nothing: nothing
 	pathRestart  = "/v1alpha1/restart"  // POST nothing: nothing

@@ -31,6 +31,15 @@ func (s *Server) socketHandler() http.Handler {
 		found, err := s.opts.Backend.Explain(r.Context(), r.URL.Query().Get("vip"), r.URL.Query().Get("client"))
 		s.answer(w, explanations{Explanations: found}, err)
 	})
+	mux.HandleFunc("GET "+pathEvents, func(w http.ResponseWriter, r *http.Request) {
+		q, err := readEventQuery(r.URL.Query())
+		if err != nil {
+			s.answer(w, nil, err)
+			return
+		}
+		found, err := s.opts.Backend.Events(r.Context(), q.VIP, q.Since, q.After)
+		s.answer(w, found, err)
+	})
 	mux.HandleFunc("PUT "+pathDraining, func(w http.ResponseWriter, r *http.Request) {
 		var request drainRequest
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&request); err != nil {
@@ -48,11 +57,11 @@ func (s *Server) socketHandler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusNotFound, problem{Error: fmt.Sprintf("this daemon does not know %s %s; it may be older than the command", r.Method, r.URL.Path)})
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return within(s.slowest, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
 		defer cancel()
 		mux.ServeHTTP(w, r.WithContext(ctx))
-	})
+	}))
 }
 
 // answer writes the value, or the error if there is one.
@@ -85,7 +94,7 @@ func (s *Server) write(w http.ResponseWriter, code int, body any) {
 func (s *Server) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.opts.Gatherer != nil {
-		mux.Handle("GET /metrics", within(scrapeTimeout, promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
+		mux.Handle("GET /metrics", within(s.slowest, promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
 			// One bad collector must not hide the others.
 			ErrorHandling:       promhttp.ContinueOnError,
 			ErrorLog:            slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
@@ -104,8 +113,9 @@ func (s *Server) httpHandler() http.Handler {
 	return mux
 }
 
-// scrapeTimeout is how long a client may take to read the metrics.
-const scrapeTimeout = 10 * time.Second
+// readTimeout is how long a client may take to get and read an answer of the socket, or the
+// metrics.
+const readTimeout = 10 * time.Second
 
 // within bounds how long a client may take to read an answer. Unlike a handler with
 // a timeout it does not hold the whole answer in memory, which may be megabytes.

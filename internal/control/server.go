@@ -43,7 +43,8 @@ type Options struct {
 type Server struct {
 	opts      Options
 	httpRetry time.Duration
-	socket    *socket // nil before Listen
+	slowest   time.Duration // see readTimeout
+	socket    *socket       // nil before Listen
 
 	mu       sync.Mutex
 	httpErr  error
@@ -52,7 +53,7 @@ type Server struct {
 
 // New returns a Server that does not listen yet.
 func New(opts Options) *Server {
-	return &Server{opts: opts, httpRetry: httpRetry}
+	return &Server{opts: opts, httpRetry: httpRetry, slowest: readTimeout}
 }
 
 // Listen takes the control socket. It fails with "another lbd is running" if a
@@ -83,7 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { s.runHTTP(ctx) })
-	// No WriteTimeout: the backend is bounded, and only root reads here.
+	// No WriteTimeout: each handler has its own.
 	server := &http.Server{
 		Handler:           s.socketHandler(),
 		ReadHeaderTimeout: 5 * time.Second,

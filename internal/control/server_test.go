@@ -33,7 +33,9 @@ type fakeBackend struct {
 	setError error
 	refused  error  // of Reload and Restart
 	restart  func() // called by Restart
-	block    bool   // Status waits until it is given up
+	events   v1alpha1.NodeEvents
+	asked    EventQuery // of Events
+	block    bool       // Status waits until it is given up
 }
 
 func (b *fakeBackend) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
@@ -54,6 +56,16 @@ func (b *fakeBackend) Explain(_ context.Context, vip, _ string) ([]v1alpha1.Expl
 		return nil, fmt.Errorf("VIP %q: %w", vip, ErrNotFound)
 	}
 	return []v1alpha1.Explanation{{Address: vip, Owner: "m1"}}, nil
+}
+
+func (b *fakeBackend) Events(_ context.Context, vip string, since time.Duration, after uint64) (v1alpha1.NodeEvents, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = EventQuery{vip, since, after}
+	if vip == "nope" {
+		return v1alpha1.NodeEvents{}, fmt.Errorf("VIP %q: %w", vip, ErrNotFound)
+	}
+	return b.events, nil
 }
 
 func (b *fakeBackend) SetDraining(_ context.Context, draining bool) error {
@@ -98,6 +110,12 @@ func testOptions(t *testing.T, backend Backend) Options {
 func start(t *testing.T, opts Options) (server *Server, stop func()) {
 	t.Helper()
 	server = New(opts)
+	return server, startServer(t, server)
+}
+
+// startServer runs a server until the test ends or stop is called.
+func startServer(t *testing.T, server *Server) (stop func()) {
+	t.Helper()
 	server.httpRetry = 10 * time.Millisecond
 	if err := server.Listen(); err != nil {
 		t.Fatal(err)
@@ -112,7 +130,7 @@ func start(t *testing.T, opts Options) (server *Server, stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	return server, stop
+	return stop
 }
 
 func TestSocketIsPrivateAndGoesAway(t *testing.T) {
