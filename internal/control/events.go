@@ -146,7 +146,7 @@ func about(e *v1alpha1.Event) string {
 func what(e *v1alpha1.Event) string {
 	var why []string
 	for _, text := range []string{e.Reason, gapText(e), e.Detail} {
-		if text != "" {
+		if text != "" && !strings.EqualFold(text, e.To) { // draining, because of Draining
 			why = append(why, oneLine(text))
 		}
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -157,7 +158,7 @@ func (d *Daemon) noteConflicts(want *model.Desired) {
 	for i := range want.Status {
 		s := &want.Status[i]
 		is := now[s.VIP.Addr]
-		if s.BGP || is.Conflicts == 0 {
+		if s.BGP || is.Conflicts == 0 || d.ofMember(is.Foreign) { // a successor may announce before its claim is heard
 			continue
 		}
 		// The driver counts from 0 whenever the node takes the VIP.
@@ -165,8 +166,18 @@ func (d *Daemon) noteConflicts(want *model.Desired) {
 			continue
 		}
 		d.clashes[s.VIP.Addr] = clash{is.Conflicts, d.view.Now}
-		d.noteVIP(s, v1alpha1.Event{Kind: v1alpha1.EventConflict, To: is.Foreign.String(), Detail: fmt.Sprintf("%d frames", is.Conflicts)})
+		d.noteVIP(s, v1alpha1.Event{Kind: v1alpha1.EventConflict, To: is.Foreign.String(), Detail: fmt.Sprintf("frames so far: %d", is.Conflicts)})
 	}
+}
+
+// ofMember tells whether a member has this hardware address.
+func (d *Daemon) ofMember(mac model.MAC) bool {
+	for _, m := range d.view.Gossip.Members {
+		if slices.Contains(m.MACs, mac) {
+			return true
+		}
+	}
+	return false
 }
 
 // NoteConfiguration notes which configuration is in force, and why a newer one was refused,

@@ -256,12 +256,15 @@ func TestEventsOfTheWire(t *testing.T) {
 		w.view.Applied[model.SinkLayer2] = model.Applied{VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Conflicts: n, Foreign: model.MAC{2, from}}}}
 	}
 	w.at(1)
+	w.meet(model.Member{MACs: []model.MAC{{2, 0xaa}}})
 	w.observe(new(statuses(s)))
 	w.last = statuses(s)
 	frames(0, 0)
 	decide()
+	frames(1, 0xaa) // a successor that is quicker than its claim
+	decide()
 	frames(3, 1)
-	decide("1 conflict vip10.0.0.1/l2 >02:01:00:00:00:00 3 frames")
+	decide("1 conflict vip10.0.0.1/l2 >02:01:00:00:00:00 frames so far: 3")
 	for i := range 50 {
 		w.at(2 + float64(i))
 		frames(uint64(1000*i+4), byte(i))
@@ -269,12 +272,12 @@ func TestEventsOfTheWire(t *testing.T) {
 	}
 	w.at(61)
 	frames(50000, 9)
-	decide("61 conflict vip10.0.0.1/l2 >02:09:00:00:00:00 50000 frames")
+	decide("61 conflict vip10.0.0.1/l2 >02:09:00:00:00:00 frames so far: 50000")
 	w.at(300)
 	frames(50000, 9)
 	decide()
 	frames(1, 9) // the driver has begun anew
-	decide("300 conflict vip10.0.0.1/l2 >02:09:00:00:00:00 1 frames")
+	decide("300 conflict vip10.0.0.1/l2 >02:09:00:00:00:00 frames so far: 1")
 
 	s.Duplicate = "02:00:00:00:00:07 (m3)"
 	decide("300 duplicate vip10.0.0.1/l2 >02:00:00:00:00:07 (m3)")
