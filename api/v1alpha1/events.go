@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 )
 
@@ -65,12 +64,12 @@ const (
 	EventRing      EventKind = "ring"      // a node of a ring does not answer on the wire, or does again
 )
 
-// EventKinds lists every kind, for documentation and completion.
+// EventKinds lists every kind.
 func EventKinds() []EventKind {
-	return slices.Clone([]EventKind{
+	return []EventKind{
 		EventDaemon, EventStall, EventConfig, EventGroup, EventMember, EventDrain, EventVIP, EventOwner, EventAnnounced,
 		EventStanding, EventReason, EventConflict, EventDuplicate, EventBGP, EventBFD, EventRing,
-	})
+	}
 }
 
 // Event is one change.

@@ -64,7 +64,11 @@ func TestConfigurations(t *testing.T) {
 			case b.lang == "json":
 				d := json.NewDecoder(bytes.NewReader([]byte(b.text)))
 				d.DisallowUnknownFields()
-				if err := d.Decode(new(v1alpha1.NodeStatus)); err != nil {
+				var into any = new(v1alpha1.NodeStatus)
+				if strings.Contains(b.text, `"kind": "`+v1alpha1.NodeEventsKind+`"`) {
+					into = new(v1alpha1.NodeEvents)
+				}
+				if err := d.Decode(into); err != nil {
 					t.Errorf("%s:%d: %v", b.page, b.line, err)
 				}
 			}
@@ -159,6 +163,29 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	same(t, "docs/reasons.md", got, want)
+}
+
+// TestEventKinds wants a row for every kind of event, and no others.
+func TestEventKinds(t *testing.T) {
+	p := readPage(t, "docs/commands.md")
+	_, section, found := strings.Cut(p.text, "| kind | from, to |")
+	if !found {
+		t.Fatal("docs/commands.md has no table of kinds")
+	}
+	var rows []string
+	for line := range strings.Lines(section) {
+		if kind, is := strings.CutPrefix(line, "| `"); is {
+			kind, _, _ = strings.Cut(kind, "`")
+			rows = append(rows, kind)
+		}
+	}
+	var kinds []string
+	for _, k := range v1alpha1.EventKinds() {
+		kinds = append(kinds, string(k))
+	}
+	if !slices.Equal(rows, kinds) {
+		t.Errorf("docs/commands.md has %q, the kinds are %q", rows, kinds)
+	}
 }
 
 // TestClasses: what the page says becomes of a VIP is what the class of the reason says.
