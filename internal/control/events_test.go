@@ -154,8 +154,9 @@ func TestSlowReadersOfEvents(t *testing.T) {
 	}
 	// The server hangs up; what the kernel holds of the answer is less than the answer.
 	time.Sleep(2 * server.slowest)
+	end := time.Now().Add(30 * time.Second)
 	for _, c := range slow {
-		if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := c.SetReadDeadline(end); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := io.Copy(io.Discard, c); err != nil || n == 0 || n >= 500_000 {

@@ -67,7 +67,7 @@ func TestTimelineIsBounded(t *testing.T) {
 	tl := newTimeline()
 	all := func(*v1alpha1.Event) bool { return true }
 	for n := 1; n <= 2*maxEvents+7; n++ {
-		tl.add(v1alpha1.Event{Time: time.Unix(int64(n), 0), Detail: fmt.Sprint(n)})
+		tl.add(v1alpha1.Event{Time: time.Unix(1, 0), Detail: fmt.Sprint(n)}) // all at one time
 		list := tl.list(all)
 		if len(list) != min(n, maxEvents) {
 			t.Fatalf("%d events of %d", len(list), n)
@@ -141,6 +141,14 @@ func TestManyVIPsShareAnEvent(t *testing.T) {
 	got := w.since(begin)
 	if len(got) != maxAlike+2 || !slices.Contains(got, "10 owner vip10.0.0.2/l2 m2>m3 Forgotten") || !slices.Contains(got, "10 owner 2979 more m2>m1 Forgotten") {
 		t.Errorf("%d events:\n%s", len(got), strings.Join(got, "\n"))
+	}
+
+	// It may be one of those that are not listed.
+	go func() { (<-w.changes)(&w.view) }()
+	last := after[2999].VIP
+	e, err := w.Events(t.Context(), last.Name, 0, begin)
+	if err != nil || len(e.Events) != 1 || e.Events[0].More != 2979 {
+		t.Errorf("of %s: %+v, %v", last.Name, e.Events, err)
 	}
 }
 
@@ -277,6 +285,11 @@ func TestEventsOfTheWire(t *testing.T) {
 	frames(50000, 9)
 	decide()
 	frames(1, 9) // the driver has begun anew
+	decide("300 conflict vip10.0.0.1/l2 >02:09:00:00:00:00 frames so far: 1")
+
+	w.noted(statuses(), "300 vip vip10.0.0.1/l2 configured>")
+	decide("300 vip vip10.0.0.1/l2 >configured Owner", "300 owner vip10.0.0.1/l2 >m1")
+	frames(1, 9) // a VIP that was gone counts anew, too
 	decide("300 conflict vip10.0.0.1/l2 >02:09:00:00:00:00 frames so far: 1")
 
 	s.Duplicate = "02:00:00:00:00:07 (m3)"
