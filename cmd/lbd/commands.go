@@ -31,12 +31,17 @@ func (f *socketFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.config, "config", defaultConfig, "configuration in which to look for the socket")
 }
 
+// completionTimeout bounds how long a shell waits for a daemon that is frozen.
+const completionTimeout = time.Second
+
 // completeVIP completes the names and addresses of the VIPs that the daemon knows.
 func (f *socketFlags) completeVIP(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	s, err := f.client().Status(cmd.Context())
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	s, err := f.client().Status(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -69,10 +74,18 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
+// freeFlags are the flags whose value is neither a file nor one of a few.
+var freeFlags = []string{"client", "hook-timeout", "http", "image", "lease-name", "load-balancer-class", "namespace", "quarantine", "secret", "timeout"}
+
 // completeNothing keeps the shell from completing names of files where a command takes none.
 func completeNothing(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Name() != "completion" && cmd.Name() != "help" {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, name := range freeFlags {
+		if cmd.Flags().Lookup(name) != nil {
+			complete(cmd, name)
+		}
 	}
 	for _, c := range cmd.Commands() {
 		completeNothing(c)
@@ -200,7 +213,7 @@ func (v *view) run(ctx context.Context, watch bool) error {
 			if v.format != "table" {
 				return err
 			}
-			fmt.Fprintln(v.out, err)
+			fmt.Fprintf(v.out, "%s%v\n", errorPrefix, err)
 		}
 		select {
 		case <-ctx.Done():

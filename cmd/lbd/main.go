@@ -53,13 +53,29 @@ func run(args []string) int {
 	case err == nil:
 		return exitDone
 	case errors.As(err, new(usageError)):
-		lastWord(fmt.Sprintf("%s: %v\nRun '%s --help' for how to call it.\n", cmd.CommandPath(), err, cmd.CommandPath()))
+		lastWord(complaint(cmd, err) + fmt.Sprintf("Run '%s --help' for how to call it.\n", cmd.CommandPath()))
 		return exitUsage
 	case err == errSilent:
 		return exitRefused
 	}
-	lastWord(fmt.Sprintf("%s: %s\n", cmd.CommandPath(), strings.TrimSpace(err.Error())))
+	lastWord(complaint(cmd, err))
 	return exitRefused
+}
+
+// What lines on stderr begin with.
+const (
+	errorPrefix   = "error: "
+	warningPrefix = "warning: "
+	notePrefix    = "note: " // nothing need be done
+)
+
+// complaint is an error as a command tells it: every line has the prefix and the command.
+func complaint(cmd *cobra.Command, err error) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
+		fmt.Fprintf(&b, "%s%s: %s\n", errorPrefix, cmd.CommandPath(), strings.TrimSuffix(line, "\n"))
+	}
+	return b.String()
 }
 
 // lastWord writes to stderr, but does not keep the process from ending if nobody reads it.
@@ -98,8 +114,28 @@ the owner binds and announces it, and another takes over when it must.`,
 		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	refuseUnknown(root)
 	completeNothing(root)
 	return root
+}
+
+// refuseUnknown has cobra's own commands treat names that do not exist as ours do.
+func refuseUnknown(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				asked, rest, err := root.Find(args)
+				if err != nil {
+					return usageError{err}
+				}
+				return noArgs(asked, rest)
+			}
+		}
+	}
 }
 
 // noArgs refuses arguments as a fault of usage.
@@ -143,7 +179,7 @@ func newVersion() *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), programVersion())
 				return nil
 			}
-			return encode(cmd.OutOrStdout(), output, versions{programVersion(), commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+			return encode(cmd.OutOrStdout(), output, versions{programVersion(), programCommit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 		},
 	}
 	addOutput(cmd, &output, "text")
@@ -159,4 +195,17 @@ func programVersion() string {
 		return b.Main.Version
 	}
 	return "(devel)"
+}
+
+// programCommit is that of the release, or of the repository that the program was built in;
+// empty if it is not known.
+func programCommit() string {
+	if b, ok := debug.ReadBuildInfo(); ok && commit == "" {
+		for _, s := range b.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return commit
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -62,6 +63,9 @@ func TestFaultsOfUsage(t *testing.T) {
 		{[]string{"explain", "x", "-o", "text"}, "lbd explain", `-o "text": it is table, json or yaml`},
 		{[]string{"version", "-o", "table"}, "lbd version", `-o "table": it is text, json or yaml`},
 		{[]string{"explain"}, "lbd explain", "it wants the name or the address of one VIP"},
+		{[]string{"help", "statsu"}, "lbd help", "did you mean status?"},
+		{[]string{"help", "status", "bpg"}, "lbd help", "did you mean bgp?"},
+		{[]string{"completion", "powershel"}, "lbd completion", "did you mean powershell?"},
 		{[]string{"xyzzy"}, "lbd", `"xyzzy" is no command or argument of it`},
 	} {
 		_, cmd, err := call(t, c.args...)
@@ -80,6 +84,9 @@ func TestCompletion(t *testing.T) {
 		{[]string{"status", "-o", ""}, []string{"json", "table", "yaml"}},
 		{[]string{"version", "--output", ""}, []string{"json", "text", "yaml"}},
 		{[]string{"controller", "--log-level", ""}, []string{"debug", "error", "info", "warn"}},
+		{[]string{"controller", "--log-format", ""}, []string{"json", "text"}},
+		{[]string{"explain", "--client", ""}, nil},
+		{[]string{"manifest", "daemonset", "--image", ""}, nil},
 		{[]string{"drain", ""}, nil},
 		{[]string{"explain", ""}, nil}, // no daemon runs
 		{[]string{"validate", ""}, []string{"json", "yaml", "yml"}},
@@ -107,6 +114,38 @@ func TestCompletion(t *testing.T) {
 		}
 		if !slices.Contains(lines, directive) {
 			t.Errorf("%q: %q, want directive %s", c.args, got, directive)
+		}
+	}
+}
+
+// TestEveryLineOfAnErrorNamesTheCommand, and has the prefix of errors.
+func TestEveryLineOfAnErrorNamesTheCommand(t *testing.T) {
+	stderr := os.Stderr
+	defer func() { os.Stderr = stderr }()
+	two := put(t, filepath.Join(t.TempDir(), "two.yaml"), "kind: x\n---\nkind: y\n")
+	for _, c := range []struct {
+		args  []string
+		code  int
+		lines []string
+	}{
+		{[]string{"run", "--config", two}, exitRefused, []string{"error: lbd run: " + two + ":1: ", "error: lbd run: " + two + ":3: "}},
+		{[]string{"status", "bgp", "--socket", "none"}, exitRefused, []string{"error: lbd status bgp: daemon is not running"}},
+		{[]string{"drain", "--timeout", "0"}, exitUsage, []string{"error: lbd drain: --timeout must be above 0", "Run 'lbd drain --help'"}},
+	} {
+		file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stderr = file
+		code := run(c.args)
+		os.Stderr = stderr
+		said, err := os.ReadFile(file.Name())
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
+		if code != c.code || !slices.EqualFunc(lines, c.lines, strings.HasPrefix) {
+			t.Errorf("%q: exit code %d, %q; want %d, %q", c.args, code, lines, c.code, c.lines)
 		}
 	}
 }

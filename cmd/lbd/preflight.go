@@ -48,10 +48,7 @@ be reached with the same key. It changes nothing and may run beside the daemon.`
 			p.ports()
 			p.vips(cmd.Context())
 			p.peers(cmd.Context())
-			if p.failed > 0 {
-				return fmt.Errorf("preflight: %d checks failed", p.failed)
-			}
-			return nil
+			return p.result()
 		},
 	}
 	f.add(cmd)
@@ -81,6 +78,17 @@ func (p *preflight) say(v verdict, what, format string, args ...any) {
 		p.failed++
 	}
 	fmt.Fprintf(p.out, "%-8s %-22s %s\n", v, what, fmt.Sprintf(format, args...))
+}
+
+// result is an error if a check failed; a warning is none.
+func (p *preflight) result() error {
+	switch p.failed {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("a check failed")
+	}
+	return fmt.Errorf("%d checks failed", p.failed)
 }
 
 // capabilities looks at those of this process, so it must run as the daemon does.
