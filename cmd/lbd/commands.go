@@ -213,7 +213,7 @@ func (v *view) run(ctx context.Context, watch bool) error {
 			if v.format != "table" {
 				return err
 			}
-			fmt.Fprintf(v.out, "%s%v\n", errorPrefix, err)
+			fmt.Fprintf(v.out, "%s: %v\n", levelError, err)
 		}
 		select {
 		case <-ctx.Done():

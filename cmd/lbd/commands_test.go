@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/config"
 )
 
 // execute runs a command and returns all that it says.
@@ -65,8 +69,9 @@ func TestValidateReadsStandardInput(t *testing.T) {
 		code            int
 	}{
 		{vip + "200]\n", "-: valid\n", "", exitDone},
-		{vip + "300]\n", "", `-:6: VirtualIP "a": spec.addresses[0]: "10.0.0.300" is not an IP address` + "\n", exitRefused},
-		{"", "", "-: has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from\n", exitRefused},
+		{vip + "300]\n", "", `error: -:6: VirtualIP "a": spec.addresses[0]: "10.0.0.300" is not an IP address` + "\n" +
+			"    6 |   addresses: [10.0.0.300]\n      |               ^\n", exitRefused},
+		{"", "", "error: -: has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from\n", exitRefused},
 	} {
 		os.Stdin, os.Stdout, os.Stderr = file("in", tt.text), file("out", ""), file("errs", "")
 		code := run([]string{"validate", "-"})
@@ -74,6 +79,78 @@ func TestValidateReadsStandardInput(t *testing.T) {
 		complained, _ := os.ReadFile(os.Stderr.Name())
 		if code != tt.code || string(said) != tt.out || string(complained) != tt.errs {
 			t.Errorf("exit code %d, %q, %q; want %d, %q, %q", code, said, complained, tt.code, tt.out, tt.errs)
+		}
+	}
+}
+
+// TestValidateFindings: as a list for programs, warnings refused on request, and objects of
+// others passed over on request.
+func TestValidateFindings(t *testing.T) {
+	dir := t.TempDir()
+	const vip = "apiVersion: lbd.dev/v1alpha1\nkind: VirtualIP\nmetadata: {name: a}\nspec:\n  addresses: [10.0.0.1]\n"
+	good := put(t, filepath.Join(dir, "good.yaml"), vip+"  healthCheck: {tcp: {port: 6443}}\n")
+	warned := put(t, filepath.Join(dir, "warned.yaml"), vip)
+	bad := put(t, filepath.Join(dir, "bad.yaml"), vip+"  partition: half\n")
+	mixed := put(t, filepath.Join(dir, "mixed.yaml"), "apiVersion: v1\nkind: Pod\n---\n"+vip+"  healthCheck: {tcp: {port: 6443}}\n")
+	alien := put(t, filepath.Join(dir, "alien.yaml"), "apiVersion: v1\nkind: Pod\n")
+	missing := filepath.Join(dir, "missing")
+	for _, c := range []struct {
+		args   []string
+		list   []finding // with -o json; Message: the part of it that counts
+		refuse bool
+		valid  string // with -o text
+	}{
+		{[]string{good}, []finding{}, false, good + ": valid\n"},
+		{[]string{good, "--strict"}, []finding{}, false, good + ": valid\n"},
+		{[]string{warned}, []finding{{warned, 4, 1, "spec.healthCheck", "warning", `VirtualIP "a": spec.healthCheck: there is none`}}, false, warned + ": valid\n"},
+		{[]string{warned, "--strict"}, []finding{{warned, 4, 1, "spec.healthCheck", "warning", "there is none"}}, true, ""},
+		{[]string{bad, missing}, []finding{{bad, 6, 14, "spec.partition", "error", `VirtualIP "a": spec.partition: "half"`}, {missing, 0, 0, "", "error", "no such file"}}, true, ""},
+		{[]string{mixed}, []finding{{mixed, 1, 13, "apiVersion", "error", "document 1: apiVersion:"}}, true, ""},
+		{[]string{mixed, "--skip-foreign"}, []finding{}, false, mixed + ": valid; skipped: 1\n"},
+		{[]string{alien, "--skip-foreign"}, []finding{}, false, alien + ": nothing to check; skipped: 1\n"},
+	} {
+		text, _, err := call(t, append([]string{"validate", "-o", "json"}, c.args...)...)
+		var got []finding
+		if bad := json.Unmarshal([]byte(text), &got); bad != nil || got == nil || (err != nil) != c.refuse {
+			t.Fatalf("%q: %v, %v, %s", c.args, bad, err, text)
+		}
+		if !slices.EqualFunc(got, c.list, func(a, b finding) bool {
+			part := strings.Contains(a.Message, b.Message)
+			a.Message, b.Message = "", ""
+			return part && a == b
+		}) {
+			t.Errorf("%q: %+v, want %+v", c.args, got, c.list)
+		}
+		text, _, err = call(t, append([]string{"validate"}, c.args...)...)
+		if (err != nil) != c.refuse || strings.Contains(text, ": valid\n") != strings.HasSuffix(c.valid, ": valid\n") || !strings.Contains(text, c.valid) {
+			t.Errorf("%q: %v, %s", c.args, err, text)
+		}
+	}
+	if _, err := execute(t, newValidate(), "--strict", warned); err == nil || err.Error() != "--strict refuses what is warned about" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestExcerptsFitATerminal: the caret is below the fault whatever is before it, and a long line
+// is cut around it.
+func TestExcerptsFitATerminal(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		column int
+		want   string
+	}{
+		{"a: x", 4, "    7 | a: x\n      |    ^\n"},
+		{"a: x", 0, "    7 | a: x\n"},
+		{"a: x", 5, "    7 | a: x\n      |     ^\n"},
+		{"a: x", 99, "    7 | a: x\n"},
+		{"\ta: \x1b[1m", 5, "    7 |  a: ?[1m\n      |     ^\n"},
+		{"控制, e\u0301: x", 9, "    7 | 控制, e\u0301: x\n      |          ^\n"},
+		{strings.Repeat("a", 200), 150, "    7 | …" + strings.Repeat("a", 99) + "…\n      | " + strings.Repeat(" ", 61) + "^\n"},
+		{strings.Repeat("a", 200), 1, "    7 | " + strings.Repeat("a", 100) + "…\n      | ^\n"},
+		{"", 0, ""},
+	} {
+		if got := excerpt(&config.Error{Line: 7, Column: c.column, Excerpt: c.text}); got != c.want {
+			t.Errorf("%q at %d:\n%s\nwant\n%s", c.text, c.column, got, c.want)
 		}
 	}
 }

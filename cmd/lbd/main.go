@@ -62,18 +62,18 @@ func run(args []string) int {
 	return exitRefused
 }
 
-// What lines on stderr begin with.
+// What lines on stderr begin with. The first two are levels of findings, too.
 const (
-	errorPrefix   = "error: "
-	warningPrefix = "warning: "
-	notePrefix    = "note: " // nothing need be done
+	levelError   = "error"
+	levelWarning = "warning"
+	levelNote    = "note" // nothing need be done
 )
 
 // complaint is an error as a command tells it: every line has the prefix and the command.
 func complaint(cmd *cobra.Command, err error) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
-		fmt.Fprintf(&b, "%s%s: %s\n", errorPrefix, cmd.CommandPath(), strings.TrimSuffix(line, "\n"))
+		fmt.Fprintf(&b, "%s: %s: %s\n", levelError, cmd.CommandPath(), strings.TrimSuffix(line, "\n"))
 	}
 	return b.String()
 }

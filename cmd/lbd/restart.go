@@ -116,7 +116,7 @@ func (r *restarter) serve(ctx context.Context, p *parts, lines *logQueue, log *s
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	err := syscall.Exec(program, os.Args, os.Environ())
-	fmt.Fprintf(os.Stderr, "%slbd run: restart %s: %v\n", errorPrefix, program, err)
+	fmt.Fprintf(os.Stderr, "%s: lbd run: restart %s: %v\n", levelError, program, err)
 	stop()
 }
 

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -102,45 +100,6 @@ func newLogger(cfg *config.Config, level *slog.LevelVar, out io.Writer) *slog.Lo
 		return slog.New(slog.NewJSONHandler(out, o))
 	}
 	return slog.New(slog.NewTextHandler(out, o))
-}
-
-func newValidate() *cobra.Command {
-	return &cobra.Command{
-		Use:   "validate FILE|DIR|-...",
-		Short: "Check configuration files and print every error",
-		Long: `Check configuration files and print every error, each with file, line, object,
-path and rule. Nothing is contacted and no daemon need run. A - stands for standard
-input, as in kubectl get virtualips -o yaml | lbd validate -`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError{errors.New("it wants a file or a directory")}
-			}
-			return nil
-		},
-		ValidArgsFunction: completeConfig,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			bad := false
-			for _, a := range args {
-				sum, err := config.Validate(a)
-				for _, w := range sum.Warnings {
-					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
-				}
-				if err == nil && sum.Objects == 0 {
-					err = fmt.Errorf("%s: has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from", a)
-				}
-				if err != nil {
-					fmt.Fprintln(cmd.ErrOrStderr(), err)
-					bad = true
-					continue
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: valid\n", a)
-			}
-			if bad {
-				return errSilent
-			}
-			return nil
-		},
-	}
 }
 
 // supervisor tells systemd how the daemon is, if it asked to be told. A systemd that

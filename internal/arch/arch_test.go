@@ -108,6 +108,7 @@ var owners = map[string][]string{
 	"go.yaml.in/yaml":                     {"internal/config", "internal/convert"},
 	"golang.org/x/net/bpf":                {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft"},
 	"golang.org/x/sys/unix":               {"internal", "cmd/lbd"}, // but not the pure packages
+	"golang.org/x/text":                   {"cmd/lbd"},
 	"google.golang.org/protobuf":          {"internal/bgp/gobgp"},
 	"k8s.io":                              {"internal/k8s"},
 	"pgregory.net/rapid":                  {}, // tests only

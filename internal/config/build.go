@@ -89,7 +89,7 @@ func newConfig(objects []*object, node *object, secrets map[string]string) *Conf
 	slices.SortFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(cfg.LoadBalancers, func(a, b model.LoadBalancer) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(cfg.Peers, func(a, b model.BGPPeer) int { return strings.Compare(a.Name, b.Name) })
-	cfg.Warnings = warnings(objects, names)
+	cfg.warnings = warnings(objects, names)
 	return cfg
 }
 

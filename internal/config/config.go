@@ -37,6 +37,8 @@ type Config struct {
 	// Warnings are sentences about what is valid but unwise, each with its file.
 	Warnings []string
 
+	// warnings are Warnings with their places.
+	warnings []*Error
 	// hostName stands in for nodeName where the files have none.
 	hostName string
 	// node is what Node was made of; its positions make errors clickable. So do

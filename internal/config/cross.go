@@ -49,7 +49,7 @@ func crossCheck(objects []*object, complete bool) *object {
 }
 
 // place says where another object is.
-func (o *object) place() string { return fmt.Sprintf("%s:%d", o.file, o.line) }
+func (o *object) place() string { return fmt.Sprintf("%s:%d", o.file, o.at.line) }
 
 // oneNode returns the first NodeConfiguration and refuses the others.
 func oneNode(objects []*object) *object {

@@ -19,9 +19,19 @@ import (
 // so that a few lines cannot stand for millions of values.
 const maxAliased = 10000
 
-// located is a broken rule and the line where it was found.
-type located struct {
+// position is where a path was written. Lines and columns count from 1, columns in characters.
+type position struct {
 	line int
+	// key and value are columns; they are the same unless both are on the line.
+	key, value int
+}
+
+// positionOf is that of a node without a key.
+func positionOf(n *yaml.Node) position { return position{n.Line, n.Column, n.Column} }
+
+// located is a broken rule and where it was found.
+type located struct {
+	position
 	v1alpha1.FieldError
 }
 
@@ -36,8 +46,10 @@ type decoder struct {
 	secret string
 
 	errs []located
-	// lines says where each path was written.
-	lines map[string]int
+	// places says where each path was written.
+	places map[string]position
+	// hidden are values that no excerpt of the file shows.
+	hidden []hidden
 	// broken are the paths about which there is an error already.
 	broken []string
 	// zeros are numbers and durations that were written as zero. Defaults must not
@@ -64,14 +76,14 @@ func (d *decoder) bad(n *yaml.Node, path string, value any, format string, args 
 	if d.secret != "" && within(path, d.secret) {
 		value = nil
 	}
-	d.errs = append(d.errs, located{n.Line, v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)}})
+	d.errs = append(d.errs, located{positionOf(n), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)}})
 	d.broken = append(d.broken, path)
 }
 
 // value decodes n into v, which is settable.
 func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
-	if _, again := d.lines[path]; !again {
-		d.lines[path] = n.Line
+	if _, again := d.places[path]; !again {
+		d.places[path] = positionOf(n)
 	}
 	if n.Kind == yaml.AliasNode {
 		d.inAlias++
@@ -115,6 +127,9 @@ func (d *decoder) expect(n *yaml.Node, path string, kind yaml.Kind, rule string)
 	if n.Kind == kind {
 		return true
 	}
+	if n.Kind != yaml.ScalarNode {
+		d.hide(n, n)
+	}
 	switch n.Kind {
 	case yaml.ScalarNode:
 		d.bad(n, path, shown(n), "%s", rule)
@@ -139,21 +154,21 @@ func shown(n *yaml.Node) any {
 func (d *decoder) pairs(n *yaml.Node, path string, each func(key *yaml.Node, value *yaml.Node)) {
 	first := make(map[string]int)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
+		key, value := n.Content[i], n.Content[i+1]
+		line, again := first[key.Value]
 		switch {
 		case key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge":
 			d.bad(key, child(path, "<<"), nil, "merge keys are not supported; write the fields out")
-			continue
 		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 			d.bad(key, child(path, key.Value), nil, "is a key that is not a string; write it in quotes")
-			continue
-		}
-		if line, again := first[key.Value]; again {
+		case again:
 			d.bad(key, child(path, key.Value), nil, "is given twice, first in line %d", line)
+		default:
+			first[key.Value] = key.Line
+			each(key, value)
 			continue
 		}
-		first[key.Value] = key.Line
-		each(key, n.Content[i+1])
+		d.hide(n, value)
 	}
 }
 
@@ -166,8 +181,16 @@ func (d *decoder) object(n *yaml.Node, path string, v reflect.Value) {
 	structFields(v, fields)
 	d.pairs(n, path, func(key, value *yaml.Node) {
 		at := child(path, key.Value)
-		if field, known := fields[key.Value]; known {
-			d.lines[at] = key.Line
+		field, known := fields[key.Value]
+		if !known || at == d.secret || at == "metadata.annotations" { // kubectl puts the whole object into one
+			d.hide(n, value)
+		}
+		if known {
+			p := position{key.Line, key.Column, key.Column}
+			if value.Line == key.Line {
+				p.value = value.Column
+			}
+			d.places[at] = p
 			d.value(value, at, field)
 			return
 		}

@@ -70,7 +70,7 @@ func hasEveryField(t *testing.T, objects []*object, kinds map[string]reflect.Typ
 		if written[o.kind] == nil {
 			written[o.kind] = map[string]bool{}
 		}
-		for path := range o.lines {
+		for path := range o.places {
 			written[o.kind][index.ReplaceAllString(path, "[]")] = true
 		}
 	}

@@ -14,6 +14,11 @@ import (
 type Error struct {
 	File string
 	Line int // 0 if it is about the whole file
+	// Column counts characters from 1; 0 if it is not known.
+	Column int
+	// Excerpt is the line as far as it may be shown: up to what could be a secret, which an
+	// ellipsis stands for. Empty if the place itself may not be shown. Only Validate gives it.
+	Excerpt string
 	// Object is the kind and name, such as `VirtualIP "control-plane"`, or the
 	// document, or empty.
 	Object string

@@ -18,22 +18,44 @@ func Load(path string) (*Config, error) {
 
 // Summary is what Validate found.
 type Summary struct {
-	Objects  int
-	Warnings []string
+	Objects int
+	// Skipped counts the objects that were passed over because SkipForeign was given.
+	Skipped int
+	// Warnings are found only in what has no errors.
+	Errors, Warnings []*Error
 }
 
 // Stdin stands for standard input as a path of Validate.
 const Stdin = "-"
 
+// Option changes what Validate does.
+type Option func(*loader)
+
+// SkipForeign passes over objects that are not for files: those of other API groups, and those
+// that lbd has in clusters only.
+func SkipForeign(l *loader) { l.skipForeign = true }
+
 // Validate checks what Load would read, on any machine: neither a
-// NodeConfiguration nor the files with keys and passwords need be there.
-func Validate(path string) (Summary, error) {
-	l := loader{path: path, hostName: "any-node", anywhere: true}
-	cfg, err := l.load()
-	if err != nil {
-		return Summary{Objects: l.objects}, err
+// NodeConfiguration nor the files with keys and passwords need be there. The error joins
+// Summary.Errors.
+func Validate(path string, options ...Option) (Summary, error) {
+	l := loader{path: path, hostName: "any-node", anywhere: true, excerpts: make(map[string]*excerpts)}
+	for _, o := range options {
+		o(&l)
 	}
-	return Summary{Objects: l.objects, Warnings: cfg.Warnings}, nil
+	cfg, err := l.load()
+	sum := Summary{Objects: l.objects, Skipped: l.skipped}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			sum.Errors = append(sum.Errors, e.(*Error))
+		}
+	} else {
+		sum.Warnings = cfg.warnings
+	}
+	for _, e := range slices.Concat(sum.Errors, sum.Warnings) {
+		e.Excerpt = l.excerpts[e.File].of(e.Line, e.Column)
+	}
+	return sum, err
 }
 
 // NodeNameVariable is the variable of the environment that names the node where
@@ -59,10 +81,15 @@ type loader struct {
 	path     string
 	hostName string // stands in for a nodeName that is missing
 	anywhere bool   // see Validate
+	// skipForeign: see SkipForeign.
+	skipForeign bool
+	// excerpts are those of the files that were read; nil: none are wanted.
+	excerpts map[string]*excerpts
 
 	// Of the last load, also of one that failed.
 	watched []string // files whose content is part of the configuration
 	objects int
+	skipped int
 }
 
 // load reads everything anew.
@@ -88,9 +115,12 @@ func (l *loader) load() (*Config, error) {
 	cfg.hostName = l.hostName
 	cfg.watched = l.watched
 	cfg.Node.Gossip.Keys = keys
-	cfg.Warnings = slices.Concat(cfg.Warnings, warnings, secretWarnings)
+	cfg.warnings = slices.Concat(cfg.warnings, warnings, secretWarnings)
 	if len(cfg.VIPs) == 0 && cfg.Node.Kubernetes == nil && cfg.Node.Machines == nil && !l.anywhere {
-		cfg.Warnings = append(cfg.Warnings, l.path+": has no VirtualIP; there is nothing to keep reachable")
+		cfg.warnings = append(cfg.warnings, fileError(l.path, 0, "has no VirtualIP; there is nothing to keep reachable"))
+	}
+	for _, w := range cfg.warnings {
+		cfg.Warnings = append(cfg.Warnings, w.Error())
 	}
 	return cfg, nil
 }
@@ -111,6 +141,14 @@ func (l *loader) parse() (objects []*object, errs []*Error) {
 			continue
 		}
 		parsed, end := parseFile(file, data, l.hostName)
+		if l.excerpts != nil {
+			l.excerpts[file] = newExcerpts(data, parsed, end)
+		}
+		if l.skipForeign {
+			all := len(parsed)
+			parsed = slices.DeleteFunc(parsed, func(o *object) bool { return o.foreign })
+			l.skipped += all - len(parsed)
+		}
 		for _, o := range parsed {
 			o.mode = mode
 		}
@@ -146,7 +184,7 @@ func (l *loader) read(file string) ([]byte, fs.FileMode, *Error) {
 }
 
 // keys reads the keyring that the node names, if any.
-func (l *loader) keys(node *object) (keys [][]byte, warnings []string, errs []*Error) {
+func (l *loader) keys(node *object) (keys [][]byte, warnings, errs []*Error) {
 	if node == nil || node.node.Gossip.KeyFile == "" {
 		return nil, nil, nil
 	}
@@ -158,7 +196,7 @@ func (l *loader) keys(node *object) (keys [][]byte, warnings []string, errs []*E
 	keys, info, errs := readKeys(file)
 	if len(errs) > 0 {
 		if l.anywhere && missing(file) {
-			return nil, []string{file + ": does not exist on this machine"}, nil
+			return nil, []*Error{fileError(file, 0, "does not exist on this machine")}, nil
 		}
 		for _, e := range errs {
 			e.Field.Rule += fmt.Sprintf(" (gossip.keyFile of %s, %s:%d)", node.title(), node.file, node.lineOf("gossip.keyFile"))
@@ -166,7 +204,7 @@ func (l *loader) keys(node *object) (keys [][]byte, warnings []string, errs []*E
 		return nil, nil, errs
 	}
 	if mode := info.Mode(); worldReadable(mode) {
-		warnings = append(warnings, fmt.Sprintf("%s: every user of this host can use the key (mode %04o); chmod 600, owned by the user that lbd runs as", file, mode.Perm()))
+		warnings = append(warnings, fileError(file, 0, "every user of this host can use the key (mode %04o); chmod 600, owned by the user that lbd runs as", mode.Perm()))
 	}
 	return keys, warnings, nil
 }

@@ -103,8 +103,8 @@ a.yaml:13: VirtualIP "a": spec.addresses[2]: "10.0.0.1" is listed twice`},
 		"later kind":  {goodNode + "---\napiVersion: lbd.dev/v1alpha1\nkind: MachineLoadBalancer\nspec: {x: 1}\n", `a.yaml:7: document 2: kind: "MachineLoadBalancer" is not for files: it lives in the management cluster, whose API server checks it; use kubectl apply`},
 		"near kind":   {goodNode + "---\napiVersion: lbd.dev/v1alpha1\nkind: VirtualIp\n", `a.yaml:7: document 2: kind: "VirtualIp" is not a known kind; did you mean "VirtualIP"?`},
 		"other kind":  {goodNode + "---\nkind: Pod\n", `a.yaml:6: document 2: kind: "Pod" is not a known kind; known are NodeConfiguration, VirtualIP, LoadBalancer, BGPPeer, BFDProfile, Community, IPAddressPool, L2Advertisement and BGPAdvertisement`},
-		"other group": {goodNode + "---\napiVersion: metallb.io/v1beta1\nkind: IPAddressPool\n", `a.yaml:7: document 2: apiVersion: "metallb.io/v1beta1" is not of lbd, which reads lbd.dev/v1alpha1; ` + "`lbd convert metallb`" + ` turns objects of MetalLB into such`},
-		"core group":  {goodNode + "---\napiVersion: v1\nkind: VirtualIP\nspec: {x: 1}\n", `a.yaml:7: document 2: apiVersion: "v1" is not of lbd, which reads lbd.dev/v1alpha1`},
+		"other group": {goodNode + "---\napiVersion: metallb.io/v1beta1\nkind: IPAddressPool\n", `a.yaml:6: document 2: apiVersion: "metallb.io/v1beta1" is not of lbd, which reads lbd.dev/v1alpha1; ` + "`lbd convert metallb`" + ` turns objects of MetalLB into such`},
+		"core group":  {goodNode + "---\napiVersion: v1\nkind: VirtualIP\nspec: {x: 1}\n", `a.yaml:6: document 2: apiVersion: "v1" is not of lbd, which reads lbd.dev/v1alpha1`},
 		"no kind":     {goodNode + "---\nfoo: bar\n", `a.yaml:6: document 2: kind: is required: NodeConfiguration, VirtualIP, LoadBalancer, BGPPeer, BFDProfile, Community, IPAddressPool, L2Advertisement or BGPAdvertisement`},
 		"no version":  {goodNode + "---\nkind: VirtualIP\nmetadata: {name: a}\nspec: {addresses: [10.0.0.1]}\n", `a.yaml:6: VirtualIP "a": apiVersion: is required: lbd.dev/v1alpha1`},
 		"version":     {goodNode + "---\napiVersion: lbd.dev/v1\nkind: VirtualIP\nmetadata: {name: a}\nspec: {addresses: [10.0.0.1]}\n", `a.yaml:6: VirtualIP "a": apiVersion: "lbd.dev/v1" must be lbd.dev/v1alpha1`},
@@ -157,7 +157,7 @@ func TestLoadManyFiles(t *testing.T) {
 	put(t, filepath.Join(dir, "c.yaml"), headVIP+"metadata: {name: b}\nspec: {addresses: [10.0.0.300]}\n")
 	_, err = Load(dir)
 	e, ok := errors.AsType[*Error](err)
-	if want := (Error{filepath.Join(dir, "c.yaml"), 4, `VirtualIP "b"`, v1alpha1.FieldError{
+	if want := (Error{File: filepath.Join(dir, "c.yaml"), Line: 4, Column: 20, Object: `VirtualIP "b"`, Field: v1alpha1.FieldError{
 		Path: "spec.addresses[0]", Value: "10.0.0.300", Rule: "is not an IP address"}}); !ok || *e != want {
 		t.Errorf("got %#v, want %#v", e, want)
 	}
@@ -373,7 +373,7 @@ func TestValidate(t *testing.T) {
 	// On a workstation neither the key nor the node's own file need exist.
 	dir := write(t, map[string]string{"a.yaml": goodVIP, "b.yaml": headNode + "gossip: {keyFile: /nonexistent/key}\n"})
 	sum, err := Validate(dir)
-	if err != nil || sum.Objects != 2 || len(sum.Warnings) != 1 || sum.Warnings[0] != "/nonexistent/key: does not exist on this machine" {
+	if err != nil || sum.Objects != 2 || len(sum.Warnings) != 1 || sum.Warnings[0].Error() != "/nonexistent/key: does not exist on this machine" {
 		t.Errorf("%v %+v", err, sum)
 	}
 	if sum, err = Validate(filepath.Join(dir, "a.yaml")); err != nil || sum.Objects != 1 || len(sum.Warnings) != 0 {

@@ -20,12 +20,14 @@ import (
 type object struct {
 	file string
 	mode fs.FileMode // of file
-	line int
+	at   position
 	doc  int // counts from 1 in the file
 	kind string
 	name string
-	body target               // nil if the kind is not known
-	meta *v1alpha1.ObjectMeta // of the body; nil for a NodeConfiguration
+	// foreign: of another API group, or only for clusters. A misspelt group is neither.
+	foreign bool
+	body    target               // nil if the kind is not known
+	meta    *v1alpha1.ObjectMeta // of the body; nil for a NodeConfiguration
 	// The body by its type; one of them is set.
 	node        *v1alpha1.NodeConfiguration
 	vip         *v1alpha1.VirtualIP
@@ -37,7 +39,8 @@ type object struct {
 	l2          *v1alpha1.L2Advertisement
 	bgp         *v1alpha1.BGPAdvertisement
 
-	lines  map[string]int // by path
+	places map[string]position // by path
+	hidden []hidden            // values that no excerpt shows
 	errs   []*Error
 	broken brokenPaths // about which errs has an error
 }
@@ -53,26 +56,36 @@ func (o *object) title() string {
 	return fmt.Sprintf("document %d", o.doc)
 }
 
-// lineOf returns where a path was written, or the nearest part of it.
-func (o *object) lineOf(path string) int {
-	for path != "" {
-		if line, ok := o.lines[path]; ok {
-			return line
+// placeOf returns where a path was written, or of what it is part of the key.
+func (o *object) placeOf(path string) position {
+	for p := path; p != ""; p = parent(p) {
+		if place, ok := o.places[p]; ok {
+			if p != path {
+				place.value = place.key
+			}
+			return place
 		}
-		path = parent(path)
 	}
-	return o.line
+	return o.at
+}
+
+// lineOf returns the line where a path was written, or the nearest part of it.
+func (o *object) lineOf(path string) int { return o.placeOf(path).line }
+
+// about is an error, or a warning, about a field.
+func (o *object) about(p position, f v1alpha1.FieldError) *Error {
+	return &Error{File: o.file, Line: p.line, Column: p.value, Object: o.title(), Field: f}
 }
 
 // bad adds an error about a field.
-func (o *object) bad(line int, f v1alpha1.FieldError) {
-	o.errs = append(o.errs, &Error{File: o.file, Line: line, Object: o.title(), Field: f})
+func (o *object) bad(p position, f v1alpha1.FieldError) {
+	o.errs = append(o.errs, o.about(p, f))
 	o.broken.add(f.Path)
 }
 
 // breaks adds an error about a field at the line where it was written.
 func (o *object) breaks(path string, value any, format string, args ...any) {
-	o.bad(o.lineOf(path), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)})
+	o.bad(o.placeOf(path), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)})
 }
 
 // isBroken tells whether there is an error about the path, what it is part of,
@@ -218,9 +231,10 @@ func roots(doc *yaml.Node) []*yaml.Node {
 
 // parseObject decodes, defaults and validates one object.
 func parseObject(file string, number int, root *yaml.Node, hostName string) *object {
-	o := &object{file: file, line: root.Line, doc: number}
+	o := &object{file: file, at: positionOf(root), doc: number}
 	if root.Kind != yaml.MappingNode {
-		o.bad(root.Line, v1alpha1.FieldError{Rule: "must be a mapping with apiVersion and kind"})
+		o.hidden = []hidden{{root, false}}
+		o.bad(o.at, v1alpha1.FieldError{Rule: "must be a mapping with apiVersion and kind"})
 		return o
 	}
 	kind := scalarAt(root, "kind")
@@ -232,11 +246,11 @@ func parseObject(file string, number int, root *yaml.Node, hostName string) *obj
 	if o.node != nil {
 		o.name = scalarAt(root, "nodeName")
 	}
-	d := decoder{notYet: notYet(kind), passed: passed(kind), secret: secretOf(kind), lines: make(map[string]int)}
+	d := decoder{notYet: notYet(kind), passed: passed(kind), secret: secretOf(kind), places: make(map[string]position)}
 	d.value(root, "", reflect.ValueOf(o.body).Elem())
-	o.lines = d.lines
+	o.places, o.hidden = d.places, d.hidden
 	for _, e := range d.errs {
-		o.bad(e.line, e.FieldError)
+		o.bad(e.position, e.FieldError)
 	}
 	for _, path := range d.broken {
 		o.broken.add(path)
@@ -254,7 +268,7 @@ func parseObject(file string, number int, root *yaml.Node, hostName string) *obj
 			e.Rule += "; it is the name of this host, or that of " + NodeNameVariable + ", so give nodeName"
 		}
 		if !o.isBroken(e.Path) {
-			o.bad(o.lineOf(e.Path), e)
+			o.bad(o.placeOf(e.Path), e)
 		}
 	}
 	return o
@@ -321,9 +335,17 @@ func foreign(root *yaml.Node) bool {
 
 // badKind adds an error about a kind that is not known, or of another group.
 func (o *object) badKind(root *yaml.Node, kind string) {
-	line := root.Line
-	if n := valueOf(root, "kind"); n != nil {
-		line = n.Line
+	where, field := o.at, "kind"
+	if foreign(root) {
+		field = "apiVersion"
+	}
+	if n := valueOf(root, field); n != nil {
+		where = positionOf(n)
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 { // whatever it is, it may hold a secret
+		if name := root.Content[i].Value; name != "kind" && name != "apiVersion" {
+			o.hidden = append(o.hidden, hidden{root.Content[i+1], flows(root)})
+		}
 	}
 	known := knownKinds()
 	last := len(known) - 1
@@ -332,6 +354,8 @@ func (o *object) badKind(root *yaml.Node, kind string) {
 	case kind == "":
 		f.Value, f.Rule = nil, "is required: "+strings.Join(known[:last], ", ")+" or "+known[last]
 	case foreign(root):
+		group, _, _ := strings.Cut(api, "/")
+		o.foreign = nearest(group, []string{v1alpha1.Group}) == ""
 		f = v1alpha1.FieldError{Path: "apiVersion", Value: api, Rule: "is not of lbd, which reads " + v1alpha1.APIVersion}
 		if strings.HasPrefix(api, "metallb.io/") {
 			f.Rule += "; `lbd convert metallb` turns objects of MetalLB into such"
@@ -339,7 +363,11 @@ func (o *object) badKind(root *yaml.Node, kind string) {
 		if meta := valueOf(root, "metadata"); meta != nil && strings.Contains(scalarAt(meta, "name"), "kube-vip") {
 			f.Rule += "; `lbd convert kube-vip` turns manifests of kube-vip into such"
 		}
+	case kind == v1alpha1.NodeStatusKind:
+		o.foreign = true
+		f.Rule = "is not for files: lbd writes it"
 	case slices.Contains(clusterKinds(), kind):
+		o.foreign = true
 		f.Rule = "is not for files: it lives in the management cluster, whose API server checks it; use kubectl apply"
 	default:
 		f.Rule = "is not a known kind; known are " + strings.Join(known[:last], ", ") + " and " + known[last]
@@ -347,7 +375,7 @@ func (o *object) badKind(root *yaml.Node, kind string) {
 			f.Rule = fmt.Sprintf("is not a known kind; did you mean %q?", near)
 		}
 	}
-	o.bad(line, f)
+	o.bad(where, f)
 }
 
 // scalarAt returns the scalar below a mapping, or "".

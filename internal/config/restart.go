@@ -21,11 +21,8 @@ func restartOnly(now, next *Config) []*Error {
 			return
 		}
 		o := next.node
-		errs = append(errs, &Error{
-			File: o.file, Line: o.lineOf(path), Object: o.title(),
-			Field: v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(
-				"cannot change while lbd runs, which uses %v; `lbd restart` takes it, or put it back", old)},
-		})
+		errs = append(errs, o.about(o.placeOf(path), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(
+			"cannot change while lbd runs, which uses %v; `lbd restart` takes it, or put it back", old)}))
 	}
 	a, b := &now.Node, &next.Node
 	check("nodeName", a.Name == b.Name, a.Name, string(b.Name))
@@ -106,7 +103,7 @@ func samePeerRouterID(now, next *Config) []*Error {
 	if peer != "" {
 		o, f = next.peerObjects[peer], v1alpha1.FieldError{Path: "spec.routerID", Value: orDefault(value), Rule: rule}
 	}
-	return []*Error{{File: o.file, Line: o.lineOf(f.Path), Object: o.title(), Field: f}}
+	return []*Error{o.about(o.placeOf(f.Path), f)}
 }
 
 // own calls f for each peer of this node.

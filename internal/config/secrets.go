@@ -52,7 +52,7 @@ func secretRefs(objects []*object, node *object) []secretRef {
 // secrets reads the files with passwords that objects name. A file that is not
 // there is an error only if a session of this node uses it: objects are the same
 // on all nodes, files need not be.
-func (l *loader) secrets(objects []*object, node *object) (content map[string]string, warnings []string, errs []*Error) {
+func (l *loader) secrets(objects []*object, node *object) (content map[string]string, warnings, errs []*Error) {
 	content = make(map[string]string)
 	warned := make(map[string]bool)
 	for _, r := range secretRefs(objects, node) {
@@ -60,7 +60,7 @@ func (l *loader) secrets(objects []*object, node *object) (content map[string]st
 		key, mode, err := readSecret(r.file)
 		if err != nil && (l.anywhere || !r.needed) && missing(r.file) {
 			if l.anywhere && !warned[r.file] {
-				warnings = append(warnings, r.file+": does not exist on this machine")
+				warnings = append(warnings, fileError(r.file, 0, "does not exist on this machine"))
 			}
 			warned[r.file] = true
 			continue
@@ -74,8 +74,8 @@ func (l *loader) secrets(objects []*object, node *object) (content map[string]st
 			continue
 		}
 		if worldReadable(mode) && !warned[r.file] {
-			warnings = append(warnings, fmt.Sprintf("%s: every user of this host can use the password (mode %04o); "+
-				"chmod 600, owned by the user that lbd runs as", r.file, mode.Perm()))
+			warnings = append(warnings, fileError(r.file, 0, "every user of this host can use the password (mode %04o); "+
+				"chmod 600, owned by the user that lbd runs as", mode.Perm()))
 		}
 		warned[r.file] = true
 		content[r.file] = key
@@ -102,7 +102,7 @@ func missing(file string) bool {
 // mean no authentication where a template meant some.
 func secretsGiven(o *object) {
 	given := func(path, value string) {
-		if _, written := o.lines[path]; written && value == "" && !o.isBroken(path) {
+		if _, written := o.places[path]; written && value == "" && !o.isBroken(path) {
 			o.breaks(path, nil, "is empty; give it a value, or remove it to run without authentication")
 		}
 	}

@@ -36,7 +36,7 @@ func validate(t *testing.T, yaml string) (errs, warnings string) {
 	t.Helper()
 	dir := write(t, map[string]string{"a.yaml": yaml})
 	sum, err := Validate(dir)
-	return message(err, dir), strings.ReplaceAll(strings.Join(sum.Warnings, "\n"), dir+"/", "")
+	return message(err, dir), strings.ReplaceAll(strings.Join(texts(sum.Warnings), "\n"), dir+"/", "")
 }
 
 func TestServicesHaveEveryField(t *testing.T) {

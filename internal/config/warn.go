@@ -21,13 +21,13 @@ const slowHoldTime = 30 * time.Second
 const stopDelay = 2 * time.Second
 
 // warnings returns sentences about what is valid but unwise.
-func warnings(objects []*object, names *named) []string {
-	var all []string
+func warnings(objects []*object, names *named) []*Error {
+	var all []*Error
 	announced := coverageOf(objects)
 	pair := slices.ContainsFunc(objects, func(o *object) bool { return o.node != nil && isPair(o.node) })
 	for _, o := range objects {
 		warn := func(path, text string) {
-			all = append(all, fmt.Sprintf("%s:%d: %s: %s: %s", o.file, o.lineOf(path), o.title(), path, text))
+			all = append(all, o.about(o.placeOf(path), v1alpha1.FieldError{Path: path, Rule: text}))
 		}
 		switch {
 		case o.node != nil:
