@@ -22,9 +22,10 @@ func newConvert() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	const how = `in the files, or in the standard input for -, as
-objects of lbd.dev on stdout. What has no equal is listed on stderr, a line each:
-file, object, field, value, and what it means for you. Ends with 0 even so; with 1,
-and without objects, if a part could not be read. Nothing is contacted.`
+objects of lbd.dev on stdout. What is not carried over is a warning on stderr, what
+looks otherwise a note, a line each: file, object, field, value, and what it means for
+you. Ends with 0 even so, but for --strict; with 1, and without objects, if a part
+could not be read. Nothing is contacted.`
 	metallb := convertFrom("metallb", "Print the objects of metallb.io in FILE as objects of lbd.dev", "Print the objects of metallb.io "+how, convert.MetalLB)
 	metallb.ValidArgsFunction = completeConfig
 	keepalived := convertFrom("keepalived", "Print the configuration of keepalived in FILE as objects of lbd.dev",
@@ -44,7 +45,8 @@ The address of the control plane becomes a VirtualIP, BGP peers become BGPPeers.
 
 // convertFrom is the command that converts what another program reads.
 func convertFrom(name, short, long string, from func([]convert.File) convert.Result) *cobra.Command {
-	return &cobra.Command{
+	var strict bool
+	cmd := &cobra.Command{
 		Use: name + " FILE...", Short: short, Long: long,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -52,17 +54,20 @@ func convertFrom(name, short, long string, from func([]convert.File) convert.Res
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return convertFiles(cmd, args, from) },
+		RunE: func(cmd *cobra.Command, args []string) error { return convertFiles(cmd, args, from, strict) },
 	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "end with 1 if anything is not carried over; the objects are printed all the same")
+	return cmd
 }
 
-func convertFiles(cmd *cobra.Command, args []string, from func([]convert.File) convert.Result) error {
+func convertFiles(cmd *cobra.Command, args []string, from func([]convert.File) convert.Result, strict bool) error {
+	say := func(level string, what any) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", level, what) }
 	var files []convert.File
-	bad := false
+	bad, lost := false, false
 	for _, name := range args {
 		data, err := readInput(cmd.InOrStdin(), name)
 		if err != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "error: %v\n", err)
+			say(levelError, err)
 			bad = true
 			continue
 		}
@@ -70,10 +75,15 @@ func convertFiles(cmd *cobra.Command, args []string, from func([]convert.File) c
 	}
 	r := from(files)
 	for _, n := range r.Notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", n)
+		if n.Kept {
+			say(levelNote, n)
+			continue
+		}
+		say(levelWarning, n)
+		lost = true
 	}
 	for _, e := range r.Errors {
-		fmt.Fprintf(cmd.ErrOrStderr(), "error: %s\n", e)
+		say(levelError, e)
 		bad = true
 	}
 	if bad {
@@ -83,8 +93,13 @@ func convertFiles(cmd *cobra.Command, args []string, from func([]convert.File) c
 	if err != nil {
 		return err
 	}
-	_, err = cmd.OutOrStdout().Write(out)
-	return err
+	if _, err := cmd.OutOrStdout().Write(out); err != nil {
+		return err
+	}
+	if strict && lost {
+		return errors.New("--strict: not everything was carried over")
+	}
+	return nil
 }
 
 // readInput reads a file, or the standard input for "-".

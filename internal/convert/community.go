@@ -45,12 +45,12 @@ func (o *object) alias(path string, a v1alpha1.CommunityAlias) bool {
 	}
 	if std, err := v1alpha1.ParseCommunity(a.Name); err == nil { // a name that lbd knows by itself
 		if std != value {
-			o.note(path+".name", a.Name, "has another value in lbd; the entry is left out, and where it is used its value %s is written", a.Value)
+			o.keep(path+".name", a.Name, "has another value in lbd; the entry is left out, and where it is used its value %s is written", a.Value)
 			o.c.aliases[a.Name] = alias{a.Value, "has another value in lbd"}
 		}
 		return false
 	} else if !errors.Is(err, v1alpha1.ErrCommunityName) {
-		o.note(path+".name", a.Name, "is not a name for lbd; the entry is left out, and where it is used its value %s is written", a.Value)
+		o.keep(path+".name", a.Name, "is not a name for lbd; the entry is left out, and where it is used its value %s is written", a.Value)
 		o.c.aliases[a.Name] = alias{a.Value, "is not a name for lbd"}
 		return false
 	}
@@ -75,7 +75,7 @@ func (o *object) communities(path string, list []string) []string {
 			o.note(at, text, "%s; it is left out", a.reason)
 			continue
 		case a.use != text:
-			o.note(at, text, "%s; it is written as %s", a.reason, a.use)
+			o.keep(at, text, "%s; it is written as %s", a.reason, a.use)
 		}
 		out = append(out, a.use)
 	}

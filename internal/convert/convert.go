@@ -27,6 +27,9 @@ type Note struct {
 	// Field has the path, the value where it helps, and what it means for the
 	// user.
 	Field v1alpha1.FieldError
+	// Kept: the field is carried over in another form, or means nothing to lbd. Of all others
+	// something is missing in the objects until somebody adds it.
+	Kept bool
 
 	order int // of the file
 }
@@ -157,10 +160,18 @@ func (o *object) lineOf(path string) int {
 // about makes a note about a field. A nil value is not shown.
 func (o *object) about(path string, value any, format string, args ...any) Note {
 	o.noted = append(o.noted, path)
-	return Note{o.file, o.lineOf(path), o.title(), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)}, o.order}
+	return Note{File: o.file, Line: o.lineOf(path), Object: o.title(), order: o.order,
+		Field: v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)}}
 }
 
-// note says what a field means for the user.
+// keep says how a field is carried over that looks otherwise.
+func (o *object) keep(path string, value any, format string, args ...any) {
+	n := o.about(path, value, format, args...)
+	n.Kept = true
+	o.c.result.Notes = append(o.c.result.Notes, n)
+}
+
+// note says what is not carried over, and what that means for the user.
 func (o *object) note(path string, value any, format string, args ...any) {
 	o.c.result.Notes = append(o.c.result.Notes, o.about(path, value, format, args...))
 }

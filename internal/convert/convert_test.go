@@ -21,6 +21,9 @@ var update = flag.Bool("update", false, "write what comes out as what is wanted"
 func lines(notes []Note) string {
 	var b strings.Builder
 	for _, n := range notes {
+		if n.Kept {
+			b.WriteString("kept: ")
+		}
 		b.WriteString(n.String() + "\n")
 	}
 	return b.String()

@@ -111,13 +111,13 @@ func (c *converter) dispatch(o *object, f *fields, api string) {
 		o.note("apiVersion", api, "is of lbd already; the object is left out")
 	case group == "metallb.io" && converters[o.kind] != nil:
 		if version != "v1beta1" && version != "v1beta2" {
-			o.note("apiVersion", api, "is of a version that lbd does not know; it is read as v1beta1")
+			o.keep("apiVersion", api, "is of a version that lbd does not know; it is read as v1beta1")
 		}
 		c.convert(o, f, meta)
 	case group == "metallb.io" && o.kind == "AddressPool":
 		o.note("kind", o.kind, "is not converted: it is of MetalLB before 0.13; write an IPAddressPool, and an L2Advertisement or BGPAdvertisement that names it")
 	case group == "metallb.io" && strings.HasSuffix(o.kind, "Status"), group == "metallb.io" && o.kind == "ConfigurationState":
-		o.note("kind", o.kind, "is not converted: MetalLB writes it; `lbd status` shows what lbd does")
+		o.keep("kind", o.kind, "is not converted: MetalLB writes it; `lbd status` shows what lbd does")
 	case o.kind == "ConfigMap" && isLegacy(f):
 		o.note("data.config", nil, "is the configuration of MetalLB before 0.13 and is not converted; "+
 			"write it as objects first (MetalLB 0.13 came with configmaptocrs for that), then convert those")
@@ -199,7 +199,7 @@ func (o *object) meta(n *yaml.Node) v1alpha1.ObjectMeta {
 	delete(m.Annotations, lastApplied)
 	if ns := f.text("namespace"); ns != "" && !o.c.namespaces[ns] {
 		o.c.namespaces[ns] = true
-		o.note("metadata.namespace", ns, "is left out, here and wherever it is written")
+		o.keep("metadata.namespace", ns, "is left out, here and wherever it is written")
 	}
 	for _, name := range ofServer {
 		f.take(name)

@@ -63,12 +63,18 @@ func Keepalived(files []File) Result {
 	return k.out
 }
 
-// note says what has no equal.
+// note says what is not carried over.
 func (k *keepalived) note(object string, d *directive, format string, args ...any) {
 	k.out.Notes = append(k.out.Notes, Note{
 		File: d.file, Line: d.line, Object: object, order: d.order,
 		Field: v1alpha1.FieldError{Path: d.words[0], Rule: fmt.Sprintf(format, args...)},
 	})
+}
+
+// keep says how a directive is carried over that looks otherwise.
+func (k *keepalived) keep(object string, d *directive, format string, args ...any) {
+	k.note(object, d, format, args...)
+	k.out.Notes[len(k.out.Notes)-1].Kept = true
 }
 
 // top converts a block of the highest level.
@@ -228,7 +234,7 @@ func (k *keepalived) check(title string, d *directive) *v1alpha1.HealthCheck {
 	if s, err := seconds(d.value("timeout")); err == nil {
 		h.Timeout.Duration = min(s, h.Interval.Duration)
 	}
-	k.note(title, d, "is run by the daemon as its own user, which can do little. For kube-apiserver use healthCheck.https instead, which asks on one connection and notices at once that it ends")
+	k.keep(title, d, "is run by the daemon as its own user, which can do little. For kube-apiserver use healthCheck.https instead, which asks on one connection and notices at once that it ends")
 	return h
 }
 

@@ -133,7 +133,7 @@ func (k *keepalived) backendCheck(title string, d *directive, target int32) *v1a
 		case "SSL_GET":
 			h.HTTPS = &v1alpha1.HTTPSCheck{Port: count(x.value("connect_port"), target), InsecureSkipVerify: true}
 			h.HTTPS.Path, h.HTTPS.ExpectedStatus = page()
-			k.note(title, x, "accepts every certificate, as with keepalived: give healthCheck.https caFile and serverName instead of insecureSkipVerify")
+			k.keep(title, x, "accepts every certificate, as with keepalived: give healthCheck.https caFile and serverName instead of insecureSkipVerify")
 		default:
 			k.note(title, x, "has no equal for servers, and is left out")
 			continue

@@ -61,7 +61,7 @@ func (o *object) timers(s *v1alpha1.BGPPeerSpec) {
 	}
 	if s.HoldTime == nil && s.KeepaliveTime != nil {
 		s.HoldTime = &v1alpha1.Duration{Duration: 3 * s.KeepaliveTime.Duration}
-		o.note("spec.keepaliveTime", *s.KeepaliveTime, "is without holdTime: %v is written, which MetalLB takes", s.HoldTime)
+		o.keep("spec.keepaliveTime", *s.KeepaliveTime, "is without holdTime: %v is written, which MetalLB takes", s.HoldTime)
 	}
 }
 
@@ -75,13 +75,13 @@ func absentIfZero(d *v1alpha1.Duration) *v1alpha1.Duration {
 // asns converts what changes the AS numbers.
 func (o *object) asns(s *v1alpha1.BGPPeerSpec, f *fields) {
 	if local := number[uint32](f, "localASN"); orZero(local) != 0 {
-		o.note("spec.localASN", *local, "is written as myASN: the router sees this number alone, and never %d", s.MyASN)
+		o.keep("spec.localASN", *local, "is written as myASN: the router sees this number alone, and never %d", s.MyASN)
 		s.MyASN = *local
 	}
 	switch kind := f.text("dynamicASN"); kind {
 	case "":
 	case "internal":
-		o.note("spec.dynamicASN", kind, "is written as peerASN %d, which is myASN", s.MyASN)
+		o.keep("spec.dynamicASN", kind, "is written as peerASN %d, which is myASN", s.MyASN)
 		s.PeerASN = s.MyASN
 	default:
 		o.note("spec.dynamicASN", kind, "has no equal: write the AS number of the router into peerASN; lbd refuses the object until then")
@@ -105,7 +105,7 @@ func (o *object) families(s *v1alpha1.BGPPeerSpec, f *fields) {
 	if addr.Is4() {
 		s.Families = []v1alpha1.AddressFamily{v1alpha1.FamilyIPv4}
 	}
-	o.note("spec.disableMP", true, "is written as families: [%s]", s.Families[0])
+	o.keep("spec.disableMP", true, "is written as families: [%s]", s.Families[0])
 }
 
 // secret converts a reference to a Secret. A session without its password would

@@ -19,7 +19,7 @@ func ipAddressPool(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 		// MetalLB reads 10.0.0.5/24 as 10.0.0.0/24.
 		if prefix, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil && prefix != prefix.Masked() {
 			p.Spec.Addresses[i] = prefix.Masked().String()
-			o.note(entry("spec.addresses", i), text, "is written as %s, which MetalLB takes it for", prefix.Masked())
+			o.keep(entry("spec.addresses", i), text, "is written as %s, which MetalLB takes it for", prefix.Masked())
 		}
 	}
 	if n := f.take("serviceAllocation"); n != nil {

@@ -49,12 +49,13 @@ func TestConvertExample(t *testing.T) {
 	}
 }
 
-// TestConvertCommand: notes leave the exit code at 0; what cannot be read makes it
-// 1 and prints no object.
+// TestConvertCommand: what is not carried over is warned about, and with --strict makes the exit
+// code 1; what cannot be read makes it 1 and prints no object.
 func TestConvertCommand(t *testing.T) {
 	bin, dir := program(t), t.TempDir()
 	good := "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: a}\nspec: {addresses: [10.0.0.0/24]}\n"
 	put(t, filepath.Join(dir, "good.yaml"), good)
+	put(t, filepath.Join(dir, "kept.yaml"), strings.Replace(good, "name: a", "name: a, namespace: b", 1))
 	put(t, filepath.Join(dir, "bad.yaml"), "a: [\n")
 	put(t, filepath.Join(dir, "other.yaml"), "kind: Pod\nmetadata: {name: x}\n")
 	for _, tt := range []struct {
@@ -65,7 +66,10 @@ func TestConvertCommand(t *testing.T) {
 	}{
 		{"", []string{"good.yaml"}, 0, "apiVersion: lbd.dev/v1alpha1\nkind: IPAddressPool\n", ""},
 		{good, []string{"-"}, 0, "kind: IPAddressPool\n", ""},
-		{"", []string{"good.yaml", "other.yaml"}, 0, "kind: IPAddressPool\n", `note: other.yaml:1: Pod "x": kind: "Pod" is not converted`},
+		{"", []string{"good.yaml", "other.yaml"}, 0, "kind: IPAddressPool\n", `warning: other.yaml:1: Pod "x": kind: "Pod" is not converted`},
+		{"", []string{"--strict", "good.yaml", "other.yaml"}, 1, "kind: IPAddressPool\n", "\nerror: lbd convert metallb: --strict: not everything was carried over\n"},
+		{"", []string{"--strict", "good.yaml"}, 0, "kind: IPAddressPool\n", ""},
+		{"", []string{"--strict", "kept.yaml"}, 0, "kind: IPAddressPool\n", `note: kept.yaml:3: IPAddressPool "a": metadata.namespace: "b" is left out`},
 		{"", []string{"good.yaml", "bad.yaml"}, 1, "", "error: bad.yaml"},
 		{"", []string{"good.yaml", "none.yaml"}, 1, "", "error: open none.yaml: no such file"},
 		{"", nil, 2, "", "wants a file"},
