@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -248,6 +249,9 @@ func newExplain() *cobra.Command {
 		Example: "  lbd explain control-plane\n  lbd explain 10.0.0.200:443 --client 10.0.9.7:51234",
 		Args:    exactArgs(1, "the name or the address of one VIP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !isClient(client) {
+				return usageError{fmt.Errorf("--client %q: it is ADDRESS or ADDRESS:PORT", client)}
+			}
 			list, err := f.client().Explain(cmd.Context(), args[0], client)
 			if err != nil {
 				return err
@@ -263,6 +267,13 @@ func newExplain() *cobra.Command {
 	addOutput(cmd, &output, "table")
 	cmd.Flags().StringVar(&client, "client", "", "address and port of a client of a LoadBalancer")
 	return cmd
+}
+
+// isClient tells whether a text is an address, with or without a port, or empty.
+func isClient(text string) bool {
+	_, bare := netip.ParseAddr(text)
+	_, port := netip.ParseAddrPort(text)
+	return text == "" || bare == nil || port == nil
 }
 
 func newDrain() *cobra.Command {

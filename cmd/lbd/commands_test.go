@@ -62,8 +62,8 @@ func TestValidateReadsStandardInput(t *testing.T) {
 		return f
 	}
 	const vip = "apiVersion: lbd.dev/v1alpha1\nkind: VirtualIP\nmetadata: {name: a}\nspec:\n  healthCheck: {tcp: {port: 6443}}\n  addresses: [10.0.0."
-	in, out, errs := os.Stdin, os.Stdout, os.Stderr
-	defer func() { os.Stdin, os.Stdout, os.Stderr = in, out, errs }()
+	in := os.Stdin
+	defer func() { os.Stdin = in }()
 	for _, tt := range []struct {
 		text, out, errs string
 		code            int
@@ -73,11 +73,9 @@ func TestValidateReadsStandardInput(t *testing.T) {
 			"    6 |   addresses: [10.0.0.300]\n      |               ^\n", exitRefused},
 		{"", "", "error: -: has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from\n", exitRefused},
 	} {
-		os.Stdin, os.Stdout, os.Stderr = file("in", tt.text), file("out", ""), file("errs", "")
-		code := run([]string{"validate", "-"})
-		said, _ := os.ReadFile(os.Stdout.Name())
-		complained, _ := os.ReadFile(os.Stderr.Name())
-		if code != tt.code || string(said) != tt.out || string(complained) != tt.errs {
+		os.Stdin = file("in", tt.text)
+		code, said, complained := program(t, "validate", "-")
+		if code != tt.code || said != tt.out || complained != tt.errs {
 			t.Errorf("exit code %d, %q, %q; want %d, %q, %q", code, said, complained, tt.code, tt.out, tt.errs)
 		}
 	}

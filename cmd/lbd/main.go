@@ -176,8 +176,7 @@ func newVersion() *cobra.Command {
 		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "text" {
-				fmt.Fprintln(cmd.OutOrStdout(), programVersion())
-				return nil
+				return text(cmd, programVersion()+"\n")
 			}
 			return encode(cmd.OutOrStdout(), output, versions{programVersion(), programCommit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 		},

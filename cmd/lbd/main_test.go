@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -118,36 +120,73 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestEveryLineOfAnErrorNamesTheCommand, and has the prefix of errors.
-func TestEveryLineOfAnErrorNamesTheCommand(t *testing.T) {
-	stderr := os.Stderr
-	defer func() { os.Stderr = stderr }()
+// program runs lbd as a process would, and returns how it ends and what it says.
+func program(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	stdout, stderr := os.Stdout, os.Stderr
+	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
+	dir := t.TempDir()
+	var err error
+	if os.Stdout, err = os.Create(filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	if os.Stderr, err = os.Create(filepath.Join(dir, "err")); err != nil {
+		t.Fatal(err)
+	}
+	code = run(args)
+	said, err1 := os.ReadFile(os.Stdout.Name())
+	complained, err2 := os.ReadFile(os.Stderr.Name())
+	if err := errors.Join(err1, err2, os.Stdout.Close(), os.Stderr.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return code, string(said), string(complained)
+}
+
+// TestExitCodes: those of docs/commands.md; every line of an error has the prefix and names the
+// command.
+func TestExitCodes(t *testing.T) {
 	two := put(t, filepath.Join(t.TempDir(), "two.yaml"), "kind: x\n---\nkind: y\n")
+	const help = "Run 'lbd "
 	for _, c := range []struct {
 		args  []string
 		code  int
-		lines []string
+		lines []string // on stderr, the beginnings
 	}{
 		{[]string{"run", "--config", two}, exitRefused, []string{"error: lbd run: " + two + ":1: ", "error: lbd run: " + two + ":3: "}},
+		{[]string{"manifest", "config"}, exitDone, nil},
+		{[]string{"manifest", "static-pod", "--image="}, exitUsage, []string{`error: lbd manifest static-pod: --image ""`, help}},
+		{[]string{"manifest", "statefulset"}, exitUsage, []string{`error: lbd manifest: "statefulset"`, help}},
+		{[]string{"preflight", "--config", two}, exitRefused, []string{"error: lbd preflight: " + two + ":1: ", "error: lbd preflight: " + two + ":3: "}},
+		{[]string{"preflight", "now"}, exitUsage, []string{"error: lbd preflight: ", help}},
+		{[]string{"drain", "--socket", "none"}, exitRefused, []string{"error: lbd drain: daemon is not running"}},
+		{[]string{"drain", "--timeout", "0"}, exitUsage, []string{"error: lbd drain: --timeout must be above 0", help}},
+		{[]string{"explain", "cp", "--socket", "none"}, exitRefused, []string{"error: lbd explain: daemon is not running"}},
+		{[]string{"explain", "cp", "--socket", "none", "--client", "fd00::7"}, exitRefused, []string{"error: lbd explain: daemon is not running"}},
+		{[]string{"explain", "cp", "--socket", "none", "--client", "10.0.0.7:99999"}, exitUsage, []string{`error: lbd explain: --client "10.0.0.7:99999"`, help}},
 		{[]string{"status", "bgp", "--socket", "none"}, exitRefused, []string{"error: lbd status bgp: daemon is not running"}},
-		{[]string{"drain", "--timeout", "0"}, exitUsage, []string{"error: lbd drain: --timeout must be above 0", "Run 'lbd drain --help'"}},
 	} {
-		file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-		if err != nil {
-			t.Fatal(err)
+		code, out, errs := program(t, c.args...)
+		lines := strings.Split(strings.TrimSuffix(errs, "\n"), "\n")
+		if errs == "" {
+			lines = nil
 		}
-		os.Stderr = file
-		code := run(c.args)
-		os.Stderr = stderr
-		said, err := os.ReadFile(file.Name())
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
-		lines := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
-		if code != c.code || !slices.EqualFunc(lines, c.lines, strings.HasPrefix) {
-			t.Errorf("%q: exit code %d, %q; want %d, %q", c.args, code, lines, c.code, c.lines)
+		if code != c.code || !slices.EqualFunc(lines, c.lines, strings.HasPrefix) || (out != "") != (code == exitDone) {
+			t.Errorf("%q: exit code %d, %q, %q; want %d, %q", c.args, code, out, lines, c.code, c.lines)
 		}
 	}
+	for failed, want := range []string{"<nil>", "a check failed", "2 checks failed"} {
+		if err := (&preflight{failed: failed}).result(); fmt.Sprint(err) != want {
+			t.Errorf("%d failed: %v, want %s", failed, err, want)
+		}
+	}
+}
+
+// writer is a function that takes output.
+type writer func(string)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(string(b))
+	return len(b), nil
 }
 
 // TestStatusOfBGP: as a table and as documents, which are lists also without a session.
@@ -178,6 +217,18 @@ func TestStatusOfBGP(t *testing.T) {
 	status.BGP = []v1alpha1.BGPStatus{{Peer: "tor1", State: "Established"}}
 	if got := ask("-o", "yaml"); !strings.Contains(got, "peer: tor1\n") || !strings.HasPrefix(got, "- ") {
 		t.Errorf("%q", got)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	watched := ""
+	root := newRoot()
+	root.SetArgs([]string{"status", "bgp", "-w", "-o", "yaml", "--socket", socket})
+	root.SetOut(writer(func(s string) {
+		if watched += s; strings.Contains(s, "tor1") {
+			interrupt()
+		}
+	}))
+	if err := root.ExecuteContext(ctx); err != nil || !strings.HasPrefix(watched, "---\n- ") {
+		t.Errorf("%q, %v", watched, err)
 	}
 	if got, _, err := call(t, append([]string{cobra.ShellCompRequestCmd}, "explain", "--socket", socket, "")...); err != nil || !strings.Contains(got, ":4") {
 		t.Errorf("%q, %v", got, err)
