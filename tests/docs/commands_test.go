@@ -111,6 +111,22 @@ func checkTable(t *testing.T, all []command) {
 			}
 		}
 	}
+	exits := p.rows("Exit codes")
+	for _, c := range all {
+		told := slices.ContainsFunc(exits, func(row []string) bool {
+			return slices.ContainsFunc(codes(row[0]), func(name string) bool { return name == c.path || strings.HasPrefix(c.path, name+" ") })
+		})
+		if !told && c.path != "lbd" {
+			t.Errorf("docs/commands.md does not say with what %s ends", c.path)
+		}
+	}
+	for _, row := range exits {
+		for _, name := range codes(row[0]) {
+			if !slices.ContainsFunc(all, func(c command) bool { return c.path == name }) {
+				t.Errorf("docs/commands.md says with what %s ends, which does not exist", name)
+			}
+		}
+	}
 	for _, row := range p.rows("") {
 		for _, code := range codes(strings.Join(row, " ")) {
 			if f, ok := strings.CutPrefix(code, "--"); ok && !hasFlag(all, strings.Fields(f)[0]) {
