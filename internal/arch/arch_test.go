@@ -43,6 +43,7 @@ var floors = map[string]int{
 	"internal/sockdiag":      1,
 	"internal/sockfilter":    1,
 	"internal/fileaccess":    1,
+	"internal/program":       1,
 	"internal/gossip/record": 1,
 	"internal/services":      2,
 	"internal/membership":    2,
