@@ -43,9 +43,37 @@ type NodeConfiguration struct {
 	// whoever may write such objects has this node read them, and prove itself with the
 	// client certificates among them. Default: none.
 	ClusterCheckFiles string `json:"clusterCheckFiles,omitempty"`
+	// Notify are programs that are run when an address comes to this node or leaves it.
+	// Default: none.
+	Notify []NotifySpec `json:"notify,omitempty"`
 	// Log is what is logged and how.
 	Log LogSpec `json:"log,omitzero"`
 }
+
+// NotifySpec is a program that is told what this node is to an address. It is run once for
+// each address after the start, and then for each change. Only addresses of files count: an
+// object of a cluster runs no program.
+type NotifySpec struct {
+	// Command is the program and its arguments. No shell reads it.
+	Command []string `json:"command"`
+	// States are those that the program is run for. Default: all.
+	States []NotifyState `json:"states,omitempty"`
+	// VirtualIPs are the names of the VirtualIP and LoadBalancer objects of files whose
+	// addresses count. Default: all of them.
+	VirtualIPs []string `json:"virtualIPs,omitempty"`
+	// Timeout is when the program is killed: 100ms to 5m. Default: 10s.
+	Timeout Duration `json:"timeout,omitzero"`
+}
+
+// NotifyState is what this node is to an address.
+type NotifyState string
+
+// The states of an address on a node.
+const (
+	NotifyOwner   NotifyState = "owner"   // the node announces it
+	NotifyStandby NotifyState = "standby" // it does not
+	NotifyFault   NotifyState = "fault"   // and could not, for a reason that a person should look at
+)
 
 // MachinesSpec is where the Machines of Cluster API are and when a node drains for
 // them.
@@ -219,6 +247,8 @@ const (
 	DefaultSocket       = "/run/lbd/lbd.sock"
 	DefaultDrainTimeout = 30 * time.Second
 	DefaultHookTimeout  = 60 * time.Second
+
+	DefaultNotifyTimeout = 10 * time.Second
 )
 
 // DefaultLoadBalancerClass is that of Services that are for lbd.
@@ -247,6 +277,9 @@ func (c *NodeConfiguration) Default() {
 	}
 	if c.Machines != nil {
 		c.Machines.Default()
+	}
+	for i := range c.Notify {
+		setDefault(&c.Notify[i].Timeout, Duration{DefaultNotifyTimeout})
 	}
 	setDefault(&c.Log.Level, LogInfo)
 	setDefault(&c.Log.Format, LogText)

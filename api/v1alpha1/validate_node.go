@@ -45,6 +45,9 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	if d := c.ClusterCheckFiles; d != "" {
 		k.want(isAbsPath(d), "clusterCheckFiles", d, ruleAbsPath)
 	}
+	for i := range c.Notify {
+		k.notify(fmt.Sprintf("notify[%d]", i), &c.Notify[i])
+	}
 	oneOf(&k, "log.level", c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)
 	oneOf(&k, "log.format", c.Log.Format, LogText, LogJSON)
 	return k.errs
@@ -77,6 +80,22 @@ func (k *checker) machines(s *MachinesSpec) {
 		k.want(isLabelKey(key), at, key, "must be [prefix/]name, with a name of at most 63 letters, digits, -, _ and .")
 	})
 	k.duration("machines.hookTimeout", s.HookTimeout, time.Second, time.Hour)
+}
+
+// notify checks a program that is told of addresses.
+func (k *checker) notify(path string, s *NotifySpec) {
+	k.command(path+".command", s.Command)
+	states := make([]string, len(s.States))
+	for i, state := range s.States {
+		states[i] = string(state)
+	}
+	k.eachOnce(path+".states", states, func(at, state string) {
+		oneOf(k, at, NotifyState(state), NotifyOwner, NotifyStandby, NotifyFault)
+	})
+	k.eachOnce(path+".virtualIPs", s.VirtualIPs, func(at, name string) {
+		k.want(isSubdomain(name), at, name, ruleSubdomain)
+	})
+	k.duration(path+".timeout", s.Timeout, 100*time.Millisecond, 5*time.Minute)
 }
 
 // Off tells whether the listener is disabled; unset means it is not.

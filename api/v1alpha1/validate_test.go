@@ -134,6 +134,26 @@ func TestNodeConfigurationRules(t *testing.T) {
 		"log level":   {func(c *NodeConfiguration) { c.Log.Level = "trace" }, `log.level: "trace" must be debug, info, warn or error`},
 		"log format":  {func(c *NodeConfiguration) { c.Log.Format = "xml" }, `log.format: "xml" must be text or json`},
 
+		"notify nothing": {func(c *NodeConfiguration) { c.Notify = []NotifySpec{{Timeout: Duration{time.Second}}} }, `notify[0].command: must name a program`},
+		"notify": {func(c *NodeConfiguration) {
+			c.Notify = []NotifySpec{
+				{Command: []string{"/bin/true"}, Timeout: Duration{time.Second}},
+				{Command: []string{"/bin/true", "a\x00"}, States: []NotifyState{"owner", "master", "owner"}, VirtualIPs: []string{"cp", "VI_1", "cp"}, Timeout: Duration{time.Hour}},
+			}
+		}, `notify[1].command[1]: "a\x00" has a NUL byte
+notify[1].states[1]: "master" must be owner, standby or fault
+notify[1].states[2]: "owner" is listed twice
+notify[1].virtualIPs[1]: "VI_1" ` + ruleSubdomain + `
+notify[1].virtualIPs[2]: "cp" is listed twice
+notify[1].timeout: 1h must be from 100ms to 5m`},
+		"notify in no time": {func(c *NodeConfiguration) {
+			c.Notify = []NotifySpec{{Command: []string{"a"}, Timeout: Duration{99 * time.Millisecond}}}
+		}, `notify[0].timeout: 99ms must be from 100ms to 5m`},
+
+		"good: notify": {func(c *NodeConfiguration) {
+			c.Notify = []NotifySpec{{Command: []string{"systemctl", "start", "a.service"}, States: []NotifyState{NotifyOwner, NotifyStandby, NotifyFault}, VirtualIPs: []string{"cp"}}}
+			c.Default()
+		}, ""},
 		"good: http all":   {func(c *NodeConfiguration) { c.HTTP.Address = new(":7477") }, ""},
 		"good: http v6":    {func(c *NodeConfiguration) { c.HTTP.Address = new("[::1]:7477") }, ""},
 		"good: http empty": {func(c *NodeConfiguration) { c.HTTP.Address = new("") }, ""},

@@ -29,6 +29,7 @@ import (
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
+	"lbd.dev/lbd/internal/notify"
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/source"
@@ -41,6 +42,7 @@ type parts struct {
 	config  *config.Source
 	restart *restarter
 	gossip  *gossip.Gossip
+	notify  *notify.Driver
 	drivers []announce.Driver
 }
 
@@ -66,6 +68,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	p.gossip = group
 	checks := health.New(health.Options{Logger: log.With("part", "health"), Doubts: resolve.BackendCheck})
 	checks.SetChecks(cfg.Checks)
+	p.notify = newNotify(cfg, log)
 	both := &joined{parts: p, checks: checks, log: log, files: cfg}
 	p.config = p.watch(cfg, path, level, both, log)
 	management := newMachines(cfg, both, log.With("part", "machines"))
@@ -78,14 +81,15 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 		Logger: log.With("part", "layer2"), Standstill: gossip.Detection(cfg.Node.Gossip.Detection).TakenAfter(),
 	})
 	routers := newBGP(cfg, log)
-	p.drivers = []announce.Driver{group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")}),
+	// Programs are waited for when all else is closed: notify comes first.
+	p.drivers = []announce.Driver{p.notify, group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")}),
 		forward.New(forward.Options{Logger: log.With("part", "forward")})}
 	if management != nil {
 		p.drivers = append(p.drivers, management.Driver())
 	}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, log: lines})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, notify: p.notify, log: lines})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster, management),
@@ -117,6 +121,12 @@ func newBGP(cfg *config.Config, log *slog.Logger) *bgp.Driver {
 	})
 }
 
+func newNotify(cfg *config.Config, log *slog.Logger) *notify.Driver {
+	d := notify.New(notify.Options{Logger: log.With("part", "notify"), Node: cfg.Node.Name})
+	d.SetPrograms(cfg.Node.Notify, cfg.VIPs)
+	return d
+}
+
 // watch returns the source of configuration; what does not go through the View is
 // handed on with each change.
 func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, both *joined, log *slog.Logger) *config.Source {
@@ -126,6 +136,7 @@ func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, bot
 		OnChange: func(c *config.Config) {
 			level.Set(c.Node.LogLevel)
 			both.setFiles(c)
+			p.notify.SetPrograms(c.Node.Notify, c.VIPs)
 			if !c.Node.Gossip.Insecure {
 				if err := p.gossip.SetKeys(c.Node.Gossip.Keys); err != nil {
 					log.Error("gossip keys", "err", err)

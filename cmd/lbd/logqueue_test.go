@@ -172,7 +172,8 @@ func TestLogWithoutAReader(t *testing.T) {
 	silence := layer2.New(layer2.Options{})
 	defer silence.Close(t.Context())
 	err = testutil.CollectAndCompare(&adapterMetrics{
-		gossip: group, address: addresses, layer2: silence, health: health.New(health.Options{}), bgp: newBGP(&config.Config{}, log), log: q,
+		gossip: group, address: addresses, layer2: silence, health: health.New(health.Options{}), bgp: newBGP(&config.Config{}, log),
+		notify: newNotify(&config.Config{}, log), log: q,
 	}, strings.NewReader("# HELP lbd_log_lines_dropped_total Lines of the log that were dropped, since nobody took them.\n"+
 		"# TYPE lbd_log_lines_dropped_total counter\nlbd_log_lines_dropped_total 100\n"), "lbd_log_lines_dropped_total")
 	if err != nil {

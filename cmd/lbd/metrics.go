@@ -15,6 +15,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/notify"
 )
 
 // adapterMetrics reads the counters of the adapters at scrape.
@@ -27,6 +28,7 @@ type adapterMetrics struct {
 	cluster *speaker.Source // nil without a cluster
 	// machines is nil without a management cluster.
 	machines *machines.Source
+	notify   *notify.Driver
 	log      *logQueue
 }
 
@@ -59,6 +61,7 @@ var (
 	descBFDOut       = desc("lbd_bfd_control_packet_output", "BFD Control packets sent to the peer.", "peer")
 	descBFDUps       = desc("lbd_bfd_session_up_events", "Times that the BFD session came up.", "peer")
 	descBFDDowns     = desc("lbd_bfd_session_down_events", "Times that the BFD session went down.", "peer")
+	descNotify       = desc("lbd_notify_runs_total", "Runs of notify programs that have ended.", "vip", "result")
 	descConnected    = desc("lbd_kubernetes_connected", "Whether the objects of the cluster are being watched.")
 	descProblems     = desc("lbd_kubernetes_problems", "What objects of the cluster ask for and do not get on this node.")
 	descDaemonWrites = desc("lbd_machines_writes_total", "Writes to the management cluster, by what was written, or why nothing was.", "what")
@@ -117,11 +120,23 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 			count(descBFDDrops, n, s.Peer, reason)
 		}
 	}
+	m.collectNotify(count)
 	m.collectCluster(c, count)
 	if m.machines != nil {
 		for what, n := range m.machines.Writes() {
 			count(descDaemonWrites, n, what)
 		}
+	}
+}
+
+// collectNotify reads how programs ended.
+func (m *adapterMetrics) collectNotify(count func(d *prometheus.Desc, n uint64, labels ...string)) {
+	for r, n := range m.notify.Runs() {
+		result := "failure"
+		if r.OK {
+			result = "success"
+		}
+		count(descNotify, n, r.VIP, result)
 	}
 }
 

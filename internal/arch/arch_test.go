@@ -65,6 +65,7 @@ var floors = map[string]int{
 	"internal/link":          3,
 	"internal/relay":         3,
 	"internal/forward":       3,
+	"internal/notify":        3,
 	"internal/lbdtest":       3,
 	"internal/daemon":        4,
 	"packaging":              4,

@@ -24,6 +24,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		NoRelay:      c.Connections == v1alpha1.ConnectionsReset,
 		KeepServices: c.ServiceConnections == v1alpha1.ConnectionsKeep,
 		LogFormat:    c.Log.Format,
+		Notify:       c.Notify,
 		Kubernetes:   c.Kubernetes,
 		Machines:     c.Machines,
 		Gossip: Gossip{

@@ -84,6 +84,8 @@ type Node struct {
 	Kubernetes *v1alpha1.KubernetesSpec
 	// CheckFiles is where checks of objects of a cluster may read files; empty: nowhere.
 	CheckFiles string
+	// Notify are the programs that are told of addresses, defaulted.
+	Notify []v1alpha1.NotifySpec
 	// Machines is where the Machines of Cluster API are, defaulted; nil: none are
 	// watched.
 	Machines *v1alpha1.MachinesSpec

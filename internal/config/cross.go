@@ -45,7 +45,28 @@ func crossCheck(objects []*object, complete bool) *object {
 		}
 	}
 	j.Run()
+	if node != nil {
+		c.notified()
+	}
 	return node
+}
+
+// notified refuses names in notify that no object has.
+func (c *cross) notified() {
+	have := make(map[string]bool)
+	for _, kind := range []string{v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer} {
+		for _, o := range c.kinds[kind] {
+			have[o.meta.Name] = true
+		}
+	}
+	for i, n := range c.node.node.Notify {
+		for k, name := range n.VirtualIPs {
+			at := fmt.Sprintf("notify[%d].virtualIPs[%d]", i, k)
+			if c.names.complete && !have[name] && !c.node.isBroken(at) {
+				c.unknown(c.node, at, name, "VirtualIP or LoadBalancer", maps.Keys(have))
+			}
+		}
+	}
 }
 
 // place says where another object is.

@@ -65,6 +65,12 @@ a.yaml:7: NodeConfiguration "m1": gossip.detection: "fats" must be lan, fast or 
 			`a.yaml:12: VirtualIP "a": spec.addresses[1]: "::1" is a loopback address
 a.yaml:13: VirtualIP "a": spec.addresses[2]: "10.0.0.1" is listed twice`},
 
+		"notify": {node("gossip: {insecure: true}\nnotify:\n  - command: [a]\n    virtualIPs: [a, web, v1, Bad]\n") + "---\n" + headVIP + "metadata: {name: a}\nspec: {addresses: [10.0.0.1]}\n" +
+			"---\n" + headVIP + "metadata: {name: v10}\nspec: {addresses: [10.0.0.2]}\n" +
+			"---\napiVersion: lbd.dev/v1alpha1\nkind: LoadBalancer\nmetadata: {name: web}\nspec: {addresses: [10.0.0.3], ports: [{port: 80}], backends: [{address: 10.0.0.9}]}\n",
+			`a.yaml:7: NodeConfiguration "m1": notify[0].virtualIPs[3]: "Bad" must be lower case letters, digits, - and ., as in a DNS name (DNS-1123)
+a.yaml:7: NodeConfiguration "m1": notify[0].virtualIPs[2]: "v1" is not the name of a VirtualIP or LoadBalancer; did you mean "v10"?`},
+
 		"misspelled":        {vip("  adresses: [10.0.0.1]\n"), `a.yaml:10: VirtualIP "a": spec.adresses: is not a known field; did you mean "addresses"?`},
 		"case":              {node("gossip: {insecure: true, KeyFile: /k}\n"), `a.yaml:4: NodeConfiguration "m1": gossip.KeyFile: is not a known field; did you mean "keyFile"?`},
 		"unknown":           {node("gossip: {insecure: true}\nfoo: 1\n"), `a.yaml:5: NodeConfiguration "m1": foo: is not a known field`},

@@ -34,6 +34,8 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 		return sameGroup(&a.Group, &b.Group)
 	case model.SinkMachines:
 		return a.Machines.Equal(&b.Machines)
+	case model.SinkNotify:
+		return taken(a.Status, b.Status) && a.Group.Leave == b.Group.Leave
 	}
 	return sameBind(a, b) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
 		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) &&

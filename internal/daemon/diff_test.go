@@ -202,10 +202,12 @@ func TestWhoIsTold(t *testing.T) {
 		"relay":    {model.Desired{Relay: []model.Relay{{}}}, []model.SinkName{model.SinkRelay}},
 		"group":    {model.Desired{Group: model.GroupState{Settled: true}}, []model.SinkName{model.SinkGossip}},
 		"lease":    {model.Desired{Group: model.GroupState{LeaseEnd: time.Unix(1, 0)}}, []model.SinkName{model.SinkGossip}},
-		"leftover": {model.Desired{Synced: true}, []model.SinkName{model.SinkAddress, model.SinkBGP, model.SinkGossip, model.SinkLayer2, model.SinkRelay}},
+		"status":   {model.Desired{Status: []model.VIPStatus{{}}}, []model.SinkName{model.SinkNotify}},
+		"goodbye":  {model.Desired{Group: model.GroupState{Leave: true}}, []model.SinkName{model.SinkGossip, model.SinkNotify}},
+		"leftover": {model.Desired{Synced: true}, []model.SinkName{model.SinkAddress, model.SinkBGP, model.SinkGossip, model.SinkLayer2, model.SinkNotify, model.SinkRelay}},
 	} {
 		var told []model.SinkName
-		for _, n := range []model.SinkName{model.SinkAddress, model.SinkBGP, model.SinkGossip, model.SinkLayer2, model.SinkRelay} {
+		for _, n := range []model.SinkName{model.SinkAddress, model.SinkBGP, model.SinkGossip, model.SinkLayer2, model.SinkNotify, model.SinkRelay} {
 			if !equal(n, &base, &c.d) {
 				told = append(told, n)
 			}

@@ -26,6 +26,8 @@ const (
 	SinkGossip  SinkName = "gossip"
 	// SinkMachines writes to the management cluster.
 	SinkMachines SinkName = "machines"
+	// SinkNotify runs programs.
+	SinkNotify SinkName = "notify"
 )
 
 // View is everything that a decision may look at, the time included. The daemon
