@@ -20,6 +20,7 @@ type keepalived struct {
 	node    v1alpha1.NodeConfiguration
 	scripts map[string]*directive
 	vips    []*v1alpha1.VirtualIP
+	notify  []hook
 	// servers are the virtual_servers by address, and addresses their order.
 	servers   map[netip.Addr][]*directive
 	addresses []netip.Addr
@@ -124,6 +125,7 @@ func (k *keepalived) instance(d *directive) {
 	}
 	k.peers(title, d)
 	k.track(title, vip, d)
+	k.hooks(title, vip, d)
 	if d.get("nopreempt") == nil && d.get("priority") != nil {
 		k.note(title, d.get("priority"), "%s is left out: lbd leaves an address where it is while its owner is well. To prefer a node give it a higher weight in its NodeConfiguration, and the VirtualIP preempt: true", d.value("priority"))
 	}
@@ -133,8 +135,9 @@ func (k *keepalived) instance(d *directive) {
 		case slices.Contains(silent, name), name == "priority":
 		case name == "authentication":
 			k.note(title, x, "is left out: gossip is encrypted and authenticated by keyFile; `lbd keygen` makes a key, the same one for all nodes")
-		case strings.HasPrefix(name, "notify"), name == "smtp_alert":
-			k.note(title, x, "is left out: lbd runs nothing when an address moves; watch lbd_vip_owner of its metrics, or its log")
+		case strings.HasPrefix(name, "notify"):
+		case name == "smtp_alert":
+			k.note(title, x, "is left out: lbd sends no mail; alert on lbd_vip_owner of its metrics")
 		case name == "track_interface":
 			k.note(title, x, "is left out: lbd follows the interface of an address by itself, and no other one")
 		case strings.HasPrefix(name, "use_vmac"):
@@ -219,13 +222,8 @@ func (k *keepalived) track(title string, vip *v1alpha1.VirtualIP, d *directive) 
 
 // check is that of a vrrp_script.
 func (k *keepalived) check(title string, d *directive) *v1alpha1.HealthCheck {
-	text := d.value("script")
-	command := strings.Fields(text)
-	if strings.ContainsAny(text, `'"\`) {
-		command = []string{"/bin/sh", "-c", text}
-	}
 	h := &v1alpha1.HealthCheck{
-		Exec: &v1alpha1.ExecCheck{Command: command}, Interval: v1alpha1.Duration{Duration: time.Second},
+		Exec: &v1alpha1.ExecCheck{Command: command(d.value("script"))}, Interval: v1alpha1.Duration{Duration: time.Second},
 		Fall: count(d.value("fall"), 1), Rise: count(d.value("rise"), 1),
 	}
 	if s, err := seconds(d.value("interval")); err == nil {
@@ -281,6 +279,7 @@ func (k *keepalived) assemble() {
 			k.validate(lb, check(*lb))
 		}
 	}
+	k.notified()
 }
 
 // peersMissing says why the peers have to be filled in by hand; "": the files name another node.
