@@ -20,6 +20,8 @@ type NodeConfiguration struct {
 	Gossip GossipSpec `json:"gossip,omitzero"`
 	// HTTP serves /metrics, /healthz and /readyz.
 	HTTP HTTPSpec `json:"http,omitzero"`
+	// Metrics serves /metrics to other hosts. Default: nothing does but HTTP.
+	Metrics MetricsSpec `json:"metrics,omitzero"`
 	// Socket is the path of the unix socket for the commands. Default:
 	// /run/lbd/lbd.sock.
 	Socket string `json:"socket,omitempty"`
@@ -189,6 +191,19 @@ type HTTPSpec struct {
 	Address *string `json:"address,omitempty"`
 	// Pprof serves /debug/pprof too.
 	Pprof bool `json:"pprof,omitempty"`
+}
+
+// MetricsSpec configures the HTTPS listener of /metrics. Who asks sends a bearer token, and
+// the API server of Kubernetes says whether its owner may get the non-resource URL /metrics.
+type MetricsSpec struct {
+	// Address is IP:port, or :port for every address of the node; it needs Kubernetes. ""
+	// and "off" disable the listener. With it HTTP has no /metrics. Default: off.
+	Address string `json:"address,omitempty"`
+	// CertFile and KeyFile are absolute paths of the certificate of the listener, with its
+	// chain, and of its key, in PEM. They may change while lbd runs. Default: a certificate
+	// that the daemon makes and signs when it starts.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
 }
 
 // DrainSpec configures how addresses are handed over.

@@ -27,6 +27,7 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	if c.HTTP.Pprof && c.HTTP.Off() {
 		k.bad("http.pprof", true, "needs http.address, which is off")
 	}
+	k.metrics(c)
 	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
 	oneOf(&k, "connections", c.Connections, ConnectionsKeep, ConnectionsReset)
@@ -101,6 +102,27 @@ func (k *checker) notify(path string, s *NotifySpec) {
 // Off tells whether the listener is disabled; unset means it is not.
 func (h *HTTPSpec) Off() bool {
 	return h.Address != nil && (*h.Address == "" || *h.Address == HTTPOff)
+}
+
+// Off tells whether the listener is disabled.
+func (m *MetricsSpec) Off() bool { return m.Address == "" || m.Address == HTTPOff }
+
+// metrics checks the section about the HTTPS listener.
+func (k *checker) metrics(c *NodeConfiguration) {
+	m := &c.Metrics
+	k.httpAddress("metrics.address", m.Address)
+	if !m.Off() && c.Kubernetes == nil {
+		k.bad("metrics.address", m.Address, "needs kubernetes, whose API server says who may read; without a cluster set http.address")
+	}
+	if (m.CertFile == "") != (m.KeyFile == "") {
+		k.bad("metrics", nil, "has only one of certFile and keyFile")
+	}
+	if m.CertFile != "" {
+		k.want(isAbsPath(m.CertFile), "metrics.certFile", m.CertFile, ruleAbsPath)
+	}
+	if m.KeyFile != "" {
+		k.want(isAbsPath(m.KeyFile), "metrics.keyFile", m.KeyFile, ruleAbsPath)
+	}
 }
 
 // gossip checks the section about gossip.

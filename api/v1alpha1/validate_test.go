@@ -154,11 +154,21 @@ notify[1].timeout: 1h must be from 100ms to 5m`},
 			c.Notify = []NotifySpec{{Command: []string{"systemctl", "start", "a.service"}, States: []NotifyState{NotifyOwner, NotifyStandby, NotifyFault}, VirtualIPs: []string{"cp"}}}
 			c.Default()
 		}, ""},
-		"good: http all":   {func(c *NodeConfiguration) { c.HTTP.Address = new(":7477") }, ""},
-		"good: http v6":    {func(c *NodeConfiguration) { c.HTTP.Address = new("[::1]:7477") }, ""},
-		"good: http empty": {func(c *NodeConfiguration) { c.HTTP.Address = new("") }, ""},
-		"good: insecure":   {func(c *NodeConfiguration) { c.Gossip.KeyFile, c.Gossip.Insecure = "", true }, ""},
-		"good: no peers":   {func(c *NodeConfiguration) { c.Gossip.Peers = nil }, ""},
+		"metrics alone": {func(c *NodeConfiguration) { c.Metrics.Address = ":7479" },
+			`metrics.address: ":7479" needs kubernetes, whose API server says who may read; without a cluster set http.address`},
+		"metrics name": {func(c *NodeConfiguration) { c.Kubernetes, c.Metrics.Address = cluster(), "a:1" },
+			`metrics.address: "a:1" must be IP:port, :port for every address, or off`},
+		"metrics key":   {func(c *NodeConfiguration) { c.Metrics.KeyFile = "/a" }, `metrics: has only one of certFile and keyFile`},
+		"metrics files": {func(c *NodeConfiguration) { c.Metrics.CertFile, c.Metrics.KeyFile = "/a", "b" }, `metrics.keyFile: "b" ` + ruleAbsPath},
+		"good: metrics": {func(c *NodeConfiguration) {
+			c.Kubernetes, c.Metrics = cluster(), MetricsSpec{Address: ":7479", CertFile: "/a", KeyFile: "/b"}
+		}, ""},
+		"good: metrics off": {func(c *NodeConfiguration) { c.Metrics.Address = "off" }, ""},
+		"good: http all":    {func(c *NodeConfiguration) { c.HTTP.Address = new(":7477") }, ""},
+		"good: http v6":     {func(c *NodeConfiguration) { c.HTTP.Address = new("[::1]:7477") }, ""},
+		"good: http empty":  {func(c *NodeConfiguration) { c.HTTP.Address = new("") }, ""},
+		"good: insecure":    {func(c *NodeConfiguration) { c.Gossip.KeyFile, c.Gossip.Insecure = "", true }, ""},
+		"good: no peers":    {func(c *NodeConfiguration) { c.Gossip.Peers = nil }, ""},
 		"good: ports": {func(c *NodeConfiguration) {
 			c.Gossip.Peers = []string{"10.0.0.1", "10.0.0.1:7948", "fd00::1", "[fd00::1]:1", "[fd00::2]", "n1.example.net:80"}
 		}, ""},
@@ -373,3 +383,6 @@ func TestPreferredPathDefault(t *testing.T) {
 		t.Errorf("http prefers %q", h.HTTP.PreferredPath)
 	}
 }
+
+// cluster is a section about a cluster as Default leaves it.
+func cluster() *KubernetesSpec { return &KubernetesSpec{LoadBalancerClass: DefaultLoadBalancerClass} }

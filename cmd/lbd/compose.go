@@ -55,7 +55,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	b := &backend{restarter: p.restart}
 	p.control = control.New(control.Options{
 		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
-		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b,
+		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
 	})
 	// First of all: it is what keeps two daemons from running on one node.
 	if err := p.control.Listen(); err != nil {
@@ -89,7 +89,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, notify: p.notify, log: lines})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, notify: p.notify, config: p.config, log: lines})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster, management),
@@ -106,6 +106,15 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	}
 	b.Daemon, b.config = p.daemon, p.config
 	return p, nil
+}
+
+// nodeMetrics is the HTTPS listener of a node. Only one that serves a cluster has an API
+// server to ask.
+func nodeMetrics(n *config.Node, log *slog.Logger) *control.SecureMetrics {
+	if n.Kubernetes == nil {
+		return nil
+	}
+	return secureMetrics(n.Metrics, n.Kubernetes.Kubeconfig, log)
 }
 
 // bgpState is the file beside the socket in which it is noted what BGP peers keep

@@ -37,6 +37,7 @@ type controllerFlags struct {
 	kubeconfig, namespace, lease, class, http, level, format string
 	classless, machines                                      bool
 	quarantine, hookTimeout                                  time.Duration
+	metrics                                                  v1alpha1.MetricsSpec
 }
 
 func newController() *cobra.Command {
@@ -65,6 +66,9 @@ from the status of the Services; there is no other state.`,
 	flags.BoolVar(&f.machines, "machines", false, "serve MachineLoadBalancers: the cluster is a management cluster of Cluster API")
 	flags.DurationVar(&f.hookTimeout, "hook-timeout", v1alpha1.DefaultHookTimeout, "how long the deletion of a Machine is held at most, with --machines")
 	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
+	flags.StringVar(&f.metrics.Address, "metrics-address", "", "address of /metrics by HTTPS, for those whom the API server lets get it; then --http has none (default: none)")
+	flags.StringVar(&f.metrics.CertFile, "metrics-cert-file", "", "certificate of --metrics-address, in PEM (default: one that is made at the start)")
+	flags.StringVar(&f.metrics.KeyFile, "metrics-key-file", "", "key of --metrics-cert-file, in PEM")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
 	complete(cmd, "log-level", "debug", "info", "warn", "error")
@@ -91,6 +95,8 @@ func (f *controllerFlags) check() error {
 		return errors.New("--quarantine must not be negative")
 	case f.hookTimeout <= 0:
 		return errors.New("--hook-timeout must be more than 0")
+	case (f.metrics.CertFile == "") != (f.metrics.KeyFile == ""):
+		return errors.New("--metrics-cert-file and --metrics-key-file need each other")
 	case f.format != "text" && f.format != "json":
 		return fmt.Errorf("--log-format %q: it is text or json", f.format)
 	case level.UnmarshalText([]byte(f.level)) != nil:
@@ -131,7 +137,10 @@ func runController(ctx context.Context, f controllerFlags, out io.Writer) error 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&controllerMetrics{controller: c, client: client, log: lines})
-	server := control.New(control.Options{Logger: log.With("part", "control"), HTTPAddress: f.http, Gatherer: reg, Backend: controllerBackend{c: c}})
+	part := log.With("part", "control")
+	server := control.New(control.Options{
+		Logger: part, HTTPAddress: f.http, Gatherer: reg, Backend: controllerBackend{c: c}, Metrics: secureMetrics(f.metrics, f.kubeconfig, part),
+	})
 	log.Info("lbd controller runs", "version", programVersion(), "class", f.class, "classless", f.classless)
 	// Whoever looks must be able to until the end.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))

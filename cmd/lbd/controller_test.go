@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/k8s/apitest"
 )
 
 func TestControllerFlags(t *testing.T) {
-	for _, args := range []string{"--namespace=", "--lease-name=", "--load-balancer-class=", "--quarantine=-1s", "--log-format=xml", "--log-level=loud", "extra"} {
+	for _, args := range []string{"--namespace=", "--lease-name=", "--load-balancer-class=", "--quarantine=-1s", "--log-format=xml", "--log-level=loud", "--metrics-key-file=/a", "extra"} {
 		if code := run([]string{"controller", args}); code != exitUsage {
 			t.Errorf("%s: exit code %d, want %d", args, code, exitUsage)
 		}
@@ -119,5 +122,34 @@ func TestControllerHTTP(t *testing.T) {
 	lease := api.Get("coordination.k8s.io/v1/leases", "lbd-system", "lbd-controller")
 	if holder := lease["spec"].(map[string]any)["holderIdentity"]; holder != "" {
 		t.Errorf("the Lease is still of %v", holder)
+	}
+}
+
+// TestControllerSecureMetrics: with an address of its own /metrics asks the API server, which
+// here knows no reviews, so that nobody gets it.
+func TestControllerSecureMetrics(t *testing.T) {
+	api := apitest.New(t, map[string]string{"coordination.k8s.io/v1/leases": "Lease"})
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\nclusters:\n- {name: c, cluster: {server: \"" + api.Config().Host + "\"}}\ncontexts:\n- {name: c, context: {cluster: c, user: u}}\ncurrent-context: c\nusers:\n- {name: u, user: {}}\n"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := secureMetrics(v1alpha1.MetricsSpec{Address: ":1", CertFile: "c", KeyFile: "k"}, kubeconfig, slog.New(slog.DiscardHandler))
+	if m.Address != ":1" || m.CertFile != "c" || m.KeyFile != "k" {
+		t.Errorf("%+v", m)
+	}
+	if code, err := m.Authorize(t.Context(), "token"); code != http.StatusServiceUnavailable || err == nil {
+		t.Errorf("%d %v", code, err)
+	}
+	if asked := api.Requests(); len(asked) != 1 || !strings.HasPrefix(asked[0], "POST /apis/authentication.k8s.io/v1/tokenreviews") {
+		t.Errorf("asked %q", asked)
+	}
+	for _, off := range []string{"", "off"} {
+		if secureMetrics(v1alpha1.MetricsSpec{Address: off}, kubeconfig, slog.New(slog.DiscardHandler)) != nil {
+			t.Errorf("%q listens", off)
+		}
+	}
+	if nodeMetrics(&config.Node{Metrics: v1alpha1.MetricsSpec{Address: ":1"}}, nil) != nil {
+		t.Error("a node without a cluster has nobody to ask")
 	}
 }

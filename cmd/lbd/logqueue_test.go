@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -14,11 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/config"
-	"lbd.dev/lbd/internal/gossip"
-	"lbd.dev/lbd/internal/health"
-	"lbd.dev/lbd/internal/layer2"
 )
 
 // stuckPipe is a pipe that is full, which nobody reads until the returned function is called;
@@ -159,22 +154,8 @@ func TestLogWithoutAReader(t *testing.T) {
 	if q.lost() != 100 {
 		t.Errorf("%d dropped, want 100", q.lost())
 	}
-	group, err := gossip.New(gossip.Options{Name: "n1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer group.Driver().Close(t.Context())
-	addresses, err := address.New(address.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer addresses.Close(t.Context())
-	silence := layer2.New(layer2.Options{})
-	defer silence.Close(t.Context())
-	err = testutil.CollectAndCompare(&adapterMetrics{
-		gossip: group, address: addresses, layer2: silence, health: health.New(health.Options{}), bgp: newBGP(&config.Config{}, log),
-		notify: newNotify(&config.Config{}, log), log: q,
-	}, strings.NewReader("# HELP lbd_log_lines_dropped_total Lines of the log that were dropped, since nobody took them.\n"+
+	files := config.NewSource(config.SourceOptions{Config: &config.Config{}})
+	err := testutil.CollectAndCompare(scraped(t, files, q), strings.NewReader("# HELP lbd_log_lines_dropped_total Lines of the log that were dropped, since nobody took them.\n"+
 		"# TYPE lbd_log_lines_dropped_total counter\nlbd_log_lines_dropped_total 100\n"), "lbd_log_lines_dropped_total")
 	if err != nil {
 		t.Error(err)

@@ -1,21 +1,27 @@
 package main
 
 import (
+	"log/slog"
 	"maps"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/controller"
 	"lbd.dev/lbd/internal/k8s/machines"
+	"lbd.dev/lbd/internal/k8s/review"
 	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/notify"
+	"lbd.dev/lbd/internal/sockdiag"
 )
 
 // adapterMetrics reads the counters of the adapters at scrape.
@@ -29,6 +35,7 @@ type adapterMetrics struct {
 	// machines is nil without a management cluster.
 	machines *machines.Source
 	notify   *notify.Driver
+	config   *config.Source
 	log      *logQueue
 }
 
@@ -65,6 +72,10 @@ var (
 	descConnected    = desc("lbd_kubernetes_connected", "Whether the objects of the cluster are being watched.")
 	descProblems     = desc("lbd_kubernetes_problems", "What objects of the cluster ask for and do not get on this node.")
 	descDaemonWrites = desc("lbd_machines_writes_total", "Writes to the management cluster, by what was written, or why nothing was.", "what")
+	descRefused      = desc("lbd_configuration_refused", "Whether the files of the configuration are refused as they are now.")
+	descTracked      = desc("lbd_conntrack_entries", "Connections that connection tracking of the kernel knows.")
+	descTrackable    = desc("lbd_conntrack_limit", "Connections that connection tracking of the kernel can know.")
+	descExpiry       = desc("lbd_kubernetes_credentials_expiry_timestamp_seconds", "When the token or the client certificate of a kubeconfig file ends, since 1970.", "kubeconfig")
 	descBFDDrops     = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
 )
 
@@ -121,6 +132,7 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 		}
 	}
 	m.collectNotify(count)
+	m.collectHost(c)
 	m.collectCluster(c, count)
 	if m.machines != nil {
 		for what, n := range m.machines.Writes() {
@@ -138,6 +150,41 @@ func (m *adapterMetrics) collectNotify(count func(d *prometheus.Desc, n uint64, 
 		}
 		count(descNotify, n, r.VIP, result)
 	}
+}
+
+// collectHost reads what the daemon finds on its host.
+func (m *adapterMetrics) collectHost(c chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+	}
+	refused := 0.0
+	if m.config.Status().Err != "" {
+		refused = 1
+	}
+	gauge(descRefused, refused)
+	if entries, limit, ok := sockdiag.Table(); ok {
+		gauge(descTracked, float64(entries))
+		gauge(descTrackable, float64(limit))
+	}
+	for _, file := range kubeconfigs(&m.config.Config().Node) {
+		if end, ok := k8s.CredentialsEnd(file); ok {
+			gauge(descExpiry, float64(end.Unix()), file)
+		}
+	}
+}
+
+// kubeconfigs are the files by which a daemon reaches API servers, each once. In a pod
+// kubelet renews the token.
+func kubeconfigs(n *config.Node) []string {
+	var files []string
+	if n.Kubernetes != nil {
+		files = append(files, n.Kubernetes.Kubeconfig)
+	}
+	if n.Machines != nil {
+		files = append(files, n.Machines.Kubeconfig)
+	}
+	slices.Sort(files)
+	return slices.DeleteFunc(slices.Compact(files), func(f string) bool { return f == "" })
 }
 
 // collectCluster reads what the source of the cluster counts.
@@ -237,5 +284,22 @@ var descRequests = desc("lbd_kubernetes_requests_total", "Requests to the API se
 func collectRequests(all map[k8s.Request]uint64, count func(d *prometheus.Desc, n uint64, labels ...string)) {
 	for r, n := range all {
 		count(descRequests, n, r.Method, r.Code)
+	}
+}
+
+// secureMetrics is the HTTPS listener of /metrics, nil if none is asked for. It has a client
+// of its own, so that strangers who ask use up nothing that others need.
+func secureMetrics(spec v1alpha1.MetricsSpec, kubeconfig string, log *slog.Logger) *control.SecureMetrics {
+	if spec.Off() {
+		return nil
+	}
+	connect := func() (*k8s.Client, error) {
+		return k8s.New(k8s.Options{
+			Logger: log, Kubeconfig: kubeconfig, UserAgent: "lbd-metrics/" + programVersion(), QPS: review.QPS, Burst: review.Burst,
+		})
+	}
+	return &control.SecureMetrics{
+		Address: spec.Address, CertFile: spec.CertFile, KeyFile: spec.KeyFile,
+		Authorize: review.New(connect, control.MetricsPath).Allow,
 	}
 }

@@ -157,6 +157,13 @@ func (p *preflight) ports() {
 			p.say(ok, "http port", "%s is free", h)
 		}
 	}
+	if m := p.cfg.Node.Metrics.Address; m != "" {
+		if err := bindable("tcp", m); err != nil {
+			p.say(warn, "metrics port", "%s: %v; the daemon runs without /metrics until it is free", m, err)
+		} else {
+			p.say(ok, "metrics port", "%s is free", m)
+		}
+	}
 }
 
 func bindable(network, at string) error {

@@ -18,6 +18,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		Labels:       maps.Clone(c.NodeLabels),
 		Weight:       int(c.Weight),
 		Pprof:        c.HTTP.Pprof,
+		Metrics:      c.Metrics,
 		Socket:       c.Socket,
 		DrainTimeout: c.Drain.Timeout.Duration,
 		CheckFiles:   c.ClusterCheckFiles,
@@ -38,6 +39,9 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 	}
 	if !c.HTTP.Off() {
 		n.HTTPAddress = *c.HTTP.Address
+	}
+	if c.Metrics.Off() {
+		n.Metrics.Address = ""
 	}
 	// Valid or empty, and slog knows each valid level by its name.
 	n.Gossip.BindAddress, _ = netip.ParseAddr(c.Gossip.BindAddress)

@@ -59,6 +59,9 @@ func (c *Config) SecretFiles() []string {
 	if m := c.Node.Machines; m != nil && m.Kubeconfig != "" {
 		files = append(files, m.Kubeconfig)
 	}
+	if key := c.Node.Metrics.KeyFile; key != "" {
+		files = append(files, key)
+	}
 	slices.Sort(files)
 	return slices.Compact(files)
 }
@@ -70,8 +73,10 @@ type Node struct {
 	Weight int
 	Gossip Gossip
 	// HTTPAddress is "ip:port" or ":port" for net.Listen; empty: no listener.
-	HTTPAddress  string
-	Pprof        bool
+	HTTPAddress string
+	Pprof       bool
+	// Metrics is the HTTPS listener of /metrics; an empty Address: none.
+	Metrics      v1alpha1.MetricsSpec
 	Socket       string
 	DrainTimeout time.Duration
 	// NoRelay: connections are reset when VIPs move.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -93,13 +94,8 @@ func (s *Server) write(w http.ResponseWriter, code int, body any) {
 // httpHandler serves metrics, liveness and readiness.
 func (s *Server) httpHandler() http.Handler {
 	mux := http.NewServeMux()
-	if s.opts.Gatherer != nil {
-		mux.Handle("GET /metrics", within(s.slowest, promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
-			// One bad collector must not hide the others.
-			ErrorHandling:       promhttp.ContinueOnError,
-			ErrorLog:            slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
-			MaxRequestsInFlight: 4,
-		})))
+	if s.opts.Gatherer != nil && s.opts.Metrics == nil {
+		mux.Handle("GET "+MetricsPath, s.scrape())
 	}
 	mux.HandleFunc("GET /healthz", condition(s.opts.Backend.Healthy))
 	mux.HandleFunc("GET /readyz", condition(s.opts.Backend.Ready))
@@ -110,6 +106,43 @@ func (s *Server) httpHandler() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
+	return mux
+}
+
+// MetricsPath is where the metrics are, and the non-resource URL that the API server is
+// asked about.
+const MetricsPath = "/metrics"
+
+// scrape serves the metrics to everybody.
+func (s *Server) scrape() http.Handler {
+	return within(readTimeout, promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{
+		// One bad collector must not hide the others.
+		ErrorHandling:       promhttp.ContinueOnError,
+		ErrorLog:            slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelWarn),
+		MaxRequestsInFlight: 4,
+	}))
+}
+
+// metricsHandler serves the metrics to those who may read them.
+func (s *Server) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	scrape := s.scrape()
+	mux.HandleFunc("GET "+MetricsPath, func(w http.ResponseWriter, r *http.Request) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || token == "" {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "a bearer token is required", http.StatusUnauthorized)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
+		defer cancel()
+		if code, err := s.opts.Metrics.Authorize(ctx, token); code != http.StatusOK {
+			s.opts.Logger.Debug("metrics were refused", "from", r.RemoteAddr, "status", code, "err", err)
+			http.Error(w, http.StatusText(code), code) // why is for the log alone
+			return
+		}
+		scrape.ServeHTTP(w, r)
+	})
 	return mux
 }
 

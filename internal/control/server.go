@@ -35,6 +35,8 @@ type Options struct {
 	Pprof bool
 	// Gatherer provides /metrics; nil means there is none.
 	Gatherer prometheus.Gatherer
+	// Metrics serves /metrics by HTTPS, instead of the HTTP listener; nil: it does not.
+	Metrics *SecureMetrics
 	// Backend must not be nil.
 	Backend Backend
 }
@@ -45,15 +47,20 @@ type Server struct {
 	httpRetry time.Duration
 	slowest   time.Duration // see readTimeout
 	socket    *socket       // nil before Listen
-
-	mu       sync.Mutex
-	httpErr  error
-	httpAddr net.Addr
+	// secure is nil without Options.Metrics.
+	plain, secure *listener
 }
 
 // New returns a Server that does not listen yet.
 func New(opts Options) *Server {
-	return &Server{opts: opts, httpRetry: httpRetry, slowest: readTimeout}
+	s := &Server{opts: opts, httpRetry: httpRetry, slowest: readTimeout, plain: &listener{what: "http", serves: "metrics, liveness and readiness", address: opts.HTTPAddress}}
+	s.plain.handler = s.httpHandler()
+	if m := opts.Metrics; m != nil {
+		s.plain.serves = "liveness and readiness"
+		s.secure = &listener{what: "https", serves: "metrics", address: m.Address, handler: s.metricsHandler()}
+		s.secure.tls, s.secure.ready = m.config()
+	}
+	return s
 }
 
 // Listen takes the control socket. It fails with "another lbd is running" if a
@@ -102,69 +109,33 @@ func (s *Server) Run(ctx context.Context) error {
 // a socket. Of the Backend only Healthy and Ready are asked.
 func (s *Server) RunHTTP(ctx context.Context) { s.runHTTP(ctx) }
 
-// HTTPError is why the HTTP listener is not open; nil while it is, and while it
-// is turned off.
+// HTTPError is why HTTP or HTTPS is not served; nil while both are, or are turned off.
 func (s *Server) HTTPError() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.httpErr
+	err := s.plain.error()
+	if s.secure != nil {
+		err = errors.Join(err, s.secure.error())
+	}
+	return err
 }
 
 // HTTPAddr is the address of the HTTP listener; nil while it is not open.
-func (s *Server) HTTPAddr() net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.httpAddr
+func (s *Server) HTTPAddr() net.Addr { return s.plain.open() }
+
+// MetricsAddr is the address of the HTTPS listener; nil while it is not open.
+func (s *Server) MetricsAddr() net.Addr {
+	if s.secure == nil {
+		return nil
+	}
+	return s.secure.open()
 }
 
-// runHTTP opens the HTTP listener, as often as it takes, and serves until ctx
-// ends.
+// runHTTP serves HTTP and HTTPS until ctx ends.
 func (s *Server) runHTTP(ctx context.Context) {
-	if s.opts.HTTPAddress == "" || s.opts.HTTPAddress == "off" {
-		return
-	}
-	for ctx.Err() == nil {
-		err := s.serveHTTP(ctx)
-		s.setHTTP(nil, err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(s.httpRetry):
-		}
-	}
-}
-
-func (s *Server) serveHTTP(ctx context.Context) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", s.opts.HTTPAddress)
-	if err != nil {
-		return fmt.Errorf("http: %w", err)
-	}
-	s.setHTTP(listener.Addr(), nil)
-	server := &http.Server{
-		Handler:           s.httpHandler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		WriteTimeout:      2 * time.Minute, // a CPU profile takes 30 s by default
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
-	}
-	if err := serve(ctx, server, listener); err != nil {
-		return fmt.Errorf("http: %w", err)
-	}
-	return nil
-}
-
-// setHTTP notes the state of the HTTP listener and logs its changes.
-func (s *Server) setHTTP(addr net.Addr, err error) {
-	s.mu.Lock()
-	before := s.httpErr
-	s.httpAddr, s.httpErr = addr, err
-	s.mu.Unlock()
-	switch {
-	case err != nil && (before == nil || before.Error() != err.Error()):
-		s.opts.Logger.Error("metrics and readiness are not served; trying again", "err", err)
-	case addr != nil:
-		s.opts.Logger.Info("metrics and readiness are served", "address", addr.String())
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { s.plain.run(ctx, s.httpRetry, s.opts.Logger) })
+	if s.secure != nil {
+		running.Go(func() { s.secure.run(ctx, s.httpRetry, s.opts.Logger) })
 	}
 }
 
