@@ -25,3 +25,13 @@ var Kustomize embed.FS
 //
 //go:embed kustomize/machines/rbac.yaml
 var Machines string
+
+// Alerts is the PrometheusRule with the alerts.
+//
+//go:embed kustomize/monitoring/rules.yaml
+var Alerts string
+
+// Dashboard is the dashboard for Grafana.
+//
+//go:embed kustomize/monitoring/dashboard.json
+var Dashboard string

@@ -17,7 +17,7 @@ import (
 func newManifest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
-		Short: "Print what to install: static-pod, daemonset, systemd, config, crds",
+		Short: "Print what to install: static-pod, daemonset, systemd, config, crds, alerts, dashboard",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -68,8 +68,22 @@ func newManifest() *cobra.Command {
 			return text(cmd, all)
 		},
 	}
-	cmd.AddCommand(pod, newManifestDaemonset(), unit, conf, crds)
+	cmd.AddCommand(pod, newManifestDaemonset(), unit, conf, crds, newManifestAlerts(), newManifestDashboard())
 	return cmd
+}
+
+func newManifestAlerts() *cobra.Command {
+	return &cobra.Command{
+		Use: "alerts", Short: "Print the alerts, for rule_files of a Prometheus without the operator", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return text(cmd, ruleFile(packaging.Alerts)) },
+	}
+}
+
+func newManifestDashboard() *cobra.Command {
+	return &cobra.Command{
+		Use: "dashboard", Short: "Print the dashboard for Grafana", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return text(cmd, packaging.Dashboard) },
+	}
 }
 
 func newManifestDaemonset() *cobra.Command {
@@ -137,6 +151,12 @@ func installation(image string) (string, error) {
 		all.Write(imageLine.ReplaceAll(data, []byte("${1}"+strings.ReplaceAll(image, "$", "$$"))))
 	}
 	return all.String(), nil
+}
+
+// ruleFile is the spec of a PrometheusRule, which is what Prometheus itself reads.
+func ruleFile(object string) string {
+	_, spec, _ := strings.Cut(object, "\nspec:\n")
+	return strings.ReplaceAll(strings.TrimPrefix(spec, "  "), "\n  ", "\n")
 }
 
 // definitions returns the CustomResourceDefinitions as one stream of documents,

@@ -33,10 +33,10 @@ func sources(t *testing.T, dir string) []*ast.File {
 
 var metricName = regexp.MustCompile(`^lbd_[a-z0-9_]+$`)
 
-// TestMetrics compares the names of metrics in the code with the tables, and
-// finds names in any page that do not exist.
-func TestMetrics(t *testing.T) {
-	var want []string
+// metricNames returns the names of metrics in the code.
+func metricNames(t *testing.T) []string {
+	t.Helper()
+	var all []string
 	for _, dir := range []string{"cmd/lbd", "internal"} {
 		for _, f := range sources(t, dir) {
 			ast.Inspect(f, func(n ast.Node) bool {
@@ -44,13 +44,20 @@ func TestMetrics(t *testing.T) {
 				if !ok || lit.Kind != token.STRING {
 					return true
 				}
-				if s, err := strconv.Unquote(lit.Value); err == nil && metricName.MatchString(s) && !slices.Contains(want, s) {
-					want = append(want, s)
+				if s, err := strconv.Unquote(lit.Value); err == nil && metricName.MatchString(s) && !slices.Contains(all, s) {
+					all = append(all, s)
 				}
 				return true
 			})
 		}
 	}
+	return all
+}
+
+// TestMetrics compares the names of metrics in the code with the tables, and
+// finds names in any page that do not exist.
+func TestMetrics(t *testing.T) {
+	want := metricNames(t)
 	var got []string
 	for _, row := range readPage(t, "docs/metrics.md").rows("") {
 		got = append(got, codes(row[0])...)

@@ -54,14 +54,18 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestSameMachines: what a management cluster needs is the same, too.
-func TestSameMachines(t *testing.T) {
+// overlaid is the base with components.
+func overlaid(t *testing.T, components ...string) []Object {
+	t.Helper()
 	dir, err := os.MkdirTemp(root+"/packaging", "overlay-") // outside of the base, or it would be a cycle
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../kustomize]\ncomponents: [../kustomize/machines]\n"
+	overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../kustomize]\ncomponents:\n"
+	for _, c := range components {
+		overlay += "  - ../kustomize/" + c + "\n"
+	}
 	if err := os.WriteFile(dir+"/kustomization.yaml", []byte(overlay), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +73,12 @@ func TestSameMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, got := index(t, objects), index(t, charted(t, map[string]any{"machines": true}))
+	return objects
+}
+
+// TestSameMachines: what a management cluster needs is the same, too.
+func TestSameMachines(t *testing.T) {
+	want, got := index(t, overlaid(t, "machines")), index(t, charted(t, map[string]any{"machines": true}))
 	delete(want, "Namespace/"+Namespace)
 	if len(want) != len(index(t, kustomized(t)))+3 || len(got) != len(want) {
 		t.Errorf("%d objects by kustomize, %d by Helm", len(want), len(got))

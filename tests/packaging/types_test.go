@@ -3,6 +3,7 @@ package packaging
 import (
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -17,6 +18,9 @@ import (
 var types = map[schema.GroupVersionKind]func() any{
 	{Version: "v1", Kind: "Namespace"}:                                               func() any { return new(corev1.Namespace) },
 	{Version: "v1", Kind: "ServiceAccount"}:                                          func() any { return new(corev1.ServiceAccount) },
+	{Version: "v1", Kind: "Service"}:                                                 func() any { return new(corev1.Service) },
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}:          func() any { return new(monitoringv1.ServiceMonitor) },
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}:          func() any { return new(monitoringv1.PrometheusRule) },
 	{Version: "v1", Kind: "ConfigMap"}:                                               func() any { return new(corev1.ConfigMap) },
 	{Group: "apps", Version: "v1", Kind: "DaemonSet"}:                                func() any { return new(appsv1.DaemonSet) },
 	{Group: "apps", Version: "v1", Kind: "Deployment"}:                               func() any { return new(appsv1.Deployment) },

@@ -34,5 +34,6 @@ imagePullPolicy: {{ . }}
 {{- if ne .Values.loadBalancerClass "lbd.dev/lbd" }}{{ $_ := set $kubernetes "loadBalancerClass" .Values.loadBalancerClass }}{{ end -}}
 {{- if .Values.classless }}{{ $_ := set $kubernetes "classless" true }}{{ end -}}
 {{- $ours := dict "apiVersion" "lbd.dev/v1alpha1" "kind" "NodeConfiguration" "gossip" (dict "keyFile" "/etc/lbd/gossip.key") "kubernetes" $kubernetes -}}
+{{- if .Values.monitoring.enabled }}{{ $_ := set $ours "metrics" (dict "address" (printf ":%d" (int .Values.monitoring.port))) }}{{ end -}}
 {{- toYaml (mergeOverwrite $ours (deepCopy .Values.speaker.configuration)) -}}
 {{- end }}
