@@ -74,7 +74,7 @@ func TestMonitoringRights(t *testing.T) {
 // TestMonitoringPath: from Prometheus to the listener every name and number fits the next.
 func TestMonitoringPath(t *testing.T) {
 	all := index(t, charted(t, map[string]any{"monitoring": map[string]any{
-		"enabled": true, "port": 9443, "labels": map[string]any{"release": "p"}, "dashboardLabels": map[string]any{"d": "e"},
+		"enabled": true, "port": 9443, "tlsConfig": map[string]any{"insecureSkipVerify": false, "serverName": "s"}, "labels": map[string]any{"release": "p"}, "dashboardLabels": map[string]any{"d": "e"},
 	}}))
 	if text := all["ConfigMap/lbd-system/lbd"].Text("data", "lbd.yaml"); !strings.Contains(text, "metrics:\n  address: :9443\n") {
 		t.Errorf("the speaker is told\n%s", text)
@@ -109,6 +109,9 @@ func TestMonitoringPath(t *testing.T) {
 		}
 		if got := fmt.Sprint(endpoint.At("relabelings").([]any)[0]); got != "map[replacement:"+job+" targetLabel:job]" {
 			t.Errorf("the job is %s", got)
+		}
+		if got := fmt.Sprint(endpoint["tlsConfig"]); got != "map[insecureSkipVerify:false serverName:s]" {
+			t.Errorf("%s is verified by %s", job, got)
 		}
 		if monitor.Text("metadata", "labels", "release") != "p" {
 			t.Errorf("%v", monitor.At("metadata", "labels"))
