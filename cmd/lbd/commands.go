@@ -290,7 +290,7 @@ The node goes on draining until 'lbd undrain' or a restart of the daemon.`,
 			if timeout <= 0 {
 				return usageError{errors.New("--timeout must be above 0")}
 			}
-			say := func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+			say := func(line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: lbd drain: %s\n", levelNote, line) }
 			if err := f.client().Drain(cmd.Context(), timeout, say); err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/daemon"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/model"
@@ -41,6 +42,10 @@ func TestReloadReachesNotify(t *testing.T) {
 	}
 	defer group.Driver().Close(t.Context())
 	p := &parts{gossip: group, notify: newNotify(cfg, log)}
+	p.daemon, err = daemon.New(daemon.Options{Logger: log, Metrics: prometheus.NewRegistry(), Node: "m1"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.config = p.watch(cfg, file, new(slog.LevelVar), &joined{parts: p, checks: health.New(health.Options{}), log: log, files: cfg}, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

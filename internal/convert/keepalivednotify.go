@@ -46,7 +46,7 @@ func (k *keepalived) hooks(title string, vip *v1alpha1.VirtualIP, d *directive) 
 			continue
 		case one:
 			h.spec.States = []v1alpha1.NotifyState{state}
-			k.note(title, x, how)
+			k.keep(title, x, how)
 		default:
 			if strings.ContainsAny(x.word(1), quotes) { // a shell reads it, and adds what follows
 				h.spec.Command[2] += ` "$@"`
@@ -57,7 +57,7 @@ func (k *keepalived) hooks(title string, vip *v1alpha1.VirtualIP, d *directive) 
 				priority = p
 			}
 			h.spec.Command = slices.Concat([]string{"/bin/sh", "-c", toKeepalived + priority, "sh"}, h.spec.Command, []string{"INSTANCE", d.word(1)})
-			k.note(title, x, how+". A shell gives it the arguments of keepalived; the environment tells more")
+			k.keep(title, x, how+". A shell gives it the arguments of keepalived; the environment tells more")
 		}
 		k.notify = append(k.notify, h)
 	}
