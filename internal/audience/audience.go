@@ -68,6 +68,30 @@ type All struct {
 // New begins with the peers of this node, see Peers.
 func New(peers []model.BGPPeer) All { return All{peers: peers} }
 
+// Begin fills in what all sessions share, and begins with the peers of this node. ready: all that
+// is advertised is known, or is waited for no more.
+func Begin(v *model.View, d *model.Desired, ready bool) All {
+	peers := Peers(v)
+	if len(peers) > 0 && !d.Memory.RouterID.IsValid() {
+		d.Memory.RouterID = RouterID(v, peers)
+	}
+	d.BGP = model.BGPState{RouterID: d.Memory.RouterID, Listen: v.BGP.Listen, ListenPort: v.BGP.ListenPort, Peers: peers, Ready: ready}
+	return New(peers)
+}
+
+// Advertise adds the paths by which an audience is told of one address. Those to prefixes of
+// several addresses come with Aggregates.
+func (all *All) Advertise(vip netip.Addr, to *Audience, shutdown bool, add func(model.BGPPath)) {
+	for i := range to.Routes {
+		r := &to.Routes[i]
+		if p := model.PrefixOf(vip, r.Length); r.Length == 0 {
+			add(model.BGPPath{Prefix: p, To: r.To(shutdown)})
+		} else {
+			all.contribute(p, r, shutdown)
+		}
+	}
+}
+
 // Of finds the audience of a VIP that has adverts.
 func (all *All) Of(vip *model.VIP) *Audience {
 	four := vip.Addr.Is4()

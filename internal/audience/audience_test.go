@@ -106,7 +106,7 @@ func TestAllLeave(t *testing.T) {
 		all := New([]model.BGPPeer{{Name: "r", IPv4: true}})
 		for i, shutdown := range leave {
 			vip := &model.VIP{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), BGP: []model.BGPAdvert{{Length: 24, PathAttributes: model.PathAttributes{Communities: []uint32{uint32(i)}}}}}
-			all.Contribute(prefix, &all.Of(vip).Routes[0], shutdown)
+			all.contribute(prefix, &all.Of(vip).Routes[0], shutdown)
 		}
 		paths, conflicts := all.Aggregates()
 		if len(paths) != 1 || len(paths[0].To) != 1 || paths[0].To[0].Shutdown != (leave[0] && leave[1]) || len(paths[0].To[0].Communities) != 2 || conflicts != nil {

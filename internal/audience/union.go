@@ -17,8 +17,8 @@ type contribution struct {
 	shutdown bool
 }
 
-// Contribute has a prefix of several addresses advertised because of one of them.
-func (all *All) Contribute(p netip.Prefix, r *Route, shutdown bool) {
+// contribute has a prefix of several addresses advertised because of one of them.
+func (all *All) contribute(p netip.Prefix, r *Route, shutdown bool) {
 	if all.aggregates == nil {
 		all.aggregates = make(map[netip.Prefix][]contribution)
 	}

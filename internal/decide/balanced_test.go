@@ -119,32 +119,6 @@ func TestRingsOfTwoBalanced(t *testing.T) {
 	}
 }
 
-// Layer 2 lets go of the address on the LAN without waiting for connections only if they
-// are kept on lo.
-func TestSharing(t *testing.T) {
-	on := map[netip.Addr]model.AppliedVIP{scriptVIP: {Bound: true}}
-	keeps := model.BGPMemory{Balanced: true, Phase: model.BGPAdvertised}
-	for what, c := range map[string]struct {
-		change func(*model.BGPMemory)
-		lo     map[netip.Addr]model.AppliedVIP
-		want   bool
-	}{
-		"keeps":           {func(*model.BGPMemory) {}, on, true},
-		"by BGP":          {func(m *model.BGPMemory) { m.Balanced = false }, on, false},
-		"not silent yet":  {func(m *model.BGPMemory) { m.Phase = model.BGPBinding }, on, false},
-		"lingers":         {func(m *model.BGPMemory) { m.Phase = model.BGPLingering }, on, true},
-		"is being let go": {func(m *model.BGPMemory) { m.Phase = model.BGPUnbinding }, on, false},
-		"not bound":       {func(*model.BGPMemory) {}, nil, false},
-	} {
-		m := keeps
-		c.change(&m)
-		f := facts{v: &model.View{Memory: model.Memory{BGP: map[netip.Addr]model.BGPMemory{scriptVIP: m}}}, address: model.Applied{Loopback: c.lo}}
-		if got := f.connectionsOnLoopback(scriptVIP); got != c.want {
-			t.Errorf("%s: %v", what, got)
-		}
-	}
-}
-
 // People, and `lbd drain`, are told that the address is bound as long as it is on lo,
 // whoever owns it.
 func TestBalancedIsBound(t *testing.T) {

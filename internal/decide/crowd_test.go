@@ -41,7 +41,7 @@ func TestCrowdOfVIPs(t *testing.T) {
 		v.VIPs[i].Unbound = i < len(v.VIPs)-bound
 	}
 	all := len(v.VIPs) - bound
-	for turn := range 3 * all / mostProbing {
+	for turn := range 3 * all / election.MostProbing {
 		v.Now = v.Now.Add(10 * time.Millisecond)
 		d := Decide(&v)
 		waiting, probing, owned := 0, 0, 0
@@ -53,7 +53,7 @@ func TestCrowdOfVIPs(t *testing.T) {
 		if d.Memory.Waiting != waiting || d.Memory.Probing != probing {
 			t.Fatalf("turn %d: counted %d and %d, want %d and %d", turn, d.Memory.Waiting, d.Memory.Probing, waiting, probing)
 		}
-		if n := probes(&d); n > mostProbing+bound {
+		if n := probes(&d); n > election.MostProbing+bound {
 			t.Fatalf("turn %d: the wire is asked for %d VIPs at once", turn, n)
 		}
 		if m := d.Memory.VIPs[v.VIPs[len(v.VIPs)-1].Addr]; turn > 1 && m.Phase == model.PhaseWaiting {
@@ -80,8 +80,8 @@ func TestTurnsInACrowd(t *testing.T) {
 	v.Now = v.Now.Add(2 * election.Stagger) // far behind the turn of the second
 	answered(&v, &first)                    // so that there is room for more
 	d := Decide(&v)
-	if n := probes(&d); n == 0 || n > mostProbing {
-		t.Errorf("the wire is asked for %d VIPs, want some, %d at most", n, mostProbing)
+	if n := probes(&d); n == 0 || n > election.MostProbing {
+		t.Errorf("the wire is asked for %d VIPs, want some, %d at most", n, election.MostProbing)
 	}
 	for _, a := range d.L2 {
 		name := ""
@@ -108,4 +108,11 @@ func TestSteadyDecisionOfMany(t *testing.T) {
 	if n := testing.AllocsPerRun(3, func() { v.Memory = Decide(&v).Memory }); n > 30 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
@@ -10,8 +9,8 @@ import (
 )
 
 // stepLoopback decides what is held on lo of one VIP.
-func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
-	mem := &t.lists.onLoopback
+func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
+	mem := &t.lists.OnLoopback
 	old, known := mem.Old[vip.Addr]
 	if known {
 		t.remembered++
@@ -22,7 +21,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
 	}
 	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
 	if changed {
-		vip, gone = former(vip, old.Unbound), true
+		vip, gone = vip.Former(old.Unbound), true
 	}
 	if gone && !vip.L2 && !vip.Unbound { // it may have been on the LAN too, perhaps still is elsewhere
 		was := *vip
@@ -31,12 +30,12 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
 	in := t.loopbackInput(vip, gone, &old, known)
 	in.OnLoopback = report
 	o := loopback.Step(in)
-	t.w.by(o.Wake)
+	t.d.WakeBy(o.Wake)
 	t.holdSessions = t.holdSessions || o.HoldSessions
 	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase >= model.BGPAdvertised, o.Memory.Phase >= model.BGPAdvertised, o.Memory.HeldUntil)
 	idle := o.Memory.Phase == model.BGPIdle
 	if changed && idle {
-		t.w.by(t.v.Now) // begins anew
+		t.d.WakeBy(t.v.Now) // begins anew
 	}
 	if gone && idle {
 		mem.Drop(vip.Addr)
@@ -51,20 +50,19 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool, d *model.Desired) {
 		t.advert = model.L2Advert{Addr: vip.Addr, Interface: t.here.Interface, Mode: model.L2Silent}
 	}
 	if o.Bind.Addr.IsValid() {
-		steady.Put(&t.lists.bind, o.Bind)
-		t.elsewhere(&o.Bind, o.Status.Standing, d)
+		t.bind(&o.Bind, o.Status.Standing)
 	}
 	if o.Advertise {
-		t.advertise(vip, &in.Audience, o.Shutdown)
+		t.audiences.Advertise(vip.Addr, &in.Audience, o.Shutdown, t.lists.Path)
 	}
 	if gone || in.OnlyBalanced() {
 		return
 	}
 	if !vip.L2 {
-		steady.Put(&t.lists.group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.rings.HoldsByBGP(vip, &t.here)})
+		steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.rings.HoldsByBGP(vip, &t.here)})
 	}
 	o.Status.Ring = t.rings.Obstacle(vip, "")
-	t.lists.tell(o.Status)
+	t.lists.Tell(o.Status)
 	t.here.ToRouters = !idle
 	t.here.Serves = t.here.Serves || t.here.ToRouters && t.rings.KeepsService(vip, "")
 }
@@ -74,8 +72,8 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 	v, a := t.v, vip.Addr
 	in := &t.onLoopback // one for all VIPs, as that of the election
 	*in = loopback.Input{
-		Now: v.Now, Started: v.Started, Gen: t.gen, Self: v.Self, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
-		Health: place.Health(v, vip), Leveled: t.leveled, Draining: v.Draining || t.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
+		Now: v.Now, Started: v.Started, Gen: t.d.Gen, Self: v.Self, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
+		Health: place.Health(v, vip), Leveled: t.leveled(), Draining: v.Draining || t.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
 		OwnInterface: t.local[a], NoIPv6: t.no6, Members: v.Gossip.Members, Eligible: v.Gossip.Eligible[a],
 		Interface: t.here.Interface, OwnsOnLAN: t.here.OwnsOnLAN, WantsOnLAN: t.wanted,
 		AddressGen: t.address.Gen, Layer2Gen: t.layer2.Gen,
@@ -99,23 +97,4 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 	}
 	in.Standing = place.Standing(v, vip, in.Where(), t.group.Leaves(a, in.StaysWithRouters()))
 	return in
-}
-
-// advertise adds the paths by which an audience is told of a VIP.
-func (t *turn) advertise(vip *model.VIP, to *audience.Audience, shutdown bool) {
-	for i := range to.Routes {
-		r := &to.Routes[i]
-		if p := model.PrefixOf(vip.Addr, r.Length); r.Length == 0 {
-			t.lists.path(model.BGPPath{Prefix: p, To: r.To(shutdown)})
-		} else {
-			t.audiences.Contribute(p, r, shutdown)
-		}
-	}
-}
-
-// connectionsOnLoopback tells whether the address is on lo for connections, as last reported, and
-// is to stay there.
-func (f *facts) connectionsOnLoopback(a addr) bool {
-	m := f.v.Memory.BGP[a]
-	return m.KeepsConnections() && f.address.Loopback[a].Bound
 }

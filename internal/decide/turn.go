@@ -5,11 +5,72 @@ import (
 	"net/netip"
 	"slices"
 
+	"lbd.dev/lbd/internal/audience"
+	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/loopback"
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/steady"
 	"lbd.dev/lbd/internal/unconfigured"
+	"lbd.dev/lbd/internal/wire"
 )
+
+type addr = netip.Addr
+
+// facts are what the steps of all VIPs share.
+type facts struct {
+	v               *model.View
+	d               *model.Desired
+	distrust        bool
+	lapsed          bool // see election.Input
+	unweighted      bool
+	address, layer2 model.Applied
+	routers         loopback.Routers
+	relaying        loopback.Ring // what of it is the same for all VIPs
+	rings           ring.All
+	networks        *wire.Networks
+	local           map[addr]string // by its interface; see place.OwnAddresses
+	no6             bool            // IPv6 is disabled on lo
+	audiences       audience.All
+	lists           steady.Lists
+
+	// How many VIPs so far had a memory of BGP and a report of lo.
+	remembered, onLo int
+	in               election.Input
+	onLoopback       loopback.Input
+	group            membership.Output
+
+	// holdSessions: a VIP waits for its ring before BGP advertises it.
+	holdSessions bool
+}
+
+func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
+	relay, works := v.Applied[model.SinkRelay]
+	f := &facts{
+		v: v, d: d, group: group, unweighted: election.Unweighted(v),
+		distrust:  v.Stalls != v.Memory.Stalls,
+		address:   v.Applied[model.SinkAddress],
+		layer2:    v.Applied[model.SinkLayer2],
+		rings:     ring.New(v, d.Gen, d.Rules),
+		networks:  wire.NewNetworks(v, d.Gen),
+		relaying:  loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait},
+		local:     place.OwnAddresses(v.Links),
+		lists:     steady.BeginLists(v),
+		audiences: audience.Begin(v, d, group.Objects),
+	}
+	f.routers = loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts}
+	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
+	if lo, ok := v.Links[model.LoopbackInterface]; ok {
+		f.no6 = !lo.IPv6
+	}
+	d.Memory.Fresh = 0
+	return f
+}
+
+// leveled tells whether the group tells what is degraded from what is up.
+func (f *facts) leveled() bool { return f.d.Rules >= election.RulesDegraded }
 
 // turn is the decision about one VIP: what the steps of layer 2, BGP and the ring, which come
 // in this order, tell each other.
@@ -26,73 +87,72 @@ type turn struct {
 
 // both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
 // layer 2 had a memory of it.
-func (t *turn) both(vip *model.VIP, d *model.Desired) (known bool) {
+func (t *turn) both(vip *model.VIP) (known bool) {
 	noBGP := len(vip.BGP) == 0
-	_, held := t.lists.onLAN.Old[vip.Addr]
+	_, held := t.lists.OnLAN.Old[vip.Addr]
 	// What only BGP announces has no owner, but layer 2 may have to let it go.
 	if l2 := vip.L2 || noBGP; l2 || held {
-		known = t.step(vip, !l2, d)
+		known = t.step(vip, !l2)
 	}
-	d.Rings = d.Rings || t.rings.BalancedIfFit(vip)
+	t.d.Rings = t.d.Rings || t.rings.BalancedIfFit(vip)
 	onLo := !noBGP || t.rings.Balanced(vip, t.here.Interface)
-	if _, was := t.lists.onLoopback.Old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
-		t.stepLoopback(vip, !onLo, d)
+	if _, was := t.lists.OnLoopback.Old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
+		t.stepLoopback(vip, !onLo)
 	}
 	t.relay(vip)
-	t.finish(d)
+	t.tell()
 	return known
 }
 
 // relay adds the ring of a VIP that this node has, or is about to have.
 func (t *turn) relay(vip *model.VIP) {
 	var was *model.Ring
-	if o := t.lists.relay.Next(); o != nil {
+	if o := t.lists.Relay.Next(); o != nil {
 		was = o.Ring
 	}
 	if on, made := t.rings.Relay(vip, &t.here, was); made != nil {
-		steady.Put(&t.lists.relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound})
+		steady.Put(&t.lists.Relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound})
 	}
 }
 
-// elsewhere adds, for a VIP that is kept for its connections, where else they may be.
-func (f *facts) elsewhere(b *model.Binding, standing model.Reason, d *model.Desired) {
+// bind adds what is bound, and for a VIP that is kept for its connections where else they may be.
+func (f *facts) bind(b *model.Binding, standing model.Reason) {
+	steady.Put(&f.lists.Bind, *b)
 	if !b.Linger {
 		return
 	}
 	if addrs := f.rings.Elsewhere(b.Addr, standing); len(addrs) > 0 {
-		if d.Elsewhere == nil {
-			d.Elsewhere = make(map[addr][]addr)
+		if f.d.Elsewhere == nil {
+			f.d.Elsewhere = make(map[addr][]addr)
 		}
-		d.Elsewhere[b.Addr] = addrs
+		f.d.Elsewhere[b.Addr] = addrs
 	}
 }
 
 // letGo decides for the VIPs that are not wanted any more: those that layer 2 still knows, and
 // those that BGP does.
-func (f *facts) letGo(known []model.VIP, d *model.Desired) {
+func (f *facts) letGo(known []model.VIP) {
 	turns := make(map[addr]turn)
 	for i := range known {
 		t := turn{facts: f}
-		t.step(&known[i], true, d)
+		t.step(&known[i], true)
 		turns[known[i].Addr] = t
 	}
 	for _, vip := range unconfigured.OnLoopback(f.v, f.remembered, f.onLo) {
-		t, known := turns[vip.Addr]
-		if !known {
-			t.facts = f
-		}
-		t.stepLoopback(&vip, true, d)
+		t := turns[vip.Addr]
+		t.facts = f
+		t.stepLoopback(&vip, true)
 		turns[vip.Addr] = t
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(turns), netip.Addr.Compare) {
 		t := turns[a]
-		t.finish(d)
+		t.tell()
 	}
 }
 
-// finish adds what more than one step had a say in.
-func (t *turn) finish(d *model.Desired) {
+// tell adds what layer 2 is to do, in which more than one step had a say.
+func (t *turn) tell() {
 	if t.advert.Addr.IsValid() {
-		d.L2 = append(d.L2, t.advert)
+		t.d.L2 = append(t.d.L2, t.advert)
 	}
 }

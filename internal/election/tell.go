@@ -2,6 +2,7 @@ package election
 
 import (
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -29,6 +30,48 @@ func (o *Output) Tell(in *Input, g *model.GroupState) {
 	if e := in.Address.Expires; e.After(g.LeaseEnd) {
 		g.LeaseEnd = e
 	}
+}
+
+// AddDetail adds what is known of the standing of this node to the words of the election.
+func (o *Output) AddDetail(detail string) {
+	if detail != "" && !strings.Contains(o.Detail, detail) {
+		o.Detail = strings.TrimPrefix(o.Detail+": "+detail, ": ")
+	}
+}
+
+// Unweighted tells whether this node and all members weigh the same.
+func Unweighted(v *model.View) bool {
+	plain := func(w int) bool { return w <= 0 || w == model.DefaultWeight }
+	if !plain(v.Weight) {
+		return false
+	}
+	for _, m := range v.Gossip.Members {
+		if !plain(m.Weight) {
+			return false
+		}
+	}
+	return true
+}
+
+// MostProbing is for how many VIPs that are not bound the wire is asked at once. Each
+// of them makes decisions longer, and the answer must not be old when it is used. It
+// is a little more than the driver asks for at once. What is bound, which may be the way
+// to the API server, waits for none.
+const MostProbing = 96
+
+// Count keeps count of the VIPs that await their turn, of those for which the wire is asked, and
+// of those that nobody ever owned.
+func (o *Output) Count(in *Input, m *model.Memory) {
+	m.Fresh += one(o.Fresh)
+	m.Waiting += one(o.Memory.Phase == model.PhaseWaiting) - one(in.Memory.Phase == model.PhaseWaiting)
+	m.Probing += one(o.Memory.Phase == model.PhaseProbing) - one(in.Memory.Phase == model.PhaseProbing)
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // OwnerEpoch is the epoch of the owner's claim. This node may own a VIP before it tells its claim:

@@ -14,6 +14,14 @@ import (
 // Output is what a Step found out.
 type Output struct {
 	Memory model.Membership
+	// Ready: enough is known to decide anything. Until then nothing is pruned and nothing taken,
+	// and the group is told nothing of VIPs.
+	Ready bool
+	// Objects: the objects of the cluster are known, or are waited for no more.
+	Objects bool
+	// Complete: all that is wanted is known, or is waited for no more, so that leftovers of an
+	// earlier process may be pruned.
+	Complete bool
 	// Hearing: rings may still lack nodes that have connections.
 	Hearing bool
 	// Wake is when something changes by itself; zero: never.
@@ -21,6 +29,7 @@ type Output struct {
 
 	self            model.NodeName
 	drains, machine place.Verdict // see Leaves
+	quorum          quorum
 }
 
 // step is the working state of a Step.
@@ -36,15 +45,17 @@ func Step(v *model.View) Output {
 	s.settle()
 	hearing := s.hearing()
 	s.drains()
-	drains, machine := s.leaves()
-	return Output{s.m, hearing, s.wake, v.Self, drains, machine}
+	o := Output{Memory: s.m, Hearing: hearing, self: v.Self}
+	o.drains, o.machine = s.leaves()
+	if o.Ready = s.ready(); o.Ready {
+		o.Objects = !s.missing(model.SourceKube)
+		o.Complete = o.Objects && v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth] && !s.missing(model.SourceMachines)
+	}
+	o.Wake = s.wake
+	return o
 }
 
-func (s *step) by(t time.Time) {
-	if s.wake.IsZero() || t.Before(s.wake) {
-		s.wake = t
-	}
-}
+func (s *step) by(t time.Time) { s.wake = model.Earliest(s.wake, t) }
 
 // ClusterPatience is how long after its start a node waits for the API server of
 // its cluster before it goes on without: BGP sessions begin, and what an earlier
@@ -52,11 +63,25 @@ func (s *step) by(t time.Time) {
 // whose balancers may have the addresses.
 const ClusterPatience = 10 * time.Second
 
-// Missing tells whether a source has not delivered yet and is waited for, and until when.
-func Missing(v *model.View, from model.SourceName) (until time.Time, missing bool) {
-	synced, has := v.Synced[from]
-	until = v.Started.Add(ClusterPatience)
-	return until, has && !synced && v.Now.Before(until)
+// missing tells whether a source has not delivered yet and is waited for. What is known by files
+// is served meanwhile.
+func (s *step) missing(from model.SourceName) bool {
+	synced, has := s.v.Synced[from]
+	until := s.v.Started.Add(ClusterPatience)
+	if !has || synced || !s.v.Now.Before(until) {
+		return false
+	}
+	s.by(until)
+	return true
+}
+
+// ready tells whether it is known what is wanted, where that could be, and what the kernel holds
+// and keeps silent from before.
+func (s *step) ready() bool {
+	v := s.v
+	_, bound := v.Applied[model.SinkAddress]
+	_, silent := v.Applied[model.SinkLayer2]
+	return v.Synced[model.SourceConfig] && v.Synced[model.SourceLink] && bound && silent && !s.awaitsServices()
 }
 
 // ServiceWord is how long after its start a node says nothing at all while it does not know the
@@ -64,31 +89,24 @@ func Missing(v *model.View, from model.SourceName) (until time.Time, missing boo
 // is not settled for longer.
 const ServiceWord = 2 * time.Second
 
-// AwaitsServices tells until when this node had better say nothing yet, and whether it should.
-// What is bound here, such as the way to the API server, waits for no Service.
-func AwaitsServices(v *model.View) (until time.Time, awaits bool) {
-	until = v.Started.Add(ServiceWord)
-	if _, missing := Missing(v, model.SourceKube); !missing || !v.KeepServices || v.NoRelay || !v.Now.Before(until) {
-		return until, false
+// awaitsServices tells whether this node had better say nothing yet. What is bound here, such as
+// the way to the API server, waits for no Service.
+func (s *step) awaitsServices() bool {
+	v := s.v
+	until := v.Started.Add(ServiceWord)
+	if !v.KeepServices || v.NoRelay || !v.Now.Before(until) || !s.missing(model.SourceKube) {
+		return false
 	}
 	address := v.Applied[model.SinkAddress]
 	for _, all := range []map[netip.Addr]model.AppliedVIP{address.VIPs, address.Loopback} {
 		for _, a := range all {
 			if a.Bound {
-				return until, false
+				return false
 			}
 		}
 	}
-	return until, true
-}
-
-// awaited tells whether objects of a cluster are still to come.
-func (s *step) awaited() bool {
-	until, missing := Missing(s.v, model.SourceKube)
-	if missing {
-		s.by(until)
-	}
-	return missing
+	s.by(until)
+	return true
 }
 
 // leaves finds out why this node leaves its group.

@@ -96,7 +96,7 @@ func TestQuorumIsOfTheConfiguredPeers(t *testing.T) {
 		for _, m := range c.members {
 			v.Gossip.Members[m.Name] = m
 		}
-		if ok, detail := Quorum(v); ok != (c.want == "") || detail != c.want {
+		if ok, detail := most(v); ok != (c.want == "") || detail != c.want {
 			t.Errorf("%s: %v %q, want %q", c.name, ok, detail, c.want)
 		}
 	}

@@ -82,7 +82,7 @@ func (s *step) hearing() bool {
 		until = peers // they have just become known
 	}
 	// Its own VIPs have to be known as well: a ring of one of them replaces the rules of all.
-	told, all := 0, m.Settled && v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth] && !s.awaited()
+	told, all := 0, m.Settled && v.Synced[model.SourceGossip] && v.Synced[model.SourceHealth] && !s.missing(model.SourceKube)
 	for _, p := range v.Gossip.Members {
 		if p.State == model.MemberAlive {
 			if all = all && p.Told; p.Told {
@@ -100,7 +100,7 @@ func (s *step) hearing() bool {
 // from the cluster, and reach this node a moment after its objects.
 func (s *step) strange() bool {
 	v, m := s.v, &s.m
-	if s.awaited() {
+	if s.missing(model.SourceKube) {
 		m.Awaited = v.Now
 		return true
 	}

@@ -342,6 +342,40 @@ func (p Phase) OnLAN() bool {
 // Serves tells whether new connections to a VIP in this phase come in here by layer 2.
 func (p Phase) Serves() bool { return p == PhaseOwner || p == PhaseHandover }
 
+// WakeBy makes the next decision come at t at the latest; the zero time asks for none.
+func (d *Desired) WakeBy(t time.Time) { d.Wake = Earliest(d.Wake, t) }
+
+// OnLAN tells whether layer 2 may have something to do for an address already: for a VIP of the
+// View, or by the decision so far.
+func (d *Desired) OnLAN(v *View, at netip.Addr) bool {
+	_, is := FindVIP(v.VIPs, at)
+	return is || slices.ContainsFunc(d.L2, func(a L2Advert) bool { return a.Addr == at })
+}
+
+// Earliest is the earlier of two times, of which a zero one never comes.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// HeldOn is the interface on which this node has a VIP or is about to, and answers for it; else "".
+func (m *VIPMemory) HeldOn() string {
+	if m.Phase.Holds() {
+		return m.Interface
+	}
+	return ""
+}
+
+// BoundOn is the interface on which a VIP is bound, or is to be; else "".
+func (m *VIPMemory) BoundOn() string {
+	if m.Unbound || m.Phase != PhaseReleasing && !m.Phase.Holds() {
+		return ""
+	}
+	return m.Interface
+}
+
 // Dispute is what an owner has heard of another one on its wire.
 type Dispute struct {
 	By          MAC // who was heard last

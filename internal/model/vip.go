@@ -167,3 +167,11 @@ func (h Health) String() string {
 	}
 	return "unknown"
 }
+
+// Former is the VIP as it was before it changed between bound and not bound. What began in one
+// way is let go in the same way, then begins anew.
+func (v *VIP) Former(unbound bool) *VIP {
+	was := *v
+	was.Unbound = unbound
+	return &was
+}

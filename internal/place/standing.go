@@ -1,6 +1,10 @@
 package place
 
-import "lbd.dev/lbd/internal/model"
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
 
 // Verdict is why this node may not serve a VIP, with more words. The zero Verdict says nothing.
 type Verdict struct {
@@ -36,6 +40,43 @@ func Standing(v *model.View, vip *model.VIP, where, leaves Verdict) Verdict {
 		return Verdict{vip.Barred, vip.BarredDetail}
 	}
 	return Verdict{Reason: model.ReasonStandby}
+}
+
+// LAN is what the standing of a node at layer 2 depends on beside the View.
+type LAN struct {
+	// Interface is where the VIP belongs; Where says whether there is such an interface, and
+	// Leaves is that of Standing.
+	Interface     string
+	Where, Leaves Verdict
+	Settled       bool // the node knows its group
+	// TellsDegraded: the group tells what is degraded from what is well.
+	TellsDegraded bool
+	Memory        *model.VIPMemory
+}
+
+// StandingOnLAN says whether this node may own a VIP on an interface, and if not why. The second
+// result is when the answer changes by itself; zero: never. dark tells whether nobody answers on the
+// interface, where other nodes hear each other. It is asked only if that would be the reason, since
+// a question has the wire asked.
+func StandingOnLAN(v *model.View, vip *model.VIP, lan *LAN, dark func() bool) (Verdict, time.Time) {
+	if !vip.L2 {
+		return Verdict{Reason: model.ReasonNotAnnounced}, time.Time{}
+	}
+	if why := Standing(v, vip, lan.Where, lan.Leaves); !why.Reason.Eligible() {
+		return why, time.Time{}
+	}
+	h, m := Health(v, vip), lan.Memory
+	switch {
+	case !lan.Settled:
+		return Verdict{Reason: model.ReasonNotSettled}, time.Time{}
+	case dark():
+		return Verdict{Reason: model.ReasonWireDark, Detail: "nobody answers on " + lan.Interface + ", where other nodes hear each other: is its VLAN missing on a port of the switch?"}, time.Time{}
+	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
+		return Verdict{Reason: model.ReasonDriverError, Detail: m.LostDetail}, m.Deferred
+	case lan.TellsDegraded && h.State == model.HealthDegraded:
+		return Verdict{Reason: model.ReasonDegraded, Detail: h.Detail}, time.Time{}
+	}
+	return Verdict{Reason: model.ReasonStandby}, time.Time{}
 }
 
 // Health is how the service of a VIP does on this node; one without a check is well, unless its

@@ -142,6 +142,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// ConnectionsOnLoopback tells whether the address is on lo for connections, as last reported, and
+// is to stay there.
+func (all *All) ConnectionsOnLoopback(vip *model.VIP) bool {
+	m := all.v.Memory.BGP[vip.Addr]
+	return m.KeepsConnections() && all.onLoopback(vip).Bound
+}
+
 // mayBeOnLoopback tells whether a VIP may be bound on lo, for BGP or since it is Balanced.
 func (all *All) mayBeOnLoopback(vip *model.VIP, iface string) bool {
 	return len(vip.BGP) > 0 || all.balancedStill(vip, iface)

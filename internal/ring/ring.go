@@ -53,11 +53,7 @@ func New(v *model.View, gen uint64, rules int) All {
 	return All{v: v, gen: gen, leveled: rules >= election.RulesDegraded, seen: v.Applied[model.SinkRelay].Ring}
 }
 
-func (all *All) by(t time.Time) {
-	if all.wake.IsZero() || t.Before(all.wake) {
-		all.wake = t
-	}
-}
+func (all *All) by(t time.Time) { all.wake = model.Earliest(all.wake, t) }
 
 // Output is what rings need besides themselves.
 type Output struct {

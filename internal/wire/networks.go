@@ -52,6 +52,10 @@ func (n *Networks) network(lan string) *network {
 	return n.last
 }
 
+// Dark tells whether nobody answers on the network of an interface, where other nodes hear each
+// other.
+func (n *Networks) Dark(lan string) bool { return n.On(lan).State == Dark }
+
 // Urge has the network of an interface asked: a VIP is about to come there.
 func (n *Networks) Urge(lan string) {
 	w := n.network(lan)
