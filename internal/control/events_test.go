@@ -152,14 +152,15 @@ func TestSlowReadersOfEvents(t *testing.T) {
 			t.Fatalf("%d events, %v", len(got.Events), err)
 		}
 	}
-	// The server hangs up; what the kernel holds of the answer is less than the answer.
+	// The server hangs up; what the kernel holds of the answer is less than the answer. On a busy
+	// host the time may be over before the first byte.
 	time.Sleep(2 * server.slowest)
 	end := time.Now().Add(30 * time.Second)
 	for _, c := range slow {
 		if err := c.SetReadDeadline(end); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := io.Copy(io.Discard, c); err != nil || n == 0 || n >= 500_000 {
+		if n, err := io.Copy(io.Discard, c); err != nil || n >= 500_000 {
 			t.Errorf("read %d bytes of an answer of 500 kB, %v", n, err)
 		}
 	}
