@@ -33,3 +33,40 @@ func TestTell(t *testing.T) {
 		t.Errorf("heartbeats are expected from %v", g.Owners)
 	}
 }
+
+// TestCount: what waits, what asks, and what nobody ever owned is counted by what changes.
+func TestCount(t *testing.T) {
+	m := model.Memory{Waiting: 3, Probing: 2, Fresh: 1}
+	for _, c := range []struct {
+		from, to                model.Phase
+		fresh                   bool
+		waiting, probing, first int
+	}{
+		{model.PhaseIdle, model.PhaseWaiting, true, 4, 2, 2},
+		{model.PhaseWaiting, model.PhaseProbing, false, 3, 3, 2},
+		{model.PhaseProbing, model.PhaseTaking, false, 3, 2, 2},
+		{model.PhaseOwner, model.PhaseOwner, false, 3, 2, 2},
+	} {
+		o := Output{Memory: model.VIPMemory{Phase: c.to}, Fresh: c.fresh}
+		o.Count(&Input{Memory: model.VIPMemory{Phase: c.from}}, &m)
+		if m.Waiting != c.waiting || m.Probing != c.probing || m.Fresh != c.first {
+			t.Errorf("%v to %v: %d wait, %d ask, %d are fresh; want %d, %d, %d", c.from, c.to, m.Waiting, m.Probing, m.Fresh, c.waiting, c.probing, c.first)
+		}
+	}
+}
+
+// TestUnweighted: one node that weighs otherwise is enough to make weights count.
+func TestUnweighted(t *testing.T) {
+	for what, c := range map[string]struct {
+		self, other int
+		want        bool
+	}{
+		"nobody says": {0, 0, true}, "the default": {model.DefaultWeight, model.DefaultWeight, true},
+		"this node": {50, 0, false}, "another": {0, 200, false},
+	} {
+		v := &model.View{Weight: c.self, Gossip: model.Gossip{Members: map[model.NodeName]model.Member{"m2": {}, "m3": {Weight: c.other}}}}
+		if got := Unweighted(v); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}

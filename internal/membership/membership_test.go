@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 )
 
 // A node drains with its Machine wherever that stands in the list, and with nobody else's.
@@ -99,6 +100,30 @@ func TestQuorumIsOfTheConfiguredPeers(t *testing.T) {
 		if ok, detail := most(v); ok != (c.want == "") || detail != c.want {
 			t.Errorf("%s: %v %q, want %q", c.name, ok, detail, c.want)
 		}
+	}
+}
+
+// TestQuorumIsOnlyAReasonWhereItIsAsked: a VIP that nothing else keeps from this node, and that
+// needs most of the group.
+func TestQuorumIsOnlyAReasonWhereItIsAsked(t *testing.T) {
+	v := &model.View{Self: "m1", Gossip: model.Gossip{Configured: []model.Peer{{Host: "m2"}, {Host: "m3"}}}}
+	quorum, here, nowhere := &model.VIP{Partition: model.PartitionQuorum}, place.Verdict{Reason: model.ReasonStandby}, place.Verdict{Reason: model.ReasonNoSubnet}
+	var o Output
+	for what, c := range map[string]struct {
+		vip         *model.VIP
+		where, want place.Verdict
+	}{
+		"needs it":            {quorum, here, place.Verdict{Reason: model.ReasonNoQuorum, Detail: "1 of 3 configured nodes seen, 2 needed"}},
+		"does not need it":    {&model.VIP{}, here, here},
+		"has no place at all": {quorum, nowhere, nowhere},
+	} {
+		if got := o.Where(v, c.vip, c.where); got != c.want {
+			t.Errorf("%s: %+v, want %+v", what, got, c.want)
+		}
+	}
+	v.Gossip.Members = map[model.NodeName]model.Member{"m2": {}}
+	if got := (&Output{}).Where(v, quorum, here); got != here {
+		t.Errorf("with most of the group: %+v", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package place
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -34,6 +35,40 @@ func TestFirstReason(t *testing.T) {
 	leaves = Verdict{model.ReasonDraining, "stops"}
 	if vip.Barred = model.ReasonNoEndpoint; Standing(&v, &vip, where, leaves) != (Verdict{model.ReasonNoEndpoint, "label"}) {
 		t.Error("a node whose Service has no endpoint here gives it up at once, not in order")
+	}
+}
+
+// TestFirstReasonOnLAN: what layer 2 asks beside that, in order, and when the answer changes.
+func TestFirstReasonOnLAN(t *testing.T) {
+	now := time.Unix(1000, 0)
+	v := model.View{Now: now, Health: map[string]model.HealthState{"cp": {State: model.HealthDegraded, Detail: "etcd"}}}
+	vip := model.VIP{Check: "cp"}
+	m := model.VIPMemory{Lost: model.ReasonDriverError, LostDetail: "no memory", Deferred: now.Add(time.Second)}
+	lan := LAN{Interface: "eth0", Where: Verdict{model.ReasonNoSubnet, "no subnet"}, TellsDegraded: true, Memory: &m}
+	dark, asked := true, 0
+	for _, c := range []struct {
+		mend  func()
+		want  model.Reason
+		words string
+		retry time.Time
+		asks  int
+	}{
+		{func() {}, model.ReasonNotAnnounced, "", time.Time{}, 0},
+		{func() { vip.L2 = true }, model.ReasonNoSubnet, "no subnet", time.Time{}, 0},
+		{func() { lan.Where = Verdict{} }, model.ReasonNotSettled, "", time.Time{}, 0},
+		{func() { lan.Settled = true }, model.ReasonWireDark, "nobody answers on eth0, where other nodes hear each other: is its VLAN missing on a port of the switch?", time.Time{}, 1},
+		{func() { dark = false }, model.ReasonDriverError, "no memory", m.Deferred, 2},
+		{func() { m.Phase = model.PhaseUnbinding }, model.ReasonDriverError, "no memory", m.Deferred, 3},
+		{func() { m.Phase = model.PhaseReleasing }, model.ReasonDegraded, "etcd", time.Time{}, 4},
+		{func() { m.Phase, v.Now = model.PhaseIdle, m.Deferred }, model.ReasonDegraded, "etcd", time.Time{}, 5},
+		{func() { v.Now, m.Lost = now, model.ReasonUnhealthy }, model.ReasonDegraded, "etcd", time.Time{}, 6},
+		{func() { lan.TellsDegraded = false }, model.ReasonStandby, "", time.Time{}, 7},
+	} {
+		c.mend()
+		why, retry := StandingOnLAN(&v, &vip, &lan, func() bool { asked++; return dark })
+		if why != (Verdict{c.want, c.words}) || !retry.Equal(c.retry) || asked != c.asks {
+			t.Errorf("%+v until %v after %d questions, want %v %q until %v after %d", why, retry, asked, c.want, c.words, c.retry, c.asks)
+		}
 	}
 }
 
