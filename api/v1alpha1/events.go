@@ -61,6 +61,7 @@ const (
 	EventDuplicate EventKind = "duplicate" // another host began or ceased to answer for a VIP beside its owner
 	EventBGP       EventKind = "bgp"       // a BGP session came up or was lost
 	EventBFD       EventKind = "bfd"       // a BFD session came up or went down
+	EventBackend   EventKind = "backend"   // a backend of a LoadBalancer counts as up, down or out of service
 	EventRing      EventKind = "ring"      // a node of a ring does not answer on the wire, or does again
 )
 
@@ -68,7 +69,7 @@ const (
 func EventKinds() []EventKind {
 	return []EventKind{
 		EventDaemon, EventStall, EventConfig, EventGroup, EventMember, EventDrain, EventVIP, EventOwner, EventAnnounced,
-		EventStanding, EventReason, EventConflict, EventDuplicate, EventBGP, EventBFD, EventRing,
+		EventStanding, EventReason, EventConflict, EventDuplicate, EventBGP, EventBFD, EventBackend, EventRing,
 	}
 }
 
@@ -85,7 +86,8 @@ type Event struct {
 	// VIP is the name of the object that the address comes from; empty if the event is about
 	// no VIP, or about More of them.
 	VIP string `json:"vip,omitempty"`
-	// Address is that of the VIP; of members and sessions that of the node or the peer.
+	// Address is that of the VIP; of members and sessions that of the node or the peer, and of
+	// a backend its address, with its port if it names one.
 	Address string `json:"address,omitempty"`
 	// Mode is how the VIP is announced, "l2" or "bgp"; empty without a VIP.
 	Mode string `json:"mode,omitempty"`

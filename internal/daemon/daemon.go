@@ -82,6 +82,7 @@ type Daemon struct {
 	drains    bool // as last noted, and so on
 	contested map[netip.Addr]model.AppliedVIP
 	clashes   map[netip.Addr]clash
+	backends  backendNotes
 
 	configured configured
 

@@ -132,6 +132,7 @@ func (d *Daemon) observe(want *model.Desired) {
 	d.silent(want)
 	d.sessions()
 	d.noteDrain(want)
+	d.noteBackends()
 	if !taken(d.last.Status, want.Status) {
 		d.compare(want)
 	}

@@ -129,3 +129,59 @@ func TestEventsCostNoDecision(t *testing.T) {
 		}
 	})
 }
+
+// TestBackendEvents: a backend that counts otherwise than before is an event, one that is only
+// checked anew is none.
+func TestBackendEvents(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		b.own()
+		newest := uint64(0)
+		balancer := func(servers ...model.Server) {
+			b.config.Set(func(v *model.View) {
+				v.VIPs = []model.VIP{{Addr: vip, Name: "cp", Kind: "VirtualIP", L2: true, Check: "api"}}
+				v.LoadBalancers = []model.LoadBalancer{{Name: "web", Servers: servers}}
+			})
+		}
+		states := func(a, c model.Health) {
+			b.health.Set(func(v *model.View) {
+				v.Health = map[string]model.HealthState{"api": {State: model.HealthUp}, "a": {State: a, Detail: "refused"}, "c": {State: c}}
+			})
+		}
+		happened := func(what string, want ...string) {
+			t.Helper()
+			pass(10 * time.Millisecond)
+			e, err := b.daemon.Events(t.Context(), "", 0, newest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			newest = e.Newest
+			var got []string
+			for _, x := range e.Events {
+				if x.Kind == v1alpha1.EventBackend {
+					got = append(got, fmt.Sprintf("%s %s %s>%s %s", x.VIP, x.Address, x.From, x.To, x.Detail))
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+			}
+		}
+		one, two := model.Server{Addr: vip.Next(), Port: 8080, Weight: 1, Check: "a"}, model.Server{Addr: vip.Next().Next(), Weight: 1}
+		balancer(one, two)
+		happened("nothing is known of the first", "web "+two.Addr.String()+" >up ")
+		states(model.HealthUp, model.HealthUp)
+		happened("its check passes", "web "+one.Addr.String()+":8080 >up ")
+		states(model.HealthUp, model.HealthDown)
+		happened("a check of something else fails")
+		states(model.HealthDown, model.HealthDown)
+		happened("its check fails", "web "+one.Addr.String()+":8080 up>down refused")
+		states(model.HealthUnknown, model.HealthDown)
+		happened("it is checked anew")
+		states(model.HealthUp, model.HealthDown)
+		happened("and passes", "web "+one.Addr.String()+":8080 down>up ")
+		one.Weight = 0
+		balancer(one, two)
+		happened("drained", "web "+one.Addr.String()+":8080 up>out of service its weight is 0")
+		balancer(one)
+		happened("removed", "web "+two.Addr.String()+" up> ")
+	})
+}
