@@ -72,3 +72,45 @@ func authentic(raw, key []byte) bool {
 	sum := sha1.Sum(b[:])
 	return subtle.ConstantTimeCompare(sum[:], raw[hashOffset:packetMax]) == 1
 }
+
+// sequence is where an authenticated session is in the sequence numbers of both
+// ends, RFC 5880 section 6.8.1.
+type sequence struct {
+	sent, expected uint32 // expected: the last received
+	known          bool   // expected is
+	last           Packet // sent, without Auth, P and F included
+}
+
+// authenticate is RFC 5880 section 6.7. The hash is looked at first: a stranger
+// must not be able to set the sequence number that is expected.
+func (s *sequence) authenticate(a *Auth, p *Packet, raw []byte) Reason {
+	switch {
+	case a == nil && p.Auth.Type == 0:
+		return accepted
+	case a == nil, p.Auth.Type != a.Type, p.Auth.KeyID != a.KeyID, !authentic(raw, a.Key):
+		return DropAuth
+	}
+	ahead := p.Auth.Sequence - s.expected // circular
+	least := uint32(0)
+	if a.Type == MeticulousKeyedSHA1 {
+		least = 1
+	}
+	if s.known && (ahead < least || ahead > 3*uint32(p.DetectMult)) {
+		return DropSequence
+	}
+	s.known, s.expected = true, p.Auth.Sequence
+	return accepted
+}
+
+// number adds the authentication section, RFC 5880 section 6.7.4: meticulous
+// counts packets, keyed SHA1 contents.
+func (s *sequence) number(a *Auth, p *Packet) {
+	if a == nil {
+		return
+	}
+	if a.Type == MeticulousKeyedSHA1 || *p != s.last {
+		s.sent++
+	}
+	s.last = *p
+	p.Auth = AuthSection{Type: a.Type, KeyID: a.KeyID, Sequence: s.sent}
+}

@@ -55,6 +55,6 @@ func (d *damper) holds(now time.Time) bool {
 func (m *machine) release(now time.Time) {
 	if m.damper.heard && !now.Before(m.damper.until) {
 		m.damper.heard = false
-		m.follow(now, m.remoteState)
+		m.follow(now, m.remote.State)
 	}
 }

@@ -26,7 +26,7 @@ func TestIntervalsOfALostPoll(t *testing.T) {
 			end(b)
 			b.want(Down, b.m.diag)
 			for range 3 { // as long as Down lasts, and once it is over
-				if tx, rx := b.m.usedTx, b.m.usedRx; tx != 2*time.Second || rx != 50*ms {
+				if tx, rx := b.m.terms.usedTx, b.m.terms.usedRx; tx != 2*time.Second || rx != 50*ms {
 					t.Fatalf("%s: used are %v and %v, want 2s and 50ms", b.m.state, tx, rx)
 				}
 				b.hear(Down, tx50)
@@ -46,9 +46,9 @@ func TestNobodyRunsOrders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	close(l.done)
-	for range cap(l.ops) / 2 { // the order is taken or refused, as it happens
-		if l.do(func(time.Time) { t.Error("run by nobody") }) {
+	close(l.orders.done)
+	for range cap(l.orders.ops) / 2 { // the order is taken or refused, as it happens
+		if l.orders.do(func(time.Time) { t.Error("run by nobody") }) {
 			t.Error("told that it was done")
 		}
 	}

@@ -93,7 +93,7 @@ func TestAuthentication(t *testing.T) {
 		if got := b.m.receive(b.now, b.now, &p, p.Append(nil, []byte(r.key))); got != r.want {
 			t.Errorf("%s: %v, want %v", r.rule, got, r.want)
 		}
-		if r.want != accepted && (b.m.state != Down || b.m.remoteDiscr != 0 || b.m.seqKnown || !b.m.lastRx.IsZero()) {
+		if r.want != accepted && (b.m.state != Down || b.m.remote.MyDiscr != 0 || b.m.seq.known || !b.m.lastRx.IsZero()) {
 			t.Errorf("%s: dropped, and still it changed something", r.rule)
 		}
 	}

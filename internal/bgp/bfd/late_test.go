@@ -48,8 +48,8 @@ func TestSecondLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
-	l.ports[port{}] = &listener{urgent: closed, calm: closed, retry: time.Now().Add(time.Hour)}
+	defer l.orders.close()
+	l.sockets.ports[port{}] = &listener{urgent: closed, calm: closed, retry: time.Now().Add(time.Hour)}
 	w := l.late()
 	if l.turn(true); w.m.state != Up {
 		t.Error("declared dead at first sight")
@@ -78,8 +78,8 @@ func TestSecondLook(t *testing.T) {
 func (l *loop) late() *watch {
 	now := time.Now()
 	m := newMachine(now, usual, 1, 1, func() float64 { return 0.5 })
-	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, fd: -1, slot: -1, state: Up}
-	m.state, m.remoteState, m.remoteDiscr, m.remoteMult, m.remoteMinTx = Up, Up, 2, 3, 100*ms
+	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, out: outbound{fd: -1}, slot: -1, state: Up}
+	m.state, m.remote.State, m.remote.MyDiscr, m.remote.DetectMult, m.remote.DesiredMinTx = Up, Up, 2, 3, 100*ms
 	m.lastRx = now.Add(-320 * ms)
 	l.queue.set(w, now)
 	return w
@@ -92,11 +92,11 @@ func TestSecondLookIsAfterReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
+	defer l.orders.close()
 	var all []*watch
 	defer func() {
 		for _, w := range all {
-			l.close(w)
+			w.out.close()
 		}
 	}()
 	for took := time.Duration(0); took < lookAgain; { // a shorter turn shows nothing
@@ -142,10 +142,12 @@ func TestOverflow(t *testing.T) {
 	}
 	defer func() { _ = unix.Close(s.fd) }()
 	var loop loop
-	if !loop.overflowed(&s) || loop.overflow == 0 || loop.overflow >= 100 {
-		t.Errorf("%d lost of 100", loop.overflow)
+	if !loop.overflowed(&s) || loop.stats.Overflow == 0 || loop.stats.Overflow >= 100 {
+		t.Errorf("%d lost of 100", loop.stats.Overflow)
 	}
 	if loop.overflowed(&s) {
 		t.Error("the same loss counts twice")
 	}
 }
+
+var closed = socket{fd: -1}

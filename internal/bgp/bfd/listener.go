@@ -1,6 +1,7 @@
 package bfd
 
 import (
+	"maps"
 	"time"
 
 	"golang.org/x/net/bpf"
@@ -36,8 +37,6 @@ type socket struct {
 	lost  uint32    // packets dropped for want of room since it was opened
 }
 
-var closed = socket{fd: -1}
-
 // open opens the sockets.
 func (s *listener) open(p port) {
 	now := time.Now()
@@ -55,6 +54,32 @@ func (s *listener) close() {
 			one.fd = -1
 		}
 	}
+}
+
+// receivers are the listeners of all sessions.
+type receivers struct {
+	ports  map[port]*listener
+	bufs   [2]*inbound // of the two sockets of a port
+	opened bool        // sockets were, since the last rest
+	unread bool        // packets were left in the sockets
+	held   bool        // sessions are about to come: close no port
+}
+
+// take takes over listeners that were opened elsewhere, and ends the hold.
+func (r *receivers) take(fresh map[port]*listener) {
+	maps.Copy(r.ports, fresh)
+	r.opened, r.held = r.opened || len(fresh) > 0, false
+}
+
+// problems is what is wrong with ports that sessions need, always in the same
+// order.
+func (r *receivers) problems() (errs []error) {
+	for _, p := range ports {
+		if s := r.ports[p]; s != nil && s.users > 0 {
+			errs = append(errs, s.err)
+		}
+	}
+	return errs
 }
 
 // split opens a second socket for the port of urgent, which gets the packets
@@ -92,7 +117,7 @@ func split(urgent int, p port) int {
 // settled tells whether packets that say no more than Up are no news to any session
 // of a port.
 func (l *loop) settled(p port) bool {
-	if l.unread || len(l.table.byDiscr) > few {
+	if l.sockets.unread || len(l.table.byDiscr) > few {
 		return false
 	}
 	for _, w := range l.table.byDiscr {
@@ -109,7 +134,7 @@ func (l *loop) meet(least, most time.Time) time.Time {
 		return time.Time{} // they would all send at once
 	}
 	for _, w := range l.queue {
-		if t := w.m.nextTx; w.m.periodic() && !t.Before(least) && !t.After(most) {
+		if t := w.m.out.next; w.m.periodic() && !t.Before(least) && !t.After(most) {
 			return t
 		}
 	}
@@ -124,18 +149,18 @@ func (l *loop) meet(least, most time.Time) time.Time {
 // peer. An answer to each step would make the peer take as many.
 func (l *loop) drain() (empty bool) {
 	empty = true
-	for p, s := range l.ports {
+	for p, s := range l.sockets.ports {
 		if s.urgent.fd < 0 {
 			if !time.Now().Before(s.retry) {
 				s.open(p)
-				l.opened = true
+				l.sockets.opened = true
 			}
 			continue
 		}
 		empty = l.read(p, s) && empty
 		l.answer()
 	}
-	l.unread = !empty
+	l.sockets.unread = !empty
 	return empty
 }
 
@@ -143,7 +168,7 @@ func (l *loop) drain() (empty bool) {
 // packets are taken out first: those without news that were sent before them are
 // there then, and not found to be left when a session has long gone Down.
 func (l *loop) read(p port, s *listener) (empty bool) {
-	lanes := [2]lane{{socket: &s.urgent, buf: l.bufs[0], since: s.urgent.empty}, {socket: &s.calm, buf: l.bufs[1], since: s.calm.empty}}
+	lanes := [2]lane{{socket: &s.urgent, buf: l.sockets.bufs[0], since: s.urgent.empty}, {socket: &s.calm, buf: l.sockets.bufs[1], since: s.calm.empty}}
 	for {
 		var first *lane
 		for i := range lanes {
@@ -220,7 +245,7 @@ func (l *loop) overflowed(s *socket) bool {
 	if err != nil || lost == s.lost {
 		return false
 	}
-	l.overflow += uint64(lost - s.lost)
+	l.stats.Overflow += uint64(lost - s.lost)
 	s.lost = lost
 	return true
 }

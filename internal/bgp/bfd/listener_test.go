@@ -71,10 +71,10 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
+	defer l.orders.close()
 	var s listener
 	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
-	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, fd: -1, slot: -1, state: Down}
+	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, out: outbound{fd: -1}, slot: -1, state: Down}
 	newLab(t).In("a", func() {
 		s.open(port{})
 		stamped(t)
@@ -96,14 +96,14 @@ func TestOrder(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	defer func() { s.close(); l.close(w) }()
-	l.ports[port{}] = &s
+	defer func() { s.close(); w.out.close() }()
+	l.sockets.ports[port{}] = &s
 	l.table.add(w)
 	if !l.drain() || w.in != 2*batch+7 {
 		t.Fatalf("received %d", w.in)
 	}
-	if m.state != Down || m.remoteState != Down || m.diag != DiagNeighborDown || m.transitions != 2 {
-		t.Errorf("%v, %v, %d changes; the peer is %v", m.state, m.diag, m.transitions, m.remoteState)
+	if m.state != Down || m.remote.State != Down || m.diag != DiagNeighborDown || m.transitions != 2 {
+		t.Errorf("%v, %v, %d changes; the peer is %v", m.state, m.diag, m.transitions, m.remote.State)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestFewWakes(t *testing.T) {
 	a.each("up", func(st Status) bool { return st.State == Up && st.Transmit == 50*ms && st.Receive == 50*ms })
 	loop := a.m.loop
 	count := func() (packets, wakes uint64) {
-		loop.do(func(time.Time) {
+		loop.orders.do(func(time.Time) {
 			for _, w := range loop.all() {
 				packets += w.in + w.sent
 			}
@@ -178,7 +178,7 @@ func TestFewWakes(t *testing.T) {
 		return 3*(n2-n) < p2-p
 	})
 	settled := func(p port) (yes bool) {
-		loop.do(func(time.Time) { yes = loop.settled(p) })
+		loop.orders.do(func(time.Time) { yes = loop.settled(p) })
 		return yes
 	}
 	if !settled(port{}) {
@@ -205,7 +205,7 @@ func TestApplyAgain(t *testing.T) {
 	a.apply(one, two)
 	loop := a.m.loop
 	wakes := func() (n uint64) {
-		loop.do(func(time.Time) { n = loop.wakes })
+		loop.orders.do(func(time.Time) { n = loop.wakes })
 		return n
 	}
 	before := wakes()
@@ -248,10 +248,10 @@ func TestMeet(t *testing.T) {
 			for i, mult := range c.mults {
 				m := newMachine(now, usual, uint32(i+1), 1, rand.New(rand.NewPCG(1, uint64(i))).Float64)
 				m.meet, m.set.mult = l.meet, max(mult, 1)
-				m.state, m.remoteState, m.remoteDiscr, m.remoteMinRx = Up, Up, other, 100*ms
-				m.desiredTx, m.usedTx, m.trigger = 100*ms, 100*ms, false
-				m.nextTx = now.Add(time.Duration(i) * 31 * ms)
-				l.queue.set(&watch{m: m, slot: -1}, m.nextTx)
+				m.state, m.remote.State, m.remote.MyDiscr, m.remote.RequiredMinRx = Up, Up, other, 100*ms
+				m.terms.desiredTx, m.terms.usedTx, m.out.trigger = 100*ms, 100*ms, false
+				m.out.next = now.Add(time.Duration(i) * 31 * ms)
+				l.queue.set(&watch{m: m, slot: -1}, m.out.next)
 			}
 			packets, wakes, gaps := sendAll(t, l, 2000)
 			if packets*100 < wakes*c.share*98 {
@@ -287,7 +287,7 @@ func sendAll(t *testing.T, l *loop, wakes int) (packets, woken, gaps int) {
 				seen[gap] = true
 			}
 			last[w] = now
-			l.queue.set(w, w.m.nextTx)
+			l.queue.set(w, w.m.out.next)
 		}
 	}
 	return packets, wakes, len(seen)

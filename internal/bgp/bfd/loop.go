@@ -22,31 +22,28 @@ const (
 type loop struct {
 	changed func()       // never waits
 	news    chan<- event // for the log; full: forgotten
+	orders  orders
 
-	ops     chan func(now time.Time) // from any goroutine
-	wake    int                      // eventfd that tells of ops; any goroutine writes
-	done    chan struct{}            // closed when the thread has ended
+	sockets receivers
+	queue   queue
+	table   table
+	ifaces  interfaces
+	heard   []*watch // sessions with packets received and not yet answered
+	stats   Stats
+	wakes   uint64
+	rest    *rest // nil if it cannot be had
+	alarm   alarm
+	dropped bool // a session was dropped since the last sweep
+	leaving bool // end with the last session
 	stopped bool
+}
 
-	ports  map[port]*listener
-	queue  queue
-	table  table
-	ifaces interfaces
-	bufs   [2]*inbound // of the two sockets of a port
-
-	heard    []*watch // sessions with packets received and not yet answered
-	drops    Drops    // of packets that belong to no session
-	overflow uint64
-	latest   time.Duration // worst lateness
-	leaving  bool          // end with the last session
-	wakes    uint64
-	rest     *rest         // nil if it cannot be had
-	alert    time.Time     // until then the thread does not rest
-	caution  time.Duration // for how long the last alert was
-	opened   bool          // sockets were, since the last rest
-	unread   bool          // packets were left in the sockets
-	dropped  bool          // a session was dropped since the last sweep
-	held     bool          // sessions are about to come: close no port
+// orders are what the thread is to do for other goroutines. Any goroutine uses
+// them, and wakes the thread.
+type orders struct {
+	ops  chan func(now time.Time)
+	wake int           // eventfd that tells of ops
+	done chan struct{} // closed when the thread has ended
 }
 
 // event is a change of state, for the log.
@@ -64,38 +61,55 @@ func newLoop(changed func(), news chan<- event) (*loop, error) {
 		return nil, err
 	}
 	return &loop{
-		changed: changed, news: news, wake: wake, bufs: [2]*inbound{new(inbound), new(inbound)},
-		ops: make(chan func(time.Time), 16), done: make(chan struct{}),
-		ports:  map[port]*listener{},
-		table:  table{map[uint32]*watch{}, map[netip.Addr][]*watch{}},
-		ifaces: interfaces{map[string]*known{}},
+		changed: changed, news: news,
+		orders:  orders{make(chan func(time.Time), 16), wake, make(chan struct{})},
+		sockets: receivers{ports: map[port]*listener{}, bufs: [2]*inbound{new(inbound), new(inbound)}},
+		table:   table{map[uint32]*watch{}, map[netip.Addr][]*watch{}},
+		ifaces:  interfaces{},
 	}, nil
 }
 
 // do runs f on the thread and waits for it. It returns false if the thread has
 // ended.
-func (l *loop) do(f func(now time.Time)) bool {
+func (o *orders) do(f func(now time.Time)) bool {
 	ran := make(chan struct{})
 	select {
-	case l.ops <- func(now time.Time) { f(now); close(ran) }:
-	case <-l.done:
+	case o.ops <- func(now time.Time) { f(now); close(ran) }:
+	case <-o.done:
 		return false
 	}
 	one := [8]byte{1}
-	_, _ = unix.Write(l.wake, one[:]) // full means that it is awake already
+	_, _ = unix.Write(o.wake, one[:]) // full means that it is awake already
 	select {
 	case <-ran:
 		return true
-	case <-l.done:
+	case <-o.done:
 		return false
 	}
 }
+
+// obey runs the orders, on the thread.
+func (o *orders) obey() {
+	var count [8]byte
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(o.wake), uintptr(unsafe.Pointer(&count)), 8)
+	for {
+		select {
+		case f := <-o.ops:
+			f(time.Now())
+		default:
+			return
+		}
+	}
+}
+
+// close ends do for good. The thread has ended.
+func (o *orders) close() { _ = unix.Close(o.wake) }
 
 // run is the thread. It waits for sockets, orders and the next deadline at once, in a
 // system call of its own or, while there is time, in Go's network poller.
 func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread, and its timer slack, end here
-	defer close(l.done)
+	defer close(l.orders.done)
 	defer close(l.news)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	l.rest, _ = newRest()
@@ -105,18 +119,18 @@ func (l *loop) run() {
 			l.delayed(now.Sub(due), now)
 		}
 		l.wakes++
-		l.obey()
+		l.orders.obey()
 		l.turn(l.drain())
 		l.sweep()
 	}
 	if l.rest != nil {
 		_ = l.rest.close()
 	}
-	for _, s := range l.ports {
+	for _, s := range l.sockets.ports {
 		s.close()
 	}
 	for _, w := range l.table.byDiscr {
-		l.close(w)
+		w.out.close()
 	}
 }
 
@@ -127,8 +141,8 @@ func (l *loop) wait() (due time.Time) {
 	var all [1 + 2*4]unix.PollFd
 	fds, next := l.awaited(all[:0])
 	if l.rests(time.Now()) {
-		err := l.rest.watch(fds, l.opened)
-		l.opened = err != nil
+		err := l.rest.watch(fds, l.sockets.opened)
+		l.sockets.opened = err != nil
 		if err == nil {
 			err = l.rest.until(next)
 		}
@@ -163,12 +177,12 @@ func (l *loop) awaited(fds []unix.PollFd) (_ []unix.PollFd, next time.Time) {
 			next = t
 		}
 	}
-	await(l.wake)
+	await(l.orders.wake)
 	if len(l.queue) > 0 {
 		earliest(l.queue[0].deadline)
 	}
 	for _, p := range ports {
-		s := l.ports[p]
+		s := l.sockets.ports[p]
 		switch {
 		case s == nil:
 			continue
@@ -188,25 +202,11 @@ func (l *loop) awaited(fds []unix.PollFd) (_ []unix.PollFd, next time.Time) {
 	return fds, next
 }
 
-// obey runs the orders from other goroutines.
-func (l *loop) obey() {
-	var count [8]byte
-	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(l.wake), uintptr(unsafe.Pointer(&count)), 8)
-	for {
-		select {
-		case f := <-l.ops:
-			f(time.Now())
-		default:
-			return
-		}
-	}
-}
-
 // receive handles one packet that arrived at the time at.
 func (l *loop) receive(d *datagram, p port, fd int, at, now time.Time) {
 	pkt, err := Parse(d.payload)
 	if err != nil {
-		l.drops[DropMalformed]++
+		l.stats.Dropped[DropMalformed]++
 		return
 	}
 	w, why := l.table.find(&pkt, d, p.multihop, func(w *watch) int {
@@ -218,7 +218,7 @@ func (l *loop) receive(d *datagram, p port, fd int, at, now time.Time) {
 	})
 	switch {
 	case w == nil:
-		l.drops[why]++
+		l.stats.Dropped[why]++
 	case why != accepted:
 		w.drops[why]++
 	default:
@@ -299,7 +299,7 @@ func (l *loop) report(w *watch) {
 	if s == w.state {
 		return
 	}
-	e := event{key: w.key, from: w.state, to: s, diag: w.m.diag, remote: w.m.remoteState}
+	e := event{key: w.key, from: w.state, to: s, diag: w.m.diag, remote: w.m.remote.State}
 	w.state = s
 	l.changed()
 	l.tell(e)
@@ -324,17 +324,17 @@ func (l *loop) emit(w *watch, p *Packet, now time.Time) {
 		key = w.m.set.auth.Key
 	}
 	var err error
-	if w.fd < 0 {
-		w.fd, err = source(w.key.Peer.Is6())
+	if w.out.fd < 0 {
+		w.out.fd, err = source(w.key.Peer.Is6())
 	}
 	if err == nil {
-		if i := l.ifaces.index(w.key.Interface, w.fd, now, w.trouble != nil); i != w.index {
+		if i := l.ifaces.index(w.key.Interface, w.out.fd, now, w.trouble != nil); i != w.out.index {
 			w.prepare(i)
 		}
-		if w.key.Interface != "" && w.index == 0 {
+		if w.key.Interface != "" && w.out.index == 0 {
 			err = errNoInterface
 		} else {
-			err = w.out.send(w.fd, p, key)
+			err = w.out.send(p, key)
 		}
 	}
 	if err == nil {
@@ -359,7 +359,7 @@ func (l *loop) tell(e event) {
 // add takes a session in. Its machine is new. The port it needs is there.
 func (l *loop) add(w *watch, now time.Time) {
 	l.table.add(w)
-	l.ports[w.port()].users++
+	l.sockets.ports[w.port()].users++
 	l.settle(w, now)
 }
 
@@ -367,16 +367,9 @@ func (l *loop) add(w *watch, now time.Time) {
 func (l *loop) drop(w *watch) {
 	l.queue.set(w, time.Time{})
 	l.table.remove(w)
-	l.close(w)
-	l.ports[w.port()].users--
+	w.out.close()
+	l.sockets.ports[w.port()].users--
 	l.dropped = true
-}
-
-func (l *loop) close(w *watch) {
-	if w.fd >= 0 {
-		_ = unix.Close(w.fd)
-		w.fd = -1
-	}
 }
 
 // sweep closes what the sessions that are gone have left.
@@ -384,18 +377,15 @@ func (l *loop) sweep() {
 	if l.leaving && len(l.table.byDiscr) == 0 {
 		l.stopped = true
 	}
-	if !l.dropped || l.held {
+	if !l.dropped || l.sockets.held {
 		return
 	}
 	l.dropped = false
-	clear(l.ifaces.known)
-	for p, s := range l.ports {
+	clear(l.ifaces)
+	for p, s := range l.sockets.ports {
 		if s.users == 0 {
 			s.close()
-			delete(l.ports, p)
+			delete(l.sockets.ports, p)
 		}
 	}
 }
-
-// closeWake ends do for good. The thread has ended.
-func (l *loop) closeWake() { _ = unix.Close(l.wake) }

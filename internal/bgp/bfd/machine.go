@@ -21,32 +21,14 @@ type machine struct {
 	// zero: there is none. It may be nil.
 	meet func(least, most time.Time) time.Time
 
-	state, remoteState      State
-	diag, remoteDiag        Diag
-	localDiscr, remoteDiscr uint32
-	remoteMinTx             time.Duration // the last received Desired Min TX Interval
-	remoteMinRx             time.Duration
-	remoteMult              uint8
-	remoteDemand            bool
-
-	// What is announced, and what is in use until a Poll Sequence has ended.
-	desiredTx, usedTx  time.Duration
-	requiredRx, usedRx time.Duration
-	poll               pollState
-	pollSent           bool // the present sequence has sent its first packet
-	again              bool // the settings changed during a Poll Sequence
-
-	final    bool // a Poll waits for its answer
-	trigger  bool // the next packet differs from the last one: send it now
-	farewell int  // AdminDown: packets left to send
-	pause    time.Duration
-
-	lastTx, nextTx time.Time
-	lastRx         time.Time // of the last packet that was not discarded
-
-	xmitSeq, rcvSeq uint32
-	seqKnown        bool
-	lastSent        Packet // without Auth, P and F included
+	state      State
+	diag       Diag
+	localDiscr uint32
+	remote     Packet    // the last one that was not discarded, less what forget forgot of it
+	lastRx     time.Time // when it came
+	terms      terms
+	out        output
+	seq        sequence
 
 	since       time.Time // of state
 	everUp      bool
@@ -62,6 +44,16 @@ type settings struct {
 	auth              *Auth
 }
 
+// terms are the intervals that are announced, those in use until a Poll Sequence
+// has ended, and that sequence, RFC 5880 section 6.8.3.
+type terms struct {
+	desiredTx, usedTx  time.Duration
+	requiredRx, usedRx time.Duration
+	poll               pollState
+	pollSent           bool // the present sequence has sent its first packet
+	again              bool // the settings changed during a Poll Sequence
+}
+
 type pollState uint8
 
 const (
@@ -74,11 +66,13 @@ const (
 // random.
 func newMachine(now time.Time, set settings, discr, seq uint32, rand func() float64) *machine {
 	m := &machine{
-		set: set, rand: rand, state: Down, remoteState: Down, localDiscr: discr, xmitSeq: seq,
-		remoteMinRx: time.Microsecond, since: now, nextTx: now,
+		set: set, rand: rand, state: Down, localDiscr: discr, since: now,
+		remote: Packet{State: Down, RequiredMinRx: time.Microsecond},
+		terms:  terms{desiredTx: max(set.transmit, slowInterval), requiredRx: set.receive},
+		out:    output{next: now},
+		seq:    sequence{sent: seq},
 	}
-	m.desiredTx, m.requiredRx = max(set.transmit, slowInterval), set.receive
-	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
+	m.terms.use()
 	return m
 }
 
@@ -88,10 +82,10 @@ func (m *machine) change(now time.Time, set settings) {
 	old := m.set
 	m.set = set
 	if !set.auth.same(old.auth) {
-		m.seqKnown = false
+		m.seq.known = false
 	}
 	if set.mult != old.mult {
-		m.trigger = true
+		m.out.trigger = true
 	}
 	m.retime(now)
 }
@@ -99,18 +93,18 @@ func (m *machine) change(now time.Time, set settings) {
 // disable takes the session down by an operator's wish, section 6.8.16. Until
 // finished, a few packets tell the peer, if it was ever heard.
 func (m *machine) disable(now time.Time) {
-	m.pause = min(m.interval(), 300*time.Millisecond)
-	heard := m.remoteDiscr != 0
+	m.out.pause = min(m.interval(), 300*time.Millisecond)
+	heard := m.remote.MyDiscr != 0
 	m.enter(now, AdminDown, DiagAdminDown)
-	m.trigger = heard
+	m.out.trigger = heard
 	if heard {
-		m.farewell = max(3, int(m.set.mult))
+		m.out.farewell = max(3, int(m.set.mult))
 	}
 }
 
 // finished tells that a disabled session has told its peer, or has nobody to
 // tell.
-func (m *machine) finished() bool { return m.state == AdminDown && m.farewell == 0 }
+func (m *machine) finished() bool { return m.state == AdminDown && m.out.farewell == 0 }
 
 // enter changes the state.
 func (m *machine) enter(now time.Time, s State, why Diag) {
@@ -123,10 +117,10 @@ func (m *machine) enter(now time.Time, s State, why Diag) {
 	m.state, m.diag, m.since = s, why, now
 	m.everUp = m.everUp || s == Up
 	m.damper.heard = false
-	m.trigger = true
+	m.out.trigger = true
 	// Whatever was being agreed on belongs to the state that ended.
-	m.poll, m.again = pollIdle, false
-	m.usedTx, m.usedRx = m.desiredTx, m.requiredRx
+	m.terms.cancel()
+	m.terms.use()
 	m.retime(now)
 }
 
@@ -137,47 +131,70 @@ func (m *machine) retime(now time.Time) {
 	if m.state != Up {
 		desired = max(desired, slowInterval)
 	}
-	if desired == m.desiredTx && required == m.requiredRx {
-		m.again = false
-		return
-	}
-	if m.state == Up && m.poll != pollIdle {
-		m.again = true // a Final could not be told from that of this sequence
-		return
-	}
-	m.again = false
 	old := m.interval()
+	if m.terms.announce(desired, required, m.state == Up, m.remote.MyDiscr != 0) {
+		m.out.trigger = true
+		m.paced(old)
+	}
+}
+
+// announce begins to agree on other intervals, and tells whether the next packet
+// says them. Without a peer that was heard there is nobody to poll.
+func (t *terms) announce(desired, required time.Duration, up, heard bool) bool {
+	same := desired == t.desiredTx && required == t.requiredRx
+	t.again = !same && up && t.poll != pollIdle // a Final could not be told from that of this sequence
+	if same || t.again {
+		return false
+	}
 	// The peer must know before packets come at longer intervals, and must send
 	// faster before they are expected at shorter ones.
-	if m.state != Up || desired <= m.usedTx {
-		m.usedTx = desired
+	if !up || desired <= t.usedTx {
+		t.usedTx = desired
 	}
-	if m.state != Up || required >= m.usedRx {
-		m.usedRx = required
+	if !up || required >= t.usedRx {
+		t.usedRx = required
 	}
-	m.desiredTx, m.requiredRx = desired, required
-	m.trigger = true
-	if m.remoteDiscr != 0 {
-		m.poll, m.pollSent = pollActive, false
+	t.desiredTx, t.requiredRx = desired, required
+	if heard {
+		t.poll, t.pollSent = pollActive, false
 	}
-	m.paced(old)
+	return true
 }
+
+// polled moves the own Poll Sequence on, RFC 5880 sections 6.5 and 6.8.3, and
+// tells whether the settings have to be looked at again.
+func (t *terms) polled(final bool) bool {
+	switch {
+	case final && t.poll == pollActive && t.pollSent:
+		t.poll = pollSettled
+		// A longer interval is used after the packet that is already due: should
+		// an older one have overtaken the Poll, it puts that right.
+		t.use()
+	case !final && t.poll == pollSettled:
+		t.poll = pollIdle
+		return t.again
+	}
+	return false
+}
+
+func (t *terms) use()    { t.usedTx, t.usedRx = t.desiredTx, t.requiredRx }
+func (t *terms) cancel() { t.poll, t.again = pollIdle, false }
 
 // interval is the agreed time from one packet to the next, before jitter,
 // RFC 5880 section 6.8.2.
-func (m *machine) interval() time.Duration { return max(m.usedTx, m.remoteMinRx) }
+func (m *machine) interval() time.Duration { return max(m.terms.usedTx, m.remote.RequiredMinRx) }
 
 // detection is the time without a packet after which the peer is lost, RFC 5880
 // section 6.8.4; 0 as long as nothing was heard.
 func (m *machine) detection() time.Duration {
-	return time.Duration(m.remoteMult) * max(m.usedRx, m.remoteMinTx)
+	return time.Duration(m.remote.DetectMult) * max(m.terms.usedRx, m.remote.DesiredMinTx)
 }
 
 // paced takes a new interval into use, counted from the last packet, as section
 // 6.8.3 asks. old is the interval before.
 func (m *machine) paced(old time.Duration) {
-	if m.interval() != old && !m.lastTx.IsZero() {
-		m.nextTx = m.lastTx.Add(m.jittered())
+	if m.interval() != old && !m.out.last.IsZero() {
+		m.out.next = m.out.last.Add(m.jittered())
 	}
 }
 
@@ -201,11 +218,11 @@ func (m *machine) jittered() time.Duration {
 // advance does what is due at now: the end of the Detection Time, or of a hold.
 func (m *machine) advance(now time.Time) {
 	m.release(now)
-	if m.remoteDiscr != 0 && !now.Before(m.lastRx.Add(m.detection())) {
+	if m.remote.MyDiscr != 0 && !now.Before(m.lastRx.Add(m.detection())) {
 		m.forget(now)
 	}
-	if m.seqKnown && !now.Before(m.lastRx.Add(2*m.detection())) {
-		m.seqKnown = false // section 6.8.1, bfd.AuthSeqKnown
+	if m.seq.known && !now.Before(m.lastRx.Add(2*m.detection())) {
+		m.seq.known = false // section 6.8.1, bfd.AuthSeqKnown
 	}
 }
 
@@ -217,22 +234,22 @@ func (m *machine) forget(now time.Time) {
 		m.enter(now, Down, DiagTimeExpired)
 	}
 	old := m.interval()
-	m.remoteDiscr, m.remoteDemand = 0, false
-	m.remoteMinRx = time.Microsecond // else one that refused packets could never be called again
-	if m.remoteState != AdminDown {
-		m.remoteState = Down
+	m.remote.MyDiscr, m.remote.Demand = 0, false
+	m.remote.RequiredMinRx = time.Microsecond // else one that refused packets could never be called again
+	if m.remote.State != AdminDown {
+		m.remote.State = Down
 	}
-	m.poll, m.again = pollIdle, false
-	m.final, m.farewell, m.damper.heard = false, 0, false
+	m.terms.cancel()
+	m.out.final, m.out.farewell, m.damper.heard = false, 0, false
 	m.paced(old)
 }
 
 // expires is when advance has something to do; zero: never.
 func (m *machine) expires() time.Time {
 	switch {
-	case m.remoteDiscr != 0:
+	case m.remote.MyDiscr != 0:
 		return m.lastRx.Add(m.detection())
-	case m.seqKnown:
+	case m.seq.known:
 		return m.lastRx.Add(2 * m.detection())
 	}
 	return time.Time{}
@@ -242,8 +259,8 @@ func (m *machine) expires() time.Time {
 // before; zero: never.
 func (m *machine) next() time.Time {
 	t := m.expires()
-	if m.periodic() && (t.IsZero() || m.nextTx.Before(t)) {
-		t = m.nextTx
+	if m.periodic() && (t.IsZero() || m.out.next.Before(t)) {
+		t = m.out.next
 	}
 	if m.damper.heard && (t.IsZero() || m.damper.until.Before(t)) {
 		t = m.damper.until

@@ -229,7 +229,7 @@ func TestJitter(t *testing.T) {
 // brings no two packets closer than the jitter may.
 func TestSchedule(t *testing.T) {
 	b := newBench(t, usual).up()
-	first := b.m.nextTx
+	first := b.m.out.next
 	for i := range 50 {
 		b.now = first.Add(time.Duration(i)*100*ms + time.Duration(i%2)*5*ms) // each other one 5 ms late
 		b.hear(Up)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -70,7 +71,7 @@ func (m *Manager) Apply(want []Session) error {
 	// Sockets are opened here. The thread has packets to send.
 	fresh := m.prepare(next)
 	var errs []error
-	ok := m.loop.do(func(now time.Time) {
+	ok := m.loop.orders.do(func(now time.Time) {
 		for _, w := range m.adopt(next, now) {
 			m.loop.quit(w, now)
 		}
@@ -150,19 +151,19 @@ type arrivals struct {
 // prepare opens sockets for what is new in next. A port may be open already.
 func (m *Manager) prepare(next map[Key]Session) (fresh arrivals) {
 	fresh.ports = map[port]*listener{}
-	var open map[port]bool
-	m.loop.do(func(time.Time) { open = m.loop.hold() })
+	var open map[port]*listener // or tried; they stay so until welcome
+	m.loop.orders.do(func(time.Time) { m.loop.sockets.held, open = true, maps.Clone(m.loop.sockets.ports) })
 	for k, s := range next {
 		if m.wanted[k] != nil {
 			continue
 		}
-		w := &watch{key: k, multihop: s.Multihop, minTTL: s.MinTTL, slot: -1, state: Down}
-		w.fd, w.trouble = source(k.Peer.Is6())
+		w := &watch{key: k, minTTL: s.MinTTL, slot: -1, state: Down}
+		w.out.fd, w.trouble = source(k.Peer.Is6())
 		w.prepare(0)
 		e := &entry{s, w}
 		fresh.sessions = append(fresh.sessions, e)
 		m.wanted[k] = e
-		if p := w.port(); !open[p] && fresh.ports[p] == nil {
+		if p := w.port(); open[p] == nil && fresh.ports[p] == nil {
 			fresh.ports[p] = new(listener)
 			fresh.ports[p].open(p)
 		}
@@ -192,17 +193,6 @@ func (s *Session) settings() settings {
 	return settings{s.Transmit, s.Receive, s.Multiplier, s.Passive, s.Auth}
 }
 
-// hold runs on the thread. It returns the ports that are open or tried, and
-// keeps them so until welcome.
-func (l *loop) hold() map[port]bool {
-	l.held = true
-	ports := map[port]bool{}
-	for p := range l.ports {
-		ports[p] = true
-	}
-	return ports
-}
-
 // quit runs on the thread. It ends a session the polite way.
 func (l *loop) quit(w *watch, now time.Time) {
 	w.m.disable(now)
@@ -213,9 +203,7 @@ func (l *loop) quit(w *watch, now time.Time) {
 // welcome runs on the thread. It takes in new sessions, and returns what is
 // wrong with the ports.
 func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
-	for p, s := range fresh.ports {
-		l.ports[p], l.opened = s, true
-	}
+	l.sockets.take(fresh.ports)
 	for _, e := range fresh.sessions {
 		for _, o := range l.table.byPeer[e.w.key.Peer] {
 			if o.key == e.w.key {
@@ -230,19 +218,8 @@ func (l *loop) welcome(fresh arrivals, now time.Time) (errs []error) {
 		e.w.m.meet = l.meet
 		l.add(e.w, now)
 	}
-	l.held, l.dropped = false, true
-	return l.closedPorts()
-}
-
-// closedPorts runs on the thread. It returns what is wrong with ports that
-// sessions need, always in the same order.
-func (l *loop) closedPorts() (errs []error) {
-	for _, p := range ports {
-		if s := l.ports[p]; s != nil && s.users > 0 {
-			errs = append(errs, s.err)
-		}
-	}
-	return errs
+	l.dropped = true
+	return l.sockets.problems()
 }
 
 // Close tells all peers AdminDown and ends. It returns when they have answered
@@ -256,7 +233,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed = true
-	l.do(func(now time.Time) {
+	l.orders.do(func(now time.Time) {
 		l.leaving = true
 		for _, w := range l.all() {
 			if w.m.state != AdminDown {
@@ -267,21 +244,15 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Unlock()
 	var err error
 	select {
-	case <-l.done:
+	case <-l.orders.done:
 	case <-ctx.Done():
 		err = ctx.Err()
-		l.do(func(time.Time) { l.stopped = true })
-		<-l.done
+		l.orders.do(func(time.Time) { l.stopped = true })
+		<-l.orders.done
 	}
-	l.closeWake()
+	l.orders.close()
 	return err
 }
 
 // all runs on the thread: every session, those that say good-bye too.
-func (l *loop) all() []*watch {
-	all := make([]*watch, 0, len(l.table.byDiscr))
-	for _, w := range l.table.byDiscr {
-		all = append(all, w)
-	}
-	return all
-}
+func (l *loop) all() []*watch { return slices.Collect(maps.Values(l.table.byDiscr)) }

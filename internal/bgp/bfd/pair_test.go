@@ -135,11 +135,11 @@ func (p *pair) both(s State) func() bool {
 // agreed: nothing is left to be negotiated.
 func (p *pair) agreed() bool {
 	for _, m := range p.m {
-		if m.state != Up || m.usedTx != m.set.transmit || m.usedRx != m.set.receive || m.desiredTx != m.usedTx || m.poll != pollIdle {
+		if m.state != Up || m.terms.usedTx != m.set.transmit || m.terms.usedRx != m.set.receive || m.terms.desiredTx != m.terms.usedTx || m.terms.poll != pollIdle {
 			return false
 		}
 	}
-	return p.m[0].remoteMinRx == p.m[1].requiredRx && p.m[1].remoteMinRx == p.m[0].requiredRx
+	return p.m[0].remote.RequiredMinRx == p.m[1].terms.requiredRx && p.m[1].remote.RequiredMinRx == p.m[0].terms.requiredRx
 }
 
 func TestPairComesUp(t *testing.T) {
@@ -281,8 +281,8 @@ func TestPairDisables(t *testing.T) {
 		if took := p.until(time.Minute, func() bool { return p.m[1].state == Down }); took > 2*ms {
 			t.Errorf("learnt after %v", took)
 		}
-		if m := p.m[1]; m.remoteState != AdminDown || m.diag != DiagNeighborDown {
-			t.Errorf("remote %v, %v", m.remoteState, m.diag)
+		if m := p.m[1]; m.remote.State != AdminDown || m.diag != DiagNeighborDown {
+			t.Errorf("remote %v, %v", m.remote.State, m.diag)
 		}
 		if took := p.until(time.Minute, p.m[0].finished); took > 5*ms {
 			t.Errorf("finished after %v", took)

@@ -114,25 +114,35 @@ func (r *rest) ready(uintptr) bool {
 	return n > 0 || errno != 0
 }
 
+// alarm is how long the thread does not rest because it was late.
+type alarm struct {
+	until time.Time
+	last  time.Duration // for how long the last one was
+}
+
 // delayed learns by how much the thread was late.
 func (l *loop) delayed(by time.Duration, now time.Time) {
-	l.latest = max(l.latest, by)
-	if by <= tardy {
-		return
+	l.stats.Lateness = max(l.stats.Lateness, by)
+	if by > tardy {
+		l.alarm.sound(now)
 	}
+}
+
+// sound begins an alarm, longer than the last one if that was a short time ago.
+func (a *alarm) sound(now time.Time) {
 	switch {
-	case now.Before(l.alert):
-	case now.Sub(l.alert) < peace:
-		l.caution = min(2*l.caution, alertMax)
+	case now.Before(a.until):
+	case now.Sub(a.until) < peace:
+		a.last = min(2*a.last, alertMax)
 	default:
-		l.caution = alert
+		a.last = alert
 	}
-	l.alert = now.Add(l.caution)
+	a.until = now.Add(a.last)
 }
 
 // rests tells whether the thread may wait in the poller.
 func (l *loop) rests(now time.Time) bool {
-	if l.rest == nil || now.Before(l.alert) || len(l.table.byDiscr) > few {
+	if l.rest == nil || now.Before(l.alarm.until) || len(l.table.byDiscr) > few {
 		return false
 	}
 	for _, w := range l.table.byDiscr {

@@ -122,7 +122,7 @@ func TestRests(t *testing.T) {
 		l := &loop{rest: new(rest), table: table{map[uint32]*watch{}, map[netip.Addr][]*watch{}}}
 		for i := range n {
 			m := newMachine(now, usual, uint32(i+1), 1, func() float64 { return 0.5 })
-			m.usedTx = interval
+			m.terms.usedTx = interval
 			l.table.add(&watch{m: m})
 		}
 		return l
@@ -140,8 +140,10 @@ func TestRests(t *testing.T) {
 		want bool
 	}{
 		{"peer that misses packets soon", only(func(m *machine) { m.set.mult = 2 }), false},
-		{"peer to be missed soon", only(func(m *machine) { m.state, m.remoteMult, m.remoteMinTx, m.usedRx = Up, 3, 10*ms, 10*ms }), false},
-		{"not up yet", only(func(m *machine) { m.remoteMult, m.remoteMinTx, m.usedRx = 3, 10*ms, 10*ms }), true},
+		{"peer to be missed soon", only(func(m *machine) {
+			m.state, m.remote.DetectMult, m.remote.DesiredMinTx, m.terms.usedRx = Up, 3, 10*ms, 10*ms
+		}), false},
+		{"not up yet", only(func(m *machine) { m.remote.DetectMult, m.remote.DesiredMinTx, m.terms.usedRx = 3, 10*ms, 10*ms }), true},
 		{"few", fresh(few, MinSessionInterval), true},
 		{"none", fresh(0, 0), true},
 		{"many", fresh(few+1, MinSessionInterval), false},
@@ -156,7 +158,7 @@ func TestRests(t *testing.T) {
 		t.Error("not at rest after a delay that is none")
 	}
 	l.delayed(tardy+1, now)
-	if l.rests(now) || l.rests(now.Add(alert-1)) || l.latest != tardy+1 {
+	if l.rests(now) || l.rests(now.Add(alert-1)) || l.stats.Lateness != tardy+1 {
 		t.Error("at rest after a delay")
 	}
 	for _, c := range []struct {
@@ -165,10 +167,10 @@ func TestRests(t *testing.T) {
 		{-time.Second, alert}, {0, 2 * alert}, {peace - 1, 4 * alert}, {-time.Second, 4 * alert}, {peace, alert},
 		{0, 2 * alert}, {0, 4 * alert}, {0, 8 * alert}, {0, 16 * alert}, {0, 32 * alert}, {0, alertMax}, {0, alertMax},
 	} {
-		now = l.alert.Add(c.after)
+		now = l.alarm.until.Add(c.after)
 		l.delayed(tardy+1, now)
 		if l.rests(now.Add(c.want-1)) || !l.rests(now.Add(c.want)) {
-			t.Errorf("late %v after an alert: one of %v, want %v", c.after, l.alert.Sub(now), c.want)
+			t.Errorf("late %v after an alert: one of %v, want %v", c.after, l.alarm.until.Sub(now), c.want)
 		}
 	}
 }
@@ -185,8 +187,8 @@ func TestRestLeft(t *testing.T) {
 	loop := a.m.loop
 	// A thread that was late is on the alert by itself: it is told anew each time.
 	watches := func(alert time.Duration) (some bool) {
-		loop.do(func(now time.Time) { loop.alert = now.Add(alert) })
-		loop.do(func(time.Time) { some = len(loop.rest.fds) > 0 })
+		loop.orders.do(func(now time.Time) { loop.alarm.until = now.Add(alert) })
+		loop.orders.do(func(time.Time) { some = len(loop.rest.fds) > 0 })
 		return some
 	}
 	l.within("at rest", func() bool { return watches(0) })
@@ -204,16 +206,16 @@ func TestRestless(t *testing.T) {
 	a.upWith(s)
 	loop := a.m.loop
 	var had bool
-	loop.do(func(time.Time) {
+	loop.orders.do(func(time.Time) {
 		if had = loop.rest != nil; had {
 			_ = loop.rest.file.Close()
-			loop.alert = time.Time{}
+			loop.alarm.until = time.Time{}
 		}
 	})
 	sent := a.one().Out
 	l.within("20 packets more", func() bool { return a.one().Out > sent+20 })
 	left := true
-	loop.do(func(time.Time) { left = loop.rest != nil })
+	loop.orders.do(func(time.Time) { left = loop.rest != nil })
 	if st := a.one(); !had || left || st.State != Up || st.Transitions != 1 || changes(p.status()) != 1 {
 		t.Errorf("%v, %v, %+v", had, left, st)
 	}

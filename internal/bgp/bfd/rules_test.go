@@ -14,7 +14,7 @@ func TestRules(t *testing.T) {
 	rows := map[string]func(b *bench){
 		"6.8.1 initial values": func(b *bench) {
 			p := b.last()
-			if p.State != Down || p.MyDiscr != own || p.YourDiscr != 0 || p.Diag != 0 || b.m.remoteMinRx != time.Microsecond {
+			if p.State != Down || p.MyDiscr != own || p.YourDiscr != 0 || p.Diag != 0 || b.m.remote.RequiredMinRx != time.Microsecond {
 				b.Errorf("first packet %+v", p)
 			}
 		},
@@ -24,7 +24,7 @@ func TestRules(t *testing.T) {
 				b.Error("not learnt")
 			}
 			b.run(3*time.Second - ms)
-			if b.m.remoteDiscr != other {
+			if b.m.remote.MyDiscr != other {
 				b.Error("forgotten too early")
 			}
 			b.run(ms)
@@ -38,7 +38,7 @@ func TestRules(t *testing.T) {
 			b.hear(AdminDown, tx(100*ms))
 			b.run(300 * ms)
 			b.want(Down, DiagNone)
-			if b.m.remoteDiscr != 0 {
+			if b.m.remote.MyDiscr != 0 {
 				b.Error("not forgotten")
 			}
 		},
@@ -141,7 +141,7 @@ func TestRules(t *testing.T) {
 		"6.8.3 a late Final of no sequence means nothing": func(b *bench) {
 			b.up()
 			b.hear(Up, final)
-			if b.m.poll != pollIdle || len(b.sent) != 0 {
+			if b.m.terms.poll != pollIdle || len(b.sent) != 0 {
 				b.Error("it was taken for something")
 			}
 		},
@@ -188,12 +188,12 @@ func TestRules(t *testing.T) {
 			b.up()
 			b.hear(AdminDown, func(p *Packet) { p.Diag = DiagAdminDown })
 			b.want(Down, DiagNeighborDown)
-			st := Status{EverUp: b.m.everUp, State: b.m.state, RemoteState: b.m.remoteState}
+			st := Status{EverUp: b.m.everUp, State: b.m.state, RemoteState: b.m.remote.State}
 			if st.PathFailed() {
 				b.Error("the path is blamed")
 			}
 			b.run(10 * time.Second) // and then it is silent
-			st.RemoteState = b.m.remoteState
+			st.RemoteState = b.m.remote.State
 			if st.PathFailed() {
 				b.Error("the path is blamed for the silence")
 			}

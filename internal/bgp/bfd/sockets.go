@@ -147,9 +147,11 @@ func source(v6 bool) (int, error) {
 	return -1, fmt.Errorf("source port from %d to %d: %w", firstSource, lastSource, err)
 }
 
-// outbound is a prepared sendmsg to one peer. It never moves or grows, so that
-// sending allocates nothing.
+// outbound is a prepared sendmsg to one peer, and the socket for it. It never
+// moves or grows, so that sending allocates nothing.
 type outbound struct {
+	fd      int // -1 until there is one
+	index   int // of the interface that it was prepared for; 0: any
 	name    unix.RawSockaddrInet6
 	control [6]uint64 // words, for the alignment; enough for one of IPV6_PKTINFO
 	payload [packetMax]byte
@@ -160,6 +162,7 @@ type outbound struct {
 // address prepares o for a peer: from local, if valid, and out of the interface
 // with the index, if not 0.
 func (o *outbound) address(peer, local netip.Addr, number, index int) {
+	o.index = index
 	o.hdr = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&o.name)), Iov: &o.iov}
 	o.hdr.SetIovlen(1)
 	o.iov.Base = &o.payload[0]
@@ -201,11 +204,18 @@ func (o *outbound) address(peer, local netip.Addr, number, index int) {
 
 // send sends p. It takes some microseconds and never waits, so the thread need
 // not be lent to other goroutines meanwhile: getting it back may take long.
-func (o *outbound) send(fd int, p *Packet, key []byte) error {
+func (o *outbound) send(p *Packet, key []byte) error {
 	o.iov.SetLen(len(p.Append(o.payload[:0], key)))
-	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&o.hdr)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(o.fd), uintptr(unsafe.Pointer(&o.hdr)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if errno != 0 {
 		return errno
 	}
 	return nil
+}
+
+func (o *outbound) close() {
+	if o.fd >= 0 {
+		_ = unix.Close(o.fd)
+		o.fd = -1
+	}
 }

@@ -45,7 +45,7 @@ func (m *Manager) Status() []Status {
 		return nil
 	}
 	all := make([]Status, 0, len(m.wanted))
-	m.loop.do(func(time.Time) {
+	m.loop.orders.do(func(time.Time) {
 		for _, e := range m.wanted {
 			all = append(all, m.loop.status(e.w))
 		}
@@ -63,28 +63,28 @@ func (k Key) compare(o Key) int {
 func (l *loop) status(w *watch) Status {
 	m := w.m
 	s := Status{
-		Key: w.key, State: m.state, RemoteState: m.remoteState, Diag: m.diag, RemoteDiag: m.remoteDiag,
+		Key: w.key, State: m.state, RemoteState: m.remote.State, Diag: m.diag, RemoteDiag: m.remote.Diag,
 		Since: m.since, EverUp: m.everUp, Transitions: m.transitions,
-		LocalDiscr: m.localDiscr, RemoteDiscr: m.remoteDiscr,
+		LocalDiscr: m.localDiscr, RemoteDiscr: m.remote.MyDiscr,
 		In: w.in, Out: w.sent, Dropped: w.drops,
 	}
-	if p := l.ports[w.port()]; p.err != nil {
+	if p := l.sockets.ports[w.port()]; p.err != nil {
 		s.LastError = p.err.Error()
 	} else if w.trouble != nil {
 		s.LastError = w.trouble.Error()
 	} else if m.state != Up {
 		s.LastError = w.refused.words()
 	}
-	if m.remoteDiscr != 0 {
-		s.Transmit, s.Receive = m.interval(), max(m.usedRx, m.remoteMinTx)
-		s.Detection, s.RemoteMultiplier = m.detection(), m.remoteMult
+	if m.remote.MyDiscr != 0 {
+		s.Transmit, s.Receive = m.interval(), max(m.terms.usedRx, m.remote.DesiredMinTx)
+		s.Detection, s.RemoteMultiplier = m.detection(), m.remote.DetectMult
 	}
 	return s
 }
 
 // Stats is about the thread and about packets that belong to no session.
 type Stats struct {
-	Dropped  Drops
+	Dropped  Drops         // of packets that belong to no session
 	Overflow uint64        // packets lost because the thread did not run
 	Lateness time.Duration // the worst since it began
 }
@@ -96,8 +96,7 @@ func (m *Manager) Stats() (s Stats) {
 	if m.closed || m.loop == nil {
 		return s
 	}
-	l := m.loop
-	l.do(func(time.Time) { s = Stats{l.drops, l.overflow, l.latest} })
+	m.loop.orders.do(func(time.Time) { s = m.loop.stats })
 	return s
 }
 

@@ -302,14 +302,14 @@ func TestAnswersOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
+	defer l.orders.close()
 	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
 	m.transmit(time.Now())
 	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, slot: -1, state: Down}
 	s := new(listener)
 	newLab(t).In("a", func() {
 		s.open(port{})
-		w.fd, w.trouble = source(false)
+		w.out.fd, w.trouble = source(false)
 		w.prepare(0)
 		c, err := net.Dial("udp", "127.0.0.1:3784")
 		if err != nil || s.err != nil || w.trouble != nil {
@@ -324,8 +324,8 @@ func TestAnswersOnce(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	defer func() { s.close(); l.close(w) }()
-	l.ports[port{}] = s
+	defer func() { s.close(); w.out.close() }()
+	l.sockets.ports[port{}] = s
 	l.table.add(w)
 	if !l.drain() || w.in != 4 {
 		t.Fatalf("received %d", w.in)

@@ -16,10 +16,10 @@ func TestTroubleIsToldOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
+	defer l.orders.close()
 	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
-	w := &watch{m: m, slot: -1, state: Down, fd: -1}
-	defer l.close(w)
+	w := &watch{m: m, slot: -1, state: Down, out: outbound{fd: -1}}
+	defer w.out.close()
 	newLab(t).In("a", func() {
 		now := time.Now()
 		for _, c := range []struct {

@@ -3,6 +3,7 @@ package bfd
 import (
 	"container/heap"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,14 +11,10 @@ import (
 
 // watch is a session as the thread sees it.
 type watch struct {
-	key      Key
-	multihop bool
-	minTTL   uint8
-	m        *machine
-
-	fd    int // sending socket; -1 until there is one
-	out   outbound
-	index int // of the interface that out was prepared for
+	key    Key
+	minTTL uint8
+	m      *machine
+	out    outbound
 
 	in, sent uint64
 	drops    Drops
@@ -32,11 +29,10 @@ type watch struct {
 }
 
 // port is the socket that its packets come in by.
-func (w *watch) port() port { return port{w.key.Peer.Is6(), w.multihop} }
+func (w *watch) port() port { return port{w.key.Peer.Is6(), w.key.Multihop} }
 
 // prepare fills in where packets go.
 func (w *watch) prepare(index int) {
-	w.index = index
 	w.out.address(w.key.Peer, w.key.Local, w.port().number(), index)
 }
 
@@ -45,7 +41,7 @@ func (w *watch) prepare(index int) {
 // the interface of the session, 0 for any.
 func (w *watch) expects(d *datagram, multihop bool, index int) Reason {
 	switch {
-	case w.multihop != multihop, w.key.Peer != d.from, w.key.Local.IsValid() && w.key.Local != d.to:
+	case w.key.Multihop != multihop, w.key.Peer != d.from, w.key.Local.IsValid() && w.key.Local != d.to:
 		return DropAddress
 	case w.key.Interface != "" && index != d.index:
 		return DropInterface
@@ -109,17 +105,10 @@ func (t *table) add(w *watch) {
 
 func (t *table) remove(w *watch) {
 	delete(t.byDiscr, w.m.localDiscr)
-	rest := t.byPeer[w.key.Peer][:0:0]
-	for _, o := range t.byPeer[w.key.Peer] {
-		if o != w {
-			rest = append(rest, o)
-		}
-	}
-	if len(rest) == 0 {
+	t.byPeer[w.key.Peer] = slices.DeleteFunc(slices.Clone(t.byPeer[w.key.Peer]), func(o *watch) bool { return o == w })
+	if len(t.byPeer[w.key.Peer]) == 0 {
 		delete(t.byPeer, w.key.Peer)
-		return
 	}
-	t.byPeer[w.key.Peer] = rest
 }
 
 // find is RFC 5880 section 6.3: by Your Discriminator, else by where the packet
@@ -136,7 +125,7 @@ func (t *table) find(p *Packet, d *datagram, multihop bool, index func(*watch) i
 	var best, near *watch
 	why := DropNoSession
 	for _, w := range t.byPeer[d.from] {
-		if w.multihop != multihop {
+		if w.key.Multihop != multihop {
 			continue
 		}
 		switch r := w.expects(d, multihop, index(w)); {
@@ -165,9 +154,7 @@ func (k *Key) names() (n int) {
 
 // interfaces remembers the index of interfaces. One that was made anew has
 // another index, which is noticed when something does not fit.
-type interfaces struct {
-	known map[string]*known
-}
+type interfaces map[string]*known
 
 type known struct {
 	index int
@@ -176,14 +163,14 @@ type known struct {
 
 // index of the interface; 0 if there is none. again asks the kernel once more,
 // but once in a second at most.
-func (n *interfaces) index(name string, fd int, now time.Time, again bool) int {
+func (n interfaces) index(name string, fd int, now time.Time, again bool) int {
 	if name == "" {
 		return 0
 	}
-	k := n.known[name]
+	k := n[name]
 	if k == nil {
 		k = &known{}
-		n.known[name] = k
+		n[name] = k
 	}
 	if k.asked.IsZero() || again && now.Sub(k.asked) >= time.Second {
 		k.asked, k.index = now, 0

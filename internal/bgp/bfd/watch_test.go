@@ -18,7 +18,7 @@ func TestFind(t *testing.T) {
 		if local != "" {
 			k.Local = addr(local)
 		}
-		w := &watch{key: k, multihop: multihop, minTTL: 255, m: &machine{localDiscr: discr}, slot: -1}
+		w := &watch{key: k, minTTL: 255, m: &machine{localDiscr: discr}, slot: -1}
 		if multihop {
 			w.minTTL = 254
 		}
@@ -170,11 +170,11 @@ func TestSocketThatWasMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
+	defer l.orders.close()
 	m := newMachine(time.Now(), usual, own, 1, func() float64 { return 0.5 })
-	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, slot: -1, state: Down, fd: -1}
+	w := &watch{key: Key{Peer: addr("127.0.0.1")}, m: m, slot: -1, state: Down, out: outbound{fd: -1}}
 	w.prepare(0)
-	defer l.close(w)
+	defer w.out.close()
 	newLab(t).In("a", func() {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 3784})
 		if err != nil {
@@ -184,8 +184,8 @@ func TestSocketThatWasMissing(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		l.emit(w, &Packet{State: Down, DetectMult: 3, MyDiscr: own}, time.Now())
 		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
-		if _, err := c.Read(make([]byte, 100)); err != nil || w.fd < 0 || w.trouble != nil {
-			t.Errorf("socket %d, %v: %v", w.fd, w.trouble, err)
+		if _, err := c.Read(make([]byte, 100)); err != nil || w.out.fd < 0 || w.trouble != nil {
+			t.Errorf("socket %d, %v: %v", w.out.fd, w.trouble, err)
 		}
 	})
 }
@@ -197,12 +197,12 @@ func TestSweptOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeWake()
+	defer l.orders.close()
 	l.dropped = true
 	for i, want := range []int{0, 1} {
-		l.ifaces.known["eth0"] = &known{}
-		if l.sweep(); len(l.ifaces.known) != want {
-			t.Errorf("look %d: %d interfaces are known", i, len(l.ifaces.known))
+		l.ifaces["eth0"] = &known{}
+		if l.sweep(); len(l.ifaces) != want {
+			t.Errorf("look %d: %d interfaces are known", i, len(l.ifaces))
 		}
 	}
 }
