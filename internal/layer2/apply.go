@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"lbd.dev/lbd/internal/layer2/silence"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -53,7 +52,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 			s.errs = append(s.errs, err)
 		}
 	}
-	d.lookBack()
+	d.silence.lookBack(d.log)
 	d.reconcile(s)
 	d.applySilence(s)
 	d.applyPorts(s)
@@ -113,49 +112,21 @@ func yields(a *model.L2Advert) bool { return a.Yield && !a.Respond }
 func (d *Driver) reports() map[netip.Addr]model.AppliedVIP {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.told != nil && len(d.leftover) == 0 && len(d.told) == len(d.entries) && d.unchanged() {
-		return d.told
+	if d.told.vips != nil && len(d.silence.leftover) == 0 && d.told.still(d.entries) {
+		return d.told.vips
 	}
-	m := make(map[netip.Addr]model.AppliedVIP, len(d.entries))
-	for _, a := range d.leftover {
-		m[a] = model.AppliedVIP{Silent: true}
+	d.told = report{vips: make(map[netip.Addr]model.AppliedVIP, len(d.entries))}
+	for _, a := range d.silence.leftover {
+		d.told.vips[a] = model.AppliedVIP{Silent: true}
 	}
-	d.marked = 0
 	for a, e := range d.entries {
-		m[a] = e.report()
-		if m[a].Duplicate != (model.MAC{}) {
-			d.marked++
+		r := e.report()
+		d.told.vips[a] = r
+		if r.Duplicate != (model.MAC{}) {
+			d.told.marked++
 		}
 	}
-	d.told = m
-	return m
-}
-
-// unchanged tells whether all entries are as they were told.
-func (d *Driver) unchanged() bool {
-	for a, e := range d.entries {
-		if was, known := d.told[a]; !known || was != e.report() {
-			return false
-		}
-	}
-	return true
-}
-
-// lookBack finds, once, what an earlier process of this node had silenced when it
-// was killed: it had handed those VIPs over, so they must not be taken for its own
-// although they are still bound.
-func (d *Driver) lookBack() {
-	if d.looked {
-		return
-	}
-	d.looked = true
-	for _, t := range d.silence {
-		addrs, err := t.Leftover()
-		if err != nil {
-			d.log.Debug("what an earlier process silenced cannot be read", "err", err)
-		}
-		d.leftover = append(d.leftover, addrs...)
-	}
+	return d.told.vips
 }
 
 // reconcile makes the entries those of the decision. What is no longer wanted
@@ -164,12 +135,11 @@ func (d *Driver) reconcile(s *scene) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.alive()
-	d.validUntil, d.known = s.want.ValidUntil, s.want.Lapses
+	d.validUntil, d.responder.known = s.want.ValidUntil, s.want.Lapses
 	d.own = make(map[model.MAC]struct{}, len(s.links))
 	for _, l := range s.links {
 		d.own[l.MAC] = struct{}{}
 	}
-	d.round++
 	responders := false
 	for i := range s.want.L2 {
 		w := &s.want.L2[i]
@@ -186,87 +156,28 @@ func (d *Driver) reconcile(s *scene) {
 			e.tooLate = false
 			d.queue.update(e)
 		}
-		e.want, e.round = *w, d.round
+		e.want = *w
 	}
 	if len(d.entries) != len(s.want.L2) {
-		d.forget()
+		d.forget(s.want.L2)
 		s.moved = true
 	}
 	d.clock.set(responders)
 }
 
-// forget drops the entries that were not wanted in this round.
-func (d *Driver) forget() {
+// forget drops the entries that are not wanted.
+func (d *Driver) forget(want []model.L2Advert) {
+	wanted := make(map[netip.Addr]struct{}, len(want))
+	for i := range want {
+		wanted[want[i].Addr] = struct{}{}
+	}
 	for a, e := range d.entries {
-		if e.round != d.round {
+		if _, stays := wanted[a]; !stays {
 			e.quiet()
 			d.queue.remove(e)
 			delete(d.entries, a)
 		}
 	}
-}
-
-// applySilence makes exactly the silent entries silent. For an entry that yields,
-// which may have to be silent at any moment, it prepares all but that.
-func (d *Driver) applySilence(s *scene) {
-	var addrs [families][]netip.Addr
-	var ifaces [families]map[string]struct{}
-	var speaks [families]bool
-	for i := range s.want.L2 {
-		w := &s.want.L2[i]
-		f := familyOf(w.Addr)
-		switch {
-		case silenced(w):
-			addrs[f] = append(addrs[f], w.Addr)
-		case w.Mode == model.L2Announce:
-			speaks[f] = true
-		}
-		if silenced(w) || yields(w) {
-			if ifaces[f] == nil {
-				ifaces[f] = make(map[string]struct{})
-			}
-			ifaces[f][w.Interface] = struct{}{}
-		}
-	}
-	for f, t := range d.silence {
-		switch {
-		case len(addrs[f]) > 0:
-			slices.SortFunc(addrs[f], netip.Addr.Compare)
-			s.quiet[f] = t.Set(silence.Want{
-				Addrs:    addrs[f],
-				Speakers: speakers(Family(f), s, ifaces[f]),
-				Until:    s.want.ValidUntil.Add(defaultSilence),
-			})
-		case ifaces[f] != nil && d.prepare(Family(f), s, ifaces[f]):
-		case s.want.Synced || speaks[f]:
-			s.quiet[f] = t.Clear()
-		default:
-			continue
-		}
-		if ifaces[f] == nil {
-			d.unprepared[f] = false
-		}
-		d.leftover = slices.DeleteFunc(d.leftover, func(a netip.Addr) bool { return familyOf(a) == Family(f) })
-		if s.quiet[f] != nil {
-			d.counters.errors.Add(1)
-			s.errs = append(s.errs, fmt.Errorf("silence: %w", s.quiet[f]))
-		}
-	}
-}
-
-// prepare makes a family ready to fall silent at once. What fails is not tried
-// again in the same handover, in which it may hold up announcements.
-func (d *Driver) prepare(f Family, s *scene, ifaces map[string]struct{}) bool {
-	if d.unprepared[f] {
-		return false
-	}
-	if err := d.silence[f].Prepare(speakers(f, s, ifaces)); err != nil {
-		d.unprepared[f] = true
-		d.counters.errors.Add(1)
-		d.log.Debug("silence not prepared", "err", err)
-		return false
-	}
-	return true
 }
 
 // applyPorts opens a port for each interface and family in use, replaces those

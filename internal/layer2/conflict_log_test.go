@@ -19,7 +19,7 @@ func TestConflictIsLoggedNowAndThen(t *testing.T) {
 		h := &harness{T: t, k: k, d: newDriver(slog.New(slog.NewTextHandler(&log, nil)), k), valid: time.Hour}
 		for f := range h.s {
 			h.s[f] = &fakeSilence{k: k}
-			h.d.silence[f] = h.s[f]
+			h.d.silence.of[f] = h.s[f]
 		}
 		defer h.close()
 		wants := func(when string, n int) {

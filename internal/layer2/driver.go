@@ -51,7 +51,7 @@ type Options struct {
 type Driver struct {
 	log      *slog.Logger
 	kernel   Kernel
-	silence  [families]silencer
+	silence  silences
 	nonce    nd.Nonce
 	changed  chan struct{}
 	counters counters
@@ -70,22 +70,9 @@ type Driver struct {
 	ports      map[portKey]*openPort
 	own        map[model.MAC]struct{} // of all interfaces of this host
 	validUntil time.Time
-	known      uint64 // lapses that the last decision knew of
-	round      uint64 // counts decisions
-	portless   bool   // entries want a port that could not be opened
-	// told is the last report; it is never changed.
-	told   map[netip.Addr]model.AppliedVIP
-	marked int // VIPs in it that another host answers for
-
-	lapsed  uint64 // lapses of the clock that were acted on
-	answers meter
-
-	// Of Apply alone: the addresses that were silent when this process began, until
-	// that is lifted.
-	looked   bool
-	leftover []netip.Addr
-	// Of Apply alone: the families whose silence could not be prepared.
-	unprepared [families]bool
+	portless   bool // entries want a port that could not be opened
+	told       report
+	responder  responder
 }
 
 // New returns a driver whose timer runs until Close. It touches the network only
@@ -99,8 +86,8 @@ func NewOn(k Kernel, o Options) *Driver {
 	lifetime := cmp.Or(o.SilenceLifetime, defaultSilence)
 	d := newDriver(o.Logger, k)
 	d.clock.allow(cmp.Or(o.Standstill, defaultStandstill) + standstillMore)
-	for f := range d.silence {
-		d.silence[f] = silence.New(k.Rules(Family(f), lifetime), lifetime, k.Mutex(), d.silenceLost)
+	for f := range d.silence.of {
+		d.silence.of[f] = silence.New(k.Rules(Family(f), lifetime), lifetime, k.Mutex(), d.silenceLost)
 	}
 	return d
 }
@@ -136,7 +123,7 @@ func (d *Driver) Close(context.Context) error {
 	d.stop()
 	d.wg.Wait()
 	var errs []error
-	for _, s := range d.silence {
+	for _, s := range d.silence.of {
 		errs = append(errs, s.Close())
 	}
 	d.mu.Lock()

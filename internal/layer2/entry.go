@@ -2,6 +2,7 @@ package layer2
 
 import (
 	"container/heap"
+	"net/netip"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -10,7 +11,6 @@ import (
 // entry is what the driver knows of one VIP. It is guarded by Driver.mu.
 type entry struct {
 	want   model.L2Advert
-	round  uint64    // see Driver.round
 	port   *openPort // where its frames go; nil while it cannot send
 	router bool      // flag of its IPv6 advertisements
 
@@ -42,6 +42,22 @@ func (e *entry) report() model.AppliedVIP {
 		Duplicate:  e.inquiry.by,
 		Err:        e.err,
 	}
+}
+
+// report is what Apply has told last. The map is never changed.
+type report struct {
+	vips   map[netip.Addr]model.AppliedVIP
+	marked int // of them another host answers for
+}
+
+// still tells whether all entries are as they were told.
+func (r *report) still(entries map[netip.Addr]*entry) bool {
+	for a, e := range entries {
+		if was, known := r.vips[a]; !known || was != e.report() {
+			return false
+		}
+	}
+	return len(r.vips) == len(entries)
 }
 
 // deadline is the earliest moment at which the entry has something to do; zero if

@@ -263,7 +263,7 @@ func newHarness(t *testing.T) *harness {
 	h := &harness{T: t, k: k, d: newDriver(discard(), k), valid: time.Hour}
 	for f := range h.s {
 		h.s[f] = &fakeSilence{k: k}
-		h.d.silence[f] = h.s[f]
+		h.d.silence.of[f] = h.s[f]
 	}
 	return h
 }

@@ -65,7 +65,7 @@ func (d *Driver) stepInquiry(e *entry, now time.Time) {
 		d.missed(e)
 	}
 	q.next = refresh(d.began, now)
-	if pause := max(askAgain, time.Duration(d.marked)*askEach); q.by != (model.MAC{}) && pause < refreshInterval {
+	if pause := max(askAgain, time.Duration(d.told.marked)*askEach); q.by != (model.MAC{}) && pause < refreshInterval {
 		q.next = now.Add(pause)
 	}
 	if !e.want.Addr.Is4() && !e.port.speaks.IsValid() {

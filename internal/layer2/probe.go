@@ -51,20 +51,10 @@ func (s *series) pause() time.Duration {
 
 func (s *series) running() bool { return !s.wait.IsZero() }
 
-// sample is what the end of an interval means.
-type sample uint8
-
-const (
-	ask  sample = iota // put the question once more
-	ends               // silent, if nothing waits in the socket
-)
-
-// end judges the end of the present interval.
-func (s *series) end(now time.Time) sample {
-	if s.sent < s.least() || now.Sub(s.wait) > probeLate {
-		return ask
-	}
-	return ends
+// over tells, at the end of an interval, whether the wire was silent, if nothing waits
+// in the socket. Otherwise the question is put once more.
+func (s *series) over(now time.Time) bool {
+	return s.sent >= s.least() && now.Sub(s.wait) <= probeLate
 }
 
 // startSeries has the series that is asked for wait for its turn unless it runs or
@@ -86,15 +76,10 @@ func (d *Driver) stepProbe(e *entry, now time.Time) bool {
 	if !e.series.running() || now.Before(e.series.wait) {
 		return false
 	}
-	if e.series.end(now) == ends {
+	if e.series.over(now) {
 		return true
 	}
-	if d.again(e) {
-		return false
-	}
-	if err := d.probe(e, now); err != nil {
-		d.fail(e, err)
-	}
+	d.proceed(e, now)
 	return false
 }
 
@@ -155,13 +140,8 @@ func (d *Driver) conclude(over []ending) {
 			// Answered, or changed by Apply, in the meantime.
 		case err != nil:
 			d.fail(e, err)
-		case e.series.end(now) == ask:
-			if d.again(e) {
-				break
-			}
-			if err := d.probe(e, now); err != nil {
-				d.fail(e, err)
-			}
+		case !e.series.over(now):
+			d.proceed(e, now)
 		default:
 			d.finish(e, model.ProbeResult{}, now)
 		}
@@ -170,20 +150,19 @@ func (d *Driver) conclude(over []ending) {
 	_ = d.pump() // fail tells what went wrong
 }
 
-// again notes a series that has to go on since its end was noticed too late. If more
-// run than may, which is why they are late, it begins anew when it is its turn; that
-// is true then.
-func (d *Driver) again(e *entry) (waits bool) {
-	if e.series.sent < e.series.least() {
-		return false
+// proceed puts the question once more. A series whose end was noticed too late begins
+// anew when it is its turn if more run than may, which is why they are late.
+func (d *Driver) proceed(e *entry, now time.Time) {
+	if e.series.sent >= e.series.least() {
+		if d.backlog.ended(true); d.backlog.crowded(e) {
+			e.series = series{number: e.series.number, lasts: e.series.lasts, source: e.series.source, heard: e.series.heard, waits: true}
+			d.backlog.add(e)
+			return
+		}
 	}
-	d.backlog.ended(true)
-	if !d.backlog.crowded(e) {
-		return false
+	if err := d.probe(e, now); err != nil {
+		d.fail(e, err)
 	}
-	e.series = series{number: e.series.number, lasts: e.series.lasts, source: e.series.source, heard: e.series.heard, waits: true}
-	d.backlog.add(e)
-	return true
 }
 
 // finish ends the running series with what the wire said.

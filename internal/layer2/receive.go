@@ -144,12 +144,8 @@ func (d *Driver) tellConflict(e *entry, fresh bool, now time.Time) {
 		return // the other one defends it once a second: half of that, or every second time would be told
 	}
 	c.told = now
-	switch {
-	case now.Sub(d.conflicts.told) >= conflictPause:
-		d.conflicts = conflictNews{told: now}
+	if d.conflicts.news(now) {
 		d.notify()
-	case d.conflicts.due.IsZero():
-		d.conflicts.due = d.conflicts.told.Add(conflictPause) // run is roused by receive
 	}
 }
 
@@ -159,10 +155,15 @@ type conflictNews struct {
 	due  time.Time // when what came meanwhile is told; zero: nothing did
 }
 
-// stepConflicts tells what had to wait.
-func (d *Driver) stepConflicts(now time.Time) {
-	if due(d.conflicts.due, now) {
-		d.conflicts = conflictNews{told: now}
-		d.notify()
+// news notes one, and tells whether it is told now.
+func (c *conflictNews) news(now time.Time) bool {
+	if now.Sub(c.told) >= conflictPause {
+		*c = conflictNews{told: now}
+		return true
 	}
+	c.due = c.told.Add(conflictPause) // run is roused by receive
+	return false
 }
+
+// waited tells whether what had to wait is told now.
+func (c *conflictNews) waited(now time.Time) bool { return due(c.due, now) && c.news(now) }

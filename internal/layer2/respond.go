@@ -45,6 +45,13 @@ func (m *meter) over(now time.Time, limit int) bool {
 	return m.n > limit
 }
 
+// responder is whether this process may answer by itself, and how much it does.
+type responder struct {
+	known   uint64 // lapses that the last decision knew of
+	lapsed  uint64 // those of the clock that were acted on
+	answers meter
+}
+
 // answer answers for an entry that nothing is bound for. The kernel cannot be asked
 // to fall silent when this process does not run, so whether it has run comes first.
 func (d *Driver) answer(e *entry, m *message, now time.Time) {
@@ -52,7 +59,7 @@ func (d *Driver) answer(e *entry, m *message, now time.Time) {
 	if !e.burst.on || !now.Before(d.validUntil) {
 		return
 	}
-	if e.answers.over(now, maxAnswers) || d.answers.over(now, maxAnswersAll) {
+	if e.answers.over(now, maxAnswers) || d.responder.answers.over(now, maxAnswersAll) {
 		d.counters.dropped.Add(1)
 		return
 	}
@@ -68,10 +75,10 @@ func (d *Driver) answer(e *entry, m *message, now time.Time) {
 // a decision knows of that. Whatever has arrived meanwhile is read, and not answered.
 func (d *Driver) alive() {
 	lapses := d.clock.look()
-	if lapses == d.lapsed {
+	if lapses == d.responder.lapsed {
 		return
 	}
-	d.lapsed = lapses
+	d.responder.lapsed = lapses
 	n := 0
 	for _, e := range d.entries {
 		if e.want.Respond {
@@ -90,7 +97,7 @@ func (d *Driver) mayStart(e *entry, now time.Time) error {
 	switch {
 	case !e.want.Respond:
 		return nil
-	case d.known != d.lapsed:
+	case d.responder.known != d.responder.lapsed:
 		return errLapsed
 	case e.tooLate && e.lateBurst == e.want.Burst, !e.burst.on && !before.IsZero() && now.After(before):
 		e.tooLate, e.lateBurst = true, e.want.Burst

@@ -22,8 +22,8 @@ func (l *lab) held(vip netip.Addr) (by model.MAC, answered bool) {
 	l.In(hostC, func() {
 		d := newDriver(discard(), &linux{})
 		defer func() { _ = d.Close(l.Context()) }()
-		for i := range d.silence {
-			d.silence[i] = &fakeSilence{}
+		for i := range d.silence.of {
+			d.silence.of[i] = &fakeSilence{}
 		}
 		want := &model.Desired{L2: []model.L2Advert{probeVIP(vip, 1)}}
 		for {

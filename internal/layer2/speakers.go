@@ -1,12 +1,104 @@
 package layer2
 
 import (
+	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 
 	"lbd.dev/lbd/internal/layer2/silence"
+	"lbd.dev/lbd/internal/model"
 )
+
+// silences are what the host is silent about, of each family. Only Apply uses them.
+type silences struct {
+	of       [families]silencer
+	looked   bool         // at what an earlier process left
+	leftover []netip.Addr // silent when this process began, until that is lifted
+	// unprepared are the families whose silence could not be prepared.
+	unprepared [families]bool
+}
+
+// lookBack finds, once, what an earlier process of this node had silenced when it
+// was killed: it had handed those VIPs over, so they must not be taken for its own
+// although they are still bound.
+func (s *silences) lookBack(log *slog.Logger) {
+	if s.looked {
+		return
+	}
+	s.looked = true
+	for _, t := range s.of {
+		addrs, err := t.Leftover()
+		if err != nil {
+			log.Debug("what an earlier process silenced cannot be read", "err", err)
+		}
+		s.leftover = append(s.leftover, addrs...)
+	}
+}
+
+// applySilence makes exactly the silent entries silent. For an entry that yields,
+// which may have to be silent at any moment, it prepares all but that.
+func (d *Driver) applySilence(s *scene) {
+	var addrs [families][]netip.Addr
+	var ifaces [families]map[string]struct{}
+	var speaks [families]bool
+	for i := range s.want.L2 {
+		w := &s.want.L2[i]
+		f := familyOf(w.Addr)
+		switch {
+		case silenced(w):
+			addrs[f] = append(addrs[f], w.Addr)
+		case w.Mode == model.L2Announce:
+			speaks[f] = true
+		}
+		if silenced(w) || yields(w) {
+			if ifaces[f] == nil {
+				ifaces[f] = make(map[string]struct{})
+			}
+			ifaces[f][w.Interface] = struct{}{}
+		}
+	}
+	for f, t := range d.silence.of {
+		switch {
+		case len(addrs[f]) > 0:
+			slices.SortFunc(addrs[f], netip.Addr.Compare)
+			s.quiet[f] = t.Set(silence.Want{
+				Addrs:    addrs[f],
+				Speakers: speakers(Family(f), s, ifaces[f]),
+				Until:    s.want.ValidUntil.Add(defaultSilence),
+			})
+		case ifaces[f] != nil && d.prepare(Family(f), s, ifaces[f]):
+		case s.want.Synced || speaks[f]:
+			s.quiet[f] = t.Clear()
+		default:
+			continue
+		}
+		if ifaces[f] == nil {
+			d.silence.unprepared[f] = false
+		}
+		d.silence.leftover = slices.DeleteFunc(d.silence.leftover, func(a netip.Addr) bool { return familyOf(a) == Family(f) })
+		if s.quiet[f] != nil {
+			d.counters.errors.Add(1)
+			s.errs = append(s.errs, fmt.Errorf("silence: %w", s.quiet[f]))
+		}
+	}
+}
+
+// prepare makes a family ready to fall silent at once. What fails is not tried
+// again in the same handover, in which it may hold up announcements.
+func (d *Driver) prepare(f Family, s *scene, ifaces map[string]struct{}) bool {
+	if d.silence.unprepared[f] {
+		return false
+	}
+	if err := d.silence.of[f].Prepare(speakers(f, s, ifaces)); err != nil {
+		d.silence.unprepared[f] = true
+		d.counters.errors.Add(1)
+		d.log.Debug("silence not prepared", "err", err)
+		return false
+	}
+	return true
+}
 
 // linkLocal returns a usable IPv6 link-local address of an interface; an invalid
 // one if there is none.

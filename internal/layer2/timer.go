@@ -53,7 +53,9 @@ func (d *Driver) rouse() {
 func (d *Driver) fire() {
 	var over []ending
 	d.mu.Lock()
-	d.stepConflicts(time.Now())
+	if d.conflicts.waited(time.Now()) {
+		d.notify()
+	}
 	for begin := time.Now(); ; {
 		d.alive()
 		if len(d.queue) == 0 {
@@ -98,11 +100,8 @@ func (d *Driver) send(p *openPort, frame []byte) error {
 // the next one tries again.
 func (d *Driver) fail(e *entry, err error) {
 	d.counters.errors.Add(1)
-	if e.err == "" {
-		d.log.Info("not on the wire", "vip", e.want.Addr, "iface", e.want.Interface, "err", err)
-	}
+	e.fault(d, err)
 	e.quiet()
-	e.err = err.Error()
 	d.notify()
 }
 
