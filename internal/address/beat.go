@@ -8,7 +8,7 @@ import "time"
 // together. d.mu is held.
 func (d *Driver) pace() {
 	used := map[time.Duration]bool{d.lifetime: true}
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		used[h.lifetime] = true
 	}
 	for lifetime := range d.beats {
@@ -19,7 +19,7 @@ func (d *Driver) pace() {
 	for lifetime := range used {
 		if _, ok := d.beats[lifetime]; !ok {
 			d.beats[lifetime] = time.Now().Add(lifetime / 3)
-			signal(d.paced)
+			signal(d.tasks.paced)
 		}
 	}
 }

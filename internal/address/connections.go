@@ -79,7 +79,7 @@ func (c *census) add(s sockdiag.Socket) {
 // the polling; d.mu is held.
 func (d *Driver) recount() {
 	if c := d.census(true); len(c.counts) > 0 {
-		signal(d.linger)
+		signal(d.tasks.linger)
 		d.note(c, c.take(d.kernel))
 	}
 }
@@ -94,7 +94,7 @@ func pollAfter(lingered time.Duration) time.Duration {
 func (d *Driver) poll() (again time.Duration) {
 	d.mu.Lock()
 	c := d.census(false)
-	for _, h := range d.list { // the newest one says how soon
+	for _, h := range d.holds.list { // the newest one says how soon
 		if h.want.Linger {
 			if next := pollAfter(time.Since(h.lingers)); again == 0 || next < again {
 				again = next
@@ -118,8 +118,8 @@ func (d *Driver) poll() (again time.Duration) {
 // census asks for every address whose connections are to be counted, or only for those
 // that some hold has no count of.
 func (d *Driver) census(uncounted bool) *census {
-	c := &census{counts: make(map[netip.Addr]tally), here: d.here, elsewhere: d.elsewhere}
-	for _, h := range d.list {
+	c := &census{counts: make(map[netip.Addr]tally), here: d.here, elsewhere: d.decision.elsewhere}
+	for _, h := range d.holds.list {
 		if h.want.Linger && (!uncounted || h.connections == unknown) {
 			c.counts[h.want.Addr] = tally{}
 		}
@@ -137,7 +137,7 @@ func (d *Driver) note(c *census, err error) (changed bool) {
 		d.log.Debug("cannot count connections", "err", err)
 	}
 	d.cut.sever(c.parted)
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		n, counted := c.counts[h.want.Addr]
 		if !counted || !h.want.Linger {
 			continue

@@ -105,11 +105,11 @@ func TestPollIsAsSoonAsTheNewestNeeds(t *testing.T) {
 	if got := d.poll(); got != 0 {
 		t.Errorf("nothing lingers: again after %v", got)
 	}
-	d.list = []*hold{holding(time.Hour, true), holding(0, false)}
+	d.holds.list = []*hold{holding(time.Hour, true), holding(0, false)}
 	if got := d.poll(); got != lingerRest {
 		t.Errorf("one lingers for an hour: again after %v", got)
 	}
-	d.list = append(d.list, holding(time.Second, true))
+	d.holds.list = append(d.holds.list, holding(time.Second, true))
 	if got := d.poll(); got != lingerPoll {
 		t.Errorf("another one has begun: again after %v", got)
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,44 +49,41 @@ type Driver struct {
 	lifetime time.Duration
 	stats    counters
 	changed  chan struct{} // one pending report
-	repair   chan struct{} // one pending look at the kernel
-	linger   chan struct{} // one pending count of connections
-	paced    chan struct{} // one pending look at the beats
+	tasks    tasks
 	cut      *cutter
 	// missing: an address is wanted, not expired, and not there or not delivered to yet.
 	missing atomic.Bool
 
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	mu       announce.Mutex // held during calls to the kernel
+	kernel   Kernel         // nil after Close
+	decision decision
+	holds    holds
+	told     report
+	beats    map[time.Duration]time.Time // next renewal of all holds with a lifetime
+	bound    map[place]bool              // bound or adopted by this process
+	here     map[netip.Addr]Entry        // see census
+}
 
-	mu         announce.Mutex // held during calls to the kernel
-	kernel     Kernel         // nil after Close
-	holds      map[slot]*hold
-	list       []*hold                     // the same, in the order of the bindings
-	round      uint64                      // counts accepted lists
-	told       model.Applied               // the last report
-	beats      map[time.Duration]time.Time // next renewal of all holds with a lifetime
-	bound      map[place]bool              // bound or adopted by this process
-	ends       map[place]leftover
+// decision is what the last Apply was told beside the bindings.
+type decision struct {
 	validUntil time.Time
 	synced     bool
-	here       map[netip.Addr]Entry        // see census
 	elsewhere  map[netip.Addr][]netip.Addr // see census
-	// givenUp are addresses that lingered and are not wanted any more: prune resets what
-	// is still open before it unbinds them.
-	givenUp map[netip.Addr]bool
+}
+
+// tasks are the goroutines of the driver, and what they are woken for.
+type tasks struct {
+	sync.WaitGroup
+	cancel context.CancelFunc
+	repair chan struct{} // one pending look at the kernel
+	linger chan struct{} // one pending count of connections
+	paced  chan struct{} // one pending look at the beats
 }
 
 // place is an address on an interface.
 type place struct {
 	addr  netip.Addr
 	index int
-}
-
-// leftover is what is known of the lifetime of an address that is not renewed.
-type leftover struct {
-	end   time.Time
-	valid uint32
 }
 
 // New opens the sockets and starts renewing, with nothing bound as yet. Close
@@ -121,18 +117,13 @@ func NewOn(k Kernel, opt Options) (*Driver, error) {
 		log:      opt.Logger,
 		lifetime: opt.Lifetime,
 		changed:  make(chan struct{}, 1),
-		repair:   make(chan struct{}, 1),
-		linger:   make(chan struct{}, 1),
-		paced:    make(chan struct{}, 1),
+		tasks:    tasks{cancel: cancel, repair: make(chan struct{}, 1), linger: make(chan struct{}, 1), paced: make(chan struct{}, 1)},
 		cut:      newCutter(opt.Logger, k),
-		cancel:   cancel,
 		mu:       k.Mutex(),
 		kernel:   k,
-		holds:    make(map[slot]*hold),
+		holds:    holds{givenUp: make(map[netip.Addr]bool)},
 		beats:    map[time.Duration]time.Time{opt.Lifetime: time.Now().Add(opt.Lifetime / 3)},
 		bound:    make(map[place]bool),
-		givenUp:  make(map[netip.Addr]bool),
-		ends:     make(map[place]leftover),
 	}
 	d.tasks.Go(func() { d.keep(ctx) })
 	d.tasks.Go(func() { d.watch(ctx) })
@@ -153,7 +144,7 @@ func (d *Driver) Stats() Stats { return d.stats.read() }
 // Close stops renewing and releases the sockets. What is bound stays bound for
 // the rest of its lifetime.
 func (d *Driver) Close(context.Context) error {
-	d.cancel()
+	d.tasks.cancel()
 	d.tasks.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,10 +167,12 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 		return model.Applied{}, errors.New("address driver: apply: closed")
 	}
 	begin := time.Now()
-	d.validUntil, d.synced, d.elsewhere = want.ValidUntil, want.Synced, want.Elsewhere
-	d.accept(want.Bind)
+	d.decision = decision{want.ValidUntil, want.Synced, want.Elsewhere}
+	if d.holds.accept(want.Bind, d.lifetime) {
+		d.pace()
+	}
 	for _, a := range want.Spared {
-		delete(d.givenUp, a)
+		delete(d.holds.givenUp, a)
 	}
 	s, err := d.look()
 	if err != nil {
@@ -218,65 +211,14 @@ func (d *Driver) Extend(until time.Time) bool {
 	if d.kernel == nil || d.outdated() {
 		return false
 	}
-	d.validUntil = until
+	d.decision.validUntil = until
 	return true
-}
-
-// accept takes over the wanted bindings. What is not wanted any more is
-// forgotten here and unbound by prune.
-func (d *Driver) accept(bind []model.Binding) {
-	if slices.EqualFunc(bind, d.list, func(b model.Binding, h *hold) bool { return b == h.want }) {
-		return // as before
-	}
-	d.round++
-	d.list = d.list[:0]
-	for _, b := range bind {
-		at := slotOf(&b)
-		h := d.holds[at]
-		if h != nil && h.round == d.round {
-			continue
-		}
-		if h == nil || h.want.Epoch != b.Epoch {
-			next := &hold{connections: unknown}
-			if h != nil {
-				next.undelivered = h.undelivered // a new epoch does not make the kernel deliver
-			}
-			h = next
-			d.holds[at] = h
-		}
-		h.round = d.round
-		switch {
-		case !b.Linger:
-			h.connections = unknown
-		case !h.want.Linger:
-			h.lingers = time.Now()
-		}
-		h.want, h.lifetime = b, d.lifetimeOf(&b)
-		d.list = append(d.list, h)
-	}
-	for at, h := range d.holds {
-		if h.round != d.round {
-			delete(d.holds, at)
-			if h.want.Linger {
-				d.givenUp[at.addr] = true
-			}
-		}
-	}
-	d.pace()
-}
-
-// lifetimeOf is the lifetime of a binding as the kernel can count it.
-func (d *Driver) lifetimeOf(b *model.Binding) time.Duration {
-	if b.Lifetime == 0 {
-		return d.lifetime
-	}
-	return max(b.Lifetime.Truncate(time.Second), MinLifetime)
 }
 
 // outdated tells whether the decision is too old to bind anything. One without
 // a limit is good for what Apply is asked for, but for no renewal.
 func (d *Driver) outdated() bool {
-	return !d.validUntil.IsZero() && !time.Now().Before(d.validUntil)
+	return !d.decision.validUntil.IsZero() && !time.Now().Before(d.decision.validUntil)
 }
 
 // fire asks for another Apply.

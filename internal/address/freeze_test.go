@@ -143,24 +143,24 @@ func TestLateEvenIfTheKernelCreates(t *testing.T) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// The hold believes that its lifetime ended during the call.
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		h.bound = time.Now().Add(margin + 20*time.Millisecond)
 	}
 	d.kernel.(*linux).before = late(Renew, 250*time.Millisecond)
 	d.renew(t.Context(), everything)
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
 			t.Errorf("%+v", h)
 		}
 	}
 	// The same for an address that is put back.
 	d.kernel.(*linux).before = nil
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		h.expired, h.bound, h.seen = false, time.Now().Add(margin+20*time.Millisecond), time.Now()
 	}
 	d.kernel.(*linux).before = late(Create, 250*time.Millisecond)
 	d.lookAgain(t.Context())
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		if !h.expired || h.there || len(find(t, h.want.Addr)) != 0 {
 			t.Errorf("put back: %+v", h)
 		}

@@ -1,6 +1,8 @@
 package address
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -11,7 +13,6 @@ import (
 // the machine is suspended.
 type hold struct {
 	want     model.Binding
-	round    uint64        // of the newest list with this binding
 	lifetime time.Duration // that is wanted in the kernel
 	index    int           // of the interface on which it is, or was last, bound
 	there    bool
@@ -41,6 +42,56 @@ type hold struct {
 	connections tally
 	lingers     time.Time // since when it does
 	err         error
+}
+
+// holds are those of the wanted bindings.
+type holds struct {
+	at   map[slot]*hold
+	list []*hold // the same, in the order of the bindings
+	// givenUp are addresses that lingered and are not wanted any more: prune resets what
+	// is still open before it unbinds them.
+	givenUp map[netip.Addr]bool
+}
+
+// accept takes over the wanted bindings, and tells whether they are others than before.
+// What is not wanted any more is forgotten here and unbound by prune.
+func (a *holds) accept(bind []model.Binding, lifetime time.Duration) bool {
+	if slices.EqualFunc(bind, a.list, func(b model.Binding, h *hold) bool { return b == h.want }) {
+		return false
+	}
+	was := a.at
+	a.at, a.list = make(map[slot]*hold, len(bind)), a.list[:0]
+	for _, b := range bind {
+		at := slotOf(&b)
+		if a.at[at] != nil {
+			continue
+		}
+		h := was[at]
+		if h == nil || h.want.Epoch != b.Epoch {
+			next := &hold{connections: unknown}
+			if h != nil {
+				next.undelivered = h.undelivered // a new epoch does not make the kernel deliver
+			}
+			h = next
+		}
+		switch {
+		case !b.Linger:
+			h.connections = unknown
+		case !h.want.Linger:
+			h.lingers = time.Now()
+		}
+		h.want, h.lifetime = b, lifetime
+		if b.Lifetime != 0 { // as the kernel can count it
+			h.lifetime = max(b.Lifetime.Truncate(time.Second), MinLifetime)
+		}
+		a.at[at], a.list = h, append(a.list, h)
+	}
+	for at, h := range was {
+		if a.at[at] == nil && h.want.Linger {
+			a.givenUp[at.addr] = true
+		}
+	}
+	return true
 }
 
 // fresh tells whether the address was never bound under this epoch, so that

@@ -29,7 +29,7 @@ func TestEndOfConnectionsIsSeenWithoutADecision(t *testing.T) {
 		fired(t, d)
 		d.mu.Lock()
 		left := 0
-		for _, h := range d.list {
+		for _, h := range d.holds.list {
 			left += max(0, h.connections.open)
 		}
 		d.mu.Unlock()

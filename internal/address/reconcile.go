@@ -18,7 +18,7 @@ import (
 func (d *Driver) ensure(ctx context.Context, s *survey, stale bool) (created bool) {
 	var ops []*Op
 	var targets []*hold
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		if index, ok := d.bindable(h, s, stale); ok {
 			ops = append(ops, &Op{Verb: Create, Addr: h.want.Addr, Index: index, Lifetime: h.lifetime})
 			targets = append(targets, h)
@@ -73,7 +73,7 @@ func (d *Driver) awaitLocal(holds []*hold) {
 // very long they are, since nobody else may be faster, and what is there serves one day.
 func (d *Driver) awaitDelivery() {
 	deadline := time.Now().Add(localAgain)
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		switch {
 		case !h.there || h.serves():
 		case awaitLocal(d.kernel, h.want.Addr, h.index, deadline), time.Since(h.undelivered) >= localLate:
@@ -124,7 +124,7 @@ func (d *Driver) bindable(h *hold, s *survey, stale bool) (index int, ok bool) {
 // and now it is gone without this process having unbound it. Whoever decided on
 // that report believes that the address was held without a break.
 func (d *Driver) abandoned(at slot) bool {
-	for p := range d.ends {
+	for p := range d.told.ends {
 		if slotAt(p.addr, p.index) == at {
 			return true
 		}
@@ -144,7 +144,7 @@ func (d *Driver) created(h *hold, o *Op, s *survey) bool {
 	again, moved := !h.fresh(), h.index != o.Index
 	lateAdd := again && h.late(o.After)
 	overdueAdd := h.overdue(o.After.Add(-addSlack))
-	staleAdd := !d.validUntil.IsZero() && !o.After.Before(d.validUntil)
+	staleAdd := !d.decision.validUntil.IsZero() && !o.After.Before(d.decision.validUntil)
 	s.add(h.want.Addr, o.Index)
 	switch {
 	case lateAdd:
@@ -221,10 +221,10 @@ func (d *Driver) prune(s *survey) []error {
 	var errs []error
 	d.resetClients(s)
 	for _, at := range d.unwanted(s) {
-		h := d.holds[at]
+		h := d.holds.at[at]
 		for _, e := range slices.Clone(s.own[at]) {
 			switch {
-			case h == nil && !d.synced && !d.bound[place{at.addr, e.Index}]:
+			case h == nil && !d.decision.synced && !d.bound[place{at.addr, e.Index}]:
 				continue // a leftover that may yet be wanted
 			case h != nil && (!h.there || e.Index == h.index):
 				continue
@@ -246,14 +246,14 @@ func (d *Driver) prune(s *survey) []error {
 // not those of somebody else as well. Their new owner answers a client only when that sends
 // something, and one that watches an API never does.
 func (d *Driver) resetClients(s *survey) {
-	for addr := range d.givenUp {
-		if _, stays := s.foreign[addr]; stays || d.holds[slot{addr, false}] != nil || d.holds[slot{addr, true}] != nil {
-			delete(d.givenUp, addr)
+	for addr := range d.holds.givenUp {
+		if _, stays := s.foreign[addr]; stays || d.holds.at[slot{addr, false}] != nil || d.holds.at[slot{addr, true}] != nil {
+			delete(d.holds.givenUp, addr)
 		}
 	}
-	if len(d.givenUp) > 0 {
-		d.cut.resetClients(d.givenUp)
-		clear(d.givenUp)
+	if len(d.holds.givenUp) > 0 {
+		d.cut.resetClients(d.holds.givenUp)
+		clear(d.holds.givenUp)
 	}
 }
 
@@ -261,7 +261,7 @@ func (d *Driver) resetClients(s *survey) {
 func (d *Driver) unwanted(s *survey) []slot {
 	var out []slot
 	for at, entries := range s.own {
-		h := d.holds[at]
+		h := d.holds.at[at]
 		if h == nil || h.there && slices.ContainsFunc(entries, func(e Entry) bool { return e.Index != h.index }) {
 			out = append(out, at)
 		}
@@ -293,7 +293,7 @@ func (d *Driver) has(s *survey, addr netip.Addr) bool {
 	if s != nil {
 		return s.has(addr)
 	}
-	lan, lo := d.holds[slot{addr, false}], d.holds[slot{addr, true}]
+	lan, lo := d.holds.at[slot{addr, false}], d.holds.at[slot{addr, true}]
 	return lan != nil && lan.there || lo != nil && lo.there
 }
 

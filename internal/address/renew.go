@@ -2,6 +2,7 @@ package address
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -20,11 +21,11 @@ func (d *Driver) keep(ctx context.Context) {
 		case <-tick.C:
 			d.renewAll(ctx)
 			tick.Reset(d.rest())
-		case <-d.paced:
+		case <-d.tasks.paced:
 			tick.Reset(d.rest())
-		case <-d.repair:
+		case <-d.tasks.repair:
 			d.putBack(ctx)
-		case <-d.linger:
+		case <-d.tasks.linger:
 			poll.Reset(lingerPoll)
 		case <-poll.C:
 			if again := d.poll(); again > 0 {
@@ -61,7 +62,7 @@ func (d *Driver) renewAll(ctx context.Context) {
 func (d *Driver) putBack(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before, leftovers := d.condition(), len(d.ends)
+	before, leftovers := d.condition(), len(d.told.ends)
 	d.lookAgain(ctx)
 	d.noteMissing()
 	if d.condition() != before || leftovers > 0 {
@@ -79,7 +80,7 @@ func (d *Driver) lookAgain(ctx context.Context) *survey {
 		return nil
 	}
 	d.observeAll(s)
-	d.ensure(ctx, s, !time.Now().Before(d.validUntil))
+	d.ensure(ctx, s, !time.Now().Before(d.decision.validUntil))
 	return s
 }
 
@@ -89,7 +90,7 @@ func (d *Driver) lookAgain(ctx context.Context) *survey {
 func (d *Driver) renew(ctx context.Context, cutoff func(lifetime time.Duration) time.Time) *survey {
 	var due []*hold
 	now := time.Now()
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		switch {
 		case !h.there || h.expired:
 		case !h.adopted && h.late(now):
@@ -99,7 +100,7 @@ func (d *Driver) renew(ctx context.Context, cutoff func(lifetime time.Duration) 
 		}
 	}
 	failed := false
-	for len(due) > 0 && ctx.Err() == nil && time.Now().Before(d.validUntil) {
+	for len(due) > 0 && ctx.Err() == nil && time.Now().Before(d.decision.validUntil) {
 		n := min(len(due), batchSize)
 		failed = d.renewBatch(due[:n]) || failed
 		due = due[n:]
@@ -156,7 +157,7 @@ type condition struct {
 
 func (d *Driver) condition() condition {
 	c := condition{readds: d.stats.readds.Load()}
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		if h.serves() {
 			c.serving++
 		}
@@ -169,9 +170,5 @@ func (d *Driver) condition() condition {
 
 // noteMissing lets watch know whether a message about interfaces can matter.
 func (d *Driver) noteMissing() {
-	missing := false
-	for _, h := range d.list {
-		missing = missing || !h.serves() && !h.expired
-	}
-	d.missing.Store(missing)
+	d.missing.Store(slices.ContainsFunc(d.holds.list, func(h *hold) bool { return !h.serves() && !h.expired }))
 }

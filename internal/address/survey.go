@@ -15,6 +15,18 @@ type survey struct {
 	links         map[string]link
 }
 
+// report is what was told last, which nobody changes.
+type report struct {
+	model.Applied
+	ends map[place]leftover // of what is told and not renewed
+}
+
+// leftover is what is known of the lifetime of an address that is not renewed.
+type leftover struct {
+	end   time.Time
+	valid uint32
+}
+
 // link is the result of looking up an interface by name.
 type link struct {
 	index int
@@ -24,7 +36,7 @@ type link struct {
 // look reads the addresses of the kernel.
 func (d *Driver) look() (*survey, error) {
 	s := &survey{
-		own:     make(map[slot][]Entry, len(d.holds)),
+		own:     make(map[slot][]Entry, len(d.holds.at)),
 		foreign: make(map[netip.Addr]Entry),
 		links:   make(map[string]link),
 		before:  time.Now(),
@@ -67,7 +79,7 @@ func (d *Driver) index(s *survey, name string) (int, error) {
 
 // observeAll notes for each hold whether the kernel has it where it is wanted.
 func (d *Driver) observeAll(s *survey) {
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		d.observe(h, s)
 	}
 }
@@ -111,17 +123,17 @@ func (d *Driver) report(s *survey) model.Applied {
 		return model.Applied{VIPs: d.told.VIPs, Loopback: d.told.Loopback}
 	}
 	d.told = d.describe(s)
-	return d.told
+	return d.told.Applied
 }
 
 // repeats tells whether a report would be the one before: of each hold the same,
 // and nothing but holds.
 func (d *Driver) repeats(s *survey) bool {
-	if s == nil || len(d.ends) > 0 || len(d.told.VIPs)+len(d.told.Loopback) != len(d.holds) {
+	if s == nil || len(d.told.ends) > 0 || len(d.told.VIPs)+len(d.told.Loopback) != len(d.holds.at) {
 		return false
 	}
 	there := 0
-	for at, h := range d.holds {
+	for at, h := range d.holds.at {
 		told := d.told.VIPs
 		if at.loopback {
 			told = d.told.Loopback
@@ -151,25 +163,25 @@ func (h *hold) report() model.AppliedVIP {
 }
 
 // describe makes a new report.
-func (d *Driver) describe(s *survey) model.Applied {
+func (d *Driver) describe(s *survey) report {
 	lan := make(map[netip.Addr]model.AppliedVIP, len(d.told.VIPs))
 	loopback := make(map[netip.Addr]model.AppliedVIP, len(d.told.Loopback))
-	applied := model.Applied{VIPs: lan, Loopback: loopback}
+	r := report{model.Applied{VIPs: lan, Loopback: loopback}, d.told.ends}
 	part := func(at slot) map[netip.Addr]model.AppliedVIP {
 		if at.loopback {
 			return loopback
 		}
 		return lan
 	}
-	for at, h := range d.holds {
+	for at, h := range d.holds.at {
 		part(at)[at.addr] = h.report()
 	}
 	if s == nil {
-		return applied
+		return r
 	}
-	ends := make(map[place]leftover)
+	r.ends = make(map[place]leftover)
 	for at, entries := range s.own {
-		h := d.holds[at]
+		h := d.holds.at[at]
 		for _, e := range entries {
 			if h != nil && h.there {
 				continue
@@ -179,13 +191,12 @@ func (d *Driver) describe(s *survey) model.Applied {
 				v = model.AppliedVIP{Bound: true, Connections: -1, Sockets: -1, Own: -1}
 			}
 			l := d.leftover(e, s)
-			ends[place{at.addr, e.Index}] = l
+			r.ends[place{at.addr, e.Index}] = l
 			v.Interface, v.Expires = d.kernel.LinkName(e.Index), l.end
 			part(at)[at.addr] = v
 		}
 	}
-	d.ends = ends
-	return applied
+	return r
 }
 
 // leftover estimates the end of an address that nobody renews. The kernel tells
@@ -195,7 +206,7 @@ func (d *Driver) leftover(e Entry, s *survey) leftover {
 		return leftover{valid: Forever}
 	}
 	l := leftover{end: s.after.Add(time.Duration(e.Valid) * time.Second), valid: e.Valid}
-	if old, ok := d.ends[place{e.Prefix.Addr(), e.Index}]; ok && old.valid >= e.Valid && old.end.Before(l.end) {
+	if old, ok := d.told.ends[place{e.Prefix.Addr(), e.Index}]; ok && old.valid >= e.Valid && old.end.Before(l.end) {
 		l.end = old.end
 	}
 	return l

@@ -31,9 +31,9 @@ func (d *Driver) watch(ctx context.Context) {
 			switch {
 			case what == Missed:
 				wait = backoffMin
-				signal(d.repair)
+				signal(d.tasks.repair)
 			case d.missing.Load(), what == Removed && e.own(): // what is not ours may have been in the way
-				signal(d.repair)
+				signal(d.tasks.repair)
 			}
 		})
 		if ctx.Err() != nil {

@@ -43,7 +43,7 @@ func (r reason) Unwrap() error { return r.cause }
 // failures are the errors of the holds, for the report as a whole.
 func (d *Driver) failures() []error {
 	var errs []error
-	for _, h := range d.list {
+	for _, h := range d.holds.list {
 		if h.err != nil {
 			errs = append(errs, fmt.Errorf("vip %q: %w", h.want.Addr, h.err))
 		}
