@@ -39,9 +39,7 @@ type Node struct {
 	Present bool // memberlist counts it as a member
 	// GoneSince is when it stopped being present; meaningless while it is.
 	GoneSince time.Time
-	// back is when it was last heard again after it was late or not present; what it
-	// said before is still known then.
-	back time.Time
+	pulse     pulse
 
 	inc, seq uint64
 	known    bool
@@ -53,16 +51,10 @@ type Node struct {
 	drains   []model.MachineDrain // those of machines
 	base     life                 // entries are complete up to here
 	entries  map[netip.Addr]*entry
-
-	// beating: its heartbeats arrive although memberlist counts it as dead.
-	beating  bool
-	heard    time.Time // answered Ask.Here
-	late     time.Time
-	leaseEnd time.Time // as published
 }
 
 // Alive tells whether the node takes part.
-func (n *Node) Alive() bool { return (n.Present || n.beating) && !n.head.Left }
+func (n *Node) Alive() bool { return n.State() == model.MemberAlive }
 
 // Left tells whether the node has said goodbye.
 func (n *Node) Left() bool { return n.head.Left }
@@ -75,7 +67,7 @@ func (n *Node) State() model.MemberState {
 	switch {
 	case n.head.Left:
 		return model.MemberLeft
-	case n.Present || n.beating:
+	case n.Present || n.pulse.beating:
 		return model.MemberAlive
 	}
 	return model.MemberDead

@@ -99,12 +99,12 @@ func (t *Table) Member(name model.NodeName, addr netip.AddrPort, present bool, n
 	}
 	came = present && !n.Present
 	if came && n.inc > 0 {
-		n.back = now
+		n.pulse.back = now
 	}
 	if !present && n.Present {
 		n.GoneSince = now
 	}
-	n.Present, n.Addr, n.beating = present, addr, false
+	n.Present, n.Addr, n.pulse.beating = present, addr, false
 	t.delta.member(name)
 	return came
 }
