@@ -37,35 +37,30 @@ type Options struct {
 type Allocator struct {
 	opts       Options
 	ipam       *ipam.Allocator
-	started    bool
 	rested     map[netip.Addr]time.Time // see Rest; nil once started
 	services   map[model.Key]*service
 	namespaces map[string]map[string]string
 	pools      []Pool
 	nodes      []netip.Addr
-	// config: pools or nodes have changed since the last Step; checked: something
-	// that the status of pools depends on has.
-	config, checked bool
-	dirty           map[model.Key]bool
+	config     bool // pools or nodes have changed since the last Step
+	todo       agenda
+	shown      map[netip.Addr]map[model.Key]bool // the Services whose status has an address
+	rests      time.Time                         // when the next quarantine ends
+	report     report
+	counts     Counts
+}
+
+// agenda are the Services that need a decision, now or when something happens.
+type agenda struct {
+	dirty map[model.Key]bool
 	// waiting are Services that would take more than they have; stir: something
 	// happened that may serve one of them.
 	waiting map[model.Key]bool
 	stir    bool
-	// gone are Services that were removed and may hold addresses; outside are those
-	// that hold addresses which no pool would give out now.
-	gone, outside map[model.Key]bool
-	// shown are the Services whose status has an address. late are those whose status
-	// waits until it is gone from that of another one.
-	shown map[netip.Addr]map[model.Key]bool
-	late  map[model.Key]bool
+	gone    map[model.Key]bool // removed, and may hold addresses
+	late    map[model.Key]bool // their status waits until it is gone from that of another one
 	// repairs are Services whose status is to be put right later, and when.
 	repairs map[model.Key]time.Time
-	// rests is when the next quarantine ends, and restsTold what it was when the
-	// status of pools was looked at.
-	rests, restsTold time.Time
-	problems         map[string][]Condition // by pool
-	told             map[string]PoolStatus
-	counts           Counts
 }
 
 // Counts are what was done since the start, for metrics.
@@ -82,10 +77,10 @@ type Counts struct {
 // before the first Step: it rebuilds the assignments from the status of Services.
 func New(opts Options) *Allocator {
 	a := &Allocator{
-		opts: opts, services: map[model.Key]*service{}, namespaces: map[string]map[string]string{},
-		dirty: map[model.Key]bool{}, waiting: map[model.Key]bool{}, gone: map[model.Key]bool{}, outside: map[model.Key]bool{},
-		shown: map[netip.Addr]map[model.Key]bool{}, late: map[model.Key]bool{},
-		repairs: map[model.Key]time.Time{}, told: map[string]PoolStatus{}, config: true, counts: Counts{Failures: map[string]uint64{}},
+		opts: opts, rested: map[netip.Addr]time.Time{}, services: map[model.Key]*service{}, namespaces: map[string]map[string]string{},
+		todo:  agenda{map[model.Key]bool{}, map[model.Key]bool{}, false, map[model.Key]bool{}, map[model.Key]bool{}, map[model.Key]time.Time{}},
+		shown: map[netip.Addr]map[model.Key]bool{}, report: report{told: map[string]PoolStatus{}},
+		config: true, counts: Counts{Failures: map[string]uint64{}},
 	}
 	a.ipam, _ = ipam.New(ipam.Config{Quarantine: opts.Quarantine})
 	return a
@@ -104,25 +99,28 @@ func (a *Allocator) SetService(s Service) {
 	a.show(key, old.status, statusOf(s.Ingress))
 	old.Service, old.status = s, statusOf(s.Ingress)
 	old.left = slices.DeleteFunc(old.left, func(addr netip.Addr) bool { return !slices.Contains(old.status, addr) })
-	a.dirty[key] = true
+	a.todo.dirty[key] = true
 }
 
 // RemoveService forgets a Service; what it held is freed by the next Step.
 func (a *Allocator) RemoveService(key model.Key) {
 	a.forget(key)
 	delete(a.services, key)
-	delete(a.dirty, key)
+	delete(a.todo.dirty, key)
 }
 
 func (a *Allocator) forget(key model.Key) {
 	if s := a.services[key]; s != nil {
 		a.show(key, s.status, nil)
-		a.gone[key] = true
-		delete(a.waiting, key)
-		delete(a.outside, key)
-		delete(a.repairs, key)
-		delete(a.late, key)
+		a.todo.forget(key)
 	}
+}
+
+func (g *agenda) forget(key model.Key) {
+	g.gone[key] = true
+	delete(g.waiting, key)
+	delete(g.repairs, key)
+	delete(g.late, key)
 }
 
 // show keeps track of which statuses have an address.
@@ -144,7 +142,7 @@ func (a *Allocator) show(key model.Key, before, after []netip.Addr) {
 // after a write that failed.
 func (a *Allocator) Retry(key model.Key) {
 	if a.services[key] != nil {
-		a.dirty[key] = true
+		a.todo.dirty[key] = true
 	}
 }
 
@@ -166,7 +164,7 @@ func (a *Allocator) RemoveNamespace(name string) {
 func (a *Allocator) touch(namespace string) {
 	for key, s := range a.services {
 		if s.Namespace == namespace {
-			a.dirty[key] = true
+			a.todo.dirty[key] = true
 		}
 	}
 }
@@ -174,10 +172,9 @@ func (a *Allocator) touch(namespace string) {
 // Rest tells before the first Step of an address that an earlier allocator has freed
 // and that nobody is to get until then. It counts if no Service has the address.
 func (a *Allocator) Rest(addr netip.Addr, until time.Time) {
-	if a.rested == nil {
-		a.rested = map[netip.Addr]time.Time{}
+	if a.rested != nil {
+		a.rested[addr] = until
 	}
-	a.rested[addr] = until
 }
 
 // Resting returns the addresses that rest since their Service gave them up, and until
@@ -221,21 +218,12 @@ func (a *Allocator) Step(now time.Time) Result {
 	r := &Result{writes: map[*service]Write{}}
 	a.configure(r)
 	if !a.rests.IsZero() && !a.rests.After(now) {
-		a.stir = true
+		a.todo.stir = true
 	}
 	a.ipam.Expire(now)
 	a.bury(now)
-	maps.Copy(a.dirty, a.late)
-	for key, at := range a.repairs {
-		if !at.After(now) {
-			a.dirty[key] = true
-		}
-	}
+	a.todo.due(now)
 	for range maxRounds {
-		if a.stir {
-			a.stir = false
-			maps.Copy(a.dirty, a.waiting)
-		}
 		batch := a.batch()
 		if len(batch) == 0 {
 			break
@@ -251,10 +239,22 @@ func (a *Allocator) Step(now time.Time) Result {
 	for _, s := range slices.SortedFunc(maps.Keys(r.writes), byAge) {
 		r.Writes = append(r.Writes, r.writes[s])
 	}
-	a.rests = a.ipam.Expire(now)
+	rests := a.ipam.Expire(now)
+	a.report.stale = a.report.stale || !rests.Equal(a.rests)
+	a.rests = rests
 	a.reportPools(r)
 	r.Wake = a.wake(now)
 	return *r
+}
+
+// due has those decided about for which it is time.
+func (g *agenda) due(now time.Time) {
+	maps.Copy(g.dirty, g.late)
+	for key, at := range g.repairs {
+		if !at.After(now) {
+			g.dirty[key] = true
+		}
+	}
 }
 
 // configure takes over pools and nodes; the first time it rebuilds what is in use.
@@ -262,10 +262,9 @@ func (a *Allocator) configure(r *Result) {
 	if !a.config {
 		return
 	}
-	a.config, a.checked = false, true
+	a.config, a.report.stale = false, true
 	a.loadPools()
-	if !a.started {
-		a.started = true
+	if a.rested != nil {
 		a.restore(r)
 		for addr, until := range a.rested {
 			a.ipam.Rest(addr, until)
@@ -273,31 +272,35 @@ func (a *Allocator) configure(r *Result) {
 		a.rested = nil
 	}
 	for key := range a.services {
-		a.dirty[key] = true
+		a.todo.dirty[key] = true
 	}
 }
 
 // bury frees what removed Services held.
 func (a *Allocator) bury(now time.Time) {
-	for key := range a.gone {
+	for key := range a.todo.gone {
 		if x, ok := a.ipam.Get(key); ok {
 			a.counts.Released += uint64(len(x.Addresses))
 			a.ipam.Free(key, now)
-			a.stir, a.checked = true, true
+			a.todo.stir, a.report.stale = true, true
 		}
 	}
-	clear(a.gone)
+	clear(a.todo.gone)
 }
 
 // batch takes the Services that need a decision, the oldest first.
 func (a *Allocator) batch() []*service {
-	list := make([]*service, 0, len(a.dirty))
-	for key := range a.dirty {
+	if a.todo.stir {
+		a.todo.stir = false
+		maps.Copy(a.todo.dirty, a.todo.waiting)
+	}
+	list := make([]*service, 0, len(a.todo.dirty))
+	for key := range a.todo.dirty {
 		if s := a.services[key]; s != nil {
 			list = append(list, s)
 		}
 	}
-	clear(a.dirty)
+	clear(a.todo.dirty)
 	slices.SortFunc(list, byAge)
 	return list
 }
@@ -314,11 +317,11 @@ func (a *Allocator) wake(now time.Time) time.Time {
 			next = t
 		}
 	}
-	if a.stir || len(a.dirty) > 0 {
+	if a.todo.stir || len(a.todo.dirty) > 0 {
 		sooner(now)
 	}
 	sooner(a.rests)
-	for _, at := range a.repairs {
+	for _, at := range a.todo.repairs {
 		sooner(at)
 	}
 	return next
@@ -335,7 +338,7 @@ func (a *Allocator) Counts() Counts {
 }
 
 // Waiting counts the Services that would take more than they have.
-func (a *Allocator) Waiting() int { return len(a.waiting) }
+func (a *Allocator) Waiting() int { return len(a.todo.waiting) }
 
 // Assignments returns what Services hold, by namespace/name.
 func (a *Allocator) Assignments() []ipam.Assignment { return a.ipam.Assignments() }

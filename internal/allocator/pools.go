@@ -62,10 +62,17 @@ type PoolStatus struct {
 	AssignedIPv4, AssignedIPv6, AvailableIPv4, AvailableIPv6 uint64
 }
 
+// report is what the status of pools says.
+type report struct {
+	stale    bool                   // something that it depends on has changed
+	problems map[string][]Condition // by pool
+	told     map[string]PoolStatus
+}
+
 // loadPools hands the pools to ipam and keeps what it says about them.
 func (a *Allocator) loadPools() {
 	c := ipam.Config{NodeAddresses: a.nodes, Quarantine: a.opts.Quarantine}
-	a.problems = map[string][]Condition{}
+	a.report.problems = map[string][]Condition{}
 	for _, p := range a.pools {
 		x := ipam.Pool{
 			Name: p.Name, Created: p.Created, AvoidBuggyIPs: p.Spec.AvoidBuggyIPs,
@@ -82,7 +89,7 @@ func (a *Allocator) loadPools() {
 		switch {
 		case err.Rule == ipam.PoolHoldsNode:
 			a.problem(err.Pool, Condition{ConditionHoldsNode, true, ReasonNodeAddress, err.Error()})
-		case len(a.problems[err.Pool]) > 0:
+		case len(a.report.problems[err.Pool]) > 0:
 			// One that is invalid has no addresses for ipam, which says so too; of several
 			// overlaps the first is told.
 		case err.Rule == ipam.PoolOverlap:
@@ -94,15 +101,15 @@ func (a *Allocator) loadPools() {
 }
 
 func (a *Allocator) problem(pool string, c Condition) {
-	a.problems[pool] = append(a.problems[pool], c)
+	a.report.problems[pool] = append(a.report.problems[pool], c)
 }
 
 // reportPools adds the pools whose status is not what was told last.
 func (a *Allocator) reportPools(r *Result) {
-	if !a.checked && a.rests.Equal(a.restsTold) {
+	if !a.report.stale {
 		return
 	}
-	a.checked, a.restsTold = false, a.rests
+	a.report.stale = false
 	usage := map[string]ipam.PoolUsage{}
 	for _, u := range a.ipam.Usage() {
 		usage[u.Pool] = u
@@ -112,7 +119,7 @@ func (a *Allocator) reportPools(r *Result) {
 	for _, p := range a.pools {
 		u := usage[p.Name]
 		st := PoolStatus{
-			Name: p.Name, UID: p.UID, Generation: p.Generation, Conditions: slices.Clone(a.problems[p.Name]),
+			Name: p.Name, UID: p.UID, Generation: p.Generation, Conditions: slices.Clone(a.report.problems[p.Name]),
 			AssignedIPv4: u.IPv4.Assigned, AssignedIPv6: u.IPv6.Assigned, AvailableIPv4: u.IPv4.Available, AvailableIPv6: u.IPv6.Available,
 		}
 		if !slices.ContainsFunc(st.Conditions, func(c Condition) bool { return c.Type == ConditionAccepted }) {
@@ -124,25 +131,23 @@ func (a *Allocator) reportPools(r *Result) {
 		}
 		slices.SortFunc(st.Conditions, func(x, y Condition) int { return strings.Compare(x.Type, y.Type) })
 		exists[p.Name] = true
-		old, known := a.told[p.Name]
+		old, known := a.report.told[p.Name]
 		if known && reflect.DeepEqual(old, st) {
 			continue
 		}
-		a.told[p.Name] = st
+		a.report.told[p.Name] = st
 		r.Pools = append(r.Pools, st)
 		r.Events = append(r.Events, poolEvents(&old, &st, known)...)
 	}
-	maps.DeleteFunc(a.told, func(name string, _ PoolStatus) bool { return !exists[name] })
+	maps.DeleteFunc(a.report.told, func(name string, _ PoolStatus) bool { return !exists[name] })
 	slices.SortFunc(r.Pools, func(x, y PoolStatus) int { return strings.Compare(x.Name, y.Name) })
 }
 
 // outsiders are the addresses that stay outside the pools they came from, by pool.
 func (a *Allocator) outsiders() map[string][]string {
 	list := map[string][]string{}
-	for key := range a.outside {
-		s := a.services[key]
-		if s == nil {
-			delete(a.outside, key)
+	for key, s := range a.services {
+		if s.stray == "" {
 			continue
 		}
 		x, _ := a.ipam.Get(key)

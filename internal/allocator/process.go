@@ -82,7 +82,7 @@ func (a *Allocator) adopt(s *service, now time.Time, r *Result) {
 			a.conflict(s, addr, err, r)
 			continue
 		}
-		a.checked = true
+		a.report.stale = true
 	}
 }
 
@@ -91,7 +91,7 @@ func (a *Allocator) process(s *service, now time.Time, r *Result) {
 	key := s.Key
 	before, _ := a.ipam.Get(key)
 	had := addrsOf(before)
-	delete(a.waiting, key)
+	delete(a.todo.waiting, key)
 	why := ""
 	if a.ours(s) {
 		why = a.allocate(s, now, r)
@@ -148,11 +148,11 @@ func (a *Allocator) allocate(s *service, now time.Time, r *Result) (why string) 
 	if err == nil {
 		s.failure = ""
 		if req.Policy == ipam.PreferDualStack && len(req.Addresses) == 0 && a.lacks(&req) {
-			a.waiting[req.Owner] = true
+			a.todo.waiting[req.Owner] = true
 		}
 		return cmp.Or(why, asks)
 	}
-	a.waiting[req.Owner] = true
+	a.todo.waiting[req.Owner] = true
 	a.fail(s, rule, identity(err), err.Error(), r)
 	return cmp.Or(a.renew(s, now), why, asks)
 }
@@ -289,7 +289,7 @@ func (a *Allocator) changed(s *service, before, after *ipam.Assignment, had, has
 	a.counts.Assigned += uint64(len(got))
 	a.counts.Released += uint64(len(lost))
 	if len(lost) > 0 {
-		a.stir = true
+		a.todo.stir = true
 		r.Events = append(r.Events, s.event(true, EventReleased, fmt.Sprintf("gives up %s: %s", join(lost), why)))
 		for _, addr := range lost {
 			delete(s.homes, addr)
@@ -297,11 +297,11 @@ func (a *Allocator) changed(s *service, before, after *ipam.Assignment, had, has
 		s.left = append(s.left, lost...)
 	}
 	if len(got) > 0 || len(lost) > 0 {
-		a.checked = true
+		a.report.stale = true
 	}
 	if after.Sharing.Key != "" || before.Sharing.Key != "" {
 		if len(got) > 0 || !sameSharing(&before.Sharing, &after.Sharing) {
-			a.stir = a.stir || len(a.waiting) > 0
+			a.todo.stir = a.todo.stir || len(a.todo.waiting) > 0
 		}
 	}
 }

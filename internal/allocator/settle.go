@@ -23,12 +23,12 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 	if len(has) == 0 {
 		w.Ingress = a.foreign(s)
 	}
-	delete(a.repairs, w.Service)
-	delete(a.late, w.Service)
+	delete(a.todo.repairs, w.Service)
+	delete(a.todo.late, w.Service)
 	delete(r.writes, s) // what an earlier round of the Step decided
 	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	if a.elsewhere(s, has) {
-		a.late[w.Service] = true
+		a.todo.late[w.Service] = true
 		if !a.inTheWay(s, has) {
 			s.written = is // until then it stays as it is
 			return
@@ -42,7 +42,7 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 		s.written = want
 	case s.written != want:
 		s.written = ""
-		if !a.late[w.Service] {
+		if !a.todo.late[w.Service] {
 			w.Events = s.allocated(has)
 		}
 		r.writes[s] = w
@@ -144,7 +144,7 @@ func (a *Allocator) mayRepair(s *service, now time.Time) bool {
 	if s.repairs > 0 {
 		at := s.repaired.Add(min(repairFirst<<min(s.repairs-1, 20), repairMost))
 		if now.Before(at) {
-			a.repairs[s.Key] = at
+			a.todo.repairs[s.Key] = at
 			return false
 		}
 	}
@@ -156,7 +156,7 @@ func (a *Allocator) mayRepair(s *service, now time.Time) bool {
 // clean takes what lbd marked out of the status of a Service that is not served.
 func (a *Allocator) clean(s *service, r *Result) {
 	s.failure, s.conflict, s.written = "", "", ""
-	delete(a.repairs, s.Key)
+	delete(a.todo.repairs, s.Key)
 	if _, ok := s.Annotations[AllocatedFrom]; !ok {
 		return
 	}
@@ -172,16 +172,11 @@ func (a *Allocator) strays(s *service, has []netip.Addr, r *Result) {
 			words = append(words, err.Error())
 		}
 	}
-	if len(words) > 0 {
-		a.outside[s.Key] = true
-	} else {
-		delete(a.outside, s.Key)
-	}
 	text := strings.Join(words, "; ")
 	if text == s.stray {
 		return
 	}
-	s.stray, a.checked = text, true
+	s.stray, a.report.stale = text, true
 	if text != "" {
 		r.Events = append(r.Events, s.event(true, EventOutside, text+"; the Service keeps it"))
 	}
