@@ -104,10 +104,10 @@ func (all *All) there(n model.NodeName, kept time.Duration) bool {
 	case !known:
 		since = m.Gone
 	}
-	if all.left == nil {
-		all.left = make(map[model.NodeName]time.Time)
+	if all.out.Left == nil {
+		all.out.Left = make(map[model.NodeName]time.Time)
 	}
-	all.left[n] = since
+	all.out.Left[n] = since
 	until := since.Add(cmp.Or(kept, LeftHolds))
 	if !all.v.Now.Before(until) {
 		return false

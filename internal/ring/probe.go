@@ -54,16 +54,16 @@ func (all *All) forget(n model.NodeName, l *model.Link, is4 bool) {
 		return
 	}
 	at, _ := near(l, all.v.Gossip.Members[n].Addrs, is4)
-	p := all.probes[at]
+	p := all.out.Probes[at]
 	p.Gone = true
-	all.probes[at] = p
+	all.out.Probes[at] = p
 }
 
 // forgotten tells whether a node was left out for good at an address. It is asked after there,
 // which knows since when the node has been away.
 func (all *All) forgotten(n model.NodeName, at netip.Addr) bool {
 	p := all.v.Memory.Rings[at]
-	if !p.Gone || p.Node != n || !p.Late.Equal(all.left[n]) || all.v.Gossip.Members[n].State == model.MemberAlive {
+	if !p.Gone || p.Node != n || !p.Late.Equal(all.out.Left[n]) || all.v.Gossip.Members[n].State == model.MemberAlive {
 		return false
 	}
 	all.keep(at, p)
@@ -71,10 +71,10 @@ func (all *All) forgotten(n model.NodeName, at netip.Addr) bool {
 }
 
 func (all *All) keep(at netip.Addr, p model.RingProbe) {
-	if all.probes == nil {
-		all.probes = make(map[netip.Addr]model.RingProbe)
+	if all.out.Probes == nil {
+		all.out.Probes = make(map[netip.Addr]model.RingProbe)
 	}
-	all.probes[at] = p
+	all.out.Probes[at] = p
 }
 
 // silent tells whether the wire does not answer for a node whose heartbeats are overdue, or whose
@@ -83,13 +83,13 @@ func (all *All) silent(n model.NodeName, l *model.Link, is4 bool) bool {
 	m := all.v.Gossip.Members[n]
 	late := m.Late
 	if m.State != model.MemberAlive {
-		late = all.left[n]
+		late = all.out.Left[n]
 	}
 	if late.IsZero() {
 		return false
 	}
 	at, _ := near(l, m.Addrs, is4)
-	p, asked := all.probes[at]
+	p, asked := all.out.Probes[at]
 	if !asked {
 		p = all.probe(at, n, l.Name, late)
 		all.keep(at, p)
@@ -141,8 +141,8 @@ func (all *All) beat(names []model.NodeName) {
 			continue
 		}
 		left--
-		if !slices.Contains(all.beats, n) {
-			all.beats = append(all.beats, n)
+		if !slices.Contains(all.out.Heartbeats, n) {
+			all.out.Heartbeats = append(all.out.Heartbeats, n)
 		}
 	}
 }

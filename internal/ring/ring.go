@@ -42,10 +42,7 @@ type All struct {
 	others    []model.NodeName // of Elsewhere
 	elsewhere elsewhere
 
-	left   map[model.NodeName]time.Time // see model.Memory
-	probes map[netip.Addr]model.RingProbe
-	beats  []model.NodeName // that are to get heartbeats
-	wake   time.Time
+	out Output // without Questions
 }
 
 // New begins with the rings of the decision of this generation, by these rules of the group.
@@ -53,7 +50,7 @@ func New(v *model.View, gen uint64, rules int) All {
 	return All{v: v, gen: gen, leveled: rules >= election.RulesDegraded, seen: v.Applied[model.SinkRelay].Ring}
 }
 
-func (all *All) by(t time.Time) { all.wake = model.Earliest(all.wake, t) }
+func (all *All) by(t time.Time) { all.out.Wake = model.Earliest(all.out.Wake, t) }
 
 // Output is what rings need besides themselves.
 type Output struct {
@@ -70,7 +67,7 @@ type Output struct {
 
 // Output is what all rings that were asked for need.
 func (all *All) Output() Output {
-	o := Output{Left: all.left, Probes: all.probes, Heartbeats: all.beats, Wake: all.wake}
+	o := all.out
 	for _, at := range slices.SortedFunc(maps.Keys(o.Probes), netip.Addr.Compare) {
 		if p := o.Probes[at]; !p.Gone {
 			o.Questions = append(o.Questions, model.L2Advert{Addr: at, Interface: p.Interface, Mode: model.L2Probe, Series: p.Series, Lasts: Probe})
