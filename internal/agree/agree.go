@@ -76,20 +76,24 @@ type Judge struct {
 	// Report is called for each finding.
 	Report func(Finding)
 
-	virtual     map[netip.Addr]Field // addresses of VirtualIPs and LoadBalancers
-	named       map[string]map[string]int
+	index index
+}
+
+// index is by what the objects are found; the first of several counts.
+type index struct {
+	virtual     map[netip.Addr]Field      // VirtualIPs and LoadBalancers by address
+	named       map[string]map[string]int // places by kind and name
 	communities map[string]Field
 	ranges      PoolIndex
 }
 
 // Run judges everything.
 func (j *Judge) Run() {
-	j.named = map[string]map[string]int{
+	j.index = index{make(map[netip.Addr]Field), map[string]map[string]int{
 		v1alpha1.KindBGPPeer:       byName(j.Peers, func(o *v1alpha1.BGPPeer) string { return o.Metadata.Name }),
 		v1alpha1.KindBFDProfile:    byName(j.Profiles, func(o *v1alpha1.BFDProfile) string { return o.Metadata.Name }),
 		v1alpha1.KindIPAddressPool: byName(j.Pools, func(o *v1alpha1.IPAddressPool) string { return o.Metadata.Name }),
-	}
-	j.ranges = NewPoolIndex(j.Pools)
+	}, make(map[string]Field), NewPoolIndex(j.Pools)}
 	j.uniqueAddresses()
 	j.backends()
 	j.besideNode()
@@ -166,7 +170,7 @@ func (j *Judge) backends() {
 		for n, b := range o.Spec.Backends {
 			addr, err := netip.ParseAddr(b.Address)
 			at := j.balancer(i, fmt.Sprintf("spec.backends[%d].address", n), b.Address)
-			if other, is := j.virtual[addr]; err == nil && is && (other.Kind != at.Kind || other.Index != i) {
+			if other, is := j.index.virtual[addr]; err == nil && is && (other.Kind != at.Kind || other.Index != i) {
 				j.find(BackendIsVirtual, at, other)
 			}
 		}
@@ -176,11 +180,10 @@ func (j *Judge) backends() {
 // uniqueAddresses finds addresses that another object has. The object itself is judged
 // by its own rules.
 func (j *Judge) uniqueAddresses() {
-	j.virtual = make(map[netip.Addr]Field)
 	j.eachAddress(func(at Field, addr netip.Addr) {
-		first, again := j.virtual[addr]
+		first, again := j.index.virtual[addr]
 		if !again {
-			j.virtual[addr] = at
+			j.index.virtual[addr] = at
 		} else if first.Kind != at.Kind || first.Index != at.Index {
 			j.find(AddressTwice, at, first)
 		}
@@ -241,13 +244,12 @@ func (j *Judge) nodeAddresses() map[netip.Addr]string {
 // uniqueCommunities finds names that another object has defined. The object itself is
 // judged by its own rules.
 func (j *Judge) uniqueCommunities() {
-	j.communities = make(map[string]Field)
 	for i, o := range j.Communities {
 		for n, entry := range o.Spec.Communities {
 			at := Field{v1alpha1.KindCommunity, o.Metadata.Name, i, fmt.Sprintf("spec.communities[%d].name", n), entry.Name}
-			first, again := j.communities[entry.Name]
+			first, again := j.index.communities[entry.Name]
 			if !again {
-				j.communities[entry.Name] = at
+				j.index.communities[entry.Name] = at
 			} else if first.Index != i && entry.Name != "" {
 				j.find(CommunityTwice, at, first)
 			}
@@ -268,7 +270,7 @@ func (j *Judge) unknown(rule Rule, list Field, i int, name string) {
 func (j *Judge) known(list Field, names []string, kind string, rule Rule) (all bool) {
 	all = true
 	for i, name := range names {
-		if _, ok := j.named[kind][name]; !ok {
+		if _, ok := j.index.named[kind][name]; !ok {
 			j.unknown(rule, list, i, name)
 			all = false
 		}
@@ -280,7 +282,7 @@ func (j *Judge) known(list Field, names []string, kind string, rule Rule) (all b
 func (j *Judge) knownCommunities(list Field, names []string) {
 	for i, name := range names {
 		_, err := v1alpha1.ParseCommunity(name)
-		if _, ok := j.communities[name]; !ok && errors.Is(err, v1alpha1.ErrCommunityName) {
+		if _, ok := j.index.communities[name]; !ok && errors.Is(err, v1alpha1.ErrCommunityName) {
 			j.unknown(UnknownCommunity, list, i, name)
 		}
 	}

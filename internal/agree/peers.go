@@ -77,7 +77,7 @@ func (j *Judge) eachPlace(field func(i int) Field, f func(i int, at Field, p pla
 func (j *Judge) sessions() {
 	for i, o := range j.Peers {
 		if name := o.Spec.BFDProfile; name != "" {
-			if _, ok := j.named[v1alpha1.KindBFDProfile][name]; !ok {
+			if _, ok := j.index.named[v1alpha1.KindBFDProfile][name]; !ok {
 				if at := j.peer(i, "spec.bfdProfile", name); j.Complete && !j.broken(at) {
 					j.find(UnknownProfile, at, Field{})
 				}
@@ -88,13 +88,13 @@ func (j *Judge) sessions() {
 	j.eachPlace(j.peerAddress, func(_ int, at Field, p place) {
 		if path, ok := own[p.addr]; ok {
 			j.find(PeerIsNode, at, j.node(path, nil))
-		} else if vip, ok := j.virtual[p.addr]; ok {
+		} else if vip, ok := j.index.virtual[p.addr]; ok {
 			j.find(PeerIsVirtual, at, vip)
 		}
 	})
 	from := make(map[place][]int)
 	j.eachPlace(j.sourceAddress, func(i int, at Field, p place) {
-		if vip, ok := j.virtual[p.addr]; ok {
+		if vip, ok := j.index.virtual[p.addr]; ok {
 			j.find(SourceIsVirtual, at, vip)
 		}
 		if !j.broken(at) {
@@ -155,7 +155,7 @@ func (j *Judge) heardOf(i int, o *v1alpha1.VirtualIP) {
 	all := j.known(j.vip(i, "spec.advertise.bgp.peers", nil), a.BGP.Peers, v1alpha1.KindBGPPeer, UnknownPeer)
 	var told []int
 	for n, p := range j.Peers {
-		if len(a.BGP.Peers) == 0 || slices.Contains(a.BGP.Peers, p.Metadata.Name) && j.named[v1alpha1.KindBGPPeer][p.Metadata.Name] == n {
+		if len(a.BGP.Peers) == 0 || slices.Contains(a.BGP.Peers, p.Metadata.Name) && j.index.named[v1alpha1.KindBGPPeer][p.Metadata.Name] == n {
 			told = append(told, n)
 		}
 	}

@@ -102,7 +102,7 @@ func (j *Judge) besideServices() {
 }
 
 func (j *Judge) inPool(rule Rule, at Field, addr netip.Addr) {
-	if pool, n := j.ranges.Find(addr); pool >= 0 {
+	if pool, n := j.index.ranges.Find(addr); pool >= 0 {
 		j.find(rule, at, j.entry(pool, n))
 	}
 }
@@ -111,8 +111,8 @@ func (j *Judge) inPool(rule Rule, at Field, addr netip.Addr) {
 // The pool itself is judged by its own rules.
 func (j *Judge) uniqueRanges() {
 	far := 0 // of the entries so far, the one that reaches furthest
-	for i := 1; i < len(j.ranges.ranges); i++ {
-		first, second := &j.ranges.ranges[far], &j.ranges.ranges[i]
+	for i := 1; i < len(j.index.ranges.ranges); i++ {
+		first, second := &j.index.ranges.ranges[far], &j.index.ranges.ranges[i]
 		if first.Last.Less(second.Last) {
 			far = i
 		}

@@ -77,18 +77,18 @@ func newConfig(objects []*object, node *object, secrets map[string]string) *Conf
 		cfg.BGP = newBGP(&node.node.BGP)
 	}
 	for _, o := range objects {
-		switch {
-		case o.vip != nil:
-			cfg.VIPs = append(cfg.VIPs, resolve.VIPs(o.vip, names.communities)...)
-			if o.vip.Spec.HealthCheck != nil {
-				cfg.Checks[o.vip.Metadata.Name] = *o.vip.Spec.HealthCheck
+		switch b := o.body.(type) {
+		case *v1alpha1.VirtualIP:
+			cfg.VIPs = append(cfg.VIPs, resolve.VIPs(b, names.communities)...)
+			if b.Spec.HealthCheck != nil {
+				cfg.Checks[b.Metadata.Name] = *b.Spec.HealthCheck
 			}
-		case o.balancer != nil:
-			lb, vips, checks := resolve.LoadBalancer(o.balancer)
+		case *v1alpha1.LoadBalancer:
+			lb, vips, checks := resolve.LoadBalancer(b)
 			cfg.LoadBalancers, cfg.VIPs = append(cfg.LoadBalancers, lb), append(cfg.VIPs, vips...)
 			maps.Copy(cfg.Checks, checks)
-		case o.peer != nil:
-			cfg.Peers = append(cfg.Peers, resolve.Peer(o.peer, names.profile(o.peer.Spec.BFDProfile), secrets))
+		case *v1alpha1.BGPPeer:
+			cfg.Peers = append(cfg.Peers, resolve.Peer(b, names.profiles[b.Spec.BFDProfile], secrets))
 		}
 	}
 	slices.SortFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
@@ -108,12 +108,4 @@ func newBGP(b *v1alpha1.BGPSpec) model.BGPConfig {
 		}
 	}
 	return cfg
-}
-
-// profile returns the BFDProfile with a name, or nil.
-func (n *named) profile(name string) *v1alpha1.BFDProfile {
-	if o := n.profiles[name]; o != nil {
-		return o.profile
-	}
-	return nil
 }

@@ -25,23 +25,23 @@ func crossCheck(objects []*object, complete bool) *object {
 	}
 	for _, o := range objects {
 		c.kinds[o.kind] = append(c.kinds[o.kind], o)
-		switch {
-		case o.vip != nil:
-			j.VirtualIPs = append(j.VirtualIPs, o.vip)
-		case o.balancer != nil:
-			j.LoadBalancers = append(j.LoadBalancers, o.balancer)
-		case o.peer != nil:
-			j.Peers = append(j.Peers, o.peer)
-		case o.profile != nil:
-			j.Profiles = append(j.Profiles, o.profile)
-		case o.communities != nil:
-			j.Communities = append(j.Communities, o.communities)
-		case o.pool != nil:
-			j.Pools = append(j.Pools, o.pool)
-		case o.l2 != nil:
-			j.L2Advertisements = append(j.L2Advertisements, o.l2)
-		case o.bgp != nil:
-			j.BGPAdvertisements = append(j.BGPAdvertisements, o.bgp)
+		switch b := o.body.(type) {
+		case *v1alpha1.VirtualIP:
+			j.VirtualIPs = append(j.VirtualIPs, b)
+		case *v1alpha1.LoadBalancer:
+			j.LoadBalancers = append(j.LoadBalancers, b)
+		case *v1alpha1.BGPPeer:
+			j.Peers = append(j.Peers, b)
+		case *v1alpha1.BFDProfile:
+			j.Profiles = append(j.Profiles, b)
+		case *v1alpha1.Community:
+			j.Communities = append(j.Communities, b)
+		case *v1alpha1.IPAddressPool:
+			j.Pools = append(j.Pools, b)
+		case *v1alpha1.L2Advertisement:
+			j.L2Advertisements = append(j.L2Advertisements, b)
+		case *v1alpha1.BGPAdvertisement:
+			j.BGPAdvertisements = append(j.BGPAdvertisements, b)
 		}
 	}
 	j.Run()
@@ -192,8 +192,10 @@ func (c *cross) unknown(o *object, path, name, kind string, have iter.Seq[string
 
 // named are the objects that others refer to by name.
 type named struct {
-	peers, profiles, pools map[string]*object
-	communities            map[string]v1alpha1.CommunityValue
+	peers       map[string]*object
+	profiles    map[string]*v1alpha1.BFDProfile
+	pools       map[string]*v1alpha1.IPAddressPool
+	communities map[string]v1alpha1.CommunityValue
 	// complete: no object is missing because it could not be read, so that a name
 	// that is not there is a mistake of whoever refers to it.
 	complete bool
@@ -203,23 +205,23 @@ type named struct {
 func newNamed(objects []*object, complete bool) *named {
 	n := &named{
 		peers:       make(map[string]*object),
-		profiles:    make(map[string]*object),
-		pools:       make(map[string]*object),
+		profiles:    make(map[string]*v1alpha1.BFDProfile),
+		pools:       make(map[string]*v1alpha1.IPAddressPool),
 		communities: make(map[string]v1alpha1.CommunityValue),
 		complete:    complete,
 	}
 	for _, o := range objects {
-		switch {
-		case o.body == nil:
+		switch b := o.body.(type) {
+		case nil:
 			n.complete = false
-		case o.peer != nil:
+		case *v1alpha1.BGPPeer:
 			setFirst(n.peers, o.meta.Name, o)
-		case o.profile != nil:
-			setFirst(n.profiles, o.meta.Name, o)
-		case o.pool != nil:
-			setFirst(n.pools, o.meta.Name, o)
-		case o.communities != nil:
-			for _, entry := range o.communities.Spec.Communities {
+		case *v1alpha1.BFDProfile:
+			setFirst(n.profiles, o.meta.Name, b)
+		case *v1alpha1.IPAddressPool:
+			setFirst(n.pools, o.meta.Name, b)
+		case *v1alpha1.Community:
+			for _, entry := range b.Spec.Communities {
 				value, _ := v1alpha1.ParseCommunity(entry.Value) // zero if it is wrong, which is an error by itself
 				setFirst(n.communities, entry.Name, value)
 			}

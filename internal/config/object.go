@@ -26,18 +26,10 @@ type object struct {
 	name string
 	// foreign: of another API group, or only for clusters. A misspelt group is neither.
 	foreign bool
-	body    target               // nil if the kind is not known
-	meta    *v1alpha1.ObjectMeta // of the body; nil for a NodeConfiguration
-	// The body by its type; one of them is set.
-	node        *v1alpha1.NodeConfiguration
-	vip         *v1alpha1.VirtualIP
-	balancer    *v1alpha1.LoadBalancer
-	peer        *v1alpha1.BGPPeer
-	profile     *v1alpha1.BFDProfile
-	communities *v1alpha1.Community
-	pool        *v1alpha1.IPAddressPool
-	l2          *v1alpha1.L2Advertisement
-	bgp         *v1alpha1.BGPAdvertisement
+	body    target                      // nil if the kind is not known
+	meta    *v1alpha1.ObjectMeta        // of the body; nil for a NodeConfiguration
+	node    *v1alpha1.NodeConfiguration // the body, if it is one
+	peer    *v1alpha1.BGPPeer           // the same
 
 	places map[string]position // by path
 	hidden []hidden            // values that no excerpt shows
@@ -288,29 +280,29 @@ func (o *object) newBody(kind string) bool {
 		o.node = new(v1alpha1.NodeConfiguration)
 		o.body = o.node
 	case v1alpha1.KindVirtualIP:
-		o.vip = new(v1alpha1.VirtualIP)
-		o.body, o.meta = o.vip, &o.vip.Metadata
+		b := new(v1alpha1.VirtualIP)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindLoadBalancer:
-		o.balancer = new(v1alpha1.LoadBalancer)
-		o.body, o.meta = o.balancer, &o.balancer.Metadata
+		b := new(v1alpha1.LoadBalancer)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindBGPPeer:
 		o.peer = new(v1alpha1.BGPPeer)
 		o.body, o.meta = o.peer, &o.peer.Metadata
 	case v1alpha1.KindBFDProfile:
-		o.profile = new(v1alpha1.BFDProfile)
-		o.body, o.meta = o.profile, &o.profile.Metadata
+		b := new(v1alpha1.BFDProfile)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindCommunity:
-		o.communities = new(v1alpha1.Community)
-		o.body, o.meta = o.communities, &o.communities.Metadata
+		b := new(v1alpha1.Community)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindIPAddressPool:
-		o.pool = new(v1alpha1.IPAddressPool)
-		o.body, o.meta = o.pool, &o.pool.Metadata
+		b := new(v1alpha1.IPAddressPool)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindL2Advertisement:
-		o.l2 = new(v1alpha1.L2Advertisement)
-		o.body, o.meta = o.l2, &o.l2.Metadata
+		b := new(v1alpha1.L2Advertisement)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindBGPAdvertisement:
-		o.bgp = new(v1alpha1.BGPAdvertisement)
-		o.body, o.meta = o.bgp, &o.bgp.Metadata
+		b := new(v1alpha1.BGPAdvertisement)
+		o.body, o.meta = b, &b.Metadata
 	default:
 		return false
 	}

@@ -42,8 +42,8 @@ func secretRefs(objects []*object, node *object) []secretRef {
 		add(secretRef{o, "spec.passwordFile", s.PasswordFile, v1alpha1.MD5KeyRule, ours})
 	}
 	for _, o := range objects {
-		if o.profile != nil {
-			add(secretRef{o, "spec.authKeyFile", o.profile.Spec.AuthKeyFile, v1alpha1.BFDKeyRule, used[o.profile.Metadata.Name]})
+		if p, ok := o.body.(*v1alpha1.BFDProfile); ok {
+			add(secretRef{o, "spec.authKeyFile", p.Spec.AuthKeyFile, v1alpha1.BFDKeyRule, used[p.Metadata.Name]})
 		}
 	}
 	return refs
@@ -106,12 +106,12 @@ func secretsGiven(o *object) {
 			o.breaks(path, nil, "is empty; give it a value, or remove it to run without authentication")
 		}
 	}
-	if o.peer != nil {
-		given("spec.password", o.peer.Spec.Password)
-		given("spec.passwordFile", o.peer.Spec.PasswordFile)
-	}
-	if o.profile != nil {
-		given("spec.authType", string(o.profile.Spec.AuthType))
-		given("spec.authKeyFile", o.profile.Spec.AuthKeyFile)
+	switch b := o.body.(type) {
+	case *v1alpha1.BGPPeer:
+		given("spec.password", b.Spec.Password)
+		given("spec.passwordFile", b.Spec.PasswordFile)
+	case *v1alpha1.BFDProfile:
+		given("spec.authType", string(b.Spec.AuthType))
+		given("spec.authKeyFile", b.Spec.AuthKeyFile)
 	}
 }

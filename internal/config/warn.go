@@ -29,25 +29,25 @@ func warnings(objects []*object, names *named) []*Error {
 		warn := func(path, text string) {
 			all = append(all, o.about(o.placeOf(path), v1alpha1.FieldError{Path: path, Rule: text}))
 		}
-		switch {
-		case o.node != nil:
-			warnNode(o.node, warn)
-		case o.vip != nil:
-			warnVIP(o.vip, names, warn)
-			if a := o.vip.Spec.Advertise; a == nil || a.BGP == nil {
-				warnQuorum(o.vip.Spec.Partition, pair, warn)
+		switch b := o.body.(type) {
+		case *v1alpha1.NodeConfiguration:
+			warnNode(b, warn)
+		case *v1alpha1.VirtualIP:
+			warnVIP(b, names, warn)
+			if a := b.Spec.Advertise; a == nil || a.BGP == nil {
+				warnQuorum(b.Spec.Partition, pair, warn)
 			}
-		case o.balancer != nil:
-			warnBalancer(&o.balancer.Spec, warn)
-			warnQuorum(o.balancer.Spec.Partition, pair, warn)
-		case o.peer != nil:
+		case *v1alpha1.LoadBalancer:
+			warnBalancer(&b.Spec, warn)
+			warnQuorum(b.Spec.Partition, pair, warn)
+		case *v1alpha1.BGPPeer:
 			warnPeer(o, warn)
-		case o.pool != nil:
-			warnPool(o.pool, announced, warn)
-		case o.l2 != nil:
-			warnSelectors(o.l2.Spec.IPAddressPoolSelectors, names, warn)
-		case o.bgp != nil:
-			warnAdvertisement(&o.bgp.Spec, names, warn)
+		case *v1alpha1.IPAddressPool:
+			warnPool(b, announced, warn)
+		case *v1alpha1.L2Advertisement:
+			warnSelectors(b.Spec.IPAddressPoolSelectors, names, warn)
+		case *v1alpha1.BGPAdvertisement:
+			warnAdvertisement(&b.Spec, names, warn)
 		}
 	}
 	return all

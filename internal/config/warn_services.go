@@ -19,11 +19,11 @@ type coverage struct {
 func coverageOf(objects []*object) *coverage {
 	c := &coverage{names: make(map[string]bool)}
 	for _, o := range objects {
-		switch {
-		case o.l2 != nil:
-			c.add(o.l2.Spec.IPAddressPools, o.l2.Spec.IPAddressPoolSelectors)
-		case o.bgp != nil:
-			c.add(o.bgp.Spec.IPAddressPools, o.bgp.Spec.IPAddressPoolSelectors)
+		switch b := o.body.(type) {
+		case *v1alpha1.L2Advertisement:
+			c.add(b.Spec.IPAddressPools, b.Spec.IPAddressPoolSelectors)
+		case *v1alpha1.BGPAdvertisement:
+			c.add(b.Spec.IPAddressPools, b.Spec.IPAddressPoolSelectors)
 		}
 	}
 	return c
@@ -55,9 +55,9 @@ func warnSelectors(list []v1alpha1.Selector, names *named, warn func(path, text 
 }
 
 // matchesAny tells whether a selector matches the labels of a pool.
-func matchesAny(s v1alpha1.Selector, pools map[string]*object) bool {
-	for _, o := range pools {
-		if s.Matches(o.pool.Metadata.Labels) {
+func matchesAny(s v1alpha1.Selector, pools map[string]*v1alpha1.IPAddressPool) bool {
+	for _, p := range pools {
+		if s.Matches(p.Metadata.Labels) {
 			return true
 		}
 	}
