@@ -2,7 +2,6 @@ package decide
 
 import (
 	"lbd.dev/lbd/internal/loopback"
-	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/steady"
@@ -72,12 +71,10 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 	v, a := t.v, vip.Addr
 	in := &t.onLoopback // one for all VIPs, as that of the election
 	*in = loopback.Input{
-		Now: v.Now, Started: v.Started, Gen: t.d.Gen, Self: v.Self, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
-		Health: place.Health(v, vip), Leveled: t.leveled(), Draining: v.Draining || t.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
-		OwnInterface: t.local[a], NoIPv6: t.no6, Members: v.Gossip.Members, Eligible: v.Gossip.Eligible[a],
+		Node: &t.node, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
+		Health: place.Health(v, vip), OwnInterface: t.local[a], Eligible: v.Gossip.Eligible[a],
 		Interface: t.here.Interface, OwnsOnLAN: t.here.OwnsOnLAN, WantsOnLAN: t.wanted,
-		AddressGen: t.address.Gen, Layer2Gen: t.layer2.Gen,
-		Routers: &t.routers, Ring: t.relaying,
+		AddressGen: t.address.Gen, Ring: t.relaying,
 	}
 	if vip.L2 {
 		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent
@@ -85,9 +82,6 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 	in.Ring.Others = len(v.Gossip.Holders[a]) > 0
 	if in.Ring.KeepsOnLAN, in.Ring.Keeps = t.rings.Keeps(vip, t.here.Interface), t.rings.Keeps(vip, ""); t.rings.KeepsService(vip, "") {
 		in.Ring.KeepsOnLAN, in.Ring.Keeps = true, true
-	}
-	if !t.group.Memory.Settled {
-		in.SettledBy = v.Started.Add(membership.SettleAlone)
 	}
 	if gone {
 		return in

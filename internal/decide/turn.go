@@ -27,12 +27,11 @@ type facts struct {
 	lapsed          bool // see election.Input
 	unweighted      bool
 	address, layer2 model.Applied
-	routers         loopback.Routers
+	node            loopback.Node
 	relaying        loopback.Ring // what of it is the same for all VIPs
 	rings           ring.All
 	networks        *wire.Networks
 	local           map[addr]string // by its interface; see place.OwnAddresses
-	no6             bool            // IPv6 is disabled on lo
 	audiences       audience.All
 	lists           steady.Lists
 
@@ -60,10 +59,17 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 		lists:     steady.BeginLists(v),
 		audiences: audience.Begin(v, d, group.Objects),
 	}
-	f.routers = loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts}
+	f.node = loopback.Node{
+		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
+		Draining: v.Draining || group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
+		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts},
+	}
+	if !group.Memory.Settled {
+		f.node.SettledBy = v.Started.Add(membership.SettleAlone)
+	}
 	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
 	if lo, ok := v.Links[model.LoopbackInterface]; ok {
-		f.no6 = !lo.IPv6
+		f.node.NoIPv6 = !lo.IPv6
 	}
 	d.Memory.Fresh = 0
 	return f

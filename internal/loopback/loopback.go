@@ -35,13 +35,31 @@ const (
 	SessionsWait = time.Second
 )
 
-// Input is all that the step for one VIP may look at.
-type Input struct {
+// Node is what the steps for all VIPs may look at.
+type Node struct {
 	Now     time.Time
 	Started time.Time // of the process
 	Gen     uint64    // of the decision being made
 	Self    model.NodeName
-	VIP     *model.VIP
+	// SettledBy is when this node will know its group at the latest; zero: it does. Leveled: the
+	// group tells what is degraded from what is up.
+	SettledBy time.Time
+	Leveled   bool
+	// Draining: somebody asks this node to drain, whether or not the process ends. Stopping is
+	// that it ends, in words; empty if it does not.
+	Draining     bool
+	Stopping     string
+	DrainTimeout time.Duration
+	NoIPv6       bool // IPv6 is disabled on lo
+	Members      map[model.NodeName]model.Member
+	Layer2Gen    uint64 // with which the layer 2 driver has reported
+	Routers      Routers
+}
+
+// Input is all that the step for one VIP may look at.
+type Input struct {
+	*Node
+	VIP *model.VIP
 	// Gone: neither BGP nor the balancing of its connections asks for the VIP on lo any more.
 	Gone bool
 	// Memory is that of the decision before; Known: there is one.
@@ -53,21 +71,10 @@ type Input struct {
 	// Standing says whether this node may serve the VIP: place.Standing with Where, and with why
 	// this node leaves the VIP to others, see StaysWithRouters. It does not count if Gone.
 	Standing place.Verdict
-	// Health is that of the VIP here; Leveled: the group tells what is degraded from what is up.
-	Health  model.HealthState
-	Leveled bool
-	// Draining: somebody asks this node to drain, whether or not the process ends. Stopping is
-	// that it ends, in words; empty if it does not.
-	Draining     bool
-	Stopping     string
-	DrainTimeout time.Duration
-	// OwnInterface is the interface that has the address for its own; empty: none. NoIPv6: IPv6 is
-	// disabled on lo.
-	OwnInterface string
-	NoIPv6       bool
-
-	Members  map[model.NodeName]model.Member
+	Health   model.HealthState // of the VIP here
 	Eligible []model.NodeName
+	// OwnInterface is the interface that has the address for its own; empty: none.
+	OwnInterface string
 
 	// Interface is where layer 2 has the VIP, or would have it. OwnsOnLAN: this node owns the VIP
 	// there. WantsOnLAN: the address is to be bound there, silently or not.
@@ -78,15 +85,11 @@ type Input struct {
 	OnLAN, OnLoopback model.AppliedVIP
 	AddressGen        uint64
 	// Silent: the layer 2 driver says, with Layer2Gen, that this host is silent on the LAN.
-	Silent    bool
-	Layer2Gen uint64
+	Silent bool
 
 	// Audience is who is to be told of the VIP; nobody if it is Gone or OnlyBalanced.
 	Audience audience.Audience
-	Routers  *Routers
 	Ring     Ring
-	// SettledBy is when this node will know its group at the latest; zero: it does.
-	SettledBy time.Time
 }
 
 // Ring is what is known of the ring of a VIP.
@@ -187,11 +190,7 @@ func (in *Input) StaysWithRouters() bool {
 }
 
 // at asks for another decision no later than t.
-func (s *step) at(t time.Time) {
-	if s.wake.IsZero() || t.Before(s.wake) {
-		s.wake = t
-	}
-}
+func (s *step) at(t time.Time) { s.wake = model.Earliest(s.wake, t) }
 
 // lasts tells whether a lifetime has not ended, and has its end decided about: no driver may
 // report it.

@@ -22,15 +22,17 @@ var (
 func scene(phase model.BGPPhase) *Input {
 	peers := []model.BGPPeer{{Name: "a", GracefulRestart: true, RestartTime: audience.RestartTime}, {Name: "b"}}
 	in := &Input{
-		Now: start, Started: start.Add(-time.Hour), Gen: 5, Self: "m1", DrainTimeout: 10 * time.Second,
+		Node: &Node{
+			Now: start, Started: start.Add(-time.Hour), Gen: 5, Self: "m1", DrainTimeout: 10 * time.Second,
+			Members: map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive}},
+			Routers: Routers{Peers: peers, Report: model.Applied{Gen: 4, Peers: []model.PeerReport{{Name: "a", State: established}, {Name: "b", State: established}}}},
+		},
 		VIP: &model.VIP{Addr: vip, Name: "b", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}}, Known: true,
 		Memory:   model.BGPMemory{Phase: phase, Gen: 4, Epoch: 3},
 		Standing: place.Verdict{Reason: model.ReasonStandby}, Health: model.HealthState{State: model.HealthUp},
-		Members:  map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive}},
 		Eligible: []model.NodeName{"m2"}, Interface: "eth0",
 		AddressGen: 4, OnLoopback: model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1, Own: -1},
 		Audience: audience.Audience{Peers: []string{"a", "b"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}}, Delay: 5 * time.Second, Keep: true},
-		Routers:  &Routers{Peers: peers, Report: model.Applied{Gen: 4, Peers: []model.PeerReport{{Name: "a", State: established}, {Name: "b", State: established}}}},
 	}
 	in.has("a", "b")
 	return in

@@ -111,7 +111,7 @@ func (all *All) Holds(vip *model.VIP, here *Here, m *model.VIPMemory) bool {
 		return true
 	}
 	// With Resume the address is away for a moment, the connections are not.
-	return here.Keeps && (m.Resume || m.Phase.OnLAN() && all.v.Applied[model.SinkAddress].VIPs[vip.Addr].Bound)
+	return here.Keeps && (m.Resume || m.Phase.OnLAN() && all.address.VIPs[vip.Addr].Bound)
 }
 
 // HoldsByBGP is Holds for a VIP that only BGP announces.
@@ -175,9 +175,9 @@ func (all *All) phase(vip *model.VIP) model.BGPPhase {
 
 // bound tells whether the kernel has the address, on lo or on an interface.
 func (all *All) bound(vip *model.VIP) bool {
-	return all.onLoopback(vip).Bound || all.v.Applied[model.SinkAddress].VIPs[vip.Addr].Bound
+	return all.onLoopback(vip).Bound || all.address.VIPs[vip.Addr].Bound
 }
 
 func (all *All) onLoopback(vip *model.VIP) model.AppliedVIP {
-	return all.v.Applied[model.SinkAddress].Loopback[vip.Addr]
+	return all.address.Loopback[vip.Addr]
 }

@@ -32,6 +32,7 @@ type All struct {
 	gen     uint64
 	leveled bool            // the group tells what is degraded from what is up
 	seen    *model.RingHost // nil: nothing is known
+	address model.Applied   // what is bound, as last reported
 
 	last          made
 	names, takers []model.NodeName // of the ring that is asked for now
@@ -47,7 +48,7 @@ type All struct {
 
 // New begins with the rings of the decision of this generation, by these rules of the group.
 func New(v *model.View, gen uint64, rules int) All {
-	return All{v: v, gen: gen, leveled: rules >= election.RulesDegraded, seen: v.Applied[model.SinkRelay].Ring}
+	return All{v: v, gen: gen, leveled: rules >= election.RulesDegraded, seen: v.Applied[model.SinkRelay].Ring, address: v.Applied[model.SinkAddress]}
 }
 
 func (all *All) by(t time.Time) { all.out.Wake = model.Earliest(all.out.Wake, t) }
