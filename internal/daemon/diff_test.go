@@ -67,7 +67,7 @@ func TestMoved(t *testing.T) {
 	}{
 		"nothing":             {model.Memory{}, model.Memory{}, false},
 		"the same map":        {model.Memory{VIPs: one, BGP: first}, model.Memory{VIPs: one, BGP: first}, false},
-		"a copy":              {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrA: {Gen: 7, Phase: model.PhaseOwner, Asks: 1}}}, false},
+		"a copy":              {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrA: {Gen: 7, Phase: model.PhaseOwner, OnWire: model.OnWire{Asks: 1}}}}, false},
 		"a copy, BGP":         {model.Memory{BGP: first}, model.Memory{BGP: bgp{addrA: {Gen: 7, Phase: model.BGPAdvertised, Epoch: 1}}}, false},
 		"one decision later":  {model.Memory{Gen: 1}, model.Memory{Gen: 2}, false},
 		"generation":          {model.Memory{VIPs: one}, model.Memory{VIPs: vips{addrA: {Gen: 8, Phase: model.PhaseOwner}}}, true},
@@ -348,7 +348,7 @@ func TestTakeoverTime(t *testing.T) {
 		s := vipStatus(addrA, owner, model.ReasonOwner)
 		s.Announced = announced
 		d := statuses(s)
-		d.Memory.VIPs = map[netip.Addr]model.VIPMemory{addrA: {LostAt: lost}}
+		d.Memory.VIPs = map[netip.Addr]model.VIPMemory{addrA: {Takeover: model.Takeover{LostAt: lost}}}
 		return d
 	}
 	lost := w.view.Now.Add(-250 * time.Millisecond)

@@ -215,9 +215,9 @@ func TestStory(t *testing.T) {
 		return &model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{addrA: m}}}
 	}
 	const owns = "m1 owns 10.0.0.1 on eth0 with epoch 9, unchanged for 1m0s."
-	tells(t, "owner", story(v, memory(model.VIPMemory{From: "m2"}), own), owns, "took it from m2", "If it fails, m3 takes over")
+	tells(t, "owner", story(v, memory(model.VIPMemory{Takeover: model.Takeover{From: "m2"}}), own), owns, "took it from m2", "If it fails, m3 takes over")
 	own.Successors = own.Successors[:1]
-	tells(t, "without successor", story(v, memory(model.VIPMemory{From: "m1"}), own), owns, "Nobody could take over")
+	tells(t, "without successor", story(v, memory(model.VIPMemory{Takeover: model.Takeover{From: "m1"}}), own), owns, "Nobody could take over")
 	v.Applied = map[model.SinkName]model.Applied{model.SinkLayer2: {VIPs: map[netip.Addr]model.AppliedVIP{addrA: {Conflicts: 1, Foreign: model.MAC{2, 0, 0, 0, 0, 9}}}}}
 	tells(t, "conflict", story(v, memory(model.VIPMemory{}), own), owns, "Nobody could take over", "02:00:00:00:00:09")
 	v.Applied = nil
@@ -225,12 +225,12 @@ func TestStory(t *testing.T) {
 	tells(t, "another owner", story(v, memory(model.VIPMemory{}), vipStatus(addrA, "m3", model.ReasonStandby)), "m3 owns 10.0.0.1")
 	tells(t, "no owner", story(v, memory(model.VIPMemory{}), vipStatus(addrA, "", model.ReasonUnhealthy)), "Nobody that m1 knows of owns")
 	waits := vipStatus(addrA, "", model.ReasonWaitingForRelease)
-	tells(t, "waiting", story(v, memory(model.VIPMemory{From: "m2"}), waits), "Nobody", "m2 is not heard in gossip")
+	tells(t, "waiting", story(v, memory(model.VIPMemory{Takeover: model.Takeover{From: "m2"}}), waits), "Nobody", "m2 is not heard in gossip")
 	for left, more := range map[time.Duration][]string{time.Second: {"drops the address in 1s"}, 0: nil, -time.Second: nil} {
 		m := v.Gossip.Members["m2"]
 		m.LeaseEnd = now.Add(left)
 		v.Gossip.Members["m2"] = m
-		tells(t, "lease", story(v, memory(model.VIPMemory{From: "m2"}), waits), append([]string{"Nobody", "m2 is not heard in gossip"}, more...)...)
+		tells(t, "lease", story(v, memory(model.VIPMemory{Takeover: model.Takeover{From: "m2"}}), waits), append([]string{"Nobody", "m2 is not heard in gossip"}, more...)...)
 	}
 }
 

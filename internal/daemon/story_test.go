@@ -24,7 +24,7 @@ func TestStoryOfARelease(t *testing.T) {
 		tt.m2.LeaseEnd = now.Add(800 * time.Millisecond)
 		at := netip.MustParseAddr("10.0.0.200")
 		v := &model.View{Now: now, Self: "m1", Gossip: model.Gossip{Members: map[model.NodeName]model.Member{"m2": tt.m2}}}
-		d := &model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{at: {From: "m2"}}}}
+		d := &model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{at: {Takeover: model.Takeover{From: "m2"}}}}}
 		got := strings.Join(story(v, d, model.VIPStatus{VIP: model.VIP{Addr: at}, Owner: tt.owner, Reason: model.ReasonWaitingForRelease}), "\n")
 		if strings.Count(got, "its kernel drops the address") != 1 || !strings.Contains(got, tt.want) {
 			t.Errorf("owner %q: want once %q\n%s", tt.owner, tt.want, got)
@@ -44,7 +44,7 @@ func TestWarnsOfTakeovers(t *testing.T) {
 		{"", false, false},   // nobody ever
 		{"m1", false, false}, // this node before its restart
 	} {
-		if got := unplanned("m1", &model.VIPMemory{From: tt.from}, &model.VIPMemory{Consented: tt.consented}); got != tt.want {
+		if got := unplanned("m1", &model.VIPMemory{Takeover: model.Takeover{From: tt.from}}, &model.VIPMemory{OwnClaim: model.OwnClaim{Consented: tt.consented}}); got != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}
@@ -56,7 +56,7 @@ func TestStoryOfUnbound(t *testing.T) {
 	m2 := model.Member{Name: "m2", Late: now.Add(-time.Second), LeaseEnd: now.Add(800 * time.Millisecond)}
 	at := netip.MustParseAddr("10.0.0.200")
 	v := &model.View{Now: now, Self: "m1", Gossip: model.Gossip{Members: map[model.NodeName]model.Member{"m2": m2}}}
-	d := &model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{at: {From: "m2"}}}}
+	d := &model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{at: {Takeover: model.Takeover{From: "m2"}}}}}
 	tell := func(owner model.NodeName) string {
 		return strings.Join(story(v, d, model.VIPStatus{VIP: model.VIP{Addr: at, Unbound: true}, Owner: owner, Reason: model.ReasonWaitingForRelease}), "\n")
 	}

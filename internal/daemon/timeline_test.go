@@ -178,7 +178,7 @@ func TestEventsOfATakeover(t *testing.T) {
 	w.noted(is("m1", model.ReasonTakingOver), "2.1 owner vip10.0.0.1/l2 m2>m1 Late 100ms heartbeats overdue for 250ms")
 	mine := is("m1", model.ReasonOwner)
 	mine.Status[0].Announced = true
-	mine.Memory.VIPs = map[netip.Addr]model.VIPMemory{addrA: {From: "m2", LostAt: time.UnixMilli(1950)}}
+	mine.Memory.VIPs = map[netip.Addr]model.VIPMemory{addrA: {Takeover: model.Takeover{From: "m2", LostAt: time.UnixMilli(1950)}}}
 	w.at(2.2)
 	w.noted(mine, "2.2 reason vip10.0.0.1/l2 TakingOver>Owner", "2.2 announced vip10.0.0.1/l2 m2>m1 250ms")
 
@@ -222,7 +222,7 @@ func TestCauseOfLoss(t *testing.T) {
 		t.Errorf("%q, %q", got, detail)
 	}
 	own.Standing = model.ReasonStandby
-	lost := model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{addrA: {Lost: model.ReasonDriverError, LostDetail: "no room"}}}}
+	lost := model.Desired{Memory: model.Memory{VIPs: map[netip.Addr]model.VIPMemory{addrA: {GivenUp: model.GivenUp{Lost: model.ReasonDriverError, LostDetail: "no room"}}}}}
 	if got, detail := w.cause(&lost, &own, "m1"); got != "DriverError" || detail != "no room" {
 		t.Errorf("%q, %q", got, detail)
 	}

@@ -165,17 +165,13 @@ func (s *step) waiting() {
 	if s.urgent = true; s.in.Busy || s.in.Unasked {
 		return // the end of a series is cause for a decision
 	}
-	s.m.Series++
-	s.m.Interface = s.in.Interface
-	s.enter(model.PhaseProbing)
+	s.ask(model.PhaseProbing)
 }
 
 // probing: a series of probes runs, or has just ended.
 func (s *step) probing() {
 	if s.m.Interface != s.in.Interface { // moved to another interface: ask there
-		s.m.Series++
-		s.m.Interface = s.in.Interface
-		s.enter(model.PhaseProbing)
+		s.ask(model.PhaseProbing)
 	}
 	p := s.in.Layer2.Probe
 	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {

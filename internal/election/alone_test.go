@@ -26,7 +26,7 @@ func TestOldNamesDoNotMakeATakeoverWeak(t *testing.T) {
 	} {
 		s := step{
 			in: &Input{Now: now.Add(1500 * time.Millisecond), Self: "m1", Members: map[model.NodeName]model.Member{"m2": {State: model.MemberDead, Gone: now}, "m3": c.other}},
-			m:  model.VIPMemory{From: "m2", LostAt: now},
+			m:  model.VIPMemory{Takeover: model.Takeover{From: "m2", LostAt: now}},
 		}
 		if got := s.alone(); got != c.want {
 			t.Errorf("%s: alone is %v, want %v", c.name, got, c.want)

@@ -23,14 +23,14 @@ func (s *step) doubts() bool {
 // beginDoubt asks the wire.
 func (s *step) beginDoubt() {
 	s.m.Asks, s.m.LostAt = 0, time.Time{} // it is no takeover
-	s.askAnew()
+	s.ask(model.PhaseDoubt)
 }
 
-// askAnew begins a series of probes in doubt.
-func (s *step) askAnew() {
+// ask begins a series of probes in a phase.
+func (s *step) ask(p model.Phase) {
 	s.m.Series++
 	s.m.Interface = s.in.Interface
-	s.enter(model.PhaseDoubt)
+	s.enter(p)
 }
 
 // doubt: this process stood still for so long that another node may have taken what it
@@ -56,7 +56,7 @@ func (s *step) doubt() {
 		s.letGo(model.ReasonLeaseExpired)
 		return
 	case s.m.Interface != s.in.Interface:
-		s.askAnew()
+		s.ask(model.PhaseDoubt)
 	}
 	p := s.in.Layer2.Probe
 	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {

@@ -388,8 +388,8 @@ func (s *step) unbinding() {
 		s.detail = s.in.Address.Err
 		return
 	}
-	s.m.Epoch = 0
-	s.m.Consented, s.m.Contested, s.m.Silent, s.m.Weak, s.m.Kept = false, false, false, false, false
+	s.m.OwnClaim = model.OwnClaim{Held: s.m.Held}
+	s.m.Silent, s.m.Kept = false, false
 	s.enter(model.PhaseIdle)
 }
 
@@ -414,17 +414,13 @@ func (s *step) describe(holder model.MAC) (model.Reason, string) {
 func (s *step) isMember(mac model.MAC) (model.NodeName, bool) {
 	// The former owner first: it is the usual case and needs no search.
 	for _, n := range [...]model.NodeName{s.m.From, s.best.Owner} {
-		for _, a := range s.in.Members[n].MACs {
-			if a == mac {
-				return n, true
-			}
+		if slices.Contains(s.in.Members[n].MACs, mac) {
+			return n, true
 		}
 	}
 	for n, m := range s.in.Members {
-		for _, a := range m.MACs {
-			if a == mac {
-				return n, true
-			}
+		if slices.Contains(m.MACs, mac) {
+			return n, true
 		}
 	}
 	return "", false

@@ -22,7 +22,8 @@ func scene(phase model.Phase) *Input {
 		Members:  map[model.NodeName]model.Member{"m2": alive("m2"), "m3": alive("m3")},
 		Eligible: []model.NodeName{"m2", "m3"}, Unweighted: true,
 	}
-	in.Memory = model.VIPMemory{Phase: phase, Epoch: 7, Gen: 4, Interface: "eth0", From: "m2", LostAt: start.Add(-time.Minute)}
+	in.Memory = model.VIPMemory{Phase: phase, Gen: 4, Interface: "eth0",
+		OwnClaim: model.OwnClaim{Epoch: 7}, Takeover: model.Takeover{From: "m2", LostAt: start.Add(-time.Minute)}}
 	in.Address = Report{Gen: 4, AppliedVIP: model.AppliedVIP{Bound: true, Interface: "eth0"}}
 	in.Layer2 = Report{Gen: 4, AppliedVIP: model.AppliedVIP{Announcing: true}}
 	return in

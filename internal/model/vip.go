@@ -175,3 +175,149 @@ func (v *VIP) Former(unbound bool) *VIP {
 	was.Unbound = unbound
 	return &was
 }
+
+// VIPMemory is the memory of one VIP.
+type VIPMemory struct {
+	Phase Phase
+	// Gen is the generation at which the present phase first asked the drivers for
+	// its part; only reports at or after it count.
+	Gen uint64
+	// Until is the timer of the phase.
+	Until time.Time
+	// Unbound is the VIP.Unbound by which the phase began.
+	Unbound bool
+	// Interface is where the VIP was last bound.
+	Interface string
+	// AddBefore goes into the Binding of the phases Taking to Handover.
+	AddBefore time.Time
+	// Silent: layer 2 was told to be silent, and stays so until the address is gone.
+	Silent bool
+	// Dispute: another member to which gossip does not lead uses the VIP on the wire. nil:
+	// none does. It is never changed.
+	Dispute *Dispute
+	// HeldUntil is until when this node holds the connections of a Service whatever is
+	// tracked: it has just served it.
+	HeldUntil time.Time
+
+	OwnClaim
+	OnWire
+	Takeover
+	Handover
+	GivenUp
+	Told
+}
+
+// OwnClaim is how this node claims the VIP.
+type OwnClaim struct {
+	Epoch uint64 // in Taking, Owner and Handover
+	// Weak: see Claim.Weak.
+	Weak bool
+	// Consented: the owner named this node as its successor, so the claim follows
+	// the announcement instead of going before it.
+	Consented bool
+	// Contested: another live node claims the VIP with a lower claim. When that
+	// ends, the VIP is announced again to mend what the rival taught the clients.
+	Contested bool
+	// Held is the highest epoch with which this node has owned the VIP: a former owner that
+	// names it with a lower one has not been heard since.
+	Held uint64
+}
+
+// OnWire is what was last said and heard of the VIP on the wire.
+type OnWire struct {
+	// Series and Burst number probe series and announcement bursts.
+	Series, Burst uint64
+	// Asks counts the probe series that were answered in a row; in doubt those in
+	// which another node asked too, or somebody answered.
+	Asks int
+	// Holder is who answered the last of them.
+	Holder MAC
+	// Rival is the node that asked too in the last series and goes first; zero if none does.
+	Rival MAC
+	// Conflicts is the conflict count of layer 2, as far as an owner has looked at it.
+	Conflicts uint64
+}
+
+// Takeover is whom this node takes the VIP from.
+type Takeover struct {
+	// From is the owner that is being succeeded, "" if there was none.
+	From NodeName
+	// LostAt is when the owner was first missed, for the takeover metric.
+	LostAt time.Time
+	// Hearing: nobody ever owned the VIP, and this node waits for what better ranked
+	// ones say of it.
+	Hearing bool
+	// RelayUntil is until when packets of connections of From are relayed to it.
+	RelayUntil time.Time
+}
+
+// Handover is to whom this node gives the VIP.
+type Handover struct {
+	// To is the successor in a handover; Tried are those that did not answer.
+	To    NodeName
+	Tried []NodeName
+	// Deferred is when a handover or preemption without taker is tried again.
+	Deferred time.Time
+	// Outclassed is since when an owner has been degraded, and another node up; zero: not.
+	Outclassed time.Time
+}
+
+// GivenUp is why this node gave the VIP up last, and what it keeps for connections.
+type GivenUp struct {
+	// Lost is why; it counts in Releasing and Unbinding and, for ReasonDriverError,
+	// until Deferred.
+	Lost Reason
+	// LostDetail is the error behind ReasonDriverError in words.
+	LostDetail string
+	// Kept: the VIP was released longer ago than connections may linger, and stays,
+	// silently, because this node is well and has some.
+	Kept bool
+	// Resume: the VIP was let go although it has connections here, since its owner
+	// seemed to be missing, or names this node. If the owner is well they are kept on.
+	// Until it is bound again, in one way or the other.
+	Resume bool
+}
+
+// Told is what the last status said.
+type Told struct {
+	Owner  NodeName
+	Reason Reason
+	Since  time.Time
+}
+
+// HeldOn is the interface on which this node has a VIP or is about to, and answers for it; else "".
+func (m *VIPMemory) HeldOn() string {
+	if m.Phase.Holds() {
+		return m.Interface
+	}
+	return ""
+}
+
+// BoundOn is the interface on which a VIP is bound, or is to be; else "".
+func (m *VIPMemory) BoundOn() string {
+	if m.Unbound || m.Phase != PhaseReleasing && !m.Phase.Holds() {
+		return ""
+	}
+	return m.Interface
+}
+
+// Dispute is what an owner has heard of another one on its wire.
+type Dispute struct {
+	By          MAC // who was heard last
+	Since, Last time.Time
+}
+
+// Same compares two disputes.
+func (d *Dispute) Same(o *Dispute) bool {
+	return d == o || d != nil && o != nil && d.By == o.By && d.Since.Equal(o.Since) && d.Last.Equal(o.Last)
+}
+
+// Same compares two memories.
+func (m *VIPMemory) Same(o *VIPMemory) bool {
+	return m.Phase == o.Phase && m.Gen == o.Gen && m.Until.Equal(o.Until) && m.Unbound == o.Unbound && m.Interface == o.Interface &&
+		m.AddBefore.Equal(o.AddBefore) && m.Silent == o.Silent && m.Dispute.Same(o.Dispute) && m.HeldUntil.Equal(o.HeldUntil) &&
+		m.OwnClaim == o.OwnClaim && m.OnWire == o.OnWire && m.GivenUp == o.GivenUp &&
+		m.From == o.From && m.LostAt.Equal(o.LostAt) && m.Hearing == o.Hearing && m.RelayUntil.Equal(o.RelayUntil) &&
+		m.To == o.To && slices.Equal(m.Tried, o.Tried) && m.Deferred.Equal(o.Deferred) && m.Outclassed.Equal(o.Outclassed) &&
+		m.Owner == o.Owner && m.Reason == o.Reason && m.Since.Equal(o.Since)
+}

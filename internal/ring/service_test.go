@@ -85,7 +85,7 @@ func TestLettingGoOfAService(t *testing.T) {
 // for no driver that is not there.
 func TestWaitsForTheRing(t *testing.T) {
 	taking := func(since time.Duration) model.VIPMemory {
-		return model.VIPMemory{Phase: model.PhaseTaking, Gen: 5, RelayUntil: now.Add(election.RelayFor - since)}
+		return model.VIPMemory{Phase: model.PhaseTaking, Gen: 5, Takeover: model.Takeover{RelayUntil: now.Add(election.RelayFor - since)}}
 	}
 	owner, crashed := taking(0), taking(0)
 	owner.Phase, crashed.RelayUntil = model.PhaseOwner, time.Time{}
