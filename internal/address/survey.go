@@ -80,26 +80,22 @@ func (d *Driver) index(s *survey, name string) (int, error) {
 // observeAll notes for each hold whether the kernel has it where it is wanted.
 func (d *Driver) observeAll(s *survey) {
 	for _, h := range d.holds.list {
-		d.observe(h, s)
-	}
-}
-
-func (d *Driver) observe(h *hold, s *survey) {
-	h.there = false
-	index, err := d.index(s, h.want.Interface)
-	if err != nil {
-		return // ensure says so
-	}
-	for _, e := range s.own[slotOf(&h.want)] {
-		if e.Index == h.index {
-			h.seen = s.before // also where it is about to move away from
+		h.there = false
+		index, err := d.index(s, h.want.Interface)
+		if err != nil {
+			continue // ensure says so
 		}
-		if e.Index != index {
-			continue
-		}
-		h.there, h.index, h.seen, h.err = true, index, s.before, nil
-		if h.fresh() {
-			d.adopt(h, e, s)
+		for _, e := range s.own[slotOf(&h.want)] {
+			if e.Index == h.index {
+				h.seen = s.before // also where it is about to move away from
+			}
+			if e.Index != index {
+				continue
+			}
+			h.there, h.index, h.seen, h.err = true, index, s.before, nil
+			if h.fresh() {
+				d.adopt(h, e, s)
+			}
 		}
 	}
 }

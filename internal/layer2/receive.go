@@ -135,16 +135,12 @@ func (d *Driver) dispute(e *entry, by model.MAC, now time.Time) {
 func (d *Driver) tellConflict(e *entry, fresh bool, now time.Time) {
 	c := &e.conflict
 	since := now.Sub(c.told)
-	switch {
-	case e.want.Yield && since >= conflictPause: // most likely the successor, who is awaited
-		c.told = now
-		d.notify()
-		return
-	case !fresh && !e.want.Yield && since < defendInterval/2:
+	if !fresh && !e.want.Yield && since < defendInterval/2 {
 		return // the other one defends it once a second: half of that, or every second time would be told
 	}
 	c.told = now
-	if d.conflicts.news(now) {
+	awaited := e.want.Yield && since >= conflictPause // most likely the successor
+	if awaited || d.conflicts.news(now) {
 		d.notify()
 	}
 }

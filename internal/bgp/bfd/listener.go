@@ -48,12 +48,8 @@ func (s *listener) open(p port) {
 }
 
 func (s *listener) close() {
-	for _, one := range []*socket{&s.urgent, &s.calm} {
-		if one.fd >= 0 {
-			_ = unix.Close(one.fd)
-			one.fd = -1
-		}
-	}
+	shut(&s.urgent.fd)
+	shut(&s.calm.fd)
 }
 
 // receivers are the listeners of all sessions.
@@ -107,9 +103,7 @@ func split(urgent int, p port) int {
 	if err == nil {
 		return calm
 	}
-	if calm >= 0 {
-		_ = unix.Close(calm)
-	}
+	shut(&calm)
 	_ = unix.SetsockoptInt(urgent, share.level, share.name, 0)
 	return -1
 }

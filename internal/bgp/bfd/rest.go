@@ -57,9 +57,7 @@ func newRest() (*rest, error) {
 }
 
 func (r *rest) close() error {
-	if r.timer >= 0 {
-		_ = unix.Close(r.timer)
-	}
+	shut(&r.timer)
 	return r.file.Close()
 }
 

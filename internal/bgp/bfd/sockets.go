@@ -213,9 +213,12 @@ func (o *outbound) send(p *Packet, key []byte) error {
 	return nil
 }
 
-func (o *outbound) close() {
-	if o.fd >= 0 {
-		_ = unix.Close(o.fd)
-		o.fd = -1
+func (o *outbound) close() { shut(&o.fd) }
+
+// shut closes a descriptor, if there is one.
+func shut(fd *int) {
+	if *fd >= 0 {
+		_ = unix.Close(*fd)
+		*fd = -1
 	}
 }
