@@ -43,7 +43,8 @@ func TestFirstReasonOnLAN(t *testing.T) {
 	now := time.Unix(1000, 0)
 	v := model.View{Now: now, Health: map[string]model.HealthState{"cp": {State: model.HealthDegraded, Detail: "etcd"}}}
 	vip := model.VIP{Check: "cp"}
-	m := model.VIPMemory{Lost: model.ReasonDriverError, LostDetail: "no memory", Deferred: now.Add(time.Second)}
+	var m model.VIPMemory
+	m.Lost, m.LostDetail, m.Deferred = model.ReasonDriverError, "no memory", now.Add(time.Second)
 	lan := LAN{Interface: "eth0", Where: Verdict{model.ReasonNoSubnet, "no subnet"}, TellsDegraded: true, Memory: &m}
 	dark, asked := true, 0
 	for _, c := range []struct {
