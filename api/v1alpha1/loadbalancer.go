@@ -71,6 +71,10 @@ type LoadBalancerSpec struct {
 	// OnFailure is what becomes of the connections of a backend that fails. Default: reset.
 	// +kubebuilder:default=reset
 	OnFailure FailurePolicy `json:"onFailure,omitempty"`
+	// Source is what backends see as the address of a client. Default: vip. With client their
+	// answers have to come back: an address of this object is the gateway of the backends.
+	// +kubebuilder:default=vip
+	Source SourceAddress `json:"source,omitempty"`
 	// DrainTimeout is how long the connections of a backend go on that was given the weight 0
 	// or taken out: 0s to 1h. Default: 30s.
 	// +kubebuilder:default="30s"
@@ -168,6 +172,19 @@ const (
 	FailureKeep FailurePolicy = "keep"
 )
 
+// SourceAddress is what backends see as the address of a client.
+//
+// +kubebuilder:validation:Enum=vip;client
+type SourceAddress string
+
+// The source addresses of connections to backends.
+const (
+	// SourceVIP has backends see the address of the LoadBalancer. They need nothing.
+	SourceVIP SourceAddress = "vip"
+	// SourceClient has backends see the address of the client, unless it is in a subnet of theirs.
+	SourceClient SourceAddress = "client"
+)
+
 // The defaults of a LoadBalancer.
 const (
 	DefaultBackendWeight       = 10
@@ -192,6 +209,7 @@ func (l *LoadBalancer) Default() {
 	}
 	setDefault(&l.Spec.Affinity, AffinityConnection)
 	setDefault(&l.Spec.OnFailure, FailureReset)
+	setDefault(&l.Spec.Source, SourceVIP)
 	if l.Spec.DrainTimeout == nil {
 		l.Spec.DrainTimeout = &Duration{DefaultBackendDrainTimeout}
 	}

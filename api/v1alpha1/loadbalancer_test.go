@@ -51,6 +51,8 @@ var balancerTexts = map[string]string{
 	`{"healthCheck":{"fall":3}}`:                              "spec.healthCheck: must have one of https, http, tcp and exec\n",
 	`{"affinity":"cookie"}`:                                   "spec.affinity: \"cookie\" must be connection or client\n",
 	`{"onFailure":"wait"}`:                                    "spec.onFailure: \"wait\" must be reset or keep\n",
+	`{"source":"client"}`:                                     "",
+	`{"source":"node"}`:                                       "spec.source: \"node\" must be vip or client\n",
 	`{"drainTimeout":"2h"}`:                                   "spec.drainTimeout: 2h must be from 0s to 1h\n",
 	`{"allowedSources":["10.0.0.1"]}`:                         "spec.allowedSources[0]: \"10.0.0.1\" is not a prefix; write 10.0.0.1/32\n",
 	`{"allowedSources":["all"]}`:                              "spec.allowedSources[0]: \"all\" is not a prefix, such as 10.0.0.0/8\n",
@@ -145,7 +147,7 @@ func TestLoadBalancerDefaults(t *testing.T) {
 	}
 	lb.Default()
 	s := lb.Spec
-	if s.Ports[0] != (ForwardedPort{443, 443, ProtocolTCP}) || *s.Backends[0].Weight != 10 || s.Affinity != AffinityConnection || s.OnFailure != FailureReset ||
+	if s.Ports[0] != (ForwardedPort{443, 443, ProtocolTCP}) || *s.Backends[0].Weight != 10 || s.Affinity != AffinityConnection || s.OnFailure != FailureReset || s.Source != SourceVIP ||
 		s.DrainTimeout.Duration != 30*time.Second || s.Advertise.L2.Mode != L2ActiveBackup || s.Partition != PartitionAvailable || s.HealthCheck != nil {
 		t.Errorf("defaults %+v", s)
 	}

@@ -53,6 +53,7 @@ func (l *LoadBalancer) Validate() []FieldError {
 	k.backendCheck("spec.healthCheck", s.HealthCheck)
 	oneOf(&k, "spec.affinity", s.Affinity, AffinityConnection, AffinityClient)
 	oneOf(&k, "spec.onFailure", s.OnFailure, FailureReset, FailureKeep)
+	oneOf(&k, "spec.source", s.Source, SourceVIP, SourceClient)
 	k.duration("spec.drainTimeout", *s.DrainTimeout, 0, maxBackendDrainTime)
 	k.atMost("spec.allowedSources", len(s.AllowedSources), maxAllowedSources)
 	k.eachOnce("spec.allowedSources", s.AllowedSources, func(at, text string) { k.allowedSource(at, text, vips) })
