@@ -238,7 +238,7 @@ func (s *step) serve(vip netip.Addr) {
 		p := &s.Wanted.Ports[i]
 		x := model.ForwardService{
 			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[p.TargetPort],
-			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources,
+			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources, ClientSource: s.Wanted.ClientSource,
 		}
 		add := func(y *model.Server, all, unanswered bool) {
 			if Family(y.Addr) != family {

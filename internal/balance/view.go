@@ -36,6 +36,9 @@ func Forward(v *model.View) Forwarding {
 		for n := range o.Services {
 			x := &o.Services[n]
 			x.Interface, x.Claimed = interfaces[x.Addr], claimed(v, x.Addr)
+			if x.ClientSource {
+				x.Near = near(v.Links, lb, x.Addr)
+			}
 		}
 		f.Memory[lb.Name] = o.Memory
 		if !o.Wake.IsZero() && (f.Wake.IsZero() || o.Wake.Before(f.Wake)) {
@@ -51,6 +54,7 @@ func Forward(v *model.View) Forwarding {
 	}
 	slices.SortFunc(f.State.Services, compareServices)
 	slices.SortFunc(f.State.Cut, compareCut)
+	f.State.Replies = replies(f.State.Services)
 	if maps.EqualFunc(f.Memory, v.Memory.Balance, func(a, b model.BalanceMemory) bool { return a.Same(&b) }) {
 		f.Memory = v.Memory.Balance
 	}

@@ -97,7 +97,9 @@ func (d *Driver) settle(services [len(families)][]*model.ForwardService, cut []m
 	if len(due) > 0 || len(fresh) > 0 {
 		n, err := sockdiag.Forget(func(e sockdiag.Entry) bool {
 			if !e.Translated {
-				return fresh[service{e.Protocol, e.To}]
+				// One that its server has begun here is that of a VIP, too.
+				_, is := due[model.CutServer{VIP: e.Seen.Addr(), Server: e.From, Protocol: model.Protocol(e.Protocol)}]
+				return is || fresh[service{e.Protocol, e.To}]
 			}
 			of := model.CutServer{VIP: e.To.Addr(), Server: e.Server, Protocol: model.Protocol(e.Protocol)}
 			_, is := due[of]

@@ -20,6 +20,8 @@ type family struct {
 	source, destination uint32
 	// unreachable is the code of ICMP for a port that nobody listens at.
 	unreachable uint8
+	// redirect is how ICMP tells of another way: the number of the protocol, and the type.
+	redirect [2]byte
 	// forwards is the switch without which the kernel forwards nothing.
 	forwards string
 }
@@ -27,11 +29,11 @@ type family struct {
 var families = [...]family{
 	{
 		name: "ip", table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyIPv4}, number: unix.NFPROTO_IPV4,
-		address: nftables.TypeIPAddr, source: 12, destination: 16, unreachable: 3, forwards: "net.ipv4.ip_forward",
+		address: nftables.TypeIPAddr, source: 12, destination: 16, unreachable: 3, redirect: [2]byte{unix.IPPROTO_ICMP, 5}, forwards: "net.ipv4.ip_forward",
 	},
 	{
 		name: "ip6", table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyIPv6}, number: unix.NFPROTO_IPV6,
-		address: nftables.TypeIP6Addr, source: 8, destination: 24, unreachable: 4, forwards: "net.ipv6.conf.all.forwarding",
+		address: nftables.TypeIP6Addr, source: 8, destination: 24, unreachable: 4, redirect: [2]byte{unix.IPPROTO_ICMPV6, 137}, forwards: "net.ipv6.conf.all.forwarding",
 	},
 }
 

@@ -9,6 +9,11 @@
 // (net.netfilter.nf_conntrack_tcp_loose). One to which a VIP comes back has connections that it
 // has missed a part of (net.netfilter.nf_conntrack_tcp_be_liberal).
 //
+// Where servers see the addresses of clients they answer by this node, which speaks for them as the
+// VIP. A node that takes over translates what a server says first, by a map from the server and
+// its port to the VIP, if that is the only one: so the connection goes on before the client has
+// said a word.
+//
 // The VIP is bound on no node. What comes for a port that no service has is refused:
 // routed, it would go back to the LAN.
 //
@@ -103,7 +108,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	var errs []error
 	for f := range d.tables {
 		t := &d.tables[f]
-		err := t.bring(d.session, services[f], want.Synced)
+		err := t.bring(d.session, services[f], repliesOf(want.Forward.Replies, f), want.Synced)
 		errs = append(errs, err)
 		t.report(services[f], err, report)
 	}
@@ -194,6 +199,16 @@ func sort(want []model.ForwardService) (services [len(families)][]*model.Forward
 		report[s.Addr] = v
 	}
 	return services, report
+}
+
+// repliesOf are those of a family that make sense.
+func repliesOf(all []model.ForwardReply, family int) (out []model.ForwardReply) {
+	for _, r := range all {
+		if a := r.Server.Addr(); a.IsValid() && !a.Is4In6() && a.Zone() == "" && familyOf(a) == family && (!r.VIP.IsValid() || familyOf(r.VIP.Addr()) == family) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 func twins(a, b *model.ForwardService) bool {

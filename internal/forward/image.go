@@ -29,10 +29,20 @@ const (
 	setServices
 	// setTargets has each service that has servers, and the chain that chooses one.
 	setTargets
+	// setRepliers are the servers that see the addresses of clients: server, protocol and port.
+	// setMute are those of them of which the address is not known that a client knows.
+	// setHosts are their addresses.
+	setRepliers
+	setMute
+	setHosts
+	// setReplies has, for the others, the VIP and the port that a client of TCP knows, and
+	// setDatagrams the VIP, for UDP.
+	setReplies
+	setDatagrams
 	sets
 )
 
-var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets"}
+var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets", "repliers", "mute", "hosts", "replies", "datagrams"}
 
 // set describes one of them. Its ID only has to be unique within one transaction.
 func (f *family) set(number int) *nftables.Set {
@@ -40,28 +50,48 @@ func (f *family) set(number int) *nftables.Set {
 	switch number {
 	case setLAN:
 		s.KeyType = nftables.MustConcatSetType(f.address, nftables.TypeIFName)
-	case setClaimed:
+	case setClaimed, setHosts:
 		s.KeyType = f.address
 	case setServers:
 		s.KeyType = nftables.MustConcatSetType(f.address, f.address, nftables.TypeInetProto, nftables.TypeInetService)
 	default:
 		s.KeyType = nftables.MustConcatSetType(f.address, nftables.TypeInetProto, nftables.TypeInetService)
+	}
+	switch number {
+	case setServices, setTargets:
 		s.IsMap, s.DataType = true, nftables.TypeVerdict
+	case setReplies:
+		s.IsMap, s.DataType = true, nftables.MustConcatSetType(f.address, nftables.TypeInetService)
+	case setDatagrams:
+		s.IsMap, s.DataType = true, f.address
 	}
 	return s
 }
 
 // image is what the table of one family has besides the rules that are always the same.
 type image struct {
-	// elements are those of the sets by their keys, with the name of a chain or "".
+	// elements are those of the sets by their keys, with the name of a chain, an address, or "".
 	elements [sets]map[string]string
 	// chains are those that the elements lead to, by their names. What is in a chain never
 	// changes: the name stands for it.
 	chains map[string]chain
-	// vips has the VIPs and their interfaces.
-	vips map[string]string
+	// vips has the VIPs, and what sources their connections get.
+	vips map[string]origin
 	// names of slot tables, which take time.
 	names map[*model.SlotTable]string
+}
+
+// origin is what servers see as the source of the connections to a VIP.
+type origin struct {
+	// iface is where the clients come in whose servers see the VIP; those of others see this node.
+	iface string
+	// kept: servers see the clients of iface themselves, but for those in the subnets near.
+	kept bool
+	near []netip.Prefix
+}
+
+func (o origin) same(p origin) bool {
+	return o.iface == p.iface && o.kept == p.kept && slices.Equal(o.near, p.near)
 }
 
 // chain is one that choses a server, or one that judges new connections.
@@ -77,16 +107,16 @@ type chain struct {
 // refuse is the name of the chain that refuses a connection.
 const refuse = "refuse"
 
-// describe is the image for the services, which are all of the family. It takes names from
-// the image before.
-func (f *family) describe(services []*model.ForwardService, before *image) *image {
-	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]string), vips: make(map[string]string)}
+// describe is the image for the services and replies, which are all of the family. It takes
+// names from the image before.
+func (f *family) describe(services []*model.ForwardService, replies []model.ForwardReply, before *image) *image {
+	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]string), vips: make(map[string]origin)}
 	for n := range m.elements {
 		m.elements[n] = make(map[string]string)
 	}
 	for _, s := range services {
 		vip := string(s.Addr.AsSlice())
-		m.vips[vip] = s.Interface
+		m.vips[vip] = origin{s.Interface, s.ClientSource, s.Near}
 		if s.Interface != "" {
 			m.elements[setLAN][vip+string(interfaceName(s.Interface))] = ""
 		}
@@ -116,7 +146,25 @@ func (f *family) describe(services []*model.ForwardService, before *image) *imag
 		m.chains[name] = chain{slots: s.Slots, protocol: s.Protocol, affinity: s.ClientAffinity}
 		m.elements[setTargets][key] = name
 	}
+	for i := range replies {
+		m.reply(&replies[i])
+	}
 	return m
+}
+
+// reply adds what becomes of what a server says in a connection that this host does not know.
+func (m *image) reply(r *model.ForwardReply) {
+	key := string(end(r.Server.Addr().AsSlice(), r.Protocol, r.Server.Port()))
+	m.elements[setRepliers][key], m.elements[setHosts][string(r.Server.Addr().AsSlice())] = "", ""
+	vip := r.VIP.Addr().AsSlice()
+	switch {
+	case r.Protocol == model.TCP && r.VIP.IsValid():
+		m.elements[setReplies][key] = string(append(vip, byte(r.VIP.Port()>>8), byte(r.VIP.Port()), 0, 0))
+	case r.Protocol == model.TCP:
+		m.elements[setMute][key] = ""
+	case r.VIP.Port() == r.Server.Port(): // also that of an invalid one is none
+		m.elements[setDatagrams][key] = string(vip)
+	}
 }
 
 // judge is the name of the chain for new connections to the service, "" if all are welcome.
@@ -192,7 +240,7 @@ func (f *family) change(c *nftables.Conn, from, to *image) error {
 			}
 		}
 	}
-	if !maps.Equal(from.vips, to.vips) {
+	if !maps.EqualFunc(from.vips, to.vips, origin.same) {
 		b.originals(to.vips)
 	}
 	for n := range sets {
@@ -243,6 +291,8 @@ func differ(set int, from, to map[string]string) (gone, fresh []nftables.SetElem
 		}
 		e := nftables.SetElement{Key: []byte(key)}
 		switch {
+		case set == setReplies || set == setDatagrams:
+			e.Val = []byte(chain)
 		case chain != "":
 			e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}
 		case set == setServices:

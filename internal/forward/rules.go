@@ -98,9 +98,27 @@ func (b *builder) filter() {
 	b.rule(gate, b.key(destinationPort, f.destination), b.verdict(setServices))
 	b.rule(gate, nft.Goto(no))
 
+	b.replies()
+	// A server that learned a shorter way to a client would go past this host, which has to
+	// translate what it says. IPv6 has no switch for that.
+	b.rule(out, nft.IsProtocol(f.redirect[0]), []expr.Any{
+		nft.Load(expr.PayloadBaseTransportHeader, 0, 1), nft.Equals(f.redirect[1:]),
+	}, nft.Member(f.destination, f.set(setHosts)), nft.Drop())
+
 	b.rule(no, nft.IsTCP(), reset())
 	b.rule(no, nft.IsProtocol(unix.IPPROTO_UDP), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: f.unreachable}})
 	b.rule(no, nft.Drop())
+}
+
+// replies judges what a server says to a client whose address it sees, if this host does not know
+// the connection. What the connection cannot be taken up by reaches the client with an address
+// that it does not know, and would be answered with a reset. The next packet of the client brings
+// the connection here.
+func (b *builder) replies() {
+	through := b.base("forward-filter", nftables.ChainTypeFilter, nftables.ChainHookForward, priority)
+	key := b.key(sourcePort, b.family.source)
+	b.rule(through, nft.InState(nft.StateInvalid), key, b.lookup(setRepliers), nft.Drop())
+	b.rule(through, nft.InState(nft.StateNew), nft.IsTCP(), key, b.lookup(setMute), nft.Drop())
 }
 
 // fromLAN matches what comes for a VIP by the interface of its clients. What comes there was sent
@@ -120,7 +138,8 @@ func (b *builder) claimed() []expr.Any {
 
 // translate has the destination of a connection translated, and, if it is forwarded, its
 // source. A client on the LAN is given the VIP as its source: so the answers come by the owner of
-// the VIP, which may be another node by then. This host's own connections keep its address, and
+// the VIP, which may be another node by then. Where servers see clients, their way back leads
+// there, too, and only a client whose own subnet has servers is given the VIP. This host's own connections keep its address, and
 // those of its containers are given it: they get their answers here whoever the owner is.
 func (b *builder) translate() {
 	f := b.family
@@ -131,30 +150,45 @@ func (b *builder) translate() {
 	b.rule(pre, append([][]expr.Any{b.fromLAN()}, to...)...)
 	b.rule(pre, append([][]expr.Any{b.claimed()}, to...)...)
 	b.rule(out, append([][]expr.Any{b.claimed()}, to...)...)
-	b.rule(post,
-		[]expr.Any{
-			&expr.Meta{Key: expr.MetaKeyIIF, Register: nft.Reg},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg, Data: make([]byte, 4)},
-		},
-		nft.HasStatus(translated), nft.Goto(&nftables.Chain{Name: origins}))
+	forwarded := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIF, Register: nft.Reg},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg, Data: make([]byte, 4)},
+	}
+	b.rule(post, forwarded, nft.HasStatus(translated), nft.Goto(&nftables.Chain{Name: origins}))
+	// A server goes on to speak to a client whose connection another node had: it speaks as the
+	// VIP from now on. A server of UDP may ask others from its port, too: those of two servers may
+	// be the same connection as the VIP, and get another port.
+	reply := b.key(sourcePort, f.source)
+	b.rule(post, forwarded, nft.IsTCP(), reply, b.value(setReplies),
+		[]expr.Any{&expr.NAT{Type: expr.NATTypeSourceNAT, Family: f.number, RegAddrMin: nft.Reg, RegProtoMin: reg32 + f.address.Bytes/4}})
+	b.rule(post, forwarded, nft.IsProtocol(unix.IPPROTO_UDP), reply, b.value(setDatagrams),
+		[]expr.Any{&expr.NAT{Type: expr.NATTypeSourceNAT, Family: f.number, RegAddrMin: nft.Reg}})
 }
 
 // origins is the name of the chain that gives a forwarded connection its source.
 const origins = "origins"
 
-// originals has the rules of that chain, two for each VIP. A set of the VIPs would do, but
+// originals has the rules of that chain, for each VIP. A set of the VIPs would do, but
 // nft 1.0.6 aborts when it lists a rule with the original destination in a lookup.
-func (b *builder) originals(vips map[string]string) {
+func (b *builder) originals(vips map[string]origin) {
 	to := b.chain(origins)
 	b.c.FlushChain(to)
 	for _, vip := range slices.Sorted(maps.Keys(vips)) {
+		o := vips[vip]
 		toVIP := []expr.Any{&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, nft.Equals([]byte(vip))} // direction 0
-		b.rule(to, toVIP,
-			[]expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg}, nft.Equals(interfaceName(vips[vip]))},
-			[]expr.Any{
-				&expr.Immediate{Register: nft.Reg, Data: []byte(vip)},
-				&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
-			})
+		client := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg}, nft.Equals(interfaceName(o.iface))}
+		seesVIP := []expr.Any{
+			&expr.Immediate{Register: nft.Reg, Data: []byte(vip)},
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
+		}
+		if o.kept {
+			for _, p := range o.near {
+				b.rule(to, toVIP, client, b.from(p), seesVIP)
+			}
+			b.rule(to, toVIP, client, nft.Accept())
+		} else {
+			b.rule(to, toVIP, client, seesVIP)
+		}
 		b.rule(to, toVIP, []expr.Any{&expr.Masq{}})
 	}
 }
@@ -229,6 +263,12 @@ func (b *builder) key(port uint32, addresses ...uint32) (out []expr.Any) {
 func (b *builder) lookup(number int) []expr.Any {
 	s := b.family.set(number)
 	return []expr.Any{&expr.Lookup{SourceRegister: reg32, SetName: s.Name, SetID: s.ID}}
+}
+
+// value puts what a map says of a key into the registers.
+func (b *builder) value(number int) []expr.Any {
+	s := b.family.set(number)
+	return []expr.Any{&expr.Lookup{SourceRegister: reg32, DestRegister: nft.Reg, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
 func (b *builder) verdict(number int) []expr.Any {

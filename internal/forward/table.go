@@ -28,6 +28,7 @@ type table struct {
 	state  state
 	// If state is there: what it was made for, and what it has.
 	services []*model.ForwardService
+	replies  []model.ForwardReply
 	image    *image
 	// inherited are the services of the table of an earlier process, while it is kept.
 	inherited map[string]bool
@@ -37,22 +38,22 @@ type table struct {
 
 // bring makes the table that of the services. A table of an earlier process that has more
 // is kept until the sources of services have all been heard.
-func (t *table) bring(s *nft.Session, services []*model.ForwardService, synced bool) error {
+func (t *table) bring(s *nft.Session, services []*model.ForwardService, replies []model.ForwardReply, synced bool) error {
 	if len(services) == 0 {
 		return t.remove(s, synced)
 	}
-	if t.state == there && slices.EqualFunc(t.services, services, (*model.ForwardService).Same) {
+	if t.state == there && slices.EqualFunc(t.services, services, (*model.ForwardService).Same) && slices.Equal(t.replies, replies) {
 		if still, err := s.Exists(t.family.table); err != nil || still {
 			return err
 		}
 		t.state = changed
 	}
-	next := t.family.describe(services, t.image)
+	next := t.family.describe(services, replies, t.image)
 	if next.fresh(t.image) > heavy {
 		s.Unwatch()
 	}
 	if t.state == there && t.change(s, next) == nil {
-		t.services = services
+		t.services, t.replies = services, replies
 		return nil
 	}
 	// A question first: to a transaction a kernel without nf_tables gives fewer answers
@@ -75,7 +76,7 @@ func (t *table) bring(s *nft.Session, services []*model.ForwardService, synced b
 		t.forget()
 		return fmt.Errorf("forward: %s: install rules: %w", t.family.name, err)
 	}
-	t.state, t.services, t.image, t.inherited, t.grown = there, services, next, nil, true
+	t.state, t.services, t.replies, t.image, t.inherited, t.grown = there, services, replies, next, nil, true
 	return nil
 }
 
@@ -142,7 +143,7 @@ func (t *table) forget() {
 	if t.state != unknown {
 		t.state = changed
 	}
-	t.services, t.image, t.inherited = nil, nil, nil
+	t.services, t.replies, t.image, t.inherited = nil, nil, nil, nil
 }
 
 // forwards tells whether the kernel has a service.

@@ -41,6 +41,8 @@ type LoadBalancer struct {
 	// KeepFailed leaves the connections of a server that fails its check alone. They are
 	// reset otherwise.
 	KeepFailed bool
+	// ClientSource: servers see the address of the client; else they see the VIP.
+	ClientSource bool
 	// DrainTimeout is how long the connections of a server go on after it was taken out of
 	// service.
 	DrainTimeout time.Duration
@@ -75,6 +77,18 @@ type ForwardState struct {
 	// drain timeout is over. Of one that may have failed those end that it has not answered:
 	// what the client sends next goes to another server. Sorted.
 	Cut []CutServer
+	// Replies are what servers say that see the addresses of clients, sorted by Server and
+	// Protocol. A node that knows nothing of the connection needs them.
+	Replies []ForwardReply
+}
+
+// ForwardReply is what a server says from one of its ports.
+type ForwardReply struct {
+	Server   netip.AddrPort
+	Protocol Protocol
+	// VIP is what the client knows the server by. It is invalid if there are several, of which
+	// only a node that knows the connection can tell.
+	VIP netip.AddrPort
 }
 
 // ForwardService is one port of one VIP.
@@ -92,8 +106,13 @@ type ForwardService struct {
 	// ClientAffinity and AllowedSources are those of the LoadBalancer.
 	ClientAffinity bool
 	AllowedSources []netip.Prefix
-	// Interface is where the clients of the VIP come in: servers see the VIP as their source.
+	// Interface is where the clients of the VIP come in: servers see the VIP as their source, or
+	// the client.
 	Interface string
+	// ClientSource is that of the LoadBalancer. Near are the subnets of this node with servers,
+	// sorted: a server would answer clients there directly, so it sees the VIP all the same.
+	ClientSource bool
+	Near         []netip.Prefix
 	// Claimed: a node of the group has the VIP. Until then connections of this host itself, and of
 	// its containers, are none of lbd's business: the address may be that of another machine.
 	Claimed bool
@@ -124,7 +143,8 @@ func (t *SlotTable) Same(o *SlotTable) bool {
 // Same compares two services.
 func (s *ForwardService) Same(o *ForwardService) bool {
 	return s.Addr == o.Addr && s.Protocol == o.Protocol && s.Port == o.Port && s.Slots.Same(o.Slots) && slices.Equal(s.Servers, o.Servers) &&
-		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources) && s.Interface == o.Interface && s.Claimed == o.Claimed
+		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources) && s.Interface == o.Interface && s.Claimed == o.Claimed &&
+		s.ClientSource == o.ClientSource && slices.Equal(s.Near, o.Near)
 }
 
 // BalanceMemory is what one decision about a LoadBalancer hands to the next.
@@ -166,5 +186,5 @@ func (f *BalanceFill) Same(o *BalanceFill) bool {
 
 // Same compares two wanted states.
 func (f *ForwardState) Same(o *ForwardState) bool {
-	return slices.Equal(f.Cut, o.Cut) && slices.EqualFunc(f.Services, o.Services, func(a, b ForwardService) bool { return a.Same(&b) })
+	return slices.Equal(f.Cut, o.Cut) && slices.Equal(f.Replies, o.Replies) && slices.EqualFunc(f.Services, o.Services, func(a, b ForwardService) bool { return a.Same(&b) })
 }

@@ -16,7 +16,7 @@ func LoadBalancer(l *v1alpha1.LoadBalancer) (model.LoadBalancer, []model.VIP, ma
 	s := &l.Spec
 	out := model.LoadBalancer{
 		Name: l.Metadata.Name, ClientAffinity: s.Affinity == v1alpha1.AffinityClient,
-		KeepFailed: s.OnFailure == v1alpha1.FailureKeep, DrainTimeout: s.DrainTimeout.Duration,
+		KeepFailed: s.OnFailure == v1alpha1.FailureKeep, ClientSource: s.Source == v1alpha1.SourceClient, DrainTimeout: s.DrainTimeout.Duration,
 	}
 	vips := VIPs(&v1alpha1.VirtualIP{Metadata: l.Metadata, Spec: v1alpha1.VirtualIPSpec{
 		Addresses: s.Addresses, Advertise: s.Advertise, NodeSelector: s.NodeSelector, Preempt: s.Preempt, Partition: s.Partition,

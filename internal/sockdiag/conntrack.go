@@ -28,6 +28,8 @@ const (
 	// translated is the bit of a status that tells a destination that was changed
 	// (IPS_DST_NAT).
 	translated = 1 << 5
+	// translatedSource is the same of a source (IPS_SRC_NAT).
+	translatedSource = 1 << 4
 	// answered is the bit of a status that tells a packet of the other direction
 	// (IPS_SEEN_REPLY).
 	answered = 1 << 1
@@ -66,13 +68,18 @@ func Tracked(asked func(netip.Addr) bool, each func(Flow)) error {
 }
 
 // Translated calls each with the destination, as the client has it, of every TCP connection
-// that is not at its end, and whose destination is translated. It costs what Tracked does.
+// that is not at its end, and whose destination is translated; and with the source of one as the
+// other end has it, if only that is translated. It costs what Tracked does.
 func Translated(each func(netip.Addr)) error {
 	return tracked(func(m []byte) {
-		if !isTranslated(m) || !open(m) {
+		tuple := uint16(ctOriginal)
+		if !isTranslated(m) {
+			tuple = ctReply // a server that went on to speak, see package forward
+		}
+		if tuple == ctReply && !hasStatus(m, translatedSource) || !open(m) {
 			return
 		}
-		if to, ok := address(attribute(m, ctOriginal), ctTo4, ctTo6); ok {
+		if to, ok := address(attribute(m, tuple), ctTo4, ctTo6); ok {
 			each(to)
 		}
 	})
@@ -84,6 +91,8 @@ type Entry struct {
 	// From and To are as the client has them, Server is who answers: To, unless that is
 	// translated.
 	From, To, Server netip.AddrPort
+	// Seen is From as Server has it, once that was translated.
+	Seen netip.AddrPort
 	// Translated: To is translated. Answered: Server has answered.
 	Translated, Answered bool
 }
@@ -96,7 +105,7 @@ func Forget(asked func(Entry) bool, end time.Time) (n int, err error) {
 	var requests []*nl.NetlinkRequest
 	err = tracked(func(m []byte) {
 		original, reply := attribute(m, ctOriginal), attribute(m, ctReply)
-		e := Entry{From: source(original), To: destination(original), Server: source(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered)}
+		e := Entry{From: source(original), To: destination(original), Server: source(reply), Seen: destination(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered)}
 		if number := attribute(attribute(original, ctProto), ctProtoNumber); len(number) > 0 {
 			e.Protocol = number[0]
 		}
