@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/internal/audience"
+	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
@@ -113,11 +114,18 @@ func (t *turn) both(vip *model.VIP) (known bool) {
 // relay adds the ring of a VIP that this node has, or is about to have.
 func (t *turn) relay(vip *model.VIP) {
 	var was *model.Ring
+	var repliers *model.Repliers
+	if vip.Forwarded() {
+		repliers = balance.Repliers(t.d.Forward.Services, vip.Addr)
+	}
 	if o := t.lists.Relay.Next(); o != nil {
 		was = o.Ring
+		if repliers.Same(o.Repliers) {
+			repliers = o.Repliers
+		}
 	}
 	if on, made := t.rings.Relay(vip, &t.here, was); made != nil {
-		steady.Put(&t.lists.Relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound})
+		steady.Put(&t.lists.Relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound, Repliers: repliers})
 	}
 }
 

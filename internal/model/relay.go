@@ -23,6 +23,22 @@ type Relay struct {
 	// Tracked: the VIP is that of a Service. Its connections are those that connection
 	// tracking knows, for kube-proxy translates them, and not sockets.
 	Tracked bool
+	// Repliers are servers whose answers to clients come by this node, since they see the
+	// addresses of clients. What they say in a connection that this node does not know is sent
+	// on, too. nil: none; never changed.
+	Repliers *Repliers
+}
+
+// Repliers are servers and the ports of TCP at which they serve, both sorted. Of each address
+// each port counts.
+type Repliers struct {
+	Addrs []netip.Addr
+	Ports []uint16
+}
+
+// Same compares two sets of servers.
+func (r *Repliers) Same(o *Repliers) bool {
+	return r == o || r != nil && o != nil && slices.Equal(r.Addrs, o.Addrs) && slices.Equal(r.Ports, o.Ports)
 }
 
 // Ring is what one node knows of the nodes that may have connections to a VIP.

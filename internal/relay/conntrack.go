@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/nft"
@@ -52,6 +54,37 @@ func (b *builder) placeTracked(place, keep, stray *nftables.Chain) {
 	b.knows(place, keep)
 	b.rule(place, onlySYN(), jump(keep))
 	b.rule(place, jump(stray))
+}
+
+// repliers describes the set of the servers whose answers to clients come by this node, in the
+// flow with number n. Its elements live as long as those of the VIPs.
+func repliers(f family, n int, lifetime time.Duration) *nftables.Set {
+	return &nftables.Set{
+		Table: f.table(), ID: uint32(n)*sets + setRepliers + 1, Name: fmt.Sprintf("repliers%d", n),
+		KeyType: f.addressType(), HasTimeout: true, Timeout: lifetime,
+	}
+}
+
+// fromServers has what servers say to clients whose addresses they see placed, too. It comes in
+// where the servers are, and may go on by another interface, to the next node.
+func (b *builder) fromServers(in, place *nftables.Chain, of *model.Repliers, lifetime time.Duration) error {
+	addrs := repliers(b.f, b.n, lifetime)
+	if err := nft.AddSet(b.c, addrs, elements(of.Addrs, lifetime)); err != nil {
+		return err
+	}
+	ports := ringSet{number: setReplyPorts, name: "reply-ports", key: nftables.TypeInetService}
+	for _, p := range of.Ports {
+		ports.keys = append(ports.keys, []byte{byte(p >> 8), byte(p)})
+	}
+	from, err := b.add(&ports)
+	if err != nil {
+		return err
+	}
+	b.rule(in, member(layouts[b.f].source, addrs), nft.IsTCP(), hasFlags(), []expr.Any{
+		load(expr.PayloadBaseTransportHeader, tcpSource, 2),
+		&expr.Lookup{SourceRegister: reg, SetName: from.Name, SetID: from.ID},
+	}, jump(place))
+	return nil
 }
 
 // knows has what belongs to a connection that this host tracks kept.

@@ -37,7 +37,16 @@ func (t *table) inherit(s *nft.Session, want []flow, usual time.Duration, now ti
 			} else if err != nil {
 				return err
 			}
-			if err := prolong(c, set, want, usual, frozen, old); err != nil {
+			if err := prolong(c, set, want, usual, frozen, func(g *flow) []netip.Addr { return g.addrs }, old); err != nil {
+				return err
+			}
+			set = repliers(t.family, n, usual)
+			if _, err := c.GetSetByName(set.Table, set.Name); errors.Is(err, unix.ENOENT) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := prolong(c, set, want, usual, frozen, (*flow).servers, make(map[netip.Addr]bool)); err != nil {
 				return err
 			}
 		}
@@ -63,9 +72,17 @@ func (t *table) actsFor(want []flow) bool {
 	return true
 }
 
-// prolong adds those VIPs of the flows that a set in the kernel has to old, and gives them
-// a whole lifetime there, unless the daemon has no say now.
-func prolong(c *nftables.Conn, set *nftables.Set, want []flow, usual time.Duration, frozen bool, old map[netip.Addr]bool) error {
+// servers are the addresses of the servers whose answers come by this node.
+func (g *flow) servers() []netip.Addr {
+	if g.repliers == nil {
+		return nil
+	}
+	return g.repliers.Addrs
+}
+
+// prolong adds those of the addresses of the flows that a set in the kernel has to old, and gives
+// them a whole lifetime there, unless the daemon has no say now.
+func prolong(c *nftables.Conn, set *nftables.Set, want []flow, usual time.Duration, frozen bool, of func(*flow) []netip.Addr, old map[netip.Addr]bool) error {
 	is, err := c.GetSetElements(set)
 	if err != nil {
 		return err
@@ -74,7 +91,7 @@ func prolong(c *nftables.Conn, set *nftables.Set, want []flow, usual time.Durati
 	for _, e := range is {
 		a, _ := netip.AddrFromSlice(e.Key)
 		i := slices.IndexFunc(want, func(g flow) bool {
-			_, has := slices.BinarySearchFunc(g.addrs, a, netip.Addr.Compare)
+			_, has := slices.BinarySearchFunc(of(&g), a, netip.Addr.Compare)
 			return has
 		})
 		if i >= 0 {

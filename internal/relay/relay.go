@@ -283,7 +283,7 @@ func sort(want []model.Relay) (flows [families][]flow, refused map[netip.Addr]er
 	for i := range want {
 		r := &want[i]
 		f := familyOf(r.Addr)
-		g := flow{iface: r.Interface, ring: r.Ring, tracked: r.Tracked}
+		g := flow{iface: r.Interface, ring: r.Ring, tracked: r.Tracked, repliers: r.Repliers}
 		why := err
 		if why == nil {
 			why = sane(r, f)

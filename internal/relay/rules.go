@@ -83,6 +83,8 @@ const (
 	setOrigins
 	setEnds
 	setSlots
+	setRepliers
+	setReplyPorts
 	sets
 )
 
@@ -103,9 +105,9 @@ func vips(f family, n int, lifetime time.Duration) *nftables.Set {
 	}
 }
 
-func (g *flow) elements(lifetime time.Duration) []nftables.SetElement {
-	out := make([]nftables.SetElement, len(g.addrs))
-	for i, a := range g.addrs {
+func elements(addrs []netip.Addr, lifetime time.Duration) []nftables.SetElement {
+	out := make([]nftables.SetElement, len(addrs))
+	for i, a := range addrs {
 		out[i] = nftables.SetElement{Key: a.AsSlice(), Timeout: lifetime}
 	}
 	return out
@@ -119,8 +121,15 @@ func refresh(c *nftables.Conn, f family, flows []flow, due []int, usual time.Dur
 		lifetime := flows[n].lifetime(usual)
 		s := vips(f, n, lifetime)
 		c.FlushSet(s)
-		if err := nft.AddElements(c, s, flows[n].elements(lifetime)); err != nil {
+		if err := nft.AddElements(c, s, elements(flows[n].addrs, lifetime)); err != nil {
 			return err
+		}
+		if r := flows[n].repliers; r != nil {
+			s := repliers(f, n, lifetime)
+			c.FlushSet(s)
+			if err := nft.AddElements(c, s, elements(r.Addrs, lifetime)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -148,7 +157,7 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 	b := builder{c: c, f: f, n: n, ring: g.ring}
 	lifetime := g.lifetime(usual)
 	addrs := vips(f, n, lifetime)
-	if err := nft.AddSet(c, addrs, g.elements(lifetime)); err != nil {
+	if err := nft.AddSet(c, addrs, elements(g.addrs, lifetime)); err != nil {
 		return err
 	}
 	if err := b.addSets(); err != nil {
@@ -161,6 +170,11 @@ func addFlow(c *nftables.Conn, f family, in *nftables.Chain, n int, g *flow, usu
 		b.rule(in, inOn(iface), f.tooBig(), member(layouts[f].destination, addrs), jump(big))
 	}
 	b.placeTooBig(big, keep, stray, g.tracked)
+	if g.tracked && g.repliers != nil {
+		if err := b.fromServers(in, place, g.repliers, lifetime); err != nil {
+			return err
+		}
+	}
 	beyond := stray
 	if spreads(g.ring) {
 		var err error

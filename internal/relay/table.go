@@ -55,7 +55,9 @@ type flow struct {
 	ring  *model.Ring
 	// tracked: see model.Relay.
 	tracked bool
-	addrs   []netip.Addr // in the order of the Desired
+	// repliers: see model.Relay.
+	repliers *model.Repliers
+	addrs    []netip.Addr // in the order of the Desired
 
 	// Of what is in the kernel: since when without a refresh.
 	renewed time.Time
@@ -75,7 +77,7 @@ func (g *flow) refreshEvery(usual time.Duration) time.Duration {
 
 // sameRules tells whether two flows differ in nothing but their VIPs.
 func (g flow) sameRules(o flow) bool {
-	return g.iface == o.iface && g.index == o.index && g.tracked == o.tracked && g.ring.Same(o.ring)
+	return g.iface == o.iface && g.index == o.index && g.tracked == o.tracked && g.ring.Same(o.ring) && g.repliers.Same(o.repliers)
 }
 
 // state is what is known of the table in the kernel.
@@ -190,6 +192,11 @@ func verify(s *nft.Session, f family, n int, g *flow, rules bool) error {
 	err := s.Verify(vips(f, n, 0), len(g.addrs))
 	if err != nil || !rules {
 		return err
+	}
+	if g.tracked && g.repliers != nil {
+		if err := s.Verify(repliers(f, n, 0), len(g.repliers.Addrs)); err != nil {
+			return err
+		}
 	}
 	b := builder{f: f, n: n, ring: g.ring}
 	peers, origins, _ := b.sets() // the ends are a handful
