@@ -37,6 +37,8 @@ type LBD struct {
 	Quorum bool
 	// Forwarded: the VIPs are those of a LoadBalancer, and lead to the Lab.Backends.
 	Forwarded bool
+	// Source is that of the LoadBalancer; "" is the default.
+	Source string
 	// PipedLog has the daemons write their log to a pipe, see StallLog.
 	PipedLog bool
 }
@@ -126,6 +128,11 @@ spec:
   ports:
     - {port: 6443}
     - {port: 7000}
+    - {port: 7001}
+    - {port: 7002, protocol: UDP}
+{{- if .Source}}
+  source: {{.Source}}
+{{- end}}
   backends:
 {{- range .Backends}}
     - {address: {{.IP4}}}
@@ -181,7 +188,7 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": s.gossips(n).String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Server": "kubernetes",
+		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Source": s.Source, "Server": "kubernetes",
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)

@@ -31,6 +31,10 @@ type Scenario struct {
 	Repair func(ctx context.Context, c *Cluster, owner *Node) error
 	// Conns opens long-lived connections before the fault.
 	Conns int
+	// Mixed: some of them only listen, some are of UDP, see Eyes.OpenMixed.
+	Mixed bool
+	// End runs while they are open, at the end.
+	End func(ctx context.Context, c *Cluster, o *Outcome) error
 }
 
 // Phase is what was seen of one VIP in one stretch of time.
@@ -79,7 +83,11 @@ func (c *Cluster) Run(ctx context.Context, s Scenario, vip netip.Addr) (*Outcome
 		return nil, err
 	}
 	if s.Conns > 0 {
-		if err := c.Eyes.OpenConns(ctx, vip, s.Conns); err != nil {
+		open := c.Eyes.OpenConns
+		if s.Mixed {
+			open = c.Eyes.OpenMixed
+		}
+		if err := open(ctx, vip, s.Conns); err != nil {
 			return nil, err
 		}
 		defer c.Eyes.CloseConns()
@@ -88,6 +96,9 @@ func (c *Cluster) Run(ctx context.Context, s Scenario, vip netip.Addr) (*Outcome
 	stood := measure.Standstill()
 	o, err := c.observe(ctx, s, vip, owner)
 	still := stood()
+	if s.End != nil && err == nil {
+		err = s.End(ctx, c, o)
+	}
 	if s.Repair != nil {
 		err = errors.Join(err, s.Repair(ctx, c, owner))
 	}

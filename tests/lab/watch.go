@@ -115,11 +115,34 @@ func (e *Eyes) Dial(vip netip.Addr) (attempts func() []measure.Attempt, err erro
 // OpenConns opens n long-lived connections to the VIP, in place of those that
 // were open before.
 func (e *Eyes) OpenConns(ctx context.Context, vip netip.Addr, n int) error {
+	return e.openConns(ctx, vip, n)
+}
+
+// OpenMixed is OpenConns for connections of which one third only listen, until Speak, and one
+// third are of UDP.
+func (e *Eyes) OpenMixed(ctx context.Context, vip netip.Addr, n int) error {
+	return e.openConns(ctx, vip, n, "-mixed")
+}
+
+// Speak has the connections of OpenMixed that only listen say a word, once.
+func (e *Eyes) Speak() error { return e.connProc.Signal(syscall.SIGUSR1) }
+
+// Servers says who serves the long-lived connections: what each read first.
+func (e *Eyes) Servers() (first []string) {
+	for _, c := range e.conns.all() {
+		if c.Kind == measure.ConnOpen {
+			first = append(first, c.Node)
+		}
+	}
+	return first
+}
+
+func (e *Eyes) openConns(ctx context.Context, vip netip.Addr, n int, more ...string) error {
 	e.CloseConns()
 	e.conns.mu.Lock()
 	e.conns.events = nil
 	e.conns.mu.Unlock()
-	p, err := startAgent(e, e.lab.Client, "conns", &e.conns, "-target", netip.AddrPortFrom(vip, echoPort).String(), "-n", fmt.Sprint(n))
+	p, err := startAgent(e, e.lab.Client, "conns", &e.conns, append([]string{"-target", netip.AddrPortFrom(vip, echoPort).String(), "-n", fmt.Sprint(n)}, more...)...)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -25,8 +26,16 @@ func conns(ctx context.Context, args []string, out *events) error {
 	n := fs.Int("n", 20, "number of connections")
 	every := fs.Duration("every", 50*time.Millisecond, "time between lines")
 	again := fs.Bool("reconnect", false, "open a lost connection anew")
+	mixed := fs.Bool("mixed", false, "of three connections one only listens, until SIGUSR1, and one is of UDP")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *mixed {
+		at, err := netip.ParseAddrPort(*target)
+		if err != nil {
+			return err
+		}
+		return mixedConns(ctx, at.Addr(), *n, *every, out)
 	}
 	var wg sync.WaitGroup
 	for i := range *n {
@@ -62,13 +71,14 @@ func longLived(ctx context.Context, id int, target string, every time.Duration, 
 			sleep(ctx, every)
 		}
 	}()
-	readEchoes(c, id, out, func() bool { return ctx.Err() != nil })
+	readEchoes(c, id, out, false, func() bool { return ctx.Err() != nil })
 }
 
-// readEchoes reports what happens to the connection until it ends.
-func readEchoes(c net.Conn, id int, out *events, stopped func() bool) {
+// readEchoes reports what happens to the connection until it ends. With alike it ends with a line
+// that is not the first one again.
+func readEchoes(c net.Conn, id int, out *events, alike bool, stopped func() bool) {
 	r := bufio.NewReader(c)
-	opened, stalled := false, false
+	opened, stalled, first := false, false, ""
 	for {
 		_ = c.SetReadDeadline(time.Now().Add(stallAfter))
 		line, err := r.ReadString('\n')
@@ -86,8 +96,12 @@ func readEchoes(c net.Conn, id int, out *events, stopped func() bool) {
 			e.Kind, e.Err = measure.ConnLost, measure.Cause(err)
 			out.put(e)
 			return
+		case alike && opened && line != first:
+			e.Kind, e.Err = measure.ConnLost, "another line: "+strings.TrimSpace(line)
+			out.put(e)
+			return
 		case !opened:
-			opened = true
+			opened, first = true, line
 			e.Kind, e.Node = measure.ConnOpen, strings.TrimSpace(line)
 		case stalled:
 			stalled = false

@@ -16,7 +16,7 @@ import (
 )
 
 // serve stands in for an API server: https with /livez, /readyz and /watch, and a plain
-// TCP port that says the node's name and then echoes lines; another reads and throws away. Datagrams to the port of
+// TCP port that says the node's name and then echoes lines; another reads and throws away. For more see servePushes. Datagrams to the port of
 // duty are read and thrown away.
 func serve(ctx context.Context, args []string, _ *events) error {
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
@@ -26,6 +26,9 @@ func serve(ctx context.Context, args []string, _ *events) error {
 	https := fs.String("https", "[::]:6443", "address of the https port")
 	echo := fs.String("echo", "[::]:7000", "address of the echo port")
 	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := servePushes(*name); err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", *echo)
