@@ -165,3 +165,24 @@ func TestPreflightFirewall(t *testing.T) {
 		t.Errorf("once it is accepted: %s", got)
 	}
 }
+
+// TestPreflightClientSource: what servers say is relayed by the interface of the clients, which
+// takes it only if the kernel does not look for the way back.
+func TestPreflightClientSource(t *testing.T) {
+	look := func(vip, out string, filter int) string {
+		var text strings.Builder
+		p := &preflight{out: &text, cfg: &config.Config{}}
+		lb := &model.LoadBalancer{Name: "api", ClientSource: true, Servers: []model.Server{{Addr: netip.MustParseAddr("10.1.0.11")}}}
+		p.clientSource(&model.VIP{Addr: netip.MustParseAddr(vip)}, "eth0.1", lb,
+			func(netip.Addr) (string, error) { return out, nil }, func(string, string) int { return filter })
+		return text.String()
+	}
+	if got := look("10.0.0.200", "eth1", 1); !strings.Contains(got, "set net.ipv4.conf.eth0/1.rp_filter=2") || !strings.Contains(got, "gateway") {
+		t.Errorf("%s", got)
+	}
+	for _, got := range []string{look("10.0.0.200", "eth0.1", 1), look("10.0.0.200", "eth1", 2), look("fd00::200", "eth1", 1)} {
+		if strings.Contains(got, "rp_filter") || !strings.Contains(got, "gateway") {
+			t.Errorf("%s", got)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -67,6 +68,30 @@ func (p *preflight) forwards(v *model.VIP, iface string) {
 		p.say(ok, v.Addr.String(), "the switches of the kernel let it be forwarded")
 	}
 	p.firewall(v, iface)
+	for i := range p.cfg.LoadBalancers {
+		if lb := &p.cfg.LoadBalancers[i]; lb.ClientSource && slices.Contains(lb.VIPs, v.Addr) {
+			p.clientSource(v, iface, lb, link.Toward, effective)
+		}
+	}
+}
+
+// clientSource tells what servers need that see the addresses of clients, and what keeps this
+// node from sending on what they say. toward and effective are link.Toward, and the function
+// here.
+func (p *preflight) clientSource(v *model.VIP, iface string, lb *model.LoadBalancer, toward func(netip.Addr) (string, error), effective func(name, iface string) int) {
+	p.say(ok, v.Addr.String(), "backends see the addresses of clients: they need an address of %s as their gateway", lb.Name)
+	if !v.Addr.Is4() || effective("rp_filter", iface) != 1 {
+		return
+	}
+	for _, s := range lb.Servers {
+		if !s.Addr.Is4() {
+			continue
+		}
+		if out, err := toward(s.Addr); err == nil && out != iface {
+			p.say(warn, v.Addr.String(), "a move resets open connections to %s: rp_filter is 1 on %s, and it is reached by %s; set net.ipv4.conf.%s.rp_filter=2", s.Addr, iface, out, strings.ReplaceAll(iface, ".", "/"))
+			return
+		}
+	}
 }
 
 // firewall tells whether a firewall of this host drops what is forwarded to the backends of a

@@ -67,6 +67,10 @@ func (k *keepalived) settings(title string, d *directive) {
 		case "lb_algo", "lvs_sched":
 			k.note(title, x, "%s is left out: a connection goes to a server by its hash, in shares by weight, so that the other balancer finds it again", x.word(1))
 		case "lb_kind", "lvs_method":
+			if strings.EqualFold(x.word(1), "NAT") {
+				k.note(title, x, "%s is left out: servers see the address as their client; set source: client to have them see clients, once an address of this object is the gateway of the servers", x.word(1))
+				continue
+			}
 			k.note(title, x, "%s is left out: servers need nothing, and see the address as their client; take it from their lo where they have it there", x.word(1))
 		case "sorry_server":
 			k.note(title, x, "is left out: where no server is well, nobody has the address")

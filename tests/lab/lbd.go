@@ -39,6 +39,8 @@ type LBD struct {
 	Forwarded bool
 	// Source is that of the LoadBalancer; "" is the default.
 	Source string
+	// Aliased: the backends are known by another port, too, where they speak unasked.
+	Aliased bool
 	// PipedLog has the daemons write their log to a pipe, see StallLog.
 	PipedLog bool
 }
@@ -130,6 +132,9 @@ spec:
     - {port: 7000}
     - {port: 7001}
     - {port: 7002, protocol: UDP}
+{{- if .Aliased}}
+    - {port: 7003, targetPort: 7001}
+{{- end}}
 {{- if .Source}}
   source: {{.Source}}
 {{- end}}
@@ -188,7 +193,7 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": s.gossips(n).String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Source": s.Source, "Server": "kubernetes",
+		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Source": s.Source, "Aliased": s.Aliased, "Server": "kubernetes",
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)

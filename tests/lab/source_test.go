@@ -13,9 +13,10 @@ import (
 )
 
 // beyond is forwarded, for a client on another network, whose address servers see or not.
-func beyond(t *testing.T, source string) *lab.Cluster {
+func beyond(t *testing.T, s *lab.LBD) *lab.Cluster {
 	t.Helper()
-	return wired(t, &lab.LBD{Forwarded: true, Source: source},
+	s.Forwarded = true
+	return wired(t, s,
 		func(c *lab.Cluster) error { return c.AddBackends(t.Context(), 3) },
 		func(c *lab.Cluster) error { return c.ClientBeyond(t.Context()) })
 }
@@ -78,7 +79,7 @@ func TestClientsCrash(t *testing.T) { // P18
 // until it has said a word.
 func TestSourceVIPCrash(t *testing.T) { // P18
 	t.Parallel()
-	c := beyond(t, "vip")
+	c := beyond(t, &lab.LBD{Source: "vip"})
 	for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
 		s := mixed(t, lab.LinkDown(), vip)
 		s.Hold, s.Conns = 3*time.Second, held
