@@ -51,7 +51,8 @@ func client(c *lab.Cluster, vip netip.Addr) netip.Addr {
 }
 
 // TestClientsMove: servers see the address of the client. The owner is drained, and stopped: what
-// the servers say comes to the new owner, too, and goes round the ring.
+// the servers say comes to the new owner, too, and goes round the ring. Without that it would not
+// be heard: clients may know those that speak unasked by either of two ports.
 func TestClientsMove(t *testing.T) { // P18
 	t.Parallel()
 	c := beyond(t, "client")
