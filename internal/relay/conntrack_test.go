@@ -71,6 +71,30 @@ func TestTrackedRing(t *testing.T) {
 	}
 }
 
+// What a server says to a client elsewhere goes round the ring if nobody here knows the connection,
+// and the server is one that sees its clients: by its address and its ports.
+func TestRepliersRing(t *testing.T) {
+	l := newLabOf(t, nodes[:2])
+	hosts := nodes[:2]
+	for vip, elsewhere := range map[netip.Addr]netip.Addr{vip4: netip.MustParseAddr("10.0.0.150"), vip6: netip.MustParseAddr("fd00::150")} {
+		for i, h := range hosts {
+			r := ringAt(hosts, i, vip)
+			r.Tracked = true
+			r.Repliers = &model.Repliers{Addrs: []netip.Addr{nodeAddr(hostC, vip)}, Ports: []uint16{20000, 20001}}
+			l.driver(h, discard()).relay(r)
+			l.count(h, elsewhere)
+		}
+		l.steer(elsewhere, hosts[0])
+		l.segments(elsewhere, 3, ack)
+		l.eventually("what a server says is back", func() bool { return l.counted(hosts[0], elsewhere) >= 5 })
+		l.segments(elsewhere, 3, syn)
+		l.eventually("what opens a connection", func() bool { return l.counted(hosts[0], elsewhere) >= 8 })
+		if first, second := l.counted(hosts[0], elsewhere), l.counted(hosts[1], elsewhere); first != 8 || second != 2 {
+			t.Errorf("%s: %d and %d packets have arrived, want 8 and 2", elsewhere, first, second)
+		}
+	}
+}
+
 // A handshake that is under way is found, too. The client answers to whom it has heard.
 func TestTrackedHandshake(t *testing.T) {
 	l := newLabOf(t, nodes[:3])

@@ -55,7 +55,7 @@ func client(c *lab.Cluster, vip netip.Addr) netip.Addr {
 // be heard: clients may know those that speak unasked by either of two ports.
 func TestClientsMove(t *testing.T) { // P18
 	t.Parallel()
-	c := beyond(t, "client")
+	c := beyond(t, &lab.LBD{Source: "client", Aliased: true})
 	for _, s := range []lab.Scenario{lab.Drain(), lab.Terminate()} {
 		for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
 			kept(t, c, mixed(t, s, client(c, vip)), vip, noneFails)
@@ -67,7 +67,7 @@ func TestClientsMove(t *testing.T) { // P18
 // speak is heard, although its client says nothing.
 func TestClientsCrash(t *testing.T) { // P18
 	t.Parallel()
-	c := beyond(t, "client")
+	c := beyond(t, &lab.LBD{Source: "client"})
 	promise := lab.PromiseFor("linkdown", false)
 	s := lab.LinkDown()
 	s.Hold = 4 * time.Second // servers say again what was lost after times that double
