@@ -130,10 +130,10 @@ spec:
   ports:
     - {port: 6443}
     - {port: 7000}
-    - {port: 7001}
-    - {port: 7002, protocol: UDP}
+    - {port: 7101}
+    - {port: 7102, protocol: UDP}
 {{- if .Aliased}}
-    - {port: 7003, targetPort: 7001}
+    - {port: 7103, targetPort: 7101}
 {{- end}}
 {{- if .Source}}
   source: {{.Source}}

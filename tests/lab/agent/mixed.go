@@ -17,8 +17,8 @@ import (
 
 // The ports of what speaks unasked, and of what answers datagrams.
 const (
-	pushPort     = 7001
-	datagramPort = 7002
+	pushPort     = 7101
+	datagramPort = 7102
 	// pushEvery is the time between two lines that are sent unasked.
 	pushEvery = 50 * time.Millisecond
 )
