@@ -45,6 +45,7 @@ type Output struct {
 func Step(in *Input) Output {
 	s := step{Input: in, out: Output{Memory: in.Memory}}
 	s.out.Memory.Ready = in.Memory.Ready || !slices.ContainsFunc(in.Wanted.Servers, func(x model.Server) bool { return s.health(&x).State == model.HealthUnknown })
+	s.Input = s.spare()
 	s.drained()
 	for family := range s.out.Standing {
 		s.fill(family)
@@ -87,6 +88,30 @@ func (s *step) health(x *model.Server) model.HealthState {
 func (s *step) usable(x *model.Server) bool {
 	h := s.health(x).State
 	return h.Passes() || h == model.HealthUnknown && !s.out.Memory.Ready
+}
+
+// spare has servers that are about to go serve on while nobody else of their family can.
+func (s *step) spare() *Input {
+	if !s.out.Memory.Ready || !slices.ContainsFunc(s.Wanted.Servers, func(x model.Server) bool { return x.Leaving }) {
+		return s.Input
+	}
+	var others [2]bool
+	for i := range s.Wanted.Servers {
+		x := &s.Wanted.Servers[i]
+		others[Family(x.Addr)] = others[Family(x.Addr)] || x.Weight > 0 && s.health(x).State.Passes()
+	}
+	wanted := *s.Wanted
+	wanted.Servers = slices.Clone(wanted.Servers)
+	for i := range wanted.Servers {
+		x := &wanted.Servers[i]
+		if x.Leaving && !others[Family(x.Addr)] && s.health(x).State.Passes() {
+			x.Weight = 1
+		}
+		x.Leaving = false
+	}
+	in := *s.Input
+	in.Wanted = &wanted
+	return &in
 }
 
 // drained notes which servers get no new connections by configuration.

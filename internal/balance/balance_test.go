@@ -330,3 +330,43 @@ func TestPortsShareTables(t *testing.T) {
 		t.Error("a port more changes the tables of others, or has none")
 	}
 }
+
+// TestLeaving: a server that is about to go gets new connections only while no other can serve.
+func TestLeaving(t *testing.T) {
+	x := newBed(t)
+	x.is(model.HealthUp, a, b, c, six)
+	leaves := func(addr netip.Addr) {
+		lb := *x.in.Wanted
+		lb.Servers = slices.Clone(lb.Servers)
+		y := &lb.Servers[slices.IndexFunc(lb.Servers, func(s model.Server) bool { return s.Addr == addr })]
+		y.Weight, y.Leaving = 0, true
+		x.in.Wanted = &lb
+	}
+	gets := func(o Output) (out []netip.Addr) {
+		for _, s := range o.Memory.Fills[0].Servers {
+			out = append(out, s.Addr)
+		}
+		return out
+	}
+	leaves(a)
+	if got := gets(x.step()); !slices.Equal(got, []netip.Addr{b, c}) {
+		t.Errorf("beside a server that leaves %v serve", got)
+	}
+	x.is(model.HealthDown, b, c)
+	o := x.step()
+	if got := gets(o); !slices.Equal(got, []netip.Addr{a}) || o.Standing[0] != model.ReasonOwner {
+		t.Errorf("while it is the only one %v serve: %v %s", got, o.Standing[0], o.Detail[0])
+	}
+	x.in.Now = x.in.Now.Add(time.Hour)
+	if o = x.step(); slices.ContainsFunc(o.Cut, func(s model.CutServer) bool { return s.Server.Addr() == a }) {
+		t.Errorf("the only one is cut: %v", o.Cut)
+	}
+	x.is(model.HealthUp, b)
+	if got := gets(x.step()); !slices.Equal(got, []netip.Addr{b}) {
+		t.Errorf("when another is back %v serve", got)
+	}
+	x.is(model.HealthDown, a, b)
+	if o = x.step(); o.Standing[0] != model.ReasonUnhealthy {
+		t.Errorf("nobody passes, and it stands %v", o.Standing[0])
+	}
+}

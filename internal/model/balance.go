@@ -65,6 +65,8 @@ type Server struct {
 	// Weight is its share of new connections beside the others: 0 to 100. With 0 it gets
 	// none, and those that it has go on.
 	Weight int
+	// Leaving, with the weight 0: it gets new connections while no other server can serve.
+	Leaving bool
 	// Check names its entry of View.Health; "": it counts as healthy.
 	Check string
 }
