@@ -109,9 +109,10 @@ type MachineLoadBalancerSpec struct {
 	// +optional
 	// +kubebuilder:default={port: 6443}
 	Port MachinePort `json:"port,omitzero"`
-	// HealthCheck decides on each node whether it may have the address. Default: for
-	// TCP and Machines of a control plane, https to the port of the endpoint on the
-	// node itself, with insecureSkipVerify; else none, and every member may.
+	// HealthCheck decides on each node whether it may have the address. With a MachinePort
+	// of their own each Machine is asked, at its address. Default: for TCP and Machines
+	// of a control plane, https to the port of the endpoint on the node itself, or to
+	// MachinePort of each Machine, with insecureSkipVerify; else none, and every member may.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 	// Advertise is how the address is announced. Default: layer 2 on the interface
 	// whose subnet holds the address.
@@ -144,9 +145,9 @@ type MachinePort struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// MachinePort is where the Machines listen. lbd itself moves addresses and never
-	// changes a port: with another than Port it says so in its conditions. Default:
-	// Port.
+	// MachinePort is where the Machines listen. If it is not the port of the endpoint,
+	// the node that has the address forwards connections to the Machines, which need no
+	// lbd. Default: Port.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	MachinePort int32 `json:"machinePort,omitempty"`

@@ -88,6 +88,10 @@ type MachinesSpec struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// ClusterName limits the Machines to those of one cluster. Default: all.
 	ClusterName string `json:"clusterName,omitempty"`
+	// Balancer has this node forward connections to the Machines of every MachineLoadBalancer
+	// in Namespaces whose machinePort is not its port, and of ClusterName if that is given.
+	// Default: only for those that its own Machine is a member of.
+	Balancer bool `json:"balancer,omitempty"`
 	// ProviderID is the spec.providerID of the Machine of this node. Default: it is
 	// found by the name of the node, then by its addresses.
 	ProviderID string `json:"providerID,omitempty"`

@@ -221,17 +221,20 @@ const (
 
 // Endpoint decides where clients connect, given the address that the members have,
 // and whether the Cluster is to be told. It does not wait for a member: a control
-// plane creates no Machine before there is an endpoint. One on which no Machine listens
-// is withheld: a Cluster that was told of it would keep it for good.
-func (b *Balancer) Endpoint(addr netip.Addr, c *Cluster) (e *v1alpha1.MachineEndpoint, tell bool, condition v1alpha1.Condition) {
+// plane creates no Machine before there is an endpoint. One to which nothing would be
+// forwarded is withheld, see Refusal: a Cluster that was told of it would keep it for good.
+func (b *Balancer) Endpoint(addr netip.Addr, c *Cluster, members []*Machine, avoid []netip.Addr) (e *v1alpha1.MachineEndpoint, tell bool, condition v1alpha1.Condition) {
 	e, tell, condition = b.endpoint(addr, c)
-	p := b.Spec.Port
-	if e == nil || p.MachinePort == p.Port || p.MachinePort == e.Port {
+	if e == nil {
 		return e, tell, condition
 	}
-	condition.Status, condition.Reason = v1alpha1.ConditionFalse, PortTranslation
-	condition.Message = fmt.Sprintf("lbd changes no ports: the Machines listen on %d, so nothing listens on %s:%d", p.MachinePort, e.Host, e.Port)
-	return nil, false, condition
+	at := *b // as if it had this endpoint
+	at.Status.Endpoint = e
+	if why := at.Refusal(members, avoid); why != "" {
+		condition.Status, condition.Reason, condition.Message = v1alpha1.ConditionFalse, PortTranslation, why
+		return nil, false, condition
+	}
+	return e, tell, condition
 }
 
 // endpoint is Endpoint whatever the Machines listen on.
@@ -303,13 +306,13 @@ const (
 	Accepted        = "Accepted"
 	Invalid         = "Invalid"         // it breaks a rule
 	UnknownProvider = "UnknownProvider" // providerRef names a kind that lbd does not know
-	PortTranslation = "PortTranslation" // lbd never changes ports; of Ready and EndpointAssigned too
+	PortTranslation = "PortTranslation" // its connections cannot be forwarded; of Ready and EndpointAssigned too
 )
 
 // Acceptance says whether the balancer is in use as it is written.
-func (b *Balancer) Acceptance() v1alpha1.Condition {
+func (b *Balancer) Acceptance(members []*Machine, avoid []netip.Addr) v1alpha1.Condition {
 	c := v1alpha1.Condition{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionFalse}
-	p := b.Spec.Port
+	why := b.Refusal(members, avoid)
 	switch {
 	case len(b.Errors) > 0:
 		c.Reason, c.Message = Invalid, "the object is not used"
@@ -324,9 +327,8 @@ func (b *Balancer) Acceptance() v1alpha1.Condition {
 		}
 		c.Reason = UnknownProvider
 		c.Message = fmt.Sprintf("lbd does not provide %s %q and leaves the endpoint and the members to whoever does; without providerRef it provides the address itself", kind, r.Name)
-	case p.MachinePort != p.Port:
-		c.Reason = PortTranslation
-		c.Message = fmt.Sprintf("lbd moves addresses and changes no ports: clients must connect to %d, and port is %d", p.MachinePort, p.Port)
+	case why != "":
+		c.Reason, c.Message = PortTranslation, why
 	default:
 		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, Accepted, "the object is in use as it is written"
 	}

@@ -68,7 +68,11 @@ func (r *Rules) Releases(all []*Machine, balancers []*Balancer, now time.Time) (
 			continue
 		}
 		if node, ok := drainedNode(m, balancers); ok {
-			out = append(out, Release{m, ReleaseDrained, fmt.Sprintf("node %s serves nothing any more", node)})
+			text := "the Machine serves nothing any more"
+			if node != "" {
+				text = fmt.Sprintf("node %s serves nothing any more", node)
+			}
+			out = append(out, Release{m, ReleaseDrained, text})
 			continue
 		}
 		if next.IsZero() || end.Before(next) {
@@ -80,20 +84,28 @@ func (r *Rules) Releases(all []*Machine, balancers []*Balancer, now time.Time) (
 
 // drainedNode returns the node of a Machine if it has said, in the status of a balancer
 // that it is a member of, that it has drained. One that was only not heard may serve
-// clients where nobody listens; an older daemon does not tell the two apart.
-func drainedNode(m *Machine, balancers []*Balancer) (string, bool) {
+// clients where nobody listens; an older daemon does not tell the two apart. Of those that are
+// forwarded to the Machine each has to say so: it speaks for itself only.
+func drainedNode(m *Machine, balancers []*Balancer) (node string, drained bool) {
+	var moves, gone, forwards, open bool
 	for _, b := range balancers {
 		if !b.Usable() || !b.Has(m) {
 			continue
 		}
+		says := false
 		for i := range b.Status.Members {
 			x := &b.Status.Members[i]
 			if (model.Key{Namespace: x.Namespace, Name: x.Machine}) == m.Key && x.State == v1alpha1.MemberDrained && x.Reason == MemberServesNothing {
-				return x.Node, true
+				node, says = x.Node, true
 			}
 		}
+		if b.Forwarded() {
+			forwards, open = true, open || !says
+		} else {
+			moves, gone = true, gone || says
+		}
 	}
-	return "", false
+	return node, (moves || forwards) && (gone || !moves) && !open
 }
 
 // bound is how long the deletion of a Machine may be held, and whether it is.

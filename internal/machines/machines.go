@@ -46,6 +46,8 @@ type Machine struct {
 	Node       string
 	ProviderID string
 	Addresses  []netip.Addr // without those that are no IP addresses
+	// Internal are those of Addresses that are told to be of the type InternalIP.
+	Internal []netip.Addr
 	// FailureDomain is where it really is.
 	FailureDomain string
 	// Deleted is its deletionTimestamp; zero if it has none.
@@ -85,6 +87,8 @@ type Rules struct {
 	// Labels are keys of labels or annotations.
 	Labels                  []string
 	OnDeletion, Remediation bool
+	// Balancer: this node forwards for balancers of which it is no member, too.
+	Balancer bool
 	// HookTimeout bounds how long a deletion is held.
 	HookTimeout time.Duration
 }
@@ -92,7 +96,7 @@ type Rules struct {
 // RulesOf are the rules of a defaulted configuration.
 func RulesOf(s *v1alpha1.MachinesSpec) Rules {
 	return Rules{ClusterName: s.ClusterName, Labels: s.DrainLabels, OnDeletion: s.DrainOnDeletion == nil || *s.DrainOnDeletion,
-		Remediation: s.DrainOnRemediation, HookTimeout: s.HookTimeout.Duration}
+		Remediation: s.DrainOnRemediation, Balancer: s.Balancer, HookTimeout: s.HookTimeout.Duration}
 }
 
 // Relevant tells whether an annotation of a Machine counts; the others need not be

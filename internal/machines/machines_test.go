@@ -257,6 +257,7 @@ func TestControlPlaneIsNotHealthyBeforeItListens(t *testing.T) {
 }
 
 func TestEndpoint(t *testing.T) {
+	bgp := func(b *Balancer) { b.Spec.Advertise = &v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}} }
 	ref := func(b *Balancer) { b.Spec.ClusterRef = &v1alpha1.ClusterReference{Name: "prod"} }
 	cluster := func(host string, port int32) *Cluster {
 		c := &Cluster{Key: model.Key{Namespace: "a", Name: "prod"}}
@@ -276,26 +277,27 @@ func TestEndpoint(t *testing.T) {
 		cluster *Cluster
 		want    string
 	}{
-		"no address yet":                  {nil, netip.Addr{}, nil, "none False NoAddress"},
-		"no member is needed":             {nil, shared, nil, "10.0.0.200:6443 True Assigned"},
-		"a port of its own":               {func(b *Balancer) { b.Spec.Port.Port = 443 }, shared, nil, "10.0.0.200:443 True Assigned"},
-		"a Cluster that comes later":      {ref, shared, nil, "10.0.0.200:6443 True Assigned"},
-		"a Cluster without an endpoint":   {ref, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
-		"a Cluster before the address":    {ref, netip.Addr{}, cluster("", 0), "none False NoAddress"},
-		"a Cluster that has an endpoint":  {ref, addr("10.0.0.7"), cluster("10.0.0.7", 443), "10.0.0.7:443 True ClusterDecides"},
-		"a Cluster that has a name":       {ref, shared, cluster("api.example.net", 6443), "api.example.net:6443 True ClusterDecides"},
-		"a Cluster that is not there now": {gone, addr("10.0.0.7"), nil, "10.0.0.7:443 True ClusterDecides"},
-		"a Cluster that came back bare":   {gone, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
-		"no Cluster any more":             {func(b *Balancer) { gone(b); b.Spec.ClusterRef = nil }, shared, nil, "10.0.0.200:6443 True Assigned"},
-		"a port on which nothing listens": {func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} }, shared, nil, "none False PortTranslation"},
-		"one that a Cluster is not told":  {func(b *Balancer) { ref(b); b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} }, shared, cluster("", 0), "none False PortTranslation"},
-		"a Cluster with the port of the Machines": {func(b *Balancer) { ref(b); b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} },
-			addr("10.0.0.7"), cluster("10.0.0.7", 6443), "10.0.0.7:6443 True ClusterDecides"},
-		"a Cluster with a port on which nothing listens": {func(b *Balancer) { ref(b); b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} },
-			addr("10.0.0.7"), cluster("10.0.0.7", 443), "none False PortTranslation"},
-		"a Cluster that is being deleted": {ref, shared, &Cluster{Deleting: true}, "10.0.0.200:6443 True Assigned"},
+		"no address yet":                             {nil, netip.Addr{}, nil, "none False NoAddress"},
+		"no member is needed":                        {nil, shared, nil, "10.0.0.200:6443 True Assigned"},
+		"a port of its own":                          {func(b *Balancer) { b.Spec.Port.Port = 443 }, shared, nil, "10.0.0.200:443 True Assigned"},
+		"a Cluster that comes later":                 {ref, shared, nil, "10.0.0.200:6443 True Assigned"},
+		"a Cluster without an endpoint":              {ref, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
+		"a Cluster before the address":               {ref, netip.Addr{}, cluster("", 0), "none False NoAddress"},
+		"a Cluster that has an endpoint":             {ref, addr("10.0.0.7"), cluster("10.0.0.7", 443), "10.0.0.7:443 True ClusterDecides"},
+		"a Cluster that has a name":                  {ref, shared, cluster("api.example.net", 6443), "api.example.net:6443 True ClusterDecides"},
+		"a Cluster that is not there now":            {gone, addr("10.0.0.7"), nil, "10.0.0.7:443 True ClusterDecides"},
+		"a Cluster that came back bare":              {gone, shared, cluster("", 0), "10.0.0.200:6443 tell True Assigned"},
+		"no Cluster any more":                        {func(b *Balancer) { gone(b); b.Spec.ClusterRef = nil }, shared, nil, "10.0.0.200:6443 True Assigned"},
+		"a port to which the Machines do not listen": {ports, shared, nil, "10.0.0.200:443 True Assigned"},
+		"one that a Cluster is told":                 {func(b *Balancer) { ref(b); ports(b) }, shared, cluster("", 0), "10.0.0.200:443 tell True Assigned"},
+		"a Cluster with the port of the Machines":    {func(b *Balancer) { ref(b); ports(b) }, addr("10.0.0.7"), cluster("10.0.0.7", 6443), "10.0.0.7:6443 True ClusterDecides"},
+		"a Cluster with the port of clients":         {func(b *Balancer) { ref(b); ports(b) }, addr("10.0.0.7"), cluster("10.0.0.7", 443), "10.0.0.7:443 True ClusterDecides"},
+		"a Cluster with a third port":                {func(b *Balancer) { ref(b); ports(b) }, addr("10.0.0.7"), cluster("10.0.0.7", 8443), "10.0.0.7:8443 True ClusterDecides"},
+		"what cannot be forwarded":                   {func(b *Balancer) { ref(b); ports(b); bgp(b) }, shared, cluster("", 0), "none False PortTranslation"},
+		"what cannot be, and need not":               {func(b *Balancer) { ref(b); ports(b); bgp(b) }, shared, cluster("10.0.0.7", 6443), "10.0.0.7:6443 True ClusterDecides"},
+		"a Cluster that is being deleted":            {ref, shared, &Cluster{Deleting: true}, "10.0.0.200:6443 True Assigned"},
 	} {
-		e, tell, cond := balancer(c.change).Endpoint(c.addr, c.cluster)
+		e, tell, cond := balancer(c.change).Endpoint(c.addr, c.cluster, nil, nil)
 		got := "none"
 		if e != nil {
 			got = fmt.Sprintf("%s:%d", e.Host, e.Port)
@@ -308,7 +310,7 @@ func TestEndpoint(t *testing.T) {
 		}
 	}
 	b := balancer(func(b *Balancer) { ref(b); b.Spec.Address = "10.0.0.5" })
-	_, _, cond := b.Endpoint(addr("10.0.0.7"), cluster("10.0.0.7", 443))
+	_, _, cond := b.Endpoint(addr("10.0.0.7"), cluster("10.0.0.7", 443), nil, nil)
 	for _, want := range []string{"its address counts, not 10.0.0.5", "its port counts, not 6443"} {
 		if !strings.Contains(cond.Message, want) {
 			t.Errorf("who wrote another endpoint is not told that %s: %s", want, cond.Message)
@@ -316,12 +318,12 @@ func TestEndpoint(t *testing.T) {
 	}
 	b = balancer(ref)
 	for c, want := range map[*Cluster]string{nil: "does not exist yet", cluster("", 0): "is told"} {
-		if _, _, cond := b.Endpoint(shared, c); !strings.HasSuffix(cond.Message, "; Cluster a/prod "+want) {
+		if _, _, cond := b.Endpoint(shared, c, nil, nil); !strings.HasSuffix(cond.Message, "; Cluster a/prod "+want) {
 			t.Errorf("who waits for a Cluster is not told that it %s: %s", want, cond.Message)
 		}
 	}
 	b.Spec.Address = "10.0.0.5"
-	if _, _, cond := b.Endpoint(addr("10.0.0.5"), cluster("10.0.0.5", 6443)); strings.Contains(cond.Message, "counts") {
+	if _, _, cond := b.Endpoint(addr("10.0.0.5"), cluster("10.0.0.5", 6443), nil, nil); strings.Contains(cond.Message, "counts") {
 		t.Errorf("who wrote the same endpoint is told: %s", cond.Message)
 	}
 }
@@ -331,10 +333,13 @@ func TestAcceptance(t *testing.T) {
 		"True Accepted":         nil,
 		"False Invalid":         func(b *Balancer) { b.Errors = []v1alpha1.FieldError{{Path: "spec", Rule: "is bad"}} },
 		"False UnknownProvider": func(b *Balancer) { b.Spec.ProviderRef = &v1alpha1.ProviderReference{Kind: "BigIP", Name: "edge"} },
-		"False PortTranslation": func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} },
+		"False PortTranslation": func(b *Balancer) {
+			ports(b)
+			b.Spec.Advertise = &v1alpha1.Advertise{L2: &v1alpha1.L2Advertise{Mode: v1alpha1.L2Balanced}}
+		},
 	} {
 		b := balancer(change)
-		c := b.Acceptance()
+		c := b.Acceptance(nil, nil)
 		if got := string(c.Status) + " " + c.Reason; got != want || c.Message == "" {
 			t.Errorf("%s, want %s: %s", got, want, c.Message)
 		}

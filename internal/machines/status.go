@@ -27,6 +27,12 @@ const (
 	MemberNotReported = "NotReported"
 	// MemberNoAddress: its node does not know the address.
 	MemberNoAddress = "AddressUnknown"
+	// MemberNoServer: the Machine to which connections are forwarded has no address of the
+	// families of the balancer.
+	MemberNoServer = "NoMachineAddress"
+	// MemberAddressTaken: another object of the nodes has the address, such as one of their
+	// files, and nothing is forwarded to the Machines.
+	MemberAddressTaken = "AddressTaken"
 )
 
 // Report is what a group of daemons says of its nodes. nil: this process has no
@@ -39,6 +45,21 @@ type Report struct {
 	// Partly: not all namespaces of that balancer are watched here, so that it is for
 	// others to say which members have no address, and which are held.
 	Partly bool
+	// Health is the state of the checks of the members of forwarded balancers, by
+	// Balancer.CheckName, and Taken are addresses of these that other objects have.
+	Health map[string]model.Health
+	Taken  []netip.Addr
+	// Avoid are the addresses of all balancers: no Machine is asked there.
+	Avoid []netip.Addr
+}
+
+// moment is what the states of the members of one balancer depend on, besides what is said of
+// each.
+type moment struct {
+	rules *Rules
+	now   time.Time
+	// others: a member of a forwarded balancer can serve that is not about to go.
+	others bool
 }
 
 // Summary returns the status that a balancer is to have, but for the times of its
@@ -54,8 +75,14 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 	s.Members, s.MemberCount, s.HealthyCount = nil, 0, 0
 	var unresolved, held []string
 	reachable := false
+	at := &moment{rules: rules, now: now, others: report != nil && b.Forwarded() && slices.ContainsFunc(members, func(m *Machine) bool {
+		state, _ := b.serves(m, report)
+		_, _, leaving := rules.Drain(m)
+		_, disabled := b.Disabled(m)
+		return state == v1alpha1.MemberActive && !leaving && !disabled
+	})}
 	for _, m := range members {
-		x := b.member(m, old[m.Key], report, rules)
+		x := b.member(m, old[m.Key], report, at)
 		if was := old[m.Key]; was != nil && was.State == x.State {
 			x.Since = was.Since
 		} else {
@@ -79,9 +106,9 @@ func (b *Balancer) Summary(members []*Machine, report *Report, rules *Rules, now
 		}
 	}
 	s.Status = fmt.Sprintf("%d of %d members healthy", s.HealthyCount, s.MemberCount)
-	s.Ready = s.Endpoint != nil && s.HealthyCount > 0
+	s.Ready = s.Endpoint != nil && s.HealthyCount > 0 && (reachable || !b.Forwarded())
 	s.Conditions = keep(b.Status.Conditions, v1alpha1.ConditionAccepted, v1alpha1.ConditionEndpointAssigned)
-	own := []v1alpha1.Condition{readiness(&s), reach(reachable, b.unserved(members, report), report == nil && s.ReportedBy == ""),
+	own := []v1alpha1.Condition{readiness(&s), b.reach(report, reachable, members),
 		listed(v1alpha1.ConditionMembersResolved, len(unresolved) == 0, "Resolved", "Unresolved", "every member has a node or an address",
 			"without node and address: ", unresolved),
 		listed(v1alpha1.ConditionDeletionHeld, len(held) > 0, "Held", "NotHeld", "waiting for the connections of ", "no deletion is held", held)}
@@ -102,7 +129,7 @@ func (r *Report) Concerns(members []*Machine) bool {
 }
 
 // member returns the line of one member, without Since.
-func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report *Report, rules *Rules) v1alpha1.MachineMemberStatus {
+func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report *Report, at *moment) v1alpha1.MachineMemberStatus {
 	x := v1alpha1.MachineMemberStatus{Machine: m.Name, Namespace: m.Namespace, Node: m.Node, FailureDomain: m.FailureDomain}
 	if len(m.Addresses) > 0 {
 		x.Address = m.Addresses[0].String()
@@ -115,7 +142,11 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 		x.State, x.Reason = was.State, was.Reason
 		return x
 	}
-	reason, _, leaving := rules.Drain(m)
+	if b.Forwarded() {
+		b.forwardedMember(&x, m, was, report, at)
+		return x
+	}
+	reason, _, leaving := at.rules.Drain(m)
 	_, disabled := b.Disabled(m)
 	var node *model.MachineMember
 	if report != nil {
@@ -160,7 +191,10 @@ func (b *Balancer) unserved(members []*Machine, report *Report) []string {
 	}
 	var out []string
 	for _, addr := range addrs {
-		if !slices.ContainsFunc(members, func(m *Machine) bool {
+		if b.Forwarded() && report.announced(addr) {
+			continue
+		}
+		if b.Forwarded() || !slices.ContainsFunc(members, func(m *Machine) bool {
 			n := m.Member(report.Members)
 			return n != nil && (n.Standing[addr] == model.ReasonOwner || n.Standing[addr] == model.ReasonDegraded)
 		}) {
@@ -226,21 +260,33 @@ func readiness(s *v1alpha1.MachineLoadBalancerStatus) v1alpha1.Condition {
 		}
 	case s.MemberCount == 0:
 		c.Reason = "NoMembers"
+	case s.HealthyCount > 0:
+		c.Reason, c.Message = "NobodyServes", s.Status+", and no node announces the address"
 	default:
 		c.Reason = "NoHealthyMember"
 	}
 	return c
 }
 
-func reach(reachable bool, unserved []string, unknown bool) v1alpha1.Condition {
-	c := v1alpha1.Condition{Type: v1alpha1.ConditionReachable, Status: v1alpha1.ConditionFalse, Reason: "NobodyServes", Message: "no member answers for the address"}
+// reach says whether clients reach the address.
+func (b *Balancer) reach(report *Report, reachable bool, members []*Machine) v1alpha1.Condition {
+	if said := keep(b.Status.Conditions, v1alpha1.ConditionReachable); report == nil && reachable && len(said) > 0 {
+		return said[0] // of two addresses only daemons know whether both are served
+	}
+	unserved := b.unserved(members, report)
+	who, unheard := "member", "no daemon reports about the members"
+	if b.Forwarded() {
+		who = "node"
+		unheard = "no daemon forwards to the members: none of them runs one that reads this object, and no host with machines.balancer does"
+	}
+	c := v1alpha1.Condition{Type: v1alpha1.ConditionReachable, Status: v1alpha1.ConditionFalse, Reason: "NobodyServes", Message: "no " + who + " answers for the address"}
 	switch {
 	case reachable && len(unserved) > 0:
-		c.Message = "no member answers for " + strings.Join(unserved, ", ")
+		c.Message = "no " + who + " answers for " + strings.Join(unserved, ", ")
 	case reachable:
-		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, MemberServing, "a member answers for the address"
-	case unknown:
-		c.Status, c.Reason, c.Message = v1alpha1.ConditionUnknown, MemberNotReported, "no daemon reports about the members"
+		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, MemberServing, "a "+who+" answers for the address"
+	case report == nil && b.Status.ReportedBy == "":
+		c.Status, c.Reason, c.Message = v1alpha1.ConditionUnknown, MemberNotReported, unheard
 	}
 	return c
 }

@@ -130,13 +130,14 @@ func TestZeroOfZero(t *testing.T) {
 	}
 }
 
-// TestNotReadyOnAPortOnWhichNothingListens: members that are well do not make up for an
+// TestNotReadyOnAPortThatIsNotForwarded: members that are well do not make up for an
 // endpoint that no client can reach.
-func TestNotReadyOnAPortOnWhichNothingListens(t *testing.T) {
-	b := balancer(func(b *Balancer) { b.Spec.Port = v1alpha1.MachinePort{Port: 443, MachinePort: 6443} })
-	e, _, assigned := b.Endpoint(shared, nil)
+func TestNotReadyOnAPortThatIsNotForwarded(t *testing.T) {
+	b := balancer(func(b *Balancer) { ports(b); b.Spec.Advertise = &v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}} })
+	e, _, assigned := b.Endpoint(shared, nil, nil, nil)
 	b.Status.Endpoint, b.Status.Conditions = e, []v1alpha1.Condition{assigned}
-	s := b.Summary([]*Machine{machine("a/prod/m1", "cp1")}, &Report{Members: []model.MachineMember{node("cp1", model.ReasonOwner)}}, rules(), born)
+	report := &Report{Members: []model.MachineMember{node("cp1", model.ReasonOwner)}, Health: map[string]model.Health{b.CheckName(addr("10.0.0.11")): model.HealthUp}}
+	s := b.Summary([]*Machine{machine("a/prod/m1", "cp1", "10.0.0.11")}, report, rules(), born)
 	if s.Ready || s.Endpoint != nil || told(s) != "m1=Active/Serving, False/PortTranslation, 1 of 1 members healthy" {
 		t.Errorf("ready %v at %+v: %s", s.Ready, s.Endpoint, told(s))
 	}

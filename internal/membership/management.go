@@ -40,6 +40,15 @@ func Management(v *model.View, told *model.GroupState) model.MachinesState {
 		})
 	}
 	slices.SortFunc(s.Members, func(a, b model.MachineMember) int { return cmp.Compare(a.Node, b.Node) })
+	s.Health = make(map[string]model.Health, len(v.Machines.Checks))
+	for _, name := range v.Machines.Checks {
+		s.Health[name] = v.Health[name].State
+	}
+	for _, a := range v.Machines.Forwarded {
+		if i, is := model.FindVIP(v.VIPs, a); is && !(v.VIPs[i].Kind == model.KindMachineLoadBalancer && v.VIPs[i].Forwarded()) {
+			s.Taken = append(s.Taken, a)
+		}
+	}
 	return s
 }
 

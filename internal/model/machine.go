@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// KindMachineLoadBalancer is the VIP.Kind of the address of a MachineLoadBalancer.
+// KindMachineLoadBalancer is the VIP.Kind of the address of a MachineLoadBalancer. Of those whose
+// Machines listen on another port than clients connect to it is VIP.Unbound.
 const KindMachineLoadBalancer = "MachineLoadBalancer"
 
 // Machines are what a management cluster says of the machines behind the nodes. A
@@ -21,6 +22,11 @@ type Machines struct {
 	// Balanced are the addresses for whose members the driver of SinkMachines needs
 	// MachineMember.Standing, sorted.
 	Balanced []netip.Addr
+	// Forwarded are those of Balanced for which this node forwards to the Machines, sorted.
+	Forwarded []netip.Addr
+	// Checks are the entries of View.Health of Machines to which connections are forwarded, by
+	// this node or by others of its group, for the same driver; sorted.
+	Checks []string
 }
 
 // MachineDrain is one Machine that is to lose its traffic. It is never changed.
@@ -57,6 +63,11 @@ type MachinesState struct {
 	// Addrs are those of this node on all of its links, sorted: by them its Machine may
 	// be found. Empty without a source of Machines.
 	Addrs []netip.Addr
+	// Health has the state of each of Machines.Checks; empty unless Writer.
+	Health map[string]Health
+	// Taken are those of Machines.Forwarded that another object of this node has, such as
+	// one of its files, so that nothing is forwarded here. Sorted; empty unless Writer.
+	Taken []netip.Addr
 }
 
 // MachineMember is one node of the group, for the status of its Machine.
@@ -73,7 +84,7 @@ type MachineMember struct {
 
 // Equal tells whether both ask for the same.
 func (s *MachinesState) Equal(o *MachinesState) bool {
-	return s.Writer == o.Writer && slices.Equal(s.Addrs, o.Addrs) && slices.EqualFunc(s.Members, o.Members, func(a, b MachineMember) bool {
+	return s.Writer == o.Writer && slices.Equal(s.Addrs, o.Addrs) && maps.Equal(s.Health, o.Health) && slices.Equal(s.Taken, o.Taken) && slices.EqualFunc(s.Members, o.Members, func(a, b MachineMember) bool {
 		return a.Node == b.Node && a.Draining == b.Draining && a.Drained == b.Drained &&
 			slices.Equal(a.Addrs, b.Addrs) && maps.Equal(a.Standing, b.Standing)
 	})

@@ -64,7 +64,7 @@ type View struct {
 	VIPs   []VIP               // sorted by Addr, no duplicates; see SetObjects
 	BGP    BGPConfig
 	Peers  []BGPPeer // all that are configured, sorted by Name; see SetObjects
-	// LoadBalancers are sorted by Name. Each has VIPs of KindLoadBalancer in VIPs.
+	// LoadBalancers are sorted by Name. Each has VIPs in VIPs that are Forwarded.
 	LoadBalancers []LoadBalancer
 	objects       map[SourceName]Objects
 	Links         map[string]Link

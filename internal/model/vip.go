@@ -71,7 +71,9 @@ func FindVIP(vips []VIP, a netip.Addr) (index int, found bool) {
 }
 
 // Forwarded tells whether lbd itself sends what comes to the VIP to other machines.
-func (v *VIP) Forwarded() bool { return v.Kind == KindLoadBalancer }
+func (v *VIP) Forwarded() bool {
+	return v.Kind == KindLoadBalancer || v.Kind == KindMachineLoadBalancer && v.Unbound
+}
 
 // Same compares what is configured. Adverts and preferences that are not the same
 // ones count as different: they come from another configuration.

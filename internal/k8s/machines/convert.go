@@ -50,7 +50,7 @@ func machine(obj runtime.Object, rules *machines.Rules, target string, at paths)
 		m.Deleted = d.Time
 	}
 	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, at.addresses...)
-	m.Addresses = addresses(value)
+	m.Addresses, m.Internal = addresses(value), internal(value)
 	m.Unhealthy = unhealthy(u)
 	return m, true
 }
@@ -78,6 +78,18 @@ func addresses(value any) []netip.Addr {
 			if s, ok := x.(string); ok {
 				out = append(out, addresses(s)...)
 			}
+		}
+	}
+	return out
+}
+
+// internal are those of a list of objects that have the type InternalIP.
+func internal(value any) []netip.Addr {
+	list, _ := value.([]any)
+	var out []netip.Addr
+	for _, x := range list {
+		if m, ok := x.(map[string]any); ok && m["type"] == "InternalIP" {
+			out = append(out, addresses([]any{x})...)
 		}
 	}
 	return out

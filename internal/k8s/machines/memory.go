@@ -55,7 +55,7 @@ func (m *memory) recall(all []*machines.Machine) []*machines.Machine {
 			continue // another host
 		}
 		y := *x
-		y.Node, y.Addresses = was.Node, was.Addresses
+		y.Node, y.Addresses, y.Internal = was.Node, was.Addresses, was.Internal
 		y.ProviderID = cmp.Or(x.ProviderID, was.ProviderID)
 		y.FailureDomain = cmp.Or(x.FailureDomain, was.FailureDomain)
 		all[i] = &y

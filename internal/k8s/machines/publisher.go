@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -37,13 +38,16 @@ type publisher struct {
 	waiting time.Time // since when targets are waited for
 	said    string    // the error that was logged last
 	ending  map[netip.Addr]time.Time
+	// clusters are those of the balancers that are forwarded here, by their names.
+	clusters map[string]model.Key
 }
 
 // facts are what is told.
 type facts struct {
-	machines model.Machines
-	vips     []model.VIP
-	checks   map[string]v1alpha1.HealthCheck
+	machines  model.Machines
+	vips      []model.VIP
+	balancers []model.LoadBalancer // what is forwarded to Machines, sorted by name
+	checks    map[string]v1alpha1.HealthCheck
 }
 
 // look tells what has changed.
@@ -69,12 +73,13 @@ func (p *publisher) look(set *Set, now time.Time) {
 		return
 	}
 	f, found := p.facts(p.memory.recall(all), balancers, unread, me)
+	p.moving(set, all)
 	if p.ever && p.fresh && !found && len(p.told.vips) > 0 {
 		p.lost() // objects that are being moved or restored come one by one
 		return
 	}
 	p.fresh = p.fresh && !found
-	p.linger(&f, now)
+	p.linger(&f, set, now)
 	f.machines.Manager = set.Knows(now)
 	p.managed = p.managed || f.machines.Manager
 	p.tell(f)
@@ -131,12 +136,13 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 	f.checks = map[string]v1alpha1.HealthCheck{}
 	var balanced []machines.Balanced
 	for _, b := range balancers {
-		addrs := p.memory.addrs(b)
-		if !b.Usable() || len(addrs) == 0 {
-			continue
+		if addrs := p.memory.addrs(b); b.Usable() && len(addrs) > 0 {
+			f.machines.Balanced = append(f.machines.Balanced, addrs...)
+			balanced = append(balanced, machines.Balanced{Balancer: b, Addrs: addrs})
 		}
-		f.machines.Balanced = append(f.machines.Balanced, addrs...)
-		balanced = append(balanced, machines.Balanced{Balancer: b, Addrs: addrs})
+	}
+	for _, x := range balanced {
+		b := x.Balancer
 		if unread[b.Key] {
 			p.keep(&f, b)
 			continue
@@ -146,14 +152,18 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 			own = machines.Self(all, me, rules, t)
 			found = found || own != nil
 		}
+		if b.Forwarded() {
+			found = p.forward(&f, x, all, own) || found
+			continue
+		}
 		if own == nil || !b.Has(own) {
 			continue
 		}
-		for _, addr := range addrs {
+		for _, addr := range x.Addrs {
 			f.vips = append(f.vips, vip(b, addr))
 		}
 		if h := b.Check(); h != nil {
-			f.checks[checkName(b)] = *h
+			f.checks[b.CheckName()] = *h
 		}
 	}
 	f.machines.Drains = rules.Drains(all, p.cluster, me, balanced)
@@ -168,18 +178,30 @@ func (f *facts) sort() {
 	byAddr := func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) }
 	slices.SortStableFunc(f.vips, byAddr)
 	f.vips = slices.CompactFunc(f.vips, func(a, b model.VIP) bool { return byAddr(a, b) == 0 })
+	slices.SortFunc(f.balancers, func(a, b model.LoadBalancer) int { return strings.Compare(a.Name, b.Name) })
+	f.machines.Forwarded = nil
+	for i := range f.vips {
+		if f.vips[i].Forwarded() {
+			f.machines.Forwarded = append(f.machines.Forwarded, f.vips[i].Addr)
+		}
+	}
+	slices.Sort(f.machines.Checks)
+	f.machines.Checks = slices.Compact(f.machines.Checks)
 }
 
-// take adds an address as it was told, with its check.
+// take adds an address as it was told, with its check, or with what is forwarded.
 func (f *facts) take(v model.VIP, told *facts) {
 	f.vips = append(f.vips, v)
+	if v.Forwarded() {
+		f.takeForwarded(v, told)
+	}
 	if h, ok := told.checks[v.Check]; ok {
 		f.checks[v.Check] = h
 	}
 }
 
 // linger has addresses that are gone stay for the time of farewell.
-func (p *publisher) linger(f *facts, now time.Time) {
+func (p *publisher) linger(f *facts, set *Set, now time.Time) {
 	ending := map[netip.Addr]time.Time{}
 	for _, v := range p.told.vips {
 		if slices.ContainsFunc(f.vips, func(x model.VIP) bool { return x.Addr == v.Addr }) {
@@ -189,7 +211,7 @@ func (p *publisher) linger(f *facts, now time.Time) {
 		if !known {
 			end = now.Add(farewell)
 		}
-		if now.Before(end) {
+		if now.Before(end) || p.moved(&v, set) {
 			ending[v.Addr] = end
 			f.take(v, &p.told)
 		}
@@ -225,7 +247,7 @@ func (p *publisher) tell(f facts) {
 	if f.machines.Manager && !p.told.machines.Manager {
 		p.s.o.Logger.Info("the management cluster is known", "drains", len(f.machines.Drains), "addresses", len(f.vips))
 	}
-	objects := !p.ever || !reflect.DeepEqual(f.vips, p.told.vips)
+	objects := !p.ever || !reflect.DeepEqual(f.vips, p.told.vips) || !reflect.DeepEqual(f.balancers, p.told.balancers)
 	if !reflect.DeepEqual(f.checks, p.told.checks) {
 		p.s.o.OnChecks(f.checks)
 	}
@@ -233,13 +255,11 @@ func (p *publisher) tell(f facts) {
 	p.publish(func(v *model.View) {
 		v.Machines = f.machines
 		if objects {
-			v.SetObjects(model.SourceMachines, model.Objects{VIPs: f.vips})
+			v.SetObjects(model.SourceMachines, model.Objects{VIPs: f.vips, LoadBalancers: f.balancers})
 		}
 		v.Synced[model.SourceMachines] = true
 	})
 }
-
-func checkName(b *machines.Balancer) string { return model.KindMachineLoadBalancer + "/" + b.String() }
 
 // vip is the address of a balancer as its members announce it.
 func vip(b *machines.Balancer, addr netip.Addr) model.VIP {
@@ -253,8 +273,11 @@ func vip(b *machines.Balancer, addr netip.Addr) model.VIP {
 			v.BGP = []model.BGPAdvert{resolve.Advert(a.BGP, nil)}
 		}
 	}
-	if b.Check() != nil {
-		v.Check = checkName(b)
+	switch {
+	case b.Forwarded():
+		v.Unbound = true
+	case b.Check() != nil:
+		v.Check = b.CheckName()
 	}
 	return v
 }

@@ -87,8 +87,8 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	if !state.Writer || !r.set.Synced() {
 		return time.Time{}
 	}
-	report := &machines.Report{Members: state.Members}
 	balancers := r.set.Balancers()
+	report := &machines.Report{Members: state.Members, Health: state.Health, Taken: state.Taken, Avoid: vipsOf(balancers)}
 	unread := r.set.Unread(balancers)
 	all := r.set.Machines()
 	var cluster model.Key
@@ -97,12 +97,17 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	for _, b := range balancers {
 		members := b.Members(all)
-		if !b.Usable() || unread[b.Key] || !report.Concerns(members) {
+		if !b.Usable() || unread[b.Key] || !r.concerns(b, members, all, report, state.Addrs) {
 			continue
 		}
-		report.Others = r.voices.Others(b, members, report, cluster)
+		if report.Others = map[model.Key]bool{}; !b.Forwarded() {
+			report.Others = r.voices.Others(b, members, report, cluster)
+		}
 		members = b.WithUnseen(members, report, r.s.o.Spec.Namespaces)
 		want := b.Summary(members, report, &r.s.rules, now)
+		if due := b.Due(); due.After(now) {
+			sooner(&next, due.Add(time.Millisecond))
+		}
 		if same, err := unchanged(b, want, now); same || err != nil || !r.may(b.UID, statusPause, now, &next) {
 			continue
 		}

@@ -235,7 +235,7 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	for _, b := range balancers {
 		if s.o.Leads() && ctx.Err() == nil {
-			s.balancer(ctx, b, round{all, unread, taken, now, &next})
+			s.balancer(ctx, b, round{all, unread, taken, vipsOf(balancers), now, &next})
 		}
 	}
 	s.annotate(ctx, all, balancers, now, &next)
@@ -295,6 +295,7 @@ type round struct {
 	all    []*machines.Machine
 	unread map[model.Key]bool // balancers whose members are not known yet
 	taken  map[netip.Addr]*machines.Balancer
+	avoid  []netip.Addr // of all balancers
 	now    time.Time
 	next   *time.Time
 }
@@ -330,11 +331,12 @@ func union(a, b []netip.Addr) []netip.Addr {
 
 // balancer writes the status of one balancer, and tells its Cluster.
 func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, r round) {
-	accepted := b.Acceptance()
-	accepted.ObservedGeneration = b.Generation
+	members := b.Members(r.all)
 	work := *b
 	work.Status.ObservedGeneration = b.Generation
 	if !b.Usable() {
+		accepted := b.Acceptance(members, r.avoid)
+		accepted.ObservedGeneration = b.Generation
 		// What somebody else provides is theirs to tell.
 		work.Status.Conditions = others(b.Status.Conditions, accepted)
 		s.write(ctx, b, work.Status, r.now, r.next)
@@ -359,16 +361,18 @@ func (s *Steward) balancer(ctx context.Context, b *machines.Balancer, r round) {
 		problem = s.problems[b.Key]
 		s.mu.Unlock()
 	}
-	e, tell, assigned := b.Endpoint(first, c)
+	e, tell, assigned := b.Endpoint(first, c, members, r.avoid)
 	if problem != "" && !q.Met(addrs) { // an old one may be over
 		assigned.Message += ": " + problem
 	}
 	assigned.ObservedGeneration = b.Generation
 	work.Status.Endpoint, work.Status.URL = e, b.URL(e)
+	accepted := work.Acceptance(members, r.avoid)
+	accepted.ObservedGeneration = b.Generation
 	work.Status.Conditions = others(b.Status.Conditions, accepted, assigned)
 	want := work.Status
 	if !r.unread[b.Key] {
-		want = work.Summary(b.Members(r.all), nil, &s.o.Rules, r.now)
+		want = work.Summary(members, nil, &s.o.Rules, r.now)
 	}
 	s.write(ctx, b, want, r.now, r.next)
 	if tell && s.may(c.UID, hookPause, r.now, r.next) {
