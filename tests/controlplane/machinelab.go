@@ -36,6 +36,8 @@ type MachineOptions struct {
 	Hook    bool // Machines are held by the hook of lbd
 	// Late: the kubeconfig is not there yet, see WriteKubeconfig.
 	Late bool
+	// Strangers: the hosts are no Machines.
+	Strangers bool
 }
 
 // machineNamespaces are those in which the account of the hosts has its rights.
@@ -88,8 +90,10 @@ func (m *MachineLab) start(ctx context.Context, p *Programs, o MachineOptions) (
 			}
 			continue
 		}
-		if err := m.Machines.Create(ctx, OfNode(n, o.Hook)); err != nil {
-			return err
+		if !o.Strangers {
+			if err := m.Machines.Create(ctx, OfNode(n, o.Hook)); err != nil {
+				return err
+			}
 		}
 		if err := m.System.Start(ctx, m.Lab, n); err != nil {
 			return err

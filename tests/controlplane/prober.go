@@ -26,9 +26,17 @@ func (c *ControlPlane) Probe(ctx context.Context, from *lab.Host, server netip.A
 	if err != nil {
 		return nil, err
 	}
+	url := URL(server) + path
+	return probe(ctx, every, limit, func(ctx context.Context) error {
+		_, err := get(ctx, c.Lab, from, url, conf)
+		return err
+	}), nil
+}
+
+// probe begins to ask.
+func probe(ctx context.Context, every, limit time.Duration, ask func(context.Context) error) *Prober {
 	ctx, stop := context.WithCancel(ctx)
 	p := &Prober{stop: stop}
-	url := URL(server) + path
 	p.done.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -37,16 +45,11 @@ func (c *ControlPlane) Probe(ctx context.Context, from *lab.Host, server netip.A
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				p.done.Go(func() {
-					p.attempt(ctx, limit, func(ctx context.Context) error {
-						_, err := get(ctx, c.Lab, from, url, conf)
-						return err
-					})
-				})
+				p.done.Go(func() { p.attempt(ctx, limit, ask) })
 			}
 		}
 	})
-	return p, nil
+	return p
 }
 
 func (p *Prober) attempt(ctx context.Context, limit time.Duration, ask func(context.Context) error) {
