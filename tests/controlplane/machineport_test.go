@@ -213,7 +213,7 @@ func keepsOpen(t *testing.T, m *controlplane.MachineLab) {
 		e := &echo{c, bufio.NewReader(c)}
 		name, err := e.r.ReadString('\n')
 		must(t, err, e.ask())
-		servers[name]++
+		servers[strings.TrimSpace(name)]++
 		open = append(open, e)
 	}
 	owner := ownerOf(t, m, vip, nil)
