@@ -55,7 +55,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	b := &backend{restarter: p.restart}
 	p.control = control.New(control.Options{
 		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
-		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
+		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, InDaemonSet: inDaemonSet(), Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
 	})
 	// First of all: it is what keeps two daemons from running on one node.
 	if err := p.control.Listen(); err != nil {
@@ -63,7 +63,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	}
 	group, err := newGossip(cfg, log)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.control.Close())
 	}
 	p.gossip = group
 	checks := health.New(health.Options{Logger: log.With("part", "health"), Doubts: resolve.BackendCheck})

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/packaging"
 	"lbd.dev/lbd/systemd"
@@ -92,7 +93,8 @@ func newManifestDaemonset() *cobra.Command {
 		Use: "daemonset", Short: "Print all that a cluster needs for Services, for kubectl apply -f -", Args: noArgs,
 		Long: `Print all that a cluster needs for Services, for kubectl apply -f -: the namespace
 lbd-system, the CustomResourceDefinitions, the DaemonSet that runs lbd on every node
-and the Deployment of the controller, with their rights.`,
+and the Deployment of the controller, with their rights. On a host that runs lbd
+already, a note on stderr says how the DaemonSet is kept away from it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkImage(image); err != nil {
 				return err
@@ -101,6 +103,7 @@ and the Deployment of the controller, with their rights.`,
 			if err != nil {
 				return err
 			}
+			noteHost(cmd.ErrOrStderr(), v1alpha1.DefaultSocket)
 			return text(cmd, all)
 		},
 	}

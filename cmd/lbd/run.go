@@ -15,6 +15,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/control"
 )
 
 // defaultConfig is where the packages put the configuration.
@@ -54,6 +55,9 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	tuneMemory(len(cfg.VIPs), 0)
 	systemd := newSupervisor(log)
 	parts, err := compose(cfg, path, level, lines, systemd)
+	if err != nil && inDaemonSet() && another(err) {
+		return standAside(ctx, cfg.Node.Name, err, func() bool { return control.Listens(cfg.Node.Socket) }, log)
+	}
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,15 @@ func (s *Server) httpHandler() http.Handler {
 		mux.Handle("GET "+MetricsPath, s.scrape())
 	}
 	mux.HandleFunc("GET /healthz", condition(s.opts.Backend.Healthy))
-	mux.HandleFunc("GET /readyz", condition(s.opts.Backend.Ready))
+	notMeant := condition(func() error { return errNotMeant })
+	ready := condition(s.opts.Backend.Ready)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("daemon") == "pod" && !s.opts.InDaemonSet {
+			notMeant(w, r)
+			return
+		}
+		ready(w, r)
+	})
 	if s.opts.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -108,6 +116,10 @@ func (s *Server) httpHandler() http.Handler {
 	}
 	return mux
 }
+
+// errNotMeant is what kubelet is told of a pod that stands aside: it asks the host's daemon, whose
+// network the pod shares.
+var errNotMeant = errors.New("the daemon of this host is no pod of the DaemonSet: label the node lbd.dev/daemon=host")
 
 // MetricsPath is where the metrics are, and the non-resource URL that the API server is
 // asked about.

@@ -37,6 +37,9 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Metrics serves /metrics by HTTPS, instead of the HTTP listener; nil: it does not.
 	Metrics *SecureMetrics
+	// InDaemonSet: the daemon is that of a pod of the DaemonSet. /readyz?daemon=pod, which
+	// kubelet asks for such a pod, says of another daemon that it is not the one meant.
+	InDaemonSet bool
 	// Backend must not be nil.
 	Backend Backend
 }
@@ -63,8 +66,8 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Listen takes the control socket. It fails with "another lbd is running" if a
-// daemon has it. A daemon calls it before it touches anything that two daemons
+// Listen takes the control socket. It fails with ErrRunning if a daemon has
+// it. A daemon calls it before it touches anything that two daemons
 // must not both touch; Run does it otherwise.
 func (s *Server) Listen() error {
 	if s.socket != nil {
@@ -73,6 +76,15 @@ func (s *Server) Listen() error {
 	socket, err := listenSocket(s.opts.Socket)
 	s.socket = socket
 	return err
+}
+
+// Close gives up what Listen took, if Run does not follow.
+func (s *Server) Close() error {
+	if s.socket == nil {
+		return nil
+	}
+	defer func() { s.socket = nil }()
+	return errors.Join(s.socket.listener.Close(), s.socket.lock.Close())
 }
 
 // Run serves until ctx ends and then waits a bounded time for answers that are

@@ -217,7 +217,7 @@ func TestSocketRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer lock.Close()
-		if err := New(opts).Listen(); !errors.Is(err, errRunning) {
+		if err := New(opts).Listen(); !errors.Is(err, ErrRunning) {
 			t.Errorf("Listen = %v, want another lbd is running", err)
 		}
 	})
@@ -391,6 +391,23 @@ func TestHTTP(t *testing.T) {
 	for _, tt := range tests {
 		if code, text := get(t, base+tt.path); code != tt.code || !strings.Contains(text, tt.text) {
 			t.Errorf("GET %s = %d %q, want %d %q", tt.path, code, text, tt.code, tt.text)
+		}
+	}
+}
+
+// TestReadyOfAPod: kubelet asks for a pod of the DaemonSet. The daemon of the host, which answers
+// in its place, is not that pod, however ready it is.
+func TestReadyOfAPod(t *testing.T) {
+	for inDaemonSet, want := range map[bool]int{false: 503, true: 200} {
+		opts := testOptions(t, &fakeBackend{})
+		opts.HTTPAddress, opts.InDaemonSet = "127.0.0.1:0", inDaemonSet
+		server, _ := start(t, opts)
+		base := "http://" + waitHTTP(t, server)
+		if code, text := get(t, base+"/readyz?daemon=pod"); code != want || (code == 503) != strings.Contains(text, "lbd.dev/daemon=host") {
+			t.Errorf("in a pod %v: %d %q, want %d", inDaemonSet, code, text, want)
+		}
+		if code, _ := get(t, base+"/readyz"); code != 200 {
+			t.Errorf("in a pod %v: /readyz = %d, want 200", inDaemonSet, code)
 		}
 	}
 }

@@ -22,8 +22,8 @@ import (
 // unix(7).
 const maxSocketPath = 107
 
-// errRunning says that another daemon has the socket.
-var errRunning = errors.New("another lbd is running")
+// ErrRunning says that another daemon has the socket.
+var ErrRunning = errors.New("another lbd is running")
 
 // socket is the listening control socket together with the lock that makes this
 // process its only owner.
@@ -62,10 +62,10 @@ func lockFile(socket string) (*os.File, error) {
 	path := socket + ".lock"
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	switch {
-	case errors.Is(err, fs.ErrPermission) && listens(socket):
+	case errors.Is(err, fs.ErrPermission) && Listens(socket):
 		// The daemon of a pod meets that of the unit so: root without capabilities, and
 		// a file of user lbd.
-		return nil, fmt.Errorf("%w%s", errRunning, holder(path))
+		return nil, fmt.Errorf("%w%s", ErrRunning, holder(path))
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("lock: %w: it belongs to %s; if no lbd runs on this node any more, `chown -R %s: %s`",
 			err, fileaccess.Owner(path), fileaccess.Current().Name(), filepath.Dir(path))
@@ -75,17 +75,17 @@ func lockFile(socket string) (*os.File, error) {
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		return nil, errors.Join(fmt.Errorf("%w%s", errRunning, holder(path)), file.Close())
+		return nil, errors.Join(fmt.Errorf("%w%s", ErrRunning, holder(path)), file.Close())
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("lock %q: %w", path, err), file.Close())
 	}
 	return file, nil
 }
 
-// listens tells whether a process has the socket open and listens on it, also one that
+// Listens tells whether a process has the socket open and listens on it, also one that
 // this process may not connect to. See unix(7) and proc(5): a line ends with inode and
 // path, and its fourth field has __SO_ACCEPTCON set.
-func listens(socket string) bool {
+func Listens(socket string) bool {
 	table, err := os.ReadFile("/proc/thread-self/net/unix")
 	if err != nil {
 		return false
@@ -172,7 +172,7 @@ func replaceSocket(path string) (net.Listener, error) {
 func removeStale(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
-		return errors.Join(errRunning, conn.Close())
+		return errors.Join(ErrRunning, conn.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("is in use: %w", err)

@@ -32,7 +32,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	testnet.AsInPod(t, func() {
 		err := New(opts).Listen()
 		want := fmt.Sprintf("another lbd is running (user 4242, pid %d)", os.Getpid())
-		if !errors.Is(err, errRunning) || !strings.HasSuffix(err.Error(), want) {
+		if !errors.Is(err, ErrRunning) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	})
@@ -56,7 +56,7 @@ func TestLockOfADeadDaemonOfAnotherUser(t *testing.T) {
 	testnet.AsInPod(t, func() {
 		err := New(opts).Listen()
 		want := "permission denied: it belongs to 4242; if no lbd runs on this node any more, `chown -R root: " + filepath.Dir(opts.Socket) + "`"
-		if errors.Is(err, errRunning) || err == nil || !strings.HasSuffix(err.Error(), want) {
+		if errors.Is(err, ErrRunning) || err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	})

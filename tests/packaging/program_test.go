@@ -101,6 +101,10 @@ func TestPorts(t *testing.T) {
 			t.Errorf("%s asks port %s, the daemon listens on %s", probe, got, v1alpha1.DefaultHTTPAddress)
 		}
 	}
+	// Of a daemon of the host, which has the same port, it is not the pod that is ready.
+	if got := speaker.Text("readinessProbe", "httpGet", "path"); got != "/readyz?daemon=pod" {
+		t.Errorf("readiness asks %s", got)
+	}
 	for _, p := range speaker["ports"].([]any) {
 		if got := fmt.Sprint(p.(map[string]any)["containerPort"]); got != fmt.Sprint(v1alpha1.DefaultGossipPort) {
 			t.Errorf("port %s is not that of gossip", got)
