@@ -63,22 +63,31 @@ func (c *Cluster) follow(ctx context.Context, block string, machines []*Machine)
 		if err := m.upload(c.Parts.LBD, workFolder+"/bin/lbd"); err != nil {
 			return err
 		}
-		for _, l := range lines(block) {
-			var err error
-			switch {
-			case l.command == "make build":
-			case l.remark == "once; the same file on every node":
-				err = c.shareKey(ctx, m, l.command)
-			case l.remark == "edit: peers, addresses":
-				if _, err = m.Shell(ctx, l.command); err == nil {
-					err = m.WriteFile(configFile, []byte(config), 0o644)
-				}
-			default:
-				_, err = m.Shell(ctx, l.command)
+		if err := c.Follow(ctx, m, block, config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Follow carries out the lines of a page on one machine. Where the page says that the
+// configuration is to be edited it becomes config.
+func (c *Cluster) Follow(ctx context.Context, m *Machine, block, config string) error {
+	for _, l := range lines(block) {
+		var err error
+		switch {
+		case l.command == "make build":
+		case l.remark == "once; copy the file to the other nodes":
+			err = c.shareKey(ctx, m, l.command)
+		case l.remark == "edit: peers, addresses":
+			if _, err = m.Shell(ctx, l.command); err == nil {
+				err = m.WriteFile(configFile, []byte(config), 0o644)
 			}
-			if err != nil {
-				return err
-			}
+		default:
+			_, err = m.Shell(ctx, l.command)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

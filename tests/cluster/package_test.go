@@ -49,29 +49,31 @@ func deb(t *testing.T, version string) []byte {
 	return data
 }
 
-// TestPackage: from nothing to a VIP by three commands on each node; an upgrade keeps the VIP
+// TestPackage: from nothing to a VIP by the commands of the README on each node; an upgrade keeps the VIP
 // where it is; and a package that is removed leaves nothing but the configuration.
 func TestPackage(t *testing.T) {
 	need(t)
 	now, next := deb(t, "v0.1.0-7-gaaaaaaa"), deb(t, "v0.1.0-8-gbbbbbbb")
 	c := newCluster(t, 2)
-	key, err := exec.CommandContext(t.Context(), parts.LBD, "keygen").Output()
+	blocks, err := cluster.Marked(t.Context(), "README.md", "TestPackage")
 	must(t, err)
+	if len(blocks) != 1 || !strings.Contains(blocks[0], "_amd64.deb") {
+		t.Fatalf("the README installs a package of amd64 by %q", blocks)
+	}
+	install := strings.Replace(blocks[0], "_amd64.deb", "_"+runtime.GOARCH+".deb", 1)
 	var peers []string
 	for _, m := range c.Machines {
 		peers = append(peers, m.Address.String())
 	}
 	for _, m := range c.Machines {
 		config := fmt.Sprintf(packaged, strings.Join(peers, ", "), cluster.VIP())
-		must(t, errors.Join(m.WriteFile("/srv/lbd.deb", now, 0o644), m.WriteFile("/srv/next.deb", next, 0o644),
-			m.WriteFile("/srv/lbd.yaml", []byte(config), 0o644), m.WriteFile("/srv/gossip.key", key, 0o600)))
+		must(t, errors.Join(m.WriteFile("/srv/lbd_0.1.0_"+runtime.GOARCH+".deb", now, 0o644), m.WriteFile("/srv/next.deb", next, 0o644),
+			m.WriteFile("/srv/lbd.yaml", []byte(config), 0o644)))
 		if _, err := m.ReadFile("/usr/bin/lbd"); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("%s: lbd is there already: %v", m.Name, err)
 		}
 		from := time.Now()
-		mustRun(t, m, "dpkg", "-i", "/srv/lbd.deb")
-		mustRun(t, m, "install", "-o", "lbd", "-g", "lbd", "-m", "0600", "/srv/lbd.yaml", "/srv/gossip.key", "/etc/lbd")
-		mustRun(t, m, "systemctl", "enable", "--now", "lbd")
+		must(t, c.Follow(t.Context(), m, install, ""))
 		eventually(t, packagedWithin, "somebody has the VIP", func() error { return owned(t, m) })
 		t.Logf("%s: from nothing to the VIP in %v", m.Name, since(from))
 		if took := time.Since(from); took > packagedWithin {

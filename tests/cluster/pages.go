@@ -34,6 +34,31 @@ func Blocks(ctx context.Context, document, title, language string) ([]string, er
 	return all, nil
 }
 
+// Marked returns the blocks of commands of which a document says that a test of this folder
+// runs them, in their order.
+func Marked(ctx context.Context, document, test string) ([]string, error) {
+	text, err := Page(ctx, document)
+	if err != nil {
+		return nil, err
+	}
+	all := markedIn(text, test)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no block is marked with %s", document, test)
+	}
+	return all, nil
+}
+
+// markedIn is Marked of a text.
+func markedIn(text, test string) []string {
+	parts := strings.Split(text, "<!-- run by tests/cluster: "+test+" -->\n```sh\n")
+	var all []string
+	for _, part := range parts[1:] {
+		block, _, _ := strings.Cut(part, "```\n")
+		all = append(all, block)
+	}
+	return all
+}
+
 // blocksOf is Blocks of a text.
 func blocksOf(text, title, language string) []string {
 	var all []string

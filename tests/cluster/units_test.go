@@ -61,3 +61,23 @@ func TestBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestMarked: a block belongs to the test that its page names, and to no other.
+func TestMarked(t *testing.T) {
+	text := "<!-- run by tests/cluster: TestA -->\n```sh\na\n```\n```sh\nnone\n```\n<!-- run by tests/cluster: TestB -->\n```sh\nb\n```\n" +
+		"<!-- run by tests/cluster: TestA -->\n```sh\na2\na3\n```\n"
+	if got := markedIn(text, "TestA"); !slices.Equal(got, []string{"a\n", "a2\na3\n"}) {
+		t.Errorf("%q", got)
+	}
+	if got, err := Marked(t.Context(), readme, "TestNobody"); err == nil {
+		t.Errorf("%q", got)
+	}
+	// InstallUnit, by which TestUnitBeforeInit begins, runs what the README marks.
+	is, err := Marked(t.Context(), readme, "TestUnitBeforeInit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := oneBlock(t.Context(), readme, "Install", "sh", "lbd preflight"); err != nil || !slices.Equal(is, []string{want}) {
+		t.Errorf("%v: marked %q, and InstallUnit runs %q", err, is, want)
+	}
+}
