@@ -20,7 +20,7 @@ const NodeStatusKind = "NodeStatus"
 // that nobody does.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=lbd,shortName=lbdnode
+// +kubebuilder:resource:scope=Cluster,categories=lbd,shortName=lbdnode;lbdnodes
 // +kubebuilder:storageversion
 // +kubebuilder:printcolumn:name="Announced",type=integer,JSONPath=`.summary.announced`,description="How many addresses the node answers for or advertises"
 // +kubebuilder:printcolumn:name="VIPs",type=integer,JSONPath=`.summary.vips`,description="How many addresses the node knows"

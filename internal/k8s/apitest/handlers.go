@@ -274,7 +274,27 @@ func mergePatch(o, p map[string]any) {
 	}
 }
 
-// patch carries out a merge patch; of others it merges the top level and, of an apply,
+// mergeConditions makes of the conditions in a strategic merge patch the list that is to be there: each
+// takes the place of the one with its type, or removes it.
+func mergeConditions(o, p map[string]any) {
+	status, _ := p["status"].(map[string]any)
+	change, ok := status["conditions"].([]any)
+	if !ok {
+		return
+	}
+	have, _ := o["status"].(map[string]any)
+	list, _ := have["conditions"].([]any)
+	for _, c := range change {
+		c := c.(map[string]any)
+		list = slices.DeleteFunc(slices.Clone(list), func(x any) bool { return x.(map[string]any)["type"] == c["type"] })
+		if c["$patch"] != "delete" {
+			list = append(list, c)
+		}
+	}
+	status["conditions"] = list
+}
+
+// patch carries out a merge patch, and a strategic one of conditions; of others it merges the top level and, of an apply,
 // replaces the status. An apply makes an object that is not there.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 	data, err := io.ReadAll(r.Body)
@@ -295,7 +315,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	s.mu.Lock()
-	if r.Header.Get("Content-Type") == "application/merge-patch+json" {
+	if kind := r.Header.Get("Content-Type"); kind == "application/merge-patch+json" || kind == "application/strategic-merge-patch+json" {
 		meta, _ := p["metadata"].(map[string]any)
 		o = s.of(t.resource).objects[t.namespace+"/"+t.name]
 		if o == nil || !fits(meta, o) {
@@ -304,6 +324,9 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 			return
 		}
 		o = clone(o)
+		if kind != "application/merge-patch+json" {
+			mergeConditions(o, p)
+		}
 		mergePatch(o, p)
 	} else {
 		for k, v := range p {

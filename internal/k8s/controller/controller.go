@@ -15,8 +15,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,16 +66,22 @@ type Controller struct {
 	elector *lease.Elector
 	writer  *objects.Writer
 	events  *events
+	// conditions writes those of Services.
+	conditions *k8s.Client
 
-	services   *k8s.Watch[allocator.Service]
+	services   *k8s.Watch[watched]
 	namespaces *k8s.Watch[map[string]string]
-	nodes      *k8s.Watch[[]string]
+	nodes      *k8s.Watch[node]
 	objects    *objects.Set
 	machines   *machines.Steward // nil: no Machines are served
 
 	freed      *freed
 	changes    changes
 	sweepEvery time.Duration
+	announce   announcePace
+	// silent are the Services that no advertisement is for, by name, and why; nil before the
+	// leader has looked.
+	silent atomic.Pointer[map[string]string]
 
 	mu    sync.Mutex // guards stats and turned
 	stats Stats
@@ -115,15 +121,19 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	conditions, err := apart(50, 50) // they have a pace of their own
+	if err != nil {
+		return nil, err
+	}
 	c := &Controller{
-		o: o, sweepEvery: sweepEvery, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1)},
+		o: o, conditions: conditions, sweepEvery: sweepEvery, announce: announceSlowly, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1), seen: make(chan struct{}, 1)},
 		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
 		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
 		stats:   Stats{Writes: map[string]uint64{}}, freed: newFreed(o.Allocator.Quarantine),
 	}
-	c.services = k8s.NewWatch(k8s.WatchOptions[allocator.Service]{
+	c.services = k8s.NewWatch(k8s.WatchOptions[watched]{
 		Name: "services", ListWatch: listWatch(o.Client.Core, "services", onlyLoadBalancers), Object: &corev1.Service{},
-		Convert: convertService, Same: sameService, Changed: func(keys []model.Key) {
+		Convert: convertWatched, Same: sameWatched, Changed: func(keys []model.Key) {
 			c.freed.see(keys, func(k model.Key) []netip.Addr { s, _ := c.services.Get(k); return s.Addresses() }, time.Now())
 			c.changes.service(keys)
 		},
@@ -132,9 +142,12 @@ func New(o Options) (*Controller, error) {
 		Name: "namespaces", ListWatch: listWatch(o.Client.Core, "namespaces", ""), Object: &corev1.Namespace{},
 		Convert: convertNamespace, Same: maps.Equal[map[string]string, map[string]string], Changed: c.changes.namespace,
 	})
-	c.nodes = k8s.NewWatch(k8s.WatchOptions[[]string]{
+	c.nodes = k8s.NewWatch(k8s.WatchOptions[node]{
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
-		Convert: convertNode, Same: slices.Equal[[]string], Changed: func([]model.Key) { c.changes.mark(&c.changes.nodes) },
+		Convert: convertNode, Same: sameNode, Changed: func([]model.Key) {
+			c.changes.mark(&c.changes.nodes)
+			signal(c.changes.seen)
+		},
 	})
 	c.objects = objects.NewSet(o.Client, func(kind string) {
 		if kind == v1alpha1.KindIPAddressPool {
@@ -245,6 +258,7 @@ func (c *Controller) Stats() Stats {
 type changes struct {
 	wake   chan struct{}
 	judged chan struct{} // objects are to be judged
+	seen   chan struct{} // conditions of Services may have to be others
 
 	mu           sync.Mutex // guards all below
 	services     map[model.Key]bool
@@ -258,6 +272,7 @@ func (c *changes) service(keys []model.Key) {
 	c.add(&c.unjudged, keys)
 	c.add(&c.services, keys)
 	c.judge()
+	signal(c.seen)
 }
 func (c *changes) namespace(keys []model.Key) { c.add(&c.namespaces, keys) }
 

@@ -157,8 +157,8 @@ func TestStaleCache(t *testing.T) {
 	gone.ResourceVersion = "1"
 	c := build(t, api, "x")
 	stale := watch.NewFake()
-	c.services = k8s.NewWatch(k8s.WatchOptions[allocator.Service]{
-		Name: "services", Object: &corev1.Service{}, Convert: convertService, Same: sameService, Changed: c.changes.service,
+	c.services = k8s.NewWatch(k8s.WatchOptions[watched]{
+		Name: "services", Object: &corev1.Service{}, Convert: convertWatched, Same: sameWatched, Changed: c.changes.service,
 		ListWatch: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				return &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Service{*old, *gone}}, nil

@@ -4,11 +4,13 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/ipam"
 	"lbd.dev/lbd/internal/k8s/objects"
@@ -55,6 +57,35 @@ func convertService(obj runtime.Object) (allocator.Service, bool) {
 	return x, true
 }
 
+// watched is a Service as it is kept: what allocation needs, and the condition Announced that it has,
+// without a type if it has none.
+type watched struct {
+	allocator.Service
+	announced v1alpha1.Condition
+}
+
+func convertWatched(obj runtime.Object) (watched, bool) {
+	s, ok := convertService(obj)
+	if !ok {
+		return watched{}, false
+	}
+	return watched{s, announcedOf(obj.(*corev1.Service))}, true
+}
+
+// announcedOf is the condition Announced of a Service.
+func announcedOf(s *corev1.Service) v1alpha1.Condition {
+	for _, c := range s.Status.Conditions {
+		if c.Type == conditionAnnounced {
+			return v1alpha1.Condition{Type: conditionAnnounced, Status: v1alpha1.ConditionStatus(c.Status), LastTransitionTime: c.LastTransitionTime.Time,
+				Reason: strings.Clone(c.Reason), Message: strings.Clone(c.Message)}
+		}
+	}
+	return v1alpha1.Condition{}
+}
+
+// sameWatched leaves the condition out: allocation does not depend on it.
+func sameWatched(a, b watched) bool { return sameService(a.Service, b.Service) }
+
 // sameService leaves out the version: a change of what does not count is no news.
 func sameService(a, b allocator.Service) bool {
 	a.Version, b.Version = "", ""
@@ -69,26 +100,36 @@ func convertNamespace(obj runtime.Object) (map[string]string, bool) {
 	return maps.Clone(n.Labels), true
 }
 
-// convertNode keeps the addresses under which a node is known.
-func convertNode(obj runtime.Object) ([]string, bool) {
-	n, ok := obj.(*corev1.Node)
-	if !ok {
-		return nil, false
-	}
-	list := []string{}
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-			list = append(list, strings.Clone(a.Address))
-		}
-	}
-	return list, true
+// node is a Node as it is kept.
+type node struct {
+	addresses []string // under which it is known
+	ready     bool     // its condition Ready is true
 }
 
+func convertNode(obj runtime.Object) (node, bool) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return node{}, false
+	}
+	x := node{addresses: []string{}}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			x.addresses = append(x.addresses, strings.Clone(a.Address))
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		x.ready = x.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	return x, true
+}
+
+func sameNode(a, b node) bool { return a.ready == b.ready && slices.Equal(a.addresses, b.addresses) }
+
 // nodeAddrs are the addresses of all nodes; what is none is left out.
-func nodeAddrs(nodes map[model.Key][]string) []netip.Addr {
+func nodeAddrs(nodes map[model.Key]node) []netip.Addr {
 	var list []netip.Addr
-	for _, texts := range nodes {
-		for _, text := range texts {
+	for _, n := range nodes {
+		for _, text := range n.addresses {
 			if addr, err := netip.ParseAddr(text); err == nil {
 				list = append(list, addr)
 			}

@@ -154,6 +154,12 @@ func (j *judge) set(k model.Key) {
 // tellServices sends an event about each Service with an address that nobody
 // announces, once while that lasts.
 func (j *judge) tellServices(problems map[string][]string) {
+	silent := make(map[string]string, len(problems))
+	for name, list := range problems {
+		silent[name] = strings.Join(list, "; ")
+	}
+	j.c.silent.Store(&silent)
+	signal(j.c.changes.seen)
 	for name, list := range problems {
 		words := strings.Join(list, "; ")
 		if j.silent[name] == words {

@@ -93,6 +93,8 @@ func (l *leader) run(ctx context.Context) error {
 	l.load(listed, time.Now())
 	j := newJudge(l.c)
 	l.writes.Go(func() { j.run(ctx) })
+	an := newAnnouncer(l.c)
+	l.writes.Go(func() { an.run(ctx) })
 	sw := &sweeper{c: l.c, every: l.c.sweepEvery}
 	l.writes.Go(func() { sw.run(ctx) })
 	if l.c.machines != nil {
@@ -176,7 +178,7 @@ func (l *leader) load(listed map[model.Key]allocator.Service, now time.Time) {
 	for key, s := range listed {
 		l.set(s)
 		if w, ok := watched[key]; ok {
-			l.set(w)
+			l.set(w.Service)
 		} else if _, ok := l.balancers[key]; !ok {
 			l.ghosts[key] = now.Add(ghostAfter)
 		}
@@ -193,7 +195,7 @@ func (l *leader) load(listed map[model.Key]allocator.Service, now time.Time) {
 	l.take(r)
 	for k, s := range watched {
 		if _, ok := listed[k]; !ok {
-			l.set(s)
+			l.set(s.Service)
 		}
 	}
 	l.setBalancers()
@@ -269,7 +271,7 @@ func (l *leader) changes() {
 	services, namespaces, nodes, pools := l.c.changes.take()
 	for k := range services {
 		if s, ok := l.c.services.Get(k); ok {
-			l.set(s)
+			l.set(s.Service)
 			delete(l.ghosts, k)
 		} else {
 			l.remove(k)

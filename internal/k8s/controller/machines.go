@@ -205,7 +205,8 @@ func (l *leader) lookup(key model.Key) (allocator.Service, bool) {
 	if s, ok := l.balancers[key]; ok {
 		return s, true
 	}
-	return l.c.services.Get(key)
+	s, ok := l.c.services.Get(key)
+	return s.Service, ok
 }
 
 // writeBalancer sends the address of a balancer, as write does for a Service.
