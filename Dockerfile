@@ -17,6 +17,14 @@ ARG TARGETARCH
 RUN GOOS=$TARGETOS GOARCH=$TARGETARCH make build VERSION="$VERSION" COMMIT="$COMMIT"
 
 FROM scratch
+ARG VERSION=devel
+ARG COMMIT=
+LABEL org.opencontainers.image.title="lbd" \
+      org.opencontainers.image.description="Keeps addresses of on-premises Kubernetes reachable" \
+      org.opencontainers.image.documentation="https://lbd.dev/docs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$COMMIT"
 COPY --from=build /src/bin/lbd /usr/bin/lbd
 ENV PATH=/usr/bin
 # The DaemonSet and the static pod need root and say so.
