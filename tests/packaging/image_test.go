@@ -30,8 +30,16 @@ func TestDockerfile(t *testing.T) {
 		t.Error("the image is not built by `make build` alone")
 	}
 	want := "scratch\nCOPY --from=build /src/bin/lbd /usr/bin/lbd\nENV PATH=/usr/bin\nUSER 65532:65532\nENTRYPOINT [\"/usr/bin/lbd\"]\n"
-	if got := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(stages[2], ""); got != want {
+	last := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(stages[2], "")
+	said := regexp.MustCompile(`(?m)^ARG .*\n|^LABEL (?:.*\\\n)*.*\n`)
+	if got := said.ReplaceAllString(last, ""); got != want {
 		t.Errorf("the image is\n%s", got)
+	}
+	labels := strings.Join(said.FindAllString(last, -1), "")
+	for _, label := range []string{"title=\"lbd\"", "licenses=\"Apache-2.0\"", `version="$VERSION"`, `revision="$COMMIT"`} {
+		if !strings.Contains(labels, " org.opencontainers.image."+label) {
+			t.Errorf("the image has no label %s: %s", label, labels)
+		}
 	}
 	line := regexp.MustCompile(`(?m)^\tCGO_ENABLED=0 .*$`).FindString(text(t, "Makefile"))
 	for _, flag := range []string{" -trimpath ", " -buildvcs=false ", " ./cmd/lbd"} {
