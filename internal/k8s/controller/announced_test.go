@@ -115,6 +115,9 @@ func TestAnnouncement(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, text, c.want)
 		}
 	}
+}
+
+func TestNames(t *testing.T) {
 	if got := names([]string{"a", "b", "c", "d", "e", "f", "g"}); got != "a, b, c, d, e and 2 more" {
 		t.Error(got)
 	}
