@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"regexp"
@@ -60,7 +61,21 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	announces := regexp.MustCompile(`^True Owner \S+ announces 10\.77\.0\.220 on \S+$`)
+	err = controlplane.Eventually(t.Context(), 20*time.Second, "the Service says who announces it", func() error {
+		const path = `{range .status.conditions[?(@.type=="lbd.dev/Announced")]}{.status} {.reason} {.message}{end}`
+		out, err := f.Kubectl(t.Context(), "get", "service", "web", "--output=jsonpath="+path)
+		if err == nil && !announces.MatchString(out) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 	for _, x := range []struct{ ask, want string }{
+		{"wait --for=condition=lbd.dev/Announced service/web --timeout=5s", "condition met"},
+		{"get lbdnodes --no-headers", f.pods[1].Node.Name},
 		{"get service web --no-headers", " 10.77.0.220 "},
 		{"describe service web", "IPAllocated"},
 		{"get ipaddresspools.lbd.dev --no-headers", " True "},
