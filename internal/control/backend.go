@@ -52,6 +52,7 @@ const (
 	pathStatus   = "/v1alpha1/status"   // GET: NodeStatus
 	pathExplain  = "/v1alpha1/explain"  // GET ?vip=: explanations
 	pathEvents   = "/v1alpha1/events"   // GET ?vip=&since=&after=: NodeEvents
+	pathMetrics  = "/v1alpha1/metrics"  // GET: the metrics in the text format of Prometheus
 	pathDraining = "/v1alpha1/draining" // PUT drainRequest: nothing
 	pathReload   = "/v1alpha1/reload"   // POST nothing: nothing
 	pathRestart  = "/v1alpha1/restart"  // POST nothing: nothing

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -79,17 +80,45 @@ func (c *Client) setDraining(ctx context.Context, draining bool) error {
 	return c.do(ctx, http.MethodPut, pathDraining, drainRequest{Draining: draining}, &drainRequest{})
 }
 
+// maxMetrics bounds what Metrics returns, in bytes.
+const maxMetrics = 16 << 20
+
+// Metrics returns the metrics of the daemon in the text format of Prometheus, at most 16 MiB. It
+// works also where no HTTP listener serves them, or only to those with a token.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	response, err := c.send(ctx, http.MethodGet, pathMetrics, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return io.ReadAll(io.LimitReader(response.Body, maxMetrics))
+}
+
 // do sends a request and decodes the answer into out.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	response, err := c.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(out); err != nil {
+		return fmt.Errorf("daemon gave an answer that this command does not understand: %w", err)
+	}
+	return nil
+}
+
+// send sends a request and returns the answer, whose body is to be closed, unless the daemon
+// refused it.
+func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body bytes.Buffer
 	if in != nil {
 		if err := json.NewEncoder(&body).Encode(in); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://lbd"+path, &body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -97,24 +126,20 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		if c.guess != "" && ctx.Err() == nil {
 			err = fmt.Errorf("%w; that socket is a guess, since %s", err, c.guess)
 		}
-		return err
+		return nil, err
+	}
+	if response.StatusCode < http.StatusBadRequest {
+		return response, nil
 	}
 	defer response.Body.Close()
-	decoder := json.NewDecoder(response.Body)
-	if response.StatusCode < http.StatusBadRequest {
-		if err := decoder.Decode(out); err != nil {
-			return fmt.Errorf("daemon gave an answer that this command does not understand: %w", err)
-		}
-		return nil
-	}
 	var refused problem
-	if err := decoder.Decode(&refused); err != nil || refused.Error == "" {
-		return fmt.Errorf("daemon refused %s %s: status %d", method, path, response.StatusCode)
+	if err := json.NewDecoder(response.Body).Decode(&refused); err != nil || refused.Error == "" {
+		return nil, fmt.Errorf("daemon refused %s %s: status %d", method, path, response.StatusCode)
 	}
 	if response.StatusCode == http.StatusNotFound {
-		return notFound{text: refused.Error}
+		return nil, notFound{text: refused.Error}
 	}
-	return errors.New(refused.Error)
+	return nil, errors.New(refused.Error)
 }
 
 // notFound keeps the words of the daemon and is ErrNotFound all the same.

@@ -41,6 +41,9 @@ func (s *Server) socketHandler() http.Handler {
 		found, err := s.opts.Backend.Events(r.Context(), q.VIP, q.Since, q.After)
 		s.answer(w, found, err)
 	})
+	if s.opts.Gatherer != nil {
+		mux.Handle("GET "+pathMetrics, s.scrape())
+	}
 	mux.HandleFunc("PUT "+pathDraining, func(w http.ResponseWriter, r *http.Request) {
 		var request drainRequest
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&request); err != nil {

@@ -388,6 +388,9 @@ func TestHTTP(t *testing.T) {
 		{"/debug/pprof/", 404, ""},
 		{pathStatus, 404, ""}, // only on the socket
 	}
+	if text, err := NewClient(opts.Socket).Metrics(t.Context()); err != nil || !strings.Contains(string(text), "lbd_test_total 0") {
+		t.Errorf("on the socket: %q, %v", text, err)
+	}
 	for _, tt := range tests {
 		if code, text := get(t, base+tt.path); code != tt.code || !strings.Contains(text, tt.text) {
 			t.Errorf("GET %s = %d %q, want %d %q", tt.path, code, text, tt.code, tt.text)
