@@ -132,6 +132,8 @@ type ShownFile struct {
 
 // Shown is a configuration, valid or not, as others may see it.
 type Shown struct {
+	// Node is the name of the node; empty without a NodeConfiguration.
+	Node  string
 	Files []ShownFile
 	// SecretFiles are the files with keys, passwords and credentials that the configuration
 	// names, sorted. They need not exist.
@@ -155,6 +157,9 @@ func Show(path string) (s Shown) {
 		all = append(all, objects...)
 	}
 	for _, o := range all {
+		if o.node != nil {
+			s.Node = o.node.NodeName
+		}
 		s.SecretFiles = append(s.SecretFiles, o.secretFiles()...)
 		if o.peer != nil {
 			s.Secrets = append(s.Secrets, o.peer.Spec.Password)
@@ -254,7 +259,7 @@ func showFile(file string) (ShownFile, []*object) {
 			b.aroundItems(list)
 		}
 		for _, root := range of {
-			o := parseObject(file, number, root, "any-node")
+			o := parseObject(file, number, root, hostName())
 			objects = append(objects, o)
 			for _, h := range o.hidden {
 				b.blank(h.value)

@@ -92,10 +92,13 @@ func TestShowKnowsSecrets(t *testing.T) {
 		"tls.key":    "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n",
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
-	put := write(t, map[string]string{"lbd.yaml": "apiVersion: lbd.dev/v1alpha1\nkind: NodeConfiguration\ngossip: {keyFile: " + at("gossip.key") + "}\nkubernetes: {kubeconfig: " + at("kubeconfig") +
+	put := write(t, map[string]string{"lbd.yaml": "apiVersion: lbd.dev/v1alpha1\nkind: NodeConfiguration\nnodeName: m7\ngossip: {keyFile: " + at("gossip.key") + "}\nkubernetes: {kubeconfig: " + at("kubeconfig") +
 		"}\n---\napiVersion: lbd.dev/v1alpha1\nkind: BGPPeer\nmetadata: {name: a}\nspec: {password: hunter22}\n---\napiVersion: lbd.dev/v1alpha1\nkind: BGPPeer\nmetadata: {name: b}\nspec: {passwordFile: " + at("tor1") +
 		"}\n---\n" + headVIP + "metadata: {name: a}\nspec: {addresses: [10.0.0.1], healthCheck: {https: {port: 1, keyFile: " + at("tls.key") + "}}}\n---\napiVersion: lbd.dev/v1alpha1\nkind: BFDProfile\nmetadata: {name: b}\nspec: {authKeyFile: /missing}\n"})
 	s := Show(put)
+	if s.Node != "m7" {
+		t.Errorf("of node %q", s.Node)
+	}
 	if want := []string{"/missing", at("gossip.key"), at("kubeconfig"), at("tls.key"), at("tor1")}; !slices.Equal(s.SecretFiles, want) {
 		t.Errorf("files %q, want %q", s.SecretFiles, want)
 	}
