@@ -111,7 +111,7 @@ the owner binds and announces it, and another takes over when it must.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newRun(), newController(), newValidate(), newStatus(), newExplain(), newEvents(), newDrain(), newUndrain(), newReload(), newRestart(),
-		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newVersion(),
+		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newBundle(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -178,11 +178,15 @@ func newVersion() *cobra.Command {
 			if output == "text" {
 				return text(cmd, programVersion()+"\n")
 			}
-			return encode(cmd.OutOrStdout(), output, versions{programVersion(), programCommit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+			return encode(cmd.OutOrStdout(), output, thisVersion())
 		},
 	}
 	addOutput(cmd, &output, "text")
 	return cmd
+}
+
+func thisVersion() versions {
+	return versions{programVersion(), programCommit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 // programVersion is that of the release, or what the module says of itself.

@@ -40,20 +40,25 @@ be reached with the same key. It changes nothing and may run beside the daemon.`
 			if err != nil {
 				return err
 			}
-			status, notRunning := f.client().Status(cmd.Context())
-			p := &preflight{out: cmd.OutOrStdout(), cfg: cfg, running: notRunning == nil, status: status}
-			p.say(ok, "configuration", "%s is valid", f.config)
-			p.capabilities()
-			p.files(readers("/"))
-			p.ports()
-			p.vips(cmd.Context())
-			p.peers(cmd.Context())
-			return p.result()
+			return runPreflight(cmd.Context(), cmd.OutOrStdout(), cfg, &f)
 		},
 	}
 	f.add(cmd)
 	cmd.Flags().Lookup("config").Usage = "configuration to check, a file or a directory, which also names the socket"
 	return cmd
+}
+
+// runPreflight prints all checks; an error says that some failed.
+func runPreflight(ctx context.Context, out io.Writer, cfg *config.Config, f *socketFlags) error {
+	status, notRunning := f.client().Status(ctx)
+	p := &preflight{out: out, cfg: cfg, running: notRunning == nil, status: status}
+	p.say(ok, "configuration", "%s is valid", f.config)
+	p.capabilities()
+	p.files(readers("/"))
+	p.ports()
+	p.vips(ctx)
+	p.peers(ctx)
+	return p.result()
 }
 
 // preflight prints a line for each check.

@@ -67,6 +67,7 @@ var floors = map[string]int{
 	"internal/forward":       3,
 	"internal/notify":        3,
 	"internal/lbdtest":       3,
+	"internal/bundle":        4,
 	"internal/daemon":        4,
 	"packaging":              4,
 	"systemd":                4,
@@ -106,7 +107,7 @@ var owners = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/daemon", "internal/control", "cmd/lbd"},
 	"github.com/prometheus/client_model":  {"internal/daemon"},
 	"github.com/spf13/cobra":              {"cmd/lbd"},
-	"github.com/vishvananda/netlink":      {"internal/link", "internal/address", "internal/sockdiag"},
+	"github.com/vishvananda/netlink":      {"internal/link", "internal/address", "internal/sockdiag", "internal/bundle"},
 	"go.yaml.in/yaml":                     {"internal/config", "internal/convert"},
 	"golang.org/x/net/bpf":                {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft"},
 	"golang.org/x/sys/unix":               {"internal", "cmd/lbd"}, // but not the pure packages
