@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/bundle"
 	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/top"
 )
 
 // How long the parts of a bundle may take.
@@ -127,9 +127,5 @@ func blankedLines(files []config.ShownFile) (notes []string) {
 // isTerminal tells whether what is written is looked at by somebody.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && top.IsTerminal(f)
 }

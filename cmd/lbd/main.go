@@ -110,7 +110,7 @@ the owner binds and announces it, and another takes over when it must.`,
 	root.Flags().Bool("version", false, "print the version")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newRun(), newController(), newValidate(), newStatus(), newExplain(), newEvents(), newDrain(), newUndrain(), newReload(), newRestart(),
+		newRun(), newController(), newValidate(), newStatus(), newTop(), newExplain(), newEvents(), newDrain(), newUndrain(), newReload(), newRestart(),
 		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newBundle(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -69,6 +69,7 @@ var floors = map[string]int{
 	"internal/lbdtest":       3,
 	"internal/bundle":        4,
 	"internal/daemon":        4,
+	"internal/top":           4,
 	"packaging":              4,
 	"systemd":                4,
 	"cmd/lbd":                5,
