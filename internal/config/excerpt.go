@@ -199,24 +199,23 @@ func secretsIn(text string) (found []string) {
 
 // secretFiles are the files with secrets that the object names.
 func (o *object) secretFiles() (files []string) {
-	switch {
-	case o.node != nil:
-		n := o.node
-		files = []string{n.Gossip.KeyFile, n.Metrics.KeyFile}
-		if n.Kubernetes != nil {
-			files = append(files, n.Kubernetes.Kubeconfig)
+	switch b := o.body.(type) {
+	case *v1alpha1.NodeConfiguration:
+		files = []string{b.Gossip.KeyFile, b.Metrics.KeyFile}
+		if b.Kubernetes != nil {
+			files = append(files, b.Kubernetes.Kubeconfig)
 		}
-		if n.Machines != nil {
-			files = append(files, n.Machines.Kubeconfig)
+		if b.Machines != nil {
+			files = append(files, b.Machines.Kubeconfig)
 		}
-	case o.peer != nil:
-		files = []string{o.peer.Spec.PasswordFile}
-	case o.profile != nil:
-		files = []string{o.profile.Spec.AuthKeyFile}
-	case o.vip != nil:
-		files = keyFiles(o.vip.Spec.HealthCheck)
-	case o.balancer != nil:
-		files = keyFiles(o.balancer.Spec.HealthCheck)
+	case *v1alpha1.BGPPeer:
+		files = []string{b.Spec.PasswordFile}
+	case *v1alpha1.BFDProfile:
+		files = []string{b.Spec.AuthKeyFile}
+	case *v1alpha1.VirtualIP:
+		files = keyFiles(b.Spec.HealthCheck)
+	case *v1alpha1.LoadBalancer:
+		files = keyFiles(b.Spec.HealthCheck)
 	}
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
