@@ -18,7 +18,7 @@ type NodeConfiguration struct {
 	Weight int32 `json:"weight,omitempty"`
 	// Gossip is how the nodes of the group talk to each other.
 	Gossip GossipSpec `json:"gossip,omitzero"`
-	// HTTP serves /metrics, /healthz and /readyz.
+	// HTTP serves /metrics, /healthz and /readyz, and the page for people.
 	HTTP HTTPSpec `json:"http,omitzero"`
 	// Metrics serves /metrics to other hosts. Default: nothing does but HTTP.
 	Metrics MetricsSpec `json:"metrics,omitzero"`
@@ -193,6 +193,9 @@ type HTTPSpec struct {
 	// Address is IP:port, or :port for every address of the node. "" or "off"
 	// disables the listener. Default: 127.0.0.1:7477.
 	Address *string `json:"address,omitempty"`
+	// Page serves the page for people too, to everybody who can connect. Default: true if
+	// Address is a loopback address, else false.
+	Page *bool `json:"page,omitempty"`
 	// Pprof serves /debug/pprof too.
 	Pprof bool `json:"pprof,omitempty"`
 }

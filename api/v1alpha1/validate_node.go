@@ -27,6 +27,9 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	if c.HTTP.Pprof && c.HTTP.Off() {
 		k.bad("http.pprof", true, "needs http.address, which is off")
 	}
+	if c.HTTP.Page != nil && *c.HTTP.Page && c.HTTP.Off() {
+		k.bad("http.page", true, "needs http.address, which is off")
+	}
 	k.metrics(c)
 	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
@@ -102,6 +105,16 @@ func (k *checker) notify(path string, s *NotifySpec) {
 // Off tells whether the listener is disabled; unset means it is not.
 func (h *HTTPSpec) Off() bool {
 	return h.Address != nil && (*h.Address == "" || *h.Address == HTTPOff)
+}
+
+// HasPage tells whether the page is served: as Page says, else if only the host itself reaches
+// the listener. The address must have its default.
+func (h *HTTPSpec) HasPage() bool {
+	if h.Page != nil {
+		return *h.Page
+	}
+	at, err := netip.ParseAddrPort(*h.Address)
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // Off tells whether the listener is disabled.

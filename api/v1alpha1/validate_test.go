@@ -129,6 +129,7 @@ func TestNodeConfigurationRules(t *testing.T) {
 		"http name":   {func(c *NodeConfiguration) { c.HTTP.Address = new("localhost:80") }, `http.address: "localhost:80" must be IP:port, :port for every address, or off`},
 		"http port":   {func(c *NodeConfiguration) { c.HTTP.Address = new("127.0.0.1:0") }, `http.address: "127.0.0.1:0" must be IP:port, :port for every address, or off`},
 		"pprof":       {func(c *NodeConfiguration) { c.HTTP = HTTPSpec{Address: new("off"), Pprof: true} }, `http.pprof: true needs http.address, which is off`},
+		"page":        {func(c *NodeConfiguration) { c.HTTP = HTTPSpec{Address: new("off"), Page: new(true)} }, `http.page: true needs http.address, which is off`},
 		"socket":      {func(c *NodeConfiguration) { c.Socket = "/" + strings.Repeat("x", 107) }, "socket: (108 bytes) \"/" + strings.Repeat("x", 99) + "\" must be an absolute path of at most 107 bytes"},
 		"drain":       {func(c *NodeConfiguration) { c.Drain.Timeout = Duration{2 * time.Hour} }, `drain.timeout: 2h must be from 1s to 1h`},
 		"log level":   {func(c *NodeConfiguration) { c.Log.Level = "trace" }, `log.level: "trace" must be debug, info, warn or error`},
@@ -386,3 +387,27 @@ func TestPreferredPathDefault(t *testing.T) {
 
 // cluster is a section about a cluster as Default leaves it.
 func cluster() *KubernetesSpec { return &KubernetesSpec{LoadBalancerClass: DefaultLoadBalancerClass} }
+
+// TestPageIsForTheHostItself: without a word about it the page is not shown to other hosts.
+func TestPageIsForTheHostItself(t *testing.T) {
+	for address, want := range map[string]bool{
+		"": false, "off": false, ":7477": false, "0.0.0.0:7477": false, "10.0.0.11:7477": false, "[::]:7477": false,
+		"127.0.0.1:7477": true, "127.1.2.3:80": true, "[::1]:7477": true,
+	} {
+		c := NodeConfiguration{HTTP: HTTPSpec{Address: &address}}
+		c.Default()
+		if c.HTTP.HasPage() != want {
+			t.Errorf("address %q: page %v, want %v", address, !want, want)
+		}
+		for _, said := range []bool{true, false} {
+			c := NodeConfiguration{HTTP: HTTPSpec{Address: &address, Page: &said}}
+			if c.Default(); c.HTTP.HasPage() != said {
+				t.Errorf("address %q: page %v, want %v, which is written", address, !said, said)
+			}
+		}
+	}
+	var c NodeConfiguration
+	if c.Default(); !c.HTTP.HasPage() {
+		t.Error("the default address is that of the host itself, and has no page")
+	}
+}

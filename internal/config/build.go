@@ -17,6 +17,7 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 		Name:         model.NodeName(c.NodeName),
 		Labels:       maps.Clone(c.NodeLabels),
 		Weight:       int(c.Weight),
+		Page:         c.HTTP.HasPage(),
 		Pprof:        c.HTTP.Pprof,
 		Metrics:      c.Metrics,
 		Socket:       c.Socket,

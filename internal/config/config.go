@@ -74,7 +74,7 @@ type Node struct {
 	Gossip Gossip
 	// HTTPAddress is "ip:port" or ":port" for net.Listen; empty: no listener.
 	HTTPAddress string
-	Pprof       bool
+	Page, Pprof bool
 	// Metrics is the HTTPS listener of /metrics; an empty Address: none.
 	Metrics      v1alpha1.MetricsSpec
 	Socket       string

@@ -36,6 +36,8 @@ func restartOnly(now, next *Config) []*Error {
 	check("metrics.address", a.Metrics.Address == b.Metrics.Address, orOff(a.Metrics.Address), orOff(b.Metrics.Address))
 	check("metrics.certFile", a.Metrics.CertFile == b.Metrics.CertFile, cmp.Or(a.Metrics.CertFile, "none"), b.Metrics.CertFile)
 	check("metrics.keyFile", a.Metrics.KeyFile == b.Metrics.KeyFile, cmp.Or(a.Metrics.KeyFile, "none"), b.Metrics.KeyFile)
+	// The default follows the address, about which enough is said.
+	check("http.page", a.Page == b.Page || a.HTTPAddress != b.HTTPAddress, a.Page, b.Page)
 	check("http.pprof", a.Pprof == b.Pprof, a.Pprof, b.Pprof)
 	check("socket", a.Socket == b.Socket, a.Socket, b.Socket)
 	check("bgp.listenAddresses", slices.Equal(now.BGP.Listen, next.BGP.Listen), orNone(now.BGP.Listen), orNone(next.BGP.Listen))

@@ -299,6 +299,8 @@ func TestSourceRefusesWhatNeedsARestart(t *testing.T) {
 		base + "socket: /run/x.sock\n":                                                      `:5: NodeConfiguration "m1": socket: "/run/x.sock"` + rest + `/run/lbd/lbd.sock`,
 		base + "http:\n  address: off\n":                                                    `:6: NodeConfiguration "m1": http.address: "off"` + rest + `127.0.0.1:7477`,
 		base + "http: {pprof: true}\n":                                                      `:5: NodeConfiguration "m1": http.pprof: true` + rest + `false`,
+		base + "http: {page: false}\n":                                                      `:5: NodeConfiguration "m1": http.page: false` + rest + `true`,
+		base + "http: {address: ':7477'}\n":                                                 `:5: NodeConfiguration "m1": http.address: ":7477"` + rest + `127.0.0.1:7477`,
 		base + "metrics:\n  certFile: /a\n  keyFile: /b\n":                                  `:6: NodeConfiguration "m1": metrics.certFile: "/a"` + rest + `none` + end + "\n" + `a.yaml:7: NodeConfiguration "m1": metrics.keyFile: "/b"` + rest + `none`,
 		base + "kubernetes: {}\n":                                                           `:5: NodeConfiguration "m1": kubernetes:` + rest + `no cluster`,
 		base + "log: {format: json}\n":                                                      `:5: NodeConfiguration "m1": log.format: "json"` + rest + `text`,
