@@ -30,6 +30,7 @@ import (
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
 	"lbd.dev/lbd/internal/notify"
+	"lbd.dev/lbd/internal/page"
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/source"
@@ -55,7 +56,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	b := &backend{restarter: p.restart}
 	p.control = control.New(control.Options{
 		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
-		Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, InDaemonSet: inDaemonSet(), Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
+		Page: newPage(cfg, b, log), Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, InDaemonSet: inDaemonSet(), Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
 	})
 	// First of all: it is what keeps two daemons from running on one node.
 	if err := p.control.Listen(); err != nil {
@@ -106,6 +107,14 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 	}
 	b.Daemon, b.config = p.daemon, p.config
 	return p, nil
+}
+
+// newPage is nil if none is wanted.
+func newPage(cfg *config.Config, b *backend, log *slog.Logger) control.Page {
+	if !cfg.Node.Page {
+		return nil
+	}
+	return page.New(log.With("part", "page"), b)
 }
 
 // nodeMetrics is the HTTPS listener of a node. Only one that serves a cluster has an API

@@ -70,6 +70,7 @@ var floors = map[string]int{
 	"internal/bundle":        4,
 	"internal/daemon":        4,
 	"internal/top":           4,
+	"internal/page":          4,
 	"packaging":              4,
 	"systemd":                4,
 	"cmd/lbd":                5,
@@ -111,6 +112,7 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netlink":      {"internal/link", "internal/address", "internal/sockdiag", "internal/bundle"},
 	"go.yaml.in/yaml":                     {"internal/config", "internal/convert"},
 	"golang.org/x/net/bpf":                {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft"},
+	"golang.org/x/net/html":               {},                      // tests only
 	"golang.org/x/sys/unix":               {"internal", "cmd/lbd"}, // but not the pure packages
 	"golang.org/x/text":                   {"cmd/lbd"},
 	"google.golang.org/protobuf":          {"internal/bgp/gobgp"},

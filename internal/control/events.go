@@ -144,26 +144,33 @@ func about(e *v1alpha1.Event) string {
 
 // what says in words what has changed and why.
 func what(e *v1alpha1.Event) string {
-	var why []string
-	for _, text := range []string{e.Reason, gapText(e), e.Detail} {
-		if text != "" && !strings.EqualFold(text, e.To) { // draining, because of Draining
-			why = append(why, oneLine(text))
-		}
+	why, what := joined(e, e.Reason, gapText(e), e.Detail), change(e)
+	if what != "" && why != "" {
+		what += ": "
 	}
-	change := e.To
+	return what + why
+}
+
+// change says in words what has changed.
+func change(e *v1alpha1.Event) string {
 	switch {
 	case e.From != "" && e.To != "":
-		change = e.From + " -> " + e.To
+		return e.From + " -> " + e.To
 	case e.From != "":
-		change = "no longer " + e.From
+		return "no longer " + e.From
 	}
-	if change == "" {
-		return strings.Join(why, ", ")
+	return e.To
+}
+
+// joined are those of the texts that say more than the change does.
+func joined(e *v1alpha1.Event, texts ...string) string {
+	var more []string
+	for _, text := range texts {
+		if text != "" && !strings.EqualFold(text, e.To) { // draining, because of Draining
+			more = append(more, oneLine(text))
+		}
 	}
-	if len(why) > 0 {
-		change += ": "
-	}
-	return change + strings.Join(why, ", ")
+	return strings.Join(more, ", ")
 }
 
 // gapText says what the gap of an event is.

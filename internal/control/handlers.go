@@ -94,7 +94,7 @@ func (s *Server) write(w http.ResponseWriter, code int, body any) {
 	}
 }
 
-// httpHandler serves metrics, liveness and readiness.
+// httpHandler serves metrics, liveness and readiness, and the page.
 func (s *Server) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.opts.Gatherer != nil && s.opts.Metrics == nil {
@@ -110,6 +110,9 @@ func (s *Server) httpHandler() http.Handler {
 		}
 		ready(w, r)
 	})
+	if s.opts.Page != nil {
+		mux.Handle("/", within(readTimeout, s.opts.Page))
+	}
 	if s.opts.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -18,6 +18,7 @@ type listener struct {
 	handler      http.Handler
 	tls          *tls.Config  // nil: plain HTTP
 	ready        func() error // with tls: nil if there is a certificate
+	stopping     func()       // called when the server begins to stop; nil: nothing is
 
 	mu   sync.Mutex // guards all below
 	err  error
@@ -71,14 +72,18 @@ func (l *listener) serve(ctx context.Context, log *slog.Logger) error {
 	if l.tls != nil {
 		port = tls.NewListener(port, l.tls)
 	}
-	return serve(ctx, &http.Server{
+	server := &http.Server{
 		Handler:           l.handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      2 * time.Minute, // a CPU profile takes 30 s by default
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, port)
+	}
+	if l.stopping != nil {
+		server.RegisterOnShutdown(l.stopping)
+	}
+	return serve(ctx, server, port)
 }
 
 // set notes the state of the listener and logs its changes.

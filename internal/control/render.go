@@ -365,7 +365,7 @@ func backendTable(list []v1alpha1.BackendStatus) *table {
 	var t table
 	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "HEALTH", "WHY")
 	for _, b := range list {
-		t.add(b.Backend, strconv.Itoa(b.Weight), fmt.Sprintf("%d.%d %%", b.Share/10, b.Share%10), cmp.Or(b.State, "not checked"), backendWhy(b))
+		t.add(b.Backend, strconv.Itoa(b.Weight), Share(b), cmp.Or(b.State, "not checked"), backendWhy(b))
 	}
 	return &t
 }

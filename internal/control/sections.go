@@ -72,7 +72,7 @@ func BackendSection(list []v1alpha1.Explanation) Section {
 			if health == "" {
 				health = "not checked"
 			}
-			t.addKind("", b.Share == 0 && b.Weight > 0, b.Backend, e.Name, strconv.Itoa(b.Weight), fmt.Sprintf("%d.%d %%", b.Share/10, b.Share%10), health, backendWhy(b))
+			t.addKind("", b.Share == 0 && b.Weight > 0, b.Backend, e.Name, strconv.Itoa(b.Weight), Share(b), health, backendWhy(b))
 			vips = append(vips, e.Address)
 		}
 	}
@@ -97,15 +97,6 @@ func EventSection(list []v1alpha1.Event) Section {
 // Headline is the state of the node in a few words.
 func Headline(s v1alpha1.NodeStatus) string {
 	return clean(fmt.Sprintf("%s, lbd %s: %s", s.Node, s.Version, condense(s)))
-}
-
-// Problems are what a user should look at first, a sentence each; empty if all is well.
-func Problems(s v1alpha1.NodeStatus) []string {
-	list := problems(s)
-	for i := range list {
-		list[i] = clean(list[i])
-	}
-	return list
 }
 
 // ExplainLines are explanations as RenderExplain writes them.

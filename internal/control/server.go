@@ -40,8 +40,17 @@ type Options struct {
 	// InDaemonSet: the daemon is that of a pod of the DaemonSet. /readyz?daemon=pod, which
 	// kubelet asks for such a pod, says of another daemon that it is not the one meant.
 	InDaemonSet bool
+	// Page is served by HTTP at every path that means nothing else; nil: there is none.
+	Page Page
 	// Backend must not be nil.
 	Backend Backend
+}
+
+// Page is what people look at with a browser.
+type Page interface {
+	http.Handler
+	// Close ends the answers that would go on for as long as somebody reads them.
+	Close()
 }
 
 // Server answers on the control socket and on HTTP.
@@ -58,6 +67,9 @@ type Server struct {
 func New(opts Options) *Server {
 	s := &Server{opts: opts, httpRetry: httpRetry, slowest: readTimeout, plain: &listener{what: "http", serves: "metrics, liveness and readiness", address: opts.HTTPAddress}}
 	s.plain.handler = s.httpHandler()
+	if opts.Page != nil {
+		s.plain.stopping = opts.Page.Close
+	}
 	if m := opts.Metrics; m != nil {
 		s.plain.serves = "liveness and readiness"
 		s.secure = &listener{what: "https", serves: "metrics", address: m.Address, handler: s.metricsHandler()}
