@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -117,7 +118,7 @@ func take(ctx context.Context, source Source) (*taken, error) {
 		if e.Mode != "" && e.Address != "" {
 			s.remembered[e.VIP], s.remembered[e.Address] = true, true
 		}
-		s.words = control.About(e) + ": " + arrows(control.Change(e))
+		s.words = control.About(e) + ": " + cmp.Or(arrows(control.Change(e)), string(e.Kind))
 	}
 	s.ID = identity(s)
 	return s, nil

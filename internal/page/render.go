@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -16,10 +17,13 @@ import (
 //go:embed assets
 var assets embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"glyph": func(m mark) string { return glyphs[m] },
-	"prose": prose,
-}).ParseFS(assets, "assets/*.html"))
+// templates are parsed for the first page: most processes of lbd show none.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"glyph": func(m mark) string { return glyphs[m] },
+		"prose": prose,
+	}).ParseFS(assets, "assets/*.html"))
+})
 
 // screen is how many rows of a table are shown before the rest is counted.
 const screen = 20
@@ -180,7 +184,7 @@ func (s *Snapshot) node() string { return control.Line(s.Status.Node) }
 func (d *document) write(name string) ([]byte, error) {
 	d.Heading, d.Under, d.Title = control.Line(d.Heading), control.Line(d.Under), control.Line(d.Title)
 	var out bytes.Buffer
-	err := templates.ExecuteTemplate(&out, name, d)
+	err := templates().ExecuteTemplate(&out, name, d)
 	return out.Bytes(), err
 }
 

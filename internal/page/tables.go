@@ -184,7 +184,7 @@ func sessions(s *Snapshot, most int) table {
 			}
 			if b.BFD != "Up" {
 				bfd.Mark = bad
-				m = max2(m, look)
+				m = worse(m, look)
 			}
 		}
 		failed := s.when(b.LastErrorAt)
@@ -206,8 +206,8 @@ func sessions(s *Snapshot, most int) table {
 	return t
 }
 
-// max2 is the mark of the two to look at first.
-func max2(a, b mark) mark {
+// worse is the mark of the two to look at first.
+func worse(a, b mark) mark {
 	if rank(a) > rank(b) {
 		return a
 	}
