@@ -5,7 +5,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# Packages of Debian that the lab needs.
+# Packages of Debian that a browser needs, and the lab.
+PAGE_DEBS := chromium-headless-shell fonts-dejavu-core
 LAB_DEBS := iproute2 nftables keepalived systemd procps frr bird2 gobgpd iptables mmdebstrap
 # A number of runs, not a time: with a time Go before 1.27 may fail at its end with
 # "context deadline exceeded" though nothing was found (go.dev/issue/75804).
@@ -17,7 +18,7 @@ IMAGE    ?= lbd.dev/lbd:$(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -58,7 +59,7 @@ deps: ## install what the lab needs (Debian; root)
 # runs beside them, behind them in line. What measures times has the machine to itself.
 # Each layer runs even if one before it failed: one run tells of all that is broken.
 test: deps check ## everything that CI runs (root)
-	$(MAKE) --keep-going beside lab interop controlplane cluster e2e SPECS=few
+	$(MAKE) --keep-going beside page lab interop controlplane cluster e2e SPECS=few
 
 beside:
 	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
@@ -100,6 +101,11 @@ cluster: deps build ## real nodes: systemd, containerd, kubelet and kubeadm (roo
 # Its first run builds the tests of Kubernetes, and CoreDNS, into the same cache.
 e2e: deps build ## Kubernetes' own tests of load balancers: SPECS=all, few, or an expression (root)
 	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/e2e -specs '$(SPECS)'
+
+page: ## the page in headless Chromium, judged by axe-core (root the first time)
+	@sh tests/deps.sh $(PAGE_DEBS)
+	@command -v npm >/dev/null || sh tests/deps.sh npm
+	cd tests/page && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 -timeout 10m ./...
 
 fuzz: ## a short run of every fuzz test
 	$(BESIDE) sh tests/fuzz.sh $(FUZZTIME)
