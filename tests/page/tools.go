@@ -3,6 +3,7 @@ package page
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -11,11 +12,15 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/png"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,40 +96,27 @@ func unpack(packed []byte, name string) (string, error) {
 	}
 }
 
-// shrink makes a picture small: its colours in few steps, each from a palette.
+// shrink makes a picture small: it keeps the colours that are used most, and puts the nearest
+// of them in the place of others, which are at the edges of letters.
 func shrink(picture []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []int{8, 16, 24, 32, 48} {
-		at, seen, colours := from.Bounds(), map[color.RGBA]uint8{}, color.Palette{}
-		to := image.NewPaletted(at, nil)
-		for y := at.Min.Y; y < at.Max.Y; y++ {
-			for x := at.Min.X; x < at.Max.X; x++ {
-				r, g, b, _ := from.At(x, y).RGBA()
-				c := color.RGBA{near(r, step), near(g, step), near(b, step), 255}
-				if _, known := seen[c]; !known {
-					seen[c] = uint8(len(colours))
-					colours = append(colours, c)
-				}
-				to.SetColorIndex(x, y, seen[c])
-			}
+	at, count := from.Bounds(), map[color.Color]int{}
+	for y := at.Min.Y; y < at.Max.Y; y++ {
+		for x := at.Min.X; x < at.Max.X; x++ {
+			count[from.At(x, y)]++
 		}
-		if to.Palette = colours; len(colours) > 256 {
-			continue
-		}
-		var out bytes.Buffer
-		err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to)
-		return out.Bytes(), err
 	}
-	return nil, errors.New("too many colours")
-}
-
-// near is the nearest of the steps, of which white is one.
-func near(value uint32, step int) uint8 {
-	down := (255 - int(value>>8) + step/2) / step * step
-	return uint8(max(0, 255-down))
+	colours := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int {
+		return cmp.Or(count[b]-count[a], strings.Compare(fmt.Sprint(a), fmt.Sprint(b)))
+	})
+	to := image.NewPaletted(at, colours[:min(len(colours), 64)])
+	draw.Draw(to, at, from, at.Min, draw.Src)
+	var out bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to)
+	return out.Bytes(), err
 }
 
 // awaited has Evaluate wait for a promise.
