@@ -16,6 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.peerASN`,description="The AS number of the router"
 // +kubebuilder:printcolumn:name="My ASN",type=integer,JSONPath=`.spec.myASN`,description="The AS number of the nodes"
 // +kubebuilder:printcolumn:name="BFD",type=string,JSONPath=`.spec.bfdProfile`,description="The BFDProfile that watches the path"
+// +kubebuilder:printcolumn:name="Dynamic ASN",type=string,JSONPath=`.spec.dynamicASN`,description="Which AS numbers the router may have",priority=1
 // +kubebuilder:printcolumn:name="Hold",type=string,JSONPath=`.spec.holdTime`,description="After how long without a message the session ends",priority=1
 // +kubebuilder:printcolumn:name="Passive",type=boolean,JSONPath=`.spec.passive`,description="Whether the router has to connect",priority=1
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the object is in use as it is written"
@@ -38,9 +39,12 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.sourceAddress) && self.sourceAddress != \"\" && isIP(self.sourceAddress) && isIP(self.peerAddress)) || (ip(self.sourceAddress).family() == ip(self.peerAddress).family() && !(ip(self.sourceAddress) == ip(self.peerAddress)) && (ip(self.sourceAddress).family() == 4 || !ip(self.sourceAddress).isLinkLocalUnicast() || ip(self.peerAddress).isLinkLocalUnicast()))",message="must be another address of the family of peerAddress, and link-local only if peerAddress is",fieldPath=".sourceAddress"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || (duration(self.holdTime) == duration('0s') ? duration(self.keepaliveTime) == duration('0s') : duration(self.keepaliveTime) >= duration('1s') && duration(self.keepaliveTime) < duration(self.holdTime) && timestamp(int(timestamp(0) + duration(self.keepaliveTime))) == timestamp(0) + duration(self.keepaliveTime))",message="must be whole seconds, at least 1s and shorter than holdTime; left out if holdTime is 0s",fieldPath=".keepaliveTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.connectTime) || (has(self.passive) && self.passive ? duration(self.connectTime) == duration('0s') : duration(self.connectTime) >= duration('1s') && duration(self.connectTime) <= duration('65535s') && timestamp(int(timestamp(0) + duration(self.connectTime))) == timestamp(0) + duration(self.connectTime))",message="must be whole seconds from 1s to 65535s; left out for a passive peer",fieldPath=".connectTime"
+// +kubebuilder:validation:XValidation:rule="has(self.peerASN) || has(self.dynamicASN)",message="is required: from 1 to 4294967294, or dynamicASN in its place",fieldPath=".peerASN"
+// +kubebuilder:validation:XValidation:rule="!(has(self.peerASN) && has(self.dynamicASN))",message="dynamicASN and peerASN exclude each other",fieldPath=".dynamicASN"
 // +kubebuilder:validation:XValidation:rule="!(has(self.password) && self.password != \"\" && has(self.passwordFile) && self.passwordFile != \"\")",message="passwordFile and password exclude each other",fieldPath=".passwordFile"
-// +kubebuilder:validation:XValidation:rule="!((has(self.password) && self.password != \"\" || has(self.passwordFile) && self.passwordFile != \"\") && isIP(self.peerAddress) && ip(self.peerAddress).family() == 6 && ip(self.peerAddress).isLinkLocalUnicast())",message="no password is for a link-local peerAddress: TCP MD5 needs an address that names one peer"
-// +kubebuilder:validation:XValidation:rule="!(has(self.ebgpMultiHop) && self.ebgpMultiHop) || !(has(self.ttlSecurity) && self.ttlSecurity) && !has(self.minimumTTL) && self.myASN != self.peerASN",message="is for eBGP (peerASN is not myASN), without ttlSecurity and minimumTTL; minimumTTL alone allows several hops",fieldPath=".ebgpMultiHop"
+// +kubebuilder:validation:XValidation:rule="!(has(self.passwordSecret) && (has(self.password) && self.password != \"\" || has(self.passwordFile) && self.passwordFile != \"\"))",message="passwordSecret excludes password and passwordFile",fieldPath=".passwordSecret"
+// +kubebuilder:validation:XValidation:rule="!((has(self.password) && self.password != \"\" || has(self.passwordFile) && self.passwordFile != \"\" || has(self.passwordSecret)) && isIP(self.peerAddress) && ip(self.peerAddress).family() == 6 && ip(self.peerAddress).isLinkLocalUnicast())",message="no password is for a link-local peerAddress: TCP MD5 needs an address that names one peer"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ebgpMultiHop) && self.ebgpMultiHop) || !(has(self.ttlSecurity) && self.ttlSecurity) && !has(self.minimumTTL) && !(has(self.peerASN) && self.myASN == self.peerASN) && !(has(self.dynamicASN) && self.dynamicASN == \"internal\")",message="is for eBGP (peerASN is not myASN, and dynamicASN not internal), without ttlSecurity and minimumTTL; minimumTTL alone allows several hops",fieldPath=".ebgpMultiHop"
 // +kubebuilder:validation:XValidation:rule="!(has(self.minimumTTL) && has(self.ttlSecurity) && self.ttlSecurity)",message="minimumTTL and ttlSecurity, which means 255, exclude each other",fieldPath=".minimumTTL"
 type BGPPeerSpec struct {
 	// MyASN is the AS number of the nodes in this session: 1 to 4294967294 without
@@ -51,12 +55,18 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != 23456 && self != 65535",message="is reserved (RFC 6793, RFC 7300)"
 	MyASN uint32 `json:"myASN"`
 	// PeerASN is the AS number of the router. The same as MyASN makes the session
-	// internal (iBGP), another one external (eBGP).
+	// internal (iBGP), another one external (eBGP). Either it or DynamicASN is
+	// required.
+	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
 	// +kubebuilder:validation:Format=int64
 	// +kubebuilder:validation:XValidation:rule="self != 23456 && self != 65535",message="is reserved (RFC 6793, RFC 7300)"
-	PeerASN uint32 `json:"peerASN"`
+	PeerASN uint32 `json:"peerASN,omitempty"`
+	// DynamicASN stands in place of PeerASN: with internal the router must have MyASN
+	// too, with external it may have every other AS number.
+	// +optional
+	DynamicASN DynamicASN `json:"dynamicASN,omitempty"`
 	// PeerAddress is the address of the router, IPv4 or IPv6, without a zone.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified() && !ip(self).isLoopback() && !(cidr('224.0.0.0/4').containsIP(self) || cidr('ff00::/8').containsIP(self)) && self != '255.255.255.255'",message="must be an IP address of one host, without zone and IPv6 form of IPv4; not unspecified, loopback, multicast or broadcast"
@@ -110,6 +120,12 @@ type BGPPeerSpec struct {
 	// PeerAddress either.
 	// +kubebuilder:validation:Pattern=`^(/[^\x00]*)?$`
 	PasswordFile string `json:"passwordFile,omitempty"`
+	// PasswordSecret names a Secret of the type kubernetes.io/basic-auth with the key
+	// in its entry password. It is for clusters only; lbd needs the right to read that
+	// Secret, see docs/bgp.md. It excludes Password and PasswordFile, and is not for
+	// an IPv6 link-local PeerAddress either.
+	// +optional
+	PasswordSecret *SecretReference `json:"passwordSecret,omitempty"`
 	// BFDProfile is the name of a BFDProfile. Default: no BFD session.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*)?$`
@@ -147,6 +163,31 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000
 	MaxPrefixes int32 `json:"maxPrefixes,omitempty"`
+}
+
+// DynamicASN is which AS numbers a router may have.
+//
+// +kubebuilder:validation:Enum=internal;external
+type DynamicASN string
+
+// The choices of DynamicASN.
+const (
+	// DynamicInternal is the AS number of the nodes.
+	DynamicInternal DynamicASN = "internal"
+	// DynamicExternal is every other one.
+	DynamicExternal DynamicASN = "external"
+)
+
+// SecretReference names a Secret in the namespace of lbd.
+type SecretReference struct {
+	// Name is that of the Secret.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`
+	Name string `json:"name"`
+	// Namespace may only be that of lbd, which is the default.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // AddressFamily is IPv4 or IPv6, unicast.
@@ -192,6 +233,11 @@ func (p *BGPPeer) Default() {
 		s.Families = []AddressFamily{FamilyIPv4, FamilyIPv6}
 	}
 	setDefault(&s.MaxPrefixes, DefaultMaxPrefixes)
+}
+
+// IsInternal tells whether the session is iBGP.
+func (s *BGPPeerSpec) IsInternal() bool {
+	return s.DynamicASN == DynamicInternal || s.DynamicASN == "" && s.MyASN == s.PeerASN
 }
 
 // Has tells whether the session carries a family.

@@ -195,7 +195,8 @@ type BGPStatus struct {
 	// LocalASN is the configured AS number of this node.
 	// +kubebuilder:validation:Format=int64
 	LocalASN uint32 `json:"localASN,omitempty"`
-	// PeerASN is the configured AS number of the peer.
+	// PeerASN is the configured AS number of the peer; with dynamicASN external the one
+	// that it has, absent unless established.
 	// +kubebuilder:validation:Format=int64
 	PeerASN uint32 `json:"peerASN,omitempty"`
 	// State is the state of the session by RFC 4271 section 8.2.2.

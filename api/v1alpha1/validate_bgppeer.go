@@ -34,7 +34,7 @@ func (p *BGPPeer) Validate() []FieldError {
 	k.objectMeta(p.Metadata)
 	s := &p.Spec
 	k.asn("spec.myASN", s.MyASN)
-	k.asn("spec.peerASN", s.PeerASN)
+	k.peerASN(s)
 	k.peerAddresses(s)
 	k.port("spec.peerPort", s.PeerPort)
 	k.routerID("spec.routerID", s.RouterID)
@@ -61,6 +61,21 @@ func (k *checker) asn(path string, asn uint32) {
 	}
 	rule, reserved := reservedASN[asn]
 	k.want(!reserved, path, asn, rule)
+}
+
+// peerASN checks which AS numbers the peer may have.
+func (k *checker) peerASN(s *BGPPeerSpec) {
+	switch {
+	case s.DynamicASN != "":
+		oneOf(k, "spec.dynamicASN", s.DynamicASN, DynamicInternal, DynamicExternal)
+		if s.PeerASN != 0 {
+			k.bad("spec.dynamicASN", string(s.DynamicASN), "and peerASN exclude each other")
+		}
+	case s.PeerASN == 0:
+		k.bad("spec.peerASN", nil, "is required: from 1 to 4294967294, or dynamicASN in its place")
+	default:
+		k.asn("spec.peerASN", s.PeerASN)
+	}
 }
 
 // routerID checks a BGP identifier, which may be unset.
@@ -199,14 +214,31 @@ func (k *checker) password(s *BGPPeerSpec) {
 			k.bad("spec.password", nil, ruleOnePeer)
 		}
 	}
-	if s.PasswordFile == "" {
-		return
+	if s.PasswordFile != "" {
+		k.want(isAbsPath(s.PasswordFile), "spec.passwordFile", s.PasswordFile, ruleAbsPath)
+		k.want(!linkLocal, "spec.passwordFile", s.PasswordFile, ruleOnePeer)
+		if s.Password != "" {
+			k.bad("spec.passwordFile", s.PasswordFile, "and password exclude each other")
+		}
 	}
-	k.want(isAbsPath(s.PasswordFile), "spec.passwordFile", s.PasswordFile, ruleAbsPath)
-	k.want(!linkLocal, "spec.passwordFile", s.PasswordFile, ruleOnePeer)
-	if s.Password != "" {
-		k.bad("spec.passwordFile", s.PasswordFile, "and password exclude each other")
+	if ref := s.PasswordSecret; ref != nil {
+		k.secretReference("spec.passwordSecret", ref)
+		k.want(!linkLocal, "spec.passwordSecret", ref.Name, ruleOnePeer)
+		if s.Password != "" || s.PasswordFile != "" {
+			k.bad("spec.passwordSecret", ref.Name, "excludes password and passwordFile")
+		}
 	}
+}
+
+// secretReference checks the name of a Secret. Only who knows the namespace of lbd
+// can tell whether a namespace is that.
+func (k *checker) secretReference(path string, ref *SecretReference) {
+	if ref.Name == "" {
+		k.bad(path+".name", nil, ruleRequired)
+	} else {
+		k.want(isSubdomain(ref.Name), path+".name", ref.Name, ruleSubdomain)
+	}
+	k.want(ref.Namespace == "" || isDNSLabel(ref.Namespace), path+".namespace", ref.Namespace, ruleDNSLabel)
 }
 
 // MD5KeyRule returns the rule that a key of TCP MD5 breaks, or "". It completes
@@ -231,7 +263,9 @@ func (k *checker) hops(s *BGPPeerSpec) {
 			k.bad("spec.ebgpMultiHop", true, "and ttlSecurity exclude each other; minimumTTL is for a peer several hops away")
 		case s.MinimumTTL != nil:
 			k.bad("spec.ebgpMultiHop", true, "and minimumTTL exclude each other; minimumTTL alone allows several hops")
-		case s.MyASN == s.PeerASN && s.MyASN != 0:
+		case s.DynamicASN == DynamicInternal:
+			k.bad("spec.ebgpMultiHop", true, "is for eBGP; an iBGP peer (dynamicASN is internal) may always be several hops away")
+		case s.IsInternal() && s.MyASN != 0:
 			k.bad("spec.ebgpMultiHop", true, "is for eBGP; an iBGP peer (peerASN is myASN) may always be several hops away")
 		}
 	}

@@ -81,6 +81,10 @@ func TestTexts(t *testing.T) {
 			`{"addresses":["10.0.0.1"],"ports":[{"port":80}],"backends":[{"address":"10.0.0.2"}],"drainTimeout":"1h"}`: 0,
 		},
 		KindBGPPeer: {
+			`{"myASN":64512,"peerASN":0,"peerAddress":"10.0.0.1"}`: 1, `{"myASN":64512,"peerAddress":"10.0.0.1"}`: 1,
+			`{"myASN":64512,"dynamicASN":"external","peerAddress":"10.0.0.1"}`: 0, `{` + peer + `,"dynamicASN":"internal"}`: 1,
+			`{` + peer + `,"passwordSecret":{}}`: 1, `{` + peer + `,"passwordSecret":{"namespace":"lbd-system"}}`: 1,
+			`{` + peer + `,"passwordSecret":{"name":"a","namespace":"lbd-system"}}`: 0, `{` + peer + `,"passwordSecret":{"name":"a/b","namespace":"A"}}`: 2,
 			`{}`: 3, `{` + peer + `}`: 0, `{"myASN":4294967296,"peerASN":1,"peerAddress":"10.0.0.1"}`: 1,
 			`{` + peer + `,"holdTime":"90s"}`: 0, `{` + peer + `,"holdTime":"0s"}`: 0, `{` + peer + `,"holdTime":"1m30s","keepaliveTime":"89s"}`: 0,
 			`{` + peer + `,"holdTime":"3s","keepaliveTime":"3s"}`: 1, `{` + peer + `,"holdTime":"9.0005s"}`: 1, `{` + peer + `,"keepaliveTime":"1.0005s"}`: 1,

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -68,6 +69,7 @@ func fill(r *model.PeerReport, s *Session) {
 	r.State, r.Since = s.State.String(), s.Since
 	if s.State == Established {
 		r.HoldTime = s.HoldTime
+		r.PeerASN = cmp.Or(r.PeerASN, s.PeerASN)
 	}
 	if s.IPv4 {
 		r.Families = append(r.Families, "ipv4")

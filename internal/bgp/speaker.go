@@ -70,6 +70,8 @@ type Session struct {
 	Since time.Time // of the last change between Established and not
 	// Local is the address of this end; invalid unless Established.
 	Local netip.Addr
+	// PeerASN is the AS number of the peer; 0 unless Established.
+	PeerASN uint32
 	// HoldTime is the negotiated one; zero unless Established, and for never.
 	HoldTime time.Duration
 	// IPv4 and IPv6 tell what is advertised: the family is negotiated, and there is

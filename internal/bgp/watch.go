@@ -118,11 +118,11 @@ func isMultihop(p *model.BGPPeer) bool {
 	case p.External():
 		return p.Multihop || p.MinTTL > 0
 	}
-	return !connected(p.Address)
+	return !OnSubnet(p.Address)
 }
 
-// connected tells whether an address is on a subnet of this node.
-func connected(addr netip.Addr) bool {
+// OnSubnet tells whether an address is on a subnet of this node.
+func OnSubnet(addr netip.Addr) bool {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return true

@@ -182,7 +182,7 @@ func peersOf(a *v1alpha1.BGPAdvertise, names *named) []*v1alpha1.BGPPeerSpec {
 
 // warnPath warns about attributes that no peer is told.
 func warnPath(a *v1alpha1.BGPAdvertise, peers []*v1alpha1.BGPPeerSpec, warn func(path, text string)) {
-	internal := func(p *v1alpha1.BGPPeerSpec) bool { return p.MyASN == p.PeerASN }
+	internal := (*v1alpha1.BGPPeerSpec).IsInternal
 	external := func(p *v1alpha1.BGPPeerSpec) bool { return !internal(p) }
 	if a.LocalPref != nil && !slices.ContainsFunc(peers, internal) {
 		warn("spec.advertise.bgp.localPref", "is told to iBGP peers only, and all peers are eBGP")

@@ -226,7 +226,7 @@ func RenderBGP(w io.Writer, s v1alpha1.NodeStatus) error {
 }
 
 func renderPeer(out *bytes.Buffer, s v1alpha1.NodeStatus, b v1alpha1.BGPStatus) {
-	fmt.Fprintf(out, "%s, %s, AS %d from AS %d: %s", clean(b.Peer), clean(b.Address), b.PeerASN, b.LocalASN, clean(b.State))
+	fmt.Fprintf(out, "%s, %s, %s from AS %d: %s", clean(b.Peer), clean(b.Address), peerAS(b), b.LocalASN, clean(b.State))
 	if !b.Since.IsZero() {
 		fmt.Fprintf(out, " for %s", age(s, b.Since))
 	}

@@ -107,7 +107,7 @@ func bgpStatus(v *model.View, d *model.Desired) []v1alpha1.BGPStatus {
 			r.State = "Idle"
 		}
 		b := v1alpha1.BGPStatus{
-			Peer: p.Name, Address: p.Address.String(), LocalASN: p.LocalASN, PeerASN: p.PeerASN,
+			Peer: p.Name, Address: p.Address.String(), LocalASN: p.LocalASN, PeerASN: cmp.Or(p.PeerASN, r.PeerASN),
 			State: r.State, Since: r.Since, HoldTime: duration(r.HoldTime), Families: r.Families,
 			BFD: r.BFD, BFDTransmit: duration(r.BFDTransmit), BFDReceive: duration(r.BFDReceive), BFDDetect: duration(r.BFDDetect),
 			Received: r.Received, Flaps: r.Flaps, Error: r.LastError, LastErrorAt: r.LastAt,

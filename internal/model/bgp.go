@@ -85,7 +85,8 @@ type BGPConfig struct {
 type BGPPeer struct {
 	Name     string
 	LocalASN uint32
-	PeerASN  uint32
+	// PeerASN is what the peer must have; 0: every number but LocalASN.
+	PeerASN uint32
 	// Address of the peer; a link-local one has its interface as the zone.
 	Address netip.Addr
 	Port    uint16
@@ -219,7 +220,9 @@ type PeerReport struct {
 	Name     string
 	Address  netip.Addr
 	LocalASN uint32
-	PeerASN  uint32
+	// PeerASN is the configured one; if that is 0, the one that the peer has, and 0
+	// unless Established.
+	PeerASN uint32
 	// State is that of RFC 4271 section 8.2.2: Idle, Connect, Active, OpenSent,
 	// OpenConfirm, Established.
 	State string

@@ -18,7 +18,7 @@ func Peer(p *v1alpha1.BGPPeer, profile *v1alpha1.BFDProfile, secrets map[string]
 	out := model.BGPPeer{
 		Name:            p.Metadata.Name,
 		LocalASN:        s.MyASN,
-		PeerASN:         s.PeerASN,
+		PeerASN:         s.PeerASN, // 0 for DynamicExternal
 		Address:         peerAddr(s.PeerAddress, s.Interface),
 		Port:            uint16(s.PeerPort),
 		Source:          peerAddr(s.SourceAddress, s.Interface),
@@ -37,6 +37,9 @@ func Peer(p *v1alpha1.BGPPeer, profile *v1alpha1.BFDProfile, secrets map[string]
 	out.RouterID, _ = netip.ParseAddr(s.RouterID) // zero: none
 	for _, sel := range s.NodeSelectors {
 		out.NodeSelectors = append(out.NodeSelectors, maps.Clone(sel.MatchLabels))
+	}
+	if s.DynamicASN == v1alpha1.DynamicInternal {
+		out.PeerASN = s.MyASN
 	}
 	if s.PasswordFile != "" {
 		out.Password = secrets[s.PasswordFile]

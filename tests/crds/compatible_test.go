@@ -20,13 +20,24 @@ import (
 // narrowed are the ways in which a definition takes less than that of the previous version,
 // each with the reason. An entry goes with the next release.
 var narrowed = map[string]string{
-	"MachineLoadBalancer spec.healthCheck.http.host: default none was \"127.0.0.1\"":  hostDefault,
-	"MachineLoadBalancer spec.healthCheck.https.host: default none was \"127.0.0.1\"": hostDefault,
-	"MachineLoadBalancer spec.healthCheck.tcp.host: default none was \"127.0.0.1\"":   hostDefault,
-	"VirtualIP spec.healthCheck.http.host: default none was \"127.0.0.1\"":            hostDefault,
-	"VirtualIP spec.healthCheck.https.host: default none was \"127.0.0.1\"":           hostDefault,
-	"VirtualIP spec.healthCheck.tcp.host: default none was \"127.0.0.1\"":             hostDefault,
+	"BGPPeer spec: rule \"is required: from 1 to 4294967294, or dynamicASN in its place\"":                                                                             peerASNOptional,
+	"BGPPeer spec: rule \"dynamicASN and peerASN exclude each other\"":                                                                                                 newFields,
+	"BGPPeer spec: rule \"passwordSecret excludes password and passwordFile\"":                                                                                         newFields,
+	"BGPPeer spec: rule \"no password is for a link-local peerAddress: TCP MD5 needs an address that names one peer\"":                                                 newFields,
+	"BGPPeer spec: rule \"is for eBGP (peerASN is not myASN, and dynamicASN not internal), without ttlSecurity and minimumTTL; minimumTTL alone allows several hops\"": newFields,
+	"MachineLoadBalancer spec.healthCheck.http.host: default none was \"127.0.0.1\"":                                                                                   hostDefault,
+	"MachineLoadBalancer spec.healthCheck.https.host: default none was \"127.0.0.1\"":                                                                                  hostDefault,
+	"MachineLoadBalancer spec.healthCheck.tcp.host: default none was \"127.0.0.1\"":                                                                                    hostDefault,
+	"VirtualIP spec.healthCheck.http.host: default none was \"127.0.0.1\"":                                                                                             hostDefault,
+	"VirtualIP spec.healthCheck.https.host: default none was \"127.0.0.1\"":                                                                                            hostDefault,
+	"VirtualIP spec.healthCheck.tcp.host: default none was \"127.0.0.1\"":                                                                                              hostDefault,
 }
+
+// These rules say the same as before of what the previous version had.
+const (
+	peerASNOptional = "the field was required"
+	newFields       = "what they refuse has dynamicASN or passwordSecret, which are new"
+)
 
 // Daemons of either version fill the host in by themselves.
 const hostDefault = "that of a LoadBalancer is the address of each backend, and the type is the same"

@@ -198,6 +198,8 @@ func (s *Speaker) handle(p *peer, e event) bool {
 		p.said = holdWords(&p.conf)
 	case prefixLimit:
 		p.said = limitWords(&p.conf)
+	case asnHeard:
+		return s.hearASN(p, e.asn)
 	case stateChanged:
 		return s.move(p, e)
 	}
@@ -219,6 +221,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 		}
 		if e.new == bgp.Established {
 			s.extend(p)
+			s.catchUp(p)
 		}
 		return true
 	}

@@ -30,6 +30,7 @@ type event struct {
 	reason   string               // stateChanged: as the server names it
 	notice   *bgp.BGPNotification // stateChanged, noticeSent: if one was the reason
 	err      error                // dialFailed, md5Failed, noticeSent: the cause
+	asn      uint32               // asnHeard
 }
 
 type eventKind uint8
@@ -42,6 +43,7 @@ const (
 	holdExpired
 	prefixLimit
 	localMismatch
+	asnHeard
 )
 
 func (l *logger) Panic(msg string, f gobgplog.Fields) { l.write(slog.LevelError, msg, f) }
@@ -99,6 +101,10 @@ func pick(msg string, f gobgplog.Fields) event {
 	case "prefix limit reached":
 		if _, warning := f["Pct"]; !warning {
 			return event{kind: prefixLimit}
+		}
+	case "skipped asn negotiation":
+		if asn, ok := f["Asn"].(uint32); ok {
+			return event{kind: asnHeard, asn: asn}
 		}
 	case "Mismatched local address":
 		return event{kind: localMismatch}

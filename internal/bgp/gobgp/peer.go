@@ -24,6 +24,10 @@ type peer struct {
 	marks      []string
 	nextHop    netip.Addr // of IPv6 paths over an IPv4 session
 	looked     time.Time  // for nextHop
+	// asn is that of the peer if it may have any, 0 until it was heard; late: it was
+	// heard in this session. See dynamic.go.
+	asn  uint32
+	late bool
 	// extended: the peer takes IPv6 next hops of IPv4 paths; see extend.
 	extended bool
 
@@ -81,7 +85,7 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 		return fmt.Errorf("peer %q has no address", conf.Name)
 	case conf.Password != "" && conf.Address.Zone() != "":
 		return fmt.Errorf("peer %q: a password does not work with a link-local address", conf.Name)
-	case conf.LocalASN == 0 || conf.PeerASN == 0:
+	case conf.LocalASN == 0:
 		return fmt.Errorf("peer %q has no AS number", conf.Name)
 	}
 	for _, q := range s.peers {
@@ -110,6 +114,11 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 // again.
 func (s *Speaker) enter(p *peer) {
 	if p.due = s.notBefore(p); !p.due.IsZero() {
+		return
+	}
+	if words := p.tooFar(); words != "" {
+		p.fail(words)
+		p.due = time.Now().Add(max(p.pause(), refusedMax))
 		return
 	}
 	s.findNextHop(p)

@@ -106,8 +106,12 @@ func (s *Speaker) admit(p *peer) error {
 	return nil
 }
 
-// permitBoth adds the statements for the families of a peer.
+// permitBoth adds the statements for the families of a peer, none while it must have
+// no path.
 func (s *Speaker) permitBoth(p *peer, st statement) error {
+	if !p.admitted() {
+		return nil
+	}
 	if p.conf.IPv4 && (p.extended || p.conf.Address.Is4()) {
 		st.family = ipv4
 		if err := s.permit(p, st); err != nil {

@@ -67,6 +67,7 @@ func (p *peer) session(known *api.Peer) bgptypes.Session {
 	if known == nil || p.state != bgptypes.Established {
 		return out
 	}
+	out.PeerASN = known.GetState().GetPeerAsn()
 	out.HoldTime = time.Duration(known.GetTimers().GetState().GetNegotiatedHoldTime()) * time.Second
 	if a, err := netip.ParseAddr(known.GetTransport().GetLocalAddress()); err == nil {
 		out.Local = a.Unmap()
@@ -79,6 +80,9 @@ func (p *peer) session(known *api.Peer) bgptypes.Session {
 func (p *peer) families(known *api.Peer, out *bgptypes.Session) {
 	agreed, extended := capabilities(known)
 	over6 := p.conf.Address.Is6()
+	if !p.admitted() {
+		return // for the moment until the keeper has heard of its AS
+	}
 	switch {
 	case !p.conf.IPv4:
 	case !agreed[bgp.RF_IPv4_UC]:
