@@ -76,7 +76,7 @@ from the status of the Services; there is no other state.`,
 	return cmd
 }
 
-// leaseNamespace is that of the pod, else the one of the manifests.
+// leaseNamespace is that of lbd: of the pod, else the one of the manifests.
 func leaseNamespace() string {
 	if text, err := os.ReadFile(podNamespace); err == nil && len(strings.TrimSpace(string(text))) > 0 {
 		return strings.TrimSpace(string(text))

@@ -115,6 +115,7 @@ func newSpeaker(cfg *config.Config, j *joined, log *slog.Logger) *speaker.Source
 		Services: services.Options{
 			Self: cfg.Node.Name, Class: k.LoadBalancerClass, Classless: k.Classless, CordonDrains: k.CordonDrains,
 		},
+		Namespace:    leaseNamespace(),
 		PeerSelector: k.PeerSelector,
 		OnChange:     j.setCluster,
 		OnPeers:      j.setNodes,

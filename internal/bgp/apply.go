@@ -88,7 +88,8 @@ func samePeer(a, b *model.BGPPeer) bool {
 		a.Source == b.Source && a.HoldTime == b.HoldTime && a.KeepaliveTime == b.KeepaliveTime &&
 		a.ConnectTime == b.ConnectTime && a.Password == b.Password && a.Multihop == b.Multihop &&
 		a.MinTTL == b.MinTTL && a.Passive == b.Passive && a.GracefulRestart == b.GracefulRestart &&
-		a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.MaxPrefixes == b.MaxPrefixes
+		a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.MaxPrefixes == b.MaxPrefixes &&
+		a.Lacks == b.Lacks
 }
 
 // applyPeers makes the sessions those of the decision.
@@ -173,6 +174,10 @@ func (d *Driver) add(p *model.BGPPeer) {
 	}
 	if isOwn(p.Address) {
 		s.refuse(d, fmt.Errorf("peerAddress %s is an address of this node, which has no session with itself", p.Address))
+		return
+	}
+	if p.Lacks != "" {
+		s.refuse(d, errors.New(p.Lacks))
 		return
 	}
 	peer := Peer{BGPPeer: *p, Restarting: d.memory.restarting(p)}

@@ -109,7 +109,7 @@ func TestLoadRefusesBGP(t *testing.T) {
 	// Documents begin in line 6, 11 and so on, and specs are in line 10, 15 and so on.
 	for name, tt := range map[string]struct{ yaml, want string }{
 		"decimals":     {doc("BGPPeer", "a", "myASN: 1.10, peerASN: -1, "+at), `a.yaml:10: BGPPeer "a": spec.myASN: 1.10 must be a whole number` + "\n" + `a.yaml:10: BGPPeer "a": spec.peerASN: -1 must not be negative`},
-		"large number": {doc("BGPPeer", "a", "myASN: 4294967296, peerASN: 0, "+at), `a.yaml:10: BGPPeer "a": spec.myASN: 4294967296 is too large` + "\n" + `a.yaml:10: BGPPeer "a": spec.peerASN: is required: from 1 to 4294967294`},
+		"large number": {doc("BGPPeer", "a", "myASN: 4294967296, peerASN: 0, "+at), `a.yaml:10: BGPPeer "a": spec.myASN: 4294967296 is too large` + "\n" + `a.yaml:10: BGPPeer "a": spec.peerASN: is required: from 1 to 4294967294, or dynamicASN in its place`},
 		"32 bits":      {peerDoc("a", at+", maxPrefixes: 2147483648"), `a.yaml:10: BGPPeer "a": spec.maxPrefixes: 2147483648 is too large`},
 		"zeros": {peerDoc("a", at+", holdTime: 1s, maxPrefixes: 0, connectTime: 0s, minimumTTL: 0"),
 			"a.yaml:10: BGPPeer \"a\": spec.holdTime: 1s must be 0s, which means for ever, or whole seconds from 3s to 65535s (RFC 4271 section 4.2)\n" +
@@ -117,11 +117,15 @@ func TestLoadRefusesBGP(t *testing.T) {
 				"a.yaml:10: BGPPeer \"a\": spec.minimumTTL: 0 must be from 1 to 255\n" +
 				"a.yaml:10: BGPPeer \"a\": spec.maxPrefixes: 0 must be from 1 to 10000000"},
 
-		"vrf":          {peerDoc("a", at+", vrf: red"), `a.yaml:10: BGPPeer "a": spec.vrf: is not supported by this version`},
+		"vrf":          {peerDoc("a", at+", vrf: red"), `a.yaml:10: BGPPeer "a": spec.vrf: is not supported by this version: sessions are opened by the main routing table; remove it, and have that table reach peerAddress`},
 		"secret":       {peerDoc("a", at+", passwordSecret: {name: x}"), `a.yaml:10: BGPPeer "a": spec.passwordSecret: is not for files; use passwordFile`},
 		"MP":           {peerDoc("a", at+", disableMP: true"), `a.yaml:10: BGPPeer "a": spec.disableMP: is not supported: sessions always carry both families, unless spec.families names one`},
 		"dual":         {peerDoc("a", at+", dualStackAddressFamily: true"), `a.yaml:10: BGPPeer "a": spec.dualStackAddressFamily: is not needed: sessions always carry both families, unless spec.families names one`},
-		"dynamic":      {peerDoc("a", at+", dynamicASN: external"), `a.yaml:10: BGPPeer "a": spec.dynamicASN: is not supported by this version; give peerASN`},
+		"dynamic":      {peerDoc("a", at+", dynamicASN: external"), `a.yaml:10: BGPPeer "a": spec.dynamicASN: "external" and peerASN exclude each other`},
+		"no AS":        {doc("BGPPeer", "a", "myASN: 1, "+at), `a.yaml:10: BGPPeer "a": spec.peerASN: is required: from 1 to 4294967294, or dynamicASN in its place`},
+		"any AS":       {doc("BGPPeer", "a", "myASN: 1, dynamicASN: any, "+at), `a.yaml:10: BGPPeer "a": spec.dynamicASN: "any" must be internal or external`},
+		"far inside":   {doc("BGPPeer", "a", "myASN: 1, dynamicASN: internal, ebgpMultiHop: true, "+at), `a.yaml:10: BGPPeer "a": spec.ebgpMultiHop: true is for eBGP; an iBGP peer (dynamicASN is internal) may always be several hops away`},
+		"no secret":    {peerDoc("a", at+", passwordSecret: {}"), `a.yaml:10: BGPPeer "a": spec.passwordSecret.name: is required`},
 		"local":        {peerDoc("a", at+", localASN: 1"), `a.yaml:10: BGPPeer "a": spec.localASN: is not supported by this version; myASN is that of this session, and another BGPPeer may have another`},
 		"expressions":  {peerDoc("a", at+", nodeSelectors: [{}, {matchExpressions: []}]"), `a.yaml:10: BGPPeer "a": spec.nodeSelectors[1].matchExpressions: is not supported by this version; use matchLabels`},
 		"echo":         {doc("BFDProfile", "a", "echoMode: true"), `a.yaml:10: BFDProfile "a": spec.echoMode: is not supported by this version: BFD works without the echo function; remove it`},
@@ -199,6 +203,51 @@ func TestLoadTakesBGP(t *testing.T) {
 	} {
 		if _, err := Load(write(t, map[string]string{"a.yaml": bgpNode + text})); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What dynamicASN is resolved to, and what is warned of: a router that is external hears
+// of no LOCAL_PREF, one that is internal of no prepends.
+func TestDynamicASN(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": bgpNode +
+		doc("BGPPeer", "in", "myASN: 64512, dynamicASN: internal, peerAddress: 10.0.0.1") +
+		doc("BGPPeer", "out", "myASN: 64512, dynamicASN: external, peerAddress: 10.0.0.2") +
+		doc("VirtualIP", "v", aCheck+"addresses: [192.0.2.1], advertise: {bgp: {peers: [in], localPref: 9, asPathPrepend: 1}}") +
+		doc("VirtualIP", "w", aCheck+"addresses: [192.0.2.2], advertise: {bgp: {peers: [out], localPref: 9, asPathPrepend: 1}}")})
+	cfg, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := cfg.Peers; p[0].PeerASN != 64512 || p[0].External() || p[1].PeerASN != 0 || !p[1].External() {
+		t.Errorf("%+v", p)
+	}
+	got := strings.ReplaceAll(strings.Join(cfg.Warnings[1:], "\n"), dir+"/", "")
+	if want := `a.yaml:20: VirtualIP "v": spec.advertise.bgp.asPathPrepend: is told to eBGP peers only, and all peers are iBGP
+a.yaml:25: VirtualIP "w": spec.advertise.bgp.localPref: is told to iBGP peers only, and all peers are eBGP`; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A Secret is for a cluster. Files for kubectl, which no daemon reads, are only warned of.
+func TestPasswordSecret(t *testing.T) {
+	peer := peerDoc("a", "peerAddress: 10.0.0.1, passwordSecret: {name: x}")
+	dir := write(t, map[string]string{"a.yaml": peer})
+	sum, err := Validate(dir)
+	if err != nil || len(sum.Warnings) != 1 {
+		t.Fatal(err, sum)
+	}
+	const want = `a.yaml:5: BGPPeer "a": spec.passwordSecret: is for a cluster: a daemon refuses it in its files, use passwordFile there`
+	if got := strings.ReplaceAll(sum.Warnings[0].Error(), dir+"/", ""); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	put(t, filepath.Join(dir, "b.yaml"), bgpNode)
+	for name, read := range map[string]func() error{
+		"Load":     func() error { _, err := Load(dir); return err },
+		"Validate": func() error { _, err := Validate(dir); return err },
+	} {
+		if got := message(read(), dir); got != `a.yaml:5: BGPPeer "a": spec.passwordSecret: is not for files; use passwordFile` {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func fieldPaths(t reflect.Type, path string, into map[string]bool) {
 		for _, f := range reflect.VisibleFields(t) {
 			if !f.Anonymous && len(f.Index) <= 2 {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-				if name == "status" { // of clusters only
+				if name == "status" || name == "passwordSecret" { // of clusters only
 					continue
 				}
 				fieldPaths(f.Type, child(path, name), into)

@@ -96,6 +96,7 @@ type loader struct {
 func (l *loader) load() (*Config, error) {
 	objects, errs := l.parse()
 	node := crossCheck(objects, len(errs) == 0)
+	clusterWarnings := l.noClusterSecrets(objects, node)
 	for _, o := range objects {
 		errs = append(errs, o.errs...)
 	}
@@ -115,7 +116,7 @@ func (l *loader) load() (*Config, error) {
 	cfg.hostName = l.hostName
 	cfg.watched = l.watched
 	cfg.Node.Gossip.Keys = keys
-	cfg.warnings = slices.Concat(cfg.warnings, warnings, secretWarnings)
+	cfg.warnings = slices.Concat(cfg.warnings, clusterWarnings, warnings, secretWarnings)
 	if len(cfg.VIPs) == 0 && cfg.Node.Kubernetes == nil && cfg.Node.Machines == nil && !l.anywhere {
 		cfg.warnings = append(cfg.warnings, fileError(l.path, 0, "has no VirtualIP; there is nothing to keep reachable"))
 	}

@@ -83,6 +83,24 @@ func (l *loader) secrets(objects []*object, node *object) (content map[string]st
 	return content, warnings, errs
 }
 
+// noClusterSecrets refuses the names of Secrets, which are for a cluster only. Files that no
+// daemon can read, having no NodeConfiguration, may be for kubectl: Validate warns there.
+func (l *loader) noClusterSecrets(objects []*object, node *object) (warnings []*Error) {
+	const path = "spec.passwordSecret"
+	for _, o := range objects {
+		switch {
+		case o.peer == nil || o.peer.Spec.PasswordSecret == nil || o.isBroken(path):
+		case l.anywhere && node == nil:
+			warnings = append(warnings, o.about(o.placeOf(path), v1alpha1.FieldError{
+				Path: path, Rule: "is for a cluster: a daemon refuses it in its files, use passwordFile there",
+			}))
+		default:
+			o.breaks(path, nil, "is not for files; use passwordFile")
+		}
+	}
+	return warnings
+}
+
 // readSecret returns the content of a file without one newline at its end.
 func readSecret(file string) (key string, mode fs.FileMode, err *Error) {
 	data, info, err := readFile(file, maxSecretFile)

@@ -228,3 +228,11 @@ func (g *group) lines() (out []string) {
 	}
 	return out
 }
+
+// peerAS names the AS of the peer, as far as it is known.
+func peerAS(b v1alpha1.BGPStatus) string {
+	if b.PeerASN == 0 {
+		return "any other AS"
+	}
+	return fmt.Sprintf("AS %d", b.PeerASN)
+}

@@ -172,11 +172,3 @@ func clean(text string) string {
 		return ' '
 	}, text)
 }
-
-// peerAS names the AS of the peer, as far as it is known.
-func peerAS(b v1alpha1.BGPStatus) string {
-	if b.PeerASN == 0 {
-		return "any other AS"
-	}
-	return fmt.Sprintf("AS %d", b.PeerASN)
-}

@@ -86,6 +86,7 @@ type object struct {
 	order      int // of the file
 	line       int
 	kind, name string
+	namespace  string
 	version    string         // of the API, such as v1beta2
 	lines      map[string]int // by path
 	noted      []string       // paths with a note or an error

@@ -122,7 +122,7 @@ func (c *converter) dispatch(o *object, f *fields, api string) {
 		o.note("data.config", nil, "is the configuration of MetalLB before 0.13 and is not converted; "+
 			"write it as objects first (MetalLB 0.13 came with configmaptocrs for that), then convert those")
 	case o.kind == "Secret":
-		o.note("kind", o.kind, "is not converted: a password is put into a file that spec.passwordFile of the BGPPeer names")
+		o.note("kind", o.kind, "is not converted: copy one that a BGPPeer names in passwordSecret into the namespace of lbd")
 	case o.kind == "Service":
 		o.note("kind", o.kind, "needs no conversion: lbd reads it from the cluster, with the annotations of MetalLB")
 	default:
@@ -197,7 +197,8 @@ func (o *object) meta(n *yaml.Node) v1alpha1.ObjectMeta {
 	f := o.mapping(n, "metadata")
 	m := v1alpha1.ObjectMeta{Name: f.text("name"), Labels: f.stringMap("labels"), Annotations: f.stringMap("annotations")}
 	delete(m.Annotations, lastApplied)
-	if ns := f.text("namespace"); ns != "" && !o.c.namespaces[ns] {
+	o.namespace = f.text("namespace")
+	if ns := o.namespace; ns != "" && !o.c.namespaces[ns] {
 		o.c.namespaces[ns] = true
 		o.keep("metadata.namespace", ns, "is left out, here and wherever it is written")
 	}

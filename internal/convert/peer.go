@@ -1,18 +1,12 @@
 package convert
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
-	"regexp"
 
 	"lbd.dev/lbd/api/v1alpha1"
 )
-
-// secretName matches names of Secrets, which become names of files.
-var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-
-// passwordDir is where passwordFile of a converted peer lies.
-const passwordDir = "/etc/lbd/"
 
 func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 	p := &v1alpha1.BGPPeer{TypeMeta: typeMeta(v1alpha1.KindBGPPeer), Metadata: meta}
@@ -21,6 +15,7 @@ func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 	*s = v1alpha1.BGPPeerSpec{
 		MyASN:                 orZero(number[uint32](f, "myASN")),
 		PeerASN:               orZero(number[uint32](f, "peerASN")),
+		DynamicASN:            v1alpha1.DynamicASN(f.text("dynamicASN")),
 		PeerAddress:           f.text("peerAddress"),
 		PeerPort:              orZero(number[int32](f, "peerPort")),
 		Interface:             f.text("interface"),
@@ -45,7 +40,7 @@ func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 	}
 	stays := o.nodeSelectors(s, f.selectors("nodeSelectors"))
 	if vrf := f.text("vrf"); vrf != "" {
-		o.note("spec.vrf", vrf, "has no equal: lbd opens sessions outside of VRFs only; the BGPPeer is left out")
+		o.note("spec.vrf", vrf, "has no equal: lbd opens sessions by the main routing table only; have that table reach the router and remove vrf, or keep MetalLB for it; the BGPPeer is left out")
 		stays = false
 	}
 	if !stays {
@@ -58,6 +53,10 @@ func bgpPeer(o *object, meta v1alpha1.ObjectMeta, f *fields) {
 func (o *object) timers(s *v1alpha1.BGPPeerSpec) {
 	if o.version == "v1beta1" { // which writes 0s for what is absent
 		s.HoldTime, s.KeepaliveTime = absentIfZero(s.HoldTime), absentIfZero(s.KeepaliveTime)
+	}
+	if s.HoldTime != nil && s.HoldTime.Duration != 0 && s.KeepaliveTime != nil && s.KeepaliveTime.Duration == 0 {
+		o.keep("spec.keepaliveTime", *s.KeepaliveTime, "is left out: a session with a holdTime needs KEEPALIVEs, which lbd sends every third of it")
+		s.KeepaliveTime = nil
 	}
 	if s.HoldTime == nil && s.KeepaliveTime != nil {
 		s.HoldTime = &v1alpha1.Duration{Duration: 3 * s.KeepaliveTime.Duration}
@@ -77,15 +76,6 @@ func (o *object) asns(s *v1alpha1.BGPPeerSpec, f *fields) {
 	if local := number[uint32](f, "localASN"); orZero(local) != 0 {
 		o.keep("spec.localASN", *local, "is written as myASN: the router sees this number alone, and never %d", s.MyASN)
 		s.MyASN = *local
-	}
-	switch kind := f.text("dynamicASN"); kind {
-	case "":
-	case "internal":
-		o.keep("spec.dynamicASN", kind, "is written as peerASN %d, which is myASN", s.MyASN)
-		s.PeerASN = s.MyASN
-	default:
-		o.note("spec.dynamicASN", kind, "has no equal: write the AS number of the router into peerASN; lbd refuses the object until then")
-		o.noted = append(o.noted, "spec.peerASN")
 	}
 }
 
@@ -108,8 +98,8 @@ func (o *object) families(s *v1alpha1.BGPPeerSpec, f *fields) {
 	o.keep("spec.disableMP", true, "is written as families: [%s]", s.Families[0])
 }
 
-// secret converts a reference to a Secret. A session without its password would
-// come up if the router asks for none, so a file is named that is not there.
+// secret converts a reference to a Secret. lbd reads it in its own namespace, which may
+// be another than that of MetalLB.
 func (o *object) secret(s *v1alpha1.BGPPeerSpec, f *fields) {
 	n := f.take("passwordSecret")
 	if n == nil {
@@ -117,18 +107,18 @@ func (o *object) secret(s *v1alpha1.BGPPeerSpec, f *fields) {
 	}
 	ref := o.mapping(n, "spec.passwordSecret")
 	name := ref.text("name")
-	ref.text("namespace")
+	namespace := cmp.Or(ref.text("namespace"), o.namespace)
 	ref.done()
 	if name == "" { // the API server writes passwordSecret: {}
 		return
 	}
-	if !secretName.MatchString(name) {
-		o.fail("spec.passwordSecret.name", "must be the name of a Secret")
-		return
+	s.PasswordSecret = &v1alpha1.SecretReference{Name: name}
+	from := "the namespace of MetalLB"
+	if namespace != "" {
+		from = "namespace " + namespace
 	}
-	s.PasswordFile = passwordDir + name + ".password"
-	o.note("spec.passwordSecret", name, "is written as passwordFile %s: put what the Secret has under the key password into that file on each node",
-		s.PasswordFile)
+	o.keep("spec.passwordSecret", name, "is carried over: lbd reads that Secret in its own namespace, so copy it there from %s, "+
+		"and name it in bgp.passwordSecrets of the chart or in the Role lbd-passwords", from)
 }
 
 // maxSelectors bounds what one selector is written as.

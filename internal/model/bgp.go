@@ -125,6 +125,9 @@ type BGPPeer struct {
 	MaxPrefixes uint32
 
 	BFD *BFDProfile // nil: none
+
+	// Lacks is why there can be no session now, in words; empty: nothing is missing.
+	Lacks string
 }
 
 // External tells whether the session is eBGP.

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,6 +30,9 @@ func (c *config) readPeers(labels map[string]string) {
 			continue
 		}
 		p := resolve.Peer(o, profile, c.objects.Secrets)
+		if s.PasswordSecret != nil {
+			p.Password, p.Lacks = c.password(name, s.PasswordSecret, here)
+		}
 		if here {
 			if other, again := byAddr[p.Address]; again {
 				c.bad(v1alpha1.KindBGPPeer, name, "spec.peerAddress %q is also that of BGPPeer %q on this node: there is no second session", s.PeerAddress, other)
@@ -45,6 +49,28 @@ func (c *config) readPeers(labels map[string]string) {
 		}
 		c.peers = append(c.peers, p)
 	}
+}
+
+// password returns the key that a Secret has for a peer, or why there is none: a session
+// without its password is no session.
+func (c *config) password(peer string, ref *v1alpha1.SecretReference, here bool) (key, lacks string) {
+	if own := c.objects.Namespace; ref.Namespace != "" && ref.Namespace != own {
+		lacks = fmt.Sprintf("spec.passwordSecret.namespace %q is not that of lbd, %q", ref.Namespace, own)
+		c.bad(v1alpha1.KindBGPPeer, peer, "%s: there is no session", lacks)
+		return "", lacks
+	}
+	if !here {
+		return "", "its Secret is read only on nodes that spec.nodeSelectors match"
+	}
+	p, ok := c.objects.Passwords[ref.Name]
+	if !ok {
+		p.Lacks = "is not read yet"
+	}
+	if p.Lacks != "" {
+		lacks = fmt.Sprintf("spec.passwordSecret: Secret %q in namespace %q %s", ref.Name, c.objects.Namespace, p.Lacks)
+		c.bad(v1alpha1.KindBGPPeer, peer, "%s: there is no session", lacks)
+	}
+	return p.Key, lacks
 }
 
 // lacking says what a peer names and is not there; empty: nothing.

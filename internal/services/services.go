@@ -119,6 +119,17 @@ type Objects struct {
 	// Secrets has the content of the files that peers and profiles name; a session
 	// whose file is missing is left out.
 	Secrets map[string]string
+	// Passwords are those of the Secrets that peers name, by name, and Namespace is where
+	// these are.
+	Passwords map[string]Password
+	Namespace string
+}
+
+// Password is the key of a BGP session, from a Secret.
+type Password struct {
+	Key string
+	// Lacks is why there is none, in words; empty if there is.
+	Lacks string
 }
 
 // Options are what does not change while the daemon runs.

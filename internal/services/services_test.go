@@ -433,6 +433,47 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// TestPasswordSecret: a session has the password of its Secret, or there is none and it says
+// why; what is wrong with one leaves the others alone.
+func TestPasswordSecret(t *testing.T) {
+	named := func(name, addr, secret, namespace, zone string) *v1alpha1.BGPPeer {
+		p := peer(name, addr)
+		p.Spec.PasswordSecret = &v1alpha1.SecretReference{Name: secret, Namespace: namespace}
+		if zone != "" {
+			p.Spec.NodeSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"zone": zone}}}
+		}
+		return p
+	}
+	o := Objects{Namespace: "lbd-system", Passwords: map[string]Password{"good": {Key: "k"}, "gone": {Lacks: "does not exist"}}}.with(
+		named("a", "198.51.100.1", "good", "", ""), named("b", "198.51.100.2", "good", "lbd-system", "x"),
+		named("c", "198.51.100.3", "gone", "", ""), named("d", "198.51.100.4", "unread", "", ""),
+		named("e", "198.51.100.5", "good", "metallb-system", ""), named("f", "198.51.100.6", "good", "", "y"), peer("g", "198.51.100.7"))
+	w := world{objects: o, nodes: map[string]*Node{"n1": ready(map[string]string{"zone": "x"})}}
+	r := w.build(t)
+	var got []string
+	for _, p := range r.Peers {
+		if (p.Lacks == "") != (p.Password == "k") && p.Name != "g" {
+			t.Errorf("%s: password %q although %q", p.Name, p.Password, p.Lacks)
+		}
+		got = append(got, strings.TrimSuffix(p.Name+": "+p.Lacks, ": "))
+	}
+	const where = `spec.passwordSecret: Secret "`
+	if want := `a
+b
+c: ` + where + `gone" in namespace "lbd-system" does not exist
+d: ` + where + `unread" in namespace "lbd-system" is not read yet
+e: spec.passwordSecret.namespace "metallb-system" is not that of lbd, "lbd-system"
+f: its Secret is read only on nodes that spec.nodeSelectors match
+g`; strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	if got, want := said(r.Problems), `BGPPeer c: `+where+`gone" in namespace "lbd-system" does not exist: there is no session
+BGPPeer d: `+where+`unread" in namespace "lbd-system" is not read yet: there is no session
+BGPPeer e: spec.passwordSecret.namespace "metallb-system" is not that of lbd, "lbd-system": there is no session`; got != want {
+		t.Errorf("problems\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestNoCheckRunsWhereTheSelectorDoesNotMatch: whoever may create a VirtualIP must not
 // have its check run on nodes that could never have the address.
 func TestNoCheckRunsWhereTheSelectorDoesNotMatch(t *testing.T) {

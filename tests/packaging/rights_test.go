@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // rights returns each right that a role gives: "verb resource.group [name]".
@@ -97,6 +99,65 @@ func TestRights(t *testing.T) {
 		}
 		if _, ok := all["ServiceAccount/"+subject.Text("namespace")+"/"+subject.Text("name")]; !ok {
 			t.Errorf("%s: there is no account %v", key, subject)
+		}
+	}
+}
+
+// TestPasswordRights: a speaker may read the Secrets that are named, in its own namespace,
+// and nothing more; without a name it has no right at all.
+func TestPasswordRights(t *testing.T) {
+	const role = "Role/lbd-system/lbd-passwords"
+	base := index(t, charted(t, nil))
+	if _, ok := base[role]; ok {
+		t.Error("there is a Role although no Secret is named")
+	}
+	want := func(names ...string) []string {
+		var all []string
+		for _, verb := range []string{"get", "list", "watch"} {
+			for _, n := range names {
+				all = append(all, verb+" secrets. "+n)
+			}
+		}
+		return all
+	}
+	for name, tt := range map[string]struct {
+		all   map[string]Object
+		names []string
+		more  int // than the base
+	}{
+		"kustomize": {index(t, overlaid(t, "passwords")), []string{"lbd-bgp-password"}, len(index(t, kustomized(t))) + 2},
+		"chart": {
+			index(t, charted(t, map[string]any{"bgp": map[string]any{"passwordSecrets": []any{"tor1", "yes", "1"}}})),
+			[]string{"tor1", "yes", "1"}, len(base) + 2,
+		},
+	} {
+		got := rights(tt.all[role])
+		if !slices.Equal(got, want(tt.names...)) || len(tt.all) != tt.more {
+			t.Errorf("%s: %d objects; the Role may\n%s", name, len(tt.all), strings.Join(got, "\n"))
+		}
+		b := tt.all["RoleBinding/lbd-system/lbd-passwords"]
+		subjects, _ := b.At("subjects").([]any)
+		if len(subjects) != 1 || fmt.Sprint(subjects[0]) != "map[kind:ServiceAccount name:lbd namespace:lbd-system]" ||
+			b.Text("roleRef", "kind") != "Role" || b.Text("roleRef", "name") != "lbd-passwords" {
+			t.Errorf("%s: %v", name, b)
+		}
+		for key, o := range tt.all {
+			for _, r := range rights(o) {
+				if verb, what, _ := strings.Cut(r, " "); key != role && verb != "create" && strings.HasPrefix(what, "secrets") {
+					t.Errorf("%s: %s may %s", name, key, r)
+				}
+			}
+		}
+	}
+	same := index(t, charted(t, map[string]any{"bgp": map[string]any{"passwordSecrets": []any{"lbd-bgp-password"}}}))
+	for _, key := range []string{role, "RoleBinding/lbd-system/lbd-passwords"} {
+		if diff := cmp.Diff(plain(t, index(t, overlaid(t, "passwords"))[key]), plain(t, same[key])); diff != "" {
+			t.Errorf("%s: kustomize (-) and Helm (+):\n%s", key, diff)
+		}
+	}
+	for _, bad := range []any{"", "*", "a/b", "A"} {
+		if _, err := Chart(chart, map[string]any{"bgp": map[string]any{"passwordSecrets": []any{bad}}}); err == nil {
+			t.Errorf("the chart takes the name %q", bad)
 		}
 	}
 }

@@ -75,6 +75,12 @@ func TestRoutesOfOwnASN(t *testing.T) {
 			t.Fatalf("the router was told %d prefixes", n)
 		}
 	}
+	b.mu.Lock()
+	refused, taken := len(b.peers["r"].statements), len(b.peers["other"].statements)
+	b.mu.Unlock()
+	if refused > 0 || taken == 0 {
+		t.Errorf("%d statements of the export policy are for the refused peer, %d for the other", refused, taken)
+	}
 	if s := b.Sessions()["other"]; !isUp(s) || s.Flaps != 0 {
 		t.Errorf("the other peer: %+v", s)
 	}

@@ -120,8 +120,12 @@ func (j *judge) all(ctx context.Context) error {
 // take brings what has changed into the Builder.
 func (j *judge) take(o services.Objects) {
 	o.Secrets = map[string]string{} // they are on the nodes: here they count as there
+	o.Passwords, o.Namespace = map[string]services.Password{}, j.c.o.Namespace
 	for _, p := range o.Peers {
 		o.Secrets[p.Spec.PasswordFile] = "x"
+		if ref := p.Spec.PasswordSecret; ref != nil {
+			o.Passwords[ref.Name] = services.Password{Key: "x"}
+		}
 	}
 	for _, p := range o.Profiles {
 		o.Secrets[p.Spec.AuthKeyFile] = "x"

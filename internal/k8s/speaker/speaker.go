@@ -54,6 +54,8 @@ type Options struct {
 	Connect func() (*k8s.Client, error)
 	// Services says which Services count, and the name of this node.
 	Services services.Options
+	// Namespace is that of lbd, in which BGPPeers name Secrets.
+	Namespace string
 	// PeerSelector matches the Nodes whose addresses OnPeers is told.
 	PeerSelector v1alpha1.Selector
 	// OnChange is told what is published, before it is, OnPeers one address of each
@@ -159,6 +161,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 		running.Go(func() { n.Run(ctx) })
 	}
 	l := &loop{s: s, w: w, b: services.New(s.o.Services), publish: publish}
+	l.passwords = passwords{c.Core, s.o.Namespace, s.wake, &running, make(map[string]*secretWatch)}
 	l.run(ctx)
 	return nil
 }
@@ -309,13 +312,15 @@ func (s *Source) connection(st *Status) {
 
 // loop is the goroutine that owns the Builder.
 type loop struct {
-	s       *Source
-	w       *watches
-	b       *services.Builder
-	publish source.Publish
+	s         *Source
+	w         *watches
+	b         *services.Builder
+	publish   source.Publish
+	passwords passwords
 
 	all     objects.Objects
-	secrets map[string]string
+	secrets map[string]string // of files
+	keys    map[string]services.Password
 	peers   []netip.Addr
 	vips    int
 	synced  bool
@@ -331,11 +336,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			l.connection()
-			if len(l.secretFiles()) > 0 && l.readSecrets() {
-				l.setObjects()
-				l.build()
-			}
+			l.look()
 		case <-l.s.kick:
 			select {
 			case <-ctx.Done():
@@ -343,8 +344,8 @@ func (l *loop) run(ctx context.Context) {
 			case <-time.After(Coalesce + time.Duration(l.vips)*CoalesceEach):
 			}
 			ready := l.synced || l.w.synced() // then all that was read first is pending
-			l.take()
-			if ready {
+			l.take(ctx)
+			if ready && (l.synced || l.passwords.told()) {
 				l.build()
 			}
 		}
@@ -352,7 +353,7 @@ func (l *loop) run(ctx context.Context) {
 }
 
 // take brings what has changed into the Builder.
-func (l *loop) take() {
+func (l *loop) take(ctx context.Context) {
 	l.s.mu.Lock()
 	p := l.s.pending
 	l.s.pending = newPending()
@@ -375,6 +376,11 @@ func (l *loop) take() {
 	if p.objects {
 		l.all, l.reread = l.w.objects.Objects(), true
 		l.readSecrets()
+	}
+	if p.objects || len(p.nodes) > 0 {
+		l.followPasswords(ctx)
+	}
+	if l.readPasswords() || p.objects {
 		l.setObjects()
 	}
 	if len(p.nodes) > 0 || !l.synced {
@@ -385,37 +391,8 @@ func (l *loop) take() {
 // setObjects hands the objects of lbd.dev to the Builder.
 func (l *loop) setObjects() {
 	o := l.all.Objects
-	o.Secrets = l.secrets
+	o.Secrets, o.Passwords, o.Namespace = l.secrets, l.keys, l.s.o.Namespace
 	l.b.SetObjects(o)
-}
-
-// tellPeers tells the addresses of the Nodes that run lbd: of each the first of the
-// family that this node's first one has.
-func (l *loop) tellPeers() {
-	if !l.w.nodes.Synced() {
-		return
-	}
-	nodes := l.w.nodes.All()
-	var own netip.Addr
-	if self := nodes[model.Key{Name: string(l.s.o.Services.Self)}]; self != nil && len(self.Addresses) > 0 {
-		own = self.Addresses[0]
-	}
-	peers := []netip.Addr{}
-	for _, n := range nodes {
-		if len(n.Addresses) == 0 || !l.s.o.PeerSelector.Matches(n.Labels) {
-			continue
-		}
-		a := n.Addresses[0]
-		if i := slices.IndexFunc(n.Addresses, func(x netip.Addr) bool { return x.Is4() == own.Is4() }); own.IsValid() && i >= 0 {
-			a = n.Addresses[i]
-		}
-		peers = append(peers, a)
-	}
-	slices.SortFunc(peers, netip.Addr.Compare)
-	if l.peers == nil || !slices.Equal(peers, l.peers) {
-		l.peers = peers
-		l.s.o.OnPeers(peers)
-	}
 }
 
 // build publishes what has changed.
