@@ -218,6 +218,11 @@ func TestHelpAndQuit(t *testing.T) {
 	if !strings.Contains(screen(m), "explain the VIP") {
 		t.Errorf("%s", screen(m))
 	}
+	for _, line := range help {
+		if utf8.RuneCountInString(line) > 80 {
+			t.Errorf("%q is wider than most terminals", line)
+		}
+	}
 	if m, _ = Update(m, Key("?")); !strings.Contains(screen(m), footer) {
 		t.Errorf("%s", screen(m))
 	}

@@ -37,14 +37,14 @@ const footer = "q quit  ? help  j k move  Enter explain  / filter"
 
 var help = []string{
 	"up down, j k      move; PageUp and PageDown, g and G by more",
-	"Enter             explain the VIP: its candidates, and why each is or is not the owner",
+	"Enter             explain the VIP: its candidates, and why each owns it or not",
 	"/                 show only what has the text in it; Esc shows all again",
 	"Esc               go back",
 	"?                 this page",
 	"q                 quit",
 	"",
-	"Lines with ! are worth a look, > is the cursor. The view is of this node, asked anew every",
-	"second by its control socket. Times of events are in UTC.",
+	"Lines with ! are worth a look, > is the cursor. This is what this node sees,",
+	"asked anew every second by its control socket. Times of events are in UTC.",
 }
 
 // View is the screen: Height lines.
@@ -111,7 +111,7 @@ func (m *Model) foot() Line {
 
 // eventLines is how many lines the events have, with their title.
 func (m *Model) eventLines() int {
-	if m.page != pageList || m.Height < 12 {
+	if m.page != pageList || m.Height < 12 || len(m.events) == 0 {
 		return 0
 	}
 	return min(max(m.Height/4, 4), len(m.events)+1, 12)
