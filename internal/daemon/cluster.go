@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -11,20 +12,28 @@ import (
 // cluster.
 const maxAdvertised = 4000
 
+// summaryStatus is the status for a cluster, and whether somebody has asked for it.
+type summaryStatus struct {
+	asked  atomic.Bool
+	status atomic.Pointer[v1alpha1.NodeStatus] // the newest; never changed
+	vips   atomic.Pointer[[]model.VIPStatus]   // all of the same decision
+	gen    uint64                              // of that decision; of the loop
+}
+
 // ClusterStatus is what the object of this node in a cluster is made of: a status
 // with a summary, at most MaxNodeStatusVIPs VIPs, and of BGP no attributes. It is
 // of the last turn of the loop after the call before, so nobody waits for the loop
 // and no decision is made for it; nil before the first. The caller must not change
 // it.
 func (d *Daemon) ClusterStatus() *v1alpha1.NodeStatus {
-	d.asked.Store(true)
-	return d.brief.Load()
+	d.brief.asked.Store(true)
+	return d.brief.status.Load()
 }
 
 // VIPs are those of the decision that ClusterStatus tells of, all of them; nil before the first.
 // The caller must not change them. It is the same list for as long as they are the same.
 func (d *Daemon) VIPs() []model.VIPStatus {
-	all := d.vips.Load()
+	all := d.brief.vips.Load()
 	if all == nil {
 		return nil
 	}
@@ -33,21 +42,21 @@ func (d *Daemon) VIPs() []model.VIPStatus {
 
 // answer makes the status if somebody has asked for it.
 func (d *Daemon) answer() {
-	if !d.asked.Swap(false) {
+	if !d.brief.asked.Swap(false) {
 		return
 	}
-	old := d.brief.Load()
-	if d.briefGen != d.last.Gen {
-		d.briefGen, old = d.last.Gen, nil
+	old := d.brief.status.Load()
+	if d.brief.gen != d.last.Gen {
+		d.brief.gen, old = d.last.Gen, nil
 		all := d.last.Status
-		d.vips.Store(&all)
+		d.brief.vips.Store(&all)
 	}
 	s := clusterStatus(&d.view, &d.last, old)
 	s.Version = d.opts.Version
 	for _, f := range d.opts.Extras {
 		f(&s)
 	}
-	d.brief.Store(&s)
+	d.brief.status.Store(&s)
 }
 
 // clusterStatus makes a status; old, unless nil, is one of the same decision, which has

@@ -65,35 +65,22 @@ type Daemon struct {
 	metrics *metrics
 
 	// Below: owned by the loop.
-	view      model.View
-	last      model.Desired // newest decision
-	sent      model.Desired // newest that the drivers were given
-	sentAt    time.Time     // when all were told last
-	links     map[string]model.Link
-	moved     uint64 // generation of the newest decision whose reports are waited for
-	news      bool   // since the last turn, worth a decision
-	turned    time.Time
-	pace      pace
-	aloneTill time.Time
-	seen      map[model.NodeName]lastSeen // as last logged
-	up        map[string]session          // BGP sessions, as last logged
-	logged    vipLog
-	events    timeline
-	drains    bool // as last noted, and so on
-	contested map[netip.Addr]model.AppliedVIP
-	clashes   map[netip.Addr]clash
-	backends  backendNotes
-
-	configured configured
+	view   model.View
+	last   model.Desired // newest decision
+	sent   model.Desired // newest that the drivers were given
+	sentAt time.Time     // when all were told last
+	links  map[string]model.Link
+	moved  uint64 // generation of the newest decision whose reports are waited for
+	news   bool   // since the last turn, worth a decision
+	turned time.Time
+	pace   pace
+	stop   stop
+	noted  noted
+	events timeline
 
 	ready atomic.Bool
 	beat  atomic.Int64 // nanoseconds from View.Started to the last turn
-
-	asked atomic.Bool                         // for a status for the cluster
-	brief atomic.Pointer[v1alpha1.NodeStatus] // the newest; never changed
-	vips  atomic.Pointer[[]model.VIPStatus]   // all of the same decision
-	// briefGen is the generation that it tells of; of the loop.
-	briefGen uint64
+	brief summaryStatus
 }
 
 // New returns a daemon that Run starts.
@@ -106,11 +93,8 @@ func New(o Options) (*Daemon, error) {
 		changes: make(chan func(*model.View), 256),
 		done:    make(chan struct{}),
 		started: time.Now(),
-		seen:    map[model.NodeName]lastSeen{},
-		up:      map[string]session{},
-		logged:  newVIPLog(),
 		events:  newTimeline(),
-		clashes: map[netip.Addr]clash{},
+		noted:   noted{members: map[model.NodeName]lastSeen{}, sessions: map[string]session{}, vips: newVIPLog(), clashes: map[netip.Addr]clash{}},
 	}
 	d.view = model.View{
 		Self: o.Node, Started: d.started, Unable: o.Unable,
@@ -205,14 +189,13 @@ func (d *Daemon) loop(ctx, work context.Context) {
 	defer timer.Stop()
 	stop := ctx.Done()
 	d.turned = time.Now()
-	var deadline time.Time
 	for {
 		select {
 		case <-work.Done():
 			return
 		case <-stop:
 			stop = nil
-			deadline = time.Now().Add(stopTimeout)
+			d.stop.deadline = time.Now().Add(stopTimeout)
 			d.view.Stopping = true
 			d.log.Info("stopping: handing everything over")
 		case change := <-d.changes:
@@ -231,7 +214,7 @@ func (d *Daemon) loop(ctx, work context.Context) {
 			d.opts.Beat()
 		}
 		d.turn(time.Now())
-		if d.view.Stopping && d.finished(deadline) {
+		if d.view.Stopping && d.finished() {
 			d.farewell()
 			return
 		}
@@ -258,8 +241,8 @@ func (d *Daemon) pause() time.Duration {
 	if !d.last.Wake.IsZero() {
 		p = min(p, time.Until(d.last.Wake))
 	}
-	if !d.aloneTill.IsZero() {
-		p = min(p, time.Until(d.aloneTill))
+	if !d.stop.aloneTill.IsZero() {
+		p = min(p, time.Until(d.stop.aloneTill))
 	}
 	return max(p, time.Millisecond)
 }

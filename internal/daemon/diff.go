@@ -122,7 +122,7 @@ func movedBGP(a, b map[netip.Addr]model.BGPMemory) bool {
 func (d *Daemon) observe(want *model.Desired) {
 	if was := d.last.Memory.Settled; want.Memory.Settled != was {
 		d.log.Info("group", "settled", want.Memory.Settled, "members", len(d.view.Gossip.Members)+1)
-		d.note(v1alpha1.Event{Kind: v1alpha1.EventGroup, From: settled(was), To: settled(!was)})
+		d.note(v1alpha1.Event{Kind: v1alpha1.EventGroup, From: either(was, "settled", "not settled"), To: either(!was, "settled", "not settled")})
 	}
 	if want.Rules != d.last.Rules && d.last.Rules != 0 {
 		d.log.Info("group", "rules", want.Rules)
@@ -136,7 +136,7 @@ func (d *Daemon) observe(want *model.Desired) {
 	if !taken(d.last.Status, want.Status) {
 		d.compare(want)
 	}
-	d.logged.due(d.view.Now, func(s *model.VIPStatus, c vipChange) {
+	d.noted.vips.due(d.view.Now, func(s *model.VIPStatus, c vipChange) {
 		d.logVIP(s, c.passed)
 		d.noteChange(want, s, &c, false)
 	})
@@ -159,7 +159,7 @@ func (d *Daemon) compare(want *model.Desired) {
 		}
 		stood := was != none && d.noteStanding(was, s)
 		if was == none || was.Owner != s.Owner || was.Reason != s.Reason {
-			if c, say := d.logged.changed(s, d.view.Now); say {
+			if c, say := d.noted.vips.changed(s, d.view.Now); say {
 				d.logVIP(s, c.passed)
 				d.noteChange(want, s, &c, stood)
 			}
@@ -180,8 +180,8 @@ func (d *Daemon) compare(want *model.Desired) {
 // forget drops a VIP that is configured no more.
 func (d *Daemon) forget(s *model.VIPStatus) {
 	d.metrics.moved.forget(s)
-	d.logged.forget(s)
-	delete(d.clashes, s.VIP.Addr)
+	d.noted.vips.forget(s)
+	delete(d.noted.clashes, s.VIP.Addr)
 	d.noteVIP(s, v1alpha1.Event{Kind: v1alpha1.EventVIP, From: "configured"})
 }
 
@@ -242,6 +242,19 @@ func unplanned(self model.NodeName, is, was *model.VIPMemory) bool {
 	return !was.Consented && is.From != "" && is.From != self
 }
 
+// noted is what was last logged, or noted as an event, of each thing: only a change of it is
+// told.
+type noted struct {
+	members    map[model.NodeName]lastSeen
+	sessions   map[string]session
+	vips       vipLog
+	drains     bool
+	contested  map[netip.Addr]model.AppliedVIP
+	clashes    map[netip.Addr]clash
+	backends   backendNotes
+	configured configured
+}
+
 // session is what was last logged of one.
 type session struct {
 	state string
@@ -254,14 +267,14 @@ func (d *Daemon) sessions() {
 	peers := d.view.Applied[model.SinkBGP].Peers
 	for i := range peers {
 		p := &peers[i]
-		was, known := d.up[p.Name]
+		was, known := d.noted.sessions[p.Name]
 		d.noteBFD(p, was.bfd)
 		up := p.State == established
 		if known && (was.state == established) == up {
-			d.up[p.Name] = session{was.state, p.BFD, p.Address}
+			d.noted.sessions[p.Name] = session{was.state, p.BFD, p.Address}
 			continue
 		}
-		d.up[p.Name] = session{p.State, p.BFD, p.Address}
+		d.noted.sessions[p.Name] = session{p.State, p.BFD, p.Address}
 		why := ""
 		switch {
 		case up:
@@ -274,10 +287,10 @@ func (d *Daemon) sessions() {
 		}
 		d.note(v1alpha1.Event{Kind: v1alpha1.EventBGP, Peer: p.Name, Address: text(p.Address), From: was.state, To: p.State, Detail: why})
 	}
-	for name, was := range d.up {
+	for name, was := range d.noted.sessions {
 		if !slices.ContainsFunc(peers, func(p model.PeerReport) bool { return p.Name == name }) {
 			d.note(v1alpha1.Event{Kind: v1alpha1.EventBGP, Peer: name, Address: text(was.addr), From: was.state})
-			delete(d.up, name)
+			delete(d.noted.sessions, name)
 		}
 	}
 }
@@ -291,7 +304,7 @@ type lastSeen struct {
 // members logs who came and went.
 func (d *Daemon) members() {
 	for n, m := range d.view.Gossip.Members {
-		was, ok := d.seen[n]
+		was, ok := d.noted.members[n]
 		if !ok && m.State != model.MemberAlive {
 			continue // known from others, perhaps before it is met
 		}
@@ -307,14 +320,14 @@ func (d *Daemon) members() {
 			d.note(v1alpha1.Event{Kind: v1alpha1.EventDrain, Node: string(n), Address: text(m.Addr), From: drains(was.draining), To: drains(m.Draining)})
 		}
 		if is := (lastSeen{m.State, m.Draining}); !ok || is != was {
-			d.seen[n] = is
+			d.noted.members[n] = is
 		}
 	}
-	for n, was := range d.seen {
+	for n, was := range d.noted.members {
 		if _, ok := d.view.Gossip.Members[n]; !ok {
 			d.log.Info("member", "peer", string(n), "state", forgotten)
 			d.note(v1alpha1.Event{Kind: v1alpha1.EventMember, Node: string(n), From: was.state.String(), To: forgotten})
-			delete(d.seen, n)
+			delete(d.noted.members, n)
 		}
 	}
 }
@@ -328,7 +341,7 @@ func (d *Daemon) silent(want *model.Desired) {
 	for a, p := range want.Memory.Rings {
 		if was := d.last.Memory.Rings[a]; was.Silent != p.Silent {
 			d.log.Info("ring", "peer", string(p.Node), "address", a, "iface", p.Interface, "answers", !p.Silent)
-			d.note(v1alpha1.Event{Kind: v1alpha1.EventRing, Node: string(p.Node), Address: text(a), From: answers(was.Silent), To: answers(p.Silent)})
+			d.note(v1alpha1.Event{Kind: v1alpha1.EventRing, Node: string(p.Node), Address: text(a), From: either(was.Silent, "silent", "answers"), To: either(p.Silent, "silent", "answers")})
 		}
 	}
 }

@@ -8,8 +8,12 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// stop is until when a daemon that stops waits at most: for all VIPs, and for successors
+// once only those without one are left.
+type stop struct{ deadline, aloneTill time.Time }
+
 // finished tells whether a stopping daemon has nothing more to hand over.
-func (d *Daemon) finished(deadline time.Time) bool {
+func (d *Daemon) finished() bool {
 	held, alone := 0, 0
 	for _, m := range d.last.Memory.VIPs {
 		switch {
@@ -29,16 +33,16 @@ func (d *Daemon) finished(deadline time.Time) bool {
 		// One that is still advertised otherwise is kept by its peers over the
 		// restart of this daemon.
 	}
-	late := !d.view.Now.Before(deadline)
+	late := !d.view.Now.Before(d.stop.deadline)
 	if held > 0 && !late {
-		d.aloneTill = time.Time{}
+		d.stop.aloneTill = time.Time{}
 		return false
 	}
 	if alone > 0 && !late {
-		if d.aloneTill.IsZero() {
-			d.aloneTill = d.view.Now.Add(stopAlone)
+		if d.stop.aloneTill.IsZero() {
+			d.stop.aloneTill = d.view.Now.Add(stopAlone)
 		}
-		if d.view.Now.Before(d.aloneTill) {
+		if d.view.Now.Before(d.stop.aloneTill) {
 			return false
 		}
 	}

@@ -117,10 +117,10 @@ func (d *Daemon) cause(want *model.Desired, s *model.VIPStatus, from model.NodeN
 // noteDrain adds an event if this node began or ended to drain.
 func (d *Daemon) noteDrain(want *model.Desired) {
 	is := draining(&d.view, want)
-	if is == d.drains {
+	if is == d.noted.drains {
 		return
 	}
-	e := v1alpha1.Event{Kind: v1alpha1.EventDrain, From: drains(d.drains), To: drains(is)}
+	e := v1alpha1.Event{Kind: v1alpha1.EventDrain, From: drains(d.noted.drains), To: drains(is)}
 	machine := want.Memory.Machine.Words(d.opts.Node)
 	switch {
 	case d.view.Stopping:
@@ -130,7 +130,7 @@ func (d *Daemon) noteDrain(want *model.Desired) {
 	case is:
 		e.Reason, e.Detail = model.ReasonDraining.String(), "asked for by lbd drain"
 	}
-	d.drains = is
+	d.noted.drains = is
 	d.note(e)
 }
 
@@ -151,10 +151,10 @@ type clash struct {
 // noteConflicts adds events of hosts that use a VIP which is announced here.
 func (d *Daemon) noteConflicts(want *model.Desired) {
 	now := d.view.Applied[model.SinkLayer2].VIPs
-	if sameMap(d.contested, now) {
+	if sameMap(d.noted.contested, now) {
 		return
 	}
-	d.contested = now
+	d.noted.contested = now
 	for i := range want.Status {
 		s := &want.Status[i]
 		is := now[s.VIP.Addr]
@@ -162,10 +162,10 @@ func (d *Daemon) noteConflicts(want *model.Desired) {
 			continue
 		}
 		// The driver counts from 0 whenever the node takes the VIP.
-		if was, noted := d.clashes[s.VIP.Addr]; noted && (is.Conflicts == was.count || d.view.Now.Sub(was.at) < conflictEvery) {
+		if was, noted := d.noted.clashes[s.VIP.Addr]; noted && (is.Conflicts == was.count || d.view.Now.Sub(was.at) < conflictEvery) {
 			continue
 		}
-		d.clashes[s.VIP.Addr] = clash{is.Conflicts, d.view.Now}
+		d.noted.clashes[s.VIP.Addr] = clash{is.Conflicts, d.view.Now}
 		d.noteVIP(s, v1alpha1.Event{Kind: v1alpha1.EventConflict, To: is.Foreign.String(), Detail: fmt.Sprintf("frames so far: %d", is.Conflicts)})
 	}
 }
@@ -184,8 +184,8 @@ func (d *Daemon) ofMember(mac model.MAC) bool {
 // "" if none was. It is no reason to decide.
 func (d *Daemon) NoteConfiguration(generation uint64, refused string) {
 	d.hand(func(*model.View) {
-		was := d.configured
-		d.configured = configured{generation, refused}
+		was := d.noted.configured
+		d.noted.configured = configured{generation, refused}
 		e := v1alpha1.Event{
 			Kind: v1alpha1.EventConfig, Node: string(d.opts.Node), Time: time.Now(), To: fmt.Sprintf("generation %d", generation),
 		}
@@ -218,23 +218,11 @@ func gap(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-func settled(is bool) string {
-	if is {
-		return "settled"
-	}
-	return "not settled"
-}
+func drains(is bool) string { return either(is, "draining", "") }
 
-func drains(is bool) string {
+func either(is bool, yes, no string) string {
 	if is {
-		return "draining"
+		return yes
 	}
-	return ""
-}
-
-func answers(silent bool) string {
-	if silent {
-		return "silent"
-	}
-	return "answers"
+	return no
 }

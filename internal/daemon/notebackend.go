@@ -24,7 +24,7 @@ type backendNotes struct {
 // noteBackends adds events of backends that count as up or down now and did not before, or were
 // taken out of service. A backend is not noted before it is known how it does.
 func (d *Daemon) noteBackends() {
-	n, v := &d.backends, &d.view
+	n, v := &d.noted.backends, &d.view
 	if sameMap(n.health, v.Health) && len(n.balancers) == len(v.LoadBalancers) && (len(n.balancers) == 0 || &n.balancers[0] == &v.LoadBalancers[0]) {
 		return
 	}
