@@ -242,10 +242,6 @@ func (m *memberDelta) apply(members map[model.NodeName]model.Member, name model.
 
 func replace[V any](dst, src map[netip.Addr][]V) {
 	for a, list := range src {
-		if len(list) == 0 {
-			delete(dst, a)
-		} else {
-			dst[a] = list
-		}
+		put(dst, a, list)
 	}
 }
