@@ -112,7 +112,6 @@ func TestClientsOwnerMoves(t *testing.T) {
 
 // voice is a server of the test, and what it says to a client.
 type voice struct {
-	say    func() error
 	listen net.Listener
 	packet net.PacketConn
 }
