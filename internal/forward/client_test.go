@@ -149,6 +149,10 @@ func (v *voice) connected(t testing.TB, c net.Conn) (say func() error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
+	// Probes of the kernel would be a word of the client.
+	if err := c.(*net.TCPConn).SetKeepAlive(false); err != nil {
+		t.Fatal(err)
+	}
 	return func() error { _, err := s.Write([]byte("push\n")); return err }
 }
 
