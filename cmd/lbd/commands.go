@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,9 @@ import (
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/forward"
 	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/preflight"
 	"lbd.dev/lbd/internal/relay"
+	"lbd.dev/lbd/internal/top"
 )
 
 // socketFlags choose the daemon that a command talks to.
@@ -351,5 +354,57 @@ kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "even while a daemon runs")
+	return cmd
+}
+
+func newPreflight() *cobra.Command {
+	var f socketFlags
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check that this node can do what its configuration asks for",
+		Long: `Check that this node can do what its configuration asks for: capabilities, ports,
+sysctls, interfaces, whether somebody uses a VIP already, and whether the peers can
+be reached with the same key. It changes nothing and may run beside the daemon.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(f.config)
+			if err != nil {
+				return err
+			}
+			return runPreflight(cmd.Context(), cmd.OutOrStdout(), cfg, &f)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().Lookup("config").Usage = "configuration to check, a file or a directory, which also names the socket"
+	return cmd
+}
+
+// runPreflight prints all checks; an error says that some failed.
+func runPreflight(ctx context.Context, out io.Writer, cfg *config.Config, f *socketFlags) error {
+	status, err := f.client().Status(ctx)
+	if err != nil {
+		return preflight.Run(ctx, out, cfg, f.config, nil)
+	}
+	return preflight.Run(ctx, out, cfg, f.config, &status)
+}
+
+func newTop() *cobra.Command {
+	var f socketFlags
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch what this node sees on a terminal, with keys to move, filter and explain",
+		Long: `Watch what this node sees on a terminal: VIPs, members, health checks, BGP sessions,
+backends and the newest events, again every second. Enter explains a VIP, / filters,
+? shows the keys, q ends it. NO_COLOR in the environment turns colours off.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, ok := cmd.OutOrStdout().(*os.File)
+			if !ok || !top.IsTerminal(out) || !top.IsTerminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
+				return usageError{errors.New("it wants a terminal for its input and output; use `lbd status -w`")}
+			}
+			return top.Run(cmd.Context(), os.Stdin, out, f.client(), os.Getenv("NO_COLOR") == "")
+		},
+	}
+	f.add(cmd)
 	return cmd
 }

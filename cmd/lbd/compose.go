@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -29,8 +27,10 @@ import (
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/link"
+	"lbd.dev/lbd/internal/logqueue"
 	"lbd.dev/lbd/internal/notify"
 	"lbd.dev/lbd/internal/page"
+	"lbd.dev/lbd/internal/preflight"
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/source"
@@ -49,8 +49,8 @@ type parts struct {
 
 // compose is the one place that names every adapter: a new source or announcer
 // is one line here.
-func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQueue, systemd *supervisor) (*parts, error) {
-	p, log := &parts{}, lines.logger
+func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqueue.Queue, systemd *supervisor) (*parts, error) {
+	p, log := &parts{}, lines.Logger
 	reg := prometheus.NewRegistry()
 	p.restart = newRestarter(path)
 	b := &backend{restarter: p.restart}
@@ -95,9 +95,9 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logQu
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster, management),
 		Drivers: p.drivers,
-		Unable:  missingCapabilities(),
+		Unable:  preflight.MissingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
-			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management), lines.status,
+			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management), lines.Status,
 			httpStatus(p.control),
 		},
 		Beat: systemd.watchdog(),
@@ -181,71 +181,17 @@ func newGossip(cfg *config.Config, log *slog.Logger) (*gossip.Gossip, error) {
 	bind := g.BindAddress
 	var elsewhere func() (netip.Addr, error)
 	if !bind.IsValid() {
-		elsewhere = func() (netip.Addr, error) { return defaultAddress(g.Peers) }
+		elsewhere = func() (netip.Addr, error) { return config.DefaultAddress(g.Peers) }
 		var err error
 		if bind, err = elsewhere(); err != nil {
 			return nil, err
 		}
 	}
 	return gossip.New(gossip.Options{
-		Logger: log.With("part", "gossip"), Name: cfg.Node.Name, BindAddr: bind, Port: g.Port, Peers: peerNames(cfg),
+		Logger: log.With("part", "gossip"), Name: cfg.Node.Name, BindAddr: bind, Port: g.Port, Peers: cfg.PeerNames(),
 		Label: g.Label, Keys: g.Keys, Insecure: g.Insecure, Detection: gossip.Detection(g.Detection),
 		Rules: election.RulesVersion, Version: programVersion(), Elsewhere: elsewhere,
 	})
-}
-
-func peerNames(cfg *config.Config) []string {
-	out := make([]string, len(cfg.Node.Gossip.Peers))
-	for i, p := range cfg.Node.Gossip.Peers {
-		out[i] = p.String()
-	}
-	return out
-}
-
-// nodeAddressVariable is the variable of the environment in which a DaemonSet
-// gives the address of the Node, which is where the other daemons look for it.
-const nodeAddressVariable = "LBD_NODE_ADDRESS"
-
-// defaultAddress is the address of this host that is listed as a peer, or that of the Node,
-// else the one that packets leave with, to the outside or, without a default route, to a peer.
-// Nothing is sent: connecting a UDP socket only looks a route up.
-func defaultAddress(peers []config.Peer) (netip.Addr, error) {
-	local := map[netip.Addr]bool{}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("addresses of this host: %w", err)
-	}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			local[p.Addr().Unmap()] = true
-		}
-	}
-	for _, p := range peers {
-		if local[p.Addr] && !p.Addr.IsLoopback() {
-			return p.Addr, nil
-		}
-	}
-	if a, err := netip.ParseAddr(os.Getenv(nodeAddressVariable)); err == nil && local[a] {
-		return a, nil
-	}
-	to := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")} // documentation, RFC 5737 and 3849
-	for _, p := range peers {
-		if p.Addr.IsValid() && !p.Addr.IsLoopback() {
-			to = append(to, p.Addr)
-		}
-	}
-	for _, a := range to {
-		c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String())
-		if err != nil {
-			continue
-		}
-		from, err := netip.ParseAddrPort(c.LocalAddr().String())
-		c.Close()
-		if err == nil {
-			return from.Addr().Unmap(), nil
-		}
-	}
-	return netip.Addr{}, errors.New("no address of this host among gossip.peers, no default route, and no route to a peer; set gossip.bindAddress")
 }
 
 // backend is the daemon as the control socket needs it.

@@ -21,6 +21,7 @@ import (
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/controller"
+	"lbd.dev/lbd/internal/logqueue"
 )
 
 const (
@@ -116,10 +117,10 @@ func (f *controllerFlags) logger(out io.Writer) *slog.Logger {
 }
 
 func runController(ctx context.Context, f controllerFlags, out io.Writer) error {
-	lines := newLogQueue(out)
-	defer lines.close()
+	lines := logqueue.New(out)
+	defer lines.Close()
 	log := f.logger(lines)
-	lines.logger = log
+	lines.Logger = log
 	client, err := k8s.New(k8s.Options{
 		Logger: log, Kubeconfig: f.kubeconfig, UserAgent: controller.Manager + "/" + programVersion(), QPS: controllerQPS, Burst: controllerBurst,
 	})

@@ -86,7 +86,7 @@ func (j *joined) apply() {
 
 // peers tells the gossip peers, each once.
 func (j *joined) peers() {
-	list := peerNames(j.files)
+	list := j.files.PeerNames()
 	known := make(map[string]bool)
 	for _, p := range list {
 		known[p] = true

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"lbd.dev/lbd/internal/logqueue"
 )
 
 // version and commit are set by the linker in releases.
@@ -87,7 +89,7 @@ func lastWord(text string) {
 	}()
 	select {
 	case <-written:
-	case <-time.After(logFlush):
+	case <-time.After(logqueue.Flush):
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/review"
 	"lbd.dev/lbd/internal/k8s/speaker"
 	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/logqueue"
 	"lbd.dev/lbd/internal/notify"
 	"lbd.dev/lbd/internal/sockdiag"
 )
@@ -36,7 +37,7 @@ type adapterMetrics struct {
 	machines *machines.Source
 	notify   *notify.Driver
 	config   *config.Source
-	log      *logQueue
+	log      *logqueue.Queue
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -88,7 +89,7 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	count(descLogLost, m.log.lost())
+	count(descLogLost, m.log.Lost())
 	g := m.gossip.Stats()
 	for _, p := range g.Peers {
 		count(descSent, p.Sent, string(p.Name))
@@ -207,7 +208,7 @@ func (m *adapterMetrics) collectCluster(c chan<- prometheus.Metric, count func(d
 type controllerMetrics struct {
 	controller *controller.Controller
 	client     *k8s.Client
-	log        *logQueue
+	log        *logqueue.Queue
 }
 
 var (
@@ -242,7 +243,7 @@ func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
 	}
-	count(descLogLost, m.log.lost())
+	count(descLogLost, m.log.Lost())
 	s := m.controller.Stats()
 	leader := 0.0
 	if s.Leader {

@@ -17,11 +17,12 @@ import (
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
+	"lbd.dev/lbd/internal/logqueue"
 	"lbd.dev/lbd/internal/model"
 )
 
 // scraped are the metrics of adapters that have nothing to do.
-func scraped(t *testing.T, files *config.Source, q *logQueue) *adapterMetrics {
+func scraped(t *testing.T, files *config.Source, q *logqueue.Queue) *adapterMetrics {
 	t.Helper()
 	group, err := gossip.New(gossip.Options{Name: "n1", BindAddr: netip.MustParseAddr("127.0.0.1"), Insecure: true})
 	if err != nil {
@@ -66,8 +67,8 @@ contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {
 	}
 	files := config.NewSource(config.SourceOptions{Config: cfg, Path: path, Logger: slog.New(slog.DiscardHandler)})
 	go func() { _ = files.Run(t.Context(), func(func(*model.View)) {}) }()
-	q := newLogQueue(t.Output())
-	defer q.close()
+	q := logqueue.New(t.Output())
+	defer q.Close()
 	m := scraped(t, files, q)
 	for _, refused := range []int{0, 1, 0} {
 		text := good
@@ -88,5 +89,18 @@ lbd_kubernetes_credentials_expiry_timestamp_seconds{kubeconfig=%q} 1.8e+09
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want), "lbd_configuration_refused", "lbd_kubernetes_credentials_expiry_timestamp_seconds"); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLogMetric: what the log drops is counted.
+func TestLogMetric(t *testing.T) {
+	q := logqueue.New(t.Output())
+	q.Close()
+	_, _ = q.Write([]byte("too late"))
+	err := testutil.CollectAndCompare(scraped(t, config.NewSource(config.SourceOptions{Config: &config.Config{}}), q),
+		strings.NewReader("# HELP lbd_log_lines_dropped_total Lines of the log that were dropped, since nobody took them.\n"+
+			"# TYPE lbd_log_lines_dropped_total counter\nlbd_log_lines_dropped_total 1\n"), "lbd_log_lines_dropped_total")
+	if err != nil {
+		t.Error(err)
 	}
 }

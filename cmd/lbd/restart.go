@@ -18,6 +18,7 @@ import (
 
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/logqueue"
 )
 
 // restarter puts a new program in the place of this one, with the same process id. What
@@ -90,7 +91,7 @@ func accepts(ctx context.Context, program, path string) error {
 // serve answers commands until ctx ends. When one of them asks for a restart, that one is
 // answered, the socket closed, and the program replaced while all else runs on. If that
 // fails stop ends the daemon in order, and who supervises it starts it again.
-func (r *restarter) serve(ctx context.Context, p *parts, lines *logQueue, log *slog.Logger, stop func()) {
+func (r *restarter) serve(ctx context.Context, p *parts, lines *logqueue.Queue, log *slog.Logger, stop func()) {
 	serving, answered := context.WithCancel(ctx)
 	var program string
 	var wg sync.WaitGroup
@@ -110,7 +111,7 @@ func (r *restarter) serve(ctx context.Context, p *parts, lines *logQueue, log *s
 		return
 	}
 	log.Info("restarting in place", "program", program)
-	lines.close()
+	lines.Close()
 	for _, pid := range children() { // checks that run a program
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
 		_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -2,20 +2,27 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/logqueue"
+	"lbd.dev/lbd/internal/model"
 )
 
 // defaultConfig is where the packages put the configuration.
@@ -47,10 +54,10 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 		return err
 	}
 	level := new(slog.LevelVar)
-	lines := newLogQueue(out)
-	defer lines.close()
+	lines := logqueue.New(out)
+	defer lines.Close()
 	log := newLogger(cfg, level, lines)
-	lines.logger = log
+	lines.Logger = log
 	tuneProcs(len(cfg.Peers) > 0, log)
 	tuneMemory(len(cfg.VIPs), 0)
 	systemd := newSupervisor(log)
@@ -146,4 +153,148 @@ func (s *supervisor) watchdog() func() {
 			s.notify(daemon.SdNotifyWatchdog)
 		}
 	}
+}
+
+const (
+	// timerSlack is by how much the kernel may be late with a timer of the daemon.
+	// With its default of 50 microseconds the monitor thread of the Go runtime wakes
+	// several times for every packet, since it sleeps in steps of 20 microseconds
+	// while anything runs; that is most of what an idle daemon costs. Nothing here
+	// needs a timer to be exact to a millisecond but BFD, which sets its own thread.
+	timerSlack = time.Millisecond
+	// tuned marks a process that has been started again with timerSlack.
+	tuned = "LBD_TUNED"
+)
+
+// tuneTimers gives every thread of the process the timer slack. Threads inherit it
+// and the runtime has started some before main, so the program is executed again,
+// as the same process and with the same files. It returns if there is no need, or
+// if it cannot be done: then the daemon works as well and costs a little more.
+func tuneTimers() {
+	if os.Getenv(tuned) != "" {
+		_ = os.Unsetenv(tuned) // not for the programs of exec checks
+		return
+	}
+	runtime.LockOSThread() // the slack is that of the thread that executes
+	defer runtime.UnlockOSThread()
+	now, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil || time.Duration(now) >= timerSlack {
+		return // systemd may have set it: TimerSlackNSec=
+	}
+	if unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0) != nil {
+		return
+	}
+	path, err := os.Executable() // not /proc/self/exe, by which nobody finds the process
+	if err != nil {
+		return
+	}
+	_ = syscall.Exec(path, os.Args, append(os.Environ(), tuned+"=1"))
+}
+
+// tuneProcs bounds how many threads run Go code at a time. One is enough for layer
+// 2, and idle threads that look for work cost more than they help; BGP gets a
+// second one. Who sets GOMAXPROCS knows better.
+func tuneProcs(bgp bool, log *slog.Logger) {
+	if os.Getenv("GOMAXPROCS") != "" {
+		return
+	}
+	n := 1
+	if bgp {
+		n = min(2, runtime.NumCPU())
+	}
+	if was := runtime.GOMAXPROCS(n); was != n {
+		log.Debug("threads", "gomaxprocs", n, "was", was)
+	}
+}
+
+// manyVIPs is from how many on the collector of garbage runs three times as often: the
+// heap is as large as all the rest of the daemon then.
+const manyVIPs = 1000
+
+// tuneMemory lets the heap grow less between two collections where it is large. An
+// idle daemon with a few VIPs has 3 MB and would only spend processor time; and one
+// with the Services of a cluster, most of whose VIPs it does not have, would spend
+// more of it on them than on all else. Who sets GOGC knows better.
+func tuneMemory(files, cluster int) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	percent := 100
+	if files >= manyVIPs && files > cluster {
+		percent = 30
+	}
+	debug.SetGCPercent(percent)
+}
+
+// A pod of the DaemonSet on a host that runs lbd already stands aside: it waits, and says once
+// what to do. If it ended instead, kubelet would start it again and again, and in the moment in
+// which the daemon of the host restarts it would take the place of that one, without its VIPs.
+const (
+	// asideLook is the time between two looks for the other daemon.
+	asideLook = 5 * time.Second
+	// asideGone is how long the other daemon must not be there until the pod begins anew.
+	// It is longer than a restart of the host's daemon takes.
+	asideGone = time.Minute
+	// asidePort is how long a pod waits that found nothing but the gossip port taken. It does
+	// not look in between: to try the port is to take it for a moment.
+	asidePort = 5 * time.Minute
+)
+
+// hostLabel keeps the DaemonSet away from a Node.
+const hostLabel = "lbd.dev/daemon=host"
+
+// serviceHostVariable is set by kubelet in each container.
+const serviceHostVariable = "KUBERNETES_SERVICE_HOST"
+
+// inDaemonSet tells whether this process runs in a pod of the DaemonSet, and not as a unit or in
+// a static pod.
+func inDaemonSet() bool {
+	return os.Getenv(config.NodeNameVariable) != "" && os.Getenv(serviceHostVariable) != ""
+}
+
+// another tells whether a daemon cannot start because another one runs on the host.
+func another(err error) bool {
+	return errors.Is(err, control.ErrRunning) || errors.Is(err, syscall.EADDRINUSE)
+}
+
+// standAside waits until the other daemon is gone, and then ends, so that kubelet starts the pod
+// anew: systemd removes the directory of the socket with the unit, and a container keeps the
+// removed one. It also ends with ctx.
+func standAside(ctx context.Context, node model.NodeName, why error, there func() bool, log *slog.Logger) error {
+	port := !errors.Is(why, control.ErrRunning)
+	what := "another lbd runs on this host"
+	if port {
+		what = "something on this host has the gossip port, such as another lbd"
+	}
+	log.Warn(fmt.Sprintf("%s, so this pod does nothing; if the host is to keep its own lbd, kubectl label node %s %s", what, node, hostLabel), "err", why)
+	begin, seen := time.Now(), time.Now()
+	tick := time.NewTicker(asideLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			switch {
+			case port && now.Sub(begin) >= asidePort:
+				return nil
+			case port:
+			case there():
+				seen = now
+			case now.Sub(seen) >= asideGone:
+				log.Info("the other lbd of this host is gone: this pod begins anew")
+				return nil
+			}
+		}
+	}
+}
+
+// noteHost says on the host of a daemon what to do before the DaemonSet comes. Whether the Node
+// has the label already is not known here.
+func noteHost(out io.Writer, socket string) {
+	if !control.Listens(socket) || inDaemonSet() {
+		return
+	}
+	fmt.Fprintf(out, "%s: this host runs lbd already; before you apply the DaemonSet, give the cluster the gossip key of the hosts, "+
+		"and label each Node whose host runs lbd: kubectl label node NODE %s\n", levelNote, hostLabel)
 }

@@ -71,8 +71,10 @@ var floors = map[string]int{
 	"internal/daemon":        4,
 	"internal/top":           4,
 	"internal/page":          4,
-	"packaging":              4,
-	"systemd":                4,
+	"internal/preflight":     4,
+	"internal/logqueue":      1,
+	"packaging":              3,
+	"systemd":                3,
 	"cmd/lbd":                5,
 	"tests":                  anyFloor,
 	"internal/arch":          anyFloor,
@@ -118,7 +120,7 @@ var owners = map[string][]string{
 	"google.golang.org/protobuf":          {"internal/bgp/gobgp"},
 	"k8s.io":                              {"internal/k8s"},
 	"pgregory.net/rapid":                  {}, // tests only
-	"sigs.k8s.io/yaml":                    {"cmd/lbd"},
+	"sigs.k8s.io/yaml":                    {"cmd/lbd", "internal/preflight"},
 }
 
 func TestImportLaw(t *testing.T) {

@@ -1,8 +1,12 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -109,4 +113,59 @@ func newBGP(b *v1alpha1.BGPSpec) model.BGPConfig {
 		}
 	}
 	return cfg
+}
+
+// PeerNames are the gossip peers as they were written.
+func (c *Config) PeerNames() []string {
+	out := make([]string, len(c.Node.Gossip.Peers))
+	for i, p := range c.Node.Gossip.Peers {
+		out[i] = p.String()
+	}
+	return out
+}
+
+// nodeAddressVariable is the variable of the environment in which a DaemonSet
+// gives the address of the Node, which is where the other daemons look for it.
+const nodeAddressVariable = "LBD_NODE_ADDRESS"
+
+// DefaultAddress is the address of this host that is listed as a peer, or that of the Node,
+// else the one that packets leave with, to the outside or, without a default route, to a peer.
+// Nothing is sent: connecting a UDP socket only looks a route up.
+func DefaultAddress(peers []Peer) (netip.Addr, error) {
+	local := map[netip.Addr]bool{}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("addresses of this host: %w", err)
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			local[p.Addr().Unmap()] = true
+		}
+	}
+	for _, p := range peers {
+		if local[p.Addr] && !p.Addr.IsLoopback() {
+			return p.Addr, nil
+		}
+	}
+	if a, err := netip.ParseAddr(os.Getenv(nodeAddressVariable)); err == nil && local[a] {
+		return a, nil
+	}
+	to := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")} // documentation, RFC 5737 and 3849
+	for _, p := range peers {
+		if p.Addr.IsValid() && !p.Addr.IsLoopback() {
+			to = append(to, p.Addr)
+		}
+	}
+	for _, a := range to {
+		c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String())
+		if err != nil {
+			continue
+		}
+		from, err := netip.ParseAddrPort(c.LocalAddr().String())
+		c.Close()
+		if err == nil {
+			return from.Addr().Unmap(), nil
+		}
+	}
+	return netip.Addr{}, errors.New("no address of this host among gossip.peers, no default route, and no route to a peer; set gossip.bindAddress")
 }

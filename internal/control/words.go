@@ -2,9 +2,11 @@ package control
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // What the tables say, for whoever shows the same in another form. Foreign text in it has no
@@ -78,3 +80,84 @@ func Cause(e *v1alpha1.Event) string { return Line(joined(e, e.Reason, e.Detail)
 
 // Gap says for how long something was missed: "no owner for 250ms".
 func Gap(e *v1alpha1.Event) string { return Line(gapText(e)) }
+
+// reasonText has one sentence for each reason, without a capital and a full stop.
+// {node} is the node it is about, {owner} the owner of the VIP.
+var reasonText = map[model.Reason]string{
+	model.ReasonOwner:             "{node} owns the VIP and announces it",
+	model.ReasonStandby:           "{owner} owns the VIP; {node} is ready to take it over",
+	model.ReasonLostElection:      "{node} gave the VIP up because {owner} has a higher claim to it",
+	model.ReasonTakingOver:        "{node} has claimed the VIP and is binding its address now",
+	model.ReasonProbing:           "nobody owns the VIP; {node} is asking the network whether the address is really free",
+	model.ReasonWaitingTurn:       "nobody owns the VIP; a node that ranks higher may take it first, {node} waits for its turn",
+	model.ReasonWaitingForRelease: "the old owner is silent, but the address still answers on the network; {node} takes it once it is released",
+	model.ReasonConflict:          "a host uses the address although it does not own the VIP; find it and remove the address there",
+	model.ReasonHandingOver:       "{node} still owns the VIP while its successor is getting ready",
+	model.ReasonNoSuccessor:       "{node} should give the VIP up but keeps it, since no other node can take it",
+	model.ReasonReleasing:         "{node} has handed the VIP over and only keeps it for connections that are still open",
+	model.ReasonNotSettled:        "{node} has just started or its link has just come up; it first learns who owns what",
+	model.ReasonUnhealthy:         "the health check of the service fails on {node}",
+	model.ReasonHealthPending:     "the health check has not passed on {node} since the daemon started",
+	model.ReasonDraining:          "{node} is draining, so it takes no VIP",
+	model.ReasonNoSubnet:          "no interface of {node} has an address in the subnet of the VIP",
+	model.ReasonNoInterface:       "{node} has none of the interfaces that the VIP names",
+	model.ReasonLinkDown:          "the interface for the VIP is down or has no carrier on {node}",
+	model.ReasonNotSelected:       "the node selector of the VIP does not match the labels of {node}",
+	model.ReasonNoQuorum:          "{node} does not see a majority of the configured peers, and the VIP has `partition: quorum`",
+	model.ReasonLocalAddress:      "the address is already configured on an interface of {node}, outside lbd; a VIP must be free",
+	model.ReasonFamilyDisabled:    "IPv6 is disabled on the interface for the VIP on {node}",
+	model.ReasonLeaseExpired:      "the daemon did not run for a while, so the kernel of {node} removed the address and another node may have it",
+	model.ReasonDriverError:       "{node} could not bind or announce the address",
+	model.ReasonNotAnnounced:      "the VIP asks for no way of announcing that {node} has",
+	model.ReasonAdvertised:        "{node} advertises the VIP by BGP",
+	model.ReasonBinding:           "{node} is binding the address of the VIP, then it advertises it by BGP",
+	model.ReasonNoSession:         "{node} is ready to advertise the VIP, but no BGP session with a peer is established; `lbd status bgp` says why",
+	model.ReasonNoPeer:            "no BGP peer that the VIP names is configured for {node}",
+	model.ReasonShuttingDown:      "{node} asks its BGP peers to prefer other nodes (GRACEFUL_SHUTDOWN) before it withdraws the VIP",
+	model.ReasonWithdrawn:         "{node} has withdrawn the VIP from its BGP peers and only keeps it for packets that are under way",
+	model.ReasonNoEndpoint:        "no endpoint of the Service is ready for what arrives on {node}",
+	model.ReasonNodeExcluded:      "Kubernetes says that {node} is to get no traffic of Services",
+	model.ReasonARPDisabled:       "the kernel answers no ARP on the interface for the VIP on {node}, so no client would find it",
+	model.ReasonWireDark:          "nobody answers {node} on the network of the VIP, while other nodes hear each other there",
+	model.ReasonNotForwarding:     "the kernel of {node} does not forward what comes to the VIP",
+	model.ReasonDegraded:          "{node} passes the required health check, not the preferred one, so it leaves the VIP to a node that passes both",
+	model.ReasonRemoved:           "the configuration of {node} has the VIP no more",
+	model.ReasonMachineDraining:   "the Machine of {node} is going away or was marked, so {node} is draining",
+	model.ReasonMachineDisabled:   "the Machine of {node} was taken out of the MachineLoadBalancer",
+}
+
+// whyHere is the sentence about a VIP in the status of a node.
+func whyHere(vip v1alpha1.VIPStatus, self string) string {
+	if vip.Owner == self {
+		return sentence(vip.Reason, "this node", "this node", vip.Detail)
+	}
+	return sentence(vip.Reason, "this node", vip.Owner, vip.Detail)
+}
+
+// sentence says why a VIP is, or is not, on a node; reason is a name of
+// model.Reason, perhaps of a newer version. Detail is added if there is any.
+func sentence(reason, node, owner, detail string) string {
+	text := ""
+	if known, ok := model.ParseReason(reason); ok {
+		text = reasonText[known]
+	}
+	switch {
+	case reason == model.ReasonDraining.String() && detail == "": // else the daemon is stopping
+		text += "; `lbd undrain` ends that"
+	case reason == model.ReasonStandby.String() && owner == "":
+		text = "nobody owns the VIP; {node} is ready to take it"
+	case reason == model.ReasonProbing.String() && owner == node:
+		text = "{node} owns the VIP and is asking the network whether another node has it now"
+	}
+	if text == "" {
+		text = "{node} says " + reason + ", which this command does not know"
+	}
+	if owner == "" {
+		owner = "another node"
+	}
+	text = strings.NewReplacer("{node}", node, "{owner}", owner).Replace(text)
+	if detail != "" {
+		text += ": " + detail
+	}
+	return text
+}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"net/netip"
@@ -6,21 +6,20 @@ import (
 	"strings"
 	"testing"
 
-	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/testnet"
 )
 
 // TestDefaultAddress: the address of the Node counts only if this host has it.
 func TestDefaultAddress(t *testing.T) {
-	peers := []config.Peer{{Host: "192.0.2.7", Addr: netip.MustParseAddr("192.0.2.7"), Port: 7947}}
+	peers := []Peer{{Host: "192.0.2.7", Addr: netip.MustParseAddr("192.0.2.7"), Port: 7947}}
 	t.Setenv(nodeAddressVariable, "127.0.0.1") // every host has it
-	if a, err := defaultAddress(peers); err != nil || a != netip.MustParseAddr("127.0.0.1") {
+	if a, err := DefaultAddress(peers); err != nil || a != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("%v, %v", a, err)
 	}
 	for _, other := range []string{"203.0.113.9", "node-1", ""} {
 		t.Setenv(nodeAddressVariable, other)
 		// A host without any route has no default at all.
-		if a, err := defaultAddress(peers); err == nil && (a.IsLoopback() || a.String() == other) {
+		if a, err := DefaultAddress(peers); err == nil && (a.IsLoopback() || a.String() == other) {
 			t.Errorf("%q gives %v", other, a)
 		}
 	}
@@ -33,8 +32,8 @@ func TestAddressWithoutADefaultRoute(t *testing.T) {
 		return
 	}
 	t.Setenv(nodeAddressVariable, "")
-	peers := []config.Peer{{Host: "10.0.0.1", Addr: netip.MustParseAddr("10.0.0.1")}, {Host: "m2"}, {Host: "10.0.0.3", Addr: netip.MustParseAddr("10.0.0.3")}}
-	if a, err := defaultAddress(peers); err == nil {
+	peers := []Peer{{Host: "10.0.0.1", Addr: netip.MustParseAddr("10.0.0.1")}, {Host: "m2"}, {Host: "10.0.0.3", Addr: netip.MustParseAddr("10.0.0.3")}}
+	if a, err := DefaultAddress(peers); err == nil {
 		t.Errorf("a host without an address has %v", a)
 	}
 	for _, args := range []string{"link add eth0 type veth peer name peer0", "link set peer0 up", "link set eth0 up", "addr add 10.0.0.31/24 dev eth0"} {
@@ -42,7 +41,7 @@ func TestAddressWithoutADefaultRoute(t *testing.T) {
 			t.Fatalf("ip %s: %v: %s", args, err, out)
 		}
 	}
-	if a, err := defaultAddress(peers); err != nil || a != netip.MustParseAddr("10.0.0.31") {
+	if a, err := DefaultAddress(peers); err != nil || a != netip.MustParseAddr("10.0.0.31") {
 		t.Errorf("%v, %v", a, err)
 	}
 }

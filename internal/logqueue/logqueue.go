@@ -1,4 +1,5 @@
-package main
+// Package logqueue writes a log without making anybody wait for whoever reads it.
+package logqueue
 
 import (
 	"io"
@@ -10,19 +11,23 @@ import (
 )
 
 const (
-	// logQueueBytes bounds what waits to be written: some thousand lines.
-	logQueueBytes = 1 << 20
-	// logFlush is how long the end of the process waits for what is not written yet.
-	logFlush = time.Second
-	// logStalled is how long a line must have waited for status to say so.
-	logStalled = 2 * time.Second
+	// maxBytes bounds what waits to be written: some thousand lines.
+	maxBytes = 1 << 20
+	// Flush is how long the end of the process waits for what is not written yet.
+	Flush = time.Second
+	// stalledAfter is how long a line must have waited for status to say so.
+	stalledAfter = 2 * time.Second
 )
 
-// logQueue writes a log in the background. journald or a container runtime may stop
+// Queue writes a log in the background. journald or a container runtime may stop
 // reading, on a disk that hangs for example; then the pipe fills up, and whoever logs
 // would wait: the loop, the checks, the drivers. So nobody waits. What there is no room
 // for is dropped and counted, and the count is logged once writing works again.
-type logQueue struct {
+type Queue struct {
+	// Logger, which writes to the Queue, says how many lines were dropped; nil: nobody does. It is
+	// set before the first line.
+	Logger *slog.Logger
+
 	out  io.Writer
 	wake chan struct{}
 	done chan struct{} // closed when the goroutine has ended
@@ -34,20 +39,20 @@ type logQueue struct {
 	pending uint64    // dropped and not logged yet
 	dropped uint64
 	closed  bool
-	logger  *slog.Logger // says how many were dropped
 }
 
-func newLogQueue(out io.Writer) *logQueue {
-	q := &logQueue{out: out, wake: make(chan struct{}, 1), done: make(chan struct{})}
+// New returns a Queue that writes to out, until Close.
+func New(out io.Writer) *Queue {
+	q := &Queue{out: out, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go q.run()
 	return q
 }
 
 // Write implements io.Writer; slog calls it once for each line. It never waits.
-func (q *logQueue) Write(line []byte) (int, error) {
+func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.size+len(line) > logQueueBytes {
+	if q.closed || q.size+len(line) > maxBytes {
 		q.dropped++
 		q.pending++
 		return len(line), nil
@@ -62,7 +67,7 @@ func (q *logQueue) Write(line []byte) (int, error) {
 }
 
 // run writes until the queue is closed and empty.
-func (q *logQueue) run() {
+func (q *Queue) run() {
 	defer close(q.done)
 	for range q.wake {
 		for line := q.next(); line != nil; line = q.next() {
@@ -76,7 +81,7 @@ func (q *logQueue) run() {
 }
 
 // next takes the next line out, nil if there is none.
-func (q *logQueue) next() []byte {
+func (q *Queue) next() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.lines) == 0 {
@@ -91,7 +96,7 @@ func (q *logQueue) next() []byte {
 
 // wrote notes what became of a line. One that cannot be written is counted, but not
 // logged: that would not be written either.
-func (q *logQueue) wrote(line []byte, err error) {
+func (q *Queue) wrote(line []byte, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.size -= len(line)
@@ -103,9 +108,9 @@ func (q *logQueue) wrote(line []byte, err error) {
 
 // report logs how many lines were dropped since the last report. It tells whether
 // there is more to come.
-func (q *logQueue) report() bool {
+func (q *Queue) report() bool {
 	q.mu.Lock()
-	n, log, closed := q.pending, q.logger, q.closed && len(q.lines) == 0
+	n, log, closed := q.pending, q.Logger, q.closed && len(q.lines) == 0
 	if log != nil && !closed {
 		q.pending = 0
 	}
@@ -116,8 +121,8 @@ func (q *logQueue) report() bool {
 	return !closed
 }
 
-// close ends the queue. It waits logFlush at most for what has not been written.
-func (q *logQueue) close() {
+// Close ends the queue. It waits Flush at most for what has not been written.
+func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
@@ -127,29 +132,29 @@ func (q *logQueue) close() {
 	}
 	select {
 	case <-q.done:
-	case <-time.After(logFlush):
+	case <-time.After(Flush):
 	}
 }
 
-// lost is how many lines were dropped since the start.
-func (q *logQueue) lost() uint64 {
+// Lost is how many lines were dropped since the start.
+func (q *Queue) Lost() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.dropped
 }
 
-// status tells people that nobody reads the log.
-func (q *logQueue) status(s *v1alpha1.NodeStatus) {
-	if q.stalled(time.Now()) > 0 {
+// Status tells people that nobody reads the log.
+func (q *Queue) Status(s *v1alpha1.NodeStatus) {
+	if q.Stalled(time.Now()) > 0 {
 		s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "log", Error: "nobody takes its lines: is the disk of journald or of the container runtime full, or does it hang? lbd goes on, and drops lines when too many wait"})
 	}
 }
 
-// stalled is for how long a line has waited to be taken, zero unless it is long.
-func (q *logQueue) stalled(now time.Time) time.Duration {
+// Stalled is for how long a line has waited to be taken, zero unless it is long.
+func (q *Queue) Stalled(now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.since.IsZero() || now.Sub(q.since) < logStalled {
+	if q.since.IsZero() || now.Sub(q.since) < stalledAfter {
 		return 0
 	}
 	return now.Sub(q.since)

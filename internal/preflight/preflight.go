@@ -1,4 +1,6 @@
-package main
+// Package preflight checks whether a node can do what its configuration asks for. It changes
+// nothing, and may run beside the daemon.
+package preflight
 
 import (
 	"context"
@@ -14,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/config"
@@ -26,33 +26,14 @@ import (
 	"lbd.dev/lbd/internal/place"
 )
 
-func newPreflight() *cobra.Command {
-	var f socketFlags
-	cmd := &cobra.Command{
-		Use:   "preflight",
-		Short: "Check that this node can do what its configuration asks for",
-		Long: `Check that this node can do what its configuration asks for: capabilities, ports,
-sysctls, interfaces, whether somebody uses a VIP already, and whether the peers can
-be reached with the same key. It changes nothing and may run beside the daemon.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(f.config)
-			if err != nil {
-				return err
-			}
-			return runPreflight(cmd.Context(), cmd.OutOrStdout(), cfg, &f)
-		},
+// Run prints a line for each check of a valid configuration, which was read from path. status is
+// what the daemon of this node says; nil: none runs. An error says how many checks failed.
+func Run(ctx context.Context, out io.Writer, cfg *config.Config, path string, status *v1alpha1.NodeStatus) error {
+	p := &preflight{out: out, cfg: cfg, running: status != nil}
+	if p.running {
+		p.status = *status
 	}
-	f.add(cmd)
-	cmd.Flags().Lookup("config").Usage = "configuration to check, a file or a directory, which also names the socket"
-	return cmd
-}
-
-// runPreflight prints all checks; an error says that some failed.
-func runPreflight(ctx context.Context, out io.Writer, cfg *config.Config, f *socketFlags) error {
-	status, notRunning := f.client().Status(ctx)
-	p := &preflight{out: out, cfg: cfg, running: notRunning == nil, status: status}
-	p.say(ok, "configuration", "%s is valid", f.config)
+	p.say(ok, "configuration", "%s is valid", path)
 	p.capabilities()
 	p.files(readers("/"))
 	p.ports()
@@ -98,15 +79,15 @@ func (p *preflight) result() error {
 
 // capabilities looks at those of this process, so it must run as the daemon does.
 func (p *preflight) capabilities() {
-	if unable := missingCapabilities(); unable != "" {
+	if unable := MissingCapabilities(); unable != "" {
 		p.say(fail, "capabilities", "%s", unable)
 		return
 	}
 	p.say(ok, "capabilities", "CAP_NET_ADMIN and CAP_NET_RAW")
 }
 
-// missingCapabilities says what this process must be given; "" if nothing.
-func missingCapabilities() string {
+// MissingCapabilities says what this process must be given; "" if nothing.
+func MissingCapabilities() string {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return "" // no procfs: let the kernel speak
@@ -142,7 +123,7 @@ func (p *preflight) ports() {
 	bind := g.BindAddress
 	if !bind.IsValid() {
 		var err error
-		if bind, err = defaultAddress(g.Peers); err != nil {
+		if bind, err = config.DefaultAddress(g.Peers); err != nil {
 			p.say(fail, "gossip address", "%v", err)
 			return
 		}
@@ -342,13 +323,13 @@ func (p *preflight) peers(ctx context.Context) {
 	bind := g.BindAddress
 	if !bind.IsValid() {
 		var err error
-		if bind, err = defaultAddress(g.Peers); err != nil {
+		if bind, err = config.DefaultAddress(g.Peers); err != nil {
 			p.say(fail, "peers", "%v", err)
 			return
 		}
 	}
 	results, err := gossip.Reach(ctx, gossip.Options{
-		Logger: slog.New(slog.DiscardHandler), Name: "preflight", BindAddr: bind, Peers: peerNames(p.cfg),
+		Logger: slog.New(slog.DiscardHandler), Name: "preflight", BindAddr: bind, Peers: p.cfg.PeerNames(),
 		Label: g.Label, Keys: g.Keys, Insecure: g.Insecure, Detection: gossip.Detection(g.Detection),
 	})
 	if err != nil {

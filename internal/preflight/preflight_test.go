@@ -1,7 +1,8 @@
-package main
+package preflight
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -73,6 +74,15 @@ func TestPreflightDuplicate(t *testing.T) {
 		p.answered("eth0", vip, c.answer)
 		if got := strings.Join(strings.Fields(out.String()), " "); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestHowManyFailed: a warning is no error.
+func TestHowManyFailed(t *testing.T) {
+	for failed, want := range []string{"<nil>", "a check failed", "2 checks failed"} {
+		if err := (&preflight{failed: failed}).result(); fmt.Sprint(err) != want {
+			t.Errorf("%d failed: %v, want %s", failed, err, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package logqueue
 
 import (
 	"bytes"
@@ -10,10 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"lbd.dev/lbd/api/v1alpha1"
-	"lbd.dev/lbd/internal/config"
 )
 
 // stuckPipe is a pipe that is full, which nobody reads until the returned function is called;
@@ -67,9 +64,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // reader that comes back is told how much is missing.
 func TestLogThatNobodyReadsStopsNobody(t *testing.T) {
 	w, read := stuckPipe(t)
-	q := newLogQueue(w)
+	q := New(w)
 	log := slog.New(slog.NewTextHandler(q, nil))
-	q.logger = log
+	q.Logger = log
 
 	const lines = 50_000
 	logged := make(chan struct{})
@@ -84,10 +81,10 @@ func TestLogThatNobodyReadsStopsNobody(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("whoever logs waits for the reader of the log")
 	}
-	if q.size > logQueueBytes {
-		t.Errorf("%d bytes wait, want %d at most", q.size, logQueueBytes)
+	if q.size > maxBytes {
+		t.Errorf("%d bytes wait, want %d at most", q.size, maxBytes)
 	}
-	lost := q.lost()
+	lost := q.Lost()
 	if lost == 0 || lost >= lines {
 		t.Fatalf("%d of %d lines dropped, want some", lost, lines)
 	}
@@ -101,7 +98,7 @@ func TestLogThatNobodyReadsStopsNobody(t *testing.T) {
 		return strings.Contains(text(), "log lines were dropped, since nobody took them")
 	})
 	log.Info("the last word")
-	q.close()
+	q.Close()
 	eventually(t, "the last line is written", func() bool { return strings.Contains(text(), "the last word") })
 	got := text()
 	if n := strings.Count(got, "something happened"); uint64(n)+lost != lines {
@@ -116,48 +113,41 @@ func TestLogThatNobodyReadsStopsNobody(t *testing.T) {
 }
 
 // statusOfLog is what `lbd status` gets of the log.
-func statusOfLog(q *logQueue) []v1alpha1.DriverStatus {
+func statusOfLog(q *Queue) []v1alpha1.DriverStatus {
 	var s v1alpha1.NodeStatus
-	q.status(&s)
+	q.Status(&s)
 	return s.Drivers
 }
 
 // TestEndDoesNotWaitForTheLog: a daemon that stops does so although nobody reads.
 func TestEndDoesNotWaitForTheLog(t *testing.T) {
 	w, _ := stuckPipe(t)
-	q := newLogQueue(w)
+	q := New(w)
 	log := slog.New(slog.NewTextHandler(q, nil))
 	log.Info("lbd ends")
 	began := time.Now()
-	q.close()
-	if d := time.Since(began); d > 20*logFlush {
+	q.Close()
+	if d := time.Since(began); d > 20*Flush {
 		t.Errorf("it took %v", d)
 	}
 	log.Info("too late") // somebody may still log
-	if q.lost() != 1 {
-		t.Errorf("%d dropped, want the one after the end", q.lost())
+	if q.Lost() != 1 {
+		t.Errorf("%d dropped, want the one after the end", q.Lost())
 	}
 }
 
-// TestLogWithoutAReader: a pipe that is closed at the other end costs lines and nothing else, and
-// the metric of the daemon counts them.
+// TestLogWithoutAReader: a pipe that is closed at the other end costs lines and nothing else.
 func TestLogWithoutAReader(t *testing.T) {
 	r, w := io.Pipe()
 	r.Close()
-	q := newLogQueue(w)
+	q := New(w)
 	log := slog.New(slog.NewTextHandler(q, nil))
-	q.logger = log
+	q.Logger = log
 	for range 100 {
 		log.Info("line")
 	}
-	q.close()
-	if q.lost() != 100 {
-		t.Errorf("%d dropped, want 100", q.lost())
-	}
-	files := config.NewSource(config.SourceOptions{Config: &config.Config{}})
-	err := testutil.CollectAndCompare(scraped(t, files, q), strings.NewReader("# HELP lbd_log_lines_dropped_total Lines of the log that were dropped, since nobody took them.\n"+
-		"# TYPE lbd_log_lines_dropped_total counter\nlbd_log_lines_dropped_total 100\n"), "lbd_log_lines_dropped_total")
-	if err != nil {
-		t.Error(err)
+	q.Close()
+	if q.Lost() != 100 {
+		t.Errorf("%d dropped, want 100", q.Lost())
 	}
 }
