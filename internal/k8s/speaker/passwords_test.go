@@ -218,3 +218,13 @@ func TestSecretsOfThisNode(t *testing.T) {
 		t.Error(l)
 	}
 }
+
+// TestSecretThatNobodyNames: it is watched no longer, and its password is forgotten.
+func TestSecretThatNobodyNames(t *testing.T) {
+	stopped := false
+	p := &passwords{watches: map[string]*secretWatch{"tor": {stop: func() { stopped = true }}}}
+	p.follow(t.Context(), nil, nil)
+	if !stopped || len(p.watches) != 0 {
+		t.Errorf("stopped: %v, %d watches", stopped, len(p.watches))
+	}
+}
