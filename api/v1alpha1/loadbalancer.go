@@ -73,7 +73,8 @@ type LoadBalancerSpec struct {
 	OnFailure FailurePolicy `json:"onFailure,omitempty"`
 	// Source is what backends see as the address of a client. Default: vip. With client their
 	// answers have to come back: an address of this object is the gateway of the backends.
-	// +kubebuilder:default=vip
+	// The definition has no default, which an API server would write into objects that
+	// daemons of an older version could not read then.
 	Source SourceAddress `json:"source,omitempty"`
 	// DrainTimeout is how long the connections of a backend go on that was given the weight 0
 	// or taken out: 0s to 1h. Default: 30s.

@@ -71,9 +71,15 @@ func (l literal) String() string {
 	return s
 }
 
+// isSecret tells whether no error shows what is at a path. A password that was written where the
+// name of its Secret belongs is one, too.
+func (d *decoder) isSecret(path string) bool {
+	return d.secret != "" && (within(path, d.secret) || within(path, d.secret+"Secret"))
+}
+
 // bad adds an error about a node.
 func (d *decoder) bad(n *yaml.Node, path string, value any, format string, args ...any) {
-	if d.secret != "" && within(path, d.secret) {
+	if d.isSecret(path) {
 		value = nil
 	}
 	d.errs = append(d.errs, located{positionOf(n), v1alpha1.FieldError{Path: path, Value: value, Rule: fmt.Sprintf(format, args...)}})
@@ -127,12 +133,17 @@ func (d *decoder) expect(n *yaml.Node, path string, kind yaml.Kind, rule string)
 	if n.Kind == kind {
 		return true
 	}
-	if n.Kind != yaml.ScalarNode {
+	command := strings.HasSuffix(path, ".command") // its arguments may be secrets
+	if n.Kind != yaml.ScalarNode || command {
 		d.hide(n, n)
 	}
 	switch n.Kind {
 	case yaml.ScalarNode:
-		d.bad(n, path, shown(n), "%s", rule)
+		var value any
+		if !command {
+			value = shown(n)
+		}
+		d.bad(n, path, value, "%s", rule)
 	case yaml.SequenceNode:
 		d.bad(n, path, nil, "%s, not a list", rule)
 	default:
@@ -182,7 +193,7 @@ func (d *decoder) object(n *yaml.Node, path string, v reflect.Value) {
 	d.pairs(n, path, func(key, value *yaml.Node) {
 		at := child(path, key.Value)
 		field, known := fields[key.Value]
-		if !known || at == d.secret || at == "metadata.annotations" { // kubectl puts the whole object into one
+		if !known || d.isSecret(at) || at == "metadata.annotations" { // kubectl puts the whole object into one
 			d.hide(n, value)
 		}
 		if known {

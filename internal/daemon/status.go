@@ -196,9 +196,9 @@ func (d *Daemon) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 			if q.vip == "" || s.VIP.Name == q.vip || s.VIP.Addr.String() == q.vip {
 				out = append(out, explain(&d.view, &d.last, s, &q))
 			}
-			if !slices.Contains(known, s.VIP.Name) {
-				known = append(known, s.VIP.Name)
-			}
+		}
+		if len(out) == 0 {
+			known = vipNames(d.last.Status)
 		}
 	})
 	switch {
@@ -209,6 +209,25 @@ func (d *Daemon) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 		err = questionError(fmt.Sprintf("%q is no LoadBalancer: only those know ports and clients", q.vip))
 	}
 	return out, err
+}
+
+// mostNames is how many VIPs an error names.
+const mostNames = 20
+
+// vipNames are the names of VIPs, each once, and of many the first.
+func vipNames(all []model.VIPStatus) (names []string) {
+	seen := make(map[string]bool)
+	for i := range all {
+		name := all[i].VIP.Name
+		if seen[name] {
+			continue
+		}
+		if seen[name] = true; len(names) == mostNames {
+			return append(names, "...")
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 func explain(v *model.View, d *model.Desired, s model.VIPStatus, q *question) v1alpha1.Explanation {

@@ -133,16 +133,16 @@ func (d *Daemon) Events(ctx context.Context, vip string, since time.Duration, af
 	err := d.look(ctx, func() {
 		out.Newest, out.Forgotten = d.events.seq, d.events.seq-uint64(len(d.events.ring))
 		out.Events = d.events.list(func(e *v1alpha1.Event) bool {
-			of := e.Mode != "" && (e.VIP == vip || e.Address == vip)
+			of := e.Mode != "" && (e.VIP == vip || e.Address == vip) || e.Kind == v1alpha1.EventBackend && e.VIP == vip
 			met = met || of
 			return (vip == "" || of || e.More > 0) && e.Seq > after && (since == 0 || now.Sub(e.Time) <= since)
 		})
 		for i := range d.last.Status {
 			v := &d.last.Status[i].VIP
 			met = met || v.Name == vip || v.Addr.String() == vip
-			if !met && !slices.Contains(known, v.Name) {
-				known = append(known, v.Name)
-			}
+		}
+		if !met {
+			known = vipNames(d.last.Status)
 		}
 	})
 	if err == nil && !met {

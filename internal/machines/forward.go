@@ -51,12 +51,17 @@ func (b *Balancer) Refusal(members []*Machine, avoid []netip.Addr) string {
 	if host := checkHost(b.Spec.HealthCheck); host != v1alpha1.DefaultCheckHost {
 		return fmt.Sprintf("%s, so each Machine is asked at its own address: leave the host %q of spec.healthCheck out", b.ports(), host)
 	}
-	avoid = append(slices.Clone(avoid), b.Addrs()...)
-	for _, m := range members {
-		for _, vip := range b.Addrs() {
-			if _, other := m.serverAt(vip, avoid); !other && slices.Contains(m.Addresses, vip) {
-				return fmt.Sprintf("%s is the own address of Machine %s, to which connections would be forwarded: the balancer needs another address", vip, m.Key)
+	for _, vip := range b.Addrs() {
+		var own *Machine
+		served := false // by another Machine, so that one which reports the address withdraws nothing
+		for _, m := range members {
+			_, other := m.serverAt(vip, avoid, b.Addrs())
+			if served = served || other; !other && slices.Contains(m.Addresses, vip) {
+				own = m
 			}
+		}
+		if own != nil && !served {
+			return fmt.Sprintf("%s is the own address of Machine %s, to which connections would be forwarded: the balancer needs another address", vip, own.Key)
 		}
 	}
 	return ""
@@ -83,12 +88,15 @@ func checkHost(h *v1alpha1.HealthCheck) string {
 
 // serverAt is the address at which a Machine gets the connections to a VIP: its first InternalIP
 // of that family, else its first address. A Machine may list the VIPs that it has, which are
-// avoided.
-func (m *Machine) serverAt(vip netip.Addr, avoid []netip.Addr) (netip.Addr, bool) {
-	for _, list := range [][]netip.Addr{m.Internal, m.Addresses} {
-		for _, a := range list {
-			if a.Is4() == vip.Is4() && a.IsGlobalUnicast() && !slices.Contains(avoid, a) {
-				return a, true
+// avoided. Those of other balancers than its own are avoided only if it has another address:
+// somebody else's object takes no Machine out of service.
+func (m *Machine) serverAt(vip netip.Addr, avoid, own []netip.Addr) (netip.Addr, bool) {
+	for _, others := range [][]netip.Addr{avoid, nil} {
+		for _, list := range [][]netip.Addr{m.Internal, m.Addresses} {
+			for _, a := range list {
+				if a.Is4() == vip.Is4() && a.IsGlobalUnicast() && !slices.Contains(others, a) && !slices.Contains(own, a) {
+					return a, true
+				}
 			}
 		}
 	}
@@ -118,7 +126,7 @@ func (b *Balancer) Forwarding(members []*Machine, rules *Rules, avoid []netip.Ad
 	for _, vip := range b.families() {
 		servers := map[netip.Addr]model.Server{}
 		for _, m := range members {
-			a, ok := m.serverAt(vip, avoid)
+			a, ok := m.serverAt(vip, avoid, b.Addrs())
 			if !ok {
 				continue
 			}
@@ -224,7 +232,7 @@ func (b *Balancer) serves(m *Machine, report *Report) (v1alpha1.MemberState, str
 		return v1alpha1.MemberPending, MemberNoServer
 	}
 	for _, vip := range families {
-		a, ok := m.serverAt(vip, report.Avoid)
+		a, ok := m.serverAt(vip, report.Avoid, b.Addrs())
 		if !ok {
 			return v1alpha1.MemberUnhealthy, MemberNoServer
 		}

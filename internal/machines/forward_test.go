@@ -132,6 +132,21 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
+// TestAddressOfAnotherBalancer: an object of somebody else that names the address of a Machine takes
+// it out of no service; a Machine that lists the VIP of another balancer is asked elsewhere.
+func TestAddressOfAnotherBalancer(t *testing.T) {
+	theirs := []netip.Addr{netip.MustParseAddr("10.0.0.11")}
+	for want, m := range map[string]*Machine{
+		"TCP 443>6443 10.0.0.11*10": machine("a/prod/m1", "", "10.0.0.11"),
+		"TCP 443>6443 10.0.0.12*10": machine("a/prod/m1", "", "10.0.0.11", "10.0.0.12"),
+	} {
+		lb, checks := forwarded().Forwarding([]*Machine{m}, rules(), theirs)
+		if got := spelt(&lb, checks); !strings.HasPrefix(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // TestRefusal: what would not work is refused, with the rule that it breaks.
 func TestRefusal(t *testing.T) {
 	advertise := func(a v1alpha1.Advertise) func(*Balancer) { return func(b *Balancer) { b.Spec.Advertise = &a } }
@@ -150,8 +165,8 @@ func TestRefusal(t *testing.T) {
 		"balanced":            {advertise(v1alpha1.Advertise{L2: &v1alpha1.L2Advertise{Mode: v1alpha1.L2Balanced}}), nil, "active-backup only"},
 		"a check of a host":   {check("10.0.0.9"), nil, `leave the host "10.0.0.9"`},
 		"a check without one": {check(""), nil, ""},
-		"the address of a Machine": {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11"), machine("a/prod/m2", "", "10.0.0.200")},
-			"10.0.0.200 is the own address of Machine a/m2"},
+		"the address of the only Machine": {nil, []*Machine{machine("a/prod/m2", "", "10.0.0.200")}, "10.0.0.200 is the own address of Machine a/m2"},
+		"the address of one of them":      {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11"), machine("a/prod/m2", "", "10.0.0.200")}, ""},
 		"a Machine that lists the VIP": {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.200", "10.0.0.11")}, ""},
 	} {
 		b := balancer(func(b *Balancer) {

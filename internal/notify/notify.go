@@ -217,7 +217,8 @@ func (d *Driver) tell(c *command, f fact, name string, addr netip.Addr, variable
 	defer cancel()
 	began := time.Now()
 	output, err := d.opts.Run(ctx, c.Command, variables...)
-	log := d.opts.Logger.With("vip", name, "address", addr, "state", string(f.state), "command", strings.Join(c.Command, " "),
+	log := d.opts.Logger.With("vip", name, "address", addr, "state", string(f.state), "command", c.Command[0], // its arguments may be secrets
+
 		"took", time.Since(began).Round(time.Millisecond))
 	switch {
 	case err == nil:

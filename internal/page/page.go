@@ -31,8 +31,11 @@ type Source interface {
 const (
 	// answerTimeout is how long somebody waits for a page.
 	answerTimeout = 4 * time.Second
-	// atOnce is how many pages are made at the same time.
-	atOnce = 4
+	// atOnce is how many pages are made at the same time. The loop of the daemon needs the processor,
+	// too, so nobody makes one for a while afterwards: see restFactor.
+	atOnce = 1
+	// longestRest bounds that while, for a page of thousands of VIPs.
+	longestRest = time.Second
 )
 
 // Page serves the pages. It is a control.Page.
@@ -170,7 +173,8 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request, made func(context.
 func (p *Page) make(ctx context.Context, made func(context.Context) ([]byte, error)) ([]byte, error) {
 	select {
 	case p.making <- struct{}{}:
-		defer func() { <-p.making }()
+		began := time.Now()
+		defer func() { time.AfterFunc(min(restFactor*time.Since(began), longestRest), func() { <-p.making }) }()
 		return made(ctx)
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -111,8 +111,10 @@ func (p *Page) watch(ctx context.Context) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	last := ""
+	// Whoever comes and goes asks for no more than pages do.
+	s, _ := p.look(ctx, fresh)
 	for {
-		if s := p.renewed(ctx); s != nil && s.ID != last {
+		if s != nil && s.ID != last {
 			last = s.ID
 			p.tell()
 		}
@@ -123,6 +125,7 @@ func (p *Page) watch(ctx context.Context) {
 			return
 		case <-poll.C:
 		}
+		s = p.renewed(ctx)
 	}
 }
 

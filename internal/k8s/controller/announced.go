@@ -72,6 +72,8 @@ type announcer struct {
 	// had are the Services that had a condition at the last look, by UID. One that has gone from
 	// the watch may have become of another type, and still have it.
 	had map[model.Key]string
+	// refused are the Services whose condition the API server did not take.
+	refused map[model.Key]bool
 }
 
 // wanted is a condition, without a type if there is to be none.
@@ -101,7 +103,7 @@ func newAnnouncer(c *Controller) *announcer {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return r.Watch(ctx, o) },
 	}
 	return &announcer{
-		c: c, pace: c.announce, wanted: map[model.Key]wanted{}, wrote: map[model.Key]wrote{}, had: map[model.Key]string{},
+		c: c, pace: c.announce, wanted: map[model.Key]wanted{}, wrote: map[model.Key]wrote{}, had: map[model.Key]string{}, refused: map[model.Key]bool{},
 		ours: services.Options{Class: c.o.Allocator.Class, Classless: c.o.Allocator.Classless},
 		nodes: k8s.NewWatch(k8s.WatchOptions[sight]{
 			Name: "nodestatuses", ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, c.o.Client.Dynamic), Object: &unstructured.Unstructured{},
@@ -171,9 +173,17 @@ func (a *announcer) look(ctx context.Context, now time.Time) (waits bool, err er
 			a.tell(x)
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another one
 			delete(a.had, x.key)
+		case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+			// Admission may refuse one Service, which keeps no other waiting.
+			if len(a.refused) == 0 {
+				a.c.o.Logger.Warn("the condition of a service is refused", "service", x.key.String(), "err", err)
+			}
+			a.refused[x.key], a.wrote[x.key] = true, wrote{x.before, now}
+			continue
 		default:
 			return true, err
 		}
+		delete(a.refused, x.key)
 		delete(a.wanted, x.key)
 	}
 	return waits, nil

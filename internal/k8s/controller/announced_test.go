@@ -334,3 +334,28 @@ func TestAnnouncedHolds(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedConditionHoldsNobodyUp: a Service whose status somebody does not let lbd write keeps no
+// other from its condition.
+func TestRefusedConditionHoldsNobodyUp(t *testing.T) {
+	api := newAnnouncedAPI(t)
+	var vips []v1alpha1.VIPStatus
+	for i, name := range []string{"a", "b", "c"} {
+		addr := fmt.Sprintf("192.0.2.%d", i+1)
+		api.Put(resource, service(name, shows(addr)))
+		vips = append(vips, vip(name, addr, owned("n1", 1)))
+	}
+	c := build(t, api, "a")
+	api.Gate(func(r *http.Request) int {
+		if r.Method == http.MethodPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/strategic") && strings.Contains(r.URL.Path, "/a/") {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	c.announce = announcePace{look: 100 * time.Millisecond, most: 1, again: time.Second, hold: 100 * time.Millisecond, beat: 300 * time.Millisecond, retry: 50 * time.Millisecond}
+	says(api, "n1", 0, vips...)
+	run(t, c)
+	eventually(t, "n1 announces the others", func() bool {
+		return strings.Contains(announcedIn(api, "b"), "n1 announces ") && strings.Contains(announcedIn(api, "c"), "n1 announces ")
+	})
+}

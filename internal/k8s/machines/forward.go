@@ -23,6 +23,12 @@ func (p *publisher) forward(f *facts, x machines.Balanced, all []*machines.Machi
 		return found
 	}
 	lb, checks := b.Forwarding(members, rules, f.machines.Balanced)
+	n := len(x.Addrs) * len(lb.Servers)
+	if f.forwardings+n > p.s.mostForwardings {
+		p.tooMany(b)
+		return found
+	}
+	f.forwardings += n
 	maps.Copy(f.checks, checks)
 	f.machines.Checks = slices.AppendSeq(f.machines.Checks, maps.Keys(checks))
 	if !rules.Holds(b, own) {
@@ -36,13 +42,25 @@ func (p *publisher) forward(f *facts, x machines.Balanced, all []*machines.Machi
 	if p.clusters == nil {
 		p.clusters = map[string]model.Key{}
 	}
-	p.clusters[b.String()] = clusterOf(b)
+	if len(members) > 0 {
+		p.clusters[b.String()] = members[0].Cluster()
+	}
 	return found
 }
 
-// clusterOf is the cluster of the members.
-func clusterOf(b *machines.Balancer) model.Key {
-	return model.Key{Namespace: b.Namespace, Name: b.Spec.ClusterName}
+// maxForwardings bounds how many ways from an address to a Machine all balancers together may ask of
+// a host: each is a check, and a part of each decision.
+const maxForwardings = 20_000
+
+// tooMany logs once that a balancer is not served since there are too many Machines.
+func (p *publisher) tooMany(b *machines.Balancer) {
+	if p.refused == nil {
+		p.refused = map[string]bool{}
+	}
+	if !p.refused[b.String()] && len(p.refused) < 100 {
+		p.refused[b.String()] = true
+		p.s.o.Logger.Warn("a balancer is not forwarded here: all balancers together have too many Machines", "balancer", b.String(), "most", p.s.mostForwardings)
+	}
 }
 
 // forsaken tells whether all Machines of a balancer are gone at once that were in service: they
@@ -52,13 +70,13 @@ func (p *publisher) forsaken(b *machines.Balancer, members, all []*machines.Mach
 	if len(members) > 0 || i < 0 || !slices.ContainsFunc(p.told.balancers[i].Servers, func(x model.Server) bool { return x.Weight > 0 }) {
 		return false
 	}
-	return !slices.ContainsFunc(all, func(m *machines.Machine) bool { return m.Target == b.Target() && m.Cluster() == clusterOf(b) })
+	return !slices.ContainsFunc(all, func(m *machines.Machine) bool { return m.Target == b.Target() && m.Cluster() == p.clusters[b.String()] })
 }
 
 // moving has the Set forget that a cluster was moved away whose Machines are back.
 func (p *publisher) moving(set *Set, all []*machines.Machine) {
 	for _, k := range p.clusters {
-		if slices.ContainsFunc(all, func(m *machines.Machine) bool { return m.Target == "" && m.Cluster() == k }) {
+		if slices.ContainsFunc(all, func(m *machines.Machine) bool { return m.Cluster() == k }) {
 			set.Moved(k, false)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s/apitest"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -108,6 +109,46 @@ func TestForwardsMoved(t *testing.T) {
 	}
 	b.wantsForwarded(all)
 	b.wants("a/api@10.0.0.200 manager")
+}
+
+// TestForwardsNoLongerWhatIsGone: an address is let go with its object whose Machines are still there,
+// also if the object names no cluster and says that it is moved.
+func TestForwardsNoLongerWhatIsGone(t *testing.T) {
+	t.Parallel()
+	b := start(t, served(), func(s *v1alpha1.MachinesSpec) { s.Balancer = true })
+	o := object("a/api", ported)
+	merge(o, object("a/api", `"spec":{"clusterName":null,"machineSelector":{},"healthCheck":{"https":{"port":6443}}}`))
+	b.api.Put(resBalancers, o)
+	b.api.Put(resMachines, aMachine("a/m1", "", "10.0.0.21", ""))
+	b.decide(false)
+	b.wantsForwarded("a/api[10.0.0.200]:443>6443 10.0.0.21*10")
+	merge(o, object("a/api", `"metadata":{"annotations":{"clusterctl.cluster.x-k8s.io/delete-for-move":""},"deletionTimestamp":"2026-01-02T03:04:05Z"}`))
+	b.api.Put(resBalancers, o)
+	b.looked()
+	b.api.Delete(resBalancers, "a", "api")
+	for range int(2*farewell/lookEvery) + 2 {
+		b.looked()
+	}
+	b.wantsForwarded("")
+}
+
+// TestManyMachines: a balancer that asks for more than a host can check is left out, and no other.
+func TestManyMachines(t *testing.T) {
+	t.Parallel()
+	b := &bed{t: t, api: apitest.New(t, served()), mostForwardings: 1}
+	b.run(func(s *v1alpha1.MachinesSpec) { s.Balancer = true })
+	b.api.Put(resBalancers, object("a/api", ported))
+	b.api.Put(resMachines, aMachine("a/m1", "", "10.0.0.21", ""))
+	b.decide(false)
+	b.wantsForwarded("a/api[10.0.0.200]:443>6443 10.0.0.21*10")
+	b.api.Put(resMachines, aMachine("a/m2", "", "10.0.0.22", ""))
+	for range int(2*farewell/lookEvery) + 2 {
+		b.looked()
+	}
+	b.wantsForwarded("")
+	b.api.Delete(resMachines, "a", "m2")
+	b.looked()
+	b.wantsForwarded("a/api[10.0.0.200]:443>6443 10.0.0.21*10")
 }
 
 // TestForwardsNot: who is no member, and not asked to, forwards nothing; and nobody does what is

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -40,6 +41,7 @@ type publisher struct {
 	ending  map[netip.Addr]time.Time
 	// clusters are those of the balancers that are forwarded here, by their names.
 	clusters map[string]model.Key
+	refused  map[string]bool // balancers that are not forwarded, as far as that was logged
 }
 
 // facts are what is told.
@@ -48,6 +50,8 @@ type facts struct {
 	vips      []model.VIP
 	balancers []model.LoadBalancer // what is forwarded to Machines, sorted by name
 	checks    map[string]v1alpha1.HealthCheck
+	// forwardings counts the ways from an address to a Machine that were asked for so far.
+	forwardings int
 }
 
 // look tells what has changed.
@@ -217,6 +221,9 @@ func (p *publisher) linger(f *facts, set *Set, now time.Time) {
 		}
 	}
 	p.ending = ending
+	maps.DeleteFunc(p.clusters, func(name string, _ model.Key) bool {
+		return !slices.ContainsFunc(f.vips, func(v model.VIP) bool { return v.Name == name })
+	})
 	f.sort()
 }
 

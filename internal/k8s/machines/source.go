@@ -50,10 +50,11 @@ type Options struct {
 // which addresses this node is to have as one of them. What it knew before the API
 // was lost stays.
 type Source struct {
-	o     Options
-	rules machines.Rules
-	kick  chan struct{} // of 1: publish
-	write chan struct{} // of 1: write
+	mostForwardings int // see maxForwardings
+	o               Options
+	rules           machines.Rules
+	kick            chan struct{} // of 1: publish
+	write           chan struct{} // of 1: write
 
 	mu    sync.Mutex // guards all below
 	state model.MachinesState
@@ -76,7 +77,7 @@ func New(o Options) *Source {
 	if o.OnChecks == nil {
 		o.OnChecks = func(map[string]v1alpha1.HealthCheck) {}
 	}
-	return &Source{o: o, rules: machines.RulesOf(o.Spec), kick: make(chan struct{}, 1), write: make(chan struct{}, 1), writes: map[string]uint64{}}
+	return &Source{o: o, mostForwardings: maxForwardings, rules: machines.RulesOf(o.Spec), kick: make(chan struct{}, 1), write: make(chan struct{}, 1), writes: map[string]uint64{}}
 }
 
 // Name returns model.SourceMachines.

@@ -80,10 +80,11 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // bed is a Source with a View that it publishes to.
 type bed struct {
-	t   *testing.T
-	api *apitest.Server
-	src *Source
-	drv announce.Driver
+	mostForwardings int // 0: as shipped
+	t               *testing.T
+	api             *apitest.Server
+	src             *Source
+	drv             announce.Driver
 
 	mu     sync.Mutex // guards all below
 	view   model.View
@@ -136,6 +137,9 @@ func (b *bed) run(change func(*v1alpha1.MachinesSpec)) {
 		defer b.mu.Unlock()
 		b.checks = c
 	}})
+	if b.mostForwardings > 0 {
+		b.src.mostForwardings = b.mostForwardings
+	}
 	b.drv = b.src.Driver()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	done := make(chan struct{})

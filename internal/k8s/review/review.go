@@ -67,11 +67,13 @@ func (r *Reviewer) Allow(ctx context.Context, token string) (int, error) {
 	if r.since(key) < fresh {
 		return http.StatusOK, nil
 	}
-	code, err := http.StatusServiceUnavailable, errors.New("too many questions at once")
-	if r.limit.TryAccept() {
-		code, err = r.ask(ctx, token)
+	// What strangers ask must not keep the API server from being asked about a token that it knew.
+	known := r.since(key) < stale
+	if !known && !r.limit.TryAccept() {
+		return http.StatusServiceUnavailable, errors.New("too many questions at once")
 	}
-	if code == http.StatusServiceUnavailable && r.since(key) < stale {
+	code, err := r.ask(ctx, token)
+	if code == http.StatusServiceUnavailable && known {
 		return http.StatusOK, nil
 	}
 	r.note(key, code)

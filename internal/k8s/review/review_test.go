@@ -147,8 +147,17 @@ func TestStrangers(t *testing.T) {
 		if a.n > burst {
 			t.Errorf("1000 strangers made %d questions", a.n)
 		}
+		a.code = 200
 		if code, _ := r.Allow(t.Context(), last); code != 200 {
-			t.Errorf("they keep out whom the API server had let in: %d", code)
+			t.Errorf("they keep out whom the API server lets in: %d", code)
+		}
+		a.code = 401
+		time.Sleep(fresh)
+		for i := range 1000 {
+			_, _ = r.Allow(t.Context(), fmt.Sprint("y", i))
+		}
+		if code, _ := r.Allow(t.Context(), last); code != 401 {
+			t.Errorf("they keep the API server from shutting out whom it had let in: %d", code)
 		}
 	})
 }

@@ -40,6 +40,8 @@ type secretWatch struct {
 	stop context.CancelFunc
 	// forbidden is since when the API server has refused to be asked; zero if it does not.
 	forbidden time.Time
+	// revoked: that lasted, so what was read before counts no more until the API server allows it.
+	revoked bool
 }
 
 // follow watches the Secrets that peers of a Node with these labels name, and no others.
@@ -130,9 +132,10 @@ func (w *secretWatch) read(key model.Key) services.Password {
 	} else if w.forbidden.IsZero() {
 		w.forbidden = time.Now()
 	}
+	w.revoked = !st.Connected && (w.revoked || !w.forbidden.IsZero() && time.Since(w.forbidden) >= k8s.AbsentAfter)
 	known, ok := w.Get(key)
 	switch {
-	case !w.forbidden.IsZero() && (!ok || time.Since(w.forbidden) >= k8s.AbsentAfter):
+	case w.revoked, !w.forbidden.IsZero() && !ok:
 		return services.Password{Lacks: "may not be read by lbd: name it in bgp.passwordSecrets of the chart, or in the Role lbd-passwords"}
 	case ok:
 		return known

@@ -174,6 +174,11 @@ func TestForbiddenSecret(t *testing.T) {
 	}
 	time.Sleep(k8s.AbsentAfter / 2)
 	b.eventually("forbidden again", func() bool { return strings.Contains(b.peer("r"), "may not be read by lbd") })
+	api.Stop()
+	time.Sleep(3 * time.Second)
+	if got := b.peer("r"); !strings.Contains(got, "may not be read by lbd") {
+		t.Errorf("the API server is away, and what was taken away counts again: %s", got)
+	}
 }
 
 // TestSecretsOfThisNode: nobody asks for a Secret that no peer of this node names, nor for a list
