@@ -232,7 +232,10 @@ func (k *keepalived) check(title string, d *directive) *v1alpha1.HealthCheck {
 	if s, err := seconds(d.value("timeout")); err == nil {
 		h.Timeout.Duration = min(s, h.Interval.Duration)
 	}
-	k.keep(title, d, "is run by the daemon as its own user, which can do little. For kube-apiserver use healthCheck.https instead, which asks on one connection and notices at once that it ends")
+	if h.Fall > 1 {
+		k.note(title, d.get("fall"), "counts attempts 50 ms apart and not intervals: %d is about %s here, and %s with keepalived", h.Fall, time.Duration(h.Fall-1)*50*time.Millisecond, time.Duration(h.Fall)*h.Interval.Duration)
+	}
+	k.keep(title, d, "is run by the daemon as its own user, which can do little: killall -0, pidof and pgrep find no process of another user. For kube-apiserver use healthCheck.https instead, which asks on one connection and notices at once that it ends")
 	return h
 }
 
