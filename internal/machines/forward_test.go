@@ -160,14 +160,14 @@ func TestRefusal(t *testing.T) {
 		members []*Machine
 		want    string
 	}{
-		"nothing wrong":       {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11")}, ""},
-		"bgp":                 {advertise(v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}}), nil, "not announced by bgp"},
-		"balanced":            {advertise(v1alpha1.Advertise{L2: &v1alpha1.L2Advertise{Mode: v1alpha1.L2Balanced}}), nil, "active-backup only"},
-		"a check of a host":   {check("10.0.0.9"), nil, `leave the host "10.0.0.9"`},
-		"a check without one": {check(""), nil, ""},
+		"nothing wrong":                   {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11")}, ""},
+		"bgp":                             {advertise(v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}}), nil, "not announced by bgp"},
+		"balanced":                        {advertise(v1alpha1.Advertise{L2: &v1alpha1.L2Advertise{Mode: v1alpha1.L2Balanced}}), nil, "active-backup only"},
+		"a check of a host":               {check("10.0.0.9"), nil, `leave the host "10.0.0.9"`},
+		"a check without one":             {check(""), nil, ""},
 		"the address of the only Machine": {nil, []*Machine{machine("a/prod/m2", "", "10.0.0.200")}, "10.0.0.200 is the own address of Machine a/m2"},
 		"the address of one of them":      {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11"), machine("a/prod/m2", "", "10.0.0.200")}, ""},
-		"a Machine that lists the VIP": {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.200", "10.0.0.11")}, ""},
+		"a Machine that lists the VIP":    {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.200", "10.0.0.11")}, ""},
 	} {
 		b := balancer(func(b *Balancer) {
 			ports(b)
