@@ -60,6 +60,7 @@ func (p *Page) look(ctx context.Context, older time.Duration) (*taken, error) {
 		}
 		p.mu.Lock()
 		p.newest = s
+		clear(p.pages) // they show the one before
 		p.mu.Unlock()
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -50,6 +51,7 @@ type Page struct {
 
 	mu      sync.Mutex // guards all below
 	newest  *taken
+	pages   map[string][]byte      // see kept
 	readers map[chan struct{}]bool // told of news
 	stop    context.CancelFunc     // ends the watch; nil: nobody watches
 }
@@ -59,7 +61,7 @@ func New(log *slog.Logger, source Source) *Page {
 	p := &Page{
 		log: log, source: source, mux: http.NewServeMux(),
 		making: make(chan struct{}, atOnce), asking: make(chan struct{}, 1), closed: make(chan struct{}),
-		readers: map[chan struct{}]bool{},
+		readers: map[chan struct{}]bool{}, pages: map[string][]byte{},
 	}
 	p.mux.HandleFunc("GET /{$}", p.overview)
 	p.mux.HandleFunc("GET /vip/{vip...}", p.vip)
@@ -114,12 +116,13 @@ func mayAsk(r *http.Request) bool {
 }
 
 func (p *Page) overview(w http.ResponseWriter, r *http.Request) {
-	p.answer(w, r, func(ctx context.Context) ([]byte, error) {
+	all := r.URL.Query().Has("all")
+	p.answer(w, r, fmt.Sprintf("all: %v", all), func(ctx context.Context) ([]byte, error) {
 		s, err := p.look(ctx, fresh)
 		if err != nil {
 			return nil, err
 		}
-		return Overview(&s.Snapshot, r.URL.Query().Has("all"))
+		return Overview(&s.Snapshot, all)
 	})
 }
 
@@ -130,7 +133,7 @@ func (p *Page) vip(w http.ResponseWriter, r *http.Request) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		name = a.Unmap().String()
 	}
-	p.answer(w, r, func(ctx context.Context) ([]byte, error) {
+	p.answer(w, r, "vip "+name, func(ctx context.Context) ([]byte, error) {
 		s, err := p.look(ctx, fresh)
 		if err != nil {
 			return nil, err
@@ -151,10 +154,10 @@ func (p *Page) vip(w http.ResponseWriter, r *http.Request) {
 }
 
 // answer sends a page, or says in plain text why there is none.
-func (p *Page) answer(w http.ResponseWriter, r *http.Request, made func(context.Context) ([]byte, error)) {
+func (p *Page) answer(w http.ResponseWriter, r *http.Request, key string, made func(context.Context) ([]byte, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 	defer cancel()
-	body, err := p.make(ctx, made)
+	body, err := p.make(ctx, key, made)
 	switch {
 	case err == nil:
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -169,16 +172,46 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request, made func(context.
 	}
 }
 
-// make makes a page once there is room.
-func (p *Page) make(ctx context.Context, made func(context.Context) ([]byte, error)) ([]byte, error) {
+// make makes a page once there is room. What many ask for at the same time is made once.
+func (p *Page) make(ctx context.Context, key string, made func(context.Context) ([]byte, error)) ([]byte, error) {
+	if body := p.kept(key); body != nil {
+		return body, nil
+	}
 	select {
 	case p.making <- struct{}{}:
+		if body := p.kept(key); body != nil {
+			<-p.making
+			return body, nil
+		}
 		began := time.Now()
 		defer func() { time.AfterFunc(min(restFactor*time.Since(began), longestRest), func() { <-p.making }) }()
-		return made(ctx)
+		body, err := made(ctx)
+		if err == nil {
+			p.keep(key, body)
+		}
+		return body, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// kept is a page that was made a moment ago, nil if it was not.
+func (p *Page) kept(key string) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pages[key]
+}
+
+// keep keeps a page as long as a snapshot is fresh.
+func (p *Page) keep(key string, body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pages[key] = body
+	time.AfterFunc(fresh, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.pages, key)
+	})
 }
 
 // asset serves a file that is the same for as long as the program is.
