@@ -45,6 +45,16 @@ func TestLoadBalancerObject(t *testing.T) {
 		}
 	}
 	one, two := f.Lab.Backends[0], f.Lab.Backends[1]
+	// What a node owns when it looks first is no news. It writes its status then, too.
+	if err := controlplane.Eventually(t.Context(), 20*time.Second, "each node writes its status", func() error {
+		out, err := f.Kubectl(t.Context(), "get", "nodestatuses", "-o", "name")
+		if n := len(strings.Fields(out)); err == nil && n != 3 {
+			err = fmt.Errorf("%d do", n)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	from := time.Now()
 	apply(one, two)
 	f.answeredBy(t, vips, one.Name, two.Name)
