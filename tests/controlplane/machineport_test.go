@@ -173,7 +173,7 @@ func TestMachinePortOfHosts(t *testing.T) {
 	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
 	asker := m.Ask(t.Context(), m.Client, portVIP)
 	t.Cleanup(asker.Stop)
-	owner := portOwner(t, m, nil)
+	portOwner(t, m, nil)
 	must(t, controlplane.Eventually(t.Context(), time.Minute, "each Machine answers, the owner too", func() error {
 		if got := asker.Servers(0, measure.Now()); len(got) != 3 {
 			return fmt.Errorf("these do: %v", got)
@@ -181,7 +181,7 @@ func TestMachinePortOfHosts(t *testing.T) {
 		return nil
 	}))
 	t.Run("open connections", func(t *testing.T) { keepsOpen(t, m) })
-	owner = portOwner(t, m, nil)
+	owner := portOwner(t, m, nil)
 	own := m.Ask(t.Context(), &owner.Host, portVIP)
 	t.Cleanup(own.Stop)
 	from := measure.Now()
