@@ -156,11 +156,7 @@ func (s *step) since(x *model.Server) time.Time {
 	return s.Memory.Drained[i].Since
 }
 
-func (s *step) by(t time.Time) {
-	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
-		s.out.Wake = t
-	}
-}
+func (s *step) by(t time.Time) { s.out.Wake = model.Earliest(s.out.Wake, t) }
 
 // fill brings the table of a family up to date, and tells how its servers do.
 func (s *step) fill(family int) {

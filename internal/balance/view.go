@@ -41,9 +41,7 @@ func Forward(v *model.View) Forwarding {
 			}
 		}
 		f.Memory[lb.Name] = o.Memory
-		if !o.Wake.IsZero() && (f.Wake.IsZero() || o.Wake.Before(f.Wake)) {
-			f.Wake = o.Wake
-		}
+		f.Wake = model.Earliest(f.Wake, o.Wake)
 		f.State.Services = append(f.State.Services, o.Services...)
 		f.State.Cut = append(f.State.Cut, o.Cut...)
 		for _, vip := range lb.VIPs {

@@ -68,6 +68,8 @@ func TestExcerptsShowNoSecret(t *testing.T) {
 		"applied before":            peer + "metadata: {annotations: {last: 5ecret0}}\nspec: {peerASN: x}\n",
 		"in the status":             `{apiVersion: lbd.dev/v1alpha1, kind: VirtualIP, status: {a: 5ecret0}, spec: {addresses: [x]}}`,
 		"a mapping is wanted":       "apiVersion: lbd.dev/v1alpha1\nkind: VirtualIP\nspec: [password: 5ecret0]\n",
+		"in a command":              "apiVersion: lbd.dev/v1alpha1\nkind: NodeConfiguration\nnotify:\n  - command: hook --token 5ecret0\n",
+		"for the name of a Secret":  peer + "spec:\n  passwordSecret: 5ecret0\n",
 		"a keyring":                 "5ecret0\n5ecret0\n",
 		"not YAML, of lbd":          peer + "spec: {password: \"5ecret0\n",
 		"not YAML, misspelt":        peer + "spec:\n  pass: \"5ecret0\" x\n",
@@ -81,6 +83,9 @@ func TestExcerptsShowNoSecret(t *testing.T) {
 			}
 			if got := marked(sum); strings.Contains(got, "5ecret0") {
 				t.Errorf("%s:\n%s", name, got)
+			}
+			if err != nil && strings.Contains(err.Error(), "5ecret0") {
+				t.Errorf("%s: the error is %v", name, err)
 			}
 		}
 	}

@@ -181,6 +181,9 @@ func TestBackendEvents(t *testing.T) {
 		one.Weight = 0
 		balancer(one, two)
 		happened("drained", "web "+one.Addr.String()+":8080 up>out of service its weight is 0")
+		if e, err := b.daemon.Events(t.Context(), "web", 0, 0); err != nil || len(e.Events) == 0 || e.Events[len(e.Events)-1].Kind != v1alpha1.EventBackend {
+			t.Errorf("asked for the LoadBalancer: %+v, %v", e.Events, err)
+		}
 		balancer(one)
 		happened("removed", "web "+two.Addr.String()+" up> ")
 	})

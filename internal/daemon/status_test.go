@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -352,5 +353,20 @@ func TestGauges(t *testing.T) {
 	fresh := newOnlooker(t) // a scrape before the first decision
 	if got := samples(t, fresh.reg); got["stalls_total"] != 0 || len(got) > 5 {
 		t.Errorf("before the first decision %v", got)
+	}
+}
+
+// TestNamesInAnError: each once, and of thousands the first few.
+func TestNamesInAnError(t *testing.T) {
+	var all []model.VIPStatus
+	for i := range 3 * mostNames {
+		name := "vip" + strconv.Itoa(i)
+		all = append(all, model.VIPStatus{VIP: model.VIP{Name: name}}, model.VIPStatus{VIP: model.VIP{Name: name}, BGP: true})
+	}
+	if got := vipNames(all[:3]); !slices.Equal(got, []string{"vip0", "vip1"}) {
+		t.Errorf("%q", got)
+	}
+	if got := vipNames(all); len(got) != mostNames+1 || got[mostNames] != "..." {
+		t.Errorf("%d names: %q", len(got), got)
 	}
 }

@@ -309,6 +309,8 @@ func TestFailure(t *testing.T) {
 	}
 	if s := b.log(); !strings.Contains(s, `err="exit status 5" output="no such service\n"`) || !strings.Contains(s, `err="no such file or directory"`) {
 		t.Errorf("logged\n%s", s)
+	} else if !strings.Contains(s, "command=sh ") || strings.Contains(s, "echo run") {
+		t.Errorf("the program is not named, or its arguments are, which may be secrets:\n%s", s)
 	}
 }
 

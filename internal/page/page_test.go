@@ -451,3 +451,44 @@ func (f *fake) asks(what string) int {
 	defer f.mu.Unlock()
 	return f.asked[what]
 }
+
+// TestOneIsMade: pages are made one after the other, with a rest between them, and one that was just
+// made waits for nobody.
+func TestOneIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 20 * time.Millisecond
+		p := New(slog.New(slog.DiscardHandler), newFake(t))
+		var mu sync.Mutex
+		var began []time.Time
+		page := func(key string) {
+			body, err := p.make(t.Context(), key, func(context.Context) ([]byte, error) {
+				mu.Lock()
+				began = append(began, time.Now())
+				mu.Unlock()
+				time.Sleep(takes)
+				return []byte(key), nil
+			})
+			if err != nil || string(body) != key {
+				t.Errorf("%s: %q, %v", key, body, err)
+			}
+		}
+		var asking sync.WaitGroup
+		for _, key := range []string{"a", "b", "c"} {
+			asking.Go(func() { page(key) })
+		}
+		asking.Wait()
+		if len(began) != 3 || began[2].Sub(began[0]) < 2*(1+restFactor)*takes {
+			t.Errorf("made at %v", began)
+		}
+		p.making <- struct{}{} // another one is being made, for long
+		before := time.Now()
+		page("c")
+		if len(began) != 3 || time.Since(before) > 0 {
+			t.Errorf("made %d times, waited %v", len(began), time.Since(before))
+		}
+		time.Sleep(fresh)
+		if p.kept("c") != nil {
+			t.Error("an old page is kept")
+		}
+	})
+}

@@ -244,26 +244,19 @@ func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 	}
 	l.send(ctx)
 	next := l.pools.flush(ctx, now)
-	next = sooner(next, now.Add(beat))
+	next = model.Earliest(next, now.Add(beat))
 	if !step.Wake.IsZero() {
-		next = sooner(next, step.Wake)
+		next = model.Earliest(next, step.Wake)
 	}
 	for _, r := range l.retries {
-		next = sooner(next, r.at)
+		next = model.Earliest(next, r.at)
 	}
 	for _, at := range l.ghosts {
-		next = sooner(next, at)
+		next = model.Earliest(next, at)
 	}
 	l.note(now)
 	l.tell(now)
 	return next
-}
-
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // changes takes over what the watches have seen.

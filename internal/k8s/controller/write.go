@@ -93,7 +93,7 @@ func (p *poolWriter) flush(ctx context.Context, now time.Time) time.Time {
 		return time.Time{}
 	}
 	if now.Before(p.next) || !p.c.elector.Valid() {
-		return sooner(now.Add(poolPause), p.next)
+		return model.Earliest(now.Add(poolPause), p.next)
 	}
 	batch := make([]allocator.PoolStatus, 0, len(p.pending))
 	for _, s := range p.pending {

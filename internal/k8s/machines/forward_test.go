@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s/apitest"
@@ -130,6 +131,16 @@ func TestForwardsNoLongerWhatIsGone(t *testing.T) {
 		b.looked()
 	}
 	b.wantsForwarded("")
+}
+
+// TestClustersOfBalancers: nobody remembers those of balancers that are not forwarded any more, however
+// many names were used.
+func TestClustersOfBalancers(t *testing.T) {
+	p := &publisher{clusters: map[string]model.Key{"a/api": {}, "a/old": {}}}
+	p.linger(&facts{vips: []model.VIP{{Name: "a/api"}}}, nil, time.Now())
+	if _, is := p.clusters["a/api"]; !is || len(p.clusters) != 1 {
+		t.Errorf("remembered: %v", p.clusters)
+	}
 }
 
 // TestManyMachines: a balancer that asks for more than a host can check is left out, and no other.

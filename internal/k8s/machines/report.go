@@ -37,7 +37,7 @@ type pace struct {
 // is; wake is when it may be, if not.
 func (p *pace) may(uid string, pause time.Duration, now time.Time, wake *time.Time) bool {
 	if at := p.next[uid]; now.Before(at) {
-		sooner(wake, at)
+		*wake = model.Earliest(*wake, at)
 		return false
 	}
 	if p.next == nil || len(p.next) > 10_000 {
@@ -45,13 +45,6 @@ func (p *pace) may(uid string, pause time.Duration, now time.Time, wake *time.Ti
 	}
 	p.next[uid] = now.Add(pause)
 	return true
-}
-
-// sooner sets *at to t if that is sooner; zero is never.
-func sooner(at *time.Time, t time.Time) {
-	if !t.IsZero() && (at.IsZero() || t.Before(*at)) {
-		*at = t
-	}
 }
 
 // run writes after each change until ctx ends.
@@ -106,7 +99,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 		members = b.WithUnseen(members, report, r.s.o.Spec.Namespaces)
 		want := b.Summary(members, report, &r.s.rules, now)
 		if due := b.Due(); due.After(now) {
-			sooner(&next, due.Add(time.Millisecond))
+			next = model.Earliest(next, due.Add(time.Millisecond))
 		}
 		if same, err := unchanged(b, want, now); same || err != nil || !r.may(b.UID, statusPause, now, &next) {
 			continue
@@ -116,7 +109,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) (next time.Time) {
 		r.s.done("status", err)
 		if err != nil {
 			r.pace.next[b.UID] = now.Add(retryPause)
-			sooner(&next, now.Add(retryPause))
+			next = model.Earliest(next, now.Add(retryPause))
 			continue
 		}
 		r.voices.Said(b, &want)

@@ -225,7 +225,7 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 	all := s.set.Machines()
 	taken := s.fixed(balancers)
 	if len(unread) > 0 {
-		sooner(&next, now.Add(lookEvery))
+		next = model.Earliest(next, now.Add(lookEvery))
 	}
 	s.release(ctx, all, balancers, now, &next) // first: a deletion waits
 	for _, m := range machines.Unregistered(all, balancers) {
@@ -245,7 +245,7 @@ func (s *Steward) turn(ctx context.Context, now time.Time) (next time.Time) {
 // release ends the holds whose bound is over.
 func (s *Steward) release(ctx context.Context, all []*machines.Machine, balancers []*machines.Balancer, now time.Time, next *time.Time) {
 	out, again := s.o.Rules.Releases(all, balancers, now)
-	sooner(next, again)
+	*next = model.Earliest(*next, again)
 	for _, x := range out {
 		if s.o.Leads() && s.may(x.Machine.UID, hookPause, now, next) {
 			if s.failed("hook", s.w.release(ctx, x), x.Machine.UID, now, next) {
@@ -412,7 +412,7 @@ func (s *Steward) failed(what string, err error, id string, now time.Time, next 
 	s.done(what, err)
 	if err != nil && !apierrors.IsNotFound(err) {
 		s.pace.next[id] = now.Add(retryPause)
-		sooner(next, now.Add(retryPause))
+		*next = model.Earliest(*next, now.Add(retryPause))
 	}
 	return err != nil
 }
