@@ -132,7 +132,7 @@ func TestSlowReadersOfEvents(t *testing.T) {
 	}
 	opts := testOptions(t, &fakeBackend{events: e})
 	server := New(opts)
-	server.slowest = time.Second
+	server.slowest = 3 * time.Second // on a busy host an answer begins late
 	startServer(t, server)
 	var slow []net.Conn
 	for range 20 {
@@ -152,15 +152,14 @@ func TestSlowReadersOfEvents(t *testing.T) {
 			t.Fatalf("%d events, %v", len(got.Events), err)
 		}
 	}
-	// The server hangs up; what the kernel holds of the answer is less than the answer. On a busy
-	// host the time may be over before the first byte.
+	// The server hangs up; what the kernel holds of the answer is less than the answer.
 	time.Sleep(2 * server.slowest)
 	end := time.Now().Add(30 * time.Second)
 	for _, c := range slow {
 		if err := c.SetReadDeadline(end); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := io.Copy(io.Discard, c); err != nil || n >= 500_000 {
+		if n, err := io.Copy(io.Discard, c); err != nil || n == 0 || n >= 500_000 {
 			t.Errorf("read %d bytes of an answer of 500 kB, %v", n, err)
 		}
 	}
