@@ -65,6 +65,7 @@ var floors = map[string]int{
 	"internal/link":          3,
 	"internal/relay":         3,
 	"internal/forward":       3,
+	"internal/route":         3,
 	"internal/notify":        3,
 	"internal/lbdtest":       3,
 	"internal/bundle":        4,
@@ -111,9 +112,9 @@ var owners = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/daemon", "internal/control", "cmd/lbd"},
 	"github.com/prometheus/client_model":  {"internal/daemon"},
 	"github.com/spf13/cobra":              {"cmd/lbd"},
-	"github.com/vishvananda/netlink":      {"internal/link", "internal/address", "internal/sockdiag", "internal/bundle"},
+	"github.com/vishvananda/netlink":      {"internal/link", "internal/address", "internal/sockdiag", "internal/bundle", "internal/route"},
 	"go.yaml.in/yaml":                     {"internal/config", "internal/convert"},
-	"golang.org/x/net/bpf":                {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft"},
+	"golang.org/x/net/bpf":                {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft", "internal/route"},
 	"golang.org/x/net/html":               {},                      // tests only
 	"golang.org/x/sys/unix":               {"internal", "cmd/lbd"}, // but not the pure packages
 	"golang.org/x/text":                   {"cmd/lbd"},

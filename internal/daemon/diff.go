@@ -30,6 +30,8 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 		return a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay)
 	case model.SinkForward:
 		return a.Forward.Same(&b.Forward)
+	case model.SinkRoute:
+		return a.Routes.Same(&b.Routes)
 	case model.SinkGossip:
 		return sameGroup(&a.Group, &b.Group)
 	case model.SinkMachines:
@@ -39,7 +41,7 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	}
 	return sameBind(a, b) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
 		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) &&
-		a.Forward.Same(&b.Forward) && a.Machines.Equal(&b.Machines)
+		a.Forward.Same(&b.Forward) && a.Routes.Same(&b.Routes) && a.Machines.Equal(&b.Machines)
 }
 
 func sameBind(a, b *model.Desired) bool {
@@ -60,7 +62,7 @@ const glance = 64
 // sameReport tells whether two reports of a driver say the same.
 func sameReport(a, b *model.Applied) bool {
 	return a.Err == b.Err && a.Lapses == b.Lapses && a.Ring.Same(b.Ring) && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) &&
-		sameTruth(a.Paths, b.Paths) && reflect.DeepEqual(a.Peers, b.Peers)
+		sameTruth(a.Paths, b.Paths) && sameTruth(a.Routes, b.Routes) && reflect.DeepEqual(a.Peers, b.Peers)
 }
 
 func sameTruth[K comparable, V any](a, b map[K]V) bool {

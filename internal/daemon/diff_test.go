@@ -33,7 +33,7 @@ func TestEqual(t *testing.T) {
 
 // TestEqualForItsDriver: what counts for nobody's driver but one counts for that one.
 func TestEqualForItsDriver(t *testing.T) {
-	drivers := []model.SinkName{model.SinkAddress, model.SinkLayer2, model.SinkBGP, model.SinkRelay, model.SinkForward, model.SinkGossip, model.SinkMachines}
+	drivers := []model.SinkName{model.SinkAddress, model.SinkLayer2, model.SinkBGP, model.SinkRelay, model.SinkForward, model.SinkRoute, model.SinkGossip, model.SinkMachines}
 	fieldtest.Same(t, func(a, b *model.Desired) bool {
 		alike := func(n model.SinkName) bool { return equal(n, a, b) }
 		return !slices.ContainsFunc(drivers, func(n model.SinkName) bool { return !alike(n) })

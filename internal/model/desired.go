@@ -33,7 +33,8 @@ type Desired struct {
 	Relay []Relay    // for relay, sorted by Addr
 	// Forward is for the driver that forwards connections to other machines.
 	Forward ForwardState
-	Rings   bool // for relay: whether a VIP is bound depends on whether rings would work
+	Routes  RouteState // for the driver of routes
+	Rings   bool       // for relay: whether a VIP is bound depends on whether rings would work
 	// Hearing, for relay: a node that is there, or is awaited, has not said yet which
 	// connections it has. Rings may lack it; what an earlier process left does not.
 	Hearing bool

@@ -135,6 +135,8 @@ type Applied struct {
 	// Paths are, for the BGP driver, the names of the peers that have each path,
 	// sorted; it is never changed. What nobody has may be missing.
 	Paths map[netip.Prefix][]string
+	// Routes are, for the driver of routes, those that are there or wanted; it is never changed.
+	Routes map[netip.Prefix]AppliedRoute
 	// Lapses counts, for the layer 2 driver, how often it found that it had not run
 	// for so long that another node may have taken what it answered for itself, see
 	// L2Advert.Respond. It answers for none of that again until a decision that knows

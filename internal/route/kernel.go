@@ -1,0 +1,359 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// What include/uapi/linux/nexthop.h has and the library has not.
+const (
+	resilientGroup = 12     // NHA_RES_GROUP, nested
+	resBuckets     = 1      // NHA_RES_GROUP_BUCKETS
+	resIdle        = 2      // NHA_RES_GROUP_IDLE_TIMER, in hundredths of a second
+	resUnbalanced  = 3      // NHA_RES_GROUP_UNBALANCED_TIMER
+	typeResilient  = 1      // NEXTHOP_GRP_TYPE_RES
+	hopHeader      = 8      // bytes of struct nhmsg
+	memberSize     = 8      // bytes of struct nexthop_grp
+	attributeType  = 0x3fff // NLA_TYPE_MASK: the type of an attribute without its flags
+	routeHop       = 30     // RTA_NH_ID
+)
+
+const (
+	// answerTimeout bounds the wait for an answer. The kernel works while the request is
+	// being sent, so that answers are there at once or never.
+	answerTimeout = 2 * time.Second
+	// dumpTries bounds how often a dump that a change has interrupted is repeated.
+	dumpTries = 5
+)
+
+// hop is a next hop as the kernel has it, or a group of them.
+type hop struct {
+	id       uint32
+	protocol uint8
+	// Of a next hop.
+	gateway netip.Addr
+	index   int // of the interface
+	// Of a group.
+	group            []member
+	resilient        bool
+	buckets          uint16
+	idle, unbalanced uint32 // in hundredths of a second
+}
+
+// member is a next hop of a group.
+type member struct {
+	id     uint32
+	weight uint16
+}
+
+func (h *hop) own() bool { return h.protocol == model.RouteProtocol }
+
+// entry is one of our routes as the kernel has it.
+type entry struct {
+	prefix      netip.Prefix
+	protocol    uint8
+	metric      uint32
+	unreachable bool
+	hop         uint32 // the object that it leads to; 0: none
+}
+
+// kernel is a socket in the network namespace in which it was opened.
+type kernel struct {
+	sock *nl.SocketHandle
+	port uint32 // by which the kernel names the socket when it tells others of changes
+}
+
+func openKernel() (*kernel, error) {
+	sock, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("rtnetlink: open: %w", err)
+	}
+	timeout := unix.NsecToTimeval(answerTimeout.Nanoseconds())
+	err = errors.Join(sock.SetReceiveTimeout(&timeout), sock.SetSendTimeout(&timeout))
+	port, perr := sock.GetPid()
+	if err = errors.Join(err, perr); err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("rtnetlink: open: %w", err)
+	}
+	// Both only help: the words of the kernel for an error, and dumps of nothing but what
+	// is asked for (Linux 4.20). A dump of more is sorted out below.
+	_ = sock.SetExtAck(true)
+	_ = unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	return &kernel{sock: &nl.SocketHandle{Socket: sock}, port: port}, nil
+}
+
+func (k *kernel) close() { k.sock.Close() }
+
+// do sends one request and hands each answer on. If they changed meanwhile, all begins again.
+func (k *kernel) do(request, flags int, answer uint16, begin func(), take func(m []byte), parts ...nl.NetlinkRequestData) (err error) {
+	for range dumpTries {
+		begin()
+		req := nl.NewNetlinkRequest(request, flags)
+		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.sock}
+		for _, p := range parts {
+			req.AddData(p)
+		}
+		err = req.ExecuteIter(unix.NETLINK_ROUTE, answer, func(m []byte) bool { take(m); return true })
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
+}
+
+// change sends one request that is acknowledged.
+func (k *kernel) change(request, flags int, parts ...nl.NetlinkRequestData) error {
+	return k.do(request, flags|unix.NLM_F_ACK, 0, func() {}, func([]byte) {}, parts...)
+}
+
+// hopMessage is struct nhmsg.
+type hopMessage struct {
+	family, protocol uint8
+}
+
+func (m *hopMessage) Len() int          { return hopHeader }
+func (m *hopMessage) Serialize() []byte { return []byte{m.family, 0, m.protocol, 0, 0, 0, 0, 0} }
+
+// hops reads all next hops and groups, those of others too.
+func (k *kernel) hops() (map[uint32]*hop, error) {
+	var all map[uint32]*hop
+	err := k.do(unix.RTM_GETNEXTHOP, unix.NLM_F_DUMP, unix.RTM_NEWNEXTHOP,
+		func() { all = make(map[uint32]*hop) },
+		func(m []byte) {
+			if h := parseHop(m); h != nil {
+				all[h.id] = h
+			}
+		}, &hopMessage{})
+	if err != nil {
+		return nil, fmt.Errorf("next hops: read: %w", err)
+	}
+	return all, nil
+}
+
+// parseHop reads one message about a next hop or group; nil if it is none.
+func parseHop(m []byte) *hop {
+	if len(m) < hopHeader {
+		return nil
+	}
+	h := &hop{protocol: m[2]}
+	order := nl.NativeEndian()
+	for kind, v := range attributes(m[hopHeader:]) {
+		switch kind {
+		case unix.NHA_ID:
+			h.id = number32(v)
+		case unix.NHA_OIF:
+			h.index = int(number32(v))
+		case unix.NHA_GATEWAY:
+			h.gateway, _ = netip.AddrFromSlice(v)
+		case unix.NHA_GROUP_TYPE:
+			h.resilient = len(v) >= 2 && order.Uint16(v) == typeResilient
+		case unix.NHA_GROUP:
+			for ; len(v) >= memberSize; v = v[memberSize:] {
+				h.group = append(h.group, member{id: order.Uint32(v), weight: uint16(v[4]) + 1})
+			}
+		case resilientGroup:
+			h.parseTable(v)
+		}
+	}
+	if h.id == 0 {
+		return nil
+	}
+	return h
+}
+
+func (h *hop) parseTable(nested []byte) {
+	for kind, v := range attributes(nested) {
+		switch kind {
+		case resBuckets:
+			if len(v) >= 2 {
+				h.buckets = nl.NativeEndian().Uint16(v)
+			}
+		case resIdle:
+			h.idle = number32(v)
+		case resUnbalanced:
+			h.unbalanced = number32(v)
+		}
+	}
+}
+
+// attributes are those of a message, up to the first one that is cut off. The library's own
+// reader reads beyond the end of such a message.
+func attributes(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		order := nl.NativeEndian()
+		for len(b) >= unix.SizeofRtAttr {
+			size := int(order.Uint16(b))
+			if size < unix.SizeofRtAttr || size > len(b) || !yield(order.Uint16(b[2:])&attributeType, b[unix.SizeofRtAttr:size]) {
+				return
+			}
+			b = b[min((size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1), len(b)):]
+		}
+	}
+}
+
+func number32(v []byte) uint32 {
+	if len(v) < 4 {
+		return 0
+	}
+	return nl.NativeEndian().Uint32(v)
+}
+
+// put makes a next hop or group, or with replace changes the one with its number.
+func (k *kernel) put(h *hop, replace bool) error {
+	flags := unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	if replace {
+		flags = unix.NLM_F_REPLACE
+	}
+	m := &hopMessage{protocol: h.protocol}
+	parts := []nl.NetlinkRequestData{m, nl.NewRtAttr(unix.NHA_ID, nl.Uint32Attr(h.id))}
+	if h.group == nil {
+		m.family = familyOf(h.gateway)
+		parts = append(parts, nl.NewRtAttr(unix.NHA_OIF, nl.Uint32Attr(uint32(h.index))), nl.NewRtAttr(unix.NHA_GATEWAY, h.gateway.AsSlice()))
+	} else {
+		var members []byte
+		for _, x := range h.group {
+			members = append(members, nl.Uint32Attr(x.id)...)
+			members = append(members, byte(x.weight-1), 0, 0, 0)
+		}
+		parts = append(parts, nl.NewRtAttr(unix.NHA_GROUP, members))
+	}
+	if h.resilient {
+		table := nl.NewRtAttr(resilientGroup|unix.NLA_F_NESTED, nil)
+		table.AddRtAttr(resBuckets, nl.Uint16Attr(h.buckets))
+		table.AddRtAttr(resIdle, nl.Uint32Attr(h.idle))
+		table.AddRtAttr(resUnbalanced, nl.Uint32Attr(h.unbalanced))
+		parts = append(parts, nl.NewRtAttr(unix.NHA_GROUP_TYPE, nl.Uint16Attr(typeResilient)), table)
+	}
+	return k.change(unix.RTM_NEWNEXTHOP, flags, parts...)
+}
+
+// remove deletes a next hop or group. One that is not there is no error.
+func (k *kernel) remove(id uint32) error {
+	err := k.change(unix.RTM_DELNEXTHOP, 0, &hopMessage{}, nl.NewRtAttr(unix.NHA_ID, nl.Uint32Attr(id)))
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+func familyOf(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// routes reads the routes that carry our mark, in the main table.
+func (k *kernel) routes() (all []entry, err error) {
+	var errs [2]error
+	for i, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		had := len(all)
+		filter := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Table: unix.RT_TABLE_MAIN, Protocol: model.RouteProtocol}}
+		errs[i] = k.do(unix.RTM_GETROUTE, unix.NLM_F_DUMP, unix.RTM_NEWROUTE,
+			func() { all = all[:had] },
+			func(m []byte) {
+				if e, ok := parseRoute(m); ok && e.protocol == model.RouteProtocol {
+					all = append(all, e)
+				}
+			}, filter)
+		if errors.Is(errs[i], unix.ENOENT) || errors.Is(errs[i], unix.EAFNOSUPPORT) {
+			errs[i] = nil // the table is empty, or the kernel has no such family
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("routes: read: %w", err)
+	}
+	return all, nil
+}
+
+// parseRoute reads one message about a route of the main table; false if it is none.
+func parseRoute(m []byte) (e entry, ok bool) {
+	if len(m) < unix.SizeofRtMsg {
+		return e, false
+	}
+	msg := nl.DeserializeRtMsg(m)
+	if msg.Table != unix.RT_TABLE_MAIN || msg.Flags&unix.RTM_F_CLONED != 0 {
+		return e, false
+	}
+	to := netip.IPv6Unspecified()
+	if msg.Family == unix.AF_INET {
+		to = netip.IPv4Unspecified()
+	}
+	e.protocol, e.unreachable = msg.Protocol, msg.Type == unix.RTN_UNREACHABLE
+	for kind, v := range attributes(m[unix.SizeofRtMsg:]) {
+		switch kind {
+		case unix.RTA_DST:
+			to, _ = netip.AddrFromSlice(v)
+		case unix.RTA_PRIORITY:
+			e.metric = number32(v)
+		case routeHop:
+			e.hop = number32(v)
+		}
+	}
+	e.prefix = netip.PrefixFrom(to, int(msg.Dst_len))
+	return e, e.prefix.IsValid()
+}
+
+// route makes, changes (NLM_F_REPLACE) or deletes a route. What is not there is deleted.
+func (k *kernel) route(request, flags int, e entry) error {
+	msg := &nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: familyOf(e.prefix.Addr()), Dst_len: uint8(e.prefix.Bits()), Table: unix.RT_TABLE_MAIN,
+		Protocol: model.RouteProtocol, Scope: unix.RT_SCOPE_UNIVERSE, Type: unix.RTN_UNICAST,
+	}}
+	if e.unreachable {
+		msg.Type = unix.RTN_UNREACHABLE
+	}
+	parts := []nl.NetlinkRequestData{msg,
+		nl.NewRtAttr(unix.RTA_DST, e.prefix.Addr().AsSlice()),
+		nl.NewRtAttr(unix.RTA_PRIORITY, nl.Uint32Attr(e.metric))}
+	if e.hop != 0 && request == unix.RTM_NEWROUTE {
+		parts = append(parts, nl.NewRtAttr(routeHop, nl.Uint32Attr(e.hop)))
+	}
+	err := k.change(request, flags, parts...)
+	if request == unix.RTM_DELROUTE && (errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT)) {
+		return nil
+	}
+	return err
+}
+
+// link asks for one interface. That is no dump, which might begin again.
+func (k *kernel) link(parts ...nl.NetlinkRequestData) (msg []byte, err error) {
+	err = k.do(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msg = m }, parts...)
+	if err == nil && len(msg) < unix.SizeofIfInfomsg {
+		err = unix.ENODEV
+	}
+	return msg, err
+}
+
+// linkIndex finds an interface by name.
+func (k *kernel) linkIndex(name string) (int, error) {
+	m, err := k.link(nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	if err != nil {
+		return 0, err
+	}
+	return int(nl.DeserializeIfInfomsg(m).Index), nil
+}
+
+// linkName finds the name of an interface, "#7" if it is gone.
+func (k *kernel) linkName(index int) string {
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(index)
+	if m, err := k.link(info); err == nil {
+		for kind, v := range attributes(m[unix.SizeofIfInfomsg:]) {
+			if kind == unix.IFLA_IFNAME {
+				return strings.TrimRight(string(v), "\x00")
+			}
+		}
+	}
+	return fmt.Sprintf("#%d", index)
+}
