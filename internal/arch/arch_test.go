@@ -37,6 +37,7 @@ var floors = map[string]int{
 	"internal/machines":      1,
 	"internal/place":         1,
 	"internal/audience":      1,
+	"internal/learned":       1,
 	"internal/wire":          2,
 	"internal/balance":       2,
 	"internal/nft":           1,
@@ -87,7 +88,7 @@ const anyFloor = 9
 // pure packages decide with values: no I/O, no clock, no lock, no log, and nothing of the
 // house that is not pure. Their tests may do all that.
 var pure = []string{
-	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/steady", "internal/unconfigured", "internal/wire", "internal/balance", "internal/resolve", "internal/agree",
+	"api/v1alpha1", "internal/model", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/steady", "internal/unconfigured", "internal/wire", "internal/balance", "internal/learned", "internal/resolve", "internal/agree",
 	"internal/services", "internal/machines", "internal/allocator", "internal/decide",
 }
 

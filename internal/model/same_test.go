@@ -20,6 +20,7 @@ func TestSame(t *testing.T) {
 	fieldtest.Same(t, (*RingHost).Same)
 	fieldtest.Same(t, (*Ring).Same)
 	fieldtest.Same(t, (*RouteState).Same)
+	fieldtest.Same(t, (*LearnedMemory).Same)
 	fieldtest.Same(t, (*MachineDrain).Equal)
 	fieldtest.Same(t, (*MachinesState).Equal)
 	fieldtest.Same(t, func(a, b *[]MachineDrain) bool { return SameDrains(*a, *b) })
