@@ -138,6 +138,33 @@ func TestRefusedPaths(t *testing.T) {
 	}
 }
 
+// TestListenersAreApart: what one listener accepts another one does not.
+func TestListenersAreApart(t *testing.T) {
+	in := box()
+	in.Listeners = append(in.Listeners, model.BGPListener{Name: "others", MaxPrefixes: 4, Accept: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}})
+	bad := path(vip, 12)
+	bad.Listener = "others"
+	in.Paths = []model.LearnedPath{path(vip, 11), bad}
+	o := Step(in)
+	if gateways(&o, vip) != "10.0.0.11%eth0" || len(o.Refused) != 1 || len(o.State.Routes) != 3 {
+		t.Errorf("%s, %+v", gateways(&o, vip), o.Refused)
+	}
+}
+
+// TestTheFirstOfTwoInterfaces: of two in the same subnet always the same one is taken.
+func TestTheFirstOfTwoInterfaces(t *testing.T) {
+	in := box()
+	for _, name := range []string{"a4", "a2", "a3"} {
+		in.Links[name] = model.Link{Name: name, Up: true, Prefixes: in.Links["eth0"].Prefixes[:1]}
+	}
+	in.Paths = []model.LearnedPath{path(vip, 11)}
+	for range 50 {
+		if o := Step(in); gateways(&o, vip) != "10.0.0.11%a2" {
+			t.Fatal(gateways(&o, vip))
+		}
+	}
+}
+
 // TestPrivate: an AS number counts if it is for private use, or the one of the listener, which the
 // session has seen to.
 func TestPrivate(t *testing.T) {
