@@ -44,6 +44,33 @@ type Speaker interface {
 	Close(words string)
 }
 
+// Listener takes sessions of masters that nobody names beforehand, and learns paths from them. It
+// passes none of them on. Its methods are safe for concurrent use.
+type Listener interface {
+	// SetListeners makes the listeners those given. Sessions of one that is gone, or has
+	// other settings of its sessions, end. The speaker must have started, with addresses to
+	// listen on. After an error it may be called again.
+	SetListeners([]model.BGPListener) error
+	// Learned are the paths that masters with a session advertise, in no order, whatever
+	// their prefixes are.
+	Learned() []model.LearnedPath
+	// Masters are those that are connected, sorted by address.
+	Masters() []Master
+	// EndMaster ends the session of a master, whose paths are forgotten. It may come back.
+	EndMaster(addr netip.Addr, reason string)
+}
+
+// Master is one that is connected to a listener.
+type Master struct {
+	Listener string
+	Address  netip.Addr
+	ASN      uint32 // 0 before it has said so
+	State    State
+	Local    netip.Addr    // of this end; invalid unless Established
+	HoldTime time.Duration // the negotiated one; zero unless Established, and for never
+	Received uint32        // prefixes that it has sent
+}
+
 // Global is what all sessions share; it does not change.
 type Global struct {
 	RouterID   netip.Addr   // BGP identifier, four bytes

@@ -1,5 +1,6 @@
 // Package gobgp is the BGP speaker: an embedded GoBGP server that advertises
-// and takes nothing. It is the only package that knows GoBGP.
+// and takes nothing, but for what masters tell a listener (listener.go). It is the only
+// package that knows GoBGP.
 //
 // What it adds to the server: who gets which path (policy.go), sessions that
 // come back within seconds (keeper.go), and why they do not, in words (words.go).
@@ -48,6 +49,9 @@ type Speaker struct {
 	closing  bool
 
 	lastClass int // how many classes there have been
+
+	listeners listeners
+	learned   learned
 
 	inbox   inbox
 	gauge   gauge
@@ -142,6 +146,7 @@ func (s *Speaker) Close(words string) {
 		wg.Go(func() { s.RemovePeer(name, words) })
 	}
 	wg.Wait()
+	s.closeListeners(words)
 	s.stop()
 	s.wg.Wait()
 }

@@ -79,6 +79,13 @@ func (b *inbox) forget(addr netip.Addr) {
 	delete(b.life, addr)
 }
 
+// has tells whether an address is that of a peer with its own object.
+func (b *inbox) has(addr netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.live[addr] != nil
+}
+
 func (b *inbox) put(addr netip.Addr, e event) {
 	b.mu.Lock()
 	if p := b.live[addr]; p != nil {
