@@ -37,8 +37,10 @@ func (d *Driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 	if d.isStarted() {
 		errs = append(errs, d.applyPaths(ctx, want)...)
 		d.applyPeers(w)
+		errs = append(errs, d.applyListeners(w))
 	}
 	applied := d.report(w)
+	d.reportMasters(&applied)
 	if d.unwatched(w) { // a session that is new
 		if err := d.applyBFD(w); err != nil {
 			errs = append(errs, err)
@@ -60,16 +62,22 @@ func (d *Driver) isStarted() bool {
 	return d.started
 }
 
-// start starts the speaker with the first peer.
+// start starts the speaker with the first peer or listener.
 func (d *Driver) start(w *model.BGPState) error {
-	if d.isStarted() || len(w.Peers) == 0 || !w.Ready || w.Leave {
+	if d.isStarted() || len(w.Peers) == 0 && len(w.Listeners) == 0 || !w.Ready || w.Leave {
 		return nil
 	}
 	listen := w.Listen
-	if len(listen) == 0 && slices.ContainsFunc(w.Peers, func(p model.BGPPeer) bool { return p.Passive }) {
+	if len(listen) == 0 && (len(w.Listeners) > 0 || slices.ContainsFunc(w.Peers, func(p model.BGPPeer) bool { return p.Passive })) {
 		listen = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 	}
-	err := d.speaker.Start(Global{RouterID: w.RouterID, ASN: w.Peers[0].LocalASN, Listen: listen, ListenPort: w.ListenPort})
+	g := Global{RouterID: w.RouterID, Listen: listen, ListenPort: w.ListenPort}
+	if len(w.Peers) > 0 {
+		g.ASN = w.Peers[0].LocalASN
+	} else {
+		g.ASN = w.Listeners[0].LocalASN
+	}
+	err := d.speaker.Start(g)
 	if err != nil {
 		return err
 	}

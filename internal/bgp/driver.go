@@ -74,8 +74,10 @@ type Driver struct {
 	peerMu  sync.Mutex
 	peers   map[string]*session
 	ways    map[string]way // of BFD sessions, by peer
+	masters map[netip.Addr]*master
 	started bool
 	listens bool // routers can connect; settled when the speaker starts
+	hears   bool // there are listeners
 	left    bool
 	closed  bool
 

@@ -26,6 +26,8 @@ type speaker struct {
 	peers    map[string]Peer
 	paths    map[netip.Prefix]model.BGPPath
 	sessions map[string]Session
+	masters  []Master
+	learned  []model.LearnedPath
 	startErr error
 	pathErr  map[netip.Prefix]error
 }
@@ -106,6 +108,37 @@ func (s *speaker) Sessions() map[string]Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.sessions)
+}
+
+func (s *speaker) SetListeners(all []model.BGPListener) error {
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+	}
+	s.note("listen %v", names)
+	return s.startErr
+}
+
+func (s *speaker) Masters() []Master {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.masters)
+}
+
+func (s *speaker) Learned() []model.LearnedPath {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.learned)
+}
+
+func (s *speaker) EndMaster(addr netip.Addr, reason string) { s.note("end %s %q", addr, reason) }
+
+// connected changes what Masters says.
+func (s *speaker) connected(all ...Master) {
+	s.mu.Lock()
+	s.masters = all
+	s.mu.Unlock()
+	s.changed()
 }
 
 // session changes what Sessions says.

@@ -72,6 +72,7 @@ func (d *Driver) applyBFD(w *model.BGPState) error {
 		want = append(want, bfdSession(p, old))
 	}
 	d.ways = ways
+	want = append(want, d.masterSessions()...)
 	closed := d.closed
 	d.peerMu.Unlock()
 	if closed {
@@ -187,6 +188,12 @@ func (d *Driver) lookBFD() {
 			s.status = nil
 		}
 	}
+	for _, m := range d.masters {
+		m.status = nil
+		if m.conf != nil {
+			m.status = byKey[m.way.key()]
+		}
+	}
 }
 
 // bfdStatus reads the status of one BFD session.
@@ -206,6 +213,7 @@ func (d *Driver) settleBFD() {
 	var reset, hold []act
 	var release []string
 	d.peerMu.Lock()
+	ended := d.failedMasters()
 	if !d.left && !d.closed {
 		for name, s := range d.peers {
 			strict := s.conf.BFD != nil && s.conf.BFD.Strict
@@ -226,6 +234,7 @@ func (d *Driver) settleBFD() {
 		}
 	}
 	d.peerMu.Unlock()
+	d.endMasters(ended)
 	for _, a := range reset {
 		d.log.Info("BFD went down; BGP session ended", "peer", a.name, "reason", a.reason)
 		d.stats.bfdDown.Add(1)

@@ -62,7 +62,8 @@ const glance = 64
 // sameReport tells whether two reports of a driver say the same.
 func sameReport(a, b *model.Applied) bool {
 	return a.Err == b.Err && a.Lapses == b.Lapses && a.Ring.Same(b.Ring) && sameTruth(a.VIPs, b.VIPs) && sameTruth(a.Loopback, b.Loopback) &&
-		sameTruth(a.Paths, b.Paths) && sameTruth(a.Routes, b.Routes) && reflect.DeepEqual(a.Peers, b.Peers)
+		sameTruth(a.Paths, b.Paths) && sameTruth(a.Routes, b.Routes) && reflect.DeepEqual(a.Peers, b.Peers) &&
+		slices.Equal(a.Learned, b.Learned) && slices.Equal(a.Masters, b.Masters)
 }
 
 func sameTruth[K comparable, V any](a, b map[K]V) bool {

@@ -156,7 +156,9 @@ type BGPState struct {
 	Listen     []netip.Addr
 	ListenPort uint16
 	Peers      []BGPPeer // those of this node, sorted by Name
-	Paths      []BGPPath // in the order of ComparePaths
+	// Listeners take sessions of masters that nobody names, sorted by Name.
+	Listeners []BGPListener
+	Paths     []BGPPath // in the order of ComparePaths
 	// Ready: Paths holds all that an earlier process advertised and that is still
 	// wanted. Sessions begin only then, so that a graceful restart misses nothing.
 	Ready bool

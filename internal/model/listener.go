@@ -40,6 +40,20 @@ func (p *LearnedPath) Compare(o *LearnedPath) int {
 	return cmp.Or(ComparePaths(p.Prefix, o.Prefix), p.Peer.Compare(o.Peer), cmp.Compare(p.Listener, o.Listener), p.NextHop.Compare(o.NextHop), cmp.Compare(p.PeerASN, o.PeerASN))
 }
 
+// MasterReport is the truth about one master that is connected, for people and metrics.
+type MasterReport struct {
+	Listener string
+	Address  netip.Addr
+	ASN      uint32 // 0 before it has said so
+	State    string // as PeerReport.State
+	HoldTime time.Duration
+	Received uint32 // prefixes that it advertises, refused ones too
+	// BFD is Up, Init, Down or AdminDown; empty without a session. BFDDetect is the
+	// detection time, zero unless it is Up.
+	BFD       string
+	BFDDetect time.Duration
+}
+
 // RefusedPath is a path that leads to no route, and why.
 type RefusedPath struct {
 	LearnedPath

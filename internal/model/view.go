@@ -135,6 +135,10 @@ type Applied struct {
 	// Paths are, for the BGP driver, the names of the peers that have each path,
 	// sorted; it is never changed. What nobody has may be missing.
 	Paths map[netip.Prefix][]string
+	// Learned are, for the BGP driver, the paths that masters advertise, in the order of
+	// LearnedPath.Compare, and Masters those that are connected, sorted by address.
+	Learned []LearnedPath
+	Masters []MasterReport
 	// Routes are, for the driver of routes, those that are there or wanted; it is never changed.
 	Routes map[netip.Prefix]AppliedRoute
 	// Lapses counts, for the layer 2 driver, how often it found that it had not run

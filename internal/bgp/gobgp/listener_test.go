@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/fieldtest"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -271,6 +272,12 @@ func TestListenerChanges(t *testing.T) {
 		t.Errorf("%d sessions are left", n)
 	}
 	wait(t, "the router to know", func() bool { return flaps() > before })
+}
+
+// TestSameSessions: sessions begin anew for each field of their listener but those by which only
+// others go.
+func TestSameSessions(t *testing.T) {
+	fieldtest.Same(t, sameSessions, "Name", "Accept", "BFD", "Spread")
 }
 
 // TestListenerNeedsASpeaker that listens.

@@ -1,0 +1,157 @@
+package bgp
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"lbd.dev/lbd/internal/bgp/bfd"
+	"lbd.dev/lbd/internal/model"
+)
+
+// master is one that is connected to a listener.
+type master struct {
+	Master
+	bfdState
+	conf *model.BFDProfile // of its BFD session; nil: it has none
+	way  way
+}
+
+// errNoListener is about a speaker of another kind than that of lbd.
+var errNoListener = errors.New("the BGP speaker takes no sessions of masters")
+
+// applyListeners makes the listeners those of the decision, and finds out who is connected.
+func (d *Driver) applyListeners(w *model.BGPState) error {
+	l, is := d.speaker.(Listener)
+	if !is {
+		if len(w.Listeners) > 0 {
+			return errNoListener
+		}
+		return nil
+	}
+	listeners := w.Listeners
+	if w.Leave {
+		listeners = nil
+	}
+	d.peerMu.Lock()
+	none := len(listeners) == 0 && len(d.masters) == 0 && !d.hears
+	d.peerMu.Unlock()
+	if none {
+		return nil
+	}
+	err := l.SetListeners(listeners)
+	d.peerMu.Lock()
+	d.hears = len(listeners) > 0
+	d.peerMu.Unlock()
+	if d.meet(l.Masters(), listeners) {
+		err = errors.Join(err, d.applyBFD(w))
+	}
+	return err
+}
+
+// meet notes who is connected, and tells whether BFD sessions have to begin or end. One begins
+// when the BGP session is up, and ends with it.
+func (d *Driver) meet(all []Master, listeners []model.BGPListener) (news bool) {
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	next := make(map[netip.Addr]*master, len(all))
+	for _, m := range all {
+		is := d.masters[m.Address]
+		if is == nil {
+			is = &master{}
+		}
+		if is.Master.State != m.State {
+			d.log.Debug("master", "listener", m.Listener, "address", m.Address, "state", m.State.String())
+		}
+		is.Master = m
+		var conf *model.BFDProfile
+		if i := slices.IndexFunc(listeners, func(l model.BGPListener) bool { return l.Name == m.Listener }); i >= 0 && m.State == Established {
+			conf = listeners[i].BFD
+		}
+		if (conf == nil) != (is.conf == nil) || conf != nil && *conf != *is.conf {
+			news = true
+			if is.conf == nil || conf == nil {
+				is.bfdState = bfdState{}
+			}
+			is.way = way{peer: m.Address, source: m.Local, local: m.Local, at: time.Now()}
+		}
+		is.conf = conf
+		next[m.Address] = is
+	}
+	for addr, m := range d.masters {
+		news = news || next[addr] == nil && m.conf != nil
+	}
+	d.masters = next
+	return news
+}
+
+// masterSessions are the BFD sessions of masters. d.peerMu is held.
+func (d *Driver) masterSessions() (out []bfd.Session) {
+	for _, m := range d.masters {
+		if m.conf != nil {
+			out = append(out, bfdSession(&model.BGPPeer{Address: m.Address, BFD: m.conf}, m.way))
+		}
+	}
+	slices.SortFunc(out, func(a, b bfd.Session) int { return a.Peer.Compare(b.Peer) })
+	return out
+}
+
+// failedMasters are those whose BFD session went down since the last look, and why. d.peerMu is held.
+func (d *Driver) failedMasters() map[netip.Addr]string {
+	if d.left || d.closed {
+		return nil
+	}
+	var failed map[netip.Addr]string
+	for addr, m := range d.masters {
+		if m.failed(time.Now()) {
+			if failed == nil {
+				failed = make(map[netip.Addr]string)
+			}
+			failed[addr] = bfdWords(m.status)
+		}
+		if !m.doubt.IsZero() {
+			time.AfterFunc(time.Until(m.doubt), d.lookAgain)
+		}
+		m.wasUp = m.isUp()
+	}
+	return failed
+}
+
+// endMasters ends the sessions of masters to which the path is broken, and so forgets their paths.
+func (d *Driver) endMasters(failed map[netip.Addr]string) {
+	l, is := d.speaker.(Listener)
+	if !is {
+		return
+	}
+	for addr, reason := range failed {
+		d.log.Info("BFD went down; BGP session ended", "peer", addr, "reason", reason)
+		d.stats.bfdDown.Add(1)
+		l.EndMaster(addr, reason)
+	}
+}
+
+// reportMasters tells who is connected, and what they advertise.
+func (d *Driver) reportMasters(out *model.Applied) {
+	l, is := d.speaker.(Listener)
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	if !is || !d.hears {
+		return
+	}
+	out.Learned = l.Learned()
+	slices.SortFunc(out.Learned, func(a, b model.LearnedPath) int { return a.Compare(&b) })
+	for _, m := range d.masters {
+		r := model.MasterReport{
+			Listener: m.Listener, Address: m.Address, ASN: m.ASN, State: m.Master.State.String(), HoldTime: m.HoldTime, Received: m.Received,
+		}
+		if m.status != nil {
+			r.BFD = m.status.State.String()
+			if m.isUp() {
+				r.BFDDetect = m.status.Detection
+			}
+		}
+		out.Masters = append(out.Masters, r)
+	}
+	slices.SortFunc(out.Masters, func(a, b model.MasterReport) int { return a.Address.Compare(b.Address) })
+}
