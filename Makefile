@@ -59,7 +59,7 @@ deps: ## install what the lab needs (Debian; root)
 # runs beside them, behind them in line. What measures times has the machine to itself.
 # Each layer runs even if one before it failed: one run tells of all that is broken.
 test: deps check ## everything that CI runs (root)
-	$(MAKE) --keep-going beside page lab interop controlplane cluster e2e SPECS=few
+	@sh tests/verdict.sh $(MAKE) --keep-going beside page lab interop controlplane cluster e2e SPECS=few
 
 beside:
 	$(MAKE) --jobs=3 --output-sync=target unit search fuzz BESIDE='timeout 30m nice -n 10'
