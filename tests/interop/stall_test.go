@@ -45,8 +45,10 @@ func TestStall(t *testing.T) {
 				t.Fatal(err)
 			}
 			interop.Pause(t.Context(), 2*time.Second)
-			if err := up(); err != nil {
-				t.Errorf("%s: two seconds later: %v", x.name, err)
+			// A session that was lost meanwhile is among the flaps. On a busy machine the question
+			// itself may fail once.
+			if err := interop.Eventually(t.Context(), caseLimit, x.name+", two seconds later", up); err != nil {
+				t.Error(err)
 			}
 			after, err := flaps(t.Context(), c)
 			if err != nil {
