@@ -11,6 +11,15 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// sessions are what the driver asked of the speaker. Driver.peerMu guards them.
+type sessions struct {
+	peers   map[string]*session
+	started bool
+	listens bool // routers can connect; settled when the speaker starts
+	left    bool
+	closed  bool
+}
+
 // session is what the driver asked of one peer.
 type session struct {
 	conf model.BGPPeer
@@ -151,7 +160,7 @@ func (d *Driver) applyPeers(w *model.BGPState) {
 // awaited tells whether sessions have to wait: routers that kept the paths of an
 // earlier process drop what they are not told again at once.
 func (d *Driver) awaited(w *model.BGPState) bool {
-	waited := time.Since(d.begun)
+	waited := time.Since(d.memory.begun)
 	if len(d.memory.peers) == 0 || waited >= restartWait {
 		return false
 	}

@@ -23,10 +23,6 @@ var (
 )
 
 const (
-	// deadMan is how long after the end of the last decision paths stay. Then
-	// nobody decides any more although the process runs, and it must not attract
-	// packets for ever.
-	deadMan = 5 * time.Second
 	// restartWait bounds how long sessions wait after a restart for the paths that
 	// the routers have kept.
 	restartWait = 2 * time.Second
@@ -61,33 +57,23 @@ type Options struct {
 type Driver struct {
 	log     *slog.Logger
 	speaker Speaker
-	bfd     BFD
 	memory  *memory
 	changed chan struct{}
-	news    chan struct{} // of BFD
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
-	begun   time.Time
 
 	// peerMu guards the sessions; it is never held while paths change, so that the
 	// answer to a BFD failure does not wait for them.
-	peerMu  sync.Mutex
-	peers   map[string]*session
-	ways    map[string]way // of BFD sessions, by peer
-	masters map[netip.Addr]*master
-	started bool
-	listens bool // routers can connect; settled when the speaker starts
-	hears   bool // there are listeners
-	left    bool
-	closed  bool
+	peerMu sync.Mutex
+	sessions
+	watched
+	connected
 
 	// pathMu guards the paths, for Apply and the dead man's switch.
-	pathMu     sync.Mutex
-	paths      map[netip.Prefix]model.BGPPath // that the speaker has
-	told       map[netip.Prefix][]string      // the last report; never changed
-	validUntil time.Time
-	dead       *time.Timer
-	expired    bool
+	pathMu sync.Mutex
+	paths  map[netip.Prefix]model.BGPPath // that the speaker has
+	told   map[netip.Prefix][]string      // the last report; never changed
+	deadMan
 
 	stats counters
 }
@@ -97,16 +83,16 @@ type Driver struct {
 func New(o Options) *Driver {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Driver{
-		log: o.Logger, stop: stop, begun: time.Now(),
-		changed: make(chan struct{}, 1), news: make(chan struct{}, 1),
-		peers: make(map[string]*session), ways: make(map[string]way),
-		paths:  make(map[netip.Prefix]model.BGPPath),
-		memory: recall(o.StateFile, o.Logger),
+		log: o.Logger, stop: stop,
+		changed:  make(chan struct{}, 1),
+		sessions: sessions{peers: make(map[string]*session)},
+		watched:  watched{ways: make(map[string]way), news: make(chan struct{}, 1)},
+		paths:    make(map[netip.Prefix]model.BGPPath),
+		memory:   recall(o.StateFile, o.Logger),
 	}
 	d.speaker = o.Speaker(d.notify)
 	d.bfd = o.BFD(d.lookAgain)
-	d.dead = time.AfterFunc(time.Hour, d.expire)
-	d.dead.Stop()
+	d.deadMan.begin(d.expire)
 	d.wg.Go(func() { d.watch(ctx) })
 	return d
 }
@@ -140,8 +126,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	d.stop()
 	d.wg.Wait()
 	d.pathMu.Lock()
-	d.dead.Stop()
-	d.validUntil = time.Time{}
+	d.deadMan.end()
 	d.pathMu.Unlock()
 	var errs []error
 	errs = append(errs, d.memory.save(len(d.memory.last.Prefixes) > 0))
@@ -154,31 +139,4 @@ func (d *Driver) Close(ctx context.Context) error {
 	}
 	errs = append(errs, d.bfd.Close(ctx))
 	return errors.Join(errs...)
-}
-
-// expire is the dead man's switch: nobody has decided for too long.
-func (d *Driver) expire() {
-	d.pathMu.Lock()
-	defer d.pathMu.Unlock()
-	if d.validUntil.IsZero() || time.Now().Before(d.validUntil.Add(deadMan)) {
-		return
-	}
-	if len(d.paths) > 0 && !d.expired {
-		d.log.Warn("no decision for too long: paths withdrawn", "paths", len(d.paths), "since", time.Since(d.validUntil).Round(time.Millisecond))
-		d.stats.expired.Add(1)
-	}
-	news := !d.expired
-	d.expired = true
-	for prefix := range d.paths {
-		if err := d.speaker.DeletePath(prefix); err != nil {
-			d.log.Error("path not withdrawn", "prefix", prefix, "err", err)
-			d.dead.Reset(time.Second)
-			continue
-		}
-		delete(d.paths, prefix)
-		news = true
-	}
-	if news {
-		d.notify()
-	}
 }

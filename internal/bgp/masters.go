@@ -10,6 +10,12 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// connected are the masters of listeners. Driver.peerMu guards them.
+type connected struct {
+	masters map[netip.Addr]*master
+	hears   bool // there are listeners
+}
+
 // master is one that is connected to a listener.
 type master struct {
 	Master

@@ -25,9 +25,10 @@ const refresh = time.Second
 // which paths, and when that was last true. A process that begins soon after, on
 // the same boot, tells them that it has restarted.
 type memory struct {
-	file string
-	boot string
-	log  *slog.Logger
+	file  string
+	boot  string
+	log   *slog.Logger
+	begun time.Time // this process
 
 	// Of the earlier process; empty if there was none, or too long ago.
 	peers    map[string]remembered
@@ -59,7 +60,7 @@ type remembered struct {
 // recall reads what an earlier process left. What cannot be read is as if it was
 // not there: the routers then learn all anew.
 func recall(file string, log *slog.Logger) *memory {
-	m := &memory{file: file, log: log}
+	m := &memory{file: file, log: log, begun: time.Now()}
 	if file == "" {
 		return m
 	}

@@ -106,7 +106,7 @@ func TestRestartWaitsForAggregates(t *testing.T) {
 func TestRestartDoesNotWaitForEver(t *testing.T) {
 	b := newBed(t, ran(t), peer("a", "10.0.0.1", graceful))
 	b.apply("start")
-	b.begun = b.begun.Add(-restartWait)
+	b.memory.begun = b.memory.begun.Add(-restartWait)
 	b.apply("add a restarting") // it is not wanted any more
 }
 

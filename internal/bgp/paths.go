@@ -50,29 +50,6 @@ func (d *Driver) applyPaths(ctx context.Context, want *model.Desired) []error {
 	return errs.all()
 }
 
-// outlived tells whether the decision is so old that the dead man's switch counts,
-// and sets that anew.
-func (d *Driver) outlived(want *model.Desired) bool {
-	until := want.ValidUntil
-	if until.IsZero() {
-		return false
-	}
-	past := !time.Now().Before(until.Add(deadMan))
-	if !past && d.expired {
-		d.expired = false
-		d.log.Info("decisions are made again", "paths", len(want.BGP.Paths))
-	}
-	d.validUntil = until
-	switch {
-	case want.BGP.Leave:
-		d.validUntil = time.Time{} // no decision follows
-		d.dead.Stop()
-	case !past || !d.expired: // it is not told twice: each time has Apply called
-		d.dead.Reset(max(time.Until(until.Add(deadMan)), 0))
-	}
-	return past
-}
-
 // Extend has nothing to do before there are peers; after that the report has news
 // at every turn.
 func (d *Driver) Extend(time.Time) bool {

@@ -21,6 +21,13 @@ const (
 	bfdAnew = 3 * time.Second
 )
 
+// watched are the BFD sessions of peers.
+type watched struct {
+	bfd  BFD
+	news chan struct{}
+	ways map[string]way // by peer; Driver.peerMu guards it
+}
+
 // bfdState is what is known of the BFD session of a peer.
 type bfdState struct {
 	status *bfd.Status // nil without a session

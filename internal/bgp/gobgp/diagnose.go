@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +20,40 @@ import (
 
 // diagnoseTime bounds one diagnosis.
 const diagnoseTime = 3 * time.Second
+
+// answers are what a peer says of why there is no session.
+type answers struct {
+	said   string    // what the server said before a change of state
+	silent bool      // the peer refuses for a reason that did not reach us
+	answer string    // what it last said of itself or to a diagnosis
+	askAt  time.Time // of the next diagnosis, at the earliest
+}
+
+// accepts forgets why the peer refused.
+func (a *answers) accepts() { a.silent, a.answer = false, "" }
+
+// blame notes why the session ended; it tells whether the peer has said why, but
+// not to us: the server forgets a NOTIFICATION that it gets while a session is
+// opened. That a connection was closed says less than what the peer said before.
+func (p *peer) blame(e event) bool {
+	said := p.said
+	p.said = ""
+	words := endWords(e, said, &p.conf)
+	switch {
+	case words == "":
+		p.silent = true
+		words = cmp.Or(p.answer, "the peer refused the session while it was opened")
+	case isClosed(e):
+		words = cmp.Or(p.answer, words)
+	default:
+		p.accepts()
+		if e.notice != nil && e.reason != "" && !strings.HasPrefix(e.reason, "notification-sent") {
+			p.answer = words
+		}
+	}
+	p.fail(words)
+	return p.silent
+}
 
 // diagnose asks a peer that has refused a session why. The server drops the
 // NOTIFICATION that answers an OPEN, so the OPEN is sent once more, on a
@@ -39,7 +74,7 @@ func (s *Speaker) diagnose(p *peer, life int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.life != life || p.in || p.held || p.ended != nil || s.closing {
+	if p.number != life || p.in || p.held || p.ended != nil || s.closing {
 		return
 	}
 	p.askAt = time.Now().Add(askAgain)
@@ -49,7 +84,7 @@ func (s *Speaker) diagnose(p *peer, life int) {
 	} else {
 		s.log.Debug("peer did not say why it refuses", "peer", p.conf.Name, "err", err)
 	}
-	p.due = time.Now().Add(p.pause())
+	p.tryAfter(time.Now(), 0)
 	s.wake()
 	s.changed()
 }

@@ -13,6 +13,12 @@ import (
 // permitBoth asks admitted. A router that was of the right kind and then moves into
 // the AS of this node gets the paths once more, until the keeper hears of it.
 
+// anyNumber is the AS number of such a peer.
+type anyNumber struct {
+	asn  uint32 // 0 until it was heard
+	late bool   // it was heard in this session
+}
+
 // anyASN tells whether the peer may have every AS number but that of this node.
 func (p *peer) anyASN() bool { return p.conf.PeerASN == 0 }
 
@@ -30,7 +36,7 @@ func (s *Speaker) hearASN(p *peer, asn uint32) bool {
 		p.asn, p.restarting = 0, false
 		s.leave(p)
 		s.recast(p) // to nothing
-		p.due = time.Now().Add(max(p.pause(), refusedMin))
+		p.tryAfter(time.Now(), refusedMin)
 		return p.fail(fmt.Sprintf("the peer is in AS %d, as this node is, and dynamicASN is external: it may be in every other AS", asn))
 	}
 	known := p.asn != 0

@@ -81,6 +81,6 @@ func (s *Speaker) dropFlooder() bool {
 	s.log.Debug("session closed: too many updates", "peer", worst.conf.Name, "updates", most)
 	worst.fail(floodWords())
 	s.leave(worst)
-	worst.due = time.Now().Add(overLimit)
+	worst.tryAt(time.Now().Add(overLimit))
 	return true
 }

@@ -35,27 +35,27 @@ type Speaker struct {
 
 	server *server.BgpServer // nil until Start
 	global bgp.Global
-	ctx    context.Context
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	tasks
 
 	// mu serialises what changes the server. No event takes it.
-	mu       sync.Mutex
-	peers    map[string]*peer
-	paths    map[netip.Prefix]path
-	indices  map[string]int // of peers in markers; never given twice
-	prepends map[int]struct{}
-	classes  []*class // in use
-	closing  bool
+	mu      sync.Mutex
+	peers   map[string]*peer
+	indices map[string]int // of peers in markers; never given twice
+	closing bool
 
-	lastClass int // how many classes there have been
-
+	advertised
 	listeners listeners
-	learned   learned
 
 	inbox   inbox
 	gauge   gauge
 	restart restart
+}
+
+// tasks are the goroutines beside the server; stop ends them.
+type tasks struct {
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
 }
 
 // New returns a speaker that does nothing until Start. The function changed is
@@ -63,11 +63,10 @@ type Speaker struct {
 func New(log *slog.Logger, changed func()) *Speaker {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Speaker{
-		log: log, changed: changed, ctx: ctx, stop: stop,
-		peers:   make(map[string]*peer),
-		paths:   make(map[netip.Prefix]path),
-		indices: make(map[string]int), prepends: map[int]struct{}{0: {}},
-		inbox: inbox{kick: make(chan struct{}, 1), live: make(map[netip.Addr]*peer)},
+		log: log, changed: changed, tasks: tasks{ctx: ctx, stop: stop},
+		peers: make(map[string]*peer), indices: make(map[string]int),
+		advertised: advertised{paths: make(map[netip.Prefix]path), prepends: map[int]struct{}{0: {}}},
+		inbox:      inbox{kick: make(chan struct{}, 1), live: make(map[netip.Addr]*peer)},
 	}
 	s.gauge.wake = s.wake
 	return s

@@ -1,9 +1,7 @@
 package gobgp
 
 import (
-	"cmp"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -36,15 +34,32 @@ const (
 	askSoon  = 6 * time.Second
 )
 
+// retries are when the server is given a peer again.
+type retries struct {
+	refused int // failures since the session last held
+	due     time.Time
+}
+
 // pause is how long to wait after a failure, and counts it.
-func (p *peer) pause() time.Duration {
+func (r *retries) pause() time.Duration {
 	d := time.Duration(0)
-	if p.refused > 0 {
-		d = min(refusedMin<<min(p.refused-1, 10), refusedMax)
+	if r.refused > 0 {
+		d = min(refusedMin<<min(r.refused-1, 10), refusedMax)
 	}
-	p.refused++
+	r.refused++
 	return d
 }
+
+// tryAfter counts a failure, and has the peer wait for it, at least for so long.
+func (r *retries) tryAfter(now time.Time, least time.Duration) {
+	r.due = now.Add(max(r.pause(), least))
+}
+
+// tryAt sets when the peer is tried, whatever failed; zero: no more by itself.
+func (r *retries) tryAt(due time.Time) { r.due = due }
+
+// forgive has the next failure count as the first.
+func (r *retries) forgive() { r.refused = 0 }
 
 // inbox takes events from the server, which must never wait. It is bounded by
 // what a peer can cause between two turns of the keeper.
@@ -69,7 +84,7 @@ func (b *inbox) expect(addr netip.Addr, p *peer) {
 	if b.life == nil {
 		b.life = make(map[netip.Addr]int)
 	}
-	b.live[addr], b.life[addr] = p, p.life
+	b.live[addr], b.life[addr] = p, p.number
 }
 
 func (b *inbox) forget(addr netip.Addr) {
@@ -142,7 +157,7 @@ func (s *Speaker) keep() {
 func (s *Speaker) drain() bool {
 	changed := false
 	for _, n := range s.inbox.take() {
-		if n.p.in && n.life == n.p.life {
+		if n.p.in && n.life == n.p.number {
 			changed = s.handle(n.p, n.event) || changed
 		}
 	}
@@ -161,7 +176,7 @@ func (s *Speaker) tend(now time.Time) bool {
 		case p.in && p.state == bgp.OpenSent && now.Sub(p.entered) >= openWait:
 			p.fail(p.openWords(openWait))
 			s.leave(p)
-			p.due = now.Add(p.pause())
+			p.tryAfter(now, 0)
 			changed = true
 		case p.waits() && now.Sub(p.entered) >= openSlow:
 			p.slow = true
@@ -195,7 +210,7 @@ func (s *Speaker) handle(p *peer, e event) bool {
 		return p.unreached(e.err)
 	case md5Failed:
 		s.leave(p) // it would get in without a key
-		p.due = time.Now().Add(unsigned)
+		p.tryAt(time.Now().Add(unsigned))
 		return p.fail(keyError(e.err).Error())
 	case localMismatch:
 		return p.fail("the peer connected to another address of this node than the source address of the session")
@@ -217,16 +232,16 @@ func (s *Speaker) handle(p *peer, e event) bool {
 func (s *Speaker) move(p *peer, e event) bool {
 	now := time.Now()
 	if e.new != bgp.Idle {
-		if e.new == bgp.Established {
-			p.since = now
-			p.restarting, p.answer, p.silent = false, "", false
+		p.move(e.new, now)
+		p.said = ""
+		switch e.new {
+		case bgp.OpenSent:
+			p.slow = false
+			p.await()
+		case bgp.Established:
+			p.restarting = false
+			p.accepts()
 			s.log.Debug("session established", "peer", p.conf.Name)
-		}
-		p.state, p.entered, p.said = e.new, now, ""
-		if e.new == bgp.OpenSent {
-			p.slow, p.dropsBefore = false, ttlDrops()
-		}
-		if e.new == bgp.Established {
 			s.extend(p)
 			s.catchUp(p)
 		}
@@ -234,7 +249,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 	}
 	lasted := now.Sub(p.entered)
 	wasUp := p.state == bgp.Established
-	s.lost(p)
+	p.lost()
 	if p.ended != nil {
 		select {
 		case <-p.ended:
@@ -249,44 +264,21 @@ func (s *Speaker) move(p *peer, e event) bool {
 	unknown := p.blame(e)
 	s.leave(p)
 	if wasUp && lasted >= held {
-		p.refused = 0
+		p.forgive()
 	}
 	switch {
 	case limited:
-		p.due = now.Add(overLimit)
+		p.tryAt(now.Add(overLimit))
 	case unknown && !p.conf.Passive && !p.restarting && now.After(p.askAt):
 		// A router that keeps paths over a restart takes any OPEN for that of the next
 		// session, and this one would have it drop them (RFC 4724 section 4.2).
-		life := p.life
+		life := p.number
 		s.wg.Go(func() { s.diagnose(p, life) }) // goes on with p
 	default:
-		p.due = now.Add(p.pause())
+		p.tryAfter(now, 0)
 		if !p.due.After(now) {
 			s.enter(p)
 		}
 	}
 	return true
-}
-
-// blame notes why the session ended; it tells whether the peer has said why, but
-// not to us: the server forgets a NOTIFICATION that it gets while a session is
-// opened. That a connection was closed says less than what the peer said before.
-func (p *peer) blame(e event) bool {
-	said := p.said
-	p.said = ""
-	words := endWords(e, said, &p.conf)
-	switch {
-	case words == "":
-		p.silent = true
-		words = cmp.Or(p.answer, "the peer refused the session while it was opened")
-	case isClosed(e):
-		words = cmp.Or(p.answer, words)
-	default:
-		p.silent, p.answer = false, ""
-		if e.notice != nil && e.reason != "" && !strings.HasPrefix(e.reason, "notification-sent") {
-			p.answer = words
-		}
-	}
-	p.fail(words)
-	return p.silent
 }

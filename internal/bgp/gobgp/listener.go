@@ -21,7 +21,7 @@ var _ bgp.Listener = (*Speaker)(nil)
 // (policy.go), so the server itself has none of them, and no router can be told of one whatever
 // a master writes into its communities.
 
-// listeners are those that the server has. Speaker.mu guards all but rules.
+// listeners are those that the server has. Speaker.mu guards all but rules and learned.
 type listeners struct {
 	byName map[string]*listener
 	last   int      // how many there have been
@@ -30,6 +30,8 @@ type listeners struct {
 
 	mu    sync.Mutex
 	rules []rule
+
+	learned learned
 }
 
 // listener is one of them.
@@ -205,7 +207,7 @@ func (s *Speaker) EndMaster(addr netip.Addr, reason string) {
 	if s.server == nil || s.peerAt(addr) || s.listeners.of(addr) == "" {
 		return
 	}
-	if s.learned.forget(addr) {
+	if s.listeners.learned.forget(addr) {
 		s.changed()
 	}
 	if err := s.server.ResetPeer(s.ctx, &api.ResetPeerRequest{Address: addr.String(), Communication: reason}); err != nil {
@@ -260,9 +262,9 @@ func (s *Speaker) Masters() (out []bgp.Master) {
 
 // Learned are the paths of masters.
 func (s *Speaker) Learned() (out []model.LearnedPath) {
-	s.learned.mu.Lock()
-	defer s.learned.mu.Unlock()
-	for addr, paths := range s.learned.paths {
+	s.listeners.learned.mu.Lock()
+	defer s.listeners.learned.mu.Unlock()
+	for addr, paths := range s.listeners.learned.paths {
 		name := s.listeners.of(addr)
 		if name == "" || s.inbox.has(addr) {
 			continue
@@ -308,7 +310,7 @@ func (s *Speaker) hear() error {
 func (s *Speaker) take(r *api.WatchEventResponse) (news bool) {
 	if p := r.GetPeer().GetPeer(); p != nil {
 		addr, err := netip.ParseAddr(p.GetState().GetNeighborAddress())
-		return err == nil && p.GetState().GetSessionState() != api.PeerState_ESTABLISHED && s.learned.forget(addr.Unmap())
+		return err == nil && p.GetState().GetSessionState() != api.PeerState_ESTABLISHED && s.listeners.learned.forget(addr.Unmap())
 	}
 	for _, p := range r.GetTable().GetPaths() {
 		addr, err := netip.ParseAddr(p.GetNeighborIp())
@@ -320,7 +322,7 @@ func (s *Speaker) take(r *api.WatchEventResponse) (news bool) {
 			s.log.Debug("path not understood", "peer", addr, "path", p)
 			continue
 		}
-		s.learned.note(addr, prefix, h, p.GetIsWithdraw())
+		s.listeners.learned.note(addr, prefix, h, p.GetIsWithdraw())
 		news = true
 	}
 	return news

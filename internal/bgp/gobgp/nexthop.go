@@ -10,6 +10,14 @@ import (
 // lookAgain is the least time between two looks at the addresses of this node.
 const lookAgain = 30 * time.Second
 
+// endpoints are what the addresses of both ends allow for paths of the other family.
+type endpoints struct {
+	nextHop netip.Addr // of IPv6 paths over an IPv4 session
+	looked  time.Time  // for nextHop
+	// extended: the peer takes IPv6 next hops of IPv4 paths; see extend.
+	extended bool
+}
+
 // findNextHop looks for the next hop of IPv6 paths over an IPv4 session: a global
 // address of the interface that holds the local end. In all other sessions the
 // local end itself will do (RFC 2545, RFC 8950).

@@ -3,7 +3,6 @@ package gobgp
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -16,59 +15,67 @@ var errNotStarted = errors.New("the BGP speaker has not started")
 // peer is one session and what is known of it. Speaker.mu guards it.
 type peer struct {
 	conf  bgp.Peer
-	index int // in markers
+	index int  // in markers
+	held  bool // until Release
+	// restarting: the next session says that this speaker has restarted.
+	restarting bool
+	ended      chan struct{} // closed when the session is; nil unless the peer is to go
 
-	// Of the export policy; see admit.
-	named      bool
-	statements []string
-	marks      []string
-	nextHop    netip.Addr // of IPv6 paths over an IPv4 session
-	looked     time.Time  // for nextHop
-	// asn is that of the peer if it may have any, 0 until it was heard; late: it was
-	// heard in this session. See dynamic.go.
-	asn  uint32
-	late bool
-	// extended: the peer takes IPv6 next hops of IPv4 paths; see extend.
-	extended bool
+	life
+	failure
+	retries
+	answers
+	silence
+	exported
+	endpoints
+	anyNumber
+	counted
+}
 
+// life is that of a peer in the server, which is given it anew for each session.
+type life struct {
 	in      bool // the server has it
-	life    int  // counts how often the server was given it
+	number  int  // counts how often it was given it
 	state   bgp.State
 	entered time.Time // of state
 	since   time.Time
 	flaps   uint64
-	// restarting: the next session says that this speaker has restarted.
-	restarting bool
+}
 
+// begin notes that the server was given the peer.
+func (l *life) begin() { l.in, l.state, l.entered = true, bgp.Idle, time.Now() }
+
+// move notes a new state other than Idle.
+func (l *life) move(to bgp.State, now time.Time) {
+	l.state, l.entered = to, now
+	if to == bgp.Established {
+		l.since = now
+	}
+}
+
+// lost notes that the session is not Established any more.
+func (l *life) lost() {
+	if l.state == bgp.Established {
+		l.flaps++
+		l.since = time.Now()
+	}
+	l.state, l.entered = bgp.Idle, time.Now()
+}
+
+// failure is why there is no session, for people.
+type failure struct {
 	lastError string
 	lastAt    time.Time
-	said      string // what the server said before a change of state
-	refused   int    // failures since the session last held
-	due       time.Time
-	silent    bool   // the peer refuses for a reason that did not reach us
-	answer    string // what the peer last said of itself or to a diagnosis
-	noWay     string // the last error of a connection to which there was no way
-	noWayAt   time.Time
-	askAt     time.Time // of the next diagnosis, at the earliest
-	base      counters  // of earlier lives
-	// updatesSeen is the number of received updates of this life at the last look.
-	updatesSeen uint64
-	slow        bool   // its OPEN is late, and people know
-	dropsBefore uint64 // ttlDrops when the wait for it began
-	ended       chan struct{}
-	held        bool
 }
-
-type counters struct{ updatesOut, updatesIn, keepalivesOut, keepalivesIn, noticesOut, noticesIn uint64 }
-
-func (p *peer) set() string { return fmt.Sprintf("peer%d", p.index) }
 
 // fail notes why there is no session; it tells whether that is news.
-func (p *peer) fail(text string) bool {
-	news := p.lastError != text
-	p.lastError, p.lastAt = text, time.Now()
+func (f *failure) fail(text string) bool {
+	news := f.lastError != text
+	f.lastError, f.lastAt = text, time.Now()
 	return news
 }
+
+func (p *peer) set() string { return fmt.Sprintf("peer%d", p.index) }
 
 // AddPeer begins a session.
 func (s *Speaker) AddPeer(conf bgp.Peer) error {
@@ -95,7 +102,7 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 	}
 	now := time.Now()
 	p := &peer{
-		conf: conf, index: s.index(conf.Name), since: now, entered: now,
+		conf: conf, index: s.index(conf.Name), life: life{since: now, entered: now},
 		restarting: conf.Restarting && conf.GracefulRestart,
 	}
 	p.extended = p.restarting // as it was a moment ago
@@ -113,12 +120,14 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 // enter gives the peer to the server. What prevents that may pass, so it is tried
 // again.
 func (s *Speaker) enter(p *peer) {
-	if p.due = s.notBefore(p); !p.due.IsZero() {
+	at := s.notBefore(p)
+	p.tryAt(at)
+	if !at.IsZero() {
 		return
 	}
 	if words := p.tooFar(); words != "" {
 		p.fail(words)
-		p.due = time.Now().Add(max(p.pause(), refusedMax))
+		p.tryAfter(time.Now(), refusedMax)
 		return
 	}
 	s.findNextHop(p)
@@ -129,7 +138,7 @@ func (s *Speaker) enter(p *peer) {
 	if err != nil {
 		s.log.Debug("peer not added", "peer", p.conf.Name, "err", err)
 		p.fail(err.Error())
-		p.due = time.Now().Add(p.pause())
+		p.tryAfter(time.Now(), 0)
 	}
 }
 
@@ -144,14 +153,15 @@ func (s *Speaker) offer(p *peer) error {
 			return keyError(err)
 		}
 	}
-	p.life++
+	p.number++
 	s.inbox.expect(p.conf.Address, p)
 	if err := s.server.AddPeer(s.ctx, &api.AddPeerRequest{Peer: conf}); err != nil {
 		s.inbox.forget(p.conf.Address)
 		return err
 	}
-	p.in, p.state, p.entered, p.updatesSeen = true, bgp.Idle, time.Now(), 0
-	p.dropsBefore = ttlDrops()
+	p.begin()
+	p.updatesSeen = 0
+	p.await()
 	return nil
 }
 
@@ -180,16 +190,7 @@ func (s *Speaker) leave(p *peer) {
 		p.extended = false
 		s.recast(p)
 	}
-	s.lost(p)
-}
-
-// lost notes that the session is not Established any more.
-func (s *Speaker) lost(p *peer) {
-	if p.state == bgp.Established {
-		p.flaps++
-		p.since = time.Now()
-	}
-	p.state, p.entered = bgp.Idle, time.Now()
+	p.lost()
 }
 
 // RemovePeer ends a session for good.
@@ -236,7 +237,7 @@ func (s *Speaker) Reset(name, reason string) {
 	}
 	p.fail(reason)
 	s.leave(p)
-	p.refused = 0
+	p.forgive()
 	s.enter(p)
 	s.wake()
 }
@@ -264,7 +265,8 @@ func (s *Speaker) Hold(name, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.peers[name]; p != nil && p.ended == nil && !p.held {
-		p.held, p.due = true, time.Time{}
+		p.held = true
+		p.tryAt(time.Time{})
 		p.fail(reason)
 		s.leave(p)
 	}
@@ -275,7 +277,8 @@ func (s *Speaker) Release(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.peers[name]; p != nil && p.ended == nil && p.held {
-		p.held, p.refused = false, 0
+		p.held = false
+		p.forgive()
 		s.enter(p)
 		s.wake()
 	}

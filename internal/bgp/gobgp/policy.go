@@ -15,7 +15,7 @@ import (
 // Who gets which path: a path carries one marker for each peer that shall get
 // it, a large community (RFC 8092) whose first number is reserved. The export
 // policy has one statement for each peer, family and number of prepends or class
-// (class.go); it takes paths with the marker of its peer, removes all markers and
+// (path.go); it takes paths with the marker of its peer, removes all markers and
 // accepts. All else is refused. So the server itself sees from the old and the new
 // path to one prefix who has to get an update, a withdrawal or nothing, and VIPs
 // that are advertised alike to all of their peers never touch the policy.
@@ -77,6 +77,13 @@ var (
 	ipv4 = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 	ipv6 = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 )
+
+// exported is what the export policy has for a peer; see admit.
+type exported struct {
+	named      bool
+	statements []string
+	marks      []string
+}
 
 // admit brings the statements of a peer up to date: its families, and the
 // prepends and classes that paths ask for. s.mu is held.

@@ -167,7 +167,7 @@ func (s *Speaker) witnessed(ready bool) {
 	}
 	for _, p := range s.peers {
 		if !p.in && !p.held && p.ended == nil && p.restarting && !p.due.IsZero() {
-			p.due = time.Now()
+			p.tryAt(time.Now())
 		}
 	}
 	s.wake()

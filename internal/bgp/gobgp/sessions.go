@@ -11,6 +11,15 @@ import (
 	bgptypes "lbd.dev/lbd/internal/bgp"
 )
 
+// counted is what a peer sent and was sent.
+type counted struct {
+	base counters // of earlier lives
+	// updatesSeen is the number of received updates of this life at the last look.
+	updatesSeen uint64
+}
+
+type counters struct{ updatesOut, updatesIn, keepalivesOut, keepalivesIn, noticesOut, noticesIn uint64 }
+
 // Sessions returns the truth about every peer.
 func (s *Speaker) Sessions() map[string]bgptypes.Session {
 	s.mu.Lock()

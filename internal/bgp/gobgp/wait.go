@@ -16,6 +16,17 @@ import (
 // after it end without any answer.
 const noWayLasts = 30 * time.Second
 
+// silence is what is known of a peer that says nothing.
+type silence struct {
+	noWay       string // the last error of a connection to which there was no way
+	noWayAt     time.Time
+	slow        bool   // its OPEN is late, and people know
+	dropsBefore uint64 // ttlDrops when the wait for it began
+}
+
+// await begins to wait for the peer to say something.
+func (s *silence) await() { s.dropsBefore = ttlDrops() }
+
 // unreached notes why a connection was not made; it tells whether that is news.
 // While a host is gone some tries end without an answer and some since nobody has
 // its address, as the kernel's neighbour table has it; the latter says more.
@@ -29,7 +40,7 @@ func (p *peer) unreached(err error) bool {
 	case isTimeout(err) && drops != "":
 		words = fmt.Sprintf("no answer from %s that this node takes: %s", p.conf.Address, drops)
 	}
-	p.dropsBefore = ttlDrops()
+	p.await()
 	return p.fail(words)
 }
 
