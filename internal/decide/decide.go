@@ -72,7 +72,7 @@ func forwarding(v *model.View, d *model.Desired) *model.View {
 // finish adds what follows from all VIPs together.
 func (f *facts) finish() {
 	v, d := f.v, f.d
-	d.BGP.Ready = d.BGP.Ready && !f.holdSessions
+	d.BGP.Ready = d.BGP.Ready && !f.onLo.holdSessions
 	rings := f.rings.Output()
 	d.Memory.Left, d.Memory.Rings = rings.Left, rings.Probes
 	d.WakeBy(rings.Wake)

@@ -2,21 +2,54 @@ package decide
 
 import (
 	"lbd.dev/lbd/internal/loopback"
+	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
+	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/steady"
 )
+
+// onLo is what the steps of all VIPs share on lo.
+type onLo struct {
+	node     loopback.Node
+	relaying loopback.Ring   // what of it is the same for all VIPs
+	own      map[addr]string // the interfaces of this node's own addresses
+	in       loopback.Input  // of the step that is being made
+	// How many VIPs so far had a memory of BGP and a report of lo.
+	remembered, reported int
+	// holdSessions: a VIP waits for its ring before BGP advertises it.
+	holdSessions bool
+}
+
+// beginOnLoopback gathers what is the same for all VIPs.
+func (f *facts) beginOnLoopback() {
+	v, d := f.v, f.d
+	relay, works := v.Applied[model.SinkRelay]
+	f.onLo = onLo{own: place.OwnAddresses(v.Links), relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}}
+	n := &f.onLo.node
+	*n = loopback.Node{
+		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
+		Draining: v.Draining || f.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
+		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts},
+	}
+	if !f.group.Memory.Settled {
+		n.SettledBy = v.Started.Add(membership.SettleAlone)
+	}
+	if lo, ok := v.Links[model.LoopbackInterface]; ok {
+		n.NoIPv6 = !lo.IPv6
+	}
+}
 
 // stepLoopback decides what is held on lo of one VIP.
 func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 	mem := &t.lists.OnLoopback
 	old, known := mem.Old[vip.Addr]
 	if known {
-		t.remembered++
+		t.onLo.remembered++
 	}
 	report, there := t.address.Loopback[vip.Addr]
 	if there {
-		t.onLo++
+		t.onLo.reported++
 	}
 	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
 	if changed {
@@ -30,7 +63,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 	in.OnLoopback = report
 	o := loopback.Step(in)
 	t.d.WakeBy(o.Wake)
-	t.holdSessions = t.holdSessions || o.HoldSessions
+	t.onLo.holdSessions = t.onLo.holdSessions || o.HoldSessions
 	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase >= model.BGPAdvertised, o.Memory.Phase >= model.BGPAdvertised, o.Memory.HeldUntil)
 	idle := o.Memory.Phase == model.BGPIdle
 	if changed && idle {
@@ -69,12 +102,12 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 // loopbackInput is what the decision about lo may look at.
 func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, known bool) *loopback.Input {
 	v, a := t.v, vip.Addr
-	in := &t.onLoopback // one for all VIPs, as that of the election
+	in := &t.onLo.in // one for all VIPs, as that of the election
 	*in = loopback.Input{
-		Node: &t.node, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
-		Health: place.Health(v, vip), OwnInterface: t.local[a], Eligible: v.Gossip.Eligible[a],
-		Interface: t.here.Interface, OwnsOnLAN: t.here.OwnsOnLAN, WantsOnLAN: t.wanted,
-		AddressGen: t.address.Gen, Ring: t.relaying,
+		Node: &t.onLo.node, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
+		Health: place.Health(v, vip), OwnInterface: t.onLo.own[a], Eligible: v.Gossip.Eligible[a],
+		LAN:        loopback.LAN{Interface: t.here.Interface, OwnsOnLAN: t.here.OwnsOnLAN, WantsOnLAN: t.wanted},
+		AddressGen: t.address.Gen, Ring: t.onLo.relaying,
 	}
 	if vip.L2 {
 		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent

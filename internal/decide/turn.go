@@ -8,10 +8,8 @@ import (
 	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
-	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
-	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/steady"
 	"lbd.dev/lbd/internal/unconfigured"
@@ -24,54 +22,28 @@ type addr = netip.Addr
 type facts struct {
 	v               *model.View
 	d               *model.Desired
-	distrust        bool
-	lapsed          bool // see election.Input
-	unweighted      bool
+	group           membership.Output
 	address, layer2 model.Applied
-	node            loopback.Node
-	relaying        loopback.Ring // what of it is the same for all VIPs
 	rings           ring.All
 	networks        *wire.Networks
-	local           map[addr]string // by its interface; see place.OwnAddresses
 	audiences       audience.All
 	lists           steady.Lists
-
-	// How many VIPs so far had a memory of BGP and a report of lo.
-	remembered, onLo int
-	in               election.Input
-	onLoopback       loopback.Input
-	group            membership.Output
-
-	// holdSessions: a VIP waits for its ring before BGP advertises it.
-	holdSessions bool
+	onLAN           onLAN
+	onLo            onLo
 }
 
 func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
-	relay, works := v.Applied[model.SinkRelay]
 	f := &facts{
-		v: v, d: d, group: group, unweighted: election.Unweighted(v),
-		distrust:  v.Stalls != v.Memory.Stalls,
+		v: v, d: d, group: group,
 		address:   v.Applied[model.SinkAddress],
 		layer2:    v.Applied[model.SinkLayer2],
 		rings:     ring.New(v, d.Gen, d.Rules),
 		networks:  wire.NewNetworks(v, d.Gen),
-		relaying:  loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait},
-		local:     place.OwnAddresses(v.Links),
 		lists:     steady.BeginLists(v),
 		audiences: audience.Begin(v, d, group.Objects),
 	}
-	f.node = loopback.Node{
-		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
-		Draining: v.Draining || group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
-		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts},
-	}
-	if !group.Memory.Settled {
-		f.node.SettledBy = v.Started.Add(membership.SettleAlone)
-	}
-	f.lapsed = f.distrust || f.layer2.Lapses != v.Memory.Lapses
-	if lo, ok := v.Links[model.LoopbackInterface]; ok {
-		f.node.NoIPv6 = !lo.IPv6
-	}
+	f.onLAN.node = election.NodeOf(v, d, group.Memory.Settled)
+	f.beginOnLoopback()
 	d.Memory.Fresh = 0
 	return f
 }
@@ -152,7 +124,7 @@ func (f *facts) letGo(known []model.VIP) {
 		t.step(&known[i], true)
 		turns[known[i].Addr] = t
 	}
-	for _, vip := range unconfigured.OnLoopback(f.v, f.remembered, f.onLo) {
+	for _, vip := range unconfigured.OnLoopback(f.v, f.onLo.remembered, f.onLo.reported) {
 		t := turns[vip.Addr]
 		t.facts = f
 		t.stepLoopback(&vip, true)

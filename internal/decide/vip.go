@@ -10,6 +10,12 @@ import (
 	"lbd.dev/lbd/internal/steady"
 )
 
+// onLAN is what the steps of all VIPs share at layer 2.
+type onLAN struct {
+	node election.Node
+	in   election.Input // of the step that is being made
+}
+
 // step decides for one VIP at layer 2. It tells whether the VIP had a memory.
 func (t *turn) step(vip *model.VIP, gone bool) bool {
 	v, d := t.v, t.d
@@ -81,22 +87,16 @@ func (f *facts) remember(a addr, now *model.VIPMemory, gone bool) {
 
 // input is what the election may look at.
 func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model.Link, old *model.VIPMemory) *election.Input {
-	v, d := f.v, f.d
-	in := &f.in // one for all VIPs: it is large
+	v := f.v
+	in := &f.onLAN.in // one for all VIPs: it is large
 	*in = election.Input{
-		Now: v.Now, Gen: d.Gen, Self: v.Self, VIP: vip, Rules: d.Rules,
-		Standing: stand, Weight: v.Weight, Settled: f.group.Memory.Settled, Gone: gone,
-		Interface: link.Name, MAC: link.MAC, Drain: election.Drain(stand, v.DrainTimeout),
-		Members: v.Gossip.Members, Claims: v.Gossip.Claims[vip.Addr],
-		Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr],
-		Unweighted: f.unweighted, Fresh: v.Memory.Fresh,
-		Address:  election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:   election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:   *old,
-		Distrust: f.distrust, Lapsed: f.lapsed, Resumed: v.Resumed,
-	}
-	if vip.Unbound {
-		in.Busy, in.Crowd = d.Memory.Probing >= election.MostProbing, v.Memory.Waiting/election.MostProbing
+		Node: &f.onLAN.node, VIP: vip, Standing: stand, Gone: gone, Drain: election.Drain(stand, v.DrainTimeout),
+		Busy:    vip.Unbound && f.d.Memory.Probing >= election.MostProbing,
+		Where:   election.Where{Interface: link.Name, MAC: link.MAC},
+		Heard:   election.Heard{Claims: v.Gossip.Claims[vip.Addr], Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr]},
+		Address: election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
+		Layer2:  election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
+		Memory:  *old,
 	}
 	if stand.Eligible() {
 		w := f.networks.On(link.Name)

@@ -156,7 +156,7 @@ func (s *step) waiting() {
 	until := s.m.Until
 	if s.m.Asks == 0 && until.IsZero() {
 		n, _ := s.ahead()
-		until = s.m.LostAt.Add(time.Duration(n) * max(s.apart(), time.Duration(1+s.in.Crowd)*Stagger))
+		until = s.m.LostAt.Add(time.Duration(n) * max(s.apart(), s.crowded()))
 	}
 	if s.in.Now.Before(until) {
 		s.at(until)

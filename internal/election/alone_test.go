@@ -25,8 +25,11 @@ func TestOldNamesDoNotMakeATakeoverWeak(t *testing.T) {
 		{"left", model.Member{State: model.MemberLeft}, false},
 	} {
 		s := step{
-			in: &Input{Now: now.Add(1500 * time.Millisecond), Self: "m1", Members: map[model.NodeName]model.Member{"m2": {State: model.MemberDead, Gone: now}, "m3": c.other}},
-			m:  model.VIPMemory{Takeover: model.Takeover{From: "m2", LostAt: now}},
+			in: &Input{Node: &Node{
+				Now: now.Add(1500 * time.Millisecond), Self: "m1",
+				Members: map[model.NodeName]model.Member{"m2": {State: model.MemberDead, Gone: now}, "m3": c.other},
+			}},
+			m: model.VIPMemory{Takeover: model.Takeover{From: "m2", LostAt: now}},
 		}
 		if got := s.alone(); got != c.want {
 			t.Errorf("%s: alone is %v, want %v", c.name, got, c.want)

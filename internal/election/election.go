@@ -126,57 +126,27 @@ type Report struct {
 	model.AppliedVIP
 }
 
-// Input is all that the step for one VIP may look at.
-type Input struct {
+// Node is what the steps for all VIPs may look at.
+type Node struct {
 	Now  time.Time
 	Gen  uint64 // of the decision being made
 	Self model.NodeName
 	// Rules is the version of the rules to decide by, see RulesDegraded.
-	Rules int
-	VIP   *model.VIP
-	// Standing is ReasonStandby if this node may own the VIP, ReasonDegraded if it may
-	// but a node that is up is better, else why not.
-	Standing model.Reason
-	Weight   int
+	Rules  int
+	Weight int
 	// Settled: the node knows the group well enough to trust what it has heard of
 	// former epochs.
 	Settled bool
-	// Gone: the VIP is not configured any more.
-	Gone bool
-	// Interface and MAC are where this node would bind the VIP.
-	Interface string
-	MAC       model.MAC
-	Drain     time.Duration // how long connections may linger
-	// Keep: the new owner relays what belongs to open connections, so that they all
-	// count, and not only those that clients still send to this host.
-	Keep bool
-	// Hold: after a planned move the host cannot relay yet what belongs to the former
-	// owner. Whoever is told of the new owner before that is reset.
-	Hold bool
-
-	// Unasked: whether the network of the interface carries anything has not been asked
-	// lately enough to take the VIP. Hushed: it was, and nobody answered, so that an owner that is
-	// well had better give the VIP to another one.
-	Unasked, Hushed bool
-
-	Members  map[model.NodeName]model.Member
-	Claims   []model.Claim
-	Eligible []model.NodeName
-	Seen     uint64
+	Members map[model.NodeName]model.Member
 	// Unweighted: this node and all members weigh model.DefaultWeight, so the order
 	// needs no weights. Without it the decision is the same and takes longer.
 	Unweighted bool
 	// Fresh is how many VIPs that nobody ever owned this node was about to take when
 	// they were most, since there were any.
 	Fresh int
-	// Busy: this node asks the wire for as many VIPs as it may at once. Crowd is how
-	// many times as many wait; turns last longer by so many times.
-	Busy  bool
+	// Crowd is how many times as many unbound VIPs wait as this node may ask the wire
+	// for at once; their turns last longer by so many times.
 	Crowd int
-
-	// Address is ignored, and overwritten, for an Unbound VIP: see byItself.
-	Address, Layer2 Report
-	Memory          model.VIPMemory
 	// Distrust: the process has not run for a while; only reports of this
 	// generation count.
 	Distrust bool
@@ -185,6 +155,49 @@ type Input struct {
 	Lapsed bool
 	// Resumed is when this process last went on after it had stood still.
 	Resumed time.Time
+}
+
+// Where is the place of the VIP on this node.
+type Where struct {
+	// Interface and MAC are where this node would bind the VIP.
+	Interface string
+	MAC       model.MAC
+	// Unasked: whether the network of the interface carries anything has not been asked
+	// lately enough to take the VIP. Hushed: it was, and nobody answered, so that an owner that is
+	// well had better give the VIP to another one.
+	Unasked, Hushed bool
+	// Keep: the new owner relays what belongs to open connections, so that they all
+	// count, and not only those that clients still send to this host.
+	Keep bool
+	// Hold: after a planned move the host cannot relay yet what belongs to the former
+	// owner. Whoever is told of the new owner before that is reset.
+	Hold bool
+}
+
+// Heard is what the group tells of the VIP.
+type Heard struct {
+	Claims   []model.Claim
+	Eligible []model.NodeName
+	Seen     uint64 // the highest epoch
+}
+
+// Input is all that the step for one VIP may look at.
+type Input struct {
+	*Node
+	VIP *model.VIP
+	// Standing is ReasonStandby if this node may own the VIP, ReasonDegraded if it may
+	// but a node that is up is better, else why not.
+	Standing model.Reason
+	// Gone: the VIP is not configured any more.
+	Gone  bool
+	Drain time.Duration // how long connections may linger
+	// Busy: it is not bound, and this node asks the wire for as many as it may at once.
+	Busy bool
+	Where
+	Heard
+	// Address is ignored, and overwritten, for an Unbound VIP: see byItself.
+	Address, Layer2 Report
+	Memory          model.VIPMemory
 }
 
 // Output is the decision for one VIP.

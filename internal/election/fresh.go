@@ -44,3 +44,11 @@ func (s *step) apart() time.Duration {
 	}
 	return min(Stagger+time.Duration(max(0, s.in.Fresh-1))*FirstTurn, FirstTurnMax)
 }
+
+// crowded is the same where many that are not bound await their turn.
+func (s *step) crowded() time.Duration {
+	if !s.in.VIP.Unbound {
+		return Stagger
+	}
+	return time.Duration(1+s.in.Crowd) * Stagger
+}

@@ -12,8 +12,8 @@ import (
 // of a better ranked member that has said nothing of it yet.
 func newcomer() *Input {
 	in := &Input{
-		Now: time.Unix(1000, 0), Gen: 1, Self: "self", VIP: &model.VIP{Addr: netip.MustParseAddr("10.0.0.200"), L2: true},
-		Standing: model.ReasonStandby, Interface: "eth0", Members: map[model.NodeName]model.Member{"peer": {Name: "peer"}},
+		Node: &Node{Now: time.Unix(1000, 0), Gen: 1, Self: "self", Members: map[model.NodeName]model.Member{"peer": {Name: "peer"}}},
+		VIP:  &model.VIP{Addr: netip.MustParseAddr("10.0.0.200"), L2: true}, Standing: model.ReasonStandby, Where: Where{Interface: "eth0"},
 	}
 	for _, in.VIP.Name = range []string{"a", "b", "c", "d", "e", "f"} {
 		if Better(in.VIP.Name, Candidate{Node: "peer"}, Candidate{Node: "self"}) {

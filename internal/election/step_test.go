@@ -18,9 +18,11 @@ func scene(phase model.Phase) *Input {
 		return model.Member{Name: n, State: model.MemberAlive, Known: true, Settled: true}
 	}
 	in := &Input{
-		Now: start, Gen: 5, Self: "m1", VIP: vip, Rules: 1, Standing: model.ReasonStandby, Settled: true, Interface: "eth0",
-		Members:  map[model.NodeName]model.Member{"m2": alive("m2"), "m3": alive("m3")},
-		Eligible: []model.NodeName{"m2", "m3"}, Unweighted: true,
+		Node: &Node{
+			Now: start, Gen: 5, Self: "m1", Rules: 1, Settled: true, Unweighted: true,
+			Members: map[model.NodeName]model.Member{"m2": alive("m2"), "m3": alive("m3")},
+		},
+		VIP: vip, Standing: model.ReasonStandby, Where: Where{Interface: "eth0"}, Heard: Heard{Eligible: []model.NodeName{"m2", "m3"}},
 	}
 	in.Memory = model.VIPMemory{Phase: phase, Gen: 4, Interface: "eth0",
 		OwnClaim: model.OwnClaim{Epoch: 7}, Takeover: model.Takeover{From: "m2", LostAt: start.Add(-time.Minute)}}

@@ -39,8 +39,18 @@ func (o *Output) AddDetail(detail string) {
 	}
 }
 
-// Unweighted tells whether this node and all members weigh the same.
-func Unweighted(v *model.View) bool {
+// NodeOf is the Node of a decision.
+func NodeOf(v *model.View, d *model.Desired, settled bool) Node {
+	distrust := v.Stalls != v.Memory.Stalls
+	return Node{
+		Now: v.Now, Gen: d.Gen, Self: v.Self, Rules: d.Rules, Weight: v.Weight, Settled: settled,
+		Members: v.Gossip.Members, Unweighted: unweighted(v), Fresh: v.Memory.Fresh, Crowd: v.Memory.Waiting / MostProbing,
+		Distrust: distrust, Lapsed: distrust || v.Applied[model.SinkLayer2].Lapses != v.Memory.Lapses, Resumed: v.Resumed,
+	}
+}
+
+// unweighted tells whether this node and all members weigh the same.
+func unweighted(v *model.View) bool {
 	plain := func(w int) bool { return w <= 0 || w == model.DefaultWeight }
 	if !plain(v.Weight) {
 		return false

@@ -65,7 +65,7 @@ func TestUnweighted(t *testing.T) {
 		"this node": {50, 0, false}, "another": {0, 200, false},
 	} {
 		v := &model.View{Weight: c.self, Gossip: model.Gossip{Members: map[model.NodeName]model.Member{"m2": {}, "m3": {Weight: c.other}}}}
-		if got := Unweighted(v); got != c.want {
+		if got := unweighted(v); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

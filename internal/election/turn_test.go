@@ -13,8 +13,8 @@ import (
 func crowd(r *rand.Rand, nodes int, weights bool) *step {
 	now := time.Unix(1000, 0)
 	in := &Input{
-		Now: now, Self: "self", VIP: &model.VIP{Name: fmt.Sprintf("vip-%d", r.Uint32())},
-		Members: map[model.NodeName]model.Member{}, Unweighted: !weights,
+		Node: &Node{Now: now, Self: "self", Members: map[model.NodeName]model.Member{}, Unweighted: !weights},
+		VIP:  &model.VIP{Name: fmt.Sprintf("vip-%d", r.Uint32())},
 	}
 	for i := range nodes {
 		n := model.NodeName(fmt.Sprintf("n%05d", i))

@@ -76,20 +76,27 @@ type Input struct {
 	// OwnInterface is the interface that has the address for its own; empty: none.
 	OwnInterface string
 
-	// Interface is where layer 2 has the VIP, or would have it. OwnsOnLAN: this node owns the VIP
-	// there. WantsOnLAN: the address is to be bound there, silently or not.
-	Interface             string
-	OwnsOnLAN, WantsOnLAN bool
-	// OnLAN and OnLoopback are what the address driver says, with AddressGen, of the two bindings.
-	// For an Unbound VIP the latter and AddressGen are overwritten, see phases.
-	OnLAN, OnLoopback model.AppliedVIP
-	AddressGen        uint64
-	// Silent: the layer 2 driver says, with Layer2Gen, that this host is silent on the LAN.
-	Silent bool
+	LAN
+	// OnLoopback is what the address driver says, with AddressGen, of the binding on lo. Both are
+	// overwritten for an Unbound VIP, see phases.
+	OnLoopback model.AppliedVIP
+	AddressGen uint64
 
 	// Audience is who is to be told of the VIP; nobody if it is Gone or OnlyBalanced.
 	Audience audience.Audience
 	Ring     Ring
+}
+
+// LAN is where the VIP is at layer 2.
+type LAN struct {
+	// Interface is where layer 2 has the VIP, or would have it. OwnsOnLAN: this node owns the VIP
+	// there. WantsOnLAN: the address is to be bound there, silently or not.
+	Interface             string
+	OwnsOnLAN, WantsOnLAN bool
+	// OnLAN is what the address driver says, with AddressGen, of the binding there.
+	OnLAN model.AppliedVIP
+	// Silent: the layer 2 driver says, with Layer2Gen, that this host is silent on the LAN.
+	Silent bool
 }
 
 // Ring is what is known of the ring of a VIP.

@@ -30,7 +30,7 @@ func scene(phase model.BGPPhase) *Input {
 		VIP: &model.VIP{Addr: vip, Name: "b", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}}, Known: true,
 		Memory:   model.BGPMemory{Phase: phase, Gen: 4, Epoch: 3},
 		Standing: place.Verdict{Reason: model.ReasonStandby}, Health: model.HealthState{State: model.HealthUp},
-		Eligible: []model.NodeName{"m2"}, Interface: "eth0",
+		Eligible: []model.NodeName{"m2"}, LAN: LAN{Interface: "eth0"},
 		AddressGen: 4, OnLoopback: model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1, Own: -1},
 		Audience: audience.Audience{Peers: []string{"a", "b"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}}, Delay: 5 * time.Second, Keep: true},
 	}
