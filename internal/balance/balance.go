@@ -25,6 +25,8 @@ type Input struct {
 	// VIPs are those of all sources, sorted by address: none of them is a server.
 	VIPs   []model.VIP
 	Health map[string]model.HealthState
+	// Told is what another node that owns VIPs of a family says of the servers.
+	Told   [2]model.Verdict
 	Memory model.BalanceMemory
 }
 
@@ -81,13 +83,6 @@ func (s *step) health(x *model.Server) model.HealthState {
 		return model.HealthState{State: model.HealthUp}
 	}
 	return s.Health[x.Check]
-}
-
-// usable tells whether a server may get new connections. After a start all may, until the first
-// results are there: without a table they would be refused.
-func (s *step) usable(x *model.Server) bool {
-	h := s.health(x).State
-	return h.Passes() || h == model.HealthUnknown && !s.out.Memory.Ready
 }
 
 // spare has servers that are about to go serve on while nobody else of their family can.
@@ -160,7 +155,7 @@ func (s *step) by(t time.Time) { s.out.Wake = model.Earliest(s.out.Wake, t) }
 
 // fill brings the table of a family up to date, and tells how its servers do.
 func (s *step) fill(family int) {
-	var usable, trusted []model.Server // those of usable whose last check passed, too
+	var of candidates
 	var why []string
 	pending := false
 	for _, x := range s.Wanted.Servers {
@@ -172,13 +167,10 @@ func (s *step) fill(family int) {
 		if !h.State.Passes() {
 			why = append(why, x.Addr.String()+": "+words(h))
 		}
-		if x.Weight > 0 && s.usable(&x) {
-			x.Check = "" // the table does not depend on its name
-			usable = append(usable, x)
-			if h.Failing == "" {
-				trusted = append(trusted, x)
-			}
+		if x.Weight == 0 {
+			continue
 		}
+		of.add(x, s.fitness(&h))
 	}
 	switch passes := slices.ContainsFunc(s.Wanted.Servers, func(x model.Server) bool {
 		return Family(x.Addr) == family && x.Weight > 0 && s.health(&x).State.Passes()
@@ -190,14 +182,18 @@ func (s *step) fill(family int) {
 		s.out.Standing[family], s.out.Detail[family] = model.ReasonUnhealthy, "no backend is in service: "+strings.Join(why, "; ")
 	}
 	was := &s.out.Memory.Fills[family]
-	if len(usable) == 0 && slices.ContainsFunc(was.Servers, s.configured) {
+	least := of.least()
+	if least < usable && slices.ContainsFunc(was.Servers, s.configured) {
 		return // all at once: the fault may be this node's own, and what they serve still goes on
 	}
-	if len(trusted) > 0 { // else it may be this node that cannot reach them
-		usable, s.doubted[family] = trusted, true
+	number := was.Verdict.Servers
+	if !slices.Equal(was.Share, of.servers) {
+		number = hash(of.servers)
 	}
-	if !slices.Equal(was.Servers, usable) {
-		*was = model.BalanceFill{Servers: usable, Slots: fill(usable)}
+	next := of.pick(s.follow(family, number), least)
+	s.doubted[family] = next.least == trusted
+	if number != was.Verdict.Servers || !slices.Equal(was.Servers, next.servers) {
+		*was = of.table(number, &next)
 	}
 	s.tables(was)
 }

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/bits"
+	"slices"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -21,33 +22,85 @@ func slotsFor(servers int) int {
 	return 16384
 }
 
-// fill gives each slot to one of the servers, by weighted rendezvous hashing: when a server
-// comes or goes its own slots change hands, and few others. No server gets a slot more or less
-// than its share, so that among a hundred of them none is left out. All nodes fill a table
-// alike, so there is no floating point in it, whose last bit differs between processors.
-func fill(servers []model.Server) []uint16 {
-	if len(servers) == 0 {
+// fill gives each slot to one of the servers that are in, by weighted rendezvous hashing. No server
+// gets a slot more or less than its share, so that among a hundred of them none is left out. First
+// all servers have their slots. Those of servers that are out are then shared among the others,
+// which keep their own; so when one fails or comes back no slot of another one changes hands, and
+// when the configuration changes few do. All nodes fill a table alike, so there is no floating
+// point in it, whose last bit differs between processors.
+func fill(servers []model.Server, in []bool) []uint16 {
+	if !slices.Contains(in, true) {
 		return nil
 	}
-	slots := make([]uint16, slotsFor(len(servers)))
-	seeds, room := make([]uint64, len(servers)), make([]int, len(servers))
-	total, left := 0, len(slots)
+	f := filling{servers: servers, seeds: make([]uint64, len(servers)), slots: make([]uint16, slotsFor(len(servers)))}
 	for i := range servers {
-		seeds[i] = seed(&servers[i])
-		total += servers[i].Weight
+		f.seeds[i] = seed(&servers[i])
 	}
-	for i := range servers {
-		room[i] = len(slots) * servers[i].Weight / total
-		left -= room[i]
+	f.share(func(int) bool { return true })
+	for slot := range f.slots {
+		f.give(slot)
 	}
-	for slot := range slots {
-		best := nearest(servers, seeds, slot, func(i int) bool { return room[i] > 0 || room[i] == 0 && left > 0 })
-		if room[best]--; room[best] < 0 {
-			left--
+	if !slices.Contains(in, false) {
+		return f.slots
+	}
+	had := f.slots
+	f.slots = slices.Clone(had)
+	f.share(func(i int) bool { return in[i] })
+	for _, i := range had {
+		if in[i] {
+			f.take(int(i))
 		}
-		slots[slot] = uint16(best)
 	}
-	return slots
+	for slot, i := range had {
+		if !in[i] {
+			f.give(slot)
+		}
+	}
+	return f.slots
+}
+
+// filling is a table that is being filled.
+type filling struct {
+	servers []model.Server
+	seeds   []uint64
+	slots   []uint16 // numbers of servers
+	// room is how many whole slots of its share a server has left, and beyond that -1 if it has one
+	// of the left ones, which remain of the shares of all; lower than that: it gets none.
+	room []int
+	left int
+}
+
+const noRoom = -2
+
+// share gives the servers for which in holds the room that they are due.
+func (f *filling) share(in func(i int) bool) {
+	total := 0
+	for i := range f.servers {
+		if in(i) {
+			total += f.servers[i].Weight
+		}
+	}
+	f.room, f.left = make([]int, len(f.servers)), len(f.slots)
+	for i := range f.servers {
+		if f.room[i] = noRoom; in(i) {
+			f.room[i] = len(f.slots) * f.servers[i].Weight / total
+			f.left -= f.room[i]
+		}
+	}
+}
+
+// give gives a slot to the server that it prefers of those that have room.
+func (f *filling) give(slot int) {
+	best := nearest(f.servers, f.seeds, slot, func(i int) bool { return f.room[i] > 0 || f.room[i] == 0 && f.left > 0 })
+	f.take(best)
+	f.slots[slot] = uint16(best)
+}
+
+// take counts a slot that a server has.
+func (f *filling) take(i int) {
+	if f.room[i]--; f.room[i] < 0 {
+		f.left--
+	}
 }
 
 // nearest is the number of the server that a slot prefers of those that have room.

@@ -32,7 +32,7 @@ func Forward(v *model.View) Forwarding {
 		if len(lb.VIPs) == 0 {
 			continue
 		}
-		o := Step(&Input{Now: v.Now, Wanted: lb, VIPs: v.VIPs, Health: v.Health, Memory: v.Memory.Balance[lb.Name]})
+		o := Step(&Input{Now: v.Now, Wanted: lb, VIPs: v.VIPs, Health: v.Health, Told: told(v, &v.LoadBalancers[i]), Memory: v.Memory.Balance[lb.Name]})
 		for n := range o.Services {
 			x := &o.Services[n]
 			x.Interface, x.Claimed = interfaces[x.Addr], claimed(v, x.Addr)

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,5 +104,29 @@ func TestOneLoadBalancerLess(t *testing.T) {
 	s.run("vip gone", "apply")
 	if len(s.d.Forward.Services) != 0 || s.v.Memory.Balance != nil {
 		t.Errorf("%+v, remembered %+v", s.d.Forward, s.v.Memory.Balance)
+	}
+}
+
+// TestOwnerTellsItsVerdict: with its claim, and another node keeps to it.
+func TestOwnerTellsItsVerdict(t *testing.T) {
+	s := forwards(t)
+	all := s.d.Group.VIPs[0].Claim.Verdict
+	s.servers(model.HealthUp, model.HealthDown)
+	s.run("apply")
+	told := s.d.Group.VIPs[0].Claim.Verdict
+	if all.Servers == 0 || all.Out != "" || told != (model.Verdict{Servers: all.Servers, Out: "\x02"}) {
+		t.Fatalf("told %+v, then %+v", all, told)
+	}
+	other := forwards(t)
+	m2 := other.v.Gossip.Members["m2"]
+	m2.State = model.MemberAlive
+	other.v.Gossip.Members["m2"] = m2
+	other.v.Gossip.Claims[scriptVIP] = []model.Claim{{Owner: "m2", Epoch: 99, Verdict: told}}
+	other.run("apply", "apply", "apply")
+	if is := other.d.Forward.Services[0].Slots.Slots; slices.ContainsFunc(is, func(a netip.AddrPort) bool { return a != is[0] }) {
+		t.Errorf("the owner has one server in service, and here more are: %+v", other.d.Group.VIPs[0])
+	}
+	if tells := other.d.Group.VIPs[0].Claim; tells != (model.Claim{}) {
+		t.Errorf("a node that owns nothing tells %+v", tells)
 	}
 }

@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 
+	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
@@ -113,8 +114,12 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 		stand = model.ReasonOwner
 	}
 	o.Tell(in, g)
+	claim := o.Claim
+	if claim.Epoch != 0 {
+		claim.Verdict = balance.Verdict(t.v.LoadBalancers, t.d.Memory.Balance, vip)
+	}
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
-	steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: o.Claim, Seen: seen, Holds: t.rings.Holds(vip, &t.here, &o.Memory)})
+	steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: claim, Seen: seen, Holds: t.rings.Holds(vip, &t.here, &o.Memory)})
 	if t.rings.Balanced(vip, t.here.Interface) && o.Owner != "" && o.Owner != t.v.Self {
 		g.HeartbeatFor(o.Owner, vip.Addr)
 	}

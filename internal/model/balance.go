@@ -158,6 +158,30 @@ type BalanceMemory struct {
 	Drained []DrainedServer
 	// Fills are the tables in force, of each family.
 	Fills [2]BalanceFill
+	// Followed are the verdicts of owners that the tables keep to.
+	Followed [2]FollowedVerdict
+}
+
+// MaxVerdict is how many servers a verdict can be about.
+const MaxVerdict = 1024
+
+// Verdict is which of the servers of a family get no new connections. The owner of the VIP tells
+// it to all nodes, so that their tables are one: who takes the VIP over sends the connections that
+// it does not know where they were.
+type Verdict struct {
+	// Servers is a hash of the list that Out is about; 0: there is no verdict. To a node that
+	// has another list it means nothing.
+	Servers uint32
+	// Out has a bit for each server of the list, from the lowest of the first byte. Those that are
+	// missing at the end are zero.
+	Out string
+}
+
+// FollowedVerdict is the last verdict of another node.
+type FollowedVerdict struct {
+	Verdict Verdict
+	// Until is when it ends to count, because that node owns the VIP no more; zero: it does.
+	Until time.Time
 }
 
 // DrainedServer is a server that was taken out of service.
@@ -169,8 +193,10 @@ type DrainedServer struct {
 // BalanceFill is how the slots of a family are spread, and the tables made of that. It is
 // never changed.
 type BalanceFill struct {
-	Servers []Server // that get new connections
+	Share   []Server // that have a share of new connections by configuration
+	Servers []Server // of Share, those that get new connections
 	Slots   []uint16 // numbers of Servers
+	Verdict Verdict  // which of Share are not in Servers
 	// Tables are the same for each target port.
 	Tables map[uint16]*SlotTable
 }
@@ -178,12 +204,17 @@ type BalanceFill struct {
 // Same compares two memories.
 func (m *BalanceMemory) Same(o *BalanceMemory) bool {
 	same := func(a, b DrainedServer) bool { return a.Server == b.Server && a.Since.Equal(b.Since) }
-	return m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) && m.Fills[0].Same(&o.Fills[0]) && m.Fills[1].Same(&o.Fills[1])
+	return m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) &&
+		m.Followed[0].same(&o.Followed[0]) && m.Followed[1].same(&o.Followed[1]) && m.Fills[0].Same(&o.Fills[0]) && m.Fills[1].Same(&o.Fills[1])
 }
 
-// Same compares two fills. The slots follow from the servers.
+func (f *FollowedVerdict) same(o *FollowedVerdict) bool {
+	return f.Verdict == o.Verdict && f.Until.Equal(o.Until)
+}
+
+// Same compares two fills. Slots and verdict follow from the servers.
 func (f *BalanceFill) Same(o *BalanceFill) bool {
-	return slices.Equal(f.Servers, o.Servers) && len(f.Tables) == len(o.Tables)
+	return slices.Equal(f.Share, o.Share) && slices.Equal(f.Servers, o.Servers) && len(f.Tables) == len(o.Tables)
 }
 
 // Same compares two wanted states.

@@ -126,6 +126,8 @@ type Claim struct {
 	// Duplicate is the hardware address of a host that answers for the VIP beside the
 	// owner; zero if the owner knows of none.
 	Duplicate MAC
+	// Verdict is what the owner says of the servers that it forwards the VIP to.
+	Verdict Verdict
 }
 
 // HealthState is the debounced result of one health check on this node.

@@ -288,8 +288,12 @@ func appendEntry(buf []byte, e *Entry) []byte {
 	buf = appendAddr(buf, e.Addr)
 	buf = appendNumbers(buf, bits(e.Gone, e.Degraded, e.Weak, e.Holds), e.V, e.Inc, e.Epoch, e.Seen)
 	buf = appendText(appendText(buf, e.Standing), e.Name)
-	if e.To != "" || e.Duplicate != "" { // seldom
+	verdict := e.Servers != 0 || e.Out != ""
+	if verdict || e.To != "" || e.Duplicate != "" { // seldom
 		buf = appendText(appendText(buf, e.To), e.Duplicate)
+	}
+	if verdict {
+		buf = appendText(appendNumbers(buf, e.Servers), string(e.Out))
 	}
 	return closeGroup(buf, start)
 }
@@ -307,6 +311,7 @@ func takeEntry(entries []Entry, r *reader, rest int) []Entry {
 	r.flags(&e.Gone, &e.Degraded, &e.Weak, &e.Holds)
 	e.V, e.Inc, e.Epoch, e.Seen = r.number(), r.number(), r.number(), r.number()
 	e.Standing, e.Name, e.To, e.Duplicate = word(r.bytes()), r.text(), r.text(), r.text()
+	e.Servers, e.Out = r.number(), Bits(r.bytes())
 	return append(entries, e)
 }
 

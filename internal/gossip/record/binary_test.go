@@ -6,8 +6,11 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // TestBinaryIsTheSame: what is written in one format and what is written in the other say the
@@ -18,6 +21,7 @@ func TestBinaryIsTheSame(t *testing.T) {
 	long.Machines.Drains[0].Only = []netip.Addr{vip1, vip2}
 	long.Entries[0].Gone, long.Entries[1].Degraded, long.Entries[2].Holds = true, true, true
 	long.Entries[1].Weak, long.Entries[1].Duplicate = true, "02:00:00:00:00:01"
+	long.Entries[2].Servers, long.Entries[2].Out = 1<<32-1, Bits(strings.Repeat("\xff", model.MaxVerdict/8))
 	long.Age = 1<<32 - 1
 	for _, r := range []Record{long, {Name: "m1", Inc: 1, Seq: 1}, {Name: "m1", Inc: 1, Seq: 1, Head: &Head{V: 1}, Machines: &Machines{V: 2}}} {
 		for _, f := range formats {
@@ -65,7 +69,7 @@ func TestBinaryOfTheNextRelease(t *testing.T) {
 		t.Errorf("texts that are longer than their entry: %+v, %v", got, err)
 	}
 	full := want.Entries[0]
-	full.To, full.Duplicate = "m3", "x"
+	full.To, full.Duplicate, full.Servers, full.Out = "m3", "x", 7, "\x05"
 	want.Entries[0] = full
 	msg = msg[:slices.Index(msg, 99)]
 	msg = append(append(msg, partHead), longer(want.Head.appendTo(nil))...)
@@ -107,6 +111,8 @@ func TestBinaryIsStrict(t *testing.T) {
 		"a name":                   entry(Entry{Addr: vip1, To: "a b"}),
 		"a VIP's name, not UTF-8":  entry(Entry{Addr: vip1, V: 1, Name: "\xff"}),
 		"a reason, not UTF-8":      entry(Entry{Addr: vip1, V: 1, Standing: "Owner\xff"}),
+		"a hash of 33 bits":        entry(Entry{Addr: vip1, V: 1, Servers: 1 << 32}),
+		"too many servers":         entry(Entry{Addr: vip1, V: 1, Out: Bits(strings.Repeat("x", model.MaxVerdict/8+1))}),
 		"a duplicate, not UTF-8":   entry(Entry{Addr: vip1, V: 1, Duplicate: "\xff"}),
 		"a version, not UTF-8":     Record{Name: "m1", Inc: 5, Seq: 9, Head: &Head{V: 1, Version: "\xff"}}.Encode(FormatBinary),
 		"a key, not UTF-8":         Record{Name: "m1", Inc: 5, Seq: 9, Head: &Head{V: 1, Keys: []string{"\xff"}}}.Encode(FormatBinary),

@@ -9,6 +9,8 @@
 package record
 
 import (
+	"encoding/hex"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -114,6 +116,22 @@ type Entry struct {
 	Duplicate string `json:"o,omitempty"`
 	// Name is model.GroupVIP.Name.
 	Name string `json:"n,omitempty"`
+	// Servers and Out are the model.Verdict of a claim.
+	Servers uint64 `json:"r,omitempty"`
+	Out     Bits   `json:"f,omitempty"`
+}
+
+// Bits are bytes, hexadecimal in JSON.
+type Bits string
+
+// MarshalText writes them.
+func (b Bits) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, []byte(b)), nil }
+
+// UnmarshalText reads them.
+func (b *Bits) UnmarshalText(text []byte) error {
+	raw, err := hex.DecodeString(string(text))
+	*b = Bits(raw)
+	return err
 }
 
 // Beat is a heartbeat.
@@ -244,7 +262,8 @@ func (a *Ask) check() error {
 func (e *Entry) check() error {
 	if !e.Addr.IsValid() || e.Addr.Zone() != "" || e.Addr.Is4In6() ||
 		!validNumber(e.V) || !validNumber(e.Inc) || !validNumber(e.Epoch) || !validNumber(e.Seen) ||
-		!validWords(e.Standing, maxWord) || !validWords(e.Duplicate, maxWord) || !validWords(e.Name, model.MaxTold) || e.To != "" && !ValidName(e.To) {
+		!validWords(e.Standing, maxWord) || !validWords(e.Duplicate, maxWord) || !validWords(e.Name, model.MaxTold) || e.To != "" && !ValidName(e.To) ||
+		e.Servers > math.MaxUint32 || len(e.Out) > model.MaxVerdict/8 {
 		return ErrInvalid
 	}
 	return nil

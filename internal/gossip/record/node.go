@@ -29,6 +29,7 @@ type entry struct {
 	seen     uint64
 	word     string // standing as it came, to pass it on unchanged
 	degraded bool   // the same
+	verdict  model.Verdict
 }
 
 // Node is what is known of one other node: of its membership from memberlist,
@@ -120,7 +121,7 @@ func (t *Table) Knows(name string, inc, seq uint64) bool {
 // wire is one entry as it is passed on.
 func (n *Node) wire(a netip.Addr) Entry {
 	e := n.entries[a]
-	w := Entry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Degraded: e.degraded, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Holds: e.holds, Seen: e.seen, Duplicate: e.double.String(), Name: e.name}
+	w := Entry{Addr: a, V: e.at.seq, Gone: e.gone, Standing: e.word, Degraded: e.degraded, Epoch: e.epoch, To: string(e.to), Weak: e.weak, Holds: e.holds, Seen: e.seen, Duplicate: e.double.String(), Name: e.name, Servers: uint64(e.verdict.Servers), Out: Bits(e.verdict.Out)}
 	if e.at.inc != n.inc {
 		w.Inc = e.at.inc
 	}

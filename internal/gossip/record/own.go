@@ -173,6 +173,7 @@ func (o *Own) enter(vip *model.GroupVIP, v uint64) (e Entry, news bool) {
 	if e.Epoch != 0 {
 		e.To, e.Weak = string(vip.Claim.To), vip.Claim.Weak
 		e.Duplicate = vip.Claim.Duplicate.String()
+		e.Servers, e.Out = uint64(vip.Claim.Verdict.Servers), Bits(vip.Claim.Verdict.Out)
 	}
 	old := o.entries[vip.Addr]
 	e.V = old.V
@@ -306,6 +307,7 @@ func (o *Own) Leave() Record {
 			continue
 		}
 		e.Epoch, e.To, e.Weak, e.Duplicate, e.V, e.Standing, e.Degraded = 0, "", false, "", o.seq, model.ReasonDraining.String(), false
+		e.Servers, e.Out = 0, ""
 		o.entries[vip.Addr] = e
 		o.vips[i].Claim = model.Claim{}
 		r.Entries = append(r.Entries, e)

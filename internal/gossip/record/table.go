@@ -219,7 +219,7 @@ func (t *Table) take(n *Node, r *Record, w *Entry) bool {
 		if old != nil && w.Seen > old.seen {
 			old.seen = w.Seen
 		}
-		return false
+		return old != nil && at == old.at && t.judge(n, old, w)
 	}
 	if old == nil && (t.total >= maxTotal || len(n.entries) >= MaxEntries) {
 		t.refused++
@@ -227,18 +227,32 @@ func (t *Table) take(n *Node, r *Record, w *Entry) bool {
 	}
 	e := &entry{at: at, gone: w.Gone, epoch: w.Epoch, to: model.NodeName(w.To), weak: w.Weak, holds: w.Holds, seen: w.Seen, word: w.Standing, degraded: w.Degraded}
 	e.double, _ = parseMAC(w.Duplicate)
+	e.verdict = model.Verdict{Servers: uint32(w.Servers), Out: string(w.Out)}
 	e.name = unique.Make(w.Name).Value() // many nodes say the same
 	if at.inc == n.inc {
 		e.standing, e.known = decodeStanding(w.Standing, w.Degraded)
 	}
 	if e.gone {
-		e.epoch, e.to, e.weak, e.holds, e.known = 0, "", false, false, false
+		e.epoch, e.to, e.weak, e.holds, e.known, e.verdict = 0, "", false, false, false, model.Verdict{}
 	}
 	if old == nil {
 		t.total++
 	}
 	n.entries[w.Addr] = e
 	t.index(n, w.Addr, old, e)
+	return true
+}
+
+// judge takes the verdict of an entry that was passed on without it, by a member that does not
+// know the word.
+func (t *Table) judge(n *Node, old *entry, w *Entry) bool {
+	if w.Servers == 0 || old.verdict.Servers != 0 || old.gone {
+		return false
+	}
+	e := *old
+	e.verdict = model.Verdict{Servers: uint32(w.Servers), Out: string(w.Out)}
+	n.entries[w.Addr] = &e
+	t.index(n, w.Addr, old, &e)
 	return true
 }
 
@@ -276,10 +290,10 @@ func (t *Table) index(n *Node, a netip.Addr, old, e *entry) {
 	if e != nil {
 		is = *e
 	}
-	if was.epoch != is.epoch || was.to != is.to || was.weak != is.weak || was.double != is.double {
+	if was.epoch != is.epoch || was.to != is.to || was.weak != is.weak || was.double != is.double || was.verdict != is.verdict {
 		list := slices.DeleteFunc(slices.Clone(t.claims[a]), func(c model.Claim) bool { return c.Owner == n.Name })
 		if is.epoch != 0 {
-			list = append(list, model.Claim{Owner: n.Name, Epoch: is.epoch, To: is.to, Weak: is.weak, Duplicate: is.double})
+			list = append(list, model.Claim{Owner: n.Name, Epoch: is.epoch, To: is.to, Weak: is.weak, Duplicate: is.double, Verdict: is.verdict})
 			slices.SortFunc(list, func(x, y model.Claim) int {
 				return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(x.Owner, y.Owner))
 			})

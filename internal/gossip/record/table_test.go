@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -250,5 +251,37 @@ func TestNamesOfVIPsReachTheView(t *testing.T) {
 	}
 	if m := tell(); len(m.Names) != 0 {
 		t.Errorf("after the VIP has gone: %v", m.Names)
+	}
+}
+
+// TestVerdictsReachTheView: with the claim of the owner, from itself and passed on, also if a
+// member has passed the claim on before that does not know verdicts. They end with the claim.
+func TestVerdictsReachTheView(t *testing.T) {
+	now := time.Now()
+	o := NewOwn("a", now, 1, "v1", nil)
+	owns := func(v model.Verdict) *model.GroupState {
+		return &model.GroupState{VIPs: []model.GroupVIP{{Addr: vip1, Standing: model.ReasonOwner, Claim: model.Claim{Owner: "a", Epoch: 1, Verdict: v}}}}
+	}
+	first, last := NewTable("b"), NewTable("c")
+	for _, want := range []model.Verdict{{Servers: 9}, {Servers: 9, Out: "\x82"}, {Servers: 9, Out: "\x80"}, {Servers: 8}, {}} {
+		part, news := o.Update(owns(want))
+		if !news {
+			t.Fatalf("%+v: not told", want)
+		}
+		first.Merge(&part, now)
+		passed, _ := first.All("a", now)
+		without := passed
+		without.Entries = slices.Clone(passed.Entries)
+		without.Entries[0].Servers, without.Entries[0].Out = 0, ""
+		last.Merge(&without, now)
+		last.Merge(&passed, now)
+		last.Merge(&without, now)
+		if got := viewOf(last).Claims[vip1]; len(got) != 1 || got[0].Verdict != want {
+			t.Errorf("%+v arrives as %+v", want, got)
+		}
+	}
+	o.Update(owns(model.Verdict{Servers: 9, Out: "\x01"}))
+	if left := o.Leave(); left.Entries[0].Servers != 0 || left.Entries[0].Out != "" {
+		t.Errorf("a node that leaves says %+v", left.Entries[0])
 	}
 }
