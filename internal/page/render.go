@@ -53,8 +53,7 @@ type document struct {
 	Forwards              []forward
 	MoreForwards          string
 	Explained             []explained
-	Changes, Older        table
-	Forgotten             string
+	history
 }
 
 type link struct{ ID, Text string }
@@ -135,7 +134,7 @@ func Overview(s *Snapshot, all bool) ([]byte, error) {
 		d.Nav = append(d.Nav, link{"forwards", "Forwards"})
 	}
 	d.Nav = append(d.Nav, link{"changes", "Changes"})
-	d.changes(s.Events.Events, s)
+	d.history = s.history(s.Events.Events)
 	if more := len(d.Problems) - most; more > 0 {
 		d.Problems = append(d.Problems[:most:most], fmt.Sprintf("and %d more such lines; `lbd status --all` shows them", more))
 	}
@@ -165,7 +164,7 @@ func VIP(s *Snapshot, vip string, list []v1alpha1.Explanation) ([]byte, error) {
 			events = append(events, e)
 		}
 	}
-	d.changes(events, s)
+	d.history = s.history(events)
 	return d.write("vip")
 }
 

@@ -269,8 +269,13 @@ func backends(e *v1alpha1.Explanation) table {
 	return t
 }
 
-// changes fills in the timeline, the newest first.
-func (d *document) changes(events []v1alpha1.Event, s *Snapshot) {
+// history is what has changed, the newest first.
+type history struct {
+	Changes, Older table
+	Forgotten      string
+}
+
+func (s *Snapshot) history(events []v1alpha1.Event) (d history) {
 	head := []string{"Time", "About", "What", "Change", "Cause", "Gap"}
 	d.Changes = table{ID: "changes", Title: "Changes", Head: head, Empty: "Nothing has changed since the daemon started."}
 	d.Changes.Caption = "What " + s.node() + " saw, the newest first, by its clock in UTC. The gap of a takeover is how long the VIP was missed."
@@ -285,6 +290,7 @@ func (d *document) changes(events []v1alpha1.Event, s *Snapshot) {
 	if n := s.Events.Forgotten; n > 0 {
 		d.Forgotten = fmt.Sprintf("%d changes before those are forgotten; the log has them.", n)
 	}
+	return d
 }
 
 func changeCells(e *v1alpha1.Event, s *Snapshot) []cell {

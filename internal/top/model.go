@@ -24,8 +24,6 @@ const (
 // Model is all that the screen depends on. The zero value has heard nothing yet.
 type Model struct {
 	Width, Height int
-	// Color: lines may be coloured. Without it nothing is lost.
-	Color bool
 
 	page   page
 	now    time.Time

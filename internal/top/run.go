@@ -59,7 +59,7 @@ func Run(ctx context.Context, in, out *os.File, c *control.Client, color bool) e
 		}
 	}
 
-	m, _ := Update(Model{Color: color}, size(out))
+	m, _ := Update(Model{}, size(out))
 	for shown, message := "", any(Tick(time.Now())); ; message = next() {
 		if err, gone := message.(error); gone {
 			return err
@@ -74,7 +74,7 @@ func Run(ctx context.Context, in, out *os.File, c *control.Client, color bool) e
 				send(Explained{w.Explain, list, err})
 			}()
 		}
-		if f := frame(View(m), m.Color); f != shown {
+		if f := frame(View(m), color); f != shown {
 			if _, err := out.WriteString(f); err != nil {
 				return err
 			}

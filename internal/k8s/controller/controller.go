@@ -83,10 +83,38 @@ type Controller struct {
 	// leader has looked.
 	silent atomic.Pointer[map[string]string]
 
-	mu    sync.Mutex // guards stats and turned
+	work work
+}
+
+// work is what a leader does, for metrics and the health check.
+type work struct {
+	mu    sync.Mutex // guards all below
 	stats Stats
 	// turned is when the loop of a leader was last seen alive.
 	turned time.Time
+}
+
+// turn notes that the loop of the leader has turned.
+func (w *work) turn(now time.Time, services int, a *allocator.Allocator) {
+	counts, usage, waiting := a.Counts(), a.Usage(), a.Waiting()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turned = now
+	w.stats.Leader, w.stats.Services, w.stats.Waiting, w.stats.Counts, w.stats.Pools = true, services, waiting, counts, usage
+}
+
+// wrote counts the status of a Service that was written, by result.
+func (w *work) wrote(result string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Writes[result]++
+}
+
+// end notes that this process leads no more.
+func (w *work) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Leader, w.stats.Pools, w.turned = false, nil, time.Time{}
 }
 
 // Stats are what a Controller tells about itself, for metrics.
@@ -129,7 +157,7 @@ func New(o Options) (*Controller, error) {
 		o: o, conditions: conditions, sweepEvery: sweepEvery, announce: announceSlowly, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1), seen: make(chan struct{}, 1)},
 		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
 		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
-		stats:   Stats{Writes: map[string]uint64{}}, freed: newFreed(o.Allocator.Quarantine),
+		work:    work{stats: Stats{Writes: map[string]uint64{}}}, freed: newFreed(o.Allocator.Quarantine),
 	}
 	c.services = k8s.NewWatch(k8s.WatchOptions[watched]{
 		Name: "services", ListWatch: listWatch(o.Client.Core, "services", onlyLoadBalancers), Object: &corev1.Service{},
@@ -202,9 +230,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		if err := newLeader(c).run(ctx); err != nil && ctx.Err() == nil {
 			c.o.Logger.Error("leader", "err", err)
 		}
-		c.mu.Lock()
-		c.stats.Leader, c.stats.Pools, c.turned = false, nil, time.Time{}
-		c.mu.Unlock()
+		c.work.end()
 	})
 	return nil
 }
@@ -233,10 +259,10 @@ const stuckAfter = time.Minute
 
 // Healthy tells whether a leader is at work.
 func (c *Controller) Healthy() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.turned.IsZero() && time.Since(c.turned) > stuckAfter {
-		return fmt.Errorf("the loop has not turned for %v", time.Since(c.turned).Round(time.Second))
+	c.work.mu.Lock()
+	defer c.work.mu.Unlock()
+	if turned := c.work.turned; !turned.IsZero() && time.Since(turned) > stuckAfter {
+		return fmt.Errorf("the loop has not turned for %v", time.Since(turned).Round(time.Second))
 	}
 	return nil
 }
@@ -246,10 +272,10 @@ func (c *Controller) Holder() string { return c.elector.Holder() }
 
 // Stats returns what is to be told.
 func (c *Controller) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.stats
-	s.Writes = maps.Clone(c.stats.Writes)
+	c.work.mu.Lock()
+	defer c.work.mu.Unlock()
+	s := c.work.stats
+	s.Writes = maps.Clone(s.Writes)
 	s.EventsSent, s.EventsDropped = c.events.counts()
 	return s
 }

@@ -48,11 +48,7 @@ type leader struct {
 	results   chan result
 	writes    sync.WaitGroup
 	failing   bool // the last write failed, and the log says so
-	// told: the note of the Lease is by this leader; released is what Counts.Released
-	// was then, and noted when the last address of it ceases to rest.
-	told     bool
-	released uint64
-	noted    time.Time
+	rests     restNote
 }
 
 type known struct {
@@ -254,8 +250,10 @@ func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 	for _, at := range l.ghosts {
 		next = model.Earliest(next, at)
 	}
-	l.note(now)
-	l.tell(now)
+	if all, news := l.rests.news(l.a, now); news {
+		l.c.elector.SetNote(formatRests(all))
+	}
+	l.c.work.turn(now, len(l.known)-len(l.balancers), l.a)
 	return next
 }
 
@@ -391,9 +389,7 @@ func (l *leader) done(r result, now time.Time) {
 			l.log(r.err)
 		}
 	}
-	l.c.mu.Lock()
-	l.c.stats.Writes[kind]++
-	l.c.mu.Unlock()
+	l.c.work.wrote(kind)
 }
 
 // log tells when writes begin and end to fail.
@@ -405,14 +401,4 @@ func (l *leader) log(err error) {
 		l.c.o.Logger.Info("statuses of services are written again")
 	}
 	l.failing = err != nil
-}
-
-// tell updates what Stats returns.
-func (l *leader) tell(now time.Time) {
-	counts, usage := l.a.Counts(), l.a.Usage()
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	l.c.turned = now
-	l.c.stats.Leader, l.c.stats.Services, l.c.stats.Waiting = true, len(l.known)-len(l.balancers), l.a.Waiting()
-	l.c.stats.Counts, l.c.stats.Pools = counts, usage
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -119,18 +120,25 @@ func parseRests(note string) map[netip.Addr]time.Time {
 	return all
 }
 
-// note leaves for the next leader which addresses rest, if that has changed.
-func (l *leader) note(now time.Time) {
-	released := l.a.Counts().Released
-	if l.told && released == l.released && (l.noted.IsZero() || now.Before(l.noted)) {
-		return
+// restNote is what the note of the Lease says of the addresses that rest.
+type restNote struct {
+	told     bool      // it is by this leader
+	released uint64    // Counts.Released when it was written
+	ends     time.Time // when the last address of it ceases to rest
+}
+
+// news returns which addresses rest, if that has changed.
+func (n *restNote) news(a *allocator.Allocator, now time.Time) (all map[netip.Addr]time.Time, changed bool) {
+	released := a.Counts().Released
+	if n.told && released == n.released && (n.ends.IsZero() || now.Before(n.ends)) {
+		return nil, false
 	}
-	l.told, l.released, l.noted = true, released, time.Time{}
-	all := l.a.Resting()
+	*n = restNote{told: true, released: released}
+	all = a.Resting()
 	for _, until := range all {
-		l.noted = later(l.noted, until)
+		n.ends = later(n.ends, until)
 	}
-	l.c.elector.SetNote(formatRests(all))
+	return all, true
 }
 
 func later(a, b time.Time) time.Time {
