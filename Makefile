@@ -15,7 +15,6 @@ SOAK     ?= 30m
 RUNS     ?= 20
 SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
-PLATFORMS ?= linux/amd64,linux/arm64
 ARCHS    ?= amd64,arm64
 
 .PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
@@ -28,12 +27,13 @@ help: ## list the targets
 build: ## build bin/lbd
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
 
-image: ## build the image for PLATFORMS into dist/lbd-image.tar, by docker or buildah
-	@IMAGE='$(IMAGE)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' PLATFORMS='$(PLATFORMS)' \
-		SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" sh packaging/image.sh
+image: ## build the image for ARCHS into dist/lbd-image.tar
+	cd packaging/release && $(GO) run . -root '$(CURDIR)' -only-image '$(CURDIR)/dist/lbd-image.tar' -image '$(IMAGE)' -arch '$(ARCHS)' \
+		-version '$(VERSION)' -commit '$(COMMIT)' -epoch "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"
+	@echo "$(IMAGE) is in dist/lbd-image.tar; to publish it: skopeo copy --all oci-archive:dist/lbd-image.tar docker://$(IMAGE)"
 
-# Archives, packages, the chart, definitions, a list of all modules and checksums. The same
-# bytes from the same commit and Go.
+# Archives, packages, the image, the chart, definitions, a list of all modules and checksums. The
+# same bytes from the same commit and Go.
 release: ## build a release for ARCHS into dist/VERSION
 	cd packaging/release && $(GO) run . -root '$(CURDIR)' -out '$(CURDIR)/dist/$(VERSION)' -arch '$(ARCHS)' \
 		-version '$(VERSION)' -commit '$(COMMIT)' -epoch "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"

@@ -102,27 +102,28 @@ var testOnly = []string{"internal/lbdtest", "internal/testnet", "internal/fieldt
 // owners are the only folders that may import a library, by import path prefix; one that is
 // not here nobody may. What tests/ imports is its own affair.
 var owners = map[string][]string{
-	"github.com/CycloneDX/cyclonedx-go":   {"packaging/release"},
-	"github.com/coreos/go-systemd":        {"cmd/lbd"},
-	"github.com/google/nftables":          {"internal/nft", "internal/layer2", "internal/relay", "internal/forward"},
-	"github.com/goreleaser/nfpm":          {"packaging/release"},
-	"github.com/hashicorp/memberlist":     {"internal/gossip"},
-	"github.com/mdlayher/netlink":         {"internal/nft"},
-	"github.com/mdlayher/packet":          {"internal/layer2"},
-	"github.com/osrg/gobgp":               {"internal/bgp/gobgp"},
-	"github.com/prometheus/client_golang": {"internal/daemon", "internal/control", "cmd/lbd"},
-	"github.com/prometheus/client_model":  {"internal/daemon"},
-	"github.com/spf13/cobra":              {"cmd/lbd"},
-	"github.com/vishvananda/netlink":      {"internal/link", "internal/address", "internal/sockdiag", "internal/bundle", "internal/route"},
-	"go.yaml.in/yaml":                     {"internal/config", "internal/convert"},
-	"golang.org/x/net/bpf":                {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft", "internal/route"},
-	"golang.org/x/net/html":               {},                      // tests only
-	"golang.org/x/sys/unix":               {"internal", "cmd/lbd"}, // but not the pure packages
-	"golang.org/x/text":                   {"cmd/lbd"},
-	"google.golang.org/protobuf":          {"internal/bgp/gobgp"},
-	"k8s.io":                              {"internal/k8s"},
-	"pgregory.net/rapid":                  {}, // tests only
-	"sigs.k8s.io/yaml":                    {"cmd/lbd", "internal/preflight"},
+	"github.com/CycloneDX/cyclonedx-go":      {"packaging/release"},
+	"github.com/coreos/go-systemd":           {"cmd/lbd"},
+	"github.com/google/go-containerregistry": {"packaging/release"},
+	"github.com/google/nftables":             {"internal/nft", "internal/layer2", "internal/relay", "internal/forward"},
+	"github.com/goreleaser/nfpm":             {"packaging/release"},
+	"github.com/hashicorp/memberlist":        {"internal/gossip"},
+	"github.com/mdlayher/netlink":            {"internal/nft"},
+	"github.com/mdlayher/packet":             {"internal/layer2"},
+	"github.com/osrg/gobgp":                  {"internal/bgp/gobgp"},
+	"github.com/prometheus/client_golang":    {"internal/daemon", "internal/control", "cmd/lbd"},
+	"github.com/prometheus/client_model":     {"internal/daemon"},
+	"github.com/spf13/cobra":                 {"cmd/lbd"},
+	"github.com/vishvananda/netlink":         {"internal/link", "internal/address", "internal/sockdiag", "internal/bundle", "internal/route"},
+	"go.yaml.in/yaml":                        {"internal/config", "internal/convert"},
+	"golang.org/x/net/bpf":                   {"internal/sockfilter", "internal/address", "internal/bgp/bfd", "internal/layer2", "internal/link", "internal/nft", "internal/route"},
+	"golang.org/x/net/html":                  {},                      // tests only
+	"golang.org/x/sys/unix":                  {"internal", "cmd/lbd"}, // but not the pure packages
+	"golang.org/x/text":                      {"cmd/lbd"},
+	"google.golang.org/protobuf":             {"internal/bgp/gobgp"},
+	"k8s.io":                                 {"internal/k8s"},
+	"pgregory.net/rapid":                     {}, // tests only
+	"sigs.k8s.io/yaml":                       {"cmd/lbd", "internal/preflight", "packaging/release"},
 }
 
 func TestImportLaw(t *testing.T) {

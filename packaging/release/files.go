@@ -51,10 +51,16 @@ func tree(dir, suffix string) ([]file, error) {
 	return out, err
 }
 
-// tarball writes files as tar and gzip with one time and one owner.
-func tarball(w io.Writer, files []file, at time.Time) error {
+// zippedTar writes files as tar and gzip with one time and one owner.
+func zippedTar(w io.Writer, files []file, at time.Time) error {
 	z := gzip.NewWriter(w) // no name and no time
-	t := tar.NewWriter(z)
+	return errors.Join(packed(z, files, at), z.Close())
+}
+
+// packed writes files as tar with one time and one owner. A name with a slash at its end is a
+// folder.
+func packed(w io.Writer, files []file, at time.Time) error {
+	t := tar.NewWriter(w)
 	for _, f := range files {
 		h := &tar.Header{Name: f.name, Size: int64(len(f.data)), Mode: int64(f.mode), ModTime: at, Format: tar.FormatUSTAR, Uname: "root", Gname: "root"}
 		if err := t.WriteHeader(h); err != nil {
@@ -64,7 +70,7 @@ func tarball(w io.Writer, files []file, at time.Time) error {
 			return err
 		}
 	}
-	return errors.Join(t.Close(), z.Close())
+	return t.Close()
 }
 
 // zipped is data with gzip, without a time.

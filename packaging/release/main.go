@@ -1,7 +1,7 @@
 // Command release makes what a release consists of: for each architecture a static binary in
 // a tar archive, a deb and an rpm, a list of what is inside (CycloneDX) and the licences of
-// all of it, the Helm chart and the definitions, and a list of checksums. The same source,
-// Go and version give the same bytes. It is a module of its own, so that what makes packages
+// all of it, one image for all of them, the Helm chart as a file and as an OCI artifact, the
+// definitions, and a list of checksums. The same source, Go and version give the same bytes. It is a module of its own, so that what makes packages
 // is not among what lbd is built from.
 package main
 
@@ -30,6 +30,8 @@ func main() {
 	flag.StringVar(&r.Version, "version", "", "the version, as git describe says it")
 	flag.StringVar(&r.Commit, "commit", "", "the commit")
 	flag.StringVar(&epoch, "epoch", "", "the time of all files, in seconds since 1970")
+	flag.StringVar(&r.Image, "image", "", "the name of the image, lbd.dev/lbd and the version if empty")
+	only := flag.String("only-image", "", "write the image into this file, and nothing else")
 	flag.BoolVar(&r.Dirty, "dirty", false, "take files that no commit has, for tests")
 	archs := flag.String("arch", "amd64,arm64", "the architectures, as Go calls them")
 	flag.Parse()
@@ -37,7 +39,13 @@ func main() {
 	r.Time, r.Archs = time.Unix(seconds, 0).UTC(), strings.Split(*archs, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err == nil {
+	if r.Image == "" {
+		r.Image = "lbd.dev/lbd:" + r.Version
+	}
+	switch {
+	case err == nil && *only != "":
+		err = r.OnlyImage(ctx, *only)
+	case err == nil:
 		err = r.Make(ctx)
 	}
 	if err != nil {
@@ -53,7 +61,8 @@ type Release struct {
 	Version, Commit string
 	Time            time.Time // of every file in every archive
 	Archs           []string
-	Dirty           bool // take files that no commit has
+	Image           string // the name of the image
+	Dirty           bool   // take files that no commit has
 
 	pages []file // man pages and completions, for every architecture
 }
@@ -79,19 +88,52 @@ func (r *Release) Make(ctx context.Context) error {
 	if r.pages, err = r.makePages(ctx, work); err != nil {
 		return err
 	}
+	binaries, err := r.binaries(ctx, work)
+	if err != nil {
+		return err
+	}
 	for _, arch := range r.Archs {
-		binary := filepath.Join(work, arch, "lbd")
-		if err := r.build(ctx, arch, filepath.Dir(binary)); err != nil {
-			return err
-		}
-		if err := r.Package(arch, binary); err != nil {
+		if err := r.Package(arch, binaries[arch]); err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
+	}
+	name := fmt.Sprintf("lbd-image-%s.tar", strings.TrimPrefix(r.Version, "v"))
+	if err := r.writeImage(filepath.Join(r.Out, name), binaries); err != nil {
+		return err
 	}
 	if err := r.shared(); err != nil {
 		return err
 	}
 	return r.checksums()
+}
+
+// OnlyImage builds the image into a file, from whatever the working tree has.
+func (r *Release) OnlyImage(ctx context.Context, to string) error {
+	work, err := os.MkdirTemp("", "lbd-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	binaries, err := r.binaries(ctx, work)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return r.writeImage(to, binaries)
+}
+
+// binaries builds the program for each architecture, in a folder of its own.
+func (r *Release) binaries(ctx context.Context, work string) (map[string]string, error) {
+	out := make(map[string]string)
+	for _, arch := range r.Archs {
+		out[arch] = filepath.Join(work, arch, "lbd")
+		if err := r.build(ctx, arch, filepath.Join(work, arch)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // committed is an error if a file of the working tree is in no commit, whatever the settings
@@ -131,12 +173,21 @@ func (r *Release) shared() error {
 		return err
 	}
 	number := chartVersion(r.Version)
+	var about []byte
 	for i, f := range chart {
 		if f.name == "lbd/Chart.yaml" {
-			chart[i].data = chartOf(f.data, number, r.Version)
+			about = chartOf(f.data, number, r.Version)
+			chart[i].data = about
 		}
 	}
-	err = r.write("lbd-chart-"+number+".tgz", func(w *os.File) error { return tarball(w, chart, r.Time) })
+	var archive bytes.Buffer
+	if err := zippedTar(&archive, chart, r.Time); err != nil {
+		return err
+	}
+	err = errors.Join(
+		r.write("lbd-chart-"+number+".tgz", func(w *os.File) error { _, err := w.Write(archive.Bytes()); return err }),
+		r.writeChart(filepath.Join(r.Out, "lbd-chart-"+number+".oci.tar"), number, archive.Bytes(), about),
+	)
 	definitions, err2 := tree(filepath.Join(r.Root, "packaging", "crds"), ".yaml")
 	return errors.Join(err, err2, r.write("lbd-crds.yaml", func(w *os.File) error {
 		for _, f := range definitions {

@@ -32,7 +32,7 @@ func (r *Release) Package(arch, binary string) error {
 	}
 	files = append(files, file{"usr/share/doc/lbd/THIRD-PARTY-LICENCES", licences, 0o644})
 	err = errors.Join(
-		r.write(base+".tar.gz", func(w *os.File) error { return tarball(w, below(base, files), r.Time) }),
+		r.write(base+".tar.gz", func(w *os.File) error { return zippedTar(w, below(base, files), r.Time) }),
 		r.write(base+".cdx.json", func(w *os.File) error { return modules.list(w, r) }),
 	)
 	for _, format := range []string{"deb", "rpm"} {

@@ -25,7 +25,7 @@ var monthEnd = time.Date(2023, 11, 30, 23, 30, 0, 0, time.UTC)
 func made(t *testing.T, root string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "dist")
-	r := Release{Root: root, Out: out, Version: "v0.1.0-9-g0123abc", Commit: "0123abc", Time: monthEnd, Archs: []string{"amd64"}, Dirty: true}
+	r := Release{Root: root, Out: out, Version: "v0.1.0-9-g0123abc", Commit: "0123abc", Time: monthEnd, Archs: []string{"amd64"}, Image: "lbd.dev/lbd:v0.1.0", Dirty: true}
 	if err := r.Make(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +54,14 @@ func TestReproducible(t *testing.T) {
 	if err = errors.Join(err, err2); err != nil || !bytes.Equal(a, b) {
 		t.Errorf("%v\n%s\n%s", err, a, b)
 	}
-	if lines := strings.Count(string(a), "\n"); lines != 6 {
+	if lines := strings.Count(string(a), "\n"); lines != 8 {
 		t.Errorf("%d files:\n%s", lines, a)
 	}
 	testDeb(t, one)
 	testRPM(t, one)
 	testArchive(t, one)
+	testChart(t, one)
+	testRealImage(t, one)
 }
 
 // only is the file of a folder that a pattern matches.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lbd-packaging-")
 	if err == nil {
 		lbd = filepath.Join(dir, "lbd")
-		err = build(root, dir)
+		err = build(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -42,12 +42,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build builds the program from the source in dir as everybody does, into bin.
-func build(dir, bin string) error {
+// build builds the program as everybody does, into bin.
+func build(bin string) error {
 	cmd := exec.Command("make", "build", "BIN="+bin, "VERSION="+version, "COMMIT="+commit)
-	cmd.Dir = dir
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("make build in %s: %w\n%s", dir, err, out)
+		return fmt.Errorf("make build: %w\n%s", err, out)
 	}
 	return nil
 }
