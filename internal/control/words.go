@@ -119,6 +119,7 @@ var reasonText = map[model.Reason]string{
 	model.ReasonNodeExcluded:      "Kubernetes says that {node} is to get no traffic of Services",
 	model.ReasonARPDisabled:       "the kernel answers no ARP on the interface for the VIP on {node}, so no client would find it",
 	model.ReasonWireDark:          "nobody answers {node} on the network of the VIP, while other nodes hear each other there",
+	model.ReasonNoNextHop:         "no machine that has the VIP tells {node} of it by BGP",
 	model.ReasonNotForwarding:     "the kernel of {node} does not forward what comes to the VIP",
 	model.ReasonDegraded:          "{node} passes the required health check, not the preferred one, so it leaves the VIP to a node that passes both",
 	model.ReasonRemoved:           "the configuration of {node} has the VIP no more",

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// KindBGPListener is the kind of VIPs that masters have, which this machine learns of by BGP.
+const KindBGPListener = "BGPListener"
+
 // BGPListener takes BGP sessions of masters that it does not know beforehand, and learns from
 // them where VIPs are. Names of other objects are resolved in it.
 type BGPListener struct {
@@ -18,12 +21,16 @@ type BGPListener struct {
 	PeerASN  uint32
 	HoldTime time.Duration
 	Password string // TCP MD5 (RFC 2385); empty: none
-	// Accept are the prefixes that masters may advertise, each with exactly its length.
+	// Accept are the prefixes that masters may advertise, each with exactly its length. For
+	// each there is a VIP in the View that is Learned, with the first address of the prefix:
+	// by it this machine tells the side of the clients.
 	Accept []netip.Prefix
 	// MaxPrefixes is how many prefixes of each family a master may advertise, accepted or not.
 	MaxPrefixes int
 	BFD         *BFDProfile // nil: none
 	Spread      Spread
+	// HashSeed is that of the kernel by which connections are spread; 0: any.
+	HashSeed uint32
 }
 
 // LearnedPath is one path that a master advertises.

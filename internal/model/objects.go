@@ -12,6 +12,7 @@ type Objects struct {
 	VIPs          []VIP          // sorted by Addr
 	Peers         []BGPPeer      // sorted by Name
 	LoadBalancers []LoadBalancer // sorted by Name; their VIPs are among VIPs
+	Listeners     []BGPListener  // sorted by Name; so are theirs
 }
 
 // SetLabels replaces the labels of this node as one source tells them. Of two with
@@ -45,12 +46,13 @@ func (v *View) SetObjects(from SourceName, o Objects) {
 		order = append(order, s)
 	}
 	slices.SortFunc(order, configFirst)
-	v.VIPs, v.Peers, v.LoadBalancers = nil, nil, nil
+	v.VIPs, v.Peers, v.LoadBalancers, v.Listeners = nil, nil, nil, nil
 	for _, s := range order {
 		o := v.objects[s]
 		v.VIPs = merge(v.VIPs, withoutNamesakes(o, v.LoadBalancers), func(a, b *VIP) int { return a.Addr.Compare(b.Addr) })
 		v.Peers = merge(v.Peers, o.Peers, func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
 		v.LoadBalancers = merge(v.LoadBalancers, o.LoadBalancers, func(a, b *LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
+		v.Listeners = merge(v.Listeners, o.Listeners, func(a, b *BGPListener) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	v.LoadBalancers = withTheirVIPs(v.LoadBalancers, v.VIPs)
 }

@@ -46,6 +46,7 @@ const (
 	ReasonRemoved                         // the configuration here has the VIP no more; that of another node may, so it is handed over
 	ReasonWireDark                        // nobody answers on the network of the VIP, while others hear each other there
 	ReasonNotForwarding                   // the kernel here does not forward what comes to the VIP
+	ReasonNoNextHop                       // no machine that has the VIP tells this one of it by BGP
 	reasonCount                           // keep last
 )
 
@@ -97,6 +98,7 @@ var reasons = [reasonCount]struct {
 	ReasonRemoved:           {"Removed", ClassRemoved, calm},
 	ReasonWireDark:          {"WireDark", ClassLeave, look},
 	ReasonNotForwarding:     {"NotForwarding", ClassLeave, look},
+	ReasonNoNextHop:         {"NoNextHop", ClassDead, look},
 }
 
 // String returns the name that status, metrics and gossip use.

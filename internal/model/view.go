@@ -66,6 +66,8 @@ type View struct {
 	Peers  []BGPPeer // all that are configured, sorted by Name; see SetObjects
 	// LoadBalancers are sorted by Name. Each has VIPs in VIPs that are Forwarded.
 	LoadBalancers []LoadBalancer
+	// Listeners are sorted by Name. What they accept has VIPs in VIPs that are Learned.
+	Listeners []BGPListener
 	objects       map[SourceName]Objects
 	Links         map[string]Link
 	Health        map[string]HealthState // by VIP.Check

@@ -29,7 +29,7 @@ const (
 type VIP struct {
 	Addr netip.Addr // never a 4-in-6 address, never zoned
 	Name string     // name of the object it comes from; both families share it
-	Kind string     // kind of that object: "VirtualIP", "Service" or "MachineLoadBalancer"
+	Kind string     // kind of that object: "VirtualIP", "Service", "BGPListener" ...
 	// L2 asks for announcement by ARP or NDP.
 	L2 bool
 	// Interfaces limits layer 2 to these interfaces, in order of preference.
@@ -55,8 +55,8 @@ type VIP struct {
 	// the VIP has no health check.
 	Check string
 	// Unbound: the address is not to be bound on a node, for rules of the kernel take its
-	// packets, those of another program (kube-proxy) or of lbd, see Forwarded. Layer 2 answers
-	// for it.
+	// packets, those of another program (kube-proxy) or of lbd, see Forwarded, or they go on to
+	// another machine, see Learned. Layer 2 answers for it.
 	Unbound bool
 	// Barred is why the source of the VIP keeps this node from announcing it, such as
 	// ReasonNoEndpoint; ReasonOwner, the zero value, if it does not. BarredDetail is
@@ -74,6 +74,9 @@ func FindVIP(vips []VIP, a netip.Addr) (index int, found bool) {
 func (v *VIP) Forwarded() bool {
 	return v.Kind == KindLoadBalancer || v.Kind == KindMachineLoadBalancer && v.Unbound
 }
+
+// Learned tells whether other machines have the VIP, of which this one learns by BGP.
+func (v *VIP) Learned() bool { return v.Kind == KindBGPListener }
 
 // Same compares what is configured. Adverts and preferences that are not the same
 // ones count as different: they come from another configuration.

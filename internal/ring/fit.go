@@ -136,7 +136,9 @@ func (all *All) Keeps(vip *model.VIP, iface string) bool {
 
 // tracks tells whether connections to a VIP that is bound on no node are to be found by a ring:
 // those that lbd forwards, and those of Services if that was asked for.
-func (all *All) tracks(vip *model.VIP) bool { return all.v.KeepServices || vip.Forwarded() }
+func (all *All) tracks(vip *model.VIP) bool {
+	return vip.Forwarded() || all.v.KeepServices && !vip.Learned()
+}
 
 // KeepsService tells whether connections to the VIP of a Service that kube-proxy has translated
 // here are found by a ring.
