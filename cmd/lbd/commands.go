@@ -24,6 +24,7 @@ import (
 	"lbd.dev/lbd/internal/layer2"
 	"lbd.dev/lbd/internal/preflight"
 	"lbd.dev/lbd/internal/relay"
+	"lbd.dev/lbd/internal/route"
 	"lbd.dev/lbd/internal/top"
 )
 
@@ -322,9 +323,9 @@ func newCleanup() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove what a crashed daemon left: addresses and rules with lbd's mark",
-		Long: `Remove the addresses that carry lbd's mark and the nftables tables called lbd,
-lbd-relay and lbd-forward.
+		Short: "Remove what a crashed daemon left: addresses, rules and routes with lbd's mark",
+		Long: `Remove the addresses, routes and next hops that carry lbd's mark and the nftables
+tables called lbd, lbd-relay and lbd-forward.
 Nothing else is touched. It is seldom needed: addresses of a dead daemon leave the
 kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 		Args: noArgs,
@@ -339,14 +340,18 @@ kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", p)
 			}
 			forwarded, errForward := forward.Cleanup(cmd.Context())
+			routes, errRoute := route.Cleanup(cmd.Context())
+			for _, r := range routes {
+				fmt.Fprintf(cmd.OutOrStdout(), "removed route to %s\n", r)
+			}
 			tables := slices.Concat(silent, rings, forwarded)
 			for _, t := range tables {
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", t)
 			}
-			if err := errors.Join(err, errL2, errRelay, errForward); err != nil {
+			if err := errors.Join(err, errL2, errRelay, errForward, errRoute); err != nil {
 				return err
 			}
-			if len(prefixes)+len(tables) == 0 {
+			if len(prefixes)+len(routes)+len(tables) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
 			}
 			return nil

@@ -33,6 +33,7 @@ import (
 	"lbd.dev/lbd/internal/preflight"
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/resolve"
+	"lbd.dev/lbd/internal/route"
 	"lbd.dev/lbd/internal/source"
 )
 
@@ -84,7 +85,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 	routers := newBGP(cfg, log)
 	// Programs are waited for when all else is closed: notify comes first.
 	p.drivers = []announce.Driver{p.notify, group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")}),
-		forward.New(forward.Options{Logger: log.With("part", "forward")})}
+		forward.New(forward.Options{Logger: log.With("part", "forward")}), route.New(route.Options{Logger: log.With("part", "route")})}
 	if management != nil {
 		p.drivers = append(p.drivers, management.Driver())
 	}

@@ -72,10 +72,10 @@ func New(peers []model.BGPPeer) All { return All{peers: peers} }
 // is advertised is known, or is waited for no more.
 func Begin(v *model.View, d *model.Desired, ready bool) All {
 	peers := Peers(v)
-	if len(peers) > 0 && !d.Memory.RouterID.IsValid() {
+	if len(peers)+len(v.Listeners) > 0 && !d.Memory.RouterID.IsValid() {
 		d.Memory.RouterID = RouterID(v, peers)
 	}
-	d.BGP = model.BGPState{RouterID: d.Memory.RouterID, Listen: v.BGP.Listen, ListenPort: v.BGP.ListenPort, Peers: peers, Ready: ready}
+	d.BGP = model.BGPState{RouterID: d.Memory.RouterID, Listen: v.BGP.Listen, ListenPort: v.BGP.ListenPort, Peers: peers, Listeners: v.Listeners, Ready: ready}
 	return New(peers)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/learned"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/unconfigured"
@@ -55,18 +56,17 @@ func Decide(v *model.View) model.Desired {
 	return d
 }
 
-// forwarding decides what is forwarded to other machines, and is the View in which VIPs are barred
-// that cannot be.
+// forwarding decides what goes on to other machines, and is the View in which VIPs are barred
+// that cannot.
 func forwarding(v *model.View, d *model.Desired) *model.View {
 	f := balance.Forward(v)
 	d.Forward, d.Memory.Balance = f.State, f.Memory
 	d.WakeBy(f.Wake)
-	if len(v.LoadBalancers) == 0 {
-		return v
-	}
-	barred := *v
-	barred.VIPs = f.VIPs
-	return &barred
+	v = v.WithVIPs(f.VIPs)
+	r := learned.Route(v)
+	d.Routes, d.Memory.Learned = r.State, r.Memory
+	d.WakeBy(r.Wake)
+	return v.WithVIPs(r.VIPs)
 }
 
 // finish adds what follows from all VIPs together.

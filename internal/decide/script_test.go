@@ -178,6 +178,8 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Applied[model.SinkLayer2] = a
 	case "vip":
 		s.vip(args)
+	case "listener", "masters":
+		s.box(name, args)
 	case "label":
 		s.v.Labels = map[string]string{args[0]: args[1]}
 	case "restart":
@@ -317,10 +319,11 @@ func (s *stage) obey() {
 	if s.wires {
 		s.hear()
 	}
+	s.lead()
 	if len(s.v.Peers) == 0 {
 		return
 	}
-	bgp := model.Applied{Gen: s.d.Gen}
+	bgp := model.Applied{Gen: s.d.Gen, Learned: s.v.Applied[model.SinkBGP].Learned}
 	for _, p := range s.d.BGP.Peers {
 		state := "Active"
 		if s.up[p.Name] {
@@ -461,7 +464,7 @@ func (s *stage) decide() []string {
 	for _, h := range s.d.Group.Heartbeats {
 		line += " beat=" + string(h.Node)
 	}
-	line += s.machine()
+	line += s.machine() + s.routes()
 	if !s.d.Synced {
 		line += " unsynced"
 	}

@@ -271,6 +271,7 @@ type Memory struct {
 	BGP  map[netip.Addr]BGPMemory
 	// Balance is by the name of the LoadBalancer.
 	Balance map[string]BalanceMemory
+	Learned LearnedMemory
 	Membership
 	Stalls int
 	// Waiting and Probing count the VIPs in these phases.

@@ -57,6 +57,16 @@ func (v *View) SetObjects(from SourceName, o Objects) {
 	v.LoadBalancers = withTheirVIPs(v.LoadBalancers, v.VIPs)
 }
 
+// WithVIPs is the View with other VIPs; itself if they are the ones that it has.
+func (v *View) WithVIPs(vips []VIP) *View {
+	if len(vips) == 0 || len(v.VIPs) > 0 && &vips[0] == &v.VIPs[0] {
+		return v
+	}
+	with := *v
+	with.VIPs = vips
+	return &with
+}
+
 // withoutNamesakes are the VIPs of a source without those of LoadBalancers whose names others
 // have that count more.
 func withoutNamesakes(o Objects, others []LoadBalancer) []VIP {

@@ -68,10 +68,10 @@ type View struct {
 	LoadBalancers []LoadBalancer
 	// Listeners are sorted by Name. What they accept has VIPs in VIPs that are Learned.
 	Listeners []BGPListener
-	objects       map[SourceName]Objects
-	Links         map[string]Link
-	Health        map[string]HealthState // by VIP.Check
-	Gossip        Gossip
+	objects   map[SourceName]Objects
+	Links     map[string]Link
+	Health    map[string]HealthState // by VIP.Check
+	Gossip    Gossip
 	// Machines are what this process itself knows of a management cluster.
 	Machines Machines
 	Applied  map[SinkName]Applied // last report of each driver
