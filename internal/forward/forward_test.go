@@ -58,6 +58,38 @@ func TestForwards(t *testing.T) {
 	}
 }
 
+// TestServersWithTheirOwnPorts: a table may lead to several ports.
+func TestServersWithTheirOwnPorts(t *testing.T) {
+	l := newLab(t)
+	l.serve(s2, target+1)
+	state := wanted(s1)
+	for i := range state.Services {
+		s := &state.Services[i]
+		own := netip.AddrPortFrom(addr(s2, s.Addr), target+1)
+		s.Slots = slotTable(16, s.Addr, s1, s1)
+		for n := 0; n < 16; n += 2 {
+			s.Slots.Slots[n] = own
+		}
+		s.Servers = []netip.AddrPort{server(s1, s.Addr), own}
+	}
+	l.balancer(b1).forwards(state)
+	for i := range state.Services {
+		s, seen := &state.Services[i], make(map[string]bool)
+		for n := 0; n < 30 || len(seen) < 2 && n < 300; n++ {
+			c := l.open(strings.ToLower(s.Protocol.String()), s.Addr)
+			want := s.Slots.Slots[balance.Slot(local(c), false, 16)]
+			host := l.served(c)
+			if addr(host, s.Addr) != want.Addr() {
+				t.Errorf("%s from %s: %s, want %s", s.Protocol, local(c), host, want)
+			}
+			seen[host] = true
+		}
+		if len(seen) < 2 {
+			t.Errorf("%s: only %v", s.Protocol, seen)
+		}
+	}
+}
+
 // TestOwnConnections: those of the balancer itself are forwarded too, whether it owns the
 // VIP or not.
 func TestOwnConnections(t *testing.T) {

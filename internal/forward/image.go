@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/google/nftables"
@@ -39,10 +40,13 @@ const (
 	// setDatagrams the VIP, for UDP.
 	setReplies
 	setDatagrams
+	// setPorts has, for each service whose servers all have the same port, that port. So
+	// services share the slots of their servers, whatever the ports.
+	setPorts
 	sets
 )
 
-var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets", "repliers", "mute", "hosts", "replies", "datagrams"}
+var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets", "repliers", "mute", "hosts", "replies", "datagrams", "ports"}
 
 // set describes one of them. Its ID only has to be unique within one transaction.
 func (f *family) set(number int) *nftables.Set {
@@ -64,6 +68,8 @@ func (f *family) set(number int) *nftables.Set {
 		s.IsMap, s.DataType = true, nftables.MustConcatSetType(f.address, nftables.TypeInetService)
 	case setDatagrams:
 		s.IsMap, s.DataType = true, f.address
+	case setPorts:
+		s.IsMap, s.DataType = true, nftables.TypeInetService
 	}
 	return s
 }
@@ -77,8 +83,10 @@ type image struct {
 	chains map[string]chain
 	// vips has the VIPs, and what sources their connections get.
 	vips map[string]origin
+	// services are what the elements of setServers were made of.
+	services []*model.ForwardService
 	// names of slot tables, which take time.
-	names map[*model.SlotTable]string
+	names map[*model.SlotTable]slotName
 }
 
 // origin is what servers see as the source of the connections to a VIP.
@@ -94,11 +102,19 @@ func (o origin) same(p origin) bool {
 	return o.iface == p.iface && o.kept == p.kept && slices.Equal(o.near, p.near)
 }
 
+// slotName stands for what a chain has of a slot table: all of it, or the addresses alone if
+// all servers have the same port, which is 0 otherwise.
+type slotName struct {
+	text string
+	port uint16
+}
+
 // chain is one that choses a server, or one that judges new connections.
 type chain struct {
 	slots    *model.SlotTable // nil: it judges
 	protocol model.Protocol
 	affinity bool
+	onePort  bool // it has the addresses of the servers; setPorts has the port
 
 	sources []netip.Prefix // only these may connect
 	refused bool           // and nobody serves them
@@ -110,10 +126,16 @@ const refuse = "refuse"
 // describe is the image for the services and replies, which are all of the family. It takes
 // names from the image before.
 func (f *family) describe(services []*model.ForwardService, replies []model.ForwardReply, before *image) *image {
-	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]string), vips: make(map[string]origin)}
+	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]slotName), vips: make(map[string]origin)}
 	for n := range m.elements {
 		m.elements[n] = make(map[string]string)
 	}
+	m.services = services
+	kept := before != nil && slices.EqualFunc(services, before.services, sameServers)
+	if kept {
+		m.elements[setServers] = before.elements[setServers] // nobody changes it, and there may be 100000
+	}
+	var last *model.SlotTable
 	for _, s := range services {
 		vip := string(s.Addr.AsSlice())
 		m.vips[vip] = origin{s.Interface, s.ClientSource, s.Near}
@@ -123,18 +145,22 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 		if s.Claimed {
 			m.elements[setClaimed][vip] = ""
 		}
-		for _, to := range s.Servers {
-			m.elements[setServers][serverKey(s, to)] = ""
+		if !kept {
+			for _, to := range s.Servers {
+				m.elements[setServers][serverKey(s, to)] = ""
+			}
 		}
 		key := serviceKey(s)
 		m.elements[setServices][key] = m.judge(s)
 		if !serves(s) {
 			continue
 		}
-		if m.names[s.Slots] == "" {
-			m.names[s.Slots] = nameOf(s.Slots, before)
+		if _, has := m.names[s.Slots]; !has {
+			m.names[s.Slots] = nameOf(s.Slots, last, m, before)
 		}
-		name := m.names[s.Slots]
+		last = s.Slots
+		slots := m.names[s.Slots]
+		name := slots.text
 		if s.ClientAffinity {
 			name = "client-" + name
 		}
@@ -143,8 +169,11 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 		} else {
 			name = "tcp-" + name
 		}
-		m.chains[name] = chain{slots: s.Slots, protocol: s.Protocol, affinity: s.ClientAffinity}
+		m.chains[name] = chain{slots: s.Slots, protocol: s.Protocol, affinity: s.ClientAffinity, onePort: slots.port != 0}
 		m.elements[setTargets][key] = name
+		if slots.port != 0 {
+			m.elements[setPorts][key] = string([]byte{byte(slots.port >> 8), byte(slots.port)})
+		}
 	}
 	for i := range replies {
 		m.reply(&replies[i])
@@ -188,19 +217,39 @@ func (m *image) judge(s *model.ForwardService) string {
 	return name
 }
 
+// sameServers tells whether two services have the same elements in setServers.
+func sameServers(a, b *model.ForwardService) bool {
+	return a.Addr == b.Addr && a.Protocol == b.Protocol && slices.Equal(a.Servers, b.Servers)
+}
+
 func serves(s *model.ForwardService) bool { return s.Slots != nil && len(s.Slots.Slots) > 0 }
 
-// nameOf is the same for slot tables that are the same.
-func nameOf(t *model.SlotTable, before *image) string {
-	if before != nil && before.names[t] != "" {
-		return before.names[t]
+// nameOf is the same for slot tables that are the same, but for the port if all servers have
+// the same one. Of a thousand ports with the same servers most are like the last one, which
+// is seen sooner than a digest is made.
+func nameOf(t, last *model.SlotTable, m, before *image) slotName {
+	if before != nil {
+		if n, has := before.names[t]; has {
+			return n
+		}
 	}
-	text := make([]byte, 0, 32*len(t.Slots))
+	port := t.Slots[0].Port()
+	if slices.ContainsFunc(t.Slots, func(to netip.AddrPort) bool { return to.Port() != port }) {
+		port = 0
+	}
+	sameAddr := func(a, b netip.AddrPort) bool { return a.Addr() == b.Addr() }
+	if last != nil && port != 0 && m.names[last].port != 0 && slices.EqualFunc(t.Slots, last.Slots, sameAddr) {
+		return slotName{m.names[last].text, port}
+	}
+	text := make([]byte, 0, 18*len(t.Slots))
 	for _, to := range t.Slots {
 		a := to.Addr().As16()
-		text = binary.BigEndian.AppendUint16(append(text, a[:]...), to.Port())
+		text = append(text, a[:]...)
+		if port == 0 {
+			text = binary.BigEndian.AppendUint16(text, to.Port())
+		}
 	}
-	return digest(text)
+	return slotName{digest(text), port}
 }
 
 // digest is short enough for the name of a chain, of which old kernels take 31 bytes.
@@ -244,6 +293,9 @@ func (f *family) change(c *nftables.Conn, from, to *image) error {
 		b.originals(to.vips)
 	}
 	for n := range sets {
+		if len(to.elements[n]) > 0 && reflect.ValueOf(from.elements[n]).Pointer() == reflect.ValueOf(to.elements[n]).Pointer() {
+			continue
+		}
 		set := f.set(n)
 		gone, fresh := differ(n, from.elements[n], to.elements[n])
 		if err := nft.DeleteElements(c, set, gone); err != nil {
@@ -291,7 +343,7 @@ func differ(set int, from, to map[string]string) (gone, fresh []nftables.SetElem
 		}
 		e := nftables.SetElement{Key: []byte(key)}
 		switch {
-		case set == setReplies || set == setDatagrams:
+		case set == setReplies || set == setDatagrams || set == setPorts:
 			e.Val = []byte(chain)
 		case chain != "":
 			e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}

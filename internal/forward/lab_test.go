@@ -70,7 +70,7 @@ func newLab(t testing.TB) *lab {
 		l.ExecOn(b, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.netfilter.nf_conntrack_tcp_be_liberal=1")
 	}
 	for _, s := range []string{s1, s2, s3} {
-		l.serve(s)
+		l.serve(s, target)
 	}
 	l.move(b1)
 	return l
@@ -119,14 +119,14 @@ func (l *lab) move(to string) {
 
 // serve answers each line and each datagram with the name of the host and with the client
 // as it sees it.
-func (l *lab) serve(host string) {
+func (l *lab) serve(host string, port uint16) {
 	l.Helper()
 	var ln net.Listener
 	var pc net.PacketConn
 	var errs [2]error
 	l.In(host, func() {
-		ln, errs[0] = net.Listen("tcp", fmt.Sprintf(":%d", target))
-		pc, errs[1] = net.ListenPacket("udp", fmt.Sprintf(":%d", target))
+		ln, errs[0] = net.Listen("tcp", fmt.Sprintf(":%d", port))
+		pc, errs[1] = net.ListenPacket("udp", fmt.Sprintf(":%d", port))
 	})
 	if errs[0] != nil || errs[1] != nil {
 		l.Fatal(errs)

@@ -304,9 +304,14 @@ func TestSharesAndReuses(t *testing.T) {
 	for i := range state.Services {
 		state.Services[i].Slots = slotTable(1024, state.Services[i].Addr, s1, s2) // the same, another pointer
 	}
-	more := state.Services[0]
+	more, another := state.Services[0], state.Services[0]
 	more.Port++
-	state.Services = append(state.Services, more)
+	another.Port += 2
+	another.Slots = &model.SlotTable{Slots: slices.Clone(another.Slots.Slots)}
+	for i, to := range another.Slots.Slots {
+		another.Slots.Slots[i] = netip.AddrPortFrom(to.Addr(), to.Port()+1)
+	}
+	state.Services = append(state.Services, more, another)
 	b.forwards(state)
 	if n := strings.Count(l.list(b1), "jhash"); n != 4 { // of TCP and UDP of two families
 		t.Errorf("%d maps, want 4", n)
@@ -333,7 +338,7 @@ func TestSharesAndReuses(t *testing.T) {
 	other := nft.New(time.Second)
 	defer func() { _ = other.Close() }()
 	l.In(b1, func() {
-		for n, want := range []int{1, 1, 6, 3, 3} {
+		for n, want := range []int{1, 1, 6, 4, 4} {
 			if got := size(t, other, families[0].set(n)); got != want {
 				t.Errorf("%s has %d elements, want %d", setNames[n], got, want)
 			}

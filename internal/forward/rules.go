@@ -213,25 +213,11 @@ func (b *builder) fill(name string, c chain) error {
 	return nil
 }
 
-// choose has the destination translated to the server of the slot. The map has no name, so
-// that nft lists it in its rule, in words that it can load again: a named map has to tell
-// the type of its key, and integers of four bytes have none that nft could write.
+// choose has the destination translated to the server of the slot.
 func (b *builder) choose(to *nftables.Chain, c chain) error {
 	f := b.family
-	m := &nftables.Set{
-		Table: f.table, ID: b.next, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(c.slots.Slots)),
-		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian,
-		DataType: nftables.MustConcatSetType(f.address, nftables.TypeInetService),
-	}
-	b.next++
-	elements := make([]nftables.SetElement, len(c.slots.Slots))
-	for slot, server := range c.slots.Slots {
-		elements[slot] = nftables.SetElement{
-			Key: binaryutil.NativeEndian.PutUint32(uint32(slot)),
-			Val: append(server.Addr().AsSlice(), byte(server.Port()>>8), byte(server.Port()), 0, 0),
-		}
-	}
-	if err := nft.AddSet(b.c, m, elements); err != nil {
+	m, err := b.slots(c)
+	if err != nil {
 		return err
 	}
 	words, hashed := f.address.Bytes/4, f.address.Bytes
@@ -240,17 +226,51 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 		key = append(key, &expr.Payload{DestRegister: reg32 + words, Base: expr.PayloadBaseTransportHeader, Offset: sourcePort, Len: 2})
 		hashed += 4
 	}
-	b.rule(to, nft.IsProtocol(byte(c.protocol)), key, []expr.Any{
+	server := []expr.Any{
 		&expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: hashed, Modulus: m.Size, Seed: balance.HashSeed, Type: expr.HashTypeJenkins},
 		&expr.Lookup{SourceRegister: nft.Reg, DestRegister: nft.Reg, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: nft.Reg, RegProtoMin: reg32 + words},
+	}
+	port := reg32 + words // beside the address, as the map has it
+	if c.onePort {
+		ports := f.set(setPorts)
+		server = append(server, b.keyAt(port, destinationPort, f.destination)...)
+		server = append(server, &expr.Lookup{SourceRegister: port, DestRegister: port, IsDestRegSet: true, SetName: ports.Name, SetID: ports.ID})
+	}
+	b.rule(to, nft.IsProtocol(byte(c.protocol)), key, server, []expr.Any{
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: nft.Reg, RegProtoMin: port},
 	})
 	return nil
 }
 
+// slots adds the map from slots to servers. It has no name, so that nft lists it in its rule,
+// in words that it can load again: a named map has to tell the type of its key, and integers
+// of four bytes have none that nft could write.
+func (b *builder) slots(c chain) (*nftables.Set, error) {
+	m := &nftables.Set{
+		Table: b.family.table, ID: b.next, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(c.slots.Slots)),
+		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian, DataType: b.family.address,
+	}
+	b.next++
+	if !c.onePort {
+		m.DataType = nftables.MustConcatSetType(b.family.address, nftables.TypeInetService)
+	}
+	elements := make([]nftables.SetElement, len(c.slots.Slots))
+	for slot, server := range c.slots.Slots {
+		to := server.Addr().AsSlice()
+		if !c.onePort {
+			to = append(to, byte(server.Port()>>8), byte(server.Port()), 0, 0)
+		}
+		elements[slot] = nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(uint32(slot)), Val: to}
+	}
+	return m, nft.AddSet(b.c, m, elements)
+}
+
 // key puts addresses of the header side by side, then the protocol and a port.
-func (b *builder) key(port uint32, addresses ...uint32) (out []expr.Any) {
-	at := uint32(reg32)
+func (b *builder) key(port uint32, addresses ...uint32) []expr.Any {
+	return b.keyAt(reg32, port, addresses...)
+}
+
+func (b *builder) keyAt(at, port uint32, addresses ...uint32) (out []expr.Any) {
 	for _, offset := range addresses {
 		out = append(out, &expr.Payload{DestRegister: at, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: b.family.address.Bytes})
 		at += b.family.address.Bytes / 4

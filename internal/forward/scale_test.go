@@ -12,17 +12,27 @@ import (
 	"lbd.dev/lbd/internal/testnet"
 )
 
-// many are services with 1024 slots and 100 servers each, four ports to a VIP. With their own
-// tables the first server differs; else all share one.
-func many(services int, own bool) *model.ForwardState {
+// What many services have in common.
+const (
+	sameTable = "shared" // all
+	samePorts = "ports"  // their servers, at another port for each
+	ownTable  = "own"    // nothing
+)
+
+// many are services with 1024 slots and 100 servers each, four ports to a VIP.
+func many(services int, common string) *model.ForwardState {
 	out := &model.ForwardState{}
 	var shared *model.SlotTable
 	var servers []netip.AddrPort
 	for i := range services {
-		if own || i == 0 {
+		if common != sameTable || i == 0 {
 			servers = make([]netip.AddrPort, 100)
 			for n := range servers {
-				servers[n] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), uint16(1000+i))
+				a := [4]byte{10, 1, 0, byte(n)}
+				if common == ownTable {
+					a[1], a[2] = byte(3+i/250), byte(i%250)
+				}
+				servers[n] = netip.AddrPortFrom(netip.AddrFrom4(a), uint16(1000+i))
 			}
 			shared = &model.SlotTable{Slots: make([]netip.AddrPort, 1024)}
 			for n := range shared.Slots {
@@ -82,15 +92,15 @@ func host(t testing.TB) func(*model.ForwardState) time.Duration {
 	}
 }
 
-// TestManyServices: a thousand that share their table, or some that do not.
+// TestManyServices: a thousand that share their table or but for the port, or some that do not.
 func TestManyServices(t *testing.T) {
-	for name, own := range map[string]bool{"shared": false, "own": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, common := range []string{sameTable, samePorts, ownTable} {
+		t.Run(common, func(t *testing.T) {
 			apply, count := host(t), 1000
-			if own {
+			if common == ownTable {
 				count = 200
 			}
-			state := many(count, own)
+			state := many(count, common)
 			took := apply(state)
 			again, changed := apply(state), apply(without(state, 0))
 			one := &model.ForwardState{Services: slices.Clone(state.Services)}
@@ -107,10 +117,10 @@ func TestManyServices(t *testing.T) {
 // BenchmarkLoad is the time until the rules of a thousand services are in force where there
 // were none, until a server is out of all of them, and until one service has changed.
 func BenchmarkLoad(b *testing.B) {
-	for name, own := range map[string]bool{"shared": false, "own": true} {
-		b.Run(name, func(b *testing.B) {
+	for _, common := range []string{sameTable, samePorts, ownTable} {
+		b.Run(common, func(b *testing.B) {
 			apply := host(b)
-			state := many(1000, own)
+			state := many(1000, common)
 			fewer := without(state, 0)
 			one := &model.ForwardState{Services: slices.Clone(state.Services)}
 			one.Services[0].Slots = without(state, 1).Services[0].Slots
@@ -138,7 +148,7 @@ func TestWatchesAfterManySlots(t *testing.T) {
 	n.Add("h")
 	d := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
-	state := many(heavy/1024+2, true)
+	state := many(heavy/1024+2, ownTable)
 	n.In("h", func() {
 		if _, err := d.Apply(t.Context(), &model.Desired{Synced: true, Forward: *state}); err != nil {
 			t.Error(err)

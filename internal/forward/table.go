@@ -67,11 +67,6 @@ func (t *table) bring(s *nft.Session, services []*model.ForwardService, replies 
 	if err == nil {
 		err = s.Transact(func(c *nftables.Conn) error { return t.family.install(c, old, next) })
 	}
-	for n := range sets {
-		if err == nil {
-			err = s.Verify(t.family.set(n), len(next.elements[n]))
-		}
-	}
 	if err != nil {
 		t.forget()
 		return fmt.Errorf("forward: %s: install rules: %w", t.family.name, err)
