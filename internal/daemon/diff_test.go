@@ -49,7 +49,7 @@ func TestSameReport(t *testing.T) {
 // TestSameMemory: what is not compared shows in the statuses, in what drivers are asked for,
 // or is waited for with Wake.
 func TestSameMemory(t *testing.T) {
-	fieldtest.Same(t, sameMemory, "Gen", "Waiting", "Probing", "Fresh", "Lists", "Membership.Machine", "Membership.Disabled", "Left", "Rings", "Wires",
+	fieldtest.Same(t, sameMemory, "Gen", "Counts", "Lists", "Membership.Machine", "Membership.Disabled", "Left", "Rings", "Wires",
 		"Aggregates", "Conflicts", "Balance", "VIPs: a copy", "BGP: a copy")
 }
 

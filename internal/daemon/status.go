@@ -102,13 +102,10 @@ func bgpStatus(v *model.View, d *model.Desired) []v1alpha1.BGPStatus {
 	var out []v1alpha1.BGPStatus
 	for i := range d.BGP.Peers {
 		p := &d.BGP.Peers[i]
-		r, known := reports[p.Name]
-		if !known {
-			r.State = "Idle"
-		}
+		r := reports[p.Name]
 		b := v1alpha1.BGPStatus{
 			Peer: p.Name, Address: p.Address.String(), LocalASN: p.LocalASN, PeerASN: cmp.Or(p.PeerASN, r.PeerASN),
-			State: r.State, Since: r.Since, HoldTime: duration(r.HoldTime), Families: r.Families,
+			State: cmp.Or(r.State, "Idle"), Since: r.Since, HoldTime: duration(r.HoldTime), Families: r.Families,
 			BFD: r.BFD, BFDTransmit: duration(r.BFDTransmit), BFDReceive: duration(r.BFDReceive), BFDDetect: duration(r.BFDDetect),
 			Received: r.Received, Flaps: r.Flaps, Error: r.LastError, LastErrorAt: r.LastAt,
 		}

@@ -44,7 +44,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	if o.Urgent {
 		t.networks.Urge(in.Interface)
 	}
-	o.Count(in, &d.Memory)
+	o.Count(in, &d.Memory.Counts)
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		d.WakeBy(v.Now) // begins anew
 	}

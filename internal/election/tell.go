@@ -71,7 +71,7 @@ const MostProbing = 96
 
 // Count keeps count of the VIPs that await their turn, of those for which the wire is asked, and
 // of those that nobody ever owned.
-func (o *Output) Count(in *Input, m *model.Memory) {
+func (o *Output) Count(in *Input, m *model.Counts) {
 	m.Fresh += one(o.Fresh)
 	m.Waiting += one(o.Memory.Phase == model.PhaseWaiting) - one(in.Memory.Phase == model.PhaseWaiting)
 	m.Probing += one(o.Memory.Phase == model.PhaseProbing) - one(in.Memory.Phase == model.PhaseProbing)

@@ -36,7 +36,7 @@ func TestTell(t *testing.T) {
 
 // TestCount: what waits, what asks, and what nobody ever owned is counted by what changes.
 func TestCount(t *testing.T) {
-	m := model.Memory{Waiting: 3, Probing: 2, Fresh: 1}
+	m := model.Counts{Waiting: 3, Probing: 2, Fresh: 1}
 	for _, c := range []struct {
 		from, to                model.Phase
 		fresh                   bool

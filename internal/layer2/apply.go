@@ -397,3 +397,14 @@ func (e *entry) fault(d *Driver, err error) {
 	}
 	e.err = text
 }
+
+// closePorts closes all ports; nothing is announced any more.
+func (d *Driver) closePorts() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, p := range d.ports {
+		p.Close()
+		delete(d.ports, key)
+	}
+	clear(d.entries)
+}

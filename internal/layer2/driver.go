@@ -126,13 +126,7 @@ func (d *Driver) Close(context.Context) error {
 	for _, s := range d.silence.of {
 		errs = append(errs, s.Close())
 	}
-	d.mu.Lock()
-	for key, p := range d.ports {
-		p.Close()
-		delete(d.ports, key)
-	}
-	clear(d.entries)
-	d.mu.Unlock()
+	d.closePorts()
 	d.kernel.Close() // without the lock: readers may wait for it
 	return errors.Join(errs...)
 }

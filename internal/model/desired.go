@@ -264,6 +264,15 @@ type Membership struct {
 	Disabled MachineMemory
 }
 
+// Counts are how many VIPs wait for this node to take them; the election counts.
+type Counts struct {
+	// Waiting and Probing are those in these phases.
+	Waiting, Probing int
+	// Fresh is how many that nobody ever owned this node was about to take when they were
+	// most, since there were any.
+	Fresh int
+}
+
 // Memory is what one decision hands to the next.
 type Memory struct {
 	Gen  uint64
@@ -273,14 +282,10 @@ type Memory struct {
 	Balance map[string]BalanceMemory
 	Learned LearnedMemory
 	Membership
+	Counts
 	Stalls int
-	// Waiting and Probing count the VIPs in these phases.
-	Waiting, Probing int
 	// Lapses is that of the last decision.
 	Lapses uint64
-	// Fresh is how many VIPs that nobody ever owned this node was about to take when
-	// they were most, since there were any.
-	Fresh int
 	// Lists are those of the decision. The next one takes over what is the same
 	// instead of making it anew; they decide nothing.
 	Lists Lists
