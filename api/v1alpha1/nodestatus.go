@@ -65,6 +65,9 @@ type NodeStatus struct {
 	// BGP lists the sessions of this node; absent without any.
 	// +listType=atomic
 	BGP []BGPStatus `json:"bgp,omitempty"`
+	// Listeners are the BGPListeners of this node; absent without any.
+	// +listType=atomic
+	Listeners []ListenerStatus `json:"listeners,omitempty"`
 	// Config tells which configuration is in force.
 	Config ConfigStatus `json:"config"`
 	// Kubernetes tells of the cluster that is served; absent without one.

@@ -40,6 +40,8 @@ func RenderStatus(w io.Writer, s v1alpha1.NodeStatus, all bool) error {
 		{"VIPS", vipTable(s)},
 		{"HEALTH CHECKS", healthTable(s)},
 		{"BGP", bgpTable(s)},
+		{"MASTERS", masterTable(s)},
+		{"LEARNED ROUTES", routeTable(s)},
 	}
 	for _, section := range sections {
 		if len(section.table.rows) < 2 { // the header alone

@@ -101,6 +101,21 @@ func trouble() v1alpha1.NodeStatus {
 		{Peer: "tor1", Address: "10.0.0.1", State: "Established", BFD: "Up", Advertised: []string{"10.0.0.200/32"}},
 		{Peer: "tor2", Address: "10.0.0.2", State: "Active", Error: "dial tcp 10.0.0.2:179: connection refused"},
 	}
+	s.Listeners = []v1alpha1.ListenerStatus{{
+		Name: "masters",
+		Masters: []v1alpha1.MasterStatus{
+			{Address: "10.0.0.11", ASN: 64513, State: "Established", BFD: "Up", Accepted: []string{"203.0.113.1/32", "2001:db8::1/128"}},
+			{Address: "10.0.0.12", ASN: 64513, State: "Established", BFD: "Down", Received: 7},
+			{Address: "10.0.0.13", State: "OpenSent"},
+		},
+		Routes: []v1alpha1.LearnedRouteStatus{
+			{Prefix: "203.0.113.1/32", NextHops: []string{"10.0.0.11"}, Resilient: true, Since: ago(time.Minute)},
+			{Prefix: "203.0.113.2/32"}, {Prefix: "10.0.0.10/32", Error: "it holds 10.0.0.10, an address of this machine on interface eth0"},
+		},
+	}}
+	for i := range 7 {
+		s.Listeners[0].Refused = append(s.Listeners[0].Refused, v1alpha1.RefusedPathStatus{Prefix: fmt.Sprintf("10.%d.0.0/16", i), Master: "10.0.0.12", Why: "it is none of acceptPrefixes\x1b"})
+	}
 	return s
 }
 

@@ -108,3 +108,65 @@ func ExplainLines(list []v1alpha1.Explanation) []string {
 
 // Clean keeps foreign text from moving the cursor of a terminal.
 func Clean(text string) string { return clean(text) }
+
+// masterTable has the machines that are connected to BGPListeners.
+func masterTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("MASTER", "LISTENER", "AS", "STATE", "BFD", "ADVERTISES")
+	for _, l := range s.Listeners {
+		for _, m := range l.Masters {
+			text := strconv.Itoa(len(m.Accepted)) + " prefixes"
+			if len(m.Accepted) <= maxNamed {
+				text = strings.Join(m.Accepted, " ")
+			}
+			no := refusedOf(&l, m.Address)
+			if no != "" {
+				text = strings.TrimSpace(text + " " + no)
+			}
+			t.addKind(m.State, m.State != established || no != "", m.Address, l.Name, strconv.FormatUint(uint64(m.ASN), 10), m.State, m.BFD, text)
+		}
+	}
+	return t
+}
+
+// refusedOf is what is refused of a master, in words: the first prefixes, each with the reason.
+func refusedOf(l *v1alpha1.ListenerStatus, master string) string {
+	var words []string
+	left := 0
+	for _, r := range l.Refused {
+		switch {
+		case r.Master != master:
+		case len(words) == maxNamed:
+			left++
+		default:
+			words = append(words, r.Prefix+" refused: "+r.Why)
+		}
+	}
+	if left > 0 {
+		words = append(words, strconv.Itoa(left)+" more refused")
+	}
+	return strings.Join(words, "; ")
+}
+
+// routeTable has where packets go for what BGPListeners accept.
+func routeTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("PREFIX", "LISTENER", "GROUP", "SINCE", "NEXT HOPS")
+	for _, l := range s.Listeners {
+		for _, r := range l.Routes {
+			group := "multipath"
+			if r.Resilient {
+				group = "resilient"
+			}
+			text, kind := strings.Join(r.NextHops, " "), "routed"
+			if len(r.NextHops) == 0 {
+				text, kind, group = "unreachable", "unreachable", ""
+			}
+			if r.Error != "" {
+				text += "; " + r.Error
+			}
+			t.addKind(kind, len(r.NextHops) == 0 || r.Error != "", r.Prefix, l.Name, group, age(s, r.Since), text)
+		}
+	}
+	return t
+}

@@ -152,3 +152,119 @@ func backend(x *model.Server) string {
 
 // perMille rounds a share.
 func perMille(n, of int) int { return (2000*n + of) / (2 * max(of, 1)) }
+
+// listenerStatus tells what is learned by each BGPListener.
+func listenerStatus(v *model.View, d *model.Desired) []v1alpha1.ListenerStatus {
+	var out []v1alpha1.ListenerStatus
+	for i := range v.Listeners {
+		l := &v.Listeners[i]
+		s := v1alpha1.ListenerStatus{Name: l.Name, Masters: []v1alpha1.MasterStatus{}, Routes: learnedRoutes(v, d, l)}
+		for _, m := range v.Applied[model.SinkBGP].Masters {
+			if m.Listener == l.Name {
+				s.Masters = append(s.Masters, v1alpha1.MasterStatus{
+					Address: m.Address.String(), ASN: m.ASN, State: m.State, HoldTime: duration(m.HoldTime), BFD: m.BFD, BFDDetect: duration(m.BFDDetect),
+					Received: m.Received, Accepted: acceptedOf(v, d, l.Name, m.Address),
+				})
+			}
+		}
+		for _, p := range d.Refused.Paths {
+			if p.Listener == l.Name {
+				s.Refused = append(s.Refused, v1alpha1.RefusedPathStatus{Prefix: p.Prefix.String(), Master: p.Peer.String(), NextHop: text(p.NextHop), Why: p.Why})
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// acceptedOf are the prefixes for which packets go to a master.
+func acceptedOf(v *model.View, d *model.Desired, listener string, master netip.Addr) (out []string) {
+	for _, p := range v.Applied[model.SinkBGP].Learned {
+		used := func(h model.NextHop) bool { return h.Gateway == p.NextHop }
+		if p.Listener == listener && p.Peer == master && slices.ContainsFunc(routeTo(d, p.Prefix).NextHops, used) && !refused(d, &p) {
+			out = append(out, p.Prefix.String())
+		}
+	}
+	return out
+}
+
+func refused(d *model.Desired, p *model.LearnedPath) bool {
+	return slices.ContainsFunc(d.Refused.Paths, func(r model.RefusedPath) bool { return r.LearnedPath == *p })
+}
+
+// routeTo is the wanted route to a prefix; none has no prefix.
+func routeTo(d *model.Desired, prefix netip.Prefix) (r model.Route) {
+	if i := slices.IndexFunc(d.Routes.Routes, func(x model.Route) bool { return x.Prefix == prefix }); i >= 0 {
+		r = d.Routes.Routes[i]
+	}
+	return r
+}
+
+// learnedRoutes are where packets go that a listener accepts masters for, as the kernel has it.
+func learnedRoutes(v *model.View, d *model.Desired, l *model.BGPListener) []v1alpha1.LearnedRouteStatus {
+	out := []v1alpha1.LearnedRouteStatus{}
+	for _, prefix := range slices.SortedFunc(slices.Values(l.Accept), model.ComparePaths) {
+		is := v.Applied[model.SinkRoute].Routes[prefix]
+		r := v1alpha1.LearnedRouteStatus{Prefix: prefix.String(), Resilient: is.Resilient, Error: is.Err}
+		for _, h := range is.NextHops {
+			r.NextHops = append(r.NextHops, h.Gateway.String())
+		}
+		for _, m := range d.Memory.Learned.Routes {
+			if m.Prefix == prefix {
+				r.Since = m.Since
+			}
+		}
+		for _, no := range d.Refused.Prefixes {
+			if no.Listener == l.Name && no.Prefix == prefix {
+				r.Error = no.Why
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// masters tells in sentences where packets for a VIP of masters go, and why not to others.
+func masters(v *model.View, d *model.Desired, vip *model.VIP) (story []string) {
+	for _, l := range listenerStatus(v, d) {
+		for _, r := range l.Routes {
+			if p, err := netip.ParsePrefix(r.Prefix); err != nil || p.Addr() != vip.Addr {
+				continue
+			}
+			switch {
+			case len(r.NextHops) == 0:
+				story = append(story, fmt.Sprintf("no master of BGPListener %s gets packets for %s: they are answered as unreachable", l.Name, r.Prefix))
+			case r.Resilient:
+				story = append(story, fmt.Sprintf("packets for %s go to %s; a change moves only connections of a master that has left", r.Prefix, strings.Join(r.NextHops, ", ")))
+			default:
+				story = append(story, fmt.Sprintf("packets for %s go to %s; a change may move connections of any master", r.Prefix, strings.Join(r.NextHops, ", ")))
+			}
+			if r.Error != "" {
+				story = append(story, r.Error)
+			}
+			story = append(story, told(&l, r.Prefix)...)
+		}
+	}
+	return story
+}
+
+// told is what each master says of a prefix.
+func told(l *v1alpha1.ListenerStatus, prefix string) (story []string) {
+	for _, m := range l.Masters {
+		said := "does not advertise it"
+		if slices.Contains(m.Accepted, prefix) {
+			said = "advertises it"
+		}
+		for _, r := range l.Refused {
+			if r.Master == m.Address && r.Prefix == prefix {
+				said = "is refused: " + r.Why
+			}
+		}
+		line := fmt.Sprintf("master %s (AS %d, session %s", m.Address, m.ASN, m.State)
+		if m.BFD != "" {
+			line += ", BFD " + m.BFD
+		}
+		story = append(story, line+") "+said)
+	}
+	return story
+}

@@ -35,6 +35,7 @@ type snapshot struct {
 	loadBalancers []model.LoadBalancer
 	balance       map[string]model.BalanceMemory
 	health        map[string]model.HealthState
+	learned       listenerSnapshot
 }
 
 // machineSnapshot is what the gauges say of Machines.
@@ -79,7 +80,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 		peers:         v.Applied[model.SinkBGP].Peers,
 		layer2:        v.Applied[model.SinkLayer2].VIPs,
 		machine:       machineSnapshot{d.Memory.Machine.Drain != nil, v.Machines.Manager, d.Machines.Writer},
-		loadBalancers: v.LoadBalancers, balance: d.Memory.Balance, health: v.Health,
+		loadBalancers: v.LoadBalancers, balance: d.Memory.Balance, health: v.Health, learned: newListenerSnapshot(v, d),
 	}
 	for _, p := range v.Gossip.Members {
 		s.members[p.State]++
@@ -93,7 +94,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain, descMachineDrain, descManager, descWriter,
-		descBackendUp, descBackendWeight, descBackendShare, descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
+		descBackendUp, descBackendWeight, descBackendShare, descMasters, descRefused, descNextHops, descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
 		c <- d
 	}
 }
@@ -120,6 +121,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	gauge(descWriter, s.machine.writer)
 	collectBGP(c, s.peers)
 	s.collectBackends(c)
+	s.learned.collect(c)
 }
 
 func number(b bool) float64 {

@@ -30,3 +30,43 @@ func (s *snapshot) collectBackends(c chan<- prometheus.Metric) {
 		}
 	}
 }
+
+// The gauges of BGPListeners.
+var (
+	descMasters  = prometheus.NewDesc("lbd_listener_masters", "Masters whose session with the BGPListener is established.", []string{"listener"}, nil)
+	descRefused  = prometheus.NewDesc("lbd_listener_refused_paths", "Paths of masters that lead to no route, of all BGPListeners.", nil, nil)
+	descNextHops = prometheus.NewDesc("lbd_route_next_hops", "Masters to which the kernel sends packets for the prefix.", []string{"prefix"}, nil)
+)
+
+// listenerSnapshot is what they are made of.
+type listenerSnapshot struct {
+	listeners []model.BGPListener
+	bgp, is   model.Applied // of the drivers of BGP and of routes
+	refused   int
+}
+
+func newListenerSnapshot(v *model.View, d *model.Desired) listenerSnapshot {
+	return listenerSnapshot{v.Listeners, v.Applied[model.SinkBGP], v.Applied[model.SinkRoute], len(d.Refused.Paths) + d.Refused.Untold}
+}
+
+func (s *listenerSnapshot) collect(c chan<- prometheus.Metric) {
+	if len(s.listeners) == 0 {
+		return
+	}
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	for i := range s.listeners {
+		n := 0
+		for _, m := range s.bgp.Masters {
+			if m.Listener == s.listeners[i].Name && m.State == established {
+				n++
+			}
+		}
+		gauge(descMasters, n, s.listeners[i].Name)
+	}
+	for prefix, r := range s.is.Routes {
+		gauge(descNextHops, len(r.NextHops), prefix.String())
+	}
+	gauge(descRefused, s.refused)
+}

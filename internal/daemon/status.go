@@ -67,7 +67,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 			Successors: alive(v, x.Successors), Peers: x.Peers, Ring: x.Ring, Duplicate: x.Duplicate,
 		})
 	}
-	s.BGP = bgpStatus(v, d)
+	s.BGP, s.Listeners = bgpStatus(v, d), listenerStatus(v, d)
 	s.Machines = machinesStatus(v, d)
 	for n, a := range v.Applied {
 		if n == model.SinkGossip && a.Err == "" && d.Group.Untold > 0 {
@@ -254,6 +254,9 @@ func explain(v *model.View, d *model.Desired, s model.VIPStatus, q *question) v1
 	if s.VIP.Forwarded() && !s.BGP {
 		list, more := backends(v, d, &s.VIP, q)
 		e.Backends, e.Story = list, append(e.Story, more...)
+	}
+	if s.VIP.Learned() {
+		e.Story = append(e.Story, masters(v, d, &s.VIP)...)
 	}
 	return e
 }

@@ -64,7 +64,7 @@ func forwarding(v *model.View, d *model.Desired) *model.View {
 	d.WakeBy(f.Wake)
 	v = v.WithVIPs(f.VIPs)
 	r := learned.Route(v)
-	d.Routes, d.Memory.Learned = r.State, r.Memory
+	d.Routes, d.Refused, d.Memory.Learned = r.State, r.Refusals, r.Memory
 	d.WakeBy(r.Wake)
 	return v.WithVIPs(r.VIPs)
 }

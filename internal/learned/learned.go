@@ -38,13 +38,10 @@ type Output struct {
 	// State has a route for each accepted prefix, also for one that nobody advertises:
 	// it is unreachable, and an upstream must not be told of it.
 	State model.RouteState
-	// Refused are paths that lead to no route, in order. Untold is how many more there are.
-	Refused []model.RefusedPath
-	Untold  int
-	// Prefixes are accepted prefixes of listeners that count for nothing.
-	Prefixes []model.RefusedPrefix
-	Memory   model.LearnedMemory
-	Wake     time.Time
+	// Refusals are what leads to no route.
+	model.Refusals
+	Memory model.LearnedMemory
+	Wake   time.Time
 }
 
 // Step decides. Applied to its own output with unchanged facts it changes nothing.

@@ -78,8 +78,8 @@ func TestMastersComeAndGo(t *testing.T) {
 	if got := gateways(&o, vip); got != "10.0.0.11%eth0 10.0.0.13%eth0 10.0.0.200%eth1" { // of two subnets the longer prefix
 		t.Error(got)
 	}
-	if got := gateways(&o, vip6); got != "fd00::13%eth0" || len(o.Refused)+len(o.Prefixes)+o.Untold != 0 {
-		t.Errorf("%s, %+v %+v", got, o.Refused, o.Prefixes)
+	if got := gateways(&o, vip6); got != "fd00::13%eth0" || len(o.Paths)+len(o.Prefixes)+o.Untold != 0 {
+		t.Errorf("%s, %+v %+v", got, o.Paths, o.Prefixes)
 	}
 	since := o.Memory.Routes[0].Since
 	if !since.Equal(in.Now) || o.State.Routes[0].Spread != in.Listeners[0].Spread {
@@ -129,8 +129,8 @@ func TestRefusedPaths(t *testing.T) {
 		change(&bad)
 		in.Paths = []model.LearnedPath{bad, path(vip, 14)}
 		o := Step(in)
-		if len(o.Refused) != 1 || !strings.Contains(o.Refused[0].Why, strings.TrimSpace(want)) || o.Refused[0].LearnedPath != bad {
-			t.Errorf("%s: %+v", want, o.Refused)
+		if len(o.Paths) != 1 || !strings.Contains(o.Paths[0].Why, strings.TrimSpace(want)) || o.Paths[0].LearnedPath != bad {
+			t.Errorf("%s: %+v", want, o.Paths)
 		}
 		if got := gateways(&o, vip); got != "10.0.0.14%eth0" {
 			t.Errorf("%s: the rest is %s", want, got)
@@ -146,8 +146,8 @@ func TestListenersAreApart(t *testing.T) {
 	bad.Listener = "others"
 	in.Paths = []model.LearnedPath{path(vip, 11), bad}
 	o := Step(in)
-	if gateways(&o, vip) != "10.0.0.11%eth0" || len(o.Refused) != 1 || len(o.State.Routes) != 3 {
-		t.Errorf("%s, %+v", gateways(&o, vip), o.Refused)
+	if gateways(&o, vip) != "10.0.0.11%eth0" || len(o.Paths) != 1 || len(o.State.Routes) != 3 {
+		t.Errorf("%s, %+v", gateways(&o, vip), o.Paths)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestPrivate(t *testing.T) {
 	bad.PeerASN = 3
 	in.Paths = []model.LearnedPath{bad}
 	if o := Step(in); gateways(&o, vip) != "10.0.0.11%eth0" {
-		t.Errorf("%+v", o.Refused)
+		t.Errorf("%+v", o.Paths)
 	}
 }
 
@@ -245,8 +245,8 @@ func TestBounds(t *testing.T) {
 	if gateways(&o, vip) != "10.0.0.12%eth0" || gateways(&o, vip6) != "fd00::11%eth0" {
 		t.Error(gateways(&o, vip), gateways(&o, vip6))
 	}
-	if len(o.Refused) != MaxRefused || o.Untold != 101 || !strings.Contains(o.Refused[0].Why, "201 prefixes, and maxPrefixes is 4") {
-		t.Errorf("%d refused, %d untold, %s", len(o.Refused), o.Untold, o.Refused[0].Why)
+	if len(o.Paths) != MaxRefused || o.Untold != 101 || !strings.Contains(o.Paths[0].Why, "201 prefixes, and maxPrefixes is 4") {
+		t.Errorf("%d refused, %d untold, %s", len(o.Paths), o.Untold, o.Paths[0].Why)
 	}
 
 	in = box()
@@ -287,12 +287,12 @@ func TestProperties(t *testing.T) {
 
 		shuffled := *in
 		shuffled.Paths = rapid.Permutation(in.Paths).Draw(t, "order")
-		if other := Step(&shuffled); !other.State.Same(&o.State) || !slices.Equal(other.Refused, o.Refused) {
+		if other := Step(&shuffled); !other.State.Same(&o.State) || !slices.Equal(other.Paths, o.Paths) {
 			t.Fatalf("the order counts:\n%+v\n%+v", o, other)
 		}
 		again := *in
 		again.Memory, again.Now = o.Memory, in.Now.Add(time.Hour)
-		if next := Step(&again); !next.State.Same(&o.State) || !next.Memory.Same(&o.Memory) || !slices.Equal(next.Refused, o.Refused) {
+		if next := Step(&again); !next.State.Same(&o.State) || !next.Memory.Same(&o.Memory) || !slices.Equal(next.Paths, o.Paths) {
 			t.Fatalf("not at rest:\n%+v\n%+v", o, next)
 		}
 	})
@@ -319,7 +319,7 @@ func check(t *rapid.T, in *Input, o *Output) {
 		}
 	}
 	refused := make(map[model.LearnedPath]bool)
-	for _, p := range o.Refused {
+	for _, p := range o.Paths {
 		refused[p.LearnedPath] = true
 		if p.Why == "" {
 			t.Fatalf("%+v", p)

@@ -33,8 +33,8 @@ func (s *step) paths() {
 		switch {
 		case why == "":
 			s.hops[p.Prefix] = append(s.hops[p.Prefix], hop)
-		case len(s.out.Refused) < MaxRefused:
-			s.out.Refused = append(s.out.Refused, model.RefusedPath{LearnedPath: *p, Why: why})
+		case len(s.out.Paths) < MaxRefused:
+			s.out.Paths = append(s.out.Paths, model.RefusedPath{LearnedPath: *p, Why: why})
 		default:
 			s.out.Untold++
 		}

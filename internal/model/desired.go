@@ -34,6 +34,7 @@ type Desired struct {
 	// Forward is for the driver that forwards connections to other machines.
 	Forward ForwardState
 	Routes  RouteState // for the driver of routes
+	Refused Refusals   // for people: what leads to no route
 	Rings   bool       // for relay: whether a VIP is bound depends on whether rings would work
 	// Hearing, for relay: a node that is there, or is awaited, has not said yet which
 	// connections it has. Rings may lack it; what an earlier process left does not.

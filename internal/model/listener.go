@@ -74,6 +74,14 @@ type RefusedPrefix struct {
 	Why      string
 }
 
+// Refusals are what masters advertise, or listeners accept, and what counts for nothing.
+type Refusals struct {
+	Paths []RefusedPath // in order
+	// Untold is how many more paths there are.
+	Untold   int
+	Prefixes []RefusedPrefix
+}
+
 // LearnedMemory is what the policy of learned paths remembers.
 type LearnedMemory struct {
 	// Routes are those of the last decision, in the order of ComparePaths.

@@ -186,7 +186,7 @@ func (b *box) by(want ...*master) time.Time {
 		for _, h := range b.routes[vip].NextHops {
 			is = append(is, h.Gateway.String())
 		}
-		at, refused := b.at, b.out.Refused
+		at, refused := b.at, b.out.Paths
 		_, known := b.routes[vip]
 		b.mu.Unlock()
 		if known && strings.Join(is, " ") == strings.Join(gateways, " ") {
@@ -227,7 +227,7 @@ func TestBox(t *testing.T) {
 		t.Error(is)
 	}
 	b.mu.Lock()
-	if r := b.out.Refused; len(r) != 3 || r[0].Prefix.Bits() != 0 {
+	if r := b.out.Paths; len(r) != 3 || r[0].Prefix.Bits() != 0 {
 		t.Errorf("refused %+v", r)
 	}
 	b.mu.Unlock()
