@@ -92,6 +92,9 @@ type MachinesSpec struct {
 	// in Namespaces whose machinePort is not its port, and of ClusterName if that is given.
 	// Default: only for those that its own Machine is a member of.
 	Balancer bool `json:"balancer,omitempty"`
+	// Peers makes gossip peers of the Machines of the control plane of the cluster that this
+	// node is of, besides those of gossip.peers: as Machines are replaced, so are they.
+	Peers bool `json:"peers,omitempty"`
 	// ProviderID is the spec.providerID of the Machine of this node. Default: it is
 	// found by the name of the node, then by its addresses.
 	ProviderID string `json:"providerID,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -34,7 +35,8 @@ type joined struct {
 	cluster services.Result
 	// machines are the checks of the balancers that this node is a member of.
 	machines map[string]v1alpha1.HealthCheck
-	nodes    []netip.Addr
+	// nodes are those of the cluster that run lbd, hosts the Machines of the control plane.
+	nodes, hosts []netip.Addr
 }
 
 // setFiles takes a new configuration.
@@ -70,6 +72,14 @@ func (j *joined) setNodes(addrs []netip.Addr) {
 	j.peers()
 }
 
+// setHosts takes the addresses of the Machines of the control plane.
+func (j *joined) setHosts(addrs []netip.Addr) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.hosts = addrs
+	j.peers()
+}
+
 // apply hands both on. Of two checks with one name that of the files counts, as does
 // the VirtualIP, and that of the cluster more than that of a management cluster.
 func (j *joined) apply() {
@@ -84,21 +94,24 @@ func (j *joined) apply() {
 	j.checks.SetClusterChecks(all, j.files.Node.CheckFiles)
 }
 
-// peers tells the gossip peers, each once.
-func (j *joined) peers() {
+// peers tells the gossip peers.
+func (j *joined) peers() { j.parts.gossip.SetPeers(j.peerList()) }
+
+// peerList is the gossip peers of all that know some, each once.
+func (j *joined) peerList() []string {
 	list := j.files.PeerNames()
 	known := make(map[string]bool)
 	for _, p := range list {
 		known[p] = true
 	}
 	port := strconv.Itoa(int(j.files.Node.Gossip.Port))
-	for _, a := range j.nodes {
+	for _, a := range slices.Concat(j.nodes, j.hosts) {
 		if p := net.JoinHostPort(a.String(), port); !known[p] {
 			known[p] = true
 			list = append(list, p)
 		}
 	}
-	j.parts.gossip.SetPeers(list)
+	return list
 }
 
 // newSpeaker returns the source of what the cluster says, nil if none is served.
@@ -132,7 +145,7 @@ func newMachines(cfg *config.Config, j *joined, log *slog.Logger) *machines.Sour
 		return nil
 	}
 	return machines.New(machines.Options{
-		Logger: log, Spec: m, Self: cfg.Node.Name, OnChecks: j.setMachines,
+		Logger: log, Spec: m, Self: cfg.Node.Name, OnChecks: j.setMachines, OnPeers: j.setHosts, Bind: cfg.Node.Gossip.BindAddress,
 		Connect: func() (*k8s.Client, error) {
 			return k8s.New(k8s.Options{Logger: log, Kubeconfig: m.Kubeconfig, UserAgent: "lbd-machines/" + programVersion()})
 		},

@@ -207,7 +207,7 @@ func (j *Judge) besideNode() {
 			j.find(AddressOfNode, at, j.node(path, nil))
 		}
 	})
-	alone := len(j.Node.Gossip.Peers) == 0 && !j.broken(j.node("gossip.peers", nil))
+	alone := len(j.Node.Gossip.Peers) == 0 && (j.Node.Machines == nil || !j.Node.Machines.Peers) && !j.broken(j.node("gossip.peers", nil))
 	for i, o := range j.LoadBalancers {
 		if alone && o.Spec.Partition == v1alpha1.PartitionQuorum {
 			j.find(QuorumAlone, j.balancer(i, "spec.partition", string(v1alpha1.PartitionQuorum)), j.node("gossip.peers", nil))

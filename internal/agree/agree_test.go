@@ -150,3 +150,16 @@ func TestPoolIndex(t *testing.T) {
 		}
 	}
 }
+
+// TestQuorumOfMachines: who takes its peers from Machines is not alone, although no file names one.
+func TestQuorumOfMachines(t *testing.T) {
+	quorum := vip("a", func(s *v1alpha1.VirtualIPSpec) { s.Partition = v1alpha1.PartitionQuorum })
+	for peers, want := range map[bool]int{true: 0, false: 1} {
+		got := 0
+		j := Judge{Node: &v1alpha1.NodeConfiguration{NodeName: "n", Machines: &v1alpha1.MachinesSpec{Peers: peers}}, VirtualIPs: []*v1alpha1.VirtualIP{quorum},
+			Report: func(Finding) { got++ }}
+		if j.Run(); got != want {
+			t.Errorf("peers %v: %d findings", peers, got)
+		}
+	}
+}

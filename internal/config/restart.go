@@ -86,6 +86,7 @@ func sameMachines(a, b *v1alpha1.MachinesSpec, check func(path string, same bool
 	check("machines.namespaces", slices.Equal(a.Namespaces, b.Namespaces), "others", nil)
 	check("machines.clusterName", a.ClusterName == b.ClusterName, cmp.Or(a.ClusterName, "all clusters"), b.ClusterName)
 	check("machines.balancer", a.Balancer == b.Balancer, a.Balancer, b.Balancer)
+	check("machines.peers", a.Peers == b.Peers, a.Peers, b.Peers)
 	check("machines.providerID", a.ProviderID == b.ProviderID, cmp.Or(a.ProviderID, "none"), b.ProviderID)
 	check("machines.drainLabels", slices.Equal(a.DrainLabels, b.DrainLabels), "others", nil)
 	check("machines.drainOnDeletion", *a.DrainOnDeletion == *b.DrainOnDeletion, *a.DrainOnDeletion, *b.DrainOnDeletion)

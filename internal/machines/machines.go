@@ -6,6 +6,7 @@ package machines
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,6 +183,26 @@ func Self(all []*Machine, n Node, rules *Rules, target string) *Machine {
 		}
 	}
 	return nil
+}
+
+// Peers returns one address of each Machine of the control plane of a cluster, of the family of
+// like: those that a node of it talks to. No cluster: the one that the rules are limited to.
+// avoid are addresses that Machines share, which they may list as theirs.
+func (r *Rules) Peers(all []*Machine, cluster model.Key, like netip.Addr, avoid []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, m := range all {
+		if _, ok := m.Labels[ControlPlaneLabel]; !ok || m.Target != "" || !r.within(m) {
+			continue
+		}
+		if cluster != (model.Key{}) && m.Cluster() != cluster || cluster == (model.Key{}) && r.ClusterName == "" {
+			continue
+		}
+		if a, ok := m.serverAt(like, avoid, avoid); ok {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
 }
 
 // Member returns the node of the group that a Machine is, by name, then by address;

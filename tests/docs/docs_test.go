@@ -48,7 +48,7 @@ func TestConfigurations(t *testing.T) {
 			switch {
 			case b.lang == "yaml" && strings.Contains(b.text, "kind: "+v1alpha1.KindMachineLoadBalancer+"\n"):
 				balancer(t, fmt.Sprintf("%s:%d", b.page, b.line), b.text)
-			case b.lang == "yaml" && strings.Contains(b.text, "apiVersion: "+v1alpha1.Group+"/"):
+			case b.lang == "yaml" && strings.Contains("\n"+b.text, "\napiVersion: "+v1alpha1.Group+"/"):
 				found++
 				file := filepath.Join(t.TempDir(), "lbd.yaml")
 				if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {

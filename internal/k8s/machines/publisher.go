@@ -50,6 +50,7 @@ type facts struct {
 	vips      []model.VIP
 	balancers []model.LoadBalancer // what is forwarded to Machines, sorted by name
 	checks    map[string]v1alpha1.HealthCheck
+	peers     []netip.Addr // if they are asked for
 	// forwardings counts the ways from an address to a Machine that were asked for so far.
 	forwardings int
 }
@@ -173,8 +174,21 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 	f.machines.Drains = rules.Drains(all, p.cluster, me, balanced)
 	slices.SortFunc(f.machines.Balanced, netip.Addr.Compare)
 	f.machines.Balanced = slices.Compact(f.machines.Balanced)
+	if p.s.o.Spec.Peers {
+		f.peers = rules.Peers(all, p.cluster, like(p.s.o.Bind, me.Addrs), f.machines.Balanced)
+	}
 	f.sort()
 	return f, found
+}
+
+// like is an address of the family in which this node talks to its peers.
+func like(bind netip.Addr, own []netip.Addr) netip.Addr {
+	if i := slices.IndexFunc(own, netip.Addr.Is4); !bind.IsValid() && i >= 0 {
+		return own[i]
+	} else if !bind.IsValid() {
+		return own[0]
+	}
+	return bind
 }
 
 // sort brings the addresses into order, each once.
@@ -257,6 +271,9 @@ func (p *publisher) tell(f facts) {
 	objects := !p.ever || !reflect.DeepEqual(f.vips, p.told.vips) || !reflect.DeepEqual(f.balancers, p.told.balancers)
 	if !reflect.DeepEqual(f.checks, p.told.checks) {
 		p.s.o.OnChecks(f.checks)
+	}
+	if !slices.Equal(f.peers, p.told.peers) && len(f.peers) > 0 {
+		p.s.o.OnPeers(f.peers)
 	}
 	p.told, p.ever = f, true
 	p.publish(func(v *model.View) {

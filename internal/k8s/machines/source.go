@@ -44,6 +44,12 @@ type Options struct {
 	// OnChecks is told the health checks of balancers by model.VIP.Check, before they
 	// are needed. May be nil.
 	OnChecks func(map[string]v1alpha1.HealthCheck)
+	// OnPeers is told the addresses of the Machines of the control plane of this node's
+	// cluster, if Spec.Peers asks for them; once nobody knows them, nothing. May be nil.
+	OnPeers func([]netip.Addr)
+	// Bind is the address at which this node talks to its peers; invalid: IPv4 if it has
+	// such an address.
+	Bind netip.Addr
 }
 
 // Source tells what a management cluster says of the Machines behind the nodes, and
@@ -76,6 +82,9 @@ func New(o Options) *Source {
 	}
 	if o.OnChecks == nil {
 		o.OnChecks = func(map[string]v1alpha1.HealthCheck) {}
+	}
+	if o.OnPeers == nil {
+		o.OnPeers = func([]netip.Addr) {}
 	}
 	return &Source{o: o, mostForwardings: maxForwardings, rules: machines.RulesOf(o.Spec), kick: make(chan struct{}, 1), write: make(chan struct{}, 1), writes: map[string]uint64{}}
 }

@@ -89,6 +89,7 @@ type bed struct {
 	mu     sync.Mutex // guards all below
 	view   model.View
 	checks map[string]v1alpha1.HealthCheck
+	peers  []netip.Addr
 	// unconnected is why there is no client yet.
 	unconnected error
 }
@@ -136,6 +137,10 @@ func (b *bed) run(change func(*v1alpha1.MachinesSpec)) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.checks = c
+	}, OnPeers: func(peers []netip.Addr) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.peers = peers
 	}})
 	if b.mostForwardings > 0 {
 		b.src.mostForwardings = b.mostForwardings
