@@ -32,6 +32,8 @@ const (
 	KindL2Advertisement   = "L2Advertisement"
 	KindBGPAdvertisement  = "BGPAdvertisement"
 	KindLoadBalancer      = "LoadBalancer"
+	// KindBGPListener is for files only, as KindNodeConfiguration is.
+	KindBGPListener = "BGPListener"
 	// KindMachineLoadBalancer is for clusters only, and the only one with a namespace.
 	KindMachineLoadBalancer = "MachineLoadBalancer"
 )

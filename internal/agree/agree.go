@@ -25,29 +25,36 @@ type Rule uint8
 
 // The rules. At is the field at fault, and Other the one that it contradicts.
 const (
-	AddressTwice     Rule = iota + 1 // an address of two objects that are announced
-	BackendIsVirtual                 // a backend has an address that moves
-	AddressOfNode                    // an address of a VirtualIP is that of a node, with which gossip would move away
-	QuorumAlone                      // a VirtualIP asks for a quorum, and the node knows no peers
-	BalancedAlone                    // a VirtualIP spreads connections that no other node could find
-	CommunityTwice                   // two objects define one name
-	UnknownProfile                   // no BFDProfile has the name
-	UnknownPeer                      // no BGPPeer has the name
-	UnknownPool                      // no IPAddressPool has the name
-	UnknownCommunity                 // nothing defines the name
-	PeerIsNode                       // the peer is this node itself
-	PeerIsVirtual                    // the peer has an address that moves
-	SourceIsVirtual                  // the session comes from an address that moves
-	PeerIsSource                     // another session of one node comes from the address of the peer
-	PeerTwice                        // two peers of one node have one address
-	RouterIDOfNode                   // the BGP identifier is not that of the node
-	RouterIDTwice                    // one node has two BGP identifiers
-	FamilyUntold                     // no peer is told the address; Other has its family as the value
-	PoolBesideNode                   // an object for Services is beside a NodeConfiguration
-	PoolsOverlap                     // two pools have one address
-	AddressInPool                    // an address of a VirtualIP could be given to a Service
-	PeerInPool                       // so could that of a peer
-	PrefixTooWide                    // routers would be told of addresses that are not in the pool
+	AddressTwice      Rule = iota + 1 // an address of two objects that are announced
+	BackendIsVirtual                  // a backend has an address that moves
+	AddressOfNode                     // an address of a VirtualIP is that of a node, with which gossip would move away
+	QuorumAlone                       // a VirtualIP asks for a quorum, and the node knows no peers
+	BalancedAlone                     // a VirtualIP spreads connections that no other node could find
+	CommunityTwice                    // two objects define one name
+	UnknownProfile                    // no BFDProfile has the name
+	UnknownPeer                       // no BGPPeer has the name
+	UnknownPool                       // no IPAddressPool has the name
+	UnknownCommunity                  // nothing defines the name
+	PeerIsNode                        // the peer is this node itself
+	PeerIsVirtual                     // the peer has an address that moves
+	SourceIsVirtual                   // the session comes from an address that moves
+	PeerIsSource                      // another session of one node comes from the address of the peer
+	PeerTwice                         // two peers of one node have one address
+	RouterIDOfNode                    // the BGP identifier is not that of the node
+	RouterIDTwice                     // one node has two BGP identifiers
+	FamilyUntold                      // no peer is told the address; Other has its family as the value
+	PoolBesideNode                    // an object for Services is beside a NodeConfiguration
+	PoolsOverlap                      // two pools have one address
+	AddressInPool                     // an address of a VirtualIP could be given to a Service
+	PeerInPool                        // so could that of a peer
+	PrefixTooWide                     // routers would be told of addresses that are not in the pool
+	ListenerInCluster                 // a BGPListener is on a machine of a cluster
+	PeersOverlap                      // masters of two BGPListeners
+	AcceptOverlaps                    // prefixes that two BGPListeners accept
+	AcceptIsTaken                     // an accepted prefix holds what another object or this node has
+	PeerIsMaster                      // a peer with an object of its own is where masters are
+	SeedTwice                         // two BGPListeners ask for different seeds of one machine
+	NoUpstream                        // no router is told of what a BGPListener accepts
 )
 
 // Finding is a rule that two objects break.
@@ -62,6 +69,7 @@ type Judge struct {
 	VirtualIPs        []*v1alpha1.VirtualIP
 	LoadBalancers     []*v1alpha1.LoadBalancer
 	Peers             []*v1alpha1.BGPPeer
+	Listeners         []*v1alpha1.BGPListener
 	Profiles          []*v1alpha1.BFDProfile
 	Communities       []*v1alpha1.Community
 	Pools             []*v1alpha1.IPAddressPool
@@ -99,6 +107,7 @@ func (j *Judge) Run() {
 	j.besideNode()
 	j.uniqueCommunities()
 	j.sessions()
+	j.listeners()
 	for i, o := range j.VirtualIPs {
 		if a := o.Spec.Advertise; a != nil && a.BGP != nil {
 			j.knownCommunities(j.vip(i, "spec.advertise.bgp.communities", nil), a.BGP.Communities)

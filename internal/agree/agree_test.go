@@ -34,6 +34,14 @@ func pool(name string, entries ...string) *v1alpha1.IPAddressPool {
 	return o
 }
 
+func listener(name, peers, accept string, change func(*v1alpha1.BGPListenerSpec)) *v1alpha1.BGPListener {
+	o := &v1alpha1.BGPListener{Metadata: meta(name)}
+	if o.Spec.PeerPrefixes, o.Spec.AcceptPrefixes = []string{peers}, []string{accept}; change != nil {
+		change(&o.Spec)
+	}
+	return o
+}
+
 func byBGP(peers ...string) func(*v1alpha1.VirtualIPSpec) {
 	return func(s *v1alpha1.VirtualIPSpec) {
 		s.Advertise = &v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{Peers: peers}}
@@ -109,6 +117,20 @@ func TestRules(t *testing.T) {
 		PeerInPool:    {Judge{Peers: []*v1alpha1.BGPPeer{peer("q", "192.0.2.1", nil)}, Pools: []*v1alpha1.IPAddressPool{pool("p", "192.0.2.0/24")}}, "q spec.peerAddress", true},
 		PrefixTooWide: {Judge{BGPAdvertisements: []*v1alpha1.BGPAdvertisement{aggregate(24)}, Pools: []*v1alpha1.IPAddressPool{pool("p", "192.0.2.0/24", "198.51.100.0/25")}},
 			"a spec.aggregationLength", true},
+		ListenerInCluster: {Judge{Node: node(func(n *v1alpha1.NodeConfiguration) { n.Kubernetes = new(v1alpha1.KubernetesSpec) }),
+			Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/24", "198.51.100.1/32", nil)}}, "l kind", false},
+		PeersOverlap: {Judge{Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/24", "198.51.100.1/32", nil), listener("m", "192.0.2.128/25", "198.51.100.2/32", nil)}},
+			"m spec.peerPrefixes[0]", true},
+		AcceptOverlaps: {Judge{Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", nil), listener("m", "192.0.2.128/25", "198.51.100.0/30", nil)}},
+			"m spec.acceptPrefixes[0]", true},
+		AcceptIsTaken: {Judge{VirtualIPs: []*v1alpha1.VirtualIP{vip("a", nil, "198.51.100.1")},
+			Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.0/30", nil)}}, "l spec.acceptPrefixes[0]", true},
+		PeerIsMaster: {Judge{Peers: []*v1alpha1.BGPPeer{peer("p", "192.0.2.1", nil)},
+			Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", nil)}}, "p spec.peerAddress", true},
+		SeedTwice: {Judge{Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", nil),
+			listener("m", "192.0.2.128/25", "198.51.100.2/32", func(s *v1alpha1.BGPListenerSpec) { s.HashSeed = 7 })}}, "m spec.hashSeed", true},
+		NoUpstream: {Judge{Node: node(func(*v1alpha1.NodeConfiguration) {}), Peers: []*v1alpha1.BGPPeer{peer("p", "203.0.113.1", func(s *v1alpha1.BGPPeerSpec) { s.NodeSelectors = zone("b") })},
+			Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", func(s *v1alpha1.BGPListenerSpec) { s.Upstream = v1alpha1.UpstreamBGP })}}, "l spec.upstream", true},
 	} {
 		var got []string
 		c.j.Complete = true

@@ -94,11 +94,15 @@ func newConfig(objects []*object, node *object, secrets map[string]string) *Conf
 			maps.Copy(cfg.Checks, checks)
 		case *v1alpha1.BGPPeer:
 			cfg.Peers = append(cfg.Peers, resolve.Peer(b, names.profiles[b.Spec.BFDProfile], secrets))
+		case *v1alpha1.BGPListener:
+			l, vips := resolve.Listener(b, names.profiles[b.Spec.BFDProfile], secrets)
+			cfg.Listeners, cfg.VIPs = append(cfg.Listeners, l), append(cfg.VIPs, vips...)
 		}
 	}
 	slices.SortFunc(cfg.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(cfg.LoadBalancers, func(a, b model.LoadBalancer) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(cfg.Peers, func(a, b model.BGPPeer) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(cfg.Listeners, func(a, b model.BGPListener) int { return strings.Compare(a.Name, b.Name) })
 	cfg.warnings = warnings(objects, names)
 	return cfg
 }

@@ -32,6 +32,8 @@ type Config struct {
 	// Peers are all BGPPeers, also those that are not for this node, sorted by
 	// Name. They hold passwords; never log one.
 	Peers []model.BGPPeer
+	// Listeners are sorted by Name; their VIPs are among VIPs. They hold passwords, too.
+	Listeners []model.BGPListener
 	// BGP is what all sessions of this node share.
 	BGP model.BGPConfig
 	// Warnings are sentences about what is valid but unwise, each with its file.

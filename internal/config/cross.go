@@ -32,6 +32,8 @@ func crossCheck(objects []*object, complete bool) *object {
 			j.LoadBalancers = append(j.LoadBalancers, b)
 		case *v1alpha1.BGPPeer:
 			j.Peers = append(j.Peers, b)
+		case *v1alpha1.BGPListener:
+			j.Listeners = append(j.Listeners, b)
 		case *v1alpha1.BFDProfile:
 			j.Profiles = append(j.Profiles, b)
 		case *v1alpha1.Community:
@@ -133,6 +135,14 @@ var words = map[agree.Rule]string{
 	agree.AddressInPool:  "is in @field; a Service could be given it",
 	agree.PeerInPool:     "is in @field; a Service could be given it",
 	agree.PrefixTooWide:  `makes prefixes larger than @field, "@value"`,
+
+	agree.ListenerInCluster: "is for a machine outside every cluster; this one has @field",
+	agree.PeersOverlap:      "overlaps @field; a master belongs to one BGPListener",
+	agree.AcceptOverlaps:    "overlaps @field; a prefix belongs to one BGPListener",
+	agree.AcceptIsTaken:     "holds @value, which is @field: packets for it would go to masters",
+	agree.PeerIsMaster:      "is in @field, whose masters have no objects of their own; leave it out there, or remove this object",
+	agree.SeedTwice:         "is not @value, that of @other: the kernel has one seed",
+	agree.NoUpstream:        "needs a BGPPeer, the router that is told of the prefixes; none is for this node",
 }
 
 // object returns the one with a field.

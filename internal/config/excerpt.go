@@ -210,6 +210,8 @@ func (o *object) secretFiles() (files []string) {
 		}
 	case *v1alpha1.BGPPeer:
 		files = []string{b.Spec.PasswordFile}
+	case *v1alpha1.BGPListener:
+		files = []string{b.Spec.PasswordFile}
 	case *v1alpha1.BFDProfile:
 		files = []string{b.Spec.AuthKeyFile}
 	case *v1alpha1.VirtualIP:

@@ -288,6 +288,9 @@ func (o *object) newBody(kind string) bool {
 	case v1alpha1.KindBGPPeer:
 		o.peer = new(v1alpha1.BGPPeer)
 		o.body, o.meta = o.peer, &o.peer.Metadata
+	case v1alpha1.KindBGPListener:
+		b := new(v1alpha1.BGPListener)
+		o.body, o.meta = b, &b.Metadata
 	case v1alpha1.KindBFDProfile:
 		b := new(v1alpha1.BFDProfile)
 		o.body, o.meta = b, &b.Metadata
@@ -314,7 +317,7 @@ func (o *object) newBody(kind string) bool {
 func knownKinds() []string {
 	return []string{
 		v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer,
-		v1alpha1.KindBFDProfile, v1alpha1.KindCommunity,
+		v1alpha1.KindBGPListener, v1alpha1.KindBFDProfile, v1alpha1.KindCommunity,
 		v1alpha1.KindIPAddressPool, v1alpha1.KindL2Advertisement, v1alpha1.KindBGPAdvertisement,
 	}
 }

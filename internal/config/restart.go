@@ -123,9 +123,9 @@ func (c *Config) own(f func(p *model.BGPPeer)) {
 	}
 }
 
-// hasPeers tells whether this node has a session.
+// hasPeers tells whether this node has a session, or takes some.
 func (c *Config) hasPeers() bool {
-	has := false
+	has := len(c.Listeners) > 0
 	c.own(func(*model.BGPPeer) { has = true })
 	return has
 }

@@ -18,11 +18,12 @@ func TestSameFacts(t *testing.T) {
 		LBs    []model.LoadBalancer
 		Checks map[string]v1alpha1.HealthCheck
 		Peers  []model.BGPPeer
+		Hears  []model.BGPListener
 		BGP    model.BGPConfig
 	}
 	var a, b parts
 	of := func(p *parts) *Config {
-		return &Config{Node: p.Node, VIPs: p.VIPs, LoadBalancers: p.LBs, Checks: p.Checks, Peers: p.Peers, BGP: p.BGP}
+		return &Config{Node: p.Node, VIPs: p.VIPs, LoadBalancers: p.LBs, Checks: p.Checks, Peers: p.Peers, Listeners: p.Hears, BGP: p.BGP}
 	}
 	told := func(c *Config) (v model.View) {
 		c.into(&v)

@@ -33,13 +33,17 @@ func secretRefs(objects []*object, node *object) []secretRef {
 		}
 	}
 	for _, o := range objects {
-		if o.peer == nil {
-			continue
+		var file, profile string
+		ours := node != nil
+		switch b := o.body.(type) {
+		case *v1alpha1.BGPPeer:
+			file, profile = b.Spec.PasswordFile, b.Spec.BFDProfile
+			ours = ours && agree.Selects(b.Spec.NodeSelectors, node.node.NodeLabels)
+		case *v1alpha1.BGPListener:
+			file, profile = b.Spec.PasswordFile, b.Spec.BFDProfile
 		}
-		s := &o.peer.Spec
-		ours := node != nil && agree.Selects(s.NodeSelectors, node.node.NodeLabels)
-		used[s.BFDProfile] = used[s.BFDProfile] || ours
-		add(secretRef{o, "spec.passwordFile", s.PasswordFile, v1alpha1.MD5KeyRule, ours})
+		used[profile] = used[profile] || ours
+		add(secretRef{o, "spec.passwordFile", file, v1alpha1.MD5KeyRule, ours})
 	}
 	for _, o := range objects {
 		if p, ok := o.body.(*v1alpha1.BFDProfile); ok {
@@ -127,6 +131,8 @@ func secretsGiven(o *object) {
 	switch b := o.body.(type) {
 	case *v1alpha1.BGPPeer:
 		given("spec.password", b.Spec.Password)
+		given("spec.passwordFile", b.Spec.PasswordFile)
+	case *v1alpha1.BGPListener:
 		given("spec.passwordFile", b.Spec.PasswordFile)
 	case *v1alpha1.BFDProfile:
 		given("spec.authType", string(b.Spec.AuthType))

@@ -252,12 +252,12 @@ func (c *Config) sameFacts(o *Config) bool {
 
 // sameBGP tells whether sessions are to be the same.
 func (c *Config) sameBGP(o *Config) bool {
-	return reflect.DeepEqual(c.Peers, o.Peers) && reflect.DeepEqual(c.BGP, o.BGP)
+	return reflect.DeepEqual(c.Peers, o.Peers) && reflect.DeepEqual(c.Listeners, o.Listeners) && reflect.DeepEqual(c.BGP, o.BGP)
 }
 
 // into puts the facts into a View, which then shares them.
 func (c *Config) into(v *model.View) {
-	v.SetObjects(model.SourceConfig, model.Objects{VIPs: c.VIPs, Peers: c.Peers, LoadBalancers: c.LoadBalancers})
+	v.SetObjects(model.SourceConfig, model.Objects{VIPs: c.VIPs, Peers: c.Peers, LoadBalancers: c.LoadBalancers, Listeners: c.Listeners})
 	v.SetLabels(model.SourceConfig, c.Node.Labels)
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout

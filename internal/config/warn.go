@@ -43,6 +43,8 @@ func warnings(objects []*object, names *named) []*Error {
 			warnQuorum(b.Spec.Partition, pair, warn)
 		case *v1alpha1.BGPPeer:
 			warnPeer(o, warn)
+		case *v1alpha1.BGPListener:
+			warnListener(&b.Spec, warn)
 		case *v1alpha1.IPAddressPool:
 			warnPool(b, announced, warn)
 		case *v1alpha1.L2Advertisement:
@@ -107,6 +109,22 @@ func warnPeer(o *object, warn func(path, text string)) {
 		warn("spec.holdTime", "a node that dies is never noticed by the session; set bfdProfile")
 	case hold > slowHoldTime:
 		warn("spec.holdTime", fmt.Sprintf("a node that dies is noticed only after %v; set bfdProfile", *s.HoldTime))
+	}
+}
+
+// warnListener warns about a BGPListener.
+func warnListener(s *v1alpha1.BGPListenerSpec, warn func(path, text string)) {
+	if s.PasswordFile == "" {
+		warn("spec.passwordFile", "there is none: every machine in peerPrefixes can draw connections to itself")
+	}
+	if s.BFDProfile == "" && s.HoldTime.Duration > slowHoldTime {
+		warn("spec.holdTime", fmt.Sprintf("a master that dies is noticed only after %v; set bfdProfile", s.HoldTime))
+	}
+	for i, text := range s.AcceptPrefixes {
+		six := strings.Contains(text, ":")
+		if !slices.ContainsFunc(s.PeerPrefixes, func(p string) bool { return strings.Contains(p, ":") == six }) {
+			warn(fmt.Sprintf("spec.acceptPrefixes[%d]", i), "no prefix of peerPrefixes is of its family: masters have to advertise it with a next hop of that family in sessions of the other one")
+		}
 	}
 }
 
