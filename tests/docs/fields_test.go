@@ -89,6 +89,9 @@ func TestFields(t *testing.T) {
 	peer.Default()
 	profile.Default()
 	checkFields(t, p.rows(v1alpha1.KindBGPPeer), peer)
+	listener := &v1alpha1.BGPListener{}
+	listener.Default()
+	checkFields(t, p.rows(v1alpha1.KindBGPListener), listener)
 	checkFields(t, p.rows(v1alpha1.KindBFDProfile), profile)
 	checkFields(t, p.rows(v1alpha1.KindCommunity), &v1alpha1.Community{})
 
