@@ -68,14 +68,13 @@ type turn struct {
 // layer 2 had a memory of it.
 func (t *turn) both(vip *model.VIP) (known bool) {
 	noBGP := len(vip.BGP) == 0
-	_, held := t.lists.OnLAN.Old[vip.Addr]
 	// What only BGP announces has no owner, but layer 2 may have to let it go.
-	if l2 := vip.L2 || noBGP; l2 || held {
+	if l2 := vip.L2 || noBGP; l2 || t.lists.OnLAN.Had(vip.Addr) {
 		known = t.step(vip, !l2)
 	}
 	t.d.Rings = t.d.Rings || t.rings.BalancedIfFit(vip)
 	onLo := !noBGP || t.rings.Balanced(vip, t.here.Interface)
-	if _, was := t.lists.OnLoopback.Old[vip.Addr]; onLo || was || t.address.Loopback[vip.Addr].Bound {
+	if onLo || t.lists.OnLoopback.Had(vip.Addr) || t.address.Loopback[vip.Addr].Bound {
 		t.stepLoopback(vip, !onLo)
 	}
 	t.relay(vip)

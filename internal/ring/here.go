@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"net/netip"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
@@ -45,13 +46,13 @@ func (all *All) Balanced(vip *model.VIP, iface string) bool {
 // balancedStill tells whether the address is bound here since the VIP is Balanced, or was, or is
 // about to be.
 func (all *All) balancedStill(vip *model.VIP, iface string) bool {
-	return all.v.Memory.BGP[vip.Addr].Balanced || all.Balanced(vip, iface)
+	return all.before(vip).balanced || all.Balanced(vip, iface)
 }
 
 // OnLoopbackForBalancing tells whether the address is on lo for no other reason than that it is,
 // or was, Balanced. What BGP has there is told apart.
 func (all *All) OnLoopbackForBalancing(vip *model.VIP) bool {
-	return len(vip.BGP) == 0 && all.v.Memory.BGP[vip.Addr].Balanced && all.onLoopback(vip).Bound
+	return len(vip.BGP) == 0 && all.before(vip).balanced && all.onLoopback(vip).Bound
 }
 
 // Uneven is why this node, as the owner, takes all new connections to a Balanced VIP itself, by
@@ -166,11 +167,28 @@ func (all *All) ringOn(vip *model.VIP, iface string) string {
 // phase is how far BGP was with a VIP. What an earlier process of this node left bound was
 // advertised: a node that is back is in the ring from its first decision on.
 func (all *All) phase(vip *model.VIP) model.BGPPhase {
-	m, known := all.v.Memory.BGP[vip.Addr]
-	if !known && all.bound(vip) {
+	b := all.before(vip)
+	if !b.known && all.bound(vip) {
 		return model.BGPAdvertised
 	}
-	return m.Phase
+	return b.phase
+}
+
+// before is what the decision before remembered of a VIP on lo. Several questions about one VIP
+// follow each other, and to look it up each time took a twentieth of a decision.
+type before struct {
+	addr     netip.Addr
+	known    bool
+	balanced bool
+	phase    model.BGPPhase
+}
+
+func (all *All) before(vip *model.VIP) *before {
+	if b := &all.remembered; b.addr != vip.Addr {
+		m, known := all.v.Memory.BGP[vip.Addr]
+		*b = before{vip.Addr, known, m.Balanced, m.Phase}
+	}
+	return &all.remembered
 }
 
 // bound tells whether the kernel has the address, on lo or on an interface.

@@ -40,6 +40,8 @@ type All struct {
 	way           way
 	apart         apart
 
+	remembered before
+
 	others    []model.NodeName // of Elsewhere
 	elsewhere elsewhere
 

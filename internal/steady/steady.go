@@ -68,6 +68,12 @@ type Map[K comparable, V any] struct {
 	next map[K]V
 }
 
+// Had tells whether the old map has a key.
+func (m *Map[K, V]) Had(key K) bool {
+	_, had := m.Old[key]
+	return had
+}
+
 // Set gives a key its value.
 func (m *Map[K, V]) Set(key K, value V) {
 	if m.next == nil {
@@ -80,7 +86,7 @@ func (m *Map[K, V]) Set(key K, value V) {
 
 // Drop removes a key.
 func (m *Map[K, V]) Drop(key K) {
-	if _, had := m.Old[key]; had && m.next == nil {
+	if m.next == nil && m.Had(key) {
 		m.next = maps.Clone(m.Old)
 	}
 	delete(m.next, key)
