@@ -25,19 +25,13 @@ type onLo struct {
 func (f *facts) beginOnLoopback() {
 	v, d := f.v, f.d
 	relay, works := v.Applied[model.SinkRelay]
-	f.onLo = onLo{own: place.OwnAddresses(v.Links), relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}}
-	n := &f.onLo.node
-	*n = loopback.Node{
+	lo, known := v.Links[model.LoopbackInterface]
+	f.onLo = onLo{own: place.OwnAddresses(v.Links), relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}, node: loopback.Node{
 		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
 		Draining: v.Draining || f.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
+		SettledBy: f.group.SettledBy(v), NoIPv6: known && !lo.IPv6,
 		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts},
-	}
-	if !f.group.Memory.Settled {
-		n.SettledBy = v.Started.Add(membership.SettleAlone)
-	}
-	if lo, ok := v.Links[model.LoopbackInterface]; ok {
-		n.NoIPv6 = !lo.IPv6
-	}
+	}}
 }
 
 // stepLoopback decides what is held on lo of one VIP.

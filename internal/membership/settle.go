@@ -126,3 +126,11 @@ func linkBase(v *model.View) time.Time {
 	}
 	return base
 }
+
+// SettledBy is when this node will know its group at the latest; zero: it does.
+func (o *Output) SettledBy(v *model.View) time.Time {
+	if o.Memory.Settled {
+		return time.Time{}
+	}
+	return v.Started.Add(SettleAlone)
+}
