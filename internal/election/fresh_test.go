@@ -96,3 +96,17 @@ func TestFirstTurn(t *testing.T) {
 		later(t, in, 0, model.PhaseWaiting, Stagger)
 	}
 }
+
+// TestCrowd: turns are longer where many wait for the wire, which what is bound does not.
+func TestCrowd(t *testing.T) {
+	in := newcomer()
+	in.Crowd = 3
+	s := step{in: in}
+	if got := s.crowded(); got != Stagger {
+		t.Errorf("turns for what is bound are %v apart", got)
+	}
+	in.VIP.Unbound = true
+	if got := s.crowded(); got != 4*Stagger {
+		t.Errorf("turns in a crowd of three times as many are %v apart", got)
+	}
+}

@@ -179,3 +179,14 @@ func TestWaits(t *testing.T) {
 		t.Errorf("a node without peers that waits for its cluster wakes %v after its start", got.Sub(start))
 	}
 }
+
+// TestSettledBy: who knows its group waits for nothing.
+func TestSettledBy(t *testing.T) {
+	v := &model.View{Started: time.Unix(1000, 0)}
+	if got := (&Output{}).SettledBy(v); !got.Equal(v.Started.Add(SettleAlone)) {
+		t.Errorf("a node that has just started settles by %v", got)
+	}
+	if got := (&Output{Memory: model.Membership{Settled: true}}).SettledBy(v); !got.IsZero() {
+		t.Errorf("a node that has settled does so by %v", got)
+	}
+}

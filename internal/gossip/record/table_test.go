@@ -285,3 +285,25 @@ func TestVerdictsReachTheView(t *testing.T) {
 		t.Errorf("a node that leaves says %+v", left.Entries[0])
 	}
 }
+
+// TestMetAgain: a node that is forgotten and met again before the View hears of it has nothing
+// of its former life.
+func TestMetAgain(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	tab, view := NewTable("x"), model.View{}
+	live := func(vip netip.Addr) {
+		part, _ := NewOwn("a", now, 1, "v", nil).Update(&model.GroupState{VIPs: []model.GroupVIP{{Addr: vip, Standing: model.ReasonStandby, Name: vip.String()}}})
+		tab.Member("a", at(1), true, now)
+		tab.Merge(&part, now)
+	}
+	live(vip1)
+	tab.Whole().Apply(&view)
+	tab.Member("a", at(1), false, now)
+	now = now.Add(2 * forgetAfter)
+	tab.Sweep(now, func(netip.Addr) bool { return false })
+	live(vip2)
+	tab.Flush().Apply(&view)
+	if m := view.Gossip.Members["a"]; len(m.Standing) != 1 || m.Standing[vip2] != model.ReasonStandby || len(m.Names) != 1 {
+		t.Errorf("standing %v, names %v; want those of the second life alone", m.Standing, m.Names)
+	}
+}
