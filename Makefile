@@ -17,7 +17,7 @@ SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -122,6 +122,10 @@ benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmar
 
 benchring: deps build ## what open connections survive and what that costs, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench ring -out docs/benchmarks.md
+
+benchforward: deps build ## what a LoadBalancer costs, beside HAProxy, into docs/benchmarks.md (root)
+	@sh tests/deps.sh haproxy
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench forward -out docs/benchmarks.md
 
 benchcluster: deps build ## real control planes in faults and upgrades, beside keepalived, into docs/benchmarks.md (root)
 	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/bench -out $(CURDIR)/docs/benchmarks.md

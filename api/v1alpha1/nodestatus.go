@@ -417,6 +417,9 @@ type BackendStatus struct {
 	State string `json:"state,omitempty"`
 	// Detail is why the last check failed.
 	Detail string `json:"detail,omitempty"`
+	// Connections are those by this VIP that are open and that the node knows. Missing if it
+	// cannot tell.
+	Connections *int `json:"connections,omitempty"`
 	// Client: it gets the connection that was asked about.
 	Client bool `json:"client,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 	p, log := &parts{}, lines.Logger
 	reg := prometheus.NewRegistry()
 	p.restart = newRestarter(path)
-	b := &backend{restarter: p.restart}
+	b := &backend{restarter: p.restart, forward: forward.New(forward.Options{Logger: log.With("part", "forward")})}
 	p.control = control.New(control.Options{
 		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
 		Page: newPage(cfg, b, log), Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, InDaemonSet: inDaemonSet(), Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
@@ -85,13 +86,13 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 	routers := newBGP(cfg, log)
 	// Programs are waited for when all else is closed: notify comes first.
 	p.drivers = []announce.Driver{p.notify, group.Driver(), addresses, announcer, routers, relay.New(relay.Options{Logger: log.With("part", "relay")}),
-		forward.New(forward.Options{Logger: log.With("part", "forward")}), route.New(route.Options{Logger: log.With("part", "route")})}
+		b.forward, route.New(route.Options{Logger: log.With("part", "route")})}
 	if management != nil {
 		p.drivers = append(p.drivers, management.Driver())
 	}
 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, notify: p.notify, config: p.config, log: lines})
+		&adapterMetrics{gossip: group, layer2: announcer, address: addresses, health: checks, bgp: routers, cluster: cluster, machines: management, notify: p.notify, forward: b.forward, config: p.config, log: lines})
 	p.daemon, err = daemon.New(daemon.Options{
 		Logger: log, Metrics: reg, Node: cfg.Node.Name, Version: programVersion(),
 		Sources: optional([]source.Source{p.config, link.New(link.Options{Logger: log.With("part", "link")}), checks, group.Source()}, cluster, management),
@@ -199,7 +200,8 @@ func newGossip(cfg *config.Config, log *slog.Logger) (*gossip.Gossip, error) {
 type backend struct {
 	*daemon.Daemon
 	*restarter
-	config *config.Source
+	config  *config.Source
+	forward *forward.Driver
 }
 
 // Reload implements control.Backend.
@@ -214,7 +216,30 @@ func (b backend) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 	if errors.Is(err, daemon.ErrQuestion) {
 		return nil, fmt.Errorf("%w: %w", control.ErrQuestion, err)
 	}
+	if slices.ContainsFunc(list, func(e v1alpha1.Explanation) bool { return len(e.Backends) > 0 }) {
+		if counts, err := b.forward.Count(); err == nil { // else they are missing
+			countBackends(list, &counts)
+		}
+	}
 	return list, err
+}
+
+// countBackends adds how many connections each backend has by the address that is explained,
+// which only the kernel knows.
+func countBackends(list []v1alpha1.Explanation, counts *forward.Counts) {
+	type key struct{ vip, backend string }
+	open := make(map[key]int, len(counts.Open))
+	for way, n := range counts.Open { // a backend is named with its port only if it has one of its own
+		open[key{way.VIP.String(), way.Server.String()}] += n
+		open[key{way.VIP.String(), way.Server.Addr().String()}] += n
+	}
+	for i := range list {
+		for n := range list[i].Backends {
+			of := &list[i].Backends[n]
+			connections := open[key{list[i].Address, of.Backend}]
+			of.Connections = &connections
+		}
+	}
 }
 
 // Events marks an unknown VIP as not found.

@@ -12,6 +12,7 @@ import (
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/forward"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/k8s"
@@ -36,6 +37,7 @@ type adapterMetrics struct {
 	// machines is nil without a management cluster.
 	machines *machines.Source
 	notify   *notify.Driver
+	forward  *forward.Driver
 	config   *config.Source
 	log      *logqueue.Queue
 }
@@ -74,6 +76,11 @@ var (
 	descProblems     = desc("lbd_kubernetes_problems", "What objects of the cluster ask for and do not get on this node.")
 	descDaemonWrites = desc("lbd_machines_writes_total", "Writes to the management cluster, by what was written, or why nothing was.", "what")
 	descRefused      = desc("lbd_configuration_refused", "Whether the files of the configuration are refused as they are now.")
+	descOpened       = desc("lbd_backend_connections_total", "Connections that this node has sent to the backend, or has taken up from another node.", "backend", "protocol")
+	descOpen         = desc("lbd_backend_connections", "Connections to the backend that this node knows and that are open.", "backend", "protocol")
+	descToBackend    = desc("lbd_backend_received_bytes_total", "Bytes that this node has forwarded to the backend.", "backend", "protocol")
+	descFromBackend  = desc("lbd_backend_sent_bytes_total", "Bytes that this node has forwarded from the backend.", "backend", "protocol")
+	descUncounted    = desc("lbd_backends_uncounted", "Pairs of a port of an address and a backend whose connections are not counted, since there are too many.")
 	descTracked      = desc("lbd_conntrack_entries", "Connections that connection tracking of the kernel knows.")
 	descTrackable    = desc("lbd_conntrack_limit", "Connections that connection tracking of the kernel can know.")
 	descExpiry       = desc("lbd_kubernetes_credentials_expiry_timestamp_seconds", "When the token or the client certificate of a kubeconfig file ends, since 1970.", "kubeconfig")
@@ -134,12 +141,34 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 	}
 	m.collectNotify(count)
 	m.collectHost(c)
+	m.collectForward(c, count)
 	m.collectCluster(c, count)
 	if m.machines != nil {
 		for what, n := range m.machines.Writes() {
 			count(descDaemonWrites, n, what)
 		}
 	}
+}
+
+// collectForward reads what the kernel counts of connections to backends. What cannot be read is
+// left out.
+func (m *adapterMetrics) collectForward(c chan<- prometheus.Metric, count func(d *prometheus.Desc, n uint64, labels ...string)) {
+	counts, err := m.forward.Count()
+	if err != nil {
+		m.log.Logger.Debug("connections to backends cannot be counted", "part", "forward", "err", err)
+	}
+	open := make(map[forward.Counted]int, len(counts.Servers))
+	for way, n := range counts.Open {
+		open[way.Counted] += n
+	}
+	for at, n := range counts.Servers {
+		labels := []string{at.Server.String(), at.Protocol.String()}
+		count(descOpened, n.Opened, labels...)
+		count(descToBackend, n.Received, labels...)
+		count(descFromBackend, n.Sent, labels...)
+		c <- prometheus.MustNewConstMetric(descOpen, prometheus.GaugeValue, float64(open[at]), labels...)
+	}
+	c <- prometheus.MustNewConstMetric(descUncounted, prometheus.GaugeValue, float64(counts.Uncounted))
 }
 
 // collectNotify reads how programs ended.

@@ -14,6 +14,7 @@ import (
 
 	"lbd.dev/lbd/internal/address"
 	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/forward"
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/layer2"
@@ -39,7 +40,8 @@ func scraped(t *testing.T, files *config.Source, q *logqueue.Queue) *adapterMetr
 		}
 	})
 	return &adapterMetrics{
-		gossip: group, address: addresses, layer2: silence, health: health.New(health.Options{}),
+		forward: forward.New(forward.Options{Logger: slog.New(slog.DiscardHandler)}),
+		gossip:  group, address: addresses, layer2: silence, health: health.New(health.Options{}),
 		bgp: newBGP(&config.Config{}, slog.New(slog.DiscardHandler)), notify: newNotify(&config.Config{}, slog.New(slog.DiscardHandler)), config: files, log: q,
 	}
 }

@@ -365,11 +365,19 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 
 func backendTable(list []v1alpha1.BackendStatus) *table {
 	var t table
-	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "HEALTH", "WHY")
+	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "OPEN", "HEALTH", "WHY")
 	for _, b := range list {
-		t.add(b.Backend, strconv.Itoa(b.Weight), Share(b), cmp.Or(b.State, "not checked"), backendWhy(b))
+		t.add(b.Backend, strconv.Itoa(b.Weight), Share(b), openOf(b), cmp.Or(b.State, "not checked"), backendWhy(b))
 	}
 	return &t
+}
+
+// openOf is how many connections of a backend are open.
+func openOf(b v1alpha1.BackendStatus) string {
+	if b.Connections == nil {
+		return "unknown"
+	}
+	return strconv.Itoa(*b.Connections)
 }
 
 // backendWhy says why a backend gets no new connections, or gets them all the same.

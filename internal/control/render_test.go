@@ -183,6 +183,7 @@ func TestStatusOfManyVIPsFitsAScreen(t *testing.T) {
 }
 
 func TestRenderExplain(t *testing.T) {
+	open := 12
 	list := []v1alpha1.Explanation{
 		{
 			Name: "control-plane", Address: "10.0.0.200", Node: "m1", Owner: "m2", Reason: "Unhealthy", Epoch: 4,
@@ -214,7 +215,7 @@ func TestRenderExplain(t *testing.T) {
 		{
 			Name: "api", Address: "10.0.0.202", Node: "m1", Owner: "m1", Epoch: 4, Reason: "Owner",
 			Backends: []v1alpha1.BackendStatus{
-				{Backend: "10.0.0.11", Weight: 30, Share: 667, State: "up", Client: true},
+				{Backend: "10.0.0.11", Weight: 30, Share: 667, State: "up", Connections: &open, Client: true},
 				{Backend: "10.0.0.12:99", Weight: 10, Share: 333, State: "down", Detail: "connection refused"},
 				{Backend: "10.0.0.13", Weight: 10, State: "failing", Detail: "no answer in time"},
 				{Backend: "10.0.0.14"},

@@ -65,6 +65,7 @@ type Driver struct {
 
 	changed chan struct{}
 	removed atomic.Bool // somebody else has changed the tables
+	counts  counter
 }
 
 // New returns a driver that touches the kernel only in Apply and Close.
@@ -120,6 +121,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	}
 	d.reported = report
 	err := errors.Join(errs...)
+	d.tell()
 	d.idle = err == nil && d.tables[0].known() && d.tables[1].known()
 	return model.Applied{VIPs: report}, err
 }
@@ -170,7 +172,7 @@ func (d *Driver) Extend(time.Time) bool { return d.idle && !d.removed.Load() }
 // Close leaves the rules: connections go on, and the next process takes them over.
 func (d *Driver) Close(context.Context) error {
 	d.cuts.stop()
-	return d.session.Close()
+	return errors.Join(d.session.Close(), d.counts.close())
 }
 
 // Cleanup deletes the tables that a daemon left behind, and names them.

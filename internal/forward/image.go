@@ -43,10 +43,15 @@ const (
 	// setPorts has, for each service whose servers all have the same port, that port. So
 	// services share the slots of their servers, whatever the ports.
 	setPorts
+	// setOpened, setReceived and setSent count for servers, by address, protocol and port, the
+	// connections that were opened, and what went to them and came from them.
+	setOpened
+	setReceived
+	setSent
 	sets
 )
 
-var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets", "repliers", "mute", "hosts", "replies", "datagrams", "ports"}
+var setNames = [sets]string{"lan", "claimed", "servers", "services", "targets", "repliers", "mute", "hosts", "replies", "datagrams", "ports", "opened", "received", "sent"}
 
 // set describes one of them. Its ID only has to be unique within one transaction.
 func (f *family) set(number int) *nftables.Set {
@@ -70,6 +75,8 @@ func (f *family) set(number int) *nftables.Set {
 		s.IsMap, s.DataType = true, f.address
 	case setPorts:
 		s.IsMap, s.DataType = true, nftables.TypeInetService
+	case setOpened, setReceived, setSent:
+		s.Counter = true
 	}
 	return s
 }
@@ -85,6 +92,8 @@ type image struct {
 	vips map[string]origin
 	// services are what the elements of setServers were made of.
 	services []*model.ForwardService
+	// uncounted is how many ways to servers are not counted, since there are too many.
+	uncounted int
 	// names of slot tables, which take time.
 	names map[*model.SlotTable]slotName
 }
@@ -132,8 +141,11 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 	}
 	m.services = services
 	kept := before != nil && slices.EqualFunc(services, before.services, sameServers)
-	if kept {
-		m.elements[setServers] = before.elements[setServers] // nobody changes it, and there may be 100000
+	if kept { // nobody changes them, and there may be 100000
+		for _, n := range []int{setServers, setOpened, setReceived, setSent} {
+			m.elements[n] = before.elements[n]
+		}
+		m.uncounted = before.uncounted
 	}
 	var last *model.SlotTable
 	for _, s := range services {
@@ -148,6 +160,7 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 		if !kept {
 			for _, to := range s.Servers {
 				m.elements[setServers][serverKey(s, to)] = ""
+				m.count(s.Protocol, to)
 			}
 		}
 		key := serviceKey(s)
@@ -193,6 +206,25 @@ func (m *image) reply(r *model.ForwardReply) {
 		m.elements[setMute][key] = ""
 	case r.VIP.Port() == r.Server.Port(): // also that of an invalid one is none
 		m.elements[setDatagrams][key] = string(vip)
+	}
+}
+
+// maxCounted bounds the servers of each family that are counted, each with its protocol and port,
+// and so the memory of the kernel and the metrics.
+const maxCounted = 4096
+
+// count has a server counted, if there is room.
+func (m *image) count(p model.Protocol, to netip.AddrPort) {
+	key := string(end(to.Addr().AsSlice(), p, to.Port()))
+	if _, has := m.elements[setOpened][key]; has {
+		return
+	}
+	if len(m.elements[setOpened]) == maxCounted {
+		m.uncounted++
+		return
+	}
+	for _, n := range []int{setOpened, setReceived, setSent} {
+		m.elements[n][key] = ""
 	}
 }
 

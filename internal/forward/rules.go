@@ -119,6 +119,14 @@ func (b *builder) replies() {
 	key := b.key(sourcePort, b.family.source)
 	b.rule(through, nft.InState(nft.StateInvalid), key, b.lookup(setRepliers), nft.Drop())
 	b.rule(through, nft.InState(nft.StateNew), nft.IsTCP(), key, b.lookup(setMute), nft.Drop())
+	to, from := []byte{0}, []byte{1} // the directions of a connection
+	b.rule(through, nft.HasStatus(translated), direction(to), b.key(destinationPort, b.family.destination), b.lookup(setReceived))
+	b.rule(through, nft.HasStatus(translated), direction(from), key, b.lookup(setSent))
+}
+
+// direction matches packets of one direction of a connection.
+func direction(is []byte) []expr.Any {
+	return []expr.Any{&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDIRECTION}, nft.Equals(is)}
 }
 
 // fromLAN matches what comes for a VIP by the interface of its clients. What comes there was sent
@@ -154,6 +162,8 @@ func (b *builder) translate() {
 		&expr.Meta{Key: expr.MetaKeyIIF, Register: nft.Reg},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg, Data: make([]byte, 4)},
 	}
+	// Only the first packet of a connection comes by here.
+	b.rule(post, nft.HasStatus(translated), b.key(destinationPort, f.destination), b.lookup(setOpened))
 	b.rule(post, forwarded, nft.HasStatus(translated), nft.Goto(&nftables.Chain{Name: origins}))
 	// A server goes on to speak to a client whose connection another node had: it speaks as the
 	// VIP from now on. A server of UDP may ask others from its port, too: those of two servers may

@@ -85,6 +85,19 @@ func Translated(each func(netip.Addr)) error {
 	})
 }
 
+// Forwarded calls each for every connection of any protocol whose destination is translated,
+// but for those of TCP that are at their end. It costs what Tracked does.
+func Forwarded(each func(Entry)) error {
+	return tracked(func(m []byte) {
+		if !isTranslated(m) {
+			return
+		}
+		if e := entry(m); e.Protocol != unix.IPPROTO_TCP || open(m) {
+			each(e)
+		}
+	})
+}
+
 // Entry is what connection tracking knows of a connection of any protocol, at its end or not.
 type Entry struct {
 	Protocol uint8
@@ -104,12 +117,7 @@ type Entry struct {
 func Forget(asked func(Entry) bool, end time.Time) (n int, err error) {
 	var requests []*nl.NetlinkRequest
 	err = tracked(func(m []byte) {
-		original, reply := attribute(m, ctOriginal), attribute(m, ctReply)
-		e := Entry{From: source(original), To: destination(original), Server: source(reply), Seen: destination(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered)}
-		if number := attribute(attribute(original, ctProto), ctProtoNumber); len(number) > 0 {
-			e.Protocol = number[0]
-		}
-		if asked(e) {
+		if e := entry(m); asked(e) {
 			requests = append(requests, forget(e.To.Addr(), m))
 		}
 	})
@@ -121,6 +129,15 @@ func Forget(asked func(Entry) bool, end time.Time) (n int, err error) {
 		err = fmt.Errorf("forget tracked connections: %w", err)
 	}
 	return n, err
+}
+
+func entry(m []byte) Entry {
+	original, reply := attribute(m, ctOriginal), attribute(m, ctReply)
+	e := Entry{From: source(original), To: destination(original), Server: source(reply), Seen: destination(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered)}
+	if number := attribute(attribute(original, ctProto), ctProtoNumber); len(number) > 0 {
+		e.Protocol = number[0]
+	}
+	return e
 }
 
 // forget asks for the end of an entry. The number of the entry makes sure that it is the

@@ -132,6 +132,7 @@ spec:
     - {port: 7000}
     - {port: 7101}
     - {port: 7102, protocol: UDP}
+    - {port: 7104}
 {{- if .Aliased}}
     - {port: 7103, targetPort: 7101}
 {{- end}}

@@ -25,6 +25,10 @@ func DialFrom(ctx context.Context, ns, network, address string) (c net.Conn, err
 	return c, err
 }
 
+// Inside runs f on a thread that is in the host's namespace. f must not start processes or
+// goroutines: those would be elsewhere.
+func (h *Host) Inside(f func() error) error { return inNetns(h.NS, f) }
+
 // AddInner adds a machine that is on no LAN: the caller wires it.
 func (l *Lab) AddInner(ctx context.Context, name string) (*Host, error) {
 	h := &Host{Name: name, NS: l.ns(name), Dir: filepath.Join(l.Dir, name)}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"net/netip"
+	"testing"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/forward"
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestCountBackends: a backend without a port of its own has the connections of all ports, and
+// those by another address are not its own.
+func TestCountBackends(t *testing.T) {
+	way := func(vip, server string, p model.Protocol) forward.Way {
+		return forward.Way{VIP: netip.MustParseAddr(vip), Counted: forward.Counted{Server: netip.MustParseAddrPort(server), Protocol: p}}
+	}
+	counts := &forward.Counts{Open: map[forward.Way]int{
+		way("10.0.0.100", "10.0.0.11:80", model.TCP):  1,
+		way("10.0.0.100", "10.0.0.11:443", model.TCP): 2,
+		way("10.0.0.100", "10.0.0.11:443", model.UDP): 4,
+		way("10.0.0.101", "10.0.0.11:443", model.TCP): 8,
+		way("fd00::100", "[fd00::11]:443", model.TCP): 16,
+	}}
+	backends := func(names ...string) (out []v1alpha1.BackendStatus) {
+		for _, n := range names {
+			out = append(out, v1alpha1.BackendStatus{Backend: n})
+		}
+		return out
+	}
+	list := []v1alpha1.Explanation{
+		{Address: "10.0.0.100", Backends: backends("10.0.0.11", "10.0.0.11:443", "10.0.0.12")},
+		{Address: "fd00::100", Backends: backends("[fd00::11]:443", "fd00::11")},
+	}
+	countBackends(list, counts)
+	for i, want := range [][]int{{7, 6, 0}, {16, 16}} {
+		for n, b := range list[i].Backends {
+			if b.Connections == nil || *b.Connections != want[n] {
+				t.Errorf("%s by %s: %v, want %d", b.Backend, list[i].Address, b.Connections, want[n])
+			}
+		}
+	}
+}

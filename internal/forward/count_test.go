@@ -1,0 +1,117 @@
+package forward
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// count is what the driver of a balancer counts at this moment.
+func (b *balancer) count() (c Counts) {
+	b.Helper()
+	var err error
+	b.In(b.host, func() {
+		b.counts.next = time.Time{}
+		c, err = b.Count()
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// TestCounts: connections are counted once, whatever they carry, and bytes in both directions;
+// those that are open by VIP. A change of servers keeps what was counted.
+func TestCounts(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	if got := b.count(); len(got.Servers)+len(got.Open) > 0 {
+		t.Errorf("without services: %+v", got)
+	}
+	state := wanted(s1)
+	b.forwards(state)
+	for _, vip := range both {
+		for _, p := range []model.Protocol{model.TCP, model.UDP} {
+			network := strings.ToLower(p.String())
+			for range 3 {
+				c := l.open(network, vip)
+				for range 20 {
+					l.served(c)
+				}
+			}
+			own, err := l.dial(b1, network, netip.AddrPortFrom(vip, port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.served(own)
+		}
+	}
+	b.forwards(wanted(s1, s2))
+	got := b.count()
+	for _, vip := range both {
+		for _, p := range []model.Protocol{model.TCP, model.UDP} {
+			at := Counted{server(s1, vip), p}
+			n, open := got.Servers[at], got.Open[Way{vip, at}]
+			// Each line is "who", each answer has a name and an address: headers make it more.
+			if n.Opened != 4 || open != 4 || n.Received < 60*24 || n.Received > 60*400 || n.Sent < n.Received/2 || n.Sent > 60*400 {
+				t.Errorf("%s %s: %+v, %d open", vip, p, n, open)
+			}
+			if none := got.Servers[Counted{server(s2, vip), p}]; none != (Count{}) {
+				t.Errorf("%s %s: a server without connections has %+v", vip, p, none)
+			}
+		}
+	}
+}
+
+// TestCountsSoMany: of more servers than that the rest is forwarded to and not counted.
+func TestCountsSoMany(t *testing.T) {
+	apply, state := host(t), many(60, ownTable)
+	m := families[0].describe(pointers(state), nil, nil)
+	if len(m.elements[setOpened]) != maxCounted || len(m.elements[setServers]) != 6000 || m.uncounted != 6000-maxCounted {
+		t.Errorf("%d of %d counted, %d not", len(m.elements[setOpened]), len(m.elements[setServers]), m.uncounted)
+	}
+	apply(state)
+}
+
+func pointers(state *model.ForwardState) (out []*model.ForwardService) {
+	for i := range state.Services {
+		out = append(out, &state.Services[i])
+	}
+	return out
+}
+
+// TestCountRests: whoever asks again and again does not have the kernel list its connections
+// each time.
+func TestCountRests(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	b.forwards(wanted(s1))
+	first := b.count()
+	l.served(l.open("tcp", vip4))
+	l.In(b1, func() {
+		b.counts.next = time.Now().Add(time.Hour)
+		if again, err := b.Count(); err != nil || len(again.Open) != len(first.Open) {
+			t.Errorf("%+v, %v", again, err)
+		}
+	})
+	if got := b.count(); len(got.Open) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestReadsKeys that the driver writes.
+func TestReadsKeys(t *testing.T) {
+	for _, vip := range both {
+		want := Counted{server(s1, vip), model.UDP}
+		if got, ok := counted(end(want.Server.Addr().AsSlice(), model.UDP, target)); !ok || got != want {
+			t.Errorf("%+v, %v", got, ok)
+		}
+	}
+	if _, ok := counted(bytes.Repeat([]byte{1}, 9)); ok {
+		t.Error("a key of nine bytes was read")
+	}
+}
