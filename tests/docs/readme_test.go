@@ -8,15 +8,20 @@ import (
 	"testing"
 )
 
-// A block of commands of the README has one of these on the line above it.
+// A block of commands has one of these on the line above it, or its page has the last one below
+// its title.
 var (
 	runBy  = regexp.MustCompile(`^<!-- run by (tests/[a-z]+): (Test[A-Za-z0-9]+) -->$`)
 	notRun = regexp.MustCompile(`^<!-- not run: \S.*\S -->$`)
+	noneIs = regexp.MustCompile(`^# .*\n\n<!-- no command is run: \S.*\S -->\n`)
 )
 
 // unmarked returns what is wrong with the blocks of commands of a page: each must be run by a test,
 // which reads it from the page, or say why none does. exists tells whether a folder has a test.
 func unmarked(text string, exists func(folder, test string) bool) (wrong []string) {
+	if noneIs.MatchString(text) {
+		return nil
+	}
 	lines := strings.Split(text, "\n")
 	inside := false
 	for i, line := range lines {
@@ -47,21 +52,27 @@ func unmarked(text string, exists func(folder, test string) bool) (wrong []strin
 // shell are the languages of blocks of commands.
 var shell = map[string]bool{"sh": true, "bash": true, "shell": true, "console": true}
 
-// TestReadmeCommands: somebody who follows the README has no command before them that nobody tried.
-func TestReadmeCommands(t *testing.T) {
-	text := readPage(t, "README.md").text
-	for _, w := range unmarked(text, runs) {
-		t.Error(w)
+// TestMarkedCommands: each command of a page is run by a test or says why not; and nobody who follows
+// the README has a command before them that was not tried.
+func TestMarkedCommands(t *testing.T) {
+	run := map[string]int{}
+	for _, p := range read(t) {
+		for _, w := range unmarked(p.text, func(folder, test string) bool { return runs(p.path, folder, test) }) {
+			t.Errorf("%s: %s", p.path, w)
+		}
+		run[p.path] = strings.Count(p.text, "\n<!-- run by ")
 	}
-	if n := strings.Count(text, "\n<!-- run by "); n < 4 {
-		t.Errorf("%d blocks are run, want the two installations, hosts and Services", n)
+	for name, least := range map[string]int{"README.md": 4, "docs/control-plane.md": 5, "docs/kubernetes.md": 7} {
+		if run[name] < least {
+			t.Errorf("%s: %d blocks are run, want %d", name, run[name], least)
+		}
 	}
 }
 
-// runs tells whether a folder has a test of that name, which has its commands from the README: by
-// Marked, as its name in the folder's tests shows.
-func runs(folder, test string) bool {
-	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
+// runs tells whether a folder has a test of that name, and takes commands from the page: those of
+// the README by Marked, as the name of the test there shows.
+func runs(page, folder, test string) bool {
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
 	if err != nil {
 		return false
 	}
@@ -72,7 +83,7 @@ func runs(folder, test string) bool {
 			return false
 		}
 		has = has || strings.Contains(string(b), "\nfunc "+test+"(t *testing.T)")
-		reads = reads || strings.Contains(string(b), `Marked(t.Context(), "README.md", "`+test+`")`) || strings.Contains(string(b), `Marked(t.Context(), readme, "`+test+`")`)
+		reads = reads || page != "README.md" && strings.Contains(string(b), `"`+page+`"`) || strings.Contains(string(b), `Marked(t.Context(), "README.md", "`+test+`")`) || strings.Contains(string(b), `Marked(t.Context(), readme, "`+test+`")`)
 	}
 	return has && reads
 }
@@ -86,6 +97,8 @@ func TestUnmarked(t *testing.T) {
 		{"<!-- run by tests/x: TestX -->\n```sh\na\n```\n", 0},
 		{"<!-- not run: it takes a day -->\n```sh\na\n```\n", 0},
 		{"```yaml\na\n```\n", 0},
+		{"# Title\n\n<!-- no command is run: they look -->\n\n```sh\na\n```\n", 0},
+		{"# Title\n\nText.\n\n<!-- no command is run: they look -->\n\n```sh\na\n```\n", 1},
 		{"```sh\na\n```\n", 1},
 		{"  ```bash\n  a\n  ```\n", 1},
 		{"<!-- not run: -->\n```sh\na\n```\n", 1},
