@@ -17,11 +17,11 @@ import (
 	"lbd.dev/lbd/internal/testnet"
 )
 
-// promtool returns the program of Prometheus that tests alerts: that of this computer, else
+// ofPrometheus returns one of the programs prometheus and promtool: that of this computer, else
 // that of Debian's package, which is unpacked once into the folder lbd/prometheus in LBD_CACHE
 // or the user's cache. Nothing is installed.
-func promtool(ctx context.Context) (string, error) {
-	if path, err := exec.LookPath("promtool"); err == nil {
+func ofPrometheus(ctx context.Context, name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
 	cache := os.Getenv("LBD_CACHE")
@@ -32,7 +32,7 @@ func promtool(ctx context.Context) (string, error) {
 		}
 	}
 	dir := filepath.Join(cache, "lbd", "prometheus")
-	path := filepath.Join(dir, "promtool")
+	path := filepath.Join(dir, name)
 	if exec.CommandContext(ctx, path, "--version").Run() == nil {
 		return path, nil
 	}
@@ -48,7 +48,7 @@ func promtool(ctx context.Context) (string, error) {
 		return "", err
 	}
 	// Two processes may do this at once: each puts a whole file into its place.
-	return path, os.Rename(filepath.Join(tmp, "usr", "bin", "promtool"), path)
+	return path, os.Rename(filepath.Join(tmp, "usr", "bin", name), path)
 }
 
 // unpack gets Debian's package of Prometheus into dir. A fresh system has to be told first
@@ -88,7 +88,7 @@ func in(ctx context.Context, dir, name string, args ...string) error {
 // TestAlertsFire has promtool run testdata/alerts.yaml over the alerts that the program
 // prints, in which every alert fires in one group and in no other.
 func TestAlertsFire(t *testing.T) {
-	tool, err := promtool(t.Context())
+	tool, err := ofPrometheus(t.Context(), "promtool")
 	testnet.Require(t, err)
 	dir := t.TempDir()
 	cases, err := os.ReadFile("testdata/alerts.yaml")
