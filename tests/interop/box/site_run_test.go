@@ -1,0 +1,133 @@
+package box
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// open makes connections; each must work at once.
+func (s *site) open(n int) (all []conn) {
+	s.t.Helper()
+	for range n {
+		c, err := s.dial(5 * time.Second)
+		if err != nil {
+			s.t.Fatalf("connect: %v", err)
+		}
+		s.t.Cleanup(func() { _ = c.Close() })
+		all = append(all, c)
+	}
+	return all
+}
+
+// kept counts the connections that work, of those that are not with a master.
+func kept(all []conn, but string) (lost []string, of int) {
+	for _, c := range all {
+		if c.master == but {
+			continue
+		}
+		of++
+		if err := c.lives(5 * time.Second); err != nil {
+			lost = append(lost, fmt.Sprintf("%s: %v", c.master, err))
+		}
+	}
+	return lost, of
+}
+
+// spread counts connections by master.
+func spread(all []conn) string {
+	count := map[string]int{}
+	for _, c := range all {
+		count[c.master]++
+	}
+	return fmt.Sprint(count)
+}
+
+// TestSite: boxes that name no master route to those that come, and to no others; what is open
+// with a master is kept while others leave, return and die, and while a box dies.
+func TestSite(t *testing.T) {
+	s := newSite(t)
+	s.start("b1", "b2")
+	if out, err := s.dial(300 * time.Millisecond); err == nil {
+		t.Fatalf("%s answers without a master", out.master)
+	}
+	s.start("s1", "s2", "s3")
+	s.await("s1 s2 s3", "b1", "b2")
+	first := s.owner(siteVIP, "b1", "b2")
+	gate := s.owner(gateway, "b1", "b2")
+	t.Logf("%s has the VIP, %s the gateway", first, gate)
+	all := s.open(40)
+	t.Log("connections by master:", spread(all))
+	if n := strings.Count(spread(all), ":"); n < 2 {
+		t.Errorf("all connections went to one master: %s", spread(all))
+	}
+	time.Sleep(3 * time.Second) // BFD comes up a while after BGP
+
+	for _, c := range []struct {
+		what    string
+		do      func()
+		masters string
+		most    time.Duration // three times what is promised; the commands take a part of it
+		but     string        // whose connections may end
+	}{
+		{"a master is drained", func() { s.must("s2", "drain") }, "s1 s3", 0, ""},
+		{"it returns", func() { s.must("s2", "undrain") }, "s1 s2 s3", 0, ""},
+		{"the cable of a master is pulled", func() { s.Exec("ip", "link", "set", cable("s3", "br0"), "down") }, "s1 s2", 960 * time.Millisecond, "s3"},
+		{"it is plugged in", func() { s.Exec("ip", "link", "set", cable("s3", "br0"), "up") }, "s1 s2 s3", 0, "s3"},
+	} {
+		begin := time.Now()
+		c.do()
+		at := s.await(c.masters, "b1", "b2").Sub(begin)
+		lost, of := kept(all, c.but)
+		t.Logf("%s: in the kernel of both boxes after %v; lost %d of %d connections", c.what, at, len(lost), of)
+		if len(lost) > 0 {
+			t.Errorf("%s: lost %d of %d: %q", c.what, len(lost), of, lost)
+		}
+		if c.most > 0 && at > c.most {
+			t.Errorf("%s: the kernels followed after %v, more than %v", c.what, at, c.most)
+		}
+	}
+	s.boxDies(first)
+}
+
+// must runs a command that succeeds.
+func (s *site) must(name string, args ...string) {
+	s.t.Helper()
+	if out, err := s.lbd(name, args...); err != nil {
+		s.t.Fatalf("%s: lbd %s: %v: %s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// boxDies: the other one has the VIP and the gateway, and what was open goes on.
+func (s *site) boxDies(first string) {
+	t := s.t
+	other := map[string]string{"b1": "b2", "b2": "b1"}[first]
+	all := s.open(60)
+	begin := time.Now()
+	for _, br := range []string{"br0", "up0"} {
+		s.Exec("ip", "link", "set", cable(first, br), "down")
+	}
+	var back time.Duration
+	for back = 0; ; back = time.Since(begin) {
+		if c, err := s.dial(200 * time.Millisecond); err == nil {
+			back = time.Since(begin)
+			_ = c.Close()
+			break
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("no connection after %s died", first)
+		}
+	}
+	if is := s.owner(siteVIP, other) + s.owner(gateway, other); is != other+other {
+		t.Errorf("%s has what %s had", is, first)
+	}
+	lost, of := kept(all, "")
+	t.Logf("%s dies: a new connection after %v; lost %d of %d", first, back, len(lost), of)
+	if len(lost) > 0 {
+		t.Errorf("%s dies: lost %d of %d: %q", first, len(lost), of, lost)
+	}
+	if back > 1800*time.Millisecond {
+		t.Errorf("%s dies: a new connection only after %v", first, back)
+	}
+}
