@@ -174,6 +174,7 @@ func (p *preflight) vips(ctx context.Context) {
 		p.say(fail, "interfaces", "%v", err)
 		return
 	}
+	p.listeners(links)
 	seen := map[string]bool{}
 	rings := p.rings(links)
 	for _, v := range p.cfg.VIPs {
@@ -181,9 +182,9 @@ func (p *preflight) vips(ctx context.Context) {
 			p.routers(&v)
 		}
 		if !v.L2 {
-			rings(&v, "")
-		}
-		if !v.L2 {
+			if !v.Learned() {
+				rings(&v, "")
+			}
 			continue // it is bound on lo, whatever the subnets
 		}
 		l, where := place.Find(links, v, "")
@@ -193,7 +194,9 @@ func (p *preflight) vips(ctx context.Context) {
 		}
 		p.say(ok, v.Addr.String(), "goes to %s", l.Name)
 		p.wire(ctx, l.Name, v.Addr)
-		rings(&v, l.Name)
+		if !v.Learned() { // masters have the connections
+			rings(&v, l.Name)
+		}
 		if v.Forwarded() {
 			p.forwards(&v, l.Name)
 		}
