@@ -50,10 +50,46 @@ func (d *Driver) applyListeners(w *model.BGPState) error {
 	d.peerMu.Lock()
 	d.hears = len(listeners) > 0
 	d.peerMu.Unlock()
-	if d.meet(l.Masters(), listeners) {
+	admitted, surplus := d.admit(l.Masters())
+	for _, m := range surplus {
+		d.log.Warn("BGPListener has no room for another master; BGP session ended", "listener", m.Listener, "address", m.Address, "most", MaxMasters)
+		l.EndMaster(m.Address, fullWords)
+	}
+	if d.meet(admitted, listeners) {
 		err = errors.Join(err, d.applyBFD(w))
 	}
 	return err
+}
+
+// MaxMasters is how many masters a listener has at most: no more are next hops of a prefix, and
+// whoever has many addresses in its prefixes must not fill the memory. Without a password such a
+// machine can keep masters out that come later; those that are connected stay.
+const MaxMasters = 256
+
+// fullWords is what a master is told for which there is no room, RFC 9003.
+const fullWords = "no room for another master"
+
+// admit leaves no more masters of a listener than it may have: those that are known go first.
+func (d *Driver) admit(all []Master) (admitted, surplus []Master) {
+	if len(all) <= MaxMasters {
+		return all, nil
+	}
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	count := make(map[string]int)
+	for _, known := range []bool{true, false} {
+		for _, m := range all {
+			if (d.masters[m.Address] != nil) != known {
+				continue
+			}
+			if count[m.Listener]++; count[m.Listener] > MaxMasters {
+				surplus = append(surplus, m)
+			} else {
+				admitted = append(admitted, m)
+			}
+		}
+	}
+	return admitted, surplus
 }
 
 // meet notes who is connected, and tells whether BFD sessions have to begin or end. One begins

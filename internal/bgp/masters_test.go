@@ -132,3 +132,33 @@ func TestMastersWithoutBFD(t *testing.T) {
 		b.apply("")
 	})
 }
+
+// TestTooManyMasters: those that are connected stay, whatever comes later; the session of what there
+// is no room for ends.
+func TestTooManyMasters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "")
+		l := listener()
+		l.BFD = nil
+		b.want.BGP.Listeners = []model.BGPListener{l}
+		b.apply("start, listen [masters]")
+		var all []Master
+		addr := netip.MustParseAddr("10.0.1.0")
+		for range MaxMasters {
+			all = append(all, connectedMaster(addr.String(), Established))
+			addr = addr.Next()
+		}
+		b.speaker.connected(all...)
+		if got := b.apply("listen [masters]"); len(got.Masters) != MaxMasters {
+			t.Errorf("%d masters", len(got.Masters))
+		}
+		b.speaker.connected(append([]Master{connectedMaster("10.0.0.2", Established)}, all...)...) // the lowest address
+		if got := b.apply(`listen [masters], end 10.0.0.2 "no room for another master"`); len(got.Masters) != MaxMasters || got.Masters[0].Address != all[0].Address {
+			t.Errorf("%d masters, the first is %s", len(got.Masters), got.Masters[0].Address)
+		}
+		b.speaker.connected(append([]Master{connectedMaster("10.0.0.2", Established)}, all[1:]...)...)
+		if got := b.apply("listen [masters]"); got.Masters[0].Address != netip.MustParseAddr("10.0.0.2") {
+			t.Errorf("once one has left there is room: %+v", got.Masters[0])
+		}
+	})
+}
