@@ -277,7 +277,7 @@ func TestListenerChanges(t *testing.T) {
 // TestSameSessions: sessions begin anew for each field of their listener but those by which only
 // others go.
 func TestSameSessions(t *testing.T) {
-	fieldtest.Same(t, sameSessions, "Name", "Accept", "BFD", "Spread")
+	fieldtest.Same(t, sameSessions, "Name", "Accept", "BFD", "Spread", "HashSeed")
 }
 
 // TestListenerNeedsASpeaker that listens.
