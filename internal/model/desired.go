@@ -274,6 +274,16 @@ type Counts struct {
 	Fresh int
 }
 
+// Advertised is what routers are told that is not of one VIP alone.
+type Advertised struct {
+	// RouterID is the BGP identifier once it was chosen.
+	RouterID netip.Addr
+	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts
+	// is in words where VIPs in one of them are advertised in ways that differ.
+	Aggregates []BGPPath
+	Conflicts  map[netip.Prefix]string
+}
+
 // Memory is what one decision hands to the next.
 type Memory struct {
 	Gen  uint64
@@ -298,12 +308,7 @@ type Memory struct {
 	Rings map[netip.Addr]RingProbe
 	// Wires is, by interface, what is known of the networks of VIPs; nil: nothing.
 	Wires map[string]WireMemory
-	// RouterID is the BGP identifier once it was chosen.
-	RouterID netip.Addr
-	// Aggregates are the wanted paths to prefixes of several addresses, and Conflicts
-	// is in words where VIPs in one of them are advertised in ways that differ.
-	Aggregates []BGPPath
-	Conflicts  map[netip.Prefix]string
+	Advertised
 }
 
 // Lists are the lists of a Desired with an entry for each VIP. They are never
