@@ -305,6 +305,7 @@ func (c conn) line(wait time.Duration) (string, error) {
 
 // lives tells whether a connection still works.
 func (c conn) lives(wait time.Duration) error {
+	_ = c.SetDeadline(time.Now().Add(wait))
 	if _, err := io.WriteString(c, "hello\n"); err != nil {
 		return err
 	}
