@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +29,12 @@ const (
 
 // mostNames bounds the nodes that a message names.
 const mostNames = 5
+
+// mostText bounds a message, in bytes: what nodes say goes into each Service.
+const mostText = 1024
+
+// reasonOf is what the API server takes as the reason of a condition.
+var reasonOf = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,63}$`)
 
 // sight is what one node says of the addresses of Services.
 type sight struct {
@@ -67,7 +75,7 @@ func convertSight(obj runtime.Object) (sight, bool) {
 	for i := range s.VIPs {
 		v := &s.VIPs[i]
 		addr, err := netip.ParseAddr(v.Address)
-		if err != nil || v.Kind != services.KindService {
+		if err != nil || v.Kind != services.KindService || !reasonOf.MatchString(v.Reason) {
 			continue
 		}
 		one := seen{addr: addr, bgp: v.Mode == "bgp", announced: v.Announced, iface: v.Interface, owner: v.Owner, reason: v.Reason, epoch: v.Epoch}
@@ -131,11 +139,26 @@ func announcement(name string, addrs []netip.Addr, t *tellings, silent string) v
 			c.Status, c.Reason = status, reason
 		}
 	}
-	c.Message = strings.Join(words, "; ")
+	c.Message = clipped(strings.Join(words, "; "))
 	if silent != "" && c.Status != v1alpha1.ConditionTrue {
 		c.Status, c.Reason, c.Message = v1alpha1.ConditionFalse, model.ReasonNotAnnounced.String(), silent
 	}
 	return c
+}
+
+// clipped is a text of bounded length, without what is no letter, sign or space.
+func clipped(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	const more = " ..."
+	if len(text) <= mostText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostText-len(more)], "") + more
 }
 
 // worse orders the statuses of a condition: an address that nobody announces counts more than one
