@@ -84,8 +84,13 @@ func lockFile(socket string) (*os.File, error) {
 
 // Listens tells whether a process has the socket open and listens on it, also one that
 // this process may not connect to. See unix(7) and proc(5): a line ends with inode and
-// path, and its fourth field has __SO_ACCEPTCON set.
+// path, and its fourth field has __SO_ACCEPTCON set. The path there is the one that the process
+// used, and any user can have a file of that name where nobody else sees it; so it counts only
+// while the file is here, and belongs to root or to whom its directory belongs to.
 func Listens(socket string) bool {
+	if !ownSocket(socket) {
+		return false
+	}
 	table, err := os.ReadFile("/proc/thread-self/net/unix")
 	if err != nil {
 		return false
@@ -101,6 +106,21 @@ func Listens(socket string) bool {
 		}
 	}
 	return false
+}
+
+// ownSocket tells whether a path is a socket that no other user than those of lbd can have made.
+func ownSocket(path string) bool {
+	file, err := os.Lstat(path)
+	if err != nil || file.Mode()&fs.ModeSocket == 0 {
+		return false
+	}
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	of, ok := file.Sys().(*syscall.Stat_t)
+	in, ok2 := dir.Sys().(*syscall.Stat_t)
+	return ok && ok2 && (of.Uid == 0 || of.Uid == in.Uid)
 }
 
 // holder says in brackets who has the lock, as far as this process can tell: a pod does

@@ -62,6 +62,31 @@ func TestLockOfADeadDaemonOfAnotherUser(t *testing.T) {
 	})
 }
 
+// TestListens: a name in the table of the kernel is no daemon without a file that belongs to lbd.
+func TestListens(t *testing.T) {
+	opts := testOptions(t, &fakeBackend{})
+	start(t, opts)
+	if !Listens(opts.Socket) {
+		t.Fatal("a daemon does not listen")
+	}
+	foreign(t, opts.Socket)
+	if !Listens(opts.Socket) {
+		t.Error("the daemon of another user does not listen")
+	}
+	if err := os.Chown(opts.Socket, 4343, 4343); err != nil {
+		t.Fatal(err)
+	}
+	if Listens(opts.Socket) {
+		t.Error("the socket of a stranger counts")
+	}
+	if err := os.Remove(opts.Socket); err != nil {
+		t.Fatal(err)
+	}
+	if Listens(opts.Socket) {
+		t.Error("a socket that only its process sees counts")
+	}
+}
+
 // TestRunningSaysWho: who starts a second daemon learns which one runs.
 func TestRunningSaysWho(t *testing.T) {
 	opts := testOptions(t, &fakeBackend{})
