@@ -162,13 +162,13 @@ func hash(servers []model.Server) uint32 {
 }
 
 // Verdict is what this node, as the owner of a VIP, says of its servers.
-func Verdict(lbs []model.LoadBalancer, memory map[string]model.BalanceMemory, vip *model.VIP) model.Verdict {
+func Verdict(memory map[string]model.BalanceMemory, vip *model.VIP) model.Verdict {
 	if !vip.Forwarded() {
 		return model.Verdict{}
 	}
-	for i := range lbs {
-		if slices.Contains(lbs[i].VIPs, vip.Addr) {
-			return memory[lbs[i].Name].Fills[Family(vip.Addr)].Verdict
+	for _, m := range memory {
+		if m.Wanted != nil && (slices.Contains(m.Wanted.VIPs, vip.Addr) || slices.Contains(m.Removed, vip.Addr)) {
+			return m.Fills[Family(vip.Addr)].Verdict
 		}
 	}
 	return model.Verdict{}

@@ -193,7 +193,7 @@ func (g *group) step() {
 	for i, v := range g.nodes {
 		v.Now = g.now
 		v.Memory.Balance = Forward(v).Memory
-		g.verdicts[i] = Verdict(v.LoadBalancers, v.Memory.Balance, &v.VIPs[0])
+		g.verdicts[i] = Verdict(v.Memory.Balance, &v.VIPs[0])
 	}
 }
 

@@ -23,16 +23,17 @@ type Forwarding struct {
 // Forward decides what is forwarded to other machines.
 func Forward(v *model.View) Forwarding {
 	f := Forwarding{VIPs: v.VIPs}
-	if len(v.LoadBalancers) == 0 {
+	all := withRemoved(v)
+	if len(all) == 0 {
 		return f
 	}
-	f.Memory = make(map[string]model.BalanceMemory, len(v.LoadBalancers))
-	for i := range v.LoadBalancers {
-		lb, interfaces := here(v, &v.LoadBalancers[i])
+	f.Memory = make(map[string]model.BalanceMemory, len(all))
+	for _, w := range all {
+		lb, interfaces := here(v, w.LoadBalancer)
 		if len(lb.VIPs) == 0 {
 			continue
 		}
-		o := Step(&Input{Now: v.Now, Wanted: lb, VIPs: v.VIPs, Health: v.Health, Told: told(v, &v.LoadBalancers[i]), Memory: v.Memory.Balance[lb.Name]})
+		o := Step(&Input{Now: v.Now, Wanted: lb, VIPs: v.VIPs, Health: v.Health, Told: told(v, w.LoadBalancer), Memory: v.Memory.Balance[lb.Name]})
 		for n := range o.Services {
 			x := &o.Services[n]
 			x.Interface, x.Claimed = interfaces[x.Addr], claimed(v, x.Addr)
@@ -40,6 +41,7 @@ func Forward(v *model.View) Forwarding {
 				x.Near = near(v.Links, lb, x.Addr)
 			}
 		}
+		o.Memory.Wanted, o.Memory.Removed = w.configured, w.removed
 		f.Memory[lb.Name] = o.Memory
 		f.Wake = model.Earliest(f.Wake, o.Wake)
 		f.State.Services = append(f.State.Services, o.Services...)
@@ -57,6 +59,47 @@ func Forward(v *model.View) Forwarding {
 		f.Memory = v.Memory.Balance
 	}
 	return f
+}
+
+// wanted is a LoadBalancer that is to be forwarded here.
+type wanted struct {
+	*model.LoadBalancer
+	configured *model.LoadBalancer // as it is, or was
+	removed    []netip.Addr        // VIPs that are configured no more
+}
+
+// withRemoved are the LoadBalancers that are configured, with the VIPs too that are so no more and
+// that this node has yet to hand over.
+func withRemoved(v *model.View) (all []wanted) {
+	known := make(map[string]bool, len(v.LoadBalancers))
+	add := func(lb *model.LoadBalancer, vips []netip.Addr) {
+		known[lb.Name] = true
+		w := wanted{lb, lb, nil}
+		if m := v.Memory.Balance[lb.Name]; m.Wanted != nil {
+			for _, a := range slices.Concat(m.Wanted.VIPs, m.Removed) {
+				if at, is := model.FindVIP(v.VIPs, a); is && v.VIPs[at].Barred == model.ReasonRemoved && !slices.Contains(vips, a) {
+					w.removed = append(w.removed, a)
+				}
+			}
+		}
+		if len(w.removed) > 0 || len(vips) != len(lb.VIPs) {
+			slices.SortFunc(w.removed, netip.Addr.Compare)
+			w.removed = slices.Compact(w.removed)
+			with := *lb
+			with.VIPs = slices.SortedFunc(slices.Values(slices.Concat(vips, w.removed)), netip.Addr.Compare)
+			w.LoadBalancer = &with
+		}
+		all = append(all, w)
+	}
+	for i := range v.LoadBalancers {
+		add(&v.LoadBalancers[i], v.LoadBalancers[i].VIPs)
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Memory.Balance)) {
+		if was := v.Memory.Balance[name].Wanted; !known[name] && was != nil {
+			add(was, nil)
+		}
+	}
+	return all
 }
 
 // here is a LoadBalancer with those of its VIPs that this node could have, and the interfaces

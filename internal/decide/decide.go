@@ -25,7 +25,7 @@ func Decide(v *model.View) model.Desired {
 		Gen:        v.Memory.Gen + 1,
 		ValidUntil: v.Now.Add(Grace),
 		Memory:     v.Memory,
-		Track:      (v.KeepServices || len(v.LoadBalancers) > 0) && !v.NoRelay,
+		Track:      (v.KeepServices || len(v.LoadBalancers) > 0 || len(v.Memory.Balance) > 0) && !v.NoRelay,
 		Rules:      election.Rules(v.Gossip.Members),
 	}
 	d.Memory.Left, d.Memory.Rings = nil, nil

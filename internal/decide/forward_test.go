@@ -97,13 +97,40 @@ func TestForwardedConnectionsHaveARing(t *testing.T) {
 	}
 }
 
-// TestOneLoadBalancerLess: its VIP is let go, and nothing is forwarded.
-func TestOneLoadBalancerLess(t *testing.T) {
+// TestLoadBalancerLeavesOneNode: its VIP is handed over, as that of a VirtualIP, and forwarded here
+// for a minute more, for the connections that it has.
+func TestLoadBalancerLeavesOneNode(t *testing.T) {
 	s := forwards(t)
-	s.v.LoadBalancers = nil
+	s.run("standing m2 Standby", "apply")
+	table := s.d.Forward.Services[0].Slots
+	s.v.LoadBalancers, s.v.Health = nil, nil
+	forwarded := func(what string, phase model.Phase) {
+		t.Helper()
+		if is := s.v.Memory.VIPs[scriptVIP].Phase; is != phase || len(s.d.Forward.Services) != 1 || s.d.Forward.Services[0].Slots != table || len(s.d.Forward.Cut) != 0 || !s.d.Track {
+			t.Errorf("%s: %s, %+v", what, is, s.d.Forward.Services)
+		}
+	}
 	s.run("vip gone", "apply")
+	forwarded("removed", model.PhaseHandover)
+	s.run("holders m2", "claim m2 99", "apply", "apply")
+	forwarded("handed over", model.PhaseIdle)
+	if len(s.d.Relay) != 1 {
+		t.Errorf("handed over: relay %+v", s.d.Relay)
+	}
+	s.run("now 1h", "apply", "apply")
 	if len(s.d.Forward.Services) != 0 || s.v.Memory.Balance != nil {
-		t.Errorf("%+v, remembered %+v", s.d.Forward, s.v.Memory.Balance)
+		t.Errorf("long after: %+v, remembered %v", s.d.Forward, s.v.Memory.Balance)
+	}
+}
+
+// TestLoadBalancerLeavesAllNodes: its VIP is let go, and in the end nothing is forwarded.
+func TestLoadBalancerLeavesAllNodes(t *testing.T) {
+	s := forwards(t)
+	s.run("standing m2 Unhealthy", "standing m3 Unhealthy")
+	s.v.LoadBalancers = nil
+	s.run("vip gone", "apply", "now 2m", "apply", "apply")
+	if len(s.d.Forward.Services) != 0 || s.v.Memory.Balance != nil {
+		t.Errorf("%+v, remembered %v", s.d.Forward, s.v.Memory.Balance)
 	}
 }
 

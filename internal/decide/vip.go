@@ -116,7 +116,7 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	o.Tell(in, g)
 	claim := o.Claim
 	if claim.Epoch != 0 {
-		claim.Verdict = balance.Verdict(t.v.LoadBalancers, t.d.Memory.Balance, vip)
+		claim.Verdict = balance.Verdict(t.d.Memory.Balance, vip)
 	}
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
 	steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: claim, Seen: seen, Holds: t.rings.Holds(vip, &t.here, &o.Memory)})

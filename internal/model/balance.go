@@ -151,6 +151,10 @@ func (s *ForwardService) Same(o *ForwardService) bool {
 
 // BalanceMemory is what one decision about a LoadBalancer hands to the next.
 type BalanceMemory struct {
+	// Wanted is what is configured, or was. Removed are VIPs that are configured no more, and are
+	// forwarded until this node has handed them over.
+	Wanted  *LoadBalancer
+	Removed []netip.Addr
 	// Ready: each server had a result of its check since the start.
 	Ready bool
 	// Drained are the servers that get no new connections, by configuration, and since when;
@@ -204,7 +208,7 @@ type BalanceFill struct {
 // Same compares two memories.
 func (m *BalanceMemory) Same(o *BalanceMemory) bool {
 	same := func(a, b DrainedServer) bool { return a.Server == b.Server && a.Since.Equal(b.Since) }
-	return m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) &&
+	return m.Wanted == o.Wanted && slices.Equal(m.Removed, o.Removed) && m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) &&
 		m.Followed[0].same(&o.Followed[0]) && m.Followed[1].same(&o.Followed[1]) && m.Fills[0].Same(&o.Fills[0]) && m.Fills[1].Same(&o.Fills[1])
 }
 

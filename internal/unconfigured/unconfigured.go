@@ -11,7 +11,7 @@ import (
 
 // WithRemoved is the View with the VIPs too that this node has, on the LAN or since they are
 // Balanced, and that are not configured any more: another node may still have them in its
-// configuration. What is bound on no node is of a Service, which goes on all nodes at once.
+// configuration. A Service goes on all nodes at once; its VIP is bound on none.
 func WithRemoved(v *model.View) *model.View {
 	var out []model.VIP
 	next := 0
@@ -20,10 +20,11 @@ func WithRemoved(v *model.View) *model.View {
 		for next < len(v.VIPs) && v.VIPs[next].Addr.Less(s.VIP.Addr) {
 			next++
 		}
-		if s.BGP || s.VIP.Unbound || next < len(v.VIPs) && v.VIPs[next].Addr == s.VIP.Addr {
+		if s.BGP || s.VIP.Unbound && !s.VIP.Forwarded() || next < len(v.VIPs) && v.VIPs[next].Addr == s.VIP.Addr {
 			continue
 		}
-		if v.Memory.VIPs[s.VIP.Addr].Phase.OnLAN() || sharedStill(v, s.VIP.Addr) {
+		was := v.Memory.VIPs[s.VIP.Addr]
+		if was.Phase.OnLAN() || s.VIP.Unbound && v.Now.Before(was.HeldUntil) || sharedStill(v, s.VIP.Addr) {
 			vip := s.VIP
 			vip.Barred, vip.BarredDetail = model.ReasonRemoved, ""
 			vip.BGP, vip.Balanced = nil, false

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -27,10 +28,24 @@ func TestWithRemoved(t *testing.T) {
 		change func(*model.View)
 		want   []netip.Addr
 	}{
-		"owner":           {func(v *model.View) { v.Memory.VIPs[one] = model.VIPMemory{Phase: model.PhaseOwner} }, []netip.Addr{one, two}},
-		"never had it":    {func(*model.View) {}, []netip.Addr{two}},
-		"still asks":      {func(v *model.View) { v.Memory.VIPs[one] = model.VIPMemory{Phase: model.PhaseProbing} }, []netip.Addr{two}},
-		"of a Service":    {func(v *model.View) { owns(v); v.Memory.Lists.Status[0].VIP.Unbound = true }, []netip.Addr{two}},
+		"owner":        {func(v *model.View) { v.Memory.VIPs[one] = model.VIPMemory{Phase: model.PhaseOwner} }, []netip.Addr{one, two}},
+		"never had it": {func(*model.View) {}, []netip.Addr{two}},
+		"still asks":   {func(v *model.View) { v.Memory.VIPs[one] = model.VIPMemory{Phase: model.PhaseProbing} }, []netip.Addr{two}},
+		"of a Service": {func(v *model.View) { owns(v); v.Memory.Lists.Status[0].VIP.Unbound = true }, []netip.Addr{two}},
+		"of a LoadBalancer": {func(v *model.View) {
+			owns(v)
+			v.Memory.Lists.Status[0].VIP.Unbound, v.Memory.Lists.Status[0].VIP.Kind = true, model.KindLoadBalancer
+		}, []netip.Addr{one, two}},
+		"of a LoadBalancer, handed over": {func(v *model.View) {
+			v.Now = time.Unix(1000, 0)
+			v.Memory.VIPs[one] = model.VIPMemory{HeldUntil: v.Now.Add(1)}
+			v.Memory.Lists.Status[0].VIP.Unbound, v.Memory.Lists.Status[0].VIP.Kind = true, model.KindLoadBalancer
+		}, []netip.Addr{one, two}},
+		"of a LoadBalancer, a minute later": {func(v *model.View) {
+			v.Now = time.Unix(1000, 0)
+			v.Memory.VIPs[one] = model.VIPMemory{HeldUntil: v.Now}
+			v.Memory.Lists.Status[0].VIP.Unbound, v.Memory.Lists.Status[0].VIP.Kind = true, model.KindLoadBalancer
+		}, []netip.Addr{two}},
 		"told by BGP":     {func(v *model.View) { owns(v); v.Memory.Lists.Status[0].BGP = true }, []netip.Addr{two}},
 		"configured anew": {func(v *model.View) { owns(v); v.VIPs = []model.VIP{{Addr: one}, {Addr: two}} }, []netip.Addr{one, two}},
 		"connections that another node keeps too": {func(v *model.View) {
