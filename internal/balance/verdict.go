@@ -188,7 +188,7 @@ func told(v *model.View, lb *model.LoadBalancer) (by [2]model.Verdict) {
 			continue
 		}
 		for _, c := range v.Gossip.Claims[a] { // the highest first
-			if m := v.Gossip.Members[c.Owner]; m.State == model.MemberAlive && m.Late.IsZero() {
+			if m, is := v.Gossip.Members[c.Owner]; is && m.State == model.MemberAlive && m.Late.IsZero() {
 				by[family], known[family] = c.Verdict, true
 				break
 			}

@@ -24,7 +24,7 @@ func WithRemoved(v *model.View) *model.View {
 			continue
 		}
 		was := v.Memory.VIPs[s.VIP.Addr]
-		if was.Phase.OnLAN() || s.VIP.Unbound && v.Now.Before(was.HeldUntil) || sharedStill(v, s.VIP.Addr) {
+		if was.Phase.OnLAN() || s.VIP.Unbound && v.Now.Before(was.HeldUntil) && ownedElsewhere(v, s.VIP.Addr) || sharedStill(v, s.VIP.Addr) {
 			vip := s.VIP
 			vip.Barred, vip.BarredDetail = model.ReasonRemoved, ""
 			vip.BGP, vip.Balanced = nil, false
@@ -38,6 +38,15 @@ func WithRemoved(v *model.View) *model.View {
 	with.VIPs = append(out, v.VIPs...)
 	slices.SortFunc(with.VIPs, func(a, b model.VIP) int { return a.Addr.Compare(b.Addr) })
 	return &with
+}
+
+// ownedElsewhere tells whether another node has a VIP, and may send the connections here that it
+// does not know. What is removed on all nodes has to end.
+func ownedElsewhere(v *model.View, a netip.Addr) bool {
+	return slices.ContainsFunc(v.Gossip.Claims[a], func(c model.Claim) bool {
+		m, known := v.Gossip.Members[c.Owner]
+		return known && m.State == model.MemberAlive
+	})
 }
 
 // sharedStill tells whether this node has connections of a Balanced VIP to keep that others

@@ -39,8 +39,16 @@ func TestWithRemoved(t *testing.T) {
 		"of a LoadBalancer, handed over": {func(v *model.View) {
 			v.Now = time.Unix(1000, 0)
 			v.Memory.VIPs[one] = model.VIPMemory{HeldUntil: v.Now.Add(1)}
+			v.Gossip.Claims = map[netip.Addr][]model.Claim{one: {{Owner: "m2", Epoch: 1}}}
+			v.Gossip.Members = map[model.NodeName]model.Member{"m2": {State: model.MemberAlive}}
 			v.Memory.Lists.Status[0].VIP.Unbound, v.Memory.Lists.Status[0].VIP.Kind = true, model.KindLoadBalancer
 		}, []netip.Addr{one, two}},
+		"of a LoadBalancer, and nobody has it": {func(v *model.View) {
+			v.Now = time.Unix(1000, 0)
+			v.Memory.VIPs[one] = model.VIPMemory{HeldUntil: v.Now.Add(1)}
+			v.Gossip.Claims = map[netip.Addr][]model.Claim{one: {{Owner: "m2", Epoch: 1}}} // which is dead
+			v.Memory.Lists.Status[0].VIP.Unbound, v.Memory.Lists.Status[0].VIP.Kind = true, model.KindLoadBalancer
+		}, []netip.Addr{two}},
 		"of a LoadBalancer, a minute later": {func(v *model.View) {
 			v.Now = time.Unix(1000, 0)
 			v.Memory.VIPs[one] = model.VIPMemory{HeldUntil: v.Now}
