@@ -17,7 +17,7 @@ SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo demo-box bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -109,6 +109,9 @@ page: ## the page in headless Chromium, judged by axe-core (root the first time)
 
 fuzz: ## a short run of every fuzz test
 	$(BESIDE) sh tests/fuzz.sh $(FUZZTIME)
+
+demo-box: deps build ## two boxes in front of masters that nobody names: added, drained, lost, and a box lost (root)
+	@LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -count=1 -v -run 'TestSite$$' ./tests/interop/box
 
 demo: deps build ## three nodes, their faults, and what a client sees (root)
 	@LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/demo
