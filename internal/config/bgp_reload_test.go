@@ -55,6 +55,7 @@ func TestSourceRefusesAnotherRouterID(t *testing.T) {
 	}
 	peer := func(id string) string { return peerDoc("a", "peerAddress: 10.0.0.1"+id) }
 	elsewhere := func(id string) string { return peer(id + ", nodeSelectors: [{matchLabels: {rack: b}}]") }
+	box := "---\n" + strings.Replace(goodListener, "  passwordFile: /nowhere/masters.password\n", "", 1)
 	for name, tt := range map[string]struct{ before, after, want string }{
 		"listen":          {node(""), node("listenAddresses: [10.0.0.1, '::']"), `a.yaml:5: NodeConfiguration "m1": bgp.listenAddresses: [10.0.0.1 ::]` + rest + `none` + end},
 		"no listen":       {node("listenAddresses: [10.0.0.1]"), node(""), `a.yaml:5: NodeConfiguration "m1": bgp.listenAddresses: "none"` + rest + `[10.0.0.1]` + end},
@@ -63,6 +64,7 @@ func TestSourceRefusesAnotherRouterID(t *testing.T) {
 		"ID of a peer":    {node("") + peer(""), node("") + peer(", routerID: 1.1.1.1"), `a.yaml:10: BGPPeer "a": spec.routerID: "1.1.1.1"` + rest + `the default` + end},
 		"no ID of a peer": {node("") + peer(", routerID: 1.1.1.1"), node("") + peer(""), `a.yaml:5: NodeConfiguration "m1": bgp.routerID: was that of a BGPPeer and` + rest + `1.1.1.1` + end},
 		"other peer":      {node("") + elsewhere(", routerID: 1.1.1.1"), node("") + elsewhere(", routerID: 2.2.2.2"), ""},
+		"peer of a box":   {node("") + box, node("") + box + peer(", routerID: 2.2.2.2"), `a.yaml:18: BGPPeer "a": spec.routerID: "2.2.2.2"` + rest + `the default` + end},
 		"first peer":      {node(""), node("") + peer(", routerID: 2.2.2.2"), ""},
 		"last peer":       {node("") + peer(", routerID: 2.2.2.2"), node(""), ""},
 		"same as node":    {node("routerID: 1.1.1.1") + peer(""), node("routerID: 1.1.1.1") + peer(", routerID: 1.1.1.1"), ""},
