@@ -35,6 +35,7 @@ import (
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/route"
+	"lbd.dev/lbd/internal/sockdiag"
 	"lbd.dev/lbd/internal/source"
 )
 
@@ -100,7 +101,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 		Unable:  preflight.MissingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
 			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management), lines.Status,
-			httpStatus(p.control),
+			httpStatus(p.control), trackingStatus(sockdiag.Table),
 		},
 		Beat: systemd.watchdog(),
 	})
@@ -255,6 +256,17 @@ func httpStatus(c *control.Server) func(*v1alpha1.NodeStatus) {
 	return func(s *v1alpha1.NodeStatus) {
 		if err := c.HTTPError(); err != nil {
 			s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "http", Error: err.Error()})
+		}
+	}
+}
+
+// trackingStatus warns of a table of connections that is nearly full. The alert does at the same share.
+func trackingStatus(table func() (entries, limit uint64, ok bool)) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		if entries, limit, ok := table(); ok && limit > 0 && entries > limit/10*9 {
+			s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{
+				Name: "conntrack", Error: "the kernel's table of connections is over 90 % full; when it is full new connections are dropped: raise net.netfilter.nf_conntrack_max",
+			})
 		}
 	}
 }

@@ -83,6 +83,7 @@ var (
 	descUncounted    = desc("lbd_backends_uncounted", "Pairs of a port of an address and a backend whose connections are not counted, since there are too many.")
 	descTracked      = desc("lbd_conntrack_entries", "Connections that connection tracking of the kernel knows.")
 	descTrackable    = desc("lbd_conntrack_limit", "Connections that connection tracking of the kernel can know.")
+	descTrackDropped = desc("lbd_conntrack_dropped_total", "Packets that connection tracking of the kernel dropped, since its table was full.")
 	descExpiry       = desc("lbd_kubernetes_credentials_expiry_timestamp_seconds", "When the token or the client certificate of a kubeconfig file ends, since 1970.", "kubeconfig")
 	descBFDDrops     = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
 )
@@ -195,6 +196,9 @@ func (m *adapterMetrics) collectHost(c chan<- prometheus.Metric) {
 	if entries, limit, ok := sockdiag.Table(); ok {
 		gauge(descTracked, float64(entries))
 		gauge(descTrackable, float64(limit))
+	}
+	if dropped, ok := sockdiag.Dropped(); ok {
+		c <- prometheus.MustNewConstMetric(descTrackDropped, prometheus.CounterValue, float64(dropped))
 	}
 	for _, file := range kubeconfigs(&m.config.Config().Node) {
 		if end, ok := k8s.CredentialsEnd(file); ok {

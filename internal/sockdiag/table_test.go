@@ -23,3 +23,16 @@ func TestTable(t *testing.T) {
 		t.Error(entries, limit, ok)
 	}
 }
+
+// TestDropped: of all processors, by the name of the column.
+func TestDropped(t *testing.T) {
+	const two = "entries  clashres found new drop early_drop\n00000005  00000000 00000001 00000002 0000000a 00000007\n00000005  00000000 00000001 00000002 00000010 00000007\n"
+	if n, ok := dropped(two); !ok || n != 26 {
+		t.Errorf("%d, %v", n, ok)
+	}
+	for _, bad := range []string{"", "entries found\n1 2\n", "entries drop\n1\n", "entries drop\n1 x\n"} {
+		if n, ok := dropped(bad); ok {
+			t.Errorf("%q: %d", bad, n)
+		}
+	}
+}
