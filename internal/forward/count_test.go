@@ -115,3 +115,46 @@ func TestReadsKeys(t *testing.T) {
 		t.Error("a key of nine bytes was read")
 	}
 }
+
+// TestFollowsServers: what was made of the servers before is used again only while they are the same.
+func TestFollowsServers(t *testing.T) {
+	state := wanted(s1)
+	f := &families[0]
+	of := func() []*model.ForwardService { return pointers(&model.ForwardState{Services: state.Services[:2]}) }
+	before := f.describe(of(), nil, nil)
+	if again := f.describe(of(), nil, before); again.fresh(before) != 0 || len(again.elements[setServers]) != 6 {
+		t.Errorf("%d elements", len(again.elements[setServers]))
+	}
+	state = wanted(s1)
+	state.Services[1].Servers = state.Services[1].Servers[:1]
+	if now := f.describe(of(), nil, before); len(now.elements[setServers]) != 4 || len(now.elements[setSent]) != 4 {
+		t.Errorf("%d elements, %d counted", len(now.elements[setServers]), len(now.elements[setSent]))
+	}
+	state.Services[1].Protocol, state.Services[1].Servers = model.TCP, state.Services[0].Servers
+	if now := f.describe(of(), nil, before); len(now.elements[setServers]) != 3 {
+		t.Errorf("%d elements", len(now.elements[setServers]))
+	}
+}
+
+// TestNamesOfTables: those that differ in one slot are two, and those that differ in the port are one.
+func TestNamesOfTables(t *testing.T) {
+	table := func(last string, port uint16) *model.SlotTable {
+		s := slotTable(4, vip4, s1, s1, s1, last)
+		for i, to := range s.Slots {
+			s.Slots[i] = netip.AddrPortFrom(to.Addr(), port)
+		}
+		return s
+	}
+	state := wanted()
+	for i, s := range []*model.SlotTable{table(s1, 1), table(s2, 1), table(s1, 2), table(s2, 2)} {
+		state.Services[i].Addr, state.Services[i].Port, state.Services[i].Protocol, state.Services[i].Slots = vip4, uint16(1+i), model.TCP, s
+	}
+	m := families[0].describe(pointers(state), nil, nil)
+	var names []string
+	for i := range state.Services {
+		names = append(names, m.elements[setTargets][serviceKey(&state.Services[i])])
+	}
+	if len(m.chains) != 2 || names[0] != names[2] || names[1] != names[3] || names[0] == names[1] {
+		t.Errorf("%v", names)
+	}
+}

@@ -141,10 +141,10 @@ func newStage(ctx context.Context, bin *lab.Bin) (s *stage, err error) {
 	if err = c.Stable(ctx); err != nil {
 		return s, err
 	}
-	return s, s.startProxy()
+	return s, s.startProxy(ctx)
 }
 
-func (s *stage) startProxy() (err error) {
+func (s *stage) startProxy(ctx context.Context) (err error) {
 	n := s.Nodes[0]
 	conf := filepath.Join(n.Dir, "haproxy.cfg")
 	text := "global\n  nbthread 2\n  maxconn 20000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
@@ -159,7 +159,19 @@ func (s *stage) startProxy() (err error) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return err
 	}
-	s.proxy, err = s.Start(&n.Host, "haproxy", nil, "haproxy", "-db", "-f", conf)
+	if s.proxy, err = s.Start(&n.Host, "haproxy", nil, "haproxy", "-db", "-f", conf); err != nil {
+		return err
+	}
+	err = lab.Wait(ctx, 20*time.Second, 100*time.Millisecond, "HAProxy", func() error {
+		c, err := s.Dial(ctx, s.Client, "tcp", s.target(byProxy, 1))
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, s.proxy.Tail(5))
+	}
 	return err
 }
 
