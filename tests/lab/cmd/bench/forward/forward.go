@@ -147,7 +147,7 @@ func newStage(ctx context.Context, bin *lab.Bin) (s *stage, err error) {
 func (s *stage) startProxy(ctx context.Context) (err error) {
 	n := s.Nodes[0]
 	conf := filepath.Join(n.Dir, "haproxy.cfg")
-	text := "global\n  nbthread 2\n  maxconn 20000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+	text := "global\n  nbthread 2\n  maxconn 8000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
 	for i := range families {
 		at := s.nodeAddr(i)
 		text += fmt.Sprintf("listen family%d\n  bind %s\n", i, netip.AddrPortFrom(at, proxyPort))
