@@ -85,9 +85,9 @@ func openKernel() (*kernel, error) {
 		sock.Close()
 		return nil, fmt.Errorf("rtnetlink: open: %w", err)
 	}
-	// Both only help: the words of the kernel for an error, and dumps of nothing but what
-	// is asked for (Linux 4.20). A dump of more is sorted out below.
-	_ = sock.SetExtAck(true)
+	// It only helps: dumps of nothing but what is asked for (Linux 4.20). A dump of more is sorted
+	// out below. The words of the kernel for an error are not asked for: the library takes those at
+	// the end of a dump, as of a table that does not exist, for others, and reads beyond the message.
 	_ = unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	return &kernel{sock: &nl.SocketHandle{Socket: sock}, port: port}, nil
 }

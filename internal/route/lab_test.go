@@ -259,3 +259,22 @@ func (l *lab) tables() map[string]string {
 	}
 	return out
 }
+
+// TestNothingCostsNothing: a machine that learns of no master looks at the kernel once.
+func TestNothingCostsNothing(t *testing.T) {
+	testnet.Need(t)
+	d := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	for _, synced := range []bool{false, false, true} { // what an earlier process left may be wanted yet
+		d.looked, d.image = time.Time{}, nil
+		if _, err := d.Apply(t.Context(), &model.Desired{Synced: synced}); err != nil || d.looked.IsZero() {
+			t.Fatalf("synced %v: not looked, %v", synced, err)
+		}
+	}
+	d.looked = time.Time{}
+	if _, err := d.Apply(t.Context(), &model.Desired{Synced: true}); err != nil || !d.looked.IsZero() || !d.Extend(time.Time{}) {
+		t.Errorf("looked again at %v, %v", d.looked, err)
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -56,6 +56,7 @@ type Driver struct {
 	reported map[netip.Prefix]model.AppliedRoute
 	plain    bool // the kernel knows no resilient groups
 	idle     bool // the last Apply left nothing to do
+	none     bool // and nothing of ours in the kernel
 
 	changed chan struct{}
 	foreign atomic.Bool // somebody else has changed something
@@ -86,11 +87,14 @@ func (d *Driver) Extend(time.Time) bool { return d.idle && !d.foreign.Load() }
 // Apply makes the routes of want.Routes true. What an earlier process left is removed once
 // want.Synced and not want.Routes.Hearing. A route that lacks something has the reason in its report.
 func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
-	d.idle = false
+	if d.none && len(want.Routes.Routes) == 0 {
+		return model.Applied{}, nil // as on all machines that learn of no master
+	}
+	d.idle, d.none = false, false
 	err := d.look(len(want.Routes.Routes) > 0)
 	if err != nil {
 		if len(want.Routes.Routes) == 0 && errors.Is(err, unix.EOPNOTSUPP) {
-			d.idle = true // a kernel without next-hop objects has none of ours
+			d.idle, d.none = true, true // a kernel without next-hop objects has none of ours
 			return model.Applied{}, nil
 		}
 		return model.Applied{Routes: d.reported}, err
@@ -114,6 +118,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		report = d.reported // the same map says at a glance that nothing is new
 	}
 	d.reported, d.idle = report, err == nil
+	d.none = d.idle && !keep && len(report) == 0
 	return model.Applied{Routes: report}, err
 }
 
