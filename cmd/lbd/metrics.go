@@ -50,6 +50,7 @@ var (
 	descSent         = desc("lbd_heartbeats_sent_total", "Heartbeats sent.", "peer")
 	descReceived     = desc("lbd_heartbeats_received_total", "Heartbeats received.", "peer")
 	descMissed       = desc("lbd_heartbeats_missed_total", "Heartbeats that were sent by the peer but did not arrive.", "peer")
+	descSuspicions   = desc("lbd_heartbeat_suspicions_total", "Times that a heartbeat of an owner was missed by its first successor, by whether that one asked the wire or had asked too often.", "peer", "asked")
 	descLate         = desc("lbd_heartbeats_late_total", "Times that heartbeats of the peer were overdue.", "peer")
 	descDropped      = desc("lbd_gossip_dropped_total", "Gossip messages dropped, by cause.", "cause")
 	descLogLost      = desc("lbd_log_lines_dropped_total", "Lines of the log that were dropped, since nobody took them.")
@@ -104,6 +105,8 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 		count(descReceived, p.Received, string(p.Name))
 		count(descMissed, p.Missed, string(p.Name))
 		count(descLate, p.Late, string(p.Name))
+		count(descSuspicions, p.Suspicions, string(p.Name), "true")
+		count(descSuspicions, p.Unasked, string(p.Name), "false")
 	}
 	for cause, n := range g.Dropped {
 		count(descDropped, n, cause)

@@ -44,7 +44,7 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 	}
 	f.onLAN.node = election.NodeOf(v, d, group.Memory.Settled)
 	f.beginOnLoopback()
-	d.Memory.Fresh = 0
+	d.Memory.Fresh, d.Memory.Suspected = 0, 0
 	return f
 }
 

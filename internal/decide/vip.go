@@ -92,6 +92,7 @@ func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model
 	in := &f.onLAN.in // one for all VIPs: it is large
 	*in = election.Input{
 		Node: &f.onLAN.node, VIP: vip, Standing: stand, Gone: gone, Drain: election.Drain(stand, v.DrainTimeout),
+		Enough:  f.d.Memory.Suspected >= election.MostSuspected,
 		Busy:    vip.Unbound && f.d.Memory.Probing >= election.MostProbing,
 		Where:   election.Where{Interface: link.Name, MAC: link.MAC},
 		Heard:   election.Heard{Claims: v.Gossip.Claims[vip.Addr], Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr]},

@@ -97,3 +97,47 @@ func (a scored) share() float64 {
 	u := (float64(a.hash>>11) + 0.5) / (1 << 53) // in (0, 1)
 	return -float64(a.weight) / math.Log(u)
 }
+
+// successors returns the first two nodes that would take the VIP, live ones
+// first: a node that is cut off goes on sending heartbeats to those who most
+// likely took over, so that a heal is noticed at once.
+func (s *step) successors() []model.NodeName {
+	order := rankingOf(s.in.VIP.Name)
+	var live, gone top
+	for _, e := range s.in.Eligible {
+		m, known := s.in.Members[e]
+		c := order.score(s.candidateOf(e, &m))
+		if known && m.State != model.MemberAlive {
+			gone.add(c)
+		} else if e != s.in.Self {
+			live.add(c)
+		}
+	}
+	return append(live.nodes(), gone.nodes()[:min(2-live.n, gone.n)]...)
+}
+
+// top keeps the best two of many.
+type top struct {
+	best [2]scored
+	n    int
+}
+
+func (t *top) add(c scored) {
+	switch {
+	case t.n == 0 || c.better(t.best[0]):
+		t.best[0], t.best[1] = c, t.best[0]
+	case t.n == 1 || c.better(t.best[1]):
+		t.best[1] = c
+	default:
+		return
+	}
+	t.n = min(t.n+1, 2)
+}
+
+func (t *top) nodes() []model.NodeName {
+	var out []model.NodeName
+	for _, c := range t.best[:t.n] {
+		out = append(out, c.node)
+	}
+	return out
+}

@@ -60,6 +60,9 @@ func (w *World) normalise() {
 		if !m.Outclassed.IsZero() {
 			m.Outclassed = epoch0
 		}
+		if !slices.Contains(w.n[i].missed[:], true) {
+			m.Answered = time.Time{}
+		}
 		m.LostAt, m.Since, m.AddBefore, m.RelayUntil = epoch0, epoch0, time.Time{}, time.Time{}
 		if b := &w.n[i].bgp; w.both {
 			// Generation 0 is that of an earlier process.
@@ -155,8 +158,11 @@ func (n *node) key(b []byte, open bool) []byte {
 		b = append(b, t...)
 	}
 	b = n.tells.key(b)
+	if !m.Answered.IsZero() {
+		b = append(b, 'a')
+	}
 	for j := range n.knows {
-		b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j]))
+		b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j])|bit(n.missed[j])<<1)
 		if n.frozen {
 			b = n.waits[j].key(b)
 		}
@@ -196,7 +202,7 @@ func (w *World) String() string {
 			names[i], n.up, n.frozen, n.lapse, n.responds, n.open, n.mem.Kept, n.mem.Resume, n.draining, n.sick, n.degraded, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
 		for j := range n.knows {
 			if i != j {
-				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])
+				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v missed=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j], n.missed[j])
 			}
 		}
 		s += "\n"
