@@ -44,6 +44,13 @@ func (s *step) holdsBack() bool {
 		return false
 	}
 	s.urgent = true
+	if s.in.Unasked && !s.quiet() {
+		// Others ask soon, too, so there must be no pause between a series and the claim: from
+		// here on it is a takeover like any other.
+		s.m.LostAt = s.in.Now
+		s.enter(model.PhaseWaiting)
+		return true
+	}
 	if !s.in.Unasked && (!s.quiet() || s.in.Members[s.m.From].Missing) {
 		return false
 	}
