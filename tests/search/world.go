@@ -106,7 +106,8 @@ type World struct {
 	// levels: nodes become degraded, and are up again, each of which counts as a fault.
 	// There are no others.
 	levels bool
-	// nervous: successors ask the wire long before they know that the owner is late.
+	// nervous: successors ask the wire long before they know that the owner is late. Then there
+	// are two nodes only.
 	nervous bool
 }
 
@@ -140,7 +141,7 @@ func settled(faults uint8, k kind) World {
 
 // size is the number of nodes.
 func (w *World) size() int {
-	if w.both || w.open {
+	if w.both || w.open || w.nervous {
 		return 2
 	}
 	return N
