@@ -179,6 +179,7 @@ func (s *step) probing() {
 	}
 	p := s.in.Layer2.Probe
 	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {
+		s.urgent = s.early() && (!s.quiet() || s.in.Members[s.m.From].Missing) // known before the series ends
 		if !s.quiet() {
 			s.unanswerable()
 		}
