@@ -20,7 +20,7 @@ ARCHS    ?= amd64,arm64
 .PHONY: help build image release generate check test beside page unit mutate search lab interop controlplane cluster fuzz demo demo-box bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 # The same bytes from the same source, Go and VERSION, in whatever folder: no paths, and
 # nothing of the state of the repository but VERSION and COMMIT.

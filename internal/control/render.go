@@ -363,36 +363,6 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 	return nil
 }
 
-func backendTable(list []v1alpha1.BackendStatus) *table {
-	var t table
-	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "OPEN", "HEALTH", "WHY")
-	for _, b := range list {
-		t.add(b.Backend, strconv.Itoa(b.Weight), Share(b), openOf(b), cmp.Or(b.State, "not checked"), backendWhy(b))
-	}
-	return &t
-}
-
-// openOf is how many connections of a backend are open.
-func openOf(b v1alpha1.BackendStatus) string {
-	if b.Connections == nil {
-		return "unknown"
-	}
-	return strconv.Itoa(*b.Connections)
-}
-
-// backendWhy says why a backend gets no new connections, or gets them all the same.
-func backendWhy(b v1alpha1.BackendStatus) string {
-	switch {
-	case b.Weight == 0:
-		return "its weight is 0"
-	case b.Share > 0 && b.Detail != "":
-		return "no backend is better: " + b.Detail
-	case b.Detail != "":
-		return b.Detail
-	}
-	return ""
-}
-
 // ownerLate warns that the owner may be one no more.
 func ownerLate(e v1alpha1.Explanation) string {
 	for _, c := range e.Candidates {

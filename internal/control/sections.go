@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -169,4 +170,34 @@ func routeTable(s v1alpha1.NodeStatus) table {
 		}
 	}
 	return t
+}
+
+func backendTable(list []v1alpha1.BackendStatus) *table {
+	var t table
+	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "OPEN", "HEALTH", "WHY")
+	for _, b := range list {
+		t.add(b.Backend, strconv.Itoa(b.Weight), Share(b), openOf(b), cmp.Or(b.State, "not checked"), backendWhy(b))
+	}
+	return &t
+}
+
+// openOf is how many connections of a backend are open.
+func openOf(b v1alpha1.BackendStatus) string {
+	if b.Connections == nil {
+		return "unknown"
+	}
+	return strconv.Itoa(*b.Connections)
+}
+
+// backendWhy says why a backend gets no new connections, or gets them all the same.
+func backendWhy(b v1alpha1.BackendStatus) string {
+	switch {
+	case b.Weight == 0:
+		return "its weight is 0"
+	case b.Share > 0 && b.Detail != "":
+		return "no backend is better: " + b.Detail
+	case b.Detail != "":
+		return b.Detail
+	}
+	return ""
 }

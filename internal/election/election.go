@@ -483,29 +483,3 @@ func (s *step) successors() []model.NodeName {
 	}
 	return append(live.nodes(), gone.nodes()[:min(2-live.n, gone.n)]...)
 }
-
-// top keeps the best two of many.
-type top struct {
-	best [2]scored
-	n    int
-}
-
-func (t *top) add(c scored) {
-	switch {
-	case t.n == 0 || c.better(t.best[0]):
-		t.best[0], t.best[1] = c, t.best[0]
-	case t.n == 1 || c.better(t.best[1]):
-		t.best[1] = c
-	default:
-		return
-	}
-	t.n = min(t.n+1, 2)
-}
-
-func (t *top) nodes() []model.NodeName {
-	var out []model.NodeName
-	for _, c := range t.best[:t.n] {
-		out = append(out, c.node)
-	}
-	return out
-}

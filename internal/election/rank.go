@@ -97,3 +97,29 @@ func (a scored) share() float64 {
 	u := (float64(a.hash>>11) + 0.5) / (1 << 53) // in (0, 1)
 	return -float64(a.weight) / math.Log(u)
 }
+
+// top keeps the best two of many.
+type top struct {
+	best [2]scored
+	n    int
+}
+
+func (t *top) add(c scored) {
+	switch {
+	case t.n == 0 || c.better(t.best[0]):
+		t.best[0], t.best[1] = c, t.best[0]
+	case t.n == 1 || c.better(t.best[1]):
+		t.best[1] = c
+	default:
+		return
+	}
+	t.n = min(t.n+1, 2)
+}
+
+func (t *top) nodes() []model.NodeName {
+	var out []model.NodeName
+	for _, c := range t.best[:t.n] {
+		out = append(out, c.node)
+	}
+	return out
+}
