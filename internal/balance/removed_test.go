@@ -61,3 +61,31 @@ func TestRemovedIsForwardedOn(t *testing.T) {
 		t.Errorf("in the end: %+v", f)
 	}
 }
+
+// TestRemovedAddressOfAnother: of an object that is gone one address belongs to another object now, and
+// one has yet to be handed over. What is told of the first is what the other object says.
+func TestRemovedAddressOfAnother(t *testing.T) {
+	x := newBed(t)
+	x.is(model.HealthUp, a, b, c, six)
+	v := node(x)
+	other := netip.MustParseAddr("10.0.0.201")
+	v.LoadBalancers[0].VIPs = []netip.Addr{vip4, other}
+	second := v.VIPs[0]
+	second.Addr = other
+	v.VIPs = append(v.VIPs, second)
+	v.Memory.Balance = Forward(v).Memory
+	next := v.LoadBalancers[0]
+	next.Name, next.VIPs, next.Servers = "next", []netip.Addr{vip4}, next.Servers[:1]
+	v.LoadBalancers = []model.LoadBalancer{next}
+	v.VIPs[1].Barred = model.ReasonRemoved
+	v.Memory.Balance = Forward(v).Memory
+	want := v.Memory.Balance["next"].Fills[0].Verdict
+	for range 50 { // maps have no order
+		if got := Verdict(v.Memory.Balance, &v.VIPs[0]); got != want {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+	}
+	if got := Verdict(v.Memory.Balance, &v.VIPs[1]); got.Servers == 0 || got == want {
+		t.Errorf("of the address that is removed: %+v", got)
+	}
+}

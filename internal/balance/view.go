@@ -97,6 +97,10 @@ func withRemoved(v *model.View) (all []wanted) {
 	for _, name := range slices.Sorted(maps.Keys(v.Memory.Balance)) {
 		if was := v.Memory.Balance[name].Wanted; !known[name] && was != nil {
 			add(was, nil)
+			if w := &all[len(all)-1]; len(was.VIPs) > 0 { // another object may have some of them now
+				none := *was
+				none.VIPs, w.configured = nil, &none
+			}
 		}
 	}
 	return all
