@@ -60,6 +60,7 @@ type counter struct {
 	mu      sync.Mutex
 	session *nft.Session
 	last    Counts
+	failed  error     // why last is not complete
 	next    time.Time // not sooner is the kernel asked again
 
 	known     sync.Mutex // for a moment only
@@ -93,7 +94,7 @@ func (d *Driver) Count() (Counts, error) {
 	defer c.mu.Unlock()
 	begin := time.Now()
 	if begin.Before(c.next) {
-		return c.last, nil
+		return c.last, c.failed
 	}
 	out := Counts{Servers: make(map[Counted]Count), Open: make(map[Way]int), Uncounted: uncounted}
 	var errs []error
@@ -111,8 +112,8 @@ func (d *Driver) Count() (Counts, error) {
 		}))
 	}
 	now := time.Now()
-	c.last, c.next = out, now.Add(rest*now.Sub(begin))
-	return out, errors.Join(errs...)
+	c.last, c.failed, c.next = out, errors.Join(errs...), now.Add(rest*now.Sub(begin))
+	return c.last, c.failed
 }
 
 // read adds the counters of a family.

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -156,5 +157,18 @@ func TestNamesOfTables(t *testing.T) {
 	}
 	if len(m.chains) != 2 || names[0] != names[2] || names[1] != names[3] || names[0] == names[1] {
 		t.Errorf("%v", names)
+	}
+}
+
+// TestCountFailsAgain: what could not be read is not taken for nothing by the next who asks.
+func TestCountFailsAgain(t *testing.T) {
+	d := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	d.counts.there[0] = true // which is not so
+	if _, err := d.Count(); err == nil {
+		t.Fatal("a table that is not there is read")
+	}
+	d.counts.next = time.Now().Add(time.Hour)
+	if c, err := d.Count(); err == nil {
+		t.Errorf("%+v, and no error", c)
 	}
 }
