@@ -216,7 +216,9 @@ func (j *Judge) besideNode() {
 			j.find(AddressOfNode, at, j.node(path, nil))
 		}
 	})
-	alone := len(j.Node.Gossip.Peers) == 0 && (j.Node.Machines == nil || !j.Node.Machines.Peers) && !j.broken(j.node("gossip.peers", nil))
+	// Peers that come from Machines are not known after a start while the management cluster is away,
+	// and a node that knows no peers would be its own majority.
+	alone := len(j.Node.Gossip.Peers) == 0 && !j.broken(j.node("gossip.peers", nil))
 	for i, o := range j.LoadBalancers {
 		if alone && o.Spec.Partition == v1alpha1.PartitionQuorum {
 			j.find(QuorumAlone, j.balancer(i, "spec.partition", string(v1alpha1.PartitionQuorum)), j.node("gossip.peers", nil))

@@ -213,7 +213,8 @@ func TestHookIsRegistered(t *testing.T) {
 func TestHookTakenAwayByHand(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/cluster-api.md")
-	_, key, _ := strings.Cut(string(page), "Take the hook away by hand:\n\n```sh\nkubectl annotate machine -n clusters NAME ")
+	_, key, _ := strings.Cut(string(page), "Take the hook away by hand:\n")
+	_, key, _ = strings.Cut(key, "kubectl annotate machine -n clusters NAME ")
 	key, _, found := strings.Cut(key, "-\n")
 	if err != nil || !found {
 		t.Fatalf("the page has no such command: %v", err)
