@@ -142,6 +142,7 @@ func (s *Speaker) keep() {
 		}
 		s.mu.Lock()
 		news := s.drain()
+		s.dropFailed()
 		news = s.dropFlooder() || news
 		news = s.tend(time.Now()) || news
 		next := s.next()

@@ -26,6 +26,7 @@ type listeners struct {
 	byName map[string]*listener
 	last   int      // how many there have been
 	stale  []string // peer groups that had sessions when they were to be removed
+	failed failed
 	hears  bool
 
 	mu    sync.Mutex
@@ -210,8 +211,54 @@ func (s *Speaker) EndMaster(addr netip.Addr, reason string) {
 	if s.listeners.learned.forget(addr) {
 		s.changed()
 	}
+	if known := s.list(addr.String())[addr]; known.GetState().GetSessionState() != api.PeerState_ESTABLISHED {
+		s.dropMaster(addr) // the server ends by a message only sessions that are up
+		return
+	}
 	if err := s.server.ResetPeer(s.ctx, &api.ResetPeerRequest{Address: addr.String(), Communication: reason}); err != nil {
 		s.log.Debug("session not ended", "peer", addr, "err", err)
+	}
+}
+
+// failed are addresses from which somebody connected without a session coming up. The server
+// forgets by itself only those whose session was up: the others would stay for ever, fill the
+// memory and take the room of masters.
+type failed struct {
+	mu    sync.Mutex
+	addrs map[netip.Addr]bool
+}
+
+func (f *failed) add(addr netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.addrs == nil {
+		f.addrs = make(map[netip.Addr]bool)
+	}
+	f.addrs[addr] = true
+}
+
+func (f *failed) take() map[netip.Addr]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := f.addrs
+	f.addrs = nil
+	return out
+}
+
+// dropFailed has the server forget them. s.mu is held.
+func (s *Speaker) dropFailed() {
+	for addr := range s.listeners.failed.take() {
+		known := s.list(addr.String())[addr]
+		if known.GetConf().GetPeerGroup() != "" && known.GetState().GetSessionState() == api.PeerState_IDLE {
+			s.dropMaster(addr)
+		}
+	}
+}
+
+// dropMaster has the server forget a master that has no session.
+func (s *Speaker) dropMaster(addr netip.Addr) {
+	if err := s.server.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: addr.String()}); err != nil {
+		s.log.Debug("master not forgotten", "address", addr, "err", err)
 	}
 }
 
@@ -310,7 +357,11 @@ func (s *Speaker) hear() error {
 func (s *Speaker) take(r *api.WatchEventResponse) (news bool) {
 	if p := r.GetPeer().GetPeer(); p != nil {
 		addr, err := netip.ParseAddr(p.GetState().GetNeighborAddress())
-		return err == nil && p.GetState().GetSessionState() != api.PeerState_ESTABLISHED && s.listeners.learned.forget(addr.Unmap())
+		if addr = addr.Unmap(); err == nil && p.GetState().GetSessionState() == api.PeerState_IDLE && !s.inbox.has(addr) {
+			s.listeners.failed.add(addr)
+			s.wake()
+		}
+		return err == nil && p.GetState().GetSessionState() != api.PeerState_ESTABLISHED && s.listeners.learned.forget(addr)
 	}
 	for _, p := range r.GetTable().GetPaths() {
 		addr, err := netip.ParseAddr(p.GetNeighborIp())

@@ -3,6 +3,7 @@ package gobgp
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -302,4 +303,33 @@ func TestListenerNeedsASpeaker(t *testing.T) {
 	if err := b.SetListeners([]model.BGPListener{masters()}); err == nil || !strings.Contains(err.Error(), "no address") {
 		t.Error(err)
 	}
+}
+
+// TestStrangersAreForgotten: who connects and goes, or says nothing, takes the room of no master.
+func TestStrangersAreForgotten(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b := listen(t, masters())
+	connect := func(from string) net.Conn {
+		t.Helper()
+		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))}
+		c, err := d.Dial("tcp", netip.AddrPortFrom(b.addr, b.global.ListenPort).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	goes, silent := connect("127.1.200.1"), connect("127.1.200.2")
+	_ = silent
+	wait(t, "both to be known", func() bool { return len(b.Masters()) == 2 })
+	_ = goes.Close()
+	wait(t, "the one that went to be forgotten", func() bool { return len(b.Masters()) == 1 })
+	b.EndMaster(netip.MustParseAddr("127.1.200.2"), "no room")
+	wait(t, "the silent one to be forgotten", func() bool { return len(b.Masters()) == 0 })
+	r := newRouter(t, routerASN)
+	r.path("203.0.113.1/32", false)
+	r.dial(b)
+	b.learns(fmt.Sprintf("203.0.113.1/32 by %s of masters", r.addr))
 }
