@@ -123,7 +123,7 @@ func warnListener(s *v1alpha1.BGPListenerSpec, warn func(path, text string)) {
 	for i, text := range s.AcceptPrefixes {
 		six := strings.Contains(text, ":")
 		if !slices.ContainsFunc(s.PeerPrefixes, func(p string) bool { return strings.Contains(p, ":") == six }) {
-			warn(fmt.Sprintf("spec.acceptPrefixes[%d]", i), "no prefix of peerPrefixes is of its family: masters have to advertise it with a next hop of that family in sessions of the other one")
+			warn(fmt.Sprintf("spec.acceptPrefixes[%d]", i), "no prefix of peerPrefixes is of its family, so no next hop of that family is accepted")
 		}
 	}
 }

@@ -118,6 +118,7 @@ func TestRefusedPaths(t *testing.T) {
 		"10.0.0.10 is an address of this machine":    func(p *model.LearnedPath) { p.NextHop = netip.MustParseAddr("10.0.0.10"); p.Peer = p.NextHop },
 		"10.1.0.1 is in no subnet of this machine":   func(p *model.LearnedPath) { p.NextHop = netip.MustParseAddr("10.1.0.1"); p.Peer = p.NextHop },
 		"10.7.0.2 is by interface eth2, which is do": func(p *model.LearnedPath) { p.NextHop = netip.MustParseAddr("10.7.0.2"); p.Peer = p.NextHop },
+		"fd01::11 is in none of peerPrefixes":        func(p *model.LearnedPath) { p.Prefix, p.NextHop = vip6, netip.MustParseAddr("fd01::11") },
 		"10.0.0.11 is not of its family":             func(p *model.LearnedPath) { p.Prefix = vip6 },
 		"0.0.0.0 is no address of a machine":         func(p *model.LearnedPath) { p.NextHop = netip.IPv4Unspecified() },
 		"fe80::2%eth0 is no address of a machine":    func(p *model.LearnedPath) { p.NextHop = netip.MustParseAddr("fe80::2%eth0") },

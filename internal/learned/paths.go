@@ -78,6 +78,9 @@ func (s *step) hop(p *model.LearnedPath, sent [2]int) (hop model.NextHop, why st
 		return hop, fmt.Sprintf("its next hop %s is not of its family", a)
 	case a.Is4() == p.Peer.Is4() && a != p.Peer.WithZone(""):
 		return hop, fmt.Sprintf("its next hop %s is another machine than the master that advertises it", a)
+	case a.Is4() != p.Peer.Is4() && !slices.ContainsFunc(l.PeerPrefixes, func(p netip.Prefix) bool { return p.Contains(a) }):
+		// Nothing tells which address of the other family is the master's own.
+		return hop, fmt.Sprintf("its next hop %s is in none of peerPrefixes", a)
 	}
 	name, why := s.link(a)
 	return model.NextHop{Gateway: a, Interface: name, Weight: 1}, why

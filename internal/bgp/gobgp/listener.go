@@ -91,20 +91,20 @@ func (s *Speaker) SetListeners(want []model.BGPListener) error {
 			errs = append(errs, s.endListener(is))
 		}
 	}
+	var rules []rule // before the sessions: a path that comes without a rule is lost
 	for i := range want {
-		if l.byName[want[i].Name] == nil {
-			errs = append(errs, s.beginListener(&want[i]))
-		}
-	}
-	var rules []rule
-	for _, is := range l.byName {
-		for _, p := range is.conf.PeerPrefixes {
-			rules = append(rules, rule{p, is.conf.Name})
+		for _, p := range want[i].PeerPrefixes {
+			rules = append(rules, rule{p, want[i].Name})
 		}
 	}
 	l.mu.Lock()
 	l.rules = rules
 	l.mu.Unlock()
+	for i := range want {
+		if l.byName[want[i].Name] == nil {
+			errs = append(errs, s.beginListener(&want[i]))
+		}
+	}
 	l.stale = slices.DeleteFunc(l.stale, func(group string) bool {
 		return s.server.DeletePeerGroup(s.ctx, &api.DeletePeerGroupRequest{Name: group}) == nil
 	})
