@@ -71,7 +71,9 @@ func (s *LBD) VIPs() []netip.Addr {
 }
 
 // BFD tells whether there are BFD sessions.
-func (s *LBD) BFD() bool { return !s.NoBFD }
+func (s *LBD) BFD() bool {
+	return !s.NoBFD
+}
 
 const nodeConfig = `apiVersion: lbd.dev/v1alpha1
 kind: NodeConfiguration
