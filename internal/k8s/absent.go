@@ -75,11 +75,11 @@ func (w *Watch[T]) answerOf(ctx context.Context, err error) answer {
 	return lacking
 }
 
-// takeLacking has what is known go once the kind was lacking for long enough. Before anything
-// was read there is nothing to lose by it.
+// takeLacking has what is known go once the kind was lacking for long enough. A kind of which
+// nothing is known has nothing to lose: it is absent at once, also after an outage.
 func (w *Watch[T]) takeLacking(lasted time.Duration) {
 	w.mu.Lock()
-	if w.synced && !w.state.Absent && lasted < w.patience {
+	if len(w.items) > 0 && lasted < w.patience {
 		w.mu.Unlock()
 		return
 	}

@@ -59,6 +59,32 @@ func TestForbiddenAtFirst(t *testing.T) {
 	})
 }
 
+// TestAbsentAfterOutage: a cluster without one of our kinds is connected again with the first
+// answer after an outage, although that answer says that the kind is lacking.
+func TestAbsentAfterOutage(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{})
+	var n news
+	w := zones(t, client(t, api), &n, true)
+	eventually(t, "synced without the kind", w.Synced)
+	api.Stop()
+	eventually(t, "the outage is noticed", func() bool { return !w.State().Connected })
+	before := askedOfCore(api)
+	api.Start()
+	eventually(t, "connected again", func() bool { return w.State().Connected })
+	if answers := askedOfCore(api) - before; answers > 1 {
+		t.Errorf("connected after %d answers that the kind is lacking", answers)
+	}
+	if !w.State().Absent {
+		t.Errorf("state %+v", w.State())
+	}
+}
+
+// askedOfCore counts the requests for the list of kinds of the group that Nodes are in.
+func askedOfCore(api *apitest.Server) int {
+	return strings.Count(strings.Join(api.Requests(), "\n")+"\n", "GET /api/v1\n")
+}
+
 // TestForbiddenForGood: a kind that may not be read counts as empty in time for the rest to start,
 // and is found when it may.
 func TestForbiddenForGood(t *testing.T) {
@@ -99,9 +125,7 @@ func TestLackingIsOneStretch(t *testing.T) {
 	w := forbiddenZones(t, api, &n)
 	eventually(t, "read", func() bool { return w.Synced() && w.State().Connected })
 	n.take()
-	lacks := func() int {
-		return strings.Count(strings.Join(api.Requests(), "\n")+"\n", "GET /api/v1\n")
-	}
+	lacks := func() int { return askedOfCore(api) }
 	api.Withdraw(nodes)
 	eventually(t, "the API server says that it has no such kind", func() bool { return lacks() > 0 })
 	code.Store(http.StatusForbidden)

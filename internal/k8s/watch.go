@@ -149,9 +149,6 @@ func (w *Watch[T]) Run(ctx context.Context) {
 		}
 		pause := wait + rand.N(wait)
 		wait = min(2*wait, RetryMost)
-		if w.State().Absent {
-			pause = RetryMost + rand.N(RetryMost)
-		}
 		if said.is == forbidden && !w.Synced() {
 			pause = min(pause, max(0, ForbiddenAfter-time.Since(said.since)))
 		}
