@@ -31,7 +31,7 @@ type LoadBalancer struct {
 //
 // +kubebuilder:validation:XValidation:rule="!self.backends.exists(b, b.address in self.addresses)",message="a backend has an address of this object; give the server's own address",fieldPath=".backends"
 // +kubebuilder:validation:XValidation:rule="(self.addresses.exists(a, a.contains(':')) || !self.backends.exists(b, b.address.contains(':'))) && (self.addresses.exists(a, !a.contains(':')) || !self.backends.exists(b, !b.address.contains(':')))",message="a backend is of another family than the addresses of this object",fieldPath=".backends"
-// +kubebuilder:validation:XValidation:rule="(!self.addresses.exists(a, a.contains(':')) || self.backends.exists(b, b.address.contains(':'))) && (!self.addresses.exists(a, !a.contains(':')) || self.backends.exists(b, !b.address.contains(':')))",message="an address has no backend of its family",fieldPath=".addresses"
+// +kubebuilder:validation:XValidation:rule="has(self.backendNodes) || (!self.addresses.exists(a, a.contains(':')) || self.backends.exists(b, b.address.contains(':'))) && (!self.addresses.exists(a, !a.contains(':')) || self.backends.exists(b, !b.address.contains(':')))",message="an address has no backend of its family",fieldPath=".addresses"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowedSources) || (self.addresses.exists(a, a.contains(':')) || !self.allowedSources.exists(s, s.contains(':'))) && (self.addresses.exists(a, !a.contains(':')) || !self.allowedSources.exists(s, !s.contains(':')))",message="a prefix is of another family than the addresses of this object",fieldPath=".allowedSources"
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.exec))",message="exec is not for a LoadBalancer, which asks each backend by the network",fieldPath=".healthCheck.exec"
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.https) && has(self.healthCheck.https.host) && size(self.healthCheck.https.host) > 0)",message="the host of https is not for a LoadBalancer, which asks each backend at its own address",fieldPath=".healthCheck.https.host"
@@ -57,11 +57,18 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1000
 	Ports []ForwardedPort `json:"ports"`
-	// Backends are the servers, 1 to 1000. Each family of Addresses needs one.
+	// Backends are the servers, at most 1000. Each family of Addresses needs one, unless
+	// BackendNodes selects servers.
+	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:default={}
 	// +kubebuilder:validation:MaxItems=1000
-	Backends []Backend `json:"backends"`
+	Backends []Backend `json:"backends,omitempty"`
+	// BackendNodes selects Nodes of the cluster that are backends beside Backends: each by its
+	// first InternalIP of each family of Addresses, with the targetPort of each port and the
+	// weight 10. A Node that is not ready or is about to go gets new connections only while no
+	// other backend can serve. A file cannot have it.
+	BackendNodes *LabelSelector `json:"backendNodes,omitempty"`
 	// HealthCheck asks each backend, from each node: https, http or tcp, without host. Without
 	// it every backend counts as healthy.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`

@@ -20,6 +20,11 @@ var balancerTexts = map[string]string{
 	`{"healthCheck":{"https":{"port":6443}},"preempt":true,"partition":"quorum","nodeSelector":{"matchLabels":{"a":"b"}}}`:                              "",
 	`{"healthCheck":{"http":{"port":80,"host":""}},"advertise":{"l2":{"interfaces":["eth1"]}}}`:                                                         "",
 
+	`{"backends":[],"backendNodes":{"matchLabels":{"role":"ingress"}}}`: "",
+	`{"addresses":["10.0.0.200","fd00::200"],"backendNodes":{}}`:        "",
+	`{"backends":[{"address":"fd00::11"}],"backendNodes":{}}`:           "spec.backends[0].address: \"fd00::11\" is of another family than the addresses of this object\n",
+	`{"backendNodes":{"matchLabels":{"a":"b c"}}}`:                      "spec.backendNodes.matchLabels[a]: \"b c\" must be letters, digits, -, _ and ., at most 63, beginning and ending with a letter or digit\n",
+
 	`{"ports":[]}`:                                       "spec.ports: must have at least one port\n",
 	`{"ports":[{}]}`:                                     "spec.ports[0].port: is required: from 1 to 65535\n",
 	`{"ports":[{"port":65536}]}`:                         "spec.ports[0].port: 65536 must be from 1 to 65535\nspec.ports[0].targetPort: 65536 must be from 1 to 65535\n",

@@ -11,11 +11,13 @@ import (
 // The bounds of a LoadBalancer.
 const (
 	maxForwardedPorts   = 1000
-	maxBackends         = 1000
 	maxBackendWeight    = 100
 	maxBackendDrainTime = time.Hour
 	maxAllowedSources   = 1000
 )
+
+// MaxBackends is how many backends a LoadBalancer has at most.
+const MaxBackends = 1000
 
 // MaxForwardings bounds LoadBalancer.Forwardings: each is an entry of the kernel's rules and some
 // hundred bytes in each node.
@@ -48,7 +50,11 @@ func (l *LoadBalancer) Validate() []FieldError {
 	k.atMost("spec.addresses", len(s.Addresses), maxVIPAddresses)
 	vips := k.addresses("spec.addresses", s.Addresses)
 	k.forwardedPorts("spec.ports", s.Ports)
-	k.backends("spec.backends", s.Backends, vips)
+	k.want(len(s.Backends) > 0 || s.BackendNodes != nil, "spec.backends", nil, "must have at least one backend")
+	k.backends("spec.backends", s.Backends, vips, s.BackendNodes != nil)
+	if n := s.BackendNodes; n != nil {
+		k.labels("spec.backendNodes.matchLabels", n.MatchLabels)
+	}
 	k.want(l.Forwardings() <= MaxForwardings, "spec.ports", nil, "has more than 200000 ways from an address and a port to a backend")
 	k.backendCheck("spec.healthCheck", s.HealthCheck)
 	oneOf(&k, "spec.affinity", s.Affinity, AffinityConnection, AffinityClient)
@@ -90,10 +96,10 @@ func (k *checker) forwardedPorts(path string, ports []ForwardedPort) {
 	}
 }
 
-// backends checks the servers of an object with the addresses vips.
-func (k *checker) backends(path string, backends []Backend, vips []netip.Addr) {
-	k.want(len(backends) > 0, path, nil, "must have at least one backend")
-	k.atMost(path, len(backends), maxBackends)
+// backends checks the servers of an object with the addresses vips. Others may join them if
+// Nodes are selected.
+func (k *checker) backends(path string, backends []Backend, vips []netip.Addr, nodes bool) {
+	k.atMost(path, len(backends), MaxBackends)
 	seen := make(map[netip.AddrPort]bool, len(backends))
 	families := make(map[bool]bool)
 	for i, b := range backends {
@@ -124,7 +130,7 @@ func (k *checker) backends(path string, backends []Backend, vips []netip.Addr) {
 		}
 	}
 	for i, v := range vips {
-		if len(families) > 0 && !families[v.Is4()] {
+		if len(families) > 0 && !families[v.Is4()] && !nodes {
 			k.bad(fmt.Sprintf("spec.addresses[%d]", i), v.String(), "has no backend of its family")
 		}
 	}

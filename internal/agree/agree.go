@@ -54,6 +54,7 @@ const (
 	AcceptIsTaken                     // an accepted prefix holds what another object or this node has
 	PeerIsMaster                      // a peer with an object of its own is where masters are
 	SeedTwice                         // two BGPListeners ask for different seeds of one machine
+	NodesOfNoCluster                  // a LoadBalancer from a file selects Nodes, of which files know none
 	NoUpstream                        // no router is told of what a BGPListener accepts
 )
 
@@ -220,6 +221,9 @@ func (j *Judge) besideNode() {
 	// and a node that knows no peers would be its own majority.
 	alone := len(j.Node.Gossip.Peers) == 0 && !j.broken(j.node("gossip.peers", nil))
 	for i, o := range j.LoadBalancers {
+		if o.Spec.BackendNodes != nil {
+			j.find(NodesOfNoCluster, j.balancer(i, "spec.backendNodes", nil), j.node("kind", nil))
+		}
 		if alone && o.Spec.Partition == v1alpha1.PartitionQuorum {
 			j.find(QuorumAlone, j.balancer(i, "spec.partition", string(v1alpha1.PartitionQuorum)), j.node("gossip.peers", nil))
 		}

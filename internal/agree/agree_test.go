@@ -129,6 +129,8 @@ func TestRules(t *testing.T) {
 			Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", nil)}}, "p spec.peerAddress", true},
 		SeedTwice: {Judge{Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", nil),
 			listener("m", "192.0.2.128/25", "198.51.100.2/32", func(s *v1alpha1.BGPListenerSpec) { s.HashSeed = 7 })}}, "m spec.hashSeed", true},
+		NodesOfNoCluster: {Judge{Node: node(func(*v1alpha1.NodeConfiguration) {}), LoadBalancers: []*v1alpha1.LoadBalancer{{Metadata: v1alpha1.ObjectMeta{Name: "lb"},
+			Spec: v1alpha1.LoadBalancerSpec{BackendNodes: &v1alpha1.LabelSelector{}}}}}, "lb spec.backendNodes", false},
 		NoUpstream: {Judge{Node: node(func(*v1alpha1.NodeConfiguration) {}), Peers: []*v1alpha1.BGPPeer{peer("p", "203.0.113.1", func(s *v1alpha1.BGPPeerSpec) { s.NodeSelectors = zone("b") })},
 			Listeners: []*v1alpha1.BGPListener{listener("l", "192.0.2.0/25", "198.51.100.1/32", func(s *v1alpha1.BGPListenerSpec) { s.Upstream = v1alpha1.UpstreamBGP })}}, "l spec.upstream", true},
 	} {

@@ -34,6 +34,7 @@ func TestLoadBalancerRules(t *testing.T) {
 		"port twice":     {"{port: 53, protocol: UDP}", "{port: 443}", `a.yaml:13: ` + title + `ports[1].port: 443 is listed twice with the protocol TCP`},
 		"protocol":       {"protocol: UDP", "protocol: SCTP", `a.yaml:13: ` + title + `ports[1].protocol: "SCTP" must be TCP or UDP`},
 		"no backends":    {"    - {address: 10.0.0.11}\n    - {address: \"fd00::11\", weight: 0}\n", "    []\n", `a.yaml:14: ` + title + `backends: must have at least one backend`},
+		"nodes":          {"  backends:", "  backendNodes: {}\n  backends:", `a.yaml:14: ` + title + "backendNodes: selects Nodes of a cluster, which `lbd run` does not know from files; list spec.backends, or create the object in the cluster"},
 		"backend twice":  {`{address: "fd00::11", weight: 0}`, `{address: 10.0.0.11}` + "\n    - {address: \"fd00::11\"}", `a.yaml:16: ` + title + `backends[1].address: "10.0.0.11" is listed twice`},
 		"backend is VIP": {"address: 10.0.0.11", "address: 10.0.0.200", `a.yaml:10: ` + title + `addresses[0]: "10.0.0.200" has no backend of its family` + "\n" + `a.yaml:15: ` + title + `backends[0].address: "10.0.0.200" is an address of this object; give the server's own address`},
 		"host name":      {"address: 10.0.0.11", "address: web1", `a.yaml:10: ` + title + `addresses[0]: "10.0.0.200" has no backend of its family` + "\n" + `a.yaml:15: ` + title + `backends[0].address: "web1" is not an IP address`},

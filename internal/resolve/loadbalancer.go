@@ -11,8 +11,8 @@ import (
 )
 
 // LoadBalancer turns a valid LoadBalancer into its value, its VIPs, and the checks of its
-// backends by their names.
-func LoadBalancer(l *v1alpha1.LoadBalancer) (model.LoadBalancer, []model.VIP, map[string]v1alpha1.HealthCheck) {
+// backends by their names. nodes are the servers that its spec.backendNodes selects.
+func LoadBalancer(l *v1alpha1.LoadBalancer, nodes []model.Server) (model.LoadBalancer, []model.VIP, map[string]v1alpha1.HealthCheck) {
 	s := &l.Spec
 	out := model.LoadBalancer{
 		Name: l.Metadata.Name, ClientAffinity: s.Affinity == v1alpha1.AffinityClient,
@@ -35,12 +35,14 @@ func LoadBalancer(l *v1alpha1.LoadBalancer) (model.LoadBalancer, []model.VIP, ma
 	}
 	checks := make(map[string]v1alpha1.HealthCheck)
 	for _, b := range s.Backends {
-		x := server(&b)
-		if s.HealthCheck != nil {
-			x.Check = l.Metadata.Name + "/" + serverName(&x)
+		out.Servers = append(out.Servers, server(&b))
+	}
+	out.Servers = append(out.Servers, nodes...)
+	for i := range out.Servers {
+		if x := &out.Servers[i]; s.HealthCheck != nil {
+			x.Check = l.Metadata.Name + "/" + serverName(x)
 			checks[x.Check] = s.HealthCheck.Of(x.Addr)
 		}
-		out.Servers = append(out.Servers, x)
 	}
 	slices.SortFunc(out.Servers, func(a, b model.Server) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
 	for _, text := range s.AllowedSources {

@@ -31,11 +31,12 @@ func TestLoadBalancer(t *testing.T) {
 	if errs := l.Validate(); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	got, vips, checks := LoadBalancer(l)
+	got, vips, checks := LoadBalancer(l, []model.Server{{Addr: netip.MustParseAddr("10.0.0.10"), Leaving: true}})
 	want := model.LoadBalancer{
 		Name: "api", VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.200"), netip.MustParseAddr("fd00::200")},
 		Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 443, TargetPort: 6443}, {Protocol: model.UDP, Port: 53, TargetPort: 53}},
 		Servers: []model.Server{
+			{Addr: netip.MustParseAddr("10.0.0.10"), Leaving: true, Check: "api/10.0.0.10"},
 			{Addr: netip.MustParseAddr("10.0.0.11"), Weight: 10, Check: "api/10.0.0.11"},
 			{Addr: netip.MustParseAddr("10.0.0.12"), Check: "api/10.0.0.12"},
 			{Addr: netip.MustParseAddr("fd00::11"), Port: 7443, Weight: 10, Check: "api/[fd00::11]:7443"},
@@ -55,7 +56,7 @@ func TestLoadBalancer(t *testing.T) {
 		}
 	}
 	c := checks["api/[fd00::11]:7443"]
-	if len(vips) != 2 || len(checks) != 3 || c.HTTPS == nil || c.HTTPS.Host != "fd00::11" || c.HTTPS.Port != 6443 || c.HTTPS.ServerName != "fd00::11" || c.Interval.Duration != time.Second {
+	if len(vips) != 2 || len(checks) != 4 || c.HTTPS == nil || c.HTTPS.Host != "fd00::11" || c.HTTPS.Port != 6443 || c.HTTPS.ServerName != "fd00::11" || c.Interval.Duration != time.Second {
 		t.Errorf("%d VIPs, checks %+v", len(vips), checks)
 	}
 	if l.Spec.HealthCheck.HTTPS.Host != "" {

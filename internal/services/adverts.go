@@ -68,13 +68,14 @@ func anyMatches(list []v1alpha1.Selector, labels map[string]string) bool {
 // config is what the objects mean on this node.
 type config struct {
 	objects Objects
+	cluster cluster
 	pools   agree.PoolIndex
 	l2      []l2Advert
 	bgp     []bgpAdvert
 	byPool  []poolAdverts
 	plans   map[planKey]*plan
-	// preferring: the labels of other nodes count.
-	preferring bool
+	// preferring: the labels of other nodes count. selectsBackends: all that is known of them does.
+	preferring, selectsBackends bool
 
 	// mute are objects, by kind and name, that nothing is advertised by; single are the
 	// lengths of prefixes, by BGPAdvertisement and path, that do not count.
@@ -93,8 +94,8 @@ func (c *config) bad(kind, name, format string, args ...any) {
 }
 
 // newConfig compiles the objects for a node with these labels.
-func newConfig(o Objects, labels map[string]string) *config {
-	c := &config{objects: o, pools: agree.NewPoolIndex(o.Pools), plans: make(map[planKey]*plan), checks: make(map[string]v1alpha1.HealthCheck),
+func newConfig(o Objects, labels map[string]string, nodes cluster) *config {
+	c := &config{objects: o, cluster: nodes, pools: agree.NewPoolIndex(o.Pools), plans: make(map[planKey]*plan), checks: make(map[string]v1alpha1.HealthCheck),
 		mute: make(map[[2]string]bool), single: make(map[[2]string]bool)}
 	c.judge(labels)
 	defined := communities(o.Communities)

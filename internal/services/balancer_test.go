@@ -3,6 +3,7 @@ package services
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +88,80 @@ func TestBackendsOfSelectedNodesOnly(t *testing.T) {
 	r := w.build(t)
 	if got := strings.Join(slices.Sorted(maps.Keys(r.ChecksHere(nil))), " "); got != "here/198.51.100.11" {
 		t.Errorf("checks of %s run on this node", got)
+	}
+}
+
+// TestBackendNodes: Nodes of the cluster are backends by their labels, each with one address of a
+// family, and follow what becomes of the Nodes.
+func TestBackendNodes(t *testing.T) {
+	node := func(role string, addrs ...string) *Node {
+		n := ready(map[string]string{"role": role, ExcludeLabel: ""})
+		for _, a := range addrs {
+			n.Addresses = append(n.Addresses, netip.MustParseAddr(a))
+		}
+		return n
+	}
+	lb := balancer("web", "198.51.100.11", "198.51.100.1", "2001:db8::1")
+	lb.Spec.Backends[0].Weight = new(int32(3))
+	lb.Spec.BackendNodes = &v1alpha1.LabelSelector{MatchLabels: map[string]string{"role": "ingress"}}
+	cordoned := node("ingress", "198.51.100.14")
+	cordoned.Unschedulable = true
+	w := world{options: self(), objects: Objects{}.with(lb), nodes: map[string]*Node{
+		"n1": node("control-plane", "198.51.100.10"),
+		"n2": node("ingress", "198.51.100.11", "2001:db8::11"),                  // listed by itself
+		"n3": node("ingress", "2001:db8::12", "198.51.100.12", "198.51.100.99"), // two of one family
+		"n4": node("ingress", "198.51.100.1", "198.51.100.13"),                  // reports the VIP
+		"n5": cordoned,
+		"n6": node("ingress", "198.51.100.12"), // reports the address of another
+	}}
+	b := New(w.options)
+	w.fill(b)
+	servers := func() string {
+		r, _ := b.Build()
+		out := ""
+		for _, lb := range r.LoadBalancers {
+			for _, s := range lb.Servers {
+				out += fmt.Sprintf("%s %d %v; ", s.Addr, s.Weight, s.Leaving)
+				if r.Checks[s.Check].TCP == nil || r.Checks[s.Check].TCP.Host != s.Addr.String() {
+					t.Errorf("%s has the check %+v", s.Addr, r.Checks[s.Check])
+				}
+			}
+		}
+		return out
+	}
+	const listed, others = "198.51.100.11 3 false; ", "198.51.100.13 10 false; 198.51.100.14 10 false; 2001:db8::11 10 false; "
+	if got := servers(); got != listed+"198.51.100.12 10 false; "+others+"2001:db8::12 10 false; " {
+		t.Errorf("servers %s", got)
+	}
+	delete(w.nodes, "n6")
+	b.SetNode("n6", nil)
+	for name, change := range map[string]func(*Node){
+		"not ready": func(n *Node) { n.Ready = ConditionFalse },
+		"deleted":   func(n *Node) { n.Deleting = true },
+		"drained":   func(n *Node) { n.Annotations = map[string]string{DrainKey: ""} },
+	} {
+		changed := *w.nodes["n3"]
+		change(&changed)
+		b.SetNode("n3", &changed)
+		if got := servers(); got != listed+"198.51.100.12 0 true; "+others+"2001:db8::12 0 true; " {
+			t.Errorf("%s: servers %s", name, got)
+		}
+		b.SetNode("n3", w.nodes["n3"])
+	}
+	b.SetNode("n3", nil)
+	if got := servers(); got != listed+others {
+		t.Errorf("without n3: servers %s", got)
+	}
+	b.SetNode("n2", nil)
+	servers()
+	if got, want := said(b.last.Problems), "LoadBalancer web: spec.backendNodes: no Node that matches has an InternalIP of the family of 2001:db8::1: no node announces it"; got != want {
+		t.Errorf("problems %s", got)
+	}
+	for i := range v1alpha1.MaxBackends {
+		b.SetNode(fmt.Sprintf("m%d", i), node("ingress", fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)))
+	}
+	if got := servers(); got != "" || !strings.Contains(said(b.last.Problems), "with the Nodes that match there are 1003 backends") {
+		t.Errorf("servers %s, problems %s", got, said(b.last.Problems))
 	}
 }
 

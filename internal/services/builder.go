@@ -151,6 +151,9 @@ func (b *Builder) SetNode(name string, n *Node) {
 	if relabelled && (name == string(b.o.Self) || b.config != nil && b.config.preferring) {
 		b.config = nil
 	}
+	if b.config != nil && b.config.selectsBackends && !reflect.DeepEqual(old, n) {
+		b.config = nil
+	}
 	if bar := b.excluded(); bar != b.bar {
 		b.bar, b.all = bar, true
 	}
@@ -207,7 +210,7 @@ func (b *Builder) compile() bool {
 	if self := b.nodes[string(b.o.Self)]; self != nil {
 		labels = self.Labels
 	}
-	b.config, b.all = newConfig(b.objects, labels), true
+	b.config, b.all = newConfig(b.objects, labels, cluster{b.nodes, b.o.CordonDrains}), true
 	c := b.config
 	for i := range c.virtual {
 		c.virtual[i].BGP = b.known(c.virtual[i].BGP)

@@ -26,6 +26,12 @@ func (n *Node) excluded(someReady, cordonDrains bool) string {
 	if v, ok := n.Labels[ExcludeLabel]; ok && v != "false" {
 		return "the Node has the label " + ExcludeLabel
 	}
+	return n.leaving(someReady, cordonDrains)
+}
+
+// leaving says in words why nothing new is to come to a node, whatever it serves; empty: it may.
+// someReady is as for excluded.
+func (n *Node) leaving(someReady, cordonDrains bool) string {
 	if v, ok := n.Labels[DrainKey]; ok && v != "false" {
 		return "the Node has the label " + DrainKey
 	}

@@ -127,13 +127,24 @@ const maxForwardings = 2 * v1alpha1.MaxForwardings
 func (c *config) readBalancers(taken map[netip.Addr]bool) {
 	forwardings := 0
 	for _, o := range c.objects.LoadBalancers {
-		if n := o.Forwardings(); forwardings+n > maxForwardings {
-			c.bad(v1alpha1.KindLoadBalancer, o.Metadata.Name, "with the LoadBalancers before it, by name, there are more than %d ways from an address and a port to a backend: nothing is forwarded", maxForwardings)
-			continue
-		} else {
-			forwardings += n
+		name := o.Metadata.Name
+		nodes := c.cluster.backendNodes(o)
+		c.selectsBackends = c.selectsBackends || o.Spec.BackendNodes != nil
+		if text := lacksBackends(o, nodes); text != "" {
+			c.bad(v1alpha1.KindLoadBalancer, name, "%s", text)
 		}
-		lb, vips, checks := resolve.LoadBalancer(o)
+		lb, vips, checks := resolve.LoadBalancer(o, nodes)
+		n := waysToServers(&lb)
+		switch {
+		case len(lb.Servers) > v1alpha1.MaxBackends || n > v1alpha1.MaxForwardings:
+			c.bad(v1alpha1.KindLoadBalancer, name, "spec.backendNodes: with the Nodes that match there are %d backends, and %d ways from an address and a port to a backend; at most %d and %d are served: nothing is forwarded",
+				len(lb.Servers), n, v1alpha1.MaxBackends, v1alpha1.MaxForwardings)
+			continue
+		case forwardings+n > maxForwardings:
+			c.bad(v1alpha1.KindLoadBalancer, name, "with the LoadBalancers before it, by name, there are more than %d ways from an address and a port to a backend: nothing is forwarded", maxForwardings)
+			continue
+		}
+		forwardings += n
 		lb.VIPs = slices.DeleteFunc(lb.VIPs, func(a netip.Addr) bool { return taken[a] })
 		for _, v := range vips {
 			if !taken[v.Addr] {
@@ -146,7 +157,7 @@ func (c *config) readBalancers(taken map[netip.Addr]bool) {
 			maps.Copy(c.checks, checks)
 		}
 		if o.Spec.HealthCheck == nil {
-			c.warnings = append(c.warnings, Problem{v1alpha1.KindLoadBalancer, o.Metadata.Name, "spec.healthCheck: " + resolve.NoBackendCheck})
+			c.warnings = append(c.warnings, Problem{v1alpha1.KindLoadBalancer, name, "spec.healthCheck: " + resolve.NoBackendCheck})
 		}
 	}
 }

@@ -1,0 +1,107 @@
+package services
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
+	"lbd.dev/lbd/internal/model"
+)
+
+// cluster is what a configuration needs to know of the Nodes.
+type cluster struct {
+	nodes        map[string]*Node
+	cordonDrains bool
+}
+
+// backendNodes returns the servers that spec.backendNodes of a LoadBalancer selects, by the names
+// of their Nodes. An address that spec.backends lists is left to that entry, with its weight.
+// The label ExcludeLabel does not count, as for a VirtualIP: who selects a node wants it.
+func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer) []model.Server {
+	selector := lb.Spec.BackendNodes
+	if selector == nil {
+		return nil
+	}
+	listed := make(map[netip.Addr]bool)
+	for _, b := range lb.Spec.Backends {
+		if addr, err := netip.ParseAddr(b.Address); err == nil {
+			listed[addr] = true
+		}
+	}
+	vips := addressesOf(lb)
+	for _, vip := range vips {
+		listed[vip] = true
+	}
+	var servers []model.Server
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		n := c.nodes[name]
+		if !agree.Selects([]v1alpha1.LabelSelector{*selector}, n.Labels) {
+			continue
+		}
+		server := model.Server{Weight: v1alpha1.DefaultBackendWeight}
+		// Whether other Nodes are ready is no question here: a server that leaves still serves
+		// while no other can.
+		if n.leaving(true, c.cordonDrains) != "" {
+			server.Weight, server.Leaving = 0, true
+		}
+		for _, four := range []bool{true, false} {
+			ofFamily := func(a netip.Addr) bool { return a.Is4() == four && !listed[a] }
+			at := slices.IndexFunc(n.Addresses, ofFamily)
+			if at >= 0 && slices.ContainsFunc(vips, func(vip netip.Addr) bool { return vip.Is4() == four }) {
+				server.Addr = n.Addresses[at]
+				listed[server.Addr] = true // a second Node that reports it is no second server
+				servers = append(servers, server)
+			}
+		}
+	}
+	return servers
+}
+
+// addressesOf are the addresses of a valid LoadBalancer.
+func addressesOf(lb *v1alpha1.LoadBalancer) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range lb.Spec.Addresses {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			all = append(all, addr)
+		}
+	}
+	return all
+}
+
+// lacksBackends says for which address a LoadBalancer has no backend although it selects Nodes;
+// empty: for none.
+func lacksBackends(lb *v1alpha1.LoadBalancer, selected []model.Server) string {
+	if lb.Spec.BackendNodes == nil {
+		return ""
+	}
+	var families [2]bool
+	for _, s := range selected {
+		families[isV6(s.Addr.Is6())] = true
+	}
+	for _, b := range lb.Spec.Backends {
+		if addr, err := netip.ParseAddr(b.Address); err == nil {
+			families[isV6(addr.Is6())] = true
+		}
+	}
+	for _, vip := range addressesOf(lb) {
+		if !families[isV6(vip.Is6())] {
+			return fmt.Sprintf("spec.backendNodes: no Node that matches has an InternalIP of the family of %s: no node announces it", vip)
+		}
+	}
+	return ""
+}
+
+// waysToServers is how many ways there are from an address and a port to a server.
+func waysToServers(lb *model.LoadBalancer) int {
+	var vips, servers [2]int
+	for _, a := range lb.VIPs {
+		vips[isV6(a.Is6())]++
+	}
+	for _, s := range lb.Servers {
+		servers[isV6(s.Addr.Is6())]++
+	}
+	return (vips[0]*servers[0] + vips[1]*servers[1]) * len(lb.Ports)
+}
