@@ -40,7 +40,7 @@ func TestConvertExample(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%s\n%s\nwant\n%s\n%s", page, code, got, notes, out, said)
 		}
 		put(t, filepath.Join(dir, "converted"), got)
-		if _, said, code := call(t, program(t), dir, "", "validate", "converted"); code != 0 && c.from != "metallb" {
+		if _, said, code := call(t, program(t), dir, "", "validate", "converted"); code != 0 {
 			t.Errorf("%s: what comes out is refused: %s", page, said)
 		}
 		if _, said, code := call(t, program(t), dir, "", "validate", c.file); code != 1 || !strings.Contains(said, "lbd convert "+c.from) {
