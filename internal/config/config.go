@@ -7,12 +7,13 @@
 package config
 
 import (
-	_ "embed"
+	"embed"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -129,11 +130,31 @@ func (p Peer) String() string {
 //go:embed testdata/reference.yaml
 var reference string
 
+// elsewhere are the kinds that the files of the node of the reference cannot have.
+//
+//go:embed testdata/box.yaml testdata/services.yaml testdata/machines.yaml
+var elsewhere embed.FS
+
 //go:embed testdata/minimal.yaml
 var minimal string
 
-// Reference returns a configuration with every field and what it means.
-func Reference() string { return reference }
+// Reference returns a configuration with every field and what it means. Kinds that it cannot have
+// follow as comments.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString(reference)
+	for _, name := range []string{"box", "services", "machines"} {
+		text, err := elsewhere.ReadFile("testdata/" + name + ".yaml")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		b.WriteString("\n# ---\n")
+		for line := range strings.Lines(string(text)) {
+			b.WriteString("# " + line)
+		}
+	}
+	return b.String()
+}
 
 // Minimal returns the shortest configuration of a control plane with three
 // nodes.

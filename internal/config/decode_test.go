@@ -1,14 +1,21 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -41,6 +48,39 @@ func fieldPaths(t reflect.Type, path string, into map[string]bool) {
 	into[path] = true
 }
 
+// everyKind has the kinds that users write.
+var everyKind = map[string]reflect.Type{
+	v1alpha1.KindNodeConfiguration:   reflect.TypeFor[v1alpha1.NodeConfiguration](),
+	v1alpha1.KindVirtualIP:           reflect.TypeFor[v1alpha1.VirtualIP](),
+	v1alpha1.KindLoadBalancer:        reflect.TypeFor[v1alpha1.LoadBalancer](),
+	v1alpha1.KindBGPPeer:             reflect.TypeFor[v1alpha1.BGPPeer](),
+	v1alpha1.KindBGPListener:         reflect.TypeFor[v1alpha1.BGPListener](),
+	v1alpha1.KindBFDProfile:          reflect.TypeFor[v1alpha1.BFDProfile](),
+	v1alpha1.KindCommunity:           reflect.TypeFor[v1alpha1.Community](),
+	v1alpha1.KindIPAddressPool:       reflect.TypeFor[v1alpha1.IPAddressPool](),
+	v1alpha1.KindL2Advertisement:     reflect.TypeFor[v1alpha1.L2Advertisement](),
+	v1alpha1.KindBGPAdvertisement:    reflect.TypeFor[v1alpha1.BGPAdvertisement](),
+	v1alpha1.KindMachineLoadBalancer: reflect.TypeFor[v1alpha1.MachineLoadBalancer](),
+}
+
+// TestEveryKind: the table above has every kind of the package that has them.
+func TestEveryKind(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("..", "..", "api", "v1alpha1", "doc.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\tKind\w+ += "(\w+)"$`).FindAllSubmatch(source, -1)
+	for _, m := range found {
+		if everyKind[string(m[1])] == nil {
+			t.Errorf("%s is missing", m[1])
+		}
+	}
+	if len(found) != len(everyKind) {
+		t.Errorf("%d kinds, want %d", len(everyKind), len(found))
+	}
+}
+
+// TestReferenceHasEveryField, also those of kinds that are in it as comments.
 func TestReferenceHasEveryField(t *testing.T) {
 	objects, end := parseFile("reference.yaml", []byte(Reference()), "host")
 	if end != nil {
@@ -52,38 +92,98 @@ func TestReferenceHasEveryField(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	hasEveryField(t, objects, map[string]reflect.Type{
-		v1alpha1.KindNodeConfiguration: reflect.TypeFor[v1alpha1.NodeConfiguration](),
-		v1alpha1.KindVirtualIP:         reflect.TypeFor[v1alpha1.VirtualIP](),
-		v1alpha1.KindBGPPeer:           reflect.TypeFor[v1alpha1.BGPPeer](),
-		v1alpha1.KindBFDProfile:        reflect.TypeFor[v1alpha1.BFDProfile](),
-		v1alpha1.KindCommunity:         reflect.TypeFor[v1alpha1.Community](),
-	})
-}
-
-// hasEveryField makes sure that each field of the kinds is written somewhere.
-func hasEveryField(t *testing.T, objects []*object, kinds map[string]reflect.Type) {
-	t.Helper()
+	files, comments, _ := strings.Cut(Reference(), "\n# ---\n")
 	written := map[string]map[string]bool{}
-	index := regexp.MustCompile(`\[[^\]]*\]`)
-	for _, o := range objects {
-		if written[o.kind] == nil {
-			written[o.kind] = map[string]bool{}
+	for d := yaml.NewDecoder(strings.NewReader(files + "\n---\n" + uncommented(comments))); ; {
+		var object map[string]any
+		if err := d.Decode(&object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
 		}
-		for path := range o.places {
-			written[o.kind][index.ReplaceAllString(path, "[]")] = true
+		kind, _ := object["kind"].(string)
+		if written[kind] == nil {
+			written[kind] = map[string]bool{}
 		}
+		writtenPaths(object, "", written[kind])
 	}
-	for kind, typ := range kinds {
+	for kind, typ := range everyKind {
 		want := map[string]bool{}
 		fieldPaths(typ, "", want)
 		if len(want) < 8 {
 			t.Fatalf("%s: only %d fields found", kind, len(want))
 		}
 		for path := range want {
-			if !written[kind][path] {
-				t.Errorf("%s: %s is not in the example", kind, path)
+			asInVirtualIP := strings.HasPrefix(path, "spec.healthCheck.") || strings.HasPrefix(path, "spec.advertise.")
+			if asInVirtualIP && kind != v1alpha1.KindVirtualIP {
+				path, _, _ = strings.Cut(path[len("spec."):], ".")
+				path = "spec." + path
 			}
+			if !written[kind][path] {
+				t.Errorf("%s: %s is not in the reference", kind, path)
+			}
+		}
+	}
+}
+
+// uncommented takes the "# " off every line.
+func uncommented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimPrefix(line, "# "))
+	}
+	return b.String()
+}
+
+// writtenPaths lists the paths of what a document has, as fieldPaths does those of a type.
+func writtenPaths(value any, path string, into map[string]bool) {
+	into[path] = true
+	switch v := value.(type) {
+	case map[string]any:
+		for name, below := range v {
+			writtenPaths(below, child(path, name), into)
+			writtenPaths(below, path+"[]", into) // it may be a map by any name
+		}
+	case []any:
+		for _, below := range v {
+			writtenPaths(below, path+"[]", into)
+		}
+	}
+}
+
+// TestReferenceOfOtherPlaces: what is in the reference as comments is valid where it is for.
+func TestReferenceOfOtherPlaces(t *testing.T) {
+	box, err := elsewhere.ReadFile("testdata/box.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs, _ := validate(t, goodNode+"---\n"+string(box)); errs != "" {
+		t.Error(errs)
+	}
+	if errs, warnings := validate(t, services(t)); errs != "" || warnings != "" {
+		t.Error(errs, warnings)
+	}
+	machines, err := elsewhere.ReadFile("testdata/machines.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(machines), "\n---\n") {
+		var tree any
+		if err := yaml.Unmarshal([]byte(document), &tree); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, d := &v1alpha1.MachineLoadBalancer{}, json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		if err := d.Decode(m); err != nil {
+			t.Fatal(err)
+		}
+		m.Default()
+		for _, e := range m.Validate() {
+			t.Error(m.Metadata.Name, e)
 		}
 	}
 }

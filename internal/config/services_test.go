@@ -2,15 +2,12 @@ package config
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"lbd.dev/lbd/api/v1alpha1"
 )
 
 func poolDoc(name, addresses string) string {
@@ -24,7 +21,7 @@ func labelled(name, addresses, label string) string {
 
 func services(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "services.yaml"))
+	data, err := elsewhere.ReadFile("testdata/services.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,19 +34,6 @@ func validate(t *testing.T, yaml string) (errs, warnings string) {
 	dir := write(t, map[string]string{"a.yaml": yaml})
 	sum, err := Validate(dir)
 	return message(err, dir), strings.ReplaceAll(strings.Join(texts(sum.Warnings), "\n"), dir+"/", "")
-}
-
-func TestServicesHaveEveryField(t *testing.T) {
-	text := services(t)
-	if errs, warnings := validate(t, text); errs != "" || warnings != "" {
-		t.Fatal(errs, warnings)
-	}
-	objects, _ := parseFile("services.yaml", []byte(text), "host")
-	hasEveryField(t, objects, map[string]reflect.Type{
-		v1alpha1.KindIPAddressPool:    reflect.TypeFor[v1alpha1.IPAddressPool](),
-		v1alpha1.KindL2Advertisement:  reflect.TypeFor[v1alpha1.L2Advertisement](),
-		v1alpha1.KindBGPAdvertisement: reflect.TypeFor[v1alpha1.BGPAdvertisement](),
-	})
 }
 
 // JSON is YAML, so what an object marshals to must read back as the same.
