@@ -5,6 +5,7 @@
 package machines
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,6 +44,7 @@ type Machine struct {
 	Labels map[string]string
 	// Annotations need only have those that Relevant tells.
 	Annotations map[string]string
+	Created     time.Time
 	// Node is the name of its Node, "" before there is one.
 	Node       string
 	ProviderID string
@@ -185,11 +187,18 @@ func Self(all []*Machine, n Node, rules *Rules, target string) *Machine {
 	return nil
 }
 
+// MaxPeers bounds the Machines that are gossip peers. A control plane has nine at most, and twice as
+// many while they are replaced; whoever writes Machines is not to make hosts call at thousands of
+// addresses.
+const MaxPeers = 64
+
 // Peers returns one address of each Machine of the control plane of a cluster, of the family of
 // like: those that a node of it talks to. No cluster: the one that the rules are limited to.
-// avoid are addresses that Machines share, which they may list as theirs.
-func (r *Rules) Peers(all []*Machine, cluster model.Key, like netip.Addr, avoid []netip.Addr) []netip.Addr {
-	var out []netip.Addr
+// avoid are addresses that Machines share, which they may list as theirs. Of more than MaxPeers the
+// oldest count, so that Machines which somebody adds take the place of none; surplus is how many
+// are left out.
+func (r *Rules) Peers(all []*Machine, cluster model.Key, like netip.Addr, avoid []netip.Addr) (peers []netip.Addr, surplus int) {
+	created := make(map[netip.Addr]time.Time)
 	for _, m := range all {
 		if _, ok := m.Labels[ControlPlaneLabel]; !ok || m.Target != "" || !r.within(m) {
 			continue
@@ -197,12 +206,20 @@ func (r *Rules) Peers(all []*Machine, cluster model.Key, like netip.Addr, avoid 
 		if cluster != (model.Key{}) && m.Cluster() != cluster || cluster == (model.Key{}) && r.ClusterName == "" {
 			continue
 		}
-		if a, ok := m.serverAt(like, avoid, avoid); ok {
-			out = append(out, a)
+		a, ok := m.serverAt(like, avoid, avoid)
+		if was, twice := created[a]; ok && (!twice || m.Created.Before(was)) {
+			created[a] = m.Created
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	for a := range created {
+		peers = append(peers, a)
+	}
+	slices.SortFunc(peers, func(a, b netip.Addr) int { return cmp.Or(created[a].Compare(created[b]), a.Compare(b)) })
+	if surplus = len(peers) - MaxPeers; surplus > 0 {
+		peers = peers[:MaxPeers]
+	}
+	slices.SortFunc(peers, netip.Addr.Compare)
+	return peers, max(surplus, 0)
 }
 
 // Member returns the node of the group that a Machine is, by name, then by address;

@@ -3,7 +3,9 @@ package machines
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -31,9 +33,30 @@ func TestPeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := rules()
 			r.ClusterName = c.named
-			if got := r.Peers(all, c.cluster, addr(c.like), []netip.Addr{addr("10.0.0.200")}); fmt.Sprint(got) != c.want {
-				t.Errorf("%v, want %s", got, c.want)
+			got, surplus := r.Peers(all, c.cluster, addr(c.like), []netip.Addr{addr("10.0.0.200")})
+			if fmt.Sprint(got) != c.want || surplus != 0 {
+				t.Errorf("%v and %d more, want %s", got, surplus, c.want)
 			}
 		})
+	}
+}
+
+// TestTooManyPeers: of more Machines than a control plane can have the oldest count, whatever is added.
+func TestTooManyPeers(t *testing.T) {
+	r, start := rules(), time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	var all []*Machine
+	for i := range 5000 { // the last ones are the oldest, and have the highest addresses
+		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		all = append(all, with(machine("a/prod/m"+a.String(), "", a.String()), func(m *Machine) { m.Created = start.Add(-time.Duration(i) * time.Minute) }))
+	}
+	twice := with(machine("a/prod/again", "", "10.1.19.135"), func(m *Machine) { m.Created = start })
+	for _, more := range [][]*Machine{nil, {twice}} {
+		got, surplus := r.Peers(append(more, all...), all[0].Cluster(), addr("10.0.0.11"), nil)
+		if len(got) != MaxPeers || surplus != 5000-MaxPeers || got[0] != addr("10.1.19.72") || got[MaxPeers-1] != addr("10.1.19.135") || !slices.IsSortedFunc(got, netip.Addr.Compare) {
+			t.Errorf("%d peers and %d more: %v", len(got), surplus, got)
+		}
+	}
+	if got, surplus := r.Peers(all[:MaxPeers], all[0].Cluster(), addr("10.0.0.11"), nil); len(got) != MaxPeers || surplus != 0 {
+		t.Errorf("%d peers and %d more", len(got), surplus)
 	}
 }

@@ -33,7 +33,7 @@ func machine(obj runtime.Object, rules *machines.Rules, target string, at paths)
 	m := &machines.Machine{
 		Key: model.Key{Namespace: strings.Clone(u.GetNamespace()), Name: strings.Clone(u.GetName())}, Target: target,
 		UID: string(u.GetUID()), Labels: maps.Clone(u.GetLabels()), ProviderID: text(u, "spec", "providerID"), Node: text(u, at.node...),
-		FailureDomain: text(u, "status", "failureDomain"),
+		FailureDomain: text(u, "status", "failureDomain"), Created: u.GetCreationTimestamp().Time,
 	}
 	if m.FailureDomain == "" { // v1beta1 has none in its status
 		m.FailureDomain = text(u, "spec", "failureDomain")

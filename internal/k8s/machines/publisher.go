@@ -1,6 +1,8 @@
 package machines
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -38,6 +40,7 @@ type publisher struct {
 	cluster model.Key // of the Machine of this node, as far as it was known
 	waiting time.Time // since when targets are waited for
 	said    string    // the error that was logged last
+	surplus int       // Machines that are no gossip peers since there are too many, at the last look
 	ending  map[netip.Addr]time.Time
 	// clusters are those of the balancers that are forwarded here, by their names.
 	clusters map[string]model.Key
@@ -57,7 +60,7 @@ type facts struct {
 
 // look tells what has changed.
 func (p *publisher) look(set *Set, now time.Time) {
-	p.notice(set.Err(now))
+	p.notice(errors.Join(set.Err(now), p.surplusErr()))
 	if !set.Synced() {
 		return
 	}
@@ -90,6 +93,14 @@ func (p *publisher) look(set *Set, now time.Time) {
 	p.tell(f)
 }
 
+// surplusErr says that not all Machines are gossip peers that would be.
+func (p *publisher) surplusErr() error {
+	if p.surplus == 0 {
+		return nil
+	}
+	return fmt.Errorf("machines.peers: of %d Machines of the control plane only the %d oldest are gossip peers", machines.MaxPeers+p.surplus, machines.MaxPeers)
+}
+
 // notice keeps why something is not read, and logs it once.
 func (p *publisher) notice(err error) {
 	p.s.setErr(err)
@@ -98,7 +109,7 @@ func (p *publisher) notice(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != p.said {
-		p.s.o.Logger.Warn("the management cluster cannot be read", "err", err)
+		p.s.o.Logger.Warn("the management cluster is not read, or not all of it", "err", err)
 	}
 	p.said = text
 }
@@ -175,7 +186,7 @@ func (p *publisher) facts(all []*machines.Machine, balancers []*machines.Balance
 	slices.SortFunc(f.machines.Balanced, netip.Addr.Compare)
 	f.machines.Balanced = slices.Compact(f.machines.Balanced)
 	if p.s.o.Spec.Peers {
-		f.peers = rules.Peers(all, p.cluster, like(p.s.o.Bind, me.Addrs), f.machines.Balanced)
+		f.peers, p.surplus = rules.Peers(all, p.cluster, like(p.s.o.Bind, me.Addrs), f.machines.Balanced)
 	}
 	f.sort()
 	return f, found
