@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/fileaccess"
+	"lbd.dev/lbd/internal/sockdiag"
 )
 
 // maxSocketPath is the longest path of a unix socket on Linux, in bytes; see
@@ -83,14 +84,24 @@ func lockFile(socket string) (*os.File, error) {
 }
 
 // Listens tells whether a process has the socket open and listens on it, also one that
-// this process may not connect to. See unix(7) and proc(5): a line ends with inode and
-// path, and its fourth field has __SO_ACCEPTCON set. The path there is the one that the process
-// used, and any user can have a file of that name where nobody else sees it; so it counts only
-// while the file is here, and belongs to root or to whom its directory belongs to.
+// this process may not connect to. The file must belong to root or to whom its directory belongs
+// to, and the kernel must say that the socket which listens is this file: any user can have one of
+// the same name where nobody else sees it.
 func Listens(socket string) bool {
-	if !ownSocket(socket) {
+	file, ok := ownSocket(socket)
+	if !ok {
 		return false
 	}
+	listens, err := sockdiag.ListensOn(file)
+	if err != nil { // a kernel without CONFIG_UNIX_DIAG
+		return listensByName(socket)
+	}
+	return listens
+}
+
+// listensByName tells whether a socket of that name is listened on, by the table of unix(7) and proc(5): a
+// line ends with inode and path, and its fourth field has __SO_ACCEPTCON set.
+func listensByName(socket string) bool {
 	table, err := os.ReadFile("/proc/thread-self/net/unix")
 	if err != nil {
 		return false
@@ -108,19 +119,37 @@ func Listens(socket string) bool {
 	return false
 }
 
-// ownSocket tells whether a path is a socket that no other user than those of lbd can have made.
-func ownSocket(path string) bool {
-	file, err := os.Lstat(path)
-	if err != nil || file.Mode()&fs.ModeSocket == 0 {
-		return false
+// ownSocket is the file of a socket that no other user than those of lbd can have made.
+func ownSocket(path string) (file sockdiag.File, ok bool) {
+	var at, dir unix.Statx_t
+	const want = unix.STATX_BASIC_STATS | unix.STATX_MNT_ID
+	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, want, &at) != nil || at.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return sockdiag.File{}, false
 	}
-	dir, err := os.Stat(filepath.Dir(path))
+	if unix.Statx(unix.AT_FDCWD, filepath.Dir(path), 0, want, &dir) != nil || at.Uid != 0 && at.Uid != dir.Uid {
+		return sockdiag.File{}, false
+	}
+	file = sockdiag.File{Inode: uint32(at.Ino), Major: at.Dev_major, Minor: at.Dev_minor}
+	if major, minor, ok := device(at.Mnt_id); ok {
+		file.Major, file.Minor = major, minor
+	}
+	return file, true
+}
+
+// device is that of the file system of a mount. Some, such as btrfs, tell another one of each file.
+// A line of mountinfo, see proc(5), begins "36 35 98:0 ".
+func device(mount uint64) (major, minor uint32, ok bool) {
+	table, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
-		return false
+		return 0, 0, false
 	}
-	of, ok := file.Sys().(*syscall.Stat_t)
-	in, ok2 := dir.Sys().(*syscall.Stat_t)
-	return ok && ok2 && (of.Uid == 0 || of.Uid == in.Uid)
+	for line := range strings.Lines(string(table)) {
+		var id, parent uint64
+		if n, _ := fmt.Sscanf(line, "%d %d %d:%d ", &id, &parent, &major, &minor); n == 4 && id == mount {
+			return major, minor, true
+		}
+	}
+	return 0, 0, false
 }
 
 // holder says in brackets who has the lock, as far as this process can tell: a pod does

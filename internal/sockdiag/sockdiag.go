@@ -2,8 +2,9 @@
 // sock_diag (sock_diag(7)), and destroys those that have lost their other end. Unlike
 // /proc/net/tcp it walks only the tables that are asked for: looking for servers does not
 // touch that of connections, which has a slot for every few kilobytes of memory, empty or
-// not. By ctnetlink it lists the connections that netfilter tracks, and those whose
-// destination it translates, and has it forget some.
+// not. It also tells on which files unix sockets listen. By ctnetlink it lists the
+// connections that netfilter tracks, and those whose destination it translates, and has it
+// forget some.
 package sockdiag
 
 import (
