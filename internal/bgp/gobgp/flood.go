@@ -1,86 +1,164 @@
 package gobgp
 
 import (
+	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
 )
 
-// The server queues what it receives without bound, so a peer that sends faster
-// than the server can refuse would fill the memory, however few its prefixes are.
-// The queue is seen by how long messages wait in it; then the peer that sends most
-// is closed.
+// The server queues what it receives without bound, so whoever sends faster than the
+// server can refuse would fill the memory, however few its prefixes are. The server
+// counts what comes in, and logs each update that it takes from a queue: the
+// difference waits. Whoever has most in its queue is closed, if that is too much.
 const (
-	behindLimit = 200 * time.Millisecond
-	// behindRow is how many messages in a row must have waited for so long. A
-	// process that was frozen finds some.
-	behindRow = 20 // and each time so many more
-	// floodRate is how many updates in a second a peer must have sent to be closed.
-	// The server is also late when the node computes, or tells a router all paths.
-	floodRate = 500
-	// stateChange is the wait of a message without a time.
-	stateChange = time.Hour
+	// queueMost is how many messages of one neighbour may wait.
+	queueMost = 1000
+	// crowdMost is how many of all masters of a listener may: whoever has many
+	// addresses need not send much from each.
+	crowdMost = 4 * queueMost
+	// gaugeAfter is the least time between two looks, which go on while messages come.
+	gaugeAfter = 500 * time.Millisecond
 )
 
-// gauge is told by the server how long each message waited.
+// gauge is told by the server of each message.
 type gauge struct {
-	row    int // of the server's goroutine
-	behind atomic.Bool
-	wake   func()
-	looked time.Time // when peer.updatesSeen was true; Speaker.mu guards it
-}
+	wake func()
+	due  atomic.Bool // a look
 
-// look tells whether the numbers of updates are to be noted: a rate needs time.
-func (g *gauge) look(now time.Time) bool {
-	if now.Sub(g.looked) < time.Second {
-		return false
-	}
-	g.looked = now
-	return true
+	mu     sync.Mutex
+	looked time.Time
+	taken  map[netip.Addr]uint64 // updates from a queue, in this session
 }
 
 // Observe implements server.FSMTimingHook.
-func (g *gauge) Observe(op server.FSMOperation, _, waited time.Duration) {
-	switch {
-	case op != server.FSMMessage || waited > stateChange:
-	case waited < behindLimit:
-		g.row = 0
-	default:
-		if g.row++; g.row%behindRow == 0 {
-			g.behind.Store(true)
-			g.wake()
-		}
+func (g *gauge) Observe(op server.FSMOperation, _, _ time.Duration) {
+	if op != server.FSMMessage {
+		return
+	}
+	g.mu.Lock()
+	look := time.Since(g.looked) >= gaugeAfter
+	if look {
+		g.looked = time.Now()
+	}
+	g.mu.Unlock()
+	if look {
+		g.due.Store(true)
+		g.wake()
 	}
 }
 
-// dropFlooder closes the session that sends most, and too much, if the server falls
-// behind; it tells whether it did. s.mu is held.
-func (s *Speaker) dropFlooder() bool {
-	if !s.gauge.behind.Swap(false) {
-		return false
+// take notes that an update was taken from a queue.
+func (g *gauge) take(addr netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.taken == nil {
+		g.taken = make(map[netip.Addr]uint64)
 	}
-	var worst *peer
-	known, now := s.list(""), time.Now()
-	most := uint64(floodRate * max(1, now.Sub(s.gauge.looked).Seconds()))
-	again := s.gauge.look(now)
-	for _, p := range s.peers {
-		if k := known[p.conf.Address]; k != nil && p.in {
-			got := k.GetState().GetMessages().GetReceived().GetUpdate()
-			if n := got - p.updatesSeen; n > most {
-				worst, most = p, n
-			}
-			if again {
-				p.updatesSeen = got
-			}
+	g.taken[addr]++
+}
+
+// begin notes that a session has come up, of which the server counts anew.
+func (g *gauge) begin(addr netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.taken, addr)
+}
+
+// waiting is how many messages of each neighbour wait. Of those that ask for all paths again the
+// server does not say when it takes them: nobody may ask so often in one session that it matters.
+func (g *gauge) waiting(known map[netip.Addr]*api.Peer) map[netip.Addr]uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make(map[netip.Addr]uint64, len(known))
+	for addr, k := range known {
+		got := k.GetState().GetMessages().GetReceived()
+		out[addr] = got.GetRefresh() + got.GetUpdate() - min(got.GetUpdate(), g.taken[addr])
+	}
+	for addr := range g.taken {
+		if known[addr] == nil {
+			delete(g.taken, addr)
 		}
 	}
-	if worst == nil {
+	return out
+}
+
+// flooder is who has most in its queue, if that is too much by itself or together with the other
+// masters of its listener; else invalid. Crowds are the listeners of masters.
+func flooder(waiting map[netip.Addr]uint64, crowds map[netip.Addr]string) (worst netip.Addr, most uint64) {
+	of := make(map[string]uint64)
+	for addr, crowd := range crowds {
+		of[crowd] += waiting[addr]
+	}
+	for addr, n := range waiting {
+		crowd, is := crowds[addr]
+		if n > most && (n > queueMost || is && of[crowd] > crowdMost) {
+			worst, most = addr, n
+		}
+	}
+	return worst, most
+}
+
+// dropFlooder closes the session of whoever floods; it tells whether it did. s.mu is held.
+func (s *Speaker) dropFlooder() bool {
+	if !s.gauge.due.Swap(false) {
 		return false
 	}
-	s.log.Debug("session closed: too many updates", "peer", worst.conf.Name, "updates", most)
-	worst.fail(floodWords())
-	s.leave(worst)
-	worst.tryAt(time.Now().Add(overLimit))
-	return true
+	known, crowds := s.list(""), make(map[netip.Addr]string)
+	for addr, k := range known {
+		if group := k.GetConf().GetPeerGroup(); group != "" {
+			crowds[addr] = group
+		}
+	}
+	addr, n := flooder(s.gauge.waiting(known), crowds)
+	if crowds[addr] != "" {
+		s.log.Warn("a master sends faster than it can be read; its BGP session ended",
+			"listener", s.listeners.of(addr), "address", addr, "waiting", n, "kept_out_for", overLimit)
+		s.keepOut(addr, time.Now().Add(overLimit))
+		return true
+	}
+	for _, p := range s.peers {
+		if p.in && p.conf.Address == addr {
+			s.log.Debug("session closed: too many messages", "peer", p.conf.Name, "waiting", n)
+			p.fail(floodWords())
+			s.leave(p)
+			p.tryAt(time.Now().Add(overLimit))
+			return true
+		}
+	}
+	return false
+}
+
+// keepOut ends the session of a master without a look at what it has sent and nobody has read,
+// and takes no other one from its address for a while. s.mu is held.
+func (s *Speaker) keepOut(addr netip.Addr, until time.Time) {
+	s.listeners.learned.forget(addr)
+	for range keepOutTries {
+		s.dropMaster(addr)
+		// What comes from a neighbour that is down the server closes at once.
+		err := s.server.AddPeer(s.ctx, &api.AddPeerRequest{Peer: &api.Peer{
+			Conf: &api.PeerConf{NeighborAddress: addr.String(), AdminDown: true}, Transport: &api.Transport{PassiveMode: true},
+		}})
+		if err == nil {
+			s.listeners.out[addr] = until
+			return
+		}
+		s.log.Debug("master not kept out", "address", addr, "err", err)
+	}
+}
+
+// keepOutTries is more than one since a master may be back between the two steps.
+const keepOutTries = 3
+
+// letIn ends that for those who have been kept out for long enough. s.mu is held.
+func (s *Speaker) letIn(now time.Time) {
+	for addr, until := range s.listeners.out {
+		if !now.Before(until) {
+			s.dropMaster(addr)
+			delete(s.listeners.out, addr)
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
@@ -66,6 +67,7 @@ func New(log *slog.Logger, changed func()) *Speaker {
 		log: log, changed: changed, tasks: tasks{ctx: ctx, stop: stop},
 		peers: make(map[string]*peer), indices: make(map[string]int),
 		advertised: advertised{paths: make(map[netip.Prefix]path), prepends: map[int]struct{}{0: {}}},
+		listeners:  listeners{out: make(map[netip.Addr]time.Time)},
 		inbox:      inbox{kick: make(chan struct{}, 1), live: make(map[netip.Addr]*peer)},
 	}
 	s.gauge.wake = s.wake
@@ -92,7 +94,7 @@ func (s *Speaker) Start(g bgp.Global) error {
 			listen = append(listen, a.String())
 		}
 	}
-	srv := server.NewBgpServer(server.LoggerOption(&logger{s.log, s.inbox.put}), server.TimingHookOption(&s.gauge))
+	srv := server.NewBgpServer(server.LoggerOption(&logger{s.log, s.tell}), server.TimingHookOption(&s.gauge))
 	go srv.Serve() // for the life of the process
 	if err := srv.StartBgp(s.ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: g.ASN, RouterId: g.RouterID.String(), ListenPort: port, ListenAddresses: listen,
@@ -106,6 +108,18 @@ func (s *Speaker) Start(g bgp.Global) error {
 	s.beginWitness()
 	s.wg.Go(s.keep)
 	return nil
+}
+
+// tell takes what the server logs.
+func (s *Speaker) tell(addr netip.Addr, e event) {
+	switch {
+	case e.kind == updateTaken:
+		s.gauge.take(addr)
+		return
+	case e.kind == stateChanged && e.new == bgp.Established:
+		s.gauge.begin(addr)
+	}
+	s.inbox.put(addr, e)
 }
 
 const defaultPort = 179

@@ -142,9 +142,11 @@ func (s *Speaker) keep() {
 		}
 		s.mu.Lock()
 		news := s.drain()
-		s.dropFailed()
+		now := time.Now()
+		s.dropStrangers(now)
+		s.letIn(now)
 		news = s.dropFlooder() || news
-		news = s.tend(time.Now()) || news
+		news = s.tend(now) || news
 		next := s.next()
 		s.mu.Unlock()
 		if news {
@@ -200,6 +202,12 @@ func (s *Speaker) next() time.Duration {
 		if p.waits() {
 			next = min(next, max(time.Until(p.entered.Add(openSlow)), 0))
 		}
+	}
+	if due, any := s.listeners.arriving.due(); any {
+		next = min(next, max(time.Until(due), 0))
+	}
+	for _, until := range s.listeners.out {
+		next = min(next, max(time.Until(until), 0))
 	}
 	return next
 }

@@ -24,10 +24,12 @@ var _ bgp.Listener = (*Speaker)(nil)
 // listeners are those that the server has. Speaker.mu guards all but rules and learned.
 type listeners struct {
 	byName map[string]*listener
-	last   int      // how many there have been
-	stale  []string // peer groups that had sessions when they were to be removed
-	failed failed
-	hears  bool
+	last   int                      // how many there have been
+	stale  []string                 // peer groups that had sessions when they were to be removed
+	out    map[netip.Addr]time.Time // who is kept out, and until when
+
+	arriving arriving
+	hears    bool
 
 	mu    sync.Mutex
 	rules []rule
@@ -205,7 +207,7 @@ func (s *Speaker) closeListeners(words string) {
 func (s *Speaker) EndMaster(addr netip.Addr, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.server == nil || s.peerAt(addr) || s.listeners.of(addr) == "" {
+	if _, out := s.listeners.out[addr]; s.server == nil || out || s.peerAt(addr) || s.listeners.of(addr) == "" {
 		return
 	}
 	if s.listeners.learned.forget(addr) {
@@ -220,43 +222,9 @@ func (s *Speaker) EndMaster(addr netip.Addr, reason string) {
 	}
 }
 
-// failed are addresses from which somebody connected without a session coming up. The server
-// forgets by itself only those whose session was up: the others would stay for ever, fill the
-// memory and take the room of masters.
-type failed struct {
-	mu    sync.Mutex
-	addrs map[netip.Addr]bool
-}
-
-func (f *failed) add(addr netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.addrs == nil {
-		f.addrs = make(map[netip.Addr]bool)
-	}
-	f.addrs[addr] = true
-}
-
-func (f *failed) take() map[netip.Addr]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := f.addrs
-	f.addrs = nil
-	return out
-}
-
-// dropFailed has the server forget them. s.mu is held.
-func (s *Speaker) dropFailed() {
-	for addr := range s.listeners.failed.take() {
-		known := s.list(addr.String())[addr]
-		if known.GetConf().GetPeerGroup() != "" && known.GetState().GetSessionState() == api.PeerState_IDLE {
-			s.dropMaster(addr)
-		}
-	}
-}
-
 // dropMaster has the server forget a master that has no session.
 func (s *Speaker) dropMaster(addr netip.Addr) {
+	s.listeners.arriving.forget(addr)
 	if err := s.server.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: addr.String()}); err != nil {
 		s.log.Debug("master not forgotten", "address", addr, "err", err)
 	}
@@ -353,15 +321,19 @@ func (s *Speaker) hear() error {
 	return err
 }
 
-// take notes one event, and tells whether a path of a master came or went.
+// take notes one event, and tells whether a master, or a path of one, came or went.
 func (s *Speaker) take(r *api.WatchEventResponse) (news bool) {
 	if p := r.GetPeer().GetPeer(); p != nil {
 		addr, err := netip.ParseAddr(p.GetState().GetNeighborAddress())
-		if addr = addr.Unmap(); err == nil && p.GetState().GetSessionState() == api.PeerState_IDLE && !s.inbox.has(addr) {
-			s.listeners.failed.add(addr)
+		if err != nil {
+			return false
+		}
+		addr = addr.Unmap()
+		state := p.GetState().GetSessionState()
+		if !s.inbox.has(addr) && s.listeners.arriving.hear(addr, state, time.Now()) {
 			s.wake()
 		}
-		return err == nil && p.GetState().GetSessionState() != api.PeerState_ESTABLISHED && s.listeners.learned.forget(addr)
+		return state == api.PeerState_ESTABLISHED || s.listeners.learned.forget(addr)
 	}
 	for _, p := range r.GetTable().GetPaths() {
 		addr, err := netip.ParseAddr(p.GetNeighborIp())

@@ -44,6 +44,7 @@ const (
 	prefixLimit
 	localMismatch
 	asnHeard
+	updateTaken
 )
 
 func (l *logger) Panic(msg string, f gobgplog.Fields) { l.write(slog.LevelError, msg, f) }
@@ -96,6 +97,8 @@ func pick(msg string, f gobgplog.Fields) event {
 		if err, ok := f["Data"].(*bgp.MessageError); ok {
 			return event{kind: noticeSent, err: err}
 		}
+	case "received update": // it is taken from the queue
+		return event{kind: updateTaken}
 	case "hold timer expired":
 		return event{kind: holdExpired}
 	case "prefix limit reached":

@@ -160,7 +160,6 @@ func (s *Speaker) offer(p *peer) error {
 		return err
 	}
 	p.begin()
-	p.updatesSeen = 0
 	p.await()
 	return nil
 }

@@ -14,8 +14,6 @@ import (
 // counted is what a peer sent and was sent.
 type counted struct {
 	base counters // of earlier lives
-	// updatesSeen is the number of received updates of this life at the last look.
-	updatesSeen uint64
 }
 
 type counters struct{ updatesOut, updatesIn, keepalivesOut, keepalivesIn, noticesOut, noticesIn uint64 }
@@ -30,16 +28,11 @@ func (s *Speaker) Sessions() map[string]bgptypes.Session {
 	}
 	s.drain()
 	known := s.list("")
-	again := s.gauge.look(time.Now())
 	for name, p := range s.peers {
 		if p.in {
 			s.renewNextHop(p)
 		}
-		k := known[p.conf.Address]
-		if again && p.in && k != nil {
-			p.updatesSeen = k.GetState().GetMessages().GetReceived().GetUpdate()
-		}
-		out[name] = p.session(k)
+		out[name] = p.session(known[p.conf.Address])
 	}
 	return out
 }

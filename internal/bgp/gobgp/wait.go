@@ -3,11 +3,15 @@ package gobgp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -99,4 +103,96 @@ func netstat(text, group, name string) uint64 {
 		return 0
 	}
 	return 0
+}
+
+// arriving are masters that have connected and whose session has not come up yet, by when they
+// did; zero if the attempt has failed. The server forgets by itself only those whose session was
+// up: others would stay for minutes or for ever, fill the memory and take the room of masters.
+type arriving struct {
+	mu    sync.Mutex
+	since map[netip.Addr]time.Time
+}
+
+// arrivingMost is how many there are at most. Who has been there for longest gives way: a master
+// that has something to say has said it.
+const arrivingMost = bgp.MaxMasters
+
+// hear notes the state of a master; it tells whether somebody has to go.
+func (a *arriving) hear(addr netip.Addr, state api.PeerState_SessionState, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, known := a.since[addr]
+	failed := known && at.IsZero()
+	if a.since == nil {
+		a.since = make(map[netip.Addr]time.Time)
+	}
+	switch {
+	case state == api.PeerState_IDLE:
+		a.since[addr] = time.Time{}
+		return true
+	case state == api.PeerState_ESTABLISHED:
+		delete(a.since, addr)
+	case state == api.PeerState_ACTIVE && !failed, // after a failure the server only waits for it
+		state == api.PeerState_OPENSENT && (failed || !known):
+		a.since[addr] = now
+	}
+	return len(a.since) == 1 || len(a.since) > arrivingMost
+}
+
+func (a *arriving) forget(addr netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.since, addr)
+}
+
+// overdue takes out those that have failed or take too long, and the first ones if there are too many.
+func (a *arriving) overdue(now time.Time) map[netip.Addr]time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.since) == 0 {
+		return nil
+	}
+	out := make(map[netip.Addr]time.Time)
+	for addr, at := range a.since {
+		if now.Sub(at) >= openWait {
+			out[addr] = at
+			delete(a.since, addr)
+		}
+	}
+	for len(a.since) > arrivingMost {
+		var first netip.Addr
+		for addr, at := range a.since {
+			if !first.IsValid() || at.Before(a.since[first]) {
+				first = addr
+			}
+		}
+		out[first] = a.since[first]
+		delete(a.since, first)
+	}
+	return out
+}
+
+// due is when the next one takes too long.
+func (a *arriving) due() (due time.Time, any bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, at := range a.since {
+		if at = at.Add(openWait); !any || at.Before(due) {
+			due, any = at, true
+		}
+	}
+	return due, any
+}
+
+// dropStrangers has the server forget whoever is overdue. s.mu is held.
+func (s *Speaker) dropStrangers(now time.Time) {
+	for addr, at := range s.listeners.arriving.overdue(now) {
+		known := s.list(addr.String())[addr]
+		state := known.GetState().GetSessionState()
+		waits := state == api.PeerState_IDLE || state == api.PeerState_ACTIVE // for a connection, after it has failed
+		if known.GetConf().GetPeerGroup() != "" && (waits || !at.IsZero() && state != api.PeerState_ESTABLISHED) {
+			s.log.Debug("master dropped before its session was up", "address", addr, "state", state)
+			s.dropMaster(addr)
+		}
+	}
 }

@@ -2,14 +2,18 @@ package gobgp
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -82,4 +86,114 @@ func TestNetstat(t *testing.T) {
 	if got := netstat("TcpExt: A B\nTcpExt: 1\n", "TcpExt:", "B"); got != 0 {
 		t.Errorf("cut off: %d", got)
 	}
+}
+
+// TestArriving: who has failed goes at once, who says too little goes after a while, and who has said
+// least for longest if there are too many.
+func TestArriving(t *testing.T) {
+	const idle, active, openSent, up = api.PeerState_IDLE, api.PeerState_ACTIVE, api.PeerState_OPENSENT, api.PeerState_ESTABLISHED
+	var a arriving
+	begin := time.Now()
+	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
+	goes := func(after time.Duration, want ...int) {
+		t.Helper()
+		got := a.overdue(begin.Add(after))
+		if len(got) != len(want) {
+			t.Errorf("after %v: %v go, want %v", after, got, want)
+		}
+		for _, n := range want {
+			if _, is := got[at(n)]; !is {
+				t.Errorf("after %v: %v go, not %d", after, got, n)
+			}
+		}
+	}
+	if !a.hear(at(1), active, begin) {
+		t.Error("the first one is no news")
+	}
+	a.hear(at(1), openSent, begin.Add(openWait/2))
+	a.hear(at(2), active, begin.Add(openWait/2))
+	a.hear(at(3), active, begin)
+	a.hear(at(3), up, begin)
+	if due, any := a.due(); !any || !due.Equal(begin.Add(openWait)) {
+		t.Errorf("due %v", due.Sub(begin))
+	}
+	goes(openWait - 1)
+	goes(openWait, 1)
+	a.hear(at(2), idle, begin)
+	a.hear(at(2), active, begin) // the server only waits for it
+	goes(0, 2)
+	a.hear(at(2), idle, begin)
+	a.hear(at(2), openSent, begin) // it is back
+	goes(0)
+	goes(openWait, 2)
+	if _, any := a.due(); any {
+		t.Error("somebody is left")
+	}
+	for n := range arrivingMost + 2 {
+		if news := a.hear(at(n), active, begin.Add(time.Duration(n))); news != (n == 0 || n >= arrivingMost) {
+			t.Errorf("%d: news %v", n, news)
+		}
+	}
+	goes(openWait/2, 0, 1)
+	a.forget(at(2))
+	if len(a.since) != arrivingMost-1 {
+		t.Errorf("%d are left", len(a.since))
+	}
+}
+
+// TestStrangersGiveWay: who connects and says nothing, or no more than an OPEN, is dropped in time, as
+// a peer is, and however many they are a master gets in.
+func TestStrangersGiveWay(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b := listen(t, masters())
+	r := newRouter(t, routerASN)
+	r.path("203.0.113.1/32", false)
+	knocks := func(from int) (all []net.Conn) {
+		t.Helper()
+		for n := range arrivingMost {
+			c, err := b.knock(fmt.Sprintf("127.1.%d.%d", from+n>>7, 1+n&127))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, c)
+		}
+		return all
+	}
+	begin := time.Now()
+	first := knocks(200)
+	if _, err := b.joins("127.1.220.1", 0, true); err != nil { // for ever, as far as the server goes
+		t.Fatal(err)
+	}
+	wait(t, "the first one to be dropped", func() bool {
+		_ = first[0].SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err := io.Copy(io.Discard, first[0])
+		return err == nil
+	})
+	if took := time.Since(begin); took >= openWait {
+		t.Errorf("it gave way only after %v", took)
+	}
+	r.dial(b)
+	want := fmt.Sprintf("203.0.113.1/32 by %s of masters", r.addr)
+	b.learns(want)
+	knocks(210)
+	wait(t, "no more than may be", func() bool { return len(b.Masters()) <= arrivingMost+1 })
+	b.learns(want)
+
+	if _, err := b.joins("127.1.220.2", 0, true); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "its OPEN to be read", func() bool {
+		return slices.ContainsFunc(b.Masters(), func(m bgp.Master) bool { return m.State == bgp.OpenConfirm })
+	})
+	a := &b.listeners.arriving
+	a.mu.Lock()
+	for addr := range a.since {
+		a.since[addr] = time.Now().Add(-openWait)
+	}
+	a.mu.Unlock()
+	b.Speaker.wake()
+	wait(t, "all strangers to be dropped", func() bool { return len(b.Masters()) == 1 })
+	b.learns(want)
 }
