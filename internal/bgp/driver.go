@@ -84,11 +84,12 @@ func New(o Options) *Driver {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Driver{
 		log: o.Logger, stop: stop,
-		changed:  make(chan struct{}, 1),
-		sessions: sessions{peers: make(map[string]*session)},
-		watched:  watched{ways: make(map[string]way), news: make(chan struct{}, 1)},
-		paths:    make(map[netip.Prefix]model.BGPPath),
-		memory:   recall(o.StateFile, o.Logger),
+		changed:   make(chan struct{}, 1),
+		sessions:  sessions{peers: make(map[string]*session)},
+		connected: connected{full: make(map[string]bool)},
+		watched:   watched{ways: make(map[string]way), news: make(chan struct{}, 1)},
+		paths:     make(map[netip.Prefix]model.BGPPath),
+		memory:    recall(o.StateFile, o.Logger),
 	}
 	d.speaker = o.Speaker(d.notify)
 	d.bfd = o.BFD(d.lookAgain)

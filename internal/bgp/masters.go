@@ -13,7 +13,8 @@ import (
 // connected are the masters of listeners. Driver.peerMu guards them.
 type connected struct {
 	masters map[netip.Addr]*master
-	hears   bool // there are listeners
+	hears   bool            // there are listeners
+	full    map[string]bool // listeners that had no room for a master, of which people know
 }
 
 // master is one that is connected to a listener.
@@ -52,9 +53,9 @@ func (d *Driver) applyListeners(w *model.BGPState) error {
 	d.peerMu.Unlock()
 	admitted, surplus := d.admit(l.Masters())
 	for _, m := range surplus {
-		d.log.Warn("BGPListener has no room for another master; BGP session ended", "listener", m.Listener, "address", m.Address, "most", MaxMasters)
 		l.EndMaster(m.Address, fullWords)
 	}
+	d.tellFull(admitted, surplus)
 	if d.meet(admitted, listeners) {
 		err = errors.Join(err, d.applyBFD(w))
 	}
@@ -69,7 +70,8 @@ const MaxMasters = 256
 // fullWords is what a master is told for which there is no room, RFC 9003.
 const fullWords = "no room for another master"
 
-// admit leaves no more masters of a listener than it may have: those that are known go first.
+// admit leaves no more masters of a listener than it may have: those with a session that are known go
+// first. Whoever has no session yet takes no room; the speaker bounds how many those are.
 func (d *Driver) admit(all []Master) (admitted, surplus []Master) {
 	if len(all) <= MaxMasters {
 		return all, nil
@@ -79,10 +81,13 @@ func (d *Driver) admit(all []Master) (admitted, surplus []Master) {
 	count := make(map[string]int)
 	for _, known := range []bool{true, false} {
 		for _, m := range all {
-			if (d.masters[m.Address] != nil) != known {
+			if is := d.masters[m.Address]; known != (is != nil && is.Master.State == Established) {
 				continue
 			}
-			if count[m.Listener]++; count[m.Listener] > MaxMasters {
+			if m.State == Established {
+				count[m.Listener]++
+			}
+			if m.State == Established && count[m.Listener] > MaxMasters {
 				surplus = append(surplus, m)
 			} else {
 				admitted = append(admitted, m)
@@ -90,6 +95,30 @@ func (d *Driver) admit(all []Master) (admitted, surplus []Master) {
 		}
 	}
 	return admitted, surplus
+}
+
+// tellFull says once that a listener has no room for a master, and once that it has again.
+func (d *Driver) tellFull(admitted, surplus []Master) {
+	d.peerMu.Lock()
+	defer d.peerMu.Unlock()
+	for _, m := range surplus {
+		if !d.full[m.Listener] {
+			d.full[m.Listener] = true
+			d.log.Warn("BGPListener has no room for another master; BGP sessions end until it has", "listener", m.Listener, "address", m.Address, "most", MaxMasters)
+		}
+	}
+	for name := range d.full {
+		count := 0
+		for _, m := range admitted {
+			if m.Listener == name && m.State == Established {
+				count++
+			}
+		}
+		if count < MaxMasters {
+			delete(d.full, name)
+			d.log.Info("BGPListener has room for masters again", "listener", name)
+		}
+	}
 }
 
 // meet notes who is connected, and tells whether BFD sessions have to begin or end. One begins

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,12 +154,61 @@ func TestTooManyMasters(t *testing.T) {
 			t.Errorf("%d masters", len(got.Masters))
 		}
 		b.speaker.connected(append([]Master{connectedMaster("10.0.0.2", Established)}, all...)...) // the lowest address
-		if got := b.apply(`listen [masters], end 10.0.0.2 "no room for another master"`); len(got.Masters) != MaxMasters || got.Masters[0].Address != all[0].Address {
-			t.Errorf("%d masters, the first is %s", len(got.Masters), got.Masters[0].Address)
+		for range 3 {                                                                              // it comes again and again
+			if got := b.apply(`listen [masters], end 10.0.0.2 "no room for another master"`); len(got.Masters) != MaxMasters || got.Masters[0].Address != all[0].Address {
+				t.Errorf("%d masters, the first is %s", len(got.Masters), got.Masters[0].Address)
+			}
 		}
+		b.speaker.connected(all...) // for a moment
+		b.apply("listen [masters]")
+		told := func(full, again int) {
+			t.Helper()
+			log := b.logged()
+			if strings.Count(log, "no room for another master") != full || strings.Count(log, "room for masters again") != again {
+				t.Errorf("people are told\n%s", log)
+			}
+		}
+		told(1, 0)
 		b.speaker.connected(append([]Master{connectedMaster("10.0.0.2", Established)}, all[1:]...)...)
 		if got := b.apply("listen [masters]"); got.Masters[0].Address != netip.MustParseAddr("10.0.0.2") {
 			t.Errorf("once one has left there is room: %+v", got.Masters[0])
 		}
+		told(1, 0) // it is full again
+		b.speaker.connected(all[1:]...)
+		b.apply("listen [masters]")
+		b.apply("listen [masters]")
+		told(1, 1)
+		b.speaker.connected(append([]Master{connectedMaster("10.0.0.2", Established)}, all...)...)
+		b.apply(`listen [masters], end 10.0.1.0 "no room for another master"`)
+		told(2, 1)
+	})
+}
+
+// TestStrangersTakeNoRoom: who has no session keeps no master out, however many they are and however
+// long they have been there.
+func TestStrangersTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "")
+		l := listener()
+		l.BFD = nil
+		b.want.BGP.Listeners = []model.BGPListener{l}
+		b.apply("start, listen [masters]")
+		var all []Master
+		addr := netip.MustParseAddr("10.0.1.0")
+		for range MaxMasters {
+			all = append(all, connectedMaster(addr.String(), OpenConfirm))
+			addr = addr.Next()
+		}
+		b.speaker.connected(all...)
+		b.apply("listen [masters]")
+		for i := range all { // those that were there for long, and have a session only now
+			all[i].State = Established
+		}
+		b.speaker.connected(append(all[1:], connectedMaster("10.0.9.1", Established), connectedMaster("10.0.9.2", OpenSent))...)
+		if got := b.apply("listen [masters]"); len(got.Masters) != MaxMasters+1 {
+			t.Errorf("%d masters", len(got.Masters))
+		}
+		b.speaker.connected(append(all, connectedMaster("10.0.9.1", Established))...)
+		b.apply(`listen [masters], end 10.0.1.0 "no room for another master"`)
 	})
 }
