@@ -21,7 +21,9 @@ type pass struct {
 	*Driver
 	keep bool            // what an earlier process left stays
 	used map[uint32]bool // groups that a route of this pass leads to
-	errs []error
+	// foreign are the next hops and groups in routes of others, by interface.
+	foreign map[int]map[uint32]bool
+	errs    []error
 }
 
 // fail notes what went wrong with a route.

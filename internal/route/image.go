@@ -15,6 +15,7 @@ type image struct {
 	routes      map[netip.Prefix]entry // ours by next hops
 	unreachable map[netip.Prefix]entry // ours of the high metric
 	other       []entry                // with our mark, but none that this version makes
+	lent        map[uint32]bool        // ours that nothing needs but routes of others
 	links       map[string]int
 }
 
@@ -29,7 +30,7 @@ func (k *kernel) read() (*image, error) {
 		return nil, err
 	}
 	im := &image{
-		hops: hops, at: make(map[target]uint32), links: make(map[string]int),
+		hops: hops, at: make(map[target]uint32), links: make(map[string]int), lent: make(map[uint32]bool),
 		routes: make(map[netip.Prefix]entry), unreachable: make(map[netip.Prefix]entry),
 	}
 	for _, id := range slices.Sorted(maps.Keys(hops)) {

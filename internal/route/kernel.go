@@ -276,6 +276,33 @@ func (k *kernel) routes() (all []entry, err error) {
 	return all, nil
 }
 
+// foreign are the next hops and groups by an interface to which routes of others lead, in whatever
+// table. A router may have a million routes: the kernel passes over those by other interfaces.
+func (k *kernel) foreign(index int) (map[uint32]bool, error) {
+	used := make(map[uint32]bool)
+	var errs [2]error
+	for i, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		filter := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family}}
+		errs[i] = k.do(unix.RTM_GETROUTE, unix.NLM_F_DUMP, unix.RTM_NEWROUTE, func() {}, func(m []byte) {
+			if e, ok := parseRoute(m); ok && e.protocol == model.RouteProtocol || len(m) < unix.SizeofRtMsg {
+				return
+			}
+			for kind, v := range attributes(m[unix.SizeofRtMsg:]) {
+				if kind == routeHop {
+					used[number32(v)] = true
+				}
+			}
+		}, filter, nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))))
+		if errors.Is(errs[i], unix.ENOENT) || errors.Is(errs[i], unix.EAFNOSUPPORT) || errors.Is(errs[i], unix.ENODEV) {
+			errs[i] = nil // there is nothing, or the interface is gone with all that led by it
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("routes of others: read: %w", err)
+	}
+	return used, nil
+}
+
 // parseRoute reads one message about a route of the main table; false if it is none.
 func parseRoute(m []byte) (e entry, ok bool) {
 	if len(m) < unix.SizeofRtMsg {

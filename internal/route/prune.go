@@ -53,8 +53,8 @@ func (p *pass) note(prefix netip.Prefix, err error) {
 	}
 }
 
-// pruneHops removes our groups and next hops that nothing needs. A next hop that somebody else
-// has in a group stays.
+// pruneHops removes our groups and next hops that nothing needs. One that somebody else has in a
+// group or in a route stays: the kernel would remove their route with it.
 func (p *pass) pruneHops() {
 	needed := make(map[uint32]bool)
 	for _, e := range p.image.routes {
@@ -70,17 +70,44 @@ func (p *pass) pruneHops() {
 }
 
 func (p *pass) removeHops(unneeded func(*hop) bool) {
-	for id, h := range p.image.hops {
-		if !h.own() || !unneeded(h) {
+	im := p.image
+	for id, h := range im.hops {
+		if !h.own() || !unneeded(h) || im.lent[id] {
 			continue
 		}
-		if err := p.kernel.remove(id); err != nil {
+		lent, err := p.isLent(h)
+		if lent {
+			im.lent[id] = true
+			continue
+		}
+		if err == nil {
+			err = p.kernel.remove(id)
+		}
+		if err != nil {
 			p.errs = append(p.errs, fmt.Errorf("next hop %d: remove: %w", id, err))
 			continue
 		}
-		delete(p.image.hops, id)
-		if p.image.at[h.target()] == id {
-			delete(p.image.at, h.target())
+		delete(im.hops, id)
+		if im.at[h.target()] == id {
+			delete(im.at, h.target())
 		}
 	}
+}
+
+// isLent tells whether a route of somebody else leads to a next hop or group.
+func (p *pass) isLent(h *hop) (bool, error) {
+	index := h.index
+	if len(h.group) > 0 { // the route leads by the interfaces of all of them
+		if first := p.image.hops[h.group[0].id]; first != nil {
+			index = first.index
+		}
+	}
+	if p.foreign[index] == nil {
+		used, err := p.kernel.foreign(index)
+		if err != nil {
+			return false, err
+		}
+		p.foreign[index] = used
+	}
+	return p.foreign[index][h.id], nil
 }

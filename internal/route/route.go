@@ -14,7 +14,8 @@
 // routes with their last one. They are put back as soon as they can be.
 //
 // All of it stays when the process ends: packets go on while it restarts. What carries lbd's
-// protocol number and is not wanted is removed; nothing else is touched.
+// protocol number and is not wanted is removed; nothing else is touched. A next hop or a group
+// stays while a route of somebody else leads to it, for the kernel would remove that as well.
 package route
 
 import (
@@ -101,7 +102,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	}
 	keep := !want.Synced || want.Routes.Hearing
 	report := make(map[netip.Prefix]model.AppliedRoute, len(want.Routes.Routes))
-	p := pass{Driver: d, keep: keep, used: make(map[uint32]bool)}
+	p := pass{Driver: d, keep: keep, used: make(map[uint32]bool), foreign: make(map[int]map[uint32]bool)}
 	for i := range want.Routes.Routes {
 		r := &want.Routes.Routes[i]
 		if _, twice := report[r.Prefix]; twice || !sane(r) {
@@ -118,7 +119,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		report = d.reported // the same map says at a glance that nothing is new
 	}
 	d.reported, d.idle = report, err == nil
-	d.none = d.idle && !keep && len(report) == 0
+	d.none = d.idle && !keep && len(report) == 0 && len(d.image.lent) == 0
 	return model.Applied{Routes: report}, err
 }
 

@@ -314,6 +314,52 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// TestForeignRoutesStay: a route of somebody else that leads to a group or a next hop of ours keeps it,
+// as long as it is there.
+func TestForeignRoutesStay(t *testing.T) {
+	l := newLab(t)
+	r := l.router()
+	r.has(wanted(resilient, "s1", "s2"))
+	group4, group6, one := r.image.routes[vip4].hop, r.image.routes[vip6].hop, r.image.at[target{gateway("s2", vip4), r.image.links["eth0"]}]
+	commands := []string{
+		fmt.Sprintf("route add 203.0.113.50/32 nhid %d", group4),
+		fmt.Sprintf("-6 route add fd01::50/128 nhid %d table 300", group6),
+		fmt.Sprintf("route add 203.0.113.51/32 nhid %d", one),
+	}
+	for _, c := range commands {
+		l.IP(box, c)
+	}
+	others := func(when string) {
+		t.Helper()
+		for _, show := range []string{"route show 203.0.113.50", "-6 route show table 300", "route show 203.0.113.51"} {
+			if is := l.IP(box, show); !strings.Contains(is, " nhid ") || !strings.Contains(is, " via ") {
+				t.Errorf("%s: %s: %q", when, show, is)
+			}
+		}
+	}
+	others("made")
+	r.has(wanted(resilient, "s3")) // their routes by groups follow
+	others("other next hops")
+	r.has(wanted(resilient))
+	others("no next hop")
+	r.has(nil)
+	others("no prefix")
+	if is := l.ours(); strings.Contains(is, "203.0.113.1") || strings.Count(is, "group") != 2 {
+		t.Errorf("of ours there is\n%s", is)
+	}
+	if !r.Extend(time.Now()) {
+		t.Error("something is to be done")
+	}
+	for _, c := range commands {
+		l.IP(box, strings.Replace(c, " add ", " del ", 1))
+	}
+	r.foreign.Store(true) // it looks again
+	r.has(nil)
+	if is := l.ours(); is != "" {
+		t.Errorf("left: %s", is)
+	}
+}
+
 // TestChangeOfMode: a route leads to another group without a moment in which it leads nowhere.
 func TestChangeOfMode(t *testing.T) {
 	l := newLab(t)

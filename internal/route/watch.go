@@ -97,7 +97,7 @@ func (d *Driver) listen(ctx context.Context, sock *nl.NetlinkSocket) error {
 }
 
 // concerns tells whether a message is about a change by others of what is ours, or of an
-// interface that came, went or changed its carrier. Running is what is known of those.
+// interface that came, went or changed its carrier. Running is what is known of those that are there.
 func concerns(m *syscall.NetlinkMessage, port uint32, running map[int32]bool) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
@@ -113,8 +113,12 @@ func concerns(m *syscall.NetlinkMessage, port uint32, running map[int32]bool) bo
 		}
 		info := nl.DeserializeIfInfomsg(m.Data)
 		const carrier = unix.IFF_UP | unix.IFF_LOWER_UP
-		up := m.Header.Type == unix.RTM_NEWLINK && info.Flags&carrier == carrier
 		was, known := running[info.Index]
+		if m.Header.Type == unix.RTM_DELLINK {
+			delete(running, info.Index) // a number is not given again soon, if ever
+			return !known || was
+		}
+		up := info.Flags&carrier == carrier
 		running[info.Index] = up
 		return !known || was != up
 	}
