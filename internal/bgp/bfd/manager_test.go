@@ -48,7 +48,8 @@ func TestSingleHop(t *testing.T) {
 			for _, n := range []*node{a, b} {
 				n.within(n.host+" down", func() bool { return n.one().State == Down })
 				st := n.one()
-				if took := n.lastChange().Sub(cut); took > 500*ms+25*ms+n.m.Stats().Lateness || st.Diag != DiagTimeExpired || !st.PathFailed() {
+				// A thread that is late looks once more before it believes it, and may be late for that, too.
+				if took := n.lastChange().Sub(cut); took > 500*ms+25*ms+2*n.m.Stats().Lateness || st.Diag != DiagTimeExpired || !st.PathFailed() {
 					t.Errorf("%s: down after %v: %s, %+v", n.host, took, st.Diag, st)
 				}
 				t.Logf("%s: told of Down %v after the cut", n.host, n.lastChange().Sub(cut))
