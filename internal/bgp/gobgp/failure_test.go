@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -17,10 +18,10 @@ import (
 )
 
 func TestWrongAS(t *testing.T) {
-	if !alone(t) {
-		return
-	}
 	t.Run("of the peer", func(t *testing.T) {
+		if !alone(t) {
+			return
+		}
 		b, r := newBed(t), newRouter(t, 64999)
 		r.neighbor(b.addr, lbdASN)
 		p := b.peer("r", r)
@@ -29,6 +30,9 @@ func TestWrongAS(t *testing.T) {
 		b.fails("r", "another AS than the configured 64513", "received 64999")
 	})
 	t.Run("of this node", func(t *testing.T) {
+		if !alone(t) {
+			return
+		}
 		b, r := newBed(t), newRouter(t, routerASN)
 		r.neighbor(b.addr, 64998)
 		b.add(b.peer("r", r))
@@ -106,9 +110,6 @@ func TestPeerClosesAtOnce(t *testing.T) {
 }
 
 func TestPeerEndsTheSession(t *testing.T) {
-	if !alone(t) {
-		return
-	}
 	for _, c := range []struct {
 		name  string
 		words []string
@@ -126,6 +127,9 @@ func TestPeerEndsTheSession(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if !alone(t) {
+				return
+			}
 			b, r := newBed(t), newRouter(t, routerASN)
 			r.neighbor(b.addr, lbdASN, func(p *api.Peer) {
 				for _, f := range p.AfiSafis {
@@ -148,11 +152,11 @@ func TestPeerEndsTheSession(t *testing.T) {
 }
 
 func TestHoldTimer(t *testing.T) {
-	if !alone(t) {
-		return
-	}
 	for _, graceful := range []bool{false, true} {
 		t.Run(fmt.Sprintf("graceful restart %v", graceful), func(t *testing.T) {
+			if !alone(t) {
+				return
+			}
 			b := newBed(t)
 			addr := host()
 			l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 179).String())
@@ -229,10 +233,10 @@ func md5(password string) func(*api.Peer) {
 }
 
 func TestPassword(t *testing.T) {
-	if !alone(t) {
-		return
-	}
 	t.Run("right", func(t *testing.T) {
+		if !alone(t) {
+			return
+		}
 		b, r := newBed(t), newRouter(t, routerASN)
 		r.neighbor(b.addr, lbdASN, md5("secret"))
 		p := b.peer("r", r)
@@ -242,6 +246,9 @@ func TestPassword(t *testing.T) {
 	})
 	for name, password := range map[string]string{"wrong": "other", "missing": ""} {
 		t.Run(name, func(t *testing.T) {
+			if !alone(t) {
+				return
+			}
 			b, r := newBed(t), newRouter(t, routerASN)
 			r.neighbor(b.addr, lbdASN, md5("secret"))
 			p := b.peer("r", r)
@@ -401,31 +408,32 @@ func TestHoldAndRelease(t *testing.T) {
 
 // TestRemoveSaysWhy looks at what the router was told.
 func TestRemoveSaysWhy(t *testing.T) {
-	if !alone(t) {
-		return
-	}
 	for words, want := range map[string]string{
 		"node stops": `the session was shut down at the peer, saying "node stops"`,
 		"":           "this node was removed from the configuration of the peer",
 	} {
-		b, addr := newBed(t), host()
-		routers := newPipe(t, addr)
-		b.set(vip("203.0.113.1", "r"))
-		b.add(b.peer("r", &router{asn: routerASN, addr: addr}))
-		r := <-routers
-		b.up("r")
-		b.RemovePeer("r", words)
-		select {
-		case n := <-r.notices:
-			if got := receivedWords(n, &bgp.Peer{}); got != want {
-				t.Errorf("the router was told: %s", got)
+		t.Run(cmp.Or(words, "nothing to say"), func(t *testing.T) {
+			if !alone(t) {
+				return
 			}
-		case <-time.After(patience):
-			t.Error("the router was told nothing")
-		}
-		if _, ok := b.Sessions()["r"]; ok {
-			t.Error("the peer is still there")
-		}
-		b.shut()
+			b, addr := newBed(t), host()
+			routers := newPipe(t, addr)
+			b.set(vip("203.0.113.1", "r"))
+			b.add(b.peer("r", &router{asn: routerASN, addr: addr}))
+			r := <-routers
+			b.up("r")
+			b.RemovePeer("r", words)
+			select {
+			case n := <-r.notices:
+				if got := receivedWords(n, &bgp.Peer{}); got != want {
+					t.Errorf("the router was told: %s", got)
+				}
+			case <-time.After(patience):
+				t.Error("the router was told nothing")
+			}
+			if _, ok := b.Sessions()["r"]; ok {
+				t.Error("the peer is still there")
+			}
+		})
 	}
 }

@@ -311,7 +311,7 @@ func TestStrangersAreForgotten(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	b := listen(t, masters())
+	b, r := listen(t, masters()), newRouter(t, routerASN)
 	connect := func(from string) net.Conn {
 		t.Helper()
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))}
@@ -329,7 +329,6 @@ func TestStrangersAreForgotten(t *testing.T) {
 	wait(t, "the one that went to be forgotten", func() bool { return len(b.Masters()) == 1 })
 	b.EndMaster(netip.MustParseAddr("127.1.200.2"), "no room")
 	wait(t, "the silent one to be forgotten", func() bool { return len(b.Masters()) == 0 })
-	r := newRouter(t, routerASN)
 	r.path("203.0.113.1/32", false)
 	r.dial(b)
 	b.learns(fmt.Sprintf("203.0.113.1/32 by %s of masters", r.addr))

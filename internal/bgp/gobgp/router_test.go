@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 // alone runs a test in a process of its own, for a process has one speaker, and
 // in a network namespace, so that it touches no interface of the host. There MPTCP
 // is off, as in the daemon: TCP MD5 does not work with it. The test must start
-// all its routers before it gives any of them a peer: servers share globals.
+// all its routers before it gives any of them a peer: servers share globals. So each subtest
+// that starts some is one of these.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) == t.Name() {
@@ -57,7 +58,7 @@ func alone(t *testing.T) bool {
 	t.Parallel()
 	runtime.LockOSThread() // Pdeathsig watches the thread
 	defer runtime.UnlockOSThread()
-	cmd := exec.Command("/proc/self/exe", append(testnet.Covered(), "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")...)
+	cmd := exec.Command("/proc/self/exe", append(testnet.Covered(), "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v", "-test.timeout=2m")...)
 	cmd.Env = append(os.Environ(), aloneEnv+"="+t.Name(), "GODEBUG=multipathtcp=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
@@ -120,16 +121,10 @@ func unstarted(t *testing.T) *bed {
 		default:
 		}
 	})
-	t.Cleanup(b.shut)
+	// The server ends with the process of the test: GoBGP's own StopBgp races with sessions that are
+	// coming up.
+	t.Cleanup(func() { b.Close("") })
 	return b
-}
-
-// shut stops the server too.
-func (b *bed) shut() {
-	b.Close("")
-	if b.server != nil {
-		_ = b.server.StopBgp(context.Background(), &api.StopBgpRequest{})
-	}
 }
 
 // peer is a session with a router on loopback.
@@ -222,8 +217,7 @@ func newRouterOn(t *testing.T, asn uint32, addr netip.Addr, iface string) *route
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.Stop)
-	return r
+	return r // which ends with the process, too
 }
 
 // neighbor has the router wait for a speaker.
