@@ -144,6 +144,13 @@ func TestSlowReadersOfEvents(t *testing.T) {
 		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: lbd\r\n\r\n", pathEvents); err != nil {
 			t.Fatal(err)
 		}
+		// One after the other, for an answer that has begun takes no more of a busy host.
+		if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
 		slow = append(slow, c)
 	}
 	for range 5 {
