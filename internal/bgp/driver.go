@@ -86,7 +86,7 @@ func New(o Options) *Driver {
 		log: o.Logger, stop: stop,
 		changed:   make(chan struct{}, 1),
 		sessions:  sessions{peers: make(map[string]*session)},
-		connected: connected{full: make(map[string]bool)},
+		connected: connected{full: make(map[string]bool), endless: make(map[string]time.Time)},
 		watched:   watched{ways: make(map[string]way), news: make(chan struct{}, 1)},
 		paths:     make(map[netip.Prefix]model.BGPPath),
 		memory:    recall(o.StateFile, o.Logger),

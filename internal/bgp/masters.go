@@ -13,8 +13,9 @@ import (
 // connected are the masters of listeners. Driver.peerMu guards them.
 type connected struct {
 	masters map[netip.Addr]*master
-	hears   bool            // there are listeners
-	full    map[string]bool // listeners that had no room for a master, of which people know
+	hears   bool                 // there are listeners
+	full    map[string]bool      // listeners that had no room for a master, of which people know
+	endless map[string]time.Time // when a listener last refused a session without a hold time
 }
 
 // master is one that is connected to a listener.
@@ -51,7 +52,7 @@ func (d *Driver) applyListeners(w *model.BGPState) error {
 	d.peerMu.Lock()
 	d.hears = len(listeners) > 0
 	d.peerMu.Unlock()
-	admitted, surplus := d.admit(l.Masters())
+	admitted, surplus := d.admit(d.refuseEndless(l))
 	for _, m := range surplus {
 		l.EndMaster(m.Address, fullWords)
 	}
@@ -69,6 +70,33 @@ const MaxMasters = 256
 
 // fullWords is what a master is told for which there is no room, RFC 9003.
 const fullWords = "no room for another master"
+
+// endlessWords is what a master is told that asked for no hold time, RFC 9003.
+const endlessWords = "a session needs a hold time"
+
+// tellEndless is how long people need not be told again of such a master, which comes again and again.
+const tellEndless = 10 * time.Minute
+
+// refuseEndless ends sessions for which the master has asked for no hold time, and leaves the others:
+// the path of a master that has died would last as long as its connection. The speaker says nothing
+// of it while a session is opened (RFC 4271 section 6.2 lets it).
+func (d *Driver) refuseEndless(l Listener) (others []Master) {
+	for _, m := range l.Masters() {
+		if m.State != Established || m.HoldTime > 0 {
+			others = append(others, m)
+			continue
+		}
+		l.EndMaster(m.Address, endlessWords)
+		d.peerMu.Lock()
+		told := time.Since(d.endless[m.Listener]) <= tellEndless
+		d.endless[m.Listener] = time.Now()
+		d.peerMu.Unlock()
+		if !told {
+			d.log.Warn("BGPListener refuses a session without a hold time", "listener", m.Listener, "address", m.Address)
+		}
+	}
+	return others
+}
 
 // admit leaves no more masters of a listener than it may have: those with a session that are known go
 // first. Whoever has no session yet takes no room; the speaker bounds how many those are.
@@ -210,7 +238,8 @@ func (d *Driver) reportMasters(out *model.Applied) {
 	if !is || !d.hears {
 		return
 	}
-	out.Learned = l.Learned()
+	// One whose session was ended may have sent a path before it knew.
+	out.Learned = slices.DeleteFunc(l.Learned(), func(p model.LearnedPath) bool { return d.masters[p.Peer] == nil })
 	slices.SortFunc(out.Learned, func(a, b model.LearnedPath) int { return a.Compare(&b) })
 	for _, m := range d.masters {
 		r := model.MasterReport{

@@ -184,6 +184,39 @@ func TestTooManyMasters(t *testing.T) {
 	})
 }
 
+// TestNoHoldTime: a master that asks for no hold time is refused, and people are told now and then.
+func TestNoHoldTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "")
+		b.want.BGP.Listeners = []model.BGPListener{listener()}
+		b.apply("start, listen [masters]")
+		endless := connectedMaster("10.0.0.2", Established)
+		endless.HoldTime = 0
+		before := endless
+		before.State = OpenConfirm
+		b.speaker.learned = []model.LearnedPath{{Listener: "masters", Peer: endless.Address, Prefix: host("10.9.0.1")}}
+		told := func(want int) {
+			t.Helper()
+			for range 3 {
+				b.speaker.connected(before, connectedMaster("10.0.0.1", Established))
+				b.apply("listen [masters]")
+				b.speaker.connected(endless, connectedMaster("10.0.0.1", Established))
+				if got := b.apply(`listen [masters], end 10.0.0.2 "a session needs a hold time"`); len(got.Masters) != 1 || len(got.Learned) != 0 {
+					t.Errorf("%+v, %+v", got.Masters, got.Learned)
+				}
+			}
+			if n := strings.Count(b.logged(), "without a hold time"); n != want {
+				t.Errorf("told %d times, want %d", n, want)
+			}
+		}
+		told(1)
+		time.Sleep(tellEndless)
+		told(1)
+		time.Sleep(2 * tellEndless)
+		told(2)
+	})
+}
+
 // TestStrangersTakeNoRoom: who has no session keeps no master out, however many they are and however
 // long they have been there.
 func TestStrangersTakeNoRoom(t *testing.T) {

@@ -15,11 +15,13 @@ import (
 // counts what comes in, and logs each update that it takes from a queue: the
 // difference waits. Whoever has most in its queue is closed, if that is too much.
 const (
-	// queueMost is how many messages of one neighbour may wait.
+	// queueMost is how many messages of a router may wait, which may have a table.
 	queueMost = 1000
+	// masterMost is how many of a master may: it has little to say.
+	masterMost = 250
 	// crowdMost is how many of all masters of a listener may: whoever has many
 	// addresses need not send much from each.
-	crowdMost = 4 * queueMost
+	crowdMost = 2000
 	// gaugeAfter is the least time between two looks, which go on while messages come.
 	gaugeAfter = 500 * time.Millisecond
 )
@@ -94,8 +96,11 @@ func flooder(waiting map[netip.Addr]uint64, crowds map[netip.Addr]string) (worst
 		of[crowd] += waiting[addr]
 	}
 	for addr, n := range waiting {
-		crowd, is := crowds[addr]
-		if n > most && (n > queueMost || is && of[crowd] > crowdMost) {
+		tooMuch := n > queueMost
+		if crowd, is := crowds[addr]; is {
+			tooMuch = n > masterMost || of[crowd] > crowdMost
+		}
+		if tooMuch && n > most {
 			worst, most = addr, n
 		}
 	}

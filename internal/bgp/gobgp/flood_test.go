@@ -26,7 +26,7 @@ func (b *bed) knock(from string) (net.Conn, error) {
 }
 
 // joins opens the session of a master that is one socket, up to its last message unless it stops
-// after its OPEN.
+// after its OPEN. It asks for a hold time, or for none.
 func (b *bed) joins(from string, hold time.Duration, stops bool) (net.Conn, error) {
 	c, err := b.knock(from)
 	if err != nil {
@@ -37,7 +37,9 @@ func (b *bed) joins(from string, hold time.Duration, stops bool) (net.Conn, erro
 	if _, err := receive(c); err != nil {
 		return nil, err
 	}
-	if err := send(c, openMessage(&me, netip.MustParseAddr(from))); err != nil || stops {
+	open := openMessage(&me, netip.MustParseAddr(from))
+	open.Body.(*packet.BGPOpen).HoldTime = uint16(hold.Seconds())
+	if err := send(c, open); err != nil || stops {
 		return c, err
 	}
 	if err := send(c, packet.NewBGPKeepAliveMessage()); err != nil {
@@ -138,14 +140,14 @@ func TestFlooder(t *testing.T) {
 		worst uint64 // how much waits of it; 0: of nobody
 	}{
 		"nobody":                         {nil, 0},
-		"as much as may":                 {[]who{{"", queueMost}, {"masters", queueMost}}, 0},
+		"as much as may":                 {[]who{{"", queueMost}, {"masters", masterMost}}, 0},
 		"a peer":                         {[]who{{"", 400}, {"", queueMost + 1}}, queueMost + 1},
-		"a master":                       {[]who{{"", 400}, {"masters", queueMost + 1}}, queueMost + 1},
+		"a master":                       {[]who{{"", 400}, {"masters", masterMost + 1}}, masterMost + 1},
 		"the worst":                      {[]who{{"masters", queueMost + 2}, {"", queueMost + 1}}, queueMost + 2},
 		"many masters change":            {crowd(200, 8), 0},
 		"a crowd":                        {crowd(200, 20), 21},
 		"peers are no crowd":             {[]who{{"", 999}, {"", 999}, {"", 999}, {"", 999}, {"", 999}}, 0},
-		"nor are masters of others":      {append([]who{{"a", 999}, {"a", 999}}, crowd(190, 20)...), 0},
+		"nor are masters of others":      {append([]who{{"a", 250}, {"a", 250}, {"a", 250}}, crowd(95, 20)...), 0},
 		"a peer is not one of the crowd": {append([]who{{"", 400}}, crowd(200, 20)...), 21},
 	} {
 		waiting, crowds := make(map[netip.Addr]uint64), make(map[netip.Addr]string)

@@ -276,6 +276,21 @@ func TestListenerChanges(t *testing.T) {
 	wait(t, "the router to know", func() bool { return flaps() > before })
 }
 
+// TestNoHoldTime: that a master asked for none is seen as soon as its session is up.
+func TestNoHoldTime(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b := listen(t, masters())
+	if _, err := b.joins("127.1.200.1", 0, false); err != nil {
+		t.Fatal(err)
+	}
+	<-b.wake
+	if all := b.Masters(); len(all) != 1 || all[0].State != bgp.Established || all[0].HoldTime != 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestSameSessions: sessions begin anew for each field of their listener but those by which only
 // others go.
 func TestSameSessions(t *testing.T) {
