@@ -138,9 +138,9 @@ type Node struct {
 	// former epochs.
 	Settled bool
 	Members map[model.NodeName]model.Member
-	// Unweighted: this node and all members weigh model.DefaultWeight, so the order
-	// needs no weights. Without it the decision is the same and takes longer.
-	Unweighted bool
+	// Heaviest is the weight that neither this node nor a member exceeds, known or not. If it is 0
+	// the decision is the same and takes longer.
+	Heaviest int
 	// Fresh is how many VIPs that nobody ever owned this node was about to take when
 	// they were most, since there were any.
 	Fresh int

@@ -3,6 +3,7 @@ package election
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -116,9 +117,9 @@ func (s *step) ownerlessReason() (model.Reason, string) {
 	}
 	n, more := s.ahead()
 	if more {
-		return model.ReasonWaitingTurn, fmt.Sprintf("%d or more better ranked", n)
+		return model.ReasonWaitingTurn, strconv.Itoa(n) + " or more better ranked"
 	}
-	return model.ReasonWaitingTurn, fmt.Sprintf("%d better ranked", n)
+	return model.ReasonWaitingTurn, strconv.Itoa(n) + " better ranked"
 }
 
 func (s *step) ownerReason() (model.Reason, string) {

@@ -56,20 +56,24 @@ func rankingOf(vip string) ranking {
 	return ranking(h * prime) // a zero byte between the names
 }
 
-// score is FNV-1a over both names, finished with the mixer of splitmix64 since
+// hash is FNV-1a over both names, finished with the mixer of splitmix64 since
 // FNV alone spreads short, similar names badly in its high bits.
-func (r ranking) score(c Candidate) scored {
+func (r ranking) hash(node model.NodeName) uint64 {
 	h := uint64(r)
-	for i := range len(c.Node) {
-		h = (h ^ uint64(c.Node[i])) * prime
+	for i := range len(node) {
+		h = (h ^ uint64(node[i])) * prime
 	}
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+func (r ranking) score(c Candidate) scored {
 	w := c.Weight
 	if w <= 0 {
 		w = model.DefaultWeight
 	}
-	return scored{c.Node, h ^ h>>31, w, c.Preference, c.Degraded}
+	return scored{c.Node, r.hash(c.Node), w, c.Preference, c.Degraded}
 }
 
 // better orders candidates; names break ties.
@@ -96,6 +100,16 @@ func (a scored) better(b scored) bool {
 func (a scored) share() float64 {
 	u := (float64(a.hash>>11) + 0.5) / (1 << 53) // in (0, 1)
 	return -float64(a.weight) / math.Log(u)
+}
+
+// least is a hash below which no node that is as heavy as that, or lighter, goes before a for
+// its weight and hash: no more nodes than those have to be looked at.
+func (a scored) least(heaviest int) uint64 {
+	if heaviest == a.weight {
+		return a.hash
+	}
+	u := math.Exp(-float64(heaviest)/a.share()) * (1 - 1e-12) // not above it, however share is rounded
+	return uint64(u*(1<<53)) << 11
 }
 
 // top keeps the best two of many.

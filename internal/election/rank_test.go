@@ -3,6 +3,7 @@ package election
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"lbd.dev/lbd/internal/model"
@@ -100,5 +101,42 @@ func TestRules(t *testing.T) {
 	m["dead"] = model.Member{State: model.MemberDead, Known: true, Rules: -1}
 	if got := Rules(m); got != RulesVersion {
 		t.Errorf("a dead member counts: %d", got)
+	}
+}
+
+// TestLeastHash: of nodes below it none goes first, and it leaves out nearly all that do not: of
+// nodes that all weigh the same each one.
+func TestLeastHash(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	const heaviest = 300
+	below := 0
+	for range 100_000 {
+		a := scored{node: "a", hash: r.Uint64(), weight: 1 + r.IntN(heaviest)}
+		b := scored{node: "b", hash: r.Uint64(), weight: 1 + r.IntN(heaviest)}
+		least := a.least(heaviest)
+		switch r.IntN(3) { // close to the bound, or among the highest
+		case 0:
+			b.hash, b.weight = least+r.Uint64N(1<<40)-1<<39, heaviest
+		case 1:
+			a.hash, b.hash = math.MaxUint64-r.Uint64N(1<<24), math.MaxUint64-r.Uint64N(1<<24)
+			least = a.least(heaviest)
+		}
+		if b.hash < least {
+			below++
+			if b.better(a) {
+				t.Fatalf("%+v is below %d and goes before %+v", b, least, a)
+			}
+		}
+		b.hash, b.weight = r.Uint64(), a.weight
+		if b.better(a) != (b.hash >= a.least(a.weight)) {
+			t.Fatalf("of equals %+v and %+v the hash does not say who goes first", a, b)
+		}
+		b.hash, b.weight = least+1<<50, heaviest
+		if least > 1<<50 && b.hash > least && !b.better(a) {
+			t.Fatalf("%+v is above %d and does not go before %+v", b, least, a)
+		}
+	}
+	if below < 10_000 {
+		t.Errorf("only %d were below: the cases are too few", below)
 	}
 }

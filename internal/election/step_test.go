@@ -19,7 +19,7 @@ func scene(phase model.Phase) *Input {
 	}
 	in := &Input{
 		Node: &Node{
-			Now: start, Gen: 5, Self: "m1", Rules: 1, Settled: true, Unweighted: true,
+			Now: start, Gen: 5, Self: "m1", Rules: 1, Settled: true, Heaviest: model.DefaultWeight,
 			Members: map[model.NodeName]model.Member{"m2": alive("m2"), "m3": alive("m3")},
 		},
 		VIP: vip, Standing: model.ReasonStandby, Where: Where{Interface: "eth0"}, Heard: Heard{Eligible: []model.NodeName{"m2", "m3"}},

@@ -44,23 +44,18 @@ func NodeOf(v *model.View, d *model.Desired, settled bool) Node {
 	distrust := v.Stalls != v.Memory.Stalls
 	return Node{
 		Now: v.Now, Gen: d.Gen, Self: v.Self, Rules: d.Rules, Weight: v.Weight, Settled: settled,
-		Members: v.Gossip.Members, Unweighted: unweighted(v), Fresh: v.Memory.Fresh, Crowd: v.Memory.Waiting / MostProbing,
+		Members: v.Gossip.Members, Heaviest: heaviest(v), Fresh: v.Memory.Fresh, Crowd: v.Memory.Waiting / MostProbing,
 		Distrust: distrust, Lapsed: distrust || v.Applied[model.SinkLayer2].Lapses != v.Memory.Lapses, Resumed: v.Resumed,
 	}
 }
 
-// unweighted tells whether this node and all members weigh the same.
-func unweighted(v *model.View) bool {
-	plain := func(w int) bool { return w <= 0 || w == model.DefaultWeight }
-	if !plain(v.Weight) {
-		return false
-	}
+// heaviest is the weight that neither this node nor a member exceeds, known or not.
+func heaviest(v *model.View) int {
+	most := max(v.Weight, model.DefaultWeight)
 	for _, m := range v.Gossip.Members {
-		if !plain(m.Weight) {
-			return false
-		}
+		most = max(most, m.Weight)
 	}
-	return true
+	return most
 }
 
 // MostProbing is for how many VIPs that are not bound the wire is asked at once. Each

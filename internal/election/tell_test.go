@@ -55,18 +55,14 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestUnweighted: one node that weighs otherwise is enough to make weights count.
-func TestUnweighted(t *testing.T) {
-	for what, c := range map[string]struct {
-		self, other int
-		want        bool
-	}{
-		"nobody says": {0, 0, true}, "the default": {model.DefaultWeight, model.DefaultWeight, true},
-		"this node": {50, 0, false}, "another": {0, 200, false},
+// TestHeaviest: nobody weighs more, not even a node that has not said what it weighs.
+func TestHeaviest(t *testing.T) {
+	for what, c := range map[string]struct{ self, other, want int }{
+		"nobody says": {0, 0, model.DefaultWeight}, "all are light": {50, 50, model.DefaultWeight}, "this node": {150, 0, 150}, "another": {0, 200, 200},
 	} {
 		v := &model.View{Weight: c.self, Gossip: model.Gossip{Members: map[model.NodeName]model.Member{"m2": {}, "m3": {Weight: c.other}}}}
-		if got := unweighted(v); got != c.want {
-			t.Errorf("%s: %v", what, got)
+		if got := heaviest(v); got != c.want {
+			t.Errorf("%s: %d, want %d", what, got, c.want)
 		}
 	}
 }

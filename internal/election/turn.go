@@ -40,24 +40,32 @@ func (s *step) rankUpTo(from model.NodeName, limit int) int {
 	}
 	order := rankingOf(s.in.VIP.Name)
 	self := order.score(s.candidate(s.in.Self))
-	plain := s.in.Unweighted && s.in.VIP.Preference == nil && !s.leveled()
+	least := s.least(&self)
 	n := 0
 	for _, e := range s.in.Eligible {
 		if n == limit {
 			break
 		}
 		// The hash costs less than to look the member up.
-		if plain && !order.score(Candidate{Node: e}).better(self) {
+		if order.hash(e) < least {
 			continue
 		}
 		m, known := s.in.Members[e]
 		if e == from || known && (m.State != model.MemberAlive || !m.Late.IsZero()) {
 			continue
 		}
-		if plain || order.score(s.candidateOf(e, &m)).better(self) {
+		if order.score(s.candidateOf(e, &m)).better(self) {
 			n++
 		}
 	}
 	s.counted = counted{from, limit, n}
 	return n
+}
+
+// least is a hash below which no node goes before this one for the VIP; 0 where hashes do not say.
+func (s *step) least(self *scored) uint64 {
+	if s.in.Heaviest == 0 || s.in.VIP.Preference != nil || self.degraded {
+		return 0
+	}
+	return self.least(s.in.Heaviest)
 }

@@ -13,7 +13,7 @@ import (
 func crowd(r *rand.Rand, nodes int, weights bool) *step {
 	now := time.Unix(1000, 0)
 	in := &Input{
-		Node: &Node{Now: now, Self: "self", Members: map[model.NodeName]model.Member{}, Unweighted: !weights},
+		Node: &Node{Now: now, Self: "self", Members: map[model.NodeName]model.Member{}, Heaviest: model.DefaultWeight},
 		VIP:  &model.VIP{Name: fmt.Sprintf("vip-%d", r.Uint32())},
 	}
 	for i := range nodes {
@@ -34,7 +34,7 @@ func crowd(r *rand.Rand, nodes int, weights bool) *step {
 		in.Members[n] = m
 	}
 	if weights {
-		in.Weight = model.DefaultWeight / 2
+		in.Weight, in.Heaviest = model.DefaultWeight/2, 2*model.DefaultWeight
 	}
 	s := &step{in: in}
 	s.m.From = in.Eligible[r.IntN(nodes)]
