@@ -28,6 +28,9 @@ type Audience struct {
 	four    bool
 }
 
+// Nobody is the audience of a VIP of which no peer is told. It is never changed.
+var Nobody = &Audience{}
+
 // Route is what is advertised of an address by adverts of the same length.
 type Route struct {
 	// Length is that of a prefix of several addresses; 0: the address alone.
@@ -62,6 +65,7 @@ type All struct {
 	peers      []model.BGPPeer
 	found      map[asked]*Audience
 	recent     [recent]*Audience
+	last       *Audience // that was asked for
 	aggregates map[netip.Prefix][]contribution
 }
 
@@ -92,8 +96,16 @@ func (all *All) Advertise(vip netip.Addr, to *Audience, shutdown bool, add func(
 	}
 }
 
-// Of finds the audience of a VIP that has adverts.
+// Of is the audience of a VIP that has adverts. Mostly it is that of the VIP before.
 func (all *All) Of(vip *model.VIP) *Audience {
+	if a := all.last; a == nil || a.four != vip.Addr.Is4() || len(a.adverts) != len(vip.BGP) || &a.adverts[0] != &vip.BGP[0] {
+		all.last = all.find(vip)
+	}
+	return all.last
+}
+
+// find finds it among all of the decision.
+func (all *All) find(vip *model.VIP) *Audience {
 	four := vip.Addr.Is4()
 	k := asked{&vip.BGP[0], len(vip.BGP), four}
 	if a := all.found[k]; a != nil {

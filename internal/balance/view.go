@@ -28,8 +28,9 @@ func Forward(v *model.View) Forwarding {
 		return f
 	}
 	f.Memory = make(map[string]model.BalanceMemory, len(all))
+	links := place.LinksOf(v.Links)
 	for _, w := range all {
-		lb, interfaces := here(v, w.LoadBalancer)
+		lb, interfaces := here(v, &links, w.LoadBalancer)
 		if len(lb.VIPs) == 0 {
 			continue
 		}
@@ -109,7 +110,7 @@ func withRemoved(v *model.View) (all []wanted) {
 // here is a LoadBalancer with those of its VIPs that this node could have, and the interfaces
 // where they belong: what has no place here is not forwarded here either. So an address of this
 // node, or one of a network that it is not on, is left alone.
-func here(v *model.View, lb *model.LoadBalancer) (*model.LoadBalancer, map[netip.Addr]string) {
+func here(v *model.View, links *place.Links, lb *model.LoadBalancer) (*model.LoadBalancer, map[netip.Addr]string) {
 	interfaces := make(map[netip.Addr]string, len(lb.VIPs))
 	for _, a := range lb.VIPs {
 		at, is := model.FindVIP(v.VIPs, a)
@@ -119,7 +120,7 @@ func here(v *model.View, lb *model.LoadBalancer) (*model.LoadBalancer, map[netip
 			continue
 		}
 		was := had.Interface
-		switch link, where := place.Find(v.Links, v.VIPs[at], was); where.Reason {
+		switch link, where := links.Find(&v.VIPs[at], was); where.Reason {
 		case model.ReasonLocalAddress, model.ReasonNoSubnet, model.ReasonNoInterface:
 		case model.ReasonStandby:
 			interfaces[a] = link.Name

@@ -14,7 +14,8 @@ import (
 // another one, unless it was balanced and still has connections.
 func spreadStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	addr := s.VIP.Addr
-	link, _ := place.Find(v.Links, s.VIP, s.Interface)
+	links := place.LinksOf(v.Links)
+	link, _ := links.Find(&s.VIP, s.Interface)
 	unfit := ring.Unfit(v.Applied[model.SinkRelay].Ring, v.Links, link.Name, addr)
 	switch m := d.Memory.BGP[addr]; {
 	case !s.VIP.Balanced && m.Balanced && m.Phase >= model.BGPAdvertised:

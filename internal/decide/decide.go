@@ -44,7 +44,7 @@ func Decide(v *model.View) model.Desired {
 	remembered := 0
 	var t turn // begun anew for each VIP: one of its own would be an allocation
 	for i := range v.VIPs {
-		t = turn{facts: facts}
+		t.begin(facts, &v.VIPs[i])
 		if t.both(&v.VIPs[i]) {
 			remembered++
 		}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
@@ -12,9 +13,8 @@ import (
 // onLo is what the steps of all VIPs share on lo.
 type onLo struct {
 	node     loopback.Node
-	relaying loopback.Ring   // what of it is the same for all VIPs
-	own      map[addr]string // the interfaces of this node's own addresses
-	in       loopback.Input  // of the step that is being made
+	relaying loopback.Ring  // what of it is the same for all VIPs
+	in       loopback.Input // of the step that is being made
 	// How many VIPs so far had a memory of BGP and a report of lo.
 	remembered, reported int
 	// holdSessions: a VIP waits for its ring before BGP advertises it.
@@ -26,7 +26,7 @@ func (f *facts) beginOnLoopback() {
 	v, d := f.v, f.d
 	relay, works := v.Applied[model.SinkRelay]
 	lo, known := v.Links[model.LoopbackInterface]
-	f.onLo = onLo{own: place.OwnAddresses(v.Links), relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}, node: loopback.Node{
+	f.onLo = onLo{relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}, node: loopback.Node{
 		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
 		Draining: v.Draining || f.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
 		SettledBy: f.group.SettledBy(v), NoIPv6: known && !lo.IPv6,
@@ -37,12 +37,11 @@ func (f *facts) beginOnLoopback() {
 // stepLoopback decides what is held on lo of one VIP.
 func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 	mem := &t.lists.OnLoopback
-	old, known := mem.Old[vip.Addr]
-	if known {
+	old := &t.lo.memory
+	if t.lo.remembered {
 		t.onLo.remembered++
 	}
-	report, there := t.address.Loopback[vip.Addr]
-	if there {
+	if t.lo.reported {
 		t.onLo.reported++
 	}
 	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
@@ -53,8 +52,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 		was := *vip
 		was.L2, vip = true, &was
 	}
-	in := t.loopbackInput(vip, gone, &old, known)
-	in.OnLoopback = report
+	in := t.loopbackInput(vip, gone)
 	o := loopback.Step(in)
 	t.d.WakeBy(o.Wake)
 	t.onLo.holdSessions = t.onLo.holdSessions || o.HoldSessions
@@ -65,7 +63,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 	}
 	if gone && idle {
 		mem.Drop(vip.Addr)
-	} else if o.Memory != old {
+	} else if o.Memory != *old {
 		mem.Set(vip.Addr, o.Memory)
 	}
 	switch { // this host does not answer on the LAN for what another node owns there
@@ -79,7 +77,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 		t.bind(&o.Bind, o.Status.Standing)
 	}
 	if o.Advertise {
-		t.audiences.Advertise(vip.Addr, &in.Audience, o.Shutdown, t.lists.Path)
+		t.audiences.Advertise(vip.Addr, in.Audience, o.Shutdown, t.lists.Path)
 	}
 	if gone || in.OnlyBalanced() {
 		return
@@ -88,21 +86,22 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 		steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.rings.HoldsByBGP(vip, &t.here)})
 	}
 	o.Status.Ring = t.rings.Obstacle(vip, "")
-	t.lists.Tell(o.Status)
+	t.lists.Tell(&o.Status)
 	t.here.ToRouters = !idle
 	t.here.Serves = t.here.Serves || t.here.ToRouters && t.rings.KeepsService(vip, "")
 }
 
 // loopbackInput is what the decision about lo may look at.
-func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, known bool) *loopback.Input {
+func (t *turn) loopbackInput(vip *model.VIP, gone bool) *loopback.Input {
 	v, a := t.v, vip.Addr
 	in := &t.onLo.in // one for all VIPs, as that of the election
-	*in = loopback.Input{
-		Node: &t.onLo.node, VIP: vip, Gone: gone, Memory: *old, Known: known, BalancedHere: t.rings.Balanced(vip, t.here.Interface),
-		Health: place.Health(v, vip), OwnInterface: t.onLo.own[a], Eligible: v.Gossip.Eligible[a],
-		LAN:        loopback.LAN{Interface: t.here.Interface, OwnsOnLAN: t.here.OwnsOnLAN, WantsOnLAN: t.wanted},
-		AddressGen: t.address.Gen, Ring: t.onLo.relaying,
-	}
+	*in = loopback.Input{}
+	in.Node, in.VIP, in.Gone, in.Memory, in.Known = &t.onLo.node, vip, gone, t.lo.memory, t.lo.remembered
+	in.BalancedHere = t.rings.Balanced(vip, t.here.Interface)
+	in.Health, in.OwnInterface, in.Eligible = t.health, t.links.Own(a), v.Gossip.Eligible[a]
+	in.OnLoopback, in.AddressGen = t.lo.report, t.address.Gen
+	in.Interface, in.OwnsOnLAN, in.WantsOnLAN = t.here.Interface, t.here.OwnsOnLAN, t.wanted
+	in.Ring = t.onLo.relaying
 	if vip.L2 {
 		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent
 	}
@@ -110,12 +109,13 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool, old *model.BGPMemory, kn
 	if in.Ring.KeepsOnLAN, in.Ring.Keeps = t.rings.Keeps(vip, t.here.Interface), t.rings.Keeps(vip, ""); t.rings.KeepsService(vip, "") {
 		in.Ring.KeepsOnLAN, in.Ring.Keeps = true, true
 	}
+	in.Audience = audience.Nobody
 	if gone {
 		return in
 	}
 	if !in.OnlyBalanced() {
-		in.Audience = *t.audiences.Of(vip)
+		in.Audience = t.audiences.Of(vip)
 	}
-	in.Standing = place.Standing(v, vip, in.Where(), t.group.Leaves(a, in.StaysWithRouters()))
+	in.Standing = place.Standing(v, vip, &t.health, in.Where(), t.group.Leaves(a, in.StaysWithRouters()))
 	return in
 }

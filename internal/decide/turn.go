@@ -10,6 +10,7 @@ import (
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/steady"
 	"lbd.dev/lbd/internal/unconfigured"
@@ -28,6 +29,7 @@ type facts struct {
 	networks        *wire.Networks
 	audiences       audience.All
 	lists           steady.Lists
+	links           place.Links
 	onLAN           onLAN
 	onLo            onLo
 }
@@ -40,6 +42,7 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 		rings:     ring.New(v, d.Gen, d.Rules),
 		networks:  wire.NewNetworks(v, d.Gen),
 		lists:     steady.BeginLists(v),
+		links:     place.LinksOf(v.Links),
 		audiences: audience.Begin(v, d, group.Objects),
 	}
 	f.onLAN.node = election.NodeOf(v, d, group.Memory.Settled)
@@ -56,12 +59,33 @@ func (f *facts) leveled() bool { return f.d.Rules >= election.RulesDegraded }
 type turn struct {
 	*facts
 
+	health model.HealthState // of the VIP on this node
+	lo     knownOnLo
 	// here is what is decided so far for the VIP.
 	here ring.Here
 	// wanted: layer 2 has the VIP bound now, or wants that.
 	wanted bool
 	// advert is what the driver of layer 2 is to do; without an address: nothing.
 	advert model.L2Advert
+}
+
+// knownOnLo is what is known of a VIP on lo before it is decided about.
+type knownOnLo struct {
+	memory     model.BGPMemory // of the decision before, if it is remembered
+	remembered bool
+	report     model.AppliedVIP // of the address driver, if it is reported
+	reported   bool
+}
+
+// begin begins the turn of a VIP.
+func (t *turn) begin(f *facts, vip *model.VIP) {
+	*t = turn{facts: f, health: place.Health(f.v, vip)}
+	t.lo.memory, t.lo.remembered = f.lists.OnLoopback.Old[vip.Addr]
+	t.lo.report, t.lo.reported = f.address.Loopback[vip.Addr]
+	t.here.Unwell = t.health.State == model.HealthDown
+	t.here.Before = ring.Before{
+		Known: t.lo.remembered, Balanced: t.lo.memory.Balanced, Phase: t.lo.memory.Phase, HeldUntil: t.lo.memory.HeldUntil, OnLoopback: t.lo.report.Bound,
+	}
 }
 
 // both decides for one VIP that is wanted, for layer 2 and for BGP. It tells whether
@@ -74,7 +98,7 @@ func (t *turn) both(vip *model.VIP) (known bool) {
 	}
 	t.d.Rings = t.d.Rings || t.rings.BalancedIfFit(vip)
 	onLo := !noBGP || t.rings.Balanced(vip, t.here.Interface)
-	if onLo || t.lists.OnLoopback.Had(vip.Addr) || t.address.Loopback[vip.Addr].Bound {
+	if onLo || t.lo.remembered || t.lo.report.Bound {
 		t.stepLoopback(vip, !onLo)
 	}
 	t.relay(vip)
@@ -119,13 +143,16 @@ func (f *facts) bind(b *model.Binding, standing model.Reason) {
 func (f *facts) letGo(known []model.VIP) {
 	turns := make(map[addr]turn)
 	for i := range known {
-		t := turn{facts: f}
+		var t turn
+		t.begin(f, &known[i])
 		t.step(&known[i], true)
 		turns[known[i].Addr] = t
 	}
 	for _, vip := range unconfigured.OnLoopback(f.v, f.onLo.remembered, f.onLo.reported) {
-		t := turns[vip.Addr]
-		t.facts = f
+		t, begun := turns[vip.Addr]
+		if !begun {
+			t.begin(f, &vip)
+		}
 		t.stepLoopback(&vip, true)
 		turns[vip.Addr] = t
 	}

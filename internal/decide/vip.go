@@ -20,14 +20,17 @@ type onLAN struct {
 // step decides for one VIP at layer 2. It tells whether the VIP had a memory.
 func (t *turn) step(vip *model.VIP, gone bool) bool {
 	v, d := t.v, t.d
-	old, known := t.lists.OnLAN.Old[vip.Addr]
-	link, where := place.Find(v.Links, *vip, old.HeldOn())
-	why, retry := place.StandingOnLAN(v, vip, &place.LAN{
+	in := &t.onLAN.in // one for all VIPs: it is large
+	*in = election.Input{}
+	known, old := false, &in.Memory
+	*old, known = t.lists.OnLAN.Old[vip.Addr]
+	link, where := t.links.Find(vip, old.HeldOn())
+	why, retry := place.StandingOnLAN(v, vip, &t.health, &place.LAN{
 		Interface: link.Name, Where: t.group.Where(v, vip, where), Leaves: t.group.Leaves(vip.Addr, false),
-		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: &old,
+		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
 	}, func() bool { return t.networks.Dark(link.Name) })
 	d.WakeBy(retry)
-	in := t.input(vip, gone, why.Reason, &link, &old)
+	t.complete(in, vip, gone, why.Reason, &link)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
 	if changed {
 		in.VIP, in.Gone = vip.Former(old.Unbound), true
@@ -36,7 +39,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 		in.Interface = old.Interface // let go where it is
 	}
 	in.Keep = t.rings.Keeps(vip, in.Interface)
-	if t.rings.ConnectionsOnLoopback(vip) {
+	if t.here.ConnectionsOnLoopback() {
 		in.Address.Connections, in.Address.Sockets = 0, 0 // they are kept on lo
 	}
 	o := election.Step(in)
@@ -51,14 +54,14 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	held := o.Memory.HeldOn() != ""
 	t.here = ring.Here{
 		Interface: in.Interface, BoundOn: o.Memory.BoundOn(), Keeps: in.Keep, Standing: why.Reason, Epoch: max(in.Seen, o.Claim.Epoch),
-		OwnsOnLAN: held && o.Memory.Phase != model.PhaseTaking,
+		OwnsOnLAN: held && o.Memory.Phase != model.PhaseTaking, Unwell: t.here.Unwell, Before: t.here.Before,
 	}
 	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase.Serves(), o.Memory.Phase.Serves(), o.Memory.HeldUntil)
 	if (t.here.BoundOn != "" || t.rings.KeepsService(vip, in.Interface)) && held && v.Now.Before(o.Memory.RelayUntil) {
 		t.here.From = o.Memory.From
 		d.WakeBy(o.Memory.RelayUntil)
 	}
-	t.remember(vip.Addr, &o.Memory, gone)
+	t.remember(vip.Addr, old, known, &o.Memory, gone)
 	if o.Bind != nil {
 		t.wanted = true
 		t.bind(o.Bind, why.Reason)
@@ -77,34 +80,29 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 }
 
 // remember keeps what has changed, and drops what is let go.
-func (f *facts) remember(a addr, now *model.VIPMemory, gone bool) {
+func (f *facts) remember(a addr, old *model.VIPMemory, known bool, now *model.VIPMemory, gone bool) {
 	mem := &f.lists.OnLAN
 	if gone && now.Phase == model.PhaseIdle {
 		mem.Drop(a)
-	} else if old, known := mem.Old[a]; !known || !now.Same(&old) {
+	} else if !known || !now.Same(old) {
 		mem.Set(a, *now)
 	}
 }
 
-// input is what the election may look at.
-func (f *facts) input(vip *model.VIP, gone bool, stand model.Reason, link *model.Link, old *model.VIPMemory) *election.Input {
-	v := f.v
-	in := &f.onLAN.in // one for all VIPs: it is large
-	*in = election.Input{
-		Node: &f.onLAN.node, VIP: vip, Standing: stand, Gone: gone, Drain: election.Drain(stand, v.DrainTimeout),
-		Busy:    vip.Unbound && f.d.Memory.Probing >= election.MostProbing,
-		Where:   election.Where{Interface: link.Name, MAC: link.MAC},
-		Heard:   election.Heard{Claims: v.Gossip.Claims[vip.Addr], Eligible: v.Gossip.Eligible[vip.Addr], Seen: v.Gossip.Seen[vip.Addr]},
-		Address: election.Report{Gen: f.address.Gen, AppliedVIP: f.address.VIPs[vip.Addr]},
-		Layer2:  election.Report{Gen: f.layer2.Gen, AppliedVIP: f.layer2.VIPs[vip.Addr]},
-		Memory:  *old,
-	}
+// complete adds to the memory what else the election may look at.
+func (f *facts) complete(in *election.Input, vip *model.VIP, gone bool, stand model.Reason, link *model.Link) {
+	v, old := f.v, &in.Memory
+	in.Node, in.VIP, in.Standing, in.Gone, in.Drain = &f.onLAN.node, vip, stand, gone, election.Drain(stand, v.DrainTimeout)
+	in.Busy = vip.Unbound && f.d.Memory.Probing >= election.MostProbing
+	in.Interface, in.MAC = link.Name, link.MAC
+	in.Claims, in.Eligible, in.Seen = v.Gossip.Claims[vip.Addr], v.Gossip.Eligible[vip.Addr], v.Gossip.Seen[vip.Addr]
+	in.Address.Gen, in.Address.AppliedVIP = f.address.Gen, f.address.VIPs[vip.Addr]
+	in.Layer2.Gen, in.Layer2.AppliedVIP = f.layer2.Gen, f.layer2.VIPs[vip.Addr]
 	if stand.Eligible() {
 		w := f.networks.On(link.Name)
 		in.Unasked, in.Hushed = w.Pending, w.Hushed
 	}
 	in.Hold = f.rings.Waits(old) || old.HeldOn() == "" && f.rings.WaitsService(vip, in.Interface)
-	return in
 }
 
 // report adds what the group and the people are told.
@@ -123,11 +121,11 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	if t.rings.Balanced(vip, t.here.Interface) && o.Owner != "" && o.Owner != t.v.Self {
 		g.HeartbeatFor(o.Owner, vip.Addr)
 	}
-	t.lists.Tell(model.VIPStatus{
+	t.lists.Tell(&model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.rings.Uneven(vip, &t.here)), Standing: stand,
 		Epoch: o.OwnerEpoch(in), Interface: o.Memory.Interface,
-		Healthy: place.Health(t.v, vip).State.Passes(),
-		Bound:   (in.Address.Bound || t.rings.OnLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
+		Healthy: t.health.State.Passes(),
+		Bound:   (in.Address.Bound || t.here.OnLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
 		Since: o.Memory.Since, Successors: o.Successors, Ring: t.rings.Obstacle(vip, in.Interface), Duplicate: place.HostOf(t.v, o.Duplicate(in)),
 	})
 }

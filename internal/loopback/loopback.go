@@ -82,8 +82,8 @@ type Input struct {
 	OnLoopback model.AppliedVIP
 	AddressGen uint64
 
-	// Audience is who is to be told of the VIP; nobody if it is Gone or OnlyBalanced.
-	Audience audience.Audience
+	// Audience is who is to be told of the VIP; nobody, not nil, if it is Gone or OnlyBalanced.
+	Audience *audience.Audience
 	Ring     Ring
 }
 

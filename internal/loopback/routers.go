@@ -70,7 +70,7 @@ func (s *step) pathGone() bool {
 // advertised are the peers that have a path to this VIP: while it is advertised those that are to
 // have one, and otherwise those that still do.
 func (s *step) advertised() []string {
-	a, to, paths := s.in.VIP.Addr, &s.in.Audience, s.in.Routers.Report.Paths
+	a, to, paths := s.in.VIP.Addr, s.in.Audience, s.in.Routers.Report.Paths
 	if !s.carries() {
 		return s.in.Routers.left(a)
 	}

@@ -32,7 +32,7 @@ func scene(phase model.BGPPhase) *Input {
 		Standing: place.Verdict{Reason: model.ReasonStandby}, Health: model.HealthState{State: model.HealthUp},
 		Eligible: []model.NodeName{"m2"}, LAN: LAN{Interface: "eth0"},
 		AddressGen: 4, OnLoopback: model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1, Own: -1},
-		Audience: audience.Audience{Peers: []string{"a", "b"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}}, Delay: 5 * time.Second, Keep: true},
+		Audience: &audience.Audience{Peers: []string{"a", "b"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}}, Delay: 5 * time.Second, Keep: true},
 	}
 	in.has("a", "b")
 	return in
@@ -46,7 +46,7 @@ func (in *Input) has(peers ...string) {
 // balanced makes the VIP one that is on lo for connections only.
 func (in *Input) balanced() *Input {
 	in.VIP.L2, in.VIP.Balanced, in.VIP.BGP = true, true, nil
-	in.BalancedHere, in.Memory.Balanced, in.Audience = true, true, audience.Audience{}
+	in.BalancedHere, in.Memory.Balanced, in.Audience = true, true, &audience.Audience{}
 	in.Layer2Gen, in.Silent = 4, true
 	in.has()
 	return in
@@ -459,7 +459,7 @@ func TestRoutersThatHaveAPath(t *testing.T) {
 		{nil, []string{"a"}, nil}, // of another VIP
 	} {
 		in := scene(model.BGPAdvertised)
-		in.Audience = audience.Audience{Peers: []string{"a", "b", "c", "d"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}, {Length: 24, Peers: []string{"c", "d"}}}}
+		in.Audience = &audience.Audience{Peers: []string{"a", "b", "c", "d"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}, {Length: 24, Peers: []string{"c", "d"}}}}
 		in.Routers.Report.Paths = map[netip.Prefix][]string{model.PrefixOf(vip, 0): c.self, model.PrefixOf(vip, 24): c.network}
 		if got := Step(in).Status.Peers; !slices.Equal(got, c.want) {
 			t.Errorf("%v and %v: %v, want %v", c.self, c.network, got, c.want)

@@ -10,37 +10,61 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
+// Links are the links of this node, prepared once for many VIPs.
+type Links struct {
+	all  map[string]model.Link
+	own  map[netip.Addr]string
+	wide []model.Link // those with a subnet
+}
+
+// LinksOf prepares them.
+func LinksOf(all map[string]model.Link) Links {
+	l := Links{all: all, own: ownAddresses(all)}
+	for _, x := range all {
+		if slices.ContainsFunc(x.Prefixes, wide) {
+			l.wide = append(l.wide, x)
+		}
+	}
+	return l
+}
+
+// Own is the link that has the address for its own, of several the first by name; "" if none has.
+func (l *Links) Own(a netip.Addr) string { return l.own[a] }
+
 // Find finds the interface on which this node would bind the VIP, or why there
 // is none, with more words. A named interface needs no subnet: it is the
 // operator's word. The VIP stays on the interface where it is, if there is one,
 // as long as that works.
-func Find(links map[string]model.Link, vip model.VIP, present string) (model.Link, Verdict) {
-	if l, ok := OwnAddress(links, vip.Addr); ok {
-		return model.Link{}, Verdict{model.ReasonLocalAddress, "it is an address of " + l}
+func (l *Links) Find(vip *model.VIP, present string) (model.Link, Verdict) {
+	if own := l.Own(vip.Addr); own != "" {
+		return model.Link{}, Verdict{model.ReasonLocalAddress, "it is an address of " + own}
 	}
-	if l, ok := links[present]; ok && BelongsOn(vip, &l) {
-		if why := usable(vip, &l); why.Reason.Eligible() {
-			return l, why
+	if present != "" {
+		if x, ok := l.all[present]; ok && BelongsOn(vip, &x) {
+			if why := usable(vip, &x); why.Reason.Eligible() {
+				return x, why
+			}
 		}
 	}
 	if len(vip.Interfaces) > 0 {
-		return named(links, vip)
+		return l.named(vip)
 	}
 	best := -1
-	var found model.Link
+	var found *model.Link
 	why := Verdict{Reason: model.ReasonNoSubnet}
-	for _, l := range links {
-		bits := Covers(&l, vip.Addr)
+	for i := range l.wide {
+		x := &l.wide[i]
+		bits := Covers(x, vip.Addr)
 		if bits < 0 || bits < best {
 			continue
 		}
-		use := usable(vip, &l)
+		use := usable(vip, x)
 		// The longest prefix first, then an interface that works, then the lower
 		// index: the order of the map must not matter.
 		switch {
 		case bits > best, use.Reason.Eligible() && !why.Reason.Eligible(),
-			use.Reason.Eligible() == why.Reason.Eligible() && l.Index < found.Index:
-			best, found, why = bits, l, use
+			use.Reason.Eligible() == why.Reason.Eligible() && x.Index < found.Index:
+			best, found, why = bits, x, use
 		}
 	}
 	switch {
@@ -50,11 +74,11 @@ func Find(links map[string]model.Link, vip model.VIP, present string) (model.Lin
 	case !why.Reason.Eligible():
 		return model.Link{}, why
 	}
-	return found, why
+	return *found, why
 }
 
 // BelongsOn tells whether the VIP may be on the link at all.
-func BelongsOn(vip model.VIP, l *model.Link) bool {
+func BelongsOn(vip *model.VIP, l *model.Link) bool {
 	if len(vip.Interfaces) > 0 {
 		return slices.Contains(vip.Interfaces, l.Name)
 	}
@@ -66,30 +90,33 @@ func BelongsOn(vip model.VIP, l *model.Link) bool {
 func Covers(l *model.Link, a netip.Addr) int {
 	bits := -1
 	for _, p := range l.Prefixes {
-		if p.Contains(a) && !p.Addr().IsLoopback() && !p.IsSingleIP() {
+		if p.Contains(a) && wide(p) {
 			bits = max(bits, p.Bits())
 		}
 	}
 	return bits
 }
 
+// wide tells whether other hosts may be in a prefix of a link.
+func wide(p netip.Prefix) bool { return !p.Addr().IsLoopback() && !p.IsSingleIP() }
+
 // named takes the first of the named interfaces that works.
-func named(links map[string]model.Link, vip model.VIP) (model.Link, Verdict) {
+func (l *Links) named(vip *model.VIP) (model.Link, Verdict) {
 	why := Verdict{model.ReasonNoInterface, "none of " + strings.Join(vip.Interfaces, ", ") + " exists"}
 	for _, n := range vip.Interfaces {
-		l, ok := links[n]
+		x, ok := l.all[n]
 		if !ok {
 			continue
 		}
-		if why = usable(vip, &l); why.Reason.Eligible() {
-			return l, why
+		if why = usable(vip, &x); why.Reason.Eligible() {
+			return x, why
 		}
 	}
 	return model.Link{}, why
 }
 
 // usable tells whether the VIP can be bound and announced on the link now.
-func usable(vip model.VIP, l *model.Link) Verdict {
+func usable(vip *model.VIP, l *model.Link) Verdict {
 	switch {
 	case !l.Up:
 		return Verdict{model.ReasonLinkDown, l.Name + " is down or has no carrier"}
@@ -112,8 +139,8 @@ func OwnAddress(links map[string]model.Link, a netip.Addr) (string, bool) {
 	return name, found
 }
 
-// OwnAddresses are the addresses of this node, each with its link.
-func OwnAddresses(links map[string]model.Link) map[netip.Addr]string {
+// ownAddresses are the addresses of this node, each with its link.
+func ownAddresses(links map[string]model.Link) map[netip.Addr]string {
 	all := make(map[netip.Addr]string)
 	for _, l := range links {
 		for _, p := range l.Prefixes {

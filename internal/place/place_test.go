@@ -34,7 +34,7 @@ func TestInterfacesThatServeAnAddress(t *testing.T) {
 		{"named, without the subnet", named, with("eth1"), true},
 		{"not named, with the subnet", named, with("eth0", "10.0.0.11/24"), false},
 	} {
-		if got := BelongsOn(c.vip, c.link); got != c.want {
+		if got := BelongsOn(&c.vip, c.link); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -102,9 +102,9 @@ func TestOwnAddresses(t *testing.T) {
 	}
 	one, two := prefixes("10.0.0.9/24"), prefixes("10.0.0.9/24", "10.0.0.3/24", "10.0.0.7/32", "fd00::3/64", "fd00::2/64", "fe80::1/64")
 	for range 8 { // the order of the map must not matter
-		all := OwnAddresses(map[string]model.Link{"eth1": {Name: "eth1", Prefixes: one}, "eth0": {Name: "eth0", Prefixes: two}})
-		if len(all) != 6 || all[one[0].Addr()] != "eth0" {
-			t.Errorf("%v", all)
+		all := LinksOf(map[string]model.Link{"eth1": {Name: "eth1", Prefixes: one}, "eth0": {Name: "eth0", Prefixes: two}})
+		if len(all.own) != 6 || all.Own(one[0].Addr()) != "eth0" {
+			t.Errorf("%v", all.own)
 		}
 		links := map[string]model.Link{"eth1": {Name: "eth1", Prefixes: one}, "eth0": {Name: "eth0", Prefixes: two}}
 		if name, ok := OwnAddress(links, one[0].Addr()); name != "eth0" || !ok {

@@ -13,10 +13,11 @@ type Verdict struct {
 }
 
 // Standing says whether this node may serve a VIP, however the VIP is announced, and if not the
-// first reason in the order in which an operator would want to hear them. where says whether
+// first reason in the order in which an operator would want to hear them. health is that of the VIP
+// on this node; where says whether
 // there is a way to announce it; leaves is why the node gives it to others although nothing is
 // wrong.
-func Standing(v *model.View, vip *model.VIP, where, leaves Verdict) Verdict {
+func Standing(v *model.View, vip *model.VIP, health *model.HealthState, where, leaves Verdict) Verdict {
 	switch {
 	case v.Unable != "":
 		return Verdict{model.ReasonDriverError, v.Unable}
@@ -27,11 +28,11 @@ func Standing(v *model.View, vip *model.VIP, where, leaves Verdict) Verdict {
 	case vip.Barred.LetsGo():
 		return Verdict{vip.Barred, vip.BarredDetail}
 	}
-	switch h := Health(v, vip); h.State {
+	switch health.State {
 	case model.HealthDown:
-		return Verdict{model.ReasonUnhealthy, h.Detail}
+		return Verdict{model.ReasonUnhealthy, health.Detail}
 	case model.HealthUnknown:
-		return Verdict{model.ReasonHealthPending, h.Detail}
+		return Verdict{model.ReasonHealthPending, health.Detail}
 	}
 	switch {
 	case leaves != (Verdict{}):
@@ -58,14 +59,14 @@ type LAN struct {
 // result is when the answer changes by itself; zero: never. dark tells whether nobody answers on the
 // interface, where other nodes hear each other. It is asked only if that would be the reason, since
 // a question has the wire asked.
-func StandingOnLAN(v *model.View, vip *model.VIP, lan *LAN, dark func() bool) (Verdict, time.Time) {
+func StandingOnLAN(v *model.View, vip *model.VIP, health *model.HealthState, lan *LAN, dark func() bool) (Verdict, time.Time) {
 	if !vip.L2 {
 		return Verdict{Reason: model.ReasonNotAnnounced}, time.Time{}
 	}
-	if why := Standing(v, vip, lan.Where, lan.Leaves); !why.Reason.Eligible() {
+	if why := Standing(v, vip, health, lan.Where, lan.Leaves); !why.Reason.Eligible() {
 		return why, time.Time{}
 	}
-	h, m := Health(v, vip), lan.Memory
+	m := lan.Memory
 	switch {
 	case !lan.Settled:
 		return Verdict{Reason: model.ReasonNotSettled}, time.Time{}
@@ -73,8 +74,8 @@ func StandingOnLAN(v *model.View, vip *model.VIP, lan *LAN, dark func() bool) (V
 		return Verdict{Reason: model.ReasonWireDark, Detail: "nobody answers on " + lan.Interface + ", where other nodes hear each other: is its VLAN missing on a port of the switch?"}, time.Time{}
 	case m.Lost == model.ReasonDriverError && (m.Phase == model.PhaseIdle || m.Phase == model.PhaseUnbinding) && v.Now.Before(m.Deferred):
 		return Verdict{Reason: model.ReasonDriverError, Detail: m.LostDetail}, m.Deferred
-	case lan.TellsDegraded && h.State == model.HealthDegraded:
-		return Verdict{Reason: model.ReasonDegraded, Detail: h.Detail}, time.Time{}
+	case lan.TellsDegraded && health.State == model.HealthDegraded:
+		return Verdict{Reason: model.ReasonDegraded, Detail: health.Detail}, time.Time{}
 	}
 	return Verdict{Reason: model.ReasonStandby}, time.Time{}
 }

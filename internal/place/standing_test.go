@@ -13,6 +13,10 @@ func TestFirstReason(t *testing.T) {
 	v := model.View{Unable: "no permission", Health: map[string]model.HealthState{"cp": {State: model.HealthDown, Detail: "refused"}}}
 	vip := model.VIP{NodeSelector: map[string]string{"role": "edge"}, Check: "cp", Barred: model.ReasonNodeExcluded, BarredDetail: "label"}
 	where, leaves := Verdict{model.ReasonNoSubnet, "no subnet"}, Verdict{model.ReasonDraining, "stops"}
+	standing := func() Verdict {
+		health := Health(&v, &vip)
+		return Standing(&v, &vip, &health, where, leaves)
+	}
 	for _, c := range []struct {
 		mend func()
 		want Verdict
@@ -28,12 +32,12 @@ func TestFirstReason(t *testing.T) {
 		{func() { vip.Barred = model.ReasonNoEndpoint }, Verdict{model.ReasonNoEndpoint, "label"}},
 		{func() { vip.Barred = model.ReasonOwner }, Verdict{Reason: model.ReasonStandby}},
 	} {
-		if c.mend(); Standing(&v, &vip, where, leaves) != c.want {
-			t.Errorf("%+v, want %+v", Standing(&v, &vip, where, leaves), c.want)
+		if c.mend(); standing() != c.want {
+			t.Errorf("%+v, want %+v", standing(), c.want)
 		}
 	}
 	leaves = Verdict{model.ReasonDraining, "stops"}
-	if vip.Barred = model.ReasonNoEndpoint; Standing(&v, &vip, where, leaves) != (Verdict{model.ReasonNoEndpoint, "label"}) {
+	if vip.Barred = model.ReasonNoEndpoint; standing() != (Verdict{model.ReasonNoEndpoint, "label"}) {
 		t.Error("a node whose Service has no endpoint here gives it up at once, not in order")
 	}
 }
@@ -41,8 +45,8 @@ func TestFirstReason(t *testing.T) {
 // TestFirstReasonOnLAN: what layer 2 asks beside that, in order, and when the answer changes.
 func TestFirstReasonOnLAN(t *testing.T) {
 	now := time.Unix(1000, 0)
-	v := model.View{Now: now, Health: map[string]model.HealthState{"cp": {State: model.HealthDegraded, Detail: "etcd"}}}
-	vip := model.VIP{Check: "cp"}
+	v, health := model.View{Now: now}, model.HealthState{State: model.HealthDegraded, Detail: "etcd"}
+	var vip model.VIP
 	var m model.VIPMemory
 	m.Lost, m.LostDetail, m.Deferred = model.ReasonDriverError, "no memory", now.Add(time.Second)
 	lan := LAN{Interface: "eth0", Where: Verdict{model.ReasonNoSubnet, "no subnet"}, TellsDegraded: true, Memory: &m}
@@ -66,7 +70,7 @@ func TestFirstReasonOnLAN(t *testing.T) {
 		{func() { lan.TellsDegraded = false }, model.ReasonStandby, "", time.Time{}, 7},
 	} {
 		c.mend()
-		why, retry := StandingOnLAN(&v, &vip, &lan, func() bool { asked++; return dark })
+		why, retry := StandingOnLAN(&v, &vip, &health, &lan, func() bool { asked++; return dark })
 		if why != (Verdict{c.want, c.words}) || !retry.Equal(c.retry) || asked != c.asks {
 			t.Errorf("%+v until %v after %d questions, want %v %q until %v after %d", why, retry, asked, c.want, c.words, c.retry, c.asks)
 		}
@@ -116,13 +120,14 @@ func TestPlaces(t *testing.T) {
 			links[l.Name] = l
 		}
 		for range 8 { // the order of the map must not matter
-			l, why := Find(links, c.vip, c.present)
+			all := LinksOf(links)
+			l, why := all.Find(&c.vip, c.present)
 			if l.Name != c.want || why.Reason != c.why || (why.Detail == "") != why.Reason.Eligible() {
 				t.Errorf("%s: %q, %v (%s)", c.name, l.Name, why.Reason, why.Detail)
 			}
 		}
 	}
-	if BelongsOn(vip("10.9.0.1"), &model.Link{Prefixes: link(0, "", "10.9.0.1/32").Prefixes}) {
+	if alone := vip("10.9.0.1"); BelongsOn(&alone, &model.Link{Prefixes: link(0, "", "10.9.0.1/32").Prefixes}) {
 		t.Error("a host route is no subnet")
 	}
 }

@@ -17,7 +17,10 @@ const maxAddrs = 4
 // on, and for VIPs of BGP on those with another node or a router.
 func LANAddresses(v *model.View) []netip.Addr {
 	var out, more []netip.Addr
-	bgp := slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return len(vip.BGP) > 0 })
+	bgp := false
+	for i := range v.VIPs {
+		bgp = bgp || len(v.VIPs[i].BGP) > 0
+	}
 	for _, l := range v.Links {
 		if !l.Up || l.Name == model.LoopbackInterface || !AnyBelongsOn(v.VIPs, &l, true) && !(bgp && neighbours(v, &l)) {
 			continue

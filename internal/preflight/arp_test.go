@@ -38,7 +38,8 @@ func TestPreflightARPIgnore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, where := place.Find(links, vip, "")
+		all := place.LinksOf(links)
+		l, where := all.Find(&vip, "")
 		if !where.Reason.Eligible() {
 			return where.Reason.String() + ": " + where.Detail
 		}

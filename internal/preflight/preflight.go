@@ -177,6 +177,7 @@ func (p *preflight) vips(ctx context.Context) {
 	p.listeners(links)
 	seen := map[string]bool{}
 	rings := p.rings(links)
+	all := place.LinksOf(links)
 	for _, v := range p.cfg.VIPs {
 		if len(v.BGP) > 0 {
 			p.routers(&v)
@@ -187,7 +188,7 @@ func (p *preflight) vips(ctx context.Context) {
 			}
 			continue // it is bound on lo, whatever the subnets
 		}
-		l, where := place.Find(links, v, "")
+		l, where := all.Find(&v, "")
 		if !where.Reason.Eligible() {
 			p.say(fail, v.Addr.String(), "%s: %s", where.Reason, where.Detail)
 			continue

@@ -1,11 +1,9 @@
 package ring
 
 import (
-	"net/netip"
 	"time"
 
 	"lbd.dev/lbd/internal/model"
-	"lbd.dev/lbd/internal/place"
 )
 
 // Here is what layer 2 and BGP of this node do with a VIP.
@@ -27,6 +25,26 @@ type Here struct {
 	ToRouters bool
 	// Serves: it is the VIP of a Service, and this node holds connections to it.
 	Serves bool
+	// Unwell: the server of this node fails its check.
+	Unwell bool
+
+	Before
+}
+
+// Before is what the decision before remembered of a VIP on lo.
+type Before struct {
+	// Known: there is a memory.
+	Known, Balanced bool
+	Phase           model.BGPPhase
+	HeldUntil       time.Time
+	// OnLoopback: the kernel has the address there, as last reported.
+	OnLoopback bool
+}
+
+// ConnectionsOnLoopback tells whether the address is on lo for connections, and is to stay there.
+func (b *Before) ConnectionsOnLoopback() bool {
+	m := model.BGPMemory{Balanced: b.Balanced, Phase: b.Phase}
+	return b.OnLoopback && m.KeepsConnections()
 }
 
 // BalancedIfFit tells whether this node takes part in a Balanced VIP if a ring works here.
@@ -45,14 +63,14 @@ func (all *All) Balanced(vip *model.VIP, iface string) bool {
 
 // balancedStill tells whether the address is bound here since the VIP is Balanced, or was, or is
 // about to be.
-func (all *All) balancedStill(vip *model.VIP, iface string) bool {
-	return all.before(vip).balanced || all.Balanced(vip, iface)
+func (all *All) balancedStill(vip *model.VIP, here *Here) bool {
+	return here.Before.Balanced || all.Balanced(vip, here.Interface)
 }
 
 // OnLoopbackForBalancing tells whether the address is on lo for no other reason than that it is,
 // or was, Balanced. What BGP has there is told apart.
-func (all *All) OnLoopbackForBalancing(vip *model.VIP) bool {
-	return len(vip.BGP) == 0 && all.before(vip).balanced && all.onLoopback(vip).Bound
+func (b *Before) OnLoopbackForBalancing(vip *model.VIP) bool {
+	return len(vip.BGP) == 0 && b.Balanced && b.OnLoopback
 }
 
 // Uneven is why this node, as the owner, takes all new connections to a Balanced VIP itself, by
@@ -86,9 +104,9 @@ func (all *All) Relay(vip *model.VIP, here *Here, was *model.Ring) (string, *mod
 		return all.Of(&r)
 	}
 	if r.Interface = here.BoundOn; r.Interface == "" {
-		r.Interface = all.ringOn(vip, here.Interface)
+		r.Interface = all.ringOn(vip, here)
 	}
-	onLoopback := all.mayBeOnLoopback(vip, here.Interface) && (here.ToRouters || all.phase(vip) >= model.BGPBinding) ||
+	onLoopback := all.mayBeOnLoopback(vip, here) && (here.ToRouters || all.phase(vip, here) >= model.BGPBinding) ||
 		all.BalancedIfFit(vip) && !all.Balanced(vip, here.Interface)
 	if here.BoundOn == "" && !onLoopback || !all.Retries(vip) && !all.Keeps(vip, r.Interface) {
 		return "", nil
@@ -96,8 +114,8 @@ func (all *All) Relay(vip *model.VIP, here *Here, was *model.Ring) (string, *mod
 	if !vip.L2 {
 		r.Kept = model.LoopbackLifetime
 	}
-	r.Unwell = place.Health(all.v, vip).State == model.HealthDown
-	r.Shared, r.Spreads = all.balancedStill(vip, here.Interface), here.OwnsOnLAN && all.Balanced(vip, here.Interface)
+	r.Unwell = here.Unwell
+	r.Shared, r.Spreads = all.balancedStill(vip, here), here.OwnsOnLAN && all.Balanced(vip, here.Interface)
 	return all.Of(&r)
 }
 
@@ -105,10 +123,10 @@ func (all *All) Relay(vip *model.VIP, here *Here, was *model.Ring) (string, *mod
 // the memory of layer 2.
 func (all *All) Holds(vip *model.VIP, here *Here, m *model.VIPMemory) bool {
 	if vip.Unbound {
-		here.Serves = all.holdsService(vip, here.Interface, m)
+		here.Serves = all.holdsService(vip, here.Interface, here, m)
 		return here.Serves
 	}
-	if all.holdsOnLoopback(vip, here.Interface) {
+	if all.holdsOnLoopback(vip, here) {
 		return true
 	}
 	// With Resume the address is away for a moment, the connections are not.
@@ -118,22 +136,21 @@ func (all *All) Holds(vip *model.VIP, here *Here, m *model.VIPMemory) bool {
 // HoldsByBGP is Holds for a VIP that only BGP announces.
 func (all *All) HoldsByBGP(vip *model.VIP, here *Here) bool {
 	if vip.Unbound {
-		here.Serves = all.holdsService(vip, "", &model.VIPMemory{})
+		here.Serves = all.holdsService(vip, "", here, &model.VIPMemory{})
 		return here.Serves
 	}
-	return all.holdsOnLoopback(vip, here.Interface)
+	return all.holdsOnLoopback(vip, here)
 }
 
 // holdsOnLoopback is Holds for what is bound for BGP, or is Balanced, by the decision before.
-func (all *All) holdsOnLoopback(vip *model.VIP, iface string) bool {
-	return all.mayBeOnLoopback(vip, iface) && all.Keeps(vip, all.ringOn(vip, iface)) && all.phase(vip) >= model.BGPAdvertised && all.bound(vip)
+func (all *All) holdsOnLoopback(vip *model.VIP, here *Here) bool {
+	return all.mayBeOnLoopback(vip, here) && all.Keeps(vip, all.ringOn(vip, here)) && all.phase(vip, here) >= model.BGPAdvertised && all.bound(vip, here)
 }
 
 // holdsService is Holds for the VIP of a Service.
-func (all *All) holdsService(vip *model.VIP, iface string, m *model.VIPMemory) bool {
-	bgp := all.v.Memory.BGP[vip.Addr]
-	serves := m.Phase.Serves() || len(vip.BGP) > 0 && bgp.Phase >= model.BGPAdvertised
-	return all.HoldsService(vip, iface, serves, later(m.HeldUntil, bgp.HeldUntil))
+func (all *All) holdsService(vip *model.VIP, iface string, here *Here, m *model.VIPMemory) bool {
+	serves := m.Phase.Serves() || len(vip.BGP) > 0 && here.Phase >= model.BGPAdvertised
+	return all.HoldsService(vip, iface, serves, later(m.HeldUntil, here.HeldUntil))
 }
 
 func later(a, b time.Time) time.Time {
@@ -143,59 +160,30 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// ConnectionsOnLoopback tells whether the address is on lo for connections, as last reported, and
-// is to stay there.
-func (all *All) ConnectionsOnLoopback(vip *model.VIP) bool {
-	m := all.v.Memory.BGP[vip.Addr]
-	return m.KeepsConnections() && all.onLoopback(vip).Bound
-}
-
 // mayBeOnLoopback tells whether a VIP may be bound on lo, for BGP or since it is Balanced.
-func (all *All) mayBeOnLoopback(vip *model.VIP, iface string) bool {
-	return len(vip.BGP) > 0 || all.balancedStill(vip, iface)
+func (all *All) mayBeOnLoopback(vip *model.VIP, here *Here) bool {
+	return len(vip.BGP) > 0 || all.balancedStill(vip, here)
 }
 
 // ringOn is the interface on which the ring has to be of a VIP that is bound on lo, or would be;
 // "": any.
-func (all *All) ringOn(vip *model.VIP, iface string) string {
-	if all.balancedStill(vip, iface) || len(vip.BGP) == 0 {
-		return iface
+func (all *All) ringOn(vip *model.VIP, here *Here) string {
+	if all.balancedStill(vip, here) || len(vip.BGP) == 0 {
+		return here.Interface
 	}
 	return ""
 }
 
 // phase is how far BGP was with a VIP. What an earlier process of this node left bound was
 // advertised: a node that is back is in the ring from its first decision on.
-func (all *All) phase(vip *model.VIP) model.BGPPhase {
-	b := all.before(vip)
-	if !b.known && all.bound(vip) {
+func (all *All) phase(vip *model.VIP, here *Here) model.BGPPhase {
+	if !here.Known && all.bound(vip, here) {
 		return model.BGPAdvertised
 	}
-	return b.phase
-}
-
-// before is what the decision before remembered of a VIP on lo. Several questions about one VIP
-// follow each other, and to look it up each time took a twentieth of a decision.
-type before struct {
-	addr     netip.Addr
-	known    bool
-	balanced bool
-	phase    model.BGPPhase
-}
-
-func (all *All) before(vip *model.VIP) *before {
-	if b := &all.remembered; b.addr != vip.Addr {
-		m, known := all.v.Memory.BGP[vip.Addr]
-		*b = before{vip.Addr, known, m.Balanced, m.Phase}
-	}
-	return &all.remembered
+	return here.Phase
 }
 
 // bound tells whether the kernel has the address, on lo or on an interface.
-func (all *All) bound(vip *model.VIP) bool {
-	return all.onLoopback(vip).Bound || all.address.VIPs[vip.Addr].Bound
-}
-
-func (all *All) onLoopback(vip *model.VIP) model.AppliedVIP {
-	return all.address.Loopback[vip.Addr]
+func (all *All) bound(vip *model.VIP, here *Here) bool {
+	return here.OnLoopback || all.address.VIPs[vip.Addr].Bound
 }

@@ -40,8 +40,6 @@ type All struct {
 	way           way
 	apart         apart
 
-	remembered before
-
 	others    []model.NodeName // of Elsewhere
 	elsewhere elsewhere
 

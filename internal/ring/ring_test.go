@@ -170,23 +170,3 @@ func TestWhatRingsNeed(t *testing.T) {
 		t.Errorf("%+v, asks %+v, remembers %+v", ring, o.Questions, o.Probes)
 	}
 }
-
-// TestEachVIPHasItsOwnMemory: questions about one VIP are answered out of what was looked up
-// once, and those about the next are not.
-func TestEachVIPHasItsOwnMemory(t *testing.T) {
-	all := New(&model.View{Memory: model.Memory{BGP: map[netip.Addr]model.BGPMemory{
-		four: {Phase: model.BGPAdvertised, Balanced: true}, four.Next(): {Phase: model.BGPBinding},
-	}}}, 1, 1)
-	for range 2 {
-		for _, c := range []struct {
-			addr     netip.Addr
-			phase    model.BGPPhase
-			balanced bool
-		}{{four, model.BGPAdvertised, true}, {four.Next(), model.BGPBinding, false}, {four.Next().Next(), model.BGPIdle, false}} {
-			vip := &model.VIP{Addr: c.addr}
-			if phase, balanced := all.phase(vip), all.balancedStill(vip, "eth0"); phase != c.phase || balanced != c.balanced {
-				t.Errorf("%s: phase %v, balanced %v", c.addr, phase, balanced)
-			}
-		}
-	}
-}

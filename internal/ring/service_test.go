@@ -143,27 +143,21 @@ func TestServiceWaits(t *testing.T) {
 // Layer 2 lets go of the address on the LAN without waiting for connections only if they
 // are kept on lo.
 func TestConnectionsOnLoopback(t *testing.T) {
-	at := netip.MustParseAddr("10.0.0.200")
-	on := map[netip.Addr]model.AppliedVIP{at: {Bound: true}}
-	keeps := model.BGPMemory{Balanced: true, Phase: model.BGPAdvertised}
+	keeps := Before{OnLoopback: true, Balanced: true, Phase: model.BGPAdvertised}
 	for what, c := range map[string]struct {
-		change func(*model.BGPMemory)
-		lo     map[netip.Addr]model.AppliedVIP
+		change func(*Before)
 		want   bool
 	}{
-		"keeps":           {func(*model.BGPMemory) {}, on, true},
-		"by BGP":          {func(m *model.BGPMemory) { m.Balanced = false }, on, false},
-		"not silent yet":  {func(m *model.BGPMemory) { m.Phase = model.BGPBinding }, on, false},
-		"lingers":         {func(m *model.BGPMemory) { m.Phase = model.BGPLingering }, on, true},
-		"is being let go": {func(m *model.BGPMemory) { m.Phase = model.BGPUnbinding }, on, false},
-		"not bound":       {func(*model.BGPMemory) {}, nil, false},
+		"keeps":           {func(*Before) {}, true},
+		"by BGP":          {func(b *Before) { b.Balanced = false }, false},
+		"not silent yet":  {func(b *Before) { b.Phase = model.BGPBinding }, false},
+		"lingers":         {func(b *Before) { b.Phase = model.BGPLingering }, true},
+		"is being let go": {func(b *Before) { b.Phase = model.BGPUnbinding }, false},
+		"not bound":       {func(b *Before) { b.OnLoopback = false }, false},
 	} {
-		m := keeps
-		c.change(&m)
-		all := New(&model.View{
-			Memory: model.Memory{BGP: map[netip.Addr]model.BGPMemory{at: m}}, Applied: map[model.SinkName]model.Applied{model.SinkAddress: {Loopback: c.lo}},
-		}, 1, 1)
-		if got := all.ConnectionsOnLoopback(&model.VIP{Addr: at}); got != c.want {
+		b := keeps
+		c.change(&b)
+		if got := b.ConnectionsOnLoopback(); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

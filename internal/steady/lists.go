@@ -62,10 +62,10 @@ func (l *Lists) Path(p model.BGPPath) {
 }
 
 // Tell adds a status, or takes over the same one.
-func (l *Lists) Tell(s model.VIPStatus) {
-	if o := l.status.Next(); o != nil && o.Same(&s) {
+func (l *Lists) Tell(s *model.VIPStatus) {
+	if o := l.status.Next(); o != nil && o.Same(s) {
 		l.status.Keep()
 	} else {
-		l.status.Add(s)
+		l.status.Add(*s)
 	}
 }
