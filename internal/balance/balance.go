@@ -6,6 +6,7 @@
 package balance
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type Input struct {
 	VIPs   []model.VIP
 	Health map[string]model.HealthState
 	// Told is what another node that owns VIPs of a family says of the servers.
-	Told   [2]model.Verdict
+	Told   [2]model.FollowedVerdict
 	Memory model.BalanceMemory
 }
 
@@ -48,10 +49,10 @@ func Step(in *Input) Output {
 	s := step{Input: in, out: Output{Memory: in.Memory}}
 	s.out.Memory.Ready = in.Memory.Ready || !slices.ContainsFunc(in.Wanted.Servers, func(x model.Server) bool { return s.health(&x).State == model.HealthUnknown })
 	s.Input = s.spare()
-	s.drained()
 	for family := range s.out.Standing {
 		s.fill(family)
 	}
+	s.servers()
 	for _, vip := range in.Wanted.VIPs {
 		s.serve(vip)
 	}
@@ -61,8 +62,10 @@ func Step(in *Input) Output {
 type step struct {
 	*Input
 	out Output
-	// doubted: servers of a family whose last check failed get no new connections.
-	doubted [2]bool
+	// Of each family: the servers with a share, and those of them that get new connections by
+	// what is known now.
+	candidates [2]candidates
+	picked     [2]picked
 }
 
 // Family is 0 for IPv4 and 1 for IPv6.
@@ -100,62 +103,19 @@ func (s *step) spare() *Input {
 	for i := range wanted.Servers {
 		x := &wanted.Servers[i]
 		if x.Leaving && !others[Family(x.Addr)] && s.health(x).State.Passes() {
-			x.Weight = 1
+			x.Weight, x.Leaving = 1, false
 		}
-		x.Leaving = false
 	}
 	in := *s.Input
 	in.Wanted = &wanted
 	return &in
 }
 
-// drained notes which servers get no new connections by configuration.
-func (s *step) drained() {
-	var next []model.DrainedServer
-	for _, x := range s.Wanted.Servers {
-		if x.Weight == 0 {
-			next = append(next, model.DrainedServer{Server: x, Since: s.since(&x)})
-		}
-	}
-	gone := func(x *model.Server) {
-		since := s.since(x)
-		configured := slices.ContainsFunc(s.Wanted.Servers, func(y model.Server) bool { return same(x, &y) })
-		if end := since.Add(s.Wanted.DrainTimeout + CutFor); !configured && s.Now.Before(end) {
-			left := *x
-			left.Weight, left.Check = 0, ""
-			next = append(next, model.DrainedServer{Server: left, Since: since})
-			s.by(end)
-		}
-	}
-	for i := range s.Memory.Drained {
-		gone(&s.Memory.Drained[i].Server)
-	}
-	for f := range s.Memory.Fills {
-		for i := range s.Memory.Fills[f].Servers {
-			x := &s.Memory.Fills[f].Servers[i]
-			if !slices.ContainsFunc(next, func(d model.DrainedServer) bool { return same(x, &d.Server) }) {
-				gone(x)
-			}
-		}
-	}
-	slices.SortFunc(next, func(a, b model.DrainedServer) int { return compare(&a.Server, &b.Server) })
-	s.out.Memory.Drained = next
-}
-
-// since is when a server was taken out of service.
-func (s *step) since(x *model.Server) time.Time {
-	i := slices.IndexFunc(s.Memory.Drained, func(d model.DrainedServer) bool { return same(x, &d.Server) })
-	if i < 0 {
-		return s.Now
-	}
-	return s.Memory.Drained[i].Since
-}
-
 func (s *step) by(t time.Time) { s.out.Wake = model.Earliest(s.out.Wake, t) }
 
 // fill brings the table of a family up to date, and tells how its servers do.
 func (s *step) fill(family int) {
-	var of candidates
+	of := &s.candidates[family]
 	var why []string
 	pending := false
 	for _, x := range s.Wanted.Servers {
@@ -191,7 +151,7 @@ func (s *step) fill(family int) {
 		number = hash(of.servers)
 	}
 	next := of.pick(s.follow(family, number), least)
-	s.doubted[family] = next.least == trusted
+	s.picked[family] = next
 	if number != was.Verdict.Servers || !slices.Equal(was.Servers, next.servers) {
 		*was = of.table(number, &next)
 	}
@@ -200,7 +160,7 @@ func (s *step) fill(family int) {
 
 // configured tells whether a server is still wanted with a share of new connections.
 func (s *step) configured(x model.Server) bool {
-	return slices.ContainsFunc(s.Wanted.Servers, func(y model.Server) bool { return same(&x, &y) && y.Weight > 0 })
+	return slices.ContainsFunc(s.Wanted.Servers, func(y model.Server) bool { return x.Addr == y.Addr && x.Port == y.Port && y.Weight > 0 })
 }
 
 // words says how a server does.
@@ -226,7 +186,7 @@ func (s *step) tables(f *model.BalanceFill) {
 		}
 		t := &model.SlotTable{Slots: make([]netip.AddrPort, len(f.Slots))}
 		for i, n := range f.Slots {
-			t.Slots[i] = at(&f.Servers[n], p.TargetPort)
+			t.Slots[i] = at(f.Servers[n].Addr, f.Servers[n].Port, p.TargetPort)
 		}
 		next[p.TargetPort] = t
 	}
@@ -239,12 +199,9 @@ func (s *step) tables(f *model.BalanceFill) {
 	f.Tables = next
 }
 
-// at is where a server serves a port.
-func at(x *model.Server, target uint16) netip.AddrPort {
-	if x.Port != 0 {
-		target = x.Port
-	}
-	return netip.AddrPortFrom(x.Addr, target)
+// at is where a server, with a port of its own unless that is 0, serves a port.
+func at(server netip.Addr, own, target uint16) netip.AddrPort {
+	return netip.AddrPortFrom(server, cmp.Or(own, target))
 }
 
 // serve adds what is forwarded for one VIP.
@@ -257,24 +214,23 @@ func (s *step) serve(vip netip.Addr) {
 			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[p.TargetPort],
 			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources, ClientSource: s.Wanted.ClientSource,
 		}
-		add := func(y *model.Server, all, unanswered bool) {
-			if Family(y.Addr) != family {
-				return
+		rest := s.Wanted.Servers // both lists are sorted
+		for j := range s.out.Memory.Servers {
+			m := &s.out.Memory.Servers[j]
+			all, unanswered := m.State == model.ServerOut && m.Why.Configured(), false
+			if len(rest) > 0 && same(&rest[0], m) {
+				failed := s.failed(&rest[0])
+				all = all || failed && !s.Wanted.KeepFailed
+				unanswered = failed || s.picked[family].least == trusted && s.health(&rest[0]).Failing != ""
+				rest = rest[1:]
 			}
-			to := at(y, p.TargetPort)
+			if Family(m.Addr) != family {
+				continue
+			}
+			to := at(m.Addr, m.Port, p.TargetPort)
 			x.Servers = append(x.Servers, to)
 			if all || unanswered {
 				s.out.Cut = append(s.out.Cut, model.CutServer{VIP: vip, Server: to, Protocol: p.Protocol, Unanswered: !all})
-			}
-		}
-		for j := range s.Wanted.Servers {
-			y := &s.Wanted.Servers[j]
-			failed := s.failed(y)
-			add(y, failed && !s.Wanted.KeepFailed || y.Weight == 0 && s.over(y), failed || s.doubted[family] && s.health(y).Failing != "")
-		}
-		for j := range s.out.Memory.Drained {
-			if y := &s.out.Memory.Drained[j].Server; !slices.ContainsFunc(s.Wanted.Servers, func(z model.Server) bool { return same(y, &z) }) {
-				add(y, s.over(y), false)
 			}
 		}
 		slices.SortFunc(x.Servers, netip.AddrPort.Compare)
@@ -287,25 +243,4 @@ func (s *step) serve(vip netip.Addr) {
 // family is in service the fault may be this node's own.
 func (s *step) failed(x *model.Server) bool {
 	return s.health(x).State == model.HealthDown && s.out.Standing[Family(x.Addr)] == model.ReasonOwner
-}
-
-// over tells whether the drain timeout of a server that was taken out of service has passed.
-func (s *step) over(x *model.Server) bool {
-	i := slices.IndexFunc(s.out.Memory.Drained, func(d model.DrainedServer) bool { return same(x, &d.Server) })
-	if i < 0 {
-		return false
-	}
-	end := s.out.Memory.Drained[i].Since.Add(s.Wanted.DrainTimeout)
-	if s.Now.Before(end) {
-		s.by(end)
-		return false
-	}
-	return true
-}
-
-// same tells whether two are one server, whatever its weight.
-func same(a, b *model.Server) bool { return a.Addr == b.Addr && a.Port == b.Port }
-
-func compare(a, b *model.Server) int {
-	return netip.AddrPortFrom(a.Addr, a.Port).Compare(netip.AddrPortFrom(b.Addr, b.Port))
 }

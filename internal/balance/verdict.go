@@ -19,8 +19,8 @@ const FollowFor = 30 * time.Second
 func (s *step) follow(family int, number uint32) model.FollowedVerdict {
 	f := &s.out.Memory.Followed[family]
 	switch {
-	case s.Told[family].Servers != 0:
-		*f = model.FollowedVerdict{Verdict: s.Told[family]}
+	case s.Told[family].Verdict.Servers != 0:
+		*f = s.Told[family]
 	case f.Verdict.Servers == 0:
 	case f.Until.IsZero():
 		f.Until = s.Now.Add(FollowFor)
@@ -89,12 +89,13 @@ type picked struct {
 	servers []model.Server
 	in      []bool // of candidates
 	least   fitness
+	by      model.FollowedVerdict // that was kept to; none: no server is in it
 }
 
 // pick chooses them. Those of a verdict that are dead for this node get none here: so a verdict
 // that is late or wrong costs no more than their own connections.
 func (c *candidates) pick(by model.FollowedVerdict, least fitness) picked {
-	p := picked{in: make([]bool, len(c.servers)), least: least}
+	p := picked{in: make([]bool, len(c.servers)), least: least, by: by}
 	follows := by.Verdict.Servers != 0
 	if follows && by.Until.IsZero() {
 		p.least = pending
@@ -176,7 +177,7 @@ func Verdict(memory map[string]model.BalanceMemory, vip *model.VIP) model.Verdic
 
 // told is what the owner of VIPs of each family says, if it is another node. With several owners
 // that of the first VIP counts, for all nodes alike.
-func told(v *model.View, lb *model.LoadBalancer) (by [2]model.Verdict) {
+func told(v *model.View, lb *model.LoadBalancer) (by [2]model.FollowedVerdict) {
 	var known [2]bool
 	for _, a := range lb.VIPs {
 		family := Family(a)
@@ -189,7 +190,7 @@ func told(v *model.View, lb *model.LoadBalancer) (by [2]model.Verdict) {
 		}
 		for _, c := range v.Gossip.Claims[a] { // the highest first
 			if m, is := v.Gossip.Members[c.Owner]; is && m.State == model.MemberAlive && m.Late.IsZero() {
-				by[family], known[family] = c.Verdict, true
+				by[family], known[family] = model.FollowedVerdict{Verdict: c.Verdict, By: c.Owner}, true
 				break
 			}
 		}

@@ -19,7 +19,7 @@ func (x *bed) ownerSays(dead ...netip.Addr) {
 	other.in.Wanted = x.in.Wanted
 	other.is(model.HealthUp, a, b, c, six)
 	other.is(model.HealthDown, dead...)
-	x.in.Told[0] = other.step().Memory.Fills[0].Verdict
+	x.in.Told[0] = model.FollowedVerdict{Verdict: other.step().Memory.Fills[0].Verdict, By: "m2"}
 }
 
 // TestFollowsTheOwner: new connections go where those of the owner go, whatever this node thinks of
@@ -44,7 +44,7 @@ func TestFollowsTheOwner(t *testing.T) {
 	x.is(model.HealthUp, b)
 	x.step()
 	x.want("it is not", b)
-	x.in.Told[0].Servers++
+	x.in.Told[0].Verdict.Servers++
 	x.step()
 	x.want("the verdict is about other servers", a, b, c)
 	x.ownerSays(b)
@@ -60,7 +60,7 @@ func TestGoesOnAsTheOwnerDid(t *testing.T) {
 	x.is(model.HealthUp, a, b, c, six)
 	x.ownerSays(b)
 	x.step()
-	x.in.Told[0] = model.Verdict{}
+	x.in.Told[0] = model.FollowedVerdict{}
 	x.step()
 	x.want("the owner is gone", a, c)
 	if end := x.in.Now.Add(FollowFor); !x.out.Wake.Equal(end) {
@@ -106,7 +106,7 @@ func TestTold(t *testing.T) {
 		v.Gossip.Members = map[model.NodeName]model.Member{"m2": {State: model.MemberAlive}, "m3": {State: model.MemberAlive}}
 		v.Gossip.Claims = map[netip.Addr][]model.Claim{vip4: {{Owner: "m2", Epoch: 4, Verdict: want}, {Owner: "m3", Epoch: 3, Verdict: model.Verdict{Servers: 5}}}}
 		c.change(v)
-		if got := told(v, &v.LoadBalancers[0]); got[0] != c.want {
+		if got := told(v, &v.LoadBalancers[0]); got[0].Verdict != c.want {
 			t.Errorf("%s: %+v, want %+v", what, got[0], c.want)
 		}
 	}

@@ -157,9 +157,9 @@ type BalanceMemory struct {
 	Removed []netip.Addr
 	// Ready: each server had a result of its check since the start.
 	Ready bool
-	// Drained are the servers that get no new connections, by configuration, and since when;
-	// sorted as LoadBalancer.Servers. One that is configured no more is forgotten in the end.
-	Drained []DrainedServer
+	// Servers is what became of each server, sorted as LoadBalancer.Servers. One that is
+	// configured no more is forgotten in the end.
+	Servers []ServerMemory
 	// Fills are the tables in force, of each family.
 	Fills [2]BalanceFill
 	// Followed are the verdicts of owners that the tables keep to.
@@ -184,14 +184,9 @@ type Verdict struct {
 // FollowedVerdict is the last verdict of another node.
 type FollowedVerdict struct {
 	Verdict Verdict
+	By      NodeName
 	// Until is when it ends to count, because that node owns the VIP no more; zero: it does.
 	Until time.Time
-}
-
-// DrainedServer is a server that was taken out of service.
-type DrainedServer struct {
-	Server Server
-	Since  time.Time
 }
 
 // BalanceFill is how the slots of a family are spread, and the tables made of that. It is
@@ -207,13 +202,12 @@ type BalanceFill struct {
 
 // Same compares two memories.
 func (m *BalanceMemory) Same(o *BalanceMemory) bool {
-	same := func(a, b DrainedServer) bool { return a.Server == b.Server && a.Since.Equal(b.Since) }
-	return m.Wanted == o.Wanted && slices.Equal(m.Removed, o.Removed) && m.Ready == o.Ready && slices.EqualFunc(m.Drained, o.Drained, same) &&
+	return m.Wanted == o.Wanted && slices.Equal(m.Removed, o.Removed) && m.Ready == o.Ready && slices.Equal(m.Servers, o.Servers) &&
 		m.Followed[0].same(&o.Followed[0]) && m.Followed[1].same(&o.Followed[1]) && m.Fills[0].Same(&o.Fills[0]) && m.Fills[1].Same(&o.Fills[1])
 }
 
 func (f *FollowedVerdict) same(o *FollowedVerdict) bool {
-	return f.Verdict == o.Verdict && f.Until.Equal(o.Until)
+	return f.Verdict == o.Verdict && f.By == o.By && f.Until.Equal(o.Until)
 }
 
 // Same compares two fills. Slots and verdict follow from the servers.
