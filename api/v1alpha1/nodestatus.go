@@ -68,6 +68,11 @@ type NodeStatus struct {
 	// Listeners are the BGPListeners of this node; absent without any.
 	// +listType=atomic
 	Listeners []ListenerStatus `json:"listeners,omitempty"`
+	// LoadBalancers tell what this node forwards to other machines, sorted by name; absent
+	// without any. In a cluster they have at most 500 backends together, those first that get no
+	// new connections, and as many addresses and ports.
+	// +listType=atomic
+	LoadBalancers []BalancerStatus `json:"loadBalancers,omitempty"`
 	// Config tells which configuration is in force.
 	Config ConfigStatus `json:"config"`
 	// Kubernetes tells of the cluster that is served; absent without one.
@@ -89,6 +94,9 @@ type NodeStatus struct {
 // MaxNodeStatusVIPs bounds the VIPs of a NodeStatus in a cluster, so that it stays
 // far below what etcd takes however many Services there are.
 const MaxNodeStatusVIPs = 500
+
+// MaxNodeStatusBackends bounds the backends of all LoadBalancers of a NodeStatus in a cluster.
+const MaxNodeStatusBackends = 500
 
 // NodeSummary is a NodeStatus in a few numbers, for tables. It counts what the
 // lists leave out too.
@@ -385,6 +393,8 @@ type Explanation struct {
 	Mode string `json:"mode"`
 	// Node is the node that answers, whose view this is.
 	Node string `json:"node"`
+	// Time is when it was asked, by its clock.
+	Time time.Time `json:"time,omitzero"`
 	// Owner is the node that owns it; empty if nobody is known to.
 	Owner string `json:"owner"`
 	// Reason and Detail say why the VIP is, or is not, on the node that answers.
@@ -403,25 +413,6 @@ type Explanation struct {
 	Backends []BackendStatus `json:"backends,omitempty"`
 	// Story tells in sentences what led here and what comes next.
 	Story []string `json:"story,omitempty"`
-}
-
-// BackendStatus is a backend of a LoadBalancer, as one node sees it.
-type BackendStatus struct {
-	// Backend is its address, with its port if it has one of its own.
-	Backend string `json:"backend"`
-	// Weight is that of the configuration, 0 to 100.
-	Weight int `json:"weight"`
-	// Share is how many of 1000 new connections it gets.
-	Share int `json:"share"`
-	// State is that of its health check: unknown, up, failing, down, or empty without one.
-	State string `json:"state,omitempty"`
-	// Detail is why the last check failed.
-	Detail string `json:"detail,omitempty"`
-	// Connections are those by this VIP that are open and that the node knows. Missing if it
-	// cannot tell.
-	Connections *int `json:"connections,omitempty"`
-	// Client: it gets the connection that was asked about.
-	Client bool `json:"client,omitempty"`
 }
 
 // MarshalJSON writes candidates as [] and never as null.

@@ -208,6 +208,22 @@ type backend struct {
 // Reload implements control.Backend.
 func (b backend) Reload(ctx context.Context) error { return b.config.Reload(ctx) }
 
+// Status adds how many connections the backends of LoadBalancers have.
+func (b backend) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
+	s, err := b.Daemon.Status(ctx)
+	if err != nil || len(s.LoadBalancers) == 0 {
+		return s, err
+	}
+	if counts, err := b.forward.Count(); err == nil { // else they are missing
+		open := openBy(&counts)
+		for i := range s.LoadBalancers {
+			lb := &s.LoadBalancers[i]
+			countBackends(lb.Addresses, lb.Backends, open)
+		}
+	}
+	return s, nil
+}
+
 // Explain marks an unknown VIP as not found, and a question that makes no sense.
 func (b backend) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error) {
 	list, err := b.Daemon.Explain(ctx, vip, client)
@@ -219,27 +235,37 @@ func (b backend) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 	}
 	if slices.ContainsFunc(list, func(e v1alpha1.Explanation) bool { return len(e.Backends) > 0 }) {
 		if counts, err := b.forward.Count(); err == nil { // else they are missing
-			countBackends(list, &counts)
+			open := openBy(&counts)
+			for i := range list {
+				countBackends([]string{list[i].Address}, list[i].Backends, open)
+			}
 		}
 	}
 	return list, err
 }
 
-// countBackends adds how many connections each backend has by the address that is explained,
-// which only the kernel knows.
-func countBackends(list []v1alpha1.Explanation, counts *forward.Counts) {
-	type key struct{ vip, backend string }
-	open := make(map[key]int, len(counts.Open))
-	for way, n := range counts.Open { // a backend is named with its port only if it has one of its own
-		open[key{way.VIP.String(), way.Server.String()}] += n
-		open[key{way.VIP.String(), way.Server.Addr().String()}] += n
+// backendBy is a backend, as people write it, by one VIP.
+type backendBy struct{ vip, backend string }
+
+// openBy is how many connections are open, which only the kernel knows. A backend is named with
+// its port only if it has one of its own.
+func openBy(counts *forward.Counts) map[backendBy]int {
+	open := make(map[backendBy]int, 2*len(counts.Open))
+	for way, n := range counts.Open {
+		open[backendBy{way.VIP.String(), way.Server.String()}] += n
+		open[backendBy{way.VIP.String(), way.Server.Addr().String()}] += n
 	}
-	for i := range list {
-		for n := range list[i].Backends {
-			of := &list[i].Backends[n]
-			connections := open[key{list[i].Address, of.Backend}]
-			of.Connections = &connections
+	return open
+}
+
+// countBackends adds how many connections each backend has by these VIPs.
+func countBackends(vips []string, backends []v1alpha1.BackendStatus, open map[backendBy]int) {
+	for n := range backends {
+		connections := 0
+		for _, vip := range vips {
+			connections += open[backendBy{vip, backends[n].Backend}]
 		}
+		backends[n].Connections = &connections
 	}
 }
 

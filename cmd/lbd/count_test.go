@@ -28,15 +28,19 @@ func TestCountBackends(t *testing.T) {
 		}
 		return out
 	}
-	list := []v1alpha1.Explanation{
-		{Address: "10.0.0.100", Backends: backends("10.0.0.11", "10.0.0.11:443", "10.0.0.12")},
-		{Address: "fd00::100", Backends: backends("[fd00::11]:443", "fd00::11")},
-	}
-	countBackends(list, counts)
-	for i, want := range [][]int{{7, 6, 0}, {16, 16}} {
-		for n, b := range list[i].Backends {
-			if b.Connections == nil || *b.Connections != want[n] {
-				t.Errorf("%s by %s: %v, want %d", b.Backend, list[i].Address, b.Connections, want[n])
+	for _, c := range []struct {
+		vips     []string
+		backends []v1alpha1.BackendStatus
+		want     []int
+	}{
+		{[]string{"10.0.0.100"}, backends("10.0.0.11", "10.0.0.11:443", "10.0.0.12"), []int{7, 6, 0}},
+		{[]string{"fd00::100"}, backends("[fd00::11]:443", "fd00::11"), []int{16, 16}},
+		{[]string{"10.0.0.100", "10.0.0.101", "fd00::100"}, backends("10.0.0.11", "fd00::11"), []int{15, 16}},
+	} {
+		countBackends(c.vips, c.backends, openBy(counts))
+		for n, b := range c.backends {
+			if b.Connections == nil || *b.Connections != c.want[n] {
+				t.Errorf("%s by %s: %v, want %d", b.Backend, c.vips, b.Connections, c.want[n])
 			}
 		}
 	}

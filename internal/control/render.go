@@ -42,6 +42,8 @@ func RenderStatus(w io.Writer, s v1alpha1.NodeStatus, all bool) error {
 		{"BGP", bgpTable(s)},
 		{"MASTERS", masterTable(s)},
 		{"LEARNED ROUTES", routeTable(s)},
+		{"LOAD BALANCERS", balancerTable(s)},
+		{"BACKENDS", balancedTable(s)},
 	}
 	for _, section := range sections {
 		if len(section.table.rows) < 2 { // the header alone
@@ -350,7 +352,7 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 	}
 	if len(e.Backends) > 0 {
 		out.WriteString("\n")
-		if err := backendTable(e.Backends).write(out, "  "); err != nil {
+		if err := backendTable(e).write(out, "  "); err != nil {
 			return err
 		}
 	}

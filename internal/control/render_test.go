@@ -101,6 +101,17 @@ func trouble() v1alpha1.NodeStatus {
 		{Peer: "tor1", Address: "10.0.0.1", State: "Established", BFD: "Up", Advertised: []string{"10.0.0.200/32"}},
 		{Peer: "tor2", Address: "10.0.0.2", State: "Active", Error: "dial tcp 10.0.0.2:179: connection refused"},
 	}
+	open := 3
+	s.LoadBalancers = []v1alpha1.BalancerStatus{{
+		Name: "api", Addresses: []string{"10.0.0.200", "fd00::200"},
+		Ports: []v1alpha1.BalancerPort{{Protocol: "TCP", Port: 443, TargetPort: 6443}, {Protocol: "UDP", Port: 53, TargetPort: 53}},
+		Backends: []v1alpha1.BackendStatus{
+			{Backend: "10.0.0.11", Weight: 10, State: "in", Since: ago(time.Hour), Share: 1000, Health: "up", Connections: &open},
+			{Backend: "10.0.0.12", Weight: 10, State: "out", Reason: "OwnerSays", By: "m2", Since: ago(time.Minute), Health: "up", Connections: new(int)},
+			{Backend: "10.0.0.13", State: "draining", Reason: "Removed", Since: ago(7 * time.Second)},
+			{Backend: "[fd00:1234:5678:9abc:def0:1234:5678:11]:443", State: "out", Reason: "FromTheFuture", Detail: "two\nlines"},
+		},
+	}}
 	s.Listeners = []v1alpha1.ListenerStatus{{
 		Name: "masters",
 		Masters: []v1alpha1.MasterStatus{
@@ -183,7 +194,7 @@ func TestStatusOfManyVIPsFitsAScreen(t *testing.T) {
 }
 
 func TestRenderExplain(t *testing.T) {
-	open := 12
+	open, at := 12, now
 	list := []v1alpha1.Explanation{
 		{
 			Name: "control-plane", Address: "10.0.0.200", Node: "m1", Owner: "m2", Reason: "Unhealthy", Epoch: 4,
@@ -213,12 +224,13 @@ func TestRenderExplain(t *testing.T) {
 			},
 		},
 		{
-			Name: "api", Address: "10.0.0.202", Node: "m1", Owner: "m1", Epoch: 4, Reason: "Owner",
+			Name: "api", Address: "10.0.0.202", Node: "m1", Time: at, Owner: "m1", Epoch: 4, Reason: "Owner",
 			Backends: []v1alpha1.BackendStatus{
-				{Backend: "10.0.0.11", Weight: 30, Share: 667, State: "up", Connections: &open, Client: true},
-				{Backend: "10.0.0.12:99", Weight: 10, Share: 333, State: "down", Detail: "connection refused"},
-				{Backend: "10.0.0.13", Weight: 10, State: "failing", Detail: "no answer in time"},
-				{Backend: "10.0.0.14"},
+				{Backend: "10.0.0.11", Weight: 30, State: "in", Since: at.Add(-time.Minute), Share: 667, Health: "up", Connections: &open, Client: true},
+				{Backend: "10.0.0.12:99", Weight: 10, State: "in", Reason: "NoneBetter", By: "m1", Share: 333, Health: "down", Detail: "connection refused"},
+				{Backend: "10.0.0.13", Weight: 10, State: "out", Reason: "LastCheckFailed", By: "m1", Since: at, Health: "failing", Detail: "no answer in time"},
+				{Backend: "10.0.0.14", State: "draining", Reason: "NoWeight", Health: "down", Detail: "connection refused"},
+				{Backend: "10.0.0.15", Weight: 10, State: "out", Reason: "OwnerSays", By: "m2", Health: "up"},
 			},
 			Story: []string{"A new connection from 10.0.9.7:51234 goes to 10.0.0.11."},
 		},
@@ -228,6 +240,18 @@ func TestRenderExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "explain.txt", out.Bytes())
+}
+
+// TestEveryReasonOfABackend has its own words.
+func TestEveryReasonOfABackend(t *testing.T) {
+	seen := map[string]model.ServerWhy{}
+	for _, why := range model.ServerWhys() {
+		text := BackendWhy(v1alpha1.BackendStatus{Reason: why.String(), By: "m2"})
+		if other, ok := seen[text]; ok || (text == "") != (why == model.ServerWell) || text == why.String() && text != "" || strings.ContainsAny(text, "{}") {
+			t.Errorf("%q has the words %q, %q too", why, text, other)
+		}
+		seen[text] = why
+	}
 }
 
 // TestEveryReasonHasItsSentence holds the list of reasons and the sentences

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // Section is a table of a status for a program that lays it out by itself. Foreign text in it
@@ -65,15 +66,11 @@ func vipSection(s v1alpha1.NodeStatus) Section {
 // BackendSection has the backends of the explanations of LoadBalancers.
 func BackendSection(list []v1alpha1.Explanation) Section {
 	var t table
-	t.add("BACKEND", "OF", "WEIGHT", "NEW", "HEALTH", "WHY")
+	t.add("BACKEND", "OF", "STATE", "WEIGHT", "NEW", "HEALTH", "WHY")
 	var vips []string
 	for _, e := range list {
 		for _, b := range e.Backends {
-			health := b.State
-			if health == "" {
-				health = "not checked"
-			}
-			t.addKind("", b.Share == 0 && b.Weight > 0, b.Backend, e.Name, strconv.Itoa(b.Weight), Share(b), health, backendWhy(b))
+			t.addKind("", b.Reason != "", b.Backend, e.Name, b.State, strconv.Itoa(b.Weight), Share(b), healthOf(b), BackendWhy(b))
 			vips = append(vips, e.Address)
 		}
 	}
@@ -172,11 +169,51 @@ func routeTable(s v1alpha1.NodeStatus) table {
 	return t
 }
 
-func backendTable(list []v1alpha1.BackendStatus) *table {
+// balancerTable has the LoadBalancers, with how many backends get new connections.
+func balancerTable(s v1alpha1.NodeStatus) table {
 	var t table
-	t.add("BACKEND", "WEIGHT", "NEW CONNECTIONS", "OPEN", "HEALTH", "WHY")
-	for _, b := range list {
-		t.add(b.Backend, strconv.Itoa(b.Weight), Share(b), openOf(b), cmp.Or(b.State, "not checked"), backendWhy(b))
+	t.add("NAME", "BACKENDS IN", "PORTS")
+	for _, lb := range s.LoadBalancers {
+		var ports []string
+		for _, p := range lb.Ports {
+			ports = append(ports, portText(p))
+		}
+		if more := len(ports) - maxNamed; more > 0 {
+			ports = append(ports[:maxNamed], fmt.Sprintf("and %d more", more))
+		}
+		in := 0
+		for _, b := range lb.Backends {
+			if b.State == model.ServerIn.String() {
+				in++
+			}
+		}
+		t.addKind("load balancers", in < len(lb.Backends), lb.Name, fmt.Sprintf("%d of %d", in, len(lb.Backends)), strings.Join(ports, ", "))
+	}
+	return t
+}
+
+// portText is a port as in "443/TCP to 6443".
+func portText(p v1alpha1.BalancerPort) string {
+	return fmt.Sprintf("%d/%s to %d", p.Port, p.Protocol, p.TargetPort)
+}
+
+// balancedTable has the backends of all LoadBalancers.
+func balancedTable(s v1alpha1.NodeStatus) table {
+	var t table
+	t.add("BACKEND", "OF", "STATE", "SINCE", "NEW", "OPEN", "WHY")
+	for _, lb := range s.LoadBalancers {
+		for _, b := range lb.Backends {
+			t.addKind(b.State, b.Reason != "", b.Backend, lb.Name, b.State, age(s, b.Since), Share(b), openOf(b), BackendWhy(b))
+		}
+	}
+	return t
+}
+
+func backendTable(e v1alpha1.Explanation) *table {
+	var t table
+	t.add("BACKEND", "WEIGHT", "STATE", "SINCE", "NEW", "OPEN", "HEALTH", "WHY")
+	for _, b := range e.Backends {
+		t.add(b.Backend, strconv.Itoa(b.Weight), b.State, age(v1alpha1.NodeStatus{Time: e.Time}, b.Since), Share(b), openOf(b), healthOf(b), BackendWhy(b))
 	}
 	return &t
 }
@@ -189,15 +226,4 @@ func openOf(b v1alpha1.BackendStatus) string {
 	return strconv.Itoa(*b.Connections)
 }
 
-// backendWhy says why a backend gets no new connections, or gets them all the same.
-func backendWhy(b v1alpha1.BackendStatus) string {
-	switch {
-	case b.Weight == 0:
-		return "its weight is 0"
-	case b.Share > 0 && b.Detail != "":
-		return "no backend is better: " + b.Detail
-	case b.Detail != "":
-		return b.Detail
-	}
-	return ""
-}
+func healthOf(b v1alpha1.BackendStatus) string { return cmp.Or(b.Health, "not checked") }

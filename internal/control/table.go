@@ -103,6 +103,9 @@ func cut(cell string) string {
 	if _, err := netip.ParseAddr(cell); err == nil {
 		return cell
 	}
+	if _, err := netip.ParseAddrPort(cell); err == nil {
+		return cell
+	}
 	return string(runes[:maxCell/2-1]) + ".." + string(runes[len(runes)-maxCell/2+1:])
 }
 

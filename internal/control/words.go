@@ -63,8 +63,34 @@ func CandidateWhy(e v1alpha1.Explanation, c v1alpha1.Candidate) string {
 // Reached says whether a node is alive as far as is known: yes, no or late.
 func Reached(c v1alpha1.Candidate) string { return reached(c) }
 
-// BackendWhy says why a backend gets no new connections, or gets them all the same.
-func BackendWhy(b v1alpha1.BackendStatus) string { return Line(backendWhy(b)) }
+// backendText has words for each reason of a backend. {by} is the node that says so.
+var backendText = map[model.ServerWhy]string{
+	model.ServerNoWeight:   "its weight is 0",
+	model.ServerLeaving:    "its Machine is about to go",
+	model.ServerRemoved:    "it is configured no more",
+	model.ServerIsVIP:      "it is an address of lbd, not a server",
+	model.ServerDown:       "it fails the check of {by}",
+	model.ServerFailing:    "it failed the last check of {by}",
+	model.ServerPending:    "the check of {by} has to pass first",
+	model.ServerOwnerSays:  "{by} says so, the owner or the last one",
+	model.ServerNoneBetter: "no backend is better",
+	model.ServerNoPlace:    "{by} forwards nothing to it: no address of the LoadBalancer has a place there",
+}
+
+// BackendWhy says why a backend gets no new connections, or gets them all the same; empty if it is
+// well. What the check says is added if it has to do with that.
+func BackendWhy(b v1alpha1.BackendStatus) string {
+	text, checked := b.Reason, true // perhaps of a newer version
+	for why, words := range backendText {
+		if why.String() == b.Reason {
+			text, checked = strings.ReplaceAll(words, "{by}", b.By), !why.Configured() && why != model.ServerIsVIP && why != model.ServerNoPlace
+		}
+	}
+	if text != "" && checked && b.Detail != "" {
+		text += ": " + b.Detail
+	}
+	return Line(text)
+}
 
 // Share is the part of new connections that a backend gets.
 func Share(b v1alpha1.BackendStatus) string { return fmt.Sprintf("%d.%d %%", b.Share/10, b.Share%10) }

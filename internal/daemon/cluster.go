@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -60,7 +61,7 @@ func (d *Daemon) answer() {
 }
 
 // clusterStatus makes a status; old, unless nil, is one of the same decision, which has
-// the same VIPs.
+// the same VIPs and LoadBalancers.
 func clusterStatus(v *model.View, d *model.Desired, old *v1alpha1.NodeStatus) v1alpha1.NodeStatus {
 	few := *d
 	few.Status = nil
@@ -74,7 +75,9 @@ func clusterStatus(v *model.View, d *model.Desired, old *v1alpha1.NodeStatus) v1
 		s.BGP[i].Paths = nil
 	}
 	if old != nil {
-		s.VIPs = old.VIPs
+		s.VIPs, s.LoadBalancers = old.VIPs, old.LoadBalancers
+	} else {
+		s.LoadBalancers = pickBackends(balancerStatus(v, d), v1alpha1.MaxNodeStatusBackends)
 	}
 	s.Summary = summary(d.Status, &s)
 	return s
@@ -103,6 +106,37 @@ func pick(all []model.VIPStatus, most int) []model.VIPStatus {
 		}
 	}
 	return out
+}
+
+// pickBackends leaves the first LoadBalancers that have at most so many addresses and ports
+// together, and of all together as many backends: those first that get no new connections.
+func pickBackends(all []v1alpha1.BalancerStatus, most int) []v1alpha1.BalancerStatus {
+	lines := 0
+	for i := range all {
+		if lines += len(all[i].Addresses) + len(all[i].Ports); lines > most {
+			all = all[:i]
+			break
+		}
+	}
+	out, in := most, most // how many of each there is room for
+	for i := range all {
+		for j := range all[i].Backends {
+			if all[i].Backends[j].State != model.ServerIn.String() {
+				in = max(in-1, 0)
+			}
+		}
+	}
+	for i := range all {
+		all[i].Backends = slices.DeleteFunc(all[i].Backends, func(b v1alpha1.BackendStatus) bool {
+			room := &out
+			if b.State == model.ServerIn.String() {
+				room = &in
+			}
+			*room--
+			return *room < 0
+		})
+	}
+	return all
 }
 
 // rank is 0 for what counts most.

@@ -75,6 +75,35 @@ func TestClusterStatus(t *testing.T) {
 }
 
 // TestSummaryCountsAddresses: one that is announced by layer 2 and by BGP counts once.
+// TestPickBackends: an object of a cluster has room for so many, those first that get nothing.
+func TestPickBackends(t *testing.T) {
+	status := func() (all []v1alpha1.BalancerStatus) {
+		for i := range 3 {
+			lb := v1alpha1.BalancerStatus{Addresses: []string{"a"}, Ports: make([]v1alpha1.BalancerPort, 2)}
+			for n, state := range []string{"in", "out", "in", "draining"} {
+				lb.Backends = append(lb.Backends, v1alpha1.BackendStatus{Backend: fmt.Sprintf("%d%d", i, n), State: state})
+			}
+			all = append(all, lb)
+		}
+		return all
+	}
+	for most, want := range map[int]string{
+		20: "[00 01 02 03][10 11 12 13][20 21 22 23]", 9: "[00 01 02 03][10 11 13][21 23]", 8: "[00 01 02 03][10 11 12 13]", 3: "[00 01 03]", 2: "",
+	} {
+		got := ""
+		for _, lb := range pickBackends(status(), most) {
+			var names []string
+			for _, b := range lb.Backends {
+				names = append(names, b.Backend)
+			}
+			got += fmt.Sprint(names)
+		}
+		if got != want {
+			t.Errorf("room for %d: %s, want %s", most, got, want)
+		}
+	}
+}
+
 func TestSummaryCountsAddresses(t *testing.T) {
 	l2, bgp := vipStatus(addrA, "m1", model.ReasonOwner), vipStatus(addrA, "m1", model.ReasonAdvertised)
 	l2.Announced, bgp.Announced, bgp.BGP = true, true, true

@@ -57,43 +57,110 @@ func ask(vip, client string) (q question, err error) {
 	return q, nil
 }
 
+// balancer is a LoadBalancer that is configured, or that is still handed over.
+type balancer struct {
+	*model.LoadBalancer
+	vips   []netip.Addr // those too that are configured no more
+	memory model.BalanceMemory
+}
+
+// balancers are all, sorted by name.
+func balancers(v *model.View, d *model.Desired) (all []balancer) {
+	configured := make(map[string]bool, len(v.LoadBalancers))
+	add := func(lb *model.LoadBalancer, vips []netip.Addr) {
+		m := d.Memory.Balance[lb.Name]
+		vips = slices.SortedFunc(slices.Values(slices.Concat(vips, m.Removed)), netip.Addr.Compare)
+		all = append(all, balancer{lb, slices.Compact(vips), m})
+	}
+	for i := range v.LoadBalancers {
+		configured[v.LoadBalancers[i].Name] = true
+		add(&v.LoadBalancers[i], v.LoadBalancers[i].VIPs)
+	}
+	for name, m := range d.Memory.Balance {
+		if !configured[name] && m.Wanted != nil {
+			add(m.Wanted, nil)
+		}
+	}
+	slices.SortFunc(all, func(a, b balancer) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
 // backends tells of a VIP whose connections go to other machines which share of the new ones
 // each server gets, and where that of a client goes, in words.
 func backends(v *model.View, d *model.Desired, vip *model.VIP, q *question) (list []v1alpha1.BackendStatus, story []string) {
-	i := slices.IndexFunc(v.LoadBalancers, func(lb model.LoadBalancer) bool { return slices.Contains(lb.VIPs, vip.Addr) })
+	all := balancers(v, d)
+	i := slices.IndexFunc(all, func(b balancer) bool { return slices.Contains(b.vips, vip.Addr) })
 	if i < 0 {
 		return nil, nil
 	}
-	lb := &v.LoadBalancers[i]
-	of := d.Memory.Balance[lb.Name].Fills[balance.Family(vip.Addr)]
-	gets, story := q.gets(lb, &of, vip.Addr)
-	list = shares(lb, &of, balance.Family(vip.Addr), v.Health)
+	family := balance.Family(vip.Addr)
+	of := all[i].memory.Fills[family]
+	gets, story := q.gets(all[i].LoadBalancer, &of, vip.Addr)
+	list = shares(&all[i], family, v.Health, v.Self)
 	for n := range list {
-		list[n].Client = gets >= 0 && list[n].Backend == backend(&of.Servers[gets])
+		list[n].Client = gets >= 0 && list[n].Backend == backend(of.Servers[gets].Addr, of.Servers[gets].Port)
 	}
 	return list, story
 }
 
-// shares is what the servers of a family get, and how they do.
-func shares(lb *model.LoadBalancer, of *model.BalanceFill, family int, health map[string]model.HealthState) (list []v1alpha1.BackendStatus) {
-	counts := make([]int, len(of.Servers))
-	for _, n := range of.Slots {
-		counts[n]++
+// balancerStatus tells of all LoadBalancers.
+func balancerStatus(v *model.View, d *model.Desired) (out []v1alpha1.BalancerStatus) {
+	all := balancers(v, d)
+	for i := range all {
+		s := v1alpha1.BalancerStatus{Name: all[i].Name, Addresses: []string{}, Ports: []v1alpha1.BalancerPort{}, Backends: []v1alpha1.BackendStatus{}}
+		for _, a := range all[i].vips {
+			s.Addresses = append(s.Addresses, a.String())
+		}
+		for _, p := range all[i].Ports {
+			s.Ports = append(s.Ports, v1alpha1.BalancerPort{Protocol: p.Protocol.String(), Port: int32(p.Port), TargetPort: int32(p.TargetPort)})
+		}
+		for family := range all[i].memory.Fills {
+			s.Backends = append(s.Backends, shares(&all[i], family, v.Health, v.Self)...)
+		}
+		out = append(out, s)
 	}
-	for _, x := range lb.Servers {
-		if balance.Family(x.Addr) != family {
+	return out
+}
+
+// shares is what the servers of a family get and why, and how they do.
+func shares(of *balancer, family int, health map[string]model.HealthState, self model.NodeName) (list []v1alpha1.BackendStatus) {
+	fill := &of.memory.Fills[family]
+	counts := make(map[netip.AddrPort]int, len(fill.Servers))
+	for _, n := range fill.Slots {
+		counts[netip.AddrPortFrom(fill.Servers[n].Addr, fill.Servers[n].Port)]++
+	}
+	known := of.memory.Servers
+	if len(known) == 0 {
+		for _, x := range of.Servers {
+			known = append(known, model.ServerMemory{Addr: x.Addr, Port: x.Port, State: model.ServerOut, Why: model.ServerNoPlace})
+		}
+	}
+	rest := of.Servers // both lists are sorted
+	for i := range known {
+		m := &known[i]
+		var x model.Server // none: it is configured no more
+		if len(rest) > 0 && rest[0].Addr == m.Addr && rest[0].Port == m.Port {
+			x, rest = rest[0], rest[1:]
+		}
+		if balance.Family(m.Addr) != family {
 			continue
 		}
-		b := v1alpha1.BackendStatus{Backend: backend(&x), Weight: x.Weight}
-		if x.Check != "" {
-			h := health[x.Check]
-			b.State, b.Detail = h.State.String(), h.Detail
-			if h.Failing != "" {
-				b.State, b.Detail = "failing", h.Failing
-			}
+		why := m.Why
+		if x.Leaving && m.State == model.ServerIn {
+			why = model.ServerNoneBetter
 		}
-		if n := slices.IndexFunc(of.Servers, func(y model.Server) bool { return x.Addr == y.Addr && x.Port == y.Port }); n >= 0 {
-			b.Share = perMille(counts[n], len(of.Slots))
+		b := v1alpha1.BackendStatus{
+			Backend: backend(m.Addr, m.Port), Weight: x.Weight, State: m.State.String(), Reason: why.String(), By: string(m.By), Since: m.Since,
+			Share: perMille(counts[netip.AddrPortFrom(m.Addr, m.Port)], len(fill.Slots)),
+		}
+		if b.By == "" && why != model.ServerWell && !why.Configured() {
+			b.By = string(self)
+		}
+		if h := health[x.Check]; x.Check != "" {
+			b.Health, b.Detail = h.State.String(), h.Detail
+			if h.Failing != "" {
+				b.Health, b.Detail = "failing", h.Failing
+			}
 		}
 		list = append(list, b)
 	}
@@ -139,15 +206,15 @@ func (q *question) gets(lb *model.LoadBalancer, of *model.BalanceFill, vip netip
 	if lb.ClientAffinity {
 		client = from.String()
 	}
-	return server, []string{fmt.Sprintf("A new connection from %s goes to %s%s, by slot %d of %d. One that is open stays where it is.", client, backend(&x), target, slot, len(of.Slots))}
+	return server, []string{fmt.Sprintf("A new connection from %s goes to %s%s, by slot %d of %d. One that is open stays where it is.", client, backend(x.Addr, x.Port), target, slot, len(of.Slots))}
 }
 
 // backend is how people write a server.
-func backend(x *model.Server) string {
-	if x.Port == 0 {
-		return x.Addr.String()
+func backend(addr netip.Addr, port uint16) string {
+	if port == 0 {
+		return addr.String()
 	}
-	return netip.AddrPortFrom(x.Addr, x.Port).String()
+	return netip.AddrPortFrom(addr, port).String()
 }
 
 // perMille rounds a share.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,9 +26,11 @@ func TestBackends(t *testing.T) {
 	last := server("10.0.0.14", 10)
 	last.Port = 99
 	v := model.View{
+		Self: "m1",
 		LoadBalancers: []model.LoadBalancer{{
 			Name: "api", VIPs: []netip.Addr{vip.Addr}, Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 443, TargetPort: 6443}},
 			Servers:        []model.Server{server("10.0.0.11", 30), server("10.0.0.12", 10), server("10.0.0.13", 0), last, server("fd00::11", 10)},
+			DrainTimeout:   time.Minute,
 			AllowedSources: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		}},
 		Health: map[string]model.HealthState{
@@ -44,21 +47,22 @@ func TestBackends(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, story := backends(&v, &model.Desired{Memory: model.Memory{Balance: map[string]model.BalanceMemory{"api": o.Memory}}}, vip, &q)
+		list, story := backends(&v, remembers(o.Memory), vip, &q)
 		return list, strings.Join(story, "\n")
 	}
+	since := time.Unix(1000, 0)
 	want := []v1alpha1.BackendStatus{
-		{Backend: "10.0.0.11", Weight: 30, Share: 750, State: "up"},
-		{Backend: "10.0.0.12", Weight: 10, Share: 250, State: "up"},
-		{Backend: "10.0.0.13", State: "up"},
-		{Backend: "10.0.0.14:99", Weight: 10, State: "down", Detail: "connection refused"},
+		{Backend: "10.0.0.11", Weight: 30, State: "in", Since: since, Share: 750, Health: "up"},
+		{Backend: "10.0.0.12", Weight: 10, State: "in", Since: since, Share: 250, Health: "up"},
+		{Backend: "10.0.0.13", State: "draining", Reason: "NoWeight", Since: since, Health: "up"},
+		{Backend: "10.0.0.14:99", Weight: 10, State: "out", Reason: "CheckFails", By: "m1", Since: since, Health: "down", Detail: "connection refused"},
 	}
 	if got, story := tell("10.0.0.200", ""); !slices.Equal(got, want) || story != "" {
 		t.Errorf("%+v, %q\nwant %+v", got, story, want)
 	}
 	v.Health["10.0.0.12"] = model.HealthState{State: model.HealthUp, Failing: "no answer in time"}
 	want[0].Share, want[0].Client = 1000, true
-	want[1] = v1alpha1.BackendStatus{Backend: "10.0.0.12", Weight: 10, State: "failing", Detail: "no answer in time"}
+	want[1] = v1alpha1.BackendStatus{Backend: "10.0.0.12", Weight: 10, State: "out", Reason: "LastCheckFailed", By: "m1", Since: since, Health: "failing", Detail: "no answer in time"}
 	got, story := tell("10.0.0.200:443", "10.1.2.3:4567")
 	if !slices.Equal(got, want) || !strings.HasPrefix(story, "A new connection from 10.1.2.3:4567 goes to 10.0.0.11, port 6443, by slot ") {
 		t.Errorf("%+v, %q\nwant %+v", got, story, want)
@@ -83,6 +87,51 @@ func TestBackends(t *testing.T) {
 	}
 	if got, story := tell("api", "10.1.2.3"); got[0].Share != 0 || !strings.Contains(story, "are refused") {
 		t.Errorf("%+v, %q", got[0], story)
+	}
+}
+
+// remembers is a decision with what is known of one LoadBalancer.
+func remembers(m model.BalanceMemory) *model.Desired {
+	return &model.Desired{Memory: model.Memory{Balance: map[string]model.BalanceMemory{"api": m}}}
+}
+
+// TestBalancersInStatus: each LoadBalancer with its ports and the backends of both families, also
+// one that has no place here, and one that is configured no more until it is handed over.
+func TestBalancersInStatus(t *testing.T) {
+	server := func(addr string) model.Server { return model.Server{Addr: netip.MustParseAddr(addr), Weight: 10} }
+	lb := model.LoadBalancer{
+		Name: "api", DrainTimeout: time.Minute, VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.200"), netip.MustParseAddr("fd00::200")},
+		Ports:   []model.ForwardPort{{Protocol: model.UDP, Port: 443, TargetPort: 6443}},
+		Servers: []model.Server{server("10.0.0.11"), server("10.0.0.12"), server("fd00::11")},
+	}
+	in := balance.Input{Now: time.Unix(1000, 0), Wanted: &lb}
+	in.Memory = balance.Step(&in).Memory
+	fewer := lb
+	fewer.VIPs, fewer.Servers = lb.VIPs[:1], []model.Server{server("10.0.0.12"), server("fd00::11")}
+	in.Wanted = &fewer
+	m := balance.Step(&in).Memory
+	m.Wanted, m.Removed = &fewer, []netip.Addr{lb.VIPs[1]}
+	away := model.LoadBalancer{Name: "abroad", VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Servers: []model.Server{server("10.0.0.11")}}
+	say := func(v *model.View) (out []string) {
+		for _, s := range balancerStatus(v, remembers(m)) {
+			out = append(out, fmt.Sprint(s.Name, s.Addresses, s.Ports))
+			for _, b := range s.Backends {
+				out = append(out, fmt.Sprintf("%s %d %s %s %s %d", b.Backend, b.Weight, b.State, b.Reason, b.By, b.Share))
+			}
+		}
+		return out
+	}
+	api := []string{"api[10.0.0.200 fd00::200] [{UDP 443 6443}]", "10.0.0.11 0 draining Removed  0", "10.0.0.12 10 in   1000", "fd00::11 10 in   1000"}
+	want := append([]string{"abroad[192.0.2.1] []", "10.0.0.11 10 out NoPlace m1 0"}, api...)
+	if got := say(&model.View{Self: "m1", LoadBalancers: []model.LoadBalancer{fewer, away}}); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	m.Removed = lb.VIPs
+	if got := say(&model.View{Self: "m1"}); !slices.Equal(got, api) {
+		t.Errorf("while it is handed over: %q\nwant %q", got, api)
+	}
+	if list, _ := backends(&model.View{}, remembers(m), &model.VIP{Addr: lb.VIPs[1]}, &question{}); len(list) != 1 {
+		t.Errorf("explained while it is handed over: %+v", list)
 	}
 }
 
@@ -119,7 +168,7 @@ func TestBackendMetrics(t *testing.T) {
 	health := map[string]model.HealthState{"x": {State: model.HealthDown}}
 	o := balance.Step(&balance.Input{Wanted: &lb, Health: health})
 	d.metrics.publish(&model.View{LoadBalancers: []model.LoadBalancer{lb}, Health: health},
-		&model.Desired{Memory: model.Memory{Balance: map[string]model.BalanceMemory{"api": o.Memory}}})
+		remembers(o.Memory))
 	const want = `
 # HELP lbd_backend_healthy 1 if the last health check of the backend passed on this node, or there is none.
 # TYPE lbd_backend_healthy gauge

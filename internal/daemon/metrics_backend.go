@@ -16,14 +16,16 @@ var (
 
 func (s *snapshot) collectBackends(c chan<- prometheus.Metric) {
 	for i := range s.loadBalancers {
-		lb := &s.loadBalancers[i]
-		fills := s.balance[lb.Name].Fills
-		for family := range fills {
-			for _, b := range shares(lb, &fills[family], family, s.health) {
+		lb := balancer{LoadBalancer: &s.loadBalancers[i], memory: s.balance[s.loadBalancers[i].Name]}
+		for family := range lb.memory.Fills {
+			for _, b := range shares(&lb, family, s.health, "") {
+				if b.Reason == model.ServerRemoved.String() {
+					continue
+				}
 				gauge := func(d *prometheus.Desc, x float64) {
 					c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, lb.Name, b.Backend)
 				}
-				gauge(descBackendUp, number(b.State == "" || b.State == model.HealthUp.String() || b.State == model.HealthDegraded.String()))
+				gauge(descBackendUp, number(b.Health == "" || b.Health == model.HealthUp.String() || b.Health == model.HealthDegraded.String()))
 				gauge(descBackendWeight, float64(b.Weight))
 				gauge(descBackendShare, float64(b.Share)/1000)
 			}

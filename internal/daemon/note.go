@@ -264,7 +264,7 @@ func (d *Daemon) noteBackends() {
 				continue
 			}
 			d.events.addVIP(v1alpha1.Event{
-				Kind: v1alpha1.EventBackend, Time: v.Now, Node: string(d.opts.Node), VIP: lb.Name, Address: backend(x), From: was[k], To: is, Detail: detail,
+				Kind: v1alpha1.EventBackend, Time: v.Now, Node: string(d.opts.Node), VIP: lb.Name, Address: backend(x.Addr, x.Port), From: was[k], To: is, Detail: detail,
 			}, v.Now)
 		}
 	}
@@ -276,9 +276,8 @@ func (d *Daemon) noteBackends() {
 	}
 	slices.SortFunc(gone, func(a, b backendKey) int { return a.server.Compare(b.server) })
 	for _, k := range gone {
-		x := model.Server{Addr: k.server.Addr(), Port: k.server.Port()}
 		d.events.addVIP(v1alpha1.Event{
-			Kind: v1alpha1.EventBackend, Time: v.Now, Node: string(d.opts.Node), VIP: k.balancer, Address: backend(&x), From: was[k],
+			Kind: v1alpha1.EventBackend, Time: v.Now, Node: string(d.opts.Node), VIP: k.balancer, Address: backend(k.server.Addr(), k.server.Port()), From: was[k],
 		}, v.Now)
 	}
 }

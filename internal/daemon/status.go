@@ -21,6 +21,7 @@ func (d *Daemon) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 	var s v1alpha1.NodeStatus
 	err := d.do(ctx, func() {
 		s = status(&d.view, &d.last)
+		s.LoadBalancers = balancerStatus(&d.view, &d.last)
 		s.Version = d.opts.Version
 		for _, f := range d.opts.Extras {
 			f(&s)
@@ -230,7 +231,7 @@ func vipNames(all []model.VIPStatus) (names []string) {
 func explain(v *model.View, d *model.Desired, s model.VIPStatus, q *question) v1alpha1.Explanation {
 	e := v1alpha1.Explanation{
 		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Mode: mode(&s), Node: string(v.Self), Owner: string(s.Owner),
-		Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Duplicate: s.Duplicate, Epoch: s.Epoch,
+		Time: v.Now, Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Duplicate: s.Duplicate, Epoch: s.Epoch,
 	}
 	type ranked struct {
 		c election.Candidate

@@ -42,7 +42,8 @@ type Counts struct {
 	// that is not among them.
 	Servers   map[Counted]Count
 	Uncounted int
-	// Open are the connections that are open, and that this node knows.
+	// Open are the connections that are open, and that this node knows, to servers that are not
+	// counted, too.
 	Open map[Way]int
 }
 
@@ -65,7 +66,9 @@ type counter struct {
 
 	known     sync.Mutex // for a moment only
 	there     [len(families)]bool
+	vips      [len(families)]map[netip.Addr]origin // never changed; nil: those of an earlier process
 	uncounted int
+	closed    bool
 }
 
 // tell notes what there is to be read.
@@ -75,8 +78,9 @@ func (d *Driver) tell() {
 	d.counts.uncounted = 0
 	for f := range d.tables {
 		t := &d.tables[f]
-		d.counts.there[f] = t.state == there || t.inherited != nil
+		d.counts.there[f], d.counts.vips[f] = t.state == there || t.inherited != nil, nil
 		if t.image != nil {
+			d.counts.vips[f] = t.image.vips
 			d.counts.uncounted += t.image.uncounted
 		}
 	}
@@ -88,10 +92,18 @@ func (d *Driver) tell() {
 func (d *Driver) Count() (Counts, error) {
 	c := &d.counts
 	c.known.Lock()
-	known, uncounted := c.there, c.uncounted
+	known, vips, uncounted := c.there, c.vips, c.uncounted
 	c.known.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer func() {
+		c.mu.Unlock()
+		if c.isClosed() { // meanwhile, which waited for nobody
+			_ = c.end()
+		}
+	}()
+	if c.isClosed() {
+		return Counts{}, errClosed
+	}
 	begin := time.Now()
 	if begin.Before(c.next) {
 		return c.last, c.failed
@@ -106,7 +118,8 @@ func (d *Driver) Count() (Counts, error) {
 	if known != [len(families)]bool{} {
 		errs = append(errs, sockdiag.Forwarded(func(e sockdiag.Entry) {
 			to := Counted{e.Server, model.Protocol(e.Protocol)}
-			if _, is := out.Servers[to]; is {
+			_, ours := vips[familyOf(e.To.Addr())][e.To.Addr()]
+			if _, is := out.Servers[to]; is || ours {
 				out.Open[Way{e.To.Addr(), to}]++
 			}
 		}))
@@ -159,11 +172,32 @@ func counted(key []byte) (c Counted, ok bool) {
 	return Counted{netip.AddrPortFrom(a, binary.BigEndian.Uint16(key[4:])), model.Protocol(key[0])}, ok
 }
 
+var errClosed = errors.New("forward: the driver is closed")
+
+func (c *counter) isClosed() bool {
+	c.known.Lock()
+	defer c.known.Unlock()
+	return c.closed
+}
+
+// close has the session end, at once or when nobody uses it any more.
 func (c *counter) close() error {
-	c.mu.Lock()
+	c.known.Lock()
+	c.closed = true
+	c.known.Unlock()
+	return c.end()
+}
+
+// end closes the session unless somebody uses it, who does so then.
+func (c *counter) end() error {
+	if !c.mu.TryLock() {
+		return nil
+	}
 	defer c.mu.Unlock()
 	if c.session == nil {
 		return nil
 	}
-	return c.session.Close()
+	s := c.session
+	c.session = nil
+	return s.Close()
 }

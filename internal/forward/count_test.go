@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -65,6 +66,27 @@ func TestCounts(t *testing.T) {
 				t.Errorf("%s %s: a server without connections has %+v", vip, p, none)
 			}
 		}
+	}
+}
+
+// TestOpenBeyondTheBound: connections to a server that is not counted are known to be open, and those
+// that others translate are none of them.
+func TestOpenBeyondTheBound(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	b.forwards(wanted(s1))
+	l.served(l.open("tcp", vip4))
+	for _, n := range []int{setOpened, setReceived, setSent} {
+		l.ExecOn(b1, "nft", "flush", "set", "ip", TableName, setNames[n])
+	}
+	at := Counted{server(s1, vip4), model.TCP}
+	got := b.count()
+	if _, is := got.Servers[at]; is || got.Open[Way{vip4, at}] != 1 {
+		t.Errorf("%+v", got)
+	}
+	b.counts.vips[0] = nil // the connection is that of somebody else's address
+	if got := b.count(); len(got.Open) != 0 {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -170,5 +192,21 @@ func TestCountFailsAgain(t *testing.T) {
 	d.counts.next = time.Now().Add(time.Hour)
 	if c, err := d.Count(); err == nil {
 		t.Errorf("%+v, and no error", c)
+	}
+}
+
+// TestCloseWaitsForNoScrape, and who counts at that moment leaves nothing open.
+func TestCloseWaitsForNoScrape(t *testing.T) {
+	l := newLab(t)
+	b := l.balancer(b1)
+	b.forwards(wanted(s1))
+	b.count()
+	b.counts.mu.Lock() // somebody counts
+	if err := b.Close(t.Context()); err != nil || b.counts.session == nil {
+		t.Fatalf("%v, session %v", err, b.counts.session)
+	}
+	b.counts.mu.Unlock()
+	if c, err := b.Count(); !errors.Is(err, errClosed) || b.counts.session != nil {
+		t.Errorf("%+v, %v; session %v", c, err, b.counts.session)
 	}
 }

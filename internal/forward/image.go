@@ -89,7 +89,7 @@ type image struct {
 	// changes: the name stands for it.
 	chains map[string]chain
 	// vips has the VIPs, and what sources their connections get.
-	vips map[string]origin
+	vips map[netip.Addr]origin
 	// services are what the elements of setServers were made of.
 	services []*model.ForwardService
 	// uncounted is how many ways to servers are not counted, since there are too many.
@@ -135,7 +135,7 @@ const refuse = "refuse"
 // describe is the image for the services and replies, which are all of the family. It takes
 // names from the image before.
 func (f *family) describe(services []*model.ForwardService, replies []model.ForwardReply, before *image) *image {
-	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]slotName), vips: make(map[string]origin)}
+	m := &image{chains: make(map[string]chain), names: make(map[*model.SlotTable]slotName), vips: make(map[netip.Addr]origin)}
 	for n := range m.elements {
 		m.elements[n] = make(map[string]string)
 	}
@@ -150,7 +150,7 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 	var last *model.SlotTable
 	for _, s := range services {
 		vip := string(s.Addr.AsSlice())
-		m.vips[vip] = origin{s.Interface, s.ClientSource, s.Near}
+		m.vips[s.Addr] = origin{s.Interface, s.ClientSource, s.Near}
 		if s.Interface != "" {
 			m.elements[setLAN][vip+string(interfaceName(s.Interface))] = ""
 		}

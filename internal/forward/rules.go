@@ -180,15 +180,15 @@ const origins = "origins"
 
 // originals has the rules of that chain, for each VIP. A set of the VIPs would do, but
 // nft 1.0.6 aborts when it lists a rule with the original destination in a lookup.
-func (b *builder) originals(vips map[string]origin) {
+func (b *builder) originals(vips map[netip.Addr]origin) {
 	to := b.chain(origins)
 	b.c.FlushChain(to)
-	for _, vip := range slices.Sorted(maps.Keys(vips)) {
+	for _, vip := range slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare) {
 		o := vips[vip]
-		toVIP := []expr.Any{&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, nft.Equals([]byte(vip))} // direction 0
+		toVIP := []expr.Any{&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, nft.Equals(vip.AsSlice())} // direction 0
 		client := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg}, nft.Equals(interfaceName(o.iface))}
 		seesVIP := []expr.Any{
-			&expr.Immediate{Register: nft.Reg, Data: []byte(vip)},
+			&expr.Immediate{Register: nft.Reg, Data: vip.AsSlice()},
 			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
 		}
 		if o.kept {

@@ -143,12 +143,17 @@ func identity(s *taken) string {
 	for i := range still.BGP {
 		still.BGP[i].Received, still.BGP[i].Paths = 0, nil
 	}
+	still.LoadBalancers = nil // those that are shown are explained
 	still.Gossip = v1alpha1.GossipStatus{Absent: still.Gossip.Absent, Error: still.Gossip.Error, LastConflictName: still.Gossip.LastConflictName}
 	sum := fnv.New64a()
 	encoder := json.NewEncoder(sum)
 	_ = encoder.Encode(still) // values that are made to be encoded, into memory
 	for i := range s.Forwards {
-		_ = encoder.Encode(s.Forwards[i].Backends)
+		backends := slices.Clone(s.Forwards[i].Backends)
+		for n := range backends {
+			backends[n].Connections = nil
+		}
+		_ = encoder.Encode(backends)
 	}
 	fmt.Fprint(sum, s.Events.Started, s.Events.Newest)
 	return fmt.Sprintf("%016x", sum.Sum64())

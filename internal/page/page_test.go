@@ -353,6 +353,8 @@ func TestOnlyTimeHasPassed(t *testing.T) {
 	s, _ := sample(t)
 	now := &taken{Snapshot: *s}
 	before := identity(now)
+	now.Forwards[0].Backends[0].Connections = new(int)
+	now.Status.LoadBalancers = []v1alpha1.BalancerStatus{{Name: "registry"}}
 	now.Status.Time = now.Status.Time.Add(time.Minute)
 	now.Status.Health[0].Failures++
 	now.Status.Health[0].LastDuration = "1ms"

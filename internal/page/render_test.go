@@ -224,7 +224,7 @@ func TestOverview(t *testing.T) {
 		"nodes":    {"m4 | ✗ dead | 0 | 10.0.0.14 | v0.1.0 | –", "m2 | ! alive | 0 | 10.0.0.12 | v0.1.0 | draining", "m1 this node | ✓ alive | 2 | – | v0.1.0 | –"},
 		"health":   {"registry/10.0.1.33 | ✗ down | 10m ago | 3.4ms | http://10.0.1.33:5000/v2/: 503 Service Unavailable"},
 		"bgp":      {"tor-a 10.0.0.1 | 64500 | ✓ Established | 3d ago | ✓ Up detects in 150ms | 1 path | –", "tor-b 10.0.0.2 | 64500 | ✗ Active lost 2 times | 5m ago | ✗ Down | 0 paths | 5m ago the BFD session went down: control detection time expired"},
-		"forwards": {"10.0.1.31:5000 | 50.0 % | 100 | ✓ up | –", "10.0.1.34:5000 | 0.0 % | 0 | ✓ up | its weight is 0"},
+		"forwards": {"10.0.1.31:5000 | in | 50.0 % | 100 | ✓ up | –", "10.0.1.34:5000 | draining | 0.0 % | 0 | ✓ up | its weight is 0"},
 		"changes": {
 			"07:28:36.331 96s ago | control-plane 2001:db8::c8 | owner | m1 → m3 | Unhealthy | –",
 			"06:00:12.531 89m ago | ingress/web 10.0.0.220 | announced | m4 → m1 | – | missed for 204ms",
@@ -303,7 +303,7 @@ func TestVIP(t *testing.T) {
 	body, err = VIP(s, "10.0.0.210", list[1:])
 	p = parse(t, body, err)
 	p.wellFormed()
-	if got := rows(p.byID("vip-0")); !slices.Contains(got, "10.0.1.33:5000 | 0.0 % | 100 | ✗ down | http://10.0.1.33:5000/v2/: 503 Service Unavailable") {
+	if got := rows(p.byID("vip-0")); !slices.Contains(got, "10.0.1.33:5000 | out | 0.0 % | 100 | ✗ down | it fails the check of m1: http://10.0.1.33:5000/v2/: 503 Service Unavailable") {
 		t.Errorf("backends:\n%s", strings.Join(got, "\n"))
 	}
 	body, err = VIP(s, "gone", nil)

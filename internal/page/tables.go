@@ -257,14 +257,18 @@ func forwarded(s *v1alpha1.NodeStatus) (out []string) {
 func backends(e *v1alpha1.Explanation) table {
 	t := table{
 		Caption: "Where new connections to " + control.Line(e.Address) + " go.",
-		Head:    []string{"Backend", "New connections", "Weight", "Health", "Why"},
+		Head:    []string{"Backend", "State", "New connections", "Weight", "Health", "Why"},
 	}
 	for _, b := range e.Backends {
-		state := marked(healthMark(b.State), b.State, "")
-		if b.State == "" {
-			state = cell{Mark: good, Text: "not checked"}
+		health := marked(healthMark(b.Health), b.Health, "")
+		if b.Health == "" {
+			health = cell{Mark: good, Text: "not checked"}
 		}
-		t.Rows = append(t.Rows, row{state.Mark, []cell{code(b.Backend), {Text: control.Share(b)}, {Text: strconv.Itoa(b.Weight)}, state, words(control.BackendWhy(b))}})
+		mark := health.Mark
+		if b.State == model.ServerOut.String() && mark == good {
+			mark = look
+		}
+		t.Rows = append(t.Rows, row{mark, []cell{code(b.Backend), words(b.State), {Text: control.Share(b)}, {Text: strconv.Itoa(b.Weight)}, health, words(control.BackendWhy(b))}})
 	}
 	return t
 }

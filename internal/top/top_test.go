@@ -34,7 +34,7 @@ func told() Told {
 			{Seq: 1, Time: noon.Add(-time.Second), Kind: v1alpha1.EventMember, Node: "m3", From: "alive", To: "dead"},
 			{Seq: 2, Time: noon, Kind: v1alpha1.EventOwner, VIP: "ingress", Address: "10.0.0.201", From: "m1", To: "m2", Reason: "Unhealthy"},
 		},
-		Backends: []v1alpha1.Explanation{{Name: "box", Address: "10.0.0.202", Backends: []v1alpha1.BackendStatus{{Backend: "10.0.1.1", Weight: 100, Share: 1000, State: "up"}, {Backend: "10.0.1.2", Weight: 100, State: "down", Detail: "refused"}}}},
+		Backends: []v1alpha1.Explanation{{Name: "box", Address: "10.0.0.202", Backends: []v1alpha1.BackendStatus{{Backend: "10.0.1.1", Weight: 100, Share: 1000, State: "in", Health: "up"}, {Backend: "10.0.1.2", Weight: 100, State: "out", Reason: "CheckFails", By: "m1", Health: "down", Detail: "refused"}}}},
 	}
 }
 

@@ -35,10 +35,11 @@ func full() v1alpha1.NodeStatus {
 		},
 		BGP: []v1alpha1.BGPStatus{{Peer: "tor", Address: "192.0.2.99", State: "Active", Error: "refused", Received: 3, Flaps: 2, LastErrorAt: at,
 			Advertised: []string{"192.0.2.1/32"}, Paths: []v1alpha1.BGPPathStatus{{Prefix: "192.0.2.1/32"}}}},
-		Gossip:     v1alpha1.GossipStatus{KeyMismatches: 4, LastMismatchFrom: "192.0.2.7", LastMismatchAt: at, Absent: []string{"n3"}, NameConflicts: 1, LastConflictAt: at},
-		Health:     []v1alpha1.HealthStatus{{Name: "x", State: "down", Detail: "no", LastDuration: "1ms", Successes: 5, Failures: 6}},
-		Drivers:    []v1alpha1.DriverStatus{{Name: "layer2"}},
-		Kubernetes: &v1alpha1.KubernetesStatus{Connected: true, Synced: true, Since: at, LastError: "away"},
+		Gossip:        v1alpha1.GossipStatus{KeyMismatches: 4, LastMismatchFrom: "192.0.2.7", LastMismatchAt: at, Absent: []string{"n3"}, NameConflicts: 1, LastConflictAt: at},
+		Health:        []v1alpha1.HealthStatus{{Name: "x", State: "down", Detail: "no", LastDuration: "1ms", Successes: 5, Failures: 6}},
+		Drivers:       []v1alpha1.DriverStatus{{Name: "layer2"}},
+		LoadBalancers: []v1alpha1.BalancerStatus{{Name: "api", Backends: []v1alpha1.BackendStatus{{Backend: "192.0.2.11", State: "out", Detail: "refused", Since: at}}}},
+		Kubernetes:    &v1alpha1.KubernetesStatus{Connected: true, Synced: true, Since: at, LastError: "away"},
 	}
 }
 
@@ -71,6 +72,8 @@ func TestCompare(t *testing.T) {
 		"session tries":      {func(s *v1alpha1.NodeStatus) { s.BGP[0].State = "Connect" }, words},
 		"another error":      {func(s *v1alpha1.NodeStatus) { s.BGP[0].Error = "reset" }, words},
 		"another detail":     {func(s *v1alpha1.NodeStatus) { s.VIPs[0].Detail, s.Health[0].Detail = "x", "y" }, words},
+		"of a backend":       {func(s *v1alpha1.NodeStatus) { s.LoadBalancers[0].Backends[0].Detail = "x" }, words},
+		"a backend is in":    {func(s *v1alpha1.NodeStatus) { s.LoadBalancers[0].Backends[0].State = "in" }, usual},
 		"API server is back": {func(s *v1alpha1.NodeStatus) { s.Kubernetes.Since, s.Kubernetes.LastError = s.Time, "x" }, words},
 	} {
 		before, after := full(), full()

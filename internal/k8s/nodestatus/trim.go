@@ -95,6 +95,14 @@ func wordless(s *v1alpha1.NodeStatus) v1alpha1.NodeStatus {
 	for i := range c.Health {
 		c.Health[i].Detail = ""
 	}
+	c.LoadBalancers = slices.Clone(s.LoadBalancers)
+	for i := range c.LoadBalancers {
+		of := &c.LoadBalancers[i]
+		of.Backends = slices.Clone(of.Backends)
+		for j := range of.Backends {
+			of.Backends[j].Detail = ""
+		}
+	}
 	c.Drivers = slices.Clone(s.Drivers)
 	for i := range c.Drivers {
 		c.Drivers[i].Error = present(c.Drivers[i].Error)
