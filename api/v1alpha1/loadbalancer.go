@@ -40,6 +40,8 @@ type LoadBalancer struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.bgp))",message="bgp is not for a LoadBalancer, which is announced by l2 in the mode active-backup",fieldPath=".advertise.bgp"
 // +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.l2) && has(self.advertise.l2.mode) && self.advertise.l2.mode == 'balanced')",message="balanced is not for a LoadBalancer, which is announced by l2 in the mode active-backup",fieldPath=".advertise.l2.mode"
 // +kubebuilder:validation:XValidation:rule="(size(self.addresses.filter(a, a.contains(':'))) * size(self.backends.filter(b, b.address.contains(':'))) + size(self.addresses.filter(a, !a.contains(':'))) * size(self.backends.filter(b, !b.address.contains(':')))) * size(self.ports) <= 200000",message="has more than 200000 ways from an address and a port to a backend",fieldPath=".ports"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddresses) || self.sourceAddresses.all(s, s in self.addresses)",message="is none of the addresses of this object, as they are written there",fieldPath=".sourceAddresses"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddresses) || size(self.sourceAddresses) == 0 || !has(self.source) || self.source != 'client'",message="is for the source vip: with client backends see the client",fieldPath=".sourceAddresses"
 type LoadBalancerSpec struct {
 	// Addresses are those of a VirtualIP: IPv4 and IPv6 addresses without a prefix length, 1 to 64.
 	// +listType=set
@@ -83,6 +85,16 @@ type LoadBalancerSpec struct {
 	// The definition has no default, which an API server would write into objects that
 	// daemons of an older version could not read then.
 	Source SourceAddress `json:"source,omitempty"`
+	// SourceAddresses are those of Addresses that backends see as clients, with the source vip: each
+	// connection has one of its family, in place of the one that the client connected to. One
+	// address has some 64000 connections to a port of a backend at a time, and with more of them
+	// fewer connections have their port changed, which a crash of the owner loses.
+	// Default: the one that the client connected to. Written as in Addresses.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=45
+	SourceAddresses []string `json:"sourceAddresses,omitempty"`
 	// DrainTimeout is how long the connections of a backend go on that was given the weight 0
 	// or taken out: 0s to 1h. Default: 30s.
 	// +kubebuilder:default="30s"

@@ -58,15 +58,23 @@ var balancerTexts = map[string]string{
 	`{"onFailure":"wait"}`:                                    "spec.onFailure: \"wait\" must be reset or keep\n",
 	`{"source":"client"}`:                                     "",
 	`{"source":"node"}`:                                       "spec.source: \"node\" must be vip or client\n",
-	`{"drainTimeout":"2h"}`:                                   "spec.drainTimeout: 2h must be from 0s to 1h\n",
-	`{"allowedSources":["10.0.0.1"]}`:                         "spec.allowedSources[0]: \"10.0.0.1\" is not a prefix; write 10.0.0.1/32\n",
-	`{"allowedSources":["all"]}`:                              "spec.allowedSources[0]: \"all\" is not a prefix, such as 10.0.0.0/8\n",
-	`{"allowedSources":["10.0.0.1/8"]}`:                       "spec.allowedSources[0]: \"10.0.0.1/8\" has bits behind its length; write 10.0.0.0/8\n",
-	`{"allowedSources":["10.0.0.0/8","10.0.0.0/8"]}`:          "spec.allowedSources[1]: \"10.0.0.0/8\" is listed twice\n",
-	`{"allowedSources":["fd00::/8"]}`:                         "spec.allowedSources[0]: \"fd00::/8\" is of another family than the addresses of this object\n",
-	`{"addresses":["fd00::200"],"backends":[{"address":"fd00::1"}],"allowedSources":["10.0.0.0/8"]}`: "spec.allowedSources[0]: \"10.0.0.0/8\" is of another family than the addresses of this object\n",
-	`{"advertise":{"bgp":{}}}`:                 "spec.advertise.bgp: is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
-	`{"advertise":{"l2":{"mode":"balanced"}}}`: "spec.advertise.l2.mode: \"balanced\" is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
+	`{"sourceAddresses":["10.0.0.200"]}`:                      "",
+	`{"addresses":["10.0.0.200","fd00::200","10.0.0.201"],"backends":[{"address":"10.0.0.11"},{"address":"fd00::11"}],"sourceAddresses":["10.0.0.201","fd00::200"],"source":"vip"}`: "",
+	`{"sourceAddresses":["10.0.0.201"]}`:                                                              "spec.sourceAddresses[0]: \"10.0.0.201\" is none of the addresses of this object, as they are written there\n",
+	`{"sourceAddresses":["10.0.0.11"]}`:                                                               "spec.sourceAddresses[0]: \"10.0.0.11\" is none of the addresses of this object, as they are written there\n",
+	`{"sourceAddresses":["10.0.0.200","10.0.0.200"]}`:                                                 "spec.sourceAddresses[1]: \"10.0.0.200\" is listed twice\n",
+	`{"sourceAddresses":["10.0.0.200"],"source":"client"}`:                                            "spec.sourceAddresses: is for the source vip: with client backends see the client\n",
+	`{"sourceAddresses":[],"source":"client"}`:                                                        "",
+	`{"addresses":["fd00::0200"],"backends":[{"address":"fd00::1"}],"sourceAddresses":["fd00::200"]}`: "spec.sourceAddresses[0]: \"fd00::200\" is none of the addresses of this object, as they are written there\n",
+	`{"drainTimeout":"2h"}`:                                                                           "spec.drainTimeout: 2h must be from 0s to 1h\n",
+	`{"allowedSources":["10.0.0.1"]}`:                                                                 "spec.allowedSources[0]: \"10.0.0.1\" is not a prefix; write 10.0.0.1/32\n",
+	`{"allowedSources":["all"]}`:                                                                      "spec.allowedSources[0]: \"all\" is not a prefix, such as 10.0.0.0/8\n",
+	`{"allowedSources":["10.0.0.1/8"]}`:                                                               "spec.allowedSources[0]: \"10.0.0.1/8\" has bits behind its length; write 10.0.0.0/8\n",
+	`{"allowedSources":["10.0.0.0/8","10.0.0.0/8"]}`:                                                  "spec.allowedSources[1]: \"10.0.0.0/8\" is listed twice\n",
+	`{"allowedSources":["fd00::/8"]}`:                                                                 "spec.allowedSources[0]: \"fd00::/8\" is of another family than the addresses of this object\n",
+	`{"addresses":["fd00::200"],"backends":[{"address":"fd00::1"}],"allowedSources":["10.0.0.0/8"]}`:  "spec.allowedSources[0]: \"10.0.0.0/8\" is of another family than the addresses of this object\n",
+	`{"advertise":{"bgp":{}}}`:                                                                        "spec.advertise.bgp: is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
+	`{"advertise":{"l2":{"mode":"balanced"}}}`:                                                        "spec.advertise.l2.mode: \"balanced\" is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
 }
 
 // balancer is the text of an object with this spec, completed.
@@ -116,8 +124,8 @@ func beyond() string {
 		backends = append(backends, fmt.Sprintf(`{"address":"10.0.%d.%d"}`, i/250, i%250+1))
 		sources = append(sources, fmt.Sprintf(`"10.%d.%d.0/24"`, i/250, i%250))
 	}
-	return fmt.Sprintf(`{"addresses":[%s],"ports":[%s],"backends":[%s],"allowedSources":[%s]}`,
-		strings.Join(addresses, ","), strings.Join(ports, ","), strings.Join(backends, ","), strings.Join(sources, ","))
+	return fmt.Sprintf(`{"addresses":[%s],"ports":[%s],"backends":[%s],"allowedSources":[%s],"sourceAddresses":[%s]}`,
+		strings.Join(addresses, ","), strings.Join(ports, ","), strings.Join(backends, ","), strings.Join(sources, ","), strings.Join(addresses, ","))
 }
 
 func TestLoadBalancer(t *testing.T) {
@@ -142,7 +150,7 @@ func TestLoadBalancer(t *testing.T) {
 	judge("a backend more", grid(1, 1000, 101), many)
 	judge("two addresses more", grid(2, 501, 100), many)
 	judge("beyond the bounds", beyond(), "spec.addresses: has 65 entries; at most 64 are allowed\nspec.ports: has 1001 entries; at most 1000 are allowed\n"+
-		"spec.backends: has 1001 entries; at most 1000 are allowed\nspec.ports: has more than 200000 ways from an address and a port to a backend\nspec.allowedSources: has 1001 entries; at most 1000 are allowed\n")
+		"spec.backends: has 1001 entries; at most 1000 are allowed\nspec.ports: has more than 200000 ways from an address and a port to a backend\nspec.sourceAddresses: has 65 entries; at most 64 are allowed\nspec.allowedSources: has 1001 entries; at most 1000 are allowed\n")
 }
 
 func TestLoadBalancerDefaults(t *testing.T) {

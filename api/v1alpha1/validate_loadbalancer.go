@@ -60,6 +60,11 @@ func (l *LoadBalancer) Validate() []FieldError {
 	oneOf(&k, "spec.affinity", s.Affinity, AffinityConnection, AffinityClient)
 	oneOf(&k, "spec.onFailure", s.OnFailure, FailureReset, FailureKeep)
 	oneOf(&k, "spec.source", s.Source, SourceVIP, SourceClient)
+	k.atMost("spec.sourceAddresses", len(s.SourceAddresses), maxVIPAddresses)
+	k.eachOnce("spec.sourceAddresses", s.SourceAddresses, func(at, text string) {
+		k.want(slices.Contains(s.Addresses, text), at, text, "is none of the addresses of this object, as they are written there")
+	})
+	k.want(len(s.SourceAddresses) == 0 || s.Source != SourceClient, "spec.sourceAddresses", nil, "is for the source vip: with client backends see the client")
 	k.duration("spec.drainTimeout", *s.DrainTimeout, 0, maxBackendDrainTime)
 	k.atMost("spec.allowedSources", len(s.AllowedSources), maxAllowedSources)
 	k.eachOnce("spec.allowedSources", s.AllowedSources, func(at, text string) { k.allowedSource(at, text, vips) })

@@ -188,11 +188,8 @@ func told(v *model.View, lb *model.LoadBalancer) (by [2]model.FollowedVerdict) {
 			known[family] = true
 			continue
 		}
-		for _, c := range v.Gossip.Claims[a] { // the highest first
-			if m, is := v.Gossip.Members[c.Owner]; is && m.State == model.MemberAlive && m.Late.IsZero() {
-				by[family], known[family] = model.FollowedVerdict{Verdict: c.Verdict, By: c.Owner}, true
-				break
-			}
+		if c, is := claimOf(v, a); is {
+			by[family], known[family] = model.FollowedVerdict{Verdict: c.Verdict, By: c.Owner}, true
 		}
 	}
 	return by

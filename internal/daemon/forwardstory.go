@@ -96,6 +96,10 @@ func backends(v *model.View, d *model.Desired, vip *model.VIP, q *question) (lis
 	family := balance.Family(vip.Addr)
 	of := all[i].memory.Fills[family]
 	gets, story := q.gets(all[i].LoadBalancer, &of, vip.Addr)
+	if n := slices.IndexFunc(d.Forward.Services, func(s model.ForwardService) bool { return s.Addr == vip.Addr && len(s.Sources) > 0 }); n >= 0 && gets >= 0 && q.client.Port() != 0 {
+		from := d.Forward.Services[n].Sources
+		story = append(story, fmt.Sprintf("The backend sees it come from %s.", from[balance.Source(q.client, len(from))]))
+	}
 	list = shares(&all[i], family, v.Health, v.Self)
 	for n := range list {
 		list[n].Client = gets >= 0 && list[n].Backend == backend(of.Servers[gets].Addr, of.Servers[gets].Port)

@@ -77,6 +77,12 @@ func TestBackends(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", c.vip, c.client, story, c.want)
 		}
 	}
+	q, _ := ask("api", "10.1.2.3:4567")
+	d := remembers(memory)
+	d.Forward.Services = []model.ForwardService{{Addr: vip.Addr, Sources: []netip.Addr{netip.MustParseAddr("10.0.0.201")}}}
+	if _, story := backends(&v, d, vip, &q); len(story) != 2 || story[1] != "The backend sees it come from 10.0.0.201." {
+		t.Errorf("%q", story)
+	}
 	v.LoadBalancers[0].ClientAffinity = true
 	if _, story := tell("api", "10.1.2.3"); !strings.HasPrefix(story, "A new connection from 10.1.2.3 goes to 10.0.0.11, by slot ") {
 		t.Errorf("%q", story)

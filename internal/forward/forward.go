@@ -234,6 +234,11 @@ func sane(s *model.ForwardService) error {
 			return fmt.Errorf("server %s: not of the family of the VIP", to)
 		}
 	}
+	for _, a := range s.Sources {
+		if !fits(netip.AddrPortFrom(a, 0)) {
+			return fmt.Errorf("source %s: not of the family of the VIP", a)
+		}
+	}
 	if s.Slots == nil {
 		return nil
 	}

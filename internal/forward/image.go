@@ -105,10 +105,12 @@ type origin struct {
 	// kept: servers see the clients of iface themselves, but for those in the subnets near.
 	kept bool
 	near []netip.Prefix
+	// sources are what servers see in place of the VIP, by a hash of the connection.
+	sources []netip.Addr
 }
 
 func (o origin) same(p origin) bool {
-	return o.iface == p.iface && o.kept == p.kept && slices.Equal(o.near, p.near)
+	return o.iface == p.iface && o.kept == p.kept && slices.Equal(o.near, p.near) && slices.Equal(o.sources, p.sources)
 }
 
 // slotName stands for what a chain has of a slot table: all of it, or the addresses alone if
@@ -150,7 +152,7 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 	var last *model.SlotTable
 	for _, s := range services {
 		vip := string(s.Addr.AsSlice())
-		m.vips[s.Addr] = origin{s.Interface, s.ClientSource, s.Near}
+		m.vips[s.Addr] = origin{s.Interface, s.ClientSource, s.Near, s.Sources}
 		if s.Interface != "" {
 			m.elements[setLAN][vip+string(interfaceName(s.Interface))] = ""
 		}
@@ -322,7 +324,9 @@ func (f *family) change(c *nftables.Conn, from, to *image) error {
 		}
 	}
 	if !maps.EqualFunc(from.vips, to.vips, origin.same) {
-		b.originals(to.vips)
+		if err := b.originals(to.vips); err != nil {
+			return err
+		}
 	}
 	for n := range sets {
 		if len(to.elements[n]) > 0 && reflect.ValueOf(from.elements[n]).Pointer() == reflect.ValueOf(to.elements[n]).Pointer() {

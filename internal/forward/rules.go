@@ -180,16 +180,16 @@ const origins = "origins"
 
 // originals has the rules of that chain, for each VIP. A set of the VIPs would do, but
 // nft 1.0.6 aborts when it lists a rule with the original destination in a lookup.
-func (b *builder) originals(vips map[netip.Addr]origin) {
+func (b *builder) originals(vips map[netip.Addr]origin) error {
 	to := b.chain(origins)
 	b.c.FlushChain(to)
 	for _, vip := range slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare) {
 		o := vips[vip]
 		toVIP := []expr.Any{&expr.Ct{Register: nft.Reg, Key: expr.CtKeyDST}, nft.Equals(vip.AsSlice())} // direction 0
 		client := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg}, nft.Equals(interfaceName(o.iface))}
-		seesVIP := []expr.Any{
-			&expr.Immediate{Register: nft.Reg, Data: vip.AsSlice()},
-			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg},
+		seesVIP, err := b.sees(vip, o.sources)
+		if err != nil {
+			return err
 		}
 		if o.kept {
 			for _, p := range o.near {
@@ -201,6 +201,48 @@ func (b *builder) originals(vips map[netip.Addr]origin) {
 		}
 		b.rule(to, toVIP, []expr.Any{&expr.Masq{}})
 	}
+	return nil
+}
+
+// sees has the source translated to the VIP, or to one of the sources, by a hash of what the client
+// is: so all nodes give a connection the same.
+func (b *builder) sees(vip netip.Addr, sources []netip.Addr) ([]expr.Any, error) {
+	snat := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: b.family.number, RegAddrMin: nft.Reg}
+	if len(sources) == 0 {
+		return []expr.Any{&expr.Immediate{Register: nft.Reg, Data: vip.AsSlice()}, snat}, nil
+	}
+	m := b.indexed(len(sources), b.family.address)
+	elements := make([]nftables.SetElement, len(sources))
+	for i, s := range sources {
+		elements[i] = nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(uint32(i)), Val: s.AsSlice()}
+	}
+	if err := nft.AddSet(b.c, m, elements); err != nil {
+		return nil, err
+	}
+	key, hashed := b.client(false)
+	return append(key, b.hash(hashed, balance.SourceSeed, m), b.indexedBy(m), snat), nil
+}
+
+// client puts the client side by side with its port, unless all its connections belong together, and
+// tells how many bytes that are.
+func (b *builder) client(affinity bool) (key []expr.Any, bytes uint32) {
+	f := b.family
+	key = []expr.Any{&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.address.Bytes}}
+	if affinity {
+		return key, f.address.Bytes
+	}
+	port := &expr.Payload{DestRegister: reg32 + f.address.Bytes/4, Base: expr.PayloadBaseTransportHeader, Offset: sourcePort, Len: 2}
+	return append(key, port), f.address.Bytes + 4
+}
+
+// hash makes an index into the map out of what client has put there.
+func (b *builder) hash(bytes, seed uint32, m *nftables.Set) expr.Any {
+	return &expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: bytes, Modulus: m.Size, Seed: seed, Type: expr.HashTypeJenkins}
+}
+
+// indexedBy puts what the map has for the index into the registers.
+func (b *builder) indexedBy(m *nftables.Set) expr.Any {
+	return &expr.Lookup{SourceRegister: nft.Reg, DestRegister: nft.Reg, IsDestRegSet: true, SetName: m.Name, SetID: m.ID}
 }
 
 // fill adds a chain of an image.
@@ -230,17 +272,9 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 	if err != nil {
 		return err
 	}
-	words, hashed := f.address.Bytes/4, f.address.Bytes
-	key := []expr.Any{&expr.Payload{DestRegister: reg32, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.address.Bytes}}
-	if !c.affinity {
-		key = append(key, &expr.Payload{DestRegister: reg32 + words, Base: expr.PayloadBaseTransportHeader, Offset: sourcePort, Len: 2})
-		hashed += 4
-	}
-	server := []expr.Any{
-		&expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: hashed, Modulus: m.Size, Seed: balance.HashSeed, Type: expr.HashTypeJenkins},
-		&expr.Lookup{SourceRegister: nft.Reg, DestRegister: nft.Reg, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
-	}
-	port := reg32 + words // beside the address, as the map has it
+	key, hashed := b.client(c.affinity)
+	server := []expr.Any{b.hash(hashed, balance.HashSeed, m), b.indexedBy(m)}
+	port := reg32 + f.address.Bytes/4 // beside the address, as the map has it
 	if c.onePort {
 		ports := f.set(setPorts)
 		server = append(server, b.keyAt(port, destinationPort, f.destination)...)
@@ -252,18 +286,24 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 	return nil
 }
 
-// slots adds the map from slots to servers. It has no name, so that nft lists it in its rule,
+// indexed describes a map from numbers. It has no name, so that nft lists it in its rule,
 // in words that it can load again: a named map has to tell the type of its key, and integers
 // of four bytes have none that nft could write.
-func (b *builder) slots(c chain) (*nftables.Set, error) {
-	m := &nftables.Set{
-		Table: b.family.table, ID: b.next, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(c.slots.Slots)),
-		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian, DataType: b.family.address,
-	}
+func (b *builder) indexed(size int, data nftables.SetDatatype) *nftables.Set {
 	b.next++
-	if !c.onePort {
-		m.DataType = nftables.MustConcatSetType(b.family.address, nftables.TypeInetService)
+	return &nftables.Set{
+		Table: b.family.table, ID: b.next - 1, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true, Size: uint32(size),
+		KeyType: nftables.TypeInteger, KeyByteOrder: binaryutil.NativeEndian, DataType: data,
 	}
+}
+
+// slots adds the map from slots to servers.
+func (b *builder) slots(c chain) (*nftables.Set, error) {
+	data := b.family.address
+	if !c.onePort {
+		data = nftables.MustConcatSetType(b.family.address, nftables.TypeInetService)
+	}
+	m := b.indexed(len(c.slots.Slots), data)
 	elements := make([]nftables.SetElement, len(c.slots.Slots))
 	for slot, server := range c.slots.Slots {
 		to := server.Addr().AsSlice()

@@ -43,6 +43,9 @@ type LoadBalancer struct {
 	KeepFailed bool
 	// ClientSource: servers see the address of the client; else they see the VIP.
 	ClientSource bool
+	// Sources, sorted: those of VIPs that servers see as clients, in place of the one that a client
+	// connected to; empty: that one.
+	Sources []netip.Addr
 	// DrainTimeout is how long the connections of a server go on after it was taken out of
 	// service.
 	DrainTimeout time.Duration
@@ -115,6 +118,8 @@ type ForwardService struct {
 	// sorted: a server would answer clients there directly, so it sees the VIP all the same.
 	ClientSource bool
 	Near         []netip.Prefix
+	// Sources are what servers see as clients, by a hash of the connection; empty: the VIP.
+	Sources []netip.Addr
 	// Claimed: a node of the group has the VIP. Until then connections of this host itself, and of
 	// its containers, are none of lbd's business: the address may be that of another machine.
 	Claimed bool
@@ -146,7 +151,7 @@ func (t *SlotTable) Same(o *SlotTable) bool {
 func (s *ForwardService) Same(o *ForwardService) bool {
 	return s.Addr == o.Addr && s.Protocol == o.Protocol && s.Port == o.Port && s.Slots.Same(o.Slots) && slices.Equal(s.Servers, o.Servers) &&
 		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources) && s.Interface == o.Interface && s.Claimed == o.Claimed &&
-		s.ClientSource == o.ClientSource && slices.Equal(s.Near, o.Near)
+		s.ClientSource == o.ClientSource && slices.Equal(s.Near, o.Near) && slices.Equal(s.Sources, o.Sources)
 }
 
 // BalanceMemory is what one decision about a LoadBalancer hands to the next.

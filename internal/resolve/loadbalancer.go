@@ -26,6 +26,12 @@ func LoadBalancer(l *v1alpha1.LoadBalancer, nodes []model.Server) (model.LoadBal
 		out.VIPs = append(out.VIPs, vips[i].Addr)
 	}
 	slices.SortFunc(out.VIPs, netip.Addr.Compare)
+	for _, text := range s.SourceAddresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out.Sources = append(out.Sources, a)
+		}
+	}
+	slices.SortFunc(out.Sources, netip.Addr.Compare)
 	for _, p := range s.Ports {
 		protocol := model.TCP
 		if p.Protocol == v1alpha1.ProtocolUDP {

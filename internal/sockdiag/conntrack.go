@@ -68,19 +68,20 @@ func Tracked(asked func(netip.Addr) bool, each func(Flow)) error {
 }
 
 // Translated calls each with the destination, as the client has it, of every TCP connection
-// that is not at its end, and whose destination is translated; and with the source of one as the
-// other end has it, if only that is translated. It costs what Tracked does.
+// that is not at its end, and whose destination is translated; and with the source, as the
+// other end has it, of every one whose source is: the other end says what it has to say there. It
+// costs what Tracked does.
 func Translated(each func(netip.Addr)) error {
 	return tracked(func(m []byte) {
-		tuple := uint16(ctOriginal)
-		if !isTranslated(m) {
-			tuple = ctReply // a server that went on to speak, see package forward
-		}
-		if tuple == ctReply && !hasStatus(m, translatedSource) || !open(m) {
+		to, from := isTranslated(m), hasStatus(m, translatedSource)
+		if !to && !from || !open(m) {
 			return
 		}
-		if to, ok := address(attribute(m, tuple), ctTo4, ctTo6); ok {
-			each(to)
+		if a, ok := address(attribute(m, ctOriginal), ctTo4, ctTo6); ok && to {
+			each(a)
+		}
+		if a, ok := address(attribute(m, ctReply), ctTo4, ctTo6); ok && from {
+			each(a)
 		}
 	})
 }

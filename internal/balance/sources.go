@@ -1,0 +1,46 @@
+package balance
+
+import (
+	"net/netip"
+	"slices"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// sources are what servers see as clients of a VIP. What is said to a source comes to its owner. So
+// one that this node cannot have, or that belongs to another node than the VIP does, is replaced by
+// the VIP, and the connections of the others stay where they are. All nodes come to the same.
+func sources(v *model.View, lb *model.LoadBalancer, vip netip.Addr) (out []netip.Addr) {
+	for _, s := range lb.Sources {
+		if s.Is4() != vip.Is4() {
+			continue
+		}
+		if by := owner(v, s); by != "" && by != owner(v, vip) || !slices.Contains(lb.VIPs, s) {
+			s = vip
+		}
+		out = append(out, s)
+	}
+	if !slices.ContainsFunc(out, func(s netip.Addr) bool { return s != vip }) {
+		return nil
+	}
+	return out
+}
+
+// owner is the node that has a VIP, as far as this one knows; "" if none does.
+func owner(v *model.View, vip netip.Addr) model.NodeName {
+	if v.Memory.VIPs[vip].Phase.Holds() {
+		return v.Self
+	}
+	c, _ := claimOf(v, vip)
+	return c.Owner
+}
+
+// claimOf is the claim of the other node that has a VIP.
+func claimOf(v *model.View, vip netip.Addr) (c model.Claim, is bool) {
+	for _, c := range v.Gossip.Claims[vip] { // the highest first
+		if m, is := v.Gossip.Members[c.Owner]; is && m.State == model.MemberAlive && m.Late.IsZero() {
+			return c, true
+		}
+	}
+	return model.Claim{}, false
+}

@@ -1,0 +1,68 @@
+package balance
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestSources: servers see sources that the owner of the VIP has. One that another node has, or that
+// has no place here, is replaced by the VIP, and the others keep their connections.
+func TestSources(t *testing.T) {
+	one, two := netip.MustParseAddr("10.0.0.201"), netip.MustParseAddr("10.0.0.202")
+	holds := func(v *model.View, vips ...netip.Addr) {
+		v.Memory.VIPs = make(map[netip.Addr]model.VIPMemory)
+		for _, a := range vips {
+			v.Memory.VIPs[a] = model.VIPMemory{Phase: model.PhaseOwner}
+		}
+	}
+	claims := func(v *model.View, by model.NodeName, vips ...netip.Addr) {
+		for _, a := range vips {
+			v.Gossip.Claims[a] = []model.Claim{{Owner: by, Epoch: 1}}
+		}
+	}
+	for what, x := range map[string]struct {
+		change func(*model.View)
+		want   []netip.Addr
+	}{
+		"nobody has anything": {func(*model.View) {}, []netip.Addr{one, two}},
+		"this node has all":   {func(v *model.View) { holds(v, vip4, one, two) }, []netip.Addr{one, two}},
+		"another one does":    {func(v *model.View) { claims(v, "m2", vip4, one, two) }, []netip.Addr{one, two}},
+		"another one has a source": {func(v *model.View) {
+			holds(v, vip4, one)
+			claims(v, "m2", two)
+		}, []netip.Addr{one, vip4}},
+		"another one has the VIP": {func(v *model.View) {
+			holds(v, one, two)
+			claims(v, "m2", vip4)
+		}, nil},
+		"that one is dead": {func(v *model.View) {
+			holds(v, vip4, one)
+			claims(v, "m3", two)
+		}, []netip.Addr{one, two}},
+		"a source is taken yet": {func(v *model.View) { holds(v, vip4, one) }, []netip.Addr{one, two}},
+		"one has no place here": {func(v *model.View) { v.VIPs[1].Interfaces = []string{"eth9"} }, []netip.Addr{vip4, two}},
+		"none is asked for":     {func(v *model.View) { v.LoadBalancers[0].Sources = nil }, nil},
+		"of the other family":   {func(v *model.View) { v.LoadBalancers[0].Sources = []netip.Addr{vip6} }, nil},
+	} {
+		bed := newBed(t)
+		bed.is(model.HealthUp, a, b, c, six)
+		v := node(bed)
+		v.LoadBalancers[0].VIPs, v.LoadBalancers[0].Sources = []netip.Addr{vip4, one, two}, []netip.Addr{one, two}
+		for _, a := range []netip.Addr{one, two} {
+			more := v.VIPs[0]
+			more.Addr = a
+			v.VIPs = append(v.VIPs, more)
+		}
+		v.Gossip.Claims = make(map[netip.Addr][]model.Claim)
+		v.Gossip.Members = map[model.NodeName]model.Member{"m2": {State: model.MemberAlive}, "m3": {State: model.MemberDead}}
+		x.change(v)
+		f := Forward(v)
+		i := slices.IndexFunc(f.State.Services, func(s model.ForwardService) bool { return s.Addr == vip4 })
+		if got := f.State.Services[i].Sources; !slices.Equal(got, x.want) {
+			t.Errorf("%s: %v, want %v", what, got, x.want)
+		}
+	}
+}
