@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -252,11 +253,20 @@ const entriesSize = len(`,"e":[]`)
 
 // split divides entries into lists that fit the room of the first message and that of each
 // other one. There is one list at least; the first is empty only if there are no entries, or
-// headed is set and the first entry has no room beside the head.
+// headed is set and the first entry has no room beside the head. A verdict for which a whole message
+// has no room is left out, as with a thousand servers, the longest names and JSON: without it the
+// claim is told in time, and with it would not be told at all by datagrams.
 func split(f Format, entries []Entry, first, others int, headed bool) (out [][]Entry) {
-	from, room := 0, first
+	from, room, ours := 0, first, false
 	for i := range entries {
 		n := entries[i].size(f)
+		if n > others && entries[i].Servers != 0 {
+			if !ours {
+				entries, ours = slices.Clone(entries), true
+			}
+			entries[i].Servers, entries[i].Out = 0, ""
+			n = entries[i].size(f)
+		}
 		if n > room && (i > from || headed && len(out) == 0) {
 			out = append(out, entries[from:i])
 			from, room = i, others

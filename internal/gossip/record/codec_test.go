@@ -118,6 +118,10 @@ func longest(entries int) Record {
 	return r
 }
 
+// datagram is the largest message for which memberlist has room in one, which only the longest names
+// need.
+const datagram = 1400 - 29 - 66 - 1 - 6
+
 func TestChunks(t *testing.T) {
 	for _, f := range formats {
 		for _, n := range []int{0, 1, 2, 3, 50, 1000} {
@@ -128,11 +132,47 @@ func TestChunks(t *testing.T) {
 	}
 }
 
+// TestVerdictWithoutRoom: a claim whose verdict has no room in a message of JSON, as a group with an
+// older version speaks it, is told without. That of a thousand servers with usual names has room.
+func TestVerdictWithoutRoom(t *testing.T) {
+	verdict := func(e Entry) Entry {
+		e.Servers, e.Out = 1<<32-1, Bits(strings.Repeat("\xff", model.MaxVerdict/8))
+		return e
+	}
+	long := longest(3)
+	usual := Entry{Addr: long.Entries[0].Addr, V: 7, Standing: model.ReasonOwner.String(), Epoch: 3, To: strings.Repeat("t", 63), Name: strings.Repeat("o", 63)}
+	for _, f := range formats {
+		r := long
+		r.Entries = []Entry{verdict(long.Entries[0]), verdict(usual), long.Entries[1], verdict(long.Entries[2])}
+		given := slices.Clone(r.Entries)
+		want := slices.Clone(r.Entries)
+		if f == FormatJSON {
+			want[0], want[3] = long.Entries[0], long.Entries[2]
+		}
+		var got []Entry
+		for _, m := range Chunks(f, r) {
+			part, err := recordOf(m)
+			if err != nil || len(m) > datagram {
+				t.Fatalf("format %d: %d bytes, %v", f, len(m), err)
+			}
+			got = append(got, part.Entries...)
+		}
+		for _, b := range Beats(f, r, time.Second) {
+			if n := len(b.Append(f, nil)); n > datagram {
+				t.Errorf("format %d: a heartbeat has %d bytes", f, n)
+			}
+		}
+		if !slices.Equal(got, want) || !slices.Equal(r.Entries, given) {
+			t.Errorf("format %d: told are %+v", f, got)
+		}
+	}
+}
+
 func testChunks(t *testing.T, f Format, r Record) {
 	var back Record
 	msgs, parts, complete := Chunks(f, r), 0, 0
 	for i, m := range msgs {
-		if len(m) > 1400-29-66-1-6 {
+		if len(m) > datagram {
 			t.Errorf("%d entries, format %d: message %d has %d bytes", len(r.Entries), f, i, len(m))
 		}
 		part, err := recordOf(m)
