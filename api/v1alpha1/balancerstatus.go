@@ -38,7 +38,7 @@ type BackendStatus struct {
 	// State is "in" if it gets new connections, "draining" if it gets none by configuration and
 	// those that it has go on, or "out".
 	State string `json:"state"`
-	// Reason is why it gets none: NoWeight, Leaving (with its Machine), Removed (it is configured no
+	// Reason is why it gets none: NoWeight, Leaving (with its Machine or Node), Removed (it is configured no
 	// more), IsVIP (it is an address of lbd itself), CheckFails, LastCheckFailed, CheckPending,
 	// OwnerSays, or NoPlace (this node forwards nothing for the LoadBalancer). Or why it gets some
 	// all the same: OwnerSays or NoneBetter. Empty if it is well.

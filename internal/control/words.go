@@ -66,7 +66,7 @@ func Reached(c v1alpha1.Candidate) string { return reached(c) }
 // backendText has words for each reason of a backend. {by} is the node that says so.
 var backendText = map[model.ServerWhy]string{
 	model.ServerNoWeight:   "its weight is 0",
-	model.ServerLeaving:    "its Machine is about to go",
+	model.ServerLeaving:    "its Machine or Node is about to go, or is not ready",
 	model.ServerRemoved:    "it is configured no more",
 	model.ServerIsVIP:      "it is an address of lbd, not a server",
 	model.ServerDown:       "it fails the check of {by}",

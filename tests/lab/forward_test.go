@@ -1,6 +1,8 @@
 package lab_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -67,6 +69,86 @@ func TestForwardedMove(t *testing.T) { // P18
 	for _, s := range []lab.Scenario{lab.Drain(), lab.Terminate()} {
 		kept(t, c, s, lab.VIP4(), noneFails)
 		kept(t, c, s, lab.VIP6(), noneFails)
+	}
+}
+
+// removed has a part of the configuration of the owner go, and come back in the end.
+func removed(l *lab.LBD, remove func(*lab.Node) error) lab.Scenario {
+	s := lab.Drain()
+	s.Name = "removed"
+	s.Inject = func(_ context.Context, _ *lab.Cluster, n *lab.Node) error { return remove(n) }
+	s.Repair = func(_ context.Context, c *lab.Cluster, n *lab.Node) error {
+		return errors.Join(l.WriteConfig(c.Lab, n), n.Reload())
+	}
+	return s
+}
+
+// movesAndNoneFails is noneFails, and the rule that another node has the VIP.
+func movesAndNoneFails(o *lab.Outcome) []string {
+	if !o.First.Moved {
+		return append(noneFails(o), "it did not move")
+	}
+	return noneFails(o)
+}
+
+// TestForwardedRemoved: the LoadBalancer leaves the file of the owner alone. Another node takes its
+// addresses, and the open connections go on.
+func TestForwardedRemoved(t *testing.T) { // P2, P18
+	t.Parallel()
+	c := forwarded(t)
+	l := c.System.(*lab.LBD)
+	for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
+		kept(t, c, removed(l, l.WithoutObjects), vip, movesAndNoneFails)
+	}
+}
+
+// TestForwardedStandsAside: the LoadBalancer leaves the file of the owner, which forwards for the
+// connections that it has, and then has no rule of it.
+func TestForwardedStandsAside(t *testing.T) { // P9, P18
+	t.Parallel()
+	c := forwarded(t)
+	l := c.System.(*lab.LBD)
+	owner := ownerOf(t, c, lab.VIP4())
+	w, err := c.Eyes.OpenStream(t.Context(), lab.VIP4())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := w.Read().Node
+	if err := l.WithoutObjects(owner); err != nil {
+		t.Fatal(err)
+	}
+	rules := func() string {
+		out, _ := c.Exec(t.Context(), &owner.Host, "nft", "list", "tables")
+		return out
+	}
+	time.Sleep(5 * time.Second)
+	if now, err := w.More(t.Context(), 5); err != nil || now.Node != server || !strings.Contains(rules(), "lbd-forward") {
+		t.Errorf("after the handover the client hears %s, before that %s, %v; tables:\n%s", now.Node, server, err, rules())
+	}
+	err = lab.Wait(t.Context(), 3*time.Minute, time.Second, "the rules to go", func() error {
+		if out := rules(); strings.Contains(out, "lbd-forward") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if now := ownerOf(t, c, lab.VIP4()); now.Name == owner.Name {
+		t.Errorf("%s owns it again", now.Name)
+	}
+}
+
+// TestForwardedSources: backends see several addresses as clients, and nothing else is otherwise when
+// the owner is drained, dies, or gives one of the addresses away.
+func TestForwardedSources(t *testing.T) { // P18
+	t.Parallel()
+	l := &lab.LBD{Forwarded: true, Sourced: true}
+	c := wired(t, l, func(c *lab.Cluster) error { return c.AddBackends(t.Context(), 3) })
+	for _, vip := range []netip.Addr{lab.VIP4(), lab.VIP6()} {
+		kept(t, c, lab.Drain(), vip, noneFails)
+		kept(t, c, lab.LinkDown(), vip, anyMayFail)
+		kept(t, c, removed(l, func(n *lab.Node) error { return l.Without(n, vip) }), vip, movesAndNoneFails)
 	}
 }
 

@@ -39,6 +39,8 @@ type LBD struct {
 	Forwarded bool
 	// Source is that of the LoadBalancer; "" is the default.
 	Source string
+	// Sourced: the LoadBalancer has more addresses, and backends see all of them as clients.
+	Sourced bool
 	// Aliased: the backends are known by another port, too, where they speak unasked.
 	Aliased bool
 	// PipedLog has the daemons write their log to a pipe, see StallLog.
@@ -84,6 +86,21 @@ func (s *LBD) VIPs() []netip.Addr {
 		return []netip.Addr{VIP6()}
 	}
 	return []netip.Addr{VIP4(), VIP6()}
+}
+
+// addresses are the VIPs and, if Sourced, three more for each.
+func (s *LBD) addresses() []netip.Addr {
+	all := s.VIPs()
+	if !s.Sourced {
+		return all
+	}
+	for _, a := range s.VIPs() {
+		for range 3 {
+			a = a.Next()
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // Election is the gossip port.
@@ -139,6 +156,9 @@ spec:
 {{- if .Source}}
   source: {{.Source}}
 {{- end}}
+{{- if .Sourced}}
+  sourceAddresses: [{{.VIPs}}]
+{{- end}}
   backends:
 {{- range .Backends}}
     - {address: {{.IP4}}}
@@ -184,7 +204,7 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	for _, p := range l.Nodes {
 		peers = append(peers, fmt.Sprintf("%q", s.gossips(p)))
 	}
-	for _, v := range s.VIPs() {
+	for _, v := range s.addresses() {
 		vips = append(vips, fmt.Sprintf("%q", v))
 	}
 	var backends []*Node
@@ -194,12 +214,22 @@ func (s *LBD) writeConfig(l *Lab, n *Node, key string) error {
 	var b strings.Builder
 	err := template.Must(template.New("lbd").Parse(lbdConfig)).Execute(&b, map[string]any{
 		"Name": n.Name, "IP": s.gossips(n).String(), "Peers": strings.Join(peers, ", "), "Key": key,
-		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Source": s.Source, "Aliased": s.Aliased, "Server": "kubernetes",
+		"Detection": s.Detection, "Reset": s.Reset, "Drained": s.Drained, "Balanced": s.Balanced, "Quorum": s.Quorum, "Socket": s.Socket(n), "VIPs": strings.Join(vips, ", "), "CA": l.pki.CA, "Backends": backends, "Source": s.Source, "Sourced": s.Sourced, "Aliased": s.Aliased, "Server": "kubernetes",
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
 	}
 	return os.WriteFile(s.Config(n), []byte(b.String()), 0o600)
+}
+
+// WithoutObjects leaves a node nothing but the NodeConfiguration; its daemon reads that again.
+func (s *LBD) WithoutObjects(n *Node) error {
+	old, err := os.ReadFile(s.Config(n))
+	if err != nil {
+		return err
+	}
+	now, _, _ := strings.Cut(string(old), "---\n")
+	return errors.Join(os.WriteFile(s.Config(n), []byte(now), 0o600), n.Reload())
 }
 
 // Without takes a VIP out of the configuration of a node, whose daemon reads it again.
@@ -320,7 +350,7 @@ func (s *LBD) ready(ctx context.Context, l *Lab, n *Node, reasons ...string) err
 			return fmt.Errorf("%s: does not see %s", n.Name, p.Name)
 		}
 	}
-	if !st.Settled || st.Draining || len(st.VIPs) != len(s.VIPs()) {
+	if !st.Settled || st.Draining || len(st.VIPs) != len(s.addresses()) {
 		return fmt.Errorf("%s: settled %v, draining %v, %d VIPs", n.Name, st.Settled, st.Draining, len(st.VIPs))
 	}
 	for _, v := range st.VIPs {
