@@ -22,7 +22,9 @@ const (
 	// crowdMost is how many of all masters of a listener may: whoever has many
 	// addresses need not send much from each.
 	crowdMost = 2000
-	// gaugeAfter is the least time between two looks, which go on while messages come.
+	// gaugeEvery is how many messages the server must have read between two looks, and
+	// gaugeAfter is the least time. Sessions that begin have fewer.
+	gaugeEvery = 20
 	gaugeAfter = 500 * time.Millisecond
 )
 
@@ -33,6 +35,7 @@ type gauge struct {
 
 	mu     sync.Mutex
 	looked time.Time
+	since  int                   // messages after that
 	taken  map[netip.Addr]uint64 // updates from a queue, in this session
 }
 
@@ -42,9 +45,10 @@ func (g *gauge) Observe(op server.FSMOperation, _, _ time.Duration) {
 		return
 	}
 	g.mu.Lock()
-	look := time.Since(g.looked) >= gaugeAfter
+	g.since++
+	look := g.since >= gaugeEvery && time.Since(g.looked) >= gaugeAfter
 	if look {
-		g.looked = time.Now()
+		g.looked, g.since = time.Now(), 0
 	}
 	g.mu.Unlock()
 	if look {

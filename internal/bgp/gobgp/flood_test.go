@@ -187,7 +187,10 @@ func TestGauge(t *testing.T) {
 	if g.waiting(nil); len(g.taken) > 0 {
 		t.Errorf("%v", g.taken)
 	}
-	for range 100 {
+	for n := range 10 * gaugeEvery {
+		if n == gaugeEvery-1 && looks != 0 {
+			t.Errorf("%d looks already", looks)
+		}
 		g.Observe(server.FSMMessage, 0, 0)
 		g.Observe(server.FSMMgmtOp, 0, 0)
 	}
