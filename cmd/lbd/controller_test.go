@@ -4,8 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +18,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/testnet"
 )
 
 func TestControllerFlags(t *testing.T) {
@@ -86,12 +87,7 @@ func TestControllerHTTP(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := netip.AddrPortFrom(testnet.Loopback(), 7477).String()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/testnet"
 )
 
 // short is the timeout of probes that must time out, long of those that must not.
@@ -372,12 +374,9 @@ func TestRealServerDies(t *testing.T) {
 		t.Cleanup(func() { server.Close() })
 		return server
 	}
-	server := serve("127.0.0.1:0")
-	address, err := net.ResolveTCPAddr("tcp", server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := v1alpha1.HealthCheck{HTTPS: &v1alpha1.HTTPSCheck{Port: port(address), CAFile: caFile}}
+	server := serve(netip.AddrPortFrom(testnet.Loopback(), 0).String())
+	at := netip.MustParseAddrPort(server.Addr)
+	check := v1alpha1.HealthCheck{HTTPS: &v1alpha1.HTTPSCheck{Host: at.Addr().String(), Port: int32(at.Port()), CAFile: caFile}}
 	check.Default()
 
 	states := make(chan model.HealthState, 100)

@@ -6,6 +6,8 @@ package testnet
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,6 +140,12 @@ func Covered() []string {
 		return []string{"-test.coverprofile=" + file}
 	}
 	return nil
+}
+
+// Loopback is an address of this host for a test that closes a port and opens it again later. On
+// 127.0.0.1 somebody else may have been given the port meanwhile.
+func Loopback() netip.Addr {
+	return netip.AddrFrom4([4]byte{127, byte(100 + rand.N(100)), byte(rand.N(256)), byte(1 + rand.N(254))})
 }
 
 // Alone runs the calling test, which is no subtest, once more, beside other tests,

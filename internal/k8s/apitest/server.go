@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"lbd.dev/lbd/internal/testnet"
 )
 
 // Server is the API server.
@@ -69,7 +72,7 @@ func (s *Server) Start() {
 	}
 	addr := s.addr
 	if addr == "" {
-		addr = "127.0.0.1:0"
+		addr = netip.AddrPortFrom(testnet.Loopback(), 0).String()
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
