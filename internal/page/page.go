@@ -52,6 +52,7 @@ type Page struct {
 	mu      sync.Mutex // guards all below
 	newest  *taken
 	pages   map[string][]byte      // see kept
+	more    chan struct{}          // closed once another page is kept
 	readers map[chan struct{}]bool // told of news
 	stop    context.CancelFunc     // ends the watch; nil: nobody watches
 }
@@ -61,7 +62,7 @@ func New(log *slog.Logger, source Source) *Page {
 	p := &Page{
 		log: log, source: source, mux: http.NewServeMux(),
 		making: make(chan struct{}, atOnce), asking: make(chan struct{}, 1), closed: make(chan struct{}),
-		readers: map[chan struct{}]bool{}, pages: map[string][]byte{},
+		readers: map[chan struct{}]bool{}, pages: map[string][]byte{}, more: make(chan struct{}),
 	}
 	p.mux.HandleFunc("GET /{$}", p.overview)
 	p.mux.HandleFunc("GET /vip/{vip...}", p.vip)
@@ -172,34 +173,39 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request, key string, made f
 	}
 }
 
-// make makes a page once there is room. What many ask for at the same time is made once.
+// make makes a page once there is room. What many ask for at the same time is made once, and they
+// have it as soon as it is made.
 func (p *Page) make(ctx context.Context, key string, made func(context.Context) ([]byte, error)) ([]byte, error) {
-	if body := p.kept(key); body != nil {
-		return body, nil
-	}
-	select {
-	case p.making <- struct{}{}:
-		if body := p.kept(key); body != nil {
-			<-p.making
+	for {
+		body, more := p.kept(key)
+		if body != nil {
 			return body, nil
 		}
-		began := time.Now()
-		defer func() { time.AfterFunc(min(restFactor*time.Since(began), longestRest), func() { <-p.making }) }()
-		body, err := made(ctx)
-		if err == nil {
-			p.keep(key, body)
+		select {
+		case p.making <- struct{}{}:
+			if body, _ := p.kept(key); body != nil {
+				<-p.making
+				return body, nil
+			}
+			began := time.Now()
+			defer func() { time.AfterFunc(min(restFactor*time.Since(began), longestRest), func() { <-p.making }) }()
+			body, err := made(ctx)
+			if err == nil {
+				p.keep(key, body)
+			}
+			return body, err
+		case <-more:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		return body, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
-// kept is a page that was made a moment ago, nil if it was not.
-func (p *Page) kept(key string) []byte {
+// kept is a page that was made a moment ago, nil if it was not, and what tells of the next.
+func (p *Page) kept(key string) (body []byte, more <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.pages[key]
+	return p.pages[key], p.more
 }
 
 // keep keeps a page as long as a snapshot is fresh.
@@ -207,6 +213,8 @@ func (p *Page) keep(key string, body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pages[key] = body
+	close(p.more)
+	p.more = make(chan struct{})
 	time.AfterFunc(fresh, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
