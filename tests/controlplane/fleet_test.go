@@ -57,6 +57,23 @@ func newFleet(t *testing.T) *fleet {
 // newFleetWith is newFleet with other objects and options.
 func newFleetWith(t *testing.T, objects string, o controlplane.Options) *fleet {
 	t.Helper()
+	f := newNodes(t, o)
+	from := time.Now()
+	var err error
+	if f.lbd, err = f.StartLBD(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Apply(t.Context(), objects); err != nil {
+		t.Fatal(err)
+	}
+	f.settled(t)
+	t.Logf("lbd: settled on %d nodes after %v", len(f.nodes), time.Since(from).Round(10*time.Millisecond))
+	return f
+}
+
+// newNodes is a fleet without lbd.
+func newNodes(t *testing.T, o controlplane.Options) *fleet {
+	t.Helper()
 	l := newLab(t, 3)
 	f := &fleet{ControlPlane: start(t, l, o)}
 	var err error
@@ -77,15 +94,6 @@ func newFleetWith(t *testing.T, objects string, o controlplane.Options) *fleet {
 		}
 		f.nodes, f.pods = append(f.nodes, n), append(f.pods, p)
 	}
-	from := time.Now()
-	if f.lbd, err = f.StartLBD(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Apply(t.Context(), objects); err != nil {
-		t.Fatal(err)
-	}
-	f.settled(t)
-	t.Logf("lbd: settled on %d nodes after %v", len(f.nodes), time.Since(from).Round(10*time.Millisecond))
 	return f
 }
 

@@ -41,6 +41,8 @@ func serviceAccount(name string) User {
 type LBD struct {
 	lab.LBD
 	Controllers []*Server
+	// Classless has what starts from now on serve Services without a class, too.
+	Classless bool
 
 	cp      *ControlPlane
 	keyFile string

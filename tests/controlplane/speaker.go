@@ -16,7 +16,7 @@ kind: NodeConfiguration
 nodeName: %s
 gossip: {bindAddress: %q, keyFile: %s}
 socket: %s
-kubernetes: {kubeconfig: %s}
+kubernetes: {kubeconfig: %s, classless: %v}
 `
 
 // StartLBD installs lbd, starts a controller and a daemon on every node, and waits
@@ -40,7 +40,7 @@ func (s *LBD) StartSpeaker(ctx context.Context, n *Node) error {
 	if err != nil {
 		return err
 	}
-	config := fmt.Sprintf(speakerConfig, n.Name, s.cp.address(&n.Host), s.keyFile, s.Socket(n.Node), kubeconfig) + s.cp.daemon
+	config := fmt.Sprintf(speakerConfig, n.Name, s.cp.address(&n.Host), s.keyFile, s.Socket(n.Node), kubeconfig, s.Classless) + s.cp.daemon
 	if err := os.WriteFile(s.Config(n.Node), []byte(config), 0o600); err != nil {
 		return fmt.Errorf("speaker: %w", err)
 	}
