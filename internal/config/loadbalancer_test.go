@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -108,6 +109,8 @@ func TestLoadBalancerInUse(t *testing.T) {
 	if other := load(strings.Replace(goodBalancer, "weight: 0", "weight: 1", 1)); other.sameFacts(cfg) || len(other.Warnings) != 1 /* of the key */ {
 		t.Errorf("another weight is no change, or warned about: %q", other.Warnings)
 	}
+	nodes := v1alpha1.LoadBalancerSpec{BackendNodes: &v1alpha1.LabelSelector{}, HealthCheck: &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 443}}}
+	warnBalancer(&nodes, func(path, text string) { t.Errorf("Nodes as backends are warned about: %s: %s", path, text) })
 	for text, want := range map[string]string{
 		strings.Split(goodBalancer, "  healthCheck:")[0]:                                                    "every backend counts as healthy",
 		strings.Replace(goodBalancer, "{address: 10.0.0.11}", "{address: 10.0.0.11, weight: 0}", 1):         "all have the weight 0",

@@ -162,7 +162,7 @@ func warnBalancer(s *v1alpha1.LoadBalancerSpec, warn func(path, text string)) {
 	} else if c := s.HealthCheck.HTTPS; c != nil && c.InsecureSkipVerify {
 		warn("spec.healthCheck.https.insecureSkipVerify", "any server that listens on the port passes the check")
 	}
-	if !slices.ContainsFunc(s.Backends, func(b v1alpha1.Backend) bool { return *b.Weight > 0 }) {
+	if s.BackendNodes == nil && !slices.ContainsFunc(s.Backends, func(b v1alpha1.Backend) bool { return *b.Weight > 0 }) {
 		warn("spec.backends", "all have the weight 0: no connection is served, and no node has the addresses")
 	}
 }
