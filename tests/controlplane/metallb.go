@@ -20,16 +20,18 @@ type MetalLB struct {
 	Speakers   []*Server
 }
 
-// StartMetalLB builds MetalLB if it is not in the cache, applies its definitions and starts it, with
-// the rights of an administrator and without the webhooks, which need a Service of the cluster.
-func (c *ControlPlane) StartMetalLB(ctx context.Context) (*MetalLB, error) {
+// BuildMetalLB builds MetalLB if it is not in the cache, and returns the folders of its programs and of
+// its source.
+func BuildMetalLB(ctx context.Context) (dir, source string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+	defer cancel()
 	module, err := programsModule(ctx)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
 	root, err := CacheRoot()
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
 	f := foundry{
 		module: filepath.Join(module, "metallb"), cache: filepath.Join(root, "lbd", "controlplane"), name: "metallb", ldflags: "-s -w",
@@ -38,17 +40,24 @@ func (c *ControlPlane) StartMetalLB(ctx context.Context) (*MetalLB, error) {
 			{"speaker", metallbModule + "/speaker", []string{"--help"}, ""},
 		},
 	}
-	build, cancel := context.WithTimeout(ctx, 40*time.Minute)
-	defer cancel()
-	dir, _, err := f.get(build)
-	if err != nil {
-		return nil, fmt.Errorf("metallb: %w", err)
+	if dir, _, err = f.get(ctx); err != nil {
+		return "", "", fmt.Errorf("metallb: %w", err)
 	}
-	source, err := command(ctx, f.module, "go", "list", "-m", "-f", "{{.Dir}}", metallbModule)
+	source, err = command(ctx, f.module, "go", "list", "-m", "-f", "{{.Dir}}", metallbModule)
 	if err != nil {
-		return nil, fmt.Errorf("metallb: %w", err)
+		return "", "", fmt.Errorf("metallb: %w", err)
 	}
-	definitions := filepath.Join(strings.TrimSpace(source), "config", "crd", "bases")
+	return dir, strings.TrimSpace(source), nil
+}
+
+// StartMetalLB applies the definitions of MetalLB and starts it, with the rights of an administrator
+// and without the webhooks, which need a Service of the cluster.
+func (c *ControlPlane) StartMetalLB(ctx context.Context) (*MetalLB, error) {
+	dir, source, err := BuildMetalLB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	definitions := filepath.Join(source, "config", "crd", "bases")
 	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", definitions); err != nil {
 		return nil, err
 	}

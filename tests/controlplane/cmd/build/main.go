@@ -1,4 +1,4 @@
-// Build builds the programs of a control plane into the cache, or finds them
+// Build builds the programs of a control plane, and MetalLB, into the cache, or finds them
 // there, and prints where they are.
 package main
 
@@ -27,4 +27,11 @@ func main() {
 		how = "built in " + time.Since(start).Round(time.Second).String()
 	}
 	fmt.Printf("Kubernetes %s, etcd %s: %s (%s)\n", p.Kubernetes, p.EtcdVersion, p.Dir, how)
+	// Here, since a compiler beside the tests would disturb what they measure.
+	metallb, _, err := controlplane.BuildMetalLB(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Printf("MetalLB: %s\n", metallb)
 }
