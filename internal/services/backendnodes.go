@@ -17,10 +17,11 @@ type cluster struct {
 	cordonDrains bool
 }
 
-// backendNodes returns the servers that spec.backendNodes of a LoadBalancer selects, by the names
-// of their Nodes. An address that spec.backends lists is left to that entry, with its weight.
+// backendNodes returns the servers that spec.backendNodes of a LoadBalancer selects. An address that
+// spec.backends lists is left to that entry, with its weight; one of vips, which a Node reports while
+// it has that, is none of a server.
 // The label ExcludeLabel does not count, as for a VirtualIP: who selects a node wants it.
-func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer) []model.Server {
+func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer, vips map[netip.Addr]bool) []model.Server {
 	selector := lb.Spec.BackendNodes
 	if selector == nil {
 		return nil
@@ -31,26 +32,33 @@ func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer) []model.Server {
 			listed[addr] = true
 		}
 	}
-	vips := addressesOf(lb)
-	for _, vip := range vips {
-		listed[vip] = true
-	}
-	var servers []model.Server
+	own := addressesOf(lb.Spec.Addresses)
+	var stay, leave []*Node
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
 		n := c.nodes[name]
 		if !agree.Selects([]v1alpha1.LabelSelector{*selector}, n.Labels) {
 			continue
 		}
-		server := model.Server{Weight: v1alpha1.DefaultBackendWeight}
 		// Whether other Nodes are ready is no question here: a server that leaves still serves
 		// while no other can.
 		if n.leaving(true, c.cordonDrains) != "" {
+			leave = append(leave, n)
+		} else {
+			stay = append(stay, n)
+		}
+	}
+	var servers []model.Server
+	// Of Nodes that report one address the first that stays counts: that of a machine which was
+	// replaced under another name may be there for long.
+	for i, n := range slices.Concat(stay, leave) {
+		server := model.Server{Weight: v1alpha1.DefaultBackendWeight}
+		if i >= len(stay) {
 			server.Weight, server.Leaving = 0, true
 		}
 		for _, four := range []bool{true, false} {
-			ofFamily := func(a netip.Addr) bool { return a.Is4() == four && !listed[a] }
+			ofFamily := func(a netip.Addr) bool { return a.Is4() == four && isOfHost(a) && !listed[a] && !vips[a] }
 			at := slices.IndexFunc(n.Addresses, ofFamily)
-			if at >= 0 && slices.ContainsFunc(vips, func(vip netip.Addr) bool { return vip.Is4() == four }) {
+			if at >= 0 && slices.ContainsFunc(own, func(vip netip.Addr) bool { return vip.Is4() == four }) {
 				server.Addr = n.Addresses[at]
 				listed[server.Addr] = true // a second Node that reports it is no second server
 				servers = append(servers, server)
@@ -60,10 +68,31 @@ func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer) []model.Server {
 	return servers
 }
 
-// addressesOf are the addresses of a valid LoadBalancer.
-func addressesOf(lb *v1alpha1.LoadBalancer) []netip.Addr {
+// isOfHost tells whether an address may be that of a server: whoever writes the status of a Node may
+// report any.
+func isOfHost(a netip.Addr) bool { return a.IsGlobalUnicast() && a.Zone() == "" }
+
+// allVIPs are the addresses of all VirtualIPs and LoadBalancers.
+func (o *Objects) allVIPs() map[netip.Addr]bool {
+	all := make(map[netip.Addr]bool)
+	add := func(texts []string) {
+		for _, a := range addressesOf(texts) {
+			all[a] = true
+		}
+	}
+	for _, v := range o.VirtualIPs {
+		add(v.Spec.Addresses)
+	}
+	for _, lb := range o.LoadBalancers {
+		add(lb.Spec.Addresses)
+	}
+	return all
+}
+
+// addressesOf are the addresses of a valid object.
+func addressesOf(texts []string) []netip.Addr {
 	var all []netip.Addr
-	for _, text := range lb.Spec.Addresses {
+	for _, text := range texts {
 		if addr, err := netip.ParseAddr(text); err == nil {
 			all = append(all, addr)
 		}
@@ -86,7 +115,7 @@ func lacksBackends(lb *v1alpha1.LoadBalancer, selected []model.Server) string {
 			families[isV6(addr.Is6())] = true
 		}
 	}
-	for _, vip := range addressesOf(lb) {
+	for _, vip := range addressesOf(lb.Spec.Addresses) {
 		if !families[isV6(vip.Is6())] {
 			return fmt.Sprintf("spec.backendNodes: no Node that matches has an InternalIP of the family of %s: no node announces it", vip)
 		}

@@ -106,13 +106,17 @@ func TestBackendNodes(t *testing.T) {
 	lb.Spec.BackendNodes = &v1alpha1.LabelSelector{MatchLabels: map[string]string{"role": "ingress"}}
 	cordoned := node("ingress", "198.51.100.14")
 	cordoned.Unschedulable = true
-	w := world{options: self(), objects: Objects{}.with(lb), nodes: map[string]*Node{
+	replaced := node("ingress", "198.51.100.14")
+	replaced.Ready = ConditionUnknown
+	w := world{options: self(), objects: Objects{}.with(lb, virtualIP("api", "198.51.100.2")), nodes: map[string]*Node{
+		"a5": replaced, // its machine is n5 by now
 		"n1": node("control-plane", "198.51.100.10"),
 		"n2": node("ingress", "198.51.100.11", "2001:db8::11"),                  // listed by itself
 		"n3": node("ingress", "2001:db8::12", "198.51.100.12", "198.51.100.99"), // two of one family
-		"n4": node("ingress", "198.51.100.1", "198.51.100.13"),                  // reports the VIP
+		"n4": node("ingress", "198.51.100.1", "198.51.100.2", "198.51.100.13"),  // reports VIPs
 		"n5": cordoned,
 		"n6": node("ingress", "198.51.100.12"), // reports the address of another
+		"n7": node("ingress", "127.0.0.1", "0.0.0.0", "255.255.255.255", "224.0.0.1", "169.254.169.254", "::1", "fe80::1", "ff02::1", "2001:db8::7%eth0"),
 	}}
 	b := New(w.options)
 	w.fill(b)

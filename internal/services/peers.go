@@ -125,10 +125,10 @@ const maxForwardings = 2 * v1alpha1.MaxForwardings
 
 // readBalancers resolves the LoadBalancers. An address that is taken is left out.
 func (c *config) readBalancers(taken map[netip.Addr]bool) {
-	forwardings := 0
+	forwardings, vips := 0, c.objects.allVIPs()
 	for _, o := range c.objects.LoadBalancers {
 		name := o.Metadata.Name
-		nodes := c.cluster.backendNodes(o)
+		nodes := c.cluster.backendNodes(o, vips)
 		c.selectsBackends = c.selectsBackends || o.Spec.BackendNodes != nil
 		if text := lacksBackends(o, nodes); text != "" {
 			c.bad(v1alpha1.KindLoadBalancer, name, "%s", text)
