@@ -23,8 +23,14 @@ func (l *Lab) AddBackends(ctx context.Context, count int) error {
 		}
 		l.Backends = append(l.Backends, n)
 	}
+	// What docs/load-balancer.md says a balancer needs. Without the last one a connection stalls if
+	// its client has had the port before, by a balancer that gets the address back.
+	needs := map[string]string{
+		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/send_redirects": "0", "ipv4/conf/eth0/send_redirects": "0",
+		"netfilter/nf_conntrack_tcp_be_liberal": "1",
+	}
 	for _, n := range l.Nodes {
-		if err := l.Sysctl(&n.Host, map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/send_redirects": "0", "ipv4/conf/eth0/send_redirects": "0"}); err != nil {
+		if err := l.Sysctl(&n.Host, needs); err != nil {
 			return err
 		}
 	}
