@@ -82,7 +82,8 @@ type NodeStatus struct {
 	Machines *MachinesStatus `json:"machines,omitempty"`
 	// Gossip tells what is wrong between the nodes, if anything.
 	Gossip GossipStatus `json:"gossip"`
-	// Health are the health checks that run on this node, sorted by name.
+	// Health are the health checks that run on this node, sorted by name. In a cluster those of
+	// backends are left out, of which LoadBalancers tell.
 	// +listType=atomic
 	Health []HealthStatus `json:"health"`
 	// Drivers are the parts that act on the kernel and the network, sorted by

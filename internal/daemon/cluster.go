@@ -80,7 +80,20 @@ func clusterStatus(v *model.View, d *model.Desired, old *v1alpha1.NodeStatus) v1
 		s.LoadBalancers = pickBackends(balancerStatus(v, d), v1alpha1.MaxNodeStatusBackends)
 	}
 	s.Summary = summary(d.Status, &s)
+	s.Health = withoutBackends(s.Health, v.LoadBalancers)
 	return s
+}
+
+// withoutBackends leaves out the checks of backends: there may be many thousands, and the
+// LoadBalancers of the status tell how they end.
+func withoutBackends(all []v1alpha1.HealthStatus, balancers []model.LoadBalancer) []v1alpha1.HealthStatus {
+	of := make(map[string]bool)
+	for i := range balancers {
+		for _, server := range balancers[i].Servers {
+			of[server.Check] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(h v1alpha1.HealthStatus) bool { return of[h.Name] })
 }
 
 // pick returns as many statuses in their order: those first that this node

@@ -104,6 +104,21 @@ func TestPickBackends(t *testing.T) {
 	}
 }
 
+// TestChecksOfBackendsAreLeftOut: of a thousand backends the object of a node has no check each.
+func TestChecksOfBackendsAreLeftOut(t *testing.T) {
+	v := viewOf()
+	v.Health = map[string]model.HealthState{"api": {}, "web/10.0.0.11": {}, "web/10.0.0.12": {}}
+	v.LoadBalancers = []model.LoadBalancer{{Name: "web", Servers: []model.Server{{Check: "web/10.0.0.11"}, {Check: "web/10.0.0.12"}, {}}}}
+	d := statuses()
+	s := clusterStatus(v, &d, nil)
+	if len(s.Health) != 1 || s.Health[0].Name != "api" {
+		t.Errorf("%+v", s.Health)
+	}
+	if own := status(v, &d); len(own.Health) != 3 {
+		t.Errorf("the node itself tells of %+v", own.Health)
+	}
+}
+
 func TestSummaryCountsAddresses(t *testing.T) {
 	l2, bgp := vipStatus(addrA, "m1", model.ReasonOwner), vipStatus(addrA, "m1", model.ReasonAdvertised)
 	l2.Announced, bgp.Announced, bgp.BGP = true, true, true
