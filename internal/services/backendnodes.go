@@ -68,6 +68,26 @@ func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer, vips map[netip.Addr]bo
 	return servers
 }
 
+// fitting returns the selected servers that a LoadBalancer may have beside those of spec.backends, the
+// first of them, and how many are left out. Nodes that stay are before those that are about to go.
+func fitting(lb *v1alpha1.LoadBalancer, selected []model.Server) (fit []model.Server, left int) {
+	var ways [2]int // to one server, by family
+	for _, vip := range addressesOf(lb.Spec.Addresses) {
+		ways[isV6(vip.Is6())] += len(lb.Spec.Ports)
+	}
+	room, allWays := v1alpha1.MaxBackends-len(lb.Spec.Backends), v1alpha1.MaxForwardings-lb.Forwardings()
+	for _, s := range selected {
+		n := ways[isV6(s.Addr.Is6())]
+		if room == 0 || allWays < n {
+			left++
+			continue
+		}
+		room, allWays = room-1, allWays-n
+		fit = append(fit, s)
+	}
+	return fit, left
+}
+
 // isOfHost tells whether an address may be that of a server: whoever writes the status of a Node may
 // report any.
 func isOfHost(a netip.Addr) bool { return a.IsGlobalUnicast() && a.Zone() == "" }

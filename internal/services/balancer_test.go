@@ -164,8 +164,15 @@ func TestBackendNodes(t *testing.T) {
 	for i := range v1alpha1.MaxBackends {
 		b.SetNode(fmt.Sprintf("m%d", i), node("ingress", fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)))
 	}
-	if got := servers(); got != "" || !strings.Contains(said(b.last.Problems), "with the Nodes that match there are 1003 backends") {
-		t.Errorf("servers %s, problems %s", got, said(b.last.Problems))
+	if got := strings.Count(servers(), ";"); got != v1alpha1.MaxBackends || !strings.Contains(said(b.last.Problems), "3 backends are left out") {
+		t.Errorf("%d servers, problems %s", got, said(b.last.Problems))
+	}
+	for i := range int32(999) {
+		lb.Spec.Ports = append(lb.Spec.Ports, v1alpha1.ForwardedPort{Port: 1000 + i, Protocol: v1alpha1.ProtocolTCP})
+	}
+	b.SetObjects(w.objects)
+	if got := strings.Count(servers(), ";"); got != v1alpha1.MaxForwardings/1000 || !strings.Contains(said(b.last.Problems), "803 backends are left out") {
+		t.Errorf("%d servers, problems %s", got, said(b.last.Problems))
 	}
 }
 

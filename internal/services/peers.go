@@ -128,19 +128,18 @@ func (c *config) readBalancers(taken map[netip.Addr]bool) {
 	forwardings, vips := 0, c.objects.allVIPs()
 	for _, o := range c.objects.LoadBalancers {
 		name := o.Metadata.Name
-		nodes := c.cluster.backendNodes(o, vips)
+		nodes, left := fitting(o, c.cluster.backendNodes(o, vips))
+		if left > 0 {
+			c.bad(v1alpha1.KindLoadBalancer, name, "spec.backendNodes: %d backends are left out, since there may be %d with those of spec.backends, and %d ways from an address and a port to a backend",
+				left, v1alpha1.MaxBackends, v1alpha1.MaxForwardings)
+		}
 		c.selectsBackends = c.selectsBackends || o.Spec.BackendNodes != nil
 		if text := lacksBackends(o, nodes); text != "" {
 			c.bad(v1alpha1.KindLoadBalancer, name, "%s", text)
 		}
 		lb, vips, checks := resolve.LoadBalancer(o, nodes)
 		n := waysToServers(&lb)
-		switch {
-		case len(lb.Servers) > v1alpha1.MaxBackends || n > v1alpha1.MaxForwardings:
-			c.bad(v1alpha1.KindLoadBalancer, name, "spec.backendNodes: with the Nodes that match there are %d backends, and %d ways from an address and a port to a backend; at most %d and %d are served: nothing is forwarded",
-				len(lb.Servers), n, v1alpha1.MaxBackends, v1alpha1.MaxForwardings)
-			continue
-		case forwardings+n > maxForwardings:
+		if forwardings+n > maxForwardings {
 			c.bad(v1alpha1.KindLoadBalancer, name, "with the LoadBalancers before it, by name, there are more than %d ways from an address and a port to a backend: nothing is forwarded", maxForwardings)
 			continue
 		}
