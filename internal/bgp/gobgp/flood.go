@@ -26,6 +26,8 @@ const (
 	// gaugeAfter is the least time. Sessions that begin have fewer.
 	gaugeEvery = 20
 	gaugeAfter = 500 * time.Millisecond
+	// refreshWindow is the time in which requests for all paths add up.
+	refreshWindow = time.Minute
 )
 
 // gauge is told by the server of each message.
@@ -37,6 +39,9 @@ type gauge struct {
 	looked time.Time
 	since  int                   // messages after that
 	taken  map[netip.Addr]uint64 // updates from a queue, in this session
+	// refreshes are the requests for all paths that each had sent when the window began.
+	refreshes map[netip.Addr]uint64
+	window    time.Time
 }
 
 // Observe implements server.FSMTimingHook.
@@ -72,17 +77,25 @@ func (g *gauge) begin(addr netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.taken, addr)
+	delete(g.refreshes, addr)
 }
 
 // waiting is how many messages of each neighbour wait. Of those that ask for all paths again the
-// server does not say when it takes them: nobody may ask so often in one session that it matters.
-func (g *gauge) waiting(known map[netip.Addr]*api.Peer) map[netip.Addr]uint64 {
+// server does not say when it takes them: those of the last minute or less count.
+func (g *gauge) waiting(known map[netip.Addr]*api.Peer, now time.Time) map[netip.Addr]uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	anew := now.Sub(g.window) >= refreshWindow
+	if anew {
+		g.window, g.refreshes = now, make(map[netip.Addr]uint64, len(known))
+	}
 	out := make(map[netip.Addr]uint64, len(known))
 	for addr, k := range known {
 		got := k.GetState().GetMessages().GetReceived()
-		out[addr] = got.GetRefresh() + got.GetUpdate() - min(got.GetUpdate(), g.taken[addr])
+		if anew {
+			g.refreshes[addr] = got.GetRefresh()
+		}
+		out[addr] = got.GetRefresh() - min(got.GetRefresh(), g.refreshes[addr]) + got.GetUpdate() - min(got.GetUpdate(), g.taken[addr])
 	}
 	for addr := range g.taken {
 		if known[addr] == nil {
@@ -122,7 +135,7 @@ func (s *Speaker) dropFlooder() bool {
 			crowds[addr] = group
 		}
 	}
-	addr, n := flooder(s.gauge.waiting(known), crowds)
+	addr, n := flooder(s.gauge.waiting(known, time.Now()), crowds)
 	if crowds[addr] != "" {
 		s.log.Warn("a master sends faster than it can be read; its BGP session ended",
 			"listener", s.listeners.of(addr), "address", addr, "waiting", n, "kept_out_for", overLimit)

@@ -167,11 +167,11 @@ func TestFlooder(t *testing.T) {
 func TestGauge(t *testing.T) {
 	looks := 0
 	g := gauge{wake: func() { looks++ }}
-	addr := netip.MustParseAddr("10.0.0.1")
+	addr, now := netip.MustParseAddr("10.0.0.1"), time.Now()
 	says := func(updates, refreshes, want uint64) {
 		t.Helper()
 		known := map[netip.Addr]*api.Peer{addr: {State: &api.PeerState{Messages: &api.Messages{Received: &api.Message{Update: updates, Refresh: refreshes}}}}}
-		if n := g.waiting(known)[addr]; n != want {
+		if n := g.waiting(known, now)[addr]; n != want {
 			t.Errorf("%d wait of %d, want %d", n, updates, want)
 		}
 	}
@@ -181,10 +181,14 @@ func TestGauge(t *testing.T) {
 	says(3, 0, 1)
 	says(3, 2, 3)
 	says(1, 0, 0) // the log was faster
+	now = now.Add(refreshWindow)
+	says(2, 200, 0) // in all the time before
+	says(2, 203, 3)
 	g.begin(addr)
 	says(1, 0, 1)
+	says(1, 2, 3)
 	g.take(addr)
-	if g.waiting(nil); len(g.taken) > 0 {
+	if g.waiting(nil, now); len(g.taken) > 0 {
 		t.Errorf("%v", g.taken)
 	}
 	for n := range 10 * gaugeEvery {

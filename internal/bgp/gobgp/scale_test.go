@@ -223,7 +223,7 @@ func TestTableIsNoFlood(t *testing.T) {
 	for all := uint64(part); all < 3*queueMost; all += part { // more in all than may wait
 		write(part)
 		b.until("r", "the table", func(s bgp.Session) bool { return s.UpdatesIn == all || s.Flaps > 0 })
-		wait(t, "all to be taken in", func() bool { return b.gauge.waiting(b.list(""))[addr] == 0 })
+		wait(t, "all to be taken in", func() bool { return b.gauge.waiting(b.list(""), time.Now())[addr] == 0 })
 	}
 	if s := b.Sessions()["r"]; s.State != bgp.Established || s.Flaps != 0 {
 		t.Errorf("it was closed: %+v", s)
