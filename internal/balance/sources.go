@@ -26,9 +26,12 @@ func sources(v *model.View, lb *model.LoadBalancer, vip netip.Addr) (out []netip
 	return out
 }
 
-// owner is the node that has a VIP, as far as this one knows; "" if none does.
+// owner is the node that has a VIP, as far as this one knows; "" if none does. In a handover that is
+// the former owner until this node has announced the VIP: what servers say goes there until then.
 func owner(v *model.View, vip netip.Addr) model.NodeName {
-	if v.Memory.VIPs[vip].Phase.Holds() {
+	if m := v.Memory.VIPs[vip]; m.Phase.Holds() && m.Consented {
+		return m.From
+	} else if m.Phase.Holds() {
 		return v.Self
 	}
 	c, _ := claimOf(v, vip)

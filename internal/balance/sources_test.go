@@ -42,6 +42,18 @@ func TestSources(t *testing.T) {
 			holds(v, vip4, one)
 			claims(v, "m3", two)
 		}, []netip.Addr{one, two}},
+		"a source is handed over, and not announced yet": {func(v *model.View) {
+			holds(v, vip4, one)
+			m := model.VIPMemory{Phase: model.PhaseTaking}
+			m.Consented, m.From = true, "m2"
+			v.Memory.VIPs[two] = m
+		}, []netip.Addr{one, vip4}},
+		"a source is taken after a crash, and not announced yet": {func(v *model.View) {
+			holds(v, vip4, one)
+			m := model.VIPMemory{Phase: model.PhaseTaking}
+			m.From = "m3"
+			v.Memory.VIPs[two] = m
+		}, []netip.Addr{one, two}},
 		"a source is taken yet": {func(v *model.View) { holds(v, vip4, one) }, []netip.Addr{one, two}},
 		"one has no place here": {func(v *model.View) { v.VIPs[1].Interfaces = []string{"eth9"} }, []netip.Addr{vip4, two}},
 		"none is asked for":     {func(v *model.View) { v.LoadBalancers[0].Sources = nil }, nil},
