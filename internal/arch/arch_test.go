@@ -120,7 +120,6 @@ var owners = map[string][]string{
 	"golang.org/x/net/html":                  {},                      // tests only
 	"golang.org/x/sys/unix":                  {"internal", "cmd/lbd"}, // but not the pure packages
 	"golang.org/x/text":                      {"cmd/lbd"},
-	"google.golang.org/protobuf":             {"internal/bgp/gobgp"},
 	"k8s.io":                                 {"internal/k8s"},
 	"pgregory.net/rapid":                     {}, // tests only
 	"sigs.k8s.io/yaml":                       {"cmd/lbd", "internal/preflight", "packaging/release"},

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
-	"github.com/osrg/gobgp/v3/pkg/server"
+	api "github.com/osrg/gobgp/v4/api"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -122,83 +121,85 @@ func TestMemoryInAFloodOfAMaster(t *testing.T) {
 	b.learns(want)
 }
 
-// TestFlooder: whoever has too much in its queue, alone or with others of its listener, is ended;
-// nobody else.
+// TestFlooder: whoever has sent too much, alone or with others of its listener, is ended; nobody
+// else.
 func TestFlooder(t *testing.T) {
-	type who struct {
-		crowd   string
-		waiting uint64
-	}
-	crowd := func(n int, each uint64) (out []who) {
+	const most = 1000
+	masters := func(n int, each uint64, listener string) (out []sender) {
 		for i := range n {
-			out = append(out, who{"masters", each + uint64(i)%2})
+			out = append(out, sender{each + uint64(i)%2, most, listener})
 		}
 		return out
 	}
 	for name, c := range map[string]struct {
-		all   []who
-		worst uint64 // how much waits of it; 0: of nobody
+		all   []sender
+		worst uint64 // how much it has sent; 0: there is nobody
 	}{
 		"nobody":                         {nil, 0},
-		"as much as may":                 {[]who{{"", queueMost}, {"masters", masterMost}}, 0},
-		"a peer":                         {[]who{{"", 400}, {"", queueMost + 1}}, queueMost + 1},
-		"a master":                       {[]who{{"", 400}, {"masters", masterMost + 1}}, masterMost + 1},
-		"the worst":                      {[]who{{"masters", queueMost + 2}, {"", queueMost + 1}}, queueMost + 2},
-		"many masters change":            {crowd(200, 8), 0},
-		"a crowd":                        {crowd(200, 20), 21},
-		"peers are no crowd":             {[]who{{"", 999}, {"", 999}, {"", 999}, {"", 999}, {"", 999}}, 0},
-		"nor are masters of others":      {append([]who{{"a", 250}, {"a", 250}, {"a", 250}}, crowd(95, 20)...), 0},
-		"a peer is not one of the crowd": {append([]who{{"", 400}}, crowd(200, 20)...), 21},
+		"as much as may":                 {[]sender{{most, most, ""}, {most, most, "masters"}}, 0},
+		"a peer":                         {[]sender{{400, most, ""}, {most + 1, most, ""}}, most + 1},
+		"a master":                       {[]sender{{400, most, ""}, {most + 1, most, "masters"}}, most + 1},
+		"the worst":                      {[]sender{{most + 2, most, "masters"}, {most + 1, most, ""}}, most + 2},
+		"one that may send more":         {[]sender{{most + 2, 2 * most, ""}, {most + 1, most, ""}}, most + 1},
+		"many masters change":            {masters(200, 30, "masters"), 0},
+		"a crowd":                        {masters(200, 50, "masters"), 51},
+		"peers are no crowd":             {masters(20, most-1, ""), 0},
+		"nor are masters of others":      {append(masters(5, most-1, "a"), masters(5, most-1, "b")...), 0},
+		"a peer is not one of the crowd": {append([]sender{{900, most, ""}}, masters(200, 50, "masters")...), 51},
 	} {
-		waiting, crowds := make(map[netip.Addr]uint64), make(map[netip.Addr]string)
-		for i, w := range c.all {
-			addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-			if waiting[addr] = w.waiting; w.crowd != "" {
-				crowds[addr] = w.crowd
-			}
+		all := make(map[netip.Addr]sender)
+		for i, f := range c.all {
+			all[netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})] = f
 		}
-		if worst, n := flooder(waiting, crowds); n != c.worst || worst.IsValid() != (n > 0) {
-			t.Errorf("%s: %s with %d", name, worst, n)
+		if worst := flooder(all); all[worst].sent != c.worst || worst.IsValid() != (c.worst > 0) {
+			t.Errorf("%s: %s with %+v", name, worst, all[worst])
 		}
 	}
 }
 
-// TestGauge: what was taken is not waiting, a session begins anew, and one that is gone is forgotten.
+// TestGauge: all counts for a while only, and there is a look at it when enough has come.
 func TestGauge(t *testing.T) {
 	looks := 0
 	g := gauge{wake: func() { looks++ }}
 	addr, now := netip.MustParseAddr("10.0.0.1"), time.Now()
-	says := func(updates, refreshes, want uint64) {
+	for range gaugeEvery - 1 {
+		g.take(addr, 0, now) // it counts as well
+	}
+	if looks != 0 || g.counts() != nil {
+		t.Errorf("%d looks already", looks)
+	}
+	g.take(addr, 1, now.Add(floodWindow-1))
+	if n := g.counts()[addr]; looks != 1 || n != gaugeEvery || g.counts() != nil {
+		t.Errorf("%d looks, %d prefixes", looks, n)
+	}
+	g.take(addr, 2*gaugeEvery, now.Add(floodWindow))
+	if n := g.counts()[addr]; n != 2*gaugeEvery {
+		t.Errorf("%d prefixes in the next window", n)
+	}
+	g.forget(addr)
+	g.take(addr, gaugeEvery, now.Add(floodWindow))
+	if n := g.counts()[addr]; n != gaugeEvery {
+		t.Errorf("%d prefixes in the next session", n)
+	}
+}
+
+// TestOtherMessages: those that are no updates count too.
+func TestOtherMessages(t *testing.T) {
+	var g gauge
+	addr, now := netip.MustParseAddr("10.0.0.1"), time.Now()
+	says := func(total, updates uint64, tooMany bool) {
 		t.Helper()
-		known := map[netip.Addr]*api.Peer{addr: {State: &api.PeerState{Messages: &api.Messages{Received: &api.Message{Update: updates, Refresh: refreshes}}}}}
-		if n := g.waiting(known, now)[addr]; n != want {
-			t.Errorf("%d wait of %d, want %d", n, updates, want)
+		known := map[netip.Addr]*api.Peer{addr: {State: &api.PeerState{Messages: &api.Messages{Received: &api.Message{Total: total, Update: updates}}}}}
+		if who := g.tooMany(known, now); who.IsValid() != tooMany {
+			t.Errorf("%d messages, %d of them updates: %v", total, updates, who)
 		}
 	}
-	says(3, 0, 3)
-	g.take(addr)
-	g.take(addr)
-	says(3, 0, 1)
-	says(3, 2, 3)
-	says(1, 0, 0) // the log was faster
-	now = now.Add(refreshWindow)
-	says(2, 200, 0) // in all the time before
-	says(2, 203, 3)
-	g.begin(addr)
-	says(1, 0, 1)
-	says(1, 2, 3)
-	g.take(addr)
-	if g.waiting(nil, now); len(g.taken) > 0 {
-		t.Errorf("%v", g.taken)
-	}
-	for n := range 10 * gaugeEvery {
-		if n == gaugeEvery-1 && looks != 0 {
-			t.Errorf("%d looks already", looks)
-		}
-		g.Observe(server.FSMMessage, 0, 0)
-		g.Observe(server.FSMMgmtOp, 0, 0)
-	}
-	if looks != 1 || !g.due.Load() {
-		t.Errorf("%d looks, due %v", looks, g.due.Load())
-	}
+	says(1000, 0, false) // in all the time before
+	says(1000+othersMost, 0, false)
+	says(1001+othersMost, 0, true)
+	says(2001+othersMost, 1001, false)
+	now = now.Add(floodWindow)
+	says(1001+othersMost, 0, false)
+	says(5, 0, false) // another session
+	says(6+othersMost, 0, true)
 }

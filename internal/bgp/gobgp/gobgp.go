@@ -20,8 +20,8 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/server"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -94,7 +94,7 @@ func (s *Speaker) Start(g bgp.Global) error {
 			listen = append(listen, a.String())
 		}
 	}
-	srv := server.NewBgpServer(server.LoggerOption(&logger{s.log, s.tell}), server.TimingHookOption(&s.gauge))
+	srv := server.NewBgpServer(server.LoggerOption(slog.New(&logger{log: s.log, tell: s.tell}), nil))
 	go srv.Serve() // for the life of the process
 	if err := srv.StartBgp(s.ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: g.ASN, RouterId: g.RouterID.String(), ListenPort: port, ListenAddresses: listen,
@@ -112,14 +112,17 @@ func (s *Speaker) Start(g bgp.Global) error {
 
 // tell takes what the server logs.
 func (s *Speaker) tell(addr netip.Addr, e event) {
-	switch {
-	case e.kind == updateTaken:
-		s.gauge.take(addr)
-		return
-	case e.kind == stateChanged && e.new == bgp.Established:
-		s.gauge.begin(addr)
+	switch e.kind {
+	case updateRead:
+		s.gauge.take(addr, e.update.prefixes(), time.Now())
+	case peerDown:
+		s.gauge.forget(addr)
+	default:
+		s.inbox.put(addr, e)
 	}
-	s.inbox.put(addr, e)
+	if !s.inbox.has(addr) && s.take(addr, e) {
+		s.changed()
+	}
 }
 
 const defaultPort = 179

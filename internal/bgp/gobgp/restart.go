@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	bgptypes "lbd.dev/lbd/internal/bgp"
 )
@@ -32,7 +32,7 @@ const (
 	// witnessWait bounds how long restarting peers wait for the witness.
 	witnessWait = 3 * time.Second
 	// witnessLead is how long they wait if no router may connect. The server connects
-	// to a new peer after 1 s to 2 s, so then the witness is first.
+	// to a new peer after 1.5 s to 2 s, so then the witness is first.
 	witnessLead = 1200 * time.Millisecond
 )
 
