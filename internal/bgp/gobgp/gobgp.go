@@ -47,9 +47,8 @@ type Speaker struct {
 	advertised
 	listeners listeners
 
-	inbox   inbox
-	gauge   gauge
-	restart restart
+	inbox inbox
+	gauge gauge
 }
 
 // tasks are the goroutines beside the server; stop ends them.
@@ -105,7 +104,6 @@ func (s *Speaker) Start(g bgp.Global) error {
 		return err
 	}
 	s.server, s.global = srv, g
-	s.beginWitness()
 	s.wg.Go(s.keep)
 	return nil
 }

@@ -123,11 +123,7 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 // enter gives the peer to the server. What prevents that may pass, so it is tried
 // again.
 func (s *Speaker) enter(p *peer) {
-	at := s.notBefore(p)
-	p.tryAt(at)
-	if !at.IsZero() {
-		return
-	}
+	p.tryAt(time.Time{})
 	if words := p.tooFar(); words != "" {
 		p.fail(words)
 		p.tryAfter(time.Now(), refusedMax)

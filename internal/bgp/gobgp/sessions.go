@@ -37,11 +37,11 @@ func (s *Speaker) Sessions() map[string]bgptypes.Session {
 	return out
 }
 
-// list asks the server for one peer, or for all but the witness.
+// list asks the server for one peer, or for all.
 func (s *Speaker) list(addr string) map[netip.Addr]*api.Peer {
 	out := make(map[netip.Addr]*api.Peer)
 	err := s.server.ListPeer(s.ctx, &api.ListPeerRequest{Address: addr}, func(p *api.Peer) {
-		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil && a != witnessAddr {
+		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
 			out[a] = p
 		}
 	})
