@@ -9,6 +9,8 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"lbd.dev/lbd/internal/bgp"
 )
 
 // serves checks that a master is served as if nothing had happened.
@@ -77,7 +79,7 @@ func TestGarbage(t *testing.T) {
 		return
 	}
 	b := listen(t, masters())
-	n := 0
+	n, up := 0, 0
 	stranger := func(msgs ...[]byte) {
 		t.Helper()
 		n++
@@ -86,6 +88,12 @@ func TestGarbage(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = c.Write(bytes.Join(msgs, nil))
+		time.Sleep(time.Millisecond)
+		for _, m := range b.Masters() { // with what it has said of itself
+			if m.State == bgp.Established {
+				up++
+			}
+		}
 		_ = c.(*net.TCPConn).CloseWrite()
 		b.ends(c)
 	}
@@ -120,4 +128,7 @@ func TestGarbage(t *testing.T) {
 		stranger(fine, alive, short)
 	}
 	b.serves()
+	if t.Logf("%d strangers, the session of %d was seen", n, up); up == 0 {
+		t.Error("nobody was taken seriously")
+	}
 }
