@@ -69,23 +69,21 @@ func (c *cluster) backendNodes(lb *v1alpha1.LoadBalancer, vips map[netip.Addr]bo
 }
 
 // fitting returns the selected servers that a LoadBalancer may have beside those of spec.backends, the
-// first of them, and how many are left out. Nodes that stay are before those that are about to go.
-func fitting(lb *v1alpha1.LoadBalancer, selected []model.Server) (fit []model.Server, left int) {
-	var ways [2]int // to one server, by family
+// first of them, and how many ways there are then from an address and a port to a backend. Nodes that
+// stay are before those that are about to go.
+func fitting(lb *v1alpha1.LoadBalancer, selected []model.Server) (fit []model.Server, ways int) {
+	var waysToOne [2]int // server, by family
 	for _, vip := range addressesOf(lb.Spec.Addresses) {
-		ways[isV6(vip.Is6())] += len(lb.Spec.Ports)
+		waysToOne[isV6(vip.Is6())] += len(lb.Spec.Ports)
 	}
-	room, allWays := v1alpha1.MaxBackends-len(lb.Spec.Backends), v1alpha1.MaxForwardings-lb.Forwardings()
+	ways = lb.Forwardings()
 	for _, s := range selected {
-		n := ways[isV6(s.Addr.Is6())]
-		if room == 0 || allWays < n {
-			left++
-			continue
+		more := waysToOne[isV6(s.Addr.Is6())]
+		if len(lb.Spec.Backends)+len(fit) < v1alpha1.MaxBackends && ways+more <= v1alpha1.MaxForwardings {
+			fit, ways = append(fit, s), ways+more
 		}
-		room, allWays = room-1, allWays-n
-		fit = append(fit, s)
 	}
-	return fit, left
+	return fit, ways
 }
 
 // isOfHost tells whether an address may be that of a server: whoever writes the status of a Node may
@@ -141,16 +139,4 @@ func lacksBackends(lb *v1alpha1.LoadBalancer, selected []model.Server) string {
 		}
 	}
 	return ""
-}
-
-// waysToServers is how many ways there are from an address and a port to a server.
-func waysToServers(lb *model.LoadBalancer) int {
-	var vips, servers [2]int
-	for _, a := range lb.VIPs {
-		vips[isV6(a.Is6())]++
-	}
-	for _, s := range lb.Servers {
-		servers[isV6(s.Addr.Is6())]++
-	}
-	return (vips[0]*servers[0] + vips[1]*servers[1]) * len(lb.Ports)
 }

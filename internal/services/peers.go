@@ -125,11 +125,12 @@ const maxForwardings = 2 * v1alpha1.MaxForwardings
 
 // readBalancers resolves the LoadBalancers. An address that is taken is left out.
 func (c *config) readBalancers(taken map[netip.Addr]bool) {
-	forwardings, vips := 0, c.objects.allVIPs()
+	forwardings, announced := 0, c.objects.allVIPs()
 	for _, o := range c.objects.LoadBalancers {
 		name := o.Metadata.Name
-		nodes, left := fitting(o, c.cluster.backendNodes(o, vips))
-		if left > 0 {
+		selected := c.cluster.backendNodes(o, announced)
+		nodes, ways := fitting(o, selected)
+		if left := len(selected) - len(nodes); left > 0 {
 			c.bad(v1alpha1.KindLoadBalancer, name, "spec.backendNodes: %d backends are left out, since there may be %d with those of spec.backends, and %d ways from an address and a port to a backend",
 				left, v1alpha1.MaxBackends, v1alpha1.MaxForwardings)
 		}
@@ -137,13 +138,12 @@ func (c *config) readBalancers(taken map[netip.Addr]bool) {
 		if text := lacksBackends(o, nodes); text != "" {
 			c.bad(v1alpha1.KindLoadBalancer, name, "%s", text)
 		}
-		lb, vips, checks := resolve.LoadBalancer(o, nodes)
-		n := waysToServers(&lb)
-		if forwardings+n > maxForwardings {
+		if forwardings+ways > maxForwardings {
 			c.bad(v1alpha1.KindLoadBalancer, name, "with the LoadBalancers before it, by name, there are more than %d ways from an address and a port to a backend: nothing is forwarded", maxForwardings)
 			continue
 		}
-		forwardings += n
+		forwardings += ways
+		lb, vips, checks := resolve.LoadBalancer(o, nodes)
 		lb.VIPs = slices.DeleteFunc(lb.VIPs, func(a netip.Addr) bool { return taken[a] })
 		for _, v := range vips {
 			if !taken[v.Addr] {
