@@ -139,7 +139,10 @@ func (s *step) fill(family int) {
 	case pending && !s.out.Memory.Ready:
 		s.out.Standing[family], s.out.Detail[family] = model.ReasonHealthPending, strings.Join(why, "; ")
 	default:
-		s.out.Standing[family], s.out.Detail[family] = model.ReasonUnhealthy, "no backend is in service: "+strings.Join(why, "; ")
+		s.out.Standing[family], s.out.Detail[family] = model.ReasonUnhealthy, "no backend is in service"
+		if len(why) > 0 { // else there is none of this family, or all have the weight 0
+			s.out.Detail[family] += ": " + strings.Join(why, "; ")
+		}
 	}
 	was := &s.out.Memory.Fills[family]
 	least := of.least()

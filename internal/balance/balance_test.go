@@ -308,6 +308,17 @@ func TestNoBackendInService(t *testing.T) {
 	x.step()
 	x.want("all are drained")
 	x.wantStanding("all are drained", model.ReasonUnhealthy)
+	lb := *x.in.Wanted
+	lb.Servers = slices.DeleteFunc(slices.Clone(lb.Servers), func(s model.Server) bool { return s.Addr.Is4() })
+	x.in.Wanted = &lb
+	x.step() // as when no Node of a cluster matches
+	x.wantStanding("there is none of the family", model.ReasonUnhealthy)
+	if text := x.out.Detail[0]; text != "no backend is in service" {
+		t.Errorf("%q", text)
+	}
+	if x.out.Standing[1] != model.ReasonOwner {
+		t.Errorf("IPv6 is %s", x.out.Standing[1])
+	}
 }
 
 // TestPortsShareTables: ports with one target port have one table, so the kernel needs one map.
