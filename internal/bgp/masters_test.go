@@ -134,22 +134,29 @@ func TestMastersWithoutBFD(t *testing.T) {
 	})
 }
 
+// crowded is a listener without BFD to which as many masters as it may have are connected, in this
+// state.
+func crowded(t *testing.T, state State) (*bed, []Master) {
+	b := newBed(t, "")
+	l := listener()
+	l.BFD = nil
+	b.want.BGP.Listeners = []model.BGPListener{l}
+	b.apply("start, listen [masters]")
+	var all []Master
+	addr := netip.MustParseAddr("10.0.1.0")
+	for range MaxMasters {
+		all = append(all, connectedMaster(addr.String(), state))
+		addr = addr.Next()
+	}
+	b.speaker.connected(all...)
+	return b, all
+}
+
 // TestTooManyMasters: those that are connected stay, whatever comes later; the session of what there
 // is no room for ends.
 func TestTooManyMasters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, "")
-		l := listener()
-		l.BFD = nil
-		b.want.BGP.Listeners = []model.BGPListener{l}
-		b.apply("start, listen [masters]")
-		var all []Master
-		addr := netip.MustParseAddr("10.0.1.0")
-		for range MaxMasters {
-			all = append(all, connectedMaster(addr.String(), Established))
-			addr = addr.Next()
-		}
-		b.speaker.connected(all...)
+		b, all := crowded(t, Established)
 		if got := b.apply("listen [masters]"); len(got.Masters) != MaxMasters {
 			t.Errorf("%d masters", len(got.Masters))
 		}
@@ -221,23 +228,12 @@ func TestNoHoldTime(t *testing.T) {
 // long they have been there.
 func TestStrangersTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, "")
-		l := listener()
-		l.BFD = nil
-		b.want.BGP.Listeners = []model.BGPListener{l}
-		b.apply("start, listen [masters]")
-		var all []Master
-		addr := netip.MustParseAddr("10.0.1.0")
-		for range MaxMasters {
-			all = append(all, connectedMaster(addr.String(), OpenConfirm))
-			addr = addr.Next()
-		}
-		b.speaker.connected(all...)
+		b, all := crowded(t, OpenConfirm)
 		b.apply("listen [masters]")
 		for i := range all { // those that were there for long, and have a session only now
 			all[i].State = Established
 		}
-		b.speaker.connected(append(all[1:], connectedMaster("10.0.9.1", Established), connectedMaster("10.0.9.2", OpenSent))...)
+		b.speaker.connected(append([]Master{connectedMaster("10.0.0.2", OpenSent)}, append(all[1:], connectedMaster("10.0.9.1", Established))...)...)
 		if got := b.apply("listen [masters]"); len(got.Masters) != MaxMasters+1 {
 			t.Errorf("%d masters", len(got.Masters))
 		}
