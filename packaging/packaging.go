@@ -26,6 +26,15 @@ var Kustomize embed.FS
 //go:embed kustomize/machines/rbac.yaml
 var Machines string
 
+// TenantHub and TenantAgent are what a hub has for a cluster of a tenant, and what that cluster has; words
+// in capitals stand for what `lbd tenant` fills in.
+var (
+	//go:embed tenant/hub.yaml
+	TenantHub string
+	//go:embed tenant/agent.yaml
+	TenantAgent string
+)
+
 // Alerts is the PrometheusRule with the alerts.
 //
 //go:embed kustomize/monitoring/rules.yaml

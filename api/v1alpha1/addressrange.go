@@ -10,6 +10,9 @@ import (
 // AddressRange is a run of addresses of one family, both ends included.
 type AddressRange struct{ First, Last netip.Addr }
 
+// RangeOf are the addresses of a prefix.
+func RangeOf(p netip.Prefix) AddressRange { return AddressRange{p.Masked().Addr(), lastOf(p)} }
+
 // Overlaps tells whether both ranges have an address in common.
 func (r AddressRange) Overlaps(o AddressRange) bool {
 	return r.First.Is4() == o.First.Is4() && !r.Last.Less(o.First) && !o.Last.Less(r.First)
@@ -64,7 +67,7 @@ func ParseAddressRange(text string) (AddressRange, error) {
 		return AddressRange{}, err
 	}
 	for _, x := range notForServices {
-		if r.Overlaps(AddressRange{x.prefix.Addr(), lastOf(x.prefix)}) {
+		if r.Overlaps(RangeOf(x.prefix)) {
 			return AddressRange{}, fmt.Errorf("contains addresses of %s (%s), which no Service can have", x.prefix, x.words)
 		}
 	}

@@ -36,12 +36,13 @@ type BackendStatus struct {
 	// Weight is that of the configuration, 0 to 100.
 	Weight int `json:"weight"`
 	// State is "in" if it gets new connections, "draining" if it gets none by configuration and
-	// those that it has go on, or "out".
+	// those that it has go on, "pending" while the node has checked neither it nor the others, or "out".
 	State string `json:"state"`
 	// Reason is why it gets none: NoWeight, Leaving (with its Machine or Node), Removed (it is configured no
 	// more), IsVIP (it is an address of lbd itself), CheckFails, LastCheckFailed, CheckPending,
 	// OwnerSays, or NoPlace (this node forwards nothing for the LoadBalancer). Or why it gets some
-	// all the same: OwnerSays or NoneBetter. Empty if it is well.
+	// all the same: OwnerSays or NoneBetter; CheckPending while it is pending; NoWeight or
+	// Removed until one of those in its place has been checked. Empty if it is well.
 	Reason string `json:"reason,omitempty"`
 	// By is the node that says so: this one, whose check it is, or the owner of the address. Empty
 	// if the configuration does.

@@ -36,6 +36,10 @@ const (
 	KindBGPListener = "BGPListener"
 	// KindMachineLoadBalancer is for clusters only, and the only one with a namespace.
 	KindMachineLoadBalancer = "MachineLoadBalancer"
+	// These are for clusters only. The last two have a namespace, that of a cluster of a Tenant.
+	KindTenant        = "Tenant"
+	KindTenantNodes   = "TenantNodes"
+	KindTenantService = "TenantService"
 )
 
 // TypeMeta says what an object is.

@@ -27,8 +27,8 @@ type HealthCheck struct {
 	// +kubebuilder:default="500ms"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('50ms') && duration(self) <= duration('1h')",message="must be from 50ms to 1h"
 	Interval Duration `json:"interval,omitzero"`
-	// Timeout is how long one check may take: 10ms to Interval. Default: 400ms, or
-	// four fifths of Interval if that is shorter.
+	// Timeout is how long one check may take: 10ms to Interval. Default: 400ms, or 300ms for
+	// backends to which connections are forwarded, or four fifths of Interval if that is shorter.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms')",message="must be at least 10ms"
 	Timeout Duration `json:"timeout,omitzero"`
@@ -161,25 +161,29 @@ const (
 	DefaultCheckHost     = "127.0.0.1"
 	DefaultCheckInterval = 500 * time.Millisecond
 	DefaultCheckTimeout  = 400 * time.Millisecond
-	DefaultCheckFall     = 2
-	DefaultCheckRise     = 1
-	DefaultHTTPSPath     = "/livez?exclude=etcd" // see HTTPSCheck.Path
-	DefaultPreferredPath = "/livez"              // see HTTPSCheck.PreferredPath
-	DefaultHTTPPath      = "/"
-	DefaultServerName    = "kubernetes"
+	// DefaultBackendCheckTimeout is that of a check of other machines. With the default interval a
+	// backend that falls silent is out of the table after 800 ms, well before a client sends the
+	// first packet of a connection again, after 1 s (RFC 6298 section 2).
+	DefaultBackendCheckTimeout = 300 * time.Millisecond
+	DefaultCheckFall           = 2
+	DefaultCheckRise           = 1
+	DefaultHTTPSPath           = "/livez?exclude=etcd" // see HTTPSCheck.Path
+	DefaultPreferredPath       = "/livez"              // see HTTPSCheck.PreferredPath
+	DefaultHTTPPath            = "/"
+	DefaultServerName          = "kubernetes"
 )
 
 // Default fills in what is unset.
 func (h *HealthCheck) Default() {
-	h.defaultPace()
+	h.defaultPace(DefaultCheckTimeout)
 	h.defaultPaths()
 	h.defaultHost()
 }
 
-// defaultPace fills in how often and how long a check runs.
-func (h *HealthCheck) defaultPace() {
+// defaultPace fills in how often and how long a check runs: up to this timeout.
+func (h *HealthCheck) defaultPace(timeout time.Duration) {
 	setDefault(&h.Interval, Duration{DefaultCheckInterval})
-	setDefault(&h.Timeout, Duration{min(DefaultCheckTimeout, h.Interval.Duration*4/5)})
+	setDefault(&h.Timeout, Duration{min(timeout, h.Interval.Duration*4/5)})
 	setDefault(&h.Fall, DefaultCheckFall)
 	setDefault(&h.Rise, DefaultCheckRise)
 }

@@ -6,7 +6,7 @@ import "time"
 type ListenerStatus struct {
 	// Name is that of the BGPListener.
 	Name string `json:"name"`
-	// Masters are those that are connected, sorted by address.
+	// Masters are those that are connected or kept out, sorted by address.
 	// +listType=atomic
 	Masters []MasterStatus `json:"masters"`
 	// Routes are what the listener accepts and where packets for it go, sorted.
@@ -38,6 +38,8 @@ type MasterStatus struct {
 	// Received counts the prefixes that the master advertises, refused ones too.
 	// +kubebuilder:validation:Format=int64
 	Received uint32 `json:"received,omitempty"`
+	// Error is why no session is taken from this address for a while; empty if one is.
+	Error string `json:"error,omitempty"`
 }
 
 // LearnedRouteStatus is where packets for a prefix go.

@@ -224,7 +224,7 @@ func (l *LoadBalancer) Default() {
 		}
 	}
 	if l.Spec.HealthCheck != nil {
-		l.Spec.HealthCheck.defaultPace()
+		l.Spec.HealthCheck.defaultPace(DefaultBackendCheckTimeout)
 		l.Spec.HealthCheck.defaultPaths()
 	}
 	setDefault(&l.Spec.Affinity, AffinityConnection)

@@ -263,6 +263,9 @@ func (m *MachineLoadBalancer) Default() {
 	setDefault(&s.Port.MachinePort, s.Port.Port)
 	setDefault(&s.Port.Protocol, MachineTCP)
 	if s.HealthCheck != nil {
+		if s.Port.MachinePort != s.Port.Port { // connections are forwarded
+			s.HealthCheck.defaultPace(DefaultBackendCheckTimeout)
+		}
 		s.HealthCheck.Default()
 	}
 	defaultAdvertise(&s.Advertise)

@@ -196,6 +196,8 @@ type VIPStatus struct {
 	// Ring is why open connections may be reset when the VIP moves although they
 	// ought not to be; empty if nothing is known to be in the way.
 	Ring string `json:"ring,omitempty"`
+	// Tenant is the name of the Tenant whose address it is; empty if it is of none.
+	Tenant string `json:"tenant,omitempty"`
 }
 
 // BGPStatus is one BGP session.
@@ -406,6 +408,8 @@ type Explanation struct {
 	// Ring is why open connections may be reset when the VIP moves although they
 	// ought not to be; empty if nothing is known to be in the way.
 	Ring string `json:"ring,omitempty"`
+	// Tenant is whose the address is; absent if it is of no TenantService.
+	Tenant *TenantOwner `json:"tenant,omitempty"`
 	// Epoch is that of the claim that counts; 0 without one.
 	Epoch uint64 `json:"epoch"`
 	// Candidates are all nodes that are known, best rank first.
@@ -421,6 +425,22 @@ func (e Explanation) MarshalJSON() ([]byte, error) {
 	type plain Explanation // without this method
 	e.Candidates = notNil(e.Candidates)
 	return json.Marshal(plain(e))
+}
+
+// TenantOwner is the TenantService that an address is of.
+type TenantOwner struct {
+	// Tenant is the name of the Tenant, and Cluster that of its cluster; empty: no Tenant has the
+	// namespace.
+	Tenant  string `json:"tenant"`
+	Cluster string `json:"cluster"`
+	// Namespace and Service are those of the TenantService in the hub.
+	Namespace string `json:"namespace"`
+	Service   string `json:"service"`
+	// Ports lead to NodePorts.
+	Ports []BalancerPort `json:"ports"`
+	// Reason and Message are how the node that answers judges it: "Accepted", or why not.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
 }
 
 // Candidate is one node in the election of a VIP.

@@ -86,7 +86,7 @@ func writeBundle(cmd *cobra.Command, f *socketFlags, output string, now time.Tim
 		return err
 	}
 	for _, m := range missing {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: lbd bundle: %s: %v\n", levelWarning, m.Name, strings.ReplaceAll(m.Why.Error(), "\n", "; "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: lbd bundle: %s: %v\n", levelWarning, m.Name, visible(strings.ReplaceAll(m.Why.Error(), "\n", "; ")))
 	}
 	if output != "-" {
 		fmt.Fprintln(cmd.OutOrStdout(), file)

@@ -80,7 +80,7 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // freeFlags are the flags whose value is neither a file nor one of a few.
-var freeFlags = []string{"client", "hook-timeout", "http", "image", "lease-name", "load-balancer-class", "namespace", "quarantine", "secret", "timeout"}
+var freeFlags = []string{"client", "context", "duration", "hook-timeout", "http", "image", "lease-name", "load-balancer-class", "namespace", "quarantine", "secret", "timeout"}
 
 // completeNothing keeps the shell from completing names of files where a command takes none.
 func completeNothing(cmd *cobra.Command) {
@@ -218,7 +218,7 @@ func (v *view) run(ctx context.Context, watch bool) error {
 			if v.format != "table" {
 				return err
 			}
-			fmt.Fprintf(v.out, "%s: %v\n", levelError, err)
+			fmt.Fprintf(v.out, "%s: %s\n", levelError, visible(err.Error()))
 		}
 		select {
 		case <-ctx.Done():
@@ -294,7 +294,7 @@ The node goes on draining until 'lbd undrain' or a restart of the daemon.`,
 			if timeout <= 0 {
 				return usageError{errors.New("--timeout must be above 0")}
 			}
-			say := func(line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: lbd drain: %s\n", levelNote, line) }
+			say := func(line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: lbd drain: %s\n", levelNote, visible(line)) }
 			if err := f.client().Drain(cmd.Context(), timeout, say); err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func newCleanup() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove what a crashed daemon left: addresses, rules and routes with lbd's mark",
 		Long: `Remove the addresses, routes and next hops that carry lbd's mark and the nftables
-tables called lbd, lbd-relay and lbd-forward.
+tables called lbd, lbd-relay, lbd-forward and lbd-route.
 Nothing else is touched. It is seldom needed: addresses of a dead daemon leave the
 kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 		Args: noArgs,
@@ -340,18 +340,15 @@ kernel by themselves within seconds, and a daemon that starts cleans up first.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", p)
 			}
 			forwarded, errForward := forward.Cleanup(cmd.Context())
-			routes, errRoute := route.Cleanup(cmd.Context())
-			for _, r := range routes {
-				fmt.Fprintf(cmd.OutOrStdout(), "removed route to %s\n", r)
-			}
-			tables := slices.Concat(silent, rings, forwarded)
-			for _, t := range tables {
-				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", t)
+			routed, errRoute := route.Cleanup(cmd.Context())
+			removed := slices.Concat(silent, rings, forwarded, routed)
+			for _, r := range removed {
+				fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", r)
 			}
 			if err := errors.Join(err, errL2, errRelay, errForward, errRoute); err != nil {
 				return err
 			}
-			if len(prefixes)+len(routes)+len(tables) == 0 {
+			if len(prefixes)+len(removed) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
 			}
 			return nil

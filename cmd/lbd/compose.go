@@ -35,7 +35,6 @@ import (
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/resolve"
 	"lbd.dev/lbd/internal/route"
-	"lbd.dev/lbd/internal/sockdiag"
 	"lbd.dev/lbd/internal/source"
 )
 
@@ -47,6 +46,7 @@ type parts struct {
 	restart *restarter
 	gossip  *gossip.Gossip
 	notify  *notify.Driver
+	forward *forward.Driver
 	drivers []announce.Driver
 }
 
@@ -57,6 +57,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 	reg := prometheus.NewRegistry()
 	p.restart = newRestarter(path)
 	b := &backend{restarter: p.restart, forward: forward.New(forward.Options{Logger: log.With("part", "forward")})}
+	p.forward = b.forward
 	p.control = control.New(control.Options{
 		Logger: log.With("part", "control"), Socket: cfg.Node.Socket, HTTPAddress: cfg.Node.HTTPAddress,
 		Page: newPage(cfg, b, log), Pprof: cfg.Node.Pprof, Gatherer: reg, Backend: b, InDaemonSet: inDaemonSet(), Metrics: nodeMetrics(&cfg.Node, log.With("part", "control")),
@@ -70,7 +71,7 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 		return nil, errors.Join(err, p.control.Close())
 	}
 	p.gossip = group
-	checks := health.New(health.Options{Logger: log.With("part", "health"), Doubts: resolve.BackendCheck})
+	checks := health.New(health.Options{Logger: log.With("part", "health"), Forwarded: resolve.BackendCheck})
 	checks.SetChecks(cfg.Checks)
 	p.notify = newNotify(cfg, log)
 	both := &joined{parts: p, checks: checks, log: log, files: cfg}
@@ -101,14 +102,14 @@ func compose(cfg *config.Config, path string, level *slog.LevelVar, lines *logqu
 		Unable:  preflight.MissingCapabilities(),
 		Extras: []func(*v1alpha1.NodeStatus){
 			configStatus(p.config), gossipStatus(group), healthStatus(checks), clusterStatus(cluster), machinesStatus(management), lines.Status,
-			httpStatus(p.control), trackingStatus(sockdiag.Table),
+			httpStatus(p.control), trackingStatus(b.forward.Lacks), tenantStatus(tenantsIn(cluster)),
 		},
 		Beat: systemd.watchdog(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(context.Background()))
 	}
-	b.Daemon, b.config = p.daemon, p.config
+	b.Daemon, b.config, b.tenants = p.daemon, p.config, tenantsIn(cluster)
 	return p, nil
 }
 
@@ -203,6 +204,7 @@ type backend struct {
 	*restarter
 	config  *config.Source
 	forward *forward.Driver
+	tenants tenantsOf // nil without a cluster
 }
 
 // Reload implements control.Backend.
@@ -228,11 +230,12 @@ func (b backend) Status(ctx context.Context) (v1alpha1.NodeStatus, error) {
 func (b backend) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Explanation, error) {
 	list, err := b.Daemon.Explain(ctx, vip, client)
 	if errors.Is(err, daemon.ErrUnknownVIP) {
-		return nil, fmt.Errorf("%w: %w", control.ErrNotFound, err)
+		return nil, fmt.Errorf("%w: %w", control.ErrNotFound, unknownVIP(err, vip, b.tenants))
 	}
 	if errors.Is(err, daemon.ErrQuestion) {
 		return nil, fmt.Errorf("%w: %w", control.ErrQuestion, err)
 	}
+	explainTenants(list, b.tenants)
 	if slices.ContainsFunc(list, func(e v1alpha1.Explanation) bool { return len(e.Backends) > 0 }) {
 		if counts, err := b.forward.Count(); err == nil { // else they are missing
 			open := openBy(&counts)
@@ -286,13 +289,11 @@ func httpStatus(c *control.Server) func(*v1alpha1.NodeStatus) {
 	}
 }
 
-// trackingStatus warns of a table of connections that is nearly full. The alert does at the same share.
-func trackingStatus(table func() (entries, limit uint64, ok bool)) func(*v1alpha1.NodeStatus) {
+// trackingStatus says what new connections lack.
+func trackingStatus(lacks func() []string) func(*v1alpha1.NodeStatus) {
 	return func(s *v1alpha1.NodeStatus) {
-		if entries, limit, ok := table(); ok && limit > 0 && entries > limit/10*9 {
-			s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{
-				Name: "conntrack", Error: "the kernel's table of connections is over 90 % full; when it is full new connections are dropped: raise net.netfilter.nf_conntrack_max",
-			})
+		for _, l := range lacks() {
+			s.Drivers = append(s.Drivers, v1alpha1.DriverStatus{Name: "conntrack", Error: l})
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/control"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/agent"
 	"lbd.dev/lbd/internal/k8s/controller"
 	"lbd.dev/lbd/internal/logqueue"
 )
@@ -35,10 +36,11 @@ const (
 
 // controllerFlags are what `lbd controller` is told.
 type controllerFlags struct {
-	kubeconfig, namespace, lease, class, http, level, format string
-	classless, machines                                      bool
-	quarantine, hookTimeout                                  time.Duration
-	metrics                                                  v1alpha1.MetricsSpec
+	logFlags
+	kubeconfig, namespace, lease, class, http string
+	classless, machines                       bool
+	quarantine, hookTimeout                   time.Duration
+	metrics                                   v1alpha1.MetricsSpec
 }
 
 func newController() *cobra.Command {
@@ -70,23 +72,22 @@ from the status of the Services; there is no other state.`,
 	flags.StringVar(&f.metrics.Address, "metrics-address", "", "address of /metrics by HTTPS, for those whom the API server lets get it; then --http has none (default: none)")
 	flags.StringVar(&f.metrics.CertFile, "metrics-cert-file", "", "certificate of --metrics-address, in PEM (default: one that is made at the start)")
 	flags.StringVar(&f.metrics.KeyFile, "metrics-key-file", "", "key of --metrics-cert-file, in PEM")
-	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&f.format, "log-format", "text", "text or json")
-	complete(cmd, "log-level", "debug", "info", "warn", "error")
-	complete(cmd, "log-format", "text", "json")
+	f.logFlags.add(cmd)
 	return cmd
 }
 
 // leaseNamespace is that of lbd: of the pod, else the one of the manifests.
-func leaseNamespace() string {
+func leaseNamespace() string { return namespaceOr(defaultNamespace) }
+
+// namespaceOr is the namespace of the pod; of a process that is in none it is other.
+func namespaceOr(other string) string {
 	if text, err := os.ReadFile(podNamespace); err == nil && len(strings.TrimSpace(string(text))) > 0 {
 		return strings.TrimSpace(string(text))
 	}
-	return defaultNamespace
+	return other
 }
 
 func (f *controllerFlags) check() error {
-	var level slog.Level
 	switch {
 	case f.namespace == "" || f.lease == "":
 		return errors.New("--namespace and --lease-name must not be empty")
@@ -98,6 +99,23 @@ func (f *controllerFlags) check() error {
 		return errors.New("--hook-timeout must be more than 0")
 	case (f.metrics.CertFile == "") != (f.metrics.KeyFile == ""):
 		return errors.New("--metrics-cert-file and --metrics-key-file need each other")
+	}
+	return f.logFlags.check()
+}
+
+// logFlags are how a process without a configuration is told what to log.
+type logFlags struct{ level, format string }
+
+func (f *logFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json")
+	complete(cmd, "log-level", "debug", "info", "warn", "error")
+	complete(cmd, "log-format", "text", "json")
+}
+
+func (f *logFlags) check() error {
+	var level slog.Level
+	switch {
 	case f.format != "text" && f.format != "json":
 		return fmt.Errorf("--log-format %q: it is text or json", f.format)
 	case level.UnmarshalText([]byte(f.level)) != nil:
@@ -106,7 +124,7 @@ func (f *controllerFlags) check() error {
 	return nil
 }
 
-func (f *controllerFlags) logger(out io.Writer) *slog.Logger {
+func (f *logFlags) logger(out io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(f.level)) // checked
 	o := &slog.HandlerOptions{Level: level}
@@ -175,3 +193,122 @@ func (b controllerBackend) Healthy() error { return b.c.Healthy() }
 
 // Ready implements control.Backend.
 func (b controllerBackend) Ready() error { return b.c.Ready() }
+
+const (
+	// agentNamespace is that of the manifest of the agent, for a process that is in no pod.
+	agentNamespace = "lbd-agent"
+	// hubKubeconfig is where that manifest has the kubeconfig file for the hub.
+	hubKubeconfig = "/etc/lbd/hub/kubeconfig"
+	// hubClass is the class of the Services that a hub serves.
+	hubClass = "lbd.dev/hub"
+	// The requests of an agent to each of the clusters.
+	agentQPS   = 50
+	agentBurst = 100
+)
+
+// agentFlags are what `lbd agent` is told.
+type agentFlags struct {
+	logFlags
+	kubeconfig, namespace, lease, class, http string
+	hubKubeconfig, hubNamespace, hubSecret    string
+	classless, cordonDrains                   bool
+}
+
+func newAgent() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Get load balancers for the Services of this cluster from another one, the hub",
+		Long: `Write the Services of type LoadBalancer and the Nodes of this cluster into a namespace
+of another cluster, the hub, and the addresses that the hub gives into the status of
+the Services, until SIGTERM or SIGINT. Several may run: a Lease in this cluster says
+which one writes. lbd tenant join prints what to install.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return usageError{err}
+			}
+			return runAgent(cmd.Context(), f, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of this cluster (default: the service account of the pod)")
+	flags.StringVar(&f.namespace, "namespace", namespaceOr(agentNamespace), "namespace of the Lease and of --hub-secret")
+	flags.StringVar(&f.lease, "lease-name", agent.Manager, "name of the Lease")
+	flags.StringVar(&f.hubKubeconfig, "hub-kubeconfig", hubKubeconfig, "kubeconfig file of the hub")
+	flags.StringVar(&f.hubNamespace, "hub-namespace", "", "namespace of this cluster in the hub (default: the one that --hub-kubeconfig names)")
+	flags.StringVar(&f.hubSecret, "hub-secret", "", "Secret that the token of --hub-kubeconfig is mounted from, in which it is renewed (default: it is not renewed)")
+	flags.StringVar(&f.class, "load-balancer-class", hubClass, "spec.loadBalancerClass of the Services that the hub is to serve")
+	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
+	flags.BoolVar(&f.cordonDrains, "cordon-drains", false, "send nothing new to Nodes that are cordoned")
+	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
+	f.logFlags.add(cmd)
+	return cmd
+}
+
+func (f *agentFlags) check() error {
+	switch {
+	case f.namespace == "" || f.lease == "":
+		return errors.New("--namespace and --lease-name must not be empty")
+	case f.hubKubeconfig == "":
+		return errors.New("--hub-kubeconfig must not be empty")
+	case f.class == "" && !f.classless:
+		return errors.New("--load-balancer-class may only be empty with --classless")
+	}
+	return f.logFlags.check()
+}
+
+func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
+	lines := logqueue.New(out)
+	defer lines.Close()
+	log := f.logger(lines)
+	lines.Logger = log
+	o := k8s.Options{Logger: log, Kubeconfig: f.kubeconfig, UserAgent: agent.Manager + "/" + programVersion(), QPS: agentQPS, Burst: agentBurst}
+	tenant, err := k8s.New(o)
+	if err != nil {
+		return err
+	}
+	o.Kubeconfig = f.hubKubeconfig
+	hub, err := k8s.New(o)
+	if err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	if f.hubNamespace == "" {
+		if f.hubNamespace = k8s.NamespaceOf(f.hubKubeconfig); f.hubNamespace == "" {
+			return fmt.Errorf("%s names no namespace: set --hub-namespace", f.hubKubeconfig)
+		}
+	}
+	a, err := agent.New(agent.Options{
+		Logger: log, Tenant: tenant, Hub: hub, HubNamespace: f.hubNamespace, Class: f.class, Classless: f.classless, CordonDrains: f.cordonDrains,
+		Namespace: f.namespace, LeaseName: f.lease, Identity: identity(), Secret: f.hubSecret,
+	})
+	if err != nil {
+		return err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&agentMetrics{agent: a, tenant: tenant, hub: hub, kubeconfig: f.hubKubeconfig, log: lines})
+	server := control.New(control.Options{Logger: log.With("part", "control"), HTTPAddress: f.http, Gatherer: reg, Backend: agentBackend{a: a}})
+	log.Info("lbd agent runs", "version", programVersion(), "class", f.class, "classless", f.classless, "namespace", f.hubNamespace)
+	// Whoever looks must be able to until the end.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { server.RunHTTP(work) })
+	err = a.Run(ctx)
+	cancel()
+	wg.Wait()
+	log.Info("lbd agent ends")
+	return err
+}
+
+// agentBackend is the agent as the HTTP server needs it.
+type agentBackend struct {
+	control.Backend // for the socket, which there is none of
+	a               *agent.Agent
+}
+
+// Healthy implements control.Backend.
+func (b agentBackend) Healthy() error { return b.a.Healthy() }
+
+// Ready implements control.Backend.
+func (b agentBackend) Ready() error { return b.a.Ready() }

@@ -79,7 +79,12 @@ func TestControllerHTTP(t *testing.T) {
 	api := apitest.New(t, map[string]string{
 		"v1/services": "Service", "v1/namespaces": "Namespace", "v1/nodes": "Node", "v1/events": "Event",
 		"lbd.dev/v1alpha1/ipaddresspools": "IPAddressPool", "coordination.k8s.io/v1/leases": "Lease",
+		"lbd.dev/v1alpha1/tenants": "Tenant", "lbd.dev/v1alpha1/tenantnodes": "TenantNodes", "lbd.dev/v1alpha1/tenantservices": "TenantService",
 	})
+	api.Put("lbd.dev/v1alpha1/tenants", map[string]any{"metadata": map[string]any{"name": "shop", "uid": "shop"}, "spec": map[string]any{"pools": []any{"p"}, "limits": map[string]any{"addresses": 7},
+		"clusters": []any{map[string]any{"name": "main", "namespace": "lbd-shop-main", "nodeCIDRs": []any{"10.1.0.0/24"}}}}})
+	api.Put("lbd.dev/v1alpha1/tenantservices", map[string]any{"metadata": map[string]any{"namespace": "lbd-shop-main", "name": "default.ssh", "uid": "ssh"},
+		"spec": map[string]any{"ports": []any{map[string]any{"port": 22, "nodePort": 22}}}})
 	api.Put("lbd.dev/v1alpha1/ipaddresspools", map[string]any{"metadata": map[string]any{"name": "p"}, "spec": map[string]any{"addresses": []string{"192.0.2.0/30", "2001:db8::/126"}}})
 	api.Put("v1/services", aService("web"))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -92,14 +97,16 @@ func TestControllerHTTP(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- runController(ctx, controllerFlags{kubeconfig: kubeconfig, namespace: "lbd-system", lease: "lbd-controller", class: "lbd.dev/lbd",
-			http: addr, level: "info", format: "text", quarantine: time.Minute}, new(fullDisk))
+			http: addr, logFlags: logFlags{level: "info", format: "text"}, quarantine: time.Minute}, new(fullDisk))
 	}()
 	shows(t, addr, "lbd_controller_leader 1", "lbd_allocator_services 1", "lbd_allocator_services_waiting 0", "lbd_allocator_assigned_total 1",
 		`lbd_controller_writes_total{result="ok"} 1`, `lbd_allocator_addresses_total{pool="p"} 8`, `lbd_allocator_addresses_in_use_total{pool="p"} 1`,
 		`lbd_allocator_ipv4_addresses_total{pool="p"} 4`, `lbd_allocator_ipv4_addresses_in_use_total{pool="p"} 1`,
 		`lbd_allocator_ipv6_addresses_total{pool="p"} 4`, `lbd_allocator_ipv6_addresses_in_use_total{pool="p"} 0`,
 		`lbd_allocator_addresses_quarantined{pool="p"} 0`, `lbd_kubernetes_requests_total{code="200",method="PATCH"}`,
-		"lbd_allocator_repairs_total 0\n", "lbd_log_lines_dropped_total 1\n")
+		"lbd_allocator_repairs_total 0\n", "lbd_log_lines_dropped_total 1\n",
+		`lbd_tenant_services{tenant="shop"} 0`, `lbd_tenant_services_limit{tenant="shop"} 50`, `lbd_tenant_addresses{tenant="shop"} 0`, `lbd_tenant_addresses_limit{tenant="shop"} 7`,
+		`lbd_tenant_nodes{tenant="shop"} 0`, `lbd_tenant_problems{tenant="shop"} 1`)
 	api.Put("v1/services", aService("late")) // it is seen after what was written before
 	shows(t, addr, "lbd_allocator_assigned_total 2")
 	changed := api.Get("v1/services", "default", "web")

@@ -45,17 +45,3 @@ func TestCountBackends(t *testing.T) {
 		}
 	}
 }
-
-// TestWarnsOfAFullTable of connections, at nine tenths.
-func TestWarnsOfAFullTable(t *testing.T) {
-	for _, c := range []struct {
-		entries, limit uint64
-		ok, want       bool
-	}{{900, 1000, true, false}, {901, 1000, true, true}, {1000, 1000, true, true}, {0, 0, true, false}, {1000, 1000, false, false}} {
-		var s v1alpha1.NodeStatus
-		trackingStatus(func() (uint64, uint64, bool) { return c.entries, c.limit, c.ok })(&s)
-		if warned := len(s.Drivers) == 1 && s.Drivers[0].Error != ""; warned != c.want {
-			t.Errorf("%d of %d, %v: %+v", c.entries, c.limit, c.ok, s.Drivers)
-		}
-	}
-}

@@ -80,7 +80,7 @@ func (t *timeline) run(ctx context.Context) error {
 		case err != nil && t.format != "table":
 			return err
 		case err != nil && !gone:
-			fmt.Fprintf(t.errs, "%s: lbd events: %v; asking again\n", levelWarning, err)
+			fmt.Fprintf(t.errs, "%s: lbd events: %s; asking again\n", levelWarning, visible(err.Error()))
 		}
 		gone = err != nil
 	}

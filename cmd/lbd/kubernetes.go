@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -205,4 +206,70 @@ func clusterStatus(src *speaker.Source) func(*v1alpha1.NodeStatus) {
 		k.Problems, k.Warnings = lines(st.Problems), lines(st.Warnings)
 		s.Kubernetes = k
 	}
+}
+
+// tenantsOf is what is known of the tenants of a cluster.
+type tenantsOf interface {
+	TenantNames() map[string]string
+	TenantOf(vip string) *v1alpha1.TenantOwner
+}
+
+// tenantsIn is nil without a cluster.
+func tenantsIn(src *speaker.Source) tenantsOf {
+	if src == nil {
+		return nil
+	}
+	return src
+}
+
+// tenantStatus adds whose an address is that leads to the nodes of a tenant.
+func tenantStatus(src tenantsOf) func(*v1alpha1.NodeStatus) {
+	return func(s *v1alpha1.NodeStatus) {
+		var names map[string]string
+		own := false // the statuses of one decision share their VIPs
+		for i := range s.VIPs {
+			v := s.VIPs[i]
+			if v.Kind != model.KindTenantService || src == nil {
+				continue
+			}
+			if names == nil {
+				names = src.TenantNames()
+			}
+			key, _ := model.TenantKey(v.Name)
+			if v.Tenant == names[key.Namespace] {
+				continue
+			}
+			if !own {
+				s.VIPs, own = slices.Clone(s.VIPs), true
+			}
+			s.VIPs[i].Tenant = names[key.Namespace]
+		}
+	}
+}
+
+// explainTenants adds whose the addresses are, and how this node judges what asks for them.
+func explainTenants(list []v1alpha1.Explanation, src tenantsOf) {
+	for i := range list {
+		key, is := model.TenantKey(list[i].Name)
+		if src == nil || !is {
+			continue
+		}
+		if o := src.TenantOf(list[i].Address); o != nil && key == (model.Key{Namespace: o.Namespace, Name: o.Service}) {
+			list[i].Tenant = o
+		}
+	}
+}
+
+// unknownVIP adds why a TenantService that is asked for has no address here.
+func unknownVIP(err error, vip string, src tenantsOf) error {
+	if src == nil {
+		return err
+	}
+	if at, bad := netip.ParseAddrPort(vip); bad == nil {
+		vip = at.Addr().String()
+	}
+	if o := src.TenantOf(vip); o != nil {
+		return fmt.Errorf("%w; it is of %s", err, control.TenantText(o))
+	}
+	return err
 }

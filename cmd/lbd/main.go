@@ -75,7 +75,7 @@ const (
 func complaint(cmd *cobra.Command, err error) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
-		fmt.Fprintf(&b, "%s: %s: %s\n", levelError, cmd.CommandPath(), strings.TrimSuffix(line, "\n"))
+		fmt.Fprintf(&b, "%s: %s: %s\n", levelError, cmd.CommandPath(), visible(strings.TrimSuffix(line, "\n")))
 	}
 	return b.String()
 }
@@ -112,7 +112,7 @@ the owner binds and announces it, and another takes over when it must.`,
 	root.Flags().Bool("version", false, "print the version")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newRun(), newController(), newValidate(), newStatus(), newTop(), newExplain(), newEvents(), newDrain(), newUndrain(), newReload(), newRestart(),
+		newRun(), newController(), newAgent(), newTenant(), newValidate(), newStatus(), newTop(), newExplain(), newEvents(), newDrain(), newUndrain(), newReload(), newRestart(),
 		newPreflight(), newManifest(), newConvert(), newKeygen(), newCleanup(), newBundle(), newVersion(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -16,6 +16,7 @@ import (
 	"lbd.dev/lbd/internal/gossip"
 	"lbd.dev/lbd/internal/health"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/agent"
 	"lbd.dev/lbd/internal/k8s/controller"
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/review"
@@ -50,6 +51,7 @@ var (
 	descSent         = desc("lbd_heartbeats_sent_total", "Heartbeats sent.", "peer")
 	descReceived     = desc("lbd_heartbeats_received_total", "Heartbeats received.", "peer")
 	descMissed       = desc("lbd_heartbeats_missed_total", "Heartbeats that were sent by the peer but did not arrive.", "peer")
+	descSuspicions   = desc("lbd_heartbeat_suspicions_total", "Times that a heartbeat of an owner was missed by its first successor, by whether that one asked the wire or had asked too often.", "peer", "asked")
 	descLate         = desc("lbd_heartbeats_late_total", "Times that heartbeats of the peer were overdue.", "peer")
 	descDropped      = desc("lbd_gossip_dropped_total", "Gossip messages dropped, by cause.", "cause")
 	descLogLost      = desc("lbd_log_lines_dropped_total", "Lines of the log that were dropped, since nobody took them.")
@@ -78,12 +80,15 @@ var (
 	descRefused      = desc("lbd_configuration_refused", "Whether the files of the configuration are refused as they are now.")
 	descOpened       = desc("lbd_backend_connections_total", "Connections that this node has sent to the backend, or has taken up from another node.", "backend", "protocol")
 	descOpen         = desc("lbd_backend_connections", "Connections to the backend that this node knows and that are open.", "backend", "protocol")
+	descHalfOpen     = desc("lbd_backend_connections_half_open", "Of the open connections of TCP those whose client has not answered the backend yet.", "backend", "protocol")
+	descPorts        = desc("lbd_backend_ports_used_ratio", "Share of the ports of the source address that are taken by connections to the backend, of the source that has fewest left.", "backend", "protocol")
 	descToBackend    = desc("lbd_backend_received_bytes_total", "Bytes that this node has forwarded to the backend.", "backend", "protocol")
 	descFromBackend  = desc("lbd_backend_sent_bytes_total", "Bytes that this node has forwarded from the backend.", "backend", "protocol")
 	descUncounted    = desc("lbd_backends_uncounted", "Pairs of a port of an address and a backend whose connections are not counted, since there are too many.")
 	descTracked      = desc("lbd_conntrack_entries", "Connections that connection tracking of the kernel knows.")
 	descTrackable    = desc("lbd_conntrack_limit", "Connections that connection tracking of the kernel can know.")
-	descTrackDropped = desc("lbd_conntrack_dropped_total", "Packets that connection tracking of the kernel dropped, since its table was full.")
+	descTrackDropped = desc("lbd_conntrack_dropped_total", "Packets that connection tracking of the kernel dropped.")
+	descTrackClashed = desc("lbd_conntrack_clashes_total", "Those of the dropped packets that began a connection for which no port was left, or that came twice at a time.")
 	descExpiry       = desc("lbd_kubernetes_credentials_expiry_timestamp_seconds", "When the token or the client certificate of a kubeconfig file ends, since 1970.", "kubeconfig")
 	descBFDDrops     = desc("lbd_bfd_packets_dropped_total", "BFD packets of the peer that were not accepted, by reason.", "peer", "reason")
 )
@@ -104,6 +109,8 @@ func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
 		count(descReceived, p.Received, string(p.Name))
 		count(descMissed, p.Missed, string(p.Name))
 		count(descLate, p.Late, string(p.Name))
+		count(descSuspicions, p.Suspicions, string(p.Name), "true")
+		count(descSuspicions, p.Unasked, string(p.Name), "false")
 	}
 	for cause, n := range g.Dropped {
 		count(descDropped, n, cause)
@@ -162,12 +169,18 @@ func (m *adapterMetrics) collectForward(c chan<- prometheus.Metric, count func(d
 	for way, n := range counts.Open {
 		open[way.Counted] += n
 	}
+	ports := make(map[forward.Counted]float64, len(counts.Servers))
+	for at, p := range counts.Ports {
+		ports[at.Counted] = max(ports[at.Counted], p.Used())
+	}
 	for at, n := range counts.Servers {
 		labels := []string{at.Server.String(), at.Protocol.String()}
 		count(descOpened, n.Opened, labels...)
 		count(descToBackend, n.Received, labels...)
 		count(descFromBackend, n.Sent, labels...)
 		c <- prometheus.MustNewConstMetric(descOpen, prometheus.GaugeValue, float64(open[at]), labels...)
+		c <- prometheus.MustNewConstMetric(descHalfOpen, prometheus.GaugeValue, float64(counts.HalfOpen[at]), labels...)
+		c <- prometheus.MustNewConstMetric(descPorts, prometheus.GaugeValue, ports[at], labels...)
 	}
 	c <- prometheus.MustNewConstMetric(descUncounted, prometheus.GaugeValue, float64(counts.Uncounted))
 }
@@ -198,7 +211,8 @@ func (m *adapterMetrics) collectHost(c chan<- prometheus.Metric) {
 		gauge(descTrackable, float64(limit))
 	}
 	if dropped, ok := sockdiag.Dropped(); ok {
-		c <- prometheus.MustNewConstMetric(descTrackDropped, prometheus.CounterValue, float64(dropped))
+		c <- prometheus.MustNewConstMetric(descTrackDropped, prometheus.CounterValue, float64(dropped.All))
+		c <- prometheus.MustNewConstMetric(descTrackClashed, prometheus.CounterValue, float64(dropped.Clashed))
 	}
 	for _, file := range kubeconfigs(&m.config.Config().Node) {
 		if end, ok := k8s.CredentialsEnd(file); ok {
@@ -300,6 +314,9 @@ func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, rule := range slices.Sorted(maps.Keys(s.Failures)) {
 		count(descFailures, s.Failures[rule], rule)
 	}
+	if s.Leader {
+		m.collectTenants(gauge)
+	}
 	for _, p := range s.Pools {
 		gauge(descPoolSize, float64(p.IPv4.Size)+float64(p.IPv6.Size), p.Pool)
 		gauge(descPoolInUse, float64(p.IPv4.Assigned+p.IPv6.Assigned), p.Pool)
@@ -310,6 +327,68 @@ func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descPool6InUse, float64(p.IPv6.Assigned), p.Pool)
 	}
 	collectRequests(m.client.Requests(), count)
+}
+
+// agentMetrics reads the counters of an agent at scrape.
+type agentMetrics struct {
+	agent       *agent.Agent
+	tenant, hub *k8s.Client
+	kubeconfig  string // of the hub
+	log         *logqueue.Queue
+}
+
+var (
+	descAgentLeader    = desc("lbd_agent_leader", "Whether this process writes.")
+	descAgentConnected = desc("lbd_agent_connected", "Whether the objects of the cluster are being watched.", "cluster")
+	descAgentServices  = desc("lbd_agent_services", "Services that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
+	descAgentNodes     = desc("lbd_agent_nodes", "Nodes that the hub is told of, by state.", "state")
+	descAgentWrites    = desc("lbd_agent_writes_total", "Writes of objects by cluster, kind and result.", "cluster", "kind", "result")
+	descAgentEvents    = desc("lbd_agent_events_total", "Events, sent or dropped.", "result")
+	descAgentTokens    = desc("lbd_agent_token_renewals_total", "Renewals of the token for the hub, by result.", "result")
+)
+
+// Describe implements prometheus.Collector; the set is not fixed.
+func (m *agentMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector. A process that does not lead knows nothing of Services and
+// Nodes.
+func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, n uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
+	}
+	yes := map[bool]float64{true: 1}
+	count(descLogLost, m.log.Lost())
+	s := m.agent.Stats()
+	gauge(descAgentLeader, yes[s.Leader])
+	gauge(descAgentConnected, yes[s.HubConnected], agent.SideHub)
+	gauge(descAgentConnected, yes[s.TenantConnected], agent.SideTenant)
+	if s.Leader {
+		gauge(descAgentServices, float64(s.Served), "served")
+		gauge(descAgentServices, float64(s.Refused), "refused")
+		gauge(descAgentServices, float64(s.Waiting), "waiting")
+		for _, state := range []v1alpha1.TenantNodeState{v1alpha1.TenantNodeServing, v1alpha1.TenantNodeDraining, v1alpha1.TenantNodeOut} {
+			gauge(descAgentNodes, float64(s.Nodes[state]), string(state))
+		}
+	}
+	for w, n := range s.Writes {
+		count(descAgentWrites, n, w.Side, w.What, w.Result)
+	}
+	count(descAgentEvents, s.EventsSent, "sent")
+	count(descAgentEvents, s.EventsDropped, "dropped")
+	for result, n := range s.TokenRenewals {
+		count(descAgentTokens, n, result)
+	}
+	if end, ends := k8s.CredentialsEnd(m.kubeconfig); ends {
+		gauge(descExpiry, float64(end.Unix()), m.kubeconfig)
+	}
+	all := m.tenant.Requests()
+	for r, n := range m.hub.Requests() {
+		all[r] += n
+	}
+	collectRequests(all, count)
 }
 
 var descRequests = desc("lbd_kubernetes_requests_total", "Requests to the API server, by method and HTTP status.", "method", "code")
@@ -335,5 +414,29 @@ func secureMetrics(spec v1alpha1.MetricsSpec, kubeconfig string, log *slog.Logge
 	return &control.SecureMetrics{
 		Address: spec.Address, CertFile: spec.CertFile, KeyFile: spec.KeyFile,
 		Authorize: review.New(connect, control.MetricsPath).Allow,
+	}
+}
+
+// The metrics of tenants: a few for each Tenant, however many Services it has.
+var (
+	descTenantServices     = desc("lbd_tenant_services", "TenantServices of a Tenant that are accepted.", "tenant")
+	descTenantServiceLimit = desc("lbd_tenant_services_limit", "TenantServices that a Tenant may have.", "tenant")
+	descTenantAddresses    = desc("lbd_tenant_addresses", "Addresses that the Services of a Tenant have.", "tenant")
+	descTenantAddressLimit = desc("lbd_tenant_addresses_limit", "Addresses that a Tenant may have.", "tenant")
+	descTenantNodes        = desc("lbd_tenant_nodes", "Nodes that the agents of a Tenant name.", "tenant")
+	descTenantProblems     = desc("lbd_tenant_problems", "Objects of a Tenant, itself included, that are not in use as they are written, or lack an address.", "tenant")
+)
+
+// collectTenants reads what the tenants of a hub have.
+func (m *controllerMetrics) collectTenants(gauge func(d *prometheus.Desc, n float64, labels ...string)) {
+	all := m.controller.TenantUse()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		u := all[name]
+		gauge(descTenantServices, float64(u.Services), name)
+		gauge(descTenantServiceLimit, float64(u.Limits.Services), name)
+		gauge(descTenantAddresses, float64(u.Addresses), name)
+		gauge(descTenantAddressLimit, float64(u.Limits.Addresses), name)
+		gauge(descTenantNodes, float64(u.Nodes), name)
+		gauge(descTenantProblems, float64(u.Problems), name)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode"
 
@@ -12,6 +13,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/config"
+	"lbd.dev/lbd/internal/convert"
 )
 
 // validation is one run of `lbd validate`.
@@ -102,18 +104,18 @@ func (v *validation) check(path string) {
 			Rule: "has no document, so there is nothing to check; `lbd manifest config` prints a configuration to start from"}})
 	case v.output != "text", v.strict && len(sum.Warnings) > 0:
 	case sum.Objects == 0:
-		fmt.Fprintf(v.out, "%s: nothing to check; skipped: %d\n", path, sum.Skipped)
+		fmt.Fprintf(v.out, "%s: nothing to check; skipped: %d\n", visible(path), sum.Skipped)
 	case sum.Skipped > 0:
-		fmt.Fprintf(v.out, "%s: valid; skipped: %d\n", path, sum.Skipped)
+		fmt.Fprintf(v.out, "%s: valid; skipped: %d\n", visible(path), sum.Skipped)
 	default:
-		fmt.Fprintf(v.out, "%s: valid\n", path)
+		fmt.Fprintf(v.out, "%s: valid\n", visible(path))
 	}
 }
 
 // say tells of a finding, or keeps it for the list.
 func (v *validation) say(level string, e *config.Error) {
 	if v.output == "text" {
-		fmt.Fprintf(v.err, "%s: %v\n%s", level, e, excerpt(e))
+		fmt.Fprintf(v.err, "%s: %s\n%s", level, visible(e.Error()), excerpt(e))
 		return
 	}
 	message := e.Field.Error()
@@ -136,7 +138,7 @@ func excerpt(e *config.Error) string {
 	if e.Excerpt == "" {
 		return ""
 	}
-	text := []rune(strings.Map(printable, e.Excerpt))
+	text := []rune(visible(e.Excerpt))
 	caret := max(e.Column-1, 0) // the index of the character above the caret
 	if len(text) > maxExcerpt && caret > beforeCaret {
 		text = append([]rune("…"), text[min(caret-beforeCaret, len(text)):]...)
@@ -153,16 +155,18 @@ func excerpt(e *config.Error) string {
 	return out
 }
 
-// printable keeps what others wrote from confusing a terminal. A tab becomes a blank, so that
+// visible keeps what others wrote from confusing a terminal. A tab becomes a blank, so that
 // the caret is below its character.
-func printable(r rune) rune {
-	switch {
-	case r == '\t':
-		return ' '
-	case !unicode.IsGraphic(r):
-		return '?'
-	}
-	return r
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case !unicode.IsGraphic(r):
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // columns is how wide a text is on a terminal.
@@ -177,4 +181,116 @@ func columns(text []rune) (n int) {
 		}
 	}
 	return n
+}
+
+// maxConvert bounds a file to convert, in bytes.
+const maxConvert = 16 << 20
+
+func newConvert() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "convert",
+		Short: "Turn the objects and configurations of others into those of lbd: metallb, keepalived, kube-vip",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	const how = `in the files, or in the standard input for -, as
+objects of lbd.dev on stdout. What is not carried over is a warning on stderr, what
+looks otherwise a note, a line each: file, object, field, value, and what it means for
+you. Ends with 0 even so, but for --strict; with 1, and without objects, if a part
+could not be read. Nothing is contacted.`
+	metallb := convertFrom("metallb", "Print the objects of metallb.io in FILE as objects of lbd.dev", "Print the objects of metallb.io "+how, convert.MetalLB)
+	metallb.ValidArgsFunction = completeConfig
+	keepalived := convertFrom("keepalived", "Print the configuration of keepalived in FILE as objects of lbd.dev",
+		"Print what keepalived is configured to do "+how+`
+A vrrp_instance becomes a VirtualIP, the virtual_servers of an address become a
+LoadBalancer, unicast_peer becomes gossip.peers.`, convert.Keepalived)
+	keepalived.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return []cobra.Completion{"conf"}, cobra.ShellCompDirectiveFilterFileExt
+	}
+	kubeVIP := convertFrom("kube-vip", "Print the manifest of kube-vip in FILE, a static pod or DaemonSet, as objects of lbd.dev",
+		"Print what kube-vip is told by its manifests, a static pod or a DaemonSet, "+how+`
+The address of the control plane becomes a VirtualIP, BGP peers become BGPPeers.`, convert.KubeVIP)
+	kubeVIP.ValidArgsFunction = completeConfig
+	cmd.AddCommand(metallb, keepalived, kubeVIP)
+	return cmd
+}
+
+// convertFrom is the command that converts what another program reads.
+func convertFrom(name, short, long string, from func([]convert.File) convert.Result) *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use: name + " FILE...", Short: short, Long: long,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("it wants a file, or - for the standard input")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return convertFiles(cmd, args, from, strict) },
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "end with 1 if anything is not carried over; the objects are printed all the same")
+	return cmd
+}
+
+func convertFiles(cmd *cobra.Command, args []string, from func([]convert.File) convert.Result, strict bool) error {
+	say := func(level string, what any) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", level, what) }
+	var files []convert.File
+	bad, lost := false, false
+	for _, name := range args {
+		data, err := readInput(cmd.InOrStdin(), name)
+		if err != nil {
+			say(levelError, err)
+			bad = true
+			continue
+		}
+		files = append(files, convert.File{Name: name, Data: data})
+	}
+	r := from(files)
+	for _, n := range r.Notes {
+		if n.Kept {
+			say(levelNote, n)
+			continue
+		}
+		say(levelWarning, n)
+		lost = true
+	}
+	for _, e := range r.Errors {
+		say(levelError, e)
+		bad = true
+	}
+	if bad {
+		return errSilent
+	}
+	out, err := r.YAML()
+	if err != nil {
+		return err
+	}
+	if _, err := cmd.OutOrStdout().Write(out); err != nil {
+		return err
+	}
+	if strict && lost {
+		return errors.New("--strict: not everything was carried over")
+	}
+	return nil
+}
+
+// readInput reads a file, or the standard input for "-".
+func readInput(stdin io.Reader, name string) ([]byte, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxConvert+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConvert {
+		return nil, fmt.Errorf("%s: is larger than %d MiB", name, maxConvert>>20)
+	}
+	return data, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/rtnetlink"
 	"lbd.dev/lbd/internal/sockdiag"
 )
 
@@ -26,11 +27,6 @@ const (
 	// batchSize is how many requests go to the kernel in one message; the answers
 	// to all of them fit the receive buffer even if each is an error.
 	batchSize = 64
-	// answerTimeout bounds the wait for an answer. The kernel works while the
-	// request is being sent, so that answers are there at once or never.
-	answerTimeout = 2 * time.Second
-	// dumpTries bounds how often a dump that a change has interrupted is repeated.
-	dumpTries = 5
 	// Forever is the valid lifetime of an address that does not expire.
 	Forever = 0xffffffff
 )
@@ -111,9 +107,8 @@ const (
 
 // linux is the kernel that lbd runs on, by rtnetlink.
 type linux struct {
-	sock   *nl.SocketHandle
-	knows  bool // the kernel reports IFA_PROTO
-	pid    uint32
+	sock   *rtnetlink.Socket
+	knows  bool           // the kernel reports IFA_PROTO
 	names  map[int]string // of interfaces, since the last dump
 	had    int            // addresses at the last dump
 	before func([]*Op)    // test hook: runs just before a batch is sent
@@ -121,18 +116,11 @@ type linux struct {
 
 // openKernel opens a socket in the network namespace of the process.
 func openKernel() (*linux, error) {
-	sock, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	sock, err := rtnetlink.Open()
 	if err != nil {
-		return nil, fmt.Errorf("rtnetlink: open: %w", err)
+		return nil, err
 	}
-	timeout := unix.NsecToTimeval(answerTimeout.Nanoseconds())
-	err = errors.Join(sock.SetReceiveTimeout(&timeout), sock.SetSendTimeout(&timeout))
-	pid, perr := sock.GetPid()
-	if err = errors.Join(err, perr); err != nil {
-		sock.Close()
-		return nil, fmt.Errorf("rtnetlink: open: %w", err)
-	}
-	return &linux{sock: &nl.SocketHandle{Socket: sock}, pid: pid}, nil
+	return &linux{sock: sock}, nil
 }
 
 // Close implements Kernel.
@@ -166,7 +154,7 @@ func (k *linux) Addresses() ([]Entry, error) {
 	k.names = nil
 	entries := make([]Entry, 0, k.had+k.had/8+8)
 	begin := func() { entries = entries[:0] }
-	err := k.each(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, begin, func(m []byte) {
+	err := k.sock.Ask(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, begin, func(m []byte) {
 		if e, knows, ok := parseEntry(m); ok {
 			k.knows = k.knows || knows
 			entries = append(entries, e)
@@ -180,27 +168,8 @@ func (k *linux) Addresses() ([]Entry, error) {
 }
 
 // link asks for one interface. That is no dump, which might begin again.
-func (k *linux) link(parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
-	err = k.each(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msgs = append(msgs, m) }, parts...)
-	return msgs, err
-}
-
-// each sends one request and hands on each answer. If they changed meanwhile, all
-// begins again.
-func (k *linux) each(request, flags int, answer uint16, begin func(), take func(m []byte), parts ...nl.NetlinkRequestData) (err error) {
-	for range dumpTries {
-		begin()
-		req := nl.NewNetlinkRequest(request, flags)
-		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.sock}
-		for _, p := range parts {
-			req.AddData(p)
-		}
-		err = req.ExecuteIter(unix.NETLINK_ROUTE, answer, func(m []byte) bool { take(m); return true })
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return err
-		}
-	}
-	return err
+func (k *linux) link(parts ...nl.NetlinkRequestData) ([][]byte, error) {
+	return k.sock.Messages(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, parts...)
 }
 
 // parseEntry reads one RTM_NEWADDR or RTM_DELADDR message. It tells whether the
@@ -216,7 +185,7 @@ func parseEntry(m []byte) (e Entry, knows, ok bool) {
 	for len(rest) >= unix.SizeofRtAttr {
 		var kind uint16
 		var value []byte
-		if kind, value, rest, ok = nextAttribute(rest); !ok {
+		if kind, value, rest, ok = rtnetlink.Next(rest); !ok {
 			return Entry{}, false, false
 		}
 		switch {
@@ -237,18 +206,6 @@ func parseEntry(m []byte) (e Entry, knows, ok bool) {
 	}
 	e.Prefix = netip.PrefixFrom(local, int(msg.Prefixlen))
 	return e, knows, e.Prefix.IsValid()
-}
-
-// nextAttribute splits the first attribute off, without any memory of its own: a
-// look at ten thousand addresses takes sixty thousand of them.
-func nextAttribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
-	order := nl.NativeEndian()
-	size := int(order.Uint16(b))
-	if size < unix.SizeofRtAttr || size > len(b) {
-		return 0, nil, nil, false
-	}
-	next := min((size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1), len(b))
-	return order.Uint16(b[2:]), b[unix.SizeofRtAttr:size], b[next:], true
 }
 
 // LinkIndex implements Kernel.
@@ -359,7 +316,7 @@ func (k *linux) answers(ops []*Op) error {
 		}
 		for _, m := range msgs {
 			i := m.Header.Seq - first // wraps like the numbers do
-			if m.Header.Type != unix.NLMSG_ERROR || m.Header.Pid != k.pid || i >= uint32(len(ops)) || len(m.Data) < 4 {
+			if m.Header.Type != unix.NLMSG_ERROR || m.Header.Pid != k.sock.Port || i >= uint32(len(ops)) || len(m.Data) < 4 {
 				continue // the late answer to an earlier request
 			}
 			if errno := int32(nl.NativeEndian().Uint32(m.Data)); errno != 0 {

@@ -181,6 +181,9 @@ func (a *Allocator) Rest(addr netip.Addr, until time.Time) {
 // when.
 func (a *Allocator) Resting() map[netip.Addr]time.Time { return a.ipam.Resting() }
 
+// GaveUp counts those of them that a Service of this allocator gave up, by Service.
+func (a *Allocator) GaveUp() map[model.Key]int { return a.ipam.GaveUp() }
+
 // SetPools replaces the pools.
 func (a *Allocator) SetPools(pools []Pool) {
 	a.pools, a.config = slices.Clone(pools), true

@@ -60,7 +60,7 @@ func (s *service) ask(name string) (key, value string, ok bool) {
 // basics is the part of a request that nobody can write wrongly.
 func (a *Allocator) basics(s *service) ipam.Request {
 	r := ipam.Request{
-		Owner: s.Key, Created: s.Created, NamespaceLabels: a.namespaces[s.Namespace], Labels: s.Labels,
+		Owner: s.Key, Created: s.Created, NamespaceLabels: a.namespaces[s.Namespace], Labels: s.Labels, Rested: s.Rested,
 		Sharing: ipam.Sharing{Ports: s.Ports, Local: s.Local, Selector: s.Selector},
 	}
 	_, r.Sharing.Key, _ = s.ask(annotationShare)

@@ -33,6 +33,8 @@ type Service struct {
 	LoadBalancerIP string // spec.loadBalancerIP
 	// Ingress is status.loadBalancer.ingress.
 	Ingress []Ingress
+	// Rested: see ipam.Request.
+	Rested bool
 }
 
 // Ingress is one entry of status.loadBalancer.ingress. Its ipMode and ports are

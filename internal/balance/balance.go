@@ -66,6 +66,9 @@ type step struct {
 	// what is known now.
 	candidates [2]candidates
 	picked     [2]picked
+	// awaits: none of those in the table is wanted any more, and they go on until one that is has
+	// been checked.
+	awaits [2]bool
 }
 
 // Family is 0 for IPv4 and 1 for IPv6.
@@ -116,14 +119,15 @@ func (s *step) by(t time.Time) { s.out.Wake = model.Earliest(s.out.Wake, t) }
 // fill brings the table of a family up to date, and tells how its servers do.
 func (s *step) fill(family int) {
 	of := &s.candidates[family]
+	was := &s.out.Memory.Fills[family]
 	var why []string
-	pending := false
+	unknown := false
 	for _, x := range s.Wanted.Servers {
 		if Family(x.Addr) != family {
 			continue
 		}
 		h := s.health(&x)
-		pending = pending || h.State == model.HealthUnknown
+		unknown = unknown || h.State == model.HealthUnknown
 		if !h.State.Passes() {
 			why = append(why, x.Addr.String()+": "+words(h))
 		}
@@ -132,11 +136,14 @@ func (s *step) fill(family int) {
 		}
 		of.add(x, s.fitness(&h))
 	}
+	least := of.least()
+	goesOn := slices.ContainsFunc(was.Servers, s.configured)
+	s.awaits[family] = !s.Wanted.AtOnce && least < usable && !goesOn && len(was.Servers) > 0 && slices.Contains(of.fit, pending)
 	switch passes := slices.ContainsFunc(s.Wanted.Servers, func(x model.Server) bool {
 		return Family(x.Addr) == family && x.Weight > 0 && s.health(&x).State.Passes()
 	}); {
-	case passes:
-	case pending && !s.out.Memory.Ready:
+	case passes, s.awaits[family] && slices.ContainsFunc(was.Servers, s.wasWell):
+	case unknown && !s.out.Memory.Ready:
 		s.out.Standing[family], s.out.Detail[family] = model.ReasonHealthPending, strings.Join(why, "; ")
 	default:
 		s.out.Standing[family], s.out.Detail[family] = model.ReasonUnhealthy, "no backend is in service"
@@ -144,9 +151,7 @@ func (s *step) fill(family int) {
 			s.out.Detail[family] += ": " + strings.Join(why, "; ")
 		}
 	}
-	was := &s.out.Memory.Fills[family]
-	least := of.least()
-	if least < usable && slices.ContainsFunc(was.Servers, s.configured) {
+	if least < usable && (goesOn || s.awaits[family]) {
 		return // all at once: the fault may be this node's own, and what they serve still goes on
 	}
 	number := was.Verdict.Servers
@@ -164,6 +169,13 @@ func (s *step) fill(family int) {
 // configured tells whether a server is still wanted with a share of new connections.
 func (s *step) configured(x model.Server) bool {
 	return slices.ContainsFunc(s.Wanted.Servers, func(y model.Server) bool { return x.Addr == y.Addr && x.Port == y.Port && y.Weight > 0 })
+}
+
+// wasWell tells whether a server got new connections as it should when it was wanted last.
+func (s *step) wasWell(x model.Server) bool {
+	return slices.ContainsFunc(s.Memory.Servers, func(m model.ServerMemory) bool {
+		return same(&x, &m) && m.State == model.ServerIn && m.Why == model.ServerWell
+	})
 }
 
 // words says how a server does.
@@ -216,6 +228,7 @@ func (s *step) serve(vip netip.Addr) {
 		x := model.ForwardService{
 			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[p.TargetPort],
 			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources, ClientSource: s.Wanted.ClientSource,
+			OfTenant: model.OfTenant(s.Wanted.Name),
 		}
 		rest := s.Wanted.Servers // both lists are sorted
 		for j := range s.out.Memory.Servers {

@@ -381,3 +381,13 @@ func TestLeaving(t *testing.T) {
 		t.Errorf("nobody passes, and it stands %v", o.Standing[0])
 	}
 }
+
+// TestOfTenant: the driver knows which services yield where room is short.
+func TestOfTenant(t *testing.T) {
+	for name, want := range map[string]bool{"web": false, "machines/web": false, "tenant/shop/web": true} {
+		o := Step(&Input{Wanted: &model.LoadBalancer{Name: name, VIPs: []netip.Addr{vip4}, Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 80, TargetPort: 80}}}})
+		if len(o.Services) != 1 || o.Services[0].OfTenant != want {
+			t.Errorf("%s: %+v", name, o.Services)
+		}
+	}
+}

@@ -46,7 +46,7 @@ func TestRemovedIsForwardedOn(t *testing.T) {
 	v.LoadBalancers = []model.LoadBalancer{fewer}
 	v.VIPs[1].Barred = model.ReasonRemoved
 	forwarded("one address less", vip4, other)
-	if got := Verdict(v.Memory.Balance, &v.VIPs[1]); got.Servers == 0 {
+	if got := Verdicts(v.Memory.Balance)[v.VIPs[1].Addr]; got.Servers == 0 {
 		t.Error("of the address that is removed nothing is told")
 	}
 	both := v.VIPs
@@ -81,11 +81,11 @@ func TestRemovedAddressOfAnother(t *testing.T) {
 	v.Memory.Balance = Forward(v).Memory
 	want := v.Memory.Balance["next"].Fills[0].Verdict
 	for range 50 { // maps have no order
-		if got := Verdict(v.Memory.Balance, &v.VIPs[0]); got != want {
+		if got := Verdicts(v.Memory.Balance)[vip4]; got != want {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
 	}
-	if got := Verdict(v.Memory.Balance, &v.VIPs[1]); got.Servers == 0 || got == want {
+	if got := Verdicts(v.Memory.Balance)[other]; got.Servers == 0 || got == want {
 		t.Errorf("of the address that is removed: %+v", got)
 	}
 }

@@ -48,8 +48,9 @@ func replies(services []model.ForwardService) (out []model.ForwardReply) {
 }
 
 // Repliers are the servers whose answers to the clients of a VIP are to be found by its ring,
-// nil if none are.
-func Repliers(services []model.ForwardService, vip netip.Addr) *model.Repliers {
+// nil if none are. If they are the known ones, those are returned, so that one decision shares
+// them with the next.
+func Repliers(services []model.ForwardService, vip netip.Addr, known *model.Repliers) *model.Repliers {
 	first, _ := slices.BinarySearchFunc(services, vip, func(s model.ForwardService, a netip.Addr) int { return s.Addr.Compare(a) })
 	var out model.Repliers
 	for _, s := range services[first:] {
@@ -69,5 +70,8 @@ func Repliers(services []model.ForwardService, vip netip.Addr) *model.Repliers {
 	slices.SortFunc(out.Addrs, netip.Addr.Compare)
 	slices.Sort(out.Ports)
 	out.Addrs, out.Ports = slices.Compact(out.Addrs), slices.Compact(out.Ports)
+	if out.Same(known) {
+		return known
+	}
 	return &out
 }

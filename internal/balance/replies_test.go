@@ -12,7 +12,7 @@ import (
 func TestReplies(t *testing.T) {
 	x := newBed(t)
 	x.is(model.HealthUp, a, b, c, six)
-	if got := Forward(node(x)).State; len(got.Replies) > 0 || got.Services[0].ClientSource || Repliers(got.Services, vip4) != nil {
+	if got := Forward(node(x)).State; len(got.Replies) > 0 || got.Services[0].ClientSource || Repliers(got.Services, vip4, nil) != nil {
 		t.Errorf("servers see the VIP: %+v", got.Replies)
 	}
 	x.in.Wanted.ClientSource = true
@@ -36,8 +36,12 @@ func TestReplies(t *testing.T) {
 	if is := of(got, b, model.TCP, 6443); is != netip.AddrPortFrom(vip4, 443) {
 		t.Errorf("it is known as %s", is)
 	}
-	if r := Repliers(got.Services, vip4); r == nil || !slices.Equal(r.Addrs, []netip.Addr{a, b, c}) || !slices.Contains(r.Ports, 6443) || Repliers(got.Services, vip6) != nil {
+	if r := Repliers(got.Services, vip4, nil); r == nil || !slices.Equal(r.Addrs, []netip.Addr{a, b, c}) || !slices.Contains(r.Ports, 6443) || Repliers(got.Services, vip6, nil) != nil {
 		t.Errorf("repliers %+v", r)
+	} else if again := Repliers(got.Services, vip4, r); again != r {
+		t.Error("the same repliers are not taken over")
+	} else if again := Repliers(got.Services, vip4, &model.Repliers{Addrs: r.Addrs}); again == nil || !again.Same(r) {
+		t.Errorf("other repliers are taken over: %+v", again)
 	}
 	x.in.Wanted.Ports = append(slices.Clone(x.in.Wanted.Ports), model.ForwardPort{Protocol: model.TCP, Port: 8443, TargetPort: 6443})
 	if is := of(Forward(node(x)).State, b, model.TCP, 6443); is.IsValid() {

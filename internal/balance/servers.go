@@ -33,6 +33,9 @@ func (s *step) servers() {
 		switch family := Family(x.Addr); {
 		case x.Weight > 0:
 			is.State, is.Why, is.By = s.stands(family, at[family])
+			if is.Why == model.ServerWell && s.health(x).State == model.HealthUnknown {
+				is.State, is.Why = model.ServerUnchecked, model.ServerPending
+			}
 			at[family]++
 		case x.Leaving:
 			is = s.leave(was, model.ServerLeaving)
@@ -48,8 +51,12 @@ func (s *step) servers() {
 	s.out.Memory.Servers = list.Result()
 }
 
-// leave is what becomes of a server that is to get no new connections by configuration.
+// leave is what becomes of a server that is to get no new connections by configuration. It gets them
+// for a moment more while nothing is known of all that are to.
 func (s *step) leave(is model.ServerMemory, why model.ServerWhy) model.ServerMemory {
+	if family := Family(is.Addr); s.awaits[family] && is.State == model.ServerIn && inTable(&s.out.Memory.Fills[family], is.Addr, is.Port) {
+		return is
+	}
 	if !is.Why.Configured() {
 		is.State, is.Since = model.ServerDraining, s.Now
 	}
@@ -81,7 +88,7 @@ func (s *step) forgotten(is *model.ServerMemory) bool {
 func (s *step) stands(family, i int) (model.ServerState, model.ServerWhy, model.NodeName) {
 	x, fit, p := &s.candidates[family].servers[i], s.candidates[family].fit[i], &s.picked[family]
 	follows := p.by.Verdict.Servers != 0
-	_, in := slices.BinarySearchFunc(s.out.Memory.Fills[family].Servers, x, func(a model.Server, b *model.Server) int { return ordered(a.Addr, a.Port, b.Addr, b.Port) })
+	in := inTable(&s.out.Memory.Fills[family], x.Addr, x.Port)
 	_, isVIP := model.FindVIP(s.VIPs, x.Addr)
 	switch {
 	case in && fit == trusted:
@@ -100,6 +107,12 @@ func (s *step) stands(family, i int) (model.ServerState, model.ServerWhy, model.
 		return model.ServerOut, model.ServerPending, ""
 	}
 	return model.ServerOut, model.ServerFailing, ""
+}
+
+// inTable tells whether a server gets new connections by a table.
+func inTable(f *model.BalanceFill, addr netip.Addr, port uint16) bool {
+	_, in := slices.BinarySearchFunc(f.Servers, addr, func(a model.Server, addr netip.Addr) int { return ordered(a.Addr, a.Port, addr, port) })
+	return in
 }
 
 // same tells whether two are one server, whatever its weight.

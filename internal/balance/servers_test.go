@@ -37,10 +37,10 @@ func (x *bed) after(d time.Duration) {
 func TestWhyAServerIsOut(t *testing.T) {
 	x := newBed(t)
 	x.step()
-	x.wantState("nothing is known", b, "in   0s")
+	x.wantState("nothing is known", b, "pending CheckPending  0s")
 	x.is(model.HealthUp, a, b, c, six)
 	x.after(time.Second)
-	x.wantState("all are well", b, "in   1s")
+	x.wantState("all are well", b, "in   0s")
 	x.in.Health[b.String()] = model.HealthState{State: model.HealthUp, Failing: "timeout"}
 	x.after(time.Second)
 	x.wantState("the last check failed", b, "out LastCheckFailed  0s")
@@ -51,7 +51,7 @@ func TestWhyAServerIsOut(t *testing.T) {
 	x.ownerSays(b)
 	x.after(time.Second)
 	x.wantState("the owner says so", b, "out OwnerSays m2 2s")
-	x.wantState("the owner says so", a, "in   4s")
+	x.wantState("the owner says so", a, "in   3s")
 	x.is(model.HealthDown, b)
 	x.after(time.Second)
 	x.wantState("both say so", b, "out CheckFails  3s")
@@ -75,9 +75,9 @@ func TestWhyAServerIsOut(t *testing.T) {
 	x.wantState("it is new", b, "out CheckPending  30s")
 	x.is(model.HealthDown, a, b, c)
 	x.after(time.Second)
-	x.wantState("all fail", a, "in NoneBetter  38s")
+	x.wantState("all fail", a, "in NoneBetter  37s")
 	x.wantState("all fail", b, "out CheckFails  31s")
-	x.wantState("the other family", six, "in   38s")
+	x.wantState("the other family", six, "in   37s")
 	x.in.VIPs = []model.VIP{{Addr: six}}
 	x.after(0)
 	x.is(model.HealthUp, a)

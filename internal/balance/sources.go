@@ -8,14 +8,15 @@ import (
 )
 
 // sources are what servers see as clients of a VIP. What is said to a source comes to its owner. So
-// one that this node cannot have, or that belongs to another node than the VIP does, is replaced by
-// the VIP, and the connections of the others stay where they are. All nodes come to the same.
+// one that this node cannot have, that belongs to another node than the VIP does, or that a foreign
+// host answers for, is replaced by the VIP, and the connections of the others stay where they are. All
+// nodes come to the same.
 func sources(v *model.View, lb *model.LoadBalancer, vip netip.Addr) (out []netip.Addr) {
 	for _, s := range lb.Sources {
 		if s.Is4() != vip.Is4() {
 			continue
 		}
-		if by := owner(v, s); by != "" && by != owner(v, vip) || !slices.Contains(lb.VIPs, s) {
+		if by := owner(v, s); by != "" && by != owner(v, vip) || !slices.Contains(lb.VIPs, s) || foreign(v, s, by) {
 			s = vip
 		}
 		out = append(out, s)
@@ -24,6 +25,16 @@ func sources(v *model.View, lb *model.LoadBalancer, vip netip.Addr) (out []netip
 		return nil
 	}
 	return out
+}
+
+// foreign tells whether a host that is no member answers for a VIP: beside its owner, which tells the
+// group so, or while nobody can own it for that.
+func foreign(v *model.View, vip netip.Addr, by model.NodeName) bool {
+	if by == v.Self {
+		return v.Applied[model.SinkLayer2].VIPs[vip].Duplicate != model.MAC{}
+	}
+	c, is := claimOf(v, vip)
+	return is && c.Duplicate != model.MAC{} || by == "" && v.Memory.VIPs[vip].Reason == model.ReasonConflict
 }
 
 // owner is the node that has a VIP, as far as this one knows; "" if none does. In a handover that is

@@ -54,6 +54,22 @@ func TestSources(t *testing.T) {
 			m.From = "m3"
 			v.Memory.VIPs[two] = m
 		}, []netip.Addr{one, two}},
+		"a foreign host has one": {func(v *model.View) {
+			holds(v, vip4, one)
+			v.Memory.VIPs[two] = model.VIPMemory{Told: model.Told{Reason: model.ReasonConflict}}
+		}, []netip.Addr{one, vip4}},
+		"a foreign host answers for one of this node": {func(v *model.View) {
+			holds(v, vip4, one, two)
+			v.Applied = map[model.SinkName]model.Applied{model.SinkLayer2: {VIPs: map[netip.Addr]model.AppliedVIP{two: {Duplicate: model.MAC{2}}}}}
+		}, []netip.Addr{one, vip4}},
+		"a foreign host answers for one of another node": {func(v *model.View) {
+			claims(v, "m2", vip4, one)
+			v.Gossip.Claims[two] = []model.Claim{{Owner: "m2", Epoch: 1, Duplicate: model.MAC{2}}}
+		}, []netip.Addr{one, vip4}},
+		"a foreign host had one, which another node has now": {func(v *model.View) {
+			claims(v, "m2", vip4, one, two)
+			v.Memory.VIPs = map[netip.Addr]model.VIPMemory{two: {Told: model.Told{Reason: model.ReasonConflict}}}
+		}, []netip.Addr{one, two}},
 		"a source is taken yet": {func(v *model.View) { holds(v, vip4, one) }, []netip.Addr{one, two}},
 		"one has no place here": {func(v *model.View) { v.VIPs[1].Interfaces = []string{"eth9"} }, []netip.Addr{vip4, two}},
 		"none is asked for":     {func(v *model.View) { v.LoadBalancers[0].Sources = nil }, nil},

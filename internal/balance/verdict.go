@@ -3,6 +3,7 @@ package balance
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 
 // FollowFor is how long the verdict of an owner counts that is not there any more. What clients
 // and servers say meanwhile goes where it went: the pings of HTTP/2 and the keepalives of most
-// programs come within that.
+// programs come within that. After a planned move the old owner relays, but often its machine is
+// about to be restarted, and then those connections are found by the hash alone, as after a crash.
 const FollowFor = 30 * time.Second
 
 // follow is the verdict that the table of a family keeps to: that of the owner of the VIP, or for
@@ -162,17 +164,26 @@ func hash(servers []model.Server) uint32 {
 	return max(uint32(h.Sum64()>>32), 1)
 }
 
-// Verdict is what this node, as the owner of a VIP, says of its servers.
-func Verdict(memory map[string]model.BalanceMemory, vip *model.VIP) model.Verdict {
-	if !vip.Forwarded() {
-		return model.Verdict{}
+// Verdicts are what this node, as the owner of VIPs that are forwarded, says of their servers.
+func Verdicts(memory map[string]model.BalanceMemory) map[netip.Addr]model.Verdict {
+	if len(memory) == 0 {
+		return nil
 	}
+	all := make(map[netip.Addr]model.Verdict, len(memory))
 	for _, m := range memory {
-		if m.Wanted != nil && (slices.Contains(m.Wanted.VIPs, vip.Addr) || slices.Contains(m.Removed, vip.Addr)) {
-			return m.Fills[Family(vip.Addr)].Verdict
+		for _, a := range m.Removed {
+			all[a] = m.Fills[Family(a)].Verdict
 		}
 	}
-	return model.Verdict{}
+	for _, m := range memory { // after those who had an address before
+		if m.Wanted == nil {
+			continue
+		}
+		for _, a := range m.Wanted.VIPs {
+			all[a] = m.Fills[Family(a)].Verdict
+		}
+	}
+	return all
 }
 
 // told is what the owner of VIPs of each family says, if it is another node. With several owners

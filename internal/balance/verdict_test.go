@@ -82,6 +82,33 @@ func TestGoesOnAsTheOwnerDid(t *testing.T) {
 	x.want("another owner", a, b)
 }
 
+// TestChangesSoonAfterAMove: a server that dies is out at once. One that recovers waits, unless no
+// other is well: until then it is not known which connections the old owner had in its slots.
+func TestChangesSoonAfterAMove(t *testing.T) {
+	x := newBed(t)
+	x.is(model.HealthUp, a, b, c, six)
+	x.is(model.HealthDown, b)
+	x.ownerSays(b)
+	x.step()
+	x.in.Told[0] = model.FollowedVerdict{}
+	x.step()
+	x.want("the owner has gone", a, c)
+	x.is(model.HealthUp, b)
+	x.after(time.Second)
+	x.want("the one that was out is well", a, c)
+	x.wantState("the one that was out is well", b, "out OwnerSays m2 1s")
+	x.is(model.HealthDown, a)
+	x.after(time.Second)
+	x.want("another dies", c)
+	x.wantCut("another dies", a)
+	x.is(model.HealthDown, c)
+	x.after(time.Second)
+	x.want("the last one dies", b)
+	x.is(model.HealthUp, c)
+	x.after(FollowFor - 3*time.Second)
+	x.want("the time is over", b, c)
+}
+
 // TestTold: the word of a live owner counts, of no one else.
 func TestTold(t *testing.T) {
 	want := model.Verdict{Servers: 7, Out: "\x01"}
@@ -193,7 +220,7 @@ func (g *group) step() {
 	for i, v := range g.nodes {
 		v.Now = g.now
 		v.Memory.Balance = Forward(v).Memory
-		g.verdicts[i] = Verdict(v.Memory.Balance, &v.VIPs[0])
+		g.verdicts[i] = Verdicts(v.Memory.Balance)[v.VIPs[0].Addr]
 	}
 }
 

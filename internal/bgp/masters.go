@@ -244,6 +244,7 @@ func (d *Driver) reportMasters(out *model.Applied) {
 	for _, m := range d.masters {
 		r := model.MasterReport{
 			Listener: m.Listener, Address: m.Address, ASN: m.ASN, State: m.Master.State.String(), HoldTime: m.HoldTime, Received: m.Received,
+			Error: m.Error,
 		}
 		if m.status != nil {
 			r.BFD = m.status.State.String()

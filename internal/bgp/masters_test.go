@@ -38,7 +38,8 @@ func TestMasters(t *testing.T) {
 			{Listener: "masters", Peer: netip.MustParseAddr("10.0.0.2"), Prefix: host("10.9.0.1")},
 			{Listener: "masters", Peer: netip.MustParseAddr("10.0.0.1"), Prefix: host("10.9.0.1")},
 		}
-		b.speaker.connected(connectedMaster("10.0.0.2", Established), connectedMaster("10.0.0.1", OpenSent))
+		b.speaker.connected(connectedMaster("10.0.0.2", Established), connectedMaster("10.0.0.1", OpenSent),
+			Master{Listener: "masters", Address: netip.MustParseAddr("10.0.0.3"), Error: "is kept out"})
 		select {
 		case <-b.Changed():
 		default:
@@ -49,7 +50,8 @@ func TestMasters(t *testing.T) {
 			t.Errorf("%+v", got.Learned)
 		}
 		want := model.MasterReport{Listener: "masters", Address: netip.MustParseAddr("10.0.0.2"), ASN: 64513, State: "Established", HoldTime: 9 * time.Second, Received: 2, BFD: "Down"}
-		if len(got.Masters) != 2 || got.Masters[0].State != "OpenSent" || got.Masters[0].BFD != "" || got.Masters[1] != want {
+		if len(got.Masters) != 3 || got.Masters[0].State != "OpenSent" || got.Masters[0].BFD != "" || got.Masters[1] != want ||
+			got.Masters[2].State != "Idle" || got.Masters[2].Error != "is kept out" {
 			t.Errorf("%+v", got.Masters)
 		}
 		if w := b.bfd.want; len(w) != 1 || w[0].Peer != want.Address || w[0].Local != netip.MustParseAddr("10.0.0.9") || w[0].Multihop || w[0].Transmit != 100*time.Millisecond {

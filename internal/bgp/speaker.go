@@ -54,13 +54,13 @@ type Listener interface {
 	// Learned are the paths that masters with a session advertise, in no order, whatever
 	// their prefixes are.
 	Learned() []model.LearnedPath
-	// Masters are those that are connected, sorted by address.
+	// Masters are those that are connected or kept out, sorted by address.
 	Masters() []Master
 	// EndMaster ends the session of a master, whose paths are forgotten. It may come back.
 	EndMaster(addr netip.Addr, reason string)
 }
 
-// Master is one that is connected to a listener.
+// Master is one that is connected to a listener, or is kept out.
 type Master struct {
 	Listener string
 	Address  netip.Addr
@@ -69,6 +69,7 @@ type Master struct {
 	Local    netip.Addr    // of this end; invalid unless Established
 	HoldTime time.Duration // the negotiated one; zero unless Established, and for never
 	Received uint32        // prefixes that it has sent
+	Error    string        // why no session is taken; empty unless it is kept out
 }
 
 // Global is what all sessions share; it does not change.

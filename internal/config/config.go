@@ -132,7 +132,7 @@ var reference string
 
 // elsewhere are the kinds that the files of the node of the reference cannot have.
 //
-//go:embed testdata/box.yaml testdata/services.yaml testdata/machines.yaml
+//go:embed testdata/box.yaml testdata/services.yaml testdata/machines.yaml testdata/tenants.yaml
 var elsewhere embed.FS
 
 //go:embed testdata/minimal.yaml
@@ -143,7 +143,7 @@ var minimal string
 func Reference() string {
 	var b strings.Builder
 	b.WriteString(reference)
-	for _, name := range []string{"box", "services", "machines"} {
+	for _, name := range []string{"box", "services", "machines", "tenants"} {
 		text, err := elsewhere.ReadFile("testdata/" + name + ".yaml")
 		if err != nil {
 			panic(err) // it is embedded

@@ -61,6 +61,9 @@ var everyKind = map[string]reflect.Type{
 	v1alpha1.KindL2Advertisement:     reflect.TypeFor[v1alpha1.L2Advertisement](),
 	v1alpha1.KindBGPAdvertisement:    reflect.TypeFor[v1alpha1.BGPAdvertisement](),
 	v1alpha1.KindMachineLoadBalancer: reflect.TypeFor[v1alpha1.MachineLoadBalancer](),
+	v1alpha1.KindTenant:              reflect.TypeFor[v1alpha1.Tenant](),
+	v1alpha1.KindTenantNodes:         reflect.TypeFor[v1alpha1.TenantNodes](),
+	v1alpha1.KindTenantService:       reflect.TypeFor[v1alpha1.TenantService](),
 }
 
 // TestEveryKind: the table above has every kind of the package that has them.
@@ -163,28 +166,44 @@ func TestReferenceOfOtherPlaces(t *testing.T) {
 	if errs, warnings := validate(t, services(t)); errs != "" || warnings != "" {
 		t.Error(errs, warnings)
 	}
-	machines, err := elsewhere.ReadFile("testdata/machines.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for document := range strings.SplitSeq(string(machines), "\n---\n") {
-		var tree any
-		if err := yaml.Unmarshal([]byte(document), &tree); err != nil {
-			t.Fatal(err)
-		}
-		data, err := json.Marshal(tree)
+	for _, name := range []string{"machines", "tenants"} {
+		text, err := elsewhere.ReadFile("testdata/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, d := &v1alpha1.MachineLoadBalancer{}, json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		if err := d.Decode(m); err != nil {
-			t.Fatal(err)
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			ofCluster(t, document)
 		}
-		m.Default()
-		for _, e := range m.Validate() {
-			t.Error(m.Metadata.Name, e)
-		}
+	}
+}
+
+// ofCluster wants an object of a kind that only clusters have to be valid.
+func ofCluster(t *testing.T, document string) {
+	t.Helper()
+	var tree map[string]any
+	if err := yaml.Unmarshal([]byte(document), &tree); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, _ := tree["kind"].(string)
+	o, ok := reflect.New(everyKind[kind]).Interface().(interface {
+		Default()
+		Validate() []v1alpha1.FieldError
+	})
+	if !ok {
+		t.Fatalf("%s: is no object", kind)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(o); err != nil {
+		t.Fatal(err)
+	}
+	o.Default()
+	for _, e := range o.Validate() {
+		t.Error(kind, e)
 	}
 }
 

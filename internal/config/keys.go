@@ -25,14 +25,8 @@ func NewKey() string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// ReadKeys returns the keys of a keyring, the one that encrypts first. The error
-// joins one *Error for each bad line; it never shows a key.
-func ReadKeys(file string) ([][]byte, error) {
-	keys, _, errs := readKeys(file)
-	return keys, join(errs)
-}
-
-// readKeys also returns what is known of the file.
+// readKeys returns the keys of a keyring, the one that encrypts first, and what is known of the
+// file. There is an error for each bad line; none shows a key.
 func readKeys(file string) ([][]byte, fs.FileInfo, []*Error) {
 	data, info, err := readFile(file, maxKeyFile)
 	if err != nil {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +170,76 @@ func TestSlowReadersOfEvents(t *testing.T) {
 		}
 		if n, err := io.Copy(io.Discard, c); err != nil || n == 0 || n >= 500_000 {
 			t.Errorf("read %d bytes of an answer of 500 kB, %v", n, err)
+		}
+	}
+}
+
+// TestSlowBodies: a client that sends the body of its request byte by byte, which nobody wants, is
+// hung up on.
+func TestSlowBodies(t *testing.T) {
+	opts := testOptions(t, &fakeBackend{})
+	opts.HTTPAddress = "127.0.0.1:0"
+	server := New(opts)
+	server.slowest = time.Second
+	startServer(t, server)
+	waitHTTP(t, server)
+	for network, address := range map[string]string{"tcp": server.HTTPAddr().String(), "unix": opts.Socket} {
+		c, err := net.Dial(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		gone := false
+		for began := time.Now(); !gone && time.Since(began) < 30*time.Second; time.Sleep(100 * time.Millisecond) {
+			_, err := io.WriteString(c, "x")
+			gone = err != nil
+		}
+		if !gone {
+			t.Errorf("%s: the client may send for as long as it likes", network)
+		}
+	}
+}
+
+// TestManyConnections: who opens more connections than there may be loses his oldest, and keeps
+// nobody else from an answer.
+func TestManyConnections(t *testing.T) {
+	opts := testOptions(t, &fakeBackend{})
+	opts.HTTPAddress = "127.0.0.1:0"
+	server, _ := start(t, opts)
+	base := "http://" + waitHTTP(t, server)
+	var all []net.Conn
+	for range maxConns + 10 {
+		c, err := net.Dial("tcp", server.HTTPAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatal(answer, err)
+		}
+		all = append(all, c) // it is kept for a minute
+	}
+	if code, text := get(t, base+"/healthz"); code != 200 {
+		t.Errorf("%d %q", code, text)
+	}
+	for i, c := range all {
+		wait := 30 * time.Second
+		if i > 10 { // that it is open cannot be awaited
+			wait = time.Millisecond
+		}
+		if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Read(make([]byte, 1))
+		if timeout := errors.Is(err, os.ErrDeadlineExceeded); timeout != (i > 10) {
+			t.Errorf("connection %d of %d: %v", i, len(all), err)
 		}
 	}
 }

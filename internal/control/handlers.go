@@ -178,6 +178,18 @@ func within(limit time.Duration, h http.Handler) http.Handler {
 	})
 }
 
+// prompt bounds how long a client may take to send the body of a request. The server reads what a
+// handler has left of it, and a client that never ends would hold its connection for good.
+// A request without a body has no such bound: it would end answers that go on for long.
+func (s *Server) prompt(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.slowest)) // a reader that knows none is no client
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // condition answers 200 "ok" or 503 with the reason.
 func condition(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -69,6 +70,7 @@ func (l *listener) serve(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	l.set(port.Addr(), nil, log)
+	port = &bounded{Listener: port}
 	if l.tls != nil {
 		port = tls.NewListener(port, l.tls)
 	}
@@ -98,4 +100,48 @@ func (l *listener) set(addr net.Addr, err error, log *slog.Logger) {
 	case addr != nil:
 		log.Info(l.serves+" are served", "scheme", l.what, "address", addr.String())
 	}
+}
+
+// maxConns is how many connections a listener has at a time, of some 20 KiB each.
+const maxConns = 256
+
+// bounded is a listener of which one connection more ends the oldest: who opens many takes neither
+// the memory nor the files of the daemon, and keeps nobody else from an answer.
+type bounded struct {
+	net.Listener
+
+	mu   sync.Mutex // guards open
+	open []net.Conn // the oldest first
+}
+
+// Accept implements net.Listener.
+func (b *bounded) Accept() (net.Conn, error) {
+	c, err := b.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	x := &boundedConn{c, b}
+	b.mu.Lock()
+	b.open = append(b.open, x)
+	oldest := b.open[0]
+	full := len(b.open) > maxConns
+	b.mu.Unlock()
+	if full {
+		_ = oldest.Close() // whoever has it finds out
+	}
+	return x, nil
+}
+
+// boundedConn is a connection that is counted until it is closed.
+type boundedConn struct {
+	net.Conn
+	of *bounded
+}
+
+// Close implements net.Conn.
+func (c *boundedConn) Close() error {
+	c.of.mu.Lock()
+	c.of.open = slices.DeleteFunc(c.of.open, func(x net.Conn) bool { return x == c })
+	c.of.mu.Unlock()
+	return c.Conn.Close()
 }

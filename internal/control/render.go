@@ -146,7 +146,11 @@ func vipTable(s v1alpha1.NodeStatus) table {
 		if look {
 			kind = vip.Reason
 		}
-		t.addKind(kind, look, vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), vip.Reason)
+		reason := vip.Reason
+		if vip.Tenant != "" { // with the whole name, which the column before cuts
+			reason += fmt.Sprintf(" (tenant %s, %s)", vip.Tenant, vip.Name)
+		}
+		t.addKind(kind, look, vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), reason)
 	}
 	return t
 }
@@ -338,6 +342,9 @@ func renderExplanation(out *bytes.Buffer, e v1alpha1.Explanation) error {
 		fmt.Fprintf(out, "  Owner: %s, by a claim of epoch %d%s\n", clean(e.Owner), e.Epoch, ownerLate(e))
 	}
 	hang(out, "  ", "Why: "+sentence(e.Reason, e.Node, e.Owner, e.Detail)+".")
+	if e.Tenant != nil {
+		hang(out, "  ", "Tenant: "+TenantText(e.Tenant)+".")
+	}
 	if e.Duplicate != "" {
 		hang(out, "  ", "Duplicate: "+duplicateProblem(e.Owner, e.Duplicate)+".")
 	}

@@ -118,6 +118,7 @@ func trouble() v1alpha1.NodeStatus {
 			{Address: "10.0.0.11", ASN: 64513, State: "Established", BFD: "Up", Accepted: []string{"203.0.113.1/32", "2001:db8::1/128"}},
 			{Address: "10.0.0.12", ASN: 64513, State: "Established", BFD: "Down", Received: 7},
 			{Address: "10.0.0.13", State: "OpenSent"},
+			{Address: "10.0.0.14", State: "Idle", Error: "sent more than it may, 544 prefixes in 10s, and is kept out for 30s"},
 		},
 		Routes: []v1alpha1.LearnedRouteStatus{
 			{Prefix: "203.0.113.1/32", NextHops: []string{"10.0.0.11"}, Resilient: true, Since: ago(time.Minute)},

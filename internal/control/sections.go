@@ -104,9 +104,6 @@ func ExplainLines(list []v1alpha1.Explanation) []string {
 	return strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
 }
 
-// Clean keeps foreign text from moving the cursor of a terminal.
-func Clean(text string) string { return clean(text) }
-
 // masterTable has the machines that are connected to BGPListeners.
 func masterTable(s v1alpha1.NodeStatus) table {
 	var t table
@@ -117,7 +114,7 @@ func masterTable(s v1alpha1.NodeStatus) table {
 			if len(m.Accepted) <= maxNamed {
 				text = strings.Join(m.Accepted, " ")
 			}
-			no := refusedOf(&l, m.Address)
+			no := cmp.Or(m.Error, refusedOf(&l, m.Address))
 			if no != "" {
 				text = strings.TrimSpace(text + " " + no)
 			}

@@ -66,13 +66,13 @@ type Server struct {
 // New returns a Server that does not listen yet.
 func New(opts Options) *Server {
 	s := &Server{opts: opts, httpRetry: httpRetry, slowest: readTimeout, plain: &listener{what: "http", serves: "metrics, liveness and readiness", address: opts.HTTPAddress}}
-	s.plain.handler = s.httpHandler()
+	s.plain.handler = s.prompt(s.httpHandler())
 	if opts.Page != nil {
 		s.plain.stopping = opts.Page.Close
 	}
 	if m := opts.Metrics; m != nil {
 		s.plain.serves = "liveness and readiness"
-		s.secure = &listener{what: "https", serves: "metrics", address: m.Address, handler: s.metricsHandler()}
+		s.secure = &listener{what: "https", serves: "metrics", address: m.Address, handler: s.prompt(s.metricsHandler())}
 		s.secure.tls, s.secure.ready = m.config()
 	}
 	return s
@@ -117,7 +117,7 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { s.runHTTP(ctx) })
 	// No WriteTimeout: each handler has its own.
 	server := &http.Server{
-		Handler:           s.socketHandler(),
+		Handler:           s.prompt(s.socketHandler()),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),

@@ -93,6 +93,23 @@ func (t *table) shorten(most int) string {
 	return title + strings.Join(words, ", ") + "; `lbd status --all` shows them."
 }
 
+// Table is a table for people, of a command that asks no daemon. The first row is the header.
+type Table struct{ t table }
+
+// Add adds a row. Foreign text in it is made harmless, the last cell is wrapped, and the others are
+// never cut: who reads a name is to use it.
+func (t *Table) Add(cells ...string) {
+	for i, cell := range cells {
+		if cells[i] = clean(cell); cell == "" {
+			cells[i] = "-"
+		}
+	}
+	t.t.rows = append(t.t.rows, cells)
+}
+
+// Write writes the table with each line indented.
+func (t *Table) Write(w io.Writer, indent string) error { return t.t.write(w, indent) }
+
 // cut shortens a name in the middle: names that a machine made differ at the
 // end.
 func cut(cell string) string {

@@ -49,8 +49,38 @@ func Reasons(e v1alpha1.Explanation) []string {
 	if e.Ring != "" {
 		out = append(out, Line(ringProblem(e.Ring)))
 	}
+	if e.Tenant != nil {
+		out = append(out, Line(TenantText(e.Tenant)))
+	}
 	return out
 }
+
+// TenantText says whose an address is and where it leads, and what keeps it from that; a sentence without
+// a full stop.
+func TenantText(o *v1alpha1.TenantOwner) string {
+	var ports []string
+	for _, p := range o.Ports[:min(len(o.Ports), maxNamed)] {
+		ports = append(ports, fmt.Sprintf("%d/%s to NodePort %d", p.Port, p.Protocol, p.TargetPort))
+	}
+	if more := len(o.Ports) - maxNamed; more > 0 {
+		ports = append(ports, fmt.Sprintf("%d more", more))
+	}
+	of := "a namespace that no Tenant has"
+	if o.Tenant != "" {
+		of = fmt.Sprintf("the cluster %s of the Tenant %s", o.Cluster, o.Tenant)
+	}
+	text := fmt.Sprintf("the TenantService %s in the namespace %s, of %s; it leads %s", o.Service, o.Namespace, of, strings.Join(ports, ", "))
+	if o.Reason != accepted {
+		text += "; this node judges " + o.Reason
+		if o.Message != "" {
+			text += ": " + o.Message
+		}
+	}
+	return text
+}
+
+// accepted is the reason of a TenantService with which nothing is wrong.
+const accepted = "Accepted"
 
 // CandidateWhy says why a node does, or does not, have a VIP.
 func CandidateWhy(e v1alpha1.Explanation, c v1alpha1.Candidate) string {
@@ -71,7 +101,7 @@ var backendText = map[model.ServerWhy]string{
 	model.ServerIsVIP:      "it is an address of lbd, not a server",
 	model.ServerDown:       "it fails the check of {by}",
 	model.ServerFailing:    "it failed the last check of {by}",
-	model.ServerPending:    "the check of {by} has to pass first",
+	model.ServerPending:    "it has not passed the check of {by} yet",
 	model.ServerOwnerSays:  "{by} says so, the owner or the last one",
 	model.ServerNoneBetter: "no backend is better",
 	model.ServerNoPlace:    "{by} forwards nothing to it: no address of the LoadBalancer has a place there",

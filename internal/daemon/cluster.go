@@ -97,12 +97,12 @@ func withoutBackends(all []v1alpha1.HealthStatus, balancers []model.LoadBalancer
 }
 
 // pick returns as many statuses in their order: those first that this node
-// announces, then those of addresses that nobody does.
+// announces, then those of addresses that nobody does, and then such of tenants.
 func pick(all []model.VIPStatus, most int) []model.VIPStatus {
 	if len(all) <= most {
 		return all
 	}
-	var room [3]int
+	var room [5]int
 	for i := range all {
 		room[rank(&all[i])]++
 	}
@@ -122,7 +122,8 @@ func pick(all []model.VIPStatus, most int) []model.VIPStatus {
 }
 
 // pickBackends leaves the first LoadBalancers that have at most so many addresses and ports
-// together, and of all together as many backends: those first that get no new connections.
+// together, and of all together as many backends: those of tenants last, and of others and of
+// them those first that get no new connections.
 func pickBackends(all []v1alpha1.BalancerStatus, most int) []v1alpha1.BalancerStatus {
 	lines := 0
 	for i := range all {
@@ -131,6 +132,16 @@ func pickBackends(all []v1alpha1.BalancerStatus, most int) []v1alpha1.BalancerSt
 			break
 		}
 	}
+	tenants := slices.IndexFunc(all, func(b v1alpha1.BalancerStatus) bool { return model.OfTenant(b.Name) })
+	if tenants < 0 {
+		tenants = len(all)
+	}
+	trimBackends(all[tenants:], most-trimBackends(all[:tenants], most))
+	return all
+}
+
+// trimBackends leaves as many backends, and tells how many.
+func trimBackends(all []v1alpha1.BalancerStatus, most int) (left int) {
 	out, in := most, most // how many of each there is room for
 	for i := range all {
 		for j := range all[i].Backends {
@@ -148,19 +159,24 @@ func pickBackends(all []v1alpha1.BalancerStatus, most int) []v1alpha1.BalancerSt
 			*room--
 			return *room < 0
 		})
+		left += len(all[i].Backends)
 	}
-	return all
+	return left
 }
 
 // rank is 0 for what counts most.
 func rank(s *model.VIPStatus) int {
+	of := 0
+	if s.VIP.Kind == model.KindTenantService {
+		of = 2
+	}
 	switch {
 	case s.Announced:
-		return 0
+		return of
 	case s.Owner == "":
-		return 1
+		return of + 1
 	}
-	return 2
+	return 4
 }
 
 // summary counts all VIPs, each address once, and what else the status has.

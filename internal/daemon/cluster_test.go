@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 )
@@ -104,6 +106,59 @@ func TestPickBackends(t *testing.T) {
 	}
 }
 
+// TestTenantsComeLast: however many addresses and backends tenants have, and whatever they do, what is
+// left out are theirs.
+func TestTenantsComeLast(t *testing.T) {
+	one := func(name, state string) v1alpha1.BalancerStatus {
+		return v1alpha1.BalancerStatus{Name: name, Backends: []v1alpha1.BackendStatus{{Backend: name, State: state}}}
+	}
+	got := ""
+	for _, lb := range pickBackends([]v1alpha1.BalancerStatus{one("web", "in"), one("zone", "in"), one("tenant/shop/a", "out"), one("tenant/shop/b", "in")}, 2) {
+		for _, b := range lb.Backends {
+			got += b.Backend + " "
+		}
+	}
+	if got != "web zone " {
+		t.Error(got)
+	}
+	var v model.View
+	var d model.Desired
+	for _, name := range []string{"machines/web", "tenant/shop/a", "web"} {
+		v.LoadBalancers = append(v.LoadBalancers, model.LoadBalancer{Name: name})
+	}
+	got = ""
+	for _, lb := range balancers(&v, &d) {
+		got += lb.Name + " "
+	}
+	if got != "machines/web web tenant/shop/a " {
+		t.Error(got)
+	}
+	count := 0
+	for _, s := range pick(many(2000, func(i int, s *model.VIPStatus) {
+		if s.Owner = ""; i < 1500 {
+			s.VIP.Kind, s.Announced, s.Owner = model.KindTenantService, true, "m1"
+		}
+	}), v1alpha1.MaxNodeStatusVIPs) {
+		if s.VIP.Kind != model.KindTenantService {
+			count++
+		}
+	}
+	if count != v1alpha1.MaxNodeStatusVIPs {
+		t.Errorf("%d of the node's own cluster", count)
+	}
+	s := snapshot{loadBalancers: []model.LoadBalancer{{Name: "tenant/shop/a"}, {Name: "tenant/shop/b"}, {Name: "web"}}}
+	for i, n := range []int{4000, 100, 200} {
+		for k := range n {
+			s.loadBalancers[i].Servers = append(s.loadBalancers[i].Servers, model.Server{Addr: netip.AddrFrom4([4]byte{10, byte(i), byte(k >> 8), byte(k)})})
+		}
+	}
+	c := make(chan prometheus.Metric, 3*4300)
+	s.collectBackends(c)
+	if len(c) != 3*300 {
+		t.Errorf("%d series, want those of web and tenant/shop/b", len(c))
+	}
+}
+
 // TestChecksOfBackendsAreLeftOut: of a thousand backends the object of a node has no check each.
 func TestChecksOfBackendsAreLeftOut(t *testing.T) {
 	v := viewOf()
@@ -150,5 +205,19 @@ func TestVIPs(t *testing.T) {
 	d.answer()
 	if all := d.VIPs(); len(all) != 2 || len(before) != v1alpha1.MaxNodeStatusVIPs+100 {
 		t.Errorf("%d VIPs after another decision, and %d of the one before", len(all), len(before))
+	}
+}
+
+// TestNamed: people may leave out what sets the names of tenants apart.
+func TestNamed(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.1")
+	of := model.VIP{Addr: addr, Name: model.TenantName(model.Key{Namespace: "shop", Name: "default.web"})}
+	hubs := model.VIP{Addr: addr, Name: "shop/default.web"}
+	for by, want := range map[string][2]bool{
+		"tenant/shop/default.web": {true, false}, "shop/default.web": {true, true}, "192.0.2.1": {true, true}, "default.web": {}, "shop": {},
+	} {
+		if got := [2]bool{named(&of, by), named(&hubs, by)}; got != want {
+			t.Errorf("%s: %v, want %v", by, got, want)
+		}
 	}
 }

@@ -84,7 +84,7 @@ func sameGroup(a, b *model.GroupState) bool {
 	return a.Draining == b.Draining && a.Manager == b.Manager && a.Drained == b.Drained && model.SameDrains(a.Drains, b.Drains) &&
 		a.Settled == b.Settled && a.Weight == b.Weight && a.Leave == b.Leave && a.Unready == b.Unready && a.Ask == b.Ask && slices.Equal(a.Witnesses, b.Witnesses) &&
 		a.LeaseEnd.Equal(b.LeaseEnd) && reflect.DeepEqual(a.MACs, b.MACs) && a.Untold == b.Untold && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Hears, b.Hears) && sameList(a.VIPs, b.VIPs) &&
-		reflect.DeepEqual(a.Heartbeats, b.Heartbeats) && slices.Equal(a.Owners, b.Owners)
+		reflect.DeepEqual(a.Heartbeats, b.Heartbeats) && slices.Equal(a.Owners, b.Owners) && slices.Equal(a.First, b.First)
 }
 
 // moved tells whether a phase began with the newer memory: it waits for reports

@@ -64,7 +64,7 @@ type balancer struct {
 	memory model.BalanceMemory
 }
 
-// balancers are all, sorted by name.
+// balancers are all, sorted by name, those of tenants last.
 func balancers(v *model.View, d *model.Desired) (all []balancer) {
 	configured := make(map[string]bool, len(v.LoadBalancers))
 	add := func(lb *model.LoadBalancer, vips []netip.Addr) {
@@ -81,7 +81,15 @@ func balancers(v *model.View, d *model.Desired) (all []balancer) {
 			add(m.Wanted, nil)
 		}
 	}
-	slices.SortFunc(all, func(a, b balancer) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b balancer) int {
+		switch ofTenant := model.OfTenant(a.Name); {
+		case ofTenant == model.OfTenant(b.Name):
+			return strings.Compare(a.Name, b.Name)
+		case ofTenant:
+			return 1
+		}
+		return -1
+	})
 	return all
 }
 
@@ -150,8 +158,14 @@ func shares(of *balancer, family int, health map[string]model.HealthState, self 
 			continue
 		}
 		why := m.Why
-		if x.Leaving && m.State == model.ServerIn {
+		switch {
+		case m.State != model.ServerIn:
+		case !x.Addr.IsValid():
+			why = model.ServerRemoved // none of those instead of it has been checked yet
+		case x.Leaving:
 			why = model.ServerNoneBetter
+		case x.Weight == 0:
+			why = model.ServerNoWeight
 		}
 		b := v1alpha1.BackendStatus{
 			Backend: backend(m.Addr, m.Port), Weight: x.Weight, State: m.State.String(), Reason: why.String(), By: string(m.By), Since: m.Since,
@@ -234,7 +248,7 @@ func listenerStatus(v *model.View, d *model.Desired) []v1alpha1.ListenerStatus {
 			if m.Listener == l.Name {
 				s.Masters = append(s.Masters, v1alpha1.MasterStatus{
 					Address: m.Address.String(), ASN: m.ASN, State: m.State, HoldTime: duration(m.HoldTime), BFD: m.BFD, BFDDetect: duration(m.BFDDetect),
-					Received: m.Received, Accepted: acceptedOf(v, d, l.Name, m.Address),
+					Received: m.Received, Accepted: acceptedOf(v, d, l.Name, m.Address), Error: m.Error,
 				})
 			}
 		}
@@ -334,6 +348,9 @@ func told(l *v1alpha1.ListenerStatus, prefix string) (story []string) {
 		line := fmt.Sprintf("master %s (AS %d, session %s", m.Address, m.ASN, m.State)
 		if m.BFD != "" {
 			line += ", BFD " + m.BFD
+		}
+		if m.Error != "" {
+			said = m.Error
 		}
 		story = append(story, line+") "+said)
 	}

@@ -101,6 +101,40 @@ func remembers(m model.BalanceMemory) *model.Desired {
 	return &model.Desired{Memory: model.Memory{Balance: map[string]model.BalanceMemory{"api": m}}}
 }
 
+// TestBackendsInTime: before its first check a backend is pending; one in whose place are others that
+// were not checked yet is in.
+func TestBackendsInTime(t *testing.T) {
+	server := func(addr string, weight int) model.Server {
+		return model.Server{Addr: netip.MustParseAddr(addr), Weight: weight, Check: addr}
+	}
+	lb := model.LoadBalancer{
+		Name: "api", VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.200")}, Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 443, TargetPort: 6443}},
+		Servers: []model.Server{server("10.0.0.11", 10), server("10.0.0.12", 10)},
+	}
+	v := model.View{Self: "m1", LoadBalancers: []model.LoadBalancer{lb}, Health: map[string]model.HealthState{}}
+	var memory model.BalanceMemory
+	is := func(want ...string) {
+		t.Helper()
+		memory = balance.Step(&balance.Input{Now: time.Unix(1000, 0), Wanted: &v.LoadBalancers[0], Health: v.Health, Memory: memory}).Memory
+		var got []string
+		for _, b := range balancerStatus(&v, remembers(memory))[0].Backends {
+			got = append(got, fmt.Sprintf("%s %s %s %s %d", b.Backend, b.State, b.Reason, b.By, b.Share))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	}
+	is("10.0.0.11 pending CheckPending m1 500", "10.0.0.12 pending CheckPending m1 500")
+	v.Health["10.0.0.11"] = model.HealthState{State: model.HealthUp}
+	is("10.0.0.11 in   500", "10.0.0.12 pending CheckPending m1 500")
+	v.Health["10.0.0.12"] = v.Health["10.0.0.11"]
+	is("10.0.0.11 in   500", "10.0.0.12 in   500")
+	v.LoadBalancers[0].Servers = []model.Server{server("10.0.0.11", 0), server("10.0.0.21", 10)}
+	is("10.0.0.11 in NoWeight  500", "10.0.0.12 in Removed  500", "10.0.0.21 out CheckPending m1 0")
+	v.Health["10.0.0.21"] = v.Health["10.0.0.11"]
+	is("10.0.0.11 out NoWeight  0", "10.0.0.12 out Removed  0", "10.0.0.21 in   1000")
+}
+
 // TestBalancersInStatus: each LoadBalancer with its ports and the backends of both families, also
 // one that has no place here, and one that is configured no more until it is handed over.
 func TestBalancersInStatus(t *testing.T) {

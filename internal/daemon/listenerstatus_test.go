@@ -34,6 +34,7 @@ func boxView() *model.View {
 				{Listener: "masters", Address: one, ASN: 64513, State: "Established", HoldTime: 9 * time.Second, Received: 1, BFD: "Up", BFDDetect: 300 * time.Millisecond},
 				{Listener: "masters", Address: two, ASN: 64513, State: "Established", HoldTime: 9 * time.Second, Received: 2},
 				{Listener: "masters", Address: netip.MustParseAddr("10.0.0.13"), State: "Active"},
+				{Listener: "masters", Address: netip.MustParseAddr("10.0.0.14"), State: "Idle", Error: "is kept out"},
 			},
 		},
 		model.SinkRoute: {Routes: map[netip.Prefix]model.AppliedRoute{vip: {Resilient: true, NextHops: []model.NextHop{{Gateway: one, Interface: "eth0", Weight: 1}, {Gateway: two, Interface: "eth0", Weight: 1}}}}},
@@ -52,7 +53,7 @@ func TestListenerStatus(t *testing.T) {
 	text := strings.Join(strings.Fields(string(got)), " ")
 	for _, want := range []string{
 		`"address": "10.0.0.11", "asn": 64513, "state": "Established", "holdTime": "9s", "bfd": "Up", "bfdDetect": "300ms", "accepted": [ "203.0.113.1/32" ], "received": 1`,
-		`"address": "10.0.0.13", "state": "Active" }`,
+		`"address": "10.0.0.13", "state": "Active" }`, `"address": "10.0.0.14", "state": "Idle", "error": "is kept out" }`,
 		`"prefix": "203.0.113.1/32", "nextHops": [ "10.0.0.11", "10.0.0.12" ], "resilient": true, "since": `,
 		`"refused": [ { "prefix": "0.0.0.0/0", "master": "10.0.0.12", "nextHop": "10.0.0.12", "why": "it is none of acceptPrefixes" } ]`,
 	} {
@@ -64,6 +65,7 @@ func TestListenerStatus(t *testing.T) {
 	for _, want := range []string{
 		"packets for 203.0.113.1/32 go to 10.0.0.11, 10.0.0.12; a change moves only connections of a master that has left",
 		"master 10.0.0.11 (AS 64513, session Established, BFD Up) advertises it", "master 10.0.0.13 (AS 0, session Active) does not advertise it",
+		"master 10.0.0.14 (AS 0, session Idle) is kept out",
 	} {
 		if !strings.Contains(story, want) {
 			t.Errorf("there is no %q in\n%s", want, story)

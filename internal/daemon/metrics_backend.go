@@ -14,21 +14,37 @@ var (
 	descBackendShare  = prometheus.NewDesc("lbd_backend_share_ratio", "Share of the new connections that the backend gets.", backendLabels, nil)
 )
 
+// maxBackends bounds how many backends of LoadBalancers of tenants have gauges, with those of all
+// others, which have theirs however many they are.
+const maxBackends = 4096
+
 func (s *snapshot) collectBackends(c chan<- prometheus.Metric) {
-	for i := range s.loadBalancers {
-		lb := balancer{LoadBalancer: &s.loadBalancers[i], memory: s.balance[s.loadBalancers[i].Name]}
-		for family := range lb.memory.Fills {
-			for _, b := range shares(&lb, family, s.health, "") {
-				if b.Reason == model.ServerRemoved.String() {
-					continue
-				}
-				gauge := func(d *prometheus.Desc, x float64) {
-					c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, lb.Name, b.Backend)
-				}
-				gauge(descBackendUp, number(b.Health == "" || b.Health == model.HealthUp.String() || b.Health == model.HealthDegraded.String()))
-				gauge(descBackendWeight, float64(b.Weight))
-				gauge(descBackendShare, float64(b.Share)/1000)
+	room := maxBackends
+	for _, ofTenants := range []bool{false, true} {
+		for i := range s.loadBalancers {
+			lb := &s.loadBalancers[i]
+			if model.OfTenant(lb.Name) != ofTenants || ofTenants && len(lb.Servers) > room {
+				continue
 			}
+			room -= len(lb.Servers)
+			s.collectBackendsOf(c, lb)
+		}
+	}
+}
+
+func (s *snapshot) collectBackendsOf(c chan<- prometheus.Metric, of *model.LoadBalancer) {
+	lb := balancer{LoadBalancer: of, memory: s.balance[of.Name]}
+	for family := range lb.memory.Fills {
+		for _, b := range shares(&lb, family, s.health, "") {
+			if b.Reason == model.ServerRemoved.String() {
+				continue
+			}
+			gauge := func(d *prometheus.Desc, x float64) {
+				c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, lb.Name, b.Backend)
+			}
+			gauge(descBackendUp, number(b.Health == "" || b.Health == model.HealthUp.String() || b.Health == model.HealthDegraded.String()))
+			gauge(descBackendWeight, float64(b.Weight))
+			gauge(descBackendShare, float64(b.Share)/1000)
 		}
 	}
 }

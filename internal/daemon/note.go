@@ -107,6 +107,9 @@ func (d *Daemon) cause(want *model.Desired, s *model.VIPStatus, from model.NodeN
 		return "Left", ""
 	case !m.Late.IsZero():
 		return "Late", "heartbeats overdue for " + late(&d.view, m)
+	case !m.Suspect.IsZero():
+		m.Late = m.Suspect
+		return "Late", "heartbeats overdue for " + late(&d.view, m)
 	case stand != model.ReasonOwner && stand != model.ReasonStandby:
 		return stand.String(), ""
 	case m.Draining:

@@ -191,7 +191,7 @@ func (d *Daemon) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 	}
 	err = d.do(ctx, func() {
 		for _, s := range d.last.Status {
-			if q.vip == "" || s.VIP.Name == q.vip || s.VIP.Addr.String() == q.vip {
+			if q.vip == "" || named(&s.VIP, q.vip) {
 				out = append(out, explain(&d.view, &d.last, s, &q))
 			}
 		}
@@ -204,9 +204,16 @@ func (d *Daemon) Explain(ctx context.Context, vip, client string) ([]v1alpha1.Ex
 	case len(out) == 0:
 		err = fmt.Errorf("%w %q; the VIPs are %q", ErrUnknownVIP, q.vip, known)
 	case (q.port != 0 || q.client.IsValid()) && !slices.ContainsFunc(out, func(e v1alpha1.Explanation) bool { return len(e.Backends) > 0 }):
-		err = questionError(fmt.Sprintf("%q is no LoadBalancer: only those know ports and clients", q.vip))
+		err = questionError(fmt.Sprintf("%q forwards nothing to other machines: ask without a port and without --client", q.vip))
 	}
 	return out, err
+}
+
+// named tells whether a VIP is meant by its name or address; one of a TenantService also by
+// NAMESPACE/NAME of that.
+func named(v *model.VIP, by string) bool {
+	key, of := model.TenantKey(v.Name)
+	return v.Name == by || v.Addr.String() == by || of && key.String() == by
 }
 
 // mostNames is how many VIPs an error names.

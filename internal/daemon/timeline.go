@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 const (
@@ -133,13 +134,14 @@ func (d *Daemon) Events(ctx context.Context, vip string, since time.Duration, af
 	err := d.look(ctx, func() {
 		out.Newest, out.Forgotten = d.events.seq, d.events.seq-uint64(len(d.events.ring))
 		out.Events = d.events.list(func(e *v1alpha1.Event) bool {
-			of := e.Mode != "" && (e.VIP == vip || e.Address == vip) || e.Kind == v1alpha1.EventBackend && e.VIP == vip
+			name := e.VIP == vip || vip != "" && e.VIP == model.TenantName(model.ParseKey(vip))
+			of := e.Mode != "" && (name || e.Address == vip) || e.Kind == v1alpha1.EventBackend && name
 			met = met || of
 			return (vip == "" || of || e.More > 0) && e.Seq > after && (since == 0 || now.Sub(e.Time) <= since)
 		})
 		for i := range d.last.Status {
 			v := &d.last.Status[i].VIP
-			met = met || v.Name == vip || v.Addr.String() == vip
+			met = met || named(v, vip)
 		}
 		if !met {
 			known = vipNames(d.last.Status)

@@ -116,3 +116,37 @@ func one(b bool) int {
 	}
 	return 0
 }
+
+// TestSuspectedCrowd: at the first missed heartbeat of an owner the wire is asked for some of its
+// VIPs, always the same ones, and for none twice.
+func TestSuspectedCrowd(t *testing.T) {
+	v := large(2, 1000, true)
+	v.Memory = Decide(&v).Memory
+	m := v.Gossip.Members["n00001"]
+	m.Suspect = v.Now
+	v.Gossip.Members[m.Name] = m
+	d := Decide(&v)
+	if n := probes(&d); n != election.MostSuspected {
+		t.Fatalf("the wire is asked for %d VIPs, want %d", n, election.MostSuspected)
+	}
+	v.Memory = d.Memory
+	answered(&v, &d)
+	silent := v.Applied[model.SinkLayer2]
+	all := map[netip.Addr]model.AppliedVIP{}
+	for a, r := range silent.VIPs {
+		r.Probe.Answered = true
+		all[a] = r
+	}
+	v.Applied[model.SinkLayer2] = model.Applied{Gen: silent.Gen, VIPs: all}
+	for range 3 {
+		if d = Decide(&v); probes(&d) != 0 {
+			t.Fatalf("the wire is asked for %d VIPs more", probes(&d))
+		}
+		v.Memory = d.Memory
+	}
+	m.Suspect, m.Late = time.Time{}, v.Now
+	v.Gossip.Members[m.Name] = m
+	if d = Decide(&v); probes(&d) < 500 {
+		t.Errorf("the wire is asked for %d VIPs of an owner that is late", probes(&d))
+	}
+}

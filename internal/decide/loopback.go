@@ -36,12 +36,11 @@ func (f *facts) beginOnLoopback() {
 
 // stepLoopback decides what is held on lo of one VIP.
 func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
-	mem := &t.lists.OnLoopback
-	old := &t.lo.memory
-	if t.lo.remembered {
+	old := &t.lo.Memory
+	if t.lo.Remembered {
 		t.onLo.remembered++
 	}
-	if t.lo.reported {
+	if t.lo.Reported {
 		t.onLo.reported++
 	}
 	changed := old.Phase != model.BGPIdle && old.Unbound != vip.Unbound
@@ -61,11 +60,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 	if changed && idle {
 		t.d.WakeBy(t.v.Now) // begins anew
 	}
-	if gone && idle {
-		mem.Drop(vip.Addr)
-	} else if o.Memory != *old {
-		mem.Set(vip.Addr, o.Memory)
-	}
+	t.lists.OnLoopback.Update(vip.Addr, o.Memory, o.Memory != *old, gone && idle)
 	switch { // this host does not answer on the LAN for what another node owns there
 	case !o.Silent:
 	case t.advert.Addr.IsValid():
@@ -96,10 +91,10 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool) *loopback.Input {
 	v, a := t.v, vip.Addr
 	in := &t.onLo.in // one for all VIPs, as that of the election
 	*in = loopback.Input{}
-	in.Node, in.VIP, in.Gone, in.Memory, in.Known = &t.onLo.node, vip, gone, t.lo.memory, t.lo.remembered
+	in.Node, in.VIP, in.Gone, in.Known = &t.onLo.node, vip, gone, t.lo
 	in.BalancedHere = t.rings.Balanced(vip, t.here.Interface)
 	in.Health, in.OwnInterface, in.Eligible = t.health, t.links.Own(a), v.Gossip.Eligible[a]
-	in.OnLoopback, in.AddressGen = t.lo.report, t.address.Gen
+	in.AddressGen = t.address.Gen
 	in.Interface, in.OwnsOnLAN, in.WantsOnLAN = t.here.Interface, t.here.OwnsOnLAN, t.wanted
 	in.Ring = t.onLo.relaying
 	if vip.L2 {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -32,7 +33,7 @@ func (s *stage) link(args []string) {
 	s.v.Links[args[0]] = l
 }
 
-// member NAME alive|dead|left [late] [untold] [lease=2s] [rules=1]
+// member NAME alive|dead|left [suspect|missing] [late] [untold] [lease=2s] [rules=1]
 func (s *stage) member(args []string) {
 	n := model.NodeName(args[0])
 	m, had := s.v.Gossip.Members[n]
@@ -42,7 +43,8 @@ func (s *stage) member(args []string) {
 	}
 	m.State = map[string]model.MemberState{"alive": model.MemberAlive, "dead": model.MemberDead, "left": model.MemberLeft}[args[1]]
 	away := !m.Late.IsZero() || !m.Gone.IsZero()
-	m.Late = time.Time{}
+	was := m.Suspect
+	m.Late, m.Suspect, m.Missing = time.Time{}, time.Time{}, false
 	m.Heard = time.Time{}
 	if m.Gone.IsZero() {
 		m.Gone = s.v.Now
@@ -56,6 +58,9 @@ func (s *stage) member(args []string) {
 	}
 	m.Told = !slices.Contains(args, "untold")
 	for _, a := range args[2:] {
+		if a == "suspect" || a == "missing" {
+			m.Suspect, m.Missing = cmp.Or(was, s.v.Now), a == "missing"
+		}
 		if a == "late" {
 			m.Late = s.v.Now
 		}

@@ -8,6 +8,7 @@ import (
 	"lbd.dev/lbd/internal/audience"
 	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
+	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
@@ -30,6 +31,7 @@ type facts struct {
 	audiences       audience.All
 	lists           steady.Lists
 	links           place.Links
+	verdicts        map[addr]model.Verdict // of the servers of VIPs that are forwarded
 	onLAN           onLAN
 	onLo            onLo
 }
@@ -43,11 +45,12 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 		networks:  wire.NewNetworks(v, d.Gen),
 		lists:     steady.BeginLists(v),
 		links:     place.LinksOf(v.Links),
+		verdicts:  balance.Verdicts(d.Memory.Balance),
 		audiences: audience.Begin(v, d, group.Objects),
 	}
 	f.onLAN.node = election.NodeOf(v, d, group.Memory.Settled)
 	f.beginOnLoopback()
-	d.Memory.Fresh = 0
+	d.Memory.Fresh, d.Memory.Suspected = 0, 0
 	return f
 }
 
@@ -60,7 +63,7 @@ type turn struct {
 	*facts
 
 	health model.HealthState // of the VIP on this node
-	lo     knownOnLo
+	lo     loopback.Known
 	// here is what is decided so far for the VIP.
 	here ring.Here
 	// wanted: layer 2 has the VIP bound now, or wants that.
@@ -69,22 +72,14 @@ type turn struct {
 	advert model.L2Advert
 }
 
-// knownOnLo is what is known of a VIP on lo before it is decided about.
-type knownOnLo struct {
-	memory     model.BGPMemory // of the decision before, if it is remembered
-	remembered bool
-	report     model.AppliedVIP // of the address driver, if it is reported
-	reported   bool
-}
-
 // begin begins the turn of a VIP.
 func (t *turn) begin(f *facts, vip *model.VIP) {
 	*t = turn{facts: f, health: place.Health(f.v, vip)}
-	t.lo.memory, t.lo.remembered = f.lists.OnLoopback.Old[vip.Addr]
-	t.lo.report, t.lo.reported = f.address.Loopback[vip.Addr]
+	t.lo.Memory, t.lo.Remembered = f.lists.OnLoopback.Old[vip.Addr]
+	t.lo.OnLoopback, t.lo.Reported = f.address.Loopback[vip.Addr]
 	t.here.Unwell = t.health.State == model.HealthDown
 	t.here.Before = ring.Before{
-		Known: t.lo.remembered, Balanced: t.lo.memory.Balanced, Phase: t.lo.memory.Phase, HeldUntil: t.lo.memory.HeldUntil, OnLoopback: t.lo.report.Bound,
+		Known: t.lo.Remembered, Balanced: t.lo.Memory.Balanced, Phase: t.lo.Memory.Phase, HeldUntil: t.lo.Memory.HeldUntil, OnLoopback: t.lo.OnLoopback.Bound,
 	}
 }
 
@@ -98,7 +93,7 @@ func (t *turn) both(vip *model.VIP) (known bool) {
 	}
 	t.d.Rings = t.d.Rings || t.rings.BalancedIfFit(vip)
 	onLo := !noBGP || t.rings.Balanced(vip, t.here.Interface)
-	if onLo || t.lo.remembered || t.lo.report.Bound {
+	if onLo || t.lo.Remembered || t.lo.OnLoopback.Bound {
 		t.stepLoopback(vip, !onLo)
 	}
 	t.relay(vip)
@@ -108,18 +103,12 @@ func (t *turn) both(vip *model.VIP) (known bool) {
 
 // relay adds the ring of a VIP that this node has, or is about to have.
 func (t *turn) relay(vip *model.VIP) {
-	var was *model.Ring
-	var repliers *model.Repliers
-	if vip.Forwarded() {
-		repliers = balance.Repliers(t.d.Forward.Services, vip.Addr)
-	}
+	var was model.Relay
 	if o := t.lists.Relay.Next(); o != nil {
-		was = o.Ring
-		if repliers.Same(o.Repliers) {
-			repliers = o.Repliers
-		}
+		was = *o
 	}
-	if on, made := t.rings.Relay(vip, &t.here, was); made != nil {
+	if on, made := t.rings.Relay(vip, &t.here, was.Ring); made != nil {
+		repliers := balance.Repliers(t.d.Forward.Services, vip.Addr, was.Repliers)
 		steady.Put(&t.lists.Relay, model.Relay{Addr: vip.Addr, Interface: on, Ring: made, Tracked: vip.Unbound, Repliers: repliers})
 	}
 }

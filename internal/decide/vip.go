@@ -3,7 +3,6 @@ package decide
 import (
 	"cmp"
 
-	"lbd.dev/lbd/internal/balance"
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/place"
@@ -61,7 +60,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 		t.here.From = o.Memory.From
 		d.WakeBy(o.Memory.RelayUntil)
 	}
-	t.remember(vip.Addr, old, known, &o.Memory, gone)
+	t.lists.OnLAN.Update(vip.Addr, o.Memory, !known || !o.Memory.Same(old), gone && o.Memory.Phase == model.PhaseIdle)
 	if o.Bind != nil {
 		t.wanted = true
 		t.bind(o.Bind, why.Reason)
@@ -79,20 +78,11 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	return known
 }
 
-// remember keeps what has changed, and drops what is let go.
-func (f *facts) remember(a addr, old *model.VIPMemory, known bool, now *model.VIPMemory, gone bool) {
-	mem := &f.lists.OnLAN
-	if gone && now.Phase == model.PhaseIdle {
-		mem.Drop(a)
-	} else if !known || !now.Same(old) {
-		mem.Set(a, *now)
-	}
-}
-
 // complete adds to the memory what else the election may look at.
 func (f *facts) complete(in *election.Input, vip *model.VIP, gone bool, stand model.Reason, link *model.Link) {
 	v, old := f.v, &in.Memory
 	in.Node, in.VIP, in.Standing, in.Gone, in.Drain = &f.onLAN.node, vip, stand, gone, election.Drain(stand, v.DrainTimeout)
+	in.Enough = f.d.Memory.Suspected >= election.MostSuspected
 	in.Busy = vip.Unbound && f.d.Memory.Probing >= election.MostProbing
 	in.Interface, in.MAC = link.Name, link.MAC
 	in.Claims, in.Eligible, in.Seen = v.Gossip.Claims[vip.Addr], v.Gossip.Eligible[vip.Addr], v.Gossip.Seen[vip.Addr]
@@ -113,8 +103,8 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	}
 	o.Tell(in, g)
 	claim := o.Claim
-	if claim.Epoch != 0 {
-		claim.Verdict = balance.Verdict(t.d.Memory.Balance, vip)
+	if claim.Epoch != 0 && vip.Forwarded() {
+		claim.Verdict = t.verdicts[vip.Addr]
 	}
 	seen := max(in.Seen, o.Claim.Epoch, in.Memory.Epoch)
 	steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: stand, Claim: claim, Seen: seen, Holds: t.rings.Holds(vip, &t.here, &o.Memory)})

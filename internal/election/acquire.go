@@ -40,13 +40,15 @@ func (s *step) idle() {
 	switch {
 	case s.best.Epoch != 0 && s.consents():
 		s.succeed()
-	case s.best.Epoch != 0 && !s.late(s.best.Owner):
+	case s.best.Epoch != 0 && !s.missed():
 		// Sticky: whoever owns the VIP keeps it.
 	default:
 		s.m.From = s.best.Owner
 		s.m.LostAt = s.in.Now
 		if late := s.in.Members[s.best.Owner].Late; !late.IsZero() {
 			s.m.LostAt = late
+		} else if s.best.Epoch != 0 {
+			s.m.LostAt = s.in.Members[s.best.Owner].Suspect
 		}
 		if s.m.From == "" {
 			s.m.From = s.lastOwner()
@@ -132,7 +134,7 @@ func (s *step) ownerless() {
 			s.succeed()
 			return
 		}
-		if !s.late(s.best.Owner) {
+		if !s.missed() || s.quiet() && s.best.Owner != s.m.From {
 			s.enter(model.PhaseIdle)
 			return
 		}
@@ -162,8 +164,10 @@ func (s *step) waiting() {
 		s.at(until)
 		return
 	}
-	if s.urgent = true; s.in.Busy || s.in.Unasked {
-		return // the end of a series is cause for a decision
+	if !s.quiet() {
+		if s.urgent = true; s.in.Busy || s.in.Unasked {
+			return // the end of a series is cause for a decision
+		}
 	}
 	s.ask(model.PhaseProbing)
 }
@@ -175,7 +179,15 @@ func (s *step) probing() {
 	}
 	p := s.in.Layer2.Probe
 	if s.in.Layer2.Gen < s.m.Gen || !p.Done || p.Series != s.m.Series {
-		s.unanswerable()
+		s.urgent = s.early() && (!s.quiet() || s.in.Members[s.m.From].Missing) // known before the series ends
+		if !s.quiet() {
+			s.unanswerable()
+		}
+		return
+	}
+	if p.Answered && s.quiet() {
+		s.m.Answered = s.in.Members[s.best.Owner].Suspect
+		s.enter(model.PhaseIdle)
 		return
 	}
 	if p.Answered {
@@ -194,7 +206,9 @@ func (s *step) probing() {
 		s.at(s.m.Until)
 		return
 	}
-	s.take(s.m.From, false)
+	if !s.holdsBack() {
+		s.take(s.m.From, false)
+	}
 }
 
 // unanswerable waits for the result of a series. One that cannot be sent has none:

@@ -193,6 +193,8 @@ type Input struct {
 	Drain time.Duration // how long connections may linger
 	// Busy: it is not bound, and this node asks the wire for as many as it may at once.
 	Busy bool
+	// Enough: as many VIPs are suspected in this decision as may be, see MostSuspected.
+	Enough bool
 	Where
 	Heard
 	// Address is ignored, and overwritten, for an Unbound VIP: see byItself.
@@ -210,9 +212,9 @@ type Output struct {
 	Reason     model.Reason
 	Detail     string
 	Successors []model.NodeName
-	// Next: this node is one of the first two successors of Owner, which has to send it
-	// heartbeats.
-	Next bool
+	// Next is 1 or 2 if this node is the first or the second successor of Owner, which has to
+	// send it heartbeats; 0: neither.
+	Next int
 	// Asking: the VIP may be taken soon; the others should be asked whether they are
 	// there.
 	Asking bool
@@ -220,6 +222,8 @@ type Output struct {
 	Urgent bool
 	// Fresh: so it is, nobody ever owned it, and nobody has answered for it.
 	Fresh bool
+	// Suspected: a heartbeat of the owner was missed, and this node has asked the wire for it.
+	Suspected bool
 	// Rivals are the other nodes, dead or alive, that claim the VIP too.
 	Rivals []model.NodeName
 	// Spared: it is unbound, and the connections to it are not to be reset.
@@ -286,6 +290,8 @@ type step struct {
 	detail string
 	// urgent: see Output.
 	urgent bool
+	// suspected: see Output.
+	suspected bool
 	// lapsed: what this node held when the step began may be with another one.
 	lapsed bool
 }
@@ -330,7 +336,7 @@ func (s *step) counts(c model.Claim) bool {
 		return false
 	}
 	// That of the one that was taken over from counts when it is heard again.
-	return !s.holds() || !s.m.Weak || c.Epoch != s.m.Epoch || !s.late(c.Owner)
+	return !s.holds() || !s.m.Weak || c.Epoch != s.m.Epoch || !s.late(c.Owner) && (c.Owner != s.m.From || !s.early())
 }
 
 // gone tells whether the failure detector has given the node up. A node that is
@@ -464,22 +470,4 @@ func (s *step) holds() bool {
 		return true
 	}
 	return false
-}
-
-// successors returns the first two nodes that would take the VIP, live ones
-// first: a node that is cut off goes on sending heartbeats to those who most
-// likely took over, so that a heal is noticed at once.
-func (s *step) successors() []model.NodeName {
-	order := rankingOf(s.in.VIP.Name)
-	var live, gone top
-	for _, e := range s.in.Eligible {
-		m, known := s.in.Members[e]
-		c := order.score(s.candidateOf(e, &m))
-		if known && m.State != model.MemberAlive {
-			gone.add(c)
-		} else if e != s.in.Self {
-			live.add(c)
-		}
-	}
-	return append(live.nodes(), gone.nodes()[:min(2-live.n, gone.n)]...)
 }

@@ -17,7 +17,7 @@ func (s *step) output() Output {
 	o.Asking = s.m.Phase == model.PhaseWaiting || s.m.Phase == model.PhaseProbing
 	o.Fresh = o.Asking && s.m.Asks == 0 && s.fresh()
 	o.Next = s.next()
-	o.Urgent = s.urgent
+	o.Urgent, o.Suspected = s.urgent, s.suspected
 	switch s.m.Phase {
 	case model.PhaseProbing:
 		o.L2 = s.advert(model.L2Probe)
@@ -84,6 +84,9 @@ func (s *step) advert(mode model.L2Mode) *model.L2Advert {
 func (s *step) reason() (model.Reason, string) {
 	switch s.m.Phase {
 	case model.PhaseWaiting, model.PhaseProbing:
+		if s.quiet() {
+			return s.in.Standing, s.detail
+		}
 		return s.ownerlessReason()
 	case model.PhaseTaking:
 		return model.ReasonTakingOver, s.detail

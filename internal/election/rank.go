@@ -112,6 +112,24 @@ func (a scored) least(heaviest int) uint64 {
 	return uint64(u*(1<<53)) << 11
 }
 
+// successors returns the first two nodes that would take the VIP, live ones
+// first: a node that is cut off goes on sending heartbeats to those who most
+// likely took over, so that a heal is noticed at once.
+func (s *step) successors() []model.NodeName {
+	order := rankingOf(s.in.VIP.Name)
+	var live, gone top
+	for _, e := range s.in.Eligible {
+		m, known := s.in.Members[e]
+		c := order.score(s.candidateOf(e, &m))
+		if known && m.State != model.MemberAlive {
+			gone.add(c)
+		} else if e != s.in.Self {
+			live.add(c)
+		}
+	}
+	return append(live.nodes(), gone.nodes()[:min(2-live.n, gone.n)]...)
+}
+
 // top keeps the best two of many.
 type top struct {
 	best [2]scored

@@ -11,10 +11,11 @@ import (
 // this node and from whom this node expects some.
 func (o *Output) Tell(in *Input, g *model.GroupState) {
 	g.Ask = g.Ask || o.Asking
-	if o.Next {
-		if i, found := slices.BinarySearch(g.Owners, o.Owner); !found {
-			g.Owners = slices.Insert(g.Owners, i, o.Owner)
-		}
+	if o.Next > 0 {
+		g.Owners = with(g.Owners, o.Owner)
+	}
+	if o.Next == 1 && !in.VIP.Unbound {
+		g.First = with(g.First, o.Owner)
 	}
 	if o.Claim.Epoch == 0 {
 		return
@@ -30,6 +31,14 @@ func (o *Output) Tell(in *Input, g *model.GroupState) {
 	if e := in.Address.Expires; e.After(g.LeaseEnd) {
 		g.LeaseEnd = e
 	}
+}
+
+// with adds a name to sorted ones.
+func with(all []model.NodeName, n model.NodeName) []model.NodeName {
+	if i, found := slices.BinarySearch(all, n); !found {
+		return slices.Insert(all, i, n)
+	}
+	return all
 }
 
 // AddDetail adds what is known of the standing of this node to the words of the election.
@@ -68,6 +77,7 @@ const MostProbing = 96
 // of those that nobody ever owned.
 func (o *Output) Count(in *Input, m *model.Counts) {
 	m.Fresh += one(o.Fresh)
+	m.Suspected += one(o.Suspected)
 	m.Waiting += one(o.Memory.Phase == model.PhaseWaiting) - one(in.Memory.Phase == model.PhaseWaiting)
 	m.Probing += one(o.Memory.Phase == model.PhaseProbing) - one(in.Memory.Phase == model.PhaseProbing)
 }

@@ -27,10 +27,15 @@ func TestTell(t *testing.T) {
 		t.Errorf("heartbeats %+v", g.Heartbeats)
 	}
 	for range 2 {
-		(&Output{Owner: "m5", Next: true}).Tell(&Input{VIP: &model.VIP{}}, &g)
+		(&Output{Owner: "m5", Next: 1}).Tell(&Input{VIP: &model.VIP{}}, &g)
+		(&Output{Owner: "m6", Next: 2}).Tell(&Input{VIP: &model.VIP{}}, &g)
+		(&Output{Owner: "m4", Next: 1}).Tell(&Input{VIP: &model.VIP{Unbound: true}}, &g)
 	}
-	if !slices.Equal(g.Owners, []model.NodeName{"m5"}) {
+	if !slices.Equal(g.Owners, []model.NodeName{"m4", "m5", "m6"}) {
 		t.Errorf("heartbeats are expected from %v", g.Owners)
+	}
+	if !slices.Equal(g.First, []model.NodeName{"m5"}) {
+		t.Errorf("the wire is asked at the first missed heartbeat of %v", g.First)
 	}
 }
 

@@ -24,10 +24,16 @@ func (s *step) ahead() (n int, more bool) {
 	return n, n == limit
 }
 
-// next tells whether this node is one of the first two successors of the owner, by what
-// it knows; see successors.
-func (s *step) next() bool {
-	return s.best.Epoch != 0 && !s.holds() && s.mayOwn() && s.rankUpTo(s.best.Owner, 2) < 2
+// next is the place of this node, 1 or 2, among the first two successors of the owner, by what
+// it knows; see successors. It is 0 for any other node.
+func (s *step) next() int {
+	if s.best.Epoch == 0 || s.holds() || !s.mayOwn() {
+		return 0
+	}
+	if n := s.rankUpTo(s.best.Owner, 2); n < 2 {
+		return n + 1
+	}
+	return 0
 }
 
 // rank counts the nodes that go before this one for a VIP that from has lost.

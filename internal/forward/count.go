@@ -45,6 +45,37 @@ type Counts struct {
 	// Open are the connections that are open, and that this node knows, to servers that are not
 	// counted, too.
 	Open map[Way]int
+	// HalfOpen are those of Open of TCP whose client has not answered the server yet.
+	HalfOpen map[Counted]int
+	// Ports are those that connections to a server have taken of the source that it sees, if that is
+	// not the client.
+	Ports map[Source]Ports
+}
+
+// has tells whether the server of a connection is counted.
+func (c *Counts) has(e *sockdiag.Entry) bool {
+	_, is := c.Servers[Counted{e.Server, model.Protocol(e.Protocol)}]
+	return is
+}
+
+// add counts a connection that this node knows.
+func (c *Counts) add(e *sockdiag.Entry) {
+	to := Counted{e.Server, model.Protocol(e.Protocol)}
+	halfOpen := to.Protocol == model.TCP && !e.Assured && !e.Ended
+	if !e.Ended {
+		c.Open[Way{e.To.Addr(), to}]++
+	}
+	if halfOpen {
+		c.HalfOpen[to]++
+	}
+	if from := (Source{e.Seen.Addr(), to}); from.Addr != e.From.Addr() {
+		p := c.Ports[from]
+		p.Taken++
+		if halfOpen {
+			p.HalfOpen++
+		}
+		c.Ports[from] = p
+	}
 }
 
 // patienceOfScrape bounds how long the kernel is asked for the counters.
@@ -108,7 +139,7 @@ func (d *Driver) Count() (Counts, error) {
 	if begin.Before(c.next) {
 		return c.last, c.failed
 	}
-	out := Counts{Servers: make(map[Counted]Count), Open: make(map[Way]int), Uncounted: uncounted}
+	out := Counts{Servers: make(map[Counted]Count), Open: make(map[Way]int), HalfOpen: make(map[Counted]int), Ports: make(map[Source]Ports), Uncounted: uncounted}
 	var errs []error
 	for f, is := range known {
 		if is {
@@ -117,10 +148,8 @@ func (d *Driver) Count() (Counts, error) {
 	}
 	if known != [len(families)]bool{} {
 		errs = append(errs, sockdiag.Forwarded(func(e sockdiag.Entry) {
-			to := Counted{e.Server, model.Protocol(e.Protocol)}
-			_, ours := vips[familyOf(e.To.Addr())][e.To.Addr()]
-			if _, is := out.Servers[to]; is || ours {
-				out.Open[Way{e.To.Addr(), to}]++
+			if _, ours := vips[familyOf(e.To.Addr())][e.To.Addr()]; ours || out.has(&e) {
+				out.add(&e)
 			}
 		}))
 	}

@@ -100,6 +100,25 @@ func TestCountsSoMany(t *testing.T) {
 	apply(state)
 }
 
+// TestTenantsAreCountedLast: where there is no room for all, the servers of other clusters are left out.
+func TestTenantsAreCountedLast(t *testing.T) {
+	state := many(60, ownTable)
+	for i := range state.Services[:30] {
+		state.Services[i].OfTenant = true
+	}
+	m := families[0].describe(pointers(state), nil, nil)
+	for _, s := range state.Services[30:] {
+		for _, to := range s.Servers {
+			if _, is := m.elements[setOpened][string(end(to.Addr().AsSlice(), s.Protocol, to.Port()))]; !is {
+				t.Fatalf("%s of the cluster itself is not counted", to)
+			}
+		}
+	}
+	if len(m.elements[setOpened]) != maxCounted || m.uncounted != 6000-maxCounted {
+		t.Errorf("%d counted, %d not", len(m.elements[setOpened]), m.uncounted)
+	}
+}
+
 func pointers(state *model.ForwardState) (out []*model.ForwardService) {
 	for i := range state.Services {
 		out = append(out, &state.Services[i])

@@ -13,8 +13,10 @@ import (
 const forgetTimeout = 5 * time.Second
 
 // looks are when to look for the connections of a server, after it is to have none: a
-// packet that was on its way while the rules changed may have begun one.
-var looks = [...]time.Duration{0, time.Second, 4 * time.Second}
+// packet that was on its way while the rules changed may have begun one. The second look comes
+// long before a client sends its first packet again, after 1 s: the same packet would go to
+// the same server, and the client would wait 1 s more.
+var looks = [...]time.Duration{0, 100 * time.Millisecond, 4 * time.Second}
 
 // cuts are the servers whose connections are to end.
 type cuts struct {

@@ -66,6 +66,7 @@ type Driver struct {
 	changed chan struct{}
 	removed atomic.Bool // somebody else has changed the tables
 	counts  counter
+	watcher watcher
 }
 
 // New returns a driver that touches the kernel only in Apply and Close.

@@ -357,6 +357,26 @@ func TestDoubtedServer(t *testing.T) {
 	}
 }
 
+// TestLooksBeforeTheNextPacket: what a packet began that was on its way while the rules changed is
+// found before the client sends the packet again, after 1 s.
+func TestLooksBeforeTheNextPacket(t *testing.T) {
+	var c cuts
+	servers := []model.CutServer{{VIP: vip4, Server: server(s1, vip4), Protocol: model.TCP, Unanswered: true}}
+	began := time.Now()
+	for _, at := range []time.Duration{0, 500 * time.Millisecond} {
+		due := c.want(servers, began.Add(at))
+		if len(due) != 1 {
+			t.Fatalf("no look after %v", at)
+		}
+		for _, d := range due {
+			d.looks++
+		}
+	}
+	if due := c.want(servers, began.Add(900*time.Millisecond)); len(due) > 0 {
+		t.Error("a look that is not due yet")
+	}
+}
+
 // TestCutOfOneVIP: connections by another VIP, protocol or port of the same server go on.
 func TestCutOfOneVIP(t *testing.T) {
 	l := newLab(t)

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -126,6 +128,9 @@ type chain struct {
 	protocol model.Protocol
 	affinity bool
 	onePort  bool // it has the addresses of the servers; setPorts has the port
+	// base is another chain for most slots: this one has only those that differ. "" if there is none.
+	base string
+	over *model.SlotTable // the slots of base
 
 	sources []netip.Prefix // only these may connect
 	refused bool           // and nobody serves them
@@ -149,6 +154,9 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 		}
 		m.uncounted = before.uncounted
 	}
+	if !kept {
+		m.countAll(services)
+	}
 	var last *model.SlotTable
 	for _, s := range services {
 		vip := string(s.Addr.AsSlice())
@@ -162,7 +170,6 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 		if !kept {
 			for _, to := range s.Servers {
 				m.elements[setServers][serverKey(s, to)] = ""
-				m.count(s.Protocol, to)
 			}
 		}
 		key := serviceKey(s)
@@ -179,12 +186,10 @@ func (f *family) describe(services []*model.ForwardService, replies []model.Forw
 		if s.ClientAffinity {
 			name = "client-" + name
 		}
-		if s.Protocol == model.UDP {
-			name = "udp-" + name
-		} else {
-			name = "tcp-" + name
+		name = strings.ToLower(s.Protocol.String()) + "-" + name
+		if _, has := m.chains[name]; !has {
+			m.choose(name, chain{slots: s.Slots, protocol: s.Protocol, affinity: s.ClientAffinity, onePort: slots.port != 0}, before, key)
 		}
-		m.chains[name] = chain{slots: s.Slots, protocol: s.Protocol, affinity: s.ClientAffinity, onePort: slots.port != 0}
 		m.elements[setTargets][key] = name
 		if slots.port != 0 {
 			m.elements[setPorts][key] = string([]byte{byte(slots.port >> 8), byte(slots.port)})
@@ -214,6 +219,19 @@ func (m *image) reply(r *model.ForwardReply) {
 // maxCounted bounds the servers of each family that are counted, each with its protocol and port,
 // and so the memory of the kernel and the metrics.
 const maxCounted = 4096
+
+// countAll has the servers counted, those of tenants last.
+func (m *image) countAll(services []*model.ForwardService) {
+	for _, ofTenant := range []bool{false, true} {
+		for _, s := range services {
+			for _, to := range s.Servers {
+				if s.OfTenant == ofTenant {
+					m.count(s.Protocol, to)
+				}
+			}
+		}
+	}
+}
 
 // count has a server counted, if there is room.
 func (m *image) count(p model.Protocol, to netip.AddrPort) {
@@ -316,7 +334,7 @@ func end(key []byte, p model.Protocol, port uint16) []byte {
 // never changes. Nothing else is touched.
 func (f *family) change(c *nftables.Conn, from, to *image) error {
 	b := builder{c: c, family: f, next: sets + 1}
-	for _, name := range slices.Sorted(maps.Keys(to.chains)) {
+	for _, name := range to.byBase() {
 		if _, has := from.chains[name]; !has {
 			if err := b.fill(name, to.chains[name]); err != nil {
 				return err
@@ -341,12 +359,76 @@ func (f *family) change(c *nftables.Conn, from, to *image) error {
 			return err
 		}
 	}
-	for name := range from.chains {
+	for _, name := range slices.Backward(from.byBase()) {
 		if _, has := to.chains[name]; !has {
 			c.DelChain(&nftables.Chain{Name: name, Table: f.table})
 		}
 	}
 	return nil
+}
+
+// choose adds a chain of slots. One that differs little from what the service had is laid over that: so
+// a server that is out of a thousand tables costs the slots that it had.
+func (m *image) choose(name string, c chain, before *image, key string) {
+	m.chains[name] = c
+	if before == nil {
+		return
+	}
+	if was, has := before.chains[name]; has {
+		m.chains[name] = was
+		if was.base != "" {
+			m.chains[was.base] = before.chains[was.base]
+		}
+		return
+	}
+	base := before.elements[setTargets][key]
+	if was := before.chains[base]; was.base != "" {
+		base = was.base
+	}
+	was := before.chains[base]
+	if was.slots == nil || was.protocol != c.protocol || was.affinity != c.affinity || was.onePort != c.onePort || len(was.slots.Slots) != len(c.slots.Slots) {
+		return
+	}
+	c.base, c.over = base, was.slots
+	if c.differs() <= len(c.slots.Slots)/laidOver {
+		m.chains[name], m.chains[base] = c, was
+	}
+}
+
+// laidOver is which part of the slots may differ at most from those of a base.
+const laidOver = 4
+
+// own tells whether a slot is in the chain itself, and not left to its base.
+func (c *chain) own(slot int) bool {
+	if c.over == nil {
+		return true
+	}
+	to, was := c.slots.Slots[slot], c.over.Slots[slot]
+	return to.Addr() != was.Addr() || !c.onePort && to.Port() != was.Port()
+}
+
+// differs is how many slots the chain has itself.
+func (c *chain) differs() (n int) {
+	for slot := range c.slots.Slots {
+		if c.own(slot) {
+			n++
+		}
+	}
+	return n
+}
+
+// byBase orders the names of chains so that a base comes before what is laid over it.
+func (m *image) byBase() []string {
+	return slices.SortedFunc(maps.Keys(m.chains), func(a, b string) int {
+		return cmp.Or(cmp.Compare(btoi(m.chains[a].base != ""), btoi(m.chains[b].base != "")), cmp.Compare(a, b))
+	})
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // heavy is how many slots are loaded without a watch: for whoever listens the kernel writes a
@@ -360,7 +442,7 @@ func (m *image) fresh(before *image) (n int) {
 			continue
 		}
 		if c.slots != nil {
-			n += len(c.slots.Slots)
+			n += c.differs()
 		}
 	}
 	return n

@@ -35,6 +35,10 @@ type builder struct {
 	c      *nftables.Conn
 	family *family
 	next   uint32 // ID of the next set without a name
+
+	// What is made once for all maps: there may be a million slots.
+	numbers  [][]byte
+	elements []nftables.SetElement
 }
 
 func (b *builder) chain(name string) *nftables.Chain {
@@ -214,13 +218,13 @@ func (b *builder) sees(vip netip.Addr, sources []netip.Addr) ([]expr.Any, error)
 	m := b.indexed(len(sources), b.family.address)
 	elements := make([]nftables.SetElement, len(sources))
 	for i, s := range sources {
-		elements[i] = nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(uint32(i)), Val: s.AsSlice()}
+		elements[i] = nftables.SetElement{Key: b.number(i), Val: s.AsSlice()}
 	}
 	if err := nft.AddSet(b.c, m, elements); err != nil {
 		return nil, err
 	}
 	key, hashed := b.client(false)
-	return append(key, b.hash(hashed, balance.SourceSeed, m), b.indexedBy(m), snat), nil
+	return append(key, b.hash(hashed, balance.SourceSeed, len(sources)), b.indexedBy(m), snat), nil
 }
 
 // client puts the client side by side with its port, unless all its connections belong together, and
@@ -235,9 +239,9 @@ func (b *builder) client(affinity bool) (key []expr.Any, bytes uint32) {
 	return append(key, port), f.address.Bytes + 4
 }
 
-// hash makes an index into the map out of what client has put there.
-func (b *builder) hash(bytes, seed uint32, m *nftables.Set) expr.Any {
-	return &expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: bytes, Modulus: m.Size, Seed: seed, Type: expr.HashTypeJenkins}
+// hash makes an index, out of so many, of what client has put there.
+func (b *builder) hash(bytes, seed uint32, among int) expr.Any {
+	return &expr.Hash{SourceRegister: reg32, DestRegister: nft.Reg, Length: bytes, Modulus: uint32(among), Seed: seed, Type: expr.HashTypeJenkins}
 }
 
 // indexedBy puts what the map has for the index into the registers.
@@ -273,7 +277,7 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 		return err
 	}
 	key, hashed := b.client(c.affinity)
-	server := []expr.Any{b.hash(hashed, balance.HashSeed, m), b.indexedBy(m)}
+	server := []expr.Any{b.hash(hashed, balance.HashSeed, len(c.slots.Slots)), b.indexedBy(m)}
 	port := reg32 + f.address.Bytes/4 // beside the address, as the map has it
 	if c.onePort {
 		ports := f.set(setPorts)
@@ -283,6 +287,9 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 	b.rule(to, nft.IsProtocol(byte(c.protocol)), key, server, []expr.Any{
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: nft.Reg, RegProtoMin: port},
 	})
+	if c.base != "" { // the rule ends where the map has no such slot
+		b.rule(to, nft.Goto(&nftables.Chain{Name: c.base, Table: f.table}))
+	}
 	return nil
 }
 
@@ -297,21 +304,38 @@ func (b *builder) indexed(size int, data nftables.SetDatatype) *nftables.Set {
 	}
 }
 
+// number is the key of an index.
+func (b *builder) number(n int) []byte {
+	for i := len(b.numbers); i <= n; i++ {
+		b.numbers = append(b.numbers, binaryutil.NativeEndian.PutUint32(uint32(i)))
+	}
+	return b.numbers[n]
+}
+
 // slots adds the map from slots to servers.
 func (b *builder) slots(c chain) (*nftables.Set, error) {
 	data := b.family.address
 	if !c.onePort {
 		data = nftables.MustConcatSetType(b.family.address, nftables.TypeInetService)
 	}
-	m := b.indexed(len(c.slots.Slots), data)
-	elements := make([]nftables.SetElement, len(c.slots.Slots))
+	elements := b.elements[:0]
+	known := make(map[netip.AddrPort][]byte) // there are far fewer servers than slots
 	for slot, server := range c.slots.Slots {
-		to := server.Addr().AsSlice()
-		if !c.onePort {
-			to = append(to, byte(server.Port()>>8), byte(server.Port()), 0, 0)
+		if !c.own(slot) {
+			continue
 		}
-		elements[slot] = nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(uint32(slot)), Val: to}
+		to, has := known[server]
+		if !has {
+			to = server.Addr().AsSlice()
+			if !c.onePort {
+				to = append(to, byte(server.Port()>>8), byte(server.Port()), 0, 0)
+			}
+			known[server] = to
+		}
+		elements = append(elements, nftables.SetElement{Key: b.number(slot), Val: to})
 	}
+	b.elements = elements
+	m := b.indexed(len(elements), data)
 	return m, nft.AddSet(b.c, m, elements)
 }
 

@@ -124,7 +124,7 @@ func (q *sequence) hear() {
 			vip := &v.VIPs[i]
 			delete(v.Gossip.Claims, vip.Addr)
 			if b != q.owner {
-				v.Gossip.Claims[vip.Addr] = []model.Claim{{Owner: owner.Self, Epoch: q.epoch, Verdict: balance.Verdict(owner.Memory.Balance, vip)}}
+				v.Gossip.Claims[vip.Addr] = []model.Claim{{Owner: owner.Self, Epoch: q.epoch, Verdict: balance.Verdicts(owner.Memory.Balance)[vip.Addr]}}
 			}
 		}
 	}

@@ -130,7 +130,7 @@ func TestSourcesOfOneServerPort(t *testing.T) {
 			kept := 0
 			l.In(b1, func() {
 				if err := sockdiag.Forwarded(func(e sockdiag.Entry) {
-					if e.To.Addr() == vip && e.From.Port() == from && e.Seen.Port() == from {
+					if !e.Ended && e.To.Addr() == vip && e.From.Port() == from && e.Seen.Port() == from {
 						kept++
 					}
 				}); err != nil {

@@ -61,6 +61,44 @@ func TestHeartbeatLateAndResumed(t *testing.T) {
 	}
 }
 
+// TestMissedHeartbeatsAreTold: the first successor of an owner hears of the first and of the second
+// heartbeat that it misses, and that one has come again.
+func TestMissedHeartbeatsAreTold(t *testing.T) {
+	bubble(t, func(l *lab) {
+		a, b := l.start(1), l.start(2)
+		l.joined(5 * time.Second)
+		a.claim(vip1, 1, "m2")
+		b.apply(func(gs *model.GroupState) { gs.Owners, gs.First = []model.NodeName{"m1"}, []model.NodeName{"m1"} })
+		time.Sleep(2 * time.Second)
+		for n := range uint64(3) {
+			before := b.publications()
+			l.net.Block(addr(1), addr(2), memnet.All)
+			last := b.heard("m1").LastHeartbeat
+			l.within(time.Second, "suspect", func() bool { return !b.other("m1").Suspect.IsZero() })
+			m := b.other("m1")
+			if got := m.Suspect.Sub(last); got != 60*time.Millisecond || m.Missing {
+				t.Errorf("suspect %v after the last heartbeat, missing is %v", got, m.Missing)
+			}
+			l.within(time.Second, "a second one is missed", func() bool { return b.other("m1").Missing })
+			if got := time.Since(last); got.Round(time.Millisecond) != 110*time.Millisecond || !b.other("m1").Suspect.Equal(m.Suspect) {
+				t.Errorf("a second one is missed %v after the last heartbeat, suspect since %v", got, b.other("m1").Suspect)
+			}
+			l.net.Heal()
+			l.within(60*time.Millisecond, "not suspect", func() bool { return b.other("m1").Suspect.IsZero() })
+			if m := b.other("m1"); m.Missing || !m.Late.IsZero() || !m.Back.IsZero() {
+				t.Errorf("%+v", m)
+			}
+			if s := b.heard("m1"); s.Suspicions != n+1 || s.Late != 0 {
+				t.Errorf("%+v", s)
+			}
+			if n := b.publications() - before; n != 3 {
+				t.Errorf("published %d times", n)
+			}
+			time.Sleep(3 * time.Second)
+		}
+	})
+}
+
 // heard is what the node counts for another one.
 func (m *member) heard(name model.NodeName) PeerStats {
 	for _, p := range m.Stats().Peers {
@@ -389,11 +427,11 @@ func TestAwaitedOwnerIsLookedForInTime(t *testing.T) {
 		return len(g.wake) > 0
 	}
 	woken()
-	g.await([]model.NodeName{"m2", "m3"}, now)
+	g.await([]model.NodeName{"m2", "m3"}, nil, now)
 	if missed := g.watches.Missed(); !woken() || !slices.Equal(missed, []model.NodeName{"m2"}) {
 		t.Errorf("it is not woken, or misses %v", missed)
 	}
-	if g.await([]model.NodeName{"m2", "m3"}, now.Add(time.Millisecond)); woken() {
+	if g.await([]model.NodeName{"m2", "m3"}, nil, now.Add(time.Millisecond)); woken() {
 		t.Error("the same decision begins anew")
 	}
 }

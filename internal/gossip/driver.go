@@ -47,7 +47,7 @@ func (d *driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 		d.asked = now
 		g.askAll(want.Group.Witnesses, now)
 	}
-	g.await(want.Group.Owners, now)
+	g.await(want.Group.Owners, want.Group.First, now)
 	g.planner.Plan(want)
 	var report model.Applied
 	if n := len(want.Group.VIPs); n > record.MaxEntries {
@@ -104,7 +104,7 @@ func asked(all []*memberlist.Node, named []model.NodeName) []*memberlist.Node {
 }
 
 // await expects heartbeats of those owners that are alive.
-func (g *Gossip) await(owners []model.NodeName, now time.Time) {
+func (g *Gossip) await(owners, first []model.NodeName, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	alive := make([]model.NodeName, 0, len(owners))
@@ -113,7 +113,7 @@ func (g *Gossip) await(owners []model.NodeName, now time.Time) {
 			alive = append(alive, name)
 		}
 	}
-	if g.watches.Await(alive, now) {
+	if g.watches.Await(alive, first, now) {
 		signal(g.wake)
 	}
 }

@@ -237,6 +237,9 @@ func (r *round) takeBeat(b *record.Beat, at time.Time) {
 		g.count.old.Add(1) // overtaken by its goodbye
 		return
 	}
+	if g.watches.Suspected(name) {
+		g.table.Suspect(name, time.Time{}, false)
+	}
 	if wasLate, leaseEnd := g.watches.Take(b, at); wasLate {
 		g.table.InTime(name, at, leaseEnd)
 	}
@@ -248,12 +251,19 @@ func (r *round) takeBeat(b *record.Beat, at time.Time) {
 	r.answer(name, b.Entries, at)
 }
 
-// takeDeadlines takes note of who is late, and returns the next deadline, zero if there is
+// takeDeadlines takes note of who is late or about to be, and returns the next deadline, zero if there is
 // none.
 func (r *round) takeDeadlines(now time.Time) (next time.Time) {
 	late, next := r.g.watches.Deadlines(now)
 	for _, x := range late {
 		r.g.table.Late(x.Name, now, x.LeaseEnd)
+	}
+	suspects, at := r.g.watches.Suspects(now)
+	for _, x := range suspects {
+		r.g.table.Suspect(x.Name, now, x.Twice)
+	}
+	if next.IsZero() || !at.IsZero() && at.Before(next) {
+		next = at
 	}
 	return next
 }

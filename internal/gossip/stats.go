@@ -72,9 +72,11 @@ type PeerStats struct {
 	State model.MemberState
 	// Sent, Received and Missed count heartbeats, Late how often they were overdue.
 	Sent, Received, Missed, Late uint64
-	LastHeartbeat                time.Time // zero if none ever came
-	LateSince                    time.Time // zero while they arrive or none are expected
-	LeaseEnd                     time.Time // by the last heartbeat
+	// Suspicions and Unasked are those of beat.Counts.
+	Suspicions, Unasked uint64
+	LastHeartbeat       time.Time // zero if none ever came
+	LateSince           time.Time // zero while they arrive or none are expected
+	LeaseEnd            time.Time // by the last heartbeat
 }
 
 // Queues are the lengths of the queues.
@@ -96,7 +98,7 @@ func (g *Gossip) Stats() Stats {
 		c := g.watches.Counts(n.Name)
 		s.Peers = append(s.Peers, PeerStats{
 			Name: n.Name, Addr: n.Addr, State: n.State(), Sent: g.sender.Sent(n.Name), Received: c.Received, Missed: c.Missed,
-			Late: c.Late, LastHeartbeat: c.Last, LateSince: c.LateSince, LeaseEnd: c.LeaseEnd,
+			Late: c.Late, Suspicions: c.Suspicions, Unasked: c.Unasked, LastHeartbeat: c.Last, LateSince: c.LateSince, LeaseEnd: c.LeaseEnd,
 		})
 	}
 	s.Stalls = g.watches.Stalls()

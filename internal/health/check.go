@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -55,6 +56,7 @@ type check struct {
 	interval, timeout time.Duration
 	phase             func(interval time.Duration) time.Duration
 	prober            prober
+	server            *forwarded // nil: nothing is forwarded to it
 	debounce          debouncer
 	log               func() *slog.Logger // names those that ask for it now
 	report            func(result)
@@ -112,6 +114,9 @@ func (c *check) once(ctx context.Context) time.Time {
 	probeCtx, cancel := context.WithTimeout(ctx, c.timeout)
 	err := c.prober.probe(probeCtx)
 	cancel()
+	if c.server != nil && (err == nil || isDegraded(err)) {
+		err = cmp.Or(c.server.missed(), err)
+	}
 	ended := time.Now()
 	if ctx.Err() != nil {
 		return ended // run returns; a result cut short is none

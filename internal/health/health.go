@@ -28,9 +28,10 @@ type Options struct {
 	// Logger receives changes of state at Info, single failures at Debug; nil
 	// discards.
 	Logger *slog.Logger
-	// Doubts names the checks of which the first failure is published, as HealthState.Failing.
-	// nil: none.
-	Doubts func(name string) bool
+	// Forwarded names the checks of servers to which connections are forwarded: the first failure is
+	// published, as HealthState.Failing, and a server on this host fails where what is forwarded
+	// would not reach it. nil: none.
+	Forwarded func(name string) bool
 }
 
 // Stats are the counters of one check. They live as long as the check has a
@@ -48,7 +49,7 @@ type Stats struct {
 // a fact too, model.HealthUnknown. All methods are safe for concurrent use.
 type Source struct {
 	log       *slog.Logger
-	doubts    func(name string) bool
+	forwarded func(name string) bool
 	newProber func(v1alpha1.HealthCheck, *slog.Logger) prober
 	// phase places the second run within the interval after the first, so that
 	// checks that start together do not run together.
@@ -74,13 +75,13 @@ func New(opts Options) *Source {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	doubts := opts.Doubts
-	if doubts == nil {
-		doubts = func(string) bool { return false }
+	forwarded := opts.Forwarded
+	if forwarded == nil {
+		forwarded = func(string) bool { return false }
 	}
 	return &Source{
 		log:       log,
-		doubts:    doubts,
+		forwarded: forwarded,
 		newProber: newProber,
 		phase:     func(interval time.Duration) time.Duration { return rand.N(interval) },
 		wake:      make(chan struct{}, 1),

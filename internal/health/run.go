@@ -17,10 +17,9 @@ import (
 
 // entry is what is known under one name. Source.mu guards it.
 type entry struct {
-	run    *run
-	state  model.HealthState
-	doubts bool // see Options.Doubts
-	stats  Stats
+	run   *run
+	state model.HealthState
+	stats Stats
 }
 
 // run is a check that runs, for all names that ask for the same.
@@ -29,6 +28,7 @@ type run struct {
 	// guarded: it is of an object of a cluster, and may read files of directory.
 	guarded   bool
 	directory string
+	forwarded bool // see Options.Forwarded
 
 	cancel context.CancelFunc
 	state  model.HealthState // Source.mu guards it, and entries
@@ -42,17 +42,17 @@ func (r *run) key() string {
 	if err != nil { // it consists of strings and numbers
 		panic(err)
 	}
-	return fmt.Sprintf("%t %q %s", r.guarded, r.directory, config)
+	return fmt.Sprintf("%t %q %t %s", r.guarded, r.directory, r.forwarded, config)
 }
 
 // want is what is to run, by name; the caller holds mu.
 func (s *Source) want() map[string]run {
 	all := make(map[string]run, len(s.wanted)+len(s.cluster))
 	for name, config := range s.cluster {
-		all[name] = run{config: config, guarded: true, directory: s.directory}
+		all[name] = run{config: config, guarded: true, directory: s.directory, forwarded: s.forwarded(name)}
 	}
 	for name, config := range s.wanted {
-		all[name] = run{config: config}
+		all[name] = run{config: config, forwarded: s.forwarded(name)}
 	}
 	return all
 }
@@ -75,7 +75,7 @@ func (s *Source) reconcile(ctx context.Context, running *sync.WaitGroup) {
 		if r != nil && r.entries[name] != nil {
 			continue
 		}
-		e := &entry{state: model.HealthState{Since: time.Now()}, doubts: s.doubts(name)}
+		e := &entry{state: model.HealthState{Since: time.Now()}}
 		if old := s.leave(name); old != nil {
 			e.state, e.stats = old.state, old.stats
 		}
@@ -121,11 +121,16 @@ func (s *Source) newCheck(r *run) *check {
 	if r.guarded {
 		p = guarded(r.config, r.directory, p)
 	}
+	var f *forwarded
+	if r.forwarded {
+		f = newForwarded(r.config)
+	}
 	return &check{
 		interval: grid(&r.config),
 		timeout:  r.config.Timeout.Duration,
 		phase:    s.phase,
 		prober:   p,
+		server:   f,
 		debounce: debouncer{fall: int(r.config.Fall), rise: int(r.config.Rise), state: r.state.State},
 		log: func() *slog.Logger {
 			s.mu.Lock()
@@ -169,7 +174,7 @@ func (s *Source) report(r *run, res result) {
 // that has changed its settings keeps its own until they have led to any.
 func (s *Source) tell(e *entry) (changed bool) {
 	is := e.run.state
-	if !e.doubts {
+	if !e.run.forwarded {
 		is.Failing = ""
 	}
 	if is.State == model.HealthUnknown && e.state.State != model.HealthUnknown || is.State == e.state.State && is.Failing == e.state.Failing && is.Detail == e.state.Detail {

@@ -263,7 +263,7 @@ func TestFirstFailureIsToldWhereItIsDoubted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &service{}
 		b := newBench(t, map[string]*service{"api": api})
-		b.doubts = func(name string) bool { return name == "lb/api" }
+		b.forwarded = func(name string) bool { return name == "lb/api" }
 		b.SetChecks(map[string]v1alpha1.HealthCheck{"lb/api": fakeCheck("api"), "api": fakeCheck("api")})
 		sleep(750 * time.Millisecond)
 		before := b.count()

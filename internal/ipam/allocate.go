@@ -35,7 +35,7 @@ func (a *Allocator) Allocate(r Request, now time.Time) (Assignment, error) {
 		a.attach(o, addr)
 	}
 	for _, addr := range old {
-		a.tidy(addr, now)
+		a.tidy(addr, r.Owner, now)
 	}
 	return a.describe(o), nil
 }
@@ -49,7 +49,7 @@ func (a *Allocator) Free(name model.Key, now time.Time) {
 	}
 	for _, addr := range o.addrs {
 		a.detach(o, addr)
-		a.tidy(addr, now)
+		a.tidy(addr, name, now)
 	}
 	delete(a.owners, name)
 }
@@ -121,7 +121,10 @@ func (a *Allocator) mayAsk(r *Request, addr netip.Addr) error {
 		return err
 	}
 	p := a.place(addr).pool
+	until, rests := a.until[addr]
 	switch {
+	case r.Rested && rests:
+		return &Error{Rule: InUse, Addr: addr, Retry: until, words: fmt.Sprintf("%s rests since it was given up", addr)}
 	case len(r.Pools) > 0 && !slices.Contains(r.Pools, p.Name):
 		return &Error{Rule: WrongPool, Addr: addr, Pools: []string{p.Name},
 			words: fmt.Sprintf("%s is in pool %q, but %s is asked for", addr, p.Name, quoted(r.Pools))}

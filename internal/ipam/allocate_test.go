@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -259,6 +260,46 @@ func TestRest(t *testing.T) {
 	if got := a.Resting(); len(got) != 0 {
 		t.Errorf("still resting: %v", got)
 	}
+}
+
+// TestGaveUp: an address that rests is of who gave it up last, until it rests no more.
+func TestGaveUp(t *testing.T) {
+	a := mustNew(t, auto("p", "192.0.2.0/30"))
+	want(t, a, at(0), service("a"), "192.0.2.0")
+	want(t, a, at(0), service("b"), "192.0.2.1")
+	a.Rest(netip.MustParseAddr("192.0.2.3"), at(90))
+	gaveUp := func(want string) {
+		t.Helper()
+		if got := fmt.Sprint(a.GaveUp()); got != "map["+want+"]" {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	gaveUp("")
+	want(t, a, at(1), service("a", ask("192.0.2.2")), "192.0.2.2")
+	gaveUp("default/a:1")
+	a.Free(model.ParseKey("default/a"), at(2))
+	a.Free(model.ParseKey("default/b"), at(3))
+	gaveUp("default/a:2 default/b:1")
+	want(t, a, at(4), service("b", ask("192.0.2.0")), "192.0.2.0") // it need not have rested
+	gaveUp("default/a:1 default/b:1")
+	a.Free(model.ParseKey("default/b"), at(5))
+	a.Rest(netip.MustParseAddr("192.0.2.0"), at(80))
+	gaveUp("default/a:1 default/b:2")
+	a.Expire(at(79))
+	gaveUp("default/b:1")
+	a.Expire(at(90))
+	gaveUp("")
+}
+
+// TestRested: who must not have an address that was just given up gets it once it has rested.
+func TestRested(t *testing.T) {
+	a := mustNew(t, auto("p", "192.0.2.1/32"))
+	want(t, a, t0, service("a"), "192.0.2.1")
+	a.Free(model.ParseKey("default/a"), at(1))
+	rested := func(r *Request) { r.Rested = true }
+	want(t, a, at(2), service("b", ask("192.0.2.1"), rested), "InUse: 192.0.2.1 rests since it was given up")
+	want(t, a, at(62), service("b", ask("192.0.2.1"), rested), "192.0.2.1")
+	want(t, a, at(63), service("b", ask("192.0.2.1"), rested), "192.0.2.1") // its own
 }
 
 // TestQuarantineAgain: an address that was asked for out of quarantine and freed

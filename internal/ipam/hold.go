@@ -109,11 +109,11 @@ func (a *Allocator) detach(o *owner, addr netip.Addr) {
 	a.shareOut(o, addr, len(h.users) == 0)
 }
 
-// tidy gives the address back if nobody uses it any more.
-func (a *Allocator) tidy(addr netip.Addr, now time.Time) {
+// tidy gives the address back if nobody uses it any more since that Service does not.
+func (a *Allocator) tidy(addr netip.Addr, by model.Key, now time.Time) {
 	if h := a.holds[addr]; h != nil && len(h.users) == 0 {
 		delete(a.holds, addr)
-		a.vacate(addr, now)
+		a.vacate(addr, by, now)
 	}
 }
 

@@ -60,7 +60,7 @@ type Allocator struct {
 func New(c Config) (*Allocator, []PoolError) {
 	a := &Allocator{
 		owners: map[model.Key]*owner{}, holds: map[netip.Addr]*hold{},
-		resting: resting{until: map[netip.Addr]time.Time{}},
+		resting: resting{until: map[netip.Addr]time.Time{}, by: map[netip.Addr]model.Key{}},
 	}
 	errs := a.Update(c)
 	return a, errs
@@ -175,14 +175,14 @@ func (a *Allocator) occupy(addr netip.Addr) {
 }
 
 // vacate gives back an address that lost its last user.
-func (a *Allocator) vacate(addr netip.Addr, now time.Time) {
+func (a *Allocator) vacate(addr netip.Addr, by model.Key, now time.Time) {
 	at := a.place(addr)
 	if at.ok {
 		at.space.assigned--
 	}
 	switch {
 	case a.quarantine > 0:
-		a.rest(addr, now.Add(a.quarantine))
+		a.rest(addr, by, now.Add(a.quarantine))
 		if at.ok {
 			at.space.quarantined++
 		}

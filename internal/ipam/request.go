@@ -62,6 +62,9 @@ type Request struct {
 	// LeaveStrays gives up held addresses that are outside every pool, if the
 	// request can be met without them.
 	LeaveStrays bool
+	// Rested: an address that is asked for is not given before it has left quarantine, so that nobody
+	// can wait for that of somebody else to become free for a moment.
+	Rested bool
 }
 
 // MaxCount bounds Request.Count and the length of Request.Addresses.

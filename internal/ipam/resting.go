@@ -5,12 +5,15 @@ import (
 	"maps"
 	"net/netip"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 // resting holds the addresses in quarantine.
 type resting struct {
 	until map[netip.Addr]time.Time
-	queue restQueue // may hold entries that until no longer has
+	by    map[netip.Addr]model.Key // who gave it up, if that is known
+	queue restQueue                // may hold entries that until no longer has
 }
 
 type rest struct {
@@ -18,8 +21,11 @@ type rest struct {
 	until time.Time
 }
 
-func (r *resting) rest(addr netip.Addr, until time.Time) {
+func (r *resting) rest(addr netip.Addr, by model.Key, until time.Time) {
 	r.until[addr] = until
+	if by != (model.Key{}) {
+		r.by[addr] = by
+	}
 	heap.Push(&r.queue, rest{addr, until})
 }
 
@@ -27,6 +33,7 @@ func (r *resting) rest(addr netip.Addr, until time.Time) {
 func (r *resting) lift(addr netip.Addr) bool {
 	_, ok := r.until[addr]
 	delete(r.until, addr)
+	delete(r.by, addr)
 	if len(r.until) == 0 {
 		r.queue = nil
 	}
@@ -69,8 +76,9 @@ func (a *Allocator) Rest(addr netip.Addr, until time.Time) {
 	if a.holds[addr] != nil || !a.until[addr].Before(until) {
 		return
 	}
+	by := a.by[addr]
 	again := a.lift(addr)
-	a.rest(addr, until)
+	a.rest(addr, by, until)
 	if at := a.place(addr); at.ok && !again {
 		at.space.free.remove(at.index)
 		at.space.quarantined++
@@ -79,3 +87,13 @@ func (a *Allocator) Rest(addr netip.Addr, until time.Time) {
 
 // Resting returns the addresses in quarantine and when it ends.
 func (a *Allocator) Resting() map[netip.Addr]time.Time { return maps.Clone(a.until) }
+
+// GaveUp counts the addresses in quarantine by the Services that were the last to give them up. One
+// that was told by Rest is of nobody.
+func (a *Allocator) GaveUp() map[model.Key]int {
+	of := make(map[model.Key]int, len(a.by))
+	for _, name := range a.by {
+		of[name]++
+	}
+	return of
+}

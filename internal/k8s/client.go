@@ -94,6 +94,15 @@ func load(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
+// NamespaceOf is the namespace that the context of a kubeconfig file names; empty: none.
+func NamespaceOf(kubeconfig string) string {
+	cfg, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil || cfg.Contexts[cfg.CurrentContext] == nil {
+		return ""
+	}
+	return cfg.Contexts[cfg.CurrentContext].Namespace
+}
+
 // NewFor makes a Client for an API server that the caller knows.
 func NewFor(cfg *rest.Config, o Options) (*Client, error) {
 	if o.Logger == nil {

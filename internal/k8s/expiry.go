@@ -44,22 +44,48 @@ func CredentialsEnd(kubeconfig string) (time.Time, bool) {
 	return leaf.NotAfter, true
 }
 
-// tokenEnd returns when a JSON Web Token ends (RFC 7519 section 4.1.4). Nothing is verified:
-// that is for the API server.
-func tokenEnd(token string) (time.Time, bool) {
-	parts := strings.Split(token, ".")
+// Token is what a JSON Web Token says of itself (RFC 7519). Nothing is verified: that is for the API
+// server.
+type Token struct {
+	// Issued and Ends are when it begins and ends to be good; zero: it does not say so.
+	Issued, Ends time.Time
+	// Namespace and Account are those of the service account that it is of; empty: it is of none.
+	Namespace, Account string
+}
+
+// ParseToken reads a token. false: it is no JSON Web Token.
+func ParseToken(text string) (Token, bool) {
+	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
-		return time.Time{}, false
+		return Token{}, false
 	}
-	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	data, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return time.Time{}, false
+		return Token{}, false
 	}
 	var claims struct {
-		Expires float64 `json:"exp"` // seconds since 1970
+		Issued  float64 `json:"iat"` // seconds since 1970, as exp
+		Expires float64 `json:"exp"`
+		Subject string  `json:"sub"`
 	}
-	if err := json.Unmarshal(text, &claims); err != nil || claims.Expires <= 0 {
-		return time.Time{}, false
+	if err := json.Unmarshal(data, &claims); err != nil {
+		return Token{}, false
 	}
-	return time.Unix(int64(claims.Expires), 0), true
+	var t Token
+	if claims.Issued > 0 {
+		t.Issued = time.Unix(int64(claims.Issued), 0)
+	}
+	if claims.Expires > 0 {
+		t.Ends = time.Unix(int64(claims.Expires), 0)
+	}
+	if of, is := strings.CutPrefix(claims.Subject, "system:serviceaccount:"); is {
+		t.Namespace, t.Account, _ = strings.Cut(of, ":")
+	}
+	return t, true
+}
+
+// tokenEnd returns when a token ends.
+func tokenEnd(token string) (time.Time, bool) {
+	t, ok := ParseToken(token)
+	return t.Ends, ok && !t.Ends.IsZero()
 }

@@ -380,9 +380,6 @@ func (s *store[T]) Replace(list []any, _ string) error {
 			return err
 		}
 		k := model.Key{Namespace: h.Namespace, Name: h.Name}
-		if h.keep {
-			delete(gone, k)
-		}
 		if s.put(k, h) {
 			keys = append(keys, k)
 		}

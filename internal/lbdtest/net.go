@@ -179,19 +179,29 @@ func (n *Net) Holders(a netip.Addr) []string {
 }
 
 // History is who answered for the address, oldest first.
-func (n *Net) History(a netip.Addr) []Sample {
+func (n *Net) History(a netip.Addr) []Sample { return n.HistoryFrom(a, 0) }
+
+// HistoryFrom is History without the oldest samples, as many as skip says.
+func (n *Net) HistoryFrom(a netip.Addr, skip int) []Sample {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.history[a])
+	h := n.history[a]
+	return slices.Clone(h[min(skip, len(h)):])
 }
 
-// Now is the newest sample of each address that anybody ever held.
-func (n *Net) Now() map[netip.Addr]Sample {
+// Clashes is the newest sample of each address for which two machines answer on one wire; nil if
+// there is none.
+func (n *Net) Clashes() map[netip.Addr]Sample {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := make(map[netip.Addr]Sample, len(n.history))
+	var out map[netip.Addr]Sample
 	for a, s := range n.history {
-		out[a] = s[len(s)-1]
+		if last := &s[len(s)-1]; len(last.Clashes) > 0 {
+			if out == nil {
+				out = map[netip.Addr]Sample{}
+			}
+			out[a] = *last
+		}
 	}
 	return out
 }

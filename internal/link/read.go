@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/rtnetlink"
 )
 
 const (
@@ -28,8 +27,6 @@ const (
 	// ifaProto is the attribute for the origin of an address (IFA_PROTO,
 	// include/uapi/linux/if_addr.h, Linux 5.18).
 	ifaProto = 11
-	// dumpTries bounds how often a dump that a change has interrupted is repeated.
-	dumpTries = 5
 )
 
 // readLinks reads all interfaces of the network namespace of the process with
@@ -39,7 +36,12 @@ func readLinks() ([]model.Link, error) {
 	at := make(map[int]int) // interface index -> position in links
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	mask := nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(extSkipStats))
-	msgs, err := dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, info, mask)
+	sock, err := rtnetlink.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer sock.Close()
+	msgs, err := sock.Messages(unix.RTM_GETLINK, unix.NLM_F_DUMP, unix.RTM_NEWLINK, info, mask)
 	if err != nil {
 		return nil, fmt.Errorf("interfaces: read: %w", err)
 	}
@@ -62,7 +64,7 @@ func readLinks() ([]model.Link, error) {
 		}
 	}
 
-	msgs, err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	msgs, err = sock.Messages(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
 	if err != nil {
 		return nil, fmt.Errorf("addresses: read: %w", err)
 	}
@@ -73,21 +75,6 @@ func readLinks() ([]model.Link, error) {
 		}
 	}
 	return links, nil
-}
-
-// dump asks for everything of one kind, again if it changed meanwhile.
-func dump(request int, answer uint16, parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
-	for range dumpTries {
-		req := nl.NewNetlinkRequest(request, unix.NLM_F_DUMP)
-		for _, p := range parts {
-			req.AddData(p)
-		}
-		msgs, err = req.Execute(unix.NETLINK_ROUTE, answer)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return msgs, err
-		}
-	}
-	return nil, err
 }
 
 // relation is what an interface says of others, by their index: the bond of which it is a

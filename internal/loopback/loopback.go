@@ -62,9 +62,7 @@ type Input struct {
 	VIP *model.VIP
 	// Gone: neither BGP nor the balancing of its connections asks for the VIP on lo any more.
 	Gone bool
-	// Memory is that of the decision before; Known: there is one.
-	Memory model.BGPMemory
-	Known  bool
+	Known
 	// BalancedHere: the VIP is Balanced and this node takes part in that.
 	BalancedHere bool
 
@@ -77,14 +75,23 @@ type Input struct {
 	OwnInterface string
 
 	LAN
-	// OnLoopback is what the address driver says, with AddressGen, of the binding on lo. Both are
+	// AddressGen is the generation that the address driver has finished with. It and OnLoopback are
 	// overwritten for an Unbound VIP, see phases.
-	OnLoopback model.AppliedVIP
 	AddressGen uint64
 
 	// Audience is who is to be told of the VIP; nobody, not nil, if it is Gone or OnlyBalanced.
 	Audience *audience.Audience
 	Ring     Ring
+}
+
+// Known is what is known of a VIP on lo before it is decided about.
+type Known struct {
+	// Memory is that of the decision before; Remembered: there is one.
+	Memory     model.BGPMemory
+	Remembered bool
+	// OnLoopback is what the address driver says of the binding on lo; Reported: it says something.
+	OnLoopback model.AppliedVIP
+	Reported   bool
 }
 
 // LAN is where the VIP is at layer 2.
@@ -157,7 +164,7 @@ func Step(in *Input) (o Output) {
 	// What BGP goes on to announce is kept by its own rules.
 	s.m.Balanced = in.BalancedHere || s.m.Balanced && len(in.VIP.BGP) == 0
 	s.stand()
-	if !in.Known && (in.OnLoopback.Bound && !in.VIP.Unbound || s.l2 && in.OnLAN.Bound) {
+	if !in.Remembered && (in.OnLoopback.Bound && !in.VIP.Unbound || s.l2 && in.OnLAN.Bound) {
 		s.adopt()
 	}
 	s.phases()

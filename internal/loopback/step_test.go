@@ -27,12 +27,15 @@ func scene(phase model.BGPPhase) *Input {
 			Members: map[model.NodeName]model.Member{"m2": {Name: "m2", State: model.MemberAlive}},
 			Routers: Routers{Peers: peers, Report: model.Applied{Gen: 4, Peers: []model.PeerReport{{Name: "a", State: established}, {Name: "b", State: established}}}},
 		},
-		VIP: &model.VIP{Addr: vip, Name: "b", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}}, Known: true,
-		Memory:   model.BGPMemory{Phase: phase, Gen: 4, Epoch: 3},
+		VIP: &model.VIP{Addr: vip, Name: "b", Kind: "VirtualIP", BGP: []model.BGPAdvert{{}}},
+		Known: Known{
+			Memory: model.BGPMemory{Phase: phase, Gen: 4, Epoch: 3}, Remembered: true,
+			OnLoopback: model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1, Own: -1}, Reported: true,
+		},
 		Standing: place.Verdict{Reason: model.ReasonStandby}, Health: model.HealthState{State: model.HealthUp},
 		Eligible: []model.NodeName{"m2"}, LAN: LAN{Interface: "eth0"},
-		AddressGen: 4, OnLoopback: model.AppliedVIP{Bound: true, Interface: "lo", Connections: -1, Sockets: -1, Own: -1},
-		Audience: &audience.Audience{Peers: []string{"a", "b"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}}, Delay: 5 * time.Second, Keep: true},
+		AddressGen: 4,
+		Audience:   &audience.Audience{Peers: []string{"a", "b"}, Routes: []audience.Route{{Peers: []string{"a", "b"}}}, Delay: 5 * time.Second, Keep: true},
 	}
 	in.has("a", "b")
 	return in
@@ -57,7 +60,7 @@ func (in *Input) step(later time.Duration) Output {
 	in.Now = in.Now.Add(later)
 	in.Gen++
 	o := Step(in)
-	in.Memory, in.Known = o.Memory, true
+	in.Memory, in.Remembered = o.Memory, true
 	return o
 }
 
@@ -81,7 +84,7 @@ func (in *Input) is(t *testing.T, what string, want model.BGPPhase) {
 // word of the drivers.
 func TestOnePhaseAfterTheOther(t *testing.T) {
 	in := scene(model.BGPIdle)
-	in.Memory, in.Known, in.OnLoopback.Bound = model.BGPMemory{}, false, false
+	in.Memory, in.Remembered, in.OnLoopback.Bound = model.BGPMemory{}, false, false
 	in.has()
 	o := in.step(0)
 	in.is(t, "wanted", model.BGPBinding)
@@ -176,7 +179,7 @@ func TestAdopt(t *testing.T) {
 		{"balanced", func(in *Input) { in.balanced().Standing.Reason = model.ReasonUnhealthy }, model.BGPLingering, 6, 10 * time.Second},
 	} {
 		in := scene(model.BGPIdle)
-		in.Memory, in.Known = model.BGPMemory{}, false
+		in.Memory, in.Remembered = model.BGPMemory{}, false
 		c.change(in)
 		m := in.step(0).Memory
 		until := m.Until
@@ -188,7 +191,7 @@ func TestAdopt(t *testing.T) {
 		}
 	}
 	in := scene(model.BGPIdle)
-	in.Memory, in.Known, in.VIP.Unbound = model.BGPMemory{}, false, true
+	in.Memory, in.Remembered, in.VIP.Unbound = model.BGPMemory{}, false, true
 	in.Standing.Reason = model.ReasonUnhealthy
 	in.step(0)
 	in.is(t, "bound on no node", model.BGPIdle)

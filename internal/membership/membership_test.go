@@ -36,6 +36,21 @@ func TestDrainOfThisNodeAmongOthers(t *testing.T) {
 	}
 }
 
+// Of two nodes that have an address of the Machine, all members tell the same one that it drains.
+func TestDrainOfNodesThatShareAnAddress(t *testing.T) {
+	shared := netip.MustParseAddr("10.0.0.9")
+	v := &model.View{Self: "m1", Machines: model.Machines{Drains: []model.MachineDrain{{Machine: "a", Addrs: []netip.Addr{shared}}}}}
+	v.Gossip.Members = map[model.NodeName]model.Member{}
+	for _, n := range []model.NodeName{"m5", "m2", "m4", "m3"} {
+		v.Gossip.Members[n] = model.Member{Name: n, State: model.MemberAlive, Addr: shared}
+	}
+	for range 20 { // the order in which Go walks a map changes
+		if got := Drains(v); len(got) != 1 || got[0].Node != "m2" {
+			t.Fatalf("told of %+v, want m2", got)
+		}
+	}
+}
+
 // A member that has not said anything of itself is none that a node has heard of, and the node
 // waits for it.
 func TestSettlesWhenAllHaveSaidSomething(t *testing.T) {

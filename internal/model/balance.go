@@ -3,6 +3,7 @@ package model
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,6 +12,31 @@ const SinkForward SinkName = "forward"
 
 // KindLoadBalancer is the kind of VIPs whose connections are forwarded to other machines.
 const KindLoadBalancer = "LoadBalancer"
+
+// KindTenantService is the kind of VIPs whose connections are forwarded to nodes of other clusters.
+const KindTenantService = "TenantService"
+
+// tenantPrefix and two slashes are in the names of LoadBalancers of tenants alone: the name of a
+// LoadBalancer has no slash, and that of a MachineLoadBalancer one.
+const tenantPrefix = "tenant/"
+
+// TenantName is the name that the VIPs and the LoadBalancer of a TenantService have.
+func TenantName(k Key) string { return tenantPrefix + k.String() }
+
+// TenantKey is the TenantService whose VIPs and LoadBalancer have this name; false: there is none.
+func TenantKey(name string) (Key, bool) {
+	key, is := strings.CutPrefix(name, tenantPrefix)
+	if !is || !strings.Contains(key, "/") {
+		return Key{}, false
+	}
+	return ParseKey(key), true
+}
+
+// OfTenant tells whether a LoadBalancer with this name is that of a TenantService.
+func OfTenant(name string) bool {
+	_, is := TenantKey(name)
+	return is
+}
 
 // Protocol is that of the transport layer, by its number in the IP header.
 type Protocol uint8
@@ -41,6 +67,9 @@ type LoadBalancer struct {
 	// KeepFailed leaves the connections of a server that fails its check alone. They are
 	// reset otherwise.
 	KeepFailed bool
+	// AtOnce has servers that are not wanted any more get no new connections from then on, although
+	// none of those in their place has been checked yet: it may be that they must get none.
+	AtOnce bool
 	// ClientSource: servers see the address of the client; else they see the VIP.
 	ClientSource bool
 	// Sources, sorted: those of VIPs that servers see as clients, in place of the one that a client
@@ -123,6 +152,8 @@ type ForwardService struct {
 	// Claimed: a node of the group has the VIP. Until then connections of this host itself, and of
 	// its containers, are none of lbd's business: the address may be that of another machine.
 	Claimed bool
+	// OfTenant: it is that of another cluster, and comes last where room is short.
+	OfTenant bool
 }
 
 // SlotTable maps the hash of a connection to a server. It is never changed; services with
@@ -151,7 +182,7 @@ func (t *SlotTable) Same(o *SlotTable) bool {
 func (s *ForwardService) Same(o *ForwardService) bool {
 	return s.Addr == o.Addr && s.Protocol == o.Protocol && s.Port == o.Port && s.Slots.Same(o.Slots) && slices.Equal(s.Servers, o.Servers) &&
 		s.ClientAffinity == o.ClientAffinity && slices.Equal(s.AllowedSources, o.AllowedSources) && s.Interface == o.Interface && s.Claimed == o.Claimed &&
-		s.ClientSource == o.ClientSource && slices.Equal(s.Near, o.Near) && slices.Equal(s.Sources, o.Sources)
+		s.OfTenant == o.OfTenant && s.ClientSource == o.ClientSource && slices.Equal(s.Near, o.Near) && slices.Equal(s.Sources, o.Sources)
 }
 
 // BalanceMemory is what one decision about a LoadBalancer hands to the next.

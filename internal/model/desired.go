@@ -161,6 +161,9 @@ type GroupState struct {
 	// two successors of a VIP of theirs. One that is alive and sends none has a daemon that
 	// decides nothing.
 	Owners []NodeName // sorted
+	// First are those of them whose first successor this node is, for a VIP that their
+	// kernel answers for. It asks the wire as soon as one heartbeat is missed.
+	First []NodeName // sorted
 	// Ask the other nodes whether they are there: this node may be about to take a
 	// VIP, and a node that hears nobody takes it in another way.
 	Ask bool
@@ -272,6 +275,9 @@ type Counts struct {
 	// Fresh is how many that nobody ever owned this node was about to take when they were
 	// most, since there were any.
 	Fresh int
+	// Suspected are those for which this decision has the wire asked since a heartbeat of the
+	// owner was missed, and those that were answered for.
+	Suspected int
 }
 
 // Advertised is what routers are told that is not of one VIP alone.

@@ -47,7 +47,7 @@ func (p *LearnedPath) Compare(o *LearnedPath) int {
 	return cmp.Or(ComparePaths(p.Prefix, o.Prefix), p.Peer.Compare(o.Peer), cmp.Compare(p.Listener, o.Listener), p.NextHop.Compare(o.NextHop), cmp.Compare(p.PeerASN, o.PeerASN))
 }
 
-// MasterReport is the truth about one master that is connected, for people and metrics.
+// MasterReport is the truth about one master that is connected or kept out, for people and metrics.
 type MasterReport struct {
 	Listener string
 	Address  netip.Addr
@@ -59,6 +59,7 @@ type MasterReport struct {
 	// detection time, zero unless it is Up.
 	BFD       string
 	BFDDetect time.Duration
+	Error     string // why no session is taken, in words; empty unless it is kept out
 }
 
 // RefusedPath is a path that leads to no route, and why.

@@ -70,6 +70,11 @@ type Member struct {
 	// Late is when its heartbeats became overdue; zero while they arrive, and
 	// while none are expected from it.
 	Late time.Time
+	// Suspect is when a heartbeat of an owner was missed whose first successor this node
+	// is, and Missing that a second one was; zero once one arrives. It counts for nothing
+	// but for the question to the wire.
+	Suspect time.Time
+	Missing bool
 	// Back is when it was last heard again after it was late or away; what is known of
 	// its VIPs may still be what it said before. Zero: it was neither.
 	Back time.Time

@@ -21,9 +21,10 @@ type ServerState uint8
 
 // The states of servers.
 const (
-	ServerIn       ServerState = iota
-	ServerDraining             // none by configuration, and those that it has go on
-	ServerOut                  // none
+	ServerIn        ServerState = iota
+	ServerDraining              // none by configuration, and those that it has go on
+	ServerOut                   // none
+	ServerUnchecked             // nothing is known of it, nor of a better one: it gets them so that none is refused
 )
 
 // String is the word that people see.
@@ -33,6 +34,8 @@ func (s ServerState) String() string {
 		return "draining"
 	case ServerOut:
 		return "out"
+	case ServerUnchecked:
+		return "pending"
 	}
 	return "in"
 }
@@ -49,7 +52,7 @@ const (
 	ServerIsVIP                       // it is an address of lbd itself
 	ServerDown                        // it fails its check
 	ServerFailing                     // the last run of its check failed
-	ServerPending                     // its check has to pass first
+	ServerPending                     // its check has not passed yet
 	ServerOwnerSays                   // the owner of the VIP, or the last one, says so
 	ServerNoneBetter                  // it is not well, and no other is better
 	ServerNoPlace                     // this node forwards nothing: no VIP of the LoadBalancer has a place here

@@ -72,7 +72,7 @@ func FindVIP(vips []VIP, a netip.Addr) (index int, found bool) {
 
 // Forwarded tells whether lbd itself sends what comes to the VIP to other machines.
 func (v *VIP) Forwarded() bool {
-	return v.Kind == KindLoadBalancer || v.Kind == KindMachineLoadBalancer && v.Unbound
+	return v.Kind == KindLoadBalancer || v.Kind == KindTenantService || v.Kind == KindMachineLoadBalancer && v.Unbound
 }
 
 // Learned tells whether other machines have the VIP, of which this one learns by BGP.
@@ -251,6 +251,8 @@ type Takeover struct {
 	From NodeName
 	// LostAt is when the owner was first missed, for the takeover metric.
 	LostAt time.Time
+	// Answered is the Member.Suspect of the owner for which somebody answered on the wire.
+	Answered time.Time
 	// Hearing: nobody ever owned the VIP, and this node waits for what better ranked
 	// ones say of it.
 	Hearing bool
@@ -324,7 +326,7 @@ func (m *VIPMemory) Same(o *VIPMemory) bool {
 	return m.Phase == o.Phase && m.Gen == o.Gen && m.Until.Equal(o.Until) && m.Unbound == o.Unbound && m.Interface == o.Interface &&
 		m.AddBefore.Equal(o.AddBefore) && m.Silent == o.Silent && m.Dispute.Same(o.Dispute) && m.HeldUntil.Equal(o.HeldUntil) &&
 		m.OwnClaim == o.OwnClaim && m.OnWire == o.OnWire && m.GivenUp == o.GivenUp &&
-		m.From == o.From && m.LostAt.Equal(o.LostAt) && m.Hearing == o.Hearing && m.RelayUntil.Equal(o.RelayUntil) &&
+		m.From == o.From && m.LostAt.Equal(o.LostAt) && m.Answered.Equal(o.Answered) && m.Hearing == o.Hearing && m.RelayUntil.Equal(o.RelayUntil) &&
 		m.To == o.To && slices.Equal(m.Tried, o.Tried) && m.Deferred.Equal(o.Deferred) && m.Outclassed.Equal(o.Outclassed) &&
 		m.Owner == o.Owner && m.Reason == o.Reason && m.Since.Equal(o.Since)
 }

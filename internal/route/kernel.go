@@ -3,37 +3,26 @@ package route
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"strings"
-	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/rtnetlink"
 )
 
 // What include/uapi/linux/nexthop.h has and the library has not.
 const (
-	resilientGroup = 12     // NHA_RES_GROUP, nested
-	resBuckets     = 1      // NHA_RES_GROUP_BUCKETS
-	resIdle        = 2      // NHA_RES_GROUP_IDLE_TIMER, in hundredths of a second
-	resUnbalanced  = 3      // NHA_RES_GROUP_UNBALANCED_TIMER
-	typeResilient  = 1      // NEXTHOP_GRP_TYPE_RES
-	hopHeader      = 8      // bytes of struct nhmsg
-	memberSize     = 8      // bytes of struct nexthop_grp
-	attributeType  = 0x3fff // NLA_TYPE_MASK: the type of an attribute without its flags
-	routeHop       = 30     // RTA_NH_ID
-)
-
-const (
-	// answerTimeout bounds the wait for an answer. The kernel works while the request is
-	// being sent, so that answers are there at once or never.
-	answerTimeout = 2 * time.Second
-	// dumpTries bounds how often a dump that a change has interrupted is repeated.
-	dumpTries = 5
+	resilientGroup = 12 // NHA_RES_GROUP, nested
+	resBuckets     = 1  // NHA_RES_GROUP_BUCKETS
+	resIdle        = 2  // NHA_RES_GROUP_IDLE_TIMER, in hundredths of a second
+	resUnbalanced  = 3  // NHA_RES_GROUP_UNBALANCED_TIMER
+	typeResilient  = 1  // NEXTHOP_GRP_TYPE_RES
+	hopHeader      = 8  // bytes of struct nhmsg
+	memberSize     = 8  // bytes of struct nexthop_grp
+	routeHop       = 30 // RTA_NH_ID
 )
 
 // hop is a next hop as the kernel has it, or a group of them.
@@ -68,52 +57,23 @@ type entry struct {
 }
 
 // kernel is a socket in the network namespace in which it was opened.
-type kernel struct {
-	sock *nl.SocketHandle
-	port uint32 // by which the kernel names the socket when it tells others of changes
-}
+type kernel struct{ *rtnetlink.Socket }
 
 func openKernel() (*kernel, error) {
-	sock, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	sock, err := rtnetlink.Open()
 	if err != nil {
-		return nil, fmt.Errorf("rtnetlink: open: %w", err)
-	}
-	timeout := unix.NsecToTimeval(answerTimeout.Nanoseconds())
-	err = errors.Join(sock.SetReceiveTimeout(&timeout), sock.SetSendTimeout(&timeout))
-	port, perr := sock.GetPid()
-	if err = errors.Join(err, perr); err != nil {
-		sock.Close()
-		return nil, fmt.Errorf("rtnetlink: open: %w", err)
+		return nil, err
 	}
 	// It only helps: dumps of nothing but what is asked for (Linux 4.20). A dump of more is sorted
 	// out below. The words of the kernel for an error are not asked for: the library takes those at
 	// the end of a dump, as of a table that does not exist, for others, and reads beyond the message.
-	_ = unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
-	return &kernel{sock: &nl.SocketHandle{Socket: sock}, port: port}, nil
-}
-
-func (k *kernel) close() { k.sock.Close() }
-
-// do sends one request and hands each answer on. If they changed meanwhile, all begins again.
-func (k *kernel) do(request, flags int, answer uint16, begin func(), take func(m []byte), parts ...nl.NetlinkRequestData) (err error) {
-	for range dumpTries {
-		begin()
-		req := nl.NewNetlinkRequest(request, flags)
-		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.sock}
-		for _, p := range parts {
-			req.AddData(p)
-		}
-		err = req.ExecuteIter(unix.NETLINK_ROUTE, answer, func(m []byte) bool { take(m); return true })
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return err
-		}
-	}
-	return err
+	_ = unix.SetsockoptInt(sock.Socket.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	return &kernel{sock}, nil
 }
 
 // change sends one request that is acknowledged.
 func (k *kernel) change(request, flags int, parts ...nl.NetlinkRequestData) error {
-	return k.do(request, flags|unix.NLM_F_ACK, 0, func() {}, func([]byte) {}, parts...)
+	return k.Ask(request, flags|unix.NLM_F_ACK, 0, func() {}, func([]byte) {}, parts...)
 }
 
 // hopMessage is struct nhmsg.
@@ -127,7 +87,7 @@ func (m *hopMessage) Serialize() []byte { return []byte{m.family, 0, m.protocol,
 // hops reads all next hops and groups, those of others too.
 func (k *kernel) hops() (map[uint32]*hop, error) {
 	var all map[uint32]*hop
-	err := k.do(unix.RTM_GETNEXTHOP, unix.NLM_F_DUMP, unix.RTM_NEWNEXTHOP,
+	err := k.Ask(unix.RTM_GETNEXTHOP, unix.NLM_F_DUMP, unix.RTM_NEWNEXTHOP,
 		func() { all = make(map[uint32]*hop) },
 		func(m []byte) {
 			if h := parseHop(m); h != nil {
@@ -147,7 +107,7 @@ func parseHop(m []byte) *hop {
 	}
 	h := &hop{protocol: m[2]}
 	order := nl.NativeEndian()
-	for kind, v := range attributes(m[hopHeader:]) {
+	for kind, v := range rtnetlink.Attributes(m[hopHeader:]) {
 		switch kind {
 		case unix.NHA_ID:
 			h.id = number32(v)
@@ -172,7 +132,7 @@ func parseHop(m []byte) *hop {
 }
 
 func (h *hop) parseTable(nested []byte) {
-	for kind, v := range attributes(nested) {
+	for kind, v := range rtnetlink.Attributes(nested) {
 		switch kind {
 		case resBuckets:
 			if len(v) >= 2 {
@@ -182,21 +142,6 @@ func (h *hop) parseTable(nested []byte) {
 			h.idle = number32(v)
 		case resUnbalanced:
 			h.unbalanced = number32(v)
-		}
-	}
-}
-
-// attributes are those of a message, up to the first one that is cut off. The library's own
-// reader reads beyond the end of such a message.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		order := nl.NativeEndian()
-		for len(b) >= unix.SizeofRtAttr {
-			size := int(order.Uint16(b))
-			if size < unix.SizeofRtAttr || size > len(b) || !yield(order.Uint16(b[2:])&attributeType, b[unix.SizeofRtAttr:size]) {
-				return
-			}
-			b = b[min((size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1), len(b)):]
 		}
 	}
 }
@@ -259,7 +204,7 @@ func (k *kernel) routes() (all []entry, err error) {
 	for i, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		had := len(all)
 		filter := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Table: unix.RT_TABLE_MAIN, Protocol: model.RouteProtocol}}
-		errs[i] = k.do(unix.RTM_GETROUTE, unix.NLM_F_DUMP, unix.RTM_NEWROUTE,
+		errs[i] = k.Ask(unix.RTM_GETROUTE, unix.NLM_F_DUMP, unix.RTM_NEWROUTE,
 			func() { all = all[:had] },
 			func(m []byte) {
 				if e, ok := parseRoute(m); ok && e.protocol == model.RouteProtocol {
@@ -283,11 +228,11 @@ func (k *kernel) foreign(index int) (map[uint32]bool, error) {
 	var errs [2]error
 	for i, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		filter := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family}}
-		errs[i] = k.do(unix.RTM_GETROUTE, unix.NLM_F_DUMP, unix.RTM_NEWROUTE, func() {}, func(m []byte) {
+		errs[i] = k.Ask(unix.RTM_GETROUTE, unix.NLM_F_DUMP, unix.RTM_NEWROUTE, func() {}, func(m []byte) {
 			if e, ok := parseRoute(m); ok && e.protocol == model.RouteProtocol || len(m) < unix.SizeofRtMsg {
 				return
 			}
-			for kind, v := range attributes(m[unix.SizeofRtMsg:]) {
+			for kind, v := range rtnetlink.Attributes(m[unix.SizeofRtMsg:]) {
 				if kind == routeHop {
 					used[number32(v)] = true
 				}
@@ -317,7 +262,7 @@ func parseRoute(m []byte) (e entry, ok bool) {
 		to = netip.IPv4Unspecified()
 	}
 	e.protocol, e.unreachable = msg.Protocol, msg.Type == unix.RTN_UNREACHABLE
-	for kind, v := range attributes(m[unix.SizeofRtMsg:]) {
+	for kind, v := range rtnetlink.Attributes(m[unix.SizeofRtMsg:]) {
 		switch kind {
 		case unix.RTA_DST:
 			to, _ = netip.AddrFromSlice(v)
@@ -355,7 +300,7 @@ func (k *kernel) route(request, flags int, e entry) error {
 
 // link asks for one interface. That is no dump, which might begin again.
 func (k *kernel) link(parts ...nl.NetlinkRequestData) (msg []byte, err error) {
-	err = k.do(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msg = m }, parts...)
+	err = k.Ask(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msg = m }, parts...)
 	if err == nil && len(msg) < unix.SizeofIfInfomsg {
 		err = unix.ENODEV
 	}
@@ -376,7 +321,7 @@ func (k *kernel) linkName(index int) string {
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index = int32(index)
 	if m, err := k.link(info); err == nil {
-		for kind, v := range attributes(m[unix.SizeofIfInfomsg:]) {
+		for kind, v := range rtnetlink.Attributes(m[unix.SizeofIfInfomsg:]) {
 			if kind == unix.IFLA_IFNAME {
 				return strings.TrimRight(string(v), "\x00")
 			}

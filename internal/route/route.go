@@ -13,12 +13,15 @@
 // The kernel itself removes next hops whose interface has lost its carrier, and groups and
 // routes with their last one. They are put back as soon as they can be.
 //
+// Messages of ICMP that a packet was too big go to all next hops of a prefix, by rules of nf_tables.
+//
 // All of it stays when the process ends: packets go on while it restarts. What carries lbd's
 // protocol number and is not wanted is removed; nothing else is touched. A next hop or a group
 // stays while a route of somebody else leads to it, for the kernel would remove that as well.
 package route
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +37,7 @@ import (
 
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 )
 
 var _ announce.Extender = (*Driver)(nil)
@@ -58,6 +62,7 @@ type Driver struct {
 	plain    bool // the kernel knows no resilient groups
 	idle     bool // the last Apply left nothing to do
 	none     bool // and nothing of ours in the kernel
+	copier   copier
 
 	changed chan struct{}
 	foreign atomic.Bool // somebody else has changed something
@@ -71,9 +76,16 @@ type target struct {
 	index   int // of the interface
 }
 
+func (t target) compare(o target) int {
+	return cmp.Or(t.gateway.Compare(o.gateway), cmp.Compare(t.index, o.index))
+}
+
 // New returns a driver that touches the kernel only in Apply and Close.
 func New(o Options) *Driver {
-	return &Driver{log: o.Logger, asked: make(map[netip.Prefix]map[target]bool), changed: make(chan struct{}, 1)}
+	return &Driver{
+		log: o.Logger, asked: make(map[netip.Prefix]map[target]bool), changed: make(chan struct{}, 1),
+		copier: copier{session: nft.New(answerTimeout)},
+	}
 }
 
 // Name returns model.SinkRoute.
@@ -112,6 +124,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		report[r.Prefix] = p.bring(r)
 	}
 	p.prune(report)
+	p.copies()
 	if err = errors.Join(p.errs...); err != nil {
 		d.image = nil // it may differ from the kernel
 	}
@@ -119,7 +132,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		report = d.reported // the same map says at a glance that nothing is new
 	}
 	d.reported, d.idle = report, err == nil
-	d.none = d.idle && !keep && len(report) == 0 && len(d.image.lent) == 0
+	d.none = d.idle && !keep && len(report) == 0 && len(d.image.lent) == 0 && !d.copier.waits
 	return model.Applied{Routes: report}, err
 }
 
@@ -161,32 +174,33 @@ func (d *Driver) look(wanted bool) error {
 	return nil
 }
 
-// Close leaves the routes: packets go on, and the next process takes them over.
+// Close leaves the routes and rules: packets go on, and the next process takes them over.
 func (d *Driver) Close(context.Context) error {
 	if d.stop != nil {
 		d.stop()
 		d.watcher.Wait()
 	}
 	if d.kernel != nil {
-		d.kernel.close()
+		d.kernel.Close()
 		d.kernel, d.image = nil, nil
 	}
-	return nil
+	return d.copier.session.Close()
 }
 
-// Cleanup removes all routes and next hops that a daemon left behind, and names the prefixes.
+// Cleanup removes all routes, next hops and rules that a daemon left behind, and names the routes
+// and tables.
 func Cleanup(ctx context.Context) ([]string, error) {
 	d := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	removed, errRules := d.copier.session.Clean(families[0].table, families[1].table)
 	err := d.look(false)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, d.Close(ctx)
-	}
-	var removed []string
-	if err == nil {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		err = nil
+	case err == nil:
 		for _, prefix := range d.image.prefixes() {
-			removed = append(removed, prefix.String())
+			removed = append(removed, "route to "+prefix.String())
 		}
 		_, err = d.Apply(ctx, &model.Desired{Synced: true})
 	}
-	return removed, errors.Join(err, d.Close(ctx))
+	return removed, errors.Join(errRules, err, d.Close(ctx))
 }

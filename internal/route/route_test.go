@@ -414,7 +414,7 @@ func TestShortMessages(t *testing.T) {
 		if kind == unix.RTM_GETROUTE {
 			filter = make([]byte, unix.SizeofRtMsg)
 		}
-		err := r.kernel.do(kind, unix.NLM_F_DUMP, answer, func() {}, func(m []byte) {
+		err := r.kernel.Ask(kind, unix.NLM_F_DUMP, answer, func() {}, func(m []byte) {
 			for n := range len(m) + 1 {
 				seen++
 				parseHop(slices.Clone(m[:n]))

@@ -74,7 +74,7 @@ func (d *Driver) listen(ctx context.Context, sock *nl.NetlinkSocket) error {
 			sock.Close()
 		}
 	}()
-	port, running := d.kernel.port, make(map[int32]bool)
+	port, running := d.kernel.Port, make(map[int32]bool)
 	for {
 		msgs, _, err := sock.Receive()
 		news := false

@@ -2,12 +2,14 @@ package services
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/agree"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/resolve"
+	"lbd.dev/lbd/internal/tenants"
 )
 
 // l2Advert is an L2Advertisement as this node reads it.
@@ -83,10 +85,16 @@ type config struct {
 
 	virtual   []model.VIP          // sorted by Addr
 	balancers []model.LoadBalancer // sorted by Name
-	peers     []model.BGPPeer
-	checks    map[string]v1alpha1.HealthCheck
-	problems  []Problem
-	warnings  []Problem
+	// tenants are the names of the LoadBalancers that Services of tenants have, by address.
+	tenants map[netip.Addr]string
+	// judged is what is said of the objects of tenants.
+	judged tenants.Output
+	// forwardings are the ways from an address and a port of a LoadBalancer to a backend.
+	forwardings int
+	peers       []model.BGPPeer
+	checks      map[string]v1alpha1.HealthCheck
+	problems    []Problem
+	warnings    []Problem
 }
 
 func (c *config) bad(kind, name, format string, args ...any) {
@@ -110,6 +118,7 @@ func newConfig(o Objects, labels map[string]string, nodes cluster) *config {
 	}
 	c.assign()
 	c.readVirtual(defined)
+	c.readTenants()
 	return c
 }
 

@@ -198,17 +198,6 @@ func TestVirtualIPs(t *testing.T) {
 
 // TestManyForwardings: what all LoadBalancers ask of a node is bounded. Those that fit are served.
 func TestManyForwardings(t *testing.T) {
-	large := func(name, vip string, ports int) *v1alpha1.LoadBalancer {
-		lb := balancer(name, "198.51.100.200", vip)
-		for i := range ports - len(lb.Spec.Ports) {
-			lb.Spec.Ports = append(lb.Spec.Ports, v1alpha1.ForwardedPort{Port: int32(20000 + i)})
-		}
-		for i := range 199 {
-			lb.Spec.Backends = append(lb.Spec.Backends, v1alpha1.Backend{Address: fmt.Sprintf("192.0.2.%d", i+1)})
-		}
-		lb.Default()
-		return lb
-	}
 	w := world{objects: Objects{}.with(
 		large("a", "198.51.100.1", 1000), large("b", "198.51.100.2", 999), large("c", "198.51.100.3", 2), large("d", "198.51.100.4", 1))}
 	r := w.build(t)
@@ -222,4 +211,17 @@ func TestManyForwardings(t *testing.T) {
 	if got := said(r.Problems); !strings.HasPrefix(got, "LoadBalancer c: with the LoadBalancers before it, by name, there are more than 400000 ways") {
 		t.Error(got)
 	}
+}
+
+// large is a LoadBalancer with 200 backends.
+func large(name, vip string, ports int) *v1alpha1.LoadBalancer {
+	lb := balancer(name, "198.51.100.200", vip)
+	for i := range ports - len(lb.Spec.Ports) {
+		lb.Spec.Ports = append(lb.Spec.Ports, v1alpha1.ForwardedPort{Port: int32(20000 + i)})
+	}
+	for i := range 199 {
+		lb.Spec.Backends = append(lb.Spec.Backends, v1alpha1.Backend{Address: fmt.Sprintf("192.0.2.%d", i+1)})
+	}
+	lb.Default()
+	return lb
 }

@@ -167,7 +167,9 @@ func (b *Builder) excluded() string {
 	}
 	ready := false
 	for _, n := range b.nodes {
-		ready = ready || n.Ready == ConditionTrue
+		if ready = n.Ready == ConditionTrue; ready {
+			break
+		}
 	}
 	return self.excluded(ready, b.o.CordonDrains)
 }
@@ -277,6 +279,7 @@ func (b *Builder) everything() ([]model.VIP, bool) {
 	for _, v := range b.config.virtual {
 		addrs = append(addrs, v.Addr)
 	}
+	addrs = b.config.addTenants(addrs)
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	out := make([]model.VIP, 0, len(addrs))
 	for _, a := range addrs {
@@ -319,6 +322,9 @@ func (b *Builder) vip(a netip.Addr) (model.VIP, bool) {
 	}
 	if v, ok := b.virtual(a); ok {
 		bad("the address %s is one of %s %q: it is not announced for the Service", a, v.Kind, v.Name)
+		return v, true
+	}
+	if v, ok := b.tenantVIP(a); ok {
 		return v, true
 	}
 	if len(keys) == 0 {
@@ -370,6 +376,9 @@ func (b *Builder) planOf(pool int, a netip.Addr, keys []model.Key) *plan {
 		}
 		for _, k := range keys {
 			c.mask(pool, b.services[k].Labels, mask)
+		}
+		if len(keys) == 0 { // of a Service of a tenant, which has no labels
+			c.mask(pool, nil, mask)
 		}
 	}
 	plans := len(c.plans)

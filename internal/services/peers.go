@@ -120,12 +120,12 @@ func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 }
 
 // maxForwardings bounds what all LoadBalancers of a cluster ask of each node, which serves others as
-// well. Objects that ask for more are left out, the last by name first.
+// well. Objects that ask for more are left out, the last by name first. What is left is for tenants.
 const maxForwardings = 2 * v1alpha1.MaxForwardings
 
 // readBalancers resolves the LoadBalancers. An address that is taken is left out.
 func (c *config) readBalancers(taken map[netip.Addr]bool) {
-	forwardings, announced := 0, c.objects.allVIPs()
+	announced := c.objects.allVIPs()
 	for _, o := range c.objects.LoadBalancers {
 		name := o.Metadata.Name
 		selected := c.cluster.backendNodes(o, announced)
@@ -138,11 +138,11 @@ func (c *config) readBalancers(taken map[netip.Addr]bool) {
 		if text := lacksBackends(o, nodes); text != "" {
 			c.bad(v1alpha1.KindLoadBalancer, name, "%s", text)
 		}
-		if forwardings+ways > maxForwardings {
+		if c.forwardings+ways > maxForwardings {
 			c.bad(v1alpha1.KindLoadBalancer, name, "with the LoadBalancers before it, by name, there are more than %d ways from an address and a port to a backend: nothing is forwarded", maxForwardings)
 			continue
 		}
-		forwardings += ways
+		c.forwardings += ways
 		lb, vips, checks := resolve.LoadBalancer(o, nodes)
 		lb.VIPs = slices.DeleteFunc(lb.VIPs, func(a netip.Addr) bool { return taken[a] })
 		for _, v := range vips {

@@ -14,6 +14,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
 )
 
 // KindService is model.VIP.Kind of what this package makes of Services.
@@ -104,6 +105,8 @@ type Node struct {
 	Taints []string
 	// Addresses are those of type InternalIP.
 	Addresses []netip.Addr
+	// PodCIDRs are the networks of its Pods.
+	PodCIDRs []netip.Prefix
 }
 
 // Objects are the valid objects of lbd.dev, each kind sorted by name.
@@ -116,6 +119,13 @@ type Objects struct {
 	Pools             []*v1alpha1.IPAddressPool
 	L2Advertisements  []*v1alpha1.L2Advertisement
 	BGPAdvertisements []*v1alpha1.BGPAdvertisement
+	// Tenants, with what their agents have written, are in any order.
+	Tenants        []tenants.Tenant
+	TenantNodes    map[model.Key]*v1alpha1.TenantNodes
+	TenantServices map[model.Key]*tenants.Service
+	// TenantRests counts, by namespace, the addresses that TenantServices gave up and that rest. Only
+	// the controller knows, and needs it: a node gives out none.
+	TenantRests map[string]int
 	// Secrets has the content of the files that peers and profiles name; a session
 	// whose file is missing is left out.
 	Secrets map[string]string

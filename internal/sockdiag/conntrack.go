@@ -31,8 +31,10 @@ const (
 	// translatedSource is the same of a source (IPS_SRC_NAT).
 	translatedSource = 1 << 4
 	// answered is the bit of a status that tells a packet of the other direction
-	// (IPS_SEEN_REPLY).
+	// (IPS_SEEN_REPLY), and assured that of a handshake that the client has finished, after
+	// which the kernel gives the entry up for no other one (IPS_ASSURED).
 	answered = 1 << 1
+	assured  = 1 << 2
 	// The states of a TCP connection in which data may still come
 	// (include/uapi/linux/netfilter/nf_conntrack_tcp.h).
 	ctSYNSent, ctLastACK = 1, 6
@@ -86,15 +88,12 @@ func Translated(each func(netip.Addr)) error {
 	})
 }
 
-// Forwarded calls each for every connection of any protocol whose destination is translated,
-// but for those of TCP that are at their end. It costs what Tracked does.
+// Forwarded calls each for every connection of any protocol whose destination is translated. Those
+// of TCP that are at their end are among them. It costs what Tracked does.
 func Forwarded(each func(Entry)) error {
 	return tracked(func(m []byte) {
-		if !isTranslated(m) {
-			return
-		}
-		if e := entry(m); e.Protocol != unix.IPPROTO_TCP || open(m) {
-			each(e)
+		if isTranslated(m) {
+			each(entry(m))
 		}
 	})
 }
@@ -107,8 +106,10 @@ type Entry struct {
 	From, To, Server netip.AddrPort
 	// Seen is From as Server has it, once that was translated.
 	Seen netip.AddrPort
-	// Translated: To is translated. Answered: Server has answered.
-	Translated, Answered bool
+	// Translated: To is translated. Answered: Server has answered. Assured: then From has spoken again.
+	Translated, Answered, Assured bool
+	// Ended: a connection of TCP at its end, in which no more data comes.
+	Ended bool
 }
 
 // Forget deletes the entries of this network namespace that are asked for, and tells how
@@ -134,9 +135,10 @@ func Forget(asked func(Entry) bool, end time.Time) (n int, err error) {
 
 func entry(m []byte) Entry {
 	original, reply := attribute(m, ctOriginal), attribute(m, ctReply)
-	e := Entry{From: source(original), To: destination(original), Server: source(reply), Seen: destination(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered)}
+	e := Entry{From: source(original), To: destination(original), Server: source(reply), Seen: destination(reply), Translated: isTranslated(m), Answered: hasStatus(m, answered), Assured: hasStatus(m, assured)}
 	if number := attribute(attribute(original, ctProto), ctProtoNumber); len(number) > 0 {
 		e.Protocol = number[0]
+		e.Ended = e.Protocol == unix.IPPROTO_TCP && !open(m)
 	}
 	return e
 }

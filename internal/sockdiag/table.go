@@ -27,33 +27,43 @@ func number(file string) (uint64, bool) {
 	return n, err == nil
 }
 
-// Dropped returns how many packets connection tracking of this network namespace has dropped, most
-// of them since its table was full; false if the kernel does not tell.
-func Dropped() (packets uint64, ok bool) {
-	text, err := os.ReadFile("/proc/net/stat/nf_conntrack")
+// Drops are packets that connection tracking of this network namespace has dropped.
+type Drops struct {
+	// All of them. Since the table was full are those that are not among Clashed.
+	All uint64
+	// Clashed are first packets of connections that would have looked to the server as another
+	// connection does: no port was left for their source, or two of one flow came at a time.
+	Clashed uint64
+}
+
+// Dropped returns what was dropped; false if the kernel does not tell.
+func Dropped() (d Drops, ok bool) {
+	text, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
 	if err != nil {
-		return 0, false
+		return Drops{}, false
 	}
 	return dropped(string(text))
 }
 
-// dropped adds up the column "drop" of all processors, which is hexadecimal.
-func dropped(text string) (packets uint64, ok bool) {
+// dropped adds up two columns of all processors, which are hexadecimal.
+func dropped(text string) (d Drops, ok bool) {
 	head, rest, _ := strings.Cut(text, "\n")
-	column := slices.Index(strings.Fields(head), "drop")
-	if column < 0 {
-		return 0, false
-	}
-	for line := range strings.Lines(rest) {
-		fields := strings.Fields(line)
-		if len(fields) <= column {
-			return 0, false
+	names := strings.Fields(head)
+	for column, sum := range map[int]*uint64{slices.Index(names, "drop"): &d.All, slices.Index(names, "insert_failed"): &d.Clashed} {
+		if column < 0 {
+			return Drops{}, false
 		}
-		n, err := strconv.ParseUint(fields[column], 16, 64)
-		if err != nil {
-			return 0, false
+		for line := range strings.Lines(rest) {
+			fields := strings.Fields(line)
+			if len(fields) <= column {
+				return Drops{}, false
+			}
+			n, err := strconv.ParseUint(fields[column], 16, 64)
+			if err != nil {
+				return Drops{}, false
+			}
+			*sum += n
 		}
-		packets += n
 	}
-	return packets, true
+	return d, true
 }

@@ -24,15 +24,15 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestDropped: of all processors, by the name of the column.
+// TestDropped: of all processors, by the names of the columns.
 func TestDropped(t *testing.T) {
-	const two = "entries  clashres found new drop early_drop\n00000005  00000000 00000001 00000002 0000000a 00000007\n00000005  00000000 00000001 00000002 00000010 00000007\n"
-	if n, ok := dropped(two); !ok || n != 26 {
-		t.Errorf("%d, %v", n, ok)
+	const two = "entries  clashres new insert_failed drop early_drop\n00000005  00000000 00000001 00000002 0000000a 00000007\n00000005  00000000 00000001 0000000c 00000010 00000007\n"
+	if d, ok := dropped(two); !ok || d != (Drops{All: 26, Clashed: 14}) {
+		t.Errorf("%+v, %v", d, ok)
 	}
-	for _, bad := range []string{"", "entries found\n1 2\n", "entries drop\n1\n", "entries drop\n1 x\n"} {
-		if n, ok := dropped(bad); ok {
-			t.Errorf("%q: %d", bad, n)
+	for _, bad := range []string{"", "entries found\n1 2\n", "entries drop\n1 2\n", "insert_failed drop\n1\n", "insert_failed drop\n1 x\n"} {
+		if d, ok := dropped(bad); ok {
+			t.Errorf("%q: %+v", bad, d)
 		}
 	}
 }

@@ -92,6 +92,16 @@ func (m *Map[K, V]) Drop(key K) {
 	delete(m.next, key)
 }
 
+// Update drops a key that has ended, and gives one whose value has changed its new value.
+func (m *Map[K, V]) Update(key K, value V, changed, ended bool) {
+	switch {
+	case ended:
+		m.Drop(key)
+	case changed:
+		m.Set(key, value)
+	}
+}
+
 // Result is the map; it must not be changed any more.
 func (m *Map[K, V]) Result() map[K]V {
 	if m.next != nil {

@@ -65,6 +65,16 @@ func TestMap(t *testing.T) {
 	if got := m.Result(); !maps.Equal(got, map[string]int{"b": 3, "c": 4}) || !maps.Equal(old, map[string]int{"a": 1, "b": 2}) {
 		t.Error(got, old)
 	}
+	m = steady.Map[string, int]{Old: old}
+	m.Update("a", 9, false, false)
+	if got := m.Result(); !maps.Equal(got, old) {
+		t.Error("a value that has not changed is set:", got)
+	}
+	m.Update("a", 9, true, true)
+	m.Update("b", 3, true, false)
+	if got := m.Result(); !maps.Equal(got, map[string]int{"b": 3}) {
+		t.Error("one that has ended and one that has changed:", got)
+	}
 	var none steady.Map[string, int]
 	none.Set("a", 1)
 	if got := none.Result(); got["a"] != 1 {

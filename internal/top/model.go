@@ -110,7 +110,7 @@ func (m Model) told(msg Told) (Model, Wish) {
 		m.began = m.now
 	}
 	if msg.Err != nil {
-		m.fault = control.Clean(msg.Err.Error())
+		m.fault = control.Line(msg.Err.Error())
 		return m, Wish{}
 	}
 	m.fault, m.heard = "", msg.At
@@ -124,7 +124,7 @@ func (m Model) told(msg Told) (Model, Wish) {
 
 func (m *Model) explained(msg Explained) {
 	if msg.Err != nil {
-		m.explanation = []string{control.Clean(msg.Err.Error())}
+		m.explanation = []string{control.Line(msg.Err.Error())}
 		return
 	}
 	m.explanation = control.ExplainLines(msg.List)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab"
 )
@@ -129,6 +131,24 @@ func Usable() error {
 func cacheFolder() (string, error) {
 	root, err := controlplane.CacheRoot()
 	return filepath.Join(root, "lbd", "cluster"), err
+}
+
+// memory is a file system in memory on every Debian.
+const memory = "/dev/shm"
+
+// roomInMemory tells whether machines can write there. etcd waits for the disk at each write, and
+// many of them, on one disk with all else that machines write, lose their leaders.
+func roomInMemory() bool {
+	const enough = 8 << 30 // bytes; a machine writes 0.25 GB, and 1 GB in an upgrade of Kubernetes
+	var s unix.Statfs_t
+	return unix.Statfs(memory, &s) == nil && s.Type == unix.TMPFS_MAGIC && s.Bavail*uint64(s.Bsize) >= enough
+}
+
+// machineFolders are where clusters have folders of their own, named by their prefix, that of the
+// disk first.
+func machineFolders() ([]string, error) {
+	cache, err := cacheFolder()
+	return []string{filepath.Join(cache, "machines"), memory}, err
 }
 
 func key(parts ...string) string {

@@ -17,14 +17,17 @@ import (
 // VIP is the address of the control plane in docs/control-plane.md.
 func VIP() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, 200}) }
 
-// The LAN of all pages.
+// The LAN of all pages, and that of the masters behind a box.
 const (
 	gateway      = 1  // 10.0.0.1
 	firstMachine = 11 // 10.0.0.11 is m1
 	clientNumber = 50
+	boxNumber    = 2 // in both LANs
 )
 
 func address(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+
+func behindBox(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(n)}) }
 
 // Cluster is some machines and a client on one LAN.
 type Cluster struct {
@@ -47,6 +50,24 @@ type Cluster struct {
 // what dead clusters left. The caller must Close it; should its process die first, a
 // supervisor does.
 func New(ctx context.Context, parts *Parts, n int) (*Cluster, error) {
+	var machines []*Machine
+	for i := range n {
+		machines = append(machines, &Machine{Name: fmt.Sprintf("m%d", i+1), Address: address(firstMachine + i)})
+	}
+	return newCluster(ctx, parts, machines)
+}
+
+// NewBehindBox is New with the network of docs/box.md. The machines are in a LAN of their own, behind one
+// more machine, the last one, which is called box1.
+func NewBehindBox(ctx context.Context, parts *Parts, n int) (*Cluster, error) {
+	var machines []*Machine
+	for i := range n {
+		machines = append(machines, &Machine{Name: fmt.Sprintf("m%d", i+1), Address: behindBox(firstMachine + i)})
+	}
+	return newCluster(ctx, parts, append(machines, &Machine{Name: "box1", Address: address(boxNumber), inner: behindBox(boxNumber)}))
+}
+
+func newCluster(ctx context.Context, parts *Parts, machines []*Machine) (*Cluster, error) {
 	if err := errors.Join(Usable(), Sweep(ctx), allowWatches()); err != nil {
 		return nil, err
 	}
@@ -54,15 +75,15 @@ func New(ctx context.Context, parts *Parts, n int) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cacheFolder()
+	folders, err := machineFolders()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Parts: parts, prefix: prefix, Dir: filepath.Join(cache, "machines", prefix)}
+	c := &Cluster{Parts: parts, prefix: prefix, Dir: filepath.Join(folders[0], prefix), Machines: machines}
 	if c.stop, err = supervise(prefix); err != nil {
 		return nil, err
 	}
-	if err := c.build(ctx, n); err != nil {
+	if err := c.build(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -85,21 +106,25 @@ func allowWatches() error {
 	return nil
 }
 
-func (c *Cluster) build(ctx context.Context, n int) error {
+func (c *Cluster) build(ctx context.Context) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	for i := range n {
-		c.Machines = append(c.Machines, &Machine{
-			Name: fmt.Sprintf("m%d", i+1), Address: address(firstMachine + i), number: i + 1,
-			cluster: c, dir: filepath.Join(c.Dir, fmt.Sprintf("m%d", i+1)),
-		})
+	written := c.Dir
+	if roomInMemory() {
+		written = filepath.Join(memory, c.prefix)
+		if err := os.Mkdir(written, 0o700); err != nil {
+			return fmt.Errorf("cluster: %w", err)
+		}
+	}
+	for i, m := range c.Machines {
+		m.number, m.cluster, m.dir, m.written = i+1, c, filepath.Join(c.Dir, m.Name), filepath.Join(written, m.Name)
 	}
 	if err := c.buildSwitch(ctx); err != nil {
 		return err
 	}
 	c.Client = &lab.Host{Name: "client", NS: c.namespace("client"), IP4: address(clientNumber)}
-	if err := c.connect(ctx, c.Client.Name, c.Client.IP4); err != nil {
+	if err := c.connect(ctx, c.Client.Name, c.Client.IP4, netip.Addr{}); err != nil {
 		return err
 	}
 	for _, m := range c.Machines {
@@ -161,13 +186,13 @@ func (c *Cluster) KeepLogs(ctx context.Context, dir string) error {
 			return fmt.Errorf("logs: %w", err)
 		}
 		// The journal of a machine that lost its power can be read from outside only.
-		journals := filepath.Join(m.dir, "upper/var/log/journal")
+		journals := filepath.Join(m.written, "upper/var/log/journal")
 		for name, unit := range map[string][]string{"journal.log": nil, "lbd.log": {"--unit=lbd"}, "kubelet.log": {"--unit=kubelet"}} {
 			argv := append([]string{filepath.Join(c.Parts.debian, "usr/bin/journalctl"), "--directory=" + journals, "--output=short-precise", "--no-pager"}, unit...)
 			out, err := command(ctx, nil, append(os.Environ(), libraries(c.Parts.debian)), argv...)
 			errs = append(errs, err, os.WriteFile(filepath.Join(to, name), []byte(out), 0o644))
 		}
-		pods := filepath.Join(m.dir, "upper/var/log/pods")
+		pods := filepath.Join(m.written, "upper/var/log/pods")
 		if _, err := os.Stat(pods); err == nil {
 			_, err = command(ctx, nil, os.Environ(), "cp", "-r", pods, to)
 			errs = append(errs, err)

@@ -25,6 +25,7 @@ type kubernetes struct {
 	key        []byte            // of gossip
 	join       map[string]string // flags of `kubeadm join`
 	kubeconfig string            // file with admin.conf, which leads to the VIP
+	secrets    secrets           // behind a box
 }
 
 // What kubeadm is told here beyond the pages: the version, so that it does not ask the
@@ -54,13 +55,8 @@ func (c *Cluster) Init(ctx context.Context, m *Machine) error {
 		}
 		c.join[flag] = found[1]
 	}
-	admin, err := m.ReadFile("/etc/kubernetes/admin.conf")
-	if err != nil {
+	if err := c.keepAdmin(m); err != nil {
 		return err
-	}
-	c.kubeconfig = filepath.Join(c.Dir, "admin.conf")
-	if err := os.WriteFile(c.kubeconfig, admin, 0o600); err != nil {
-		return fmt.Errorf("kubeadm init: %w", err)
 	}
 	const settings = "/etc/kubeadm/kube-proxy.yaml"
 	text, err := m.ReadFile(settings)
@@ -72,6 +68,19 @@ func (c *Cluster) Init(ctx context.Context, m *Machine) error {
 	}
 	_, err = m.Run(ctx, "kubeadm", "init", "phase", "addon", "kube-proxy", "--config", settings)
 	return err
+}
+
+// keepAdmin keeps the kubeconfig that kubeadm has made on the first machine.
+func (c *Cluster) keepAdmin(m *Machine) error {
+	admin, err := m.ReadFile("/etc/kubernetes/admin.conf")
+	if err != nil {
+		return err
+	}
+	c.kubeconfig = filepath.Join(c.Dir, "admin.conf")
+	if err := os.WriteFile(c.kubeconfig, admin, 0o600); err != nil {
+		return fmt.Errorf("kubeadm init: %w", err)
+	}
+	return nil
 }
 
 // Join runs the `kubeadm join` of docs/control-plane.md on some machines at once.

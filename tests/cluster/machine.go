@@ -27,9 +27,11 @@ type Machine struct {
 	Name    string
 	Address netip.Addr
 
-	number  int // 1 for m1
+	inner   netip.Addr // of a box, in the LAN behind it
+	number  int        // 1 for m1
 	cluster *Cluster
 	dir     string
+	written string        // folder of what it writes: dir, or one in memory
 	nspawn  *exec.Cmd     // nil: no power
 	ended   chan struct{} // closed when nspawn has ended
 	init    int           // process id of its systemd
@@ -97,13 +99,13 @@ func (m *Machine) Start(ctx context.Context) error {
 	if m.On() {
 		return fmt.Errorf("%s: start: it is on", m.Name)
 	}
-	if err := errors.Join(removeGroup(ctx, m.group()), m.cluster.connect(ctx, m.Name, m.Address)); err != nil {
+	if err := errors.Join(removeGroup(ctx, m.group()), m.cluster.connect(ctx, m.Name, m.Address, m.inner)); err != nil {
 		return err
 	}
 	p := m.cluster.Parts
 	c := container{
 		name: m.Name, prefix: m.cluster.prefix, lower: []string{filepath.Join(p.template, "root"), p.debian},
-		upper: filepath.Join(m.dir, "upper"), work: filepath.Join(m.dir, "work"), mount: filepath.Join(m.dir, "mount"),
+		upper: filepath.Join(m.written, "upper"), work: filepath.Join(m.written, "work"), mount: filepath.Join(m.dir, "mount"),
 		namespace: m.cluster.namespace(m.Name), console: filepath.Join(m.dir, "console"),
 		binds:   []string{"--bind=" + filepath.Join(m.dir, "containerd") + ":/var/lib/containerd"},
 		command: []string{"/lib/systemd/systemd"},
@@ -212,7 +214,7 @@ func (m *Machine) path(name string) string {
 	if m.init != 0 {
 		return filepath.Join(fmt.Sprintf("/proc/%d/root", m.init), name)
 	}
-	return filepath.Join(m.dir, "upper", name)
+	return filepath.Join(m.written, "upper", name)
 }
 
 // WriteFile writes a file of the machine, and the folders above it.

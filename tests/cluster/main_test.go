@@ -56,9 +56,15 @@ func need(t *testing.T) {
 // sharedEnds is done by the first test with a cluster of its own.
 var sharedEnds sync.Once
 
-// newCluster makes machines that are on, and end with the test. Such tests run two at a time,
+// newCluster makes machines that are on, and end with the test. Such tests run one after the other,
 // when all that use the shared cluster have ended.
 func newCluster(t *testing.T, machines int) *cluster.Cluster {
+	t.Helper()
+	return started(t, machines, cluster.New)
+}
+
+// started is newCluster for one that create makes.
+func started(t *testing.T, machines int, create func(context.Context, *cluster.Parts, int) (*cluster.Cluster, error)) *cluster.Cluster {
 	t.Helper()
 	need(t)
 	t.Parallel()
@@ -68,7 +74,7 @@ func newCluster(t *testing.T, machines int) *cluster.Cluster {
 		}
 	})
 	from := time.Now()
-	c, err := cluster.New(t.Context(), parts, machines)
+	c, err := create(t.Context(), parts, machines)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +87,7 @@ func newCluster(t *testing.T, machines int) *cluster.Cluster {
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d machines are on after %v", machines, since(from))
+	t.Logf("%d machines are on after %v", len(c.Machines), since(from))
 	return c
 }
 

@@ -70,12 +70,12 @@ func Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cache, err := cacheFolder()
+	folders, err := machineFolders()
 	if err != nil {
 		return err
 	}
 	found := map[string]bool{}
-	for _, dir := range append(dirs, filepath.Join(cache, "machines")) {
+	for _, dir := range append(dirs, folders...) {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("sweep: %w", err)
@@ -99,11 +99,14 @@ func Remove(ctx context.Context, prefix string) error {
 	if p := lab.PrefixOf(prefix); p == "" || p != prefix {
 		return fmt.Errorf("remove: %q is not the prefix of a cluster", prefix)
 	}
-	cache, err := cacheFolder()
+	folders, err := machineFolders()
 	if err != nil {
 		return err
 	}
-	errs := []error{removeGroup(ctx, prefix), lab.Remove(ctx, prefix), os.RemoveAll(filepath.Join(cache, "machines", prefix))}
+	errs := []error{removeGroup(ctx, prefix), lab.Remove(ctx, prefix)}
+	for _, d := range folders {
+		errs = append(errs, os.RemoveAll(filepath.Join(d, prefix)))
+	}
 	for _, place := range []string{"/run/systemd/nspawn/propagate", "/run/systemd/nspawn/unix-export"} {
 		entries, _ := os.ReadDir(place) // not there: nothing was left
 		for _, e := range entries {
@@ -122,12 +125,12 @@ func Left(prefix string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cacheFolder()
+	folders, err := machineFolders()
 	if err != nil {
 		return nil, err
 	}
 	var left []string
-	for _, d := range append(dirs, filepath.Join(cache, "machines")) {
+	for _, d := range append(dirs, folders...) {
 		if _, err := os.Stat(filepath.Join(d, prefix)); err == nil {
 			left = append(left, filepath.Join(d, prefix))
 		}

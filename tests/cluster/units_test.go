@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"lbd.dev/lbd/tests/controlplane"
 	"lbd.dev/lbd/tests/lab/measure"
 )
 
@@ -79,5 +81,31 @@ func TestMarked(t *testing.T) {
 	}
 	if want, err := oneBlock(t.Context(), readme, "Install", "sh", "lbd preflight"); err != nil || !slices.Equal(is, []string{want}) {
 		t.Errorf("%v: marked %q, and InstallUnit runs %q", err, is, want)
+	}
+}
+
+// TestUserData: the user data of docs/box.md is complete once its reader has filled it in.
+func TestUserData(t *testing.T) {
+	c := &Cluster{Parts: &Parts{Programs: &controlplane.Programs{Kubernetes: "v1"}}}
+	c.secrets = secrets{key: "a key", password: "a password", token: "a token", certificateKey: "a certificate key"}
+	for first, last := range map[bool]string{true: "kubeadm init", false: "until kubeadm join"} {
+		data, err := c.userData(t.Context(), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{}
+		for _, f := range data.Files {
+			files[f.Path] = f.Content
+		}
+		if config := files[configFile]; !strings.HasPrefix(config, "apiVersion: ") || !strings.Contains(config, "\nkind: BGPPeer\n") {
+			t.Errorf("the configuration is %q", config)
+		}
+		if files["/etc/lbd/gossip.key"] != "a key" || files["/etc/lbd/masters.password"] != "a password" {
+			t.Errorf("the files are %q", files)
+		}
+		command := data.Commands[len(data.Commands)-1]
+		if !strings.HasPrefix(command, last) || !strings.Contains(command, " --certificate-key a certificate key ") || !strings.Contains(command, " --token a token") {
+			t.Errorf("the last command is %q", command)
+		}
 	}
 }

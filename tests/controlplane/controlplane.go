@@ -27,6 +27,10 @@ const (
 // Options say what a control plane is like. The zero value is one kube-apiserver
 // of a dual-stack cluster.
 type Options struct {
+	// Host is the name of the host of etcd and the controller manager, and Number its number on
+	// the LAN: those of one control plane of several in a lab. "" is cp, 20.
+	Host   string
+	Number int
 	// Families are those of the cluster, the first of Services that do not care
 	// first; none is IPv4 and IPv6.
 	Families []Family
@@ -51,8 +55,11 @@ func DefaultControllers() []string {
 	}
 }
 
-// hostNumber is that of the control plane's own host on the LAN: 10.77.0.20.
-const hostNumber = 20
+// The control plane's own host on the LAN is 10.77.0.20, unless Options say otherwise.
+const (
+	hostName   = "cp"
+	hostNumber = 20
+)
 
 // ControlPlane is a running control plane. It ends with its lab, which kills what
 // is in its namespaces, also when the test dies.
@@ -79,8 +86,11 @@ func Start(ctx context.Context, l *lab.Lab, p *Programs, o Options) (*ControlPla
 	if len(c.families) == 0 {
 		c.families = []Family{IPv4, IPv6}
 	}
+	if o.Host == "" {
+		o.Host, o.Number = hostName, hostNumber
+	}
 	var err error
-	if c.Host, err = l.AddHost(ctx, "cp", hostNumber); err != nil {
+	if c.Host, err = l.AddHost(ctx, o.Host, o.Number); err != nil {
 		return nil, err
 	}
 	if c.PKI, err = newPKI(filepath.Join(c.Host.Dir, "pki")); err != nil {

@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,7 @@ func TestMoveFromMetalLB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.announcedByMetalLB(t, "web0", vips)
 	f.answered(t, vips, f.pods...)
 
 	dir := t.TempDir()
@@ -105,6 +107,24 @@ func TestMoveFromMetalLB(t *testing.T) {
 		if now := fmt.Sprint(vips); err != nil || now != was {
 			t.Errorf("%s has %s, %v; with MetalLB it had %s", name, now, err, was)
 		}
+	}
+}
+
+// announcedByMetalLB waits until the addresses of a Service answer. A speaker of MetalLB that was about to
+// start when the Service came may leave it out until the Service changes, so that is done meanwhile.
+func (f *fleet) announcedByMetalLB(t *testing.T, service string, vips []netip.Addr) {
+	t.Helper()
+	err := controlplane.Eventually(t.Context(), 20*time.Second, "MetalLB announces "+service, func() error {
+		for _, vip := range vips {
+			if _, err := f.ask(t.Context(), vip); err != nil {
+				_, touched := f.Kubectl(t.Context(), "annotate", "service", service, "--overwrite", "touched="+time.Now().Format("150405.000"))
+				return errors.Join(err, touched)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

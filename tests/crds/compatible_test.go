@@ -312,6 +312,7 @@ func invalid(kind string, object map[string]any) []string {
 		v1alpha1.KindCommunity: &v1alpha1.Community{}, v1alpha1.KindIPAddressPool: &v1alpha1.IPAddressPool{},
 		v1alpha1.KindL2Advertisement: &v1alpha1.L2Advertisement{}, v1alpha1.KindBGPAdvertisement: &v1alpha1.BGPAdvertisement{},
 		v1alpha1.KindLoadBalancer: &v1alpha1.LoadBalancer{}, v1alpha1.KindMachineLoadBalancer: &v1alpha1.MachineLoadBalancer{},
+		v1alpha1.KindTenant: &v1alpha1.Tenant{}, v1alpha1.KindTenantNodes: &v1alpha1.TenantNodes{}, v1alpha1.KindTenantService: &v1alpha1.TenantService{},
 	}[kind]
 	if value == nil {
 		return nil // a NodeStatus, which lbd writes

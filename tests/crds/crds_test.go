@@ -81,7 +81,7 @@ func TestGenerated(t *testing.T) {
 // each definition.
 func TestDefinitions(t *testing.T) {
 	all := load(t)
-	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "LoadBalancer", "MachineLoadBalancer", "NodeStatus", "VirtualIP"}
+	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "LoadBalancer", "MachineLoadBalancer", "NodeStatus", "Tenant", "TenantNodes", "TenantService", "VirtualIP"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, kinds) {
 		t.Errorf("definitions of %v, want %v", got, kinds)
 	}
@@ -89,7 +89,7 @@ func TestDefinitions(t *testing.T) {
 	for kind, d := range all {
 		s, v := d.CRD.Spec, d.CRD.Spec.Versions[0]
 		scope := "Cluster"
-		if kind == "MachineLoadBalancer" { // beside the Machines
+		if slices.Contains([]string{"MachineLoadBalancer", "TenantNodes", "TenantService"}, kind) { // beside the Machines, and in that of a cluster
 			scope = "Namespaced"
 		}
 		if string(s.Scope) != scope || !slices.Equal(s.Names.Categories, []string{"lbd"}) || len(s.Versions) != 1 || v.Name != "v1alpha1" || !v.Storage || !v.Served {
@@ -196,13 +196,14 @@ func integers(v any) any {
 // rule that no schema can have. Whoever reads the object says so in its
 // conditions.
 var onlyGo = map[string]string{
-	"overlaps spec.addresses":               "no arithmetic on IPv6 addresses, and every pair of entries would cost too much",
-	`2001:db8::9-2001:db8::1" ends before`:  "no arithmetic on IPv6 addresses",
-	`fe00::-fec0::1" contains`:              "no arithmetic on IPv6 addresses",
-	`.address: "10.0.0.11" is listed twice`: "comparing each of 1000 backends with the others would cost too much, and one may be there with two ports",
-	"has a key that is not":                 "a rule about the keys of a map, which have no bound, would cost too much",
-	`metadata.namespace: "a.b"`:             "the API server removes it",
-	`metadata.name: "` + aaa + `"`:          "the API server takes labels of more than 63 characters",
+	"overlaps spec.addresses":                             "no arithmetic on IPv6 addresses, and every pair of entries would cost too much",
+	`2001:db8::9-2001:db8::1" ends before`:                "no arithmetic on IPv6 addresses",
+	`fe00::-fec0::1" contains`:                            "no arithmetic on IPv6 addresses",
+	`.address: "10.0.0.11" is listed twice`:               "comparing each of 1000 backends with the others would cost too much, and one may be there with two ports",
+	"overlaps 10.1.0.0/24, spec.clusters[0].nodeCIDRs[0]": "every pair of prefixes would cost too much",
+	"has a key that is not":                               "a rule about the keys of a map, which have no bound, would cost too much",
+	`metadata.namespace: "a.b"`:                           "the API server removes it",
+	`metadata.name: "` + aaa + `"`:                        "the API server takes labels of more than 63 characters",
 }
 
 var aaa = strings.Repeat("a", 64)

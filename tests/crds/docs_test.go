@@ -100,6 +100,8 @@ func TestStatus(t *testing.T) {
 		"IPAddressPool": `{"addresses":["10.0.0.0/24"]}`, "L2Advertisement": `{}`, "BGPAdvertisement": `{}`,
 		"BGPPeer": `{"myASN":1,"peerASN":2,"peerAddress":"10.0.0.1"}`, "BFDProfile": `{}`, "VirtualIP": `{"addresses":["10.0.0.1"]}`,
 		"Community": `{"communities":[{"name":"a","value":"1:1"}]}`, "LoadBalancer": `{"addresses":["10.0.0.1"],"ports":[{"port":1}],"backends":[{"address":"10.0.0.2"}]}`, "MachineLoadBalancer": `{"clusterName":"a"}`,
+		"Tenant": `{"clusters":[{"name":"a","namespace":"a","nodeCIDRs":["10.1.0.0/24"]}],"pools":["a"]}`, "TenantNodes": `{}`,
+		"TenantService": `{"ports":[{"port":80,"nodePort":30080}]}`,
 	} {
 		pool := kind == "IPAddressPool"
 		for status, fits := range map[string]bool{
@@ -115,6 +117,25 @@ func TestStatus(t *testing.T) {
 			if _, errs := load(t)[kind].Create(t.Context(), object); (len(errs) == 0) != fits {
 				t.Errorf("%s: %s: %v", kind, status, errs)
 			}
+		}
+	}
+}
+
+// TestTenantServiceStatus: what lbd writes of the addresses of a TenantService fits, and no more.
+func TestTenantServiceStatus(t *testing.T) {
+	const one = `{"address":"192.0.2.1","pool":"public"}`
+	for status, fits := range map[string]bool{
+		`{"addresses":[` + one + `,{"address":"2001:db8::1","pool":"public"}]}`: true,
+		`{"addresses":[` + one + `,` + one + `,` + one + `]}`:                   false,
+		`{"addresses":[{"address":"192.0.2.1"}]}`:                               false, `{"addresses":[{"pool":"public"}]}`: false,
+	} {
+		var object map[string]any
+		text := `{"apiVersion":"lbd.dev/v1alpha1","kind":"TenantService","metadata":{"name":"a"},"spec":{"ports":[{"port":80,"nodePort":30080}]},"status":` + status + `}`
+		if err := utiljson.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs := load(t)["TenantService"].Create(t.Context(), object); (len(errs) == 0) != fits {
+			t.Errorf("%s: %v", status, errs)
 		}
 	}
 }

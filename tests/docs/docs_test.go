@@ -46,8 +46,10 @@ func TestConfigurations(t *testing.T) {
 	for _, p := range read(t) {
 		for _, b := range p.blocks() {
 			switch {
-			case b.lang == "yaml" && strings.Contains(b.text, "kind: "+v1alpha1.KindMachineLoadBalancer+"\n"):
-				balancer(t, fmt.Sprintf("%s:%d", b.page, b.line), b.text)
+			case b.lang == "yaml" && clusterKind(b.text) != nil:
+				for text := range strings.SplitSeq(b.text, "\n---\n") {
+					ofCluster(t, fmt.Sprintf("%s:%d", b.page, b.line), text)
+				}
 			case b.lang == "yaml" && strings.Contains("\n"+b.text, "\napiVersion: "+v1alpha1.Group+"/"):
 				found++
 				file := filepath.Join(t.TempDir(), "lbd.yaml")
@@ -113,16 +115,39 @@ func strict(text string, into any) error {
 	return d.Decode(into)
 }
 
-// balancer checks a MachineLoadBalancer, which is for clusters only.
-func balancer(t *testing.T, where, text string) {
+// object is one of lbd.dev.
+type object interface {
+	Default()
+	Validate() []v1alpha1.FieldError
+}
+
+// clusterKind returns an object of the kind of a text that is for clusters only, or nil.
+func clusterKind(text string) object {
+	for kind, o := range map[string]object{
+		v1alpha1.KindMachineLoadBalancer: &v1alpha1.MachineLoadBalancer{}, v1alpha1.KindTenant: &v1alpha1.Tenant{},
+		v1alpha1.KindTenantNodes: &v1alpha1.TenantNodes{}, v1alpha1.KindTenantService: &v1alpha1.TenantService{},
+	} {
+		if strings.Contains(text, "kind: "+kind+"\n") {
+			return o
+		}
+	}
+	return nil
+}
+
+// ofCluster checks an object that is for clusters only.
+func ofCluster(t *testing.T, where, text string) {
 	t.Helper()
-	m := &v1alpha1.MachineLoadBalancer{}
-	if err := strict(text, m); err != nil {
+	o := clusterKind(text)
+	if o == nil {
+		t.Errorf("%s: objects for clusters and others in one block", where)
+		return
+	}
+	if err := strict(text, o); err != nil {
 		t.Errorf("%s: %v", where, err)
 		return
 	}
-	m.Default()
-	for _, e := range m.Validate() {
+	o.Default()
+	for _, e := range o.Validate() {
 		t.Errorf("%s: %v", where, e)
 	}
 }

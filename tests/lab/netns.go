@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/testnet"
 )
 
 // netnsDir is where iproute2 keeps named namespaces.
@@ -94,6 +96,12 @@ func canConnect(ns, target string) error {
 		}
 		return c.Close()
 	})
+}
+
+// Flood sends, from the client, the first packets of so many connections of each of some strangers to
+// a VIP. Nobody goes on with them.
+func (l *Lab) Flood(vip netip.Addr, strangers, each int) error {
+	return inNetns(l.Client.NS, func() error { return testnet.Flood(netip.AddrPortFrom(vip, httpsPort), 0, strangers, each) })
 }
 
 // Listen opens a TCP socket in the namespace of a machine, to be served from the

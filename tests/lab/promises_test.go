@@ -33,16 +33,28 @@ func repeat(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr, times 
 // standstill is for how long a machine that lets nobody run says nothing of lbd.
 const standstill = 250 * time.Millisecond
 
-// once runs a scenario, and again if it breaks the promise while the machine stood still.
+// turns are those of all tests here.
+var turns measure.Turns
+
+// ran runs a scenario.
+func ran(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr) *lab.Outcome {
+	t.Helper()
+	o, err := c.Run(t.Context(), s, vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// once runs a scenario, and again, while no other test measures, if it breaks the promise while the
+// machine stood still.
 func once(t *testing.T, c *lab.Cluster, s lab.Scenario, vip netip.Addr, p lab.Promise) *lab.Outcome {
 	t.Helper()
-	for again := 3; ; again-- {
-		o, err := c.Run(t.Context(), s, vip)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for attempt := 1; ; attempt++ {
+		var o *lab.Outcome
+		turns.Attempt(attempt, func() { o = ran(t, c, s, vip) })
 		t.Log(describe(o))
-		if again == 0 || o.Stood < standstill || len(p.Broken([]*lab.Outcome{o}, slack)) == 0 {
+		if attempt == 4 || o.Stood < standstill || len(p.Broken([]*lab.Outcome{o}, slack)) == 0 {
 			return o
 		}
 		t.Log("the run does not count, since the machine stood still")

@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -105,6 +106,89 @@ func TestSourceVIPCrash(t *testing.T) { // P18
 		}
 		if _, err := c.Run(t.Context(), s, vip); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// sourced is what backends see as clients of connections that are opened now, and how often.
+func sourced(t *testing.T, c *lab.Cluster) map[string]int {
+	t.Helper()
+	if err := c.Eyes.OpenMixed(t.Context(), lab.VIP4(), held); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Eyes.CloseConns()
+	seen := make(map[string]int)
+	for _, words := range c.Eyes.Servers() {
+		if _, source, says := strings.Cut(words, " "); says {
+			seen[source]++
+		}
+	}
+	return seen
+}
+
+// TestSourceOfAForeignHost: backends see no source that a host outside of the group has had before all
+// nodes.
+func TestSourceOfAForeignHost(t *testing.T) { // P18
+	t.Parallel()
+	need(t)
+	ctx, l := t.Context(), &lab.LBD{Forwarded: true, Sourced: true}
+	c, err := lab.NewIdle(ctx, bin, l, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCluster(t, c) })
+	foreign, err := c.AddHost(ctx, "foreign", 66)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := lab.VIP4().Next()
+	if err := errors.Join(c.AddBackends(ctx, 3), c.AddAddr(ctx, foreign, taken)); err != nil {
+		t.Fatal(err)
+	}
+	startAll(t, c)
+	err = lab.Wait(ctx, 20*time.Second, 200*time.Millisecond, "the conflict", func() error {
+		owner, err := c.Owner(lab.VIP4())
+		if err != nil {
+			return err
+		}
+		if text := asked(t, c, l, owner, "explain", taken.String()); !strings.Contains(text, foreign.MAC+" answers for it") {
+			return errors.New(text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen := sourced(t, c); len(seen) != 3 || seen[taken.String()] > 0 {
+		t.Errorf("a foreign host has %s, and backends see %v", taken, seen)
+	}
+}
+
+// TestSourceDuplicate: backends see no source for which a foreign host answers, too, until it lets go.
+func TestSourceDuplicate(t *testing.T) { // P18
+	t.Parallel()
+	l := &lab.LBD{Forwarded: true, Sourced: true}
+	var foreign *lab.Host
+	c := wired(t, l, func(c *lab.Cluster) (err error) {
+		foreign, err = c.AddHost(t.Context(), "foreign", 66)
+		return errors.Join(err, c.AddBackends(t.Context(), 3))
+	})
+	taken := lab.VIP4().Next()
+	for _, x := range []struct {
+		mac     string
+		change  func() error
+		sources int
+	}{
+		{"", func() error { return nil }, 4},
+		{foreign.MAC, func() error { return c.AddAddr(t.Context(), foreign, taken) }, 3},
+		{"", func() error { return c.RemoveAddr(t.Context(), foreign, netip.PrefixFrom(taken, 32).String()) }, 4},
+	} {
+		if err := x.change(); err != nil {
+			t.Fatal(err)
+		}
+		marked(t, c, l, taken, x.mac)
+		if seen := sourced(t, c); len(seen) != x.sources || x.mac != "" && seen[taken.String()] > 0 {
+			t.Errorf("%q answers for %s, too, and backends see %v", x.mac, taken, seen)
 		}
 	}
 }

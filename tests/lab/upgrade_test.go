@@ -119,11 +119,9 @@ func (u *upgrade) rolling(t *testing.T, from, to string, drain bool, vip netip.A
 	const conns = 60
 	s := u.lbd.ReplaceAll(to, drain)
 	s.Conns = conns
-	for again := 2; ; again-- {
-		o, err := u.Run(t.Context(), s, vip)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for attempt := 1; ; attempt++ {
+		var o *lab.Outcome
+		turns.Attempt(attempt, func() { o = ran(t, u.Cluster, s, vip) })
 		t.Log(describe(o), "survived", o.Conns.Survived(), "of", o.Conns.Open)
 		broken := lab.PromiseFor(s.Name, false).Broken([]*lab.Outcome{o}, slack)
 		if o.Conns.Open != conns || o.Conns.Survived() != conns {
@@ -136,7 +134,7 @@ func (u *upgrade) rolling(t *testing.T, from, to string, drain bool, vip netip.A
 			}
 		}
 		u.Eyes.CloseConns()
-		if len(broken) > 0 && again > 0 && (o.Stood >= standstill || o.Load > starved) {
+		if len(broken) > 0 && attempt < 3 && (o.Stood >= standstill || o.Load > starved) {
 			t.Log("the run does not count, since the machine was too busy:", broken)
 			u.give(t, from, from, from)
 			continue
@@ -254,7 +252,7 @@ func TestRestartAsPrevious(t *testing.T) { // P3, P13
 			return nil
 		},
 	}
-	for again := 2; ; again-- {
+	for attempt := 1; ; attempt++ {
 		for _, n := range c.Nodes {
 			if n.Daemon.Alive() {
 				_ = n.Terminate(30 * time.Second) // whatever its end says, another run begins
@@ -263,17 +261,15 @@ func TestRestartAsPrevious(t *testing.T) { // P3, P13
 				t.Fatal(err)
 			}
 		}
-		o, err := c.Run(t.Context(), restart, lab.VIP4())
-		if err != nil {
-			t.Fatal(err)
-		}
+		var o *lab.Outcome
+		turns.Attempt(attempt, func() { o = ran(t, c, restart, lab.VIP4()) })
 		t.Log(describe(o), "survived", o.Conns.Survived(), "of", o.Conns.Open)
 		broken := lab.PromiseFor(restart.Name, false).Broken([]*lab.Outcome{o}, slack)
 		if o.Conns.Open != conns || o.Conns.Survived() != conns {
 			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive", o.Conns, conns))
 		}
 		c.Eyes.CloseConns()
-		if len(broken) > 0 && again > 0 && (o.Stood >= standstill || o.Load > starved) {
+		if len(broken) > 0 && attempt < 3 && (o.Stood >= standstill || o.Load > starved) {
 			t.Log("the run does not count, since the machine was too busy:", broken)
 			continue
 		}

@@ -45,6 +45,7 @@ var writes = map[string][]string{
 		"patch bgppeers/status.lbd.dev",
 		"patch bfdprofiles/status.lbd.dev",
 		"patch communities/status.lbd.dev",
+		"patch tenants/status.lbd.dev", "patch tenantnodes/status.lbd.dev", "patch tenantservices/status.lbd.dev",
 		"delete nodestatuses.lbd.dev",
 	},
 	"Role/lbd-system/lbd-controller": {

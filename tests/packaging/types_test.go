@@ -21,6 +21,8 @@ var types = map[schema.GroupVersionKind]func() any{
 	{Version: "v1", Kind: "Service"}:                                                 func() any { return new(corev1.Service) },
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}:          func() any { return new(monitoringv1.ServiceMonitor) },
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}:          func() any { return new(monitoringv1.PrometheusRule) },
+	{Version: "v1", Kind: "Secret"}:                                                  func() any { return new(corev1.Secret) },
+	{Version: "v1", Kind: "ResourceQuota"}:                                           func() any { return new(corev1.ResourceQuota) },
 	{Version: "v1", Kind: "ConfigMap"}:                                               func() any { return new(corev1.ConfigMap) },
 	{Group: "apps", Version: "v1", Kind: "DaemonSet"}:                                func() any { return new(appsv1.DaemonSet) },
 	{Group: "apps", Version: "v1", Kind: "Deployment"}:                               func() any { return new(appsv1.Deployment) },

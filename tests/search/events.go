@@ -8,16 +8,20 @@ import (
 
 // Event is one thing that can happen.
 type Event struct {
-	Name string
-	Do   func(*World)
+	Do     func(*World)
+	format string
+	args   []any
 }
+
+// Name is what happens, in words.
+func (e Event) Name() string { return fmt.Sprintf(e.format, e.args...) }
 
 // Events lists everything that can happen in this state. Faults use up the
 // budget; everything else may happen at any time and in any order.
 func (w *World) Events() []Event {
 	var out []Event
 	add := func(do func(*World), f string, a ...any) {
-		out = append(out, Event{fmt.Sprintf(f, a...), do})
+		out = append(out, Event{do, f, a})
 	}
 	for i := range w.size() {
 		w.nodeEvents(i, add)
@@ -97,17 +101,38 @@ func (w *World) pairEvents(i, j int, add func(func(*World), string, ...any)) {
 		if n.dead[j] {
 			add(func(w *World) { w.n[i].dead[j] = false; w.decide(i, epoch0) }, "%s sees %s alive", names[i], names[j])
 		}
+		if w.nervous && n.missed[j] && !n.late[j] {
+			add(func(w *World) { w.n[i].missed[j] = false; w.decide(i, epoch0) }, "%s: a heartbeat of %s comes", names[i], names[j])
+		}
+		if w.misses(i, j) {
+			add(func(w *World) { w.n[i].missed[j] = true; w.decide(i, epoch0) }, "%s misses a heartbeat of %s", names[i], names[j])
+		}
 		if n.late[j] {
-			add(func(w *World) { w.n[i].late[j] = false; w.decide(i, epoch0) }, "%s: heartbeats of %s come again", names[i], names[j])
+			add(func(w *World) { w.n[i].late[j], w.n[i].missed[j] = false, false; w.decide(i, epoch0) }, "%s: heartbeats of %s come again", names[i], names[j])
 		}
 		return
 	}
 	if !n.dead[j] && n.knows[j].known {
 		add(func(w *World) { w.n[i].dead[j] = true; w.decide(i, epoch0) }, "%s sees %s dead", names[i], names[j])
 	}
+	if w.misses(i, j) {
+		add(func(w *World) { w.n[i].missed[j] = true; w.decide(i, epoch0) }, "%s misses the first heartbeats of %s", names[i], names[j])
+	}
 	if !n.late[j] && n.knows[j].claim.Epoch > 0 {
 		add(func(w *World) { w.n[i].late[j] = true; w.decide(i, epoch0) }, "%s misses %s", names[i], names[j])
 	}
+}
+
+// misses tells whether node i may miss a heartbeat of j at any moment, as on a path with jitter
+// or a starved host. One node does so at a time, or there would be too many states.
+func (w *World) misses(i, j int) bool {
+	for k := range w.size() {
+		if w.n[k].missed != ([N]bool{}) {
+			return false
+		}
+	}
+	n := &w.n[i]
+	return w.nervous && !n.late[j] && n.knows[j].claim.Epoch > 0
 }
 
 // faultEvents are what must not happen too often at once.

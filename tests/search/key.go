@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -10,64 +11,83 @@ import (
 
 // normalise maps states that differ only in counters and passed time onto one.
 func (w *World) normalise() {
-	epochs := []uint64{0}
-	each := func(f func(*uint64)) {
-		for i := range w.n {
-			n := &w.n[i]
-			f(&n.mem.Epoch)
-			f(&n.mem.Held)
-			f(&n.seen)
-			f(&n.tells.claim.Epoch)
-			f(&n.tells.seen)
-			for j := range n.knows {
-				f(&n.knows[j].claim.Epoch)
-				f(&n.knows[j].seen)
-				f(&n.waits[j].claim.Epoch)
-				f(&n.waits[j].seen)
-			}
-		}
-	}
-	each(func(e *uint64) { epochs = append(epochs, *e) })
-	slices.Sort(epochs)
-	epochs = slices.Compact(epochs)
-	each(func(e *uint64) {
-		k, _ := slices.BinarySearch(epochs, *e)
-		*e = uint64(k)
-	})
+	w.rankEpochs()
 	for i := range w.n {
-		m := &w.n[i].mem
-		m.Gen, m.Burst = 1, 0
-		m.Series = 0
-		if w.n[i].probe > 0 {
-			m.Series = 1
-		}
-		if m.Phase != model.PhaseDoubt { // there it bounds how long it lasts
-			m.Asks = min(m.Asks, 1)
-		}
-		for _, t := range []*time.Time{&m.Until, &m.Deferred} {
-			if t.After(epoch0) {
-				*t = epoch0.Add(future)
-			} else if !t.IsZero() {
-				*t = epoch0
-			}
-		}
-		if d := m.Dispute; d != nil {
-			m.Dispute = &model.Dispute{By: d.By, Since: epoch0, Last: epoch0}
-			if d.Since.Before(epoch0) {
-				m.Dispute.Since = epoch0.Add(-future)
-			}
-		}
-		if !m.Outclassed.IsZero() {
-			m.Outclassed = epoch0
-		}
-		m.LostAt, m.Since, m.AddBefore, m.RelayUntil = epoch0, epoch0, time.Time{}, time.Time{}
-		if b := &w.n[i].bgp; w.both {
-			// Generation 0 is that of an earlier process.
-			b.Gen, b.Epoch, b.Since, b.Reason = min(b.Gen, 1), 1, epoch0, 0
-			b.Until, b.DrainEnd = normal(b.Until), normal(b.DrainEnd)
-		}
-		w.forget(i)
+		w.normaliseNode(i)
 	}
+}
+
+// rankEpochs gives each epoch its place among all that there are.
+func (w *World) rankEpochs() {
+	// Places are few, and a decision adds one to the highest: a bit for each of 256 epochs is
+	// enough. A higher epoch would be an index out of range, which ends the test.
+	var there [4]uint64
+	there[0] = 1
+	w.eachEpoch(func(e *uint64) { there[*e/64] |= 1 << (*e % 64) })
+	w.eachEpoch(func(e *uint64) {
+		place := bits.OnesCount64(there[*e/64] & (1<<(*e%64) - 1))
+		for _, below := range there[:*e/64] {
+			place += bits.OnesCount64(below)
+		}
+		*e = uint64(place)
+	})
+}
+
+// eachEpoch calls f for each epoch that there is.
+func (w *World) eachEpoch(f func(*uint64)) {
+	for i := range w.n {
+		n := &w.n[i]
+		f(&n.mem.Epoch)
+		f(&n.mem.Held)
+		f(&n.seen)
+		f(&n.tells.claim.Epoch)
+		f(&n.tells.seen)
+		for j := range n.knows {
+			f(&n.knows[j].claim.Epoch)
+			f(&n.knows[j].seen)
+			f(&n.waits[j].claim.Epoch)
+			f(&n.waits[j].seen)
+		}
+	}
+}
+
+// normaliseNode is normalise for one node.
+func (w *World) normaliseNode(i int) {
+	m := &w.n[i].mem
+	m.Gen, m.Burst = 1, 0
+	m.Series = 0
+	if w.n[i].probe > 0 {
+		m.Series = 1
+	}
+	if m.Phase != model.PhaseDoubt { // there it bounds how long it lasts
+		m.Asks = min(m.Asks, 1)
+	}
+	for _, t := range []*time.Time{&m.Until, &m.Deferred} {
+		if t.After(epoch0) {
+			*t = epoch0.Add(future)
+		} else if !t.IsZero() {
+			*t = epoch0
+		}
+	}
+	if d := m.Dispute; d != nil {
+		m.Dispute = &model.Dispute{By: d.By, Since: epoch0, Last: epoch0}
+		if d.Since.Before(epoch0) {
+			m.Dispute.Since = epoch0.Add(-future)
+		}
+	}
+	if !m.Outclassed.IsZero() {
+		m.Outclassed = epoch0
+	}
+	if !slices.Contains(w.n[i].missed[:], true) {
+		m.Answered = time.Time{}
+	}
+	m.LostAt, m.Since, m.AddBefore, m.RelayUntil = epoch0, epoch0, time.Time{}, time.Time{}
+	if b := &w.n[i].bgp; w.both {
+		// Generation 0 is that of an earlier process.
+		b.Gen, b.Epoch, b.Since, b.Reason = min(b.Gen, 1), 1, epoch0, 0
+		b.Until, b.DrainEnd = normal(b.Until), normal(b.DrainEnd)
+	}
+	w.forget(i)
 }
 
 // normal maps a time onto past or future.
@@ -155,8 +175,11 @@ func (n *node) key(b []byte, open bool) []byte {
 		b = append(b, t...)
 	}
 	b = n.tells.key(b)
+	if !m.Answered.IsZero() {
+		b = append(b, 'a')
+	}
 	for j := range n.knows {
-		b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j]))
+		b = append(n.knows[j].key(b), bit(n.dead[j]), bit(n.late[j])|bit(n.missed[j])<<1)
 		if n.frozen {
 			b = n.waits[j].key(b)
 		}
@@ -196,7 +219,7 @@ func (w *World) String() string {
 			names[i], n.up, n.frozen, n.lapse, n.responds, n.open, n.mem.Kept, n.mem.Resume, n.draining, n.sick, n.degraded, n.bound, n.lo, n.silent, n.bgp.Phase, n.probe, n.answered, n.mem.Phase, n.mem.Epoch, n.mem.From, n.mem.To, n.tells.claim.Epoch, n.tells.claim.To, n.seen)
 		for j := range n.knows {
 			if i != j {
-				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j])
+				s += fmt.Sprintf(" %s:{%s %d>%s dead=%v late=%v missed=%v}", names[j], n.knows[j].standing, n.knows[j].claim.Epoch, n.knows[j].claim.To, n.dead[j], n.late[j], n.missed[j])
 			}
 		}
 		s += "\n"

@@ -74,7 +74,9 @@ type node struct {
 	knows [N]record
 	dead  [N]bool // the failure detector's word
 	late  [N]bool // heartbeats overdue
-	seen  uint64
+	// missed: heartbeats are missed, but for less long.
+	missed [N]bool
+	seen   uint64
 	// open: connections to the VIP are open here.
 	open bool
 	// foreign is who else announced the VIP while this node did; zero if nobody.
@@ -104,16 +106,19 @@ type World struct {
 	// levels: nodes become degraded, and are up again, each of which counts as a fault.
 	// There are no others.
 	levels bool
+	// nervous: successors ask the wire long before they know that the owner is late. Then there
+	// are two nodes only.
+	nervous bool
 }
 
 // kind is what is special about the VIP.
-type kind struct{ both, unbound, open, levels bool }
+type kind struct{ both, unbound, open, levels, nervous bool }
 
 // Start is the state in which all daemons have just begun to run.
 func Start(faults uint8) World { return start(faults, kind{}) }
 
 func start(faults uint8, k kind) World {
-	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound, open: k.open, levels: k.levels}
+	w := World{offWire: -1, offGossip: -1, faults: faults, both: k.both, unbound: k.unbound, open: k.open, levels: k.levels, nervous: k.nervous}
 	for i := range w.size() {
 		w.n[i].up = true
 	}
@@ -136,7 +141,7 @@ func settled(faults uint8, k kind) World {
 
 // size is the number of nodes.
 func (w *World) size() int {
-	if w.both || w.open {
+	if w.both || w.open || w.nervous {
 		return 2
 	}
 	return N
@@ -233,6 +238,9 @@ func (w *World) tell(g *model.Gossip, i, j int, now time.Time) {
 	}
 	if n.late[j] {
 		m.Late = epoch0.Add(-time.Millisecond)
+	}
+	if n.missed[j] {
+		m.Suspect, m.Missing = epoch0, true
 	}
 	g.Members[names[j]] = m
 	if k.claim.Epoch > 0 {
@@ -435,6 +443,7 @@ func (w *World) calm() {
 			if n.knows[j].known {
 				n.dead[j] = !reach
 			}
+			n.missed[j] = n.missed[j] && !reach
 			n.late[j] = !reach && n.knows[j].claim.Epoch > 0
 			if reach {
 				w.deliver(j, i)

@@ -62,18 +62,21 @@ func (m *monitor) lookBGP(c *Cluster) {
 		return
 	}
 	for _, v := range c.opts.VIPs {
-		h := c.Net.History(v.Addr)
-		for _, s := range h[m.exposed[v.Addr]:max(len(h)-1, m.exposed[v.Addr])] { // the newest may yet be replaced
+		h := c.Net.HistoryFrom(v.Addr, m.exposed[v.Addr])
+		h = h[:max(len(h)-1, 0)] // the newest may yet be replaced
+		for _, s := range h {
 			if v.L2 && len(s.Exposed) > 0 {
 				c.failf("%v answer at %s for %s, which is on their lo only", s.Exposed, s.At.Sub(c.Begin), v.Addr)
 			}
 		}
-		m.exposed[v.Addr] = max(len(h)-1, m.exposed[v.Addr])
+		m.exposed[v.Addr] += len(h)
 	}
 	for _, r := range c.routers {
 		for _, u := range r.Unbound() {
-			key := fmt.Sprint(r.Name, u.Node, u.Prefix, u.Since)
-			if !m.unbound[key] && !c.excusedPath(r, &u) {
+			if c.excusedPath(r, &u) {
+				continue
+			}
+			if key := fmt.Sprint(r.Name, u.Node, u.Prefix, u.Since); !m.unbound[key] {
 				m.unbound[key] = true
 				c.failf("%s sends packets for %s to %s, which has had no address in it for %s", r.Name, u.Prefix, u.Node, time.Since(u.Since))
 			}

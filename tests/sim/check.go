@@ -97,7 +97,7 @@ func (m *monitor) end() {
 // look judges every pair of machines that answer for one address on one wire.
 func (m *monitor) look(c *Cluster) {
 	now := map[clash]bool{}
-	for a, s := range c.Net.Now() {
+	for a, s := range c.Net.Clashes() {
 		if !c.l2(netip.PrefixFrom(a, a.BitLen())) {
 			continue
 		}

@@ -19,7 +19,7 @@ func TestP1(t *testing.T) {
 	for _, c := range []struct {
 		detection gossip.Detection
 		limit     time.Duration
-	}{{gossip.DetectionLAN, 250 * time.Millisecond}, {gossip.DetectionFast, 150 * time.Millisecond}} {
+	}{{gossip.DetectionLAN, 120 * time.Millisecond}, {gossip.DetectionFast, 80 * time.Millisecond}} {
 		for name, fault := range map[string]func(*Cluster, string){
 			"power": (*Cluster).Crash, "cable": func(c *Cluster, n string) { c.Plug(n, false) },
 		} {

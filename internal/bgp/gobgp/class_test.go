@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	api "github.com/osrg/gobgp/v3/api"
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	api "github.com/osrg/gobgp/v4/api"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/model"
 )

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"golang.org/x/sys/unix"
 
 	bgptypes "lbd.dev/lbd/internal/bgp"
@@ -24,6 +24,7 @@ const diagnoseTime = 3 * time.Second
 // answers are what a peer says of why there is no session.
 type answers struct {
 	said   string    // what the server said before a change of state
+	heard  bool      // that it said what the peer did
 	silent bool      // the peer refuses for a reason that did not reach us
 	answer string    // what it last said of itself or to a diagnosis
 	askAt  time.Time // of the next diagnosis, at the earliest
@@ -32,22 +33,28 @@ type answers struct {
 // accepts forgets why the peer refused.
 func (a *answers) accepts() { a.silent, a.answer = false, "" }
 
-// blame notes why the session ended; it tells whether the peer has said why, but
-// not to us: the server forgets a NOTIFICATION that it gets while a session is
-// opened. That a connection was closed says less than what the peer said before.
+// blame notes why the session ended; it tells whether the peer has said why, or
+// which AS it has, but not to us: the server forgets a NOTIFICATION that it gets
+// while a session is opened, and the OPEN that it refuses. That a connection was
+// closed says less than what the peer said before.
 func (p *peer) blame(e event) bool {
-	said := p.said
-	p.said = ""
+	said, heard := p.said, p.heard
+	p.said, p.heard = "", false
 	words := endWords(e, said, &p.conf)
 	switch {
 	case words == "":
 		p.silent = true
 		words = cmp.Or(p.answer, "the peer refused the session while it was opened")
+	case words == wrongASWords(&p.conf):
+		p.silent = true
+		if strings.HasPrefix(p.answer, words) { // it says which
+			words = p.answer
+		}
 	case isClosed(e):
 		words = cmp.Or(p.answer, words)
 	default:
 		p.accepts()
-		if e.notice != nil && e.reason != "" && !strings.HasPrefix(e.reason, "notification-sent") {
+		if heard {
 			p.answer = words
 		}
 	}
@@ -78,10 +85,15 @@ func (s *Speaker) diagnose(p *peer, life int) {
 		return
 	}
 	p.askAt = time.Now().Add(askAgain)
-	if n != nil {
+	var wrong wrongASError
+	switch {
+	case n != nil:
 		p.answer = receivedWords(n, &p.conf)
 		p.fail(p.answer)
-	} else {
+	case errors.As(err, &wrong):
+		p.answer = fmt.Sprintf("%s: received %d", wrongASWords(&p.conf), wrong)
+		p.fail(p.answer)
+	default:
 		s.log.Debug("peer did not say why it refuses", "peer", p.conf.Name, "err", err)
 	}
 	p.tryAfter(time.Now(), 0)
@@ -131,6 +143,10 @@ func askOpen(ctx context.Context, c *bgptypes.Peer, id netip.Addr) (*bgp.BGPNoti
 		case *bgp.BGPNotification:
 			return body, nil
 		case *bgp.BGPOpen:
+			if asn := asnOf(body); c.PeerASN != 0 && asn != c.PeerASN {
+				_ = send(conn, bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, bgp.BGP_ERROR_SUB_BAD_PEER_AS, nil))
+				return nil, wrongASError(asn)
+			}
 			// Some routers look at the OPEN only after they got a KEEPALIVE.
 			if err := send(conn, bgp.NewBGPKeepAliveMessage()); err != nil {
 				return nil, err
@@ -141,6 +157,28 @@ func askOpen(ctx context.Context, c *bgptypes.Peer, id netip.Addr) (*bgp.BGPNoti
 			return nil, errors.New("the peer accepts the session now")
 		}
 	}
+}
+
+// wrongASError is that of a peer with another AS than the configured one.
+type wrongASError uint32
+
+func (e wrongASError) Error() string { return fmt.Sprintf("the peer is in AS %d", uint32(e)) }
+
+// asnOf is the AS number in an OPEN (RFC 6793 section 3).
+func asnOf(open *bgp.BGPOpen) uint32 {
+	asn := uint32(open.MyAS)
+	for _, o := range open.OptParams {
+		caps, _ := o.(*bgp.OptionParameterCapability)
+		if caps == nil {
+			continue
+		}
+		for _, c := range caps.Capability {
+			if four, ok := c.(*bgp.CapFourOctetASNumber); ok {
+				asn = four.CapValue
+			}
+		}
+	}
+	return asn
 }
 
 // openMessage is the OPEN of RFC 4271 section 4.2 as far as a peer may object to
@@ -158,8 +196,9 @@ func openMessage(c *bgptypes.Peer, id netip.Addr) *bgp.BGPMessage {
 	if as > 0xffff {
 		as = bgp.AS_TRANS
 	}
-	return bgp.NewBGPOpenMessage(uint16(as), uint16(holdSeconds(c.HoldTime)), id.String(),
+	m, _ := bgp.NewBGPOpenMessage(uint16(as), uint16(holdSeconds(c.HoldTime)), id, // which config has checked
 		[]bgp.OptionParameterInterface{bgp.NewOptionParameterCapability(caps)})
+	return m
 }
 
 func send(w io.Writer, m *bgp.BGPMessage) error {

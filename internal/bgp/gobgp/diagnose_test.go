@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 )

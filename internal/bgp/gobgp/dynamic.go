@@ -9,7 +9,7 @@ import (
 
 // A peer without an AS number of its own may have every one but that of this node.
 // The server takes any number from such a peer, also that of this node, and says
-// which while the session is opened. So a peer gets no path until that was heard:
+// which when the session is up. So a peer gets no path until that was heard:
 // permitBoth asks admitted. A router that was of the right kind and then moves into
 // the AS of this node gets the paths once more, until the keeper hears of it.
 
@@ -48,6 +48,9 @@ func (s *Speaker) hearASN(p *peer, asn uint32) bool {
 		s.log.Debug("policy not changed", "peer", p.conf.Name, "err", err)
 	}
 	p.late = !p.restarting
+	if p.state == bgp.Established { // the server says it then
+		s.catchUp(p)
+	}
 	return true
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	api "github.com/osrg/gobgp/v4/api"
 
 	"lbd.dev/lbd/internal/bgp"
 )

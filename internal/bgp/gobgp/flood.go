@@ -1,162 +1,187 @@
 package gobgp
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/server"
+	api "github.com/osrg/gobgp/v4/api"
+
+	"lbd.dev/lbd/internal/bgp"
 )
 
-// The server queues what it receives without bound, so whoever sends faster than the
-// server can refuse would fill the memory, however few its prefixes are. The server
-// counts what comes in, and logs each update that it takes from a queue: the
-// difference waits. Whoever has most in its queue is closed, if that is too much.
+// The server reads from each session no faster than it can refuse, so a flood fills no
+// memory, but it takes the processor. Nobody needs to send its prefixes again and again,
+// so whoever does is closed.
 const (
-	// queueMost is how many messages of a router may wait, which may have a table.
-	queueMost = 1000
-	// masterMost is how many of a master may: it has little to say.
-	masterMost = 250
-	// crowdMost is how many of all masters of a listener may: whoever has many
-	// addresses need not send much from each.
-	crowdMost = 2000
-	// gaugeEvery is how many messages the server must have read between two looks, and
-	// gaugeAfter is the least time. Sessions that begin have fewer.
-	gaugeEvery = 20
-	gaugeAfter = 500 * time.Millisecond
-	// refreshWindow is the time in which requests for all paths add up.
-	refreshWindow = time.Minute
+	// floodWindow is the time in which prefixes add up, also those of a session that has
+	// ended meanwhile.
+	floodWindow = 10 * time.Second
+	// peerBurst is how many prefixes a router may send in it besides some times its limit,
+	// and masterBurst how many a master may: it has little to say.
+	peerBurst   = 1000
+	masterBurst = 250
+	// again is how often the whole limit may come.
+	again = 10
+	// crowdBurst is how many prefixes each of as many masters as a listener may have can
+	// send besides its limit of both families, if all do: after a restart all come at
+	// once. Whoever has many addresses need not send much from each.
+	crowdBurst = 10
+	// gaugeEvery is how many prefixes must have come between two looks at them.
+	gaugeEvery = 500
+	// othersMost is how many messages may come between two looks that are no updates, and
+	// othersEvery how often there is one. Requests for all paths again fill the memory if
+	// the answers are not read.
+	othersMost  = 200
+	othersEvery = time.Second
 )
 
-// gauge is told by the server of each message.
+// gauge counts what comes in.
 type gauge struct {
 	wake func()
-	due  atomic.Bool // a look
 
-	mu     sync.Mutex
+	mu    sync.Mutex
+	began time.Time             // the window
+	sent  map[netip.Addr]uint64 // prefixes in it
+	since int                   // the last look
+	due   bool                  // another one
+
+	// These are the keeper's.
+	others map[netip.Addr]uint64 // other messages of the session at the last look
 	looked time.Time
-	since  int                   // messages after that
-	taken  map[netip.Addr]uint64 // updates from a queue, in this session
-	// refreshes are the requests for all paths that each had sent when the window began.
-	refreshes map[netip.Addr]uint64
-	window    time.Time
 }
 
-// Observe implements server.FSMTimingHook.
-func (g *gauge) Observe(op server.FSMOperation, _, _ time.Duration) {
-	if op != server.FSMMessage {
-		return
-	}
+// take notes that an update with so many prefixes was read.
+func (g *gauge) take(addr netip.Addr, prefixes int, now time.Time) {
 	g.mu.Lock()
-	g.since++
-	look := g.since >= gaugeEvery && time.Since(g.looked) >= gaugeAfter
-	if look {
-		g.looked, g.since = time.Now(), 0
+	defer g.mu.Unlock()
+	if now.Sub(g.began) >= floodWindow {
+		g.began, g.sent = now, make(map[netip.Addr]uint64)
 	}
-	g.mu.Unlock()
-	if look {
-		g.due.Store(true)
+	n := max(prefixes, 1)
+	g.sent[addr] += uint64(n)
+	if g.since += n; g.since >= gaugeEvery {
+		g.since, g.due = 0, true
 		g.wake()
 	}
 }
 
-// take notes that an update was taken from a queue.
-func (g *gauge) take(addr netip.Addr) {
+// counts are the prefixes of all, if it is time for a look at them.
+func (g *gauge) counts() map[netip.Addr]uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.taken == nil {
-		g.taken = make(map[netip.Addr]uint64)
+	if !g.due {
+		return nil
 	}
-	g.taken[addr]++
+	g.due = false
+	return maps.Clone(g.sent)
 }
 
-// begin notes that a session has come up, of which the server counts anew.
-func (g *gauge) begin(addr netip.Addr) {
+// forget is for whoever was closed for it.
+func (g *gauge) forget(addr netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.taken, addr)
-	delete(g.refreshes, addr)
+	delete(g.sent, addr)
 }
 
-// waiting is how many messages of each neighbour wait. Of those that ask for all paths again the
-// server does not say when it takes them: those of the last minute or less count.
-func (g *gauge) waiting(known map[netip.Addr]*api.Peer, now time.Time) map[netip.Addr]uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	anew := now.Sub(g.window) >= refreshWindow
-	if anew {
-		g.window, g.refreshes = now, make(map[netip.Addr]uint64, len(known))
-	}
-	out := make(map[netip.Addr]uint64, len(known))
+// tooMany are those who have sent too many messages since the last look that are no updates.
+func (g *gauge) tooMany(known map[netip.Addr]*api.Peer) (who []netip.Addr) {
+	before := g.others
+	g.others = make(map[netip.Addr]uint64, len(known))
 	for addr, k := range known {
 		got := k.GetState().GetMessages().GetReceived()
-		if anew {
-			g.refreshes[addr] = got.GetRefresh()
-		}
-		out[addr] = got.GetRefresh() - min(got.GetRefresh(), g.refreshes[addr]) + got.GetUpdate() - min(got.GetUpdate(), g.taken[addr])
-	}
-	for addr := range g.taken {
-		if known[addr] == nil {
-			delete(g.taken, addr)
+		n := got.GetTotal() - min(got.GetTotal(), got.GetUpdate())
+		if g.others[addr] = n; n > before[addr]+othersMost {
+			who = append(who, addr)
 		}
 	}
-	return out
+	return who
 }
 
-// flooder is who has most in its queue, if that is too much by itself or together with the other
-// masters of its listener; else invalid. Crowds are the listeners of masters.
-func flooder(waiting map[netip.Addr]uint64, crowds map[netip.Addr]string) (worst netip.Addr, most uint64) {
+// sender is what somebody has sent, and may send.
+type sender struct {
+	sent, most uint64
+	listener   string // of a master
+	crowd      uint64 // what all masters of the listener may send
+}
+
+// flooder is who has sent most, if that is too much by itself or together with the other masters of
+// its listener; else invalid.
+func flooder(all map[netip.Addr]sender) (worst netip.Addr) {
 	of := make(map[string]uint64)
-	for addr, crowd := range crowds {
-		of[crowd] += waiting[addr]
+	for _, f := range all {
+		of[f.listener] += f.sent
 	}
-	for addr, n := range waiting {
-		tooMuch := n > queueMost
-		if crowd, is := crowds[addr]; is {
-			tooMuch = n > masterMost || of[crowd] > crowdMost
-		}
-		if tooMuch && n > most {
-			worst, most = addr, n
+	for addr, f := range all {
+		tooMuch := f.sent > f.most || f.listener != "" && of[f.listener] > f.crowd
+		if tooMuch && f.sent > all[worst].sent {
+			worst = addr
 		}
 	}
-	return worst, most
+	return worst
 }
 
-// dropFlooder closes the session of whoever floods; it tells whether it did. s.mu is held.
-func (s *Speaker) dropFlooder() bool {
-	if !s.gauge.due.Swap(false) {
+// dropFlooders closes the sessions of those who flood; it tells whether there are any. s.mu is held.
+func (s *Speaker) dropFlooders(now time.Time) (dropped bool) {
+	all := make(map[netip.Addr]sender)
+	for addr, n := range s.gauge.counts() {
+		if p := s.peerAt(addr); p != nil {
+			all[addr] = sender{sent: n, most: peerBurst + again*uint64(p.conf.MaxPrefixes)}
+		} else if conf := s.listeners.conf(addr); conf != nil {
+			most := uint64(conf.MaxPrefixes)
+			all[addr] = sender{n, masterBurst + again*most, conf.Name, bgp.MaxMasters * (crowdBurst + 2*most)}
+		}
+	}
+	if addr := flooder(all); addr.IsValid() {
+		dropped = s.dropFlooder(addr, now, fmt.Sprintf("%d prefixes in %v", all[addr].sent, floodWindow))
+	}
+	if now.Sub(s.gauge.looked) < othersEvery {
+		return dropped
+	}
+	s.gauge.looked = now
+	for _, addr := range s.gauge.tooMany(s.list("")) {
+		dropped = s.dropFlooder(addr, now, fmt.Sprintf("over %d messages in %v", othersMost, othersEvery)) || dropped
+	}
+	return dropped
+}
+
+// dropFlooder closes the session of one; it tells whether there was any. s.mu is held.
+func (s *Speaker) dropFlooder(addr netip.Addr, now time.Time, sent string) bool {
+	s.gauge.forget(addr)
+	p := s.peerAt(addr)
+	switch {
+	case p == nil:
+		s.log.Warn("a master sends more than it may; its BGP session ended",
+			"listener", s.listeners.of(addr), "address", addr, "sent", sent, "kept_out_for", overLimit)
+		s.keepOut(addr, keptOut{now.Add(overLimit), fmt.Sprintf("sent more than it may, %s, and is kept out for %v", sent, overLimit)})
+	case p.in:
+		s.log.Debug("session closed: too many messages", "peer", p.conf.Name, "sent", sent)
+		p.fail(floodWords())
+		s.leave(p)
+		p.tryAt(now.Add(overLimit))
+	default:
 		return false
 	}
-	known, crowds := s.list(""), make(map[netip.Addr]string)
-	for addr, k := range known {
-		if group := k.GetConf().GetPeerGroup(); group != "" {
-			crowds[addr] = group
-		}
-	}
-	addr, n := flooder(s.gauge.waiting(known, time.Now()), crowds)
-	if crowds[addr] != "" {
-		s.log.Warn("a master sends faster than it can be read; its BGP session ended",
-			"listener", s.listeners.of(addr), "address", addr, "waiting", n, "kept_out_for", overLimit)
-		s.keepOut(addr, time.Now().Add(overLimit))
-		return true
-	}
+	return true
+}
+
+// looks is when to look at the other messages again, if there is anybody who may send some. s.mu is held.
+func (s *Speaker) looks() time.Duration {
+	any := len(s.listeners.byName) > 0
 	for _, p := range s.peers {
-		if p.in && p.conf.Address == addr {
-			s.log.Debug("session closed: too many messages", "peer", p.conf.Name, "waiting", n)
-			p.fail(floodWords())
-			s.leave(p)
-			p.tryAt(time.Now().Add(overLimit))
-			return true
-		}
+		any = any || p.in && p.state == bgp.Established
 	}
-	return false
+	if !any {
+		return time.Hour
+	}
+	return max(time.Until(s.gauge.looked.Add(othersEvery)), 0)
 }
 
 // keepOut ends the session of a master without a look at what it has sent and nobody has read,
 // and takes no other one from its address for a while. s.mu is held.
-func (s *Speaker) keepOut(addr netip.Addr, until time.Time) {
+func (s *Speaker) keepOut(addr netip.Addr, is keptOut) {
 	s.listeners.learned.forget(addr)
 	for range keepOutTries {
 		s.dropMaster(addr)
@@ -165,7 +190,7 @@ func (s *Speaker) keepOut(addr netip.Addr, until time.Time) {
 			Conf: &api.PeerConf{NeighborAddress: addr.String(), AdminDown: true}, Transport: &api.Transport{PassiveMode: true},
 		}})
 		if err == nil {
-			s.listeners.out[addr] = until
+			s.listeners.out[addr] = is
 			return
 		}
 		s.log.Debug("master not kept out", "address", addr, "err", err)
@@ -175,12 +200,15 @@ func (s *Speaker) keepOut(addr netip.Addr, until time.Time) {
 // keepOutTries is more than one since a master may be back between the two steps.
 const keepOutTries = 3
 
-// letIn ends that for those who have been kept out for long enough. s.mu is held.
-func (s *Speaker) letIn(now time.Time) {
-	for addr, until := range s.listeners.out {
-		if !now.Before(until) {
+// letIn ends that for those who have been kept out for long enough; it tells whether there were any.
+// s.mu is held.
+func (s *Speaker) letIn(now time.Time) (any bool) {
+	for addr, is := range s.listeners.out {
+		if !now.Before(is.until) {
 			s.dropMaster(addr)
 			delete(s.listeners.out, addr)
+			any = true
 		}
 	}
+	return any
 }

@@ -1,15 +1,17 @@
 package gobgp
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
-	"github.com/osrg/gobgp/v3/pkg/server"
+	api "github.com/osrg/gobgp/v4/api"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -80,7 +82,7 @@ func TestMemoryInAFloodOfAMaster(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	b := listen(t, masters(func(l *model.BGPListener) { l.MaxPrefixes, l.HoldTime = 10000, 90*time.Second }))
+	b := listen(t, masters(func(l *model.BGPListener) { l.MaxPrefixes, l.HoldTime = 5*perUpdate, 90*time.Second }))
 	fine := newRouter(t, routerASN)
 	fine.path("203.0.113.1/32", false)
 	fine.dial(b)
@@ -97,7 +99,8 @@ func TestMemoryInAFloodOfAMaster(t *testing.T) {
 		t.Error("that is too much")
 	}
 	b.learns(want)
-	if all := b.Masters(); len(all) != 1 || all[0].State != bgp.Established {
+	all := b.Masters()
+	if len(all) != 2 || all[0].State != bgp.Established || all[0].Error != "" || all[1].State != bgp.Idle || !strings.Contains(all[1].Error, "kept out") {
 		t.Errorf("%+v", all)
 	}
 
@@ -109,12 +112,24 @@ func TestMemoryInAFloodOfAMaster(t *testing.T) {
 		}
 	}
 	b.mu.Lock()
-	if pause := time.Until(b.listeners.out[addr]); pause < overLimit/2 {
+	if pause := time.Until(b.listeners.out[addr].until); pause < overLimit/2 {
 		t.Errorf("it is kept out for %v", pause)
 	}
-	b.listeners.out[addr] = time.Now()
+	b.listeners.out[addr] = keptOut{until: time.Now()}
 	b.mu.Unlock()
+	select { // news from before
+	case <-b.wake:
+	default:
+	}
 	b.Speaker.wake()
+	select {
+	case <-b.wake:
+	case <-time.After(patience):
+		t.Error("nobody hears that it is let in")
+	}
+	if all := b.Masters(); len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
 	wait(t, "it to be let in", func() bool {
 		_, err := b.joins(from, 90*time.Second, false)
 		return err == nil
@@ -122,83 +137,116 @@ func TestMemoryInAFloodOfAMaster(t *testing.T) {
 	b.learns(want)
 }
 
-// TestFlooder: whoever has too much in its queue, alone or with others of its listener, is ended;
-// nobody else.
+// TestFlooder: whoever has sent too much, alone or with others of its listener, is ended; nobody
+// else.
 func TestFlooder(t *testing.T) {
-	type who struct {
-		crowd   string
-		waiting uint64
-	}
-	crowd := func(n int, each uint64) (out []who) {
+	const most, crowd = 1000, 20000
+	masters := func(n int, each uint64, listener string) (out []sender) {
 		for i := range n {
-			out = append(out, who{"masters", each + uint64(i)%2})
+			out = append(out, sender{each + uint64(i)%2, most, listener, crowd})
 		}
 		return out
 	}
+	peer := func(sent uint64) sender { return sender{sent: sent, most: most} }
 	for name, c := range map[string]struct {
-		all   []who
-		worst uint64 // how much waits of it; 0: of nobody
+		all   []sender
+		worst uint64 // how much it has sent; 0: there is nobody
 	}{
 		"nobody":                         {nil, 0},
-		"as much as may":                 {[]who{{"", queueMost}, {"masters", masterMost}}, 0},
-		"a peer":                         {[]who{{"", 400}, {"", queueMost + 1}}, queueMost + 1},
-		"a master":                       {[]who{{"", 400}, {"masters", masterMost + 1}}, masterMost + 1},
-		"the worst":                      {[]who{{"masters", queueMost + 2}, {"", queueMost + 1}}, queueMost + 2},
-		"many masters change":            {crowd(200, 8), 0},
-		"a crowd":                        {crowd(200, 20), 21},
-		"peers are no crowd":             {[]who{{"", 999}, {"", 999}, {"", 999}, {"", 999}, {"", 999}}, 0},
-		"nor are masters of others":      {append([]who{{"a", 250}, {"a", 250}, {"a", 250}}, crowd(95, 20)...), 0},
-		"a peer is not one of the crowd": {append([]who{{"", 400}}, crowd(200, 20)...), 21},
+		"as much as may":                 {append(masters(1, most, "masters"), peer(most)), 0},
+		"a peer":                         {[]sender{peer(400), peer(most + 1)}, most + 1},
+		"a master":                       {append(masters(1, most+1, "masters"), peer(400)), most + 1},
+		"the worst":                      {append(masters(1, most+2, "masters"), peer(most+1)), most + 2},
+		"one that may send more":         {[]sender{{sent: most + 2, most: 2 * most}, peer(most + 1)}, most + 1},
+		"many masters":                   {masters(200, 99, "masters"), 0},
+		"a crowd":                        {masters(200, 100, "masters"), 101},
+		"peers are no crowd":             {slices.Repeat([]sender{peer(most)}, 30), 0},
+		"nor are masters of others":      {append(masters(15, most-1, "a"), masters(15, most-1, "b")...), 0},
+		"a peer is not one of the crowd": {append(masters(200, 100, "masters"), peer(900)), 101},
 	} {
-		waiting, crowds := make(map[netip.Addr]uint64), make(map[netip.Addr]string)
-		for i, w := range c.all {
-			addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-			if waiting[addr] = w.waiting; w.crowd != "" {
-				crowds[addr] = w.crowd
-			}
+		all := make(map[netip.Addr]sender)
+		for i, f := range c.all {
+			all[netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})] = f
 		}
-		if worst, n := flooder(waiting, crowds); n != c.worst || worst.IsValid() != (n > 0) {
-			t.Errorf("%s: %s with %d", name, worst, n)
+		if worst := flooder(all); all[worst].sent != c.worst || worst.IsValid() != (c.worst > 0) {
+			t.Errorf("%s: %s with %+v", name, worst, all[worst])
 		}
 	}
 }
 
-// TestGauge: what was taken is not waiting, a session begins anew, and one that is gone is forgotten.
+// TestGauge: all counts for a while only, and there is a look at it when enough has come.
 func TestGauge(t *testing.T) {
 	looks := 0
 	g := gauge{wake: func() { looks++ }}
 	addr, now := netip.MustParseAddr("10.0.0.1"), time.Now()
-	says := func(updates, refreshes, want uint64) {
+	for range gaugeEvery - 1 {
+		g.take(addr, 0, now) // it counts as well
+	}
+	if looks != 0 || g.counts() != nil {
+		t.Errorf("%d looks already", looks)
+	}
+	g.take(addr, 1, now.Add(floodWindow-1))
+	if n := g.counts()[addr]; looks != 1 || n != gaugeEvery || g.counts() != nil {
+		t.Errorf("%d looks, %d prefixes", looks, n)
+	}
+	g.take(addr, 2*gaugeEvery, now.Add(floodWindow))
+	if n := g.counts()[addr]; n != 2*gaugeEvery {
+		t.Errorf("%d prefixes in the next window", n)
+	}
+	g.forget(addr)
+	g.take(addr, gaugeEvery, now.Add(floodWindow))
+	if n := g.counts()[addr]; n != gaugeEvery {
+		t.Errorf("%d prefixes after it was closed", n)
+	}
+}
+
+// TestOtherMessages: those that are no updates count too, of each session alone.
+func TestOtherMessages(t *testing.T) {
+	var g gauge
+	says := func(tooMany string, counts ...[2]uint64) { // in all, and updates
 		t.Helper()
-		known := map[netip.Addr]*api.Peer{addr: {State: &api.PeerState{Messages: &api.Messages{Received: &api.Message{Update: updates, Refresh: refreshes}}}}}
-		if n := g.waiting(known, now)[addr]; n != want {
-			t.Errorf("%d wait of %d, want %d", n, updates, want)
+		known := make(map[netip.Addr]*api.Peer)
+		for i, n := range counts {
+			known[netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})] = &api.Peer{State: &api.PeerState{
+				Messages: &api.Messages{Received: &api.Message{Total: n[0], Update: n[1]}},
+			}}
+		}
+		who := g.tooMany(known)
+		slices.SortFunc(who, netip.Addr.Compare)
+		if fmt.Sprint(who) != tooMany {
+			t.Errorf("of %v: %v", counts, who)
 		}
 	}
-	says(3, 0, 3)
-	g.take(addr)
-	g.take(addr)
-	says(3, 0, 1)
-	says(3, 2, 3)
-	says(1, 0, 0) // the log was faster
-	now = now.Add(refreshWindow)
-	says(2, 200, 0) // in all the time before
-	says(2, 203, 3)
-	g.begin(addr)
-	says(1, 0, 1)
-	says(1, 2, 3)
-	g.take(addr)
-	if g.waiting(nil, now); len(g.taken) > 0 {
-		t.Errorf("%v", g.taken)
+	says("[]", [2]uint64{othersMost, 0})
+	says("[10.0.0.1]", [2]uint64{2 * othersMost, 0}, [2]uint64{othersMost + 1, 0})
+	says("[10.0.0.0 10.0.0.1]", [2]uint64{3*othersMost + 1, 0}, [2]uint64{2*othersMost + 2, 0})
+	says("[]", [2]uint64{5*othersMost + 1, 2 * othersMost}, [2]uint64{othersMost, 0}) // another session
+}
+
+// TestFloodOverSessions: who begins a session again and again sends no more for it than in one.
+func TestFloodOverSessions(t *testing.T) {
+	if !alone(t) {
+		return
 	}
-	for n := range 10 * gaugeEvery {
-		if n == gaugeEvery-1 && looks != 0 {
-			t.Errorf("%d looks already", looks)
+	b := listen(t, masters(func(l *model.BGPListener) { l.MaxPrefixes = 20 }))
+	const from = "127.1.200.1"
+	withdrawal := message(packet.BGP_MSG_UPDATE, 0, 5, 32, 203, 0, 113, 1, 0, 0)
+	for sessions, end := 1, time.Now().Add(patience); ; sessions++ {
+		c, err := b.joins(from, 90*time.Second, false)
+		if err == nil {
+			_, _ = c.Write(bytes.Repeat(withdrawal, 100))
+			_ = c.(*net.TCPConn).CloseWrite()
+			b.ends(c)
 		}
-		g.Observe(server.FSMMessage, 0, 0)
-		g.Observe(server.FSMMgmtOp, 0, 0)
-	}
-	if looks != 1 || !g.due.Load() {
-		t.Errorf("%d looks, due %v", looks, g.due.Load())
+		b.mu.Lock()
+		_, out := b.listeners.out[netip.MustParseAddr(from)]
+		b.mu.Unlock()
+		if out {
+			t.Logf("kept out after %d sessions", sessions)
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it floods still, in its session %d", sessions)
+		}
 	}
 }

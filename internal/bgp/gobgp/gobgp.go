@@ -20,8 +20,8 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/server"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -47,9 +47,8 @@ type Speaker struct {
 	advertised
 	listeners listeners
 
-	inbox   inbox
-	gauge   gauge
-	restart restart
+	inbox inbox
+	gauge gauge
 }
 
 // tasks are the goroutines beside the server; stop ends them.
@@ -67,7 +66,7 @@ func New(log *slog.Logger, changed func()) *Speaker {
 		log: log, changed: changed, tasks: tasks{ctx: ctx, stop: stop},
 		peers: make(map[string]*peer), indices: make(map[string]int),
 		advertised: advertised{paths: make(map[netip.Prefix]path), prepends: map[int]struct{}{0: {}}},
-		listeners:  listeners{out: make(map[netip.Addr]time.Time)},
+		listeners:  listeners{out: make(map[netip.Addr]keptOut)},
 		inbox:      inbox{kick: make(chan struct{}, 1), live: make(map[netip.Addr]*peer)},
 	}
 	s.gauge.wake = s.wake
@@ -94,7 +93,7 @@ func (s *Speaker) Start(g bgp.Global) error {
 			listen = append(listen, a.String())
 		}
 	}
-	srv := server.NewBgpServer(server.LoggerOption(&logger{s.log, s.tell}), server.TimingHookOption(&s.gauge))
+	srv := server.NewBgpServer(server.LoggerOption(slog.New(&logger{log: s.log, tell: s.tell}), nil))
 	go srv.Serve() // for the life of the process
 	if err := srv.StartBgp(s.ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: g.ASN, RouterId: g.RouterID.String(), ListenPort: port, ListenAddresses: listen,
@@ -105,21 +104,20 @@ func (s *Speaker) Start(g bgp.Global) error {
 		return err
 	}
 	s.server, s.global = srv, g
-	s.beginWitness()
 	s.wg.Go(s.keep)
 	return nil
 }
 
 // tell takes what the server logs.
 func (s *Speaker) tell(addr netip.Addr, e event) {
-	switch {
-	case e.kind == updateTaken:
-		s.gauge.take(addr)
-		return
-	case e.kind == stateChanged && e.new == bgp.Established:
-		s.gauge.begin(addr)
+	if e.kind == updateRead {
+		s.gauge.take(addr, e.update.prefixes(), time.Now())
+	} else {
+		s.inbox.put(addr, e)
 	}
-	s.inbox.put(addr, e)
+	if !s.inbox.has(addr) && s.take(addr, e) {
+		s.changed()
+	}
 }
 
 const defaultPort = 179

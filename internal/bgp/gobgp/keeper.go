@@ -62,7 +62,7 @@ func (r *retries) tryAt(due time.Time) { r.due = due }
 func (r *retries) forgive() { r.refused = 0 }
 
 // inbox takes events from the server, which must never wait. It is bounded by
-// what a peer can cause between two turns of the keeper.
+// what a peer can cause between two turns of the keeper; updates are not in it.
 type inbox struct {
 	mu   sync.Mutex
 	live map[netip.Addr]*peer
@@ -144,8 +144,9 @@ func (s *Speaker) keep() {
 		news := s.drain()
 		now := time.Now()
 		s.dropStrangers(now)
-		s.letIn(now)
-		news = s.dropFlooder() || news
+		news = s.letIn(now) || news
+		news = s.settle() || news
+		news = s.dropFlooders(now) || news
 		news = s.tend(now) || news
 		next := s.next()
 		s.mu.Unlock()
@@ -206,10 +207,10 @@ func (s *Speaker) next() time.Duration {
 	if due, any := s.listeners.arriving.due(); any {
 		next = min(next, max(time.Until(due), 0))
 	}
-	for _, until := range s.listeners.out {
-		next = min(next, max(time.Until(until), 0))
+	for _, is := range s.listeners.out {
+		next = min(next, max(time.Until(is.until), 0))
 	}
-	return next
+	return min(next, s.looks())
 }
 
 // handle takes one event of a peer; it tells whether the session changed.
@@ -224,11 +225,9 @@ func (s *Speaker) handle(p *peer, e event) bool {
 	case localMismatch:
 		return p.fail("the peer connected to another address of this node than the source address of the session")
 	case noticeSent:
-		p.said = sentWords(e.err, &p.conf)
-	case holdExpired:
-		p.said = holdWords(&p.conf)
-	case prefixLimit:
-		p.said = limitWords(&p.conf)
+		p.said, p.heard = sentWords(e.notice, &p.conf), false
+	case noticeHeard:
+		p.said, p.heard = receivedWords(e.notice, &p.conf), true
 	case asnHeard:
 		return s.hearASN(p, e.asn)
 	case stateChanged:
@@ -239,10 +238,14 @@ func (s *Speaker) handle(p *peer, e event) bool {
 
 // move takes a change of state.
 func (s *Speaker) move(p *peer, e event) bool {
+	if e.outgoing && p.accepted {
+		return false // the other connection counts
+	}
+	p.accepted = !e.outgoing && e.new >= bgp.OpenSent
 	now := time.Now()
 	if e.new != bgp.Idle {
 		p.move(e.new, now)
-		p.said = ""
+		p.said, p.heard = "", false
 		switch e.new {
 		case bgp.OpenSent:
 			p.slow = false
@@ -251,7 +254,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 			p.restarting = false
 			p.accepts()
 			s.log.Debug("session established", "peer", p.conf.Name)
-			s.extend(p)
+			s.extend(p, s.awaitUp(p.conf.Address, now.Add(upWait)))
 			s.catchUp(p)
 		}
 		return true
@@ -267,9 +270,7 @@ func (s *Speaker) move(p *peer, e event) bool {
 		}
 		return true
 	}
-	// The server may name the end of the connection that follows its own
-	// NOTIFICATION, and not that, as the reason.
-	limited := isPrefixLimit(e) || p.said == limitWords(&p.conf)
+	limited := p.said == limitWords(&p.conf)
 	unknown := p.blame(e)
 	s.leave(p)
 	if wasUp && lasted >= held {

@@ -9,7 +9,8 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	api "github.com/osrg/gobgp/v4/api"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -17,24 +18,30 @@ import (
 
 var _ bgp.Listener = (*Speaker)(nil)
 
-// Paths of masters are read as they come in. The import policy refuses them like all others
-// (policy.go), so the server itself has none of them, and no router can be told of one whatever
-// a master writes into its communities.
+// Paths of masters are read as they come in, from what the server logs: its own events of them
+// wait in a queue without bound. The import policy refuses them like all others (policy.go), so
+// the server itself has none of them, and no router can be told of one whatever a master writes
+// into its communities.
 
 // listeners are those that the server has. Speaker.mu guards all but rules and learned.
 type listeners struct {
 	byName map[string]*listener
-	last   int                      // how many there have been
-	stale  []string                 // peer groups that had sessions when they were to be removed
-	out    map[netip.Addr]time.Time // who is kept out, and until when
+	last   int      // how many there have been
+	stale  []string // peer groups that had sessions when they were to be removed
+	out    map[netip.Addr]keptOut
 
 	arriving arriving
-	hears    bool
 
 	mu    sync.Mutex
 	rules []rule
 
 	learned learned
+}
+
+// keptOut is a master of which no session is taken.
+type keptOut struct {
+	until time.Time
+	why   string
 }
 
 // listener is one of them.
@@ -46,20 +53,28 @@ type listener struct {
 // rule says whose masters are in a prefix.
 type rule struct {
 	peers    netip.Prefix
-	listener string
+	listener *model.BGPListener
 }
 
-// of is the listener of the most specific prefix that an address is in; "" if it is in none.
-func (l *listeners) of(addr netip.Addr) (name string) {
+// of is the name of the listener of an address; "" if it has none.
+func (l *listeners) of(addr netip.Addr) string {
+	if conf := l.conf(addr); conf != nil {
+		return conf.Name
+	}
+	return ""
+}
+
+// conf is the listener of the most specific prefix that an address is in; nil if it is in none.
+func (l *listeners) conf(addr netip.Addr) (conf *model.BGPListener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bits := -1
 	for _, r := range l.rules {
 		if r.peers.Contains(addr) && r.peers.Bits() > bits {
-			name, bits = r.listener, r.peers.Bits()
+			conf, bits = r.listener, r.peers.Bits()
 		}
 	}
-	return name
+	return conf
 }
 
 // sameSessions tells whether sessions can go on although something else has changed.
@@ -82,9 +97,6 @@ func (s *Speaker) SetListeners(want []model.BGPListener) error {
 	case len(s.global.Listen) == 0:
 		return errors.New("the BGP speaker listens on no address")
 	}
-	if err := s.hear(); err != nil {
-		return err
-	}
 	l := &s.listeners
 	var errs []error
 	for name, is := range l.byName {
@@ -95,8 +107,9 @@ func (s *Speaker) SetListeners(want []model.BGPListener) error {
 	}
 	var rules []rule // before the sessions: a path that comes without a rule is lost
 	for i := range want {
-		for _, p := range want[i].PeerPrefixes {
-			rules = append(rules, rule{p, want[i].Name})
+		conf := want[i]
+		for _, p := range conf.PeerPrefixes {
+			rules = append(rules, rule{p, &conf})
 		}
 	}
 	l.mu.Lock()
@@ -207,13 +220,13 @@ func (s *Speaker) closeListeners(words string) {
 func (s *Speaker) EndMaster(addr netip.Addr, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, out := s.listeners.out[addr]; s.server == nil || out || s.peerAt(addr) || s.listeners.of(addr) == "" {
+	if _, out := s.listeners.out[addr]; s.server == nil || out || s.peerAt(addr) != nil || s.listeners.of(addr) == "" {
 		return
 	}
 	if s.listeners.learned.forget(addr) {
 		s.changed()
 	}
-	if known := s.list(addr.String())[addr]; known.GetState().GetSessionState() != api.PeerState_ESTABLISHED {
+	if known := s.list(addr.String())[addr]; known.GetState().GetSessionState() != api.PeerState_SESSION_STATE_ESTABLISHED {
 		s.dropMaster(addr) // the server ends by a message only sessions that are up
 		return
 	}
@@ -230,17 +243,17 @@ func (s *Speaker) dropMaster(addr netip.Addr) {
 	}
 }
 
-// peerAt tells whether a peer with its own object has an address. s.mu is held.
-func (s *Speaker) peerAt(addr netip.Addr) bool {
+// peerAt is the peer with its own object at an address, if there is one. s.mu is held.
+func (s *Speaker) peerAt(addr netip.Addr) *peer {
 	for _, p := range s.peers {
 		if p.conf.Address == addr {
-			return true
+			return p
 		}
 	}
-	return false
+	return nil
 }
 
-// Masters are those that are connected.
+// Masters are those that are connected, and those that are kept out.
 func (s *Speaker) Masters() (out []bgp.Master) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,8 +270,8 @@ func (s *Speaker) Masters() (out []bgp.Master) {
 			continue
 		}
 		m := bgp.Master{Listener: name, Address: addr, ASN: p.GetState().GetPeerAsn()}
-		if st := p.GetState().GetSessionState(); st > api.PeerState_UNKNOWN {
-			m.State = bgp.State(st - api.PeerState_IDLE)
+		if st := p.GetState().GetSessionState(); st > api.PeerState_SESSION_STATE_UNSPECIFIED {
+			m.State = bgp.State(st - api.PeerState_SESSION_STATE_IDLE)
 		}
 		for _, f := range p.GetAfiSafis() {
 			m.Received += uint32(f.GetState().GetReceived())
@@ -271,6 +284,11 @@ func (s *Speaker) Masters() (out []bgp.Master) {
 		}
 		out = append(out, m)
 	}
+	for addr, k := range s.listeners.out {
+		if name := s.listeners.of(addr); name != "" {
+			out = append(out, bgp.Master{Listener: name, Address: addr, Error: k.why})
+		}
+	}
 	slices.SortFunc(out, func(a, b bgp.Master) int { return a.Address.Compare(b.Address) })
 	return out
 }
@@ -279,138 +297,149 @@ func (s *Speaker) Masters() (out []bgp.Master) {
 func (s *Speaker) Learned() (out []model.LearnedPath) {
 	s.listeners.learned.mu.Lock()
 	defer s.listeners.learned.mu.Unlock()
-	for addr, paths := range s.listeners.learned.paths {
-		name := s.listeners.of(addr)
-		if name == "" || s.inbox.has(addr) {
+	for from, paths := range s.listeners.learned.paths {
+		conf := s.listeners.conf(from.addr)
+		if conf == nil || s.inbox.has(from.addr) {
 			continue
 		}
-		for prefix, h := range paths {
-			out = append(out, model.LearnedPath{Listener: name, Peer: addr, PeerASN: h.asn, Prefix: prefix, NextHop: h.nextHop})
+		asn := cmp.Or(s.listeners.learned.asns[from.addr], conf.PeerASN)
+		for prefix, nextHop := range paths {
+			out = append(out, model.LearnedPath{Listener: conf.Name, Peer: from.addr, PeerASN: asn, Prefix: prefix, NextHop: nextHop})
 		}
 	}
 	return out
 }
 
-// learned are the paths that came in, by who sent them.
+// learned are the paths that came in.
 type learned struct {
 	mu    sync.Mutex
-	paths map[netip.Addr]map[netip.Prefix]heard
+	paths map[from]map[netip.Prefix]netip.Addr // next hops
+	asns  map[netip.Addr]uint32                // of masters that may have every number
 }
 
-type heard struct {
-	nextHop netip.Addr
-	asn     uint32
+// from is a master and a family.
+type from struct {
+	addr netip.Addr
+	six  bool
 }
 
-// hear has the server tell of each path and each session from now on. s.mu is held.
-func (s *Speaker) hear() error {
-	if s.listeners.hears {
-		return nil
+// take notes what the server tells of a master; it tells whether one, or a path of one, came or went.
+func (s *Speaker) take(addr netip.Addr, e event) (news bool) {
+	conf := s.listeners.conf(addr)
+	if conf == nil {
+		return false
 	}
-	err := s.server.WatchEvent(s.ctx, &api.WatchEventRequest{
-		Peer: &api.WatchEventRequest_Peer{},
-		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
-			{Type: api.WatchEventRequest_Table_Filter_ADJIN},
-		}},
-	}, func(r *api.WatchEventResponse) {
-		if s.take(r) {
-			s.changed()
+	l := &s.listeners.learned
+	switch e.kind {
+	case asnHeard:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.asns == nil {
+			l.asns = make(map[netip.Addr]uint32)
 		}
-	})
-	s.listeners.hears = err == nil
-	return err
-}
-
-// take notes one event, and tells whether a master, or a path of one, came or went.
-func (s *Speaker) take(r *api.WatchEventResponse) (news bool) {
-	if p := r.GetPeer().GetPeer(); p != nil {
-		addr, err := netip.ParseAddr(p.GetState().GetNeighborAddress())
-		if err != nil {
-			return false
-		}
-		addr = addr.Unmap()
-		state := p.GetState().GetSessionState()
-		if !s.inbox.has(addr) && s.listeners.arriving.hear(addr, state, time.Now()) {
+		l.asns[addr] = e.asn
+	case updateRead:
+		gone, come := e.update.read(conf.LocalASN)
+		l.note(addr, gone, come, int(conf.MaxPrefixes))
+		return len(gone)+len(come) > 0
+	case peerDown:
+		return l.forget(addr)
+	case stateChanged:
+		if s.listeners.arriving.hear(addr, e.new, time.Now()) {
 			s.wake()
 		}
-		return state == api.PeerState_ESTABLISHED || s.listeners.learned.forget(addr)
 	}
-	for _, p := range r.GetTable().GetPaths() {
-		addr, err := netip.ParseAddr(p.GetNeighborIp())
-		if addr = addr.Unmap(); err != nil || s.listeners.of(addr) == "" || s.inbox.has(addr) {
-			continue
-		}
-		prefix, h, ok := readPath(p)
-		if !ok {
-			s.log.Debug("path not understood", "peer", addr, "path", p)
-			continue
-		}
-		s.listeners.learned.note(addr, prefix, h, p.GetIsWithdraw())
-		news = true
-	}
-	return news
+	return false
 }
 
 // forget drops the paths of a master whose session has ended; it tells whether there were any.
 func (l *learned) forget(addr netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	had := len(l.paths[addr]) > 0
-	delete(l.paths, addr)
+	had := len(l.paths[from{addr, false}])+len(l.paths[from{addr, true}]) > 0
+	delete(l.paths, from{addr, false})
+	delete(l.paths, from{addr, true})
+	delete(l.asns, addr)
 	return had
 }
 
-func (l *learned) note(addr netip.Addr, prefix netip.Prefix, h heard, withdrawn bool) {
+// note takes what a master withdraws and advertises. What is beyond the limit of a family is left
+// out: the server ends the session a moment later.
+func (l *learned) note(addr netip.Addr, gone []netip.Prefix, come map[netip.Prefix]netip.Addr, most int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if withdrawn {
-		delete(l.paths[addr], prefix)
-		return
-	}
 	if l.paths == nil {
-		l.paths = make(map[netip.Addr]map[netip.Prefix]heard)
+		l.paths = make(map[from]map[netip.Prefix]netip.Addr)
 	}
-	if l.paths[addr] == nil {
-		l.paths[addr] = make(map[netip.Prefix]heard)
+	for _, p := range gone {
+		delete(l.paths[from{addr, p.Addr().Is6()}], p)
 	}
-	l.paths[addr][prefix] = h
-}
-
-// readPath reads what a path says. Of two next hops of IPv6 the first one is not link-local.
-func readPath(p *api.Path) (prefix netip.Prefix, h heard, ok bool) {
-	h.asn = p.GetSourceAsn()
-	m, err := p.GetNlri().UnmarshalNew()
-	if err != nil {
-		return prefix, h, false
-	}
-	to, is := m.(*api.IPAddressPrefix)
-	if !is {
-		return prefix, h, false
-	}
-	addr, err := netip.ParseAddr(to.GetPrefix())
-	if err != nil {
-		return prefix, h, false
-	}
-	if prefix, err = addr.Prefix(int(to.GetPrefixLen())); err != nil {
-		return prefix, h, false
-	}
-	for _, raw := range p.GetPattrs() {
-		m, err := raw.UnmarshalNew()
-		if err != nil {
+	for p, nextHop := range come {
+		of := from{addr, p.Addr().Is6()}
+		if _, has := l.paths[of][p]; !has && most > 0 && len(l.paths[of]) >= most {
 			continue
 		}
-		var by string
-		switch a := m.(type) {
-		case *api.NextHopAttribute:
-			by = a.GetNextHop()
-		case *api.MpReachNLRIAttribute:
-			if hops := a.GetNextHops(); len(hops) > 0 {
-				by = hops[0]
+		if l.paths[of] == nil {
+			l.paths[of] = make(map[netip.Prefix]netip.Addr)
+		}
+		l.paths[of][p] = nextHop
+	}
+}
+
+// read reads what an UPDATE withdraws and advertises. A path that has been at this node already, as
+// its AS number says, counts as withdrawn (RFC 4271 section 9.1.2).
+func (u *update) read(asn uint32) (gone []netip.Prefix, come map[netip.Prefix]netip.Addr) {
+	gone, come = prefixes(u.withdrawn), make(map[netip.Prefix]netip.Addr)
+	var nextHop netip.Addr
+	looped := false
+	for _, attribute := range u.attributes {
+		switch a := attribute.(type) {
+		case *packet.PathAttributeNextHop:
+			nextHop = a.Value
+		case *packet.PathAttributeAsPath:
+			for _, part := range a.Value {
+				looped = looped || slices.Contains(part.GetAS(), asn)
+			}
+		case *packet.PathAttributeMpUnreachNLRI:
+			gone = append(gone, prefixes(a.Value)...)
+		case *packet.PathAttributeMpReachNLRI:
+			for _, p := range prefixes(a.Value) {
+				come[p] = a.Nexthop // the other one is link-local
 			}
 		}
-		if a, err := netip.ParseAddr(cmp.Or(by, "-")); err == nil {
-			h.nextHop = a
+	}
+	for _, p := range prefixes(u.nlri) {
+		come[p] = nextHop
+	}
+	if looped {
+		for p := range come {
+			gone = append(gone, p)
+		}
+		come = nil
+	}
+	return gone, come
+}
+
+// prefixes is how many prefixes are in an UPDATE.
+func (u *update) prefixes() int {
+	n := len(u.nlri) + len(u.withdrawn)
+	for _, attribute := range u.attributes {
+		switch a := attribute.(type) {
+		case *packet.PathAttributeMpUnreachNLRI:
+			n += len(a.Value)
+		case *packet.PathAttributeMpReachNLRI:
+			n += len(a.Value)
 		}
 	}
-	return prefix, h, true
+	return n
+}
+
+// prefixes are those of the two families that a listener has.
+func prefixes(all []packet.PathNLRI) (out []netip.Prefix) {
+	for _, n := range all {
+		if p, is := n.NLRI.(*packet.IPAddrPrefix); is {
+			out = append(out, p.Prefix)
+		}
+	}
+	return out
 }

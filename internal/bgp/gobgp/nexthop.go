@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	api "github.com/osrg/gobgp/v4/api"
 )
 
 // lookAgain is the least time between two looks at the addresses of this node.
@@ -50,11 +52,11 @@ func (s *Speaker) renewNextHop(p *peer) {
 
 // extend lets a peer over IPv6 have IPv4 paths once its OPEN has said that it
 // takes them (RFC 8950 section 4). The server does not look.
-func (s *Speaker) extend(p *peer) {
+func (s *Speaker) extend(p *peer, known *api.Peer) {
 	if !p.conf.IPv4 || p.conf.Address.Is4() {
 		return
 	}
-	_, extended := capabilities(s.list(p.conf.Address.String())[p.conf.Address])
+	_, extended := capabilities(known)
 	if extended == p.extended {
 		return
 	}

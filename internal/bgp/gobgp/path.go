@@ -6,10 +6,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -19,7 +20,6 @@ const gracefulShutdown = 0xffff0000
 
 // path is what the server was last given.
 type path struct {
-	nlri    *anypb.Any
 	to      []model.BGPAudience
 	classes []*class
 }
@@ -71,16 +71,16 @@ func (s *Speaker) SetPath(want model.BGPPath) error {
 	if err != nil {
 		return err
 	}
-	req, err := s.request(&want, classes)
+	route, err := s.request(&want, classes)
 	if err == nil {
-		_, err = s.server.AddPath(s.ctx, req)
+		_, err = s.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{route}})
 	}
 	if err != nil {
 		s.dismiss(want.To, classes)
 		return fmt.Errorf("path %s: %w", want.Prefix, err)
 	}
 	had := s.paths[want.Prefix]
-	s.paths[want.Prefix] = path{req.Path.Nlri, want.To, classes}
+	s.paths[want.Prefix] = path{want.To, classes}
 	s.dismiss(had.to, had.classes)
 	return nil
 }
@@ -93,15 +93,11 @@ func (s *Speaker) DeletePath(prefix netip.Prefix) error {
 	if !ok {
 		return nil
 	}
-	family := familyOf(prefix.Addr())
-	attrs, err := pack(&api.OriginAttribute{}, nextHop(prefix.Addr(), had.nlri))
-	if err != nil {
-		return err
+	route, err := pathTo(prefix)
+	if err == nil {
+		err = s.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{route}})
 	}
-	if err := s.server.DeletePath(s.ctx, &api.DeletePathRequest{
-		Family: family,
-		Path:   &api.Path{Family: family, Nlri: had.nlri, Pattrs: attrs, IsWithdraw: true},
-	}); err != nil {
+	if err != nil {
 		return fmt.Errorf("withdraw %s: %w", prefix, err)
 	}
 	delete(s.paths, prefix)
@@ -109,28 +105,37 @@ func (s *Speaker) DeletePath(prefix netip.Prefix) error {
 	return nil
 }
 
-func familyOf(addr netip.Addr) *api.Family {
-	if addr.Is4() {
-		return ipv4
-	}
-	return ipv6
-}
-
-// request turns a path into one of the server. The next hop is unspecified, which
+// pathTo is a path of the server to a prefix. The next hop is unspecified, which
 // the server replaces with the local address of each session, and for IPv4 over
 // an IPv6 session with MP_REACH_NLRI (RFC 8950).
-func (s *Speaker) request(want *model.BGPPath, classes []*class) (*api.AddPathRequest, error) {
-	addr := want.Prefix.Addr()
-	nlri, err := anypb.New(&api.IPAddressPrefix{Prefix: addr.String(), PrefixLen: uint32(want.Prefix.Bits())})
+func pathTo(prefix netip.Prefix) (*apiutil.Path, error) {
+	nlri, err := bgp.NewIPAddrPrefix(prefix)
 	if err != nil {
 		return nil, err
 	}
-	attrs := []proto.Message{&api.OriginAttribute{}, nextHop(addr, nlri)} // ORIGIN IGP
-	var large []*api.LargeCommunity
+	p := &apiutil.Path{Family: bgp.RF_IPv4_UC, Nlri: nlri, Age: time.Now().Unix()}
+	var hop bgp.PathAttributeInterface
+	if prefix.Addr().Is4() {
+		hop, err = bgp.NewPathAttributeNextHop(netip.IPv4Unspecified())
+	} else {
+		p.Family = bgp.RF_IPv6_UC
+		hop, err = bgp.NewPathAttributeMpReachNLRI(p.Family, []bgp.PathNLRI{{NLRI: nlri}}, netip.IPv6Unspecified())
+	}
+	p.Attrs = []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP), hop}
+	return p, err
+}
+
+// request turns a path into one of the server.
+func (s *Speaker) request(want *model.BGPPath, classes []*class) (*apiutil.Path, error) {
+	p, err := pathTo(want.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	var large []*bgp.LargeCommunity
 	if classes == nil {
-		attrs, large = attributes(attrs, &want.To[0])
+		p.Attrs, large = attributes(p.Attrs, &want.To[0])
 	} else if slices.ContainsFunc(want.To, func(to model.BGPAudience) bool { return to.Shutdown }) {
-		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: 0}) // see class.actions
+		p.Attrs = append(p.Attrs, bgp.NewPathAttributeLocalPref(0)) // see class.actions
 	}
 	for i := range want.To {
 		tag := want.To[i].Prepend
@@ -142,59 +147,36 @@ func (s *Speaker) request(want *model.BGPPath, classes []*class) (*api.AddPathRe
 		}
 	}
 	if len(large) > 0 {
-		attrs = append(attrs, &api.LargeCommunitiesAttribute{Communities: large})
+		p.Attrs = append(p.Attrs, bgp.NewPathAttributeLargeCommunities(large))
 	}
-	packed, err := pack(attrs...)
-	if err != nil {
-		return nil, err
-	}
-	return &api.AddPathRequest{Path: &api.Path{Family: familyOf(addr), Nlri: nlri, Pattrs: packed}}, nil
+	return p, nil
 }
 
 // attributes adds those that all peers get. Large communities are returned for more
 // to come.
-func attributes(attrs []proto.Message, to *model.BGPAudience) ([]proto.Message, []*api.LargeCommunity) {
+func attributes(attrs []bgp.PathAttributeInterface, to *model.BGPAudience) ([]bgp.PathAttributeInterface, []*bgp.LargeCommunity) {
 	if to.MEDSet {
-		attrs = append(attrs, &api.MultiExitDiscAttribute{Med: to.MED})
+		attrs = append(attrs, bgp.NewPathAttributeMultiExitDisc(to.MED))
 	}
 	// The server keeps LOCAL_PREF from eBGP peers, RFC 4271 section 5.1.5.
 	switch {
 	case to.Shutdown:
-		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: 0}) // RFC 8326 section 4
+		attrs = append(attrs, bgp.NewPathAttributeLocalPref(0)) // RFC 8326 section 4
 	case to.LocalPref != 0:
-		attrs = append(attrs, &api.LocalPrefAttribute{LocalPref: to.LocalPref})
+		attrs = append(attrs, bgp.NewPathAttributeLocalPref(to.LocalPref))
 	}
 	communities := to.Communities
 	if to.Shutdown {
 		communities = append(slices.Clip(communities), gracefulShutdown)
 	}
 	if len(communities) > 0 {
-		attrs = append(attrs, &api.CommunitiesAttribute{Communities: communities})
+		attrs = append(attrs, bgp.NewPathAttributeCommunities(communities))
 	}
-	large := make([]*api.LargeCommunity, 0, len(to.LargeCommunities)+len(to.Peers))
+	large := make([]*bgp.LargeCommunity, 0, len(to.LargeCommunities)+len(to.Peers))
 	for _, c := range to.LargeCommunities {
-		large = append(large, &api.LargeCommunity{GlobalAdmin: c[0], LocalData1: c[1], LocalData2: c[2]})
+		large = append(large, bgp.NewLargeCommunity(c[0], c[1], c[2]))
 	}
 	return attrs, large
-}
-
-// nextHop is the attribute with an unspecified next hop.
-func nextHop(addr netip.Addr, nlri *anypb.Any) proto.Message {
-	if addr.Is4() {
-		return &api.NextHopAttribute{NextHop: netip.IPv4Unspecified().String()}
-	}
-	return &api.MpReachNLRIAttribute{Family: ipv6, NextHops: []string{netip.IPv6Unspecified().String()}, Nlris: []*anypb.Any{nlri}}
-}
-
-func pack(attrs ...proto.Message) ([]*anypb.Any, error) {
-	out := make([]*anypb.Any, len(attrs))
-	for i, a := range attrs {
-		var err error
-		if out[i], err = anypb.New(a); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // classOf finds or makes the class of an audience.
@@ -275,19 +257,19 @@ func (c *class) actions() *api.Actions {
 		communities = append(slices.Clip(communities), gracefulShutdown)
 	}
 	if len(communities) > 0 {
-		a.Community = &api.CommunityAction{Type: api.CommunityAction_REPLACE}
+		a.Community = &api.CommunityAction{Type: api.CommunityAction_TYPE_REPLACE}
 		for _, x := range communities {
 			a.Community.Communities = append(a.Community.Communities, fmt.Sprintf("%d:%d", x>>16, x&0xffff))
 		}
 	}
 	if len(c.attrs.LargeCommunities) > 0 { // in place of the markers
-		a.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_REPLACE}
+		a.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_REPLACE}
 		for _, x := range c.attrs.LargeCommunities {
 			a.LargeCommunity.Communities = append(a.LargeCommunity.Communities, fmt.Sprintf("%d:%d:%d", x[0], x[1], x[2]))
 		}
 	}
 	if c.attrs.MEDSet {
-		a.Med = &api.MedAction{Type: api.MedAction_REPLACE, Value: int64(c.attrs.MED)}
+		a.Med = &api.MedAction{Type: api.MedAction_TYPE_REPLACE, Value: int64(c.attrs.MED)}
 	}
 	// The server keeps it from eBGP peers, and has no way to set 0, which the path has
 	// if any of its peers shall leave.

@@ -1,14 +1,15 @@
 package gobgp
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -272,9 +273,9 @@ func TestRoutesOfOthersAreRefused(t *testing.T) {
 		t.Errorf("the other router got what the first said: %v", p)
 	}
 	var table []string
-	if err := b.server.ListPath(context.Background(), &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: ipv4}, func(d *api.Destination) {
-		for _, p := range d.Paths {
-			table = append(table, d.Prefix+" "+p.NeighborIp)
+	if err := b.server.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: packet.RF_IPv4_UC}, func(prefix packet.NLRI, paths []*apiutil.Path) {
+		for _, p := range paths {
+			table = append(table, prefix.String()+" "+p.PeerAddress.String())
 		}
 	}); err != nil {
 		t.Fatal(err)

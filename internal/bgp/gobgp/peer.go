@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	api "github.com/osrg/gobgp/v4/api"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -34,16 +34,19 @@ type peer struct {
 
 // life is that of a peer in the server, which is given it anew for each session.
 type life struct {
-	in      bool // the server has it
-	number  int  // counts how often it was given it
-	state   bgp.State
-	entered time.Time // of state
-	since   time.Time
-	flaps   uint64
+	in     bool // the server has it
+	number int  // counts how often it was given it
+	// accepted: the server has a session that begins or goes on, and not just a
+	// connection that it has opened itself.
+	accepted bool
+	state    bgp.State
+	entered  time.Time // of state
+	since    time.Time
+	flaps    uint64
 }
 
 // begin notes that the server was given the peer.
-func (l *life) begin() { l.in, l.state, l.entered = true, bgp.Idle, time.Now() }
+func (l *life) begin() { l.in, l.accepted, l.state, l.entered = true, false, bgp.Idle, time.Now() }
 
 // move notes a new state other than Idle.
 func (l *life) move(to bgp.State, now time.Time) {
@@ -120,11 +123,7 @@ func (s *Speaker) AddPeer(conf bgp.Peer) error {
 // enter gives the peer to the server. What prevents that may pass, so it is tried
 // again.
 func (s *Speaker) enter(p *peer) {
-	at := s.notBefore(p)
-	p.tryAt(at)
-	if !at.IsZero() {
-		return
-	}
+	p.tryAt(time.Time{})
 	if words := p.tooFar(); words != "" {
 		p.fail(words)
 		p.tryAfter(time.Now(), refusedMax)

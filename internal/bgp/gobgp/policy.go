@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/server"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -30,8 +31,8 @@ const (
 )
 
 // marker lets a peer have a path. The tag is the number of prepends, or a class.
-func marker(peer, tag int) *api.LargeCommunity {
-	return &api.LargeCommunity{GlobalAdmin: markerASN, LocalData1: uint32(peer), LocalData2: uint32(tag)}
+func marker(peer, tag int) *bgp.LargeCommunity {
+	return bgp.NewLargeCommunity(markerASN, uint32(peer), uint32(tag))
 }
 
 // refuseAll sets the policies: of routes only the own ones are imported, none is
@@ -40,22 +41,22 @@ func refuseAll(ctx context.Context, srv *server.BgpServer) error {
 	own := &api.Statement{
 		Name:       "own",
 		Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
-		Actions:    &api.Actions{RouteAction: api.RouteAction_ACCEPT},
+		Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
 	}
 	for _, p := range []struct {
 		name      string
 		direction api.PolicyDirection
 		first     []*api.Statement
 	}{
-		{importPolicy, api.PolicyDirection_IMPORT, []*api.Statement{own}},
-		{exportPolicy, api.PolicyDirection_EXPORT, nil},
+		{importPolicy, api.PolicyDirection_POLICY_DIRECTION_IMPORT, []*api.Statement{own}},
+		{exportPolicy, api.PolicyDirection_POLICY_DIRECTION_EXPORT, nil},
 	} {
 		policy := &api.Policy{Name: p.name, Statements: p.first}
 		if err := srv.AddPolicy(ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
 			return fmt.Errorf("%s policy: %w", p.name, err)
 		}
 		if err := srv.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-			Name: "global", Direction: p.direction, DefaultAction: api.RouteAction_REJECT,
+			Name: "global", Direction: p.direction, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
 			Policies: []*api.Policy{{Name: p.name}},
 		}}); err != nil {
 			return fmt.Errorf("assign %s policy: %w", p.name, err)
@@ -90,7 +91,7 @@ type exported struct {
 func (s *Speaker) admit(p *peer) error {
 	if !p.named {
 		if err := s.server.AddDefinedSet(s.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
-			DefinedType: api.DefinedType_NEIGHBOR, Name: p.set(),
+			DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: p.set(),
 			List: []string{netip.PrefixFrom(p.conf.Address.WithZone(""), p.conf.Address.BitLen()).String()},
 		}}); err != nil {
 			return fmt.Errorf("peer set: %w", err)
@@ -146,7 +147,7 @@ func (s *Speaker) recast(p *peer) {
 // resend has the server look at all paths again for a peer that is Established.
 func (s *Speaker) resend(p *peer) {
 	if err := s.server.ResetPeer(s.ctx, &api.ResetPeerRequest{
-		Address: p.conf.Address.String(), Soft: true, Direction: api.ResetPeerRequest_OUT,
+		Address: p.conf.Address.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
 	}); err != nil {
 		s.log.Debug("paths not sent again", "peer", p.conf.Name, "err", err)
 	}
@@ -161,7 +162,7 @@ func (s *Speaker) permit(p *peer, st statement) error {
 	mark := p.mark(st.tag)
 	if !slices.Contains(p.marks, mark) {
 		if err := s.server.AddDefinedSet(s.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
-			DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
+			DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, Name: mark,
 			List: []string{fmt.Sprintf("%d:%d:%d", uint32(markerASN), p.index, st.tag)},
 		}}); err != nil {
 			return fmt.Errorf("marker: %w", err)
@@ -172,9 +173,9 @@ func (s *Speaker) permit(p *peer, st statement) error {
 	if st.class != nil {
 		actions = st.class.actions()
 	}
-	actions.RouteAction = api.RouteAction_ACCEPT
+	actions.RouteAction = api.RouteAction_ROUTE_ACTION_ACCEPT
 	if actions.LargeCommunity == nil {
-		actions.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_REMOVE, Communities: []string{markers}}
+		actions.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_REMOVE, Communities: []string{markers}}
 	}
 	if st.prepend > 0 && p.conf.External() {
 		actions.AsPrepend = &api.AsPrependAction{Asn: p.conf.LocalASN, Repeat: uint32(st.prepend)}
@@ -187,8 +188,8 @@ func (s *Speaker) permit(p *peer, st statement) error {
 		Statements: []*api.Statement{{
 			Name: name,
 			Conditions: &api.Conditions{
-				NeighborSet:       &api.MatchSet{Type: api.MatchSet_ANY, Name: p.set()},
-				LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_ANY, Name: mark},
+				NeighborSet:       &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: p.set()},
+				LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: mark},
 				AfiSafiIn:         []*api.Family{st.family},
 			},
 			Actions: actions,
@@ -216,7 +217,7 @@ func (s *Speaker) forbid(p *peer) error {
 	if p.named {
 		p.named = false
 		return s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
-			DefinedType: api.DefinedType_NEIGHBOR, Name: p.set(),
+			DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: p.set(),
 		}})
 	}
 	return nil
@@ -247,7 +248,7 @@ func (p *peer) mark(tag int) string { return fmt.Sprintf("%s-%d", p.set(), tag) 
 
 func (s *Speaker) removeMark(mark string) error {
 	if err := s.server.DeleteDefinedSet(s.ctx, &api.DeleteDefinedSetRequest{All: true, DefinedSet: &api.DefinedSet{
-		DefinedType: api.DefinedType_LARGE_COMMUNITY, Name: mark,
+		DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, Name: mark,
 	}}); err != nil {
 		return fmt.Errorf("marker: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -12,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	api "github.com/osrg/gobgp/v4/api"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -152,13 +153,27 @@ func TestRestartIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestRestartIsSaidToEach: a router that is there late hears of the restart too,
-// after another one has its session, and its End-of-RIB has come.
+// TestRestartIsSaidToEach: a router that is there late, or takes no session at first, hears of
+// the restart too, after another one has its session, and its End-of-RIB has come. The server waits
+// for all peers that it has (RFC 4724 section 4.1); one that refuses it has not for a while.
 func TestRestartIsSaidToEach(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	early, quick, late := newRouter(t, routerASN), host(), host()
+	early, quick, late, refuses := newRouter(t, routerASN), host(), host(), host()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(refuses, 179).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
 	self := host()
 	early.neighbor(self, lbdASN, func(p *api.Peer) {
 		p.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 20, DeferralTime: 1}
@@ -168,9 +183,9 @@ func TestRestartIsSaidToEach(t *testing.T) {
 	})
 	b := newBed(t)
 	b.addr = self
-	b.set(vip("203.0.113.1", "early", "quick", "late"))
+	b.set(vip("203.0.113.1", "early", "quick", "late", "refuses"))
 	quickly := newPipe(t, quick) // it does not send End-of-RIB
-	for name, addr := range map[string]netip.Addr{"early": early.addr, "quick": quick, "late": late} {
+	for name, addr := range map[string]netip.Addr{"early": early.addr, "quick": quick, "late": late, "refuses": refuses} {
 		p := b.peer(name, &router{asn: routerASN, addr: addr})
 		p.GracefulRestart, p.RestartTime, p.Restarting = true, 10*time.Second, true
 		b.add(p)
@@ -180,16 +195,20 @@ func TestRestartIsSaidToEach(t *testing.T) {
 	b.up("early")
 	wait(t, "path", func() bool { return early.received(self) == 1 })
 	wait(t, "the path", func() bool { return first.prefixes.Load() == 1 })
-	routers := newPipe(t, late)
-	last := <-routers
-	b.up("late")
-	for name, r := range map[string]*pipe{"quick": first, "late": last} {
+	b.fails("refuses", "closed the connection")
+	_ = l.Close()
+	last, again := newPipe(t, late), newPipe(t, refuses)
+	routers := map[string]*pipe{"quick": first, "late": <-last, "refuses": <-again}
+	for name, r := range routers {
+		b.up(name)
 		c := graceful(r)
 		if c == nil || c.Flags&0x8 == 0 || len(c.Tuples) != 2 || c.Tuples[0].Flags&c.Tuples[1].Flags&0x80 == 0 {
 			t.Errorf("router %s is told %+v", name, c)
 		}
 	}
-	wait(t, "the path", func() bool { return last.prefixes.Load() == 1 })
+	for _, r := range routers {
+		wait(t, "the path", func() bool { return r.prefixes.Load() == 1 })
+	}
 }
 
 // graceful is the capability of RFC 4724 section 3 that a router got.

@@ -17,9 +17,10 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/server"
-	"google.golang.org/protobuf/types/known/anypb"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -208,7 +209,7 @@ func newRouterAt(t *testing.T, asn uint32, addr netip.Addr) *router {
 func newRouterOn(t *testing.T, asn uint32, addr netip.Addr, iface string) *router {
 	t.Helper()
 	n := lastHost.Add(1)
-	r := &router{server.NewBgpServer(server.LoggerOption(&logger{slog.New(slog.DiscardHandler), func(netip.Addr, event) {}})), t, addr, asn}
+	r := &router{server.NewBgpServer(), t, addr, asn}
 	go r.Serve()
 	err := r.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{
 		Asn: asn, RouterId: fmt.Sprintf("10.8.%d.%d", n>>8, n&255), ListenPort: 179, ListenAddresses: []string{addr.WithZone("").String()},
@@ -254,12 +255,12 @@ func (r *router) routes(addr netip.Addr) map[string]route4 {
 	r.t.Helper()
 	unraced(r.t)
 	out := make(map[string]route4)
-	for _, f := range []*api.Family{ipv4, ipv6} {
-		err := r.ListPath(context.Background(), &api.ListPathRequest{
-			TableType: api.TableType_ADJ_IN, Name: addr.String(), Family: f,
-		}, func(d *api.Destination) {
-			for _, p := range d.Paths {
-				out[d.Prefix] = readRoute(r.t, p)
+	for _, f := range []packet.Family{packet.RF_IPv4_UC, packet.RF_IPv6_UC} {
+		err := r.ListPath(apiutil.ListPathRequest{
+			TableType: api.TableType_TABLE_TYPE_ADJ_IN, Name: addr.String(), Family: f,
+		}, func(prefix packet.NLRI, paths []*apiutil.Path) {
+			for _, p := range paths {
+				out[prefix.String()] = readRoute(p)
 			}
 		})
 		if err != nil {
@@ -279,32 +280,27 @@ type route4 struct {
 	large       [][3]uint32
 }
 
-func readRoute(t *testing.T, p *api.Path) route4 {
-	t.Helper()
+func readRoute(p *apiutil.Path) route4 {
 	out := route4{localPref: -1, med: -1}
-	for _, raw := range p.Pattrs {
-		m, err := raw.UnmarshalNew()
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch a := m.(type) {
-		case *api.NextHopAttribute:
-			out.nextHop = a.NextHop
-		case *api.MpReachNLRIAttribute:
-			out.nextHop = strings.Join(a.NextHops, ",")
-		case *api.AsPathAttribute:
-			for _, s := range a.Segments {
-				out.asPath = append(out.asPath, s.Numbers...)
+	for _, attribute := range p.Attrs {
+		switch a := attribute.(type) {
+		case *packet.PathAttributeNextHop:
+			out.nextHop = a.Value.String()
+		case *packet.PathAttributeMpReachNLRI:
+			out.nextHop = a.Nexthop.String()
+		case *packet.PathAttributeAsPath:
+			for _, s := range a.Value {
+				out.asPath = append(out.asPath, s.GetAS()...)
 			}
-		case *api.LocalPrefAttribute:
-			out.localPref = int64(a.LocalPref)
-		case *api.MultiExitDiscAttribute:
-			out.med = int64(a.Med)
-		case *api.CommunitiesAttribute:
-			out.communities = a.Communities
-		case *api.LargeCommunitiesAttribute:
-			for _, c := range a.Communities {
-				out.large = append(out.large, [3]uint32{c.GlobalAdmin, c.LocalData1, c.LocalData2})
+		case *packet.PathAttributeLocalPref:
+			out.localPref = int64(a.Value)
+		case *packet.PathAttributeMultiExitDisc:
+			out.med = int64(a.Value)
+		case *packet.PathAttributeCommunities:
+			out.communities = a.Value
+		case *packet.PathAttributeLargeCommunities:
+			for _, c := range a.Values {
+				out.large = append(out.large, [3]uint32{c.ASN, c.LocalData1, c.LocalData2})
 			}
 		}
 	}
@@ -367,15 +363,7 @@ func (r *router) received(addr netip.Addr) (n uint64) {
 // announce has the router advertise prefixes of its own.
 func (r *router) announce(prefixes ...string) {
 	r.t.Helper()
-	for _, s := range prefixes {
-		p := netip.MustParsePrefix(s)
-		nlri, _ := anypb.New(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())})
-		attrs, err := pack(&api.OriginAttribute{}, &api.NextHopAttribute{NextHop: "10.1.2.3"})
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if _, err := r.AddPath(r.t.Context(), &api.AddPathRequest{Path: &api.Path{Family: ipv4, Nlri: nlri, Pattrs: attrs}}); err != nil {
-			r.t.Fatal(err)
-		}
+	for _, p := range prefixes {
+		r.path(p, false)
 	}
 }

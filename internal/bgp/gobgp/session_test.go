@@ -1,11 +1,12 @@
 package gobgp
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	api "github.com/osrg/gobgp/v4/api"
 
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
@@ -64,4 +65,21 @@ func TestRoutesAfterReset(t *testing.T) {
 	// An update is counted a moment after it was sent.
 	b.until("r", "with the updates of both sessions", func(s bgp.Session) bool { return s.UpdatesOut >= 2 })
 	t.Logf("first session after %v, again after a reset by the router after %v", first, again)
+}
+
+// TestNoBFDOfTheServer: its port is for that of lbd.
+func TestNoBFDOfTheServer(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	b, r := newBed(t), newRouter(t, routerASN)
+	r.neighbor(b.addr, lbdASN)
+	b.add(b.peer("r", r))
+	b.up("r")
+	time.Sleep(1200 * time.Millisecond) // it looks once a second whether it has to
+	c, err := net.ListenPacket("udp", ":3784")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
 }

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	"github.com/osrg/gobgp/v3/pkg/apiutil"
-	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	bgptypes "lbd.dev/lbd/internal/bgp"
 )
@@ -37,11 +37,11 @@ func (s *Speaker) Sessions() map[string]bgptypes.Session {
 	return out
 }
 
-// list asks the server for one peer, or for all but the witness.
+// list asks the server for one peer, or for all.
 func (s *Speaker) list(addr string) map[netip.Addr]*api.Peer {
 	out := make(map[netip.Addr]*api.Peer)
 	err := s.server.ListPeer(s.ctx, &api.ListPeerRequest{Address: addr}, func(p *api.Peer) {
-		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil && a != witnessAddr {
+		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
 			out[a] = p
 		}
 	})
@@ -107,8 +107,8 @@ func (p *peer) families(known *api.Peer, out *bgptypes.Session) {
 
 // capabilities reads what the peer said in its OPEN: the families (RFC 4760), and
 // whether it takes IPv6 next hops of IPv4 paths (RFC 8950).
-func capabilities(known *api.Peer) (families map[bgp.RouteFamily]bool, extended bool) {
-	families = make(map[bgp.RouteFamily]bool)
+func capabilities(known *api.Peer) (families map[bgp.Family]bool, extended bool) {
+	families = make(map[bgp.Family]bool)
 	caps, _ := apiutil.UnmarshalCapabilities(known.GetState().GetRemoteCap()) // the server has read them before
 	for _, c := range caps {
 		switch c := c.(type) {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	api "github.com/osrg/gobgp/v4/api"
 
 	"lbd.dev/lbd/internal/bgp"
 )
@@ -111,6 +111,7 @@ func netstat(text, group, name string) uint64 {
 type arriving struct {
 	mu    sync.Mutex
 	since map[netip.Addr]time.Time
+	up    []netip.Addr // whose session has come up since settle
 }
 
 // arrivingMost is how many there are at most. Who has been there for longest gives way: a master
@@ -118,7 +119,7 @@ type arriving struct {
 const arrivingMost = bgp.MaxMasters
 
 // hear notes the state of a master; it tells whether somebody has to go.
-func (a *arriving) hear(addr netip.Addr, state api.PeerState_SessionState, now time.Time) bool {
+func (a *arriving) hear(addr netip.Addr, state bgp.State, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, known := a.since[addr]
@@ -127,13 +128,15 @@ func (a *arriving) hear(addr netip.Addr, state api.PeerState_SessionState, now t
 		a.since = make(map[netip.Addr]time.Time)
 	}
 	switch {
-	case state == api.PeerState_IDLE:
+	case state == bgp.Idle:
 		a.since[addr] = time.Time{}
 		return true
-	case state == api.PeerState_ESTABLISHED:
+	case state == bgp.Established:
 		delete(a.since, addr)
-	case state == api.PeerState_ACTIVE && !failed, // after a failure the server only waits for it
-		state == api.PeerState_OPENSENT && (failed || !known):
+		a.up = append(a.up, addr)
+		return true
+	case state == bgp.Active && !failed, // after a failure the server only waits for it
+		state == bgp.OpenSent && (failed || !known):
 		a.since[addr] = now
 	}
 	return len(a.since) == 1 || len(a.since) > arrivingMost
@@ -184,13 +187,41 @@ func (a *arriving) due() (due time.Time, any bool) {
 	return due, any
 }
 
+// settle tells whether sessions of masters have come up.
+func (s *Speaker) settle() bool {
+	a := &s.listeners.arriving
+	a.mu.Lock()
+	up := a.up
+	a.up = nil
+	a.mu.Unlock()
+	end := time.Now().Add(upWait) // for all of them
+	for _, addr := range up {
+		s.awaitUp(addr, end)
+	}
+	return len(up) > 0
+}
+
+// upWait is how long awaitUp may wait.
+const upWait = 100 * time.Millisecond
+
+// awaitUp waits a moment until a session is up in all of the server, which says so first. s.mu is held.
+func (s *Speaker) awaitUp(addr netip.Addr, end time.Time) (known *api.Peer) {
+	for {
+		known = s.list(addr.String())[addr]
+		if known.GetState().GetSessionState() != api.PeerState_SESSION_STATE_OPENCONFIRM || time.Now().After(end) {
+			return known
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // dropStrangers has the server forget whoever is overdue. s.mu is held.
 func (s *Speaker) dropStrangers(now time.Time) {
-	for addr, at := range s.listeners.arriving.overdue(now) {
+	for addr := range s.listeners.arriving.overdue(now) {
 		known := s.list(addr.String())[addr]
+		// Of one that has failed the server may not have noted yet what it has said.
 		state := known.GetState().GetSessionState()
-		waits := state == api.PeerState_IDLE || state == api.PeerState_ACTIVE // for a connection, after it has failed
-		if known.GetConf().GetPeerGroup() != "" && (waits || !at.IsZero() && state != api.PeerState_ESTABLISHED) {
+		if known.GetConf().GetPeerGroup() != "" && state != api.PeerState_SESSION_STATE_ESTABLISHED {
 			s.log.Debug("master dropped before its session was up", "address", addr, "state", state)
 			s.dropMaster(addr)
 		}

@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-
 	"lbd.dev/lbd/internal/bgp"
 	"lbd.dev/lbd/internal/model"
 )
@@ -91,7 +89,7 @@ func TestNetstat(t *testing.T) {
 // TestArriving: who has failed goes at once, who says too little goes after a while, and who has said
 // least for longest if there are too many.
 func TestArriving(t *testing.T) {
-	const idle, active, openSent, up = api.PeerState_IDLE, api.PeerState_ACTIVE, api.PeerState_OPENSENT, api.PeerState_ESTABLISHED
+	const idle, active, openSent, up = bgp.Idle, bgp.Active, bgp.OpenSent, bgp.Established
 	var a arriving
 	begin := time.Now()
 	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }

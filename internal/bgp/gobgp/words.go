@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	bgptypes "lbd.dev/lbd/internal/bgp"
 )
@@ -75,32 +75,39 @@ func limitWords(c *bgptypes.Peer) string {
 }
 
 func floodWords() string {
-	return fmt.Sprintf("closed by this node: the peer sends updates faster than they can be refused; next try in %v", overLimit)
+	return fmt.Sprintf("closed by this node: the peer sends the same again and again, or asks for it; next try in %v", overLimit)
 }
 
-// sentWords tells why this node refused what the peer sent.
-func sentWords(err error, c *bgptypes.Peer) string {
-	var m *bgp.MessageError
-	if !errors.As(err, &m) {
-		return "this node refused a message of the peer: " + text(err)
-	}
-	if m.TypeCode == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR {
-		switch m.SubTypeCode {
+// sentWords tells why this node ended a session, or refused what the peer sent. It returns "" if
+// the peer has said something that the server does not tell: it takes a NOTIFICATION in place of
+// the OPEN, or of what follows it, for a message at the wrong time.
+func sentWords(n *bgp.BGPNotification, c *bgptypes.Peer) string {
+	name := noticeName(n.ErrorCode, n.ErrorSubcode)
+	switch n.ErrorCode {
+	case bgp.BGP_ERROR_FSM_ERROR:
+		return ""
+	case bgp.BGP_ERROR_HOLD_TIMER_EXPIRED:
+		return holdWords(c)
+	case bgp.BGP_ERROR_CEASE:
+		if n.ErrorSubcode == bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED {
+			return limitWords(c)
+		}
+		return "closed by this node: " + name
+	case bgp.BGP_ERROR_OPEN_MESSAGE_ERROR:
+		switch n.ErrorSubcode {
 		case bgp.BGP_ERROR_SUB_BAD_PEER_AS:
-			return fmt.Sprintf("the peer has another AS than the configured %d: %s", c.PeerASN, m.Message)
+			return wrongASWords(c)
 		case bgp.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-			return "the peer has the same BGP identifier (router ID) as this node, or none: " + m.Message
+			return "the peer has the same BGP identifier (router ID) as this node, or none"
 		case bgp.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME:
 			return "the peer wants a hold time of 1 or 2 s, which RFC 4271 forbids"
 		}
 	}
-	return fmt.Sprintf("this node refused a message of the peer (%s): %s", noticeName(m.TypeCode, m.SubTypeCode), m.Message)
+	return "this node refused a message of the peer: " + name
 }
 
-// isPrefixLimit tells whether this node ended a session for too many prefixes.
-func isPrefixLimit(e event) bool {
-	return e.reason != "" && strings.HasPrefix(e.reason, "notification-sent") && e.notice != nil &&
-		e.notice.ErrorCode == bgp.BGP_ERROR_CEASE && e.notice.ErrorSubcode == bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED
+func wrongASWords(c *bgptypes.Peer) string {
+	return fmt.Sprintf("the peer has another AS than the configured %d", c.PeerASN)
 }
 
 // isClosed tells whether the peer just closed the connection while the session
@@ -115,17 +122,6 @@ func endWords(e event, said string, c *bgptypes.Peer) string {
 	opening := e.old == bgptypes.OpenSent || e.old == bgptypes.OpenConfirm
 	reason, _, _ := strings.Cut(e.reason, " ")
 	switch reason {
-	case "notification-received", "hard-reset":
-		if e.notice != nil {
-			return receivedWords(e.notice, c)
-		}
-	case "notification-sent":
-		if isPrefixLimit(e) {
-			return limitWords(c)
-		}
-		if e.notice != nil {
-			return cmp.Or(said, "closed by this node: "+noticeName(e.notice.ErrorCode, e.notice.ErrorSubcode))
-		}
 	case "hold-timer-expired":
 		if opening {
 			words := "hold timer expired while the session was opened: the peer did not answer"
@@ -135,9 +131,9 @@ func endWords(e event, said string, c *bgptypes.Peer) string {
 			return words
 		}
 		return holdWords(c)
-	case "invalid-msg":
-		if opening && e.notice == nil {
-			return said // the peer sent a NOTIFICATION that the server has dropped
+	case "invalid-msg", "bad-peer-as":
+		if opening {
+			return said // if there is nothing the peer sent a NOTIFICATION that the server has dropped
 		}
 		return cmp.Or(said, "the peer sent a message that this node does not understand")
 	case "read-failed", "write-failed", "graceful-restart":

@@ -33,7 +33,10 @@ type Watches struct {
 	interval time.Duration // of this node, and so of others until they tell theirs
 	nodes    map[model.NodeName]*watch
 	owners   map[model.NodeName]bool // see Await
+	first    map[model.NodeName]bool // see Await
 	stalls   uint64
+	second   time.Time // that is running, for mostSuspicions
+	told     int       // suspicions in it
 }
 
 // watch follows the heartbeats of one node.
@@ -50,7 +53,8 @@ type watch struct {
 
 	received, missed, lates uint64
 
-	silence silence
+	silence   silence
+	suspicion suspicion
 }
 
 // NewWatches returns one that watches nobody.
@@ -89,8 +93,12 @@ func (ws *Watches) watch(name model.NodeName) *watch {
 
 // beat notes a heartbeat.
 func (w *watch) beat(b *record.Beat, at time.Time) {
+	after := time.Duration(0)
 	if w.expecting && b.Inc == w.inc {
 		w.missed += min(b.Seq-w.seq-1, 1000)
+		if b.Seq == w.seq+1 && w.late.IsZero() {
+			after = at.Sub(w.last)
+		}
 	}
 	w.received++
 	w.inc, w.seq, w.last = b.Inc, b.Seq, at
@@ -98,6 +106,7 @@ func (w *watch) beat(b *record.Beat, at time.Time) {
 	w.expecting, w.awaiting = !b.Final, false
 	w.interval = time.Duration(b.Interval) * time.Millisecond
 	w.deadline = at.Add(lateAfter(w.interval))
+	w.suspicion.beat(after, w.interval)
 	w.lease = time.Time{}
 	if b.Lease > 0 {
 		w.lease = at.Add(time.Duration(b.Lease) * time.Millisecond)
@@ -159,8 +168,14 @@ func (ws *Watches) Deadlines(now time.Time) (late []Late, next time.Time) {
 // Await expects heartbeats from those who own a VIP that this node is to take next, as far
 // as they are alive. A daemon whose decisions stand still goes on being a member, so it must
 // be missed even if it never had a reason to send heartbeats to this node before. It tells
-// whether there is a new deadline.
-func (ws *Watches) Await(owners []model.NodeName, now time.Time) (began bool) {
+// whether there is a new deadline. This node is the first successor of those in first.
+func (ws *Watches) Await(owners, first []model.NodeName, now time.Time) (began bool) {
+	was := ws.first
+	ws.first = make(map[model.NodeName]bool, len(first))
+	for _, name := range first {
+		ws.first[name] = true
+		began = began || !was[name]
+	}
 	known := make(map[model.NodeName]bool, len(owners))
 	for _, name := range owners {
 		known[name] = true
@@ -201,9 +216,12 @@ func (ws *Watches) Stalls() uint64 { return ws.stalls }
 // Counts are what is counted of one node's heartbeats.
 type Counts struct {
 	Received, Missed, Late uint64
-	Last                   time.Time // zero if none ever came
-	LateSince              time.Time // zero while they arrive or none are expected
-	LeaseEnd               time.Time // by the last heartbeat
+	// Suspicions count how often a heartbeat was missed and the wire was asked, Unasked how
+	// often it was not, because there were too many.
+	Suspicions, Unasked uint64
+	Last                time.Time // zero if none ever came
+	LateSince           time.Time // zero while they arrive or none are expected
+	LeaseEnd            time.Time // by the last heartbeat
 }
 
 // Counts are those of a node.
@@ -212,5 +230,5 @@ func (ws *Watches) Counts(name model.NodeName) Counts {
 	if w == nil {
 		return Counts{}
 	}
-	return Counts{w.received, w.missed, w.lates, w.last, w.late, w.lease}
+	return Counts{w.received, w.missed, w.lates, w.suspicion.asked, w.suspicion.unasked, w.last, w.late, w.lease}
 }

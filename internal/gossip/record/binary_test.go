@@ -90,6 +90,9 @@ func TestBinaryIsStrict(t *testing.T) {
 		return append(append(slices.Clone(good), kind), closeGroup(slices.Clone(group), 0)...)
 	}
 	entry := func(e Entry) []byte { return append(slices.Clone(good), appendEntry(nil, &e)...) }
+	twice := func(kind byte, appendTo func([]byte) []byte) []byte { // and a good entry after them
+		return appendEntry(appendTo(append(appendTo(append(slices.Clone(good), kind)), kind)), &Entry{Addr: vip1, V: 1})
+	}
 	many := slices.Clone(good)
 	for range MaxEntries + 2 {
 		many = appendEntry(many, &Entry{Addr: vip1, V: 1})
@@ -119,6 +122,8 @@ func TestBinaryIsStrict(t *testing.T) {
 		"a MAC, not UTF-8":         Record{Name: "m1", Inc: 5, Seq: 9, Head: &Head{V: 1, MACs: []string{"\xff"}}}.Encode(FormatBinary),
 		"too many entries":         many,
 		"too many drains":          drains,
+		"two heads":                twice(partHead, (&Head{V: 1}).appendTo),
+		"two lists of Machines":    twice(partMachines, (&Machines{V: 1}).appendTo),
 		"JSON":                     append([]byte{TypeState, byte(FormatBinary)}, `{"n":"m1","i":1,"q":2}`...),
 	} {
 		if got, err := recordOf(msg); !errors.Is(err, ErrInvalid) {

@@ -305,3 +305,20 @@ func FuzzMerge(f *testing.F) {
 		}
 	})
 }
+
+// TestNamesForATerminal: no name and no text of another node moves the cursor of a terminal, and
+// no name turns the direction of a line.
+func TestNamesForATerminal(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"m1": true, "büro-3.example": true, "m 1": false, "a/b": false, "m\x1b[2J": false, "m\u009b2J": false, "m\u202e1": false, "m\u00a01": false, "m\x7f": false, "": false,
+	} {
+		if ValidName(name) != ok {
+			t.Errorf("%q: want %t", name, ok)
+		}
+	}
+	for text, ok := range map[string]bool{"two words": true, "1\u00a0s": true, "a\nb": false, "\x1b[2J": false, "\u009b2J": false} {
+		if validWords(text, maxWord) != ok {
+			t.Errorf("%q: want %t", text, ok)
+		}
+	}
+}

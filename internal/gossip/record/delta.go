@@ -150,7 +150,7 @@ func (n *Node) member() model.Member {
 		Name: n.Name, Addr: n.Addr.Addr(), State: n.State(), Known: n.known, Told: n.base.seq > 0,
 		Draining: n.head.Draining, Settled: n.head.Settled, Rules: n.head.Rules,
 		Weight: n.head.Weight, Version: n.head.Version, MACs: n.macs, Addrs: n.head.Addrs, Hears: n.head.Hears,
-		Heard: n.pulse.heard, Late: n.pulse.late, LeaseEnd: n.pulse.leaseEnd, Back: n.pulse.back,
+		Heard: n.pulse.heard, Late: n.pulse.late, Suspect: n.pulse.suspect, Missing: n.pulse.missing, LeaseEnd: n.pulse.leaseEnd, Back: n.pulse.back,
 		Drained: n.head.Drained, Drains: n.drains,
 	}
 	if !n.Present {

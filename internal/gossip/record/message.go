@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"lbd.dev/lbd/internal/model"
@@ -198,7 +199,7 @@ func (m *Machines) check() error {
 // validWords are short, have nothing that could break a line of a log, and are the same in
 // every format: JSON cannot express a text that is not UTF-8.
 func validWords(s string, limit int) bool {
-	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // check refuses a record that breaks a bound.
@@ -272,8 +273,9 @@ func (e *Entry) check() error {
 // validNumber tells whether an epoch, incarnation or version is accepted.
 func validNumber(n uint64) bool { return n <= MaxNumber }
 
-// ValidName tells whether a node may have the name.
+// ValidName tells whether a node may have the name: it has nothing that moves the cursor of a
+// terminal or turns the direction of a line.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= MaxName && utf8.ValidString(s) &&
-		!strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '/' })
+		!strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || r == '/' || !unicode.IsPrint(r) })
 }

@@ -233,6 +233,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, t target) {
 	case r.Method == http.MethodPut && !fits(meta, old):
 		code = http.StatusConflict
 	default:
+		if r.Method == http.MethodPost && meta["uid"] == nil {
+			meta["uid"] = fmt.Sprintf("uid-%d", s.rv)
+		}
 		s.put(t.resource, o)
 	}
 	s.mu.Unlock()

@@ -278,11 +278,11 @@ func same(a, b v1alpha1.Condition) bool {
 func (a *announcer) counting() map[string]sight {
 	nodes, anyReady := a.c.nodes.All(), false
 	for _, n := range nodes {
-		anyReady = anyReady || n.ready
+		anyReady = anyReady || n.ready()
 	}
 	out := map[string]sight{}
 	for k, s := range a.nodes.All() {
-		if n, ok := nodes[k]; ok && (n.ready || !anyReady) {
+		if n, ok := nodes[k]; ok && (n.ready() || !anyReady) {
 			out[k.Name] = s
 		}
 	}

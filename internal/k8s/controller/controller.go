@@ -65,7 +65,7 @@ type Controller struct {
 	o       Options
 	elector *lease.Elector
 	writer  *objects.Writer
-	events  *events
+	events  events
 	// conditions writes those of Services.
 	conditions *k8s.Client
 
@@ -74,6 +74,8 @@ type Controller struct {
 	nodes      *k8s.Watch[node]
 	objects    *objects.Set
 	machines   *machines.Steward // nil: no Machines are served
+	tenants    *tenantServices
+	standIns   []standIn // MachineLoadBalancers, if they are served, and TenantServices
 
 	freed      *freed
 	changes    changes
@@ -154,7 +156,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		o: o, conditions: conditions, sweepEvery: sweepEvery, announce: announceSlowly, events: newEvents(news.Core, o.Identity), changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1), seen: make(chan struct{}, 1)},
+		o: o, conditions: conditions, sweepEvery: sweepEvery, announce: announceSlowly, events: events{objects.NewRecorder(news.Core, Manager, o.Identity)}, changes: changes{wake: make(chan struct{}, 1), judged: make(chan struct{}, 1), agentsJudged: make(chan struct{}, 1), seen: make(chan struct{}, 1)},
 		elector: lease.New(lease.Options{Logger: o.Logger, API: o.Lease, Identity: o.Identity}),
 		writer:  &objects.Writer{Client: o.Client.Dynamic, Manager: Manager},
 		work:    work{stats: Stats{Writes: map[string]uint64{}}}, freed: newFreed(o.Allocator.Quarantine),
@@ -172,24 +174,40 @@ func New(o Options) (*Controller, error) {
 	})
 	c.nodes = k8s.NewWatch(k8s.WatchOptions[node]{
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
-		Convert: convertNode, Same: sameNode, Changed: func([]model.Key) {
-			c.changes.mark(&c.changes.nodes)
+		Convert: convertNode, Same: sameNode, Changed: func(keys []model.Key) {
+			c.changes.node(keys)
 			signal(c.changes.seen)
 		},
 	})
-	c.objects = objects.NewSet(o.Client, func(kind string) {
-		if kind == v1alpha1.KindIPAddressPool {
-			c.changes.mark(&c.changes.pools)
-			if c.machines != nil {
-				c.machines.Wake()
-			}
-		}
-		c.changes.judge() // advertisements depend on pools
-	})
+	c.objects = objects.NewSet(o.Client, c.seeObjects)
+	c.tenants = newTenantServices(c)
+	c.standIns = []standIn{c.tenants}
 	if o.Machines {
 		c.machines = c.newSteward()
+		c.standIns = append(c.standIns, machineBalancers{c})
 	}
 	return c, nil
+}
+
+// seeObjects notes which objects of lbd.dev have changed.
+func (c *Controller) seeObjects(kind string, keys []model.Key) {
+	switch kind {
+	case v1alpha1.KindIPAddressPool:
+		c.changes.mark(&c.changes.pools)
+		if c.machines != nil {
+			c.machines.Wake()
+		}
+	case v1alpha1.KindTenantService:
+		c.freed.seeAs(kind, keys, c.tenants.addrs, time.Now())
+		c.changes.mark(&c.changes.agents)
+	case v1alpha1.KindTenant, v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer: // what tenants may not have depends on them
+		c.changes.mark(&c.changes.standIns)
+	}
+	if objects.OfAgents(kind) {
+		c.changes.judgeAgents()
+		return
+	}
+	c.changes.judge() // advertisements depend on pools
 }
 
 func listWatch(client rest.Interface, resource, selector string) cache.ListerWatcher {
@@ -210,7 +228,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	parts := []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.events.run}
+	parts := []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.events.Run}
 	if c.machines != nil {
 		parts = append(parts, c.machines.Watch)
 	}
@@ -242,7 +260,8 @@ func (c *Controller) Ready() error {
 	var missing []string
 	for name, ok := range map[string]bool{
 		c.services.Name(): c.services.Synced(), c.namespaces.Name(): c.namespaces.Synced(), c.nodes.Name(): c.nodes.Synced(),
-		c.objects.Pools.Name(): c.objects.Pools.Synced(), "machines": c.machines == nil || c.machines.Synced(),
+		c.objects.Pools.Name(): c.objects.Pools.Synced(), c.objects.Tenants.Name(): c.objects.Tenants.Synced(),
+		c.objects.TenantServices.Name(): c.objects.TenantServices.Synced(), "machines": c.machines == nil || c.machines.Synced(),
 	} {
 		if !ok {
 			missing = append(missing, name)
@@ -276,7 +295,7 @@ func (c *Controller) Stats() Stats {
 	defer c.work.mu.Unlock()
 	s := c.work.stats
 	s.Writes = maps.Clone(s.Writes)
-	s.EventsSent, s.EventsDropped = c.events.counts()
+	s.EventsSent, s.EventsDropped = c.events.Counts()
 	return s
 }
 
@@ -284,14 +303,18 @@ func (c *Controller) Stats() Stats {
 type changes struct {
 	wake   chan struct{}
 	judged chan struct{} // objects are to be judged
-	seen   chan struct{} // conditions of Services may have to be others
+	// agentsJudged: so are those that agents of tenants write, when it is their turn.
+	agentsJudged chan struct{}
+	seen         chan struct{} // conditions of Services may have to be others
 
 	mu           sync.Mutex // guards all below
 	services     map[model.Key]bool
 	unjudged     map[model.Key]bool // Services
+	unseen       map[model.Key]bool // Nodes that the judge has not seen
 	namespaces   map[model.Key]bool
 	nodes, pools bool
-	machines     bool
+	standIns     bool // objects that stand as Services have changed, or what they may have
+	agents       bool // of those only such as agents of tenants write
 }
 
 func (c *changes) service(keys []model.Key) {
@@ -301,6 +324,12 @@ func (c *changes) service(keys []model.Key) {
 	signal(c.seen)
 }
 func (c *changes) namespace(keys []model.Key) { c.add(&c.namespaces, keys) }
+
+func (c *changes) node(keys []model.Key) {
+	c.add(&c.unseen, keys)
+	c.judge() // LoadBalancers may select them
+	c.mark(&c.nodes)
+}
 
 func (c *changes) add(set *map[model.Key]bool, keys []model.Key) {
 	c.mu.Lock()
@@ -321,8 +350,9 @@ func (c *changes) mark(flag *bool) {
 	c.poke()
 }
 
-func (c *changes) poke()  { signal(c.wake) }
-func (c *changes) judge() { signal(c.judged) }
+func (c *changes) poke()        { signal(c.wake) }
+func (c *changes) judge()       { signal(c.judged) }
+func (c *changes) judgeAgents() { signal(c.agentsJudged) }
 
 func signal(ch chan struct{}) {
 	select {
@@ -331,23 +361,25 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// takeJudged returns the Services that changed and were not judged yet, and forgets
+// takeJudged returns the Services and Nodes that changed and were not judged yet, and forgets
 // them.
-func (c *changes) takeJudged() map[model.Key]bool {
+func (c *changes) takeJudged() (services, nodes map[model.Key]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keys := c.unjudged
-	c.unjudged = nil
-	return keys
+	services, nodes = c.unjudged, c.unseen
+	c.unjudged, c.unseen = nil, nil
+	return services, nodes
 }
 
-// takeMachines tells whether balancers or Clusters have changed, and forgets it.
-func (c *changes) takeMachines() bool {
+// takeStandIns tells whether objects that stand as Services are to be looked at, and forgets it. What
+// agents of tenants have written counts if it is their turn, or else waits.
+func (c *changes) takeStandIns(turn bool) (changed, waits bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	changed := c.machines
-	c.machines = false
-	return changed
+	if changed = c.standIns || turn && c.agents; changed {
+		c.standIns, c.agents = false, false
+	}
+	return changed, c.agents
 }
 
 // take returns the changes and forgets them.
@@ -356,5 +388,6 @@ func (c *changes) take() (services, namespaces map[model.Key]bool, nodes, pools 
 	defer c.mu.Unlock()
 	services, namespaces, nodes, pools = c.services, c.namespaces, c.nodes, c.pools
 	c.services, c.namespaces, c.nodes, c.pools = nil, nil, false, false
+	c.standIns = c.standIns || nodes || pools
 	return services, namespaces, nodes, pools
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	"lbd.dev/lbd/internal/ipam"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/services"
 )
 
 // convertService keeps what allocation needs.
@@ -100,40 +100,35 @@ func convertNamespace(obj runtime.Object) (map[string]string, bool) {
 	return maps.Clone(n.Labels), true
 }
 
-// node is a Node as it is kept.
+// node is a Node as it is kept: as speakers see it, and under which addresses it is known.
 type node struct {
-	addresses []string // under which it is known
-	ready     bool     // its condition Ready is true
+	*services.Node
+	addresses []netip.Addr
 }
+
+func (n node) ready() bool { return n.Ready == services.ConditionTrue }
 
 func convertNode(obj runtime.Object) (node, bool) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return node{}, false
 	}
-	x := node{addresses: []string{}}
+	x := node{Node: objects.Node(n)}
 	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-			x.addresses = append(x.addresses, strings.Clone(a.Address))
+		if ip, err := netip.ParseAddr(a.Address); err == nil && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
+			x.addresses = append(x.addresses, ip)
 		}
-	}
-	for _, c := range n.Status.Conditions {
-		x.ready = x.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
 	return x, true
 }
 
-func sameNode(a, b node) bool { return a.ready == b.ready && slices.Equal(a.addresses, b.addresses) }
+func sameNode(a, b node) bool { return reflect.DeepEqual(a, b) }
 
-// nodeAddrs are the addresses of all nodes; what is none is left out.
+// nodeAddrs are the addresses of all nodes.
 func nodeAddrs(nodes map[model.Key]node) []netip.Addr {
 	var list []netip.Addr
 	for _, n := range nodes {
-		for _, text := range n.addresses {
-			if addr, err := netip.ParseAddr(text); err == nil {
-				list = append(list, addr)
-			}
-		}
+		list = append(list, n.addresses...)
 	}
 	return list
 }

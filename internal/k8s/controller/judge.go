@@ -43,27 +43,34 @@ const (
 type judge struct {
 	c    *Controller
 	told map[string]v1alpha1.Condition // by kind and name, what was written here
-	// b knows the Services too; silent are those with an address that nobody
+	// b knows the Services and Nodes too; silent are those with an address that nobody
 	// announces, and what an event said of it.
 	b      *services.Builder
 	silent map[string]string
+	// wrote are the versions that objects of tenants have since the last write here.
+	wrote map[tenantObject]uint64
+	pace  k8s.Pace // of what agents of tenants write
+	blind bool     // Tenants may not be read
 }
 
 func newJudge(c *Controller) *judge {
 	j := &judge{
-		c: c, told: map[string]v1alpha1.Condition{}, silent: map[string]string{},
+		c: c, told: map[string]v1alpha1.Condition{}, silent: map[string]string{}, wrote: map[tenantObject]uint64{},
 		b: services.New(services.Options{Class: c.o.Allocator.Class, Classless: c.o.Allocator.Classless}),
 	}
 	c.changes.takeJudged()
 	for k := range c.services.All() {
 		j.set(k)
 	}
+	for k, n := range c.nodes.All() {
+		j.b.SetNode(k.Name, n.Node)
+	}
 	return j
 }
 
 // run judges after each change until ctx ends.
 func (j *judge) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		pause := judgePause
 		if err := j.all(ctx); err != nil && ctx.Err() == nil {
 			j.c.o.Logger.Debug("conditions of objects", "err", err)
@@ -75,10 +82,20 @@ func (j *judge) run(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
+		j.next(ctx)
+	}
+}
+
+// next waits until objects are to be judged. What agents of tenants write waits for its turn.
+func (j *judge) next(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-j.c.changes.judged:
+	case <-time.After(j.pace.Wait(time.Now())):
 		select {
 		case <-ctx.Done():
-			return
 		case <-j.c.changes.judged:
+		case <-j.c.changes.agentsJudged:
 		}
 	}
 }
@@ -89,8 +106,17 @@ func (j *judge) all(ctx context.Context) error {
 	if !set.Synced() { // one that is read later would look missing
 		return nil
 	}
-	j.take(set.Objects().Objects)
+	began := time.Now()
+	select {
+	case <-j.c.changes.agentsJudged: // they come along
+	default:
+	}
+	ofTenants := j.look() // before the objects, which have Tenants then if these can be read
+	o := set.Objects().Objects
+	o.TenantRests = j.c.tenants.resting()
+	j.take(o)
 	r, _ := j.b.Build()
+	j.pace.Done(began, time.Now()) // what is written then has a pace of its own
 	problems, silent, warnings := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for _, p := range r.Warnings {
 		warnings[p.Kind+"/"+p.Name] = append(warnings[p.Kind+"/"+p.Name], p.Text)
@@ -109,6 +135,7 @@ func (j *judge) all(ctx context.Context) error {
 		judgeKind(ctx, j, set.Profiles, v1alpha1.KindBFDProfile, problems, warnings), judgeKind(ctx, j, set.Communities, v1alpha1.KindCommunity, problems, warnings),
 		judgeKind(ctx, j, set.L2Advertisements, v1alpha1.KindL2Advertisement, problems, warnings),
 		judgeKind(ctx, j, set.BGPAdvertisements, v1alpha1.KindBGPAdvertisement, problems, warnings),
+		j.tenants(ctx, ofTenants, j.b.Tenants()),
 	} {
 		if first == nil {
 			first = err
@@ -131,8 +158,13 @@ func (j *judge) take(o services.Objects) {
 		o.Secrets[p.Spec.AuthKeyFile] = "x"
 	}
 	j.b.SetObjects(o)
-	for k := range j.c.changes.takeJudged() {
+	changed, nodes := j.c.changes.takeJudged()
+	for k := range changed {
 		j.set(k)
+	}
+	for k := range nodes {
+		n, _ := j.c.nodes.Get(k)
+		j.b.SetNode(k.Name, n.Node)
 	}
 }
 
@@ -202,7 +234,7 @@ func judgeKind[T any](ctx context.Context, j *judge, w *k8s.Watch[objects.Object
 		}
 		j.told[key] = c
 		if sent {
-			j.tell(kind, k.Name, o.UID, o.Conditions, c)
+			j.tell(kind, k, o.UID, o.Conditions, c)
 		}
 	}
 	return first
@@ -225,7 +257,7 @@ func verdict(errs []v1alpha1.FieldError, problems, warnings []string) v1alpha1.C
 }
 
 // tell sends an event about a condition that has changed for the worse, or back.
-func (j *judge) tell(kind, name, uid string, before []v1alpha1.Condition, now v1alpha1.Condition) {
+func (j *judge) tell(kind string, k model.Key, uid string, before []v1alpha1.Condition, now v1alpha1.Condition) {
 	was := v1alpha1.ConditionTrue
 	words := ""
 	for _, c := range before {
@@ -233,7 +265,7 @@ func (j *judge) tell(kind, name, uid string, before []v1alpha1.Condition, now v1
 			was, words = c.Status, c.Message
 		}
 	}
-	e := allocator.Event{Kind: kind, Object: model.Key{Name: name}, UID: uid, Warning: true, Reason: eventProblem, Message: fmt.Sprintf("%s: %s", now.Reason, now.Message)}
+	e := allocator.Event{Kind: kind, Object: k, UID: uid, Warning: true, Reason: eventProblem, Message: fmt.Sprintf("%s: %s", now.Reason, now.Message)}
 	switch {
 	case now.Status == v1alpha1.ConditionTrue && was == v1alpha1.ConditionTrue, now.Status == was && now.Message == words:
 		return

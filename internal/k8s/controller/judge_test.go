@@ -9,9 +9,21 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/k8s/apitest"
 )
+
+// judged is the condition of an object, in one line; "" without.
+func judged(api *apitest.Server, resource, name string) string {
+	list, _, _ := nested[[]any](api.Get(resource, "", name), "status", "conditions")
+	for _, x := range list {
+		m := x.(map[string]any)
+		return fmt.Sprint(m["type"], " ", m["status"], " ", m["reason"], ": ", m["message"])
+	}
+	return ""
+}
 
 // TestJudge: an object that asks for what is not there says so, with one event, until
 // it is there.
@@ -20,14 +32,7 @@ func TestJudge(t *testing.T) {
 	advert := func(name string, pools ...string) {
 		api.Put(adverts, map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ipAddressPools": pools}})
 	}
-	accepted := func(name string) string {
-		list, _, _ := nested[[]any](api.Get(adverts, "", name), "status", "conditions")
-		for _, x := range list {
-			m := x.(map[string]any)
-			return fmt.Sprint(m["type"], " ", m["status"], " ", m["reason"], ": ", m["message"])
-		}
-		return ""
-	}
+	accepted := func(name string) string { return judged(api, adverts, name) }
 	advert("good")
 	advert("early", "late")
 	advert("wrong", "Not A Name")
@@ -74,23 +79,43 @@ func TestJudgeWarns(t *testing.T) {
 	api.Serve(vips, "VirtualIP")
 	api.Put(vips, map[string]any{"metadata": map[string]any{"name": "api"}, "spec": map[string]any{"addresses": []string{"198.51.100.1"}}})
 	run(t, build(t, api, "x"))
-	accepted := func() (string, string) {
-		list, _, _ := nested[[]any](api.Get(vips, "", "api"), "status", "conditions")
-		for _, x := range list {
-			m := x.(map[string]any)
-			return fmt.Sprint(m["status"]), fmt.Sprint(m["message"])
-		}
-		return "", ""
-	}
-	eventually(t, "it is judged", func() bool { s, _ := accepted(); return s != "" })
-	if status, message := accepted(); status != "True" || !strings.Contains(message, "spec.healthCheck: ") {
-		t.Errorf("Accepted %s: %s", status, message)
+	eventually(t, "it is judged", func() bool { return judged(api, vips, "api") != "" })
+	if is := judged(api, vips, "api"); !strings.HasPrefix(is, "Accepted True ") || !strings.Contains(is, "spec.healthCheck: ") {
+		t.Error(is)
 	}
 	for _, e := range told(api) {
 		if strings.Contains(e, "ObjectProblem") {
 			t.Errorf("event %s", e)
 		}
 	}
+}
+
+// TestJudgeNodes: a LoadBalancer that selects Nodes is judged by those that there are.
+func TestJudgeNodes(t *testing.T) {
+	const balancers = "lbd.dev/v1alpha1/loadbalancers"
+	api := newAPI(t)
+	api.Serve(balancers, "LoadBalancer")
+	api.Put(balancers, map[string]any{"metadata": map[string]any{"name": "web"}, "spec": map[string]any{
+		"addresses": []string{"198.51.100.1"}, "ports": []any{map[string]any{"port": 443}},
+		"backendNodes": map[string]any{"matchLabels": map[string]any{"role": "ingress"}}}})
+	put := func(name, role string) {
+		api.Put("v1/nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"role": role}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.9"}}}})
+	}
+	is := func(what, want string) {
+		t.Helper()
+		eventually(t, what, func() bool { return strings.HasPrefix(judged(api, balancers, "web"), want) })
+	}
+	const none = "Accepted False Problem: spec.backendNodes: no Node that matches has an InternalIP "
+	put("early", "ingress")
+	run(t, build(t, api, "x"))
+	is("a Node was there before", "Accepted True ")
+	put("early", "other")
+	is("its label is another one", none)
+	put("late", "ingress")
+	is("another Node", "Accepted True ")
+	api.Delete("v1/nodes", "", "late")
+	is("that Node is gone", none)
 }
 
 // TestJudgeWaits: a pool that is read late does not look missing.

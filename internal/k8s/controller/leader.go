@@ -37,18 +37,20 @@ type leader struct {
 	a *allocator.Allocator
 	// known are the Services that the allocator has.
 	known map[model.Key]known
-	// balancers are those MachineLoadBalancers that it has as Services.
-	balancers map[model.Key]allocator.Service
-	busy      map[model.Key]bool // a write is under way
-	queue     []allocator.Write
-	queued    map[model.Key]bool
-	retries   map[model.Key]retry
-	ghosts    map[model.Key]time.Time
-	pools     poolWriter
-	results   chan result
-	writes    sync.WaitGroup
-	failing   bool // the last write failed, and the log says so
-	rests     restNote
+	// standIns are the objects of other kinds that it has as Services.
+	standIns map[model.Key]allocator.Service
+	busy     map[model.Key]bool // a write is under way
+	queue    []allocator.Write
+	queued   map[model.Key]bool
+	retries  map[model.Key]retry
+	ghosts   map[model.Key]time.Time
+	pools    poolWriter
+	results  chan result
+	writes   sync.WaitGroup
+	failing  bool // the last write failed, and the log says so
+	rests    restNote
+	gaveUp   tenantRests
+	pace     k8s.Pace // of what agents of tenants write
 }
 
 type known struct {
@@ -72,8 +74,9 @@ type result struct {
 }
 
 func newLeader(c *Controller) *leader {
+	c.tenants.rest(nil) // what rested in an earlier term
 	return &leader{
-		c: c, a: allocator.New(c.o.Allocator), known: map[model.Key]known{}, balancers: map[model.Key]allocator.Service{}, busy: map[model.Key]bool{}, queued: map[model.Key]bool{},
+		c: c, a: allocator.New(c.o.Allocator), known: map[model.Key]known{}, standIns: map[model.Key]allocator.Service{}, busy: map[model.Key]bool{}, queued: map[model.Key]bool{},
 		retries: map[model.Key]retry{}, ghosts: map[model.Key]time.Time{}, results: make(chan result, maxWrites),
 		pools: newPoolWriter(c),
 	}
@@ -160,7 +163,7 @@ func (l *leader) listOnce(ctx context.Context) (map[model.Key]allocator.Service,
 			}
 		}
 		if next = page.Continue; next == "" {
-			return all, l.readBalancers(ctx, all)
+			return all, l.readStandIns(ctx, all)
 		}
 	}
 }
@@ -175,7 +178,7 @@ func (l *leader) load(listed map[model.Key]allocator.Service, now time.Time) {
 		l.set(s)
 		if w, ok := watched[key]; ok {
 			l.set(w.Service)
-		} else if _, ok := l.balancers[key]; !ok {
+		} else if _, ok := l.standIns[key]; !ok {
 			l.ghosts[key] = now.Add(ghostAfter)
 		}
 	}
@@ -194,7 +197,7 @@ func (l *leader) load(listed map[model.Key]allocator.Service, now time.Time) {
 			l.set(s.Service)
 		}
 	}
-	l.setBalancers()
+	l.setStandIns()
 }
 
 // set hands a Service to the allocator unless a newer version of it is known.
@@ -217,19 +220,33 @@ func (l *leader) remove(key model.Key) {
 
 // turn takes changes over, decides, and returns when to turn again at the latest.
 func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
-	l.changes()
+	agents := l.changes(now)
 	l.hunt(ctx, now)
 	var due []model.Key
+	stale := false
 	for key, r := range l.retries {
-		if !r.at.After(now) {
-			due = append(due, key)
-			r.at = now.Add(2 * retryMost) // the result comes before
-			l.retries[key] = r
-			if s, ok := l.lookup(key); ok {
-				l.set(s)
-			}
-			l.a.Retry(key)
+		if r.at.After(now) {
+			continue
 		}
+		x, _ := l.c.standsFor(key)
+		if wait := l.pace.Wait(now); x == l.c.tenants && wait > 0 { // agents can cause these, too
+			r.at = now.Add(wait)
+			l.retries[key] = r
+			continue
+		}
+		due = append(due, key)
+		r.at = now.Add(2 * retryMost) // the result comes before
+		l.retries[key] = r
+		stale = stale || x != nil
+	}
+	if stale { // a change of a version alone is told by nobody
+		l.setStandIns()
+	}
+	for _, key := range due {
+		if s, ok := l.lookup(key); ok {
+			l.set(s)
+		}
+		l.a.Retry(key)
 	}
 	step := l.a.Step(now)
 	l.take(step)
@@ -240,6 +257,7 @@ func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 	}
 	l.send(ctx)
 	next := l.pools.flush(ctx, now)
+	next = model.Earliest(model.Earliest(next, agents), l.gaveUp.look(l.c.tenants, l.a, now))
 	next = model.Earliest(next, now.Add(beat))
 	if !step.Wake.IsZero() {
 		next = model.Earliest(next, step.Wake)
@@ -253,12 +271,13 @@ func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
 	if all, news := l.rests.news(l.a, now); news {
 		l.c.elector.SetNote(formatRests(all))
 	}
-	l.c.work.turn(now, len(l.known)-len(l.balancers), l.a)
+	l.c.work.turn(now, len(l.known)-len(l.standIns), l.a)
 	return next
 }
 
-// changes takes over what the watches have seen.
-func (l *leader) changes() {
+// changes takes over what the watches have seen, and returns when it is to be called again for what
+// waits; zero: nothing does.
+func (l *leader) changes(now time.Time) time.Time {
 	services, namespaces, nodes, pools := l.c.changes.take()
 	for k := range services {
 		if s, ok := l.c.services.Get(k); ok {
@@ -281,9 +300,15 @@ func (l *leader) changes() {
 	if pools {
 		l.a.SetPools(poolsOf(l.c.objects))
 	}
-	if l.c.changes.takeMachines() || pools {
-		l.setBalancers()
+	wait := l.pace.Wait(now)
+	changed, waits := l.c.changes.takeStandIns(wait == 0)
+	if changed {
+		l.setStandIns()
 	}
+	if waits {
+		return now.Add(wait)
+	}
+	return time.Time{}
 }
 
 // hunt looks for Services that the list had and the watch still has not: at most

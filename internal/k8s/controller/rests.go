@@ -19,7 +19,7 @@ import (
 const maxRests = 2000
 
 // freed remembers, in each process whether it leads or not, which addresses have gone
-// from the statuses of Services and MachineLoadBalancers. One that begins to lead must not give them out while
+// from the statuses of Services and of what stands for one. One that begins to lead must not give them out while
 // clients still send to them, also if nobody led when they were freed.
 type freed struct {
 	rest time.Duration
@@ -55,6 +55,17 @@ func (f *freed) see(keys []model.Key, get func(model.Key) []netip.Addr, now time
 		f.swept = now
 		maps.DeleteFunc(f.until, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
 	}
+}
+
+// seeAs is see for objects of a kind that stand as Services.
+func (f *freed) seeAs(kind string, keys []model.Key, get func(model.Key) []netip.Addr, now time.Time) {
+	of := make(map[model.Key]model.Key, len(keys))
+	named := make([]model.Key, len(keys))
+	for i, k := range keys {
+		named[i] = standInKey(kind, k)
+		of[named[i]] = k
+	}
+	f.see(named, func(k model.Key) []netip.Addr { return get(of[k]) }, now)
 }
 
 // resting returns the addresses that still rest, as far as this process saw and by the
@@ -139,6 +150,26 @@ func (n *restNote) news(a *allocator.Allocator, now time.Time) (all map[netip.Ad
 		n.ends = later(n.ends, until)
 	}
 	return all, true
+}
+
+// restsEvery is the time between two looks at the addresses of tenants that rest, while there are any.
+const restsEvery = time.Second
+
+// tenantRests is what tenants know of the addresses that rest.
+type tenantRests struct {
+	released uint64 // Counts.Released at the last look
+	next     time.Time
+}
+
+// look tells the tenants if what rests may have changed, and returns when to look again.
+func (r *tenantRests) look(t *tenantServices, a *allocator.Allocator, now time.Time) time.Time {
+	if released := a.Counts().Released; released != r.released || !now.Before(r.next) {
+		*r = tenantRests{released, now.Add(beat)}
+		if t.rest(a.GaveUp()) {
+			r.next = now.Add(restsEvery)
+		}
+	}
+	return r.next
 }
 
 func later(a, b time.Time) time.Time {

@@ -21,8 +21,8 @@ import (
 // write sends the status of one Service. It ends before others may lead: the request
 // is bounded, and not cut off when ctx ends, so that what it did is known.
 func (c *Controller) write(ctx context.Context, w allocator.Write) result {
-	if k, ok := balancerOf(w.Service); ok {
-		return c.writeBalancer(ctx, k, w)
+	if x, k := c.standsFor(w.Service); x != nil {
+		return c.writeStandIn(ctx, x, k, w)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.RequestTimeout)
 	defer cancel()

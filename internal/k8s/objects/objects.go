@@ -38,6 +38,9 @@ var resources = map[string]string{
 	v1alpha1.KindIPAddressPool:    "ipaddresspools",
 	v1alpha1.KindL2Advertisement:  "l2advertisements",
 	v1alpha1.KindBGPAdvertisement: "bgpadvertisements",
+	v1alpha1.KindTenant:           "tenants",
+	v1alpha1.KindTenantNodes:      "tenantnodes",
+	v1alpha1.KindTenantService:    "tenantservices",
 	v1alpha1.NodeStatusKind:       "nodestatuses", // not in a Set
 
 	v1alpha1.KindMachineLoadBalancer: "machineloadbalancers", // not in a Set
@@ -51,9 +54,11 @@ func Resource(kind string) schema.GroupVersionResource {
 // Object is one object and what the API server and we know about it.
 type Object[T any] struct {
 	Value T // defaulted; not to be changed
-	// UID and Created are when and as what the API server made it.
+	// UID and Created are when and as what the API server made it, and Version is its
+	// resourceVersion.
 	UID     string
 	Created time.Time
+	Version string
 	// Generation counts the changes of its spec.
 	Generation int64
 	// Errors are the rules that it breaks; an object with any is not to be used.
@@ -86,6 +91,9 @@ type Set struct {
 	Pools             *k8s.Watch[Object[*v1alpha1.IPAddressPool]]
 	L2Advertisements  *k8s.Watch[Object[*v1alpha1.L2Advertisement]]
 	BGPAdvertisements *k8s.Watch[Object[*v1alpha1.BGPAdvertisement]]
+	Tenants           *k8s.Watch[Object[*v1alpha1.Tenant]]
+	TenantNodes       *k8s.Watch[Object[*v1alpha1.TenantNodes]]
+	TenantServices    *k8s.Watch[Object[*v1alpha1.TenantService]]
 }
 
 // kindWatch is what all watches of a Set have in common.
@@ -98,8 +106,8 @@ type kindWatch interface {
 
 // NewSet returns a Set; Run fills it. changed is called for each change of a spec,
 // of labels or of validity, not for a change of a status, and once for each kind
-// when it was read first; it must not block.
-func NewSet(client *k8s.Client, changed func(kind string)) *Set {
+// when it was read first, without keys then; it must not block.
+func NewSet(client *k8s.Client, changed func(kind string, keys []model.Key)) *Set {
 	return &Set{
 		VirtualIPs:        newWatch[v1alpha1.VirtualIP](client, v1alpha1.KindVirtualIP, changed),
 		LoadBalancers:     newOptionalWatch[v1alpha1.LoadBalancer](client, v1alpha1.KindLoadBalancer, changed),
@@ -109,11 +117,15 @@ func NewSet(client *k8s.Client, changed func(kind string)) *Set {
 		Pools:             newWatch[v1alpha1.IPAddressPool](client, v1alpha1.KindIPAddressPool, changed),
 		L2Advertisements:  newWatch[v1alpha1.L2Advertisement](client, v1alpha1.KindL2Advertisement, changed),
 		BGPAdvertisements: newWatch[v1alpha1.BGPAdvertisement](client, v1alpha1.KindBGPAdvertisement, changed),
+		Tenants:           newOptionalWatch[v1alpha1.Tenant](client, v1alpha1.KindTenant, changed),
+		TenantNodes:       newOptionalWatch[v1alpha1.TenantNodes](client, v1alpha1.KindTenantNodes, changed),
+		TenantServices:    newOptionalWatch[v1alpha1.TenantService](client, v1alpha1.KindTenantService, changed),
 	}
 }
 
 func (s *Set) watches() []kindWatch {
-	return []kindWatch{s.VirtualIPs, s.LoadBalancers, s.Peers, s.Profiles, s.Communities, s.Pools, s.L2Advertisements, s.BGPAdvertisements}
+	return []kindWatch{s.VirtualIPs, s.LoadBalancers, s.Peers, s.Profiles, s.Communities, s.Pools, s.L2Advertisements, s.BGPAdvertisements,
+		s.Tenants, s.TenantNodes, s.TenantServices}
 }
 
 // Run watches all kinds until ctx ends.
@@ -156,6 +168,7 @@ func (s *Set) Objects() Objects {
 	o.Pools = valid(s.Pools, v1alpha1.KindIPAddressPool, &o.Invalid)
 	o.L2Advertisements = valid(s.L2Advertisements, v1alpha1.KindL2Advertisement, &o.Invalid)
 	o.BGPAdvertisements = valid(s.BGPAdvertisements, v1alpha1.KindBGPAdvertisement, &o.Invalid)
+	s.readTenants(&o)
 	slices.SortFunc(o.Invalid, func(a, b Invalid) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
@@ -166,10 +179,10 @@ func (s *Set) Objects() Objects {
 func valid[T any](w *k8s.Watch[Object[T]], kind string, invalid *[]Invalid) []T {
 	all := w.All()
 	var out []T
-	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b model.Key) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(all), model.Key.Compare) {
 		o := all[k]
 		if len(o.Errors) > 0 {
-			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.Name, Generation: o.Generation, Errors: o.Errors})
+			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.String(), Generation: o.Generation, Errors: o.Errors})
 			continue
 		}
 		out = append(out, o.Value)
@@ -187,25 +200,30 @@ type target[T any] interface {
 // Forbidden are the kinds that count as empty, since they may not be read, with the reason.
 func (s *Set) Forbidden() map[string]error {
 	out := make(map[string]error)
-	if st := s.LoadBalancers.State(); st.Absent && apierrors.IsForbidden(st.Err) {
-		out[v1alpha1.KindLoadBalancer] = st.Err
+	for kind, st := range map[string]k8s.WatchState{
+		v1alpha1.KindLoadBalancer: s.LoadBalancers.State(), v1alpha1.KindTenant: s.Tenants.State(),
+		v1alpha1.KindTenantNodes: s.TenantNodes.State(), v1alpha1.KindTenantService: s.TenantServices.State(),
+	} {
+		if st.Absent && apierrors.IsForbidden(st.Err) {
+			out[kind] = st.Err
+		}
 	}
 	return out
 }
 
 // newWatch watches one kind.
-func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) *k8s.Watch[Object[P]] {
+func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string, []model.Key)) *k8s.Watch[Object[P]] {
 	return k8s.NewWatch(watchOptions[T, P](client, kind, changed))
 }
 
 // newOptionalWatch watches a kind that the roles of an earlier version do not name.
-func newOptionalWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) *k8s.Watch[Object[P]] {
+func newOptionalWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string, []model.Key)) *k8s.Watch[Object[P]] {
 	o := watchOptions[T, P](client, kind, changed)
 	o.Optional = true
 	return k8s.NewWatch(o)
 }
 
-func watchOptions[T any, P target[T]](client *k8s.Client, kind string, changed func(string)) k8s.WatchOptions[Object[P]] {
+func watchOptions[T any, P target[T]](client *k8s.Client, kind string, changed func(string, []model.Key)) k8s.WatchOptions[Object[P]] {
 	r := client.Dynamic.Resource(Resource(kind))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
@@ -227,7 +245,7 @@ func watchOptions[T any, P target[T]](client *k8s.Client, kind string, changed f
 		Same: func(a, b Object[P]) bool {
 			return reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Errors, b.Errors) && a.Generation == b.Generation && a.UID == b.UID
 		},
-		Changed: func([]model.Key) { changed(kind) },
+		Changed: func(keys []model.Key) { changed(kind, keys) },
 		Lacks: func(ctx context.Context) (bool, error) {
 			return client.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, resources[kind])
 		},
@@ -237,7 +255,7 @@ func watchOptions[T any, P target[T]](client *k8s.Client, kind string, changed f
 // Read turns an object of the API server into ours. The name is always filled in.
 func Read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[P] {
 	value := P(new(T))
-	o := Object[P]{Value: value, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Generation: u.GetGeneration(), Conditions: conditionsOf(u)}
+	o := Object[P]{Value: value, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Version: u.GetResourceVersion(), Generation: u.GetGeneration(), Conditions: conditionsOf(u)}
 	meta := map[string]any{"name": u.GetName()}
 	if l := u.GetLabels(); len(l) > 0 {
 		meta["labels"] = l
@@ -245,6 +263,11 @@ func Read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[
 	doc := map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": kind, "metadata": meta}
 	if spec, ok := u.Object["spec"]; ok {
 		doc["spec"] = spec
+	}
+	if kind == v1alpha1.KindTenantService { // the addresses that it has are told there alone
+		if given, ok, err := unstructured.NestedSlice(u.Object, "status", "addresses"); ok && err == nil {
+			doc["status"] = map[string]any{"addresses": given}
+		}
 	}
 	data, err := json.Marshal(doc)
 	if err == nil {

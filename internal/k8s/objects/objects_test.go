@@ -56,7 +56,7 @@ func startFor(t *testing.T, api *apitest.Server, counted string) (*Set, *k8s.Cli
 		t.Fatal(err)
 	}
 	n := new(atomic.Int64)
-	s := NewSet(c, func(kind string) {
+	s := NewSet(c, func(kind string, _ []model.Key) {
 		if kind == counted {
 			n.Add(1)
 		}
@@ -243,5 +243,34 @@ func TestWriter(t *testing.T) {
 	}
 	if _, err := w.Write(t.Context(), v1alpha1.KindIPAddressPool, "none", nil, []v1alpha1.Condition{{Type: "Accepted"}}, nil); err == nil {
 		t.Error("a missing object has a status")
+	}
+}
+
+// TestTenants: of a Service of a tenant its addresses are known, of which only the status tells, and
+// two clusters may have objects of one name.
+func TestTenants(t *testing.T) {
+	api := apitest.New(t, served())
+	const kind = "lbd.dev/v1alpha1/tenantservices"
+	put := func(namespace string, nodePort int, address string) {
+		api.Put(kind, map[string]any{
+			"metadata": map[string]any{"namespace": namespace, "name": "default.web", "creationTimestamp": "2026-01-02T03:04:05Z"},
+			"spec":     map[string]any{"ports": []any{map[string]any{"port": 80, "nodePort": nodePort}}},
+			"status":   map[string]any{"addresses": []any{map[string]any{"address": address, "pool": "public"}}},
+		})
+	}
+	put("shop", 30080, "192.0.2.1")
+	put("bank", 30081, "192.0.2.2")
+	put("evil", 0, "192.0.2.3")
+	s, _, _ := start(t, api)
+	eventually(t, "synced", s.Synced)
+	o := s.Objects()
+	for namespace, want := range map[string]string{"shop": "[192.0.2.1]", "bank": "[192.0.2.2]"} {
+		x := o.TenantServices[model.Key{Namespace: namespace, Name: "default.web"}]
+		if x == nil || fmt.Sprint(x.Given) != want || x.Created.IsZero() || x.Spec.Source != v1alpha1.SourceVIP {
+			t.Errorf("%s: %+v, want %s", namespace, x, want)
+		}
+	}
+	if len(o.TenantServices) != 2 || len(o.Invalid) != 1 || o.Invalid[0].Name != "evil/default.web" {
+		t.Errorf("%d, invalid %+v", len(o.TenantServices), o.Invalid)
 	}
 }

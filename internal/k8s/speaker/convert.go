@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
 )
@@ -62,29 +63,7 @@ func node(obj runtime.Object) (*services.Node, bool) {
 	if !ok {
 		return nil, false
 	}
-	n := &services.Node{Labels: o.Labels, Unschedulable: o.Spec.Unschedulable, Deleting: o.DeletionTimestamp != nil}
-	if v, has := o.Annotations[services.DrainKey]; has {
-		n.Annotations = map[string]string{services.DrainKey: v}
-	}
-	for _, c := range o.Status.Conditions {
-		switch c.Type {
-		case corev1.NodeReady:
-			n.Ready = services.ConditionStatus(c.Status)
-		case corev1.NodeNetworkUnavailable:
-			n.NetworkUnavailable = c.Status == corev1.ConditionTrue
-		}
-	}
-	for _, t := range o.Spec.Taints {
-		if t.Key == services.TaintAutoscaler || t.Key == services.TaintOutOfService {
-			n.Taints = append(n.Taints, t.Key)
-		}
-	}
-	for _, a := range o.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
-			n.Addresses = append(n.Addresses, ip.Unmap())
-		}
-	}
-	return n, true
+	return objects.Node(o), true
 }
 
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }

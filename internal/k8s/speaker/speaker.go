@@ -27,6 +27,7 @@ import (
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
 	"lbd.dev/lbd/internal/source"
+	"lbd.dev/lbd/internal/tenants"
 )
 
 // How the source takes its time.
@@ -83,6 +84,7 @@ type Source struct {
 	err     error // why there is no client
 	pending pending
 	status  Status
+	tenants tenants.Output // as of the last build
 }
 
 // Status tells how the source is doing.
@@ -112,12 +114,6 @@ type watches struct {
 	objects  *objects.Set
 }
 
-// pending is what has changed and is not yet in the Builder.
-type pending struct {
-	services, slices, nodes map[model.Key]bool
-	objects                 bool
-}
-
 var _ source.Source = (*Source)(nil)
 
 // New returns a Source; Run connects it.
@@ -132,10 +128,6 @@ func New(o Options) *Source {
 		o.OnPeers = func([]netip.Addr) {}
 	}
 	return &Source{o: o, kick: make(chan struct{}, 1), since: time.Now(), pending: newPending()}
-}
-
-func newPending() pending {
-	return pending{services: make(map[model.Key]bool), slices: make(map[model.Key]bool), nodes: make(map[model.Key]bool)}
 }
 
 // Name returns model.SourceKube.
@@ -214,9 +206,13 @@ func (s *Source) watch(c *k8s.Client) *watches {
 			Name: "nodes", Object: &corev1.Node{}, Convert: node, Same: same[*services.Node], Changed: s.changed(func(p *pending) map[model.Key]bool { return p.nodes }),
 			ListWatch: lists(c.Core, "nodes", func(*metav1.ListOptions) {}),
 		}),
-		objects: objects.NewSet(c, func(string) {
+		objects: objects.NewSet(c, func(kind string, _ []model.Key) {
 			s.mu.Lock()
-			s.pending.objects = true
+			if objects.OfAgents(kind) {
+				s.pending.agents = true
+			} else {
+				s.pending.objects = true
+			}
 			s.mu.Unlock()
 			s.wake()
 		}),
@@ -326,38 +322,46 @@ type loop struct {
 	synced  bool
 	reread  bool // objects of lbd.dev were, so that others may be invalid
 	said    bool // whether it was last logged as connected
+
+	pace  k8s.Pace    // of what agents of tenants write: each change is a look at all objects
+	later *time.Timer // runs while some of that waits
 }
 
 func (l *loop) run(ctx context.Context) {
 	look := time.NewTicker(LookEvery)
 	defer look.Stop()
+	l.later = time.NewTimer(0)
+	l.later.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 			l.look()
+		case <-l.later.C:
+			l.s.wake()
 		case <-l.s.kick:
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(Coalesce + time.Duration(l.vips)*CoalesceEach):
 			}
+			began := time.Now()
 			ready := l.synced || l.w.synced() // then all that was read first is pending
-			l.take(ctx)
+			p := l.pending(began)
+			l.take(ctx, &p)
 			if ready && (l.synced || l.passwords.told()) {
 				l.build()
+			}
+			if p.agents {
+				l.pace.Done(began, time.Now())
 			}
 		}
 	}
 }
 
 // take brings what has changed into the Builder.
-func (l *loop) take(ctx context.Context) {
-	l.s.mu.Lock()
-	p := l.s.pending
-	l.s.pending = newPending()
-	l.s.mu.Unlock()
+func (l *loop) take(ctx context.Context, p *pending) {
 	for k := range p.services {
 		v, _ := l.w.services.Get(k)
 		l.b.SetService(k, v)
@@ -398,6 +402,9 @@ func (l *loop) setObjects() {
 // build publishes what has changed.
 func (l *loop) build() {
 	r, changed := l.b.Build()
+	l.s.mu.Lock()
+	l.s.tenants = l.b.Tenants()
+	l.s.mu.Unlock()
 	first := !l.synced
 	if first || changed || l.reread {
 		l.note(r)

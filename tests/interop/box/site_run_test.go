@@ -2,6 +2,7 @@ package box
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -38,7 +39,11 @@ func spread(all []conn) string {
 	for _, c := range all {
 		count[c.master]++
 	}
-	return fmt.Sprint(count)
+	var parts []string
+	for _, master := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%d with %s", count[master], master))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // TestSite: boxes that name no master route to those that come, and to no others; what is open
@@ -50,15 +55,15 @@ func TestSite(t *testing.T) {
 	if out, err := s.dial(300 * time.Millisecond); err == nil {
 		t.Fatalf("%s answers without a master", out.master)
 	}
-	t.Log("two boxes run, whose files name no master; two masters start, which name the boxes")
+	s.tell("Two boxes run, whose files name no master. The masters s1 and s2 start, whose files name the boxes.")
 	s.start("s1", "s2")
 	s.await("s1 s2", "b1", "b2")
 	first := s.owner(siteVIP, "b1", "b2")
 	gate := s.owner(gateway, "b1", "b2")
-	t.Logf("%s has the VIP, %s the gateway", first, gate)
+	s.tell("%s has the VIP %s, to which clients connect, and %s the gateway of the masters.", first, siteVIP, gate)
 	all := s.open(40)
-	t.Log("a client opens 40 connections, by master:", spread(all))
-	if n := strings.Count(spread(all), ":"); n < 2 {
+	s.tell("A client opens 40 connections: %s.", spread(all))
+	if n := strings.Count(spread(all), ","); n < 1 {
 		t.Errorf("all connections went to one master: %s", spread(all))
 	}
 	for _, c := range []struct {
@@ -68,18 +73,18 @@ func TestSite(t *testing.T) {
 		most    time.Duration // three times what is promised; the commands take a part of it
 		but     string        // whose connections may end
 	}{
-		{"a master is added", func() { s.start("s3") }, "s1 s2 s3", 0, ""},
+		{"The master s3 is added", func() { s.start("s3") }, "s1 s2 s3", 0, ""},
 		// lbd drain waits for the connections, undrain ends it.
-		{"a master is drained", func() { go func() { _, _ = s.lbd("s2", "drain") }() }, "s1 s3", 0, ""},
-		{"it returns", func() { s.must("s2", "undrain") }, "s1 s2 s3", 0, ""},
-		{"the cable of a master is pulled", func() { s.Exec("ip", "link", "set", cable("s3", "br0"), "down") }, "s1 s2", 960 * time.Millisecond, "s3"},
-		{"it is plugged in", func() { s.Exec("ip", "link", "set", cable("s3", "br0"), "up") }, "s1 s2 s3", 0, "s3"},
-		{"the daemon of a master is killed", func() { s.kill("s2") }, "s1 s3", 960 * time.Millisecond, "s2"},
-		{"it starts again", func() { s.start("s2") }, "s1 s2 s3", 0, "s2"},
+		{"s2 is drained", func() { go func() { _, _ = s.lbd("s2", "drain") }() }, "s1 s3", 0, ""},
+		{"s2 returns", func() { s.must("s2", "undrain") }, "s1 s2 s3", 0, ""},
+		{"The cable of s3 is pulled", func() { s.Exec("ip", "link", "set", cable("s3", "br0"), "down") }, "s1 s2", 960 * time.Millisecond, "s3"},
+		{"The cable of s3 is plugged in", func() { s.Exec("ip", "link", "set", cable("s3", "br0"), "up") }, "s1 s2 s3", 0, "s3"},
+		{"The daemon of s2 is killed", func() { s.kill("s2") }, "s1 s3", 960 * time.Millisecond, "s2"},
+		{"The daemon of s2 starts again", func() { s.start("s2") }, "s1 s2 s3", 0, "s2"},
 	} {
 		if c.most > 0 {
 			all = append(all, s.open(20)...)
-			t.Log("20 more connections, by master now:", spread(all))
+			s.tell("The client opens 20 more: %s.", spread(all))
 			time.Sleep(3 * time.Second) // BFD comes up a while after BGP
 		}
 		begin := time.Now()
@@ -87,7 +92,11 @@ func TestSite(t *testing.T) {
 		at := s.await(c.masters, "b1", "b2").Sub(begin)
 		all = slices.DeleteFunc(all, func(x conn) bool { return x.master == c.but })
 		lost, of := kept(all)
-		t.Logf("%s: in the kernel of both boxes after %v; lost %d of %d connections", c.what, at, len(lost), of)
+		others := ""
+		if c.but != "" {
+			others = " of the others"
+		}
+		s.tell("%s: in the kernels of both boxes after %d ms, %d of %d connections%s lost.", c.what, at.Milliseconds(), len(lost), of, others)
 		if len(lost) > 0 {
 			t.Errorf("%s: lost %d of %d: %q", c.what, len(lost), of, lost)
 		}
@@ -98,12 +107,19 @@ func TestSite(t *testing.T) {
 	s.boxDies(first)
 }
 
+// tell adds a sentence to the story.
+func (s *site) tell(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.t.Output(), format+"\n", args...)
+}
+
 // must runs a command that succeeds.
-func (s *site) must(name string, args ...string) {
+func (s *site) must(name string, args ...string) string {
 	s.t.Helper()
-	if out, err := s.lbd(name, args...); err != nil {
+	out, err := s.lbd(name, args...)
+	if err != nil {
 		s.t.Fatalf("%s: lbd %s: %v: %s", name, strings.Join(args, " "), err, out)
 	}
+	return out
 }
 
 // boxDies: the other one has the VIP and the gateway, and what was open goes on.
@@ -130,7 +146,7 @@ func (s *site) boxDies(first string) {
 		t.Errorf("%s has what %s had", is, first)
 	}
 	lost, of := kept(all)
-	t.Logf("%s dies: a new connection after %v; lost %d of %d", first, back, len(lost), of)
+	s.tell("The box %s dies: %s has both addresses, and the next connection is open after %d ms, %d of %d lost.", first, other, back.Milliseconds(), len(lost), of)
 	if len(lost) > 0 {
 		t.Errorf("%s dies: lost %d of %d: %q", first, len(lost), of, lost)
 	}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/fileaccess"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/hub"
+	"lbd.dev/lbd/packaging"
+)
+
+func newTenant() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tenant",
+		Short: "Join clusters to a hub that gives load balancers to them, show what each has, and end it",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTenantCreate(), newTenantJoin(), newTenantList(), newTenantShow(), newTenantRotate(), newTenantDelete())
+	return cmd
+}
+
+// mainCluster is the name of a cluster that is not named.
+const mainCluster = "main"
+
+// clusterFlags choose one cluster of a tenant.
+type clusterFlags struct{ cluster, namespace string }
+
+func (f *clusterFlags) add(cmd *cobra.Command, flag string) {
+	cmd.Flags().StringVar(&f.cluster, "cluster", mainCluster, "name of the cluster")
+	cmd.Flags().StringVar(&f.namespace, flag, "", "namespace of the cluster in the hub (default: lbd-NAME-CLUSTER)")
+}
+
+// check wants a namespace to be named where the default one could be that of another tenant, too: of
+// lbd-a-b-c nobody can tell whether it is that of a or of a-b.
+func (f *clusterFlags) check(flag string) error {
+	if f.namespace == "" && strings.Contains(f.cluster, "-") {
+		return fmt.Errorf("--cluster %q has a hyphen: name its namespace in the hub, by --%s", f.cluster, flag)
+	}
+	return nil
+}
+
+// in is the namespace of the cluster in the hub.
+func (f *clusterFlags) in(tenant string) string {
+	if f.namespace != "" {
+		return f.namespace
+	}
+	return "lbd-" + tenant + "-" + f.cluster
+}
+
+// createFlags are what `lbd tenant create` is told.
+type createFlags struct {
+	clusterFlags
+	cidrs, pools, sources []string
+	nodePorts             string
+	limits                map[string]int
+}
+
+func newTenantCreate() *cobra.Command {
+	var f createFlags
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Print what the hub needs, for kubectl apply --server-side -f -",
+		Long: `Print what the hub needs for one cluster of the tenant NAME, for
+kubectl apply --server-side -f -: the namespace that the agent of the cluster writes
+into, its account with its rights, and the Tenant. For another cluster of the same
+tenant apply with --field-manager=NAME-CLUSTER, so that it is added to the Tenant.`,
+		Args: exactArgs(1, "the name of one tenant"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.clusterFlags.check("namespace"); err != nil {
+				return usageError{err}
+			}
+			manifest, err := f.manifest(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			if err := text(cmd, manifest); err != nil {
+				return err
+			}
+			if f.cluster != mainCluster {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: apply with --field-manager=%s-%s, or the clusters that were applied before leave the Tenant\n", levelNote, args[0], f.cluster)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: the token for `lbd tenant join %s`: kubectl -n %s create token agent --duration=2160h > token\n", levelNote, args[0], f.in(args[0]))
+			return nil
+		},
+	}
+	f.clusterFlags.add(cmd, "namespace")
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.cidrs, "node-cidr", nil, "prefix in which the nodes of the cluster are; may be repeated")
+	flags.StringSliceVar(&f.pools, "pool", nil, "IPAddressPool that addresses are from; may be repeated, the first that has one counts")
+	flags.StringSliceVar(&f.sources, "source", nil, "what nodes may see as the address of a client: vip, client, or both (default: vip)")
+	flags.StringVar(&f.nodePorts, "node-ports", v1alpha1.DefaultNodePorts, "NodePorts of the cluster")
+	flags.StringToIntVar(&f.limits, "limit", nil, fmt.Sprintf("what the tenant may have: services=%d, addresses=%d, ports=%d, nodes=%d unless told otherwise",
+		v1alpha1.DefaultTenantServices, v1alpha1.DefaultTenantAddresses, v1alpha1.DefaultTenantPorts, v1alpha1.DefaultTenantNodes))
+	complete(cmd, "source", string(v1alpha1.SourceVIP), string(v1alpha1.SourceClient))
+	return cmd
+}
+
+// tenant is the object as the flags say it, without defaults.
+func (f *createFlags) tenant(name string) (*v1alpha1.Tenant, error) {
+	t := &v1alpha1.Tenant{
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindTenant}, Metadata: v1alpha1.ObjectMeta{Name: name},
+		Spec: v1alpha1.TenantSpec{
+			Clusters: []v1alpha1.TenantCluster{{Name: f.cluster, Namespace: f.in(name), NodeCIDRs: f.cidrs, NodePorts: f.nodePorts}},
+			Pools:    f.pools,
+		},
+	}
+	for _, s := range f.sources {
+		t.Spec.Sources = append(t.Spec.Sources, v1alpha1.SourceAddress(s))
+	}
+	to := map[string]*int32{"services": &t.Spec.Limits.Services, "addresses": &t.Spec.Limits.Addresses, "ports": &t.Spec.Limits.Ports, "nodes": &t.Spec.Limits.Nodes}
+	for what, n := range f.limits {
+		field, ok := to[what]
+		if !ok || n < 1 || n > 1<<20 {
+			return nil, fmt.Errorf("--limit %s=%d: it is services, addresses, ports or nodes, and at least 1", what, n)
+		}
+		*field = int32(n)
+	}
+	if len(f.cidrs) == 0 || len(f.pools) == 0 {
+		return nil, errors.New("--node-cidr and --pool must be given")
+	}
+	t.Default()
+	if errs := t.Validate(); len(errs) > 0 {
+		var all []error
+		for _, err := range errs {
+			all = append(all, err)
+		}
+		return nil, errors.Join(all...)
+	}
+	return t, nil
+}
+
+// manifest is what the hub needs.
+func (f *createFlags) manifest(name string) (string, error) {
+	t, err := f.tenant(name)
+	if err != nil {
+		return "", err
+	}
+	if len(name) > 63 { // it is the value of a label
+		return "", fmt.Errorf("%q has more than 63 characters", name)
+	}
+	object, err := yaml.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	// What is over a limit is to be seen, so the quota has room for it.
+	fill := strings.NewReplacer("HUB_NAMESPACE", strconv.Quote(f.in(name)), "TENANT", strconv.Quote(name), "CLUSTER", strconv.Quote(f.cluster),
+		"MOST_SERVICES", strconv.Itoa(2*int(t.Spec.Limits.Services)+10), "MOST_NODES", strconv.Itoa(int(t.Spec.Limits.Nodes)/50+10))
+	return fill.Replace(packaging.TenantHub) + "---\n" + string(object), nil
+}
+
+// joinFlags are what `lbd tenant join` is told.
+type joinFlags struct {
+	clusterFlags
+	server, ca, token, image string
+	classless                bool
+}
+
+func newTenantJoin() *cobra.Command {
+	var f joinFlags
+	cmd := &cobra.Command{
+		Use:   "join NAME",
+		Short: "Print what a cluster of the tenant needs, for kubectl apply --server-side -f -",
+		Long: `Print what a cluster of the tenant NAME needs, for kubectl apply --server-side -f -:
+the agent with its rights, and the Secret by which it reaches the hub. What is printed
+contains the token.`,
+		Args: exactArgs(1, "the name of one tenant"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args[0]); err != nil {
+				return usageError{err}
+			}
+			manifest, err := f.manifest(args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			return text(cmd, manifest)
+		},
+	}
+	f.clusterFlags.add(cmd, "hub-namespace")
+	flags := cmd.Flags()
+	flags.StringVar(&f.server, "server", "", "URL of the API server of the hub, such as https://hub.example.com:6443")
+	flags.StringVar(&f.ca, "ca", "", "file with the certificate authority of the hub, in PEM")
+	flags.StringVar(&f.token, "token", "", "file with a token of the account that `lbd tenant create` prints")
+	flags.StringVar(&f.image, "image", imageName+":"+imageTag(), "image to run")
+	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
+	for _, name := range []string{"ca", "token"} {
+		_ = cmd.MarkFlagFilename(name) // the flags exist
+	}
+	return cmd
+}
+
+func (f *joinFlags) check(name string) error {
+	u, err := url.Parse(f.server)
+	switch {
+	case f.server == "" || f.ca == "" || f.token == "":
+		return errors.New("--server, --ca and --token must be given")
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(f.server, " \"'\\"):
+		return fmt.Errorf("--server %q: it is a URL such as https://hub.example.com:6443", f.server)
+	}
+	if err := f.clusterFlags.check("hub-namespace"); err != nil {
+		return err
+	}
+	// The names are those of a Tenant.
+	t := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: v1alpha1.TenantSpec{Clusters: []v1alpha1.TenantCluster{{Name: f.cluster, Namespace: f.in(name)}}}}
+	for _, err := range t.Validate() {
+		if slices.Contains([]string{"metadata.name", "spec.clusters[0].name", "spec.clusters[0].namespace"}, err.Path) {
+			return err
+		}
+	}
+	return checkImage(f.image)
+}
+
+// manifest is what the cluster needs.
+func (f *joinFlags) manifest(name string, now time.Time) (string, error) {
+	ca, err := read("--ca", f.ca)
+	if err != nil {
+		return "", err
+	}
+	if err := checkCertificates(ca); err != nil {
+		return "", fmt.Errorf("--ca %s: %w", f.ca, err)
+	}
+	data, err := read("--token", f.token)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(data))
+	t, ok := k8s.ParseToken(token)
+	switch {
+	case !ok:
+		return "", fmt.Errorf("--token %s: it is no token of a service account", f.token)
+	case t.Namespace != f.in(name):
+		return "", fmt.Errorf("--token %s: it is of the namespace %q and not of %q, that of the cluster in the hub: see --cluster and --hub-namespace", f.token, t.Namespace, f.in(name))
+	case t.Account != hub.Account:
+		return "", fmt.Errorf("--token %s: it is of the account %q and not of %q", f.token, t.Account, hub.Account)
+	case !t.Ends.IsZero() && !t.Ends.After(now):
+		return "", fmt.Errorf("--token %s: it ended at %s", f.token, t.Ends.UTC().Format(time.RFC3339))
+	}
+	config, err := yaml.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "hub",
+		"clusters": []any{map[string]any{"name": "hub", "cluster": map[string]any{"server": f.server, "certificate-authority": "ca.crt"}}},
+		"users":    []any{map[string]any{"name": "agent", "user": map[string]any{"tokenFile": "token"}}},
+		"contexts": []any{map[string]any{"name": "hub", "context": map[string]any{"cluster": "hub", "user": "agent", "namespace": f.in(name)}}},
+	})
+	if err != nil {
+		return "", err
+	}
+	encoded := base64.StdEncoding.EncodeToString
+	more := "--hub-secret=lbd-hub"
+	if f.classless {
+		more += ", --classless"
+	}
+	fill := strings.NewReplacer("IMAGE", strconv.Quote(f.image), "HUB_HASH", hash(config, ca), ": KUBECONFIG\n", ": "+encoded(config)+"\n", ": CA\n", ": "+encoded(ca)+"\n", ": TOKEN\n", ": "+encoded([]byte(token))+"\n",
+		"--hub-secret=lbd-hub", more)
+	return fill.Replace(packaging.TenantAgent), nil
+}
+
+// checkCertificates wants certificates in PEM and nothing else: what is in the file goes to a Secret.
+func checkCertificates(data []byte) error {
+	n := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return fmt.Errorf("it has a %s beside certificates", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return err
+		}
+		n++
+	}
+	if n == 0 {
+		return errors.New("it is no certificate in PEM")
+	}
+	return nil
+}
+
+// hash is the same for the same hub, so that the agent starts again with the files of another one.
+func hash(all ...[]byte) string {
+	h := sha256.New()
+	for _, b := range all {
+		_, _ = h.Write(b) // it never fails
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+func read(flag, path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, fileaccess.Explain(err))
+	}
+	return data, nil
+}

@@ -1,0 +1,308 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/ipam"
+	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// tenantService is a TenantService as it is read.
+type tenantService = objects.Object[*v1alpha1.TenantService]
+
+// tenantServices stands for the Services of tenants.
+type tenantServices struct {
+	c *Controller
+
+	mu       sync.Mutex // guards all below
+	requests map[model.Key]tenants.Request
+	problems map[model.Key]string
+	rests    map[string]int // see services.Objects; never changed
+}
+
+func newTenantServices(c *Controller) *tenantServices {
+	return &tenantServices{c: c, requests: map[model.Key]tenants.Request{}, problems: map[model.Key]string{}}
+}
+
+func (t *tenantServices) kind() string { return v1alpha1.KindTenantService }
+
+// addrs are the addresses that a TenantService has by its status.
+func (t *tenantServices) addrs(k model.Key) []netip.Addr {
+	o, ok := t.c.objects.TenantServices.Get(k)
+	if !ok {
+		return nil
+	}
+	return objects.Given(o.Value)
+}
+
+// judge judges which TenantServices are to have addresses. Whether there is room to lead them anywhere
+// is no question here.
+func (t *tenantServices) judge(o *services.Objects) tenants.Output {
+	o.TenantRests = t.resting()
+	nodes := make(map[string]*services.Node)
+	for k, n := range t.c.nodes.All() {
+		nodes[k.Name] = n.Node
+	}
+	return services.JudgeTenants(o, nodes, 0)
+}
+
+func (t *tenantServices) claims() []allocator.Service {
+	all := t.c.objects.TenantServices.All()
+	if len(all) == 0 {
+		return nil
+	}
+	if t.blind() {
+		return t.asServices(all, kept(all))
+	}
+	o := t.c.objects.Objects().Objects
+	return t.asServices(all, t.judge(&o))
+}
+
+// blind tells whether Tenants may not be read, and none was. Nothing can be said of what their agents
+// write then, and what their Services have is theirs.
+func (t *tenantServices) blind() bool { return t.c.objects.Forbidden()[v1alpha1.KindTenant] != nil }
+
+// kept asks for what TenantServices have by their statuses, and for nothing else.
+func kept(all map[model.Key]tenantService) tenants.Output {
+	out := tenants.Output{Given: make(map[model.Key][]netip.Addr)}
+	for k, o := range all {
+		given := objects.Given(o.Value)
+		if len(given) == 0 {
+			continue
+		}
+		r := tenants.Request{Key: k, Ports: o.Value.Spec.Ports}
+		r.Keep(given)
+		out.Requests, out.Given[k] = append(out.Requests, r), given
+	}
+	return out
+}
+
+func (t *tenantServices) read(ctx context.Context) ([]allocator.Service, error) {
+	all, err := t.list(ctx)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	if t.blind() {
+		return t.asServices(all, kept(all)), nil
+	}
+	o := t.c.objects.Objects().Objects
+	o.TenantServices = make(map[model.Key]*tenants.Service, len(all))
+	for k, x := range all {
+		if len(x.Errors) == 0 {
+			o.TenantServices[k] = objects.TenantService(x)
+		}
+	}
+	return t.asServices(all, t.judge(&o)), nil
+}
+
+// list reads the TenantServices from the API server's store; without the definition, or the right,
+// there are none.
+func (t *tenantServices) list(ctx context.Context) (map[model.Key]tenantService, error) {
+	all := map[model.Key]tenantService{}
+	r := t.c.o.Client.Dynamic.Resource(objects.Resource(v1alpha1.KindTenantService))
+	for next := ""; ; {
+		list, err := r.List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) && t.c.objects.TenantServices.State().Absent {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tenantservices: %w", err)
+		}
+		for i := range list.Items {
+			u := &list.Items[i]
+			all[model.Key{Namespace: u.GetNamespace(), Name: u.GetName()}] = objects.Read[v1alpha1.TenantService](u, v1alpha1.KindTenantService)
+		}
+		if next = list.GetContinue(); next == "" {
+			return all, nil
+		}
+	}
+}
+
+func (t *tenantServices) asServices(all map[model.Key]tenantService, out tenants.Output) []allocator.Service {
+	requests := make(map[model.Key]tenants.Request, len(out.Requests))
+	list := make([]allocator.Service, 0, len(out.Requests))
+	for _, r := range out.Requests {
+		requests[r.Key] = r
+		if o, ok := all[r.Key]; ok { // else it went meanwhile
+			list = append(list, t.asService(r, o, out.Given[r.Key]))
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.requests = requests
+	return list
+}
+
+// asService is a TenantService as the allocator sees it. Of the addresses of its status it has
+// those that count: the others are not the allocator's, and are overwritten.
+func (t *tenantServices) asService(r tenants.Request, o tenantService, counts []netip.Addr) allocator.Service {
+	s := allocator.Service{Key: standInKey(t.kind(), r.Key), UID: o.UID, Version: o.Version, Created: o.Created, Rested: true}
+	for _, f := range r.Families {
+		if f == v1alpha1.FamilyIPv6 {
+			s.Families = append(s.Families, ipam.IPv6.String())
+		} else {
+			s.Families = append(s.Families, ipam.IPv4.String())
+		}
+	}
+	for _, p := range r.Ports {
+		s.Ports = append(s.Ports, ipam.Port{Protocol: string(p.Protocol), Number: uint16(p.Port)})
+	}
+	t.c.ask(&s, r.Fixed)
+	if len(r.Pools) > 0 {
+		s.Annotations[allocator.AddressPool] = strings.Join(r.Pools, ",")
+	}
+	if o.Value.Status == nil {
+		return s
+	}
+	for _, a := range o.Value.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil && slices.Contains(counts, addr) {
+			has(&s, addr, a.Pool)
+		}
+	}
+	return s
+}
+
+func (t *tenantServices) assign(ctx context.Context, k model.Key, w allocator.Write) (allocator.Service, error) {
+	from := poolsIn(w)
+	addresses := []v1alpha1.TenantAddress{}
+	for _, addr := range addrsIn(w) {
+		addresses = append(addresses, v1alpha1.TenantAddress{Address: addr.String(), Pool: from[addr]})
+	}
+	before, ok := t.c.objects.TenantServices.Get(k)
+	if !ok {
+		return allocator.Service{}, apierrors.NewNotFound(objects.Resource(v1alpha1.KindTenantService).GroupResource(), k.String())
+	}
+	wanted := t.assigned(k, before.Value, addresses)
+	wanted.ObservedGeneration = before.Generation
+	accepted := brief{v1alpha1.ConditionAccepted, true, reasonAccepted, ""}.of(before.Generation)
+	conditions, _ := objects.Transition(before.Conditions, []v1alpha1.Condition{accepted, wanted}, time.Now())
+	u, err := t.c.patchStatus(ctx, t.kind(), k, map[string]any{"uid": w.UID, "resourceVersion": w.Version}, map[string]any{"addresses": addresses, "conditions": conditions})
+	if err != nil {
+		return allocator.Service{}, err
+	}
+	t.mu.Lock()
+	r, asks := t.requests[k]
+	t.mu.Unlock()
+	if !asks {
+		return allocator.Service{}, fmt.Errorf("TenantService %s asks for no address any more", k)
+	}
+	return t.asService(r, objects.Read[v1alpha1.TenantService](u, t.kind()), addrsIn(w)), nil
+}
+
+// words name nothing that is of others: neither who has an address, nor pools that the tenant has not.
+func (t *tenantServices) words(e allocator.Event) string {
+	if e.Reason == allocator.EventConflict {
+		return "another object has an address of the status"
+	}
+	switch rule, _, _ := strings.Cut(e.Message, ":"); rule {
+	case ipam.InUse.String(), ipam.SharingKey.String(), ipam.SharingBackend.String(), ipam.PortInUse.String():
+		return rule + ": an address that is asked for is in use, or was until a minute ago"
+	case ipam.WrongPool.String(), ipam.NotInPool.String(), ipam.NodeAddress.String():
+		return rule + ": an address that is asked for is in no pool of the Tenant"
+	}
+	return e.Message
+}
+
+func (t *tenantServices) problem(k model.Key, text string) {
+	t.mu.Lock()
+	changed := t.problems[k] != text
+	if text == "" {
+		delete(t.problems, k)
+	} else {
+		t.problems[k] = text
+	}
+	t.mu.Unlock()
+	if changed {
+		t.c.changes.judgeAgents()
+	}
+}
+
+// resting counts the addresses of tenants that rest, by namespace.
+func (t *tenantServices) resting() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rests
+}
+
+// rest notes how many addresses rest, by the names under which the allocator knows those that gave
+// them up. It tells whether any is of a tenant.
+func (t *tenantServices) rest(gaveUp map[model.Key]int) bool {
+	now := map[string]int{}
+	for k, n := range gaveUp {
+		if x, _ := t.c.standsFor(k); x == t {
+			now[k.Namespace] += n
+		}
+	}
+	t.mu.Lock()
+	changed := !maps.Equal(now, t.rests)
+	t.rests = now
+	t.mu.Unlock()
+	if changed {
+		t.c.changes.mark(&t.c.changes.agents)
+		t.c.changes.judgeAgents()
+	}
+	return len(now) > 0
+}
+
+// troubled tells whether something keeps a TenantService from an address.
+func (t *tenantServices) troubled(k model.Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.problems[k] != ""
+}
+
+// assigned is the condition ConditionAddressAssigned of a TenantService that is accepted: False while it
+// lacks an address that it asks for.
+func (t *tenantServices) assigned(k model.Key, s *v1alpha1.TenantService, addresses []v1alpha1.TenantAddress) v1alpha1.Condition {
+	lacks := func(text string) bool {
+		addr, err := netip.ParseAddr(text)
+		return err == nil && !slices.ContainsFunc(addresses, func(a v1alpha1.TenantAddress) bool { return a.Address == addr.String() })
+	}
+	if len(addresses) < max(len(s.Spec.Families), 1) || slices.ContainsFunc(s.Spec.Addresses, lacks) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		words := t.problems[k]
+		if words == "" {
+			words = "no address was chosen yet"
+		}
+		return brief{v1alpha1.ConditionAddressAssigned, false, string(tenants.ReasonNoAddress), words}.of(0)
+	}
+	var words []string
+	for _, a := range addresses {
+		words = append(words, fmt.Sprintf("%s of the pool %s", a.Address, a.Pool))
+	}
+	return brief{v1alpha1.ConditionAddressAssigned, true, v1alpha1.ReasonAssigned, strings.Join(words, ", ")}.of(0)
+}
+
+// patchStatus is a merge patch (RFC 7396) of the status of an object. meta makes it fail if the object
+// is not the one that it is about.
+func (c *Controller) patchStatus(ctx context.Context, kind string, k model.Key, meta, status map[string]any) (*unstructured.Unstructured, error) {
+	body, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
+	if err != nil {
+		return nil, fmt.Errorf("status of %s %s: %w", kind, k, err)
+	}
+	u, err := c.o.Client.Dynamic.Resource(objects.Resource(kind)).Namespace(k.Namespace).
+		Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager}, "status")
+	if err != nil {
+		return nil, fmt.Errorf("status of %s %s: %w", kind, k, err)
+	}
+	return u, nil
+}

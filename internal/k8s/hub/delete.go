@@ -1,0 +1,272 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
+)
+
+// The labels of what `lbd tenant create` prints.
+const (
+	labelTenant    = "lbd.dev/tenant"
+	labelComponent = "app.kubernetes.io/component"
+	component      = "tenant"
+)
+
+// What an agent has in its namespace: the account, and its Role with a binding of the same name.
+const (
+	Account  = "agent"
+	roleName = "lbd-agent"
+)
+
+// The kinds of Kubernetes that are looked at here.
+var (
+	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	pods         = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	accounts     = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	quotas       = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+	roles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+	roleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+)
+
+// How a deletion takes its time.
+const (
+	lookEvery = 500 * time.Millisecond
+	// tellTime is how long agents have for the Services that have lost their addresses.
+	tellTime = 3 * time.Second
+)
+
+// End is what ends with a tenant.
+type End struct {
+	Tenant string
+	// Exists: there is a Tenant of the name. Without it there may be namespaces that an earlier deletion left.
+	Exists     bool
+	Namespaces []EndOf
+
+	uid        string
+	look, tell time.Duration // lookEvery and tellTime
+}
+
+// EndOf is what ends in one namespace.
+type EndOf struct {
+	Namespace string
+	// Whole: the namespace itself ends with all that is in it. It carries the label of the tenant, and no
+	// Pod is in it.
+	Whole bool
+	// Labelled: it carries the label of the tenant.
+	Labelled bool
+	// Services counts the TenantServices, and Addresses are theirs.
+	Services  int
+	Addresses []string
+}
+
+// Ending tells what the end of a tenant means. Nothing is changed.
+func Ending(ctx context.Context, c *k8s.Client, name string) (*End, error) {
+	if name == "" {
+		return nil, errors.New("the name of a Tenant must not be empty")
+	}
+	r, err := readAll(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	e := &End{Tenant: name, look: lookEvery, tell: tellTime}
+	owners := r.Owners()
+	own := make(map[string]bool) // whether it carries the label
+	if o, ok := r.Tenants.Tenants[model.Key{Name: name}]; ok {
+		e.Exists, e.uid = true, o.UID
+		for _, x := range o.Value.Spec.Clusters {
+			own[x.Namespace] = false
+		}
+	}
+	list, err := c.Dynamic.Resource(namespaces).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	for i := range list.Items {
+		u := &list.Items[i]
+		labelled := has(u, labelTenant, name)
+		if _, named := own[u.GetName()]; !named && !labelled || owners[u.GetName()] != name && owners[u.GetName()] != "" {
+			continue // that of another Tenant stays, whoever else names it
+		}
+		x := EndOf{Namespace: u.GetName(), Whole: labelled, Labelled: labelled}
+		for _, s := range r.services(u.GetName()) {
+			x.Services++
+			for _, a := range s.Addresses {
+				x.Addresses = append(x.Addresses, a.Address)
+			}
+		}
+		if x.Whole {
+			if x.Whole, err = empty(ctx, c, x.Namespace); err != nil {
+				return nil, err
+			}
+		}
+		e.Namespaces = append(e.Namespaces, x)
+	}
+	return e, nil
+}
+
+// empty tells whether a namespace has no Pod.
+func empty(ctx context.Context, c *k8s.Client, namespace string) (bool, error) {
+	list, err := c.Dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return false, fmt.Errorf("pods of %s: %w", namespace, err)
+	}
+	return len(list.Items) == 0, nil
+}
+
+// Run ends the tenant: first the Tenant, so that no node of the hub leads anything to its clusters, then
+// the rights of its agents, and then what they wrote. In between it waits, for as long as wait, until the
+// controller has taken the addresses back, so that they rest and the agents tell their Services. say is
+// told each step. What is gone already is passed over.
+func (e *End) Run(ctx context.Context, c *k8s.Client, wait time.Duration, say func(string)) error {
+	if e.Exists {
+		if err := remove(ctx, c, objects.Resource(v1alpha1.KindTenant), "", e.Tenant, e.uid); err != nil {
+			return err
+		}
+		say("Tenant " + e.Tenant + ": deleted")
+	}
+	if slices.ContainsFunc(e.Namespaces, func(x EndOf) bool { return len(x.Addresses) > 0 }) {
+		if err := e.wait(ctx, c, wait, say); err != nil {
+			return e.left(err)
+		}
+	}
+	for _, x := range e.Namespaces {
+		if err := x.run(ctx, c, e.Tenant); err != nil {
+			return e.left(err)
+		}
+		if x.Whole {
+			say("namespace " + x.Namespace + ": deleted, and ends once all in it has")
+		} else {
+			say("namespace " + x.Namespace + ": stays; what lbd has in it is deleted")
+		}
+	}
+	return nil
+}
+
+// left names the namespaces in an error that another call cannot find, since they have no label.
+func (e *End) left(err error) error {
+	var names []string
+	for _, x := range e.Namespaces {
+		if !x.Labelled {
+			names = append(names, x.Namespace)
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; another call finds the namespaces %q only with the label %s=%s", err, names, labelTenant, e.Tenant)
+}
+
+// wait waits until no TenantService has an address.
+func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say func(string)) error {
+	ended := time.NewTimer(most)
+	defer ended.Stop()
+	for pause := time.Duration(0); ; pause = e.look {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interrupted: call it again for the rest: %w", ctx.Err())
+		case <-ended.C:
+			say(fmt.Sprintf("the controller has not taken all addresses back within %s; they do not rest, and Services of the tenant keep them in their status", most))
+			return nil
+		case <-time.After(pause):
+		}
+		left := 0
+		for _, x := range e.Namespaces {
+			err := each(ctx, c, v1alpha1.KindTenantService, x.Namespace, func(_ model.Key, u *unstructured.Unstructured) {
+				list, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses") // of another type: none
+				left += len(list)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if left > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(e.tell, most)):
+		}
+		return nil
+	}
+}
+
+// run ends what is in one namespace. Without its rights the agent cannot make anew what is deleted.
+func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
+	if err := removeOurs(ctx, c, roleBindings, x.Namespace, roleName); err != nil {
+		return err
+	}
+	if x.Whole {
+		return removeLabelled(ctx, c, namespaces, "", x.Namespace, labelTenant, tenant)
+	}
+	for _, kind := range []string{v1alpha1.KindTenantService, v1alpha1.KindTenantNodes} {
+		var names []string
+		if err := each(ctx, c, kind, x.Namespace, func(k model.Key, _ *unstructured.Unstructured) { names = append(names, k.Name) }); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := remove(ctx, c, objects.Resource(kind), x.Namespace, name, ""); err != nil {
+				return err
+			}
+		}
+	}
+	for _, o := range []struct {
+		r    schema.GroupVersionResource
+		name string
+	}{{roles, roleName}, {accounts, Account}, {quotas, "lbd"}} {
+		if err := removeOurs(ctx, c, o.r, x.Namespace, o.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeOurs deletes an object that `lbd tenant create` printed.
+func removeOurs(ctx context.Context, c *k8s.Client, r schema.GroupVersionResource, namespace, name string) error {
+	return removeLabelled(ctx, c, r, namespace, name, labelComponent, component)
+}
+
+// removeLabelled deletes an object that has a label, as it is now.
+func removeLabelled(ctx context.Context, c *k8s.Client, r schema.GroupVersionResource, namespace, name, label, value string) error {
+	u, err := c.Dynamic.Resource(r).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", r.Resource, name, err)
+	case !has(u, label, value):
+		return nil // somebody else's
+	}
+	return remove(ctx, c, r, namespace, name, string(u.GetUID()))
+}
+
+// has tells whether an object carries a label with this value.
+func has(u *unstructured.Unstructured, label, value string) bool {
+	v, ok := u.GetLabels()[label]
+	return ok && v == value
+}
+
+// remove deletes an object, that with this UID if one is given.
+func remove(ctx context.Context, c *k8s.Client, r schema.GroupVersionResource, namespace, name, uid string) error {
+	var o metav1.DeleteOptions
+	if uid != "" {
+		o.Preconditions = &metav1.Preconditions{UID: new(types.UID(uid))}
+	}
+	if err := c.Dynamic.Resource(r).Namespace(namespace).Delete(ctx, name, o); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s: %w", r.Resource, name, err)
+	}
+	return nil
+}

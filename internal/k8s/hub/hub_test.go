@@ -1,0 +1,325 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/apitest"
+)
+
+const (
+	resTenants  = "lbd.dev/v1alpha1/tenants"
+	resNodes    = "lbd.dev/v1alpha1/tenantnodes"
+	resServices = "lbd.dev/v1alpha1/tenantservices"
+	resSpaces   = "v1/namespaces"
+	resAccounts = "v1/serviceaccounts"
+	resBindings = "rbac.authorization.k8s.io/v1/rolebindings"
+	resRoles    = "rbac.authorization.k8s.io/v1/roles"
+	resQuotas   = "v1/resourcequotas"
+	resPods     = "v1/pods"
+)
+
+// bed is an API server with the tenants shop, of two Services, and bank.
+func bed(t *testing.T) (*apitest.Server, *k8s.Client) {
+	t.Helper()
+	api := apitest.New(t, map[string]string{resTenants: "Tenant", resNodes: "TenantNodes", resServices: "TenantService", resSpaces: "Namespace",
+		resAccounts: "ServiceAccount", resBindings: "RoleBinding", resRoles: "Role", resQuotas: "ResourceQuota", resPods: "Pod"})
+	tenant(api, "shop", "2026-01-01T00:00:00Z", "lbd-shop-main", "10.1.0.0/24", true)
+	tenant(api, "bank", "2026-01-02T00:00:00Z", "lbd-bank-main", "10.2.0.0/24", true)
+	for _, name := range []string{"shop", "bank"} {
+		space(api, "lbd-"+name+"-main", name)
+		service(api, "lbd-"+name+"-main", "default.web", "Accepted", "192.0.2.1")
+	}
+	service(api, "lbd-shop-main", "default.more", "TenantLimit")
+	api.Put(resNodes, object("lbd-shop-main", "nodes-0", map[string]any{"nodes": []any{
+		map[string]any{"name": "a1", "addresses": []any{"10.1.0.1"}}, map[string]any{"name": "a2", "addresses": []any{"10.9.0.1"}, "state": "Draining"}}},
+		map[string]any{"conditions": []any{condition("Accepted", "False", "RefusedNodes", "a2: 10.9.0.1 is in none of the nodeCIDRs of the cluster")}}))
+	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api, c
+}
+
+func condition(kind, status, reason, message string) map[string]any {
+	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+}
+
+// object was last written by the agent at 12:00, but for its status.
+func object(namespace, name string, spec, status map[string]any) map[string]any {
+	meta := map[string]any{"name": name, "uid": "uid-" + name, "managedFields": []any{
+		map[string]any{"manager": "lbd-agent", "operation": "Update", "time": "2026-01-03T12:00:00Z"},
+		map[string]any{"manager": "lbd-agent", "operation": "Update", "time": "2026-01-03T12:30:00Z", "subresource": "status"},
+		map[string]any{"manager": "kubectl", "operation": "Update", "time": "2026-01-03T13:00:00Z"}}}
+	if namespace != "" {
+		meta["namespace"] = namespace
+	}
+	return map[string]any{"metadata": meta, "spec": spec, "status": status}
+}
+
+func tenant(api *apitest.Server, name, created, namespace, cidr string, accepted bool) {
+	verdict := condition("Accepted", "True", "Accepted", "")
+	if !accepted {
+		verdict = condition("Accepted", "False", "NamespaceTaken", "the namespace is that of an older Tenant")
+	}
+	o := object("", name, map[string]any{"pools": []any{"public"}, "clusters": []any{map[string]any{"name": "main", "namespace": namespace, "nodeCIDRs": []any{cidr}}}},
+		map[string]any{"conditions": []any{verdict}})
+	o["metadata"].(map[string]any)["creationTimestamp"] = created
+	api.Put(resTenants, o)
+}
+
+func space(api *apitest.Server, name, tenant string) {
+	labels := map[string]any{}
+	if tenant != "" {
+		labels[labelTenant] = tenant
+	}
+	api.Put(resSpaces, map[string]any{"metadata": map[string]any{"name": name, "uid": "uid-" + name, "labels": labels}})
+	for res, what := range map[string]string{resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent", resQuotas: "lbd"} {
+		api.Put(res, map[string]any{"metadata": map[string]any{"namespace": name, "name": what, "uid": "uid-" + what, "labels": map[string]any{labelComponent: component}}})
+	}
+}
+
+func service(api *apitest.Server, namespace, name, reason string, addresses ...string) {
+	status := map[string]any{"conditions": []any{condition("Accepted", "False", reason, "too much"), condition("AddressAssigned", "False", "NotAccepted", "see")}}
+	if reason == "Accepted" {
+		status["conditions"] = []any{condition("Accepted", "True", reason, ""), condition("AddressAssigned", "True", "Assigned", "")}
+	}
+	list := []any{}
+	for _, a := range addresses {
+		list = append(list, map[string]any{"address": a, "pool": "public"})
+	}
+	status["addresses"] = list
+	api.Put(resServices, object(namespace, name, map[string]any{"ports": []any{map[string]any{"port": 80, "nodePort": 30080}}}, status))
+}
+
+func TestRead(t *testing.T) {
+	api, c := bed(t)
+	// It names the namespace of another: nothing there is its own.
+	tenant(api, "thief", "2025-01-01T00:00:00Z", "lbd-shop-main", "10.3.0.0/24", false)
+	all, err := Read(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range all {
+		got = append(got, fmt.Sprintf("%s %v %+v", x.Name, x.Accepted.OK, x.Use))
+	}
+	want := []string{
+		"bank true {Services:1 Ports:1 Addresses:1 Nodes:0 Problems:0}",
+		"shop true {Services:1 Ports:1 Addresses:1 Nodes:2 Problems:2}",
+		"thief false {Services:0 Ports:0 Addresses:0 Nodes:0 Problems:1}",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	shop := all[1].Clusters[0]
+	if at := shop.AgentWrote.Format(time.TimeOnly); at != "12:00:00" || all[2].Clusters[0].Owner != "shop" || len(all[2].Clusters[0].Services) != 0 {
+		t.Errorf("written at %s; %+v", at, all[2].Clusters)
+	}
+	if s := shop.Services; len(s) != 2 || s[0].Name != "default.more" || s[0].Verdict.Reason != "TenantLimit" || !s[1].Verdict.OK || s[1].Addresses[0].Address != "192.0.2.1" {
+		t.Errorf("services %+v", s)
+	}
+	if n := shop.Nodes; len(n) != 1 || n[0].Verdict.Reason != "RefusedNodes" || len(n[0].Nodes) != 2 || n[0].Nodes[1].State != "Draining" {
+		t.Errorf("nodes %+v", n)
+	}
+	if _, err := Find(t.Context(), c, "shoe"); !errors.Is(err, ErrNoTenant) || !strings.Contains(err.Error(), `["bank" "shop" "thief"]`) {
+		t.Error(err)
+	}
+	api.Withdraw(resTenants)
+	if _, err := Read(t.Context(), c); err == nil || !strings.Contains(err.Error(), "it is no hub") {
+		t.Error(err)
+	}
+}
+
+// end ends a tenant as `lbd tenant delete` does, and returns what it says. The controller takes the
+// addresses back if there is one.
+func end(t *testing.T, api *apitest.Server, c *k8s.Client, name string, wait time.Duration) (*End, []string) {
+	t.Helper()
+	e, err := Ending(t.Context(), c, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	before := len(api.Requests())
+	if err := e.Run(t.Context(), c, wait, func(line string) { said = append(said, line) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range api.Requests()[before:] {
+		if method, path, _ := strings.Cut(r, " "); method == "DELETE" {
+			said = append(said, path[strings.LastIndexByte(path, '/')+1:])
+		}
+	}
+	return e, said
+}
+
+func TestDelete(t *testing.T) {
+	api, c := bed(t)
+	e, said := end(t, api, c, "shop", 10*time.Millisecond)
+	if !e.Exists || len(e.Namespaces) != 1 || !e.Namespaces[0].Whole || e.Namespaces[0].Services != 2 || !slices.Equal(e.Namespaces[0].Addresses, []string{"192.0.2.1"}) {
+		t.Errorf("%+v", e)
+	}
+	want := []string{"Tenant shop: deleted", "the controller has not taken all addresses back within 10ms; they do not rest, and Services of the tenant keep them in their status",
+		"namespace lbd-shop-main: deleted, and ends once all in it has", "shop", "lbd-agent", "lbd-shop-main"}
+	if !slices.Equal(said, want) {
+		t.Errorf("said %q\nwant %q", said, want)
+	}
+	if api.Get(resTenants, "", "bank") == nil || api.Get(resSpaces, "", "lbd-bank-main") == nil || api.Get(resServices, "lbd-bank-main", "default.web") == nil {
+		t.Error("the other tenant lost something")
+	}
+	if e, said := end(t, api, c, "shop", 0); e.Exists || len(e.Namespaces) != 0 || len(said) != 0 {
+		t.Errorf("again: %+v, %q", e, said)
+	}
+}
+
+// TestDeleteNobody: namespaces without a label are not those of a Tenant without a name.
+func TestDeleteNobody(t *testing.T) {
+	_, c := bed(t)
+	if e, err := Ending(t.Context(), c, ""); err == nil {
+		t.Errorf("%+v", e)
+	}
+	if u := new(unstructured.Unstructured); has(u, labelTenant, "") {
+		t.Error("a label that is not there has an empty value")
+	}
+}
+
+// TestDeleteGoesOn: what an interrupted deletion left is found by the label.
+func TestDeleteGoesOn(t *testing.T) {
+	api, c := bed(t)
+	api.Delete(resTenants, "", "shop")
+	e, said := end(t, api, c, "shop", time.Millisecond)
+	if e.Exists || len(e.Namespaces) != 1 || api.Get(resSpaces, "", "lbd-shop-main") != nil {
+		t.Errorf("%+v, %q", e, said)
+	}
+}
+
+// TestDeleteKeeps: a namespace that has another tenant, or Pods, or no label, is not deleted.
+func TestDeleteKeeps(t *testing.T) {
+	api, c := bed(t)
+	tenant(api, "thief", "2025-01-01T00:00:00Z", "lbd-shop-main", "10.3.0.0/24", false)
+	if e, _ := end(t, api, c, "thief", time.Millisecond); !e.Exists || len(e.Namespaces) != 0 || api.Get(resSpaces, "", "lbd-shop-main") == nil || api.Get(resServices, "lbd-shop-main", "default.web") == nil {
+		t.Errorf("thief: %+v", e)
+	}
+	for name, change := range map[string]func(){
+		"shop": func() { // a Pod
+			api.Put(resPods, map[string]any{"metadata": map[string]any{"namespace": "lbd-shop-main", "name": "x"}})
+		},
+		"bank": func() { space(api, "lbd-bank-main", "") }, // no label
+	} {
+		change()
+		ns := "lbd-" + name + "-main"
+		api.Put(resQuotas, map[string]any{"metadata": map[string]any{"namespace": ns, "name": "lbd"}}) // without the label
+		e, said := end(t, api, c, name, time.Millisecond)
+		if len(e.Namespaces) != 1 || e.Namespaces[0].Whole || api.Get(resSpaces, "", ns) == nil {
+			t.Errorf("%s: %+v, %q", name, e, said)
+		}
+		for res, what := range map[string]string{resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent"} {
+			if api.Get(res, ns, what) != nil {
+				t.Errorf("%s: %s %s is there", name, res, what)
+			}
+		}
+		if api.Get(resQuotas, ns, "lbd") == nil {
+			t.Errorf("%s: what is not lbd's is gone", name)
+		}
+	}
+}
+
+// TestDeleteWaits: the namespace goes only once the controller has taken the addresses back.
+func TestDeleteWaits(t *testing.T) {
+	api, c := bed(t)
+	var looks atomic.Int32
+	api.Gate(func(r *http.Request) int {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/namespaces/lbd-shop-main/tenantservices") {
+			if api.Get(resTenants, "", "shop") != nil || api.Get(resSpaces, "", "lbd-shop-main") == nil {
+				t.Error("it waits before the Tenant is deleted, or after the namespace is")
+			}
+			if looks.Add(1) == 2 {
+				service(api, "lbd-shop-main", "default.web", "NoTenant")
+			}
+		}
+		return 0
+	})
+	e, err := Ending(t.Context(), c, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.look, e.tell = time.Millisecond, time.Millisecond
+	if err := e.Run(t.Context(), c, time.Minute, func(string) {}); err != nil || looks.Load() != 2 || api.Get(resSpaces, "", "lbd-shop-main") != nil {
+		t.Errorf("%v after %d looks", err, looks.Load())
+	}
+	api.Gate(nil)
+	e, err = Ending(t.Context(), c, "bank")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if err := e.Run(ctx, c, time.Minute, func(string) {}); err == nil || api.Get(resSpaces, "", "lbd-bank-main") == nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestRotate: the account is another one afterwards, with the labels of the former, and the token is of
+// the new one.
+func TestRotate(t *testing.T) {
+	api, _ := bed(t)
+	inner := api.Config().Host
+	var asked []string
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/token") {
+			body, _ := io.ReadAll(r.Body)
+			uid := api.Get(resAccounts, "lbd-shop-main", "agent")["metadata"].(map[string]any)["uid"]
+			asked = append(asked, string(body))
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(map[string]any{"status": map[string]any{"token": fmt.Sprint("of ", uid)}})
+			return
+		}
+		out, err := http.NewRequestWithContext(r.Context(), r.Method, inner+r.URL.String(), r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out.Header = r.Header
+		resp, err := http.DefaultClient.Do(out)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	}))
+	defer front.Close()
+	c, err := k8s.NewFor(&rest.Config{Host: front.URL}, k8s.Options{QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 { // the second time the account is missing, as after a failure half way
+		token, err := Rotate(t.Context(), c, "lbd-shop-main", time.Hour)
+		o := api.Get(resAccounts, "lbd-shop-main", "agent")
+		if err != nil || o == nil || token == "of uid-agent" || token != fmt.Sprint("of ", o["metadata"].(map[string]any)["uid"]) {
+			t.Fatalf("%d: %q, %v, %v", i, token, err, o)
+		}
+		if o["automountServiceAccountToken"] != false || o["metadata"].(map[string]any)["labels"].(map[string]any)[labelComponent] != component {
+			t.Errorf("%d: %v", i, o)
+		}
+		api.Delete(resAccounts, "lbd-shop-main", "agent")
+	}
+	if len(asked) != 2 || !strings.Contains(asked[0], `"expirationSeconds":3600`) {
+		t.Errorf("%q", asked)
+	}
+}
