@@ -14,7 +14,10 @@ import (
 type Bin struct {
 	Agent string
 	LBD   string // empty if it was not asked for
-	dir   string
+	// ProbeEvery is the time between two attempts of the client. Build sets 5 ms, which figures need;
+	// a lab that shares the machine with others may do with fewer.
+	ProbeEvery time.Duration
+	dir        string
 }
 
 // Build builds the agent, and lbd if asked for; LBD_BIN names an lbd to use
@@ -34,7 +37,7 @@ func Build(ctx context.Context, lbd bool) (*Bin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build: %w", err)
 	}
-	b := &Bin{dir: dir, Agent: filepath.Join(dir, "agent")}
+	b := &Bin{ProbeEvery: 5 * time.Millisecond, dir: dir, Agent: filepath.Join(dir, "agent")}
 	if err := goBuild(ctx, root, b.Agent, "./tests/lab/agent"); err != nil {
 		b.Close()
 		return nil, err

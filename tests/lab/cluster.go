@@ -123,7 +123,7 @@ func (c *Cluster) Quiet(d time.Duration) error {
 		}
 		// Attempts that are still under way would look like success.
 		r := c.Eyes.Reach(v, now.Add(-d-300*time.Millisecond), now.Add(-300*time.Millisecond))
-		if r.Failed > 0 || r.Attempts < int(d/probeEvery/2) {
+		if r.Failed > 0 || r.Attempts < int(d/c.Bin.ProbeEvery/2) {
 			return fmt.Errorf("%s: %d of %d attempts failed", v, r.Failed, r.Attempts)
 		}
 	}

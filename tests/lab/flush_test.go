@@ -123,7 +123,7 @@ func flush(t *testing.T, c *lab.Cluster, n *lab.Node, w *lab.Instrument[measure.
 		r, dual := c.Eyes.Reach(vip, from, measure.Now()), c.Eyes.Dual(vip, from, measure.Now())
 		most := 0
 		if n == owner { // those that began in that moment, or before
-			most = 2 + int((rules[ring(vip)]+still)/(5*time.Millisecond))
+			most = 2 + int((rules[ring(vip)]+still)/bin.ProbeEvery)
 		}
 		t.Logf("%s: %s of %s: two claimants for %v, %d of %d failed %v", n.Name, vip, owner.Name, dual, r.Failed, r.Attempts, r.Errors)
 		if dual > slack*flushedDual+still || r.Failed > most || ownerOf(t, c, vip) != owner {

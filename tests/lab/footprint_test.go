@@ -145,10 +145,7 @@ func TestBadInput(t *testing.T) { // P12
 	t.Parallel()
 	s := &lab.LBD{}
 	c := cluster(t, s, 3)
-	n, err := c.Owner(lab.VIP4())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := ownerOf(t, c, lab.VIP4())
 	good, err := os.ReadFile(s.Config(n))
 	if err != nil {
 		t.Fatal(err)
@@ -183,8 +180,8 @@ func TestBadInput(t *testing.T) { // P12
 			t.Errorf("%s: %d attempts failed at a bad reload", v, r.Failed)
 		}
 	}
-	if now, err := c.Owner(lab.VIP4()); err != nil || now != n {
-		t.Errorf("owner after a bad reload: %v, %v, want %s", now, err, n.Name)
+	if now := ownerOf(t, c, lab.VIP4()); now != n {
+		t.Errorf("owner after a bad reload: %s, want %s", now.Name, n.Name)
 	}
 	if err := os.WriteFile(s.Config(n), good, 0o600); err != nil {
 		t.Fatal(err)
@@ -227,8 +224,8 @@ func TestWrongKey(t *testing.T) {
 		if d := c.Eyes.Dual(v, from, measure.Now()); d > 0 || r.Failed > 0 {
 			t.Errorf("%s: two claimants for %v, %d attempts failed", v, d, r.Failed)
 		}
-		if n, err := c.Owner(v); err != nil || n == stranger {
-			t.Errorf("%s: owner %v, %v", v, n, err)
+		if n := ownerOf(t, c, v); n == stranger {
+			t.Errorf("%s: owner %s", v, n.Name)
 		}
 	}
 	st, err := s.Status(t.Context(), c.Lab, c.Nodes[0])

@@ -82,9 +82,9 @@ func outlives(t *testing.T, c *lab.Cluster, s *lab.LBD, vip netip.Addr) {
 	if err := s.Undrain(ctx, c.Lab, n); err != nil {
 		t.Fatal(err)
 	}
-	next, err := c.Owner(vip)
-	if err != nil || next == n {
-		t.Fatalf("nobody else has %s: %v", vip, err)
+	next := ownerOf(t, c, vip)
+	if next == n {
+		t.Fatalf("nobody else has %s", vip)
 	}
 	if err := c.LinkDown(ctx, &next.Host); err != nil {
 		t.Fatal(err)

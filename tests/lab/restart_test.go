@@ -20,10 +20,7 @@ func TestRestart(t *testing.T) { // P3
 	c := cluster(t, s, 3)
 	scenario, took := lab.Restart(s)
 	scenario.Conns = 20
-	owner, err := c.Owner(lab.VIP4())
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := ownerOf(t, c, lab.VIP4())
 	pid, open := owner.Daemon.PID(), -1
 	for i, pprof := range []string{"pprof: true", "pprof: false"} {
 		edit(t, s.Config(owner), "address: 127.0.0.1:7477", "address: 127.0.0.1:7477, "+pprof)
@@ -55,7 +52,7 @@ func TestRestart(t *testing.T) { // P3
 
 	// A configuration that the new process would refuse changes nothing.
 	edit(t, s.Config(owner), "kind: NodeConfiguration", "kind: NodeConfiguration\nnode: m1")
-	_, err = c.Exec(t.Context(), &owner.Host, c.Bin.LBD, "restart", "--socket", s.Socket(owner))
+	_, err := c.Exec(t.Context(), &owner.Host, c.Bin.LBD, "restart", "--socket", s.Socket(owner))
 	if err == nil || !strings.Contains(err.Error(), "node: is not a known field") {
 		t.Errorf("lbd restart: %v, want it to fail with the reason", err)
 	}

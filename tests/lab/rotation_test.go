@@ -123,10 +123,7 @@ func TestKeyRotationInSecret(t *testing.T) {
 			r.same(t, fmt.Sprintf("step %d, read by %s", step+1, n.Name), want)
 		}
 	}
-	owner, err := r.Owner(lab.VIP4())
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := ownerOf(t, r.Cluster, lab.VIP4())
 	standby := r.Others(owner)[0]
 	if err := standby.Terminate(20 * time.Second); err != nil {
 		t.Fatal(err)
@@ -137,7 +134,7 @@ func TestKeyRotationInSecret(t *testing.T) {
 	if err := r.Stable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := r.Owner(lab.VIP4()); err != nil || now != owner {
-		t.Errorf("%s is with %v now, %v; it was with %s", lab.VIP4(), now, err, owner.Name)
+	if now := ownerOf(t, r.Cluster, lab.VIP4()); now != owner {
+		t.Errorf("%s is with %s now; it was with %s", lab.VIP4(), now.Name, owner.Name)
 	}
 }

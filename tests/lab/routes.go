@@ -91,7 +91,7 @@ func (l *Lab) OpenProbes(vips []netip.Addr) (*Eyes, error) {
 		r := &record[measure.Attempt]{}
 		e.attempts[v] = r
 		target := netip.AddrPortFrom(v, echoPort).String()
-		if _, err := startAgent(e, l.Client, "probe", r, "-target", target, "-every", fmt.Sprint(probeEvery)); err != nil {
+		if _, err := startAgent(e, l.Client, "probe", r, "-target", target, "-every", fmt.Sprint(l.Bin.ProbeEvery)); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
 	}

@@ -78,10 +78,7 @@ func (u *upgrade) check(t *testing.T) {
 			}
 		}
 		for _, v := range st.VIPs {
-			owner, err := u.Owner(v.Address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			owner := ownerOf(t, u.Cluster, v.Address)
 			owners[v.Address] = owner.Name
 			if v.Owner != owner.Name {
 				t.Errorf("%s says that %s is with %s, it is with %s", n.Name, v.Address, v.Owner, owner.Name)
@@ -107,43 +104,31 @@ func (u *upgrade) give(t *testing.T, programs ...string) {
 	u.check(t)
 }
 
-// starved is the busy share of the machine above which an attempt of the client may time
-// out before anybody had the time to answer it.
-const starved = 0.9
-
 // rolling replaces the program of all nodes, one after the other, with connections open to
-// a VIP: none is lost, no new one to any VIP fails. A run that broke something while the
-// machine stood still, or had no idle time, is done again.
+// a VIP: none is lost, no new one to any VIP fails.
 func (u *upgrade) rolling(t *testing.T, from, to string, drain bool, vip netip.Addr) {
 	t.Helper()
-	const conns = 60
 	s := u.lbd.ReplaceAll(to, drain)
-	s.Conns = conns
-	for attempt := 1; ; attempt++ {
-		var o *lab.Outcome
-		turns.Attempt(attempt, func() { o = ran(t, u.Cluster, s, vip) })
+	s.Conns = held
+	errorEach(t, patient(t, func(attempt int) ([]string, bool) {
+		if attempt > 1 {
+			u.give(t, from, from, from)
+		}
+		o := ran(t, u.Cluster, s, vip)
 		t.Log(describe(o), "survived", o.Conns.Survived(), "of", o.Conns.Open)
 		broken := lab.PromiseFor(s.Name, false).Broken([]*lab.Outcome{o}, slack)
-		if o.Conns.Open != conns || o.Conns.Survived() != conns {
-			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive; %s", o.Conns, conns,
+		if o.Conns.Open != held || o.Conns.Survived() != held {
+			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive; %s", o.Conns, held,
 				strings.Join(measure.Endings(u.Eyes.ConnEvents(), o.Fault), "; ")))
 		}
 		for _, v := range u.Eyes.VIPs {
-			if r := u.Eyes.Reach(v, o.Fault, measure.Now()); r.Failed > 0 || r.Attempts < 1000 {
+			if r := u.Eyes.Reach(v, o.Fault, measure.Now()); r.Failed > 0 || r.Attempts < 500 {
 				broken = append(broken, fmt.Sprintf("%s: %d of %d attempts failed %v", v, r.Failed, r.Attempts, r.Errors))
 			}
 		}
 		u.Eyes.CloseConns()
-		if len(broken) > 0 && attempt < 3 && (o.Stood >= standstill || o.Load > starved) {
-			t.Log("the run does not count, since the machine was too busy:", broken)
-			u.give(t, from, from, from)
-			continue
-		}
-		for _, b := range broken {
-			t.Error(b)
-		}
-		break
-	}
+		return broken, tooBusy(o, standstill)
+	}))
 	u.check(t)
 }
 
@@ -217,7 +202,6 @@ func TestUpgrade(t *testing.T) { // P1, P2, P3, P4, P13 with mixed versions
 func TestRestartAsPrevious(t *testing.T) { // P3, P13
 	t.Parallel()
 	need(t)
-	const conns = 60
 	v := previous.For(t)
 	old, err := v.LBD(t.Context())
 	if err != nil {
@@ -235,7 +219,7 @@ func TestRestartAsPrevious(t *testing.T) { // P3, P13
 		return err
 	}
 	restart := lab.Scenario{
-		Name: "respawn", Hold: 3 * time.Second, Limit: 10 * time.Second, Conns: conns,
+		Name: "respawn", Hold: 3 * time.Second, Limit: 10 * time.Second, Conns: held,
 		Inject: func(ctx context.Context, c *lab.Cluster, owner *lab.Node) error {
 			for _, n := range append([]*lab.Node{owner}, c.Others(owner)...) {
 				if err := put(ctx, n, old); err != nil {
@@ -252,7 +236,7 @@ func TestRestartAsPrevious(t *testing.T) { // P3, P13
 			return nil
 		},
 	}
-	for attempt := 1; ; attempt++ {
+	errorEach(t, patient(t, func(int) ([]string, bool) {
 		for _, n := range c.Nodes {
 			if n.Daemon.Alive() {
 				_ = n.Terminate(30 * time.Second) // whatever its end says, another run begins
@@ -261,23 +245,15 @@ func TestRestartAsPrevious(t *testing.T) { // P3, P13
 				t.Fatal(err)
 			}
 		}
-		var o *lab.Outcome
-		turns.Attempt(attempt, func() { o = ran(t, c, restart, lab.VIP4()) })
+		o := ran(t, c, restart, lab.VIP4())
 		t.Log(describe(o), "survived", o.Conns.Survived(), "of", o.Conns.Open)
 		broken := lab.PromiseFor(restart.Name, false).Broken([]*lab.Outcome{o}, slack)
-		if o.Conns.Open != conns || o.Conns.Survived() != conns {
-			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive", o.Conns, conns))
+		if o.Conns.Open != held || o.Conns.Survived() != held {
+			broken = append(broken, fmt.Sprintf("long-lived connections: %+v, want %d alive", o.Conns, held))
 		}
 		c.Eyes.CloseConns()
-		if len(broken) > 0 && attempt < 3 && (o.Stood >= standstill || o.Load > starved) {
-			t.Log("the run does not count, since the machine was too busy:", broken)
-			continue
-		}
-		for _, b := range broken {
-			t.Error(b)
-		}
-		break
-	}
+		return broken, tooBusy(o, standstill)
+	}))
 	if err := c.Stable(t.Context()); err != nil {
 		t.Fatal(err)
 	}

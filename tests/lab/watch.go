@@ -54,8 +54,8 @@ func (r *record[T]) trim(keep int) {
 	}
 }
 
-// Eyes are the instruments: a client that connects to every VIP 200 times a
-// second, an observer of ARP and ND, and long-lived connections.
+// Eyes are the instruments: a client that connects to every VIP each
+// Bin.ProbeEvery, an observer of ARP and ND, and long-lived connections.
 type Eyes struct {
 	VIPs []netip.Addr
 
@@ -82,15 +82,12 @@ func (l *Lab) Open(vips []netip.Addr) (*Eyes, error) {
 		r := &record[measure.Attempt]{}
 		e.attempts[v] = r
 		target := netip.AddrPortFrom(v, echoPort).String()
-		if _, err := startAgent(e, l.Client, "probe", r, "-target", target, "-every", fmt.Sprint(probeEvery)); err != nil {
+		if _, err := startAgent(e, l.Client, "probe", r, "-target", target, "-every", fmt.Sprint(l.Bin.ProbeEvery)); err != nil {
 			return nil, errors.Join(fmt.Errorf("probe %d: %w", i, err), e.Close())
 		}
 	}
 	return e, nil
 }
-
-// probeEvery is the time between two attempts of the client.
-const probeEvery = 5 * time.Millisecond
 
 func startAgent[T any](e *Eyes, h *Host, mode string, r *record[T], args ...string) (*Proc, error) {
 	in, out := io.Pipe()

@@ -32,3 +32,17 @@ func Standstill() (stop func() time.Duration) {
 		return worst
 	}
 }
+
+// Busy is Standstill and, beside it, the busy share of the machine, 0 to 1; 1 if it cannot be read.
+func Busy() (stop func() (stood time.Duration, load float64)) {
+	standstill := Standstill()
+	from, err := ReadCPU()
+	return func() (time.Duration, float64) {
+		stood := standstill()
+		to, errAfter := ReadCPU()
+		if err != nil || errAfter != nil {
+			return stood, 1
+		}
+		return stood, Load(from, to)
+	}
+}
