@@ -389,6 +389,7 @@ func (f *Fabric) conns(node string, from, to measure.Time) (own, others measure.
 // Calm waits until every node is a next hop, the routers watch all their neighbours
 // by BFD, and no attempt has failed for half a second.
 func (f *Fabric) Calm(ctx context.Context) error {
+	const calm = 500 * time.Millisecond
 	if err := f.Spread(ctx, 30*time.Second); err != nil {
 		return err
 	}
@@ -398,8 +399,8 @@ func (f *Fabric) Calm(ctx context.Context) error {
 	return Eventually(ctx, 10*time.Second, "calm", func() error {
 		now := measure.Now().Add(-attemptSlack)
 		for _, v := range f.Eyes.VIPs {
-			r := f.Eyes.Reach(v, now.Add(-500*time.Millisecond), now)
-			if r.Failed > 0 || r.Attempts < 50 {
+			r := f.Eyes.Reach(v, now.Add(-calm), now)
+			if r.Failed > 0 || r.Attempts < int(calm/f.Bin.ProbeEvery/2) {
 				return fmt.Errorf("%s: %d of %d attempts failed %v", v, r.Failed, r.Attempts, r.Errors)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/interop"
@@ -33,6 +34,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer bin.Close()
+	bin.ProbeEvery = 10 * time.Millisecond // three fabrics at once
 	stop() // from here on an interrupt ends the tests at once, and the janitor of each lab removes what it made
 	return m.Run()
 }
