@@ -34,8 +34,8 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer bin.Close()
+	stop()                                 // from here on an interrupt ends the tests at once, and the janitor of each lab removes what it made
 	bin.ProbeEvery = 10 * time.Millisecond // three fabrics at once
-	stop() // from here on an interrupt ends the tests at once, and the janitor of each lab removes what it made
 	return m.Run()
 }
 
