@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -291,10 +292,13 @@ func (a *Agent) lead(ctx context.Context) {
 func (a *Agent) notice(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	away := map[string]bool{}
+	away, denied := map[string]bool{}, false
 	for {
 		for _, side := range []string{SideHub, SideTenant} {
 			err := a.lost(side, lostAfter)
+			if side == SideHub {
+				denied = a.tellDenied(err, denied)
+			}
 			connected := err == nil && len(a.missing(side)) == 0
 			a.mu.Lock()
 			if side == SideHub {
@@ -319,6 +323,21 @@ func (a *Agent) notice(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// eventDenied is the reason of the event that the hub does not let the agent in.
+const eventDenied = "HubDenied"
+
+// tellDenied tells people of the tenant, by an event of the Secret, that the hub is lost because it does not
+// let the agent in: nobody else knows that the token or the namespace has ended. told: it did so since the
+// hub was lost.
+func (a *Agent) tellDenied(lost error, told bool) bool {
+	if lost == nil || told || a.o.Secret == "" || !apierrors.IsUnauthorized(lost) && !apierrors.IsForbidden(lost) {
+		return told && lost != nil
+	}
+	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: a.o.Namespace, Name: a.o.Secret}
+	a.events.Send(objects.Event{Of: of, Reason: eventDenied, Message: "the hub does not let the agent in; Services keep what they have: " + lost.Error(), Warning: true})
+	return true
 }
 
 // lost is why a cluster has not been watched for as long.
