@@ -23,6 +23,8 @@ type Pool struct {
 	// Invalid are the rules that the object breaks by itself; with any the pool is not
 	// used, but known by name.
 	Invalid []string
+	// Closed is why no Service gets an address of it that it has not yet; empty: the pool is open.
+	Closed string
 }
 
 // The types of the conditions of pools. Accepted is always there, the others only
@@ -76,7 +78,7 @@ func (a *Allocator) loadPools() {
 	for _, p := range a.pools {
 		x := ipam.Pool{
 			Name: p.Name, Created: p.Created, AvoidBuggyIPs: p.Spec.AvoidBuggyIPs,
-			AutoAssign: p.Spec.AutoAssign == nil || *p.Spec.AutoAssign, Allocation: p.Spec.ServiceAllocation,
+			AutoAssign: p.Spec.AutoAssign == nil || *p.Spec.AutoAssign, Allocation: p.Spec.ServiceAllocation, Closed: p.Closed,
 		}
 		if len(p.Invalid) == 0 {
 			x.Addresses = p.Spec.Addresses

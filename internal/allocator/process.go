@@ -202,7 +202,7 @@ func (a *Allocator) renew(s *service, now time.Time) (why string) {
 // keeping is a request for addresses that the Service has already.
 func (a *Allocator) keeping(s *service) ipam.Request {
 	req := a.basics(s)
-	req.Rested = false // they are its own
+	req.Rested, req.Shown = false, true // they are its own
 	switch {
 	case req.Policy == ipam.RequireDualStack:
 		req.Policy = ipam.PreferDualStack // one family is better than none

@@ -130,6 +130,8 @@ func (a *Allocator) mayAsk(r *Request, addr netip.Addr) error {
 			words: fmt.Sprintf("%s is in pool %q, but %s is asked for", addr, p.Name, quoted(r.Pools))}
 	case !p.serves(r):
 		return errNotSelected(p.Name)
+	case p.Closed != "" && !r.Shown:
+		return errClosed(p)
 	}
 	return nil
 }
@@ -149,9 +151,13 @@ func (a *Allocator) choose(r *Request, o *owner, named []*pool) ([]netip.Addr, e
 	} else {
 		groups = [][]*pool{a.pinnedFor(r), a.defaults}
 	}
+	closed := shut(groups)
 	c.fill(groups)
 	if c.complete() || r.Policy == PreferDualStack && c.some() {
 		return c.result(), nil
+	}
+	if closed != nil {
+		return nil, errClosed(closed)
 	}
 	pools := slices.Concat(groups...)
 	if len(pools) == 0 {
@@ -162,6 +168,20 @@ func (a *Allocator) choose(r *Request, o *owner, named []*pool) ([]netip.Addr, e
 		short = r.Families[1]
 	}
 	return nil, a.errNone(pools, short, r.Count)
+}
+
+// shut takes the pools that are closed out of the groups, and returns one of them; nil: none is.
+func shut(groups [][]*pool) (closed *pool) {
+	for i, group := range groups {
+		groups[i] = slices.DeleteFunc(slices.Clone(group), func(p *pool) bool {
+			if p.Closed == "" {
+				return false
+			}
+			closed = p
+			return true
+		})
+	}
+	return closed
 }
 
 // pinnedFor returns the pools with an Allocation that serve the Service, by rank.

@@ -109,6 +109,11 @@ func TestMetalLB(t *testing.T) {
 			{service("a", require, ask("192.0.2.2")), "FamilyMissing: RequireDualStack needs an IPv6 address beside those that are asked for"},
 			{service("a", require, ask("2001:db8::2", "192.0.2.2")), "2001:db8::2 192.0.2.2"}, {service("b", prefer46, ask("192.0.2.1")), "192.0.2.1"},
 		}},
+		"a closed pool": {[]Pool{{Name: "p", Addresses: []string{"192.0.2.1/32"}, AutoAssign: true, Closed: "it rains"}, auto("q", "192.0.2.2/32")}, []step{
+			{service("a"), "192.0.2.2"}, {service("b"), `PoolClosed: pool "p" gives out nothing for now: it rains`},
+			{service("b", from("p")), "PoolClosed:"}, {service("b", ask("192.0.2.1")), "PoolClosed:"}, {service("b", from("q")), "Exhausted:"},
+			{service("b", ask("192.0.2.1"), func(r *Request) { r.Shown = true }), "192.0.2.1"}, {service("b"), "192.0.2.1"},
+		}},
 		"several of a family": {[]Pool{auto("a", "192.0.2.1/32"), auto("b", "192.0.2.4/30")}, []step{
 			{service("a", count(3)), "192.0.2.4 192.0.2.5 192.0.2.6"}, {service("b", count(2)), "192.0.2.1 192.0.2.7"},
 			{service("c", count(2)), `Exhausted: fewer than 2 free IPv4 addresses in pools "a", "b"`},

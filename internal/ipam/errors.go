@@ -17,6 +17,7 @@ const (
 	NoPool                         // no pool assigns to the Service of itself
 	UnknownPool                    // a pool of that name does not exist, or was refused
 	NotSelected                    // the pool is for other namespaces or Services
+	PoolClosed                     // the pool gives out nothing for now
 	WrongPool                      // address and pool that are asked for do not fit
 	FamilyMissing                  // the pools have no range of a family, or no address of it is asked for
 	FamilyMismatch                 // the address is of a family that the Service does not have
@@ -30,7 +31,7 @@ const (
 	DuplicateOwner                 // the Service was restored already (Restore only)
 )
 
-var ruleNames = [...]string{"", "BadRequest", "Exhausted", "NoPool", "UnknownPool", "NotSelected", "WrongPool", "FamilyMissing",
+var ruleNames = [...]string{"", "BadRequest", "Exhausted", "NoPool", "UnknownPool", "NotSelected", "PoolClosed", "WrongPool", "FamilyMissing",
 	"FamilyMismatch", "NotInPool", "Avoided", "NodeAddress", "InUse", "SharingKey", "SharingBackend", "PortInUse", "DuplicateOwner"}
 
 // String returns the name of the rule, for events and metrics.
@@ -91,6 +92,10 @@ func errPortInUse(addr netip.Addr, port Port, by string) *Error {
 func errNotSelected(pool string) *Error {
 	return &Error{Rule: NotSelected, Pools: []string{pool},
 		words: fmt.Sprintf("pool %q is for other Services: serviceAllocation names neither the namespace nor the labels of this one", pool)}
+}
+
+func errClosed(p *pool) *Error {
+	return &Error{Rule: PoolClosed, Pools: []string{p.Name}, words: fmt.Sprintf("pool %q gives out nothing for now: %s", p.Name, p.Closed)}
 }
 
 // stray is why the pools would not give out the address; nil: they would.

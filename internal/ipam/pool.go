@@ -26,6 +26,8 @@ type Pool struct {
 	// Allocation limits the pool to some Services; nil: all. Such a pool is tried before
 	// those without.
 	Allocation *v1alpha1.ServiceAllocation
+	// Closed is why no Service gets an address that it has not yet; empty: the pool is open.
+	Closed string
 }
 
 // serves tells whether the pool is for the Service.

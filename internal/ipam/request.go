@@ -65,6 +65,8 @@ type Request struct {
 	// Rested: an address that is asked for is not given before it has left quarantine, so that nobody
 	// can wait for that of somebody else to become free for a moment.
 	Rested bool
+	// Shown: the Service shows the addresses that are asked for already, so a closed pool leaves them to it.
+	Shown bool
 }
 
 // MaxCount bounds Request.Count and the length of Request.Addresses.

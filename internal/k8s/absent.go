@@ -83,10 +83,10 @@ func (w *Watch[T]) takeLacking(lasted time.Duration) {
 		w.mu.Unlock()
 		return
 	}
-	first := !w.synced
+	first := !w.synced || w.state.Guessed
 	gone := slices.Collect(maps.Keys(w.items))
 	clear(w.items)
-	w.synced = true
+	w.synced, w.state.Guessed = true, false
 	w.set(true, true, nil)
 	w.mu.Unlock()
 	if first || len(gone) > 0 {
@@ -106,7 +106,8 @@ func (w *Watch[T]) takeForbidden(err error, lasted time.Duration) {
 		w.mu.Unlock()
 		return
 	}
-	if first || w.state.Absent {
+	if first || w.state.Absent || w.state.Guessed { // it still is a guess after an outage
+		w.state.Guessed = w.state.Guessed || first
 		w.synced = true
 		w.set(true, true, fmt.Errorf("%s: %w", w.o.Name, err))
 	}

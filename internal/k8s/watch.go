@@ -44,8 +44,9 @@ type WatchOptions[T any] struct {
 	// is none; nil: never.
 	Same func(a, b T) bool
 	// Changed is told what was added, changed or removed, and once, with nothing, when
-	// the first full state was told and the watch is Synced. It is called in the
-	// goroutine of Run and must not block for long. May be nil.
+	// the first full state was told and the watch is Synced. If that state was a guess, it
+	// is so once more when it is known. It is called in the goroutine of Run and must not
+	// block for long. May be nil.
 	Changed func([]model.Key)
 	// Lacks asks whether the API server does without the kind, see Client.Lacks. It is
 	// asked when the kind is not found; a watch of a kind that is lacking counts as
@@ -77,6 +78,8 @@ type WatchState struct {
 	// Absent: the API server does not know the kind, or does not let us read one that is
 	// Optional.
 	Absent bool
+	// Guessed: the kind counts as empty only since it may not be read, and never was.
+	Guessed bool
 	// Since is when Connected last changed; zero before the first result.
 	Since time.Time
 	// Err is why it is not connected, or was last not; nil if it always was.
@@ -389,13 +392,14 @@ func (s *store[T]) Replace(list []any, _ string) error {
 		delete(s.items, k)
 		keys = append(keys, k)
 	}
-	first := !s.synced
+	first, guessed := !s.synced, s.state.Guessed
 	(*Watch[T])(s).set(true, false, nil)
+	s.state.Guessed = false
 	s.mu.Unlock()
 	if len(keys) > 0 {
 		s.o.Changed(keys)
 	}
-	if first {
+	if first || guessed {
 		s.mu.Lock()
 		s.synced = true
 		s.mu.Unlock()

@@ -50,7 +50,8 @@ type leader struct {
 	failing  bool // the last write failed, and the log says so
 	rests    restNote
 	gaveUp   tenantRests
-	pace     k8s.Pace // of what agents of tenants write
+	pace     k8s.Pace  // of what agents of tenants write
+	listed   time.Time // when it was last tried to list what could not be
 }
 
 type known struct {
@@ -186,7 +187,7 @@ func (l *leader) load(listed map[model.Key]allocator.Service, now time.Time) {
 		l.a.SetNamespace(name.Name, labels)
 	}
 	l.a.SetNodes(nodeAddrs(l.c.nodes.All()))
-	l.a.SetPools(poolsOf(l.c.objects))
+	l.a.SetPools(l.c.tenants.pools())
 	for addr, until := range l.c.freed.resting(l.c.elector.Note(), now) {
 		l.a.Rest(addr, until)
 	}
@@ -220,7 +221,7 @@ func (l *leader) remove(key model.Key) {
 
 // turn takes changes over, decides, and returns when to turn again at the latest.
 func (l *leader) turn(ctx context.Context, now time.Time) time.Time {
-	agents := l.changes(now)
+	agents := model.Earliest(l.changes(now), l.listAgain(ctx, now))
 	l.hunt(ctx, now)
 	var due []model.Key
 	stale := false
@@ -298,7 +299,7 @@ func (l *leader) changes(now time.Time) time.Time {
 		l.a.SetNodes(nodeAddrs(l.c.nodes.All()))
 	}
 	if pools {
-		l.a.SetPools(poolsOf(l.c.objects))
+		l.a.SetPools(l.c.tenants.pools())
 	}
 	wait := l.pace.Wait(now)
 	changed, waits := l.c.changes.takeStandIns(wait == 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/allocator"
+	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/model"
 )
@@ -137,6 +138,34 @@ func (l *leader) setStandIns() {
 		}
 	}
 	l.standIns = now
+}
+
+// listAgain reads the TenantServices from the store once the watch has them again, if that was refused
+// before. It returns when it is to be called again; zero: all are known.
+func (l *leader) listAgain(ctx context.Context, now time.Time) time.Time {
+	t := l.c.tenants
+	if !t.partial() {
+		return time.Time{}
+	}
+	if next := l.listed.Add(k8s.RetryMost); next.After(now) {
+		return next
+	}
+	l.listed = now
+	if s := l.c.objects.TenantServices.State(); s.Connected && !s.Guessed {
+		limited, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
+		defer cancel()
+		list, err := t.read(limited)
+		if err == nil && !t.partial() {
+			for _, s := range list {
+				l.standIns[s.Key] = s
+				l.set(s)
+			}
+			l.take(l.a.Step(now)) // what they show is theirs before anybody else may have it
+			l.a.SetPools(t.pools())
+			return time.Time{}
+		}
+	}
+	return now.Add(k8s.RetryMost)
 }
 
 // lookup returns what is known of a Service, or of what stands for one.

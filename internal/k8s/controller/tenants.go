@@ -36,6 +36,7 @@ type tenantServices struct {
 	requests map[model.Key]tenants.Request
 	problems map[model.Key]string
 	rests    map[string]int // see services.Objects; never changed
+	unlisted error          // why not all TenantServices are known; nil: they are
 }
 
 func newTenantServices(c *Controller) *tenantServices {
@@ -76,9 +77,9 @@ func (t *tenantServices) claims() []allocator.Service {
 	return t.asServices(all, t.judge(&o))
 }
 
-// blind tells whether Tenants may not be read, and none was. Nothing can be said of what their agents
+// blind tells whether Tenants may not be read, and never were. Nothing can be said of what their agents
 // write then, and what their Services have is theirs.
-func (t *tenantServices) blind() bool { return t.c.objects.Forbidden()[v1alpha1.KindTenant] != nil }
+func (t *tenantServices) blind() bool { return t.c.objects.Tenants.State().Guessed }
 
 // kept asks for what TenantServices have by their statuses, and for nothing else.
 func kept(all map[model.Key]tenantService) tenants.Output {
@@ -97,6 +98,11 @@ func kept(all map[model.Key]tenantService) tenants.Output {
 
 func (t *tenantServices) read(ctx context.Context) ([]allocator.Service, error) {
 	all, err := t.list(ctx)
+	if apierrors.IsForbidden(err) {
+		all, err = t.known(ctx, err)
+	} else if err == nil {
+		t.note(nil)
+	}
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -113,14 +119,13 @@ func (t *tenantServices) read(ctx context.Context) ([]allocator.Service, error) 
 	return t.asServices(all, t.judge(&o)), nil
 }
 
-// list reads the TenantServices from the API server's store; without the definition, or the right,
-// there are none.
+// list reads the TenantServices from the API server's store; without the definition there are none.
 func (t *tenantServices) list(ctx context.Context) (map[model.Key]tenantService, error) {
 	all := map[model.Key]tenantService{}
 	r := t.c.o.Client.Dynamic.Resource(objects.Resource(v1alpha1.KindTenantService))
 	for next := ""; ; {
 		list, err := r.List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
-		if (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) && t.c.objects.TenantServices.State().Absent {
+		if s := t.c.objects.TenantServices.State(); (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) && s.Absent && !s.Guessed {
 			return nil, nil
 		}
 		if err != nil {
@@ -134,6 +139,63 @@ func (t *tenantServices) list(ctx context.Context) (map[model.Key]tenantService,
 			return all, nil
 		}
 	}
+}
+
+// known are the TenantServices that the watch has, while they may not be listed: others may have been given
+// addresses since it was last opened. A cluster without the definition has none.
+func (t *tenantServices) known(ctx context.Context, refused error) (map[model.Key]tenantService, error) {
+	lacks, err := t.c.o.Client.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, objects.Resource(t.kind()).Resource)
+	switch {
+	case err != nil:
+		return nil, err
+	case lacks:
+		t.note(nil)
+		return nil, nil
+	}
+	t.note(refused)
+	return t.c.objects.TenantServices.All(), nil
+}
+
+// note notes why not all TenantServices are known, and says so once.
+func (t *tenantServices) note(unlisted error) {
+	t.mu.Lock()
+	before := t.unlisted
+	t.unlisted = unlisted
+	t.mu.Unlock()
+	switch {
+	case unlisted != nil && before == nil:
+		t.c.o.Logger.Warn("tenantservices may not be listed: what is known of them stays, and no pool of a Tenant gives out an address", "err", unlisted)
+	case unlisted == nil && before != nil:
+		t.c.o.Logger.Info("all tenantservices are known again")
+	}
+}
+
+// partial tells whether not all TenantServices are known.
+func (t *tenantServices) partial() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.unlisted != nil
+}
+
+// pools are the IPAddressPools. While not all TenantServices are known, those that tenants may have are
+// closed: who has which of their addresses is not known.
+func (t *tenantServices) pools() []allocator.Pool {
+	list := poolsOf(t.c.objects)
+	if !t.partial() {
+		return list
+	}
+	theirs := map[string]bool{}
+	for _, o := range t.c.objects.Tenants.All() {
+		for _, name := range o.Value.Spec.Pools {
+			theirs[name] = true
+		}
+	}
+	for i := range list {
+		if theirs[list[i].Name] {
+			list[i].Closed = "the controller may not list the tenantservices that have addresses of it"
+		}
+	}
+	return list
 }
 
 func (t *tenantServices) asServices(all map[model.Key]tenantService, out tenants.Output) []allocator.Service {

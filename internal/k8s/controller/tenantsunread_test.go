@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/k8s/apitest"
 )
 
@@ -23,13 +26,7 @@ func refuse(api *apitest.Server, resource string) {
 // gives their addresses to nobody else, and writes nothing.
 func TestTenantsUnread(t *testing.T) {
 	t.Parallel()
-	api := hubAPI(t)
-	first := run(t, build(t, api, "a"))
-	putWeb(api, "shop", "default.web", old, 30080)
-	eventually(t, "it has an address", func() bool { return tenantSays(api, "shop", "default.web") == "192.0.2.0=public"+served })
-	eventually(t, "all is said", func() bool { return acceptedOf(api, tenantNodes, "shop", "n-0") != "" })
-	first.stop()
-	refuse(api, "tenants")
+	api := unread(t)
 	before := tenantWrites(api)
 	second := run(t, build(t, api, "b"))
 	eventually(t, "b leads", func() bool { return second.Stats().Leader })
@@ -43,6 +40,107 @@ func TestTenantsUnread(t *testing.T) {
 	}
 	if got, n := tenantSays(api, "shop", "default.new"), tenantWrites(api); got != "" || n != before {
 		t.Errorf("%d writes, the new one has %q", n-before, got)
+	}
+}
+
+// TestTenantsReadAgain: once Tenants may be read again and there is none, their Services have nothing.
+func TestTenantsReadAgain(t *testing.T) {
+	t.Parallel()
+	api := unread(t)
+	api.Delete(tenantsOf, "", "shop")
+	p := run(t, build(t, api, "a"))
+	eventually(t, "it leads", func() bool { return p.Stats().Leader })
+	if got := tenantSays(api, "shop", "default.web"); got != "192.0.2.0=public"+served {
+		t.Fatal("what it had:", got)
+	}
+	api.Gate(nil)
+	eventually(t, "it has nothing", func() bool { return tenantSays(api, "shop", "default.web") == "False NoTenant, False NotAccepted" })
+}
+
+// TestTenantsUnreadAfterOutage: an outage of the API server does not make it known that there are no Tenants.
+func TestTenantsUnreadAfterOutage(t *testing.T) {
+	t.Parallel()
+	api := unread(t)
+	p := run(t, build(t, api, "a"))
+	eventually(t, "it leads", func() bool { return p.Stats().Leader })
+	before := tenantWrites(api)
+	api.Stop()
+	eventually(t, "the outage is noticed", func() bool { return !p.objects.Tenants.State().Connected })
+	if !p.tenants.blind() {
+		t.Error("Tenants are known in the outage")
+	}
+	api.Start()
+	eventually(t, "they may not be read still", func() bool { s := p.objects.Tenants.State(); return s.Connected && s.Absent })
+	putPool(api, "late", "198.51.100.0/30") // all are looked at
+	api.Put(resource, service("own", asks("198.51.100.1")))
+	eventually(t, "it was looked at", func() bool { return status(api, "own") == "198.51.100.1" })
+	if got, n := tenantSays(api, "shop", "default.web"), tenantWrites(api); got != "192.0.2.0=public"+served || n != before {
+		t.Errorf("%d writes, it has %q", n-before, got)
+	}
+}
+
+// unread is a hub of which Tenants may not be read; a Service of shop has an address.
+func unread(t *testing.T) *apitest.Server {
+	t.Helper()
+	api := hubAPI(t)
+	first := run(t, build(t, api, "first"))
+	putWeb(api, "shop", "default.web", old, 30080)
+	eventually(t, "it has an address", func() bool { return tenantSays(api, "shop", "default.web") == "192.0.2.0=public"+served })
+	eventually(t, "all is said", func() bool { return acceptedOf(api, tenantNodes, "shop", "n-0") != "" })
+	first.stop()
+	refuse(api, "tenants")
+	return api
+}
+
+func asks(addr string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Annotations[allocator.LoadBalancerIPs] = addr }
+}
+
+// TestTenantServicesUnlisted: a leader that may not list TenantServices serves the Services of the hub, keeps
+// what has addresses, and gives no address of a pool of tenants to anybody before it knows who has it. That
+// holds for one that had them in its watch, and for one that has just started.
+func TestTenantServicesUnlisted(t *testing.T) {
+	for name, knows := range map[string]bool{"it knew them": true, "it never read them": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := hubAPI(t)
+			first := run(t, build(t, api, "a"))
+			putWeb(api, "shop", "default.web", old, 30080)
+			eventually(t, "it has an address", func() bool { return tenantSays(api, "shop", "default.web") == "192.0.2.0=public"+served })
+			api.Put(resource, service("own"))
+			eventually(t, "so has one of the hub", func() bool { return status(api, "own") == "192.0.2.1" })
+			second := build(t, api, "b")
+			if knows {
+				run(t, second)
+				eventually(t, "b knows them", func() bool { return len(second.objects.TenantServices.All()) == 1 })
+			}
+			refuse(api, "tenantservices")
+			if !knows {
+				run(t, second)
+			}
+			first.stop()
+			eventually(t, "b leads", func() bool { return second.Stats().Leader })
+			putPool(api, "zone", "198.51.100.0/30")
+			api.Put(resource, service("other"))
+			eventually(t, "a pool that is no tenant's gives out addresses", func() bool { return status(api, "other") == "198.51.100.0" })
+			api.Put(resource, service("thief", asks("192.0.2.0")))
+			api.Put(resource, service("asks", asks("192.0.2.2")))
+			eventually(t, "events name the rule", func() bool {
+				all := strings.Join(told(api), "\n")
+				return strings.Contains(all, `default/asks Warning AllocationFailed: PoolClosed: pool "public" gives out nothing for now`) && strings.Contains(all, "default/thief Warning AllocationFailed")
+			})
+			if got, own := tenantSays(api, "shop", "default.web"), status(api, "own"); got != "192.0.2.0=public"+served || own != "192.0.2.1" {
+				t.Errorf("taken back: the tenant has %q, the hub %q", got, own)
+			}
+			if got := status(api, "thief") + status(api, "asks"); got != "" {
+				t.Errorf("given out: %s", got)
+			}
+			api.Gate(nil)
+			eventually(t, "what is free is given out", func() bool { return status(api, "asks") == "192.0.2.2" })
+			if got := tenantSays(api, "shop", "default.web"); got != "192.0.2.0=public"+served || status(api, "thief") != "" {
+				t.Errorf("the tenant has %q, the thief %q", got, status(api, "thief"))
+			}
+		})
 	}
 }
 
