@@ -66,7 +66,8 @@ type EndOf struct {
 	// Whole: the namespace itself ends with all that is in it. It carries the label of the tenant, and no
 	// Pod is in it.
 	Whole bool
-	// Labelled: it carries the label of the tenant.
+	// Labelled: it carries the label of the tenant, or the account of the agent in it does, so that it is
+	// found without the Tenant.
 	Labelled bool
 	// Services counts the TenantServices, and Addresses are theirs.
 	Services  int
@@ -84,11 +85,14 @@ func Ending(ctx context.Context, c *k8s.Client, name string) (*End, error) {
 	}
 	e := &End{Tenant: name, look: lookEvery, tell: tellTime}
 	owners := r.Owners()
-	own := make(map[string]bool) // whether it carries the label
+	own, err := accountsOf(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
 	if o, ok := r.Tenants.Tenants[model.Key{Name: name}]; ok {
 		e.Exists, e.uid = true, o.UID
 		for _, x := range o.Value.Spec.Clusters {
-			own[x.Namespace] = false
+			own[x.Namespace] = own[x.Namespace]
 		}
 	}
 	list, err := c.Dynamic.Resource(namespaces).List(ctx, metav1.ListOptions{})
@@ -98,10 +102,11 @@ func Ending(ctx context.Context, c *k8s.Client, name string) (*End, error) {
 	for i := range list.Items {
 		u := &list.Items[i]
 		labelled := has(u, labelTenant, name)
-		if _, named := own[u.GetName()]; !named && !labelled || owners[u.GetName()] != name && owners[u.GetName()] != "" {
+		account, named := own[u.GetName()]
+		if !named && !labelled || owners[u.GetName()] != name && owners[u.GetName()] != "" {
 			continue // that of another Tenant stays, whoever else names it
 		}
-		x := EndOf{Namespace: u.GetName(), Whole: labelled, Labelled: labelled}
+		x := EndOf{Namespace: u.GetName(), Whole: labelled, Labelled: labelled || account}
 		for _, s := range r.services(u.GetName()) {
 			x.Services++
 			for _, a := range s.Addresses {
@@ -116,6 +121,21 @@ func Ending(ctx context.Context, c *k8s.Client, name string) (*End, error) {
 		e.Namespaces = append(e.Namespaces, x)
 	}
 	return e, nil
+}
+
+// accountsOf are the namespaces in which an account of an agent carries the label of the tenant.
+func accountsOf(ctx context.Context, c *k8s.Client, tenant string) (map[string]bool, error) {
+	list, err := c.Dynamic.Resource(accounts).List(ctx, metav1.ListOptions{LabelSelector: labelComponent + "=" + component})
+	if err != nil {
+		return nil, fmt.Errorf("serviceaccounts: %w", err)
+	}
+	own := make(map[string]bool)
+	for i := range list.Items {
+		if u := &list.Items[i]; u.GetName() == Account && has(u, labelComponent, component) && has(u, labelTenant, tenant) {
+			own[u.GetNamespace()] = true
+		}
+	}
+	return own, nil
 }
 
 // empty tells whether a namespace has no Pod.
@@ -156,7 +176,7 @@ func (e *End) Run(ctx context.Context, c *k8s.Client, wait time.Duration, say fu
 	return nil
 }
 
-// left names the namespaces in an error that another call cannot find, since they have no label.
+// left names the namespaces in an error that another call cannot find, since nothing in them has the label.
 func (e *End) left(err error) error {
 	var names []string
 	for _, x := range e.Namespaces {
@@ -226,7 +246,7 @@ func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
 	for _, o := range []struct {
 		r    schema.GroupVersionResource
 		name string
-	}{{roles, roleName}, {accounts, Account}, {quotas, "lbd"}} {
+	}{{roles, roleName}, {quotas, "lbd"}, {accounts, Account}} { // the account last: another call finds the namespace by it
 		if err := removeOurs(ctx, c, o.r, x.Namespace, o.name); err != nil {
 			return err
 		}

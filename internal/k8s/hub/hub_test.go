@@ -185,6 +185,54 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestDeleteGoesOnByTheAccount: so it is by the account of the agent, if the namespace has lost the label.
+// What has neither is named in the error.
+func TestDeleteGoesOnByTheAccount(t *testing.T) {
+	for name, marked := range map[string]bool{"the account has the label": true, "nothing has": false} {
+		t.Run(name, func(t *testing.T) {
+			api, c := bed(t)
+			const ns = "lbd-shop-main"
+			space(api, ns, "")
+			if marked {
+				o := api.Get(resAccounts, ns, Account)
+				o["metadata"].(map[string]any)["labels"].(map[string]any)[labelTenant] = "shop"
+				api.Put(resAccounts, o)
+			}
+			api.Put(resAccounts, map[string]any{"metadata": map[string]any{"namespace": "default", "name": Account, "labels": map[string]any{labelTenant: "shop"}}}) // of somebody else
+			api.Put(resSpaces, map[string]any{"metadata": map[string]any{"name": "default"}})
+			api.Gate(func(r *http.Request) int { // it fails when half is done
+				if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/tenantnodes/nodes-0") {
+					return http.StatusServiceUnavailable
+				}
+				return 0
+			})
+			e, err := Ending(t.Context(), c, "shop")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Run(t.Context(), c, time.Millisecond, func(string) {}); err == nil || strings.Contains(err.Error(), ns) == marked {
+				t.Errorf("the first call says %v", err)
+			}
+			api.Gate(nil)
+			e, _ = end(t, api, c, "shop", time.Millisecond)
+			if e.Exists || (len(e.Namespaces) == 1) != marked || api.Get(resSpaces, "", ns) == nil {
+				t.Errorf("the second call ends %+v", e)
+			}
+			if !marked {
+				return
+			}
+			for res, what := range map[string]string{resNodes: "nodes-0", resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: Account, resQuotas: "lbd"} {
+				if api.Get(res, ns, what) != nil {
+					t.Errorf("%s %s is there", res, what)
+				}
+			}
+			if e, said := end(t, api, c, "shop", 0); len(e.Namespaces) != 0 {
+				t.Errorf("the third call: %+v, %q", e, said)
+			}
+		})
+	}
+}
+
 // TestDeleteNobody: namespaces without a label are not those of a Tenant without a name.
 func TestDeleteNobody(t *testing.T) {
 	_, c := bed(t)
