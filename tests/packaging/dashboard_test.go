@@ -59,6 +59,7 @@ scrape_configs:
 var quiet = map[string]string{
 	"lbd_allocator_":        "it is no controller",
 	"lbd_controller_":       "it is no controller",
+	"lbd_tenant_":           "it is no controller",
 	"lbd_kubernetes_":       "it has no cluster",
 	"lbd_bfd_":              "no session has BFD",
 	"lbd_heartbeats_":       "it has no peer that is alive",
