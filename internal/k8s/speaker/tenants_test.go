@@ -2,6 +2,8 @@ package speaker
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +72,52 @@ func TestAgentsArePaced(t *testing.T) {
 	api.Put(resServices, lb("web", false, "192.0.2.1"))
 	api.Put(resSlices, endpointsOf("web", "n2"))
 	b.become("192.0.2.1=default/web 192.0.2.9=tenant/shop/default.web")
+}
+
+// TestTenantsStay: while the API server of the hub is away, or lets nobody read the objects of tenants, what is
+// known of them stays in force. What changed meanwhile counts afterwards.
+func TestTenantsStay(t *testing.T) {
+	for name, c := range map[string]struct{ begin, end func(*apitest.Server) }{
+		"no API server": {(*apitest.Server).Stop, (*apitest.Server).Start},
+		"no right": {func(api *apitest.Server) {
+			api.Gate(func(r *http.Request) int {
+				if strings.Contains(r.URL.Path, "/tenant") {
+					return http.StatusForbidden
+				}
+				return 0
+			})
+			api.Fail(http.StatusServiceUnavailable) // all watches are opened again
+			api.Fail(0)
+		}, func(api *apitest.Server) { api.Gate(nil) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			api := hub(t)
+			b := run(t, api, nil)
+			led := func() string {
+				servers := ""
+				b.lock(func() {
+					for _, lb := range b.view.LoadBalancers {
+						for _, s := range lb.Servers {
+							servers += " " + s.Addr.String()
+						}
+					}
+				})
+				return b.vips() + servers
+			}
+			const before, after = "192.0.2.9=tenant/shop/default.web 10.1.0.1", "192.0.2.9=tenant/shop/default.web 10.1.0.2"
+			b.eventually("the Service is led to its node", func() bool { return led() == before })
+			c.begin(api)
+			b.eventually("the watches are lost", func() bool { return !b.Status().Connected })
+			putTenantNode(api, 2)
+			time.Sleep(time.Second)
+			if got := led(); got != before {
+				t.Errorf("it has become %q", got)
+			}
+			c.end(api)
+			b.eventually("the node is the new one", func() bool { return led() == after })
+		})
+	}
 }
 
 // TestWhatAgentsWaitFor: what agents write waits for its turn or for another look at all objects, and
