@@ -200,8 +200,8 @@ func TestDeleteGoesOnByTheAccount(t *testing.T) {
 			}
 			api.Put(resAccounts, map[string]any{"metadata": map[string]any{"namespace": "default", "name": Account, "labels": map[string]any{labelTenant: "shop"}}}) // of somebody else
 			api.Put(resSpaces, map[string]any{"metadata": map[string]any{"name": "default"}})
-			api.Gate(func(r *http.Request) int { // it fails when half is done
-				if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/tenantnodes/nodes-0") {
+			api.Gate(func(r *http.Request) int { // it fails before the account goes
+				if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/resourcequotas/lbd") {
 					return http.StatusServiceUnavailable
 				}
 				return 0
