@@ -93,6 +93,9 @@ func TestTenants(t *testing.T) {
 	}
 	f.answeredBy(t, bank, theirs.Name)
 
+	f.withoutAPIs(t, web, shop)
+	f.answeredBy(t, bank, theirs.Name)
+
 	t.Log("a node of shop is drained")
 	open := f.lines(t, shop)
 	web.kubectl(t, "label", "node", one.Name, "node.kubernetes.io/exclude-from-external-load-balancers=")
@@ -123,6 +126,44 @@ func TestTenants(t *testing.T) {
 		t.Errorf("%s is answered by %s", shop[0], name)
 	}
 	f.answeredBy(t, bank, theirs.Name)
+}
+
+// withoutAPIs has the API servers of the hub and of shop answer nothing, so that neither agent nor controller
+// can do a thing, and then a node of shop die, and a node of the hub: connections go to who is left.
+func (f *fleet) withoutAPIs(t *testing.T, s *shop, vips []netip.Addr) {
+	t.Helper()
+	servers := []*controlplane.Server{f.APIServers[0], s.APIServers[0]}
+	for _, x := range servers {
+		if err := x.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := []string{s.pods[0].Name, s.pods[1].Name}
+	for _, c := range []struct {
+		what string
+		dies *lab.Host
+		left []string
+	}{
+		{"a node of shop", &f.Lab.Backends[0].Host, all[1:]},
+		{"the node of the hub that has the address", &f.owner(t, f.nodes[0], vips[0]).Host, all},
+	} {
+		died := time.Now()
+		if err := f.Lab.LinkDown(t.Context(), c.dies); err != nil {
+			t.Fatal(err)
+		}
+		f.answeredBy(t, vips, c.left...)
+		t.Logf("without an API %s dies: %v answer after %v", c.what, c.left, time.Since(died).Round(10*time.Millisecond))
+		if err := f.Lab.LinkUp(t.Context(), c.dies); err != nil {
+			t.Fatal(err)
+		}
+		f.answeredBy(t, vips, all...)
+	}
+	for _, x := range servers {
+		if err := x.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.settled(t, vips...)
 }
 
 // shop is a cluster of a tenant of that name, with a Service web and its Pods.
