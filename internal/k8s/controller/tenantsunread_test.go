@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -53,6 +54,7 @@ func TestTenantsReadAgain(t *testing.T) {
 	if got := tenantSays(api, "shop", "default.web"); got != "192.0.2.0=public"+served {
 		t.Fatal("what it had:", got)
 	}
+	time.Sleep(3 * judgePause) // all that the start has set going is over
 	api.Gate(nil)
 	eventually(t, "it has nothing", func() bool { return tenantSays(api, "shop", "default.web") == "False NoTenant, False NotAccepted" })
 }

@@ -92,7 +92,9 @@ func Ending(ctx context.Context, c *k8s.Client, name string) (*End, error) {
 	if o, ok := r.Tenants.Tenants[model.Key{Name: name}]; ok {
 		e.Exists, e.uid = true, o.UID
 		for _, x := range o.Value.Spec.Clusters {
-			own[x.Namespace] = own[x.Namespace]
+			if !own[x.Namespace] {
+				own[x.Namespace] = false
+			}
 		}
 	}
 	list, err := c.Dynamic.Resource(namespaces).List(ctx, metav1.ListOptions{})
