@@ -375,7 +375,11 @@ func bgpStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	var out []string
 	say := func(f string, a ...any) { out = append(out, fmt.Sprintf(f, a...)) }
 	since := v.Now.Sub(s.Since).Round(time.Second)
-	say("Every node that is healthy advertises %s; routers spread connections over all of them.", s.VIP.Addr)
+	if s.VIP.FollowsOwner() {
+		say("The owner of %s at layer 2 advertises it, and no other node.", s.VIP.Addr)
+	} else {
+		say("Every node that is healthy advertises %s; routers spread connections over all of them.", s.VIP.Addr)
+	}
 	if len(s.Peers) > 0 {
 		say("%s advertises it to %s, unchanged for %s.", v.Self, strings.Join(s.Peers, ", "), since)
 	} else {
@@ -393,6 +397,9 @@ func bgpStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 		if x := v.Gossip.Members[n]; x.State == model.MemberAlive && x.Standing[s.VIP.Addr] == model.ReasonOwner {
 			others = append(others, string(n))
 		}
+	}
+	if s.VIP.FollowsOwner() {
+		return out
 	}
 	if len(others) > 0 {
 		say("Of the other nodes %s advertise it.", strings.Join(others, ", "))

@@ -95,7 +95,7 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool) *loopback.Input {
 	in.BalancedHere = t.rings.Balanced(vip, t.here.Interface)
 	in.Health, in.OwnInterface, in.Eligible = t.health, t.links.Own(a), v.Gossip.Eligible[a]
 	in.AddressGen = t.address.Gen
-	in.Interface, in.OwnsOnLAN, in.WantsOnLAN = t.here.Interface, t.here.OwnsOnLAN, t.wanted
+	in.Interface, in.OwnsOnLAN, in.WantsOnLAN, in.OwnedElsewhere = t.here.Interface, t.here.OwnsOnLAN, t.wanted, t.elsewhere
 	in.Ring = t.onLo.relaying
 	if vip.L2 {
 		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent
@@ -111,6 +111,21 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool) *loopback.Input {
 	if !in.OnlyBalanced() {
 		in.Audience = t.audiences.Of(vip)
 	}
-	in.Standing = place.Standing(v, vip, &t.health, in.Where(), t.group.Leaves(a, in.StaysWithRouters()))
+	in.Standing = t.standing(in)
 	return in
+}
+
+// standing says whether this node may tell routers of the VIP. The owner at layer 2 tells them of
+// what follows it, whatever else is the case: it goes on until it has handed the VIP over.
+func (t *turn) standing(in *loopback.Input) place.Verdict {
+	where := in.Where()
+	switch {
+	case !in.VIP.FollowsOwner():
+		return place.Standing(t.v, in.VIP, &t.health, where, t.group.Leaves(in.VIP.Addr, in.StaysWithRouters()))
+	case !where.Reason.Eligible():
+		return where
+	case in.OwnsOnLAN:
+		return place.Verdict{Reason: model.ReasonStandby}
+	}
+	return place.Verdict{Reason: t.here.Standing, Detail: "its owner at layer 2 alone advertises it"}
 }

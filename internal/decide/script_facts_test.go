@@ -146,6 +146,8 @@ func (s *stage) vip(args []string) {
 			v.Name = val
 		case "gone":
 			s.was, s.v.VIPs = s.v.VIPs, nil
+		case "forwarded": // to other machines by lbd
+			v.Kind, v.Unbound = model.KindLoadBalancer, true
 		case "unbound":
 			v.Unbound = val != "off"
 		case "barred":

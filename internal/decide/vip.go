@@ -25,7 +25,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	*old, known = t.lists.OnLAN.Old[vip.Addr]
 	link, where := t.links.Find(vip, old.HeldOn())
 	why, retry := place.StandingOnLAN(v, vip, &t.health, &place.LAN{
-		Interface: link.Name, Where: t.group.Where(v, vip, where), Leaves: t.group.Leaves(vip.Addr, false),
+		Interface: link.Name, Where: t.group.Where(v, vip, where), Leaves: t.leavesOnLAN(vip),
 		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
 	}, func() bool { return t.networks.Dark(link.Name) })
 	d.WakeBy(retry)
@@ -50,6 +50,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		d.WakeBy(v.Now) // begins anew
 	}
+	t.elsewhere = o.Owner != "" && o.Owner != v.Self
 	held := o.Memory.HeldOn() != ""
 	t.here = ring.Here{
 		Interface: in.Interface, BoundOn: o.Memory.BoundOn(), Keeps: in.Keep, Standing: why.Reason, Epoch: max(in.Seen, o.Claim.Epoch),
@@ -76,6 +77,16 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 		t.report(why.Reason, in, &o)
 	}
 	return known
+}
+
+// leavesOnLAN is why the node leaves the VIP to others at layer 2 although nothing is wrong with it
+// there. One that only its owner advertises goes to a node that a router listens to.
+func (t *turn) leavesOnLAN(vip *model.VIP) place.Verdict {
+	leaves := t.group.Leaves(vip.Addr, false)
+	if leaves != (place.Verdict{}) || !vip.FollowsOwner() || t.onLo.node.Routers.Listen(t.audiences.Of(vip).Peers) {
+		return leaves
+	}
+	return place.Verdict{Reason: model.ReasonNoSession, Detail: "no router that is to hear of it has a session with this node"}
 }
 
 // complete adds to the memory what else the election may look at.

@@ -20,6 +20,9 @@ const (
 	// StopShutdown bounds ShutdownDelay when the process ends, which has to withdraw and unbind
 	// in the time that it is given.
 	StopShutdown = 2 * time.Second
+	// FollowDelay is for how long at least a former owner advertises a VIP that another node has
+	// taken over at layer 2. That one does so too, once its kernel relays.
+	FollowDelay = 500 * time.Millisecond
 	// WithdrawLinger is how long an address stays after the BGP driver has reported that no peer
 	// has the path any more. The report says that the withdrawal is on its way; a busy router has
 	// taken over a second to change its tables.
@@ -104,6 +107,8 @@ type LAN struct {
 	OnLAN model.AppliedVIP
 	// Silent: the layer 2 driver says, with Layer2Gen, that this host is silent on the LAN.
 	Silent bool
+	// OwnedElsewhere: another node owns the VIP there.
+	OwnedElsewhere bool
 }
 
 // Ring is what is known of the ring of a VIP.

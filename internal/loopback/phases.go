@@ -26,7 +26,9 @@ func (s *step) stand() {
 }
 
 // mayAdvertise tells whether this node is to have a path.
-func (s *step) mayAdvertise() bool { return s.standing == model.ReasonStandby }
+func (s *step) mayAdvertise() bool {
+	return s.standing == model.ReasonStandby && (s.in.OwnsOnLAN || !s.in.VIP.FollowsOwner())
+}
 
 // outclassed tells whether a node that is degraded is to leave the VIP to others that are up and
 // advertise it. One that does not advertise it yet does not begin to.
@@ -233,6 +235,9 @@ func (s *step) advertising() {
 			s.withdraw()
 		}
 	case s.mayAdvertise():
+	case s.succeeded():
+		s.enter(model.BGPShutdown)
+		s.m.Until = now.Add(max(s.in.Audience.Delay, FollowDelay))
 	case !s.standing.Planned():
 		s.withdraw()
 	case s.successor(): // without one reason says so
@@ -240,6 +245,12 @@ func (s *step) advertising() {
 		s.enter(model.BGPShutdown)
 		s.m.Until = now.Add(s.in.Audience.Delay)
 	}
+}
+
+// succeeded tells whether the VIP has been handed over to another node, whose path is on its way
+// to routers. Until it is there they need that of this one, whatever the reason for which it left.
+func (s *step) succeeded() bool {
+	return s.in.VIP.FollowsOwner() && s.in.OwnedElsewhere && !s.in.OwnsOnLAN && !s.in.Gone
 }
 
 // successor tells whether another node serves the VIP: the last one stays. Not on lo without a
@@ -259,7 +270,7 @@ func (s *step) shuttingDown() {
 	switch {
 	case s.mayAdvertise():
 		s.enter(model.BGPAdvertised)
-	case !s.standing.Planned(), !s.bound(), !s.in.Now.Before(s.m.Until):
+	case !s.standing.Planned() && !s.succeeded(), !s.bound(), !s.in.Now.Before(s.m.Until):
 		s.withdraw()
 	default:
 		s.at(s.m.Until)

@@ -39,6 +39,11 @@ func (r *Routers) session(peer string) (x model.PeerReport) {
 	return x
 }
 
+// Listen tells whether there is a session with one of the peers.
+func (r *Routers) Listen(peers []string) bool {
+	return slices.ContainsFunc(peers, func(peer string) bool { return r.session(peer).State == established })
+}
+
 // mayKeepPath tells whether a router may still keep a path of an earlier process: one with
 // graceful restart with which there is no session yet, whose End-of-RIB ends that (RFC 4724
 // section 4.2).

@@ -70,6 +70,11 @@ func FindVIP(vips []VIP, a netip.Addr) (index int, found bool) {
 	return slices.BinarySearchFunc(vips, a, func(v VIP, a netip.Addr) int { return v.Addr.Compare(a) })
 }
 
+// FollowsOwner tells whether routers are told of the VIP by the node alone that owns it at layer 2.
+// What the servers say to a VIP that is forwarded comes back by a router, which leads it to that
+// node. Several would not know that two clients have one port on one server.
+func (v *VIP) FollowsOwner() bool { return v.L2 && len(v.BGP) > 0 && v.Forwarded() }
+
 // Forwarded tells whether lbd itself sends what comes to the VIP to other machines.
 func (v *VIP) Forwarded() bool {
 	return v.Kind == KindLoadBalancer || v.Kind == KindTenantService || v.Kind == KindMachineLoadBalancer && v.Unbound

@@ -95,7 +95,7 @@ func (all *All) Relay(vip *model.VIP, here *Here, was *model.Ring) (string, *mod
 	if vip.Unbound {
 		// Who has connections to it, or just had new ones, sends on those that it does not know.
 		r.Kept = model.LoopbackLifetime
-		if len(vip.BGP) == 0 {
+		if len(vip.BGP) == 0 || vip.FollowsOwner() {
 			r.Interface = here.Interface
 		}
 		if !here.Serves && here.From == "" && !all.Retries(vip) {

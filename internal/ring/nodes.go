@@ -64,7 +64,7 @@ func (all *All) members(others []model.NodeName, from model.NodeName) []model.No
 // lit leaves out those nodes of a ring whose network is dark: their heartbeats may come by
 // another one, and what is relayed to them is lost. By BGP a ring may be on any link.
 func (all *All) lit(vip *model.VIP, names []model.NodeName) []model.NodeName {
-	if len(vip.BGP) > 0 {
+	if len(vip.BGP) > 0 && !vip.FollowsOwner() {
 		return names
 	}
 	return slices.DeleteFunc(names, func(n model.NodeName) bool {

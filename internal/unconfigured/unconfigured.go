@@ -27,7 +27,9 @@ func WithRemoved(v *model.View) *model.View {
 		if was.Phase.OnLAN() || s.VIP.Unbound && v.Now.Before(was.HeldUntil) && ownedElsewhere(v, s.VIP.Addr) || sharedStill(v, s.VIP.Addr) {
 			vip := s.VIP
 			vip.Barred, vip.BarredDetail = model.ReasonRemoved, ""
-			vip.BGP, vip.Balanced = nil, false
+			if vip.Balanced = false; !vip.FollowsOwner() { // that is advertised until another node has it
+				vip.BGP = nil
+			}
 			out = append(out, vip)
 		}
 	}
