@@ -37,7 +37,8 @@ type LoadBalancer struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.https) && has(self.healthCheck.https.host) && size(self.healthCheck.https.host) > 0)",message="the host of https is not for a LoadBalancer, which asks each backend at its own address",fieldPath=".healthCheck.https.host"
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.http) && has(self.healthCheck.http.host) && size(self.healthCheck.http.host) > 0)",message="the host of http is not for a LoadBalancer, which asks each backend at its own address",fieldPath=".healthCheck.http.host"
 // +kubebuilder:validation:XValidation:rule="!(has(self.healthCheck) && has(self.healthCheck.tcp) && has(self.healthCheck.tcp.host) && size(self.healthCheck.tcp.host) > 0)",message="the host of tcp is not for a LoadBalancer, which asks each backend at its own address",fieldPath=".healthCheck.tcp.host"
-// +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.bgp))",message="bgp is not for a LoadBalancer, which is announced by l2 in the mode active-backup",fieldPath=".advertise.bgp"
+// +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.bgp)) || has(self.advertise.l2)",message="bgp needs l2 beside it: the balancer that owns the addresses there is the one that advertises them",fieldPath=".advertise.bgp"
+// +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.bgp)) || !has(self.source) || self.source != 'client'",message="bgp is for the source vip: with client the answers of the backends would not come back by a router",fieldPath=".advertise.bgp"
 // +kubebuilder:validation:XValidation:rule="!(has(self.advertise) && has(self.advertise.l2) && has(self.advertise.l2.mode) && self.advertise.l2.mode == 'balanced')",message="balanced is not for a LoadBalancer, which is announced by l2 in the mode active-backup",fieldPath=".advertise.l2.mode"
 // +kubebuilder:validation:XValidation:rule="(size(self.addresses.filter(a, a.contains(':'))) * size(self.backends.filter(b, b.address.contains(':'))) + size(self.addresses.filter(a, !a.contains(':'))) * size(self.backends.filter(b, !b.address.contains(':')))) * size(self.ports) <= 200000",message="has more than 200000 ways from an address and a port to a backend",fieldPath=".ports"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceAddresses) || self.sourceAddresses.all(s, s in self.addresses)",message="is none of the addresses of this object, as they are written there",fieldPath=".sourceAddresses"
@@ -108,8 +109,9 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:validation:items:MaxLength=49
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="must be a prefix, such as 10.0.0.0/8, without bits behind its length"
 	AllowedSources []string `json:"allowedSources,omitempty"`
-	// Advertise is how the addresses are announced: l2 alone, in the mode active-backup.
-	// Default: layer 2 on the interface whose subnet holds the address.
+	// Advertise is how the addresses are announced: l2 in the mode active-backup, and bgp beside
+	// it if routers are to be told. The node that owns an address at layer 2 is the one that
+	// advertises it. Default: layer 2 on the interface whose subnet holds the address.
 	// +kubebuilder:default={l2: {}}
 	Advertise *Advertise `json:"advertise,omitempty"`
 	// NodeSelector limits the nodes that may own the addresses. Default: all.

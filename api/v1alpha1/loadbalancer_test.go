@@ -73,7 +73,9 @@ var balancerTexts = map[string]string{
 	`{"allowedSources":["10.0.0.0/8","10.0.0.0/8"]}`:                                                  "spec.allowedSources[1]: \"10.0.0.0/8\" is listed twice\n",
 	`{"allowedSources":["fd00::/8"]}`:                                                                 "spec.allowedSources[0]: \"fd00::/8\" is of another family than the addresses of this object\n",
 	`{"addresses":["fd00::200"],"backends":[{"address":"fd00::1"}],"allowedSources":["10.0.0.0/8"]}`:  "spec.allowedSources[0]: \"10.0.0.0/8\" is of another family than the addresses of this object\n",
-	`{"advertise":{"bgp":{}}}`:                                                                        "spec.advertise.bgp: is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
+	`{"advertise":{"bgp":{}}}`:                                                                        "spec.advertise.bgp: needs l2 beside it: the balancer that owns the addresses there is the one that advertises them\n",
+	`{"advertise":{"l2":{},"bgp":{}}}`:                                                                "",
+	`{"advertise":{"l2":{},"bgp":{}},"source":"client"}`:                                              "spec.advertise.bgp: is for the source vip: with client the answers of the backends would not come back by a router\n",
 	`{"advertise":{"l2":{"mode":"balanced"}}}`:                                                        "spec.advertise.l2.mode: \"balanced\" is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
 }
 

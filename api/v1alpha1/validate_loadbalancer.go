@@ -70,9 +70,9 @@ func (l *LoadBalancer) Validate() []FieldError {
 	k.eachOnce("spec.allowedSources", s.AllowedSources, func(at, text string) { k.allowedSource(at, text, vips) })
 	k.advertise("spec.advertise", s.Advertise)
 	if a := s.Advertise; a != nil {
-		const rule = "is not for a LoadBalancer, which is announced by l2 in the mode active-backup"
-		k.want(a.BGP == nil, "spec.advertise.bgp", nil, rule)
-		k.want(a.L2 == nil || a.L2.Mode != L2Balanced, "spec.advertise.l2.mode", string(L2Balanced), rule)
+		k.want(a.BGP == nil || a.L2 != nil, "spec.advertise.bgp", nil, "needs l2 beside it: the balancer that owns the addresses there is the one that advertises them")
+		k.want(a.BGP == nil || s.Source != SourceClient, "spec.advertise.bgp", nil, "is for the source vip: with client the answers of the backends would not come back by a router")
+		k.want(a.L2 == nil || a.L2.Mode != L2Balanced, "spec.advertise.l2.mode", string(L2Balanced), "is not for a LoadBalancer, which is announced by l2 in the mode active-backup")
 	}
 	if n := s.NodeSelector; n != nil {
 		k.labels("spec.nodeSelector.matchLabels", n.MatchLabels)

@@ -111,8 +111,12 @@ func (j *Judge) Run() {
 	j.listeners()
 	for i, o := range j.VirtualIPs {
 		if a := o.Spec.Advertise; a != nil && a.BGP != nil {
-			j.knownCommunities(j.vip(i, "spec.advertise.bgp.communities", nil), a.BGP.Communities)
-			j.heardOf(i, o)
+			j.routed(j.vip(i, "", nil), a.BGP, o.Spec.Addresses, a.L2 == nil)
+		}
+	}
+	for i, o := range j.LoadBalancers {
+		if a := o.Spec.Advertise; a != nil && a.BGP != nil {
+			j.routed(j.balancer(i, "", nil), a.BGP, o.Spec.Addresses, true) // only a node with a session owns an address
 		}
 	}
 	j.pools()

@@ -148,25 +148,29 @@ func (j *Judge) meeting(some []int, peer int) int {
 	return some[i]
 }
 
-// heardOf reports names of peers that do not exist, and addresses of a VirtualIP that no
-// peer is told although nothing else announces them.
-func (j *Judge) heardOf(i int, o *v1alpha1.VirtualIP) {
-	a := o.Spec.Advertise
-	all := j.known(j.vip(i, "spec.advertise.bgp.peers", nil), a.BGP.Peers, v1alpha1.KindBGPPeer, UnknownPeer)
+// routed reports names of communities and peers that do not exist, and addresses of an object that no
+// peer is told although each has to be.
+func (j *Judge) routed(of Field, a *v1alpha1.BGPAdvertise, addresses []string, each bool) {
+	at := func(path string, value any) Field {
+		of.Path, of.Value = path, value
+		return of
+	}
+	j.knownCommunities(at("spec.advertise.bgp.communities", nil), a.Communities)
+	all := j.known(at("spec.advertise.bgp.peers", nil), a.Peers, v1alpha1.KindBGPPeer, UnknownPeer)
 	var told []int
 	for n, p := range j.Peers {
-		if len(a.BGP.Peers) == 0 || slices.Contains(a.BGP.Peers, p.Metadata.Name) && j.index.named[v1alpha1.KindBGPPeer][p.Metadata.Name] == n {
+		if len(a.Peers) == 0 || slices.Contains(a.Peers, p.Metadata.Name) && j.index.named[v1alpha1.KindBGPPeer][p.Metadata.Name] == n {
 			told = append(told, n)
 		}
 	}
 	unclear := func(n int) bool { return j.broken(j.peer(n, "spec.families", nil)) }
-	if a.L2 != nil || !all || !j.Complete || len(told) == 0 || slices.ContainsFunc(told, unclear) {
+	if !each || !all || !j.Complete || len(told) == 0 || slices.ContainsFunc(told, unclear) {
 		return
 	}
-	for n, text := range o.Spec.Addresses {
+	for n, text := range addresses {
 		addr, err := netip.ParseAddr(text)
 		if err == nil && !slices.ContainsFunc(told, func(p int) bool { return j.Peers[p].Spec.Has(FamilyOf(addr)) }) {
-			j.find(FamilyUntold, j.vip(i, fmt.Sprintf("spec.addresses[%d]", n), text), Field{Value: FamilyOf(addr)})
+			j.find(FamilyUntold, at(fmt.Sprintf("spec.addresses[%d]", n), text), Field{Value: FamilyOf(addr)})
 		}
 	}
 }

@@ -89,7 +89,7 @@ func newConfig(objects []*object, node *object, secrets map[string]string) *Conf
 				cfg.Checks[b.Metadata.Name] = *b.Spec.HealthCheck
 			}
 		case *v1alpha1.LoadBalancer:
-			lb, vips, checks := resolve.LoadBalancer(b, nil)
+			lb, vips, checks := resolve.LoadBalancer(b, nil, names.communities)
 			cfg.LoadBalancers, cfg.VIPs = append(cfg.LoadBalancers, lb), append(cfg.VIPs, vips...)
 			maps.Copy(cfg.Checks, checks)
 		case *v1alpha1.BGPPeer:

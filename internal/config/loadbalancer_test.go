@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,7 +56,8 @@ func TestLoadBalancerRules(t *testing.T) {
 		"source address": {"  backends:", "  allowedSources: [10.0.0.1]\n  backends:", `a.yaml:14: ` + title + `allowedSources[0]: "10.0.0.1" is not a prefix; write 10.0.0.1/32`},
 		"source bits":    {"  backends:", "  allowedSources: [10.0.0.1/8]\n  backends:", `a.yaml:14: ` + title + `allowedSources[0]: "10.0.0.1/8" has bits behind its length; write 10.0.0.0/8`},
 		"source twice":   {"  backends:", "  allowedSources: [10.0.0.0/8, 10.0.0.0/8]\n  backends:", `a.yaml:14: ` + title + `allowedSources[1]: "10.0.0.0/8" is listed twice`},
-		"BGP":            {"  backends:", "  advertise: {bgp: {}}\n  backends:", `a.yaml:14: ` + title + `advertise.bgp: is not for a LoadBalancer, which is announced by l2 in the mode active-backup`},
+		"BGP":            {"  backends:", "  advertise: {bgp: {}}\n  backends:", `a.yaml:14: ` + title + `advertise.bgp: needs l2 beside it: the balancer that owns the addresses there is the one that advertises them`},
+		"unknown peer":   {"  backends:", "  advertise: {l2: {}, bgp: {peers: [tor]}}\n  backends:", `a.yaml:14: ` + title + `advertise.bgp.peers[0]: "tor" is not the name of a BGPPeer`},
 		"balanced":       {"  backends:", "  advertise: {l2: {mode: balanced}}\n  backends:", `a.yaml:14: ` + title + `advertise.l2.mode: "balanced" is not for a LoadBalancer, which is announced by l2 in the mode active-backup`},
 		"quorum":         {"  backends:", "  partition: quorum\n  backends:", `a.yaml:14: ` + title + `partition: "quorum" needs gossip.peers in NodeConfiguration "m1" (a.yaml:1)`},
 	} {
@@ -110,7 +112,7 @@ func TestLoadBalancerInUse(t *testing.T) {
 		t.Errorf("another weight is no change, or warned about: %q", other.Warnings)
 	}
 	nodes := v1alpha1.LoadBalancerSpec{BackendNodes: &v1alpha1.LabelSelector{}, HealthCheck: &v1alpha1.HealthCheck{TCP: &v1alpha1.TCPCheck{Port: 443}}}
-	warnBalancer(&nodes, func(path, text string) { t.Errorf("Nodes as backends are warned about: %s: %s", path, text) })
+	warnBalancer(&nodes, newNamed(nil, true), func(path, text string) { t.Errorf("Nodes as backends are warned about: %s: %s", path, text) })
 	for text, want := range map[string]string{
 		strings.Split(goodBalancer, "  healthCheck:")[0]:                                                    "every backend counts as healthy",
 		strings.Replace(goodBalancer, "{address: 10.0.0.11}", "{address: 10.0.0.11, weight: 0}", 1):         "all have the weight 0",
@@ -119,5 +121,43 @@ func TestLoadBalancerInUse(t *testing.T) {
 		if w := strings.Join(load(text).Warnings, "\n"); !strings.Contains(w, want) {
 			t.Errorf("%q is not warned about: %q", want, w)
 		}
+	}
+}
+
+// TestLoadBalancerByBGP: routers are told of each address, with what a Community is called.
+func TestLoadBalancerByBGP(t *testing.T) {
+	const objects = `---
+apiVersion: lbd.dev/v1alpha1
+kind: Community
+metadata: {name: names}
+spec: {communities: [{name: customers, value: "64512:7"}]}
+---
+apiVersion: lbd.dev/v1alpha1
+kind: BGPPeer
+metadata: {name: tor1}
+spec: {myASN: 64512, peerASN: 64513, peerAddress: 10.0.0.1}
+`
+	text := goodNode + "---\n" + goodBalancer + "  advertise: {l2: {}, bgp: {communities: [customers]}}\n"
+	cfg, err := Load(write(t, map[string]string{"a.yaml": text + objects}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range cfg.VIPs {
+		if v := &cfg.VIPs[i]; !v.FollowsOwner() || len(v.BGP[0].Communities) != 1 {
+			t.Errorf("%+v", v)
+		}
+	}
+	cfg, err = Load(write(t, map[string]string{"a.yaml": text[:strings.Index(text, ", bgp")] + ", bgp: {}}\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(cfg.Warnings, func(s string) bool { return strings.Contains(s, "there is no BGPPeer to advertise to") }) {
+		t.Errorf("without a router the warnings are %q", cfg.Warnings)
+	}
+	dir := write(t, map[string]string{"a.yaml": text + strings.Replace(objects, "peerASN", "families: [ipv4], peerASN", 1)})
+	_, err = Load(dir)
+	want := `a.yaml:10: LoadBalancer "api": spec.addresses[1]: "fd00::200" cannot be advertised: none of its BGP peers has the family ipv6 in spec.families`
+	if got := message(err, dir); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -39,7 +39,7 @@ func warnings(objects []*object, names *named) []*Error {
 				warnQuorum(b.Spec.Partition, pair, warn)
 			}
 		case *v1alpha1.LoadBalancer:
-			warnBalancer(&b.Spec, warn)
+			warnBalancer(&b.Spec, names, warn)
 			warnQuorum(b.Spec.Partition, pair, warn)
 		case *v1alpha1.BGPPeer:
 			warnPeer(o, warn)
@@ -156,7 +156,7 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 }
 
 // warnBalancer warns about a LoadBalancer.
-func warnBalancer(s *v1alpha1.LoadBalancerSpec, warn func(path, text string)) {
+func warnBalancer(s *v1alpha1.LoadBalancerSpec, names *named, warn func(path, text string)) {
 	if s.HealthCheck == nil {
 		warn("spec.healthCheck", resolve.NoBackendCheck)
 	} else if c := s.HealthCheck.HTTPS; c != nil && c.InsecureSkipVerify {
@@ -164,6 +164,9 @@ func warnBalancer(s *v1alpha1.LoadBalancerSpec, warn func(path, text string)) {
 	}
 	if s.BackendNodes == nil && !slices.ContainsFunc(s.Backends, func(b v1alpha1.Backend) bool { return *b.Weight > 0 }) {
 		warn("spec.backends", "all have the weight 0: no connection is served, and no node has the addresses")
+	}
+	if a := s.Advertise; a != nil && a.BGP != nil {
+		warnBGP(a.BGP, names, warn)
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 )
 
 // LoadBalancer turns a valid LoadBalancer into its value, its VIPs, and the checks of its
-// backends by their names. nodes are the servers that its spec.backendNodes selects.
-func LoadBalancer(l *v1alpha1.LoadBalancer, nodes []model.Server) (model.LoadBalancer, []model.VIP, map[string]v1alpha1.HealthCheck) {
+// backends by their names. nodes are the servers that its spec.backendNodes selects, communities are
+// those of VIPs.
+func LoadBalancer(l *v1alpha1.LoadBalancer, nodes []model.Server, communities map[string]v1alpha1.CommunityValue) (model.LoadBalancer, []model.VIP, map[string]v1alpha1.HealthCheck) {
 	s := &l.Spec
 	out := model.LoadBalancer{
 		Name: l.Metadata.Name, ClientAffinity: s.Affinity == v1alpha1.AffinityClient,
@@ -20,7 +21,7 @@ func LoadBalancer(l *v1alpha1.LoadBalancer, nodes []model.Server) (model.LoadBal
 	}
 	vips := VIPs(&v1alpha1.VirtualIP{Metadata: l.Metadata, Spec: v1alpha1.VirtualIPSpec{
 		Addresses: s.Addresses, Advertise: s.Advertise, NodeSelector: s.NodeSelector, Preempt: s.Preempt, Partition: s.Partition,
-	}}, nil)
+	}}, communities)
 	for i := range vips {
 		vips[i].Kind, vips[i].Unbound = model.KindLoadBalancer, true
 		out.VIPs = append(out.VIPs, vips[i].Addr)

@@ -31,7 +31,7 @@ func TestLoadBalancer(t *testing.T) {
 	if errs := l.Validate(); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	got, vips, checks := LoadBalancer(l, []model.Server{{Addr: netip.MustParseAddr("10.0.0.10"), Leaving: true}})
+	got, vips, checks := LoadBalancer(l, []model.Server{{Addr: netip.MustParseAddr("10.0.0.10"), Leaving: true}}, nil)
 	want := model.LoadBalancer{
 		Name: "api", VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.200"), netip.MustParseAddr("fd00::200")},
 		Ports: []model.ForwardPort{{Protocol: model.TCP, Port: 443, TargetPort: 6443}, {Protocol: model.UDP, Port: 53, TargetPort: 53}},

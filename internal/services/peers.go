@@ -114,7 +114,7 @@ func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 			c.warnings = append(c.warnings, Problem{kind, name, "spec.healthCheck: " + resolve.NoHealthCheck})
 		}
 	}
-	c.readBalancers(taken)
+	c.readBalancers(taken, communities)
 	slices.SortFunc(c.virtual, byAddress)
 	slices.SortFunc(c.warnings, Problem.Compare)
 }
@@ -124,7 +124,7 @@ func (c *config) readVirtual(communities map[string]v1alpha1.CommunityValue) {
 const maxForwardings = 2 * v1alpha1.MaxForwardings
 
 // readBalancers resolves the LoadBalancers. An address that is taken is left out.
-func (c *config) readBalancers(taken map[netip.Addr]bool) {
+func (c *config) readBalancers(taken map[netip.Addr]bool, communities map[string]v1alpha1.CommunityValue) {
 	announced := c.objects.allVIPs()
 	for _, o := range c.objects.LoadBalancers {
 		name := o.Metadata.Name
@@ -143,11 +143,14 @@ func (c *config) readBalancers(taken map[netip.Addr]bool) {
 			continue
 		}
 		c.forwardings += ways
-		lb, vips, checks := resolve.LoadBalancer(o, nodes)
+		lb, vips, checks := resolve.LoadBalancer(o, nodes, communities)
 		lb.VIPs = slices.DeleteFunc(lb.VIPs, func(a netip.Addr) bool { return taken[a] })
 		for _, v := range vips {
 			if !taken[v.Addr] {
 				taken[v.Addr] = true
+				if c.mute[[2]string{v1alpha1.KindLoadBalancer, name}] {
+					v.BGP = nil
+				}
 				c.virtual = append(c.virtual, v)
 			}
 		}
