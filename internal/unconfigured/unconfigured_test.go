@@ -77,7 +77,7 @@ func TestWithRemoved(t *testing.T) {
 		if !slices.EqualFunc(v.VIPs, before, func(a, b model.VIP) bool { return a.Same(&b) }) {
 			t.Errorf("%s: the View has changed", what)
 		}
-		if x := got[0]; x.Addr == one && what != "configured anew" && (x.Barred != model.ReasonRemoved || x.BGP != nil || x.Balanced) {
+		if x := got[0]; x.Addr == one && what != "configured anew" && (x.Barred != model.ReasonRemoved || (x.BGP != nil) != x.Forwarded() || x.Balanced) {
 			t.Errorf("%s: the removed VIP is %+v", what, x)
 		}
 	}
