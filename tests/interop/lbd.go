@@ -119,14 +119,28 @@ spec:
 {{- range $i, $vips := .VIPs}}
 ---
 apiVersion: lbd.dev/v1alpha1
-kind: VirtualIP
+kind: {{if $.Backends}}LoadBalancer{{else}}VirtualIP{{end}}
 metadata: {name: control-plane{{if $i}}-{{$i}}{{end}}}
 spec:
   addresses: [{{$vips}}]
+{{- if $.Backends}}
+  ports: [{port: 6443}, {port: 7000}, {port: 7101}]
+  backends:
+{{- range $.Backends}}
+    - {address: {{.IP4}}}
+    - {address: "{{.IP6}}"}
+{{- end}}
+  healthCheck:
+    https: {port: 6443, path: /livez, caFile: {{$.CA}}, serverName: kubernetes}
+  advertise:
+    l2: {interfaces: [eth0]}
+    bgp: {}
+{{- else}}
   healthCheck:
     https: {port: 6443, path: /livez, caFile: {{$.CA}}}
   advertise:
     bgp: {}
+{{- end}}
 {{- end}}
 `
 
@@ -158,6 +172,10 @@ func (s *LBD) writeConfig(n *Net, m *lab.Node, more string) error {
 	for i, h := range n.ToRs {
 		routers = append(routers, routerPeer{h.Name + "-v4", ToRASN + i, h.IP4, "ipv4"}, routerPeer{h.Name + "-v6", ToRASN + i, h.IP6, "ipv6"})
 	}
+	var backends []*lab.Node
+	if s.Forwarded {
+		backends = n.Backends
+	}
 	t, err := template.New("lbd").Funcs(templateFuncs()).Parse(nodeConfig + more)
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
@@ -165,7 +183,7 @@ func (s *LBD) writeConfig(n *Net, m *lab.Node, more string) error {
 	var b bytes.Buffer
 	err = t.Execute(&b, map[string]any{
 		"Name": m.Name, "IP4": m.IP4, "Dir": m.Dir, "Peers": strings.Join(peers, ", "), "S": s, "ASN": NodeASN,
-		"Routers": routers, "VIPs": vips, "CA": n.CA(),
+		"Routers": routers, "VIPs": vips, "CA": n.CA(), "Backends": backends,
 	})
 	if err != nil {
 		return fmt.Errorf("lbd config: %w", err)
