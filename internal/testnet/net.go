@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,23 +41,75 @@ func (n *Net) For(t testing.TB) *Net {
 	return &Net{t: t, number: n.number, hosts: slices.Clone(n.hosts)}
 }
 
-// Add makes a host whose lo is up and whose addresses can be used at once.
+// Add makes a host whose lo is up and whose addresses can be used at once. `ip netns` knows it.
 func (n *Net) Add(host string) {
 	n.t.Helper()
-	n.Exec("ip", "netns", "add", n.NS(host))
-	n.hosts = append(n.hosts, host)
-	n.In(host, func() {
-		if err := noDAD(); err != nil {
-			n.t.Error(err)
-		}
+	var wg sync.WaitGroup
+	var err error
+	wg.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err = unshare(n.file(host))
 	})
-	n.IP(host, "link set lo up")
+	wg.Wait()
+	n.hosts = append(n.hosts, host)
+	if err != nil {
+		n.t.Fatalf("add %s: %v", host, err)
+	}
+}
+
+// file is where `ip netns` has the namespace of a host.
+func (n *Net) file(host string) string { return "/run/netns/" + n.NS(host) }
+
+// unshare takes the thread to a namespace of its own, which stays at file.
+func unshare(file string) error {
+	if err := os.WriteFile(file, nil, 0o444); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	if err := unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return err
+	}
+	return noDAD()
+}
+
+// Switch makes a host that hosts are plugged into. Tests whose switch is none of theirs cannot
+// run beside each other.
+func (n *Net) Switch(host string) {
+	n.t.Helper()
+	n.Add(host)
+	n.IP(host, "link add br0 type bridge mcast_snooping 0 forward_delay 0", "link set br0 up")
+}
+
+// Plug connects the new eth0 of a host, with this hardware address if there is one and not up yet, to
+// a switch, whose end has the name of the host behind a p.
+func (n *Net) Plug(host, to, mac string) {
+	n.t.Helper()
+	if mac != "" {
+		mac = "address " + mac
+	}
+	n.IP(to, fmt.Sprintf("link add p%s type veth peer name eth0 %s netns %s", host, mac, n.NS(host)),
+		"link set p"+host+" master br0 up")
 }
 
 func (n *Net) remove() {
 	for _, h := range n.hosts {
-		if out, err := exec.Command("ip", "netns", "del", n.NS(h)).CombinedOutput(); err != nil {
-			n.t.Errorf("remove %s: %v: %s", h, err, out)
+		if err := errors.Join(unix.Unmount(n.file(h), unix.MNT_DETACH), os.Remove(n.file(h))); err != nil {
+			n.t.Errorf("remove %s: %v", h, err)
 		}
 	}
 }
@@ -84,17 +137,33 @@ func (n *Net) Exec(name string, args ...string) string {
 // ExecOn runs a program on a host.
 func (n *Net) ExecOn(host string, args ...string) string {
 	n.t.Helper()
-	return n.Exec("ip", append([]string{"netns", "exec", n.NS(host)}, args...)...)
+	return n.Feed(host, "", args...)
 }
 
-// IP runs the ip program for a host, with arguments that spaces divide.
-func (n *Net) IP(host, args string) string {
+// Feed runs a program on a host, which reads text. Its mounts are those of the test process, for `ip
+// netns exec` takes as long to change them as most programs run.
+func (n *Net) Feed(host, text string, args ...string) string {
 	n.t.Helper()
-	fields := strings.Fields(args)
-	if host != "" {
-		fields = append([]string{"-n", n.NS(host)}, fields...)
+	var out []byte
+	var err error
+	n.In(host, func() {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Stdin = strings.NewReader(text)
+		out, err = cmd.CombinedOutput()
+	})
+	if err != nil {
+		n.t.Fatalf("on %s: %s: %v\n%s%s", host, strings.Join(args, " "), err, out, text)
 	}
-	return n.Exec("ip", fields...)
+	return string(out)
+}
+
+// IP runs the ip program on a host, with arguments that spaces divide: once for all lines.
+func (n *Net) IP(host string, lines ...string) string {
+	n.t.Helper()
+	if len(lines) == 1 {
+		return n.ExecOn(host, append([]string{"ip"}, strings.Fields(lines[0])...)...)
+	}
+	return n.Feed(host, strings.Join(lines, "\n")+"\n", "ip", "-batch", "-")
 }
 
 // In runs f on a thread inside the namespace of a host. Sockets and processes that
@@ -110,7 +179,7 @@ func (n *Net) In(host string, f func()) {
 	wg.Go(func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		var fd int
-		if fd, err = unix.Open("/run/netns/"+n.NS(host), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		if fd, err = unix.Open(n.file(host), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return
 		}
 		defer func() { _ = unix.Close(fd) }()

@@ -20,6 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// atOnce is how many parallel tests run, unless somebody says another number: they wait for the
+// kernel rather than for a processor.
+const atOnce = "-test.parallel=6"
+
 const (
 	// insideEnv tells a test binary that it runs in the namespaces of Main.
 	insideEnv = "LBD_TESTNET_INSIDE"
@@ -48,7 +52,7 @@ func Main(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	runtime.LockOSThread() // Pdeathsig watches the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd := exec.Command("/proc/self/exe", append([]string{atOnce}, os.Args[1:]...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -160,7 +164,8 @@ func Alone(t *testing.T) bool {
 	t.Parallel()
 	cmd := exec.Command("/proc/self/exe", append(Covered(), "-test.run=^"+t.Name()+"$", "-test.timeout=5m", "-test.v")...)
 	cmd.Env = append(os.Environ(), aloneEnv+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	// Its mounts are its own, too: Main hides /run there.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
