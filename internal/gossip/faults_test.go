@@ -109,7 +109,10 @@ func TestRenumberedHostIsFollowed(t *testing.T) {
 	}
 	shell(t, "ip link add other type veth peer name end; ip link set other up; ip addr add 10.9.1.1/32 dev other; ip addr add fd09:1::1/128 dev other")
 	for i, other := range []string{"10.9.1.1", "fd09:1::1"} {
-		followed(t, eachNet[i], netip.MustParseAddr(other))
+		t.Run(other, func(t *testing.T) { // both wait as long as the promise says
+			t.Parallel()
+			followed(t, eachNet[i], netip.MustParseAddr(other))
+		})
 	}
 }
 
