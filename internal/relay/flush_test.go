@@ -60,7 +60,7 @@ func (h *harness) attend(want ...model.Relay) (applied func() int) {
 // transaction of the driver for what concerns others only.
 func TestRingsAreBackAfterAFlush(t *testing.T) {
 	const late = time.Second // the promise is 100 ms, measured below; without a watch it is 3 s
-	l := newLabOf(t, nodes[:3])
+	l := quietLabOf(t, nodes[:3])
 	hosts := nodes[:3]
 	conns := make(map[string]net.Conn)
 	for _, h := range hosts {

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -87,10 +86,7 @@ func TestFirewallByIptables(t *testing.T) {
 	} {
 		l.nft(hostB, "flush ruleset")
 		for line := range strings.Lines(c.rules) {
-			args := append([]string{"netns", "exec", l.NS(hostB), "iptables-nft"}, strings.Fields(line)...)
-			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", line, err, out)
-			}
+			l.ExecOn(hostB, append([]string{"iptables-nft"}, strings.Fields(line)...)...)
 		}
 		if got := l.looked(hostB); got.Drops[v4] != c.drops {
 			t.Errorf("%s: %q, want %q\n%s", name, got.Drops[v4], c.drops, l.nft(hostB, "list ruleset"))

@@ -10,13 +10,6 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// lasting is a driver whose rules outlast a machine that stands still.
-func (l *lab) lasting(host string) *harness {
-	h := l.driver(host, discard())
-	h.d.lifetime = time.Minute
-	return h
-}
-
 // hearing is one Apply of a daemon that has just begun and has not heard of all nodes.
 func (h *harness) hearing(want ...model.Relay) (got model.Applied) {
 	h.Helper()
@@ -48,10 +41,10 @@ func TestInherits(t *testing.T) {
 	eachFamily(t, func(l *lab, vip netip.Addr) {
 		c := l.mustDial(vip)
 		l.servedBy(c, hostA)
-		l.lasting(hostB).relay(toward(vip, hostA))
+		l.driver(hostB, discard()).relay(toward(vip, hostA))
 		l.steer(vip, hostB)
 		elsewhere := toward(vip, hostC) // who has no such connection
-		b := l.lasting(hostB)
+		b := l.driver(hostB, discard())
 		b.hearing() // nobody has said anything yet
 		l.servedBy(c, hostA)
 		time.Sleep(2 * time.Second)
@@ -78,13 +71,13 @@ func TestInheritsNothing(t *testing.T) {
 			l.Helper()
 			l.eventually("relayed", func() bool { return b.hearing(toward(vip, hostA)).VIPs[vip].Relaying })
 		}
-		relays(l.lasting(hostB)) // there are none
+		relays(l.driver(hostB, discard())) // there are none
 		l.servedBy(c, hostA)
 		time.Sleep(300 * time.Millisecond) // the client acknowledges the answer after up to 40 ms
 		elsewhere := toward(vip, hostC)
 		elsewhere.Addr = vip.Next()
-		l.lasting(hostB).relay(elsewhere)
-		relays(l.lasting(hostB))
+		l.driver(hostB, discard()).relay(elsewhere)
+		relays(l.driver(hostB, discard()))
 		l.servedBy(c, hostA)
 	})
 }
@@ -101,8 +94,8 @@ func TestInheritsForAllOrNone(t *testing.T) {
 		ill := toward(vip, hostA)
 		ill.Ring.Unwell = true
 		for what, want := range map[string][]model.Relay{"another VIP": {toward(vip, hostA), next}, "a check that fails": {ill}} {
-			l.lasting(hostB).relay(toward(vip, hostC)) // who has no such connection
-			b := l.lasting(hostB)
+			l.driver(hostB, discard()).relay(toward(vip, hostC)) // who has no such connection
+			b := l.driver(hostB, discard())
 			l.eventually(what, func() bool { return b.hearing(want...).VIPs[vip].Relaying })
 			if rules := l.nft(hostB, "list ruleset"); !strings.Contains(rules, "dup to "+nodeAddr(hostA, vip).String()+" ") {
 				l.Errorf("%s: rules of before:\n%s", what, rules)
@@ -115,10 +108,10 @@ func TestInheritsForAllOrNone(t *testing.T) {
 // TestFrozenInherits: a daemon that has no say leaves what is there, and its end.
 func TestFrozenInherits(t *testing.T) {
 	l := newLab(t)
-	l.lasting(hostB).relay(toward(vip4, hostA))
+	l.driver(hostB, discard()).relay(toward(vip4, hostA))
 	time.Sleep(time.Second)
 	was := time.Now().Add(l.left(hostB) + time.Second/2)
-	b := l.lasting(hostB)
+	b := l.driver(hostB, discard())
 	l.In(hostB, func() {
 		want := &model.Desired{ValidUntil: time.Now().Add(-time.Second), Hearing: true, Relay: []model.Relay{toward(vip4, hostC)}}
 		if got, err := b.d.Apply(l.Context(), want); err != nil || !got.VIPs[vip4].Relaying {

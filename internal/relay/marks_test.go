@@ -32,7 +32,7 @@ func TestResetHasNoMark(t *testing.T) {
 // end before they are renewed the next time.
 func TestRefreshGivesTheWholeLifetime(t *testing.T) {
 	l := newLab(t)
-	b := l.driver(hostB, discard())
+	b := l.brief(hostB)
 	r := toward(vip4, hostA)
 	r.Ring.Lifetime = time.Minute
 	b.relay(r)

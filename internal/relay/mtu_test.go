@@ -82,6 +82,7 @@ func fetch(c net.Conn) (string, error) {
 // TestPathIsNarrowerThanTheNetwork: a client is behind a tunnel. Its router tells the address
 // that packets are too big, not the node that has the connection: that one has to hear it.
 func TestPathIsNarrowerThanTheNetwork(t *testing.T) {
+	t.Parallel()
 	hosts := nodes[:3]
 	for name, make := range map[string]func(*lab, netip.Addr){
 		"moved": func(l *lab, vip netip.Addr) { l.ring(vip, hosts...) },

@@ -9,23 +9,26 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/nft"
 	"lbd.dev/lbd/internal/testnet"
 )
 
 // TestMain runs the tests in namespaces of their own.
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// The hosts of a lab; the switch is the namespace of the test process.
+// The hosts of a lab.
 const (
+	hostS = "s" // the switch
 	hostA = "a" // the old owner
 	hostB = "b" // the new one
 	hostC = "c" // the client
@@ -62,6 +65,8 @@ type lab struct {
 	*testnet.Net
 	hosts     []string
 	listeners map[string]net.Listener
+	counts    map[string]func() int // by host and VIP
+	tallies   map[string]bool       // the tables that count
 }
 
 // newLab has the hosts A and B.
@@ -70,38 +75,54 @@ func newLab(t testing.TB) *lab {
 	return newLabOf(t, nodes[:2])
 }
 
+// newLabOf has these hosts, for a test beside others.
 func newLabOf(t testing.TB, hosts []string) *lab {
 	t.Helper()
-	l := &lab{t, testnet.New(t), slices.Concat(hosts, []string{hostC}), make(map[string]net.Listener)}
-	t.Cleanup(l.remove)
-	l.Exec("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
-	l.Exec("ip", "link", "set", "br0", "up")
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
+	return quietLabOf(t, hosts)
+}
+
+// quietLabOf is for a test that measures, or for a part of one.
+func quietLabOf(t testing.TB, hosts []string) *lab {
+	t.Helper()
+	l := &lab{t, testnet.New(t), slices.Concat(hosts, []string{hostC}), make(map[string]net.Listener), make(map[string]func() int), make(map[string]bool)}
+	l.Switch(hostS)
 	for _, h := range l.hosts {
 		l.Add(h)
-		l.Exec("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", macs[h].String(), "netns", l.NS(h))
-		l.Exec("ip", "link", "set", "p"+h, "master", "br0", "up")
-		l.IP(h, "link set eth0 up")
+		l.Plug(h, hostS, macs[h].String())
+		lines := []string{"link set eth0 up"}
 		for _, vip := range []netip.Addr{vip4, vip6} {
-			l.IP(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", nodeAddr(h, vip), subnet(vip)))
+			lines = append(lines, fmt.Sprintf("addr add %s/%d dev eth0 nodad", nodeAddr(h, vip), subnet(vip)))
 			if h != hostC {
-				l.IP(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", vip, vip.BitLen()))
+				lines = append(lines, fmt.Sprintf("addr add %s/%d dev eth0 nodad", vip, vip.BitLen()))
 			}
 		}
+		l.IP(h, lines...)
 		if h != hostC {
+			l.neighbours(h)
 			l.serve(h)
 		}
 	}
 	for _, vip := range []netip.Addr{vip4, vip6} {
-		for _, h := range hosts { // the neighbours that traffic would have resolved
-			for _, o := range l.hosts {
-				if o != h {
-					l.neigh(h, nodeAddr(o, vip), o)
-				}
-			}
-		}
 		l.steer(vip, hostA)
 	}
 	return l
+}
+
+// neighbours tells a host the neighbours that traffic would have resolved.
+func (l *lab) neighbours(host string) {
+	l.Helper()
+	of := make(map[netip.Addr]string)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, o := range l.hosts {
+			if o != host {
+				of[nodeAddr(o, vip)] = macs[o].String()
+			}
+		}
+	}
+	l.Neigh(host, "eth0", of)
 }
 
 func subnet(a netip.Addr) int {
@@ -109,14 +130,6 @@ func subnet(a netip.Addr) int {
 		return 24
 	}
 	return 64
-}
-
-func (l *lab) remove() {
-	for _, h := range l.hosts {
-		_ = exec.Command("ip", "link", "del", "p"+h).Run()
-	}
-	_ = exec.Command("ip", "link", "del", "br0").Run()
-	_ = exec.Command("nft", "flush", "ruleset").Run() // that of the switch
 }
 
 // nft runs the nft program on a host.
@@ -127,7 +140,7 @@ func (l *lab) nft(host, args string) string {
 
 func (l *lab) neigh(host string, addr netip.Addr, to string) {
 	l.Helper()
-	l.IP(host, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", addr, macs[to]))
+	l.Neigh(host, "eth0", map[netip.Addr]string{addr: macs[to].String()})
 }
 
 // steer sends what the client sends to the VIP to a host.
@@ -161,6 +174,20 @@ func (l *lab) serveAt(host, address string) {
 	}()
 }
 
+// stop ends the server of a host at once. Another test may be starting a program, which has the
+// socket, too, until it runs: to close it alone would end the server only then.
+func (l *lab) stop(host string) {
+	l.Helper()
+	raw, err := l.listeners[host].(*net.TCPListener).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	}
+	if err != nil {
+		l.Error(err)
+	}
+	_ = l.listeners[host].Close()
+}
+
 // listen is a server that does nothing.
 func (l *lab) listen(host, at string) (ln net.Listener) {
 	l.Helper()
@@ -177,7 +204,7 @@ func (l *lab) listen(host, at string) (ln net.Listener) {
 func (l *lab) dial(vip netip.Addr) (c net.Conn, err error) {
 	l.Helper()
 	l.In(hostC, func() {
-		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, port).String(), 2*time.Second)
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, port).String(), 30*time.Second)
 	})
 	if err == nil {
 		l.Cleanup(func() { _ = c.Close() })
@@ -229,8 +256,10 @@ type harness struct {
 	rings, hears bool
 }
 
+// driver is one that waits for a machine that stands still, and whose rules outlast that.
 func (l *lab) driver(host string, log *slog.Logger) *harness {
-	h := &harness{lab: l, host: host, d: New(Options{Logger: log})}
+	h := &harness{lab: l, host: host, d: New(Options{Logger: log, Lifetime: time.Minute})}
+	h.d.session = nft.New(30 * time.Second)
 	l.Cleanup(func() { _ = h.d.Close(l.Context()) })
 	return h
 }
@@ -288,44 +317,68 @@ func toward(vip netip.Addr, host string) model.Relay {
 // script runs a script of nft on a host.
 func (l *lab) script(host, text string) {
 	l.Helper()
-	cmd := exec.Command("ip", "netns", "exec", l.NS(host), "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(text + "\n")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		l.Fatalf("nft: %v\n%s", err, out)
-	}
-}
-
-func counterTable(vip netip.Addr) (family, name string) {
-	return familyOf(vip).String(), "count-" + strings.Map(func(r rune) rune {
-		if r == '.' || r == ':' {
-			return '-'
-		}
-		return r
-	}, vip.String())
+	l.Feed(host, text+"\n", "nft", "-f", "-")
 }
 
 // count begins to count the packets to vip that arrive at a host.
 func (l *lab) count(host string, vip netip.Addr) {
 	l.Helper()
-	family, name := counterTable(vip)
-	l.script(host, fmt.Sprintf(`table %[1]s %[2]s
-		delete table %[1]s %[2]s
-		table %[1]s %[2]s {
-			chain in {
-				type filter hook prerouting priority -500
-				iifname eth0 %[1]s daddr %[3]s counter
-			}
-		}`, family, name, vip))
+	f := familyOf(vip)
+	name := "count-" + strings.NewReplacer(".", "-", ":", "-").Replace(vip.String())
+	l.counts[host+vip.String()] = l.tally(host, f, name, fmt.Sprintf("iifname eth0 %s daddr %s", f, vip))
 }
 
 // counted returns how many packets have arrived since count.
-func (l *lab) counted(host string, vip netip.Addr) (n int) {
+func (l *lab) counted(host string, vip netip.Addr) int {
 	l.Helper()
-	family, name := counterTable(vip)
-	text := l.nft(host, "list table "+family+" "+name)
-	_, after, ok := strings.Cut(text, "counter packets ")
-	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
-		l.Fatalf("no counter in %s", text)
+	return l.counts[host+vip.String()]()
+}
+
+// tally counts from now on the packets that come in at a host and match, in a table of that name.
+func (l *lab) tally(host string, f family, name, match string) func() int {
+	l.Helper()
+	before, at := 0, fmt.Sprint(host, f, name)
+	if l.tallies[at] {
+		before = l.counter(host, f, name)
+	} else {
+		l.script(host, fmt.Sprintf(`table %[1]s %[2]s {
+			chain in {
+				type filter hook prerouting priority -500
+				%[3]s counter
+			}
+		}`, f, name, match))
+		l.tallies[at] = true
+	}
+	return func() int { return l.counter(host, f, name) - before }
+}
+
+// counter is that of the chain in of a table. It is read again and again, for which to start a
+// program takes too long.
+func (l *lab) counter(host string, f family, name string) (n int) {
+	l.Helper()
+	var err error
+	l.In(host, func() {
+		s := nft.New(30 * time.Second)
+		defer func() { _ = s.Close() }()
+		err = s.Do(func(c *nftables.Conn) error {
+			t := &nftables.Table{Name: name, Family: f.table().Family}
+			rules, err := c.GetRules(t, &nftables.Chain{Name: "in", Table: t})
+			if err != nil {
+				return err
+			}
+			for _, r := range rules {
+				for _, e := range r.Exprs {
+					if c, ok := e.(*expr.Counter); ok {
+						n = int(c.Packets)
+						return nil
+					}
+				}
+			}
+			return errors.New("no counter")
+		})
+	})
+	if err != nil {
+		l.Fatalf("%s: table %s: %v", host, name, err)
 	}
 	return n
 }

@@ -12,9 +12,13 @@ import (
 )
 
 // eachFamily runs a test for both VIPs.
-func eachFamily(t *testing.T, f func(*lab, netip.Addr)) {
+func eachFamily(t *testing.T, f func(*lab, netip.Addr)) { eachFamilyOf(t, nodes[:2], f) }
+
+// eachFamilyOf runs it with these hosts.
+func eachFamilyOf(t *testing.T, hosts []string, f func(*lab, netip.Addr)) {
+	t.Parallel()
 	for _, vip := range []netip.Addr{vip4, vip6} {
-		t.Run(vip.String(), func(t *testing.T) { f(newLab(t), vip) })
+		t.Run(vip.String(), func(t *testing.T) { f(newLabOf(t, hosts), vip) })
 	}
 }
 
@@ -178,9 +182,16 @@ func TestTwoFlows(t *testing.T) {
 	l.servedBy(c, hostA)
 }
 
+// brief is a driver whose rules end as soon as those of a daemon.
+func (l *lab) brief(host string) *harness {
+	h := l.driver(host, discard())
+	h.d.lifetime = defaultLifetime
+	return h
+}
+
 func TestRelayEndsWithoutApply(t *testing.T) {
 	eachFamily(t, func(l *lab, vip netip.Addr) {
-		b := l.driver(hostB, discard())
+		b := l.brief(hostB)
 		var c net.Conn
 		l.eventually("a relay for longer than the lifetime", func() bool {
 			c = l.reachedBy(vip, b)
@@ -283,7 +294,7 @@ func TestTableIsMadeAgain(t *testing.T) {
 		elsewhere.Ring.Next = nodeAddr(hostC, vip) // who has no such connection
 		l.driver(hostB, discard()).relay(elsewhere)
 		l.steer(vip, hostB)
-		b := l.driver(hostB, discard())
+		b := l.brief(hostB)
 		b.relay(toward(vip, hostA))
 		l.servedBy(c, hostA)
 		time.Sleep(100 * time.Millisecond) // the last ACK

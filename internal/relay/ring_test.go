@@ -47,13 +47,11 @@ func (l *lab) ring(vip netip.Addr, hosts ...string) []*harness {
 
 // eachRing runs a test with rings of two to six hosts, for both VIPs.
 func eachRing(t *testing.T, f func(*lab, netip.Addr, []string)) {
-	l := newLabOf(t, nodes)
+	t.Parallel()
 	for n := 2; n <= len(nodes); n++ {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			t.Run(fmt.Sprintf("%d nodes, %s", n, familyOf(vip)), func(t *testing.T) {
-				one := *l
-				one.TB, one.Net = t, l.For(t)
-				f(&one, vip, nodes[:n])
+				f(newLabOf(t, nodes[:n]), vip, nodes[:n])
 			})
 		}
 	}
@@ -87,27 +85,6 @@ func (l *lab) countAll(vip netip.Addr, hosts []string) {
 func (l *lab) resets(vip netip.Addr) func() int {
 	f := familyOf(vip)
 	return l.tally(hostC, f, "resets", fmt.Sprintf("%s saddr %s tcp flags & rst == rst", f, vip))
-}
-
-// tally counts the packets that come in at a host and match, in a table of that name.
-func (l *lab) tally(host string, f family, name, match string) func() int {
-	l.Helper()
-	l.script(host, fmt.Sprintf(`table %[1]s %[2]s
-		delete table %[1]s %[2]s
-		table %[1]s %[2]s {
-			chain in {
-				type filter hook prerouting priority -500
-				%[3]s counter
-			}
-		}`, f, name, match))
-	return func() (n int) {
-		text := l.nft(host, fmt.Sprintf("list table %s %s", f, name))
-		_, after, _ := strings.Cut(text, "counter packets ")
-		if _, err := fmt.Sscan(after, &n); err != nil {
-			l.Fatalf("no counter in %s", text)
-		}
-		return n
-	}
 }
 
 // A connection is served by the node that has it, wherever its packets come in.
@@ -173,7 +150,7 @@ func TestDeadNodes(t *testing.T) {
 		}
 		for i, h := range hosts {
 			if dead(i) {
-				l.Exec("ip", "link", "set", "p"+h, "down")
+				l.IP(hostS, "link set p"+h+" down")
 			}
 		}
 		const strays = 5
@@ -192,12 +169,8 @@ func TestDeadNodes(t *testing.T) {
 			}
 		}
 		for _, h := range hosts {
-			l.Exec("ip", "link", "set", "p"+h, "up")
-			for _, o := range l.hosts {
-				if o != h {
-					l.neigh(h, nodeAddr(o, vip4), o)
-				}
-			}
+			l.IP(hostS, "link set p"+h+" up")
+			l.neighbours(h)
 		}
 		for _, c := range conns {
 			_ = c.(*net.TCPConn).SetLinger(0)
@@ -290,25 +263,23 @@ func TestClearedDSCP(t *testing.T) {
 // A SYN that finds no listener goes on to a node that has one; if none has, the
 // client is refused as ever.
 func TestServerIsDead(t *testing.T) {
-	for _, vip := range []netip.Addr{vip4, vip6} {
-		l := newLabOf(t, nodes[:3])
+	eachFamilyOf(t, nodes[:3], func(l *lab, vip netip.Addr) {
 		hosts := nodes[:3]
 		l.ring(vip, hosts...)
 		l.steer(vip, hostA)
-		_ = l.listeners[hostA].Close()
+		l.stop(hostA)
 		for range 20 {
 			l.servedBy(l.mustDial(vip), hostB)
 		}
-		_ = l.listeners[hostB].Close()
+		l.stop(hostB)
 		kept := l.mustDial(vip)
 		l.servedBy(kept, hosts[2])
-		_ = l.listeners[hosts[2]].Close()
+		l.stop(hosts[2])
 		if _, err := l.dial(vip); !errors.Is(err, unix.ECONNREFUSED) {
 			l.Errorf("all servers are dead: %v, want a refusal", err)
 		}
 		l.servedBy(kept, hosts[2])
-		l.remove()
-	}
+	})
 }
 
 // A connection that a node of the group has opened itself is found like any other.
@@ -394,8 +365,7 @@ func TestDSCP(t *testing.T) {
 // it. While its check fails they begin at another node. A handshake that is under way
 // and what is open stay where they are. If all hang they stay here, too.
 func TestServerHangs(t *testing.T) {
-	for _, vip := range []netip.Addr{vip4, vip6} {
-		l := newLabOf(t, nodes[:3])
+	eachFamilyOf(t, nodes[:3], func(l *lab, vip netip.Addr) {
 		hosts := nodes[:3]
 		drivers := l.ring(vip, hosts...)
 		unwell := func(i int, is bool) {
@@ -422,8 +392,7 @@ func TestServerHangs(t *testing.T) {
 		unwell(0, false)
 		l.servedBy(l.mustDial(vip), hostA)
 		l.servedBy(kept, hosts[2])
-		l.remove()
-	}
+	})
 }
 
 // halfOpen begins a connection to a host whose answer does not arrive. What it returns

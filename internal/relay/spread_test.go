@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,14 +48,7 @@ func (l *lab) balanced(vip netip.Addr, hosts []string, owner string) map[string]
 
 // both runs a test for both VIPs with three hosts.
 func both(t *testing.T, f func(*lab, netip.Addr, []string)) {
-	l := newLabOf(t, nodes[:3])
-	for _, vip := range []netip.Addr{vip4, vip6} {
-		t.Run(familyOf(vip).String(), func(t *testing.T) {
-			one := *l
-			one.TB, one.Net = t, l.For(t)
-			f(&one, vip, nodes[:3])
-		})
-	}
+	eachFamilyOf(t, nodes[:3], func(l *lab, vip netip.Addr) { f(l, vip, nodes[:3]) })
 }
 
 func backends(names ...string) (out []model.Backend) {
@@ -228,7 +220,7 @@ func TestNoConnectionMovesWithTheTable(t *testing.T) {
 		l.steer(vip, a)
 		l.allServed("owner moved back", conns)
 
-		l.Exec("ip", "link", "set", "p"+a, "down")
+		l.IP(hostS, "link set p"+a+" down")
 		alive := hosts[1:]
 		drivers[b].relay(sharing(alive, b, vip))
 		drivers[d].relay(owning(alive, d, vip, alive...))
@@ -242,13 +234,6 @@ func TestNoConnectionMovesWithTheTable(t *testing.T) {
 		for range 10 {
 			if got, err := ask(l.mustDial(vip)); err != nil || got == a {
 				t.Fatalf("after its death served by %q, %v", got, err)
-			}
-		}
-		l.Exec("ip", "link", "set", "p"+a, "up")
-		for _, h := range l.hosts {
-			if h != a {
-				l.neigh(a, nodeAddr(h, vip4), h)
-				l.neigh(a, nodeAddr(h, vip6), h)
 			}
 		}
 	})
@@ -314,7 +299,7 @@ func TestSpreadServerDown(t *testing.T) {
 	l := newLabOf(t, nodes[:3])
 	l.balanced(vip4, nodes[:3], hostA)
 	for i, h := range []string{hostB, hostA} {
-		_ = l.listeners[h].Close()
+		l.stop(h)
 		for range 20 {
 			got, err := ask(l.mustDial(vip4))
 			if err != nil || got == hostB || i > 0 && got == hostA {
@@ -328,7 +313,7 @@ func TestSpreadServerDown(t *testing.T) {
 func TestNoSpreadToBoundListener(t *testing.T) {
 	l := newLabOf(t, nodes[:3])
 	l.balanced(vip4, nodes[:3], hostA)
-	_ = l.listeners[hostA].Close()
+	l.stop(hostA)
 	l.serveAt(hostA, netip.AddrPortFrom(vip4, port).String())
 	for range 20 {
 		l.servedBy(l.mustDial(vip4), hostA)
@@ -402,8 +387,7 @@ func TestAskForHash(t *testing.T) {
 	b := l.driver(hostB, discard())
 	b.relay(toward(vip4, hostA))
 	// Lifetimes run down meanwhile.
-	lifetimes := regexp.MustCompile(`expires [0-9a-z]+`)
-	rules := func() string { return lifetimes.ReplaceAllString(l.nft(hostB, "list ruleset"), "expires soon") }
+	rules := func() string { return expires.ReplaceAllString(l.nft(hostB, "list ruleset"), "expires soon") }
 	before := rules()
 	l.In(hostB, func() {
 		for f := range families {
