@@ -1,12 +1,14 @@
 package docs
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -22,18 +24,41 @@ var (
 	helpFlag = regexp.MustCompile(`^\s+(?:-[a-zA-Z], )?--([a-z-]+)`)
 )
 
-// program builds lbd.
+// folder is where the program is.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "lbd-docs-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// program is lbd, for all tests together: to link it takes longer than most of them. The flags are those
+// of `make build`, so that what that has compiled is not compiled again.
 func program(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "lbd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/lbd")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	at, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return bin
+	return at
 }
+
+var build = sync.OnceValues(func() (string, error) {
+	at := filepath.Join(folder, "lbd")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", at, "./cmd/lbd")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return at, nil
+})
 
 // commands walks the help of every command of the program.
 func commands(t *testing.T) []command {
