@@ -18,16 +18,13 @@ import (
 const far = "far"
 
 // seen is a lab whose servers see the addresses of clients: the VIP is their gateway.
-func seen(t testing.TB) *lab {
+func seen(t *testing.T) *lab {
 	l := newLab(t)
 	l.Add(far)
-	l.Exec("ip", "link", "add", "pfar", "type", "veth", "peer", "name", "eth0", "address", "02:00:00:00:01:09", "netns", l.NS(far))
-	t.Cleanup(func() { l.Exec("ip", "link", "del", "pfar") })
-	l.Exec("ip", "link", "set", "pfar", "master", "br0", "up")
+	l.Plug(far, hub, "02:00:00:00:01:09")
 	l.IP(far, "link set eth0 up")
 	for _, n := range [][3]string{{"10.9.9.9/24", "10.9.9.0/24", "10.0.0.0/24"}, {"fd99::9/64", "fd99::/64", "fd00::/64"}} {
-		l.IP(far, "addr add "+n[0]+" dev eth0 nodad")
-		l.IP(far, "route add "+n[2]+" dev eth0")
+		l.IP(far, "addr add "+n[0]+" dev eth0 nodad", "route add "+n[2]+" dev eth0")
 		for _, b := range []string{b1, b2} {
 			l.IP(b, "route add "+n[1]+" dev eth0")
 		}
@@ -44,9 +41,7 @@ func seen(t testing.TB) *lab {
 // owns is move, for the far client, too.
 func (l *lab) owns(to string) {
 	l.move(to)
-	for _, vip := range both {
-		l.IP(far, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", vip, mac(to)))
-	}
+	l.knows(far, to, both...)
 }
 
 // clients has the servers of a state see the addresses of clients.

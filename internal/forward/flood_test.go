@@ -29,7 +29,7 @@ func (l *lab) flood(first, strangers, each int) {
 // flooded is a lab whose first balancer has the state, with its log.
 func flooded(t *testing.T, state *model.ForwardState) (l *lab, b *balancer, log *bytes.Buffer) {
 	t.Helper()
-	l, log = newLab(t), &bytes.Buffer{}
+	l, log = quietLab(t), &bytes.Buffer{}
 	l.IP(b1, "route add "+testnet.Strangers+" via "+addr(client, vip4).String())
 	l.ExecOn(b1, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth0.rp_filter=0")
 	b = l.balancer(b1)
@@ -110,6 +110,7 @@ func TestFlood(t *testing.T) {
 // TestNoPortLeft: if clients have more connections to one server than its source has ports, the rest
 // are dropped, which is said, and those that are open go on. With more sources there is room.
 func TestNoPortLeft(t *testing.T) {
+	t.Parallel()
 	const clients, each = 3, 30000
 	one := wanted(s1)
 	l, b, log := flooded(t, one)
@@ -146,6 +147,7 @@ func TestNoPortLeft(t *testing.T) {
 // TestAnswersLate: a client whose half open connection was forgotten before it answers reaches the
 // server that it began with.
 func TestAnswersLate(t *testing.T) {
+	t.Parallel()
 	l, b, _ := flooded(t, wanted(s1, s2, s3))
 	l.ExecOn(b1, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_timeout_syn_recv=1")
 	l.ExecOn(client, "nft", "table ip t { chain o { type filter hook output priority 0; tcp flags & (syn | ack) == ack drop; }; }")

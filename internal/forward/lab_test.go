@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,8 +20,9 @@ import (
 // TestMain runs the tests in namespaces of their own.
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// The hosts of a lab; the switch is the namespace of the test process.
+// The hosts of a lab.
 const (
+	hub    = "hub" // the switch
 	client = "c"
 	b1, b2 = "b1", "b2" // the balancers
 	s1     = "s1"
@@ -51,36 +51,36 @@ type lab struct {
 	*testnet.Net
 }
 
-func newLab(t testing.TB) *lab {
+// newLab is for a test beside others.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	t.Parallel()
+	return quietLab(t)
+}
+
+// quietLab is for a test that measures, or in which something is looked for at its time.
+func quietLab(t testing.TB) *lab {
 	t.Helper()
 	l := &lab{t, testnet.New(t)}
-	t.Cleanup(l.remove)
-	l.Exec("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
-	l.Exec("ip", "link", "set", "br0", "up")
+	l.Switch(hub)
 	for h := range hosts {
 		l.Add(h)
-		l.Exec("ip", "link", "add", "p"+h, "type", "veth", "peer", "name", "eth0", "address", mac(h), "netns", l.NS(h))
-		l.Exec("ip", "link", "set", "p"+h, "master", "br0", "up")
-		l.IP(h, "link set eth0 up")
+		l.Plug(h, hub, mac(h))
+		lines := []string{"link set eth0 up"}
 		for _, vip := range both {
-			l.IP(h, fmt.Sprintf("addr add %s/%d dev eth0 nodad", addr(h, vip), subnet(vip)))
+			lines = append(lines, fmt.Sprintf("addr add %s/%d dev eth0 nodad", addr(h, vip), subnet(vip)))
 		}
+		l.IP(h, lines...)
 	}
 	for _, b := range []string{b1, b2} {
-		l.ExecOn(b, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.netfilter.nf_conntrack_tcp_be_liberal=1")
+		l.ExecOn(b, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.netfilter.nf_conntrack_tcp_be_liberal=1",
+			"net.netfilter.nf_conntrack_udp_timeout=600", "net.netfilter.nf_conntrack_udp_timeout_stream=600") // longer than any test is slow
 	}
 	for _, s := range []string{s1, s2, s3} {
 		l.serve(s, target)
 	}
 	l.move(b1)
 	return l
-}
-
-func (l *lab) remove() {
-	for h := range hosts {
-		_ = exec.Command("ip", "link", "del", "p"+h).Run()
-	}
-	_ = exec.Command("ip", "link", "del", "br0").Run()
 }
 
 func subnet(a netip.Addr) int {
@@ -108,13 +108,21 @@ func server(host string, vip netip.Addr) netip.AddrPort {
 // move has the VIPs taken over by a balancer.
 func (l *lab) move(to string) {
 	l.Helper()
-	for _, vip := range both {
-		for h := range hosts {
-			if h != to {
-				l.IP(h, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", vip, mac(to)))
-			}
+	for h := range hosts {
+		if h != to {
+			l.knows(h, to, both...)
 		}
 	}
+}
+
+// knows has a host send what is for these addresses to another one.
+func (l *lab) knows(host, to string, addrs ...netip.Addr) {
+	l.Helper()
+	of := make(map[netip.Addr]string)
+	for _, a := range addrs {
+		of[a] = mac(to)
+	}
+	l.Neigh(host, "eth0", of)
 }
 
 // serve answers each line and each datagram with the name of the host and with the client

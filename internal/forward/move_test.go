@@ -373,8 +373,8 @@ func TestVIPsComeAndGo(t *testing.T) {
 	state := wanted(s1)
 	b.forwards(state)
 	added := netip.MustParseAddr("10.0.0.101")
-	l.IP(client, "neigh replace "+added.String()+" lladdr "+mac(b1)+" dev eth0 nud permanent")
-	l.IP(s1, "neigh replace "+added.String()+" lladdr "+mac(b1)+" dev eth0 nud permanent")
+	l.knows(client, b1, added)
+	l.knows(s1, b1, added)
 	more := &model.ForwardState{Services: slices.Clone(state.Services)}
 	service := state.Services[0]
 	service.Addr = added

@@ -39,11 +39,9 @@ func sourced(l *lab, servers ...string) (*model.ForwardState, map[netip.Addr][]n
 func (l *lab) takes(to string, sources map[netip.Addr][]netip.Addr) {
 	l.Helper()
 	for _, all := range sources {
-		for _, a := range all {
-			for h := range hosts {
-				if h != to {
-					l.IP(h, "neigh replace "+a.String()+" lladdr "+mac(to)+" dev eth0 nud permanent")
-				}
+		for h := range hosts {
+			if h != to {
+				l.knows(h, to, all...)
 			}
 		}
 	}
