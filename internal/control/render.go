@@ -139,7 +139,7 @@ func vipTable(s v1alpha1.NodeStatus) table {
 	t.add("ADDRESS", "NAME", "OWNER", "INTERFACE", "HERE", "SINCE", "REASON")
 	for _, vip := range s.VIPs {
 		owner, kind := vip.Owner, "owned by "+vip.Owner
-		if vip.Mode == modeBGP {
+		if Spread(vip) {
 			owner, kind = "all healthy", vip.Reason
 		}
 		look := !isCalm(vip)
@@ -153,6 +153,11 @@ func vipTable(s v1alpha1.NodeStatus) table {
 		t.addKind(kind, look, vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), reason)
 	}
 	return t
+}
+
+// Spread tells whether every healthy node announces a VIP, and none owns it.
+func Spread(vip v1alpha1.VIPStatus) bool {
+	return vip.Mode == modeBGP && vip.Kind != model.KindLoadBalancer
 }
 
 // isCalm tells whether a VIP is where it belongs, as far as this node knows.

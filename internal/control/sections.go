@@ -47,7 +47,7 @@ func vipSection(s v1alpha1.NodeStatus) Section {
 	t.add("VIP", "NAME", "OWNER", "HERE", "STANDING", "SINCE", "REASON")
 	for _, vip := range s.VIPs {
 		owner := vip.Owner
-		if vip.Mode == modeBGP {
+		if Spread(vip) {
 			owner = "all healthy"
 		}
 		reason := vip.Reason

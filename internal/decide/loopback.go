@@ -95,7 +95,7 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool) *loopback.Input {
 	in.BalancedHere = t.rings.Balanced(vip, t.here.Interface)
 	in.Health, in.OwnInterface, in.Eligible = t.health, t.links.Own(a), v.Gossip.Eligible[a]
 	in.AddressGen = t.address.Gen
-	in.Interface, in.OwnsOnLAN, in.WantsOnLAN, in.OwnedElsewhere = t.here.Interface, t.here.OwnsOnLAN, t.wanted, t.elsewhere
+	in.Interface, in.OwnsOnLAN, in.WantsOnLAN, in.Owner = t.here.Interface, t.here.OwnsOnLAN, t.wanted, t.owner
 	in.Ring = t.onLo.relaying
 	if vip.L2 {
 		in.OnLAN, in.Silent = t.address.VIPs[a], t.layer2.VIPs[a].Silent

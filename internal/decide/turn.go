@@ -68,8 +68,8 @@ type turn struct {
 	here ring.Here
 	// wanted: layer 2 has the VIP bound now, or wants that.
 	wanted bool
-	// elsewhere: another node owns the VIP at layer 2.
-	elsewhere bool
+	// owner owns the VIP at layer 2; empty: nobody is known to.
+	owner model.NodeName
 	// advert is what the driver of layer 2 is to do; without an address: nothing.
 	advert model.L2Advert
 }

@@ -50,7 +50,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	if changed && o.Memory.Phase == model.PhaseIdle {
 		d.WakeBy(v.Now) // begins anew
 	}
-	t.elsewhere = o.Owner != "" && o.Owner != v.Self
+	t.owner = o.Owner
 	held := o.Memory.HeldOn() != ""
 	t.here = ring.Here{
 		Interface: in.Interface, BoundOn: o.Memory.BoundOn(), Keeps: in.Keep, Standing: why.Reason, Epoch: max(in.Seen, o.Claim.Epoch),

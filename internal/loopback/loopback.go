@@ -107,8 +107,8 @@ type LAN struct {
 	OnLAN model.AppliedVIP
 	// Silent: the layer 2 driver says, with Layer2Gen, that this host is silent on the LAN.
 	Silent bool
-	// OwnedElsewhere: another node owns the VIP there.
-	OwnedElsewhere bool
+	// Owner owns the VIP there; empty: nobody is known to.
+	Owner model.NodeName
 }
 
 // Ring is what is known of the ring of a VIP.

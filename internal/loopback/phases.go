@@ -250,7 +250,7 @@ func (s *step) advertising() {
 // succeeded tells whether the VIP has been handed over to another node, whose path is on its way
 // to routers. Until it is there they need that of this one, whatever the reason for which it left.
 func (s *step) succeeded() bool {
-	return s.in.VIP.FollowsOwner() && s.in.OwnedElsewhere && !s.in.OwnsOnLAN && !s.in.Gone
+	return s.in.VIP.FollowsOwner() && s.in.Owner != "" && s.in.Owner != s.in.Self && !s.in.OwnsOnLAN && !s.in.Gone
 }
 
 // successor tells whether another node serves the VIP: the last one stays. Not on lo without a

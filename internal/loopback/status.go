@@ -12,7 +12,10 @@ func (s *step) status(x *model.VIPStatus) {
 	x.VIP, x.BGP, x.Healthy = *in.VIP, true, in.Health.State.Passes()
 	x.Bound = (in.OnLoopback.Bound || s.onLAN()) && !s.m.Unbound
 	x.Peers = s.advertised()
-	if x.Announced = len(x.Peers) > 0; x.Announced {
+	switch x.Announced = len(x.Peers) > 0; {
+	case in.VIP.FollowsOwner():
+		x.Owner = in.Owner
+	case x.Announced:
 		x.Owner = in.Self
 	}
 	if s.m.Phase != model.BGPIdle && !s.m.Unbound {

@@ -85,7 +85,7 @@ func markOf(s *Snapshot, v *v1alpha1.VIPStatus) mark {
 const modeBGP = "bgp"
 
 func ownerOf(v *v1alpha1.VIPStatus) string {
-	if v.Mode == modeBGP {
+	if control.Spread(*v) {
 		return "every healthy node"
 	}
 	return cmp.Or(v.Owner, "nobody")
