@@ -86,7 +86,7 @@ shop    suspended  1/50      2/4        6/200  1/100  1         2h ago       pub
 // TestTenantCommands: against an API server, by a kubeconfig file.
 func TestTenantCommands(t *testing.T) {
 	api := apitest.New(t, map[string]string{"lbd.dev/v1alpha1/tenants": "Tenant", "lbd.dev/v1alpha1/tenantnodes": "TenantNodes", "lbd.dev/v1alpha1/tenantservices": "TenantService",
-		"v1/namespaces": "Namespace", "v1/pods": "Pod", "rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding"})
+		"v1/namespaces": "Namespace", "v1/pods": "Pod", "v1/serviceaccounts": "ServiceAccount", "rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding"})
 	hubFile := "--kubeconfig=" + kubeconfigOf(t, api.Config().Host, "")
 	if out, _, err := call(t, "tenant", "list", hubFile); err != nil || out != "The hub has no tenant.\n" {
 		t.Errorf("%q, %v", out, err)

@@ -355,6 +355,12 @@ type look struct {
 
 // take queues what was decided.
 func (l *leader) take(r allocator.Result) {
+	// Not when the write has ended: what was decided meanwhile would be forgotten.
+	for _, w := range r.Writes {
+		if x, k := l.c.standsFor(w.Service); x != nil && len(w.Ingress) > 0 {
+			x.problem(k, "")
+		}
+	}
 	for _, e := range r.Events {
 		l.c.send(e)
 	}

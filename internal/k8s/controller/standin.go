@@ -185,9 +185,6 @@ func (c *Controller) writeStandIn(ctx context.Context, x standIn, k model.Key, w
 	if err != nil {
 		return result{write: w, err: err}
 	}
-	if len(w.Ingress) > 0 {
-		x.problem(k, "")
-	}
 	return result{write: w, service: s, ok: true}
 }
 
