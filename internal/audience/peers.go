@@ -15,7 +15,8 @@ const (
 	// that a router never sends packets to a node whose address is gone.
 	RestartTime = 10 * time.Second
 	// RestartTimeL2 is the same for peers of a VIP that layer 2 announces too: its
-	// address has the short lifetime that the election waits for.
+	// address has the short lifetime that the election waits for, or another node
+	// advertises it soon.
 	RestartTimeL2 = 2 * time.Second
 )
 
@@ -29,7 +30,7 @@ func Peers(v *model.View) []model.BGPPeer {
 		if p.GracefulRestart {
 			p.RestartTime = RestartTime
 			for i := range v.VIPs {
-				if x := &v.VIPs[i]; x.L2 && !x.Unbound && wanted(x.BGP, &p, x.Addr) {
+				if x := &v.VIPs[i]; x.L2 && (!x.Unbound || x.FollowsOwner()) && wanted(x.BGP, &p, x.Addr) {
 					p.RestartTime = RestartTimeL2
 					break
 				}

@@ -177,7 +177,7 @@ var reasonText = map[model.Reason]string{
 	model.ReasonWireDark:          "nobody answers {node} on the network of the VIP, while other nodes hear each other there",
 	model.ReasonNoNextHop:         "no machine that has the VIP tells {node} of it by BGP",
 	model.ReasonNotForwarding:     "the kernel of {node} does not forward what comes to the VIP",
-	model.ReasonDegraded:          "{node} passes the required health check, not the preferred one, so it leaves the VIP to a node that passes both",
+	model.ReasonDegraded:          "{node} passes the required health check, not the preferred one, or no router listens to it, so it leaves the VIP to a node that is better",
 	model.ReasonRemoved:           "the configuration of {node} has the VIP no more",
 	model.ReasonMachineDraining:   "the Machine of {node} is going away or was marked, so {node} is draining",
 	model.ReasonMachineDisabled:   "the Machine of {node} was taken out of the MachineLoadBalancer",

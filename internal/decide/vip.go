@@ -24,10 +24,7 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	known, old := false, &in.Memory
 	*old, known = t.lists.OnLAN.Old[vip.Addr]
 	link, where := t.links.Find(vip, old.HeldOn())
-	why, retry := place.StandingOnLAN(v, vip, &t.health, &place.LAN{
-		Interface: link.Name, Where: t.group.Where(v, vip, where), Leaves: t.leavesOnLAN(vip),
-		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
-	}, func() bool { return t.networks.Dark(link.Name) })
+	why, retry := place.StandingOnLAN(v, vip, &t.health, t.lan(vip, &link, where, old), func() bool { return t.networks.Dark(link.Name) })
 	d.WakeBy(retry)
 	t.complete(in, vip, gone, why.Reason, &link)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
@@ -79,14 +76,17 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	return known
 }
 
-// leavesOnLAN is why the node leaves the VIP to others at layer 2 although nothing is wrong with it
-// there. One that only its owner advertises goes to a node that a router listens to.
-func (t *turn) leavesOnLAN(vip *model.VIP) place.Verdict {
-	leaves := t.group.Leaves(vip.Addr, false)
-	if leaves != (place.Verdict{}) || !vip.FollowsOwner() || t.onLo.node.Routers.Listen(t.audiences.Of(vip).Peers) {
-		return leaves
+// lan is what the standing at layer 2 depends on. An address that its owner alone advertises goes first to
+// nodes that a router listens to.
+func (t *turn) lan(vip *model.VIP, link *model.Link, where place.Verdict, old *model.VIPMemory) *place.LAN {
+	lan := &place.LAN{
+		Interface: link.Name, Where: t.group.Where(t.v, vip, where), Leaves: t.group.Leaves(vip.Addr, false),
+		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
 	}
-	return place.Verdict{Reason: model.ReasonNoSession, Detail: "no router that is to hear of it has a session with this node"}
+	if vip.FollowsOwner() && !t.onLo.node.Routers.Listen(t.audiences.Of(vip).Peers) {
+		lan.Unheard = "no router that is to hear of it has a session with this node"
+	}
+	return lan
 }
 
 // complete adds to the memory what else the election may look at.

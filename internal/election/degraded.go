@@ -9,12 +9,15 @@ import (
 
 // A health check has two levels: what is required of a node that has the VIP, and what
 // it should pass as well. A node that passes both is up, one that passes only the first
-// is degraded. A degraded node goes after all that are up, in whatever they are ranked
+// is degraded. So is one without a session with a router that is to hear of an address which its owner
+// alone advertises. A degraded node goes after all that are up, in whatever they are ranked
 // for, and hands the VIP to one of them as in a drain: both answer meanwhile, nothing is
 // taken. Among degraded nodes alone nothing moves.
 
 // leveled tells whether nodes may be degraded for the VIP, and the group knows of it.
-func (s *step) leveled() bool { return s.in.VIP.Check != "" && s.in.Rules >= RulesDegraded }
+func (s *step) leveled() bool {
+	return (s.in.VIP.Check != "" || s.in.VIP.FollowsOwner()) && s.in.Rules >= RulesDegraded
+}
 
 // degraded tells whether this node may have the VIP, but one that is up is better.
 func (s *step) degraded() bool { return s.leveled() && s.in.Standing == model.ReasonDegraded }

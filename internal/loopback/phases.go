@@ -236,8 +236,12 @@ func (s *step) advertising() {
 		}
 	case s.mayAdvertise():
 	case s.succeeded():
+		delay := FollowDelay
+		if s.standing.Eligible() || s.standing.Planned() { // connections are well here meanwhile
+			delay = max(delay, s.in.Audience.Delay)
+		}
 		s.enter(model.BGPShutdown)
-		s.m.Until = now.Add(max(s.in.Audience.Delay, FollowDelay))
+		s.m.Until = now.Add(delay)
 	case !s.standing.Planned():
 		s.withdraw()
 	case s.successor(): // without one reason says so

@@ -33,7 +33,7 @@ const (
 	ReasonNotAnnounced                    // the object asks for no announcer this node has
 	ReasonAdvertised                      // this node advertises the VIP to at least one BGP peer
 	ReasonBinding                         // the address is being bound, before it is advertised
-	ReasonNoSession                       // no session with a BGP peer is established that is to hear of the VIP
+	ReasonNoSession                       // bound and ready, but no session with a peer is established
 	ReasonNoPeer                          // no BGP peer that the VIP names is configured for this node
 	ReasonShuttingDown                    // draining; advertised with GRACEFUL_SHUTDOWN
 	ReasonWithdrawn                       // withdrawn; bound for packets that are under way
@@ -85,7 +85,7 @@ var reasons = [reasonCount]struct {
 	ReasonNotAnnounced:      {"NotAnnounced", ClassImpossible, look},
 	ReasonAdvertised:        {"Advertised", ClassProgress, calm},
 	ReasonBinding:           {"Binding", ClassProgress, calm},
-	ReasonNoSession:         {"NoSession", ClassLeave, look},
+	ReasonNoSession:         {"NoSession", ClassProgress, look},
 	ReasonNoPeer:            {"NoPeer", ClassBlocked, look},
 	ReasonShuttingDown:      {"ShuttingDown", ClassProgress, calm},
 	ReasonWithdrawn:         {"Withdrawn", ClassProgress, calm},

@@ -52,7 +52,9 @@ type LAN struct {
 	Settled       bool // the node knows its group
 	// TellsDegraded: the group tells what is degraded from what is well.
 	TellsDegraded bool
-	Memory        *model.VIPMemory
+	// Unheard is why no router hears of the VIP from this node; empty: one does, or none is to.
+	Unheard string
+	Memory  *model.VIPMemory
 }
 
 // StandingOnLAN says whether this node may own a VIP on an interface, and if not why. The second
@@ -76,6 +78,8 @@ func StandingOnLAN(v *model.View, vip *model.VIP, health *model.HealthState, lan
 		return Verdict{Reason: model.ReasonDriverError, Detail: m.LostDetail}, m.Deferred
 	case lan.TellsDegraded && health.State == model.HealthDegraded:
 		return Verdict{Reason: model.ReasonDegraded, Detail: health.Detail}, time.Time{}
+	case lan.TellsDegraded && lan.Unheard != "": // better here than nowhere: clients of the LAN need no router
+		return Verdict{Reason: model.ReasonDegraded, Detail: lan.Unheard}, time.Time{}
 	}
 	return Verdict{Reason: model.ReasonStandby}, time.Time{}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"lbd.dev/lbd/internal/testnet"
 	"lbd.dev/lbd/tests/interop"
@@ -34,8 +33,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer bin.Close()
-	stop()                                 // from here on an interrupt ends the tests at once, and the janitor of each lab removes what it made
-	bin.ProbeEvery = 10 * time.Millisecond // three fabrics at once
+	stop() // from here on an interrupt ends the tests at once, and the janitor of each lab removes what it made
 	return m.Run()
 }
 

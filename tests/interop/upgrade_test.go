@@ -79,7 +79,7 @@ func replaced(t *testing.T, f *interop.Fabric, program string, drain bool, nodes
 		}
 		o := run(t, f, x, 0)
 		var broken []string
-		if o.First.Failed > 0 || o.First.Attempts < 200 {
+		if o.First.Failed > 0 || o.First.Attempts < 400 {
 			broken = append(broken, fmt.Sprintf("%d of %d attempts failed %v", o.First.Failed, o.First.Attempts, o.First.Errors))
 		}
 		if open := o.Own.Open + o.Others.Open; open != conns || o.Own.Survived()+o.Others.Survived() != open {

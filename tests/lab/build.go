@@ -15,7 +15,7 @@ type Bin struct {
 	Agent string
 	LBD   string // empty if it was not asked for
 	// ProbeEvery is the time between two attempts of the client. Build sets 5 ms, which figures need;
-	// a lab that shares the machine with others may do with fewer.
+	// labs that share the machine do with fewer, and see no gap that is shorter.
 	ProbeEvery time.Duration
 	dir        string
 }
