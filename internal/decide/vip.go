@@ -24,7 +24,8 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 	known, old := false, &in.Memory
 	*old, known = t.lists.OnLAN.Old[vip.Addr]
 	link, where := t.links.Find(vip, old.HeldOn())
-	why, retry := place.StandingOnLAN(v, vip, &t.health, t.lan(vip, &link, where, old), func() bool { return t.networks.Dark(link.Name) })
+	lan := t.lan(vip, &link, where, old)
+	why, retry := place.StandingOnLAN(v, vip, &t.health, &lan, func() bool { return t.networks.Dark(link.Name) })
 	d.WakeBy(retry)
 	t.complete(in, vip, gone, why.Reason, &link)
 	changed := old.Unbound != vip.Unbound && old.Phase != model.PhaseIdle
@@ -78,8 +79,8 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 
 // lan is what the standing at layer 2 depends on. An address that its owner alone advertises goes first to
 // nodes that a router listens to.
-func (t *turn) lan(vip *model.VIP, link *model.Link, where place.Verdict, old *model.VIPMemory) *place.LAN {
-	lan := &place.LAN{
+func (t *turn) lan(vip *model.VIP, link *model.Link, where place.Verdict, old *model.VIPMemory) place.LAN {
+	lan := place.LAN{
 		Interface: link.Name, Where: t.group.Where(t.v, vip, where), Leaves: t.group.Leaves(vip.Addr, false),
 		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
 	}
