@@ -121,9 +121,10 @@ func TestRestartTime(t *testing.T) {
 		vip  model.VIP
 		want time.Duration
 	}{
-		"bound for BGP alone": {model.VIP{}, RestartTime},
-		"on the LAN, too":     {model.VIP{L2: true}, RestartTimeL2},
-		"bound on no node":    {model.VIP{L2: true, Unbound: true}, RestartTime},
+		"bound for BGP alone":  {model.VIP{}, RestartTime},
+		"on the LAN, too":      {model.VIP{L2: true}, RestartTimeL2},
+		"bound on no node":     {model.VIP{L2: true, Unbound: true}, RestartTime},
+		"its owner tells them": {model.VIP{L2: true, Unbound: true, Kind: model.KindLoadBalancer}, RestartTimeL2},
 	} {
 		c.vip.Addr, c.vip.BGP = netip.MustParseAddr("10.0.0.200"), []model.BGPAdvert{{}}
 		v := &model.View{VIPs: []model.VIP{c.vip}, Peers: []model.BGPPeer{{Name: "r", IPv4: true, GracefulRestart: true}, {Name: "plain", IPv4: true}}}

@@ -147,7 +147,7 @@ func (s *stage) vip(args []string) {
 		case "gone":
 			s.was, s.v.VIPs = s.v.VIPs, nil
 		case "forwarded": // to other machines by lbd
-			v.Kind, v.Unbound = model.KindLoadBalancer, true
+			v.Kind, v.Unbound, v.Check = model.KindLoadBalancer, true, ""
 		case "unbound":
 			v.Unbound = val != "off"
 		case "barred":

@@ -371,3 +371,19 @@ func TestRotate(t *testing.T) {
 		t.Errorf("%q", asked)
 	}
 }
+
+// TestDeleteWithoutListOfAccounts: who may not list accounts ends a tenant by the labels of its namespaces.
+func TestDeleteWithoutListOfAccounts(t *testing.T) {
+	api, c := bed(t)
+	space(api, "lbd-shop-main", "shop")
+	api.Gate(func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/serviceaccounts") {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	e, err := Ending(t.Context(), c, "shop")
+	if err != nil || len(e.Namespaces) != 1 {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
