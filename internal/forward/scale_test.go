@@ -103,14 +103,16 @@ func TestManyServices(t *testing.T) {
 				count = 200
 			}
 			state := many(count, common)
-			took := apply(state)
-			again, changed := apply(state), apply(without(state, 0))
+			user, kernel := used()
+			took, again, changed := apply(state), apply(state), apply(without(state, 0))
+			userAfter, kernelAfter := used()
 			one := &model.ForwardState{Services: slices.Clone(state.Services)}
 			one.Services[0].Slots = without(state, 1).Services[0].Slots
 			t.Logf("loaded in %s, unchanged %s, without a server %s, back %s, one service %s, removed %s",
 				took, again, changed, apply(state), apply(one), apply(&model.ForwardState{}))
-			if limit := 10 * time.Second; max(took, changed) > limit {
-				t.Errorf("it took %s and %s", took, changed)
+			// Processor time: on a busy machine the rest is waiting.
+			if cost := userAfter - user + kernelAfter - kernel; cost > 15*time.Second {
+				t.Errorf("it took %s of processors", cost)
 			}
 		})
 	}

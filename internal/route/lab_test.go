@@ -233,6 +233,19 @@ func (r *router) has(routes []model.Route, change ...func(*model.Desired)) model
 	return got
 }
 
+// settles waits until nothing is to be done. The kernel tells of changes by others a moment later.
+func (r *router) settles() {
+	r.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		r.has(nil)
+		time.Sleep(50 * time.Millisecond) // for what this pass itself may have caused
+		if r.Extend(time.Now()) {
+			return
+		}
+	}
+	r.Fatal("something is to be done without end")
+}
+
 // ours is what the box has of one origin, in words; "" if nothing.
 func (l *lab) ours() string {
 	l.Helper()

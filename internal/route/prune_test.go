@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"lbd.dev/lbd/internal/model"
 )
@@ -102,9 +101,7 @@ func TestForeignRoutesStay(t *testing.T) {
 	if is := l.ours(); strings.Contains(is, "203.0.113.1") || strings.Count(is, "group") != 2 {
 		t.Errorf("of ours there is\n%s", is)
 	}
-	if !r.Extend(time.Now()) {
-		t.Error("something is to be done")
-	}
+	r.settles()
 	for _, c := range commands {
 		l.IP(box, strings.Replace(c, " add ", " del ", 1))
 	}

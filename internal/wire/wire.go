@@ -299,7 +299,7 @@ func (s *step) hush() (ask, hushed bool) {
 	w := s.words()
 	if s.early() {
 		s.at(s.m.Silent.Add(Verdict))
-		return s.m.Witness.IsZero(), w.us || w.other
+		return s.m.Witness.IsZero(), true
 	}
 	if end := s.m.At.Add(Again); w.apart() && s.m.Witness.IsZero() && s.in.Now.Before(end) {
 		s.at(end)

@@ -221,6 +221,23 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
+// TestSilentLikeTheOthers: where all fall silent together, a node whose own silence is new gets no
+// VIP from an owner that takes itself for the only one in the dark. Later on it does: nobody is
+// better.
+func TestSilentLikeTheOthers(t *testing.T) {
+	w := newWorld(t, b, c)
+	w.run(6 * time.Second)
+	w.dark()
+	w.run(Every + 2*Lasts + 100*time.Millisecond)
+	if w.want(Unknown); !w.out.Hushed {
+		t.Error("it takes what comes though it hears nobody any more")
+	}
+	w.run(Verdict)
+	if w.want(Unknown); w.out.Hushed {
+		t.Error("it takes nothing though nobody hears anybody")
+	}
+}
+
 // TestCannotAsk: questions that cannot be put, for want of carrier, say nothing.
 func TestCannotAsk(t *testing.T) {
 	w := newWorld(t, b, c)

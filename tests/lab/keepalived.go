@@ -26,7 +26,7 @@ func (s *Keepalived) Name() string {
 
 // Configuration describes the system for reports.
 func (s *Keepalived) Configuration() string {
-	return "VRRPv3, advert_int " + s.Advert + ", state BACKUP with nopreempt on every node, priorities 99, 98, 97, multicast, " +
+	return "VRRPv3, advert_int " + s.Advert + ", state BACKUP with nopreempt on every node, priorities 250, 200, 150, multicast, " +
 		"track_script: TCP connect to 127.0.0.1:6443 each 1 s, fall and rise 1; everything else default; IPv4 only"
 }
 
@@ -35,6 +35,11 @@ func (s *Keepalived) VIPs() []netip.Addr { return []netip.Addr{VIP4()} }
 
 // Election is VRRP.
 func (s *Keepalived) Election() []string { return []string{"ip protocol 112"} }
+
+// priorityStep lets the backups wait for times that differ by a fifth of an advertisement (the
+// skew of RFC 9568, 6.1). With neighbouring priorities two of them take the VIP together, and
+// until the winner announces it again, after 5 s, its clients may be led to the loser.
+const priorityStep = 50
 
 const keepalivedConfig = `global_defs {
     router_id %[1]s
@@ -71,7 +76,7 @@ func (s *Keepalived) Start(_ context.Context, l *Lab, n *Node) error {
 	if err := os.WriteFile(script, []byte(check), 0o700); err != nil {
 		return fmt.Errorf("keepalived: %w", err)
 	}
-	text := fmt.Sprintf(keepalivedConfig, n.Name, script, 99-slices.Index(l.Nodes, n), s.Advert, VIP4())
+	text := fmt.Sprintf(keepalivedConfig, n.Name, script, 250-priorityStep*slices.Index(l.Nodes, n), s.Advert, VIP4())
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("keepalived: %w", err)
 	}
