@@ -1,5 +1,5 @@
-// Package arch holds the law of the house as a test: which package may import
-// which, and who may know an outside library.
+// Package arch holds the law of the house as tests: which package may import which, who may know an
+// outside library, and how long functions and files may be.
 package arch
 
 import (
