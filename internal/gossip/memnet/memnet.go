@@ -27,7 +27,7 @@ type Network struct {
 	lose    func(from, to netip.AddrPort, size int) bool
 	streams map[*conn]struct{}
 
-	sent, lost atomic.Uint64
+	sent, lost, streamed atomic.Uint64
 }
 
 // Cut says what a direction between two hosts does not carry.
@@ -123,6 +123,9 @@ func (n *Network) Sent() uint64 { return n.sent.Load() }
 
 // Lost counts the packets that were cut off, lost or had no room.
 func (n *Network) Lost() uint64 { return n.lost.Load() }
+
+// Streamed counts the bytes that were written to streams.
+func (n *Network) Streamed() uint64 { return n.streamed.Load() }
 
 // dropStreams closes the streams that cross a cut. The network is locked.
 func (n *Network) dropStreams() {
@@ -335,6 +338,12 @@ func (n *Network) conn(c net.Conn, local, remote netip.AddrPort) *conn {
 	n.streams[w] = struct{}{}
 	n.mu.Unlock()
 	return w
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.net.streamed.Add(uint64(n))
+	return n, err
 }
 
 func (c *conn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.local) }
