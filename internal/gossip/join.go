@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -29,11 +30,17 @@ const (
 	// make the peer look alive for some seconds.
 	joinEager      = 3
 	joinBlocked    = 30 * time.Second
-	joinAtOnce     = 8 // attempts at a time; one that succeeds brings all others
+	joinAtOnce     = 8  // attempts at a time; one that succeeds brings all others
+	joinAlone      = 32 // members that try at the same time; where there are more, each tries less
 	rareAfter      = 10 * time.Minute
 	stableAfter    = 30 * time.Second // a member for so long is one
 	resolveTimeout = time.Second
 )
+
+// followUps are when a new member of a large group exchanges all with somebody once more, from its
+// first exchange on. Where hundreds start together that one has few of them, what each tells of
+// itself waits in line, and memberlist's own exchanges are up to a minute apart.
+var followUps = [...]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second}
 
 // joiner keeps asking every peer that is not a member, because memberlist never
 // contacts a dead node again by itself: without it a healed partition would
@@ -49,6 +56,13 @@ type joiner struct {
 	former map[netip.AddrPort]*peer
 	hot    map[netip.AddrPort]bool // spoke to us although they are not members
 	busy   int
+	// hold is until when no other member of a large group is tried: those that the last exchange has
+	// brought are about to be members.
+	hold time.Time
+	// began is when this node was not alone for the first time, and followed how many of the followUps
+	// were made since.
+	began    time.Time
+	followed int
 	// listed are the configured peers besides this node; told: they are published.
 	listed []model.Peer
 	told   bool
@@ -340,13 +354,43 @@ func (j *joiner) launch(ctx context.Context) time.Duration {
 		}
 		if due := p.next.Sub(now); due > 0 {
 			wait = min(wait, due)
-		} else if j.busy < joinAtOnce {
+		} else if hold := j.hold.Sub(now); hold > 0 && len(live.alive) > joinAlone {
+			wait = min(wait, hold)
+		} else if j.busy < atOnce(len(live.alive)) {
 			j.attempt(ctx, p, live)
 		}
 	}
 	clear(j.hot)
-	return wait
+	return min(wait, j.followUp(live, now))
 }
+
+// followUp exchanges all with a member at random if that is due, and returns how long to wait.
+func (j *joiner) followUp(live roster, now time.Time) time.Duration {
+	if j.began.IsZero() && len(live.alive) > 0 {
+		j.began = now
+	}
+	if j.began.IsZero() || j.followed == len(followUps) {
+		return joinMost
+	}
+	if due := j.began.Add(followUps[j.followed]).Sub(now); due > 0 {
+		return due
+	}
+	j.followed++
+	if len(live.alive) > joinAlone {
+		all := slices.Collect(maps.Keys(live.alive))
+		a := all[rand.IntN(len(all))]
+		j.g.spawn(func() {
+			if _, err := j.g.list.Join([]string{peerAddr(a)}); err != nil {
+				j.g.log.Debug("gossip member not reached", "peer", a, "err", err)
+			}
+		})
+	}
+	return 0
+}
+
+// atOnce is how many attempts a member of a group makes at a time. An exchange takes as long as the
+// group is large, and after a partition all members of both halves make theirs together.
+func atOnce(alive int) int { return max(1, joinAtOnce*joinAlone/max(alive, joinAlone)) }
 
 // candidates are the configured peers and the former members at addresses that
 // no configured peer has.
@@ -422,6 +466,7 @@ func (j *joiner) done(p *peer, joined bool, err error) {
 	now := time.Now()
 	if joined {
 		p.eager++
+		j.hold = now.Add(joinAgain)
 	} else {
 		p.eager = 0
 		j.g.log.Debug("gossip peer not reached", "peer", p.host, "err", err)

@@ -16,7 +16,7 @@ import (
 )
 
 // members is how many members TestSize has; docs/benchmarks.md has its figures for thousands.
-var members = flag.Int("members", 60, "members of TestSize")
+var members = flag.Int("members", 40, "members of TestSize")
 
 // crowd is a large group in a bubble: real members, links in memory, simulated time.
 type crowd struct {
@@ -141,6 +141,13 @@ func (c *crowd) changes(owner, next, third *member) {
 	n := len(c.all)
 	c.add(n + 1)
 	c.until(30*time.Second, "all know one more", func(m *member) bool { return m.count() == n })
+	time.Sleep(followUps[len(followUps)-1] + time.Second)
+	newest := c.all[n]
+	newest.mu.Lock()
+	if n > joinAlone && newest.exchanges < 1+len(followUps) {
+		c.t.Errorf("the newest has exchanged all %d times", newest.exchanges)
+	}
+	newest.mu.Unlock()
 	owner.kill()
 	delete(c.nodes, string(owner.name))
 	began := time.Now()
