@@ -50,7 +50,7 @@ func TestSameReport(t *testing.T) {
 // or is waited for with Wake.
 func TestSameMemory(t *testing.T) {
 	fieldtest.Same(t, sameMemory, "Gen", "Counts", "Lists", "Membership.Machine", "Membership.Disabled", "Left", "Rings", "Wires",
-		"Advertised.Aggregates", "Advertised.Conflicts", "Balance", "VIPs: a copy", "BGP: a copy")
+		"Advertised.Aggregates", "Advertised.Conflicts", "Balance", "VIPs: a copy", "BGP: a copy", "Advertised.Losses: a copy")
 }
 
 var addrA, addrB = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")

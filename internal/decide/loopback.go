@@ -26,11 +26,13 @@ func (f *facts) beginOnLoopback() {
 	v, d := f.v, f.d
 	relay, works := v.Applied[model.SinkRelay]
 	lo, known := v.Links[model.LoopbackInterface]
+	bgp := v.Applied[model.SinkBGP]
+	d.Memory.Losses = loopback.Losses(v.Memory.Losses, &bgp, v.Now)
 	f.onLo = onLo{relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}, node: loopback.Node{
 		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
 		Draining: v.Draining || f.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
 		SettledBy: f.group.SettledBy(v), NoIPv6: known && !lo.IPv6,
-		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: v.Applied[model.SinkBGP], Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts},
+		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: bgp, Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts, Losses: d.Memory.Losses},
 	}}
 }
 

@@ -198,6 +198,18 @@ func (s *stage) peer(args []string) {
 	s.up[p.Name] = true
 }
 
+// session is what the BGP driver says of the session with a peer.
+func (s *stage) session(peer string) model.PeerReport {
+	x := model.PeerReport{Name: peer, State: "Active", Since: s.lost[peer]}
+	if s.up[peer] {
+		x.State = "Established"
+	} else if slices.ContainsFunc(s.v.Applied[model.SinkBGP].Peers, func(was model.PeerReport) bool { return was.Name == peer && was.State == "Established" }) {
+		s.flaps[peer]++
+	}
+	x.Flaps = s.flaps[peer]
+	return x
+}
+
 // local bound|gone|expired|ends: what the address driver says of lo; "ends" lets
 // the lifetime end in 2 s.
 func (s *stage) local(what string) {

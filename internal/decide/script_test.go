@@ -94,6 +94,8 @@ type stage struct {
 	up map[string]bool
 	// lost is when those that are not were lost.
 	lost map[string]time.Time
+	// flaps is how often a session that had been reported was lost.
+	flaps map[string]uint64
 	// conns are the connections that an address on lo has while it lingers.
 	conns int
 	idle  bool   // they get no packets
@@ -129,7 +131,7 @@ func play(t *testing.T, in string) string {
 
 func newStage(t *testing.T) *stage {
 	start := time.Unix(1000, 0)
-	s := &stage{t: t, up: map[string]bool{}, lost: map[string]time.Time{}}
+	s := &stage{t: t, up: map[string]bool{}, lost: map[string]time.Time{}, flaps: map[string]uint64{}}
 	s.v = model.View{
 		Now: start.Add(time.Hour), Started: start, Self: "m1", DrainTimeout: 10 * time.Second,
 		Synced: map[model.SourceName]bool{model.SourceConfig: true, model.SourceGossip: true, model.SourceHealth: true, model.SourceLink: true},
@@ -325,11 +327,7 @@ func (s *stage) obey() {
 	}
 	bgp := model.Applied{Gen: s.d.Gen, Learned: s.v.Applied[model.SinkBGP].Learned}
 	for _, p := range s.d.BGP.Peers {
-		state := "Active"
-		if s.up[p.Name] {
-			state = "Established"
-		}
-		bgp.Peers = append(bgp.Peers, model.PeerReport{Name: p.Name, State: state, Since: s.lost[p.Name]})
+		bgp.Peers = append(bgp.Peers, s.session(p.Name))
 	}
 	for _, p := range s.d.BGP.Paths {
 		var to []string

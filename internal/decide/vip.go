@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"time"
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
@@ -84,8 +85,10 @@ func (t *turn) lan(vip *model.VIP, link *model.Link, where place.Verdict, old *m
 		Interface: link.Name, Where: t.group.Where(t.v, vip, where), Leaves: t.group.Leaves(vip.Addr, false),
 		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
 	}
-	if vip.FollowsOwner() && !t.onLo.node.Routers.Listen(t.audiences.Of(vip).Peers) {
-		lan.Unheard = "no router that is to hear of it has a session with this node"
+	if vip.FollowsOwner() {
+		var until time.Time
+		lan.Unheard, until = t.onLo.node.Routers.Unheard(t.audiences.Of(vip).Peers, t.v.Now)
+		t.d.WakeBy(until)
 	}
 	return lan
 }

@@ -38,6 +38,7 @@ type bgpSession struct {
 	conf    model.BGPPeer
 	peering *peering
 	up      bool
+	flaps   uint64
 }
 
 // BGPFile is the state file of a machine, which outlives the process.
@@ -111,7 +112,10 @@ func (d *BGP) applyPaths(paths []model.BGPPath) {
 				to[paths[i].Prefix] = x.Shutdown
 			}
 		}
-		s.up = d.routers[name].tell(s.peering, to)
+		was := s.up
+		if s.up = d.routers[name].tell(s.peering, to); was && !s.up {
+			s.flaps++
+		}
 	}
 }
 
@@ -166,11 +170,13 @@ func (d *BGP) awaited(w *model.BGPState) bool {
 func (d *BGP) report(w *model.BGPState, paths []model.BGPPath) model.Applied {
 	got := model.Applied{Paths: map[netip.Prefix][]string{}}
 	for _, p := range w.Peers {
-		state := "Active"
-		if s := d.sessions[p.Name]; s != nil && s.up {
-			state = "Established"
+		x := model.PeerReport{Name: p.Name, State: "Active"}
+		if s := d.sessions[p.Name]; s != nil {
+			if x.Flaps = s.flaps; s.up {
+				x.State = "Established"
+			}
 		}
-		got.Peers = append(got.Peers, model.PeerReport{Name: p.Name, State: state})
+		got.Peers = append(got.Peers, x)
 	}
 	for _, p := range paths {
 		var to []string

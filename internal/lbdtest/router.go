@@ -43,8 +43,10 @@ type Router struct {
 	mu     sync.Mutex
 	tables map[string]*table
 	events []RouterEvent
-	stop   chan struct{}
-	ended  chan struct{}
+	// refused are the machines that it has no session with.
+	refused map[string]bool
+	stop    chan struct{}
+	ended   chan struct{}
 }
 
 // RouterEvent is a change of what a router knows of a path.
@@ -99,7 +101,7 @@ type peering struct {
 // Router adds a router to a wire; Stop ends it.
 func (n *Net) Router(name, lan string, kind RouterKind) *Router {
 	n.Host(name).Attach("eth0", lan)
-	r := &Router{Name: name, Kind: kind, net: n, lan: lan, tables: map[string]*table{}, stop: make(chan struct{}), ended: make(chan struct{})}
+	r := &Router{Name: name, Kind: kind, net: n, lan: lan, tables: map[string]*table{}, refused: map[string]bool{}, stop: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
 		tick := time.NewTicker(routerTick)
@@ -120,6 +122,16 @@ func (n *Net) Router(name, lan string, kind RouterKind) *Router {
 func (r *Router) Stop() {
 	close(r.stop)
 	<-r.ended
+}
+
+// Refuse has the router end its session with a machine, and begin none, or begin one again at once.
+func (r *Router) Refuse(name string, on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused[name] = on
+	if t := r.tables[name]; t != nil && t.session != nil {
+		t.session.again = time.Now()
+	}
 }
 
 // Has lists the machines to which the router has a path that holds the address,
@@ -255,7 +267,10 @@ func (r *Router) look(t *table, now time.Time) {
 		t.frozen = now
 	}
 	same := boot == s.boot // or the kernel has forgotten the connection
-	switch {
+	switch refused := r.refused[t.host.name]; {
+	case refused:
+		s.up = false
+		r.set(t, nil)
 	case s.up && reached && same && runs:
 		s.heard = now
 		r.set(t, s.want)

@@ -20,6 +20,8 @@ type Routers struct {
 	// differ.
 	Aggregates []model.BGPPath
 	Conflicts  map[netip.Prefix]string
+	// Losses is when sessions were lost, see there.
+	Losses map[string]model.SessionLosses
 
 	lengths map[bool][]int // see lengthsLike
 	lack    struct {       // of the VIP before, see missing
@@ -37,11 +39,6 @@ func (r *Routers) session(peer string) (x model.PeerReport) {
 		x = r.Report.Peers[i]
 	}
 	return x
-}
-
-// Listen tells whether there is a session with one of the peers.
-func (r *Routers) Listen(peers []string) bool {
-	return slices.ContainsFunc(peers, func(peer string) bool { return r.session(peer).State == established })
 }
 
 // mayKeepPath tells whether a router may still keep a path of an earlier process: one with

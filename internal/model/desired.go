@@ -288,6 +288,14 @@ type Advertised struct {
 	// is in words where VIPs in one of them are advertised in ways that differ.
 	Aggregates []BGPPath
 	Conflicts  map[netip.Prefix]string
+	// Losses is, by peer, when sessions were lost; nil: none was. It is never changed.
+	Losses map[string]SessionLosses
+}
+
+// SessionLosses is when the session with a peer was lost.
+type SessionLosses struct {
+	Count        uint64 // PeerReport.Flaps, as far as decisions have looked at it
+	Last, Before time.Time
 }
 
 // Memory is what one decision hands to the next.

@@ -109,6 +109,9 @@ func (c *Cluster) excusedPath(r *lbdtest.Router, u *lbdtest.Unbound) bool {
 // serves tells whether the node advertises the VIP by BGP, if any router is in
 // reach.
 func (c *Cluster) serves(n *Node, v model.VIP) bool {
+	if v.FollowsOwner() && !slices.Contains(c.Net.Holders(v.Addr), n.Name) {
+		return false
+	}
 	return n.running() && !n.frozen && !n.draining && !n.stopping && (v.Check == "" || !n.sick)
 }
 
