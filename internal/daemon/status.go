@@ -385,9 +385,12 @@ func bgpStory(v *model.View, d *model.Desired, s model.VIPStatus) []string {
 	} else {
 		say("%s advertises it to nobody.", v.Self)
 	}
-	m := d.Memory.BGP[s.VIP.Addr]
-	switch m.Phase {
+	switch m := d.Memory.BGP[s.VIP.Addr]; m.Phase {
 	case model.BGPShutdown:
+		if m.Until.IsZero() {
+			say("Routers are asked to prefer other nodes; the path stays until they hear of the owner.")
+			break
+		}
 		say("Routers are asked to prefer other nodes; the path is withdrawn in %s.", m.Until.Sub(v.Now).Round(100*time.Millisecond))
 	case model.BGPKept, model.BGPLingering:
 		say("The address stays bound for packets under way for %s at most.", m.Until.Sub(v.Now).Round(100*time.Millisecond))

@@ -250,6 +250,9 @@ func TestBGPStory(t *testing.T) {
 	s.Peers = []string{"a", "b"}
 	tells(t, "peers", story(v, phase(model.BGPAdvertised), s), "Every node", "m1 advertises it to a, b", "Of the other nodes m4 advertise it")
 	tells(t, "shutdown", story(v, phase(model.BGPShutdown), s), "Every node", "to a, b", "the path is withdrawn in 1s", "Of the other nodes")
+	waits := phase(model.BGPShutdown)
+	waits.Memory.BGP[addrA] = model.BGPMemory{Phase: model.BGPShutdown}
+	tells(t, "shutdown without end", story(v, waits, s), "Every node", "to a, b", "the path stays until they hear of the owner", "Of the other nodes")
 	s.Peers = nil
 	for _, p := range []model.BGPPhase{model.BGPKept, model.BGPLingering} {
 		tells(t, "lingering", story(v, phase(p), s), "Every node", "nobody", "under way for 1s at most", "Of the other nodes")

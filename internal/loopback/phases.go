@@ -236,12 +236,8 @@ func (s *step) advertising() {
 		}
 	case s.mayAdvertise():
 	case s.succeeded():
-		delay := FollowDelay
-		if s.standing.Eligible() || s.standing.Planned() { // connections are well here meanwhile
-			delay = max(delay, s.in.Audience.Delay)
-		}
 		s.enter(model.BGPShutdown)
-		s.m.Until = now.Add(delay)
+		s.m.Until = now.Add(s.followDelay())
 	case !s.standing.Planned():
 		s.withdraw()
 	case s.successor(): // without one reason says so
@@ -255,6 +251,20 @@ func (s *step) advertising() {
 // to routers. Until it is there they need that of this one, whatever the reason for which it left.
 func (s *step) succeeded() bool {
 	return s.in.VIP.FollowsOwner() && s.in.Owner != "" && s.in.Owner != s.in.Self && !s.in.OwnsOnLAN && !s.in.Gone
+}
+
+// followDelay is for how long a former owner advertises the VIP beside the new one.
+func (s *step) followDelay() time.Duration {
+	if s.standing.Eligible() || s.standing.Planned() { // connections are well here meanwhile
+		return max(FollowDelay, s.in.Audience.Delay)
+	}
+	return FollowDelay
+}
+
+// unheard tells whether the node that has taken the VIP over is not heard by routers, which a process
+// that ends cannot mend.
+func (s *step) unheard() bool {
+	return s.succeeded() && s.in.Stopping == "" && s.in.Members[s.in.Owner].Standing[s.in.VIP.Addr] == model.ReasonDegraded
 }
 
 // successor tells whether another node serves the VIP: the last one stays. Not on lo without a
@@ -274,7 +284,14 @@ func (s *step) shuttingDown() {
 	switch {
 	case s.mayAdvertise():
 		s.enter(model.BGPAdvertised)
-	case !s.standing.Planned() && !s.succeeded(), !s.bound(), !s.in.Now.Before(s.m.Until):
+	case !s.standing.Planned() && !s.succeeded(), !s.bound():
+		s.withdraw()
+	case s.unheard(): // and for a while more once the owner is heard
+		s.m.Until = time.Time{}
+	case s.m.Until.IsZero():
+		s.m.Until = s.in.Now.Add(s.followDelay())
+		s.at(s.m.Until)
+	case !s.in.Now.Before(s.m.Until):
 		s.withdraw()
 	default:
 		s.at(s.m.Until)

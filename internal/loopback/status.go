@@ -48,6 +48,9 @@ func (s *step) reason(advertised []string) (model.Reason, string) {
 		}
 		return model.ReasonAdvertised, detail
 	case model.BGPShutdown:
+		if s.unheard() {
+			return model.ReasonShuttingDown, "routers do not hear " + string(s.in.Owner) + ", which has it now"
+		}
 		if s.standing == model.ReasonDegraded {
 			return model.ReasonShuttingDown, s.detail
 		}

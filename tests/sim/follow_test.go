@@ -151,3 +151,42 @@ func TestFollowsFlapsEverywhere(t *testing.T) {
 		}
 	})
 }
+
+// TestFollowsUnheardSuccessor: a node that has handed the VIP over advertises it for as long as no router
+// hears the new owner.
+func TestFollowsUnheardSuccessor(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(c *Cluster, owner string){
+		"drained": func(c *Cluster, owner string) { c.Drain(owner, true); time.Sleep(100 * time.Millisecond) },
+		"its session was away": func(c *Cluster, owner string) {
+			c.refuse(owner, true)
+			time.Sleep(800 * time.Millisecond)
+			c.refuse(owner, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, Options{Nodes: 3, VIPs: following(false), Routers: byBFD}, 5, func(c *Cluster) {
+				vip, owner := settle(c)
+				leave(c, owner)
+				next := c.Owner(vip)
+				if next == owner {
+					c.failf("%s still has it", owner)
+				}
+				time.Sleep(50 * time.Millisecond)
+				at := time.Now()
+				c.refuse(next, true)
+				time.Sleep(20 * time.Second)
+				last := c.Owner(vip)
+				if got := c.routers[0].Has(vip); last == next || !slices.Equal(got, []string{last}) {
+					c.failf("%s has it, the router leads to %v", last, got)
+				}
+				if gap := c.led(c.vips[0], at); gap > routerLag {
+					c.failf("the router had no path for %s", gap)
+				}
+				if n := c.moves(vip, at, next); n != 1 {
+					c.failf("it has moved %d times", n)
+				}
+			})
+		})
+	}
+}
