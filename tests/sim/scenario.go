@@ -26,6 +26,7 @@ import (
 //	both v5             VIPs that BGP advertises too
 //	bgp v6              VIPs that only BGP advertises
 //	unbound v7          VIPs that no node binds
+//	forwarded v8        VIPs of load balancers: if both, only the owner advertises them
 //	routers bfd plain   the kinds of BGP routers; one of each if not given
 //	drain 10s           how long connections may linger
 //	loss 0.01           of gossip datagrams
@@ -180,6 +181,7 @@ var properties = []property{
 	{"both", func(v model.VIP) bool { return v.L2 && len(v.BGP) > 0 }, func(v *model.VIP) { v.BGP = []model.BGPAdvert{{}} }},
 	{"balanced", func(v model.VIP) bool { return v.Balanced }, func(v *model.VIP) { v.Balanced = true }},
 	{"unbound", func(v model.VIP) bool { return v.Unbound }, func(v *model.VIP) { v.Unbound = true }},
+	{"forwarded", func(v model.VIP) bool { return v.Forwarded() }, func(v *model.VIP) { v.Kind = model.KindLoadBalancer }},
 	{"bgp", func(v model.VIP) bool { return !v.L2 }, func(v *model.VIP) { v.L2, v.BGP = false, []model.BGPAdvert{{}} }},
 }
 

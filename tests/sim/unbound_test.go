@@ -248,7 +248,8 @@ func TestUnboundWithoutEndpoint(t *testing.T) {
 	})
 }
 
-// drawUnbound makes a scenario in which most VIPs are not bound, some of them with BGP.
+// drawUnbound makes a scenario in which most VIPs are not bound, some of them with BGP, of which one only
+// its owner advertises.
 func drawUnbound(t *rapid.T) *Scenario {
 	s := &Scenario{Options: Options{
 		Nodes: 3, VIPs: VIPs(6), Seed: rapid.Uint64Range(1, 1000).Draw(t, "seed"),
@@ -263,6 +264,9 @@ func drawUnbound(t *rapid.T) *Scenario {
 		}
 		if i >= 4 {
 			v.BGP, v.L2 = []model.BGPAdvert{{}}, i == 4
+			if i == 4 {
+				v.Kind = model.KindLoadBalancer
+			}
 		}
 		if i == 1 {
 			v.Check = ""
