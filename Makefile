@@ -19,7 +19,7 @@ SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside page unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -123,6 +123,10 @@ demo-box: deps build ## two boxes in front of masters that nobody names: added, 
 
 demo: deps build ## three nodes, their faults, and what a client sees (root)
 	@LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/demo
+
+# Its first run builds Kubernetes into the same cache as controlplane.
+demo-tenants: deps build ## a hub gives load balancers to two real clusters: joined, told apart, drained, failed over (root)
+	@cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/demo
 
 bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench faults -runs $(RUNS) -out docs/benchmarks.md

@@ -34,14 +34,10 @@ func (c *ControlPlane) AddTenant(ctx context.Context, name string, nodes []*lab.
 
 // JoinHub does what docs/tenants-agent.md has the owner of a cluster do: `lbd tenant join` with a token
 // of the hub. No kubelet runs the Deployment, so it starts the agent on the host of the control plane,
-// with the files that the Secret has.
+// with the files that the Secret has: StartAgent.
 func (c *ControlPlane) JoinHub(ctx context.Context, hub *ControlPlane, tenant, namespace string) error {
 	token, err := hub.Kubectl(ctx, "-n", namespace, "create", "token", "agent", "--duration=2160h")
 	if err != nil {
-		return err
-	}
-	dir := filepath.Join(c.Host.Dir, "hub")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	tokenFile := filepath.Join(c.Host.Dir, "token")
@@ -53,6 +49,18 @@ func (c *ControlPlane) JoinHub(ctx context.Context, hub *ControlPlane, tenant, n
 		return err
 	}
 	if err := c.Apply(ctx, all); err != nil {
+		return err
+	}
+	return c.StartAgent(ctx)
+}
+
+// hubDir is where an agent has the files of the Secret by which it reaches its hub.
+func (c *ControlPlane) hubDir() string { return filepath.Join(c.Host.Dir, "hub") }
+
+// StartAgent starts the agent of a cluster to which what `lbd tenant join` prints was applied.
+func (c *ControlPlane) StartAgent(ctx context.Context) error {
+	dir := c.hubDir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	client, err := c.Client()

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,7 +54,15 @@ func (c *ControlPlane) Install(ctx context.Context) (*LBD, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.Apply(ctx, all), c.established(ctx)); err != nil {
+	if err := c.Apply(ctx, all); err != nil {
+		return nil, err
+	}
+	return c.installed(ctx)
+}
+
+// installed is Install without the manifest, which has been applied.
+func (c *ControlPlane) installed(ctx context.Context) (*LBD, error) {
+	if err := c.established(ctx); err != nil {
 		return nil, err
 	}
 	s := &LBD{cp: c, keyFile: filepath.Join(c.Lab.Dir, gossipKey)}

@@ -77,6 +77,13 @@ func newLab(t *testing.T, nodes int) *lab.Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closing(t, l)
+	return l
+}
+
+// closing ends a lab with the test, and shows, or keeps, its logs if the test failed.
+func closing(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	t.Cleanup(func() {
 		if dir := os.Getenv("LBD_LAB_LOGS"); t.Failed() && dir != "" {
 			if err := controlplane.KeepLogs(l, filepath.Join(dir, t.Name())); err != nil {
@@ -89,7 +96,6 @@ func newLab(t *testing.T, nodes int) *lab.Lab {
 			t.Error(err)
 		}
 	})
-	return l
 }
 
 // tails are the last lines of every log in the lab.

@@ -57,9 +57,15 @@ func (c *ControlPlane) SetAddresses(ctx context.Context, k kubernetes.Interface,
 // SetEndpoints makes the Pods the ready endpoints of a Service, in place of those
 // that were, in one EndpointSlice for each family.
 func (c *ControlPlane) SetEndpoints(ctx context.Context, k kubernetes.Interface, service string, pods ...*Pod) error {
+	return c.setEndpoints(ctx, k, service, pods, nil)
+}
+
+// setEndpoints is SetEndpoints for a Service with more ports.
+func (c *ControlPlane) setEndpoints(ctx context.Context, k kubernetes.Interface, service string, pods []*Pod, more []discoveryv1.EndpointPort) error {
 	slices := k.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	for _, f := range c.families {
 		s := c.endpointSlice(service, f, pods)
+		s.Ports = append(s.Ports, more...)
 		_, err := slices.Update(ctx, s, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
 			_, err = slices.Create(ctx, s, metav1.CreateOptions{})
@@ -105,4 +111,29 @@ func Ask(ctx context.Context, l *lab.Lab, from *lab.Host, to netip.AddrPort) (st
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	return strings.TrimSpace(line), err
+}
+
+// DatagramPort is where a Pod answers each datagram with its name and the address that it came from.
+const DatagramPort = 7102
+
+// AskDatagram is Ask by UDP.
+func AskDatagram(ctx context.Context, l *lab.Lab, from *lab.Host, to netip.AddrPort) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := l.Dial(ctx, from, "udp", to.String())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	limit, _ := ctx.Deadline()
+	if err := conn.SetDeadline(limit); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte("who?\n")); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 200)
+	n, err := conn.Read(answer)
+	name, _, _ := strings.Cut(string(answer[:n]), " ")
+	return name, err
 }

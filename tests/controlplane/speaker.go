@@ -26,12 +26,17 @@ func (c *ControlPlane) StartLBD(ctx context.Context) (*LBD, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.nodes {
+	return s, s.startAll(ctx)
+}
+
+// startAll starts a daemon on every node, and a controller.
+func (s *LBD) startAll(ctx context.Context) error {
+	for _, n := range s.cp.nodes {
 		if err := s.StartSpeaker(ctx, n); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, s.StartController(ctx)
+	return s.StartController(ctx)
 }
 
 // StartSpeaker starts the daemon of a node, for which it writes a configuration.

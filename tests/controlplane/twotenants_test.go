@@ -1,0 +1,64 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/tests/controlplane"
+)
+
+// TestTwoTenants follows the commands of the first chapter of docs/tenants.md for two clusters with the same
+// networks of Pods and Services, and the same NodePorts. A client outside reaches the Pods of each, by TCP and
+// by UDP, both families, and those of nobody else: whatever addresses a Node of the other says it has.
+func TestTwoTenants(t *testing.T) {
+	need(t)
+	l, err := controlplane.NewTenantLab(t.Context(), bin, programs, "shop", "bank")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, l.Lab)
+	var commands []string
+	for _, x := range l.Tenants {
+		if err := l.Join(t.Context(), x, func(c string) { commands = append(commands, c) }); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %v is answered %v after `kubectl apply`", x.Name, x.VIPs, x.Answered.Round(10*time.Millisecond))
+	}
+	if n := len(commands); n != 8+6 {
+		t.Errorf("%d commands were run:\n%s", n, strings.Join(commands, "\n"))
+	}
+	shop, bank := l.Tenants[0], l.Tenants[1]
+	for _, x := range l.Tenants {
+		serve(t, l, x)
+	}
+	if shop.Pods[0].IP4 != bank.Pods[0].IP4 || shop.Pods[0].IP6 != bank.Pods[0].IP6 {
+		t.Errorf("the Pods have different addresses: %v, %v", shop.Pods[0].IP4, bank.Pods[0].IP4)
+	}
+
+	t.Log("bank asks for what is of shop")
+	words, err := l.Steal(t.Context(), bank, shop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(words)
+	words, err = l.Claim(t.Context(), bank, shop.Nodes[0])
+	if err != nil || !strings.Contains(words, "is in none of the nodeCIDRs of the cluster") {
+		t.Errorf("%q: %v", words, err)
+	}
+	out, err := l.AsAgent(t.Context(), bank, "-n", "lbd-shop-main", "get", "tenantservices")
+	if err == nil || !strings.Contains(err.Error(), "Forbidden") {
+		t.Errorf("bank reads what shop has: %q: %v", out, err)
+	}
+	for _, x := range slices.Backward(l.Tenants) {
+		serve(t, l, x)
+	}
+}
+
+func serve(t *testing.T, l *controlplane.TenantLab, x *controlplane.Tenant) {
+	t.Helper()
+	if err := l.Serve(t.Context(), x, x.PodNames()...); err != nil {
+		t.Fatal(err)
+	}
+}
