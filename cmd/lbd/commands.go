@@ -80,7 +80,7 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // freeFlags are the flags whose value is neither a file nor one of a few.
-var freeFlags = []string{"client", "context", "duration", "hook-timeout", "http", "image", "lease-name", "load-balancer-class", "namespace", "quarantine", "secret", "timeout"}
+var freeFlags = []string{"client", "context", "duration", "hook-timeout", "http", "image", "lease-name", "load-balancer-class", "namespace", "quarantine", "secret", "tenant", "timeout"}
 
 // completeNothing keeps the shell from completing names of files where a command takes none.
 func completeNothing(cmd *cobra.Command) {
@@ -122,7 +122,7 @@ func (f *socketFlags) client() *control.Client {
 
 func newStatus() *cobra.Command {
 	var f socketFlags
-	var output string
+	var output, tenant string
 	var watch, all bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -132,6 +132,9 @@ func newStatus() *cobra.Command {
 			v := view{client: f.client(), out: cmd.OutOrStdout(), format: output,
 				table: func(out io.Writer, s v1alpha1.NodeStatus) error { return control.RenderStatus(out, s, all) },
 				part:  func(s v1alpha1.NodeStatus) any { return s }}
+			if tenant != "" {
+				v.narrow = func(s v1alpha1.NodeStatus) (v1alpha1.NodeStatus, error) { return control.OfTenant(s, tenant) }
+			}
 			return v.run(cmd.Context(), watch)
 		},
 	}
@@ -139,6 +142,7 @@ func newStatus() *cobra.Command {
 	addOutput(cmd, &output, "table")
 	addWatch(cmd, &watch)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "show each row of long tables, not only how many are well")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "of VIPs, checks and backends show those of this tenant alone")
 	cmd.AddCommand(newStatusBGP())
 	return cmd
 }
@@ -185,10 +189,15 @@ type view struct {
 	format string
 	table  func(io.Writer, v1alpha1.NodeStatus) error
 	part   func(v1alpha1.NodeStatus) any
+	// narrow leaves out what is not asked for; nil: nothing.
+	narrow func(v1alpha1.NodeStatus) (v1alpha1.NodeStatus, error)
 }
 
 func (v *view) show(ctx context.Context) error {
 	s, err := v.client.Status(ctx)
+	if err == nil && v.narrow != nil {
+		s, err = v.narrow(s)
+	}
 	switch {
 	case err != nil:
 		return err

@@ -41,6 +41,28 @@ func TestTenantIsNamed(t *testing.T) {
 	}
 }
 
+// TestOfTenant: a status of one tenant has what is of its addresses, and all that is of the node.
+func TestOfTenant(t *testing.T) {
+	name := func(of string) string { return "tenant/lbd-" + of + "-main/default.web" }
+	s := v1alpha1.NodeStatus{Node: "h1", Members: []v1alpha1.MemberStatus{{Name: "h2"}}, VIPs: []v1alpha1.VIPStatus{{Name: "control-plane"}}}
+	for _, of := range []string{"shop", "bank"} {
+		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{Name: name(of), Tenant: of})
+		s.Health = append(s.Health, v1alpha1.HealthStatus{Name: name(of)})
+		s.LoadBalancers = append(s.LoadBalancers, v1alpha1.BalancerStatus{Name: name(of)})
+	}
+	got, err := OfTenant(s, "shop")
+	if err != nil || len(got.VIPs) != 1 || len(got.Health) != 1 || len(got.LoadBalancers) != 1 || len(got.Members) != 1 ||
+		got.VIPs[0].Name != name("shop") || got.Health[0].Name != name("shop") || got.LoadBalancers[0].Name != name("shop") {
+		t.Errorf("%+v: %v", got, err)
+	}
+	if len(s.VIPs) != 3 || s.VIPs[0].Name != "control-plane" {
+		t.Errorf("the status itself was changed: %+v", s.VIPs)
+	}
+	if _, err := OfTenant(s, "shopp"); err == nil || err.Error() != `node h1 knows no address of a tenant "shopp"` {
+		t.Error(err)
+	}
+}
+
 func TestTableForPeople(t *testing.T) {
 	var table Table
 	table.Add("NAME", "WHY")

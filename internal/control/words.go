@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +78,22 @@ func TenantText(o *v1alpha1.TenantOwner) string {
 		}
 	}
 	return text
+}
+
+// OfTenant leaves of the VIPs, checks and load balancers of a status those of a tenant. It is an error if the
+// node knows none.
+func OfTenant(s v1alpha1.NodeStatus, tenant string) (v1alpha1.NodeStatus, error) {
+	names := map[string]bool{}
+	s.VIPs = slices.DeleteFunc(slices.Clone(s.VIPs), func(v v1alpha1.VIPStatus) bool {
+		names[v.Name] = names[v.Name] || v.Tenant == tenant
+		return v.Tenant != tenant
+	})
+	s.Health = slices.DeleteFunc(slices.Clone(s.Health), func(h v1alpha1.HealthStatus) bool { return !names[h.Name] })
+	s.LoadBalancers = slices.DeleteFunc(slices.Clone(s.LoadBalancers), func(b v1alpha1.BalancerStatus) bool { return !names[b.Name] })
+	if len(s.VIPs) == 0 {
+		return s, fmt.Errorf("node %s knows no address of a tenant %q", s.Node, tenant)
+	}
+	return s, nil
 }
 
 // accepted is the reason of a TenantService with which nothing is wrong.

@@ -98,7 +98,8 @@ func (w *Watch[T]) takeLacking(lasted time.Duration) {
 func (w *Watch[T]) forbidden(err error) bool { return w.o.Optional && apierrors.IsForbidden(err) }
 
 // takeForbidden has a kind count as read and empty once it was forbidden for long enough, unless
-// something is known of it.
+// something is known of it. One that was lacking is a guess from then on: it is there by now, and its
+// objects are not known.
 func (w *Watch[T]) takeForbidden(err error, lasted time.Duration) {
 	w.mu.Lock()
 	first := !w.synced
@@ -106,13 +107,14 @@ func (w *Watch[T]) takeForbidden(err error, lasted time.Duration) {
 		w.mu.Unlock()
 		return
 	}
+	guess := first || w.state.Absent && !w.state.Guessed && lasted >= ForbiddenAfter
 	if first || w.state.Absent || w.state.Guessed { // it still is a guess after an outage
-		w.state.Guessed = w.state.Guessed || first
+		w.state.Guessed = w.state.Guessed || guess
 		w.synced = true
 		w.set(true, true, fmt.Errorf("%s: %w", w.o.Name, err))
 	}
 	w.mu.Unlock()
-	if first {
+	if guess {
 		w.o.Changed(nil)
 	}
 }

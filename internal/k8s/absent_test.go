@@ -140,3 +140,31 @@ func TestLackingIsOneStretch(t *testing.T) {
 	}
 	eventually(t, "let go when that has lasted", func() bool { return state(w) == "" })
 }
+
+// TestLackingThenForbidden: a kind that was lacking and then may not be read is there by now, with objects
+// that nobody knows: it counts as empty by a guess, until it may be read.
+func TestLackingThenForbidden(t *testing.T) {
+	t.Parallel()
+	api := apitest.New(t, map[string]string{})
+	var n news
+	w := forbiddenZones(t, api, &n)
+	eventually(t, "synced without the kind", w.Synced)
+	if st := w.State(); !st.Absent || st.Guessed {
+		t.Fatalf("state %+v", st)
+	}
+	var code, refused atomic.Int64
+	code.Store(http.StatusForbidden)
+	answering(api, &code, &refused)
+	api.Serve(nodes, "Node")
+	api.Put(nodes, node("a", map[string]string{"zone": "x"}))
+	began := time.Now()
+	eventually(t, "it is a guess", func() bool { return w.State().Guessed })
+	if took := time.Since(began); took < k8s.ForbiddenAfter {
+		t.Errorf("a guess after %v: the API server may have just started", took)
+	}
+	if st := w.State(); !st.Absent || !st.Connected || !w.Synced() {
+		t.Errorf("state %+v", st)
+	}
+	code.Store(0)
+	eventually(t, "read", func() bool { st := w.State(); return state(w) == "a=x" && !st.Guessed && !st.Absent })
+}

@@ -44,8 +44,8 @@ type WatchOptions[T any] struct {
 	// is none; nil: never.
 	Same func(a, b T) bool
 	// Changed is told what was added, changed or removed, and once, with nothing, when
-	// the first full state was told and the watch is Synced. If that state was a guess, it
-	// is so once more when it is known. It is called in the goroutine of Run and must not
+	// the first full state was told and the watch is Synced. It is so once more when a guess is
+	// known, and when what is known has become a guess. It is called in the goroutine of Run and must not
 	// block for long. May be nil.
 	Changed func([]model.Key)
 	// Lacks asks whether the API server does without the kind, see Client.Lacks. It is
@@ -78,7 +78,7 @@ type WatchState struct {
 	// Absent: the API server does not know the kind, or does not let us read one that is
 	// Optional.
 	Absent bool
-	// Guessed: the kind counts as empty only since it may not be read, and never was.
+	// Guessed: the kind counts as empty only since it may not be read, and never was since it is there.
 	Guessed bool
 	// Since is when Connected last changed; zero before the first result.
 	Since time.Time

@@ -137,6 +137,7 @@ func (f *fleet) withoutAPIs(t *testing.T, s *shop, vips []netip.Addr) {
 		if err := x.Freeze(); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = x.Thaw() }) // what is cleaned up after a failure asks them
 	}
 	all := []string{s.pods[0].Name, s.pods[1].Name}
 	for _, c := range []struct {

@@ -200,7 +200,9 @@ func (c *Controller) seeObjects(kind string, keys []model.Key) {
 	case v1alpha1.KindTenantService:
 		c.freed.seeAs(kind, keys, c.tenants.addrs, time.Now())
 		c.changes.mark(&c.changes.agents)
-	case v1alpha1.KindTenant, v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer: // what tenants may not have depends on them
+	case v1alpha1.KindTenant: // some pools are closed while it is not known who has their addresses
+		c.changes.mark(&c.changes.pools)
+	case v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer: // what tenants may not have depends on them
 		c.changes.mark(&c.changes.standIns)
 	}
 	if objects.OfAgents(kind) {

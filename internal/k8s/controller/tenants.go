@@ -37,6 +37,7 @@ type tenantServices struct {
 	problems map[model.Key]string
 	rests    map[string]int // see services.Objects; never changed
 	unlisted error          // why not all TenantServices are known; nil: they are
+	told     string         // what the log says of that
 }
 
 func newTenantServices(c *Controller) *tenantServices {
@@ -125,7 +126,7 @@ func (t *tenantServices) list(ctx context.Context) (map[model.Key]tenantService,
 	r := t.c.o.Client.Dynamic.Resource(objects.Resource(v1alpha1.KindTenantService))
 	for next := ""; ; {
 		list, err := r.List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
-		if s := t.c.objects.TenantServices.State(); (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) && s.Absent && !s.Guessed {
+		if s := t.c.objects.TenantServices.State(); apierrors.IsNotFound(err) && s.Absent && !s.Guessed {
 			return nil, nil
 		}
 		if err != nil {
@@ -156,16 +157,33 @@ func (t *tenantServices) known(ctx context.Context, refused error) (map[model.Ke
 	return t.c.objects.TenantServices.All(), nil
 }
 
-// note notes why not all TenantServices are known, and says so once.
+// note notes why not all TenantServices are known; nil: they are.
 func (t *tenantServices) note(unlisted error) {
 	t.mu.Lock()
-	before := t.unlisted
 	t.unlisted = unlisted
 	t.mu.Unlock()
+	t.tell()
+}
+
+// tell logs once what follows from what is not known.
+func (t *tenantServices) tell() {
+	blind := t.blind()
+	t.mu.Lock()
+	before, unlisted := t.told, t.unlisted
 	switch {
-	case unlisted != nil && before == nil:
-		t.c.o.Logger.Warn("tenantservices may not be listed: what is known of them stays, and no pool of a Tenant gives out an address", "err", unlisted)
-	case unlisted == nil && before != nil:
+	case unlisted == nil:
+		t.told = ""
+	case blind:
+		t.told = "neither tenants nor tenantservices may be read: which pools are of a Tenant is not known, and all give out addresses"
+	default:
+		t.told = "tenantservices may not be listed: what is known of them stays, and no pool of a Tenant gives out an address"
+	}
+	now := t.told
+	t.mu.Unlock()
+	switch {
+	case now != "" && now != before:
+		t.c.o.Logger.Warn(now, "err", unlisted)
+	case now == "" && before != "":
 		t.c.o.Logger.Info("all tenantservices are known again")
 	}
 }
@@ -184,6 +202,7 @@ func (t *tenantServices) pools() []allocator.Pool {
 	if !t.partial() {
 		return list
 	}
+	t.tell()
 	theirs := map[string]bool{}
 	for _, o := range t.c.objects.Tenants.All() {
 		for _, name := range o.Value.Spec.Pools {
@@ -279,6 +298,8 @@ func (t *tenantServices) words(e allocator.Event) string {
 		return rule + ": an address that is asked for is in use, or was until a minute ago"
 	case ipam.WrongPool.String(), ipam.NotInPool.String(), ipam.NodeAddress.String():
 		return rule + ": an address that is asked for is in no pool of the Tenant"
+	case ipam.PoolClosed.String():
+		return rule + ": the pool gives out no addresses for now"
 	}
 	return e.Message
 }

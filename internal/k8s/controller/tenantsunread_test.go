@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,10 @@ import (
 	"lbd.dev/lbd/internal/k8s/apitest"
 )
 
-// refuse has the API server answer lists and watches of a resource by 403.
-func refuse(api *apitest.Server, resource string) {
+// refuse has the API server answer lists and watches of resources by 403.
+func refuse(api *apitest.Server, resources ...string) {
 	api.Gate(func(r *http.Request) int {
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+resource) {
+		if r.Method == http.MethodGet && slices.ContainsFunc(resources, func(x string) bool { return strings.HasSuffix(r.URL.Path, "/"+x) }) {
 			return http.StatusForbidden
 		}
 		return 0
@@ -143,6 +144,44 @@ func TestTenantServicesUnlisted(t *testing.T) {
 				t.Errorf("the tenant has %q, the thief %q", got, status(api, "thief"))
 			}
 		})
+	}
+}
+
+// TestPoolsCloseOnceTenantsAreRead: a controller that could read neither Tenants nor TenantServices, and then
+// may read the Tenants alone, gives out no address of their pools.
+func TestPoolsCloseOnceTenantsAreRead(t *testing.T) {
+	t.Parallel()
+	api := hubAPI(t)
+	putWeb(api, "shop", "default.web", old, 30080)
+	refuse(api, "tenants", "tenantservices")
+	p := run(t, build(t, api, "a"))
+	eventually(t, "it leads", func() bool { return p.Stats().Leader })
+	api.Put(resource, service("early"))
+	eventually(t, "the pool gives out addresses", func() bool { return status(api, "early") == "192.0.2.0" })
+	refuse(api, "tenantservices")
+	eventually(t, "Tenants are read", func() bool { return !p.tenants.blind() })
+	api.Put(resource, service("late"))
+	eventually(t, "the pool is closed", func() bool {
+		return strings.Contains(strings.Join(told(api), "\n"), `default/late Warning AllocationFailed: PoolClosed: pool "public" gives out nothing for now`)
+	})
+	if got := status(api, "late"); got != "" {
+		t.Error("given out:", got)
+	}
+	api.Gate(nil)
+	eventually(t, "what is free is given out", func() bool { return status(api, "late") != "" })
+}
+
+// TestWordsForTenants: what is said to a tenant names nothing of the hub that is not the tenant's.
+func TestWordsForTenants(t *testing.T) {
+	for message, want := range map[string]string{
+		"InUse: 192.0.2.1 is in use by default/a":                                                        "InUse: an address that is asked for is in use, or was until a minute ago",
+		`WrongPool: 192.0.2.1 is of the pool "internal"`:                                                 "WrongPool: an address that is asked for is in no pool of the Tenant",
+		`PoolClosed: pool "p" gives out nothing for now: the controller may not list the tenantservices`: "PoolClosed: the pool gives out no addresses for now",
+		`Exhausted: no pool has a free IPv4 address: "public" has none`:                                  `Exhausted: no pool has a free IPv4 address: "public" has none`,
+	} {
+		if got := new(tenantServices).words(allocator.Event{Reason: allocator.EventFailed, Message: message}); got != want {
+			t.Errorf("%s: told as %s, want %s", message, got, want)
+		}
 	}
 }
 
