@@ -64,7 +64,7 @@ func TestTenantCreate(t *testing.T) {
 		t.Errorf("%s is not filled in", found)
 	}
 	all, keys := documents(t, out)
-	const want = "Namespace /lbd-shop-2\nServiceAccount lbd-shop-2/agent\nRole lbd-shop-2/lbd-agent\nRoleBinding lbd-shop-2/lbd-agent\nResourceQuota lbd-shop-2/lbd\nTenant /shop\n"
+	const want = "Namespace /lbd-shop-2\nServiceAccount lbd-shop-2/agent\nRole lbd-shop-2/lbd-agent\nRoleBinding lbd-shop-2/lbd-agent\nLease lbd-shop-2/agent\nResourceQuota lbd-shop-2/lbd\nTenant /shop\n"
 	if keys != want {
 		t.Errorf("objects\n%swant\n%s", keys, want)
 	}
@@ -72,7 +72,7 @@ func TestTenantCreate(t *testing.T) {
 	if labels["lbd.dev/tenant"] != "shop" || labels["lbd.dev/cluster"] != "2" {
 		t.Errorf("labels %v", labels)
 	}
-	data, _ := yaml.Marshal(all[5])
+	data, _ := yaml.Marshal(all[6])
 	var tenant v1alpha1.Tenant
 	if err := yaml.UnmarshalStrict(data, &tenant); err != nil {
 		t.Fatal(err)

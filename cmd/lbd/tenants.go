@@ -131,8 +131,8 @@ func word(v objects.Verdict) string {
 	return v.Reason
 }
 
-// wrote says how long ago an agent wrote.
-func wrote(at, now time.Time) string {
+// ago says how long ago an agent was heard.
+func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "never"
 	}
@@ -146,22 +146,30 @@ func renderTenants(out io.Writer, all []hub.Tenant, now time.Time) error {
 		return err
 	}
 	var t control.Table
-	t.Add("TENANT", "ACCEPTED", "SERVICES", "ADDRESSES", "PORTS", "NODES", "PROBLEMS", "AGENT WROTE", "POOLS", "NAMESPACES")
+	t.Add("TENANT", "ACCEPTED", "SERVICES", "ADDRESSES", "PORTS", "NODES", "PROBLEMS", "AGENT HEARD", "POOLS", "NAMESPACES")
 	for _, x := range all {
-		var namespaces []string
+		var namespaces, away []string
 		var last time.Time
 		for _, c := range x.Clusters {
 			namespaces = append(namespaces, c.Namespace)
-			if c.AgentWrote.After(last) {
-				last = c.AgentWrote
+			at, gone := c.Last(now)
+			if at.After(last) {
+				last = at
 			}
+			if gone {
+				away = append(away, c.Name)
+			}
+		}
+		heard := ago(last, now)
+		if len(away) > 0 {
+			heard += "; away: " + strings.Join(away, " ")
 		}
 		accepted := word(x.Accepted)
 		if x.Suspended && x.Accepted.OK {
 			accepted = "suspended"
 		}
 		t.Add(x.Name, accepted, ratio(x.Use.Services, x.Limits.Services), ratio(x.Use.Addresses, x.Limits.Addresses), ratio(x.Use.Ports, x.Limits.Ports),
-			ratio(x.Use.Nodes, x.Limits.Nodes), strconv.Itoa(x.Use.Problems), wrote(last, now), strings.Join(x.Pools, ","), strings.Join(namespaces, " "))
+			ratio(x.Use.Nodes, x.Limits.Nodes), strconv.Itoa(x.Use.Problems), heard, strings.Join(x.Pools, ","), strings.Join(namespaces, " "))
 	}
 	return t.Write(out, "")
 }
@@ -194,7 +202,14 @@ func renderCluster(out *bytes.Buffer, c *hub.Cluster, now time.Time) error {
 		fmt.Fprintf(out, "  The namespace is that of the Tenant %s.\n", visible(c.Owner))
 		return nil
 	}
-	fmt.Fprintf(out, "  The agent wrote last: %s\n", wrote(c.AgentWrote, now))
+	switch at, away := c.Last(now); {
+	case away:
+		fmt.Fprintf(out, "  The agent is away: it was last heard %s.\n", ago(at, now))
+	case c.AgentHeard.IsZero():
+		fmt.Fprintf(out, "  The agent wrote last: %s; it gives no signs of life.\n", ago(at, now))
+	default:
+		fmt.Fprintf(out, "  The agent was last heard %s.\n", ago(at, now))
+	}
 	if len(c.Services) > 0 {
 		var t control.Table
 		t.Add("SERVICE", "ADDRESSES", "PORTS", "SERVED", "WHY")

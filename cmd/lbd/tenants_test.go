@@ -49,7 +49,7 @@ func TestRenderTenant(t *testing.T) {
 Has 1 of 50 services, 2 of 4 addresses, 6 of 200 ports, 1 of 100 nodes; pools: public, spare
 
 Cluster main, namespace lbd-shop-main, nodes in 10.1.0.0/22 with NodePorts 30000-32767
-  The agent wrote last: 90s ago
+  The agent wrote last: 90s ago; it gives no signs of life.
 
   SERVICE                                ADDRESSES              PORTS                                                            SERVED       WHY
   default.web                            192.0.2.1 2001:db8::1  80/TCP:30080 443/TCP:30443 53/UDP:30053 1/TCP:30001 and 2 more  yes          -
@@ -74,12 +74,41 @@ Cluster second, namespace lbd-bank-main, nodes in 10.2.0.0/22 with NodePorts 300
 	if err := renderTenants(&out, []hub.Tenant{refused, x}, time.Unix(7200, 0)); err != nil {
 		t.Fatal(err)
 	}
-	const list = `TENANT  ACCEPTED   SERVICES  ADDRESSES  PORTS  NODES  PROBLEMS  AGENT WROTE  POOLS         NAMESPACES
+	const list = `TENANT  ACCEPTED   SERVICES  ADDRESSES  PORTS  NODES  PROBLEMS  AGENT HEARD  POOLS         NAMESPACES
 bank    Overlap    0/0       0/0        0/0    0/0    0         never        -             -
 shop    suspended  1/50      2/4        6/200  1/100  1         2h ago       public,spare  lbd-shop-main lbd-bank-main
 `
 	if out.String() != list {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), list)
+	}
+}
+
+// TestAgentHeard: an agent that gave signs of life and gives none any more is away. One that never did may be
+// of an earlier version: of it nothing is said.
+func TestAgentHeard(t *testing.T) {
+	for name, c := range map[string]struct {
+		heard, wrote, now int64
+		show, list        string
+	}{
+		"heard":                   {1000, 0, 1060, "was last heard 60s ago.", " 60s ago  "},
+		"wrote since":             {1000, 1200, 1210, "was last heard 10s ago.", " 10s ago  "},
+		"away":                    {1000, 500, 1300, "is away: it was last heard 5m ago.", " 5m ago; away: main  "},
+		"of an earlier version":   {0, 1000, 1300, "wrote last: 5m ago; it gives no signs of life.", " 5m ago  "},
+		"neither heard nor wrote": {0, 0, 1300, "wrote last: never; it gives no signs of life.", " never  "},
+	} {
+		x := aTenant()
+		at := func(s int64) time.Time {
+			if s == 0 {
+				return time.Time{}
+			}
+			return time.Unix(s, 0)
+		}
+		x.Clusters[0].AgentHeard, x.Clusters[0].AgentWrote = at(c.heard), at(c.wrote)
+		var show, list strings.Builder
+		err := errors.Join(renderTenant(&show, &x, time.Unix(c.now, 0)), renderTenants(&list, []hub.Tenant{x}, time.Unix(c.now, 0)))
+		if err != nil || !strings.Contains(show.String(), "  The agent "+c.show+"\n") || !strings.Contains(list.String(), c.list) {
+			t.Errorf("%s: %v\n%s\n%s", name, err, show.String(), list.String())
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ func TestTwoTenants(t *testing.T) {
 		}
 		t.Logf("%s: %v is answered %v after `kubectl apply`", x.Name, x.VIPs, x.Answered.Round(10*time.Millisecond))
 	}
-	if n := len(commands); n != 8+6 {
+	if n := len(commands); n != 8+5 {
 		t.Errorf("%d commands were run:\n%s", n, strings.Join(commands, "\n"))
 	}
 	shop, bank := l.Tenants[0], l.Tenants[1]
@@ -53,6 +53,12 @@ func TestTwoTenants(t *testing.T) {
 	}
 	for _, x := range slices.Backward(l.Tenants) {
 		serve(t, l, x)
+	}
+	for _, x := range l.Tenants {
+		out, err := l.Shell(t.Context(), "lbd tenant show "+x.Name+" --context hub")
+		if err != nil || !strings.Contains(out, "  The agent was last heard ") || !strings.Contains(out, "default.web") {
+			t.Errorf("%v\n%s", err, out)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func joined(t *testing.T) (hub, cluster []Object) {
 // TestTenantTypes: an API server knows every field, and the program every flag.
 func TestTenantTypes(t *testing.T) {
 	hub, cluster := joined(t)
-	if len(hub) != 6 || len(cluster) != 9 {
+	if len(hub) != 7 || len(cluster) != 9 {
 		t.Errorf("%d objects for the hub, %d for the cluster", len(hub), len(cluster))
 	}
 	checkTypes(t, slices.DeleteFunc(hub, func(o Object) bool { return o.Text("kind") == "Tenant" }))
@@ -68,7 +68,7 @@ func TestTenantRights(t *testing.T) {
 		"Role/lbd-shop-main/lbd-agent": {
 			"list tenantnodes.lbd.dev", "watch tenantnodes.lbd.dev", "create tenantnodes.lbd.dev", "patch tenantnodes.lbd.dev", "delete tenantnodes.lbd.dev",
 			"list tenantservices.lbd.dev", "watch tenantservices.lbd.dev", "create tenantservices.lbd.dev", "patch tenantservices.lbd.dev", "delete tenantservices.lbd.dev",
-			"create serviceaccounts/token. agent",
+			"create serviceaccounts/token. agent", "patch leases.coordination.k8s.io agent",
 		},
 		"ClusterRole/lbd-agent": {
 			"list services.", "watch services.", "list nodes.", "watch nodes.",

@@ -281,6 +281,7 @@ func (a *Agent) elect(ctx context.Context) {
 func (a *Agent) lead(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { newLoop(a).run(ctx) })
+	parts.Go(func() { (&pulse{a: a, every: pulseEvery}).run(ctx) })
 	if a.o.Secret != "" {
 		parts.Go(func() { (&renewal{a: a, hub: a.o.Hub, secret: a.o.Secret}).run(ctx) })
 	}

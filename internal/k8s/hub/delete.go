@@ -15,6 +15,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/agent"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
 )
@@ -252,7 +253,7 @@ func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
 	for _, o := range []struct {
 		r    schema.GroupVersionResource
 		name string
-	}{{roles, roleName}, {quotas, "lbd"}, {accounts, Account}} { // the account last: another call finds the namespace by it
+	}{{roles, roleName}, {quotas, "lbd"}, {agent.Leases, agent.PulseName}, {accounts, Account}} { // the account last: another call finds the namespace by it
 		if err := removeOurs(ctx, c, o.r, x.Namespace, o.name); err != nil {
 			return err
 		}

@@ -44,9 +44,23 @@ type Cluster struct {
 	// AgentWrote is when the agent last wrote an object that is there. It writes what changes and
 	// nothing else, so an old time need not mean that it is gone.
 	AgentWrote time.Time `json:"agentWrote,omitzero"`
+	// AgentHeard is when the agent last said that it is there and sees both clusters, which it does each
+	// minute, by the clock of the hub. Zero: it never did, as those of earlier versions, or the Leases may not
+	// be read.
+	AgentHeard time.Time `json:"agentHeard,omitzero"`
 	// Services and Nodes are by name.
 	Services []Service `json:"services,omitempty"`
 	Nodes    []Nodes   `json:"nodes,omitempty"`
+}
+
+// Last is when the agent was last heard, and away tells whether it has given no sign of life for long although
+// it gave some before.
+func (c *Cluster) Last(now time.Time) (at time.Time, away bool) {
+	at = c.AgentHeard
+	if c.AgentWrote.After(at) {
+		at = c.AgentWrote
+	}
+	return at, !c.AgentHeard.IsZero() && now.Sub(at) > agent.AwayAfter
 }
 
 // Service is a TenantService.
@@ -67,7 +81,8 @@ type Nodes struct {
 // read is all that is read of a hub.
 type read struct {
 	objects.Tenants
-	wrote map[string]time.Time // by the agent, by namespace
+	// Of the agent, by namespace: when it wrote an object, and when it gave a sign of life.
+	wrote, heard map[string]time.Time
 }
 
 // Read returns the tenants of a hub, by name.
@@ -87,7 +102,8 @@ func Read(ctx context.Context, c *k8s.Client) ([]Tenant, error) {
 			if owner := owners[x.Namespace]; owner != k.Name {
 				cluster.Owner = owner
 			} else {
-				cluster.AgentWrote, cluster.Services, cluster.Nodes = r.wrote[x.Namespace], r.services(x.Namespace), r.nodes(x.Namespace)
+				cluster.AgentWrote, cluster.AgentHeard = r.wrote[x.Namespace], r.heard[x.Namespace]
+				cluster.Services, cluster.Nodes = r.services(x.Namespace), r.nodes(x.Namespace)
 			}
 			t.Clusters = append(t.Clusters, cluster)
 		}
@@ -142,7 +158,7 @@ func sorted[T any](all map[model.Key]T) []model.Key {
 }
 
 func readAll(ctx context.Context, c *k8s.Client) (*read, error) {
-	r := &read{wrote: make(map[string]time.Time)}
+	r := &read{wrote: make(map[string]time.Time), heard: make(map[string]time.Time)}
 	r.Tenants.Tenants, r.Nodes, r.Services = make(map[model.Key]objects.Object[*v1alpha1.Tenant]), make(map[model.Key]objects.Object[*v1alpha1.TenantNodes]), make(map[model.Key]objects.Object[*v1alpha1.TenantService])
 	err := each(ctx, c, v1alpha1.KindTenant, "", func(k model.Key, u *unstructured.Unstructured) {
 		r.Tenants.Tenants[k] = objects.Read[v1alpha1.Tenant](u, v1alpha1.KindTenant)
@@ -152,22 +168,47 @@ func readAll(ctx context.Context, c *k8s.Client) (*read, error) {
 	}
 	err = each(ctx, c, v1alpha1.KindTenantNodes, "", func(k model.Key, u *unstructured.Unstructured) {
 		r.Nodes[k] = objects.Read[v1alpha1.TenantNodes](u, v1alpha1.KindTenantNodes)
-		r.note(k, u)
+		note(r.wrote, u)
 	})
 	if err != nil {
 		return nil, err
 	}
+	if err := r.listen(ctx, c); err != nil {
+		return nil, err
+	}
 	return r, each(ctx, c, v1alpha1.KindTenantService, "", func(k model.Key, u *unstructured.Unstructured) {
 		r.Services[k] = objects.Read[v1alpha1.TenantService](u, v1alpha1.KindTenantService)
-		r.note(k, u)
+		note(r.wrote, u)
 	})
 }
 
-// note notes when the agent wrote an object.
-func (r *read) note(k model.Key, u *unstructured.Unstructured) {
+// note notes when the agent wrote an object, by the clock of the hub.
+func note(last map[string]time.Time, u *unstructured.Unstructured) {
 	for _, m := range u.GetManagedFields() {
-		if m.Manager == agent.Manager && m.Subresource == "" && m.Time != nil && m.Time.After(r.wrote[k.Namespace]) {
-			r.wrote[k.Namespace] = m.Time.UTC()
+		if m.Manager == agent.Manager && m.Subresource == "" && m.Time != nil && m.Time.After(last[u.GetNamespace()]) {
+			last[u.GetNamespace()] = m.Time.UTC()
+		}
+	}
+}
+
+// listen reads the signs of life of the agents. Who may not read them knows of none.
+func (r *read) listen(ctx context.Context, c *k8s.Client) error {
+	o := metav1.ListOptions{LabelSelector: labelComponent + "=" + component, Limit: pageSize}
+	for {
+		list, err := c.Dynamic.Resource(agent.Leases).List(ctx, o)
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("leases: %w", err)
+		}
+		for i := range list.Items {
+			if u := &list.Items[i]; u.GetName() == agent.PulseName && has(u, labelComponent, component) {
+				note(r.heard, u)
+			}
+		}
+		if o.Continue = list.GetContinue(); o.Continue == "" {
+			return nil
 		}
 	}
 }

@@ -31,13 +31,14 @@ const (
 	resRoles    = "rbac.authorization.k8s.io/v1/roles"
 	resQuotas   = "v1/resourcequotas"
 	resPods     = "v1/pods"
+	resLeases   = "coordination.k8s.io/v1/leases"
 )
 
 // bed is an API server with the tenants shop, of two Services, and bank.
 func bed(t *testing.T) (*apitest.Server, *k8s.Client) {
 	t.Helper()
 	api := apitest.New(t, map[string]string{resTenants: "Tenant", resNodes: "TenantNodes", resServices: "TenantService", resSpaces: "Namespace",
-		resAccounts: "ServiceAccount", resBindings: "RoleBinding", resRoles: "Role", resQuotas: "ResourceQuota", resPods: "Pod"})
+		resAccounts: "ServiceAccount", resBindings: "RoleBinding", resRoles: "Role", resQuotas: "ResourceQuota", resPods: "Pod", resLeases: "Lease"})
 	tenant(api, "shop", "2026-01-01T00:00:00Z", "lbd-shop-main", "10.1.0.0/24", true)
 	tenant(api, "bank", "2026-01-02T00:00:00Z", "lbd-bank-main", "10.2.0.0/24", true)
 	for _, name := range []string{"shop", "bank"} {
@@ -88,6 +89,9 @@ func space(api *apitest.Server, name, tenant string) {
 		labels[labelTenant] = tenant
 	}
 	api.Put(resSpaces, map[string]any{"metadata": map[string]any{"name": name, "uid": "uid-" + name, "labels": labels}})
+	sign := object(name, "agent", map[string]any{"leaseDurationSeconds": 180}, nil)
+	sign["metadata"].(map[string]any)["labels"] = map[string]any{labelComponent: component}
+	api.Put(resLeases, sign)
 	for res, what := range map[string]string{resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent", resQuotas: "lbd"} {
 		api.Put(res, map[string]any{"metadata": map[string]any{"namespace": name, "name": what, "uid": "uid-" + what, "labels": map[string]any{labelComponent: component}}})
 	}
@@ -127,6 +131,9 @@ func TestRead(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	shop := all[1].Clusters[0]
+	if at := shop.AgentHeard.Format(time.TimeOnly); at != "12:00:00" || !all[2].Clusters[0].AgentHeard.IsZero() {
+		t.Errorf("heard at %s; %+v", at, all[2].Clusters)
+	}
 	if at := shop.AgentWrote.Format(time.TimeOnly); at != "12:00:00" || all[2].Clusters[0].Owner != "shop" || len(all[2].Clusters[0].Services) != 0 {
 		t.Errorf("written at %s; %+v", at, all[2].Clusters)
 	}
@@ -221,7 +228,7 @@ func TestDeleteGoesOnByTheAccount(t *testing.T) {
 			if !marked {
 				return
 			}
-			for res, what := range map[string]string{resNodes: "nodes-0", resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: Account, resQuotas: "lbd"} {
+			for res, what := range map[string]string{resNodes: "nodes-0", resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: Account, resQuotas: "lbd", resLeases: "agent"} {
 				if api.Get(res, ns, what) != nil {
 					t.Errorf("%s %s is there", res, what)
 				}
@@ -274,7 +281,7 @@ func TestDeleteKeeps(t *testing.T) {
 		if len(e.Namespaces) != 1 || e.Namespaces[0].Whole || api.Get(resSpaces, "", ns) == nil {
 			t.Errorf("%s: %+v, %q", name, e, said)
 		}
-		for res, what := range map[string]string{resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent"} {
+		for res, what := range map[string]string{resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent", resLeases: "agent"} {
 			if api.Get(res, ns, what) != nil {
 				t.Errorf("%s: %s %s is there", name, res, what)
 			}

@@ -116,7 +116,13 @@ func (s *story) isolation(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Println("   Both addresses of each are answered by the Pods of their own tenant, as before.")
+	fmt.Println("   Both addresses of each are answered by the Pods of their own tenant, as before.\n   $ lbd tenant list --context hub")
+	if out, err = s.l.Shell(ctx, "lbd tenant list --context hub"); err != nil {
+		return err
+	}
+	for line := range strings.Lines(out) {
+		fmt.Print("   " + line)
+	}
 	s.hold(true, "attempts of bank that were refused, with no effect", "3 of 3", "3 of 3") // or it had failed
 	return nil
 }

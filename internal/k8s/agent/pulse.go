@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lbd.dev/lbd/internal/k8s/lease"
+)
+
+const (
+	// PulseName is the Lease in the namespace in the hub by which an agent says that it is there.
+	PulseName = "agent"
+	// pulseEvery is how often it does.
+	pulseEvery = time.Minute
+	// AwayAfter is how long an agent that gives signs of life may have given none, until it counts as away.
+	AwayAfter = 3 * pulseEvery
+)
+
+// Leases are those of Kubernetes.
+var Leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+
+// pulse tells the hub now and then that the agent is there and sees both clusters.
+type pulse struct {
+	a     *Agent
+	every time.Duration
+	said  string // the error that was logged last
+}
+
+// run tells it until ctx ends.
+func (p *pulse) run(ctx context.Context) {
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		p.beat(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// beat tells it once, if it is true.
+func (p *pulse) beat(ctx context.Context, now time.Time) {
+	if p.a.lost(SideHub, lostAfter) != nil || p.a.lost(SideTenant, lostAfter) != nil || !p.a.elector.Valid() {
+		return
+	}
+	text := ""
+	err := p.send(ctx, now)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		text = "the hub takes no sign of life: apply there what `lbd tenant create` of this version prints"
+	case err != nil:
+		text = "the hub has no sign of life of this agent"
+	}
+	if text != "" && text != p.said {
+		p.a.o.Logger.Warn(text, "lease", PulseName, "namespace", p.a.o.HubNamespace, "err", err)
+	}
+	p.said = text
+}
+
+func (p *pulse) send(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"spec": map[string]any{"holderIdentity": p.a.o.Identity, "renewTime": now.UTC().Format(metav1.RFC3339Micro)}})
+	if err != nil {
+		return err
+	}
+	_, err = p.a.o.Hub.Dynamic.Resource(Leases).Namespace(p.a.o.HubNamespace).
+		Patch(ctx, PulseName, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
+	if err != nil {
+		return fmt.Errorf("lease %s: %w", PulseName, err)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const leasesOf = "coordination.k8s.io/v1/leases"
+
+// renewed is when the agent gave its last sign of life in the hub, and who did.
+func (b *bed) renewed() string {
+	spec, _ := b.hub.Get(leasesOf, namespace, PulseName)["spec"].(map[string]any)
+	at, _ := spec["renewTime"].(string)
+	who, _ := spec["holderIdentity"].(string)
+	return strings.TrimSpace(at + " " + who)
+}
+
+// TestPulse: the agent that leads tells the hub that it is there, as long as it sees both clusters. It makes
+// no Lease, and goes on without one, or without the right.
+func TestPulse(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.hub.Serve(leasesOf, "Lease")
+	b.node("a", "10.1.0.1")
+	a, _ := b.start("one")
+	b.eventually("it leads", a.elector.Valid)
+	b.eventually("it goes on without a Lease", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
+	if b.hub.Get(leasesOf, namespace, PulseName) != nil {
+		t.Fatal("it made a Lease")
+	}
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
+	p, now := &pulse{a: a}, time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	p.beat(t.Context(), now)
+	if got := b.renewed(); got != "2026-01-02T03:04:05.000006Z one" {
+		t.Error("renewed:", got)
+	}
+	b.hub.Gate(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/leases/") {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	p.beat(t.Context(), now.Add(time.Minute))
+	if !strings.Contains(p.said, "lbd tenant create") {
+		t.Errorf("without the right it says %q", p.said)
+	}
+	b.hub.Gate(nil)
+	p.beat(t.Context(), now.Add(2*time.Minute))
+	if got := b.renewed(); got != "2026-01-02T03:06:05.000006Z one" || p.said != "" {
+		t.Errorf("renewed: %s; it says %q", got, p.said)
+	}
+	b.tenant.Stop()
+	b.eventually("the tenant is lost", func() bool { return a.lost(SideTenant, lostAfter) != nil })
+	p.beat(t.Context(), now.Add(3*time.Minute))
+	if got := b.renewed(); got != "2026-01-02T03:06:05.000006Z one" {
+		t.Error("renewed without a sight of its cluster:", got)
+	}
+}
+
+// TestPulseAtStart: the sign of life comes as soon as the agent leads, and again.
+func TestPulseAtStart(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.hub.Serve(leasesOf, "Lease")
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
+	a, _ := b.start("one")
+	b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
+	first := b.renewed()
+	go (&pulse{a: a, every: 20 * time.Millisecond}).run(t.Context())
+	b.eventually("it says so again", func() bool { return b.renewed() != first })
+}
