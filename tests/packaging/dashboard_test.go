@@ -161,16 +161,73 @@ func host(t *testing.T, dir, script string) int {
 	return c.Process.Pid
 }
 
-// queries are those of the dashboard, with all instances chosen.
-func queries(t *testing.T) (out []string) {
-	t.Helper()
-	var dashboard struct {
-		Panels []struct{ Targets []struct{ Expr string } }
+// panel is one of the dashboard, as far as it is looked at here.
+type panel struct {
+	Type, Title string
+	GridPos     struct{ X, Y, W, H int }
+	FieldConfig struct {
+		Defaults struct {
+			Unit, NoValue string
+			Min           *float64
+			Decimals      *int
+			Color         struct{ Mode string }
+			Thresholds    *struct{}
+		}
 	}
+	Targets []struct{ Expr string }
+}
+
+// panels are those of the dashboard that the program prints.
+func panels(t *testing.T) []panel {
+	t.Helper()
+	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(run(t, "manifest", "dashboard")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range dashboard.Panels {
+	return dashboard.Panels
+}
+
+// TestDashboardReads: panels do not lie over each other, a tile has room for its title, curves
+// begin at zero, whole numbers are whole, and a panel without data says why in words.
+func TestDashboardReads(t *testing.T) {
+	taken := map[[2]int]string{}
+	for _, p := range panels(t) {
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("%q lies over %q or beyond the edge", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		// 22 letters are what Grafana shows in 4 columns of a window that is 1440 wide.
+		if p.GridPos.W <= 4 && len(p.Title) > 22 {
+			t.Errorf("%q is cut off", p.Title)
+		}
+		d := p.FieldConfig.Defaults
+		if p.Type != "row" && d.NoValue == "" {
+			t.Errorf("%q says only that there is no data", p.Title)
+		}
+		if p.Type == "timeseries" && (d.Min == nil || *d.Min != 0) {
+			t.Errorf("%q does not begin at zero", p.Title)
+		}
+		if p.Type == "timeseries" && d.Unit == "short" && (d.Decimals == nil || *d.Decimals != 0) {
+			t.Errorf("%q counts, and has fractions", p.Title)
+		}
+		// By itself Grafana turns a tile red from 80 on.
+		if p.Type == "stat" && d.Thresholds == nil && d.Color.Mode != "fixed" {
+			t.Errorf("%q has the thresholds of Grafana", p.Title)
+		}
+	}
+	if len(taken) < 1000 {
+		t.Errorf("the panels take %d places", len(taken))
+	}
+}
+
+// queries are those of the dashboard, with all instances chosen.
+func queries(t *testing.T) (out []string) {
+	t.Helper()
+	for _, p := range panels(t) {
 		for _, target := range p.Targets {
 			out = append(out, strings.NewReplacer("$instance", ".*", "$__rate_interval", "5m").Replace(target.Expr))
 		}
