@@ -84,7 +84,7 @@ func Begin(v *model.View, d *model.Desired, ready bool) All {
 }
 
 // Advertise adds the paths by which an audience is told of one address. Those to prefixes of
-// several addresses come with Aggregates.
+// several addresses come with End.
 func (all *All) Advertise(vip netip.Addr, to *Audience, shutdown bool, add func(model.BGPPath)) {
 	for i := range to.Routes {
 		r := &to.Routes[i]

@@ -27,6 +27,17 @@ func (all *All) contribute(p netip.Prefix, r *Route, shutdown bool) {
 	}
 }
 
+// End adds the paths to prefixes of several addresses, once all are known.
+func (all *All) End(v *model.View, d *model.Desired, add func(model.BGPPath)) {
+	d.Memory.Aggregates, d.Memory.Conflicts = all.Aggregates()
+	for _, path := range d.Memory.Aggregates {
+		add(path)
+	}
+	if len(d.Memory.Aggregates) > 0 && !maps.Equal(d.Memory.Conflicts, v.Memory.Conflicts) {
+		d.WakeBy(v.Now) // the next decision tells of them
+	}
+}
+
 // Aggregates are the paths to prefixes of several addresses, in order, and in words where
 // adverts of one of them differ; nil if they do not.
 func (all *All) Aggregates() (paths []model.BGPPath, conflicts map[netip.Prefix]string) {

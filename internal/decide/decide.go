@@ -3,7 +3,6 @@
 package decide
 
 import (
-	"maps"
 	"time"
 
 	"lbd.dev/lbd/internal/balance"
@@ -88,13 +87,7 @@ func (f *facts) finish() {
 	if d.Memory.Fresh > 0 {
 		d.Memory.Fresh = max(d.Memory.Fresh, v.Memory.Fresh)
 	}
-	d.Memory.Aggregates, d.Memory.Conflicts = f.audiences.Aggregates()
-	for _, path := range d.Memory.Aggregates {
-		f.lists.Path(path)
-	}
-	if len(d.Memory.Aggregates) > 0 && !maps.Equal(d.Memory.Conflicts, v.Memory.Conflicts) {
-		d.WakeBy(v.Now) // the next decision tells of them
-	}
+	f.audiences.End(v, d, f.lists.Path)
 	f.lists.End(d)
 	d.Memory.Stalls = v.Stalls
 	d.Lapses, d.Memory.Lapses = f.layer2.Lapses, f.layer2.Lapses

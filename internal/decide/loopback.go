@@ -2,10 +2,10 @@ package decide
 
 import (
 	"lbd.dev/lbd/internal/audience"
+	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/loopback"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
-	"lbd.dev/lbd/internal/place"
 	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/steady"
 )
@@ -23,17 +23,12 @@ type onLo struct {
 
 // beginOnLoopback gathers what is the same for all VIPs.
 func (f *facts) beginOnLoopback() {
-	v, d := f.v, f.d
+	v := f.v
 	relay, works := v.Applied[model.SinkRelay]
-	lo, known := v.Links[model.LoopbackInterface]
-	bgp := v.Applied[model.SinkBGP]
-	d.Memory.Losses = loopback.Losses(v.Memory.Losses, &bgp, v.Now)
-	f.onLo = onLo{relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}, node: loopback.Node{
-		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Leveled: f.leveled(), Members: v.Gossip.Members, Layer2Gen: f.layer2.Gen,
-		Draining: v.Draining || f.group.Memory.Machine.Drain != nil, Stopping: membership.Stopping(v), DrainTimeout: v.DrainTimeout,
-		SettledBy: f.group.SettledBy(v), NoIPv6: known && !lo.IPv6,
-		Routers: loopback.Routers{Peers: d.BGP.Peers, Report: bgp, Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts, Losses: d.Memory.Losses},
-	}}
+	node := loopback.NodeOf(v, f.d)
+	node.Leveled, node.SettledBy = f.d.Rules >= election.RulesDegraded, f.group.SettledBy(v)
+	node.Draining, node.Stopping = v.Draining || f.group.Memory.Machine.Drain != nil, membership.Stopping(v)
+	f.onLo = onLo{node: node, relaying: loopback.Ring{Driver: works, Gen: relay.Gen, Patience: ring.RelayWait}}
 }
 
 // stepLoopback decides what is held on lo of one VIP.
@@ -113,21 +108,6 @@ func (t *turn) loopbackInput(vip *model.VIP, gone bool) *loopback.Input {
 	if !in.OnlyBalanced() {
 		in.Audience = t.audiences.Of(vip)
 	}
-	in.Standing = t.standing(in)
+	in.Stand(v, t.here.Standing, t.group.Leaves(a, in.StaysWithRouters()))
 	return in
-}
-
-// standing says whether this node may tell routers of the VIP. The owner at layer 2 tells them of
-// what follows it, whatever else is the case: it goes on until it has handed the VIP over.
-func (t *turn) standing(in *loopback.Input) place.Verdict {
-	where := in.Where()
-	switch {
-	case !in.VIP.FollowsOwner():
-		return place.Standing(t.v, in.VIP, &t.health, where, t.group.Leaves(in.VIP.Addr, in.StaysWithRouters()))
-	case !where.Reason.Eligible():
-		return where
-	case in.OwnsOnLAN:
-		return place.Verdict{Reason: model.ReasonStandby}
-	}
-	return place.Verdict{Reason: t.here.Standing, Detail: "its owner at layer 2 alone advertises it"}
 }

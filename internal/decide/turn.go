@@ -54,9 +54,6 @@ func gather(v *model.View, d *model.Desired, group membership.Output) *facts {
 	return f
 }
 
-// leveled tells whether the group tells what is degraded from what is up.
-func (f *facts) leveled() bool { return f.d.Rules >= election.RulesDegraded }
-
 // turn is the decision about one VIP: what the steps of layer 2, BGP and the ring, which come
 // in this order, tell each other.
 type turn struct {

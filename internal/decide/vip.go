@@ -2,7 +2,6 @@ package decide
 
 import (
 	"cmp"
-	"time"
 
 	"lbd.dev/lbd/internal/election"
 	"lbd.dev/lbd/internal/model"
@@ -83,11 +82,11 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 func (t *turn) lan(vip *model.VIP, link *model.Link, where place.Verdict, old *model.VIPMemory) place.LAN {
 	lan := place.LAN{
 		Interface: link.Name, Where: t.group.Where(t.v, vip, where), Leaves: t.group.Leaves(vip.Addr, false),
-		Settled: t.group.Memory.Settled, TellsDegraded: t.leveled(), Memory: old,
+		Settled: t.group.Memory.Settled, TellsDegraded: t.onLo.node.Leveled, Memory: old,
 	}
 	if vip.FollowsOwner() {
-		var until time.Time
-		lan.Unheard, until = t.onLo.node.Routers.Unheard(t.audiences.Of(vip).Peers, t.v.Now)
+		why, until := t.onLo.node.Routers.Unheard(t.audiences.Of(vip).Peers, t.v.Now)
+		lan.Unheard = why
 		t.d.WakeBy(until)
 	}
 	return lan

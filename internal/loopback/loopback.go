@@ -59,6 +59,19 @@ type Node struct {
 	Routers      Routers
 }
 
+// NodeOf begins with what the View says of this node. What the group knows of it is to be added:
+// Leveled, SettledBy, Draining and Stopping.
+func NodeOf(v *model.View, d *model.Desired) Node {
+	lo, known := v.Links[model.LoopbackInterface]
+	bgp := v.Applied[model.SinkBGP]
+	d.Memory.Losses = Losses(v.Memory.Losses, &bgp, v.Now)
+	return Node{
+		Now: v.Now, Started: v.Started, Gen: d.Gen, Self: v.Self, Members: v.Gossip.Members, Layer2Gen: v.Applied[model.SinkLayer2].Gen,
+		DrainTimeout: v.DrainTimeout, NoIPv6: known && !lo.IPv6,
+		Routers: Routers{Peers: d.BGP.Peers, Report: bgp, Aggregates: v.Memory.Aggregates, Conflicts: v.Memory.Conflicts, Losses: d.Memory.Losses},
+	}
+}
+
 // Input is all that the step for one VIP may look at.
 type Input struct {
 	*Node
@@ -69,8 +82,7 @@ type Input struct {
 	// BalancedHere: the VIP is Balanced and this node takes part in that.
 	BalancedHere bool
 
-	// Standing says whether this node may serve the VIP: place.Standing with Where, and with why
-	// this node leaves the VIP to others, see StaysWithRouters. It does not count if Gone.
+	// Standing says whether this node may serve the VIP, see Stand. It does not count if Gone.
 	Standing place.Verdict
 	Health   model.HealthState // of the VIP here
 	Eligible []model.NodeName
@@ -109,6 +121,23 @@ type LAN struct {
 	Silent bool
 	// Owner owns the VIP there; empty: nobody is known to.
 	Owner model.NodeName
+}
+
+// Stand decides whether this node may tell routers of the VIP. The owner at layer 2 tells them of
+// what follows it, whatever else is the case: it goes on until it has handed the VIP over. onLAN is
+// the standing at layer 2, leaves is why this node leaves the VIP to others.
+func (in *Input) Stand(v *model.View, onLAN model.Reason, leaves place.Verdict) {
+	where := in.Where()
+	switch {
+	case !in.VIP.FollowsOwner():
+		in.Standing = place.Standing(v, in.VIP, &in.Health, where, leaves)
+	case !where.Reason.Eligible():
+		in.Standing = where
+	case in.OwnsOnLAN:
+		in.Standing = place.Verdict{Reason: model.ReasonStandby}
+	default:
+		in.Standing = place.Verdict{Reason: onLAN, Detail: "its owner at layer 2 alone advertises it"}
+	}
 }
 
 // Ring is what is known of the ring of a VIP.
