@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -114,5 +115,27 @@ func TestOwnAddresses(t *testing.T) {
 	four, six := Addresses(&model.Link{Prefixes: two})
 	if fmt.Sprint(four, six) != "[10.0.0.3 10.0.0.9] [fd00::2 fd00::3]" {
 		t.Errorf("in subnets: %v and %v", four, six)
+	}
+}
+
+// TestWhatCarriesALinkMatters: the ports of a bond and the parent of a macvlan count where the bond or
+// the macvlan does, by its subnet or since a VIP names it; other interfaces without a subnet do not.
+func TestWhatCarriesALinkMatters(t *testing.T) {
+	lan := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
+	vips := []model.VIP{{Interfaces: []string{"named", "bond1"}}}
+	links := map[string]model.Link{}
+	for _, l := range []model.Link{
+		{Name: "vlan", Prefixes: lan, Parent: "eth0"}, {Name: "eth0"},
+		{Name: "named", Parent: "eth1"}, {Name: "eth1"},
+		{Name: "bare", Parent: "eth2"}, {Name: "eth2"},
+		{Name: "bond0", Prefixes: lan}, {Name: "port0", Bond: "bond0"},
+		{Name: "bond1"}, {Name: "port1", Bond: "bond1"},
+		{Name: "bond2"}, {Name: "port2", Bond: "bond2"},
+	} {
+		links[l.Name] = l
+	}
+	want := []string{"bond0", "bond1", "eth0", "eth1", "named", "port0", "port1", "vlan"}
+	if got := slices.Sorted(maps.Keys(Mattering(vips, links))); !slices.Equal(got, want) {
+		t.Errorf("%q matter, want %q", got, want)
 	}
 }
