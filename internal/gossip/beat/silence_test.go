@@ -58,11 +58,13 @@ func TestLogOfLateHeartbeats(t *testing.T) {
 	}
 	logged(`msg="heartbeats came late" peer=m2 times=99 longest=1.34s`)
 
-	pause(2100 * time.Millisecond)
-	logged()
-	pause(60 * time.Millisecond)
-	logged(`msg="heartbeats are overdue" peer=m2 last=2.16s`)
-	pause(time.Minute)
-	beat()
-	logged(`msg="heartbeats arrive again" peer=m2 after=1m2s`)
+	for range 2 { // each long one is told
+		pause(2100 * time.Millisecond)
+		logged()
+		pause(60 * time.Millisecond)
+		logged(`msg="heartbeats are overdue" peer=m2 last=2.16s`)
+		pause(time.Minute)
+		beat()
+		logged(`msg="heartbeats arrive again" peer=m2 after=1m2s`)
+	}
 }

@@ -37,6 +37,13 @@ func TestOwnOfMany(t *testing.T) {
 		part.Entries[1].Addr != vips[1000].Addr || !part.Entries[1].Gone {
 		t.Errorf("told %+v", part.Entries)
 	}
+	if part.Head != nil {
+		t.Errorf("told what has not changed of the node: %+v", part.Head)
+	}
+	part, ok = o.Update(&model.GroupState{VIPs: next, Draining: true})
+	if !ok || len(part.Entries) != 0 || part.Head == nil || !part.Head.Draining {
+		t.Errorf("the node is draining: told %+v", part)
+	}
 	turns := 0
 	if n := testing.AllocsPerRun(5, func() {
 		turns++
