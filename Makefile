@@ -19,7 +19,7 @@ SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside page unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page dashboard unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -114,6 +114,15 @@ page: ## the page in headless Chromium, judged by axe-core (root the first time)
 	@sh tests/deps.sh $(PAGE_DEBS)
 	@command -v npm >/dev/null || sh tests/deps.sh npm
 	cd tests/page && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test $(TESTFLAGS) -count=1 -timeout 10m ./...
+
+# Nine minutes of a real control plane and a Prometheus, then npm and a browser. The lab leaves its
+# data in dist, so that the second half can be repeated.
+dashboard: deps build ## the pictures of the dashboard in docs, from a cluster in which things break (root)
+	@sh tests/deps.sh $(PAGE_DEBS) prometheus
+	@command -v npm >/dev/null || sh tests/deps.sh npm
+	cd tests/controlplane && $(GO) run ./cmd/build
+	cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/dashboard -out $(CURDIR)/dist/dashboard
+	cd tests/page/dashboard && npm ci && node draw.mjs $(CURDIR)/dist/dashboard
 
 fuzz: ## a short run of every fuzz test
 	$(BESIDE) sh tests/fuzz.sh $(FUZZTIME)

@@ -2,6 +2,9 @@ module lbd.dev/lbd/tests/page
 
 go 1.26.0
 
+// Packages of npm may have Go in them.
+ignore ./dashboard/node_modules
+
 require (
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
