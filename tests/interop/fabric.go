@@ -33,6 +33,8 @@ type Options struct {
 	// NoShutdown makes the routers deaf to GRACEFUL_SHUTDOWN, as those are that do
 	// not implement RFC 8326.
 	NoShutdown bool
+	// IBGP has the ToRs in the AS of the nodes.
+	IBGP bool
 }
 
 // StartFabric starts the routers, the services and the speakers in a net and
@@ -130,8 +132,16 @@ func (n *Net) StartToR(ctx context.Context, h *lab.Host, o Options) (*FRR, error
 	return StartFRR(ctx, n, h, n.torConfig(h, false, o))
 }
 
+// torASN is the AS of a ToR.
+func torASN(i int, ibgp bool) int {
+	if ibgp {
+		return NodeASN
+	}
+	return ToRASN + i
+}
+
 func (n *Net) torConfig(h *lab.Host, bfd bool, o Options) string {
-	asn := ToRASN + slices.Index(n.ToRs, h)
+	asn := torASN(slices.Index(n.ToRs, h), o.IBGP)
 	nodes4, nodes6 := group{name: "nodes4", asn: NodeASN, bfd: bfd}, group{name: "nodes6", asn: NodeASN, bfd: bfd}
 	for _, m := range n.Nodes {
 		nodes4.members = append(nodes4.members, m.IP4)

@@ -28,6 +28,10 @@ type LBD struct {
 	ShutdownDelay time.Duration
 	// LogLevel is log.level; empty is its default.
 	LogLevel string
+	// IBGP has the routers in the AS of the nodes.
+	IBGP bool
+	// Sources has machines behind a LoadBalancer see all its addresses as clients.
+	Sources bool
 	// Addresses are the VIPs; none is VIP4 and VIP6.
 	Addresses []netip.Addr
 }
@@ -124,6 +128,9 @@ metadata: {name: control-plane{{if $i}}-{{$i}}{{end}}}
 spec:
   addresses: [{{$vips}}]
 {{- if $.Backends}}
+{{- if $.S.Sources}}
+  sourceAddresses: [{{$vips}}]
+{{- end}}
   ports: [{port: 6443}, {port: 7000}, {port: 7101}]
   backends:
 {{- range $.Backends}}
@@ -170,7 +177,8 @@ func (s *LBD) writeConfig(n *Net, m *lab.Node, more string) error {
 	}
 	var routers []routerPeer
 	for i, h := range n.ToRs {
-		routers = append(routers, routerPeer{h.Name + "-v4", ToRASN + i, h.IP4, "ipv4"}, routerPeer{h.Name + "-v6", ToRASN + i, h.IP6, "ipv6"})
+		asn := torASN(i, s.IBGP)
+		routers = append(routers, routerPeer{h.Name + "-v4", asn, h.IP4, "ipv4"}, routerPeer{h.Name + "-v6", asn, h.IP6, "ipv6"})
 	}
 	var backends []*lab.Node
 	if s.Forwarded {
