@@ -3,6 +3,7 @@ package agent
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -24,18 +25,25 @@ func TestPulse(t *testing.T) {
 	b := newBed(t)
 	b.hub.Serve(leasesOf, "Lease")
 	b.node("a", "10.1.0.1")
+	var beats atomic.Int32
+	b.hub.Gate(func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/leases/"+PulseName) {
+			beats.Add(1)
+		}
+		return 0
+	})
 	a, _ := b.start("one")
-	b.eventually("it leads", a.elector.Valid)
+	b.eventually("its own first sign of life, and the last for a minute", func() bool { return beats.Load() > 0 })
 	b.eventually("it goes on without a Lease", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
 	if b.hub.Get(leasesOf, namespace, PulseName) != nil {
 		t.Fatal("it made a Lease")
 	}
 	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
 	p, now := &pulse{a: a}, time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-	p.beat(t.Context(), now)
-	if got := b.renewed(); got != "2026-01-02T03:04:05.000006Z one" {
-		t.Error("renewed:", got)
-	}
+	b.eventually("renewed", func() bool {
+		p.beat(t.Context(), now)
+		return b.renewed() == "2026-01-02T03:04:05.000006Z one"
+	})
 	b.hub.Gate(func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/leases/") {
 			return http.StatusForbidden
