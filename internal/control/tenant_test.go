@@ -45,17 +45,19 @@ func TestTenantIsNamed(t *testing.T) {
 func TestOfTenant(t *testing.T) {
 	name := func(of string) string { return "tenant/lbd-" + of + "-main/default.web" }
 	s := v1alpha1.NodeStatus{Node: "h1", Members: []v1alpha1.MemberStatus{{Name: "h2"}}, VIPs: []v1alpha1.VIPStatus{{Name: "control-plane"}}}
-	for _, of := range []string{"shop", "bank"} {
+	for _, of := range []string{"shop", "bank", "shop-main-two"} { // the namespace of the last begins like that of the first
 		s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{Name: name(of), Tenant: of})
-		s.Health = append(s.Health, v1alpha1.HealthStatus{Name: name(of)})
 		s.LoadBalancers = append(s.LoadBalancers, v1alpha1.BalancerStatus{Name: name(of)})
+		for _, check := range []string{"tenant/lbd-" + of + "-main/10.1.0.1", name(of) + "/fd10::1"} { // of its nodes, and those of a Service with local
+			s.Health = append(s.Health, v1alpha1.HealthStatus{Name: check})
+		}
 	}
 	got, err := OfTenant(s, "shop")
-	if err != nil || len(got.VIPs) != 1 || len(got.Health) != 1 || len(got.LoadBalancers) != 1 || len(got.Members) != 1 ||
-		got.VIPs[0].Name != name("shop") || got.Health[0].Name != name("shop") || got.LoadBalancers[0].Name != name("shop") {
+	if err != nil || len(got.VIPs) != 1 || len(got.Health) != 2 || len(got.LoadBalancers) != 1 || len(got.Members) != 1 ||
+		got.VIPs[0].Name != name("shop") || got.Health[0].Name != "tenant/lbd-shop-main/10.1.0.1" || got.LoadBalancers[0].Name != name("shop") {
 		t.Errorf("%+v: %v", got, err)
 	}
-	if len(s.VIPs) != 3 || s.VIPs[0].Name != "control-plane" {
+	if len(s.VIPs) != 4 || s.VIPs[0].Name != "control-plane" {
 		t.Errorf("the status itself was changed: %+v", s.VIPs)
 	}
 	if _, err := OfTenant(s, "shopp"); err == nil || err.Error() != `node h1 knows no address of a tenant "shopp"` {

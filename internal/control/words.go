@@ -83,13 +83,19 @@ func TenantText(o *v1alpha1.TenantOwner) string {
 // OfTenant leaves of the VIPs, checks and load balancers of a status those of a tenant. It is an error if the
 // node knows none.
 func OfTenant(s v1alpha1.NodeStatus, tenant string) (v1alpha1.NodeStatus, error) {
-	names := map[string]bool{}
+	namespaces := map[string]bool{} // of the clusters of the tenant; the checks of its nodes have them in their names
 	s.VIPs = slices.DeleteFunc(slices.Clone(s.VIPs), func(v v1alpha1.VIPStatus) bool {
-		names[v.Name] = names[v.Name] || v.Tenant == tenant
+		if k, is := model.TenantKey(v.Name); is && v.Tenant == tenant {
+			namespaces[k.Namespace] = true
+		}
 		return v.Tenant != tenant
 	})
-	s.Health = slices.DeleteFunc(slices.Clone(s.Health), func(h v1alpha1.HealthStatus) bool { return !names[h.Name] })
-	s.LoadBalancers = slices.DeleteFunc(slices.Clone(s.LoadBalancers), func(b v1alpha1.BalancerStatus) bool { return !names[b.Name] })
+	foreign := func(name string) bool {
+		k, is := model.TenantKey(name)
+		return !is || !namespaces[k.Namespace]
+	}
+	s.Health = slices.DeleteFunc(slices.Clone(s.Health), func(h v1alpha1.HealthStatus) bool { return foreign(h.Name) })
+	s.LoadBalancers = slices.DeleteFunc(slices.Clone(s.LoadBalancers), func(b v1alpha1.BalancerStatus) bool { return foreign(b.Name) })
 	if len(s.VIPs) == 0 {
 		return s, fmt.Errorf("node %s knows no address of a tenant %q", s.Node, tenant)
 	}

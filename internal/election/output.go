@@ -129,6 +129,9 @@ func (s *step) ownerReason() (model.Reason, string) {
 	if s.leaving() {
 		return model.ReasonNoSuccessor, fmt.Sprintf("should leave because of %s", s.in.Standing)
 	}
+	if s.degraded() && s.in.VIP.FollowsOwner() {
+		return model.ReasonOwner, "it is degraded"
+	}
 	if s.degraded() {
 		return model.ReasonOwner, "it passes the required check only"
 	}

@@ -236,6 +236,7 @@ func (s *step) advertising() {
 		}
 	case s.mayAdvertise():
 	case s.succeeded():
+		s.m.DrainEnd = now.Add(election.Drain(s.standing, s.in.DrainTimeout))
 		s.enter(model.BGPShutdown)
 		s.m.Until = now.Add(s.followDelay())
 	case !s.standing.Planned():
@@ -261,10 +262,21 @@ func (s *step) followDelay() time.Duration {
 	return FollowDelay
 }
 
-// unheard tells whether the node that has taken the VIP over is not heard by routers, which a process
-// that ends cannot mend.
+// unheard tells whether routers had better lead here still, since they do not hear the node that has
+// taken the VIP over. Connections have to be well here, a node that is drained waits no longer than for
+// connections, and a process that ends does not wait.
 func (s *step) unheard() bool {
-	return s.succeeded() && s.in.Stopping == "" && s.in.Members[s.in.Owner].Standing[s.in.VIP.Addr] == model.ReasonDegraded
+	if !s.succeeded() || s.in.Stopping != "" || s.in.Members[s.in.Owner].Standing[s.in.VIP.Addr] != model.ReasonDegraded {
+		return false
+	}
+	if s.standing.Eligible() {
+		return true
+	}
+	waits := s.standing.Planned() && s.in.Now.Before(s.m.DrainEnd)
+	if waits {
+		s.at(s.m.DrainEnd)
+	}
+	return waits
 }
 
 // successor tells whether another node serves the VIP: the last one stays. Not on lo without a
