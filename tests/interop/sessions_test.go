@@ -239,11 +239,10 @@ func TestBalancersTwoRouters(t *testing.T) {
 	patient(t, func() []string { return lost(t, f, s, &move{interop.Shut(), interop.VIP4(), unheard, true}) })
 }
 
-// TestBalancersInternal: the routers are in the AS of the balancers, and backends see several addresses of
-// the object as clients.
+// TestBalancersInternal: the routers are in the AS of the balancers.
 func TestBalancersInternal(t *testing.T) {
 	t.Parallel()
-	s := &interop.LBD{IBGP: true, Sources: true, Addresses: []netip.Addr{interop.VIP4(), interop.VIP4().Next(), interop.VIP6()}}
+	s := &interop.LBD{IBGP: true}
 	f := balancers(t, s, interop.NewToR)
 	for _, c := range []move{{interop.Drain(), interop.VIP4(), 0, true}, {interop.Shut(), interop.VIP4(), unheard, true}} {
 		patient(t, func() []string { return lost(t, f, s, &c) })
