@@ -196,3 +196,12 @@ func (c *crowd) storms() {
 		})
 	})
 }
+
+// TestAtOnce: the larger a group, the fewer attempts each member makes at a time, and never none.
+func TestAtOnce(t *testing.T) {
+	for alive, want := range map[int]int{0: joinAtOnce, joinAlone: joinAtOnce, 2 * joinAlone: joinAtOnce / 2, 5000: 1} {
+		if got := atOnce(alive); got != want {
+			t.Errorf("with %d members %d attempts, want %d", alive, got, want)
+		}
+	}
+}
