@@ -37,9 +37,10 @@ const (
 	resolveTimeout = time.Second
 )
 
-// followUps are when a new member of a large group exchanges all with somebody once more, from its
-// first exchange on. Where hundreds start together that one has few of them, what each tells of
-// itself waits in line, and memberlist's own exchanges are up to a minute apart.
+// followUps are when, counted from its first exchange, a new member of a large group exchanges
+// everything with a random member once more. Where hundreds start together, whoever it joined knows
+// few of them yet, messages about the others wait in a queue, and memberlist's own exchanges are up
+// to a minute apart.
 var followUps = [...]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second}
 
 // joiner keeps asking every peer that is not a member, because memberlist never

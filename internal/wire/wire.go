@@ -294,7 +294,8 @@ func (s *step) output() Output {
 }
 
 // hush tells whether the group is to be asked who is there, which is to be for a moment with
-// each round only if nobody ever answers, and whether an owner that is well is to keep its VIP.
+// each round only if nobody ever answers, and whether an owner that is well is to keep its VIP. While
+// the silence is new the owner keeps it, whatever the others say: they may not have noticed yet.
 func (s *step) hush() (ask, hushed bool) {
 	w := s.words()
 	if s.early() {
