@@ -5,6 +5,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 # Tests: check has vetted them already, and nobody debugs a hundred binaries.
 TESTFLAGS := -vet=off -ldflags=-w
+# Without the pages that gRPC has for debugging. They are the last user of text/template, and the linker keeps
+# every method of every type, a sixth of the binary, where that is (GoBGP brings gRPC).
+TAGS    := grpcnotrace
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Packages of Debian that a browser needs, and the lab.
@@ -27,7 +30,7 @@ help: ## list the targets
 # The same bytes from the same source, Go and VERSION, in whatever folder: no paths, and
 # nothing of the state of the repository but VERSION and COMMIT.
 build: ## build bin/lbd
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
+	CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/lbd ./cmd/lbd
 
 image: ## build the image for ARCHS into dist/lbd-image.tar
 	cd packaging/release && $(GO) run . -root '$(CURDIR)' -only-image '$(CURDIR)/dist/lbd-image.tar' -image '$(IMAGE)' -arch '$(ARCHS)' \

@@ -105,11 +105,15 @@ the owner binds and announces it, and another takes over when it must.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.Version = programVersion()
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.Flags().Bool("version", false, "print the version")
+	printVersion := root.Flags().Bool("version", false, "print the version")
+	// Not cobra's own flag: its template would bring the engine of templates, see TAGS in the Makefile.
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *printVersion {
+			return text(cmd, programVersion()+"\n")
+		}
+		return cmd.Help()
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newRun(), newController(), newAgent(), newTenant(), newValidate(), newStatus(), newTop(), newExplain(), newEvents(), newDrain(), newUndrain(), newReload(), newRestart(),

@@ -123,7 +123,7 @@ func (p *Page) overview(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		return Overview(&s.Snapshot, all)
+		return Overview(&s.Snapshot, all), nil
 	})
 }
 
@@ -150,7 +150,7 @@ func (p *Page) vip(w http.ResponseWriter, r *http.Request) {
 		case !s.remembered[name]:
 			return nil, control.ErrNotFound
 		}
-		return VIP(&s.Snapshot, name, list)
+		return VIP(&s.Snapshot, name, list), nil
 	})
 }
 

@@ -1,13 +1,9 @@
 package page
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
-	"html/template"
 	"net/url"
-	"strings"
-	"sync"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -16,14 +12,6 @@ import (
 
 //go:embed assets
 var assets embed.FS
-
-// templates are parsed for the first page: most processes of lbd show none.
-var templates = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{
-		"glyph": func(m mark) string { return glyphs[m] },
-		"prose": prose,
-	}).ParseFS(assets, "assets/*.html"))
-})
 
 // screen is how many rows of a table are shown before the rest is counted.
 const screen = 20
@@ -41,7 +29,7 @@ type Snapshot struct {
 	ID string
 }
 
-// document is what the templates show.
+// document is what a page shows.
 type document struct {
 	Title, Heading, Under string
 	Node, Version, ID     string
@@ -56,7 +44,7 @@ type document struct {
 	history
 }
 
-type link struct{ ID, Text string }
+type link struct{ To, Text string }
 
 // table is one that a person can read without seeing it: rows have names, and so has it.
 type table struct {
@@ -93,21 +81,8 @@ const (
 
 var glyphs = map[mark]string{good: "✓", look: "!", bad: "✗"}
 
-// prose shows what is between backticks as code.
-func prose(text string) template.HTML {
-	var out strings.Builder
-	for i, part := range strings.Split(text, "`") {
-		part = template.HTMLEscapeString(part)
-		if i%2 == 1 {
-			part = "<code>" + part + "</code>"
-		}
-		out.WriteString(part)
-	}
-	return template.HTML(out.String()) // escaped part by part
-}
-
 // Overview is the page about the node as a document; with all, nothing is left out.
-func Overview(s *Snapshot, all bool) ([]byte, error) {
+func Overview(s *Snapshot, all bool) []byte {
 	most := screen
 	if all {
 		most = max(len(s.Status.VIPs), len(s.Status.Health), len(s.Status.Members)+1, len(s.Status.BGP), screen)
@@ -124,26 +99,26 @@ func Overview(s *Snapshot, all bool) ([]byte, error) {
 	if more := len(forwarded(&s.Status)) - len(d.Forwards); more > 0 && len(d.Forwards) > 0 {
 		d.MoreForwards = fmt.Sprintf("%d more addresses lead to other machines; the page of each has its backends.", more)
 	}
-	d.Nav = []link{{"problems", "Problems"}}
+	d.Nav = []link{{"#problems", "Problems"}}
 	for _, t := range d.Tables {
 		if len(t.Rows) > 0 || t.Empty != "" {
-			d.Nav = append(d.Nav, link{t.ID, t.Title})
+			d.Nav = append(d.Nav, link{"#" + t.ID, t.Title})
 		}
 	}
 	if len(d.Forwards) > 0 {
-		d.Nav = append(d.Nav, link{"forwards", "Forwards"})
+		d.Nav = append(d.Nav, link{"#forwards", "Forwards"})
 	}
-	d.Nav = append(d.Nav, link{"changes", "Changes"})
+	d.Nav = append(d.Nav, link{"#changes", "Changes"})
 	d.history = s.history(s.Events.Events)
 	if more := len(d.Problems) - most; more > 0 {
 		d.Problems = append(d.Problems[:most:most], fmt.Sprintf("and %d more such lines; `lbd status --all` shows them", more))
 	}
-	return d.write("overview")
+	return d.write((*markup).overview)
 }
 
 // VIP is the page about what has this name or address, as explained by the node; list may be
 // empty if it is only remembered.
-func VIP(s *Snapshot, vip string, list []v1alpha1.Explanation) ([]byte, error) {
+func VIP(s *Snapshot, vip string, list []v1alpha1.Explanation) []byte {
 	d := s.document()
 	d.Heading, d.Title = vip, vip+" on "+s.Status.Node
 	names := map[string]bool{vip: true}
@@ -165,7 +140,8 @@ func VIP(s *Snapshot, vip string, list []v1alpha1.Explanation) ([]byte, error) {
 		}
 	}
 	d.history = s.history(events)
-	return d.write("vip")
+	d.Nav = []link{{"/", "All of " + d.Node}, {"#changes", "Changes"}}
+	return d.write((*markup).vip)
 }
 
 // document has what all pages have in common.
@@ -179,12 +155,14 @@ func (s *Snapshot) document() *document {
 // node is the name of the node that answers.
 func (s *Snapshot) node() string { return control.Line(s.Status.Node) }
 
-// write writes the document. Its bytes are made before any is sent: an error leaves none.
-func (d *document) write(name string) ([]byte, error) {
+// write writes the document, with parts between its heading and its timeline.
+func (d *document) write(parts func(*markup, *document)) []byte {
 	d.Heading, d.Under, d.Title = control.Line(d.Heading), control.Line(d.Under), control.Line(d.Title)
-	var out bytes.Buffer
-	err := templates().ExecuteTemplate(&out, name, d)
-	return out.Bytes(), err
+	var m markup
+	m.begin(d)
+	parts(&m, d)
+	m.end(d)
+	return []byte(m.String())
 }
 
 // when is a moment, as long ago as it was when the status was taken.

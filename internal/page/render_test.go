@@ -43,11 +43,8 @@ type parsed struct {
 	size int
 }
 
-func parse(t *testing.T, body []byte, err error) *parsed {
+func parse(t *testing.T, body []byte) *parsed {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 	root, err := html.Parse(bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -210,8 +207,7 @@ func (p *parsed) tables() {
 
 func TestOverview(t *testing.T) {
 	s, _ := sample(t)
-	body, err := Overview(s, false)
-	p := parse(t, body, err)
+	p := parse(t, Overview(s, false))
 	p.wellFormed()
 	if got, want := text(p.all("title")[0]), "(3) m1 · lbd"; got != want {
 		t.Errorf("title %q, want %q", got, want)
@@ -249,8 +245,7 @@ func TestLookFirst(t *testing.T) {
 		s.Status.VIPs = append(s.Status.VIPs, v1alpha1.VIPStatus{Name: "calm", Address: fmt.Sprintf("10.1.0.%d", i), Mode: "l2", Owner: "m3", Reason: "Standby", Standing: "Standby", Healthy: true})
 	}
 	s.Status.VIPs = append(s.Status.VIPs, v1alpha1.VIPStatus{Name: "lost", Address: "10.2.0.1", Mode: "l2", Reason: "Unhealthy", Standing: "Unhealthy"})
-	body, err := Overview(s, false)
-	p := parse(t, body, err)
+	p := parse(t, Overview(s, false))
 	p.wellFormed()
 	part := p.byID("vips")
 	got := rows(part)
@@ -260,8 +255,7 @@ func TestLookFirst(t *testing.T) {
 	if want := "27 more are not shown, and all is well with them. Show all"; !strings.HasSuffix(text(part), want) {
 		t.Errorf("it ends with %q", text(part))
 	}
-	body, err = Overview(s, true)
-	p = parse(t, body, err)
+	p = parse(t, Overview(s, true))
 	if part := p.byID("vips"); len(rows(part)) != 47 || strings.Contains(text(part), "not shown") {
 		t.Errorf("of all there are %d", len(rows(part)))
 	}
@@ -269,8 +263,7 @@ func TestLookFirst(t *testing.T) {
 
 func TestVIP(t *testing.T) {
 	s, list := sample(t)
-	body, err := VIP(s, "control-plane", list[:1])
-	p := parse(t, body, err)
+	p := parse(t, VIP(s, "control-plane", list[:1]))
 	p.wellFormed()
 	if got := text(p.all("h1")[0]); got != "10.0.0.200" {
 		t.Errorf("heading %q", got)
@@ -301,22 +294,19 @@ func TestVIP(t *testing.T) {
 	if n := len(rows(p.byID("changes"))); n != 3 {
 		t.Errorf("%d changes, want 3", n)
 	}
-	body, err = VIP(s, "10.0.0.210", list[1:])
-	p = parse(t, body, err)
+	p = parse(t, VIP(s, "10.0.0.210", list[1:]))
 	p.wellFormed()
 	if got := rows(p.byID("vip-0")); !slices.Contains(got, "10.0.1.33:5000 | out | 0.0 % | 100 | ✗ down | it fails the check of m1: http://10.0.1.33:5000/v2/: 503 Service Unavailable") {
 		t.Errorf("backends:\n%s", strings.Join(got, "\n"))
 	}
-	body, err = VIP(s, "gone", nil)
-	p = parse(t, body, err)
+	p = parse(t, VIP(s, "gone", nil))
 	p.wellFormed()
 }
 
 // TestNothingToShow: a node that has just begun has a page.
 func TestNothingToShow(t *testing.T) {
 	s := &Snapshot{Status: v1alpha1.NodeStatus{Node: "m1", Time: time.Unix(1e9, 0)}}
-	body, err := Overview(s, false)
-	p := parse(t, body, err)
+	p := parse(t, Overview(s, false))
 	p.wellFormed()
 	for id, want := range map[string]string{"problems": "Problems ✓ There is nothing to do.", "vips": "VIPs The configuration has no VIP.", "changes": "Changes Nothing has changed since the daemon started."} {
 		if got := text(p.byID(id)); got != want {
@@ -369,10 +359,8 @@ func TestForeignTextIsText(t *testing.T) {
 	again(&s.Events)
 	again(&list)
 	s.Forwards = list[1:]
-	first, err1 := Overview(s, true)
-	second, err2 := VIP(s, list[1].Address, list)
-	third, err3 := VIP(s, evil, nil)
-	for i, p := range []*parsed{parse(t, first, err1), parse(t, second, err2), parse(t, third, err3)} {
+	for i, body := range [][]byte{Overview(s, true), VIP(s, list[1].Address, list), VIP(s, evil, nil)} {
+		p := parse(t, body)
 		p.wellFormed()
 		if len(p.all("script")) != 1 || len(p.all("img", "b")) != 0 {
 			t.Errorf("page %d: foreign text has become elements", i)
@@ -417,10 +405,10 @@ func TestManyVIPs(t *testing.T) {
 		took time.Duration // of the processor, with the race detector
 	}{false: {64 << 10, 5 * time.Second}, true: {8 << 20, 30 * time.Second}} {
 		began := used(t)
-		body, err := Overview(s, all)
+		body := Overview(s, all)
 		took := used(t) - began
 		t.Logf("all %v: %d bytes in %v", all, len(body), took)
-		if p := parse(t, body, err); p.size > most.size || took > most.took {
+		if p := parse(t, body); p.size > most.size || took > most.took {
 			t.Errorf("all %v: %d bytes in %v", all, p.size, took)
 		}
 	}
