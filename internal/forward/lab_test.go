@@ -176,7 +176,17 @@ func answer(host string, from net.Addr) string {
 // dial opens a connection from a host.
 func (l *lab) dial(from, network string, to netip.AddrPort) (c net.Conn, err error) {
 	l.Helper()
-	l.In(from, func() { c, err = net.DialTimeout(network, to.String(), 3*time.Second) })
+	return l.dialFrom(from, network, 0, to)
+}
+
+// dialFrom connects from a port; 0: one that the kernel chooses.
+func (l *lab) dialFrom(from, network string, own uint16, to netip.AddrPort) (c net.Conn, err error) {
+	l.Helper()
+	d := net.Dialer{Timeout: 3 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr(from, to.Addr()), own))}
+	if network == "udp" {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(from, to.Addr()), own))
+	}
+	l.In(from, func() { c, err = d.Dial(network, to.String()) })
 	if err == nil {
 		l.Cleanup(func() { _ = c.Close() })
 	}

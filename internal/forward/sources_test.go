@@ -64,7 +64,8 @@ func TestSources(t *testing.T) {
 	used := make(map[string]int)
 	for i := range 120 {
 		of := sources[both[i%2]]
-		c, err := l.dial(client, []string{"tcp", "udp"}[i/2%2], netip.AddrPortFrom(of[i/4%len(of)], port))
+		// Its own port for each, for two on one port of a server, from two VIPs, are not both kept.
+		c, err := l.dialFrom(client, []string{"tcp", "udp"}[i/2%2], 30000+uint16(i), netip.AddrPortFrom(of[i/4%len(of)], port))
 		if err != nil {
 			t.Fatal(err)
 		}
