@@ -73,10 +73,8 @@ beside:
 
 unit: units gobgp ## unit tests, with the race detector but for those that look into GoBGP
 
-# One processor for each test program, of which four run at once. In a synctest bubble with two, Go 1.26 may fire two timers at
-# once in one context of the race detector, which crashes the program (go.dev/issue/78156).
 units:
-	$(GO) test $(TESTFLAGS) -race -cpu 1 -p 4 -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/... ./tests/previous/... ./tests/mutate/...
+	$(GO) test $(TESTFLAGS) -race -p 4 -timeout 15m $$($(GO) list ./... | grep -v -e /tests/ -e /bgp/gobgp) ./tests/docs/... ./tests/previous/... ./tests/mutate/...
 
 # GoBGP's own ListPath, by which tests look into a router, races with its sessions; and the
 # detector would be most of what tests of memory measure. Their names say which they are.
