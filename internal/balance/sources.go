@@ -10,21 +10,41 @@ import (
 // sources are what servers see as clients of a VIP. What is said to a source comes to its owner. So
 // one that this node cannot have, that belongs to another node than the VIP does, or that a foreign
 // host answers for, is replaced by the VIP, and the connections of the others stay where they are. All
-// nodes come to the same.
-func sources(v *model.View, lb *model.LoadBalancer, vip netip.Addr) (out []netip.Addr) {
-	for _, s := range lb.Sources {
-		if s.Is4() != vip.Is4() {
-			continue
+// nodes come to the same. Of the VIPs of the object, here are those that this node can have.
+func sources(v *model.View, lb *model.LoadBalancer, here []netip.Addr, vip netip.Addr) (out []netip.Addr) {
+	out = turned(lb, vip)
+	for i, s := range out {
+		if by := owner(v, s); by != "" && by != owner(v, vip) || !slices.Contains(here, s) || foreign(v, s, by) {
+			out[i] = vip
 		}
-		if by := owner(v, s); by != "" && by != owner(v, vip) || !slices.Contains(lb.VIPs, s) || foreign(v, s, by) {
-			s = vip
-		}
-		out = append(out, s)
 	}
 	if !slices.ContainsFunc(out, func(s netip.Addr) bool { return s != vip }) {
 		return nil
 	}
 	return out
+}
+
+// turned are the sources of the family of a VIP, beginning elsewhere for each VIP. A client may connect
+// to several VIPs from one port, and the hash does not tell these connections apart: with one source
+// they would be the same connection to a server. One balancer would see that, but in a planned move
+// one has the old connection, and another one opens the new one.
+func turned(lb *model.LoadBalancer, vip netip.Addr) (out []netip.Addr) {
+	at := 0
+	for _, other := range lb.VIPs {
+		if other.Is4() == vip.Is4() && other.Less(vip) {
+			at++
+		}
+	}
+	for _, s := range lb.Sources {
+		if s.Is4() == vip.Is4() {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	at %= len(out)
+	return slices.Concat(out[at:], out[:at])
 }
 
 // foreign tells whether a host that is no member answers for a VIP: beside its owner, which tells the

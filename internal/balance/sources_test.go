@@ -94,3 +94,33 @@ func TestSources(t *testing.T) {
 		}
 	}
 }
+
+// TestSourcesOfOneClient: connections of one client, from one port, to several VIPs have different
+// sources. With one source they would be the same connection to a server, which only a balancer that
+// has them all sees.
+func TestSourcesOfOneClient(t *testing.T) {
+	ipv4 := []netip.Addr{vip4, netip.MustParseAddr("10.0.0.201"), netip.MustParseAddr("10.0.0.202"), netip.MustParseAddr("10.0.0.203")}
+	ipv6 := []netip.Addr{vip6, netip.MustParseAddr("fd00::201")}
+	for what, x := range map[string]struct{ sources, clients []netip.Addr }{
+		"all are sources":                {slices.Concat(ipv4, ipv6), slices.Concat(ipv4, ipv6)},
+		"two more than clients know":     {slices.Concat(ipv4[2:], ipv6), slices.Concat(ipv4[:2], ipv6)},
+		"clients know one that is none":  {ipv4[1:], ipv4[:3]},
+		"clients know those, and others": {ipv4[:2], ipv4[:2]},
+	} {
+		lb := &model.LoadBalancer{VIPs: slices.Concat(ipv4, ipv6), Sources: x.sources}
+		used := make(map[netip.Addr][]netip.Addr)
+		for _, vip := range x.clients {
+			used[vip] = sources(&model.View{Self: "m1"}, lb, lb.VIPs, vip)
+			if of := slices.SortedFunc(slices.Values(used[vip]), netip.Addr.Compare); !slices.Equal(of, slices.DeleteFunc(slices.Clone(x.sources), func(s netip.Addr) bool { return s.Is4() != vip.Is4() })) {
+				t.Errorf("%s: %s has %v, not each source once", what, vip, of)
+			}
+			for other, of := range used {
+				for i, s := range used[vip] {
+					if other != vip && i < len(of) && of[i] == s {
+						t.Errorf("%s: connections of one port to %s and to %s come from %s", what, other, vip, s)
+					}
+				}
+			}
+		}
+	}
+}
