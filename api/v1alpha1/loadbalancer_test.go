@@ -75,7 +75,6 @@ var balancerTexts = map[string]string{
 	`{"addresses":["fd00::200"],"backends":[{"address":"fd00::1"}],"allowedSources":["10.0.0.0/8"]}`:  "spec.allowedSources[0]: \"10.0.0.0/8\" is of another family than the addresses of this object\n",
 	`{"advertise":{"bgp":{}}}`:                                                                        "spec.advertise.bgp: needs l2 beside it: the balancer that owns the addresses there is the one that advertises them\n",
 	`{"advertise":{"l2":{},"bgp":{}}}`:                                                                "",
-	`{"advertise":{"l2":{},"bgp":{}},"sourceAddresses":["10.0.0.200"]}`:                               "spec.advertise.bgp: is not for an object with sourceAddresses: connections do not survive a move by BGP with several of them\n",
 	`{"advertise":{"l2":{},"bgp":{}},"source":"client"}`:                                              "spec.advertise.bgp: is for the source vip: with client the answers of the backends would not come back by a router\n",
 	`{"advertise":{"l2":{"mode":"balanced"}}}`:                                                        "spec.advertise.l2.mode: \"balanced\" is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
 }

@@ -72,7 +72,6 @@ func (l *LoadBalancer) Validate() []FieldError {
 	if a := s.Advertise; a != nil {
 		k.want(a.BGP == nil || a.L2 != nil, "spec.advertise.bgp", nil, "needs l2 beside it: the balancer that owns the addresses there is the one that advertises them")
 		k.want(a.BGP == nil || s.Source != SourceClient, "spec.advertise.bgp", nil, "is for the source vip: with client the answers of the backends would not come back by a router")
-		k.want(a.BGP == nil || len(s.SourceAddresses) == 0, "spec.advertise.bgp", nil, "is not for an object with sourceAddresses: connections do not survive a move by BGP with several of them")
 		k.want(a.L2 == nil || a.L2.Mode != L2Balanced, "spec.advertise.l2.mode", string(L2Balanced), "is not for a LoadBalancer, which is announced by l2 in the mode active-backup")
 	}
 	if n := s.NodeSelector; n != nil {

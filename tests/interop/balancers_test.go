@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,10 +41,10 @@ func TestBalancersMove(t *testing.T) { // P8, P18
 	s := &interop.LBD{}
 	f := balancers(t, s, interop.NewToR)
 	for _, c := range []move{
-		{interop.Drain(), interop.VIP4(), 0, true},
-		{interop.Terminate(), interop.VIP6(), 0, true},
-		{interop.Kill(), interop.VIP6(), unplanned, false},
-		{interop.LinkDown(), interop.VIP4(), unplanned, false},
+		{fault: interop.Drain(), vip: interop.VIP4(), watched: true},
+		{fault: interop.Terminate(), vip: interop.VIP6(), watched: true},
+		{fault: interop.Kill(), vip: interop.VIP6(), outage: unplanned},
+		{fault: interop.LinkDown(), vip: interop.VIP4(), outage: unplanned},
 	} {
 		patient(t, func() []string { return moved(t, f, s, &c) })
 	}
@@ -56,6 +57,8 @@ type move struct {
 	outage time.Duration // of new connections, at most
 	// watched: a connection over which only the server speaks goes on at once.
 	watched bool
+	// more is for how much longer what happens is looked at.
+	more time.Duration
 }
 
 // unplanned is how long new connections may fail if the owner is lost.
@@ -85,7 +88,7 @@ func moved(t *testing.T, f *interop.Fabric, s *interop.LBD, c *move) (broken []s
 		t.Fatal(err)
 	}
 	took := measure.Since(from)
-	interop.Pause(ctx, 1500*time.Millisecond)
+	interop.Pause(ctx, 1500*time.Millisecond+c.more)
 	silent, end := watch.Silence(from), measure.Now()
 	r, err := f.Traffic(from, end)
 	if err != nil {
@@ -94,7 +97,7 @@ func moved(t *testing.T, f *interop.Fabric, s *interop.LBD, c *move) (broken []s
 	conns := measure.ConnsIn(f.Eyes.ConnEvents(), from, end)
 	t.Logf("%s of %s: %s led elsewhere alone after %v; connections %+v; new ones %+v; a watch was silent for %v", x.Name, owner.Name, vip, took, conns, r, silent)
 	if conns.Open != held || conns.Survived() != held {
-		broken = append(broken, fmt.Sprintf("%s: %+v of the connections, want %d alive", x.Name, conns, held))
+		broken = append(broken, fmt.Sprintf("%s: %+v of the connections, want %d alive: %s", x.Name, conns, held, strings.Join(measure.Endings(f.Eyes.ConnEvents(), from), "; ")))
 	}
 	if r.Outage > slack*c.outage || c.outage == 0 && r.Failed+r.Moved > 0 {
 		broken = append(broken, fmt.Sprintf("%s: %+v, want an outage of %v at most", x.Name, r, c.outage))

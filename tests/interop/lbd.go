@@ -30,6 +30,8 @@ type LBD struct {
 	LogLevel string
 	// IBGP has the routers in the AS of the nodes.
 	IBGP bool
+	// Sources has machines behind a LoadBalancer see all its addresses as clients.
+	Sources bool
 	// Addresses are the VIPs; none is VIP4 and VIP6.
 	Addresses []netip.Addr
 }
@@ -126,6 +128,9 @@ metadata: {name: control-plane{{if $i}}-{{$i}}{{end}}}
 spec:
   addresses: [{{$vips}}]
 {{- if $.Backends}}
+{{- if $.S.Sources}}
+  sourceAddresses: [{{$vips}}]
+{{- end}}
   ports: [{port: 6443}, {port: 7000}, {port: 7101}]
   backends:
 {{- range $.Backends}}

@@ -29,8 +29,8 @@ func TestBalancersLoseSessions(t *testing.T) {
 	s := &interop.LBD{}
 	f := balancers(t, s, interop.NewToR)
 	for _, c := range []move{
-		{interop.Shut(), interop.VIP4(), unheard, true},
-		{interop.Block(), interop.VIP6(), unheard, true},
+		{fault: interop.Shut(), vip: interop.VIP4(), outage: unheard, watched: true},
+		{fault: interop.Block(), vip: interop.VIP6(), outage: unheard, watched: true},
 	} {
 		patient(t, func() []string { return lost(t, f, s, &c) })
 	}
@@ -236,15 +236,25 @@ func TestBalancersTwoRouters(t *testing.T) {
 		}
 		return append(broken, stays(t, f, vip, owner, "one of two sessions is lost", from, unheard)...)
 	})
-	patient(t, func() []string { return lost(t, f, s, &move{interop.Shut(), interop.VIP4(), unheard, true}) })
+	patient(t, func() []string {
+		return lost(t, f, s, &move{fault: interop.Shut(), vip: interop.VIP4(), outage: unheard, watched: true})
+	})
 }
 
-// TestBalancersInternal: the routers are in the AS of the balancers.
+// TestBalancersInternal: the routers are in the AS of the balancers, and backends see several addresses of
+// the object as clients. The client goes on to connect from all its ports, to all addresses: no backend is to
+// take such a connection for one that the former owner still has.
 func TestBalancersInternal(t *testing.T) {
 	t.Parallel()
-	s := &interop.LBD{IBGP: true}
+	s := &interop.LBD{IBGP: true, Sources: true, Addresses: []netip.Addr{interop.VIP4(), interop.VIP4().Next(), interop.VIP6()}}
 	f := balancers(t, s, interop.NewToR)
-	for _, c := range []move{{interop.Drain(), interop.VIP4(), 0, true}, {interop.Shut(), interop.VIP4(), unheard, true}} {
+	if err := f.Sysctl(f.Client, map[string]string{"ipv4/ip_local_port_range": "40000 40499"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []move{
+		{fault: interop.Drain(), vip: interop.VIP4(), watched: true, more: 3 * time.Second},
+		{fault: interop.Shut(), vip: interop.VIP4(), outage: unheard, watched: true},
+	} {
 		patient(t, func() []string { return lost(t, f, s, &c) })
 	}
 }
