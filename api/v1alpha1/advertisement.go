@@ -183,10 +183,6 @@ const (
 
 // Default fills in what is unset.
 func (a *BGPAdvertisement) Default() {
-	if a.Spec.AggregationLength == nil {
-		a.Spec.AggregationLength = new(int32(DefaultAggregationLength))
-	}
-	if a.Spec.AggregationLengthV6 == nil {
-		a.Spec.AggregationLengthV6 = new(int32(DefaultAggregationLengthV6))
-	}
+	setDefault(&a.Spec.AggregationLength, new(int32(DefaultAggregationLength)))
+	setDefault(&a.Spec.AggregationLengthV6, new(int32(DefaultAggregationLengthV6)))
 }

@@ -100,11 +100,7 @@ func (l *BGPListener) Default() {
 	setDefault(&s.Upstream, UpstreamL2)
 	if n := &s.NextHops; n.Mode == NextHopsResilient {
 		setDefault(&n.Buckets, DefaultBuckets)
-		if n.IdleTimer == nil {
-			n.IdleTimer = &Duration{DefaultIdleTimer}
-		}
-		if n.UnbalancedTimer == nil {
-			n.UnbalancedTimer = &Duration{}
-		}
+		setDefault(&n.IdleTimer, &Duration{DefaultIdleTimer})
+		setDefault(&n.UnbalancedTimer, &Duration{})
 	}
 }

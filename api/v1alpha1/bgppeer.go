@@ -217,18 +217,12 @@ const (
 func (p *BGPPeer) Default() {
 	s := &p.Spec
 	setDefault(&s.PeerPort, DefaultBGPPort)
-	if s.HoldTime == nil {
-		s.HoldTime = &Duration{DefaultHoldTime}
-	}
-	if s.KeepaliveTime == nil {
-		s.KeepaliveTime = &Duration{(s.HoldTime.Duration / 3).Truncate(time.Second)}
-	}
+	setDefault(&s.HoldTime, &Duration{DefaultHoldTime})
+	setDefault(&s.KeepaliveTime, &Duration{(s.HoldTime.Duration / 3).Truncate(time.Second)})
 	if !s.Passive {
 		setDefault(&s.ConnectTime, Duration{DefaultConnectTime})
 	}
-	if s.GracefulShutdownDelay == nil {
-		s.GracefulShutdownDelay = &Duration{DefaultGracefulShutdownDelay}
-	}
+	setDefault(&s.GracefulShutdownDelay, &Duration{DefaultGracefulShutdownDelay})
 	if len(s.Families) == 0 {
 		s.Families = []AddressFamily{FamilyIPv4, FamilyIPv6}
 	}

@@ -85,7 +85,5 @@ type ServiceAllocation struct {
 
 // Default fills in what is unset.
 func (p *IPAddressPool) Default() {
-	if p.Spec.AutoAssign == nil {
-		p.Spec.AutoAssign = new(true)
-	}
+	setDefault(&p.Spec.AutoAssign, new(true))
 }

@@ -232,9 +232,7 @@ func (l *LoadBalancer) Default() {
 	setDefault(&l.Spec.Affinity, AffinityConnection)
 	setDefault(&l.Spec.OnFailure, FailureReset)
 	setDefault(&l.Spec.Source, SourceVIP)
-	if l.Spec.DrainTimeout == nil {
-		l.Spec.DrainTimeout = &Duration{DefaultBackendDrainTimeout}
-	}
+	setDefault(&l.Spec.DrainTimeout, &Duration{DefaultBackendDrainTimeout})
 	defaultAdvertise(&l.Spec.Advertise)
 	setDefault(&l.Spec.Partition, PartitionAvailable)
 }

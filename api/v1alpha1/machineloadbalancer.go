@@ -269,9 +269,7 @@ func (m *MachineLoadBalancer) Default() {
 		s.HealthCheck.Default()
 	}
 	defaultAdvertise(&s.Advertise)
-	if s.Drain.Hook == nil {
-		s.Drain.Hook = new(true)
-	}
+	setDefault(&s.Drain.Hook, new(true))
 	if t := s.TargetKind; t != nil {
 		setDefault(&t.AddressesPath, "status.addresses")
 		setDefault(&t.NodeNamePath, "status.nodeRef.name")

@@ -291,9 +291,7 @@ func (c *NodeConfiguration) Default() {
 	setDefault(&c.Gossip.Detection, DetectionLAN)
 	setDefault(&c.Connections, ConnectionsKeep)
 	setDefault(&c.ServiceConnections, ConnectionsReset)
-	if c.HTTP.Address == nil {
-		c.HTTP.Address = new(DefaultHTTPAddress)
-	}
+	setDefault(&c.HTTP.Address, new(DefaultHTTPAddress))
 	setDefault(&c.Socket, DefaultSocket)
 	setDefault(&c.Drain.Timeout, Duration{DefaultDrainTimeout})
 	setDefault(&c.BGP.ListenPort, DefaultBGPPort)
@@ -315,9 +313,7 @@ func (m *MachinesSpec) Default() {
 	if m.DrainLabels == nil {
 		m.DrainLabels = DefaultDrainLabels()
 	}
-	if m.DrainOnDeletion == nil {
-		m.DrainOnDeletion = new(true)
-	}
+	setDefault(&m.DrainOnDeletion, new(true))
 	setDefault(&m.HookTimeout, Duration{DefaultHookTimeout})
 }
 

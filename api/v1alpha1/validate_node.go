@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -183,9 +184,7 @@ func (k *checker) peers(g *GossipSpec) {
 			}
 			name = addr.String()
 		}
-		if port == 0 {
-			port = uint16(g.Port)
-		}
+		port = cmp.Or(port, uint16(g.Port))
 		name += " " + strconv.Itoa(int(port))
 		if first, dup := seen[name]; dup {
 			k.bad(path, peer, "is the same peer as gossip.peers[%d]", first)

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,9 +11,7 @@ import (
 // Cleanup unbinds every address with lbd's mark on every interface and returns
 // those it unbound. It is for when no daemon runs: one that does puts them back.
 func Cleanup(ctx context.Context, logger *slog.Logger) ([]netip.Prefix, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	k, err := openKernel()
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@
 package address
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,12 +104,8 @@ func New(opt Options) (*Driver, error) {
 
 // NewOn is New on a given kernel, which Close closes.
 func NewOn(k Kernel, opt Options) (*Driver, error) {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opt.Lifetime == 0 {
-		opt.Lifetime = Lifetime
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
+	opt.Lifetime = cmp.Or(opt.Lifetime, Lifetime)
 	if opt.Lifetime < MinLifetime || opt.Lifetime%time.Second != 0 {
 		return nil, fmt.Errorf("lifetime: %s is not a whole number of seconds of at least %s", opt.Lifetime, MinLifetime)
 	}

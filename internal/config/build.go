@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -62,9 +63,7 @@ func newPeers(g *v1alpha1.GossipSpec) []Peer {
 		if err != nil {
 			continue
 		}
-		if port == 0 {
-			port = uint16(g.Port)
-		}
+		port = cmp.Or(port, uint16(g.Port))
 		addr, _ := netip.ParseAddr(host) // zero for a host name
 		peers = append(peers, Peer{Host: host, Addr: addr, Port: port})
 	}

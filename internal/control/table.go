@@ -42,9 +42,7 @@ type kind struct {
 func (t *table) add(cells ...string) {
 	for i, cell := range cells {
 		cell = clean(cell)
-		if cell == "" {
-			cell = "-"
-		}
+		cell = cmp.Or(cell, "-")
 		if i < len(cells)-1 {
 			cell = cut(cell)
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -229,12 +230,8 @@ func sentence(reason, node, owner, detail string) string {
 	case reason == model.ReasonProbing.String() && owner == node:
 		text = "{node} owns the VIP and is asking the network whether another node has it now"
 	}
-	if text == "" {
-		text = "{node} says " + reason + ", which this command does not know"
-	}
-	if owner == "" {
-		owner = "another node"
-	}
+	text = cmp.Or(text, "{node} says "+reason+", which this command does not know")
+	owner = cmp.Or(owner, "another node")
 	text = strings.NewReplacer("{node}", node, "{owner}", owner).Replace(text)
 	if detail != "" {
 		text += ": " + detail

@@ -180,9 +180,7 @@ func (k *keepalived) peers(title string, d *directive) {
 		}
 	}
 	if own := d.value("unicast_src_ip"); own != "" {
-		if g.BindAddress == "" {
-			g.BindAddress = own
-		}
+		g.BindAddress = cmp.Or(g.BindAddress, own)
 		if g.BindAddress != own {
 			k.note(title, d.get("unicast_src_ip"), "%s is left out with its unicast_peer: a daemon has one address for gossip, %s", own, g.BindAddress)
 			return

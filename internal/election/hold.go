@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -17,9 +18,7 @@ func (s *step) expired() bool {
 // giveUp leaves the VIP to a node whose kernel does what it is told.
 func (s *step) giveUp() {
 	s.m.Deferred = s.in.Now.Add(DriverPause)
-	if s.detail == "" {
-		s.detail = s.in.Address.Err
-	}
+	s.detail = cmp.Or(s.detail, s.in.Address.Err)
 	s.m.LostDetail = s.detail
 	s.letGo(model.ReasonDriverError)
 }

@@ -19,6 +19,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,9 +188,7 @@ func create(o Options, visitor string) (*Gossip, error) {
 
 // prepare checks the options and makes everything that needs no socket.
 func prepare(o Options) (*Gossip, *memberlist.Config, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	switch {
 	case !record.ValidName(string(o.Name)):
 		return nil, nil, fmt.Errorf("gossip: name %q must have 1 to %d visible characters and no slash", o.Name, record.MaxName)

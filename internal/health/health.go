@@ -11,6 +11,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -71,10 +72,7 @@ var _ source.Source = (*Source)(nil)
 
 // New returns a Source without checks.
 func New(opts Options) *Source {
-	log := opts.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	forwarded := opts.Forwarded
 	if forwarded == nil {
 		forwarded = func(string) bool { return false }

@@ -1,6 +1,7 @@
 package k8s
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -105,9 +106,7 @@ func NamespaceOf(kubeconfig string) string {
 
 // NewFor makes a Client for an API server that the caller knows.
 func NewFor(cfg *rest.Config, o Options) (*Client, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	routeLog(o.Logger)
 	var err error
 	c := &Client{Config: rest.CopyConfig(cfg), requests: newCounter()}

@@ -3,6 +3,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -43,9 +44,7 @@ type Source struct {
 
 // New returns a Source; nothing is opened before Run.
 func New(opt Options) *Source {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if opt.Resync <= 0 {
 		opt.Resync = DefaultResync
 	}

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -159,9 +160,7 @@ func (b *Balancer) member(m *Machine, was *v1alpha1.MachineMemberStatus, report 
 		x.State, x.Reason = v1alpha1.MemberDisabled, DrainDisabled
 	case leaving || node != nil && node.Draining:
 		x.State, x.Reason = v1alpha1.MemberDraining, reason
-		if x.Reason == "" {
-			x.Reason = "NodeDraining"
-		}
+		x.Reason = cmp.Or(x.Reason, "NodeDraining")
 		switch {
 		case node != nil && node.Drained:
 			x.State, x.Reason = v1alpha1.MemberDrained, MemberServesNothing

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -175,9 +176,7 @@ func (p *pass) shape(s model.Spread) *hop {
 	if s.Resilient && !p.plain {
 		const tick = 10 * time.Millisecond
 		g.resilient, g.buckets = true, s.Buckets
-		if g.buckets == 0 {
-			g.buckets = defaultBuckets
-		}
+		g.buckets = cmp.Or(g.buckets, defaultBuckets)
 		g.idle, g.unbalanced = uint32(s.Idle/tick), uint32(s.Unbalanced/tick)
 	}
 	return g

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -50,10 +51,7 @@ func (n *Node) leaving(someReady, cordonDrains bool) string {
 	case n.NetworkUnavailable:
 		return "the Node has the condition NetworkUnavailable"
 	case n.Ready != ConditionTrue && someReady:
-		ready := n.Ready
-		if ready == "" {
-			ready = ConditionUnknown
-		}
+		ready := cmp.Or(n.Ready, ConditionUnknown)
 		return fmt.Sprintf("the condition Ready of the Node is %s", ready)
 	case n.Unschedulable && cordonDrains:
 		return "the Node is cordoned"

@@ -2,6 +2,7 @@ package bfd
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -102,9 +103,7 @@ func (s Session) normal() (Session, error) {
 	if len(s.Interface) > 15 {
 		bad("interface %q: longer than 15 characters", s.Interface)
 	}
-	if s.MinTTL == 0 {
-		s.MinTTL = DefaultMinTTL
-	}
+	s.MinTTL = cmp.Or(s.MinTTL, DefaultMinTTL)
 	if !s.Multihop {
 		s.MinTTL = 255
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -362,10 +363,7 @@ func (t *tenantServices) assigned(k model.Key, s *v1alpha1.TenantService, addres
 	if len(addresses) < max(len(s.Spec.Families), 1) || slices.ContainsFunc(s.Spec.Addresses, lacks) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		words := t.problems[k]
-		if words == "" {
-			words = "no address was chosen yet"
-		}
+		words := cmp.Or(t.problems[k], "no address was chosen yet")
 		return brief{v1alpha1.ConditionAddressAssigned, false, string(tenants.ReasonNoAddress), words}.of(0)
 	}
 	var words []string

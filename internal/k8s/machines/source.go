@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"log/slog"
@@ -77,9 +78,7 @@ var (
 
 // New returns a Source; Run connects it.
 func New(o Options) *Source {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.OnChecks == nil {
 		o.OnChecks = func(map[string]v1alpha1.HealthCheck) {}
 	}

@@ -7,6 +7,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,9 +85,7 @@ type Stats struct{ OK, Failed uint64 }
 
 // New returns a Writer; Run runs it.
 func New(o Options) *Writer {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Writer{o: o, sooner: Sooner, assigned: assignments{tokens: assignedBurst}}
 }
 

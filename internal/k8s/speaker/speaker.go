@@ -5,6 +5,7 @@
 package speaker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -118,9 +119,7 @@ var _ source.Source = (*Source)(nil)
 
 // New returns a Source; Run connects it.
 func New(o Options) *Source {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.OnChange == nil {
 		o.OnChange = func(services.Result) {}
 	}
