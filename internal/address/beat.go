@@ -1,6 +1,10 @@
 package address
 
-import "time"
+import (
+	"time"
+
+	"lbd.dev/lbd/internal/wake"
+)
 
 // pace keeps a beat for every lifetime in use, that of the driver always: the
 // moments at which all holds with that lifetime are renewed together, a third of
@@ -19,7 +23,7 @@ func (d *Driver) pace() {
 	for lifetime := range used {
 		if _, ok := d.beats[lifetime]; !ok {
 			d.beats[lifetime] = time.Now().Add(lifetime / 3)
-			signal(d.tasks.paced)
+			wake.Up(d.tasks.paced)
 		}
 	}
 }

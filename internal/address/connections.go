@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/sockdiag"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -79,7 +80,7 @@ func (c *census) add(s sockdiag.Socket) {
 // the polling; d.mu is held.
 func (d *Driver) recount() {
 	if c := d.census(true); len(c.counts) > 0 {
-		signal(d.tasks.linger)
+		wake.Up(d.tasks.linger)
 		d.note(c, c.take(d.kernel))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/sockdiag"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // cutter ends connections that have lost their other end because an address was bound
@@ -45,7 +46,7 @@ func (c *cutter) turn(a netip.Addr, bound bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.turned[a] = bound
-	signal(c.wake)
+	wake.Up(c.wake)
 }
 
 // sever cuts these.
@@ -56,7 +57,7 @@ func (c *cutter) sever(s []sockdiag.Socket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.parted = s // whoever counts finds all of them each time
-	signal(c.wake)
+	wake.Up(c.wake)
 }
 
 // run works until ctx ends, and then does what it was asked for before.

@@ -16,6 +16,7 @@ import (
 
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 var _ announce.Extender = (*Driver)(nil)
@@ -219,12 +220,4 @@ func (d *Driver) outdated() bool {
 }
 
 // fire asks for another Apply.
-func (d *Driver) fire() { signal(d.changed) }
-
-// signal puts one token into a channel of capacity one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // the pending one covers this one too
-	}
-}
+func (d *Driver) fire() { wake.Up(d.changed) }

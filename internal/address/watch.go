@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/sockfilter"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -31,9 +32,9 @@ func (d *Driver) watch(ctx context.Context) {
 			switch {
 			case what == Missed:
 				wait = backoffMin
-				signal(d.tasks.repair)
+				wake.Up(d.tasks.repair)
 			case d.missing.Load(), what == Removed && e.own(): // what is not ours may have been in the way
-				signal(d.tasks.repair)
+				wake.Up(d.tasks.repair)
 			}
 		})
 		if ctx.Err() != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // Timing of a Runner. Apply is idempotent, so asking again costs little.
@@ -53,10 +54,7 @@ func (r *Runner) Submit(d *model.Desired) {
 	r.mu.Lock()
 	r.want = d
 	r.mu.Unlock()
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
+	wake.Up(r.kick)
 }
 
 // Extend hands over a Desired that asks this driver for what the one before does:

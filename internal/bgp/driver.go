@@ -15,6 +15,7 @@ import (
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/bgp/bfd"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 var (
@@ -105,12 +106,7 @@ func (d *Driver) Name() model.SinkName { return model.SinkBGP }
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
 
 // notify fires Changed.
-func (d *Driver) notify() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
-}
+func (d *Driver) notify() { wake.Up(d.changed) }
 
 // Restarted tells whether an earlier process of this node was here a moment ago,
 // so that routers still have its paths, and to which prefixes.

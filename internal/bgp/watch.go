@@ -11,6 +11,7 @@ import (
 
 	"lbd.dev/lbd/internal/bgp/bfd"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -282,12 +283,7 @@ func (b *bfdState) failed(now time.Time) bool {
 }
 
 // lookAgain has BFD looked at.
-func (d *Driver) lookAgain() {
-	select {
-	case d.news <- struct{}{}:
-	default:
-	}
-}
+func (d *Driver) lookAgain() { wake.Up(d.news) }
 
 // bfdWords tells why a BFD session went down.
 func bfdWords(s *bfd.Status) string {

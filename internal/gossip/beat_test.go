@@ -18,6 +18,7 @@ import (
 	"lbd.dev/lbd/internal/gossip/memnet"
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 func TestHeartbeatLateAndResumed(t *testing.T) {
@@ -260,7 +261,7 @@ func (m *member) forget() {
 	for name, addr := range members {
 		m.table.Member(name, addr, true, now)
 	}
-	signal(m.wake)
+	wake.Up(m.wake)
 }
 
 // TestStallIsNotLate has the timer of b fire long after it was due, as after

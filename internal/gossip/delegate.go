@@ -11,6 +11,7 @@ import (
 
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // delegate is what memberlist calls. Some of the calls come with memberlist's
@@ -160,7 +161,7 @@ func (d *delegate) note(n *memberlist.Node, present bool) {
 		d.events[model.NodeName(n.Name)] = event{addr, present}
 	}
 	d.mu.Unlock()
-	signal(d.g.wake)
+	wake.Up(d.g.wake)
 }
 
 func (d *delegate) take() map[model.NodeName]event {

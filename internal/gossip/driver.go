@@ -10,6 +10,7 @@ import (
 
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -39,7 +40,7 @@ func (d *driver) Apply(ctx context.Context, want *model.Desired) (model.Applied,
 	if !want.Group.Unready {
 		if part, changed := g.own.Update(&want.Group); changed {
 			g.tell(part, heartbeatTargets(&want.Group))
-			signal(g.wake) // Run repeats it
+			wake.Up(g.wake) // Run repeats it
 		}
 	}
 	now := time.Now()
@@ -114,6 +115,6 @@ func (g *Gossip) await(owners, first []model.NodeName, now time.Time) {
 		}
 	}
 	if g.watches.Await(alive, first, now) {
-		signal(g.wake)
+		wake.Up(g.wake)
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/source"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -272,7 +273,7 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 		return err
 	}
 	g.tellKeys()
-	signal(g.wake)
+	wake.Up(g.wake)
 	return nil
 }
 

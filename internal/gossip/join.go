@@ -18,6 +18,7 @@ import (
 
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -121,7 +122,7 @@ func (j *joiner) set(peers []string) error {
 	}
 	j.peers = list
 	j.recount()
-	signal(j.wake)
+	wake.Up(j.wake)
 	return errors.Join(errs...)
 }
 
@@ -173,7 +174,7 @@ func (j *joiner) recount() {
 	}
 	if !reflect.DeepEqual(list, j.listed) {
 		j.listed, j.told = list, false
-		signal(j.g.wake)
+		wake.Up(j.g.wake)
 	}
 }
 
@@ -194,8 +195,6 @@ func (j *joiner) takeOthers() (peers []model.Peer, changed bool) {
 }
 
 // kick looks at once whom to reach.
-func (j *joiner) kick() { signal(j.wake) }
-
 // met is called for a node that sends although it is not a member here.
 func (j *joiner) met(addr netip.AddrPort) {
 	if !addr.IsValid() {
@@ -206,7 +205,7 @@ func (j *joiner) met(addr netip.AddrPort) {
 		j.hot[addr] = true
 	}
 	j.mu.Unlock()
-	signal(j.wake)
+	wake.Up(j.wake)
 }
 
 // absent are the configured peers that are not members.
@@ -461,7 +460,7 @@ func (j *joiner) attempt(ctx context.Context, p *peer, live roster) {
 func (j *joiner) done(p *peer, joined bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	defer signal(j.wake)
+	defer wake.Up(j.wake)
 	p.busy = false
 	j.busy--
 	now := time.Now()

@@ -7,6 +7,7 @@ import (
 	"lbd.dev/lbd/internal/gossip/beat"
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // takeEvents takes over what memberlist said of nodes.
@@ -29,7 +30,7 @@ func (r *round) takeEvents() {
 			g.table.Beating(name, true)
 		}
 		if !came {
-			g.join.kick()
+			wake.Up(g.join.wake)
 			continue
 		}
 		if to := beat.Endpoint(name, e.addr); to != nil && g.table.Alive() <= direct {

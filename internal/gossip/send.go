@@ -11,6 +11,7 @@ import (
 	"lbd.dev/lbd/internal/gossip/beat"
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // justGone is for how long a node that memberlist believes dead is still told.
@@ -266,7 +267,7 @@ func (q *queue[T]) push(x T) {
 		q.dropped++
 	}
 	q.mu.Unlock()
-	signal(q.wake)
+	wake.Up(q.wake)
 }
 
 func (q *queue[T]) pop() (T, bool) {
@@ -299,12 +300,4 @@ func (q *queue[T]) stats() (length int, dropped uint64) {
 func (q *queue[T]) length() int {
 	n, _ := q.stats()
 	return n
-}
-
-// signal wakes the reader of a channel of one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/source"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // Options are what a Source needs from outside.
@@ -182,9 +183,4 @@ func (s *Source) takeChange() (map[string]model.HealthState, bool) {
 	return states, true
 }
 
-func (s *Source) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // Run will see this change with the one before it
-	}
-}
+func (s *Source) signal() { wake.Up(s.wake) }

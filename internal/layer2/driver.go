@@ -22,6 +22,7 @@ import (
 	"lbd.dev/lbd/internal/layer2/nd"
 	"lbd.dev/lbd/internal/layer2/silence"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 var _ announce.Extender = (*Driver)(nil)
@@ -158,12 +159,7 @@ func Probe(ctx context.Context, logger *slog.Logger, iface string, addr netip.Ad
 }
 
 // notify fires Changed.
-func (d *Driver) notify() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
-}
+func (d *Driver) notify() { wake.Up(d.changed) }
 
 // silenceLost is told by a silence that could not be renewed.
 func (d *Driver) silenceLost(err error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // run is the one timer of all VIPs.
@@ -41,12 +42,7 @@ func (d *Driver) nextIn() time.Duration {
 }
 
 // rouse makes run look at the earliest deadline again.
-func (d *Driver) rouse() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
+func (d *Driver) rouse() { wake.Up(d.wake) }
 
 // fire does everything that is due by now. What falls due meanwhile is for the next
 // time: where sending is slow there would be no end, and nobody else gets the lock.
@@ -165,10 +161,7 @@ func (c *clock) set(on bool) {
 	if !changed {
 		return
 	}
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
+	wake.Up(c.kick)
 }
 
 // pause is the time to the next look.

@@ -11,6 +11,7 @@ import (
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/source"
+	"lbd.dev/lbd/internal/wake"
 )
 
 var _ source.Source = (*Source)(nil)
@@ -103,12 +104,7 @@ func (s *Source) watch(ctx context.Context, st *state) (healthy bool, err error)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		failed <- l.wait(func() {
-			select {
-			case changed <- struct{}{}:
-			default: // one reading that has not begun covers this message too
-			}
-		})
+		failed <- l.wait(func() { wake.Up(changed) })
 	}()
 	defer func() {
 		l.Close()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -59,10 +60,7 @@ func (q *Queue) Write(line []byte) (int, error) {
 	}
 	q.size += len(line)
 	q.lines = append(q.lines, append([]byte(nil), line...))
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(q.wake)
 	return len(line), nil
 }
 
@@ -126,10 +124,7 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(q.wake)
 	select {
 	case <-q.done:
 	case <-time.After(Flush):

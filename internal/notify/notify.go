@@ -19,6 +19,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/announce"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -115,10 +116,7 @@ func (d *Driver) SetPrograms(programs []v1alpha1.NotifySpec, vips []model.VIP) {
 			delete(d.targets, a)
 		}
 	}
-	select {
-	case d.changed <- struct{}{}: // new ones are to be told
-	default:
-	}
+	wake.Up(d.changed) // new ones are to be told
 }
 
 // Apply implements announce.Driver. It starts what is to be told and does not wait for it.

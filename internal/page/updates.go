@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -154,9 +156,6 @@ func (p *Page) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for news := range p.readers {
-		select {
-		case news <- struct{}{}:
-		default: // it is about to look anyway
-		}
+		wake.Up(news)
 	}
 }

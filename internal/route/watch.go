@@ -13,6 +13,7 @@ import (
 
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/sockfilter"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -60,10 +61,7 @@ func (d *Driver) watch() {
 // alarm asks for a look at the kernel.
 func (d *Driver) alarm() {
 	d.foreign.Store(true)
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
+	wake.Up(d.changed)
 }
 
 // listen reads messages until the socket fails or ctx ends.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/bgp"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // After a session ends the server waits for 5 s before it tries again, which
@@ -107,10 +108,7 @@ func (b *inbox) put(addr netip.Addr, e event) {
 		b.news = append(b.news, news{p, b.life[addr], e})
 	}
 	b.mu.Unlock()
-	select {
-	case b.kick <- struct{}{}:
-	default:
-	}
+	wake.Up(b.kick)
 }
 
 func (b *inbox) take() []news {
@@ -122,12 +120,7 @@ func (b *inbox) take() []news {
 }
 
 // wake has the keeper look at its timers.
-func (s *Speaker) wake() {
-	select {
-	case s.inbox.kick <- struct{}{}:
-	default:
-	}
-}
+func (s *Speaker) wake() { wake.Up(s.inbox.kick) }
 
 // keep runs until Close.
 func (s *Speaker) keep() {

@@ -13,6 +13,7 @@ import (
 
 	"lbd.dev/lbd/internal/gossip/record"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // finals is how often the end of a stream of heartbeats is told.
@@ -53,7 +54,7 @@ func NewSender(name model.NodeName, interval time.Duration, real bool, log *slog
 // set replaces the plan.
 func (s *Sender) set(p *plan) {
 	s.plan.Store(p)
-	signal(s.wake)
+	wake.Up(s.wake)
 }
 
 // InStep is called when a heartbeat of another node has come. If half an interval
@@ -64,7 +65,7 @@ func (s *Sender) set(p *plan) {
 // half an interval, up to twice as many are sent.
 func (s *Sender) InStep() {
 	if s.halfway() {
-		signal(s.join)
+		wake.Up(s.join)
 	}
 }
 
@@ -277,13 +278,5 @@ func (st *sending) endings() {
 		} else {
 			st.ends[name] = e
 		}
-	}
-}
-
-// signal wakes the reader of a channel of one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

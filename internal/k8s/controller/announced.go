@@ -25,6 +25,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // conditionAnnounced is the type of the condition of a Service that says which node announces it.
@@ -107,7 +108,7 @@ func newAnnouncer(c *Controller) *announcer {
 		ours: services.Options{Class: c.o.Allocator.Class, Classless: c.o.Allocator.Classless},
 		nodes: k8s.NewWatch(k8s.WatchOptions[sight]{
 			Name: "nodestatuses", ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, c.o.Client.Dynamic), Object: &unstructured.Unstructured{},
-			Convert: convertSight, Same: sameSight, Changed: func([]model.Key) { signal(c.changes.seen) },
+			Convert: convertSight, Same: sameSight, Changed: func([]model.Key) { wake.Up(c.changes.seen) },
 			Lacks: func(ctx context.Context) (bool, error) {
 				gvr := objects.Resource(v1alpha1.NodeStatusKind)
 				return c.o.Client.Lacks(ctx, gvr.Group, []string{gvr.Version}, gvr.Resource)

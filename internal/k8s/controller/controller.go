@@ -34,6 +34,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // Manager names this writer among those of one object, and is the source of events.
@@ -176,7 +177,7 @@ func New(o Options) (*Controller, error) {
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
 		Convert: convertNode, Same: sameNode, Changed: func(keys []model.Key) {
 			c.changes.node(keys)
-			signal(c.changes.seen)
+			wake.Up(c.changes.seen)
 		},
 	})
 	c.objects = objects.NewSet(o.Client, c.seeObjects)
@@ -323,7 +324,7 @@ func (c *changes) service(keys []model.Key) {
 	c.add(&c.unjudged, keys)
 	c.add(&c.services, keys)
 	c.judge()
-	signal(c.seen)
+	wake.Up(c.seen)
 }
 func (c *changes) namespace(keys []model.Key) { c.add(&c.namespaces, keys) }
 
@@ -352,16 +353,9 @@ func (c *changes) mark(flag *bool) {
 	c.poke()
 }
 
-func (c *changes) poke()        { signal(c.wake) }
-func (c *changes) judge()       { signal(c.judged) }
-func (c *changes) judgeAgents() { signal(c.agentsJudged) }
-
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
+func (c *changes) poke()        { wake.Up(c.wake) }
+func (c *changes) judge()       { wake.Up(c.judged) }
+func (c *changes) judgeAgents() { wake.Up(c.agentsJudged) }
 
 // takeJudged returns the Services and Nodes that changed and were not judged yet, and forgets
 // them.

@@ -14,6 +14,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // The reasons of Accepted of objects other than pools.
@@ -195,7 +196,7 @@ func (j *judge) tellServices(problems map[string][]string) {
 		silent[name] = strings.Join(list, "; ")
 	}
 	j.c.silent.Store(&silent)
-	signal(j.c.changes.seen)
+	wake.Up(j.c.changes.seen)
 	for name, list := range problems {
 		words := strings.Join(list, "; ")
 		if j.silent[name] == words {

@@ -17,6 +17,7 @@ import (
 	"lbd.dev/lbd/internal/machines"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/source"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // How the source takes its time.
@@ -122,13 +123,6 @@ func (s *Source) count(what string) {
 	s.writes[what]++
 }
 
-func wake(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default: // one is waiting already
-	}
-}
-
 // Run watches and publishes until ctx ends.
 func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 	p := &publisher{s: s, publish: publish}
@@ -183,8 +177,8 @@ func (s *Source) session(ctx context.Context, c *k8s.Client, mark [sha256.Size]b
 	defer running.Wait()
 	defer cancel()
 	set := NewSet(SetOptions{Logger: s.o.Logger, Client: c, Namespaces: s.o.Spec.Namespaces, Rules: &s.rules, Changed: func() {
-		wake(s.kick)
-		wake(s.write)
+		wake.Up(s.kick)
+		wake.Up(s.write)
 	}})
 	running.Go(func() { set.Run(ctx) })
 	w := &reporter{s: s, set: set, w: writer{client: c.Dynamic, manager: Manager, host: string(s.o.Self)}}
@@ -235,11 +229,11 @@ func (d *driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	defer d.mu.Unlock()
 	if !d.state.Equal(&want.Machines) {
 		d.state = want.Machines
-		wake(d.write)
+		wake.Up(d.write)
 	}
 	if a := want.Machines.Addrs; len(a) > 0 && !slices.Equal(d.addrs, a) {
 		d.addrs = slices.Clone(a)
-		wake(d.kick)
+		wake.Up(d.kick)
 	}
 	return model.Applied{}, nil
 }

@@ -19,6 +19,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/machines"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // annotatePause is the time between two writes of the annotations of one Machine.
@@ -63,7 +64,7 @@ func NewSteward(o StewardOptions) *Steward {
 	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[model.Key]string{}, writes: map[string]uint64{},
 		w: writer{client: o.Client.Dynamic, manager: o.Manager, host: o.Host}}
 	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Balancers: o.Balancers, Changed: func() {
-		wake(s.kick)
+		wake.Up(s.kick)
 		o.Changed()
 	}})
 	return s
@@ -84,7 +85,7 @@ func (s *Steward) Watch(ctx context.Context) { s.set.Run(ctx) }
 func (s *Steward) Synced() bool { return s.set.Synced() }
 
 // Wake has the Steward look again.
-func (s *Steward) Wake() { wake(s.kick) }
+func (s *Steward) Wake() { wake.Up(s.kick) }
 
 // Writes counts what was sent, by what it was, as Source.Writes does.
 func (s *Steward) Writes() map[string]uint64 {
@@ -208,7 +209,7 @@ func (s *Steward) SetProblem(k model.Key, text string) {
 	}
 	s.mu.Unlock()
 	if changed {
-		wake(s.kick)
+		wake.Up(s.kick)
 	}
 }
 

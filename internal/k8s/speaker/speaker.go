@@ -29,6 +29,7 @@ import (
 	"lbd.dev/lbd/internal/services"
 	"lbd.dev/lbd/internal/source"
 	"lbd.dev/lbd/internal/tenants"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // How the source takes its time.
@@ -230,12 +231,7 @@ func (s *Source) changed(part func(*pending) map[model.Key]bool) func([]model.Ke
 	}
 }
 
-func (s *Source) wake() {
-	select {
-	case s.kick <- struct{}{}:
-	default: // one is waiting already
-	}
-}
+func (s *Source) wake() { wake.Up(s.kick) }
 
 func (w *watches) synced() bool {
 	return w.services.Synced() && w.slices.Synced() && w.nodes.Synced() && w.objects.Synced()
