@@ -153,21 +153,10 @@ func runController(ctx context.Context, f controllerFlags, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&controllerMetrics{controller: c, client: client, log: lines})
 	part := log.With("part", "control")
-	server := control.New(control.Options{
-		Logger: part, HTTPAddress: f.http, Gatherer: reg, Backend: controllerBackend{c: c}, Metrics: secureMetrics(f.metrics, f.kubeconfig, part),
-	})
 	log.Info("lbd controller runs", "version", programVersion(), "class", f.class, "classless", f.classless)
-	// Whoever looks must be able to until the end.
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	wg.Go(func() { server.RunHTTP(work) })
-	err = c.Run(ctx)
-	cancel()
-	wg.Wait()
+	err = runElected(ctx, c, &controllerMetrics{controller: c, client: client, log: lines},
+		control.Options{Logger: part, HTTPAddress: f.http, Metrics: secureMetrics(f.metrics, f.kubeconfig, part)})
 	log.Info("lbd controller ends")
 	return err
 }
@@ -182,17 +171,40 @@ func identity() string {
 	return host + "_" + strings.ToLower(rand.Text()[:8])
 }
 
-// controllerBackend is the controller as the HTTP server needs it.
-type controllerBackend struct {
+// elected is a controller or an agent, which work while they have a Lease.
+type elected interface {
+	Run(ctx context.Context) error
+	Healthy() error
+	Ready() error
+}
+
+// electedBackend is one as the HTTP server needs it.
+type electedBackend struct {
 	control.Backend // for the socket, which there is none of
-	c               *controller.Controller
+	elected         elected
 }
 
 // Healthy implements control.Backend.
-func (b controllerBackend) Healthy() error { return b.c.Healthy() }
+func (b electedBackend) Healthy() error { return b.elected.Healthy() }
 
 // Ready implements control.Backend.
-func (b controllerBackend) Ready() error { return b.c.Ready() }
+func (b electedBackend) Ready() error { return b.elected.Ready() }
+
+// runElected runs a process that is no daemon until ctx ends. Whoever looks at its metrics and
+// probes must be able to until the end.
+func runElected(ctx context.Context, e elected, counts prometheus.Collector, o control.Options) error {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), counts)
+	o.Gatherer, o.Backend = reg, electedBackend{elected: e}
+	server := control.New(o)
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { server.RunHTTP(work) })
+	err := e.Run(ctx)
+	cancel()
+	wg.Wait()
+	return err
+}
 
 const (
 	// agentNamespace is that of the manifest of the agent, for a process that is in no pod.
@@ -285,30 +297,9 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&agentMetrics{agent: a, tenant: tenant, hub: hub, kubeconfig: f.hubKubeconfig, log: lines})
-	server := control.New(control.Options{Logger: log.With("part", "control"), HTTPAddress: f.http, Gatherer: reg, Backend: agentBackend{a: a}})
 	log.Info("lbd agent runs", "version", programVersion(), "class", f.class, "classless", f.classless, "namespace", f.hubNamespace)
-	// Whoever looks must be able to until the end.
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	wg.Go(func() { server.RunHTTP(work) })
-	err = a.Run(ctx)
-	cancel()
-	wg.Wait()
+	err = runElected(ctx, a, &agentMetrics{agent: a, tenant: tenant, hub: hub, kubeconfig: f.hubKubeconfig, log: lines},
+		control.Options{Logger: log.With("part", "control"), HTTPAddress: f.http})
 	log.Info("lbd agent ends")
 	return err
 }
-
-// agentBackend is the agent as the HTTP server needs it.
-type agentBackend struct {
-	control.Backend // for the socket, which there is none of
-	a               *agent.Agent
-}
-
-// Healthy implements control.Backend.
-func (b agentBackend) Healthy() error { return b.a.Healthy() }
-
-// Ready implements control.Backend.
-func (b agentBackend) Ready() error { return b.a.Ready() }

@@ -47,6 +47,26 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
+// metrics takes what a scrape finds.
+type metrics chan<- prometheus.Metric
+
+func (c metrics) count(d *prometheus.Desc, n uint64, labels ...string) {
+	c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func (c metrics) gauge(d *prometheus.Desc, x float64, labels ...string) {
+	c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+}
+
+// truth is a gauge that is 1 or 0.
+func (c metrics) truth(d *prometheus.Desc, is bool, labels ...string) {
+	x := 0.0
+	if is {
+		x = 1
+	}
+	c.gauge(d, x, labels...)
+}
+
 var (
 	descSent         = desc("lbd_heartbeats_sent_total", "Heartbeats sent.", "peer")
 	descReceived     = desc("lbd_heartbeats_received_total", "Heartbeats received.", "peer")
@@ -98,69 +118,67 @@ var (
 func (m *adapterMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (m *adapterMetrics) Collect(c chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, n uint64, labels ...string) {
-		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
-	}
-	count(descLogLost, m.log.Lost())
+func (m *adapterMetrics) Collect(ch chan<- prometheus.Metric) {
+	c := metrics(ch)
+	c.count(descLogLost, m.log.Lost())
 	g := m.gossip.Stats()
 	for _, p := range g.Peers {
-		count(descSent, p.Sent, string(p.Name))
-		count(descReceived, p.Received, string(p.Name))
-		count(descMissed, p.Missed, string(p.Name))
-		count(descLate, p.Late, string(p.Name))
-		count(descSuspicions, p.Suspicions, string(p.Name), "true")
-		count(descSuspicions, p.Unasked, string(p.Name), "false")
+		c.count(descSent, p.Sent, string(p.Name))
+		c.count(descReceived, p.Received, string(p.Name))
+		c.count(descMissed, p.Missed, string(p.Name))
+		c.count(descLate, p.Late, string(p.Name))
+		c.count(descSuspicions, p.Suspicions, string(p.Name), "true")
+		c.count(descSuspicions, p.Unasked, string(p.Name), "false")
 	}
 	for cause, n := range g.Dropped {
-		count(descDropped, n, cause)
+		c.count(descDropped, n, cause)
 	}
-	count(descKeys, g.KeyMismatches.Count)
+	c.count(descKeys, g.KeyMismatches.Count)
 	for name, h := range m.health.Stats() {
-		count(descHealthRun, h.Successes, name, "success")
-		count(descHealthRun, h.Degraded, name, "degraded")
-		count(descHealthRun, h.Failures, name, "failure")
-		c <- prometheus.MustNewConstMetric(descHealthDur, prometheus.GaugeValue, h.Last.Seconds(), name)
+		c.count(descHealthRun, h.Successes, name, "success")
+		c.count(descHealthRun, h.Degraded, name, "degraded")
+		c.count(descHealthRun, h.Failures, name, "failure")
+		c.gauge(descHealthDur, h.Last.Seconds(), name)
 	}
 	l := m.layer2.Stats()
-	count(descAnnounced, l.Announcements)
-	count(descProbes, l.Probes)
-	count(descAnswered, l.ProbesAnswered, "answered")
-	count(descAnswered, l.ProbesSilent, "silent")
-	count(descConflicts, l.Conflicts)
-	count(descDefences, l.Defences)
-	count(descAnswers, l.Answers, "sent")
-	count(descAnswers, l.Dropped, "dropped")
-	count(descLapses, l.Lapses)
-	count(descErrors, l.Errors, "layer2")
+	c.count(descAnnounced, l.Announcements)
+	c.count(descProbes, l.Probes)
+	c.count(descAnswered, l.ProbesAnswered, "answered")
+	c.count(descAnswered, l.ProbesSilent, "silent")
+	c.count(descConflicts, l.Conflicts)
+	c.count(descDefences, l.Defences)
+	c.count(descAnswers, l.Answers, "sent")
+	c.count(descAnswers, l.Dropped, "dropped")
+	c.count(descLapses, l.Lapses)
+	c.count(descErrors, l.Errors, "layer2")
 	a := m.address.Stats()
-	count(descRenewals, a.Renewals)
-	count(descReadds, a.Readds)
-	count(descExpired, a.Expirations)
-	count(descErrors, a.Errors, "address")
+	c.count(descRenewals, a.Renewals)
+	c.count(descReadds, a.Readds)
+	c.count(descExpired, a.Expirations)
+	c.count(descErrors, a.Errors, "address")
 	for _, s := range m.bgp.BFDStats() {
-		count(descBFDIn, s.In, s.Peer)
-		count(descBFDOut, s.Out, s.Peer)
-		count(descBFDUps, s.Ups, s.Peer)
-		count(descBFDDowns, s.Downs, s.Peer)
+		c.count(descBFDIn, s.In, s.Peer)
+		c.count(descBFDOut, s.Out, s.Peer)
+		c.count(descBFDUps, s.Ups, s.Peer)
+		c.count(descBFDDowns, s.Downs, s.Peer)
 		for reason, n := range s.Dropped {
-			count(descBFDDrops, n, s.Peer, reason)
+			c.count(descBFDDrops, n, s.Peer, reason)
 		}
 	}
-	m.collectNotify(count)
+	m.collectNotify(c)
 	m.collectHost(c)
-	m.collectForward(c, count)
-	m.collectCluster(c, count)
+	m.collectForward(c)
+	m.collectCluster(c)
 	if m.machines != nil {
 		for what, n := range m.machines.Writes() {
-			count(descDaemonWrites, n, what)
+			c.count(descDaemonWrites, n, what)
 		}
 	}
 }
 
 // collectForward reads what the kernel counts of connections to backends. What cannot be read is
 // left out.
-func (m *adapterMetrics) collectForward(c chan<- prometheus.Metric, count func(d *prometheus.Desc, n uint64, labels ...string)) {
+func (m *adapterMetrics) collectForward(c metrics) {
 	counts, err := m.forward.Count()
 	if err != nil {
 		m.log.Logger.Debug("connections to backends cannot be counted", "part", "forward", "err", err)
@@ -175,48 +193,41 @@ func (m *adapterMetrics) collectForward(c chan<- prometheus.Metric, count func(d
 	}
 	for at, n := range counts.Servers {
 		labels := []string{at.Server.String(), at.Protocol.String()}
-		count(descOpened, n.Opened, labels...)
-		count(descToBackend, n.Received, labels...)
-		count(descFromBackend, n.Sent, labels...)
-		c <- prometheus.MustNewConstMetric(descOpen, prometheus.GaugeValue, float64(open[at]), labels...)
-		c <- prometheus.MustNewConstMetric(descHalfOpen, prometheus.GaugeValue, float64(counts.HalfOpen[at]), labels...)
-		c <- prometheus.MustNewConstMetric(descPorts, prometheus.GaugeValue, ports[at], labels...)
+		c.count(descOpened, n.Opened, labels...)
+		c.count(descToBackend, n.Received, labels...)
+		c.count(descFromBackend, n.Sent, labels...)
+		c.gauge(descOpen, float64(open[at]), labels...)
+		c.gauge(descHalfOpen, float64(counts.HalfOpen[at]), labels...)
+		c.gauge(descPorts, ports[at], labels...)
 	}
-	c <- prometheus.MustNewConstMetric(descUncounted, prometheus.GaugeValue, float64(counts.Uncounted))
+	c.gauge(descUncounted, float64(counts.Uncounted))
 }
 
 // collectNotify reads how programs ended.
-func (m *adapterMetrics) collectNotify(count func(d *prometheus.Desc, n uint64, labels ...string)) {
+func (m *adapterMetrics) collectNotify(c metrics) {
 	for r, n := range m.notify.Runs() {
 		result := "failure"
 		if r.OK {
 			result = "success"
 		}
-		count(descNotify, n, r.VIP, result)
+		c.count(descNotify, n, r.VIP, result)
 	}
 }
 
 // collectHost reads what the daemon finds on its host.
-func (m *adapterMetrics) collectHost(c chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
-		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
-	}
-	refused := 0.0
-	if m.config.Status().Err != "" {
-		refused = 1
-	}
-	gauge(descRefused, refused)
+func (m *adapterMetrics) collectHost(c metrics) {
+	c.truth(descRefused, m.config.Status().Err != "")
 	if entries, limit, ok := sockdiag.Table(); ok {
-		gauge(descTracked, float64(entries))
-		gauge(descTrackable, float64(limit))
+		c.gauge(descTracked, float64(entries))
+		c.gauge(descTrackable, float64(limit))
 	}
 	if dropped, ok := sockdiag.Dropped(); ok {
-		c <- prometheus.MustNewConstMetric(descTrackDropped, prometheus.CounterValue, float64(dropped.All))
-		c <- prometheus.MustNewConstMetric(descTrackClashed, prometheus.CounterValue, float64(dropped.Clashed))
+		c.count(descTrackDropped, dropped.All)
+		c.count(descTrackClashed, dropped.Clashed)
 	}
 	for _, file := range kubeconfigs(&m.config.Config().Node) {
 		if end, ok := k8s.CredentialsEnd(file); ok {
-			gauge(descExpiry, float64(end.Unix()), file)
+			c.gauge(descExpiry, float64(end.Unix()), file)
 		}
 	}
 }
@@ -236,18 +247,14 @@ func kubeconfigs(n *config.Node) []string {
 }
 
 // collectCluster reads what the source of the cluster counts.
-func (m *adapterMetrics) collectCluster(c chan<- prometheus.Metric, count func(d *prometheus.Desc, n uint64, labels ...string)) {
+func (m *adapterMetrics) collectCluster(c metrics) {
 	if m.cluster == nil {
 		return
 	}
 	st := m.cluster.Status()
-	connected := 0.0
-	if st.Connected {
-		connected = 1
-	}
-	c <- prometheus.MustNewConstMetric(descConnected, prometheus.GaugeValue, connected)
-	c <- prometheus.MustNewConstMetric(descProblems, prometheus.GaugeValue, float64(len(st.Problems)))
-	collectRequests(st.Requests, count)
+	c.truth(descConnected, st.Connected)
+	c.gauge(descProblems, float64(len(st.Problems)))
+	collectRequests(st.Requests, c)
 }
 
 // controllerMetrics reads the counters of the controller at scrape. Those of pools
@@ -284,49 +291,42 @@ func (m *controllerMetrics) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector. A process that does not lead knows nothing
 // of pools and Services.
 func (m *controllerMetrics) Collect(ch chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
-	}
-	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
-	}
-	count(descLogLost, m.log.Lost())
+	c := metrics(ch)
+	c.count(descLogLost, m.log.Lost())
 	s := m.controller.Stats()
-	leader := 0.0
+	c.truth(descLeader, s.Leader)
 	if s.Leader {
-		leader = 1
-		gauge(descServices, float64(s.Services))
-		gauge(descWaiting, float64(s.Waiting))
+		c.gauge(descServices, float64(s.Services))
+		c.gauge(descWaiting, float64(s.Waiting))
 	}
-	gauge(descLeader, leader)
 	machines := m.controller.MachineWrites()
 	for _, result := range slices.Sorted(maps.Keys(machines)) {
-		count(descMachines, machines[result], result)
+		c.count(descMachines, machines[result], result)
 	}
 	for _, result := range slices.Sorted(maps.Keys(s.Writes)) {
-		count(descWrites, s.Writes[result], result)
+		c.count(descWrites, s.Writes[result], result)
 	}
-	count(descEvents, s.EventsSent, "sent")
-	count(descEvents, s.EventsDropped, "dropped")
-	count(descAssigned, s.Assigned)
-	count(descReleased, s.Released)
-	count(descRepairs, s.Repaired)
+	c.count(descEvents, s.EventsSent, "sent")
+	c.count(descEvents, s.EventsDropped, "dropped")
+	c.count(descAssigned, s.Assigned)
+	c.count(descReleased, s.Released)
+	c.count(descRepairs, s.Repaired)
 	for _, rule := range slices.Sorted(maps.Keys(s.Failures)) {
-		count(descFailures, s.Failures[rule], rule)
+		c.count(descFailures, s.Failures[rule], rule)
 	}
 	if s.Leader {
-		m.collectTenants(gauge)
+		m.collectTenants(c)
 	}
 	for _, p := range s.Pools {
-		gauge(descPoolSize, float64(p.IPv4.Size)+float64(p.IPv6.Size), p.Pool)
-		gauge(descPoolInUse, float64(p.IPv4.Assigned+p.IPv6.Assigned), p.Pool)
-		gauge(descPoolResting, float64(p.IPv4.Quarantined+p.IPv6.Quarantined), p.Pool)
-		gauge(descPool4Size, float64(p.IPv4.Size), p.Pool)
-		gauge(descPool4InUse, float64(p.IPv4.Assigned), p.Pool)
-		gauge(descPool6Size, float64(p.IPv6.Size), p.Pool)
-		gauge(descPool6InUse, float64(p.IPv6.Assigned), p.Pool)
+		c.gauge(descPoolSize, float64(p.IPv4.Size)+float64(p.IPv6.Size), p.Pool)
+		c.gauge(descPoolInUse, float64(p.IPv4.Assigned+p.IPv6.Assigned), p.Pool)
+		c.gauge(descPoolResting, float64(p.IPv4.Quarantined+p.IPv6.Quarantined), p.Pool)
+		c.gauge(descPool4Size, float64(p.IPv4.Size), p.Pool)
+		c.gauge(descPool4InUse, float64(p.IPv4.Assigned), p.Pool)
+		c.gauge(descPool6Size, float64(p.IPv6.Size), p.Pool)
+		c.gauge(descPool6InUse, float64(p.IPv6.Assigned), p.Pool)
 	}
-	collectRequests(m.client.Requests(), count)
+	collectRequests(m.client.Requests(), c)
 }
 
 // agentMetrics reads the counters of an agent at scrape.
@@ -353,50 +353,44 @@ func (m *agentMetrics) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector. A process that does not lead knows nothing of Services and
 // Nodes.
 func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
-	}
-	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
-	}
-	yes := map[bool]float64{true: 1}
-	count(descLogLost, m.log.Lost())
+	c := metrics(ch)
+	c.count(descLogLost, m.log.Lost())
 	s := m.agent.Stats()
-	gauge(descAgentLeader, yes[s.Leader])
-	gauge(descAgentConnected, yes[s.HubConnected], agent.SideHub)
-	gauge(descAgentConnected, yes[s.TenantConnected], agent.SideTenant)
+	c.truth(descAgentLeader, s.Leader)
+	c.truth(descAgentConnected, s.HubConnected, agent.SideHub)
+	c.truth(descAgentConnected, s.TenantConnected, agent.SideTenant)
 	if s.Leader {
-		gauge(descAgentServices, float64(s.Served), "served")
-		gauge(descAgentServices, float64(s.Refused), "refused")
-		gauge(descAgentServices, float64(s.Waiting), "waiting")
+		c.gauge(descAgentServices, float64(s.Served), "served")
+		c.gauge(descAgentServices, float64(s.Refused), "refused")
+		c.gauge(descAgentServices, float64(s.Waiting), "waiting")
 		for _, state := range []v1alpha1.TenantNodeState{v1alpha1.TenantNodeServing, v1alpha1.TenantNodeDraining, v1alpha1.TenantNodeOut} {
-			gauge(descAgentNodes, float64(s.Nodes[state]), string(state))
+			c.gauge(descAgentNodes, float64(s.Nodes[state]), string(state))
 		}
 	}
 	for w, n := range s.Writes {
-		count(descAgentWrites, n, w.Side, w.What, w.Result)
+		c.count(descAgentWrites, n, w.Side, w.What, w.Result)
 	}
-	count(descAgentEvents, s.EventsSent, "sent")
-	count(descAgentEvents, s.EventsDropped, "dropped")
+	c.count(descAgentEvents, s.EventsSent, "sent")
+	c.count(descAgentEvents, s.EventsDropped, "dropped")
 	for result, n := range s.TokenRenewals {
-		count(descAgentTokens, n, result)
+		c.count(descAgentTokens, n, result)
 	}
 	if end, ends := k8s.CredentialsEnd(m.kubeconfig); ends {
-		gauge(descExpiry, float64(end.Unix()), m.kubeconfig)
+		c.gauge(descExpiry, float64(end.Unix()), m.kubeconfig)
 	}
 	all := m.tenant.Requests()
 	for r, n := range m.hub.Requests() {
 		all[r] += n
 	}
-	collectRequests(all, count)
+	collectRequests(all, c)
 }
 
 var descRequests = desc("lbd_kubernetes_requests_total", "Requests to the API server, by method and HTTP status.", "method", "code")
 
 // collectRequests tells what a client has sent.
-func collectRequests(all map[k8s.Request]uint64, count func(d *prometheus.Desc, n uint64, labels ...string)) {
+func collectRequests(all map[k8s.Request]uint64, c metrics) {
 	for r, n := range all {
-		count(descRequests, n, r.Method, r.Code)
+		c.count(descRequests, n, r.Method, r.Code)
 	}
 }
 
@@ -428,15 +422,15 @@ var (
 )
 
 // collectTenants reads what the tenants of a hub have.
-func (m *controllerMetrics) collectTenants(gauge func(d *prometheus.Desc, n float64, labels ...string)) {
+func (m *controllerMetrics) collectTenants(c metrics) {
 	all := m.controller.TenantUse()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		u := all[name]
-		gauge(descTenantServices, float64(u.Services), name)
-		gauge(descTenantServiceLimit, float64(u.Limits.Services), name)
-		gauge(descTenantAddresses, float64(u.Addresses), name)
-		gauge(descTenantAddressLimit, float64(u.Limits.Addresses), name)
-		gauge(descTenantNodes, float64(u.Nodes), name)
-		gauge(descTenantProblems, float64(u.Problems), name)
+		c.gauge(descTenantServices, float64(u.Services), name)
+		c.gauge(descTenantServiceLimit, float64(u.Limits.Services), name)
+		c.gauge(descTenantAddresses, float64(u.Addresses), name)
+		c.gauge(descTenantAddressLimit, float64(u.Limits.Addresses), name)
+		c.gauge(descTenantNodes, float64(u.Nodes), name)
+		c.gauge(descTenantProblems, float64(u.Problems), name)
 	}
 }

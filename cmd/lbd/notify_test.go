@@ -2,16 +2,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"lbd.dev/lbd/internal/config"
 	"lbd.dev/lbd/internal/daemon"
@@ -67,11 +67,12 @@ func TestReloadReachesNotify(t *testing.T) {
 	for end := time.Now().Add(30 * time.Second); len(p.notify.Runs()) < 2 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	got := map[string]uint64{}
-	(&adapterMetrics{notify: p.notify}).collectNotify(func(d *prometheus.Desc, n uint64, labels ...string) {
-		got[fmt.Sprint(d == descNotify, " ", labels)] = n
-	})
-	if want := map[string]uint64{"true [web success]": 1, "true [web failure]": 1}; !maps.Equal(got, want) {
-		t.Errorf("counted %v, want %v", got, want)
+	counted := prometheus.CollectorFunc(func(ch chan<- prometheus.Metric) { (&adapterMetrics{notify: p.notify}).collectNotify(ch) })
+	if err := testutil.CollectAndCompare(counted, strings.NewReader(`# HELP lbd_notify_runs_total Runs of notify programs that have ended.
+# TYPE lbd_notify_runs_total counter
+lbd_notify_runs_total{result="failure",vip="web"} 1
+lbd_notify_runs_total{result="success",vip="web"} 1
+`)); err != nil {
+		t.Error(err)
 	}
 }
