@@ -142,7 +142,7 @@ func vipTable(s v1alpha1.NodeStatus) table {
 		if Spread(vip) {
 			owner, kind = "all healthy", vip.Reason
 		}
-		look := !isCalm(vip)
+		look := !Calm(vip)
 		if look {
 			kind = vip.Reason
 		}
@@ -150,7 +150,7 @@ func vipTable(s v1alpha1.NodeStatus) table {
 		if vip.Tenant != "" { // with the whole name, which the column before cuts
 			reason += fmt.Sprintf(" (tenant %s, %s)", vip.Tenant, vip.Name)
 		}
-		t.addKind(kind, look, vip.Address, vip.Name, owner, vip.Interface, here(vip), age(s, vip.Since), reason)
+		t.addKind(kind, look, vip.Address, vip.Name, owner, vip.Interface, Here(vip), Age(s, vip.Since), reason)
 	}
 	return t
 }
@@ -160,15 +160,15 @@ func Spread(vip v1alpha1.VIPStatus) bool {
 	return vip.Mode == modeBGP && vip.Kind != model.KindLoadBalancer
 }
 
-// isCalm tells whether a VIP is where it belongs, as far as this node knows.
-func isCalm(vip v1alpha1.VIPStatus) bool {
+// Calm tells whether a VIP is where it belongs, as far as the node knows.
+func Calm(vip v1alpha1.VIPStatus) bool {
 	reason, known := model.ParseReason(vip.Reason)
 	return reason == model.ReasonAdvertised ||
 		known && reason.Class() == model.ClassMayServe && vip.Owner != "" && vip.Standing != model.ReasonDegraded.String()
 }
 
-// here says what this node does with the VIP.
-func here(vip v1alpha1.VIPStatus) string {
+// Here says what the node does with a VIP: announced, silent, advertised, bound or no.
+func Here(vip v1alpha1.VIPStatus) string {
 	switch {
 	case vip.Announced && vip.Mode == modeBGP:
 		return "advertised"
@@ -186,7 +186,7 @@ func healthTable(s v1alpha1.NodeStatus) table {
 	var t table
 	t.add("CHECK", "STATE", "SINCE", "TOOK", "DETAIL")
 	for _, h := range s.Health {
-		t.addKind(h.State, h.State != "up", h.Name, h.State, age(s, h.Since), h.LastDuration, h.Detail)
+		t.addKind(h.State, h.State != "up", h.Name, h.State, Age(s, h.Since), h.LastDuration, h.Detail)
 	}
 	return t
 }
@@ -202,7 +202,7 @@ func bgpTable(s v1alpha1.NodeStatus) table {
 		if b.Error != "" && b.State != established {
 			text = b.Error
 		}
-		t.addKind(b.State, b.State != established, b.Peer, b.Address, b.State, age(s, b.Since), b.BFD, text)
+		t.addKind(b.State, b.State != established, b.Peer, b.Address, b.State, Age(s, b.Since), b.BFD, text)
 	}
 	return t
 }
@@ -241,7 +241,7 @@ func RenderBGP(w io.Writer, s v1alpha1.NodeStatus) error {
 func renderPeer(out *bytes.Buffer, s v1alpha1.NodeStatus, b v1alpha1.BGPStatus) {
 	fmt.Fprintf(out, "%s, %s, %s from AS %d: %s", clean(b.Peer), clean(b.Address), peerAS(b), b.LocalASN, clean(b.State))
 	if !b.Since.IsZero() {
-		fmt.Fprintf(out, " for %s", age(s, b.Since))
+		fmt.Fprintf(out, " for %s", Age(s, b.Since))
 	}
 	out.WriteString("\n")
 	if b.State == established {
@@ -263,7 +263,7 @@ func renderPeer(out *bytes.Buffer, s v1alpha1.NodeStatus, b v1alpha1.BGPStatus) 
 	if b.Error != "" {
 		when := ""
 		if !b.LastErrorAt.IsZero() && !s.Time.IsZero() {
-			when = " " + age(s, b.LastErrorAt) + " ago"
+			when = " " + Age(s, b.LastErrorAt) + " ago"
 		}
 		hang(out, "  ", "Last error"+when+": "+oneLine(b.Error))
 	}
@@ -297,7 +297,7 @@ func writeWhy(out *bytes.Buffer, s v1alpha1.NodeStatus, most int) {
 		if next := vip.Successors; len(next) > 0 && len(s.VIPs) <= most {
 			why += "; " + strings.Join(next, ", then ") + " would take it next"
 		}
-		if len(s.VIPs) <= most || isCalm(vip) {
+		if len(s.VIPs) <= most || Calm(vip) {
 			calm.add(why, vip.Address)
 		} else {
 			look.add(why, vip.Address)
@@ -392,7 +392,7 @@ func candidateTable(e v1alpha1.Explanation) *table {
 	if e.Mode == modeBGP {
 		t.add("NODE", "ALIVE", "HEALTHY", "WHY")
 		for _, c := range e.Candidates {
-			t.add(c.Node, reached(c), yes(c.Eligible), advertiserWhy(c))
+			t.add(c.Node, Reached(c), yes(c.Eligible), advertiserWhy(c))
 		}
 		return &t
 	}
@@ -402,7 +402,7 @@ func candidateTable(e v1alpha1.Explanation) *table {
 		if c.ClaimEpoch > 0 {
 			claim = strconv.FormatUint(c.ClaimEpoch, 10)
 		}
-		t.add(strconv.Itoa(c.Rank), c.Node, reached(c), yes(c.Eligible), claim, strconv.Itoa(c.Weight), candidateWhy(c, e.Owner))
+		t.add(strconv.Itoa(c.Rank), c.Node, Reached(c), yes(c.Eligible), claim, strconv.Itoa(c.Weight), candidateWhy(c, e.Owner))
 	}
 	return &t
 }
@@ -436,8 +436,8 @@ func advertiserWhy(c v1alpha1.Candidate) string {
 	return candidateWhy(c, "")
 }
 
-// reached says whether a node is alive as far as is known.
-func reached(c v1alpha1.Candidate) string {
+// Reached says whether a node is alive as far as is known: yes, no or late.
+func Reached(c v1alpha1.Candidate) string {
 	if c.Alive && c.Late != "" {
 		return "late"
 	}
@@ -451,9 +451,9 @@ func yes(b bool) string {
 	return "no"
 }
 
-// age is how long ago a moment was when the status was taken; without that time
-// the moment itself.
-func age(s v1alpha1.NodeStatus, at time.Time) string {
+// Age is how long ago a moment was when the status was taken, such as "3m"; without that time the
+// moment itself, and empty for no moment.
+func Age(s v1alpha1.NodeStatus, at time.Time) string {
 	switch {
 	case at.IsZero():
 		return ""

@@ -54,7 +54,7 @@ func vipSection(s v1alpha1.NodeStatus) Section {
 		if vip.Detail != "" {
 			reason += ": " + oneLine(vip.Detail)
 		}
-		t.addKind("", !isCalm(vip), vip.Address, vip.Name, owner, here(vip), vip.Standing, age(s, vip.Since), reason)
+		t.addKind("", !Calm(vip), vip.Address, vip.Name, owner, Here(vip), vip.Standing, Age(s, vip.Since), reason)
 	}
 	out := section("VIP", t)
 	for i := range out.Rows {
@@ -160,7 +160,7 @@ func routeTable(s v1alpha1.NodeStatus) table {
 			if r.Error != "" {
 				text += "; " + r.Error
 			}
-			t.addKind(kind, len(r.NextHops) == 0 || r.Error != "", r.Prefix, l.Name, group, age(s, r.Since), text)
+			t.addKind(kind, len(r.NextHops) == 0 || r.Error != "", r.Prefix, l.Name, group, Age(s, r.Since), text)
 		}
 	}
 	return t
@@ -200,7 +200,7 @@ func balancedTable(s v1alpha1.NodeStatus) table {
 	t.add("BACKEND", "OF", "STATE", "SINCE", "NEW", "OPEN", "WHY")
 	for _, lb := range s.LoadBalancers {
 		for _, b := range lb.Backends {
-			t.addKind(b.State, b.Reason != "", b.Backend, lb.Name, b.State, age(s, b.Since), Share(b), openOf(b), BackendWhy(b))
+			t.addKind(b.State, b.Reason != "", b.Backend, lb.Name, b.State, Age(s, b.Since), Share(b), openOf(b), BackendWhy(b))
 		}
 	}
 	return t
@@ -210,7 +210,7 @@ func backendTable(e v1alpha1.Explanation) *table {
 	var t table
 	t.add("BACKEND", "WEIGHT", "STATE", "SINCE", "NEW", "OPEN", "HEALTH", "WHY")
 	for _, b := range e.Backends {
-		t.add(b.Backend, strconv.Itoa(b.Weight), b.State, age(v1alpha1.NodeStatus{Time: e.Time}, b.Since), Share(b), openOf(b), healthOf(b), BackendWhy(b))
+		t.add(b.Backend, strconv.Itoa(b.Weight), b.State, Age(v1alpha1.NodeStatus{Time: e.Time}, b.Since), Share(b), openOf(b), healthOf(b), BackendWhy(b))
 	}
 	return &t
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -26,17 +25,8 @@ func Problems(s v1alpha1.NodeStatus) []string {
 // Condense is the state of a node in a few words.
 func Condense(s v1alpha1.NodeStatus) string { return Line(condense(s)) }
 
-// Age is how long before a status something was, such as "3m"; empty for no time.
-func Age(s v1alpha1.NodeStatus, at time.Time) string { return age(s, at) }
-
 // Line is foreign text as one line without control characters.
 func Line(text string) string { return clean(oneLine(text)) }
-
-// Calm tells whether a VIP is where it belongs, as far as the node knows.
-func Calm(vip v1alpha1.VIPStatus) bool { return isCalm(vip) }
-
-// Here says what the node does with a VIP: announced, silent, advertised, bound or no.
-func Here(vip v1alpha1.VIPStatus) string { return here(vip) }
 
 // Why is a sentence, without a full stop, for why a VIP is, or is not, on the node self.
 func Why(vip v1alpha1.VIPStatus, self string) string { return Line(whyHere(vip, self)) }
@@ -113,9 +103,6 @@ func CandidateWhy(e v1alpha1.Explanation, c v1alpha1.Candidate) string {
 	}
 	return Line(candidateWhy(c, e.Owner))
 }
-
-// Reached says whether a node is alive as far as is known: yes, no or late.
-func Reached(c v1alpha1.Candidate) string { return reached(c) }
 
 // backendText has words for each reason of a backend. {by} is the node that says so.
 var backendText = map[model.ServerWhy]string{
