@@ -61,7 +61,6 @@ func (d *Driver) expire() {
 	}
 	if len(d.paths) > 0 && !d.expired {
 		d.log.Warn("no decision for too long: paths withdrawn", "paths", len(d.paths), "since", time.Since(d.validUntil).Round(time.Millisecond))
-		d.stats.expired.Add(1)
 	}
 	news := !d.expired
 	d.expired = true

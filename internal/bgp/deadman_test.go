@@ -41,9 +41,6 @@ func TestDeadMan(t *testing.T) {
 		}
 		b.want.ValidUntil = time.Now().Add(time.Second)
 		b.apply("set 203.0.113.1")
-		if s := b.Stats(); s.Expired != 1 || s.PathsSet != 2 {
-			t.Errorf("%+v", s)
-		}
 	})
 }
 

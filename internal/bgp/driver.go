@@ -75,8 +75,6 @@ type Driver struct {
 	paths  map[netip.Prefix]model.BGPPath // that the speaker has
 	told   map[netip.Prefix][]string      // the last report; never changed
 	deadMan
-
-	stats counters
 }
 
 // New returns a driver; its speaker starts with the first peer. It reads at once

@@ -225,7 +225,6 @@ func (d *Driver) endMasters(failed map[netip.Addr]string) {
 	}
 	for addr, reason := range failed {
 		d.log.Info("BFD went down; BGP session ended", "peer", addr, "reason", reason)
-		d.stats.bfdDown.Add(1)
 		l.EndMaster(addr, reason)
 	}
 }

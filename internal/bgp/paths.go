@@ -15,13 +15,11 @@ const maxErrors = 5
 
 // pathErrors are those of one Apply.
 type pathErrors struct {
-	counted *counters
-	first   []error
-	n       int
+	first []error
+	n     int
 }
 
 func (e *pathErrors) add(err error) {
-	e.counted.errors.Add(1)
 	if e.n++; e.n <= maxErrors {
 		e.first = append(e.first, err)
 	}
@@ -43,7 +41,7 @@ func (d *Driver) applyPaths(ctx context.Context, want *model.Desired) []error {
 	if d.outlived(want) {
 		paths = nil
 	}
-	errs := &pathErrors{counted: &d.stats}
+	errs := &pathErrors{}
 	if d.setPaths(ctx, paths, errs) {
 		d.deleteOthers(paths, errs)
 	}
@@ -77,7 +75,6 @@ func (d *Driver) setPaths(ctx context.Context, paths []model.BGPPath, errs *path
 			errs.add(err)
 			continue
 		}
-		d.stats.set.Add(1)
 		d.paths[p.Prefix] = *p
 		for i := range p.To {
 			to := &p.To[i]
@@ -97,7 +94,6 @@ func (d *Driver) deleteOthers(paths []model.BGPPath, errs *pathErrors) {
 			errs.add(err)
 			continue
 		}
-		d.stats.deleted.Add(1)
 		delete(d.paths, prefix)
 		d.log.Debug("path withdrawn", "prefix", prefix)
 	}

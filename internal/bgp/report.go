@@ -55,7 +55,7 @@ func (d *Driver) report(w *model.BGPState) model.Applied {
 // others are agreed on with the peer.
 func begin(p *model.BGPPeer) model.PeerReport {
 	r := model.PeerReport{
-		Name: p.Name, Address: p.Address, LocalASN: p.LocalASN, PeerASN: p.PeerASN,
+		Name: p.Name, Address: p.Address, PeerASN: p.PeerASN,
 		State: Idle.String(), HoldTime: p.HoldTime,
 	}
 	if p.BFD != nil {

@@ -245,12 +245,10 @@ func (d *Driver) settleBFD() {
 	d.endMasters(ended)
 	for _, a := range reset {
 		d.log.Info("BFD went down; BGP session ended", "peer", a.name, "reason", a.reason)
-		d.stats.bfdDown.Add(1)
 		d.speaker.Reset(a.name, a.reason)
 	}
 	for _, a := range hold {
 		d.log.Info("BFD went down; BGP session ended until it is up again", "peer", a.name, "reason", a.reason)
-		d.stats.bfdDown.Add(1)
 		d.speaker.Hold(a.name, a.reason)
 	}
 	for _, name := range release {

@@ -10,7 +10,6 @@ import (
 // hook is a program that a vrrp_instance runs.
 type hook struct {
 	spec      v1alpha1.NotifySpec
-	vip       *v1alpha1.VirtualIP
 	addresses []string // of the instance, some of which a LoadBalancer may have
 }
 
@@ -32,7 +31,7 @@ func (k *keepalived) hooks(title string, vip *v1alpha1.VirtualIP, d *directive) 
 		if !strings.HasPrefix(name, "notify") {
 			continue
 		}
-		h := hook{vip: vip, addresses: slices.Clone(vip.Spec.Addresses), spec: v1alpha1.NotifySpec{Command: command(x.word(1))}}
+		h := hook{addresses: slices.Clone(vip.Spec.Addresses), spec: v1alpha1.NotifySpec{Command: command(x.word(1))}}
 		state, one := hookStates[name]
 		switch {
 		case name == "notify_stop":

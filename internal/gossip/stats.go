@@ -3,7 +3,6 @@ package gossip
 import (
 	"cmp"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -29,15 +28,10 @@ func (c *counters) refuse(err error) {
 
 // Stats is a snapshot for metrics and status. All counts are since the start.
 type Stats struct {
-	Self        netip.AddrPort
-	Incarnation uint64
-	Members     map[model.MemberState]int // others only
-	Peers       []PeerStats               // sorted by name
+	Members map[model.MemberState]int // others only
+	Peers   []PeerStats               // sorted by name
 	// Absent are the configured peers that are not members now.
 	Absent []string
-	// Health is memberlist's own score: 0 is well, more means that this node
-	// doubts itself and probes more slowly.
-	Health int
 	// Joins and JoinErrors count the attempts to reach peers that are not members.
 	Joins, JoinErrors uint64
 	// Dropped counts messages by cause, see the Dropped constants.
@@ -49,7 +43,6 @@ type Stats struct {
 	// decrypted or belong to another group, NameConflicts nodes with the name of
 	// another one.
 	KeyMismatches, LabelMismatches, NameConflicts Mismatch
-	Queues                                        Queues
 	// Fault says why this node cannot send, to some or to all; empty if it can.
 	Fault string
 }
@@ -68,37 +61,27 @@ const (
 // PeerStats is what is counted for one other node.
 type PeerStats struct {
 	Name  model.NodeName
-	Addr  netip.AddrPort
 	State model.MemberState
 	// Sent, Received and Missed count heartbeats, Late how often they were overdue.
 	Sent, Received, Missed, Late uint64
 	// Suspicions and Unasked are those of beat.Counts.
 	Suspicions, Unasked uint64
 	LastHeartbeat       time.Time // zero if none ever came
-	LateSince           time.Time // zero while they arrive or none are expected
-	LeaseEnd            time.Time // by the last heartbeat
-}
-
-// Queues are the lengths of the queues.
-type Queues struct {
-	Heartbeats, Messages, FullStates, Outgoing, Broadcasts int
 }
 
 // Stats returns the present counts.
 func (g *Gossip) Stats() Stats {
 	s := Stats{
-		Self: g.self, Incarnation: g.own.Life(), Health: g.list.GetHealthScore(),
 		Members: map[model.MemberState]int{}, Stale: g.count.stale.Load(),
 		Fault: g.fault(time.Now()), Absent: g.join.absent(), Joins: g.join.tries.Load(), JoinErrors: g.join.failures.Load(),
 	}
-	dropped := g.fillQueues(&s)
 	g.mu.Lock()
 	for n := range g.table.Nodes() {
 		s.Members[n.State()]++
 		c := g.watches.Counts(n.Name)
 		s.Peers = append(s.Peers, PeerStats{
-			Name: n.Name, Addr: n.Addr, State: n.State(), Sent: g.sender.Sent(n.Name), Received: c.Received, Missed: c.Missed,
-			Late: c.Late, Suspicions: c.Suspicions, Unasked: c.Unasked, LastHeartbeat: c.Last, LateSince: c.LateSince, LeaseEnd: c.LeaseEnd,
+			Name: n.Name, State: n.State(), Sent: g.sender.Sent(n.Name), Received: c.Received, Missed: c.Missed,
+			Late: c.Late, Suspicions: c.Suspicions, Unasked: c.Unasked, LastHeartbeat: c.Last,
 		})
 	}
 	s.Stalls = g.watches.Stalls()
@@ -113,7 +96,7 @@ func (g *Gossip) Stats() Stats {
 	g.hooks.mu.Unlock()
 	s.Dropped = map[string]uint64{
 		DroppedNewer: g.count.newer.Load(), DroppedInvalid: g.count.invalid.Load(), DroppedOld: g.count.old.Load(),
-		DroppedQueue: dropped + full, DroppedUnsent: g.unsent(),
+		DroppedQueue: full + g.overflown(), DroppedUnsent: g.unsent(),
 		DroppedBroadcast: g.count.casts.Load() + g.count.streams.Load(), DroppedRoom: refused,
 	}
 	return s
@@ -128,13 +111,11 @@ func (g *Gossip) unsent() uint64 {
 	return g.count.unsent.Load() + g.sender.Failed()
 }
 
-// fillQueues returns how many messages the queues have dropped.
-func (g *Gossip) fillQueues(s *Stats) (dropped uint64) {
-	var d [4]uint64
-	s.Queues.Heartbeats, d[0] = g.beatbox.stats()
-	s.Queues.Messages, d[1] = g.inbox.stats()
-	s.Queues.FullStates, d[2] = g.fulls.stats()
-	s.Queues.Outgoing, d[3] = g.outbox.stats()
-	s.Queues.Broadcasts = g.casts.NumQueued()
-	return d[0] + d[1] + d[2] + d[3]
+// overflown counts the messages for which a queue had no room.
+func (g *Gossip) overflown() (sum uint64) {
+	for _, of := range []func() (int, uint64){g.beatbox.stats, g.inbox.stats, g.fulls.stats, g.outbox.stats} {
+		_, dropped := of()
+		sum += dropped
+	}
+	return sum
 }

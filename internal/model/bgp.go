@@ -222,9 +222,8 @@ func (p *BGPPath) Equal(o *BGPPath) bool {
 
 // PeerReport is the truth about one session, for people and metrics.
 type PeerReport struct {
-	Name     string
-	Address  netip.Addr
-	LocalASN uint32
+	Name    string
+	Address netip.Addr
 	// PeerASN is the configured one; if that is 0, the one that the peer has, and 0
 	// unless Established.
 	PeerASN uint32

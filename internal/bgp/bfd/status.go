@@ -19,7 +19,6 @@ type Status struct {
 	// time between two packets to and from the peer, and without one until it is
 	// lost; 0 as long as it was not heard.
 	Transmit, Receive, Detection time.Duration
-	RemoteMultiplier             uint8
 
 	LocalDiscr, RemoteDiscr uint32
 	In, Out                 uint64 // packets accepted and sent
@@ -77,7 +76,7 @@ func (l *loop) status(w *watch) Status {
 	}
 	if m.remote.MyDiscr != 0 {
 		s.Transmit, s.Receive = m.interval(), max(m.terms.usedRx, m.remote.DesiredMinTx)
-		s.Detection, s.RemoteMultiplier = m.detection(), m.remote.DetectMult
+		s.Detection = m.detection()
 	}
 	return s
 }

@@ -220,8 +220,6 @@ type Counts struct {
 	// often it was not, because there were too many.
 	Suspicions, Unasked uint64
 	Last                time.Time // zero if none ever came
-	LateSince           time.Time // zero while they arrive or none are expected
-	LeaseEnd            time.Time // by the last heartbeat
 }
 
 // Counts are those of a node.
@@ -230,5 +228,5 @@ func (ws *Watches) Counts(name model.NodeName) Counts {
 	if w == nil {
 		return Counts{}
 	}
-	return Counts{w.received, w.missed, w.lates, w.suspicion.asked, w.suspicion.unasked, w.last, w.late, w.lease}
+	return Counts{w.received, w.missed, w.lates, w.suspicion.asked, w.suspicion.unasked, w.last}
 }

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/url"
 	"reflect"
@@ -48,7 +47,6 @@ const lostAfter = time.Second
 
 // SetOptions are what a Set needs.
 type SetOptions struct {
-	Logger *slog.Logger
 	Client *k8s.Client
 	// Namespaces are watched; none: all.
 	Namespaces []string

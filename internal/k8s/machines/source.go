@@ -176,7 +176,7 @@ func (s *Source) session(ctx context.Context, c *k8s.Client, mark [sha256.Size]b
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	set := NewSet(SetOptions{Logger: s.o.Logger, Client: c, Namespaces: s.o.Spec.Namespaces, Rules: &s.rules, Changed: func() {
+	set := NewSet(SetOptions{Client: c, Namespaces: s.o.Spec.Namespaces, Rules: &s.rules, Changed: func() {
 		wake.Up(s.kick)
 		wake.Up(s.write)
 	}})

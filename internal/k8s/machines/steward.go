@@ -63,7 +63,7 @@ type Steward struct {
 func NewSteward(o StewardOptions) *Steward {
 	s := &Steward{o: o, kick: make(chan struct{}, 1), problems: map[model.Key]string{}, writes: map[string]uint64{},
 		w: writer{client: o.Client.Dynamic, manager: o.Manager, host: o.Host}}
-	s.set = NewSet(SetOptions{Logger: o.Logger, Client: o.Client, Rules: &s.o.Rules, Clusters: true, Balancers: o.Balancers, Changed: func() {
+	s.set = NewSet(SetOptions{Client: o.Client, Rules: &s.o.Rules, Clusters: true, Balancers: o.Balancers, Changed: func() {
 		wake.Up(s.kick)
 		o.Changed()
 	}})

@@ -70,7 +70,6 @@ type Object[T any] struct {
 // Invalid is an object that breaks a rule.
 type Invalid struct {
 	Kind, Name string
-	Generation int64
 	Errors     []v1alpha1.FieldError
 }
 
@@ -182,7 +181,7 @@ func valid[T any](w *k8s.Watch[Object[T]], kind string, invalid *[]Invalid) []T 
 	for _, k := range slices.SortedFunc(maps.Keys(all), model.Key.Compare) {
 		o := all[k]
 		if len(o.Errors) > 0 {
-			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.String(), Generation: o.Generation, Errors: o.Errors})
+			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.String(), Errors: o.Errors})
 			continue
 		}
 		out = append(out, o.Value)

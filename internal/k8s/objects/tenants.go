@@ -56,7 +56,7 @@ func validByKey[T any](w *k8s.Watch[Object[T]], kind string, invalid *[]Invalid)
 	all := maps.Clone(w.All())
 	for _, k := range slices.SortedFunc(maps.Keys(all), model.Key.Compare) {
 		if o := all[k]; len(o.Errors) > 0 {
-			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.String(), Generation: o.Generation, Errors: o.Errors})
+			*invalid = append(*invalid, Invalid{Kind: kind, Name: k.String(), Errors: o.Errors})
 			delete(all, k)
 		}
 	}
