@@ -56,13 +56,18 @@ func (k *checker) bfdAuth(s *BFDProfileSpec) {
 // BFDKeyRule returns the rule that a key of SHA1 authentication breaks, or "".
 // It completes a sentence that begins with the name of the file.
 func BFDKeyRule(key string) string {
+	return keyRule(key, MaxBFDKey, "has %d bytes; SHA1 authentication takes at most %d (RFC 5880 section 4.4)")
+}
+
+// keyRule returns the rule that a key in a file or Secret breaks, or ""; tooLong has its length and most.
+func keyRule(key string, most int, tooLong string) string {
 	switch {
 	case key == "":
 		return "is empty"
 	case strings.ContainsAny(key, "\r\n\x00"):
 		return "must be one line of text"
-	case len(key) > MaxBFDKey:
-		return fmt.Sprintf("has %d bytes; SHA1 authentication takes at most %d (RFC 5880 section 4.4)", len(key), MaxBFDKey)
+	case len(key) > most:
+		return fmt.Sprintf(tooLong, len(key), most)
 	}
 	return ""
 }

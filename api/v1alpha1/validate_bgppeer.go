@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 )
 
@@ -244,15 +243,7 @@ func (k *checker) secretReference(path string, ref *SecretReference) {
 // MD5KeyRule returns the rule that a key of TCP MD5 breaks, or "". It completes
 // a sentence that begins with the name of the field or the file.
 func MD5KeyRule(key string) string {
-	switch {
-	case key == "":
-		return "is empty"
-	case strings.ContainsAny(key, "\r\n\x00"):
-		return "must be one line of text"
-	case len(key) > MaxMD5Key:
-		return fmt.Sprintf("has %d bytes; TCP MD5 takes at most %d", len(key), MaxMD5Key)
-	}
-	return ""
+	return keyRule(key, MaxMD5Key, "has %d bytes; TCP MD5 takes at most %d")
 }
 
 // hops checks how far away the peer may be.

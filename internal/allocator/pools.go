@@ -11,6 +11,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/ipam"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // Pool is an IPAddressPool.
@@ -129,7 +130,7 @@ func (a *Allocator) reportPools(r *Result) {
 		}
 		if list := outside[p.Name]; len(list) > 0 {
 			st.Conditions = append(st.Conditions, Condition{ConditionOutside, true, ReasonShrunk,
-				"Services keep addresses that this pool does not give out: " + some(list)})
+				"Services keep addresses that this pool does not give out: " + shortlist.Join(list, 5)})
 		}
 		slices.SortFunc(st.Conditions, func(x, y Condition) int { return strings.Compare(x.Type, y.Type) })
 		exists[p.Name] = true
@@ -183,13 +184,4 @@ func poolEvents(old, now *PoolStatus, known bool) []Event {
 		}
 	}
 	return list
-}
-
-// some joins words, and only counts those beyond the first few.
-func some(words []string) string {
-	const most = 5
-	if len(words) <= most {
-		return strings.Join(words, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
 }

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // contribution is one VIP in a prefix of several, or many that are advertised alike.
@@ -165,9 +165,5 @@ func (u *union) words(who string) string {
 	if len(u.conflicts) == 0 {
 		return ""
 	}
-	out := who + " " + strings.Join(u.conflicts[:min(len(u.conflicts), mostConflicts)], ", ")
-	if n := len(u.conflicts) - mostConflicts; n > 0 {
-		out += fmt.Sprintf(" and %d more", n)
-	}
-	return out
+	return who + " " + shortlist.Join(u.conflicts, mostConflicts)
 }

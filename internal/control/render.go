@@ -12,6 +12,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // maxNamed is how many addresses are named before the rest is only counted.
@@ -314,12 +315,7 @@ func writeWhy(out *bytes.Buffer, s v1alpha1.NodeStatus, most int) {
 }
 
 // named lists the first addresses and counts the others.
-func named(addresses []string) string {
-	if more := len(addresses) - maxNamed; more > 0 {
-		return strings.Join(addresses[:maxNamed], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(addresses, ", ")
-}
+func named(addresses []string) string { return shortlist.Join(addresses, maxNamed) }
 
 // RenderExplain writes explanations as text for people: who owns the VIP, every
 // candidate with the reason why it does or does not, and what happened.

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // entry is what is known under one name. Source.mu guards it.
@@ -147,11 +147,7 @@ const named = 4
 
 // names are for the log; the caller holds mu.
 func (r *run) names() string {
-	all := slices.Sorted(maps.Keys(r.entries))
-	if more := len(all) - named; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), more)
-	}
-	return strings.Join(all, ", ")
+	return shortlist.Join(slices.Sorted(maps.Keys(r.entries)), named)
 }
 
 // report stores what a probe has led to.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // PoolRule is the rule that a pool breaks.
@@ -155,10 +155,4 @@ func (a *Allocator) nodesInPools() (errs []PoolError) {
 }
 
 // some joins names, and only counts those beyond the first few.
-func some(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
+func some(names []string) string { return shortlist.Join(names, 5) }

@@ -10,6 +10,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // The reasons of a member, beside those of docs/reasons.md, which say why its node
@@ -299,10 +300,7 @@ func listed(kind string, holds bool, yes, no, yesText, noText string, names []st
 	if holds {
 		c.Status, c.Reason, c.Message = v1alpha1.ConditionTrue, yes, yesText
 	}
-	c.Message += strings.Join(names[:min(len(names), shown)], ", ")
-	if len(names) > shown {
-		c.Message += fmt.Sprintf(" and %d more", len(names)-shown)
-	}
+	c.Message += shortlist.Join(names, shown)
 	return c
 }
 

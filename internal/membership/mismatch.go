@@ -5,9 +5,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // Mismatches are, in words, the VIPs that other nodes have under another name, and the
@@ -41,11 +41,7 @@ func Mismatches(v *model.View) []string {
 	}
 	var out []string
 	for x, nodes := range by {
-		names := strings.Join(nodes[:min(len(nodes), mismatchNames)], ", ")
-		if more := len(nodes) - mismatchNames; more > 0 {
-			names += fmt.Sprintf(" and %d more", more)
-		}
-		out = append(out, x.before+names+x.after)
+		out = append(out, x.before+shortlist.Join(nodes, mismatchNames)+x.after)
 	}
 	slices.Sort(out)
 	return out

@@ -25,7 +25,7 @@ func (m *machine) receive(at, now time.Time, p *Packet, raw []byte) Reason {
 	}
 	m.paced(old)
 	if m.terms.polled(p.Final) {
-		m.retime(now)
+		m.retime()
 	}
 	if m.state == AdminDown {
 		if p.State == Down || p.State == AdminDown {

@@ -87,7 +87,7 @@ func (m *machine) change(now time.Time, set settings) {
 	if set.mult != old.mult {
 		m.out.trigger = true
 	}
-	m.retime(now)
+	m.retime()
 }
 
 // disable takes the session down by an operator's wish, section 6.8.16. Until
@@ -121,12 +121,12 @@ func (m *machine) enter(now time.Time, s State, why Diag) {
 	// Whatever was being agreed on belongs to the state that ended.
 	m.terms.cancel()
 	m.terms.use()
-	m.retime(now)
+	m.retime()
 }
 
 // retime brings the announced intervals to what settings and state ask for,
 // RFC 5880 section 6.8.3, and begins a Poll Sequence if that changes them.
-func (m *machine) retime(now time.Time) {
+func (m *machine) retime() {
 	desired, required := m.set.transmit, m.set.receive
 	if m.state != Up {
 		desired = max(desired, slowInterval)

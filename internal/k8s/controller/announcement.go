@@ -18,6 +18,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/shortlist"
 )
 
 // The reasons of the condition Announced beside those of model.Reason.
@@ -248,8 +249,8 @@ func nobody(addr netip.Addr, others []teller, partial map[string]bool) (status v
 // may announce an address in two ways.
 func names(nodes []string) string {
 	nodes = slices.Compact(nodes)
-	if more := len(nodes) - mostNames; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:mostNames], ", "), more)
+	if len(nodes) > mostNames {
+		return shortlist.Join(nodes, mostNames)
 	}
 	if n := len(nodes); n > 1 {
 		return strings.Join(nodes[:n-1], ", ") + " and " + nodes[n-1]
