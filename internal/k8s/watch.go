@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"lbd.dev/lbd/internal/model"
@@ -41,7 +43,7 @@ type WatchOptions[T any] struct {
 	// memory. It must not keep a reference to it. False: the object is of no interest.
 	Convert func(obj runtime.Object) (T, bool)
 	// Same tells whether two values mean the same, so that the change between them
-	// is none; nil: never.
+	// is none; nil: those that are deeply equal do.
 	Same func(a, b T) bool
 	// Changed is told what was added, changed or removed, and once, with nothing, when
 	// the first full state was told and the watch is Synced. It is so once more when a guess is
@@ -89,12 +91,20 @@ type WatchState struct {
 // NewWatch returns a Watch; Run fills it.
 func NewWatch[T any](o WatchOptions[T]) *Watch[T] {
 	if o.Same == nil {
-		o.Same = func(T, T) bool { return false }
+		o.Same = func(a, b T) bool { return reflect.DeepEqual(a, b) }
 	}
 	if o.Changed == nil {
 		o.Changed = func([]model.Key) {}
 	}
 	return &Watch[T]{o: o, patience: AbsentAfter, items: make(map[model.Key]T)}
+}
+
+// ListWatch reads the objects of a resource.
+func ListWatch(client dynamic.Interface, r dynamic.ResourceInterface) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return r.Watch(ctx, o) },
+	}, client)
 }
 
 // Name returns that of the resource.

@@ -11,12 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/allocator"
@@ -98,20 +94,15 @@ type change struct {
 }
 
 func newAnnouncer(c *Controller) *announcer {
-	r := c.o.Client.Dynamic.Resource(objects.Resource(v1alpha1.NodeStatusKind))
-	lw := &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return r.Watch(ctx, o) },
-	}
+	client, statuses := c.o.Client, objects.Resource(v1alpha1.NodeStatusKind)
 	return &announcer{
 		c: c, pace: c.announce, wanted: map[model.Key]wanted{}, wrote: map[model.Key]wrote{}, had: map[model.Key]string{}, refused: map[model.Key]bool{},
 		ours: services.Options{Class: c.o.Allocator.Class, Classless: c.o.Allocator.Classless},
 		nodes: k8s.NewWatch(k8s.WatchOptions[sight]{
-			Name: "nodestatuses", ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, c.o.Client.Dynamic), Object: &unstructured.Unstructured{},
-			Convert: convertSight, Same: sameSight, Changed: func([]model.Key) { wake.Up(c.changes.seen) },
+			Name: "nodestatuses", ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(statuses)), Object: &unstructured.Unstructured{},
+			Convert: convertSight, Changed: func([]model.Key) { wake.Up(c.changes.seen) },
 			Lacks: func(ctx context.Context) (bool, error) {
-				gvr := objects.Resource(v1alpha1.NodeStatusKind)
-				return c.o.Client.Lacks(ctx, gvr.Group, []string{gvr.Version}, gvr.Resource)
+				return client.Lacks(ctx, statuses.Group, []string{statuses.Version}, statuses.Resource)
 			},
 			Optional: true, // the roles of an earlier version do not let it be watched
 		}),

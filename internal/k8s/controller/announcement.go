@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -87,8 +86,6 @@ func convertSight(obj runtime.Object) (sight, bool) {
 	}
 	return x, true
 }
-
-func sameSight(a, b sight) bool { return reflect.DeepEqual(a, b) }
 
 // teller is what one node says of one address.
 type teller struct {

@@ -175,7 +175,7 @@ func New(o Options) (*Controller, error) {
 	})
 	c.nodes = k8s.NewWatch(k8s.WatchOptions[node]{
 		Name: "nodes", ListWatch: listWatch(o.Client.Core, "nodes", ""), Object: &corev1.Node{},
-		Convert: convertNode, Same: sameNode, Changed: func(keys []model.Key) {
+		Convert: convertNode, Changed: func(keys []model.Key) {
 			c.changes.node(keys)
 			wake.Up(c.changes.seen)
 		},
@@ -214,12 +214,11 @@ func (c *Controller) seeObjects(kind string, keys []model.Key) {
 }
 
 func listWatch(client rest.Interface, resource, selector string) cache.ListerWatcher {
-	lw := cache.NewFilteredListWatchFromClient(client, resource, "", func(o *metav1.ListOptions) {
+	return cache.NewFilteredListWatchFromClient(client, resource, "", func(o *metav1.ListOptions) {
 		if selector != "" {
 			o.FieldSelector = fields.ParseSelectorOrDie(selector).String()
 		}
 	})
-	return lw
 }
 
 // Run watches, and decides while it leads, until ctx ends.

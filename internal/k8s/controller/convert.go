@@ -83,13 +83,11 @@ func announcedOf(s *corev1.Service) v1alpha1.Condition {
 	return v1alpha1.Condition{}
 }
 
-// sameWatched leaves the condition out: allocation does not depend on it.
-func sameWatched(a, b watched) bool { return sameService(a.Service, b.Service) }
-
-// sameService leaves out the version: a change of what does not count is no news.
-func sameService(a, b allocator.Service) bool {
+// sameWatched leaves out the condition, on which allocation does not depend, and the version: a
+// change of what does not count is no news.
+func sameWatched(a, b watched) bool {
 	a.Version, b.Version = "", ""
-	return reflect.DeepEqual(a, b)
+	return reflect.DeepEqual(a.Service, b.Service)
 }
 
 func convertNamespace(obj runtime.Object) (map[string]string, bool) {
@@ -121,8 +119,6 @@ func convertNode(obj runtime.Object) (node, bool) {
 	}
 	return x, true
 }
-
-func sameNode(a, b node) bool { return reflect.DeepEqual(a, b) }
 
 // nodeAddrs are the addresses of all nodes.
 func nodeAddrs(nodes map[model.Key]node) []netip.Addr {

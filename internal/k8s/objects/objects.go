@@ -15,12 +15,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
@@ -223,16 +220,9 @@ func newOptionalWatch[T any, P target[T]](client *k8s.Client, kind string, chang
 }
 
 func watchOptions[T any, P target[T]](client *k8s.Client, kind string, changed func(string, []model.Key)) k8s.WatchOptions[Object[P]] {
-	r := client.Dynamic.Resource(Resource(kind))
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return r.Watch(ctx, o)
-		},
-	}
 	return k8s.WatchOptions[Object[P]]{
 		Name:      resources[kind],
-		ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, client.Dynamic),
+		ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(Resource(kind))),
 		Object:    &unstructured.Unstructured{},
 		Convert: func(obj runtime.Object) (Object[P], bool) {
 			u, ok := obj.(*unstructured.Unstructured)

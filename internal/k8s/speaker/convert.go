@@ -2,7 +2,6 @@ package speaker
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,5 +64,3 @@ func node(obj runtime.Object) (*services.Node, bool) {
 	}
 	return objects.Node(o), true
 }
-
-func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }

@@ -73,7 +73,7 @@ func (p *passwords) watch(ctx context.Context, name string) *secretWatch {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 	w := k8s.NewWatch(k8s.WatchOptions[services.Password]{
-		Name: "secret " + name, Object: &corev1.Secret{}, Convert: readPassword(name), Same: same[services.Password],
+		Name: "secret " + name, Object: &corev1.Secret{}, Convert: readPassword(name),
 		ListWatch: cache.ToListWatcherWithWatchListSemantics(lists, p.client),
 		Changed:   func([]model.Key) { p.changed() },
 	})

@@ -189,13 +189,13 @@ func (s *Source) watch(c *k8s.Client) *watches {
 	}
 	return &watches{
 		services: k8s.NewWatch(k8s.WatchOptions[*services.Service]{
-			Name: "services", Object: &corev1.Service{}, Convert: service, Same: same[*services.Service], Changed: s.changed(func(p *pending) map[model.Key]bool { return p.services }),
+			Name: "services", Object: &corev1.Service{}, Convert: service, Changed: s.changed(func(p *pending) map[model.Key]bool { return p.services }),
 			ListWatch: lists(c.Core, "services", func(o *metav1.ListOptions) {
 				o.FieldSelector = fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer)).String()
 			}),
 		}),
 		slices: k8s.NewWatch(k8s.WatchOptions[services.Slice]{
-			Name: "endpointslices", Object: &discoveryv1.EndpointSlice{}, Convert: slice(string(s.o.Services.Self)), Same: same[services.Slice],
+			Name: "endpointslices", Object: &discoveryv1.EndpointSlice{}, Convert: slice(string(s.o.Services.Self)),
 			Changed: s.changed(func(p *pending) map[model.Key]bool { return p.slices }),
 			// A Service of type LoadBalancer is never headless.
 			ListWatch: lists(c.Discovery, "endpointslices", func(o *metav1.ListOptions) {
@@ -203,7 +203,7 @@ func (s *Source) watch(c *k8s.Client) *watches {
 			}),
 		}),
 		nodes: k8s.NewWatch(k8s.WatchOptions[*services.Node]{
-			Name: "nodes", Object: &corev1.Node{}, Convert: node, Same: same[*services.Node], Changed: s.changed(func(p *pending) map[model.Key]bool { return p.nodes }),
+			Name: "nodes", Object: &corev1.Node{}, Convert: node, Changed: s.changed(func(p *pending) map[model.Key]bool { return p.nodes }),
 			ListWatch: lists(c.Core, "nodes", func(*metav1.ListOptions) {}),
 		}),
 		objects: objects.NewSet(c, func(kind string, _ []model.Key) {

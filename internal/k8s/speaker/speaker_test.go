@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -492,7 +493,7 @@ func TestConvert(t *testing.T) {
 		want := &services.Node{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{services.DrainKey: ""}, Ready: "True",
 			NetworkUnavailable: true, Unschedulable: true, Deleting: true, Taints: []string{services.TaintOutOfService},
 			Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
-		if !same(got, want) {
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v", got)
 		}
 	})
