@@ -1,6 +1,7 @@
 package address
 
 import (
+	"maps"
 	"time"
 
 	"lbd.dev/lbd/internal/wake"
@@ -15,11 +16,7 @@ func (d *Driver) pace() {
 	for _, h := range d.holds.list {
 		used[h.lifetime] = true
 	}
-	for lifetime := range d.beats {
-		if !used[lifetime] {
-			delete(d.beats, lifetime)
-		}
-	}
+	maps.DeleteFunc(d.beats, func(lifetime time.Duration, _ time.Time) bool { return !used[lifetime] })
 	for lifetime := range used {
 		if _, ok := d.beats[lifetime]; !ok {
 			d.beats[lifetime] = time.Now().Add(lifetime / 3)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -234,11 +235,9 @@ func (d *Driver) prune(s *survey) []error {
 			}
 		}
 	}
-	for p := range d.bound {
-		if !slices.ContainsFunc(s.own[slotAt(p.addr, p.index)], func(e Entry) bool { return e.Index == p.index }) {
-			delete(d.bound, p)
-		}
-	}
+	maps.DeleteFunc(d.bound, func(p place, _ bool) bool {
+		return !slices.ContainsFunc(s.own[slotAt(p.addr, p.index)], func(e Entry) bool { return e.Index == p.index })
+	})
 	return errs
 }
 
@@ -246,11 +245,10 @@ func (d *Driver) prune(s *survey) []error {
 // not those of somebody else as well. Their new owner answers a client only when that sends
 // something, and one that watches an API never does.
 func (d *Driver) resetClients(s *survey) {
-	for addr := range d.holds.givenUp {
-		if _, stays := s.foreign[addr]; stays || d.holds.at[slot{addr, false}] != nil || d.holds.at[slot{addr, true}] != nil {
-			delete(d.holds.givenUp, addr)
-		}
-	}
+	maps.DeleteFunc(d.holds.givenUp, func(addr netip.Addr, _ bool) bool {
+		_, stays := s.foreign[addr]
+		return stays || d.holds.at[slot{addr, false}] != nil || d.holds.at[slot{addr, true}] != nil
+	})
 	if len(d.holds.givenUp) > 0 {
 		d.cut.resetClients(d.holds.givenUp)
 		clear(d.holds.givenUp)

@@ -4,8 +4,10 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -233,11 +235,7 @@ func (d *decoder) unknown(n, key *yaml.Node, path string, fields map[string]refl
 		d.bad(key, at, nil, "%s", later)
 		return
 	}
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	if near := nearest(key.Value, names); near != "" {
+	if near := nearest(key.Value, slices.Collect(maps.Keys(fields))); near != "" {
 		d.bad(key, at, nil, "is not a known field; did you mean %q?", near)
 		// What is missing because of the misspelling is not worth a second line. What is given
 		// may be wrong by itself.

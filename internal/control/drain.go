@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (d *drainWatch) look(status v1alpha1.NodeStatus) (left []v1alpha1.VIPStatus
 			line = whyHere(vip, status.Node)
 		case vip.Bound:
 			lingering++
-			line = "handed over to " + someone(vip.Owner) + ", waiting for open connections to end"
+			line = "handed over to " + cmp.Or(vip.Owner, "its successor") + ", waiting for open connections to end"
 			if vip.Mode == modeBGP {
 				line = "withdrawn from every BGP peer, waiting for open connections to end"
 			}
@@ -136,10 +137,3 @@ func leftError(left []v1alpha1.VIPStatus, node string, all int, timeout time.Dur
 }
 
 func title(vip v1alpha1.VIPStatus) string { return fmt.Sprintf("%s (%s)", vip.Address, vip.Name) }
-
-func someone(owner string) string {
-	if owner == "" {
-		return "its successor"
-	}
-	return owner
-}

@@ -402,11 +402,10 @@ func (j *joiner) candidates(live roster) []*peer {
 			have[a] = true
 		}
 	}
-	for a := range j.former {
-		if _, ok := live.gone[a]; !ok || have[a] {
-			delete(j.former, a)
-		}
-	}
+	maps.DeleteFunc(j.former, func(a netip.AddrPort, _ *peer) bool {
+		_, gone := live.gone[a]
+		return !gone || have[a]
+	})
 	for a := range live.gone {
 		if have[a] {
 			continue

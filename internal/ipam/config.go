@@ -3,6 +3,7 @@ package ipam
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -137,12 +138,7 @@ func (a *Allocator) overlapping(r v1alpha1.AddressRange) (names []string) {
 // nodesInPools reports pools that contain addresses of nodes.
 func (a *Allocator) nodesInPools() (errs []PoolError) {
 	found := map[string][]string{}
-	addrs := make([]netip.Addr, 0, len(a.nodes))
-	for addr := range a.nodes {
-		addrs = append(addrs, addr)
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	for _, addr := range addrs {
+	for _, addr := range slices.SortedFunc(maps.Keys(a.nodes), netip.Addr.Compare) {
 		if at := a.place(addr); at.pool != nil {
 			found[at.pool.Name] = append(found[at.pool.Name], addr.String())
 		}

@@ -6,6 +6,7 @@ package machines
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -109,12 +110,7 @@ func (r *Rules) Relevant(key string) bool {
 		strings.HasPrefix(key, v1alpha1.DisabledPrefix) {
 		return true
 	}
-	for _, k := range r.Labels {
-		if k == key {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.Labels, key)
 }
 
 // Node is what a node knows of itself.
@@ -126,14 +122,7 @@ type Node struct {
 
 // hasAddr tells whether an address of the Machine is one of these.
 func (m *Machine) hasAddr(addrs []netip.Addr) bool {
-	for _, a := range m.Addresses {
-		for _, b := range addrs {
-			if a == b {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.Addresses, func(a netip.Addr) bool { return slices.Contains(addrs, a) })
 }
 
 // Cluster is what tells two clusters apart: a name is unique in a namespace only.
@@ -211,10 +200,7 @@ func (r *Rules) Peers(all []*Machine, cluster model.Key, like netip.Addr, avoid 
 			created[a] = m.Created
 		}
 	}
-	for a := range created {
-		peers = append(peers, a)
-	}
-	slices.SortFunc(peers, func(a, b netip.Addr) int { return cmp.Or(created[a].Compare(created[b]), a.Compare(b)) })
+	peers = slices.SortedFunc(maps.Keys(created), func(a, b netip.Addr) int { return cmp.Or(created[a].Compare(created[b]), a.Compare(b)) })
 	if surplus = len(peers) - MaxPeers; surplus > 0 {
 		peers = peers[:MaxPeers]
 	}

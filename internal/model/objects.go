@@ -42,13 +42,8 @@ func (v *View) SetObjects(from SourceName, o Objects) {
 		v.objects = make(map[SourceName]Objects)
 	}
 	v.objects[from] = o
-	order := make([]SourceName, 0, len(v.objects))
-	for s := range v.objects {
-		order = append(order, s)
-	}
-	slices.SortFunc(order, configFirst)
 	v.VIPs, v.Peers, v.LoadBalancers, v.Listeners = nil, nil, nil, nil
-	for _, s := range order {
+	for _, s := range slices.SortedFunc(maps.Keys(v.objects), configFirst) {
 		o := v.objects[s]
 		v.VIPs = merge(v.VIPs, withoutNamesakes(o, v.LoadBalancers), func(a, b *VIP) int { return a.Addr.Compare(b.Addr) })
 		v.Peers = merge(v.Peers, o.Peers, func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -248,10 +249,5 @@ func (w *watch) about(m *netlink.Message) bool {
 		return false
 	}
 	text := bytes.TrimRight(a[attribute:size], "\x00")
-	for _, t := range w.tables {
-		if byte(t.Family) == m.Data[0] && t.Name == string(text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.tables, func(t *nftables.Table) bool { return byte(t.Family) == m.Data[0] && t.Name == string(text) })
 }

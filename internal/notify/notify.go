@@ -10,6 +10,7 @@ package notify
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -166,11 +167,7 @@ func (d *Driver) Close(ctx context.Context) error {
 func (d *Driver) Runs() map[Result]uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	runs := make(map[Result]uint64, len(d.runs))
-	for r, n := range d.runs {
-		runs[r] = n
-	}
-	return runs
+	return maps.Clone(d.runs)
 }
 
 // wake has the programs of an address run that have something to be told, unless one does.

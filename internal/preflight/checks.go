@@ -174,12 +174,10 @@ func readers(root string) []reader {
 
 // unitIn tells whether a unit is where `lbd manifest systemd` or a package puts it.
 func unitIn(root string) bool {
-	for _, dir := range []string{"etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"} {
-		if _, err := os.Stat(filepath.Join(root, dir, "lbd.service")); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(root, dir, "lbd.service"))
+		return err == nil
+	})
 }
 
 // staticPodIn tells whether kubelet finds a pod of lbd in the directory.

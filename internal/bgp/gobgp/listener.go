@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -412,10 +413,7 @@ func (u *update) read(asn uint32) (gone []netip.Prefix, come map[netip.Prefix]ne
 		come[p] = nextHop
 	}
 	if looped {
-		for p := range come {
-			gone = append(gone, p)
-		}
-		come = nil
+		gone, come = slices.AppendSeq(gone, maps.Keys(come)), nil
 	}
 	return gone, come
 }

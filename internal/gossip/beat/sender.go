@@ -5,6 +5,7 @@ package beat
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,11 +123,7 @@ func (s *Sender) counter(name model.NodeName) *atomic.Uint64 {
 func (s *Sender) Forget(known func(model.NodeName) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.sent {
-		if !known(name) {
-			delete(s.sent, name)
-		}
-	}
+	maps.DeleteFunc(s.sent, func(name model.NodeName, _ *atomic.Uint64) bool { return !known(name) })
 }
 
 // ending is a stream that was dropped.

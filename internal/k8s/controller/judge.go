@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"time"
@@ -207,11 +208,7 @@ func (j *judge) tellServices(problems map[string][]string) {
 			j.silent[name] = words
 		}
 	}
-	for name := range j.silent {
-		if problems[name] == nil {
-			delete(j.silent, name)
-		}
-	}
+	maps.DeleteFunc(j.silent, func(name, _ string) bool { return problems[name] == nil })
 }
 
 // judgeKind writes what has changed about the objects of one kind.

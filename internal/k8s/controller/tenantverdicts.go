@@ -166,9 +166,7 @@ func judgeTenant[T any](ctx context.Context, j *judge, kind string, k model.Key,
 		return nil
 	}
 	status := map[string]any{"conditions": conditions}
-	for name, value := range fields {
-		status[name] = value
-	}
+	maps.Copy(status, fields)
 	limited, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
 	defer cancel()
 	u, err := j.c.patchStatus(limited, kind, k, map[string]any{"uid": o.UID, "resourceVersion": o.Version}, status)

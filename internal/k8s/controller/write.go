@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -95,11 +96,7 @@ func (p *poolWriter) flush(ctx context.Context, now time.Time) time.Time {
 	if now.Before(p.next) || !p.c.elector.Valid() {
 		return model.Earliest(now.Add(poolPause), p.next)
 	}
-	batch := make([]allocator.PoolStatus, 0, len(p.pending))
-	for _, s := range p.pending {
-		batch = append(batch, s)
-	}
-	slices.SortFunc(batch, func(a, b allocator.PoolStatus) int { return strings.Compare(a.Name, b.Name) })
+	batch := slices.SortedFunc(maps.Values(p.pending), func(a, b allocator.PoolStatus) int { return strings.Compare(a.Name, b.Name) })
 	clear(p.pending)
 	p.busy = true
 	// It writes nothing that another leader would not write too; so the end of the

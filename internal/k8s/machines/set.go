@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -172,7 +171,6 @@ func newMany[T any](s *Set, group string, versions []string, resource string, co
 		v := &versioned{client: s.o.Client.Dynamic, group: group, versions: versions, resource: resource, namespace: ns}
 		out = append(out, k8s.NewWatch(k8s.WatchOptions[T]{
 			Name: resource, ListWatch: v.listWatch(), Object: &unstructured.Unstructured{}, Convert: convert,
-			Same:  func(a, b T) bool { return reflect.DeepEqual(a, b) },
 			Lacks: func(ctx context.Context) (bool, error) { return s.o.Client.Lacks(ctx, group, versions, resource) },
 			Changed: func(keys []model.Key) {
 				if changed != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -110,11 +111,7 @@ func (s *Source) setErr(err error) {
 func (s *Source) Writes() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[string]uint64, len(s.writes))
-	for k, n := range s.writes {
-		out[k] = n
-	}
-	return out
+	return maps.Clone(s.writes)
 }
 
 func (s *Source) count(what string) {

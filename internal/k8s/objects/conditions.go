@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,9 +57,7 @@ func (w *Writer) Write(ctx context.Context, kind, name string, present, conditio
 		return false, nil
 	}
 	status := map[string]any{"conditions": merged}
-	for k, v := range fields {
-		status[k] = v
-	}
+	maps.Copy(status, fields)
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.APIVersion, "kind": kind, "metadata": map[string]any{"name": name}, "status": status,
 	})
