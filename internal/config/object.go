@@ -272,54 +272,42 @@ type target interface {
 	Validate() []v1alpha1.FieldError
 }
 
+// kinds are those of files, in the order in which people are told of them. Each gives an object an empty body.
+var kinds = []struct {
+	name  string
+	begin func(o *object)
+}{
+	{v1alpha1.KindNodeConfiguration, func(o *object) { o.node = new(v1alpha1.NodeConfiguration); o.body = o.node }},
+	{v1alpha1.KindVirtualIP, func(o *object) { b := new(v1alpha1.VirtualIP); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindLoadBalancer, func(o *object) { b := new(v1alpha1.LoadBalancer); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindBGPPeer, func(o *object) { o.peer = new(v1alpha1.BGPPeer); o.body, o.meta = o.peer, &o.peer.Metadata }},
+	{v1alpha1.KindBGPListener, func(o *object) { b := new(v1alpha1.BGPListener); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindBFDProfile, func(o *object) { b := new(v1alpha1.BFDProfile); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindCommunity, func(o *object) { b := new(v1alpha1.Community); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindIPAddressPool, func(o *object) { b := new(v1alpha1.IPAddressPool); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindL2Advertisement, func(o *object) { b := new(v1alpha1.L2Advertisement); o.body, o.meta = b, &b.Metadata }},
+	{v1alpha1.KindBGPAdvertisement, func(o *object) { b := new(v1alpha1.BGPAdvertisement); o.body, o.meta = b, &b.Metadata }},
+}
+
 // newBody gives the object an empty body of the kind. It returns false if the
 // kind is not known.
 func (o *object) newBody(kind string) bool {
-	switch kind {
-	case v1alpha1.KindNodeConfiguration:
-		o.node = new(v1alpha1.NodeConfiguration)
-		o.body = o.node
-	case v1alpha1.KindVirtualIP:
-		b := new(v1alpha1.VirtualIP)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindLoadBalancer:
-		b := new(v1alpha1.LoadBalancer)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindBGPPeer:
-		o.peer = new(v1alpha1.BGPPeer)
-		o.body, o.meta = o.peer, &o.peer.Metadata
-	case v1alpha1.KindBGPListener:
-		b := new(v1alpha1.BGPListener)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindBFDProfile:
-		b := new(v1alpha1.BFDProfile)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindCommunity:
-		b := new(v1alpha1.Community)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindIPAddressPool:
-		b := new(v1alpha1.IPAddressPool)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindL2Advertisement:
-		b := new(v1alpha1.L2Advertisement)
-		o.body, o.meta = b, &b.Metadata
-	case v1alpha1.KindBGPAdvertisement:
-		b := new(v1alpha1.BGPAdvertisement)
-		o.body, o.meta = b, &b.Metadata
-	default:
-		return false
+	for _, k := range kinds {
+		if k.name == kind {
+			o.kind = kind
+			k.begin(o)
+			return true
+		}
 	}
-	o.kind = kind
-	return true
+	return false
 }
 
-// knownKinds are the kinds that newBody knows.
-func knownKinds() []string {
-	return []string{
-		v1alpha1.KindNodeConfiguration, v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer,
-		v1alpha1.KindBGPListener, v1alpha1.KindBFDProfile, v1alpha1.KindCommunity,
-		v1alpha1.KindIPAddressPool, v1alpha1.KindL2Advertisement, v1alpha1.KindBGPAdvertisement,
+// knownKinds are the names of kinds.
+func knownKinds() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
 	}
+	return names
 }
 
 // foreign tells whether a document says that it is of another API group.
