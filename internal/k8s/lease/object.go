@@ -27,29 +27,17 @@ func NewObject(client dynamic.Interface, namespace, name string) *Object {
 
 // Get reads the Lease.
 func (o *Object) Get(ctx context.Context) (Record, error) {
-	u, err := o.leases.Get(ctx, o.name, metav1.GetOptions{})
-	if err != nil {
-		return Record{}, err
-	}
-	return read(u), nil
+	return record(o.leases.Get(ctx, o.name, metav1.GetOptions{}))
 }
 
 // Create makes the Lease.
 func (o *Object) Create(ctx context.Context, r Record) (Record, error) {
-	u, err := o.leases.Create(ctx, o.object(r), metav1.CreateOptions{})
-	if err != nil {
-		return Record{}, err
-	}
-	return read(u), nil
+	return record(o.leases.Create(ctx, o.object(r), metav1.CreateOptions{}))
 }
 
 // Update replaces the Lease if it still has the version of the record.
 func (o *Object) Update(ctx context.Context, r Record) (Record, error) {
-	u, err := o.leases.Update(ctx, o.object(r), metav1.UpdateOptions{})
-	if err != nil {
-		return Record{}, err
-	}
-	return read(u), nil
+	return record(o.leases.Update(ctx, o.object(r), metav1.UpdateOptions{}))
 }
 
 func (o *Object) object(r Record) *unstructured.Unstructured {
@@ -69,8 +57,11 @@ func (o *Object) object(r Record) *unstructured.Unstructured {
 	}}
 }
 
-// read takes what is there; a field that is missing or wrong is zero.
-func read(u *unstructured.Unstructured) Record {
+// record takes what an answer has; a field that is missing or wrong is zero.
+func record(u *unstructured.Unstructured, err error) (Record, error) {
+	if err != nil {
+		return Record{}, err
+	}
 	r := Record{Version: u.GetResourceVersion(), Note: u.GetAnnotations()[noteAnnotation]}
 	r.Holder, _, _ = unstructured.NestedString(u.Object, "spec", "holderIdentity")
 	n, _, _ := unstructured.NestedInt64(u.Object, "spec", "leaseDurationSeconds")
@@ -82,5 +73,5 @@ func read(u *unstructured.Unstructured) Record {
 		return t
 	}
 	r.Acquired, r.Renewed = at("acquireTime"), at("renewTime")
-	return r
+	return r, nil
 }
