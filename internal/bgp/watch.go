@@ -143,17 +143,17 @@ func OnSubnet(addr netip.Addr) bool {
 }
 
 // localFor is the local address of a session: the configured one, else that of
-// the route. Connecting a UDP socket sends nothing.
+// the route.
 func localFor(p *model.BGPPeer) netip.Addr {
 	if p.Source.IsValid() || p.Address.Zone() != "" {
 		return p.Source.WithZone("")
 	}
-	return sourceTo(p.Address, cmp.Or(p.Port, 179))
+	return SourceTo(p.Address, cmp.Or(p.Port, 179))
 }
 
-// sourceTo is the address from which this node would send to another; invalid
-// without a route, when no packet leaves anyway.
-func sourceTo(a netip.Addr, port uint16) netip.Addr {
+// SourceTo is the address from which this node would send to another; invalid
+// without a route, when no packet leaves anyway. Connecting a UDP socket sends nothing.
+func SourceTo(a netip.Addr, port uint16) netip.Addr {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, port)))
 	if err != nil {
 		return netip.Addr{}
@@ -164,7 +164,7 @@ func sourceTo(a netip.Addr, port uint16) netip.Addr {
 
 // isOwn tells whether an address is one of this node: it would answer itself from
 // there.
-func isOwn(a netip.Addr) bool { return sourceTo(a, 179) == a.WithZone("") }
+func isOwn(a netip.Addr) bool { return SourceTo(a, 179) == a.WithZone("") }
 
 // watch answers changes of BFD until ctx ends.
 func (d *Driver) watch(ctx context.Context) {

@@ -284,7 +284,7 @@ func (d *Daemon) decide(now time.Time) {
 		d.moved = want.Gen
 	}
 	d.observe(&want)
-	same := taken(d.last.Status, want.Status) && sameMemory(&d.view.Memory, &want.Memory)
+	same := model.SameList(d.last.Status, want.Status) && sameMemory(&d.view.Memory, &want.Memory)
 	d.view.Memory, d.links = want.Memory, d.view.Links
 	d.last = want
 	told := d.tell(&want, all, now)

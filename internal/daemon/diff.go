@@ -37,7 +37,7 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	case model.SinkMachines:
 		return a.Machines.Equal(&b.Machines)
 	case model.SinkNotify:
-		return taken(a.Status, b.Status) && a.Group.Leave == b.Group.Leave
+		return model.SameList(a.Status, b.Status) && a.Group.Leave == b.Group.Leave
 	}
 	return sameBind(a, b) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
 		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) &&
@@ -75,10 +75,7 @@ func sameTruth[K comparable, V any](a, b map[K]V) bool {
 
 // sameList compares two lists, at a glance if the decision took over the one of
 // before.
-func sameList[T comparable](a, b []T) bool { return taken(a, b) || slices.Equal(a, b) }
-
-// taken tells whether two lists are one.
-func taken[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+func sameList[T comparable](a, b []T) bool { return model.SameList(a, b) || slices.Equal(a, b) }
 
 func sameGroup(a, b *model.GroupState) bool {
 	return a.Draining == b.Draining && a.Manager == b.Manager && a.Drained == b.Drained && model.SameDrains(a.Drains, b.Drains) &&
@@ -91,33 +88,20 @@ func sameGroup(a, b *model.GroupState) bool {
 // of that generation, so the drivers must see it even if they are asked for the
 // same as before.
 func moved(a, b model.Memory) bool {
-	if len(a.VIPs) != len(b.VIPs) || movedBGP(a.BGP, b.BGP) {
-		return true
-	}
-	if reflect.ValueOf(a.VIPs).Pointer() == reflect.ValueOf(b.VIPs).Pointer() {
-		return false
-	}
-	for k, m := range b.VIPs {
-		if o := a.VIPs[k]; o.Gen != m.Gen || o.Phase != m.Phase {
-			return true
-		}
-	}
-	return false
+	return movedIn(a.VIPs, b.VIPs, func(x, y *model.VIPMemory) bool { return x.Gen != y.Gen || x.Phase != y.Phase }) ||
+		movedIn(a.BGP, b.BGP, func(x, y *model.BGPMemory) bool { return x.Gen != y.Gen || x.Phase != y.Phase })
 }
 
-func movedBGP(a, b map[netip.Addr]model.BGPMemory) bool {
-	if len(a) != len(b) {
-		return true
-	}
-	if reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() {
+func movedIn[M any](a, b map[netip.Addr]M, moved func(x, y *M) bool) bool {
+	if len(a) == len(b) && reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() {
 		return false
 	}
 	for k, m := range b {
-		if o := a[k]; o.Gen != m.Gen || o.Phase != m.Phase {
+		if o := a[k]; moved(&o, &m) {
 			return true
 		}
 	}
-	return false
+	return len(a) != len(b)
 }
 
 // observe compares two decisions and turns the difference into logs, events and metrics.
@@ -136,7 +120,7 @@ func (d *Daemon) observe(want *model.Desired) {
 	d.sessions()
 	d.noteDrain(want)
 	d.noteBackends()
-	if !taken(d.last.Status, want.Status) {
+	if !model.SameList(d.last.Status, want.Status) {
 		d.compare(want)
 	}
 	d.noted.vips.due(d.view.Now, func(s *model.VIPStatus, c vipChange) {

@@ -248,7 +248,7 @@ type backendNotes struct {
 // taken out of service. A backend is not noted before it is known how it does.
 func (d *Daemon) noteBackends() {
 	n, v := &d.noted.backends, &d.view
-	if sameMap(n.health, v.Health) && len(n.balancers) == len(v.LoadBalancers) && (len(n.balancers) == 0 || &n.balancers[0] == &v.LoadBalancers[0]) {
+	if sameMap(n.health, v.Health) && model.SameList(n.balancers, v.LoadBalancers) {
 		return
 	}
 	n.balancers, n.health = v.LoadBalancers, v.Health

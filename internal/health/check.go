@@ -141,11 +141,7 @@ func (c *check) next(began, ended time.Time) time.Time {
 	if !c.debounce.falling() {
 		return c.nextTick
 	}
-	spaced, rested := began.Add(retrySpacing), ended.Add(retryRest)
-	if rested.After(spaced) {
-		return rested
-	}
-	return spaced
+	return model.Latest(ended.Add(retryRest), began.Add(retrySpacing))
 }
 
 // conclude counts a run and reports it.

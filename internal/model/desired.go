@@ -379,6 +379,14 @@ func (d *Desired) OnLAN(v *View, at netip.Addr) bool {
 	return is || slices.ContainsFunc(d.L2, func(a L2Advert) bool { return a.Addr == at })
 }
 
+// Latest is the later of two times.
+func Latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // Earliest is the earlier of two times, of which a zero one never comes.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

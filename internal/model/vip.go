@@ -86,7 +86,7 @@ func (v *VIP) Learned() bool { return v.Kind == KindBGPListener }
 // Same compares what is configured. Adverts and preferences that are not the same
 // ones count as different: they come from another configuration.
 func (v *VIP) Same(o *VIP) bool {
-	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && v.Balanced == o.Balanced && sameAdverts(v.BGP, o.BGP) &&
+	return v.Addr == o.Addr && v.Name == o.Name && v.Kind == o.Kind && v.L2 == o.L2 && v.Balanced == o.Balanced && SameList(v.BGP, o.BGP) &&
 		v.Unbound == o.Unbound && v.Barred == o.Barred && v.BarredDetail == o.BarredDetail &&
 		v.Preempt == o.Preempt && v.Preference == o.Preference && v.Partition == o.Partition && v.Check == o.Check &&
 		slices.Equal(v.Interfaces, o.Interfaces) && maps.Equal(v.NodeSelector, o.NodeSelector)
@@ -102,10 +102,8 @@ func Matches(selector, labels map[string]string) bool {
 	return true
 }
 
-// sameAdverts tells whether two lists are one, or both empty.
-func sameAdverts(a, b []BGPAdvert) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
+// SameList tells whether two lists are one, or both empty.
+func SameList[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // Preference orders nodes: a higher score goes first, and a node without one has 0.
 // It is never changed once it is in a VIP.

@@ -150,14 +150,7 @@ func (all *All) holdsOnLoopback(vip *model.VIP, here *Here) bool {
 // holdsService is Holds for the VIP of a Service.
 func (all *All) holdsService(vip *model.VIP, iface string, here *Here, m *model.VIPMemory) bool {
 	serves := m.Phase.Serves() || len(vip.BGP) > 0 && here.Phase >= model.BGPAdvertised
-	return all.HoldsService(vip, iface, serves, later(m.HeldUntil, here.HeldUntil))
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return all.HoldsService(vip, iface, serves, model.Latest(m.HeldUntil, here.HeldUntil))
 }
 
 // mayBeOnLoopback tells whether a VIP may be bound on lo, for BGP or since it is Balanced.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v4/api"
+	"lbd.dev/lbd/internal/bgp"
 )
 
 // lookAgain is the least time between two looks at the addresses of this node.
@@ -30,7 +31,7 @@ func (s *Speaker) findNextHop(p *peer) {
 	}
 	local := p.conf.Source
 	if !local.IsValid() {
-		local = route(p.conf.Address)
+		local = bgp.SourceTo(p.conf.Address, defaultPort)
 	}
 	p.nextHop = besides(local)
 }
@@ -63,17 +64,6 @@ func (s *Speaker) extend(p *peer, known *api.Peer) {
 	p.extended = extended
 	s.recast(p)
 	s.resend(p)
-}
-
-// route is the local address that the kernel chooses for packets to addr.
-// Connecting a UDP socket sends nothing.
-func route(addr netip.Addr) netip.Addr {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, defaultPort)))
-	if err != nil {
-		return netip.Addr{}
-	}
-	defer func() { _ = c.Close() }()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
 // besides returns a global IPv6 address of the interface that has the address

@@ -186,9 +186,7 @@ func (o *Own) enter(vip *model.GroupVIP, v uint64) (e Entry, news bool) {
 }
 
 // sameVIPs compares two lists, at a glance if they are one.
-func sameVIPs(a, b []model.GroupVIP) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
-}
+func sameVIPs(a, b []model.GroupVIP) bool { return model.SameList(a, b) || slices.Equal(a, b) }
 
 // ManyEntries tells whether the whole record cannot fit one datagram.
 func (o *Own) ManyEntries() bool {

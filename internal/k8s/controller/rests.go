@@ -147,7 +147,7 @@ func (n *restNote) news(a *allocator.Allocator, now time.Time) (all map[netip.Ad
 	*n = restNote{told: true, released: released}
 	all = a.Resting()
 	for _, until := range all {
-		n.ends = later(n.ends, until)
+		n.ends = model.Latest(n.ends, until)
 	}
 	return all, true
 }
@@ -170,11 +170,4 @@ func (r *tenantRests) look(t *tenantServices, a *allocator.Allocator, now time.T
 		}
 	}
 	return r.next
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -46,7 +46,7 @@ type assignments struct {
 // restarted. It first looks when it is settled, which is after the cluster was read: until then it
 // resumes what it had. By BGP all nodes announce, so nothing is assigned.
 func (a *assignments) next(self model.NodeName, settled bool, all []model.VIPStatus, now time.Time) *model.VIPStatus {
-	if first := a.known == nil; first && !settled || !first && !a.waiting && sameList(a.list, all) {
+	if first := a.known == nil; first && !settled || !first && !a.waiting && model.SameList(a.list, all) {
 		return nil
 	}
 	a.earn(now)
@@ -109,9 +109,4 @@ func (a *assignments) earn(now time.Time) {
 
 func assignmentOf(v *model.VIPStatus) assignment {
 	return assignment{v.VIP.Kind, v.VIP.Name, v.VIP.Addr}
-}
-
-// sameList tells whether two lists are one.
-func sameList(a, b []model.VIPStatus) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 const established = "Established"
@@ -65,10 +66,7 @@ func moved(a, b *v1alpha1.NodeStatus) bool {
 		a.Summary.BGP != b.Summary.BGP || a.Summary.BFD != b.Summary.BFD {
 		return true
 	}
-	if len(a.VIPs) == len(b.VIPs) && (len(a.VIPs) == 0 || &a.VIPs[0] == &b.VIPs[0]) {
-		return false
-	}
-	return !slices.EqualFunc(a.VIPs, b.VIPs, func(x, y v1alpha1.VIPStatus) bool {
+	return !model.SameList(a.VIPs, b.VIPs) && !slices.EqualFunc(a.VIPs, b.VIPs, func(x, y v1alpha1.VIPStatus) bool {
 		return x.Address == y.Address && x.Mode == y.Mode && x.Owner == y.Owner && x.Announced == y.Announced
 	})
 }
