@@ -72,7 +72,6 @@ func addOutput(cmd *cobra.Command, output *string, readable string) {
 	}
 }
 
-// complete completes the values of a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag does not exist

@@ -207,7 +207,6 @@ type backend struct {
 	tenants tenantsOf // nil without a cluster
 }
 
-// Reload implements control.Backend.
 func (b backend) Reload(ctx context.Context) error { return b.config.Reload(ctx) }
 
 // Status adds how many connections the backends of LoadBalancers have.

@@ -184,10 +184,8 @@ type electedBackend struct {
 	elected         elected
 }
 
-// Healthy implements control.Backend.
 func (b electedBackend) Healthy() error { return b.elected.Healthy() }
 
-// Ready implements control.Backend.
 func (b electedBackend) Ready() error { return b.elected.Ready() }
 
 // runElected runs a process that is no daemon until ctx ends. Whoever looks at its metrics and

@@ -95,7 +95,6 @@ func (j *joined) apply() {
 	j.checks.SetClusterChecks(all, j.files.Node.CheckFiles)
 }
 
-// peers tells the gossip peers.
 func (j *joined) peers() { j.parts.gossip.SetPeers(j.peerList()) }
 
 // peerList is the gossip peers of all that know some, each once.

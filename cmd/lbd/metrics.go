@@ -117,7 +117,6 @@ var (
 // go), which an empty description allows.
 func (m *adapterMetrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
 func (m *adapterMetrics) Collect(ch chan<- prometheus.Metric) {
 	c := metrics(ch)
 	c.count(descLogLost, m.log.Lost())

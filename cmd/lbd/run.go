@@ -90,7 +90,6 @@ func runDaemon(ctx context.Context, path string, out io.Writer) error {
 	return err
 }
 
-// reloadOnHangup reads the configuration again at each SIGHUP.
 func reloadOnHangup(ctx context.Context, p *parts, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)

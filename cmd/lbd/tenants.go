@@ -49,7 +49,6 @@ func (f *hubFlags) ask(cmd *cobra.Command, do func(ctx context.Context, c *k8s.C
 	return do(ctx, c)
 }
 
-// completeTenant completes the names of tenants.
 func (f *hubFlags) completeTenant(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, err := f.client()
 	if err != nil || len(args) > 0 {
@@ -123,7 +122,6 @@ func newTenantShow() *cobra.Command {
 // ratio is how much of a limit is in use.
 func ratio(n int, most int32) string { return fmt.Sprintf("%d/%d", n, most) }
 
-// word is a verdict in one word.
 func word(v objects.Verdict) string {
 	if v.OK {
 		return "yes"

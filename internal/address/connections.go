@@ -54,7 +54,6 @@ func (c *census) take(k Kernel) error {
 	return nil
 }
 
-// add counts one.
 func (c *census) add(s sockdiag.Socket) {
 	vip, peer := s.Local.Addr(), s.Remote.Addr()
 	t, asked := c.counts[vip]

@@ -129,7 +129,6 @@ func NewOn(k Kernel, opt Options) (*Driver, error) {
 	return d, nil
 }
 
-// Name returns model.SinkAddress.
 func (d *Driver) Name() model.SinkName { return model.SinkAddress }
 
 // Changed fires when an address expired or was removed by somebody else, and

@@ -123,28 +123,22 @@ func openKernel() (*linux, error) {
 	return &linux{sock: sock}, nil
 }
 
-// Close implements Kernel.
 func (k *linux) Close() { k.sock.Close() }
 
-// Mutex implements Kernel.
 func (*linux) Mutex() announce.Mutex { return new(sync.Mutex) }
 
-// Sockets implements Kernel.
 func (*linux) Sockets(states sockdiag.States, heard bool, each func(sockdiag.Socket)) error {
 	return sockdiag.TCP(states, heard, each)
 }
 
-// Destroy implements Kernel.
 func (*linux) Destroy(sockets []sockdiag.Socket, end time.Time) (int, error) {
 	return sockdiag.Destroy(sockets, end)
 }
 
-// Tracked implements Kernel.
 func (*linux) Tracked(asked func(netip.Addr) bool, each func(sockdiag.Flow)) error {
 	return sockdiag.Tracked(asked, each)
 }
 
-// Challenge implements Kernel.
 func (*linux) Challenge(server, client netip.AddrPort) error {
 	return sockdiag.Challenge(server, client)
 }
@@ -208,7 +202,6 @@ func parseEntry(m []byte) (e Entry, knows, ok bool) {
 	return e, knows, e.Prefix.IsValid()
 }
 
-// LinkIndex implements Kernel.
 func (k *linux) LinkIndex(name string) (int, error) {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	attr := nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name))

@@ -50,7 +50,6 @@ func (d *Driver) watch(ctx context.Context) {
 	}
 }
 
-// Watch implements Kernel.
 func (*linux) Watch(ctx context.Context, tell func(Event, Entry)) error {
 	sock, err := subscribe()
 	if err != nil {

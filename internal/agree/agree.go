@@ -204,7 +204,6 @@ func (j *Judge) uniqueAddresses() {
 	})
 }
 
-// besideNode judges VirtualIPs beside the NodeConfiguration.
 func (j *Judge) besideNode() {
 	if j.Node == nil {
 		return

@@ -97,7 +97,6 @@ func New(o Options) *Driver {
 	return d
 }
 
-// Name returns model.SinkBGP.
 func (d *Driver) Name() model.SinkName { return model.SinkBGP }
 
 // Changed fires when a session or a BFD session has changed.

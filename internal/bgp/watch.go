@@ -102,7 +102,6 @@ func (d *Driver) unwatched(w *model.BGPState) bool {
 	})
 }
 
-// bfdSession is the BFD session of a peer.
 func bfdSession(p *model.BGPPeer, w way) bfd.Session {
 	b, k := p.BFD, w.key()
 	s := bfd.Session{

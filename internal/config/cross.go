@@ -146,7 +146,6 @@ var words = map[agree.Rule]string{
 	agree.NoUpstream:        "needs a BGPPeer, the router that is told of the prefixes; none is for this node",
 }
 
-// object returns the one with a field.
 func (c *cross) object(at agree.Field) *object {
 	if at.Kind == v1alpha1.KindNodeConfiguration {
 		return c.node

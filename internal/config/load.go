@@ -126,7 +126,6 @@ func (l *loader) load() (*Config, error) {
 	return cfg, nil
 }
 
-// parse reads the files.
 func (l *loader) parse() (objects []*object, errs []*Error) {
 	files, err := []string{Stdin}, (*Error)(nil)
 	if l.path != Stdin || !l.anywhere {

@@ -85,7 +85,6 @@ func NewSource(opts SourceOptions) *Source {
 	}
 }
 
-// Name returns model.SourceConfig.
 func (s *Source) Name() model.SourceName { return model.SourceConfig }
 
 // Config returns the configuration in use.

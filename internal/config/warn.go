@@ -306,7 +306,6 @@ func warnSelectors(list []v1alpha1.Selector, names *named, warn func(path, text 
 	}
 }
 
-// matchesAny tells whether a selector matches the labels of a pool.
 func matchesAny(s v1alpha1.Selector, pools map[string]*v1alpha1.IPAddressPool) bool {
 	for _, p := range pools {
 		if s.Matches(p.Metadata.Labels) {

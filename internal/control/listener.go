@@ -114,7 +114,6 @@ type bounded struct {
 	open []net.Conn // the oldest first
 }
 
-// Accept implements net.Listener.
 func (b *bounded) Accept() (net.Conn, error) {
 	c, err := b.Listener.Accept()
 	if err != nil {
@@ -138,7 +137,6 @@ type boundedConn struct {
 	of *bounded
 }
 
-// Close implements net.Conn.
 func (c *boundedConn) Close() error {
 	c.of.mu.Lock()
 	c.of.open = slices.DeleteFunc(c.of.open, func(x net.Conn) bool { return x == c })

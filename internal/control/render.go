@@ -468,7 +468,6 @@ func Age(s v1alpha1.NodeStatus, at time.Time) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// oneLine joins the lines of a text.
 func oneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), "; ")
 }

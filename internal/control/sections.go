@@ -194,7 +194,6 @@ func portText(p v1alpha1.BalancerPort) string {
 	return fmt.Sprintf("%d/%s to %d", p.Port, p.Protocol, p.TargetPort)
 }
 
-// balancedTable has the backends of all LoadBalancers.
 func balancedTable(s v1alpha1.NodeStatus) table {
 	var t table
 	t.add("BACKEND", "OF", "STATE", "SINCE", "NEW", "OPEN", "WHY")

@@ -124,7 +124,6 @@ func cut(cell string) string {
 	return string(runes[:maxCell/2-1]) + ".." + string(runes[len(runes)-maxCell/2+1:])
 }
 
-// write writes the table with each line indented.
 func (t *table) write(w io.Writer, indent string) error {
 	out := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
 	room := t.lastWidth(len(indent))

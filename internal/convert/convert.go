@@ -137,7 +137,6 @@ func sortNotes(notes []Note) {
 	slices.SortStableFunc(notes, func(a, b Note) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Line, b.Line)) })
 }
 
-// title names the object.
 func (o *object) title() string {
 	if o.kind == "" {
 		return ""

@@ -168,7 +168,6 @@ var converters = map[string]func(o *object, meta v1alpha1.ObjectMeta, spec *fiel
 	"Community":        community,
 }
 
-// convert converts one object.
 func (c *converter) convert(o *object, f *fields, metaNode *yaml.Node) {
 	meta := o.meta(metaNode)
 	spec := o.mapping(f.take("spec"), "spec")

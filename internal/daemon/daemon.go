@@ -115,7 +115,6 @@ func New(o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// publish is the source.Publish of all sources.
 func (d *Daemon) publish(change func(*model.View)) {
 	d.hand(func(v *model.View) {
 		was, read := reflect.ValueOf(v.Links).Pointer(), v.Synced[model.SourceLink]

@@ -115,7 +115,6 @@ func backends(v *model.View, d *model.Desired, vip *model.VIP, q *question) (lis
 	return list, story
 }
 
-// balancerStatus tells of all LoadBalancers.
 func balancerStatus(v *model.View, d *model.Desired) (out []v1alpha1.BalancerStatus) {
 	all := balancers(v, d)
 	for i := range all {

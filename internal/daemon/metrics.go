@@ -91,7 +91,6 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 	m.now.Store(s)
 }
 
-// Describe implements prometheus.Collector.
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain, descMachineDrain, descManager, descWriter,
 		descBackendUp, descBackendWeight, descBackendShare, descMasters, descRefused, descNextHops, descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
@@ -99,7 +98,6 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	s := m.now.Load()
 	if s == nil {

@@ -49,7 +49,6 @@ type likes struct {
 	more  v1alpha1.Event
 }
 
-// add appends an event.
 func (t *timeline) add(e v1alpha1.Event) {
 	for _, text := range []*string{&e.VIP, &e.Node, &e.Peer, &e.From, &e.To, &e.Reason, &e.Detail} {
 		*text = shorten(*text)

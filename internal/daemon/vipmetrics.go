@@ -72,10 +72,8 @@ type sample struct {
 	value  float64
 }
 
-// Desc implements prometheus.Metric.
 func (s *sample) Desc() *prometheus.Desc { return s.desc }
 
-// Write implements prometheus.Metric.
 func (s *sample) Write(out *dto.Metric) error {
 	out.Label = s.labels
 	if s.kind == prometheus.CounterValue {
@@ -93,7 +91,6 @@ type vipCollector struct{ m *metrics }
 // registry does not compare each of thousands of series with a description.
 func (vipCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
 func (v vipCollector) Collect(c chan<- prometheus.Metric) {
 	s := v.m.now.Load()
 	if s == nil {

@@ -71,7 +71,6 @@ type turn struct {
 	advert model.L2Advert
 }
 
-// begin begins the turn of a VIP.
 func (t *turn) begin(f *facts, vip *model.VIP) {
 	*t = turn{facts: f, health: place.Health(f.v, vip)}
 	t.lo.Memory, t.lo.Remembered = f.lists.OnLoopback.Old[vip.Addr]

@@ -249,7 +249,6 @@ func Step(in *Input) Output {
 	return s.output()
 }
 
-// phases runs them.
 func (s *step) phases() {
 	// A phase may end at once in the next one; the number of phases bounds it.
 	for range maxTransitions {

@@ -89,7 +89,6 @@ func New(opts Options) *Source {
 	}
 }
 
-// Name implements source.Source.
 func (*Source) Name() model.SourceName { return model.SourceHealth }
 
 // SetChecks replaces the checks of files; the keys are those of View.Health. The values

@@ -249,7 +249,6 @@ func (p *httpProber) take() *line {
 	return l
 }
 
-// lost implements resident.
 func (p *httpProber) lost() <-chan struct{} {
 	if p.kept == nil {
 		return nil
@@ -257,7 +256,6 @@ func (p *httpProber) lost() <-chan struct{} {
 	return p.kept.readable
 }
 
-// drop implements resident.
 func (p *httpProber) drop() {
 	if p.preferred != nil {
 		p.preferred.drop()

@@ -69,7 +69,6 @@ func (a *Allocator) plan(r *Request, o *owner) ([]netip.Addr, error) {
 	return a.choose(r, o, named)
 }
 
-// named returns the pools that the request names.
 func (a *Allocator) named(r *Request) ([]*pool, error) {
 	var list []*pool
 	for _, name := range r.Pools {

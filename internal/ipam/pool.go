@@ -30,7 +30,6 @@ type Pool struct {
 	Closed string
 }
 
-// serves tells whether the pool is for the Service.
 func (p *Pool) serves(r *Request) bool {
 	s := p.Allocation
 	if s == nil {

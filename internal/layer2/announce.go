@@ -155,7 +155,6 @@ func (d *Driver) stepAnnounce(e *entry, now time.Time) {
 
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// announce sends one announcement.
 func (d *Driver) announce(e *entry) error {
 	mac := e.port.link.MAC
 	var frame []byte

@@ -51,7 +51,6 @@ func (b *backlog) lane(e *entry) *lane {
 	return &b.short
 }
 
-// add has an entry wait.
 func (b *backlog) add(e *entry) {
 	l := b.lane(e)
 	if e.want.Unbound {

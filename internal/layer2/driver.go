@@ -111,7 +111,6 @@ func newDriver(log *slog.Logger, k Kernel) *Driver {
 	return d
 }
 
-// Name returns model.SinkLayer2.
 func (d *Driver) Name() model.SinkName { return model.SinkLayer2 }
 
 // Changed fires when a probe series has ended, a conflict was seen, or something

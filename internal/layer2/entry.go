@@ -101,26 +101,21 @@ func (q *queue) remove(e *entry) {
 	}
 }
 
-// Len implements heap.Interface.
 func (q queue) Len() int { return len(q) }
 
-// Less implements heap.Interface.
 func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
 
-// Swap implements heap.Interface.
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].pos, q[j].pos = i, j
 }
 
-// Push implements heap.Interface.
 func (q *queue) Push(x any) {
 	e := x.(*entry)
 	e.pos = len(*q)
 	*q = append(*q, e)
 }
 
-// Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	last := len(*q) - 1
 	e := (*q)[last]

@@ -79,15 +79,12 @@ func (k *linux) Open(l Link, f Family, addrs []netip.Addr, ev Events) (Port, err
 	return p, nil
 }
 
-// Rules implements Kernel.
 func (*linux) Rules(f Family, lifetime time.Duration) silence.Rules {
 	return silence.Netfilter(f, lifetime)
 }
 
-// Mutex implements Kernel.
 func (*linux) Mutex() announce.Mutex { return new(sync.Mutex) }
 
-// Close implements Kernel.
 func (k *linux) Close() {
 	_ = k.Listen(nil)
 	k.wg.Wait()

@@ -66,7 +66,6 @@ func Snapshot() (map[string]model.Link, error) {
 	return merge(nil, links, time.Now()), nil
 }
 
-// Name returns model.SourceLink.
 func (s *Source) Name() model.SourceName { return model.SourceLink }
 
 // Run publishes the interfaces now and on every change until ctx ends; then it

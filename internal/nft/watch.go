@@ -135,7 +135,6 @@ func ignore(c *netlink.Conn, port uint32) error {
 	return c.SetBPF(program)
 }
 
-// end stops the watch.
 func (w *watch) end() {
 	close(w.stop)
 	w.mu.Lock()

@@ -80,10 +80,8 @@ func New(opts Options) *Driver {
 	return d
 }
 
-// Name implements announce.Driver.
 func (*Driver) Name() model.SinkName { return model.SinkNotify }
 
-// Changed implements announce.Driver.
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
 
 // Extend implements announce.Extender: what has not changed is not told.

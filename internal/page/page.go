@@ -79,7 +79,6 @@ func (p *Page) Close() { p.close.Do(func() { close(p.closed) }) }
 // policy lets a browser load nothing but the two files beside the page, and ask only the daemon.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// ServeHTTP implements http.Handler.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)

@@ -151,7 +151,6 @@ func (p *Page) renewed(ctx context.Context) *taken {
 	return s
 }
 
-// tell wakes all readers.
 func (p *Page) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -147,7 +147,6 @@ func (all *All) holdsOnLoopback(vip *model.VIP, here *Here) bool {
 	return all.mayBeOnLoopback(vip, here) && all.Keeps(vip, all.ringOn(vip, here)) && all.phase(vip, here) >= model.BGPAdvertised && all.bound(vip, here)
 }
 
-// holdsService is Holds for the VIP of a Service.
 func (all *All) holdsService(vip *model.VIP, iface string, here *Here, m *model.VIPMemory) bool {
 	serves := m.Phase.Serves() || len(vip.BGP) > 0 && here.Phase >= model.BGPAdvertised
 	return all.HoldsService(vip, iface, serves, model.Latest(m.HeldUntil, here.HeldUntil))

@@ -88,7 +88,6 @@ func New(o Options) *Driver {
 	}
 }
 
-// Name returns model.SinkRoute.
 func (d *Driver) Name() model.SinkName { return model.SinkRoute }
 
 // Changed fires when somebody else has changed what this driver has made, or an interface.

@@ -30,7 +30,6 @@ type Socket struct {
 	Port uint32
 }
 
-// Open opens a socket.
 func Open() (*Socket, error) {
 	sock, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {

@@ -160,7 +160,6 @@ func (c *config) assign() {
 	}
 }
 
-// readBGP reads one BGPAdvertisement.
 func (c *config) readBGP(a *v1alpha1.BGPAdvertisement, labels map[string]string, communities map[string]v1alpha1.CommunityValue) {
 	const kind = v1alpha1.KindBGPAdvertisement
 	s := &a.Spec

@@ -90,7 +90,6 @@ func fitting(lb *v1alpha1.LoadBalancer, selected []model.Server) (fit []model.Se
 // report any.
 func isOfHost(a netip.Addr) bool { return a.IsGlobalUnicast() && a.Zone() == "" }
 
-// allVIPs are the addresses of all VirtualIPs and LoadBalancers.
 func (o *Objects) allVIPs() map[netip.Addr]bool {
 	all := make(map[netip.Addr]bool)
 	add := func(texts []string) {

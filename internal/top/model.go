@@ -181,7 +181,6 @@ func (m Model) pressed(k Key) (Model, Wish) {
 	return m, Wish{}
 }
 
-// read is a key on a page of text.
 func (m Model) read(k Key) Model {
 	switch k {
 	case "esc", "enter", "backspace", "left":

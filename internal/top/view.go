@@ -254,7 +254,6 @@ func cut(text string, width int) string {
 	return string([]rune(text)[:width-1]) + "…"
 }
 
-// text are the lines of a page of text.
 func (m *Model) text() (lines []string) {
 	source := help
 	if m.page == pageExplain {

@@ -37,7 +37,6 @@ type socket struct {
 	lost  uint32    // packets dropped for want of room since it was opened
 }
 
-// open opens the sockets.
 func (s *listener) open(p port) {
 	now := time.Now()
 	s.retry = now.Add(retryPort)
@@ -211,7 +210,6 @@ func (a *lane) fill(l *loop) bool {
 	return true
 }
 
-// refill receives a batch.
 func (a *lane) refill(l *loop) bool {
 	if a.fd < 0 {
 		a.done = true

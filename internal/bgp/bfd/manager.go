@@ -85,7 +85,6 @@ func (m *Manager) Apply(want []Session) error {
 	return errors.Join(refused, problem)
 }
 
-// runs tells whether next is what runs.
 func (m *Manager) runs(next map[Key]Session) bool {
 	return maps.EqualFunc(next, m.wanted, func(s Session, e *entry) bool { return s.same(&e.want) })
 }

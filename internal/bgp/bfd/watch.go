@@ -61,14 +61,12 @@ func (q queue) Swap(i, j int) {
 	q[i].slot, q[j].slot = i, j
 }
 
-// Push is for heap only.
 func (q *queue) Push(x any) {
 	w := x.(*watch)
 	w.slot = len(*q)
 	*q = append(*q, w)
 }
 
-// Pop is for heap only.
 func (q *queue) Pop() any {
 	old := *q
 	w := old[len(old)-1]

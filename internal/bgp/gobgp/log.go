@@ -68,7 +68,6 @@ func (l *logger) Enabled(context.Context, slog.Level) bool { return true }
 // WithGroup implements slog.Handler; the server has no groups.
 func (l *logger) WithGroup(string) slog.Handler { return l }
 
-// WithAttrs implements slog.Handler.
 func (l *logger) WithAttrs(attrs []slog.Attr) slog.Handler {
 	of := *l
 	of.with = append(of.with[:len(of.with):len(of.with)], attrs...)
@@ -89,7 +88,6 @@ func addressed(a slog.Attr) (netip.Addr, bool) {
 	return addr.Unmap(), err == nil
 }
 
-// Handle implements slog.Handler.
 func (l *logger) Handle(ctx context.Context, r slog.Record) error {
 	if read := readers[r.Message]; read != nil {
 		addr, fields := l.peer, make(map[string]slog.Value, r.NumAttrs())

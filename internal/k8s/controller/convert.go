@@ -120,7 +120,6 @@ func convertNode(obj runtime.Object) (node, bool) {
 	return x, true
 }
 
-// nodeAddrs are the addresses of all nodes.
 func nodeAddrs(nodes map[model.Key]node) []netip.Addr {
 	var list []netip.Addr
 	for _, n := range nodes {

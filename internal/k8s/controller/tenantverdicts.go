@@ -112,7 +112,6 @@ type tenantObject struct {
 	model.Key
 }
 
-// exists tells whether the object is there.
 func (j *judge) exists(k tenantObject) (ok bool) {
 	switch set := j.c.objects; k.kind {
 	case v1alpha1.KindTenant:

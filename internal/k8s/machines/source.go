@@ -90,7 +90,6 @@ func New(o Options) *Source {
 	return &Source{o: o, mostForwardings: maxForwardings, rules: machines.RulesOf(o.Spec), kick: make(chan struct{}, 1), write: make(chan struct{}, 1), writes: map[string]uint64{}}
 }
 
-// Name returns model.SourceMachines.
 func (s *Source) Name() model.SourceName { return model.SourceMachines }
 
 // Err returns why the management cluster is not read, or not all of it; nil if it is.
@@ -217,10 +216,8 @@ func (s *Source) Driver() announce.Driver { return (*driver)(s) }
 // not answer must delay nothing.
 type driver Source
 
-// Name returns model.SinkMachines.
 func (d *driver) Name() model.SinkName { return model.SinkMachines }
 
-// Apply implements announce.Driver.
 func (d *driver) Apply(_ context.Context, want *model.Desired) (model.Applied, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -235,8 +232,6 @@ func (d *driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	return model.Applied{}, nil
 }
 
-// Changed implements announce.Driver.
 func (d *driver) Changed() <-chan struct{} { return nil }
 
-// Close implements announce.Driver.
 func (d *driver) Close(context.Context) error { return nil }

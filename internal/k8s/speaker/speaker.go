@@ -130,7 +130,6 @@ func New(o Options) *Source {
 	return &Source{o: o, kick: make(chan struct{}, 1), since: time.Now(), pending: newPending()}
 }
 
-// Name returns model.SourceKube.
 func (s *Source) Name() model.SourceName { return model.SourceKube }
 
 // Run watches and publishes until ctx ends.

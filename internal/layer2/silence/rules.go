@@ -60,7 +60,6 @@ func (n *netfilter) Watch(lost func()) error { return n.session.Watch(lost, n.fa
 func (n *netfilter) Unwatch()                { n.session.Unwatch() }
 func (n *netfilter) Close() error            { return n.session.Close() }
 
-// Install implements Rules.
 func (n *netfilter) Install(want Want) error {
 	// A question first: to a transaction a kernel without nf_tables gives fewer
 	// answers than the library waits for.
@@ -70,7 +69,6 @@ func (n *netfilter) Install(want Want) error {
 	return n.session.Transact(func(c *nftables.Conn) error { return replace(c, n.family, n.lifetime, want) })
 }
 
-// Change implements Rules.
 func (n *netfilter) Change(flush bool, add []netip.Addr) error {
 	s := n.set()
 	return n.session.Transact(func(c *nftables.Conn) error {
@@ -81,7 +79,6 @@ func (n *netfilter) Change(flush bool, add []netip.Addr) error {
 	})
 }
 
-// Silent implements Rules.
 func (n *netfilter) Silent() ([]netip.Addr, error) {
 	there, err := n.session.Exists(n.family.table())
 	if err != nil || !there {
