@@ -18,12 +18,6 @@ type deadMan struct {
 	expired    bool
 }
 
-// begin sets what the switch does; nothing is decided yet.
-func (m *deadMan) begin(expire func()) {
-	m.dead = time.AfterFunc(time.Hour, expire)
-	m.dead.Stop()
-}
-
 // end turns the switch off.
 func (m *deadMan) end() {
 	m.dead.Stop()

@@ -92,7 +92,8 @@ func New(o Options) *Driver {
 	}
 	d.speaker = o.Speaker(d.notify)
 	d.bfd = o.BFD(d.lookAgain)
-	d.deadMan.begin(d.expire)
+	d.dead = time.AfterFunc(time.Hour, d.expire)
+	d.dead.Stop() // nothing is decided yet
 	d.wg.Go(func() { d.watch(ctx) })
 	return d
 }

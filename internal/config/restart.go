@@ -32,8 +32,8 @@ func restartOnly(now, next *Config) []*Error {
 	check("gossip.label", a.Gossip.Label == b.Gossip.Label, a.Gossip.Label, b.Gossip.Label)
 	check("gossip.insecure", a.Gossip.Insecure == b.Gossip.Insecure, a.Gossip.Insecure, b.Gossip.Insecure)
 	check("gossip.detection", a.Gossip.Detection == b.Gossip.Detection, a.Gossip.Detection, string(b.Gossip.Detection))
-	check("http.address", a.HTTPAddress == b.HTTPAddress, orOff(a.HTTPAddress), orOff(b.HTTPAddress))
-	check("metrics.address", a.Metrics.Address == b.Metrics.Address, orOff(a.Metrics.Address), orOff(b.Metrics.Address))
+	check("http.address", a.HTTPAddress == b.HTTPAddress, cmp.Or(a.HTTPAddress, v1alpha1.HTTPOff), cmp.Or(b.HTTPAddress, v1alpha1.HTTPOff))
+	check("metrics.address", a.Metrics.Address == b.Metrics.Address, cmp.Or(a.Metrics.Address, v1alpha1.HTTPOff), cmp.Or(b.Metrics.Address, v1alpha1.HTTPOff))
 	check("metrics.certFile", a.Metrics.CertFile == b.Metrics.CertFile, cmp.Or(a.Metrics.CertFile, "none"), b.Metrics.CertFile)
 	check("metrics.keyFile", a.Metrics.KeyFile == b.Metrics.KeyFile, cmp.Or(a.Metrics.KeyFile, "none"), b.Metrics.KeyFile)
 	// The default follows the address, about which enough is said.
@@ -155,12 +155,4 @@ func orDefault(addr netip.Addr) string {
 		return "the default"
 	}
 	return addr.String()
-}
-
-// orOff shows the address of a listener.
-func orOff(address string) string {
-	if address == "" {
-		return v1alpha1.HTTPOff
-	}
-	return address
 }

@@ -94,7 +94,7 @@ func New(o Options) (*Daemon, error) {
 		done:    make(chan struct{}),
 		started: time.Now(),
 		events:  newTimeline(),
-		noted:   noted{members: map[model.NodeName]lastSeen{}, sessions: map[string]session{}, vips: newVIPLog(), clashes: map[netip.Addr]clash{}},
+		noted:   noted{members: map[model.NodeName]lastSeen{}, sessions: map[string]session{}, vips: vipLog{map[vipKey]*vipSaid{}, map[*vipSaid]bool{}}, clashes: map[netip.Addr]clash{}},
 	}
 	d.view = model.View{
 		Self: o.Node, Started: d.started, Unable: o.Unable,
@@ -277,7 +277,7 @@ func (d *Daemon) turn(now time.Time) {
 // decide makes a decision.
 func (d *Daemon) decide(now time.Time) {
 	want := decide.Decide(&d.view)
-	d.metrics.decision(time.Since(now))
+	d.metrics.decisions.Observe(time.Since(now).Seconds())
 	all := moved(d.view.Memory, want.Memory) || !d.sameLinks()
 	if all {
 		d.moved = want.Gen

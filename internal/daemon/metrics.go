@@ -3,7 +3,6 @@ package daemon
 import (
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -68,8 +67,6 @@ func newMetrics(reg prometheus.Registerer, version string) *metrics {
 	reg.MustRegister(m.takeover, m.decisions, m.stalls, build, m, vipCollector{m})
 	return m
 }
-
-func (m *metrics) decision(took time.Duration) { m.decisions.Observe(took.Seconds()) }
 
 // publish replaces what the gauges show.
 func (m *metrics) publish(v *model.View, d *model.Desired) {

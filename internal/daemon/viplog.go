@@ -35,8 +35,6 @@ type vipLog struct {
 	held map[*vipSaid]bool
 }
 
-func newVIPLog() vipLog { return vipLog{map[vipKey]*vipSaid{}, map[*vipSaid]bool{}} }
-
 // vipSaid is what was logged of a VIP, and what waits.
 type vipSaid struct {
 	owner  model.NodeName

@@ -34,7 +34,7 @@ func Reach(ctx context.Context, o Options) ([]Reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = g.driverClose(ctx) }()
+	defer func() { _ = g.Driver().Close(ctx) }()
 	out := make([]Reached, len(o.Peers))
 	var wg sync.WaitGroup
 	for i, text := range o.Peers {
@@ -43,8 +43,6 @@ func Reach(ctx context.Context, o Options) ([]Reached, error) {
 	wg.Wait()
 	return out, nil
 }
-
-func (g *Gossip) driverClose(ctx context.Context) error { return g.Driver().Close(ctx) }
 
 // reach tells apart a host that is not there, a port that is closed, and a daemon
 // that does not understand us.

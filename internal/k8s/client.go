@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"lbd.dev/lbd/internal/fileaccess"
 )
@@ -109,14 +110,14 @@ func NewFor(cfg *rest.Config, o Options) (*Client, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	routeLog(o.Logger)
 	var err error
-	c := &Client{Config: rest.CopyConfig(cfg), requests: newCounter()}
+	c := &Client{Config: rest.CopyConfig(cfg), requests: &counter{n: make(map[Request]uint64)}}
 	c.Config.UserAgent = o.UserAgent
 	c.Config.QPS, c.Config.Burst = o.QPS, o.Burst
 	if c.Config.QPS == 0 {
 		c.Config.QPS, c.Config.Burst = DefaultQPS, DefaultBurst
 	}
 	// One bucket for all clients made of this configuration.
-	c.Config.RateLimiter = newLimiter(c.Config.QPS, c.Config.Burst)
+	c.Config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.Config.QPS, c.Config.Burst)
 	c.Config.WarningHandler = rest.NoWarnings{}
 	c.Config.Wrap(c.requests.wrap)
 	if c.Config.Dial == nil {

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Request is what requests are counted by.
@@ -22,8 +20,6 @@ type counter struct {
 	mu sync.Mutex // guards n
 	n  map[Request]uint64
 }
-
-func newCounter() *counter { return &counter{n: make(map[Request]uint64)} }
 
 func (c *counter) all() map[Request]uint64 {
 	c.mu.Lock()
@@ -51,7 +47,3 @@ func (c *counter) wrap(next http.RoundTripper) http.RoundTripper {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func newLimiter(qps float32, burst int) flowcontrol.RateLimiter {
-	return flowcontrol.NewTokenBucketRateLimiter(qps, burst)
-}

@@ -149,7 +149,7 @@ func (st *state) update() error {
 		return err
 	}
 	next := merge(st.links, links, time.Now())
-	if st.links != nil && maps.EqualFunc(st.links, next, equal) {
+	if st.links != nil && maps.EqualFunc(st.links, next, func(a, b model.Link) bool { return a.Equal(&b) }) {
 		return nil
 	}
 	st.report(next)
@@ -192,5 +192,3 @@ func merge(old map[string]model.Link, links []model.Link, now time.Time) map[str
 	}
 	return next
 }
-
-func equal(a, b model.Link) bool { return a.Equal(&b) }

@@ -27,7 +27,7 @@ type Balanced struct {
 // marked tells whether the Machine has the key as a label or an annotation that is meant.
 func (m *Machine) marked(key string) bool {
 	for _, have := range []map[string]string{m.Labels, m.Annotations} {
-		if value, has := have[key]; has && !off(value) {
+		if value, has := have[key]; has && !strings.EqualFold(value, "false") {
 			return true
 		}
 	}

@@ -223,6 +223,3 @@ func (m *Machine) Member(group []model.MachineMember) *model.MachineMember {
 	}
 	return nil
 }
-
-// off tells whether the value of a label means that it is not meant.
-func off(value string) bool { return strings.EqualFold(value, "false") }

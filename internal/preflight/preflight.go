@@ -119,16 +119,12 @@ func (p *preflight) ports() {
 		p.say(ok, "ports", "not tried: the daemon runs and has them")
 		return
 	}
-	g := p.cfg.Node.Gossip
-	bind := g.BindAddress
-	if !bind.IsValid() {
-		var err error
-		if bind, err = config.DefaultAddress(g.Peers); err != nil {
-			p.say(fail, "gossip address", "%v", err)
-			return
-		}
+	bind, err := p.bindAddress()
+	if err != nil {
+		p.say(fail, "gossip address", "%v", err)
+		return
 	}
-	at := netip.AddrPortFrom(bind, g.Port).String()
+	at := netip.AddrPortFrom(bind, p.cfg.Node.Gossip.Port).String()
 	if err := bindable("udp", at); err != nil {
 		p.say(fail, "gossip port", "udp %s: %v", at, err)
 	} else if err := bindable("tcp", at); err != nil {
@@ -136,20 +132,24 @@ func (p *preflight) ports() {
 	} else {
 		p.say(ok, "gossip port", "%s is free, UDP and TCP", at)
 	}
-	if h := p.cfg.Node.HTTPAddress; h != "" {
-		if err := bindable("tcp", h); err != nil {
-			p.say(warn, "http port", "%s: %v; the daemon runs without /metrics until it is free", h, err)
+	for _, l := range []struct{ what, at string }{{"http port", p.cfg.Node.HTTPAddress}, {"metrics port", p.cfg.Node.Metrics.Address}} {
+		if l.at == "" {
+			continue
+		}
+		if err := bindable("tcp", l.at); err != nil {
+			p.say(warn, l.what, "%s: %v; the daemon runs without /metrics until it is free", l.at, err)
 		} else {
-			p.say(ok, "http port", "%s is free", h)
+			p.say(ok, l.what, "%s is free", l.at)
 		}
 	}
-	if m := p.cfg.Node.Metrics.Address; m != "" {
-		if err := bindable("tcp", m); err != nil {
-			p.say(warn, "metrics port", "%s: %v; the daemon runs without /metrics until it is free", m, err)
-		} else {
-			p.say(ok, "metrics port", "%s is free", m)
-		}
+}
+
+// bindAddress is the address that gossip speaks from.
+func (p *preflight) bindAddress() (netip.Addr, error) {
+	if g := p.cfg.Node.Gossip; !g.BindAddress.IsValid() {
+		return config.DefaultAddress(g.Peers)
 	}
+	return p.cfg.Node.Gossip.BindAddress, nil
 }
 
 func bindable(network, at string) error {
@@ -324,13 +324,10 @@ func (p *preflight) peers(ctx context.Context) {
 		p.say(warn, "peers", "none is configured: this node is alone")
 		return
 	}
-	bind := g.BindAddress
-	if !bind.IsValid() {
-		var err error
-		if bind, err = config.DefaultAddress(g.Peers); err != nil {
-			p.say(fail, "peers", "%v", err)
-			return
-		}
+	bind, err := p.bindAddress()
+	if err != nil {
+		p.say(fail, "peers", "%v", err)
+		return
 	}
 	results, err := gossip.Reach(ctx, gossip.Options{
 		Logger: slog.New(slog.DiscardHandler), Name: "preflight", BindAddr: bind, Peers: p.cfg.PeerNames(),

@@ -236,7 +236,7 @@ func (b *Builder) vips() ([]model.VIP, bool) {
 	var fresh []model.VIP // changed or new, sorted
 	gone := make(map[netip.Addr]bool)
 	for a := range b.dirty {
-		i, had := b.search(a)
+		i, had := model.FindVIP(b.last.VIPs, a)
 		v, ok := b.vip(a)
 		switch {
 		case !ok && had:
@@ -292,10 +292,6 @@ func (b *Builder) everything() ([]model.VIP, bool) {
 		return b.last.VIPs, false
 	}
 	return out, true
-}
-
-func (b *Builder) search(a netip.Addr) (int, bool) {
-	return model.FindVIP(b.last.VIPs, a)
 }
 
 // virtual returns the VIP of a VirtualIP or LoadBalancer with an address.

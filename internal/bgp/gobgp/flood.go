@@ -158,7 +158,7 @@ func (s *Speaker) dropFlooder(addr netip.Addr, now time.Time, sent string) bool 
 		s.keepOut(addr, keptOut{now.Add(overLimit), fmt.Sprintf("sent more than it may, %s, and is kept out for %v", sent, overLimit)})
 	case p.in:
 		s.log.Debug("session closed: too many messages", "peer", p.conf.Name, "sent", sent)
-		p.fail(floodWords())
+		p.fail(fmt.Sprintf("closed by this node: the peer sends the same again and again, or asks for it; next try in %v", overLimit))
 		s.leave(p)
 		p.tryAt(now.Add(overLimit))
 	default:

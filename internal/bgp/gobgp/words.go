@@ -74,10 +74,6 @@ func limitWords(c *bgptypes.Peer) string {
 	return fmt.Sprintf("closed by this node: the peer sent more than %d prefixes of one family (maxPrefixes); next try in %v", c.MaxPrefixes, overLimit)
 }
 
-func floodWords() string {
-	return fmt.Sprintf("closed by this node: the peer sends the same again and again, or asks for it; next try in %v", overLimit)
-}
-
 // sentWords tells why this node ended a session, or refused what the peer sent. It returns "" if
 // the peer has said something that the server does not tell: it takes a NOTIFICATION in place of
 // the OPEN, or of what follows it, for a message at the wrong time.

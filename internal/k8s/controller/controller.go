@@ -34,6 +34,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/wake"
 )
 
@@ -181,7 +182,7 @@ func New(o Options) (*Controller, error) {
 		},
 	})
 	c.objects = objects.NewSet(o.Client, c.seeObjects)
-	c.tenants = newTenantServices(c)
+	c.tenants = &tenantServices{c: c, requests: map[model.Key]tenants.Request{}, problems: map[model.Key]string{}}
 	c.standIns = []standIn{c.tenants}
 	if o.Machines {
 		c.machines = c.newSteward()
@@ -238,7 +239,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		wg.Go(func() { run(ctx) })
 	}
 	// Who cannot see the cluster does not ask to lead.
-	for !c.synced() {
+	for c.Ready() != nil {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -254,8 +255,6 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 	return nil
 }
-
-func (c *Controller) synced() bool { return c.Ready() == nil }
 
 // Ready tells whether the cluster is known, so that this process can lead.
 func (c *Controller) Ready() error {

@@ -79,7 +79,7 @@ func newLeader(c *Controller) *leader {
 	return &leader{
 		c: c, a: allocator.New(c.o.Allocator), known: map[model.Key]known{}, standIns: map[model.Key]allocator.Service{}, busy: map[model.Key]bool{}, queued: map[model.Key]bool{},
 		retries: map[model.Key]retry{}, ghosts: map[model.Key]time.Time{}, results: make(chan result, maxWrites),
-		pools: newPoolWriter(c),
+		pools: poolWriter{c: c, pending: map[string]allocator.PoolStatus{}, results: make(chan []allocator.PoolStatus, 1)},
 	}
 }
 

@@ -41,10 +41,6 @@ type tenantServices struct {
 	told     string         // what the log says of that
 }
 
-func newTenantServices(c *Controller) *tenantServices {
-	return &tenantServices{c: c, requests: map[model.Key]tenants.Request{}, problems: map[model.Key]string{}}
-}
-
 func (t *tenantServices) kind() string { return v1alpha1.KindTenantService }
 
 // addrs are the addresses that a TenantService has by its status.

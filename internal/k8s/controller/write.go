@@ -77,10 +77,6 @@ type poolWriter struct {
 	results chan []allocator.PoolStatus // those that failed
 }
 
-func newPoolWriter(c *Controller) poolWriter {
-	return poolWriter{c: c, pending: map[string]allocator.PoolStatus{}, results: make(chan []allocator.PoolStatus, 1)}
-}
-
 func (p *poolWriter) add(list []allocator.PoolStatus) {
 	for _, s := range list {
 		p.pending[s.Name] = s
