@@ -19,15 +19,8 @@ const (
 	MemberLeft
 )
 
-// String returns "alive", "dead" or "left".
 func (s MemberState) String() string {
-	switch s {
-	case MemberAlive:
-		return "alive"
-	case MemberDead:
-		return "dead"
-	}
-	return "left"
+	return [...]string{"alive", "dead", "left"}[s]
 }
 
 // Member is what this node knows of another one. All of it comes by gossip.

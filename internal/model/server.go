@@ -29,15 +29,7 @@ const (
 
 // String is the word that people see.
 func (s ServerState) String() string {
-	switch s {
-	case ServerDraining:
-		return "draining"
-	case ServerOut:
-		return "out"
-	case ServerUnchecked:
-		return "pending"
-	}
-	return "in"
+	return [...]string{"in", "draining", "out", "pending"}[s]
 }
 
 // ServerWhy is why a server gets no new connections, or gets them all the same.

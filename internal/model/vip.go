@@ -165,17 +165,8 @@ const (
 // Passes tells whether the service may be announced, as well or as badly as it does.
 func (h Health) Passes() bool { return h == HealthUp || h == HealthDegraded }
 
-// String returns "unknown", "up", "down" or "degraded".
 func (h Health) String() string {
-	switch h {
-	case HealthUp:
-		return "up"
-	case HealthDown:
-		return "down"
-	case HealthDegraded:
-		return "degraded"
-	}
-	return "unknown"
+	return [...]string{"unknown", "up", "down", "degraded"}[h]
 }
 
 // Former is the VIP as it was before it changed between bound and not bound. What began in one
