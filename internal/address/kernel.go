@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,11 +160,6 @@ func (k *linux) Addresses() ([]Entry, error) {
 	return entries, nil
 }
 
-// link asks for one interface. That is no dump, which might begin again.
-func (k *linux) link(parts ...nl.NetlinkRequestData) ([][]byte, error) {
-	return k.sock.Messages(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, parts...)
-}
-
 // parseEntry reads one RTM_NEWADDR or RTM_DELADDR message. It tells whether the
 // kernel reported an origin, which old ones do not.
 func parseEntry(m []byte) (e Entry, knows, ok bool) {
@@ -202,36 +196,14 @@ func parseEntry(m []byte) (e Entry, knows, ok bool) {
 	return e, knows, e.Prefix.IsValid()
 }
 
-func (k *linux) LinkIndex(name string) (int, error) {
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	attr := nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name))
-	msgs, err := k.link(msg, attr)
-	if err != nil {
-		return 0, err
-	}
-	if len(msgs) == 0 || len(msgs[0]) < unix.SizeofIfInfomsg {
-		return 0, unix.ENODEV
-	}
-	return int(nl.DeserializeIfInfomsg(msgs[0]).Index), nil
-}
+func (k *linux) LinkIndex(name string) (int, error) { return k.sock.LinkIndex(name) }
 
 // LinkName implements Kernel. Names are remembered until the next look at the addresses.
 func (k *linux) LinkName(index int) string {
 	if name, ok := k.names[index]; ok {
 		return name
 	}
-	name := fmt.Sprintf("#%d", index)
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	msg.Index = int32(index)
-	msgs, err := k.link(msg)
-	if err == nil && len(msgs) > 0 && len(msgs[0]) >= unix.SizeofIfInfomsg {
-		attrs, _ := nl.ParseRouteAttr(msgs[0][unix.SizeofIfInfomsg:])
-		for _, a := range attrs {
-			if a.Attr.Type == unix.IFLA_IFNAME {
-				name = strings.TrimRight(string(a.Value), "\x00")
-			}
-		}
-	}
+	name := k.sock.LinkName(index)
 	if k.names == nil {
 		k.names = make(map[int]string)
 	}

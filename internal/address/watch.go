@@ -2,7 +2,6 @@ package address
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,14 +9,12 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"lbd.dev/lbd/internal/rtnetlink"
 	"lbd.dev/lbd/internal/sockfilter"
 	"lbd.dev/lbd/internal/wake"
 )
 
 const (
-	// receiveBuffer is asked for so that a burst of messages does not overflow; an
-	// overflow costs no more than one look at the kernel.
-	receiveBuffer = 1 << 20
 	// backoffMin and backoffMax bound the wait before a new subscription.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
@@ -67,13 +64,12 @@ func (*linux) Watch(ctx context.Context, tell func(Event, Entry)) error {
 // receive reads messages until the socket fails.
 func receive(sock *nl.NetlinkSocket, tell func(Event, Entry)) error {
 	for {
-		msgs, _, err := sock.Receive()
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-		case errors.Is(err, unix.ENOBUFS):
+		msgs, lost, err := rtnetlink.Receive(sock)
+		if err != nil {
+			return fmt.Errorf("addresses: %w", err)
+		}
+		if lost {
 			tell(Missed, Entry{})
-		case err != nil:
-			return fmt.Errorf("addresses: receive: %w", err)
 		}
 		for _, m := range msgs {
 			switch m.Header.Type {
@@ -90,14 +86,11 @@ func receive(sock *nl.NetlinkSocket, tell func(Event, Entry)) error {
 
 // subscribe opens a socket for messages about interfaces and removed addresses.
 func subscribe() (*nl.NetlinkSocket, error) {
-	sock, err := nl.Subscribe(unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	sock, err := rtnetlink.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
-		return nil, fmt.Errorf("addresses: subscribe: %w", err)
+		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	// Both only save work: the buffer may be capped, and without the filter the
-	// messages about own renewals are read and ignored.
-	_ = sock.SetReceiveBufferSize(receiveBuffer, true)
+	// It only saves work: without it the messages about own renewals are read and ignored.
 	_ = sockfilter.Attach(sock.GetFd(), unix.SO_ATTACH_FILTER, ignoreNewAddresses...)
 	return sock, nil
 }

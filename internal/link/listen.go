@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
@@ -9,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/rtnetlink"
 	"lbd.dev/lbd/internal/sockfilter"
 )
 
@@ -20,36 +20,24 @@ type listener interface {
 	Close()
 }
 
-// receiveBuffer is asked for so that a burst (a node that starts a hundred
-// containers) does not overflow; an overflow costs no more than one reading.
-const receiveBuffer = 1 << 20
-
 // subscription is a listener on a netlink socket.
 type subscription struct{ sock *nl.NetlinkSocket }
 
 func subscribe() (*subscription, error) {
-	sock, err := nl.Subscribe(unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	sock, err := rtnetlink.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
-		return nil, fmt.Errorf("interfaces: subscribe: %w", err)
+		return nil, fmt.Errorf("interfaces: %w", err)
 	}
-	// Both only save work: the buffer may be capped, and without the filter a
-	// renewal is read and found to change nothing.
-	_ = sock.SetReceiveBufferSize(receiveBuffer, true)
+	// It only saves work: without it a renewal is read and found to change nothing.
 	_ = attachFilter(sock.GetFd())
 	return &subscription{sock: sock}, nil
 }
 
 func (s *subscription) wait(notify func()) error {
 	for {
-		_, _, err := s.sock.Receive()
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			continue
-		case errors.Is(err, unix.ENOBUFS):
-			// Messages were lost; the next reading finds what they said.
-		case err != nil:
-			return fmt.Errorf("interfaces: receive: %w", err)
+		// If messages were lost, the next reading finds what they said.
+		if _, _, err := rtnetlink.Receive(s.sock); err != nil {
+			return fmt.Errorf("interfaces: %w", err)
 		}
 		notify()
 	}

@@ -84,7 +84,7 @@ func (d *Driver) link(name string) (int, error) {
 	if index, known := d.image.links[name]; known {
 		return index, nil
 	}
-	index, err := d.kernel.linkIndex(name)
+	index, err := d.kernel.LinkIndex(name)
 	if err == nil {
 		d.image.links[name] = index
 	}
@@ -98,7 +98,7 @@ func (d *Driver) linkName(index int) string {
 			return name
 		}
 	}
-	name := d.kernel.linkName(index)
+	name := d.kernel.LinkName(index)
 	d.image.links[name] = index
 	return name
 }

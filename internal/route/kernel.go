@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -296,36 +295,4 @@ func (k *kernel) route(request, flags int, e entry) error {
 		return nil
 	}
 	return err
-}
-
-// link asks for one interface. That is no dump, which might begin again.
-func (k *kernel) link(parts ...nl.NetlinkRequestData) (msg []byte, err error) {
-	err = k.Ask(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msg = m }, parts...)
-	if err == nil && len(msg) < unix.SizeofIfInfomsg {
-		err = unix.ENODEV
-	}
-	return msg, err
-}
-
-// linkIndex finds an interface by name.
-func (k *kernel) linkIndex(name string) (int, error) {
-	m, err := k.link(nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-	if err != nil {
-		return 0, err
-	}
-	return int(nl.DeserializeIfInfomsg(m).Index), nil
-}
-
-// linkName finds the name of an interface, "#7" if it is gone.
-func (k *kernel) linkName(index int) string {
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index = int32(index)
-	if m, err := k.link(info); err == nil {
-		for kind, v := range rtnetlink.Attributes(m[unix.SizeofIfInfomsg:]) {
-			if kind == unix.IFLA_IFNAME {
-				return strings.TrimRight(string(v), "\x00")
-			}
-		}
-	}
-	return fmt.Sprintf("#%d", index)
 }

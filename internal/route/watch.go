@@ -2,7 +2,6 @@ package route
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -12,14 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/rtnetlink"
 	"lbd.dev/lbd/internal/sockfilter"
 	"lbd.dev/lbd/internal/wake"
 )
 
 const (
-	// receiveBuffer is asked for so that a burst of messages does not overflow; an
-	// overflow costs no more than one look at the kernel.
-	receiveBuffer = 1 << 20
 	// backoffMin and backoffMax bound the wait before a new subscription.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
@@ -74,15 +71,9 @@ func (d *Driver) listen(ctx context.Context, sock *nl.NetlinkSocket) error {
 	}()
 	port, running := d.kernel.Port, make(map[int32]bool)
 	for {
-		msgs, _, err := sock.Receive()
-		news := false
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			continue
-		case errors.Is(err, unix.ENOBUFS):
-			news = true
-		case err != nil:
-			return fmt.Errorf("routes: receive: %w", err)
+		msgs, news, err := rtnetlink.Receive(sock)
+		if err != nil {
+			return fmt.Errorf("routes: %w", err)
 		}
 		for i := range msgs {
 			news = concerns(&msgs[i], port, running) || news
@@ -125,12 +116,10 @@ func concerns(m *syscall.NetlinkMessage, port uint32, running map[int32]bool) bo
 
 // subscribe opens a socket for messages about next hops, routes and interfaces.
 func subscribe() (*nl.NetlinkSocket, error) {
-	sock, err := nl.Subscribe(unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	sock, err := rtnetlink.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("routes: subscribe: %w", err)
+		return nil, fmt.Errorf("routes: %w", err)
 	}
-	_ = sock.SetReceiveBufferSize(receiveBuffer, true) // it may be capped
 	if err := sockfilter.Attach(sock.GetFd(), unix.SO_ATTACH_FILTER, relevant...); err != nil {
 		sock.Close()
 		return nil, fmt.Errorf("routes: filter: %w", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -67,6 +69,68 @@ func (s *Socket) Ask(request, flags int, answer uint16, begin func(), take func(
 func (s *Socket) Messages(request, flags int, answer uint16, parts ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
 	err = s.Ask(request, flags, answer, func() { msgs = nil }, func(m []byte) { msgs = append(msgs, m) }, parts...)
 	return msgs, err
+}
+
+// link asks for one interface. That is no dump, which might begin again.
+func (s *Socket) link(parts ...nl.NetlinkRequestData) (msg []byte, err error) {
+	err = s.Ask(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, func() {}, func(m []byte) { msg = m }, parts...)
+	if err == nil && len(msg) < unix.SizeofIfInfomsg {
+		err = unix.ENODEV
+	}
+	return msg, err
+}
+
+// LinkIndex finds an interface by name; the error is unix.ENODEV if there is none.
+func (s *Socket) LinkIndex(name string) (int, error) {
+	m, err := s.link(nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	if err != nil {
+		return 0, err
+	}
+	return int(nl.DeserializeIfInfomsg(m).Index), nil
+}
+
+// LinkName finds the name of an interface, "#7" if it is gone.
+func (s *Socket) LinkName(index int) string {
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(index)
+	if m, err := s.link(info); err == nil {
+		for kind, v := range Attributes(m[unix.SizeofIfInfomsg:]) {
+			if kind == unix.IFLA_IFNAME {
+				return strings.TrimRight(string(v), "\x00")
+			}
+		}
+	}
+	return fmt.Sprintf("#%d", index)
+}
+
+// receiveBuffer is asked for so that a burst of changes (a node that starts a hundred containers)
+// does not overflow; an overflow costs no more than one look at the kernel.
+const receiveBuffer = 1 << 20
+
+// Subscribe opens a socket for messages of these groups.
+func Subscribe(groups ...uint) (*nl.NetlinkSocket, error) {
+	sock, err := nl.Subscribe(unix.NETLINK_ROUTE, groups...)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	_ = sock.SetReceiveBufferSize(receiveBuffer, true) // it may be capped
+	return sock, nil
+}
+
+// Receive waits for messages of a subscription. It tells whether some were lost, since the buffer was full.
+func Receive(sock *nl.NetlinkSocket) (msgs []syscall.NetlinkMessage, lost bool, err error) {
+	for {
+		msgs, _, err = sock.Receive()
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			return nil, true, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("receive: %w", err)
+		}
+		return msgs, false, nil
+	}
 }
 
 // Next splits the first attribute off; ok is false if there is no whole one. It takes no memory
