@@ -134,12 +134,7 @@ const (
 	icmpChecksum = 40 + 2
 )
 
-const (
-	setName = "silent"
-)
-
-// reg is the register that all rules use.
-const reg = 1
+const setName = "silent"
 
 // set describes the set of silent addresses. Its ID only has to be unique within
 // one transaction.
@@ -197,8 +192,8 @@ type addRule func(chain *nftables.Chain, parts ...[]expr.Any)
 // one leaves it, and its own requests are asked by the speakers.
 func arpRules(rule addRule, in, out *nftables.Chain, s *nftables.Set, speakers []Speaker) {
 	request, reply := network(arpOp, []byte{0, arpRequest}), network(arpOp, []byte{0, arpReply})
-	rule(in, request, silent(s, expr.PayloadBaseNetworkHeader, arpTPA), drop())
-	rule(out, reply, silent(s, expr.PayloadBaseNetworkHeader, arpSPA), drop())
+	rule(in, request, silent(s, expr.PayloadBaseNetworkHeader, arpTPA), nft.Drop())
+	rule(out, reply, silent(s, expr.PayloadBaseNetworkHeader, arpSPA), nft.Drop())
 	for _, sp := range speakers {
 		rule(out, outOn(sp.Interface), request, silent(s, expr.PayloadBaseNetworkHeader, arpSPA),
 			within(sp.Subnet), write(sp.Addr, arpSPA, false))
@@ -207,45 +202,32 @@ func arpRules(rule addRule, in, out *nftables.Chain, s *nftables.Set, speakers [
 
 // ndRules do the same for solicitations and advertisements.
 func ndRules(rule addRule, in, out *nftables.Chain, s *nftables.Set, speakers []Speaker) {
-	rule(in, icmp(solicitation), silent(s, expr.PayloadBaseTransportHeader, icmpTarget), drop())
-	rule(out, icmp(advertisement), silent(s, expr.PayloadBaseTransportHeader, icmpTarget), drop())
+	rule(in, icmp(solicitation), silent(s, expr.PayloadBaseTransportHeader, icmpTarget), nft.Drop())
+	rule(out, icmp(advertisement), silent(s, expr.PayloadBaseTransportHeader, icmpTarget), nft.Drop())
 	for _, sp := range speakers {
 		then := write(sp.Addr, ip6Source, true)
 		if sp.Addr.IsUnspecified() {
-			then = drop()
+			then = nft.Drop()
 		}
 		rule(out, outOn(sp.Interface), icmp(solicitation), silent(s, expr.PayloadBaseNetworkHeader, ip6Source), then)
 	}
 }
 
-func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
-
-func equals(data []byte) expr.Any {
-	return &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}
-}
-
-func load(base expr.PayloadBase, offset, length uint32) expr.Any {
-	return &expr.Payload{DestRegister: reg, Base: base, Offset: offset, Len: length}
-}
-
 // network matches bytes behind the start of the network header.
 func network(offset uint32, data []byte) []expr.Any {
-	return []expr.Any{load(expr.PayloadBaseNetworkHeader, offset, uint32(len(data))), equals(data)}
+	return []expr.Any{nft.Load(expr.PayloadBaseNetworkHeader, offset, uint32(len(data))), nft.Equals(data)}
 }
 
 // icmp matches the type of an ICMPv6 message.
 func icmp(kind byte) []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}, equals([]byte{unix.IPPROTO_ICMPV6}),
-		load(expr.PayloadBaseTransportHeader, icmpType, 1), equals([]byte{kind}),
-	}
+	return append(nft.IsProtocol(unix.IPPROTO_ICMPV6), nft.Load(expr.PayloadBaseTransportHeader, icmpType, 1), nft.Equals([]byte{kind}))
 }
 
 // silent matches an address of the set.
 func silent(s *nftables.Set, base expr.PayloadBase, offset uint32) []expr.Any {
 	return []expr.Any{
-		load(base, offset, s.KeyType.Bytes),
-		&expr.Lookup{SourceRegister: reg, SetName: s.Name, SetID: s.ID},
+		nft.Load(base, offset, s.KeyType.Bytes),
+		&expr.Lookup{SourceRegister: nft.Reg, SetName: s.Name, SetID: s.ID},
 	}
 }
 
@@ -253,7 +235,7 @@ func silent(s *nftables.Set, base expr.PayloadBase, offset uint32) []expr.Any {
 func outOn(name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg}, equals(padded)}
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: nft.Reg}, nft.Equals(padded)}
 }
 
 // within matches a request for an address of the subnet; an invalid one matches
@@ -268,9 +250,9 @@ func within(p netip.Prefix) []expr.Any {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	return []expr.Any{
-		load(expr.PayloadBaseNetworkHeader, arpTPA, 4),
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: mask, Xor: make([]byte, 4)},
-		equals(p.Addr().AsSlice()),
+		nft.Load(expr.PayloadBaseNetworkHeader, arpTPA, 4),
+		&expr.Bitwise{SourceRegister: nft.Reg, DestRegister: nft.Reg, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		nft.Equals(p.Addr().AsSlice()),
 	}
 }
 
@@ -281,11 +263,11 @@ func within(p netip.Prefix) []expr.Any {
 // header update without a checksum type.)
 func write(a netip.Addr, offset uint32, mend bool) []expr.Any {
 	p := &expr.Payload{
-		OperationType: expr.PayloadWrite, SourceRegister: reg,
+		OperationType: expr.PayloadWrite, SourceRegister: nft.Reg,
 		Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(a.BitLen() / 8),
 	}
 	if mend {
 		p.CsumType, p.CsumOffset = expr.CsumTypeInet, icmpChecksum
 	}
-	return []expr.Any{&expr.Immediate{Register: reg, Data: a.AsSlice()}, p}
+	return []expr.Any{&expr.Immediate{Register: nft.Reg, Data: a.AsSlice()}, p}
 }
