@@ -26,6 +26,7 @@ import (
 	"lbd.dev/lbd/internal/relay"
 	"lbd.dev/lbd/internal/route"
 	"lbd.dev/lbd/internal/top"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // socketFlags choose the daemon that a command talks to.
@@ -228,10 +229,8 @@ func (v *view) run(ctx context.Context, watch bool) error {
 			}
 			fmt.Fprintf(v.out, "%s: %s\n", levelError, visible(err.Error()))
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, time.Second) {
 			return nil
-		case <-time.After(time.Second):
 		}
 	}
 }

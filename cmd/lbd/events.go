@@ -11,6 +11,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/wake"
 )
 
 func newEvents() *cobra.Command {
@@ -68,10 +69,8 @@ func (t *timeline) run(ctx context.Context) error {
 	}
 	gone := false // nobody answers, and that was said
 	for {
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, time.Second) {
 			return nil
-		case <-time.After(time.Second):
 		}
 		err := t.show(ctx)
 		switch {

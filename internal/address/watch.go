@@ -39,10 +39,7 @@ func (d *Driver) watch(ctx context.Context) {
 		}
 		d.stats.errors.Add(1)
 		d.log.Warn("lost the subscription to the addresses", "err", err, "retry", wait)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		wake.Sleep(ctx, wait)
 		wait = min(2*wait, backoffMax)
 	}
 }

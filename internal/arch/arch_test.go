@@ -93,7 +93,7 @@ const anyFloor = 9
 // pure packages decide with values: no I/O, no clock, no lock, no log, and nothing of the
 // house that is not pure. Their tests may do all that.
 var pure = []string{
-	"api/v1alpha1", "internal/model", "internal/wake", "internal/shortlist", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/steady", "internal/unconfigured", "internal/wire", "internal/balance", "internal/learned", "internal/resolve", "internal/agree",
+	"api/v1alpha1", "internal/model", "internal/shortlist", "internal/election", "internal/ipam", "internal/convert", "internal/place", "internal/membership", "internal/audience", "internal/loopback", "internal/ring", "internal/steady", "internal/unconfigured", "internal/wire", "internal/balance", "internal/learned", "internal/resolve", "internal/agree",
 	"internal/services", "internal/machines", "internal/tenants", "internal/tenants/propagate", "internal/allocator", "internal/decide",
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"lbd.dev/lbd/internal/wake"
 )
 
 // listener is a TCP port on which the server answers, opened as often as it takes.
@@ -51,10 +53,7 @@ func (l *listener) run(ctx context.Context, retry time.Duration, log *slog.Logge
 			err = fmt.Errorf("%s: %w", l.what, err)
 		}
 		l.set(nil, err, log)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry):
-		}
+		wake.Sleep(ctx, retry)
 	}
 }
 

@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"lbd.dev/lbd/internal/fileaccess"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // The defaults of Options.
@@ -94,6 +96,24 @@ func load(path string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return cfg, nil
+}
+
+// Await makes the client, however long that takes: it tries again and again. failed is told of each
+// error that is not the one before. It returns nil when ctx has ended.
+func Await(ctx context.Context, connect func() (*Client, error), every time.Duration, failed func(error)) *Client {
+	said := ""
+	for ctx.Err() == nil {
+		c, err := connect()
+		if err == nil {
+			return c
+		}
+		if said != err.Error() {
+			said = err.Error()
+			failed(err)
+		}
+		wake.Sleep(ctx, every)
+	}
+	return nil
 }
 
 // NamespaceOf is the namespace that the context of a kubeconfig file names; empty: none.

@@ -82,10 +82,7 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 			wait = backoffMin
 		}
 		s.log.Warn("lost the subscription to the interfaces", "err", err, "retry", wait)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		wake.Sleep(ctx, wait)
 		wait = min(2*wait, backoffMax)
 	}
 	return nil

@@ -42,10 +42,8 @@ func (d *Driver) watch() {
 				return
 			}
 			d.log.Warn("lost the subscription to the routes", "err", err, "retry", wait)
-			select {
-			case <-ctx.Done():
+			if !wake.Sleep(ctx, wait) {
 				return
-			case <-time.After(wait):
 			}
 			wait = min(2*wait, backoffMax)
 			if sock, err = subscribe(); err == nil {

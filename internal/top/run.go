@@ -10,6 +10,7 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/control"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -143,10 +144,7 @@ func poll(ctx context.Context, c *control.Client, send func(any)) {
 	a := asker{client: c}
 	for ctx.Err() == nil {
 		send(a.ask(ctx))
-		select {
-		case <-ctx.Done():
-		case <-time.After(interval):
-		}
+		wake.Sleep(ctx, interval)
 	}
 }
 

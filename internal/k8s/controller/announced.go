@@ -126,10 +126,8 @@ func (a *announcer) run(ctx context.Context) {
 				next = 0
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 		if next == 0 {
 			continue

@@ -240,10 +240,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	// Who cannot see the cluster does not ask to lead.
 	for c.Ready() != nil {
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, 50*time.Millisecond) {
 			return nil
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	c.o.Logger.Info("the cluster is known", "services", len(c.services.All()))

@@ -79,10 +79,8 @@ func (j *judge) run(ctx context.Context) {
 			j.c.changes.judge()
 			pause = judgeRetry
 		}
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 		j.next(ctx)
 	}

@@ -14,6 +14,7 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -139,10 +140,8 @@ func (l *leader) list(ctx context.Context) (map[model.Key]allocator.Service, err
 			return all, nil
 		}
 		l.c.o.Logger.Warn("reading services before the first decision", "err", err)
-		select {
-		case <-ctx.Done():
+		if !wake.Sleep(ctx, wait) {
 			return nil, ctx.Err()
-		case <-time.After(wait):
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"lbd.dev/lbd/internal/wake"
 )
 
 // The times of an election, those of client-go's users but for a shorter deadline:
@@ -161,14 +162,7 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context)) {
 			e.release(r)
 			seen = Record{}
 		}
-		pause(ctx, e.o.Retry+rand.N(e.o.Retry/5+1))
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+		wake.Sleep(ctx, e.o.Retry+rand.N(e.o.Retry/5+1))
 	}
 }
 

@@ -146,24 +146,13 @@ func (s *Source) fingerprint() [sha256.Size]byte {
 
 // connect makes the client, however long that takes; nil when ctx has ended.
 func (s *Source) connect(ctx context.Context, mark *[sha256.Size]byte) *k8s.Client {
-	said := ""
-	for ctx.Err() == nil {
+	connect := func() (*k8s.Client, error) {
 		*mark = s.fingerprint()
 		c, err := s.o.Connect()
 		s.setErr(err)
-		if err == nil {
-			return c
-		}
-		if said != err.Error() {
-			said = err.Error()
-			s.o.Logger.Warn("no management cluster yet", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(connectEvery):
-		}
+		return c, err
 	}
-	return nil
+	return k8s.Await(ctx, connect, connectEvery, func(err error) { s.o.Logger.Warn("no management cluster yet", "err", err) })
 }
 
 // session watches with one client until ctx ends or the kubeconfig has changed.
@@ -194,10 +183,8 @@ func (s *Source) session(ctx context.Context, c *k8s.Client, mark [sha256.Size]b
 		case <-look.C:
 			p.look(set, time.Now())
 		case <-s.kick:
-			select {
-			case <-ctx.Done():
+			if !wake.Sleep(ctx, coalesce) {
 				return
-			case <-time.After(coalesce):
 			}
 			p.look(set, time.Now())
 		}

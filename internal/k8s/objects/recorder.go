@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/wake"
 )
 
 const (
@@ -77,10 +78,7 @@ func (e *Recorder) deliver(ctx context.Context, x *unstructured.Unstructured) bo
 		case ctx.Err() != nil, apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 			return false // a namespace that ends takes no more
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second << try):
-		}
+		wake.Sleep(ctx, time.Second<<try)
 	}
 	return false
 }

@@ -159,25 +159,12 @@ func (s *Source) Run(ctx context.Context, publish source.Publish) error {
 
 // connect makes the client, however long that takes; nil when ctx has ended.
 func (s *Source) connect(ctx context.Context) *k8s.Client {
-	said := ""
-	for ctx.Err() == nil {
-		c, err := s.o.Connect()
-		if err == nil {
-			return c
-		}
+	return k8s.Await(ctx, s.o.Connect, ConnectEvery, func(err error) {
 		s.mu.Lock()
 		s.err = err
 		s.mu.Unlock()
-		if said != err.Error() {
-			said = err.Error()
-			s.o.Logger.Warn("no cluster", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(ConnectEvery):
-		}
-	}
-	return nil
+		s.o.Logger.Warn("no cluster", "err", err)
+	})
 }
 
 // watch prepares all watches; nothing is sent yet.
@@ -335,10 +322,8 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.later.C:
 			l.s.wake()
 		case <-l.s.kick:
-			select {
-			case <-ctx.Done():
+			if !wake.Sleep(ctx, Coalesce+time.Duration(l.vips)*CoalesceEach) {
 				return
-			case <-time.After(Coalesce + time.Duration(l.vips)*CoalesceEach):
 			}
 			began := time.Now()
 			ready := l.synced || l.w.synced() // then all that was read first is pending
