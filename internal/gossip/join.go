@@ -194,7 +194,6 @@ func (j *joiner) takeOthers() (peers []model.Peer, changed bool) {
 	return j.listed, changed
 }
 
-// kick looks at once whom to reach.
 // met is called for a node that sends although it is not a member here.
 func (j *joiner) met(addr netip.AddrPort) {
 	if !addr.IsValid() {
