@@ -88,16 +88,16 @@ func sameGroup(a, b *model.GroupState) bool {
 // of that generation, so the drivers must see it even if they are asked for the
 // same as before.
 func moved(a, b model.Memory) bool {
-	return movedIn(a.VIPs, b.VIPs, func(x, y *model.VIPMemory) bool { return x.Gen != y.Gen || x.Phase != y.Phase }) ||
-		movedIn(a.BGP, b.BGP, func(x, y *model.BGPMemory) bool { return x.Gen != y.Gen || x.Phase != y.Phase })
+	return movedIn(a.VIPs, b.VIPs, func(x, y model.VIPMemory) bool { return x.Gen != y.Gen || x.Phase != y.Phase }) ||
+		movedIn(a.BGP, b.BGP, func(x, y model.BGPMemory) bool { return x.Gen != y.Gen || x.Phase != y.Phase })
 }
 
-func movedIn[M any](a, b map[netip.Addr]M, moved func(x, y *M) bool) bool {
+func movedIn[M any](a, b map[netip.Addr]M, moved func(x, y M) bool) bool {
 	if len(a) == len(b) && reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() {
 		return false
 	}
 	for k, m := range b {
-		if o := a[k]; moved(&o, &m) {
+		if moved(a[k], m) {
 			return true
 		}
 	}
