@@ -116,7 +116,7 @@ func (a *Allocator) explicit(r *Request, o *owner) ([]netip.Addr, error) {
 
 // mayAsk tells whether the pools give the address to the Service.
 func (a *Allocator) mayAsk(r *Request, addr netip.Addr) error {
-	if err := a.stray(addr); err != nil {
+	if err := a.Stray(addr); err != nil {
 		return err
 	}
 	p := a.place(addr).pool

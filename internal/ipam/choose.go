@@ -28,7 +28,7 @@ func (c *chooser) keep(o *owner, named []*pool) error {
 		if p != nil && len(named) > 0 && !slices.Contains(named, p) {
 			continue
 		}
-		if c.r.LeaveStrays && c.a.stray(addr) != nil {
+		if c.r.LeaveStrays && c.a.Stray(addr) != nil {
 			continue
 		}
 		if err := c.a.mayShare(o.name, &c.r.Sharing, addr); err != nil {

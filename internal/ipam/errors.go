@@ -98,8 +98,9 @@ func errClosed(p *pool) *Error {
 	return &Error{Rule: PoolClosed, Pools: []string{p.Name}, words: fmt.Sprintf("pool %q gives out nothing for now: %s", p.Name, p.Closed)}
 }
 
-// stray is why the pools would not give out the address; nil: they would.
-func (a *Allocator) stray(addr netip.Addr) *Error {
+// Stray says why no pool would give out the address now: NotInPool, Avoided or
+// NodeAddress; nil: one would.
+func (a *Allocator) Stray(addr netip.Addr) *Error {
 	at := a.place(addr)
 	switch {
 	case at.pool == nil:

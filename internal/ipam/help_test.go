@@ -2,7 +2,9 @@ package ipam
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,3 +110,24 @@ func want(t *testing.T, a *Allocator, when time.Time, r Request, want string) {
 
 // written is a range as users write it.
 func written(r v1alpha1.AddressRange) string { return r.First.String() + "-" + r.Last.String() }
+
+// stray is an address in use that no pool would give out now.
+type stray struct {
+	Owner model.Key
+	Addr  netip.Addr
+	Err   *Error // NotInPool, Avoided or NodeAddress
+}
+
+// Strays returns the addresses in use that are outside every pool, for instance
+// because a pool was removed, shrunk or refused. By owner, in their order.
+func (a *Allocator) Strays() []stray {
+	var list []stray
+	for _, name := range slices.SortedFunc(maps.Keys(a.owners), model.Key.Compare) {
+		for _, addr := range a.owners[name].addrs {
+			if err := a.Stray(addr); err != nil {
+				list = append(list, stray{name, addr, err})
+			}
+		}
+	}
+	return list
+}

@@ -11,7 +11,7 @@
 // lists its ranges and ascending within a range.
 //
 // What runs keeps running: an address that a Service holds is never taken away
-// by a change of pools or by another Service. It is reported by Strays, and the
+// by a change of pools or by another Service. Stray says so, and the
 // caller decides.
 package ipam
 
@@ -67,7 +67,7 @@ func New(c Config) (*Allocator, []PoolError) {
 }
 
 // Update replaces pools, node addresses and the quarantine time. Assignments stay
-// as they are, those too that lie outside every pool now (see Strays), and so do
+// as they are, those too that lie outside every pool now (see Stray), and so do
 // addresses in quarantine. The errors are in order of pool name.
 func (a *Allocator) Update(c Config) []PoolError {
 	a.quarantine = c.Quarantine

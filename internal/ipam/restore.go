@@ -19,7 +19,7 @@ type Conflict struct {
 // status of Services. Of Services that may not share what they both have, the one
 // created first keeps it, then the one whose name sorts first; the others do not
 // get it and are reported. Addresses outside every pool are restored all the same;
-// see Strays. The order of the list does not count, and restoring the same
+// see Stray. The order of the list does not count, and restoring the same
 // list again changes nothing.
 func (a *Allocator) Restore(list []Assignment) []Conflict {
 	clear(a.owners)

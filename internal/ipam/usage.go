@@ -82,28 +82,3 @@ func (a *Allocator) Holders(addr netip.Addr) (list []model.Key) {
 	}
 	return list
 }
-
-// Stray is an address in use that no pool would give out now.
-type Stray struct {
-	Owner model.Key
-	Addr  netip.Addr
-	Err   *Error // NotInPool, Avoided or NodeAddress
-}
-
-// Stray says why no pool would give out the address now: NotInPool, Avoided or
-// NodeAddress; nil: one would.
-func (a *Allocator) Stray(addr netip.Addr) *Error { return a.stray(addr) }
-
-// Strays returns the addresses in use that are outside every pool, for instance
-// because a pool was removed, shrunk or refused. By owner, in their order.
-func (a *Allocator) Strays() []Stray {
-	var list []Stray
-	for _, name := range slices.SortedFunc(maps.Keys(a.owners), model.Key.Compare) {
-		for _, addr := range a.owners[name].addrs {
-			if err := a.stray(addr); err != nil {
-				list = append(list, Stray{name, addr, err})
-			}
-		}
-	}
-	return list
-}
