@@ -11,7 +11,7 @@
 // lists its ranges and ascending within a range.
 //
 // What runs keeps running: an address that a Service holds is never taken away
-// by a change of pools or by another Service. Stray says so, and the
+// by a change of pools or by another Service. Stray tells of such an address, and the
 // caller decides.
 package ipam
 
