@@ -79,7 +79,6 @@ func (c *cutter) run(ctx context.Context) {
 	}
 }
 
-// work does what is asked for.
 func (c *cutter) work() {
 	c.mu.Lock()
 	turned, parted := c.turned, c.parted

@@ -103,7 +103,6 @@ func (d *Driver) Name() model.SinkName { return model.SinkBGP }
 // Changed fires when a session or a BFD session has changed.
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
 
-// notify fires Changed.
 func (d *Driver) notify() { wake.Up(d.changed) }
 
 // Restarted tells whether an earlier process of this node was here a moment ago,

@@ -115,7 +115,6 @@ const (
 	lineOfKey = 60
 )
 
-// appendWithoutKeys appends a line without keys in base64.
 func appendWithoutKeys(out, line []byte) []byte {
 	for at := 0; at < len(line); {
 		end := at

@@ -55,7 +55,6 @@ func newNode(c *v1alpha1.NodeConfiguration) Node {
 	return n
 }
 
-// newPeers parses valid peers.
 func newPeers(g *v1alpha1.GossipSpec) []Peer {
 	var peers []Peer
 	for _, text := range g.Peers {

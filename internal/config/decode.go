@@ -247,7 +247,6 @@ func (d *decoder) unknown(n, key *yaml.Node, path string, fields map[string]refl
 	d.bad(key, at, nil, "is not a known field")
 }
 
-// stringMap decodes a mapping of strings to strings.
 func (d *decoder) stringMap(n *yaml.Node, path string, v reflect.Value) {
 	if !d.expect(n, path, yaml.MappingNode, "must be a mapping") {
 		return
@@ -378,7 +377,6 @@ func decimal(text, tag string) (int64, error) {
 	return i, nil
 }
 
-// child is the path of a field.
 func child(path, name string) string {
 	if path == "" {
 		return name

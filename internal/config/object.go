@@ -302,7 +302,6 @@ func (o *object) newBody(kind string) bool {
 	return false
 }
 
-// knownKinds are the names of kinds.
 func knownKinds() (names []string) {
 	for _, k := range kinds {
 		names = append(names, k.name)

@@ -56,7 +56,6 @@ func warnings(objects []*object, names *named) []*Error {
 	return all
 }
 
-// warnNode warns about a NodeConfiguration.
 func warnNode(n *v1alpha1.NodeConfiguration, warn func(path, text string)) {
 	if n.Gossip.Insecure {
 		warn("gossip.insecure", "anybody on the network can take over every VIP; `lbd keygen` prints a key")
@@ -89,7 +88,6 @@ func onLoopback(address string) bool {
 	return err == nil && ap.Addr().IsLoopback()
 }
 
-// warnPeer warns about a BGPPeer.
 func warnPeer(o *object, warn func(path, text string)) {
 	s := &o.peer.Spec
 	if s.Password != "" && worldReadable(o.mode) {
@@ -112,7 +110,6 @@ func warnPeer(o *object, warn func(path, text string)) {
 	}
 }
 
-// warnListener warns about a BGPListener.
 func warnListener(s *v1alpha1.BGPListenerSpec, warn func(path, text string)) {
 	if s.PasswordFile == "" {
 		warn("spec.passwordFile", "there is none: every machine in peerPrefixes can draw connections to itself")
@@ -131,7 +128,6 @@ func warnListener(s *v1alpha1.BGPListenerSpec, warn func(path, text string)) {
 // worldReadable tells whether every user of the host may use a file.
 func worldReadable(mode fs.FileMode) bool { return mode.Perm()&0o007 != 0 }
 
-// warnVIP warns about a VirtualIP.
 func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) {
 	if v.Spec.HealthCheck == nil {
 		warn("spec.healthCheck", resolve.NoHealthCheck)
@@ -155,7 +151,6 @@ func warnVIP(v *v1alpha1.VirtualIP, names *named, warn func(path, text string)) 
 	}
 }
 
-// warnBalancer warns about a LoadBalancer.
 func warnBalancer(s *v1alpha1.LoadBalancerSpec, names *named, warn func(path, text string)) {
 	if s.HealthCheck == nil {
 		warn("spec.healthCheck", resolve.NoBackendCheck)

@@ -191,7 +191,6 @@ var ofServer = []string{"creationTimestamp", "deletionGracePeriodSeconds", "dele
 // lastApplied is what kubectl apply remembers: the object of MetalLB.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// meta converts metadata.
 func (o *object) meta(n *yaml.Node) v1alpha1.ObjectMeta {
 	f := o.mapping(n, "metadata")
 	m := v1alpha1.ObjectMeta{Name: f.text("name"), Labels: f.stringMap("labels"), Annotations: f.stringMap("annotations")}

@@ -109,7 +109,6 @@ var silent = []string{
 	"garp_lower_prio_repeat", "debug", "strict_mode", "preempt_delay", "checksum_compatibility", "accept", "no_accept",
 }
 
-// instance converts a vrrp_instance.
 func (k *keepalived) instance(d *directive) {
 	title := fmt.Sprintf("vrrp_instance %q", cut(d.word(1)))
 	vip := &v1alpha1.VirtualIP{TypeMeta: typeMeta(v1alpha1.KindVirtualIP), Metadata: v1alpha1.ObjectMeta{Name: objectName(d.word(1))}}
@@ -250,7 +249,6 @@ func (k *keepalived) virtualServer(d *directive) {
 	k.servers[a] = append(k.servers[a], d)
 }
 
-// assemble makes the objects.
 func (k *keepalived) assemble() {
 	if len(k.vips)+len(k.servers) == 0 {
 		k.out.Errors = append(k.out.Errors, Note{File: k.file,

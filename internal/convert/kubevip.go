@@ -186,7 +186,6 @@ func (k *kubeVIP) virtualIP(e *environment, bgp bool) *v1alpha1.VirtualIP {
 	return vip
 }
 
-// peers are the BGP peers.
 func (k *kubeVIP) peers(e *environment) (out []any) {
 	number := func(text string) uint32 {
 		n, err := strconv.ParseUint(text, 10, 32)

@@ -88,7 +88,6 @@ func (f *fields) done() {
 	}
 }
 
-// text reads a string.
 func (f *fields) text(name string) string { return f.o.text(f.take(name), f.at(name)) }
 
 func (o *object) text(n *yaml.Node, path string) string {
@@ -102,7 +101,6 @@ func (o *object) text(n *yaml.Node, path string) string {
 	return n.Value
 }
 
-// items returns the entries of a list.
 func (f *fields) items(name string) []*yaml.Node {
 	n := f.take(name)
 	if n == nil || !f.o.is(n, yaml.SequenceNode, f.at(name), "must be a list") {
@@ -116,7 +114,6 @@ func (f *fields) items(name string) []*yaml.Node {
 
 func entry(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// texts reads a list of strings.
 func (f *fields) texts(name string) []string {
 	var list []string
 	for i, n := range f.items(name) {

@@ -274,7 +274,6 @@ func (d *Daemon) turn(now time.Time) {
 	d.beat.Store(int64(now.Sub(d.view.Started)))
 }
 
-// decide makes a decision.
 func (d *Daemon) decide(now time.Time) {
 	want := decide.Decide(&d.view)
 	d.metrics.decisions.Observe(time.Since(now).Seconds())

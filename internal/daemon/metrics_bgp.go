@@ -26,7 +26,6 @@ var (
 // established is PeerReport.State of a session that works.
 const established = "Established"
 
-// collectBGP writes the metrics of all sessions.
 func collectBGP(c chan<- prometheus.Metric, peers []model.PeerReport) {
 	for i := range peers {
 		p := &peers[i]

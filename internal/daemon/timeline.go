@@ -107,7 +107,6 @@ func (t *timeline) list(want func(*v1alpha1.Event) bool) []v1alpha1.Event {
 	return out
 }
 
-// shorten bounds a text.
 func shorten(s string) string {
 	if len(s) <= maxText {
 		return s

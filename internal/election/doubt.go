@@ -20,7 +20,6 @@ func (s *step) doubts() bool {
 	return true
 }
 
-// beginDoubt asks the wire.
 func (s *step) beginDoubt() {
 	s.m.Asks, s.m.LostAt = 0, time.Time{} // it is no takeover
 	s.ask(model.PhaseDoubt)

@@ -346,7 +346,6 @@ func peerAddr(a netip.AddrPort) string {
 	return net.JoinHostPort(a.Addr().String(), strconv.Itoa(int(a.Port())))
 }
 
-// sendBeat sends the packet of a heartbeat.
 func (g *Gossip) sendBeat(to *memberlist.Node, packet []byte) error {
 	if g.sockets == nil {
 		_, err := g.transport.WriteToAddress(packet, to.FullAddress())

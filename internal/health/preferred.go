@@ -98,7 +98,6 @@ func (p *httpProber) prefer(ctx context.Context) (o outcome, answered bool) {
 	return o, true
 }
 
-// begin sends the request.
 func (p *httpProber) begin() *request {
 	ctx, cancel := context.WithTimeout(context.Background(), overdueFor)
 	r := &request{done: make(chan outcome, 1), cancel: cancel}

@@ -84,7 +84,6 @@ func ParseToken(text string) (Token, bool) {
 	return t, true
 }
 
-// tokenEnd returns when a token ends.
 func tokenEnd(token string) (time.Time, bool) {
 	t, ok := ParseToken(token)
 	return t.Ends, ok && !t.Ends.IsZero()

@@ -157,7 +157,6 @@ func Probe(ctx context.Context, logger *slog.Logger, iface string, addr netip.Ad
 	}
 }
 
-// notify fires Changed.
 func (d *Driver) notify() { wake.Up(d.changed) }
 
 // silenceLost is told by a silence that could not be renewed.

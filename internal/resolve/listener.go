@@ -36,7 +36,6 @@ func Listener(l *v1alpha1.BGPListener, profile *v1alpha1.BFDProfile, secrets map
 	return out, vips
 }
 
-// prefixes parses valid prefixes.
 func prefixes(texts []string) (out []netip.Prefix) {
 	for _, text := range texts {
 		if p, err := netip.ParsePrefix(text); err == nil {

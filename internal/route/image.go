@@ -91,7 +91,6 @@ func (d *Driver) link(name string) (int, error) {
 	return index, err
 }
 
-// linkName is the name of an interface.
 func (d *Driver) linkName(index int) string {
 	for name, i := range d.image.links {
 		if i == index {

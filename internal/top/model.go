@@ -225,7 +225,6 @@ func (m Model) enter() (Model, Wish) {
 	return m, Wish{Explain: m.vip}
 }
 
-// move moves the cursor.
 func (m *Model) move(by int) {
 	rows := choosable(m.rows())
 	if len(rows) == 0 {

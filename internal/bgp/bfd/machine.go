@@ -106,7 +106,6 @@ func (m *machine) disable(now time.Time) {
 // tell.
 func (m *machine) finished() bool { return m.state == AdminDown && m.out.farewell == 0 }
 
-// enter changes the state.
 func (m *machine) enter(now time.Time, s State, why Diag) {
 	if m.state == Up || s == Up {
 		m.transitions++

@@ -126,7 +126,6 @@ func (m *Manager) start() error {
 	return nil
 }
 
-// report writes the log.
 func (m *Manager) report(news <-chan event) {
 	for e := range news {
 		log := m.log.With("session", e.key.String())

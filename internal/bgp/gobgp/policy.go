@@ -223,7 +223,6 @@ func (s *Speaker) forbid(p *peer) error {
 	return nil
 }
 
-// removeStatements removes some from the export policy.
 func (s *Speaker) removeStatements(names []string) error {
 	if len(names) == 0 {
 		return nil

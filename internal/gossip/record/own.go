@@ -117,7 +117,6 @@ func (o *Own) toldMachines() *Machines {
 	return new(o.machines)
 }
 
-// list is all entries in order.
 func (o *Own) list() []Entry {
 	out := make([]Entry, 0, len(o.entries))
 	for _, vip := range o.vips {

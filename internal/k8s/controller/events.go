@@ -13,7 +13,6 @@ import (
 // events tells what the allocator, and what judges objects, says of them.
 type events struct{ *objects.Recorder }
 
-// send queues one event.
 func (e events) send(x allocator.Event) {
 	of := corev1.ObjectReference{Kind: x.Kind, Namespace: x.Object.Namespace, Name: x.Object.Name, UID: types.UID(x.UID), APIVersion: v1alpha1.APIVersion}
 	if x.Kind == services.KindService {

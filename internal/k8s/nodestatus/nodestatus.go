@@ -164,7 +164,6 @@ func (w *Writer) due(s *v1alpha1.NodeStatus, now time.Time) bool {
 	return true
 }
 
-// write sends the object.
 func (w *Writer) write(ctx context.Context, s v1alpha1.NodeStatus) {
 	err := w.send(ctx, s)
 	now := time.Now()

@@ -207,7 +207,6 @@ func (s *Set) Forbidden() map[string]error {
 	return out
 }
 
-// newWatch watches one kind.
 func newWatch[T any, P target[T]](client *k8s.Client, kind string, changed func(string, []model.Key)) *k8s.Watch[Object[P]] {
 	return k8s.NewWatch(watchOptions[T, P](client, kind, changed))
 }
