@@ -157,7 +157,7 @@ func (p *parts) watch(cfg *config.Config, path string, level *slog.LevelVar, bot
 		OnStatus: func(st config.Status) { p.daemon.NoteConfiguration(st.Generation, st.Err) },
 		OnChange: func(c *config.Config) {
 			level.Set(c.Node.LogLevel)
-			both.setFiles(c)
+			both.change(func() { both.files = c }, both.apply, both.peers)
 			p.notify.SetPrograms(c.Node.Notify, c.VIPs)
 			if !c.Node.Gossip.Insecure {
 				if err := p.gossip.SetKeys(c.Node.Gossip.Keys); err != nil {

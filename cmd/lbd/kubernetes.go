@@ -40,45 +40,14 @@ type joined struct {
 	nodes, hosts []netip.Addr
 }
 
-// setFiles takes a new configuration.
-func (j *joined) setFiles(c *config.Config) {
+// change takes over what a source says, and hands on what follows from it.
+func (j *joined) change(take func(), tell ...func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.files = c
-	j.apply()
-	j.peers()
-}
-
-// setCluster takes what has become of the objects of the cluster.
-func (j *joined) setCluster(r services.Result) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.cluster = r
-	j.apply()
-}
-
-// setMachines takes the health checks of a management cluster.
-func (j *joined) setMachines(checks map[string]v1alpha1.HealthCheck) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.machines = checks
-	j.apply()
-}
-
-// setNodes takes the addresses of the Nodes that run lbd.
-func (j *joined) setNodes(addrs []netip.Addr) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.nodes = addrs
-	j.peers()
-}
-
-// setHosts takes the addresses of the Machines of the control plane.
-func (j *joined) setHosts(addrs []netip.Addr) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.hosts = addrs
-	j.peers()
+	take()
+	for _, f := range tell {
+		f()
+	}
 }
 
 // apply hands both on. Of two checks with one name that of the files counts, as does
@@ -130,8 +99,8 @@ func newSpeaker(cfg *config.Config, j *joined, log *slog.Logger) *speaker.Source
 		},
 		Namespace:    leaseNamespace(),
 		PeerSelector: k.PeerSelector,
-		OnChange:     j.setCluster,
-		OnPeers:      j.setNodes,
+		OnChange:     func(r services.Result) { j.change(func() { j.cluster = r }, j.apply) },
+		OnPeers:      func(addrs []netip.Addr) { j.change(func() { j.nodes = addrs }, j.peers) },
 		NodeStatus:   j.parts.nodeStatus,
 		VIPs:         func() []model.VIPStatus { return j.parts.daemon.VIPs() },
 	})
@@ -145,7 +114,9 @@ func newMachines(cfg *config.Config, j *joined, log *slog.Logger) *machines.Sour
 		return nil
 	}
 	return machines.New(machines.Options{
-		Logger: log, Spec: m, Self: cfg.Node.Name, OnChecks: j.setMachines, OnPeers: j.setHosts, Bind: cfg.Node.Gossip.BindAddress,
+		Logger: log, Spec: m, Self: cfg.Node.Name, Bind: cfg.Node.Gossip.BindAddress,
+		OnChecks: func(checks map[string]v1alpha1.HealthCheck) { j.change(func() { j.machines = checks }, j.apply) },
+		OnPeers:  func(addrs []netip.Addr) { j.change(func() { j.hosts = addrs }, j.peers) },
 		Connect: func() (*k8s.Client, error) {
 			return k8s.New(k8s.Options{Logger: log, Kubeconfig: m.Kubeconfig, UserAgent: "lbd-machines/" + programVersion()})
 		},
