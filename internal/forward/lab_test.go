@@ -182,9 +182,13 @@ func (l *lab) dial(from, network string, to netip.AddrPort) (c net.Conn, err err
 // dialFrom connects from a port; 0: one that the kernel chooses.
 func (l *lab) dialFrom(from, network string, own uint16, to netip.AddrPort) (c net.Conn, err error) {
 	l.Helper()
-	d := net.Dialer{Timeout: 3 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr(from, to.Addr()), own))}
-	if network == "udp" {
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(from, to.Addr()), own))
+	d := net.Dialer{Timeout: 3 * time.Second}
+	switch at := netip.AddrPortFrom(addr(from, to.Addr()), own); {
+	case own == 0: // not every host has an address that addr knows
+	case network == "udp":
+		d.LocalAddr = net.UDPAddrFromAddrPort(at)
+	default:
+		d.LocalAddr = net.TCPAddrFromAddrPort(at)
 	}
 	l.In(from, func() { c, err = d.Dial(network, to.String()) })
 	if err == nil {
