@@ -19,8 +19,15 @@ const (
 	MemberLeft
 )
 
+// String returns "alive", "dead" or "left".
 func (s MemberState) String() string {
-	return [...]string{"alive", "dead", "left"}[s]
+	switch s {
+	case MemberAlive:
+		return "alive"
+	case MemberDead:
+		return "dead"
+	}
+	return "left"
 }
 
 // Member is what this node knows of another one. All of it comes by gossip.

@@ -29,7 +29,15 @@ const (
 
 // String is the word that people see.
 func (s ServerState) String() string {
-	return [...]string{"in", "draining", "out", "pending"}[s]
+	switch s {
+	case ServerDraining:
+		return "draining"
+	case ServerOut:
+		return "out"
+	case ServerUnchecked:
+		return "pending"
+	}
+	return "in"
 }
 
 // ServerWhy is why a server gets no new connections, or gets them all the same.

@@ -165,8 +165,17 @@ const (
 // Passes tells whether the service may be announced, as well or as badly as it does.
 func (h Health) Passes() bool { return h == HealthUp || h == HealthDegraded }
 
+// String returns "unknown", "up", "down" or "degraded".
 func (h Health) String() string {
-	return [...]string{"unknown", "up", "down", "degraded"}[h]
+	switch h {
+	case HealthUp:
+		return "up"
+	case HealthDown:
+		return "down"
+	case HealthDegraded:
+		return "degraded"
+	}
+	return "unknown"
 }
 
 // Former is the VIP as it was before it changed between bound and not bound. What began in one
