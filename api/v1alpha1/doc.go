@@ -36,10 +36,11 @@ const (
 	KindBGPListener = "BGPListener"
 	// KindMachineLoadBalancer is for clusters only, and the only one with a namespace.
 	KindMachineLoadBalancer = "MachineLoadBalancer"
-	// These are for clusters only. The last two have a namespace, that of a cluster of a Tenant.
+	// These are for clusters only. All but the first have a namespace, that of a cluster of a Tenant.
 	KindTenant        = "Tenant"
 	KindTenantNodes   = "TenantNodes"
 	KindTenantService = "TenantService"
+	KindTenantRoute   = "TenantRoute"
 )
 
 // TypeMeta says what an object is.

@@ -48,8 +48,38 @@ type TenantSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	Sources []SourceAddress `json:"sources,omitempty"`
+	// Hostnames are those that Ingresses of the tenant may have, at most 64. *.example.com stands for
+	// all names below example.com. Default: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^(\*\.)?[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`
+	Hostnames []string `json:"hostnames,omitempty"`
+	// IngressClass is the IngressClass of the hub whose engine serves the Ingresses of the tenant.
+	// Default: none are served.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`
+	IngressClass string `json:"ingressClass,omitempty"`
+	// Annotations are those of Ingresses that the engine of the hub is to see.
+	// +optional
+	Annotations TenantAnnotations `json:"annotations,omitzero"`
 	// Suspended: what the tenant has stays as it is, and it gets nothing new.
 	Suspended bool `json:"suspended,omitempty"`
+}
+
+// TenantAnnotations are those of Ingresses that the engine of the hub is to see.
+type TenantAnnotations struct {
+	// Allow are keys, or beginnings of keys and *; at most 64. None may be a snippet of a configuration.
+	// Default: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=252
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_./]{0,250}\*?$`
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('snippet')",message="would let a tenant write into the configuration of the engine"
+	Allow []string `json:"allow,omitempty"`
 }
 
 // TenantCluster is one cluster of a tenant.
@@ -105,6 +135,11 @@ type TenantLimits struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000
 	Nodes int32 `json:"nodes,omitempty"`
+	// Routes are TenantRoutes, and as many different Services may be behind them: 1 to 5000. Default: 200.
+	// +kubebuilder:default=200
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=5000
+	Routes int32 `json:"routes,omitempty"`
 }
 
 // TenantNodes are up to 100 nodes of one cluster of a tenant, as its agent sees them.
@@ -324,6 +359,7 @@ const (
 	DefaultTenantAddresses = 20
 	DefaultTenantPorts     = 200
 	DefaultTenantNodes     = 100
+	DefaultTenantRoutes    = 200
 )
 
 // Default fills in what is unset.
@@ -336,6 +372,7 @@ func (t *Tenant) Default() {
 	setDefault(&l.Addresses, DefaultTenantAddresses)
 	setDefault(&l.Ports, DefaultTenantPorts)
 	setDefault(&l.Nodes, DefaultTenantNodes)
+	setDefault(&l.Routes, DefaultTenantRoutes)
 	if len(t.Spec.Sources) == 0 {
 		t.Spec.Sources = []SourceAddress{SourceVIP}
 	}

@@ -70,11 +70,13 @@ func (t *Tenant) Validate() []FieldError {
 	between(&k, "spec.limits.addresses", s.Limits.Addresses, 1, maxTenantServices)
 	between(&k, "spec.limits.ports", s.Limits.Ports, 1, maxTenantPorts)
 	between(&k, "spec.limits.nodes", s.Limits.Nodes, 1, maxTenantNodes)
+	between(&k, "spec.limits.routes", s.Limits.Routes, 1, maxTenantServices)
 	for i, source := range s.Sources {
 		at := fmt.Sprintf("spec.sources[%d]", i)
 		oneOf(&k, at, source, SourceVIP, SourceClient)
 		k.want(!slices.Contains(s.Sources[:i], source), at, string(source), "is listed twice")
 	}
+	k.tenantIngress(s)
 	return k.errs
 }
 

@@ -64,6 +64,7 @@ var everyKind = map[string]reflect.Type{
 	v1alpha1.KindTenant:              reflect.TypeFor[v1alpha1.Tenant](),
 	v1alpha1.KindTenantNodes:         reflect.TypeFor[v1alpha1.TenantNodes](),
 	v1alpha1.KindTenantService:       reflect.TypeFor[v1alpha1.TenantService](),
+	v1alpha1.KindTenantRoute:         reflect.TypeFor[v1alpha1.TenantRoute](),
 }
 
 // TestEveryKind: the table above has every kind of the package that has them.

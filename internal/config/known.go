@@ -12,7 +12,7 @@ const notSupported = "is not supported by this version"
 
 // clusterKinds are kinds of the group that only clusters have.
 func clusterKinds() []string {
-	return []string{v1alpha1.KindMachineLoadBalancer, v1alpha1.KindTenant, v1alpha1.KindTenantNodes, v1alpha1.KindTenantService}
+	return []string{v1alpha1.KindMachineLoadBalancer, v1alpha1.KindTenant, v1alpha1.KindTenantNodes, v1alpha1.KindTenantService, v1alpha1.KindTenantRoute}
 }
 
 // refused says of fields that this version lacks why they are refused and what to

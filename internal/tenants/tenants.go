@@ -102,6 +102,22 @@ type Output struct {
 	Checks map[string]v1alpha1.HealthCheck
 	// Given are the addresses of statuses that count.
 	Given map[model.Key][]netip.Addr
+	// Clusters are those that count, by their namespaces.
+	Clusters map[string]Cluster
+}
+
+// Cluster is a cluster of a Tenant that counts, with the nodes that do.
+type Cluster struct {
+	Tenant    *v1alpha1.Tenant
+	NodePorts v1alpha1.PortRange
+	Nodes     []Node // by the names of their objects, and as these list them
+}
+
+// Node is a node that may get connections.
+type Node struct {
+	Name  string
+	Addrs []netip.Addr // the first of each family
+	State v1alpha1.TenantNodeState
 }
 
 // Request is what a Service may have of the pools.
@@ -144,6 +160,14 @@ func Judge(in *Input) Output {
 	clusters := out.judgeTenants(in)
 	out.judgeNodes(in, clusters)
 	out.judgeServices(in, clusters)
+	out.Clusters = make(map[string]Cluster, len(clusters))
+	for namespace, c := range clusters {
+		all := make([]Node, len(c.nodes))
+		for i, n := range c.nodes {
+			all[i] = Node{n.name, n.addrs, n.state}
+		}
+		out.Clusters[namespace] = Cluster{c.tenant, c.nodePorts, all}
+	}
 	return out
 }
 

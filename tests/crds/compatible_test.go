@@ -313,6 +313,7 @@ func invalid(kind string, object map[string]any) []string {
 		v1alpha1.KindL2Advertisement: &v1alpha1.L2Advertisement{}, v1alpha1.KindBGPAdvertisement: &v1alpha1.BGPAdvertisement{},
 		v1alpha1.KindLoadBalancer: &v1alpha1.LoadBalancer{}, v1alpha1.KindMachineLoadBalancer: &v1alpha1.MachineLoadBalancer{},
 		v1alpha1.KindTenant: &v1alpha1.Tenant{}, v1alpha1.KindTenantNodes: &v1alpha1.TenantNodes{}, v1alpha1.KindTenantService: &v1alpha1.TenantService{},
+		v1alpha1.KindTenantRoute: &v1alpha1.TenantRoute{},
 	}[kind]
 	if value == nil {
 		return nil // a NodeStatus, which lbd writes

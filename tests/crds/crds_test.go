@@ -81,7 +81,7 @@ func TestGenerated(t *testing.T) {
 // each definition.
 func TestDefinitions(t *testing.T) {
 	all := load(t)
-	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "LoadBalancer", "MachineLoadBalancer", "NodeStatus", "Tenant", "TenantNodes", "TenantService", "VirtualIP"}
+	kinds := []string{"BFDProfile", "BGPAdvertisement", "BGPPeer", "Community", "IPAddressPool", "L2Advertisement", "LoadBalancer", "MachineLoadBalancer", "NodeStatus", "Tenant", "TenantNodes", "TenantRoute", "TenantService", "VirtualIP"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, kinds) {
 		t.Errorf("definitions of %v, want %v", got, kinds)
 	}
@@ -89,7 +89,7 @@ func TestDefinitions(t *testing.T) {
 	for kind, d := range all {
 		s, v := d.CRD.Spec, d.CRD.Spec.Versions[0]
 		scope := "Cluster"
-		if slices.Contains([]string{"MachineLoadBalancer", "TenantNodes", "TenantService"}, kind) { // beside the Machines, and in that of a cluster
+		if slices.Contains([]string{"MachineLoadBalancer", "TenantNodes", "TenantRoute", "TenantService"}, kind) { // beside the Machines, and in that of a cluster
 			scope = "Namespaced"
 		}
 		if string(s.Scope) != scope || !slices.Equal(s.Names.Categories, []string{"lbd"}) || len(s.Versions) != 1 || v.Name != "v1alpha1" || !v.Storage || !v.Served {

@@ -101,7 +101,7 @@ func TestStatus(t *testing.T) {
 		"BGPPeer": `{"myASN":1,"peerASN":2,"peerAddress":"10.0.0.1"}`, "BFDProfile": `{}`, "VirtualIP": `{"addresses":["10.0.0.1"]}`,
 		"Community": `{"communities":[{"name":"a","value":"1:1"}]}`, "LoadBalancer": `{"addresses":["10.0.0.1"],"ports":[{"port":1}],"backends":[{"address":"10.0.0.2"}]}`, "MachineLoadBalancer": `{"clusterName":"a"}`,
 		"Tenant": `{"clusters":[{"name":"a","namespace":"a","nodeCIDRs":["10.1.0.0/24"]}],"pools":["a"]}`, "TenantNodes": `{}`,
-		"TenantService": `{"ports":[{"port":80,"nodePort":30080}]}`,
+		"TenantService": `{"ports":[{"port":80,"nodePort":30080}]}`, "TenantRoute": tenantRoute,
 	} {
 		pool := kind == "IPAddressPool"
 		for status, fits := range map[string]bool{
@@ -120,6 +120,8 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+const tenantRoute = `{"origin":{"kind":"Ingress","namespace":"a","name":"a"},"rules":[{"host":"a.example.com","paths":[{"path":"/","service":"a","nodePort":30080}]}]}`
 
 // TestTenantServiceStatus: what lbd writes of the addresses of a TenantService fits, and no more.
 func TestTenantServiceStatus(t *testing.T) {

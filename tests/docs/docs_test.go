@@ -125,7 +125,7 @@ type object interface {
 func clusterKind(text string) object {
 	for kind, o := range map[string]object{
 		v1alpha1.KindMachineLoadBalancer: &v1alpha1.MachineLoadBalancer{}, v1alpha1.KindTenant: &v1alpha1.Tenant{},
-		v1alpha1.KindTenantNodes: &v1alpha1.TenantNodes{}, v1alpha1.KindTenantService: &v1alpha1.TenantService{},
+		v1alpha1.KindTenantNodes: &v1alpha1.TenantNodes{}, v1alpha1.KindTenantService: &v1alpha1.TenantService{}, v1alpha1.KindTenantRoute: &v1alpha1.TenantRoute{},
 	} {
 		if strings.Contains(text, "kind: "+kind+"\n") {
 			return o

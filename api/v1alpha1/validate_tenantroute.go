@@ -1,0 +1,91 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// The bounds of a TenantRoute.
+const (
+	maxRouteRules       = 50
+	maxRoutePaths       = 50 // of a rule
+	maxRoutePath        = 1024
+	maxRouteAnnotations = 100
+	maxTenantHostnames  = 64
+	maxAllowed          = 64 // annotations
+)
+
+const (
+	ruleHostname = "must be a hostname in lower case, such as www.example.com or *.example.com"
+	rulePath     = "must begin with a slash and have only letters, digits and ._~+,=:@- in segments that are not empty and not dots alone"
+)
+
+// routePath keeps out what has a meaning of its own in the rules of an engine.
+var routePath = regexp.MustCompile(`^/((\.?[A-Za-z0-9_~+,=:@-][A-Za-z0-9._~+,=:@-]*)/)*(\.?[A-Za-z0-9_~+,=:@-][A-Za-z0-9._~+,=:@-]*)?$`)
+
+// allowedAnnotation is a key, or the beginning of keys and *.
+var allowedAnnotation = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_./]{0,250}\*?$`)
+
+// isRouteHost tells whether s is a hostname, the first label of which may be *.
+func isRouteHost(s string) bool {
+	return len(s) <= maxSubdomain && isSubdomain(strings.TrimPrefix(s, "*."))
+}
+
+// tenantIngress checks what a Tenant may have of the engine of the hub.
+func (k *checker) tenantIngress(s *TenantSpec) {
+	k.atMost("spec.hostnames", len(s.Hostnames), maxTenantHostnames)
+	k.eachOnce("spec.hostnames", s.Hostnames, func(at, text string) { k.want(isRouteHost(text), at, text, ruleHostname) })
+	if s.IngressClass != "" {
+		k.want(isSubdomain(s.IngressClass), "spec.ingressClass", s.IngressClass, ruleSubdomain)
+	}
+	allow := s.Annotations.Allow
+	k.atMost("spec.annotations.allow", len(allow), maxAllowed)
+	k.eachOnce("spec.annotations.allow", allow, func(at, text string) {
+		k.want(allowedAnnotation.MatchString(text), at, text, "must be the key of an annotation, or how keys begin and *")
+		k.want(!strings.Contains(text, "snippet"), at, text, "would let a tenant write into the configuration of the engine")
+	})
+}
+
+// Validate returns every rule that the defaulted object breaks, in the order of its fields.
+func (t *TenantRoute) Validate() []FieldError {
+	var k checker
+	k.typeMeta(t.TypeMeta, KindTenantRoute)
+	k.objectMeta(t.Metadata)
+	s := &t.Spec
+	oneOf(&k, "spec.origin.kind", s.Origin.Kind, OriginIngress)
+	k.want(isDNSLabel(s.Origin.Namespace), "spec.origin.namespace", s.Origin.Namespace, ruleDNSLabel)
+	k.want(isSubdomain(s.Origin.Name), "spec.origin.name", s.Origin.Name, ruleSubdomain)
+	k.want(s.Origin.Generation >= 0, "spec.origin.generation", s.Origin.Generation, "must not be negative")
+	k.want(len(s.Rules) > 0, "spec.rules", nil, "must have at least one rule")
+	k.atMost("spec.rules", len(s.Rules), maxRouteRules)
+	for i, r := range s.Rules {
+		at := fmt.Sprintf("spec.rules[%d]", i)
+		k.want(isRouteHost(r.Host), at+".host", r.Host, ruleHostname)
+		k.want(len(r.Paths) > 0, at+".paths", nil, "must have at least one path")
+		k.atMost(at+".paths", len(r.Paths), maxRoutePaths)
+		for j, p := range r.Paths {
+			k.tenantPath(fmt.Sprintf("%s.paths[%d]", at, j), p)
+		}
+	}
+	k.atMost("spec.tls", len(s.TLS), maxRouteRules)
+	for i, x := range s.TLS {
+		at := fmt.Sprintf("spec.tls[%d]", i)
+		k.atMost(at+".hosts", len(x.Hosts), maxRouteRules)
+		for j, host := range x.Hosts {
+			k.want(isRouteHost(host), fmt.Sprintf("%s.hosts[%d]", at, j), host, ruleHostname)
+		}
+		if x.Secret != "" {
+			k.want(isSubdomain(x.Secret), at+".secret", x.Secret, ruleSubdomain)
+		}
+	}
+	k.atMost("spec.annotations", len(s.Annotations), maxRouteAnnotations)
+	return k.errs
+}
+
+func (k *checker) tenantPath(at string, p TenantPath) {
+	k.want(len(p.Path) <= maxRoutePath && routePath.MatchString(p.Path), at+".path", p.Path, rulePath)
+	oneOf(k, at+".type", p.Type, PathExact, PathPrefix)
+	k.want(isDNSLabel(p.Service), at+".service", p.Service, ruleDNSLabel)
+	k.port(at+".nodePort", p.NodePort)
+}

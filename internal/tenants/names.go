@@ -1,0 +1,31 @@
+package tenants
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// How long the parts of a name are.
+const (
+	namePart = 40
+	hashPart = 10
+)
+
+// HubName is that of an object of the hub that stands for one of a tenant: the beginning of its own name, for
+// people, and a hash of whose it is. cluster is its namespace in the hub.
+func HubName(cluster, kind, namespace, name string) string {
+	short := strings.TrimRight(name[:min(len(name), namePart)], "-.")
+	return short + "-" + hash(cluster, kind, namespace, name)
+}
+
+// CopyName is that of the Service of type NodePort that the agent has beside a Service of the tenant.
+func CopyName(namespace, name string) string { return "lbd-" + hash("", "Service", namespace, name) }
+
+// IngressName is the name of the TenantRoute of an Ingress. No namespace has a dot in its name.
+func IngressName(namespace, name string) string { return "ingress." + namespace + "." + name }
+
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])[:hashPart]
+}

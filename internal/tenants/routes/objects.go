@@ -1,0 +1,300 @@
+package routes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// The kinds of objects that the hub has for routes.
+const (
+	KindService = "Service"
+	KindSlice   = "EndpointSlice"
+	KindIngress = "Ingress"
+)
+
+// What marks the objects.
+const (
+	// Label is on all of them, with the value LabelValue, and nobody else may set it.
+	Label      = "app.kubernetes.io/managed-by"
+	LabelValue = "lbd-tenant-routes"
+	// hashKey is the annotation with a hash of what was written: what is to go from an object is known by it.
+	hashKey = "lbd.dev/written"
+
+	labelOfSlice = "kubernetes.io/service-name"
+	sliceManager = "endpointslice.kubernetes.io/managed-by"
+	// maxEndpoints is how many endpoints an API server lets an EndpointSlice have.
+	maxEndpoints = 1000
+)
+
+// ID names an object of the hub.
+type ID struct {
+	Kind string
+	model.Key
+}
+
+// Object is what the hub is to have.
+type Object struct {
+	ID
+	Body map[string]any
+}
+
+// Have is an object as the hub has it.
+type Have struct {
+	UID  string
+	Body map[string]any
+}
+
+// serviceName is the name in the hub of a Service behind a route.
+func serviceName(namespace string, r *Route, service string) string {
+	return tenants.HubName(namespace, KindService, r.Spec.Origin.Namespace, service)
+}
+
+// difference says what makes the objects of the hub those that are to be there. What leads to another comes
+// before it, and goes after it.
+func (out *Output) difference(in *Input, accepted []model.Key) {
+	wanted := make(map[ID]bool)
+	add := func(id ID, body map[string]any) {
+		wanted[id] = true
+		body = finished(id, body)
+		if have, is := in.Have[id]; !is || !covers(have.Body, body) {
+			out.Writes = append(out.Writes, Object{id, body})
+		}
+	}
+	ports := make(map[ID]map[int32]bool)
+	for _, key := range accepted {
+		for _, rule := range in.Routes[key].Spec.Rules {
+			for _, p := range rule.Paths {
+				id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, in.Routes[key], p.Service)}}
+				if ports[id] == nil {
+					ports[id] = make(map[int32]bool)
+				}
+				ports[id][p.NodePort] = true
+			}
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
+		list := slices.Sorted(maps.Keys(ports[id]))
+		add(id, service(list))
+		c := in.Clusters[id.Namespace]
+		for _, family := range families(in.Have[id]) {
+			for i, part := range slices.Collect(slices.Chunk(endpoints(&c, family), maxEndpoints)) {
+				add(ID{KindSlice, model.Key{Namespace: id.Namespace, Name: fmt.Sprintf("%s-%s-%d", id.Name, sliceSuffix[family], i)}}, slice(id.Name, family, list, part))
+			}
+		}
+	}
+	for _, key := range accepted {
+		r, c := in.Routes[key], in.Clusters[key.Namespace]
+		id := ID{KindIngress, model.Key{Namespace: key.Namespace, Name: tenants.HubName(key.Namespace, string(r.Spec.Origin.Kind), r.Spec.Origin.Namespace, r.Spec.Origin.Name)}}
+		add(id, ingress(&c, key.Namespace, r))
+		out.Addresses[key] = addresses(in.Have[id])
+	}
+	for id := range in.Have {
+		if !wanted[id] {
+			out.Deletes = append(out.Deletes, id)
+		}
+	}
+	slices.SortFunc(out.Deletes, func(a, b ID) int { return -a.compare(b) })
+}
+
+// order of the kinds: what leads to another comes later.
+var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
+
+func (a ID) compare(b ID) int {
+	if d := order[a.Kind] - order[b.Kind]; d != 0 {
+		return d
+	}
+	return a.Key.Compare(b.Key)
+}
+
+// service is one without a selector: its EndpointSlices are written here.
+func service(nodePorts []int32) map[string]any {
+	var ports []any
+	for _, p := range nodePorts {
+		ports = append(ports, map[string]any{"name": portName(p), "protocol": "TCP", "port": int64(p), "targetPort": int64(p)})
+	}
+	return map[string]any{"spec": map[string]any{"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ports": ports}}
+}
+
+func portName(nodePort int32) string { return fmt.Sprintf("p%d", nodePort) }
+
+// families are those of a Service that is there: its engine may follow every EndpointSlice.
+func families(have Have) (list []string) {
+	spec, _ := have.Body["spec"].(map[string]any)
+	all, _ := spec["ipFamilies"].([]any)
+	for _, f := range all {
+		if text, ok := f.(string); ok && sliceSuffix[text] != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+var sliceSuffix = map[string]string{"IPv4": "ipv4", "IPv6": "ipv6"}
+
+// endpoints are the nodes of a cluster that have an address of a family, by name. New connections go to
+// those that serve, and to the others only while none does.
+func endpoints(c *tenants.Cluster, family string) (list []any) {
+	address := func(n *tenants.Node) (netip.Addr, bool) {
+		i := slices.IndexFunc(n.Addrs, func(a netip.Addr) bool { return a.Is6() == (family == "IPv6") })
+		if i < 0 {
+			return netip.Addr{}, false
+		}
+		return n.Addrs[i], true
+	}
+	serve := slices.ContainsFunc(c.Nodes, func(n tenants.Node) bool {
+		_, has := address(&n)
+		return has && n.State == v1alpha1.TenantNodeServing
+	})
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		a, has := address(n)
+		if !has || serve && n.State == v1alpha1.TenantNodeOut {
+			continue
+		}
+		ready := !serve || n.State == v1alpha1.TenantNodeServing
+		list = append(list, map[string]any{"addresses": []any{a.String()}, "conditions": map[string]any{"ready": ready, "serving": true, "terminating": !ready}})
+	}
+	return list
+}
+
+func slice(service, family string, nodePorts []int32, endpoints []any) map[string]any {
+	var ports []any
+	for _, p := range nodePorts {
+		ports = append(ports, map[string]any{"name": portName(p), "protocol": "TCP", "port": int64(p)})
+	}
+	return map[string]any{
+		"metadata":    map[string]any{"labels": map[string]any{labelOfSlice: service, sliceManager: LabelValue}},
+		"addressType": family, "ports": ports, "endpoints": endpoints,
+	}
+}
+
+// ingress is made of known fields. Whatever the tenant calls a Service or a Secret, here it has a name that
+// nobody chose, in the namespace of the cluster.
+func ingress(c *tenants.Cluster, namespace string, r *Route) map[string]any {
+	var rules, tls []any
+	var hosts []string
+	for _, rule := range r.Spec.Rules {
+		var paths []any
+		for _, p := range rule.Paths {
+			paths = append(paths, map[string]any{"path": p.Path, "pathType": string(p.Type), "backend": map[string]any{
+				"service": map[string]any{"name": serviceName(namespace, r, p.Service), "port": map[string]any{"number": int64(p.NodePort)}}}})
+		}
+		rules = append(rules, map[string]any{"host": rule.Host, "http": map[string]any{"paths": paths}})
+		hosts = append(hosts, rule.Host)
+	}
+	for _, t := range r.Spec.TLS {
+		x := map[string]any{"hosts": list(t.Hosts)}
+		if len(t.Hosts) == 0 {
+			x["hosts"] = list(hosts)
+		}
+		if t.Secret != "" {
+			x["secretName"] = SecretName(namespace, r.Spec.Origin.Namespace, t.Secret)
+		}
+		tls = append(tls, x)
+	}
+	spec := map[string]any{"ingressClassName": c.Tenant.Spec.IngressClass, "rules": rules}
+	if len(tls) > 0 {
+		spec["tls"] = tls
+	}
+	annotations := map[string]any{}
+	for key, value := range r.Spec.Annotations {
+		if allowed(key, c.Tenant.Spec.Annotations.Allow) {
+			annotations[key] = value
+		}
+	}
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": spec}
+}
+
+// SecretName is the name in the hub of a Secret of the tenant.
+func SecretName(cluster, namespace, name string) string {
+	return "s-" + tenants.HubName(cluster, "Secret", namespace, name)
+}
+
+func list(texts []string) (out []any) {
+	for _, t := range sorted(texts) {
+		out = append(out, t)
+	}
+	return out
+}
+
+// addresses are those that the engine has written.
+func addresses(have Have) (out []string) {
+	status, _ := have.Body["status"].(map[string]any)
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	all, _ := balancer["ingress"].([]any)
+	for _, x := range all {
+		in, _ := x.(map[string]any)
+		text, _ := in["ip"].(string)
+		if text == "" {
+			text, _ = in["hostname"].(string)
+		}
+		if text != "" && len(out) < maxAddresses {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// maxAddresses is how many a TenantRoute shows.
+const maxAddresses = 16
+
+// apis are the versions of the kinds.
+var apis = map[string]string{KindService: "v1", KindSlice: "discovery.k8s.io/v1", KindIngress: "networking.k8s.io/v1"}
+
+// finished adds what all objects have.
+func finished(id ID, body map[string]any) map[string]any {
+	body["apiVersion"], body["kind"] = apis[id.Kind], id.Kind
+	meta, _ := body["metadata"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+		body["metadata"] = meta
+	}
+	meta["name"], meta["namespace"] = id.Name, id.Namespace
+	labels, _ := meta["labels"].(map[string]any)
+	if labels == nil {
+		labels = map[string]any{}
+		meta["labels"] = labels
+	}
+	labels[Label] = LabelValue
+	data, _ := json.Marshal(body) // it has maps, lists, texts and numbers
+	sum := sha256.Sum256(data)
+	annotations, _ := meta["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+		meta["annotations"] = annotations
+	}
+	annotations[hashKey] = hex.EncodeToString(sum[:8])
+	return body
+}
+
+// covers tells whether an object has all of what it is to have. What the API server has added is no
+// difference; what is to go shows by the hash.
+func covers(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		h, ok := have.(map[string]any)
+		if !ok {
+			return false
+		}
+		for k, v := range want {
+			if !covers(h[k], v) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		h, ok := have.([]any)
+		return ok && len(h) == len(want) && slices.EqualFunc(h, want, covers)
+	}
+	return reflect.DeepEqual(have, want)
+}

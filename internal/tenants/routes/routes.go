@@ -1,0 +1,216 @@
+// Package routes judges the Ingresses of tenants, and says what the hub has for those that count: for each
+// Service behind them a Service without a selector, with EndpointSlices that have the nodes of the tenant,
+// and an Ingress for the engine of the hub. All of it is in the namespace of the cluster that asks for it,
+// with names that nobody chooses, and made of known fields alone. It is pure.
+package routes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// The reasons of verdicts beside those of internal/tenants.
+const (
+	ReasonNoClass  tenants.Reason = "IngressNotAllowed"
+	ReasonHostname tenants.Reason = "HostnameNotAllowed"
+	ReasonTaken    tenants.Reason = "HostnameTaken"
+)
+
+// Input is all that a decision may look at.
+type Input struct {
+	// Clusters are those that count, by their namespaces in the hub.
+	Clusters map[string]tenants.Cluster
+	// Routes are the TenantRoutes that are valid, with their defaults.
+	Routes map[model.Key]*Route
+	// Have are the objects of the hub that were made here.
+	Have map[ID]Have
+}
+
+// Route is a TenantRoute.
+type Route struct {
+	*v1alpha1.TenantRoute
+	Created time.Time
+	// Held are the hostnames that its status has: no other tenant gets them while it asks for them, however
+	// old the objects are. Else an old object could take a hostname by a change.
+	Held []string
+}
+
+// Output is the decision.
+type Output struct {
+	Verdicts map[model.Key]tenants.Verdict
+	// Writes are the objects that are not as they are to be, and Deletes those that are not to be there,
+	// in the order in which they are to be carried out.
+	Writes  []Object
+	Deletes []ID
+	// Addresses are those of the engine, and Hostnames those that a route has from now on, by TenantRoute.
+	Addresses, Hostnames map[model.Key][]string
+}
+
+// use is what the routes of a tenant have.
+type use struct {
+	routes   int
+	services map[model.Key]bool // by cluster and NodePort-serving Service
+}
+
+// Step decides.
+func Step(in *Input) Output {
+	out := Output{Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string)}
+	accepted := out.judge(in)
+	out.difference(in, accepted)
+	return out
+}
+
+// judge judges the routes, the older ones first, and returns the keys of those that count, sorted.
+func (out *Output) judge(in *Input) (accepted []model.Key) {
+	keys := slices.SortedFunc(maps.Keys(in.Routes), func(a, b model.Key) int {
+		return cmp.Or(in.Routes[a].Created.Compare(in.Routes[b].Created), a.Compare(b))
+	})
+	taken := newClaims()
+	for _, key := range keys {
+		r, c := in.Routes[key], in.Clusters[key.Namespace]
+		v := rules(&c, key, r)
+		out.Verdicts[key] = v
+		if v.Reason != tenants.ReasonAccepted {
+			continue
+		}
+		for _, host := range r.Spec.Hosts() {
+			if slices.Contains(r.Held, host) && taken.other(c.Tenant, host) == "" {
+				taken.add(c.Tenant, host)
+				out.Hostnames[key] = append(out.Hostnames[key], host)
+			}
+		}
+		out.Hostnames[key] = sorted(out.Hostnames[key])
+	}
+	has := make(map[*v1alpha1.Tenant]*use)
+	for _, key := range keys {
+		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
+			continue
+		}
+		c := in.Clusters[key.Namespace]
+		if has[c.Tenant] == nil {
+			has[c.Tenant] = &use{services: map[model.Key]bool{}}
+		}
+		v := claim(&c, in.Routes[key], taken)
+		if v.Reason == tenants.ReasonAccepted {
+			v = limit(&c, key, in.Routes[key], has[c.Tenant])
+		}
+		if v.Reason != tenants.ReasonAccepted {
+			out.Verdicts[key] = v
+			continue
+		}
+		for _, host := range in.Routes[key].Spec.Hosts() {
+			taken.add(c.Tenant, host)
+		}
+		out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
+		accepted = append(accepted, key)
+	}
+	slices.SortFunc(accepted, model.Key.Compare)
+	return accepted
+}
+
+// sorted has each of the texts once.
+func sorted(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
+
+// rules tells which rule of its Tenant a route breaks, whatever others have.
+func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
+	if c.Tenant == nil {
+		return tenants.Verdict{Reason: tenants.ReasonNoTenant, Message: "no Tenant that is accepted has the namespace " + key.Namespace}
+	}
+	name, s := c.Tenant.Metadata.Name, &c.Tenant.Spec
+	if s.IngressClass == "" {
+		return tenants.Verdict{Reason: ReasonNoClass, Message: fmt.Sprintf("the Tenant %s has no ingressClass: no Ingress of it is served", name)}
+	}
+	for _, host := range r.Spec.Hosts() {
+		if !within(host, s.Hostnames) {
+			return tenants.Verdict{Reason: ReasonHostname, Message: fmt.Sprintf("the Tenant %s may not have the hostname %s; it may have %q", name, host, s.Hostnames)}
+		}
+	}
+	for _, rule := range r.Spec.Rules {
+		for _, p := range rule.Paths {
+			if !c.NodePorts.Contains(p.NodePort) {
+				return tenants.Verdict{Reason: tenants.ReasonNodePort, Message: fmt.Sprintf("%d is in no range of NodePorts of the cluster, which has %d-%d",
+					p.NodePort, c.NodePorts.First, c.NodePorts.Last)}
+			}
+		}
+	}
+	if s.Suspended && len(r.Held) == 0 {
+		return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new", name)}
+	}
+	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, s.Annotations.Allow)}
+}
+
+// claim tells whether another tenant has a hostname of a route. A route counts as a whole or not at all:
+// who looks at it finds one reason, and nothing that half works. It does not say who has it.
+func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
+	for _, host := range r.Spec.Hosts() {
+		if other := taken.other(c.Tenant, host); other != "" {
+			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("%s is taken: another tenant had a rule for %s first", host, other)}
+		}
+	}
+	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
+}
+
+// limit counts what a route has, and tells which limit keeps it from that. It is not counted then.
+func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict {
+	name, most := c.Tenant.Metadata.Name, int(c.Tenant.Spec.Limits.Routes)
+	services := make(map[model.Key]bool)
+	for _, rule := range r.Spec.Rules {
+		for _, p := range rule.Paths {
+			if k := (model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r, p.Service)}); !u.services[k] {
+				services[k] = true
+			}
+		}
+	}
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{u.routes + 1, "routes"}, {len(u.services) + len(services), "Services behind routes"}} {
+		if x.n > most {
+			return tenants.Verdict{Reason: tenants.ReasonLimit, Message: fmt.Sprintf("with it the Tenant %s has %d %s of %d that it may have", name, x.n, x.what, most)}
+		}
+	}
+	u.routes++
+	maps.Copy(u.services, services)
+	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
+}
+
+// mostNamed bounds how many annotations a message names.
+const mostNamed = 5
+
+// leftOut says which annotations the engine does not see; empty: it sees all.
+func leftOut(r *Route, allow []string) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(r.Spec.Annotations)) {
+		if !allowed(key, allow) {
+			all = append(all, key)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	text := strings.Join(all[:min(len(all), mostNamed)], ", ")
+	if more := len(all) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "the Tenant may not have these annotations, which are left out: " + text
+}
+
+// allowed tells whether the engine may see an annotation. A snippet is configuration of the engine, and the
+// class is that of the Tenant, whatever the list says.
+func allowed(key string, allow []string) bool {
+	if strings.Contains(strings.ToLower(key), "snippet") || key == "kubernetes.io/ingress.class" || strings.HasPrefix(key, "lbd.dev/") || strings.HasPrefix(key, "kubectl.kubernetes.io/") {
+		return false
+	}
+	return slices.ContainsFunc(allow, func(a string) bool {
+		begin, wild := strings.CutSuffix(a, "*")
+		return key == a || wild && strings.HasPrefix(key, begin)
+	})
+}
