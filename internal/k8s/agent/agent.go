@@ -60,6 +60,8 @@ type Options struct {
 	// without one are, too. CordonDrains: a Node that is cordoned is draining.
 	Class                   string
 	Classless, CordonDrains bool
+	// Ingress: Ingresses of IngressClass are propagated, too.
+	Ingress bool
 	// Namespace and LeaseName are those of the Lease, and Identity is unique among the processes.
 	Namespace, LeaseName, Identity string
 	// Secret is the one in Namespace that has the token for the hub, which is renewed there; empty: it
@@ -84,6 +86,7 @@ type Agent struct {
 	nodes       *k8s.Watch[*services.Node]
 	hubNodes    *k8s.Watch[propagate.HubNodes]
 	hubServices *k8s.Watch[propagate.HubService]
+	ingress     *ingressPart // nil without
 
 	mu    sync.Mutex // guards all below
 	stats Stats
@@ -107,6 +110,8 @@ type Stats struct {
 	// Counts are the Services that are propagated. They are 0 unless this process leads, as Nodes are.
 	propagate.Counts
 	Nodes map[v1alpha1.TenantNodeState]int
+	// Routes are the Ingresses that are.
+	Routes propagate.Counts
 	// Writes counts those to both clusters.
 	Writes map[Written]uint64
 	// EventsSent and EventsDropped count events in the tenant cluster.
@@ -159,6 +164,9 @@ func (a *Agent) watch() {
 	})
 	a.hubNodes = watchHub(a, v1alpha1.KindTenantNodes, convertHubNodes)
 	a.hubServices = watchHub(a, v1alpha1.KindTenantService, convertHubService)
+	if a.o.Ingress {
+		a.ingress = newIngressPart(a)
+	}
 }
 
 func same[T any](x, y T) bool { return reflect.DeepEqual(x, y) }
@@ -204,9 +212,9 @@ type kindWatch interface {
 
 func (a *Agent) watches(side string) []kindWatch {
 	if side == SideHub {
-		return []kindWatch{a.hubNodes, a.hubServices}
+		return append([]kindWatch{a.hubNodes, a.hubServices}, a.ingress.watches(side)...)
 	}
-	return []kindWatch{a.services, a.slices, a.nodes}
+	return append([]kindWatch{a.services, a.slices, a.nodes}, a.ingress.watches(side)...)
 }
 
 // Run watches, and writes while it leads, until ctx ends.
@@ -404,7 +412,14 @@ func (a *Agent) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.turned, a.stats.Leader, a.stats.Nodes = time.Time{}, false, nil
-	a.stats.Counts = propagate.Counts{}
+	a.stats.Counts, a.stats.Routes = propagate.Counts{}, propagate.Counts{}
+}
+
+// noteRoutes notes how many Ingresses are propagated.
+func (a *Agent) noteRoutes(c propagate.Counts) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stats.Routes = c
 }
 
 // wrote counts a write.

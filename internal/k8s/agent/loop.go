@@ -37,11 +37,12 @@ type loop struct {
 	sides map[string]*side
 	// had are the Services with the condition that are ours or in the hub, by UID.
 	had        map[model.Key]string
+	told       map[model.Key]string // the reason that people were told of last, by Ingress
 	complaints []string
 }
 
 func newLoop(a *Agent) *loop {
-	return &loop{a: a, past: map[string]*past{}, sides: map[string]*side{SideHub: {}, SideTenant: {}}, had: map[model.Key]string{}}
+	return &loop{a: a, past: map[string]*past{}, sides: map[string]*side{SideHub: {}, SideTenant: {}}, had: map[model.Key]string{}, told: map[model.Key]string{}}
 }
 
 // run decides and writes until ctx ends.
@@ -79,7 +80,7 @@ func (l *loop) turn(ctx context.Context, now time.Time) time.Time {
 	in := l.input()
 	out := propagate.Step(in)
 	l.note(in, &out)
-	jobs := l.jobs(in, &out)
+	jobs := append(l.jobs(in, &out), l.ingressJobs()...)
 	if l.forget(jobs, now) {
 		return now
 	}
@@ -115,8 +116,8 @@ func (l *loop) input() *propagate.Input {
 			l.had[k] = s.UID
 		}
 	}
-	for _, p := range l.past {
-		if p.refuses != (model.Key{}) {
+	for id, p := range l.past {
+		if p.refuses != (model.Key{}) && !ofRoute(id) {
 			in.Refused[p.refuses] = p.err.Error()
 		}
 	}

@@ -298,7 +298,7 @@ func mergeConditions(o, p map[string]any) {
 }
 
 // patch carries out a merge patch, and a strategic one of conditions; of others it merges the top level and, of an apply,
-// replaces the status. An apply makes an object that is not there.
+// replaces the status, labels and annotations. An apply makes an object that is not there.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 	data, err := io.ReadAll(r.Body)
 	var p map[string]any
@@ -313,6 +313,9 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	case o == nil && apply && t.sub == "": // an apply makes what is not there
 		o = map[string]any{"metadata": p["metadata"]}
+		if meta, _ := p["metadata"].(map[string]any); meta != nil && meta["uid"] == nil {
+			meta["uid"] = "uid-" + t.name
+		}
 	case o == nil:
 		status(w, http.StatusNotFound, t.name+" not found")
 		return
@@ -335,6 +338,11 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) {
 		for k, v := range p {
 			if k != "metadata" {
 				o[k] = v
+			}
+		}
+		if meta, _ := p["metadata"].(map[string]any); apply && t.sub == "" {
+			for _, k := range []string{"labels", "annotations"} {
+				o["metadata"].(map[string]any)[k] = meta[k]
 			}
 		}
 	}

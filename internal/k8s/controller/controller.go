@@ -33,6 +33,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/machines"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/k8s/routes"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/wake"
@@ -77,6 +78,7 @@ type Controller struct {
 	objects    *objects.Set
 	machines   *machines.Steward // nil: no Machines are served
 	tenants    *tenantServices
+	routes     *routes.Keeper
 	standIns   []standIn // MachineLoadBalancers, if they are served, and TenantServices
 
 	freed      *freed
@@ -184,6 +186,7 @@ func New(o Options) (*Controller, error) {
 	c.objects = objects.NewSet(o.Client, c.seeObjects)
 	c.tenants = &tenantServices{c: c, requests: map[model.Key]tenants.Request{}, problems: map[model.Key]string{}}
 	c.standIns = []standIn{c.tenants}
+	c.routes = routes.New(routes.Options{Logger: o.Logger, Client: o.Client, Manager: Manager, Valid: c.elector.Valid})
 	if o.Machines {
 		c.machines = c.newSteward()
 		c.standIns = append(c.standIns, machineBalancers{c})
@@ -231,7 +234,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	parts := []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.events.Run}
+	parts := []func(context.Context){c.services.Run, c.namespaces.Run, c.nodes.Run, c.objects.Run, c.routes.Watch, c.events.Run}
 	if c.machines != nil {
 		parts = append(parts, c.machines.Watch)
 	}

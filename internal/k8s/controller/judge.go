@@ -116,6 +116,7 @@ func (j *judge) all(ctx context.Context) error {
 	o.TenantRests = j.c.tenants.resting()
 	j.take(o)
 	r, _ := j.b.Build()
+	j.tellRoutes(j.b.Tenants())
 	j.pace.Done(began, time.Now()) // what is written then has a pace of its own
 	problems, silent, warnings := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for _, p := range r.Warnings {

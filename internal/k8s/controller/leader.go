@@ -92,12 +92,14 @@ func (l *leader) run(ctx context.Context) error {
 		return err
 	}
 	l.load(listed, time.Now())
+	l.c.routes.Judged(nil) // what was judged in an earlier term
 	j := newJudge(l.c)
 	l.writes.Go(func() { j.run(ctx) })
 	an := newAnnouncer(l.c)
 	l.writes.Go(func() { an.run(ctx) })
 	sw := &sweeper{c: l.c, every: l.c.sweepEvery}
 	l.writes.Go(func() { sw.run(ctx) })
+	l.writes.Go(func() { l.c.routes.Run(ctx) })
 	if l.c.machines != nil {
 		l.writes.Go(func() { l.c.machines.Run(ctx) })
 	}

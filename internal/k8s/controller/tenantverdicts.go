@@ -70,6 +70,19 @@ func (j *judge) look() tenantObjects {
 	return tenantObjects{set.Tenants.All(), set.TenantNodes.All(), set.TenantServices.All()}
 }
 
+// tellRoutes says which nodes of tenants the engine of the hub may send connections to. What is not known
+// takes nothing away.
+func (j *judge) tellRoutes(out tenants.Output) {
+	if j.blind || j.c.objects.TenantNodes.State().Guessed {
+		j.c.routes.Judged(nil)
+		return
+	}
+	if out.Clusters == nil { // there is no object of a tenant
+		out.Clusters = map[string]tenants.Cluster{}
+	}
+	j.c.routes.Judged(out.Clusters)
+}
+
 // tenants writes the conditions of the objects of tenants, and takes addresses out of the statuses of
 // those that may not have them. It returns the first error.
 func (j *judge) tenants(ctx context.Context, all tenantObjects, out tenants.Output) error {

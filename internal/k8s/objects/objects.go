@@ -38,6 +38,7 @@ var resources = map[string]string{
 	v1alpha1.KindTenant:           "tenants",
 	v1alpha1.KindTenantNodes:      "tenantnodes",
 	v1alpha1.KindTenantService:    "tenantservices",
+	v1alpha1.KindTenantRoute:      "tenantroutes", // not in a Set
 	v1alpha1.NodeStatusKind:       "nodestatuses", // not in a Set
 
 	v1alpha1.KindMachineLoadBalancer: "machineloadbalancers", // not in a Set
@@ -256,6 +257,9 @@ func Read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[
 		if given, ok, err := unstructured.NestedSlice(u.Object, "status", "addresses"); ok && err == nil {
 			doc["status"] = map[string]any{"addresses": given}
 		}
+	}
+	if kind == v1alpha1.KindTenantRoute { // so are its hostnames
+		doc["status"] = given(u, "addresses", "hostnames")
 	}
 	data, err := json.Marshal(doc)
 	if err == nil {

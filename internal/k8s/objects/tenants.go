@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/model"
@@ -14,6 +16,22 @@ import (
 // OfAgents tells whether agents of tenants write objects of a kind, as often as they like.
 func OfAgents(kind string) bool {
 	return kind == v1alpha1.KindTenantNodes || kind == v1alpha1.KindTenantService
+}
+
+// NewTenantRoutes watches TenantRoutes.
+func NewTenantRoutes(client *k8s.Client, changed func([]model.Key)) *k8s.Watch[Object[*v1alpha1.TenantRoute]] {
+	return newOptionalWatch[v1alpha1.TenantRoute](client, v1alpha1.KindTenantRoute, func(_ string, keys []model.Key) { changed(keys) })
+}
+
+// given are the lists of texts of a status; what is malformed is left out.
+func given(u *unstructured.Unstructured, names ...string) map[string]any {
+	status := map[string]any{}
+	for _, name := range names {
+		if list, ok, err := unstructured.NestedStringSlice(u.Object, "status", name); ok && err == nil {
+			status[name] = list
+		}
+	}
+	return status
 }
 
 // readTenants adds the valid objects of tenants, and the others to Invalid.

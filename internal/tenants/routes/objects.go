@@ -55,12 +55,28 @@ type Have struct {
 }
 
 // serviceName is the name in the hub of a Service behind a route.
-func serviceName(namespace string, r *Route, service string) string {
+func serviceName(namespace string, r *v1alpha1.TenantRoute, service string) string {
 	return tenants.HubName(namespace, KindService, r.Spec.Origin.Namespace, service)
 }
 
-// difference says what makes the objects of the hub those that are to be there. What leads to another comes
-// before it, and goes after it.
+// ingressID is the Ingress in the hub for a route.
+func ingressID(namespace string, r *v1alpha1.TenantRoute) ID {
+	o := &r.Spec.Origin
+	return ID{KindIngress, model.Key{Namespace: namespace, Name: tenants.HubName(namespace, string(o.Kind), o.Namespace, o.Name)}}
+}
+
+// IDs are the objects that the hub has for a route in a namespace, but for EndpointSlices.
+func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
+	all := []ID{ingressID(namespace, r)}
+	for _, rule := range r.Spec.Rules {
+		for _, p := range rule.Paths {
+			all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, p.Service)}})
+		}
+	}
+	return all
+}
+
+// difference says what makes the objects of the hub those that are to be there.
 func (out *Output) difference(in *Input, accepted []model.Key) {
 	wanted := make(map[ID]bool)
 	add := func(id ID, body map[string]any) {
@@ -74,7 +90,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 	for _, key := range accepted {
 		for _, rule := range in.Routes[key].Spec.Rules {
 			for _, p := range rule.Paths {
-				id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, in.Routes[key], p.Service)}}
+				id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, in.Routes[key].TenantRoute, p.Service)}}
 				if ports[id] == nil {
 					ports[id] = make(map[int32]bool)
 				}
@@ -94,7 +110,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 	}
 	for _, key := range accepted {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
-		id := ID{KindIngress, model.Key{Namespace: key.Namespace, Name: tenants.HubName(key.Namespace, string(r.Spec.Origin.Kind), r.Spec.Origin.Namespace, r.Spec.Origin.Name)}}
+		id := ingressID(key.Namespace, r.TenantRoute)
 		add(id, ingress(&c, key.Namespace, r))
 		out.Addresses[key] = addresses(in.Have[id])
 	}
@@ -103,14 +119,14 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			out.Deletes = append(out.Deletes, id)
 		}
 	}
-	slices.SortFunc(out.Deletes, func(a, b ID) int { return -a.compare(b) })
+	slices.SortFunc(out.Deletes, ID.compare)
 }
 
-// order of the kinds: what leads to another comes later.
-var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
+// Order of the kinds: what leads to another comes later, and goes first.
+var Order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
 
 func (a ID) compare(b ID) int {
-	if d := order[a.Kind] - order[b.Kind]; d != 0 {
+	if d := Order[a.Kind] - Order[b.Kind]; d != 0 {
 		return d
 	}
 	return a.Key.Compare(b.Key)
@@ -187,7 +203,7 @@ func ingress(c *tenants.Cluster, namespace string, r *Route) map[string]any {
 		var paths []any
 		for _, p := range rule.Paths {
 			paths = append(paths, map[string]any{"path": p.Path, "pathType": string(p.Type), "backend": map[string]any{
-				"service": map[string]any{"name": serviceName(namespace, r, p.Service), "port": map[string]any{"number": int64(p.NodePort)}}}})
+				"service": map[string]any{"name": serviceName(namespace, r.TenantRoute, p.Service), "port": map[string]any{"number": int64(p.NodePort)}}}})
 		}
 		rules = append(rules, map[string]any{"host": rule.Host, "http": map[string]any{"paths": paths}})
 		hosts = append(hosts, rule.Host)

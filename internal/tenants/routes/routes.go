@@ -46,8 +46,7 @@ type Route struct {
 // Output is the decision.
 type Output struct {
 	Verdicts map[model.Key]tenants.Verdict
-	// Writes are the objects that are not as they are to be, and Deletes those that are not to be there,
-	// in the order in which they are to be carried out.
+	// Writes are the objects that are not as they are to be, and Deletes those that are not to be there.
 	Writes  []Object
 	Deletes []ID
 	// Addresses are those of the engine, and Hostnames those that a route has from now on, by TenantRoute.
@@ -164,7 +163,7 @@ func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict 
 	services := make(map[model.Key]bool)
 	for _, rule := range r.Spec.Rules {
 		for _, p := range rule.Paths {
-			if k := (model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r, p.Service)}); !u.services[k] {
+			if k := (model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, p.Service)}); !u.services[k] {
 				services[k] = true
 			}
 		}

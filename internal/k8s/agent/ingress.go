@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/tenants"
+	"lbd.dev/lbd/internal/tenants/propagate"
+)
+
+// IngressClass is the class of the Ingresses that a hub serves.
+const IngressClass = "lbd"
+
+// kindIngress is that of events and writes.
+const kindIngress = "Ingress"
+
+// What marks a Service of type NodePort that was made here.
+const (
+	copyLabel  = "app.kubernetes.io/managed-by"
+	copyPrefix = "lbd-"
+)
+
+var (
+	ingresses   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
+	serviceKind = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+)
+
+// ingressPart is what an Agent has that propagates Ingresses.
+type ingressPart struct {
+	ingresses *k8s.Watch[*propagate.Ingress]
+	backends  *k8s.Watch[*propagate.Backend]
+	hubRoutes *k8s.Watch[propagate.HubRoute]
+}
+
+func newIngressPart(a *Agent) *ingressPart {
+	changed := func([]model.Key) { a.wake() }
+	r := a.o.Tenant.Dynamic.Resource(ingresses)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return r.Watch(ctx, o)
+		},
+	}
+	return &ingressPart{
+		ingresses: k8s.NewWatch(k8s.WatchOptions[*propagate.Ingress]{
+			Name: "ingresses", ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, a.o.Tenant.Dynamic), Object: &unstructured.Unstructured{},
+			Convert: convertIngress, Same: same[*propagate.Ingress], Changed: changed,
+		}),
+		backends: k8s.NewWatch(k8s.WatchOptions[*propagate.Backend]{
+			Name: "all services", ListWatch: ofTenant(a.o.Tenant.Core, "services", ""), Object: &corev1.Service{},
+			Convert: convertBackend, Same: same[*propagate.Backend], Changed: changed,
+		}),
+		hubRoutes: watchHub(a, v1alpha1.KindTenantRoute, convertHubRoute),
+	}
+}
+
+func (p *ingressPart) watches(side string) []kindWatch {
+	switch {
+	case p == nil:
+		return nil
+	case side == SideHub:
+		return []kindWatch{p.hubRoutes}
+	}
+	return []kindWatch{p.ingresses, p.backends}
+}
+
+// port is one of a backend of an Ingress.
+type port struct {
+	Name   string `json:"name"`
+	Number int32  `json:"number"`
+}
+
+// ingress is what is read of one. Its own types would bring a whole group of Kubernetes.
+type ingress struct {
+	Spec struct {
+		IngressClassName string           `json:"ingressClassName"`
+		DefaultBackend   *json.RawMessage `json:"defaultBackend"`
+		TLS              []struct {
+			Hosts      []string `json:"hosts"`
+			SecretName string   `json:"secretName"`
+		} `json:"tls"`
+		Rules []struct {
+			Host string `json:"host"`
+			HTTP struct {
+				Paths []struct {
+					Path     string `json:"path"`
+					PathType string `json:"pathType"`
+					Backend  struct {
+						Service struct {
+							Name string `json:"name"`
+							Port port   `json:"port"`
+						} `json:"service"`
+					} `json:"backend"`
+				} `json:"paths"`
+			} `json:"http"`
+		} `json:"rules"`
+	} `json:"spec"`
+	Status struct {
+		LoadBalancer struct {
+			Ingress []struct {
+				IP       string `json:"ip"`
+				Hostname string `json:"hostname"`
+			} `json:"ingress"`
+		} `json:"loadBalancer"`
+	} `json:"status"`
+}
+
+// convertIngress keeps of an Ingress what counts.
+func convertIngress(obj runtime.Object) (*propagate.Ingress, bool) {
+	var o ingress
+	u, readable := readHub(obj, &o)
+	if u == nil || !readable {
+		return nil, false
+	}
+	i := &propagate.Ingress{UID: string(u.GetUID()), Generation: u.GetGeneration(), Class: o.Spec.IngressClassName, Default: o.Spec.DefaultBackend != nil}
+	for k, v := range u.GetAnnotations() {
+		if propagate.RelevantOfIngress(k) && i.Class == IngressClass {
+			if i.Annotations == nil {
+				i.Annotations = map[string]string{}
+			}
+			i.Annotations[k] = v
+		}
+	}
+	for _, t := range o.Spec.TLS {
+		i.TLS = append(i.TLS, v1alpha1.TenantTLS{Hosts: t.Hosts, Secret: t.SecretName})
+	}
+	for _, r := range o.Spec.Rules {
+		rule := propagate.IngressRule{Host: r.Host}
+		for _, p := range r.HTTP.Paths {
+			s := p.Backend.Service
+			rule.Paths = append(rule.Paths, propagate.IngressPath{Path: p.Path, Type: p.PathType, Service: s.Name, PortName: s.Port.Name, Port: s.Port.Number})
+		}
+		i.Rules = append(i.Rules, rule)
+	}
+	for _, x := range o.Status.LoadBalancer.Ingress {
+		i.Addresses = append(i.Addresses, cmp.Or(x.IP, x.Hostname))
+	}
+	return i, true
+}
+
+// convertBackend keeps of a Service what an Ingress needs of it.
+func convertBackend(obj runtime.Object) (*propagate.Backend, bool) {
+	o, ok := obj.(*corev1.Service)
+	if !ok {
+		return nil, false
+	}
+	b := &propagate.Backend{
+		UID: string(o.UID), Type: string(o.Spec.Type), Local: o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, Selector: o.Spec.Selector,
+		Copy: o.Labels[copyLabel] == Manager && strings.HasPrefix(o.Name, copyPrefix),
+	}
+	for _, p := range o.Spec.Ports {
+		b.Ports = append(b.Ports, propagate.BackendPort{Name: p.Name, Protocol: string(p.Protocol), TargetPort: p.TargetPort.String(), Port: p.Port, NodePort: p.NodePort})
+	}
+	slices.SortFunc(b.Ports, func(x, y propagate.BackendPort) int { return cmp.Compare(x.Port, y.Port) })
+	return b, true
+}
+
+func convertHubRoute(obj runtime.Object) (propagate.HubRoute, bool) {
+	var r v1alpha1.TenantRoute
+	u, readable := readHub(obj, &r)
+	if u == nil {
+		return propagate.HubRoute{}, false
+	}
+	h := propagate.HubRoute{UID: string(u.GetUID()), Generation: u.GetGeneration()}
+	if readable {
+		r.Default()
+		h.Spec = &r.Spec
+		if r.Status != nil {
+			h.Conditions, h.Addresses = r.Status.Conditions, r.Status.Addresses
+		}
+	}
+	return h, true
+}
+
+// ofRoute tells whether the id of a job is that of a TenantRoute.
+func ofRoute(id string) bool { return strings.HasPrefix(id, v1alpha1.KindTenantRoute+"/") }
+
+// ingressJobs are the writes of a decision about Ingresses.
+func (l *loop) ingressJobs() []*job {
+	p := l.a.ingress
+	if p == nil {
+		return nil
+	}
+	in := &propagate.IngressInput{
+		Class: IngressClass, Ingresses: p.ingresses.All(), Backends: p.backends.All(), HubRoutes: map[string]propagate.HubRoute{},
+		Refused: map[model.Key]string{}, Told: l.told,
+	}
+	for k, r := range p.hubRoutes.All() {
+		in.HubRoutes[k.Name] = r
+	}
+	for id, x := range l.past {
+		if ofRoute(id) && x.refuses != (model.Key{}) {
+			in.Refused[x.refuses] = x.err.Error()
+		}
+	}
+	maps.DeleteFunc(l.told, func(k model.Key, _ string) bool { return in.Ingresses[k] == nil })
+	out := propagate.StepIngresses(in)
+	l.a.noteRoutes(out.Counts)
+	for _, e := range out.Events {
+		l.told[e.Ingress] = e.Why
+		of := corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: kindIngress, Namespace: e.Ingress.Namespace, Name: e.Ingress.Name, UID: types.UID(e.UID)}
+		l.a.events.Send(objects.Event{Of: of, Reason: e.Reason, Message: e.Message, Warning: e.Warning})
+	}
+	byName := make(map[string]model.Key, len(in.Ingresses))
+	for k := range in.Ingresses {
+		byName[tenants.IngressName(k.Namespace, k.Name)] = k
+	}
+	var jobs []*job
+	for _, c := range out.Copies {
+		jobs = append(jobs, l.copyJob(c))
+	}
+	for _, w := range out.Routes {
+		jobs = append(jobs, hubJob(l, v1alpha1.KindTenantRoute, w, servicePause, byName[w.Name]))
+	}
+	for i := range out.Statuses {
+		jobs = append(jobs, l.ingressStatusJob(&out.Statuses[i]))
+	}
+	return jobs
+}
+
+// copyJob writes or deletes a Service of type NodePort.
+func (l *loop) copyJob(c propagate.Copy) *job {
+	r := l.a.o.Tenant.Dynamic.Resource(serviceKind).Namespace(c.Namespace)
+	j := &job{id: "Copy/" + c.Key.String(), side: SideTenant, what: services.KindService, pause: servicePause}
+	if c.Backend == nil {
+		j.body = "delete " + c.UID
+		j.run = func(ctx context.Context) error {
+			return gone(r.Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID(c.UID))}}))
+		}
+		return j
+	}
+	var ports []any
+	for _, p := range c.Backend.Ports {
+		var target any = p.TargetPort
+		if n, err := strconv.ParseInt(p.TargetPort, 10, 32); err == nil {
+			target = n
+		}
+		x := map[string]any{"protocol": p.Protocol, "port": p.Port, "targetPort": target}
+		if p.Name != "" {
+			x["name"] = p.Name
+		}
+		ports = append(ports, x)
+	}
+	j.body = text(map[string]any{
+		"apiVersion": "v1", "kind": services.KindService,
+		"metadata": map[string]any{"namespace": c.Namespace, "name": c.Name, "labels": map[string]any{copyLabel: Manager}},
+		"spec":     map[string]any{"type": c.Backend.Type, "ipFamilyPolicy": "PreferDualStack", "externalTrafficPolicy": "Cluster", "selector": c.Backend.Selector, "ports": ports},
+	})
+	j.run = func(ctx context.Context) error {
+		_, err := r.Patch(ctx, c.Name, types.ApplyPatchType, []byte(j.body), metav1.PatchOptions{FieldManager: Manager, Force: new(true)})
+		return err
+	}
+	return j
+}
+
+// ingressStatusJob writes the addresses of one Ingress. A UID that is not that of the Ingress makes it fail.
+func (l *loop) ingressStatusJob(s *propagate.IngressStatus) *job {
+	var list []any // null, if there are none
+	for _, a := range s.Addresses {
+		key := "hostname"
+		if _, err := netip.ParseAddr(a); err == nil {
+			key = "ip"
+		}
+		list = append(list, map[string]any{key: a})
+	}
+	body := text(map[string]any{"metadata": map[string]any{"uid": s.UID}, "status": map[string]any{"loadBalancer": map[string]any{"ingress": list}}})
+	j := &job{id: kindIngress + "/" + s.Ingress.String(), side: SideTenant, what: kindIngress, body: body, pause: servicePause}
+	j.run = func(ctx context.Context) error {
+		_, err := l.a.o.Tenant.Dynamic.Resource(ingresses).Namespace(s.Ingress.Namespace).
+			Patch(ctx, s.Ingress.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: Manager}, "status")
+		return gone(err)
+	}
+	return j
+}

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/tenants"
+	"lbd.dev/lbd/internal/tenants/propagate"
+)
+
+const (
+	ingressesOf = "networking.k8s.io/v1/ingresses"
+	hubRoutes   = "lbd.dev/v1alpha1/tenantroutes"
+)
+
+// newIngressBed has the Service web without a NodePort.
+func newIngressBed(t *testing.T) *bed {
+	b := newBed(t)
+	b.tenant.Serve(ingressesOf, "Ingress")
+	b.hub.Serve(hubRoutes, "TenantRoute")
+	b.service("web", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.Selector = corev1.ServiceTypeClusterIP, nil, map[string]string{"app": "web"}
+		s.Spec.Ports = []corev1.ServicePort{{Protocol: "TCP", Port: 80}}
+	})
+	return b
+}
+
+func (b *bed) startIngress(identity string) (*Agent, func()) {
+	b.t.Helper()
+	a, err := New(Options{
+		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)).With("process", identity), Tenant: clientOf(b.t, b.tenant), Hub: clientOf(b.t, b.hub),
+		HubNamespace: namespace, Class: "lbd.dev/hub", Ingress: true, Namespace: "lbd-agent", LeaseName: Manager, Identity: identity,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a, b.run(a)
+}
+
+func (b *bed) ingress(name, class, host string) {
+	b.tenant.Put(ingressesOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": name, "uid": "uid-" + name, "annotations": map[string]any{"a/b": "c"}}, "spec": map[string]any{
+		"ingressClassName": class, "rules": []any{map[string]any{"host": host, "http": map[string]any{"paths": []any{map[string]any{"path": "/", "pathType": "Prefix",
+			"backend": map[string]any{"service": map[string]any{"name": "web", "port": map[string]any{"number": 80}}}}}}}}}})
+}
+
+// copied is the Service of type NodePort for the Service web, or nil.
+func (b *bed) copied() map[string]any {
+	return b.tenant.Get(servicesOf, "default", tenants.CopyName("default", "web"))
+}
+
+// allocate gives it a NodePort, as the API server does.
+func (b *bed) allocate(nodePort int) {
+	b.t.Helper()
+	b.eventually("there is a copy of the Service", func() bool { return b.copied() != nil })
+	s := b.copied()
+	for _, p := range s["spec"].(map[string]any)["ports"].([]any) {
+		p.(map[string]any)["nodePort"] = nodePort
+	}
+	b.tenant.Put(servicesOf, s)
+}
+
+// judgeRoute writes the status of a TenantRoute, as the hub's controller does.
+func (b *bed) judgeRoute(name, status, reason string, addresses ...string) {
+	b.t.Helper()
+	b.eventually("the hub has "+name, func() bool { return b.spec(hubRoutes, name) != "" })
+	o := b.hub.Get(hubRoutes, namespace, name)
+	o["status"] = map[string]any{"addresses": addresses, "conditions": []any{map[string]any{"type": "Accepted", "status": status, "reason": reason, "message": "words",
+		"observedGeneration": o["metadata"].(map[string]any)["generation"], "lastTransitionTime": "2026-01-02T03:04:05Z"}}}
+	b.hub.Put(hubRoutes, o)
+}
+
+// ingressShows are the addresses in the status of an Ingress.
+func (b *bed) ingressShows(name string) string {
+	status, _ := b.tenant.Get(ingressesOf, "default", name)["status"].(map[string]any)
+	data, _ := json.Marshal(status["loadBalancer"])
+	return string(data)
+}
+
+// TestPropagatesIngress: from an Ingress to the addresses of the engine of the hub, and back to nothing.
+func TestPropagatesIngress(t *testing.T) {
+	b := newIngressBed(t)
+	b.ingress("shop", "lbd", "shop.example.com")
+	b.ingress("other", "nginx", "other.example.com")
+	a, _ := b.startIngress("one")
+	b.allocate(31234)
+	b.eventually("the hub knows the Ingress", func() bool {
+		return b.spec(hubRoutes, "ingress.default.shop") == `{"annotations":{"a/b":"c"},"origin":{"generation":1,"kind":"Ingress","name":"shop","namespace":"default"},`+
+			`"rules":[{"host":"shop.example.com","paths":[{"nodePort":31234,"path":"/","service":"web","type":"Prefix"}]}]}`
+	})
+	b.judgeRoute("ingress.default.shop", "False", "HostnameTaken")
+	b.eventually("people are told", func() bool {
+		return strings.Contains(strings.Join(b.told(), "\n"), "default/shop Warning HubRefused: HostnameTaken: words")
+	})
+	b.judgeRoute("ingress.default.shop", "True", "Accepted", "192.0.2.7", "lb.example.com")
+	b.eventually("the Ingress has the addresses", func() bool {
+		return b.ingressShows("shop") == `{"ingress":[{"ip":"192.0.2.7"},{"hostname":"lb.example.com"}]}`
+	})
+	b.eventually("stats", func() bool { return a.Stats().Routes == propagate.Counts{Served: 1} })
+	b.ingress("more", "lbd", "more.example.com")
+	b.eventually("the other one", func() bool { return strings.Contains(b.spec(hubRoutes, "ingress.default.more"), `"nodePort":31234`) })
+	b.tenant.Delete(ingressesOf, "default", "shop")
+	b.eventually("the hub forgets it", func() bool { return b.spec(hubRoutes, "ingress.default.shop") == "" })
+	if b.copied() == nil {
+		t.Error("the copy of the Service is gone although an Ingress needs it")
+	}
+	b.tenant.Delete(ingressesOf, "default", "more")
+	b.eventually("nothing is left", func() bool { return len(b.hub.All(hubRoutes)) == 0 && b.copied() == nil })
+	if b.tenant.Get(servicesOf, "default", "web") == nil {
+		t.Error("the Service itself is gone")
+	}
+	for _, r := range writes(b.hub) {
+		if strings.Contains(r, "/status") || !strings.Contains(r, "/namespaces/"+namespace+"/") {
+			t.Errorf("the agent has no right to %s", r)
+		}
+	}
+	for _, r := range writes(b.tenant) {
+		if strings.Contains(r, "/ingresses/other") || strings.Contains(r, "/ingresses/") && !strings.Contains(r, "/status") || strings.Contains(r, "/services/web") {
+			t.Errorf("the agent has no right to %s", r)
+		}
+	}
+}
+
+// TestNoIngressUnasked: without the option no Ingress is looked at.
+func TestNoIngressUnasked(t *testing.T) {
+	b := newIngressBed(t)
+	b.ingress("shop", "lbd", "shop.example.com")
+	b.node("a", "10.1.0.1")
+	b.start("one")
+	b.eventually("the hub knows the Nodes", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
+	for _, r := range append(b.tenant.Requests(), b.hub.Requests()...) {
+		if strings.Contains(r, "ingresses") || strings.Contains(r, "tenantroutes") || strings.Contains(r, "/services?") && !strings.Contains(r, "LoadBalancer") {
+			t.Error(r)
+		}
+	}
+}
+
+// TestIngressRefusedByQuota: what the API server of the hub does not take is told of the Ingress, not of a
+// Service of the same name, and nothing is taken away.
+func TestIngressRefusedByQuota(t *testing.T) {
+	b := newIngressBed(t)
+	var full atomic.Bool
+	full.Store(true)
+	b.hub.Gate(func(r *http.Request) int {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/tenantroutes") && full.Load() {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	b.service("shop")
+	b.ingress("shop", "lbd", "shop.example.com")
+	a, _ := b.startIngress("one")
+	b.allocate(31234)
+	b.judge("default.shop", "True", "Accepted", "the hub serves it", "198.51.100.7")
+	b.eventually("the Ingress says so", func() bool {
+		return strings.Contains(strings.Join(b.told(), "\n"), "default/shop Warning HubRefused: HubRefused: ")
+	})
+	b.eventually("the Service is served", func() bool { return b.shown("shop") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
+	if n := a.Stats().Writes[Written{SideHub, v1alpha1.KindTenantRoute, "refused"}]; n == 0 {
+		t.Error("no refusal is counted")
+	}
+	full.Store(false)
+	b.hub.Put(hubTSVC, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "default.gone", "uid": "g"}, "spec": map[string]any{"ports": []any{map[string]any{"port": 80, "nodePort": 30080}}}})
+	b.eventually("it is offered again once something was deleted", func() bool { return b.spec(hubRoutes, "ingress.default.shop") != "" })
+}
+
+// TestIngressesAreNotDeletedBlindly: while Ingresses have not been read, the hub keeps all.
+func TestIngressesAreNotDeletedBlindly(t *testing.T) {
+	b := newIngressBed(t)
+	for _, name := range []string{"shop", "gone"} {
+		b.hub.Put(hubRoutes, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "ingress.default." + name, "uid": name}, "spec": map[string]any{
+			"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": name}, "rules": []any{}}})
+	}
+	b.ingress("shop", "lbd", "shop.example.com")
+	b.tenant.Gate(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/ingresses") {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	})
+	a, _ := b.startIngress("one")
+	b.eventually("the rest is read", func() bool {
+		return len(a.missing(SideHub)) == 0 && fmt.Sprint(a.missing(SideTenant)) == "[tenant's ingresses]"
+	})
+	if n := len(b.hub.All(hubRoutes)); n != 2 || a.Ready() == nil || len(writes(b.hub))+len(writes(b.tenant)) > 0 {
+		t.Errorf("%d objects, ready %v, writes %q %q", n, a.Ready(), writes(b.hub), writes(b.tenant))
+	}
+	b.tenant.Gate(nil)
+	b.allocate(31234)
+	b.eventually("what is gone is gone", func() bool {
+		return len(b.hub.All(hubRoutes)) == 1 && strings.Contains(b.spec(hubRoutes, "ingress.default.shop"), "31234")
+	})
+}

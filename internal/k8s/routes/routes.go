@@ -1,0 +1,210 @@
+// Package routes has the engine of a hub serve the Ingresses of its tenants: TenantRoutes and the nodes of
+// tenants in, Services, EndpointSlices and Ingresses in the namespaces of their clusters out, and back the
+// addresses of the engine. internal/tenants/routes decides. It is a part of the controller, which says which
+// nodes count, and writes while that leads.
+package routes
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+	"lbd.dev/lbd/internal/tenants/routes"
+)
+
+// Options are what a Keeper needs.
+type Options struct {
+	Logger *slog.Logger
+	Client *k8s.Client
+	// Manager names this writer among those of one object.
+	Manager string
+	// Valid tells whether this process may write now.
+	Valid func() bool
+}
+
+// Keeper keeps the objects of the hub for the Ingresses of tenants.
+type Keeper struct {
+	o      Options
+	kick   chan struct{} // of 1: something has changed
+	routes *k8s.Watch[objects.Object[*v1alpha1.TenantRoute]]
+	have   map[string]*k8s.Watch[routes.Have] // by kind
+
+	mu       sync.Mutex // guards all below
+	clusters map[string]tenants.Cluster
+}
+
+// resources are those of the kinds that are written.
+var resources = map[string]schema.GroupVersionResource{
+	routes.KindService: {Version: "v1", Resource: "services"},
+	routes.KindSlice:   {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	routes.KindIngress: {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
+}
+
+// New returns a Keeper. Watch and Run make it work.
+func New(o Options) *Keeper {
+	k := &Keeper{o: o, kick: make(chan struct{}, 1), have: make(map[string]*k8s.Watch[routes.Have])}
+	changed := func([]model.Key) { k.wake() }
+	k.routes = objects.NewTenantRoutes(o.Client, changed)
+	for kind, r := range resources {
+		k.have[kind] = k8s.NewWatch(k8s.WatchOptions[routes.Have]{
+			Name: r.Resource, ListWatch: marked(o.Client, r), Object: &unstructured.Unstructured{}, Convert: convert, Changed: changed, Optional: true,
+			Same: func(a, b routes.Have) bool { return reflect.DeepEqual(a, b) },
+			Lacks: func(ctx context.Context) (bool, error) {
+				return o.Client.Lacks(ctx, r.Group, []string{r.Version}, r.Resource)
+			},
+		})
+	}
+	return k
+}
+
+// marked lists and watches the objects that were made here.
+func marked(c *k8s.Client, r schema.GroupVersionResource) cache.ListerWatcher {
+	ours := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = routes.Label + "=" + routes.LabelValue
+		return o
+	}
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.Dynamic.Resource(r).List(ctx, ours(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return c.Dynamic.Resource(r).Watch(ctx, ours(o))
+		},
+	}, c.Dynamic)
+}
+
+// convert keeps of an object what is compared.
+func convert(obj runtime.Object) (routes.Have, bool) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || u.GetLabels()[routes.Label] != routes.LabelValue {
+		return routes.Have{}, false
+	}
+	body := map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "metadata": map[string]any{
+		"name": u.GetName(), "namespace": u.GetNamespace(), "labels": u.Object["metadata"].(map[string]any)["labels"], "annotations": u.Object["metadata"].(map[string]any)["annotations"],
+	}}
+	for _, field := range []string{"spec", "status", "addressType", "ports", "endpoints"} {
+		if v, has := u.Object[field]; has {
+			body[field] = v
+		}
+	}
+	return routes.Have{UID: string(u.GetUID()), Body: body}, true
+}
+
+func (k *Keeper) wake() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Watch reads what there is until ctx ends.
+func (k *Keeper) Watch(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { k.routes.Run(ctx) })
+	for _, w := range k.have {
+		wg.Go(func() { w.Run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Judged says which clusters of tenants count, and their nodes; nil: that is not known, as at the begin of
+// a term, and what is there stays.
+func (k *Keeper) Judged(clusters map[string]tenants.Cluster) {
+	k.mu.Lock()
+	same := reflect.DeepEqual(k.clusters, clusters)
+	k.clusters = clusters
+	k.mu.Unlock()
+	if !same {
+		k.wake()
+	}
+}
+
+// Routes are the TenantRoutes.
+func (k *Keeper) Routes() map[model.Key]objects.Object[*v1alpha1.TenantRoute] { return k.routes.All() }
+
+// resyncEvery is how often all is compared without a cause.
+const resyncEvery = 10 * time.Minute
+
+// Run writes until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	w := &writer{k: k, past: map[routes.ID]past{}}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var pace k8s.Pace // agents of tenants can cause all of it
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.kick:
+		case <-timer.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pace.Wait(time.Now())):
+		}
+		next := resyncEvery
+		began := time.Now()
+		if in, all, known := k.input(); known {
+			out := routes.Step(in)
+			pace.Done(began, time.Now()) // writes have a pace of their own
+			next = w.write(ctx, &out)
+			next = min(next, w.tell(ctx, all, &out))
+		}
+		timer.Reset(next)
+	}
+}
+
+// input is what there is now; false: not all of it is known.
+func (k *Keeper) input() (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
+	k.mu.Lock()
+	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
+	k.mu.Unlock()
+	if in.Clusters == nil || !k.Synced() || k.routes.State().Guessed {
+		return nil, nil, false
+	}
+	for kind, w := range k.have {
+		if w.State().Guessed {
+			return nil, nil, false
+		}
+		for key, have := range w.All() {
+			in.Have[routes.ID{Kind: kind, Key: key}] = have
+		}
+	}
+	all := k.routes.All()
+	for key, o := range all {
+		if len(o.Errors) == 0 {
+			r := &routes.Route{TenantRoute: o.Value, Created: o.Created}
+			if s := o.Value.Status; s != nil {
+				r.Held = slices.Clone(s.Hostnames)
+			}
+			in.Routes[key] = r
+		}
+	}
+	return in, all, true
+}
+
+// Synced tells whether all has been read. What is lacking, or may not be read, counts as read.
+func (k *Keeper) Synced() bool {
+	for _, w := range k.have {
+		if !w.Synced() {
+			return false
+		}
+	}
+	return k.routes.Synced()
+}
