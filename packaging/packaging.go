@@ -33,6 +33,11 @@ var (
 	TenantHub string
 	//go:embed tenant/agent.yaml
 	TenantAgent string
+	// These are for Ingresses, besides.
+	//go:embed tenant/hub-ingress.yaml
+	TenantHubIngress string
+	//go:embed tenant/agent-ingress.yaml
+	TenantAgentIngress string
 )
 
 // Alerts is the PrometheusRule with the alerts.

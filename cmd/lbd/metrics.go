@@ -340,6 +340,7 @@ var (
 	descAgentLeader    = desc("lbd_agent_leader", "Whether this process writes.")
 	descAgentConnected = desc("lbd_agent_connected", "Whether the objects of the cluster are being watched.", "cluster")
 	descAgentServices  = desc("lbd_agent_services", "Services that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
+	descAgentIngresses = desc("lbd_agent_ingresses", "Ingresses that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
 	descAgentNodes     = desc("lbd_agent_nodes", "Nodes that the hub is told of, by state.", "state")
 	descAgentWrites    = desc("lbd_agent_writes_total", "Writes of objects by cluster, kind and result.", "cluster", "kind", "result")
 	descAgentEvents    = desc("lbd_agent_events_total", "Events, sent or dropped.", "result")
@@ -362,6 +363,9 @@ func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
 		c.gauge(descAgentServices, float64(s.Served), "served")
 		c.gauge(descAgentServices, float64(s.Refused), "refused")
 		c.gauge(descAgentServices, float64(s.Waiting), "waiting")
+		c.gauge(descAgentIngresses, float64(s.Routes.Served), "served")
+		c.gauge(descAgentIngresses, float64(s.Routes.Refused), "refused")
+		c.gauge(descAgentIngresses, float64(s.Routes.Waiting), "waiting")
 		for _, state := range []v1alpha1.TenantNodeState{v1alpha1.TenantNodeServing, v1alpha1.TenantNodeDraining, v1alpha1.TenantNodeOut} {
 			c.gauge(descAgentNodes, float64(s.Nodes[state]), string(state))
 		}
@@ -417,6 +421,8 @@ var (
 	descTenantAddresses    = desc("lbd_tenant_addresses", "Addresses that the Services of a Tenant have.", "tenant")
 	descTenantAddressLimit = desc("lbd_tenant_addresses_limit", "Addresses that a Tenant may have.", "tenant")
 	descTenantNodes        = desc("lbd_tenant_nodes", "Nodes that the agents of a Tenant name.", "tenant")
+	descTenantRoutes       = desc("lbd_tenant_routes", "TenantRoutes of a Tenant that are accepted.", "tenant")
+	descTenantRouteLimit   = desc("lbd_tenant_routes_limit", "TenantRoutes that a Tenant may have.", "tenant")
 	descTenantProblems     = desc("lbd_tenant_problems", "Objects of a Tenant, itself included, that are not in use as they are written, or lack an address.", "tenant")
 )
 
@@ -430,6 +436,8 @@ func (m *controllerMetrics) collectTenants(c metrics) {
 		c.gauge(descTenantAddresses, float64(u.Addresses), name)
 		c.gauge(descTenantAddressLimit, float64(u.Limits.Addresses), name)
 		c.gauge(descTenantNodes, float64(u.Nodes), name)
+		c.gauge(descTenantRoutes, float64(u.Routes), name)
+		c.gauge(descTenantRouteLimit, float64(u.Limits.Routes), name)
 		c.gauge(descTenantProblems, float64(u.Problems), name)
 	}
 }

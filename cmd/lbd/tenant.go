@@ -21,6 +21,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/fileaccess"
 	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/agent"
 	"lbd.dev/lbd/internal/k8s/hub"
 	"lbd.dev/lbd/packaging"
 )
@@ -67,9 +68,10 @@ func (f *clusterFlags) in(tenant string) string {
 // createFlags are what `lbd tenant create` is told.
 type createFlags struct {
 	clusterFlags
-	cidrs, pools, sources []string
-	nodePorts             string
-	limits                map[string]int
+	cidrs, pools, sources         []string
+	hostnames, annotations        []string
+	nodePorts, class, controllers string
+	limits                        map[string]int
 }
 
 func newTenantCreate() *cobra.Command {
@@ -106,8 +108,12 @@ tenant apply with --field-manager=NAME-CLUSTER, so that it is added to the Tenan
 	flags.StringSliceVar(&f.pools, "pool", nil, "IPAddressPool that addresses are from; may be repeated, the first that has one counts")
 	flags.StringSliceVar(&f.sources, "source", nil, "what nodes may see as the address of a client: vip, client, or both (default: vip)")
 	flags.StringVar(&f.nodePorts, "node-ports", v1alpha1.DefaultNodePorts, "NodePorts of the cluster")
-	flags.StringToIntVar(&f.limits, "limit", nil, fmt.Sprintf("what the tenant may have: services=%d, addresses=%d, ports=%d, nodes=%d unless told otherwise",
-		v1alpha1.DefaultTenantServices, v1alpha1.DefaultTenantAddresses, v1alpha1.DefaultTenantPorts, v1alpha1.DefaultTenantNodes))
+	flags.StringToIntVar(&f.limits, "limit", nil, fmt.Sprintf("what the tenant may have: services=%d, addresses=%d, ports=%d, nodes=%d, routes=%d unless told otherwise",
+		v1alpha1.DefaultTenantServices, v1alpha1.DefaultTenantAddresses, v1alpha1.DefaultTenantPorts, v1alpha1.DefaultTenantNodes, v1alpha1.DefaultTenantRoutes))
+	flags.StringVar(&f.class, "ingress-class", "", "IngressClass of the hub whose engine serves Ingresses of the tenant (default: none are served)")
+	flags.StringSliceVar(&f.hostnames, "hostname", nil, "hostname that its Ingresses may have, such as *.shop.example.com; may be repeated; with --ingress-class")
+	flags.StringSliceVar(&f.annotations, "allow-annotation", nil, "key of annotations of its Ingresses that the engine is to see, or how keys begin and *; may be repeated")
+	flags.StringVar(&f.controllers, "controller-namespace", defaultNamespace, "namespace of the controller of the hub, with --ingress-class")
 	complete(cmd, "source", string(v1alpha1.SourceVIP), string(v1alpha1.SourceClient))
 	return cmd
 }
@@ -118,22 +124,28 @@ func (f *createFlags) tenant(name string) (*v1alpha1.Tenant, error) {
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindTenant}, Metadata: v1alpha1.ObjectMeta{Name: name},
 		Spec: v1alpha1.TenantSpec{
 			Clusters: []v1alpha1.TenantCluster{{Name: f.cluster, Namespace: f.in(name), NodeCIDRs: f.cidrs, NodePorts: f.nodePorts}},
-			Pools:    f.pools,
+			Pools:    f.pools, Hostnames: f.hostnames, IngressClass: f.class, Annotations: v1alpha1.TenantAnnotations{Allow: f.annotations},
 		},
 	}
 	for _, s := range f.sources {
 		t.Spec.Sources = append(t.Spec.Sources, v1alpha1.SourceAddress(s))
 	}
-	to := map[string]*int32{"services": &t.Spec.Limits.Services, "addresses": &t.Spec.Limits.Addresses, "ports": &t.Spec.Limits.Ports, "nodes": &t.Spec.Limits.Nodes}
+	to := map[string]*int32{"services": &t.Spec.Limits.Services, "addresses": &t.Spec.Limits.Addresses, "ports": &t.Spec.Limits.Ports, "nodes": &t.Spec.Limits.Nodes,
+		"routes": &t.Spec.Limits.Routes}
 	for what, n := range f.limits {
 		field, ok := to[what]
 		if !ok || n < 1 || n > 1<<20 {
-			return nil, fmt.Errorf("--limit %s=%d: it is services, addresses, ports or nodes, and at least 1", what, n)
+			return nil, fmt.Errorf("--limit %s=%d: it is services, addresses, ports, nodes or routes, and at least 1", what, n)
 		}
 		*field = int32(n)
 	}
-	if len(f.cidrs) == 0 || len(f.pools) == 0 {
+	switch {
+	case len(f.cidrs) == 0 || len(f.pools) == 0:
 		return nil, errors.New("--node-cidr and --pool must be given")
+	case (f.class == "") != (len(f.hostnames) == 0):
+		return nil, errors.New("--ingress-class and --hostname need each other")
+	case f.controllers == "" || strings.ContainsAny(f.controllers, " \n\"':"):
+		return nil, fmt.Errorf("--controller-namespace %q is not the name of a namespace", f.controllers)
 	}
 	t.Default()
 	if errs := t.Validate(); len(errs) > 0 {
@@ -161,15 +173,20 @@ func (f *createFlags) manifest(name string) (string, error) {
 	}
 	// What is over a limit is to be seen, so the quota has room for it.
 	fill := strings.NewReplacer("HUB_NAMESPACE", strconv.Quote(f.in(name)), "TENANT", strconv.Quote(name), "CLUSTER", strconv.Quote(f.cluster),
-		"MOST_SERVICES", strconv.Itoa(2*int(t.Spec.Limits.Services)+10), "MOST_NODES", strconv.Itoa(int(t.Spec.Limits.Nodes)/50+10))
-	return fill.Replace(packaging.TenantHub) + "---\n" + string(object), nil
+		"MOST_SERVICES", strconv.Itoa(2*int(t.Spec.Limits.Services)+10), "MOST_NODES", strconv.Itoa(int(t.Spec.Limits.Nodes)/50+10),
+		"MOST_ROUTES", strconv.Itoa(2*int(t.Spec.Limits.Routes)+10), "CONTROLLER_NAMESPACE", strconv.Quote(f.controllers))
+	all := packaging.TenantHub
+	if f.class != "" {
+		all += "---\n" + packaging.TenantHubIngress
+	}
+	return fill.Replace(all) + "---\n" + string(object), nil
 }
 
 // joinFlags are what `lbd tenant join` is told.
 type joinFlags struct {
 	clusterFlags
 	server, ca, token, image string
-	classless                bool
+	classless, ingress       bool
 }
 
 func newTenantJoin() *cobra.Command {
@@ -199,6 +216,7 @@ contains the token.`,
 	flags.StringVar(&f.token, "token", "", "file with a token of the account that `lbd tenant create` prints")
 	flags.StringVar(&f.image, "image", imageName+":"+imageTag(), "image to run")
 	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
+	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
 	for _, name := range []string{"ca", "token"} {
 		_ = cmd.MarkFlagFilename(name) // the flags exist
 	}
@@ -265,9 +283,14 @@ func (f *joinFlags) manifest(name string, now time.Time) (string, error) {
 	if f.classless {
 		more += ", --classless"
 	}
+	all := packaging.TenantAgent
+	if f.ingress {
+		more += ", --ingress"
+		all += "---\n" + packaging.TenantAgentIngress
+	}
 	fill := strings.NewReplacer("IMAGE", strconv.Quote(f.image), "HUB_HASH", hash(config, ca), ": KUBECONFIG\n", ": "+encoded(config)+"\n", ": CA\n", ": "+encoded(ca)+"\n", ": TOKEN\n", ": "+encoded([]byte(token))+"\n",
 		"--hub-secret=lbd-hub", more)
-	return fill.Replace(packaging.TenantAgent), nil
+	return fill.Replace(all), nil
 }
 
 // checkCertificates wants certificates in PEM and nothing else: what is in the file goes to a Secret.

@@ -183,8 +183,8 @@ func renderTenant(to io.Writer, x *hub.Tenant, now time.Time) error {
 		state += "; suspended, so it keeps what it has and gets nothing new"
 	}
 	fmt.Fprintf(&out, "Tenant %s: %s\n", visible(x.Name), visible(state))
-	fmt.Fprintf(&out, "Has %d of %d services, %d of %d addresses, %d of %d ports, %d of %d nodes; pools: %s\n", x.Use.Services, x.Limits.Services, x.Use.Addresses, x.Limits.Addresses,
-		x.Use.Ports, x.Limits.Ports, x.Use.Nodes, x.Limits.Nodes, strings.Join(x.Pools, ", "))
+	fmt.Fprintf(&out, "Has %d of %d services, %d of %d addresses, %d of %d ports, %d of %d nodes, %d of %d routes; pools: %s\n", x.Use.Services, x.Limits.Services, x.Use.Addresses, x.Limits.Addresses,
+		x.Use.Ports, x.Limits.Ports, x.Use.Nodes, x.Limits.Nodes, x.Use.Routes, x.Limits.Routes, strings.Join(x.Pools, ", "))
 	for i := range x.Clusters {
 		if err := renderCluster(&out, &x.Clusters[i], now); err != nil {
 			return err
@@ -229,6 +229,9 @@ func renderCluster(out *bytes.Buffer, c *hub.Cluster, now time.Time) error {
 			return err
 		}
 	}
+	if err := renderRoutes(out, c.Routes); err != nil {
+		return err
+	}
 	if len(c.Nodes) > 0 {
 		var t control.Table
 		t.Add("NODE", "STATE", "ADDRESSES", "OBJECT", "ACCEPTED", "WHY")
@@ -245,7 +248,24 @@ func renderCluster(out *bytes.Buffer, c *hub.Cluster, now time.Time) error {
 	return nil
 }
 
-// mostPorts is how many ports of a Service are shown.
+func renderRoutes(out *bytes.Buffer, all []hub.Route) error {
+	if len(all) == 0 {
+		return nil
+	}
+	var t control.Table
+	t.Add("ROUTE", "HOSTS", "ADDRESSES", "SERVED", "WHY")
+	for _, r := range all {
+		hosts := r.Hosts
+		if more := len(hosts) - mostPorts; more > 0 {
+			hosts = append(hosts[:mostPorts:mostPorts], fmt.Sprintf("and %d more", more))
+		}
+		t.Add(r.Name, strings.Join(hosts, " "), strings.Join(r.Addresses, " "), word(r.Verdict), r.Verdict.Message)
+	}
+	fmt.Fprintln(out)
+	return t.Write(out, "  ")
+}
+
+// mostPorts is how many ports of a Service are shown, or hostnames of a route.
 const mostPorts = 4
 
 func newTenantDelete() *cobra.Command {

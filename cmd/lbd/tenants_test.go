@@ -18,7 +18,7 @@ func aTenant() hub.Tenant {
 	no := objects.Verdict{Reason: "TenantLimit", Message: "with it the Tenant shop has 5 addresses of 4 that it may have"}
 	return hub.Tenant{
 		Name: "shop", Accepted: objects.Verdict{OK: true, Reason: "Accepted"}, Pools: []string{"public", "spare"},
-		Limits: v1alpha1.TenantLimits{Services: 50, Addresses: 4, Ports: 200, Nodes: 100}, Use: objects.TenantUse{Services: 1, Ports: 6, Addresses: 2, Nodes: 1, Problems: 1},
+		Limits: v1alpha1.TenantLimits{Services: 50, Addresses: 4, Ports: 200, Nodes: 100, Routes: 200}, Use: objects.TenantUse{Services: 1, Ports: 6, Addresses: 2, Nodes: 1, Routes: 1, Problems: 1},
 		Clusters: []hub.Cluster{
 			{
 				Name: "main", Namespace: "lbd-shop-main", NodeCIDRs: []string{"10.1.0.0/22"}, NodePorts: "30000-32767", AgentWrote: time.Unix(0, 0),
@@ -28,6 +28,8 @@ func aTenant() hub.Tenant {
 							{Port: 1, NodePort: 30001, Protocol: "TCP"}, {Port: 2, NodePort: 30002, Protocol: "TCP"}, {Port: 3, NodePort: 30003, Protocol: "TCP"}}},
 					{Name: "a-long-namespace.with-a-long-name\x1b[2J", Ports: []v1alpha1.TenantPort{{Port: 80, NodePort: 30081, Protocol: "TCP"}}, Verdict: no},
 				},
+				Routes: []hub.Route{{Name: "ingress.default.web", Hosts: []string{"a.com", "b.com", "c.com", "d.com", "e.com"}, Addresses: []string{"192.0.2.9"},
+					Verdict: objects.Verdict{Reason: "HostnameTaken", Message: "a.com is taken"}}},
 				Nodes: []hub.Nodes{
 					{Name: "nodes-0", Nodes: []v1alpha1.TenantNode{{Name: "a1", Addresses: []string{"10.1.0.11"}, State: "Serving"}}, Verdict: objects.Verdict{OK: true}},
 					{Name: "nodes-1", Nodes: []v1alpha1.TenantNode{{Name: "b1", Addresses: []string{"10.9.0.1"}, State: "Serving"}, {Name: "b2", Addresses: []string{"10.1.0.12", "fd10::12"}, State: "Out"}},
@@ -46,7 +48,7 @@ func TestRenderTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `Tenant shop: accepted
-Has 1 of 50 services, 2 of 4 addresses, 6 of 200 ports, 1 of 100 nodes; pools: public, spare
+Has 1 of 50 services, 2 of 4 addresses, 6 of 200 ports, 1 of 100 nodes, 1 of 200 routes; pools: public, spare
 
 Cluster main, namespace lbd-shop-main, nodes in 10.1.0.0/22 with NodePorts 30000-32767
   The agent wrote last: 90s ago; it gives no signs of life.
@@ -56,6 +58,9 @@ Cluster main, namespace lbd-shop-main, nodes in 10.1.0.0/22 with NodePorts 30000
   a-long-namespace.with-a-long-name [2J  -                      80/TCP:30081                                                     TenantLimit  with it the Tenant shop has 5
                                                                                                                                                addresses of 4 that it may
                                                                                                                                                have
+
+  ROUTE                HOSTS                       ADDRESSES  SERVED         WHY
+  ingress.default.web  a.com b.com c.com d.com and 1 more  192.0.2.9  HostnameTaken  a.com is taken
 
   NODE  STATE    ADDRESSES           OBJECT   ACCEPTED      WHY
   a1    Serving  10.1.0.11           nodes-0  yes           -

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -57,8 +58,14 @@ func (c *ControlPlane) JoinHub(ctx context.Context, hub *ControlPlane, tenant, n
 // hubDir is where an agent has the files of the Secret by which it reaches its hub.
 func (c *ControlPlane) hubDir() string { return filepath.Join(c.Host.Dir, "hub") }
 
-// StartAgent starts the agent of a cluster to which what `lbd tenant join` prints was applied.
-func (c *ControlPlane) StartAgent(ctx context.Context) error {
+// StartAgent starts the agent of a cluster to which what `lbd tenant join` prints was applied, in place of
+// one that runs.
+func (c *ControlPlane) StartAgent(ctx context.Context, flags ...string) error {
+	if c.agent != nil {
+		if err := c.agent.Stop(10 * time.Second); err != nil {
+			return err
+		}
+	}
 	dir := c.hubDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -81,16 +88,16 @@ func (c *ControlPlane) StartAgent(ctx context.Context) error {
 		return err
 	}
 	const http = "127.0.0.1:7478"
-	agent := &Server{
+	c.agent = &Server{
 		Name: "lbd-agent", Host: c.Host, lab: c.Lab,
-		argv: []string{
+		argv: append([]string{
 			c.Lab.Bin.LBD, "agent", "--kubeconfig=" + kubeconfig, "--hub-kubeconfig=" + filepath.Join(dir, "kubeconfig"),
 			"--hub-secret=lbd-hub", "--namespace=lbd-agent", "--http=" + http,
-		},
+		}, flags...),
 		ready: func(ctx context.Context) error {
 			_, err := get(ctx, c.Lab, c.Host, "http://"+http+"/readyz", nil)
 			return err
 		},
 	}
-	return agent.Start(ctx)
+	return c.agent.Start(ctx)
 }

@@ -77,6 +77,7 @@ type ControlPlane struct {
 	daemon     string
 	kubeconfig string
 	nodes      []*Node
+	agent      *Server // of lbd, in the cluster of a tenant; nil: none was started
 }
 
 // Start adds a host to the lab, with etcd, starts the kube-apiservers and waits

@@ -45,8 +45,14 @@ var writes = map[string][]string{
 		"patch bgppeers/status.lbd.dev",
 		"patch bfdprofiles/status.lbd.dev",
 		"patch communities/status.lbd.dev",
-		"patch tenants/status.lbd.dev", "patch tenantnodes/status.lbd.dev", "patch tenantservices/status.lbd.dev",
+		"patch tenants/status.lbd.dev", "patch tenantnodes/status.lbd.dev", "patch tenantservices/status.lbd.dev", "patch tenantroutes/status.lbd.dev",
 		"delete nodestatuses.lbd.dev",
+	},
+	// It is bound in the namespaces of tenants alone.
+	"ClusterRole/lbd-tenant-ingress": {
+		"create services.", "patch services.", "delete services.",
+		"create endpointslices.discovery.k8s.io", "patch endpointslices.discovery.k8s.io", "delete endpointslices.discovery.k8s.io",
+		"create ingresses.networking.k8s.io", "patch ingresses.networking.k8s.io", "delete ingresses.networking.k8s.io",
 	},
 	"Role/lbd-system/lbd-controller": {
 		"create leases.coordination.k8s.io", "update leases.coordination.k8s.io lbd-controller", "create secrets.",

@@ -16,7 +16,7 @@ import (
 )
 
 // joined is what `lbd tenant` prints for a hub, and for a cluster of a tenant.
-func joined(t *testing.T) (hub, cluster []Object) {
+func joined(t *testing.T, ingress bool) (hub, cluster []Object) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -35,16 +35,23 @@ func joined(t *testing.T) (hub, cluster []Object) {
 		}
 		return all
 	}
-	hub = split(run(t, "tenant", "create", "shop", "--node-cidr=10.1.0.0/22", "--pool=public"))
-	cluster = split(run(t, "tenant", "join", "shop", "--server=https://hub:6443", "--ca="+write("ca", cert), "--token="+write("token", "e30."+claims+".eA")))
+	create := []string{"tenant", "create", "shop", "--node-cidr=10.1.0.0/22", "--pool=public"}
+	join := []string{"tenant", "join", "shop", "--server=https://hub:6443", "--ca=" + write("ca", cert), "--token=" + write("token", "e30."+claims+".eA")}
+	if ingress {
+		create, join = append(create, "--ingress-class=traefik", "--hostname=*.example.com"), append(join, "--ingress")
+	}
+	hub, cluster = split(run(t, create...)), split(run(t, join...))
 	return hub, cluster
 }
 
 // TestTenantTypes: an API server knows every field, and the program every flag.
 func TestTenantTypes(t *testing.T) {
-	hub, cluster := joined(t)
-	if len(hub) != 7 || len(cluster) != 9 {
+	hub, cluster := joined(t, true)
+	if len(hub) != 7+4 || len(cluster) != 9+3 {
 		t.Errorf("%d objects for the hub, %d for the cluster", len(hub), len(cluster))
+	}
+	if hub, cluster := joined(t, false); len(hub) != 7 || len(cluster) != 9 {
+		t.Errorf("without Ingresses: %d objects for the hub, %d for the cluster", len(hub), len(cluster))
 	}
 	checkTypes(t, slices.DeleteFunc(hub, func(o Object) bool { return o.Text("kind") == "Tenant" }))
 	checkTypes(t, cluster)
@@ -63,7 +70,7 @@ func TestTenantTypes(t *testing.T) {
 
 // TestTenantRights: the agent may do this in either cluster and nothing else.
 func TestTenantRights(t *testing.T) {
-	hub, cluster := joined(t)
+	hub, cluster := joined(t, true)
 	want := map[string][]string{
 		"Role/lbd-shop-main/lbd-agent": {
 			"list tenantnodes.lbd.dev", "watch tenantnodes.lbd.dev", "create tenantnodes.lbd.dev", "patch tenantnodes.lbd.dev", "delete tenantnodes.lbd.dev",
@@ -79,6 +86,9 @@ func TestTenantRights(t *testing.T) {
 			"create leases.coordination.k8s.io", "get leases.coordination.k8s.io lbd-agent", "update leases.coordination.k8s.io lbd-agent", "patch secrets. lbd-hub",
 		},
 	}
+	// With Ingresses, and else not.
+	want["Role/lbd-shop-main/lbd-agent-ingress"] = []string{"list tenantroutes.lbd.dev", "watch tenantroutes.lbd.dev", "create tenantroutes.lbd.dev", "patch tenantroutes.lbd.dev", "delete tenantroutes.lbd.dev"}
+	want["ClusterRole/lbd-agent-ingress"] = []string{"list ingresses.networking.k8s.io", "watch ingresses.networking.k8s.io", "patch ingresses/status.networking.k8s.io", "create services.", "patch services.", "delete services."}
 	roles := 0
 	for _, o := range slices.Concat(hub, cluster) {
 		if !strings.HasSuffix(o.Text("kind"), "Role") {

@@ -28,6 +28,7 @@ var types = map[schema.GroupVersionKind]func() any{
 	{Group: "apps", Version: "v1", Kind: "DaemonSet"}:                                func() any { return new(appsv1.DaemonSet) },
 	{Group: "apps", Version: "v1", Kind: "Deployment"}:                               func() any { return new(appsv1.Deployment) },
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}:                    func() any { return new(policyv1.PodDisruptionBudget) },
+	{Group: "networking.k8s.io", Version: "v1", Kind: "IngressClass"}:                func() any { return new(networkingv1.IngressClass) },
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}:               func() any { return new(networkingv1.NetworkPolicy) },
 	{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}:                     func() any { return new(coordinationv1.Lease) },
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}:                func() any { return new(rbacv1.Role) },

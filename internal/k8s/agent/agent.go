@@ -87,6 +87,7 @@ type Agent struct {
 	hubNodes    *k8s.Watch[propagate.HubNodes]
 	hubServices *k8s.Watch[propagate.HubService]
 	ingress     *ingressPart // nil without
+	noRoutes    atomic.Bool  // the hub takes no Ingresses, and the log says so
 
 	mu    sync.Mutex // guards all below
 	stats Stats
@@ -162,8 +163,8 @@ func (a *Agent) watch() {
 		Name: "nodes", ListWatch: ofTenant(a.o.Tenant.Core, "nodes", ""), Object: &corev1.Node{},
 		Convert: convertNode, Same: same[*services.Node], Changed: changed,
 	})
-	a.hubNodes = watchHub(a, v1alpha1.KindTenantNodes, convertHubNodes)
-	a.hubServices = watchHub(a, v1alpha1.KindTenantService, convertHubService)
+	a.hubNodes = watchHub(a, v1alpha1.KindTenantNodes, false, convertHubNodes)
+	a.hubServices = watchHub(a, v1alpha1.KindTenantService, false, convertHubService)
 	if a.o.Ingress {
 		a.ingress = newIngressPart(a)
 	}
@@ -180,8 +181,9 @@ func ofTenant(client rest.Interface, resource, selector string) cache.ListerWatc
 	return cache.ToListWatcherWithWatchListSemantics(lw, client)
 }
 
-// watchHub watches one kind in the one namespace of the hub that is ours.
-func watchHub[T any](a *Agent, kind string, convert func(runtime.Object) (T, bool)) *k8s.Watch[T] {
+// watchHub watches one kind in the one namespace of the hub that is ours. A kind that is optional counts as
+// absent where the hub lacks it, or does not let us read it.
+func watchHub[T any](a *Agent, kind string, optional bool, convert func(runtime.Object) (T, bool)) *k8s.Watch[T] {
 	r := a.o.Hub.Dynamic.Resource(objects.Resource(kind)).Namespace(a.o.HubNamespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
@@ -189,10 +191,16 @@ func watchHub[T any](a *Agent, kind string, convert func(runtime.Object) (T, boo
 			return r.Watch(ctx, o)
 		},
 	}
-	return k8s.NewWatch(k8s.WatchOptions[T]{
+	o := k8s.WatchOptions[T]{
 		Name: objects.Resource(kind).Resource, ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, a.o.Hub.Dynamic),
 		Object: &unstructured.Unstructured{}, Convert: convert, Same: same[T], Changed: func([]model.Key) { a.wake() },
-	})
+	}
+	if optional {
+		o.Optional, o.Lacks = true, func(ctx context.Context) (bool, error) {
+			return a.o.Hub.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, o.Name)
+		}
+	}
+	return k8s.NewWatch(o)
 }
 
 func (a *Agent) wake() {
@@ -303,6 +311,9 @@ func (a *Agent) notice(ctx context.Context) {
 	defer tick.Stop()
 	away, denied := map[string]bool{}, false
 	for {
+		if a.ingress.absent() != a.noRoutes.Load() { // which need not be a change of an object
+			a.wake()
+		}
 		for _, side := range []string{SideHub, SideTenant} {
 			err := a.lost(side, lostAfter)
 			if side == SideHub {

@@ -70,9 +70,12 @@ func newIngressPart(a *Agent) *ingressPart {
 			Name: "all services", ListWatch: ofTenant(a.o.Tenant.Core, "services", ""), Object: &corev1.Service{},
 			Convert: convertBackend, Same: same[*propagate.Backend], Changed: changed,
 		}),
-		hubRoutes: watchHub(a, v1alpha1.KindTenantRoute, convertHubRoute),
+		hubRoutes: watchHub(a, v1alpha1.KindTenantRoute, true, convertHubRoute),
 	}
 }
+
+// absent tells whether the hub takes no Ingresses, by its version or its rights.
+func (p *ingressPart) absent() bool { return p != nil && p.hubRoutes.State().Absent }
 
 func (p *ingressPart) watches(side string) []kindWatch {
 	switch {
@@ -199,6 +202,16 @@ func ofRoute(id string) bool { return strings.HasPrefix(id, v1alpha1.KindTenantR
 func (l *loop) ingressJobs() []*job {
 	p := l.a.ingress
 	if p == nil {
+		return nil
+	}
+	absent := p.absent()
+	told := l.a.noRoutes.Swap(absent)
+	if absent && !told {
+		l.a.o.Logger.Warn("the hub takes no Ingresses of this cluster", "namespace", l.a.o.HubNamespace, "err", p.hubRoutes.State().Err)
+	} else if !absent && told {
+		l.a.o.Logger.Info("the hub takes Ingresses of this cluster", "namespace", l.a.o.HubNamespace)
+	}
+	if absent {
 		return nil
 	}
 	in := &propagate.IngressInput{

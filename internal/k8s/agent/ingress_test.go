@@ -198,3 +198,37 @@ func TestIngressesAreNotDeletedBlindly(t *testing.T) {
 		return len(b.hub.All(hubRoutes)) == 1 && strings.Contains(b.spec(hubRoutes, "ingress.default.shop"), "31234")
 	})
 }
+
+// TestIngressNotTaken: a hub that takes no Ingresses of the cluster, by its version or its rights, still
+// serves its Services, and takes Ingresses once it may.
+func TestIngressNotTaken(t *testing.T) {
+	for _, lacks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("lacks the kind: %v", lacks), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newIngressBed(t)
+			var denied atomic.Bool
+			denied.Store(!lacks)
+			if lacks {
+				b.hub.Withdraw(hubRoutes)
+			}
+			b.hub.Gate(func(r *http.Request) int {
+				if strings.Contains(r.URL.Path, "/tenantroutes") && denied.Load() {
+					return http.StatusForbidden
+				}
+				return 0
+			})
+			b.service("shop")
+			b.ingress("shop", "lbd", "shop.example.com")
+			b.startIngress("one")
+			b.judge("default.shop", "True", "Accepted", "the hub serves it", "198.51.100.7")
+			b.eventually("the Service is served", func() bool { return b.shown("shop") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
+			if b.copied() != nil {
+				t.Error("a Service was copied for an Ingress that the hub does not take")
+			}
+			denied.Store(false)
+			b.hub.Serve(hubRoutes, "TenantRoute")
+			b.allocate(31234)
+			b.eventually("the hub knows the Ingress", func() bool { return b.spec(hubRoutes, "ingress.default.shop") != "" })
+		})
+	}
+}

@@ -17,7 +17,7 @@ func (c *Controller) TenantUse() map[string]TenantUse {
 	if len(all.Tenants) == 0 {
 		return nil
 	}
-	all.Nodes, all.Services = c.objects.TenantNodes.All(), c.objects.TenantServices.All()
+	all.Nodes, all.Services, all.Routes = c.objects.TenantNodes.All(), c.objects.TenantServices.All(), c.routes.Routes()
 	out := make(map[string]TenantUse, len(all.Tenants))
 	use := all.Use()
 	for k, t := range all.Tenants {

@@ -31,6 +31,10 @@ const (
 const (
 	Account  = "agent"
 	roleName = "lbd-agent"
+	// ingressName is that of its Role for Ingresses, and controllerName that of the binding by which the
+	// controller of the hub may write what the engine reads.
+	ingressName    = "lbd-agent-ingress"
+	controllerName = "lbd-tenant-ingress"
 )
 
 // The kinds of Kubernetes that are looked at here.
@@ -233,15 +237,17 @@ func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say f
 
 // run ends what is in one namespace. Without its rights the agent cannot make anew what is deleted.
 func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
-	if err := removeOurs(ctx, c, roleBindings, x.Namespace, roleName); err != nil {
-		return err
+	for _, name := range []string{roleName, ingressName, controllerName} {
+		if err := removeOurs(ctx, c, roleBindings, x.Namespace, name); err != nil {
+			return err
+		}
 	}
 	if x.Whole {
 		return removeLabelled(ctx, c, namespaces, "", x.Namespace, labelTenant, tenant)
 	}
-	for _, kind := range []string{v1alpha1.KindTenantService, v1alpha1.KindTenantNodes} {
+	for _, kind := range []string{v1alpha1.KindTenantRoute, v1alpha1.KindTenantService, v1alpha1.KindTenantNodes} {
 		var names []string
-		if err := each(ctx, c, kind, x.Namespace, func(k model.Key, _ *unstructured.Unstructured) { names = append(names, k.Name) }); err != nil {
+		if err := each(ctx, c, kind, x.Namespace, func(k model.Key, _ *unstructured.Unstructured) { names = append(names, k.Name) }); err != nil && !errors.Is(err, errNoKind) {
 			return err
 		}
 		for _, name := range names {
@@ -253,7 +259,7 @@ func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
 	for _, o := range []struct {
 		r    schema.GroupVersionResource
 		name string
-	}{{roles, roleName}, {quotas, "lbd"}, {agent.Leases, agent.PulseName}, {accounts, Account}} { // the account last: another call finds the namespace by it
+	}{{roles, roleName}, {roles, ingressName}, {quotas, "lbd"}, {quotas, "lbd-ingress"}, {agent.Leases, agent.PulseName}, {accounts, Account}} { // the account last: another call finds the namespace by it
 		if err := removeOurs(ctx, c, o.r, x.Namespace, o.name); err != nil {
 			return err
 		}

@@ -48,9 +48,10 @@ type Cluster struct {
 	// minute, by the clock of the hub. Zero: it never did, as those of earlier versions, or the Leases may not
 	// be read.
 	AgentHeard time.Time `json:"agentHeard,omitzero"`
-	// Services and Nodes are by name.
+	// Services, Nodes and Routes are by name.
 	Services []Service `json:"services,omitempty"`
 	Nodes    []Nodes   `json:"nodes,omitempty"`
+	Routes   []Route   `json:"routes,omitempty"`
 }
 
 // Last is when the agent was last heard, and away tells whether it has given no sign of life for long although
@@ -69,6 +70,14 @@ type Service struct {
 	Addresses []v1alpha1.TenantAddress `json:"addresses"`
 	Ports     []v1alpha1.TenantPort    `json:"ports"`
 	Verdict   objects.Verdict          `json:"verdict"`
+}
+
+// Route is a TenantRoute.
+type Route struct {
+	Name      string          `json:"name"`
+	Hosts     []string        `json:"hosts"`
+	Addresses []string        `json:"addresses"`
+	Verdict   objects.Verdict `json:"verdict"`
 }
 
 // Nodes is a TenantNodes object.
@@ -103,7 +112,7 @@ func Read(ctx context.Context, c *k8s.Client) ([]Tenant, error) {
 				cluster.Owner = owner
 			} else {
 				cluster.AgentWrote, cluster.AgentHeard = r.wrote[x.Namespace], r.heard[x.Namespace]
-				cluster.Services, cluster.Nodes = r.services(x.Namespace), r.nodes(x.Namespace)
+				cluster.Services, cluster.Nodes, cluster.Routes = r.services(x.Namespace), r.nodes(x.Namespace), r.routes(x.Namespace)
 			}
 			t.Clusters = append(t.Clusters, cluster)
 		}
@@ -144,6 +153,19 @@ func (r *read) services(namespace string) (out []Service) {
 	return out
 }
 
+func (r *read) routes(namespace string) (out []Route) {
+	for _, k := range sorted(r.Routes) {
+		if o := r.Routes[k]; k.Namespace == namespace {
+			x := Route{Name: k.Name, Hosts: o.Value.Spec.Hosts(), Verdict: o.Verdict(), Addresses: []string{}}
+			if o.Value.Status != nil {
+				x.Addresses = append(x.Addresses, o.Value.Status.Addresses...)
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 func (r *read) nodes(namespace string) (out []Nodes) {
 	for _, k := range sorted(r.Nodes) {
 		if o := r.Nodes[k]; k.Namespace == namespace {
@@ -174,6 +196,14 @@ func readAll(ctx context.Context, c *k8s.Client) (*read, error) {
 		return nil, err
 	}
 	if err := r.listen(ctx, c); err != nil {
+		return nil, err
+	}
+	r.Routes = make(map[model.Key]objects.Object[*v1alpha1.TenantRoute])
+	err = each(ctx, c, v1alpha1.KindTenantRoute, "", func(k model.Key, u *unstructured.Unstructured) {
+		r.Routes[k] = objects.Read[v1alpha1.TenantRoute](u, v1alpha1.KindTenantRoute)
+		note(r.wrote, u)
+	})
+	if err != nil && !errors.Is(err, errNoKind) { // a hub of an earlier version
 		return nil, err
 	}
 	return r, each(ctx, c, v1alpha1.KindTenantService, "", func(k model.Key, u *unstructured.Unstructured) {
@@ -213,6 +243,8 @@ func (r *read) listen(ctx context.Context, c *k8s.Client) error {
 	}
 }
 
+var errNoKind = errors.New("the cluster does not know the kind")
+
 // pageSize bounds the objects of one answer.
 const pageSize = 500
 
@@ -221,7 +253,7 @@ func each(ctx context.Context, c *k8s.Client, kind, namespace string, do func(mo
 	for next := ""; ; {
 		list, err := c.Dynamic.Resource(objects.Resource(kind)).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("the cluster does not know the kind %s: it is no hub, or lacks what `lbd manifest crds` prints", kind)
+			return fmt.Errorf("%w %s: it is no hub, or lacks what `lbd manifest crds` prints", errNoKind, kind)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind, err)

@@ -25,6 +25,7 @@ const (
 	resTenants  = "lbd.dev/v1alpha1/tenants"
 	resNodes    = "lbd.dev/v1alpha1/tenantnodes"
 	resServices = "lbd.dev/v1alpha1/tenantservices"
+	resRoutes   = "lbd.dev/v1alpha1/tenantroutes"
 	resSpaces   = "v1/namespaces"
 	resAccounts = "v1/serviceaccounts"
 	resBindings = "rbac.authorization.k8s.io/v1/rolebindings"
@@ -37,7 +38,7 @@ const (
 // bed is an API server with the tenants shop, of two Services, and bank.
 func bed(t *testing.T) (*apitest.Server, *k8s.Client) {
 	t.Helper()
-	api := apitest.New(t, map[string]string{resTenants: "Tenant", resNodes: "TenantNodes", resServices: "TenantService", resSpaces: "Namespace",
+	api := apitest.New(t, map[string]string{resTenants: "Tenant", resNodes: "TenantNodes", resServices: "TenantService", resRoutes: "TenantRoute", resSpaces: "Namespace",
 		resAccounts: "ServiceAccount", resBindings: "RoleBinding", resRoles: "Role", resQuotas: "ResourceQuota", resPods: "Pod", resLeases: "Lease"})
 	tenant(api, "shop", "2026-01-01T00:00:00Z", "lbd-shop-main", "10.1.0.0/24", true)
 	tenant(api, "bank", "2026-01-02T00:00:00Z", "lbd-bank-main", "10.2.0.0/24", true)
@@ -49,6 +50,9 @@ func bed(t *testing.T) (*apitest.Server, *k8s.Client) {
 	api.Put(resNodes, object("lbd-shop-main", "nodes-0", map[string]any{"nodes": []any{
 		map[string]any{"name": "a1", "addresses": []any{"10.1.0.1"}}, map[string]any{"name": "a2", "addresses": []any{"10.9.0.1"}, "state": "Draining"}}},
 		map[string]any{"conditions": []any{condition("Accepted", "False", "RefusedNodes", "a2: 10.9.0.1 is in none of the nodeCIDRs of the cluster")}}))
+	api.Put(resRoutes, object("lbd-shop-main", "ingress.default.web", map[string]any{"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": "web"},
+		"rules": []any{map[string]any{"host": "a.example.com", "paths": []any{map[string]any{"path": "/", "service": "web", "nodePort": 30080}}}}},
+		map[string]any{"addresses": []any{"192.0.2.9"}, "conditions": []any{condition("Accepted", "True", "Accepted", ""), condition("AddressAssigned", "True", "Assigned", "")}}))
 	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
 	if err != nil {
 		t.Fatal(err)
@@ -123,9 +127,9 @@ func TestRead(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %v %+v", x.Name, x.Accepted.OK, x.Use))
 	}
 	want := []string{
-		"bank true {Services:1 Ports:1 Addresses:1 Nodes:0 Problems:0}",
-		"shop true {Services:1 Ports:1 Addresses:1 Nodes:2 Problems:2}",
-		"thief false {Services:0 Ports:0 Addresses:0 Nodes:0 Problems:1}",
+		"bank true {Services:1 Ports:1 Addresses:1 Nodes:0 Routes:0 Problems:0}",
+		"shop true {Services:1 Ports:1 Addresses:1 Nodes:2 Routes:1 Problems:2}",
+		"thief false {Services:0 Ports:0 Addresses:0 Nodes:0 Routes:0 Problems:1}",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -142,6 +146,13 @@ func TestRead(t *testing.T) {
 	}
 	if n := shop.Nodes; len(n) != 1 || n[0].Verdict.Reason != "RefusedNodes" || len(n[0].Nodes) != 2 || n[0].Nodes[1].State != "Draining" {
 		t.Errorf("nodes %+v", n)
+	}
+	if r := shop.Routes; len(r) != 1 || !r[0].Verdict.OK || fmt.Sprint(r[0].Hosts, r[0].Addresses) != "[a.example.com] [192.0.2.9]" {
+		t.Errorf("routes %+v", r)
+	}
+	api.Withdraw(resRoutes) // a hub of an earlier version has none
+	if all, err := Read(t.Context(), c); err != nil || len(all) != 3 || all[1].Use.Routes != 0 {
+		t.Errorf("without the kind: %v, %v", all, err)
 	}
 	if _, err := Find(t.Context(), c, "shoe"); !errors.Is(err, ErrNoTenant) || !strings.Contains(err.Error(), `["bank" "shop" "thief"]`) {
 		t.Error(err)
@@ -281,7 +292,7 @@ func TestDeleteKeeps(t *testing.T) {
 		if len(e.Namespaces) != 1 || e.Namespaces[0].Whole || api.Get(resSpaces, "", ns) == nil {
 			t.Errorf("%s: %+v, %q", name, e, said)
 		}
-		for res, what := range map[string]string{resServices: "default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent", resLeases: "agent"} {
+		for res, what := range map[string]string{resServices: "default.web", resRoutes: "ingress.default.web", resBindings: "lbd-agent", resRoles: "lbd-agent", resAccounts: "agent", resLeases: "agent"} {
 			if api.Get(res, ns, what) != nil {
 				t.Errorf("%s: %s %s is there", name, res, what)
 			}

@@ -58,6 +58,7 @@ type Tenants struct {
 	Tenants  map[model.Key]Object[*v1alpha1.Tenant]
 	Nodes    map[model.Key]Object[*v1alpha1.TenantNodes]
 	Services map[model.Key]Object[*v1alpha1.TenantService]
+	Routes   map[model.Key]Object[*v1alpha1.TenantRoute]
 }
 
 // TenantUse is what the clusters of a Tenant have together.
@@ -69,6 +70,8 @@ type TenantUse struct {
 	Addresses int `json:"addresses"`
 	// Nodes are those that agents name, and that may be refused.
 	Nodes int `json:"nodes"`
+	// Routes are those that are accepted.
+	Routes int `json:"routes"`
 	// Problems are objects that are not in use as they are written, or lack an address, the Tenant itself
 	// included.
 	Problems int `json:"problems"`
@@ -106,6 +109,7 @@ func (t *Tenants) Use() map[string]TenantUse {
 			return
 		}
 		u.Services, u.Ports, u.Addresses, u.Nodes = u.Services+more.Services, u.Ports+more.Ports, u.Addresses+more.Addresses, u.Nodes+more.Nodes
+		u.Routes += more.Routes
 		if !v.OK {
 			u.Problems++
 		}
@@ -122,6 +126,13 @@ func (t *Tenants) Use() map[string]TenantUse {
 		u := TenantUse{Addresses: len(Given(o.Value))}
 		if o.accepted() {
 			u.Services, u.Ports = 1, len(o.Value.Spec.Ports)
+		}
+		add(owners[k.Namespace], u, o.Verdict())
+	}
+	for k, o := range t.Routes {
+		u := TenantUse{}
+		if o.accepted() {
+			u.Routes = 1
 		}
 		add(owners[k.Namespace], u, o.Verdict())
 	}

@@ -69,11 +69,14 @@ func TestTenantUse(t *testing.T) {
 			{Namespace: "a", Name: "x"}: service("Accepted", 2, "192.0.2.1", "2001:db8::1"), {Namespace: "a", Name: "y"}: service("!TenantLimit", 4),
 			{Namespace: "b", Name: "x"}: service("!NoTenant", 1), {Namespace: "c", Name: "x"}: service("!NoTenant", 1),
 		},
+		Routes: map[model.Key]Object[*v1alpha1.TenantRoute]{
+			{Namespace: "a", Name: "x"}: {Conditions: said("Accepted", "Accepted", 0)}, {Namespace: "a", Name: "y"}: {Conditions: said("Accepted", "!HostnameTaken", 0)},
+		},
 	}
 	if got := fmt.Sprint(all.Owners()); got != "map[a:new b:old]" { // the one that is accepted, else the older one
 		t.Error(got)
 	}
-	const want = "map[new:{1 2 2 3 2} newer:{0 0 0 0 1} old:{0 0 0 0 2}]"
+	const want = "map[new:{1 2 2 3 1 3} newer:{0 0 0 0 0 1} old:{0 0 0 0 0 2}]"
 	if got := fmt.Sprint(all.Use()); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

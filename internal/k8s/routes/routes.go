@@ -5,6 +5,7 @@
 package routes
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"reflect"
@@ -102,7 +103,18 @@ func convert(obj runtime.Object) (routes.Have, bool) {
 			body[field] = v
 		}
 	}
-	return routes.Have{UID: string(u.GetUID()), Body: body}, true
+	ports, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "ports") // of a Service: in whatever order
+	if list, ok := ports.([]any); ok {
+		slices.SortStableFunc(list, func(a, b any) int { return cmp.Compare(number(a), number(b)) })
+	}
+	return routes.Have{Body: body}, true
+}
+
+// number is that of a port.
+func number(port any) int64 {
+	p, _ := port.(map[string]any)
+	n, _ := p["port"].(int64)
+	return n
 }
 
 func (k *Keeper) wake() {

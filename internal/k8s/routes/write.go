@@ -132,6 +132,9 @@ func (w *writer) carryOut(ctx context.Context, list []*attempt) time.Duration {
 			}
 			level("an object for the Ingress of a tenant is not written; it is tried again", "kind", a.id.Kind, "object", a.id.Key, "err", a.err)
 		}
+		if before := w.past[a.id]; !p.failed && !before.failed && before.body == a.body { // another writer has it otherwise
+			p.wait = min(2*before.wait, resyncEvery)
+		}
 		p.until = now.Add(p.wait)
 		w.past[a.id] = p
 		next = min(next, p.wait)

@@ -49,10 +49,7 @@ type Object struct {
 }
 
 // Have is an object as the hub has it.
-type Have struct {
-	UID  string
-	Body map[string]any
-}
+type Have struct{ Body map[string]any }
 
 // serviceName is the name in the hub of a Service behind a route.
 func serviceName(namespace string, r *v1alpha1.TenantRoute, service string) string {

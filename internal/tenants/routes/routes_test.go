@@ -53,7 +53,7 @@ func (w *world) step(t *testing.T) Output {
 	for range 4 {
 		out := Step(&w.Input)
 		for _, o := range out.Writes {
-			have := Have{UID: "uid", Body: jsonOf(o.Body)}
+			have := Have{Body: jsonOf(o.Body)}
 			if o.Kind == KindService {
 				have.Body["spec"].(map[string]any)["ipFamilies"] = []any{"IPv4", "IPv6"}
 			}

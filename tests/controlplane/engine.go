@@ -1,0 +1,189 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"lbd.dev/lbd/tests/lab"
+)
+
+// EnginePort is where an Engine serves HTTP.
+const EnginePort = 8088
+
+// Engine stands for the ingress controller of a cluster: for each request it finds in the API what the
+// Ingresses of its class say of host and path, goes from there to a Service and to the ready endpoints of that,
+// and proxies to one of them. It knows nothing of lbd.
+type Engine struct {
+	Class string
+	Host  *lab.Node
+
+	lab    *lab.Lab
+	client kubernetes.Interface
+}
+
+// StartEngine has a node serve the Ingresses of a class until ctx ends.
+func (c *ControlPlane) StartEngine(ctx context.Context, on *Node, class string) (*Engine, error) {
+	client, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Class: class, Host: on.Node, lab: c.Lab, client: client}
+	l, err := on.Listen(fmt.Sprintf("[::]:%d", EnginePort))
+	if err != nil {
+		return nil, err
+	}
+	s := &http.Server{Handler: e, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = s.Serve(l) }()
+	go func() {
+		for ctx.Err() == nil {
+			e.publish(ctx)
+			time.Sleep(200 * time.Millisecond)
+		}
+		_ = s.Close()
+	}()
+	return e, nil
+}
+
+// ingresses are those of the class.
+func (e *Engine) ingresses(ctx context.Context) (list []networkingv1.Ingress) {
+	all, err := e.client.NetworkingV1().Ingresses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	for _, i := range all.Items {
+		if i.Spec.IngressClassName != nil && *i.Spec.IngressClassName == e.Class {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// publish writes the address of the engine into the Ingresses that lack it.
+func (e *Engine) publish(ctx context.Context) {
+	for _, i := range e.ingresses(ctx) {
+		if len(i.Status.LoadBalancer.Ingress) == 0 {
+			i.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: e.Host.IP4.String()}}
+			_, _ = e.client.NetworkingV1().Ingresses(i.Namespace).UpdateStatus(ctx, &i, metav1.UpdateOptions{}) // it tries again
+		}
+	}
+}
+
+// ServeHTTP proxies one request.
+func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host, _, _ := strings.Cut(r.Host, ":")
+	to, err := e.Resolve(r.Context(), host, r.URL.Path)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	target := to[rand.N(len(to))]
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", target.String(), p.In.Host
+		},
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return e.lab.Dial(ctx, &e.Host.Host, network, address)
+		}},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+var errNoRule = errors.New("no Ingress has a rule for it")
+
+// Resolve finds the ready endpoints for a host and a path.
+func (e *Engine) Resolve(ctx context.Context, host, path string) ([]netip.AddrPort, error) {
+	var namespace string
+	var best *networkingv1.HTTPIngressPath
+	for _, i := range e.ingresses(ctx) {
+		for _, r := range i.Spec.Rules {
+			_, below, _ := strings.Cut(host, ".")
+			if r.HTTP == nil || r.Host != host && r.Host != "*."+below {
+				continue
+			}
+			for _, p := range r.HTTP.Paths {
+				under := strings.HasPrefix(path+"/", strings.TrimSuffix(p.Path, "/")+"/")
+				if *p.PathType == networkingv1.PathTypeExact && p.Path == path || *p.PathType == networkingv1.PathTypePrefix && under {
+					if best == nil || len(p.Path) > len(best.Path) {
+						namespace, best = i.Namespace, &p
+					}
+				}
+			}
+		}
+	}
+	if best == nil {
+		return nil, errNoRule
+	}
+	return e.endpoints(ctx, namespace, best.Backend.Service)
+}
+
+// endpoints are those of a port of a Service.
+func (e *Engine) endpoints(ctx context.Context, namespace string, b *networkingv1.IngressServiceBackend) (list []netip.AddrPort, err error) {
+	s, err := e.client.CoreV1().Services(namespace).Get(ctx, b.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var port corev1.ServicePort
+	for _, p := range s.Spec.Ports {
+		if p.Port == b.Port.Number || b.Port.Name != "" && p.Name == b.Port.Name {
+			port = p
+		}
+	}
+	all, err := e.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + b.Name})
+	if err != nil {
+		return nil, err
+	}
+	for _, slice := range all.Items {
+		for _, p := range slice.Ports {
+			if p.Name == nil || *p.Name != port.Name || p.Port == nil {
+				continue
+			}
+			for _, x := range slice.Endpoints {
+				a, err := netip.ParseAddr(x.Addresses[0])
+				if err == nil && (x.Conditions.Ready == nil || *x.Conditions.Ready) {
+					list = append(list, netip.AddrPortFrom(a, uint16(*p.Port)))
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("the Service %s/%s has no ready endpoint", namespace, cmp.Or(b.Name, "?"))
+	}
+	return list, nil
+}
+
+// Get asks the engine as a client of the network does: the status and the body.
+func (e *Engine) Get(ctx context.Context, from *lab.Host, host, path string) (int, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s%s", netip.AddrPortFrom(e.Host.IP4, EnginePort), path), nil)
+	if err != nil {
+		return 0, "", fmt.Errorf("get: %w", err)
+	}
+	req.Host = host
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return e.lab.Dial(ctx, from, network, address)
+	}}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", fmt.Errorf("get: %w", err)
+	}
+	defer resp.Body.Close()
+	body := make([]byte, 1000)
+	n, _ := resp.Body.Read(body) // the answers are short
+	return resp.StatusCode, string(body[:n]), nil
+}
