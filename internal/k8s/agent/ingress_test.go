@@ -158,10 +158,10 @@ func TestIngressRefusedByQuota(t *testing.T) {
 	b.ingress("shop", "lbd", "shop.example.com")
 	a, _ := b.startIngress("one")
 	b.allocate(31234)
-	b.judge("default.shop", "True", "Accepted", "the hub serves it", "198.51.100.7")
 	b.eventually("the Ingress says so", func() bool {
 		return strings.Contains(strings.Join(b.told(), "\n"), "default/shop Warning HubRefused: HubRefused: ")
 	})
+	b.judge("default.shop", "True", "Accepted", "the hub serves it", "198.51.100.7")
 	b.eventually("the Service is served", func() bool { return b.shown("shop") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
 	if n := a.Stats().Writes[Written{SideHub, v1alpha1.KindTenantRoute, "refused"}]; n == 0 {
 		t.Error("no refusal is counted")

@@ -353,7 +353,7 @@ func TestNodes(t *testing.T) {
 func TestNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, parts := range [][4]string{{"shop", "Service", "a-b", "c"}, {"shop", "Service", "a", "b-c"}, {"bank", "Service", "a", "b-c"}, {"shop", "Ingress", "a", "b-c"}, {"shop", "Ingress", "a", strings.Repeat("a", 253)},
-		{"shop", "Ingress", "a", strings.Repeat("a", 39) + ".b"}} {
+		{"shop", "Ingress", "a", strings.Repeat("a", 39) + ".b"}, {"shop", "Ingress", "a", strings.Repeat("a", 43)}, {"shop", "Ingress", "aa", strings.Repeat("a", 42)}} {
 		name := tenants.HubName(parts[0], parts[1], parts[2], parts[3])
 		if other, is := seen[name]; is || len(name) > 51 || strings.Contains(name, ".-") {
 			t.Errorf("%v has the name %s, %s too", parts, name, other)
