@@ -201,7 +201,8 @@ func (e *End) left(err error) error {
 	return fmt.Errorf("%w; another call finds the namespaces %q only with the label %s=%s", err, names, labelTenant, e.Tenant)
 }
 
-// wait waits until no TenantService has an address.
+// wait waits until no TenantService and no TenantRoute has an address. A route has one until what the engine
+// reads of it is gone.
 func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say func(string)) error {
 	ended := time.NewTimer(most)
 	defer ended.Stop()
@@ -216,12 +217,14 @@ func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say f
 		}
 		left := 0
 		for _, x := range e.Namespaces {
-			err := each(ctx, c, v1alpha1.KindTenantService, x.Namespace, func(_ model.Key, u *unstructured.Unstructured) {
-				list, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses") // of another type: none
-				left += len(list)
-			})
-			if err != nil {
-				return err
+			for _, kind := range []string{v1alpha1.KindTenantService, v1alpha1.KindTenantRoute} {
+				err := each(ctx, c, kind, x.Namespace, func(_ model.Key, u *unstructured.Unstructured) {
+					list, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses") // of another type: none
+					left += len(list)
+				})
+				if err != nil && !errors.Is(err, errNoKind) {
+					return err
+				}
 			}
 		}
 		if left > 0 {
