@@ -72,7 +72,7 @@ func TestDefinitions(t *testing.T) {
 }
 
 // namespaced are the kinds whose objects are in namespaces.
-var namespaced = []string{"MachineLoadBalancer", "TenantNodes", "TenantService"}
+var namespaced = []string{"MachineLoadBalancer", "TenantNodes", "TenantService", "TenantRoute"}
 
 func testVerdicts(t *testing.T, c *controlplane.ControlPlane) {
 	cfg, err := c.Config(c.Host, c.Host.IP4, controlplane.Admin)
