@@ -11,8 +11,12 @@ import (
 // one that this node cannot have, that belongs to another node than the VIP does, or that a foreign
 // host answers for, is replaced by the VIP, and the connections of the others stay where they are. All
 // nodes come to the same. Of the VIPs of the object, here are those that this node can have.
-func sources(v *model.View, lb *model.LoadBalancer, here []netip.Addr, vip netip.Addr) (out []netip.Addr) {
-	out = turned(lb, vip)
+func sources(v *model.View, w *wanted, here []netip.Addr, vip netip.Addr) (out []netip.Addr) {
+	vips := w.configured.VIPs
+	if !slices.Contains(vips, vip) { // it is this node's alone now, and has what it had while it was configured
+		vips = w.VIPs
+	}
+	out = turned(w.Sources, vips, vip)
 	for i, s := range out {
 		if by := owner(v, s); by != "" && by != owner(v, vip) || !slices.Contains(here, s) || foreign(v, s, by) {
 			out[i] = vip
@@ -28,14 +32,14 @@ func sources(v *model.View, lb *model.LoadBalancer, here []netip.Addr, vip netip
 // to several VIPs from one port, and the hash does not tell these connections apart: with one source
 // they would be the same connection to a server. One balancer would see that, but in a planned move
 // one has the old connection, and another one opens the new one.
-func turned(lb *model.LoadBalancer, vip netip.Addr) (out []netip.Addr) {
+func turned(sources, vips []netip.Addr, vip netip.Addr) (out []netip.Addr) {
 	at := 0
-	for _, other := range lb.VIPs {
+	for _, other := range vips {
 		if other.Is4() == vip.Is4() && other.Less(vip) {
 			at++
 		}
 	}
-	for _, s := range lb.Sources {
+	for _, s := range sources {
 		if s.Is4() == vip.Is4() {
 			out = append(out, s)
 		}

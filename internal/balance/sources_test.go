@@ -110,7 +110,7 @@ func TestSourcesOfOneClient(t *testing.T) {
 		lb := &model.LoadBalancer{VIPs: slices.Concat(ipv4, ipv6), Sources: x.sources}
 		used := make(map[netip.Addr][]netip.Addr)
 		for _, vip := range x.clients {
-			used[vip] = sources(&model.View{Self: "m1"}, lb, lb.VIPs, vip)
+			used[vip] = sources(&model.View{Self: "m1"}, &wanted{lb, lb, nil}, lb.VIPs, vip)
 			if of := slices.SortedFunc(slices.Values(used[vip]), netip.Addr.Compare); !slices.Equal(of, slices.DeleteFunc(slices.Clone(x.sources), func(s netip.Addr) bool { return s.Is4() != vip.Is4() })) {
 				t.Errorf("%s: %s has %v, not each source once", what, vip, of)
 			}
@@ -121,6 +121,22 @@ func TestSourcesOfOneClient(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestSourcesWhileOneIsRemoved: a node that has yet to hand an address over, which is configured no more, and
+// the others give connections to the addresses that stay the same sources.
+func TestSourcesWhileOneIsRemoved(t *testing.T) {
+	stay := []netip.Addr{netip.MustParseAddr("10.0.0.201"), netip.MustParseAddr("10.0.0.202")}
+	lb := &model.LoadBalancer{VIPs: stay, Sources: stay}
+	with := *lb
+	with.VIPs = slices.Concat([]netip.Addr{vip4}, stay)
+	holder, other := &wanted{&with, lb, []netip.Addr{vip4}}, &wanted{lb, lb, nil}
+	for _, vip := range stay {
+		here, there := sources(&model.View{Self: "m1"}, holder, with.VIPs, vip), sources(&model.View{Self: "m2"}, other, stay, vip)
+		if len(here) != 2 || !slices.Equal(here, there) {
+			t.Errorf("%s: %v where one is removed, %v elsewhere", vip, here, there)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func Forward(v *model.View) Forwarding {
 		o := Step(&Input{Now: v.Now, Wanted: lb, VIPs: v.VIPs, Health: v.Health, Told: told(v, w.LoadBalancer), Memory: v.Memory.Balance[lb.Name]})
 		for n := range o.Services {
 			x := &o.Services[n]
-			x.Interface, x.Claimed, x.Sources = interfaces[x.Addr], claimed(v, x.Addr), sources(v, w.LoadBalancer, lb.VIPs, x.Addr)
+			x.Interface, x.Claimed, x.Sources = interfaces[x.Addr], claimed(v, x.Addr), sources(v, &w, lb.VIPs, x.Addr)
 			if x.ClientSource {
 				x.Near = near(v.Links, lb, x.Addr)
 			}

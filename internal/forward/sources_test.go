@@ -47,8 +47,8 @@ func (l *lab) takes(to string, sources map[netip.Addr][]netip.Addr) {
 	}
 }
 
-// TestSources: servers see the source that the hash of a connection chooses, whichever address the
-// client connected to, and their answers come back. A balancer that takes over without knowing the
+// TestSources: servers see the source that the hash of a connection chooses in the list of its VIP, and their
+// answers come back. A balancer that takes over without knowing the
 // connections gives them the same.
 func TestSources(t *testing.T) {
 	l := newLab(t)
@@ -64,7 +64,7 @@ func TestSources(t *testing.T) {
 	used := make(map[string]int)
 	for i := range 120 {
 		of := sources[both[i%2]]
-		// Its own port for each, for two on one port of a server, from two VIPs, are not both kept.
+		// Its own port for each: the lists of all VIPs are one here, so two from one port would be the same to a server.
 		c, err := l.dialFrom(client, []string{"tcp", "udp"}[i/2%2], 30000+uint16(i), netip.AddrPortFrom(of[i/4%len(of)], port))
 		if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v4/api"
+
 	"lbd.dev/lbd/internal/bgp"
 )
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"lbd.dev/lbd/internal/wake"
 )
 
