@@ -144,6 +144,7 @@ func StepIngresses(in *IngressInput) IngressOutput {
 			out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: h.UID, Before: h.Spec})
 		}
 	}
+	in.keep(copies)
 	for key, b := range in.Backends {
 		if wanted := copies[key]; b.Copy && wanted == nil {
 			out.Copies = append(out.Copies, Copy{Key: key, UID: b.UID})
@@ -287,22 +288,59 @@ func (p *IngressPath) wanted(in *IngressInput, namespace string, copies map[mode
 	if has != nil && !has.Copy {
 		return out, new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, p.Service)))
 	}
-	wanted := copies[name]
-	if wanted == nil {
-		wanted = &Backend{Type: "NodePort", Selector: b.Selector, Copy: true}
-		copies[name] = wanted
-	}
-	port.NodePort, out.NodePort = 0, 0
-	if !slices.Contains(wanted.Ports, port) {
-		wanted.Ports = append(wanted.Ports, port)
-		slices.SortFunc(wanted.Ports, func(a, b BackendPort) int { return cmp.Compare(a.Port, b.Port) })
-	}
+	addPort(copies, name, b.Selector, port)
+	out.NodePort = 0
 	if has != nil {
 		if at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.Port == port.Port && x.Protocol == port.Protocol }); at >= 0 {
 			out.NodePort = has.Ports[at].NodePort
 		}
 	}
 	return out, nil
+}
+
+// keep adds to the copies what the hub leads to: a NodePort that is freed may be that of another Service
+// next, and clients of the hostname would reach it.
+func (in *IngressInput) keep(copies map[model.Key]*Backend) {
+	for _, h := range in.HubRoutes {
+		if h.Spec == nil {
+			continue
+		}
+		namespace := h.Spec.Origin.Namespace
+		for _, r := range h.Spec.Rules {
+			for _, p := range r.Paths {
+				name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, p.Service)}
+				has := in.Backends[name]
+				if has == nil || !has.Copy {
+					continue
+				}
+				at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.NodePort == p.NodePort })
+				if at < 0 {
+					continue
+				}
+				selector := has.Selector
+				if b := in.Backends[model.Key{Namespace: namespace, Name: p.Service}]; b != nil && len(b.Selector) > 0 {
+					selector = b.Selector
+				}
+				addPort(copies, name, selector, has.Ports[at])
+			}
+		}
+	}
+}
+
+// addPort adds a port to a copy that does not have it. The name is one that no other port can have, as one that is kept
+// may have had that of its successor.
+func addPort(copies map[model.Key]*Backend, name model.Key, selector map[string]string, port BackendPort) {
+	wanted := copies[name]
+	if wanted == nil {
+		wanted = &Backend{Type: "NodePort", Selector: selector, Copy: true}
+		copies[name] = wanted
+	}
+	if slices.ContainsFunc(wanted.Ports, func(x BackendPort) bool { return x.Port == port.Port }) {
+		return
+	}
+	port.Name, port.NodePort = fmt.Sprintf("port-%d", port.Port), 0
+	wanted.Ports = append(wanted.Ports, port)
+	slices.SortFunc(wanted.Ports, func(a, b BackendPort) int { return cmp.Compare(a.Port, b.Port) })
 }
 
 // like tells whether a copy is as it is to be.

@@ -2,6 +2,7 @@ package propagate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 type ingresses struct {
 	IngressInput
 	next int32 // NodePort
+	away bool  // the hub takes nothing
 }
 
 func at(name string) model.Key { return model.Key{Namespace: "default", Name: name} }
@@ -52,14 +54,10 @@ func (w *ingresses) step(t *testing.T) (events []string) {
 				delete(w.Backends, c.Key)
 				continue
 			}
-			made := *c.Backend
-			made.UID, made.Ports = c.Name, nil
-			for _, p := range c.Backend.Ports {
-				w.next++
-				p.NodePort = w.next
-				made.Ports = append(made.Ports, p)
-			}
-			w.Backends[c.Key] = &made
+			w.copied(t, c)
+		}
+		if w.away {
+			out.Routes = nil
 		}
 		for _, r := range out.Routes {
 			h := w.HubRoutes[r.Name]
@@ -82,6 +80,30 @@ func (w *ingresses) step(t *testing.T) (events []string) {
 	}
 	t.Fatal("it does not come to rest")
 	return nil
+}
+
+// copied makes or changes a copy as the API server does: a port keeps its NodePort, and names differ.
+func (w *ingresses) copied(t *testing.T, c Copy) {
+	t.Helper()
+	made, had, names := *c.Backend, map[int32]int32{}, map[string]bool{}
+	if has := w.Backends[c.Key]; has != nil {
+		for _, p := range has.Ports {
+			had[p.Port] = p.NodePort
+		}
+	}
+	made.UID, made.Ports = c.Name, nil
+	for _, p := range c.Backend.Ports {
+		if p.NodePort = had[p.Port]; p.NodePort == 0 {
+			w.next++
+			p.NodePort = w.next
+		}
+		if names[p.Name] {
+			t.Errorf("two ports of a Service have one name: %v", c.Backend.Ports)
+		}
+		names[p.Name] = true
+		made.Ports = append(made.Ports, p)
+	}
+	w.Backends[c.Key] = &made
 }
 
 // judge is what the hub says of a route.
@@ -127,7 +149,7 @@ func TestIngress(t *testing.T) {
 	wants(t, "TLS", fmt.Sprint(spec.TLS), "[{[a.example.com] cert}]")
 	wants(t, "routes", fmt.Sprint(len(w.HubRoutes)), "1")
 	copied := *w.Backends[at(tenants.CopyName("default", "web"))]
-	wants(t, "the copy", fmt.Sprint(copied.Type, copied.Selector, copied.Ports), "NodePortmap[app:web] [{http TCP 8080 80 30001}]")
+	wants(t, "the copy", fmt.Sprint(copied.Type, copied.Selector, copied.Ports), "NodePortmap[app:web] [{port-80 TCP 8080 80 30001}]")
 	w.judge("a", "True", "Accepted", "192.0.2.1", "lb.example.com")
 	w.step(t)
 	wants(t, "addresses", fmt.Sprint(i.Addresses), "[192.0.2.1 lb.example.com]")
@@ -178,6 +200,88 @@ func TestCopies(t *testing.T) {
 	w.step(t)
 	if w.Backends[copied] != nil || w.Backends[at("web")] == nil || len(w.HubRoutes) != 0 {
 		t.Errorf("without an Ingress: %v, %v", w.Backends, w.HubRoutes)
+	}
+}
+
+// TestCopyKept: a copy, and each port of it, lives for as long as the hub leads to it, whatever became of the
+// Ingress or the Service, and follows the Service meanwhile. Then it goes.
+func TestCopyKept(t *testing.T) {
+	renumber := func(w *ingresses, _ *Ingress) { w.Backends[at("web")].Ports[0].Port = 8080 }
+	for name, tt := range map[string]struct {
+		away   bool // so that the hub would hear of it otherwise
+		change func(*ingresses, *Ingress)
+	}{
+		"defaultBackend":          {false, func(_ *ingresses, i *Ingress) { i.Default = true }},
+		"a resource":              {false, func(_ *ingresses, i *Ingress) { i.Rules[0].Paths[0].Service = "" }},
+		"no such Service":         {false, func(_ *ingresses, i *Ingress) { i.Rules[0].Paths[0].Service = "gone" }},
+		"the Service is gone":     {false, func(w *ingresses, _ *Ingress) { delete(w.Backends, at("web")) }},
+		"no selector":             {false, func(w *ingresses, _ *Ingress) { w.Backends[at("web")].Selector = nil }},
+		"another number":          {false, renumber},
+		"an own NodePort":         {true, func(w *ingresses, _ *Ingress) { w.Backends[at("web")].Ports[0].NodePort = 31000 }},
+		"another number, by name": {true, func(w *ingresses, i *Ingress) { i.Rules[0].Paths[0].PortName = "http"; renumber(w, i) }},
+		"another number, in both": {true, func(w *ingresses, i *Ingress) { i.Rules[0].Paths[0].Port = 8080; renumber(w, i) }},
+		"no Ingress":              {true, func(w *ingresses, _ *Ingress) { delete(w.Ingresses, at("a")) }},
+		"another class":           {true, func(_ *ingresses, i *Ingress) { i.Class = "nginx" }},
+		"another Service": {true, func(w *ingresses, i *Ingress) {
+			w.service("new", func(*Backend) {})
+			i.Rules[0].Paths[0].Service = "new"
+		}},
+		"an Ingress that is not served": {true, func(_ *ingresses, i *Ingress) { i.Rules = nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newIngresses()
+			i := w.ingress("a", "web")
+			w.step(t)
+			before, key := w.paths("a"), at(tenants.CopyName("default", "web"))
+			w.away = tt.away
+			tt.change(w, i)
+			w.step(t)
+			wants(t, "the hub", w.paths("a"), before)
+			if b := w.Backends[key]; b == nil || b.Ports[0].NodePort != 30001 {
+				t.Fatalf("the hub leads to what is gone: %+v", b)
+			}
+			if b := w.Backends[at("web")]; b != nil && b.Selector != nil {
+				b.Selector = map[string]string{"app": "new"}
+				w.step(t)
+				wants(t, "the selector", fmt.Sprint(w.Backends[key].Selector), "map[app:new]")
+			}
+			w.away = false
+			delete(w.Ingresses, at("a"))
+			out := StepIngresses(&w.IngressInput)
+			frees := slices.ContainsFunc(out.Copies, func(c Copy) bool { return c.Key == key && (c.Backend == nil || c.Backend.Ports[0].Port != 80) })
+			if len(out.Routes) != 1 || frees {
+				t.Errorf("not the route first: %+v", out)
+			}
+			w.step(t)
+			if w.Backends[key] != nil {
+				t.Error("the copy is left")
+			}
+		})
+	}
+}
+
+// TestCopyReplaced: the hub leads to the new NodePort before the old one is freed.
+func TestCopyReplaced(t *testing.T) {
+	w := newIngresses()
+	i, key := w.ingress("a", "web"), at(tenants.CopyName("default", "web"))
+	i.Rules[0].Paths[0].PortName = "http"
+	w.step(t)
+	w.Backends[at("web")].Ports[0].Port = 8080
+	w.away = true
+	w.step(t)
+	wants(t, "meanwhile", fmt.Sprint(w.Backends[key].Ports), "[{port-80 TCP 8080 80 30001} {port-8080 TCP 8080 8080 30002}]")
+	w.away = false
+	w.step(t)
+	wants(t, "the hub", w.paths("a"), "a.example.com/web Prefix web:30002")
+	wants(t, "then", fmt.Sprint(w.Backends[key].Ports), "[{port-8080 TCP 8080 8080 30002}]")
+	w.Backends[at("web")].Ports[0].NodePort = 31000
+	if out := StepIngresses(&w.IngressInput); len(out.Routes) != 1 || len(out.Copies) != 0 {
+		t.Errorf("not the route first: %+v", out)
+	}
+	w.step(t)
+	wants(t, "an own NodePort", w.paths("a"), "a.example.com/web Prefix web:31000")
+	if w.Backends[key] != nil {
+		t.Error("the copy is left")
 	}
 }
 
