@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -87,7 +86,7 @@ type Agent struct {
 	hubNodes    *k8s.Watch[propagate.HubNodes]
 	hubServices *k8s.Watch[propagate.HubService]
 	ingress     *ingressPart // nil without
-	noRoutes    atomic.Bool  // the hub takes no Ingresses, and the log says so
+	waiting     atomic.Bool  // the loop leaves Ingresses alone, see ingressPart.unknown
 
 	mu    sync.Mutex // guards all below
 	stats Stats
@@ -163,8 +162,8 @@ func (a *Agent) watch() {
 		Name: "nodes", ListWatch: ofTenant(a.o.Tenant.Core, "nodes", ""), Object: &corev1.Node{},
 		Convert: convertNode, Same: same[*services.Node], Changed: changed,
 	})
-	a.hubNodes = watchHub(a, v1alpha1.KindTenantNodes, false, convertHubNodes)
-	a.hubServices = watchHub(a, v1alpha1.KindTenantService, false, convertHubService)
+	a.hubNodes = watchHub(a, v1alpha1.KindTenantNodes, convertHubNodes)
+	a.hubServices = watchHub(a, v1alpha1.KindTenantService, convertHubService)
 	if a.o.Ingress {
 		a.ingress = newIngressPart(a)
 	}
@@ -181,26 +180,13 @@ func ofTenant(client rest.Interface, resource, selector string) cache.ListerWatc
 	return cache.ToListWatcherWithWatchListSemantics(lw, client)
 }
 
-// watchHub watches one kind in the one namespace of the hub that is ours. A kind that is optional counts as
-// absent where the hub lacks it, or does not let us read it.
-func watchHub[T any](a *Agent, kind string, optional bool, convert func(runtime.Object) (T, bool)) *k8s.Watch[T] {
+// watchHub watches one kind in the one namespace of the hub that is ours.
+func watchHub[T any](a *Agent, kind string, convert func(runtime.Object) (T, bool)) *k8s.Watch[T] {
 	r := a.o.Hub.Dynamic.Resource(objects.Resource(kind)).Namespace(a.o.HubNamespace)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return r.Watch(ctx, o)
-		},
-	}
-	o := k8s.WatchOptions[T]{
-		Name: objects.Resource(kind).Resource, ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, a.o.Hub.Dynamic),
+	return k8s.NewWatch(k8s.WatchOptions[T]{
+		Name: objects.Resource(kind).Resource, ListWatch: k8s.ListWatch(a.o.Hub.Dynamic, r),
 		Object: &unstructured.Unstructured{}, Convert: convert, Same: same[T], Changed: func([]model.Key) { a.wake() },
-	}
-	if optional {
-		o.Optional, o.Lacks = true, func(ctx context.Context) (bool, error) {
-			return a.o.Hub.Lacks(ctx, v1alpha1.Group, []string{v1alpha1.Version}, o.Name)
-		}
-	}
-	return k8s.NewWatch(o)
+	})
 }
 
 func (a *Agent) wake() {
@@ -218,11 +204,13 @@ type kindWatch interface {
 	Name() string
 }
 
+// watches are those of Services and Nodes, without which nothing is written. Those of Ingresses are not
+// among them: who may not read these still has load balancers.
 func (a *Agent) watches(side string) []kindWatch {
 	if side == SideHub {
-		return append([]kindWatch{a.hubNodes, a.hubServices}, a.ingress.watches(side)...)
+		return []kindWatch{a.hubNodes, a.hubServices}
 	}
-	return append([]kindWatch{a.services, a.slices, a.nodes}, a.ingress.watches(side)...)
+	return []kindWatch{a.services, a.slices, a.nodes}
 }
 
 // Run watches, and writes while it leads, until ctx ends.
@@ -234,7 +222,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	for _, w := range slices.Concat(a.watches(SideTenant), a.watches(SideHub)) {
+	for _, w := range slices.Concat(a.watches(SideTenant), a.watches(SideHub), a.ingress.watches()) {
 		wg.Go(func() { w.Run(ctx) })
 	}
 	wg.Go(func() { a.events.Run(ctx) })
@@ -309,11 +297,9 @@ func (a *Agent) lead(ctx context.Context) {
 func (a *Agent) notice(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	away, denied := map[string]bool{}, false
+	away, denied, idle := map[string]bool{}, false, false
 	for {
-		if a.ingress.absent() != a.noRoutes.Load() { // which need not be a change of an object
-			a.wake()
-		}
+		idle = a.noticeIngresses(idle)
 		for _, side := range []string{SideHub, SideTenant} {
 			err := a.lost(side, lostAfter)
 			if side == SideHub {
@@ -343,6 +329,22 @@ func (a *Agent) notice(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// noticeIngresses has the loop look at Ingresses as soon as it can, and tells once that it cannot. told: it
+// did so.
+func (a *Agent) noticeIngresses(told bool) bool {
+	if (a.ingress.unknown(0) != nil) != a.waiting.Load() { // which need not be a change of an object
+		a.wake()
+	}
+	err := a.ingress.unknown(lostAfter)
+	switch {
+	case err != nil && !told:
+		a.o.Logger.Warn("Ingresses are not propagated; what is there stays", "err", err)
+	case err == nil && told:
+		a.o.Logger.Info("Ingresses are propagated again")
+	}
+	return err != nil
 }
 
 // eventDenied is the reason of the event that the hub does not let the agent in.

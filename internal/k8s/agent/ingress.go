@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
@@ -54,37 +54,39 @@ type ingressPart struct {
 
 func newIngressPart(a *Agent) *ingressPart {
 	changed := func([]model.Key) { a.wake() }
-	r := a.o.Tenant.Dynamic.Resource(ingresses)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return r.Watch(ctx, o)
-		},
-	}
 	return &ingressPart{
 		ingresses: k8s.NewWatch(k8s.WatchOptions[*propagate.Ingress]{
-			Name: "ingresses", ListWatch: cache.ToListWatcherWithWatchListSemantics(lw, a.o.Tenant.Dynamic), Object: &unstructured.Unstructured{},
+			Name: "ingresses", ListWatch: k8s.ListWatch(a.o.Tenant.Dynamic, a.o.Tenant.Dynamic.Resource(ingresses)), Object: &unstructured.Unstructured{},
 			Convert: convertIngress, Same: same[*propagate.Ingress], Changed: changed,
 		}),
 		backends: k8s.NewWatch(k8s.WatchOptions[*propagate.Backend]{
 			Name: "all services", ListWatch: ofTenant(a.o.Tenant.Core, "services", ""), Object: &corev1.Service{},
 			Convert: convertBackend, Same: same[*propagate.Backend], Changed: changed,
 		}),
-		hubRoutes: watchHub(a, v1alpha1.KindTenantRoute, true, convertHubRoute),
+		hubRoutes: watchHub(a, v1alpha1.KindTenantRoute, convertHubRoute),
 	}
 }
 
-// absent tells whether the hub takes no Ingresses, by its version or its rights.
-func (p *ingressPart) absent() bool { return p != nil && p.hubRoutes.State().Absent }
-
-func (p *ingressPart) watches(side string) []kindWatch {
-	switch {
-	case p == nil:
+func (p *ingressPart) watches() []kindWatch {
+	if p == nil {
 		return nil
-	case side == SideHub:
-		return []kindWatch{p.hubRoutes}
 	}
-	return []kindWatch{p.ingresses, p.backends}
+	return []kindWatch{p.ingresses, p.backends, p.hubRoutes}
+}
+
+// unknown is why nothing may be decided about Ingresses: one of the kinds has not been watched for as long.
+// There may be routes, or Ingresses, that are not known.
+func (p *ingressPart) unknown(after time.Duration) error {
+	for _, w := range p.watches() {
+		s, since := w.State(), time.Duration(0)
+		if !s.Since.IsZero() {
+			since = time.Since(s.Since)
+		}
+		if (!w.Synced() || !s.Connected) && since >= after {
+			return cmp.Or(s.Err, errors.New(w.Name()+": not read yet"))
+		}
+	}
+	return nil
 }
 
 // port is one of a backend of an Ingress.
@@ -204,14 +206,9 @@ func (l *loop) ingressJobs() []*job {
 	if p == nil {
 		return nil
 	}
-	absent := p.absent()
-	told := l.a.noRoutes.Swap(absent)
-	if absent && !told {
-		l.a.o.Logger.Warn("the hub takes no Ingresses of this cluster", "namespace", l.a.o.HubNamespace, "err", p.hubRoutes.State().Err)
-	} else if !absent && told {
-		l.a.o.Logger.Info("the hub takes Ingresses of this cluster", "namespace", l.a.o.HubNamespace)
-	}
-	if absent {
+	waiting := p.unknown(0) != nil
+	l.a.waiting.Store(waiting)
+	if waiting {
 		return nil
 	}
 	in := &propagate.IngressInput{
@@ -274,13 +271,20 @@ func (l *loop) copyJob(c propagate.Copy) *job {
 		}
 		ports = append(ports, x)
 	}
+	metadata := map[string]any{"namespace": c.Namespace, "name": c.Name, "labels": map[string]any{copyLabel: Manager}}
+	if c.UID != "" {
+		metadata["uid"] = c.UID
+	}
 	j.body = text(map[string]any{
-		"apiVersion": "v1", "kind": services.KindService,
-		"metadata": map[string]any{"namespace": c.Namespace, "name": c.Name, "labels": map[string]any{copyLabel: Manager}},
-		"spec":     map[string]any{"type": c.Backend.Type, "ipFamilyPolicy": "PreferDualStack", "externalTrafficPolicy": "Cluster", "selector": c.Backend.Selector, "ports": ports},
+		"apiVersion": "v1", "kind": services.KindService, "metadata": metadata,
+		"spec": map[string]any{"type": c.Backend.Type, "ipFamilyPolicy": "PreferDualStack", "externalTrafficPolicy": "Cluster", "selector": c.Backend.Selector, "ports": ports},
 	})
 	j.run = func(ctx context.Context) error {
-		_, err := r.Patch(ctx, c.Name, types.ApplyPatchType, []byte(j.body), metav1.PatchOptions{FieldManager: Manager, Force: new(true)})
+		// What is to be made is not forced onto a Service of somebody else that the watch is about to tell.
+		_, err := r.Patch(ctx, c.Name, types.ApplyPatchType, []byte(j.body), metav1.PatchOptions{FieldManager: Manager, Force: new(c.UID != "")})
+		if c.UID != "" {
+			return gone(err)
+		}
 		return err
 	}
 	return j

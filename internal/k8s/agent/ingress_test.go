@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/tenants/propagate"
 )
@@ -35,6 +37,12 @@ func newIngressBed(t *testing.T) *bed {
 
 func (b *bed) startIngress(identity string) (*Agent, func()) {
 	b.t.Helper()
+	a := b.ingressAgent(identity)
+	return a, b.run(a)
+}
+
+func (b *bed) ingressAgent(identity string) *Agent {
+	b.t.Helper()
 	a, err := New(Options{
 		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)).With("process", identity), Tenant: clientOf(b.t, b.tenant), Hub: clientOf(b.t, b.hub),
 		HubNamespace: namespace, Class: "lbd.dev/hub", Ingress: true, Namespace: "lbd-agent", LeaseName: Manager, Identity: identity,
@@ -42,7 +50,7 @@ func (b *bed) startIngress(identity string) (*Agent, func()) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return a, b.run(a)
+	return a
 }
 
 func (b *bed) ingress(name, class, host string) {
@@ -171,32 +179,102 @@ func TestIngressRefusedByQuota(t *testing.T) {
 	b.eventually("it is offered again once something was deleted", func() bool { return b.spec(hubRoutes, "ingress.default.shop") != "" })
 }
 
-// TestIngressesAreNotDeletedBlindly: while Ingresses have not been read, the hub keeps all.
+// stale puts a TenantRoute of no content.
+func (b *bed) stale(name string) {
+	b.hub.Put(hubRoutes, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "ingress.default." + name, "uid": name}, "spec": map[string]any{
+		"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": name}, "rules": []any{}}})
+}
+
+// TestIngressesAreNotDeletedBlindly: while Ingresses have not been read, be it for want of the right, the hub
+// keeps all, the cluster its copies, and Services are served.
 func TestIngressesAreNotDeletedBlindly(t *testing.T) {
+	for _, code := range []int{http.StatusServiceUnavailable, http.StatusForbidden} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newIngressBed(t)
+			b.stale("shop")
+			b.stale("gone")
+			b.service("lbd-old", func(s *corev1.Service) {
+				s.Labels, s.Spec.Type = map[string]string{copyLabel: Manager}, corev1.ServiceTypeNodePort
+			})
+			b.service("web4")
+			b.ingress("shop", "lbd", "shop.example.com")
+			b.tenant.Gate(func(r *http.Request) int {
+				if strings.Contains(r.URL.Path, "/ingresses") {
+					return code
+				}
+				return 0
+			})
+			a, _ := b.startIngress("one")
+			b.judge("default.web4", "True", "Accepted", "the hub serves it", "198.51.100.7")
+			b.eventually("the Service is served", func() bool { return b.shown("web4") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
+			b.eventually("the rest is read", func() bool { return a.ingress.hubRoutes.Synced() && a.ingress.backends.Synced() })
+			b.service("more", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30081 })
+			b.eventually("another one is in the hub", func() bool { return b.spec(hubTSVC, "default.more") != "" })
+			if n := len(b.hub.All(hubRoutes)); n != 2 || a.Ready() != nil || b.tenant.Get(servicesOf, "default", "lbd-old") == nil {
+				t.Errorf("%d objects, ready %v, writes %q %q", n, a.Ready(), writes(b.hub), writes(b.tenant))
+			}
+			b.tenant.Gate(nil)
+			b.allocate(31234)
+			b.eventually("what is gone is gone", func() bool {
+				return len(b.hub.All(hubRoutes)) == 1 && strings.Contains(b.spec(hubRoutes, "ingress.default.shop"), "31234") && b.tenant.Get(servicesOf, "default", "lbd-old") == nil
+			})
+		})
+	}
+}
+
+// TestIngressRightEnds: an agent that may not read a kind any more that it has Ingresses for goes on to
+// lead, and to serve Services. Of Ingresses it takes nothing away before it can see all of them.
+func TestIngressRightEnds(t *testing.T) {
+	for _, kind := range []string{"/tenantroutes", "/ingresses"} {
+		t.Run(kind[1:], func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newIngressBed(t)
+			b.ingress("shop", "lbd", "shop.example.com")
+			a := b.ingressAgent("one")
+			a.patience = 2 * time.Second
+			b.run(a)
+			b.allocate(31234)
+			b.judgeRoute("ingress.default.shop", "True", "Accepted", "192.0.2.7")
+			b.eventually("the Ingress is served", func() bool { return b.ingressShows("shop") == `{"ingress":[{"ip":"192.0.2.7"}]}` })
+			api, w := b.hub, kindWatch(a.ingress.hubRoutes)
+			if kind == "/ingresses" {
+				api, w = b.tenant, a.ingress.ingresses
+			}
+			api.Gate(func(r *http.Request) int {
+				if strings.HasSuffix(r.URL.Path, kind) && r.Method == http.MethodGet {
+					return http.StatusForbidden
+				}
+				return 0
+			})
+			api.Fail(http.StatusServiceUnavailable) // ends open watches
+			api.Fail(0)
+			b.eventually("the right is gone", func() bool { s := w.State(); return !s.Connected && time.Since(s.Since) > 2*a.patience })
+			b.tenant.Delete(ingressesOf, "default", "shop")
+			b.service("new")
+			b.eventually("the Service is in the hub", func() bool { return b.spec(hubTSVC, "default.new") != "" })
+			if b.spec(hubRoutes, "ingress.default.shop") == "" || b.copied() == nil || a.Ready() != nil || !a.Stats().HubConnected || !a.Stats().TenantConnected {
+				t.Errorf("ready %v, %+v, writes %q %q", a.Ready(), a.Stats(), writes(b.hub), writes(b.tenant))
+			}
+			api.Gate(nil)
+			b.eventually("what is gone is gone", func() bool { return len(b.hub.All(hubRoutes)) == 0 && b.copied() == nil })
+		})
+	}
+}
+
+// TestCopyIsNotForced: a Service is made only where there is none, and changed only if it is still the same.
+func TestCopyIsNotForced(t *testing.T) {
 	b := newIngressBed(t)
-	for _, name := range []string{"shop", "gone"} {
-		b.hub.Put(hubRoutes, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "ingress.default." + name, "uid": name}, "spec": map[string]any{
-			"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": name}, "rules": []any{}}})
-	}
-	b.ingress("shop", "lbd", "shop.example.com")
-	b.tenant.Gate(func(r *http.Request) int {
-		if strings.Contains(r.URL.Path, "/ingresses") {
-			return http.StatusServiceUnavailable
+	l := newLoop(b.ingressAgent("one"))
+	for uid, want := range map[string]string{"": "force=false", "u": "force=true"} {
+		j := l.copyJob(propagate.Copy{Key: model.Key{Namespace: "default", Name: "lbd-1"}, UID: uid, Backend: &propagate.Backend{Type: "NodePort"}})
+		if err := j.run(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		return 0
-	})
-	a, _ := b.startIngress("one")
-	b.eventually("the rest is read", func() bool {
-		return len(a.missing(SideHub)) == 0 && fmt.Sprint(a.missing(SideTenant)) == "[tenant's ingresses]"
-	})
-	if n := len(b.hub.All(hubRoutes)); n != 2 || a.Ready() == nil || len(writes(b.hub))+len(writes(b.tenant)) > 0 {
-		t.Errorf("%d objects, ready %v, writes %q %q", n, a.Ready(), writes(b.hub), writes(b.tenant))
+		if r := b.tenant.Requests(); !strings.Contains(r[len(r)-1], want) || strings.Contains(j.body, `"uid":"u"`) != (uid != "") {
+			t.Errorf("UID %q: %s %s", uid, r[len(r)-1], j.body)
+		}
 	}
-	b.tenant.Gate(nil)
-	b.allocate(31234)
-	b.eventually("what is gone is gone", func() bool {
-		return len(b.hub.All(hubRoutes)) == 1 && strings.Contains(b.spec(hubRoutes, "ingress.default.shop"), "31234")
-	})
 }
 
 // TestIngressNotTaken: a hub that takes no Ingresses of the cluster, by its version or its rights, still

@@ -298,8 +298,8 @@ func (p *IngressPath) wanted(in *IngressInput, namespace string, copies map[mode
 	return out, nil
 }
 
-// keep adds to the copies what the hub leads to: a NodePort that is freed may be that of another Service
-// next, and clients of the hostname would reach it.
+// keep adds to the copies what the hub leads to: another Service may get a NodePort that is freed, and with
+// it the requests of the hostname.
 func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 	for _, h := range in.HubRoutes {
 		if h.Spec == nil {
@@ -327,8 +327,8 @@ func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 	}
 }
 
-// addPort adds a port to a copy that does not have it. The name is one that no other port can have, as one that is kept
-// may have had that of its successor.
+// addPort adds a port to a copy that does not have it. Its name is of its number: in the Service, a port that
+// is kept and the one after it may have one name.
 func addPort(copies map[model.Key]*Backend, name model.Key, selector map[string]string, port BackendPort) {
 	wanted := copies[name]
 	if wanted == nil {
