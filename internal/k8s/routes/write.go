@@ -28,11 +28,14 @@ const (
 	// what failed waits.
 	seenWithin = 2 * time.Second
 	failedMost = time.Minute
+	// pause is between two writes of one object, whatever they say: agents of tenants cause them.
+	pause = time.Second
 )
 
 // past is how the last write of an object went.
 type past struct {
 	body   string
+	sent   time.Time
 	until  time.Time // the same is not written again before
 	wait   time.Duration
 	failed bool
@@ -60,8 +63,13 @@ func (w *writer) write(ctx context.Context, out *routes.Output) time.Duration {
 	var stages [6][]*attempt
 	now := time.Now()
 	add := func(stage int, a *attempt) {
-		if p := w.past[a.id]; p.body == a.body && now.Before(p.until) {
-			next = min(next, p.until.Sub(now))
+		p := w.past[a.id]
+		at := p.sent.Add(pause)
+		if p.body == a.body && p.until.After(at) {
+			at = p.until
+		}
+		if now.Before(at) {
+			next = min(next, at.Sub(now))
 			return
 		}
 		stages[stage] = append(stages[stage], a)
@@ -86,8 +94,12 @@ func (w *writer) write(ctx context.Context, out *routes.Output) time.Duration {
 			return err
 		}})
 	}
-	for id := range w.past { // it is as it is to be
-		if !wanted[id] {
+	for id, p := range w.past {
+		switch {
+		case wanted[id]:
+		case now.Before(p.sent.Add(pause)):
+			w.past[id] = past{sent: p.sent} // it is as it is to be
+		default:
 			delete(w.past, id)
 		}
 	}
@@ -120,7 +132,7 @@ func (w *writer) carryOut(ctx context.Context, list []*attempt) time.Duration {
 	wg.Wait()
 	next, now := resyncEvery, time.Now()
 	for _, a := range list {
-		p := past{body: a.body, wait: seenWithin, failed: a.err != nil}
+		p := past{body: a.body, sent: now, wait: seenWithin, failed: a.err != nil}
 		if before := w.past[a.id]; p.failed {
 			p.wait = k8s.RetryFirst
 			if before.failed {

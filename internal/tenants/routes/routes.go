@@ -88,16 +88,19 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		}
 		out.Hostnames[key] = sorted(out.Hostnames[key])
 	}
-	has := make(map[*v1alpha1.Tenant]*use)
+	has, owners := make(map[*v1alpha1.Tenant]*use), make(map[ID]model.Key)
 	for _, key := range keys {
 		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
 			continue
 		}
-		c := in.Clusters[key.Namespace]
+		c, id := in.Clusters[key.Namespace], ingressID(key.Namespace, in.Routes[key].TenantRoute)
 		if has[c.Tenant] == nil {
 			has[c.Tenant] = &use{services: map[model.Key]bool{}}
 		}
 		v := claim(&c, in.Routes[key], taken)
+		if owner, is := owners[id]; is { // or two bodies of one object would be written in turn
+			v = tenants.Verdict{Reason: tenants.ReasonConflict, Message: fmt.Sprintf("the older TenantRoute %s is of the same Ingress", owner.Name)}
+		}
 		if v.Reason == tenants.ReasonAccepted {
 			v = limit(&c, key, in.Routes[key], has[c.Tenant])
 		}
@@ -109,6 +112,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 			taken.add(c.Tenant, host)
 		}
 		out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
+		owners[id] = key
 		accepted = append(accepted, key)
 	}
 	slices.SortFunc(accepted, model.Key.Compare)

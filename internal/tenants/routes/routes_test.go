@@ -50,7 +50,7 @@ func (w *world) route(tenant, name string, age int, hosts ...string) *Route {
 // step decides until nothing is left to be done.
 func (w *world) step(t *testing.T) Output {
 	t.Helper()
-	for range 4 {
+	for range 6 {
 		out := Step(&w.Input)
 		for _, o := range out.Writes {
 			have := Have{Body: jsonOf(o.Body)}
@@ -363,4 +363,20 @@ func TestNames(t *testing.T) {
 	if a, b := tenants.CopyName("a-b", "c"), tenants.CopyName("a", "b-c"); a == b || !strings.HasPrefix(a, "lbd-") {
 		t.Error(a, b)
 	}
+}
+
+// TestOneOwner: of two TenantRoutes of one Ingress the older one counts, and the hub comes to rest.
+func TestOneOwner(t *testing.T) {
+	w := newWorld()
+	w.route("shop", "web", 1, "a.shop.example.com")
+	second := w.route("shop", "other", 2, "b.shop.example.com")
+	second.Spec.Origin.Name = "web"
+	out := w.step(t)
+	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted", "shop/ingress.default.other": "Conflict the older TenantRoute ingress.default.web is of the same Ingress"})
+	if !strings.Contains(w.text(), "a.shop.example.com") || strings.Contains(w.text(), "b.shop.example.com") {
+		t.Error(w.text())
+	}
+	delete(w.Routes, model.Key{Namespace: "shop", Name: "ingress.default.web"})
+	out = w.step(t)
+	expect(t, says(&out), map[string]string{"shop/ingress.default.other": "Accepted"})
 }

@@ -1,0 +1,64 @@
+package routes
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants/routes"
+)
+
+// bed is a writer with the API server that it writes to.
+func bed(t *testing.T) (*apitest.Server, *writer) {
+	t.Helper()
+	api := apitest.New(t, map[string]string{"networking.k8s.io/v1/ingresses": "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice"})
+	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := New(Options{Logger: slog.New(slog.DiscardHandler), Client: c, Manager: "test", Valid: func() bool { return true }})
+	return api, &writer{k: k, past: map[routes.ID]past{}}
+}
+
+// sent are the requests that changed something, in short.
+func sent(api *apitest.Server) (list []string) {
+	for _, r := range api.Requests() {
+		if method, path, _ := strings.Cut(r, " "); method == http.MethodPatch || method == http.MethodDelete {
+			path, _, _ = strings.Cut(path, "?")
+			list = append(list, method+" "+path[strings.LastIndexByte(path, '/')+1:])
+		}
+	}
+	return list
+}
+
+func ingress(name, host string) routes.Object {
+	id := routes.ID{Kind: routes.KindIngress, Key: model.Key{Namespace: "shop", Name: name}}
+	return routes.Object{ID: id, Body: map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": map[string]any{"name": name, "namespace": "shop"},
+		"spec": map[string]any{"rules": []any{map[string]any{"host": host}}}}}
+}
+
+// TestWritesInTurn: what changes all the time is written once in a while, also if what was written has been
+// seen in between.
+func TestWritesInTurn(t *testing.T) {
+	api, w := bed(t)
+	began := time.Now()
+	for i := range 20 {
+		if next := w.write(t.Context(), &routes.Output{Writes: []routes.Object{ingress("web", fmt.Sprintf("a%d.example.com", i%2))}}); next > pause && i > 0 {
+			t.Errorf("it looks again in %s", next)
+		}
+		w.write(t.Context(), &routes.Output{}) // it was seen
+	}
+	if n, most := len(sent(api)), 1+int(time.Since(began)/pause); n < 1 || n > most {
+		t.Errorf("%d writes, at most %d: %q", n, most, sent(api))
+	}
+	w.write(t.Context(), &routes.Output{Writes: []routes.Object{ingress("more", "b.example.com")}})
+	if list := sent(api); list[len(list)-1] != "PATCH more" {
+		t.Errorf("another object waits: %q", list)
+	}
+}
