@@ -26,19 +26,22 @@ type TenantRoute struct {
 type TenantRouteSpec struct {
 	// Origin is the Ingress.
 	Origin TenantOrigin `json:"origin"`
-	// Rules are 1 to 50.
+	// Rules are 1 to 50, with at most 250 paths in all.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:XValidation:rule="self.map(r, size(r.paths)).sum() <= 250",message="have more than 250 paths in all"
 	Rules []TenantRule `json:"rules"`
 	// TLS are the hostnames that are served by HTTPS too, at most 50.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	TLS []TenantTLS `json:"tls,omitempty"`
-	// Annotations are those of the Ingress, at most 100. Only such as the Tenant may have count.
+	// Annotations are those of the Ingress, at most 64, of 16384 characters in all with their keys. Only
+	// such as the Tenant may have count.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=100
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.map(k, size(k) + size(self[k])).sum() <= 16384",message="have more than 16384 characters in all"
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
@@ -83,7 +86,7 @@ type TenantRule struct {
 // TenantPath leads a path to a NodePort.
 type TenantPath struct {
 	// Path begins with a slash. It has letters, digits and ._~+,=:@- and no segment of dots alone.
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^/((\.?[A-Za-z0-9_~+,=:@-][A-Za-z0-9._~+,=:@-]*)/)*(\.?[A-Za-z0-9_~+,=:@-][A-Za-z0-9._~+,=:@-]*)?$`
 	Path string `json:"path"`
 	// Type is Exact or Prefix. Default: Prefix.

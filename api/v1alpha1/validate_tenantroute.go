@@ -2,16 +2,21 @@ package v1alpha1
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // The bounds of a TenantRoute.
 const (
 	maxRouteRules       = 50
 	maxRoutePaths       = 50 // of a rule
-	maxRoutePath        = 1024
-	maxRouteAnnotations = 100
+	maxAllRoutePaths    = 250
+	maxRoutePath        = 256
+	maxRouteAnnotations = 64
+	maxRouteAnnotated   = 16 << 10 // characters of annotations, with their keys
 	maxTenantHostnames  = 64
 	maxAllowed          = 64 // annotations
 )
@@ -59,7 +64,9 @@ func (t *TenantRoute) Validate() []FieldError {
 	k.want(s.Origin.Generation >= 0, "spec.origin.generation", s.Origin.Generation, "must not be negative")
 	k.want(len(s.Rules) > 0, "spec.rules", nil, "must have at least one rule")
 	k.atMost("spec.rules", len(s.Rules), maxRouteRules)
+	paths := 0
 	for i, r := range s.Rules {
+		paths += len(r.Paths)
 		at := fmt.Sprintf("spec.rules[%d]", i)
 		k.want(isRouteHost(r.Host), at+".host", r.Host, ruleHostname)
 		k.want(len(r.Paths) > 0, at+".paths", nil, "must have at least one path")
@@ -68,6 +75,7 @@ func (t *TenantRoute) Validate() []FieldError {
 			k.tenantPath(fmt.Sprintf("%s.paths[%d]", at, j), p)
 		}
 	}
+	k.want(paths <= maxAllRoutePaths, "spec.rules", nil, fmt.Sprintf("have more than %d paths in all", maxAllRoutePaths))
 	k.atMost("spec.tls", len(s.TLS), maxRouteRules)
 	for i, x := range s.TLS {
 		at := fmt.Sprintf("spec.tls[%d]", i)
@@ -79,8 +87,23 @@ func (t *TenantRoute) Validate() []FieldError {
 			k.want(isSubdomain(x.Secret), at+".secret", x.Secret, ruleSubdomain)
 		}
 	}
-	k.atMost("spec.annotations", len(s.Annotations), maxRouteAnnotations)
+	k.routeAnnotations(s.Annotations)
 	return k.errs
+}
+
+// routeAnnotations bounds what goes into an object of the hub. Keys are those of Kubernetes, the prefix in
+// either case.
+func (k *checker) routeAnnotations(all map[string]string) {
+	const at = "spec.annotations"
+	if k.atMost(at, len(all), maxRouteAnnotations); len(all) > maxRouteAnnotations {
+		return
+	}
+	characters := 0
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		characters += utf8.RuneCountInString(key) + utf8.RuneCountInString(all[key])
+		k.labelKey(at, strings.ToLower(key))
+	}
+	k.want(characters <= maxRouteAnnotated, at, nil, fmt.Sprintf("have more than %d characters in all", maxRouteAnnotated))
 }
 
 func (k *checker) tenantPath(at string, p TenantPath) {

@@ -57,6 +57,13 @@ type Output struct {
 type use struct {
 	routes   int
 	services map[model.Key]bool // by cluster and NodePort-serving Service
+	ports    map[port]bool
+}
+
+// port is one of a Service behind a route.
+type port struct {
+	service  model.Key
+	nodePort int32
 }
 
 // Step decides.
@@ -95,7 +102,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		}
 		c, id := in.Clusters[key.Namespace], ingressID(key.Namespace, in.Routes[key].TenantRoute)
 		if has[c.Tenant] == nil {
-			has[c.Tenant] = &use{services: map[model.Key]bool{}}
+			has[c.Tenant] = &use{services: map[model.Key]bool{}, ports: map[port]bool{}}
 		}
 		v := claim(&c, in.Routes[key], taken)
 		if owner, is := owners[id]; is { // or two bodies of one object would be written in turn
@@ -163,25 +170,34 @@ func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
 
 // limit counts what a route has, and tells which limit keeps it from that. It is not counted then.
 func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict {
-	name, most := c.Tenant.Metadata.Name, int(c.Tenant.Spec.Limits.Routes)
-	services := make(map[model.Key]bool)
+	name, limits := c.Tenant.Metadata.Name, &c.Tenant.Spec.Limits
+	services, ports := make(map[model.Key]bool), make(map[port]bool)
 	for _, rule := range r.Spec.Rules {
 		for _, p := range rule.Paths {
-			if k := (model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, p.Service)}); !u.services[k] {
+			k := model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, p.Service)}
+			if !u.services[k] {
 				services[k] = true
+			}
+			if x := (port{k, p.NodePort}); !u.ports[x] {
+				ports[x] = true
 			}
 		}
 	}
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{u.routes + 1, "routes"}, {len(u.services) + len(services), "Services behind routes"}} {
-		if x.n > most {
-			return tenants.Verdict{Reason: tenants.ReasonLimit, Message: fmt.Sprintf("with it the Tenant %s has %d %s of %d that it may have", name, x.n, x.what, most)}
+		most int32
+	}{
+		{u.routes + 1, "routes", limits.Routes}, {len(u.services) + len(services), "Services behind routes", limits.Routes},
+		{len(u.ports) + len(ports), "ports behind routes", limits.Ports},
+	} {
+		if x.n > int(x.most) {
+			return tenants.Verdict{Reason: tenants.ReasonLimit, Message: fmt.Sprintf("with it the Tenant %s has %d %s of %d that it may have", name, x.n, x.what, x.most)}
 		}
 	}
 	u.routes++
 	maps.Copy(u.services, services)
+	maps.Copy(u.ports, ports)
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
 }
 

@@ -290,6 +290,26 @@ func TestRouteLimits(t *testing.T) {
 		"shop/ingress.default.a": "Accepted", "shop/ingress.default.b": "TenantLimit with it the Tenant shop has 4 Services behind routes of 2 that it may have",
 		"shop/ingress.default.c": "Accepted", "shop/ingress.default.d": "TenantLimit with it the Tenant shop has 3 routes of 2 that it may have",
 	})
+	// One Service can have many ports; those of two routes that are the same count once.
+	w = newWorld()
+	w.Clusters["shop"].Tenant.Spec.Limits.Ports = 3
+	for _, r := range []*Route{w.route("shop", "a", 1, "a.shop.example.com"), w.route("shop", "b", 2, "b.shop.example.com"), w.route("shop", "c", 3, "c.shop.example.com")} {
+		first := r.Spec.Rules[0].Paths[0]
+		first.Service = "web"
+		r.Spec.Rules[0].Paths = nil
+		for i := range 3 {
+			first.NodePort = int32(30080 + i)
+			if r.Spec.Origin.Name == "c" {
+				first.NodePort++
+			}
+			r.Spec.Rules[0].Paths = append(r.Spec.Rules[0].Paths, first)
+		}
+	}
+	out = w.step(t)
+	expect(t, says(&out), map[string]string{
+		"shop/ingress.default.a": "Accepted", "shop/ingress.default.b": "Accepted",
+		"shop/ingress.default.c": "TenantLimit with it the Tenant shop has 4 ports behind routes of 3 that it may have",
+	})
 }
 
 // TestNodes: new connections go to nodes that serve, and to the others only while none does.
