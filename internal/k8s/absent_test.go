@@ -69,15 +69,20 @@ func TestAbsentAfterOutage(t *testing.T) {
 	eventually(t, "synced without the kind", w.Synced)
 	api.Stop()
 	eventually(t, "the outage is noticed", func() bool { return !w.State().Connected })
+	if w.Known() {
+		t.Error("that there is nothing is known in the outage")
+	}
 	before := askedOfCore(api)
 	api.Start()
 	eventually(t, "connected again", func() bool { return w.State().Connected })
 	if answers := askedOfCore(api) - before; answers > 1 {
 		t.Errorf("connected after %d answers that the kind is lacking", answers)
 	}
-	if !w.State().Absent {
-		t.Errorf("state %+v", w.State())
+	if !w.State().Absent || w.Known() {
+		t.Errorf("state %+v, known %t", w.State(), w.Known())
 	}
+	api.Serve(nodes, "Node")
+	eventually(t, "known once the kind is there", w.Known)
 }
 
 // askedOfCore counts the requests for the list of kinds of the group that Nodes are in.

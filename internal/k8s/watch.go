@@ -124,6 +124,14 @@ func (w *Watch[T]) State() WatchState {
 	return w.state
 }
 
+// Known tells whether what All has is what there is. It is not where there is nothing only since the kind is
+// lacking or may not be read, or since the API server is away.
+func (w *Watch[T]) Known() bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.synced && !w.state.Absent && !w.state.Guessed && (w.state.Connected || len(w.items) > 0)
+}
+
 // Get returns the value for an object.
 func (w *Watch[T]) Get(k model.Key) (T, bool) {
 	w.mu.RLock()

@@ -53,6 +53,8 @@ type judge struct {
 	wrote map[tenantObject]uint64
 	pace  k8s.Pace // of what agents of tenants write
 	blind bool     // Tenants may not be read
+	// lacking: Tenants or their nodes are not known, so that nothing can be said of their Ingresses.
+	lacking bool
 }
 
 func newJudge(c *Controller) *judge {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s/apitest"
@@ -184,6 +185,39 @@ func TestTenantRoutesUnread(t *testing.T) {
 			}
 			denied.Store(false)
 			eventually(t, "all is read again", func() bool { return endpointsOf(api, "shop") == "10.1.0.1=true 10.1.0.9=true" })
+		})
+	}
+}
+
+// TestTenantRoutesLacking: while a definition is lacking what the engine has stays.
+func TestTenantRoutesLacking(t *testing.T) {
+	for _, res := range []string{tenantsOf, tenantNodes, tenantRoutes} {
+		t.Run(res, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			api := routesAPI(t)
+			first := run(t, build(t, api, "a"))
+			putRoute(api, "shop", "web", old, "a.example.com")
+			eventually(t, "its Ingress is there", func() bool { return len(api.All(ingressesOf)) == 1 })
+			engine(api, "shop", "web")
+			eventually(t, "it leads to the node", func() bool { return endpointsOf(api, "shop") == "10.1.0.1=true" })
+			first.stop()
+			api.Withdraw(res)
+			before := len(routeWrites(api))
+			second := run(t, build(t, api, "b"))
+			eventually(t, "b leads", func() bool { return second.Stats().Leader })
+			putSpec(api, "lbd.dev/v1alpha1/ipaddresspools", "", "more", old, `{"addresses":["192.0.2.64/30"]}`) // a change
+			eventually(t, "that was judged", func() bool {
+				c, _, _ := nested[[]any](api.Get("lbd.dev/v1alpha1/ipaddresspools", "", "more"), "status", "conditions")
+				return len(c) > 0
+			})
+			if i := api.Get(ingressesOf, "shop", tenants.HubName("shop", "Ingress", "default", "web")); i != nil { // it looks at the engine again
+				i["status"] = nil
+				api.Put(ingressesOf, i)
+			}
+			time.Sleep(500 * time.Millisecond)
+			if got := endpointsOf(api, "shop"); got != "10.1.0.1=true" || len(api.All(ingressesOf)) != 1 {
+				t.Errorf("endpoints %q, %d Ingresses; written:\n%s", got, len(api.All(ingressesOf)), strings.Join(routeWrites(api)[before:], "\n"))
+			}
 		})
 	}
 }

@@ -73,7 +73,12 @@ func (j *judge) look() tenantObjects {
 // tellRoutes says which nodes of tenants the engine of the hub may send connections to. What is not known
 // takes nothing away.
 func (j *judge) tellRoutes(out tenants.Output) {
-	if j.blind || j.c.objects.TenantNodes.State().Guessed {
+	set, before := j.c.objects, j.lacking
+	j.lacking = !set.Tenants.Known() || !set.TenantNodes.Known()
+	if held := len(j.c.routes.Routes()) > 0; j.lacking && !before && !j.blind && held {
+		j.c.o.Logger.Warn("tenants or their nodes are lacking, or may not be read: what the engine has for Ingresses of tenants stays")
+	}
+	if j.lacking {
 		j.c.routes.Judged(nil)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -44,6 +45,8 @@ type Keeper struct {
 	kick   chan struct{} // of 1: something has changed
 	routes *k8s.Watch[objects.Object[*v1alpha1.TenantRoute]]
 	have   map[string]*k8s.Watch[routes.Have] // by kind
+
+	unknown bool // TenantRoutes are, and the log says so; of Run
 
 	mu       sync.Mutex // guards all below
 	clusters map[string]tenants.Cluster
@@ -149,8 +152,11 @@ func (k *Keeper) Judged(clusters map[string]tenants.Cluster) {
 // Routes are the TenantRoutes.
 func (k *Keeper) Routes() map[model.Key]objects.Object[*v1alpha1.TenantRoute] { return k.routes.All() }
 
-// resyncEvery is how often all is compared without a cause.
-const resyncEvery = 10 * time.Minute
+// resyncEvery is how often all is compared without a cause, and unknownEvery while not all is known.
+const (
+	resyncEvery  = 10 * time.Minute
+	unknownEvery = time.Minute
+)
 
 // Run writes until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
@@ -170,7 +176,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-time.After(pace.Wait(time.Now())):
 		}
-		next := resyncEvery
+		next := unknownEvery
 		began := time.Now()
 		if in, all, known := k.input(); known {
 			out := routes.Step(in)
@@ -187,7 +193,7 @@ func (k *Keeper) input() (*routes.Input, map[model.Key]objects.Object[*v1alpha1.
 	k.mu.Lock()
 	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
 	k.mu.Unlock()
-	if in.Clusters == nil || !k.Synced() || k.routes.State().Guessed {
+	if in.Clusters == nil || !k.Synced() || !k.known() {
 		return nil, nil, false
 	}
 	for kind, w := range k.have {
@@ -209,6 +215,20 @@ func (k *Keeper) input() (*routes.Input, map[model.Key]objects.Object[*v1alpha1.
 		}
 	}
 	return in, all, true
+}
+
+// known tells whether TenantRoutes are known, and logs once that they are not.
+func (k *Keeper) known() bool {
+	is := k.routes.Known()
+	switch before := k.unknown; {
+	case !is && !before && slices.ContainsFunc(slices.Collect(maps.Values(k.have)), func(w *k8s.Watch[routes.Have]) bool { return len(w.All()) > 0 }):
+		k.unknown = true
+		k.o.Logger.Warn("tenantroutes are lacking, or may not be read: what the engine has for Ingresses of tenants stays", "err", k.routes.State().Err)
+	case is && before:
+		k.unknown = false
+		k.o.Logger.Info("tenantroutes are known again")
+	}
+	return is
 }
 
 // Synced tells whether all has been read. What is lacking, or may not be read, counts as read.
