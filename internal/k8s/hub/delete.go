@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/agent"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants/routes"
 )
 
 // The labels of what `lbd tenant create` prints.
@@ -45,6 +47,11 @@ var (
 	quotas       = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	roles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
 	roleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+
+	// ofEngine are those that the controller writes for the engine, with a label.
+	ofEngine = []schema.GroupVersionResource{
+		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, {Version: "v1", Resource: "services"}, {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	}
 )
 
 // How a deletion takes its time.
@@ -169,7 +176,11 @@ func (e *End) Run(ctx context.Context, c *k8s.Client, wait time.Duration, say fu
 		}
 		say("Tenant " + e.Tenant + ": deleted")
 	}
-	if slices.ContainsFunc(e.Namespaces, func(x EndOf) bool { return len(x.Addresses) > 0 }) {
+	served, err := e.served(ctx, c)
+	if err != nil {
+		return e.left(err)
+	}
+	if len(served) > 0 || slices.ContainsFunc(e.Namespaces, func(x EndOf) bool { return len(x.Addresses) > 0 }) {
 		if err := e.wait(ctx, c, wait, say); err != nil {
 			return e.left(err)
 		}
@@ -201,33 +212,76 @@ func (e *End) left(err error) error {
 	return fmt.Errorf("%w; another call finds the namespaces %q only with the label %s=%s", err, names, labelTenant, e.Tenant)
 }
 
-// wait waits until no TenantService and no TenantRoute has an address. A route has one until what the engine
-// reads of it is gone.
+// served are the objects that the engine reads, as "ingresses NAMESPACE/NAME". Who may not list them sees none.
+func (e *End) served(ctx context.Context, c *k8s.Client) (names []string, err error) {
+	for _, r := range ofEngine {
+		for _, x := range e.Namespaces {
+			list, err := c.Dynamic.Resource(r).Namespace(x.Namespace).List(ctx, metav1.ListOptions{LabelSelector: routes.Label + "=" + routes.LabelValue})
+			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", r.Resource, x.Namespace, err)
+			}
+			for i := range list.Items {
+				if u := &list.Items[i]; has(u, routes.Label, routes.LabelValue) {
+					names = append(names, r.Resource+" "+x.Namespace+"/"+u.GetName())
+				}
+			}
+		}
+	}
+	return names, nil
+}
+
+// mostNamed bounds how many objects a line names.
+const mostNamed = 5
+
+// late says what the controller has not done in time.
+func late(most time.Duration, addresses int, served []string, say func(string)) {
+	if addresses > 0 {
+		say(fmt.Sprintf("the controller has not taken all addresses back within %s; they do not rest, and Services of the tenant keep them in their status", most))
+	}
+	if len(served) > 0 {
+		text := strings.Join(served[:min(len(served), mostNamed)], ", ")
+		if more := len(served) - mostNamed; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		say(fmt.Sprintf("the controller has not deleted within %s what the engine reads; in a namespace that stays it serves the tenant until you delete: %s", most, text))
+	}
+}
+
+// wait waits until no TenantService and no TenantRoute has an address, and nothing is left that the engine
+// reads.
 func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say func(string)) error {
 	ended := time.NewTimer(most)
 	defer ended.Stop()
-	for pause := time.Duration(0); ; pause = e.look {
+	var served []string
+	for pause, addresses := time.Duration(0), 0; ; pause = e.look {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("interrupted: call it again for the rest: %w", ctx.Err())
 		case <-ended.C:
-			say(fmt.Sprintf("the controller has not taken all addresses back within %s; they do not rest, and Services of the tenant keep them in their status", most))
+			late(most, addresses, served, say)
 			return nil
 		case <-time.After(pause):
 		}
-		left := 0
+		addresses = 0
 		for _, x := range e.Namespaces {
 			for _, kind := range []string{v1alpha1.KindTenantService, v1alpha1.KindTenantRoute} {
 				err := each(ctx, c, kind, x.Namespace, func(_ model.Key, u *unstructured.Unstructured) {
 					list, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses") // of another type: none
-					left += len(list)
+					addresses += len(list)
 				})
 				if err != nil && !errors.Is(err, errNoKind) {
 					return err
 				}
 			}
 		}
-		if left > 0 {
+		var err error
+		if served, err = e.served(ctx, c); err != nil {
+			return err
+		}
+		if addresses+len(served) > 0 {
 			continue
 		}
 		select {

@@ -341,6 +341,50 @@ func TestDeleteWaits(t *testing.T) {
 	}
 }
 
+// TestDeleteWaitsForTheEngine: it waits for what the engine reads, also if nothing has an address, and says
+// what is left.
+func TestDeleteWaitsForTheEngine(t *testing.T) {
+	api, c := bed(t)
+	api.Serve("networking.k8s.io/v1/ingresses", "Ingress")
+	api.Serve("v1/services", "Service")
+	api.Serve("discovery.k8s.io/v1/endpointslices", "EndpointSlice")
+	const ns = "lbd-shop-main"
+	api.Delete(resServices, ns, "default.web")
+	api.Delete(resRoutes, ns, "ingress.default.web")
+	put := func(res, name, manager string) {
+		api.Put(res, map[string]any{"metadata": map[string]any{"namespace": ns, "name": name, "labels": map[string]any{"app.kubernetes.io/managed-by": manager}}})
+	}
+	put("networking.k8s.io/v1/ingresses", "web-1", "lbd-tenant-routes")
+	put("networking.k8s.io/v1/ingresses", "own", "helm")
+	put("v1/services", "web-2", "lbd-tenant-routes")
+	put("discovery.k8s.io/v1/endpointslices", "web-2-ipv4-0", "lbd-tenant-routes")
+	api.Put(resPods, map[string]any{"metadata": map[string]any{"namespace": ns, "name": "x"}}) // it stays
+	e, err := Ending(t.Context(), c, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.look, e.tell = time.Millisecond, time.Millisecond
+	var said []string
+	if err := e.Run(t.Context(), c, 50*time.Millisecond, func(line string) { said = append(said, line) }); err != nil {
+		t.Fatal(err)
+	}
+	const left = "the controller has not deleted within 50ms what the engine reads; in a namespace that stays it serves the tenant until you delete: " +
+		"ingresses lbd-shop-main/web-1, services lbd-shop-main/web-2, endpointslices lbd-shop-main/web-2-ipv4-0"
+	if !slices.Equal(said, []string{"Tenant shop: deleted", left, "namespace lbd-shop-main: stays; what lbd has in it is deleted"}) {
+		t.Errorf("said %q", said)
+	}
+	// The controller deletes it.
+	api.Delete("v1/services", ns, "web-2")
+	api.Delete("discovery.k8s.io/v1/endpointslices", ns, "web-2-ipv4-0")
+	e = &End{Tenant: "shop", Namespaces: e.Namespaces, look: time.Millisecond, tell: time.Millisecond}
+	time.AfterFunc(20*time.Millisecond, func() { api.Delete("networking.k8s.io/v1/ingresses", ns, "web-1") })
+	said = nil
+	began := time.Now()
+	if err := e.Run(t.Context(), c, time.Minute, func(line string) { said = append(said, line) }); err != nil || len(said) != 1 || time.Since(began) < 20*time.Millisecond {
+		t.Errorf("%v, said %q", err, said)
+	}
+}
+
 // TestRotate: the account is another one afterwards, with the labels of the former, and the token is of
 // the new one.
 func TestRotate(t *testing.T) {
