@@ -110,7 +110,7 @@ func convert(obj runtime.Object) (routes.Have, bool) {
 	if list, ok := ports.([]any); ok {
 		slices.SortStableFunc(list, func(a, b any) int { return cmp.Compare(number(a), number(b)) })
 	}
-	return routes.Have{Body: body}, true
+	return routes.Have{UID: string(u.GetUID()), Body: body}, true
 }
 
 // number is that of a port.

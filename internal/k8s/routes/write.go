@@ -56,13 +56,21 @@ type attempt struct {
 	err  error
 }
 
+// The order of writes: an Ingress that is to go may have the hostname of one that is to come. Then comes what
+// leads to another after it, and at last that goes to which nothing leads any more.
+var (
+	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindSlice: 4, routes.KindService: 5}
+	writeAt  = map[string]int{routes.KindService: 1, routes.KindSlice: 2, routes.KindIngress: 3}
+)
+
 // write carries out what was decided, and returns when to decide again at the latest.
 func (w *writer) write(ctx context.Context, out *routes.Output) time.Duration {
 	next := resyncEvery
-	// What leads to another comes after it, and goes before it.
 	var stages [6][]*attempt
 	now := time.Now()
+	wanted := make(map[routes.ID]bool)
 	add := func(stage int, a *attempt) {
+		wanted[a.id] = true
 		p := w.past[a.id]
 		at := p.sent.Add(pause)
 		if p.body == a.body && p.until.After(at) {
@@ -74,25 +82,11 @@ func (w *writer) write(ctx context.Context, out *routes.Output) time.Duration {
 		}
 		stages[stage] = append(stages[stage], a)
 	}
-	wanted := make(map[routes.ID]bool)
-	for _, o := range out.Writes {
-		wanted[o.ID] = true
-		data, err := json.Marshal(o.Body)
-		add(routes.Order[o.Kind], &attempt{id: o.ID, body: string(data), err: err, run: func(ctx context.Context) error {
-			_, err := w.k.o.Client.Dynamic.Resource(resources[o.Kind]).Namespace(o.Namespace).
-				Patch(ctx, o.Name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: w.k.o.Manager, Force: new(true)})
-			return err
-		}})
+	for _, o := range out.Deletes {
+		add(deleteAt[o.Kind], w.delete(o))
 	}
-	for _, id := range out.Deletes {
-		wanted[id] = true
-		add(5-routes.Order[id.Kind], &attempt{id: id, body: "delete", run: func(ctx context.Context) error {
-			err := w.k.o.Client.Dynamic.Resource(resources[id.Kind]).Namespace(id.Namespace).Delete(ctx, id.Name, metav1.DeleteOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return err
-		}})
+	for _, o := range out.Writes {
+		add(writeAt[o.Kind], w.apply(o))
 	}
 	for id, p := range w.past {
 		switch {
@@ -108,6 +102,30 @@ func (w *writer) write(ctx context.Context, out *routes.Output) time.Duration {
 	}
 	w.log()
 	return next
+}
+
+func (w *writer) apply(o routes.Object) *attempt {
+	data, err := json.Marshal(o.Body)
+	return &attempt{id: o.ID, body: string(data), err: err, run: func(ctx context.Context) error {
+		_, err := w.k.o.Client.Dynamic.Resource(resources[o.Kind]).Namespace(o.Namespace).
+			Patch(ctx, o.Name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: w.k.o.Manager, Force: new(true)})
+		return err
+	}}
+}
+
+// delete deletes an object as it was seen, and no other that has its name by now.
+func (w *writer) delete(o routes.Delete) *attempt {
+	var options metav1.DeleteOptions
+	if o.UID != "" {
+		options.Preconditions = metav1.NewUIDPreconditions(o.UID)
+	}
+	return &attempt{id: o.ID, body: "delete", run: func(ctx context.Context) error {
+		err := w.k.o.Client.Dynamic.Resource(resources[o.Kind]).Namespace(o.Namespace).Delete(ctx, o.Name, options)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}}
 }
 
 // carryOut makes several writes at a time, and returns when the first of those that failed is to be tried

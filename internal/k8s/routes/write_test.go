@@ -62,3 +62,28 @@ func TestWritesInTurn(t *testing.T) {
 		t.Errorf("another object waits: %q", list)
 	}
 }
+
+// TestOrderOfWrites: an Ingress goes before another one comes, and a Service after all that leads to it. What
+// has been made anew is not deleted.
+func TestOrderOfWrites(t *testing.T) {
+	api, w := bed(t)
+	for name, res := range map[string]string{"old": "networking.k8s.io/v1/ingresses", "anew": "networking.k8s.io/v1/ingresses", "old-service": "v1/services"} {
+		api.Put(res, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": name, "uid": "uid-" + name}})
+	}
+	gone := func(kind, name, uid string) routes.Delete {
+		return routes.Delete{ID: routes.ID{Kind: kind, Key: model.Key{Namespace: "shop", Name: name}}, UID: uid}
+	}
+	service := ingress("new-service", "")
+	service.Kind, service.Body["apiVersion"], service.Body["kind"], service.Body["spec"] = routes.KindService, "v1", "Service", map[string]any{"type": "ClusterIP"}
+	w.write(t.Context(), &routes.Output{
+		Writes:  []routes.Object{service, ingress("new", "a.example.com")},
+		Deletes: []routes.Delete{gone(routes.KindService, "old-service", "uid-old-service"), gone(routes.KindIngress, "old", "uid-old")},
+	})
+	if got := strings.Join(sent(api), ", "); got != "DELETE old, PATCH new-service, PATCH new, DELETE old-service" {
+		t.Error(got)
+	}
+	w.write(t.Context(), &routes.Output{Deletes: []routes.Delete{gone(routes.KindIngress, "anew", "uid-before")}})
+	if api.Get("networking.k8s.io/v1/ingresses", "shop", "anew") == nil {
+		t.Error("a newer object is deleted")
+	}
+}

@@ -49,7 +49,16 @@ type Object struct {
 }
 
 // Have is an object as the hub has it.
-type Have struct{ Body map[string]any }
+type Have struct {
+	UID  string
+	Body map[string]any
+}
+
+// Delete is an object that is not to be there. A newer one of its name is another.
+type Delete struct {
+	ID
+	UID string
+}
 
 // serviceName is the name in the hub of a Service behind a route.
 func serviceName(namespace string, r *v1alpha1.TenantRoute, service string) string {
@@ -111,19 +120,19 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		add(id, ingress(&c, key.Namespace, r))
 		out.Addresses[key] = addresses(in.Have[id])
 	}
-	for id := range in.Have {
+	for id, have := range in.Have {
 		if !wanted[id] {
-			out.Deletes = append(out.Deletes, id)
+			out.Deletes = append(out.Deletes, Delete{id, have.UID})
 		}
 	}
-	slices.SortFunc(out.Deletes, ID.compare)
+	slices.SortFunc(out.Deletes, func(a, b Delete) int { return a.ID.compare(b.ID) })
 }
 
-// Order of the kinds: what leads to another comes later, and goes first.
-var Order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
+// order of the kinds: what leads to another comes later.
+var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
 
 func (a ID) compare(b ID) int {
-	if d := Order[a.Kind] - Order[b.Kind]; d != 0 {
+	if d := order[a.Kind] - order[b.Kind]; d != 0 {
 		return d
 	}
 	return a.Key.Compare(b.Key)
@@ -238,6 +247,29 @@ func list(texts []string) (out []any) {
 		out = append(out, t)
 	}
 	return out
+}
+
+// hostsOf are the hostnames of an Ingress.
+func hostsOf(have Have) (hosts []string) {
+	spec, _ := have.Body["spec"].(map[string]any)
+	rules, _ := spec["rules"].([]any)
+	for _, x := range rules {
+		rule, _ := x.(map[string]any)
+		if host, _ := rule["host"].(string); host != "" {
+			hosts = append(hosts, host)
+		}
+	}
+	tls, _ := spec["tls"].([]any)
+	for _, x := range tls {
+		entry, _ := x.(map[string]any)
+		all, _ := entry["hosts"].([]any)
+		for _, h := range all {
+			if host, _ := h.(string); host != "" {
+				hosts = append(hosts, host)
+			}
+		}
+	}
+	return hosts
 }
 
 // addresses are those that the engine has written.

@@ -48,7 +48,7 @@ type Output struct {
 	Verdicts map[model.Key]tenants.Verdict
 	// Writes are the objects that are not as they are to be, and Deletes those that are not to be there.
 	Writes  []Object
-	Deletes []ID
+	Deletes []Delete
 	// Addresses are those of the engine, and Hostnames those that a route has from now on, by TenantRoute.
 	Addresses, Hostnames map[model.Key][]string
 }
@@ -79,22 +79,11 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 	keys := slices.SortedFunc(maps.Keys(in.Routes), func(a, b model.Key) int {
 		return cmp.Or(in.Routes[a].Created.Compare(in.Routes[b].Created), a.Compare(b))
 	})
-	taken := newClaims()
 	for _, key := range keys {
-		r, c := in.Routes[key], in.Clusters[key.Namespace]
-		v := rules(&c, key, r)
-		out.Verdicts[key] = v
-		if v.Reason != tenants.ReasonAccepted {
-			continue
-		}
-		for _, host := range r.Spec.Hosts() {
-			if slices.Contains(r.Held, host) && taken.other(c.Tenant, host) == "" {
-				taken.add(c.Tenant, host)
-				out.Hostnames[key] = append(out.Hostnames[key], host)
-			}
-		}
-		out.Hostnames[key] = sorted(out.Hostnames[key])
+		c := in.Clusters[key.Namespace]
+		out.Verdicts[key] = rules(&c, key, in.Routes[key])
 	}
+	taken := out.held(in, keys)
 	has, owners := make(map[*v1alpha1.Tenant]*use), make(map[ID]model.Key)
 	for _, key := range keys {
 		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
@@ -126,6 +115,44 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 	return accepted
 }
 
+// held are the hostnames that tenants have: those that a route had and asks for still, and those that the
+// engine serves until their Ingress is gone, whoever has a right to them now.
+func (out *Output) held(in *Input, keys []model.Key) *claims {
+	taken := newClaims()
+	for _, key := range keys {
+		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
+			continue
+		}
+		r, t := in.Routes[key], in.Clusters[key.Namespace].Tenant
+		for _, host := range r.Spec.Hosts() {
+			if slices.Contains(r.Held, host) && taken.other(t, host) == "" {
+				taken.add(t, host)
+				out.Hostnames[key] = append(out.Hostnames[key], host)
+			}
+		}
+		out.Hostnames[key] = sorted(out.Hostnames[key])
+	}
+	ended := make(map[string]*v1alpha1.Tenant) // that of a namespace without one
+	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
+		if id.Kind != KindIngress {
+			continue
+		}
+		t := in.Clusters[id.Namespace].Tenant
+		if t == nil {
+			if ended[id.Namespace] == nil {
+				ended[id.Namespace] = new(v1alpha1.Tenant)
+			}
+			t = ended[id.Namespace]
+		}
+		for _, host := range hostsOf(in.Have[id]) {
+			if taken.other(t, host) == "" {
+				taken.add(t, host)
+			}
+		}
+	}
+	return taken
+}
+
 // sorted has each of the texts once.
 func sorted(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
@@ -151,16 +178,17 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 			}
 		}
 	}
-	if s.Suspended && len(r.Held) == 0 {
-		return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new", name)}
-	}
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, s.Annotations.Allow)}
 }
 
-// claim tells whether another tenant has a hostname of a route. A route counts as a whole or not at all:
+// claim tells whether another tenant has a hostname of a route, or the route asks for a new one while its
+// Tenant is suspended. A route counts as a whole or not at all:
 // who looks at it finds one reason, and nothing that half works. It does not say who has it.
 func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
 	for _, host := range r.Spec.Hosts() {
+		if c.Tenant.Spec.Suspended && !slices.Contains(r.Held, host) {
+			return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new, such as %s", c.Tenant.Metadata.Name, host)}
+		}
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("%s is taken: another tenant had a rule for %s first", host, other)}
 		}

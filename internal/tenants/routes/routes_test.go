@@ -60,7 +60,7 @@ func (w *world) step(t *testing.T) Output {
 			w.Have[o.ID] = have
 		}
 		for _, id := range out.Deletes {
-			delete(w.Have, id)
+			delete(w.Have, id.ID)
 		}
 		for k, r := range w.Routes {
 			r.Held = out.Hostnames[k]
@@ -233,13 +233,21 @@ func TestRouteAttacks(t *testing.T) {
 		"bank/ingress.default.port":  "NodePortNotAllowed 10250 is in no range of NodePorts of the cluster, which has 30000-32767",
 		"nobody/ingress.default.web": "NoTenant no Tenant that is accepted has the namespace nobody",
 		"poor/ingress.default.web":   "IngressNotAllowed the Tenant poor has no ingressClass: no Ingress of it is served",
-		"late/ingress.default.web":   "Suspended the Tenant late is suspended: what it has stays, and it gets nothing new",
+		"late/ingress.default.web":   "Suspended the Tenant late is suspended: what it has stays, and it gets nothing new, such as x.late.example.com",
 	})
 	if len(w.Have) != 4 || len(w.text()) != len(before) {
 		t.Errorf("the hub has\n%s\nbefore\n%s", w.text(), before)
 	}
-	// Who is suspended keeps what it has.
+	// Who is suspended keeps what it has, and gets nothing new for it.
 	w.Clusters["shop"].Tenant.Spec.Suspended = true
+	out = w.step(t)
+	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted"})
+	spec := &w.Routes[model.Key{Namespace: "shop", Name: "ingress.default.web"}].Spec
+	had := spec.Rules
+	spec.Rules = append(slices.Clone(had), v1alpha1.TenantRule{Host: "b.shop.example.com", Paths: had[0].Paths})
+	out = w.step(t)
+	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Suspended the Tenant shop is suspended: what it has stays, and it gets nothing new, such as b.shop.example.com"})
+	spec.Rules = had
 	out = w.step(t)
 	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted"})
 }
@@ -399,4 +407,32 @@ func TestOneOwner(t *testing.T) {
 	delete(w.Routes, model.Key{Namespace: "shop", Name: "ingress.default.web"})
 	out = w.step(t)
 	expect(t, says(&out), map[string]string{"shop/ingress.default.other": "Accepted"})
+}
+
+// TestHostnameUntilGone: a hostname passes to another tenant once the Ingress that had it is gone, also that
+// of a Tenant that is.
+func TestHostnameUntilGone(t *testing.T) {
+	for what, end := range map[string]func(w *world){
+		"the route is deleted": func(w *world) { delete(w.Routes, model.Key{Namespace: "shop", Name: "ingress.default.web"}) },
+		"the Tenant is deleted": func(w *world) {
+			delete(w.Routes, model.Key{Namespace: "shop", Name: "ingress.default.web"})
+			delete(w.Clusters, "shop")
+		},
+		"the route asks for another one": func(w *world) {
+			w.Routes[model.Key{Namespace: "shop", Name: "ingress.default.web"}].Spec.Rules[0].Host = "a.shop.example.com"
+		},
+	} {
+		w := newWorld()
+		w.route("shop", "web", 2, "www.example.com")
+		w.step(t)
+		w.route("bank", "web", 1, "www.example.com")
+		end(w)
+		out := Step(&w.Input)
+		expect(t, says(&out), map[string]string{"bank/ingress.default.web": "HostnameTaken www.example.com is taken: another tenant had a rule for www.example.com first"})
+		if slices.ContainsFunc(out.Writes, func(o Object) bool { return o.Namespace == "bank" }) {
+			t.Errorf("%s: the other one is written before it is gone", what)
+		}
+		out = w.step(t)
+		expect(t, says(&out), map[string]string{"bank/ingress.default.web": "Accepted"})
+	}
 }
