@@ -72,7 +72,7 @@ type TenantSpec struct {
 // TenantAnnotations are those of Ingresses that the engine of the hub is to see.
 type TenantAnnotations struct {
 	// Allow are keys, or beginnings of keys and *; at most 64. None may be a snippet of a configuration.
-	// Default: none.
+	// A * stands for no key that gives hostnames or names objects of others. Default: none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -125,7 +125,7 @@ type TenantLimits struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
 	Addresses int32 `json:"addresses,omitempty"`
-	// Ports are those of all Services: 1 to 20000. Default: 200.
+	// Ports are those of all Services, and as many may be behind TenantRoutes: 1 to 20000. Default: 200.
 	// +kubebuilder:default=200
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=20000

@@ -224,7 +224,7 @@ func (w *writer) status(key model.Key, o *objects.Object[*v1alpha1.TenantRoute],
 		v = tenants.Verdict{Reason: "Invalid", Message: strings.Join(words, "; ") + ": the object is not used"}
 	}
 	condition := func(kind string, is bool, reason, message string) v1alpha1.Condition {
-		c := v1alpha1.Condition{Type: kind, Status: v1alpha1.ConditionFalse, ObservedGeneration: o.Generation, Reason: reason, Message: message}
+		c := v1alpha1.Condition{Type: kind, Status: v1alpha1.ConditionFalse, ObservedGeneration: o.Generation, Reason: reason, Message: clip(message)}
 		if is {
 			c.Status = v1alpha1.ConditionTrue
 		}
@@ -253,6 +253,15 @@ func (w *writer) status(key model.Key, o *objects.Object[*v1alpha1.TenantRoute],
 		fields["hostnames"] = hostnames
 	}
 	return []v1alpha1.Condition{accepted, assigned}, fields
+}
+
+// clip bounds a message: a tenant can cause long ones.
+func clip(text string) string {
+	const most, more = 1024, " ..."
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }
 
 // refused tells whether an object for a route could not be written.

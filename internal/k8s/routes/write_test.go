@@ -7,10 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/tenants/routes"
 )
 
@@ -85,5 +89,26 @@ func TestOrderOfWrites(t *testing.T) {
 	w.write(t.Context(), &routes.Output{Deletes: []routes.Delete{gone(routes.KindIngress, "anew", "uid-before")}})
 	if api.Get("networking.k8s.io/v1/ingresses", "shop", "anew") == nil {
 		t.Error("a newer object is deleted")
+	}
+}
+
+// TestMessagesAreBounded: whatever a tenant writes, a condition about it is short.
+func TestMessagesAreBounded(t *testing.T) {
+	_, w := bed(t)
+	o := objects.Object[*v1alpha1.TenantRoute]{Value: new(v1alpha1.TenantRoute)}
+	for range 100 {
+		o.Errors = append(o.Errors, v1alpha1.FieldError{Path: "spec.annotations[" + strings.Repeat("\u00e4", 300) + "]", Rule: "is wrong"})
+	}
+	for _, out := range []*routes.Output{{}, {Verdicts: map[model.Key]tenants.Verdict{{}: {Reason: tenants.ReasonLimit, Message: strings.Repeat("\u00e4", 5000)}}}} {
+		conditions, _ := w.status(model.Key{}, &o, out)
+		for _, c := range conditions {
+			if len(c.Message) > 1024 || !utf8.ValidString(c.Message) {
+				t.Errorf("%d bytes: %q", len(c.Message), c.Message)
+			}
+		}
+		if text := conditions[0].Message; len(text) < 1000 || !strings.HasSuffix(text, " ...") {
+			t.Errorf("%q", text)
+		}
+		o.Errors = nil
 	}
 }

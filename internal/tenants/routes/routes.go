@@ -229,8 +229,11 @@ func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict 
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
 }
 
-// mostNamed bounds how many annotations a message names.
-const mostNamed = 5
+// mostNamed bounds how many annotations a message names, and mostOfKey how much of each.
+const (
+	mostNamed = 5
+	mostOfKey = 63
+)
 
 // leftOut says which annotations the engine does not see; empty: it sees all.
 func leftOut(r *Route, allow []string) string {
@@ -243,21 +246,41 @@ func leftOut(r *Route, allow []string) string {
 	if len(all) == 0 {
 		return ""
 	}
-	text := strings.Join(all[:min(len(all), mostNamed)], ", ")
-	if more := len(all) - mostNamed; more > 0 {
+	more := len(all) - mostNamed
+	all = all[:min(len(all), mostNamed)]
+	for i, key := range all {
+		all[i] = key[:min(len(key), mostOfKey)]
+	}
+	text := strings.Join(all, ", ")
+	if more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return "the Tenant may not have these annotations, which are left out: " + text
 }
 
 // allowed tells whether the engine may see an annotation. A snippet is configuration of the engine, and the
-// class is that of the Tenant, whatever the list says.
+// class is that of the Tenant, whatever the list says. What gives hostnames, or names objects of others, has to
+// be in the list by its own name.
 func allowed(key string, allow []string) bool {
-	if strings.Contains(strings.ToLower(key), "snippet") || key == "kubernetes.io/ingress.class" || strings.HasPrefix(key, "lbd.dev/") || strings.HasPrefix(key, "kubectl.kubernetes.io/") {
+	low := strings.ToLower(key)
+	if strings.Contains(low, "snippet") || low == "kubernetes.io/ingress.class" || strings.HasPrefix(low, "lbd.dev/") || strings.HasPrefix(low, "kubectl.kubernetes.io/") {
 		return false
 	}
-	return slices.ContainsFunc(allow, func(a string) bool {
+	if slices.Contains(allow, key) {
+		return true
+	}
+	return !wide(low) && slices.ContainsFunc(allow, func(a string) bool {
 		begin, wild := strings.CutSuffix(a, "*")
-		return key == a || wild && strings.HasPrefix(key, begin)
+		return wild && strings.HasPrefix(key, begin)
 	})
+}
+
+// wide tells whether an annotation, in lower case, can give hostnames or name objects of others.
+func wide(key string) bool {
+	name := key[strings.LastIndexByte(key, '/')+1:]
+	with := func(has func(s, part string) bool, parts ...string) bool {
+		return slices.ContainsFunc(parts, func(p string) bool { return has(name, p) })
+	}
+	return with(strings.HasPrefix, "config-", "server-alias") ||
+		with(strings.HasSuffix, "hostname", "common-name", "alt-names", "-secret", "router.middlewares", "router.tls.options", "service.serverstransport")
 }

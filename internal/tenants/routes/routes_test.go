@@ -282,6 +282,44 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
+// TestWideAnnotations: what gives hostnames or names objects of others has to be allowed by its own name, and
+// a message names annotations in short.
+func TestWideAnnotations(t *testing.T) {
+	w := newWorld()
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	r.Spec.Annotations = map[string]string{"nginx.ingress.kubernetes.io/rewrite-target": "/"}
+	wide := []string{
+		"nginx.ingress.kubernetes.io/server-alias", "nginx.ingress.kubernetes.io/Server-Alias", "haproxy-ingress.github.io/server-alias-regex", "external-dns.alpha.kubernetes.io/hostname",
+		"external-dns.alpha.kubernetes.io/internal-hostname", "cert-manager.io/common-name", "cert-manager.io/alt-names", "haproxy-ingress.github.io/config-backend", "haproxy-ingress.github.io/config-frontend-late",
+		"traefik.ingress.kubernetes.io/router.middlewares", "traefik.ingress.kubernetes.io/router.tls.options", "traefik.ingress.kubernetes.io/service.serverstransport",
+		"nginx.ingress.kubernetes.io/auth-tls-secret", "nginx.ingress.kubernetes.io/server-snippet",
+	}
+	for _, key := range wide {
+		r.Spec.Annotations[key] = "x"
+	}
+	seen := func() (list []string) {
+		w.step(t)
+		for id, have := range w.Have {
+			if id.Kind == KindIngress {
+				list = slices.Sorted(maps.Keys(have.Body["metadata"].(map[string]any)["annotations"].(map[string]any)))
+			}
+		}
+		return slices.DeleteFunc(list, func(key string) bool { return key == hashKey })
+	}
+	allow := &w.Clusters["shop"].Tenant.Spec.Annotations.Allow
+	*allow = []string{"nginx.*", "haproxy-ingress.github.io/*", "external-dns.alpha.kubernetes.io/*", "cert-manager.io/*", "traefik.ingress.kubernetes.io/*"}
+	if got := seen(); !slices.Equal(got, []string{"nginx.ingress.kubernetes.io/rewrite-target"}) {
+		t.Errorf("with wildcards: %q", got)
+	}
+	*allow = wide
+	if got := seen(); len(got) != len(wide)-1 || slices.Contains(got, "nginx.ingress.kubernetes.io/server-snippet") {
+		t.Errorf("by name: %q", got)
+	}
+	r.Spec.Annotations = map[string]string{strings.Repeat("a", 250) + "/b": "x"}
+	out := w.step(t)
+	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted the Tenant may not have these annotations, which are left out: " + strings.Repeat("a", 63)})
+}
+
 // TestRouteLimits: the older routes count, and so do the Services behind them.
 func TestRouteLimits(t *testing.T) {
 	w := newWorld()
