@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// How long the parts of a name are.
+// How long the parts of a name are, which has 63 characters at most.
 const (
 	namePart = 40
-	hashPart = 10
+	hashPart = 20 // 80 bits
 )
 
 // HubName is that of an object of the hub that stands for one of a tenant: the beginning of its own name, for

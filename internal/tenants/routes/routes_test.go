@@ -130,7 +130,7 @@ func TestServed(t *testing.T) {
 	out := w.step(t)
 	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted"})
 	service := tenants.HubName("shop", "Service", "default", "web")
-	if len(w.Have) != 4 || !strings.HasPrefix(service, "web-") || len(service) != len("web-")+10 {
+	if len(w.Have) != 4 || !strings.HasPrefix(service, "web-") || len(service) != len("web-")+20 {
 		t.Fatalf("%d objects, Service %s", len(w.Have), service)
 	}
 	for id, have := range w.Have {
@@ -421,7 +421,7 @@ func TestNames(t *testing.T) {
 	for _, parts := range [][4]string{{"shop", "Service", "a-b", "c"}, {"shop", "Service", "a", "b-c"}, {"bank", "Service", "a", "b-c"}, {"shop", "Ingress", "a", "b-c"}, {"shop", "Ingress", "a", strings.Repeat("a", 253)},
 		{"shop", "Ingress", "a", strings.Repeat("a", 39) + ".b"}, {"shop", "Ingress", "a", strings.Repeat("a", 43)}, {"shop", "Ingress", "aa", strings.Repeat("a", 42)}} {
 		name := tenants.HubName(parts[0], parts[1], parts[2], parts[3])
-		if other, is := seen[name]; is || len(name) > 51 || strings.Contains(name, ".-") {
+		if other, is := seen[name]; is || len(name) > 61 || strings.Contains(name, ".-") {
 			t.Errorf("%v has the name %s, %s too", parts, name, other)
 		}
 		seen[name] = fmt.Sprint(parts)
