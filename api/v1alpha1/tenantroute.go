@@ -32,10 +32,11 @@ type TenantRouteSpec struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:XValidation:rule="self.map(r, size(r.paths)).sum() <= 250",message="have more than 250 paths in all"
 	Rules []TenantRule `json:"rules"`
-	// TLS are the hostnames that are served by HTTPS too, at most 50.
+	// TLS are the hostnames that are served by HTTPS too: at most 50 entries, of 250 hostnames in all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:XValidation:rule="self.map(t, has(t.hosts) ? size(t.hosts) : 0).sum() <= 250",message="have more than 250 hostnames in all"
 	TLS []TenantTLS `json:"tls,omitempty"`
 	// Annotations are those of the Ingress, at most 64, of 16384 characters in all with their keys. Only
 	// such as the Tenant may have count.
@@ -141,7 +142,7 @@ type TenantRouteStatus struct {
 	// Hostnames are those that the route has: no other tenant gets them while it asks for them.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2550
+	// +kubebuilder:validation:MaxItems=300
 	// +kubebuilder:validation:items:MaxLength=253
 	Hostnames []string `json:"hostnames,omitempty"`
 	// Conditions are one for each type.

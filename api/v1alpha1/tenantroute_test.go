@@ -62,6 +62,8 @@ func TestTenantRouteRules(t *testing.T) {
 		with(rule("a.com", path), `,"tls":[{}]`):                                                                                                              "",
 		with(rule("a.com", path), `,"tls":[{"hosts":["*"]}]`):                                                                                                 "spec.tls[0].hosts[0]",
 		with(rule("a.com", path), `,"tls":[{"hosts":`+list(51, `"a%d.com"`)+`}]`):                                                                             "at most 50",
+		with(rule("a.com", path), `,"tls":[`+strings.TrimSuffix(strings.Repeat(`{"hosts":`+list(50, `"a%d.com"`)+`},`, 5), ",")+`]`):                          "",
+		with(rule("a.com", path), `,"tls":[`+strings.Repeat(`{"hosts":`+list(50, `"a%d.com"`)+`},`, 5)+`{"hosts":["b.com"]}]`):                                "have more than 250 hostnames in all",
 		with(rule("a.com", path), `,"tls":[{"secret":"other/c"}]`):                                                                                            "spec.tls[0].secret",
 		with(rule("a.com", path), `,"tls":`+list(51, `{"secret":"c%d"}`)):                                                                                     "at most 50",
 		with(rule("a.com", path), `,"annotations":{"a":"b"}`):                                                                                                 "",

@@ -13,6 +13,7 @@ import (
 const (
 	maxRouteRules       = 50
 	maxRoutePaths       = 50 // of a rule
+	maxRouteTLSHosts    = 250
 	maxAllRoutePaths    = 250
 	maxRoutePath        = 256
 	maxRouteAnnotations = 64
@@ -77,7 +78,9 @@ func (t *TenantRoute) Validate() []FieldError {
 	}
 	k.want(paths <= maxAllRoutePaths, "spec.rules", nil, fmt.Sprintf("have more than %d paths in all", maxAllRoutePaths))
 	k.atMost("spec.tls", len(s.TLS), maxRouteRules)
+	hosts := 0
 	for i, x := range s.TLS {
+		hosts += len(x.Hosts)
 		at := fmt.Sprintf("spec.tls[%d]", i)
 		k.atMost(at+".hosts", len(x.Hosts), maxRouteRules)
 		for j, host := range x.Hosts {
@@ -87,6 +90,7 @@ func (t *TenantRoute) Validate() []FieldError {
 			k.want(isSubdomain(x.Secret), at+".secret", x.Secret, ruleSubdomain)
 		}
 	}
+	k.want(hosts <= maxRouteTLSHosts, "spec.tls", nil, fmt.Sprintf("have more than %d hostnames in all", maxRouteTLSHosts))
 	k.routeAnnotations(s.Annotations)
 	return k.errs
 }
