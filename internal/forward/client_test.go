@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -287,11 +286,7 @@ func TestClientsListAndLoad(t *testing.T) {
 	b.forwards(wanted(s1, s2))
 	b.forwards(clients(wanted(s1, s2)))
 	changed := l.list(b1)
-	file := t.TempDir() + "/rules"
-	if err := os.WriteFile(file, []byte("flush ruleset\n"+changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l.ExecOn(b1, "nft", "-f", file)
+	b.loads(changed)
 	if after := l.list(b1); after != changed || !strings.Contains(changed, "@replies") {
 		t.Errorf("listed\n%s\nloaded\n%s", changed, after)
 	}

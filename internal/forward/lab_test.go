@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -274,6 +275,22 @@ type balancer struct {
 	*lab
 	host string
 	*Driver
+}
+
+// loads puts rules in the place of all that there are, and waits until the driver has heard of that. What it
+// decides before is put right by the next Apply, which no test of this package causes.
+func (b *balancer) loads(rules string) {
+	b.Helper()
+	file := b.TempDir() + "/rules"
+	if err := os.WriteFile(file, []byte("flush ruleset\n"+rules), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.ExecOn(b.host, "nft", "-f", file)
+	for end := time.Now().Add(patience); !b.removed.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatal("the driver has not heard that its tables were replaced")
+		}
+	}
 }
 
 func (l *lab) balancer(host string) *balancer {

@@ -3,7 +3,6 @@ package forward
 import (
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 
@@ -156,11 +155,7 @@ func TestSourcesChange(t *testing.T) {
 		l.served(open[i])
 	}
 	before := l.list(b1)
-	file := t.TempDir() + "/rules"
-	if err := os.WriteFile(file, []byte("flush ruleset\n"+before), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l.ExecOn(b1, "nft", "-f", file)
+	b.loads(before)
 	if after := l.list(b1); after != before {
 		t.Errorf("listed\n%s\nloaded\n%s", before, after)
 	}
