@@ -145,21 +145,21 @@ func publishFront(t *testing.T, x *controlplane.Tenant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var name string
+	var name, port string
 	eventually(t, "the agent has made a Service of type NodePort", func() error {
 		all, err := client.CoreV1().Services(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=lbd-agent"})
-		if err == nil && (len(all.Items) != 1 || all.Items[0].Spec.Selector["app"] != "front" || all.Items[0].Spec.Type != corev1.ServiceTypeNodePort) {
+		if err == nil && (len(all.Items) != 1 || len(all.Items[0].Spec.Ports) != 1 || all.Items[0].Spec.Selector["app"] != "front" || all.Items[0].Spec.Type != corev1.ServiceTypeNodePort) {
 			err = fmt.Errorf("there are %v", all.Items)
 		}
 		if err == nil {
-			name = all.Items[0].Name
+			name, port = all.Items[0].Name, all.Items[0].Spec.Ports[0].Name
 		}
 		return err
 	})
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		s := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: name + "-" + strings.ToLower(string(family)), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			AddressType: family, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(frontPort)), Protocol: new(corev1.ProtocolTCP)}},
+			AddressType: family, Ports: []discoveryv1.EndpointPort{{Name: &port, Port: new(int32(frontPort)), Protocol: new(corev1.ProtocolTCP)}},
 		}
 		for _, p := range x.Pods {
 			a := p.IP4
