@@ -2,9 +2,7 @@ package v1alpha1
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -95,17 +93,20 @@ func (t *TenantRoute) Validate() []FieldError {
 	return k.errs
 }
 
-// routeAnnotations bounds what goes into an object of the hub. Keys are those of Kubernetes, the prefix in
-// either case.
+// IsAnnotationKey tells whether an object of Kubernetes can have an annotation with this key. The prefix may
+// be in either case.
+func IsAnnotationKey(key string) bool { return isLabelKey(strings.ToLower(key)) }
+
+// routeAnnotations bounds what goes into an object of the hub. Keys are looked at where it is decided which of
+// them go there: an API server cannot bear what the rule costs in CEL.
 func (k *checker) routeAnnotations(all map[string]string) {
 	const at = "spec.annotations"
 	if k.atMost(at, len(all), maxRouteAnnotations); len(all) > maxRouteAnnotations {
 		return
 	}
 	characters := 0
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		characters += utf8.RuneCountInString(key) + utf8.RuneCountInString(all[key])
-		k.labelKey(at, strings.ToLower(key))
+	for key, value := range all {
+		characters += utf8.RuneCountInString(key) + utf8.RuneCountInString(value)
 	}
 	k.want(characters <= maxRouteAnnotated, at, nil, fmt.Sprintf("have more than %d characters in all", maxRouteAnnotated))
 }

@@ -491,8 +491,7 @@ func TestConvert(t *testing.T) {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "1.2.3.4"})
 		got, _ := node(n)
 		want := &services.Node{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{services.DrainKey: ""}, Ready: "True",
-			NetworkUnavailable: true, Unschedulable: true, Deleting: true, Taints: []string{services.TaintOutOfService},
-			Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+			NetworkUnavailable: true, Unschedulable: true, Deleting: true, Taints: []string{services.TaintOutOfService}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v", got)
 		}

@@ -263,6 +263,9 @@ func leftOut(r *Route, allow []string) string {
 // be in the list by its own name.
 func allowed(key string, allow []string) bool {
 	low := strings.ToLower(key)
+	if !v1alpha1.IsAnnotationKey(key) { // with it the Ingress would be refused as a whole
+		return false
+	}
 	if strings.Contains(low, "snippet") || low == "kubernetes.io/ingress.class" || strings.HasPrefix(low, "lbd.dev/") || strings.HasPrefix(low, "kubectl.kubernetes.io/") {
 		return false
 	}

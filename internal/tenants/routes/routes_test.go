@@ -287,7 +287,7 @@ func TestAnnotations(t *testing.T) {
 func TestWideAnnotations(t *testing.T) {
 	w := newWorld()
 	r := w.route("shop", "web", 1, "a.shop.example.com")
-	r.Spec.Annotations = map[string]string{"nginx.ingress.kubernetes.io/rewrite-target": "/"}
+	r.Spec.Annotations = map[string]string{"nginx.ingress.kubernetes.io/rewrite-target": "/", "nginx.ingress.kubernetes.io/no key": "x"}
 	wide := []string{
 		"nginx.ingress.kubernetes.io/server-alias", "nginx.ingress.kubernetes.io/Server-Alias", "haproxy-ingress.github.io/server-alias-regex", "external-dns.alpha.kubernetes.io/hostname",
 		"external-dns.alpha.kubernetes.io/internal-hostname", "cert-manager.io/common-name", "cert-manager.io/alt-names", "haproxy-ingress.github.io/config-backend", "haproxy-ingress.github.io/config-frontend-late",
