@@ -17,6 +17,7 @@ import (
 
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/model"
 )
 
 const resSecrets = "v1/secrets"
@@ -69,6 +70,16 @@ func (b *bed) peer(name string) string {
 		}
 	}
 	return "no peer"
+}
+
+// read waits until what was read is in the status and in the view, which are told one after the other.
+func (b *bed) read() {
+	b.t.Helper()
+	b.eventually("read", func() bool {
+		synced := b.Status().Synced
+		b.lock(func() { synced = synced && b.view.Synced[model.SourceKube] })
+		return synced
+	})
 }
 
 // secrets runs a Source with a cluster that has Secrets, and gives what it logged.
@@ -192,7 +203,7 @@ func TestSecretsOfThisNode(t *testing.T) {
 	api.Put(resPeers, custom("other", map[string]any{"myASN": 64512, "peerASN": 64513, "peerAddress": "10.0.0.253",
 		"passwordSecret": map[string]any{"name": "theirs", "namespace": "metallb-system"}}))
 	b, _ := secrets(t, api)
-	b.eventually("read", func() bool { return b.Status().Synced })
+	b.read()
 	asked := func() (out []string) {
 		for _, r := range api.Requests() {
 			if strings.Contains(r, "/secrets") {

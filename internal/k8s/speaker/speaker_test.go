@@ -390,7 +390,7 @@ func TestPasswordFiles(t *testing.T) {
 		})
 		return out
 	}
-	b.eventually("read", func() bool { return b.Status().Synced })
+	b.read()
 	if got := b.Status().Problems; password() != "no peer" || len(got) != 1 || !strings.Contains(got[0].Text, "cannot be read") {
 		t.Errorf("peer %q, problems %v", password(), got)
 	}
@@ -418,7 +418,7 @@ func TestInvalidObjects(t *testing.T) {
 	api := cluster(t)
 	api.Put(resPools, custom("bad", map[string]any{"addresses": []string{"x"}}))
 	b := run(t, api, nil)
-	b.eventually("read", func() bool { return b.Status().Synced })
+	b.read()
 	if p := b.Status().Problems; len(p) != 1 || p[0].Kind != "IPAddressPool" || p[0].Name != "bad" || !strings.HasPrefix(p[0].Text, "spec.addresses[0]: ") {
 		t.Errorf("problems %+v", p)
 	}
@@ -432,7 +432,7 @@ func TestVirtualIPWithoutCheckIsInTheStatus(t *testing.T) {
 	api := cluster(t)
 	api.Put(resVIPs, custom("api", map[string]any{"addresses": []string{"198.51.100.1"}}))
 	b := run(t, api, nil)
-	b.eventually("read", func() bool { return b.Status().Synced })
+	b.read()
 	st := b.Status()
 	if w := st.Warnings; len(w) != 1 || w[0].Kind != "VirtualIP" || w[0].Name != "api" || !strings.HasPrefix(w[0].Text, "spec.healthCheck: ") {
 		t.Errorf("warnings %+v", w)
