@@ -424,6 +424,7 @@ var (
 	descTenantRoutes       = desc("lbd_tenant_routes", "TenantRoutes of a Tenant that are accepted.", "tenant")
 	descTenantRouteLimit   = desc("lbd_tenant_routes_limit", "TenantRoutes that a Tenant may have.", "tenant")
 	descTenantProblems     = desc("lbd_tenant_problems", "Objects of a Tenant, itself included, that are not in use as they are written, or lack an address.", "tenant")
+	descTenantAgentAway    = desc("lbd_tenant_agent_away", "Whether the agent of a cluster of a Tenant gives no sign of life any more.", "tenant", "cluster")
 )
 
 // collectTenants reads what the tenants of a hub have.
@@ -439,5 +440,8 @@ func (m *controllerMetrics) collectTenants(c metrics) {
 		c.gauge(descTenantRoutes, float64(u.Routes), name)
 		c.gauge(descTenantRouteLimit, float64(u.Limits.Routes), name)
 		c.gauge(descTenantProblems, float64(u.Problems), name)
+		for _, cluster := range slices.Sorted(maps.Keys(u.Away)) {
+			c.truth(descTenantAgentAway, u.Away[cluster], name, cluster)
+		}
 	}
 }

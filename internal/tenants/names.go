@@ -4,12 +4,23 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
 )
 
 // How long the parts of a name are, which has 63 characters at most.
 const (
 	namePart = 40
 	hashPart = 20 // 80 bits
+)
+
+// The signs of life of an agent.
+const (
+	// PulseName is the Lease in the namespace in the hub by which an agent says that it is there.
+	PulseName = "agent"
+	// PulseEvery is how often it does.
+	PulseEvery = time.Minute
+	// AwayAfter is how long an agent that gives signs of life may have given none, until it counts as away.
+	AwayAfter = 3 * PulseEvery
 )
 
 // HubName is that of an object of the hub that stands for one of a tenant: the beginning of its own name, for

@@ -117,6 +117,8 @@ func testRights(t *testing.T, c *controlplane.ControlPlane) {
 		{controlplane.Controller, "update services --all-namespaces", false},
 		{controlplane.Controller, "update leases.coordination.k8s.io/lbd-controller -n " + controlplane.InstallNamespace, true},
 		{controlplane.Controller, "update leases.coordination.k8s.io/other -n " + controlplane.InstallNamespace, false},
+		{controlplane.Controller, "get leases.coordination.k8s.io/agent -n default", true}, // the sign of life of an agent
+		{controlplane.Controller, "get leases.coordination.k8s.io/other -n default", false},
 		{controlplane.Controller, "create secrets -n " + controlplane.InstallNamespace, true},
 		{controlplane.Controller, "get secrets -n " + controlplane.InstallNamespace, false},
 		{controlplane.Controller, "create secrets -n default", false},

@@ -34,6 +34,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/services"
+	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/tenants/propagate"
 )
 
@@ -285,7 +286,7 @@ func (a *Agent) elect(ctx context.Context) {
 func (a *Agent) lead(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { newLoop(a).run(ctx) })
-	parts.Go(func() { (&pulse{a: a, every: pulseEvery}).run(ctx) })
+	parts.Go(func() { (&pulse{a: a, every: tenants.PulseEvery}).run(ctx) })
 	if a.o.Secret != "" {
 		parts.Go(func() { (&renewal{a: a, hub: a.o.Hub, secret: a.o.Secret}).run(ctx) })
 	}

@@ -8,23 +8,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"lbd.dev/lbd/internal/k8s/lease"
+	"lbd.dev/lbd/internal/tenants"
 )
-
-const (
-	// PulseName is the Lease in the namespace in the hub by which an agent says that it is there.
-	PulseName = "agent"
-	// pulseEvery is how often it does.
-	pulseEvery = time.Minute
-	// AwayAfter is how long an agent that gives signs of life may have given none, until it counts as away.
-	AwayAfter = 3 * pulseEvery
-)
-
-// Leases are those of Kubernetes.
-var Leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
 // pulse tells the hub now and then that the agent is there and sees both clusters.
 type pulse struct {
@@ -63,7 +51,7 @@ func (p *pulse) beat(ctx context.Context, now time.Time) {
 		text = "the hub has no sign of life of this agent"
 	}
 	if text != "" && text != p.said {
-		p.a.o.Logger.Warn(text, "lease", PulseName, "namespace", p.a.o.HubNamespace, "err", err)
+		p.a.o.Logger.Warn(text, "lease", tenants.PulseName, "namespace", p.a.o.HubNamespace, "err", err)
 	}
 	p.said = text
 }
@@ -75,10 +63,10 @@ func (p *pulse) send(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.a.o.Hub.Dynamic.Resource(Leases).Namespace(p.a.o.HubNamespace).
-		Patch(ctx, PulseName, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
+	_, err = p.a.o.Hub.Dynamic.Resource(lease.Resource).Namespace(p.a.o.HubNamespace).
+		Patch(ctx, tenants.PulseName, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
 	if err != nil {
-		return fmt.Errorf("lease %s: %w", PulseName, err)
+		return fmt.Errorf("lease %s: %w", tenants.PulseName, err)
 	}
 	return nil
 }

@@ -6,13 +6,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/tenants"
 )
 
 const leasesOf = "coordination.k8s.io/v1/leases"
 
 // renewed is when the agent gave its last sign of life in the hub, and who did.
 func (b *bed) renewed() string {
-	spec, _ := b.hub.Get(leasesOf, namespace, PulseName)["spec"].(map[string]any)
+	spec, _ := b.hub.Get(leasesOf, namespace, tenants.PulseName)["spec"].(map[string]any)
 	at, _ := spec["renewTime"].(string)
 	who, _ := spec["holderIdentity"].(string)
 	return strings.TrimSpace(at + " " + who)
@@ -27,7 +29,7 @@ func TestPulse(t *testing.T) {
 	b.node("a", "10.1.0.1")
 	var beats atomic.Int32
 	b.hub.Gate(func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, "/leases/"+PulseName) {
+		if strings.HasSuffix(r.URL.Path, "/leases/"+tenants.PulseName) {
 			beats.Add(1)
 		}
 		return 0
@@ -35,10 +37,10 @@ func TestPulse(t *testing.T) {
 	a, _ := b.start("one")
 	b.eventually("its own first sign of life, and the last for a minute", func() bool { return beats.Load() > 0 })
 	b.eventually("it goes on without a Lease", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
-	if b.hub.Get(leasesOf, namespace, PulseName) != nil {
+	if b.hub.Get(leasesOf, namespace, tenants.PulseName) != nil {
 		t.Fatal("it made a Lease")
 	}
-	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
 	p, now := &pulse{a: a}, time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	b.eventually("renewed", func() bool {
 		p.beat(t.Context(), now)
@@ -72,7 +74,7 @@ func TestPulseAtStart(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.hub.Serve(leasesOf, "Lease")
-	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
 	a, _ := b.start("one")
 	b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
 	first := b.renewed()

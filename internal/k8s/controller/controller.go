@@ -79,6 +79,7 @@ type Controller struct {
 	machines   *machines.Steward // nil: no Machines are served
 	tenants    *tenantServices
 	routes     *routes.Keeper
+	pulses     *pulses
 	standIns   []standIn // MachineLoadBalancers, if they are served, and TenantServices
 
 	freed      *freed
@@ -185,6 +186,7 @@ func New(o Options) (*Controller, error) {
 	})
 	c.objects = objects.NewSet(o.Client, c.seeObjects)
 	c.tenants = &tenantServices{c: c, requests: map[model.Key]tenants.Request{}, problems: map[model.Key]string{}}
+	c.pulses = &pulses{c: c, every: listenEvery, last: map[string]pulse{}}
 	c.standIns = []standIn{c.tenants}
 	c.routes = routes.New(routes.Options{Logger: o.Logger, Client: o.Client, Manager: Manager, Valid: c.elector.Valid})
 	if o.Machines {

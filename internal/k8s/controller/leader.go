@@ -100,6 +100,7 @@ func (l *leader) run(ctx context.Context) error {
 	sw := &sweeper{c: l.c, every: l.c.sweepEvery}
 	l.writes.Go(func() { sw.run(ctx) })
 	l.writes.Go(func() { l.c.routes.Run(ctx) })
+	l.writes.Go(func() { l.c.pulses.run(ctx) })
 	if l.c.machines != nil {
 		l.writes.Go(func() { l.c.machines.Run(ctx) })
 	}

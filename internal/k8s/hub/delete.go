@@ -16,9 +16,10 @@ import (
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
-	"lbd.dev/lbd/internal/k8s/agent"
+	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/tenants/routes"
 )
 
@@ -316,7 +317,7 @@ func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
 	for _, o := range []struct {
 		r    schema.GroupVersionResource
 		name string
-	}{{roles, roleName}, {roles, ingressName}, {quotas, "lbd"}, {quotas, "lbd-ingress"}, {agent.Leases, agent.PulseName}, {accounts, Account}} { // the account last: another call finds the namespace by it
+	}{{roles, roleName}, {roles, ingressName}, {quotas, "lbd"}, {quotas, "lbd-ingress"}, {lease.Resource, tenants.PulseName}, {accounts, Account}} { // the account last: another call finds the namespace by it
 		if err := removeOurs(ctx, c, o.r, x.Namespace, o.name); err != nil {
 			return err
 		}

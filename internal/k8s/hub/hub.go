@@ -18,8 +18,10 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/agent"
+	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/k8s/objects"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
 )
 
 // Tenant is a Tenant with what its clusters have.
@@ -61,7 +63,7 @@ func (c *Cluster) Last(now time.Time) (at time.Time, away bool) {
 	if c.AgentWrote.After(at) {
 		at = c.AgentWrote
 	}
-	return at, !c.AgentHeard.IsZero() && now.Sub(at) > agent.AwayAfter
+	return at, !c.AgentHeard.IsZero() && now.Sub(at) > tenants.AwayAfter
 }
 
 // Service is a TenantService.
@@ -225,7 +227,7 @@ func note(last map[string]time.Time, u *unstructured.Unstructured) {
 func (r *read) listen(ctx context.Context, c *k8s.Client) error {
 	o := metav1.ListOptions{LabelSelector: labelComponent + "=" + component, Limit: pageSize}
 	for {
-		list, err := c.Dynamic.Resource(agent.Leases).List(ctx, o)
+		list, err := c.Dynamic.Resource(lease.Resource).List(ctx, o)
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -233,7 +235,7 @@ func (r *read) listen(ctx context.Context, c *k8s.Client) error {
 			return fmt.Errorf("leases: %w", err)
 		}
 		for i := range list.Items {
-			if u := &list.Items[i]; u.GetName() == agent.PulseName && has(u, labelComponent, component) {
+			if u := &list.Items[i]; u.GetName() == tenants.PulseName && has(u, labelComponent, component) {
 				note(r.heard, u)
 			}
 		}

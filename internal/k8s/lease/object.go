@@ -13,6 +13,9 @@ import (
 // noteAnnotation has the Note of a Record.
 const noteAnnotation = "lbd.dev/note"
 
+// Resource is that of Leases.
+var Resource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+
 // Object is a Lease in a cluster.
 type Object struct {
 	leases          dynamic.ResourceInterface
@@ -21,8 +24,7 @@ type Object struct {
 
 // NewObject returns the Lease of this name; it need not exist.
 func NewObject(client dynamic.Interface, namespace, name string) *Object {
-	r := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-	return &Object{client.Resource(r).Namespace(namespace), namespace, name}
+	return &Object{client.Resource(Resource).Namespace(namespace), namespace, name}
 }
 
 // Get reads the Lease.
