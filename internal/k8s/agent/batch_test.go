@@ -185,6 +185,7 @@ func TestPoisoned(t *testing.T) {
 				}})
 			}
 			other := &job{id: "other", side: SideTenant, body: "x", run: func(context.Context) error { return nil }}
+			before := time.Now()
 			again := l.write(t.Context(), map[string][]*job{SideHub: jobs, SideTenant: {other}})
 			if down := !l.sides[SideHub].at.IsZero(); down != c.down || !again || !other.done || l.sides[SideTenant].fails {
 				t.Errorf("down: %v, again: %v, other: %v", down, again, other.done)
@@ -192,8 +193,12 @@ func TestPoisoned(t *testing.T) {
 			if n := int(tried.Load()); !c.down && n != len(jobs) || n >= c.bad && c.down {
 				t.Errorf("%d of %d tried", n, len(jobs))
 			}
+			s := l.sides[SideHub]
+			if c.down && s.at.Sub(before) < s.wait {
+				t.Error("the side is tried again at once")
+			}
 			for _, j := range jobs[:c.bad] {
-				if got := l.waits(j, time.Now()); got == 0 {
+				if p := l.past[j.id]; !c.down && l.waits(j, p.sent) == 0 {
 					t.Errorf("%s is tried again at once", j.id)
 				}
 			}
