@@ -76,7 +76,7 @@ var balancerTexts = map[string]string{
 	`{"advertise":{"bgp":{}}}`:                                                                        "spec.advertise.bgp: needs l2 beside it: the balancer that owns the addresses there is the one that advertises them\n",
 	`{"advertise":{"l2":{},"bgp":{}}}`:                                                                "",
 	`{"advertise":{"l2":{},"bgp":{}},"source":"client"}`:                                              "spec.advertise.bgp: is for the source vip: with client the answers of the backends would not come back by a router\n",
-	`{"advertise":{"l2":{"mode":"balanced"}}}`:                                                        "spec.advertise.l2.mode: \"balanced\" is not for a LoadBalancer, which is announced by l2 in the mode active-backup\n",
+	`{"advertise":{"l2":{"mode":"balanced"}}}`:                                                        "spec.advertise.l2.mode: \"balanced\" is not for connections that are forwarded: write active-backup\n",
 }
 
 // balancer is the text of an object with this spec, completed.

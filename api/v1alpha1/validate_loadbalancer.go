@@ -69,15 +69,25 @@ func (l *LoadBalancer) Validate() []FieldError {
 	k.atMost("spec.allowedSources", len(s.AllowedSources), maxAllowedSources)
 	k.eachOnce("spec.allowedSources", s.AllowedSources, func(at, text string) { k.allowedSource(at, text, vips) })
 	k.advertise("spec.advertise", s.Advertise)
+	k.errs = append(k.errs, s.Advertise.OfForwarded()...)
 	if a := s.Advertise; a != nil {
-		k.want(a.BGP == nil || a.L2 != nil, "spec.advertise.bgp", nil, "needs l2 beside it: the balancer that owns the addresses there is the one that advertises them")
 		k.want(a.BGP == nil || s.Source != SourceClient, "spec.advertise.bgp", nil, "is for the source vip: with client the answers of the backends would not come back by a router")
-		k.want(a.L2 == nil || a.L2.Mode != L2Balanced, "spec.advertise.l2.mode", string(L2Balanced), "is not for a LoadBalancer, which is announced by l2 in the mode active-backup")
 	}
 	if n := s.NodeSelector; n != nil {
 		k.labels("spec.nodeSelector.matchLabels", n.MatchLabels)
 	}
 	oneOf(&k, "spec.partition", s.Partition, PartitionAvailable, PartitionQuorum)
+	return k.errs
+}
+
+// OfForwarded returns the rules that addresses break, whatever the object, whose connections are
+// forwarded to other machines: one node at a time has them, and advertises them.
+func (a *Advertise) OfForwarded() []FieldError {
+	var k checker
+	if a != nil {
+		k.want(a.BGP == nil || a.L2 != nil, "spec.advertise.bgp", nil, "needs l2 beside it: the balancer that owns the addresses there is the one that advertises them")
+		k.want(a.L2 == nil || a.L2.Mode != L2Balanced, "spec.advertise.l2.mode", string(L2Balanced), "is not for connections that are forwarded: write active-backup")
+	}
 	return k.errs
 }
 

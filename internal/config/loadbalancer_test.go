@@ -58,7 +58,7 @@ func TestLoadBalancerRules(t *testing.T) {
 		"source twice":   {"  backends:", "  allowedSources: [10.0.0.0/8, 10.0.0.0/8]\n  backends:", `a.yaml:14: ` + title + `allowedSources[1]: "10.0.0.0/8" is listed twice`},
 		"BGP":            {"  backends:", "  advertise: {bgp: {}}\n  backends:", `a.yaml:14: ` + title + `advertise.bgp: needs l2 beside it: the balancer that owns the addresses there is the one that advertises them`},
 		"unknown peer":   {"  backends:", "  advertise: {l2: {}, bgp: {peers: [tor]}}\n  backends:", `a.yaml:14: ` + title + `advertise.bgp.peers[0]: "tor" is not the name of a BGPPeer`},
-		"balanced":       {"  backends:", "  advertise: {l2: {mode: balanced}}\n  backends:", `a.yaml:14: ` + title + `advertise.l2.mode: "balanced" is not for a LoadBalancer, which is announced by l2 in the mode active-backup`},
+		"balanced":       {"  backends:", "  advertise: {l2: {mode: balanced}}\n  backends:", `a.yaml:14: ` + title + `advertise.l2.mode: "balanced" is not for connections that are forwarded: write active-backup`},
 		"quorum":         {"  backends:", "  partition: quorum\n  backends:", `a.yaml:14: ` + title + `partition: "quorum" needs gossip.peers in NodeConfiguration "m1" (a.yaml:1)`},
 	} {
 		t.Run(name, func(t *testing.T) {

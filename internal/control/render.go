@@ -156,9 +156,14 @@ func vipTable(s v1alpha1.NodeStatus) table {
 	return t
 }
 
-// Spread tells whether every healthy node announces a VIP, and none owns it.
+// Spread tells whether every healthy node announces a VIP, and none owns it. The address of a
+// MachineLoadBalancer has an owner without being bound if its connections are forwarded.
 func Spread(vip v1alpha1.VIPStatus) bool {
-	return vip.Mode == modeBGP && vip.Kind != model.KindLoadBalancer
+	switch {
+	case vip.Mode != modeBGP, vip.Kind == model.KindLoadBalancer, vip.Kind == model.KindTenantService:
+		return false
+	}
+	return vip.Kind != model.KindMachineLoadBalancer || vip.Bound || vip.Owner == ""
 }
 
 // Calm tells whether a VIP is where it belongs, as far as the node knows.

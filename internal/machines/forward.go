@@ -42,11 +42,8 @@ func (b *Balancer) Refusal(members []*Machine, avoid []netip.Addr) string {
 	if !b.Forwarded() {
 		return ""
 	}
-	switch a := b.Spec.Advertise; {
-	case a != nil && a.BGP != nil:
-		return b.ports() + ", and what is forwarded is not announced by bgp: leave spec.advertise.bgp out, or have the Machines listen on the same port"
-	case a != nil && a.L2 != nil && a.L2.Mode == v1alpha1.L2Balanced:
-		return b.ports() + ", and what is forwarded is announced in the mode active-backup only: leave spec.advertise.l2.mode out, or have the Machines listen on the same port"
+	if broken := b.Spec.Advertise.OfForwarded(); len(broken) > 0 {
+		return fmt.Sprintf("%s, so connections are forwarded: %v; or have the Machines listen on the same port", b.ports(), &broken[0])
 	}
 	if host := checkHost(b.Spec.HealthCheck); host != v1alpha1.DefaultCheckHost {
 		return fmt.Sprintf("%s, so each Machine is asked at its own address: leave the host %q of spec.healthCheck out", b.ports(), host)
@@ -254,8 +251,14 @@ func (b *Balancer) serves(m *Machine, report *Report) (v1alpha1.MemberState, str
 	return v1alpha1.MemberActive, MemberStandby
 }
 
-// announced tells whether a node of the group answers for an address.
+// announced tells whether a node of the group answers for an address. One without a session with a
+// router that is to hear of the address may be the one that has it.
 func (r *Report) announced(addr netip.Addr) bool {
+	return r.owned(addr) || slices.ContainsFunc(r.Members, func(n model.MachineMember) bool { return n.Standing[addr] == model.ReasonDegraded })
+}
+
+// owned tells whether a node of the group is known to have an address.
+func (r *Report) owned(addr netip.Addr) bool {
 	return slices.ContainsFunc(r.Members, func(n model.MachineMember) bool { return n.Standing[addr] == model.ReasonOwner })
 }
 
@@ -264,7 +267,7 @@ func (r *Report) announced(addr netip.Addr) bool {
 // could have the address too is not contradicted for ever.
 func (r *Report) Speaks(b *Balancer) bool {
 	by := b.Status.ReportedBy
-	return by == "" || slices.ContainsFunc(b.Addrs(), r.announced) ||
+	return by == "" || slices.ContainsFunc(b.Addrs(), r.owned) ||
 		slices.ContainsFunc(r.Members, func(n model.MachineMember) bool { return string(n.Node) == by })
 }
 

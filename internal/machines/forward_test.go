@@ -160,9 +160,11 @@ func TestRefusal(t *testing.T) {
 		members []*Machine
 		want    string
 	}{
-		"nothing wrong":                   {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11")}, ""},
-		"bgp":                             {advertise(v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}}), nil, "not announced by bgp"},
-		"balanced":                        {advertise(v1alpha1.Advertise{L2: &v1alpha1.L2Advertise{Mode: v1alpha1.L2Balanced}}), nil, "active-backup only"},
+		"nothing wrong": {nil, []*Machine{machine("a/prod/m1", "", "10.0.0.11")}, ""},
+		"bgp alone": {advertise(v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}}), nil,
+			"so connections are forwarded: spec.advertise.bgp: needs l2 beside it: the balancer that owns the addresses there is the one that advertises them; or have"},
+		"bgp beside l2":                   {advertise(v1alpha1.Advertise{BGP: &v1alpha1.BGPAdvertise{}, L2: &v1alpha1.L2Advertise{}}), nil, ""},
+		"balanced":                        {advertise(v1alpha1.Advertise{L2: &v1alpha1.L2Advertise{Mode: v1alpha1.L2Balanced}}), nil, `"balanced" is not for connections that are forwarded`},
 		"a check of a host":               {check("10.0.0.9"), nil, `leave the host "10.0.0.9"`},
 		"a check without one":             {check(""), nil, ""},
 		"the address of the only Machine": {nil, []*Machine{machine("a/prod/m2", "", "10.0.0.200")}, "10.0.0.200 is the own address of Machine a/m2"},
@@ -233,10 +235,12 @@ func TestForwardedSummary(t *testing.T) {
 		report *Report
 		want   string
 	}{
-		"all are well":  {nil, &Report{Members: owner, Health: health(up, up)}, "m1=Active/Serving, m2=Active/Serving, True/MembersHealthy, 2 of 2 members healthy"},
-		"one is down":   {nil, &Report{Members: owner, Health: health(up, down)}, "m1=Active/Serving, m2=Unhealthy/Unhealthy, True/MembersHealthy, 1 of 2 members healthy"},
-		"one is new":    {nil, &Report{Members: owner, Health: health(up, unknown)}, "m1=Active/Serving, m2=Pending/HealthPending, True/MembersHealthy, 1 of 2 members healthy"},
-		"all are down":  {nil, &Report{Members: none, Health: health(down, down)}, "m1=Unhealthy/Unhealthy, m2=Unhealthy/Unhealthy, False/NoHealthyMember, False/NobodyServes, 0 of 2 members healthy"},
+		"all are well": {nil, &Report{Members: owner, Health: health(up, up)}, "m1=Active/Serving, m2=Active/Serving, True/MembersHealthy, 2 of 2 members healthy"},
+		"one is down":  {nil, &Report{Members: owner, Health: health(up, down)}, "m1=Active/Serving, m2=Unhealthy/Unhealthy, True/MembersHealthy, 1 of 2 members healthy"},
+		"one is new":   {nil, &Report{Members: owner, Health: health(up, unknown)}, "m1=Active/Serving, m2=Pending/HealthPending, True/MembersHealthy, 1 of 2 members healthy"},
+		"all are down": {nil, &Report{Members: none, Health: health(down, down)}, "m1=Unhealthy/Unhealthy, m2=Unhealthy/Unhealthy, False/NoHealthyMember, False/NobodyServes, 0 of 2 members healthy"},
+		"no session": {nil, &Report{Members: []model.MachineMember{node("box1", model.ReasonDegraded), node("box2", model.ReasonDegraded)}, Health: health(up, up)},
+			"m1=Active/Serving, m2=Active/Serving, True/MembersHealthy, 2 of 2 members healthy"},
 		"not announced": {nil, &Report{Members: none, Health: health(up, up)}, "m1=Active/Standby, m2=Active/Standby, False/NobodyServes, False/NobodyServes, 2 of 2 members healthy"},
 		"not asked":     {nil, &Report{Members: owner, Health: health(up)}, "m1=Active/Serving, m2=Pending/NotReported, True/MembersHealthy, 1 of 2 members healthy"},
 		"no address": {func(m *Machine) { m.Addresses = nil }, &Report{Members: owner, Health: health(up)},
@@ -363,8 +367,9 @@ func TestSpeaks(t *testing.T) {
 	b := forwarded()
 	standby := &Report{Members: []model.MachineMember{node("box1", model.ReasonStandby)}}
 	owner := &Report{Members: []model.MachineMember{node("box1", model.ReasonOwner)}}
+	deaf := &Report{Members: []model.MachineMember{node("box1", model.ReasonDegraded)}} // and may have it, or not
 	for by, want := range map[string]bool{"": true, "box1": true, "other": false} {
-		if b.Status.ReportedBy = by; standby.Speaks(b) != want || !owner.Speaks(b) {
+		if b.Status.ReportedBy = by; standby.Speaks(b) != want || deaf.Speaks(b) != want || !owner.Speaks(b) {
 			t.Errorf("after %q: %v, the owner %v", by, standby.Speaks(b), owner.Speaks(b))
 		}
 	}

@@ -32,6 +32,8 @@ func (b *bed) forwards() string {
 		}
 		if at, is := model.FindVIP(b.view.VIPs, lb.VIPs[0]); !is || !b.view.VIPs[at].Forwarded() || b.view.VIPs[at].Check != "" {
 			text += " without its VIP"
+		} else if b.view.VIPs[at].FollowsOwner() {
+			text += ", advertised by the owner"
 		}
 		if len(b.view.Machines.Checks) != len(lb.Servers) || len(b.view.Machines.Forwarded) != len(lb.VIPs) {
 			text += fmt.Sprintf(" and reports %v, %v", b.view.Machines.Checks, b.view.Machines.Forwarded)
@@ -176,6 +178,8 @@ func TestForwardsNot(t *testing.T) {
 		"a member":             {false, aMachine("a/m1", "cp1", "10.0.0.11", ""), "", "a/api[10.0.0.200]:443>6443 10.0.0.11*10"},
 		"an endpoint withheld": {true, aMachine("a/m1", "", "10.0.0.21", ""), `"status":{"endpoint":null}`, ""},
 		"refused":              {true, aMachine("a/m1", "", "10.0.0.200", ""), "", ""},
+		"beside bgp":           {true, aMachine("a/m1", "", "10.0.0.21", ""), `"spec":{"advertise":{"l2":{},"bgp":{}}}`, "a/api[10.0.0.200]:443>6443 10.0.0.21*10, advertised by the owner"},
+		"bgp alone":            {true, aMachine("a/m1", "", "10.0.0.21", ""), `"spec":{"advertise":{"bgp":{}}}`, ""},
 		"one port":             {true, aMachine("a/m1", "", "10.0.0.21", ""), `"spec":{"port":{"port":6443}}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
