@@ -42,6 +42,7 @@ type plan struct {
 	preference   *model.Preference
 	bgp          []model.BGPAdvert // of this node, or of others if it has none
 	bgpHere      bool
+	owned        []model.BGPAdvert // see ofOwner; nil: not asked for yet
 	problems     []Problem
 	disappointed bool // an advertisement covers them that is not usable
 }
@@ -85,8 +86,8 @@ type config struct {
 
 	virtual   []model.VIP          // sorted by Addr
 	balancers []model.LoadBalancer // sorted by Name
-	// tenants are the names of the LoadBalancers that Services of tenants have, by address.
-	tenants map[netip.Addr]string
+	// tenants are the LoadBalancers that Services of tenants have, by address.
+	tenants map[netip.Addr]*model.LoadBalancer
 	// judged is what is said of the objects of tenants.
 	judged tenants.Output
 	// forwardings are the ways from an address and a port of a LoadBalancer to a backend.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/agree"
 	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/tenants"
 )
@@ -21,16 +22,17 @@ func (c *config) readTenants() {
 	c.judged = JudgeTenants(&c.objects, c.cluster.nodes, maxForwardings-c.forwardings)
 	out := &c.judged
 	for key, v := range out.Services {
-		if v.Reason == tenants.ReasonNoRoom {
+		if v.Reason == tenants.ReasonNoRoom || v.Reason == tenants.ReasonNotAnnounced {
 			c.bad(v1alpha1.KindTenantService, key.String(), "%s", v.Message)
 		}
 	}
-	c.tenants = make(map[netip.Addr]string)
-	for _, s := range out.Served {
+	c.tenants = make(map[netip.Addr]*model.LoadBalancer)
+	for i := range out.Served {
+		s := &out.Served[i]
 		for _, a := range s.VIPs {
-			c.tenants[a] = s.Name
+			c.tenants[a] = s
 		}
-		c.balancers = append(c.balancers, s)
+		c.balancers = append(c.balancers, *s)
 	}
 	maps.Copy(c.checks, out.Checks)
 	slices.SortFunc(c.balancers, func(a, b model.LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
@@ -45,9 +47,10 @@ func JudgeTenants(o *Objects, nodes map[string]*Node, room int) tenants.Output {
 	in := &tenants.Input{
 		Room:    room,
 		Tenants: o.Tenants, Nodes: o.TenantNodes, Services: o.TenantServices, Rests: o.TenantRests,
-		Hub: tenants.Hub{Hosts: make(map[netip.Addr]string)}, Pools: make(map[string][]v1alpha1.AddressRange),
+		Hub: tenants.Hub{Hosts: make(map[netip.Addr]string)}, Pools: make(map[string][]v1alpha1.AddressRange), Announced: make(map[string]tenants.Announced),
 	}
 	for _, p := range o.Pools {
+		in.Announced[p.Metadata.Name] = o.announced(p)
 		for _, text := range p.Spec.Addresses {
 			if r, err := v1alpha1.ParseAddressRange(text); err == nil {
 				in.Pools[p.Metadata.Name] = append(in.Pools[p.Metadata.Name], r)
@@ -82,6 +85,18 @@ func JudgeTenants(o *Objects, nodes map[string]*Node, room int) tenants.Output {
 	return tenants.Judge(in)
 }
 
+// announced is how a pool is announced for Services without labels, as those of tenants are.
+func (o *Objects) announced(p *v1alpha1.IPAddressPool) tenants.Announced {
+	return tenants.Announced{
+		L2: slices.ContainsFunc(o.L2Advertisements, func(a *v1alpha1.L2Advertisement) bool {
+			return agree.Covers(a.Spec.IPAddressPools, a.Spec.IPAddressPoolSelectors, p) && anyMatches(a.Spec.ServiceSelectors, nil)
+		}),
+		BGP: slices.ContainsFunc(o.BGPAdvertisements, func(a *v1alpha1.BGPAdvertisement) bool {
+			return agree.Covers(a.Spec.IPAddressPools, a.Spec.IPAddressPoolSelectors, p) && anyMatches(a.Spec.ServiceSelectors, nil)
+		}),
+	}
+}
+
 // addTenants adds the addresses of Services of tenants to those that there are.
 func (c *config) addTenants(addrs []netip.Addr) []netip.Addr {
 	there := make(map[netip.Addr]bool, len(addrs))
@@ -98,14 +113,19 @@ func (c *config) addTenants(addrs []netip.Addr) []netip.Addr {
 
 // tenantVIP makes the VIP of an address of a Service of a tenant. It is announced by ARP and ND, as
 // the L2Advertisements of its pool say: the node that forwards a connection has to hear its answers.
+// Routers are told of the same node.
 func (b *Builder) tenantVIP(a netip.Addr) (model.VIP, bool) {
-	name, ok := b.config.tenants[a]
+	s := b.config.tenants[a]
 	pool, _ := b.config.pools.Find(a)
-	if !ok || pool < 0 || len(b.byAddr[a]) > 0 { // of a Service of the hub and one of a tenant the first counts
+	if s == nil || pool < 0 || len(b.byAddr[a]) > 0 { // of a Service of the hub and one of a tenant the first counts
 		return model.VIP{}, false
 	}
 	p := b.planOf(pool, a, nil)
-	v := model.VIP{Addr: a, Name: name, Kind: model.KindTenantService, Unbound: true, L2: p.l2, Interfaces: p.interfaces, Preference: p.preference}
+	v := model.VIP{Addr: a, Name: s.Name, Kind: model.KindTenantService, Unbound: true, L2: p.l2, Interfaces: p.interfaces, Preference: p.preference}
+	if p.l2 && !s.ClientSource { // else nobody owns it, or answers would not come back by a router
+		p.owned = b.known(p.ofOwner())
+		v.BGP = p.owned
+	}
 	switch {
 	case !p.l2Here:
 		v.Barred, v.BarredDetail = model.ReasonNotSelected, "no L2Advertisement for the address selects this node"
@@ -113,4 +133,33 @@ func (b *Builder) tenantVIP(a netip.Addr) (model.VIP, bool) {
 		v.Barred, v.BarredDetail = model.ReasonNodeExcluded, b.bar
 	}
 	return v, true
+}
+
+// toNobody has a node count as one without a session: no peer has this name.
+var toNobody = []model.BGPAdvert{{Peers: []string{""}}}
+
+// ofOwner is how the one node that owns an address advertises it. Each address is advertised by itself,
+// beside the prefixes that are asked for: others in them may be on other nodes. A node that no
+// BGPAdvertisement selects comes after those that routers hear of, as one without a session does.
+func (p *plan) ofOwner() []model.BGPAdvert {
+	switch {
+	case p.owned != nil || len(p.bgp) == 0:
+		return p.owned
+	case !p.bgpHere:
+		return toNobody
+	}
+	all := p.bgp
+	for _, x := range p.bgp {
+		alone := func(y model.BGPAdvert) bool { return y.Length == 0 && tells(y.Peers, x.Peers) }
+		if x.Length > 0 && !slices.ContainsFunc(all, alone) {
+			x.Length = 0
+			all = append(all[:len(all):len(all)], x)
+		}
+	}
+	return all
+}
+
+// tells tells whether all of some peers are in a list, of which an empty one means all.
+func tells(list, some []string) bool {
+	return len(list) == 0 || len(some) > 0 && !slices.ContainsFunc(some, func(n string) bool { return !slices.Contains(list, n) })
 }

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,6 +55,62 @@ func TestServiceOfATenant(t *testing.T) {
 	w.options = Options{Self: "n2", Class: "lbd.dev/lbd"}
 	if got := text(w.build(t).VIPs); !strings.HasSuffix(got, "NotSelected: no L2Advertisement for the address selects this node") {
 		t.Error(got)
+	}
+}
+
+// TestTenantsByBGP: routers are told of an address by its owner at layer 2 and by nobody else, and of no
+// address without one. Each address is told by itself, beside the prefixes that are asked for.
+func TestTenantsByBGP(t *testing.T) {
+	length := int32(24)
+	here, there := []v1alpha1.Selector{{MatchLabels: map[string]string{"edge": "yes"}}}, []v1alpha1.Selector{{MatchLabels: map[string]string{"edge": "no"}}}
+	plain, wide := bgp("plain", v1alpha1.BGPAdvertisementSpec{Peers: []string{"tor1"}, NodeSelectors: here}), bgp("wide", v1alpha1.BGPAdvertisementSpec{AggregationLength: &length})
+	elsewhere, gold := bgp("elsewhere", v1alpha1.BGPAdvertisementSpec{NodeSelectors: there}), bgp("gold", v1alpha1.BGPAdvertisementSpec{ServiceSelectors: labelled("tier", "gold")})
+	for name, c := range map[string]struct {
+		adverts []*v1alpha1.BGPAdvertisement
+		change  func(*world)
+		want    string // of each advert the peers and the length of its prefix, 0: a single address
+		problem string
+	}{
+		"none":                 {nil, nil, "", ""},
+		"one":                  {[]*v1alpha1.BGPAdvertisement{plain}, nil, "[tor1]/0", ""},
+		"a prefix":             {[]*v1alpha1.BGPAdvertisement{wide}, nil, "[]/24 []/0", ""},
+		"a prefix for more":    {[]*v1alpha1.BGPAdvertisement{plain, wide}, nil, "[tor1]/0 []/24 []/0", ""},
+		"a prefix beside":      {[]*v1alpha1.BGPAdvertisement{bgp("a", v1alpha1.BGPAdvertisementSpec{}), wide}, nil, "[]/0 []/24", ""},
+		"of another node":      {[]*v1alpha1.BGPAdvertisement{elsewhere}, nil, `[""]/0`, ""},
+		"here and elsewhere":   {[]*v1alpha1.BGPAdvertisement{elsewhere, plain}, nil, "[tor1]/0", ""},
+		"for labels":           {[]*v1alpha1.BGPAdvertisement{gold}, nil, "", ""},
+		"source client":        {[]*v1alpha1.BGPAdvertisement{plain}, func(w *world) { clientSource(w) }, "", ""},
+		"without layer 2":      {[]*v1alpha1.BGPAdvertisement{plain}, func(w *world) { w.objects.L2Advertisements = nil }, "", "need beside it: nobody announces 192.0.2.1"},
+		"layer 2 for labels":   {[]*v1alpha1.BGPAdvertisement{plain}, func(w *world) { w.objects.L2Advertisements[0].Spec.ServiceSelectors = labelled("tier", "gold") }, "", "nobody announces 192.0.2.1"},
+		"layer 2 of another":   {[]*v1alpha1.BGPAdvertisement{plain}, func(w *world) { w.objects.L2Advertisements[0].Spec.NodeSelectors = there }, "[tor1]/0", ""},
+		"no advert of any way": {nil, func(w *world) { w.objects.L2Advertisements = nil }, "", ""},
+	} {
+		w := hub()
+		w.objects.BGPAdvertisements = c.adverts
+		w.objects.Pools[0].Spec.Addresses = []string{"192.0.2.0/24"}
+		w.objects.Peers = []*v1alpha1.BGPPeer{peer("tor1", "10.0.0.1")}
+		if c.change != nil {
+			c.change(&w)
+		}
+		r := w.build(t)
+		var got []string
+		for _, a := range r.VIPs[0].BGP {
+			got = append(got, fmt.Sprintf("%q/%d", a.Peers, a.Length))
+		}
+		if text := strings.ReplaceAll(strings.Join(got, " "), `"tor1"`, "tor1"); text != c.want || len(got) > 0 && !r.VIPs[0].FollowsOwner() {
+			t.Errorf("%s: %s, want %s: %+v", name, text, c.want, r.VIPs[0])
+		}
+		if text := said(r.Problems); (text == "") != (c.problem == "") || !strings.Contains(text, c.problem) {
+			t.Errorf("%s: problems %q, want %q", name, text, c.problem)
+		}
+	}
+}
+
+// clientSource has the Service of the tenant ask for the addresses of clients.
+func clientSource(w *world) {
+	w.objects.Tenants[0].Spec.Sources = []v1alpha1.SourceAddress{v1alpha1.SourceClient}
+	for _, s := range w.objects.TenantServices {
+		s.Spec.Source = v1alpha1.SourceClient
 	}
 }
 

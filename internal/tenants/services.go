@@ -70,6 +70,9 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 		given, request := c.given(s, in, taken), c.request(key, s)
 		verdict := c.judgeService(key, s, newest)
 		if verdict.Reason == ReasonAccepted {
+			verdict = c.announced(in, &request, given)
+		}
+		if verdict.Reason == ReasonAccepted {
 			verdict = c.limit(s, &request, given, u)
 		}
 		if verdict.Reason == ReasonAccepted {
@@ -77,7 +80,9 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 				taken[a] = true
 			}
 			out.Requests, out.Given[key] = append(out.Requests, request), given
-			verdict = out.serve(key, c, s, given, &room)
+			if verdict = out.serve(key, c, s, given, &room); verdict.Reason == ReasonAccepted {
+				verdict = c.heard(in, s, given)
+			}
 		}
 		out.Services[key] = verdict
 	}
@@ -97,9 +102,7 @@ func (c *cluster) pools(s *Service) []string {
 func (c *cluster) given(s *Service, in *Input, taken map[netip.Addr]bool) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range s.Given {
-		pooled := slices.ContainsFunc(c.pools(s), func(name string) bool {
-			return slices.ContainsFunc(in.Pools[name], func(r v1alpha1.AddressRange) bool { return r.Contains(a) })
-		})
+		pooled := slices.ContainsFunc(c.pools(s), func(name string) bool { return in.in(name, a) })
 		if _, host := in.Hub.Hosts[a]; pooled && !host && !taken[a] {
 			out = append(out, a)
 		}

@@ -24,6 +24,8 @@ type Input struct {
 	Hub      Hub
 	// Pools are the addresses of the IPAddressPools, by name.
 	Pools map[string][]v1alpha1.AddressRange
+	// Announced is how they are announced; a pool without an entry is not.
+	Announced map[string]Announced
 	// Rests counts the addresses that Services gave up and that rest, by namespace. They count against
 	// whoever is to get another one, and take nothing from anybody.
 	Rests map[string]int
@@ -88,7 +90,13 @@ const (
 	ReasonNoAddress     Reason = "AddressPending"
 	ReasonFamilyMissing Reason = "NoNodeOfFamily"
 	ReasonNoRoom        Reason = "NoRoom"
+	ReasonNotAnnounced  Reason = "NotAnnounced"
 )
+
+// LeadsNowhere tells of an object that is accepted whether no client reaches it, at one address at least.
+func (r Reason) LeadsNowhere() bool {
+	return r == ReasonFamilyMissing || r == ReasonNoRoom || r == ReasonNotAnnounced
+}
 
 // Output is the judgement.
 type Output struct {

@@ -209,7 +209,8 @@ func (c *Controller) seeObjects(kind string, keys []model.Key) {
 		c.changes.mark(&c.changes.agents)
 	case v1alpha1.KindTenant: // some pools are closed while it is not known who has their addresses
 		c.changes.mark(&c.changes.pools)
-	case v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer: // what tenants may not have depends on them
+	case v1alpha1.KindVirtualIP, v1alpha1.KindLoadBalancer, v1alpha1.KindBGPPeer, // what tenants may not have depends on them
+		v1alpha1.KindL2Advertisement, v1alpha1.KindBGPAdvertisement: // and of which pools they may have something
 		c.changes.mark(&c.changes.standIns)
 	}
 	if objects.OfAgents(kind) {

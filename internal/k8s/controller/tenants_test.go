@@ -183,6 +183,31 @@ func TestTenantServiceRefused(t *testing.T) {
 	}
 }
 
+// TestPoolByBGPAlone: a Service gets no address of a pool that no node would own at layer 2, and its words
+// say what is lacking. One that has an address keeps it.
+func TestPoolByBGPAlone(t *testing.T) {
+	t.Parallel()
+	api := hubAPI(t)
+	const bgpAdverts = "lbd.dev/v1alpha1/bgpadvertisements"
+	api.Serve(bgpAdverts, "BGPAdvertisement")
+	advertised := func(res string) { putSpec(api, res, "", "public", old, `{}`) }
+	advertised(bgpAdverts)
+	putWeb(api, "shop", "default.web", old, 30080)
+	run(t, build(t, api, "a"))
+	const words = "the pool public of the hub has a BGPAdvertisement and no L2Advertisement, which addresses of tenants need beside it"
+	accepted := func(want string) func() bool {
+		return func() bool { return acceptedOf(api, tenantServes, "shop", "default.web") == want }
+	}
+	eventually(t, "it is refused", accepted("False PoolNotAllowed: "+words))
+	advertised(adverts)
+	eventually(t, "it has an address", func() bool { return tenantSays(api, "shop", "default.web") == "192.0.2.0=public"+served })
+	api.Delete(adverts, "", "public")
+	eventually(t, "it says that nobody announces it", accepted("True NotAnnounced: "+words+": nobody announces 192.0.2.0"))
+	if got := tenantSays(api, "shop", "default.web"); got != "192.0.2.0=public, True NotAnnounced, True Assigned" {
+		t.Error(got)
+	}
+}
+
 // TestAddressesThatRestCount: who makes and deletes Services gets no more addresses of a pool than his
 // limit, and another one as soon as one has rested.
 func TestAddressesThatRestCount(t *testing.T) {

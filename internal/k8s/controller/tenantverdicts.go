@@ -41,10 +41,10 @@ func acceptedBy(generation int64, errs []v1alpha1.FieldError, v tenants.Verdict)
 		return c
 	}
 	c := brief{v1alpha1.ConditionAccepted, false, string(v.Reason), v.Message}
-	switch v.Reason {
-	case tenants.ReasonNoAddress: // which is told by a condition of its own
+	switch {
+	case v.Reason == tenants.ReasonNoAddress: // which is told by a condition of its own
 		c = brief{v1alpha1.ConditionAccepted, true, reasonAccepted, ""}
-	case tenants.ReasonAccepted, tenants.ReasonFamilyMissing, tenants.ReasonNoRoom:
+	case v.Reason == tenants.ReasonAccepted, v.Reason.LeadsNowhere():
 		c.is = true
 	}
 	return c.of(generation)

@@ -41,8 +41,7 @@ func (o *Object[T]) Verdict() Verdict {
 	if out.OK && assigned.Reason != "" && !assigned.OK {
 		return assigned
 	}
-	// These are accepted, have addresses, and lead nowhere.
-	out.OK = out.OK && out.Reason != string(tenants.ReasonFamilyMissing) && out.Reason != string(tenants.ReasonNoRoom)
+	out.OK = out.OK && !tenants.Reason(out.Reason).LeadsNowhere()
 	return out
 }
 
