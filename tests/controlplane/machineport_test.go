@@ -42,7 +42,8 @@ func noneFailed(t *testing.T, a *controlplane.Asker, from, to measure.Time) {
 }
 
 // TestMachinePort: two hosts that are no Machines forward connections to Machines that run no lbd,
-// and listen on another port than clients connect to. The endpoint is there before any Machine. A
+// and listen on another port than clients connect to. Routers are told of the address too, once that is
+// asked for. The endpoint is there before any Machine. A
 // Machine that is deleted is drained, held meanwhile, and loses no client; one that dies is out.
 func TestMachinePort(t *testing.T) {
 	m := newMachines(t, controlplane.MachineOptions{Nodes: 2, Managers: 2, Strangers: true, Section: "balancer: true"})
@@ -69,6 +70,7 @@ func TestMachinePort(t *testing.T) {
 	}))
 	from := measure.Now()
 	t.Run("owner", func(t *testing.T) { movesBalancer(t, m, asker) })
+	t.Run("bgp", func(t *testing.T) { routersFollow(t, m, asker) })
 	t.Run("deleted", func(t *testing.T) { deletesServer(t, m, asker, m.Backends[0]) })
 	noneFailed(t, six, from, measure.Now())
 	t.Run("dies", func(t *testing.T) { losesServer(t, m, m.Backends[1], asker, six) })
@@ -92,6 +94,29 @@ func movesBalancer(t *testing.T, m *controlplane.MachineLab, a *controlplane.Ask
 	must(t, m.System.Undrain(t.Context(), m.Lab, owner))
 	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
 	noneFailed(t, a, from, measure.Now())
+}
+
+// routersFollow has the address advertised by BGP too: routers lead to the host that has it, and to no other.
+func routersFollow(t *testing.T, m *controlplane.MachineLab, a *controlplane.Asker) {
+	router, err := controlplane.NewRouter(t.Context(), m.Lab)
+	must(t, err)
+	for _, n := range m.Nodes {
+		must(t, m.AddObjects(n, router.Peer()))
+	}
+	_, err = m.CP.Kubectl(t.Context(), "patch", "machineloadbalancer", "prod", "--type=merge", "-p", `{"spec":{"advertise":{"l2":{},"bgp":{}}}}`)
+	must(t, err)
+	owner := portOwner(t, m, nil)
+	must(t, router.Leads(t.Context(), portVIP.Addr(), owner))
+	routed := m.Ask(t.Context(), router.Host, portVIP)
+	t.Cleanup(routed.Stop)
+	from := measure.Now()
+	must(t, m.System.Drain(t.Context(), m.Lab, owner))
+	must(t, router.Leads(t.Context(), portVIP.Addr(), portOwner(t, m, owner)))
+	must(t, m.System.Undrain(t.Context(), m.Lab, owner))
+	statusIs(t, m, "default", "prod", ".status.status", "3 of 3 members healthy")
+	statusIs(t, m, "default", "prod", `.status.conditions[?(@.type=="Reachable")].status`, "True")
+	noneFailed(t, a, from, measure.Now())
+	noneFailed(t, routed, from, measure.Now())
 }
 
 // portOwner waits until a host has the address, another one than that if it is given.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"lbd.dev/lbd/tests/interop"
@@ -19,11 +20,11 @@ const routerNumber = 30
 // routedVIP is the address that the nodes advertise by BGP and by nothing else.
 var routedVIP = netip.AddrFrom4([4]byte{10, 99, 0, 210})
 
-// Router is FRR on the LAN of a MachineLab, with a session to each node. It knows no
+// Router is FRR on the LAN of a lab, with a session to each node. It knows no
 // GRACEFUL_SHUTDOWN (RFC 8326), so that a next hop is gone from its kernel when the
 // path is withdrawn, and not before.
 type Router struct {
-	host   *lab.Host
+	Host   *lab.Host
 	routes *lab.Routes
 }
 
@@ -48,13 +49,16 @@ route-map deaf permit 10
 exit
 `
 
-// routedConfig is what more a node has in its configuration.
-const routedConfig = `---
+// peerObject is the router, as a node has to know it.
+const peerObject = `---
 apiVersion: lbd.dev/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
 spec: {myASN: 64512, peerASN: 64500, peerAddress: %s}
----
+`
+
+// routedObject is an address that nodes advertise.
+const routedObject = `---
 apiVersion: lbd.dev/v1alpha1
 kind: VirtualIP
 metadata: {name: routed}
@@ -69,41 +73,64 @@ spec:
 // StartRouter adds the router, has every live node advertise to it one address more,
 // and waits for the paths. Stable cannot be asked any more: it counts addresses.
 func (m *MachineLab) StartRouter(ctx context.Context) (*Router, error) {
-	h, err := m.AddHost(ctx, "router", routerNumber)
+	r, err := NewRouter(ctx, m.Lab)
 	if err != nil {
-		return nil, err
-	}
-	r := &Router{host: h}
-	if r.routes, err = m.WatchRoutes(h); err != nil {
-		return nil, err
-	}
-	var neighbors strings.Builder
-	for _, n := range m.Nodes {
-		fmt.Fprintf(&neighbors, " neighbor %s peer-group nodes\n", n.IP4)
-	}
-	if _, err = interop.StartFRR(ctx, &interop.Net{Lab: m.Lab}, h, fmt.Sprintf(routerConfig, h.IP4, &neighbors)); err != nil {
 		return nil, err
 	}
 	for _, n := range m.Nodes {
 		if !n.Daemon.Alive() {
 			continue
 		}
-		if err := errors.Join(m.advertise(n, h.IP4), r.Wait(ctx, n)); err != nil {
+		if err := errors.Join(m.AddObjects(n, r.Peer()+fmt.Sprintf(routedObject, routedVIP)), r.Wait(ctx, n)); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// advertise has a node do so.
-func (m *MachineLab) advertise(n *lab.Node, router netip.Addr) error {
+// NewRouter adds the router, of which the nodes do not know yet.
+func NewRouter(ctx context.Context, l *lab.Lab) (*Router, error) {
+	h, err := l.AddHost(ctx, "router", routerNumber)
+	if err != nil {
+		return nil, err
+	}
+	r := &Router{Host: h}
+	if r.routes, err = l.WatchRoutes(h); err != nil {
+		return nil, err
+	}
+	var neighbors strings.Builder
+	for _, n := range l.Nodes {
+		fmt.Fprintf(&neighbors, " neighbor %s peer-group nodes\n", n.IP4)
+	}
+	_, err = interop.StartFRR(ctx, &interop.Net{Lab: l}, h, fmt.Sprintf(routerConfig, h.IP4, &neighbors))
+	return r, err
+}
+
+// Peer is the object by which nodes know the router.
+func (r *Router) Peer() string { return fmt.Sprintf(peerObject, r.Host.IP4) }
+
+// AddObjects adds objects to the configuration of a node.
+func (m *MachineLab) AddObjects(n *lab.Node, objects string) error {
 	file := m.System.Config(n)
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	b = fmt.Appendf(b, routedConfig, router, routedVIP)
-	return errors.Join(os.WriteFile(file+".new", b, 0o600), os.Rename(file+".new", file), n.Reload())
+	return errors.Join(os.WriteFile(file+".new", append(b, objects...), 0o600), os.Rename(file+".new", file), n.Reload())
+}
+
+// Leads waits until the router sends what is for an address to one node, and to no other.
+func (r *Router) Leads(ctx context.Context, vip netip.Addr, n *lab.Node) error {
+	return Eventually(ctx, waitLimit, fmt.Sprintf("%s is the one next hop of %s", n.Name, vip), func() error {
+		events, err := r.routes.Events()
+		if err != nil {
+			return err
+		}
+		if via := measure.Via(events, interop.Prefix(vip), measure.Now()); !slices.Equal(via, []string{n.IP4.String()}) {
+			return fmt.Errorf("they are %v", via)
+		}
+		return nil
+	})
 }
 
 // Wait waits until the router sends to a node.

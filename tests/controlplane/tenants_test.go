@@ -93,7 +93,9 @@ func TestTenants(t *testing.T) {
 	}
 	f.answeredBy(t, bank, theirs.Name)
 
+	router := f.routed(t, shop[0])
 	f.withoutAPIs(t, web, shop)
+	f.led(t, router, shop[0])
 	f.answeredBy(t, bank, theirs.Name)
 
 	t.Log("a node of shop is drained")
@@ -126,6 +128,45 @@ func TestTenants(t *testing.T) {
 		t.Errorf("%s is answered by %s", shop[0], name)
 	}
 	f.answeredBy(t, bank, theirs.Name)
+}
+
+// routed has the pool of tenants advertised by BGP too. A router leads an address to its owner, whoever that
+// is, and to no other node.
+func (f *fleet) routed(t *testing.T, vip netip.Addr) *controlplane.Router {
+	t.Helper()
+	t.Log("a router is told of the addresses")
+	r, err := controlplane.NewRouter(t.Context(), f.Lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Apply(t.Context(), r.Peer()+"---\napiVersion: lbd.dev/v1alpha1\nkind: BGPAdvertisement\nmetadata: {name: lan}\n"); err != nil {
+		t.Fatal(err)
+	}
+	owner := f.led(t, r, vip)
+	if err := f.lbd.DrainFor(t.Context(), f.Lab, owner.Node, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if next := f.led(t, r, vip); next == owner {
+		t.Errorf("%s was drained, and has %s", owner.Name, vip)
+	}
+	if err := f.lbd.Undrain(t.Context(), f.Lab, owner.Node); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// led waits until a router leads an address to its owner alone, and is answered there.
+func (f *fleet) led(t *testing.T, r *controlplane.Router, vip netip.Addr) (owner *controlplane.Node) {
+	t.Helper()
+	f.settled(t, vip)
+	owner = f.owner(t, f.nodes[0], vip)
+	if err := r.Leads(t.Context(), vip, owner.Node); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := controlplane.Ask(t.Context(), f.Lab, r.Host, netip.AddrPortFrom(vip, probePort)); err != nil {
+		t.Errorf("%s leads to %s: %v", vip, owner.Name, err)
+	}
+	return owner
 }
 
 // withoutAPIs has the API servers of the hub and of shop answer nothing, so that neither agent nor controller
