@@ -291,13 +291,16 @@ func TestRefusedByTheServer(t *testing.T) {
 	}
 }
 
-// TestToldOfNoRoom: the hub has accepted the Service and given an address, and forwards nothing.
-func TestToldOfNoRoom(t *testing.T) {
-	h := &HubService{Generation: 1, Conditions: []v1alpha1.Condition{
-		{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionTrue, Reason: string(tenants.ReasonNoRoom), Message: "no room", ObservedGeneration: 1},
-		{Type: v1alpha1.ConditionAddressAssigned, Status: v1alpha1.ConditionTrue, Reason: "Assigned", ObservedGeneration: 1},
-	}}
-	if c, ok := told(h); !ok || c.Status != v1alpha1.ConditionFalse || c.Reason != "NoRoom" || c.Message != "no room" {
-		t.Errorf("%+v, %t", c, ok)
+// TestToldOfAddressesInVain: the hub has accepted the Service and given an address, which nothing is forwarded for,
+// or nobody announces.
+func TestToldOfAddressesInVain(t *testing.T) {
+	for _, reason := range []tenants.Reason{tenants.ReasonNoRoom, tenants.ReasonNotAnnounced} {
+		h := &HubService{Generation: 1, Conditions: []v1alpha1.Condition{
+			{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionTrue, Reason: string(reason), Message: "why", ObservedGeneration: 1},
+			{Type: v1alpha1.ConditionAddressAssigned, Status: v1alpha1.ConditionTrue, Reason: "Assigned", ObservedGeneration: 1},
+		}}
+		if c, ok := told(h); !ok || c.Status != v1alpha1.ConditionFalse || c.Reason != string(reason) || c.Message != "why" {
+			t.Errorf("%+v, %t", c, ok)
+		}
 	}
 }

@@ -52,7 +52,7 @@ func told(h *HubService) (v1alpha1.Condition, bool) {
 	switch {
 	case bad != nil:
 		return condition(v1alpha1.ConditionFalse, bad.Reason, bad.Message), true
-	case found && accepted.Reason == string(tenants.ReasonNoRoom): // it has addresses, and nothing is forwarded
+	case found && (accepted.Reason == string(tenants.ReasonNoRoom) || accepted.Reason == string(tenants.ReasonNotAnnounced)): // it has addresses that lead nowhere
 		return no(accepted.Reason, accepted.Message), true
 	case found:
 		if accepted.Message == "" {
