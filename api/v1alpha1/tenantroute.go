@@ -1,12 +1,14 @@
 package v1alpha1
 
-// TenantRoute is an Ingress of a cluster of a tenant. Its name is ingress.NAMESPACE.NAME of the Ingress.
+// TenantRoute is an Ingress or an HTTPRoute of a cluster of a tenant. Its name is ingress.NAMESPACE.NAME of the
+// Ingress, or httproute.NAMESPACE.NAME.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=lbd,shortName=troute
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Hosts",type=string,JSONPath=`.spec.rules[*].host`,description="The hostnames that the route asks for"
+// +kubebuilder:printcolumn:name="HTTPHosts",type=string,JSONPath=`.spec.http.hostnames[*]`,description="Those of an HTTPRoute"
 // +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.status.addresses[*]`,description="Where clients connect to"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the object is in use as it is written"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`,description="Why it is accepted, or not"
@@ -16,22 +18,30 @@ type TenantRoute struct {
 	// Metadata names the object, in the namespace of the cluster.
 	// +optional
 	Metadata ObjectMeta `json:"metadata"`
-	// Spec is what the Ingress asks for.
+	// Spec is what the Ingress or HTTPRoute asks for.
 	Spec TenantRouteSpec `json:"spec"`
 	// Status is what the controller found.
 	Status *TenantRouteStatus `json:"status,omitempty"`
 }
 
-// TenantRouteSpec is what the Ingress asks for.
+// TenantRouteSpec is what the Ingress or HTTPRoute asks for.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.rules) == (self.origin.kind == 'Ingress')",message="an Ingress must have rules, and nothing else may"
+// +kubebuilder:validation:XValidation:rule="has(self.http) == (self.origin.kind == 'HTTPRoute')",message="an HTTPRoute must have http, and nothing else may"
+// +kubebuilder:validation:XValidation:rule="self.origin.kind == 'Ingress' || !has(self.tls) && !has(self.annotations)",message="only an Ingress may have tls and annotations"
 type TenantRouteSpec struct {
-	// Origin is the Ingress.
+	// Origin is the Ingress or HTTPRoute.
 	Origin TenantOrigin `json:"origin"`
-	// Rules are 1 to 50, with at most 250 paths in all.
+	// Rules are those of an Ingress: 1 to 50, with at most 250 paths in all.
+	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:XValidation:rule="self.map(r, size(r.paths)).sum() <= 250",message="have more than 250 paths in all"
-	Rules []TenantRule `json:"rules"`
+	Rules []TenantRule `json:"rules,omitempty"`
+	// HTTP is what an HTTPRoute asks for.
+	// +optional
+	HTTP *TenantHTTP `json:"http,omitempty"`
 	// TLS are the hostnames that are served by HTTPS too: at most 50 entries, of 250 hostnames in all.
 	// +optional
 	// +listType=atomic
@@ -48,7 +58,7 @@ type TenantRouteSpec struct {
 
 // TenantOrigin is the object of the tenant that a TenantRoute stands for.
 type TenantOrigin struct {
-	// Kind is Ingress.
+	// Kind is Ingress or HTTPRoute.
 	Kind TenantOriginKind `json:"kind"`
 	// Namespace is that of the object, in the cluster of the tenant.
 	// +kubebuilder:validation:MaxLength=63
@@ -65,11 +75,14 @@ type TenantOrigin struct {
 
 // TenantOriginKind is what a TenantRoute may stand for.
 //
-// +kubebuilder:validation:Enum=Ingress
+// +kubebuilder:validation:Enum=Ingress;HTTPRoute
 type TenantOriginKind string
 
-// OriginIngress is an Ingress.
-const OriginIngress TenantOriginKind = "Ingress"
+// The kinds of a TenantOrigin.
+const (
+	OriginIngress   TenantOriginKind = "Ingress"
+	OriginHTTPRoute TenantOriginKind = "HTTPRoute"
+)
 
 // TenantRule leads paths of a hostname to NodePorts.
 type TenantRule struct {
@@ -159,6 +172,7 @@ func (t *TenantRoute) Default() {
 			setDefault(&t.Spec.Rules[i].Paths[j].Type, PathPrefix)
 		}
 	}
+	t.Spec.HTTP.setDefaults()
 }
 
 // Hosts are the hostnames that a route asks for, those of TLS too; some may be there twice.
@@ -168,6 +182,9 @@ func (s *TenantRouteSpec) Hosts() (hosts []string) {
 	}
 	for _, t := range s.TLS {
 		hosts = append(hosts, t.Hosts...)
+	}
+	if s.HTTP != nil {
+		hosts = append(hosts, s.HTTP.Hostnames...)
 	}
 	return hosts
 }

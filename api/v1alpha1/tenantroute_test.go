@@ -83,6 +83,116 @@ func TestTenantRouteRules(t *testing.T) {
 	}
 }
 
+// TestTenantHTTPRules: of an HTTPRoute a hub takes what is listed, in bounds, and nothing that could have a
+// meaning of its own in the configuration of an engine.
+func TestTenantHTTPRules(t *testing.T) {
+	const origin = `{"origin":{"kind":"HTTPRoute","namespace":"default","name":"web"}`
+	const backends = `"backends":[{"service":"web","nodePort":30080}]`
+	with := func(hostnames, rules string) string {
+		return origin + `,"http":{"hostnames":[` + hostnames + `],"rules":[` + rules + `]}}`
+	}
+	rule := func(format string, a ...any) string { return with(`"a.example.com"`, fmt.Sprintf(format, a...)) }
+	match := func(text string) string { return rule(`{"matches":[%s],%s}`, text, backends) }
+	value := func(name, text string) string { return fmt.Sprintf(`{"name":"%s","value":"%s"}`, name, text) }
+	redirect := func(text string) string { return rule(`{"redirect":{%s}}`, text) }
+	rewrite := func(text string) string { return rule(`{"rewrite":{%s},%s}`, text, backends) }
+	plain := `{` + backends + `}`
+	for spec, want := range map[string]string{
+		with(`"a.example.com","*.example.com"`, plain): "",
+		with(``, plain):                                    "spec.http.hostnames: must have at least one hostname",
+		with(`"*"`, plain):                                 "spec.http.hostnames[0]",
+		with(`""`, plain):                                  "spec.http.hostnames[0]",
+		with("\"a`) || Host(`b\"", plain):                  "spec.http.hostnames[0]",
+		with(`"a.com","a.com"`, plain):                     "is listed twice",
+		with(strings.Trim(list(17, `"a%d"`), "[]"), plain): "at most 16",
+		with(`"a.com"`, ""):                                "spec.http.rules: must have at least one rule",
+		with(`"a.com"`, strings.Trim(strings.Repeat(plain+",", 17), ",")): "at most 16",
+		origin + `}`: "an HTTPRoute must have http",
+		origin + `,"rules":[{"host":"a.com","paths":[{"path":"/","service":"w","nodePort":1}]}],"http":{"hostnames":["a"],"rules":[` + plain + `]}}`: "an Ingress must have rules, and nothing else may",
+		origin + `,"tls":[{}],"http":{"hostnames":["a"],"rules":[` + plain + `]}}`:                                                                   "only an Ingress may have tls",
+		origin + `,"annotations":{"a":"b"},"http":{"hostnames":["a"],"rules":[` + plain + `]}}`:                                                      "only an Ingress may have tls",
+		strings.Replace(with(`"a.com"`, plain), "HTTPRoute", "Ingress", 1):                                                                           "an HTTPRoute must have http, and nothing else may",
+		rule(`{}`):                           "must have either backends or a redirect",
+		rule(`{"redirect":{},%s}`, backends): "must have either backends or a redirect",
+		rule(`{"redirect":{},"rewrite":{}}`): "may not have both",
+		rule(`{"matches":%s,%s}`, list(64, `{"path":"/%d"}`), backends):                                                      "",
+		rule(`{"matches":%s,%s}`, list(65, `{"path":"/%d"}`), backends):                                                      "at most 64",
+		rule(`{"matches":%[1]s,%[2]s},{"matches":%[1]s,%[2]s},{"matches":[{}],%[2]s}`, list(64, `{"path":"/%d"}`), backends): "more than 128 matches",
+		match(`{}`): "",
+		match(`{"path":"/a","type":"Exact","method":"GET","headers":[` + value("X-A", "b c") + `],"query":[` + value("q", "1") + `]}`): "",
+		match(`{"path":"/a/../b"}`):                                                                                      "matches[0].path",
+		match(`{"path":"a"}`):                                                                                            "matches[0].path",
+		match(`{"type":"RegularExpression"}`):                                                                            "matches[0].type",
+		match(`{"method":"get"}`):                                                                                        "matches[0].method",
+		match(`{"headers":[` + value("", "b") + `]}`):                                                                    "headers[0].name",
+		match(`{"headers":[` + value("a b", "b") + `]}`):                                                                 "headers[0].name",
+		match(`{"headers":[` + value("a", "") + `]}`):                                                                    "headers[0].value",
+		match(`{"headers":[` + value("a", "b`) || Host(`c") + `]}`):                                                      "headers[0].value",
+		match(`{"headers":[` + value("a", "${b}") + `]}`):                                                                "headers[0].value",
+		match(`{"query":[` + value("a", "b;}") + `]}`):                                                                   "query[0].value",
+		match(`{"query":[` + value("a", strings.Repeat("b", 257)) + `]}`):                                                "query[0].value",
+		match(`{"headers":[` + value(strings.Repeat("b", 65), "b") + `]}`):                                               "headers[0].name",
+		match(`{"headers":` + list(17, value("a%d", "b")) + `}`):                                                         "at most 16",
+		match(strings.Trim(strings.Repeat(`{"query":`+list(16, value("a%d", "b"))+`},`, 4), ",")):                        "",
+		match(strings.Repeat(`{"query":`+list(16, value("a%d", "b"))+`},`, 4) + `{"headers":[` + value("a", "b") + `]}`): "more than 64 headers and parameters",
+		rule(`{"headers":{"set":[%[1]s],"add":[%[1]s],"remove":["b"]},%[2]s}`, value("a", "b"), backends):                "",
+		rule(`{"headers":{"set":[%s]},%s}`, value("a", `\n`), backends):                                                  "headers.set[0].value",
+		rule(`{"headers":{"remove":["a:"]},%s}`, backends):                                                               "headers.remove[0]",
+		rule(`{"headers":{"remove":%s},%s}`, list(17, `"a%d"`), backends):                                                "at most 16",
+		redirect(``): "",
+		redirect(`"scheme":"https","hostname":"other.com","path":{"type":"ReplaceFullPath","path":"/x"},"port":443,"statusCode":301`): "",
+		redirect(`"scheme":"ftp"`):                               "redirect.scheme",
+		redirect(`"hostname":"*.a"`):                             "redirect.hostname",
+		redirect(`"port":70000`):                                 "redirect.port",
+		redirect(`"statusCode":303`):                             "redirect.statusCode",
+		redirect(`"path":{"type":"ReplaceFullPath","path":"x"}`): "redirect.path.path",
+		rewrite(`"hostname":"a.internal","path":{"type":"ReplacePrefixMatch","path":"/"}`): "",
+		rewrite(`"path":{"type":"Regex","path":"/"}`):                                      "rewrite.path.type",
+		rule(`{"backends":[]}`): "must have at least one backend",
+		rule(`{"backends":%s}`, list(17, `{"service":"w%d","nodePort":1}`)):            "at most 16",
+		rule(`{"backends":[{"service":"a.b","nodePort":1}]}`):                          "backends[0].service",
+		rule(`{"backends":[{"service":"a","nodePort":0}]}`):                            "backends[0].nodePort",
+		rule(`{"backends":[{"service":"a","nodePort":1,"weight":0}]}`):                 "",
+		rule(`{"backends":[{"service":"a","nodePort":1,"weight":1000001}]}`):           "backends[0].weight",
+		rule(`{"timeouts":{"request":"1m30s","backendRequest":"500ms"},%s}`, backends): "",
+		rule(`{"timeouts":{"backendRequest":"s"},%s}`, backends):                       "timeouts.backendRequest",
+		origin + `,"http":{"rules":[` + plain + `]}}`:                                  "spec.http.hostnames: must have at least one hostname",
+		origin + `,"http":{"hostnames":["a.com"]}}`:                                    "spec.http.rules: must have at least one rule",
+		match(`{"headers":[{"name":"a"}]}`):                                            "headers[0].value",
+		match(`{"headers":[{"value":"a"}]}`):                                           "headers[0].name",
+		match(`{"query":[{"name":"a"}]}`):                                              "query[0].value",
+		match(`{"query":[{"value":"a"}]}`):                                             "query[0].name",
+		match(`{"query":[` + value("a b", "b") + `]}`):                                 "query[0].name",
+		match(`{"query":` + list(17, value("a%d", "b")) + `}`):                         "at most 16",
+		rule(`{"headers":{"set":[{"name":"a"}]},%s}`, backends):                        "headers.set[0].value",
+		rule(`{"headers":{"set":[{"value":"a"}]},%s}`, backends):                       "headers.set[0].name",
+		rule(`{"headers":{"set":[%s]},%s}`, value("a b", "b"), backends):               "headers.set[0].name",
+		rule(`{"headers":{"set":%s},%s}`, list(17, value("a%d", "b")), backends):       "at most 16",
+		rule(`{"headers":{"add":[{"name":"a"}]},%s}`, backends):                        "headers.add[0].value",
+		rule(`{"headers":{"add":[{"value":"a"}]},%s}`, backends):                       "headers.add[0].name",
+		rule(`{"headers":{"add":[%s]},%s}`, value("a b", "b"), backends):               "headers.add[0].name",
+		rule(`{"headers":{"add":[%s]},%s}`, value("a", "$"), backends):                 "headers.add[0].value",
+		rule(`{"headers":{"add":%s},%s}`, list(17, value("a%d", "b")), backends):       "at most 16",
+		redirect(`"port":-1`):                                           "redirect.port",
+		redirect(`"path":{"path":"/x"}`):                                "redirect.path.type",
+		redirect(`"path":{"type":"Regex","path":"/x"}`):                 "redirect.path.type",
+		redirect(`"path":{"type":"ReplaceFullPath"}`):                   "redirect.path.path",
+		rewrite(`"hostname":"A"`):                                       "rewrite.hostname",
+		rewrite(`"path":{"path":"/x"}`):                                 "rewrite.path.type",
+		rewrite(`"path":{"type":"ReplaceFullPath"}`):                    "rewrite.path.path",
+		rewrite(`"path":{"type":"ReplaceFullPath","path":"x"}`):         "rewrite.path.path",
+		rule(`{"backends":[{"nodePort":1}]}`):                           "backends[0].service",
+		rule(`{"backends":[{"service":"a"}]}`):                          "backends[0].nodePort",
+		rule(`{"backends":[{"service":"a","nodePort":65536}]}`):         "backends[0].nodePort",
+		rule(`{"backends":[{"service":"a","nodePort":1,"weight":-1}]}`): "backends[0].weight",
+		rule(`{"timeouts":{"request":"1.5s"},%s}`, backends):            "timeouts.request",
+	} {
+		if got := brokenTenant[TenantRoute](t, KindTenantRoute, spec); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
+	}
+}
+
 func TestTenantIngressRules(t *testing.T) {
 	with := func(format string, a ...any) string {
 		return `{"clusters":[{"name":"main","namespace":"n","nodeCIDRs":["10.1.0.0/24"]}],"pools":["p"],` + fmt.Sprintf(format, a...) + `}`
@@ -93,6 +203,12 @@ func TestTenantIngressRules(t *testing.T) {
 		with(`"hostnames":["a","a"]`):                               "is listed twice",
 		with(`"hostnames":%s`, list(65, `"a%d"`)):                   "at most 64",
 		with(`"ingressClass":"A"`):                                  "spec.ingressClass",
+		with(`"gateway":"edge/public"`):                             "",
+		with(`"gateway":"edge/a.b"`):                                "",
+		with(`"gateway":"public"`):                                  "spec.gateway",
+		with(`"gateway":"edge/"`):                                   "spec.gateway",
+		with(`"gateway":"a.b/public"`):                              "spec.gateway",
+		with(`"gateway":"edge/public/x"`):                           "spec.gateway",
 		with(`"annotations":{"allow":["a.example.com/b","c.d/*"]}`): "",
 		with(`"annotations":{"allow":["a*b"]}`):                     "spec.annotations.allow[0]",
 		with(`"annotations":{"allow":["*"]}`):                       "spec.annotations.allow[0]",

@@ -21,6 +21,7 @@ const (
 )
 
 const (
+	ruleHasHTTP  = "an HTTPRoute must have http, and nothing else may"
 	ruleHostname = "must be a hostname in lower case, such as www.example.com or *.example.com"
 	rulePath     = "must begin with a slash and have only letters, digits and ._~+,=:@- in segments that are not empty and not dots alone"
 )
@@ -43,6 +44,10 @@ func (k *checker) tenantIngress(s *TenantSpec) {
 	if s.IngressClass != "" {
 		k.want(isSubdomain(s.IngressClass), "spec.ingressClass", s.IngressClass, ruleSubdomain)
 	}
+	if s.Gateway != "" {
+		namespace, name, _ := strings.Cut(s.Gateway, "/")
+		k.want(isDNSLabel(namespace) && isSubdomain(name), "spec.gateway", s.Gateway, "must be the namespace and the name of a Gateway, such as edge/public")
+	}
 	allow := s.Annotations.Allow
 	k.atMost("spec.annotations.allow", len(allow), maxAllowed)
 	k.eachOnce("spec.annotations.allow", allow, func(at, text string) {
@@ -57,10 +62,26 @@ func (t *TenantRoute) Validate() []FieldError {
 	k.typeMeta(t.TypeMeta, KindTenantRoute)
 	k.objectMeta(t.Metadata)
 	s := &t.Spec
-	oneOf(&k, "spec.origin.kind", s.Origin.Kind, OriginIngress)
+	oneOf(&k, "spec.origin.kind", s.Origin.Kind, OriginIngress, OriginHTTPRoute)
 	k.want(isDNSLabel(s.Origin.Namespace), "spec.origin.namespace", s.Origin.Namespace, ruleDNSLabel)
 	k.want(isSubdomain(s.Origin.Name), "spec.origin.name", s.Origin.Name, ruleSubdomain)
 	k.want(s.Origin.Generation >= 0, "spec.origin.generation", s.Origin.Generation, "must not be negative")
+	if s.Origin.Kind == OriginHTTPRoute {
+		k.want(s.Rules == nil, "spec", nil, "an Ingress must have rules, and nothing else may")
+		k.want(s.TLS == nil && s.Annotations == nil, "spec", nil, "only an Ingress may have tls and annotations")
+		if k.want(s.HTTP != nil, "spec", nil, ruleHasHTTP); s.HTTP != nil {
+			k.tenantHTTP(s.HTTP)
+		}
+		return k.errs
+	}
+	k.want(s.HTTP == nil, "spec", nil, ruleHasHTTP)
+	k.ingressRules(s)
+	k.routeAnnotations(s.Annotations)
+	return k.errs
+}
+
+// ingressRules checks what a TenantRoute has of the rules and the tls of an Ingress.
+func (k *checker) ingressRules(s *TenantRouteSpec) {
 	k.want(len(s.Rules) > 0, "spec.rules", nil, "must have at least one rule")
 	k.atMost("spec.rules", len(s.Rules), maxRouteRules)
 	paths := 0
@@ -89,8 +110,6 @@ func (t *TenantRoute) Validate() []FieldError {
 		}
 	}
 	k.want(hosts <= maxRouteTLSHosts, "spec.tls", nil, fmt.Sprintf("have more than %d hostnames in all", maxRouteTLSHosts))
-	k.routeAnnotations(s.Annotations)
-	return k.errs
 }
 
 // IsAnnotationKey tells whether an object of Kubernetes can have an annotation with this key. The prefix may
@@ -112,8 +131,12 @@ func (k *checker) routeAnnotations(all map[string]string) {
 }
 
 func (k *checker) tenantPath(at string, p TenantPath) {
-	k.want(len(p.Path) <= maxRoutePath && routePath.MatchString(p.Path), at+".path", p.Path, rulePath)
+	k.routePath(at+".path", p.Path)
 	oneOf(k, at+".type", p.Type, PathExact, PathPrefix)
 	k.want(isDNSLabel(p.Service), at+".service", p.Service, ruleDNSLabel)
 	k.port(at+".nodePort", p.NodePort)
+}
+
+func (k *checker) routePath(at, path string) {
+	k.want(len(path) <= maxRoutePath && routePath.MatchString(path), at, path, rulePath)
 }

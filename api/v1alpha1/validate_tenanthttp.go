@@ -1,0 +1,112 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// The bounds of what a TenantRoute has of an HTTPRoute.
+const (
+	maxHTTP        = 16 // hostnames, rules, backends, headers
+	maxHTTPMatches = 64 // of a rule
+	maxAllMatches  = 128
+	maxAllValues   = 64 // headers and parameters of all matches
+	maxHTTPName    = 64
+	maxHTTPValue   = 256
+	maxHTTPWeight  = 1000000
+)
+
+var (
+	httpName     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	httpValue    = regexp.MustCompile(`^[A-Za-z0-9 ._~+,=:@/%&?!*()-]+$`)
+	httpDuration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
+	httpMethods  = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+)
+
+// tenantHTTP checks what a TenantRoute has of an HTTPRoute.
+func (k *checker) tenantHTTP(h *TenantHTTP) {
+	const at = "spec.http"
+	k.want(len(h.Hostnames) > 0, at+".hostnames", nil, "must have at least one hostname")
+	k.atMost(at+".hostnames", len(h.Hostnames), maxHTTP)
+	k.eachOnce(at+".hostnames", h.Hostnames, func(at, host string) { k.want(isRouteHost(host), at, host, ruleHostname) })
+	k.want(len(h.Rules) > 0, at+".rules", nil, "must have at least one rule")
+	k.atMost(at+".rules", len(h.Rules), maxHTTP)
+	matches, values := 0, 0
+	for i := range h.Rules {
+		r := &h.Rules[i]
+		matches += len(r.Matches)
+		for _, m := range r.Matches {
+			values += len(m.Headers) + len(m.Query)
+		}
+		k.tenantHTTPRule(fmt.Sprintf("%s.rules[%d]", at, i), r)
+	}
+	k.want(matches <= maxAllMatches, at+".rules", nil, fmt.Sprintf("have more than %d matches in all", maxAllMatches))
+	k.want(values <= maxAllValues, at+".rules", nil, fmt.Sprintf("have more than %d headers and parameters in all matches", maxAllValues))
+}
+
+func (k *checker) tenantHTTPRule(at string, r *TenantHTTPRule) {
+	k.want((r.Backends != nil) != (r.Redirect != nil), at, nil, "must have either backends or a redirect")
+	k.want(r.Redirect == nil || r.Rewrite == nil, at, nil, "may not have both a redirect and a rewrite")
+	k.atMost(at+".matches", len(r.Matches), maxHTTPMatches)
+	for i, m := range r.Matches {
+		at := fmt.Sprintf("%s.matches[%d]", at, i)
+		k.routePath(at+".path", m.Path)
+		oneOf(k, at+".type", m.Type, PathExact, PathPrefix)
+		k.want(m.Method == "" || slices.Contains(httpMethods, m.Method), at+".method", m.Method, "must be a method of HTTP, such as GET")
+		k.httpValues(at+".headers", m.Headers)
+		k.httpValues(at+".query", m.Query)
+	}
+	if h := r.Headers; h != nil {
+		k.httpValues(at+".headers.set", h.Set)
+		k.httpValues(at+".headers.add", h.Add)
+		k.atMost(at+".headers.remove", len(h.Remove), maxHTTP)
+		for i, name := range h.Remove {
+			k.httpName(fmt.Sprintf("%s.headers.remove[%d]", at, i), name)
+		}
+	}
+	if x := r.Redirect; x != nil {
+		k.want(x.Scheme == "" || x.Scheme == "http" || x.Scheme == "https", at+".redirect.scheme", x.Scheme, "must be http or https")
+		k.httpChange(at+".redirect", x.Hostname, x.Path)
+		k.want(x.Port >= 0 && x.Port <= 65535, at+".redirect.port", x.Port, "must be from 1 to 65535")
+		k.want(x.StatusCode == 301 || x.StatusCode == 302, at+".redirect.statusCode", x.StatusCode, "must be 301 or 302")
+	}
+	if x := r.Rewrite; x != nil {
+		k.httpChange(at+".rewrite", x.Hostname, x.Path)
+	}
+	k.want(r.Backends == nil || len(r.Backends) > 0, at+".backends", nil, "must have at least one backend")
+	k.atMost(at+".backends", len(r.Backends), maxHTTP)
+	for i, b := range r.Backends {
+		at := fmt.Sprintf("%s.backends[%d]", at, i)
+		k.want(isDNSLabel(b.Service), at+".service", b.Service, ruleDNSLabel)
+		k.port(at+".nodePort", b.NodePort)
+		if w := b.Weight; w != nil {
+			k.want(*w >= 0 && *w <= maxHTTPWeight, at+".weight", *w, fmt.Sprintf("must be from 0 to %d", maxHTTPWeight))
+		}
+	}
+	for _, x := range []struct{ name, text string }{{"request", r.Timeouts.Request}, {"backendRequest", r.Timeouts.BackendRequest}} {
+		k.want(x.text == "" || httpDuration.MatchString(x.text), at+".timeouts."+x.name, x.text, "must be a duration such as 10s or 1m30s")
+	}
+}
+
+// httpChange checks what a request has instead of what it was asked with.
+func (k *checker) httpChange(at, hostname string, path *TenantHTTPPath) {
+	k.want(hostname == "" || isSubdomain(hostname), at+".hostname", hostname, ruleSubdomain)
+	if path != nil {
+		oneOf(k, at+".path.type", path.Type, ReplaceFull, ReplacePrefix)
+		k.routePath(at+".path.path", path.Path)
+	}
+}
+
+func (k *checker) httpValues(at string, all []TenantHTTPValue) {
+	k.atMost(at, len(all), maxHTTP)
+	for i, x := range all {
+		k.httpName(fmt.Sprintf("%s[%d].name", at, i), x.Name)
+		k.want(len(x.Value) <= maxHTTPValue && httpValue.MatchString(x.Value), fmt.Sprintf("%s[%d].value", at, i), x.Value,
+			fmt.Sprintf("must have 1 to %d letters, digits, spaces and ._~+,=:@/%%&?!*()-", maxHTTPValue))
+	}
+}
+
+func (k *checker) httpName(at, name string) {
+	k.want(len(name) <= maxHTTPName && httpName.MatchString(name), at, name, fmt.Sprintf("must have 1 to %d letters, digits and ._-", maxHTTPName))
+}
