@@ -36,6 +36,9 @@ func CopyName(namespace, name string) string { return "lbd-" + hash("", "Service
 // IngressName is the name of the TenantRoute of an Ingress. No namespace has a dot in its name.
 func IngressName(namespace, name string) string { return "ingress." + namespace + "." + name }
 
+// HTTPRouteName is that of an HTTPRoute.
+func HTTPRouteName(namespace, name string) string { return "httproute." + namespace + "." + name }
+
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])[:hashPart]

@@ -1,6 +1,6 @@
-// Package routes has the engine of a hub serve the Ingresses of its tenants: TenantRoutes and the nodes of
-// tenants in, Services, EndpointSlices and Ingresses in the namespaces of their clusters out, and back the
-// addresses of the engine. internal/tenants/routes decides. It is a part of the controller, which says which
+// Package routes has the engine of a hub serve the Ingresses and HTTPRoutes of its tenants: TenantRoutes and the
+// nodes of tenants in, Services, EndpointSlices, Ingresses and HTTPRoutes in the namespaces of their clusters out,
+// and back the addresses of the engine. internal/tenants/routes decides. It is a part of the controller, which says which
 // nodes count, and writes while that leads.
 package routes
 
@@ -39,12 +39,13 @@ type Options struct {
 	Valid func() bool
 }
 
-// Keeper keeps the objects of the hub for the Ingresses of tenants.
+// Keeper keeps the objects of the hub for the Ingresses and HTTPRoutes of tenants.
 type Keeper struct {
-	o      Options
-	kick   chan struct{} // of 1: something has changed
-	routes *k8s.Watch[objects.Object[*v1alpha1.TenantRoute]]
-	have   map[string]*k8s.Watch[routes.Have] // by kind
+	o       Options
+	kick    chan struct{} // of 1: something has changed
+	routes  *k8s.Watch[objects.Object[*v1alpha1.TenantRoute]]
+	have    map[string]*k8s.Watch[routes.Have] // by kind
+	gateway *gatewayPart
 
 	unknown bool // TenantRoutes are, and the log says so; of Run
 
@@ -54,9 +55,10 @@ type Keeper struct {
 
 // resources are those of the kinds that are written.
 var resources = map[string]schema.GroupVersionResource{
-	routes.KindService: {Version: "v1", Resource: "services"},
-	routes.KindSlice:   {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
-	routes.KindIngress: {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
+	routes.KindService:   {Version: "v1", Resource: "services"},
+	routes.KindSlice:     {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	routes.KindIngress:   {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
+	routes.KindHTTPRoute: {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"},
 }
 
 // New returns a Keeper. Watch and Run make it work.
@@ -64,7 +66,11 @@ func New(o Options) *Keeper {
 	k := &Keeper{o: o, kick: make(chan struct{}, 1), have: make(map[string]*k8s.Watch[routes.Have])}
 	changed := func([]model.Key) { k.wake() }
 	k.routes = objects.NewTenantRoutes(o.Client, changed)
+	k.gateway = newGatewayPart(o.Client, changed)
 	for kind, r := range resources {
+		if kind == routes.KindHTTPRoute {
+			continue
+		}
 		k.have[kind] = k8s.NewWatch(k8s.WatchOptions[routes.Have]{
 			Name: r.Resource, ListWatch: marked(o.Client, r), Object: &unstructured.Unstructured{}, Convert: convert, Changed: changed, Optional: true,
 			Same: func(a, b routes.Have) bool { return reflect.DeepEqual(a, b) },
@@ -131,6 +137,7 @@ func (k *Keeper) wake() {
 func (k *Keeper) Watch(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { k.routes.Run(ctx) })
+	wg.Go(func() { k.gateway.watch(ctx) })
 	for _, w := range k.have {
 		wg.Go(func() { w.Run(ctx) })
 	}
@@ -152,10 +159,12 @@ func (k *Keeper) Judged(clusters map[string]tenants.Cluster) {
 // Routes are the TenantRoutes.
 func (k *Keeper) Routes() map[model.Key]objects.Object[*v1alpha1.TenantRoute] { return k.routes.All() }
 
-// resyncEvery is how often all is compared without a cause, and unknownEvery while not all is known.
+// resyncEvery is how often all is compared without a cause, unknownEvery while not all is known, and pendingEvery
+// while that is only so until a first attempt to read it has ended.
 const (
 	resyncEvery  = 10 * time.Minute
 	unknownEvery = time.Minute
+	pendingEvery = 200 * time.Millisecond
 )
 
 // Run writes until ctx ends.
@@ -183,6 +192,8 @@ func (k *Keeper) Run(ctx context.Context) {
 			pace.Done(began, time.Now()) // writes have a pace of their own
 			next = w.write(ctx, &out)
 			next = min(next, w.tell(ctx, all, &out))
+		} else if k.gateway.pending {
+			next = pendingEvery
 		}
 		timer.Reset(next)
 	}
@@ -205,11 +216,14 @@ func (k *Keeper) input() (*routes.Input, map[model.Key]objects.Object[*v1alpha1.
 		}
 	}
 	all := k.routes.All()
+	if !k.gatewayInput(in, all) {
+		return nil, nil, false
+	}
 	for key, o := range all {
 		if len(o.Errors) == 0 {
 			r := &routes.Route{TenantRoute: o.Value, Created: o.Created}
 			if s := o.Value.Status; s != nil {
-				r.Held = slices.Clone(s.Hostnames)
+				r.Held, r.Shows = slices.Clone(s.Hostnames), slices.Clone(s.Addresses)
 			}
 			in.Routes[key] = r
 		}
@@ -223,7 +237,7 @@ func (k *Keeper) known() bool {
 	switch before := k.unknown; {
 	case !is && !before && slices.ContainsFunc(slices.Collect(maps.Values(k.have)), func(w *k8s.Watch[routes.Have]) bool { return len(w.All()) > 0 }):
 		k.unknown = true
-		k.o.Logger.Warn("tenantroutes are lacking, or may not be read: what the engine has for Ingresses of tenants stays", "err", k.routes.State().Err)
+		k.o.Logger.Warn("tenantroutes are lacking, or may not be read: what the engine has for routes of tenants stays", "err", k.routes.State().Err)
 	case is && before:
 		k.unknown = false
 		k.o.Logger.Info("tenantroutes are known again")

@@ -56,11 +56,11 @@ type attempt struct {
 	err  error
 }
 
-// The order of writes: an Ingress that is to go may have the hostname of one that is to come. Then comes what
+// The order of writes: an Ingress or HTTPRoute that is to go may have the hostname of one that is to come. Then comes what
 // leads to another after it, and at last that goes to which nothing leads any more.
 var (
-	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindSlice: 4, routes.KindService: 5}
-	writeAt  = map[string]int{routes.KindService: 1, routes.KindSlice: 2, routes.KindIngress: 3}
+	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindHTTPRoute: 0, routes.KindSlice: 4, routes.KindService: 5}
+	writeAt  = map[string]int{routes.KindService: 1, routes.KindSlice: 2, routes.KindIngress: 3, routes.KindHTTPRoute: 3}
 )
 
 // write carries out what was decided, and returns when to decide again at the latest.
@@ -160,7 +160,7 @@ func (w *writer) carryOut(ctx context.Context, list []*attempt) time.Duration {
 			if !w.fails {
 				level, w.fails = w.k.o.Logger.Warn, true
 			}
-			level("an object for the Ingress of a tenant is not written; it is tried again", "kind", a.id.Kind, "object", a.id.Key, "err", a.err)
+			level("an object for a route of a tenant is not written; it is tried again", "kind", a.id.Kind, "object", a.id.Key, "err", a.err)
 		}
 		if before := w.past[a.id]; !p.failed && !before.failed && before.body == a.body { // another writer has it otherwise
 			p.wait = min(2*before.wait, resyncEvery)
@@ -180,7 +180,7 @@ func (w *writer) log() {
 		}
 	}
 	if w.fails {
-		w.k.o.Logger.Info("all objects for Ingresses of tenants are written again")
+		w.k.o.Logger.Info("all objects for routes of tenants are written again")
 	}
 	w.fails = false
 }
@@ -237,6 +237,8 @@ func (w *writer) status(key model.Key, o *objects.Object[*v1alpha1.TenantRoute],
 	case good && w.refused(key, o.Value):
 		// What the API server says may name objects of others.
 		assigned = condition(v1alpha1.ConditionAddressAssigned, false, string(tenants.ReasonNoAddress), "the hub could not make all objects for it; the log of its controller says why")
+	case good && out.Pending[key] != "":
+		assigned = condition(v1alpha1.ConditionAddressAssigned, false, string(tenants.ReasonNoAddress), out.Pending[key])
 	case good && len(addresses) == 0:
 		assigned = condition(v1alpha1.ConditionAddressAssigned, false, string(tenants.ReasonNoAddress), "the engine of the hub has not given it an address yet")
 	case good:

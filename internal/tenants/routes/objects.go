@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,9 +18,10 @@ import (
 
 // The kinds of objects that the hub has for routes.
 const (
-	KindService = "Service"
-	KindSlice   = "EndpointSlice"
-	KindIngress = "Ingress"
+	KindService   = "Service"
+	KindSlice     = "EndpointSlice"
+	KindIngress   = "Ingress"
+	KindHTTPRoute = "HTTPRoute"
 )
 
 // What marks the objects.
@@ -65,19 +67,17 @@ func serviceName(namespace string, r *v1alpha1.TenantRoute, service string) stri
 	return tenants.HubName(namespace, KindService, r.Spec.Origin.Namespace, service)
 }
 
-// ingressID is the Ingress in the hub for a route.
-func ingressID(namespace string, r *v1alpha1.TenantRoute) ID {
+// routeID is the Ingress or HTTPRoute in the hub for a route.
+func routeID(namespace string, r *v1alpha1.TenantRoute) ID {
 	o := &r.Spec.Origin
-	return ID{KindIngress, model.Key{Namespace: namespace, Name: tenants.HubName(namespace, string(o.Kind), o.Namespace, o.Name)}}
+	return ID{string(o.Kind), model.Key{Namespace: namespace, Name: tenants.HubName(namespace, string(o.Kind), o.Namespace, o.Name)}}
 }
 
 // IDs are the objects that the hub has for a route in a namespace, but for EndpointSlices.
 func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
-	all := []ID{ingressID(namespace, r)}
-	for _, rule := range r.Spec.Rules {
-		for _, p := range rule.Paths {
-			all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, p.Service)}})
-		}
+	all := []ID{routeID(namespace, r)}
+	for service := range r.Spec.Backends() {
+		all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, service)}})
 	}
 	return all
 }
@@ -94,14 +94,12 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 	}
 	ports := make(map[ID]map[int32]bool)
 	for _, key := range accepted {
-		for _, rule := range in.Routes[key].Spec.Rules {
-			for _, p := range rule.Paths {
-				id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, in.Routes[key].TenantRoute, p.Service)}}
-				if ports[id] == nil {
-					ports[id] = make(map[int32]bool)
-				}
-				ports[id][p.NodePort] = true
+		for service, nodePort := range in.Routes[key].Spec.Backends() {
+			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, in.Routes[key].TenantRoute, service)}}
+			if ports[id] == nil {
+				ports[id] = make(map[int32]bool)
 			}
+			ports[id][nodePort] = true
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
@@ -116,9 +114,16 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 	}
 	for _, key := range accepted {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
-		id := ingressID(key.Namespace, r.TenantRoute)
-		add(id, ingress(&c, key.Namespace, r))
-		out.Addresses[key] = addresses(in.Have[id])
+		switch id := routeID(key.Namespace, r.TenantRoute); {
+		case id.Kind == KindIngress:
+			add(id, ingress(&c, key.Namespace, r))
+			out.Addresses[key] = addresses(in.Have[id])
+		case in.HTTPRoutesUnknown:
+			out.fromGateway(in, key, Have{})
+		default:
+			add(id, httpRoute(&c, key.Namespace, r))
+			out.fromGateway(in, key, in.Have[id])
+		}
 	}
 	for id, have := range in.Have {
 		if !wanted[id] {
@@ -129,13 +134,10 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 }
 
 // order of the kinds: what leads to another comes later.
-var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
+var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2, KindHTTPRoute: 2}
 
 func (a ID) compare(b ID) int {
-	if d := order[a.Kind] - order[b.Kind]; d != 0 {
-		return d
-	}
-	return a.Key.Compare(b.Key)
+	return cmp.Or(order[a.Kind]-order[b.Kind], a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
 }
 
 // service is one without a selector: its EndpointSlices are written here.
@@ -249,25 +251,27 @@ func list(texts []string) (out []any) {
 	return out
 }
 
-// hostsOf are the hostnames of an Ingress.
+// hostsOf are the hostnames of an Ingress or an HTTPRoute.
 func hostsOf(have Have) (hosts []string) {
 	spec, _ := have.Body["spec"].(map[string]any)
-	rules, _ := spec["rules"].([]any)
-	for _, x := range rules {
-		rule, _ := x.(map[string]any)
-		if host, _ := rule["host"].(string); host != "" {
-			hosts = append(hosts, host)
-		}
-	}
-	tls, _ := spec["tls"].([]any)
-	for _, x := range tls {
-		entry, _ := x.(map[string]any)
-		all, _ := entry["hosts"].([]any)
+	add := func(list any) {
+		all, _ := list.([]any)
 		for _, h := range all {
 			if host, _ := h.(string); host != "" {
 				hosts = append(hosts, host)
 			}
 		}
+	}
+	add(spec["hostnames"])
+	rules, _ := spec["rules"].([]any)
+	for _, x := range rules {
+		rule, _ := x.(map[string]any)
+		add([]any{rule["host"]})
+	}
+	tls, _ := spec["tls"].([]any)
+	for _, x := range tls {
+		entry, _ := x.(map[string]any)
+		add(entry["hosts"])
 	}
 	return hosts
 }
@@ -294,7 +298,7 @@ func addresses(have Have) (out []string) {
 const maxAddresses = 16
 
 // apis are the versions of the kinds.
-var apis = map[string]string{KindService: "v1", KindSlice: "discovery.k8s.io/v1", KindIngress: "networking.k8s.io/v1"}
+var apis = map[string]string{KindService: "v1", KindSlice: "discovery.k8s.io/v1", KindIngress: "networking.k8s.io/v1", KindHTTPRoute: gatewayGroup + "/v1"}
 
 // finished adds what all objects have.
 func finished(id ID, body map[string]any) map[string]any {

@@ -1,6 +1,6 @@
-// Package routes judges the Ingresses of tenants, and says what the hub has for those that count: for each
-// Service behind them a Service without a selector, with EndpointSlices that have the nodes of the tenant,
-// and an Ingress for the engine of the hub. All of it is in the namespace of the cluster that asks for it,
+// Package routes judges the Ingresses and HTTPRoutes of tenants, and says what the hub has for those that count: for
+// each Service behind them a Service without a selector, with EndpointSlices that have the nodes of the tenant,
+// and an Ingress or an HTTPRoute for the engine of the hub. All of it is in the namespace of the cluster that asks for it,
 // with names that nobody chooses, and made of known fields alone. It is pure.
 package routes
 
@@ -19,9 +19,10 @@ import (
 
 // The reasons of verdicts beside those of internal/tenants.
 const (
-	ReasonNoClass  tenants.Reason = "IngressNotAllowed"
-	ReasonHostname tenants.Reason = "HostnameNotAllowed"
-	ReasonTaken    tenants.Reason = "HostnameTaken"
+	ReasonNoClass   tenants.Reason = "IngressNotAllowed"
+	ReasonNoGateway tenants.Reason = "GatewayNotAllowed"
+	ReasonHostname  tenants.Reason = "HostnameNotAllowed"
+	ReasonTaken     tenants.Reason = "HostnameTaken"
 )
 
 // Input is all that a decision may look at.
@@ -32,6 +33,10 @@ type Input struct {
 	Routes map[model.Key]*Route
 	// Have are the objects of the hub that were made here.
 	Have map[ID]Have
+	// Gateways are the addresses of Gateways of the hub.
+	Gateways map[model.Key][]string
+	// HTTPRoutesUnknown: the hub has no HTTPRoutes, or they may not be read, so that none is written.
+	HTTPRoutesUnknown bool
 }
 
 // Route is a TenantRoute.
@@ -41,6 +46,8 @@ type Route struct {
 	// Held are the hostnames that its status has: no other tenant gets them while it asks for them, however
 	// old the objects are. Else an old object could take a hostname by a change.
 	Held []string
+	// Shows are the addresses that its status has.
+	Shows []string
 }
 
 // Output is the decision.
@@ -51,6 +58,8 @@ type Output struct {
 	Deletes []Delete
 	// Addresses are those of the engine, and Hostnames those that a route has from now on, by TenantRoute.
 	Addresses, Hostnames map[model.Key][]string
+	// Pending is why a route that counts has no address, where that is known.
+	Pending map[model.Key]string
 }
 
 // use is what the routes of a tenant have.
@@ -68,7 +77,7 @@ type port struct {
 
 // Step decides.
 func Step(in *Input) Output {
-	out := Output{Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string)}
+	out := Output{Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string)}
 	accepted := out.judge(in)
 	out.difference(in, accepted)
 	return out
@@ -89,13 +98,13 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
 			continue
 		}
-		c, id := in.Clusters[key.Namespace], ingressID(key.Namespace, in.Routes[key].TenantRoute)
+		c, id := in.Clusters[key.Namespace], routeID(key.Namespace, in.Routes[key].TenantRoute)
 		if has[c.Tenant] == nil {
 			has[c.Tenant] = &use{services: map[model.Key]bool{}, ports: map[port]bool{}}
 		}
 		v := claim(&c, in.Routes[key], taken)
 		if owner, is := owners[id]; is { // or two bodies of one object would be written in turn
-			v = tenants.Verdict{Reason: tenants.ReasonConflict, Message: fmt.Sprintf("the older TenantRoute %s is of the same Ingress", owner.Name)}
+			v = tenants.Verdict{Reason: tenants.ReasonConflict, Message: fmt.Sprintf("the older TenantRoute %s is of the same %s", owner.Name, id.Kind)}
 		}
 		if v.Reason == tenants.ReasonAccepted {
 			v = limit(&c, key, in.Routes[key], has[c.Tenant])
@@ -116,7 +125,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 }
 
 // held are the hostnames that tenants have: those that a route had and asks for still, and those that the
-// engine serves until their Ingress is gone, whoever has a right to them now.
+// engine serves until their Ingress or HTTPRoute is gone, whoever has a right to them now.
 func (out *Output) held(in *Input, keys []model.Key) *claims {
 	taken := newClaims()
 	for _, key := range keys {
@@ -134,7 +143,7 @@ func (out *Output) held(in *Input, keys []model.Key) *claims {
 	}
 	ended := make(map[string]*v1alpha1.Tenant) // that of a namespace without one
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
-		if id.Kind != KindIngress {
+		if id.Kind != KindIngress && id.Kind != KindHTTPRoute {
 			continue
 		}
 		t := in.Clusters[id.Namespace].Tenant
@@ -162,7 +171,10 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 		return tenants.Verdict{Reason: tenants.ReasonNoTenant, Message: "no Tenant that is accepted has the namespace " + key.Namespace}
 	}
 	name, s := c.Tenant.Metadata.Name, &c.Tenant.Spec
-	if s.IngressClass == "" {
+	switch kind := r.Spec.Origin.Kind; {
+	case kind == v1alpha1.OriginHTTPRoute && s.Gateway == "":
+		return tenants.Verdict{Reason: ReasonNoGateway, Message: fmt.Sprintf("the Tenant %s has no gateway: no HTTPRoute of it is served", name)}
+	case kind != v1alpha1.OriginHTTPRoute && s.IngressClass == "":
 		return tenants.Verdict{Reason: ReasonNoClass, Message: fmt.Sprintf("the Tenant %s has no ingressClass: no Ingress of it is served", name)}
 	}
 	for _, host := range r.Spec.Hosts() {
@@ -170,12 +182,10 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 			return tenants.Verdict{Reason: ReasonHostname, Message: fmt.Sprintf("the Tenant %s may not have the hostname %s; it may have %q", name, host, s.Hostnames)}
 		}
 	}
-	for _, rule := range r.Spec.Rules {
-		for _, p := range rule.Paths {
-			if !c.NodePorts.Contains(p.NodePort) {
-				return tenants.Verdict{Reason: tenants.ReasonNodePort, Message: fmt.Sprintf("%d is in no range of NodePorts of the cluster, which has %d-%d",
-					p.NodePort, c.NodePorts.First, c.NodePorts.Last)}
-			}
+	for _, nodePort := range r.Spec.Backends() {
+		if !c.NodePorts.Contains(nodePort) {
+			return tenants.Verdict{Reason: tenants.ReasonNodePort, Message: fmt.Sprintf("%d is in no range of NodePorts of the cluster, which has %d-%d",
+				nodePort, c.NodePorts.First, c.NodePorts.Last)}
 		}
 	}
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, s.Annotations.Allow)}
@@ -200,15 +210,13 @@ func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
 func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict {
 	name, limits := c.Tenant.Metadata.Name, &c.Tenant.Spec.Limits
 	services, ports := make(map[model.Key]bool), make(map[port]bool)
-	for _, rule := range r.Spec.Rules {
-		for _, p := range rule.Paths {
-			k := model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, p.Service)}
-			if !u.services[k] {
-				services[k] = true
-			}
-			if x := (port{k, p.NodePort}); !u.ports[x] {
-				ports[x] = true
-			}
+	for service, nodePort := range r.Spec.Backends() {
+		k := model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, service)}
+		if !u.services[k] {
+			services[k] = true
+		}
+		if x := (port{k, nodePort}); !u.ports[x] {
+			ports[x] = true
 		}
 	}
 	for _, x := range []struct {

@@ -1,0 +1,129 @@
+package routes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants/routes"
+)
+
+var gateways = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"}
+
+// gatewayPart is what is read for HTTPRoutes: nothing before a tenant has to do with them. A hub without the
+// Gateway API, or without the right, serves Ingresses as ever.
+type gatewayPart struct {
+	routes   *k8s.Watch[routes.Have]
+	gateways *k8s.Watch[[]string]
+	once     sync.Once
+	asked    chan struct{} // closed once they are read
+
+	pending, lacks bool // of Run: nobody knows yet, and the log says that they cannot be read
+}
+
+func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart {
+	r := resources[routes.KindHTTPRoute]
+	return &gatewayPart{
+		routes: k8s.NewWatch(k8s.WatchOptions[routes.Have]{
+			Name: r.Resource, ListWatch: marked(client, r), Object: &unstructured.Unstructured{}, Convert: convert, Changed: changed,
+		}),
+		gateways: k8s.NewWatch(k8s.WatchOptions[[]string]{
+			Name: gateways.Resource, ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(gateways)), Object: &unstructured.Unstructured{},
+			Convert: convertGateway, Changed: changed,
+		}),
+		asked: make(chan struct{}),
+	}
+}
+
+// convertGateway keeps of a Gateway its addresses.
+func convertGateway(obj runtime.Object) (list []string, ok bool) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, false
+	}
+	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses") // of another type: none
+	for _, x := range all {
+		address, _ := x.(map[string]any)
+		if text, _ := address["value"].(string); text != "" && len(text) <= 253 {
+			list = append(list, text)
+		}
+	}
+	return list, true
+}
+
+// watch reads once it was asked to, until ctx ends.
+func (p *gatewayPart) watch(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-p.asked:
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.routes.Run(ctx) })
+	wg.Go(func() { p.gateways.Run(ctx) })
+	wg.Wait()
+}
+
+// unread is why they are not known; ok: they are, or cannot be for now. Else nobody knows yet.
+func (p *gatewayPart) unread() (err error, ok bool) {
+	ok = true
+	for _, w := range []interface {
+		Name() string
+		Synced() bool
+		State() k8s.WatchState
+	}{p.routes, p.gateways} {
+		if s := w.State(); !w.Synced() {
+			ok = ok && s.Err != nil
+			err = cmp.Or(err, s.Err, errors.New(w.Name()+": not read yet"))
+		}
+	}
+	return err, ok
+}
+
+// gatewayInput adds what there is of HTTPRoutes; false: nobody knows yet.
+func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRoute]) bool {
+	p := k.gateway
+	asked := false
+	for _, c := range in.Clusters {
+		asked = asked || c.Tenant.Spec.Gateway != ""
+	}
+	for _, o := range all { // of one that has lost its Gateway there may be something left
+		asked = asked || o.Value.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute
+	}
+	if asked {
+		p.once.Do(func() { close(p.asked) })
+	}
+	select {
+	case <-p.asked:
+	default:
+		in.HTTPRoutesUnknown = true
+		return true
+	}
+	err, ok := p.unread()
+	if p.pending = !ok; p.pending {
+		return false
+	}
+	switch in.HTTPRoutesUnknown = err != nil; {
+	case err != nil && !p.lacks:
+		k.o.Logger.Warn("HTTPRoutes of tenants are not served; all else is", "err", err)
+	case err == nil && p.lacks:
+		k.o.Logger.Info("HTTPRoutes of tenants are served again")
+	}
+	p.lacks = err != nil
+	if err == nil {
+		for key, have := range p.routes.All() {
+			in.Have[routes.ID{Kind: routes.KindHTTPRoute, Key: key}] = have
+		}
+		in.Gateways = p.gateways.All()
+	}
+	return true
+}

@@ -1,0 +1,188 @@
+package routes
+
+import (
+	"strings"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// gatewayGroup is that of the Gateway API.
+const gatewayGroup = "gateway.networking.k8s.io"
+
+// GatewayOf is the Gateway of the hub that serves the HTTPRoutes of a tenant; the zero key: none does.
+func GatewayOf(t *v1alpha1.Tenant) model.Key {
+	namespace, name, _ := strings.Cut(t.Spec.Gateway, "/")
+	return model.Key{Namespace: namespace, Name: name}
+}
+
+// httpRoute is made of known fields, as the Ingress is. It names the Gateway of its Tenant and no other, and
+// Services of its own namespace alone.
+func httpRoute(c *tenants.Cluster, namespace string, r *Route) map[string]any {
+	gateway := GatewayOf(c.Tenant)
+	h := r.Spec.HTTP
+	var rules []any
+	for i := range h.Rules {
+		rules = append(rules, httpRule(&h.Rules[i], func(service string) string { return serviceName(namespace, r.TenantRoute, service) }))
+	}
+	return map[string]any{"spec": map[string]any{
+		"parentRefs": []any{map[string]any{"group": gatewayGroup, "kind": "Gateway", "namespace": gateway.Namespace, "name": gateway.Name}},
+		"hostnames":  list(h.Hostnames), "rules": rules,
+	}}
+}
+
+// httpRule is one rule, the Services of which have other names in the hub.
+func httpRule(r *v1alpha1.TenantHTTPRule, named func(string) string) map[string]any {
+	out := map[string]any{}
+	var matches, filters, backends []any
+	for _, m := range r.Matches {
+		matches = append(matches, httpMatch(&m))
+	}
+	if len(matches) == 0 {
+		matches = []any{httpMatch(&v1alpha1.TenantHTTPMatch{Path: "/"})}
+	}
+	out["matches"] = matches
+	filter := func(kind, field string, what map[string]any) {
+		filters = append(filters, map[string]any{"type": kind, field: what})
+	}
+	if h := r.Headers; h != nil {
+		what := map[string]any{}
+		put(what, "set", values(h.Set, ""))
+		put(what, "add", values(h.Add, ""))
+		put(what, "remove", list(h.Remove))
+		filter("RequestHeaderModifier", "requestHeaderModifier", what)
+	}
+	if x := r.Redirect; x != nil {
+		what := map[string]any{"statusCode": int64(x.StatusCode)}
+		put(what, "scheme", x.Scheme)
+		put(what, "hostname", x.Hostname)
+		put(what, "path", newPath(x.Path))
+		put(what, "port", int64(x.Port))
+		filter("RequestRedirect", "requestRedirect", what)
+	}
+	if x := r.Rewrite; x != nil {
+		what := map[string]any{}
+		put(what, "hostname", x.Hostname)
+		put(what, "path", newPath(x.Path))
+		filter("URLRewrite", "urlRewrite", what)
+	}
+	put(out, "filters", filters)
+	for _, b := range r.Backends {
+		x := map[string]any{"group": "", "kind": KindService, "name": named(b.Service), "port": int64(b.NodePort), "weight": int64(1)}
+		if b.Weight != nil {
+			x["weight"] = int64(*b.Weight)
+		}
+		backends = append(backends, x)
+	}
+	put(out, "backendRefs", backends)
+	timeouts := map[string]any{}
+	put(timeouts, "request", r.Timeouts.Request)
+	put(timeouts, "backendRequest", r.Timeouts.BackendRequest)
+	put(out, "timeouts", timeouts)
+	return out
+}
+
+// put sets a field that says something.
+func put(in map[string]any, field string, value any) {
+	switch v := value.(type) {
+	case string:
+		if v == "" {
+			return
+		}
+	case int64:
+		if v == 0 {
+			return
+		}
+	case []any:
+		if len(v) == 0 {
+			return
+		}
+	case map[string]any:
+		if len(v) == 0 {
+			return
+		}
+	}
+	in[field] = value
+}
+
+func httpMatch(m *v1alpha1.TenantHTTPMatch) map[string]any {
+	kind := "PathPrefix"
+	if m.Type == v1alpha1.PathExact {
+		kind = string(m.Type)
+	}
+	out := map[string]any{"path": map[string]any{"type": kind, "value": m.Path}}
+	put(out, "method", m.Method)
+	put(out, "headers", values(m.Headers, "Exact"))
+	put(out, "queryParams", values(m.Query, "Exact"))
+	return out
+}
+
+// values are headers or parameters, of a type if they are matched.
+func values(all []v1alpha1.TenantHTTPValue, kind string) (out []any) {
+	for _, x := range all {
+		value := map[string]any{"name": x.Name, "value": x.Value}
+		put(value, "type", kind)
+		out = append(out, value)
+	}
+	return out
+}
+
+func newPath(p *v1alpha1.TenantHTTPPath) map[string]any {
+	if p == nil {
+		return nil
+	}
+	field := "replaceFullPath"
+	if p.Type == v1alpha1.ReplacePrefix {
+		field = "replacePrefixMatch"
+	}
+	return map[string]any{"type": p.Type, field: p.Path}
+}
+
+// taken tells whether the Gateway serves an HTTPRoute of the hub; if not, why in words that name nothing of
+// others.
+func taken(have Have, gateway model.Key) (bool, string) {
+	status, _ := have.Body["status"].(map[string]any)
+	parents, _ := status["parents"].([]any)
+	why := "the Gateway of the hub has not taken the route yet"
+	for _, x := range parents {
+		parent, _ := x.(map[string]any)
+		ref, _ := parent["parentRef"].(map[string]any)
+		if ref["name"] != gateway.Name || ref["namespace"] != gateway.Namespace {
+			continue
+		}
+		conditions, _ := parent["conditions"].([]any)
+		for _, y := range conditions {
+			condition, _ := y.(map[string]any)
+			switch reason, _ := condition["reason"].(string); {
+			case condition["type"] != v1alpha1.ConditionAccepted:
+			case condition["status"] == "True":
+				return true, ""
+			case reason != "":
+				why = "the Gateway of the hub does not take the route: " + reason
+			}
+		}
+	}
+	return false, why
+}
+
+// fromGateway says where clients of an HTTPRoute connect to, and if nowhere, why. While HTTPRoutes are not
+// known, what was known stays.
+func (out *Output) fromGateway(in *Input, key model.Key, have Have) {
+	if in.HTTPRoutesUnknown {
+		out.Addresses[key] = in.Routes[key].Shows
+		out.Pending[key] = "the hub has no HTTPRoutes and Gateways, or its controller may not read them"
+		return
+	}
+	gateway := GatewayOf(in.Clusters[key.Namespace].Tenant)
+	is, why := taken(have, gateway)
+	if all, there := in.Gateways[gateway]; is {
+		out.Addresses[key] = all[:min(len(all), maxAddresses)]
+		if why = "the Gateway of the hub has no address yet"; !there {
+			why = "the Gateway of the hub is not there"
+		}
+	}
+	if len(out.Addresses[key]) == 0 {
+		out.Pending[key] = why
+	}
+}
