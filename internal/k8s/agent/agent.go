@@ -62,6 +62,8 @@ type Options struct {
 	Classless, CordonDrains bool
 	// Ingress: Ingresses of IngressClass are propagated, too.
 	Ingress bool
+	// Gateway: HTTPRoutes of Gateways of GatewayClass are propagated, too.
+	Gateway bool
 	// Namespace and LeaseName are those of the Lease, and Identity is unique among the processes.
 	Namespace, LeaseName, Identity string
 	// Secret is the one in Namespace that has the token for the hub, which is renewed there; empty: it
@@ -87,7 +89,7 @@ type Agent struct {
 	hubNodes    *k8s.Watch[propagate.HubNodes]
 	hubServices *k8s.Watch[propagate.HubService]
 	ingress     *ingressPart // nil without
-	waiting     atomic.Bool  // the loop leaves Ingresses alone, see ingressPart.unknown
+	waiting     atomic.Int32 // the kinds of routes that the loop leaves alone, see ingressPart.unread
 
 	mu    sync.Mutex // guards all below
 	stats Stats
@@ -111,8 +113,8 @@ type Stats struct {
 	// Counts are the Services that are propagated. They are 0 unless this process leads, as Nodes are.
 	propagate.Counts
 	Nodes map[v1alpha1.TenantNodeState]int
-	// Routes are the Ingresses that are.
-	Routes propagate.Counts
+	// Routes are the Ingresses that are, and HTTPRoutes those.
+	Routes, HTTPRoutes propagate.Counts
 	// Writes counts those to both clusters.
 	Writes map[Written]uint64
 	// EventsSent and EventsDropped count events in the tenant cluster.
@@ -165,7 +167,7 @@ func (a *Agent) watch() {
 	})
 	a.hubNodes = watchHub(a, v1alpha1.KindTenantNodes, convertHubNodes)
 	a.hubServices = watchHub(a, v1alpha1.KindTenantService, convertHubService)
-	if a.o.Ingress {
+	if a.o.Ingress || a.o.Gateway {
 		a.ingress = newIngressPart(a)
 	}
 }
@@ -298,9 +300,9 @@ func (a *Agent) lead(ctx context.Context) {
 func (a *Agent) notice(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	away, denied, idle := map[string]bool{}, false, false
+	away, denied, idle := map[string]bool{}, false, map[v1alpha1.TenantOriginKind]bool{}
 	for {
-		idle = a.noticeIngresses(idle)
+		a.noticeRoutes(idle)
 		for _, side := range []string{SideHub, SideTenant} {
 			err := a.lost(side, lostAfter)
 			if side == SideHub {
@@ -332,20 +334,23 @@ func (a *Agent) notice(ctx context.Context) {
 	}
 }
 
-// noticeIngresses has the loop look at Ingresses as soon as it can, and tells once that it cannot. told: it
-// did so.
-func (a *Agent) noticeIngresses(told bool) bool {
-	if (a.ingress.unknown(0) != nil) != a.waiting.Load() { // which need not be a change of an object
+// noticeRoutes has the loop look at Ingresses and HTTPRoutes as soon as it can, and tells once that it cannot. told:
+// it did so.
+func (a *Agent) noticeRoutes(told map[v1alpha1.TenantOriginKind]bool) {
+	if maskOf(a.ingress.unread(0)) != a.waiting.Load() { // which need not be a change of an object
 		a.wake()
 	}
-	err := a.ingress.unknown(lostAfter)
-	switch {
-	case err != nil && !told:
-		a.o.Logger.Warn("Ingresses are not propagated; what is there stays", "err", err)
-	case err == nil && told:
-		a.o.Logger.Info("Ingresses are propagated again")
+	lost := a.ingress.unread(lostAfter)
+	for _, kind := range routeKinds {
+		err := lost[kind]
+		switch {
+		case err != nil && !told[kind]:
+			a.o.Logger.Warn("routes are not propagated; what is there stays", "kind", kind, "err", err)
+		case err == nil && told[kind]:
+			a.o.Logger.Info("routes are propagated again", "kind", kind)
+		}
+		told[kind] = err != nil
 	}
-	return err != nil
 }
 
 // eventDenied is the reason of the event that the hub does not let the agent in.
@@ -426,14 +431,14 @@ func (a *Agent) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.turned, a.stats.Leader, a.stats.Nodes = time.Time{}, false, nil
-	a.stats.Counts, a.stats.Routes = propagate.Counts{}, propagate.Counts{}
+	a.stats.Counts, a.stats.Routes, a.stats.HTTPRoutes = propagate.Counts{}, propagate.Counts{}, propagate.Counts{}
 }
 
-// noteRoutes notes how many Ingresses are propagated.
-func (a *Agent) noteRoutes(c propagate.Counts) {
+// noteRoutes notes how many Ingresses and HTTPRoutes are propagated.
+func (a *Agent) noteRoutes(ingresses, httpRoutes propagate.Counts) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stats.Routes = c
+	a.stats.Routes, a.stats.HTTPRoutes = ingresses, httpRoutes
 }
 
 // wrote counts a write.

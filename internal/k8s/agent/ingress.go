@@ -45,49 +45,87 @@ var (
 	serviceKind = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
-// ingressPart is what an Agent has that propagates Ingresses.
+// ingressPart is what an Agent has that propagates Ingresses or HTTPRoutes.
 type ingressPart struct {
-	ingresses *k8s.Watch[*propagate.Ingress]
+	ingresses *k8s.Watch[*propagate.Ingress] // nil without
+	gateway   *gatewayPart                   // nil without
 	backends  *k8s.Watch[*propagate.Backend]
 	hubRoutes *k8s.Watch[propagate.HubRoute]
 }
 
 func newIngressPart(a *Agent) *ingressPart {
 	changed := func([]model.Key) { a.wake() }
-	return &ingressPart{
-		ingresses: k8s.NewWatch(k8s.WatchOptions[*propagate.Ingress]{
-			Name: "ingresses", ListWatch: k8s.ListWatch(a.o.Tenant.Dynamic, a.o.Tenant.Dynamic.Resource(ingresses)), Object: &unstructured.Unstructured{},
-			Convert: convertIngress, Same: same[*propagate.Ingress], Changed: changed,
-		}),
+	p := &ingressPart{
 		backends: k8s.NewWatch(k8s.WatchOptions[*propagate.Backend]{
 			Name: "all services", ListWatch: ofTenant(a.o.Tenant.Core, "services", ""), Object: &corev1.Service{},
 			Convert: convertBackend, Same: same[*propagate.Backend], Changed: changed,
 		}),
 		hubRoutes: watchHub(a, v1alpha1.KindTenantRoute, convertHubRoute),
 	}
+	if a.o.Ingress {
+		p.ingresses = k8s.NewWatch(k8s.WatchOptions[*propagate.Ingress]{
+			Name: "ingresses", ListWatch: k8s.ListWatch(a.o.Tenant.Dynamic, a.o.Tenant.Dynamic.Resource(ingresses)), Object: &unstructured.Unstructured{},
+			Convert: convertIngress, Same: same[*propagate.Ingress], Changed: changed,
+		})
+	}
+	if a.o.Gateway {
+		p.gateway = newGatewayPart(a)
+	}
+	return p
 }
 
-func (p *ingressPart) watches() []kindWatch {
+// kinds are the watches of each kind that is propagated, but for those that all need.
+func (p *ingressPart) kinds() map[v1alpha1.TenantOriginKind][]kindWatch {
+	all := map[v1alpha1.TenantOriginKind][]kindWatch{}
+	if p != nil && p.ingresses != nil {
+		all[v1alpha1.OriginIngress] = []kindWatch{p.ingresses}
+	}
+	if p != nil && p.gateway != nil {
+		all[v1alpha1.OriginHTTPRoute] = p.gateway.watches()
+	}
+	return all
+}
+
+func (p *ingressPart) watches() (list []kindWatch) {
 	if p == nil {
 		return nil
 	}
-	return []kindWatch{p.ingresses, p.backends, p.hubRoutes}
+	for _, w := range p.kinds() {
+		list = append(list, w...)
+	}
+	return append(list, p.backends, p.hubRoutes)
 }
 
-// unknown is why nothing may be decided about Ingresses: one of the kinds has not been watched for as long.
+// unread are the kinds about which nothing may be decided, and why: something has not been watched for as long.
 // There may be routes, or Ingresses, that are not known.
-func (p *ingressPart) unknown(after time.Duration) error {
-	for _, w := range p.watches() {
-		s, since := w.State(), time.Duration(0)
-		if !s.Since.IsZero() {
-			since = time.Since(s.Since)
-		}
-		if (!w.Synced() || !s.Connected) && since >= after {
-			return cmp.Or(s.Err, errors.New(w.Name()+": not read yet"))
+func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]error {
+	all := map[v1alpha1.TenantOriginKind]error{}
+	for kind, list := range p.kinds() {
+		for _, w := range append(list, p.backends, p.hubRoutes) {
+			s, since := w.State(), time.Duration(0)
+			if !s.Since.IsZero() {
+				since = time.Since(s.Since)
+			}
+			if (!w.Synced() || !s.Connected) && since >= after {
+				all[kind] = cmp.Or(s.Err, errors.New(w.Name()+": not read yet"))
+				break
+			}
 		}
 	}
-	return nil
+	return all
 }
+
+// maskOf are kinds as bits.
+func maskOf(kinds map[v1alpha1.TenantOriginKind]error) (mask int32) {
+	for i, kind := range routeKinds {
+		if kinds[kind] != nil {
+			mask |= 1 << i
+		}
+	}
+	return mask
+}
+
+var routeKinds = []v1alpha1.TenantOriginKind{v1alpha1.OriginIngress, v1alpha1.OriginHTTPRoute}
 
 // port is one of a backend of an Ingress.
 type port struct {
@@ -206,36 +244,46 @@ func (l *loop) ingressJobs() []*job {
 	if p == nil {
 		return nil
 	}
-	waiting := p.unknown(0) != nil
-	l.a.waiting.Store(waiting)
-	if waiting {
+	unread := p.unread(0)
+	l.a.waiting.Store(maskOf(unread))
+	if len(unread) == len(p.kinds()) {
 		return nil
 	}
 	in := &propagate.IngressInput{
-		Class: IngressClass, Ingresses: p.ingresses.All(), Backends: p.backends.All(), HubRoutes: map[string]propagate.HubRoute{},
-		Refused: map[model.Key]string{}, Told: l.told,
+		Class: IngressClass, Backends: p.backends.All(), HubRoutes: map[string]propagate.HubRoute{},
+		Refused: map[model.Key]string{}, Told: l.told, Unread: map[v1alpha1.TenantOriginKind]bool{},
+	}
+	for kind := range unread {
+		in.Unread[kind] = true
+	}
+	if p.ingresses != nil && unread[v1alpha1.OriginIngress] == nil {
+		in.Ingresses = p.ingresses.All()
+	}
+	if p.gateway != nil && unread[v1alpha1.OriginHTTPRoute] == nil {
+		p.gateway.input(l, in)
 	}
 	for k, r := range p.hubRoutes.All() {
 		in.HubRoutes[k.Name] = r
 	}
 	for id, x := range l.past {
-		if ofRoute(id) && x.refuses != (model.Key{}) {
+		if ofRoute(id) && !ofHTTPRoute(id) && x.refuses != (model.Key{}) {
 			in.Refused[x.refuses] = x.err.Error()
 		}
 	}
-	maps.DeleteFunc(l.told, func(k model.Key, _ string) bool { return in.Ingresses[k] == nil })
 	out := propagate.StepIngresses(in)
-	l.a.noteRoutes(out.Counts)
-	for _, e := range out.Events {
-		l.told[e.Ingress] = e.Why
-		of := corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: kindIngress, Namespace: e.Ingress.Namespace, Name: e.Ingress.Name, UID: types.UID(e.UID)}
-		l.a.events.Send(objects.Event{Of: of, Reason: e.Reason, Message: e.Message, Warning: e.Warning})
-	}
+	l.a.noteRoutes(out.Counts, out.HTTPCounts)
+	l.tellIngresses(in, out.Events)
 	byName := make(map[string]model.Key, len(in.Ingresses))
 	for k := range in.Ingresses {
 		byName[tenants.IngressName(k.Namespace, k.Name)] = k
 	}
 	var jobs []*job
+	if in.HTTP != nil {
+		for k := range in.HTTP.Routes {
+			byName[tenants.HTTPRouteName(k.Namespace, k.Name)] = k
+		}
+		jobs = p.gateway.jobs(l, &out)
+	}
 	for _, c := range out.Copies {
 		jobs = append(jobs, l.copyJob(c))
 	}
@@ -246,6 +294,16 @@ func (l *loop) ingressJobs() []*job {
 		jobs = append(jobs, l.ingressStatusJob(&out.Statuses[i]))
 	}
 	return jobs
+}
+
+// tellIngresses sends the events of Ingresses.
+func (l *loop) tellIngresses(in *propagate.IngressInput, events []propagate.IngressEvent) {
+	maps.DeleteFunc(l.told, func(k model.Key, _ string) bool { return in.Ingresses[k] == nil && !in.Unread[v1alpha1.OriginIngress] })
+	for _, e := range events {
+		l.told[e.Ingress] = e.Why
+		of := corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: kindIngress, Namespace: e.Ingress.Namespace, Name: e.Ingress.Name, UID: types.UID(e.UID)}
+		l.a.events.Send(objects.Event{Of: of, Reason: e.Reason, Message: e.Message, Warning: e.Warning})
+	}
 }
 
 // copyJob writes or deletes a Service of type NodePort.

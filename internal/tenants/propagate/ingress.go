@@ -33,6 +33,10 @@ type IngressInput struct {
 	Refused map[model.Key]string
 	// Told is the reason that people were told of last, by the Ingress.
 	Told map[model.Key]string
+	// HTTP is what there is of HTTPRoutes; nil: they are not propagated.
+	HTTP *HTTPInput
+	// Unread are the kinds of which not all is known: what the hub has of them stays, and so do copies.
+	Unread map[v1alpha1.TenantOriginKind]bool
 }
 
 // Ingress is what counts of an Ingress.
@@ -96,6 +100,10 @@ type IngressOutput struct {
 	Events   []IngressEvent
 	// Counts are the Ingresses that are propagated, each once.
 	Counts Counts
+	// The rest is of HTTPRoutes.
+	Gateways     []GatewayWrite
+	HTTPStatuses []HTTPStatus
+	HTTPCounts   Counts
 }
 
 // Copy makes, changes or deletes a Service of type NodePort beside one that has no NodePort for all nodes.
@@ -139,14 +147,17 @@ func StepIngresses(in *IngressInput) IngressOutput {
 			out.Statuses = append(out.Statuses, IngressStatus{Ingress: key, UID: i.UID})
 		}
 	}
+	if in.HTTP != nil {
+		out.httpRoutes(in, keep, copies)
+	}
 	for _, name := range slices.Sorted(maps.Keys(in.HubRoutes)) {
-		if h := in.HubRoutes[name]; !keep[name] {
+		if h := in.HubRoutes[name]; !keep[name] && !in.Unread[KindOf(name)] {
 			out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: h.UID, Before: h.Spec})
 		}
 	}
 	in.keep(copies)
 	for key, b := range in.Backends {
-		if wanted := copies[key]; b.Copy && wanted == nil {
+		if wanted := copies[key]; b.Copy && wanted == nil && len(in.Unread) == 0 {
 			out.Copies = append(out.Copies, Copy{Key: key, UID: b.UID})
 		}
 	}
@@ -163,16 +174,19 @@ func StepIngresses(in *IngressInput) IngressOutput {
 	return out
 }
 
-// ingress decides about one that is ours.
-func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, copies map[model.Key]*Backend) {
-	name := tenants.IngressName(key.Namespace, key.Name)
-	hub, there := in.HubRoutes[name]
-	wanted, why := i.wanted(in, key, copies)
-	if wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted)) {
-		out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: hub.UID, Before: hub.Spec, Spec: wanted})
+// KindOf is what a TenantRoute of the name is of.
+func KindOf(name string) v1alpha1.TenantOriginKind {
+	if strings.HasPrefix(name, "httproute.") {
+		return v1alpha1.OriginHTTPRoute
 	}
-	verdict, known := told(&HubService{Generation: hub.Generation, Addresses: hub.Addresses, Conditions: hub.Conditions})
-	if text, refused := in.Refused[key]; refused {
+	return v1alpha1.OriginIngress
+}
+
+// verdict is what is to be said of a route; false: the hub has not judged yet what it has. text is why its API
+// server does not take the route, if it is refused, and why what keeps the route from being offered to it.
+func (h *HubRoute) verdict(there bool, text string, refused bool, why *v1alpha1.Condition) (v1alpha1.Condition, bool) {
+	verdict, known := told(&HubService{Generation: h.Generation, Addresses: h.Addresses, Conditions: h.Conditions})
+	if refused {
 		verdict, known = no(ReasonHubRefused, text), true
 	}
 	if why != nil {
@@ -181,15 +195,33 @@ func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, c
 			verdict.Message += "; until it is put right, the hub keeps what it has"
 		}
 	}
-	good := verdict.Status == v1alpha1.ConditionTrue
+	return verdict, known
+}
+
+// add counts one of which that is said.
+func (c *Counts) add(verdict v1alpha1.Condition, known bool) {
 	switch {
-	case known && good:
-		out.Counts.Served++
+	case known && verdict.Status == v1alpha1.ConditionTrue:
+		c.Served++
 	case known && !waits(verdict):
-		out.Counts.Refused++
+		c.Refused++
 	default:
-		out.Counts.Waiting++
+		c.Waiting++
 	}
+}
+
+// ingress decides about one that is ours.
+func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, copies map[model.Key]*Backend) {
+	name := tenants.IngressName(key.Namespace, key.Name)
+	hub, there := in.HubRoutes[name]
+	wanted, why := i.wanted(in, key, copies)
+	if wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted)) {
+		out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: hub.UID, Before: hub.Spec, Spec: wanted})
+	}
+	text, refused := in.Refused[key]
+	verdict, known := hub.verdict(there, text, refused, why)
+	out.Counts.add(verdict, known)
+	good := verdict.Status == v1alpha1.ConditionTrue
 	if known && !waits(verdict) && in.Told[key] != verdict.Reason && (!good || in.Told[key] != "") {
 		e := Event{Reason: eventRefused, Message: clipped(verdict.Reason + ": " + verdict.Message), Warning: true}
 		if good {
@@ -198,7 +230,7 @@ func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, c
 		out.Events = append(out.Events, IngressEvent{Ingress: key, UID: i.UID, Why: verdict.Reason, Event: e})
 	}
 	// What the hub has not said yet changes nothing, nor does an API server that takes nothing.
-	if _, refused := in.Refused[key]; (known || there && len(hub.Conditions) > 0) && !refused && !slices.Equal(i.Addresses, hub.Addresses) {
+	if (known || there && len(hub.Conditions) > 0) && !refused && !slices.Equal(i.Addresses, hub.Addresses) {
 		out.Statuses = append(out.Statuses, IngressStatus{Ingress: key, UID: i.UID, Addresses: hub.Addresses})
 	}
 }
@@ -242,11 +274,15 @@ func (i *Ingress) wanted(in *IngressInput, key model.Key, copies map[model.Key]*
 	if bad != nil || pending {
 		return nil, bad
 	}
-	object := v1alpha1.TenantRoute{TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindTenantRoute},
-		Metadata: v1alpha1.ObjectMeta{Name: tenants.IngressName(key.Namespace, key.Name)}, Spec: *spec}
+	return valid(spec, tenants.IngressName(key.Namespace, key.Name), ReasonInvalidIngress)
+}
+
+// valid is a spec with its defaults; nil: it breaks a rule, and which.
+func valid(spec *v1alpha1.TenantRouteSpec, name, reason string) (*v1alpha1.TenantRouteSpec, *v1alpha1.Condition) {
+	object := v1alpha1.TenantRoute{TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindTenantRoute}, Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: *spec}
 	object.Default()
 	if errs := object.Validate(); len(errs) > 0 {
-		return nil, new(no(ReasonInvalidIngress, errs[0].Error()))
+		return nil, new(no(reason, errs[0].Error()))
 	}
 	return &object.Spec, nil
 }
@@ -266,36 +302,43 @@ func (p *IngressPath) wanted(in *IngressInput, namespace string, copies map[mode
 	if p.Service == "" {
 		return out, new(no(ReasonNotSupported, fmt.Sprintf("the path %s has a backend that is no Service", out.Path)))
 	}
-	b := in.Backends[model.Key{Namespace: namespace, Name: p.Service}]
+	var why *v1alpha1.Condition
+	out.NodePort, why = in.nodePort(model.Key{Namespace: namespace, Name: p.Service}, p.PortName, p.Port, copies)
+	return out, why
+}
+
+// nodePort is that of a port of a Service, by name or number, if need be of a copy of it; 0: it is not known yet,
+// or there can be none, and why.
+func (in *IngressInput) nodePort(service model.Key, portName string, number int32, copies map[model.Key]*Backend) (int32, *v1alpha1.Condition) {
+	b := in.Backends[service]
 	if b == nil {
-		return out, new(no(ReasonNoService, fmt.Sprintf("there is no Service %s", p.Service)))
+		return 0, new(no(ReasonNoService, fmt.Sprintf("there is no Service %s", service.Name)))
 	}
 	at := slices.IndexFunc(b.Ports, func(x BackendPort) bool {
-		return x.Protocol == string(v1alpha1.ProtocolTCP) && (p.PortName != "" && x.Name == p.PortName || p.PortName == "" && x.Port == p.Port)
+		return x.Protocol == string(v1alpha1.ProtocolTCP) && (portName != "" && x.Name == portName || portName == "" && x.Port == number)
 	})
 	if at < 0 {
-		return out, new(no(ReasonNoService, fmt.Sprintf("the Service %s has no TCP port %s", p.Service, cmp.Or(p.PortName, fmt.Sprint(p.Port)))))
+		return 0, new(no(ReasonNoService, fmt.Sprintf("the Service %s has no TCP port %s", service.Name, cmp.Or(portName, fmt.Sprint(number)))))
 	}
 	port := b.Ports[at]
-	if out.NodePort = port.NodePort; out.NodePort != 0 && !b.Local {
-		return out, nil
+	if port.NodePort != 0 && !b.Local {
+		return port.NodePort, nil
 	}
 	if len(b.Selector) == 0 || b.Type == "ExternalName" {
-		return out, new(no(ReasonNoSelector, fmt.Sprintf("the Service %s has no selector, so that no NodePort can lead to its Pods", p.Service)))
+		return 0, new(no(ReasonNoSelector, fmt.Sprintf("the Service %s has no selector, so that no NodePort can lead to its Pods", service.Name)))
 	}
-	name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, p.Service)}
+	name := model.Key{Namespace: service.Namespace, Name: tenants.CopyName(service.Namespace, service.Name)}
 	has := in.Backends[name]
 	if has != nil && !has.Copy {
-		return out, new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, p.Service)))
+		return 0, new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, service.Name)))
 	}
 	addPort(copies, name, b.Selector, port)
-	out.NodePort = 0
 	if has != nil {
 		if at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.Port == port.Port && x.Protocol == port.Protocol }); at >= 0 {
-			out.NodePort = has.Ports[at].NodePort
+			return has.Ports[at].NodePort, nil
 		}
 	}
-	return out, nil
+	return 0, nil
 }
 
 // keep adds to the copies what the hub leads to: another Service may get a NodePort that is freed, and with
@@ -306,23 +349,21 @@ func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 			continue
 		}
 		namespace := h.Spec.Origin.Namespace
-		for _, r := range h.Spec.Rules {
-			for _, p := range r.Paths {
-				name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, p.Service)}
-				has := in.Backends[name]
-				if has == nil || !has.Copy {
-					continue
-				}
-				at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.NodePort == p.NodePort })
-				if at < 0 {
-					continue
-				}
-				selector := has.Selector
-				if b := in.Backends[model.Key{Namespace: namespace, Name: p.Service}]; b != nil && len(b.Selector) > 0 {
-					selector = b.Selector
-				}
-				addPort(copies, name, selector, has.Ports[at])
+		for service, nodePort := range h.Spec.Backends() {
+			name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, service)}
+			has := in.Backends[name]
+			if has == nil || !has.Copy {
+				continue
 			}
+			at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.NodePort == nodePort })
+			if at < 0 {
+				continue
+			}
+			selector := has.Selector
+			if b := in.Backends[model.Key{Namespace: namespace, Name: service}]; b != nil && len(b.Selector) > 0 {
+				selector = b.Selector
+			}
+			addPort(copies, name, selector, has.Ports[at])
 		}
 	}
 }

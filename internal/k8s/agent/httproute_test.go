@@ -1,0 +1,212 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/tenants/propagate"
+)
+
+const (
+	classesOf    = "gateway.networking.k8s.io/v1/gatewayclasses"
+	gatewaysOf   = "gateway.networking.k8s.io/v1/gateways"
+	httpRoutesOf = "gateway.networking.k8s.io/v1/httproutes"
+)
+
+// serveGateways has the cluster know the Gateway API, and a Gateway of the hub.
+func (b *bed) serveGateways() {
+	for res, kind := range map[string]string{classesOf: "GatewayClass", gatewaysOf: "Gateway", httpRoutesOf: "HTTPRoute"} {
+		b.tenant.Serve(res, kind)
+	}
+	b.tenant.Put(classesOf, map[string]any{"metadata": map[string]any{"name": "lbd", "uid": "class"}, "spec": map[string]any{"controllerName": "lbd.dev/hub"}})
+	b.tenant.Put(gatewaysOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": "hub", "uid": "gateway"}, "spec": map[string]any{
+		"gatewayClassName": "lbd", "listeners": []any{map[string]any{"name": "http", "port": 80, "protocol": "HTTP"}}}})
+}
+
+func (b *bed) gatewayAgent(identity string, ingress, gateway bool) *Agent {
+	b.t.Helper()
+	a, err := New(Options{
+		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)).With("process", identity), Tenant: clientOf(b.t, b.tenant), Hub: clientOf(b.t, b.hub),
+		HubNamespace: namespace, Class: "lbd.dev/hub", Ingress: ingress, Gateway: gateway, Namespace: "lbd-agent", LeaseName: Manager, Identity: identity,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+// httpRoute puts an HTTPRoute that leads a hostname to port 80 of the Service web by the Gateway of the hub and
+// by another one, which has its say in the status.
+func (b *bed) httpRoute(name, host string) {
+	b.tenant.Put(httpRoutesOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": name, "uid": "uid-" + name}, "spec": map[string]any{
+		"parentRefs": []any{map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "hub"}, map[string]any{"name": "nginx"}}, "hostnames": []any{host},
+		"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "port": 80}}}},
+	}, "status": map[string]any{"parents": []any{map[string]any{"controllerName": "other/controller", "parentRef": map[string]any{"name": "nginx"}, "conditions": []any{}, "new": "kept"}}}})
+}
+
+// statusOf is the status of an object of the Gateway API, as JSON.
+func (b *bed) statusOf(res, name string) string {
+	ns := "default"
+	if res == classesOf {
+		ns = ""
+	}
+	data, _ := json.Marshal(b.tenant.Get(res, ns, name)["status"])
+	return string(data)
+}
+
+func says(text string, parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestPropagatesHTTPRoute: from an HTTPRoute to the addresses of the Gateway of the hub, and back to nothing.
+func TestPropagatesHTTPRoute(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.httpRoute("shop", "shop.example.com")
+	a := b.gatewayAgent("one", false, true)
+	b.run(a)
+	b.eventually("the class is accepted", func() bool { return says(b.statusOf(classesOf, "lbd"), `"status":"True"`, `"type":"Accepted"`) })
+	b.eventually("the route waits", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), `"reason":"Pending"`, `"new":"kept"`) })
+	b.allocate(31234)
+	const name = "httproute.default.shop"
+	b.eventually("the hub knows the HTTPRoute", func() bool {
+		return b.spec(hubRoutes, name) == `{"http":{"hostnames":["shop.example.com"],"rules":[{"backends":[{"nodePort":31234,"service":"web","weight":1}]}]},`+
+			`"origin":{"generation":1,"kind":"HTTPRoute","name":"shop","namespace":"default"}}`
+	})
+	b.judgeRoute(name, "False", "HostnameTaken")
+	b.eventually("the route says why", func() bool {
+		return says(b.statusOf(httpRoutesOf, "shop"), `"reason":"HostnameTaken"`, `"message":"words"`, `"controllerName":"lbd.dev/hub"`, `"new":"kept"`)
+	})
+	b.judgeRoute(name, "True", "Accepted", "192.0.2.7", "lb.example.com")
+	b.eventually("the route is served", func() bool {
+		return says(b.statusOf(httpRoutesOf, "shop"), `"message":"clients connect to 192.0.2.7, lb.example.com"`, `"type":"lbd.dev/Programmed"`, `"new":"kept"`)
+	})
+	b.eventually("the Gateway has the addresses", func() bool {
+		return says(b.statusOf(gatewaysOf, "hub"), `{"type":"IPAddress","value":"192.0.2.7"},{"type":"Hostname","value":"lb.example.com"}`, `"attachedRoutes":1`, `"type":"Programmed"`)
+	})
+	b.eventually("stats", func() bool {
+		return a.Stats().HTTPRoutes == propagate.Counts{Served: 1} && a.Stats().Routes == propagate.Counts{}
+	})
+	b.tenant.Delete(httpRoutesOf, "default", "shop")
+	b.eventually("nothing is left", func() bool { return len(b.hub.All(hubRoutes)) == 0 && b.copied() == nil })
+	b.eventually("the Gateway has no address", func() bool { return says(b.statusOf(gatewaysOf, "hub"), `"addresses":[]`, `"attachedRoutes":0`) })
+	for _, r := range writes(b.hub) {
+		if strings.Contains(r, "/status") || !strings.Contains(r, "/namespaces/"+namespace+"/") {
+			t.Errorf("the agent has no right to %s", r)
+		}
+	}
+	for _, r := range append(writes(b.tenant), b.tenant.Requests()...) {
+		if strings.Contains(r, "/ingresses") || strings.Contains(r, "gateway.networking") && !strings.HasPrefix(r, "GET ") && !strings.Contains(r, "/status") {
+			t.Errorf("the agent has no right to %s", r)
+		}
+	}
+	before := len(writes(b.tenant))
+	b.node("a", "10.1.0.1")
+	b.eventually("it was looked at again", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
+	if after := writes(b.tenant); len(after) != before {
+		t.Errorf("written although nothing has changed: %q", after[before:])
+	}
+}
+
+// TestNoGatewayUnasked: without the option nothing of the Gateway API is looked at.
+func TestNoGatewayUnasked(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.httpRoute("shop", "shop.example.com")
+	b.ingress("more", "lbd", "more.example.com")
+	b.startIngress("one")
+	b.allocate(31234)
+	b.eventually("the hub knows the Ingress", func() bool { return b.spec(hubRoutes, "ingress.default.more") != "" })
+	for _, r := range b.tenant.Requests() {
+		if strings.Contains(r, "gateway.networking") {
+			t.Error(r)
+		}
+	}
+}
+
+// TestGatewayLacking: a cluster without the Gateway API, or an agent without the right, still has Services and
+// Ingresses served. What the hub has of HTTPRoutes stays, and once they can be read they are served too.
+func TestGatewayLacking(t *testing.T) {
+	for _, lacks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("lacks the kinds: %v", lacks), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newIngressBed(t)
+			if !lacks {
+				b.serveGateways()
+				b.httpRoute("shop", "shop.example.com")
+				b.tenant.Gate(func(r *http.Request) int {
+					if strings.Contains(r.URL.Path, "gateway.networking") {
+						return http.StatusForbidden
+					}
+					return 0
+				})
+			}
+			b.hub.Put(hubRoutes, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "httproute.default.old", "uid": "old"}, "spec": map[string]any{
+				"origin": map[string]any{"kind": "HTTPRoute", "namespace": "default", "name": "old"}}})
+			b.stale("gone")
+			b.service("shop")
+			b.ingress("more", "lbd", "more.example.com")
+			a := b.gatewayAgent("one", true, true)
+			b.run(a)
+			b.judge("default.shop", "True", "Accepted", "the hub serves it", "198.51.100.7")
+			b.eventually("the Service is served", func() bool { return b.shown("shop") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
+			b.allocate(31234)
+			b.judgeRoute("ingress.default.more", "True", "Accepted", "192.0.2.7")
+			b.eventually("the Ingress is served", func() bool { return b.ingressShows("more") == `{"ingress":[{"ip":"192.0.2.7"}]}` })
+			b.eventually("what is gone of Ingresses is gone", func() bool { return b.spec(hubRoutes, "ingress.default.gone") == "" })
+			if b.hub.Get(hubRoutes, namespace, "httproute.default.old") == nil || a.Ready() != nil {
+				t.Errorf("ready %v, writes %q", a.Ready(), writes(b.hub))
+			}
+			b.tenant.Gate(nil)
+			if lacks {
+				b.serveGateways()
+				b.httpRoute("shop", "shop.example.com")
+			}
+			b.eventually("the hub knows the HTTPRoute", func() bool { return strings.Contains(b.spec(hubRoutes, "httproute.default.shop"), "31234") })
+			b.eventually("what is gone is gone", func() bool { return b.hub.Get(hubRoutes, namespace, "httproute.default.old") == nil })
+		})
+	}
+}
+
+// TestHTTPRouteRefusedByQuota: what the API server of the hub does not take is told of the HTTPRoute, and not of an
+// Ingress of the same name.
+func TestHTTPRouteRefusedByQuota(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.hub.Gate(func(r *http.Request) int {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/tenantroutes") {
+			body, err := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if err == nil && strings.Contains(string(body), `"HTTPRoute"`) {
+				return http.StatusForbidden
+			}
+		}
+		return 0
+	})
+	b.httpRoute("shop", "shop.example.com")
+	b.ingress("shop", "lbd", "shop.example.com")
+	a := b.gatewayAgent("one", true, true)
+	b.run(a)
+	b.allocate(31234)
+	b.eventually("the HTTPRoute says so", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), `"reason":"HubRefused"`) })
+	b.judgeRoute("ingress.default.shop", "True", "Accepted", "192.0.2.7")
+	b.eventually("the Ingress is served", func() bool { return b.ingressShows("shop") == `{"ingress":[{"ip":"192.0.2.7"}]}` })
+	if told := strings.Join(b.told(), "\n"); strings.Contains(told, "HubRefused") {
+		t.Error(told)
+	}
+	if n := a.Stats().Writes[Written{SideHub, v1alpha1.KindTenantRoute, "refused"}]; n == 0 {
+		t.Error("no refusal is counted")
+	}
+}

@@ -1,0 +1,250 @@
+package propagate
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"lbd.dev/lbd/api/v1alpha1"
+)
+
+// GatewayGroup is that of the Gateway API.
+const GatewayGroup = "gateway.networking.k8s.io"
+
+// ParentRef is what a route is attached to, with its defaults.
+type ParentRef struct {
+	Group       string `json:"group,omitempty"`
+	Kind        string `json:"kind,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name"`
+	SectionName string `json:"sectionName,omitempty"`
+	Port        int32  `json:"port,omitempty"`
+}
+
+// Listener is one of a Gateway.
+type Listener struct {
+	Name     string `json:"name"`
+	Hostname string `json:"hostname"`
+	Port     int32  `json:"port"`
+	Protocol string `json:"protocol"`
+	// TLS is looked at by nobody: the certificates are those of the hub.
+	TLS           json.RawMessage `json:"tls"`
+	AllowedRoutes struct {
+		Namespaces struct {
+			From     string          `json:"from"`
+			Selector json.RawMessage `json:"selector"`
+		} `json:"namespaces"`
+		Kinds []struct {
+			Group *string `json:"group"`
+			Kind  string  `json:"kind"`
+		} `json:"kinds"`
+	} `json:"allowedRoutes"`
+}
+
+// ReadGateway reads the spec of a Gateway; bad is what of it is not known here, in words.
+func ReadGateway(spec []byte) (listeners []Listener, bad string) {
+	var s struct {
+		GatewayClassName string     `json:"gatewayClassName"`
+		Listeners        []Listener `json:"listeners"`
+	}
+	if err := strict(spec, &s); err != nil {
+		return nil, "the hub does not serve all of spec: " + err.Error()
+	}
+	return s.Listeners, ""
+}
+
+// strict reads an object with no other fields than those that are known.
+func strict(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+// backendRef is where an HTTPRoute leads to.
+type backendRef struct {
+	Group     string            `json:"group"`
+	Kind      string            `json:"kind"`
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Port      int32             `json:"port"`
+	Weight    *int32            `json:"weight"`
+	Filters   []json.RawMessage `json:"filters"`
+}
+
+type httpPathChange struct {
+	Type    string `json:"type"`
+	Full    string `json:"replaceFullPath"`
+	Replace string `json:"replacePrefixMatch"`
+}
+
+func (p *httpPathChange) path() *v1alpha1.TenantHTTPPath {
+	if p == nil {
+		return nil
+	}
+	return &v1alpha1.TenantHTTPPath{Type: p.Type, Path: cmp.Or(p.Full, p.Replace)}
+}
+
+// httpFilter has what is served of filters, and the names of the others.
+type httpFilter struct {
+	Type    string                      `json:"type"`
+	Headers *v1alpha1.TenantHTTPHeaders `json:"requestHeaderModifier"`
+	Rewrite *struct {
+		Hostname string          `json:"hostname"`
+		Path     *httpPathChange `json:"path"`
+	} `json:"urlRewrite"`
+	Redirect *struct {
+		Scheme     string          `json:"scheme"`
+		Hostname   string          `json:"hostname"`
+		Path       *httpPathChange `json:"path"`
+		Port       int32           `json:"port"`
+		StatusCode int32           `json:"statusCode"`
+	} `json:"requestRedirect"`
+	ResponseHeaderModifier json.RawMessage `json:"responseHeaderModifier"`
+	RequestMirror          json.RawMessage `json:"requestMirror"`
+	CORS                   json.RawMessage `json:"cors"`
+	ExternalAuth           json.RawMessage `json:"externalAuth"`
+	ExtensionRef           json.RawMessage `json:"extensionRef"`
+}
+
+// httpMatched is a header or a parameter that requests are matched by.
+type httpMatched struct {
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type httpMatch struct {
+	Path struct {
+		Type  string `json:"type"`
+		Value string `json:"value"`
+	} `json:"path"`
+	Method      string        `json:"method"`
+	Headers     []httpMatched `json:"headers"`
+	QueryParams []httpMatched `json:"queryParams"`
+}
+
+// httpSpec is what is known of the spec of an HTTPRoute.
+type httpSpec struct {
+	ParentRefs []ParentRef `json:"parentRefs"`
+	Hostnames  []string    `json:"hostnames"`
+	Rules      []struct {
+		Name        string                      `json:"name"` // for policies, of which there are none
+		Matches     []httpMatch                 `json:"matches"`
+		Filters     []httpFilter                `json:"filters"`
+		BackendRefs []backendRef                `json:"backendRefs"`
+		Timeouts    v1alpha1.TenantHTTPTimeouts `json:"timeouts"`
+	} `json:"rules"`
+}
+
+// HTTPRule is a rule of an HTTPRoute, the backends of which are Services and not yet NodePorts.
+type HTTPRule struct {
+	v1alpha1.TenantHTTPRule
+	Refs []HTTPBackend
+}
+
+// HTTPBackend is a port of a Service beside the route.
+type HTTPBackend struct {
+	Service string
+	Port    int32
+	Weight  *int32
+}
+
+// ReadHTTPRoute reads the spec of an HTTPRoute in a namespace. What is not served is never left out: then why
+// says it.
+func ReadHTTPRoute(namespace string, spec []byte, into *HTTPRoute) {
+	var loose struct {
+		ParentRefs []ParentRef `json:"parentRefs"`
+	}
+	_ = json.Unmarshal(spec, &loose) // what is wrong with it is said below
+	into.Parents = loose.ParentRefs
+	for i := range into.Parents {
+		p := &into.Parents[i]
+		p.Group, p.Kind = cmp.Or(p.Group, GatewayGroup), cmp.Or(p.Kind, "Gateway")
+	}
+	var s httpSpec
+	if err := strict(spec, &s); err != nil {
+		into.Why = new(no(ReasonUnsupported, "the hub does not serve all of spec: "+err.Error()))
+		return
+	}
+	into.Hostnames = s.Hostnames
+	for i := range s.Rules {
+		r, rule := &s.Rules[i], HTTPRule{}
+		rule.Timeouts = r.Timeouts
+		for _, m := range r.Matches {
+			match, why := m.read()
+			into.Why = cmp.Or(into.Why, why)
+			rule.Matches = append(rule.Matches, match)
+		}
+		for j := range r.Filters {
+			into.Why = cmp.Or(into.Why, r.Filters[j].read(&rule))
+		}
+		for _, b := range r.BackendRefs {
+			into.Why = cmp.Or(into.Why, b.check(namespace))
+			rule.Refs = append(rule.Refs, HTTPBackend{Service: b.Name, Port: b.Port, Weight: b.Weight})
+		}
+		into.Rules = append(into.Rules, rule)
+	}
+}
+
+func unsupported(format string, a ...any) *v1alpha1.Condition {
+	return new(no(ReasonUnsupported, fmt.Sprintf(format, a...)))
+}
+
+// check tells why a backend is not one that the hub can lead to.
+func (b *backendRef) check(namespace string) *v1alpha1.Condition {
+	switch {
+	case b.Group != "" || b.Kind != "" && b.Kind != "Service":
+		return new(no(ReasonInvalidKind, fmt.Sprintf("the backend %s is a %s and no Service", b.Name, b.Kind)))
+	case b.Namespace != "" && b.Namespace != namespace:
+		return new(no(ReasonNotPermitted, fmt.Sprintf("the backend %s/%s is of another namespace: the hub takes no ReferenceGrant", b.Namespace, b.Name)))
+	case len(b.Filters) > 0:
+		return unsupported("the hub serves no filters of a single backend, such as those of %s", b.Name)
+	}
+	return nil
+}
+
+func (m *httpMatch) read() (v1alpha1.TenantHTTPMatch, *v1alpha1.Condition) {
+	out := v1alpha1.TenantHTTPMatch{Path: m.Path.Value, Method: m.Method}
+	switch m.Path.Type {
+	case "", "PathPrefix":
+		out.Type = v1alpha1.PathPrefix
+	case "Exact":
+		out.Type = v1alpha1.PathExact
+	default:
+		return out, unsupported("the hub serves no paths of the type %s", m.Path.Type)
+	}
+	for _, x := range slices.Concat(m.Headers, m.QueryParams) {
+		if x.Type != "" && x.Type != "Exact" {
+			return out, unsupported("the hub matches no headers and parameters of the type %s", x.Type)
+		}
+	}
+	for _, h := range m.Headers {
+		out.Headers = append(out.Headers, v1alpha1.TenantHTTPValue{Name: h.Name, Value: h.Value})
+	}
+	for _, q := range m.QueryParams {
+		out.Query = append(out.Query, v1alpha1.TenantHTTPValue{Name: q.Name, Value: q.Value})
+	}
+	return out, nil
+}
+
+// read adds a filter to a rule; nil: it is served.
+func (f *httpFilter) read(rule *HTTPRule) *v1alpha1.Condition {
+	twice := false
+	switch {
+	case f.Type == "RequestHeaderModifier" && f.Headers != nil:
+		twice, rule.Headers = rule.Headers != nil, f.Headers
+	case f.Type == "URLRewrite" && f.Rewrite != nil:
+		twice, rule.Rewrite = rule.Rewrite != nil, &v1alpha1.TenantHTTPRewrite{Hostname: f.Rewrite.Hostname, Path: f.Rewrite.Path.path()}
+	case f.Type == "RequestRedirect" && f.Redirect != nil:
+		r := f.Redirect
+		twice, rule.Redirect = rule.Redirect != nil, &v1alpha1.TenantHTTPRedirect{Scheme: r.Scheme, Hostname: r.Hostname, Path: r.Path.path(), Port: r.Port, StatusCode: r.StatusCode}
+	default:
+		return unsupported("the hub serves no filter of the type %s", f.Type)
+	}
+	if twice {
+		return unsupported("the hub serves one filter of the type %s in a rule", f.Type)
+	}
+	return nil
+}

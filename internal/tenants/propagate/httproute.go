@@ -1,0 +1,389 @@
+package propagate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// The reasons why an HTTPRoute is not served as it is written: those that the Gateway API has for it.
+const (
+	ReasonUnsupported  = "UnsupportedValue"
+	ReasonInvalidKind  = "InvalidKind"
+	ReasonNotPermitted = "RefNotPermitted"
+	ReasonNoParent     = "NoMatchingParent"
+	ReasonNotAllowed   = "NotAllowedByListeners"
+	ReasonNoHostname   = "NoMatchingListenerHostname"
+	reasonNoBackend    = "BackendNotFound"
+	reasonPending      = "Pending"
+)
+
+// The conditions of routes.
+const (
+	conditionResolved   = "ResolvedRefs"
+	conditionProgrammed = "Programmed"
+	// ConditionRouteProgrammed says whether clients are served. The Gateway API has it for Gateways alone.
+	ConditionRouteProgrammed = "lbd.dev/Programmed"
+)
+
+// HTTPInput is what a decision may look at of HTTPRoutes.
+type HTTPInput struct {
+	// Class is the GatewayClass whose Gateways are those of the hub.
+	Class    string
+	Gateways map[model.Key]*Gateway
+	Routes   map[model.Key]*HTTPRoute
+	// Refused is why the API server of the hub did not take what an HTTPRoute became.
+	Refused map[model.Key]string
+}
+
+// Gateway is what counts of a Gateway. Nothing of it reaches the hub but by the routes that are attached to it.
+type Gateway struct {
+	UID        string
+	Generation int64
+	Class      string
+	Listeners  []Listener
+	// Bad is what of it is not served, in words; empty: nothing.
+	Bad    string
+	Status GatewayStatus
+}
+
+// GatewayStatus is what its status has.
+type GatewayStatus struct {
+	Addresses  []string
+	Conditions []v1alpha1.Condition
+	Listeners  []ListenerStatus
+}
+
+// ListenerStatus is that of one listener.
+type ListenerStatus struct {
+	Name       string               `json:"name"`
+	Attached   int32                `json:"attachedRoutes"`
+	Conditions []v1alpha1.Condition `json:"conditions"`
+	Kinds      []map[string]string  `json:"supportedKinds"`
+}
+
+// HTTPRoute is what counts of an HTTPRoute.
+type HTTPRoute struct {
+	UID, Version string
+	Generation   int64
+	Parents      []ParentRef
+	Hostnames    []string
+	Rules        []HTTPRule
+	// Why is why it cannot be served as it is written; nil: it can.
+	Why *v1alpha1.Condition
+	// States are what its status says by this controller, and Others the entries of other ones.
+	States []ParentState
+	Others []json.RawMessage
+}
+
+// ParentState is what the status of a route says of one parent.
+type ParentState struct {
+	Ref        ParentRef
+	Conditions []v1alpha1.Condition
+}
+
+// HTTPStatus is what the status of an HTTPRoute is to say, by this controller.
+type HTTPStatus struct {
+	Route        model.Key
+	UID, Version string
+	States       []ParentState
+	Others       []json.RawMessage
+}
+
+// GatewayWrite is what the status of a Gateway is to be.
+type GatewayWrite struct {
+	Gateway model.Key
+	UID     string
+	Status  GatewayStatus
+}
+
+// attached is how the listeners of Gateways are used, by Gateway and name.
+type attached struct {
+	routes    map[model.Key]map[string]int32
+	addresses map[model.Key][]string
+}
+
+// httpRoutes decides about HTTPRoutes and Gateways, and tells which TenantRoutes are to stay.
+func (out *IngressOutput) httpRoutes(in *IngressInput, keep map[string]bool, copies map[model.Key]*Backend) {
+	used := attached{map[model.Key]map[string]int32{}, map[model.Key][]string{}}
+	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Routes), model.Key.Compare) {
+		out.httpRoute(in, key, keep, copies, &used)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Gateways), model.Key.Compare) {
+		if g := in.HTTP.Gateways[key]; g.Class == in.HTTP.Class {
+			addresses := once(used.addresses[key])
+			wanted := g.wanted(used.routes[key], addresses[:min(len(addresses), maxAddresses)])
+			if !wanted.like(&g.Status) {
+				out.Gateways = append(out.Gateways, GatewayWrite{Gateway: key, UID: g.UID, Status: wanted})
+			}
+		}
+	}
+}
+
+// maxAddresses is how many a Gateway may have.
+const maxAddresses = 16
+
+// once are the texts, sorted, each once.
+func once(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
+
+func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[string]bool, copies map[model.Key]*Backend, used *attached) {
+	r := in.HTTP.Routes[key]
+	name := tenants.HTTPRouteName(key.Namespace, key.Name)
+	hub, there := in.HubRoutes[name]
+	var states []ParentState
+	var hosts []string
+	for _, p := range r.Parents {
+		gateway := model.Key{Namespace: cmp.Or(p.Namespace, key.Namespace), Name: p.Name}
+		g := in.HTTP.Gateways[gateway]
+		if p.Group != GatewayGroup || p.Kind != "Gateway" || g == nil || g.Class != in.HTTP.Class {
+			continue // of another controller
+		}
+		names, through, why := g.attach(key.Namespace, gateway.Namespace, &p, r.Hostnames)
+		for _, l := range through {
+			if used.routes[gateway] == nil {
+				used.routes[gateway] = map[string]int32{}
+			}
+			used.routes[gateway][l]++
+		}
+		if hosts = append(hosts, names...); len(through) > 0 {
+			used.addresses[gateway] = append(used.addresses[gateway], hub.Addresses...)
+		}
+		states = append(states, ParentState{Ref: p, Conditions: refusal(why, r.Generation)})
+	}
+	served := slices.ContainsFunc(states, func(s ParentState) bool { return s.Conditions == nil })
+	if served {
+		keep[name] = true
+		wanted, why := r.wanted(in, key, once(hosts), copies)
+		write := wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted))
+		if write {
+			out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: hub.UID, Before: hub.Spec, Spec: wanted})
+		}
+		text, refused := in.HTTP.Refused[key]
+		verdict, known := hub.verdict(there, text, refused, why)
+		out.HTTPCounts.add(verdict, known)
+		if known && (why != nil || refused || wanted != nil && !write) { // and of what the route says now
+			said := judged(verdict, hub.Addresses, r.Generation)
+			fill(states, func(ParentRef) []v1alpha1.Condition { return said })
+		} else {
+			fill(states, r.before)
+		}
+	}
+	if !slices.EqualFunc(states, r.States, ParentState.like) {
+		out.HTTPStatuses = append(out.HTTPStatuses, HTTPStatus{Route: key, UID: r.UID, Version: r.Version, States: states, Others: r.Others})
+	}
+}
+
+// fill gives conditions to those parents that have none.
+func fill(states []ParentState, of func(ParentRef) []v1alpha1.Condition) {
+	for i := range states {
+		if s := &states[i]; s.Conditions == nil {
+			s.Conditions = of(s.Ref)
+		}
+	}
+}
+
+// before is what a parent says already; without anything: that the hub is to judge it yet.
+func (r *HTTPRoute) before(ref ParentRef) []v1alpha1.Condition {
+	for _, s := range r.States {
+		if s.Ref == ref {
+			return s.Conditions
+		}
+	}
+	return []v1alpha1.Condition{{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionUnknown, Reason: reasonPending, Message: "the hub has not judged it yet", ObservedGeneration: r.Generation}}
+}
+
+// attach finds the listeners that a route is attached to by a parentRef, and the hostnames that it has by them.
+func (g *Gateway) attach(from, namespace string, p *ParentRef, hosts []string) (names, through []string, why *v1alpha1.Condition) {
+	why = new(no(ReasonNoParent, "the Gateway has no such listener that is accepted"))
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && p.Port != l.Port || l.refuses(g.Bad) != nil {
+			continue
+		}
+		if l.AllowedRoutes.Namespaces.From != "All" && from != namespace {
+			if why.Reason == ReasonNoParent {
+				why = new(no(ReasonNotAllowed, "no listener allows routes of the namespace "+from))
+			}
+			continue
+		}
+		found := len(hosts) == 0 // which is refused for the whole route
+		for _, h := range hosts {
+			if name := intersection(h, l.Hostname); name != "" {
+				names, found = append(names, name), true
+			}
+		}
+		if found {
+			through = append(through, l.Name)
+		} else {
+			why = new(no(ReasonNoHostname, "no listener has a hostname of the route"))
+		}
+	}
+	if len(through) > 0 {
+		why = nil
+	}
+	return names, through, why
+}
+
+// intersection is what a hostname of a route and that of a listener have in common; empty: nothing.
+func intersection(host, listener string) string {
+	within := func(host, wild string) bool {
+		suffix, is := strings.CutPrefix(wild, "*")
+		return is && strings.HasSuffix(host, suffix)
+	}
+	switch {
+	case listener == "" || host == listener || within(host, listener):
+		return host
+	case within(listener, host):
+		return listener
+	}
+	return ""
+}
+
+// refuses is why a listener serves no route; nil: it does.
+func (l *Listener) refuses(bad string) *v1alpha1.Condition {
+	kinds := l.AllowedRoutes.Kinds
+	served := len(kinds) == 0
+	for _, k := range kinds {
+		served = served || k.Kind == "HTTPRoute" && (k.Group == nil || *k.Group == GatewayGroup)
+	}
+	switch from := l.AllowedRoutes.Namespaces.From; {
+	case bad != "":
+		return new(no("Invalid", bad))
+	case l.Protocol != "HTTP":
+		return new(no("UnsupportedProtocol", fmt.Sprintf("the hub serves no listener of the protocol %s: it has listeners and certificates of its own, and serves routes of an HTTP listener by all of them", l.Protocol)))
+	case !served:
+		return new(no("InvalidRouteKinds", "the hub serves HTTPRoutes alone"))
+	case from != "" && from != "Same" && from != "All":
+		return new(no("Invalid", fmt.Sprintf("the hub allows routes of namespaces by Same and All, and not by %s", from)))
+	}
+	return nil
+}
+
+// wanted is what the TenantRoute is to say; nil: that is not known yet, or cannot be said, and why.
+func (r *HTTPRoute) wanted(in *IngressInput, key model.Key, hosts []string, copies map[model.Key]*Backend) (*v1alpha1.TenantRouteSpec, *v1alpha1.Condition) {
+	if r.Why != nil {
+		return nil, r.Why
+	}
+	if len(r.Hostnames) == 0 {
+		return nil, unsupported("without hostnames the route would answer for those of all tenants: name them")
+	}
+	http, pending := &v1alpha1.TenantHTTP{Hostnames: hosts}, false
+	var bad *v1alpha1.Condition
+	for i := range r.Rules {
+		rule := r.Rules[i].TenantHTTPRule
+		rule.Matches, rule.Backends = slices.Clone(rule.Matches), nil
+		if x := rule.Redirect; x != nil {
+			rule.Redirect = new(*x)
+		}
+		for _, ref := range r.Rules[i].Refs {
+			nodePort, why := in.nodePort(model.Key{Namespace: key.Namespace, Name: ref.Service}, "", ref.Port, copies)
+			bad = cmp.Or(bad, why)
+			pending = pending || nodePort == 0
+			rule.Backends = append(rule.Backends, v1alpha1.TenantHTTPBackend{Service: ref.Service, NodePort: nodePort, Weight: ref.Weight})
+		}
+		http.Rules = append(http.Rules, rule)
+	}
+	if bad != nil || pending {
+		return nil, bad
+	}
+	return valid(&v1alpha1.TenantRouteSpec{
+		Origin: v1alpha1.TenantOrigin{Kind: v1alpha1.OriginHTTPRoute, Namespace: key.Namespace, Name: key.Name, Generation: r.Generation}, HTTP: http,
+	}, tenants.HTTPRouteName(key.Namespace, key.Name), ReasonUnsupported)
+}
+
+// stated is a condition about a generation.
+func stated(kind string, status v1alpha1.ConditionStatus, reason, message string, generation int64) v1alpha1.Condition {
+	return v1alpha1.Condition{Type: kind, Status: status, Reason: reason, Message: clipped(message), ObservedGeneration: generation}
+}
+
+// refusal are the conditions of a parent that a route is not attached to; nil: it is.
+func refusal(why *v1alpha1.Condition, generation int64) []v1alpha1.Condition {
+	if why == nil {
+		return nil
+	}
+	return []v1alpha1.Condition{stated(v1alpha1.ConditionAccepted, v1alpha1.ConditionFalse, why.Reason, why.Message, generation)}
+}
+
+// judged are the conditions that tell of a verdict. A route counts as a whole or not at all, so one that leads
+// to what is not there is not accepted either.
+func judged(verdict v1alpha1.Condition, addresses []string, generation int64) []v1alpha1.Condition {
+	const yes, not = v1alpha1.ConditionTrue, v1alpha1.ConditionFalse
+	accepted := stated(v1alpha1.ConditionAccepted, yes, v1alpha1.ConditionAccepted, "the hub accepts the route", generation)
+	resolved := stated(conditionResolved, yes, conditionResolved, "", generation)
+	programmed := stated(ConditionRouteProgrammed, yes, conditionProgrammed, "clients connect to "+strings.Join(addresses, ", "), generation)
+	reason := verdict.Reason
+	if reason == ReasonNoService {
+		reason = reasonNoBackend
+	}
+	switch {
+	case waits(verdict):
+		programmed = stated(ConditionRouteProgrammed, not, reason, verdict.Message, generation)
+	case verdict.Status != yes:
+		accepted = stated(v1alpha1.ConditionAccepted, not, reason, verdict.Message, generation)
+		programmed = stated(ConditionRouteProgrammed, not, v1alpha1.ReasonNotAccepted, "see the condition Accepted", generation)
+		if slices.Contains([]string{reasonNoBackend, ReasonNoSelector, ReasonInvalidKind, ReasonNotPermitted}, reason) {
+			resolved = stated(conditionResolved, not, reason, verdict.Message, generation)
+		}
+	}
+	return []v1alpha1.Condition{accepted, resolved, programmed}
+}
+
+// wanted is what the status of a Gateway is to be.
+func (g *Gateway) wanted(routes map[string]int32, addresses []string) GatewayStatus {
+	s := GatewayStatus{Addresses: addresses}
+	state := func(kind string, why *v1alpha1.Condition, reason, message string) v1alpha1.Condition {
+		if why != nil {
+			return stated(kind, v1alpha1.ConditionFalse, why.Reason, why.Message, g.Generation)
+		}
+		return stated(kind, v1alpha1.ConditionTrue, reason, message, g.Generation)
+	}
+	var none, bad *v1alpha1.Condition
+	if len(addresses) == 0 {
+		none = new(no("AddressNotAssigned", "it has an address once the hub serves an HTTPRoute of it"))
+	}
+	if g.Bad != "" {
+		bad = new(no("Invalid", g.Bad))
+	}
+	s.Conditions = []v1alpha1.Condition{
+		state(v1alpha1.ConditionAccepted, bad, v1alpha1.ConditionAccepted, ""), state(conditionProgrammed, cmp.Or(bad, none), conditionProgrammed, "clients connect to the ports that the Gateway of the hub has"),
+	}
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		why := l.refuses(g.Bad)
+		kinds, resolved := []map[string]string{{"group": GatewayGroup, "kind": "HTTPRoute"}}, (*v1alpha1.Condition)(nil)
+		if why != nil {
+			kinds = []map[string]string{}
+			if why.Reason == "InvalidRouteKinds" {
+				resolved = why
+			}
+		}
+		s.Listeners = append(s.Listeners, ListenerStatus{Name: l.Name, Attached: routes[l.Name], Kinds: kinds, Conditions: []v1alpha1.Condition{
+			state(v1alpha1.ConditionAccepted, why, v1alpha1.ConditionAccepted, ""), state(conditionResolved, resolved, conditionResolved, ""),
+			state(conditionProgrammed, cmp.Or(why, none), conditionProgrammed, ""),
+		}})
+	}
+	return s
+}
+
+// sameConditions tells whether conditions say the same, whenever they began to.
+func sameConditions(a, b []v1alpha1.Condition) bool {
+	return slices.EqualFunc(a, b, func(a, b v1alpha1.Condition) bool { return alike(a, b) && a.ObservedGeneration == b.ObservedGeneration })
+}
+
+func (s ParentState) like(has ParentState) bool {
+	return s.Ref == has.Ref && sameConditions(s.Conditions, has.Conditions)
+}
+
+func (s *GatewayStatus) like(has *GatewayStatus) bool {
+	return slices.Equal(s.Addresses, has.Addresses) && sameConditions(s.Conditions, has.Conditions) &&
+		slices.EqualFunc(s.Listeners, has.Listeners, func(a, b ListenerStatus) bool {
+			return a.Name == b.Name && a.Attached == b.Attached && sameConditions(a.Conditions, b.Conditions) && slices.EqualFunc(a.Kinds, b.Kinds, maps.Equal)
+		})
+}
