@@ -38,6 +38,11 @@ var (
 	TenantHubIngress string
 	//go:embed tenant/agent-ingress.yaml
 	TenantAgentIngress string
+	// These are for HTTPRoutes; a hub has those for Ingresses, besides.
+	//go:embed tenant/hub-gateway.yaml
+	TenantHubGateway string
+	//go:embed tenant/agent-gateway.yaml
+	TenantAgentGateway string
 )
 
 // Alerts is the PrometheusRule with the alerts.

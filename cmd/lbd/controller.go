@@ -221,7 +221,7 @@ type agentFlags struct {
 	logFlags
 	kubeconfig, namespace, lease, class, http string
 	hubKubeconfig, hubNamespace, hubSecret    string
-	classless, cordonDrains, ingress          bool
+	classless, cordonDrains, ingress, gateway bool
 }
 
 func newAgent() *cobra.Command {
@@ -252,6 +252,7 @@ which one writes. lbd tenant join prints what to install.`,
 	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
 	flags.BoolVar(&f.cordonDrains, "cordon-drains", false, "send nothing new to Nodes that are cordoned")
 	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
+	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes of Gateways of the class "+agent.GatewayClass+", too")
 	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
 	f.logFlags.add(cmd)
 	return cmd
@@ -290,7 +291,7 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 		}
 	}
 	a, err := agent.New(agent.Options{
-		Logger: log, Tenant: tenant, Hub: hub, HubNamespace: f.hubNamespace, Class: f.class, Classless: f.classless, CordonDrains: f.cordonDrains, Ingress: f.ingress,
+		Logger: log, Tenant: tenant, Hub: hub, HubNamespace: f.hubNamespace, Class: f.class, Classless: f.classless, CordonDrains: f.cordonDrains, Ingress: f.ingress, Gateway: f.gateway,
 		Namespace: f.namespace, LeaseName: f.lease, Identity: identity(), Secret: f.hubSecret,
 	})
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"lbd.dev/lbd/internal/logqueue"
 	"lbd.dev/lbd/internal/notify"
 	"lbd.dev/lbd/internal/sockdiag"
+	"lbd.dev/lbd/internal/tenants/propagate"
 )
 
 // adapterMetrics reads the counters of the adapters at scrape.
@@ -337,14 +338,15 @@ type agentMetrics struct {
 }
 
 var (
-	descAgentLeader    = desc("lbd_agent_leader", "Whether this process writes.")
-	descAgentConnected = desc("lbd_agent_connected", "Whether the objects of the cluster are being watched.", "cluster")
-	descAgentServices  = desc("lbd_agent_services", "Services that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
-	descAgentIngresses = desc("lbd_agent_ingresses", "Ingresses that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
-	descAgentNodes     = desc("lbd_agent_nodes", "Nodes that the hub is told of, by state.", "state")
-	descAgentWrites    = desc("lbd_agent_writes_total", "Writes of objects by cluster, kind and result.", "cluster", "kind", "result")
-	descAgentEvents    = desc("lbd_agent_events_total", "Events, sent or dropped.", "result")
-	descAgentTokens    = desc("lbd_agent_token_renewals_total", "Renewals of the token for the hub, by result.", "result")
+	descAgentLeader     = desc("lbd_agent_leader", "Whether this process writes.")
+	descAgentConnected  = desc("lbd_agent_connected", "Whether the objects of the cluster are being watched.", "cluster")
+	descAgentServices   = desc("lbd_agent_services", "Services that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
+	descAgentIngresses  = desc("lbd_agent_ingresses", "Ingresses that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
+	descAgentHTTPRoutes = desc("lbd_agent_httproutes", "HTTPRoutes that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
+	descAgentNodes      = desc("lbd_agent_nodes", "Nodes that the hub is told of, by state.", "state")
+	descAgentWrites     = desc("lbd_agent_writes_total", "Writes of objects by cluster, kind and result.", "cluster", "kind", "result")
+	descAgentEvents     = desc("lbd_agent_events_total", "Events, sent or dropped.", "result")
+	descAgentTokens     = desc("lbd_agent_token_renewals_total", "Renewals of the token for the hub, by result.", "result")
 )
 
 // Describe implements prometheus.Collector; the set is not fixed.
@@ -360,12 +362,11 @@ func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
 	c.truth(descAgentConnected, s.HubConnected, agent.SideHub)
 	c.truth(descAgentConnected, s.TenantConnected, agent.SideTenant)
 	if s.Leader {
-		c.gauge(descAgentServices, float64(s.Served), "served")
-		c.gauge(descAgentServices, float64(s.Refused), "refused")
-		c.gauge(descAgentServices, float64(s.Waiting), "waiting")
-		c.gauge(descAgentIngresses, float64(s.Routes.Served), "served")
-		c.gauge(descAgentIngresses, float64(s.Routes.Refused), "refused")
-		c.gauge(descAgentIngresses, float64(s.Routes.Waiting), "waiting")
+		for d, n := range map[*prometheus.Desc]propagate.Counts{descAgentServices: s.Counts, descAgentIngresses: s.Routes, descAgentHTTPRoutes: s.HTTPRoutes} {
+			c.gauge(d, float64(n.Served), "served")
+			c.gauge(d, float64(n.Refused), "refused")
+			c.gauge(d, float64(n.Waiting), "waiting")
+		}
 		for _, state := range []v1alpha1.TenantNodeState{v1alpha1.TenantNodeServing, v1alpha1.TenantNodeDraining, v1alpha1.TenantNodeOut} {
 			c.gauge(descAgentNodes, float64(s.Nodes[state]), string(state))
 		}

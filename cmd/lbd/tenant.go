@@ -71,6 +71,7 @@ type createFlags struct {
 	cidrs, pools, sources         []string
 	hostnames, annotations        []string
 	nodePorts, class, controllers string
+	gateway                       string
 	limits                        map[string]int
 }
 
@@ -111,9 +112,10 @@ tenant apply with --field-manager=NAME-CLUSTER, so that it is added to the Tenan
 	flags.StringToIntVar(&f.limits, "limit", nil, fmt.Sprintf("what the tenant may have: services=%d, addresses=%d, ports=%d, nodes=%d, routes=%d unless told otherwise",
 		v1alpha1.DefaultTenantServices, v1alpha1.DefaultTenantAddresses, v1alpha1.DefaultTenantPorts, v1alpha1.DefaultTenantNodes, v1alpha1.DefaultTenantRoutes))
 	flags.StringVar(&f.class, "ingress-class", "", "IngressClass of the hub whose engine serves Ingresses of the tenant (default: none are served)")
-	flags.StringSliceVar(&f.hostnames, "hostname", nil, "hostname that its Ingresses may have, such as *.shop.example.com; may be repeated; with --ingress-class")
+	flags.StringVar(&f.gateway, "gateway", "", "Gateway of the hub, NAMESPACE/NAME, that serves HTTPRoutes of the tenant (default: none are served)")
+	flags.StringSliceVar(&f.hostnames, "hostname", nil, "hostname that its Ingresses and HTTPRoutes may have, such as *.shop.example.com; may be repeated; with --ingress-class or --gateway")
 	flags.StringSliceVar(&f.annotations, "allow-annotation", nil, "key of annotations of its Ingresses that the engine is to see, or how keys begin and *; may be repeated")
-	flags.StringVar(&f.controllers, "controller-namespace", defaultNamespace, "namespace of the controller of the hub, with --ingress-class")
+	flags.StringVar(&f.controllers, "controller-namespace", defaultNamespace, "namespace of the controller of the hub, with --ingress-class or --gateway")
 	complete(cmd, "source", string(v1alpha1.SourceVIP), string(v1alpha1.SourceClient))
 	return cmd
 }
@@ -124,7 +126,7 @@ func (f *createFlags) tenant(name string) (*v1alpha1.Tenant, error) {
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindTenant}, Metadata: v1alpha1.ObjectMeta{Name: name},
 		Spec: v1alpha1.TenantSpec{
 			Clusters: []v1alpha1.TenantCluster{{Name: f.cluster, Namespace: f.in(name), NodeCIDRs: f.cidrs, NodePorts: f.nodePorts}},
-			Pools:    f.pools, Hostnames: f.hostnames, IngressClass: f.class, Annotations: v1alpha1.TenantAnnotations{Allow: f.annotations},
+			Pools:    f.pools, Hostnames: f.hostnames, IngressClass: f.class, Gateway: f.gateway, Annotations: v1alpha1.TenantAnnotations{Allow: f.annotations},
 		},
 	}
 	for _, s := range f.sources {
@@ -142,8 +144,8 @@ func (f *createFlags) tenant(name string) (*v1alpha1.Tenant, error) {
 	switch {
 	case len(f.cidrs) == 0 || len(f.pools) == 0:
 		return nil, errors.New("--node-cidr and --pool must be given")
-	case (f.class == "") != (len(f.hostnames) == 0):
-		return nil, errors.New("--ingress-class and --hostname need each other")
+	case (f.class == "" && f.gateway == "") != (len(f.hostnames) == 0):
+		return nil, errors.New("--ingress-class or --gateway and --hostname need each other")
 	case f.controllers == "" || strings.ContainsAny(f.controllers, " \n\"':"):
 		return nil, fmt.Errorf("--controller-namespace %q is not the name of a namespace", f.controllers)
 	}
@@ -176,8 +178,11 @@ func (f *createFlags) manifest(name string) (string, error) {
 		"MOST_SERVICES", strconv.Itoa(2*int(t.Spec.Limits.Services)+10), "MOST_NODES", strconv.Itoa(int(t.Spec.Limits.Nodes)/50+10),
 		"MOST_ROUTES", strconv.Itoa(2*int(t.Spec.Limits.Routes)+10), "CONTROLLER_NAMESPACE", strconv.Quote(f.controllers))
 	all := packaging.TenantHub
-	if f.class != "" {
+	if f.class != "" || f.gateway != "" {
 		all += "---\n" + packaging.TenantHubIngress
+	}
+	if f.gateway != "" {
+		all += "---\n" + packaging.TenantHubGateway
 	}
 	return fill.Replace(all) + "---\n" + string(object), nil
 }
@@ -186,7 +191,8 @@ func (f *createFlags) manifest(name string) (string, error) {
 type joinFlags struct {
 	clusterFlags
 	server, ca, token, image string
-	classless, ingress       bool
+	classless                bool
+	ingress, gateway         bool
 }
 
 func newTenantJoin() *cobra.Command {
@@ -217,6 +223,7 @@ contains the token.`,
 	flags.StringVar(&f.image, "image", imageName+":"+imageTag(), "image to run")
 	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
 	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
+	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes of Gateways of the class "+agent.GatewayClass+", too")
 	for _, name := range []string{"ca", "token"} {
 		_ = cmd.MarkFlagFilename(name) // the flags exist
 	}
@@ -287,6 +294,10 @@ func (f *joinFlags) manifest(name string, now time.Time) (string, error) {
 	if f.ingress {
 		more += ", --ingress"
 		all += "---\n" + packaging.TenantAgentIngress
+	}
+	if f.gateway {
+		more += ", --gateway"
+		all += "---\n" + packaging.TenantAgentGateway
 	}
 	fill := strings.NewReplacer("IMAGE", strconv.Quote(f.image), "HUB_HASH", hash(config, ca), ": KUBECONFIG\n", ": "+encoded(config)+"\n", ": CA\n", ": "+encoded(ca)+"\n", ": TOKEN\n", ": "+encoded([]byte(token))+"\n",
 		"--hub-secret=lbd-hub", more)

@@ -77,7 +77,7 @@ func TestTenantCreate(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, &tenant); err != nil {
 		t.Fatal(err)
 	}
-	const spec = "{[{2 lbd-shop-2 [10.1.0.0/22 fd10::/64 10.9.0.0/24] 31000-31999}] [public spare] {5 4 200 100 200} [client] []  {[]} false}"
+	const spec = "{[{2 lbd-shop-2 [10.1.0.0/22 fd10::/64 10.9.0.0/24] 31000-31999}] [public spare] {5 4 200 100 200} [client] []   {[]} false}"
 	if got := fmt.Sprint(tenant.Spec); got != spec || len(tenant.Validate()) > 0 {
 		t.Errorf("got  %s\nwant %s", got, spec)
 	}
@@ -113,8 +113,10 @@ func TestTenantRefuses(t *testing.T) {
 		{[]string{"tenant", "create", "shop", "--pool=public", "--node-cidr=10.1.0.1/22"}, true, "spec.clusters[0].nodeCIDRs[0]"},
 		{append([]string{"tenant", "create", "shop", "--node-ports=1-70000"}, good...), true, "spec.clusters[0].nodePorts"},
 		{append([]string{"tenant", "create", "shop", "--limit=pools=4"}, good...), true, "--limit pools=4: it is services, addresses, ports, nodes or routes"},
-		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik"}, good...), true, "--ingress-class and --hostname need each other"},
-		{append([]string{"tenant", "create", "shop", "--hostname=a.com"}, good...), true, "--ingress-class and --hostname need each other"},
+		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik"}, good...), true, "--ingress-class or --gateway and --hostname need each other"},
+		{append([]string{"tenant", "create", "shop", "--gateway=edge/public"}, good...), true, "--ingress-class or --gateway and --hostname need each other"},
+		{append([]string{"tenant", "create", "shop", "--gateway=public", "--hostname=a.com"}, good...), true, "spec.gateway"},
+		{append([]string{"tenant", "create", "shop", "--hostname=a.com"}, good...), true, "--ingress-class or --gateway and --hostname need each other"},
 		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik", "--hostname=*"}, good...), true, "spec.hostnames[0]"},
 		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik", "--hostname=a.com", "--allow-annotation=a/server-snippet"}, good...), true, "spec.annotations.allow[0]"},
 		{append([]string{"tenant", "create", "shop", "--controller-namespace=a b"}, good...), true, "--controller-namespace"},
@@ -267,7 +269,7 @@ func TestAgentHTTP(t *testing.T) {
 	}()
 	shows(t, addr, "lbd_agent_leader 1", `lbd_agent_connected{cluster="hub"} 1`, `lbd_agent_connected{cluster="tenant"} 1`,
 		`lbd_agent_services{state="served"} 0`, `lbd_agent_services{state="refused"} 0`, `lbd_agent_services{state="waiting"} 1`,
-		`lbd_agent_ingresses{state="served"} 0`, `lbd_agent_ingresses{state="refused"} 0`, `lbd_agent_ingresses{state="waiting"} 0`,
+		`lbd_agent_ingresses{state="served"} 0`, `lbd_agent_ingresses{state="refused"} 0`, `lbd_agent_ingresses{state="waiting"} 0`, `lbd_agent_httproutes{state="waiting"} 0`,
 		`lbd_agent_nodes{state="Serving"} 1`, `lbd_agent_nodes{state="Draining"} 0`, `lbd_agent_nodes{state="Out"} 0`,
 		`lbd_agent_writes_total{cluster="hub",kind="TenantNodes",result="ok"} 1`, `lbd_agent_writes_total{cluster="hub",kind="TenantService",result="ok"} 1`,
 		`lbd_agent_events_total{result="sent"} 0`, `lbd_kubernetes_requests_total{code="200",method="POST"} 3`, "lbd_log_lines_dropped_total 0")
@@ -335,5 +337,27 @@ func TestTenantIngress(t *testing.T) {
 	}
 	if spec := fmt.Sprint(all[10]["spec"]); !strings.Contains(spec, "hostnames:[*.a.com b.com] ingressClass:traefik") || !strings.Contains(spec, "routes:4") {
 		t.Error(spec)
+	}
+}
+
+// TestTenantGateway: what HTTPRoutes need is printed if they are asked for.
+func TestTenantGateway(t *testing.T) {
+	out, _, err := call(t, "tenant", "create", "shop", "--node-cidr=10.1.0.0/22", "--pool=public", "--gateway=edge/public", "--hostname=*.a.com", "--controller-namespace=other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, _ = strings.Cut(out, "note: ")
+	if found := placeholder.FindString(out); found != "" {
+		t.Errorf("%s is not filled in", found)
+	}
+	all, keys := documents(t, out)
+	const want = "RoleBinding lbd-shop-main/lbd-tenant-ingress\nResourceQuota lbd-shop-main/lbd-ingress\nRoleBinding lbd-shop-main/lbd-tenant-gateway\nClusterRoleBinding /lbd-gateway-reader\nTenant /shop\n"
+	if !strings.HasSuffix(keys, want) {
+		t.Errorf("objects\n%swant\n%s", keys, want)
+	}
+	for i, want := range map[int]string{1: "gateway:edge/public hostnames:[*.a.com]", 2: "namespace:other", 3: "namespace:other"} {
+		if got := fmt.Sprint(all[len(all)-i]); !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
 	}
 }

@@ -54,6 +54,10 @@ var writes = map[string][]string{
 		"create endpointslices.discovery.k8s.io", "patch endpointslices.discovery.k8s.io", "delete endpointslices.discovery.k8s.io",
 		"create ingresses.networking.k8s.io", "patch ingresses.networking.k8s.io", "delete ingresses.networking.k8s.io",
 	},
+	"ClusterRole/lbd-tenant-gateway": {
+		"create httproutes.gateway.networking.k8s.io", "patch httproutes.gateway.networking.k8s.io", "delete httproutes.gateway.networking.k8s.io",
+	},
+	"ClusterRole/lbd-gateway-reader": nil,
 	"Role/lbd-system/lbd-controller": {
 		"create leases.coordination.k8s.io", "update leases.coordination.k8s.io lbd-controller", "create secrets.",
 	},

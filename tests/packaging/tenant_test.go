@@ -16,7 +16,7 @@ import (
 )
 
 // joined is what `lbd tenant` prints for a hub, and for a cluster of a tenant.
-func joined(t *testing.T, ingress bool) (hub, cluster []Object) {
+func joined(t *testing.T, ingress, gateway bool) (hub, cluster []Object) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -38,7 +38,13 @@ func joined(t *testing.T, ingress bool) (hub, cluster []Object) {
 	create := []string{"tenant", "create", "shop", "--node-cidr=10.1.0.0/22", "--pool=public"}
 	join := []string{"tenant", "join", "shop", "--server=https://hub:6443", "--ca=" + write("ca", cert), "--token=" + write("token", "e30."+claims+".eA")}
 	if ingress {
-		create, join = append(create, "--ingress-class=traefik", "--hostname=*.example.com"), append(join, "--ingress")
+		create, join = append(create, "--ingress-class=traefik"), append(join, "--ingress")
+	}
+	if gateway {
+		create, join = append(create, "--gateway=edge/public"), append(join, "--gateway")
+	}
+	if ingress || gateway {
+		create = append(create, "--hostname=*.example.com")
 	}
 	hub, cluster = split(run(t, create...)), split(run(t, join...))
 	return hub, cluster
@@ -46,13 +52,19 @@ func joined(t *testing.T, ingress bool) (hub, cluster []Object) {
 
 // TestTenantTypes: an API server knows every field, and the program every flag.
 func TestTenantTypes(t *testing.T) {
-	hub, cluster := joined(t, true)
-	if len(hub) != 7+4 || len(cluster) != 9+3 {
-		t.Errorf("%d objects for the hub, %d for the cluster", len(hub), len(cluster))
+	for _, x := range []struct {
+		ingress, gateway bool
+		hub, cluster     int
+	}{{false, false, 7, 9}, {true, false, 7 + 4, 9 + 3}, {false, true, 7 + 4 + 2, 9 + 3}} {
+		if hub, cluster := joined(t, x.ingress, x.gateway); len(hub) != x.hub || len(cluster) != x.cluster {
+			t.Errorf("%+v: %d objects for the hub, %d for the cluster", x, len(hub), len(cluster))
+		}
 	}
-	if hub, cluster := joined(t, false); len(hub) != 7 || len(cluster) != 9 {
-		t.Errorf("without Ingresses: %d objects for the hub, %d for the cluster", len(hub), len(cluster))
+	hub, cluster := joined(t, true, true)
+	if last := cluster[len(cluster)-1]; last.Text("kind") != "GatewayClass" { // kubectl may not know it
+		t.Errorf("the last object is a %s", last.Text("kind"))
 	}
+	cluster = cluster[:len(cluster)-1]
 	checkTypes(t, slices.DeleteFunc(hub, func(o Object) bool { return o.Text("kind") == "Tenant" }))
 	checkTypes(t, cluster)
 	for _, o := range cluster {
@@ -70,7 +82,7 @@ func TestTenantTypes(t *testing.T) {
 
 // TestTenantRights: the agent may do this in either cluster and nothing else.
 func TestTenantRights(t *testing.T) {
-	hub, cluster := joined(t, true)
+	hub, cluster := joined(t, true, true)
 	want := map[string][]string{
 		"Role/lbd-shop-main/lbd-agent": {
 			"list tenantnodes.lbd.dev", "watch tenantnodes.lbd.dev", "create tenantnodes.lbd.dev", "patch tenantnodes.lbd.dev", "delete tenantnodes.lbd.dev",
@@ -89,6 +101,12 @@ func TestTenantRights(t *testing.T) {
 	// With Ingresses, and else not.
 	want["Role/lbd-shop-main/lbd-agent-ingress"] = []string{"list tenantroutes.lbd.dev", "watch tenantroutes.lbd.dev", "create tenantroutes.lbd.dev", "patch tenantroutes.lbd.dev", "delete tenantroutes.lbd.dev"}
 	want["ClusterRole/lbd-agent-ingress"] = []string{"list ingresses.networking.k8s.io", "watch ingresses.networking.k8s.io", "patch ingresses/status.networking.k8s.io", "create services.", "patch services.", "delete services."}
+	// With HTTPRoutes, and else not.
+	want["ClusterRole/lbd-agent-gateway"] = []string{"create services.", "patch services.", "delete services."}
+	for _, r := range []string{"gatewayclasses", "gateways", "httproutes"} {
+		const group = "gateway.networking.k8s.io"
+		want["ClusterRole/lbd-agent-gateway"] = append(want["ClusterRole/lbd-agent-gateway"], "list "+r+"."+group, "watch "+r+"."+group, "patch "+r+"/status."+group)
+	}
 	roles := 0
 	for _, o := range slices.Concat(hub, cluster) {
 		if !strings.HasSuffix(o.Text("kind"), "Role") {

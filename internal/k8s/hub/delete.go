@@ -38,6 +38,7 @@ const (
 	// controller of the hub may write what the engine reads.
 	ingressName    = "lbd-agent-ingress"
 	controllerName = "lbd-tenant-ingress"
+	gatewayName    = "lbd-tenant-gateway" // the same for HTTPRoutes
 )
 
 // The kinds of Kubernetes that are looked at here.
@@ -51,7 +52,7 @@ var (
 
 	// ofEngine are those that the controller writes for the engine, with a label.
 	ofEngine = []schema.GroupVersionResource{
-		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, {Version: "v1", Resource: "services"}, {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}, {Version: "v1", Resource: "services"}, {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	}
 )
 
@@ -295,7 +296,7 @@ func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say f
 
 // run ends what is in one namespace. Without its rights the agent cannot make anew what is deleted.
 func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
-	for _, name := range []string{roleName, ingressName, controllerName} {
+	for _, name := range []string{roleName, ingressName, controllerName, gatewayName} {
 		if err := removeOurs(ctx, c, roleBindings, x.Namespace, name); err != nil {
 			return err
 		}
