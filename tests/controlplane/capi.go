@@ -39,25 +39,28 @@ var (
 // ApplyClusterAPI applies the definitions of Clusters, Machines and KubeadmControlPlanes from the module of
 // Cluster API, as its authors generated them.
 func (c *ControlPlane) ApplyClusterAPI(ctx context.Context) error {
-	dir, err := os.MkdirTemp(c.Host.Dir, "capi") // outside any module: nothing is required of it
+	return c.applyModule(ctx, ClusterAPI, "config/crd/bases/cluster.x-k8s.io_clusters.yaml", "config/crd/bases/cluster.x-k8s.io_machines.yaml",
+		"controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml")
+}
+
+// applyModule applies definitions that a Go module has, and waits until they are served.
+func (c *ControlPlane) applyModule(ctx context.Context, name string, files ...string) error {
+	dir, err := os.MkdirTemp(c.Host.Dir, "module") // outside any module: nothing is required of it
 	if err != nil {
-		return fmt.Errorf("cluster api: %w", err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	out, err := command(ctx, dir, "go", "mod", "download", "-json", ClusterAPI)
+	out, err := command(ctx, dir, "go", "mod", "download", "-json", name)
 	if err != nil {
-		return fmt.Errorf("cluster api: %w", err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	var module struct{ Dir string }
 	if err := json.Unmarshal([]byte(out), &module); err != nil || module.Dir == "" {
-		return fmt.Errorf("cluster api: go mod download says %q: %w", short(out), err)
+		return fmt.Errorf("%s: go mod download says %q: %w", name, short(out), err)
 	}
-	for _, file := range []string{
-		"config/crd/bases/cluster.x-k8s.io_clusters.yaml", "config/crd/bases/cluster.x-k8s.io_machines.yaml",
-		"controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml",
-	} {
+	for _, file := range files {
 		file = filepath.Join(module.Dir, filepath.FromSlash(file))
 		if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", file); err != nil {
-			return fmt.Errorf("cluster api: %w", err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return c.established(ctx)

@@ -32,8 +32,9 @@ type Engine struct {
 	Class string
 	Host  *lab.Node
 
-	lab    *lab.Lab
-	client kubernetes.Interface
+	lab     *lab.Lab
+	client  kubernetes.Interface
+	gateway *engineGateway // nil: it serves no HTTPRoutes
 }
 
 // StartEngine has a node serve the Ingresses of a class until ctx ends.
@@ -87,14 +88,23 @@ func (e *Engine) publish(ctx context.Context) {
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, _, _ := strings.Cut(r.Host, ":")
 	to, err := e.Resolve(r.Context(), host, r.URL.Path)
+	if errors.Is(err, errNoRule) && e.gateway != nil {
+		e.serveHTTPRoute(w, r, host)
+		return
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
+	e.proxy(w, r, to, r.URL.Path)
+}
+
+// proxy asks one of the endpoints, with this path.
+func (e *Engine) proxy(w http.ResponseWriter, r *http.Request, to []netip.AddrPort, path string) {
 	target := to[rand.N(len(to))]
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", target.String(), p.In.Host
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host, p.Out.URL.Path = "http", target.String(), p.In.Host, path
 		},
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return e.lab.Dial(ctx, &e.Host.Host, network, address)
@@ -168,14 +178,21 @@ func (e *Engine) endpoints(ctx context.Context, namespace string, b *networkingv
 
 // Get asks the engine as a client of the network does: the status and the body.
 func (e *Engine) Get(ctx context.Context, from *lab.Host, host, path string) (int, string, error) {
+	return e.GetWith(ctx, from, host, path, nil)
+}
+
+// GetWith is Get with headers.
+func (e *Engine) GetWith(ctx context.Context, from *lab.Host, host, path string, headers http.Header) (int, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s%s", netip.AddrPortFrom(e.Host.IP4, EnginePort), path), nil)
 	if err != nil {
 		return 0, "", fmt.Errorf("get: %w", err)
 	}
-	req.Host = host
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	if req.Host = host; headers != nil {
+		req.Header = headers
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return e.lab.Dial(ctx, from, network, address)
 	}}}
 	resp, err := client.Do(req)

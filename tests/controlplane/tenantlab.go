@@ -153,19 +153,23 @@ func (l *TenantLab) Join(ctx context.Context, t *Tenant, show func(command strin
 }
 
 // JoinIngress has the engine of the hub with this class serve Ingresses of a tenant that has joined, with
-// these hostnames, as docs/tenants.md says.
-func (l *TenantLab) JoinIngress(ctx context.Context, t *Tenant, class string, hostnames ...string) error {
+// these hostnames, as docs/tenants.md says, and HTTPRoutes by a Gateway, if one is named.
+func (l *TenantLab) JoinIngress(ctx context.Context, t *Tenant, class, gateway string, hostnames ...string) error {
 	fill := l.filling(t)
+	flags, more := []string{"--ingress"}, ""
+	if gateway != "" {
+		flags, more = append(flags, "--gateway"), "--gateway "+gateway+" "
+	}
 	for _, command := range []string{
-		"lbd tenant create shop --node-cidr 10.1.0.0/22 --pool public --ingress-class " + class + " --hostname '" + strings.Join(hostnames, ",") + "' | kubectl --context hub apply --server-side -f -",
+		"lbd tenant create shop --node-cidr 10.1.0.0/22 --pool public " + more + "--ingress-class " + class + " --hostname '" + strings.Join(hostnames, ",") + "' | kubectl --context hub apply --server-side -f -",
 		"kubectl --context hub -n lbd-shop-main create token agent --duration=2160h > token",
-		"lbd tenant join shop --server https://hub.example.com:6443 --ca ca.crt --token token --ingress | kubectl --context shop apply --server-side --force-conflicts -f -",
+		"lbd tenant join shop --server https://hub.example.com:6443 --ca ca.crt --token token " + strings.Join(flags, " ") + " | kubectl --context shop apply --server-side --force-conflicts -f -",
 	} {
 		if _, err := l.Shell(ctx, fill.Replace(command)); err != nil {
 			return fmt.Errorf("%s: %w", fill.Replace(command), err)
 		}
 	}
-	return t.StartAgent(ctx, "--ingress")
+	return t.StartAgent(ctx, flags...)
 }
 
 // step runs one command, and does what follows from it.
