@@ -41,7 +41,7 @@ var gatewayKinds = map[string]schema.GroupVersionResource{
 
 // gatewayPart is what an Agent has that propagates HTTPRoutes.
 type gatewayPart struct {
-	classes  *k8s.Watch[gatewayClass]
+	classes  *k8s.Watch[*gatewayClass]
 	gateways *k8s.Watch[*propagate.Gateway]
 	routes   *k8s.Watch[*propagate.HTTPRoute]
 }
@@ -83,7 +83,7 @@ func part(u *unstructured.Unstructured, fields ...string) []byte {
 	return data
 }
 
-func convertGatewayClass(obj runtime.Object) (gatewayClass, bool) {
+func convertGatewayClass(obj runtime.Object) (*gatewayClass, bool) {
 	var o struct {
 		Spec struct {
 			ControllerName string `json:"controllerName"`
@@ -94,9 +94,9 @@ func convertGatewayClass(obj runtime.Object) (gatewayClass, bool) {
 	}
 	u, readable := readHub(obj, &o)
 	if u == nil || !readable || u.GetName() != GatewayClass || o.Spec.ControllerName != controllerName {
-		return gatewayClass{}, false
+		return nil, false
 	}
-	c := gatewayClass{UID: string(u.GetUID()), Generation: u.GetGeneration()}
+	c := &gatewayClass{UID: string(u.GetUID()), Generation: u.GetGeneration()}
 	for _, x := range o.Status.Conditions {
 		c.Accepted = c.Accepted || x.Type == v1alpha1.ConditionAccepted && x.Status == v1alpha1.ConditionTrue && x.ObservedGeneration == c.Generation
 	}

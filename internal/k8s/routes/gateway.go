@@ -23,7 +23,7 @@ var gateways = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", V
 // Gateway API, or without the right, serves Ingresses as ever.
 type gatewayPart struct {
 	routes   *k8s.Watch[routes.Have]
-	gateways *k8s.Watch[[]string]
+	gateways *k8s.Watch[*[]string] // addresses
 	once     sync.Once
 	asked    chan struct{} // closed once they are read
 
@@ -36,7 +36,7 @@ func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart 
 		routes: k8s.NewWatch(k8s.WatchOptions[routes.Have]{
 			Name: r.Resource, ListWatch: marked(client, r), Object: &unstructured.Unstructured{}, Convert: convert, Changed: changed,
 		}),
-		gateways: k8s.NewWatch(k8s.WatchOptions[[]string]{
+		gateways: k8s.NewWatch(k8s.WatchOptions[*[]string]{
 			Name: gateways.Resource, ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(gateways)), Object: &unstructured.Unstructured{},
 			Convert: convertGateway, Changed: changed,
 		}),
@@ -45,11 +45,12 @@ func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart 
 }
 
 // convertGateway keeps of a Gateway its addresses.
-func convertGateway(obj runtime.Object) (list []string, ok bool) {
+func convertGateway(obj runtime.Object) (*[]string, bool) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, false
 	}
+	var list []string
 	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses") // of another type: none
 	for _, x := range all {
 		address, _ := x.(map[string]any)
@@ -57,7 +58,7 @@ func convertGateway(obj runtime.Object) (list []string, ok bool) {
 			list = append(list, text)
 		}
 	}
-	return list, true
+	return &list, true
 }
 
 // watch reads once it was asked to, until ctx ends.
@@ -123,7 +124,10 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 		for key, have := range p.routes.All() {
 			in.Have[routes.ID{Kind: routes.KindHTTPRoute, Key: key}] = have
 		}
-		in.Gateways = p.gateways.All()
+		in.Gateways = make(map[model.Key][]string)
+		for key, addresses := range p.gateways.All() {
+			in.Gateways[key] = *addresses
+		}
 	}
 	return true
 }
