@@ -124,6 +124,9 @@ func TestHTTPRoutePropagated(t *testing.T) {
 
 	// A change that the hub has not judged yet changes nothing of what is said, and a bad one nothing in the hub.
 	w.httpRoute("shop", strings.Replace(plainHTTP, "a.example", "b.example", 1))
+	if out := StepIngresses(&w.IngressInput); len(out.Routes) != 1 || len(out.HTTPStatuses) != 0 {
+		t.Errorf("before the hub has it, it says %+v", out.HTTPStatuses)
+	}
 	w.stepHTTP(t)
 	w.expectHTTP(t, "shop", "hub Accepted=Accepted ResolvedRefs=ResolvedRefs lbd.dev/Programmed=Programmed")
 	if g := w.HTTP.Routes[at("shop")].States[0].Conditions[0].ObservedGeneration; g != 1 {
