@@ -146,11 +146,29 @@ func TestNoGatewayUnasked(t *testing.T) {
 	api := routesAPI(t)
 	serveGateway(api)
 	putRoute(api, "shop", "web", old, "a.example.com")
+	putHTTPRoute(api, "bank", "none", young, "b.example.com")
 	run(t, build(t, api, "a"))
+	eventually(t, "an HTTPRoute is refused", func() bool { return routeSays(api, "bank", "none") == "False GatewayNotAllowed, False NotAccepted" })
 	eventually(t, "its Ingress is there", func() bool { return len(api.All(ingressesOf)) == 1 })
 	for _, r := range api.Requests() {
 		if strings.Contains(r, "gateway.networking") {
 			t.Error(r)
 		}
 	}
+}
+
+// TestGatewayEnds: what a tenant has of a Gateway ends with the Gateway of its Tenant, also if another controller
+// leads by then.
+func TestGatewayEnds(t *testing.T) {
+	api := gatewayAPI(t)
+	serveGateway(api)
+	first := run(t, build(t, api, "a"))
+	putHTTPRoute(api, "shop", "web", old, "a.example.com")
+	takeHTTPRoute(t, api, "shop", "web")
+	eventually(t, "it is served", func() bool { return strings.HasSuffix(routeSays(api, "shop", "web"), "True Assigned") })
+	first.stop()
+	putTenant(api, "shop", old, `{"clusters":[{"name":"main","namespace":"shop","nodeCIDRs":["10.1.0.0/24"]}],"pools":["public"]}`)
+	run(t, build(t, api, "b"))
+	eventually(t, "its HTTPRoute is gone", func() bool { return len(api.All(httpRoutesOf)) == 0 })
+	eventually(t, "it says so", func() bool { return routeSays(api, "shop", "web") == "False GatewayNotAllowed, False NotAccepted" })
 }

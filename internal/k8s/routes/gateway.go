@@ -97,8 +97,9 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 	for _, c := range in.Clusters {
 		asked = asked || c.Tenant.Spec.Gateway != ""
 	}
-	for _, o := range all { // of one that has lost its Gateway there may be something left
-		asked = asked || o.Value.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute
+	for _, o := range all { // of one whose Tenant had a Gateway there may be something left
+		s := o.Value.Status
+		asked = asked || o.Value.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute && s != nil && len(s.Hostnames) > 0
 	}
 	if asked {
 		p.once.Do(func() { close(p.asked) })
