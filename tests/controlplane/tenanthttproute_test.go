@@ -44,18 +44,32 @@ func httpRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.En
 	if err := engine.ServeGateway(ctx, l.Hub, "edge", "public"); err != nil {
 		t.Fatal(err)
 	}
+	shop, bank := l.Tenants[0], l.Tenants[1]
+	join := func(x *controlplane.Tenant) error {
+		return l.JoinIngress(ctx, x, engine.Class, "edge/public", "*."+x.Name+".example.com", "shared.example.com")
+	}
+
+	t.Log("bank has no Gateway API yet")
+	if err := join(bank); err == nil || !strings.Contains(err.Error(), `no matches for kind "GatewayClass"`) {
+		t.Fatalf("kubectl says %v", err)
+	}
+	if err := bank.StartAgent(ctx, "--ingress", "--gateway"); err != nil { // all else was applied
+		t.Fatal(err)
+	}
+	applyFront(t, bank, "late", "late.bank.example.com")
+	answeredBy(t, l, engine, "late.bank.example.com", bank.PodNames()...)
+
 	for _, x := range l.Tenants {
 		if err := x.ApplyGatewayAPI(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.JoinIngress(ctx, x, engine.Class, "edge/public", "*."+x.Name+".example.com", "shared.example.com"); err != nil {
+		if err := join(x); err != nil {
 			t.Fatal(err)
 		}
 		if err := x.Apply(ctx, tenantGateway); err != nil {
 			t.Fatal(err)
 		}
 	}
-	shop, bank := l.Tenants[0], l.Tenants[1]
 	applyHTTPRoute(t, shop, "web", "web.shop.example.com", "front", "")
 	answeredBy(t, l, engine, "web.shop.example.com", shop.PodNames()...)
 	applyHTTPRoute(t, bank, "web", "web.bank.example.com", "front", "")

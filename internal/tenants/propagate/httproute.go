@@ -157,8 +157,8 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 		}
 		states = append(states, ParentState{Ref: p, Conditions: refusal(why, r.Generation)})
 	}
-	served := slices.ContainsFunc(states, func(s ParentState) bool { return s.Conditions == nil })
-	if served {
+	switch served := slices.ContainsFunc(states, func(s ParentState) bool { return s.Conditions == nil }); {
+	case served:
 		keep[name] = true
 		wanted, why := r.wanted(in, key, once(hosts), copies)
 		write := wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted))
@@ -174,6 +174,8 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 		} else {
 			fill(states, r.before)
 		}
+	case len(states) > 0:
+		out.HTTPCounts.Refused++
 	}
 	if !slices.EqualFunc(states, r.States, ParentState.like) {
 		out.HTTPStatuses = append(out.HTTPStatuses, HTTPStatus{Route: key, UID: r.UID, Version: r.Version, States: states, Others: r.Others})

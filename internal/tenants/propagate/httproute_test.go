@@ -229,6 +229,9 @@ func TestListeners(t *testing.T) {
 	}
 	g := w.gateway("default", "hub", `{"gatewayClassName":"lbd","listeners":[{"name":"tls","port":443,"protocol":"HTTPS"}]}`)
 	w.stepHTTP(t)
+	if n := StepIngresses(&w.IngressInput).HTTPCounts; n != (Counts{Refused: 1}) {
+		t.Errorf("counted: %+v", n)
+	}
 	if got := short(g.Status.Listeners[0].Conditions); got != "Accepted=UnsupportedProtocol! ResolvedRefs=ResolvedRefs Programmed=UnsupportedProtocol!" || len(w.HubRoutes) != 0 {
 		t.Errorf("%s; the hub has %v", got, w.HubRoutes)
 	}
