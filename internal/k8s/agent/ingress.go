@@ -273,15 +273,9 @@ func (l *loop) ingressJobs() []*job {
 	out := propagate.StepIngresses(in)
 	l.a.noteRoutes(out.Counts, out.HTTPCounts)
 	l.tellIngresses(in, out.Events)
-	byName := make(map[string]model.Key, len(in.Ingresses))
-	for k := range in.Ingresses {
-		byName[tenants.IngressName(k.Namespace, k.Name)] = k
-	}
+	byName := namesOf(in)
 	var jobs []*job
 	if in.HTTP != nil {
-		for k := range in.HTTP.Routes {
-			byName[tenants.HTTPRouteName(k.Namespace, k.Name)] = k
-		}
 		jobs = p.gateway.jobs(l, &out)
 	}
 	for _, c := range out.Copies {
@@ -294,6 +288,20 @@ func (l *loop) ingressJobs() []*job {
 		jobs = append(jobs, l.ingressStatusJob(&out.Statuses[i]))
 	}
 	return jobs
+}
+
+// namesOf are the Ingresses and HTTPRoutes by the names of their TenantRoutes.
+func namesOf(in *propagate.IngressInput) map[string]model.Key {
+	byName := make(map[string]model.Key, len(in.Ingresses))
+	for k := range in.Ingresses {
+		byName[tenants.IngressName(k.Namespace, k.Name)] = k
+	}
+	if in.HTTP != nil {
+		for k := range in.HTTP.Routes {
+			byName[tenants.HTTPRouteName(k.Namespace, k.Name)] = k
+		}
+	}
+	return byName
 }
 
 // tellIngresses sends the events of Ingresses.
