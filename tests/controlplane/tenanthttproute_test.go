@@ -115,7 +115,7 @@ func httpRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.En
 	}
 
 	t.Log("the HTTPRoutes end")
-	if _, err := shop.Kubectl(ctx, "delete", "httproutes", "--all"); err != nil {
+	if _, err := shop.Kubectl(ctx, "delete", "httproutes,ingresses", "--all"); err != nil {
 		t.Fatal(err)
 	}
 	said(t, l.Hub, "", "-n", "lbd-shop-main", "get", "services,endpointslices,httproutes,tenantroutes", "-o", "name")
