@@ -38,6 +38,11 @@ var (
 	TenantHubIngress string
 	//go:embed tenant/agent-ingress.yaml
 	TenantAgentIngress string
+	// These are for their certificates; the second is for one namespace.
+	//go:embed tenant/hub-tls.yaml
+	TenantHubTLS string
+	//go:embed tenant/agent-tls.yaml
+	TenantAgentTLS string
 )
 
 // Alerts is the PrometheusRule with the alerts.

@@ -201,7 +201,7 @@ func convertHubRoute(obj runtime.Object) (propagate.HubRoute, bool) {
 func ofRoute(id string) bool { return strings.HasPrefix(id, v1alpha1.KindTenantRoute+"/") }
 
 // ingressJobs are the writes of a decision about Ingresses.
-func (l *loop) ingressJobs() []*job {
+func (l *loop) ingressJobs(ctx context.Context) []*job {
 	p := l.a.ingress
 	if p == nil {
 		return nil
@@ -213,8 +213,10 @@ func (l *loop) ingressJobs() []*job {
 	}
 	in := &propagate.IngressInput{
 		Class: IngressClass, Ingresses: p.ingresses.All(), Backends: p.backends.All(), HubRoutes: map[string]propagate.HubRoute{},
-		Refused: map[model.Key]string{}, Told: l.told,
+		Refused: map[model.Key]string{}, Told: l.told, Written: l.secrets.written, RefusedSecrets: l.refusedSecrets(),
 	}
+	l.secrets.follow(ctx, in.Ingresses)
+	in.Secrets = l.secrets.read()
 	for k, r := range p.hubRoutes.All() {
 		in.HubRoutes[k.Name] = r
 	}
@@ -238,6 +240,9 @@ func (l *loop) ingressJobs() []*job {
 	var jobs []*job
 	for _, c := range out.Copies {
 		jobs = append(jobs, l.copyJob(c))
+	}
+	for _, c := range out.Secrets {
+		jobs = append(jobs, l.secretJob(c, in.Secrets[c.Secret]))
 	}
 	for _, w := range out.Routes {
 		jobs = append(jobs, hubJob(l, v1alpha1.KindTenantRoute, w, servicePause, byName[w.Name]))

@@ -33,6 +33,11 @@ type IngressInput struct {
 	Refused map[model.Key]string
 	// Told is the reason that people were told of last, by the Ingress.
 	Told map[model.Key]string
+	// Secrets are those of SecretsOf, Written the copies that this process has written in the hub, and
+	// RefusedSecrets why its API server did not take one.
+	Secrets        map[model.Key]*Secret
+	Written        map[string]bool
+	RefusedSecrets map[string]string
 }
 
 // Ingress is what counts of an Ingress.
@@ -94,6 +99,8 @@ type IngressOutput struct {
 	Copies   []Copy
 	Statuses []IngressStatus
 	Events   []IngressEvent
+	// Secrets are to be made.
+	Secrets []SecretCopy
 	// Counts are the Ingresses that are propagated, each once.
 	Counts Counts
 }
@@ -126,14 +133,14 @@ type IngressEvent struct {
 // StepIngresses decides. What cannot be propagated as it is written leaves what the hub has.
 func StepIngresses(in *IngressInput) IngressOutput {
 	var out IngressOutput
-	keep, copies := map[string]bool{}, map[model.Key]*Backend{}
+	keep, copies, secrets := map[string]bool{}, map[model.Key]*Backend{}, in.copies()
 	for _, key := range slices.SortedFunc(maps.Keys(in.Ingresses), model.Key.Compare) {
 		i := in.Ingresses[key]
 		name := tenants.IngressName(key.Namespace, key.Name)
 		hub, there := in.HubRoutes[name]
 		if i.Class == in.Class {
 			keep[name] = true
-			out.ingress(in, key, i, copies)
+			out.ingress(in, key, i, copies, secrets)
 		} else if shows := len(hub.Addresses) > 0 && slices.Equal(hub.Addresses, i.Addresses); there && shows {
 			keep[name] = true // without it nobody could tell whose the address is
 			out.Statuses = append(out.Statuses, IngressStatus{Ingress: key, UID: i.UID})
@@ -164,10 +171,14 @@ func StepIngresses(in *IngressInput) IngressOutput {
 }
 
 // ingress decides about one that is ours.
-func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, copies map[model.Key]*Backend) {
+func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, copies map[model.Key]*Backend, secrets map[string]bool) {
 	name := tenants.IngressName(key.Namespace, key.Name)
 	hub, there := in.HubRoutes[name]
 	wanted, why := i.wanted(in, key, copies)
+	var lacks *v1alpha1.Condition
+	if wanted != nil {
+		lacks = out.secrets(in, key, wanted, hub.Spec, secrets)
+	}
 	if wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted)) {
 		out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: hub.UID, Before: hub.Spec, Spec: wanted})
 	}
@@ -180,6 +191,10 @@ func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, c
 		if there {
 			verdict.Message += "; until it is put right, the hub keeps what it has"
 		}
+	}
+	heard := known
+	if lacks != nil && (!known || verdict.Status == v1alpha1.ConditionTrue) { // it is served all the same
+		verdict, known = *lacks, true
 	}
 	good := verdict.Status == v1alpha1.ConditionTrue
 	switch {
@@ -198,7 +213,7 @@ func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, c
 		out.Events = append(out.Events, IngressEvent{Ingress: key, UID: i.UID, Why: verdict.Reason, Event: e})
 	}
 	// What the hub has not said yet changes nothing, nor does an API server that takes nothing.
-	if _, refused := in.Refused[key]; (known || there && len(hub.Conditions) > 0) && !refused && !slices.Equal(i.Addresses, hub.Addresses) {
+	if _, refused := in.Refused[key]; (heard || there && len(hub.Conditions) > 0) && !refused && !slices.Equal(i.Addresses, hub.Addresses) {
 		out.Statuses = append(out.Statuses, IngressStatus{Ingress: key, UID: i.UID, Addresses: hub.Addresses})
 	}
 }

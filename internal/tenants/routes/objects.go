@@ -117,7 +117,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 	for _, key := range accepted {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
 		id := ingressID(key.Namespace, r.TenantRoute)
-		add(id, ingress(&c, key.Namespace, r))
+		add(id, ingress(&c, key.Namespace, r, out.certificates))
 		out.Addresses[key] = addresses(in.Have[id])
 	}
 	for id, have := range in.Have {
@@ -129,7 +129,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 }
 
 // order of the kinds: what leads to another comes later.
-var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2}
+var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2, KindSecret: 3}
 
 func (a ID) compare(b ID) int {
 	if d := order[a.Kind] - order[b.Kind]; d != 0 {
@@ -202,7 +202,7 @@ func slice(service, family string, nodePorts []int32, endpoints []any) map[strin
 
 // ingress is made of known fields. Whatever the tenant calls a Service or a Secret, here it has a name that
 // nobody chose, in the namespace of the cluster.
-func ingress(c *tenants.Cluster, namespace string, r *Route) map[string]any {
+func ingress(c *tenants.Cluster, namespace string, r *Route, certificates map[ID]bool) map[string]any {
 	var rules, tls []any
 	var hosts []string
 	for _, rule := range r.Spec.Rules {
@@ -219,7 +219,9 @@ func ingress(c *tenants.Cluster, namespace string, r *Route) map[string]any {
 		if len(t.Hosts) == 0 {
 			x["hosts"] = list(hosts)
 		}
-		if t.Secret != "" {
+		if certificates[secretID(namespace, t.HubSecret)] {
+			x["secretName"] = t.HubSecret
+		} else if t.Secret != "" {
 			x["secretName"] = SecretName(namespace, r.Spec.Origin.Namespace, t.Secret)
 		}
 		tls = append(tls, x)
