@@ -157,15 +157,15 @@ func (l *TenantLab) Join(ctx context.Context, t *Tenant, show func(command strin
 func (l *TenantLab) JoinIngress(ctx context.Context, t *Tenant, class string, hostnames ...string) error {
 	fill := l.filling(t)
 	for _, command := range []string{
-		"lbd tenant create shop --node-cidr 10.1.0.0/22 --pool public --ingress-class " + class + " --hostname '" + strings.Join(hostnames, ",") + "' | kubectl --context hub apply --server-side -f -",
+		"lbd tenant create shop --node-cidr 10.1.0.0/22 --pool public --ingress-class " + class + " --hostname '" + strings.Join(hostnames, ",") + "' --tls-secrets | kubectl --context hub apply --server-side -f -",
 		"kubectl --context hub -n lbd-shop-main create token agent --duration=2160h > token",
-		"lbd tenant join shop --server https://hub.example.com:6443 --ca ca.crt --token token --ingress | kubectl --context shop apply --server-side --force-conflicts -f -",
+		"lbd tenant join shop --server https://hub.example.com:6443 --ca ca.crt --token token --ingress --tls-namespace default | kubectl --context shop apply --server-side --force-conflicts -f -",
 	} {
 		if _, err := l.Shell(ctx, fill.Replace(command)); err != nil {
 			return fmt.Errorf("%s: %w", fill.Replace(command), err)
 		}
 	}
-	return t.StartAgent(ctx, "--ingress")
+	return t.StartAgent(ctx, "--ingress", "--tls-namespace=default")
 }
 
 // step runs one command, and does what follows from it.

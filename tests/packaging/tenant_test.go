@@ -15,8 +15,9 @@ import (
 	"testing"
 )
 
-// joined is what `lbd tenant` prints for a hub, and for a cluster of a tenant.
-func joined(t *testing.T, ingress bool) (hub, cluster []Object) {
+// joined is what `lbd tenant` prints for a hub, and for a cluster of a tenant, with more flags of each for
+// Ingresses.
+func joined(t *testing.T, ingress bool, more ...string) (hub, cluster []Object) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -39,6 +40,9 @@ func joined(t *testing.T, ingress bool) (hub, cluster []Object) {
 	join := []string{"tenant", "join", "shop", "--server=https://hub:6443", "--ca=" + write("ca", cert), "--token=" + write("token", "e30."+claims+".eA")}
 	if ingress {
 		create, join = append(create, "--ingress-class=traefik", "--hostname=*.example.com"), append(join, "--ingress")
+	}
+	if len(more) > 0 {
+		create, join = append(create, more[0]), append(join, more[1])
 	}
 	hub, cluster = split(run(t, create...)), split(run(t, join...))
 	return hub, cluster
