@@ -43,6 +43,11 @@ var (
 	TenantHubGateway string
 	//go:embed tenant/agent-gateway.yaml
 	TenantAgentGateway string
+	// These are for their certificates; the second is for one namespace.
+	//go:embed tenant/hub-tls.yaml
+	TenantHubTLS string
+	//go:embed tenant/agent-tls.yaml
+	TenantAgentTLS string
 )
 
 // Alerts is the PrometheusRule with the alerts.

@@ -32,7 +32,10 @@ func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // isDNSLabel tells whether s is a label by RFC 1123 section 2.1, lower case.
-func isDNSLabel(s string) bool {
+func isDNSLabel(s string) bool { return IsDNSLabel(s) }
+
+// IsDNSLabel tells whether s can be the name of a namespace.
+func IsDNSLabel(s string) bool {
 	if s == "" || len(s) > maxLabel || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
 	}

@@ -146,6 +146,12 @@ type TenantLimits struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
 	Routes int32 `json:"routes,omitempty"`
+	// TLSSecrets are Secrets with certificates for TenantRoutes that agents may write: 0 to 1000.
+	// Default: 0, the hub takes none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	TLSSecrets int32 `json:"tlsSecrets,omitempty"`
 }
 
 // TenantNodes are up to 100 nodes of one cluster of a tenant, as its agent sees them.

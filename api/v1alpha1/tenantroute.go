@@ -142,7 +142,20 @@ type TenantTLS struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`
 	Secret string `json:"secret,omitempty"`
+	// HubSecret is the copy of that Secret which the agent has written in the namespace of the object.
+	// It counts if the Tenant may have Secrets and all names in the certificate. Default: there is none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:Pattern=`^lbd-tls-[0-9a-f]{20}$`
+	HubSecret string `json:"hubSecret,omitempty"`
 }
+
+// HubSecretPrefix is how the names of Secrets begin that agents write in a hub.
+const HubSecretPrefix = "lbd-tls-"
+
+// ConditionCertificates is the type of the condition of a TenantRoute that tells whether the Secrets count
+// that its agent has written for it. One without such Secrets does not have it.
+const ConditionCertificates = "Certificates"
 
 // TenantRouteStatus is what the controller found.
 type TenantRouteStatus struct {

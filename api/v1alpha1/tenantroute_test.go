@@ -65,6 +65,9 @@ func TestTenantRouteRules(t *testing.T) {
 		with(rule("a.com", path), `,"tls":[`+strings.TrimSuffix(strings.Repeat(`{"hosts":`+list(50, `"a%d.com"`)+`},`, 5), ",")+`]`):                          "",
 		with(rule("a.com", path), `,"tls":[`+strings.Repeat(`{"hosts":`+list(50, `"a%d.com"`)+`},`, 5)+`{"hosts":["b.com"]}]`):                                "have more than 250 hostnames in all",
 		with(rule("a.com", path), `,"tls":[{"secret":"other/c"}]`):                                                                                            "spec.tls[0].secret",
+		with(rule("d.com", path), `,"tls":[{"hubSecret":"lbd-tls-0123456789abcdef0123"}]`):                                                                    "",
+		with(rule("b.com", path), `,"tls":[{"hubSecret":"lbd-tls-0123456789abcdef012"}]`):                                                                     "spec.tls[0].hubSecret",
+		with(rule("c.com", path), `,"tls":[{"hubSecret":"agent-token"}]`):                                                                                     "spec.tls[0].hubSecret",
 		with(rule("a.com", path), `,"tls":`+list(51, `{"secret":"c%d"}`)):                                                                                     "at most 50",
 		with(rule("a.com", path), `,"annotations":{"a":"b"}`):                                                                                                 "",
 		at("/" + strings.Repeat("a", 255)):                                                                                                                    "",
@@ -217,6 +220,9 @@ func TestTenantIngressRules(t *testing.T) {
 		with(`"annotations":{"allow":%s}`, list(65, `"a%d"`)):       "at most 64",
 		with(`"limits":{"routes":-1}`):                              "must be from 1 to 5000",
 		with(`"limits":{"routes":5001}`):                            "must be from 1 to 5000",
+		with(`"limits":{"tlsSecrets":1000}`):                        "",
+		with(`"limits":{"tlsSecrets":-1}`):                          "must be from 0 to 1000",
+		with(`"limits":{"tlsSecrets":1001}`):                        "must be from 0 to 1000",
 	} {
 		if got := brokenTenant[Tenant](t, KindTenant, spec); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", spec, got, want)

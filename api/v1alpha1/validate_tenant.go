@@ -15,6 +15,7 @@ const (
 	maxNodeCIDRs       = 64
 	maxTenantServices  = 5000
 	maxTenantPorts     = 20_000
+	maxTenantSecrets   = 1000
 	maxTenantNodes     = 2000
 	maxTenantNodesEach = 100 // in one object
 	maxNodeAddresses   = 4
@@ -71,6 +72,7 @@ func (t *Tenant) Validate() []FieldError {
 	between(&k, "spec.limits.ports", s.Limits.Ports, 1, maxTenantPorts)
 	between(&k, "spec.limits.nodes", s.Limits.Nodes, 1, maxTenantNodes)
 	between(&k, "spec.limits.routes", s.Limits.Routes, 1, maxTenantServices)
+	between(&k, "spec.limits.tlsSecrets", s.Limits.TLSSecrets, 0, maxTenantSecrets)
 	for i, source := range s.Sources {
 		at := fmt.Sprintf("spec.sources[%d]", i)
 		oneOf(&k, at, source, SourceVIP, SourceClient)

@@ -32,6 +32,12 @@ var routePath = regexp.MustCompile(`^/((\.?[A-Za-z0-9_~+,=:@-][A-Za-z0-9._~+,=:@
 // allowedAnnotation is a key, or the beginning of keys and *.
 var allowedAnnotation = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_./]{0,250}\*?$`)
 
+// hubSecret is the name of a Secret that an agent writes in a hub.
+var hubSecret = regexp.MustCompile(`^` + HubSecretPrefix + `[0-9a-f]{20}$`)
+
+// IsHostname tells whether a TenantRoute can have this hostname.
+func IsHostname(s string) bool { return isRouteHost(s) }
+
 // isRouteHost tells whether s is a hostname, the first label of which may be *.
 func isRouteHost(s string) bool {
 	return len(s) <= maxSubdomain && isSubdomain(strings.TrimPrefix(s, "*."))
@@ -107,6 +113,9 @@ func (k *checker) ingressRules(s *TenantRouteSpec) {
 		}
 		if x.Secret != "" {
 			k.want(isSubdomain(x.Secret), at+".secret", x.Secret, ruleSubdomain)
+		}
+		if x.HubSecret != "" {
+			k.want(hubSecret.MatchString(x.HubSecret), at+".hubSecret", x.HubSecret, "must be "+HubSecretPrefix+" and 20 hexadecimal digits in lower case")
 		}
 	}
 	k.want(hosts <= maxRouteTLSHosts, "spec.tls", nil, fmt.Sprintf("have more than %d hostnames in all", maxRouteTLSHosts))

@@ -222,6 +222,7 @@ type agentFlags struct {
 	kubeconfig, namespace, lease, class, http string
 	hubKubeconfig, hubNamespace, hubSecret    string
 	classless, cordonDrains, ingress, gateway bool
+	tlsNamespaces                             []string
 }
 
 func newAgent() *cobra.Command {
@@ -253,6 +254,7 @@ which one writes. lbd tenant join prints what to install.`,
 	flags.BoolVar(&f.cordonDrains, "cordon-drains", false, "send nothing new to Nodes that are cordoned")
 	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
 	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes of Gateways of the class "+agent.GatewayClass+", too")
+	flags.StringSliceVar(&f.tlsNamespaces, "tls-namespace", nil, "namespace with Secrets that may be copied into the hub, if Ingresses there name them for TLS; may be repeated; with --ingress")
 	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
 	f.logFlags.add(cmd)
 	return cmd
@@ -266,6 +268,9 @@ func (f *agentFlags) check() error {
 		return errors.New("--hub-kubeconfig must not be empty")
 	case f.class == "" && !f.classless:
 		return errors.New("--load-balancer-class may only be empty with --classless")
+	}
+	if err := checkTLSNamespaces(f.tlsNamespaces, f.ingress); err != nil {
+		return err
 	}
 	return f.logFlags.check()
 }
@@ -292,7 +297,8 @@ func runAgent(ctx context.Context, f agentFlags, out io.Writer) error {
 	}
 	a, err := agent.New(agent.Options{
 		Logger: log, Tenant: tenant, Hub: hub, HubNamespace: f.hubNamespace, Class: f.class, Classless: f.classless, CordonDrains: f.cordonDrains, Ingress: f.ingress, Gateway: f.gateway,
-		Namespace: f.namespace, LeaseName: f.lease, Identity: identity(), Secret: f.hubSecret,
+		TLSNamespaces: f.tlsNamespaces,
+		Namespace:     f.namespace, LeaseName: f.lease, Identity: identity(), Secret: f.hubSecret,
 	})
 	if err != nil {
 		return err

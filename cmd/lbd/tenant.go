@@ -65,6 +65,9 @@ func (f *clusterFlags) in(tenant string) string {
 	return "lbd-" + tenant + "-" + f.cluster
 }
 
+// tlsSecrets is how many Secrets with certificates a tenant may have that is allowed any.
+const tlsSecrets = 50
+
 // createFlags are what `lbd tenant create` is told.
 type createFlags struct {
 	clusterFlags
@@ -73,6 +76,7 @@ type createFlags struct {
 	nodePorts, class, controllers string
 	gateway                       string
 	limits                        map[string]int
+	tlsSecrets                    bool
 }
 
 func newTenantCreate() *cobra.Command {
@@ -115,6 +119,7 @@ tenant apply with --field-manager=NAME-CLUSTER, so that it is added to the Tenan
 	flags.StringVar(&f.gateway, "gateway", "", "Gateway of the hub, NAMESPACE/NAME, that serves HTTPRoutes of the tenant (default: none are served)")
 	flags.StringSliceVar(&f.hostnames, "hostname", nil, "hostname that its Ingresses and HTTPRoutes may have, such as *.shop.example.com; may be repeated; with --ingress-class or --gateway")
 	flags.StringSliceVar(&f.annotations, "allow-annotation", nil, "key of annotations of its Ingresses that the engine is to see, or how keys begin and *; may be repeated")
+	flags.BoolVar(&f.tlsSecrets, "tls-secrets", false, fmt.Sprintf("let agents copy the certificates of its Ingresses into the hub, %d unless --limit tlsSecrets=N says otherwise; with --ingress-class", tlsSecrets))
 	flags.StringVar(&f.controllers, "controller-namespace", defaultNamespace, "namespace of the controller of the hub, with --ingress-class or --gateway")
 	complete(cmd, "source", string(v1alpha1.SourceVIP), string(v1alpha1.SourceClient))
 	return cmd
@@ -133,11 +138,14 @@ func (f *createFlags) tenant(name string) (*v1alpha1.Tenant, error) {
 		t.Spec.Sources = append(t.Spec.Sources, v1alpha1.SourceAddress(s))
 	}
 	to := map[string]*int32{"services": &t.Spec.Limits.Services, "addresses": &t.Spec.Limits.Addresses, "ports": &t.Spec.Limits.Ports, "nodes": &t.Spec.Limits.Nodes,
-		"routes": &t.Spec.Limits.Routes}
+		"routes": &t.Spec.Limits.Routes, "tlsSecrets": &t.Spec.Limits.TLSSecrets}
+	if f.tlsSecrets {
+		t.Spec.Limits.TLSSecrets = tlsSecrets
+	}
 	for what, n := range f.limits {
 		field, ok := to[what]
 		if !ok || n < 1 || n > 1<<20 {
-			return nil, fmt.Errorf("--limit %s=%d: it is services, addresses, ports, nodes or routes, and at least 1", what, n)
+			return nil, fmt.Errorf("--limit %s=%d: it is services, addresses, ports, nodes, routes or tlsSecrets, and at least 1", what, n)
 		}
 		*field = int32(n)
 	}
@@ -146,6 +154,8 @@ func (f *createFlags) tenant(name string) (*v1alpha1.Tenant, error) {
 		return nil, errors.New("--node-cidr and --pool must be given")
 	case (f.class == "" && f.gateway == "") != (len(f.hostnames) == 0):
 		return nil, errors.New("--ingress-class or --gateway and --hostname need each other")
+	case f.tlsSecrets && f.class == "" || f.limits["tlsSecrets"] != 0 && !f.tlsSecrets:
+		return nil, errors.New("--limit tlsSecrets needs --tls-secrets, and that needs --ingress-class")
 	case f.controllers == "" || strings.ContainsAny(f.controllers, " \n\"':"):
 		return nil, fmt.Errorf("--controller-namespace %q is not the name of a namespace", f.controllers)
 	}
@@ -176,13 +186,17 @@ func (f *createFlags) manifest(name string) (string, error) {
 	// What is over a limit is to be seen, so the quota has room for it.
 	fill := strings.NewReplacer("HUB_NAMESPACE", strconv.Quote(f.in(name)), "TENANT", strconv.Quote(name), "CLUSTER", strconv.Quote(f.cluster),
 		"MOST_SERVICES", strconv.Itoa(2*int(t.Spec.Limits.Services)+10), "MOST_NODES", strconv.Itoa(int(t.Spec.Limits.Nodes)/50+10),
-		"MOST_ROUTES", strconv.Itoa(2*int(t.Spec.Limits.Routes)+10), "CONTROLLER_NAMESPACE", strconv.Quote(f.controllers))
+		"MOST_ROUTES", strconv.Itoa(2*int(t.Spec.Limits.Routes)+10), "CONTROLLER_NAMESPACE", strconv.Quote(f.controllers),
+		"MOST_SECRETS", strconv.Itoa(2*int(t.Spec.Limits.TLSSecrets)+int(t.Spec.Limits.Routes)+10))
 	all := packaging.TenantHub
 	if f.class != "" || f.gateway != "" {
 		all += "---\n" + packaging.TenantHubIngress
 	}
 	if f.gateway != "" {
 		all += "---\n" + packaging.TenantHubGateway
+	}
+	if f.tlsSecrets {
+		all += "---\n" + packaging.TenantHubTLS
 	}
 	return fill.Replace(all) + "---\n" + string(object), nil
 }
@@ -193,6 +207,7 @@ type joinFlags struct {
 	server, ca, token, image string
 	classless                bool
 	ingress, gateway         bool
+	tlsNamespaces            []string
 }
 
 func newTenantJoin() *cobra.Command {
@@ -224,6 +239,7 @@ contains the token.`,
 	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
 	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
 	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes of Gateways of the class "+agent.GatewayClass+", too")
+	flags.StringSliceVar(&f.tlsNamespaces, "tls-namespace", nil, "namespace in which the agent may read Secrets, to copy the certificates that Ingresses there name into the hub; may be repeated; with --ingress")
 	for _, name := range []string{"ca", "token"} {
 		_ = cmd.MarkFlagFilename(name) // the flags exist
 	}
@@ -248,7 +264,23 @@ func (f *joinFlags) check(name string) error {
 			return err
 		}
 	}
+	if err := checkTLSNamespaces(f.tlsNamespaces, f.ingress); err != nil {
+		return err
+	}
 	return checkImage(f.image)
+}
+
+// checkTLSNamespaces keeps the namespace of the agent out: the token for the hub is there.
+func checkTLSNamespaces(namespaces []string, ingress bool) error {
+	if len(namespaces) > 0 && !ingress {
+		return errors.New("--tls-namespace needs --ingress")
+	}
+	for _, n := range namespaces {
+		if !v1alpha1.IsDNSLabel(n) || n == agentNamespace || n == "kube-system" {
+			return fmt.Errorf("--tls-namespace %q: it is the name of a namespace, and neither kube-system nor %s", n, agentNamespace)
+		}
+	}
+	return nil
 }
 
 // manifest is what the cluster needs.
@@ -298,6 +330,10 @@ func (f *joinFlags) manifest(name string, now time.Time) (string, error) {
 	if f.gateway {
 		more += ", --gateway"
 		all += "---\n" + packaging.TenantAgentGateway
+	}
+	for _, namespace := range f.tlsNamespaces {
+		more += ", --tls-namespace=" + namespace
+		all += "---\n" + strings.ReplaceAll(packaging.TenantAgentTLS, "TLS_NAMESPACE", strconv.Quote(namespace))
 	}
 	fill := strings.NewReplacer("IMAGE", strconv.Quote(f.image), "HUB_HASH", hash(config, ca), ": KUBECONFIG\n", ": "+encoded(config)+"\n", ": CA\n", ": "+encoded(ca)+"\n", ": TOKEN\n", ": "+encoded([]byte(token))+"\n",
 		"--hub-secret=lbd-hub", more)

@@ -77,7 +77,7 @@ func TestTenantCreate(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, &tenant); err != nil {
 		t.Fatal(err)
 	}
-	const spec = "{[{2 lbd-shop-2 [10.1.0.0/22 fd10::/64 10.9.0.0/24] 31000-31999}] [public spare] {5 4 200 100 200} [client] []   {[]} false}"
+	const spec = "{[{2 lbd-shop-2 [10.1.0.0/22 fd10::/64 10.9.0.0/24] 31000-31999}] [public spare] {5 4 200 100 200 0} [client] []   {[]} false}"
 	if got := fmt.Sprint(tenant.Spec); got != spec || len(tenant.Validate()) > 0 {
 		t.Errorf("got  %s\nwant %s", got, spec)
 	}
@@ -112,13 +112,18 @@ func TestTenantRefuses(t *testing.T) {
 		{[]string{"tenant", "create", "shop", "--pool=public"}, true, "--node-cidr and --pool must be given"},
 		{[]string{"tenant", "create", "shop", "--pool=public", "--node-cidr=10.1.0.1/22"}, true, "spec.clusters[0].nodeCIDRs[0]"},
 		{append([]string{"tenant", "create", "shop", "--node-ports=1-70000"}, good...), true, "spec.clusters[0].nodePorts"},
-		{append([]string{"tenant", "create", "shop", "--limit=pools=4"}, good...), true, "--limit pools=4: it is services, addresses, ports, nodes or routes"},
+		{append([]string{"tenant", "create", "shop", "--limit=pools=4"}, good...), true, "--limit pools=4: it is services, addresses, ports, nodes, routes or tlsSecrets"},
 		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik"}, good...), true, "--ingress-class or --gateway and --hostname need each other"},
 		{append([]string{"tenant", "create", "shop", "--gateway=edge/public"}, good...), true, "--ingress-class or --gateway and --hostname need each other"},
 		{append([]string{"tenant", "create", "shop", "--gateway=public", "--hostname=a.com"}, good...), true, "spec.gateway"},
 		{append([]string{"tenant", "create", "shop", "--hostname=a.com"}, good...), true, "--ingress-class or --gateway and --hostname need each other"},
 		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik", "--hostname=*"}, good...), true, "spec.hostnames[0]"},
 		{append([]string{"tenant", "create", "shop", "--ingress-class=traefik", "--hostname=a.com", "--allow-annotation=a/server-snippet"}, good...), true, "spec.annotations.allow[0]"},
+		{append([]string{"tenant", "create", "shop", "--tls-secrets"}, good...), true, "--tls-secrets, and that needs --ingress-class"},
+		{append([]string{"tenant", "create", "shop", "--limit=tlsSecrets=4"}, good...), true, "--limit tlsSecrets needs --tls-secrets"},
+		{join("--tls-namespace=default"), true, "--tls-namespace needs --ingress"},
+		{join("--ingress", "--tls-namespace=lbd-agent"), true, "neither kube-system nor lbd-agent"},
+		{join("--ingress", "--tls-namespace=a b"), true, "it is the name of a namespace"},
 		{append([]string{"tenant", "create", "shop", "--controller-namespace=a b"}, good...), true, "--controller-namespace"},
 		{append([]string{"tenant", "create", "shop", "--source=keep"}, good...), true, "spec.sources[0]"},
 		{[]string{"tenant", "join", "shop", "--ca=" + ca, "--token=" + token}, true, "--server, --ca and --token must be given"},
@@ -337,6 +342,52 @@ func TestTenantIngress(t *testing.T) {
 	}
 	if spec := fmt.Sprint(all[10]["spec"]); !strings.Contains(spec, "hostnames:[*.a.com b.com] ingressClass:traefik") || !strings.Contains(spec, "routes:4") {
 		t.Error(spec)
+	}
+}
+
+// TestTenantTLS: what certificates need is printed if they are asked for, the policy before the right that it
+// bounds. Nobody gets more of Secrets than that: the agent can read none in the hub.
+func TestTenantTLS(t *testing.T) {
+	out, _, err := call(t, "tenant", "create", "shop", "--node-cidr=10.1.0.0/22", "--pool=public", "--ingress-class=traefik", "--hostname=*.a.com", "--tls-secrets",
+		"--limit=tlsSecrets=4,routes=3", "--controller-namespace=other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, _ = strings.Cut(out, "note: ")
+	if found := placeholder.FindString(out); found != "" {
+		t.Errorf("%s is not filled in", found)
+	}
+	all, keys := documents(t, out)
+	const want = "ResourceQuota lbd-shop-main/lbd-ingress\nValidatingAdmissionPolicy /lbd-tenant-secrets\nValidatingAdmissionPolicyBinding /lbd-tenant-secrets\n" +
+		"Role lbd-shop-main/lbd-agent-tls\nRoleBinding lbd-shop-main/lbd-agent-tls\nRole lbd-shop-main/lbd-tenant-tls\nRoleBinding lbd-shop-main/lbd-tenant-tls\n" +
+		"ResourceQuota lbd-shop-main/lbd-tls\nTenant /shop\n"
+	if !strings.HasSuffix(keys, want) {
+		t.Errorf("objects\n%swant\n%s", keys, want)
+	}
+	for i, want := range map[int]string{12: "resources:[secrets] verbs:[create]", 13: "namespace:lbd-shop-main]", 15: "namespace:other]", 16: "count/secrets:21", 17: "tlsSecrets:4"} {
+		if got := fmt.Sprint(all[i]); !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+
+	dir := t.TempDir()
+	for name, text := range map[string]string{"ca": authority(t), "tok": aToken(time.Now().Add(time.Hour), "lbd-shop-main")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join := []string{"tenant", "join", "shop", "--server=https://hub:6443", "--ca=" + filepath.Join(dir, "ca"), "--token=" + filepath.Join(dir, "tok"), "--ingress"}
+	out, _, err = call(t, append(join, "--tls-namespace=default,web")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, keys = documents(t, out)
+	if !strings.HasSuffix(keys, "ClusterRoleBinding /lbd-agent-ingress\nRole default/lbd-agent-tls\nRoleBinding default/lbd-agent-tls\nRole web/lbd-agent-tls\nRoleBinding web/lbd-agent-tls\n") ||
+		!strings.Contains(out, "--ingress, --tls-namespace=default, --tls-namespace=web,") {
+		t.Errorf("%s\n%s", keys, out)
+	}
+	if out, _, err = call(t, join...); err != nil || strings.Count(out, "secrets]") != 1 || strings.Contains(out, "tls") {
+		t.Errorf("nobody asked for Secrets: %v\n%s", err, out)
 	}
 }
 

@@ -50,6 +50,9 @@ func (c *ControlPlane) StartEngine(ctx context.Context, on *Node, class string) 
 	}
 	s := &http.Server{Handler: e, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = s.Serve(l) }()
+	if err := e.serveTLS(ctx, on, s); err != nil {
+		return nil, err
+	}
 	go func() {
 		for ctx.Err() == nil {
 			e.publish(ctx)

@@ -156,12 +156,12 @@ func (l *TenantLab) Join(ctx context.Context, t *Tenant, show func(command strin
 // these hostnames, as docs/tenants.md says, and HTTPRoutes by a Gateway, if one is named.
 func (l *TenantLab) JoinIngress(ctx context.Context, t *Tenant, class, gateway string, hostnames ...string) error {
 	fill := l.filling(t)
-	flags, more := []string{"--ingress"}, ""
+	flags, more := []string{"--ingress", "--tls-namespace=default"}, ""
 	if gateway != "" {
 		flags, more = append(flags, "--gateway"), "--gateway "+gateway+" "
 	}
 	for _, command := range []string{
-		"lbd tenant create shop --node-cidr 10.1.0.0/22 --pool public " + more + "--ingress-class " + class + " --hostname '" + strings.Join(hostnames, ",") + "' | kubectl --context hub apply --server-side -f -",
+		"lbd tenant create shop --node-cidr 10.1.0.0/22 --pool public " + more + "--ingress-class " + class + " --hostname '" + strings.Join(hostnames, ",") + "' --tls-secrets | kubectl --context hub apply --server-side -f -",
 		"kubectl --context hub -n lbd-shop-main create token agent --duration=2160h > token",
 		"lbd tenant join shop --server https://hub.example.com:6443 --ca ca.crt --token token " + strings.Join(flags, " ") + " | kubectl --context shop apply --server-side --force-conflicts -f -",
 	} {

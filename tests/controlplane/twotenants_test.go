@@ -12,7 +12,8 @@ import (
 // TestTwoTenants follows the commands of the first chapter of docs/tenants.md for two clusters with the same
 // networks of Pods and Services, and the same NodePorts. A client outside reaches the Pods of each, by TCP and
 // by UDP, both families, and those of nobody else: whatever addresses a Node of the other says it has.
-// Then the same for their Ingresses, by an engine of the hub, and for their HTTPRoutes, by a Gateway of the hub.
+// Then the same for their Ingresses, by an engine of the hub, for the certificates of these, and for their
+// HTTPRoutes, by a Gateway of the hub.
 func TestTwoTenants(t *testing.T) {
 	need(t)
 	l, err := controlplane.NewTenantLab(t.Context(), bin, programs, "shop", "bank")
@@ -61,7 +62,9 @@ func TestTwoTenants(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
-	httpRoutes(t, l, ingresses(t, l))
+	engine := ingresses(t, l)
+	certificates(t, l, engine)
+	httpRoutes(t, l, engine)
 }
 
 func serve(t *testing.T, l *controlplane.TenantLab, x *controlplane.Tenant) {

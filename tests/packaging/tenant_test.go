@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// joined is what `lbd tenant` prints for a hub, and for a cluster of a tenant.
-func joined(t *testing.T, ingress, gateway bool) (hub, cluster []Object) {
+// joined is what `lbd tenant` prints for a hub, and for a cluster of a tenant, with one more flag of each.
+func joined(t *testing.T, ingress, gateway bool, more ...string) (hub, cluster []Object) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -45,6 +45,9 @@ func joined(t *testing.T, ingress, gateway bool) (hub, cluster []Object) {
 	}
 	if ingress || gateway {
 		create = append(create, "--hostname=*.example.com")
+	}
+	if len(more) > 0 {
+		create, join = append(create, more[0]), append(join, more[1])
 	}
 	hub, cluster = split(run(t, create...)), split(run(t, join...))
 	return hub, cluster

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,25 +18,27 @@ import (
 // types are what an API server reads the objects into. The definitions of custom
 // resources have tests of their own.
 var types = map[schema.GroupVersionKind]func() any{
-	{Version: "v1", Kind: "Namespace"}:                                               func() any { return new(corev1.Namespace) },
-	{Version: "v1", Kind: "ServiceAccount"}:                                          func() any { return new(corev1.ServiceAccount) },
-	{Version: "v1", Kind: "Service"}:                                                 func() any { return new(corev1.Service) },
-	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}:          func() any { return new(monitoringv1.ServiceMonitor) },
-	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}:          func() any { return new(monitoringv1.PrometheusRule) },
-	{Version: "v1", Kind: "Secret"}:                                                  func() any { return new(corev1.Secret) },
-	{Version: "v1", Kind: "ResourceQuota"}:                                           func() any { return new(corev1.ResourceQuota) },
-	{Version: "v1", Kind: "ConfigMap"}:                                               func() any { return new(corev1.ConfigMap) },
-	{Group: "apps", Version: "v1", Kind: "DaemonSet"}:                                func() any { return new(appsv1.DaemonSet) },
-	{Group: "apps", Version: "v1", Kind: "Deployment"}:                               func() any { return new(appsv1.Deployment) },
-	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}:                    func() any { return new(policyv1.PodDisruptionBudget) },
-	{Group: "networking.k8s.io", Version: "v1", Kind: "IngressClass"}:                func() any { return new(networkingv1.IngressClass) },
-	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}:               func() any { return new(networkingv1.NetworkPolicy) },
-	{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}:                     func() any { return new(coordinationv1.Lease) },
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}:                func() any { return new(rbacv1.Role) },
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}:         func() any { return new(rbacv1.RoleBinding) },
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}:         func() any { return new(rbacv1.ClusterRole) },
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"}:  func() any { return new(rbacv1.ClusterRoleBinding) },
-	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}: nil,
+	{Version: "v1", Kind: "Namespace"}:                                                               func() any { return new(corev1.Namespace) },
+	{Version: "v1", Kind: "ServiceAccount"}:                                                          func() any { return new(corev1.ServiceAccount) },
+	{Version: "v1", Kind: "Service"}:                                                                 func() any { return new(corev1.Service) },
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}:                          func() any { return new(monitoringv1.ServiceMonitor) },
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}:                          func() any { return new(monitoringv1.PrometheusRule) },
+	{Version: "v1", Kind: "Secret"}:                                                                  func() any { return new(corev1.Secret) },
+	{Version: "v1", Kind: "ResourceQuota"}:                                                           func() any { return new(corev1.ResourceQuota) },
+	{Version: "v1", Kind: "ConfigMap"}:                                                               func() any { return new(corev1.ConfigMap) },
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"}:        func() any { return new(admissionv1.ValidatingAdmissionPolicy) },
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"}: func() any { return new(admissionv1.ValidatingAdmissionPolicyBinding) },
+	{Group: "apps", Version: "v1", Kind: "DaemonSet"}:                                                func() any { return new(appsv1.DaemonSet) },
+	{Group: "apps", Version: "v1", Kind: "Deployment"}:                                               func() any { return new(appsv1.Deployment) },
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}:                                    func() any { return new(policyv1.PodDisruptionBudget) },
+	{Group: "networking.k8s.io", Version: "v1", Kind: "IngressClass"}:                                func() any { return new(networkingv1.IngressClass) },
+	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}:                               func() any { return new(networkingv1.NetworkPolicy) },
+	{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}:                                     func() any { return new(coordinationv1.Lease) },
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}:                                func() any { return new(rbacv1.Role) },
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}:                         func() any { return new(rbacv1.RoleBinding) },
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}:                         func() any { return new(rbacv1.ClusterRole) },
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"}:                  func() any { return new(rbacv1.ClusterRoleBinding) },
+	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}:                 nil,
 }
 
 // checkTypes reads every object into its type: no field that is not known, no value

@@ -64,6 +64,8 @@ type Options struct {
 	Ingress bool
 	// Gateway: HTTPRoutes of Gateways of GatewayClass are propagated, too.
 	Gateway bool
+	// TLSNamespaces are those of which the Secrets that Ingresses name are copied to the hub.
+	TLSNamespaces []string
 	// Namespace and LeaseName are those of the Lease, and Identity is unique among the processes.
 	Namespace, LeaseName, Identity string
 	// Secret is the one in Namespace that has the token for the hub, which is renewed there; empty: it

@@ -239,7 +239,7 @@ func convertHubRoute(obj runtime.Object) (propagate.HubRoute, bool) {
 func ofRoute(id string) bool { return strings.HasPrefix(id, v1alpha1.KindTenantRoute+"/") }
 
 // ingressJobs are the writes of a decision about Ingresses.
-func (l *loop) ingressJobs() []*job {
+func (l *loop) ingressJobs(ctx context.Context) []*job {
 	p := l.a.ingress
 	if p == nil {
 		return nil
@@ -251,13 +251,15 @@ func (l *loop) ingressJobs() []*job {
 	}
 	in := &propagate.IngressInput{
 		Class: IngressClass, Backends: p.backends.All(), HubRoutes: map[string]propagate.HubRoute{},
-		Refused: map[model.Key]string{}, Told: l.told, Unread: map[v1alpha1.TenantOriginKind]bool{},
+		Refused: map[model.Key]string{}, Told: l.told, Unread: map[v1alpha1.TenantOriginKind]bool{}, Written: l.secrets.written, RefusedSecrets: l.refusedSecrets(),
 	}
 	for kind := range unread {
 		in.Unread[kind] = true
 	}
 	if p.ingresses != nil && unread[v1alpha1.OriginIngress] == nil {
 		in.Ingresses = p.ingresses.All()
+		l.secrets.follow(ctx, in.Ingresses)
+		in.Secrets = l.secrets.read()
 	}
 	if p.gateway != nil && unread[v1alpha1.OriginHTTPRoute] == nil {
 		p.gateway.input(l, in)
@@ -280,6 +282,9 @@ func (l *loop) ingressJobs() []*job {
 	}
 	for _, c := range out.Copies {
 		jobs = append(jobs, l.copyJob(c))
+	}
+	for _, c := range out.Secrets {
+		jobs = append(jobs, l.secretJob(c, in.Secrets[c.Secret]))
 	}
 	for _, w := range out.Routes {
 		jobs = append(jobs, hubJob(l, v1alpha1.KindTenantRoute, w, servicePause, byName[w.Name]))

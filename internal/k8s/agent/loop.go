@@ -38,15 +38,20 @@ type loop struct {
 	// had are the Services with the condition that are ours or in the hub, by UID.
 	had        map[model.Key]string
 	told       map[model.Key]string // the reason that people were told of last, by Ingress
+	secrets    *secrets
 	complaints []string
 }
 
 func newLoop(a *Agent) *loop {
-	return &loop{a: a, past: map[string]*past{}, sides: map[string]*side{SideHub: {}, SideTenant: {}}, had: map[model.Key]string{}, told: map[model.Key]string{}}
+	return &loop{
+		a: a, past: map[string]*past{}, sides: map[string]*side{SideHub: {}, SideTenant: {}}, had: map[model.Key]string{}, told: map[model.Key]string{},
+		secrets: newSecrets(a),
+	}
 }
 
 // run decides and writes until ctx ends.
 func (l *loop) run(ctx context.Context) {
+	defer l.secrets.running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	alive := time.NewTicker(stuckAfter / 4)
@@ -80,7 +85,7 @@ func (l *loop) turn(ctx context.Context, now time.Time) time.Time {
 	in := l.input()
 	out := propagate.Step(in)
 	l.note(in, &out)
-	jobs := append(l.jobs(in, &out), l.ingressJobs()...)
+	jobs := append(l.jobs(in, &out), l.ingressJobs(ctx)...)
 	if l.forget(jobs, now) {
 		return now
 	}

@@ -239,6 +239,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, t target) {
 		s.put(t.resource, o)
 	}
 	s.mu.Unlock()
+	if code == http.StatusConflict && r.Method == http.MethodPost {
+		answer(w, code, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": "AlreadyExists", "message": t.name + " already exists"})
+		return
+	}
 	if code != 0 {
 		status(w, code, r.Method+" "+t.name)
 		return

@@ -39,6 +39,9 @@ const (
 	ingressName    = "lbd-agent-ingress"
 	controllerName = "lbd-tenant-ingress"
 	gatewayName    = "lbd-tenant-gateway" // the same for HTTPRoutes
+	// tlsName and controllerTLS are the same for Secrets with certificates.
+	tlsName       = "lbd-agent-tls"
+	controllerTLS = "lbd-tenant-tls"
 )
 
 // The kinds of Kubernetes that are looked at here.
@@ -46,6 +49,7 @@ var (
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	pods         = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	accounts     = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	quotas       = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	roles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
 	roleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
@@ -296,7 +300,7 @@ func (e *End) wait(ctx context.Context, c *k8s.Client, most time.Duration, say f
 
 // run ends what is in one namespace. Without its rights the agent cannot make anew what is deleted.
 func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
-	for _, name := range []string{roleName, ingressName, controllerName, gatewayName} {
+	for _, name := range []string{roleName, ingressName, tlsName, controllerName, controllerTLS, gatewayName} {
 		if err := removeOurs(ctx, c, roleBindings, x.Namespace, name); err != nil {
 			return err
 		}
@@ -315,11 +319,38 @@ func (x *EndOf) run(ctx context.Context, c *k8s.Client, tenant string) error {
 			}
 		}
 	}
+	if err := removeSecrets(ctx, c, x.Namespace); err != nil {
+		return err
+	}
 	for _, o := range []struct {
 		r    schema.GroupVersionResource
 		name string
-	}{{roles, roleName}, {roles, ingressName}, {quotas, "lbd"}, {quotas, "lbd-ingress"}, {lease.Resource, tenants.PulseName}, {accounts, Account}} { // the account last: another call finds the namespace by it
+	}{
+		{roles, roleName}, {roles, ingressName}, {roles, tlsName}, {roles, controllerTLS}, {quotas, "lbd"}, {quotas, "lbd-ingress"}, {quotas, "lbd-tls"}, {lease.Resource, tenants.PulseName},
+		{accounts, Account},
+	} { // the account last: another call finds the namespace by it
 		if err := removeOurs(ctx, c, o.r, x.Namespace, o.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSecrets deletes the certificates that an agent has written. Who may not list Secrets leaves them.
+func removeSecrets(ctx context.Context, c *k8s.Client, namespace string) error {
+	list, err := c.Dynamic.Resource(secrets).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: tenants.SecretLabel + "=" + tenants.SecretLabelValue})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("secrets of %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		u := &list.Items[i]
+		if !has(u, tenants.SecretLabel, tenants.SecretLabelValue) || !strings.HasPrefix(u.GetName(), v1alpha1.HubSecretPrefix) {
+			continue
+		}
+		if err := remove(ctx, c, secrets, namespace, u.GetName(), string(u.GetUID())); err != nil {
 			return err
 		}
 	}

@@ -32,6 +32,7 @@ const (
 	resRoles    = "rbac.authorization.k8s.io/v1/roles"
 	resQuotas   = "v1/resourcequotas"
 	resPods     = "v1/pods"
+	resSecrets  = "v1/secrets"
 	resLeases   = "coordination.k8s.io/v1/leases"
 )
 
@@ -453,5 +454,34 @@ func TestDeleteWithoutListOfAccounts(t *testing.T) {
 	e, err := Ending(t.Context(), c, "shop")
 	if err != nil || len(e.Namespaces) != 1 {
 		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// TestDeleteSecrets: in a namespace that stays, the certificates of the agent go, and no other Secret.
+func TestDeleteSecrets(t *testing.T) {
+	api, c := bed(t)
+	api.Serve(resSecrets, "Secret")
+	space(api, "lbd-bank-main", "") // no label
+	const ours = "lbd-tls-0123456789abcdef0123"
+	for name, labels := range map[string]map[string]any{
+		ours: {"app.kubernetes.io/managed-by": "lbd-agent"}, "lbd-tls-theirs": {}, "s-cert": {"app.kubernetes.io/managed-by": "lbd-agent"},
+	} {
+		api.Put(resSecrets, map[string]any{"metadata": map[string]any{"namespace": "lbd-bank-main", "name": name, "uid": name, "labels": labels}})
+	}
+	for res, names := range map[string][]string{resBindings: {tlsName, controllerTLS}, resRoles: {tlsName, controllerTLS}, resQuotas: {"lbd-tls"}} {
+		for _, name := range names {
+			api.Put(res, map[string]any{"metadata": map[string]any{"namespace": "lbd-bank-main", "name": name, "uid": name, "labels": map[string]any{labelComponent: component}}})
+		}
+	}
+	end(t, api, c, "bank", time.Millisecond)
+	if left := api.All(resSecrets); len(left) != 2 || api.Get(resSecrets, "lbd-bank-main", ours) != nil {
+		t.Errorf("Secrets that are left: %v", left)
+	}
+	for _, res := range []string{resBindings, resRoles, resQuotas} {
+		for _, o := range api.All(res) {
+			if meta := o["metadata"].(map[string]any); meta["namespace"] == "lbd-bank-main" {
+				t.Errorf("%s %v is there", res, meta["name"])
+			}
+		}
 	}
 }

@@ -47,7 +47,8 @@ type Keeper struct {
 	have    map[string]*k8s.Watch[routes.Have] // by kind
 	gateway *gatewayPart
 
-	unknown bool // TenantRoutes are, and the log says so; of Run
+	secrets *certificates // of Run
+	unknown bool          // TenantRoutes are, and the log says so; of Run
 
 	mu       sync.Mutex // guards all below
 	clusters map[string]tenants.Cluster
@@ -170,6 +171,8 @@ const (
 // Run writes until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	w := &writer{k: k, past: map[routes.ID]past{}}
+	k.secrets = &certificates{k: k, watches: map[string]*certificateWatch{}}
+	defer k.secrets.running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var pace k8s.Pace // agents of tenants can cause all of it
@@ -187,26 +190,33 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		next := unknownEvery
 		began := time.Now()
-		if in, all, known := k.input(); known {
+		if in, all, known := k.input(ctx); known {
 			out := routes.Step(in)
 			pace.Done(began, time.Now()) // writes have a pace of their own
 			next = w.write(ctx, &out)
+			if out.Young {
+				next = min(next, youngFor)
+			}
 			next = min(next, w.tell(ctx, all, &out))
 		} else if k.gateway.pending {
 			next = pendingEvery
+		} else if !k.secrets.settled() { // that one may not be read is no change of an object
+			next = seenWithin
 		}
 		timer.Reset(next)
 	}
 }
 
 // input is what there is now; false: not all of it is known.
-func (k *Keeper) input() (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
+func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
 	k.mu.Lock()
 	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
 	k.mu.Unlock()
-	if in.Clusters == nil || !k.Synced() || !k.known() {
+	k.secrets.follow(ctx, in.Clusters)
+	if in.Clusters == nil || !k.Synced() || !k.known() || !k.secrets.settled() {
 		return nil, nil, false
 	}
+	in.Certificates = k.secrets.read(time.Now())
 	for kind, w := range k.have {
 		if w.State().Guessed {
 			return nil, nil, false

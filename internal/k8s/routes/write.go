@@ -59,7 +59,7 @@ type attempt struct {
 // The order of writes: an Ingress or HTTPRoute that is to go may have the hostname of one that is to come. Then comes what
 // leads to another after it, and at last that goes to which nothing leads any more.
 var (
-	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindHTTPRoute: 0, routes.KindSlice: 4, routes.KindService: 5}
+	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindHTTPRoute: 0, routes.KindSlice: 4, routes.KindService: 5, routes.KindSecret: 5}
 	writeAt  = map[string]int{routes.KindService: 1, routes.KindSlice: 2, routes.KindIngress: 3, routes.KindHTTPRoute: 3}
 )
 
@@ -120,7 +120,11 @@ func (w *writer) delete(o routes.Delete) *attempt {
 		options.Preconditions = metav1.NewUIDPreconditions(o.UID)
 	}
 	return &attempt{id: o.ID, body: "delete", run: func(ctx context.Context) error {
-		err := w.k.o.Client.Dynamic.Resource(resources[o.Kind]).Namespace(o.Namespace).Delete(ctx, o.Name, options)
+		resource, ours := resources[o.Kind]
+		if !ours {
+			resource = secretsResource
+		}
+		err := w.k.o.Client.Dynamic.Resource(resource).Namespace(o.Namespace).Delete(ctx, o.Name, options)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -254,7 +258,11 @@ func (w *writer) status(key model.Key, o *objects.Object[*v1alpha1.TenantRoute],
 	if !slices.Equal(has.Hostnames, hostnames) {
 		fields["hostnames"] = hostnames
 	}
-	return []v1alpha1.Condition{accepted, assigned}, fields
+	conditions := []v1alpha1.Condition{accepted, assigned}
+	if v, has := out.Certificates[key]; has {
+		conditions = append(conditions, condition(v1alpha1.ConditionCertificates, v.Reason == tenants.ReasonAccepted, string(v.Reason), v.Message))
+	}
+	return conditions, fields
 }
 
 // clip bounds a message: a tenant can cause long ones.

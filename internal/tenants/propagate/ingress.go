@@ -37,6 +37,11 @@ type IngressInput struct {
 	HTTP *HTTPInput
 	// Unread are the kinds of which not all is known: what the hub has of them stays, and so do copies.
 	Unread map[v1alpha1.TenantOriginKind]bool
+	// Secrets are those of SecretsOf, Written the copies that this process has written in the hub, and
+	// RefusedSecrets why its API server did not take one.
+	Secrets        map[model.Key]*Secret
+	Written        map[string]bool
+	RefusedSecrets map[string]string
 }
 
 // Ingress is what counts of an Ingress.
@@ -98,6 +103,8 @@ type IngressOutput struct {
 	Copies   []Copy
 	Statuses []IngressStatus
 	Events   []IngressEvent
+	// Secrets are to be made.
+	Secrets []SecretCopy
 	// Counts are the Ingresses that are propagated, each once.
 	Counts Counts
 	// The rest is of HTTPRoutes.
@@ -134,14 +141,14 @@ type IngressEvent struct {
 // StepIngresses decides. What cannot be propagated as it is written leaves what the hub has.
 func StepIngresses(in *IngressInput) IngressOutput {
 	var out IngressOutput
-	keep, copies := map[string]bool{}, map[model.Key]*Backend{}
+	keep, copies, secrets := map[string]bool{}, map[model.Key]*Backend{}, in.copies()
 	for _, key := range slices.SortedFunc(maps.Keys(in.Ingresses), model.Key.Compare) {
 		i := in.Ingresses[key]
 		name := tenants.IngressName(key.Namespace, key.Name)
 		hub, there := in.HubRoutes[name]
 		if i.Class == in.Class {
 			keep[name] = true
-			out.ingress(in, key, i, copies)
+			out.ingress(in, key, i, copies, secrets)
 		} else if shows := len(hub.Addresses) > 0 && slices.Equal(hub.Addresses, i.Addresses); there && shows {
 			keep[name] = true // without it nobody could tell whose the address is
 			out.Statuses = append(out.Statuses, IngressStatus{Ingress: key, UID: i.UID})
@@ -211,15 +218,23 @@ func (c *Counts) add(verdict v1alpha1.Condition, known bool) {
 }
 
 // ingress decides about one that is ours.
-func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, copies map[model.Key]*Backend) {
+func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, copies map[model.Key]*Backend, secrets map[string]bool) {
 	name := tenants.IngressName(key.Namespace, key.Name)
 	hub, there := in.HubRoutes[name]
 	wanted, why := i.wanted(in, key, copies)
+	var lacks *v1alpha1.Condition
+	if wanted != nil {
+		lacks = out.secrets(in, key, wanted, hub.Spec, secrets)
+	}
 	if wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted)) {
 		out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: hub.UID, Before: hub.Spec, Spec: wanted})
 	}
 	text, refused := in.Refused[key]
 	verdict, known := hub.verdict(there, text, refused, why)
+	heard := known
+	if lacks != nil && (!known || verdict.Status == v1alpha1.ConditionTrue) { // it is served all the same
+		verdict, known = *lacks, true
+	}
 	out.Counts.add(verdict, known)
 	good := verdict.Status == v1alpha1.ConditionTrue
 	if known && !waits(verdict) && in.Told[key] != verdict.Reason && (!good || in.Told[key] != "") {
@@ -230,7 +245,7 @@ func (out *IngressOutput) ingress(in *IngressInput, key model.Key, i *Ingress, c
 		out.Events = append(out.Events, IngressEvent{Ingress: key, UID: i.UID, Why: verdict.Reason, Event: e})
 	}
 	// What the hub has not said yet changes nothing, nor does an API server that takes nothing.
-	if (known || there && len(hub.Conditions) > 0) && !refused && !slices.Equal(i.Addresses, hub.Addresses) {
+	if (heard || there && len(hub.Conditions) > 0) && !refused && !slices.Equal(i.Addresses, hub.Addresses) {
 		out.Statuses = append(out.Statuses, IngressStatus{Ingress: key, UID: i.UID, Addresses: hub.Addresses})
 	}
 }

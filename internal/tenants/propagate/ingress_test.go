@@ -146,7 +146,7 @@ func TestIngress(t *testing.T) {
 	wants(t, "the hub", w.paths("a"), "a.example.com/web Prefix web:30001")
 	spec := w.HubRoutes["ingress.default.a"].Spec
 	wants(t, "annotations", fmt.Sprint(spec.Annotations), "map[x/y:z]")
-	wants(t, "TLS", fmt.Sprint(spec.TLS), "[{[a.example.com] cert}]")
+	wants(t, "TLS", fmt.Sprint(spec.TLS), "[{[a.example.com] cert }]")
 	wants(t, "routes", fmt.Sprint(len(w.HubRoutes)), "1")
 	copied := *w.Backends[at(tenants.CopyName("default", "web"))]
 	wants(t, "the copy", fmt.Sprint(copied.Type, copied.Selector, copied.Ports), "NodePortmap[app:web] [{port-80 TCP 8080 80 30001}]")

@@ -116,7 +116,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
 		switch id := routeID(key.Namespace, r.TenantRoute); {
 		case id.Kind == KindIngress:
-			add(id, ingress(&c, key.Namespace, r))
+			add(id, ingress(&c, key.Namespace, r, out.certificates))
 			out.Addresses[key] = addresses(in.Have[id])
 		case in.HTTPRoutesUnknown:
 			out.fromGateway(in, key, Have{})
@@ -134,7 +134,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 }
 
 // order of the kinds: what leads to another comes later.
-var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2, KindHTTPRoute: 2}
+var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2, KindHTTPRoute: 2, KindSecret: 3}
 
 func (a ID) compare(b ID) int {
 	return cmp.Or(order[a.Kind]-order[b.Kind], a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
@@ -204,7 +204,7 @@ func slice(service, family string, nodePorts []int32, endpoints []any) map[strin
 
 // ingress is made of known fields. Whatever the tenant calls a Service or a Secret, here it has a name that
 // nobody chose, in the namespace of the cluster.
-func ingress(c *tenants.Cluster, namespace string, r *Route) map[string]any {
+func ingress(c *tenants.Cluster, namespace string, r *Route, certificates map[ID]bool) map[string]any {
 	var rules, tls []any
 	var hosts []string
 	for _, rule := range r.Spec.Rules {
@@ -221,7 +221,9 @@ func ingress(c *tenants.Cluster, namespace string, r *Route) map[string]any {
 		if len(t.Hosts) == 0 {
 			x["hosts"] = list(hosts)
 		}
-		if t.Secret != "" {
+		if certificates[secretID(namespace, t.HubSecret)] {
+			x["secretName"] = t.HubSecret
+		} else if t.Secret != "" {
 			x["secretName"] = SecretName(namespace, r.Spec.Origin.Namespace, t.Secret)
 		}
 		tls = append(tls, x)

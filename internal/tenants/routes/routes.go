@@ -37,6 +37,9 @@ type Input struct {
 	Gateways map[model.Key][]string
 	// HTTPRoutesUnknown: the hub has no HTTPRoutes, or they may not be read, so that none is written.
 	HTTPRoutesUnknown bool
+	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
+	// is not in it are not known.
+	Certificates map[string]map[string]*Certificate
 }
 
 // Route is a TenantRoute.
@@ -60,6 +63,12 @@ type Output struct {
 	Addresses, Hostnames map[model.Key][]string
 	// Pending is why a route that counts has no address, where that is known.
 	Pending map[model.Key]string
+	// Certificates say whether those of a route are used, of routes that have any; Young: there is one that no
+	// route names yet.
+	Certificates map[model.Key]tenants.Verdict
+	Young        bool
+
+	certificates map[ID]bool // those that are used
 }
 
 // use is what the routes of a tenant have.
@@ -77,7 +86,10 @@ type port struct {
 
 // Step decides.
 func Step(in *Input) Output {
-	out := Output{Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string)}
+	out := Output{
+		Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string),
+		Certificates: make(map[model.Key]tenants.Verdict),
+	}
 	accepted := out.judge(in)
 	out.difference(in, accepted)
 	return out
@@ -120,6 +132,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		owners[id] = key
 		accepted = append(accepted, key)
 	}
+	out.certify(in, accepted, taken)
 	slices.SortFunc(accepted, model.Key.Compare)
 	return accepted
 }
@@ -153,7 +166,7 @@ func (out *Output) held(in *Input, keys []model.Key) *claims {
 			}
 			t = ended[id.Namespace]
 		}
-		for _, host := range hostsOf(in.Have[id]) {
+		for _, host := range slices.Concat(hostsOf(in.Have[id]), in.shown(id)) {
 			if taken.other(t, host) == "" {
 				taken.add(t, host)
 			}

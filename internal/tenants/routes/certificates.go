@@ -1,0 +1,153 @@
+package routes
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// KindSecret is that of the certificates that agents write. They are read and deleted here, and never written.
+const KindSecret = "Secret"
+
+// The reasons of verdicts about certificates beside those of routes.
+const (
+	ReasonNoSecrets  tenants.Reason = "SecretsNotAllowed"
+	ReasonUnread     tenants.Reason = "SecretsNotRead"
+	ReasonBadContent tenants.Reason = "InvalidCertificate"
+)
+
+// Certificate is what counts of a Secret that an agent has written.
+type Certificate struct {
+	UID string
+	// Names are those that an engine finds it by.
+	Names []string
+	// Broken is why no engine is to use it; empty: it is good.
+	Broken string
+	// Old: it has been there for long enough for a TenantRoute to name it.
+	Old bool
+}
+
+// certify judges the certificates of the routes that count, which are given by age. One that is for another's
+// hostname is used for no host: an engine shows it to whoever asks for a name that is in it. It also says which
+// certificates no route names any more.
+func (out *Output) certify(in *Input, byAge []model.Key, taken *claims) {
+	out.certificates = make(map[ID]bool)
+	has := make(map[*v1alpha1.Tenant]int)
+	for _, key := range byAge {
+		c := in.Clusters[key.Namespace]
+		for _, x := range in.Routes[key].Spec.TLS {
+			id := secretID(key.Namespace, x.HubSecret)
+			if x.HubSecret == "" {
+				continue
+			}
+			v := tenants.Verdict{Reason: tenants.ReasonAccepted}
+			if !out.certificates[id] {
+				v = in.certificate(&c, key, x.HubSecret, taken, has[c.Tenant])
+			}
+			if before, judged := out.Certificates[key]; !judged || before.Reason == tenants.ReasonAccepted {
+				out.Certificates[key] = v
+			}
+			if v.Reason != tenants.ReasonAccepted || out.certificates[id] {
+				continue
+			}
+			out.certificates[id] = true
+			has[c.Tenant]++
+			for _, name := range in.names(key.Namespace, x.HubSecret) {
+				taken.add(c.Tenant, name)
+			}
+		}
+	}
+	out.forget(in)
+}
+
+// certificate tells whether a Secret may be used for a tenant that has so many others.
+func (in *Input) certificate(c *tenants.Cluster, key model.Key, name string, taken *claims, others int) tenants.Verdict {
+	tenant, most := c.Tenant.Metadata.Name, int(c.Tenant.Spec.Limits.TLSSecrets)
+	if most == 0 {
+		return tenants.Verdict{Reason: ReasonNoSecrets, Message: fmt.Sprintf("the Tenant %s has no limits.tlsSecrets: no Secret of it is used", tenant)}
+	}
+	all, known := in.Certificates[key.Namespace]
+	if !known {
+		if slices.Contains(secretsOf(in.Have[routeID(key.Namespace, in.Routes[key].TenantRoute)]), name) {
+			return tenants.Verdict{Reason: tenants.ReasonAccepted}
+		}
+		return tenants.Verdict{Reason: ReasonUnread, Message: "the controller of the hub cannot read the Secrets of the namespace: it needs what `lbd tenant create --tls-secrets` prints"}
+	}
+	x := all[name]
+	switch {
+	case x == nil:
+		return tenants.Verdict{Reason: tenants.ReasonSecretMissing, Message: "the hub has not the Secret " + name}
+	case x.Broken != "":
+		return tenants.Verdict{Reason: ReasonBadContent, Message: x.Broken}
+	case others >= most:
+		return tenants.Verdict{Reason: tenants.ReasonLimit, Message: fmt.Sprintf("with it the Tenant %s has %d Secrets of %d that it may have", tenant, others+1, most)}
+	}
+	for _, host := range x.Names {
+		if !within(host, c.Tenant.Spec.Hostnames) {
+			return tenants.Verdict{Reason: ReasonHostname, Message: fmt.Sprintf("a certificate is for %s, which the Tenant %s may not have; it may have %q", host, tenant, c.Tenant.Spec.Hostnames)}
+		}
+		if other := taken.other(c.Tenant, host); other != "" {
+			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("a certificate is for %s, which is taken: another tenant had %s first", host, other)}
+		}
+	}
+	return tenants.Verdict{Reason: tenants.ReasonAccepted}
+}
+
+// forget deletes the certificates that no route names. A new one is given time: its agent writes it before the
+// route.
+func (out *Output) forget(in *Input) {
+	named := make(map[ID]bool)
+	for key, r := range in.Routes {
+		for _, x := range r.Spec.TLS {
+			named[secretID(key.Namespace, x.HubSecret)] = true
+		}
+	}
+	for namespace, all := range in.Certificates {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			switch id := secretID(namespace, name); {
+			case named[id]:
+			case all[name].Old:
+				out.Deletes = append(out.Deletes, Delete{id, all[name].UID})
+			default:
+				out.Young = true
+			}
+		}
+	}
+}
+
+func secretID(namespace, name string) ID {
+	return ID{KindSecret, model.Key{Namespace: namespace, Name: name}}
+}
+
+// names are those in a certificate; of one that is not known there are none.
+func (in *Input) names(namespace, name string) []string {
+	if x := in.Certificates[namespace][name]; x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// shown are the hostnames for which an engine shows certificates of agents because of an Ingress.
+func (in *Input) shown(id ID) (hosts []string) {
+	for _, name := range secretsOf(in.Have[id]) {
+		hosts = append(hosts, in.names(id.Namespace, name)...)
+	}
+	return hosts
+}
+
+// secretsOf are the Secrets that an Ingress names.
+func secretsOf(have Have) (names []string) {
+	spec, _ := have.Body["spec"].(map[string]any)
+	tls, _ := spec["tls"].([]any)
+	for _, x := range tls {
+		entry, _ := x.(map[string]any)
+		if name, _ := entry["secretName"].(string); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

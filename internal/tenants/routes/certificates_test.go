@@ -1,0 +1,160 @@
+package routes
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// secrets lets tenants have so many Secrets.
+func (w *world) secrets(most int32, all ...string) {
+	w.Certificates = map[string]map[string]*Certificate{}
+	for _, tenant := range all {
+		w.Clusters[tenant].Tenant.Spec.Limits.TLSSecrets = most
+		w.Certificates[tenant] = map[string]*Certificate{}
+	}
+}
+
+// certificate has a route name a Secret of these names.
+func (w *world) certificate(tenant string, r *Route, secret string, names ...string) *Certificate {
+	r.Spec.TLS = append(r.Spec.TLS, v1alpha1.TenantTLS{Secret: "cert", HubSecret: secret})
+	x := &Certificate{UID: "u", Names: names}
+	w.Certificates[tenant][secret] = x
+	return x
+}
+
+// uses are the Secrets that the Ingress of a route names.
+func (w *world) uses(tenant, name string) string {
+	return strings.Join(secretsOf(w.Have[routeID(tenant, w.Routes[keyOf(tenant, name)].TenantRoute)]), " ")
+}
+
+func keyOf(tenant, name string) model.Key {
+	return model.Key{Namespace: tenant, Name: tenants.IngressName("default", name)}
+}
+
+// judged is what is said of the certificates of a route.
+func judged(out *Output, tenant, name string) string {
+	v, has := out.Certificates[keyOf(tenant, name)]
+	return strings.TrimSpace(fmt.Sprint(has, " ", v.Reason, " ", v.Message))
+}
+
+// TestCertificates: the engine gets to know of a certificate if all names in it are such as the tenant may have,
+// and nobody else has. Else it serves the route without.
+func TestCertificates(t *testing.T) {
+	for want, c := range map[string]func(w *world, r *Route){
+		"true Accepted": func(w *world, r *Route) { w.certificate("shop", r, "x", "a.shop.example.com", "*.shop.example.com") },
+		"true HostnameNotAllowed a certificate is for a.bank.example.com, which the Tenant shop may not have": func(w *world, r *Route) {
+			w.certificate("shop", r, "x", "a.shop.example.com", "a.bank.example.com")
+		},
+		"true HostnameNotAllowed a certificate is for *.example.com": func(w *world, r *Route) { w.certificate("shop", r, "x", "*.example.com") },
+		"true HostnameTaken a certificate is for www.example.com, which is taken: another tenant had www.example.com first": func(w *world, r *Route) {
+			w.route("bank", "www", 5, "www.example.com")
+			w.certificate("shop", r, "x", "www.example.com")
+		},
+		"true SecretMissing the hub has not the Secret x": func(w *world, r *Route) {
+			w.certificate("shop", r, "x", "a.shop.example.com")
+			w.Certificates["bank"]["x"], w.Certificates["shop"]["x"] = w.Certificates["shop"]["x"], nil
+		},
+		"true InvalidCertificate it is broken": func(w *world, r *Route) {
+			w.certificate("shop", r, "x", "a.shop.example.com").Broken = "it is broken"
+		},
+		"true SecretsNotAllowed the Tenant shop has no limits.tlsSecrets": func(w *world, r *Route) {
+			w.certificate("shop", r, "x", "a.shop.example.com")
+			w.Clusters["shop"].Tenant.Spec.Limits.TLSSecrets = 0
+		},
+		"true SecretsNotRead": func(w *world, r *Route) {
+			w.certificate("shop", r, "x", "a.shop.example.com")
+			delete(w.Certificates, "shop")
+		},
+		"true TenantLimit with it the Tenant shop has 3 Secrets of 2": func(w *world, r *Route) {
+			for _, name := range []string{"x1", "x2", "x2"} {
+				w.certificate("shop", w.Routes[keyOf("shop", "old")], name, "old.shop.example.com")
+			}
+			w.certificate("shop", r, "x", "a.shop.example.com")
+		},
+		"false": func(*world, *Route) {},
+	} {
+		w := newWorld()
+		w.secrets(2, "shop", "bank")
+		w.route("shop", "old", 1, "old.shop.example.com")
+		r := w.route("shop", "web", 2, "a.shop.example.com")
+		c(w, r)
+		out := w.step(t)
+		if got := judged(&out, "shop", "web"); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		used := w.uses("shop", "web")
+		if good := want == "true Accepted"; good && used != "x" || !good && strings.Contains(used, "x") || out.Verdicts[keyOf("shop", "web")].Reason != tenants.ReasonAccepted {
+			t.Errorf("%s: the Ingress names %q, the route is %v", want, used, out.Verdicts[keyOf("shop", "web")])
+		}
+	}
+}
+
+// TestCertificateHoldsNames: the names in a certificate that is shown are taken, until the engine shows it no
+// more. So no newer object takes a certificate from one that is in use.
+func TestCertificateHoldsNames(t *testing.T) {
+	w := newWorld()
+	w.secrets(2, "shop", "bank")
+	r := w.route("shop", "web", 9, "a.shop.example.com")
+	w.certificate("shop", r, "x", "a.shop.example.com", "www.example.com")
+	w.step(t)
+	bank := w.route("bank", "www", 1, "www.example.com")
+	out := w.step(t)
+	if v := out.Verdicts[keyOf("bank", "www")]; v.Reason != ReasonTaken || w.uses("shop", "web") != "x" {
+		t.Errorf("%v, the Ingress names %q", v, w.uses("shop", "web"))
+	}
+	bank.Spec.Rules[0].Host = "b.bank.example.com"
+	w.certificate("bank", bank, "y", "www.example.com")
+	if out = w.step(t); !strings.HasPrefix(judged(&out, "bank", "www"), "true HostnameTaken") || w.uses("bank", "www") == "y" {
+		t.Error(judged(&out, "bank", "www"))
+	}
+	r.Spec.TLS = nil
+	if out = w.step(t); judged(&out, "bank", "www") != "true Accepted" || w.uses("bank", "www") != "y" {
+		t.Error(judged(&out, "bank", "www"))
+	}
+}
+
+// TestCertificatesUnread: what the engine has stays while the Secrets of a namespace are not known.
+func TestCertificatesUnread(t *testing.T) {
+	w := newWorld()
+	w.secrets(2, "shop")
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	w.certificate("shop", r, "x", "a.shop.example.com")
+	w.step(t)
+	all := w.Certificates
+	w.Certificates = nil
+	out := w.step(t)
+	if judged(&out, "shop", "web") != "true Accepted" || w.uses("shop", "web") != "x" || len(out.Deletes) > 0 {
+		t.Error(judged(&out, "shop", "web"), out.Deletes)
+	}
+	w.Certificates = all
+	delete(all["shop"], "x")
+	if out = w.step(t); w.uses("shop", "web") == "x" {
+		t.Error("it is known that the Secret is gone")
+	}
+}
+
+// TestCertificatesEnd: a Secret that no route names goes, but not before its agent has had the time to name it.
+func TestCertificatesEnd(t *testing.T) {
+	w := newWorld()
+	w.secrets(2, "shop", "bank")
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	w.certificate("shop", r, "x", "a.shop.example.com").Old = true
+	w.Certificates["shop"]["new"] = &Certificate{UID: "n"}
+	w.Certificates["bank"]["x"] = &Certificate{UID: "b", Old: true} // one of the same name elsewhere
+	out := Step(&w.Input)
+	if text, _ := json.Marshal(out.Deletes); string(text) != `[{"Kind":"Secret","Namespace":"bank","Name":"x","UID":"b"}]` || !out.Young {
+		t.Errorf("%s, young %v", text, out.Young)
+	}
+	w.Certificates["shop"]["new"].Old = true
+	r.Spec.TLS = nil
+	out = Step(&w.Input)
+	if len(out.Deletes) != 3 || out.Young {
+		t.Errorf("%v, young %v", out.Deletes, out.Young)
+	}
+}
