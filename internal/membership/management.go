@@ -29,14 +29,14 @@ func Management(v *model.View, told *model.GroupState) model.MachinesState {
 		return s
 	}
 	s.Members = []model.MachineMember{{
-		Node: v.Self, Addrs: s.Addrs, Draining: told.Draining, Drained: told.Drained, Standing: standings(v, ownStandings(told)),
+		Node: v.Self, Addrs: s.Addrs, Draining: told.Draining, Drained: told.Drained, Standing: standings(v, v.Self, ownStandings(told), ownClaims(v, told)),
 	}}
 	for n, m := range v.Gossip.Members {
 		if m.State != model.MemberAlive || !m.Known {
 			continue
 		}
 		s.Members = append(s.Members, model.MachineMember{
-			Node: n, Addrs: withAddr(m.Addrs, m.Addr), Draining: m.Draining, Drained: m.Drained, Standing: standings(v, m.Standing),
+			Node: n, Addrs: withAddr(m.Addrs, m.Addr), Draining: m.Draining, Drained: m.Drained, Standing: standings(v, n, m.Standing, v.Gossip.Claims),
 		})
 	}
 	slices.SortFunc(s.Members, func(a, b model.MachineMember) int { return cmp.Compare(a.Node, b.Node) })
@@ -66,13 +66,20 @@ func (a writer) before(b writer) bool {
 	return election.Better(writers, election.Candidate{Node: a.node, Weight: a.weight}, election.Candidate{Node: b.node, Weight: b.weight})
 }
 
-// standings are those of the balanced addresses.
-func standings(v *model.View, all map[netip.Addr]model.Reason) map[netip.Addr]model.Reason {
+// standings are those of the balanced addresses. A node without a session is Degraded, whether it has the
+// address or not; where connections are forwarded, and one node has it, its claim tells.
+func standings(v *model.View, node model.NodeName, all map[netip.Addr]model.Reason, claims map[netip.Addr][]model.Claim) map[netip.Addr]model.Reason {
 	out := make(map[netip.Addr]model.Reason, len(v.Machines.Balanced))
 	for _, a := range v.Machines.Balanced {
-		if r, ok := all[a]; ok {
-			out[a] = r
+		r, ok := all[a]
+		if !ok {
+			continue
 		}
+		if r == model.ReasonDegraded && slices.Contains(v.Machines.Forwarded, a) &&
+			slices.ContainsFunc(claims[a], func(c model.Claim) bool { return c.Owner == node && c.Epoch != 0 }) {
+			r = model.ReasonOwner
+		}
+		out[a] = r
 	}
 	return out
 }
@@ -81,6 +88,17 @@ func ownStandings(told *model.GroupState) map[netip.Addr]model.Reason {
 	out := make(map[netip.Addr]model.Reason, len(told.VIPs))
 	for i := range told.VIPs {
 		out[told.VIPs[i].Addr] = told.VIPs[i].Standing
+	}
+	return out
+}
+
+// ownClaims are those of this node for what is forwarded.
+func ownClaims(v *model.View, told *model.GroupState) map[netip.Addr][]model.Claim {
+	out := make(map[netip.Addr][]model.Claim, len(v.Machines.Forwarded))
+	for i := range told.VIPs {
+		if vip := &told.VIPs[i]; vip.Claim.Epoch != 0 && slices.Contains(v.Machines.Forwarded, vip.Addr) {
+			out[vip.Addr] = []model.Claim{{Owner: v.Self, Epoch: vip.Claim.Epoch}}
+		}
 	}
 	return out
 }
