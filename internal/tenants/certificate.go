@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/asn1"
@@ -20,6 +21,8 @@ const (
 	MaxCertificate = 32 << 10
 	MaxKey         = 16 << 10
 	maxNames       = 250
+	// maxRSA is in bits. Each handshake costs the engine of all tenants a signature by the key.
+	maxRSA = 4096
 )
 
 // What marks a Secret that an agent has written in a hub.
@@ -58,6 +61,9 @@ func ReadCertificate(certificate, key []byte) ([]string, error) {
 	if err != nil {
 		return nil, errors.New("tls.crt has a certificate that cannot be read")
 	}
+	if public, is := leaf.PublicKey.(*rsa.PublicKey); is && public.N.BitLen() > maxRSA {
+		return nil, fmt.Errorf("its key is an RSA key of more than %d bits", maxRSA)
+	}
 	if _, err := tls.X509KeyPair(certificate, key); err != nil {
 		return nil, errors.New("tls.key is no private key of the certificate in tls.crt")
 	}
@@ -83,7 +89,8 @@ func Canonical(certificate, key []byte) (chain, private []byte) {
 var commonName = asn1.ObjectIdentifier{2, 5, 4, 3}
 
 // namesOf are all names in a certificate that can be the hostname of a request. Engines look at common names
-// too, and find a certificate by whichever of its names is asked for.
+// too, and find a certificate by whichever of its names is asked for. Traefik also splits names at commas, trims
+// dots, takes more than one * and compares addresses, so a common name that could be read so is refused.
 func namesOf(leaf *x509.Certificate) (names []string, err error) {
 	if len(leaf.IPAddresses) > 0 {
 		return nil, errors.New("the certificate is for IP addresses, and an engine would show it to whoever asks for no hostname")
@@ -103,8 +110,11 @@ func namesOf(leaf *x509.Certificate) (names []string, err error) {
 		if name = strings.ToLower(name); !isText || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return nil, errors.New("the certificate has a common name that cannot be read")
 		}
-		if v1alpha1.IsHostname(name) {
+		switch {
+		case v1alpha1.IsHostname(name):
 			names = append(names, name)
+		case strings.ContainsAny(name, ",*:") || v1alpha1.IsHostname(strings.Trim(name, " .")):
+			return nil, fmt.Errorf("the certificate has the common name %.70q, which is no hostname, and which an engine may take for one", name)
 		}
 	}
 	slices.Sort(names)

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -66,6 +67,14 @@ func TestCertificateNames(t *testing.T) {
 		"the end of a text": {names("evil.com\x00.a.com"), `which is no hostname`},
 		"a dot at the end":  {names("evil.com."), `which is no hostname`},
 		"common, the end":   {common("evil.com\x00.a.com"), "a common name that cannot be read"},
+		"two at a comma":    {common("x,evil.com"), `the common name "x,evil.com", which is no hostname`},
+		"common, all below": {common("*.evil.com."), "which an engine may take for one"},
+		"common, two of *":  {common("*.*.com"), "which an engine may take for one"},
+		"common, only *":    {common("*"), "which an engine may take for one"},
+		"common, a dot":     {common("evil.com."), "which an engine may take for one"},
+		"common, a blank":   {common(" evil.com"), "which an engine may take for one"},
+		"common, IPv6":      {common("fd00::1"), "which an engine may take for one"},
+		"common, IPv4":      {common("10.0.0.1"), "[10.0.0.1]"}, // no Tenant has such a hostname
 		"an address":        {func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }, "is for IP addresses"},
 		"many":              {names(many...), "more than 250 names"},
 	} {
@@ -125,6 +134,28 @@ func TestCertificateContent(t *testing.T) {
 	}
 	if !strings.HasPrefix(name, v1alpha1.HubSecretPrefix) || len(name) != 28 {
 		t.Error(name)
+	}
+}
+
+// TestLargeKey: a key that costs much processor time at each handshake is refused, before anything is computed
+// with it.
+func TestLargeKey(t *testing.T) {
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key := pair(t, func(*x509.Certificate) {})
+	for bits, want := range map[uint]string{maxRSA: "tls.key is no private key of the certificate in tls.crt", maxRSA + 1: "its key is an RSA key of more than 4096 bits"} {
+		n := new(big.Int).Lsh(big.NewInt(1), bits-1)
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"a.com"}}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &rsa.PublicKey{N: n.Add(n, big.NewInt(1)), E: 65537}, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crt := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		if _, err := ReadCertificate(crt, key); fmt.Sprint(err) != want {
+			t.Errorf("%d bits: %v, want %s", bits, err, want)
+		}
 	}
 }
 

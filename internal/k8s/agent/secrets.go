@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,15 @@ import (
 	"lbd.dev/lbd/internal/tenants/propagate"
 )
 
-// kindSecret is that of writes.
-const kindSecret = "Secret"
+const (
+	// kindSecret is that of writes.
+	kindSecret = "Secret"
+	// secretPause is between two copies of one Secret: each change makes one more, and the hub keeps them for a
+	// while and has room for so many of a cluster.
+	secretPause = 5 * time.Second
+	// secretBody is what the body of a job for a copy begins with; its name follows.
+	secretBody = "create "
+)
 
 var secretKind = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
@@ -144,8 +152,8 @@ func named(all map[model.Key]*propagate.Secret, copied string) bool {
 func (l *loop) refusedSecrets() map[string]string {
 	all := map[string]string{}
 	for id, p := range l.past {
-		if name, is := strings.CutPrefix(id, kindSecret+"/"); is && p.err != nil && refusedObject(p.err) {
-			all[name] = p.err.Error()
+		if strings.HasPrefix(id, kindSecret+"/") && p.body != "" && p.err != nil && refusedObject(p.err) {
+			all[strings.TrimPrefix(p.body, secretBody)] = p.err.Error()
 		}
 	}
 	return all
@@ -155,7 +163,7 @@ func (l *loop) refusedSecrets() map[string]string {
 // and can be changed by nobody.
 func (l *loop) secretJob(c propagate.SecretCopy, from *propagate.Secret) *job {
 	encode := base64.StdEncoding.EncodeToString
-	j := &job{id: kindSecret + "/" + c.Name, side: SideHub, what: kindSecret, body: "create " + c.Name, pause: servicePause}
+	j := &job{id: kindSecret + "/" + c.Secret.String(), side: SideHub, what: kindSecret, body: secretBody + c.Name, pause: secretPause}
 	j.run = func(ctx context.Context) error {
 		_, err := l.a.o.Hub.Dynamic.Resource(secretKind).Namespace(l.a.o.HubNamespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": kindSecret, "type": string(corev1.SecretTypeTLS), "immutable": true,

@@ -119,13 +119,16 @@ func TestSecretsOfIngresses(t *testing.T) {
 	b, log := newTLSBed(t)
 	keys := []*corev1.Secret{tlsSecret(t, "cert"), tlsSecret(t, "cert"), tlsSecret(t, "other")}
 	b.tenant.Put(secretsOf, keys[2])
+	var made []time.Time // when each copy was there
 	b.eventually("people are told that there is none", func() bool {
 		return slices.Contains(b.told(), "default/shop Warning HubRefused: InvalidSecret: the Secret cert: there is none of the name")
 	})
 	b.eventually("the hub has the Ingress all the same", func() bool { return b.hubNames("shop") == "" })
 	for _, s := range keys[:2] {
 		b.tenant.Put(secretsOf, s)
-		b.eventually("the hub has the Secret", func() bool { return b.hubNames("shop") == copyOf(s) })
+		b.eventually("the hub has the Secret", func() bool { return b.hub.Get(secretsOf, namespace, copyOf(s)) != nil })
+		made = append(made, time.Now())
+		b.eventually("the hub knows of it", func() bool { return b.hubNames("shop") == copyOf(s) })
 		o := b.hub.Get(secretsOf, namespace, copyOf(s))
 		data, meta := o["data"].(map[string]any), o["metadata"].(map[string]any)
 		if len(data) != 2 || data["tls.key"] != base64.StdEncoding.EncodeToString(s.Data[corev1.TLSPrivateKeyKey]) || o["type"] != "kubernetes.io/tls" || o["immutable"] != true ||
@@ -158,17 +161,20 @@ func TestSecretsOfIngresses(t *testing.T) {
 			}
 		}
 	}
-	made := 0
+	posts := 0
 	for _, r := range b.hub.Requests() {
 		if strings.Contains(r, "/secrets") {
-			made++
+			posts++
 			if !strings.HasPrefix(r, "POST /api/v1/namespaces/"+namespace+"/secrets?") {
 				t.Error(r)
 			}
 		}
 	}
-	if asked == 0 || made < 2 || made > 3 {
-		t.Errorf("%d requests for Secrets, %d were made", asked, made)
+	if asked == 0 || posts < 2 || posts > 3 {
+		t.Errorf("%d requests for Secrets, %d were made", asked, posts)
+	}
+	if gap := made[1].Sub(made[0]); gap < secretPause/2 {
+		t.Errorf("two copies of one Secret within %v", gap)
 	}
 	b.hides(log, keys...)
 }

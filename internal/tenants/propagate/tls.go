@@ -26,7 +26,8 @@ type Secret struct {
 	// Unread: it is not known what it says, so the hub keeps what it has of it.
 	Unread bool
 	// Certificate and Key are what the hub gets.
-	Certificate, Key []byte
+	Certificate []byte
+	Key         []byte `json:"-"` // in no log of JSON either
 }
 
 // String keeps the key out of whatever prints it.
