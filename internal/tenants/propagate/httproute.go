@@ -137,30 +137,14 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 	r := in.HTTP.Routes[key]
 	name := tenants.HTTPRouteName(key.Namespace, key.Name)
 	hub, there := in.HubRoutes[name]
-	var states []ParentState
-	var hosts []string
-	for _, p := range r.Parents {
-		gateway := model.Key{Namespace: cmp.Or(p.Namespace, key.Namespace), Name: p.Name}
-		g := in.HTTP.Gateways[gateway]
-		if p.Group != GatewayGroup || p.Kind != "Gateway" || g == nil || g.Class != in.HTTP.Class {
-			continue // of another controller
-		}
-		names, through, why := g.attach(key.Namespace, gateway.Namespace, &p, r.Hostnames)
-		for _, l := range through {
-			if used.routes[gateway] == nil {
-				used.routes[gateway] = map[string]int32{}
-			}
-			used.routes[gateway][l]++
-		}
-		if hosts = append(hosts, names...); len(through) > 0 {
-			used.addresses[gateway] = append(used.addresses[gateway], hub.Addresses...)
-		}
-		states = append(states, ParentState{Ref: p, Conditions: refusal(why, r.Generation)})
-	}
+	states, hosts, unknown := r.attach(in.HTTP, key, hub.Addresses, used)
 	switch served := slices.ContainsFunc(states, func(s ParentState) bool { return s.Conditions == nil }); {
 	case served:
 		keep[name] = true
-		wanted, why := r.wanted(in, key, once(hosts), copies)
+		wanted, why := (*v1alpha1.TenantRouteSpec)(nil), unknown
+		if unknown == nil {
+			wanted, why = r.wanted(in, key, once(hosts), copies)
+		}
 		write := wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted))
 		if write {
 			out.Routes = append(out.Routes, Write[v1alpha1.TenantRouteSpec]{Name: name, UID: hub.UID, Before: hub.Spec, Spec: wanted})
@@ -180,6 +164,37 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 	if !slices.EqualFunc(states, r.States, ParentState.like) {
 		out.HTTPStatuses = append(out.HTTPStatuses, HTTPStatus{Route: key, UID: r.UID, Version: r.Version, States: states, Others: r.Others})
 	}
+}
+
+// attach finds the parents that are ours, with the conditions of those that the route is not attached to, and the
+// hostnames that it has by the others. A Gateway that cannot be read may be attached to: unknown says why, and
+// that the hub is to keep what it has.
+func (r *HTTPRoute) attach(in *HTTPInput, key model.Key, addresses []string, used *attached) (states []ParentState, hosts []string, unknown *v1alpha1.Condition) {
+	for _, p := range r.Parents {
+		gateway := model.Key{Namespace: cmp.Or(p.Namespace, key.Namespace), Name: p.Name}
+		g := in.Gateways[gateway]
+		if p.Group != GatewayGroup || p.Kind != "Gateway" || g == nil || g.Class != in.Class {
+			continue // of another controller
+		}
+		if g.Bad != "" {
+			unknown = cmp.Or(unknown, unsupported("the Gateway %s: %s", gateway, g.Bad))
+			used.addresses[gateway] = append(used.addresses[gateway], addresses...)
+			states = append(states, ParentState{Ref: p})
+			continue
+		}
+		names, through, why := g.attach(key.Namespace, gateway.Namespace, &p, r.Hostnames)
+		for _, l := range through {
+			if used.routes[gateway] == nil {
+				used.routes[gateway] = map[string]int32{}
+			}
+			used.routes[gateway][l]++
+		}
+		if hosts = append(hosts, names...); len(through) > 0 {
+			used.addresses[gateway] = append(used.addresses[gateway], addresses...)
+		}
+		states = append(states, ParentState{Ref: p, Conditions: refusal(why, r.Generation)})
+	}
+	return states, hosts, unknown
 }
 
 // fill gives conditions to those parents that have none.
@@ -206,7 +221,7 @@ func (g *Gateway) attach(from, namespace string, p *ParentRef, hosts []string) (
 	why = new(no(ReasonNoParent, "the Gateway has no such listener that is accepted"))
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
-		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && p.Port != l.Port || l.refuses(g.Bad) != nil {
+		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && p.Port != l.Port || l.refuses() != nil {
 			continue
 		}
 		if l.AllowedRoutes.Namespaces.From != "All" && from != namespace {
@@ -249,15 +264,13 @@ func intersection(host, listener string) string {
 }
 
 // refuses is why a listener serves no route; nil: it does.
-func (l *Listener) refuses(bad string) *v1alpha1.Condition {
+func (l *Listener) refuses() *v1alpha1.Condition {
 	kinds := l.AllowedRoutes.Kinds
 	served := len(kinds) == 0
 	for _, k := range kinds {
 		served = served || k.Kind == "HTTPRoute" && (k.Group == nil || *k.Group == GatewayGroup)
 	}
 	switch from := l.AllowedRoutes.Namespaces.From; {
-	case bad != "":
-		return new(no("Invalid", bad))
 	case l.Protocol != "HTTP":
 		return new(no("UnsupportedProtocol", fmt.Sprintf("the hub serves no listener of the protocol %s: it has listeners and certificates of its own, and serves routes of an HTTP listener by all of them", l.Protocol)))
 	case !served:
@@ -358,7 +371,7 @@ func (g *Gateway) wanted(routes map[string]int32, addresses []string) GatewaySta
 	}
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
-		why := l.refuses(g.Bad)
+		why := l.refuses()
 		kinds, resolved := []map[string]string{{"group": GatewayGroup, "kind": "HTTPRoute"}}, (*v1alpha1.Condition)(nil)
 		if why != nil {
 			kinds = []map[string]string{}

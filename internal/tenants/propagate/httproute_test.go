@@ -202,7 +202,7 @@ func TestListeners(t *testing.T) {
 		{`{"name":"a","port":443,"protocol":"HTTPS","tls":{"certificateRefs":[{"name":"x"}]}}`, ``, `"a.com"`, "NoMatchingParent"},
 		{`{"name":"a","port":80,"protocol":"HTTP","allowedRoutes":{"namespaces":{"from":"Selector","selector":{}}}}`, ``, `"a.com"`, "NoMatchingParent"},
 		{`{"name":"a","port":80,"protocol":"HTTP","allowedRoutes":{"kinds":[{"kind":"TLSRoute"}]}}`, ``, `"a.com"`, "NoMatchingParent"},
-		{`{"name":"a","port":80,"protocol":"HTTP"}],"addresses":[{"value":"192.0.2.1"}`, ``, `"a.com"`, "NoMatchingParent"},
+		{`{"name":"a","port":80,"protocol":"HTTP"}],"addresses":[{"value":"192.0.2.1"}`, ``, `"a.com"`, "UnsupportedValue"},
 		{`{"name":"a","port":80,"protocol":"HTTP"}`, `,"namespace":"edge"`, `"a.com"`, "NotAllowedByListeners"},
 		{`{"name":"a","port":80,"protocol":"HTTP",` + all + `}`, `,"namespace":"edge"`, `"a.com"`, "a.com"},
 	} {
@@ -234,6 +234,40 @@ func TestListeners(t *testing.T) {
 	}
 	if got := short(g.Status.Listeners[0].Conditions); got != "Accepted=UnsupportedProtocol! ResolvedRefs=ResolvedRefs Programmed=UnsupportedProtocol!" || len(w.HubRoutes) != 0 {
 		t.Errorf("%s; the hub has %v", got, w.HubRoutes)
+	}
+}
+
+// TestGatewayNotServed: a field of a Gateway that is not known takes nothing from the hub, whatever other parents a
+// route has.
+func TestGatewayNotServed(t *testing.T) {
+	for _, refs := range []string{`{"name":"hub"}`, `{"name":"more"},{"name":"hub"}`, `{"name":"hub"},{"name":"other"}`} {
+		w := newHTTPRoutes()
+		w.gateway("default", "more", `{"gatewayClassName":"lbd","listeners":[{"name":"http","port":80,"protocol":"HTTP","hostname":"b.example.com"}]}`)
+		w.gateway("default", "other", `{"gatewayClassName":"lbd","listeners":[{"name":"http","port":80,"protocol":"HTTP","hostname":"c.example.com"}]}`)
+		w.httpRoute("shop", `{"parentRefs":[`+refs+`],"hostnames":["a.example.com","b.example.com"],"rules":[{"backendRefs":[{"name":"web","port":80}]}]}`)
+		w.stepHTTP(t)
+		w.judgeHTTP("shop", v1alpha1.ConditionTrue, "Accepted", "192.0.2.7")
+		w.stepHTTP(t)
+		good, spec := w.saysHTTP("shop"), w.HubRoutes["httproute.default.shop"].Spec
+		g := w.gateway("default", "hub", `{"gatewayClassName":"lbd","infrastructure":{"labels":{"a":"b"}},"listeners":[{"name":"http","port":80,"protocol":"HTTP"}]}`)
+		w.stepHTTP(t)
+		if has := w.HubRoutes["httproute.default.shop"].Spec; has != spec {
+			t.Errorf("%s: the hub has %+v", refs, has)
+		}
+		if got := short(g.Status.Conditions) + fmt.Sprint(g.Status.Addresses); got != "Accepted=Invalid! Programmed=Invalid![192.0.2.7]" {
+			t.Errorf("%s: the Gateway says %s", refs, got)
+		}
+		for _, s := range w.HTTP.Routes[at("shop")].States {
+			if c := s.Conditions[0]; s.Ref.Name != "other" && (c.Reason != ReasonUnsupported ||
+				c.Message != `the Gateway default/hub: the hub does not serve all of spec: json: unknown field "infrastructure"; until it is put right, the hub keeps what it has`) {
+				t.Errorf("%s: %s says %+v", refs, s.Ref.Name, c)
+			}
+		}
+		w.gateway("default", "hub", `{"gatewayClassName":"lbd","listeners":[{"name":"http","port":80,"protocol":"HTTP"}]}`)
+		w.stepHTTP(t)
+		if got := w.saysHTTP("shop"); got != good {
+			t.Errorf("%s: it says %q at first, and %q after all", refs, good, got)
+		}
 	}
 }
 
