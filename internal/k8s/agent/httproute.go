@@ -185,9 +185,10 @@ func (p *gatewayPart) jobs(l *loop, out *propagate.IngressOutput) (jobs []*job) 
 	}
 	for i := range out.HTTPStatuses {
 		w := &out.HTTPStatuses[i]
-		// The list has what others say of the route: it is written as it was read.
+		// The list has what others say of the route: it is written as it was read. What is said here is the same
+		// whatever they say, so that it is not repeated without end to one who takes it away.
 		meta := map[string]any{"uid": w.UID, "resourceVersion": w.Version}
-		jobs = append(jobs, l.gatewayJob(kindHTTPRoute, w.Route, w, meta, func(now time.Time) map[string]any { return p.routeStatus(w, now) }))
+		jobs = append(jobs, l.gatewayJob(kindHTTPRoute, w.Route, []any{w.UID, w.States}, meta, func(now time.Time) map[string]any { return p.routeStatus(w, now) }))
 	}
 	return jobs
 }

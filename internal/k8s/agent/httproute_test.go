@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/tenants/propagate"
@@ -208,5 +209,29 @@ func TestHTTPRouteRefusedByQuota(t *testing.T) {
 	}
 	if n := a.Stats().Writes[Written{SideHub, v1alpha1.KindTenantRoute, "refused"}]; n == 0 {
 		t.Error("no refusal is counted")
+	}
+}
+
+// TestStatusTakenAway: with a controller that drops what it does not know from the status of routes the agent does
+// not go on and on, but waits twice as long each time.
+func TestStatusTakenAway(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.httpRoute("shop", "shop.example.com")
+	b.run(b.gatewayAgent("one", false, true))
+	b.allocate(31234)
+	b.judgeRoute("httproute.default.shop", "True", "Accepted", "192.0.2.7")
+	b.eventually("the route is served", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), "clients connect to 192.0.2.7") })
+	var taken []time.Time
+	for range 3 {
+		b.eventually("it says so again", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), "clients connect to 192.0.2.7") })
+		o := b.tenant.Get(httpRoutesOf, "default", "shop")
+		o["status"] = map[string]any{"parents": []any{map[string]any{"controllerName": "other/controller", "parentRef": map[string]any{"name": "nginx"}, "conditions": []any{}, "round": len(taken)}}}
+		b.tenant.Put(httpRoutesOf, o)
+		taken = append(taken, time.Now())
+	}
+	if first, second := taken[1].Sub(taken[0]), taken[2].Sub(taken[1]); second < seenWithin+seenWithin/2 {
+		t.Errorf("it wrote after %v, and then after %v", first, second)
 	}
 }

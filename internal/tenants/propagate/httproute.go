@@ -161,7 +161,7 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 	case len(states) > 0:
 		out.HTTPCounts.Refused++
 	}
-	if !slices.EqualFunc(states, r.States, ParentState.like) {
+	if !sameStates(states, r.States) {
 		out.HTTPStatuses = append(out.HTTPStatuses, HTTPStatus{Route: key, UID: r.UID, Version: r.Version, States: states, Others: r.Others})
 	}
 }
@@ -394,6 +394,12 @@ func sameConditions(a, b []v1alpha1.Condition) bool {
 
 func (s ParentState) like(has ParentState) bool {
 	return s.Ref == has.Ref && sameConditions(s.Conditions, has.Conditions)
+}
+
+// sameStates tells whether two lists, each with a parent once, say the same in whatever order: that of the list in
+// the status is of all its writers.
+func sameStates(a, b []ParentState) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(s ParentState) bool { return !slices.ContainsFunc(b, s.like) })
 }
 
 func (s *GatewayStatus) like(has *GatewayStatus) bool {

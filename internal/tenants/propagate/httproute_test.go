@@ -2,6 +2,7 @@ package propagate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -268,6 +269,26 @@ func TestGatewayNotServed(t *testing.T) {
 		if got := w.saysHTTP("shop"); got != good {
 			t.Errorf("%s: it says %q at first, and %q after all", refs, good, got)
 		}
+	}
+}
+
+// TestParentsInAnyOrder: the order of the entries in the status is nothing to write for, an entry too many is.
+func TestParentsInAnyOrder(t *testing.T) {
+	w := newHTTPRoutes()
+	w.gateway("default", "more", `{"gatewayClassName":"lbd","listeners":[{"name":"http","port":80,"protocol":"HTTP"}]}`)
+	r := w.httpRoute("shop", strings.Replace(plainHTTP, `{"name":"nginx"}`, `{"name":"more"}`, 1))
+	w.stepHTTP(t)
+	slices.Reverse(r.States)
+	if out := StepIngresses(&w.IngressInput); len(r.States) != 2 || len(out.HTTPStatuses) > 0 {
+		t.Errorf("of %+v it writes %+v", r.States, out.HTTPStatuses)
+	}
+	r.States = append(r.States, ParentState{Ref: ParentRef{Name: "gone"}})
+	if out := StepIngresses(&w.IngressInput); len(out.HTTPStatuses) != 1 {
+		t.Error("what is said of a parent that is gone stays")
+	}
+	r.States = r.States[:1]
+	if out := StepIngresses(&w.IngressInput); len(out.HTTPStatuses) != 1 {
+		t.Error("nothing is said of a parent")
 	}
 }
 
