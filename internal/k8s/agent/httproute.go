@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"strings"
 	"time"
@@ -67,6 +68,13 @@ func (p *gatewayPart) watches() []kindWatch {
 		return nil
 	}
 	return []kindWatch{p.classes, p.gateways, p.routes}
+}
+
+var errClass = errors.New("there is no GatewayClass " + GatewayClass + " of the controller " + controllerName)
+
+// classLacks tells whether Gateways of the class are not ours. One that is deleted and made anew is to cost nothing.
+func (p *gatewayPart) classLacks() bool {
+	return p != nil && p.classes.Synced() && len(p.classes.All()) == 0
 }
 
 // gatewayClass is what counts of a GatewayClass: of ours only whether it says that it is accepted.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/tenants/propagate"
 )
@@ -179,6 +181,45 @@ func TestGatewayLacking(t *testing.T) {
 			b.eventually("what is gone is gone", func() bool { return b.hub.Get(hubRoutes, namespace, "httproute.default.old") == nil })
 		})
 	}
+}
+
+// TestGatewayClassNotOurs: Gateways of a class of the same name are left alone while it is of another controller or
+// lacking, and what the hub has stays.
+func TestGatewayClassNotOurs(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	class := func(controller string) {
+		b.tenant.Put(classesOf, map[string]any{"metadata": map[string]any{"name": "lbd", "uid": controller}, "spec": map[string]any{"controllerName": controller}})
+	}
+	class("other/controller")
+	b.httpRoute("shop", "shop.example.com")
+	b.service("web", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeNodePort, map[string]string{"app": "web"}
+	})
+	looked := func(name string) {
+		b.ingress(name, "lbd", name+".example.com")
+		b.eventually("the hub knows the Ingress "+name, func() bool { return b.spec(hubRoutes, "ingress.default."+name) != "" })
+	}
+	a := b.gatewayAgent("one", true, true)
+	b.run(a)
+	looked("first")
+	if b.spec(hubRoutes, "httproute.default.shop") != "" || says(b.statusOf(httpRoutesOf, "shop"), controllerName) || b.statusOf(gatewaysOf, "hub") != "null" || b.statusOf(classesOf, "lbd") != "null" {
+		t.Errorf("the agent took what is of another controller: %q", writes(b.tenant))
+	}
+	class(controllerName)
+	b.judgeRoute("httproute.default.shop", "True", "Accepted", "192.0.2.7")
+	b.eventually("the route is served", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), "clients connect to 192.0.2.7") })
+	b.tenant.Delete(classesOf, "", "lbd")
+	b.eventually("the agent has seen that", func() bool { return a.waiting.Load() != 0 })
+	b.httpRoute("more", "more.example.com")
+	looked("second")
+	class("other/controller")
+	looked("third")
+	if b.spec(hubRoutes, "httproute.default.shop") == "" || b.spec(hubRoutes, "httproute.default.more") != "" || says(b.statusOf(httpRoutesOf, "more"), controllerName) {
+		t.Errorf("without the class the hub was told %q", writes(b.hub))
+	}
+	class(controllerName)
+	b.eventually("the hub knows the other route", func() bool { return b.spec(hubRoutes, "httproute.default.more") != "" })
 }
 
 // TestHTTPRouteRefusedByQuota: what the API server of the hub does not take is told of the HTTPRoute, and not of an

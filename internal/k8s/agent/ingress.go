@@ -97,7 +97,7 @@ func (p *ingressPart) watches() (list []kindWatch) {
 }
 
 // unread are the kinds about which nothing may be decided, and why: something has not been watched for as long.
-// There may be routes, or Ingresses, that are not known.
+// There may be routes, or Ingresses, that are not known, or Gateways that are of another controller.
 func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]error {
 	all := map[v1alpha1.TenantOriginKind]error{}
 	for kind, list := range p.kinds() {
@@ -111,6 +111,9 @@ func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]
 				break
 			}
 		}
+	}
+	if p != nil && p.gateway.classLacks() && all[v1alpha1.OriginHTTPRoute] == nil {
+		all[v1alpha1.OriginHTTPRoute] = errClass
 	}
 	return all
 }
