@@ -104,22 +104,44 @@ type GatewayWrite struct {
 	Status  GatewayStatus
 }
 
-// attached is how the listeners of Gateways are used, by Gateway and name.
+// attached is how Gateways are used: the routes of each listener that are accepted, and the addresses of routes.
 type attached struct {
-	routes    map[model.Key]map[string]int32
+	routes    map[listenerKey]map[model.Key]bool
 	addresses map[model.Key][]string
+}
+
+type listenerKey struct {
+	gateway model.Key
+	name    string
+}
+
+// note notes the route at the listeners of those parents that say that it is accepted, by the ParentRef.
+func (a *attached) note(route model.Key, states []ParentState, through map[ParentRef][]listenerKey) {
+	for _, s := range states {
+		if !slices.ContainsFunc(s.Conditions, func(c v1alpha1.Condition) bool {
+			return c.Type == v1alpha1.ConditionAccepted && c.Status == v1alpha1.ConditionTrue
+		}) {
+			continue
+		}
+		for _, l := range through[s.Ref] {
+			if a.routes[l] == nil {
+				a.routes[l] = map[model.Key]bool{}
+			}
+			a.routes[l][route] = true
+		}
+	}
 }
 
 // httpRoutes decides about HTTPRoutes and Gateways, and tells which TenantRoutes are to stay.
 func (out *IngressOutput) httpRoutes(in *IngressInput, keep map[string]bool, copies map[model.Key]*Backend) {
-	used := attached{map[model.Key]map[string]int32{}, map[model.Key][]string{}}
+	used := attached{map[listenerKey]map[model.Key]bool{}, map[model.Key][]string{}}
 	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Routes), model.Key.Compare) {
 		out.httpRoute(in, key, keep, copies, &used)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Gateways), model.Key.Compare) {
 		if g := in.HTTP.Gateways[key]; g.Class == in.HTTP.Class {
 			addresses := once(used.addresses[key])
-			wanted := g.wanted(used.routes[key], addresses[:min(len(addresses), maxAddresses)])
+			wanted := g.wanted(func(name string) int { return len(used.routes[listenerKey{key, name}]) }, addresses[:min(len(addresses), maxAddresses)])
 			if !wanted.like(&g.Status) {
 				out.Gateways = append(out.Gateways, GatewayWrite{Gateway: key, UID: g.UID, Status: wanted})
 			}
@@ -137,7 +159,7 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 	r := in.HTTP.Routes[key]
 	name := tenants.HTTPRouteName(key.Namespace, key.Name)
 	hub, there := in.HubRoutes[name]
-	states, hosts, unknown := r.attach(in.HTTP, key, hub.Addresses, used)
+	states, through, hosts, unknown := r.attach(in.HTTP, key, hub.Addresses, used)
 	switch served := slices.ContainsFunc(states, func(s ParentState) bool { return s.Conditions == nil }); {
 	case served:
 		keep[name] = true
@@ -161,15 +183,17 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 	case len(states) > 0:
 		out.HTTPCounts.Refused++
 	}
+	used.note(key, states, through)
 	if !sameStates(states, r.States) {
 		out.HTTPStatuses = append(out.HTTPStatuses, HTTPStatus{Route: key, UID: r.UID, Version: r.Version, States: states, Others: r.Others})
 	}
 }
 
-// attach finds the parents that are ours, with the conditions of those that the route is not attached to, and the
-// hostnames that it has by the others. A Gateway that cannot be read may be attached to: unknown says why, and
+// attach finds the parents that are ours, with the conditions of those that the route is not attached to, and by the
+// others the listeners that it goes through and its hostnames. A Gateway that cannot be read may be attached to: unknown says why, and
 // that the hub is to keep what it has.
-func (r *HTTPRoute) attach(in *HTTPInput, key model.Key, addresses []string, used *attached) (states []ParentState, hosts []string, unknown *v1alpha1.Condition) {
+func (r *HTTPRoute) attach(in *HTTPInput, key model.Key, addresses []string, used *attached) (states []ParentState, through map[ParentRef][]listenerKey, hosts []string, unknown *v1alpha1.Condition) {
+	through = map[ParentRef][]listenerKey{}
 	for _, p := range r.Parents {
 		gateway := model.Key{Namespace: cmp.Or(p.Namespace, key.Namespace), Name: p.Name}
 		g := in.Gateways[gateway]
@@ -182,19 +206,16 @@ func (r *HTTPRoute) attach(in *HTTPInput, key model.Key, addresses []string, use
 			states = append(states, ParentState{Ref: p})
 			continue
 		}
-		names, through, why := g.attach(key.Namespace, gateway.Namespace, &p, r.Hostnames)
-		for _, l := range through {
-			if used.routes[gateway] == nil {
-				used.routes[gateway] = map[string]int32{}
-			}
-			used.routes[gateway][l]++
+		names, listeners, why := g.attach(key.Namespace, gateway.Namespace, &p, r.Hostnames)
+		for _, l := range listeners {
+			through[p] = append(through[p], listenerKey{gateway, l})
 		}
-		if hosts = append(hosts, names...); len(through) > 0 {
+		if hosts = append(hosts, names...); len(listeners) > 0 {
 			used.addresses[gateway] = append(used.addresses[gateway], addresses...)
 		}
 		states = append(states, ParentState{Ref: p, Conditions: refusal(why, r.Generation)})
 	}
-	return states, hosts, unknown
+	return states, through, hosts, unknown
 }
 
 // fill gives conditions to those parents that have none.
@@ -351,7 +372,7 @@ func judged(verdict v1alpha1.Condition, addresses []string, generation int64) []
 }
 
 // wanted is what the status of a Gateway is to be.
-func (g *Gateway) wanted(routes map[string]int32, addresses []string) GatewayStatus {
+func (g *Gateway) wanted(routes func(listener string) int, addresses []string) GatewayStatus {
 	s := GatewayStatus{Addresses: addresses}
 	state := func(kind string, why *v1alpha1.Condition, reason, message string) v1alpha1.Condition {
 		if why != nil {
@@ -379,7 +400,7 @@ func (g *Gateway) wanted(routes map[string]int32, addresses []string) GatewaySta
 				resolved = why
 			}
 		}
-		s.Listeners = append(s.Listeners, ListenerStatus{Name: l.Name, Attached: routes[l.Name], Kinds: kinds, Conditions: []v1alpha1.Condition{
+		s.Listeners = append(s.Listeners, ListenerStatus{Name: l.Name, Attached: int32(routes(l.Name)), Kinds: kinds, Conditions: []v1alpha1.Condition{
 			state(v1alpha1.ConditionAccepted, why, v1alpha1.ConditionAccepted, ""), state(conditionResolved, resolved, conditionResolved, ""),
 			state(conditionProgrammed, cmp.Or(why, none), conditionProgrammed, ""),
 		}})

@@ -272,6 +272,32 @@ func TestGatewayNotServed(t *testing.T) {
 	}
 }
 
+// TestAttachedRoutes: a listener counts the routes that are accepted, each once.
+func TestAttachedRoutes(t *testing.T) {
+	w := newHTTPRoutes()
+	g := w.gateway("default", "hub", `{"gatewayClassName":"lbd","listeners":[{"name":"a","port":80,"protocol":"HTTP"},{"name":"b","port":80,"protocol":"HTTP","hostname":"b.example.com"}]}`)
+	w.httpRoute("shop", `{"parentRefs":[{"name":"hub"},{"name":"hub","sectionName":"a"}],"hostnames":["a.example.com"],"rules":[{"backendRefs":[{"name":"web","port":80}]}]}`)
+	w.httpRoute("more", `{"parentRefs":[{"name":"hub"}],"hostnames":["b.example.com"],"rules":[{"backendRefs":[{"name":"web","port":80}]}]}`)
+	expect := func(when, want string) {
+		t.Helper()
+		w.stepHTTP(t)
+		got := ""
+		for _, l := range g.Status.Listeners {
+			got += fmt.Sprintf("%s%d ", l.Name, l.Attached)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", when, got, want)
+		}
+	}
+	expect("before the hub has judged", "a0 b0 ")
+	w.judgeHTTP("shop", v1alpha1.ConditionTrue, "Accepted")
+	expect("one by two parents", "a1 b0 ")
+	w.judgeHTTP("more", v1alpha1.ConditionTrue, "Accepted", "192.0.2.7")
+	expect("both", "a2 b1 ")
+	w.judgeHTTP("shop", v1alpha1.ConditionFalse, "HostnameTaken")
+	expect("one refused", "a1 b1 ")
+}
+
 // TestParentsInAnyOrder: the order of the entries in the status is nothing to write for, an entry too many is.
 func TestParentsInAnyOrder(t *testing.T) {
 	w := newHTTPRoutes()
