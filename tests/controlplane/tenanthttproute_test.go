@@ -31,7 +31,7 @@ spec:
       filters: [{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /some}}}]
       backendRefs: [{name: front, port: 80}]
     - matches: [{path: {type: Exact, value: /old}}]
-      filters: [{type: RequestRedirect, requestRedirect: {scheme: https, statusCode: 301}}]
+      filters: [{type: RequestRedirect, requestRedirect: {scheme: https, hostname: new.example.com, statusCode: 301}}]
 `
 
 // httpRoutes has a Gateway of the hub serve HTTPRoutes of both tenants. Hostnames of bank's Ingress are not to be

@@ -180,6 +180,9 @@ func ReadHTTPRoute(namespace string, spec []byte, into *HTTPRoute) {
 		for j := range r.Filters {
 			into.Why = cmp.Or(into.Why, r.Filters[j].read(&rule))
 		}
+		if rule.loops(s.Hostnames) {
+			into.Why = cmp.Or(into.Why, unsupported("the redirect of spec.rules[%d] changes at most the scheme: the hub serves a route by HTTP and HTTPS alike, so it would lead to itself; the admin of the hub can redirect HTTP", i))
+		}
 		for _, b := range r.BackendRefs {
 			into.Why = cmp.Or(into.Why, b.check(namespace))
 			rule.Refs = append(rule.Refs, HTTPBackend{Service: b.Name, Port: b.Port, Weight: b.Weight})
@@ -190,6 +193,20 @@ func ReadHTTPRoute(namespace string, spec []byte, into *HTTPRoute) {
 
 func unsupported(format string, a ...any) *v1alpha1.Condition {
 	return new(no(ReasonUnsupported, fmt.Sprintf(format, a...)))
+}
+
+// loops tells whether a redirect leads requests for hostnames of the route to the rule again, by whatever scheme. Those
+// that are matched by a header may be others the next time, as with X-Forwarded-Proto, and those of other methods become GET.
+func (r *HTTPRule) loops(hosts []string) bool {
+	x := r.Redirect
+	if x == nil || x.Hostname != "" && !slices.Contains(hosts, x.Hostname) || x.Port != 0 && x.Port != map[string]int32{"http": 80, "https": 443}[x.Scheme] {
+		return false
+	}
+	again := func(m v1alpha1.TenantHTTPMatch) bool {
+		same := x.Path == nil || cmp.Or(x.Path.Path, "/") == cmp.Or(m.Path, "/") && (x.Path.Type == "ReplaceFullPath") == (m.Type == v1alpha1.PathExact)
+		return same && len(m.Headers) == 0 && (m.Method == "" || m.Method == "GET")
+	}
+	return len(r.Matches) == 0 && again(v1alpha1.TenantHTTPMatch{}) || slices.ContainsFunc(r.Matches, again)
 }
 
 // check tells why a backend is not one that the hub can lead to.

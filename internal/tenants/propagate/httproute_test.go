@@ -188,6 +188,41 @@ func TestHTTPRouteRefused(t *testing.T) {
 	}
 }
 
+// TestRedirects: one that changes no more than the scheme is refused, since the hub serves the route by both.
+func TestRedirects(t *testing.T) {
+	prefix, exact := `{"path":{"type":"PathPrefix","value":"/a"}}`, `{"path":{"type":"Exact","value":"/a"}}`
+	for _, x := range []struct {
+		matches, redirect string
+		served            bool
+	}{
+		{prefix, `"scheme":"https","statusCode":301`, false},
+		{``, `"scheme":"https"`, false},
+		{``, `"statusCode":302`, false},
+		{exact, `"scheme":"http"`, false},
+		{exact, `"scheme":"https","port":443`, false},
+		{exact, `"scheme":"https","port":8443`, true},
+		{exact, `"scheme":"https","hostname":"a.example.com"`, false},
+		{exact, `"scheme":"https","hostname":"b.example.com"`, true},
+		{exact, `"scheme":"https","path":{"type":"ReplaceFullPath","replaceFullPath":"/a"}`, false},
+		{exact, `"scheme":"https","path":{"type":"ReplaceFullPath","replaceFullPath":"/b"}`, true},
+		{prefix, `"path":{"type":"ReplaceFullPath","replaceFullPath":"/a"}`, true}, // for which there may be another rule
+		{prefix, `"path":{"type":"ReplacePrefixMatch","replacePrefixMatch":"/a"}`, false},
+		{prefix, `"path":{"type":"ReplacePrefixMatch","replacePrefixMatch":"/b"}`, true},
+		{``, `"scheme":"https","path":{"type":"ReplacePrefixMatch","replacePrefixMatch":"/b"}`, true},
+		{`{"path":{"type":"PathPrefix","value":"/"},"headers":[{"name":"X-Forwarded-Proto","value":"http"}]}`, `"scheme":"https"`, true},
+		{`{"method":"POST"}`, `"scheme":"https"`, true},
+		{`{"method":"POST"},{"method":"GET"}`, `"scheme":"https"`, false},
+	} {
+		w := newHTTPRoutes()
+		w.httpRoute("shop", `{"parentRefs":[{"name":"hub"}],"hostnames":["a.example.com"],"rules":[{"matches":[`+x.matches+`],"filters":[{"type":"RequestRedirect","requestRedirect":{`+x.redirect+`}}]}]}`)
+		w.stepHTTP(t)
+		c := w.HTTP.Routes[at("shop")].States[0].Conditions[0]
+		if refused := strings.HasPrefix(c.Message, "the redirect of spec.rules[0] changes at most the scheme"); refused == x.served || (len(w.HubRoutes) == 1) != x.served {
+			t.Errorf("%+v: %+v", x, c)
+		}
+	}
+}
+
 // TestListeners: a route has the hostnames that it and the listeners have in common, and none by a listener that
 // does not allow it.
 func TestListeners(t *testing.T) {
