@@ -106,8 +106,7 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 	}
 	select {
 	case <-p.asked:
-	default:
-		in.HTTPRoutesUnknown = true
+	default: // there is none, and none is wanted
 		return true
 	}
 	err, ok := p.unread()
@@ -121,10 +120,10 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 		k.o.Logger.Info("HTTPRoutes of tenants are served again")
 	}
 	p.lacks = err != nil
+	for key, have := range p.routes.All() {
+		in.Have[routes.ID{Kind: routes.KindHTTPRoute, Key: key}] = have
+	}
 	if err == nil {
-		for key, have := range p.routes.All() {
-			in.Have[routes.ID{Kind: routes.KindHTTPRoute, Key: key}] = have
-		}
 		in.Gateways = make(map[model.Key][]string)
 		for key, addresses := range p.gateways.All() {
 			in.Gateways[key] = *addresses

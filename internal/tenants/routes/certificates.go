@@ -34,7 +34,7 @@ type Certificate struct {
 // certify judges the certificates of the routes that count, which are given by age. One that is for another's
 // hostname is used for no host: an engine shows it to whoever asks for a name that is in it. It also says which
 // certificates no route names any more.
-func (out *Output) certify(in *Input, byAge []model.Key, taken *claims) {
+func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *unknown) {
 	out.certificates = make(map[ID]bool)
 	has := make(map[*v1alpha1.Tenant]int)
 	for _, key := range byAge {
@@ -46,7 +46,7 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims) {
 			}
 			v := tenants.Verdict{Reason: tenants.ReasonAccepted}
 			if !out.certificates[id] {
-				v = in.certificate(&c, key, x.HubSecret, taken, has[c.Tenant])
+				v = in.certificate(&c, key, x.HubSecret, taken, unread, has[c.Tenant])
 			}
 			if before, judged := out.Certificates[key]; !judged || before.Reason == tenants.ReasonAccepted {
 				out.Certificates[key] = v
@@ -65,7 +65,7 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims) {
 }
 
 // certificate tells whether a Secret may be used for a tenant that has so many others.
-func (in *Input) certificate(c *tenants.Cluster, key model.Key, name string, taken *claims, others int) tenants.Verdict {
+func (in *Input) certificate(c *tenants.Cluster, key model.Key, name string, taken *claims, unread *unknown, others int) tenants.Verdict {
 	tenant, most := c.Tenant.Metadata.Name, int(c.Tenant.Spec.Limits.TLSSecrets)
 	if most == 0 {
 		return tenants.Verdict{Reason: ReasonNoSecrets, Message: fmt.Sprintf("the Tenant %s has no limits.tlsSecrets: no Secret of it is used", tenant)}
@@ -92,6 +92,9 @@ func (in *Input) certificate(c *tenants.Cluster, key model.Key, name string, tak
 		}
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("a certificate is for %s, which is taken: another tenant had %s first", host, other)}
+		}
+		if v, kept := unread.keeps(c.Tenant, host, taken); kept {
+			return v
 		}
 	}
 	return tenants.Verdict{Reason: tenants.ReasonAccepted}

@@ -92,20 +92,17 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			out.Writes = append(out.Writes, Object{id, body})
 		}
 	}
-	ports := make(map[ID]map[int32]bool)
-	for _, key := range accepted {
-		for service, nodePort := range in.Routes[key].Spec.Backends() {
-			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, in.Routes[key].TenantRoute, service)}}
-			if ports[id] == nil {
-				ports[id] = make(map[int32]bool)
-			}
-			ports[id][nodePort] = true
-		}
-	}
+	ports, http := in.ports(accepted)
 	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
-		list := slices.Sorted(maps.Keys(ports[id]))
-		add(id, service(list))
 		c := in.Clusters[id.Namespace]
+		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
+			for _, stays := range append(in.slicesOf(id), id) {
+				wanted[stays] = true
+			}
+			continue
+		}
+		list := slices.Sorted(maps.Keys(ports[id]))
+		add(id, service(list, slices.Sorted(maps.Keys(http[id]))))
 		for _, family := range families(in.Have[id]) {
 			for i, part := range slices.Collect(slices.Chunk(endpoints(&c, family), maxEndpoints)) {
 				add(ID{KindSlice, model.Key{Namespace: id.Namespace, Name: fmt.Sprintf("%s-%s-%d", id.Name, sliceSuffix[family], i)}}, slice(id.Name, family, list, part))
@@ -126,7 +123,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		}
 	}
 	for id, have := range in.Have {
-		if !wanted[id] {
+		if !wanted[id] && (id.Kind != KindHTTPRoute || !in.HTTPRoutesUnknown) {
 			out.Deletes = append(out.Deletes, Delete{id, have.UID})
 		}
 	}
@@ -140,13 +137,17 @@ func (a ID) compare(b ID) int {
 	return cmp.Or(order[a.Kind]-order[b.Kind], a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
 }
 
-// service is one without a selector: its EndpointSlices are written here.
-func service(nodePorts []int32) map[string]any {
+// service is one without a selector: its EndpointSlices are written here. HTTPRoutes lead to some of its ports.
+func service(nodePorts, http []int32) map[string]any {
 	var ports []any
 	for _, p := range nodePorts {
 		ports = append(ports, map[string]any{"name": portName(p), "protocol": "TCP", "port": int64(p), "targetPort": int64(p)})
 	}
-	return map[string]any{"spec": map[string]any{"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ports": ports}}
+	body := map[string]any{"spec": map[string]any{"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ports": ports}}
+	if len(http) > 0 {
+		body["metadata"] = map[string]any{"annotations": map[string]any{portsKey: mark(http)}}
+	}
+	return body
 }
 
 func portName(nodePort int32) string { return fmt.Sprintf("p%d", nodePort) }

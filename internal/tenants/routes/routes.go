@@ -35,7 +35,8 @@ type Input struct {
 	Have map[ID]Have
 	// Gateways are the addresses of Gateways of the hub.
 	Gateways map[model.Key][]string
-	// HTTPRoutesUnknown: the hub has no HTTPRoutes, or they may not be read, so that none is written.
+	// HTTPRoutesUnknown: the hub has no HTTPRoutes, or they may not be read, so that none is written or deleted.
+	// Have has those that were known last.
 	HTTPRoutesUnknown bool
 	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
 	// is not in it are not known.
@@ -104,7 +105,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		c := in.Clusters[key.Namespace]
 		out.Verdicts[key] = rules(&c, key, in.Routes[key])
 	}
-	taken := out.held(in, keys)
+	taken, unread := out.held(in, keys), in.unknown()
 	has, owners := make(map[*v1alpha1.Tenant]*use), make(map[ID]model.Key)
 	for _, key := range keys {
 		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
@@ -114,7 +115,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		if has[c.Tenant] == nil {
 			has[c.Tenant] = &use{services: map[model.Key]bool{}, ports: map[port]bool{}}
 		}
-		v := claim(&c, in.Routes[key], taken)
+		v := claim(&c, in.Routes[key], taken, unread)
 		if owner, is := owners[id]; is { // or two bodies of one object would be written in turn
 			v = tenants.Verdict{Reason: tenants.ReasonConflict, Message: fmt.Sprintf("the older TenantRoute %s is of the same %s", owner.Name, id.Kind)}
 		}
@@ -128,11 +129,13 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		for _, host := range in.Routes[key].Spec.Hosts() {
 			taken.add(c.Tenant, host)
 		}
-		out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
+		if !in.stays(in.Routes[key]) || len(out.Hostnames[key]) == 0 {
+			out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
+		}
 		owners[id] = key
 		accepted = append(accepted, key)
 	}
-	out.certify(in, accepted, taken)
+	out.certify(in, accepted, taken, unread)
 	slices.SortFunc(accepted, model.Key.Compare)
 	return accepted
 }
@@ -141,12 +144,25 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 // engine serves until their Ingress or HTTPRoute is gone, whoever has a right to them now.
 func (out *Output) held(in *Input, keys []model.Key) *claims {
 	taken := newClaims()
+	ended := make(map[string]*v1alpha1.Tenant) // that of a namespace without one
+	tenant := func(namespace string) *v1alpha1.Tenant {
+		if t := in.Clusters[namespace].Tenant; t != nil {
+			return t
+		}
+		if ended[namespace] == nil {
+			ended[namespace] = new(v1alpha1.Tenant)
+		}
+		return ended[namespace]
+	}
 	for _, key := range keys {
-		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
+		r, t := in.Routes[key], tenant(key.Namespace)
+		hosts := r.Spec.Hosts()
+		if in.stays(r) { // whatever it asks for now
+			hosts = r.Held
+		} else if out.Verdicts[key].Reason != tenants.ReasonAccepted {
 			continue
 		}
-		r, t := in.Routes[key], in.Clusters[key.Namespace].Tenant
-		for _, host := range r.Spec.Hosts() {
+		for _, host := range hosts {
 			if slices.Contains(r.Held, host) && taken.other(t, host) == "" {
 				taken.add(t, host)
 				out.Hostnames[key] = append(out.Hostnames[key], host)
@@ -154,18 +170,11 @@ func (out *Output) held(in *Input, keys []model.Key) *claims {
 		}
 		out.Hostnames[key] = sorted(out.Hostnames[key])
 	}
-	ended := make(map[string]*v1alpha1.Tenant) // that of a namespace without one
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
 		if id.Kind != KindIngress && id.Kind != KindHTTPRoute {
 			continue
 		}
-		t := in.Clusters[id.Namespace].Tenant
-		if t == nil {
-			if ended[id.Namespace] == nil {
-				ended[id.Namespace] = new(v1alpha1.Tenant)
-			}
-			t = ended[id.Namespace]
-		}
+		t := tenant(id.Namespace)
 		for _, host := range slices.Concat(hostsOf(in.Have[id]), in.shown(id)) {
 			if taken.other(t, host) == "" {
 				taken.add(t, host)
@@ -204,16 +213,19 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, s.Annotations.Allow)}
 }
 
-// claim tells whether another tenant has a hostname of a route, or the route asks for a new one while its
+// claim tells whether another tenant has, or may have, a hostname of a route, or the route asks for a new one while its
 // Tenant is suspended. A route counts as a whole or not at all:
 // who looks at it finds one reason, and nothing that half works. It does not say who has it.
-func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
+func claim(c *tenants.Cluster, r *Route, taken *claims, unread *unknown) tenants.Verdict {
 	for _, host := range r.Spec.Hosts() {
 		if c.Tenant.Spec.Suspended && !slices.Contains(r.Held, host) {
 			return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new, such as %s", c.Tenant.Metadata.Name, host)}
 		}
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("%s is taken: another tenant had a rule for %s first", host, other)}
+		}
+		if v, kept := unread.keeps(c.Tenant, host, taken); kept {
+			return v
 		}
 	}
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
