@@ -172,3 +172,27 @@ func TestGatewayEnds(t *testing.T) {
 	eventually(t, "its HTTPRoute is gone", func() bool { return len(api.All(httpRoutesOf)) == 0 })
 	eventually(t, "it says so", func() bool { return routeSays(api, "shop", "web") == "False GatewayNotAllowed, False NotAccepted" })
 }
+
+// TestGatewayOrphan: an HTTPRoute that was left when its TenantRoute and the Gateway of its Tenant ended goes, and its
+// hostname and Services are nobody's before.
+func TestGatewayOrphan(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	api := gatewayAPI(t)
+	serveGateway(api)
+	first := run(t, build(t, api, "a"))
+	putHTTPRoute(api, "shop", "web", old, "a.example.com")
+	takeHTTPRoute(t, api, "shop", "web")
+	eventually(t, "it is served", func() bool { return strings.HasSuffix(routeSays(api, "shop", "web"), "True Assigned") })
+	first.stop()
+	putTenant(api, "shop", old, `{"clusters":[{"name":"main","namespace":"shop","nodeCIDRs":["10.1.0.0/24"]}],"pools":["public"]}`)
+	api.Delete(tenantRoutes, "shop", "ingress.default.web")
+	putRoute(api, "bank", "steal", young, "a.example.com")
+	run(t, build(t, api, "b"))
+	eventually(t, "another tenant has the hostname", func() bool { return strings.HasPrefix(routeSays(api, "bank", "steal"), "a.example.com, True Accepted") })
+	if left := api.All(httpRoutesOf); len(left) > 0 {
+		t.Errorf("with it there is still %v", left)
+	}
+	eventually(t, "its Service is gone", func() bool {
+		return !slices.ContainsFunc(api.All(resource), func(o map[string]any) bool { return o["metadata"].(map[string]any)["namespace"] == "shop" })
+	})
+}

@@ -101,6 +101,9 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 		s := o.Value.Status
 		asked = asked || o.Value.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute && s != nil && len(s.Hostnames) > 0
 	}
+	for id, have := range in.Have { // or of one that was left by another controller
+		asked = asked || routes.LedTo(id, have)
+	}
 	if asked {
 		p.once.Do(func() { close(p.asked) })
 	}
