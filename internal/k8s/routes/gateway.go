@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,8 @@ type gatewayPart struct {
 	gateways *k8s.Watch[*[]string] // addresses
 	once     sync.Once
 	asked    chan struct{} // closed once they are read
+	changed  func([]model.Key)
+	patience time.Duration // k8s.AbsentAfter, but for tests
 
 	pending, lacks bool // of Run: nobody knows yet, and the log says that they cannot be read
 }
@@ -40,7 +43,7 @@ func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart 
 			Name: gateways.Resource, ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(gateways)), Object: &unstructured.Unstructured{},
 			Convert: convertGateway, Changed: changed,
 		}),
-		asked: make(chan struct{}),
+		asked: make(chan struct{}), changed: changed, patience: k8s.AbsentAfter,
 	}
 }
 
@@ -71,10 +74,29 @@ func (p *gatewayPart) watch(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.routes.Run(ctx) })
 	wg.Go(func() { p.gateways.Run(ctx) })
+	wg.Go(func() { p.attend(ctx) })
 	wg.Wait()
 }
 
-// unread is why they are not known; ok: they are, or cannot be for now. Else nobody knows yet.
+// attend tells when they cannot be read any more, and when they can again. A watch tells of objects alone.
+func (p *gatewayPart) attend(ctx context.Context) {
+	before, _ := p.unread()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(k8s.RetryMost, p.patience)):
+		}
+		err, _ := p.unread()
+		if (err == nil) != (before == nil) {
+			p.changed(nil)
+		}
+		before = err
+	}
+}
+
+// unread is why they are not known; ok: they are, or cannot be for now. Else nobody knows yet. What could not be
+// read for long may be another by now, or be gone.
 func (p *gatewayPart) unread() (err error, ok bool) {
 	ok = true
 	for _, w := range []interface {
@@ -82,9 +104,12 @@ func (p *gatewayPart) unread() (err error, ok bool) {
 		Synced() bool
 		State() k8s.WatchState
 	}{p.routes, p.gateways} {
-		if s := w.State(); !w.Synced() {
+		switch s := w.State(); {
+		case !w.Synced():
 			ok = ok && s.Err != nil
 			err = cmp.Or(err, s.Err, errors.New(w.Name()+": not read yet"))
+		case !s.Connected && time.Since(s.Since) >= p.patience:
+			err = cmp.Or(err, s.Err, errors.New(w.Name()+": not read any more"))
 		}
 	}
 	return err, ok

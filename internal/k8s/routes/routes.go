@@ -209,6 +209,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // input is what there is now; false: not all of it is known.
 func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
+	k.gateway.pending = false // whatever the term before ended with
 	k.mu.Lock()
 	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
 	k.mu.Unlock()

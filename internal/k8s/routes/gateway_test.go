@@ -1,0 +1,144 @@
+package routes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s"
+	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/tenants"
+	"lbd.dev/lbd/internal/tenants/routes"
+)
+
+const (
+	tenantRoutes = "lbd.dev/v1alpha1/tenantroutes"
+	httpRoutesOf = "gateway.networking.k8s.io/v1/httproutes"
+	gatewaysOf   = "gateway.networking.k8s.io/v1/gateways"
+)
+
+// counted counts the lines of a log that say something.
+type counted struct {
+	slog.Handler
+	words string
+	n     atomic.Int32
+}
+
+func (c *counted) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, c.words) {
+		c.n.Add(1)
+	}
+	return c.Handler.Handle(ctx, r)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("after 30 s still not: %s", what)
+}
+
+// gatewayBed is a Keeper at work, with a Tenant that has a Gateway and an HTTPRoute that is served.
+func gatewayBed(t *testing.T, patience time.Duration) (*apitest.Server, *counted) {
+	t.Helper()
+	api := apitest.New(t, map[string]string{"networking.k8s.io/v1/ingresses": "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice",
+		tenantRoutes: "TenantRoute", httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"})
+	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &counted{Handler: slog.NewTextHandler(t.Output(), nil), words: "HTTPRoutes of tenants are not served"}
+	k := New(Options{Logger: slog.New(log), Client: c, Manager: "test", Valid: func() bool { return true }})
+	k.gateway.patience = patience
+	shop := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: "shop"}, Spec: v1alpha1.TenantSpec{Hostnames: []string{"*.example.com"}, Gateway: "edge/public"}}
+	shop.Default()
+	k.Judged(map[string]tenants.Cluster{"shop": {Tenant: shop, NodePorts: v1alpha1.PortRange{First: 30000, Last: 32767}}})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { k.Watch(ctx); done <- struct{}{} }()
+	go func() { k.Run(ctx); done <- struct{}{} }()
+	t.Cleanup(func() { stop(); <-done; <-done })
+
+	api.Put(gatewaysOf, map[string]any{"metadata": map[string]any{"namespace": "edge", "name": "public"}, "status": map[string]any{"addresses": []any{map[string]any{"value": "198.51.100.9"}}}})
+	api.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "httproute.default.web", "uid": "web"}, "spec": map[string]any{
+		"origin": map[string]any{"kind": "HTTPRoute", "namespace": "default", "name": "web"},
+		"http":   map[string]any{"hostnames": []any{"a.example.com"}, "rules": []any{map[string]any{"backends": []any{map[string]any{"service": "web", "nodePort": int64(30080)}}}}}}})
+	name := tenants.HubName("shop", routes.KindHTTPRoute, "default", "web")
+	eventually(t, "its HTTPRoute is there", func() bool { return api.Get(httpRoutesOf, "shop", name) != nil })
+	r := api.Get(httpRoutesOf, "shop", name)
+	r["status"] = map[string]any{"parents": []any{map[string]any{"parentRef": map[string]any{"namespace": "edge", "name": "public"}, "conditions": []any{map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted"}}}}}
+	api.Put(httpRoutesOf, r)
+	eventually(t, "it is served", func() bool { return statusOf(api) == "[a.example.com] [198.51.100.9] Assigned" })
+	return api, log
+}
+
+// statusOf is what the TenantRoute says.
+func statusOf(api *apitest.Server) string {
+	status, _ := api.Get(tenantRoutes, "shop", "httproute.default.web")["status"].(map[string]any)
+	all, _ := status["conditions"].([]any)
+	for _, x := range all {
+		if c := x.(map[string]any); c["type"] == v1alpha1.ConditionAddressAssigned {
+			return fmt.Sprintf("%v %v %v", status["hostnames"], status["addresses"], c["reason"])
+		}
+	}
+	return ""
+}
+
+// TestGatewayAway: that the hub has lost its Gateway API, or the controller the right to read it, is said once it has
+// lasted. Nothing is deleted by what was known then, and all is as before once it can be read again.
+func TestGatewayAway(t *testing.T) {
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			const patience = time.Second
+			api, log := gatewayBed(t, patience)
+			var away atomic.Bool
+			away.Store(true)
+			began := time.Now()
+			api.Gate(func(r *http.Request) int {
+				if away.Load() && strings.Contains(r.URL.Path, "gateway.networking") {
+					return code
+				}
+				return 0
+			})
+			api.Stop() // all watches end
+			api.Start()
+			eventually(t, "it says that it is not known", func() bool { return statusOf(api) == "[a.example.com] [198.51.100.9] AddressPending" })
+			if took := time.Since(began); took < patience {
+				t.Errorf("it said so after %s", took)
+			}
+			before := len(api.Requests())
+			api.Delete(tenantRoutes, "shop", "httproute.default.web")
+			time.Sleep(3 * time.Second) // in which what is deleted would be deleted again
+			for _, r := range api.Requests()[before:] {
+				if strings.HasPrefix(r, http.MethodDelete) {
+					t.Errorf("while it is unknown: %s", r)
+				}
+			}
+			if n := log.n.Load(); n != 1 {
+				t.Errorf("the log says it %d times", n)
+			}
+			away.Store(false)
+			eventually(t, "nothing is left", func() bool { return len(api.All(httpRoutesOf))+len(api.All("v1/services")) == 0 })
+		})
+	}
+}
+
+// TestPendingEnds: that nobody knew the HTTPRoutes at the end of a term has the next one not look all the time.
+func TestPendingEnds(t *testing.T) {
+	_, w := bed(t)
+	w.k.secrets = &certificates{k: w.k}
+	w.k.gateway.pending = true
+	if _, _, known := w.k.input(t.Context()); known || w.k.gateway.pending {
+		t.Errorf("known %v, pending %v", known, w.k.gateway.pending)
+	}
+}
