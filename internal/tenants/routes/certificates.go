@@ -36,7 +36,7 @@ type Certificate struct {
 // certificates no route names any more.
 func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *unknown) {
 	out.certificates = make(map[ID]bool)
-	has := make(map[*v1alpha1.Tenant]int)
+	has, verdicts := make(map[*v1alpha1.Tenant]int), make(map[ID]tenants.Verdict)
 	for _, key := range byAge {
 		c := in.Clusters[key.Namespace]
 		for _, x := range in.Routes[key].Spec.TLS {
@@ -44,20 +44,20 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *
 			if x.HubSecret == "" {
 				continue
 			}
-			v := tenants.Verdict{Reason: tenants.ReasonAccepted}
-			if !out.certificates[id] {
-				v = in.certificate(&c, key, x.HubSecret, taken, unread, has[c.Tenant])
+			v, judged := verdicts[id]
+			if !judged { // once: thousands of entries can name one Secret
+				v = out.certificate(in, &c, id, taken, unread, has[c.Tenant])
+				verdicts[id] = v
+				if v.Reason == tenants.ReasonAccepted {
+					out.certificates[id] = true
+					has[c.Tenant]++
+					for _, name := range in.names(id) {
+						taken.add(c.Tenant, name)
+					}
+				}
 			}
-			if before, judged := out.Certificates[key]; !judged || before.Reason == tenants.ReasonAccepted {
+			if before, is := out.Certificates[key]; !is || before.Reason == tenants.ReasonAccepted {
 				out.Certificates[key] = v
-			}
-			if v.Reason != tenants.ReasonAccepted || out.certificates[id] {
-				continue
-			}
-			out.certificates[id] = true
-			has[c.Tenant]++
-			for _, name := range in.names(key.Namespace, x.HubSecret) {
-				taken.add(c.Tenant, name)
 			}
 		}
 	}
@@ -65,22 +65,22 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *
 }
 
 // certificate tells whether a Secret may be used for a tenant that has so many others.
-func (in *Input) certificate(c *tenants.Cluster, key model.Key, name string, taken *claims, unread *unknown, others int) tenants.Verdict {
+func (out *Output) certificate(in *Input, c *tenants.Cluster, id ID, taken *claims, unread *unknown, others int) tenants.Verdict {
 	tenant, most := c.Tenant.Metadata.Name, int(c.Tenant.Spec.Limits.TLSSecrets)
 	if most == 0 {
 		return tenants.Verdict{Reason: ReasonNoSecrets, Message: fmt.Sprintf("the Tenant %s has no limits.tlsSecrets: no Secret of it is used", tenant)}
 	}
-	all, known := in.Certificates[key.Namespace]
+	all, known := in.Certificates[id.Namespace]
 	if !known {
-		if slices.Contains(secretsOf(in.Have[routeID(key.Namespace, in.Routes[key].TenantRoute)]), name) {
+		if out.shown[id] {
 			return tenants.Verdict{Reason: tenants.ReasonAccepted}
 		}
 		return tenants.Verdict{Reason: ReasonUnread, Message: "the controller of the hub cannot read the Secrets of the namespace: it needs what `lbd tenant create --tls-secrets` prints"}
 	}
-	x := all[name]
+	x := all[id.Name]
 	switch {
 	case x == nil:
-		return tenants.Verdict{Reason: tenants.ReasonSecretMissing, Message: "the hub has not the Secret " + name}
+		return tenants.Verdict{Reason: tenants.ReasonSecretMissing, Message: "the hub has not the Secret " + id.Name}
 	case x.Broken != "":
 		return tenants.Verdict{Reason: ReasonBadContent, Message: x.Broken}
 	case others >= most:
@@ -127,17 +127,21 @@ func secretID(namespace, name string) ID {
 }
 
 // names are those in a certificate; of one that is not known there are none.
-func (in *Input) names(namespace, name string) []string {
-	if x := in.Certificates[namespace][name]; x != nil {
+func (in *Input) names(id ID) []string {
+	if x := in.Certificates[id.Namespace][id.Name]; x != nil {
 		return x.Names
 	}
 	return nil
 }
 
-// shown are the hostnames for which an engine shows certificates of agents because of an Ingress.
-func (in *Input) shown(id ID) (hosts []string) {
-	for _, name := range secretsOf(in.Have[id]) {
-		hosts = append(hosts, in.names(id.Namespace, name)...)
+// show notes that an engine shows certificates because of an Ingress, and returns the hostnames of those that
+// are new: thousands of entries can name one Secret.
+func (out *Output) show(in *Input, ingress ID) (hosts []string) {
+	for _, name := range secretsOf(in.Have[ingress]) {
+		if id := secretID(ingress.Namespace, name); !out.shown[id] {
+			out.shown[id] = true
+			hosts = append(hosts, in.names(id)...)
+		}
 	}
 	return hosts
 }

@@ -158,3 +158,42 @@ func TestCertificatesEnd(t *testing.T) {
 		t.Errorf("%v, young %v", out.Deletes, out.Young)
 	}
 }
+
+// TestCertificateCountsOnce: a Secret costs the same however many entries name it, whether it is used or refused.
+// Else one tenant keeps the routes of all waiting.
+func TestCertificateCountsOnce(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		// cost is what so many names in the Secret cost, by allocations.
+		cost := func(entries, most int) float64 {
+			var with [2]float64
+			for i, n := range []int{1, most} {
+				w := newWorld()
+				w.secrets(2, "shop", "bank")
+				w.route("bank", "www", 0, "www.example.com")
+				var names []string
+				for k := range n {
+					names = append(names, fmt.Sprintf("%sn%d.shop.example.com", strings.Repeat("a.", 100), k))
+				}
+				if refused {
+					names = append(names, "www.example.com")
+				}
+				for k := range entries {
+					r := w.Routes[keyOf("shop", fmt.Sprint(k%5))]
+					if r == nil {
+						r = w.route("shop", fmt.Sprint(k%5), k+1, "a.shop.example.com")
+					}
+					w.certificate("shop", r, "x", names...)
+				}
+				out := w.step(t)
+				if got := judged(&out, "shop", "0"); strings.HasPrefix(got, "true HostnameTaken") != refused || (got == "true Accepted") == refused {
+					t.Fatal(got)
+				}
+				with[i] = testing.AllocsPerRun(3, func() { Step(&w.Input) })
+			}
+			return with[1] - with[0]
+		}
+		if one, many := cost(1, 100), cost(100, 100); many > 3*one+1000 {
+			t.Errorf("refused %v: the names cost %v allocations of one entry, and %v of a hundred", refused, one, many)
+		}
+	}
+}

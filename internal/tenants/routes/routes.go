@@ -70,6 +70,7 @@ type Output struct {
 	Young        bool
 
 	certificates map[ID]bool // those that are used
+	shown        map[ID]bool // Secrets that Ingresses of the hub name
 }
 
 // use is what the routes of a tenant have.
@@ -89,7 +90,7 @@ type port struct {
 func Step(in *Input) Output {
 	out := Output{
 		Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string),
-		Certificates: make(map[model.Key]tenants.Verdict),
+		Certificates: make(map[model.Key]tenants.Verdict), shown: make(map[ID]bool),
 	}
 	accepted := out.judge(in)
 	out.difference(in, accepted)
@@ -175,7 +176,7 @@ func (out *Output) held(in *Input, keys []model.Key) *claims {
 			continue
 		}
 		t := tenant(id.Namespace)
-		for _, host := range slices.Concat(hostsOf(in.Have[id]), in.shown(id)) {
+		for _, host := range slices.Concat(hostsOf(in.Have[id]), out.show(in, id)) {
 			if taken.other(t, host) == "" {
 				taken.add(t, host)
 			}
