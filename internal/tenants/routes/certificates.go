@@ -100,10 +100,11 @@ func (out *Output) certificate(in *Input, c *tenants.Cluster, id ID, taken *clai
 	return tenants.Verdict{Reason: tenants.ReasonAccepted}
 }
 
-// forget deletes the certificates that no route names. A new one is given time: its agent writes it before the
-// route.
+// forget deletes the certificates that neither a route nor an Ingress of the hub names: while an Ingress names
+// one, an agent must not get to make another of its name. A new one is given time: its agent writes it before
+// the route.
 func (out *Output) forget(in *Input) {
-	named := make(map[ID]bool)
+	named := maps.Clone(out.shown)
 	for key, r := range in.Routes {
 		for _, x := range r.Spec.TLS {
 			named[secretID(key.Namespace, x.HubSecret)] = true
@@ -135,12 +136,18 @@ func (in *Input) names(id ID) []string {
 }
 
 // show notes that an engine shows certificates because of an Ingress, and returns the hostnames of those that
-// are new: thousands of entries can name one Secret.
+// are new: thousands of entries can name one Secret. A Secret made anew holds no hostname that its tenant may
+// not have.
 func (out *Output) show(in *Input, ingress ID) (hosts []string) {
+	t := in.Clusters[ingress.Namespace].Tenant
 	for _, name := range secretsOf(in.Have[ingress]) {
 		if id := secretID(ingress.Namespace, name); !out.shown[id] {
 			out.shown[id] = true
-			hosts = append(hosts, in.names(id)...)
+			for _, host := range in.names(id) {
+				if t == nil || within(host, t.Spec.Hostnames) {
+					hosts = append(hosts, host)
+				}
+			}
 		}
 	}
 	return hosts

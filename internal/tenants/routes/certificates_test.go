@@ -197,3 +197,38 @@ func TestCertificateCountsOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestCertificateStaysWhileShown: a Secret is not deleted while an Ingress of the hub names it, so that nobody
+// makes another of its name that the engine then shows.
+func TestCertificateStaysWhileShown(t *testing.T) {
+	w := newWorld()
+	w.secrets(2, "shop", "bank")
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	w.certificate("shop", r, "x", "a.shop.example.com").Old = true
+	w.step(t)
+	r.Spec.TLS = nil
+	if out := Step(&w.Input); w.uses("shop", "web") != "x" || len(out.Writes) != 1 || len(out.Deletes) != 0 { // the write comes later
+		t.Errorf("the Ingress names %q, deletes %v, %d writes", w.uses("shop", "web"), out.Deletes, len(out.Writes))
+	}
+	w.Have[routeID("shop", r.TenantRoute)] = Have{Body: jsonOf(Step(&w.Input).Writes[0].Body)}
+	if out := Step(&w.Input); len(out.Deletes) != 1 || out.Deletes[0].ID != secretID("shop", "x") {
+		t.Errorf("after the write: deletes %v", out.Deletes)
+	}
+}
+
+// TestCertificateMadeAnew: one that was made anew under a name that an Ingress has takes no hostname which its
+// tenant may not have.
+func TestCertificateMadeAnew(t *testing.T) {
+	w := newWorld()
+	w.secrets(2, "shop", "bank")
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	w.certificate("shop", r, "x", "a.shop.example.com")
+	w.step(t)
+	w.Certificates["shop"]["x"] = &Certificate{UID: "new", Names: []string{"www.bank.example.com"}}
+	w.route("bank", "www", 2, "www.bank.example.com")
+	out := Step(&w.Input)
+	expect(t, says(&out), map[string]string{"bank/ingress.default.www": "Accepted"})
+	if w.step(t); w.uses("shop", "web") == "x" {
+		t.Error("the Ingress names a certificate for a hostname of another tenant")
+	}
+}
