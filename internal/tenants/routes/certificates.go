@@ -90,6 +90,9 @@ func (out *Output) certificate(in *Input, c *tenants.Cluster, id ID, taken *clai
 		if !within(host, c.Tenant.Spec.Hostnames) {
 			return tenants.Verdict{Reason: ReasonHostname, Message: fmt.Sprintf("a certificate is for %s, which the Tenant %s may not have; it may have %q", host, tenant, c.Tenant.Spec.Hostnames)}
 		}
+		if c.Tenant.Spec.Suspended && taken.of[host] != c.Tenant {
+			return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new, such as a certificate for %s", tenant, host)}
+		}
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("a certificate is for %s, which is taken: another tenant had %s first", host, other)}
 		}

@@ -232,3 +232,30 @@ func TestCertificateMadeAnew(t *testing.T) {
 		t.Error("the Ingress names a certificate for a hostname of another tenant")
 	}
 }
+
+// TestCertificateOfSuspended: a suspended tenant renews certificates for the names that it has, those that only
+// a certificate in use has too, and gets no others by one.
+func TestCertificateOfSuspended(t *testing.T) {
+	w := newWorld()
+	w.secrets(2, "shop", "bank")
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	w.certificate("shop", r, "x1", "b.shop.example.com")
+	w.step(t)
+	w.Clusters["shop"].Tenant.Spec.Suspended = true
+	r.Spec.TLS = nil
+	w.certificate("shop", r, "x2", "a.shop.example.com", "b.shop.example.com")
+	if out := w.step(t); judged(&out, "shop", "web") != "true Accepted" || w.uses("shop", "web") != "x2" {
+		t.Errorf("renewed: %s, the Ingress names %q", judged(&out, "shop", "web"), w.uses("shop", "web"))
+	}
+	for i, name := range []string{"www.example.com", "*.shop.example.com"} {
+		r.Spec.TLS = nil
+		w.certificate("shop", r, fmt.Sprint("new", i), "a.shop.example.com", name)
+		out := w.step(t)
+		if got := judged(&out, "shop", "web"); got != "true Suspended the Tenant shop is suspended: what it has stays, and it gets nothing new, such as a certificate for "+name {
+			t.Error(got)
+		}
+	}
+	w.route("bank", "www", 2, "www.example.com")
+	out := w.step(t)
+	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted", "bank/ingress.default.www": "Accepted"})
+}
