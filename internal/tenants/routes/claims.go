@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -21,12 +22,46 @@ func within(host string, bounds []string) bool {
 // the engine of the hub reads it.
 type claims struct {
 	of map[string]*v1alpha1.Tenant // by hostname
-	// below are the tenants that have names below a suffix such as .example.com, each with one of them.
+	// below are the tenants that have names below a suffix such as .example.com, each with one of them. It has
+	// the suffixes of all wildcards that are asked for, and no others: a long name has a hundred.
 	below map[string]map[*v1alpha1.Tenant]string
 }
 
-func newClaims() *claims {
-	return &claims{of: map[string]*v1alpha1.Tenant{}, below: map[string]map[*v1alpha1.Tenant]string{}}
+// newClaims has room for names below the wildcards that are asked for.
+func newClaims(wildcards map[string]bool) *claims {
+	c := &claims{of: map[string]*v1alpha1.Tenant{}, below: make(map[string]map[*v1alpha1.Tenant]string, len(wildcards))}
+	for suffix := range wildcards {
+		c.below[suffix] = map[*v1alpha1.Tenant]string{}
+	}
+	return c
+}
+
+// wildcards are the suffixes of all wildcards that may be asked for.
+func (in *Input) wildcards() map[string]bool {
+	all := map[string]bool{}
+	ask := func(hosts []string) {
+		for _, host := range hosts {
+			if suffix, wild := strings.CutPrefix(host, "*"); wild {
+				all[suffix] = true
+			}
+		}
+	}
+	for _, r := range in.Routes {
+		ask(r.Spec.Hosts())
+		ask(r.Held)
+	}
+	for _, have := range in.Have {
+		ask(hostsOf(have))
+	}
+	for namespace, list := range in.Certificates {
+		for name := range list {
+			ask(in.names(secretID(namespace, name)))
+		}
+	}
+	for _, x := range in.Clusters {
+		ask(x.Tenant.Spec.Hostnames)
+	}
+	return all
 }
 
 // other is a hostname of another tenant that overlaps this one; empty: there is none.
@@ -34,7 +69,10 @@ func (c *claims) other(t *v1alpha1.Tenant, host string) string {
 	if o := c.of[host]; o != nil && o != t {
 		return host
 	}
-	for _, suffix := range suffixes(host) {
+	for suffix := range suffixes(host) {
+		if c.below[suffix] == nil {
+			continue
+		}
 		if o := c.of["*"+suffix]; o != nil && o != t {
 			return "*" + suffix
 		}
@@ -59,22 +97,22 @@ func (c *claims) add(t *v1alpha1.Tenant, host string) {
 		return
 	}
 	c.of[host] = t
-	for _, suffix := range suffixes(host) {
-		if c.below[suffix] == nil {
-			c.below[suffix] = map[*v1alpha1.Tenant]string{}
-		}
-		if name, has := c.below[suffix][t]; !has || host < name {
-			c.below[suffix][t] = host
+	for suffix := range suffixes(host) {
+		if below := c.below[suffix]; below != nil {
+			if name, has := below[t]; !has || host < name {
+				below[t] = host
+			}
 		}
 	}
 }
 
 // suffixes of a.b.c are .b.c and .c.
-func suffixes(host string) (list []string) {
-	for i := range len(host) {
-		if host[i] == '.' {
-			list = append(list, host[i:])
+func suffixes(host string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range len(host) {
+			if host[i] == '.' && !yield(host[i:]) {
+				return
+			}
 		}
 	}
-	return list
 }

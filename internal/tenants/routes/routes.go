@@ -144,7 +144,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 // held are the hostnames that tenants have: those that a route had and asks for still, and those that the
 // engine serves until their Ingress or HTTPRoute is gone, whoever has a right to them now.
 func (out *Output) held(in *Input, keys []model.Key) *claims {
-	taken := newClaims()
+	taken := newClaims(in.wildcards())
 	ended := make(map[string]*v1alpha1.Tenant) // that of a namespace without one
 	tenant := func(namespace string) *v1alpha1.Tenant {
 		if t := in.Clusters[namespace].Tenant; t != nil {

@@ -119,11 +119,12 @@ func (in *Input) unknown() *unknown {
 	if !in.HTTPRoutesUnknown {
 		return u
 	}
+	wildcards := in.wildcards()
 	add := func(t *v1alpha1.Tenant) {
 		if u.of[t] != nil {
 			return
 		}
-		u.of[t] = newClaims()
+		u.of[t] = newClaims(wildcards)
 		for _, bound := range t.Spec.Hostnames {
 			u.of[t].add(t, bound)
 		}
