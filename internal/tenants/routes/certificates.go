@@ -3,7 +3,9 @@ package routes
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -156,15 +158,48 @@ func (out *Output) show(in *Input, ingress ID) (hosts []string) {
 	return hosts
 }
 
+// keep has an Ingress keep the Secrets of agents that it names, while those of the namespace are not known and
+// a route names others for the same hosts.
+func (in *Input) keep(c *tenants.Cluster, id ID, r *Route, body map[string]any) map[string]any {
+	if _, known := in.Certificates[id.Namespace]; known || c.Tenant.Spec.Limits.TLSSecrets == 0 {
+		return body
+	}
+	entries := tlsOf(Have{Body: body})
+	sameHosts := func(a, b map[string]any) bool { return reflect.DeepEqual(a["hosts"], b["hosts"]) }
+	left := slices.DeleteFunc(tlsOf(in.Have[id]), func(had map[string]any) bool {
+		name, _ := had["secretName"].(string)
+		return !strings.HasPrefix(name, v1alpha1.HubSecretPrefix) ||
+			slices.ContainsFunc(entries, func(x map[string]any) bool { return x["secretName"] == name && sameHosts(x, had) })
+	})
+	for i, entry := range entries {
+		if want := r.Spec.TLS[i].HubSecret; want == "" || want == entry["secretName"] {
+			continue
+		}
+		if at := slices.IndexFunc(left, func(had map[string]any) bool { return sameHosts(had, entry) }); at >= 0 {
+			entry["secretName"] = left[at]["secretName"]
+			left = slices.Delete(left, at, at+1)
+		}
+	}
+	return body
+}
+
 // secretsOf are the Secrets that an Ingress names.
 func secretsOf(have Have) (names []string) {
-	spec, _ := have.Body["spec"].(map[string]any)
-	tls, _ := spec["tls"].([]any)
-	for _, x := range tls {
-		entry, _ := x.(map[string]any)
+	for _, entry := range tlsOf(have) {
 		if name, _ := entry["secretName"].(string); name != "" {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// tlsOf are the entries of an Ingress with hosts and a Secret.
+func tlsOf(have Have) (entries []map[string]any) {
+	spec, _ := have.Body["spec"].(map[string]any)
+	tls, _ := spec["tls"].([]any)
+	for _, x := range tls {
+		entry, _ := x.(map[string]any)
+		entries = append(entries, entry)
+	}
+	return entries
 }

@@ -259,3 +259,81 @@ func TestCertificateOfSuspended(t *testing.T) {
 	out := w.step(t)
 	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted", "bank/ingress.default.www": "Accepted"})
 }
+
+// TestCertificatesUnreadRenewed: what the engine has stays, while Secrets are not known, if the route names
+// others for the same hosts, and nothing else does.
+func TestCertificatesUnreadRenewed(t *testing.T) {
+	for _, c := range []struct{ before, after, want string }{ // the Secrets of the entries; - is none of its agent
+		{"1", "2", "1"},
+		{"1 2", "3 4", "1 2"},
+		{"1 2", "2 3", "2 1"},
+		{"1", "2 3", "1 -"},
+		{"1", "-", "-"},
+		{"-", "2", "-"},
+		{"- 1", "- 2", "- 1"},
+	} {
+		w := newWorld()
+		w.secrets(9, "shop")
+		r := w.route("shop", "web", 1, "a.shop.example.com")
+		name := func(list string) {
+			r.Spec.TLS = nil
+			for _, secret := range strings.Fields(list) {
+				if secret == "-" {
+					r.Spec.TLS = append(r.Spec.TLS, v1alpha1.TenantTLS{Secret: "cert"})
+				} else {
+					w.certificate("shop", r, v1alpha1.HubSecretPrefix+secret, "a.shop.example.com")
+				}
+			}
+		}
+		check := func(when, want string) {
+			t.Helper()
+			w.step(t)
+			got := strings.NewReplacer(v1alpha1.HubSecretPrefix, "", SecretName("shop", "default", "cert"), "-").Replace(w.uses("shop", "web"))
+			if got != want {
+				t.Errorf("%q, then %q, %s: the Ingress names %q, want %q", c.before, c.after, when, got, want)
+			}
+		}
+		name(c.before)
+		check("before", c.before)
+		name(c.after)
+		all := w.Certificates
+		w.Certificates = nil
+		check("not known", c.want)
+		w.Certificates = all
+		check("known", c.after)
+		w.Certificates = nil
+		w.Clusters["shop"].Tenant.Spec.Limits.TLSSecrets = 0
+		check("not allowed", strings.Repeat("- ", len(strings.Fields(c.after))-1)+"-")
+	}
+}
+
+// TestCertificatesUnreadByHosts: as above, with entries of other hosts.
+func TestCertificatesUnreadByHosts(t *testing.T) {
+	tls := func(host, secret, hubSecret string) v1alpha1.TenantTLS {
+		if hubSecret != "" {
+			hubSecret = v1alpha1.HubSecretPrefix + hubSecret
+		}
+		return v1alpha1.TenantTLS{Hosts: []string{host + ".shop.example.com"}, Secret: secret, HubSecret: hubSecret}
+	}
+	for want, c := range map[string]struct {
+		after []v1alpha1.TenantTLS
+		known bool
+	}{
+		"lbd-tls-1 lbd-tls-1": {after: []v1alpha1.TenantTLS{tls("b", "cert", "2"), tls("a", "cert", "2")}},
+		"":                    {after: []v1alpha1.TenantTLS{tls("d", "", "2"), tls("c", "", "2")}}, // c had one that was not of an agent
+		" ":                   {after: []v1alpha1.TenantTLS{tls("a", "", "2")}, known: true},
+	} {
+		w := newWorld()
+		w.secrets(9, "shop")
+		r := w.route("shop", "web", 1, "a.shop.example.com", "b.shop.example.com", "c.shop.example.com", "d.shop.example.com")
+		r.Spec.TLS = []v1alpha1.TenantTLS{tls("a", "cert", "1"), tls("b", "cert", "1"), tls("c", "cert", "")}
+		w.Certificates["shop"][v1alpha1.HubSecretPrefix+"1"] = &Certificate{Names: []string{"a.shop.example.com"}}
+		w.step(t)
+		if r.Spec.TLS = c.after; !c.known {
+			w.Certificates = nil
+		}
+		if w.step(t); w.uses("shop", "web") != strings.TrimSpace(want) {
+			t.Errorf("%v, known %v: the Ingress names %q, want %q", c.after, c.known, w.uses("shop", "web"), want)
+		}
+	}
+}

@@ -113,7 +113,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
 		switch id := routeID(key.Namespace, r.TenantRoute); {
 		case id.Kind == KindIngress:
-			add(id, ingress(&c, key.Namespace, r, out.certificates))
+			add(id, in.keep(&c, id, r, ingress(&c, key.Namespace, r, out.certificates)))
 			out.Addresses[key] = addresses(in.Have[id])
 		case in.HTTPRoutesUnknown:
 			out.fromGateway(in, key, Have{})
