@@ -251,8 +251,14 @@ func (b *Balancer) serves(m *Machine, report *Report) (v1alpha1.MemberState, str
 	return v1alpha1.MemberActive, MemberStandby
 }
 
-// announced tells whether a node of the group answers for an address.
+// announced tells whether a node of the group answers for an address. One without a session with a
+// router that is to hear of the address may be the one that has it.
 func (r *Report) announced(addr netip.Addr) bool {
+	return r.owned(addr) || slices.ContainsFunc(r.Members, func(n model.MachineMember) bool { return n.Standing[addr] == model.ReasonDegraded })
+}
+
+// owned tells whether a node of the group is known to have an address.
+func (r *Report) owned(addr netip.Addr) bool {
 	return slices.ContainsFunc(r.Members, func(n model.MachineMember) bool { return n.Standing[addr] == model.ReasonOwner })
 }
 
@@ -261,7 +267,7 @@ func (r *Report) announced(addr netip.Addr) bool {
 // could have the address too is not contradicted for ever.
 func (r *Report) Speaks(b *Balancer) bool {
 	by := b.Status.ReportedBy
-	return by == "" || slices.ContainsFunc(b.Addrs(), r.announced) ||
+	return by == "" || slices.ContainsFunc(b.Addrs(), r.owned) ||
 		slices.ContainsFunc(r.Members, func(n model.MachineMember) bool { return string(n.Node) == by })
 }
 

@@ -239,7 +239,7 @@ func TestForwardedSummary(t *testing.T) {
 		"one is down":  {nil, &Report{Members: owner, Health: health(up, down)}, "m1=Active/Serving, m2=Unhealthy/Unhealthy, True/MembersHealthy, 1 of 2 members healthy"},
 		"one is new":   {nil, &Report{Members: owner, Health: health(up, unknown)}, "m1=Active/Serving, m2=Pending/HealthPending, True/MembersHealthy, 1 of 2 members healthy"},
 		"all are down": {nil, &Report{Members: none, Health: health(down, down)}, "m1=Unhealthy/Unhealthy, m2=Unhealthy/Unhealthy, False/NoHealthyMember, False/NobodyServes, 0 of 2 members healthy"},
-		"no session": {nil, &Report{Members: []model.MachineMember{node("box1", model.ReasonDegraded), node("box2", model.ReasonOwner)}, Health: health(up, up)},
+		"no session": {nil, &Report{Members: []model.MachineMember{node("box1", model.ReasonDegraded), node("box2", model.ReasonDegraded)}, Health: health(up, up)},
 			"m1=Active/Serving, m2=Active/Serving, True/MembersHealthy, 2 of 2 members healthy"},
 		"not announced": {nil, &Report{Members: none, Health: health(up, up)}, "m1=Active/Standby, m2=Active/Standby, False/NobodyServes, False/NobodyServes, 2 of 2 members healthy"},
 		"not asked":     {nil, &Report{Members: owner, Health: health(up)}, "m1=Active/Serving, m2=Pending/NotReported, True/MembersHealthy, 1 of 2 members healthy"},
