@@ -133,9 +133,11 @@ func TestHTTPRoutePropagated(t *testing.T) {
 	if g := w.HTTP.Routes[at("shop")].States[0].Conditions[0].ObservedGeneration; g != 1 {
 		t.Errorf("it is about generation %d", g)
 	}
-	w.judgeHTTP("shop", v1alpha1.ConditionFalse, "HostnameTaken")
-	w.stepHTTP(t)
-	w.expectHTTP(t, "shop", "hub Accepted=HostnameTaken! ResolvedRefs=ResolvedRefs lbd.dev/Programmed=NotAccepted!")
+	for _, reason := range []string{"HostnameTaken", "HostnameUnknown"} {
+		w.judgeHTTP("shop", v1alpha1.ConditionFalse, reason)
+		w.stepHTTP(t)
+		w.expectHTTP(t, "shop", "hub Accepted="+reason+"! ResolvedRefs=ResolvedRefs lbd.dev/Programmed=NotAccepted!")
+	}
 	w.httpRoute("shop", strings.Replace(plainHTTP, `"web"`, `"none"`, 1))
 	w.stepHTTP(t)
 	w.expectHTTP(t, "shop", "hub Accepted=BackendNotFound! ResolvedRefs=BackendNotFound! lbd.dev/Programmed=NotAccepted!")

@@ -23,6 +23,7 @@ const (
 	ReasonNoGateway tenants.Reason = "GatewayNotAllowed"
 	ReasonHostname  tenants.Reason = "HostnameNotAllowed"
 	ReasonTaken     tenants.Reason = "HostnameTaken"
+	ReasonUnknown   tenants.Reason = "HostnameUnknown" // whether another tenant has it
 )
 
 // Input is all that a decision may look at.

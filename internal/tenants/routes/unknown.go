@@ -156,7 +156,7 @@ func (u *unknown) keeps(t *v1alpha1.Tenant, host string, taken *claims) (tenants
 	for other, bounds := range u.of {
 		may = may || other != t && bounds.other(t, host) != ""
 	}
-	return tenants.Verdict{Reason: tenants.ReasonNoAddress, Message: fmt.Sprintf("the controller of the hub cannot read HTTPRoutes, and one of another tenant may have %s", host)}, may
+	return tenants.Verdict{Reason: ReasonUnknown, Message: fmt.Sprintf("the controller of the hub cannot read HTTPRoutes, and one of another tenant may have %s", host)}, may
 }
 
 // stays tells whether what is served for a route may be what nobody can read now.

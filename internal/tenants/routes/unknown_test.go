@@ -39,7 +39,7 @@ func (w *world) servicePortsOf(tenant, name string) (texts []string) {
 // TestUnknownHostnames: while HTTPRoutes are not known, no hostname that one may have goes to another tenant, whatever
 // becomes of the TenantRoute or the Tenant.
 func TestUnknownHostnames(t *testing.T) {
-	const kept = "AddressPending the controller of the hub cannot read HTTPRoutes, and one of another tenant may have www.example.com"
+	const kept = "HostnameUnknown the controller of the hub cannot read HTTPRoutes, and one of another tenant may have www.example.com"
 	key := model.Key{Namespace: "shop", Name: "httproute.default.web"}
 	for name, change := range map[string]func(*world){
 		"the route is deleted":                  func(w *world) { delete(w.Routes, key) },
@@ -105,7 +105,7 @@ func TestUnknownOthers(t *testing.T) {
 	w.route("bank", "below", 3, "b.shop.example.com")
 	out = w.step(t)
 	expect(t, says(&out), map[string]string{
-		"bank/ingress.default.below": "AddressPending the controller of the hub cannot read HTTPRoutes, and one of another tenant may have b.shop.example.com"})
+		"bank/ingress.default.below": "HostnameUnknown the controller of the hub cannot read HTTPRoutes, and one of another tenant may have b.shop.example.com"})
 }
 
 // TestUnknownCertificate: a certificate for a hostname that an HTTPRoute of another may have is not used.
@@ -121,7 +121,7 @@ func TestUnknownCertificate(t *testing.T) {
 	w.Certificates = map[string]map[string]*Certificate{"bank": {secret: {Names: []string{"a.bank.example.com", "www.example.com"}}}}
 	out := w.step(t)
 	v := out.Certificates[model.Key{Namespace: "bank", Name: "ingress.default.other"}]
-	if v.Reason != tenants.ReasonNoAddress {
+	if v.Reason != ReasonUnknown {
 		t.Errorf("it says %v", v)
 	}
 }
