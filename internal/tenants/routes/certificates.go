@@ -37,8 +37,15 @@ type Certificate struct {
 // hostname is used for no host: an engine shows it to whoever asks for a name that is in it. It also says which
 // certificates no route names any more.
 func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *unknown) {
-	out.certificates = make(map[ID]bool)
+	out.certificates, out.waiting = make(map[ID]bool), make(map[ID]bool)
 	has, verdicts := make(map[*v1alpha1.Tenant]int), make(map[ID]tenants.Verdict)
+	for id := range out.kept {
+		for _, name := range sorted(secretsOf(in.Have[id])) {
+			if strings.HasPrefix(name, v1alpha1.HubSecretPrefix) {
+				has[in.Clusters[id.Namespace].Tenant]++
+			}
+		}
+	}
 	for _, key := range byAge {
 		c := in.Clusters[key.Namespace]
 		for _, x := range in.Routes[key].Spec.TLS {
@@ -50,6 +57,10 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *
 			if !judged { // once: thousands of entries can name one Secret
 				v = out.certificate(in, &c, id, taken, unread, has[c.Tenant])
 				verdicts[id] = v
+				if v.Reason == ReasonUnknown { // the one that is shown counts
+					out.waiting[id] = true
+					has[c.Tenant]++
+				}
 				if v.Reason == tenants.ReasonAccepted {
 					out.certificates[id] = true
 					has[c.Tenant]++
@@ -158,21 +169,30 @@ func (out *Output) show(in *Input, ingress ID) (hosts []string) {
 	return hosts
 }
 
-// keep has an Ingress keep the Secrets of agents that it names, while those of the namespace are not known and
-// a route names others for the same hosts.
-func (in *Input) keep(c *tenants.Cluster, id ID, r *Route, body map[string]any) map[string]any {
-	if _, known := in.Certificates[id.Namespace]; known || c.Tenant.Spec.Limits.TLSSecrets == 0 {
+// usable tells whether an Ingress that names a Secret of an agent may go on to.
+func (in *Input) usable(c *tenants.Cluster, id ID) bool {
+	all, known := in.Certificates[id.Namespace]
+	x := all[id.Name]
+	return c.Tenant.Spec.Limits.TLSSecrets > 0 && (!known || x != nil && x.Broken == "" &&
+		!slices.ContainsFunc(x.Names, func(name string) bool { return !within(name, c.Tenant.Spec.Hostnames) }))
+}
+
+// keep has an Ingress keep the Secrets of agents that it names, while a route names others for the same hosts that are
+// not known, or are not used for now.
+func (out *Output) keep(in *Input, c *tenants.Cluster, id ID, r *Route, body map[string]any) map[string]any {
+	_, known := in.Certificates[id.Namespace]
+	if known && len(out.waiting) == 0 || c.Tenant.Spec.Limits.TLSSecrets == 0 {
 		return body
 	}
 	entries := tlsOf(Have{Body: body})
 	sameHosts := func(a, b map[string]any) bool { return reflect.DeepEqual(a["hosts"], b["hosts"]) }
 	left := slices.DeleteFunc(tlsOf(in.Have[id]), func(had map[string]any) bool {
 		name, _ := had["secretName"].(string)
-		return !strings.HasPrefix(name, v1alpha1.HubSecretPrefix) ||
+		return !strings.HasPrefix(name, v1alpha1.HubSecretPrefix) || !in.usable(c, secretID(id.Namespace, name)) ||
 			slices.ContainsFunc(entries, func(x map[string]any) bool { return x["secretName"] == name && sameHosts(x, had) })
 	})
 	for i, entry := range entries {
-		if want := r.Spec.TLS[i].HubSecret; want == "" || want == entry["secretName"] {
+		if want := r.Spec.TLS[i].HubSecret; want == "" || want == entry["secretName"] || known && !out.waiting[secretID(id.Namespace, want)] {
 			continue
 		}
 		if at := slices.IndexFunc(left, func(had map[string]any) bool { return sameHosts(had, entry) }); at >= 0 {

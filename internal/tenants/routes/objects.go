@@ -92,7 +92,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			out.Writes = append(out.Writes, Object{id, body})
 		}
 	}
-	ports, http := in.ports(accepted)
+	ports, http := in.ports(accepted, out.kept)
 	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
 		c := in.Clusters[id.Namespace]
 		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
@@ -113,7 +113,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
 		switch id := routeID(key.Namespace, r.TenantRoute); {
 		case id.Kind == KindIngress:
-			add(id, in.keep(&c, id, r, ingress(&c, key.Namespace, r, out.certificates)))
+			add(id, out.keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates)))
 			out.Addresses[key] = addresses(in.Have[id])
 		case in.HTTPRoutesUnknown:
 			out.fromGateway(in, key, Have{})
@@ -121,6 +121,11 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			add(id, httpRoute(&c, key.Namespace, r))
 			out.fromGateway(in, key, in.Have[id])
 		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(out.kept), ID.compare) {
+		c := in.Clusters[id.Namespace]
+		add(id, in.as(&c, id))
+		out.Addresses[out.kept[id]] = addresses(in.Have[id])
 	}
 	for id, have := range in.Have {
 		if !wanted[id] && (id.Kind != KindHTTPRoute || !in.HTTPRoutesUnknown) {

@@ -70,8 +70,10 @@ type Output struct {
 	Certificates map[model.Key]tenants.Verdict
 	Young        bool
 
-	certificates map[ID]bool // those that are used
-	shown        map[ID]bool // Secrets that Ingresses of the hub name
+	kept         map[ID]model.Key // Ingresses that stay as they are, with their TenantRoutes
+	certificates map[ID]bool      // those that are used
+	waiting      map[ID]bool      // those that are not used for now
+	shown        map[ID]bool      // Secrets that Ingresses of the hub name
 }
 
 // use is what the routes of a tenant have.
@@ -91,7 +93,7 @@ type port struct {
 func Step(in *Input) Output {
 	out := Output{
 		Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string),
-		Certificates: make(map[model.Key]tenants.Verdict), shown: make(map[ID]bool),
+		Certificates: make(map[model.Key]tenants.Verdict), shown: make(map[ID]bool), kept: make(map[ID]model.Key),
 	}
 	accepted := out.judge(in)
 	out.difference(in, accepted)
@@ -121,11 +123,20 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		if owner, is := owners[id]; is { // or two bodies of one object would be written in turn
 			v = tenants.Verdict{Reason: tenants.ReasonConflict, Message: fmt.Sprintf("the older TenantRoute %s is of the same %s", owner.Name, id.Kind)}
 		}
-		if v.Reason == tenants.ReasonAccepted {
-			v = limit(&c, key, in.Routes[key], has[c.Tenant])
+		ports, served := portsOf(key.Namespace, in.Routes[key].TenantRoute), v.Reason == tenants.ReasonAccepted
+		if v.Reason == ReasonUnknown {
+			ports, served = in.serves(&c, id)
 		}
-		if v.Reason != tenants.ReasonAccepted {
-			out.Verdicts[key] = v
+		if over, is := limit(&c, ports, has[c.Tenant]); served && is {
+			v = over
+		} else if served {
+			has[c.Tenant].add(ports)
+			owners[id] = key
+		}
+		if out.Verdicts[key] = v; v.Reason != tenants.ReasonAccepted {
+			if v.Reason == ReasonUnknown && served {
+				out.kept[id] = key
+			}
 			continue
 		}
 		for _, host := range in.Routes[key].Spec.Hosts() {
@@ -134,7 +145,6 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		if !in.stays(in.Routes[key]) || len(out.Hostnames[key]) == 0 {
 			out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
 		}
-		owners[id] = key
 		accepted = append(accepted, key)
 	}
 	out.certify(in, accepted, taken, unread)
@@ -219,6 +229,7 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 // Tenant is suspended. A route counts as a whole or not at all:
 // who looks at it finds one reason, and nothing that half works. It does not say who has it.
 func claim(c *tenants.Cluster, r *Route, taken *claims, unread *unknown) tenants.Verdict {
+	verdict := tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
 	for _, host := range r.Spec.Hosts() {
 		if c.Tenant.Spec.Suspended && !slices.Contains(r.Held, host) {
 			return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new, such as %s", c.Tenant.Metadata.Name, host)}
@@ -226,24 +237,32 @@ func claim(c *tenants.Cluster, r *Route, taken *claims, unread *unknown) tenants
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("%s is taken: another tenant had a rule for %s first", host, other)}
 		}
-		if v, kept := unread.keeps(c.Tenant, host, taken); kept {
-			return v
+		if v, kept := unread.keeps(c.Tenant, host, taken); kept && verdict.Reason == tenants.ReasonAccepted { // unless another rule refuses it for good
+			verdict = v
 		}
 	}
-	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
+	return verdict
 }
 
-// limit counts what a route has, and tells which limit keeps it from that. It is not counted then.
-func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict {
-	name, limits := c.Tenant.Metadata.Name, &c.Tenant.Spec.Limits
-	services, ports := make(map[model.Key]bool), make(map[port]bool)
+// portsOf are the ports behind a route.
+func portsOf(namespace string, r *v1alpha1.TenantRoute) map[port]bool {
+	all := make(map[port]bool)
 	for service, nodePort := range r.Spec.Backends() {
-		k := model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, service)}
-		if !u.services[k] {
-			services[k] = true
+		all[port{model.Key{Namespace: namespace, Name: serviceName(namespace, r, service)}, nodePort}] = true
+	}
+	return all
+}
+
+// limit tells which limit keeps a route from having these ports.
+func limit(c *tenants.Cluster, wanted map[port]bool, u *use) (tenants.Verdict, bool) {
+	name, limits := c.Tenant.Metadata.Name, &c.Tenant.Spec.Limits
+	services, ports := make(map[model.Key]bool), 0
+	for x := range wanted {
+		if !u.services[x.service] {
+			services[x.service] = true
 		}
-		if x := (port{k, nodePort}); !u.ports[x] {
-			ports[x] = true
+		if !u.ports[x] {
+			ports++
 		}
 	}
 	for _, x := range []struct {
@@ -252,16 +271,21 @@ func limit(c *tenants.Cluster, key model.Key, r *Route, u *use) tenants.Verdict 
 		most int32
 	}{
 		{u.routes + 1, "routes", limits.Routes}, {len(u.services) + len(services), "Services behind routes", limits.Routes},
-		{len(u.ports) + len(ports), "ports behind routes", limits.Ports},
+		{len(u.ports) + ports, "ports behind routes", limits.Ports},
 	} {
 		if x.n > int(x.most) {
-			return tenants.Verdict{Reason: tenants.ReasonLimit, Message: fmt.Sprintf("with it the Tenant %s has %d %s of %d that it may have", name, x.n, x.what, x.most)}
+			return tenants.Verdict{Reason: tenants.ReasonLimit, Message: fmt.Sprintf("with it the Tenant %s has %d %s of %d that it may have", name, x.n, x.what, x.most)}, true
 		}
 	}
+	return tenants.Verdict{}, false
+}
+
+// add counts a route with its ports.
+func (u *use) add(ports map[port]bool) {
 	u.routes++
-	maps.Copy(u.services, services)
-	maps.Copy(u.ports, ports)
-	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
+	for x := range ports {
+		u.services[x.service], u.ports[x] = true, true
+	}
 }
 
 // mostNamed bounds how many annotations a message names, and mostOfKey how much of each.

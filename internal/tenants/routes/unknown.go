@@ -2,6 +2,8 @@ package routes
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,8 +52,15 @@ func (s servicePorts) add(id ID, port int32) {
 
 // ports are those that Services are to have, and of them those of HTTPRoutes. What an HTTPRoute of the hub leads to
 // stays until that is gone, or is known to lead elsewhere.
-func (in *Input) ports(accepted []model.Key) (all, http servicePorts) {
+func (in *Input) ports(accepted []model.Key, kept map[ID]model.Key) (all, http servicePorts) {
 	all, http = make(servicePorts), in.behind()
+	for id := range kept {
+		c := in.Clusters[id.Namespace]
+		ports, _ := in.serves(&c, id)
+		for x := range ports {
+			all.add(ID{KindService, x.service}, x.nodePort)
+		}
+	}
 	for _, key := range accepted {
 		r := in.Routes[key]
 		served := r.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute
@@ -157,6 +166,69 @@ func (u *unknown) keeps(t *v1alpha1.Tenant, host string, taken *claims) (tenants
 		may = may || other != t && bounds.other(t, host) != ""
 	}
 	return tenants.Verdict{Reason: ReasonUnknown, Message: fmt.Sprintf("the controller of the hub cannot read HTTPRoutes, and one of another tenant may have %s", host)}, may
+}
+
+// serves are the ports that the Ingress of a route leads to, which stays as it is while the route is refused for now.
+// false: there is none, or one that its Tenant may not have any more.
+func (in *Input) serves(c *tenants.Cluster, id ID) (map[port]bool, bool) {
+	have, is := in.Have[id]
+	if !is || id.Kind != KindIngress || slices.ContainsFunc(hostsOf(have), func(host string) bool { return !within(host, c.Tenant.Spec.Hostnames) }) {
+		return nil, false
+	}
+	ports := make(map[port]bool)
+	for _, rule := range objectsAt(have.Body, "spec", "rules") {
+		for _, path := range objectsAt(rule, "http", "paths") {
+			backend, _ := path["backend"].(map[string]any)
+			service, _ := backend["service"].(map[string]any)
+			name, _ := service["name"].(string)
+			of, _ := service["port"].(map[string]any)
+			number, _ := of["number"].(int64)
+			if !c.NodePorts.Contains(int32(number)) {
+				return nil, false
+			}
+			ports[port{model.Key{Namespace: id.Namespace, Name: name}, int32(number)}] = true
+		}
+	}
+	return ports, true
+}
+
+// objectsAt are those of a list.
+func objectsAt(in map[string]any, object, list string) (all []map[string]any) {
+	inner, _ := in[object].(map[string]any)
+	items, _ := inner[list].([]any)
+	for _, x := range items {
+		if o, is := x.(map[string]any); is {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// as is an Ingress as it is, without what its Tenant may not have any more.
+func (in *Input) as(c *tenants.Cluster, id ID) map[string]any {
+	meta, _ := in.Have[id].Body["metadata"].(map[string]any)
+	had, _ := meta["annotations"].(map[string]any)
+	annotations := map[string]any{}
+	for key, value := range had {
+		if allowed(key, c.Tenant.Spec.Annotations.Allow) {
+			annotations[key] = value
+		}
+	}
+	before, _ := in.Have[id].Body["spec"].(map[string]any)
+	spec := maps.Clone(before)
+	spec["ingressClassName"] = c.Tenant.Spec.IngressClass
+	var tls []any
+	for _, entry := range tlsOf(in.Have[id]) {
+		if name, _ := entry["secretName"].(string); strings.HasPrefix(name, v1alpha1.HubSecretPrefix) && !in.usable(c, secretID(id.Namespace, name)) {
+			entry = maps.Clone(entry)
+			delete(entry, "secretName")
+		}
+		tls = append(tls, entry)
+	}
+	if len(tls) > 0 {
+		spec["tls"] = tls
+	}
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": spec}
 }
 
 // stays tells whether what is served for a route may be what nobody can read now.
