@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,7 +28,9 @@ type gatewayPart struct {
 	routes   *k8s.Watch[routes.Have]
 	gateways *k8s.Watch[*[]string] // addresses
 	once     sync.Once
+	client   *k8s.Client
 	asked    chan struct{} // closed once they are read
+	lacked   atomic.Bool   // the hub has had no such kind for patience
 	changed  func([]model.Key)
 	patience time.Duration // k8s.AbsentAfter, but for tests
 
@@ -43,7 +47,7 @@ func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart 
 			Name: gateways.Resource, ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(gateways)), Object: &unstructured.Unstructured{},
 			Convert: convertGateway, Changed: changed,
 		}),
-		asked: make(chan struct{}), changed: changed, patience: k8s.AbsentAfter,
+		client: client, asked: make(chan struct{}), changed: changed, patience: k8s.AbsentAfter,
 	}
 }
 
@@ -80,39 +84,67 @@ func (p *gatewayPart) watch(ctx context.Context) {
 
 // attend tells when they cannot be read any more, and when they can again. A watch tells of objects alone.
 func (p *gatewayPart) attend(ctx context.Context) {
-	before, _ := p.unread()
+	before := p.now()
+	var since time.Time // when the hub did not have the kind for the first time in a row
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(min(k8s.RetryMost, p.patience)):
 		}
-		err, _ := p.unread()
-		if (err == nil) != (before == nil) {
+		switch {
+		case !p.lacking(ctx):
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		p.lacked.Store(!since.IsZero() && time.Since(since) >= p.patience)
+		now := p.now()
+		if (now.err == nil) != (before.err == nil) || now.listed != before.listed {
 			p.changed(nil)
 		}
-		before = err
+		before = now
 	}
 }
 
-// unread is why they are not known; ok: they are, or cannot be for now. Else nobody knows yet. What could not be
-// read for long may be another by now, or be gone.
-func (p *gatewayPart) unread() (err error, ok bool) {
-	ok = true
+// lacking tells whether the hub has no HTTPRoutes since it has no such kind, in any version that may be stored.
+func (p *gatewayPart) lacking(ctx context.Context) bool {
+	if s := p.routes.State(); s.Connected || !apierrors.IsNotFound(s.Err) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, k8s.RetryMost)
+	defer cancel()
+	lacks, err := p.client.Lacks(ctx, gateways.Group, []string{gateways.Version, "v1beta1"}, resources[routes.KindHTTPRoute].Resource)
+	return err == nil && lacks
+}
+
+// gatewayState is what is known of HTTPRoutes and Gateways.
+type gatewayState struct {
+	err     error // why they are not known; nil: they are
+	pending bool  // they have not been read yet, and nobody knows whether they can be
+	listed  bool  // all HTTPRoutes are known, whatever is with Gateways
+}
+
+// now is what is known. What could not be read for long may be another by now, or be gone.
+func (p *gatewayPart) now() (now gatewayState) {
+	now.listed = p.lacked.Load() && len(p.routes.All()) == 0
 	for _, w := range []interface {
 		Name() string
 		Synced() bool
 		State() k8s.WatchState
 	}{p.routes, p.gateways} {
+		var err error
 		switch s := w.State(); {
 		case !w.Synced():
-			ok = ok && s.Err != nil
-			err = cmp.Or(err, s.Err, errors.New(w.Name()+": not read yet"))
+			now.pending = now.pending || s.Err == nil
+			err = cmp.Or(s.Err, errors.New(w.Name()+": not read yet"))
 		case !s.Connected && time.Since(s.Since) >= p.patience:
-			err = cmp.Or(err, s.Err, errors.New(w.Name()+": not read any more"))
+			err = cmp.Or(s.Err, errors.New(w.Name()+": not read any more"))
 		}
+		now.listed = now.listed || err == nil && w.Name() == p.routes.Name()
+		now.err = cmp.Or(now.err, err)
 	}
-	return err, ok
+	return now
 }
 
 // gatewayInput adds what there is of HTTPRoutes; false: nobody knows yet.
@@ -126,9 +158,11 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 		s := o.Value.Status
 		asked = asked || o.Value.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute && s != nil && len(s.Hostnames) > 0
 	}
-	for id, have := range in.Have { // or of one that was left by another controller
-		asked = asked || routes.LedTo(id, have)
+	left := false // or of one that was left by another controller
+	for id, have := range in.Have {
+		left = left || routes.LedTo(id, have)
 	}
+	asked = asked || left
 	if asked {
 		p.once.Do(func() { close(p.asked) })
 	}
@@ -137,11 +171,13 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 	default: // there is none, and none is wanted
 		return true
 	}
-	err, ok := p.unread()
-	if p.pending = !ok; p.pending {
+	now := p.now()
+	if p.pending = now.pending; p.pending {
 		return false
 	}
-	switch in.HTTPRoutesUnknown = err != nil; {
+	err := now.err
+	in.HTTPRoutesUnknown, in.HTTPRoutesListed = err != nil, now.listed && (!left || !p.lacked.Load())
+	switch {
 	case err != nil && !p.lacks:
 		k.o.Logger.Warn("HTTPRoutes of tenants are not served; all else is", "err", err)
 	case err == nil && p.lacks:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -140,5 +141,73 @@ func TestPendingEnds(t *testing.T) {
 	w.k.gateway.pending = true
 	if _, _, known := w.k.input(t.Context()); known || w.k.gateway.pending {
 		t.Errorf("known %v, pending %v", known, w.k.gateway.pending)
+	}
+}
+
+// TestGatewayListed: a hub that has no HTTPRoutes since it has not the kind, or whose Gateways alone may not be read,
+// gives hostnames to who asks for them, although another tenant may have them and has a Gateway.
+func TestGatewayListed(t *testing.T) {
+	for name, c := range map[string]struct {
+		kinds map[string]string
+		deny  string
+		left  bool
+		want  string
+	}{
+		"no kind":            {want: "Accepted"},
+		"no kind, but marks": {left: true, want: string(routes.ReasonUnknown)},
+		"no Gateways":        {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/gateways", false, "Accepted"},
+		"no HTTPRoutes":      {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/httproutes", false, string(routes.ReasonUnknown)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			kinds := map[string]string{"networking.k8s.io/v1/ingresses": "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice", tenantRoutes: "TenantRoute"}
+			maps.Copy(kinds, c.kinds)
+			api := apitest.New(t, kinds)
+			api.Gate(func(r *http.Request) int {
+				if c.deny != "" && strings.HasSuffix(r.URL.Path, c.deny) {
+					return http.StatusForbidden
+				}
+				return 0
+			})
+			if c.left {
+				api.Put("v1/services", map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "left", "labels": map[string]any{routes.Label: routes.LabelValue}, "annotations": map[string]any{"lbd.dev/http-ports": "30080"}},
+					"spec": map[string]any{"ports": []any{map[string]any{"port": int64(30080)}}}})
+			}
+			client, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := New(Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Client: client, Manager: "test", Valid: func() bool { return true }})
+			k.gateway.patience = 500 * time.Millisecond
+			clusters := map[string]tenants.Cluster{}
+			for name, gateway := range map[string]string{"shop": "edge/public", "bank": ""} {
+				tenant := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: v1alpha1.TenantSpec{Hostnames: []string{"*.example.com"}, IngressClass: "traefik", Gateway: gateway}}
+				tenant.Default()
+				clusters[name] = tenants.Cluster{Tenant: tenant, NodePorts: v1alpha1.PortRange{First: 30000, Last: 32767}}
+			}
+			k.Judged(clusters)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { k.Watch(ctx); done <- struct{}{} }()
+			go func() { k.Run(ctx); done <- struct{}{} }()
+			t.Cleanup(func() { stop(); <-done; <-done })
+			api.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "bank", "name": "ingress.default.web", "uid": "web"}, "spec": map[string]any{
+				"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": "web"},
+				"rules":  []any{map[string]any{"host": "a.example.com", "paths": []any{map[string]any{"path": "/", "type": "Prefix", "service": "web", "nodePort": int64(30080)}}}}}})
+			says := func() string {
+				status, _ := api.Get(tenantRoutes, "bank", "ingress.default.web")["status"].(map[string]any)
+				all, _ := status["conditions"].([]any)
+				for _, x := range all {
+					if c := x.(map[string]any); c["type"] == v1alpha1.ConditionAccepted {
+						return fmt.Sprint(c["reason"])
+					}
+				}
+				return ""
+			}
+			eventually(t, c.want, func() bool { return says() == c.want })
+			if time.Sleep(4 * k.gateway.patience); says() != c.want {
+				t.Errorf("then it says %s", says())
+			}
+		})
 	}
 }

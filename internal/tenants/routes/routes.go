@@ -37,8 +37,9 @@ type Input struct {
 	// Gateways are the addresses of Gateways of the hub.
 	Gateways map[model.Key][]string
 	// HTTPRoutesUnknown: the hub has no HTTPRoutes, or they may not be read, so that none is written or deleted.
-	// Have has those that were known last.
-	HTTPRoutesUnknown bool
+	// Have has those that were known last. HTTPRoutesListed: it has all that there are nevertheless, since only Gateways
+	// may not be read, or the hub has no such kind.
+	HTTPRoutesUnknown, HTTPRoutesListed bool
 	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
 	// is not in it are not known.
 	Certificates map[string]map[string]*Certificate

@@ -108,7 +108,7 @@ func (in *Input) behind() servicePorts {
 			continue
 		}
 		for _, port := range ledTo(have) {
-			if in.HTTPRoutesUnknown || named[id][port] {
+			if in.unlisted() || named[id][port] {
 				all.add(id, port)
 			}
 		}
@@ -123,9 +123,12 @@ type unknown struct {
 	ended bool // there is such a Service without a Tenant, so that it may be any
 }
 
+// unlisted tells whether the hub may have HTTPRoutes that are not known.
+func (in *Input) unlisted() bool { return in.HTTPRoutesUnknown && !in.HTTPRoutesListed }
+
 func (in *Input) unknown() *unknown {
 	u := &unknown{of: make(map[*v1alpha1.Tenant]*claims)}
-	if !in.HTTPRoutesUnknown {
+	if !in.unlisted() {
 		return u
 	}
 	wildcards := in.wildcards()
@@ -233,7 +236,7 @@ func (in *Input) as(c *tenants.Cluster, id ID) map[string]any {
 
 // stays tells whether what is served for a route may be what nobody can read now.
 func (in *Input) stays(r *Route) bool {
-	return in.HTTPRoutesUnknown && r.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute
+	return in.unlisted() && r.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute
 }
 
 // slicesOf are the EndpointSlices that a Service has.

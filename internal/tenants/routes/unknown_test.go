@@ -205,3 +205,33 @@ func TestServiceStaysWithHTTPRoute(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownButListed: while all HTTPRoutes are known, or there is no such kind, they have the hostnames and the ports
+// that they have, and no others. None is written or deleted.
+func TestUnknownButListed(t *testing.T) {
+	w := newWorld()
+	w.httpRoute("shop", "web", 1, "a.shop.example.com")
+	w.Clusters["bank"].Tenant.Spec.Gateway = ""
+	w.step(t)
+	w.HTTPRoutesUnknown, w.HTTPRoutesListed = true, true
+	w.Clusters["bank"].Tenant.Spec.Hostnames = []string{"*.example.com"}
+	w.route("bank", "has", 0, "a.shop.example.com")
+	w.route("bank", "free", 2, "www.example.com")
+	w.httpRoute("shop", "new", 3, "b.shop.example.com")
+	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.web"})
+	w.Clusters["bank"].Tenant.Spec.Gateway = ""
+	out := w.step(t)
+	expect(t, says(&out), map[string]string{
+		"bank/ingress.default.has":  "HostnameTaken a.shop.example.com is taken: another tenant had a rule for a.shop.example.com first",
+		"bank/ingress.default.free": "Accepted", "shop/httproute.default.new": "Accepted",
+	})
+	if has := w.Have[w.of("shop", "web")].Body; has == nil || w.Have[w.of("shop", "new")].Body != nil || len(w.servicePortsOf("shop", "web")) == 0 {
+		t.Errorf("the hub has %s", w.text())
+	}
+	delete(w.Have, w.of("shop", "web")) // by somebody
+	out = w.step(t)
+	expect(t, says(&out), map[string]string{"bank/ingress.default.has": "Accepted"})
+	if left := w.servicePortsOf("shop", "web"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
