@@ -143,7 +143,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		for _, host := range in.Routes[key].Spec.Hosts() {
 			taken.add(c.Tenant, host)
 		}
-		if !in.stays(in.Routes[key]) || len(out.Hostnames[key]) == 0 {
+		if !in.stays(in.Routes[key]) { // else it has what is served, and nothing is written
 			out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
 		}
 		accepted = append(accepted, key)

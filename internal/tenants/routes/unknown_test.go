@@ -235,3 +235,19 @@ func TestUnknownButListed(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 }
+
+// TestUnknownHoldsNothingNew: an HTTPRoute that is not written has no hostname that it would keep from others later.
+func TestUnknownHoldsNothingNew(t *testing.T) {
+	w := newWorld()
+	has := w.httpRoute("shop", "has", 1, "www.example.com")
+	w.step(t)
+	w.unread()
+	r := w.httpRoute("shop", "new", 2, "a.shop.example.com")
+	if w.step(t); len(r.Held) > 0 || !slices.Equal(has.Held, []string{"www.example.com"}) {
+		t.Errorf("the new one has %q, the old one %q", r.Held, has.Held)
+	}
+	w.HTTPRoutesUnknown = false
+	if w.step(t); !slices.Equal(r.Held, []string{"a.shop.example.com"}) {
+		t.Errorf("once it is written it has %q", r.Held)
+	}
+}
