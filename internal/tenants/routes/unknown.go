@@ -83,7 +83,8 @@ func (in *Input) ports(accepted []model.Key, kept map[ID]model.Key) (all, http s
 	return all, http
 }
 
-// behind are the ports that HTTPRoutes of the hub lead to. While these are not known, all count that were marked.
+// behind are the ports that HTTPRoutes of the hub lead to. While these are not known, all count that were marked, and
+// those of Services that the HTTPRoutes lead to that were known last.
 func (in *Input) behind() servicePorts {
 	named, all := make(servicePorts), make(servicePorts)
 	for id, have := range in.Have {
@@ -112,15 +113,20 @@ func (in *Input) behind() servicePorts {
 				all.add(id, port)
 			}
 		}
+		for port := range named[id] {
+			if in.unlisted() {
+				all.add(id, port)
+			}
+		}
 	}
 	return all
 }
 
 // unknown are the hostnames that HTTPRoutes of the hub may have while nobody can read them: those that a tenant may
-// have, of each that has a Gateway or has Services behind HTTPRoutes.
+// have, of each that has a Gateway, had an HTTPRoute when they were known last, or has Services behind some.
 type unknown struct {
 	of    map[*v1alpha1.Tenant]*claims
-	ended bool // there is such a Service without a Tenant, so that it may be any
+	ended bool // there is such an object without a Tenant, so that it may be any
 }
 
 // unlisted tells whether the hub may have HTTPRoutes that are not known.
@@ -147,7 +153,7 @@ func (in *Input) unknown() *unknown {
 		}
 	}
 	for id, have := range in.Have {
-		if !LedTo(id, have) {
+		if !LedTo(id, have) && id.Kind != KindHTTPRoute {
 			continue
 		}
 		if t := in.Clusters[id.Namespace].Tenant; t != nil {

@@ -251,3 +251,27 @@ func TestUnknownHoldsNothingNew(t *testing.T) {
 		t.Errorf("once it is written it has %q", r.Held)
 	}
 }
+
+// TestUnknownKeepsUnmarked: a Service without a mark stays with the HTTPRoute that led to it when that was known last,
+// and a hostname that this may have goes to nobody else.
+func TestUnknownKeepsUnmarked(t *testing.T) {
+	w := newWorld()
+	w.httpRoute("shop", "web", 1, "a.shop.example.com")
+	w.step(t)
+	for id, have := range w.Have {
+		if meta := have.Body["metadata"].(map[string]any); id.Kind == KindService {
+			delete(meta["annotations"].(map[string]any), portsKey)
+		}
+	}
+	before := len(w.Have)
+	w.HTTPRoutesUnknown = true
+	clear(w.Routes)
+	w.Clusters["shop"].Tenant.Spec.Gateway, w.Clusters["bank"].Tenant.Spec.Gateway = "", ""
+	w.route("bank", "steal", 0, "www.example.com")
+	out := w.step(t)
+	if len(w.Have) != before || len(w.servicePortsOf("shop", "web")) != 3 {
+		t.Errorf("the hub has %s", w.text())
+	}
+	expect(t, says(&out), map[string]string{
+		"bank/ingress.default.steal": "HostnameUnknown the controller of the hub cannot read HTTPRoutes, and one of another tenant may have www.example.com"})
+}
