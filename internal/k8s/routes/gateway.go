@@ -29,8 +29,9 @@ type gatewayPart struct {
 	gateways *k8s.Watch[*[]string] // addresses
 	once     sync.Once
 	client   *k8s.Client
-	asked    chan struct{} // closed once they are read
-	lacked   atomic.Bool   // the hub has had no such kind for patience
+	asked    chan struct{}                // closed once they are read
+	lacked   atomic.Bool                  // the hub has had no such kind for patience
+	used     atomic.Pointer[gatewayState] // by which Run has decided
 	changed  func([]model.Key)
 	patience time.Duration // k8s.AbsentAfter, but for tests
 
@@ -82,9 +83,9 @@ func (p *gatewayPart) watch(ctx context.Context) {
 	wg.Wait()
 }
 
-// attend tells when they cannot be read any more, and when they can again. A watch tells of objects alone.
+// attend tells when what is known is not what was decided by, as when they cannot be read any more. A watch tells of
+// objects alone.
 func (p *gatewayPart) attend(ctx context.Context) {
-	before := p.now()
 	var since time.Time // when the hub did not have the kind for the first time in a row
 	for {
 		select {
@@ -99,11 +100,10 @@ func (p *gatewayPart) attend(ctx context.Context) {
 			since = time.Now()
 		}
 		p.lacked.Store(!since.IsZero() && time.Since(since) >= p.patience)
-		now := p.now()
-		if (now.err == nil) != (before.err == nil) || now.listed != before.listed {
+		now, used := p.now(), p.used.Load()
+		if used != nil && ((now.err == nil) != (used.err == nil) || now.listed != used.listed) {
 			p.changed(nil)
 		}
-		before = now
 	}
 }
 
@@ -175,6 +175,7 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 	if p.pending = now.pending; p.pending {
 		return false
 	}
+	p.used.Store(&now)
 	err := now.err
 	in.HTTPRoutesUnknown, in.HTTPRoutesListed = err != nil, now.listed && (!left || !p.lacked.Load())
 	switch {

@@ -2,6 +2,7 @@ package routes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/tenants/routes"
 )
@@ -209,5 +211,38 @@ func TestGatewayListed(t *testing.T) {
 				t.Errorf("then it says %s", says())
 			}
 		})
+	}
+}
+
+// TestGatewayDecidedOtherwise: what was decided by another state than there is now is decided again, however short that
+// state was.
+func TestGatewayDecidedOtherwise(t *testing.T) {
+	api := apitest.New(t, map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"})
+	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told atomic.Int32
+	p := newGatewayPart(c, func([]model.Key) { told.Add(1) })
+	p.patience = 100 * time.Millisecond
+	close(p.asked)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { p.watch(ctx); close(done) }()
+	t.Cleanup(func() { stop(); <-done })
+	eventually(t, "it is known", func() bool { return p.now().err == nil })
+	now := p.now()
+	p.used.Store(&now)
+	time.Sleep(2 * p.patience)
+	before := told.Load()
+	if time.Sleep(5 * p.patience); told.Load() != before {
+		t.Error("nothing has changed, and it tells of it")
+	}
+	for _, used := range []gatewayState{{err: errors.New("not read any more"), listed: now.listed}, {listed: !now.listed}} {
+		p.used.Store(&used)
+		eventually(t, "it tells of it", func() bool { return told.Load() != before })
+		p.used.Store(&now)
+		time.Sleep(2 * p.patience)
+		before = told.Load()
 	}
 }
