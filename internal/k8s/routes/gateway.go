@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,7 @@ type gatewayPart struct {
 	changed  func([]model.Key)
 	patience time.Duration // k8s.AbsentAfter, but for tests
 
-	pending, lacks bool // of Run: nobody knows yet, and the log says that they cannot be read
+	pending, lacks, left bool // of Run: nobody knows yet; the log says that they cannot be read, and what is left
 }
 
 func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart {
@@ -194,5 +195,21 @@ func (k *Keeper) gatewayInput(in *routes.Input, all map[model.Key]objects.Object
 			in.Gateways[key] = *addresses
 		}
 	}
+	k.tellLeft(in)
 	return true
+}
+
+// tellLeft logs which Service keeps all tenants from new hostnames: nobody has it any more.
+func (k *Keeper) tellLeft(in *routes.Input) {
+	var left []model.Key
+	for id, have := range in.Have {
+		if in.Clusters[id.Namespace].Tenant == nil && routes.LedTo(id, have) {
+			left = append(left, id.Key)
+		}
+	}
+	is := in.HTTPRoutesUnknown && !in.HTTPRoutesListed && len(left) > 0
+	if is && !k.gateway.left {
+		k.o.Logger.Warn("no tenant gets a new hostname: an HTTPRoute of a Tenant that has ended may have it, which cannot be read", "service", slices.MinFunc(left, model.Key.Compare), "services", len(left))
+	}
+	k.gateway.left = is
 }

@@ -246,3 +246,27 @@ func TestGatewayDecidedOtherwise(t *testing.T) {
 		before = told.Load()
 	}
 }
+
+// TestLeftIsNamed: the log names once the Service of an ended Tenant that keeps all others from new hostnames.
+func TestLeftIsNamed(t *testing.T) {
+	var text strings.Builder
+	k := &Keeper{o: Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, gateway: &gatewayPart{}}
+	marked := routes.Have{Body: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"lbd.dev/http-ports": "30080"}}}}
+	in := &routes.Input{Clusters: map[string]tenants.Cluster{"shop": {Tenant: &v1alpha1.Tenant{}}}, Have: map[routes.ID]routes.Have{}, HTTPRoutesUnknown: true}
+	in.Have[routes.ID{Kind: routes.KindService, Key: model.Key{Namespace: "shop", Name: "web"}}] = marked
+	if k.tellLeft(in); text.Len() > 0 {
+		t.Errorf("a Tenant has it: %s", text.String())
+	}
+	in.Have[routes.ID{Kind: routes.KindService, Key: model.Key{Namespace: "ended", Name: "b"}}] = marked
+	in.Have[routes.ID{Kind: routes.KindService, Key: model.Key{Namespace: "ended", Name: "a"}}] = marked
+	in.HTTPRoutesListed = true
+	if k.tellLeft(in); text.Len() > 0 {
+		t.Errorf("HTTPRoutes are known: %s", text.String())
+	}
+	in.HTTPRoutesListed = false
+	k.tellLeft(in)
+	k.tellLeft(in)
+	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "service=ended/a services=2") {
+		t.Errorf("the log: %s", got)
+	}
+}
