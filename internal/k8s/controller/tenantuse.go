@@ -33,7 +33,7 @@ func (c *Controller) TenantUse() map[string]TenantUse {
 	}
 	all.Nodes, all.Services, all.Routes = c.objects.TenantNodes.All(), c.objects.TenantServices.All(), c.routes.Routes()
 	out := make(map[string]TenantUse, len(all.Tenants))
-	use, away := all.Use(), c.pulses.away(time.Now())
+	use, away := all.Use(), c.pulses.away()
 	for k, t := range all.Tenants {
 		u := TenantUse{use[k.Name], t.Value.Spec.Limits, map[string]bool{}}
 		for _, x := range t.Value.Spec.Clusters {
@@ -59,10 +59,10 @@ type pulses struct {
 	last map[string]pulse // by namespace; empty while this controller does not lead
 }
 
-// pulse is the last change of a Lease and when it was seen first.
+// pulse is the last change of a Lease, when it was seen first, and when the Lease was last read.
 type pulse struct {
-	renewed string
-	seen    time.Time
+	renewed    string
+	seen, read time.Time
 }
 
 // run looks until ctx ends.
@@ -71,7 +71,7 @@ func (p *pulses) run(ctx context.Context) {
 	ticker := time.NewTicker(p.every)
 	defer ticker.Stop()
 	for {
-		p.listen(ctx)
+		p.listen(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -80,9 +80,9 @@ func (p *pulses) run(ctx context.Context) {
 	}
 }
 
-// listen reads the Lease of each cluster of each Tenant. What cannot be read is as it was, but for what is no
-// more, or may not be read any more.
-func (p *pulses) listen(ctx context.Context) {
+// listen reads the Lease of each cluster of each Tenant. What cannot be read is as it was, and grows no older; what
+// is no more, or may not be read any more, is forgotten.
+func (p *pulses) listen(ctx context.Context, now time.Time) {
 	namespaces := map[string]bool{}
 	for _, t := range p.c.objects.Tenants.All() {
 		for _, x := range t.Value.Spec.Clusters {
@@ -102,8 +102,10 @@ func (p *pulses) listen(ctx context.Context) {
 		p.mu.Lock()
 		if renewed == "" { // no agent has ever given one
 			delete(p.last, namespace)
-		} else if p.last[namespace].renewed != renewed {
-			p.last[namespace] = pulse{renewed, time.Now()}
+		} else if before := p.last[namespace]; before.renewed == renewed {
+			p.last[namespace] = pulse{renewed, before.seen, now}
+		} else {
+			p.last[namespace] = pulse{renewed, now, now}
 		}
 		p.mu.Unlock()
 	}
@@ -122,12 +124,12 @@ func (p *pulses) read(ctx context.Context, namespace string) (string, error) {
 }
 
 // away tells of each namespace whose agent has given signs of life whether the last is older than tenants.AwayAfter.
-func (p *pulses) away(now time.Time) map[string]bool {
+func (p *pulses) away() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make(map[string]bool, len(p.last))
 	for namespace, l := range p.last {
-		out[namespace] = now.Sub(l.seen) > tenants.AwayAfter
+		out[namespace] = l.read.Sub(l.seen) > tenants.AwayAfter
 	}
 	return out
 }

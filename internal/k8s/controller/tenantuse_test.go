@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,10 +52,28 @@ func TestPulses(t *testing.T) {
 		return c.pulses.last["shop"].seen
 	}
 	first := seen()
-	for after, want := range map[time.Duration]bool{tenants.AwayAfter: false, tenants.AwayAfter + time.Second: true} {
-		if got := c.pulses.away(first.Add(after)); got["shop"] != want {
-			t.Errorf("%v without a sign: away %t", after, got["shop"])
+	q := &pulses{c: c, last: map[string]pulse{}}
+	var failing atomic.Bool
+	api.Gate(func(r *http.Request) int {
+		if failing.Load() && strings.HasSuffix(r.URL.Path, "/leases/"+tenants.PulseName) {
+			return http.StatusInternalServerError
 		}
+		return 0
+	})
+	at := func(after time.Duration) bool {
+		q.listen(t.Context(), first.Add(after))
+		return q.away()["shop"]
+	}
+	if at(0) || at(tenants.AwayAfter) {
+		t.Error("it counts as away too soon")
+	}
+	failing.Store(true)
+	if at(tenants.AwayAfter + time.Second) {
+		t.Error("it counts as away because the API server does not answer")
+	}
+	failing.Store(false)
+	if !at(tenants.AwayAfter + time.Second) {
+		t.Error("it does not count as away")
 	}
 	beat("zoo-2", "2026-02-01T00:00:00.000000Z")
 	become("shop/main false, zoo/two false")
@@ -69,7 +88,7 @@ func TestPulses(t *testing.T) {
 	}
 	putTenant(api, "zoo", old, `{"clusters":[{"name":"main","namespace":"zoo","nodeCIDRs":["10.2.0.0/24"]}],"pools":["public"]}`)
 	become("shop/main false")
-	for end := time.Now().Add(20 * time.Second); len(c.pulses.away(time.Now())) != 1; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); len(c.pulses.away()) != 1; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a cluster that is gone was not forgotten")
 		}
