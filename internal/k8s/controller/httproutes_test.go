@@ -90,55 +90,67 @@ func TestTenantHTTPRoute(t *testing.T) {
 	eventually(t, "the hostname is free", func() bool { return strings.HasPrefix(routeSays(api, "bank", "steal"), "a.example.com, True Accepted") })
 }
 
-// TestTenantHTTPRouteUnread: a hub without the Gateway API, or a controller without the right, serves Ingresses as
-// ever, and says of HTTPRoutes why they are not served. What there is of them stays.
+// TestTenantHTTPRouteLacking: a hub without the Gateway API serves Ingresses as ever, says so in the status of an HTTPRoute,
+// and serves that once it can.
+func TestTenantHTTPRouteLacking(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	api := gatewayAPI(t)
+	putHTTPRoute(api, "shop", "web", old, "a.example.com")
+	putRoute(api, "shop", "more", young, "c.example.com")
+	run(t, build(t, api, "a"))
+	eventually(t, "the Ingress is served", func() bool { return len(api.All(ingressesOf)) == 1 })
+	eventually(t, "it says why", func() bool {
+		list, _, _ := nested[[]any](api.Get(tenantRoutes, "shop", "ingress.default.web"), "status", "conditions")
+		return len(list) == 2 && list[1].(map[string]any)["message"] == "the hub has no HTTPRoutes: it needs the Gateway API"
+	})
+	serveGateway(api)
+	takeHTTPRoute(t, api, "shop", "web")
+	eventually(t, "it is served", func() bool {
+		return routeSays(api, "shop", "web") == "198.51.100.9, a.example.com, True Accepted, True Assigned"
+	})
+}
+
+// TestTenantHTTPRouteUnread: a controller that starts without the right to read HTTPRoutes keeps what is served, serves nothing
+// new, and does so once it may read them.
 func TestTenantHTTPRouteUnread(t *testing.T) {
-	for _, lacks := range []bool{true, false} {
-		t.Run(fmt.Sprintf("lacks the kinds: %v", lacks), func(t *testing.T) {
-			t.Parallel() // it waits most of the time
-			api := gatewayAPI(t)
-			var denied atomic.Bool
-			if !lacks {
-				serveGateway(api)
-				first := run(t, build(t, api, "a"))
-				putHTTPRoute(api, "shop", "web", old, "a.example.com")
-				takeHTTPRoute(t, api, "shop", "web")
-				eventually(t, "it is served", func() bool { return strings.HasSuffix(routeSays(api, "shop", "web"), "True Assigned") })
-				first.stop()
-				denied.Store(true)
-				api.Gate(func(r *http.Request) int {
-					if denied.Load() && strings.Contains(r.URL.Path, "gateway.networking") {
-						return http.StatusForbidden
-					}
-					return 0
-				})
-			}
-			if lacks {
-				putHTTPRoute(api, "shop", "web", old, "a.example.com")
-			}
-			putRoute(api, "shop", "more", young, "c.example.com")
-			run(t, build(t, api, "b"))
-			eventually(t, "the Ingress is served", func() bool { return len(api.All(ingressesOf)) == 1 })
-			eventually(t, "it says why", func() bool {
-				list, _, _ := nested[[]any](api.Get(tenantRoutes, "shop", "ingress.default.web"), "status", "conditions")
-				return len(list) == 2 && list[1].(map[string]any)["message"] == "the hub has no HTTPRoutes and Gateways, or its controller may not read them"
-			})
-			want := "True Accepted, False AddressPending"
-			if !lacks {
-				want = "198.51.100.9, a.example.com, " + want
-			}
-			if got := routeSays(api, "shop", "web"); got != want {
-				t.Errorf("it says %q, want %q", got, want)
-			}
-			if denied.Store(false); lacks {
-				serveGateway(api)
-			}
-			takeHTTPRoute(t, api, "shop", "web")
-			eventually(t, "it is served", func() bool {
-				return routeSays(api, "shop", "web") == "198.51.100.9, a.example.com, True Accepted, True Assigned"
-			})
-		})
+	t.Parallel() // it waits most of the time
+	api := gatewayAPI(t)
+	serveGateway(api)
+	first := run(t, build(t, api, "a"))
+	putHTTPRoute(api, "shop", "web", old, "a.example.com")
+	takeHTTPRoute(t, api, "shop", "web")
+	const served = "198.51.100.9, a.example.com, True Accepted, True Assigned"
+	eventually(t, "it is served", func() bool { return routeSays(api, "shop", "web") == served })
+	first.stop()
+	var denied atomic.Bool
+	denied.Store(true)
+	api.Gate(func(r *http.Request) int {
+		if denied.Load() && strings.Contains(r.URL.Path, "gateway.networking") {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	putRoute(api, "shop", "more", young, "c.example.com")
+	run(t, build(t, api, "b"))
+	eventually(t, "a new one is not served", func() bool {
+		return routeSays(api, "shop", "more") == "False HTTPRoutesNotRead, False NotAccepted"
+	})
+	if got := routeSays(api, "shop", "web"); got != served || len(api.All(ingressesOf)) > 0 || len(api.All(httpRoutesOf)) != 1 {
+		t.Errorf("it says %q; %d Ingresses, %d HTTPRoutes", got, len(api.All(ingressesOf)), len(api.All(httpRoutesOf)))
 	}
+	o := api.Get(tenantRoutes, "shop", "ingress.default.web")
+	o["spec"].(map[string]any)["http"].(map[string]any)["hostnames"] = []any{"b.example.com"}
+	api.Put(tenantRoutes, o)
+	eventually(t, "one that has changed is served as before", func() bool {
+		return routeSays(api, "shop", "web") == "198.51.100.9, a.example.com, False HTTPRoutesNotRead, False NotAccepted"
+	})
+	denied.Store(false)
+	eventually(t, "the new one is served", func() bool {
+		return len(api.All(ingressesOf)) == 1 && strings.Contains(routeSays(api, "shop", "more"), "True Accepted")
+	})
+	eventually(t, "the changed one has its other hostname", func() bool {
+		return routeSays(api, "shop", "web") == strings.Replace(served, "a.example.com", "b.example.com", 1)
+	})
 }
 
 // TestNoGatewayUnasked: without a Tenant that has a Gateway nothing of the Gateway API is read.

@@ -2,7 +2,6 @@ package routes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -59,7 +58,7 @@ func gatewayBed(t *testing.T, patience time.Duration) (*apitest.Server, *counted
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &counted{Handler: slog.NewTextHandler(t.Output(), nil), words: "HTTPRoutes of tenants are not served"}
+	log := &counted{Handler: slog.NewTextHandler(t.Output(), nil), words: "HTTPRoutes cannot be read"}
 	k := New(Options{Logger: slog.New(log), Client: c, Manager: "test", Valid: func() bool { return true }})
 	k.gateway.patience = patience
 	shop := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: "shop"}, Spec: v1alpha1.TenantSpec{Hostnames: []string{"*.example.com"}, Gateway: "edge/public"}}
@@ -97,7 +96,7 @@ func statusOf(api *apitest.Server) string {
 }
 
 // TestGatewayAway: that the hub has lost its Gateway API, or the controller the right to read it, is said once it has
-// lasted. Nothing is deleted by what was known then, and all is as before once it can be read again.
+// lasted. Nothing is deleted by what was known then, what is served stays, and all counts once it can be read again.
 func TestGatewayAway(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -115,11 +114,14 @@ func TestGatewayAway(t *testing.T) {
 			})
 			api.Stop() // all watches end
 			api.Start()
-			eventually(t, "it says that it is not known", func() bool { return statusOf(api) == "[a.example.com] [198.51.100.9] AddressPending" })
+			eventually(t, "the log says that they are not known", func() bool { return log.n.Load() > 0 })
 			if took := time.Since(began); took < patience {
 				t.Errorf("it said so after %s", took)
 			}
 			before := len(api.Requests())
+			if got := statusOf(api); got != "[a.example.com] [198.51.100.9] Assigned" {
+				t.Errorf("the route says %s", got)
+			}
 			api.Delete(tenantRoutes, "shop", "httproute.default.web")
 			time.Sleep(3 * time.Second) // in which what is deleted would be deleted again
 			for _, r := range api.Requests()[before:] {
@@ -136,18 +138,8 @@ func TestGatewayAway(t *testing.T) {
 	}
 }
 
-// TestPendingEnds: that nobody knew the HTTPRoutes at the end of a term has the next one not look all the time.
-func TestPendingEnds(t *testing.T) {
-	_, w := bed(t)
-	w.k.secrets = &certificates{k: w.k}
-	w.k.gateway.pending = true
-	if _, _, known := w.k.input(t.Context()); known || w.k.gateway.pending {
-		t.Errorf("known %v, pending %v", known, w.k.gateway.pending)
-	}
-}
-
 // TestGatewayListed: a hub that has no HTTPRoutes since it has not the kind, or whose Gateways alone may not be read,
-// gives hostnames to who asks for them, although another tenant may have them and has a Gateway.
+// serves Ingresses although a tenant has a Gateway. While HTTPRoutes may not be read nothing new is served.
 func TestGatewayListed(t *testing.T) {
 	for name, c := range map[string]struct {
 		kinds map[string]string
@@ -156,7 +148,7 @@ func TestGatewayListed(t *testing.T) {
 		want  string
 	}{
 		"no kind":            {want: "Accepted"},
-		"no kind, but marks": {left: true, want: string(routes.ReasonUnknown)},
+		"no kind, but marks": {left: true, want: "Accepted"},
 		"no Gateways":        {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/gateways", false, "Accepted"},
 		"no HTTPRoutes":      {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/httproutes", false, string(routes.ReasonUnknown)},
 	} {
@@ -210,6 +202,9 @@ func TestGatewayListed(t *testing.T) {
 			if time.Sleep(4 * k.gateway.patience); says() != c.want {
 				t.Errorf("then it says %s", says())
 			}
+			if n := len(api.All("networking.k8s.io/v1/ingresses")); (n > 0) != (c.want == "Accepted") {
+				t.Errorf("there are %d Ingresses", n)
+			}
 		})
 	}
 }
@@ -230,43 +225,18 @@ func TestGatewayDecidedOtherwise(t *testing.T) {
 	done := make(chan struct{})
 	go func() { p.watch(ctx); close(done) }()
 	t.Cleanup(func() { stop(); <-done })
-	eventually(t, "it is known", func() bool { return p.now().err == nil })
-	now := p.now()
-	p.used.Store(&now)
+	eventually(t, "they are known", func() bool { return p.now() == known })
+	p.used.Store(int32(known))
 	time.Sleep(2 * p.patience)
 	before := told.Load()
 	if time.Sleep(5 * p.patience); told.Load() != before {
 		t.Error("nothing has changed, and it tells of it")
 	}
-	for _, used := range []gatewayState{{err: errors.New("not read any more"), listed: now.listed}, {listed: !now.listed}} {
-		p.used.Store(&used)
+	for _, used := range []reading{waiting, unread, lacking} {
+		p.used.Store(int32(used))
 		eventually(t, "it tells of it", func() bool { return told.Load() != before })
-		p.used.Store(&now)
+		p.used.Store(int32(known))
 		time.Sleep(2 * p.patience)
 		before = told.Load()
-	}
-}
-
-// TestLeftIsNamed: the log names once the Service of an ended Tenant that keeps all others from new hostnames.
-func TestLeftIsNamed(t *testing.T) {
-	var text strings.Builder
-	k := &Keeper{o: Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, gateway: &gatewayPart{}}
-	marked := routes.Have{Body: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"lbd.dev/http-ports": "30080"}}}}
-	in := &routes.Input{Clusters: map[string]tenants.Cluster{"shop": {Tenant: &v1alpha1.Tenant{}}}, Have: map[routes.ID]routes.Have{}, HTTPRoutesUnknown: true}
-	in.Have[routes.ID{Kind: routes.KindService, Key: model.Key{Namespace: "shop", Name: "web"}}] = marked
-	if k.tellLeft(in); text.Len() > 0 {
-		t.Errorf("a Tenant has it: %s", text.String())
-	}
-	in.Have[routes.ID{Kind: routes.KindService, Key: model.Key{Namespace: "ended", Name: "b"}}] = marked
-	in.Have[routes.ID{Kind: routes.KindService, Key: model.Key{Namespace: "ended", Name: "a"}}] = marked
-	in.HTTPRoutesListed = true
-	if k.tellLeft(in); text.Len() > 0 {
-		t.Errorf("HTTPRoutes are known: %s", text.String())
-	}
-	in.HTTPRoutesListed = false
-	k.tellLeft(in)
-	k.tellLeft(in)
-	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "service=ended/a services=2") {
-		t.Errorf("the log: %s", got)
 	}
 }

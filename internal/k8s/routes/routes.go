@@ -160,12 +160,10 @@ func (k *Keeper) Judged(clusters map[string]tenants.Cluster) {
 // Routes are the TenantRoutes.
 func (k *Keeper) Routes() map[model.Key]objects.Object[*v1alpha1.TenantRoute] { return k.routes.All() }
 
-// resyncEvery is how often all is compared without a cause, unknownEvery while not all is known, and pendingEvery
-// while that is only so until a first attempt to read it has ended.
+// resyncEvery is how often all is compared without a cause, and unknownEvery while not all is known.
 const (
 	resyncEvery  = 10 * time.Minute
 	unknownEvery = time.Minute
-	pendingEvery = 200 * time.Millisecond
 )
 
 // Run writes until ctx ends.
@@ -198,8 +196,6 @@ func (k *Keeper) Run(ctx context.Context) {
 				next = min(next, youngFor)
 			}
 			next = min(next, w.tell(ctx, all, &out))
-		} else if k.gateway.pending {
-			next = pendingEvery
 		} else if !k.secrets.settled() { // that one may not be read is no change of an object
 			next = seenWithin
 		}
@@ -209,7 +205,6 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // input is what there is now; false: not all of it is known.
 func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
-	k.gateway.pending = false // whatever the term before ended with
 	k.mu.Lock()
 	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
 	k.mu.Unlock()
@@ -235,6 +230,9 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 			r := &routes.Route{TenantRoute: o.Value, Created: o.Created}
 			if s := o.Value.Status; s != nil {
 				r.Held, r.Shows = slices.Clone(s.Hostnames), slices.Clone(s.Addresses)
+				r.Judged = slices.ContainsFunc(o.Conditions, func(c v1alpha1.Condition) bool {
+					return c.Type == v1alpha1.ConditionAccepted && c.ObservedGeneration == o.Generation
+				})
 			}
 			in.Routes[key] = r
 		}

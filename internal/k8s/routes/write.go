@@ -196,6 +196,9 @@ func (w *writer) tell(ctx context.Context, all map[model.Key]objects.Object[*v1a
 		if ctx.Err() != nil || !w.k.o.Valid() {
 			return next
 		}
+		if _, judged := out.Verdicts[key]; !judged && len(o.Errors) == 0 { // what it says stays
+			continue
+		}
 		wanted, fields := w.status(key, &o, out)
 		conditions, changed := objects.Transition(o.Conditions, wanted, time.Now())
 		if !changed && len(fields) == 0 {

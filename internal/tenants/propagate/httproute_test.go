@@ -133,7 +133,7 @@ func TestHTTPRoutePropagated(t *testing.T) {
 	if g := w.HTTP.Routes[at("shop")].States[0].Conditions[0].ObservedGeneration; g != 1 {
 		t.Errorf("it is about generation %d", g)
 	}
-	for _, reason := range []string{"HostnameTaken", "HostnameUnknown"} {
+	for _, reason := range []string{"HostnameTaken", "HTTPRoutesNotRead"} {
 		w.judgeHTTP("shop", v1alpha1.ConditionFalse, reason)
 		w.stepHTTP(t)
 		w.expectHTTP(t, "shop", "hub Accepted="+reason+"! ResolvedRefs=ResolvedRefs lbd.dev/Programmed=NotAccepted!")

@@ -36,16 +36,9 @@ type Certificate struct {
 // certify judges the certificates of the routes that count, which are given by age. One that is for another's
 // hostname is used for no host: an engine shows it to whoever asks for a name that is in it. It also says which
 // certificates no route names any more.
-func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *unknown) {
-	out.certificates, out.waiting = make(map[ID]bool), make(map[ID]bool)
+func (out *Output) certify(in *Input, byAge []model.Key, taken *claims) {
+	out.certificates = make(map[ID]bool)
 	has, verdicts := make(map[*v1alpha1.Tenant]int), make(map[ID]tenants.Verdict)
-	for id := range out.kept {
-		for _, name := range sorted(secretsOf(in.Have[id])) {
-			if strings.HasPrefix(name, v1alpha1.HubSecretPrefix) {
-				has[in.Clusters[id.Namespace].Tenant]++
-			}
-		}
-	}
 	for _, key := range byAge {
 		c := in.Clusters[key.Namespace]
 		for _, x := range in.Routes[key].Spec.TLS {
@@ -55,12 +48,8 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *
 			}
 			v, judged := verdicts[id]
 			if !judged { // once: thousands of entries can name one Secret
-				v = out.certificate(in, &c, id, taken, unread, has[c.Tenant])
+				v = out.certificate(in, &c, id, taken, has[c.Tenant])
 				verdicts[id] = v
-				if v.Reason == ReasonUnknown { // the one that is shown counts
-					out.waiting[id] = true
-					has[c.Tenant]++
-				}
 				if v.Reason == tenants.ReasonAccepted {
 					out.certificates[id] = true
 					has[c.Tenant]++
@@ -78,7 +67,7 @@ func (out *Output) certify(in *Input, byAge []model.Key, taken *claims, unread *
 }
 
 // certificate tells whether a Secret may be used for a tenant that has so many others.
-func (out *Output) certificate(in *Input, c *tenants.Cluster, id ID, taken *claims, unread *unknown, others int) tenants.Verdict {
+func (out *Output) certificate(in *Input, c *tenants.Cluster, id ID, taken *claims, others int) tenants.Verdict {
 	tenant, most := c.Tenant.Metadata.Name, int(c.Tenant.Spec.Limits.TLSSecrets)
 	if most == 0 {
 		return tenants.Verdict{Reason: ReasonNoSecrets, Message: fmt.Sprintf("the Tenant %s has no limits.tlsSecrets: no Secret of it is used", tenant)}
@@ -108,9 +97,6 @@ func (out *Output) certificate(in *Input, c *tenants.Cluster, id ID, taken *clai
 		}
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("a certificate is for %s, which is taken: another tenant had %s first", host, other)}
-		}
-		if v, kept := unread.keeps(c.Tenant, host, taken); kept {
-			return v
 		}
 	}
 	return tenants.Verdict{Reason: tenants.ReasonAccepted}
@@ -177,11 +163,10 @@ func (in *Input) usable(c *tenants.Cluster, id ID) bool {
 		!slices.ContainsFunc(x.Names, func(name string) bool { return !within(name, c.Tenant.Spec.Hostnames) }))
 }
 
-// keep has an Ingress keep the Secrets of agents that it names, while a route names others for the same hosts that are
-// not known, or are not used for now.
-func (out *Output) keep(in *Input, c *tenants.Cluster, id ID, r *Route, body map[string]any) map[string]any {
-	_, known := in.Certificates[id.Namespace]
-	if known && len(out.waiting) == 0 || c.Tenant.Spec.Limits.TLSSecrets == 0 {
+// keep has an Ingress keep the Secrets of agents that it names, while those that its route names for the same hosts are
+// not known.
+func keep(in *Input, c *tenants.Cluster, id ID, r *Route, body map[string]any) map[string]any {
+	if _, known := in.Certificates[id.Namespace]; known || c.Tenant.Spec.Limits.TLSSecrets == 0 {
 		return body
 	}
 	entries := tlsOf(Have{Body: body})
@@ -192,7 +177,7 @@ func (out *Output) keep(in *Input, c *tenants.Cluster, id ID, r *Route, body map
 			slices.ContainsFunc(entries, func(x map[string]any) bool { return x["secretName"] == name && sameHosts(x, had) })
 	})
 	for i, entry := range entries {
-		if want := r.Spec.TLS[i].HubSecret; want == "" || want == entry["secretName"] || known && !out.waiting[secretID(id.Namespace, want)] {
+		if want := r.Spec.TLS[i].HubSecret; want == "" || want == entry["secretName"] {
 			continue
 		}
 		if at := slices.IndexFunc(left, func(had map[string]any) bool { return sameHosts(had, entry) }); at >= 0 {
@@ -214,12 +199,4 @@ func secretsOf(have Have) (names []string) {
 }
 
 // tlsOf are the entries of an Ingress with hosts and a Secret.
-func tlsOf(have Have) (entries []map[string]any) {
-	spec, _ := have.Body["spec"].(map[string]any)
-	tls, _ := spec["tls"].([]any)
-	for _, x := range tls {
-		entry, _ := x.(map[string]any)
-		entries = append(entries, entry)
-	}
-	return entries
-}
+func tlsOf(have Have) []map[string]any { return objectsAt(have.Body, "spec", "tls") }

@@ -36,7 +36,7 @@ func newClaims(wildcards map[string]bool) *claims {
 	return c
 }
 
-// wildcards are the suffixes of all wildcards that may be asked for.
+// wildcards are the suffixes of all wildcards that are asked for.
 func (in *Input) wildcards() map[string]bool {
 	all := map[string]bool{}
 	ask := func(hosts []string) {
@@ -48,7 +48,6 @@ func (in *Input) wildcards() map[string]bool {
 	}
 	for _, r := range in.Routes {
 		ask(r.Spec.Hosts())
-		ask(r.Held)
 	}
 	for _, have := range in.Have {
 		ask(hostsOf(have))
@@ -57,9 +56,6 @@ func (in *Input) wildcards() map[string]bool {
 		for name := range list {
 			ask(in.names(secretID(namespace, name)))
 		}
-	}
-	for _, x := range in.Clusters {
-		ask(x.Tenant.Spec.Hostnames)
 	}
 	return all
 }

@@ -57,30 +57,6 @@ func TestWildcardOfIngress(t *testing.T) {
 	expect(t, says(&out), map[string]string{"shop/ingress.default.web": "Accepted"})
 }
 
-// TestWildcardOfUnknown: while HTTPRoutes are not known, a wildcard keeps others from names below it that only a
-// route had, and so does one that only a Tenant may have.
-func TestWildcardOfUnknown(t *testing.T) {
-	for what, change := range map[string]func(*world, *Route){
-		"had": func(w *world, r *Route) {
-			r.Spec.HTTP.Hostnames, w.Clusters["shop"].Tenant.Spec.Hostnames = []string{"www.shop.example.com"}, nil
-		},
-		"may have": func(w *world, _ *Route) { clear(w.Routes) },
-	} {
-		w := newWorld()
-		w.tenant("shop", "*.shop.example.com")
-		w.tenant("bank", "x.shop.example.com")
-		r := w.httpRoute("shop", "web", 1, "*.shop.example.com")
-		w.step(t)
-		w.unread()
-		change(w, r)
-		w.route("bank", "x", 0, "x.shop.example.com")
-		out := Step(&w.Input)
-		if v := out.Verdicts[keyOf("bank", "x")]; v.Reason != ReasonTaken && v.Reason != ReasonUnknown {
-			t.Errorf("what shop %s: %v", what, v)
-		}
-	}
-}
-
 // TestLongHostnames: a hostname costs much the same however many labels it has. Else one tenant keeps the
 // routes of all waiting.
 func TestLongHostnames(t *testing.T) {

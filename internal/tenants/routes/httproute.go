@@ -142,18 +142,13 @@ func newPath(p *v1alpha1.TenantHTTPPath) map[string]any {
 // taken tells whether the Gateway serves an HTTPRoute of the hub; if not, why in words that name nothing of
 // others.
 func taken(have Have, gateway model.Key) (bool, string) {
-	status, _ := have.Body["status"].(map[string]any)
-	parents, _ := status["parents"].([]any)
 	why := "the Gateway of the hub has not taken the route yet"
-	for _, x := range parents {
-		parent, _ := x.(map[string]any)
+	for _, parent := range objectsAt(have.Body, "status", "parents") {
 		ref, _ := parent["parentRef"].(map[string]any)
 		if ref["name"] != gateway.Name || ref["namespace"] != gateway.Namespace {
 			continue
 		}
-		conditions, _ := parent["conditions"].([]any)
-		for _, y := range conditions {
-			condition, _ := y.(map[string]any)
+		for _, condition := range objectsIn(parent, "conditions") {
 			switch reason, _ := condition["reason"].(string); {
 			case condition["type"] != v1alpha1.ConditionAccepted:
 			case condition["status"] == "True":
@@ -166,21 +161,19 @@ func taken(have Have, gateway model.Key) (bool, string) {
 	return false, why
 }
 
-// fromGateway says where clients of an HTTPRoute connect to, and if nowhere, why. While HTTPRoutes are not
-// known, what was known stays.
+// fromGateway says where clients of an HTTPRoute connect to, and if nowhere, why. While Gateways are not known, what was
+// known stays.
 func (out *Output) fromGateway(in *Input, key model.Key, have Have) {
-	if in.HTTPRoutesUnknown {
-		out.Addresses[key] = in.Routes[key].Shows
-		out.Pending[key] = "the hub has no HTTPRoutes and Gateways, or its controller may not read them"
-		return
-	}
 	gateway := GatewayOf(in.Clusters[key.Namespace].Tenant)
 	is, why := taken(have, gateway)
-	if all, there := in.Gateways[gateway]; is {
-		out.Addresses[key] = all[:min(len(all), maxAddresses)]
-		if why = "the Gateway of the hub has no address yet"; !there {
-			why = "the Gateway of the hub is not there"
-		}
+	all, there := in.Gateways[gateway]
+	switch {
+	case is && in.Gateways == nil:
+		out.Addresses[key], why = in.Routes[key].Shows, "the controller of the hub cannot read Gateways"
+	case is && !there:
+		why = "the Gateway of the hub is not there"
+	case is:
+		out.Addresses[key], why = all[:min(len(all), maxAddresses)], "the Gateway of the hub has no address yet"
 	}
 	if len(out.Addresses[key]) == 0 {
 		out.Pending[key] = why

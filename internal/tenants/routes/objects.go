@@ -85,54 +85,59 @@ func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
 // difference says what makes the objects of the hub those that are to be there.
 func (out *Output) difference(in *Input, accepted []model.Key) {
 	wanted := make(map[ID]bool)
-	add := func(id ID, body map[string]any) {
-		wanted[id] = true
-		body = finished(id, body)
-		if have, is := in.Have[id]; !is || !covers(have.Body, body) {
-			out.Writes = append(out.Writes, Object{id, body})
-		}
-	}
-	ports, http := in.ports(accepted, out.kept)
+	ports, http := in.ports(accepted)
 	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
 		c := in.Clusters[id.Namespace]
 		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
-			for _, stays := range append(in.slicesOf(id), id) {
-				wanted[stays] = true
+			wanted[id] = true
+			for slice, have := range in.Have {
+				wanted[slice] = wanted[slice] || slice.Kind == KindSlice && serviceOf(slice, have) == id
 			}
 			continue
 		}
 		list := slices.Sorted(maps.Keys(ports[id]))
-		add(id, service(list, slices.Sorted(maps.Keys(http[id]))))
-		for _, family := range families(in.Have[id]) {
-			for i, part := range slices.Collect(slices.Chunk(endpoints(&c, family), maxEndpoints)) {
-				add(ID{KindSlice, model.Key{Namespace: id.Namespace, Name: fmt.Sprintf("%s-%s-%d", id.Name, sliceSuffix[family], i)}}, slice(id.Name, family, list, part))
-			}
-		}
+		out.want(in, wanted, id, service(list, http[id]))
+		out.endpoints(in, wanted, id, list)
 	}
 	for _, key := range accepted {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
 		switch id := routeID(key.Namespace, r.TenantRoute); {
 		case id.Kind == KindIngress:
-			add(id, out.keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates)))
+			out.want(in, wanted, id, keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates)))
 			out.Addresses[key] = addresses(in.Have[id])
-		case in.HTTPRoutesUnknown:
-			out.fromGateway(in, key, Have{})
+		case in.HTTPRoutesLacking:
+			out.Pending[key] = "the hub has no HTTPRoutes: it needs the Gateway API"
 		default:
-			add(id, httpRoute(&c, key.Namespace, r))
+			out.want(in, wanted, id, httpRoute(&c, key.Namespace, r))
 			out.fromGateway(in, key, in.Have[id])
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(out.kept), ID.compare) {
-		c := in.Clusters[id.Namespace]
-		add(id, in.as(&c, id))
-		out.Addresses[out.kept[id]] = addresses(in.Have[id])
-	}
 	for id, have := range in.Have {
-		if !wanted[id] && (id.Kind != KindHTTPRoute || !in.HTTPRoutesUnknown) {
+		if !wanted[id] {
 			out.Deletes = append(out.Deletes, Delete{id, have.UID})
 		}
 	}
 	slices.SortFunc(out.Deletes, func(a, b Delete) int { return a.ID.compare(b.ID) })
+}
+
+// want has an object written that is not as it is to be.
+func (out *Output) want(in *Input, wanted map[ID]bool, id ID, body map[string]any) {
+	wanted[id] = true
+	body = finished(id, body)
+	if have, is := in.Have[id]; !is || !covers(have.Body, body) {
+		out.Writes = append(out.Writes, Object{id, body})
+	}
+}
+
+// endpoints wants the EndpointSlices of a Service that is there.
+func (out *Output) endpoints(in *Input, wanted map[ID]bool, service ID, nodePorts []int32) {
+	c := in.Clusters[service.Namespace]
+	for _, family := range families(in.Have[service]) {
+		for i, part := range slices.Collect(slices.Chunk(endpoints(&c, family), maxEndpoints)) {
+			id := ID{KindSlice, model.Key{Namespace: service.Namespace, Name: fmt.Sprintf("%s-%s-%d", service.Name, sliceSuffix[family], i)}}
+			out.want(in, wanted, id, slice(service.Name, family, nodePorts, part))
+		}
+	}
 }
 
 // order of the kinds: what leads to another comes later.
@@ -142,15 +147,15 @@ func (a ID) compare(b ID) int {
 	return cmp.Or(order[a.Kind]-order[b.Kind], a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
 }
 
-// service is one without a selector: its EndpointSlices are written here. HTTPRoutes lead to some of its ports.
-func service(nodePorts, http []int32) map[string]any {
+// service is one without a selector: its EndpointSlices are written here.
+func service(nodePorts []int32, http bool) map[string]any {
 	var ports []any
 	for _, p := range nodePorts {
 		ports = append(ports, map[string]any{"name": portName(p), "protocol": "TCP", "port": int64(p), "targetPort": int64(p)})
 	}
 	body := map[string]any{"spec": map[string]any{"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ports": ports}}
-	if len(http) > 0 {
-		body["metadata"] = map[string]any{"annotations": map[string]any{portsKey: mark(http)}}
+	if http {
+		body["metadata"] = map[string]any{"annotations": map[string]any{httpKey: "true"}}
 	}
 	return body
 }
@@ -271,14 +276,10 @@ func hostsOf(have Have) (hosts []string) {
 		}
 	}
 	add(spec["hostnames"])
-	rules, _ := spec["rules"].([]any)
-	for _, x := range rules {
-		rule, _ := x.(map[string]any)
+	for _, rule := range objectsIn(spec, "rules") {
 		add([]any{rule["host"]})
 	}
-	tls, _ := spec["tls"].([]any)
-	for _, x := range tls {
-		entry, _ := x.(map[string]any)
+	for _, entry := range objectsIn(spec, "tls") {
 		add(entry["hosts"])
 	}
 	return hosts
@@ -288,9 +289,7 @@ func hostsOf(have Have) (hosts []string) {
 func addresses(have Have) (out []string) {
 	status, _ := have.Body["status"].(map[string]any)
 	balancer, _ := status["loadBalancer"].(map[string]any)
-	all, _ := balancer["ingress"].([]any)
-	for _, x := range all {
-		in, _ := x.(map[string]any)
+	for _, in := range objectsIn(balancer, "ingress") {
 		text, _ := in["ip"].(string)
 		if text == "" {
 			text, _ = in["hostname"].(string)

@@ -23,7 +23,7 @@ const (
 	ReasonNoGateway tenants.Reason = "GatewayNotAllowed"
 	ReasonHostname  tenants.Reason = "HostnameNotAllowed"
 	ReasonTaken     tenants.Reason = "HostnameTaken"
-	ReasonUnknown   tenants.Reason = "HostnameUnknown" // whether another tenant has it
+	ReasonUnknown   tenants.Reason = "HTTPRoutesNotRead" // those of the hub
 )
 
 // Input is all that a decision may look at.
@@ -34,12 +34,11 @@ type Input struct {
 	Routes map[model.Key]*Route
 	// Have are the objects of the hub that were made here.
 	Have map[ID]Have
-	// Gateways are the addresses of Gateways of the hub.
+	// Gateways are the addresses of Gateways of the hub; nil: they are not known.
 	Gateways map[model.Key][]string
-	// HTTPRoutesUnknown: the hub has no HTTPRoutes, or they may not be read, so that none is written or deleted.
-	// Have has those that were known last. HTTPRoutesListed: it has all that there are nevertheless, since only Gateways
-	// may not be read, or the hub has no such kind.
-	HTTPRoutesUnknown, HTTPRoutesListed bool
+	// HTTPRoutesUnknown: HTTPRoutes of the hub may not be read, so nobody knows which there are. HTTPRoutesLacking: the hub
+	// has no such kind.
+	HTTPRoutesUnknown, HTTPRoutesLacking bool
 	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
 	// is not in it are not known.
 	Certificates map[string]map[string]*Certificate
@@ -54,10 +53,13 @@ type Route struct {
 	Held []string
 	// Shows are the addresses that its status has.
 	Shows []string
+	// Judged: its status is about what it asks for now.
+	Judged bool
 }
 
 // Output is the decision.
 type Output struct {
+	// Verdicts are those of all routes, but for routes whose status stays.
 	Verdicts map[model.Key]tenants.Verdict
 	// Writes are the objects that are not as they are to be, and Deletes those that are not to be there.
 	Writes  []Object
@@ -71,10 +73,8 @@ type Output struct {
 	Certificates map[model.Key]tenants.Verdict
 	Young        bool
 
-	kept         map[ID]model.Key // Ingresses that stay as they are, with their TenantRoutes
-	certificates map[ID]bool      // those that are used
-	waiting      map[ID]bool      // those that are not used for now
-	shown        map[ID]bool      // Secrets that Ingresses of the hub name
+	certificates map[ID]bool // those that are used
+	shown        map[ID]bool // Secrets that Ingresses of the hub name
 }
 
 // use is what the routes of a tenant have.
@@ -94,7 +94,11 @@ type port struct {
 func Step(in *Input) Output {
 	out := Output{
 		Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string),
-		Certificates: make(map[model.Key]tenants.Verdict), shown: make(map[ID]bool), kept: make(map[ID]model.Key),
+		Certificates: make(map[model.Key]tenants.Verdict), shown: make(map[ID]bool),
+	}
+	if in.HTTPRoutesUnknown {
+		out.standStill(in)
+		return out
 	}
 	accepted := out.judge(in)
 	out.difference(in, accepted)
@@ -110,7 +114,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		c := in.Clusters[key.Namespace]
 		out.Verdicts[key] = rules(&c, key, in.Routes[key])
 	}
-	taken, unread := out.held(in, keys), in.unknown()
+	taken := out.held(in, keys)
 	has, owners := make(map[*v1alpha1.Tenant]*use), make(map[ID]model.Key)
 	for _, key := range keys {
 		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
@@ -120,35 +124,26 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 		if has[c.Tenant] == nil {
 			has[c.Tenant] = &use{services: map[model.Key]bool{}, ports: map[port]bool{}}
 		}
-		v := claim(&c, in.Routes[key], taken, unread)
+		v := claim(&c, in.Routes[key], taken)
 		if owner, is := owners[id]; is { // or two bodies of one object would be written in turn
 			v = tenants.Verdict{Reason: tenants.ReasonConflict, Message: fmt.Sprintf("the older TenantRoute %s is of the same %s", owner.Name, id.Kind)}
 		}
-		ports, served := portsOf(key.Namespace, in.Routes[key].TenantRoute), v.Reason == tenants.ReasonAccepted
-		if v.Reason == ReasonUnknown {
-			ports, served = in.serves(&c, id)
-		}
-		if over, is := limit(&c, ports, has[c.Tenant]); served && is {
+		ports := portsOf(key.Namespace, in.Routes[key].TenantRoute)
+		if over, is := limit(&c, ports, has[c.Tenant]); is && v.Reason == tenants.ReasonAccepted {
 			v = over
-		} else if served {
-			has[c.Tenant].add(ports)
-			owners[id] = key
 		}
 		if out.Verdicts[key] = v; v.Reason != tenants.ReasonAccepted {
-			if v.Reason == ReasonUnknown && served {
-				out.kept[id] = key
-			}
 			continue
 		}
+		has[c.Tenant].add(ports)
+		owners[id] = key
 		for _, host := range in.Routes[key].Spec.Hosts() {
 			taken.add(c.Tenant, host)
 		}
-		if !in.stays(in.Routes[key]) { // else it has what is served, and nothing is written
-			out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
-		}
+		out.Hostnames[key] = sorted(in.Routes[key].Spec.Hosts())
 		accepted = append(accepted, key)
 	}
-	out.certify(in, accepted, taken, unread)
+	out.certify(in, accepted, taken)
 	slices.SortFunc(accepted, model.Key.Compare)
 	return accepted
 }
@@ -169,13 +164,10 @@ func (out *Output) held(in *Input, keys []model.Key) *claims {
 	}
 	for _, key := range keys {
 		r, t := in.Routes[key], tenant(key.Namespace)
-		hosts := r.Spec.Hosts()
-		if in.stays(r) { // whatever it asks for now
-			hosts = r.Held
-		} else if out.Verdicts[key].Reason != tenants.ReasonAccepted {
+		if out.Verdicts[key].Reason != tenants.ReasonAccepted {
 			continue
 		}
-		for _, host := range hosts {
+		for _, host := range r.Spec.Hosts() {
 			if slices.Contains(r.Held, host) && taken.other(t, host) == "" {
 				taken.add(t, host)
 				out.Hostnames[key] = append(out.Hostnames[key], host)
@@ -226,11 +218,10 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, s.Annotations.Allow)}
 }
 
-// claim tells whether another tenant has, or may have, a hostname of a route, or the route asks for a new one while its
-// Tenant is suspended. A route counts as a whole or not at all:
+// claim tells whether another tenant has a hostname of a route, or the route asks for a new one while its Tenant is
+// suspended. A route counts as a whole or not at all:
 // who looks at it finds one reason, and nothing that half works. It does not say who has it.
-func claim(c *tenants.Cluster, r *Route, taken *claims, unread *unknown) tenants.Verdict {
-	verdict := tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
+func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
 	for _, host := range r.Spec.Hosts() {
 		if c.Tenant.Spec.Suspended && !slices.Contains(r.Held, host) {
 			return tenants.Verdict{Reason: tenants.ReasonSuspended, Message: fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new, such as %s", c.Tenant.Metadata.Name, host)}
@@ -238,11 +229,8 @@ func claim(c *tenants.Cluster, r *Route, taken *claims, unread *unknown) tenants
 		if other := taken.other(c.Tenant, host); other != "" {
 			return tenants.Verdict{Reason: ReasonTaken, Message: fmt.Sprintf("%s is taken: another tenant had a rule for %s first", host, other)}
 		}
-		if v, kept := unread.keeps(c.Tenant, host, taken); kept && verdict.Reason == tenants.ReasonAccepted { // unless another rule refuses it for good
-			verdict = v
-		}
 	}
-	return verdict
+	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, c.Tenant.Spec.Annotations.Allow)}
 }
 
 // portsOf are the ports behind a route.

@@ -19,7 +19,7 @@ import (
 type world struct{ Input }
 
 func newWorld() *world {
-	w := &world{Input{Clusters: map[string]tenants.Cluster{}, Routes: map[model.Key]*Route{}, Have: map[ID]Have{}}}
+	w := &world{Input{Clusters: map[string]tenants.Cluster{}, Routes: map[model.Key]*Route{}, Have: map[ID]Have{}, Gateways: map[model.Key][]string{}}}
 	w.tenant("shop", "*.shop.example.com", "www.example.com")
 	w.tenant("bank", "*.bank.example.com", "www.example.com")
 	return w
@@ -63,7 +63,9 @@ func (w *world) step(t *testing.T) Output {
 			delete(w.Have, id.ID)
 		}
 		for k, r := range w.Routes {
-			r.Held = out.Hostnames[k]
+			if _, judged := out.Verdicts[k]; judged {
+				r.Held, r.Judged = out.Hostnames[k], true
+			}
 		}
 		if len(out.Writes)+len(out.Deletes) == 0 {
 			return out

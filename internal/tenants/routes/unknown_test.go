@@ -1,7 +1,7 @@
 package routes
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,23 +11,17 @@ import (
 	"lbd.dev/lbd/internal/tenants"
 )
 
-// unread has nobody know the HTTPRoutes of the hub any more. What there is of them is served still.
-func (w *world) unread() {
-	w.HTTPRoutesUnknown = true
-	maps.DeleteFunc(w.Have, func(id ID, _ Have) bool { return id.Kind == KindHTTPRoute })
-}
-
-// servicePortsOf are those of the Service and of each of its EndpointSlices.
-func (w *world) servicePortsOf(tenant, name string) (texts []string) {
+// portsOfService are those of the Service and of each of its EndpointSlices.
+func (w *world) portsOfService(tenant, name string) (texts []string) {
 	for id, have := range w.Have {
-		ports, _ := have.Body["ports"].([]any)
-		if spec, is := have.Body["spec"].(map[string]any); is && id.Kind == KindService {
-			ports, _ = spec["ports"].([]any)
+		ports := objectsIn(have.Body, "ports")
+		if id.Kind == KindService {
+			ports = objectsAt(have.Body, "spec", "ports")
 		}
 		if id.Namespace == tenant && strings.HasPrefix(id.Name, name+"-") && id.Kind != KindIngress && id.Kind != KindHTTPRoute {
 			var names []string
 			for _, p := range ports {
-				names = append(names, p.(map[string]any)["name"].(string))
+				names = append(names, p["name"].(string))
 			}
 			texts = append(texts, id.Kind+" "+strings.Join(names, ","))
 		}
@@ -36,161 +30,117 @@ func (w *world) servicePortsOf(tenant, name string) (texts []string) {
 	return texts
 }
 
-// TestUnknownHostnames: while HTTPRoutes are not known, no hostname that one may have goes to another tenant, whatever
-// becomes of the TenantRoute or the Tenant.
-func TestUnknownHostnames(t *testing.T) {
-	const kept = "HostnameUnknown the controller of the hub cannot read HTTPRoutes, and one of another tenant may have www.example.com"
-	key := model.Key{Namespace: "shop", Name: "httproute.default.web"}
+// TestStandStill: while HTTPRoutes are not known, nothing is written or deleted and nobody gets a hostname, whatever becomes
+// of routes and Tenants. Once they are known all of it counts.
+func TestStandStill(t *testing.T) {
+	web := model.Key{Namespace: "shop", Name: "httproute.default.web"}
+	const unread = "HTTPRoutesNotRead the controller of the hub cannot read its HTTPRoutes: what is served stays, and nothing new is"
 	for name, change := range map[string]func(*world){
-		"the route is deleted":                  func(w *world) { delete(w.Routes, key) },
-		"it has another hostname":               func(w *world) { w.Routes[key].Spec.HTTP.Hostnames = []string{"a.shop.example.com"} },
-		"the Tenant has no Gateway":             func(w *world) { w.Clusters["shop"].Tenant.Spec.Gateway = "" },
-		"nor has it a route":                    func(w *world) { w.Clusters["shop"].Tenant.Spec.Gateway = ""; delete(w.Routes, key) },
-		"it may not have the hostname":          func(w *world) { w.Clusters["shop"].Tenant.Spec.Hostnames = nil },
-		"the Tenant has ended":                  func(w *world) { delete(w.Clusters, "shop"); delete(w.Routes, key) },
-		"the Tenant has ended before its route": func(w *world) { delete(w.Clusters, "shop") },
+		"nothing":                    func(*world) {},
+		"a route is deleted":         func(w *world) { delete(w.Routes, web) },
+		"a route has another name":   func(w *world) { w.ask(web).HTTP.Hostnames = []string{"a.shop.example.com"} },
+		"a route has another port":   func(w *world) { w.ask(web).HTTP.Rules[0].Backends[0].NodePort = 30099 },
+		"a Tenant has no Gateway":    func(w *world) { w.Clusters["shop"].Tenant.Spec.Gateway = "" },
+		"it may not have the names":  func(w *world) { w.Clusters["shop"].Tenant.Spec.Hostnames = nil },
+		"it has ended":               func(w *world) { delete(w.Clusters, "shop"); delete(w.Routes, web) },
+		"it has ended before it":     func(w *world) { delete(w.Clusters, "shop") },
+		"an Ingress is deleted":      func(w *world) { delete(w.Routes, keyOf("bank", "has")) },
+		"an Ingress has more names":  func(w *world) { w.ask(keyOf("bank", "has")).Rules[0].Host = "www.example.com" },
+		"a certificate is not named": func(w *world) { w.Certificates["bank"]["lbd-tls-1"].Old = true; w.ask(keyOf("bank", "has")).TLS = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
+			w.secrets(1, "bank")
 			w.httpRoute("shop", "web", 1, "www.example.com")
-			w.Clusters["bank"].Tenant.Spec.Gateway = ""
-			w.route("bank", "has", 2, "a.bank.example.com")
+			has := w.route("bank", "has", 2, "a.bank.example.com")
+			has.Spec.TLS = []v1alpha1.TenantTLS{{Hosts: []string{"a.bank.example.com"}, Secret: "cert", HubSecret: "lbd-tls-1"}}
+			w.Certificates["bank"] = map[string]*Certificate{"lbd-tls-1": {Names: []string{"a.bank.example.com"}}}
 			w.step(t)
-			before := len(w.Have)
-			w.unread()
-			w.route("bank", "ingress", 0, "www.example.com")
+			if w.uses("bank", "has") != "lbd-tls-1" {
+				t.Fatal("the certificate is not used")
+			}
+			has.Shows = []string{"192.0.2.1"}
+			http := w.Have[w.of("shop", "web")]
+			delete(w.Have, w.of("shop", "web")) // as after a start of the controller
+			w.HTTPRoutesUnknown = true
+			w.route("bank", "new", 0, "www.example.com")
 			change(w)
-			for range 3 {
-				out := w.step(t)
-				got := says(&out)["bank/ingress.default.ingress"]
-				if taken := strings.HasPrefix(got, "HostnameTaken www.example.com"); got != kept && !taken {
-					t.Errorf("the Ingress: %s", got)
+			out := Step(&w.Input)
+			if len(out.Writes)+len(out.Deletes) > 0 {
+				t.Errorf("writes %v, deletes %v", out.Writes, out.Deletes)
+			}
+			expect(t, says(&out), map[string]string{"bank/ingress.default.new": unread})
+			for key, r := range w.Routes {
+				v, judged := out.Verdicts[key]
+				if judged == r.Judged || judged && (v.Reason != ReasonUnknown || !slices.Equal(out.Hostnames[key], r.Held) || !slices.Equal(out.Addresses[key], r.Shows)) {
+					t.Errorf("%v, judged before: %v, is said %v, has %q, %q", key, r.Judged, v, out.Hostnames[key], out.Addresses[key])
 				}
-				expect(t, says(&out), map[string]string{"bank/ingress.default.has": "Accepted"})
 			}
-			if len(w.Have) != before-1 {
-				t.Errorf("%d objects are left of %d", len(w.Have), before-1)
+			if len(w.route("bank", "new", 0, "www.example.com").Held) > 0 {
+				t.Error("it has a hostname")
 			}
-			// Once it is known that there is no HTTPRoute any more, all of it goes.
+
 			w.HTTPRoutesUnknown = false
-			delete(w.Routes, key)
-			out := w.step(t)
-			expect(t, says(&out), map[string]string{"bank/ingress.default.ingress": "Accepted"})
-			if left := w.servicePortsOf("shop", "web"); len(left) > 0 {
-				t.Errorf("left: %q", left)
+			w.Certificates["bank"]["lbd-tls-1"].Old = false // that it is deleted does not come true here
+			w.Have[w.of("shop", "web")] = http
+			out = w.step(t)
+			for key, v := range out.Verdicts {
+				if v.Reason == ReasonUnknown {
+					t.Errorf("%v: %v", key, v)
+				}
+			}
+			if _, is := out.Verdicts[web]; !is {
+				clear(w.Routes)
+				if w.step(t); strings.Contains(w.text(), `"namespace":"shop"`) {
+					t.Errorf("left: %s", w.text())
+				}
 			}
 		})
 	}
 }
 
-// TestUnknownOthers: hostnames that no tenant with a Gateway may have go to whoever asks for them, and its own are no
-// obstacle to a tenant.
-func TestUnknownOthers(t *testing.T) {
-	w := newWorld()
-	w.httpRoute("shop", "web", 1, "a.shop.example.com")
-	w.Clusters["bank"].Tenant.Spec.Gateway = ""
-	w.unread()
-	w.route("shop", "own", 2, "www.example.com")
-	w.route("bank", "other", 2, "a.bank.example.com", "*.bank.example.com")
-	out := w.step(t)
-	expect(t, says(&out), map[string]string{"shop/ingress.default.own": "Accepted", "bank/ingress.default.other": "Accepted", "shop/httproute.default.web": "Accepted"})
-	if left := w.servicePortsOf("shop", "web"); len(left) > 0 {
-		t.Errorf("no HTTPRoute leads to %q", left)
-	}
-	w.Clusters["bank"].Tenant.Spec.Hostnames = []string{"*.example.com"}
-	w.route("bank", "wild", 3, "*.example.com")
-	out = w.step(t)
-	expect(t, says(&out), map[string]string{
-		"bank/ingress.default.wild": "HostnameTaken *.example.com is taken: another tenant had a rule for a.shop.example.com first"})
-	w.route("bank", "below", 3, "b.shop.example.com")
-	out = w.step(t)
-	expect(t, says(&out), map[string]string{
-		"bank/ingress.default.below": "HostnameUnknown the controller of the hub cannot read HTTPRoutes, and one of another tenant may have b.shop.example.com"})
+// ask is what a route asks for, which is to change.
+func (w *world) ask(key model.Key) *v1alpha1.TenantRouteSpec {
+	w.Routes[key].Judged = false
+	return &w.Routes[key].Spec
 }
 
-// TestUnknownCertificate: a certificate for a hostname that an HTTPRoute of another may have is not used.
-func TestUnknownCertificate(t *testing.T) {
-	w := newWorld()
-	w.httpRoute("shop", "web", 1, "a.shop.example.com")
-	w.Clusters["bank"].Tenant.Spec.Gateway = ""
-	w.Clusters["bank"].Tenant.Spec.Limits.TLSSecrets = 5
-	w.unread()
-	r := w.route("bank", "other", 2, "a.bank.example.com")
-	secret := "lbd-tls-1"
-	r.Spec.TLS = append(r.Spec.TLS, v1alpha1.TenantTLS{HubSecret: secret})
-	w.Certificates = map[string]map[string]*Certificate{"bank": {secret: {Names: []string{"a.bank.example.com", "www.example.com"}}}}
-	out := w.step(t)
-	v := out.Certificates[model.Key{Namespace: "bank", Name: "ingress.default.other"}]
-	if v.Reason != ReasonUnknown {
-		t.Errorf("it says %v", v)
-	}
-}
-
-// TestUnknownPorts: a Service keeps the ports that HTTPRoutes lead to while nobody can change these, and its endpoints
-// are those of the nodes. What Ingresses need of it they get.
-func TestUnknownPorts(t *testing.T) {
-	w := newWorld()
-	r := w.httpRoute("shop", "web", 1, "www.example.com")
-	w.step(t)
-	expectPorts := func(when, want string) {
-		t.Helper()
-		w.step(t)
-		if got, want := w.servicePortsOf("shop", "web"), []string{"EndpointSlice " + want, "EndpointSlice " + want, "Service " + want}; !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", when, got, want)
-		}
-	}
-	expectPorts("at first", "p30080")
-	known := maps.Clone(w.Have)
-	w.unread()
-	r.Spec.HTTP.Rules[0].Backends[0].NodePort = 30099
-	expectPorts("with another NodePort", "p30080")
-	w.Clusters["shop"].Nodes[0].Addrs[0] = w.Clusters["shop"].Nodes[1].Addrs[0].Next()
-	if w.step(t); !strings.Contains(w.text(), "10.1.0.3") || strings.Contains(w.text(), "10.1.0.1") {
-		t.Error("the endpoints are not those of the nodes")
-	}
-	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.web"})
-	expectPorts("without the route", "p30080")
-	w.route("shop", "web", 2, "a.shop.example.com").Spec.Rules[0].Paths[0].NodePort = 30090
-	expectPorts("with an Ingress", "p30080,p30090")
-	w.Routes[model.Key{Namespace: "shop", Name: "httproute.default.web"}] = r
-
-	// Once it is known again it leads to the new port, and the old one ends after that.
-	w.HTTPRoutesUnknown = false
-	w.Have[w.of("shop", "web")] = known[w.of("shop", "web")]
-	for _, o := range Step(&w.Input).Writes {
-		spec, _ := o.Body["spec"].(map[string]any)
-		if ports, _ := spec["ports"].([]any); o.Kind == KindService && len(ports) != 3 {
-			t.Errorf("its HTTPRoute leads to 30080 yet: %v", ports)
-		}
-	}
-	expectPorts("known again", "p30090,p30099")
-	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.web"})
-	expectPorts("without the HTTPRoute", "p30090")
-	if strings.Contains(w.text(), portsKey) {
-		t.Error("a mark is left")
-	}
-}
-
-// TestUnknownWrites: of HTTPRoutes that were known once none is written or deleted.
-func TestUnknownWrites(t *testing.T) {
+// TestStandStillEndpoints: the endpoints of all Services follow the nodes while HTTPRoutes are not known, but for those of a
+// Tenant that has ended. An EndpointSlice that is of no use any more goes.
+func TestStandStillEndpoints(t *testing.T) {
 	w := newWorld()
 	w.httpRoute("shop", "web", 1, "www.example.com")
-	gone := w.httpRoute("shop", "gone", 1, "a.shop.example.com")
+	w.route("shop", "web", 2, "a.shop.example.com").Spec.Rules[0].Paths[0].NodePort = 30090
+	w.route("bank", "has", 2, "a.bank.example.com")
 	w.step(t)
 	w.HTTPRoutesUnknown = true
-	w.Routes[model.Key{Namespace: "shop", Name: "httproute.default.web"}].Spec.HTTP.Hostnames = []string{"b.shop.example.com"}
-	delete(w.Routes, model.Key{Namespace: "shop", Name: tenants.HTTPRouteName("default", gone.Spec.Origin.Name)})
-	if out := Step(&w.Input); len(out.Writes)+len(out.Deletes) > 0 {
+	shop, bank := w.Clusters["shop"], w.Clusters["bank"]
+	shop.Nodes[0].Addrs, shop.Nodes[1].Addrs[0] = shop.Nodes[0].Addrs[:1], shop.Nodes[1].Addrs[0].Next()
+	bank.Nodes[0].State = v1alpha1.TenantNodeDraining
+	delete(w.Clusters, "shop")
+	if out := Step(&w.Input); len(out.Writes) != 1 || len(out.Deletes) > 0 || out.Writes[0].Namespace != "bank" {
 		t.Errorf("writes %v, deletes %v", out.Writes, out.Deletes)
+	}
+	w.Clusters["shop"] = shop
+	w.step(t)
+	want := []string{"EndpointSlice p30080,p30090", "Service p30080,p30090"}
+	if got := w.portsOfService("shop", "web"); !slices.Equal(got, want) || strings.Contains(w.text(), "fd10::1") && !strings.Contains(w.text(), "10.1.0.3") {
+		t.Errorf("%q, want %q: %s", got, want, w.text())
+	}
+	if text := fmt.Sprint(w.Have); !strings.Contains(text, "10.1.0.3") || !strings.Contains(text, "terminating:true") {
+		t.Error("the endpoints are not those of the nodes")
 	}
 }
 
 // TestServiceStaysWithHTTPRoute: what an HTTPRoute of the hub leads to goes after it, so that one that is left has
-// Services by which the next controller knows of it.
+// Services by which the next controller knows of it. So does a port.
 func TestServiceStaysWithHTTPRoute(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		w := newWorld()
 		w.httpRoute("shop", "web", 1, "www.example.com")
+		if first := Step(&w.Input).Writes[0]; !LedTo(first.ID, Have{Body: first.Body}) {
+			t.Errorf("before its HTTPRoute is there it is %v", first)
+		}
 		w.step(t)
 		clear(w.Routes)
 		if ended {
@@ -204,74 +154,49 @@ func TestServiceStaysWithHTTPRoute(t *testing.T) {
 			t.Errorf("left: %s", w.text())
 		}
 	}
-}
 
-// TestUnknownButListed: while all HTTPRoutes are known, or there is no such kind, they have the hostnames and the ports
-// that they have, and no others. None is written or deleted.
-func TestUnknownButListed(t *testing.T) {
 	w := newWorld()
-	w.httpRoute("shop", "web", 1, "a.shop.example.com")
-	w.Clusters["bank"].Tenant.Spec.Gateway = ""
+	r := w.httpRoute("shop", "web", 1, "www.example.com")
+	w.route("shop", "web", 2, "a.shop.example.com").Spec.Rules[0].Paths[0].NodePort = 30090
 	w.step(t)
-	w.HTTPRoutesUnknown, w.HTTPRoutesListed = true, true
-	w.Clusters["bank"].Tenant.Spec.Hostnames = []string{"*.example.com"}
-	w.route("bank", "has", 0, "a.shop.example.com")
-	w.route("bank", "free", 2, "www.example.com")
-	w.httpRoute("shop", "new", 3, "b.shop.example.com")
-	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.web"})
-	w.Clusters["bank"].Tenant.Spec.Gateway = ""
-	out := w.step(t)
-	expect(t, says(&out), map[string]string{
-		"bank/ingress.default.has":  "HostnameTaken a.shop.example.com is taken: another tenant had a rule for a.shop.example.com first",
-		"bank/ingress.default.free": "Accepted", "shop/httproute.default.new": "Accepted",
-	})
-	if has := w.Have[w.of("shop", "web")].Body; has == nil || w.Have[w.of("shop", "new")].Body != nil || len(w.servicePortsOf("shop", "web")) == 0 {
-		t.Errorf("the hub has %s", w.text())
-	}
-	delete(w.Have, w.of("shop", "web")) // by somebody
-	out = w.step(t)
-	expect(t, says(&out), map[string]string{"bank/ingress.default.has": "Accepted"})
-	if left := w.servicePortsOf("shop", "web"); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
-}
-
-// TestUnknownHoldsNothingNew: an HTTPRoute that is not written has no hostname that it would keep from others later.
-func TestUnknownHoldsNothingNew(t *testing.T) {
-	w := newWorld()
-	has := w.httpRoute("shop", "has", 1, "www.example.com")
-	w.step(t)
-	w.unread()
-	r := w.httpRoute("shop", "new", 2, "a.shop.example.com")
-	if w.step(t); len(r.Held) > 0 || !slices.Equal(has.Held, []string{"www.example.com"}) {
-		t.Errorf("the new one has %q, the old one %q", r.Held, has.Held)
-	}
-	w.HTTPRoutesUnknown = false
-	if w.step(t); !slices.Equal(r.Held, []string{"a.shop.example.com"}) {
-		t.Errorf("once it is written it has %q", r.Held)
-	}
-}
-
-// TestUnknownKeepsUnmarked: a Service without a mark stays with the HTTPRoute that led to it when that was known last,
-// and a hostname that this may have goes to nobody else.
-func TestUnknownKeepsUnmarked(t *testing.T) {
-	w := newWorld()
-	w.httpRoute("shop", "web", 1, "a.shop.example.com")
-	w.step(t)
-	for id, have := range w.Have {
-		if meta := have.Body["metadata"].(map[string]any); id.Kind == KindService {
-			delete(meta["annotations"].(map[string]any), portsKey)
+	r.Spec.HTTP.Rules[0].Backends[0].NodePort = 30099
+	for _, o := range Step(&w.Input).Writes {
+		if n := len(objectsAt(o.Body, "spec", "ports")); o.Kind == KindService && n != 3 {
+			t.Errorf("its HTTPRoute leads to 30080 yet, and it has %d ports", n)
 		}
 	}
-	before := len(w.Have)
-	w.HTTPRoutesUnknown = true
-	clear(w.Routes)
-	w.Clusters["shop"].Tenant.Spec.Gateway, w.Clusters["bank"].Tenant.Spec.Gateway = "", ""
-	w.route("bank", "steal", 0, "www.example.com")
-	out := w.step(t)
-	if len(w.Have) != before || len(w.servicePortsOf("shop", "web")) != 3 {
-		t.Errorf("the hub has %s", w.text())
+	expectPorts := func(when, want string) {
+		t.Helper()
+		w.step(t)
+		if got, want := w.portsOfService("shop", "web"), []string{"EndpointSlice " + want, "EndpointSlice " + want, "Service " + want}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
 	}
-	expect(t, says(&out), map[string]string{
-		"bank/ingress.default.steal": "HostnameUnknown the controller of the hub cannot read HTTPRoutes, and one of another tenant may have www.example.com"})
+	expectPorts("of both kinds", "p30090,p30099")
+	if !strings.Contains(w.text(), httpKey) {
+		t.Error("no mark")
+	}
+	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.web"})
+	expectPorts("without the HTTPRoute", "p30090")
+	if strings.Contains(w.text(), httpKey) {
+		t.Error("a mark is left")
+	}
+}
+
+// TestHTTPRoutesLacking: in a hub that has no such kind none is written, and all else is as ever.
+func TestHTTPRoutesLacking(t *testing.T) {
+	w := newWorld()
+	w.HTTPRoutesLacking = true
+	r := w.httpRoute("shop", "web", 1, "www.example.com")
+	w.route("bank", "has", 2, "a.bank.example.com")
+	w.route("bank", "taken", 3, "www.example.com")
+	out := w.step(t)
+	expect(t, says(&out), map[string]string{"shop/httproute.default.web": "Accepted", "bank/ingress.default.has": "Accepted",
+		"bank/ingress.default.taken": "HostnameTaken www.example.com is taken: another tenant had a rule for www.example.com first"})
+	if text := w.text(); strings.Contains(text, `"kind":"HTTPRoute"`) || !strings.Contains(text, `"kind":"Ingress"`) {
+		t.Error(text)
+	}
+	if got := out.Pending[model.Key{Namespace: "shop", Name: tenants.HTTPRouteName("default", r.Spec.Origin.Name)}]; got != "the hub has no HTTPRoutes: it needs the Gateway API" {
+		t.Error(got)
+	}
 }
