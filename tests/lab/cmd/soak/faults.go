@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -38,7 +39,33 @@ func pickFaults(only string) ([]fault, error) {
 }
 
 func faults() []fault {
-	return append(networkFaults(), daemonFaults()...)
+	return append(append(networkFaults(), daemonFaults()...), none())
+}
+
+// none is no fault: for as long as it lasts each address has one claimant, the same all the time.
+func none() fault {
+	owner := map[netip.Addr]string{}
+	return fault{
+		name: "none", hold: 48 * time.Second, single: true, planned: true,
+		do: func(_ context.Context, c *lab.Cluster, _ *lab.Node, _ netip.Addr) error {
+			for _, v := range c.Eyes.VIPs {
+				n, err := c.Owner(v)
+				if err != nil {
+					return err
+				}
+				owner[v] = n.Name
+			}
+			return nil
+		},
+		undo: func(_ context.Context, c *lab.Cluster, _ *lab.Node, _ netip.Addr) (err error) {
+			for v, name := range owner {
+				if n, e := c.Owner(v); e != nil || n.Name != name {
+					err = errors.Join(err, e, fmt.Errorf("%s moved from %s", v, name))
+				}
+			}
+			return err
+		},
+	}
 }
 
 func networkFaults() []fault {
