@@ -91,6 +91,7 @@ const (
 	ReasonFamilyMissing Reason = "NoNodeOfFamily"
 	ReasonNoRoom        Reason = "NoRoom"
 	ReasonNotAnnounced  Reason = "NotAnnounced"
+	ReasonNotRead       Reason = "HubNotRead" // what the hub has for routes
 )
 
 // LeadsNowhere tells of an object that is accepted whether no client reaches it, at one address at least.

@@ -133,7 +133,7 @@ func TestTenantHTTPRouteUnread(t *testing.T) {
 	putRoute(api, "shop", "more", young, "c.example.com")
 	run(t, build(t, api, "b"))
 	eventually(t, "a new one is not served", func() bool {
-		return routeSays(api, "shop", "more") == "False HTTPRoutesNotRead, False NotAccepted"
+		return routeSays(api, "shop", "more") == "False HubNotRead, False NotAccepted"
 	})
 	if got := routeSays(api, "shop", "web"); got != served || len(api.All(ingressesOf)) > 0 || len(api.All(httpRoutesOf)) != 1 {
 		t.Errorf("it says %q; %d Ingresses, %d HTTPRoutes", got, len(api.All(ingressesOf)), len(api.All(httpRoutesOf)))
@@ -142,7 +142,7 @@ func TestTenantHTTPRouteUnread(t *testing.T) {
 	o["spec"].(map[string]any)["http"].(map[string]any)["hostnames"] = []any{"b.example.com"}
 	api.Put(tenantRoutes, o)
 	eventually(t, "one that has changed is served as before", func() bool {
-		return routeSays(api, "shop", "web") == "198.51.100.9, a.example.com, False HTTPRoutesNotRead, False NotAccepted"
+		return routeSays(api, "shop", "web") == "198.51.100.9, a.example.com, False HubNotRead, False NotAccepted"
 	})
 	denied.Store(false)
 	eventually(t, "the new one is served", func() bool {

@@ -14,7 +14,6 @@ import (
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/apitest"
-	"lbd.dev/lbd/internal/model"
 	"lbd.dev/lbd/internal/tenants"
 	"lbd.dev/lbd/internal/tenants/routes"
 )
@@ -22,6 +21,7 @@ import (
 const (
 	tenantRoutes = "lbd.dev/v1alpha1/tenantroutes"
 	httpRoutesOf = "gateway.networking.k8s.io/v1/httproutes"
+	ingressesOf  = "networking.k8s.io/v1/ingresses"
 	gatewaysOf   = "gateway.networking.k8s.io/v1/gateways"
 )
 
@@ -49,38 +49,90 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("after 30 s still not: %s", what)
 }
 
-// gatewayBed is a Keeper at work, with a Tenant that has a Gateway and an HTTPRoute that is served.
-func gatewayBed(t *testing.T, patience time.Duration) (*apitest.Server, *counted) {
+// gatewayBed is a Keeper at work, with a Tenant shop that has a Gateway and an HTTPRoute that is served, and a Tenant bank.
+type gatewayBed struct {
+	*apitest.Server
+	k    *Keeper
+	log  *counted
+	away atomic.Pointer[string] // the end of paths that nobody may read
+	code atomic.Int32           // what is said to who tries
+}
+
+func newGatewayBed(t *testing.T, patience time.Duration) *gatewayBed {
 	t.Helper()
-	api := apitest.New(t, map[string]string{"networking.k8s.io/v1/ingresses": "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice",
-		tenantRoutes: "TenantRoute", httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"})
-	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
+	b := &gatewayBed{Server: apitest.New(t, map[string]string{ingressesOf: "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice",
+		tenantRoutes: "TenantRoute", httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"})}
+	b.code.Store(http.StatusForbidden)
+	b.Gate(func(r *http.Request) int {
+		if away := b.away.Load(); away != nil && r.Method == http.MethodGet && strings.Contains(r.URL.Path, *away) {
+			return int(b.code.Load())
+		}
+		return 0
+	})
+	c, err := k8s.NewFor(b.Config(), k8s.Options{QPS: 1000, Burst: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &counted{Handler: slog.NewTextHandler(t.Output(), nil), words: "HTTPRoutes cannot be read"}
-	k := New(Options{Logger: slog.New(log), Client: c, Manager: "test", Valid: func() bool { return true }})
-	k.gateway.patience = patience
-	shop := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: "shop"}, Spec: v1alpha1.TenantSpec{Hostnames: []string{"*.example.com"}, Gateway: "edge/public"}}
-	shop.Default()
-	k.Judged(map[string]tenants.Cluster{"shop": {Tenant: shop, NodePorts: v1alpha1.PortRange{First: 30000, Last: 32767}}})
+	b.log = &counted{Handler: slog.NewTextHandler(t.Output(), nil), words: "what the hub has for routes of tenants cannot be read"}
+	b.k = New(Options{Logger: slog.New(b.log), Client: c, Manager: "test", Valid: func() bool { return true }})
+	b.k.patience = patience
+	b.judged("edge/public")
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { k.Watch(ctx); done <- struct{}{} }()
-	go func() { k.Run(ctx); done <- struct{}{} }()
+	go func() { b.k.Watch(ctx); done <- struct{}{} }()
+	go func() { b.k.Run(ctx); done <- struct{}{} }()
 	t.Cleanup(func() { stop(); <-done; <-done })
 
-	api.Put(gatewaysOf, map[string]any{"metadata": map[string]any{"namespace": "edge", "name": "public"}, "status": map[string]any{"addresses": []any{map[string]any{"value": "198.51.100.9"}}}})
-	api.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "httproute.default.web", "uid": "web"}, "spec": map[string]any{
+	b.Put(gatewaysOf, map[string]any{"metadata": map[string]any{"namespace": "edge", "name": "public"}, "status": map[string]any{"addresses": []any{map[string]any{"value": "198.51.100.9"}}}})
+	b.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "httproute.default.web", "uid": "web"}, "spec": map[string]any{
 		"origin": map[string]any{"kind": "HTTPRoute", "namespace": "default", "name": "web"},
 		"http":   map[string]any{"hostnames": []any{"a.example.com"}, "rules": []any{map[string]any{"backends": []any{map[string]any{"service": "web", "nodePort": int64(30080)}}}}}}})
 	name := tenants.HubName("shop", routes.KindHTTPRoute, "default", "web")
-	eventually(t, "its HTTPRoute is there", func() bool { return api.Get(httpRoutesOf, "shop", name) != nil })
-	r := api.Get(httpRoutesOf, "shop", name)
+	eventually(t, "its HTTPRoute is there", func() bool { return b.Get(httpRoutesOf, "shop", name) != nil })
+	r := b.Get(httpRoutesOf, "shop", name)
 	r["status"] = map[string]any{"parents": []any{map[string]any{"parentRef": map[string]any{"namespace": "edge", "name": "public"}, "conditions": []any{map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted"}}}}}
-	api.Put(httpRoutesOf, r)
-	eventually(t, "it is served", func() bool { return statusOf(api) == "[a.example.com] [198.51.100.9] Assigned" })
-	return api, log
+	b.Put(httpRoutesOf, r)
+	eventually(t, "it is served", func() bool { return statusOf(b.Server) == "[a.example.com] [198.51.100.9] Assigned" })
+	return b
+}
+
+// judged has the Tenants count, of which shop has a Gateway.
+func (b *gatewayBed) judged(gateway string) {
+	clusters := map[string]tenants.Cluster{}
+	for name, gateway := range map[string]string{"shop": gateway, "bank": ""} {
+		tenant := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: v1alpha1.TenantSpec{Hostnames: []string{"*.example.com"}, IngressClass: "traefik", Gateway: gateway}}
+		tenant.Default()
+		clusters[name] = tenants.Cluster{Tenant: tenant, NodePorts: v1alpha1.PortRange{First: 30000, Last: 32767}}
+	}
+	b.k.Judged(clusters)
+}
+
+// unread has nobody read what has a path, and all watches end.
+func (b *gatewayBed) unread(path string) {
+	b.away.Store(&path)
+	b.Stop()
+	b.Start()
+}
+
+// ingress has the Tenant bank ask for a hostname.
+func (b *gatewayBed) ingress(name, host string) {
+	b.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "bank", "name": "ingress.default." + name, "uid": name}, "spec": map[string]any{
+		"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": name},
+		"rules":  []any{map[string]any{"host": host, "paths": []any{map[string]any{"path": "/", "type": "Prefix", "service": "web", "nodePort": int64(30080)}}}}}})
+}
+
+// accepts is the reason of the condition Accepted of an Ingress of the Tenant bank.
+func (b *gatewayBed) accepts(name string) string { return acceptedOf(b.Server, name) }
+
+func acceptedOf(api *apitest.Server, name string) string {
+	status, _ := api.Get(tenantRoutes, "bank", "ingress.default."+name)["status"].(map[string]any)
+	all, _ := status["conditions"].([]any)
+	for _, x := range all {
+		if c := x.(map[string]any); c["type"] == v1alpha1.ConditionAccepted {
+			return fmt.Sprint(c["reason"])
+		}
+	}
+	return ""
 }
 
 // statusOf is what the TenantRoute says.
@@ -96,45 +148,73 @@ func statusOf(api *apitest.Server) string {
 }
 
 // TestGatewayAway: that the hub has lost its Gateway API, or the controller the right to read it, is said once it has
-// lasted. Nothing is deleted by what was known then, what is served stays, and all counts once it can be read again.
+// lasted. Nothing is deleted by what was known then, what is served stays, also of a route that is not valid any more, and
+// all counts once it can be read again.
 func TestGatewayAway(t *testing.T) {
-	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+	for _, code := range []int32{http.StatusNotFound, http.StatusForbidden} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			t.Parallel() // it waits most of the time
 			const patience = time.Second
-			api, log := gatewayBed(t, patience)
-			var away atomic.Bool
-			away.Store(true)
+			b := newGatewayBed(t, patience)
+			b.code.Store(code)
 			began := time.Now()
-			api.Gate(func(r *http.Request) int {
-				if away.Load() && strings.Contains(r.URL.Path, "gateway.networking") {
-					return code
-				}
-				return 0
-			})
-			api.Stop() // all watches end
-			api.Start()
-			eventually(t, "the log says that they are not known", func() bool { return log.n.Load() > 0 })
+			b.unread("gateway.networking")
+			eventually(t, "the log says that they are not known", func() bool { return b.log.n.Load() > 0 })
 			if took := time.Since(began); took < patience {
 				t.Errorf("it said so after %s", took)
 			}
-			before := len(api.Requests())
-			if got := statusOf(api); got != "[a.example.com] [198.51.100.9] Assigned" {
+			before := len(b.Requests())
+			if got := statusOf(b.Server); got != "[a.example.com] [198.51.100.9] Assigned" {
 				t.Errorf("the route says %s", got)
 			}
-			api.Delete(tenantRoutes, "shop", "httproute.default.web")
+			bad := b.Get(tenantRoutes, "shop", "httproute.default.web")
+			bad["spec"].(map[string]any)["http"].(map[string]any)["hostnames"] = []any{"-not valid-"}
+			b.Put(tenantRoutes, bad)
+			eventually(t, "it is said to be invalid", func() bool { return statusOf(b.Server) == "[a.example.com] [198.51.100.9] NotAccepted" })
+			b.Delete(tenantRoutes, "shop", "httproute.default.web")
 			time.Sleep(3 * time.Second) // in which what is deleted would be deleted again
-			for _, r := range api.Requests()[before:] {
+			for _, r := range b.Requests()[before:] {
 				if strings.HasPrefix(r, http.MethodDelete) {
 					t.Errorf("while it is unknown: %s", r)
 				}
 			}
-			if n := log.n.Load(); n != 1 {
+			if n := b.log.n.Load(); n != 1 {
 				t.Errorf("the log says it %d times", n)
 			}
-			away.Store(false)
-			eventually(t, "nothing is left", func() bool { return len(api.All(httpRoutesOf))+len(api.All("v1/services")) == 0 })
+			b.away.Store(nil)
+			eventually(t, "nothing is left", func() bool { return len(b.All(httpRoutesOf))+len(b.All("v1/services")) == 0 })
 		})
+	}
+}
+
+// TestIngressesAway: while Ingresses cannot be read any more, nobody gets a hostname that an unseen one may have.
+func TestIngressesAway(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	b := newGatewayBed(t, 500*time.Millisecond)
+	b.unread("/ingresses")
+	eventually(t, "the log says so", func() bool { return b.log.n.Load() > 0 })
+	b.ingress("new", "b.example.com")
+	eventually(t, "it is refused", func() bool { return b.accepts("new") == string(tenants.ReasonNotRead) })
+	if n := len(b.All(ingressesOf)); n > 0 {
+		t.Errorf("there are %d Ingresses", n)
+	}
+	b.away.Store(nil)
+	eventually(t, "it is served", func() bool { return b.accepts("new") == "Accepted" && len(b.All(ingressesOf)) == 1 })
+}
+
+// TestGatewayGivenUp: once no tenant has a Gateway and no HTTPRoute is left, they need not be read any more.
+func TestGatewayGivenUp(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	b := newGatewayBed(t, 500*time.Millisecond)
+	b.Delete(tenantRoutes, "shop", "httproute.default.web")
+	b.judged("")
+	eventually(t, "nothing is left", func() bool { return len(b.All(httpRoutesOf))+len(b.All("v1/services")) == 0 })
+	b.unread("gateway.networking")
+	time.Sleep(4 * b.k.patience)
+	b.ingress("new", "a.example.com")
+	eventually(t, "an Ingress is served", func() bool { return b.accepts("new") == "Accepted" && len(b.All(ingressesOf)) == 1 })
+	if n := b.log.n.Load(); n > 0 {
+		t.Error("the log says that something cannot be read")
 	}
 }
 
@@ -149,22 +229,30 @@ func TestGatewayListed(t *testing.T) {
 	}{
 		"no kind":            {want: "Accepted"},
 		"no kind, but marks": {left: true, want: "Accepted"},
+		"no answer":          {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "hang", false, string(tenants.ReasonNotRead)},
 		"no Gateways":        {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/gateways", false, "Accepted"},
-		"no HTTPRoutes":      {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/httproutes", false, string(routes.ReasonUnknown)},
+		"no HTTPRoutes":      {map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"}, "/httproutes", false, string(tenants.ReasonNotRead)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits most of the time
-			kinds := map[string]string{"networking.k8s.io/v1/ingresses": "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice", tenantRoutes: "TenantRoute"}
+			kinds := map[string]string{ingressesOf: "Ingress", "v1/services": "Service", "discovery.k8s.io/v1/endpointslices": "EndpointSlice", tenantRoutes: "TenantRoute"}
 			maps.Copy(kinds, c.kinds)
+			over := t.Context()
 			api := apitest.New(t, kinds)
 			api.Gate(func(r *http.Request) int {
+				if c.deny == "hang" && strings.HasSuffix(r.URL.Path, "/httproutes") {
+					select {
+					case <-over.Done():
+					case <-r.Context().Done():
+					}
+				}
 				if c.deny != "" && strings.HasSuffix(r.URL.Path, c.deny) {
 					return http.StatusForbidden
 				}
 				return 0
 			})
 			if c.left {
-				api.Put("v1/services", map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "left", "labels": map[string]any{routes.Label: routes.LabelValue}, "annotations": map[string]any{"lbd.dev/http-ports": "30080"}},
+				api.Put("v1/services", map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "left", "labels": map[string]any{routes.Label: routes.LabelValue}, "annotations": map[string]any{"lbd.dev/http-routes": "true"}},
 					"spec": map[string]any{"ports": []any{map[string]any{"port": int64(30080)}}}})
 			}
 			client, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
@@ -172,7 +260,7 @@ func TestGatewayListed(t *testing.T) {
 				t.Fatal(err)
 			}
 			k := New(Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Client: client, Manager: "test", Valid: func() bool { return true }})
-			k.gateway.patience = 500 * time.Millisecond
+			k.patience = 500 * time.Millisecond
 			clusters := map[string]tenants.Cluster{}
 			for name, gateway := range map[string]string{"shop": "edge/public", "bank": ""} {
 				tenant := &v1alpha1.Tenant{Metadata: v1alpha1.ObjectMeta{Name: name}, Spec: v1alpha1.TenantSpec{Hostnames: []string{"*.example.com"}, IngressClass: "traefik", Gateway: gateway}}
@@ -188,55 +276,14 @@ func TestGatewayListed(t *testing.T) {
 			api.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "bank", "name": "ingress.default.web", "uid": "web"}, "spec": map[string]any{
 				"origin": map[string]any{"kind": "Ingress", "namespace": "default", "name": "web"},
 				"rules":  []any{map[string]any{"host": "a.example.com", "paths": []any{map[string]any{"path": "/", "type": "Prefix", "service": "web", "nodePort": int64(30080)}}}}}})
-			says := func() string {
-				status, _ := api.Get(tenantRoutes, "bank", "ingress.default.web")["status"].(map[string]any)
-				all, _ := status["conditions"].([]any)
-				for _, x := range all {
-					if c := x.(map[string]any); c["type"] == v1alpha1.ConditionAccepted {
-						return fmt.Sprint(c["reason"])
-					}
-				}
-				return ""
-			}
+			says := func() string { return acceptedOf(api, "web") }
 			eventually(t, c.want, func() bool { return says() == c.want })
-			if time.Sleep(4 * k.gateway.patience); says() != c.want {
+			if time.Sleep(4 * k.patience); says() != c.want {
 				t.Errorf("then it says %s", says())
 			}
-			if n := len(api.All("networking.k8s.io/v1/ingresses")); (n > 0) != (c.want == "Accepted") {
+			if n := len(api.All(ingressesOf)); (n > 0) != (c.want == "Accepted") {
 				t.Errorf("there are %d Ingresses", n)
 			}
 		})
-	}
-}
-
-// TestGatewayDecidedOtherwise: what was decided by another state than there is now is decided again, however short that
-// state was.
-func TestGatewayDecidedOtherwise(t *testing.T) {
-	api := apitest.New(t, map[string]string{httpRoutesOf: "HTTPRoute", gatewaysOf: "Gateway"})
-	c, err := k8s.NewFor(api.Config(), k8s.Options{QPS: 1000, Burst: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var told atomic.Int32
-	p := newGatewayPart(c, func([]model.Key) { told.Add(1) })
-	p.patience = 100 * time.Millisecond
-	close(p.asked)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { p.watch(ctx); close(done) }()
-	t.Cleanup(func() { stop(); <-done })
-	eventually(t, "they are known", func() bool { return p.now() == known })
-	p.used.Store(int32(known))
-	time.Sleep(2 * p.patience)
-	before := told.Load()
-	if time.Sleep(5 * p.patience); told.Load() != before {
-		t.Error("nothing has changed, and it tells of it")
-	}
-	for _, used := range []reading{waiting, unread, lacking} {
-		p.used.Store(int32(used))
-		eventually(t, "it tells of it", func() bool { return told.Load() != before })
-		p.used.Store(int32(known))
-		time.Sleep(2 * p.patience)
-		before = told.Load()
 	}
 }

@@ -47,8 +47,10 @@ type Keeper struct {
 	have    map[string]*k8s.Watch[routes.Have] // by kind
 	gateway *gatewayPart
 
-	secrets *certificates // of Run
-	unknown bool          // TenantRoutes are, and the log says so; of Run
+	secrets  *certificates // of Run
+	unknown  bool          // TenantRoutes are, and the log says so; of Run
+	read     reading       // by which Run has decided
+	patience time.Duration // lostAfter, but for tests
 
 	mu       sync.Mutex // guards all below
 	clusters map[string]tenants.Cluster
@@ -64,7 +66,7 @@ var resources = map[string]schema.GroupVersionResource{
 
 // New returns a Keeper. Watch and Run make it work.
 func New(o Options) *Keeper {
-	k := &Keeper{o: o, kick: make(chan struct{}, 1), have: make(map[string]*k8s.Watch[routes.Have])}
+	k := &Keeper{o: o, kick: make(chan struct{}, 1), have: make(map[string]*k8s.Watch[routes.Have]), patience: lostAfter}
 	changed := func([]model.Key) { k.wake() }
 	k.routes = objects.NewTenantRoutes(o.Client, changed)
 	k.gateway = newGatewayPart(o.Client, changed)
@@ -173,11 +175,17 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer k.secrets.running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	look := time.NewTicker(min(k8s.RetryMost, k.patience)) // that something cannot be read any more is no change of an object
+	defer look.Stop()
 	var pace k8s.Pace // agents of tenants can cause all of it
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-look.C:
+			if k.reading() == k.read {
+				continue
+			}
 		case <-k.kick:
 		case <-timer.C:
 		}
@@ -214,15 +222,13 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 	}
 	in.Certificates = k.secrets.read(time.Now())
 	for kind, w := range k.have {
-		if w.State().Guessed {
-			return nil, nil, false
-		}
 		for key, have := range w.All() {
 			in.Have[routes.ID{Kind: kind, Key: key}] = have
 		}
 	}
 	all := k.routes.All()
-	if !k.gatewayInput(in, all) {
+	k.gateway.add(in, all)
+	if !k.knows(in) {
 		return nil, nil, false
 	}
 	for key, o := range all {
@@ -238,6 +244,51 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 		}
 	}
 	return in, all, true
+}
+
+// reading is what is known of what the hub has for routes.
+type reading struct {
+	notRead          string // a resource that cannot be read; empty: there is none
+	waiting, lacking bool   // HTTPRoutes have not been read yet, or the hub has no such kind
+}
+
+// lostAfter is how long what the hub has may be stale. It may be another by then.
+const lostAfter = k8s.RetryMost
+
+func (k *Keeper) reading() (r reading) {
+	lost := func(s k8s.WatchState, began time.Time) bool {
+		return s.Guessed || !s.Connected && time.Since(cmp.Or(s.Since, began)) >= k.patience
+	}
+	for _, w := range k.have {
+		if lost(w.State(), time.Now()) {
+			r.notRead = max(r.notRead, w.Name())
+		}
+	}
+	p := k.gateway
+	switch s := p.routes.State(); {
+	case !p.wanted && len(p.routes.All()) == 0: // there is none, and none is wanted
+	case lost(s, p.began):
+		r.notRead = max(r.notRead, p.routes.Name())
+	case !p.routes.Synced():
+		r.waiting = true
+	case s.Absent:
+		r.lacking = true
+	}
+	return r
+}
+
+// knows adds what is not known, and logs it once; false: nobody knows yet.
+func (k *Keeper) knows(in *routes.Input) bool {
+	before := k.read.notRead
+	k.read = k.reading()
+	in.NotRead, in.HTTPRoutesLacking = k.read.notRead, k.read.lacking
+	switch now := k.read.notRead; {
+	case now != "" && before == "":
+		k.o.Logger.Warn("what the hub has for routes of tenants cannot be read: it stays as it is, and only the nodes behind it change", "resource", now)
+	case now == "" && before != "":
+		k.o.Logger.Info("what the hub has for routes of tenants is known again")
+	}
+	return !k.read.waiting
 }
 
 // known tells whether TenantRoutes are known, and logs once that they are not.

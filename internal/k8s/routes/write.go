@@ -196,7 +196,7 @@ func (w *writer) tell(ctx context.Context, all map[model.Key]objects.Object[*v1a
 		if ctx.Err() != nil || !w.k.o.Valid() {
 			return next
 		}
-		if _, judged := out.Verdicts[key]; !judged && len(o.Errors) == 0 { // what it says stays
+		if _, judged := out.Verdicts[key]; out.Still && !judged && len(o.Errors) == 0 { // what it says stays
 			continue
 		}
 		wanted, fields := w.status(key, &o, out)
@@ -254,6 +254,9 @@ func (w *writer) status(key model.Key, o *objects.Object[*v1alpha1.TenantRoute],
 	fields, has := map[string]any{}, v1alpha1.TenantRouteStatus{}
 	if o.Value.Status != nil {
 		has = *o.Value.Status
+	}
+	if out.Still && len(o.Errors) > 0 { // what it had is served still
+		addresses, hostnames = has.Addresses, has.Hostnames
 	}
 	if !slices.Equal(has.Addresses, addresses) {
 		fields["addresses"] = addresses

@@ -359,7 +359,7 @@ func judged(verdict v1alpha1.Condition, addresses []string, generation int64) []
 		reason = reasonNoBackend
 	}
 	switch {
-	case waits(verdict):
+	case waits(verdict), verdict.Reason == string(tenants.ReasonNotRead) && len(addresses) > 0: // what it was is served still
 		programmed = stated(ConditionRouteProgrammed, not, reason, verdict.Message, generation)
 	case verdict.Status != yes:
 		accepted = stated(v1alpha1.ConditionAccepted, not, reason, verdict.Message, generation)

@@ -133,11 +133,14 @@ func TestHTTPRoutePropagated(t *testing.T) {
 	if g := w.HTTP.Routes[at("shop")].States[0].Conditions[0].ObservedGeneration; g != 1 {
 		t.Errorf("it is about generation %d", g)
 	}
-	for _, reason := range []string{"HostnameTaken", "HTTPRoutesNotRead"} {
+	for _, reason := range []string{"HostnameTaken", "HubNotRead"} {
 		w.judgeHTTP("shop", v1alpha1.ConditionFalse, reason)
 		w.stepHTTP(t)
 		w.expectHTTP(t, "shop", "hub Accepted="+reason+"! ResolvedRefs=ResolvedRefs lbd.dev/Programmed=NotAccepted!")
 	}
+	w.judgeHTTP("shop", v1alpha1.ConditionFalse, "HubNotRead", "192.0.2.9") // what it was is served still
+	w.stepHTTP(t)
+	w.expectHTTP(t, "shop", "hub Accepted=Accepted ResolvedRefs=ResolvedRefs lbd.dev/Programmed=HubNotRead!")
 	w.httpRoute("shop", strings.Replace(plainHTTP, `"web"`, `"none"`, 1))
 	w.stepHTTP(t)
 	w.expectHTTP(t, "shop", "hub Accepted=BackendNotFound! ResolvedRefs=BackendNotFound! lbd.dev/Programmed=NotAccepted!")

@@ -337,8 +337,8 @@ func TestIngressTold(t *testing.T) {
 	}
 	w.judge("a", "False", "HostnameTaken")
 	wants(t, "refused", fmt.Sprint(w.step(t), i.Addresses), "[a HubRefused HostnameTaken: ] []")
-	w.judge("a", "False", "HTTPRoutesNotRead", "192.0.2.1")
-	wants(t, "refused for now", fmt.Sprint(w.step(t), i.Addresses), "[a HubRefused HTTPRoutesNotRead: ] [192.0.2.1]")
+	w.judge("a", "False", "HubNotRead", "192.0.2.1")
+	wants(t, "refused for now", fmt.Sprint(w.step(t), i.Addresses), "[a HubRefused HubNotRead: ] [192.0.2.1]")
 	w.judge("a", "True", "Accepted", "192.0.2.1")
 	wants(t, "accepted", fmt.Sprint(w.step(t), i.Addresses), "[a HubAccepted the hub serves the Ingress: 192.0.2.1] [192.0.2.1]")
 	w.Refused[at("a")] = "quota"

@@ -169,7 +169,7 @@ func (out *Output) fromGateway(in *Input, key model.Key, have Have) {
 	all, there := in.Gateways[gateway]
 	switch {
 	case is && in.Gateways == nil:
-		out.Addresses[key], why = in.Routes[key].Shows, "the controller of the hub cannot read Gateways"
+		out.Addresses[key], why = in.Routes[key].Shows, "the controller of the hub has not read its Gateways"
 	case is && !there:
 		why = "the Gateway of the hub is not there"
 	case is:

@@ -112,7 +112,7 @@ func TestHTTPRouteAddresses(t *testing.T) {
 	w.Gateways = nil
 	look("192.0.2.9 2001:db8::9", "")
 	r.Shows = nil
-	look("", "the controller of the hub cannot read Gateways")
+	look("", "the controller of the hub has not read its Gateways")
 	r.Shows = []string{"192.0.2.9"}
 	w.judge(id, "public", "False", "NotAllowedByListeners")
 	look("", "the Gateway of the hub does not take the route: NotAllowedByListeners")

@@ -90,14 +90,16 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		c := in.Clusters[id.Namespace]
 		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
 			wanted[id] = true
-			for slice, have := range in.Have {
-				wanted[slice] = wanted[slice] || slice.Kind == KindSlice && serviceOf(slice, have) == id
-			}
 			continue
 		}
 		list := slices.Sorted(maps.Keys(ports[id]))
 		out.want(in, wanted, id, service(list, http[id]))
 		out.endpoints(in, wanted, id, list)
+	}
+	for id, have := range in.Have {
+		if id.Kind == KindSlice && in.Clusters[id.Namespace].Tenant == nil && wanted[serviceOf(id, have)] {
+			wanted[id] = true
+		}
 	}
 	for _, key := range accepted {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]

@@ -23,7 +23,6 @@ const (
 	ReasonNoGateway tenants.Reason = "GatewayNotAllowed"
 	ReasonHostname  tenants.Reason = "HostnameNotAllowed"
 	ReasonTaken     tenants.Reason = "HostnameTaken"
-	ReasonUnknown   tenants.Reason = "HTTPRoutesNotRead" // those of the hub
 )
 
 // Input is all that a decision may look at.
@@ -36,9 +35,10 @@ type Input struct {
 	Have map[ID]Have
 	// Gateways are the addresses of Gateways of the hub; nil: they are not known.
 	Gateways map[model.Key][]string
-	// HTTPRoutesUnknown: HTTPRoutes of the hub may not be read, so nobody knows which there are. HTTPRoutesLacking: the hub
-	// has no such kind.
-	HTTPRoutesUnknown, HTTPRoutesLacking bool
+	// NotRead is a kind of objects in Have that cannot be read, so that there may be others; empty: all of them are known.
+	NotRead string
+	// HTTPRoutesLacking: the hub has no such kind.
+	HTTPRoutesLacking bool
 	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
 	// is not in it are not known.
 	Certificates map[string]map[string]*Certificate
@@ -68,6 +68,8 @@ type Output struct {
 	Addresses, Hostnames map[model.Key][]string
 	// Pending is why a route that counts has no address, where that is known.
 	Pending map[model.Key]string
+	// Still: only endpoints change, see standStill.
+	Still bool
 	// Certificates say whether those of a route are used, of routes that have any; Young: there is one that no
 	// route names yet.
 	Certificates map[model.Key]tenants.Verdict
@@ -96,7 +98,7 @@ func Step(in *Input) Output {
 		Verdicts: make(map[model.Key]tenants.Verdict), Addresses: make(map[model.Key][]string), Hostnames: make(map[model.Key][]string), Pending: make(map[model.Key]string),
 		Certificates: make(map[model.Key]tenants.Verdict), shown: make(map[ID]bool),
 	}
-	if in.HTTPRoutesUnknown {
+	if in.NotRead != "" {
 		out.standStill(in)
 		return out
 	}

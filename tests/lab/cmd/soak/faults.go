@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -28,8 +27,8 @@ func pickFaults(only string) ([]fault, error) {
 	if only == "" {
 		return all, nil
 	}
-	var names []string
-	for _, f := range all {
+	names := []string{"none"}
+	for _, f := range append(all, none()) {
 		if f.name == only {
 			return []fault{f}, nil
 		}
@@ -39,31 +38,28 @@ func pickFaults(only string) ([]fault, error) {
 }
 
 func faults() []fault {
-	return append(append(networkFaults(), daemonFaults()...), none())
+	return append(networkFaults(), daemonFaults()...)
 }
 
-// none is no fault: for as long as it lasts each address has one claimant, the same all the time.
+// none is no fault: each address has one claimant, the same all the time. It is never drawn among the others.
 func none() fault {
 	owner := map[netip.Addr]string{}
 	return fault{
-		name: "none", hold: 48 * time.Second, single: true, planned: true,
+		name: "none", hold: 48 * time.Second, single: true,
 		do: func(_ context.Context, c *lab.Cluster, _ *lab.Node, _ netip.Addr) error {
 			for _, v := range c.Eyes.VIPs {
 				n, err := c.Owner(v)
 				if err != nil {
 					return err
 				}
-				owner[v] = n.Name
-			}
-			return nil
-		},
-		undo: func(_ context.Context, c *lab.Cluster, _ *lab.Node, _ netip.Addr) (err error) {
-			for v, name := range owner {
-				if n, e := c.Owner(v); e != nil || n.Name != name {
-					err = errors.Join(err, e, fmt.Errorf("%s moved from %s", v, name))
+				if before := owner[v]; before != "" && before != n.Name {
+					err = fmt.Errorf("%s has moved from %s to %s", v, before, n.Name)
+				}
+				if owner[v] = n.Name; err != nil {
+					return err
 				}
 			}
-			return err
+			return nil
 		},
 	}
 }
