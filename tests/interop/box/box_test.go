@@ -1,7 +1,7 @@
 // Package box tests a machine that routes to masters which it learns by BGP, and nothing tells it who
 // they are. TestBox is about its parts: the BGP driver with its speaker and BFD, the policy of learned
-// paths and the driver of routes, with BIRD as the masters. TestSite is about two of them as daemons,
-// between a client and masters with lbd.
+// paths and the driver of routes, with BIRD as the masters. TestSite and TestSiteRouted are about two of
+// them as daemons, between a client or a router and masters with lbd.
 package box
 
 import (

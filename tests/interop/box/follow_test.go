@@ -26,19 +26,9 @@ func TestSiteFollows(t *testing.T) {
 	s.start("b1", "s1")
 	s.await("s1", "b1")
 	changes := s.groupChanges("b1")
-	speaker := gobgp.New(slog.New(slog.DiscardHandler), func() {})
-	if err := speaker.Start(bgp.Global{ASN: 64513, RouterID: netip.MustParseAddr("10.0.0.10")}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { speaker.Close("the test ends") })
+	speaker := s.speaker()
 	path := model.BGPPath{Prefix: prefix, To: []model.BGPAudience{{Peers: []string{"b1"}}}}
 	if err := speaker.SetPath(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := speaker.AddPeer(bgp.Peer{BGPPeer: model.BGPPeer{
-		Name: "b1", LocalASN: 64513, PeerASN: 64512, Address: netip.MustParseAddr("10.0.0.21"), IPv4: true,
-		HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second, ConnectTime: time.Second, MaxPrefixes: 1,
-	}}); err != nil {
 		t.Fatal(err)
 	}
 	joined := func(n int) {
@@ -74,6 +64,23 @@ func TestSiteFollows(t *testing.T) {
 	if m := took[len(took)/2]; m > followMost {
 		t.Errorf("the kernel follows after %v at the median, more than %v", m, followMost)
 	}
+}
+
+// speaker is the test process as a master of b1.
+func (s *site) speaker() *gobgp.Speaker {
+	s.t.Helper()
+	speaker := gobgp.New(slog.New(slog.DiscardHandler), func() {})
+	if err := speaker.Start(bgp.Global{ASN: 64513, RouterID: netip.MustParseAddr("10.0.0.10")}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { speaker.Close("the test ends") })
+	if err := speaker.AddPeer(bgp.Peer{BGPPeer: model.BGPPeer{
+		Name: "b1", LocalASN: 64513, PeerASN: 64512, Address: netip.MustParseAddr("10.0.0.21"), IPv4: true,
+		HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second, ConnectTime: time.Second, MaxPrefixes: 1,
+	}}); err != nil {
+		s.t.Fatal(err)
+	}
+	return speaker
 }
 
 // groupChange is a group of next hops that was made or changed.

