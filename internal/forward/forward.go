@@ -44,8 +44,9 @@ import (
 
 var _ announce.Extender = (*Driver)(nil)
 
-// answerTimeout bounds one exchange with the kernel. A million slots take some seconds.
-const answerTimeout = 30 * time.Second
+// answerTimeout bounds one exchange with the kernel. A million slots take some seconds, and a minute on a
+// machine without a processor to spare. An answer that comes later is about rules that are in force.
+const answerTimeout = 2 * time.Minute
 
 // Options are what New needs.
 type Options struct {

@@ -115,8 +115,30 @@ func (s *Session) Transact(fill func(*nftables.Conn) error) error {
 		if err := fill(c); err != nil {
 			return err
 		}
-		return c.Flush()
+		return few(c.Flush())
 	})
+}
+
+// most is how many errors of one transaction are told.
+const most = 3
+
+// few leaves one of those that say the same: the library joins one for each message of a transaction,
+// and there may be thousands.
+func few(err error) error {
+	var joined interface{ Unwrap() []error }
+	var all, told []error
+	for errors.As(err, &joined) { // each of the last one and those before it
+		parts := joined.Unwrap()
+		all, err = append(all, parts[1:]...), parts[0]
+	}
+	known := make(map[string]bool)
+	for _, err := range slices.Backward(append(all, err)) {
+		if err != nil && !known[err.Error()] && len(told) < most {
+			told = append(told, err)
+			known[err.Error()] = true
+		}
+	}
+	return errors.Join(told...)
 }
 
 // Exists tells whether the family of t has a table of its name.

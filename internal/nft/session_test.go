@@ -165,6 +165,22 @@ func TestAnswerThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// TestErrorsAreFew: of a thousand messages that fail in the same way one is told of.
+func TestErrorsAreFew(t *testing.T) {
+	s := open(t, time.Minute)
+	add(t, s, one)
+	err := s.Transact(func(c *nftables.Conn) error {
+		for range 1000 {
+			c.AddRule(&nftables.Rule{Table: one, Chain: &nftables.Chain{Name: "none", Table: one}})
+		}
+		return nil
+	})
+	if !errors.Is(err, unix.ENOENT) || strings.Count(err.Error(), "\n") > most {
+		t.Errorf("%.2000v", err)
+	}
+	exists(t, s, one, true)
+}
+
 func TestWithoutTheRight(t *testing.T) {
 	s := open(t, time.Second)
 	done := make(chan struct{})
