@@ -28,6 +28,7 @@ type flow struct {
 	net.Conn
 	vip      netip.Addr
 	protocol model.Protocol
+	port     uint16 // of the VIP
 	server   string
 	// knows is the server that each balancer knows that it goes to, and cut says which of them had
 	// to forget it.
@@ -38,7 +39,7 @@ type flow struct {
 }
 
 func (f *flow) String() string {
-	return fmt.Sprintf("%s from %s to %s, with %s", f.protocol, f.LocalAddr(), f.vip, f.server)
+	return fmt.Sprintf("%s from %s to %s port %d, with %s", f.protocol, f.LocalAddr(), f.vip, f.port, f.server)
 }
 
 // sequence is two balancers with the policy and the driver that a daemon has, each with its own view
@@ -59,12 +60,19 @@ type sequence struct {
 
 var balancers, allServers = []string{b1, b2}, []string{s1, s2, s3}
 
+// twoPorts are those of the VIPs. They lead to the same port of the servers.
+var twoPorts = []uint16{port, 444}
+
 func (l *lab) sequence(t *rapid.T, ended map[string]int) *sequence {
 	q := &sequence{T: t, lab: l, nodes: map[string]*model.View{}, drivers: map[string]*balancer{}, states: map[string]model.ForwardState{}, now: time.Unix(1000, 0), ended: ended}
 	lb := model.LoadBalancer{
 		Name: "api", VIPs: both, DrainTimeout: 10 * time.Second,
-		Ports:          []model.ForwardPort{{Protocol: model.TCP, Port: port, TargetPort: target}, {Protocol: model.UDP, Port: port, TargetPort: target}},
 		ClientAffinity: rapid.Bool().Draw(t, "affinity"), KeepFailed: rapid.Bool().Draw(t, "keep"),
+	}
+	for _, p := range twoPorts {
+		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+			lb.Ports = append(lb.Ports, model.ForwardPort{Protocol: protocol, Port: p, TargetPort: target})
+		}
 	}
 	for _, vip := range both {
 		for _, s := range allServers {
@@ -168,7 +176,7 @@ func (q *sequence) among(vip netip.Addr) []model.Server {
 // slot is the server that the table of a balancer has for a flow, "" if there is no table.
 func (q *sequence) slot(b string, f *flow) string {
 	for _, s := range q.states[b].Services {
-		if s.Addr != f.vip || s.Protocol != f.protocol || s.Slots == nil {
+		if s.Addr != f.vip || s.Protocol != f.protocol || s.Port != f.port || s.Slots == nil {
 			continue
 		}
 		to := s.Slots.Slots[balance.Slot(local(f), s.ClientAffinity, len(s.Slots.Slots))]
@@ -177,12 +185,16 @@ func (q *sequence) slot(b string, f *flow) string {
 	return ""
 }
 
-// open begins a flow of each protocol and family.
+// open begins a flow of each protocol and family, to one of the ports.
 func (q *sequence) open() {
 	for _, vip := range both {
 		for _, p := range []model.Protocol{model.TCP, model.UDP} {
-			f := &flow{vip: vip, protocol: p, knows: map[string]string{}, cut: map[string]bool{}}
-			c, err := q.lab.dial(client, strings.ToLower(p.String()), netip.AddrPortFrom(vip, port))
+			f := &flow{vip: vip, protocol: p, port: rapid.SampledFrom(twoPorts).Draw(q.T, "port"), knows: map[string]string{}, cut: map[string]bool{}}
+			c, err := q.lab.dial(client, strings.ToLower(p.String()), netip.AddrPortFrom(vip, f.port))
+			if err == nil && q.clashes(f, c) {
+				_ = c.Close()
+				continue
+			}
 			if err == nil {
 				f.Conn = c
 				f.server, _, err = ask(c, patience)
@@ -191,7 +203,7 @@ func (q *sequence) open() {
 			case errors.Is(err, syscall.ECONNREFUSED) && len(q.among(vip)) == 0:
 				continue
 			case err != nil:
-				q.fail("a new flow of %s to %s: %v", p, vip, err)
+				q.fail("a new flow of %s to %s port %d: %v", p, vip, f.port, err)
 			case f.server != q.slot(q.owner, f):
 				q.fail("%s: its slot has %q", f, q.slot(q.owner, f))
 			}
@@ -199,6 +211,14 @@ func (q *sequence) open() {
 			q.flows = append(q.flows, f)
 		}
 	}
+}
+
+// clashes tells whether a flow has the port of another one of the client to the same server: on its way
+// from the VIP one of them gets another, which a balancer that takes over cannot know.
+func (q *sequence) clashes(f *flow, c net.Conn) bool {
+	return slices.ContainsFunc(q.flows, func(x *flow) bool {
+		return x.vip == f.vip && x.protocol == f.protocol && local(x).Port() == local(c).Port()
+	})
 }
 
 // look asks each flow who serves it. It is the server with which it began while the owner knows
