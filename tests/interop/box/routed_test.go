@@ -131,6 +131,8 @@ func TestSiteRouted(t *testing.T) {
 		{"It is plugged in", func() { s.Exec("ip", "link", "set", cable("b1", "br0"), "up") }, "b1 b2", false},
 		{"Both masters are killed", func() { s.kill("s1"); s.kill("s2") }, "", true},
 		{"They start again", func() { s.start("s1", "s2") }, "b1 b2", true},
+		{"The daemon of b1 is killed", func() { s.kill("b1") }, "b2", false},
+		{"It starts again", func() { s.start("b1") }, "b1 b2", false},
 		{"The box b2 dies", func() { both("b2", "down") }, "b1", false},
 	} {
 		begin := time.Now()
