@@ -296,6 +296,8 @@ func (b *builder) choose(to *nftables.Chain, c chain) error {
 // indexed describes a map from numbers. It has no name, so that nft lists it in its rule,
 // in words that it can load again: a named map has to tell the type of its key, and integers
 // of four bytes have none that nft could write.
+// A map with a name, for what is laid over all slot tables, would take a server that is out of a thousand
+// of them in 0.04 s of processor time in place of 0.8 s. The library would have to write typeof for it.
 func (b *builder) indexed(size int, data nftables.SetDatatype) *nftables.Set {
 	b.next++
 	return &nftables.Set{
