@@ -7,6 +7,7 @@ package balance
 
 import (
 	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -191,19 +192,21 @@ func (s *step) tables(f *model.BalanceFill) {
 	if len(f.Slots) == 0 {
 		return
 	}
-	var next map[uint16]*model.SlotTable
-	for _, p := range s.Wanted.Ports {
-		if f.Tables[p.TargetPort] != nil || next[p.TargetPort] != nil {
+	var next map[model.ForwardPort]*model.SlotTable
+	for i := range s.Wanted.Ports {
+		p := tableOf(s.Wanted.Ports[i])
+		if f.Tables[p] != nil || next[p] != nil {
 			continue
 		}
 		if next == nil {
-			next = make(map[uint16]*model.SlotTable)
+			next = make(map[model.ForwardPort]*model.SlotTable)
 		}
 		t := &model.SlotTable{Slots: make([]netip.AddrPort, len(f.Slots))}
-		for i, n := range f.Slots {
-			t.Slots[i] = at(f.Servers[n].Addr, f.Servers[n].Port, p.TargetPort)
+		for slot, n := range f.Slots {
+			x := &f.Servers[n]
+			t.Slots[slot], _ = s.at(x.Addr, x.Port, x.Ports, i)
 		}
-		next[p.TargetPort] = t
+		next[p] = t
 	}
 	if next == nil {
 		return
@@ -214,9 +217,26 @@ func (s *step) tables(f *model.BalanceFill) {
 	f.Tables = next
 }
 
-// at is where a server, with a port of its own unless that is 0, serves a port.
-func at(server netip.Addr, own, target uint16) netip.AddrPort {
-	return netip.AddrPortFrom(server, cmp.Or(own, target))
+// tableOf names the table of a port: those that lead to one port of all servers have one table.
+func tableOf(p model.ForwardPort) model.ForwardPort {
+	if p.TargetPort != 0 {
+		return model.ForwardPort{TargetPort: p.TargetPort}
+	}
+	return p
+}
+
+// at is where a server, with a port or ports of its own, serves a port of the LoadBalancer; false: nowhere, for
+// the LoadBalancer had others when the server was configured.
+func (s *step) at(server netip.Addr, own uint16, ports string, port int) (netip.AddrPort, bool) {
+	switch {
+	case ports == "":
+		own = cmp.Or(own, s.Wanted.Ports[port].TargetPort)
+	case len(ports) == 2*len(s.Wanted.Ports):
+		own = binary.BigEndian.Uint16([]byte(ports[2*port:]))
+	default:
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(server, own), true
 }
 
 // serve adds what is forwarded for one VIP.
@@ -226,7 +246,7 @@ func (s *step) serve(vip netip.Addr) {
 	for i := range s.Wanted.Ports {
 		p := &s.Wanted.Ports[i]
 		x := model.ForwardService{
-			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[p.TargetPort],
+			Addr: vip, Protocol: p.Protocol, Port: p.Port, Slots: f.Tables[tableOf(*p)],
 			ClientAffinity: s.Wanted.ClientAffinity, AllowedSources: s.Wanted.AllowedSources, ClientSource: s.Wanted.ClientSource,
 			OfTenant: model.OfTenant(s.Wanted.Name),
 		}
@@ -243,7 +263,10 @@ func (s *step) serve(vip netip.Addr) {
 			if Family(m.Addr) != family {
 				continue
 			}
-			to := at(m.Addr, m.Port, p.TargetPort)
+			to, is := s.at(m.Addr, m.Port, m.Ports, i)
+			if !is {
+				continue
+			}
 			x.Servers = append(x.Servers, to)
 			if all || unanswered {
 				s.out.Cut = append(s.out.Cut, model.CutServer{VIP: vip, Server: to, Protocol: p.Protocol, Unanswered: !all})

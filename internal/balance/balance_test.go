@@ -391,3 +391,56 @@ func TestOfTenant(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnPorts: each server serves the ports at ports of its own, also two ports of one number, and with other
+// ports of the LoadBalancer no connection goes where another port is served.
+func TestOwnPorts(t *testing.T) {
+	x := newBed(t)
+	lb := *x.in.Wanted
+	lb.VIPs, lb.Ports = []netip.Addr{vip4}, []model.ForwardPort{{Protocol: model.TCP, Port: 53}, {Protocol: model.UDP, Port: 53}}
+	lb.Servers = []model.Server{
+		{Addr: a, Port: 30080, Ports: "\x75\x80\x75\x80", Weight: 10, Check: a.String()}, // one number for both, 30080
+		{Addr: b, Port: 30080, Ports: "\x75\x80\x75\x81", Weight: 10, Check: b.String()},
+	}
+	x.in.Wanted = &lb
+	x.is(model.HealthUp, a, b)
+	serving := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, s := range x.step().Services {
+			to := slices.SortedFunc(slices.Values(s.Slots.Slots), netip.AddrPort.Compare)
+			to = slices.Compact(to)
+			for _, p := range to {
+				got = append(got, p.String())
+			}
+			if !slices.Equal(to, s.Servers) {
+				t.Errorf("%s: %d/%s may have connections at %v", what, s.Port, s.Protocol, s.Servers)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	serving("at first", "10.0.0.11:30080", "10.0.0.12:30080", "10.0.0.11:30080", "10.0.0.12:30081")
+
+	more := lb
+	more.Ports = append([]model.ForwardPort{{Protocol: model.TCP, Port: 22}}, lb.Ports...)
+	more.Servers = []model.Server{{Addr: a, Port: 30022, Ports: "\x75\x46\x75\x80\x75\x80", Weight: 10, Check: a.String()}}
+	x.in.Wanted = &more
+	x.is(model.HealthDown, a, b)
+	for _, s := range x.step().Services {
+		if s.Slots == nil {
+			continue
+		}
+		for _, to := range s.Slots.Slots {
+			if s.Port == 22 && to.Port() != 30022 || s.Port == 53 && to.Port() == 30022 {
+				t.Fatalf("port %d leads to %s", s.Port, to)
+			}
+		}
+	}
+	x.is(model.HealthUp, a)
+	o := x.step()
+	if got := o.Services[1]; !slices.Contains(got.Servers, netip.AddrPortFrom(a, 30080)) || slices.Contains(got.Servers, netip.AddrPortFrom(a, 30022)) {
+		t.Errorf("port %d may have connections at %v", got.Port, got.Servers)
+	}
+}

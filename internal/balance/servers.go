@@ -30,6 +30,7 @@ func (s *step) servers() {
 			was, had, left = left[0], true, left[1:]
 		}
 		is := was
+		is.Ports = x.Ports
 		switch family := Family(x.Addr); {
 		case x.Weight > 0:
 			is.State, is.Why, is.By = s.stands(family, at[family])

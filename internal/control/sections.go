@@ -191,6 +191,9 @@ func balancerTable(s v1alpha1.NodeStatus) table {
 
 // portText is a port as in "443/TCP to 6443".
 func portText(p v1alpha1.BalancerPort) string {
+	if p.TargetPort == 0 { // each backend has its own
+		return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	}
 	return fmt.Sprintf("%d/%s to %d", p.Port, p.Protocol, p.TargetPort)
 }
 

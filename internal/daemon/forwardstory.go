@@ -143,7 +143,7 @@ func shares(of *balancer, family int, health map[string]model.HealthState, self 
 	known := of.memory.Servers
 	if len(known) == 0 {
 		for _, x := range of.Servers {
-			known = append(known, model.ServerMemory{Addr: x.Addr, Port: x.Port, State: model.ServerOut, Why: model.ServerNoPlace})
+			known = append(known, model.ServerMemory{Addr: x.Addr, Port: x.Port, Ports: x.Ports, State: model.ServerOut, Why: model.ServerNoPlace})
 		}
 	}
 	rest := of.Servers // both lists are sorted
@@ -194,7 +194,9 @@ func (q *question) gets(lb *model.LoadBalancer, of *model.BalanceFill, vip netip
 		if i < 0 {
 			return say("Port %d is not forwarded: connections to it are refused.", q.port)
 		}
-		target = fmt.Sprintf(", port %d", lb.Ports[i].TargetPort)
+		if target = fmt.Sprintf(", port %d", lb.Ports[i].TargetPort); lb.Ports[i].TargetPort == 0 {
+			target = ""
+		}
 	}
 	if !q.client.IsValid() {
 		return -1, nil

@@ -23,6 +23,23 @@ const tenantPrefix = "tenant/"
 // TenantName is the name that the VIPs and the LoadBalancer of a TenantService have.
 func TenantName(k Key) string { return tenantPrefix + k.String() }
 
+// globalPart is in the names that TenantServices of one Tenant share. No TenantService has a slash in its name.
+const globalPart = "global/"
+
+// GlobalName is the name that the VIPs and the LoadBalancer have of all TenantServices of a Tenant with
+// one global name.
+func GlobalName(tenant, name string) string {
+	return TenantName(Key{Namespace: tenant, Name: globalPart + name})
+}
+
+// GlobalOf is the Tenant and the global name of VIPs and a LoadBalancer with this name; false: it is that
+// of one TenantService, or of none.
+func GlobalOf(name string) (tenant, global string, is bool) {
+	key, _ := TenantKey(name)
+	global, is = strings.CutPrefix(key.Name, globalPart)
+	return key.Namespace, global, is
+}
+
 // TenantKey is the TenantService whose VIPs and LoadBalancer have this name; false: there is none.
 func TenantKey(name string) (Key, bool) {
 	key, is := strings.CutPrefix(name, tenantPrefix)
@@ -86,7 +103,7 @@ type LoadBalancer struct {
 type ForwardPort struct {
 	Protocol Protocol
 	Port     uint16
-	// TargetPort is the port of the servers that do not name their own.
+	// TargetPort is the port of the servers that do not name their own; 0: all do.
 	TargetPort uint16
 }
 
@@ -94,8 +111,11 @@ type ForwardPort struct {
 type Server struct {
 	Addr netip.Addr
 	Port uint16 // 0: the TargetPort of the port
-	// Weight is its share of new connections beside the others: 0 to 100. With 0 it gets
-	// none, and those that it has go on.
+	// Ports, two bytes each, are where it serves each of the Ports of the LoadBalancer; Port is the first
+	// of them then. Empty: it serves all at one. A text, since servers are compared.
+	Ports string
+	// Weight is its share of new connections beside the others. With 0 it gets none, and those that
+	// it has go on.
 	Weight int
 	// Leaving, with the weight 0: it gets new connections while no other server can serve.
 	Leaving bool
@@ -232,8 +252,9 @@ type BalanceFill struct {
 	Servers []Server // of Share, those that get new connections
 	Slots   []uint16 // numbers of Servers
 	Verdict Verdict  // which of Share are not in Servers
-	// Tables are the same for each target port.
-	Tables map[uint16]*SlotTable
+	// Tables are the same for each TargetPort, and of its own for each port without one. Only what tells
+	// them apart is in a key.
+	Tables map[ForwardPort]*SlotTable
 }
 
 // Same compares two memories.

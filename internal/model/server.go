@@ -9,6 +9,7 @@ import (
 type ServerMemory struct {
 	Addr  netip.Addr
 	Port  uint16
+	Ports string
 	State ServerState
 	Why   ServerWhy
 	By    NodeName // who says so, with ServerOwnerSays
