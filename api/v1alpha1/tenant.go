@@ -246,6 +246,8 @@ type TenantService struct {
 }
 
 // TenantServiceSpec is what the Service asks for.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.globalName) || !has(self.weight)",message="weight needs the globalName: it is the share beside others with that"
 type TenantServiceSpec struct {
 	// Ports are 1 to 100.
 	// +listType=map
@@ -287,6 +289,18 @@ type TenantServiceSpec struct {
 	// +kubebuilder:validation:items:MaxLength=49
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="must be a prefix, such as 10.0.0.0/8, without bits behind its length"
 	AllowedSources []string `json:"allowedSources,omitempty"`
+	// GlobalName is a DNS-1123 label. All TenantServices of one Tenant that have it, whatever their clusters, share
+	// their addresses. Default: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+	GlobalName string `json:"globalName,omitempty"`
+	// Weight is the share of new connections beside the others with the globalName: 0 to 100. With 0 it gets
+	// none, and those that it has go on. Default: 100.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Weight *int32 `json:"weight,omitempty"`
 }
 
 // TenantPort is a port of all addresses, and the NodePort that it leads to.
@@ -337,6 +351,10 @@ type TenantServiceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	Addresses []TenantAddress `json:"addresses,omitempty"`
+	// GlobalName is the one under which it shares the addresses; empty: it has them alone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	GlobalName string `json:"globalName,omitempty"`
 	// Conditions are one for each type.
 	// +optional
 	// +listType=map
@@ -372,6 +390,7 @@ const (
 	DefaultTenantPorts     = 200
 	DefaultTenantNodes     = 100
 	DefaultTenantRoutes    = 200
+	DefaultTenantWeight    = 100
 )
 
 // Default fills in what is unset.

@@ -23,6 +23,7 @@ const (
 	maxLocalNodes      = 1000
 	maxLocalEndpoints  = 100
 	maxTenantSources   = 200
+	maxTenantWeight    = 100
 )
 
 // PortRange is a range of ports, both ends included.
@@ -182,6 +183,11 @@ func (t *TenantService) Validate() []FieldError {
 	oneOf(&k, "spec.source", s.Source, SourceVIP, SourceClient)
 	k.atMost("spec.allowedSources", len(s.AllowedSources), maxTenantSources)
 	k.eachOnce("spec.allowedSources", s.AllowedSources, func(at, text string) { k.allowedSource(at, text, nil) })
+	k.want(s.GlobalName == "" || isDNSLabel(s.GlobalName), "spec.globalName", s.GlobalName, ruleDNSLabel)
+	if s.Weight != nil {
+		between(&k, "spec.weight", *s.Weight, 0, maxTenantWeight)
+		k.want(s.GlobalName != "", "spec.weight", *s.Weight, "needs the globalName: it is the share beside others with that")
+	}
 	return k.errs
 }
 

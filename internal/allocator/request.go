@@ -64,6 +64,9 @@ func (a *Allocator) basics(s *service) ipam.Request {
 		Sharing: ipam.Sharing{Ports: s.Ports, Local: s.Local, Selector: s.Selector},
 	}
 	_, r.Sharing.Key, _ = s.ask(annotationShare)
+	if s.Share != "" {
+		r.Sharing.Key = " " + s.Share // the value of an annotation begins with no space
+	}
 	for _, f := range s.Families {
 		if f == ipam.IPv6.String() {
 			r.Families = append(r.Families, ipam.IPv6)

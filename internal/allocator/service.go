@@ -35,6 +35,8 @@ type Service struct {
 	Ingress []Ingress
 	// Rested: see ipam.Request.
 	Rested bool
+	// Share: Services with the same share addresses. No annotation says it. Empty: the annotation counts.
+	Share string
 }
 
 // Ingress is one entry of status.loadBalancer.ingress. Its ipMode and ports are

@@ -53,8 +53,9 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 			newest[nodePort{key.Namespace, p.Protocol, p.NodePort}] = key
 		}
 	}
-	has := make(map[*v1alpha1.Tenant]*used)
-	taken := make(map[netip.Addr]bool)
+	globals := in.globals(keys, clusters, newest)
+	has := in.reserve(keys, clusters, globals)
+	taken := make(map[netip.Addr]*global) // nil: by one Service
 	room := in.Room
 	for _, key := range keys {
 		c, s := clusters[key.Namespace], in.Services[key]
@@ -62,30 +63,36 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 			out.Services[key] = noTenant(key.Namespace)
 			continue
 		}
-		u := has[c.tenant]
-		if u == nil {
-			u = &used{rests: c.rests(in, clusters)}
-			has[c.tenant] = u
-		}
-		given, request := c.given(s, in, taken), c.request(key, s)
+		u, g := has[c.tenant], globals[c.globalName(s.Spec.GlobalName)]
+		given, request := c.apart(s, c.given(s, in, func(a netip.Addr) bool {
+			by, is := taken[a]
+			return is && (by == nil || by != g)
+		}), globals), c.request(key, s)
 		verdict := c.judgeService(key, s, newest)
+		if verdict.Reason == ReasonAccepted && g != nil {
+			given, verdict = g.join(key, s, &request, given)
+		}
 		if verdict.Reason == ReasonAccepted {
 			verdict = c.announced(in, &request, given)
 		}
 		if verdict.Reason == ReasonAccepted {
-			verdict = c.limit(s, &request, given, u)
+			verdict = c.limit(s, &request, given, u, g)
 		}
 		if verdict.Reason == ReasonAccepted {
 			for _, a := range given {
-				taken[a] = true
+				taken[a] = g
+			}
+			if g != nil {
+				g.count(key, s, given)
 			}
 			out.Requests, out.Given[key] = append(out.Requests, request), given
-			if verdict = out.serve(key, c, s, given, &room); verdict.Reason == ReasonAccepted {
+			if verdict = out.serve(key, c, s, given, &room, g); verdict.Reason == ReasonAccepted {
 				verdict = c.heard(in, s, given)
 			}
 		}
 		out.Services[key] = verdict
 	}
+	out.lead(globals)
 	slices.SortFunc(out.Requests, func(a, b Request) int { return a.Key.Compare(b.Key) })
 	slices.SortFunc(out.Served, func(a, b model.LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -99,11 +106,11 @@ func (c *cluster) pools(s *Service) []string {
 }
 
 // given are the addresses of the status that the Service may have.
-func (c *cluster) given(s *Service, in *Input, taken map[netip.Addr]bool) []netip.Addr {
+func (c *cluster) given(s *Service, in *Input, taken func(netip.Addr) bool) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range s.Given {
 		pooled := slices.ContainsFunc(c.pools(s), func(name string) bool { return in.in(name, a) })
-		if _, host := in.Hub.Hosts[a]; pooled && !host && !taken[a] {
+		if _, host := in.Hub.Hosts[a]; pooled && !host && (taken == nil || !taken(a)) {
 			out = append(out, a)
 		}
 	}
@@ -166,16 +173,20 @@ func (r *Request) Keep(given []netip.Addr) {
 
 // limit counts what a Service has, and tells which limit keeps it from that. It is not counted then,
 // so that a smaller one that is younger may have what is left.
-func (c *cluster) limit(s *Service, r *Request, given []netip.Addr, u *used) Verdict {
+func (c *cluster) limit(s *Service, r *Request, given []netip.Addr, u *used, g *global) Verdict {
 	l := &c.tenant.Spec.Limits
 	if c.tenant.Spec.Suspended && len(given) == 0 {
 		return Verdict{ReasonSuspended, fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new", c.tenant.Metadata.Name)}
 	}
-	now := used{u.services + 1, u.ports + len(s.Spec.Ports), u.addresses + len(s.Spec.Families), u.checks, u.rests}
+	now := used{u.services + 1, u.ports + len(s.Spec.Ports), u.addresses, u.checks, u.rests}
+	shares := g != nil && g.counted // which were counted with the first of them
+	if !shares {
+		now.addresses += len(s.Spec.Families)
+	}
 	if s.Spec.Local != nil { // each node of the hub asks each of these nodes about this Service alone
 		now.checks += len(s.Spec.Local.Nodes)
 	}
-	if addresses := now.addresses + u.rests; u.rests > 0 && addresses > int(l.Addresses) && !r.met(given) {
+	if addresses := now.addresses + u.rests; !shares && u.rests > 0 && addresses > int(l.Addresses) && !r.met(given) {
 		if len(given) == 0 {
 			return Verdict{ReasonLimit, fmt.Sprintf("with it the Tenant %s has %d addresses of %d that it may have, with those that Services gave up less than a minute ago",
 				c.tenant.Metadata.Name, addresses, l.Addresses)}
@@ -207,7 +218,7 @@ func (c *cluster) request(key model.Key, s *Service) Request {
 }
 
 // serve leads the addresses of a Service to the nodes of its cluster, if there is room for that.
-func (out *Output) serve(key model.Key, c *cluster, s *Service, given []netip.Addr, room *int) Verdict {
+func (out *Output) serve(key model.Key, c *cluster, s *Service, given []netip.Addr, room *int, g *global) Verdict {
 	if len(given) == 0 {
 		return Verdict{ReasonNoAddress, "it has no address yet"}
 	}
@@ -227,7 +238,11 @@ func (out *Output) serve(key model.Key, c *cluster, s *Service, given []netip.Ad
 		return Verdict{ReasonNoRoom, fmt.Sprintf("the hub has no room for %d more ways from an address and a port to a node: nothing is forwarded", ways)}
 	}
 	*room -= ways
-	out.Served = append(out.Served, x)
+	if g != nil {
+		g.lead(x, s)
+	} else {
+		out.Served = append(out.Served, x)
+	}
 	for _, a := range x.VIPs {
 		if !served[btoi(a.Is6())] {
 			return Verdict{ReasonFamilyMissing, fmt.Sprintf("no node of the cluster has an address of the family of %s", a)}

@@ -47,6 +47,8 @@ type Service struct {
 	// Given are the addresses that its status has. They count only as far as the Tenant may have
 	// them and no older Service does: whoever writes a status by himself gains nothing.
 	Given []netip.Addr
+	// Shared is the global name under which its status has them.
+	Shared string
 }
 
 // Hub is what no tenant may reach.
@@ -136,6 +138,8 @@ type Request struct {
 	Fixed    []netip.Addr
 	Pools    []string // the first that has an address
 	Ports    []v1alpha1.TenantPort
+	// Share is the name of those that are to have the same addresses; empty: no others are.
+	Share string
 }
 
 // cluster is one cluster of a Tenant that counts.

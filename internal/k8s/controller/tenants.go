@@ -79,13 +79,19 @@ func (t *tenantServices) claims() []allocator.Service {
 // write then, and what their Services have is theirs.
 func (t *tenantServices) blind() bool { return t.c.objects.Tenants.State().Guessed }
 
-// kept asks for what TenantServices have by their statuses, and for nothing else.
+// kept asks for what TenantServices have by their statuses, and for nothing else. Of those that share an address
+// the oldest does: who may share it is not known.
 func kept(all map[model.Key]tenantService) tenants.Output {
 	out := tenants.Output{Given: make(map[model.Key][]netip.Addr)}
-	for k, o := range all {
+	taken := make(map[netip.Addr]bool)
+	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b model.Key) int { return cmp.Or(all[a].Created.Compare(all[b].Created), a.Compare(b)) }) {
+		o := all[k]
 		given := objects.Given(o.Value)
-		if len(given) == 0 {
+		if len(given) == 0 || o.Value.Status.GlobalName != "" && slices.ContainsFunc(given, func(a netip.Addr) bool { return taken[a] }) {
 			continue
+		}
+		for _, a := range given {
+			taken[a] = true
 		}
 		r := tenants.Request{Key: k, Ports: o.Value.Spec.Ports}
 		r.Keep(given)
@@ -232,7 +238,7 @@ func (t *tenantServices) asServices(all map[model.Key]tenantService, out tenants
 // asService is a TenantService as the allocator sees it. Of the addresses of its status it has
 // those that count: the others are not the allocator's, and are overwritten.
 func (t *tenantServices) asService(r tenants.Request, o tenantService, counts []netip.Addr) allocator.Service {
-	s := allocator.Service{Key: standInKey(t.kind(), r.Key), UID: o.UID, Version: o.Version, Created: o.Created, Rested: true}
+	s := allocator.Service{Key: standInKey(t.kind(), r.Key), UID: o.UID, Version: o.Version, Created: o.Created, Rested: true, Share: r.Share}
 	for _, f := range r.Families {
 		if f == v1alpha1.FamilyIPv6 {
 			s.Families = append(s.Families, ipam.IPv6.String())
@@ -241,6 +247,9 @@ func (t *tenantServices) asService(r tenants.Request, o tenantService, counts []
 		}
 	}
 	for _, p := range r.Ports {
+		if s.Share != "" {
+			break // all that share its addresses have its ports
+		}
 		s.Ports = append(s.Ports, ipam.Port{Protocol: string(p.Protocol), Number: uint16(p.Port)})
 	}
 	t.c.ask(&s, r.Fixed)

@@ -117,7 +117,9 @@ func (j *judge) tenants(ctx context.Context, all tenantObjects, out tenants.Outp
 		assigned.ObservedGeneration = x.Generation
 		fields := map[string]any{}
 		if s := x.Value.Status; s != nil && accepted.Status != v1alpha1.ConditionTrue && len(s.Addresses) > 0 {
-			fields["addresses"] = []v1alpha1.TenantAddress{}
+			fields["addresses"], fields["globalName"] = []v1alpha1.TenantAddress{}, nil
+		} else if s != nil && len(addresses) > 0 && s.GlobalName != x.Value.Spec.GlobalName {
+			fields["globalName"] = x.Value.Spec.GlobalName
 		}
 		note(judgeTenant(ctx, j, v1alpha1.KindTenantService, k, x, []v1alpha1.Condition{accepted, assigned}, fields))
 	}

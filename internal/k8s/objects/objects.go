@@ -255,7 +255,11 @@ func Read[T any, P target[T]](u *unstructured.Unstructured, kind string) Object[
 	}
 	if kind == v1alpha1.KindTenantService { // the addresses that it has are told there alone
 		if given, ok, err := unstructured.NestedSlice(u.Object, "status", "addresses"); ok && err == nil {
-			doc["status"] = map[string]any{"addresses": given}
+			status := map[string]any{"addresses": given}
+			if name, ok, err := unstructured.NestedString(u.Object, "status", "globalName"); ok && err == nil {
+				status["globalName"] = name
+			}
+			doc["status"] = status
 		}
 	}
 	if kind == v1alpha1.KindTenantRoute { // so are its hostnames

@@ -53,7 +53,11 @@ func (s *Set) readTenants(o *Objects) {
 
 // TenantService is a TenantService as it is judged.
 func TenantService(x Object[*v1alpha1.TenantService]) *tenants.Service {
-	return &tenants.Service{TenantService: x.Value, Created: x.Created, Given: Given(x.Value)}
+	s := &tenants.Service{TenantService: x.Value, Created: x.Created, Given: Given(x.Value)}
+	if x.Value.Status != nil {
+		s.Shared = x.Value.Status.GlobalName
+	}
+	return s
 }
 
 // Given are the addresses of the status of a TenantService.

@@ -3,6 +3,7 @@ package objects
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -121,8 +122,19 @@ func (t *Tenants) Use() map[string]TenantUse {
 	for k, o := range t.Nodes {
 		add(owners[k.Namespace], TenantUse{Nodes: len(o.Value.Spec.Nodes)}, o.Verdict())
 	}
+	type address struct {
+		tenant string
+		netip.Addr
+	}
+	counted := make(map[address]bool) // several Services may share one
 	for k, o := range t.Services {
-		u := TenantUse{Addresses: len(Given(o.Value))}
+		u := TenantUse{}
+		for _, a := range Given(o.Value) {
+			if x := (address{owners[k.Namespace], a}); !counted[x] {
+				counted[x] = true
+				u.Addresses++
+			}
+		}
 		if o.accepted() {
 			u.Services, u.Ports = 1, len(o.Value.Spec.Ports)
 		}
