@@ -49,6 +49,13 @@ func TestSpecs(t *testing.T) {
 		"no prefix": {func(s *Service) { s.SourceRanges = []string{"10.0.0.0"} }, `InvalidService: spec.loadBalancerSourceRanges: "10.0.0.0" is not a prefix`},
 		"two of a family": {func(s *Service) { s.LoadBalancerIP = "198.51.100.7,198.51.100.8" },
 			`InvalidService: spec.addresses[1]: "198.51.100.8" is the second of its family`},
+		"a global name": {func(s *Service) { s.Annotations = map[string]string{AnnotationGlobal: " shop ", AnnotationWeight: "0"} },
+			`{"ports":[{"port":80,"nodePort":30080,"protocol":"TCP"}],"families":["ipv4"],"affinity":"connection","source":"vip","globalName":"shop","weight":0}`},
+		"a weight alone": {func(s *Service) { s.Annotations = map[string]string{AnnotationWeight: "half"} },
+			`{"ports":[{"port":80,"nodePort":30080,"protocol":"TCP"}],"families":["ipv4"],"affinity":"connection","source":"vip"}`},
+		"no weight": {func(s *Service) { s.Annotations = map[string]string{AnnotationGlobal: "shop", AnnotationWeight: "101"} },
+			`InvalidService: annotation lbd.dev/weight: "101" is no number from 0 to 100`},
+		"no global name":    {func(s *Service) { s.Annotations = map[string]string{AnnotationGlobal: "a.b"} }, "InvalidService: spec.globalName: "},
 		"no name of a pool": {func(s *Service) { s.Annotations = map[string]string{AnnotationPool: "a b"} }, "InvalidService: spec.pool: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,15 +229,16 @@ func TestBadInputKeepsTheAddress(t *testing.T) {
 	w := newWorld()
 	s := web()
 	s.SourceRanges = []string{"10.0.0.0/8"}
-	s.Annotations = map[string]string{AnnotationPool: "public"}
+	s.Annotations = map[string]string{AnnotationPool: "public", AnnotationGlobal: "shop", AnnotationWeight: "30"}
 	w.Services[key] = s
 	w.settle(t)
 	w.judge("default.web", []string{"192.0.2.1"}, accepted("True", "Accepted", "x"))
 	w.settle(t)
 	s.SourceRanges, s.Ports[0].NodePort = []string{"nowhere"}, 30081
+	s.Annotations = map[string]string{AnnotationPool: "public", AnnotationGlobal: "shop", AnnotationWeight: "all"}
 	w.settle(t)
 	spec := w.HubServices["default.web"].Spec
-	if spec == nil || fmt.Sprintf("%v %s %d", spec.AllowedSources, spec.Pool, spec.Ports[0].NodePort) != "[10.0.0.0/8] public 30081" {
+	if spec == nil || fmt.Sprintf("%v %s %d %s %d", spec.AllowedSources, spec.Pool, spec.Ports[0].NodePort, spec.GlobalName, *spec.Weight) != "[10.0.0.0/8] public 30081 shop 30" {
 		t.Errorf("the hub has %+v", spec)
 	}
 	if s.Condition.Reason != ReasonInvalid || fmt.Sprint(s.Ingress) != "[192.0.2.1]" {

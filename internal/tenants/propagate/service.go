@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
@@ -17,11 +18,19 @@ const (
 	AnnotationPool = "lbd.dev/address-pool"
 	// AnnotationSource says what the Pods see as the address of a client: vip or client.
 	AnnotationSource = "lbd.dev/source"
+	// AnnotationGlobal is the name with whose others the Service shares its addresses, and AnnotationWeight its share
+	// of new connections beside them, which means nothing without the name.
+	AnnotationGlobal = "lbd.dev/global-name"
+	AnnotationWeight = "lbd.dev/weight"
 )
 
 // Relevant tells whether an annotation counts; the others need not be kept.
 func Relevant(key string) bool {
-	return key == AnnotationAddresses || key == AnnotationPool || key == AnnotationSource
+	switch key {
+	case AnnotationAddresses, AnnotationPool, AnnotationSource, AnnotationGlobal, AnnotationWeight:
+		return true
+	}
+	return false
 }
 
 // The bounds of a TenantService.
@@ -89,6 +98,7 @@ func (s *Service) wanted(endpoints []v1alpha1.TenantEndpoints, has *v1alpha1.Ten
 	}
 	why := new(no(ReasonInvalid, bad+"; until it is put right, the hub keeps what it has"))
 	spec.Addresses, spec.Pool, spec.Source, spec.AllowedSources = has.Addresses, has.Pool, has.Source, has.AllowedSources
+	spec.GlobalName, spec.Weight = has.GlobalName, has.Weight
 	if broken(spec) != "" { // by what else the Service says
 		return has, why
 	}
@@ -150,6 +160,9 @@ func (s *Service) asks(spec *v1alpha1.TenantServiceSpec) string {
 			return fmt.Sprintf("annotation %s: %q is neither vip nor client", AnnotationSource, source)
 		}
 	}
+	if bad := s.shares(spec); bad != "" {
+		return bad
+	}
 	if len(s.SourceRanges) > maxSources {
 		return fmt.Sprintf("spec.loadBalancerSourceRanges: it has %d; a hub takes %d at most", len(s.SourceRanges), maxSources)
 	}
@@ -162,5 +175,20 @@ func (s *Service) asks(spec *v1alpha1.TenantServiceSpec) string {
 	}
 	slices.Sort(spec.AllowedSources)
 	spec.AllowedSources = slices.Compact(spec.AllowedSources)
+	return ""
+}
+
+// shares fills in with whom the Service shares addresses, or says what of it cannot be read.
+func (s *Service) shares(spec *v1alpha1.TenantServiceSpec) string {
+	spec.GlobalName = strings.TrimSpace(s.Annotations[AnnotationGlobal])
+	text, has := s.Annotations[AnnotationWeight]
+	if !has || spec.GlobalName == "" {
+		return ""
+	}
+	weight, err := strconv.ParseInt(strings.TrimSpace(text), 10, 32)
+	if err != nil || weight < 0 || weight > v1alpha1.DefaultTenantWeight {
+		return fmt.Sprintf("annotation %s: %q is no number from 0 to %d", AnnotationWeight, text, v1alpha1.DefaultTenantWeight)
+	}
+	spec.Weight = new(int32(weight))
 	return ""
 }
