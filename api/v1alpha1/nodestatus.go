@@ -433,12 +433,28 @@ type TenantOwner struct {
 	// namespace.
 	Tenant  string `json:"tenant"`
 	Cluster string `json:"cluster"`
-	// Namespace and Service are those of the TenantService in the hub.
+	// Namespace and Service are those of the TenantService in the hub; empty with Members.
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
+	// GlobalName is the one under which it shares addresses; empty: it has none. Members are all of the Tenant
+	// that have it, if the address is asked for.
+	GlobalName string         `json:"globalName,omitempty"`
+	Members    []TenantMember `json:"members,omitempty"`
 	// Ports lead to NodePorts.
 	Ports []BalancerPort `json:"ports"`
 	// Reason and Message are how the node that answers judges it: "Accepted", or why not.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+}
+
+// TenantMember is one of the TenantServices of a Tenant with one global name.
+type TenantMember struct {
+	Cluster   string `json:"cluster"`
+	Namespace string `json:"namespace"`
+	Service   string `json:"service"`
+	// Weight is its share of new connections beside the others.
+	Weight int32 `json:"weight"`
+	// Reason and Message are how the node that answers judges it.
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
 }

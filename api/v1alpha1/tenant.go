@@ -420,6 +420,14 @@ func (t *TenantNodes) Default() {
 	}
 }
 
+// Share is the weight that counts beside others with the globalName.
+func (s *TenantServiceSpec) Share() int32 {
+	if s.Weight == nil {
+		return DefaultTenantWeight
+	}
+	return *s.Weight
+}
+
 // Default fills in what is unset.
 func (t *TenantService) Default() {
 	for i := range t.Spec.Ports {

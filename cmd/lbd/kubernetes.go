@@ -206,13 +206,17 @@ func tenantStatus(src tenantsOf) func(*v1alpha1.NodeStatus) {
 				names = src.TenantNames()
 			}
 			key, _ := model.TenantKey(v.Name)
-			if v.Tenant == names[key.Namespace] {
+			tenant := names[key.Namespace]
+			if of, _, is := model.GlobalOf(v.Name); is {
+				tenant = of
+			}
+			if v.Tenant == tenant {
 				continue
 			}
 			if !own {
 				s.VIPs, own = slices.Clone(s.VIPs), true
 			}
-			s.VIPs[i].Tenant = names[key.Namespace]
+			s.VIPs[i].Tenant = tenant
 		}
 	}
 }
@@ -224,7 +228,9 @@ func explainTenants(list []v1alpha1.Explanation, src tenantsOf) {
 		if src == nil || !is {
 			continue
 		}
-		if o := src.TenantOf(list[i].Address); o != nil && key == (model.Key{Namespace: o.Namespace, Name: o.Service}) {
+		if _, _, is := model.GlobalOf(list[i].Name); is {
+			list[i].Tenant = src.TenantOf(list[i].Name)
+		} else if o := src.TenantOf(list[i].Address); o != nil && key == (model.Key{Namespace: o.Namespace, Name: o.Service}) {
 			list[i].Tenant = o
 		}
 	}

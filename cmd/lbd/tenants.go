@@ -222,6 +222,9 @@ func renderCluster(out *bytes.Buffer, c *hub.Cluster, now time.Time) error {
 			if more := len(ports) - mostPorts; more > 0 {
 				ports = append(ports[:mostPorts], fmt.Sprintf("and %d more", more))
 			}
+			if s.Weight != nil {
+				addresses = append(addresses, fmt.Sprintf("as %s, weight %d", s.GlobalName, *s.Weight))
+			}
 			t.Add(s.Name, strings.Join(addresses, " "), strings.Join(ports, " "), word(s.Verdict), s.Verdict.Message)
 		}
 		fmt.Fprintln(out)

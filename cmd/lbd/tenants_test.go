@@ -26,7 +26,7 @@ func aTenant() hub.Tenant {
 					{Name: "default.web", Addresses: []v1alpha1.TenantAddress{{Address: "192.0.2.1"}, {Address: "2001:db8::1"}}, Verdict: objects.Verdict{OK: true},
 						Ports: []v1alpha1.TenantPort{{Port: 80, NodePort: 30080, Protocol: "TCP"}, {Port: 443, NodePort: 30443, Protocol: "TCP"}, {Port: 53, NodePort: 30053, Protocol: "UDP"},
 							{Port: 1, NodePort: 30001, Protocol: "TCP"}, {Port: 2, NodePort: 30002, Protocol: "TCP"}, {Port: 3, NodePort: 30003, Protocol: "TCP"}}},
-					{Name: "a-long-namespace.with-a-long-name\x1b[2J", Ports: []v1alpha1.TenantPort{{Port: 80, NodePort: 30081, Protocol: "TCP"}}, Verdict: no},
+					{Name: "a-long-namespace.with-a-long-name\x1b[2J", GlobalName: "web", Weight: new(int32(30)), Ports: []v1alpha1.TenantPort{{Port: 80, NodePort: 30081, Protocol: "TCP"}}, Verdict: no},
 				},
 				Routes: []hub.Route{{Name: "ingress.default.web", Hosts: []string{"a.com", "b.com", "c.com", "d.com", "e.com"}, Addresses: []string{"192.0.2.9"},
 					Verdict: objects.Verdict{Reason: "HostnameTaken", Message: "a.com is taken"}}},
@@ -55,7 +55,7 @@ Cluster main, namespace lbd-shop-main, nodes in 10.1.0.0/22 with NodePorts 30000
 
   SERVICE                                ADDRESSES              PORTS                                                            SERVED       WHY
   default.web                            192.0.2.1 2001:db8::1  80/TCP:30080 443/TCP:30443 53/UDP:30053 1/TCP:30001 and 2 more  yes          -
-  a-long-namespace.with-a-long-name [2J  -                      80/TCP:30081                                                     TenantLimit  with it the Tenant shop has 5
+  a-long-namespace.with-a-long-name [2J  as web, weight 30      80/TCP:30081                                                     TenantLimit  with it the Tenant shop has 5
                                                                                                                                                addresses of 4 that it may
                                                                                                                                                have
 

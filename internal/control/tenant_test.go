@@ -30,6 +30,20 @@ func TestTenantIsNamed(t *testing.T) {
 	if all := Reasons(e); len(all) != 2 || !strings.Contains(all[1], "of the Tenant shop") {
 		t.Errorf("%q", all)
 	}
+	shared := *o
+	shared.GlobalName, shared.Members = "web", []v1alpha1.TenantMember{
+		{Cluster: "main", Service: "default.web", Weight: 100, Reason: "Accepted"},
+		{Cluster: "second", Service: "default.web", Weight: 0, Reason: "Conflict", Message: "other ports"},
+	}
+	e.Tenant = &shared
+	if got, want := text(), "Tenant: TenantServices of the Tenant shop with the global name web: default.web of the cluster main, with the weight 100; default.web of the cluster second, with the weight 0; "+
+		"this node judges Conflict: other ports."; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	shared.Members, e.Tenant = nil, o
+	if got := TenantText(&shared); !strings.HasSuffix(got, "; it has the global name shop/global/web") {
+		t.Error(got)
+	}
 	o.Tenant, o.Reason, o.Message = "", "NoTenant", "no Tenant\x1b[2J that is accepted"
 	if got := text(); !strings.Contains(got, "a namespace that no Tenant has;") || !strings.HasSuffix(got, "this node judges NoTenant: no Tenant [2J that is accepted.") {
 		t.Errorf("got\n%s", got)
@@ -59,6 +73,12 @@ func TestOfTenant(t *testing.T) {
 	}
 	if len(s.VIPs) != 4 || s.VIPs[0].Name != "control-plane" {
 		t.Errorf("the status itself was changed: %+v", s.VIPs)
+	}
+	s.VIPs[1].Name, s.LoadBalancers[0].Name = "tenant/shop/global/web", "tenant/shop/global/web"
+	s.LoadBalancers[0].Backends = []v1alpha1.BackendStatus{{Backend: "10.1.0.1:30080"}, {Backend: "[fd10::1]:30080"}}
+	s.Health = append(s.Health, v1alpha1.HealthStatus{Name: "tenant/lbd-shop-second/10.1.0.7"}, v1alpha1.HealthStatus{Name: "tenant/lbd-bank-main/10.7.0.1"})
+	if got, err := OfTenant(s, "shop"); err != nil || len(got.Health) != 6 || len(got.LoadBalancers) != 1 { // three tenants have a node of each address here
+		t.Errorf("%+v: %v", got, err)
 	}
 	if _, err := OfTenant(s, "shopp"); err == nil || err.Error() != `node h1 knows no address of a tenant "shopp"` {
 		t.Error(err)

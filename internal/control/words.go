@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -50,6 +51,9 @@ func Reasons(e v1alpha1.Explanation) []string {
 // TenantText says whose an address is and where it leads, and what keeps it from that; a sentence without
 // a full stop.
 func TenantText(o *v1alpha1.TenantOwner) string {
+	if len(o.Members) > 0 {
+		return globalText(o)
+	}
 	var ports []string
 	for _, p := range o.Ports[:min(len(o.Ports), maxNamed)] {
 		ports = append(ports, fmt.Sprintf("%d/%s to NodePort %d", p.Port, p.Protocol, p.TargetPort))
@@ -62,11 +66,32 @@ func TenantText(o *v1alpha1.TenantOwner) string {
 		of = fmt.Sprintf("the cluster %s of the Tenant %s", o.Cluster, o.Tenant)
 	}
 	text := fmt.Sprintf("the TenantService %s in the namespace %s, of %s; it leads %s", o.Service, o.Namespace, of, strings.Join(ports, ", "))
-	if o.Reason != accepted {
-		text += "; this node judges " + o.Reason
-		if o.Message != "" {
-			text += ": " + o.Message
-		}
+	if o.GlobalName != "" {
+		text += fmt.Sprintf("; it has the global name %s/global/%s", o.Tenant, o.GlobalName)
+	}
+	return text + judged(o.Reason, o.Message)
+}
+
+// globalText is TenantText of an address that several share.
+func globalText(o *v1alpha1.TenantOwner) string {
+	var all []string
+	for _, m := range o.Members[:min(len(o.Members), maxNamed)] {
+		all = append(all, fmt.Sprintf("%s of the cluster %s, with the weight %d%s", m.Service, m.Cluster, m.Weight, judged(m.Reason, m.Message)))
+	}
+	if more := len(o.Members) - maxNamed; more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("TenantServices of the Tenant %s with the global name %s: %s", o.Tenant, o.GlobalName, strings.Join(all, "; "))
+}
+
+// judged is what is wrong with a TenantService.
+func judged(reason, message string) string {
+	if reason == accepted {
+		return ""
+	}
+	text := "; this node judges " + reason
+	if message != "" {
+		text += ": " + message
 	}
 	return text
 }
@@ -85,8 +110,18 @@ func OfTenant(s v1alpha1.NodeStatus, tenant string) (v1alpha1.NodeStatus, error)
 		k, is := model.TenantKey(name)
 		return !is || !namespaces[k.Namespace]
 	}
-	s.Health = slices.DeleteFunc(slices.Clone(s.Health), func(h v1alpha1.HealthStatus) bool { return foreign(h.Name) })
 	s.LoadBalancers = slices.DeleteFunc(slices.Clone(s.LoadBalancers), func(b v1alpha1.BalancerStatus) bool { return foreign(b.Name) })
+	asked := map[string]bool{} // the nodes behind a global name, which names no namespace
+	for _, b := range s.LoadBalancers {
+		for _, x := range b.Backends {
+			if at, err := netip.ParseAddrPort(x.Backend); err == nil {
+				asked[at.Addr().String()] = true
+			}
+		}
+	}
+	s.Health = slices.DeleteFunc(slices.Clone(s.Health), func(h v1alpha1.HealthStatus) bool {
+		return foreign(h.Name) && !(model.OfTenant(h.Name) && asked[h.Name[strings.LastIndexByte(h.Name, '/')+1:]])
+	})
 	if len(s.VIPs) == 0 {
 		return s, fmt.Errorf("node %s knows no address of a tenant %q", s.Node, tenant)
 	}

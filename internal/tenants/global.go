@@ -213,10 +213,7 @@ func (g *global) lead(x model.LoadBalancer, s *Service) {
 	slices.SortFunc(vips, netip.Addr.Compare)
 	g.lb = x
 	g.lb.Name, g.lb.VIPs, g.lb.Ports = g.name, slices.Compact(vips), ports
-	weight := v1alpha1.DefaultTenantWeight
-	if s.Spec.Weight != nil {
-		weight = int(*s.Spec.Weight)
-	}
+	weight := int(s.Spec.Share())
 	var total [2]int
 	for i := range x.Servers {
 		total[btoi(x.Servers[i].Addr.Is6())] += x.Servers[i].Weight

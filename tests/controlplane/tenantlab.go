@@ -172,6 +172,23 @@ func (l *TenantLab) JoinIngress(ctx context.Context, t *Tenant, class, gateway s
 	return t.StartAgent(ctx, flags...)
 }
 
+// JoinSecond ends the Tenant of a cluster, and has it join as the second cluster of another one, as
+// docs/tenants-agent.md says.
+func (l *TenantLab) JoinSecond(ctx context.Context, of, t *Tenant) error {
+	fill := l.filling(t)
+	for _, command := range []string{
+		"kubectl --context hub delete tenant " + t.Name,
+		"lbd tenant create " + of.Name + " --cluster second --node-cidr " + fill.Replace(pageCIDR) + " --pool public | kubectl --context hub apply --server-side --field-manager=shop-second -f -",
+		"kubectl --context hub -n lbd-" + of.Name + "-second create token agent --duration=2160h > token",
+		"lbd tenant join " + of.Name + " --cluster second --server " + fill.Replace(pageURL) + " --ca ca.crt --token token | kubectl --context " + t.Name + " apply --server-side --force-conflicts -f -",
+	} {
+		if _, err := l.Shell(ctx, command); err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+	}
+	return t.StartAgent(ctx)
+}
+
 // step runs one command, and does what follows from it.
 func (l *TenantLab) step(ctx context.Context, t *Tenant, command string, show func(string)) error {
 	switch {

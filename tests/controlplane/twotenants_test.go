@@ -13,7 +13,7 @@ import (
 // networks of Pods and Services, and the same NodePorts. A client outside reaches the Pods of each, by TCP and
 // by UDP, both families, and those of nobody else: whatever addresses a Node of the other says it has.
 // Then the same for their Ingresses, by an engine of the hub, for the certificates of these, and for their
-// HTTPRoutes, by a Gateway of the hub.
+// HTTPRoutes, by a Gateway of the hub. In the end both clusters are of one tenant.
 func TestTwoTenants(t *testing.T) {
 	need(t)
 	l, err := controlplane.NewTenantLab(t.Context(), bin, programs, "shop", "bank")
@@ -65,6 +65,7 @@ func TestTwoTenants(t *testing.T) {
 	engine := ingresses(t, l)
 	certificates(t, l, engine)
 	httpRoutes(t, l, engine)
+	twoClusters(t, l)
 }
 
 func serve(t *testing.T, l *controlplane.TenantLab, x *controlplane.Tenant) {

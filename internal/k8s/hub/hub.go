@@ -71,7 +71,10 @@ type Service struct {
 	Name      string                   `json:"name"`
 	Addresses []v1alpha1.TenantAddress `json:"addresses"`
 	Ports     []v1alpha1.TenantPort    `json:"ports"`
-	Verdict   objects.Verdict          `json:"verdict"`
+	// GlobalName is the one under which it shares addresses, and Weight its share beside the others.
+	GlobalName string          `json:"globalName,omitempty"`
+	Weight     *int32          `json:"weight,omitempty"`
+	Verdict    objects.Verdict `json:"verdict"`
 }
 
 // Route is a TenantRoute.
@@ -146,6 +149,9 @@ func (r *read) services(namespace string) (out []Service) {
 	for _, k := range sorted(r.Services) {
 		if o := r.Services[k]; k.Namespace == namespace {
 			s := Service{Name: k.Name, Ports: o.Value.Spec.Ports, Verdict: o.Verdict(), Addresses: []v1alpha1.TenantAddress{}}
+			if s.GlobalName = o.Value.Spec.GlobalName; s.GlobalName != "" {
+				s.Weight = new(o.Value.Spec.Share())
+			}
 			if o.Value.Status != nil {
 				s.Addresses = append(s.Addresses, o.Value.Status.Addresses...)
 			}

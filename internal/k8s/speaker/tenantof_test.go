@@ -49,7 +49,23 @@ func TestTenantOf(t *testing.T) {
 			t.Errorf("%s: %q, want %q", vip, got, want)
 		}
 	}
-	if names := b.TenantNames(); len(names) != 1 || names["lbd-shop-main"] != "shop" {
+	api.Put(resTenants, custom("shop", map[string]any{"pools": []any{"default"}, "clusters": []any{
+		map[string]any{"name": "main", "namespace": "lbd-shop-main", "nodeCIDRs": []any{"10.1.0.0/24"}}, map[string]any{"name": "second", "namespace": "second", "nodeCIDRs": []any{"10.2.0.0/24"}},
+	}}))
+	for i, namespace := range []string{"lbd-shop-main", "second", "other"} {
+		o := custom("default.web", map[string]any{"ports": []any{map[string]any{"port": 80, "nodePort": 30080}}, "globalName": "web", "weight": 40 * i})
+		o["metadata"].(map[string]any)["namespace"] = namespace
+		api.Put(resTenantServes, o)
+	}
+	const want = "{main lbd-shop-main default.web 0 AddressPending it has no address yet} {second second default.web 40 AddressPending it has no address yet}"
+	b.eventually("those with a global name", func() bool {
+		o := b.TenantOf("tenant/shop/global/web")
+		return o != nil && o.Tenant == "shop" && o.GlobalName == "web" && strings.Trim(fmt.Sprint(o.Members), "[]") == want
+	})
+	if o := b.TenantOf("lbd-shop-main/default.web"); o.GlobalName != "web" || b.TenantOf("tenant/shop/global/none") != nil {
+		t.Errorf("%+v", o)
+	}
+	if names := b.TenantNames(); len(names) != 2 || names["lbd-shop-main"] != "shop" {
 		t.Errorf("%v", names)
 	}
 	if none := New(Options{}); none.TenantOf("192.0.2.1") != nil || none.TenantNames() != nil {
