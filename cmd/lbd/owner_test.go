@@ -14,6 +14,9 @@ type fakeTenants struct{}
 func (fakeTenants) TenantNames() map[string]string { return map[string]string{"lbd-shop-main": "shop"} }
 
 func (fakeTenants) TenantOf(vip string) *v1alpha1.TenantOwner {
+	if vip == "tenant/bank/global/web" {
+		return &v1alpha1.TenantOwner{Tenant: "bank", GlobalName: "web", Members: []v1alpha1.TenantMember{{}}}
+	}
 	if vip != "192.0.2.1" && vip != "lbd-shop-main/default.web" {
 		return nil
 	}
@@ -24,19 +27,21 @@ func (fakeTenants) TenantOf(vip string) *v1alpha1.TenantOwner {
 // TestWhoseAddress: status, explanations and errors name the tenant, and nothing changes without one.
 func TestWhoseAddress(t *testing.T) {
 	s := v1alpha1.NodeStatus{VIPs: []v1alpha1.VIPStatus{
-		{Name: "tenant/lbd-shop-main/default.web", Kind: "TenantService"}, {Name: "tenant/lbd-bank-main/default.web", Kind: "TenantService"}, {Name: "lbd-shop-main/default.web", Kind: "Service"}}}
+		{Name: "tenant/lbd-shop-main/default.web", Kind: "TenantService"}, {Name: "tenant/lbd-bank-main/default.web", Kind: "TenantService"}, {Name: "lbd-shop-main/default.web", Kind: "Service"},
+		{Name: "tenant/bank/global/web", Kind: "TenantService"}}}
 	shared := s.VIPs
 	tenantStatus(fakeTenants{})(&s)
 	if shared[0].Tenant != "" {
 		t.Error("a status that others read is changed")
 	}
-	if s.VIPs[0].Tenant != "shop" || s.VIPs[1].Tenant != "" || s.VIPs[2].Tenant != "" {
+	if s.VIPs[0].Tenant != "shop" || s.VIPs[1].Tenant != "" || s.VIPs[2].Tenant != "" || s.VIPs[3].Tenant != "bank" {
 		t.Errorf("%+v", s.VIPs)
 	}
 	list := []v1alpha1.Explanation{
-		{Name: "tenant/lbd-shop-main/default.web", Address: "192.0.2.1"}, {Name: "default/web", Address: "192.0.2.1"}, {Name: "api", Address: "192.0.2.1"}, {Name: "tenant/lbd-shop-main/default.web", Address: "192.0.2.2"}}
+		{Name: "tenant/lbd-shop-main/default.web", Address: "192.0.2.1"}, {Name: "default/web", Address: "192.0.2.1"}, {Name: "api", Address: "192.0.2.1"}, {Name: "tenant/lbd-shop-main/default.web", Address: "192.0.2.2"},
+		{Name: "tenant/bank/global/web", Address: "192.0.2.1"}}
 	explainTenants(list, fakeTenants{})
-	if list[0].Tenant == nil || list[1].Tenant != nil || list[2].Tenant != nil || list[3].Tenant != nil {
+	if list[0].Tenant == nil || list[1].Tenant != nil || list[2].Tenant != nil || list[3].Tenant != nil || list[4].Tenant == nil || list[4].Tenant.GlobalName != "web" {
 		t.Errorf("%+v", list)
 	}
 	none := errors.New("there is no VIP")

@@ -440,6 +440,9 @@ func TestOwnPorts(t *testing.T) {
 	}
 	x.is(model.HealthUp, a)
 	o := x.step()
+	if got := o.Services[0]; !slices.Equal(got.Servers, []netip.AddrPort{netip.AddrPortFrom(a, 30022)}) { // what is drained served no such port
+		t.Errorf("port %d may have connections at %v", got.Port, got.Servers)
+	}
 	if got := o.Services[1]; !slices.Contains(got.Servers, netip.AddrPortFrom(a, 30080)) || slices.Contains(got.Servers, netip.AddrPortFrom(a, 30022)) {
 		t.Errorf("port %d may have connections at %v", got.Port, got.Servers)
 	}

@@ -169,6 +169,13 @@ func TestGlobalTakesNothing(t *testing.T) {
 		"another Tenant": {func(in *Input) {
 			in.Services[key("bank", "default.web")] = joint(-9, 30080)
 		}, key("bank", "default.web"), ReasonNoAddress, "[192.0.2.1]" + first},
+		"another Tenant, by its status": {func(in *Input) {
+			in.Services[key("bank", "default.web")] = joint(5, 30080, "192.0.2.1")
+		}, key("bank", "default.web"), ReasonNoAddress, "[192.0.2.1]" + first},
+		"another name, by its status": {func(in *Input) {
+			in.Services[b] = joint(5, 31080, "192.0.2.1")
+			in.Services[b].Spec.GlobalName, in.Services[b].Shared = "other", "other"
+		}, b, ReasonNoAddress, "[192.0.2.1]" + first},
 		"an older one with an address of its own": {func(in *Input) {
 			in.Services[b] = joint(-9, 31080, "192.0.2.9")
 			in.Services[b].Shared = ""

@@ -33,6 +33,12 @@ func twoClusters(t *testing.T, l *controlplane.TenantLab) {
 			t.Fatal(err)
 		}
 	}
+	for i, nodePort := range []int{30090, 30091} { // others than in shop
+		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/ports/%d/nodePort", "value": %d}]`, i, nodePort)
+		if _, err := second.Kubectl(ctx, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
+			t.Fatal(err)
+		}
+	}
 	weigh(shop, 100)
 	said(t, l.Hub, "web", "-n", "lbd-shop-main", "get", "tenantservice", "default.web", "-o", "jsonpath={.status.globalName}")
 	weigh(second, 0)

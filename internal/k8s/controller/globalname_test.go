@@ -6,6 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // TestGlobalName: Services of two clusters of a Tenant with one global name have one address, which counts once. It
@@ -77,4 +80,19 @@ func TestGlobalName(t *testing.T) {
 	time.Sleep(judgePause)
 	api.Delete(tenantServes, "shop", "default.web")
 	eventually(t, "the address rests", func() bool { return p.tenants.resting()["shop"] == 1 })
+}
+
+// TestKeptShares: while Tenants may not be read, the oldest asks for an address that several share, and the others go
+// without a word.
+func TestKeptShares(t *testing.T) {
+	all := map[model.Key]tenantService{}
+	for i, name := range []string{"c", "b", "a"} {
+		s := &v1alpha1.TenantService{Spec: v1alpha1.TenantServiceSpec{GlobalName: "web"}, Status: &v1alpha1.TenantServiceStatus{GlobalName: "web", Addresses: []v1alpha1.TenantAddress{{Address: "192.0.2.1"}}}}
+		all[model.Key{Namespace: "shop", Name: name}] = tenantService{Value: s, Created: time.Unix(int64(i), 0)}
+	}
+	for range 10 { // maps have no order
+		if out := kept(all); len(out.Requests) != 1 || out.Requests[0].Key.Name != "c" {
+			t.Fatalf("%+v", out.Requests)
+		}
+	}
 }
