@@ -149,11 +149,15 @@ func (g *global) count(key model.Key, s *Service, given []netip.Addr) {
 
 // differs tells in words what two Services have that share no addresses for that; empty: nothing.
 func differs(first, s *v1alpha1.TenantServiceSpec) string {
-	ports := func(s *v1alpha1.TenantServiceSpec) (all []string) {
+	ports := func(s *v1alpha1.TenantServiceSpec) (all []model.ForwardPort) {
 		for _, p := range s.Ports {
-			all = append(all, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+			all = append(all, forwardPort(p))
 		}
+		slices.SortFunc(all, comparePorts)
 		return all
+	}
+	if a, b := ports(first), ports(s); !slices.EqualFunc(a, b, func(x, y model.ForwardPort) bool { return comparePorts(x, y) == 0 }) {
+		return said("ports", portTexts(a), portTexts(b))
 	}
 	policy := func(s *v1alpha1.TenantServiceSpec) string {
 		if s.Local != nil {
@@ -168,7 +172,6 @@ func differs(first, s *v1alpha1.TenantServiceSpec) string {
 		return said(what, []string{first}, []string{s})
 	}
 	return cmp.Or(
-		said("ports", ports(first), ports(s)),
 		said("families", first.Families, s.Families),
 		said("externalTrafficPolicy", []string{policy(first)}, []string{policy(s)}),
 		said("affinity", []v1alpha1.Affinity{first.Affinity}, []v1alpha1.Affinity{s.Affinity}),
@@ -177,6 +180,18 @@ func differs(first, s *v1alpha1.TenantServiceSpec) string {
 		asked("pool", first.Pool, s.Pool),
 		asked("addresses", strings.Join(slices.Sorted(slices.Values(first.Addresses)), ", "), strings.Join(slices.Sorted(slices.Values(s.Addresses)), ", ")),
 	)
+}
+
+// comparePorts orders the ports of a Service, wherever they lead.
+func comparePorts(a, b model.ForwardPort) int {
+	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+}
+
+func portTexts(all []model.ForwardPort) (texts []string) {
+	for _, p := range all {
+		texts = append(texts, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+	}
+	return texts
 }
 
 // said says how two lists differ, whatever their order.
@@ -200,9 +215,7 @@ func said[T ~string](what string, first, s []T) string {
 // lead adds the nodes of a Service, each at the NodePorts of that. Together they get what the weight of the
 // Service is beside those of the others, however many nodes a cluster has.
 func (g *global) lead(x model.LoadBalancer, s *Service) {
-	ports := slices.SortedFunc(slices.Values(x.Ports), func(a, b model.ForwardPort) int {
-		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
-	})
+	ports := slices.SortedFunc(slices.Values(x.Ports), comparePorts)
 	first := ports[0].TargetPort
 	var at []byte
 	for i := range ports {

@@ -262,11 +262,7 @@ func lead(key model.Key, s *Service, given []netip.Addr) model.LoadBalancer {
 		AtOnce: true,
 	}
 	for _, p := range s.Spec.Ports {
-		protocol := model.TCP
-		if p.Protocol == v1alpha1.ProtocolUDP {
-			protocol = model.UDP
-		}
-		x.Ports = append(x.Ports, model.ForwardPort{Protocol: protocol, Port: uint16(p.Port), TargetPort: uint16(p.NodePort)})
+		x.Ports = append(x.Ports, forwardPort(p))
 	}
 	for _, text := range s.Spec.AllowedSources {
 		if p, err := netip.ParsePrefix(text); err == nil {
@@ -274,6 +270,14 @@ func lead(key model.Key, s *Service, given []netip.Addr) model.LoadBalancer {
 		}
 	}
 	return x
+}
+
+func forwardPort(p v1alpha1.TenantPort) model.ForwardPort {
+	protocol := model.TCP
+	if p.Protocol == v1alpha1.ProtocolUDP {
+		protocol = model.UDP
+	}
+	return model.ForwardPort{Protocol: protocol, Port: uint16(p.Port), TargetPort: uint16(p.NodePort)}
 }
 
 // servers are the nodes that a Service with addresses of these families leads to. With the policy Local

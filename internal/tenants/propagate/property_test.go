@@ -24,7 +24,8 @@ func anyService(t *rapid.T) *Service {
 	}
 	s.ClientIP = rapid.Bool().Draw(t, "clientIP")
 	s.SourceRanges = rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.2.3/8", "x"}), 0, 2).Draw(t, "ranges")
-	s.Annotations = map[string]string{AnnotationPool: rapid.SampledFrom([]string{"", "public", "a b"}).Draw(t, "pool")}
+	s.Annotations = map[string]string{AnnotationPool: rapid.SampledFrom([]string{"", "public", "a b"}).Draw(t, "pool"),
+		AnnotationGlobal: rapid.SampledFrom([]string{"", "web", "A"}).Draw(t, "global name"), AnnotationWeight: rapid.SampledFrom([]string{"0", "7", "-1"}).Draw(t, "weight")}
 	s.Ingress = rapid.SampledFrom([][]string{nil, {"192.0.2.1"}, {"203.0.113.1", "192.0.2.1"}}).Draw(t, "ingress")
 	return s
 }
