@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
@@ -105,7 +106,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		r, c := in.Routes[key], in.Clusters[key.Namespace]
 		switch id := routeID(key.Namespace, r.TenantRoute); {
 		case id.Kind == KindIngress:
-			out.want(in, wanted, id, keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates)))
+			out.want(in, wanted, id, copiesFirst(keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates))))
 			out.Addresses[key] = addresses(in.Have[id])
 		case in.HTTPRoutesLacking:
 			out.Pending[key] = "the hub has no HTTPRoutes: it needs the Gateway API"
@@ -252,6 +253,22 @@ func ingress(c *tenants.Cluster, namespace string, r *Route, certificates map[ID
 		}
 	}
 	return map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": spec}
+}
+
+// copiesFirst puts the certificates that agents have written before all others of an Ingress, which need not be
+// there: Traefik reads none after one that it does not find.
+func copiesFirst(ingress map[string]any) map[string]any {
+	spec, _ := ingress["spec"].(map[string]any)
+	entries, _ := spec["tls"].([]any)
+	rank := func(x any) int {
+		entry, _ := x.(map[string]any)
+		if name, _ := entry["secretName"].(string); strings.HasPrefix(name, v1alpha1.HubSecretPrefix) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(entries, func(a, b any) int { return rank(a) - rank(b) })
+	return ingress
 }
 
 // SecretName is the name in the hub of a Secret of the tenant.
