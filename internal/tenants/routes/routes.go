@@ -334,6 +334,6 @@ func wide(key string) bool {
 	with := func(has func(s, part string) bool, parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return has(name, p) })
 	}
-	return with(strings.HasPrefix, "config-", "server-alias") ||
-		with(strings.HasSuffix, "hostname", "common-name", "alt-names", "-secret", "router.middlewares", "router.tls.options", "service.serverstransport")
+	return with(strings.HasPrefix, "config-", "server-alias", "router.tls.domains.") ||
+		with(strings.HasSuffix, "router.entrypoints", "hostname", "common-name", "alt-names", "-secret", "router.middlewares", "router.tls.options", "service.serverstransport")
 }

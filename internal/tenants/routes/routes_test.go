@@ -294,6 +294,7 @@ func TestWideAnnotations(t *testing.T) {
 		"nginx.ingress.kubernetes.io/server-alias", "nginx.ingress.kubernetes.io/Server-Alias", "haproxy-ingress.github.io/server-alias-regex", "external-dns.alpha.kubernetes.io/hostname",
 		"external-dns.alpha.kubernetes.io/internal-hostname", "cert-manager.io/common-name", "cert-manager.io/alt-names", "haproxy-ingress.github.io/config-backend", "haproxy-ingress.github.io/config-frontend-late",
 		"traefik.ingress.kubernetes.io/router.middlewares", "traefik.ingress.kubernetes.io/router.tls.options", "traefik.ingress.kubernetes.io/service.serverstransport",
+		"traefik.ingress.kubernetes.io/router.entrypoints", "traefik.ingress.kubernetes.io/router.tls.domains.0.main", "traefik.ingress.kubernetes.io/router.tls.domains.1.sans",
 		"nginx.ingress.kubernetes.io/auth-tls-secret", "nginx.ingress.kubernetes.io/server-snippet",
 	}
 	for _, key := range wide {
