@@ -25,14 +25,25 @@ import (
 // EnginePort is where an Engine serves HTTP.
 const EnginePort = 8088
 
-// Engine stands for the ingress controller of a cluster: for each request it finds in the API what the
-// Ingresses of its class say of host and path, goes from there to a Service and to the ready endpoints of that,
-// and proxies to one of them. It knows nothing of lbd.
+// Engine serves the Ingresses and HTTPRoutes of a hub. It knows nothing of lbd.
 type Engine struct {
 	Class string
-	Host  *lab.Node
+	Host  *lab.Node // both its addresses are in the status of what it serves
 
-	lab     *lab.Lab
+	// Resolve finds the endpoints that a new request for a host and a path may go to.
+	Resolve func(ctx context.Context, host, path string) ([]netip.AddrPort, error)
+	// ServeGateway makes a Gateway, and serves its HTTPRoutes until the context of the start ends.
+	ServeGateway func(ctx context.Context, namespace, name string) error
+
+	lab *lab.Lab
+}
+
+// standIn stands for the ingress controller of a cluster: for each request it finds in the API what the
+// Ingresses of its class say of host and path, goes from there to a Service and to the ready endpoints of that,
+// and proxies to one of them.
+type standIn struct {
+	*Engine
+	cp      *ControlPlane
 	client  kubernetes.Interface
 	gateway *engineGateway // nil: it serves no HTTPRoutes
 }
@@ -43,7 +54,9 @@ func (c *ControlPlane) StartEngine(ctx context.Context, on *Node, class string) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Class: class, Host: on.Node, lab: c.Lab, client: client}
+	e := &standIn{Engine: &Engine{Class: class, Host: on.Node, lab: c.Lab}, cp: c, client: client}
+	e.Resolve = e.resolve
+	e.ServeGateway = func(_ context.Context, namespace, name string) error { return e.serveGateway(ctx, namespace, name) }
 	l, err := on.Listen(fmt.Sprintf("[::]:%d", EnginePort))
 	if err != nil {
 		return nil, err
@@ -60,11 +73,11 @@ func (c *ControlPlane) StartEngine(ctx context.Context, on *Node, class string) 
 		}
 		_ = s.Close()
 	}()
-	return e, nil
+	return e.Engine, nil
 }
 
 // ingresses are those of the class.
-func (e *Engine) ingresses(ctx context.Context) (list []networkingv1.Ingress) {
+func (e *standIn) ingresses(ctx context.Context) (list []networkingv1.Ingress) {
 	all, err := e.client.NetworkingV1().Ingresses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil
@@ -78,7 +91,7 @@ func (e *Engine) ingresses(ctx context.Context) (list []networkingv1.Ingress) {
 }
 
 // publish writes the address of the engine into the Ingresses that lack it.
-func (e *Engine) publish(ctx context.Context) {
+func (e *standIn) publish(ctx context.Context) {
 	for _, i := range e.ingresses(ctx) {
 		if len(i.Status.LoadBalancer.Ingress) == 0 {
 			i.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: e.Host.IP4.String()}}
@@ -88,9 +101,9 @@ func (e *Engine) publish(ctx context.Context) {
 }
 
 // ServeHTTP proxies one request.
-func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, _, _ := strings.Cut(r.Host, ":")
-	to, err := e.Resolve(r.Context(), host, r.URL.Path)
+	to, err := e.resolve(r.Context(), host, r.URL.Path)
 	if errors.Is(err, errNoRule) && e.gateway != nil {
 		e.serveHTTPRoute(w, r, host)
 		return
@@ -103,7 +116,7 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // proxy asks one of the endpoints, with this path.
-func (e *Engine) proxy(w http.ResponseWriter, r *http.Request, to []netip.AddrPort, path string) {
+func (e *standIn) proxy(w http.ResponseWriter, r *http.Request, to []netip.AddrPort, path string) {
 	target := to[rand.N(len(to))]
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -118,8 +131,8 @@ func (e *Engine) proxy(w http.ResponseWriter, r *http.Request, to []netip.AddrPo
 
 var errNoRule = errors.New("no Ingress has a rule for it")
 
-// Resolve finds the ready endpoints for a host and a path.
-func (e *Engine) Resolve(ctx context.Context, host, path string) ([]netip.AddrPort, error) {
+// resolve finds the ready endpoints for a host and a path.
+func (e *standIn) resolve(ctx context.Context, host, path string) ([]netip.AddrPort, error) {
 	var namespace string
 	var best *networkingv1.HTTPIngressPath
 	for _, i := range e.ingresses(ctx) {
@@ -145,7 +158,7 @@ func (e *Engine) Resolve(ctx context.Context, host, path string) ([]netip.AddrPo
 }
 
 // endpoints are those of a port of a Service.
-func (e *Engine) endpoints(ctx context.Context, namespace string, b *networkingv1.IngressServiceBackend) (list []netip.AddrPort, err error) {
+func (e *standIn) endpoints(ctx context.Context, namespace string, b *networkingv1.IngressServiceBackend) (list []netip.AddrPort, err error) {
 	s, err := e.client.CoreV1().Services(namespace).Get(ctx, b.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err

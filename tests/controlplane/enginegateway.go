@@ -35,15 +35,16 @@ type engineGateway struct {
 	client          dynamic.Interface
 }
 
-// hubGateway is a Gateway that takes routes of the namespaces of tenants.
-const hubGateway = `apiVersion: v1
+// hubGateway is a Gateway that takes routes of the namespaces of tenants, at a port of the class of an engine.
+func hubGateway(namespace, name, class, controller string, port int) string {
+	return fmt.Sprintf(`apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: %[3]s}
-spec: {controllerName: example.com/%[3]s}
+spec: {controllerName: %[4]s}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -52,17 +53,18 @@ spec:
   gatewayClassName: %[3]s
   listeners:
     - name: http
-      port: 80
+      port: %[5]d
       protocol: HTTP
       allowedRoutes: {namespaces: {from: Selector, selector: {matchExpressions: [{key: lbd.dev/tenant, operator: Exists}]}}}
-`
+`, namespace, name, class, controller, port)
+}
 
-// ServeGateway makes a Gateway, and has the Engine serve its HTTPRoutes until ctx ends.
-func (e *Engine) ServeGateway(ctx context.Context, c *ControlPlane, namespace, name string) error {
-	if err := c.Apply(ctx, fmt.Sprintf(hubGateway, namespace, name, e.Class)); err != nil {
+// serveGateway makes a Gateway, and has the engine serve its HTTPRoutes until ctx ends.
+func (e *standIn) serveGateway(ctx context.Context, namespace, name string) error {
+	if err := e.cp.Apply(ctx, hubGateway(namespace, name, e.Class, "example.com/"+e.Class, 80)); err != nil {
 		return err
 	}
-	client, err := c.AdminDynamic()
+	client, err := e.cp.AdminDynamic()
 	if err != nil {
 		return err
 	}
@@ -146,7 +148,7 @@ func (g *engineGateway) accept(ctx context.Context, class string) {
 }
 
 // serveHTTPRoute answers a request as the rule says that matches it by the longest path and most headers.
-func (e *Engine) serveHTTPRoute(w http.ResponseWriter, r *http.Request, host string) {
+func (e *standIn) serveHTTPRoute(w http.ResponseWriter, r *http.Request, host string) {
 	var best *engineRule
 	var namespace, prefix string
 	most := -1

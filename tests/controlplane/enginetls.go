@@ -23,7 +23,7 @@ import (
 const EngineTLSPort = 8448
 
 // serveTLS serves HTTPS with the certificates that Ingresses name.
-func (e *Engine) serveTLS(ctx context.Context, on *Node, s *http.Server) error {
+func (e *standIn) serveTLS(ctx context.Context, on *Node, s *http.Server) error {
 	l, err := on.Listen(fmt.Sprintf("[::]:%d", EngineTLSPort))
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (e *Engine) serveTLS(ctx context.Context, on *Node, s *http.Server) error {
 
 // certificate is the first one that has the name, of whatever Ingress it is and whichever hosts this has it for:
 // there are engines that do so.
-func (e *Engine) certificate(ctx context.Context, name string) (*tls.Certificate, error) {
+func (e *standIn) certificate(ctx context.Context, name string) (*tls.Certificate, error) {
 	for _, i := range e.ingresses(ctx) {
 		for _, t := range i.Spec.TLS {
 			s, err := e.client.CoreV1().Secrets(i.Namespace).Get(ctx, t.SecretName, metav1.GetOptions{})

@@ -41,7 +41,7 @@ func httpRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.En
 	if err := l.Hub.ApplyGatewayAPI(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.ServeGateway(ctx, l.Hub, "edge", "public"); err != nil {
+	if err := engine.ServeGateway(ctx, "edge", "public"); err != nil {
 		t.Fatal(err)
 	}
 	shop, bank := l.Tenants[0], l.Tenants[1]

@@ -43,11 +43,7 @@ spec:
 
 // ingresses has the engine of the hub serve Ingresses of both tenants. A client outside reaches the Pods of
 // each by its hostnames; what a tenant may not have is refused with words and has no effect.
-func ingresses(t *testing.T, l *controlplane.TenantLab) *controlplane.Engine {
-	engine, err := l.Hub.StartEngine(t.Context(), l.HubNodes[0], "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+func ingresses(t *testing.T, l *controlplane.TenantLab, engine *controlplane.Engine) {
 	for _, x := range l.Tenants {
 		if err := l.JoinIngress(t.Context(), x, engine.Class, "", "*."+x.Name+".example.com", "shared.example.com"); err != nil {
 			t.Fatal(err)
@@ -114,7 +110,6 @@ func ingresses(t *testing.T, l *controlplane.TenantLab) *controlplane.Engine {
 	said(t, shop.ControlPlane, "", "get", "services", "-l", "app.kubernetes.io/managed-by=lbd-agent", "-o", "name")
 	said(t, l.Hub, "", "-n", "lbd-shop-main", "get", "services,endpointslices,ingresses,tenantroutes", "-o", "name")
 	answeredBy(t, l, engine, "shared.example.com", bank.PodNames()...)
-	return engine
 }
 
 func applyFront(t *testing.T, x *controlplane.Tenant, name, host string) {

@@ -15,6 +15,14 @@ import (
 // Then the same for their Ingresses, by an engine of the hub, for the certificates of these, and for their
 // HTTPRoutes, by a Gateway of the hub. In the end both clusters are of one tenant.
 func TestTwoTenants(t *testing.T) {
+	l, _ := twoTenants(t, func(l *controlplane.TenantLab) (*controlplane.Engine, error) {
+		return l.Hub.StartEngine(t.Context(), l.HubNodes[0], "reader")
+	})
+	twoClusters(t, l)
+}
+
+// twoTenants is the story, with an engine of the hub, and returns what there is at its end: shop has no route any more.
+func twoTenants(t *testing.T, start func(*controlplane.TenantLab) (*controlplane.Engine, error)) (*controlplane.TenantLab, *controlplane.Engine) {
 	need(t)
 	l, err := controlplane.NewTenantLab(t.Context(), bin, programs, "shop", "bank")
 	if err != nil {
@@ -62,10 +70,14 @@ func TestTwoTenants(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
-	engine := ingresses(t, l)
+	engine, err := start(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ingresses(t, l, engine)
 	certificates(t, l, engine)
 	httpRoutes(t, l, engine)
-	twoClusters(t, l)
+	return l, engine
 }
 
 func serve(t *testing.T, l *controlplane.TenantLab, x *controlplane.Tenant) {
