@@ -176,6 +176,9 @@ type TenantHTTPBackend struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
+	// Family is ipv4 or ipv6 if nodes answer at the NodePort by this family alone. Default: by both.
+	// +optional
+	Family AddressFamily `json:"family,omitempty"`
 	// Weight is its share beside those of the others: 0 to 1000000. Default: 1.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -214,6 +217,29 @@ func (h *TenantHTTP) setDefaults() {
 		}
 		if r.Redirect != nil {
 			setDefault(&r.Redirect.StatusCode, 302)
+		}
+	}
+}
+
+// Families are those of NodePorts at which nodes answer by one family alone.
+func (s *TenantRouteSpec) Families() iter.Seq2[int32, AddressFamily] {
+	return func(yield func(int32, AddressFamily) bool) {
+		for _, r := range s.Rules {
+			for _, p := range r.Paths {
+				if p.Family != "" && !yield(p.NodePort, p.Family) {
+					return
+				}
+			}
+		}
+		if s.HTTP == nil {
+			return
+		}
+		for _, r := range s.HTTP.Rules {
+			for _, b := range r.Backends {
+				if b.Family != "" && !yield(b.NodePort, b.Family) {
+					return
+				}
+			}
 		}
 	}
 }

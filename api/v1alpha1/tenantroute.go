@@ -114,6 +114,9 @@ type TenantPath struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
+	// Family is ipv4 or ipv6 if nodes answer at the NodePort by this family alone. Default: by both.
+	// +optional
+	Family AddressFamily `json:"family,omitempty"`
 }
 
 // TenantPathType tells which paths of requests a path stands for.

@@ -80,6 +80,7 @@ func (k *checker) tenantHTTPRule(at string, r *TenantHTTPRule) {
 		at := fmt.Sprintf("%s.backends[%d]", at, i)
 		k.want(isDNSLabel(b.Service), at+".service", b.Service, ruleDNSLabel)
 		k.port(at+".nodePort", b.NodePort)
+		k.oneFamily(at+".family", b.Family)
 		if w := b.Weight; w != nil {
 			k.want(*w >= 0 && *w <= maxHTTPWeight, at+".weight", *w, fmt.Sprintf("must be from 0 to %d", maxHTTPWeight))
 		}

@@ -144,6 +144,13 @@ func (k *checker) tenantPath(at string, p TenantPath) {
 	oneOf(k, at+".type", p.Type, PathExact, PathPrefix)
 	k.want(isDNSLabel(p.Service), at+".service", p.Service, ruleDNSLabel)
 	k.port(at+".nodePort", p.NodePort)
+	k.oneFamily(at+".family", p.Family)
+}
+
+func (k *checker) oneFamily(at string, f AddressFamily) {
+	if f != "" {
+		oneOf(k, at, f, FamilyIPv4, FamilyIPv6)
+	}
 }
 
 func (k *checker) routePath(at, path string) {

@@ -38,11 +38,7 @@ func convertService(obj runtime.Object) (*propagate.Service, bool) {
 		}
 	}
 	for _, f := range o.Spec.IPFamilies {
-		family := v1alpha1.FamilyIPv4
-		if f == corev1.IPv6Protocol {
-			family = v1alpha1.FamilyIPv6
-		}
-		s.Families = append(s.Families, family)
+		s.Families = append(s.Families, familyOf(f))
 	}
 	for _, p := range o.Spec.Ports {
 		s.Ports = append(s.Ports, propagate.Port{Protocol: string(p.Protocol), Port: p.Port, NodePort: p.NodePort})
@@ -149,4 +145,11 @@ func convertHubService(obj runtime.Object) (propagate.HubService, bool) {
 		}
 	}
 	return h, true
+}
+
+func familyOf(f corev1.IPFamily) v1alpha1.AddressFamily {
+	if f == corev1.IPv6Protocol {
+		return v1alpha1.FamilyIPv6
+	}
+	return v1alpha1.FamilyIPv4
 }

@@ -85,7 +85,7 @@ func TestPropagatesHTTPRoute(t *testing.T) {
 	b.allocate(31234)
 	const name = "httproute.default.shop"
 	b.eventually("the hub knows the HTTPRoute", func() bool {
-		return b.spec(hubRoutes, name) == `{"http":{"hostnames":["shop.example.com"],"rules":[{"backends":[{"nodePort":31234,"service":"web","weight":1}]}]},`+
+		return b.spec(hubRoutes, name) == `{"http":{"hostnames":["shop.example.com"],"rules":[{"backends":[{"family":"ipv4","nodePort":31234,"service":"web","weight":1}]}]},`+
 			`"origin":{"generation":1,"kind":"HTTPRoute","name":"shop","namespace":"default"}}`
 	})
 	b.judgeRoute(name, "False", "HostnameTaken")

@@ -214,6 +214,9 @@ func convertBackend(obj runtime.Object) (*propagate.Backend, bool) {
 		UID: string(o.UID), Type: string(o.Spec.Type), Local: o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, Selector: o.Spec.Selector,
 		Copy: o.Labels[copyLabel] == Manager && strings.HasPrefix(o.Name, copyPrefix),
 	}
+	if len(o.Spec.IPFamilies) == 1 {
+		b.Family = familyOf(o.Spec.IPFamilies[0])
+	}
 	for _, p := range o.Spec.Ports {
 		b.Ports = append(b.Ports, propagate.BackendPort{Name: p.Name, Protocol: string(p.Protocol), TargetPort: p.TargetPort.String(), Port: p.Port, NodePort: p.NodePort})
 	}
@@ -345,13 +348,18 @@ func (l *loop) copyJob(c propagate.Copy) *job {
 		}
 		ports = append(ports, x)
 	}
+	spec := map[string]any{"type": c.Backend.Type, "ipFamilyPolicy": corev1.IPFamilyPolicyPreferDualStack, "externalTrafficPolicy": "Cluster", "selector": c.Backend.Selector, "ports": ports}
+	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if c.Backend.Family == familyOf(f) {
+			spec["ipFamilyPolicy"], spec["ipFamilies"] = corev1.IPFamilyPolicySingleStack, []any{f}
+		}
+	}
 	metadata := map[string]any{"namespace": c.Namespace, "name": c.Name, "labels": map[string]any{copyLabel: Manager}}
 	if c.UID != "" {
 		metadata["uid"] = c.UID
 	}
 	j.body = text(map[string]any{
-		"apiVersion": "v1", "kind": services.KindService, "metadata": metadata,
-		"spec": map[string]any{"type": c.Backend.Type, "ipFamilyPolicy": "PreferDualStack", "externalTrafficPolicy": "Cluster", "selector": c.Backend.Selector, "ports": ports},
+		"apiVersion": "v1", "kind": services.KindService, "metadata": metadata, "spec": spec,
 	})
 	j.run = func(ctx context.Context) error {
 		// What is to be made is not forced onto a Service of somebody else that the watch is about to tell.

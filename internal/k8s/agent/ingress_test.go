@@ -101,7 +101,7 @@ func TestPropagatesIngress(t *testing.T) {
 	b.allocate(31234)
 	b.eventually("the hub knows the Ingress", func() bool {
 		return b.spec(hubRoutes, "ingress.default.shop") == `{"annotations":{"a/b":"c"},"origin":{"generation":1,"kind":"Ingress","name":"shop","namespace":"default"},`+
-			`"rules":[{"host":"shop.example.com","paths":[{"nodePort":31234,"path":"/","service":"web","type":"Prefix"}]}]}`
+			`"rules":[{"host":"shop.example.com","paths":[{"family":"ipv4","nodePort":31234,"path":"/","service":"web","type":"Prefix"}]}]}`
 	})
 	b.judgeRoute("ingress.default.shop", "False", "HostnameTaken")
 	b.eventually("people are told", func() bool {

@@ -319,10 +319,10 @@ func (r *HTTPRoute) wanted(in *IngressInput, key model.Key, hosts []string, copi
 			rule.Redirect = new(*x)
 		}
 		for _, ref := range r.Rules[i].Refs {
-			nodePort, why := in.nodePort(model.Key{Namespace: key.Namespace, Name: ref.Service}, "", ref.Port, copies)
+			nodePort, family, why := in.nodePort(model.Key{Namespace: key.Namespace, Name: ref.Service}, "", ref.Port, copies)
 			bad = cmp.Or(bad, why)
 			pending = pending || nodePort == 0
-			rule.Backends = append(rule.Backends, v1alpha1.TenantHTTPBackend{Service: ref.Service, NodePort: nodePort, Weight: ref.Weight})
+			rule.Backends = append(rule.Backends, v1alpha1.TenantHTTPBackend{Service: ref.Service, NodePort: nodePort, Family: family, Weight: ref.Weight})
 		}
 		http.Rules = append(http.Rules, rule)
 	}

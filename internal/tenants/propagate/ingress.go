@@ -77,6 +77,8 @@ type Backend struct {
 	Local    bool
 	Selector map[string]string
 	Ports    []BackendPort
+	// Family is the only one of the Service; empty: it has both.
+	Family v1alpha1.AddressFamily
 	// Copy: it was made by the agent.
 	Copy bool
 }
@@ -173,6 +175,9 @@ func StepIngresses(in *IngressInput) IngressOutput {
 		if has == nil {
 			out.Copies = append(out.Copies, Copy{Key: key, Backend: wanted})
 		} else if has.Copy && !wanted.like(has) {
+			if has.Family != wanted.Family && has.Family != "" && wanted.Family != "" {
+				wanted = nil // a Service keeps its first family: it is made anew
+			}
 			out.Copies = append(out.Copies, Copy{Key: key, UID: has.UID, Backend: wanted})
 		}
 	}
@@ -318,42 +323,42 @@ func (p *IngressPath) wanted(in *IngressInput, namespace string, copies map[mode
 		return out, new(no(ReasonNotSupported, fmt.Sprintf("the path %s has a backend that is no Service", out.Path)))
 	}
 	var why *v1alpha1.Condition
-	out.NodePort, why = in.nodePort(model.Key{Namespace: namespace, Name: p.Service}, p.PortName, p.Port, copies)
+	out.NodePort, out.Family, why = in.nodePort(model.Key{Namespace: namespace, Name: p.Service}, p.PortName, p.Port, copies)
 	return out, why
 }
 
-// nodePort is that of a port of a Service, by name or number, if need be of a copy of it; 0: it is not known yet,
-// or there can be none, and why.
-func (in *IngressInput) nodePort(service model.Key, portName string, number int32, copies map[model.Key]*Backend) (int32, *v1alpha1.Condition) {
+// nodePort is that of a port of a Service, by name or number, if need be of a copy of it, and its only family; 0: it is not
+// known yet, or there can be none, and why.
+func (in *IngressInput) nodePort(service model.Key, portName string, number int32, copies map[model.Key]*Backend) (int32, v1alpha1.AddressFamily, *v1alpha1.Condition) {
 	b := in.Backends[service]
 	if b == nil {
-		return 0, new(no(ReasonNoService, fmt.Sprintf("there is no Service %s", service.Name)))
+		return 0, "", new(no(ReasonNoService, fmt.Sprintf("there is no Service %s", service.Name)))
 	}
 	at := slices.IndexFunc(b.Ports, func(x BackendPort) bool {
 		return x.Protocol == string(v1alpha1.ProtocolTCP) && (portName != "" && x.Name == portName || portName == "" && x.Port == number)
 	})
 	if at < 0 {
-		return 0, new(no(ReasonNoService, fmt.Sprintf("the Service %s has no TCP port %s", service.Name, cmp.Or(portName, fmt.Sprint(number)))))
+		return 0, "", new(no(ReasonNoService, fmt.Sprintf("the Service %s has no TCP port %s", service.Name, cmp.Or(portName, fmt.Sprint(number)))))
 	}
 	port := b.Ports[at]
 	if port.NodePort != 0 && !b.Local {
-		return port.NodePort, nil
+		return port.NodePort, b.Family, nil
 	}
 	if len(b.Selector) == 0 || b.Type == "ExternalName" {
-		return 0, new(no(ReasonNoSelector, fmt.Sprintf("the Service %s has no selector, so that no NodePort can lead to its Pods", service.Name)))
+		return 0, "", new(no(ReasonNoSelector, fmt.Sprintf("the Service %s has no selector, so that no NodePort can lead to its Pods", service.Name)))
 	}
 	name := model.Key{Namespace: service.Namespace, Name: tenants.CopyName(service.Namespace, service.Name)}
 	has := in.Backends[name]
 	if has != nil && !has.Copy {
-		return 0, new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, service.Name)))
+		return 0, "", new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, service.Name)))
 	}
-	addPort(copies, name, b.Selector, port)
+	addPort(copies, name, b, port)
 	if has != nil {
 		if at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.Port == port.Port && x.Protocol == port.Protocol }); at >= 0 {
-			return has.Ports[at].NodePort, nil
+			return has.Ports[at].NodePort, has.Family, nil
 		}
 	}
-	return 0, nil
+	return 0, "", nil
 }
 
 // keep adds to the copies what the hub leads to: another Service may get a NodePort that is freed, and with
@@ -374,21 +379,21 @@ func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 			if at < 0 {
 				continue
 			}
-			selector := has.Selector
+			of := has
 			if b := in.Backends[model.Key{Namespace: namespace, Name: service}]; b != nil && len(b.Selector) > 0 {
-				selector = b.Selector
+				of = b
 			}
-			addPort(copies, name, selector, has.Ports[at])
+			addPort(copies, name, of, has.Ports[at])
 		}
 	}
 }
 
-// addPort adds a port to a copy that does not have it. Its name is of its number: in the Service, a port that
+// addPort adds a port to a copy of a Service that does not have it. Its name is of its number: in the Service, a port that
 // is kept and the one after it may have one name.
-func addPort(copies map[model.Key]*Backend, name model.Key, selector map[string]string, port BackendPort) {
+func addPort(copies map[model.Key]*Backend, name model.Key, of *Backend, port BackendPort) {
 	wanted := copies[name]
 	if wanted == nil {
-		wanted = &Backend{Type: "NodePort", Selector: selector, Copy: true}
+		wanted = &Backend{Type: "NodePort", Selector: of.Selector, Family: of.Family, Copy: true}
 		copies[name] = wanted
 	}
 	if slices.ContainsFunc(wanted.Ports, func(x BackendPort) bool { return x.Port == port.Port }) {
@@ -401,7 +406,7 @@ func addPort(copies map[model.Key]*Backend, name model.Key, selector map[string]
 
 // like tells whether a copy is as it is to be.
 func (b *Backend) like(has *Backend) bool {
-	return has.Type == b.Type && !has.Local && maps.Equal(has.Selector, b.Selector) && slices.EqualFunc(b.Ports, has.Ports, func(x, y BackendPort) bool {
+	return has.Type == b.Type && has.Family == b.Family && !has.Local && maps.Equal(has.Selector, b.Selector) && slices.EqualFunc(b.Ports, has.Ports, func(x, y BackendPort) bool {
 		y.NodePort = 0
 		return x == y
 	})

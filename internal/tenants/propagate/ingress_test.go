@@ -352,3 +352,32 @@ func TestIngressTold(t *testing.T) {
 		t.Errorf("%+v", out.Counts)
 	}
 }
+
+// TestOneFamily: nodes answer at the NodePort of a Service of one family by that family alone. The copy of such a Service is of
+// that family too, since its Pods need not listen by the other, and follows the Service.
+func TestOneFamily(t *testing.T) {
+	w := newIngresses()
+	w.service("port", func(b *Backend) {
+		b.Type, b.Family, b.Ports[0].NodePort = "NodePort", v1alpha1.FamilyIPv4, 31000
+	})
+	w.service("both", func(b *Backend) { b.Type, b.Ports[0].NodePort = "NodePort", 31001 })
+	w.ingress("a", "port", "both", "web")
+	copied := at(tenants.CopyName("default", "web"))
+	for _, family := range []v1alpha1.AddressFamily{"", v1alpha1.FamilyIPv4, v1alpha1.FamilyIPv6, ""} {
+		w.Backends[at("web")].Family = family
+		w.step(t)
+		var got []string
+		for _, p := range w.HubRoutes["ingress.default.a"].Spec.Rules[0].Paths {
+			got = append(got, fmt.Sprintf("%s:%s", p.Service, p.Family))
+		}
+		wants(t, "families", strings.Join(got, " "), "port:ipv4 both: web:"+string(family))
+		wants(t, "the copy", string(w.Backends[copied].Family), string(family))
+	}
+	w.Backends[at("web")].Family = v1alpha1.FamilyIPv4
+	w.step(t)
+	w.Backends[at("web")].Family = v1alpha1.FamilyIPv6
+	out := StepIngresses(&w.IngressInput)
+	if len(out.Copies) != 1 || out.Copies[0].Backend != nil || out.Copies[0].UID == "" {
+		t.Errorf("%+v, want that the copy goes: a Service keeps its first family", out.Copies)
+	}
+}

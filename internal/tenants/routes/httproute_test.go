@@ -1,6 +1,9 @@
 package routes
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +174,37 @@ func TestHTTPRouteLimits(t *testing.T) {
 	r.Spec.HTTP.Rules[0].Backends = append(r.Spec.HTTP.Rules[0].Backends, v1alpha1.TenantHTTPBackend{Service: "more", NodePort: 30081})
 	out = w.step(t)
 	expect(t, says(&out), map[string]string{"shop/httproute.default.two": "TenantLimit with it the Tenant shop has 3 Services behind routes of 2 that it may have"})
+}
+
+// TestFamiliesOfNodePorts: an EndpointSlice has no port at which nodes do not answer by its family, whichever route says so,
+// and there is none without a port.
+func TestFamiliesOfNodePorts(t *testing.T) {
+	w := newWorld()
+	r := w.route("shop", "web", 1, "a.shop.example.com")
+	ports := func() string {
+		w.step(t)
+		w.step(t) // the Service has families now
+		var all []string
+		for id, have := range w.Have {
+			if id.Kind == KindSlice {
+				text, _ := json.Marshal(have.Body["ports"])
+				all = append(all, fmt.Sprint(have.Body["addressType"], " ", string(text)))
+			}
+		}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	const port = `[{"name":"p30080","port":30080,"protocol":"TCP"}]`
+	for family, want := range map[v1alpha1.AddressFamily]string{"": "IPv4 " + port + " IPv6 " + port, v1alpha1.FamilyIPv4: "IPv4 " + port, v1alpha1.FamilyIPv6: "IPv6 " + port} {
+		r.Spec.Rules[0].Paths[0].Family = family
+		if got := ports(); got != want {
+			t.Errorf("%q: %s, want %s", family, got, want)
+		}
+	}
+	two := w.httpRoute("shop", "two", 2, "b.shop.example.com")
+	two.Spec.HTTP.Rules[0].Backends[0].Family = v1alpha1.FamilyIPv6
+	r.Spec.Rules[0].Paths[0].Family = ""
+	if got := ports(); got != "IPv6 "+port+" IPv6 "+port { // another Service, and the same NodePort
+		t.Error(got)
+	}
 }

@@ -87,6 +87,7 @@ func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
 func (out *Output) difference(in *Input, accepted []model.Key) {
 	wanted := make(map[ID]bool)
 	ports, http := in.ports(accepted)
+	other := in.unanswered()
 	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
 		c := in.Clusters[id.Namespace]
 		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
@@ -95,7 +96,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		}
 		list := slices.Sorted(maps.Keys(ports[id]))
 		out.want(in, wanted, id, service(list, http[id]))
-		out.endpoints(in, wanted, id, list)
+		out.endpoints(in, wanted, id, list, other)
 	}
 	for id, have := range in.Have {
 		if id.Kind == KindSlice && in.Clusters[id.Namespace].Tenant == nil && wanted[serviceOf(id, have)] {
@@ -132,13 +133,17 @@ func (out *Output) want(in *Input, wanted map[ID]bool, id ID, body map[string]an
 	}
 }
 
-// endpoints wants the EndpointSlices of a Service that is there.
-func (out *Output) endpoints(in *Input, wanted map[ID]bool, service ID, nodePorts []int32) {
+// endpoints wants the EndpointSlices of a Service that is there, without the ports that are unanswered.
+func (out *Output) endpoints(in *Input, wanted map[ID]bool, service ID, nodePorts []int32, unanswered map[familyPort]bool) {
 	c := in.Clusters[service.Namespace]
 	for _, family := range families(in.Have[service]) {
+		list := slices.DeleteFunc(slices.Clone(nodePorts), func(p int32) bool { return unanswered[familyPort{service.Namespace, p, family}] })
+		if len(list) == 0 {
+			continue
+		}
 		for i, part := range slices.Collect(slices.Chunk(endpoints(&c, family), maxEndpoints)) {
 			id := ID{KindSlice, model.Key{Namespace: service.Namespace, Name: fmt.Sprintf("%s-%s-%d", service.Name, sliceSuffix[family], i)}}
-			out.want(in, wanted, id, slice(service.Name, family, nodePorts, part))
+			out.want(in, wanted, id, slice(service.Name, family, list, part))
 		}
 	}
 }
@@ -175,6 +180,28 @@ func families(have Have) (list []string) {
 		}
 	}
 	return list
+}
+
+// familyPort is a NodePort of a cluster by a family of addresses.
+type familyPort struct {
+	namespace string
+	nodePort  int32
+	family    string
+}
+
+// unanswered are the NodePorts at which nodes do not answer by a family, since the Service is of the other alone.
+func (in *Input) unanswered() map[familyPort]bool {
+	all := make(map[familyPort]bool)
+	for key, r := range in.Routes {
+		for nodePort, family := range r.Spec.Families() {
+			other := "IPv6"
+			if family == v1alpha1.FamilyIPv6 {
+				other = "IPv4"
+			}
+			all[familyPort{key.Namespace, nodePort, other}] = true
+		}
+	}
+	return all
 }
 
 var sliceSuffix = map[string]string{"IPv4": "ipv4", "IPv6": "ipv6"}

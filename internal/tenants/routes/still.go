@@ -13,13 +13,13 @@ import (
 // of one, and a Service that is deleted may be behind one, so nothing changes but the endpoints of Services: they follow the nodes.
 func (out *Output) standStill(in *Input) {
 	out.Still = true
-	wanted := make(map[ID]bool)
+	wanted, other := make(map[ID]bool), in.unanswered()
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
 		if id.Kind != KindService || in.Clusters[id.Namespace].Tenant == nil {
 			continue
 		}
 		wanted[id] = true
-		out.endpoints(in, wanted, id, portsIn(in.Have[id]))
+		out.endpoints(in, wanted, id, portsIn(in.Have[id]), other)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
 		if have := in.Have[id]; id.Kind == KindSlice && !wanted[id] && wanted[serviceOf(id, have)] {
