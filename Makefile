@@ -22,7 +22,7 @@ SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside page dashboard unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page dashboard unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants traefik bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -108,6 +108,12 @@ cluster: deps build ## real nodes: systemd, containerd, kubelet and kubeadm (roo
 	cd tests/cluster && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...
 	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/build
 	cd tests/cluster && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test $(TESTFLAGS) -count=1 -parallel 1 -v -timeout 30m ./...
+
+# Not in CI: the first run builds Traefik, which takes half an hour. It fails where it cannot run.
+traefik: deps build ## what tenants get by a real ingress controller: Traefik in a real hub (root)
+	cd tests/controlplane && $(GO) vet -tags traefik . && $(GO) run $(STATICCHECK) -tags traefik .
+	cd tests/controlplane && $(GO) run ./cmd/build -traefik
+	cd tests/controlplane && CI=true LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) test -tags traefik $(TESTFLAGS) -count=1 -v -timeout 20m -run 'TestTraefik$$' .
 
 # Its first run builds the tests of Kubernetes, and CoreDNS, into the same cache.
 e2e: deps build ## Kubernetes' own tests of load balancers: SPECS=all, few, or an expression (root)

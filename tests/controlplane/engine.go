@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -199,11 +200,17 @@ func (e *Engine) Get(ctx context.Context, from *lab.Host, host, path string) (in
 
 // GetWith is Get with headers.
 func (e *Engine) GetWith(ctx context.Context, from *lab.Host, host, path string, headers http.Header) (int, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	code, _, body, err := e.Do(ctx, from, http.MethodGet, host, path, headers)
+	return code, body, err
+}
+
+// Do is GetWith of any method, with the headers of the answer.
+func (e *Engine) Do(ctx context.Context, from *lab.Host, method, host, path string, headers http.Header) (code int, answered http.Header, body string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s%s", netip.AddrPortFrom(e.Host.IP4, EnginePort), path), nil)
+	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://%s%s", netip.AddrPortFrom(e.Host.IP4, EnginePort), path), nil)
 	if err != nil {
-		return 0, "", fmt.Errorf("get: %w", err)
+		return 0, nil, "", fmt.Errorf("get: %w", err)
 	}
 	if req.Host = host; headers != nil {
 		req.Header = headers
@@ -213,10 +220,9 @@ func (e *Engine) GetWith(ctx context.Context, from *lab.Host, host, path string,
 	}}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, "", fmt.Errorf("get: %w", err)
+		return 0, nil, "", fmt.Errorf("get: %w", err)
 	}
 	defer resp.Body.Close()
-	body := make([]byte, 1000)
-	n, _ := resp.Body.Read(body) // the answers are short
-	return resp.StatusCode, string(body[:n]), nil
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 10000))
+	return resp.StatusCode, resp.Header, string(data), err
 }

@@ -18,10 +18,14 @@ import (
 const GatewayAPI = "sigs.k8s.io/gateway-api@v1.4.0"
 
 // ApplyGatewayAPI applies the definitions of the Gateway API that lbd and an Engine need, as its authors
-// generated them.
-func (c *ControlPlane) ApplyGatewayAPI(ctx context.Context) error {
+// generated them, and more kinds of it.
+func (c *ControlPlane) ApplyGatewayAPI(ctx context.Context, more ...string) error {
 	const dir = "config/crd/standard/gateway.networking.k8s.io_"
-	return c.applyModule(ctx, GatewayAPI, dir+"gatewayclasses.yaml", dir+"gateways.yaml", dir+"httproutes.yaml")
+	files := []string{dir + "gatewayclasses.yaml", dir + "gateways.yaml", dir + "httproutes.yaml"}
+	for _, kind := range more {
+		files = append(files, dir+kind+".yaml")
+	}
+	return c.applyModule(ctx, GatewayAPI, files...)
 }
 
 var (

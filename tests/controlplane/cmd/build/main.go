@@ -1,9 +1,10 @@
 // Build builds the programs of a control plane, and MetalLB, into the cache, or finds them
-// there, and prints where they are.
+// there, and prints where they are; with -traefik Traefik too.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,6 +15,8 @@ import (
 )
 
 func main() {
+	traefik := flag.Bool("traefik", false, "Traefik too, which takes half an hour")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	start := time.Now()
@@ -34,4 +37,18 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Printf("MetalLB: %s\n", metallb)
+	if !*traefik {
+		return
+	}
+	start = time.Now()
+	program, built, err := controlplane.BuildTraefik(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	how = "from the cache"
+	if built {
+		how = "built in " + time.Since(start).Round(time.Second).String()
+	}
+	fmt.Printf("Traefik: %s (%s)\n", program, how)
 }
