@@ -149,43 +149,52 @@ func traefikRules(t *testing.T, l *controlplane.TenantLab, engine *controlplane.
 		}
 		return strings.Join(strings.Fields(strings.Join(all, " ")), " ")
 	}
-	const get = http.MethodGet
-	for _, c := range []struct {
-		method, path string
-		headers      http.Header
-		want         string
-	}{
-		{get, "/exact", nil, "/exact exact"},
-		{get, "/exact/not", nil, "/exact/not"},
-		{get, "/pre/fix", nil, "/pre/fix prefix"},
-		{get, "/prefix", nil, "/prefix"},
-		{get, "/pre/longer/x", nil, "/pre/longer/x longer"},
-		{http.MethodPost, "/pre/x", nil, "/pre/x prefix"}, // a path goes before a method
-		{http.MethodPost, "/x", nil, "/x method"},
-		{get, "/x", http.Header{"X-A": {"a b,c=d"}}, "/x header"},
-		{get, "/x", http.Header{"X-A": {"a"}}, "/x"},
-		{http.MethodPost, "/x", http.Header{"X-A": {"a b,c=d"}}, "/x method"},
-		{get, "/x?q=a/b%3Fc*", nil, "/x query"},
-		{get, "/x?q=a/b?c*&r=1", nil, "/x query"},
-		{get, "/x?q=a", nil, "/x"},
-		{get, "/modify", http.Header{"X-Set": {"c"}, "X-Add": {"1"}, "X-Remove": {"c"}}, "/modify s 1+2"},
-		{get, "/full/of", nil, "/new inside.example.com"},
-		{get, "/strip/this", nil, "/this"},
-		{get, "/strip", nil, "/"},
-		{get, "/away/x", nil, "302 //new.example.com:8443/there"},
-		{get, "/moved/x", nil, "301 //rules.shop.example.com/to/x"},
-		{get, "/secure", nil, "301 https://rules.shop.example.com/secure"},
-	} {
-		got := ask(c.method, "rules.shop.example.com", c.path, c.headers)
-		if got != c.want {
+	for _, c := range traefikCases {
+		if got := ask(c.method, "rules.shop.example.com", c.path, c.headers); got != c.want {
 			t.Errorf("%s %s %v: %q, want %q", c.method, c.path, c.headers, got, c.want)
 		}
 	}
 	for _, host := range []string{"a.any.shop.example.com", "b.a.any.shop.example.com"} {
-		if got := ask(get, host, "/exact", nil); got != "/exact exact" {
+		if got := ask(http.MethodGet, host, "/exact", nil); got != "/exact exact" {
 			t.Errorf("%s: %q", host, got)
 		}
 	}
+	if got := ask(http.MethodGet, "rules.shop.example.com", "/slow", nil); got != "/slow" { // it has no timeouts of HTTPRoutes: docs/tenants.md
+		t.Errorf("/slow: %q", got)
+	}
+	traefikWeights(t, l, engine, shop)
+}
+
+// traefikCases are requests, and what is answered.
+var traefikCases = []struct {
+	method, path string
+	headers      http.Header
+	want         string
+}{
+	{http.MethodGet, "/exact", nil, "/exact exact"},
+	{http.MethodGet, "/exact/not", nil, "/exact/not"},
+	{http.MethodGet, "/pre/fix", nil, "/pre/fix prefix"},
+	{http.MethodGet, "/prefix", nil, "/prefix"},
+	{http.MethodGet, "/pre/longer/x", nil, "/pre/longer/x longer"},
+	{http.MethodPost, "/pre/x", nil, "/pre/x prefix"}, // a path goes before a method
+	{http.MethodPost, "/x", nil, "/x method"},
+	{http.MethodGet, "/x", http.Header{"X-A": {"a b,c=d"}}, "/x header"},
+	{http.MethodGet, "/x", http.Header{"X-A": {"a"}}, "/x"},
+	{http.MethodPost, "/x", http.Header{"X-A": {"a b,c=d"}}, "/x method"},
+	{http.MethodGet, "/x?q=a/b%3Fc*", nil, "/x query"},
+	{http.MethodGet, "/x?q=a/b?c*&r=1", nil, "/x query"},
+	{http.MethodGet, "/x?q=a", nil, "/x"},
+	{http.MethodGet, "/modify", http.Header{"X-Set": {"c"}, "X-Add": {"1"}, "X-Remove": {"c"}}, "/modify s 1+2"},
+	{http.MethodGet, "/full/of", nil, "/new inside.example.com"},
+	{http.MethodGet, "/strip/this", nil, "/this"},
+	{http.MethodGet, "/strip", nil, "/"},
+	{http.MethodGet, "/away/x", nil, "302 //new.example.com:8443/there"},
+	{http.MethodGet, "/moved/x", nil, "301 //rules.shop.example.com/to/x"},
+	{http.MethodGet, "/secure", nil, "301 https://rules.shop.example.com/secure"},
+}
+
+// traefikWeights counts who answers.
+func traefikWeights(t *testing.T, l *controlplane.TenantLab, engine *controlplane.Engine, shop *controlplane.Tenant) {
 	for path, want := range map[string]string{"/weights": "10 30", "/zero": "0 40"} {
 		got := map[string]int{}
 		for range 40 {
@@ -199,9 +208,6 @@ func traefikRules(t *testing.T, l *controlplane.TenantLab, engine *controlplane.
 		if text := fmt.Sprint(got[shop.Pods[0].Name], " ", got[shop.Pods[1].Name]); text != want {
 			t.Errorf("%s: %s, want %s", path, text, want)
 		}
-	}
-	if got := ask(get, "rules.shop.example.com", "/slow", nil); got != "/slow" { // it has no timeouts of HTTPRoutes: docs/tenants.md
-		t.Errorf("/slow: %q", got)
 	}
 }
 
