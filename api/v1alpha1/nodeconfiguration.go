@@ -29,8 +29,9 @@ type NodeConfiguration struct {
 	Drain DrainSpec `json:"drain,omitzero"`
 	// Connections is what becomes of open connections when VIPs move. Default: keep.
 	Connections Connections `json:"connections,omitempty"`
-	// ServiceConnections is the same for Services, whose packets kube-proxy translates;
-	// keep asks for Connections: keep, too. Default: reset.
+	// ServiceConnections is the same for Services, whose packets kube-proxy translates:
+	// auto keeps their connections where that can work, and says why where it cannot; keep
+	// makes a problem of that, and asks for Connections: keep. Default: auto.
 	ServiceConnections Connections `json:"serviceConnections,omitempty"`
 	// BGP is what all BGP sessions of this node share.
 	BGP BGPSpec `json:"bgp,omitzero"`
@@ -176,6 +177,8 @@ const (
 	// ConnectionsKeep relays packets that no socket of a node can place to the other
 	// nodes that have the VIP, or had it.
 	ConnectionsKeep Connections = "keep"
+	// ConnectionsAuto keeps those of Services where that can work.
+	ConnectionsAuto Connections = "auto"
 	// ConnectionsReset takes this node out of that: it relays nothing, and nothing is
 	// relayed to it.
 	ConnectionsReset Connections = "reset"
@@ -290,7 +293,7 @@ func (c *NodeConfiguration) Default() {
 	setDefault(&c.Gossip.Label, DefaultGossipLabel)
 	setDefault(&c.Gossip.Detection, DetectionLAN)
 	setDefault(&c.Connections, ConnectionsKeep)
-	setDefault(&c.ServiceConnections, ConnectionsReset)
+	setDefault(&c.ServiceConnections, ConnectionsAuto)
 	setDefault(&c.HTTP.Address, new(DefaultHTTPAddress))
 	setDefault(&c.Socket, DefaultSocket)
 	setDefault(&c.Drain.Timeout, Duration{DefaultDrainTimeout})

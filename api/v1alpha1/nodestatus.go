@@ -80,6 +80,9 @@ type NodeStatus struct {
 	// Machines tells of the management cluster of the machines; absent where neither
 	// this node reads one nor its Machine drains.
 	Machines *MachinesStatus `json:"machines,omitempty"`
+	// ServiceConnections tells what becomes of open connections to Services when their
+	// addresses move; absent where that is not known, there are none, or they are not to be kept.
+	ServiceConnections *ServiceConnectionsStatus `json:"serviceConnections,omitempty"`
 	// Gossip tells what is wrong between the nodes, if anything.
 	Gossip GossipStatus `json:"gossip"`
 	// Health are the health checks that run on this node, sorted by name. In a cluster those of
@@ -312,6 +315,15 @@ type KubernetesStatus struct {
 	// +optional
 	// +listType=atomic
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ServiceConnectionsStatus tells what becomes of open connections to Services.
+type ServiceConnectionsStatus struct {
+	// Kept: this node takes part in keeping them.
+	Kept bool `json:"kept"`
+	// Reason is why they, or some of them, may be reset; empty if nothing is known to be in the
+	// way.
+	Reason string `json:"reason,omitempty"`
 }
 
 // MachinesStatus tells how a node stands with the management cluster of Cluster API.

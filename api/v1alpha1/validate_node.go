@@ -35,7 +35,7 @@ func (c *NodeConfiguration) Validate() []FieldError {
 	k.want(isAbsPath(c.Socket) && len(c.Socket) <= maxUnixPath, "socket", c.Socket,
 		fmt.Sprintf("must be an absolute path of at most %d bytes", maxUnixPath))
 	oneOf(&k, "connections", c.Connections, ConnectionsKeep, ConnectionsReset)
-	oneOf(&k, "serviceConnections", c.ServiceConnections, ConnectionsKeep, ConnectionsReset)
+	oneOf(&k, "serviceConnections", c.ServiceConnections, ConnectionsAuto, ConnectionsKeep, ConnectionsReset)
 	if c.ServiceConnections == ConnectionsKeep && c.Connections == ConnectionsReset {
 		k.bad("serviceConnections", c.ServiceConnections, "needs connections: keep")
 	}

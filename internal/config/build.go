@@ -16,24 +16,28 @@ import (
 	"lbd.dev/lbd/internal/resolve"
 )
 
+var serviceConnections = map[v1alpha1.Connections]model.ServiceConnections{
+	v1alpha1.ConnectionsReset: model.ServicesReset, v1alpha1.ConnectionsAuto: model.ServicesAuto, v1alpha1.ConnectionsKeep: model.ServicesKeep,
+}
+
 // newNode parses a valid NodeConfiguration. Keys are read elsewhere.
 func newNode(c *v1alpha1.NodeConfiguration) Node {
 	n := Node{
-		Name:         model.NodeName(c.NodeName),
-		Labels:       maps.Clone(c.NodeLabels),
-		Weight:       int(c.Weight),
-		Page:         c.HTTP.HasPage(),
-		Pprof:        c.HTTP.Pprof,
-		Metrics:      c.Metrics,
-		Socket:       c.Socket,
-		DrainTimeout: c.Drain.Timeout.Duration,
-		CheckFiles:   c.ClusterCheckFiles,
-		NoRelay:      c.Connections == v1alpha1.ConnectionsReset,
-		KeepServices: c.ServiceConnections == v1alpha1.ConnectionsKeep,
-		LogFormat:    c.Log.Format,
-		Notify:       c.Notify,
-		Kubernetes:   c.Kubernetes,
-		Machines:     c.Machines,
+		Name:               model.NodeName(c.NodeName),
+		Labels:             maps.Clone(c.NodeLabels),
+		Weight:             int(c.Weight),
+		Page:               c.HTTP.HasPage(),
+		Pprof:              c.HTTP.Pprof,
+		Metrics:            c.Metrics,
+		Socket:             c.Socket,
+		DrainTimeout:       c.Drain.Timeout.Duration,
+		CheckFiles:         c.ClusterCheckFiles,
+		NoRelay:            c.Connections == v1alpha1.ConnectionsReset,
+		ServiceConnections: serviceConnections[c.ServiceConnections],
+		LogFormat:          c.Log.Format,
+		Notify:             c.Notify,
+		Kubernetes:         c.Kubernetes,
+		Machines:           c.Machines,
 		Gossip: Gossip{
 			Port:      uint16(c.Gossip.Port),
 			Peers:     newPeers(&c.Gossip),

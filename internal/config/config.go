@@ -84,10 +84,10 @@ type Node struct {
 	DrainTimeout time.Duration
 	// NoRelay: connections are reset when VIPs move.
 	NoRelay bool
-	// KeepServices: those of Services are not.
-	KeepServices bool
-	LogLevel     slog.Level
-	LogFormat    v1alpha1.LogFormat
+	// ServiceConnections is what becomes of those of Services otherwise.
+	ServiceConnections model.ServiceConnections
+	LogLevel           slog.Level
+	LogFormat          v1alpha1.LogFormat
 	// Kubernetes is the cluster that is served, defaulted; nil: none.
 	Kubernetes *v1alpha1.KubernetesSpec
 	// CheckFiles is where checks of objects of a cluster may read files; empty: nowhere.

@@ -273,7 +273,7 @@ spec:
 	addr := netip.MustParseAddr
 	want := Node{
 		Name: "m1", Labels: map[string]string{"zone": "a"}, Weight: 7, Socket: "/run/lbd/lbd.sock",
-		DrainTimeout: time.Minute, LogLevel: slog.LevelWarn, LogFormat: v1alpha1.LogJSON,
+		DrainTimeout: time.Minute, ServiceConnections: model.ServicesAuto, LogLevel: slog.LevelWarn, LogFormat: v1alpha1.LogJSON,
 		Gossip: Gossip{
 			BindAddress: addr("10.0.0.11"), Port: 7947, KeyFile: key, Label: "prod", Detection: v1alpha1.DetectionFast,
 			Peers: []Peer{

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lbd.dev/lbd/internal/model"
 )
 
 func poolDoc(name, addresses string) string {
@@ -34,6 +36,36 @@ func validate(t *testing.T, yaml string) (errs, warnings string) {
 	dir := write(t, map[string]string{"a.yaml": yaml})
 	sum, err := Validate(dir)
 	return message(err, dir), strings.ReplaceAll(strings.Join(texts(sum.Warnings), "\n"), dir+"/", "")
+}
+
+// TestServiceConnections: they are kept where that can work unless a file says otherwise, and
+// without rings nobody needs to say so.
+func TestServiceConnections(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want model.ServiceConnections
+		errs string
+	}{
+		{"", model.ServicesAuto, ""},
+		{"serviceConnections: auto\n", model.ServicesAuto, ""},
+		{"serviceConnections: keep\n", model.ServicesKeep, ""},
+		{"serviceConnections: reset\n", model.ServicesReset, ""},
+		{"connections: reset\n", model.ServicesAuto, ""},
+		{"connections: reset\nserviceConnections: keep\n", 0, "needs connections: keep"},
+		{"serviceConnections: never\n", 0, "serviceConnections"},
+	} {
+		dir := write(t, map[string]string{"a.yaml": headNode + "gossip: {insecure: true}\n" + c.line})
+		got, err := Load(dir)
+		if c.errs != "" {
+			if err == nil || !strings.Contains(err.Error(), c.errs) {
+				t.Errorf("%q: %v, want %q", c.line, err, c.errs)
+			}
+			continue
+		}
+		if err != nil || got.Node.ServiceConnections != c.want {
+			t.Errorf("%q: %v, %v, want %v", c.line, got, err, c.want)
+		}
+	}
 }
 
 // JSON is YAML, so what an object marshals to must read back as the same.

@@ -246,7 +246,7 @@ func (c *Config) equal(o *Config) bool {
 func (c *Config) sameFacts(o *Config) bool {
 	return reflect.DeepEqual(c.VIPs, o.VIPs) && reflect.DeepEqual(c.LoadBalancers, o.LoadBalancers) && maps.Equal(c.Node.Labels, o.Node.Labels) &&
 		c.Node.Weight == o.Node.Weight && c.Node.DrainTimeout == o.Node.DrainTimeout && c.Node.NoRelay == o.Node.NoRelay &&
-		c.Node.KeepServices == o.Node.KeepServices && c.sameBGP(o)
+		c.Node.ServiceConnections == o.Node.ServiceConnections && c.sameBGP(o)
 }
 
 // sameBGP tells whether sessions are to be the same.
@@ -260,7 +260,7 @@ func (c *Config) into(v *model.View) {
 	v.SetLabels(model.SourceConfig, c.Node.Labels)
 	v.Weight = c.Node.Weight
 	v.DrainTimeout = c.Node.DrainTimeout
-	v.NoRelay, v.KeepServices = c.Node.NoRelay, c.Node.KeepServices
+	v.NoRelay, v.ServiceConnections = c.Node.NoRelay, c.Node.ServiceConnections
 	v.BGP = c.BGP
 	if v.Synced == nil {
 		v.Synced = make(map[model.SourceName]bool)

@@ -32,6 +32,9 @@ func RenderStatus(w io.Writer, s v1alpha1.NodeStatus, all bool) error {
 	if m := s.Machines; m != nil && m.Drain != "" {
 		hang(&out, "", "Draining with "+machineLine(m))
 	}
+	if c := s.ServiceConnections; c != nil && c.Reason != "" {
+		hang(&out, "", servicesLine(c))
+	}
 	writeProblems(&out, problems(s), most)
 	sections := []struct {
 		title string

@@ -319,3 +319,29 @@ func TestRenderExplainBGP(t *testing.T) {
 	}
 	golden(t, "explain-bgp.txt", out.Bytes())
 }
+
+// TestServicesLine: why connections to Services are reset is said, and is no problem.
+func TestServicesLine(t *testing.T) {
+	for _, c := range []struct {
+		is   *v1alpha1.ServiceConnectionsStatus
+		want string
+	}{
+		{nil, ""},
+		{&v1alpha1.ServiceConnectionsStatus{Kept: true}, ""},
+		{&v1alpha1.ServiceConnectionsStatus{Reason: "kube-proxy is in IPVS mode"}, "\nServices: a move of an address resets open connections: kube-proxy is in IPVS mode\n"},
+		{&v1alpha1.ServiceConnectionsStatus{Kept: true, Reason: "IPv6: no\nct"}, "\nServices: a move of an address resets open connections, or some of them: IPv6: no; ct\n"},
+	} {
+		s := calm()
+		s.ServiceConnections = c.is
+		var out bytes.Buffer
+		if err := RenderStatus(&out, s, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); strings.Contains(got, "Services:") != (c.want != "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v:\n%s", c.is, got)
+		}
+		if got := Problem(s); got != Problem(calm()) {
+			t.Errorf("%+v is a problem: %q", c.is, got)
+		}
+	}
+}

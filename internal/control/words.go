@@ -260,3 +260,12 @@ func sentence(reason, node, owner, detail string) string {
 	}
 	return text
 }
+
+// servicesLine says what becomes of open connections to Services, where they may be reset.
+func servicesLine(c *v1alpha1.ServiceConnectionsStatus) string {
+	some := ""
+	if c.Kept {
+		some = ", or some of them"
+	}
+	return "Services: a move of an address resets open connections" + some + ": " + oneLine(c.Reason)
+}

@@ -27,7 +27,7 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 	case model.SinkBGP:
 		return reflect.DeepEqual(a.BGP, b.BGP)
 	case model.SinkRelay:
-		return a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay)
+		return sameRelay(a, b)
 	case model.SinkForward:
 		return a.Forward.Same(&b.Forward)
 	case model.SinkRoute:
@@ -40,8 +40,13 @@ func equal(driver model.SinkName, a, b *model.Desired) bool {
 		return model.SameList(a.Status, b.Status) && a.Group.Leave == b.Group.Leave
 	}
 	return sameBind(a, b) && sameList(a.L2, b.L2) && reflect.DeepEqual(a.BGP, b.BGP) &&
-		a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && sameList(a.Relay, b.Relay) && sameGroup(&a.Group, &b.Group) &&
+		sameRelay(a, b) && sameGroup(&a.Group, &b.Group) &&
 		a.Forward.Same(&b.Forward) && a.Routes.Same(&b.Routes) && a.Machines.Equal(&b.Machines)
+}
+
+func sameRelay(a, b *model.Desired) bool {
+	return a.Rings == b.Rings && a.Hearing == b.Hearing && a.Track == b.Track && a.Services.Asked == b.Services.Asked &&
+		a.Services.Kept == b.Services.Kept && sameList(a.Relay, b.Relay)
 }
 
 func sameBind(a, b *model.Desired) bool {
@@ -115,6 +120,7 @@ func (d *Daemon) observe(want *model.Desired) {
 		d.log.Info("group", "rules", want.Rules)
 		d.note(v1alpha1.Event{Kind: v1alpha1.EventGroup, From: fmt.Sprintf("rules %d", d.last.Rules), To: fmt.Sprintf("rules %d", want.Rules)})
 	}
+	d.services(&want.Services)
 	d.members()
 	d.silent(want)
 	d.sessions()
@@ -129,6 +135,15 @@ func (d *Daemon) observe(want *model.Desired) {
 	})
 	d.noteConflicts(want)
 	d.metrics.publish(&d.view, want)
+}
+
+// services logs whether connections to Services are kept, once that is known.
+func (d *Daemon) services(is *model.Services) {
+	if !is.Known || d.noted.services == *is {
+		return
+	}
+	d.noted.services = *is
+	d.log.Info("services", "connections", either(is.Kept, "keep", "reset"), "reason", is.Why())
 }
 
 // compare finds the VIPs that have changed. Both lists are sorted by address, layer
@@ -240,6 +255,7 @@ type noted struct {
 	clashes    map[netip.Addr]clash
 	backends   backendNotes
 	configured configured
+	services   model.Services
 }
 
 // session is what was last logged of one.

@@ -35,6 +35,7 @@ type snapshot struct {
 	balance       map[string]model.BalanceMemory
 	health        map[string]model.HealthState
 	learned       listenerSnapshot
+	services      model.Services
 }
 
 // machineSnapshot is what the gauges say of Machines.
@@ -49,6 +50,7 @@ var (
 	descMembers = prometheus.NewDesc("lbd_members", "Nodes of the group besides this one, by state.", []string{"state"}, nil)
 	descDriver  = prometheus.NewDesc("lbd_driver_error", "1 while the driver reports an error.", []string{"driver"}, nil)
 	descSettled = prometheus.NewDesc("lbd_settled", "1 if this node takes part in elections.", nil, nil)
+	descKept    = prometheus.NewDesc("lbd_service_connections_kept", "1 if this node takes part in keeping open connections to Services when their addresses move.", nil, nil)
 	descDrain   = prometheus.NewDesc("lbd_draining", "1 while this node hands everything over.", nil, nil)
 )
 
@@ -77,7 +79,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 		peers:         v.Applied[model.SinkBGP].Peers,
 		layer2:        v.Applied[model.SinkLayer2].VIPs,
 		machine:       machineSnapshot{d.Memory.Machine.Drain != nil, v.Machines.Manager, d.Machines.Writer},
-		loadBalancers: v.LoadBalancers, balance: d.Memory.Balance, health: v.Health, learned: newListenerSnapshot(v, d),
+		loadBalancers: v.LoadBalancers, balance: d.Memory.Balance, health: v.Health, learned: newListenerSnapshot(v, d), services: d.Services,
 	}
 	for _, p := range v.Gossip.Members {
 		s.members[p.State]++
@@ -89,7 +91,7 @@ func (m *metrics) publish(v *model.View, d *model.Desired) {
 }
 
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain, descMachineDrain, descManager, descWriter,
+	for _, d := range []*prometheus.Desc{descMembers, descDriver, descSettled, descDrain, descKept, descMachineDrain, descManager, descWriter,
 		descBackendUp, descBackendWeight, descBackendShare, descMasters, descRefused, descNextHops, descSessionUp, descFlaps, descPaths, descReceived, descUpdates, descUpdatesIn, descKeepalives, descKeptAlive, descNotes, descNotesIn, descBFD} {
 		c <- d
 	}
@@ -111,6 +113,9 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	}
 	gauge(descSettled, s.settled)
 	gauge(descDrain, s.draining)
+	if s.services.Asked && s.services.Known {
+		gauge(descKept, s.services.Kept)
+	}
 	gauge(descMachineDrain, s.machine.draining)
 	gauge(descManager, s.machine.manager)
 	gauge(descWriter, s.machine.writer)

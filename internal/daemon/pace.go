@@ -54,7 +54,7 @@ func (p *pace) rest(now time.Time) time.Duration { return p.until.Sub(now) }
 // sameMemory tells at a glance whether a decision has left everything as it was.
 func sameMemory(a, b *model.Memory) bool {
 	return a.Learned.Same(&b.Learned) && sameMap(a.VIPs, b.VIPs) && sameMap(a.BGP, b.BGP) && a.Settled == b.Settled && a.Heard == b.Heard && a.SettleBase.Equal(b.SettleBase) &&
-		a.Awaited.Equal(b.Awaited) && a.Stalls == b.Stalls && a.Lapses == b.Lapses && a.RouterID == b.RouterID && sameMap(a.Losses, b.Losses)
+		a.Awaited.Equal(b.Awaited) && a.Stalls == b.Stalls && a.Lapses == b.Lapses && a.RouterID == b.RouterID && a.Proxy.Mode == b.Proxy.Mode && a.Proxy.Gone.Equal(b.Proxy.Gone) && sameMap(a.Losses, b.Losses)
 }
 
 // sameMap tells whether two maps are one, or both empty.

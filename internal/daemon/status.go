@@ -47,6 +47,14 @@ func machinesStatus(v *model.View, d *model.Desired) *v1alpha1.MachinesStatus {
 	}
 }
 
+// servicesStatus is nil where there are no Services, or their connections are not to be kept.
+func servicesStatus(s *model.Services) *v1alpha1.ServiceConnectionsStatus {
+	if !s.Asked || !s.Known {
+		return nil
+	}
+	return &v1alpha1.ServiceConnectionsStatus{Kept: s.Kept, Reason: s.Why()}
+}
+
 func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 	s := v1alpha1.NodeStatus{
 		Node: string(v.Self), Time: v.Now, Draining: draining(v, d), Settled: d.Memory.Settled,
@@ -69,7 +77,7 @@ func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {
 		})
 	}
 	s.BGP, s.Listeners = bgpStatus(v, d), listenerStatus(v, d)
-	s.Machines = machinesStatus(v, d)
+	s.Machines, s.ServiceConnections = machinesStatus(v, d), servicesStatus(&d.Services)
 	for n, a := range v.Applied {
 		if n == model.SinkGossip && a.Err == "" && d.Group.Untold > 0 {
 			a.Err = fmt.Sprintf("no room to tell the group %d of the hardware addresses of this node: what comes from them is taken for a client's", d.Group.Untold)
@@ -238,7 +246,7 @@ func vipNames(all []model.VIPStatus) (names []string) {
 func explain(v *model.View, d *model.Desired, s model.VIPStatus, q *question) v1alpha1.Explanation {
 	e := v1alpha1.Explanation{
 		Name: s.VIP.Name, Address: s.VIP.Addr.String(), Mode: mode(&s), Node: string(v.Self), Owner: string(s.Owner),
-		Time: v.Now, Reason: s.Reason.String(), Detail: s.Detail, Ring: s.Ring, Duplicate: s.Duplicate, Epoch: s.Epoch,
+		Time: v.Now, Reason: s.Reason.String(), Detail: s.Detail, Ring: cmp.Or(s.Ring, s.Resets), Duplicate: s.Duplicate, Epoch: s.Epoch,
 	}
 	type ranked struct {
 		c election.Candidate

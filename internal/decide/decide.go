@@ -10,6 +10,7 @@ import (
 	"lbd.dev/lbd/internal/learned"
 	"lbd.dev/lbd/internal/membership"
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/ring"
 	"lbd.dev/lbd/internal/unconfigured"
 )
 
@@ -24,7 +25,6 @@ func Decide(v *model.View) model.Desired {
 		Gen:        v.Memory.Gen + 1,
 		ValidUntil: v.Now.Add(Grace),
 		Memory:     v.Memory,
-		Track:      (v.KeepServices || len(v.LoadBalancers) > 0 || len(v.Memory.Balance) > 0) && !v.NoRelay,
 		Rules:      election.Rules(v.Gossip.Members),
 	}
 	d.Memory.Left, d.Memory.Rings = nil, nil
@@ -35,11 +35,13 @@ func Decide(v *model.View) model.Desired {
 	if !known.Ready {
 		membership.Tell(v, &d)
 		d.Group.Unready = true
+		services(v, &d, ring.Services(v))
 		return d
 	}
 	d.Synced = known.Complete
 	v = forwarding(unconfigured.WithRemoved(v), &d)
 	facts := gather(v, &d, known)
+	services(v, &d, facts.rings.Services())
 	remembered := 0
 	var t turn // begun anew for each VIP: one of its own would be an allocation
 	for i := range v.VIPs {
@@ -53,6 +55,14 @@ func Decide(v *model.View) model.Desired {
 	membership.Tell(v, &d)
 	d.Machines = membership.Management(v, &d.Group)
 	return d
+}
+
+// services adds what is decided for all Services, and whether the connections that the kernel
+// translates are to be listed.
+func services(v *model.View, d *model.Desired, s ring.Serving) {
+	d.Services, d.Memory.Proxy = s.Services, s.Memory
+	d.WakeBy(s.Wake)
+	d.Track = s.Kept || !v.NoRelay && (len(v.LoadBalancers) > 0 || len(v.Memory.Balance) > 0)
 }
 
 // forwarding decides what goes on to other machines, and is the View in which VIPs are barred

@@ -77,7 +77,7 @@ func (t *turn) stepLoopback(vip *model.VIP, gone bool) {
 	if !vip.L2 {
 		steady.Put(&t.lists.Group, model.GroupVIP{Addr: vip.Addr, Name: vip.Told(), Standing: o.Status.Standing, Holds: t.rings.HoldsByBGP(vip, &t.here)})
 	}
-	o.Status.Ring = t.rings.Obstacle(vip, "")
+	t.obstacle(&o.Status, vip, "")
 	t.lists.Tell(&o.Status)
 	t.here.ToRouters = !idle
 	t.here.Serves = t.here.Serves || t.here.ToRouters && t.rings.KeepsService(vip, "")

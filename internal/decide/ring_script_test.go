@@ -28,7 +28,7 @@ func (s *stage) way(args []string) {
 	s.v.Links[args[0]] = l
 }
 
-// host [kernel=WHY] [drops=CHAIN] [listener=ADDRESS:PORT] [tracked=ADDRESS] [untold=WHY]: what the relay driver has seen.
+// host [kernel=WHY] [drops=CHAIN] [listener=ADDRESS:PORT] [tracked=ADDRESS] [untold=WHY] [untracked=WHY] [proxy=none|nftables|iptables]: what the relay driver has seen.
 func (s *stage) host(args []string) {
 	var seen model.RingHost
 	for _, a := range args {
@@ -42,6 +42,10 @@ func (s *stage) host(args []string) {
 			seen.Listeners = append(seen.Listeners, netip.MustParseAddrPort(val))
 		case "tracked":
 			seen.Tracked = append(seen.Tracked, netip.MustParseAddr(val))
+		case "untracked":
+			seen.Untracked[0] = val
+		case "proxy":
+			seen.Proxy = map[string]model.Proxy{"none": model.ProxyNone, "nftables": model.ProxyNFTables, "iptables": model.ProxyIPTables}[val]
 		case "untold":
 			seen.Untold = val
 		default:

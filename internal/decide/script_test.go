@@ -216,8 +216,8 @@ func (s *stage) command(name string, args []string) []string {
 		s.v.Gossip.Exchanged = s.v.Now
 	case "rings":
 		s.v.NoRelay = args[0] == "off"
-	case "services": // keep [blind]: their connections are kept, too; nobody has looked for them yet
-		s.v.KeepServices = args[0] == "keep"
+	case "services": // keep|auto|reset [blind]: what becomes of their connections; nobody has looked for them yet
+		s.v.ServiceConnections = map[string]model.ServiceConnections{"keep": model.ServicesKeep, "auto": model.ServicesAuto}[args[0]]
 		if len(args) < 2 {
 			s.v.Applied[model.SinkRelay] = model.Applied{Ring: new(model.RingHost)}
 		}
@@ -370,6 +370,9 @@ func (s *stage) decide() []string {
 		if x.Ring != "" {
 			line += fmt.Sprintf(" [%s]", x.Ring)
 		}
+		if x.Resets != "" {
+			line += fmt.Sprintf(" resets [%s]", x.Resets)
+		}
 	}
 	for _, b := range s.d.Bind {
 		line += fmt.Sprintf(" bind=%s#%d", b.Interface, b.Epoch)
@@ -466,10 +469,10 @@ func (s *stage) decide() []string {
 	if !s.d.Synced {
 		line += " unsynced"
 	}
-	if len(s.v.Peers) > 0 && !s.d.BGP.Ready && s.v.KeepServices {
+	if len(s.v.Peers) > 0 && !s.d.BGP.Ready && s.v.ServiceConnections != model.ServicesReset {
 		line += " notready"
 	}
-	if s.d.Group.Unready && s.v.KeepServices {
+	if s.d.Group.Unready && s.v.ServiceConnections != model.ServicesReset {
 		line += " unready"
 	}
 	if wake := s.d.Wake.Sub(s.v.Now); !s.d.Wake.IsZero() && wake < litFor {

@@ -125,11 +125,22 @@ func (t *turn) report(stand model.Reason, in *election.Input, o *election.Output
 	if t.rings.Balanced(vip, t.here.Interface) && o.Owner != "" && o.Owner != t.v.Self {
 		g.HeartbeatFor(o.Owner, vip.Addr)
 	}
-	t.lists.Tell(&model.VIPStatus{
+	s := model.VIPStatus{
 		VIP: *vip, Owner: o.Owner, Reason: o.Reason, Detail: cmp.Or(o.Detail, t.rings.Uneven(vip, &t.here)), Standing: stand,
 		Epoch: o.OwnerEpoch(in), Interface: o.Memory.Interface,
 		Healthy: t.health.State.Passes(),
 		Bound:   (in.Address.Bound || t.here.OnLoopbackForBalancing(vip)) && !vip.Unbound, Announced: in.Layer2.Announcing && in.Address.Bound,
-		Since: o.Memory.Since, Successors: o.Successors, Ring: t.rings.Obstacle(vip, in.Interface), Duplicate: place.HostOf(t.v, o.Duplicate(in)),
-	})
+		Since: o.Memory.Since, Successors: o.Successors, Duplicate: place.HostOf(t.v, o.Duplicate(in)),
+	}
+	t.obstacle(&s, vip, in.Interface)
+	t.lists.Tell(&s)
+}
+
+// obstacle adds why open connections may be reset.
+func (t *turn) obstacle(s *model.VIPStatus, vip *model.VIP, iface string) {
+	if why := t.rings.Obstacle(vip, iface); t.rings.Quiet(vip) {
+		s.Resets = why
+	} else {
+		s.Ring = why
+	}
 }

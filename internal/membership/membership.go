@@ -94,8 +94,11 @@ const ServiceWord = 2 * time.Second
 func (s *step) awaitsServices() bool {
 	v := s.v
 	until := v.Started.Add(ServiceWord)
-	if !v.KeepServices || v.NoRelay || !v.Now.Before(until) || !s.missing(model.SourceKube) {
+	if v.ServiceConnections == model.ServicesReset || v.NoRelay || !v.Now.Before(until) || !s.missing(model.SourceKube) {
 		return false
+	}
+	if seen := v.Applied[model.SinkRelay].Ring; seen != nil && seen.Proxy != model.ProxyUnknown && len(seen.Tracked) == 0 {
+		return false // an earlier process had none to tell of
 	}
 	address := v.Applied[model.SinkAddress]
 	for _, all := range []map[netip.Addr]model.AppliedVIP{address.VIPs, address.Loopback} {

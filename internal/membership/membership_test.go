@@ -205,3 +205,37 @@ func TestSettledBy(t *testing.T) {
 		t.Errorf("a node that has settled does so by %v", got)
 	}
 }
+
+// TestAwaitsServicesOnlyWithConnections: a node that has just begun says nothing before it knows its
+// Services, for a while, since an earlier process may have told of their connections. Without any
+// connection that is translated there was nothing to tell.
+func TestAwaitsServicesOnlyWithConnections(t *testing.T) {
+	start, a := time.Unix(1000, 0), netip.MustParseAddr("10.0.0.200")
+	for _, c := range []struct {
+		name  string
+		mode  model.ServiceConnections
+		seen  *model.RingHost
+		after time.Duration
+		bound bool
+		want  bool
+	}{
+		{"nobody has looked", model.ServicesAuto, nil, 0, false, false},
+		{"not for kube-proxy", model.ServicesAuto, &model.RingHost{}, 0, false, false},
+		{"it has connections", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNFTables, Tracked: []netip.Addr{a}}, 0, false, false},
+		{"as was asked for", model.ServicesKeep, &model.RingHost{Proxy: model.ProxyNFTables, Tracked: []netip.Addr{a}}, ServiceWord - 1, false, false},
+		{"for long enough", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNFTables, Tracked: []netip.Addr{a}}, ServiceWord, false, true},
+		{"it has none", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNFTables}, 0, false, true},
+		{"it can have none", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNone}, 0, false, true},
+		{"it does not keep them", model.ServicesReset, nil, 0, false, true},
+		{"the way to the API server is here", model.ServicesAuto, nil, 0, true, true},
+	} {
+		v := &model.View{
+			Self: "m1", Started: start, Now: start.Add(c.after), ServiceConnections: c.mode,
+			Synced:  map[model.SourceName]bool{model.SourceConfig: true, model.SourceLink: true, model.SourceKube: false},
+			Applied: map[model.SinkName]model.Applied{model.SinkAddress: {VIPs: map[netip.Addr]model.AppliedVIP{a: {Bound: c.bound}}}, model.SinkLayer2: {}, model.SinkRelay: {Ring: c.seen}},
+		}
+		if got := Step(v); got.Ready != c.want {
+			t.Errorf("%s: ready %v, want %v", c.name, got.Ready, c.want)
+		}
+	}
+}

@@ -20,6 +20,9 @@ const LoopbackLifetime = 30 * time.Second
 // netfilter alone.
 const IPVSInterface = "kube-ipvs0"
 
+// CiliumInterface is one that Cilium makes, which may stand in for kube-proxy.
+const CiliumInterface = "cilium_host"
+
 // SinkBGP is the BGP driver.
 const SinkBGP SinkName = "bgp"
 

@@ -42,7 +42,9 @@ type Desired struct {
 	// Track: the relay driver is to look for the connections that the host translates, see
 	// RingHost.Tracked.
 	Track bool
-	Group GroupState // for gossip
+	// Services is what becomes of open connections to Services.
+	Services Services
+	Group    GroupState // for gossip
 	// Machines is for the driver of a management cluster.
 	Machines MachinesState
 
@@ -242,13 +244,15 @@ type VIPStatus struct {
 	// Ring is why connections that are open may be reset when the VIP moves although
 	// they ought not to be; empty if nothing is known to be in the way.
 	Ring string
+	// Resets is the same where nobody has asked for it: see ServicesAuto.
+	Resets string
 }
 
 // Same compares two statuses.
 func (s *VIPStatus) Same(o *VIPStatus) bool {
 	return s.BGP == o.BGP && s.Owner == o.Owner && s.Reason == o.Reason && s.Standing == o.Standing && s.Epoch == o.Epoch &&
 		s.Healthy == o.Healthy && s.Bound == o.Bound && s.Announced == o.Announced && s.Since.Equal(o.Since) &&
-		s.Interface == o.Interface && s.Detail == o.Detail && s.Ring == o.Ring && s.Duplicate == o.Duplicate && s.VIP.Same(&o.VIP) &&
+		s.Interface == o.Interface && s.Detail == o.Detail && s.Ring == o.Ring && s.Resets == o.Resets && s.Duplicate == o.Duplicate && s.VIP.Same(&o.VIP) &&
 		slices.Equal(s.Successors, o.Successors) && slices.Equal(s.Peers, o.Peers)
 }
 
@@ -320,6 +324,8 @@ type Memory struct {
 	// Rings is, by their addresses, what the wire says of nodes of rings whose heartbeats
 	// are overdue; nil if there are none.
 	Rings map[netip.Addr]RingProbe
+	// Proxy is what is remembered of kube-proxy.
+	Proxy ProxyMemory
 	// Wires is, by interface, what is known of the networks of VIPs; nil: nothing.
 	Wires map[string]WireMemory
 	Advertised

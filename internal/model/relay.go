@@ -149,12 +149,17 @@ type RingHost struct {
 	Tracked []netip.Addr
 	// Untold is why they cannot be listed; empty if they can.
 	Untold string
+	// Untracked is why the kernel cannot look for tracked connections in its rules, although it
+	// may relay otherwise; empty if it can, or was not asked.
+	Untracked PerFamily
+	// Proxy says which rules of kube-proxy the host has.
+	Proxy Proxy
 }
 
 // Same compares what two of them say.
 func (h *RingHost) Same(o *RingHost) bool {
 	return h == o || h != nil && o != nil && h.Kernel == o.Kernel && h.Drops == o.Drops && slices.Equal(h.Listeners, o.Listeners) &&
-		slices.Equal(h.Tracked, o.Tracked) && h.Untold == o.Untold
+		slices.Equal(h.Tracked, o.Tracked) && h.Untold == o.Untold && h.Untracked == o.Untracked && h.Proxy == o.Proxy
 }
 
 // Tracks tells whether the host translates connections to the address.
@@ -170,4 +175,58 @@ func (h *RingHost) ListensOn(a netip.Addr) (port uint16, ok bool) {
 		return 0, false
 	}
 	return h.Listeners[i].Port(), true
+}
+
+// ServiceConnections is what a node is to do with open connections to Services.
+type ServiceConnections uint8
+
+// The settings.
+const (
+	ServicesReset ServiceConnections = iota
+	// ServicesAuto keeps them where that can work. That it cannot is no problem.
+	ServicesAuto
+	// ServicesKeep keeps them. That it cannot work is a problem.
+	ServicesKeep
+)
+
+// Proxy is the mode of kube-proxy, by its rules.
+type Proxy uint8
+
+// The modes. IPVS is known by IPVSInterface.
+const (
+	ProxyUnknown Proxy = iota // nobody has looked
+	ProxyNone                 // there are no rules
+	ProxyNFTables
+	ProxyIPTables
+)
+
+// ProxyMemory is what a decision remembers of kube-proxy.
+type ProxyMemory struct {
+	// Mode is the one that counts: that of its rules, or of those that were there a moment ago.
+	Mode Proxy
+	// Gone is since when those rules have been away; zero if they are there.
+	Gone time.Time
+}
+
+// Services is what becomes of open connections to Services when their VIPs move.
+type Services struct {
+	// Asked: they are to be kept if that can work, and there are such VIPs or may be soon. The
+	// relay driver is to look for what that depends on.
+	Asked bool
+	// Known: the driver has looked. Until then it is taken for granted that it works.
+	Known bool
+	// Kept: this node takes part in their rings.
+	Kept bool
+	// NoProxy says why it cannot work with what translates their packets here, and Unfit what else
+	// of this host is in the way of all of them, or of one family; empty if nothing is.
+	NoProxy, Unfit string
+}
+
+// Why says why connections to Services may be reset although they are to be kept; empty if nothing
+// is known to be in the way.
+func (s *Services) Why() string {
+	if s.NoProxy != "" {
+		return s.NoProxy
+	}
+	return s.Unfit
 }

@@ -53,8 +53,8 @@ type View struct {
 
 	// NoRelay: this node takes no part in rings, see NodeConfiguration.
 	NoRelay bool
-	// KeepServices: it takes part in rings for the VIPs of Services, too.
-	KeepServices bool
+	// ServiceConnections: whether it takes part in rings for the VIPs of Services, too.
+	ServiceConnections ServiceConnections
 
 	// Unable says why this process can bind and announce nothing, such as a missing
 	// capability; empty if it can.

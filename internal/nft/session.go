@@ -151,6 +151,33 @@ func (s *Session) Exists(t *nftables.Table) (there bool, err error) {
 	return there, err
 }
 
+// Has tells whether there is a chain of this name in the table, or the table if chain is empty. It
+// costs the same however many there are.
+func (s *Session) Has(t *nftables.Table, chain string) (there bool, err error) {
+	kind, attrs := unix.NFT_MSG_GETTABLE, []netlink.Attribute{{Type: unix.NFTA_TABLE_NAME, Data: []byte(t.Name + "\x00")}}
+	if chain != "" {
+		kind = unix.NFT_MSG_GETCHAIN
+		attrs = []netlink.Attribute{
+			{Type: unix.NFTA_CHAIN_TABLE, Data: []byte(t.Name + "\x00")}, {Type: unix.NFTA_CHAIN_NAME, Data: []byte(chain + "\x00")},
+		}
+	}
+	data, err := netlink.MarshalAttributes(attrs)
+	if err != nil {
+		return false, err
+	}
+	err = s.Do(func(*nftables.Conn) error {
+		_, err := s.socket.Execute(netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request},
+			Data:   append([]byte{byte(t.Family), unix.NFNETLINK_V0, 0, 0}, data...),
+		})
+		if there = err == nil; errors.Is(err, unix.ENOENT) {
+			return nil // the whole answer
+		}
+		return err
+	})
+	return there, err
+}
+
 // Remove deletes the table of this name and family; that there is none is no error.
 func (s *Session) Remove(t *nftables.Table) error {
 	there, err := s.Exists(t) // far cheaper than a transaction that fails

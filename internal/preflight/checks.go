@@ -25,7 +25,7 @@ func (p *preflight) rings(links map[string]model.Link) func(v *model.VIP, iface 
 		p.say(warn, "connections", "clients on this node do not come back at once when a VIP moves: their connections cannot be cut: %s", why)
 	}
 	if p.cfg.Node.NoRelay {
-		if p.cfg.Node.KeepServices {
+		if p.cfg.Node.ServiceConnections == model.ServicesKeep {
 			p.say(warn, servicesPart, "`serviceConnections: keep` does nothing: `connections: reset`")
 		}
 		return func(v *model.VIP, _ string) {
@@ -36,7 +36,7 @@ func (p *preflight) rings(links map[string]model.Link) func(v *model.VIP, iface 
 	if err != nil {
 		p.say(warn, "connections", "not all that they need could be looked at: %v", err)
 	}
-	if seen != nil && p.cfg.Node.KeepServices {
+	if seen != nil && p.hasServices() {
 		seen.Untold = relay.Untold()
 		p.services(seen, links, relay.Untrackable)
 	}
@@ -129,10 +129,21 @@ const mostServersTried = 16
 
 const servicesPart = "Services"
 
+// hasServices tells whether this node is to keep connections to Services if it can. Without a
+// cluster there are none.
+func (p *preflight) hasServices() bool {
+	n := &p.cfg.Node
+	return n.ServiceConnections == model.ServicesKeep || n.ServiceConnections == model.ServicesAuto && n.Kubernetes != nil
+}
+
 // services tells whether open connections through Services would survive moves of their
-// addresses, which the files do not have. untrackable is that of package relay.
+// addresses, which the files do not have. That they would not is fine unless somebody asked for
+// it. untrackable is that of package relay.
 func (p *preflight) services(seen *model.RingHost, links map[string]model.Link, untrackable func(netip.Addr) string) {
-	why := ring.ServiceUnfit(seen, links)
+	why, how := ring.ServiceUnfit(seen, links), ok
+	if p.cfg.Node.ServiceConnections == model.ServicesKeep {
+		how = warn
+	}
 	for i, a := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		family := [...]string{"IPv4", "IPv6"}[i]
 		kernel, chain := seen.Kernel.Of(a), seen.Drops.Of(a)
@@ -143,12 +154,12 @@ func (p *preflight) services(seen *model.RingHost, links map[string]model.Link, 
 		}
 		switch {
 		case kernel != "":
-			p.say(warn, servicesPart, "a move resets open connections: the kernel has no such rules for %s: %s", family, kernel)
+			p.say(how, servicesPart, "a move resets open connections: the kernel has no such rules for %s: %s", family, kernel)
 		case why != "":
-			p.say(warn, servicesPart, "a move resets open connections: %s", why)
+			p.say(how, servicesPart, "a move resets open connections: %s", why)
 			return // it is the same for both
 		case chain != "":
-			p.say(warn, servicesPart, "a move resets open connections: %s drops what is relayed of %s; let it accept `ct state untracked`", chain, family)
+			p.say(how, servicesPart, "a move resets open connections: %s drops what is relayed of %s; let it accept `ct state untracked`", chain, family)
 		default:
 			p.say(ok, servicesPart, "nothing here keeps open connections by %s from surviving a move", family)
 		}

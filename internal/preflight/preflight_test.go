@@ -30,6 +30,7 @@ func TestPreflightServices(t *testing.T) {
 	}{
 		"fine":              {untrackable: able, want: []string{"ok Services nothing here keeps open connections by IPv4", "ok Services nothing here keeps open connections by IPv6"}},
 		"IPVS":              {links: ipvs, untrackable: able, want: []string{"warning Services a move resets open connections: kube-proxy is in IPVS mode"}},
+		"no kube-proxy":     {seen: model.RingHost{Proxy: model.ProxyNone}, untrackable: able, want: []string{"warning Services a move resets open connections: kube-proxy has no rules"}},
 		"no NFT_CT":         {untrackable: only6, want: []string{"ok Services", "warning Services a move resets open connections: the kernel has no such rules for IPv6: no such file (CONFIG_NFT_CT)"}},
 		"no rings":          {seen: model.RingHost{Kernel: model.PerFamily{"no dup", "no dup"}}, untrackable: able, want: []string{"for IPv4: no dup", "for IPv6: no dup"}},
 		"cannot be listed":  {seen: model.RingHost{Untold: "denied"}, untrackable: able, want: []string{"warning Services a move resets open connections: tracked connections cannot be listed: denied"}},
@@ -37,7 +38,17 @@ func TestPreflightServices(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &preflight{out: &out, cfg: &config.Config{}}
+		p.cfg.Node.ServiceConnections = model.ServicesKeep
 		p.services(&c.seen, c.links, c.untrackable)
+		loud := out.String()
+		out.Reset()
+		p.cfg.Node.ServiceConnections = model.ServicesAuto
+		p.services(&c.seen, c.links, c.untrackable)
+		if want := strings.ReplaceAll(loud, "warning ", "ok      "); out.String() != want {
+			t.Errorf("%s, as nobody asked for it: %q, want %q", name, out.String(), want)
+		}
+		out.Reset()
+		out.WriteString(loud)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		if len(lines) != len(c.want) || p.failed > 0 {
 			t.Errorf("%s: %d checks failed; want %d lines, got:\n%s", name, p.failed, len(c.want), out.String())
@@ -47,6 +58,25 @@ func TestPreflightServices(t *testing.T) {
 			if line = strings.Join(strings.Fields(line), " "); !strings.Contains(line, c.want[i]) {
 				t.Errorf("%s: %q, want %q", name, line, c.want[i])
 			}
+		}
+	}
+}
+
+// TestPreflightOfServices: they are looked at where there may be some, or somebody asked for it.
+func TestPreflightOfServices(t *testing.T) {
+	cluster := &v1alpha1.KubernetesSpec{}
+	for _, c := range []struct {
+		mode    model.ServiceConnections
+		cluster *v1alpha1.KubernetesSpec
+		want    bool
+	}{
+		{model.ServicesAuto, nil, false}, {model.ServicesAuto, cluster, true}, {model.ServicesKeep, nil, true},
+		{model.ServicesReset, nil, false}, {model.ServicesReset, cluster, false},
+	} {
+		p := &preflight{cfg: &config.Config{}}
+		p.cfg.Node.ServiceConnections, p.cfg.Node.Kubernetes = c.mode, c.cluster
+		if p.hasServices() != c.want {
+			t.Errorf("%d, cluster %v: %v", c.mode, c.cluster != nil, !c.want)
 		}
 	}
 }

@@ -121,6 +121,39 @@ func tracked() ([]netip.Addr, error) {
 	return slices.SortedFunc(maps.Keys(seen), netip.Addr.Compare), err
 }
 
+// trackable are the wanted relays, on a kernel that cannot look for tracked connections without
+// those of Services: all others keep their rings.
+func (d *Driver) trackable(want []model.Relay, now time.Time) []model.Relay {
+	changed := false
+	for i := range want {
+		if want[i].Tracked && !d.tracks(familyOf(want[i].Addr), now) {
+			changed = true
+		}
+	}
+	if !changed {
+		return want
+	}
+	return slices.DeleteFunc(slices.Clone(want), func(r model.Relay) bool {
+		return r.Tracked && d.tables[familyOf(r.Addr)].untracked.why != ""
+	})
+}
+
+// tracks tells whether the kernel can look for tracked connections.
+func (d *Driver) tracks(f family, now time.Time) bool {
+	g := sample(f, false)
+	g.tracked = true
+	return d.able(&d.tables[f].untracked, f, g, now, "the kernel cannot look for tracked connections; those of Services are reset when VIPs move")
+}
+
+// reportUntracked tells of the VIPs that have no ring for that.
+func (d *Driver) reportUntracked(want []model.Relay, vips map[netip.Addr]model.AppliedVIP) {
+	for i := range want {
+		if why := d.tables[familyOf(want[i].Addr)].untracked.why; why != "" && want[i].Tracked {
+			vips[want[i].Addr] = model.AppliedVIP{Err: "relay: " + why}
+		}
+	}
+}
+
 // Untrackable is why the kernel cannot look for tracked connections in the rules of a
 // ring, for addresses of this family, in words; empty if it can, or did not answer.
 // Nothing is changed.

@@ -27,7 +27,7 @@ const (
 type host struct {
 	seen                *model.RingHost // nil: it has not looked
 	listeners, firewall time.Time       // when it looked
-	tracked             time.Time       // when to look again
+	tracked, proxy      time.Time       // when to look again
 	found               []netip.Addr    // by the last look, see RingHost.Tracked
 	others              uint64          // nft.Session.Others when the firewall was looked at
 	rest                time.Duration   // before it is again
@@ -48,7 +48,7 @@ func (h *host) stale(others uint64, draining bool, now time.Time) bool {
 
 // concerned tells whether a ring may be on this host now or soon.
 func concerned(want *model.Desired) bool {
-	return len(want.Bind) > 0 || len(want.Relay) > 0 || want.Rings || want.Track
+	return len(want.Bind) > 0 || len(want.Relay) > 0 || want.Rings || want.Track || want.Services.Asked
 }
 
 // look finds out whether rings would work on this host, at times, while an address is
@@ -84,6 +84,7 @@ func (d *Driver) look(want *model.Desired, now time.Time) *model.RingHost {
 		h.rest = max(firewallAgain, firewallShare*time.Since(now))
 	}
 	d.lookTracked(want, &next, now)
+	d.lookServices(want, &next, now)
 	if h.seen == nil || !h.seen.Same(&next) {
 		h.seen = &next
 	}
@@ -103,12 +104,13 @@ func Look() (*model.RingHost, error) {
 	s := nft.New(answerTimeout)
 	defer func() { _ = s.Close() }()
 	var seen model.RingHost
-	var errs [2]error
+	var errs [3]error
 	seen.Listeners, errs[0] = listeners()
 	errs[1] = s.Do(func(c *nftables.Conn) (err error) {
 		seen.Drops, err = droppers(c)
 		return err
 	})
+	seen.Proxy, errs[2] = proxy(s)
 	for f := range families {
 		if err := try(s, f); unsupported(err) {
 			seen.Kernel[f] = err.Error()

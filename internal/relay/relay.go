@@ -129,7 +129,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 	}
 	frozen := !want.ValidUntil.IsZero() && now.After(want.ValidUntil)
 	report := model.Applied{VIPs: make(map[netip.Addr]model.AppliedVIP, len(want.Relay))}
-	flows, refused := sort(d.evened(want.Relay, now))
+	flows, refused := sort(d.trackable(d.evened(want.Relay, now), now))
 	for addr, err := range refused {
 		report.VIPs[addr] = model.AppliedVIP{Err: err.Error()}
 	}
@@ -149,6 +149,7 @@ func (d *Driver) Apply(_ context.Context, want *model.Desired) (model.Applied, e
 		}
 	}
 	d.reportEven(want.Relay, report.VIPs)
+	d.reportUntracked(want.Relay, report.VIPs)
 	if maps.Equal(report.VIPs, d.reported) {
 		report.VIPs = d.reported // the same map says at a glance that nothing is new
 	}
@@ -240,9 +241,8 @@ func (d *Driver) lacks(f family, want []flow, why error) string {
 	if len(want) == 0 || !unsupported(why) {
 		return ""
 	}
-	g := sample(f, false)
-	g.tracked = slices.ContainsFunc(want, func(g flow) bool { return g.tracked })
-	if err := probe(d.session, f, g); !unsupported(err) {
+	d.tables[f].untracked.asked = time.Time{} // perhaps it had not answered
+	if err := probe(d.session, f, sample(f, false)); !unsupported(err) {
 		return ""
 	}
 	return why.Error()

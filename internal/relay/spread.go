@@ -164,28 +164,31 @@ func (d *Driver) evened(want []model.Relay, now time.Time) []model.Relay {
 	return want
 }
 
-// spreadable tells whether the kernel can spread. It is asked once, and again now and
-// then if it cannot: where the rules of one ring are refused there would be none at all.
+// spreadable tells whether the kernel can spread.
 func (d *Driver) spreadable(f family, now time.Time) bool {
-	t := &d.tables[f]
-	if t.asked.IsZero() || t.even != "" && now.Sub(t.asked) >= retryAfter {
-		was := t.even
-		t.asked, t.even = now, ""
-		if err := probe(d.session, f, sample(f, true)); unsupported(err) {
-			t.even = err.Error()
+	return d.able(&d.tables[f].even, f, sample(f, true), now, "the kernel cannot spread connections; the owner takes all of them")
+}
+
+// able tells whether the kernel can have the rules of a flow that not every kernel can have.
+func (d *Driver) able(a *ability, f family, g flow, now time.Time, without string) bool {
+	if a.due(now) {
+		was := a.why
+		a.asked, a.why = now, ""
+		if err := probe(d.session, f, g); unsupported(err) {
+			a.why = err.Error()
 		}
-		if t.even != "" && was == "" {
-			d.log.Warn("the kernel cannot spread connections; the owner takes all of them", "family", f, "err", t.even)
+		if a.why != "" && was == "" {
+			d.log.Warn(without, "family", f, "err", a.why)
 		}
 	}
-	return t.even == ""
+	return a.why == ""
 }
 
 // reportEven tells of the VIPs whose connections are to be spread and are not.
 func (d *Driver) reportEven(want []model.Relay, vips map[netip.Addr]model.AppliedVIP) {
 	for i := range want {
 		a := want[i].Addr
-		even := d.tables[familyOf(a)].even
+		even := d.tables[familyOf(a)].even.why
 		if v := vips[a]; even != "" && v.Err == "" && spreads(want[i].Ring) {
 			v.Err = "spread: " + even
 			vips[a] = v

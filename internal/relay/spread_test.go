@@ -339,7 +339,7 @@ func TestInsaneSpread(t *testing.T) {
 	// Why there is no ring at all is more than why it does not spread.
 	r := owning(hosts, hostA, vip4, hosts...)
 	r.Ring.Peers = nil
-	h.d.tables[v4].even, h.d.tables[v4].asked = "no hash", time.Now()
+	h.d.tables[v4].even = ability{"no hash", time.Now()}
 	if got := h.apply(r).VIPs[vip4]; !strings.Contains(got.Err, "no hardware address") {
 		t.Errorf("without a ring: %+v", got)
 	}
@@ -353,7 +353,7 @@ func TestKernelWithoutHash(t *testing.T) {
 		conns := l.held(vip, hosts, 30)
 		owner := drivers[hostA]
 		table := &owner.d.tables[familyOf(vip)]
-		table.even, table.asked = "no hash", time.Now()
+		table.even = ability{"no hash", time.Now()}
 		want := owning(hosts, hostA, vip, hosts...)
 		plain := toward(vip.Next(), hostB)
 		got := owner.apply(want, plain).VIPs
@@ -367,12 +367,12 @@ func TestKernelWithoutHash(t *testing.T) {
 		for range 5 {
 			l.servedBy(l.mustDial(vip), hostA)
 		}
-		table.asked = table.asked.Add(-retryAfter)
+		table.even.asked = table.even.asked.Add(-retryAfter)
 		if got := owner.apply(want); !got.VIPs[vip].Relaying || got.VIPs[vip].Err != "" {
 			t.Errorf("asked again: %+v", got.VIPs[vip])
 		}
-		table.asked = table.asked.Add(-retryAfter)
-		if was := table.asked; !owner.apply(want).VIPs[vip].Relaying || table.asked != was {
+		table.even.asked = table.even.asked.Add(-retryAfter)
+		if was := table.even.asked; !owner.apply(want).VIPs[vip].Relaying || table.even.asked != was {
 			t.Error("asked again although it spreads")
 		}
 		l.allServed("spread again", conns)
@@ -395,7 +395,7 @@ func TestAskForHash(t *testing.T) {
 				t.Errorf("%s: it is asked for %+v", f, g.ring)
 			}
 			if !b.d.spreadable(f, time.Now()) {
-				t.Errorf("%s: %s", f, b.d.tables[f].even)
+				t.Errorf("%s: %s", f, b.d.tables[f].even.why)
 			}
 		}
 		for _, vip := range []netip.Addr{vip4, vip6} {
@@ -409,7 +409,7 @@ func TestAskForHash(t *testing.T) {
 	}
 	refused := l.driver(hostB, discard())
 	refused.powerless = true
-	if got := refused.apply(owning(nodes[:2], hostB, vip4, nodes[:2]...)); got.VIPs[vip4].Err == "" || refused.d.tables[v4].even == "" {
+	if got := refused.apply(owning(nodes[:2], hostB, vip4, nodes[:2]...)); got.VIPs[vip4].Err == "" || refused.d.tables[v4].even.why == "" {
 		t.Errorf("without the right to relay: %+v", got.VIPs[vip4])
 	}
 	l.In(hostB, func() {

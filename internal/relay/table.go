@@ -106,9 +106,22 @@ type table struct {
 	retry time.Time
 	// unfit is why the kernel cannot relay at all, in words, by the last try.
 	unfit string
-	// even is why it cannot spread connections, in words, and asked when it was asked.
-	even  string
+	// even is why it cannot spread connections, and untracked why it cannot look for tracked
+	// ones.
+	even, untracked ability
+}
+
+// ability is why a kernel that can relay cannot do something besides, in words, and when it was
+// asked; why is empty if it can.
+type ability struct {
+	why   string
 	asked time.Time
+}
+
+// due tells whether to ask: once, and again now and then if it cannot. Where the rules of one ring
+// are refused there would be none at all.
+func (a *ability) due(now time.Time) bool {
+	return a.asked.IsZero() || a.why != "" && now.Sub(a.asked) >= retryAfter
 }
 
 func (t *table) forget(s state) { t.state, t.flows = s, nil }

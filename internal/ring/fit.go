@@ -56,18 +56,6 @@ func oneWay(links map[string]model.Link, l *model.Link) bool {
 	return false
 }
 
-// ServiceUnfit says why this node can have no ring for Services besides what is in the way of all
-// rings, by what its relay driver has seen; empty if it can.
-func ServiceUnfit(seen *model.RingHost, links map[string]model.Link) string {
-	if _, is := links[model.IPVSInterface]; is {
-		return "kube-proxy is in IPVS mode: only the modes nftables and iptables track connections where lbd looks for them"
-	}
-	if seen != nil && seen.Untold != "" {
-		return "tracked connections cannot be listed: " + seen.Untold
-	}
-	return ""
-}
-
 // way is what was found out last about the way back of what is relayed to an interface.
 type way struct {
 	asked        bool
@@ -135,25 +123,28 @@ func (all *All) Keeps(vip *model.VIP, iface string) bool {
 }
 
 // tracks tells whether connections to a VIP that is bound on no node are to be found by a ring:
-// those that lbd forwards, and those of Services if that was asked for.
+// those that lbd forwards, and those of Services where that can work.
 func (all *All) tracks(vip *model.VIP) bool {
-	return vip.Forwarded() || all.v.KeepServices && !vip.Learned()
+	return vip.Forwarded() || all.services.Kept && !vip.Learned()
 }
 
 // KeepsService tells whether connections to the VIP of a Service that kube-proxy has translated
 // here are found by a ring.
 func (all *All) KeepsService(vip *model.VIP, iface string) bool {
-	return vip.Unbound && all.tracks(vip) && !all.v.NoRelay && ServiceUnfit(all.seen, all.v.Links) == "" && all.unfit(vip.Addr, iface) == ""
+	return vip.Unbound && all.tracks(vip) && !all.v.NoRelay && untracked(all.seen, vip.Addr) == "" && all.unfit(vip.Addr, iface) == ""
 }
 
 // Obstacle says for people why connections to a VIP that are open may be reset when it moves, if
 // they ought not to be; empty if nothing is known to be in the way.
 func (all *All) Obstacle(vip *model.VIP, iface string) string {
-	if all.v.NoRelay || vip.Unbound && !all.tracks(vip) {
+	if all.v.NoRelay || vip.Learned() || ofService(vip) && all.v.ServiceConnections == model.ServicesReset {
 		return "" // as it was asked for
 	}
+	if ofService(vip) && all.services.NoProxy != "" {
+		return all.services.NoProxy
+	}
 	if vip.Unbound {
-		if why := ServiceUnfit(all.seen, all.v.Links); why != "" {
+		if why := untracked(all.seen, vip.Addr); why != "" {
 			return why
 		}
 	}

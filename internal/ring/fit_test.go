@@ -89,9 +89,10 @@ func TestUnfit(t *testing.T) {
 		seen  *model.RingHost
 		links map[string]model.Link
 	}{
-		"":                           {&model.RingHost{}, links},
+		"":                           {&model.RingHost{Proxy: model.ProxyIPTables}, links},
 		"tracked connections cannot": {&model.RingHost{Untold: "no"}, links},
-		"kube-proxy is in IPVS mode": {nil, map[string]model.Link{model.IPVSInterface: {}}},
+		"kube-proxy has no rules":    {&model.RingHost{Proxy: model.ProxyNone}, links},
+		"kube-proxy is in IPVS mode": {&model.RingHost{Proxy: model.ProxyIPTables}, map[string]model.Link{model.IPVSInterface: {}}},
 	} {
 		if got := ServiceUnfit(c.seen, c.links); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("Services: %q, want %q", got, want)
@@ -150,7 +151,8 @@ func TestRetries(t *testing.T) {
 		{&model.RingHost{Kernel: model.PerFamily{"no 4"}}, false, true, false, false},
 	} {
 		v.Applied[model.SinkRelay] = model.Applied{Ring: c.seen}
-		v.NoRelay, v.KeepServices = !c.relay, c.keep
+		v.NoRelay, v.ServiceConnections = !c.relay, map[bool]model.ServiceConnections{true: model.ServicesKeep}[c.keep]
+		v.VIPs = []model.VIP{*vip, *of}
 		all := New(v, 1, 0)
 		if got := all.Retries(vip); got != c.bound {
 			t.Errorf("%+v: %v", c, got)
@@ -184,12 +186,13 @@ func TestObstacle(t *testing.T) {
 		{"no rings here", 3, func(v *model.View, _ *model.VIP) { apart(v); v.NoRelay = true }, ""},
 		{"Services are not kept", 3, func(v *model.View, vip *model.VIP) { apart(v); vip.Unbound = true }, ""},
 		{"IPVS", 3, func(v *model.View, vip *model.VIP) {
-			vip.Unbound, v.KeepServices = true, true
+			vip.Unbound, v.ServiceConnections = true, model.ServicesKeep
 			v.Links[model.IPVSInterface] = model.Link{}
 		}, "kube-proxy is in IPVS mode: only the modes nftables and iptables track connections where lbd looks for them"},
 	} {
 		v, vip := world(c.nodes), &model.VIP{Addr: four, L2: true}
 		c.change(v, vip)
+		v.VIPs = []model.VIP{*vip}
 		all := New(v, 1, 0)
 		if got := all.Obstacle(vip, "eth0"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)

@@ -34,6 +34,8 @@ type All struct {
 	seen    *model.RingHost // nil: nothing is known
 	address model.Applied   // what is bound, as last reported
 
+	services Serving
+
 	last          made
 	names, takers []model.NodeName // of the ring that is asked for now
 	crowds        map[crowdOn]crowd
@@ -48,7 +50,19 @@ type All struct {
 
 // New begins with the rings of the decision of this generation, by these rules of the group.
 func New(v *model.View, gen uint64, rules int) All {
-	return All{v: v, gen: gen, leveled: rules >= election.RulesDegraded, seen: v.Applied[model.SinkRelay].Ring, address: v.Applied[model.SinkAddress]}
+	return All{
+		v: v, gen: gen, leveled: rules >= election.RulesDegraded, seen: v.Applied[model.SinkRelay].Ring, address: v.Applied[model.SinkAddress],
+		services: Services(v),
+	}
+}
+
+// Services is what is decided for the VIPs of Services together.
+func (all *All) Services() Serving { return all.services }
+
+// Quiet tells whether it is no problem that connections to a VIP may be reset: nobody has asked to
+// keep them.
+func (all *All) Quiet(vip *model.VIP) bool {
+	return ofService(vip) && all.v.ServiceConnections == model.ServicesAuto
 }
 
 func (all *All) by(t time.Time) { all.out.Wake = model.Earliest(all.out.Wake, t) }

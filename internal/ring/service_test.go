@@ -11,8 +11,9 @@ import (
 
 // service is the VIP of a Service, on a node that keeps its connections.
 func service(v *model.View) *model.VIP {
-	v.KeepServices = true
-	return &model.VIP{Addr: four, Kind: "Service", L2: true, Unbound: true}
+	v.ServiceConnections = model.ServicesKeep
+	v.VIPs = []model.VIP{{Addr: four, Kind: "Service", L2: true, Unbound: true}}
+	return &v.VIPs[0]
 }
 
 // TestHolderOfAService: while new connections come in, for a while after it, and as long as the
@@ -35,7 +36,7 @@ func TestHolderOfAService(t *testing.T) {
 		{"has some of another one", nil, sees(four.Next()), false, time.Time{}, false, time.Time{}},
 		{"nobody has looked", nil, nil, false, time.Time{}, true, time.Time{}},
 		{"is bound", func(_ *model.View, vip *model.VIP) { vip.Unbound = false }, sees(four), true, time.Time{}, false, time.Time{}},
-		{"nobody asked to keep them", func(v *model.View, _ *model.VIP) { v.KeepServices = false }, sees(four), true, time.Time{}, false, time.Time{}},
+		{"nobody asked to keep them", func(v *model.View, _ *model.VIP) { v.ServiceConnections = model.ServicesReset }, sees(four), true, time.Time{}, false, time.Time{}},
 		{"no rings here", func(v *model.View, _ *model.VIP) { v.NoRelay = true }, sees(four), true, time.Time{}, false, time.Time{}},
 		{"cannot be listed", nil, &model.RingHost{Untold: "no"}, true, time.Time{}, false, time.Time{}},
 	} {
@@ -76,7 +77,8 @@ func TestLettingGoOfAService(t *testing.T) {
 	if got := all.HeldUntil(&model.VIP{Addr: four}, true, false, was); !got.Equal(was) {
 		t.Errorf("bound: %v", got)
 	}
-	if v.KeepServices = false; !all.HeldUntil(vip, true, false, was).Equal(was) {
+	v.ServiceConnections = model.ServicesReset
+	if all = New(v, 1, 0); !all.HeldUntil(vip, true, false, was).Equal(was) {
 		t.Error("not kept")
 	}
 }

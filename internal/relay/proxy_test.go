@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestWhichProxy: the mode of kube-proxy is known by what it has in the kernel, in each family and
+// by each of the two iptables. To look for it leaves no table behind.
+func TestWhichProxy(t *testing.T) {
+	l := newLab(t)
+	// What kube-proxy 1.35 makes. In IPVS mode it has the chains, too, but for its canary.
+	ipvs := "-t nat -N KUBE-SERVICES\n-t nat -A PREROUTING -j KUBE-SERVICES\n-t nat -N KUBE-PROXY-FIREWALL"
+	iptables := ipvs + "\n-t mangle -N KUBE-PROXY-CANARY\n-t nat -N KUBE-PROXY-CANARY\n-t filter -N KUBE-PROXY-CANARY"
+	for _, c := range []struct {
+		what, by, rules string
+		want            model.Proxy
+	}{
+		{"nothing", "", "", model.ProxyNone},
+		{"of somebody else", "nft", "add table ip proxy\nadd table ip kube-proxy2\nadd table inet kube-proxy", model.ProxyNone},
+		{"nftables", "nft", "add table ip kube-proxy", model.ProxyNFTables},
+		{"nftables, IPv6", "nft", "add table ip6 kube-proxy", model.ProxyNFTables},
+		{"iptables-nft", "iptables-nft", iptables, model.ProxyIPTables},
+		{"ip6tables-nft", "ip6tables-nft", iptables, model.ProxyIPTables},
+		{"IPVS by nft", "iptables-nft", ipvs, model.ProxyNone},
+		{"kubelet alone", "iptables-nft", "-t mangle -N KUBE-KUBELET-CANARY\n-t mangle -N KUBE-IPTABLES-HINT", model.ProxyNone},
+		{"iptables-legacy", "iptables-legacy", iptables, model.ProxyIPTables},
+		{"ip6tables-legacy", "ip6tables-legacy", iptables, model.ProxyIPTables},
+		{"IPVS by legacy", "iptables-legacy", ipvs + "\n-t mangle -N KUBE-KUBELET-CANARY", model.ProxyNone},
+		{"legacy of many rules", "iptables-legacy", strings.Repeat("-t mangle -A FORWARD -j ACCEPT\n", 40) + iptables, model.ProxyIPTables},
+	} {
+		host := nodes[1]
+		l.nft(host, "flush ruleset")
+		for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
+			for _, table := range []string{"mangle", "nat", "filter"} {
+				l.ExecOn(host, program, "-t", table, "-F")
+				l.ExecOn(host, program, "-t", table, "-X")
+			}
+		}
+		for line := range strings.Lines(c.rules) {
+			if line = strings.TrimSpace(line); line != "" {
+				l.ExecOn(host, append([]string{c.by}, strings.Fields(line)...)...)
+			}
+		}
+		if got := l.looked(host).Proxy; got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+	if l.looked(hostA); l.ExecOn(hostA, "cat", "/proc/net/ip_tables_names") != "" {
+		t.Error("a table of iptables-legacy was made")
+	}
+}
+
+// TestLooksForTheProxy: only where there are Services, again and again, and what cannot be found out
+// does not change what was.
+func TestLooksForTheProxy(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	look := func(asked bool) model.Proxy {
+		b.d.host.proxy = time.Time{}
+		got := model.Applied{}
+		l.In(hostB, func() {
+			got, _ = b.d.Apply(t.Context(), &model.Desired{Rings: true, Services: model.Services{Asked: asked, Kept: asked}})
+		})
+		return got.Ring.Proxy
+	}
+	if got := look(false); got != model.ProxyUnknown {
+		t.Errorf("not asked: %d", got)
+	}
+	if got := look(true); got != model.ProxyNone {
+		t.Errorf("no kube-proxy: %d", got)
+	}
+	l.nft(hostB, "add table ip kube-proxy")
+	if got := look(true); got != model.ProxyNFTables {
+		t.Errorf("it has begun: %d", got)
+	}
+	l.In(hostB, func() {
+		dropRights(t)
+		b.d.host.proxy = time.Time{}
+		_ = b.d.session.Close() // a socket keeps the rights that it was opened with
+		got, _ := b.d.Apply(t.Context(), &model.Desired{Rings: true, Services: model.Services{Asked: true, Kept: true}})
+		if got.Ring.Proxy != model.ProxyNFTables {
+			t.Errorf("nobody can tell: %d", got.Ring.Proxy)
+		}
+	})
+	l.nft(hostB, "delete table ip kube-proxy")
+	if got := look(true); got != model.ProxyNone {
+		t.Errorf("it is gone: %d", got)
+	}
+}
+
+// TestKernelWithoutTracking: it keeps all rings but those of Services, and gets those when it can.
+func TestKernelWithoutTracking(t *testing.T) {
+	l := newLab(t)
+	b := l.driver(hostB, discard())
+	service := netip.MustParseAddr("10.0.0.201")
+	bound, tracked := toward(vip4, hostA), toward(service, hostA)
+	tracked.Tracked = true
+	is := &b.d.tables[v4].untracked
+	*is = ability{unix.ENOENT.Error(), time.Now()}
+	got := b.apply(bound, tracked)
+	if !got.VIPs[vip4].Relaying || got.VIPs[vip4].Err != "" {
+		t.Errorf("what is bound: %+v", got.VIPs[vip4])
+	}
+	if is := got.VIPs[service]; is.Relaying || is.Err == "" {
+		t.Errorf("the Service: %+v", is)
+	}
+	if got.Ring == nil || got.Ring.Kernel != (model.PerFamily{}) {
+		t.Errorf("the kernel cannot relay: %+v", got.Ring)
+	}
+	is.asked = time.Now().Add(-retryAfter)
+	if got = b.apply(bound, tracked); !got.VIPs[service].Relaying || !got.VIPs[vip4].Relaying {
+		t.Errorf("asked again: %+v", got.VIPs)
+	}
+}

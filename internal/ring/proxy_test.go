@@ -1,0 +1,161 @@
+package ring
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"lbd.dev/lbd/internal/model"
+)
+
+// TestServicesAreKept: by default where kube-proxy tracks connections and the host can find them,
+// and silently; for whoever asks for it also with what may do the same as kube-proxy, and as a
+// problem. Until the driver has looked it is taken for granted.
+func TestServicesAreKept(t *testing.T) {
+	const none, ipvs = "kube-proxy has no rules of the mode nftables or iptables on this node", "kube-proxy is in IPVS mode"
+	both := []model.VIP{{Addr: four, Unbound: true, L2: true}, {Addr: six, Unbound: true, L2: true}}
+	has := func(name string) func(*model.View) {
+		return func(v *model.View) { v.Links[name] = model.Link{Name: name} }
+	}
+	for _, c := range []struct {
+		what       string
+		seen       *model.RingHost
+		change     func(*model.View)
+		auto, keep bool
+		why        string
+	}{
+		{"nobody has looked", nil, nil, true, true, ""},
+		{"nobody has looked for kube-proxy", &model.RingHost{}, nil, true, true, ""},
+		{"nftables", &model.RingHost{Proxy: model.ProxyNFTables}, nil, true, true, ""},
+		{"iptables", &model.RingHost{Proxy: model.ProxyIPTables}, nil, true, true, ""},
+		{"no rules", &model.RingHost{Proxy: model.ProxyNone}, nil, false, true, none},
+		{"Cilium", &model.RingHost{Proxy: model.ProxyNone}, has(model.CiliumInterface), false, true, none + "; Cilium is here, and may stand in for it"},
+		{"Cilium beside kube-proxy", &model.RingHost{Proxy: model.ProxyIPTables}, has(model.CiliumInterface), true, true, ""},
+		{"IPVS", &model.RingHost{Proxy: model.ProxyIPTables}, has(model.IPVSInterface), false, false, ipvs},
+		{"IPVS, and nobody has looked", nil, has(model.IPVSInterface), false, false, ipvs},
+		{"no NFT_CT", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"no ct", "no ct"}}, nil, true, true, "IPv4: the kernel cannot look for tracked connections (CONFIG_NFT_CT): no ct; IPv6: the kernel"},
+		{"no NFT_CT, one family", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, nil, true, true, "IPv6: the kernel cannot look for"},
+		{"no NFT_CT for what there is", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, func(v *model.View) { v.VIPs = v.VIPs[:1] }, true, true, ""},
+		{"a firewall", &model.RingHost{Proxy: model.ProxyNFTables, Drops: model.PerFamily{"output", ""}}, nil, true, true, "IPv4: output drops"},
+		{"cannot be listed", &model.RingHost{Proxy: model.ProxyNFTables, Untold: "no"}, func(v *model.View) { v.VIPs = v.VIPs[:1] }, true, true, "tracked connections cannot be listed: no"},
+	} {
+		for mode, want := range map[model.ServiceConnections]bool{model.ServicesReset: false, model.ServicesAuto: c.auto, model.ServicesKeep: c.keep} {
+			v := world(2)
+			v.VIPs, v.ServiceConnections = both, mode
+			v.Applied[model.SinkRelay] = model.Applied{Ring: c.seen}
+			if c.change != nil {
+				c.change(v)
+			}
+			all := New(v, 1, 0)
+			got, vip := all.Services(), &v.VIPs[len(v.VIPs)-1]
+			why := c.why
+			if mode == model.ServicesReset {
+				why = ""
+			}
+			if got.Kept != want || got.Asked != (mode != model.ServicesReset) || !strings.HasPrefix(got.Why(), why) || why == "" && got.Why() != "" {
+				t.Errorf("%s, %d: %+v, want %v %q", c.what, mode, got.Services, want, why)
+			}
+			if known := mode != model.ServicesReset && c.seen != nil && c.seen.Proxy != model.ProxyUnknown; got.Known != known {
+				t.Errorf("%s, %d: known %v", c.what, mode, got.Known)
+			}
+			said := ""
+			for i := range v.VIPs {
+				said += all.Obstacle(&v.VIPs[i], "eth0")
+			}
+			if (said != "") != (why != "") {
+				t.Errorf("%s, %d: says of the VIPs %q", c.what, mode, said)
+			}
+			if all.Quiet(vip) != (mode == model.ServicesAuto) || all.Quiet(&model.VIP{Addr: four, L2: true}) {
+				t.Errorf("%s, %d: quiet about the Service %v", c.what, mode, all.Quiet(vip))
+			}
+		}
+	}
+}
+
+// TestServicesThatThereMayBe: nothing is looked for, which costs, on a node without Services, but for
+// one that does not know its cluster yet.
+func TestServicesThatThereMayBe(t *testing.T) {
+	bound, learned := model.VIP{Addr: four, L2: true}, model.VIP{Addr: four, Unbound: true, Kind: model.KindBGPListener}
+	forwarded := model.VIP{Addr: four, Unbound: true, Kind: model.KindLoadBalancer}
+	for _, c := range []struct {
+		what   string
+		vips   []model.VIP
+		synced map[model.SourceName]bool
+		off    bool
+		want   bool
+	}{
+		{"none", []model.VIP{bound, learned, forwarded}, nil, false, false},
+		{"one", []model.VIP{bound, {Addr: six, Unbound: true}}, nil, false, true},
+		{"its cluster is not known", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: false}, false, true},
+		{"its cluster has none", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: true}, false, false},
+		{"no rings here", []model.VIP{{Addr: six, Unbound: true}}, nil, true, false},
+	} {
+		v := world(2)
+		v.VIPs, v.Synced, v.NoRelay, v.ServiceConnections = c.vips, c.synced, c.off, model.ServicesAuto
+		if got := Services(v); got.Asked != c.want || got.Kept != c.want {
+			t.Errorf("%s: %+v, want %v", c.what, got.Services, c.want)
+		}
+	}
+}
+
+// TestKubeProxyComesAndGoes: what kube-proxy has in the kernel counts at once, and that it is away
+// after a while, however it comes and goes meanwhile.
+func TestKubeProxyComesAndGoes(t *testing.T) {
+	v := world(2)
+	v.VIPs, v.ServiceConnections = []model.VIP{{Addr: four, Unbound: true}}, model.ServicesAuto
+	for _, c := range []struct {
+		what  string
+		after time.Duration
+		is    model.Proxy
+		kept  bool
+		wake  time.Duration
+	}{
+		{"not looked for", 0, model.ProxyUnknown, true, 0},
+		{"kube-proxy has not begun", 0, model.ProxyNone, false, 0},
+		{"it still has not", time.Hour, model.ProxyNone, false, 0},
+		{"it has", time.Second, model.ProxyIPTables, true, 0},
+		{"it changes its mode", time.Hour, model.ProxyNone, true, ProxyPatience},
+		{"it is about to", ProxyPatience - 1, model.ProxyNone, true, 1},
+		{"it has done so", 0, model.ProxyNFTables, true, 0},
+		{"somebody flushes the firewall", time.Second, model.ProxyNone, true, ProxyPatience},
+		{"nobody looks", ProxyPatience / 2, model.ProxyUnknown, true, 0},
+		{"it stays away", ProxyPatience/2 - 1, model.ProxyNone, true, 1},
+		{"for too long", 1, model.ProxyNone, false, 0},
+		{"nobody looks again", time.Second, model.ProxyUnknown, false, 0},
+		{"it is back", time.Second, model.ProxyNFTables, true, 0},
+		{"and away again", time.Second, model.ProxyNone, true, ProxyPatience},
+	} {
+		v.Now = v.Now.Add(c.after)
+		v.Applied[model.SinkRelay] = model.Applied{Ring: &model.RingHost{Proxy: c.is}}
+		got := Services(v)
+		v.Memory.Proxy = got.Memory
+		want := time.Time{}
+		if c.wake != 0 {
+			want = v.Now.Add(c.wake)
+		}
+		if got.Kept != c.kept || !got.Wake.Equal(want) {
+			t.Errorf("%s: kept %v, wakes %v, want %v, %v", c.what, got.Kept, got.Wake, c.kept, want)
+		}
+	}
+}
+
+// TestForwardedOnAHostWithoutKubeProxy: lbd forwards those connections itself.
+func TestForwardedOnAHostWithoutKubeProxy(t *testing.T) {
+	v := world(2)
+	v.Links[model.IPVSInterface] = model.Link{Name: model.IPVSInterface}
+	v.VIPs = []model.VIP{{Addr: four, Unbound: true, L2: true, Kind: model.KindLoadBalancer}}
+	v.Applied[model.SinkRelay] = model.Applied{Ring: &model.RingHost{Proxy: model.ProxyNone}}
+	all := New(v, 1, 0)
+	if vip := &v.VIPs[0]; !all.KeepsService(vip, "eth0") || all.Obstacle(vip, "eth0") != "" || all.Quiet(vip) {
+		t.Errorf("it has no ring: %q", all.Obstacle(vip, "eth0"))
+	}
+	v.Applied[model.SinkRelay] = model.Applied{Ring: &model.RingHost{Untracked: model.PerFamily{"no ct", ""}}}
+	all = New(v, 1, 0)
+	if vip := &v.VIPs[0]; all.KeepsService(vip, "eth0") || all.Obstacle(vip, "eth0") == "" {
+		t.Error("it has a ring although the kernel tracks nothing")
+	}
+	if bound := (model.VIP{Addr: netip.MustParseAddr("10.0.0.201"), L2: true}); !all.Keeps(&bound, "eth0") {
+		t.Error("what is bound lost its ring")
+	}
+}
