@@ -2,11 +2,13 @@ package controlplane_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -55,9 +57,10 @@ spec: {myASN: 64512, peerASN: 64513, peerAddress: "fd77::1", families: [ipv6]}
 // TestServiceConnections: connections through Services stay open while every node is
 // drained in turn and its daemon is restarted, whatever mode kube-proxy is in, wherever
 // their Pods are, and whether their packets move with the owner or since a router
-// chooses anew. New ones open meanwhile, as ever.
+// chooses anew. New ones open meanwhile, as ever. Nobody has asked for that: each node finds
+// out by itself, and follows its kube-proxy.
 func TestServiceConnections(t *testing.T) {
-	f := newFleetWith(t, ways, controlplane.Options{Daemon: "serviceConnections: keep\n"})
+	f := newFleetWith(t, ways, controlplane.Options{})
 	other := f.nodes[1]
 	if err := errors.Join(other.Proxy.Stop(5*time.Second), other.StartProxy(t.Context(), "iptables", proxyPause)); err != nil {
 		t.Fatal(err)
@@ -67,6 +70,9 @@ func TestServiceConnections(t *testing.T) {
 	r.vips = f.services(t, "routed")
 	vips = append(vips, r.vips...)
 	r.spreads(t, r.Nodes)
+	for _, n := range f.nodes {
+		f.keeps(t, n, "")
+	}
 	f.answered(t, r.vips, f.pods...) // by each node: kube-proxy may be later than lbd
 	quiet := f.talk(t, f.lines(t, vips))
 	var open []*line
@@ -102,6 +108,48 @@ func TestServiceConnections(t *testing.T) {
 	}
 	if lost := quiet(); len(lost) > 0 {
 		t.Errorf("lost while they were talking: %v", lost)
+	}
+	if _, err := f.Lab.Exec(t.Context(), &other.Host, "ip", "link", "add", "kube-ipvs0", "type", "bridge"); err != nil {
+		t.Fatal(err)
+	}
+	f.keeps(t, other, "kube-proxy is in IPVS mode")
+	if _, err := f.Lab.Exec(t.Context(), &other.Host, "ip", "link", "del", "kube-ipvs0"); err != nil {
+		t.Fatal(err)
+	}
+	f.keeps(t, other, "")
+}
+
+// keeps waits until a node keeps connections to Services, or says why it does not. The latter is
+// no problem.
+func (f *fleet) keeps(t *testing.T, n *controlplane.Node, why string) {
+	t.Helper()
+	err := controlplane.Eventually(t.Context(), 30*time.Second, n.Name+" has found out about its kube-proxy", func() error {
+		text, err := f.statusOf(t.Context(), n)
+		if err != nil {
+			return err
+		}
+		var is struct {
+			ServiceConnections *struct {
+				Kept   bool
+				Reason string
+			}
+			VIPs []struct{ Ring string }
+		}
+		if err := json.Unmarshal([]byte(text), &is); err != nil {
+			return err
+		}
+		if s := is.ServiceConnections; s == nil || s.Kept != (why == "") || !strings.HasPrefix(s.Reason, why) || why == "" && s.Reason != "" {
+			return fmt.Errorf("it says %+v", s)
+		}
+		for _, v := range is.VIPs {
+			if v.Ring != "" {
+				return fmt.Errorf("a problem: %s", v.Ring)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
