@@ -111,6 +111,9 @@ func TestKernelWithoutTracking(t *testing.T) {
 	if is := got.VIPs[service]; is.Relaying || is.Err == "" {
 		t.Errorf("the Service: %+v", is)
 	}
+	if rules := l.nft(hostB, "list table ip lbd-relay"); strings.Contains(rules, "ct state") {
+		t.Errorf("the kernel was asked for what it cannot do:\n%s", rules)
+	}
 	if got.Ring == nil || got.Ring.Kernel != (model.PerFamily{}) {
 		t.Errorf("the kernel cannot relay: %+v", got.Ring)
 	}
