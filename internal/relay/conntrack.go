@@ -39,8 +39,22 @@ func (h *hooks) base(c *nftables.Conn, f family, g *flow) *nftables.Chain {
 		policy := nftables.ChainPolicyAccept
 		*at = c.AddChain(&nftables.Chain{Name: name, Table: f.table(), Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(nftables.ChainPriority(order)), Policy: &policy})
+		if g.tracked {
+			c.AddRule(&nftables.Rule{Table: f.table(), Chain: *at, Exprs: f.settled()})
+		}
 	}
 	return *at
+}
+
+// settled accepts what belongs to a connection that this host tracks and has no mark to take off,
+// whatever it is for: nearly all packets of a host, so it comes before the rules of any ring.
+func (f family) settled() []expr.Any {
+	return slices.Concat(known(), f.loadDSCP(), []expr.Any{&expr.Cmp{Op: expr.CmpOpLt, Register: reg, Data: f.dscp(chosenHop)}}, accept())
+}
+
+// known matches what belongs to a connection that this host tracks.
+func known() []expr.Any {
+	return nft.InState(nft.StateEstablished | nft.StateRelated | nft.StateUntracked)
 }
 
 // hooks are the chains in which packets come in; nil if no flow needs them.
@@ -89,7 +103,7 @@ func (b *builder) fromServers(in, place *nftables.Chain, of *model.Repliers, lif
 
 // knows has what belongs to a connection that this host tracks kept.
 func (b *builder) knows(place, keep *nftables.Chain) {
-	b.rule(place, nft.InState(nft.StateEstablished|nft.StateRelated|nft.StateUntracked), jump(keep))
+	b.rule(place, known(), jump(keep))
 }
 
 // lookTracked finds out, at times, to which addresses this host has connections that it

@@ -183,3 +183,22 @@ func TestAskForTracking(t *testing.T) {
 		}
 	})
 }
+
+// What a host tracks leaves the rules first, whatever it is for and however many rings there are;
+// but what came by a ring goes on, to have its mark taken off.
+func TestTrackedLeavesFirst(t *testing.T) {
+	l := newLab(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		l.trackedRing(vip, nodes[:2]...)
+		dscp, first := fmt.Sprintf("%s dscp < ", familyOf(vip)), ""
+		for line := range strings.Lines(l.nft(hostA, fmt.Sprintf("list chain %s %s prerouting-tracked", familyOf(vip), TableName))) {
+			if strings.Contains(line, "ct state") || strings.Contains(line, "goto") {
+				first = line
+				break
+			}
+		}
+		if !strings.Contains(first, "ct state established,related,untracked") || !strings.Contains(first, "accept") || !strings.Contains(first, dscp) {
+			t.Errorf("%s: the first rule is %q", vip, first)
+		}
+	}
+}
