@@ -33,6 +33,9 @@ func twoClusters(t *testing.T, l *controlplane.TenantLab) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := shop.Kubectl(ctx, "label", "node", shop.Nodes[0].Name, "node.kubernetes.io/exclude-from-external-load-balancers-"); err != nil { // it was drained
+		t.Fatal(err)
+	}
 	for i, nodePort := range []int{30090, 30091} { // others than in shop
 		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/ports/%d/nodePort", "value": %d}]`, i, nodePort)
 		if _, err := second.Kubectl(ctx, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
