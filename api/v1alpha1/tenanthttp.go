@@ -222,11 +222,11 @@ func (h *TenantHTTP) setDefaults() {
 }
 
 // Families are those of NodePorts at which nodes answer by one family alone.
-func (s *TenantRouteSpec) Families() iter.Seq2[int32, AddressFamily] {
-	return func(yield func(int32, AddressFamily) bool) {
+func (s *TenantRouteSpec) Families() iter.Seq2[TenantHTTPBackend, AddressFamily] {
+	return func(yield func(TenantHTTPBackend, AddressFamily) bool) {
 		for _, r := range s.Rules {
 			for _, p := range r.Paths {
-				if p.Family != "" && !yield(p.NodePort, p.Family) {
+				if p.Family != "" && !yield(TenantHTTPBackend{Service: p.Service, NodePort: p.NodePort}, p.Family) {
 					return
 				}
 			}
@@ -236,7 +236,7 @@ func (s *TenantRouteSpec) Families() iter.Seq2[int32, AddressFamily] {
 		}
 		for _, r := range s.HTTP.Rules {
 			for _, b := range r.Backends {
-				if b.Family != "" && !yield(b.NodePort, b.Family) {
+				if b.Family != "" && !yield(b, b.Family) {
 					return
 				}
 			}

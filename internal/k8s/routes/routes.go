@@ -213,6 +213,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // input is what there is now; false: not all of it is known.
 func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
+	before := k.reading() // what is stale when it is taken may be fresh right after
 	k.mu.Lock()
 	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
 	k.mu.Unlock()
@@ -228,7 +229,7 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 	}
 	all := k.routes.All()
 	k.gateway.add(in, all)
-	if !k.knows(in) {
+	if !k.knows(in, before) {
 		return nil, nil, false
 	}
 	for key, o := range all {
@@ -277,10 +278,11 @@ func (k *Keeper) reading() (r reading) {
 	return r
 }
 
-// knows adds what is not known, and logs it once; false: nobody knows yet.
-func (k *Keeper) knows(in *routes.Input) bool {
+// knows adds what is not known, or was not when it was taken, and logs it once; false: nobody knows yet.
+func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 	before := k.read.notRead
 	k.read = k.reading()
+	k.read.notRead = cmp.Or(k.read.notRead, taken.notRead)
 	in.NotRead, in.HTTPRoutesLacking = k.read.notRead, k.read.lacking
 	switch now := k.read.notRead; {
 	case now != "" && before == "":

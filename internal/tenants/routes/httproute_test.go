@@ -201,10 +201,19 @@ func TestFamiliesOfNodePorts(t *testing.T) {
 			t.Errorf("%q: %s, want %s", family, got, want)
 		}
 	}
-	two := w.httpRoute("shop", "two", 2, "b.shop.example.com")
-	two.Spec.HTTP.Rules[0].Backends[0].Family = v1alpha1.FamilyIPv6
-	r.Spec.Rules[0].Paths[0].Family = ""
-	if got := ports(); got != "IPv6 "+port+" IPv6 "+port { // another Service, and the same NodePort
-		t.Error(got)
+	// What is refused, is of another Service with the same NodePort, or is contradicted, takes no endpoint of others.
+	r.Spec.Rules[0].Paths[0].Family = v1alpha1.FamilyIPv4
+	before := ports()
+	w.route("shop", "refused", 2, "not.allowed.invalid").Spec.Rules[0].Paths[0] = v1alpha1.TenantPath{Path: "/", Type: v1alpha1.PathPrefix, Service: "web", NodePort: 30080, Family: v1alpha1.FamilyIPv6}
+	if got := ports(); got != before {
+		t.Errorf("a refused route: %s", got)
+	}
+	w.httpRoute("shop", "two", 2, "b.shop.example.com").Spec.HTTP.Rules[0].Backends[0].Family = v1alpha1.FamilyIPv6 // Service two
+	if got := ports(); got != "IPv4 "+port+" IPv6 "+port {
+		t.Errorf("another Service: %s", got)
+	}
+	w.Routes[keyOf("shop", "refused")].Spec.Rules[0].Host = "c.shop.example.com"
+	if got := ports(); got != "IPv4 "+port+" IPv6 "+port+" IPv6 "+port {
+		t.Errorf("a route that says otherwise: %s", got)
 	}
 }

@@ -87,7 +87,7 @@ func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
 func (out *Output) difference(in *Input, accepted []model.Key) {
 	wanted := make(map[ID]bool)
 	ports, http := in.ports(accepted)
-	other := in.unanswered()
+	other := in.unanswered(accepted)
 	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
 		c := in.Clusters[id.Namespace]
 		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
@@ -137,7 +137,7 @@ func (out *Output) want(in *Input, wanted map[ID]bool, id ID, body map[string]an
 func (out *Output) endpoints(in *Input, wanted map[ID]bool, service ID, nodePorts []int32, unanswered map[familyPort]bool) {
 	c := in.Clusters[service.Namespace]
 	for _, family := range families(in.Have[service]) {
-		list := slices.DeleteFunc(slices.Clone(nodePorts), func(p int32) bool { return unanswered[familyPort{service.Namespace, p, family}] })
+		list := slices.DeleteFunc(slices.Clone(nodePorts), func(p int32) bool { return unanswered[familyPort{service, p, family}] })
 		if len(list) == 0 {
 			continue
 		}
@@ -182,23 +182,32 @@ func families(have Have) (list []string) {
 	return list
 }
 
-// familyPort is a NodePort of a cluster by a family of addresses.
+// familyPort is a port of a Service by a family of addresses.
 type familyPort struct {
-	namespace string
-	nodePort  int32
-	family    string
+	service  ID
+	nodePort int32
+	family   string
 }
 
-// unanswered are the NodePorts at which nodes do not answer by a family, since the Service is of the other alone.
-func (in *Input) unanswered() map[familyPort]bool {
+// unanswered are the ports at which nodes do not answer by a family, since the Service of the tenant is of the other alone. What
+// routes say against each other says nothing.
+func (in *Input) unanswered(accepted []model.Key) map[familyPort]bool {
 	all := make(map[familyPort]bool)
-	for key, r := range in.Routes {
-		for nodePort, family := range r.Spec.Families() {
+	for _, key := range accepted {
+		r := in.Routes[key]
+		for b, family := range r.Spec.Families() {
+			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b.Service)}}
 			other := "IPv6"
 			if family == v1alpha1.FamilyIPv6 {
 				other = "IPv4"
 			}
-			all[familyPort{key.Namespace, nodePort, other}] = true
+			all[familyPort{id, b.NodePort, other}] = true
+		}
+	}
+	for x := range all {
+		if y := (familyPort{x.service, x.nodePort, "IPv4"}); x.family == "IPv6" && all[y] {
+			delete(all, x)
+			delete(all, y)
 		}
 	}
 	return all

@@ -328,12 +328,14 @@ func allowed(key string, allow []string) bool {
 	})
 }
 
-// wide tells whether an annotation, in lower case, can give hostnames or name objects of others.
+// wide tells whether an annotation, in lower case, can give hostnames, name objects of others, or have the engine connect
+// elsewhere.
 func wide(key string) bool {
 	name := key[strings.LastIndexByte(key, '/')+1:]
 	with := func(has func(s, part string) bool, parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return has(name, p) })
 	}
-	return with(strings.HasPrefix, "config-", "server-alias", "router.tls.domains.") ||
+	return with(strings.HasPrefix, "config-", "server-alias", "router.tls.domains.", "from-to-www", "redirect-from", "host-aliases") ||
+		with(strings.HasSuffix, "-sans", "cluster-issuer", "-configmap", "custom-headers", "set-headers", "plugins", "auth-url", "mirror-target", "route-acl") ||
 		with(strings.HasSuffix, "router.entrypoints", "hostname", "common-name", "alt-names", "-secret", "router.middlewares", "router.tls.options", "service.serverstransport")
 }

@@ -295,6 +295,9 @@ func TestWideAnnotations(t *testing.T) {
 		"external-dns.alpha.kubernetes.io/internal-hostname", "cert-manager.io/common-name", "cert-manager.io/alt-names", "haproxy-ingress.github.io/config-backend", "haproxy-ingress.github.io/config-frontend-late",
 		"traefik.ingress.kubernetes.io/router.middlewares", "traefik.ingress.kubernetes.io/router.tls.options", "traefik.ingress.kubernetes.io/service.serverstransport",
 		"traefik.ingress.kubernetes.io/router.entrypoints", "traefik.ingress.kubernetes.io/router.tls.domains.0.main", "traefik.ingress.kubernetes.io/router.tls.domains.1.sans",
+		"nginx.ingress.kubernetes.io/from-to-www-redirect", "nginx.ingress.kubernetes.io/auth-url", "nginx.ingress.kubernetes.io/mirror-target", "nginx.ingress.kubernetes.io/auth-proxy-set-headers",
+		"nginx.ingress.kubernetes.io/custom-headers", "nginx.ingress.kubernetes.io/fastcgi-params-configmap", "cert-manager.io/ip-sans", "cert-manager.io/uri-sans", "cert-manager.io/cluster-issuer",
+		"haproxy-ingress.github.io/redirect-from", "haproxy-ingress.github.io/auth-url", "nginx.konghq.com/host-aliases", "nginx.konghq.com/plugins", "nginx.haproxy.org/route-acl",
 		"nginx.ingress.kubernetes.io/auth-tls-secret", "nginx.ingress.kubernetes.io/server-snippet",
 	}
 	for _, key := range wide {

@@ -13,7 +13,7 @@ import (
 // of one, and a Service that is deleted may be behind one, so nothing changes but the endpoints of Services: they follow the nodes.
 func (out *Output) standStill(in *Input) {
 	out.Still = true
-	wanted, other := make(map[ID]bool), in.unanswered()
+	wanted, other := make(map[ID]bool), in.unserved()
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
 		if id.Kind != KindService || in.Clusters[id.Namespace].Tenant == nil {
 			continue
@@ -49,4 +49,31 @@ func serviceOf(slice ID, have Have) ID {
 	labels, _ := meta["labels"].(map[string]any)
 	name, _ := labels[labelOfSlice].(string)
 	return ID{KindService, model.Key{Namespace: slice.Namespace, Name: name}}
+}
+
+// unserved are the ports that Services have and their EndpointSlices of a family have not.
+func (in *Input) unserved() map[familyPort]bool {
+	served, some := map[familyPort]bool{}, map[ID]bool{}
+	for id, have := range in.Have {
+		if id.Kind == KindSlice {
+			family, _ := have.Body["addressType"].(string)
+			some[serviceOf(id, have)] = true
+			for _, p := range objectsIn(have.Body, "ports") {
+				port, _ := p["port"].(int64)
+				served[familyPort{serviceOf(id, have), int32(port), family}] = true
+			}
+		}
+	}
+	all := map[familyPort]bool{}
+	for id := range some {
+		for _, port := range portsIn(in.Have[id]) {
+			for family := range sliceSuffix {
+				x := familyPort{id, port, family}
+				if !served[x] {
+					all[x] = true
+				}
+			}
+		}
+	}
+	return all
 }

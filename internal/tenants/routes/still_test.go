@@ -200,3 +200,23 @@ func TestHTTPRoutesLacking(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestStandStillFamilies: while nobody knows the HTTPRoutes of the hub, endpoints have the families that they had, whatever
+// becomes of the route.
+func TestStandStillFamilies(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"another port":   func(w *world) { w.ask(keyOf("shop", "web")).Rules[0].Paths[0].NodePort = 30099 },
+		"another family": func(w *world) { w.ask(keyOf("shop", "web")).Rules[0].Paths[0].Family = v1alpha1.FamilyIPv6 },
+		"deleted":        func(w *world) { delete(w.Routes, keyOf("shop", "web")) },
+	} {
+		w := newWorld()
+		w.route("shop", "web", 1, "a.shop.example.com").Spec.Rules[0].Paths[0].Family = v1alpha1.FamilyIPv4
+		w.route("shop", "both", 1, "b.shop.example.com")
+		w.step(t)
+		w.NotRead = "httproutes"
+		change(w)
+		if out := Step(&w.Input); len(out.Writes)+len(out.Deletes) > 0 {
+			t.Errorf("%s: writes %v, deletes %v", name, out.Writes, out.Deletes)
+		}
+	}
+}
