@@ -143,7 +143,7 @@ func (d *Daemon) services(is *model.Services) {
 		return
 	}
 	d.noted.services = *is
-	d.log.Info("services", "connections", either(is.Kept, "keep", "reset"), "reason", is.Why())
+	d.log.Info("services", "connections", either(is.Works, "keep", "reset"), "reason", is.Why())
 }
 
 // compare finds the VIPs that have changed. Both lists are sorted by address, layer

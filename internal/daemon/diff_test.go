@@ -22,7 +22,7 @@ import (
 // TestEqual: every field of a decision counts but those named here, a new one too.
 func TestEqual(t *testing.T) {
 	all := func(a, b *model.Desired) bool { return equal("", a, b) }
-	fieldtest.Same(t, all, "Gen", "ValidUntil", "Rules", "Status", "Refused", "Memory", "Services.Known", "Services.NoProxy", "Services.Unfit", "Wake", "Relay[].Ring: a copy", "Relay[].Repliers: a copy")
+	fieldtest.Same(t, all, "Gen", "ValidUntil", "Rules", "Status", "Refused", "Memory", "Services.Known", "Services.Works", "Services.NoProxy", "Services.Unfit", "Wake", "Relay[].Ring: a copy", "Relay[].Repliers: a copy")
 	var a, b model.Desired
 	now := time.Now()
 	a.Group.LeaseEnd, b.Group.LeaseEnd = now, now.UTC()
@@ -37,7 +37,7 @@ func TestEqualForItsDriver(t *testing.T) {
 	fieldtest.Same(t, func(a, b *model.Desired) bool {
 		alike := func(n model.SinkName) bool { return equal(n, a, b) }
 		return !slices.ContainsFunc(drivers, func(n model.SinkName) bool { return !alike(n) })
-	}, "Gen", "ValidUntil", "Rules", "Status", "Refused", "Memory", "Services.Known", "Services.NoProxy", "Services.Unfit", "Wake", "Relay[].Ring: a copy", "Relay[].Repliers: a copy")
+	}, "Gen", "ValidUntil", "Rules", "Status", "Refused", "Memory", "Services.Known", "Services.Works", "Services.NoProxy", "Services.Unfit", "Wake", "Relay[].Ring: a copy", "Relay[].Repliers: a copy")
 }
 
 // TestSameReport: every field of a report counts but which decision it is of, and when the

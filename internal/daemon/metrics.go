@@ -114,7 +114,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	gauge(descSettled, s.settled)
 	gauge(descDrain, s.draining)
 	if s.services.Asked && s.services.Known {
-		gauge(descKept, s.services.Kept)
+		gauge(descKept, s.services.Works)
 	}
 	gauge(descMachineDrain, s.machine.draining)
 	gauge(descManager, s.machine.manager)

@@ -22,10 +22,11 @@ func TestServicesAreToldOnce(t *testing.T) {
 		{model.Services{Asked: true, Kept: true}, nil, nil},
 		{model.Services{Asked: true, Known: true, NoProxy: none}, []string{`level=INFO msg=services connections=reset reason="no rules"`}, &v1alpha1.ServiceConnectionsStatus{Reason: none}},
 		{model.Services{Asked: true, Known: true, NoProxy: none}, nil, &v1alpha1.ServiceConnectionsStatus{Reason: none}},
-		{model.Services{Asked: true, Known: true, Kept: true}, []string{`level=INFO msg=services connections=keep reason=""`}, &v1alpha1.ServiceConnectionsStatus{Kept: true}},
+		{model.Services{Asked: true, Known: true, Kept: true, Works: true}, []string{`level=INFO msg=services connections=keep reason=""`}, &v1alpha1.ServiceConnectionsStatus{Kept: true}},
 		{model.Services{Asked: true, Kept: true}, nil, nil},
-		{model.Services{Asked: true, Known: true, Kept: true}, nil, &v1alpha1.ServiceConnectionsStatus{Kept: true}},
-		{model.Services{Asked: true, Known: true, Kept: true, Unfit: "output drops"}, []string{`connections=keep reason="output drops"`}, &v1alpha1.ServiceConnectionsStatus{Kept: true, Reason: "output drops"}},
+		{model.Services{Asked: true, Known: true, Kept: true, Works: true}, nil, &v1alpha1.ServiceConnectionsStatus{Kept: true}},
+		{model.Services{Asked: true, Known: true, Kept: true, Works: true, Unfit: "output drops"}, []string{`connections=keep reason="output drops"`}, &v1alpha1.ServiceConnectionsStatus{Kept: true, Reason: "output drops"}},
+		{model.Services{Asked: true, Known: true, Kept: true, Unfit: "output drops"}, []string{`connections=reset reason="output drops"`}, &v1alpha1.ServiceConnectionsStatus{Reason: "output drops"}},
 	} {
 		d := model.Desired{Services: c.is}
 		w.see(d, c.lines...)

@@ -52,7 +52,7 @@ func servicesStatus(s *model.Services) *v1alpha1.ServiceConnectionsStatus {
 	if !s.Asked || !s.Known {
 		return nil
 	}
-	return &v1alpha1.ServiceConnectionsStatus{Kept: s.Kept, Reason: s.Why()}
+	return &v1alpha1.ServiceConnectionsStatus{Kept: s.Works, Reason: s.Why()}
 }
 
 func status(v *model.View, d *model.Desired) v1alpha1.NodeStatus {

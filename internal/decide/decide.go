@@ -41,7 +41,6 @@ func Decide(v *model.View) model.Desired {
 	d.Synced = known.Complete
 	v = forwarding(unconfigured.WithRemoved(v), &d)
 	facts := gather(v, &d, known)
-	services(v, &d, facts.rings.Services())
 	remembered := 0
 	var t turn // begun anew for each VIP: one of its own would be an allocation
 	for i := range v.VIPs {
@@ -50,6 +49,7 @@ func Decide(v *model.View) model.Desired {
 			remembered++
 		}
 	}
+	services(v, &d, facts.rings.Services())
 	facts.letGo(unconfigured.ByLayer2(v, remembered))
 	facts.finish()
 	membership.Tell(v, &d)

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"lbd.dev/lbd/internal/model"
@@ -36,5 +37,21 @@ func TestRingIsTakenOver(t *testing.T) {
 	}
 	if s.run("holders m2", "decide"); s.d.Relay[0].Ring == was {
 		t.Error("it is the same without m3")
+	}
+}
+
+// TestServicesAreToldTogether: what is in the way of the ring of one Service by its interface is said
+// of all Services, quietly or not.
+func TestServicesAreToldTogether(t *testing.T) {
+	for _, mode := range []string{"auto", "keep"} {
+		s := newStage(t)
+		s.run("vip unbound", "services "+mode, "host proxy=nftables", "decide")
+		if is := s.d.Services; !is.Kept || !is.Works || is.Why() != "" {
+			t.Errorf("%s: nothing is in the way: %+v", mode, is)
+		}
+		s.run("link eth1 up 10.0.1.11/24", "way eth0 strict", "way eth1 gateway", "decide")
+		if is := s.d.Services; !is.Kept || is.Works || !strings.HasPrefix(is.Why(), "rp_filter is 1 on eth0") {
+			t.Errorf("%s: the way back: %+v", mode, is)
+		}
 	}
 }

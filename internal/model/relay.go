@@ -215,10 +215,10 @@ type Services struct {
 	Asked bool
 	// Known: the driver has looked. Until then it is taken for granted that it works.
 	Known bool
-	// Kept: this node takes part in their rings.
-	Kept bool
+	// Kept: this node is to take part in their rings, and Works that it can in one at least.
+	Kept, Works bool
 	// NoProxy says why it cannot work with what translates their packets here, and Unfit what else
-	// of this host is in the way of all of them, or of one family; empty if nothing is.
+	// is in the way of some of them; empty if nothing is.
 	NoProxy, Unfit string
 }
 

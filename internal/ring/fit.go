@@ -23,14 +23,26 @@ func unfitHost(seen *model.RingHost, a netip.Addr) string {
 	if seen == nil {
 		return ""
 	}
+	if port, ok := seen.ListensOn(a); ok && seen.Kernel.Of(a) == "" {
+		return fmt.Sprintf("a server listens on the address itself, port %d, and not on the wildcard address: it takes the packets of all connections for its own", port)
+	}
+	if seen.Drops.Of(a) == "" {
+		return unfitFamily(seen, a, "")
+	}
+	return unfitFamily(seen, a, fmt.Sprintf(" %s daddr %s", map[bool]string{true: "ip", false: "ip6"}[a.Is4()], a))
+}
+
+// unfitFamily is what is in the way of all addresses of the family; what a firewall is to accept is
+// narrowed by a match.
+func unfitFamily(seen *model.RingHost, a netip.Addr, match string) string {
+	if seen == nil {
+		return ""
+	}
 	if words := seen.Kernel.Of(a); words != "" {
 		return "the kernel cannot relay: " + words
 	}
-	if port, ok := seen.ListensOn(a); ok {
-		return fmt.Sprintf("a server listens on the address itself, port %d, and not on the wildcard address: it takes the packets of all connections for its own", port)
-	}
 	if chain := seen.Drops.Of(a); chain != "" {
-		return fmt.Sprintf("%s drops what is relayed; let it accept `ct state untracked %s daddr %s`", chain, map[bool]string{true: "ip", false: "ip6"}[a.Is4()], a)
+		return fmt.Sprintf("%s drops what is relayed; let it accept `ct state untracked%s`", chain, match)
 	}
 	return ""
 }
@@ -135,8 +147,17 @@ func (all *All) KeepsService(vip *model.VIP, iface string) bool {
 }
 
 // Obstacle says for people why connections to a VIP that are open may be reset when it moves, if
-// they ought not to be; empty if nothing is known to be in the way.
+// they ought not to be; empty if nothing is known to be in the way. Of Services it is added to what
+// is said of all of them.
 func (all *All) Obstacle(vip *model.VIP, iface string) string {
+	why := all.obstacle(vip, iface)
+	if ofService(vip) {
+		all.services.tell(why, all.KeepsService(vip, iface))
+	}
+	return why
+}
+
+func (all *All) obstacle(vip *model.VIP, iface string) string {
 	if all.v.NoRelay || vip.Learned() || ofService(vip) && all.v.ServiceConnections == model.ServicesReset {
 		return "" // as it was asked for
 	}

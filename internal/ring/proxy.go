@@ -20,6 +20,15 @@ type Serving struct {
 	Memory model.ProxyMemory // for the next decision
 	// Wake is when something changes by itself; zero: never.
 	Wake time.Time
+
+	some bool // Works tells of one VIP at least
+}
+
+// tell adds what is in the way of the connections to one of their VIPs, and whether they are kept.
+func (s *Serving) tell(why string, keeps bool) {
+	s.Unfit = cmp.Or(s.Unfit, why)
+	s.Works = keeps || s.some && s.Works
+	s.some = true
 }
 
 // Services decides whether this node takes part in the rings of Services.
@@ -43,6 +52,7 @@ func Services(v *model.View) (s Serving) {
 	// Whoever asks for it may have something else that translates packets as kube-proxy does.
 	_, ipvs := v.Links[model.IPVSInterface]
 	s.Kept = s.NoProxy == "" || v.ServiceConnections == model.ServicesKeep && !ipvs
+	s.Works = s.Kept
 	return s
 }
 
@@ -118,7 +128,7 @@ func untold(seen *model.RingHost) string {
 func unfitServices(seen *model.RingHost, ask []netip.Addr) string {
 	var words []string
 	for _, a := range ask {
-		why := cmp.Or(unfitHost(seen, a), untracked(seen, a))
+		why := cmp.Or(unfitFamily(seen, a, ""), untracked(seen, a))
 		switch {
 		case why == "":
 			continue

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,23 @@ import (
 // and silently; for whoever asks for it also with what may do the same as kube-proxy, and as a
 // problem. Until the driver has looked it is taken for granted.
 func TestServicesAreKept(t *testing.T) {
+	// Nothing is kept although it is tried, for each address has something in its way.
+	unkept := []string{"no NFT_CT", "cannot be listed", "a firewall for what there is", "a firewall of both", "the way back, for what there is"}
 	const none, ipvs = "kube-proxy has no rules of the mode nftables or iptables on this node", "kube-proxy is in IPVS mode"
 	both := []model.VIP{{Addr: four, Unbound: true, L2: true}, {Addr: six, Unbound: true, L2: true}}
 	has := func(name string) func(*model.View) {
 		return func(v *model.View) { v.Links[name] = model.Link{Name: name} }
+	}
+	only4 := func(v *model.View) { v.VIPs = v.VIPs[:1] }
+	strict := func(v *model.View) {
+		is := v.Links["eth0"]
+		is.Strict, is.Gateway = true, false
+		v.Links["eth0"], v.Links["eth1"] = is, model.Link{Name: "eth1", Gateway: true}
+	}
+	far := func(v *model.View) {
+		m := v.Gossip.Members["m2"]
+		m.Addrs = []netip.Addr{netip.MustParseAddr("10.9.0.2")}
+		v.Gossip.Members["m2"], v.Gossip.Holders = m, map[netip.Addr][]model.NodeName{four: {"m2"}}
 	}
 	for _, c := range []struct {
 		what       string
@@ -36,9 +50,15 @@ func TestServicesAreKept(t *testing.T) {
 		{"IPVS, and nobody has looked", nil, has(model.IPVSInterface), false, false, ipvs},
 		{"no NFT_CT", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"no ct", "no ct"}}, nil, true, true, "IPv4: the kernel cannot look for tracked connections (CONFIG_NFT_CT): no ct; IPv6: the kernel"},
 		{"no NFT_CT, one family", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, nil, true, true, "IPv6: the kernel cannot look for"},
-		{"no NFT_CT for what there is", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, func(v *model.View) { v.VIPs = v.VIPs[:1] }, true, true, ""},
+		{"no NFT_CT for what there is", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, only4, true, true, ""},
 		{"a firewall", &model.RingHost{Proxy: model.ProxyNFTables, Drops: model.PerFamily{"output", ""}}, nil, true, true, "IPv4: output drops"},
-		{"cannot be listed", &model.RingHost{Proxy: model.ProxyNFTables, Untold: "no"}, func(v *model.View) { v.VIPs = v.VIPs[:1] }, true, true, "tracked connections cannot be listed: no"},
+		{"cannot be listed", &model.RingHost{Proxy: model.ProxyNFTables, Untold: "no"}, only4, true, true, "tracked connections cannot be listed: no"},
+		{"a firewall for what there is", &model.RingHost{Proxy: model.ProxyNFTables, Drops: model.PerFamily{"output", ""}}, only4, true, true, "output drops what is relayed; let it accept `ct state untracked`"},
+		{"a firewall of both", &model.RingHost{Proxy: model.ProxyNFTables, Drops: model.PerFamily{"output", "input"}}, nil, true, true, "IPv4: output drops what is relayed; let it accept `ct state untracked`; IPv6: input"},
+		{"a server on one", &model.RingHost{Proxy: model.ProxyNFTables, Listeners: []netip.AddrPort{netip.AddrPortFrom(six, 80)}}, nil, true, true, "a server listens on the address itself, port 80"},
+		{"the way back", &model.RingHost{Proxy: model.ProxyNFTables}, strict, true, true, "rp_filter is 1 on eth0"},
+		{"the way back, for what there is", &model.RingHost{Proxy: model.ProxyNFTables}, func(v *model.View) { strict(v); only4(v) }, true, true, "rp_filter is 1 on eth0"},
+		{"nobody is near", &model.RingHost{Proxy: model.ProxyNFTables}, far, true, true, "nothing is relayed to m2: no address in a subnet of eth0"},
 	} {
 		for mode, want := range map[model.ServiceConnections]bool{model.ServicesReset: false, model.ServicesAuto: c.auto, model.ServicesKeep: c.keep} {
 			v := world(2)
@@ -48,7 +68,12 @@ func TestServicesAreKept(t *testing.T) {
 				c.change(v)
 			}
 			all := New(v, 1, 0)
-			got, vip := all.Services(), &v.VIPs[len(v.VIPs)-1]
+			vip, said, works := &v.VIPs[len(v.VIPs)-1], "", false
+			for i := range v.VIPs {
+				said += all.Obstacle(&v.VIPs[i], "eth0")
+				works = works || all.KeepsService(&v.VIPs[i], "eth0")
+			}
+			got := all.Services()
 			why := c.why
 			if mode == model.ServicesReset {
 				why = ""
@@ -59,9 +84,8 @@ func TestServicesAreKept(t *testing.T) {
 			if known := mode != model.ServicesReset && c.seen != nil && c.seen.Proxy != model.ProxyUnknown; got.Known != known {
 				t.Errorf("%s, %d: known %v", c.what, mode, got.Known)
 			}
-			said := ""
-			for i := range v.VIPs {
-				said += all.Obstacle(&v.VIPs[i], "eth0")
+			if got.Works != works || works != (want && !slices.Contains(unkept, c.what)) {
+				t.Errorf("%s, %d: works %v, of the VIPs %v", c.what, mode, got.Works, works)
 			}
 			if (said != "") != (why != "") {
 				t.Errorf("%s, %d: says of the VIPs %q", c.what, mode, said)

@@ -56,7 +56,7 @@ func New(v *model.View, gen uint64, rules int) All {
 	}
 }
 
-// Services is what is decided for the VIPs of Services together.
+// Services is what is decided for the VIPs of Services together, once Obstacle was asked for each.
 func (all *All) Services() Serving { return all.services }
 
 // Quiet tells whether it is no problem that connections to a VIP may be reset: nobody has asked to
