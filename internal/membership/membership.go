@@ -97,7 +97,7 @@ func (s *step) awaitsServices() bool {
 	if v.ServiceConnections == model.ServicesReset || v.NoRelay || !v.Now.Before(until) || !s.missing(model.SourceKube) {
 		return false
 	}
-	if seen := v.Applied[model.SinkRelay].Ring; seen != nil && seen.Proxy != model.ProxyUnknown && len(seen.Tracked) == 0 {
+	if seen := v.Applied[model.SinkRelay].Ring; seen != nil && seen.Proxy != model.ProxyUnknown && len(seen.Tracked) == 0 && seen.Untold == "" {
 		return false // an earlier process had none to tell of
 	}
 	address := v.Applied[model.SinkAddress]

@@ -225,6 +225,7 @@ func TestAwaitsServicesOnlyWithConnections(t *testing.T) {
 		{"as was asked for", model.ServicesKeep, &model.RingHost{Proxy: model.ProxyNFTables, Tracked: []netip.Addr{a}}, ServiceWord - 1, false, false},
 		{"for long enough", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNFTables, Tracked: []netip.Addr{a}}, ServiceWord, false, true},
 		{"it has none", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNFTables}, 0, false, true},
+		{"nobody can tell", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNFTables, Untold: "no"}, 0, false, false},
 		{"it can have none", model.ServicesAuto, &model.RingHost{Proxy: model.ProxyNone}, 0, false, true},
 		{"it does not keep them", model.ServicesReset, nil, 0, false, true},
 		{"the way to the API server is here", model.ServicesAuto, nil, 0, true, true},

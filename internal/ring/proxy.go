@@ -3,6 +3,7 @@ package ring
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,10 @@ import (
 // somebody has flushed the firewall, or while kube-proxy changes its mode. Rings do no harm
 // meanwhile, for what is tracked goes on to be translated without those rules.
 const ProxyPatience = time.Minute
+
+// startPatience is how long after its start a daemon that does not know the Services of its cluster
+// looks for what their connections depend on. By then it has told the group what it knows.
+const startPatience = 10 * time.Second
 
 // Serving is what is decided for the VIPs of Services together.
 type Serving struct {
@@ -37,8 +42,8 @@ func Services(v *model.View) (s Serving) {
 		return s
 	}
 	ask := ofEachFamily(v.VIPs)
-	synced, reads := v.Synced[model.SourceKube]
-	if s.Asked = len(ask) > 0 || reads && !synced; !s.Asked {
+	soon := awaited(v)
+	if s.Asked = len(ask) > 0 || soon; !s.Asked {
 		return s
 	}
 	seen := v.Applied[model.SinkRelay].Ring
@@ -47,13 +52,29 @@ func Services(v *model.View) (s Serving) {
 		is = seen.Proxy
 	}
 	s.Known = is != model.ProxyUnknown
-	s.Memory, s.Wake = recall(v.Memory.Proxy, is, v.Now)
+	s.Memory, s.Wake = recall(v.Memory.Proxy, is, v.Now, func() bool { return translates(v, seen, soon) })
+	if soon {
+		s.Wake = model.Earliest(s.Wake, v.Started.Add(startPatience))
+	}
 	s.NoProxy, s.Unfit = noProxy(s.Memory.Mode, v.Links), unfitServices(seen, ask)
 	// Whoever asks for it may have something else that translates packets as kube-proxy does.
 	_, ipvs := v.Links[model.IPVSInterface]
 	s.Kept = s.NoProxy == "" || v.ServiceConnections == model.ServicesKeep && !ipvs
 	s.Works = s.Kept
 	return s
+}
+
+// awaited tells whether there may be Services soon.
+func awaited(v *model.View) bool {
+	synced, reads := v.Synced[model.SourceKube]
+	return reads && !synced && v.Now.Before(v.Started.Add(startPatience))
+}
+
+// translates tells whether this node translates connections to Services; to anything, while it does
+// not know them.
+func translates(v *model.View, seen *model.RingHost, soon bool) bool {
+	return soon && len(seen.Tracked) > 0 ||
+		slices.ContainsFunc(v.VIPs, func(vip model.VIP) bool { return ofService(&vip) && seen.Tracks(vip.Addr) })
 }
 
 // ofEachFamily is one address of each family that Services have.
@@ -71,12 +92,13 @@ func ofEachFamily(vips []model.VIP) (ask []netip.Addr) {
 // ofService tells whether the VIP is that of a Service, whose packets kube-proxy translates.
 func ofService(vip *model.VIP) bool { return vip.Unbound && !vip.Forwarded() && !vip.Learned() }
 
-// recall is what counts of kube-proxy, by what is seen of it now.
-func recall(m model.ProxyMemory, is model.Proxy, now time.Time) (model.ProxyMemory, time.Time) {
+// recall is what counts of kube-proxy, by what is seen of it now. Connections that are translated
+// when a daemon starts tell that rules were there a moment ago.
+func recall(m model.ProxyMemory, is model.Proxy, now time.Time, translates func() bool) (model.ProxyMemory, time.Time) {
 	switch {
 	case is == model.ProxyUnknown:
 		return m, time.Time{}
-	case is != model.ProxyNone || m.Mode == model.ProxyUnknown || m.Mode == model.ProxyNone:
+	case is != model.ProxyNone || m.Mode == model.ProxyNone || m.Mode == model.ProxyUnknown && !translates():
 		return model.ProxyMemory{Mode: is}, time.Time{}
 	case m.Gone.IsZero():
 		m.Gone = now

@@ -107,18 +107,62 @@ func TestServicesThatThereMayBe(t *testing.T) {
 		vips   []model.VIP
 		synced map[model.SourceName]bool
 		off    bool
+		after  time.Duration
 		want   bool
 	}{
-		{"none", []model.VIP{bound, learned, forwarded}, nil, false, false},
-		{"one", []model.VIP{bound, {Addr: six, Unbound: true}}, nil, false, true},
-		{"its cluster is not known", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: false}, false, true},
-		{"its cluster has none", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: true}, false, false},
-		{"no rings here", []model.VIP{{Addr: six, Unbound: true}}, nil, true, false},
+		{"none", []model.VIP{bound, learned, forwarded}, nil, false, 0, false},
+		{"one", []model.VIP{bound, {Addr: six, Unbound: true}}, nil, false, 0, true},
+		{"its cluster is not known", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: false}, false, startPatience - 1, true},
+		{"its cluster cannot be asked", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: false}, false, startPatience, false},
+		{"its cluster has none", []model.VIP{bound}, map[model.SourceName]bool{model.SourceKube: true}, false, 0, false},
+		{"no rings here", []model.VIP{{Addr: six, Unbound: true}}, nil, true, 0, false},
 	} {
 		v := world(2)
 		v.VIPs, v.Synced, v.NoRelay, v.ServiceConnections = c.vips, c.synced, c.off, model.ServicesAuto
+		v.Started, v.Now = now, now.Add(c.after)
 		if got := Services(v); got.Asked != c.want || got.Kept != c.want {
 			t.Errorf("%s: %+v, want %v", c.what, got.Services, c.want)
+		} else if end := v.Started.Add(startPatience); len(c.synced) > 0 && got.Asked && !got.Wake.Equal(end) {
+			t.Errorf("%s: wakes %v, want %v", c.what, got.Wake, end)
+		}
+	}
+}
+
+// TestKubeProxyIsAwayAtTheStart: a daemon that starts while the rules of kube-proxy are away, but has
+// connections to Services, waits as one that has seen the rules. Before it knows its Services any
+// connection counts.
+func TestKubeProxyIsAwayAtTheStart(t *testing.T) {
+	other := netip.MustParseAddr("172.17.0.2")
+	for _, c := range []struct {
+		what    string
+		tracked []netip.Addr
+		unknown bool
+		kept    bool
+	}{
+		{"none", nil, false, false},
+		{"to a Service", []netip.Addr{four, other}, false, true},
+		{"to something else", []netip.Addr{other}, false, false},
+		{"to what may be one", []netip.Addr{other}, true, true},
+		{"none, and no Service is known", nil, true, false},
+	} {
+		v := world(2)
+		v.ServiceConnections, v.Started = model.ServicesAuto, now
+		if c.unknown {
+			v.Synced = map[model.SourceName]bool{model.SourceKube: false}
+		} else {
+			v.VIPs = []model.VIP{{Addr: four, L2: true}, {Addr: four, Unbound: true}}
+		}
+		v.Applied[model.SinkRelay] = model.Applied{Ring: &model.RingHost{Proxy: model.ProxyNone, Tracked: c.tracked}}
+		got := Services(v)
+		if got.Kept != c.kept {
+			t.Errorf("%s: kept %v, want %v", c.what, got.Kept, c.kept)
+		}
+		if !c.kept || c.unknown {
+			continue
+		}
+		v.Memory.Proxy, v.Now = got.Memory, got.Wake
+		if got = Services(v); got.Kept || !v.Now.Equal(now.Add(ProxyPatience)) {
+			t.Errorf("%s: kept after %v: %v", c.what, v.Now.Sub(now), got.Kept)
 		}
 	}
 }
