@@ -196,9 +196,13 @@ type Proxy uint8
 const (
 	ProxyUnknown Proxy = iota // nobody has looked
 	ProxyNone                 // there are no rules
+	ProxyHidden               // none that this user may read: iptables-legacy may have some
 	ProxyNFTables
 	ProxyIPTables
 )
+
+// Tracks tells whether it is a mode whose connections are tracked where rings look for them.
+func (p Proxy) Tracks() bool { return p >= ProxyNFTables }
 
 // ProxyMemory is what a decision remembers of kube-proxy.
 type ProxyMemory struct {

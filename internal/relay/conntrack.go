@@ -154,9 +154,7 @@ func (d *Driver) trackable(want []model.Relay, now time.Time) []model.Relay {
 
 // tracks tells whether the kernel can look for tracked connections.
 func (d *Driver) tracks(f family, now time.Time) bool {
-	g := sample(f, false)
-	g.tracked = true
-	return d.able(&d.tables[f].untracked, f, g, now, "the kernel cannot look for tracked connections; those of Services are reset when VIPs move")
+	return d.able(&d.tables[f].untracked, f, false, now, "the kernel cannot look for tracked connections; those of Services are reset when VIPs move")
 }
 
 // reportUntracked tells of the VIPs that have no ring for that.

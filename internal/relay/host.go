@@ -28,6 +28,7 @@ type host struct {
 	seen                *model.RingHost // nil: it has not looked
 	listeners, firewall time.Time       // when it looked
 	tracked, proxy      time.Time       // when to look again
+	blind               bool            // the rules of kube-proxy could not be looked for, which is logged
 	found               []netip.Addr    // by the last look, see RingHost.Tracked
 	others              uint64          // nft.Session.Others when the firewall was looked at
 	rest                time.Duration   // before it is again

@@ -3,6 +3,9 @@ package relay
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -22,10 +25,12 @@ const (
 )
 
 // legacyChain tells whether iptables-legacy has a chain in a small table. A table is asked about
-// only if somebody has it: to ask for another would make it. Whoever may not read which there are
-// sees none.
+// only if somebody has it: to ask for another would make it. Only root may read which there are.
 func legacyChain(f family, table, chain string) (bool, error) {
 	names, err := os.ReadFile([families]string{"/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"}[f])
+	if errors.Is(err, fs.ErrPermission) {
+		return false, err
+	}
 	if err != nil || !slices.Contains(strings.Fields(string(names)), table) {
 		return false, nil
 	}
@@ -42,7 +47,7 @@ func legacyChain(f family, table, chain string) (bool, error) {
 	}
 	size := binary.NativeEndian.Uint32(info[xtInfoSize:])
 	if size > xtMost {
-		return false, nil // not the table of few rules that it is
+		return false, fmt.Errorf("table %s of iptables-legacy has %d bytes, and %d are read at most", table, size, xtMost)
 	}
 	entries := make([]byte, xtHeader+int(size))
 	copy(entries[:xtNameLen-1], table)
@@ -59,11 +64,8 @@ func option(fd, level, name int, buf []byte) error {
 	n := uint32(len(buf))
 	_, _, no := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
 		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&n)), 0)
-	if no == unix.EAGAIN {
-		return nil // it has changed meanwhile; the next look will tell
-	}
 	if no != 0 {
-		return no
+		return no // EAGAIN: it has changed meanwhile; the next look will tell
 	}
 	return nil
 }

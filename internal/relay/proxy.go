@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/google/nftables"
@@ -20,40 +22,50 @@ const (
 	proxyCanary, canaryTable = "KUBE-PROXY-CANARY", "mangle"
 )
 
-// lookServices finds out, at times, whether connections to Services could be found by a ring.
+// lookServices finds out, at times, whether connections to Services could be found by a ring. A kernel
+// that could not look for tracked connections is asked again: no ring does while this node is in none.
 func (d *Driver) lookServices(want *model.Desired, next *model.RingHost, now time.Time) {
-	if !want.Services.Asked {
-		next.Proxy, next.Untracked, d.host.proxy = model.ProxyUnknown, model.PerFamily{}, time.Time{}
-		return
-	}
+	d.lookProxy(want, next, now)
 	for f := range families {
-		if want.Services.Kept {
+		if could := &d.tables[f].untracked; want.Services.Kept && next.Proxy.Tracks() || want.Track && could.why != "" {
 			d.tracks(f, now)
 		}
 		next.Untracked[f] = d.tables[f].untracked.why
 	}
-	if now.Before(d.host.proxy) {
+}
+
+// lookProxy finds out, at times, which rules of kube-proxy this host has.
+func (d *Driver) lookProxy(want *model.Desired, next *model.RingHost, now time.Time) {
+	h := &d.host
+	if !want.Services.Asked {
+		next.Proxy, h.proxy, h.blind = model.ProxyUnknown, time.Time{}, false
 		return
 	}
-	d.host.proxy = now.Add(proxyEvery)
+	if now.Before(h.proxy) {
+		return
+	}
+	h.proxy = now.Add(proxyEvery)
 	is, err := proxy(d.session)
-	if err != nil {
-		d.log.Debug("rules of kube-proxy cannot be looked for", "err", err)
-		return
+	if err == nil {
+		next.Proxy = is
+	} else if next.Proxy == model.ProxyUnknown && !h.blind {
+		h.blind = true
+		d.log.Warn("rules of kube-proxy cannot be looked for; it is not known whether open connections to Services can be kept", "err", err)
 	}
-	next.Proxy = is
 }
 
 // proxy finds out which rules of kube-proxy this host has. Either family says enough. One question
 // by name each costs nothing, however many rules there are.
 func proxy(s *nft.Session) (model.Proxy, error) {
+	none := model.ProxyNone
 	for f := range families {
 		is, err := proxyOf(s, f)
-		if err != nil || is != model.ProxyNone {
+		if err != nil || is.Tracks() {
 			return is, err
 		}
+		none = max(none, is)
 	}
-	return model.ProxyNone, nil
+	return none, nil
 }
 
 func proxyOf(s *nft.Session, f family) (model.Proxy, error) {
@@ -66,7 +78,9 @@ func proxyOf(s *nft.Session, f family) (model.Proxy, error) {
 	}
 	there, err = s.Has(&nftables.Table{Name: canaryTable, Family: f.table().Family}, proxyCanary)
 	if err == nil && !there {
-		there, err = legacyChain(f, canaryTable, proxyCanary)
+		if there, err = legacyChain(f, canaryTable, proxyCanary); errors.Is(err, fs.ErrPermission) {
+			return model.ProxyHidden, nil
+		}
 	}
 	switch {
 	case err != nil:

@@ -166,13 +166,15 @@ func (d *Driver) evened(want []model.Relay, now time.Time) []model.Relay {
 
 // spreadable tells whether the kernel can spread.
 func (d *Driver) spreadable(f family, now time.Time) bool {
-	return d.able(&d.tables[f].even, f, sample(f, true), now, "the kernel cannot spread connections; the owner takes all of them")
+	return d.able(&d.tables[f].even, f, true, now, "the kernel cannot spread connections; the owner takes all of them")
 }
 
-// able tells whether the kernel can have the rules of a flow that not every kernel can have.
-func (d *Driver) able(a *ability, f family, g flow, now time.Time, without string) bool {
+// able tells whether the kernel can have the rules of a flow that not every kernel can have: one that
+// spreads connections, or one for those that are tracked.
+func (d *Driver) able(a *ability, f family, spread bool, now time.Time, without string) bool {
 	if a.due(now) {
-		was := a.why
+		g, was := sample(f, spread), a.why
+		g.tracked = !spread
 		a.asked, a.why = now, ""
 		if err := probe(d.session, f, g); unsupported(err) {
 			a.why = err.Error()

@@ -98,14 +98,14 @@ func recall(m model.ProxyMemory, is model.Proxy, now time.Time, translates func(
 	switch {
 	case is == model.ProxyUnknown:
 		return m, time.Time{}
-	case is != model.ProxyNone || m.Mode == model.ProxyNone || m.Mode == model.ProxyUnknown && !translates():
+	case is.Tracks() || m.Mode == model.ProxyNone || m.Mode == model.ProxyHidden || m.Mode == model.ProxyUnknown && !translates():
 		return model.ProxyMemory{Mode: is}, time.Time{}
 	case m.Gone.IsZero():
 		m.Gone = now
 	}
 	end := m.Gone.Add(ProxyPatience)
 	if !now.Before(end) {
-		return model.ProxyMemory{Mode: model.ProxyNone}, time.Time{}
+		return model.ProxyMemory{Mode: is}, time.Time{}
 	}
 	return m, end
 }
@@ -116,10 +116,13 @@ func noProxy(mode model.Proxy, links map[string]model.Link) string {
 	if _, is := links[model.IPVSInterface]; is {
 		return "kube-proxy is in IPVS mode: only the modes nftables and iptables track connections where lbd looks for them"
 	}
-	if mode != model.ProxyNone {
+	if mode == model.ProxyUnknown || mode.Tracks() {
 		return ""
 	}
-	const none = "kube-proxy has no rules of the mode nftables or iptables on this node"
+	none := "kube-proxy has no rules of the mode nftables or iptables on this node"
+	if mode == model.ProxyHidden {
+		none += ", or iptables-legacy has them, which this user may not read"
+	}
 	if _, is := links[model.CiliumInterface]; is {
 		return none + "; Cilium is here, and may stand in for it"
 	}

@@ -44,6 +44,7 @@ func TestServicesAreKept(t *testing.T) {
 		{"nftables", &model.RingHost{Proxy: model.ProxyNFTables}, nil, true, true, ""},
 		{"iptables", &model.RingHost{Proxy: model.ProxyIPTables}, nil, true, true, ""},
 		{"no rules", &model.RingHost{Proxy: model.ProxyNone}, nil, false, true, none},
+		{"no rules that may be read", &model.RingHost{Proxy: model.ProxyHidden}, nil, false, true, none + ", or iptables-legacy has them, which this user may not read"},
 		{"Cilium", &model.RingHost{Proxy: model.ProxyNone}, has(model.CiliumInterface), false, true, none + "; Cilium is here, and may stand in for it"},
 		{"Cilium beside kube-proxy", &model.RingHost{Proxy: model.ProxyIPTables}, has(model.CiliumInterface), true, true, ""},
 		{"IPVS", &model.RingHost{Proxy: model.ProxyIPTables}, has(model.IPVSInterface), false, false, ipvs},
@@ -191,6 +192,10 @@ func TestKubeProxyComesAndGoes(t *testing.T) {
 		{"it stays away", ProxyPatience/2 - 1, model.ProxyNone, true, 1},
 		{"for too long", 1, model.ProxyNone, false, 0},
 		{"nobody looks again", time.Second, model.ProxyUnknown, false, 0},
+		{"it is back", time.Second, model.ProxyNFTables, true, 0},
+		{"and away for this user", time.Second, model.ProxyHidden, true, ProxyPatience},
+		{"for as long", ProxyPatience, model.ProxyHidden, false, 0},
+		{"and still", time.Second, model.ProxyNone, false, 0},
 		{"it is back", time.Second, model.ProxyNFTables, true, 0},
 		{"and away again", time.Second, model.ProxyNone, true, ProxyPatience},
 	} {
