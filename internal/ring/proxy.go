@@ -136,7 +136,7 @@ func untracked(seen *model.RingHost, a netip.Addr) string {
 	case seen == nil:
 		return ""
 	case seen.Untracked.Of(a) != "":
-		return "the kernel cannot look for tracked connections (CONFIG_NFT_CT): " + seen.Untracked.Of(a)
+		return "the kernel cannot look for tracked connections (CONFIG_NFT_CT, or an option that all rings need): " + seen.Untracked.Of(a)
 	}
 	return untold(seen)
 }

@@ -49,7 +49,7 @@ func TestServicesAreKept(t *testing.T) {
 		{"Cilium beside kube-proxy", &model.RingHost{Proxy: model.ProxyIPTables}, has(model.CiliumInterface), true, true, ""},
 		{"IPVS", &model.RingHost{Proxy: model.ProxyIPTables}, has(model.IPVSInterface), false, false, ipvs},
 		{"IPVS, and nobody has looked", nil, has(model.IPVSInterface), false, false, ipvs},
-		{"no NFT_CT", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"no ct", "no ct"}}, nil, true, true, "IPv4: the kernel cannot look for tracked connections (CONFIG_NFT_CT): no ct; IPv6: the kernel"},
+		{"no NFT_CT", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"no ct", "no ct"}}, nil, true, true, "IPv4: the kernel cannot look for tracked connections (CONFIG_NFT_CT, or an option that all rings need): no ct; IPv6: the kernel"},
 		{"no NFT_CT, one family", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, nil, true, true, "IPv6: the kernel cannot look for"},
 		{"no NFT_CT for what there is", &model.RingHost{Proxy: model.ProxyNFTables, Untracked: model.PerFamily{"", "no ct"}}, only4, true, true, ""},
 		{"a firewall", &model.RingHost{Proxy: model.ProxyNFTables, Drops: model.PerFamily{"output", ""}}, nil, true, true, "IPv4: output drops"},
