@@ -139,7 +139,7 @@ func (d *Daemon) observe(want *model.Desired) {
 
 // services logs whether connections to Services are kept, once that is known.
 func (d *Daemon) services(is *model.Services) {
-	if !is.Known || d.noted.services == *is {
+	if was := &d.noted.services; !is.Known || was.Known && was.Works == is.Works && was.Why() == is.Why() {
 		return
 	}
 	d.noted.services = *is

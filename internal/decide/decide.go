@@ -35,7 +35,9 @@ func Decide(v *model.View) model.Desired {
 	if !known.Ready {
 		membership.Tell(v, &d)
 		d.Group.Unready = true
-		services(v, &d, ring.Services(v))
+		s := ring.Services(v)
+		s.Known = false // nobody has looked at what is in the way of each
+		services(v, &d, s)
 		return d
 	}
 	d.Synced = known.Complete

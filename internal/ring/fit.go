@@ -150,17 +150,23 @@ func (all *All) KeepsService(vip *model.VIP, iface string) bool {
 // they ought not to be; empty if nothing is known to be in the way. Of Services it is added to what
 // is said of all of them.
 func (all *All) Obstacle(vip *model.VIP, iface string) string {
+	if all.v.NoRelay || vip.Learned() || ofService(vip) && all.v.ServiceConnections == model.ServicesReset {
+		return "" // as it was asked for
+	}
 	why := all.obstacle(vip, iface)
-	if ofService(vip) {
-		all.services.tell(why, all.KeepsService(vip, iface))
+	told := why
+	if why == "" {
+		if why = all.withoutHolders(vip, iface); why != "" {
+			told = "some nodes that have such an address have none in a subnet of this node" // who they are changes with each Pod
+		}
+	}
+	if s := &all.services; ofService(vip) {
+		s.tell(told, s.Works && s.some || all.KeepsService(vip, iface))
 	}
 	return why
 }
 
 func (all *All) obstacle(vip *model.VIP, iface string) string {
-	if all.v.NoRelay || vip.Learned() || ofService(vip) && all.v.ServiceConnections == model.ServicesReset {
-		return "" // as it was asked for
-	}
 	if ofService(vip) && all.services.NoProxy != "" {
 		return all.services.NoProxy
 	}
@@ -169,9 +175,11 @@ func (all *All) obstacle(vip *model.VIP, iface string) string {
 			return why
 		}
 	}
-	if why := all.unfit(vip.Addr, iface); why != "" {
-		return why
-	}
+	return all.unfit(vip.Addr, iface)
+}
+
+// withoutHolders says to which of the nodes that have the address nothing is relayed.
+func (all *All) withoutHolders(vip *model.VIP, iface string) string {
 	names := all.v.Gossip.Holders[vip.Addr]
 	if len(names) == 0 || len(names) > model.MaxRing {
 		return "" // more are divided into rings, see members

@@ -57,7 +57,11 @@ func New(v *model.View, gen uint64, rules int) All {
 }
 
 // Services is what is decided for the VIPs of Services together, once Obstacle was asked for each.
-func (all *All) Services() Serving { return all.services }
+func (all *All) Services() Serving {
+	s := all.services
+	s.Known = s.Known && s.some
+	return s
+}
 
 // Quiet tells whether it is no problem that connections to a VIP may be reset: nobody has asked to
 // keep them.

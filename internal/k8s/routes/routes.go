@@ -282,6 +282,10 @@ func (k *Keeper) reading() (r reading) {
 func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 	before := k.read.notRead
 	k.read = k.reading()
+	if k.read.waiting != taken.waiting || k.read.lacking != taken.lacking { // it is decided again soon
+		k.read = taken
+		return false
+	}
 	k.read.notRead = cmp.Or(k.read.notRead, taken.notRead)
 	in.NotRead, in.HTTPRoutesLacking = k.read.notRead, k.read.lacking
 	switch now := k.read.notRead; {

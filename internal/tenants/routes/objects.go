@@ -96,7 +96,12 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		}
 		list := slices.Sorted(maps.Keys(ports[id]))
 		out.want(in, wanted, id, service(list, http[id]))
-		out.endpoints(in, wanted, id, list, other)
+		for _, family := range families(in.Have[id]) {
+			answered := slices.DeleteFunc(slices.Clone(list), func(p int32) bool { return other[familyPort{id, p, family}] })
+			if len(answered) > 0 {
+				out.slices(in, wanted, id, family, answered, endpoints(&c, family))
+			}
+		}
 	}
 	for id, have := range in.Have {
 		if id.Kind == KindSlice && in.Clusters[id.Namespace].Tenant == nil && wanted[serviceOf(id, have)] {
@@ -133,19 +138,15 @@ func (out *Output) want(in *Input, wanted map[ID]bool, id ID, body map[string]an
 	}
 }
 
-// endpoints wants the EndpointSlices of a Service that is there, without the ports that are unanswered.
-func (out *Output) endpoints(in *Input, wanted map[ID]bool, service ID, nodePorts []int32, unanswered map[familyPort]bool) {
-	c := in.Clusters[service.Namespace]
-	for _, family := range families(in.Have[service]) {
-		list := slices.DeleteFunc(slices.Clone(nodePorts), func(p int32) bool { return unanswered[familyPort{service, p, family}] })
-		if len(list) == 0 {
-			continue
-		}
-		for i, part := range slices.Collect(slices.Chunk(endpoints(&c, family), maxEndpoints)) {
-			id := ID{KindSlice, model.Key{Namespace: service.Namespace, Name: fmt.Sprintf("%s-%s-%d", service.Name, sliceSuffix[family], i)}}
-			out.want(in, wanted, id, slice(service.Name, family, list, part))
-		}
+// slices wants the EndpointSlices of a Service by a family, one for each part of the endpoints.
+func (out *Output) slices(in *Input, wanted map[ID]bool, service ID, family string, nodePorts []int32, parts [][]any) {
+	for i, part := range parts {
+		out.want(in, wanted, sliceID(service, family, i), slice(service.Name, family, nodePorts, part))
 	}
+}
+
+func sliceID(service ID, family string, part int) ID {
+	return ID{KindSlice, model.Key{Namespace: service.Namespace, Name: fmt.Sprintf("%s-%s-%d", service.Name, sliceSuffix[family], part)}}
 }
 
 // order of the kinds: what leads to another comes later.
@@ -215,9 +216,10 @@ func (in *Input) unanswered(accepted []model.Key) map[familyPort]bool {
 
 var sliceSuffix = map[string]string{"IPv4": "ipv4", "IPv6": "ipv6"}
 
-// endpoints are the nodes of a cluster that have an address of a family, by name. New connections go to
+// endpoints are the nodes of a cluster that have an address of a family, by name, in parts for an EndpointSlice each. New connections go to
 // those that serve, and to the others only while none does.
-func endpoints(c *tenants.Cluster, family string) (list []any) {
+func endpoints(c *tenants.Cluster, family string) [][]any {
+	var list []any
 	address := func(n *tenants.Node) (netip.Addr, bool) {
 		i := slices.IndexFunc(n.Addrs, func(a netip.Addr) bool { return a.Is6() == (family == "IPv6") })
 		if i < 0 {
@@ -238,7 +240,7 @@ func endpoints(c *tenants.Cluster, family string) (list []any) {
 		ready := !serve || n.State == v1alpha1.TenantNodeServing
 		list = append(list, map[string]any{"addresses": []any{a.String()}, "conditions": map[string]any{"ready": ready, "serving": true, "terminating": !ready}})
 	}
-	return list
+	return slices.Collect(slices.Chunk(list, maxEndpoints))
 }
 
 func slice(service, family string, nodePorts []int32, endpoints []any) map[string]any {
@@ -405,7 +407,7 @@ func covers(have, want any) bool {
 		return true
 	case []any:
 		h, ok := have.([]any)
-		return ok && len(h) == len(want) && slices.EqualFunc(h, want, covers)
+		return (ok || have == nil) && len(h) == len(want) && slices.EqualFunc(h, want, covers)
 	}
 	return reflect.DeepEqual(have, want)
 }

@@ -13,16 +13,25 @@ import (
 // of one, and a Service that is deleted may be behind one, so nothing changes but the endpoints of Services: they follow the nodes.
 func (out *Output) standStill(in *Input) {
 	out.Still = true
-	wanted, other := make(map[ID]bool), in.unserved()
+	wanted, services := make(map[ID]bool), make(map[ID]bool)
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
-		if id.Kind != KindService || in.Clusters[id.Namespace].Tenant == nil {
+		c := in.Clusters[id.Namespace]
+		if id.Kind != KindService || c.Tenant == nil {
 			continue
 		}
-		wanted[id] = true
-		out.endpoints(in, wanted, id, portsIn(in.Have[id]), other)
+		services[id] = true
+		for _, family := range slices.Sorted(maps.Keys(sliceSuffix)) { // those that it had
+			if first, is := in.Have[sliceID(id, family, 0)]; is {
+				parts := endpoints(&c, family)
+				if len(parts) == 0 {
+					parts = [][]any{{}} // or nobody knows that it had this family
+				}
+				out.slices(in, wanted, id, family, portsOfSlice(first), parts)
+			}
+		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
-		if have := in.Have[id]; id.Kind == KindSlice && !wanted[id] && wanted[serviceOf(id, have)] {
+		if have := in.Have[id]; id.Kind == KindSlice && !wanted[id] && services[serviceOf(id, have)] {
 			out.Deletes = append(out.Deletes, Delete{id, have.UID})
 		}
 	}
@@ -34,9 +43,9 @@ func (out *Output) standStill(in *Input) {
 	}
 }
 
-// portsIn are the ports of a Service of the hub.
-func portsIn(service Have) (ports []int32) {
-	for _, p := range objectsAt(service.Body, "spec", "ports") {
+// portsOfSlice are the ports of an EndpointSlice.
+func portsOfSlice(have Have) (ports []int32) {
+	for _, p := range objectsIn(have.Body, "ports") {
 		port, _ := p["port"].(int64)
 		ports = append(ports, int32(port))
 	}
@@ -49,31 +58,4 @@ func serviceOf(slice ID, have Have) ID {
 	labels, _ := meta["labels"].(map[string]any)
 	name, _ := labels[labelOfSlice].(string)
 	return ID{KindService, model.Key{Namespace: slice.Namespace, Name: name}}
-}
-
-// unserved are the ports that Services have and their EndpointSlices of a family have not.
-func (in *Input) unserved() map[familyPort]bool {
-	served, some := map[familyPort]bool{}, map[ID]bool{}
-	for id, have := range in.Have {
-		if id.Kind == KindSlice {
-			family, _ := have.Body["addressType"].(string)
-			some[serviceOf(id, have)] = true
-			for _, p := range objectsIn(have.Body, "ports") {
-				port, _ := p["port"].(int64)
-				served[familyPort{serviceOf(id, have), int32(port), family}] = true
-			}
-		}
-	}
-	all := map[familyPort]bool{}
-	for id := range some {
-		for _, port := range portsIn(in.Have[id]) {
-			for family := range sliceSuffix {
-				x := familyPort{id, port, family}
-				if !served[x] {
-					all[x] = true
-				}
-			}
-		}
-	}
-	return all
 }

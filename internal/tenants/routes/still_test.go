@@ -123,7 +123,7 @@ func TestStandStillEndpoints(t *testing.T) {
 	}
 	w.Clusters["shop"] = shop
 	w.step(t)
-	want := []string{"EndpointSlice p30080,p30090", "Service p30080,p30090"}
+	want := []string{"EndpointSlice p30080,p30090", "EndpointSlice p30080,p30090", "Service p30080,p30090"} // one has no endpoints
 	if got := w.portsOfService("shop", "web"); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q: %s", got, want, w.text())
 	}
@@ -208,15 +208,26 @@ func TestStandStillFamilies(t *testing.T) {
 		"another port":   func(w *world) { w.ask(keyOf("shop", "web")).Rules[0].Paths[0].NodePort = 30099 },
 		"another family": func(w *world) { w.ask(keyOf("shop", "web")).Rules[0].Paths[0].Family = v1alpha1.FamilyIPv6 },
 		"deleted":        func(w *world) { delete(w.Routes, keyOf("shop", "web")) },
+		"no nodes, and nodes again": func(w *world) {
+			c := w.Clusters["shop"]
+			nodes := c.Nodes
+			c.Nodes = nil
+			w.Clusters["shop"] = c
+			w.step(t)
+			c.Nodes = nodes
+			w.Clusters["shop"] = c
+			w.step(t)
+		},
 	} {
 		w := newWorld()
 		w.route("shop", "web", 1, "a.shop.example.com").Spec.Rules[0].Paths[0].Family = v1alpha1.FamilyIPv4
 		w.route("shop", "both", 1, "b.shop.example.com")
 		w.step(t)
+		before := w.text()
 		w.NotRead = "httproutes"
 		change(w)
-		if out := Step(&w.Input); len(out.Writes)+len(out.Deletes) > 0 {
-			t.Errorf("%s: writes %v, deletes %v", name, out.Writes, out.Deletes)
+		if out := Step(&w.Input); len(out.Writes)+len(out.Deletes) > 0 || len(w.text()) != len(before) {
+			t.Errorf("%s: writes %v, deletes %v, it was %s, and is %s", name, out.Writes, out.Deletes, before, w.text())
 		}
 	}
 }
