@@ -96,8 +96,9 @@ func (a *Allocator) SetService(s Service) {
 		old = &service{}
 		a.services[key] = old
 	}
-	a.show(key, old.status, statusOf(s.Ingress))
+	before := old.shows()
 	old.Service, old.status = s, statusOf(s.Ingress)
+	a.show(key, before, old.shows())
 	old.left = slices.DeleteFunc(old.left, func(addr netip.Addr) bool { return !slices.Contains(old.status, addr) })
 	a.todo.dirty[key] = true
 }
@@ -111,7 +112,7 @@ func (a *Allocator) RemoveService(key model.Key) {
 
 func (a *Allocator) forget(key model.Key) {
 	if s := a.services[key]; s != nil {
-		a.show(key, s.status, nil)
+		a.show(key, s.shows(), nil)
 		a.todo.forget(key)
 	}
 }
