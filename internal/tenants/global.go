@@ -117,9 +117,6 @@ func (g *global) join(key model.Key, s *Service, r *Request, given []netip.Addr)
 	if key == g.first {
 		return given, Verdict{ReasonAccepted, ""}
 	}
-	if what := differs(&g.s.Spec, &s.Spec); what != "" {
-		return nil, Verdict{ReasonConflict, fmt.Sprintf("the Service %s of the cluster %s had the global name %s first and has other %s", g.first.Name, g.c.spec.Name, s.Spec.GlobalName, what)}
-	}
 	given = slices.DeleteFunc(given, func(a netip.Addr) bool { return !slices.Contains(g.has, a) })
 	room := maxGlobal - max(g.sharing, 1) - g.others // the first is always one of them
 	if len(given) > 0 && s.Shared == s.Spec.GlobalName {
@@ -128,9 +125,12 @@ func (g *global) join(key model.Key, s *Service, r *Request, given []netip.Addr)
 	if room <= 0 {
 		return nil, Verdict{ReasonConflict, fmt.Sprintf("%d other Services have the global name %s, which is the most", maxGlobal, s.Spec.GlobalName)}
 	}
+	if what := differs(&g.s.Spec, &s.Spec); what != "" {
+		return nil, Verdict{ReasonConflict, fmt.Sprintf("the Service %s of the cluster %s had the global name %s first and has other %s", g.first.Name, g.c.spec.Name, s.Spec.GlobalName, what)}
+	}
 	asks := g.c.request(g.first, g.s)
-	if r.Pools, r.Fixed = asks.Pools, asks.Fixed; len(r.Fixed) == 0 {
-		r.Fixed = g.has
+	if r.Pools, r.Fixed = asks.Pools, g.has; len(r.Fixed) == 0 { // whatever else it asks for, it may never get
+		r.Fixed = asks.Fixed
 	}
 	return given, Verdict{ReasonAccepted, ""}
 }

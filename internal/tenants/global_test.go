@@ -234,6 +234,71 @@ func TestGlobalTakesNothing(t *testing.T) {
 	}
 }
 
+// requestOf is the request of one Service.
+func requestOf(t *testing.T, out *Output, k model.Key) Request {
+	i := slices.IndexFunc(out.Requests, func(r Request) bool { return r.Key == k })
+	if i < 0 {
+		t.Fatalf("%s asks for nothing: %+v", k, out.Services[k])
+	}
+	return out.Requests[i]
+}
+
+// TestGlobalFollows: those that join ask for what the first has, whatever else that asks for, and for what it asks for
+// while it has nothing.
+func TestGlobalFollows(t *testing.T) {
+	a, b := key("shop", "default.web"), key("second", "default.web")
+	has, asked := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")
+	in := both()
+	in.Services[a], in.Services[b] = joint(0, 30080, has.String()), joint(1, 31080)
+	in.Services[a].Spec.Addresses = []string{asked.String()}
+	out := Judge(in)
+	if r := requestOf(t, &out, b); !slices.Equal(r.Fixed, []netip.Addr{has}) {
+		t.Errorf("it asks for %v, and the first has %s", r.Fixed, has)
+	}
+	if r := requestOf(t, &out, a); !slices.Equal(r.Fixed, []netip.Addr{asked}) {
+		t.Errorf("the first asks for %v", r.Fixed)
+	}
+	in.Services[a].Given, in.Services[a].Shared = nil, ""
+	out = Judge(in)
+	if r := requestOf(t, &out, b); !slices.Equal(r.Fixed, []netip.Addr{asked}) {
+		t.Errorf("it asks for %v, and the first for %s", r.Fixed, asked)
+	}
+}
+
+// TestGlobalRests: a Service that asks for other addresses again and again cannot empty a pool by a global name either.
+// What it has stays, until those that it gave up rest no more.
+func TestGlobalRests(t *testing.T) {
+	a, b := key("shop", "default.web"), key("second", "default.web")
+	for rests, want := range map[int]string{0: "192.0.2.7", 1: "192.0.2.1"} {
+		in := both()
+		in.Tenants[0].Spec.Limits.Addresses, in.Rests = 1, map[string]int{"second": rests}
+		in.Services[a], in.Services[b] = joint(0, 30080, "192.0.2.1"), joint(1, 31080, "192.0.2.1")
+		in.Services[a].Spec.Addresses = []string{"192.0.2.7"}
+		out := Judge(in)
+		if r := requestOf(t, &out, a); fmt.Sprint(r.Fixed) != "["+want+"]" {
+			t.Errorf("while %d rest it asks for %v, want %s", rests, r.Fixed, want)
+		}
+		if r := requestOf(t, &out, b); fmt.Sprint(r.Fixed) != "[192.0.2.1]" {
+			t.Errorf("while %d rest the other one asks for %v", rests, r.Fixed)
+		}
+	}
+}
+
+// TestGlobalMost: one more than there may be is told of that, and not compared with the first: no number of Services
+// makes a judgement long.
+func TestGlobalMost(t *testing.T) {
+	in, b := both(), key("second", "default.web")
+	for i := range maxGlobal {
+		in.Services[key("shop", fmt.Sprintf("x.%02d", i))] = joint(i, int32(31000+i), "192.0.2.1")
+	}
+	in.Services[b] = joint(99, 31080)
+	in.Services[b].Spec.Ports[0].Port = 443
+	out := Judge(in)
+	if v := out.Services[b]; v.Reason != ReasonConflict || v.Message != "16 other Services have the global name web, which is the most" {
+		t.Errorf("%+v", v)
+	}
+}
+
 // world gives addresses as the controller does, until nothing changes.
 func world(t *rapid.T, in *Input) Output {
 	for range 20 {

@@ -76,7 +76,7 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 			verdict = c.announced(in, &request, given)
 		}
 		if verdict.Reason == ReasonAccepted {
-			verdict = c.limit(s, &request, given, u, g)
+			verdict = c.limit(key, s, &request, given, u, g)
 		}
 		if verdict.Reason == ReasonAccepted {
 			for _, a := range given {
@@ -173,7 +173,7 @@ func (r *Request) Keep(given []netip.Addr) {
 
 // limit counts what a Service has, and tells which limit keeps it from that. It is not counted then,
 // so that a smaller one that is younger may have what is left.
-func (c *cluster) limit(s *Service, r *Request, given []netip.Addr, u *used, g *global) Verdict {
+func (c *cluster) limit(key model.Key, s *Service, r *Request, given []netip.Addr, u *used, g *global) Verdict {
 	l := &c.tenant.Spec.Limits
 	if c.tenant.Spec.Suspended && len(given) == 0 {
 		return Verdict{ReasonSuspended, fmt.Sprintf("the Tenant %s is suspended: what it has stays, and it gets nothing new", c.tenant.Metadata.Name)}
@@ -186,7 +186,7 @@ func (c *cluster) limit(s *Service, r *Request, given []netip.Addr, u *used, g *
 	if s.Spec.Local != nil { // each node of the hub asks each of these nodes about this Service alone
 		now.checks += len(s.Spec.Local.Nodes)
 	}
-	if addresses := now.addresses + u.rests; !shares && u.rests > 0 && addresses > int(l.Addresses) && !r.met(given) {
+	if addresses := now.addresses + u.rests; (!shares || key == g.first) && u.rests > 0 && addresses > int(l.Addresses) && !r.met(given) {
 		if len(given) == 0 {
 			return Verdict{ReasonLimit, fmt.Sprintf("with it the Tenant %s has %d addresses of %d that it may have, with those that Services gave up less than a minute ago",
 				c.tenant.Metadata.Name, addresses, l.Addresses)}

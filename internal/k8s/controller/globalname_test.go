@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/allocator"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -80,6 +83,76 @@ func TestGlobalName(t *testing.T) {
 	time.Sleep(judgePause)
 	api.Delete(tenantServes, "shop", "default.web")
 	eventually(t, "the address rests", func() bool { return p.tenants.resting()["shop"] == 1 })
+}
+
+// TestAddressOfAnotherTenant: a Service that leaves a global name for one whose first waits for an address in vain shows
+// no address that it does not have. So it takes none from another Tenant while nobody leads.
+func TestAddressOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	api := hubAPI(t)
+	putPool(api, "public", "192.0.2.0/29")
+	putTenant(api, "bank", old, `{"clusters":[{"name":"main","namespace":"bank","nodeCIDRs":["10.3.0.0/24"]}],"pools":["public"]}`)
+	web := func(namespace, name, created string, nodePort int, more string) {
+		putSpec(api, tenantServes, namespace, name, created, fmt.Sprintf(`{"ports":[{"port":80,"nodePort":%d}]%s}`, nodePort, more))
+	}
+	change := func(name string, spec map[string]any) {
+		o := api.Get(tenantServes, "shop", name)
+		maps.Copy(o["spec"].(map[string]any), spec)
+		api.Put(tenantServes, o)
+	}
+	has := func(namespace, name, addr string) {
+		t.Helper()
+		eventually(t, namespace+"/"+name+" has "+addr, func() bool { return strings.HasPrefix(tenantSays(api, namespace, name), addr+"=") })
+	}
+	p := run(t, build(t, api, "a", func(o *Options) { o.Allocator.Quarantine = time.Second }))
+	web("bank", "default.old", old, 30080, `,"addresses":["192.0.2.5"]`)
+	has("bank", "default.old", "192.0.2.5")
+	web("shop", "default.a", old, 30080, `,"globalName":"web"`)
+	has("shop", "default.a", "192.0.2.0")
+	web("shop", "default.b", young, 30081, `,"globalName":"web"`)
+	has("shop", "default.b", "192.0.2.0")
+	web("shop", "default.c", young, 30082, `,"globalName":"api"`)
+	has("shop", "default.c", "192.0.2.1")
+	asks := []any{"192.0.2.5"}
+	change("default.c", map[string]any{"addresses": asks})
+	eventually(t, "c waits in vain", func() bool { return strings.Contains(tenantSays(api, "shop", "default.c"), "AddressPending") })
+	change("default.a", map[string]any{"globalName": "api", "addresses": asks})
+	eventually(t, "a waits as well", func() bool { return strings.Contains(tenantSays(api, "shop", "default.a"), "AddressPending") })
+	api.Delete(tenantServes, "shop", "default.b")
+	eventually(t, "the address rests", func() bool { return p.tenants.resting()["shop"] == 1 })
+	eventually(t, "it has rested", func() bool { return p.tenants.resting()["shop"] == 0 })
+	web("bank", "default.new", young, 30443, "")
+	has("bank", "default.new", "192.0.2.0")
+	p.stop()
+	api.Delete(tenantServes, "shop", "default.c")
+	p = run(t, build(t, api, "b"))
+	eventually(t, "b leads", func() bool { return p.Stats().Leader })
+	time.Sleep(2 * judgePause)
+	if got := tenantSays(api, "shop", "default.a"); strings.Contains(got, "192.0.2.0=") {
+		t.Error("a has the address of another Tenant: " + got)
+	}
+	has("bank", "default.new", "192.0.2.0")
+}
+
+// TestNameComesWithAddresses: a status has the global name from the moment that it has the addresses. They would be its own
+// otherwise, and those of no other if the name is dropped then.
+func TestNameComesWithAddresses(t *testing.T) {
+	api := hubAPI(t)
+	putSpec(api, tenantServes, "shop", "default.web", old, `{"ports":[{"port":80,"nodePort":30080}],"globalName":"web"}`)
+	c := build(t, api, "a", func(o *Options) { o.Lease = &holding{} })
+	leading(t, c)
+	for _, ingress := range [][]allocator.Ingress{{{IP: "192.0.2.0"}}, nil} {
+		s := c.tenants.claims()[0]
+		version, _, _ := nested[string](api.Get(tenantServes, "shop", "default.web"), "metadata", "resourceVersion")
+		w := allocator.Write{Service: s.Key, UID: s.UID, Version: version, Ingress: ingress, Mark: "192.0.2.0=public"}
+		if _, err := c.tenants.assign(t.Context(), model.Key{Namespace: "shop", Name: "default.web"}, w); err != nil {
+			t.Fatal(err)
+		}
+		name, has, _ := nested[string](api.Get(tenantServes, "shop", "default.web"), "status", "globalName")
+		if has != (ingress != nil) || has && name != "web" {
+			t.Errorf("with %v the status has the name %q", ingress, name)
+		}
+	}
 }
 
 // TestKeptShares: while Tenants may not be read, the oldest asks for an address that several share, and the others go

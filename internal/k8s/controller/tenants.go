@@ -291,7 +291,11 @@ func (t *tenantServices) assign(ctx context.Context, k model.Key, w allocator.Wr
 	wanted.ObservedGeneration = before.Generation
 	accepted := brief{v1alpha1.ConditionAccepted, true, reasonAccepted, ""}.of(before.Generation)
 	conditions, _ := objects.Transition(before.Conditions, []v1alpha1.Condition{accepted, wanted}, time.Now())
-	u, err := t.c.patchStatus(ctx, t.kind(), k, map[string]any{"uid": w.UID, "resourceVersion": w.Version}, map[string]any{"addresses": addresses, "conditions": conditions})
+	status := map[string]any{"addresses": addresses, "conditions": conditions, "globalName": nil}
+	if name := before.Value.Spec.GlobalName; name != "" && len(addresses) > 0 { // with the addresses, or they would be its own for a moment
+		status["globalName"] = name
+	}
+	u, err := t.c.patchStatus(ctx, t.kind(), k, map[string]any{"uid": w.UID, "resourceVersion": w.Version}, status)
 	if err != nil {
 		return allocator.Service{}, err
 	}
