@@ -268,6 +268,9 @@ func (s *step) serve(vip netip.Addr) {
 				continue
 			}
 			x.Servers = append(x.Servers, to)
+			if all && m.Why == model.ServerRemoved && s.leads(to, p.Protocol) {
+				continue // another one is there: the ports of the LoadBalancer are others than they were
+			}
 			if all || unanswered {
 				s.out.Cut = append(s.out.Cut, model.CutServer{VIP: vip, Server: to, Protocol: p.Protocol, Unanswered: !all})
 			}
@@ -276,6 +279,20 @@ func (s *step) serve(vip netip.Addr) {
 		x.Servers = slices.Compact(x.Servers)
 		s.out.Services = append(s.out.Services, x)
 	}
+}
+
+// leads tells whether a configured server serves a port there.
+func (s *step) leads(to netip.AddrPort, protocol model.Protocol) bool {
+	i, _ := slices.BinarySearchFunc(s.Wanted.Servers, to.Addr(), func(x model.Server, a netip.Addr) int { return x.Addr.Compare(a) })
+	for ; i < len(s.Wanted.Servers) && s.Wanted.Servers[i].Addr == to.Addr(); i++ {
+		x := &s.Wanted.Servers[i]
+		for port := range s.Wanted.Ports {
+			if at, is := s.at(x.Addr, x.Port, x.Ports, port); is && at == to && s.Wanted.Ports[port].Protocol == protocol {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // failed tells whether a server fails its check, and others do not. While no server of its

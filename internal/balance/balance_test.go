@@ -447,3 +447,33 @@ func TestOwnPorts(t *testing.T) {
 		t.Errorf("port %d may have connections at %v", got.Port, got.Servers)
 	}
 }
+
+// TestOwnPortsChange: a server that keeps a port while the list of ports changes is another one, as its first port is. What
+// is open at the port that it keeps goes on, and what was open at the other one ends in time.
+func TestOwnPortsChange(t *testing.T) {
+	x := newBed(t)
+	lb := *x.in.Wanted
+	lb.VIPs, lb.Ports = []netip.Addr{vip4}, []model.ForwardPort{{Protocol: model.TCP, Port: 80}, {Protocol: model.TCP, Port: 443}}
+	lb.Servers = []model.Server{{Addr: a, Port: 30080, Ports: "\x75\x80\x76\xeb", Weight: 10, Check: a.String()}} // 30080, 30443
+	x.in.Wanted = &lb
+	x.is(model.HealthUp, a)
+	x.step()
+	more := lb
+	more.Ports = []model.ForwardPort{{Protocol: model.TCP, Port: 443}, {Protocol: model.TCP, Port: 8443}}
+	more.Servers = []model.Server{{Addr: a, Port: 30443, Ports: "\x76\xeb\x80\x00", Weight: 10, Check: a.String()}} // 30443, 32768
+	x.in.Wanted = &more
+	if o := x.step(); len(o.Cut) > 0 {
+		t.Errorf("%v", o.Cut)
+	}
+	x.in.Now = x.in.Now.Add(lb.DrainTimeout + time.Second)
+	want := []model.CutServer{{VIP: vip4, Server: netip.AddrPortFrom(a, 30080), Protocol: model.TCP}}
+	if o := x.step(); !slices.Equal(o.Cut, want) {
+		t.Errorf("%v, want %v", o.Cut, want)
+	}
+	udp := more // the same number of another protocol is another port
+	udp.Ports = []model.ForwardPort{{Protocol: model.UDP, Port: 443}, {Protocol: model.TCP, Port: 8443}}
+	x.in.Wanted = &udp
+	if o := x.step(); !slices.Contains(o.Cut, model.CutServer{VIP: vip4, Server: netip.AddrPortFrom(a, 30443), Protocol: model.TCP}) {
+		t.Errorf("%v", o.Cut)
+	}
+}
