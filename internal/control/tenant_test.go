@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,15 @@ func TestOfTenant(t *testing.T) {
 	s.Health = append(s.Health, v1alpha1.HealthStatus{Name: "tenant/lbd-shop-second/10.1.0.7"}, v1alpha1.HealthStatus{Name: "tenant/lbd-bank-main/10.7.0.1"})
 	if got, err := OfTenant(s, "shop"); err != nil || len(got.Health) != 6 || len(got.LoadBalancers) != 1 { // three tenants have a node of each address here
 		t.Errorf("%+v: %v", got, err)
+	}
+	const db = "tenant/shop/default.db" // another tenant has a namespace of the name of this one
+	s.VIPs, s.LoadBalancers = append(s.VIPs, v1alpha1.VIPStatus{Name: db, Tenant: "bank"}), append(s.LoadBalancers, v1alpha1.BalancerStatus{Name: db})
+	if got, err := OfTenant(s, "shop"); err != nil || len(got.LoadBalancers) != 1 || got.LoadBalancers[0].Name != "tenant/shop/global/web" {
+		t.Errorf("%+v: %v", got.LoadBalancers, err)
+	}
+	s.VIPs = append(s.VIPs, v1alpha1.VIPStatus{Name: "tenant/shop/default.web", Tenant: "bank"})
+	if got, err := OfTenant(s, "bank"); err != nil || len(got.LoadBalancers) != 2 || slices.ContainsFunc(got.LoadBalancers, func(b v1alpha1.BalancerStatus) bool { return b.Name == "tenant/shop/global/web" }) {
+		t.Errorf("%+v: %v", got.LoadBalancers, err)
 	}
 	if _, err := OfTenant(s, "shopp"); err == nil || err.Error() != `node h1 knows no address of a tenant "shopp"` {
 		t.Error(err)

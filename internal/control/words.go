@@ -101,12 +101,16 @@ func judged(reason, message string) string {
 func OfTenant(s v1alpha1.NodeStatus, tenant string) (v1alpha1.NodeStatus, error) {
 	namespaces := map[string]bool{} // of the clusters of the tenant; the checks of its nodes have them in their names
 	s.VIPs = slices.DeleteFunc(slices.Clone(s.VIPs), func(v v1alpha1.VIPStatus) bool {
-		if k, is := model.TenantKey(v.Name); is && v.Tenant == tenant {
+		_, _, global := model.GlobalOf(v.Name) // which has the name of the Tenant in place of a namespace
+		if k, is := model.TenantKey(v.Name); is && !global && v.Tenant == tenant {
 			namespaces[k.Namespace] = true
 		}
 		return v.Tenant != tenant
 	})
 	foreign := func(name string) bool {
+		if of, _, global := model.GlobalOf(name); global {
+			return of != tenant
+		}
 		k, is := model.TenantKey(name)
 		return !is || !namespaces[k.Namespace]
 	}
