@@ -33,7 +33,8 @@ type BalancerPort struct {
 type BackendStatus struct {
 	// Backend is its address, with its port if it has one of its own.
 	Backend string `json:"backend"`
-	// Weight is that of the configuration, 0 to 100.
+	// Weight is that of the configuration, 0 to 100, or with a global name of a tenant
+	// in proportion to its share.
 	Weight int `json:"weight"`
 	// State is "in" if it gets new connections, "draining" if it gets none by configuration and
 	// those that it has go on, "pending" while the node has checked neither it nor the others, or "out".
