@@ -64,8 +64,8 @@ func TestGlobalName(t *testing.T) {
 	is("shop", "default.web", first)
 	is("second", "default.web", first)
 	is("second", "default.other", "False Conflict, False NotAccepted")
-	if n := p.Stats().Released; n != 0 {
-		t.Errorf("%d addresses were released", n)
+	if n := p.tenants.resting()["shop"]; n != 0 {
+		t.Errorf("%d addresses rest", n)
 	}
 
 	p.stop()
