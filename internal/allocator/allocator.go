@@ -96,9 +96,8 @@ func (a *Allocator) SetService(s Service) {
 		old = &service{}
 		a.services[key] = old
 	}
-	before := old.shows()
+	a.show(key, old.status, statusOf(s.Ingress))
 	old.Service, old.status = s, statusOf(s.Ingress)
-	a.show(key, before, old.shows())
 	old.left = slices.DeleteFunc(old.left, func(addr netip.Addr) bool { return !slices.Contains(old.status, addr) })
 	a.todo.dirty[key] = true
 }
@@ -112,7 +111,7 @@ func (a *Allocator) RemoveService(key model.Key) {
 
 func (a *Allocator) forget(key model.Key) {
 	if s := a.services[key]; s != nil {
-		a.show(key, s.shows(), nil)
+		a.show(key, s.status, nil)
 		a.todo.forget(key)
 	}
 }

@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -35,10 +34,9 @@ func (c *cluster) twice() string {
 			if a.Compare(b.Key) >= 0 || legal(a, b) {
 				continue
 			}
-			shows := append(statusOf(b.Ingress), b.Stale...)
-			for _, x := range append(statusOf(a.Ingress), a.Stale...) {
-				if slices.Contains(shows, x) {
-					return fmt.Sprintf("%s is of %s and of %s", x, a.Key, b.Key)
+			for _, x := range a.Ingress {
+				if slices.Contains(b.Ingress, x) {
+					return fmt.Sprintf("%s is of %s and of %s", x.IP, a.Key, b.Key)
 				}
 			}
 		}
@@ -75,7 +73,7 @@ func TestNoAddressTwice(t *testing.T) {
 		c.command([]string{"pool", "p", "192.0.2.0/30"})
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "name")
-			switch rapid.SampledFrom([]string{"svc", "svc", "svc", "rm", "pool", "rmpool", "node", "time", "step", "step", "restart", "stale"}).Draw(t, "do") {
+			switch rapid.SampledFrom([]string{"svc", "svc", "svc", "rm", "pool", "rmpool", "node", "time", "step", "step", "restart"}).Draw(t, "do") {
 			case "svc":
 				c.user(t, name, drawWords(t))
 			case "rm":
@@ -95,18 +93,8 @@ func TestNoAddressTwice(t *testing.T) {
 				c.crash(t)
 			case "restart":
 				c.restart()
-			case "stale":
-				c.stale(name)
 			}
 		}
-		for _, s := range c.services {
-			if x := *s; x.Type != typeLoadBalancer && len(x.Stale) > 0 { // which somebody else takes out
-				x.Stale = nil
-				c.set(&x)
-			}
-		}
-		c.settle()
-		c.now = c.now.Add(repairMost) // what was changed again and again is put right by then
 		c.settle()
 		c.final(t)
 	})
@@ -129,16 +117,6 @@ func (c *cluster) user(t *rapid.T, name string, words []string) {
 		return
 	}
 	c.a.SetService(*c.services[key(name)])
-}
-
-// stale has the addresses of a status count no more.
-func (c *cluster) stale(name string) {
-	if s := c.services[key(name)]; s != nil {
-		x := *s
-		x.Stale, x.Ingress, x.Annotations = append(statusOf(s.Ingress), s.Stale...), nil, maps.Clone(s.Annotations)
-		delete(x.Annotations, AllocatedFrom)
-		c.set(&x)
-	}
 }
 
 // crash makes a decision, carries out some of its writes in any order, and may kill

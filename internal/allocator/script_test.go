@@ -91,7 +91,7 @@ func (c *cluster) do(w Write) bool {
 		return false
 	}
 	x := *s
-	x.Ingress, x.Stale = slices.Clone(w.Ingress), nil
+	x.Ingress = slices.Clone(w.Ingress)
 	x.Annotations = maps.Clone(x.Annotations)
 	if x.Annotations == nil {
 		x.Annotations = map[string]string{}

@@ -33,9 +33,6 @@ type Service struct {
 	LoadBalancerIP string // spec.loadBalancerIP
 	// Ingress is status.loadBalancer.ingress.
 	Ingress []Ingress
-	// Stale are addresses that the status shows as well, and that count for nothing. They are taken out of it, and
-	// nobody else is told of one of them before.
-	Stale []netip.Addr
 	// Rested: see ipam.Request.
 	Rested bool
 	// Share: Services with the same share addresses. No annotation says it. Empty: the annotation counts.
@@ -48,9 +45,6 @@ type Ingress struct{ IP, Hostname string }
 
 // Addresses are those that the status has.
 func (s *Service) Addresses() []netip.Addr { return statusOf(s.Ingress) }
-
-// shows are all addresses that the status has.
-func (s *service) shows() []netip.Addr { return append(slices.Clone(s.Stale), s.status...) }
 
 // service is a Service with what was decided about it.
 type service struct {

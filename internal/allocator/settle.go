@@ -26,7 +26,7 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 	delete(a.todo.repairs, w.Service)
 	delete(a.todo.late, w.Service)
 	delete(r.writes, s) // what an earlier round of the Step decided
-	is := digest(append(a.stale(s), s.Ingress...), s.Annotations[AllocatedFrom])
+	is := digest(s.Ingress, s.Annotations[AllocatedFrom])
 	if a.elsewhere(s, has) {
 		a.todo.late[w.Service] = true
 		if !a.inTheWay(s, has) {
@@ -49,7 +49,7 @@ func (a *Allocator) settle(s *service, has []netip.Addr, now time.Time, r *Resul
 	case a.mayRepair(s, now):
 		s.written = ""
 		w.Events = []Event{s.event(true, EventRepaired,
-			fmt.Sprintf("somebody else changed the status: it was [%s] and is [%s] again", join(s.shows()), join(has)))}
+			fmt.Sprintf("somebody else changed the status: it was [%s] and is [%s] again", join(s.status), join(has)))}
 		a.counts.Repaired++
 		r.writes[s] = w
 	}
@@ -62,9 +62,7 @@ func (a *Allocator) elsewhere(s *service, has []netip.Addr) bool {
 		holders := a.ipam.Holders(addr)
 		for key := range a.shown[addr] {
 			o := a.services[key]
-			_, known := marked(o.Annotations[AllocatedFrom])[addr]
-			known = known || slices.Contains(o.Stale, addr)
-			if (known || a.ours(o)) && !slices.Contains(holders, key) {
+			if _, known := marked(o.Annotations[AllocatedFrom])[addr]; (known || a.ours(o)) && !slices.Contains(holders, key) {
 				return true
 			}
 		}
@@ -72,19 +70,11 @@ func (a *Allocator) elsewhere(s *service, has []netip.Addr) bool {
 	return false
 }
 
-// stale are the addresses of the status that are to go. One that no pool and no Service has stays: nobody can get it,
-// and once a pool has it again it may count again.
-func (a *Allocator) stale(s *service) []Ingress {
-	return entries(slices.DeleteFunc(slices.Clone(s.Stale), func(addr netip.Addr) bool {
-		return a.ipam.PoolOf(addr) == "" && len(a.ipam.Holders(addr)) == 0
-	}))
-}
-
 // inTheWay tells whether the status has an address that the Service has lost to another one.
 // It lets go of it while it waits for its own: two that exchange addresses would wait for
 // each other for ever.
 func (a *Allocator) inTheWay(s *service, has []netip.Addr) bool {
-	return slices.ContainsFunc(without(s.shows(), has), func(addr netip.Addr) bool { return len(a.ipam.Holders(addr)) > 0 })
+	return slices.ContainsFunc(without(s.status, has), func(addr netip.Addr) bool { return len(a.ipam.Holders(addr)) > 0 })
 }
 
 // holdBack has those writes wait that were decided before a Service lost an address

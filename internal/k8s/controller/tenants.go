@@ -229,12 +229,6 @@ func (t *tenantServices) asServices(all map[model.Key]tenantService, out tenants
 			list = append(list, t.asService(r, o, out.Given[r.Key]))
 		}
 	}
-	for k, o := range all {
-		// What asks for nothing has nothing, and no other may have what its status still shows. The judge takes that out.
-		if given := objects.Given(o.Value); requests[k].Key != k && len(given) > 0 {
-			list = append(list, allocator.Service{Key: standInKey(t.kind(), k), Version: o.Version, Created: o.Created, Stale: given})
-		}
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests = requests
@@ -242,7 +236,7 @@ func (t *tenantServices) asServices(all map[model.Key]tenantService, out tenants
 }
 
 // asService is a TenantService as the allocator sees it. Of the addresses of its status it has
-// those that count: the others are overwritten.
+// those that count: the others are not the allocator's, and are overwritten.
 func (t *tenantServices) asService(r tenants.Request, o tenantService, counts []netip.Addr) allocator.Service {
 	s := allocator.Service{Key: standInKey(t.kind(), r.Key), UID: o.UID, Version: o.Version, Created: o.Created, Rested: true, Share: r.Share}
 	for _, f := range r.Families {
@@ -266,12 +260,8 @@ func (t *tenantServices) asService(r tenants.Request, o tenantService, counts []
 		return s
 	}
 	for _, a := range o.Value.Status.Addresses {
-		switch addr, err := netip.ParseAddr(a.Address); {
-		case err != nil:
-		case slices.Contains(counts, addr):
+		if addr, err := netip.ParseAddr(a.Address); err == nil && slices.Contains(counts, addr) {
 			has(&s, addr, a.Pool)
-		default:
-			s.Stale = append(s.Stale, addr)
 		}
 	}
 	return s
