@@ -119,7 +119,7 @@ func (g *global) join(key model.Key, s *Service, r *Request, given []netip.Addr)
 	}
 	given = slices.DeleteFunc(given, func(a netip.Addr) bool { return !slices.Contains(g.has, a) })
 	room := maxGlobal - max(g.sharing, 1) - g.others // the first is always one of them
-	if len(given) > 0 && s.Shared == s.Spec.GlobalName {
+	if len(s.Given) > 0 && s.Shared == s.Spec.GlobalName {
 		room = maxGlobal - 1 - g.joined
 	}
 	if room <= 0 {
@@ -140,7 +140,7 @@ func (g *global) count(key model.Key, s *Service, given []netip.Addr) {
 	g.counted = true
 	switch {
 	case key == g.first:
-	case len(given) > 0 && s.Shared == s.Spec.GlobalName:
+	case len(s.Given) > 0 && s.Shared == s.Spec.GlobalName:
 		g.joined++
 	default:
 		g.others++

@@ -414,3 +414,20 @@ func TestGlobalProperties(t *testing.T) {
 		}
 	})
 }
+
+// TestGlobalAllFollow: when the first has moved to another address, all that share follow it, as many as there may be.
+func TestGlobalAllFollow(t *testing.T) {
+	in := both()
+	in.Services = map[model.Key]*Service{}
+	for i := range maxGlobal {
+		in.Services[key("shop", fmt.Sprintf("x.%02d", i))] = joint(i, int32(31000+i), "192.0.2.1")
+	}
+	first := in.Services[key("shop", "x.00")]
+	first.Spec.Addresses, first.Given = []string{"192.0.2.7"}, []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	out := Judge(in)
+	for k, v := range out.Services {
+		if v.Reason == ReasonConflict {
+			t.Errorf("%v: %v", k, v)
+		}
+	}
+}

@@ -169,3 +169,30 @@ func TestKeptShares(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinerMovesNobody: an older Service that takes a global name, but may not have the address, does not become the first:
+// those that have it keep it.
+func TestJoinerMovesNobody(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	api := hubAPI(t)
+	api.Put(pools, map[string]any{"metadata": map[string]any{"name": "public", "uid": "uid-public"},
+		"spec": map[string]any{"addresses": []string{"192.0.2.0/30"}, "serviceAllocation": map[string]any{"namespaces": []any{"shop"}}}})
+	putPool(api, "other", "198.51.100.0/30")
+	putTenant(api, "shop", old, `{"clusters":[{"name":"main","namespace":"shop","nodeCIDRs":["10.1.0.0/24"]},
+		{"name":"second","namespace":"second","nodeCIDRs":["10.2.0.0/24"]}],"pools":["public","other"]}`)
+	putSpec(api, tenantNodes, "second", "n-0", old, `{"nodes":[{"name":"a1","addresses":["10.2.0.1"]}]}`)
+	run(t, build(t, api, "a", func(o *Options) { o.Allocator.Quarantine = time.Second }))
+	putSpec(api, tenantServes, "second", "default.web", old, `{"ports":[{"port":80,"nodePort":30080}],"pool":"other"}`)
+	eventually(t, "the older has an address", func() bool { return strings.HasPrefix(tenantSays(api, "second", "default.web"), "198.51.100.0=") })
+	putSpec(api, tenantServes, "shop", "default.web", young, `{"ports":[{"port":80,"nodePort":30080}],"globalName":"web"}`)
+	eventually(t, "the younger has one by the name", func() bool { return strings.HasPrefix(tenantSays(api, "shop", "default.web"), "192.0.2.0=") })
+	o := api.Get(tenantServes, "second", "default.web")
+	maps.Copy(o["spec"].(map[string]any), map[string]any{"globalName": "web", "pool": ""})
+	api.Put(tenantServes, o)
+	eventually(t, "the older waits in vain", func() bool { return strings.Contains(tenantSays(api, "second", "default.web"), "AddressPending") })
+	for end := time.Now().Add(2 * judgePause); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if got := tenantSays(api, "shop", "default.web"); !strings.HasPrefix(got, "192.0.2.0=") {
+			t.Fatalf("the younger has %s", got)
+		}
+	}
+}

@@ -282,7 +282,11 @@ func (t *tenantServices) assign(ctx context.Context, k model.Key, w allocator.Wr
 	accepted := brief{v1alpha1.ConditionAccepted, true, reasonAccepted, ""}.of(before.Generation)
 	conditions, _ := objects.Transition(before.Conditions, []v1alpha1.Condition{accepted, wanted}, time.Now())
 	status := map[string]any{"addresses": addresses, "conditions": conditions, "globalName": nil}
-	if name := before.Value.Spec.GlobalName; name != "" && len(addresses) > 0 { // with the addresses, or they would be its own for a moment
+	t.mu.Lock()
+	req := t.requests[k]
+	t.mu.Unlock()
+	met := !slices.ContainsFunc(req.Fixed, func(a netip.Addr) bool { return !slices.Contains(addrsIn(w), a) })
+	if name := before.Value.Spec.GlobalName; name != "" && len(addresses) > 0 && (met || before.Value.Status != nil && before.Value.Status.GlobalName == name) { // with the addresses, or they would be its own for a moment
 		status["globalName"] = name
 	}
 	u, err := t.c.patchStatus(ctx, t.kind(), k, map[string]any{"uid": w.UID, "resourceVersion": w.Version}, status)
