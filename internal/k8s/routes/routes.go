@@ -175,7 +175,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer k.secrets.running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	look := time.NewTicker(min(k8s.RetryMost, k.patience)) // that something cannot be read any more is no change of an object
+	look := time.NewTicker(min(k8s.RetryMost, k.patience)) // no watch tells that its objects cannot be read any more
 	defer look.Stop()
 	var pace k8s.Pace // agents of tenants can cause all of it
 	for {
@@ -213,7 +213,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // input is what there is now; false: not all of it is known.
 func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]objects.Object[*v1alpha1.TenantRoute], bool) {
-	before := k.reading() // what is stale when it is taken may be fresh right after
+	before := k.reading() // a list that is stale when it is taken may be fresh right after
 	k.mu.Lock()
 	in := &routes.Input{Clusters: k.clusters, Routes: make(map[model.Key]*routes.Route), Have: make(map[routes.ID]routes.Have)}
 	k.mu.Unlock()
@@ -256,6 +256,7 @@ type reading struct {
 // lostAfter is how long what the hub has may be stale. It may be another by then.
 const lostAfter = k8s.RetryMost
 
+// reading tells what is known now. Only Run may call it.
 func (k *Keeper) reading() (r reading) {
 	lost := func(s k8s.WatchState, began time.Time) bool {
 		return s.Guessed || !s.Connected && time.Since(cmp.Or(s.Since, began)) >= k.patience
@@ -278,11 +279,12 @@ func (k *Keeper) reading() (r reading) {
 	return r
 }
 
-// knows adds what is not known, or was not when it was taken, and logs it once; false: nobody knows yet.
+// knows adds to the input what could not be read, now or when the lists were taken, and logs the change. False: HTTPRoutes have
+// not been read yet, or were while the lists were taken, and Run decides again soon.
 func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 	before := k.read.notRead
 	k.read = k.reading()
-	if k.read.waiting != taken.waiting || k.read.lacking != taken.lacking { // it is decided again soon
+	if k.read.waiting != taken.waiting || k.read.lacking != taken.lacking {
 		k.read = taken
 		return false
 	}
