@@ -97,6 +97,31 @@ func TestForwardedConnectionsHaveARing(t *testing.T) {
 	}
 }
 
+// TestSuccessorIsInTheRing: from the moment at which it is named. What a server answers to a connection that
+// came in there may come here, for as long as the server has not heard that an address has moved.
+func TestSuccessorIsInTheRing(t *testing.T) {
+	s := forwards(t)
+	want := func(what string, next ...string) {
+		t.Helper()
+		var got []string
+		for _, r := range s.d.Relay {
+			got = append(got, r.Ring.Next.String())
+		}
+		if !slices.Equal(got, next) {
+			t.Errorf("%s: relays go to %v, want %v", what, got, next)
+		}
+	}
+	s.run("standing m2 Standby", "apply")
+	want("an owner")
+	s.run("draining on", "apply")
+	s.wantReason("drained", model.ReasonHandingOver)
+	want("a successor is named", "10.0.0.12")
+	s.run("draining off", "apply")
+	want("it stays")
+	s.run("draining on", "apply", "claim m2 99", "holders m2", "apply", "apply")
+	want("handed over", "10.0.0.12")
+}
+
 // TestLoadBalancerLeavesOneNode: its VIP is handed over, as that of a VirtualIP, and forwarded here
 // for a minute more, for the connections that it has.
 func TestLoadBalancerLeavesOneNode(t *testing.T) {

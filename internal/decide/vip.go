@@ -49,16 +49,12 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 		d.WakeBy(v.Now) // begins anew
 	}
 	t.owner = o.Owner
-	held := o.Memory.HeldOn() != ""
 	t.here = ring.Here{
 		Interface: in.Interface, BoundOn: o.Memory.BoundOn(), Keeps: in.Keep, Standing: why.Reason, Epoch: max(in.Seen, o.Claim.Epoch),
-		OwnsOnLAN: held && o.Memory.Phase != model.PhaseTaking, Unwell: t.here.Unwell, Before: t.here.Before,
+		OwnsOnLAN: o.Memory.HeldOn() != "" && o.Memory.Phase != model.PhaseTaking, Unwell: t.here.Unwell, Before: t.here.Before,
 	}
 	o.Memory.HeldUntil = t.rings.HeldUntil(vip, old.Phase.Serves(), o.Memory.Phase.Serves(), o.Memory.HeldUntil)
-	if (t.here.BoundOn != "" || t.rings.KeepsService(vip, in.Interface)) && held && v.Now.Before(o.Memory.RelayUntil) {
-		t.here.From = o.Memory.From
-		d.WakeBy(o.Memory.RelayUntil)
-	}
+	t.moves(vip, &o.Memory)
 	t.lists.OnLAN.Update(vip.Addr, o.Memory, !known || !o.Memory.Same(old), gone && o.Memory.Phase == model.PhaseIdle)
 	if o.Bind != nil {
 		t.wanted = true
@@ -75,6 +71,19 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 		t.report(why.Reason, in, &o)
 	}
 	return known
+}
+
+// moves tells the ring whom the VIP comes from or goes to in a planned move. Of one that is forwarded
+// a client may hear of the new owner before a server does, which may see another address as the
+// client: what that server answers comes to the former owner.
+func (t *turn) moves(vip *model.VIP, m *model.VIPMemory) {
+	if (t.here.BoundOn != "" || t.rings.KeepsService(vip, t.here.Interface)) && m.HeldOn() != "" && t.v.Now.Before(m.RelayUntil) {
+		t.here.From = m.From
+		t.d.WakeBy(m.RelayUntil)
+	}
+	if m.To != "" && vip.Forwarded() && t.rings.KeepsService(vip, t.here.Interface) {
+		t.here.To = m.To
+	}
 }
 
 // lan is what the standing at layer 2 depends on. An address that its owner alone advertises goes first to

@@ -17,8 +17,9 @@ type Here struct {
 	Standing  model.Reason
 	// Keeps: connections that came in by layer 2 are found by a ring.
 	Keeps bool
-	// From is who had the VIP before, while the group may not have said so yet.
-	From model.NodeName
+	// From is who had the VIP before, and To who was named to have it, while the group may not have
+	// said so yet.
+	From, To model.NodeName
 	// Epoch is the highest epoch that was heard of or given.
 	Epoch uint64
 	// ToRouters: BGP advertises it, or is about to.
@@ -90,7 +91,7 @@ func (all *All) Uneven(vip *model.VIP, here *Here) string {
 func (all *All) Relay(vip *model.VIP, here *Here, was *model.Ring) (string, *model.Ring) {
 	r := Request{
 		VIP: vip, Terms: Terms{Is4: vip.Addr.Is4()},
-		From: here.From, Epoch: here.Epoch, Standing: here.Standing, Was: was,
+		From: here.From, To: here.To, Epoch: here.Epoch, Standing: here.Standing, Was: was,
 	}
 	if vip.Unbound {
 		// Who has connections to it, or just had new ones, sends on those that it does not know.

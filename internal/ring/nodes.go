@@ -44,10 +44,10 @@ func (all *All) holders(r *Request) []model.NodeName {
 	return nodes
 }
 
-// members are the nodes that share a ring with this one, this one and the one that had the VIP
-// before included, in order. More than a ring can have are divided by their order, which is the
-// same for all.
-func (all *All) members(others []model.NodeName, from model.NodeName) []model.NodeName {
+// members are the nodes that share a ring with this one, this one and those of a planned move
+// included, in order. More than a ring can have are divided by their order, which is the same for
+// all.
+func (all *All) members(others []model.NodeName, moves ...model.NodeName) []model.NodeName {
 	at, _ := slices.BinarySearch(others, all.v.Self)
 	all.names = slices.Insert(append(all.names[:0], others...), at, all.v.Self)
 	count := len(all.names)
@@ -55,8 +55,10 @@ func (all *All) members(others []model.NodeName, from model.NodeName) []model.No
 	size := (count + rings - 1) / rings
 	first := at / size * size
 	names := all.names[first:min(first+size, count)]
-	if i, has := slices.BinarySearch(names, from); from != "" && !has && len(names) < model.MaxRing {
-		names = slices.Insert(names, i, from)
+	for _, n := range moves {
+		if i, has := slices.BinarySearch(names, n); n != "" && !has && len(names) < model.MaxRing {
+			names = slices.Insert(names, i, n)
+		}
 	}
 	return names
 }

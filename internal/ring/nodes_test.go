@@ -58,6 +58,9 @@ func TestFormerOwnerHasRoom(t *testing.T) {
 			t.Errorf("%v after %q: %v, want %v", c.others, c.from, got, c.want)
 		}
 	}
+	if got := all.members(nil, name(1), name(5)); !slices.Equal(got, []model.NodeName{name(1), name(3), name(5)}) {
+		t.Errorf("from one, and on to another one: %v", got)
+	}
 	var full []model.NodeName
 	for i := range model.MaxRing - 1 {
 		full = append(full, name(i+10))

@@ -115,8 +115,9 @@ type Request struct {
 	Terms
 	// Epoch is the highest epoch that was heard of or given.
 	Epoch uint64
-	// From is who had the VIP before, while the group may not have said so yet.
-	From model.NodeName
+	// From is who had the VIP before, and To who was named to have it, while the group may not have
+	// said so yet.
+	From, To model.NodeName
 	// Spreads: this node owns the VIP and spreads its new connections. Standing says whether it
 	// takes some itself.
 	Spreads  bool
@@ -160,10 +161,10 @@ func (t *Terms) lifetime() time.Duration {
 // silently or not. The ring is nil if there is nobody.
 func (all *All) Of(r *Request) (string, *model.Ring) {
 	others := all.holders(r)
-	if len(others) == 0 && r.From == "" {
+	if len(others) == 0 && r.From == "" && r.To == "" {
 		return "", nil
 	}
-	want := parts{names: all.lit(r.VIP, all.members(others, r.From)), Terms: r.Terms}
+	want := parts{names: all.lit(r.VIP, all.members(others, r.From, r.To)), Terms: r.Terms}
 	want.takers = all.spread(r, want.names)
 	if !all.last.same(&want) {
 		want.names, want.takers = slices.Clone(want.names), slices.Clone(want.takers)
