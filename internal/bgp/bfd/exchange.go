@@ -117,16 +117,12 @@ func (m *machine) schedule(now time.Time) {
 			due = now
 		}
 		least, most := m.jitter()
-		first, last := now.Add(least), due.Add(most)
-		var met time.Time
-		if m.meet != nil {
-			met = m.meet(first, last)
-		}
-		if m.out.next = met; met.IsZero() {
-			m.out.next = due.Add(m.jittered())
-		}
-		if m.out.next.Before(first) {
+		first := now.Add(least)
+		if m.out.next = due.Add(m.jittered()); m.out.next.Before(first) {
 			m.out.next = first
+		}
+		if m.meet != nil {
+			m.out.next = m.meet(first, due.Add(most), m.out.next)
 		}
 	}
 	m.out.trigger, m.out.last = false, now

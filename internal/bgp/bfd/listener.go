@@ -110,7 +110,7 @@ func split(urgent int, p port) int {
 // settled tells whether packets that say no more than Up are no news to any session
 // of a port.
 func (l *loop) settled(p port) bool {
-	if l.sockets.unread || len(l.table.byDiscr) > few {
+	if l.sockets.unread || len(l.table.byDiscr) > many {
 		return false
 	}
 	for _, w := range l.table.byDiscr {
@@ -121,17 +121,22 @@ func (l *loop) settled(p port) bool {
 	return true
 }
 
-// meet returns when a session sends, from least to most; zero: none does.
-func (l *loop) meet(least, most time.Time) time.Time {
-	if len(l.queue) > few {
-		return time.Time{} // they would all send at once
+// group is the sessions that send at the same time.
+type group struct {
+	at time.Time
+	n  int
+}
+
+// meet returns when a session sends that may do so from least to most: with those that were the
+// last to choose a time, or as the first of a new group at own. Those that sent together choose
+// one after the other, so they stay together.
+func (l *loop) meet(least, most, own time.Time) time.Time {
+	if g := &l.group; g.n < together && !g.at.Before(least) && !g.at.After(most) {
+		g.n++
+		return g.at
 	}
-	for _, w := range l.queue {
-		if t := w.m.out.next; w.m.periodic() && !t.Before(least) && !t.After(most) {
-			return t
-		}
-	}
-	return time.Time{}
+	l.group = group{own, 1}
+	return own
 }
 
 // drain receives what waits in the sockets, and tells whether it got to the

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	few        = 8                      // sessions, up to which it is worth to look at all of them to save a wake
+	together   = 16                     // sessions, at most, that send in one wake
+	many       = 256                    // sessions, beyond which it costs more to look at all of them than it saves
 	lateness   = 2 * time.Millisecond   // from which on the own thread is to blame
 	lookAgain  = time.Millisecond       // after which a late thread reads its sockets once more
 	floodLimit = 100 * time.Millisecond // so long may packets that keep coming defer the end of a Detection Time
@@ -26,6 +27,7 @@ type loop struct {
 
 	sockets receivers
 	queue   queue
+	group   group
 	table   table
 	ifaces  interfaces
 	heard   []*watch // sessions with packets received and not yet answered

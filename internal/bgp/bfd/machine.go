@@ -17,9 +17,9 @@ const slowInterval = time.Second
 type machine struct {
 	set  settings
 	rand func() float64 // uniform in [0, 1), for the jitter
-	// meet returns a time from least to most at which packets are sent in any case;
-	// zero: there is none. It may be nil.
-	meet func(least, most time.Time) time.Time
+	// meet returns a time from least to most at which packets are sent in any case, or
+	// own. It may be nil.
+	meet func(least, most, own time.Time) time.Time
 
 	state      State
 	diag       Diag

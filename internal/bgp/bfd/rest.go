@@ -140,7 +140,7 @@ func (a *alarm) sound(now time.Time) {
 
 // rests tells whether the thread may wait in the poller.
 func (l *loop) rests(now time.Time) bool {
-	if l.rest == nil || now.Before(l.alarm.until) || len(l.table.byDiscr) > few {
+	if l.rest == nil || now.Before(l.alarm.until) || len(l.table.byDiscr) > many {
 		return false
 	}
 	for _, w := range l.table.byDiscr {

@@ -114,7 +114,7 @@ func TestRestAnew(t *testing.T) {
 	}
 }
 
-// TestRests: the thread rests only with few sessions that are missed late enough, and not
+// TestRests: the thread rests only with a bounded number of sessions that are missed late enough, and not
 // after it was late.
 func TestRests(t *testing.T) {
 	now := time.Now()
@@ -144,9 +144,9 @@ func TestRests(t *testing.T) {
 			m.state, m.remote.DetectMult, m.remote.DesiredMinTx, m.terms.usedRx = Up, 3, 10*ms, 10*ms
 		}), false},
 		{"not up yet", only(func(m *machine) { m.remote.DetectMult, m.remote.DesiredMinTx, m.terms.usedRx = 3, 10*ms, 10*ms }), true},
-		{"few", fresh(few, MinSessionInterval), true},
+		{"many", fresh(many, MinSessionInterval), true},
 		{"none", fresh(0, 0), true},
-		{"many", fresh(few+1, MinSessionInterval), false},
+		{"too many", fresh(many+1, MinSessionInterval), false},
 	} {
 		if got := c.l.rests(now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
