@@ -22,7 +22,7 @@ SPECS    ?= all
 IMAGE    ?= lbd.dev/lbd:$(VERSION)
 ARCHS    ?= amd64,arm64
 
-.PHONY: help build image release generate check test beside page dashboard unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants traefik bench benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
+.PHONY: help build image release generate check test beside page dashboard unit units gobgp mutate search lab interop controlplane cluster fuzz demo demo-box demo-tenants traefik bench benchhead benchfaults benchbgp benchring benchforward benchcluster benchservices benchmachines e2e soak clean deps
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -146,9 +146,17 @@ demo: deps build ## three nodes, their faults, and what a client sees (root)
 demo-tenants: deps build ## a hub gives load balancers to two real clusters: joined, told apart, drained, failed over (root)
 	@cd tests/controlplane && LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./cmd/demo
 
-bench: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
-	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench faults -runs $(RUNS) -out docs/benchmarks.md
+# One after the other, since all have the whole machine: some hours. Each part stands by itself if
+# another fails; the table and the chart at the head are made of what is in the file.
+BENCHES := benchfaults benchbgp benchring benchforward benchservices benchmachines benchcluster
+bench: ## all that follows, one after the other, and the head of docs/benchmarks.md (root)
+	$(MAKE) --keep-going --jobs=1 $(BENCHES); failed=$$?; $(MAKE) benchhead && exit $$failed
+
+benchhead: ## the table and the chart at the head of docs/benchmarks.md, from its other tables
 	$(GO) test $(TESTFLAGS) ./tests/docs -run Summary -update
+
+benchfaults: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
+	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench faults -runs $(RUNS) -out docs/benchmarks.md
 
 benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench bgp -runs $(RUNS) -out docs/benchmarks.md

@@ -14,7 +14,7 @@ import (
 
 const preamble = `# Benchmarks
 
-Written by ` + "`make bench`" + ` (` + "`go run ./tests/lab/cmd/bench faults`" + `). Three nodes, a client and an observer of the wire in
+Written by ` + "`make benchfaults`" + ` (` + "`go run ./tests/lab/cmd/bench faults`" + `). Three nodes, a client and an observer of the wire in
 network namespaces on one Linux bridge. Every system meets the same faults and is measured by the same means.
 
 - **Outage**: the client connects every 5 ms (timeout 250 ms); the longest time from the start of the last success to the end of the
