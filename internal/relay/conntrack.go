@@ -23,8 +23,9 @@ const priorityTracked = -150
 const (
 	// trackedEvery is how often tracked connections are looked for, and trackedShare
 	// how much longer than a look the pause after it is at least: the list of a busy
-	// node is long.
-	trackedEvery = 5 * time.Second
+	// node is long, and the kernel goes through its whole table, 262144 buckets, for an empty one
+	// too. Two looks are done before ring.ServiceHolds is over.
+	trackedEvery = 20 * time.Second
 	trackedShare = 100
 )
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/model"
+	"lbd.dev/lbd/internal/ring"
 )
 
 // translate sends what comes for a VIP to the address of the host itself, as kube-proxy
@@ -136,6 +137,9 @@ func TestListsTracked(t *testing.T) {
 	got := look(true).Ring
 	if got == nil || got.Untold != "" || !slices.Equal(got.Tracked, []netip.Addr{vip4, vip6}) {
 		t.Fatalf("tracked: %+v", got)
+	}
+	if rest := time.Until(h.d.host.tracked); rest < trackedEvery/2 || 2*rest >= ring.ServiceHolds {
+		t.Errorf("the next look is in %v", rest)
 	}
 	_ = c.SetLinger(0) // a reset ends the connection at once
 	_ = c.Close()
