@@ -32,8 +32,8 @@ func RenderStatus(w io.Writer, s v1alpha1.NodeStatus, all bool) error {
 	if m := s.Machines; m != nil && m.Drain != "" {
 		hang(&out, "", "Draining with "+machineLine(m))
 	}
-	if c := s.ServiceConnections; c != nil && c.Reason != "" {
-		hang(&out, "", servicesLine(c))
+	if line := ServicesLine(s.ServiceConnections); line != "" {
+		hang(&out, "", line)
 	}
 	writeProblems(&out, problems(s), most)
 	sections := []struct {

@@ -265,8 +265,11 @@ func sentence(reason, node, owner, detail string) string {
 	return text
 }
 
-// servicesLine says what becomes of open connections to Services, where they may be reset.
-func servicesLine(c *v1alpha1.ServiceConnectionsStatus) string {
+// ServicesLine says what becomes of open connections to Services; empty where they are not reset.
+func ServicesLine(c *v1alpha1.ServiceConnectionsStatus) string {
+	if c == nil || c.Reason == "" {
+		return ""
+	}
 	some := ""
 	if c.Kept {
 		some = ", or some of them"

@@ -187,6 +187,11 @@ func (m *markup) overview(d *document) {
 	} else {
 		m.put(`<p class="well"><span class="mark good" aria-hidden="true">✓</span> There is nothing to do.</p>` + "\n")
 	}
+	if d.Services != "" {
+		m.put("<p>")
+		m.prose(d.Services)
+		m.put("</p>\n")
+	}
 	m.put("</section>\n")
 	for _, t := range d.Tables {
 		m.section(t)

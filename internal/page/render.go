@@ -36,6 +36,7 @@ type document struct {
 	Taken                 cell
 	Clock                 string // when the page was made, for the line that changes
 	Problems              []string
+	Services              string // what becomes of their open connections, if they are reset
 	Nav                   []link
 	Tables                []table // VIPs first, then what carries them
 	Forwards              []forward
@@ -90,6 +91,7 @@ func Overview(s *Snapshot, all bool) []byte {
 	d := s.document()
 	d.Heading, d.Under = s.Status.Node, control.Condense(s.Status)
 	d.Problems = control.Problems(s.Status)
+	d.Services = control.ServicesLine(s.Status.ServiceConnections)
 	d.Title = s.Status.Node
 	if n := len(d.Problems); n > 0 {
 		d.Title = fmt.Sprintf("(%d) %s", n, d.Title)

@@ -315,6 +315,21 @@ func TestNothingToShow(t *testing.T) {
 	}
 }
 
+// TestServices: where connections to Services are reset the page says so, and why.
+func TestServices(t *testing.T) {
+	for want, is := range map[string]*v1alpha1.ServiceConnectionsStatus{
+		"Problems ✓ There is nothing to do.": {Kept: true},
+		"Problems ✓ There is nothing to do. Services: a move of an address resets open connections: kube-proxy is in IPVS mode": {Reason: "kube-proxy is in IPVS mode"},
+	} {
+		s := &Snapshot{Status: v1alpha1.NodeStatus{Node: "m1", Time: time.Unix(1e9, 0), ServiceConnections: is}}
+		p := parse(t, Overview(s, false))
+		p.wellFormed()
+		if got := text(p.byID("problems")); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestForeignTextIsText puts what a stranger could have written into every text that there is.
 func TestForeignTextIsText(t *testing.T) {
 	s, list := sample(t)

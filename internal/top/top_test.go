@@ -257,6 +257,21 @@ func TestNoAnswerIsSaid(t *testing.T) {
 	}
 }
 
+// TestServices: where connections to Services are reset the screen says so, unless there is a problem.
+func TestServices(t *testing.T) {
+	const line = "Services: a move of an address resets open connections: kube-proxy is in IPVS"
+	reset := told()
+	reset.Status.ServiceConnections = &v1alpha1.ServiceConnectionsStatus{Reason: "kube-proxy is in IPVS mode"}
+	m, _ := after(t, reset)
+	if strings.Contains(screen(m), line) {
+		t.Errorf("in place of a problem:\n%s", screen(m))
+	}
+	reset.Status.Gossip.Absent, reset.Status.BGP, reset.Status.VIPs, reset.Status.Health, reset.Status.Members = nil, nil, nil, nil, nil
+	if m, _ = after(t, reset); !strings.Contains(screen(m), line) {
+		t.Errorf("not in\n%s", screen(m))
+	}
+}
+
 // TestAnySize fits, also with many VIPs, long names and wide letters.
 func TestAnySize(t *testing.T) {
 	many := told()

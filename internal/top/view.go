@@ -90,6 +90,8 @@ func (m *Model) head() []Line {
 		second = Line{fmt.Sprintf("! (1 of %d) %s", len(problems), problems[0]), Look}
 	case !m.heard.IsZero() && len(problems) == 1:
 		second = Line{"! " + problems[0], Look}
+	case !m.heard.IsZero():
+		second.Text = control.ServicesLine(m.status.ServiceConnections)
 	}
 	return []Line{{first, Title}, second}
 }
