@@ -5,7 +5,7 @@ import "lbd.dev/lbd/internal/model"
 // turnsAhead is how far ahead turns are told apart. In a large group nearly every
 // node has hundreds before it for nearly every VIP, and to count them all for all
 // VIPs when nobody owns any would cost a second.
-const turnsAhead = 8
+const turnsAhead = 4
 
 // counted is what rankUpTo was asked and has found; limit 0: nothing.
 type counted struct {

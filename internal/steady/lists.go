@@ -26,7 +26,7 @@ func BeginLists(v *model.View) Lists {
 	return Lists{
 		Bind: Begin(old.Bind, 0), paths: Begin(old.Paths, 0), Relay: Begin(old.Relay, 0),
 		Group: Begin(old.Group, vips), status: Begin(old.Status, vips),
-		OnLAN: Map[netip.Addr, model.VIPMemory]{Old: v.Memory.VIPs}, OnLoopback: Map[netip.Addr, model.BGPMemory]{Old: v.Memory.BGP},
+		OnLAN: Map[netip.Addr, model.VIPMemory]{Old: v.Memory.VIPs, Size: vips}, OnLoopback: Map[netip.Addr, model.BGPMemory]{Old: v.Memory.BGP},
 	}
 }
 

@@ -65,6 +65,7 @@ func (l *List[T]) Result() []T {
 // Map is a map that is copied only when one of its values changes.
 type Map[K comparable, V any] struct {
 	Old  map[K]V // never changed
+	Size int     // how many keys there will be about, if there were none
 	next map[K]V
 }
 
@@ -78,7 +79,7 @@ func (m *Map[K, V]) Had(key K) bool {
 func (m *Map[K, V]) Set(key K, value V) {
 	if m.next == nil {
 		if m.next = maps.Clone(m.Old); m.next == nil {
-			m.next = make(map[K]V)
+			m.next = make(map[K]V, m.Size)
 		}
 	}
 	m.next[key] = value
