@@ -193,7 +193,7 @@ func (c *Cluster) install(i int) {
 	}
 	n.Host = c.Net.Host(n.Name)
 	v6 := netip.AddrFrom16([16]byte{0xfd, 15: byte(i)})
-	n.Host.Attach("eth0", "lan", netip.PrefixFrom(n.addr, 24), netip.PrefixFrom(v6, 64))
+	n.Host.Attach("eth0", "lan", netip.PrefixFrom(n.addr, 16), netip.PrefixFrom(v6, 64))
 	c.nodes[n.Name] = n
 }
 
