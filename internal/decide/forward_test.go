@@ -97,7 +97,7 @@ func TestForwardedConnectionsHaveARing(t *testing.T) {
 	}
 }
 
-// TestSuccessorIsInTheRing: from the moment at which it is named. What a server answers to a connection that
+// TestSuccessorIsInTheRing: as soon as it is named. What a server answers to a connection that
 // came in there may come here, for as long as the server has not heard that an address has moved.
 func TestSuccessorIsInTheRing(t *testing.T) {
 	s := forwards(t)

@@ -75,13 +75,14 @@ func (t *turn) step(vip *model.VIP, gone bool) bool {
 
 // moves tells the ring whom the VIP comes from or goes to in a planned move. Of one that is forwarded
 // a client may hear of the new owner before a server does, which may see another address as the
-// client: what that server answers comes to the former owner.
+// client: what that server answers comes to the former owner. A successor without a ring drops it,
+// as the former owner would.
 func (t *turn) moves(vip *model.VIP, m *model.VIPMemory) {
 	if (t.here.BoundOn != "" || t.rings.KeepsService(vip, t.here.Interface)) && m.HeldOn() != "" && t.v.Now.Before(m.RelayUntil) {
 		t.here.From = m.From
 		t.d.WakeBy(m.RelayUntil)
 	}
-	if m.To != "" && vip.Forwarded() && t.rings.KeepsService(vip, t.here.Interface) {
+	if vip.Forwarded() {
 		t.here.To = m.To
 	}
 }
