@@ -33,7 +33,7 @@ func newTenant() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTenantCreate(), newTenantJoin(), newTenantList(), newTenantShow(), newTenantRotate(), newTenantDelete())
+	cmd.AddCommand(newTenantCreate(), newTenantJoin(), newTenantList(), newTenantShow(), newTenantRotate(), newTenantRebind(), newTenantDelete())
 	return cmd
 }
 

@@ -20,6 +20,7 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/hub"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/tenants"
 )
 
 // hubTimeout bounds what a command asks of the hub, waiting aside.
@@ -208,6 +209,9 @@ func renderCluster(out *bytes.Buffer, c *hub.Cluster, now time.Time) error {
 	default:
 		fmt.Fprintf(out, "  The agent was last heard %s.\n", ago(at, now))
 	}
+	if r := c.Refused; r.UID != "" && now.Sub(r.Seen) < tenants.AwayAfter {
+		fmt.Fprintf(out, "  ClusterMismatch: another cluster, with the UID %s, has the same credentials. Its agent writes nothing; it was last heard %s. See `lbd tenant rebind`.\n", visible(r.UID), ago(r.Seen, now))
+	}
 	if len(c.Services) > 0 {
 		var t control.Table
 		t.Add("SERVICE", "ADDRESSES", "PORTS", "SERVED", "WHY")
@@ -357,17 +361,9 @@ print the Secret with a new token. In the cluster, kubectl apply --server-side
 				return usageError{fmt.Errorf("--duration must be at least %s", minTokenLife)}
 			}
 			return f.ask(cmd, func(ctx context.Context, c *k8s.Client) error {
-				t, err := hub.Find(ctx, c, args[0])
+				x, err := findCluster(ctx, c, args[0], cluster)
 				if err != nil {
 					return err
-				}
-				at := slices.IndexFunc(t.Clusters, func(c hub.Cluster) bool { return c.Name == cluster })
-				if at < 0 {
-					return fmt.Errorf("the Tenant %s has no cluster %q: see --cluster", t.Name, cluster)
-				}
-				x := &t.Clusters[at]
-				if x.Owner != "" {
-					return fmt.Errorf("the namespace %s is that of the Tenant %s", x.Namespace, x.Owner)
 				}
 				token, err := hub.Rotate(ctx, c, x.Namespace, life)
 				if err != nil {
@@ -380,6 +376,53 @@ print the Secret with a new token. In the cluster, kubectl apply --server-side
 	f.add(cmd)
 	cmd.Flags().StringVar(&cluster, "cluster", mainCluster, "name of the cluster")
 	cmd.Flags().DurationVar(&life, "duration", tokenLife, "how long the new token is good")
+	complete(cmd, "cluster")
+	return cmd
+}
+
+// findCluster returns a cluster of a tenant that has its namespace.
+func findCluster(ctx context.Context, c *k8s.Client, tenant, cluster string) (*hub.Cluster, error) {
+	t, err := hub.Find(ctx, c, tenant)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(t.Clusters, func(c hub.Cluster) bool { return c.Name == cluster })
+	if at < 0 {
+		return nil, fmt.Errorf("the Tenant %s has no cluster %q: see --cluster", t.Name, cluster)
+	}
+	x := &t.Clusters[at]
+	if x.Owner != "" {
+		return nil, fmt.Errorf("the namespace %s is that of the Tenant %s", x.Namespace, x.Owner)
+	}
+	return x, nil
+}
+
+func newTenantRebind() *cobra.Command {
+	var f hubFlags
+	var cluster string
+	cmd := &cobra.Command{
+		Use:   "rebind NAME",
+		Short: "Have a cluster that is refused take the place of the one with the same credentials",
+		Long: `Have the cluster that was refused last (ClusterMismatch) take the place of the one that the
+hub knows by the same credentials, as after it was made anew. End the agent of the other one
+first: it learns of it within a minute, and until then both write.`,
+		Args: exactArgs(1, "the name of one tenant"), ValidArgsFunction: f.completeTenant,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.ask(cmd, func(ctx context.Context, c *k8s.Client) error {
+				x, err := findCluster(ctx, c, args[0], cluster)
+				if err != nil {
+					return err
+				}
+				to, err := hub.Rebind(ctx, c, x.Namespace)
+				if err != nil {
+					return err
+				}
+				return text(cmd, fmt.Sprintf("The cluster with the UID %s is %s of the tenant %s from now on; its agent writes within a minute.\n", visible(to.UID), x.Name, args[0]))
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&cluster, "cluster", mainCluster, "name of the cluster")
 	complete(cmd, "cluster")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"lbd.dev/lbd/internal/k8s/apitest"
 	"lbd.dev/lbd/internal/k8s/hub"
 	"lbd.dev/lbd/internal/k8s/objects"
+	"lbd.dev/lbd/internal/tenants"
 )
 
 // aTenant is a tenant with a Service that is served, one that is not, and two clusters.
@@ -117,10 +118,25 @@ func TestAgentHeard(t *testing.T) {
 	}
 }
 
+// TestClusterMismatchShown: a second cluster with the same credentials is shown while it asks.
+func TestClusterMismatchShown(t *testing.T) {
+	x := aTenant()
+	x.Clusters[0].Refused = hub.Refused{UID: "u\x1b2", Seen: time.Unix(1000, 0)}
+	for now, want := range map[int64]bool{1060: true, 1200: false} {
+		var show strings.Builder
+		if err := renderTenant(&show, &x, time.Unix(now, 0)); err != nil || strings.Contains(show.String(), "  ClusterMismatch: another cluster, with the UID u") != want ||
+			strings.Contains(show.String(), "\x1b") {
+			t.Errorf("at %d: %v\n%s", now, err, show.String())
+		}
+	}
+}
+
 // TestTenantCommands: against an API server, by a kubeconfig file.
 func TestTenantCommands(t *testing.T) {
 	api := apitest.New(t, map[string]string{"lbd.dev/v1alpha1/tenants": "Tenant", "lbd.dev/v1alpha1/tenantnodes": "TenantNodes", "lbd.dev/v1alpha1/tenantservices": "TenantService",
-		"v1/namespaces": "Namespace", "v1/pods": "Pod", "v1/serviceaccounts": "ServiceAccount", "rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding"})
+		"v1/namespaces": "Namespace", "v1/pods": "Pod", "v1/serviceaccounts": "ServiceAccount", "rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding", "coordination.k8s.io/v1/leases": "Lease"})
+	api.Put("coordination.k8s.io/v1/leases", map[string]any{"metadata": map[string]any{"namespace": "lbd-shop-main", "name": "agent", "annotations": map[string]any{
+		tenants.AnnotationRefused: "second 2026-01-03T12:44:00Z"}}})
 	hubFile := "--kubeconfig=" + kubeconfigOf(t, api.Config().Host, "")
 	if out, _, err := call(t, "tenant", "list", hubFile); err != nil || out != "The hub has no tenant.\n" {
 		t.Errorf("%q, %v", out, err)
@@ -146,6 +162,9 @@ func TestTenantCommands(t *testing.T) {
 		{"list --context=other", false, `context "other" does not exist`},
 		{"rotate shop --cluster=second", false, `the Tenant shop has no cluster "second"`},
 		{"rotate shop --duration=1m", true, "--duration must be at least 10m0s"},
+		{"rebind shop --cluster=second", false, `the Tenant shop has no cluster "second"`},
+		{"rebind shop", false, "The cluster with the UID second is main of the tenant shop from now on"},
+		{"rebind shop", false, "no other cluster with the credentials of this one has been seen"},
 		{"delete shop --timeout=-1s", true, "--timeout must not be negative"},
 		{"delete shop", false, "nothing is deleted yet: --yes does it"},
 		{"delete none --yes", false, "There is no Tenant none, and no namespace of it.\n"},

@@ -19,6 +19,10 @@ const (
 	PulseName = "agent"
 	// PulseEvery is how often it does.
 	PulseEvery = time.Minute
+	// AnnotationCluster of that Lease is the cluster that the namespace is of, by the UID of its namespace kube-system, and
+	// AnnotationRefused another one whose agent has the same credentials, and when it said so.
+	AnnotationCluster = "lbd.dev/cluster-uid"
+	AnnotationRefused = "lbd.dev/refused-cluster"
 	// AwayAfter is how long an agent that gives signs of life may have given none, until it counts as away.
 	AwayAfter = 3 * PulseEvery
 )

@@ -91,6 +91,7 @@ type Agent struct {
 	hubNodes    *k8s.Watch[propagate.HubNodes]
 	hubServices *k8s.Watch[propagate.HubService]
 	ingress     *ingressPart // nil without
+	whose       atomic.Int32 // whose the namespace in the hub is; of a leader alone
 	waiting     atomic.Int32 // the kinds of routes that the loop leaves alone, see ingressPart.unread
 
 	mu    sync.Mutex // guards all below
@@ -289,6 +290,7 @@ func (a *Agent) elect(ctx context.Context) {
 // lead writes until ctx ends.
 func (a *Agent) lead(ctx context.Context) {
 	var parts sync.WaitGroup
+	a.whose.Store(int32(unknown))
 	parts.Go(func() { newLoop(a).run(ctx) })
 	parts.Go(func() { (&pulse{a: a, every: tenants.PulseEvery}).run(ctx) })
 	if a.o.Secret != "" {

@@ -35,11 +35,16 @@ type bed struct {
 }
 
 func newBed(t *testing.T) *bed {
-	return &bed{t: t,
-		tenant: apitest.New(t, map[string]string{servicesOf: "Service", slicesOf: "EndpointSlice", nodesOf: "Node", eventsOf: "Event",
-			"v1/secrets": "Secret", "coordination.k8s.io/v1/leases": "Lease"}),
-		hub: apitest.New(t, map[string]string{hubNodes: "TenantNodes", hubTSVC: "TenantService"}),
-	}
+	hub := apitest.New(t, map[string]string{hubNodes: "TenantNodes", hubTSVC: "TenantService"})
+	return &bed{t: t, tenant: newCluster(t, "first"), hub: hub}
+}
+
+// newCluster is the API server of a tenant cluster.
+func newCluster(t *testing.T, uid string) *apitest.Server {
+	api := apitest.New(t, map[string]string{servicesOf: "Service", slicesOf: "EndpointSlice", nodesOf: "Node", eventsOf: "Event",
+		"v1/secrets": "Secret", leasesOf: "Lease", "v1/namespaces": "Namespace"})
+	api.Put("v1/namespaces", map[string]any{"metadata": map[string]any{"name": metav1.NamespaceSystem, "uid": uid}})
+	return api
 }
 
 func clientOf(t *testing.T, api *apitest.Server) *k8s.Client {

@@ -82,10 +82,19 @@ func (l *loop) turn(ctx context.Context, now time.Time) time.Time {
 			s.at, s.wait = time.Time{}, 0
 		}
 	}
+	is := whose(l.a.whose.Load())
+	if is == unknown {
+		l.a.turns()
+		return now.Add(resyncEvery) // the answer wakes it
+	}
 	in := l.input()
+	in.Foreign = is == foreign
 	out := propagate.Step(in)
 	l.note(in, &out)
-	jobs := append(l.jobs(in, &out), l.ingressJobs(ctx)...)
+	jobs := l.jobs(in, &out)
+	if !in.Foreign {
+		jobs = append(jobs, l.ingressJobs(ctx)...)
+	}
 	if l.forget(jobs, now) {
 		return now
 	}

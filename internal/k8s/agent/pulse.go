@@ -3,18 +3,34 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"lbd.dev/lbd/internal/k8s/lease"
 	"lbd.dev/lbd/internal/tenants"
 )
 
-// pulse tells the hub now and then that the agent is there and sees both clusters.
+// whose is what an agent knows of its namespace in the hub.
+type whose int32
+
+const (
+	unknown whose = iota // nothing is written
+	ours
+	foreign // another cluster has it: nothing is written to the hub
+)
+
+// askEvery is the time between two questions whose the namespace is, until there is an answer.
+const askEvery = time.Second
+
+// pulse tells the hub now and then that the agent is there and sees both clusters, and which cluster it is of. The hub
+// keeps the first one that says so: a second one with the same credentials would take its Services for those that are gone.
 type pulse struct {
 	a     *Agent
 	every time.Duration
@@ -23,14 +39,16 @@ type pulse struct {
 
 // run tells it until ctx ends.
 func (p *pulse) run(ctx context.Context) {
-	tick := time.NewTicker(p.every)
-	defer tick.Stop()
 	for {
 		p.beat(ctx, time.Now())
+		wait := p.every
+		if whose(p.a.whose.Load()) == unknown {
+			wait = min(wait, askEvery)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }
@@ -40,33 +58,90 @@ func (p *pulse) beat(ctx context.Context, now time.Time) {
 	if p.a.lost(SideHub, lostAfter) != nil || p.a.lost(SideTenant, lostAfter) != nil || !p.a.elector.Valid() {
 		return
 	}
-	text := ""
+	text, is := "", ours
 	err := p.send(ctx, now)
 	switch {
 	case ctx.Err() != nil:
 		return
-	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+	case errors.Is(err, errForeign):
+		text, is = "the hub has another cluster for this one: nothing is written there", foreign
+	case errors.Is(err, errUnnamed):
+		text = "the hub cannot tell this cluster from another one with its credentials: apply here what `lbd tenant join` of this version prints"
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err): // of an earlier version, which knows no cluster
 		text = "the hub takes no sign of life: apply there what `lbd tenant create` of this version prints"
 	case err != nil:
-		text = "the hub has no sign of life of this agent"
+		text, is = "the hub has no sign of life of this agent", whose(p.a.whose.Load())
 	}
 	if text != "" && text != p.said {
 		p.a.o.Logger.Warn(text, "lease", tenants.PulseName, "namespace", p.a.o.HubNamespace, "err", err)
 	}
 	p.said = text
+	if p.a.whose.Swap(int32(is)) != int32(is) {
+		p.a.wake()
+	}
 }
 
+var (
+	// errForeign is wrapped by the error for a namespace in the hub that is another cluster's.
+	errForeign = errors.New("the namespace is another cluster's")
+	// errUnnamed is wrapped by the error for a cluster that does not tell which it is, as with the rights of an earlier
+	// version. It gives signs of life, and writes.
+	errUnnamed = errors.New("no right to see which cluster this is")
+)
+
+// ManagerRefused writes that a cluster is refused: it gives no sign of life of the one that is not.
+const ManagerRefused = Manager + "-refused"
+
+// send writes the sign of life, or that this cluster is refused.
 func (p *pulse) send(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
 	defer cancel()
-	body, err := json.Marshal(map[string]any{"spec": map[string]any{"holderIdentity": p.a.o.Identity, "renewTime": now.UTC().Format(metav1.RFC3339Micro)}})
+	cluster, unnamed := p.cluster(ctx)
+	if unnamed != nil && !errors.Is(unnamed, errUnnamed) {
+		return unnamed
+	}
+	l, err := p.patch(ctx, Manager, map[string]any{}) // which may be patched, and not read
 	if err != nil {
 		return err
 	}
-	_, err = p.a.o.Hub.Dynamic.Resource(lease.Resource).Namespace(p.a.o.HubNamespace).
-		Patch(ctx, tenants.PulseName, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
-	if err != nil {
-		return fmt.Errorf("lease %s: %w", tenants.PulseName, err)
+	of := l.GetAnnotations()[tenants.AnnotationCluster]
+	if unnamed == nil && of != "" && of != cluster {
+		_, err := p.patch(ctx, ManagerRefused, map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+			tenants.AnnotationRefused: cluster + " " + now.UTC().Format(time.RFC3339)}}})
+		return errors.Join(fmt.Errorf("%w: that with the UID %s; this one has %s", errForeign, of, cluster), err)
 	}
-	return nil
+	change := map[string]any{"spec": map[string]any{"holderIdentity": p.a.o.Identity, "renewTime": now.UTC().Format(metav1.RFC3339Micro)}}
+	if unnamed == nil && of == "" { // of two that say so at once the hub takes one
+		change["metadata"] = map[string]any{"resourceVersion": l.GetResourceVersion(), "annotations": map[string]any{tenants.AnnotationCluster: cluster}}
+	}
+	if _, err := p.patch(ctx, Manager, change); err != nil {
+		return err
+	}
+	return unnamed
+}
+
+// cluster is what tells this cluster from others: the UID of a namespace that each has.
+func (p *pulse) cluster(ctx context.Context) (string, error) {
+	var n corev1.Namespace
+	err := p.a.o.Tenant.Core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&n)
+	switch {
+	case apierrors.IsForbidden(err):
+		return "", fmt.Errorf("%w: %w", errUnnamed, err)
+	case err != nil:
+		return "", fmt.Errorf("namespace %s of this cluster: %w", metav1.NamespaceSystem, err)
+	}
+	return string(n.UID), nil
+}
+
+func (p *pulse) patch(ctx context.Context, manager string, change map[string]any) (*unstructured.Unstructured, error) {
+	body, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.a.o.Hub.Dynamic.Resource(lease.Resource).Namespace(p.a.o.HubNamespace).
+		Patch(ctx, tenants.PulseName, types.MergePatchType, body, metav1.PatchOptions{FieldManager: manager})
+	if err != nil {
+		return nil, fmt.Errorf("lease %s: %w", tenants.PulseName, err)
+	}
+	return l, nil
 }

@@ -50,10 +50,20 @@ type Cluster struct {
 	// minute, by the clock of the hub. Zero: it never did, as those of earlier versions, or the Leases may not
 	// be read.
 	AgentHeard time.Time `json:"agentHeard,omitzero"`
+	// Refused is another cluster whose agent has the credentials of this one.
+	Refused Refused `json:"refused,omitzero"`
 	// Services, Nodes and Routes are by name.
 	Services []Service `json:"services,omitempty"`
 	Nodes    []Nodes   `json:"nodes,omitempty"`
 	Routes   []Route   `json:"routes,omitempty"`
+}
+
+// Refused is a cluster that the hub does not know by the credentials that it has: its agent writes nothing.
+type Refused struct {
+	// UID is that of its namespace kube-system.
+	UID string `json:"uid"`
+	// Seen is when its agent last said so, which it does each minute, by the clock of the hub.
+	Seen time.Time `json:"seen"`
 }
 
 // Last is when the agent was last heard, and away tells whether it has given no sign of life for long although
@@ -97,6 +107,7 @@ type read struct {
 	objects.Tenants
 	// Of the agent, by namespace: when it wrote an object, and when it gave a sign of life.
 	wrote, heard map[string]time.Time
+	refused      map[string]Refused
 }
 
 // Read returns the tenants of a hub, by name.
@@ -116,7 +127,7 @@ func Read(ctx context.Context, c *k8s.Client) ([]Tenant, error) {
 			if owner := owners[x.Namespace]; owner != k.Name {
 				cluster.Owner = owner
 			} else {
-				cluster.AgentWrote, cluster.AgentHeard = r.wrote[x.Namespace], r.heard[x.Namespace]
+				cluster.AgentWrote, cluster.AgentHeard, cluster.Refused = r.wrote[x.Namespace], r.heard[x.Namespace], r.refused[x.Namespace]
 				cluster.Services, cluster.Nodes, cluster.Routes = r.services(x.Namespace), r.nodes(x.Namespace), r.routes(x.Namespace)
 			}
 			t.Clusters = append(t.Clusters, cluster)
@@ -188,7 +199,7 @@ func sorted[T any](all map[model.Key]T) []model.Key {
 }
 
 func readAll(ctx context.Context, c *k8s.Client) (*read, error) {
-	r := &read{wrote: make(map[string]time.Time), heard: make(map[string]time.Time)}
+	r := &read{wrote: make(map[string]time.Time), heard: make(map[string]time.Time), refused: make(map[string]Refused)}
 	r.Tenants.Tenants, r.Nodes, r.Services = make(map[model.Key]objects.Object[*v1alpha1.Tenant]), make(map[model.Key]objects.Object[*v1alpha1.TenantNodes]), make(map[model.Key]objects.Object[*v1alpha1.TenantService])
 	err := each(ctx, c, v1alpha1.KindTenant, "", func(k model.Key, u *unstructured.Unstructured) {
 		r.Tenants.Tenants[k] = objects.Read[v1alpha1.Tenant](u, v1alpha1.KindTenant)
@@ -222,11 +233,19 @@ func readAll(ctx context.Context, c *k8s.Client) (*read, error) {
 
 // note notes when the agent wrote an object, by the clock of the hub.
 func note(last map[string]time.Time, u *unstructured.Unstructured) {
+	if at := wrote(u, agent.Manager); at.After(last[u.GetNamespace()]) {
+		last[u.GetNamespace()] = at
+	}
+}
+
+// wrote is when somebody last wrote an object; zero: never.
+func wrote(u *unstructured.Unstructured, manager string) (at time.Time) {
 	for _, m := range u.GetManagedFields() {
-		if m.Manager == agent.Manager && m.Subresource == "" && m.Time != nil && m.Time.After(last[u.GetNamespace()]) {
-			last[u.GetNamespace()] = m.Time.UTC()
+		if m.Manager == manager && m.Subresource == "" && m.Time != nil && m.Time.After(at) {
+			at = m.Time.UTC()
 		}
 	}
+	return at
 }
 
 // listen reads the signs of life of the agents. Who may not read them knows of none.
@@ -243,6 +262,7 @@ func (r *read) listen(ctx context.Context, c *k8s.Client) error {
 		for i := range list.Items {
 			if u := &list.Items[i]; u.GetName() == tenants.PulseName && has(u, labelComponent, component) {
 				note(r.heard, u)
+				r.refused[u.GetNamespace()] = refusedIn(u)
 			}
 		}
 		if o.Continue = list.GetContinue(); o.Continue == "" {

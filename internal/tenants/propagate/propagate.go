@@ -37,6 +37,8 @@ type Input struct {
 	HubServices map[string]HubService
 	// Refused is why the API server of the hub did not take what a Service became, by the Service.
 	Refused map[model.Key]string
+	// Foreign: the hub has another cluster for this one. What the hub has is not ours, and stays.
+	Foreign bool
 }
 
 // HubNodes is a TenantNodes object as it is in the hub.
@@ -109,6 +111,10 @@ func NameOf(k model.Key) string { return k.Namespace + "." + k.Name }
 // Step decides.
 func Step(in *Input) Output {
 	var out Output
+	if in.Foreign {
+		out.foreign(in)
+		return out
+	}
 	out.nodes(in)
 	keep := make(map[string]bool)
 	for _, key := range slices.SortedFunc(maps.Keys(in.Services), model.Key.Compare) {
@@ -139,6 +145,19 @@ func Step(in *Input) Output {
 // Ours tells whether a Service is to be propagated.
 func (in *Input) Ours(s *Service) bool {
 	return s.Class == in.Class && s.Class != "" || s.Class == "" && in.Classless
+}
+
+// foreign says of all Services that are ours that they are not propagated. They keep what they show.
+func (out *Output) foreign(in *Input) {
+	for _, key := range slices.SortedFunc(maps.Keys(in.Services), model.Key.Compare) {
+		if s := in.Services[key]; in.Ours(s) {
+			out.Counts.Refused++
+			verdict := no(ReasonClusterMismatch, mismatch)
+			if !alike(s.Condition, verdict) {
+				out.Statuses = append(out.Statuses, Status{Service: key, UID: s.UID, Condition: &verdict, Event: eventOf(s.Condition, verdict, nil)})
+			}
+		}
+	}
 }
 
 // giveUp takes from a Service that is not ours what this hub gave it. Whatever else its status says is of

@@ -21,7 +21,11 @@ const (
 	ReasonInvalid = "InvalidService"
 	// ReasonHubRefused: the API server of the hub does not take the TenantService.
 	ReasonHubRefused = "HubRefused"
+	// ReasonClusterMismatch: another cluster has given signs of life by the credentials of this one, first.
+	ReasonClusterMismatch = "ClusterMismatch"
 )
+
+const mismatch = "the hub knows another cluster by the credentials of this one, so nothing is written there; `lbd tenant rebind` in the hub lets this one take its place"
 
 // The reasons of events.
 const (

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lbd.dev/lbd/internal/tenants"
+)
+
+// lease puts the one by which agents give signs of life.
+func (b *bed) lease() {
+	b.hub.Serve(leasesOf, "Lease")
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
+}
+
+// noted is an annotation of that Lease.
+func (b *bed) noted(key string) string {
+	all, _ := b.hub.Get(leasesOf, namespace, tenants.PulseName)["metadata"].(map[string]any)["annotations"].(map[string]any)
+	text, _ := all[key].(string)
+	return text
+}
+
+// TestClusterMismatch: a second cluster with the credentials of the first writes nothing to the hub, and says why on its
+// Services, which keep what they show. The first one goes on. Once the hub knows the second one in its place, that is served
+// and the first one is refused.
+func TestClusterMismatch(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.lease()
+	b.node("a", "10.1.0.1")
+	b.service("web")
+	first, _ := b.start("one")
+	b.judge("default.web", "True", "Accepted", "the hub serves it", "198.51.100.7")
+	b.eventually("the first is served", func() bool { return b.shown("web") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
+	b.eventually("the hub knows the first", func() bool { return b.noted(tenants.AnnotationCluster) == "first" && b.spec(hubNodes, "nodes-0") != "" })
+
+	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
+	clone.node("a", "10.1.0.9")
+	clone.service("web", func(s *corev1.Service) { // as it was copied, and has changed since
+		s.Spec.Ports[0].NodePort = 30099
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.6"}}
+	})
+	clone.service("more", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30098 })
+	before, beat := writes(b.hub), b.renewed()
+	second, _ := clone.start("two")
+	clone.eventually("the second says why", func() bool {
+		return clone.shown("web") == "198.51.100.6 lbd.dev/Accepted=ClusterMismatch" && clone.shown("more") == "lbd.dev/Accepted=ClusterMismatch"
+	})
+	clone.eventually("an event, too", func() bool {
+		return strings.Contains(strings.Join(clone.told(), "\n"), "default/web Warning HubRefused: ClusterMismatch: ")
+	})
+	b.eventually("the hub knows of it", func() bool { return strings.HasPrefix(b.noted(tenants.AnnotationRefused), "second ") })
+	b.service("new", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30081 })
+	b.eventually("the first goes on", func() bool { return b.spec(hubTSVC, "default.new") != "" })
+	time.Sleep(300 * time.Millisecond)
+	if after := writes(b.hub)[len(before):]; len(after) != 1 || b.renewed() != beat {
+		t.Errorf("written to the hub: %q; sign of life %s, was %s", after, b.renewed(), beat)
+	}
+	if c := second.Stats().Counts; second.Ready() != nil || second.Healthy() != nil || c.Refused != 2 {
+		t.Errorf("ready: %v, healthy: %v, %+v", second.Ready(), second.Healthy(), c)
+	}
+
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName, "annotations": map[string]any{tenants.AnnotationCluster: "second"}}})
+	(&pulse{a: second}).beat(t.Context(), time.Now())
+	(&pulse{a: first}).beat(t.Context(), time.Now())
+	b.eventually("the hub has what the second says", func() bool {
+		return strings.Contains(b.spec(hubTSVC, "default.web"), "30099") && b.spec(hubTSVC, "default.more") != "" && b.spec(hubTSVC, "default.new") == "" &&
+			strings.Contains(b.spec(hubNodes, "nodes-0"), "10.1.0.9")
+	})
+	b.eventually("the first is refused", func() bool { return b.shown("web") == "198.51.100.7 lbd.dev/Accepted=ClusterMismatch" })
+	clone.judge("default.web", "True", "Accepted", "the hub serves it", "198.51.100.7")
+	b.eventually("the second is served", func() bool { return clone.shown("web") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
+}
+
+// TestNothingBeforeTheHubKnows: an agent writes nothing before it knows whose its namespace in the hub is. One that cannot be
+// told, for want of rights, is not kept from its work.
+func TestNothingBeforeTheHubKnows(t *testing.T) {
+	for name, code := range map[string]int{"the hub does not answer": http.StatusServiceUnavailable, "no right in the hub": http.StatusForbidden, "no right in the cluster": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.lease()
+			b.node("a", "10.1.0.1")
+			b.hub.Gate(func(r *http.Request) int {
+				if strings.Contains(r.URL.Path, "/leases/") {
+					return code
+				}
+				return 0
+			})
+			if code == 0 {
+				b.hub.Gate(nil)
+				b.tenant.Gate(func(r *http.Request) int {
+					if strings.Contains(r.URL.Path, "/namespaces/kube-system") && !strings.Contains(r.URL.Path, "/leases") {
+						return http.StatusForbidden
+					}
+					return 0
+				})
+			}
+			a, _ := b.start("one")
+			b.eventually("it has asked", func() bool {
+				return slices.ContainsFunc(b.hub.Requests(), func(r string) bool { return strings.Contains(r, "/leases/") })
+			})
+			if code == http.StatusServiceUnavailable {
+				time.Sleep(300 * time.Millisecond)
+				if all := writes(b.hub); len(all) > 0 || a.Healthy() != nil {
+					t.Errorf("written: %q, healthy: %v", all, a.Healthy())
+				}
+				b.hub.Gate(nil)
+			}
+			b.eventually("it writes", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
+			if code == 0 {
+				b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
+			}
+		})
+	}
+}
+
+// TestRaceForTheNamespace: of two clusters that ask at once the hub takes one.
+func TestRaceForTheNamespace(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.lease()
+	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
+	b.node("a", "10.1.0.1")
+	clone.node("a", "10.1.0.9")
+	one, _ := b.start("one")
+	two, _ := clone.start("two")
+	b.eventually("one is refused", func() bool {
+		return whose(one.whose.Load())+whose(two.whose.Load()) == ours+foreign
+	})
+	b.eventually("the other writes", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
+	if want := map[bool]string{true: "10.1.0.1", false: "10.1.0.9"}[whose(one.whose.Load()) == ours]; !strings.Contains(b.spec(hubNodes, "nodes-0"), want) {
+		t.Errorf("the hub has %s, want %s", b.spec(hubNodes, "nodes-0"), want)
+	}
+}
