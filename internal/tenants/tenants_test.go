@@ -141,6 +141,21 @@ func TestAttacks(t *testing.T) {
 			func(in *Input) { in.Nodes[key("shop", "n-1")] = nodes("h1 10.1.0.99") },
 			"shop/n-1", ReasonRefusedNodes, "the Node h1 of the hub", "10.1.0.1*10, 10.1.0.2*10",
 		},
+		"link-local address of a cloud": {
+			func(in *Input) { in.Nodes[key("shop", "n-1")] = nodes("m1 169.254.169.254") },
+			"shop/n-1", ReasonRefusedNodes, "in none of the nodeCIDRs", "10.1.0.1*10, 10.1.0.2*10",
+		},
+		"address of a pool": {
+			func(in *Input) { in.Nodes[key("shop", "n-1")] = nodes("v1 192.0.2.2") },
+			"shop/n-1", ReasonRefusedNodes, "in none of the nodeCIDRs", "10.1.0.1*10, 10.1.0.2*10",
+		},
+		"address of a VirtualIP in its own network": {
+			func(in *Input) {
+				in.Hub.Hosts[netip.MustParseAddr("10.1.0.50")] = "the VirtualIP cp"
+				in.Nodes[key("shop", "n-1")] = nodes("v1 10.1.0.50")
+			},
+			"shop/n-1", ReasonRefusedNodes, "an address of the VirtualIP cp", "10.1.0.1*10, 10.1.0.2*10",
+		},
 		"one good address and one bad": {
 			func(in *Input) { in.Nodes[key("shop", "n-0")] = nodes("a1 10.1.0.1 127.0.0.1", "a2 10.1.0.2") },
 			"shop/n-0", ReasonRefusedNodes, "127.0.0.1 is in none", "10.1.0.2*10",
@@ -156,6 +171,14 @@ func TestAttacks(t *testing.T) {
 		"port of the kubelet": {
 			func(in *Input) { in.Services[shop].Spec.Ports[0].NodePort = 10250 },
 			"shop/default.web", ReasonNodePort, "10250 is in no range", "",
+		},
+		"port of sshd": {
+			func(in *Input) { in.Services[shop].Spec.Ports[0].NodePort = 22 },
+			"shop/default.web", ReasonNodePort, "22 is in no range", "",
+		},
+		"port of the API server": {
+			func(in *Input) { in.Services[shop].Spec.Ports[0].NodePort = 6443 },
+			"shop/default.web", ReasonNodePort, "6443 is in no range", "",
 		},
 		"check at a port of the host": {
 			func(in *Input) {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,19 @@ func TestRaceForTheNamespace(t *testing.T) {
 	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
 	b.node("a", "10.1.0.1")
 	clone.node("a", "10.1.0.9")
+	var reads atomic.Int32
+	b.hub.Gate(func(r *http.Request) int {
+		switch {
+		case !strings.Contains(r.URL.Path, "/leases/"):
+		case r.ContentLength == int64(len("{}")):
+			reads.Add(1)
+		default: // neither writes before both have seen that the namespace is nobody's
+			for end := time.Now().Add(20 * time.Second); reads.Load() < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			}
+			time.Sleep(50 * time.Millisecond) // until both are answered
+		}
+		return 0
+	})
 	one, _ := b.start("one")
 	two, _ := clone.start("two")
 	b.eventually("one is refused", func() bool {
