@@ -8,6 +8,12 @@
 // until the Service has given it up. It is taken from a Service only if the
 // Service asks for something else, may no longer share it, or is gone; a change of
 // pools alone takes nothing away, it is reported.
+//
+// Of a TenantService the allocator knows the addresses that count alone. One that its
+// status shows beside them may be given to another: the first is not served by it, on
+// no node, as long as it does not count, and an allocator that held the address back
+// would let whoever keeps it in a status block it. If the older one gets the right to
+// it again meanwhile, it is the one that has the address, and the other gets a new one.
 package allocator
 
 import (
