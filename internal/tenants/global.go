@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,17 +23,20 @@ const (
 // global is what the Services of a Tenant with one global name have together.
 type global struct {
 	name string // of their VIPs and their LoadBalancer
-	// first is the Service whose spec counts, s, of the cluster c. The others are to have the addresses that
-	// it has.
-	first model.Key
-	s     *Service
-	c     *cluster
-	has   []netip.Addr
-	rank  int
-	// sharing are those that share the addresses already, and count before others.
-	sharing, joined, others int
-	counted                 bool // their addresses are
-	lb                      model.LoadBalancer
+	// first is the Service whose spec counts. The others are to have the addresses that it has.
+	first   member
+	members map[model.Key]Verdict // whether each may share them
+	counted bool                  // the addresses are
+	lb      model.LoadBalancer
+}
+
+// member is a Service with a global name, and the addresses that it shares already, or has of its own.
+type member struct {
+	key     model.Key
+	service *Service
+	cluster *cluster
+	has     []netip.Addr
+	rank    int
 }
 
 // The ranks of Services with one global name: what shares the addresses already comes first, so that neither an
@@ -45,51 +49,69 @@ const (
 
 // globals are those that there are, by name. Of equal ranks the oldest is the first.
 func (in *Input) globals(keys []model.Key, clusters map[string]*cluster, newest map[nodePort]model.Key) map[string]*global {
-	all := make(map[string]*global)
+	members := make(map[string][]member)
 	for _, key := range keys {
 		c, s := clusters[key.Namespace], in.Services[key]
 		if c == nil || s.Spec.GlobalName == "" || c.judgeService(key, s, newest).Reason != ReasonAccepted {
 			continue
 		}
-		name := c.globalName(s.Spec.GlobalName)
-		g := all[name]
-		if g == nil {
-			g = &global{name: name, rank: rankNew + 1}
-			all[name] = g
-		}
-		given, rank := c.given(s, in, nil), rankNew
+		m := member{key, s, c, c.mayHave(in, s), rankShares}
 		switch {
-		case len(given) == 0 || s.Shared != "" && s.Shared != s.Spec.GlobalName:
-			given = nil
+		case len(m.has) == 0 || s.Shared != "" && s.Shared != s.Spec.GlobalName:
+			m.has, m.rank = nil, rankNew
 		case s.Shared == "":
-			rank = rankHas
-		default:
-			rank = rankShares
-			g.sharing++
+			m.rank = rankHas
 		}
-		if rank < g.rank {
-			g.rank, g.first, g.s, g.c, g.has = rank, key, s, c, given
-		}
+		name := c.globalName(s.Spec.GlobalName)
+		members[name] = append(members[name], m)
+	}
+	all := make(map[string]*global, len(members))
+	for name, list := range members {
+		all[name] = newGlobal(name, list)
 	}
 	return all
 }
 
+// newGlobal says which of the Services, the older ones first, may share.
+func newGlobal(name string, all []member) *global {
+	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.rank, b.rank) })
+	g, room := &global{name: name, first: all[0], members: map[model.Key]Verdict{all[0].key: {ReasonAccepted, ""}}}, maxGlobal-1
+	for _, m := range all[1:] {
+		verdict := g.admits(m.service, room)
+		if verdict.Reason == ReasonAccepted {
+			room--
+		}
+		g.members[m.key] = verdict
+	}
+	return g
+}
+
+// admits tells why a Service may not share the addresses of the first.
+func (g *global) admits(s *Service, room int) Verdict {
+	if room == 0 {
+		return Verdict{ReasonConflict, fmt.Sprintf("%d other Services have the global name %s, which is the most", maxGlobal, s.Spec.GlobalName)}
+	}
+	if what := differs(&g.first.service.Spec, &s.Spec); what != "" {
+		return Verdict{ReasonConflict, fmt.Sprintf("the Service %s of the cluster %s had the global name %s first and has other %s", g.first.key.Name, g.first.cluster.spec.Name, s.Spec.GlobalName, what)}
+	}
+	return Verdict{ReasonAccepted, ""}
+}
+
 // reserve begins to count what each tenant has, with the addresses that are shared: who goes leaves them to the others,
 // and not to an older Service that waits for one.
-func (in *Input) reserve(keys []model.Key, clusters map[string]*cluster, globals map[string]*global) map[*v1alpha1.Tenant]*used {
+func (in *Input) reserve(clusters map[string]*cluster, globals map[string]*global) map[*v1alpha1.Tenant]*used {
 	has := make(map[*v1alpha1.Tenant]*used)
 	for _, c := range clusters {
 		if has[c.tenant] == nil {
 			has[c.tenant] = &used{rests: c.rests(in, clusters)}
 		}
 	}
-	for _, key := range keys {
-		c, s := clusters[key.Namespace], in.Services[key]
-		if c == nil || s.Spec.GlobalName == "" {
-			continue
-		}
-		g, u, n := globals[c.globalName(s.Spec.GlobalName)], has[c.tenant], len(s.Spec.Families)
-		if g != nil && g.first == key && g.rank == rankShares && u.addresses+n <= int(c.tenant.Spec.Limits.Addresses) {
+	byAge := slices.SortedFunc(maps.Values(globals), func(a, b *global) int {
+		return cmp.Or(a.first.service.Created.Compare(b.first.service.Created), a.first.key.Compare(b.first.key))
+	})
+	for _, g := range byAge {
+		tenant, n := g.first.cluster.tenant, len(g.first.service.Spec.Families)
+		if u := has[tenant]; g.first.rank == rankShares && u.addresses+n <= int(tenant.Spec.Limits.Addresses) {
 			u.addresses, g.counted = u.addresses+n, true
 		}
 	}
@@ -100,51 +122,29 @@ func (c *cluster) globalName(name string) string {
 	return model.GlobalName(c.tenant.Metadata.Name, name)
 }
 
-// apart leaves of the addresses of a Service those that others do not share under a name that it has no more.
-func (c *cluster) apart(s *Service, given []netip.Addr, globals map[string]*global) []netip.Addr {
-	if s.Shared == "" || s.Shared == s.Spec.GlobalName {
-		return given
-	}
-	if g := globals[c.globalName(s.Shared)]; g != nil {
-		return slices.DeleteFunc(given, func(a netip.Addr) bool { return slices.Contains(g.has, a) })
-	}
-	return given
+// given are the addresses of the status of a Service that it goes on to have. taken are those of older Services, with the
+// global name under which they have them.
+func (c *cluster) given(in *Input, key model.Key, s *Service, globals map[string]*global, taken map[netip.Addr]*global) []netip.Addr {
+	g, former := globals[c.globalName(s.Spec.GlobalName)], globals[c.globalName(s.Shared)]
+	return slices.DeleteFunc(c.mayHave(in, s), func(a netip.Addr) bool {
+		by, is := taken[a]
+		return is && (by == nil || by != g) ||
+			former != nil && former != g && slices.Contains(former.first.has, a) || // which it leaves to those with the name
+			g != nil && key != g.first.key && !slices.Contains(g.first.has, a) // it gives up its own
+	})
 }
 
-// join tells why a Service has no part in what the others have, or asks for their addresses.
-func (g *global) join(key model.Key, s *Service, r *Request, given []netip.Addr) ([]netip.Addr, Verdict) {
+// join asks for the addresses of the others, if the Service may share them.
+func (g *global) join(key model.Key, r *Request) Verdict {
 	r.Share = g.name
-	if key == g.first {
-		return given, Verdict{ReasonAccepted, ""}
+	if first := &g.first; key != first.key {
+		asks := first.cluster.request(first.key, first.service)
+		r.Pools, r.Fixed = asks.Pools, first.has
+		if len(r.Fixed) == 0 { // whatever else it asks for, it may never get
+			r.Fixed = asks.Fixed
+		}
 	}
-	given = slices.DeleteFunc(given, func(a netip.Addr) bool { return !slices.Contains(g.has, a) })
-	room := maxGlobal - max(g.sharing, 1) - g.others // the first is always one of them
-	if len(s.Given) > 0 && s.Shared == s.Spec.GlobalName {
-		room = maxGlobal - 1 - g.joined
-	}
-	if room <= 0 {
-		return nil, Verdict{ReasonConflict, fmt.Sprintf("%d other Services have the global name %s, which is the most", maxGlobal, s.Spec.GlobalName)}
-	}
-	if what := differs(&g.s.Spec, &s.Spec); what != "" {
-		return nil, Verdict{ReasonConflict, fmt.Sprintf("the Service %s of the cluster %s had the global name %s first and has other %s", g.first.Name, g.c.spec.Name, s.Spec.GlobalName, what)}
-	}
-	asks := g.c.request(g.first, g.s)
-	if r.Pools, r.Fixed = asks.Pools, g.has; len(r.Fixed) == 0 { // whatever else it asks for, it may never get
-		r.Fixed = asks.Fixed
-	}
-	return given, Verdict{ReasonAccepted, ""}
-}
-
-// count counts a Service that is accepted.
-func (g *global) count(key model.Key, s *Service, given []netip.Addr) {
-	g.counted = true
-	switch {
-	case key == g.first:
-	case len(s.Given) > 0 && s.Shared == s.Spec.GlobalName:
-		g.joined++
-	default:
-		g.others++
-	}
+	return g.members[key]
 }
 
 // differs tells in words what two Services have that share no addresses for that; empty: nothing.

@@ -54,7 +54,7 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 		}
 	}
 	globals := in.globals(keys, clusters, newest)
-	has := in.reserve(keys, clusters, globals)
+	has := in.reserve(clusters, globals)
 	taken := make(map[netip.Addr]*global) // nil: by one Service
 	room := in.Room
 	for _, key := range keys {
@@ -64,13 +64,10 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 			continue
 		}
 		u, g := has[c.tenant], globals[c.globalName(s.Spec.GlobalName)]
-		given, request := c.apart(s, c.given(s, in, func(a netip.Addr) bool {
-			by, is := taken[a]
-			return is && (by == nil || by != g)
-		}), globals), c.request(key, s)
+		given, request := c.given(in, key, s, globals, taken), c.request(key, s)
 		verdict := c.judgeService(key, s, newest)
 		if verdict.Reason == ReasonAccepted && g != nil {
-			given, verdict = g.join(key, s, &request, given)
+			verdict = g.join(key, &request)
 		}
 		if verdict.Reason == ReasonAccepted {
 			verdict = c.announced(in, &request, given)
@@ -83,7 +80,7 @@ func (out *Output) judgeServices(in *Input, clusters map[string]*cluster) {
 				taken[a] = g
 			}
 			if g != nil {
-				g.count(key, s, given)
+				g.counted = true
 			}
 			out.Requests, out.Given[key] = append(out.Requests, request), given
 			if verdict = out.serve(key, c, s, given, &room, g); verdict.Reason == ReasonAccepted {
@@ -105,12 +102,11 @@ func (c *cluster) pools(s *Service) []string {
 	return c.tenant.Spec.Pools
 }
 
-// given are the addresses of the status that the Service may have.
-func (c *cluster) given(s *Service, in *Input, taken func(netip.Addr) bool) []netip.Addr {
-	var out []netip.Addr
+// mayHave are the addresses of the status that the Tenant may have, whoever else does.
+func (c *cluster) mayHave(in *Input, s *Service) (out []netip.Addr) {
 	for _, a := range s.Given {
 		pooled := slices.ContainsFunc(c.pools(s), func(name string) bool { return in.in(name, a) })
-		if _, host := in.Hub.Hosts[a]; pooled && !host && (taken == nil || !taken(a)) {
+		if _, host := in.Hub.Hosts[a]; pooled && !host {
 			out = append(out, a)
 		}
 	}
@@ -186,7 +182,7 @@ func (c *cluster) limit(key model.Key, s *Service, r *Request, given []netip.Add
 	if s.Spec.Local != nil { // each node of the hub asks each of these nodes about this Service alone
 		now.checks += len(s.Spec.Local.Nodes)
 	}
-	if addresses := now.addresses + u.rests; (!shares || key == g.first) && u.rests > 0 && addresses > int(l.Addresses) && !r.met(given) {
+	if addresses := now.addresses + u.rests; (!shares || key == g.first.key) && u.rests > 0 && addresses > int(l.Addresses) && !r.met(given) {
 		if len(given) == 0 {
 			return Verdict{ReasonLimit, fmt.Sprintf("with it the Tenant %s has %d addresses of %d that it may have, with those that Services gave up less than a minute ago",
 				c.tenant.Metadata.Name, addresses, l.Addresses)}
