@@ -214,8 +214,11 @@ func convertBackend(obj runtime.Object) (*propagate.Backend, bool) {
 		UID: string(o.UID), Type: string(o.Spec.Type), Local: o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, Selector: o.Spec.Selector,
 		Copy: o.Labels[copyLabel] == Manager && strings.HasPrefix(o.Name, copyPrefix),
 	}
-	if len(o.Spec.IPFamilies) == 1 {
-		b.Family = familyOf(o.Spec.IPFamilies[0])
+	if n := len(o.Spec.IPFamilies); n > 0 {
+		b.First = familyOf(o.Spec.IPFamilies[0])
+		if n == 1 {
+			b.Family = b.First
+		}
 	}
 	for _, p := range o.Spec.Ports {
 		b.Ports = append(b.Ports, propagate.BackendPort{Name: p.Name, Protocol: string(p.Protocol), TargetPort: p.TargetPort.String(), Port: p.Port, NodePort: p.NodePort})

@@ -310,3 +310,21 @@ func TestIngressNotTaken(t *testing.T) {
 		})
 	}
 }
+
+// TestFamiliesOfBackends: what is kept of the families of a Service is which it has alone, and which it has first.
+func TestFamiliesOfBackends(t *testing.T) {
+	for _, c := range []struct {
+		has         []corev1.IPFamily
+		only, first v1alpha1.AddressFamily
+	}{
+		{nil, "", ""},
+		{[]corev1.IPFamily{"IPv6"}, v1alpha1.FamilyIPv6, v1alpha1.FamilyIPv6},
+		{[]corev1.IPFamily{"IPv6", "IPv4"}, "", v1alpha1.FamilyIPv6},
+		{[]corev1.IPFamily{"IPv4", "IPv6"}, "", v1alpha1.FamilyIPv4},
+	} {
+		b, _ := convertBackend(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: c.has}})
+		if b.Family != c.only || b.First != c.first {
+			t.Errorf("%v: %q alone, %q first", c.has, b.Family, b.First)
+		}
+	}
+}

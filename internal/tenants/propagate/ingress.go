@@ -79,6 +79,8 @@ type Backend struct {
 	Ports    []BackendPort
 	// Family is the only one of the Service; empty: it has both.
 	Family v1alpha1.AddressFamily
+	// First is the first family of a Service that is there, which stays as long as the Service does.
+	First v1alpha1.AddressFamily
 	// Copy: it was made by the agent.
 	Copy bool
 }
@@ -175,8 +177,8 @@ func StepIngresses(in *IngressInput) IngressOutput {
 		if has == nil {
 			out.Copies = append(out.Copies, Copy{Key: key, Backend: wanted})
 		} else if has.Copy && !wanted.like(has) {
-			if has.Family != wanted.Family && has.Family != "" && wanted.Family != "" {
-				wanted = nil // a Service keeps its first family: it is made anew
+			if wanted.Family != "" && has.First != "" && has.First != wanted.Family {
+				wanted = nil // it is made anew
 			}
 			out.Copies = append(out.Copies, Copy{Key: key, UID: has.UID, Backend: wanted})
 		}

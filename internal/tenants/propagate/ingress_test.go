@@ -1,6 +1,7 @@
 package propagate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,7 +87,11 @@ func (w *ingresses) step(t *testing.T) (events []string) {
 func (w *ingresses) copied(t *testing.T, c Copy) {
 	t.Helper()
 	made, had, names := *c.Backend, map[int32]int32{}, map[string]bool{}
+	made.First = cmp.Or(made.Family, v1alpha1.FamilyIPv4)
 	if has := w.Backends[c.Key]; has != nil {
+		if made.First = has.First; made.Family != "" && made.Family != has.First {
+			t.Errorf("a Service with the first family %s is to have %s alone", has.First, made.Family)
+		}
 		for _, p := range has.Ports {
 			had[p.Port] = p.NodePort
 		}
@@ -354,7 +359,8 @@ func TestIngressTold(t *testing.T) {
 }
 
 // TestOneFamily: nodes answer at the NodePort of a Service of one family by that family alone. The copy of such a Service is of
-// that family too, since its Pods need not listen by the other, and follows the Service.
+// that family too, since its Pods need not listen by the other, and follows the Service. It is made anew if that is not its first
+// family, which a Service keeps.
 func TestOneFamily(t *testing.T) {
 	w := newIngresses()
 	w.service("port", func(b *Backend) {
@@ -363,7 +369,7 @@ func TestOneFamily(t *testing.T) {
 	w.service("both", func(b *Backend) { b.Type, b.Ports[0].NodePort = "NodePort", 31001 })
 	w.ingress("a", "port", "both", "web")
 	copied := at(tenants.CopyName("default", "web"))
-	for _, family := range []v1alpha1.AddressFamily{"", v1alpha1.FamilyIPv4, v1alpha1.FamilyIPv6, ""} {
+	for _, family := range []v1alpha1.AddressFamily{"", v1alpha1.FamilyIPv4, v1alpha1.FamilyIPv6, "", v1alpha1.FamilyIPv4, "", v1alpha1.FamilyIPv6} {
 		w.Backends[at("web")].Family = family
 		w.step(t)
 		var got []string
