@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,11 @@ func twoTenants(t *testing.T, start func(*controlplane.TenantLab) (*controlplane
 		out, err := l.Shell(t.Context(), "lbd tenant show "+x.Name+" --context hub")
 		if err != nil || !strings.Contains(out, "  The agent was last heard ") || !strings.Contains(out, "default.web") {
 			t.Errorf("%v\n%s", err, out)
+		}
+		uid, err := x.Kubectl(t.Context(), "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+		of, errOf := l.Hub.Kubectl(t.Context(), "-n", "lbd-"+x.Name+"-main", "get", "lease", "agent", "-o", `jsonpath={.metadata.annotations.lbd\.dev/cluster-uid}`)
+		if err := errors.Join(err, errOf); err != nil || uid == "" || of != uid {
+			t.Errorf("the hub takes %s for the cluster with the UID %q, which has %q: %v", x.Name, of, uid, err)
 		}
 	}
 	engine, err := start(l)
