@@ -157,6 +157,7 @@ benchhead: ## the table and the chart at the head of docs/benchmarks.md, from it
 
 benchfaults: deps build ## the same faults on lbd and keepalived, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench faults -runs $(RUNS) -out docs/benchmarks.md
+	$(MAKE) benchhead
 
 benchbgp: deps build ## faults of nodes that announce by BGP, into docs/benchmarks.md (root)
 	LBD_BIN=$(CURDIR)/$(BIN)/lbd $(GO) run ./tests/lab/cmd/bench bgp -runs $(RUNS) -out docs/benchmarks.md

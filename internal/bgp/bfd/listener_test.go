@@ -270,6 +270,24 @@ func TestMeet(t *testing.T) {
 	}
 }
 
+// TestSettledSessions: packets to more than many sessions are read as they come.
+func TestSettledSessions(t *testing.T) {
+	l := &loop{}
+	l.table.byDiscr = map[uint32]*watch{}
+	for i := range uint32(many) {
+		m := newMachine(time.Unix(1000, 0), usual, i+1, 1, rand.Float64)
+		m.state = Up
+		l.table.byDiscr[i+1] = &watch{m: m, slot: -1}
+	}
+	if !l.settled(port{}) {
+		t.Errorf("%d sessions are not settled", many)
+	}
+	l.table.byDiscr[many+1] = l.table.byDiscr[1]
+	if l.settled(port{}) {
+		t.Errorf("%d sessions are settled", many+1)
+	}
+}
+
 // sendAll sends what is due, wake after wake, and checks the gaps and how many send at once.
 func sendAll(t *testing.T, l *loop, wakes int) (packets, woken, gaps int) {
 	last := map[*watch]time.Time{}
