@@ -38,7 +38,7 @@ var (
 	TenantHubIngress string
 	//go:embed tenant/agent-ingress.yaml
 	TenantAgentIngress string
-	// These are for HTTPRoutes; a hub has those for Ingresses, besides.
+	// These are for HTTPRoutes and GRPCRoutes; a hub has those for Ingresses, besides.
 	//go:embed tenant/hub-gateway.yaml
 	TenantHubGateway string
 	//go:embed tenant/agent-gateway.yaml

@@ -48,7 +48,7 @@ type TenantSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	Sources []SourceAddress `json:"sources,omitempty"`
-	// Hostnames are those that Ingresses and HTTPRoutes of the tenant may have, at most 64. *.example.com stands for
+	// Hostnames are those that Ingresses and routes of the tenant may have, at most 64. *.example.com stands for
 	// all names below example.com. Default: none.
 	// +optional
 	// +listType=set
@@ -62,7 +62,7 @@ type TenantSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`
 	IngressClass string `json:"ingressClass,omitempty"`
-	// Gateway is the Gateway of the hub, NAMESPACE/NAME, that serves the HTTPRoutes of the tenant.
+	// Gateway is the Gateway of the hub, NAMESPACE/NAME, that serves the HTTPRoutes and GRPCRoutes of the tenant.
 	// Default: none are served.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317

@@ -2,7 +2,7 @@ package v1alpha1
 
 import "iter"
 
-// TenantHTTP is what an HTTPRoute asks for.
+// TenantHTTP is what an HTTPRoute or a GRPCRoute asks for.
 type TenantHTTP struct {
 	// Hostnames are 1 to 16 hostnames in lower case, the first label of which may be *.
 	// +listType=set
@@ -75,6 +75,25 @@ type TenantHTTPMatch struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Query []TenantHTTPValue `json:"query,omitempty"`
+	// GRPC is what is called, of a GRPCRoute: that has it in place of path, type, method and query. Default: all.
+	// +optional
+	GRPC *TenantGRPCMethod `json:"grpc,omitempty"`
+}
+
+// TenantGRPCMethod is a method of a service of gRPC, all methods of one, or one of all.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.service) || has(self.method)",message="must have a service or a method"
+type TenantGRPCMethod struct {
+	// Service is a name with its package, such as shop.v1.Cart. Default: all.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`
+	Service string `json:"service,omitempty"`
+	// Method is a name. Default: all.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*$`
+	Method string `json:"method,omitempty"`
 }
 
 // TenantHTTPValue is a header, or a parameter of a query. What could have a meaning of its own in the
@@ -179,12 +198,23 @@ type TenantHTTPBackend struct {
 	// Family is ipv4 or ipv6 if nodes answer at the NodePort by this family alone. Default: by both.
 	// +optional
 	Family AddressFamily `json:"family,omitempty"`
+	// AppProtocol is what the Service speaks, as Kubernetes has it: h2c is HTTP/2 without TLS, and ws WebSocket.
+	// Default: what the engine takes it for.
+	// +optional
+	// +kubebuilder:validation:Enum=kubernetes.io/h2c;kubernetes.io/ws
+	AppProtocol string `json:"appProtocol,omitempty"`
 	// Weight is its share beside those of the others: 0 to 1000000. Default: 1.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	Weight *int32 `json:"weight,omitempty"`
 }
+
+// The values of AppProtocol.
+const (
+	AppProtocolH2C = "kubernetes.io/h2c"
+	AppProtocolWS  = "kubernetes.io/ws"
+)
 
 // TenantHTTPTimeouts are durations such as 10s, 1m30s or 500ms.
 type TenantHTTPTimeouts struct {
@@ -221,12 +251,12 @@ func (h *TenantHTTP) setDefaults() {
 	}
 }
 
-// Families are those of NodePorts at which nodes answer by one family alone.
-func (s *TenantRouteSpec) Families() iter.Seq2[TenantHTTPBackend, AddressFamily] {
-	return func(yield func(TenantHTTPBackend, AddressFamily) bool) {
+// Backends are the NodePorts that a route leads to, and the Services of the tenant behind them; some may be there twice.
+func (s *TenantRouteSpec) Backends() iter.Seq[TenantHTTPBackend] {
+	return func(yield func(TenantHTTPBackend) bool) {
 		for _, r := range s.Rules {
 			for _, p := range r.Paths {
-				if p.Family != "" && !yield(TenantHTTPBackend{Service: p.Service, NodePort: p.NodePort}, p.Family) {
+				if !yield(TenantHTTPBackend{Service: p.Service, NodePort: p.NodePort, Family: p.Family}) {
 					return
 				}
 			}
@@ -236,30 +266,7 @@ func (s *TenantRouteSpec) Families() iter.Seq2[TenantHTTPBackend, AddressFamily]
 		}
 		for _, r := range s.HTTP.Rules {
 			for _, b := range r.Backends {
-				if b.Family != "" && !yield(b, b.Family) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Backends are the Services of the tenant that a route leads to, each with a NodePort; some may be there twice.
-func (s *TenantRouteSpec) Backends() iter.Seq2[string, int32] {
-	return func(yield func(string, int32) bool) {
-		for _, r := range s.Rules {
-			for _, p := range r.Paths {
-				if !yield(p.Service, p.NodePort) {
-					return
-				}
-			}
-		}
-		if s.HTTP == nil {
-			return
-		}
-		for _, r := range s.HTTP.Rules {
-			for _, b := range r.Backends {
-				if !yield(b.Service, b.NodePort) {
+				if !yield(b) {
 					return
 				}
 			}

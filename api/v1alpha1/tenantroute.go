@@ -1,14 +1,14 @@
 package v1alpha1
 
-// TenantRoute is an Ingress or an HTTPRoute of a cluster of a tenant. Its name is ingress.NAMESPACE.NAME of the
-// Ingress, or httproute.NAMESPACE.NAME.
+// TenantRoute is an Ingress, an HTTPRoute or a GRPCRoute of a cluster of a tenant. Its name is ingress.NAMESPACE.NAME,
+// httproute.NAMESPACE.NAME or grpcroute.NAMESPACE.NAME of that.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=lbd,shortName=troute
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Hosts",type=string,JSONPath=`.spec.rules[*].host`,description="The hostnames that the route asks for"
-// +kubebuilder:printcolumn:name="HTTPHosts",type=string,JSONPath=`.spec.http.hostnames[*]`,description="Those of an HTTPRoute"
+// +kubebuilder:printcolumn:name="HTTPHosts",type=string,JSONPath=`.spec.http.hostnames[*]`,description="Those of an HTTPRoute or a GRPCRoute"
 // +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.status.addresses[*]`,description="Where clients connect to"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the object is in use as it is written"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`,description="Why it is accepted, or not"
@@ -18,19 +18,22 @@ type TenantRoute struct {
 	// Metadata names the object, in the namespace of the cluster.
 	// +optional
 	Metadata ObjectMeta `json:"metadata"`
-	// Spec is what the Ingress or HTTPRoute asks for.
+	// Spec is what the Ingress or route asks for.
 	Spec TenantRouteSpec `json:"spec"`
 	// Status is what the controller found.
 	Status *TenantRouteStatus `json:"status,omitempty"`
 }
 
-// TenantRouteSpec is what the Ingress or HTTPRoute asks for.
+// TenantRouteSpec is what the Ingress or route asks for.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.rules) == (self.origin.kind == 'Ingress')",message="an Ingress must have rules, and nothing else may"
-// +kubebuilder:validation:XValidation:rule="has(self.http) == (self.origin.kind == 'HTTPRoute')",message="an HTTPRoute must have http, and nothing else may"
+// +kubebuilder:validation:XValidation:rule="has(self.http) == (self.origin.kind != 'Ingress')",message="an HTTPRoute or a GRPCRoute must have http, and nothing else may"
 // +kubebuilder:validation:XValidation:rule="self.origin.kind == 'Ingress' || !has(self.tls) && !has(self.annotations)",message="only an Ingress may have tls and annotations"
+// +kubebuilder:validation:XValidation:rule="self.origin.kind == 'GRPCRoute' || !has(self.http) || self.http.rules.all(r, !has(r.matches) || r.matches.all(m, !has(m.grpc)))",message="only a GRPCRoute may match by grpc"
+// +kubebuilder:validation:XValidation:rule="self.origin.kind != 'GRPCRoute' || !has(self.http) || self.http.rules.all(r, has(r.backends) && !has(r.rewrite) && (!has(r.timeouts) || !has(r.timeouts.request) && !has(r.timeouts.backendRequest)))",message="a GRPCRoute may not have redirect, rewrite and timeouts"
+// +kubebuilder:validation:XValidation:rule="self.origin.kind != 'GRPCRoute' || !has(self.http) || self.http.rules.all(r, !has(r.matches) || r.matches.all(m, m.path == '/' && m.type == 'Prefix' && !has(m.method) && (!has(m.query) || size(m.query) == 0)))",message="a GRPCRoute may not match by path, type, method and query"
 type TenantRouteSpec struct {
-	// Origin is the Ingress or HTTPRoute.
+	// Origin is the Ingress or route.
 	Origin TenantOrigin `json:"origin"`
 	// Rules are those of an Ingress: 1 to 50, with at most 250 paths in all.
 	// +optional
@@ -39,7 +42,7 @@ type TenantRouteSpec struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:XValidation:rule="self.map(r, size(r.paths)).sum() <= 250",message="have more than 250 paths in all"
 	Rules []TenantRule `json:"rules,omitempty"`
-	// HTTP is what an HTTPRoute asks for.
+	// HTTP is what an HTTPRoute or a GRPCRoute asks for.
 	// +optional
 	HTTP *TenantHTTP `json:"http,omitempty"`
 	// TLS are the hostnames that are served by HTTPS too: at most 50 entries, of 250 hostnames in all.
@@ -58,7 +61,7 @@ type TenantRouteSpec struct {
 
 // TenantOrigin is the object of the tenant that a TenantRoute stands for.
 type TenantOrigin struct {
-	// Kind is Ingress or HTTPRoute.
+	// Kind is Ingress, HTTPRoute or GRPCRoute.
 	Kind TenantOriginKind `json:"kind"`
 	// Namespace is that of the object, in the cluster of the tenant.
 	// +kubebuilder:validation:MaxLength=63
@@ -75,13 +78,14 @@ type TenantOrigin struct {
 
 // TenantOriginKind is what a TenantRoute may stand for.
 //
-// +kubebuilder:validation:Enum=Ingress;HTTPRoute
+// +kubebuilder:validation:Enum=Ingress;HTTPRoute;GRPCRoute
 type TenantOriginKind string
 
 // The kinds of a TenantOrigin.
 const (
 	OriginIngress   TenantOriginKind = "Ingress"
 	OriginHTTPRoute TenantOriginKind = "HTTPRoute"
+	OriginGRPCRoute TenantOriginKind = "GRPCRoute"
 )
 
 // TenantRule leads paths of a hostname to NodePorts.

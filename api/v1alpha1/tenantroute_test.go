@@ -112,11 +112,11 @@ func TestTenantHTTPRules(t *testing.T) {
 		with(strings.Trim(list(17, `"a%d"`), "[]"), plain): "at most 16",
 		with(`"a.com"`, ""):                                "spec.http.rules: must have at least one rule",
 		with(`"a.com"`, strings.Trim(strings.Repeat(plain+",", 17), ",")): "at most 16",
-		origin + `}`: "an HTTPRoute must have http",
+		origin + `}`: "an HTTPRoute or a GRPCRoute must have http",
 		origin + `,"rules":[{"host":"a.com","paths":[{"path":"/","service":"w","nodePort":1}]}],"http":{"hostnames":["a"],"rules":[` + plain + `]}}`: "an Ingress must have rules, and nothing else may",
 		origin + `,"tls":[{}],"http":{"hostnames":["a"],"rules":[` + plain + `]}}`:                                                                   "only an Ingress may have tls",
 		origin + `,"annotations":{"a":"b"},"http":{"hostnames":["a"],"rules":[` + plain + `]}}`:                                                      "only an Ingress may have tls",
-		strings.Replace(with(`"a.com"`, plain), "HTTPRoute", "Ingress", 1):                                                                           "an HTTPRoute must have http, and nothing else may",
+		strings.Replace(with(`"a.com"`, plain), "HTTPRoute", "Ingress", 1):                                                                           "an HTTPRoute or a GRPCRoute must have http, and nothing else may",
 		rule(`{}`):                           "must have either backends or a redirect",
 		rule(`{"redirect":{},%s}`, backends): "must have either backends or a redirect",
 		rule(`{"redirect":{},"rewrite":{}}`): "may not have both",
@@ -193,6 +193,59 @@ func TestTenantHTTPRules(t *testing.T) {
 		rule(`{"backends":[{"service":"a","nodePort":65536}]}`):             "backends[0].nodePort",
 		rule(`{"backends":[{"service":"a","nodePort":1,"weight":-1}]}`):     "backends[0].weight",
 		rule(`{"timeouts":{"request":"1.5s"},%s}`, backends):                "timeouts.request",
+	} {
+		if got := brokenTenant[TenantRoute](t, KindTenantRoute, spec); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
+	}
+}
+
+// TestTenantGRPCRules: a GRPCRoute matches by what is called, and has nothing that is of HTTPRoutes alone.
+func TestTenantGRPCRules(t *testing.T) {
+	const origin = `{"origin":{"kind":"GRPCRoute","namespace":"default","name":"web"}`
+	const backends = `"backends":[{"service":"web","nodePort":30080,"appProtocol":"kubernetes.io/h2c"}]`
+	rule := func(format string, a ...any) string {
+		return origin + `,"http":{"hostnames":["a.example.com"],"rules":[` + fmt.Sprintf(format, a...) + `]}}`
+	}
+	match := func(text string) string { return rule(`{"matches":[%s],%s}`, text, backends) }
+	method := func(text string) string { return match(`{"grpc":{` + text + `}}`) }
+	long := strings.Repeat("a", 254)
+	for spec, want := range map[string]string{
+		rule(`{%s}`, backends): "",
+		rule(`{"headers":{"set":[{"name":"a","value":"b"}]},%s}`, backends): "",
+		match(`{}`):                                "",
+		match(`{"path":"/","type":"Prefix"}`):      "",
+		match(`{"query":[]}`):                      "",
+		rule(`{"timeouts":{},%s}`, backends):       "",
+		method(`"service":"shop.v1.Cart_2"`):       "",
+		method(`"method":"Add"`):                   "",
+		method(`"service":"Cart","method":"Add_"`): "",
+		match(`{"grpc":{"service":"Cart"},"headers":[{"name":"a","value":"b"}]}`): "",
+		origin + `}`: "an HTTPRoute or a GRPCRoute must have http",
+		origin + `,"rules":[{"host":"a.com","paths":[{"path":"/","service":"w","nodePort":1}]}],"http":{"hostnames":["a"],"rules":[{` + backends + `}]}}`: "an Ingress must have rules",
+		origin + `,"tls":[{}],"http":{"hostnames":["a"],"rules":[{` + backends + `}]}}`:                                                                   "only an Ingress may have tls",
+		strings.Replace(rule(`{%s}`, backends), "GRPCRoute", "TLSRoute", 1):                                                                               "spec.origin.kind",
+		strings.Replace(method(`"service":"Cart"`), "GRPCRoute", "HTTPRoute", 1):                                                                          "only a GRPCRoute may match by grpc",
+		match(`{"path":"/a"}`):                             "a GRPCRoute may not match by path",
+		match(`{"type":"Exact"}`):                          "a GRPCRoute may not match by path",
+		match(`{"method":"POST"}`):                         "a GRPCRoute may not match by path",
+		match(`{"query":[{"name":"a","value":"b"}]}`):      "a GRPCRoute may not match by path",
+		rule(`{"redirect":{}}`):                            "a GRPCRoute may not have redirect",
+		rule(`{"rewrite":{},%s}`, backends):                "a GRPCRoute may not have redirect",
+		rule(`{"timeouts":{"request":"1s"},%s}`, backends): "a GRPCRoute may not have redirect",
+		method(``):                                              "must have a service or a method",
+		method(`"service":"a/b"`):                               "grpc.service",
+		method(`"service":"a..b"`):                              "grpc.service",
+		method(`"service":"1a"`):                                "grpc.service",
+		method("\"service\":\"a`) || PathPrefix(`/\""):          "grpc.service",
+		method(`"service":"a\n"`):                               "grpc.service",
+		method(`"service":".*"`):                                "grpc.service",
+		method(`"service":"` + long + `"`):                      "grpc.service",
+		method(`"method":"a.b"`):                                "grpc.method",
+		method(`"method":"a|b"`):                                "grpc.method",
+		method(`"method":"` + long + `"`):                       "grpc.method",
+		strings.Replace(rule(`{%s}`, backends), "h2c", "ws", 1): "",
+		strings.Replace(rule(`{%s}`, backends), "kubernetes.io/h2c", "https", 1): "appProtocol",
 	} {
 		if got := brokenTenant[TenantRoute](t, KindTenantRoute, spec); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", spec, got, want)

@@ -21,6 +21,8 @@ var (
 	httpName     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	httpValue    = regexp.MustCompile(`^[A-Za-z0-9 ._~+,=:@/%&?!*()-]+$`)
 	httpDuration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
+	grpcService  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	grpcMethod   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	httpMethods  = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
 )
 
@@ -45,6 +47,24 @@ func (k *checker) tenantHTTP(h *TenantHTTP) {
 	k.want(values <= maxAllValues, at+".rules", nil, fmt.Sprintf("have more than %d headers and parameters in all matches", maxAllValues))
 }
 
+// tenantGRPC checks that a GRPCRoute has nothing that is of HTTPRoutes alone, and the other way round.
+func (k *checker) tenantGRPC(h *TenantHTTP, grpc bool) {
+	var matches []TenantHTTPMatch
+	plain := true
+	for _, r := range h.Rules {
+		matches = append(matches, r.Matches...)
+		plain = plain && r.Redirect == nil && r.Rewrite == nil && r.Timeouts == TenantHTTPTimeouts{}
+	}
+	if !grpc {
+		k.want(!slices.ContainsFunc(matches, func(m TenantHTTPMatch) bool { return m.GRPC != nil }), "spec", nil, "only a GRPCRoute may match by grpc")
+		return
+	}
+	k.want(plain, "spec", nil, "a GRPCRoute may not have redirect, rewrite and timeouts")
+	k.want(!slices.ContainsFunc(matches, func(m TenantHTTPMatch) bool {
+		return m.Path != "/" || m.Type != PathPrefix || m.Method != "" || len(m.Query) > 0
+	}), "spec", nil, "a GRPCRoute may not match by path, type, method and query")
+}
+
 func (k *checker) tenantHTTPRule(at string, r *TenantHTTPRule) {
 	k.want((r.Backends != nil) != (r.Redirect != nil), at, nil, "must have either backends or a redirect")
 	k.want(r.Redirect == nil || r.Rewrite == nil, at, nil, "may not have both a redirect and a rewrite")
@@ -56,6 +76,11 @@ func (k *checker) tenantHTTPRule(at string, r *TenantHTTPRule) {
 		k.want(m.Method == "" || slices.Contains(httpMethods, m.Method), at+".method", m.Method, "must be a method of HTTP, such as GET")
 		k.httpValues(at+".headers", m.Headers)
 		k.httpValues(at+".query", m.Query)
+		if g := m.GRPC; g != nil {
+			k.want(g.Service != "" || g.Method != "", at+".grpc", nil, "must have a service or a method")
+			k.want(g.Service == "" || len(g.Service) <= maxSubdomain && grpcService.MatchString(g.Service), at+".grpc.service", g.Service, "must be the name of a service of gRPC, such as shop.v1.Cart")
+			k.want(g.Method == "" || len(g.Method) <= maxSubdomain && grpcMethod.MatchString(g.Method), at+".grpc.method", g.Method, "must be the name of a method of gRPC")
+		}
 	}
 	if h := r.Headers; h != nil {
 		k.httpValues(at+".headers.set", h.Set)
@@ -81,6 +106,7 @@ func (k *checker) tenantHTTPRule(at string, r *TenantHTTPRule) {
 		k.want(isDNSLabel(b.Service), at+".service", b.Service, ruleDNSLabel)
 		k.port(at+".nodePort", b.NodePort)
 		k.oneFamily(at+".family", b.Family)
+		k.want(b.AppProtocol == "" || b.AppProtocol == AppProtocolH2C || b.AppProtocol == AppProtocolWS, at+".appProtocol", b.AppProtocol, "must be "+AppProtocolH2C+" or "+AppProtocolWS)
 		if w := b.Weight; w != nil {
 			k.want(*w >= 0 && *w <= maxHTTPWeight, at+".weight", *w, fmt.Sprintf("must be from 0 to %d", maxHTTPWeight))
 		}

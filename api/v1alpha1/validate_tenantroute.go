@@ -21,7 +21,7 @@ const (
 )
 
 const (
-	ruleHasHTTP  = "an HTTPRoute must have http, and nothing else may"
+	ruleHasHTTP  = "an HTTPRoute or a GRPCRoute must have http, and nothing else may"
 	ruleHostname = "must be a hostname in lower case, such as www.example.com or *.example.com"
 	rulePath     = "must begin with a slash and have only letters, digits and ._~+,=:@- in segments that are not empty and not dots alone"
 )
@@ -68,15 +68,16 @@ func (t *TenantRoute) Validate() []FieldError {
 	k.typeMeta(t.TypeMeta, KindTenantRoute)
 	k.objectMeta(t.Metadata)
 	s := &t.Spec
-	oneOf(&k, "spec.origin.kind", s.Origin.Kind, OriginIngress, OriginHTTPRoute)
+	oneOf(&k, "spec.origin.kind", s.Origin.Kind, OriginIngress, OriginHTTPRoute, OriginGRPCRoute)
 	k.want(isDNSLabel(s.Origin.Namespace), "spec.origin.namespace", s.Origin.Namespace, ruleDNSLabel)
 	k.want(isSubdomain(s.Origin.Name), "spec.origin.name", s.Origin.Name, ruleSubdomain)
 	k.want(s.Origin.Generation >= 0, "spec.origin.generation", s.Origin.Generation, "must not be negative")
-	if s.Origin.Kind == OriginHTTPRoute {
+	if s.Origin.Kind != OriginIngress {
 		k.want(s.Rules == nil, "spec", nil, "an Ingress must have rules, and nothing else may")
 		k.want(s.TLS == nil && s.Annotations == nil, "spec", nil, "only an Ingress may have tls and annotations")
 		if k.want(s.HTTP != nil, "spec", nil, ruleHasHTTP); s.HTTP != nil {
 			k.tenantHTTP(s.HTTP)
+			k.tenantGRPC(s.HTTP, s.Origin.Kind == OriginGRPCRoute)
 		}
 		return k.errs
 	}

@@ -253,7 +253,7 @@ which one writes. lbd tenant join prints what to install.`,
 	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
 	flags.BoolVar(&f.cordonDrains, "cordon-drains", false, "send nothing new to Nodes that are cordoned")
 	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
-	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes of Gateways of the class "+agent.GatewayClass+", too")
+	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes and GRPCRoutes of Gateways of the class "+agent.GatewayClass+", too")
 	flags.StringSliceVar(&f.tlsNamespaces, "tls-namespace", nil, "namespace with Secrets that may be copied into the hub, if Ingresses there name them for TLS; may be repeated; with --ingress")
 	flags.StringVar(&f.http, "http", "127.0.0.1:7478", "address of /metrics, /healthz and /readyz; off: none")
 	f.logFlags.add(cmd)

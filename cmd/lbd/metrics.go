@@ -343,6 +343,7 @@ var (
 	descAgentServices   = desc("lbd_agent_services", "Services that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
 	descAgentIngresses  = desc("lbd_agent_ingresses", "Ingresses that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
 	descAgentHTTPRoutes = desc("lbd_agent_httproutes", "HTTPRoutes that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
+	descAgentGRPCRoutes = desc("lbd_agent_grpcroutes", "GRPCRoutes that are propagated: served, refused by the hub or the agent, or waiting for an address.", "state")
 	descAgentNodes      = desc("lbd_agent_nodes", "Nodes that the hub is told of, by state.", "state")
 	descAgentWrites     = desc("lbd_agent_writes_total", "Writes of objects by cluster, kind and result.", "cluster", "kind", "result")
 	descAgentEvents     = desc("lbd_agent_events_total", "Events, sent or dropped.", "result")
@@ -362,7 +363,8 @@ func (m *agentMetrics) Collect(ch chan<- prometheus.Metric) {
 	c.truth(descAgentConnected, s.HubConnected, agent.SideHub)
 	c.truth(descAgentConnected, s.TenantConnected, agent.SideTenant)
 	if s.Leader {
-		for d, n := range map[*prometheus.Desc]propagate.Counts{descAgentServices: s.Counts, descAgentIngresses: s.Routes, descAgentHTTPRoutes: s.HTTPRoutes} {
+		for d, n := range map[*prometheus.Desc]propagate.Counts{descAgentServices: s.Counts, descAgentIngresses: s.Routes,
+			descAgentHTTPRoutes: s.OfGateways[v1alpha1.OriginHTTPRoute], descAgentGRPCRoutes: s.OfGateways[v1alpha1.OriginGRPCRoute]} {
 			c.gauge(d, float64(n.Served), "served")
 			c.gauge(d, float64(n.Refused), "refused")
 			c.gauge(d, float64(n.Waiting), "waiting")

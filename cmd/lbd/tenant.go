@@ -116,8 +116,8 @@ tenant apply with --field-manager=NAME-CLUSTER, so that it is added to the Tenan
 	flags.StringToIntVar(&f.limits, "limit", nil, fmt.Sprintf("what the tenant may have: services=%d, addresses=%d, ports=%d, nodes=%d, routes=%d unless told otherwise",
 		v1alpha1.DefaultTenantServices, v1alpha1.DefaultTenantAddresses, v1alpha1.DefaultTenantPorts, v1alpha1.DefaultTenantNodes, v1alpha1.DefaultTenantRoutes))
 	flags.StringVar(&f.class, "ingress-class", "", "IngressClass of the hub whose engine serves Ingresses of the tenant (default: none are served)")
-	flags.StringVar(&f.gateway, "gateway", "", "Gateway of the hub, NAMESPACE/NAME, that serves HTTPRoutes of the tenant (default: none are served)")
-	flags.StringSliceVar(&f.hostnames, "hostname", nil, "hostname that its Ingresses and HTTPRoutes may have, such as *.shop.example.com; may be repeated; with --ingress-class or --gateway")
+	flags.StringVar(&f.gateway, "gateway", "", "Gateway of the hub, NAMESPACE/NAME, that serves HTTPRoutes and GRPCRoutes of the tenant (default: none are served)")
+	flags.StringSliceVar(&f.hostnames, "hostname", nil, "hostname that its Ingresses and routes may have, such as *.shop.example.com; may be repeated; with --ingress-class or --gateway")
 	flags.StringSliceVar(&f.annotations, "allow-annotation", nil, "key of annotations of its Ingresses that the engine is to see, or how keys begin and *; may be repeated")
 	flags.BoolVar(&f.tlsSecrets, "tls-secrets", false, fmt.Sprintf("let agents copy the certificates of its Ingresses into the hub, %d unless --limit tlsSecrets=N says otherwise; with --ingress-class", tlsSecrets))
 	flags.StringVar(&f.controllers, "controller-namespace", defaultNamespace, "namespace of the controller of the hub, with --ingress-class or --gateway")
@@ -238,7 +238,7 @@ contains the token.`,
 	flags.StringVar(&f.image, "image", imageName+":"+imageTag(), "image to run")
 	flags.BoolVar(&f.classless, "classless", false, "have the hub serve Services without a class too")
 	flags.BoolVar(&f.ingress, "ingress", false, "have the hub serve Ingresses of the class "+agent.IngressClass+", too")
-	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes of Gateways of the class "+agent.GatewayClass+", too")
+	flags.BoolVar(&f.gateway, "gateway", false, "have the hub serve HTTPRoutes and GRPCRoutes of Gateways of the class "+agent.GatewayClass+", too")
 	flags.StringSliceVar(&f.tlsNamespaces, "tls-namespace", nil, "namespace in which the agent may read Secrets, to copy the certificates that Ingresses there name into the hub; may be repeated; with --ingress")
 	for _, name := range []string{"ca", "token"} {
 		_ = cmd.MarkFlagFilename(name) // the flags exist

@@ -274,7 +274,7 @@ func TestAgentHTTP(t *testing.T) {
 	}()
 	shows(t, addr, "lbd_agent_leader 1", `lbd_agent_connected{cluster="hub"} 1`, `lbd_agent_connected{cluster="tenant"} 1`,
 		`lbd_agent_services{state="served"} 0`, `lbd_agent_services{state="refused"} 0`, `lbd_agent_services{state="waiting"} 1`,
-		`lbd_agent_ingresses{state="served"} 0`, `lbd_agent_ingresses{state="refused"} 0`, `lbd_agent_ingresses{state="waiting"} 0`, `lbd_agent_httproutes{state="waiting"} 0`,
+		`lbd_agent_ingresses{state="served"} 0`, `lbd_agent_ingresses{state="refused"} 0`, `lbd_agent_ingresses{state="waiting"} 0`, `lbd_agent_httproutes{state="waiting"} 0`, `lbd_agent_grpcroutes{state="waiting"} 0`,
 		`lbd_agent_nodes{state="Serving"} 1`, `lbd_agent_nodes{state="Draining"} 0`, `lbd_agent_nodes{state="Out"} 0`,
 		`lbd_agent_writes_total{cluster="hub",kind="TenantNodes",result="ok"} 1`, `lbd_agent_writes_total{cluster="hub",kind="TenantService",result="ok"} 1`,
 		`lbd_agent_events_total{result="sent"} 0`, `lbd_kubernetes_requests_total{code="200",method="POST"} 3`, "lbd_log_lines_dropped_total 0")

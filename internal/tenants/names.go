@@ -40,8 +40,10 @@ func CopyName(namespace, name string) string { return "lbd-" + hash("", "Service
 // IngressName is the name of the TenantRoute of an Ingress. No namespace has a dot in its name.
 func IngressName(namespace, name string) string { return "ingress." + namespace + "." + name }
 
-// HTTPRouteName is that of an HTTPRoute.
-func HTTPRouteName(namespace, name string) string { return "httproute." + namespace + "." + name }
+// RouteName is that of a route of the Gateway API, of a kind such as HTTPRoute.
+func RouteName(kind, namespace, name string) string {
+	return strings.ToLower(kind) + "." + namespace + "." + name
+}
 
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))

@@ -26,14 +26,14 @@ import (
 // EnginePort is where an Engine serves HTTP.
 const EnginePort = 8088
 
-// Engine serves the Ingresses and HTTPRoutes of a hub. It knows nothing of lbd.
+// Engine serves the Ingresses, HTTPRoutes and GRPCRoutes of a hub. It knows nothing of lbd.
 type Engine struct {
 	Class string
 	Host  *lab.Node // both its addresses are in the status of what it serves
 
 	// Resolve finds the endpoints that a new request for a host and a path may go to.
 	Resolve func(ctx context.Context, host, path string) ([]netip.AddrPort, error)
-	// ServeGateway makes a Gateway, and serves its HTTPRoutes until the context of the start ends.
+	// ServeGateway makes a Gateway, and serves its routes until the context of the start ends.
 	ServeGateway func(ctx context.Context, namespace, name string) error
 
 	lab *lab.Lab
@@ -113,17 +113,19 @@ func (e *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
-	e.proxy(w, r, to, r.URL.Path)
+	e.proxy(w, r, to, r.URL.Path, false)
 }
 
-// proxy asks one of the endpoints, with this path.
-func (e *standIn) proxy(w http.ResponseWriter, r *http.Request, to []netip.AddrPort, path string) {
-	target := to[rand.N(len(to))]
+// proxy asks one of the endpoints, with this path, by HTTP/1.1 or by HTTP/2 without TLS.
+func (e *standIn) proxy(w http.ResponseWriter, r *http.Request, to []netip.AddrPort, path string, h2c bool) {
+	target, protocols := to[rand.N(len(to))], new(http.Protocols)
+	protocols.SetHTTP1(!h2c)
+	protocols.SetUnencryptedHTTP2(h2c)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host, p.Out.URL.Path = "http", target.String(), p.In.Host, path
 		},
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		Transport: &http.Transport{DisableKeepAlives: true, Protocols: protocols, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return e.lab.Dial(ctx, &e.Host.Host, network, address)
 		}},
 	}

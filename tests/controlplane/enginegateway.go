@@ -30,6 +30,7 @@ func (c *ControlPlane) ApplyGatewayAPI(ctx context.Context, more ...string) erro
 
 var (
 	httpRoutes = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}
+	grpcRoutes = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "grpcroutes"}
 	gateways   = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"}
 )
 
@@ -63,7 +64,7 @@ spec:
 `, namespace, name, class, controller, port)
 }
 
-// serveGateway makes a Gateway, and has the engine serve its HTTPRoutes until ctx ends.
+// serveGateway makes a Gateway, and has the engine serve its HTTPRoutes and GRPCRoutes until ctx ends.
 func (e *standIn) serveGateway(ctx context.Context, namespace, name string) error {
 	if err := e.cp.Apply(ctx, hubGateway(namespace, name, e.Class, "example.com/"+e.Class, 80)); err != nil {
 		return err
@@ -90,8 +91,9 @@ func (e *standIn) serveGateway(ctx context.Context, namespace, name string) erro
 	return nil
 }
 
-// engineRoute is what is read of an HTTPRoute.
+// engineRoute is what is read of an HTTPRoute or a GRPCRoute.
 type engineRoute struct {
+	Kind     string
 	Metadata struct{ Namespace, Name string }
 	Spec     struct {
 		ParentRefs []struct{ Namespace, Name string }
@@ -104,6 +106,7 @@ type engineRoute struct {
 type engineRule struct {
 	Matches []struct {
 		Path    struct{ Type, Value string }
+		Method  json.RawMessage // of a GRPCRoute: what is called
 		Headers []struct{ Name, Value string }
 	}
 	Filters []struct {
@@ -124,18 +127,36 @@ type engineRule struct {
 
 // routes are those of the Gateway.
 func (g *engineGateway) routes(ctx context.Context) (list []engineRoute) {
-	all, err := g.client.Resource(httpRoutes).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil
-	}
-	for _, u := range all.Items {
-		var r engineRoute
-		data, _ := json.Marshal(u.Object)
-		if err := json.Unmarshal(data, &r); err == nil && len(r.Spec.ParentRefs) == 1 && r.Spec.ParentRefs[0].Namespace == g.namespace && r.Spec.ParentRefs[0].Name == g.name {
-			list = append(list, r)
+	for _, resource := range []schema.GroupVersionResource{httpRoutes, grpcRoutes} {
+		all, err := g.client.Resource(resource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			continue
+		}
+		for _, u := range all.Items {
+			var r engineRoute
+			data, _ := json.Marshal(u.Object)
+			if err := json.Unmarshal(data, &r); err == nil && len(r.Spec.ParentRefs) == 1 && r.Spec.ParentRefs[0].Namespace == g.namespace && r.Spec.ParentRefs[0].Name == g.name {
+				r.calls()
+				list = append(list, r)
+			}
 		}
 	}
 	return list
+}
+
+// calls has a GRPCRoute match by the paths of what is called, a service with its method.
+func (r *engineRoute) calls() {
+	if r.Kind != "GRPCRoute" {
+		return
+	}
+	for i := range r.Spec.Rules {
+		for j := range r.Spec.Rules[i].Matches {
+			m := &r.Spec.Rules[i].Matches[j]
+			var call struct{ Service, Method string }
+			_ = json.Unmarshal(m.Method, &call) // of another form it matches nothing
+			m.Path.Type, m.Path.Value = "Exact", "/"+call.Service+"/"+call.Method
+		}
+	}
 }
 
 // accept says of the routes that have no status that they are served.
@@ -147,7 +168,11 @@ func (g *engineGateway) accept(ctx context.Context, class string) {
 		condition := map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}
 		body, _ := json.Marshal(map[string]any{"status": map[string]any{"parents": []any{map[string]any{"controllerName": "example.com/" + class,
 			"parentRef": map[string]any{"namespace": g.namespace, "name": g.name}, "conditions": []any{condition}}}}})
-		_, _ = g.client.Resource(httpRoutes).Namespace(r.Metadata.Namespace).Patch(ctx, r.Metadata.Name, "application/merge-patch+json", body, metav1.PatchOptions{}, "status") // it tries again
+		resource := httpRoutes
+		if r.Kind == "GRPCRoute" {
+			resource = grpcRoutes
+		}
+		_, _ = g.client.Resource(resource).Namespace(r.Metadata.Namespace).Patch(ctx, r.Metadata.Name, "application/merge-patch+json", body, metav1.PatchOptions{}, "status") // it tries again
 	}
 }
 
@@ -193,9 +218,23 @@ func (e *standIn) serveHTTPRoute(w http.ResponseWriter, r *http.Request, host st
 		}
 		to, err := e.endpoints(r.Context(), namespace, &networkingv1.IngressServiceBackend{Name: b.Name, Port: networkingv1.ServiceBackendPort{Number: b.Port}})
 		if err == nil {
-			e.proxy(w, r, to, path)
+			e.proxy(w, r, to, path, e.speaks(r.Context(), namespace, b.Name, b.Port) == "kubernetes.io/h2c")
 			return
 		}
 	}
 	http.Error(w, "no backend has an endpoint", http.StatusServiceUnavailable)
+}
+
+// speaks is what a port of a Service says that is spoken there.
+func (e *standIn) speaks(ctx context.Context, namespace, name string, port int32) string {
+	s, err := e.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Port == port && p.AppProtocol != nil {
+			return *p.AppProtocol
+		}
+	}
+	return ""
 }

@@ -114,6 +114,8 @@ func httpRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.En
 		}
 	}
 
+	grpcRoutes(t, l, engine)
+
 	t.Log("the HTTPRoutes end")
 	if _, err := shop.Kubectl(ctx, "delete", "httproutes,ingresses", "--all"); err != nil {
 		t.Fatal(err)
@@ -124,6 +126,66 @@ func httpRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.En
 	answeredBy(t, l, engine, "web.bank.example.com", bank.PodNames()...)
 }
 
+const tenantGRPCRoute = `apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: %s, namespace: default}
+spec:
+  parentRefs: [{name: hub}]
+  hostnames: [%s]
+  rules:
+    - matches: [{method: {service: shop.v1.Cart, method: Add}}]
+      backendRefs: [{name: front, port: 80}]
+`
+
+// grpcRoutes has the Gateway serve a GRPCRoute of shop, as soon as both clusters have the kind. Its Service is asked by HTTP/2.
+func grpcRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.Engine) {
+	ctx, shop := t.Context(), l.Tenants[0]
+	t.Log("shop has a GRPCRoute")
+	const kind = "grpcroutes.gateway.networking.k8s.io"
+	has, err := l.Hub.Kubectl(ctx, "get", "crd", kind, "--ignore-not-found", "-o", "name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shop.ApplyGatewayAPI(ctx, "grpcroutes"); err != nil {
+		t.Fatal(err)
+	}
+	for name, host := range map[string]string{"cart": "grpc.shop.example.com", "grpc-shared": "shared.example.com"} {
+		if err := shop.Apply(ctx, fmt.Sprintf(tenantGRPCRoute, name, host)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has == "" {
+		says(t, shop, "grpcroute/cart", "Accepted=Accepted:True ResolvedRefs=ResolvedRefs:True lbd.dev/Programmed=AddressPending:False ")
+		said(t, shop.ControlPlane, "the hub has no GRPCRoutes: it needs the Gateway API", "get", "grpcroute", "cart", "-o", "jsonpath={.status.parents[*].conditions[*].message}")
+		answeredBy(t, l, engine, "web.shop.example.com", shop.PodNames()...)
+		if err := l.Hub.ApplyGatewayAPI(ctx, "grpcroutes"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(t, shop, "grpcroute/cart", "Accepted=Accepted:True ResolvedRefs=ResolvedRefs:True lbd.dev/Programmed=Programmed:True ")
+	says(t, shop, "grpcroute/grpc-shared", "Accepted=HostnameTaken:False ResolvedRefs=ResolvedRefs:True lbd.dev/Programmed=NotAccepted:False ") // that of bank's Ingress
+	eventually(t, "what is called is asked by HTTP/2", func() error {
+		code, answered, body, err := engine.Do(ctx, l.Client, http.MethodPost, "grpc.shop.example.com", "/shop.v1.Cart/Add", nil)
+		if err == nil && (code != http.StatusOK || answered.Get("X-Asked-By") != "HTTP/2.0" || !strings.HasSuffix(body, " /shop.v1.Cart/Add")) {
+			err = fmt.Errorf("%d %q by %q", code, body, answered.Get("X-Asked-By"))
+		}
+		if err != nil {
+			return err
+		}
+		if code, _, body, err = engine.Do(ctx, l.Client, http.MethodPost, "grpc.shop.example.com", "/shop.v1.Cart/Clear", nil); err == nil && code != http.StatusNotFound {
+			err = fmt.Errorf("another method: %d %q", code, body)
+		}
+		return err
+	})
+	if out, err := l.AsAgent(ctx, shop, "-n", "lbd-shop-main", "get", "grpcroutes"); err == nil || !strings.Contains(err.Error(), "orbidden") {
+		t.Errorf("%q: %v, want that it is forbidden", out, err)
+	}
+	if _, err := shop.Kubectl(ctx, "delete", "grpcroutes", "--all"); err != nil {
+		t.Fatal(err)
+	}
+	said(t, l.Hub, "", "-n", "lbd-shop-main", "get", "grpcroutes", "-o", "name")
+}
+
 func applyHTTPRoute(t *testing.T, x *controlplane.Tenant, name, host, service, filter string) {
 	t.Helper()
 	if err := x.Apply(t.Context(), fmt.Sprintf(tenantHTTPRoute, name, host, service, filter)); err != nil {
@@ -131,11 +193,14 @@ func applyHTTPRoute(t *testing.T, x *controlplane.Tenant, name, host, service, f
 	}
 }
 
-// says waits until the conditions of an HTTPRoute are these.
+// says waits until the conditions of an HTTPRoute, or another route of a kind and a name, are these.
 func says(t *testing.T, x *controlplane.Tenant, name, conditions string) {
 	t.Helper()
+	if !strings.Contains(name, "/") {
+		name = "httproute/" + name
+	}
 	eventually(t, name+" says "+conditions, func() error {
-		out, err := x.Kubectl(t.Context(), "get", "httproute", name, "-o", `jsonpath={range .status.parents[?(@.controllerName=="lbd.dev/hub")].conditions[*]}{.type}={.reason}:{.status} {end}`)
+		out, err := x.Kubectl(t.Context(), "get", name, "-o", `jsonpath={range .status.parents[?(@.controllerName=="lbd.dev/hub")].conditions[*]}{.type}={.reason}:{.status} {end}`)
 		if err == nil && out != conditions {
 			err = fmt.Errorf("it says %q", out)
 		}

@@ -119,14 +119,18 @@ func applyFront(t *testing.T, x *controlplane.Tenant, name, host string) {
 	}
 }
 
-// serveHTTP has a Pod say its name and the path.
+// serveHTTP has a Pod say its name and the path, by HTTP/1.1 and by HTTP/2 without TLS.
 func serveHTTP(t *testing.T, p *controlplane.Pod) {
 	t.Helper()
 	l, err := p.Listen(fmt.Sprintf("[::]:%d", frontPort))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{ReadHeaderTimeout: time.Second, Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Asked-By", r.Proto)
 		fmt.Fprintf(w, "%s %s", p.Name, r.URL.Path)
 	})}
 	go func() { _ = s.Serve(l) }()

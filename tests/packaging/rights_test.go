@@ -56,6 +56,7 @@ var writes = map[string][]string{
 	},
 	"ClusterRole/lbd-tenant-gateway": {
 		"create httproutes.gateway.networking.k8s.io", "patch httproutes.gateway.networking.k8s.io", "delete httproutes.gateway.networking.k8s.io",
+		"create grpcroutes.gateway.networking.k8s.io", "patch grpcroutes.gateway.networking.k8s.io", "delete grpcroutes.gateway.networking.k8s.io",
 	},
 	"ClusterRole/lbd-gateway-reader": nil,
 	"Role/lbd-system/lbd-controller": {

@@ -104,9 +104,9 @@ func TestTenantRights(t *testing.T) {
 	// With Ingresses, and else not.
 	want["Role/lbd-shop-main/lbd-agent-ingress"] = []string{"list tenantroutes.lbd.dev", "watch tenantroutes.lbd.dev", "create tenantroutes.lbd.dev", "patch tenantroutes.lbd.dev", "delete tenantroutes.lbd.dev"}
 	want["ClusterRole/lbd-agent-ingress"] = []string{"list ingresses.networking.k8s.io", "watch ingresses.networking.k8s.io", "patch ingresses/status.networking.k8s.io", "create services.", "patch services.", "delete services."}
-	// With HTTPRoutes, and else not.
+	// With HTTPRoutes and GRPCRoutes, and else not.
 	want["ClusterRole/lbd-agent-gateway"] = []string{"create services.", "patch services.", "delete services."}
-	for _, r := range []string{"gatewayclasses", "gateways", "httproutes"} {
+	for _, r := range []string{"gatewayclasses", "gateways", "httproutes", "grpcroutes"} {
 		const group = "gateway.networking.k8s.io"
 		want["ClusterRole/lbd-agent-gateway"] = append(want["ClusterRole/lbd-agent-gateway"], "list "+r+"."+group, "watch "+r+"."+group, "patch "+r+"/status."+group)
 	}

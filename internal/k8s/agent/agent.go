@@ -62,7 +62,7 @@ type Options struct {
 	Classless, CordonDrains bool
 	// Ingress: Ingresses of IngressClass are propagated, too.
 	Ingress bool
-	// Gateway: HTTPRoutes of Gateways of GatewayClass are propagated, too.
+	// Gateway: HTTPRoutes and GRPCRoutes of Gateways of GatewayClass are propagated, too.
 	Gateway bool
 	// TLSNamespaces are those of which the Secrets that Ingresses name are copied to the hub.
 	TLSNamespaces []string
@@ -116,8 +116,9 @@ type Stats struct {
 	// Counts are the Services that are propagated. They are 0 unless this process leads, as Nodes are.
 	propagate.Counts
 	Nodes map[v1alpha1.TenantNodeState]int
-	// Routes are the Ingresses that are, and HTTPRoutes those.
-	Routes, HTTPRoutes propagate.Counts
+	// Routes are the Ingresses that are, and OfGateways the routes of Gateways, by their kinds.
+	Routes     propagate.Counts
+	OfGateways map[v1alpha1.TenantOriginKind]propagate.Counts
 	// Writes counts those to both clusters.
 	Writes map[Written]uint64
 	// EventsSent and EventsDropped count events in the tenant cluster.
@@ -338,7 +339,7 @@ func (a *Agent) notice(ctx context.Context) {
 	}
 }
 
-// noticeRoutes has the loop look at Ingresses and HTTPRoutes as soon as it can, and tells once that it cannot. told:
+// noticeRoutes has the loop look at Ingresses and other routes as soon as it can, and tells once that it cannot. told:
 // it did so.
 func (a *Agent) noticeRoutes(told map[v1alpha1.TenantOriginKind]bool) {
 	if maskOf(a.ingress.unread(0)) != a.waiting.Load() { // which need not be a change of an object
@@ -435,14 +436,14 @@ func (a *Agent) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.turned, a.stats.Leader, a.stats.Nodes = time.Time{}, false, nil
-	a.stats.Counts, a.stats.Routes, a.stats.HTTPRoutes = propagate.Counts{}, propagate.Counts{}, propagate.Counts{}
+	a.stats.Counts, a.stats.Routes, a.stats.OfGateways = propagate.Counts{}, propagate.Counts{}, nil
 }
 
-// noteRoutes notes how many Ingresses and HTTPRoutes are propagated.
-func (a *Agent) noteRoutes(ingresses, httpRoutes propagate.Counts) {
+// noteRoutes notes how many Ingresses and other routes are propagated.
+func (a *Agent) noteRoutes(ingresses propagate.Counts, ofGateways map[v1alpha1.TenantOriginKind]propagate.Counts) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stats.Routes, a.stats.HTTPRoutes = ingresses, httpRoutes
+	a.stats.Routes, a.stats.OfGateways = ingresses, ofGateways
 }
 
 // wrote counts a write.

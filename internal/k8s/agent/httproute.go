@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,28 +30,34 @@ const (
 const (
 	kindGatewayClass = "GatewayClass"
 	kindGateway      = "Gateway"
-	kindHTTPRoute    = "HTTPRoute"
+	kindHTTPRoute    = string(v1alpha1.OriginHTTPRoute)
+	kindGRPCRoute    = string(v1alpha1.OriginGRPCRoute)
 )
 
 var gatewayKinds = map[string]schema.GroupVersionResource{
 	kindGatewayClass: {Group: propagate.GatewayGroup, Version: "v1", Resource: "gatewayclasses"},
 	kindGateway:      {Group: propagate.GatewayGroup, Version: "v1", Resource: "gateways"},
 	kindHTTPRoute:    {Group: propagate.GatewayGroup, Version: "v1", Resource: "httproutes"},
+	kindGRPCRoute:    {Group: propagate.GatewayGroup, Version: "v1", Resource: "grpcroutes"},
 }
 
-// gatewayPart is what an Agent has that propagates HTTPRoutes.
+// gatewayPart is what an Agent has that propagates routes of Gateways.
 type gatewayPart struct {
 	classes  *k8s.Watch[*gatewayClass]
 	gateways *k8s.Watch[*propagate.Gateway]
-	routes   *k8s.Watch[*propagate.HTTPRoute]
+	routes   map[v1alpha1.TenantOriginKind]*k8s.Watch[*propagate.HTTPRoute]
 }
 
 func newGatewayPart(a *Agent) *gatewayPart {
-	return &gatewayPart{
+	p := &gatewayPart{
 		classes:  watchGateway(a, kindGatewayClass, convertGatewayClass),
 		gateways: watchGateway(a, kindGateway, convertGateway),
-		routes:   watchGateway(a, kindHTTPRoute, convertHTTPRoute),
+		routes:   map[v1alpha1.TenantOriginKind]*k8s.Watch[*propagate.HTTPRoute]{},
 	}
+	for _, kind := range propagate.GatewayKinds {
+		p.routes[kind] = watchGateway(a, string(kind), func(obj runtime.Object) (*propagate.HTTPRoute, bool) { return convertRoute(kind, obj) })
+	}
+	return p
 }
 
 func watchGateway[T any](a *Agent, kind string, convert func(runtime.Object) (T, bool)) *k8s.Watch[T] {
@@ -61,13 +66,6 @@ func watchGateway[T any](a *Agent, kind string, convert func(runtime.Object) (T,
 		Name: r.Resource, ListWatch: k8s.ListWatch(a.o.Tenant.Dynamic, a.o.Tenant.Dynamic.Resource(r)), Object: &unstructured.Unstructured{},
 		Convert: convert, Same: same[T], Changed: func([]model.Key) { a.wake() },
 	})
-}
-
-func (p *gatewayPart) watches() []kindWatch {
-	if p == nil {
-		return nil
-	}
-	return []kindWatch{p.classes, p.gateways, p.routes}
 }
 
 var errClass = errors.New("there is no GatewayClass " + GatewayClass + " of the controller " + controllerName)
@@ -137,13 +135,13 @@ func convertGateway(obj runtime.Object) (*propagate.Gateway, bool) {
 	return g, true
 }
 
-func convertHTTPRoute(obj runtime.Object) (*propagate.HTTPRoute, bool) {
+func convertRoute(kind v1alpha1.TenantOriginKind, obj runtime.Object) (*propagate.HTTPRoute, bool) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, false
 	}
 	r := &propagate.HTTPRoute{UID: string(u.GetUID()), Version: u.GetResourceVersion(), Generation: u.GetGeneration()}
-	propagate.ReadHTTPRoute(u.GetNamespace(), part(u, "spec"), r)
+	propagate.ReadRoute(kind, u.GetNamespace(), part(u, "spec"), r)
 	var parents []json.RawMessage
 	_ = json.Unmarshal(part(u, "status", "parents"), &parents) // null is none
 	for _, p := range parents {
@@ -161,19 +159,22 @@ func convertHTTPRoute(obj runtime.Object) (*propagate.HTTPRoute, bool) {
 	return r, true
 }
 
-// input adds what there is of HTTPRoutes.
-func (p *gatewayPart) input(l *loop, in *propagate.IngressInput) {
-	in.HTTP = &propagate.HTTPInput{Class: GatewayClass, Gateways: p.gateways.All(), Routes: p.routes.All(), Refused: map[model.Key]string{}}
-	for id, x := range l.past {
-		if ofHTTPRoute(id) && x.refuses != (model.Key{}) {
-			in.HTTP.Refused[x.refuses] = x.err.Error()
+// input adds what there is of routes of Gateways, unless none of their kinds is known.
+func (p *gatewayPart) input(in *propagate.IngressInput) {
+	if p == nil {
+		return
+	}
+	for kind, w := range p.routes {
+		if in.Unread[kind] {
+			continue
+		}
+		if in.HTTP == nil {
+			in.HTTP = &propagate.HTTPInput{Class: GatewayClass, Gateways: p.gateways.All(), Routes: map[propagate.RouteKey]*propagate.HTTPRoute{}, Refused: map[propagate.RouteKey]string{}}
+		}
+		for key, r := range w.All() {
+			in.HTTP.Routes[propagate.RouteKey{Kind: kind, Key: key}] = r
 		}
 	}
-}
-
-// ofHTTPRoute tells whether the id of a job is that of the TenantRoute of an HTTPRoute.
-func ofHTTPRoute(id string) bool {
-	return ofRoute(id) && propagate.KindOf(strings.TrimPrefix(id, v1alpha1.KindTenantRoute+"/")) == v1alpha1.OriginHTTPRoute
 }
 
 // jobs write the statuses of what is of the Gateway API.
@@ -181,7 +182,7 @@ func (p *gatewayPart) jobs(l *loop, out *propagate.IngressOutput) (jobs []*job) 
 	for k, c := range p.classes.All() {
 		if !c.Accepted {
 			condition := v1alpha1.Condition{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionTrue, Reason: v1alpha1.ConditionAccepted,
-				Message: "HTTPRoutes of its Gateways are served by a hub", ObservedGeneration: c.Generation}
+				Message: "routes of its Gateways are served by a hub", ObservedGeneration: c.Generation}
 			jobs = append(jobs, l.gatewayJob(kindGatewayClass, k, c, map[string]any{"uid": c.UID}, func(now time.Time) map[string]any {
 				return map[string]any{"conditions": timed([]v1alpha1.Condition{condition}, nil, now)}
 			}))
@@ -196,7 +197,7 @@ func (p *gatewayPart) jobs(l *loop, out *propagate.IngressOutput) (jobs []*job) 
 		// The list has what others say of the route: it is written as it was read. What is said here is the same
 		// whatever they say, so that it is not repeated without end to one who takes it away.
 		meta := map[string]any{"uid": w.UID, "resourceVersion": w.Version}
-		jobs = append(jobs, l.gatewayJob(kindHTTPRoute, w.Route, []any{w.UID, w.States}, meta, func(now time.Time) map[string]any { return p.routeStatus(w, now) }))
+		jobs = append(jobs, l.gatewayJob(string(w.Route.Kind), w.Route.Key, []any{w.UID, w.States}, meta, func(now time.Time) map[string]any { return p.routeStatus(w, now) }))
 	}
 	return jobs
 }
@@ -256,7 +257,7 @@ func (p *gatewayPart) gatewayStatus(w *propagate.GatewayWrite, now time.Time) ma
 
 func (p *gatewayPart) routeStatus(w *propagate.HTTPStatus, now time.Time) map[string]any {
 	var before []propagate.ParentState
-	if r, ok := p.routes.Get(w.Route); ok {
+	if r, ok := p.routes[w.Route.Kind].Get(w.Route.Key); ok {
 		before = r.States
 	}
 	parents := []any{}

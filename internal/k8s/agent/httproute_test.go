@@ -21,6 +21,7 @@ const (
 	classesOf    = "gateway.networking.k8s.io/v1/gatewayclasses"
 	gatewaysOf   = "gateway.networking.k8s.io/v1/gateways"
 	httpRoutesOf = "gateway.networking.k8s.io/v1/httproutes"
+	grpcRoutesOf = "gateway.networking.k8s.io/v1/grpcroutes"
 )
 
 // serveGateways has the cluster know the Gateway API, and a Gateway of the hub.
@@ -100,7 +101,7 @@ func TestPropagatesHTTPRoute(t *testing.T) {
 		return says(b.statusOf(gatewaysOf, "hub"), `{"type":"IPAddress","value":"192.0.2.7"},{"type":"Hostname","value":"lb.example.com"}`, `"attachedRoutes":1`, `"type":"Programmed"`)
 	})
 	b.eventually("stats", func() bool {
-		return a.Stats().HTTPRoutes == propagate.Counts{Served: 1} && a.Stats().Routes == propagate.Counts{}
+		return a.Stats().OfGateways[v1alpha1.OriginHTTPRoute] == propagate.Counts{Served: 1} && a.Stats().Routes == propagate.Counts{}
 	})
 	b.tenant.Delete(httpRoutesOf, "default", "shop")
 	b.eventually("nothing is left", func() bool { return len(b.hub.All(hubRoutes)) == 0 && b.copied() == nil })
@@ -121,6 +122,49 @@ func TestPropagatesHTTPRoute(t *testing.T) {
 	if after := writes(b.tenant); len(after) != before {
 		t.Errorf("written although nothing has changed: %q", after[before:])
 	}
+}
+
+// TestPropagatesGRPCRoute: a GRPCRoute beside an HTTPRoute of its name, in a cluster that has the kind later. Without the kind
+// copies that are needed no more go, and with it each route says what the hub says of it.
+func TestPropagatesGRPCRoute(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.httpRoute("shop", "shop.example.com")
+	b.stale("gone")
+	b.hub.Put(hubRoutes, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "grpcroute.default.old", "uid": "old"}, "spec": map[string]any{
+		"origin": map[string]any{"kind": "GRPCRoute", "namespace": "default", "name": "old"}}})
+	a := b.gatewayAgent("one", false, true)
+	b.run(a)
+	b.allocate(31234)
+	b.judgeRoute("httproute.default.shop", "True", "Accepted", "192.0.2.7")
+	b.eventually("the HTTPRoute is served", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), "clients connect to 192.0.2.7") })
+	b.eventually("the Gateway has its address", func() bool { return says(b.statusOf(gatewaysOf, "hub"), `"192.0.2.7"`, `"attachedRoutes":1`) })
+	if b.hub.Get(hubRoutes, namespace, "grpcroute.default.old") == nil {
+		t.Error("what the hub has of GRPCRoutes is deleted")
+	}
+
+	b.tenant.Put(grpcRoutesOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": "shop", "uid": "grpc"}, "spec": map[string]any{
+		"parentRefs": []any{map[string]any{"name": "hub"}}, "hostnames": []any{"grpc.example.com"},
+		"rules": []any{map[string]any{"matches": []any{map[string]any{"method": map[string]any{"type": "Exact", "service": "shop.Cart"}}}, "backendRefs": []any{map[string]any{"name": "web", "port": 80}}}}}})
+	b.tenant.Serve(grpcRoutesOf, "GRPCRoute")
+	b.eventually("the hub knows the GRPCRoute", func() bool {
+		return b.spec(hubRoutes, "grpcroute.default.shop") == `{"http":{"hostnames":["grpc.example.com"],"rules":[{"backends":[{"appProtocol":"kubernetes.io/h2c","family":"ipv4","nodePort":31234,"service":"web","weight":1}],`+
+			`"matches":[{"grpc":{"service":"shop.Cart"},"path":"/","type":"Prefix"}]}]},"origin":{"generation":1,"kind":"GRPCRoute","name":"shop","namespace":"default"}}`
+	})
+	b.eventually("what is gone is gone", func() bool { return b.hub.Get(hubRoutes, namespace, "grpcroute.default.old") == nil })
+	b.judgeRoute("grpcroute.default.shop", "False", "HostnameTaken")
+	b.eventually("the GRPCRoute says why", func() bool { return says(b.statusOf(grpcRoutesOf, "shop"), `"reason":"HostnameTaken"`) })
+	b.eventually("stats", func() bool {
+		n := a.Stats().OfGateways
+		return n[v1alpha1.OriginHTTPRoute] == propagate.Counts{Served: 1} && n[v1alpha1.OriginGRPCRoute] == propagate.Counts{Refused: 1}
+	})
+	if text := b.statusOf(httpRoutesOf, "shop"); !says(text, "clients connect to 192.0.2.7") || says(text, "HostnameTaken") {
+		t.Errorf("the HTTPRoute says %s", text)
+	}
+	b.tenant.Delete(grpcRoutesOf, "default", "shop")
+	b.eventually("the hub has the HTTPRoute alone", func() bool {
+		return len(b.hub.All(hubRoutes)) == 1 && b.spec(hubRoutes, "httproute.default.shop") != ""
+	})
 }
 
 // TestNoGatewayUnasked: without the option nothing of the Gateway API is looked at.

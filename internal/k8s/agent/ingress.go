@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,7 +46,7 @@ var (
 	serviceKind = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
-// ingressPart is what an Agent has that propagates Ingresses or HTTPRoutes.
+// ingressPart is what an Agent has that propagates Ingresses or routes of Gateways.
 type ingressPart struct {
 	ingresses *k8s.Watch[*propagate.Ingress] // nil without
 	gateway   *gatewayPart                   // nil without
@@ -81,7 +82,9 @@ func (p *ingressPart) kinds() map[v1alpha1.TenantOriginKind][]kindWatch {
 		all[v1alpha1.OriginIngress] = []kindWatch{p.ingresses}
 	}
 	if p != nil && p.gateway != nil {
-		all[v1alpha1.OriginHTTPRoute] = p.gateway.watches()
+		for kind, w := range p.gateway.routes {
+			all[kind] = []kindWatch{p.gateway.classes, p.gateway.gateways, w}
+		}
 	}
 	return all
 }
@@ -90,8 +93,12 @@ func (p *ingressPart) watches() (list []kindWatch) {
 	if p == nil {
 		return nil
 	}
-	for _, w := range p.kinds() {
-		list = append(list, w...)
+	for _, of := range p.kinds() {
+		for _, w := range of {
+			if !slices.Contains(list, w) {
+				list = append(list, w)
+			}
+		}
 	}
 	return append(list, p.backends, p.hubRoutes)
 }
@@ -112,8 +119,12 @@ func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]
 			}
 		}
 	}
-	if p != nil && p.gateway.classLacks() && all[v1alpha1.OriginHTTPRoute] == nil {
-		all[v1alpha1.OriginHTTPRoute] = errClass
+	if p != nil && p.gateway.classLacks() {
+		for kind := range p.gateway.routes {
+			if all[kind] == nil {
+				all[kind] = errClass
+			}
+		}
 	}
 	return all
 }
@@ -128,7 +139,7 @@ func maskOf(kinds map[v1alpha1.TenantOriginKind]error) (mask int32) {
 	return mask
 }
 
-var routeKinds = []v1alpha1.TenantOriginKind{v1alpha1.OriginIngress, v1alpha1.OriginHTTPRoute}
+var routeKinds = append([]v1alpha1.TenantOriginKind{v1alpha1.OriginIngress}, propagate.GatewayKinds...)
 
 // port is one of a backend of an Ingress.
 type port struct {
@@ -221,7 +232,11 @@ func convertBackend(obj runtime.Object) (*propagate.Backend, bool) {
 		}
 	}
 	for _, p := range o.Spec.Ports {
-		b.Ports = append(b.Ports, propagate.BackendPort{Name: p.Name, Protocol: string(p.Protocol), TargetPort: p.TargetPort.String(), Port: p.Port, NodePort: p.NodePort})
+		port := propagate.BackendPort{Name: p.Name, Protocol: string(p.Protocol), TargetPort: p.TargetPort.String(), Port: p.Port, NodePort: p.NodePort}
+		if p.AppProtocol != nil {
+			port.AppProtocol = *p.AppProtocol
+		}
+		b.Ports = append(b.Ports, port)
 	}
 	slices.SortFunc(b.Ports, func(x, y propagate.BackendPort) int { return cmp.Compare(x.Port, y.Port) })
 	return b, true
@@ -260,25 +275,30 @@ func (l *loop) ingressJobs(ctx context.Context) []*job {
 	}
 	in := &propagate.IngressInput{
 		Class: IngressClass, Backends: p.backends.All(), HubRoutes: map[string]propagate.HubRoute{},
-		Refused: map[model.Key]string{}, Told: l.told, Unread: map[v1alpha1.TenantOriginKind]bool{}, Written: l.secrets.written, RefusedSecrets: l.refusedSecrets(),
+		Refused: map[model.Key]string{}, Told: l.told, Unread: map[v1alpha1.TenantOriginKind]bool{}, Lacking: map[v1alpha1.TenantOriginKind]bool{},
+		Written: l.secrets.written, RefusedSecrets: l.refusedSecrets(),
 	}
-	for kind := range unread {
-		in.Unread[kind] = true
+	for kind, err := range unread {
+		in.Unread[kind], in.Lacking[kind] = true, apierrors.IsNotFound(err)
 	}
 	if p.ingresses != nil && unread[v1alpha1.OriginIngress] == nil {
 		in.Ingresses = p.ingresses.All()
 		l.secrets.follow(ctx, in.Ingresses)
 		in.Secrets = l.secrets.read()
 	}
-	if p.gateway != nil && unread[v1alpha1.OriginHTTPRoute] == nil {
-		p.gateway.input(l, in)
-	}
+	p.gateway.input(in)
 	for k, r := range p.hubRoutes.All() {
 		in.HubRoutes[k.Name] = r
 	}
 	for id, x := range l.past {
-		if ofRoute(id) && !ofHTTPRoute(id) && x.refuses != (model.Key{}) {
+		name, is := strings.CutPrefix(id, v1alpha1.KindTenantRoute+"/")
+		if !is || x.refuses == (model.Key{}) {
+			continue
+		}
+		if kind := propagate.KindOf(name); kind == v1alpha1.OriginIngress {
 			in.Refused[x.refuses] = x.err.Error()
+		} else if in.HTTP != nil {
+			in.HTTP.Refused[propagate.RouteKey{Kind: kind, Key: x.refuses}] = x.err.Error()
 		}
 	}
 	out := propagate.StepIngresses(in)
@@ -304,7 +324,7 @@ func (l *loop) ingressJobs(ctx context.Context) []*job {
 	return jobs
 }
 
-// namesOf are the Ingresses and HTTPRoutes by the names of their TenantRoutes.
+// namesOf are the Ingresses and other routes by the names of their TenantRoutes.
 func namesOf(in *propagate.IngressInput) map[string]model.Key {
 	byName := make(map[string]model.Key, len(in.Ingresses))
 	for k := range in.Ingresses {
@@ -312,7 +332,7 @@ func namesOf(in *propagate.IngressInput) map[string]model.Key {
 	}
 	if in.HTTP != nil {
 		for k := range in.HTTP.Routes {
-			byName[tenants.HTTPRouteName(k.Namespace, k.Name)] = k
+			byName[tenants.RouteName(string(k.Kind), k.Namespace, k.Name)] = k.Key
 		}
 	}
 	return byName

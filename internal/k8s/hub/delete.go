@@ -38,7 +38,7 @@ const (
 	// controller of the hub may write what the engine reads.
 	ingressName    = "lbd-agent-ingress"
 	controllerName = "lbd-tenant-ingress"
-	gatewayName    = "lbd-tenant-gateway" // the same for HTTPRoutes
+	gatewayName    = "lbd-tenant-gateway" // the same for routes of a Gateway
 	// tlsName and controllerTLS are the same for Secrets with certificates.
 	tlsName       = "lbd-agent-tls"
 	controllerTLS = "lbd-tenant-tls"
@@ -56,7 +56,9 @@ var (
 
 	// ofEngine are those that the controller writes for the engine, with a label.
 	ofEngine = []schema.GroupVersionResource{
-		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}, {Version: "v1", Resource: "services"}, {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
+		{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}, {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "grpcroutes"},
+		{Version: "v1", Resource: "services"}, {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	}
 )
 

@@ -350,6 +350,7 @@ func TestDeleteWaitsForTheEngine(t *testing.T) {
 	api.Serve("v1/services", "Service")
 	api.Serve("discovery.k8s.io/v1/endpointslices", "EndpointSlice")
 	api.Serve("gateway.networking.k8s.io/v1/httproutes", "HTTPRoute")
+	api.Serve("gateway.networking.k8s.io/v1/grpcroutes", "GRPCRoute")
 	const ns = "lbd-shop-main"
 	api.Delete(resServices, ns, "default.web")
 	api.Delete(resRoutes, ns, "ingress.default.web")
@@ -359,6 +360,7 @@ func TestDeleteWaitsForTheEngine(t *testing.T) {
 	put("networking.k8s.io/v1/ingresses", "web-1", "lbd-tenant-routes")
 	put("networking.k8s.io/v1/ingresses", "own", "helm")
 	put("gateway.networking.k8s.io/v1/httproutes", "web-3", "lbd-tenant-routes")
+	put("gateway.networking.k8s.io/v1/grpcroutes", "web-4", "lbd-tenant-routes")
 	put("v1/services", "web-2", "lbd-tenant-routes")
 	put("discovery.k8s.io/v1/endpointslices", "web-2-ipv4-0", "lbd-tenant-routes")
 	api.Put(resPods, map[string]any{"metadata": map[string]any{"namespace": ns, "name": "x"}}) // it stays
@@ -372,13 +374,14 @@ func TestDeleteWaitsForTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	const left = "the controller has not deleted within 50ms what the engine reads; in a namespace that stays it serves the tenant until you delete: " +
-		"ingresses lbd-shop-main/web-1, httproutes lbd-shop-main/web-3, services lbd-shop-main/web-2, endpointslices lbd-shop-main/web-2-ipv4-0"
+		"ingresses lbd-shop-main/web-1, httproutes lbd-shop-main/web-3, grpcroutes lbd-shop-main/web-4, services lbd-shop-main/web-2, endpointslices lbd-shop-main/web-2-ipv4-0"
 	if !slices.Equal(said, []string{"Tenant shop: deleted", left, "namespace lbd-shop-main: stays; what lbd has in it is deleted"}) {
 		t.Errorf("said %q", said)
 	}
 	// The controller deletes it.
 	api.Delete("v1/services", ns, "web-2")
 	api.Delete("gateway.networking.k8s.io/v1/httproutes", ns, "web-3")
+	api.Delete("gateway.networking.k8s.io/v1/grpcroutes", ns, "web-4")
 	api.Delete("discovery.k8s.io/v1/endpointslices", ns, "web-2-ipv4-0")
 	e = &End{Tenant: "shop", Namespaces: e.Namespaces, look: time.Millisecond, tell: time.Millisecond}
 	time.AfterFunc(20*time.Millisecond, func() { api.Delete("networking.k8s.io/v1/ingresses", ns, "web-1") })

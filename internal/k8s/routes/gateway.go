@@ -18,35 +18,45 @@ import (
 
 var gateways = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"}
 
-// gatewayPart is what is read for HTTPRoutes: nothing before a tenant has to do with them. A hub without the
+// gatewayPart is what is read for routes of a Gateway: nothing before a tenant has to do with them. A hub without the
 // Gateway API serves Ingresses as ever.
 type gatewayPart struct {
-	routes   *k8s.Watch[routes.Have]
-	gateways *k8s.Watch[*[]string] // addresses
-	asked    chan struct{}         // closed once they are read
+	routes   map[string]*gatewayRoutes // by kind
+	gateways *k8s.Watch[*[]string]     // addresses
+	asked    chan struct{}             // closed once a kind of routes is read
+}
 
-	wanted bool      // of Run: a tenant may have HTTPRoutes, or some are left
+// gatewayRoutes are the routes of one kind.
+type gatewayRoutes struct {
+	*k8s.Watch[routes.Have]
+	asked chan struct{} // closed once they are read
+
+	wanted bool      // of Run: a tenant may have some, or some are left
 	began  time.Time // of Run: when they were asked for
 }
 
 func newGatewayPart(client *k8s.Client, changed func([]model.Key)) *gatewayPart {
-	r := resources[routes.KindHTTPRoute]
 	lacks := func(resource string) func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) { // in any version that may be stored
 			return client.Lacks(ctx, gateways.Group, []string{gateways.Version, "v1beta1"}, resource)
 		}
 	}
-	return &gatewayPart{
-		routes: k8s.NewWatch(k8s.WatchOptions[routes.Have]{
-			Name: r.Resource, ListWatch: marked(client, r), Object: &unstructured.Unstructured{}, Convert: convert, Changed: changed,
-			Optional: true, Lacks: lacks(r.Resource),
-		}),
+	p := &gatewayPart{
+		routes: make(map[string]*gatewayRoutes),
 		gateways: k8s.NewWatch(k8s.WatchOptions[*[]string]{
 			Name: gateways.Resource, ListWatch: k8s.ListWatch(client.Dynamic, client.Dynamic.Resource(gateways)), Object: &unstructured.Unstructured{},
 			Convert: convertGateway, Changed: changed, Optional: true, Lacks: lacks(gateways.Resource),
 		}),
 		asked: make(chan struct{}),
 	}
+	for _, kind := range routes.GatewayKinds {
+		r := resources[kind]
+		p.routes[kind] = &gatewayRoutes{asked: make(chan struct{}), Watch: k8s.NewWatch(k8s.WatchOptions[routes.Have]{
+			Name: r.Resource, ListWatch: marked(client, r), Object: &unstructured.Unstructured{}, Convert: convert, Changed: changed,
+			Optional: true, Lacks: lacks(r.Resource),
+		})}
+	}
+	return p
 }
 
 // convertGateway keeps of a Gateway its addresses.
@@ -66,28 +76,44 @@ func convertGateway(obj runtime.Object) (*[]string, bool) {
 	return &list, true
 }
 
-// watch reads once it was asked to, until ctx ends.
+// watch reads each kind once it was asked to, until ctx ends.
 func (p *gatewayPart) watch(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-p.asked:
-	}
 	var wg sync.WaitGroup
-	wg.Go(func() { p.routes.Run(ctx) })
-	wg.Go(func() { p.gateways.Run(ctx) })
+	follow := func(asked chan struct{}, run func(context.Context)) {
+		wg.Go(func() {
+			select {
+			case <-ctx.Done():
+			case <-asked:
+				run(ctx)
+			}
+		})
+	}
+	follow(p.asked, p.gateways.Run)
+	for _, r := range p.routes {
+		follow(r.asked, r.Run)
+	}
 	wg.Wait()
 }
 
-// add adds what there is of HTTPRoutes and Gateways.
+// add adds what there is of Gateways and their routes.
 func (p *gatewayPart) add(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRoute]) {
-	p.wanted = asks(in, all)
-	if p.wanted && p.began.IsZero() {
-		p.began = time.Now()
-		close(p.asked)
+	first := true
+	for _, r := range p.routes {
+		first = first && r.began.IsZero()
 	}
-	for key, have := range p.routes.All() {
-		in.Have[routes.ID{Kind: routes.KindHTTPRoute, Key: key}] = have
+	for kind, r := range p.routes {
+		r.wanted = asks(in, all, kind)
+		if r.wanted && r.began.IsZero() {
+			r.began = time.Now()
+			close(r.asked)
+			if first {
+				first = false
+				close(p.asked)
+			}
+		}
+		for key, have := range r.All() {
+			in.Have[routes.ID{Kind: kind, Key: key}] = have
+		}
 	}
 	if p.gateways.Known() {
 		in.Gateways = make(map[model.Key][]string)
@@ -97,21 +123,25 @@ func (p *gatewayPart) add(in *routes.Input, all map[model.Key]objects.Object[*v1
 	}
 }
 
-// asks tells whether a tenant may have HTTPRoutes, or the hub has some that are left.
-func asks(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRoute]) bool {
+// asks tells whether a tenant may have routes of a kind, or the hub has some that are left. All may have HTTPRoutes that have a
+// Gateway. A hub need not have the other kinds, nor the controller a right to them, before a tenant has one.
+func asks(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRoute], kind string) bool {
 	for _, c := range in.Clusters {
-		if c.Tenant.Spec.Gateway != "" {
+		if c.Tenant.Spec.Gateway != "" && kind == routes.KindHTTPRoute {
 			return true
 		}
 	}
-	for _, o := range all { // of one whose Tenant had a Gateway there may be something left
-		s := o.Value.Status
-		if o.Value.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute && s != nil && len(s.Hostnames) > 0 {
+	for key, o := range all {
+		if string(o.Value.Spec.Origin.Kind) != kind {
+			continue
+		}
+		s, t := o.Value.Status, in.Clusters[key.Namespace].Tenant
+		if t != nil && t.Spec.Gateway != "" || s != nil && len(s.Hostnames) > 0 { // of one whose Tenant had a Gateway there may be something left
 			return true
 		}
 	}
 	for id, have := range in.Have { // or of one that was left by another controller
-		if routes.LedTo(id, have) {
+		if routes.LedTo(id, have, kind) {
 			return true
 		}
 	}

@@ -2,10 +2,12 @@ package routes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,7 @@ const (
 	tenantRoutes = "lbd.dev/v1alpha1/tenantroutes"
 	httpRoutesOf = "gateway.networking.k8s.io/v1/httproutes"
 	ingressesOf  = "networking.k8s.io/v1/ingresses"
+	grpcRoutesOf = "gateway.networking.k8s.io/v1/grpcroutes"
 	gatewaysOf   = "gateway.networking.k8s.io/v1/gateways"
 )
 
@@ -286,4 +289,52 @@ func TestGatewayListed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGRPCRoutes: nothing is asked of GRPCRoutes before a tenant has one. While a hub has no such kind, it says so. One of a tenant
+// without a Gateway has nobody ask, so that it cannot have all stand still. What is left of one is known by its Service.
+func TestGRPCRoutes(t *testing.T) {
+	b := newGatewayBed(t, 500*time.Millisecond)
+	put := func(namespace string) {
+		b.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "grpcroute.default.cart", "uid": "cart-" + namespace}, "spec": map[string]any{
+			"origin": map[string]any{"kind": "GRPCRoute", "namespace": "default", "name": "cart"},
+			"http": map[string]any{"hostnames": []any{"grpc.example.com"}, "rules": []any{map[string]any{
+				"matches":  []any{map[string]any{"grpc": map[string]any{"service": "shop.Cart"}}},
+				"backends": []any{map[string]any{"service": "cart", "nodePort": int64(30081), "appProtocol": "kubernetes.io/h2c"}}}}}}})
+	}
+	says := func(namespace string) string {
+		status, _ := b.Get(tenantRoutes, namespace, "grpcroute.default.cart")["status"].(map[string]any)
+		text, _ := json.Marshal(status["conditions"])
+		return string(text)
+	}
+	asked := func() bool {
+		return slices.ContainsFunc(b.Requests(), func(r string) bool { return strings.Contains(r, "/grpcroutes") })
+	}
+	denied := "/grpcroutes"
+	b.away.Store(&denied)
+	put("bank")
+	eventually(t, "it says that it has no Gateway", func() bool { return strings.Contains(says("bank"), "GatewayNotAllowed") })
+	b.ingress("new", "b.example.com")
+	eventually(t, "an Ingress is served", func() bool { return b.accepts("new") == "Accepted" })
+	if asked() || b.log.n.Load() > 0 {
+		t.Error("GRPCRoutes are asked for")
+	}
+	b.away.Store(nil)
+	put("shop")
+	eventually(t, "it says that the hub lacks the kind", func() bool {
+		return strings.Contains(says("shop"), "the hub has no GRPCRoutes: it needs the Gateway API")
+	})
+	b.Serve(grpcRoutesOf, "GRPCRoute")
+	name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
+	eventually(t, "its GRPCRoute is there", func() bool { return b.Get(grpcRoutesOf, "shop", name) != nil })
+	if text, _ := json.Marshal(b.All("v1/services")); !strings.Contains(string(text), `"lbd.dev/grpc-routes":"true"`) || !strings.Contains(string(text), `"appProtocol":"kubernetes.io/h2c"`) {
+		t.Errorf("the Services are %s", text)
+	}
+	b.unread("/grpcroutes")
+	eventually(t, "the log says that they cannot be read", func() bool { return b.log.n.Load() > 0 })
+	b.Delete(tenantRoutes, "shop", "grpcroute.default.cart")
+	b.ingress("late", "grpc.example.com")
+	eventually(t, "another tenant does not get its hostname", func() bool { return b.accepts("late") == string(tenants.ReasonNotRead) })
+	b.away.Store(nil)
+	eventually(t, "it is gone, and the hostname is free", func() bool { return len(b.All(grpcRoutesOf)) == 0 && b.accepts("late") == "Accepted" })
 }

@@ -1,5 +1,5 @@
-// Package routes has the engine of a hub serve the Ingresses and HTTPRoutes of its tenants: TenantRoutes and the
-// nodes of tenants in, Services, EndpointSlices, Ingresses and HTTPRoutes in the namespaces of their clusters out,
+// Package routes has the engine of a hub serve the Ingresses, HTTPRoutes and GRPCRoutes of its tenants: TenantRoutes and the
+// nodes of tenants in, Services, EndpointSlices, Ingresses and routes in the namespaces of their clusters out,
 // and back the addresses of the engine. internal/tenants/routes decides. It is a part of the controller, which says which
 // nodes count, and writes while that leads.
 package routes
@@ -11,6 +11,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ type Options struct {
 	Valid func() bool
 }
 
-// Keeper keeps the objects of the hub for the Ingresses and HTTPRoutes of tenants.
+// Keeper keeps the objects of the hub for the Ingresses and other routes of tenants.
 type Keeper struct {
 	o       Options
 	kick    chan struct{} // of 1: something has changed
@@ -62,6 +63,7 @@ var resources = map[string]schema.GroupVersionResource{
 	routes.KindSlice:     {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	routes.KindIngress:   {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
 	routes.KindHTTPRoute: {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"},
+	routes.KindGRPCRoute: {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "grpcroutes"},
 }
 
 // New returns a Keeper. Watch and Run make it work.
@@ -71,7 +73,7 @@ func New(o Options) *Keeper {
 	k.routes = objects.NewTenantRoutes(o.Client, changed)
 	k.gateway = newGatewayPart(o.Client, changed)
 	for kind, r := range resources {
-		if kind == routes.KindHTTPRoute {
+		if slices.Contains(routes.GatewayKinds, kind) {
 			continue
 		}
 		k.have[kind] = k8s.NewWatch(k8s.WatchOptions[routes.Have]{
@@ -249,8 +251,9 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 
 // reading is what is known of what the hub has for routes.
 type reading struct {
-	notRead          string // a resource that cannot be read; empty: there is none
-	waiting, lacking bool   // HTTPRoutes have not been read yet, or the hub has no such kind
+	notRead string // a resource that cannot be read; empty: there is none
+	waiting bool   // routes of a Gateway have not been read yet
+	lacking string // the kinds of these that the hub has not
 }
 
 // lostAfter is how long what the hub has may be stale. It may be another by then.
@@ -266,20 +269,22 @@ func (k *Keeper) reading() (r reading) {
 			r.notRead = max(r.notRead, w.Name())
 		}
 	}
-	p := k.gateway
-	switch s := p.routes.State(); {
-	case !p.wanted && len(p.routes.All()) == 0: // there is none, and none is wanted
-	case lost(s, p.began):
-		r.notRead = max(r.notRead, p.routes.Name())
-	case !p.routes.Synced():
-		r.waiting = true
-	case s.Absent:
-		r.lacking = true
+	for _, kind := range routes.GatewayKinds {
+		w := k.gateway.routes[kind]
+		switch s := w.State(); {
+		case !w.wanted && len(w.All()) == 0: // there is none, and none is wanted
+		case lost(s, w.began):
+			r.notRead = max(r.notRead, w.Name())
+		case !w.Synced():
+			r.waiting = true
+		case s.Absent:
+			r.lacking += kind + " "
+		}
 	}
 	return r
 }
 
-// knows adds to the input what could not be read, now or when the lists were taken, and logs the change. False: HTTPRoutes have
+// knows adds to the input what could not be read, now or when the lists were taken, and logs the change. False: routes of a Gateway have
 // not been read yet, or were while the lists were taken, and Run decides again soon.
 func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 	before := k.read.notRead
@@ -289,7 +294,10 @@ func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 		return false
 	}
 	k.read.notRead = cmp.Or(k.read.notRead, taken.notRead)
-	in.NotRead, in.HTTPRoutesLacking = k.read.notRead, k.read.lacking
+	in.NotRead, in.Lacking = k.read.notRead, make(map[string]bool)
+	for kind := range strings.FieldsSeq(k.read.lacking) {
+		in.Lacking[kind] = true
+	}
 	switch now := k.read.notRead; {
 	case now != "" && before == "":
 		k.o.Logger.Warn("what the hub has for routes of tenants cannot be read: it stays as it is, and only the nodes behind it change", "resource", now)

@@ -56,11 +56,11 @@ type attempt struct {
 	err  error
 }
 
-// The order of writes: an Ingress or HTTPRoute that is to go may have the hostname of one that is to come. Then comes what
+// The order of writes: an Ingress or other route that is to go may have the hostname of one that is to come. Then comes what
 // leads to another after it, and at last that goes to which nothing leads any more.
 var (
-	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindHTTPRoute: 0, routes.KindSlice: 4, routes.KindService: 5, routes.KindSecret: 5}
-	writeAt  = map[string]int{routes.KindService: 1, routes.KindSlice: 2, routes.KindIngress: 3, routes.KindHTTPRoute: 3}
+	deleteAt = map[string]int{routes.KindIngress: 0, routes.KindHTTPRoute: 0, routes.KindGRPCRoute: 0, routes.KindSlice: 4, routes.KindService: 5, routes.KindSecret: 5}
+	writeAt  = map[string]int{routes.KindService: 1, routes.KindSlice: 2, routes.KindIngress: 3, routes.KindHTTPRoute: 3, routes.KindGRPCRoute: 3}
 )
 
 // write carries out what was decided, and returns when to decide again at the latest.

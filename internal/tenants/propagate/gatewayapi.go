@@ -62,7 +62,7 @@ func strict(data []byte, into any) error {
 	return d.Decode(into)
 }
 
-// backendRef is where an HTTPRoute leads to.
+// backendRef is where a route leads to.
 type backendRef struct {
 	Group     string            `json:"group"`
 	Kind      string            `json:"kind"`
@@ -125,20 +125,30 @@ type httpMatch struct {
 	QueryParams []httpMatched `json:"queryParams"`
 }
 
-// httpSpec is what is known of the spec of an HTTPRoute.
-type httpSpec struct {
+// grpcMatch is what calls of a GRPCRoute are matched by.
+type grpcMatch struct {
+	Method *struct {
+		Type    string `json:"type"`
+		Service string `json:"service"`
+		Method  string `json:"method"`
+	} `json:"method"`
+	Headers []httpMatched `json:"headers"`
+}
+
+// routeSpec is what is known of the spec of an HTTPRoute or a GRPCRoute.
+type routeSpec[M any] struct {
 	ParentRefs []ParentRef `json:"parentRefs"`
 	Hostnames  []string    `json:"hostnames"`
 	Rules      []struct {
 		Name        string                      `json:"name"` // for policies, of which there are none
-		Matches     []httpMatch                 `json:"matches"`
+		Matches     []M                         `json:"matches"`
 		Filters     []httpFilter                `json:"filters"`
 		BackendRefs []backendRef                `json:"backendRefs"`
 		Timeouts    v1alpha1.TenantHTTPTimeouts `json:"timeouts"`
 	} `json:"rules"`
 }
 
-// HTTPRule is a rule of an HTTPRoute, the backends of which are Services and not yet NodePorts.
+// HTTPRule is a rule of a route, the backends of which are Services and not yet NodePorts.
 type HTTPRule struct {
 	v1alpha1.TenantHTTPRule
 	Refs []HTTPBackend
@@ -151,9 +161,18 @@ type HTTPBackend struct {
 	Weight  *int32
 }
 
-// ReadHTTPRoute reads the spec of an HTTPRoute in a namespace. What is not served is never left out: then why
-// says it.
-func ReadHTTPRoute(namespace string, spec []byte, into *HTTPRoute) {
+// ReadRoute reads the spec of a route in a namespace. What is not served is never left out: then why says it.
+func ReadRoute(kind v1alpha1.TenantOriginKind, namespace string, spec []byte, into *HTTPRoute) {
+	if kind == v1alpha1.OriginGRPCRoute {
+		readRoute[grpcMatch](namespace, spec, into)
+		return
+	}
+	readRoute[httpMatch](namespace, spec, into)
+}
+
+func readRoute[M interface {
+	read() (v1alpha1.TenantHTTPMatch, *v1alpha1.Condition)
+}](namespace string, spec []byte, into *HTTPRoute) {
 	var loose struct {
 		ParentRefs []ParentRef `json:"parentRefs"`
 	}
@@ -163,7 +182,7 @@ func ReadHTTPRoute(namespace string, spec []byte, into *HTTPRoute) {
 		p := &into.Parents[i]
 		p.Group, p.Kind = cmp.Or(p.Group, GatewayGroup), cmp.Or(p.Kind, "Gateway")
 	}
-	var s httpSpec
+	var s routeSpec[M]
 	if err := strict(spec, &s); err != nil {
 		into.Why = new(no(ReasonUnsupported, "the hub does not serve all of spec: "+err.Error()))
 		return
@@ -222,8 +241,8 @@ func (b *backendRef) check(namespace string) *v1alpha1.Condition {
 	return nil
 }
 
-func (m *httpMatch) read() (v1alpha1.TenantHTTPMatch, *v1alpha1.Condition) {
-	out := v1alpha1.TenantHTTPMatch{Path: m.Path.Value, Method: m.Method}
+func (m httpMatch) read() (out v1alpha1.TenantHTTPMatch, why *v1alpha1.Condition) {
+	out.Path, out.Method = m.Path.Value, m.Method
 	switch m.Path.Type {
 	case "", "PathPrefix":
 		out.Type = v1alpha1.PathPrefix
@@ -232,16 +251,30 @@ func (m *httpMatch) read() (v1alpha1.TenantHTTPMatch, *v1alpha1.Condition) {
 	default:
 		return out, unsupported("the hub serves no paths of the type %s", m.Path.Type)
 	}
-	for _, x := range slices.Concat(m.Headers, m.QueryParams) {
+	var of, query *v1alpha1.Condition
+	out.Headers, of = exact(m.Headers)
+	out.Query, query = exact(m.QueryParams)
+	return out, cmp.Or(of, query)
+}
+
+func (m grpcMatch) read() (out v1alpha1.TenantHTTPMatch, why *v1alpha1.Condition) {
+	if x := m.Method; x != nil {
 		if x.Type != "" && x.Type != "Exact" {
-			return out, unsupported("the hub matches no headers and parameters of the type %s", x.Type)
+			return out, unsupported("the hub matches no methods of the type %s", x.Type)
 		}
+		out.GRPC = &v1alpha1.TenantGRPCMethod{Service: x.Service, Method: x.Method}
 	}
-	for _, h := range m.Headers {
-		out.Headers = append(out.Headers, v1alpha1.TenantHTTPValue{Name: h.Name, Value: h.Value})
-	}
-	for _, q := range m.QueryParams {
-		out.Query = append(out.Query, v1alpha1.TenantHTTPValue{Name: q.Name, Value: q.Value})
+	out.Headers, why = exact(m.Headers)
+	return out, why
+}
+
+// exact are headers or parameters that are matched by their values.
+func exact(all []httpMatched) (out []v1alpha1.TenantHTTPValue, why *v1alpha1.Condition) {
+	for _, x := range all {
+		if x.Type != "" && x.Type != "Exact" {
+			return nil, unsupported("the hub matches no headers and parameters of the type %s", x.Type)
+		}
+		out = append(out, v1alpha1.TenantHTTPValue{Name: x.Name, Value: x.Value})
 	}
 	return out, nil
 }

@@ -13,7 +13,7 @@ import (
 	"lbd.dev/lbd/internal/tenants"
 )
 
-// The reasons why an HTTPRoute is not served as it is written: those that the Gateway API has for it.
+// The reasons why a route is not served as it is written: those that the Gateway API has for it.
 const (
 	ReasonUnsupported  = "UnsupportedValue"
 	ReasonInvalidKind  = "InvalidKind"
@@ -33,14 +33,30 @@ const (
 	ConditionRouteProgrammed = "lbd.dev/Programmed"
 )
 
-// HTTPInput is what a decision may look at of HTTPRoutes.
+// RouteKey names a route of a Gateway.
+type RouteKey struct {
+	Kind v1alpha1.TenantOriginKind
+	model.Key
+}
+
+// GatewayKinds are the kinds of routes of a Gateway.
+var GatewayKinds = []v1alpha1.TenantOriginKind{v1alpha1.OriginHTTPRoute, v1alpha1.OriginGRPCRoute}
+
+// name is that of the TenantRoute.
+func (k RouteKey) name() string { return tenants.RouteName(string(k.Kind), k.Namespace, k.Name) }
+
+func (k RouteKey) compare(other RouteKey) int {
+	return cmp.Or(-cmp.Compare(k.Kind, other.Kind), k.Key.Compare(other.Key))
+}
+
+// HTTPInput is what a decision may look at of routes of Gateways.
 type HTTPInput struct {
 	// Class is the GatewayClass whose Gateways are those of the hub.
 	Class    string
 	Gateways map[model.Key]*Gateway
-	Routes   map[model.Key]*HTTPRoute
-	// Refused is why the API server of the hub did not take what an HTTPRoute became.
-	Refused map[model.Key]string
+	Routes   map[RouteKey]*HTTPRoute
+	// Refused is why the API server of the hub did not take what a route became.
+	Refused map[RouteKey]string
 }
 
 // Gateway is what counts of a Gateway. Nothing of it reaches the hub but by the routes that are attached to it.
@@ -69,7 +85,7 @@ type ListenerStatus struct {
 	Kinds      []map[string]string  `json:"supportedKinds"`
 }
 
-// HTTPRoute is what counts of an HTTPRoute.
+// HTTPRoute is what counts of an HTTPRoute or a GRPCRoute.
 type HTTPRoute struct {
 	UID, Version string
 	Generation   int64
@@ -89,9 +105,9 @@ type ParentState struct {
 	Conditions []v1alpha1.Condition
 }
 
-// HTTPStatus is what the status of an HTTPRoute is to say, by this controller.
+// HTTPStatus is what the status of a route is to say, by this controller.
 type HTTPStatus struct {
-	Route        model.Key
+	Route        RouteKey
 	UID, Version string
 	States       []ParentState
 	Others       []json.RawMessage
@@ -106,7 +122,7 @@ type GatewayWrite struct {
 
 // attached is how Gateways are used: the routes of each listener that are accepted, and the addresses of routes.
 type attached struct {
-	routes    map[listenerKey]map[model.Key]bool
+	routes    map[listenerKey]map[RouteKey]bool
 	addresses map[model.Key][]string
 }
 
@@ -116,7 +132,7 @@ type listenerKey struct {
 }
 
 // note notes the route at the listeners of those parents that say that it is accepted, by the ParentRef.
-func (a *attached) note(route model.Key, states []ParentState, through map[ParentRef][]listenerKey) {
+func (a *attached) note(route RouteKey, states []ParentState, through map[ParentRef][]listenerKey) {
 	for _, s := range states {
 		if !slices.ContainsFunc(s.Conditions, func(c v1alpha1.Condition) bool {
 			return c.Type == v1alpha1.ConditionAccepted && c.Status == v1alpha1.ConditionTrue
@@ -125,18 +141,22 @@ func (a *attached) note(route model.Key, states []ParentState, through map[Paren
 		}
 		for _, l := range through[s.Ref] {
 			if a.routes[l] == nil {
-				a.routes[l] = map[model.Key]bool{}
+				a.routes[l] = map[RouteKey]bool{}
 			}
 			a.routes[l][route] = true
 		}
 	}
 }
 
-// httpRoutes decides about HTTPRoutes and Gateways, and tells which TenantRoutes are to stay.
+// httpRoutes decides about Gateways and their routes, and tells which TenantRoutes are to stay. Gateways say what they said
+// while there may be routes of them that are not known.
 func (out *IngressOutput) httpRoutes(in *IngressInput, keep map[string]bool, copies map[model.Key]*Backend) {
-	used := attached{map[listenerKey]map[model.Key]bool{}, map[model.Key][]string{}}
-	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Routes), model.Key.Compare) {
+	used := attached{map[listenerKey]map[RouteKey]bool{}, map[model.Key][]string{}}
+	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Routes), RouteKey.compare) {
 		out.httpRoute(in, key, keep, copies, &used)
+	}
+	if slices.ContainsFunc(GatewayKinds, in.hidden) {
+		return
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Gateways), model.Key.Compare) {
 		if g := in.HTTP.Gateways[key]; g.Class == in.HTTP.Class {
@@ -155,9 +175,9 @@ const maxAddresses = 16
 // once are the texts, sorted, each once.
 func once(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
-func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[string]bool, copies map[model.Key]*Backend, used *attached) {
+func (out *IngressOutput) httpRoute(in *IngressInput, key RouteKey, keep map[string]bool, copies map[model.Key]*Backend, used *attached) {
 	r := in.HTTP.Routes[key]
-	name := tenants.HTTPRouteName(key.Namespace, key.Name)
+	name := key.name()
 	hub, there := in.HubRoutes[name]
 	states, through, hosts, unknown := r.attach(in.HTTP, key, hub.Addresses, used)
 	switch served := slices.ContainsFunc(states, func(s ParentState) bool { return s.Conditions == nil }); {
@@ -173,7 +193,7 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 		}
 		text, refused := in.HTTP.Refused[key]
 		verdict, known := hub.verdict(there, text, refused, why)
-		out.HTTPCounts.add(verdict, known)
+		out.count(key.Kind, func(n *Counts) { n.add(verdict, known) })
 		if known && (why != nil || refused || wanted != nil && !write) { // and of what the route says now
 			said := judged(verdict, hub.Addresses, r.Generation)
 			fill(states, func(ParentRef) []v1alpha1.Condition { return said })
@@ -181,7 +201,7 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 			fill(states, r.before)
 		}
 	case len(states) > 0:
-		out.HTTPCounts.Refused++
+		out.count(key.Kind, func(n *Counts) { n.Refused++ })
 	}
 	used.note(key, states, through)
 	if !sameStates(states, r.States) {
@@ -189,10 +209,20 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key model.Key, keep map[st
 	}
 }
 
+// count counts a route.
+func (out *IngressOutput) count(kind v1alpha1.TenantOriginKind, add func(*Counts)) {
+	if out.HTTPCounts == nil {
+		out.HTTPCounts = map[v1alpha1.TenantOriginKind]Counts{}
+	}
+	n := out.HTTPCounts[kind]
+	add(&n)
+	out.HTTPCounts[kind] = n
+}
+
 // attach finds the parents that are ours, with the conditions of those that the route is not attached to, and by the
 // others the listeners that it goes through and its hostnames. A Gateway that cannot be read may be attached to: unknown says why, and
 // that the hub is to keep what it has.
-func (r *HTTPRoute) attach(in *HTTPInput, key model.Key, addresses []string, used *attached) (states []ParentState, through map[ParentRef][]listenerKey, hosts []string, unknown *v1alpha1.Condition) {
+func (r *HTTPRoute) attach(in *HTTPInput, key RouteKey, addresses []string, used *attached) (states []ParentState, through map[ParentRef][]listenerKey, hosts []string, unknown *v1alpha1.Condition) {
 	through = map[ParentRef][]listenerKey{}
 	for _, p := range r.Parents {
 		gateway := model.Key{Namespace: cmp.Or(p.Namespace, key.Namespace), Name: p.Name}
@@ -206,7 +236,7 @@ func (r *HTTPRoute) attach(in *HTTPInput, key model.Key, addresses []string, use
 			states = append(states, ParentState{Ref: p})
 			continue
 		}
-		names, listeners, why := g.attach(key.Namespace, gateway.Namespace, &p, r.Hostnames)
+		names, listeners, why := g.attach(key, gateway.Namespace, &p, r.Hostnames)
 		for _, l := range listeners {
 			through[p] = append(through[p], listenerKey{gateway, l})
 		}
@@ -238,16 +268,22 @@ func (r *HTTPRoute) before(ref ParentRef) []v1alpha1.Condition {
 }
 
 // attach finds the listeners that a route is attached to by a parentRef, and the hostnames that it has by them.
-func (g *Gateway) attach(from, namespace string, p *ParentRef, hosts []string) (names, through []string, why *v1alpha1.Condition) {
+func (g *Gateway) attach(key RouteKey, namespace string, p *ParentRef, hosts []string) (names, through []string, why *v1alpha1.Condition) {
 	why = new(no(ReasonNoParent, "the Gateway has no such listener that is accepted"))
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && p.Port != l.Port || l.refuses() != nil {
 			continue
 		}
-		if l.AllowedRoutes.Namespaces.From != "All" && from != namespace {
+		refusal := ""
+		if l.AllowedRoutes.Namespaces.From != "All" && key.Namespace != namespace {
+			refusal = "no listener allows routes of the namespace " + key.Namespace
+		} else if !slices.Contains(l.kinds(), key.Kind) {
+			refusal = fmt.Sprintf("no listener allows %ss", key.Kind)
+		}
+		if refusal != "" {
 			if why.Reason == ReasonNoParent {
-				why = new(no(ReasonNotAllowed, "no listener allows routes of the namespace "+from))
+				why = new(no(ReasonNotAllowed, refusal))
 			}
 			continue
 		}
@@ -284,18 +320,27 @@ func intersection(host, listener string) string {
 	return ""
 }
 
+// kinds are those of the routes that a listener takes.
+func (l *Listener) kinds() (kinds []v1alpha1.TenantOriginKind) {
+	if len(l.AllowedRoutes.Kinds) == 0 {
+		return GatewayKinds
+	}
+	for _, k := range l.AllowedRoutes.Kinds {
+		kind := v1alpha1.TenantOriginKind(k.Kind)
+		if slices.Contains(GatewayKinds, kind) && !slices.Contains(kinds, kind) && (k.Group == nil || *k.Group == GatewayGroup) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
 // refuses is why a listener serves no route; nil: it does.
 func (l *Listener) refuses() *v1alpha1.Condition {
-	kinds := l.AllowedRoutes.Kinds
-	served := len(kinds) == 0
-	for _, k := range kinds {
-		served = served || k.Kind == "HTTPRoute" && (k.Group == nil || *k.Group == GatewayGroup)
-	}
 	switch from := l.AllowedRoutes.Namespaces.From; {
 	case l.Protocol != "HTTP":
 		return new(no("UnsupportedProtocol", fmt.Sprintf("the hub serves no listener of the protocol %s: it has listeners and certificates of its own, and serves routes of an HTTP listener by all of them", l.Protocol)))
-	case !served:
-		return new(no("InvalidRouteKinds", "the hub serves HTTPRoutes alone"))
+	case len(l.kinds()) == 0:
+		return new(no("InvalidRouteKinds", "the hub serves HTTPRoutes and GRPCRoutes alone"))
 	case from != "" && from != "Same" && from != "All":
 		return new(no("Invalid", fmt.Sprintf("the hub allows routes of namespaces by Same and All, and not by %s", from)))
 	}
@@ -303,7 +348,7 @@ func (l *Listener) refuses() *v1alpha1.Condition {
 }
 
 // wanted is what the TenantRoute is to say; nil: that is not known yet, or cannot be said, and why.
-func (r *HTTPRoute) wanted(in *IngressInput, key model.Key, hosts []string, copies map[model.Key]*Backend) (*v1alpha1.TenantRouteSpec, *v1alpha1.Condition) {
+func (r *HTTPRoute) wanted(in *IngressInput, key RouteKey, hosts []string, copies map[model.Key]*Backend) (*v1alpha1.TenantRouteSpec, *v1alpha1.Condition) {
 	if r.Why != nil {
 		return nil, r.Why
 	}
@@ -319,10 +364,13 @@ func (r *HTTPRoute) wanted(in *IngressInput, key model.Key, hosts []string, copi
 			rule.Redirect = new(*x)
 		}
 		for _, ref := range r.Rules[i].Refs {
-			nodePort, family, why := in.nodePort(model.Key{Namespace: key.Namespace, Name: ref.Service}, "", ref.Port, copies)
+			backend, why := in.backend(model.Key{Namespace: key.Namespace, Name: ref.Service}, "", ref.Port, copies)
 			bad = cmp.Or(bad, why)
-			pending = pending || nodePort == 0
-			rule.Backends = append(rule.Backends, v1alpha1.TenantHTTPBackend{Service: ref.Service, NodePort: nodePort, Family: family, Weight: ref.Weight})
+			pending = pending || backend.NodePort == 0
+			if backend.Weight = ref.Weight; key.Kind == v1alpha1.OriginGRPCRoute { // whatever its Service says
+				backend.AppProtocol = v1alpha1.AppProtocolH2C
+			}
+			rule.Backends = append(rule.Backends, backend)
 		}
 		http.Rules = append(http.Rules, rule)
 	}
@@ -330,8 +378,8 @@ func (r *HTTPRoute) wanted(in *IngressInput, key model.Key, hosts []string, copi
 		return nil, bad
 	}
 	return valid(&v1alpha1.TenantRouteSpec{
-		Origin: v1alpha1.TenantOrigin{Kind: v1alpha1.OriginHTTPRoute, Namespace: key.Namespace, Name: key.Name, Generation: r.Generation}, HTTP: http,
-	}, tenants.HTTPRouteName(key.Namespace, key.Name), ReasonUnsupported)
+		Origin: v1alpha1.TenantOrigin{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Generation: r.Generation}, HTTP: http,
+	}, key.name(), ReasonUnsupported)
 }
 
 // stated is a condition about a generation.
@@ -382,7 +430,7 @@ func (g *Gateway) wanted(routes func(listener string) int, addresses []string) G
 	}
 	var none, bad *v1alpha1.Condition
 	if len(addresses) == 0 {
-		none = new(no("AddressNotAssigned", "it has an address once the hub serves an HTTPRoute of it"))
+		none = new(no("AddressNotAssigned", "it has an address once the hub serves a route of it"))
 	}
 	if g.Bad != "" {
 		bad = new(no("Invalid", g.Bad))
@@ -393,12 +441,13 @@ func (g *Gateway) wanted(routes func(listener string) int, addresses []string) G
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		why := l.refuses()
-		kinds, resolved := []map[string]string{{"group": GatewayGroup, "kind": "HTTPRoute"}}, (*v1alpha1.Condition)(nil)
-		if why != nil {
-			kinds = []map[string]string{}
-			if why.Reason == "InvalidRouteKinds" {
-				resolved = why
+		kinds, resolved := []map[string]string{}, (*v1alpha1.Condition)(nil)
+		if why == nil {
+			for _, k := range l.kinds() {
+				kinds = append(kinds, map[string]string{"group": GatewayGroup, "kind": string(k)})
 			}
+		} else if why.Reason == "InvalidRouteKinds" {
+			resolved = why
 		}
 		s.Listeners = append(s.Listeners, ListenerStatus{Name: l.Name, Attached: int32(routes(l.Name)), Kinds: kinds, Conditions: []v1alpha1.Condition{
 			state(v1alpha1.ConditionAccepted, why, v1alpha1.ConditionAccepted, ""), state(conditionResolved, resolved, conditionResolved, ""),

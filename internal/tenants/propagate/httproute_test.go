@@ -13,7 +13,7 @@ import (
 // newHTTPRoutes is a cluster with a Gateway of the hub in the namespace default, and one of another controller.
 func newHTTPRoutes() *ingresses {
 	w := newIngresses()
-	w.HTTP = &HTTPInput{Class: "lbd", Gateways: map[model.Key]*Gateway{}, Routes: map[model.Key]*HTTPRoute{}, Refused: map[model.Key]string{}}
+	w.HTTP = &HTTPInput{Class: "lbd", Gateways: map[model.Key]*Gateway{}, Routes: map[RouteKey]*HTTPRoute{}, Refused: map[RouteKey]string{}}
 	w.gateway("default", "hub", `{"gatewayClassName":"lbd","listeners":[{"name":"http","port":80,"protocol":"HTTP","allowedRoutes":{"namespaces":{"from":"Same"}}}]}`)
 	w.gateway("default", "nginx", `{"gatewayClassName":"nginx","listeners":[{"name":"http","port":80,"protocol":"HTTP"}]}`).Class = "nginx"
 	return w
@@ -26,14 +26,18 @@ func (w *ingresses) gateway(namespace, name, spec string) *Gateway {
 	return g
 }
 
+func grpcAt(name string) RouteKey { return RouteKey{v1alpha1.OriginGRPCRoute, at(name)} }
+
+func httpAt(name string) RouteKey { return RouteKey{v1alpha1.OriginHTTPRoute, at(name)} }
+
 // httpRoute makes an HTTPRoute in the namespace default of the rest of a spec.
 func (w *ingresses) httpRoute(name, spec string) *HTTPRoute {
 	r := &HTTPRoute{UID: name, Version: "1", Generation: 1}
-	if old := w.HTTP.Routes[at(name)]; old != nil {
+	if old := w.HTTP.Routes[httpAt(name)]; old != nil {
 		r.Generation, r.States = old.Generation+1, old.States
 	}
-	ReadHTTPRoute("default", []byte(spec), r)
-	w.HTTP.Routes[at(name)] = r
+	ReadRoute(v1alpha1.OriginHTTPRoute, "default", []byte(spec), r)
+	w.HTTP.Routes[httpAt(name)] = r
 	return r
 }
 
@@ -80,7 +84,7 @@ func short(all []v1alpha1.Condition) string {
 // saysHTTP is the status of an HTTPRoute in short.
 func (w *ingresses) saysHTTP(name string) string {
 	var all []string
-	for _, s := range w.HTTP.Routes[at(name)].States {
+	for _, s := range w.HTTP.Routes[httpAt(name)].States {
 		all = append(all, s.Ref.Name+" "+short(s.Conditions))
 	}
 	return strings.Join(all, ", ")
@@ -130,7 +134,7 @@ func TestHTTPRoutePropagated(t *testing.T) {
 	}
 	w.stepHTTP(t)
 	w.expectHTTP(t, "shop", "hub Accepted=Accepted ResolvedRefs=ResolvedRefs lbd.dev/Programmed=Programmed")
-	if g := w.HTTP.Routes[at("shop")].States[0].Conditions[0].ObservedGeneration; g != 1 {
+	if g := w.HTTP.Routes[httpAt("shop")].States[0].Conditions[0].ObservedGeneration; g != 1 {
 		t.Errorf("it is about generation %d", g)
 	}
 	for _, reason := range []string{"HostnameTaken", "HubNotRead"} {
@@ -186,7 +190,7 @@ func TestHTTPRouteRefused(t *testing.T) {
 		w := newHTTPRoutes()
 		w.httpRoute("shop", spec)
 		w.stepHTTP(t)
-		c := w.HTTP.Routes[at("shop")].States[0].Conditions[0]
+		c := w.HTTP.Routes[httpAt("shop")].States[0].Conditions[0]
 		if got := c.Reason + ": " + c.Message; want != "" && !strings.HasPrefix(got, want) || (len(w.HubRoutes) == 0) != (want != "") {
 			t.Errorf("%s: %q, want %q; the hub has %v", spec, got, want, w.HubRoutes)
 		}
@@ -221,7 +225,7 @@ func TestRedirects(t *testing.T) {
 		w := newHTTPRoutes()
 		w.httpRoute("shop", `{"parentRefs":[{"name":"hub"}],"hostnames":["a.example.com"],"rules":[{"matches":[`+x.matches+`],"filters":[{"type":"RequestRedirect","requestRedirect":{`+x.redirect+`}}]}]}`)
 		w.stepHTTP(t)
-		c := w.HTTP.Routes[at("shop")].States[0].Conditions[0]
+		c := w.HTTP.Routes[httpAt("shop")].States[0].Conditions[0]
 		if refused := strings.HasPrefix(c.Message, "the redirect of spec.rules[0] changes at most the scheme"); refused == x.served || (len(w.HubRoutes) == 1) != x.served {
 			t.Errorf("%+v: %+v", x, c)
 		}
@@ -253,7 +257,7 @@ func TestListeners(t *testing.T) {
 		w.gateway("edge", "g", spec)
 		w.httpRoute("shop", `{"parentRefs":[{"name":"g"`+x.ref+`}],"hostnames":[`+x.hosts+`],"rules":[{"backendRefs":[{"name":"web","port":80}]}]}`)
 		w.stepHTTP(t)
-		got := w.HTTP.Routes[at("shop")].States[0].Conditions[0].Reason
+		got := w.HTTP.Routes[httpAt("shop")].States[0].Conditions[0].Reason
 		if h := w.HubRoutes["httproute.default.shop"].Spec; h != nil {
 			got = strings.Join(h.HTTP.Hostnames, " ")
 		}
@@ -270,7 +274,7 @@ func TestListeners(t *testing.T) {
 	}
 	g := w.gateway("default", "hub", `{"gatewayClassName":"lbd","listeners":[{"name":"tls","port":443,"protocol":"HTTPS"}]}`)
 	w.stepHTTP(t)
-	if n := StepIngresses(&w.IngressInput).HTTPCounts; n != (Counts{Refused: 1}) {
+	if n := StepIngresses(&w.IngressInput).HTTPCounts[v1alpha1.OriginHTTPRoute]; n != (Counts{Refused: 1}) {
 		t.Errorf("counted: %+v", n)
 	}
 	if got := short(g.Status.Listeners[0].Conditions); got != "Accepted=UnsupportedProtocol! ResolvedRefs=ResolvedRefs Programmed=UnsupportedProtocol!" || len(w.HubRoutes) != 0 {
@@ -298,7 +302,7 @@ func TestGatewayNotServed(t *testing.T) {
 		if got := short(g.Status.Conditions) + fmt.Sprint(g.Status.Addresses); got != "Accepted=Invalid! Programmed=Invalid![192.0.2.7]" {
 			t.Errorf("%s: the Gateway says %s", refs, got)
 		}
-		for _, s := range w.HTTP.Routes[at("shop")].States {
+		for _, s := range w.HTTP.Routes[httpAt("shop")].States {
 			if c := s.Conditions[0]; s.Ref.Name != "other" && (c.Reason != ReasonUnsupported ||
 				c.Message != `the Gateway default/hub: the hub does not serve all of spec: json: unknown field "infrastructure"; until it is put right, the hub keeps what it has`) {
 				t.Errorf("%s: %s says %+v", refs, s.Ref.Name, c)
@@ -380,7 +384,7 @@ func TestHTTPRouteNotTaken(t *testing.T) {
 	w := newHTTPRoutes()
 	w.httpRoute("shop", plainHTTP)
 	w.away = true
-	w.HTTP.Refused[at("shop")] = "quota"
+	w.HTTP.Refused[httpAt("shop")] = "quota"
 	for range 3 {
 		out := StepIngresses(&w.IngressInput)
 		for _, c := range out.Copies {
@@ -391,7 +395,7 @@ func TestHTTPRouteNotTaken(t *testing.T) {
 		}
 	}
 	w.expectHTTP(t, "shop", "hub Accepted=HubRefused! ResolvedRefs=ResolvedRefs lbd.dev/Programmed=NotAccepted!")
-	if out := StepIngresses(&w.IngressInput); out.HTTPCounts != (Counts{Refused: 1}) || out.Counts != (Counts{}) {
+	if out := StepIngresses(&w.IngressInput); out.HTTPCounts[v1alpha1.OriginHTTPRoute] != (Counts{Refused: 1}) || out.Counts != (Counts{}) {
 		t.Errorf("%+v", out.HTTPCounts)
 	}
 }

@@ -33,10 +33,11 @@ type IngressInput struct {
 	Refused map[model.Key]string
 	// Told is the reason that people were told of last, by the Ingress.
 	Told map[model.Key]string
-	// HTTP is what there is of HTTPRoutes; nil: they are not propagated.
+	// HTTP is what there is of routes of Gateways; nil: they are not propagated.
 	HTTP *HTTPInput
-	// Unread are the kinds of which not all is known: what the hub has of them stays, and so do copies.
-	Unread map[v1alpha1.TenantOriginKind]bool
+	// Unread are the kinds of which not all is known: what the hub has of them stays, and so do copies. Lacking are those
+	// of them that the cluster has not: no route of them needs a copy but what the hub has.
+	Unread, Lacking map[v1alpha1.TenantOriginKind]bool
 	// Secrets are those of SecretsOf, Written the copies that this process has written in the hub, and
 	// RefusedSecrets why its API server did not take one.
 	Secrets        map[model.Key]*Secret
@@ -87,8 +88,8 @@ type Backend struct {
 
 // BackendPort is one of its ports. TargetPort is a name or a number, as text.
 type BackendPort struct {
-	Name, Protocol, TargetPort string
-	Port, NodePort             int32
+	Name, Protocol, TargetPort, AppProtocol string
+	Port, NodePort                          int32
 }
 
 // HubRoute is a TenantRoute as it is in the hub.
@@ -111,10 +112,10 @@ type IngressOutput struct {
 	Secrets []SecretCopy
 	// Counts are the Ingresses that are propagated, each once.
 	Counts Counts
-	// The rest is of HTTPRoutes.
+	// The rest is of routes of Gateways.
 	Gateways     []GatewayWrite
 	HTTPStatuses []HTTPStatus
-	HTTPCounts   Counts
+	HTTPCounts   map[v1alpha1.TenantOriginKind]Counts
 }
 
 // Copy makes, changes or deletes a Service of type NodePort beside one that has no NodePort for all nodes.
@@ -167,8 +168,9 @@ func StepIngresses(in *IngressInput) IngressOutput {
 		}
 	}
 	in.keep(copies)
+	hidden := slices.ContainsFunc(slices.Collect(maps.Keys(in.Unread)), in.hidden)
 	for key, b := range in.Backends {
-		if wanted := copies[key]; b.Copy && wanted == nil && len(in.Unread) == 0 {
+		if wanted := copies[key]; b.Copy && wanted == nil && !hidden {
 			out.Copies = append(out.Copies, Copy{Key: key, UID: b.UID})
 		}
 	}
@@ -188,10 +190,17 @@ func StepIngresses(in *IngressInput) IngressOutput {
 	return out
 }
 
+// hidden tells whether there may be routes of a kind that are not known.
+func (in *IngressInput) hidden(kind v1alpha1.TenantOriginKind) bool {
+	return in.Unread[kind] && !in.Lacking[kind]
+}
+
 // KindOf is what a TenantRoute of the name is of.
 func KindOf(name string) v1alpha1.TenantOriginKind {
-	if strings.HasPrefix(name, "httproute.") {
-		return v1alpha1.OriginHTTPRoute
+	for _, kind := range GatewayKinds {
+		if strings.HasPrefix(name, strings.ToLower(string(kind))+".") {
+			return kind
+		}
 	}
 	return v1alpha1.OriginIngress
 }
@@ -324,43 +333,48 @@ func (p *IngressPath) wanted(in *IngressInput, namespace string, copies map[mode
 	if p.Service == "" {
 		return out, new(no(ReasonNotSupported, fmt.Sprintf("the path %s has a backend that is no Service", out.Path)))
 	}
-	var why *v1alpha1.Condition
-	out.NodePort, out.Family, why = in.nodePort(model.Key{Namespace: namespace, Name: p.Service}, p.PortName, p.Port, copies)
+	b, why := in.backend(model.Key{Namespace: namespace, Name: p.Service}, p.PortName, p.Port, copies)
+	out.NodePort, out.Family = b.NodePort, b.Family
 	return out, why
 }
 
-// nodePort is that of a port of a Service, by name or number, if need be of a copy of it, and its only family; 0: it is not
-// known yet, or there can be none, and why.
-func (in *IngressInput) nodePort(service model.Key, portName string, number int32, copies map[model.Key]*Backend) (int32, v1alpha1.AddressFamily, *v1alpha1.Condition) {
+// backend is a port of a Service, by name or number: its NodePort, if need be of a copy of it, its only family, and what is spoken
+// there. Without a NodePort that is not known yet, or there can be none, and why.
+func (in *IngressInput) backend(service model.Key, portName string, number int32, copies map[model.Key]*Backend) (out v1alpha1.TenantHTTPBackend, why *v1alpha1.Condition) {
+	out.Service = service.Name
 	b := in.Backends[service]
 	if b == nil {
-		return 0, "", new(no(ReasonNoService, fmt.Sprintf("there is no Service %s", service.Name)))
+		return out, new(no(ReasonNoService, fmt.Sprintf("there is no Service %s", service.Name)))
 	}
 	at := slices.IndexFunc(b.Ports, func(x BackendPort) bool {
 		return x.Protocol == string(v1alpha1.ProtocolTCP) && (portName != "" && x.Name == portName || portName == "" && x.Port == number)
 	})
 	if at < 0 {
-		return 0, "", new(no(ReasonNoService, fmt.Sprintf("the Service %s has no TCP port %s", service.Name, cmp.Or(portName, fmt.Sprint(number)))))
+		return out, new(no(ReasonNoService, fmt.Sprintf("the Service %s has no TCP port %s", service.Name, cmp.Or(portName, fmt.Sprint(number)))))
 	}
 	port := b.Ports[at]
+	if slices.Contains([]string{v1alpha1.AppProtocolH2C, v1alpha1.AppProtocolWS}, port.AppProtocol) {
+		out.AppProtocol = port.AppProtocol
+	}
 	if port.NodePort != 0 && !b.Local {
-		return port.NodePort, b.Family, nil
+		out.NodePort, out.Family = port.NodePort, b.Family
+		return out, nil
 	}
 	if len(b.Selector) == 0 || b.Type == "ExternalName" {
-		return 0, "", new(no(ReasonNoSelector, fmt.Sprintf("the Service %s has no selector, so that no NodePort can lead to its Pods", service.Name)))
+		return out, new(no(ReasonNoSelector, fmt.Sprintf("the Service %s has no selector, so that no NodePort can lead to its Pods", service.Name)))
 	}
 	name := model.Key{Namespace: service.Namespace, Name: tenants.CopyName(service.Namespace, service.Name)}
 	has := in.Backends[name]
 	if has != nil && !has.Copy {
-		return 0, "", new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, service.Name)))
+		return out, new(no(ReasonNotSupported, fmt.Sprintf("the Service %s, which is to be made for %s, is there already", name.Name, service.Name)))
 	}
 	addPort(copies, name, b, port)
 	if has != nil {
 		if at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.Port == port.Port && x.Protocol == port.Protocol }); at >= 0 {
-			return has.Ports[at].NodePort, has.Family, nil
+			out.NodePort, out.Family = has.Ports[at].NodePort, has.Family
 		}
 	}
-	return 0, "", nil
+	return out, nil
 }
 
 // keep adds to the copies what the hub leads to: another Service may get a NodePort that is freed, and with
@@ -371,18 +385,18 @@ func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 			continue
 		}
 		namespace := h.Spec.Origin.Namespace
-		for service, nodePort := range h.Spec.Backends() {
-			name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, service)}
+		for backend := range h.Spec.Backends() {
+			name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, backend.Service)}
 			has := in.Backends[name]
 			if has == nil || !has.Copy {
 				continue
 			}
-			at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.NodePort == nodePort })
+			at := slices.IndexFunc(has.Ports, func(x BackendPort) bool { return x.NodePort == backend.NodePort })
 			if at < 0 {
 				continue
 			}
 			of := has
-			if b := in.Backends[model.Key{Namespace: namespace, Name: service}]; b != nil && len(b.Selector) > 0 {
+			if b := in.Backends[model.Key{Namespace: namespace, Name: backend.Service}]; b != nil && len(b.Selector) > 0 {
 				of = b
 			}
 			addPort(copies, name, of, has.Ports[at])
@@ -401,7 +415,7 @@ func addPort(copies map[model.Key]*Backend, name model.Key, of *Backend, port Ba
 	if slices.ContainsFunc(wanted.Ports, func(x BackendPort) bool { return x.Port == port.Port }) {
 		return
 	}
-	port.Name, port.NodePort = fmt.Sprintf("port-%d", port.Port), 0
+	port.Name, port.NodePort, port.AppProtocol = fmt.Sprintf("port-%d", port.Port), 0, ""
 	wanted.Ports = append(wanted.Ports, port)
 	slices.SortFunc(wanted.Ports, func(a, b BackendPort) int { return cmp.Compare(a.Port, b.Port) })
 }

@@ -154,7 +154,7 @@ func TestIngress(t *testing.T) {
 	wants(t, "TLS", fmt.Sprint(spec.TLS), "[{[a.example.com] cert }]")
 	wants(t, "routes", fmt.Sprint(len(w.HubRoutes)), "1")
 	copied := *w.Backends[at(tenants.CopyName("default", "web"))]
-	wants(t, "the copy", fmt.Sprint(copied.Type, copied.Selector, copied.Ports), "NodePortmap[app:web] [{port-80 TCP 8080 80 30001}]")
+	wants(t, "the copy", fmt.Sprint(copied.Type, copied.Selector, copied.Ports), "NodePortmap[app:web] [{port-80 TCP 8080  80 30001}]")
 	w.judge("a", "True", "Accepted", "192.0.2.1", "lb.example.com")
 	w.step(t)
 	wants(t, "addresses", fmt.Sprint(i.Addresses), "[192.0.2.1 lb.example.com]")
@@ -274,11 +274,11 @@ func TestCopyReplaced(t *testing.T) {
 	w.Backends[at("web")].Ports[0].Port = 8080
 	w.away = true
 	w.step(t)
-	wants(t, "meanwhile", fmt.Sprint(w.Backends[key].Ports), "[{port-80 TCP 8080 80 30001} {port-8080 TCP 8080 8080 30002}]")
+	wants(t, "meanwhile", fmt.Sprint(w.Backends[key].Ports), "[{port-80 TCP 8080  80 30001} {port-8080 TCP 8080  8080 30002}]")
 	w.away = false
 	w.step(t)
 	wants(t, "the hub", w.paths("a"), "a.example.com/web Prefix web:30002")
-	wants(t, "then", fmt.Sprint(w.Backends[key].Ports), "[{port-8080 TCP 8080 8080 30002}]")
+	wants(t, "then", fmt.Sprint(w.Backends[key].Ports), "[{port-8080 TCP 8080  8080 30002}]")
 	w.Backends[at("web")].Ports[0].NodePort = 31000
 	if out := StepIngresses(&w.IngressInput); len(out.Routes) != 1 || len(out.Copies) != 0 {
 		t.Errorf("not the route first: %+v", out)

@@ -11,20 +11,25 @@ import (
 // gatewayGroup is that of the Gateway API.
 const gatewayGroup = "gateway.networking.k8s.io"
 
-// GatewayOf is the Gateway of the hub that serves the HTTPRoutes of a tenant; the zero key: none does.
+// GatewayOf is the Gateway of the hub that serves the routes of a tenant; the zero key: none does.
 func GatewayOf(t *v1alpha1.Tenant) model.Key {
 	namespace, name, _ := strings.Cut(t.Spec.Gateway, "/")
 	return model.Key{Namespace: namespace, Name: name}
 }
 
-// httpRoute is made of known fields, as the Ingress is. It names the Gateway of its Tenant and no other, and
+// GatewayKinds are the kinds of routes of a Gateway.
+var GatewayKinds = []string{KindHTTPRoute, KindGRPCRoute}
+
+// gatewayRoute is made of known fields, as the Ingress is. It names the Gateway of its Tenant and no other, and
 // Services of its own namespace alone.
-func httpRoute(c *tenants.Cluster, namespace string, r *Route) map[string]any {
+func gatewayRoute(c *tenants.Cluster, namespace string, r *Route) map[string]any {
 	gateway := GatewayOf(c.Tenant)
 	h := r.Spec.HTTP
 	var rules []any
 	for i := range h.Rules {
-		rules = append(rules, httpRule(&h.Rules[i], func(service string) string { return serviceName(namespace, r.TenantRoute, service) }))
+		rule := httpRule(&h.Rules[i], func(service string) string { return serviceName(namespace, r.TenantRoute, service) })
+		put(rule, "matches", matches(h.Rules[i].Matches, r.Spec.Origin.Kind))
+		rules = append(rules, rule)
 	}
 	return map[string]any{"spec": map[string]any{
 		"parentRefs": []any{map[string]any{"group": gatewayGroup, "kind": "Gateway", "namespace": gateway.Namespace, "name": gateway.Name}},
@@ -35,14 +40,7 @@ func httpRoute(c *tenants.Cluster, namespace string, r *Route) map[string]any {
 // httpRule is one rule, the Services of which have other names in the hub.
 func httpRule(r *v1alpha1.TenantHTTPRule, named func(string) string) map[string]any {
 	out := map[string]any{}
-	var matches, filters, backends []any
-	for _, m := range r.Matches {
-		matches = append(matches, httpMatch(&m))
-	}
-	if len(matches) == 0 {
-		matches = []any{httpMatch(&v1alpha1.TenantHTTPMatch{Path: "/"})}
-	}
-	out["matches"] = matches
+	var filters, backends []any
 	filter := func(kind, field string, what map[string]any) {
 		filters = append(filters, map[string]any{"type": kind, field: what})
 	}
@@ -106,6 +104,32 @@ func put(in map[string]any, field string, value any) {
 	in[field] = value
 }
 
+// matches are those of a rule. That for all requests is written of an HTTPRoute alone, as an API server has it by default.
+func matches(all []v1alpha1.TenantHTTPMatch, kind v1alpha1.TenantOriginKind) (out []any) {
+	match := httpMatch
+	if kind == v1alpha1.OriginGRPCRoute {
+		match = grpcMatch
+	} else if len(all) == 0 {
+		all = []v1alpha1.TenantHTTPMatch{{Path: "/"}}
+	}
+	for i := range all {
+		out = append(out, match(&all[i]))
+	}
+	return out
+}
+
+func grpcMatch(m *v1alpha1.TenantHTTPMatch) map[string]any {
+	out := map[string]any{}
+	if g := m.GRPC; g != nil {
+		method := map[string]any{"type": "Exact"}
+		put(method, "service", g.Service)
+		put(method, "method", g.Method)
+		out["method"] = method
+	}
+	put(out, "headers", values(m.Headers, "Exact"))
+	return out
+}
+
 func httpMatch(m *v1alpha1.TenantHTTPMatch) map[string]any {
 	kind := "PathPrefix"
 	if m.Type == v1alpha1.PathExact {
@@ -139,7 +163,7 @@ func newPath(p *v1alpha1.TenantHTTPPath) map[string]any {
 	return map[string]any{"type": p.Type, field: p.Path}
 }
 
-// taken tells whether the Gateway serves an HTTPRoute of the hub; if not, why in words that name nothing of
+// taken tells whether the Gateway serves a route of the hub; if not, why in words that name nothing of
 // others.
 func taken(have Have, gateway model.Key) (bool, string) {
 	why := "the Gateway of the hub has not taken the route yet"
@@ -161,7 +185,7 @@ func taken(have Have, gateway model.Key) (bool, string) {
 	return false, why
 }
 
-// fromGateway says where clients of an HTTPRoute connect to, and if nowhere, why. While Gateways are not known, what was
+// fromGateway says where clients of a route of the Gateway connect to, and if nowhere, why. While Gateways are not known, what was
 // known stays.
 func (out *Output) fromGateway(in *Input, key model.Key, have Have) {
 	gateway := GatewayOf(in.Clusters[key.Namespace].Tenant)

@@ -22,7 +22,7 @@ func (w *world) httpRoute(tenant, name string, age int, hosts ...string) *Route 
 	r.Spec.Origin = v1alpha1.TenantOrigin{Kind: v1alpha1.OriginHTTPRoute, Namespace: "default", Name: name}
 	r.Spec.HTTP = &v1alpha1.TenantHTTP{Hostnames: hosts, Rules: []v1alpha1.TenantHTTPRule{{Backends: []v1alpha1.TenantHTTPBackend{{Service: name, NodePort: 30080}}}}}
 	r.Default()
-	w.Routes[model.Key{Namespace: tenant, Name: tenants.HTTPRouteName("default", name)}] = r
+	w.Routes[model.Key{Namespace: tenant, Name: tenants.RouteName(KindHTTPRoute, "default", name)}] = r
 	return r
 }
 

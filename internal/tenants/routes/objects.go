@@ -23,6 +23,7 @@ const (
 	KindSlice     = "EndpointSlice"
 	KindIngress   = "Ingress"
 	KindHTTPRoute = "HTTPRoute"
+	KindGRPCRoute = "GRPCRoute"
 )
 
 // What marks the objects.
@@ -68,7 +69,7 @@ func serviceName(namespace string, r *v1alpha1.TenantRoute, service string) stri
 	return tenants.HubName(namespace, KindService, r.Spec.Origin.Namespace, service)
 }
 
-// routeID is the Ingress or HTTPRoute in the hub for a route.
+// routeID is the Ingress or other route in the hub for a route.
 func routeID(namespace string, r *v1alpha1.TenantRoute) ID {
 	o := &r.Spec.Origin
 	return ID{string(o.Kind), model.Key{Namespace: namespace, Name: tenants.HubName(namespace, string(o.Kind), o.Namespace, o.Name)}}
@@ -77,8 +78,8 @@ func routeID(namespace string, r *v1alpha1.TenantRoute) ID {
 // IDs are the objects that the hub has for a route in a namespace, but for EndpointSlices.
 func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
 	all := []ID{routeID(namespace, r)}
-	for service := range r.Spec.Backends() {
-		all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, service)}})
+	for b := range r.Spec.Backends() {
+		all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, b.Service)}})
 	}
 	return all
 }
@@ -86,18 +87,18 @@ func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
 // difference says what makes the objects of the hub those that are to be there.
 func (out *Output) difference(in *Input, accepted []model.Key) {
 	wanted := make(map[ID]bool)
-	ports, http := in.ports(accepted)
+	services := in.ports(accepted)
 	other := in.unanswered(accepted)
-	for _, id := range slices.SortedFunc(maps.Keys(ports), ID.compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(services.ports), ID.compare) {
 		c := in.Clusters[id.Namespace]
-		if c.Tenant == nil { // it is as it was until its HTTPRoute is gone
+		if c.Tenant == nil { // it is as it was until its route is gone
 			wanted[id] = true
 			continue
 		}
-		list := slices.Sorted(maps.Keys(ports[id]))
-		out.want(in, wanted, id, service(list, http[id]))
+		list := services.of(id)
+		out.want(in, wanted, id, service(list, services.kinds[id]))
 		for _, family := range families(in.Have[id]) {
-			answered := slices.DeleteFunc(slices.Clone(list), func(p int32) bool { return other[familyPort{id, p, family}] })
+			answered := slices.DeleteFunc(slices.Clone(list), func(p servicePort) bool { return other[familyPort{id, p.number, family}] })
 			if len(answered) > 0 {
 				out.slices(in, wanted, id, family, answered, endpoints(&c, family))
 			}
@@ -114,10 +115,10 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 		case id.Kind == KindIngress:
 			out.want(in, wanted, id, copiesFirst(keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates))))
 			out.Addresses[key] = addresses(in.Have[id])
-		case in.HTTPRoutesLacking:
-			out.Pending[key] = "the hub has no HTTPRoutes: it needs the Gateway API"
+		case in.Lacking[id.Kind]:
+			out.Pending[key] = fmt.Sprintf("the hub has no %ss: it needs the Gateway API", id.Kind)
 		default:
-			out.want(in, wanted, id, httpRoute(&c, key.Namespace, r))
+			out.want(in, wanted, id, gatewayRoute(&c, key.Namespace, r))
 			out.fromGateway(in, key, in.Have[id])
 		}
 	}
@@ -139,9 +140,9 @@ func (out *Output) want(in *Input, wanted map[ID]bool, id ID, body map[string]an
 }
 
 // slices wants the EndpointSlices of a Service by a family, one for each part of the endpoints.
-func (out *Output) slices(in *Input, wanted map[ID]bool, service ID, family string, nodePorts []int32, parts [][]any) {
+func (out *Output) slices(in *Input, wanted map[ID]bool, service ID, family string, ports []servicePort, parts [][]any) {
 	for i, part := range parts {
-		out.want(in, wanted, sliceID(service, family, i), slice(service.Name, family, nodePorts, part))
+		out.want(in, wanted, sliceID(service, family, i), slice(service.Name, family, ports, part))
 	}
 }
 
@@ -150,26 +151,32 @@ func sliceID(service ID, family string, part int) ID {
 }
 
 // order of the kinds: what leads to another comes later.
-var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2, KindHTTPRoute: 2, KindSecret: 3}
+var order = map[string]int{KindService: 0, KindSlice: 1, KindIngress: 2, KindHTTPRoute: 2, KindGRPCRoute: 2, KindSecret: 3}
 
 func (a ID) compare(b ID) int {
 	return cmp.Or(order[a.Kind]-order[b.Kind], a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
 }
 
 // service is one without a selector: its EndpointSlices are written here.
-func service(nodePorts []int32, http bool) map[string]any {
+func service(list []servicePort, kinds map[string]bool) map[string]any {
 	var ports []any
-	for _, p := range nodePorts {
-		ports = append(ports, map[string]any{"name": portName(p), "protocol": "TCP", "port": int64(p), "targetPort": int64(p)})
+	for _, p := range list {
+		o := p.object()
+		o["targetPort"] = o["port"]
+		ports = append(ports, o)
+	}
+	annotations := map[string]any{}
+	for kind, mark := range marks {
+		if kinds[kind] {
+			annotations[mark] = "true"
+		}
 	}
 	body := map[string]any{"spec": map[string]any{"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ports": ports}}
-	if http {
-		body["metadata"] = map[string]any{"annotations": map[string]any{httpKey: "true"}}
+	if len(annotations) > 0 {
+		body["metadata"] = map[string]any{"annotations": annotations}
 	}
 	return body
 }
-
-func portName(nodePort int32) string { return fmt.Sprintf("p%d", nodePort) }
 
 // families are those of a Service that is there: its engine may follow every EndpointSlice.
 func families(have Have) (list []string) {
@@ -196,10 +203,13 @@ func (in *Input) unanswered(accepted []model.Key) map[familyPort]bool {
 	all := make(map[familyPort]bool)
 	for _, key := range accepted {
 		r := in.Routes[key]
-		for b, family := range r.Spec.Families() {
+		for b := range r.Spec.Backends() {
+			if b.Family == "" {
+				continue
+			}
 			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b.Service)}}
 			other := "IPv6"
-			if family == v1alpha1.FamilyIPv6 {
+			if b.Family == v1alpha1.FamilyIPv6 {
 				other = "IPv4"
 			}
 			all[familyPort{id, b.NodePort, other}] = true
@@ -243,10 +253,10 @@ func endpoints(c *tenants.Cluster, family string) [][]any {
 	return slices.Collect(slices.Chunk(list, maxEndpoints))
 }
 
-func slice(service, family string, nodePorts []int32, endpoints []any) map[string]any {
+func slice(service, family string, list []servicePort, endpoints []any) map[string]any {
 	var ports []any
-	for _, p := range nodePorts {
-		ports = append(ports, map[string]any{"name": portName(p), "protocol": "TCP", "port": int64(p)})
+	for _, p := range list {
+		ports = append(ports, p.object())
 	}
 	return map[string]any{
 		"metadata":    map[string]any{"labels": map[string]any{labelOfSlice: service, sliceManager: LabelValue}},
@@ -321,7 +331,7 @@ func list(texts []string) (out []any) {
 	return out
 }
 
-// hostsOf are the hostnames of an Ingress or an HTTPRoute.
+// hostsOf are the hostnames of an Ingress or another route.
 func hostsOf(have Have) (hosts []string) {
 	spec, _ := have.Body["spec"].(map[string]any)
 	add := func(list any) {
@@ -362,7 +372,7 @@ func addresses(have Have) (out []string) {
 const maxAddresses = 16
 
 // apis are the versions of the kinds.
-var apis = map[string]string{KindService: "v1", KindSlice: "discovery.k8s.io/v1", KindIngress: "networking.k8s.io/v1", KindHTTPRoute: gatewayGroup + "/v1"}
+var apis = map[string]string{KindService: "v1", KindSlice: "discovery.k8s.io/v1", KindIngress: "networking.k8s.io/v1", KindHTTPRoute: gatewayGroup + "/v1", KindGRPCRoute: gatewayGroup + "/v1"}
 
 // finished adds what all objects have.
 func finished(id ID, body map[string]any) map[string]any {

@@ -1,45 +1,86 @@
 package routes
 
 import (
-	"lbd.dev/lbd/api/v1alpha1"
+	"fmt"
+	"maps"
+	"slices"
+
 	"lbd.dev/lbd/internal/model"
 )
 
-// httpKey is the annotation of a Service that HTTPRoutes of the hub lead to. A controller that starts knows by it that
-// there are some, also when no tenant has a Gateway any more. An HTTPRoute that only redirects has no Service.
-const httpKey = "lbd.dev/http-routes"
+// marks are the annotations of a Service that routes of the hub lead to, by their kind. A controller that starts knows by them
+// that there are some, also when no tenant has a Gateway any more. An HTTPRoute that only redirects has no Service.
+var marks = map[string]string{KindHTTPRoute: "lbd.dev/http-routes", KindGRPCRoute: "lbd.dev/grpc-routes"}
 
-// LedTo tells whether a Service is behind an HTTPRoute of the hub.
-func LedTo(id ID, have Have) bool {
+// LedTo tells whether a Service is behind a route of a kind of the hub.
+func LedTo(id ID, have Have, kind string) bool {
 	meta, _ := have.Body["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
-	return id.Kind == KindService && annotations[httpKey] == "true"
+	return id.Kind == KindService && annotations[marks[kind]] == "true"
 }
 
-// servicePorts are ports of Services of the hub.
-type servicePorts map[ID]map[int32]bool
+// servicePort is a NodePort, and what the Service of the tenant speaks there.
+type servicePort struct {
+	number int32
+	app    string
+}
 
-func (s servicePorts) add(id ID, port int32) {
-	if s[id] == nil {
-		s[id] = make(map[int32]bool)
+// object is one in a list of ports.
+func (p servicePort) object() map[string]any {
+	o := map[string]any{"name": fmt.Sprintf("p%d", p.number), "protocol": "TCP", "port": int64(p.number)}
+	put(o, "appProtocol", p.app)
+	return o
+}
+
+// servicePorts are what Services of the hub are to have: their ports with what is spoken there, and the kinds of routes that
+// lead to them.
+type servicePorts struct {
+	ports map[ID]map[int32]string
+	kinds map[ID]map[string]bool
+}
+
+// add adds a port. Where routes say different things of one, the first in the alphabet is true, so that h2c goes before all: it
+// is what a GRPCRoute needs.
+func (s *servicePorts) add(id ID, kind string, port servicePort) {
+	if s.ports[id] == nil {
+		s.ports[id], s.kinds[id] = make(map[int32]string), make(map[string]bool)
 	}
-	s[id][port] = true
+	s.kinds[id][kind] = true
+	if app, is := s.ports[id][port.number]; !is || app == "" || port.app != "" && port.app < app {
+		s.ports[id][port.number] = port.app
+	}
 }
 
-// ports are those that Services are to have, and which of these are behind HTTPRoutes. What an HTTPRoute of the hub leads
-// to stays until that is gone, or leads elsewhere.
-func (in *Input) ports(accepted []model.Key) (all servicePorts, http map[ID]bool) {
-	all, http = make(servicePorts), make(map[ID]bool)
+// of are the ports of a Service, by number.
+func (s *servicePorts) of(id ID) (list []servicePort) {
+	for _, number := range slices.Sorted(maps.Keys(s.ports[id])) {
+		list = append(list, servicePort{number, s.ports[id][number]})
+	}
+	return list
+}
+
+// portsIn are those in a list.
+func portsIn(list []map[string]any) (ports []servicePort) {
+	for _, p := range list {
+		number, _ := p["port"].(int64)
+		app, _ := p["appProtocol"].(string)
+		ports = append(ports, servicePort{int32(number), app})
+	}
+	return ports
+}
+
+// ports are those that Services are to have. What a route of the hub leads to stays until that is gone, or leads elsewhere.
+func (in *Input) ports(accepted []model.Key) *servicePorts {
+	all := &servicePorts{make(map[ID]map[int32]string), make(map[ID]map[string]bool)}
 	for _, key := range accepted {
 		r := in.Routes[key]
-		for service, nodePort := range r.Spec.Backends() {
-			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, service)}}
-			all.add(id, nodePort)
-			http[id] = http[id] || r.Spec.Origin.Kind == v1alpha1.OriginHTTPRoute
+		for b := range r.Spec.Backends() {
+			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b.Service)}}
+			all.add(id, string(r.Spec.Origin.Kind), servicePort{b.NodePort, b.AppProtocol})
 		}
 	}
 	for route, have := range in.Have {
-		if route.Kind != KindHTTPRoute {
+		if !slices.Contains(GatewayKinds, route.Kind) {
 			continue
 		}
 		for _, rule := range objectsAt(have.Body, "spec", "rules") {
@@ -47,14 +88,24 @@ func (in *Input) ports(accepted []model.Key) (all servicePorts, http map[ID]bool
 				name, _ := backend["name"].(string)
 				port, _ := backend["port"].(int64)
 				id := ID{KindService, model.Key{Namespace: route.Namespace, Name: name}}
-				if _, is := in.Have[id]; is {
-					all.add(id, int32(port))
-					http[id] = true
+				if service, is := in.Have[id]; is {
+					all.leave(id, route.Kind, int32(port), service)
 				}
 			}
 		}
 	}
-	return all, http
+	return all
+}
+
+// leave has a Service keep a port as it has it, unless that is to be another.
+func (s *servicePorts) leave(id ID, kind string, port int32, has Have) {
+	left := servicePort{number: port}
+	for _, had := range portsIn(objectsAt(has.Body, "spec", "ports")) {
+		if _, other := s.ports[id][port]; !other && had.number == port {
+			left = had
+		}
+	}
+	s.add(id, kind, left)
 }
 
 // objectsAt are those of a list in a field, and objectsIn those of a list.

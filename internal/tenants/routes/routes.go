@@ -1,6 +1,6 @@
-// Package routes judges the Ingresses and HTTPRoutes of tenants, and says what the hub has for those that count: for
-// each Service behind them a Service without a selector, with EndpointSlices that have the nodes of the tenant,
-// and an Ingress or an HTTPRoute for the engine of the hub. All of it is in the namespace of the cluster that asks for it,
+// Package routes judges the Ingresses, HTTPRoutes and GRPCRoutes of tenants, and says what the hub has for those that count:
+// for each Service behind them a Service without a selector, with EndpointSlices that have the nodes of the tenant,
+// and an Ingress or a route for the engine of the hub. All of it is in the namespace of the cluster that asks for it,
 // with names that nobody chooses, and made of known fields alone. It is pure.
 package routes
 
@@ -37,8 +37,8 @@ type Input struct {
 	Gateways map[model.Key][]string
 	// NotRead is a kind of objects in Have that cannot be read, so that there may be others; empty: all of them are known.
 	NotRead string
-	// HTTPRoutesLacking: the hub has no such kind.
-	HTTPRoutesLacking bool
+	// Lacking are kinds of routes that the hub has not.
+	Lacking map[string]bool
 	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
 	// is not in it are not known.
 	Certificates map[string]map[string]*Certificate
@@ -151,7 +151,7 @@ func (out *Output) judge(in *Input) (accepted []model.Key) {
 }
 
 // held are the hostnames that tenants have: those that a route had and asks for still, and those that the
-// engine serves until their Ingress or HTTPRoute is gone, whoever has a right to them now.
+// engine serves until their Ingress or route is gone, whoever has a right to them now.
 func (out *Output) held(in *Input, keys []model.Key) *claims {
 	taken := newClaims(in.wildcards())
 	ended := make(map[string]*v1alpha1.Tenant) // that of a namespace without one
@@ -178,7 +178,7 @@ func (out *Output) held(in *Input, keys []model.Key) *claims {
 		out.Hostnames[key] = sorted(out.Hostnames[key])
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(in.Have), ID.compare) {
-		if id.Kind != KindIngress && id.Kind != KindHTTPRoute {
+		if id.Kind != KindIngress && !slices.Contains(GatewayKinds, id.Kind) {
 			continue
 		}
 		t := tenant(id.Namespace)
@@ -201,9 +201,9 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 	}
 	name, s := c.Tenant.Metadata.Name, &c.Tenant.Spec
 	switch kind := r.Spec.Origin.Kind; {
-	case kind == v1alpha1.OriginHTTPRoute && s.Gateway == "":
-		return tenants.Verdict{Reason: ReasonNoGateway, Message: fmt.Sprintf("the Tenant %s has no gateway: no HTTPRoute of it is served", name)}
-	case kind != v1alpha1.OriginHTTPRoute && s.IngressClass == "":
+	case kind != v1alpha1.OriginIngress && s.Gateway == "":
+		return tenants.Verdict{Reason: ReasonNoGateway, Message: fmt.Sprintf("the Tenant %s has no gateway: no %s of it is served", name, kind)}
+	case kind == v1alpha1.OriginIngress && s.IngressClass == "":
 		return tenants.Verdict{Reason: ReasonNoClass, Message: fmt.Sprintf("the Tenant %s has no ingressClass: no Ingress of it is served", name)}
 	}
 	for _, host := range r.Spec.Hosts() {
@@ -211,10 +211,10 @@ func rules(c *tenants.Cluster, key model.Key, r *Route) tenants.Verdict {
 			return tenants.Verdict{Reason: ReasonHostname, Message: fmt.Sprintf("the Tenant %s may not have the hostname %s; it may have %q", name, host, s.Hostnames)}
 		}
 	}
-	for _, nodePort := range r.Spec.Backends() {
-		if !c.NodePorts.Contains(nodePort) {
+	for b := range r.Spec.Backends() {
+		if !c.NodePorts.Contains(b.NodePort) {
 			return tenants.Verdict{Reason: tenants.ReasonNodePort, Message: fmt.Sprintf("%d is in no range of NodePorts of the cluster, which has %d-%d",
-				nodePort, c.NodePorts.First, c.NodePorts.Last)}
+				b.NodePort, c.NodePorts.First, c.NodePorts.Last)}
 		}
 	}
 	return tenants.Verdict{Reason: tenants.ReasonAccepted, Message: leftOut(r, s.Annotations.Allow)}
@@ -238,8 +238,8 @@ func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
 // portsOf are the ports behind a route.
 func portsOf(namespace string, r *v1alpha1.TenantRoute) map[port]bool {
 	all := make(map[port]bool)
-	for service, nodePort := range r.Spec.Backends() {
-		all[port{model.Key{Namespace: namespace, Name: serviceName(namespace, r, service)}, nodePort}] = true
+	for b := range r.Spec.Backends() {
+		all[port{model.Key{Namespace: namespace, Name: serviceName(namespace, r, b.Service)}, b.NodePort}] = true
 	}
 	return all
 }

@@ -9,7 +9,7 @@ import (
 	"lbd.dev/lbd/internal/tenants"
 )
 
-// standStill decides while nobody knows which Ingresses or HTTPRoutes the hub has. A hostname that is given away may be that
+// standStill decides while nobody knows which Ingresses or other routes the hub has. A hostname that is given away may be that
 // of one, and a Service that is deleted may be behind one, so nothing changes but the endpoints of Services: they follow the nodes.
 func (out *Output) standStill(in *Input) {
 	out.Still = true
@@ -26,7 +26,7 @@ func (out *Output) standStill(in *Input) {
 				if len(parts) == 0 {
 					parts = [][]any{{}} // or nobody knows that it had this family
 				}
-				out.slices(in, wanted, id, family, portsOfSlice(first), parts)
+				out.slices(in, wanted, id, family, portsIn(objectsIn(first.Body, "ports")), parts)
 			}
 		}
 	}
@@ -41,15 +41,6 @@ func (out *Output) standStill(in *Input) {
 			out.Addresses[key], out.Hostnames[key] = r.Shows, r.Held
 		}
 	}
-}
-
-// portsOfSlice are the ports of an EndpointSlice.
-func portsOfSlice(have Have) (ports []int32) {
-	for _, p := range objectsIn(have.Body, "ports") {
-		port, _ := p["port"].(int64)
-		ports = append(ports, int32(port))
-	}
-	return ports
 }
 
 // serviceOf is the Service that an EndpointSlice is of.

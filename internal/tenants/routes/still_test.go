@@ -138,7 +138,7 @@ func TestServiceStaysWithHTTPRoute(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		w := newWorld()
 		w.httpRoute("shop", "web", 1, "www.example.com")
-		if first := Step(&w.Input).Writes[0]; !LedTo(first.ID, Have{Body: first.Body}) {
+		if first := Step(&w.Input).Writes[0]; !LedTo(first.ID, Have{Body: first.Body}, KindHTTPRoute) {
 			t.Errorf("before its HTTPRoute is there it is %v", first)
 		}
 		w.step(t)
@@ -173,12 +173,12 @@ func TestServiceStaysWithHTTPRoute(t *testing.T) {
 		}
 	}
 	expectPorts("of both kinds", "p30090,p30099")
-	if !strings.Contains(w.text(), httpKey) {
+	if !strings.Contains(w.text(), marks[KindHTTPRoute]) {
 		t.Error("no mark")
 	}
 	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.web"})
 	expectPorts("without the HTTPRoute", "p30090")
-	if strings.Contains(w.text(), httpKey) {
+	if strings.Contains(w.text(), marks[KindHTTPRoute]) {
 		t.Error("a mark is left")
 	}
 }
@@ -186,7 +186,7 @@ func TestServiceStaysWithHTTPRoute(t *testing.T) {
 // TestHTTPRoutesLacking: in a hub that has no such kind none is written, and all else is as ever.
 func TestHTTPRoutesLacking(t *testing.T) {
 	w := newWorld()
-	w.HTTPRoutesLacking = true
+	w.Lacking = map[string]bool{KindHTTPRoute: true}
 	r := w.httpRoute("shop", "web", 1, "www.example.com")
 	w.route("bank", "has", 2, "a.bank.example.com")
 	w.route("bank", "taken", 3, "www.example.com")
@@ -196,7 +196,7 @@ func TestHTTPRoutesLacking(t *testing.T) {
 	if text := w.text(); strings.Contains(text, `"kind":"HTTPRoute"`) || !strings.Contains(text, `"kind":"Ingress"`) {
 		t.Error(text)
 	}
-	if got := out.Pending[model.Key{Namespace: "shop", Name: tenants.HTTPRouteName("default", r.Spec.Origin.Name)}]; got != "the hub has no HTTPRoutes: it needs the Gateway API" {
+	if got := out.Pending[model.Key{Namespace: "shop", Name: tenants.RouteName(KindHTTPRoute, "default", r.Spec.Origin.Name)}]; got != "the hub has no HTTPRoutes: it needs the Gateway API" {
 		t.Error(got)
 	}
 }
