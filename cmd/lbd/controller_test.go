@@ -106,7 +106,7 @@ func TestControllerHTTP(t *testing.T) {
 		`lbd_allocator_addresses_quarantined{pool="p"} 0`, `lbd_kubernetes_requests_total{code="200",method="PATCH"}`,
 		"lbd_allocator_repairs_total 0\n", "lbd_log_lines_dropped_total 1\n",
 		`lbd_tenant_services{tenant="shop"} 0`, `lbd_tenant_services_limit{tenant="shop"} 50`, `lbd_tenant_addresses{tenant="shop"} 0`, `lbd_tenant_addresses_limit{tenant="shop"} 7`,
-		`lbd_tenant_nodes{tenant="shop"} 0`, `lbd_tenant_routes{tenant="shop"} 0`, `lbd_tenant_routes_limit{tenant="shop"} 200`, `lbd_tenant_problems{tenant="shop"} 1`)
+		`lbd_tenant_nodes{tenant="shop"} 0`, `lbd_tenant_routes{tenant="shop"} 0`, `lbd_tenant_routes_limit{tenant="shop"} 200`, `lbd_tenant_routes_still 0`, `lbd_tenant_problems{tenant="shop"} 1`)
 	api.Put("v1/services", aService("late")) // it is seen after what was written before
 	shows(t, addr, "lbd_allocator_assigned_total 2")
 	changed := api.Get("v1/services", "default", "web")

@@ -426,6 +426,7 @@ var (
 	descTenantNodes        = desc("lbd_tenant_nodes", "Nodes that the agents of a Tenant name.", "tenant")
 	descTenantRoutes       = desc("lbd_tenant_routes", "TenantRoutes of a Tenant that are accepted.", "tenant")
 	descTenantRouteLimit   = desc("lbd_tenant_routes_limit", "TenantRoutes that a Tenant may have.", "tenant")
+	descTenantRoutesStill  = desc("lbd_tenant_routes_still", "Whether nothing of routes changes but the nodes behind them, since what the hub has for them cannot be read.")
 	descTenantProblems     = desc("lbd_tenant_problems", "Objects of a Tenant, itself included, that are not in use as they are written, or lack an address.", "tenant")
 	descTenantAgentAway    = desc("lbd_tenant_agent_away", "Whether the agent of a cluster of a Tenant gives no sign of life any more.", "tenant", "cluster")
 )
@@ -433,6 +434,9 @@ var (
 // collectTenants reads what the tenants of a hub have.
 func (m *controllerMetrics) collectTenants(c metrics) {
 	all := m.controller.TenantUse()
+	if len(all) > 0 {
+		c.truth(descTenantRoutesStill, m.controller.RoutesStill())
+	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		u := all[name]
 		c.gauge(descTenantServices, float64(u.Services), name)

@@ -46,6 +46,10 @@ func (c *Controller) TenantUse() map[string]TenantUse {
 	return out
 }
 
+// RoutesStill tells whether nothing of the routes of tenants changes but the nodes behind them: this controller leads, and cannot
+// read what the hub has for them.
+func (c *Controller) RoutesStill() bool { return c.routes.Still() }
+
 // listenEvery is the time between two looks at the signs of life of agents.
 const listenEvery = time.Minute
 

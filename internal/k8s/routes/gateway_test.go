@@ -198,11 +198,17 @@ func TestIngressesAway(t *testing.T) {
 	eventually(t, "the log says so", func() bool { return b.log.n.Load() > 0 })
 	b.ingress("new", "b.example.com")
 	eventually(t, "it is refused", func() bool { return b.accepts("new") == string(tenants.ReasonNotRead) })
+	if !b.k.Still() {
+		t.Error("nothing tells that all stands still")
+	}
 	if n := len(b.All(ingressesOf)); n > 0 {
 		t.Errorf("there are %d Ingresses", n)
 	}
 	b.away.Store(nil)
 	eventually(t, "it is served", func() bool { return b.accepts("new") == "Accepted" && len(b.All(ingressesOf)) == 1 })
+	if b.k.Still() {
+		t.Error("it is said to stand still")
+	}
 }
 
 // TestGatewayGivenUp: once no tenant has a Gateway and no HTTPRoute is left, they need not be read any more.

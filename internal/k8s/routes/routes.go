@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,7 @@ type Keeper struct {
 	unknown  bool          // TenantRoutes are, and the log says so; of Run
 	read     reading       // by which Run has decided
 	patience time.Duration // lostAfter, but for tests
+	still    atomic.Bool   // Run decides without knowing all that the hub has
 
 	mu       sync.Mutex // guards all below
 	clusters map[string]tenants.Cluster
@@ -161,6 +163,9 @@ func (k *Keeper) Judged(clusters map[string]tenants.Cluster) {
 	}
 }
 
+// Still tells whether nothing changes but the nodes behind routes, since what the hub has for them cannot be read.
+func (k *Keeper) Still() bool { return k.still.Load() }
+
 // Routes are the TenantRoutes.
 func (k *Keeper) Routes() map[model.Key]objects.Object[*v1alpha1.TenantRoute] { return k.routes.All() }
 
@@ -175,6 +180,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	w := &writer{k: k, past: map[routes.ID]past{}}
 	k.secrets = &certificates{k: k, watches: map[string]*certificateWatch{}}
 	defer k.secrets.running.Wait()
+	defer k.still.Store(false)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	look := time.NewTicker(min(k8s.RetryMost, k.patience)) // no watch tells that its objects cannot be read any more
@@ -294,6 +300,7 @@ func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 		return false
 	}
 	k.read.notRead = cmp.Or(k.read.notRead, taken.notRead)
+	k.still.Store(k.read.notRead != "")
 	in.NotRead, in.Lacking = k.read.notRead, make(map[string]bool)
 	for kind := range strings.FieldsSeq(k.read.lacking) {
 		in.Lacking[kind] = true
