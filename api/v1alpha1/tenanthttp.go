@@ -187,7 +187,12 @@ const (
 
 // TenantHTTPBackend is a NodePort that gets a share of the requests.
 type TenantHTTPBackend struct {
-	// Service is the Service of the tenant behind the NodePort, in the namespace of the origin.
+	// Namespace is that of the Service, in the cluster of the tenant. Default: that of the origin.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+	Namespace string `json:"namespace,omitempty"`
+	// Service is the Service of the tenant behind the NodePort.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 	Service string `json:"service"`

@@ -104,6 +104,7 @@ func (k *checker) tenantHTTPRule(at string, r *TenantHTTPRule) {
 	for i, b := range r.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", at, i)
 		k.want(isDNSLabel(b.Service), at+".service", b.Service, ruleDNSLabel)
+		k.want(b.Namespace == "" || isDNSLabel(b.Namespace), at+".namespace", b.Namespace, ruleDNSLabel)
 		k.port(at+".nodePort", b.NodePort)
 		k.oneFamily(at+".family", b.Family)
 		k.want(b.AppProtocol == "" || b.AppProtocol == AppProtocolH2C || b.AppProtocol == AppProtocolWS, at+".appProtocol", b.AppProtocol, "must be "+AppProtocolH2C+" or "+AppProtocolWS)

@@ -110,6 +110,7 @@ func TestTenantRights(t *testing.T) {
 		const group = "gateway.networking.k8s.io"
 		want["ClusterRole/lbd-agent-gateway"] = append(want["ClusterRole/lbd-agent-gateway"], "list "+r+"."+group, "watch "+r+"."+group, "patch "+r+"/status."+group)
 	}
+	want["ClusterRole/lbd-agent-gateway"] = append(want["ClusterRole/lbd-agent-gateway"], "list referencegrants.gateway.networking.k8s.io", "watch referencegrants.gateway.networking.k8s.io")
 	roles := 0
 	for _, o := range slices.Concat(hub, cluster) {
 		if !strings.HasSuffix(o.Text("kind"), "Role") {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,7 @@ const (
 	kindGateway      = "Gateway"
 	kindHTTPRoute    = string(v1alpha1.OriginHTTPRoute)
 	kindGRPCRoute    = string(v1alpha1.OriginGRPCRoute)
+	kindGrant        = "ReferenceGrant"
 )
 
 var gatewayKinds = map[string]schema.GroupVersionResource{
@@ -39,6 +41,7 @@ var gatewayKinds = map[string]schema.GroupVersionResource{
 	kindGateway:      {Group: propagate.GatewayGroup, Version: "v1", Resource: "gateways"},
 	kindHTTPRoute:    {Group: propagate.GatewayGroup, Version: "v1", Resource: "httproutes"},
 	kindGRPCRoute:    {Group: propagate.GatewayGroup, Version: "v1", Resource: "grpcroutes"},
+	kindGrant:        {Group: propagate.GatewayGroup, Version: "v1beta1", Resource: "referencegrants"},
 }
 
 // gatewayPart is what an Agent has that propagates routes of Gateways.
@@ -46,13 +49,21 @@ type gatewayPart struct {
 	classes  *k8s.Watch[*gatewayClass]
 	gateways *k8s.Watch[*propagate.Gateway]
 	routes   map[v1alpha1.TenantOriginKind]*k8s.Watch[*propagate.HTTPRoute]
+	grants   *k8s.Watch[*propagate.Grant]
 }
 
 func newGatewayPart(a *Agent) *gatewayPart {
 	p := &gatewayPart{
 		classes:  watchGateway(a, kindGatewayClass, convertGatewayClass),
 		gateways: watchGateway(a, kindGateway, convertGateway),
-		routes:   map[v1alpha1.TenantOriginKind]*k8s.Watch[*propagate.HTTPRoute]{},
+		grants: watchGateway(a, kindGrant, func(obj runtime.Object) (*propagate.Grant, bool) {
+			u, ok := obj.(*unstructured.Unstructured)
+			if !ok {
+				return nil, false
+			}
+			return propagate.ReadGrant(part(u, "spec")), true
+		}),
+		routes: map[v1alpha1.TenantOriginKind]*k8s.Watch[*propagate.HTTPRoute]{},
 	}
 	for _, kind := range propagate.GatewayKinds {
 		p.routes[kind] = watchGateway(a, string(kind), func(obj runtime.Object) (*propagate.HTTPRoute, bool) { return convertRoute(kind, obj) })
@@ -164,12 +175,15 @@ func (p *gatewayPart) input(in *propagate.IngressInput) {
 	if p == nil {
 		return
 	}
+	grants := p.grants.State()
+	unread := !p.grants.Synced() || !grants.Connected
 	for kind, w := range p.routes {
 		if in.Unread[kind] {
 			continue
 		}
 		if in.HTTP == nil {
-			in.HTTP = &propagate.HTTPInput{Class: GatewayClass, Gateways: p.gateways.All(), Routes: map[propagate.RouteKey]*propagate.HTTPRoute{}, Refused: map[propagate.RouteKey]string{}}
+			in.HTTP = &propagate.HTTPInput{Class: GatewayClass, Gateways: p.gateways.All(), Routes: map[propagate.RouteKey]*propagate.HTTPRoute{}, Refused: map[propagate.RouteKey]string{},
+				Grants: p.grants.All(), GrantsUnread: unread && !apierrors.IsNotFound(grants.Err)} // a cluster without the kind grants nothing
 		}
 		for key, r := range w.All() {
 			in.HTTP.Routes[propagate.RouteKey{Kind: kind, Key: key}] = r

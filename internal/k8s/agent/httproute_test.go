@@ -167,6 +167,29 @@ func TestPropagatesGRPCRoute(t *testing.T) {
 	})
 }
 
+// TestGrantPropagated: a route to a Service of another namespace is refused in a cluster that has no ReferenceGrants, and served
+// once there is one.
+func TestGrantPropagated(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.tenant.Put(servicesOf, map[string]any{"metadata": map[string]any{"namespace": "back", "name": "web", "uid": "back"}, "spec": map[string]any{
+		"type": "NodePort", "selector": map[string]any{"app": "web"}, "ports": []any{map[string]any{"protocol": "TCP", "port": 80, "nodePort": 31111}}}})
+	b.tenant.Put(httpRoutesOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": "shop", "uid": "shop"}, "spec": map[string]any{
+		"parentRefs": []any{map[string]any{"name": "hub"}}, "hostnames": []any{"shop.example.com"},
+		"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "namespace": "back", "port": 80}}}}}})
+	b.run(b.gatewayAgent("one", false, true))
+	b.eventually("it is refused", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), `"reason":"RefNotPermitted"`) })
+	const grants = "gateway.networking.k8s.io/v1beta1/referencegrants"
+	b.tenant.Serve(grants, "ReferenceGrant")
+	b.tenant.Put(grants, map[string]any{"metadata": map[string]any{"namespace": "back", "name": "g", "uid": "g"}, "spec": map[string]any{
+		"from": []any{map[string]any{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "default"}}, "to": []any{map[string]any{"group": "", "kind": "Service"}}}})
+	b.eventually("the hub knows it", func() bool {
+		return says(b.spec(hubRoutes, "httproute.default.shop"), `"namespace":"back"`, `"nodePort":31111`)
+	})
+	b.tenant.Delete(grants, "back", "g")
+	b.eventually("the hub knows it no more", func() bool { return len(b.hub.All(hubRoutes)) == 0 })
+}
+
 // TestNoGatewayUnasked: without the option nothing of the Gateway API is looked at.
 func TestNoGatewayUnasked(t *testing.T) {
 	b := newIngressBed(t)

@@ -100,6 +100,9 @@ func (p *ingressPart) watches() (list []kindWatch) {
 			}
 		}
 	}
+	if p.gateway != nil {
+		list = append(list, p.gateway.grants)
+	}
 	return append(list, p.backends, p.hubRoutes)
 }
 

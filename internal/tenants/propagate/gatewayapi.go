@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/model"
 )
 
 // GatewayGroup is that of the Gateway API.
@@ -154,9 +155,9 @@ type HTTPRule struct {
 	Refs []HTTPBackend
 }
 
-// HTTPBackend is a port of a Service beside the route.
+// HTTPBackend is a port of a Service.
 type HTTPBackend struct {
-	Service string
+	Service model.Key
 	Port    int32
 	Weight  *int32
 }
@@ -203,8 +204,8 @@ func readRoute[M interface {
 			into.Why = cmp.Or(into.Why, unsupported("the redirect of spec.rules[%d] changes at most the scheme: the hub serves a route by HTTP and HTTPS alike, so it would lead to itself; the admin of the hub can redirect HTTP", i))
 		}
 		for _, b := range r.BackendRefs {
-			into.Why = cmp.Or(into.Why, b.check(namespace))
-			rule.Refs = append(rule.Refs, HTTPBackend{Service: b.Name, Port: b.Port, Weight: b.Weight})
+			into.Why = cmp.Or(into.Why, b.check())
+			rule.Refs = append(rule.Refs, HTTPBackend{model.Key{Namespace: cmp.Or(b.Namespace, namespace), Name: b.Name}, b.Port, b.Weight})
 		}
 		into.Rules = append(into.Rules, rule)
 	}
@@ -229,12 +230,10 @@ func (r *HTTPRule) loops(hosts []string) bool {
 }
 
 // check tells why a backend is not one that the hub can lead to.
-func (b *backendRef) check(namespace string) *v1alpha1.Condition {
+func (b *backendRef) check() *v1alpha1.Condition {
 	switch {
 	case b.Group != "" || b.Kind != "" && b.Kind != "Service":
 		return new(no(ReasonInvalidKind, fmt.Sprintf("the backend %s is a %s and no Service", b.Name, b.Kind)))
-	case b.Namespace != "" && b.Namespace != namespace:
-		return new(no(ReasonNotPermitted, fmt.Sprintf("the backend %s/%s is of another namespace: the hub takes no ReferenceGrant", b.Namespace, b.Name)))
 	case len(b.Filters) > 0:
 		return unsupported("the hub serves no filters of a single backend, such as those of %s", b.Name)
 	}

@@ -55,6 +55,9 @@ type HTTPInput struct {
 	Class    string
 	Gateways map[model.Key]*Gateway
 	Routes   map[RouteKey]*HTTPRoute
+	// Grants are the ReferenceGrants. GrantsUnread: not all are known.
+	Grants       map[model.Key]*Grant
+	GrantsUnread bool
 	// Refused is why the API server of the hub did not take what a route became.
 	Refused map[RouteKey]string
 }
@@ -186,6 +189,9 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key RouteKey, keep map[str
 		wanted, why := (*v1alpha1.TenantRouteSpec)(nil), unknown
 		if unknown == nil {
 			wanted, why = r.wanted(in, key, once(hosts), copies)
+		}
+		if wanted == nil && in.HTTP.revoked(key, hub.Spec) {
+			keep[name], there = false, false
 		}
 		write := wanted != nil && (!there || hub.Spec == nil || !same(hub.Spec, wanted))
 		if write {
@@ -364,9 +370,16 @@ func (r *HTTPRoute) wanted(in *IngressInput, key RouteKey, hosts []string, copie
 			rule.Redirect = new(*x)
 		}
 		for _, ref := range r.Rules[i].Refs {
-			backend, why := in.backend(model.Key{Namespace: key.Namespace, Name: ref.Service}, "", ref.Port, copies)
+			if why := in.HTTP.refuses(key, ref.Service); why != nil { // before anything is said of what is there
+				bad = cmp.Or(bad, why)
+				continue
+			}
+			backend, why := in.backend(ref.Service, "", ref.Port, copies)
 			bad = cmp.Or(bad, why)
-			pending = pending || backend.NodePort == 0
+			pending = pending || backend.NodePort == 0 || in.HTTP.hides(key, ref.Service)
+			if ref.Service.Namespace != key.Namespace {
+				backend.Namespace = ref.Service.Namespace
+			}
 			if backend.Weight = ref.Weight; key.Kind == v1alpha1.OriginGRPCRoute { // whatever its Service says
 				backend.AppProtocol = v1alpha1.AppProtocolH2C
 			}

@@ -179,7 +179,7 @@ func TestHTTPRouteRefused(t *testing.T) {
 		match(`{"path":{"type":"RegularExpression","value":"/.*"}}`):                           "UnsupportedValue: the hub serves no paths of the type RegularExpression",
 		match(`{"headers":[{"type":"RegularExpression","name":"a","value":".*"}]}`):            "UnsupportedValue: the hub matches no headers and parameters of the type RegularExpression",
 		match(`{"path":{"value":"/a b"}}`):                                                     "UnsupportedValue: spec.http.rules[0].matches[0].path",
-		rules(`{"backendRefs":[{"name":"web","namespace":"kube-system","port":80}]}`):          "RefNotPermitted: the backend kube-system/web is of another namespace: the hub takes no ReferenceGrant",
+		rules(`{"backendRefs":[{"name":"web","namespace":"kube-system","port":80}]}`):          "RefNotPermitted: no ReferenceGrant of the namespace kube-system lets the route lead to its Service web",
 		rules(`{"backendRefs":[{"name":"web","kind":"ServiceImport","group":"x","port":80}]}`): "InvalidKind: the backend web is a ServiceImport and no Service",
 		rules(`{"backendRefs":[{"name":"web","port":80,"filters":[{"type":"URLRewrite"}]}]}`):  "UnsupportedValue: the hub serves no filters of a single backend, such as those of web",
 		rules(`{"backendRefs":[{"name":"web","port":81}]}`):                                    "BackendNotFound: the Service web has no TCP port 81",

@@ -384,8 +384,8 @@ func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 		if h.Spec == nil {
 			continue
 		}
-		namespace := h.Spec.Origin.Namespace
 		for backend := range h.Spec.Backends() {
+			namespace := cmp.Or(backend.Namespace, h.Spec.Origin.Namespace)
 			name := model.Key{Namespace: namespace, Name: tenants.CopyName(namespace, backend.Service)}
 			has := in.Backends[name]
 			if has == nil || !has.Copy {

@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -180,4 +181,29 @@ func TestAppProtocols(t *testing.T) {
 	for _, x := range out.Writes {
 		t.Errorf("before its routes are gone: %v", x)
 	}
+}
+
+// TestNamespaceOfBackend: a Service of another namespace of the tenant is another one in the hub, and the same as for routes there.
+func TestNamespaceOfBackend(t *testing.T) {
+	w := newWorld()
+	w.httpRoute("shop", "web", 1, "a.shop.example.com").Spec.HTTP.Rules[0].Backends = []v1alpha1.TenantHTTPBackend{
+		{Service: "web", NodePort: 30080}, {Namespace: "back", Service: "web", NodePort: 30081}, {Namespace: "default", Service: "web", NodePort: 30080}}
+	back := w.httpRoute("shop", "back", 2, "b.shop.example.com")
+	back.Spec.Origin.Namespace = "back"
+	back.Spec.HTTP.Rules[0].Backends = []v1alpha1.TenantHTTPBackend{{Service: "web", NodePort: 30081}}
+	w.step(t)
+	for _, namespace := range []string{"default", "back"} {
+		id := ID{KindService, model.Key{Namespace: "shop", Name: tenants.HubName("shop", KindService, namespace, "web")}}
+		if ports := portsIn(objectsAt(w.Have[id].Body, "spec", "ports")); len(ports) != 1 || (ports[0].number == 30081) != (namespace == "back") {
+			t.Errorf("the Service of %s has the ports %v", namespace, ports)
+		}
+		if !strings.Contains(jsonText(w.Have[w.of("shop", "web")].Body), id.Name) {
+			t.Errorf("the HTTPRoute does not lead to %s", id.Name)
+		}
+	}
+}
+
+func jsonText(o any) string {
+	data, _ := json.Marshal(o)
+	return string(data)
 }

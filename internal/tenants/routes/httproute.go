@@ -27,7 +27,7 @@ func gatewayRoute(c *tenants.Cluster, namespace string, r *Route) map[string]any
 	h := r.Spec.HTTP
 	var rules []any
 	for i := range h.Rules {
-		rule := httpRule(&h.Rules[i], func(service string) string { return serviceName(namespace, r.TenantRoute, service) })
+		rule := httpRule(&h.Rules[i], func(b v1alpha1.TenantHTTPBackend) string { return serviceName(namespace, r.TenantRoute, b) })
 		put(rule, "matches", matches(h.Rules[i].Matches, r.Spec.Origin.Kind))
 		rules = append(rules, rule)
 	}
@@ -38,7 +38,7 @@ func gatewayRoute(c *tenants.Cluster, namespace string, r *Route) map[string]any
 }
 
 // httpRule is one rule, the Services of which have other names in the hub.
-func httpRule(r *v1alpha1.TenantHTTPRule, named func(string) string) map[string]any {
+func httpRule(r *v1alpha1.TenantHTTPRule, named func(v1alpha1.TenantHTTPBackend) string) map[string]any {
 	out := map[string]any{}
 	var filters, backends []any
 	filter := func(kind, field string, what map[string]any) {
@@ -67,7 +67,7 @@ func httpRule(r *v1alpha1.TenantHTTPRule, named func(string) string) map[string]
 	}
 	put(out, "filters", filters)
 	for _, b := range r.Backends {
-		x := map[string]any{"group": "", "kind": KindService, "name": named(b.Service), "port": int64(b.NodePort), "weight": int64(1)}
+		x := map[string]any{"group": "", "kind": KindService, "name": named(b), "port": int64(b.NodePort), "weight": int64(1)}
 		if b.Weight != nil {
 			x["weight"] = int64(*b.Weight)
 		}

@@ -64,9 +64,9 @@ type Delete struct {
 	UID string
 }
 
-// serviceName is the name in the hub of a Service behind a route.
-func serviceName(namespace string, r *v1alpha1.TenantRoute, service string) string {
-	return tenants.HubName(namespace, KindService, r.Spec.Origin.Namespace, service)
+// serviceName is the name in the hub of the Service behind a backend of a route.
+func serviceName(namespace string, r *v1alpha1.TenantRoute, b v1alpha1.TenantHTTPBackend) string {
+	return tenants.HubName(namespace, KindService, cmp.Or(b.Namespace, r.Spec.Origin.Namespace), b.Service)
 }
 
 // routeID is the Ingress or other route in the hub for a route.
@@ -79,7 +79,7 @@ func routeID(namespace string, r *v1alpha1.TenantRoute) ID {
 func IDs(namespace string, r *v1alpha1.TenantRoute) []ID {
 	all := []ID{routeID(namespace, r)}
 	for b := range r.Spec.Backends() {
-		all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, b.Service)}})
+		all = append(all, ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, b)}})
 	}
 	return all
 }
@@ -207,7 +207,7 @@ func (in *Input) unanswered(accepted []model.Key) map[familyPort]bool {
 			if b.Family == "" {
 				continue
 			}
-			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b.Service)}}
+			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b)}}
 			other := "IPv6"
 			if b.Family == v1alpha1.FamilyIPv6 {
 				other = "IPv4"
@@ -273,7 +273,7 @@ func ingress(c *tenants.Cluster, namespace string, r *Route, certificates map[ID
 		var paths []any
 		for _, p := range rule.Paths {
 			paths = append(paths, map[string]any{"path": p.Path, "pathType": string(p.Type), "backend": map[string]any{
-				"service": map[string]any{"name": serviceName(namespace, r.TenantRoute, p.Service), "port": map[string]any{"number": int64(p.NodePort)}}}})
+				"service": map[string]any{"name": serviceName(namespace, r.TenantRoute, v1alpha1.TenantHTTPBackend{Service: p.Service}), "port": map[string]any{"number": int64(p.NodePort)}}}})
 		}
 		rules = append(rules, map[string]any{"host": rule.Host, "http": map[string]any{"paths": paths}})
 		hosts = append(hosts, rule.Host)

@@ -75,7 +75,7 @@ func (in *Input) ports(accepted []model.Key) *servicePorts {
 	for _, key := range accepted {
 		r := in.Routes[key]
 		for b := range r.Spec.Backends() {
-			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b.Service)}}
+			id := ID{KindService, model.Key{Namespace: key.Namespace, Name: serviceName(key.Namespace, r.TenantRoute, b)}}
 			all.add(id, string(r.Spec.Origin.Kind), servicePort{b.NodePort, b.AppProtocol})
 		}
 	}

@@ -239,7 +239,7 @@ func claim(c *tenants.Cluster, r *Route, taken *claims) tenants.Verdict {
 func portsOf(namespace string, r *v1alpha1.TenantRoute) map[port]bool {
 	all := make(map[port]bool)
 	for b := range r.Spec.Backends() {
-		all[port{model.Key{Namespace: namespace, Name: serviceName(namespace, r, b.Service)}, b.NodePort}] = true
+		all[port{model.Key{Namespace: namespace, Name: serviceName(namespace, r, b)}, b.NodePort}] = true
 	}
 	return all
 }
