@@ -32,6 +32,7 @@ type gatewayRoutes struct {
 	asked chan struct{} // closed once they are read
 
 	wanted bool      // of Run: a tenant may have some, or some are left
+	led    bool      // of Run: the hub has Services that are marked for them
 	began  time.Time // of Run: when they were asked for
 }
 
@@ -102,7 +103,11 @@ func (p *gatewayPart) add(in *routes.Input, all map[model.Key]objects.Object[*v1
 		first = first && r.began.IsZero()
 	}
 	for kind, r := range p.routes {
-		r.wanted = asks(in, all, kind)
+		r.led = false
+		for id, have := range in.Have {
+			r.led = r.led || routes.LedTo(id, have, kind)
+		}
+		r.wanted = r.led || asks(in, all, kind)
 		if r.wanted && r.began.IsZero() {
 			r.began = time.Now()
 			close(r.asked)
@@ -123,7 +128,7 @@ func (p *gatewayPart) add(in *routes.Input, all map[model.Key]objects.Object[*v1
 	}
 }
 
-// asks tells whether a tenant may have routes of a kind, or the hub has some that are left. All may have HTTPRoutes that have a
+// asks tells whether a tenant may have routes of a kind, or had some. All may have HTTPRoutes that have a
 // Gateway. A hub need not have the other kinds, nor the controller a right to them, before a tenant has one.
 func asks(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRoute], kind string) bool {
 	for _, c := range in.Clusters {
@@ -137,11 +142,6 @@ func asks(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRou
 		}
 		s, t := o.Value.Status, in.Clusters[key.Namespace].Tenant
 		if t != nil && t.Spec.Gateway != "" || s != nil && len(s.Hostnames) > 0 { // of one whose Tenant had a Gateway there may be something left
-			return true
-		}
-	}
-	for id, have := range in.Have { // or of one that was left by another controller
-		if routes.LedTo(id, have, kind) {
 			return true
 		}
 	}

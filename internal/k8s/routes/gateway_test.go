@@ -328,7 +328,7 @@ func TestGRPCRoutes(t *testing.T) {
 	b.away.Store(nil)
 	put("shop")
 	eventually(t, "it says that the hub lacks the kind", func() bool {
-		return strings.Contains(says("shop"), "the hub has no GRPCRoutes: it needs the Gateway API")
+		return strings.Contains(says("shop"), "the hub has no GRPCRoutes that its controller may read: it needs the Gateway API")
 	})
 	b.Serve(grpcRoutesOf, "GRPCRoute")
 	name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
@@ -343,4 +343,33 @@ func TestGRPCRoutes(t *testing.T) {
 	eventually(t, "another tenant does not get its hostname", func() bool { return b.accepts("late") == string(tenants.ReasonNotRead) })
 	b.away.Store(nil)
 	eventually(t, "it is gone, and the hostname is free", func() bool { return len(b.All(grpcRoutesOf)) == 0 && b.accepts("late") == "Accepted" })
+}
+
+// TestGRPCRoutesForbidden: a tenant that has a GRPCRoute has nobody stand still in a hub whose controller never had the right to
+// GRPCRoutes. With the right it is served.
+func TestGRPCRoutesForbidden(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	b := newGatewayBed(t, 500*time.Millisecond)
+	b.Serve(grpcRoutesOf, "GRPCRoute")
+	denied := "/grpcroutes"
+	b.away.Store(&denied)
+	b.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "grpcroute.default.cart", "uid": "cart"}, "spec": map[string]any{
+		"origin": map[string]any{"kind": "GRPCRoute", "namespace": "default", "name": "cart"},
+		"http": map[string]any{"hostnames": []any{"grpc.example.com"}, "rules": []any{map[string]any{
+			"backends": []any{map[string]any{"service": "cart", "nodePort": int64(30081)}}}}}}})
+	eventually(t, "it says why", func() bool {
+		text, _ := json.Marshal(b.Get(tenantRoutes, "shop", "grpcroute.default.cart")["status"])
+		return strings.Contains(string(text), "the hub has no GRPCRoutes that its controller may read")
+	})
+	b.ingress("new", "b.example.com")
+	eventually(t, "an Ingress is served", func() bool { return b.accepts("new") == "Accepted" })
+	time.Sleep(4 * b.k.patience)
+	b.ingress("late", "c.example.com")
+	eventually(t, "another is served", func() bool { return b.accepts("late") == "Accepted" })
+	if b.k.Still() {
+		t.Error("all stands still")
+	}
+	b.away.Store(nil)
+	name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
+	eventually(t, "its GRPCRoute is there", func() bool { return b.Get(grpcRoutesOf, "shop", name) != nil })
 }

@@ -259,7 +259,7 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 type reading struct {
 	notRead string // a resource that cannot be read; empty: there is none
 	waiting bool   // routes of a Gateway have not been read yet
-	lacking string // the kinds of these that the hub has not
+	lacking string // the kinds of these that the hub has not, or may not be read and has none of
 }
 
 // lostAfter is how long what the hub has may be stale. It may be another by then.
@@ -279,6 +279,8 @@ func (k *Keeper) reading() (r reading) {
 		w := k.gateway.routes[kind]
 		switch s := w.State(); {
 		case !w.wanted && len(w.All()) == 0: // there is none, and none is wanted
+		case s.Guessed && !w.led && kind != routes.KindHTTPRoute: // no controller has made any, or their Services would be marked
+			r.lacking += kind + " "
 		case lost(s, w.began):
 			r.notRead = max(r.notRead, w.Name())
 		case !w.Synced():

@@ -130,10 +130,10 @@ func TestGRPCRoutesLacking(t *testing.T) {
 	w.grpcRoute("shop", "web", 1, "a.shop.example.com")
 	w.httpRoute("shop", "more", 2, "b.shop.example.com")
 	out := w.step(t)
-	if got := out.Pending[model.Key{Namespace: "shop", Name: "grpcroute.default.web"}]; got != "the hub has no GRPCRoutes: it needs the Gateway API" {
+	if got := out.Pending[model.Key{Namespace: "shop", Name: "grpcroute.default.web"}]; got != "the hub has no GRPCRoutes that its controller may read: it needs the Gateway API" {
 		t.Errorf("it says %q", got)
 	}
-	if text := w.text(); strings.Contains(text, `"kind":"GRPCRoute"`) || !strings.Contains(text, `"kind":"HTTPRoute"`) {
+	if text := w.text(); strings.Contains(text, `"kind":"GRPCRoute"`) || !strings.Contains(text, `"kind":"HTTPRoute"`) || strings.Contains(text, marks[KindGRPCRoute]) {
 		t.Error(text)
 	}
 }
@@ -168,7 +168,15 @@ func TestAppProtocols(t *testing.T) {
 	delete(w.Routes, model.Key{Namespace: "shop", Name: "httproute.default.zeta"})
 	spoken("without it", v1alpha1.AppProtocolWS)
 	w.grpcRoute("shop", "web", 2, "a.shop.example.com")
+	for _, x := range Step(&w.Input).Writes {
+		if x.Kind == KindGRPCRoute {
+			t.Error("it is written before its Service is marked")
+		}
+	}
 	spoken("with a GRPCRoute", v1alpha1.AppProtocolH2C)
+	if _, is := w.Have[ofGRPC("shop", "web")]; !is {
+		t.Error("it is not there")
+	}
 	w.NotRead = "ingresses"
 	c := w.Clusters["shop"]
 	c.Nodes = c.Nodes[:1]

@@ -96,7 +96,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			continue
 		}
 		list := services.of(id)
-		out.want(in, wanted, id, service(list, services.kinds[id]))
+		out.want(in, wanted, id, in.service(id, list, services.kinds[id]))
 		for _, family := range families(in.Have[id]) {
 			answered := slices.DeleteFunc(slices.Clone(list), func(p servicePort) bool { return other[familyPort{id, p.number, family}] })
 			if len(answered) > 0 {
@@ -116,7 +116,9 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			out.want(in, wanted, id, copiesFirst(keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates))))
 			out.Addresses[key] = addresses(in.Have[id])
 		case in.Lacking[id.Kind]:
-			out.Pending[key] = fmt.Sprintf("the hub has no %ss: it needs the Gateway API", id.Kind)
+			out.Pending[key] = fmt.Sprintf("the hub has no %ss that its controller may read: it needs the Gateway API", id.Kind)
+		case in.unmarked(id, key.Namespace, r.TenantRoute):
+			out.fromGateway(in, key, in.Have[id])
 		default:
 			out.want(in, wanted, id, gatewayRoute(&c, key.Namespace, r))
 			out.fromGateway(in, key, in.Have[id])
@@ -158,7 +160,7 @@ func (a ID) compare(b ID) int {
 }
 
 // service is one without a selector: its EndpointSlices are written here.
-func service(list []servicePort, kinds map[string]bool) map[string]any {
+func (in *Input) service(id ID, list []servicePort, kinds map[string]bool) map[string]any {
 	var ports []any
 	for _, p := range list {
 		o := p.object()
@@ -167,7 +169,7 @@ func service(list []servicePort, kinds map[string]bool) map[string]any {
 	}
 	annotations := map[string]any{}
 	for kind, mark := range marks {
-		if kinds[kind] {
+		if kinds[kind] && (!in.Lacking[kind] || LedTo(id, in.Have[id], kind)) { // or it would say that there are some
 			annotations[mark] = "true"
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/model"
 )
 
@@ -17,6 +18,21 @@ func LedTo(id ID, have Have, kind string) bool {
 	meta, _ := have.Body["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
 	return id.Kind == KindService && annotations[marks[kind]] == "true"
+}
+
+// unmarked tells whether a route is to wait for the marks of Services that are there already. Without them a controller that may
+// not read its kind would not know of it, see k8s/routes; of HTTPRoutes each asks.
+func (in *Input) unmarked(id ID, namespace string, r *v1alpha1.TenantRoute) bool {
+	if _, is := in.Have[id]; is || id.Kind == KindHTTPRoute {
+		return false
+	}
+	for b := range r.Spec.Backends() {
+		service := ID{KindService, model.Key{Namespace: namespace, Name: serviceName(namespace, r, b)}}
+		if have, is := in.Have[service]; is && !LedTo(service, have, id.Kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // servicePort is a NodePort, and what the Service of the tenant speaks there.

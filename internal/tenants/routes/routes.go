@@ -37,7 +37,7 @@ type Input struct {
 	Gateways map[model.Key][]string
 	// NotRead is a kind of objects in Have that cannot be read, so that there may be others; empty: all of them are known.
 	NotRead string
-	// Lacking are kinds of routes that the hub has not.
+	// Lacking are kinds of routes of which the hub has none, and can have none now.
 	Lacking map[string]bool
 	// Certificates are the Secrets that agents have written, by namespace and name. Those of a namespace that
 	// is not in it are not known.
