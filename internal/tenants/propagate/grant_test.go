@@ -80,6 +80,15 @@ func TestGrantRevoked(t *testing.T) {
 	w.stepHTTP(t)
 	const served = "hub Accepted=Accepted ResolvedRefs=ResolvedRefs lbd.dev/Programmed=Programmed"
 	w.expectHTTP(t, "shop", served)
+	w.httpRoute("shop", strings.Replace(across, `"backendRefs"`, `"retry":{},"backendRefs"`, 1)) // which is not served
+	w.stepHTTP(t)
+	if len(w.HubRoutes) != 1 || len(w.Backends) != 2 {
+		t.Errorf("with a mistake in it the hub has %+v, the cluster %v", w.HubRoutes, w.Backends)
+	}
+	w.httpRoute("shop", across)
+	w.stepHTTP(t)
+	w.judgeHTTP("shop", v1alpha1.ConditionTrue, "Accepted", "192.0.2.7")
+	w.stepHTTP(t)
 	w.HTTP.Grants, w.HTTP.GrantsUnread = nil, true
 	w.httpRoute("more", across)
 	w.stepHTTP(t)
