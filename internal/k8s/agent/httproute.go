@@ -175,15 +175,15 @@ func (p *gatewayPart) input(in *propagate.IngressInput) {
 	if p == nil {
 		return
 	}
-	grants := p.grants.State()
-	unread := !p.grants.Synced() || !grants.Connected
+	grants, synced := p.grants.State(), p.grants.Synced()
+	lacking := !synced && apierrors.IsNotFound(grants.Err)
 	for kind, w := range p.routes {
 		if in.Unread[kind] {
 			continue
 		}
 		if in.HTTP == nil {
 			in.HTTP = &propagate.HTTPInput{Class: GatewayClass, Gateways: p.gateways.All(), Routes: map[propagate.RouteKey]*propagate.HTTPRoute{}, Refused: map[propagate.RouteKey]string{},
-				Grants: p.grants.All(), GrantsUnread: unread && !apierrors.IsNotFound(grants.Err)} // a cluster without the kind grants nothing
+				Grants: p.grants.All(), GrantsLacking: lacking, GrantsUnread: !lacking && (!synced || !grants.Connected)}
 		}
 		for key, r := range w.All() {
 			in.HTTP.Routes[propagate.RouteKey{Kind: kind, Key: key}] = r

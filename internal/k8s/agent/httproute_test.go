@@ -167,27 +167,74 @@ func TestPropagatesGRPCRoute(t *testing.T) {
 	})
 }
 
+const grantsOf = "gateway.networking.k8s.io/v1beta1/referencegrants"
+
+// httpRouteAcross puts an HTTPRoute that leads to a Service in the namespace back.
+func (b *bed) httpRouteAcross(name string) {
+	b.tenant.Put(servicesOf, map[string]any{"metadata": map[string]any{"namespace": "back", "name": "web", "uid": "back"}, "spec": map[string]any{
+		"type": "NodePort", "selector": map[string]any{"app": "web"}, "ports": []any{map[string]any{"protocol": "TCP", "port": 80, "nodePort": 31111}}}})
+	b.tenant.Put(httpRoutesOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": name, "uid": name}, "spec": map[string]any{
+		"parentRefs": []any{map[string]any{"name": "hub"}}, "hostnames": []any{name + ".example.com"},
+		"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "namespace": "back", "port": 80}}}}}})
+}
+
+// grant has the cluster know ReferenceGrants, and one by which HTTPRoutes may lead there.
+func (b *bed) grant() {
+	b.tenant.Serve(grantsOf, "ReferenceGrant")
+	b.tenant.Put(grantsOf, map[string]any{"metadata": map[string]any{"namespace": "back", "name": "g", "uid": "g"}, "spec": map[string]any{
+		"from": []any{map[string]any{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "default"}}, "to": []any{map[string]any{"group": "", "kind": "Service"}}}})
+}
+
+// answerGrants has the API server of the tenant answer every request for ReferenceGrants with a code.
+func (b *bed) answerGrants(code int) {
+	b.tenant.Gate(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/referencegrants") {
+			return code
+		}
+		return 0
+	})
+}
+
 // TestGrantPropagated: a route to a Service of another namespace is refused in a cluster that has no ReferenceGrants, and served
 // once there is one.
 func TestGrantPropagated(t *testing.T) {
 	b := newIngressBed(t)
 	b.serveGateways()
-	b.tenant.Put(servicesOf, map[string]any{"metadata": map[string]any{"namespace": "back", "name": "web", "uid": "back"}, "spec": map[string]any{
-		"type": "NodePort", "selector": map[string]any{"app": "web"}, "ports": []any{map[string]any{"protocol": "TCP", "port": 80, "nodePort": 31111}}}})
-	b.tenant.Put(httpRoutesOf, map[string]any{"metadata": map[string]any{"namespace": "default", "name": "shop", "uid": "shop"}, "spec": map[string]any{
-		"parentRefs": []any{map[string]any{"name": "hub"}}, "hostnames": []any{"shop.example.com"},
-		"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "namespace": "back", "port": 80}}}}}})
+	b.httpRouteAcross("shop")
 	b.run(b.gatewayAgent("one", false, true))
 	b.eventually("it is refused", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), `"reason":"RefNotPermitted"`) })
-	const grants = "gateway.networking.k8s.io/v1beta1/referencegrants"
-	b.tenant.Serve(grants, "ReferenceGrant")
-	b.tenant.Put(grants, map[string]any{"metadata": map[string]any{"namespace": "back", "name": "g", "uid": "g"}, "spec": map[string]any{
-		"from": []any{map[string]any{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "default"}}, "to": []any{map[string]any{"group": "", "kind": "Service"}}}})
+	b.grant()
 	b.eventually("the hub knows it", func() bool {
 		return says(b.spec(hubRoutes, "httproute.default.shop"), `"namespace":"back"`, `"nodePort":31111`)
 	})
-	b.tenant.Delete(grants, "back", "g")
+	b.tenant.Delete(grantsOf, "back", "g")
 	b.eventually("the hub knows it no more", func() bool { return len(b.hub.All(hubRoutes)) == 0 })
+}
+
+// TestGrantsNotFound: an agent that starts while the API server says that there are no ReferenceGrants refuses a new route to
+// another namespace, and deletes none in the hub.
+func TestGrantsNotFound(t *testing.T) {
+	b := newIngressBed(t)
+	b.serveGateways()
+	b.grant()
+	b.httpRouteAcross("shop")
+	stop := b.run(b.gatewayAgent("one", false, true))
+	b.eventually("the hub knows it", func() bool { return len(b.hub.All(hubRoutes)) == 1 })
+	stop()
+	b.answerGrants(http.StatusNotFound)
+	b.httpRouteAcross("more")
+	b.run(b.gatewayAgent("two", false, true))
+	for _, name := range []string{"more", "shop"} {
+		b.eventually(name+" is refused", func() bool { return says(b.statusOf(httpRoutesOf, name), `"reason":"RefNotPermitted"`) })
+	}
+	b.httpRoute("last", "last.example.com")
+	b.allocate(31234)
+	b.eventually("the hub knows a later one", func() bool { return b.spec(hubRoutes, "httproute.default.last") != "" })
+	if b.spec(hubRoutes, "httproute.default.shop") == "" || b.spec(hubRoutes, "httproute.default.more") != "" {
+		t.Errorf("the hub was told %q", writes(b.hub))
+	}
+	b.tenant.Gate(nil)
+	b.eventually("the hub knows all", func() bool { return len(b.hub.All(hubRoutes)) == 3 })
 }
 
 // TestNoGatewayUnasked: without the option nothing of the Gateway API is looked at.

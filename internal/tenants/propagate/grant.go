@@ -53,7 +53,7 @@ func (in *HTTPInput) refuses(route RouteKey, service model.Key) *v1alpha1.Condit
 
 // revoked tells whether the hub leads a route to a Service that it may not lead to any more.
 func (in *HTTPInput) revoked(route RouteKey, hub *v1alpha1.TenantRouteSpec) bool {
-	if hub == nil {
+	if hub == nil || in.GrantsLacking {
 		return false
 	}
 	for b := range hub.Backends() {

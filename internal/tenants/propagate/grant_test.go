@@ -111,3 +111,20 @@ func TestGrantRevoked(t *testing.T) {
 		t.Errorf("the hub has %+v", w.HubRoutes)
 	}
 }
+
+// TestGrantsLacking: an API server that says that it has no ReferenceGrants has new routes refused, and what the hub has stays: it
+// may say so by mistake, or serve another version of them.
+func TestGrantsLacking(t *testing.T) {
+	w := newAcross()
+	w.grant("back", grant)
+	w.stepHTTP(t)
+	w.HTTP.Grants, w.HTTP.GrantsLacking = nil, true
+	w.httpRoute("more", across)
+	w.stepHTTP(t)
+	for _, name := range []string{"shop", "more"} {
+		w.expectHTTP(t, name, "hub Accepted=RefNotPermitted! ResolvedRefs=RefNotPermitted! lbd.dev/Programmed=NotAccepted!")
+	}
+	if len(w.HubRoutes) != 1 || w.HubRoutes["httproute.default.shop"].Spec == nil || len(w.Backends) != 2 {
+		t.Errorf("the hub has %+v, the cluster %v", w.HubRoutes, w.Backends)
+	}
+}

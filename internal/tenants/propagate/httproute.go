@@ -55,9 +55,10 @@ type HTTPInput struct {
 	Class    string
 	Gateways map[model.Key]*Gateway
 	Routes   map[RouteKey]*HTTPRoute
-	// Grants are the ReferenceGrants. GrantsUnread: not all are known.
-	Grants       map[model.Key]*Grant
-	GrantsUnread bool
+	// Grants are the ReferenceGrants. GrantsUnread: not all are known. GrantsLacking: there are none since the API server
+	// says that it has not the kind, which it may say by mistake.
+	Grants                      map[model.Key]*Grant
+	GrantsUnread, GrantsLacking bool
 	// Refused is why the API server of the hub did not take what a route became.
 	Refused map[RouteKey]string
 }
