@@ -92,7 +92,7 @@ type Agent struct {
 	hubServices *k8s.Watch[propagate.HubService]
 	ingress     *ingressPart // nil without
 	whose       atomic.Int32 // whose the namespace in the hub is; of a leader alone
-	waiting     atomic.Int32 // the kinds of routes that the loop leaves alone, see ingressPart.unread
+	waiting     atomic.Int32 // what the loop goes without, see ingressPart.unread
 
 	mu    sync.Mutex // guards all below
 	stats Stats
@@ -346,13 +346,20 @@ func (a *Agent) noticeRoutes(told map[v1alpha1.TenantOriginKind]bool) {
 		a.wake()
 	}
 	lost := a.ingress.unread(lostAfter)
-	for _, kind := range routeKinds {
-		err := lost[kind]
+	for _, kind := range unreadKinds {
+		err, which := lost[kind], "routes"
+		if kind == kindGrant {
+			which = "routes to Services of other namespaces"
+		}
 		switch {
 		case err != nil && !told[kind]:
-			a.o.Logger.Warn("routes are not propagated; what is there stays", "kind", kind, "err", err)
+			level := slog.LevelWarn
+			if apierrors.IsNotFound(err) && kind != v1alpha1.OriginHTTPRoute { // it may well do without
+				level = slog.LevelInfo
+			}
+			a.o.Logger.Log(context.Background(), level, which+" are not propagated; what is there stays", "kind", kind, "err", err)
 		case err == nil && told[kind]:
-			a.o.Logger.Info("routes are propagated again", "kind", kind)
+			a.o.Logger.Info(which+" are propagated again", "kind", kind)
 		}
 		told[kind] = err != nil
 	}

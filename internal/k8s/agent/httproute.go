@@ -170,20 +170,19 @@ func convertRoute(kind v1alpha1.TenantOriginKind, obj runtime.Object) (*propagat
 	return r, true
 }
 
-// input adds what there is of routes of Gateways, unless none of their kinds is known.
-func (p *gatewayPart) input(in *propagate.IngressInput) {
+// input adds what there is of routes of Gateways, unless none of their kinds is known. grants is why ReferenceGrants are not.
+func (p *gatewayPart) input(in *propagate.IngressInput, grants error) {
 	if p == nil {
 		return
 	}
-	grants, synced := p.grants.State(), p.grants.Synced()
-	lacking := !synced && apierrors.IsNotFound(grants.Err)
+	lacking := apierrors.IsNotFound(grants) && !p.grants.Synced()
 	for kind, w := range p.routes {
 		if in.Unread[kind] {
 			continue
 		}
 		if in.HTTP == nil {
 			in.HTTP = &propagate.HTTPInput{Class: GatewayClass, Gateways: p.gateways.All(), Routes: map[propagate.RouteKey]*propagate.HTTPRoute{}, Refused: map[propagate.RouteKey]string{},
-				Grants: p.grants.All(), GrantsLacking: lacking, GrantsUnread: !lacking && (!synced || !grants.Connected)}
+				Grants: p.grants.All(), GrantsLacking: lacking, GrantsUnread: !lacking && grants != nil}
 		}
 		for key, r := range w.All() {
 			in.HTTP.Routes[propagate.RouteKey{Kind: kind, Key: key}] = r

@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"lbd.dev/lbd/api/v1alpha1"
 	"lbd.dev/lbd/internal/tenants/propagate"
@@ -237,6 +240,77 @@ func TestGrantsNotFound(t *testing.T) {
 	b.eventually("the hub knows all", func() bool { return len(b.hub.All(hubRoutes)) == 3 })
 }
 
+// syncBuffer is a buffer for a log of several goroutines.
+type syncBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+// TestGrantsUnread: without the right to ReferenceGrants, or while the API server fails to tell them, a new route to another
+// namespace says so, as does the log. Once they can be read the hub knows it, although no object has changed.
+func TestGrantsUnread(t *testing.T) {
+	for _, code := range []int{http.StatusForbidden, http.StatusServiceUnavailable} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newIngressBed(t)
+			b.serveGateways()
+			b.tenant.Serve(grpcRoutesOf, "GRPCRoute")
+			b.grant()
+			b.httpRouteAcross("shop")
+			a, log := b.gatewayAgent("one", false, true), &syncBuffer{}
+			a.o.Logger = slog.New(slog.NewTextHandler(log, nil))
+			b.run(a)
+			b.eventually("the hub knows it", func() bool { return b.spec(hubRoutes, "httproute.default.shop") != "" })
+			b.tenant.Stop()
+			b.answerGrants(code)
+			b.tenant.Start()
+			b.eventually("grants are not read, and all else is", func() bool {
+				return !a.ingress.gateway.grants.State().Connected && len(a.ingress.unread(0)) == 1
+			})
+			b.httpRouteAcross("more")
+			b.eventually("the route says why it waits", func() bool {
+				return says(b.statusOf(httpRoutesOf, "more"), `"message":"the ReferenceGrants of this cluster cannot be read"`)
+			})
+			b.eventually("the log says so", func() bool {
+				return says(log.String(), "routes to Services of other namespaces are not propagated", "kind=ReferenceGrant")
+			})
+			if len(b.hub.All(hubRoutes)) != 1 {
+				t.Errorf("the hub was told %q", writes(b.hub))
+			}
+			b.tenant.Gate(nil)
+			b.eventually("the hub knows the other one", func() bool { return b.spec(hubRoutes, "httproute.default.more") != "" })
+			b.eventually("it waits for the hub", func() bool { return says(b.statusOf(httpRoutesOf, "more"), "the hub has not judged it yet") })
+			b.eventually("the log says so", func() bool { return says(log.String(), "routes to Services of other namespaces are propagated again") })
+		})
+	}
+}
+
+// TestMaskOf: the loop is woken when a kind can be read or cannot be any more, and when it becomes known that the cluster has not the kind.
+func TestMaskOf(t *testing.T) {
+	seen := map[int32]bool{0: true}
+	for _, kind := range []v1alpha1.TenantOriginKind{v1alpha1.OriginIngress, v1alpha1.OriginHTTPRoute, v1alpha1.OriginGRPCRoute, kindGrant} {
+		for _, err := range []error{errClass, apierrors.NewNotFound(schema.GroupResource{}, "")} {
+			mask := maskOf(map[v1alpha1.TenantOriginKind]error{kind: err})
+			if seen[mask] {
+				t.Errorf("%s, %v: %b as before", kind, err, mask)
+			}
+			seen[mask] = true
+		}
+	}
+}
+
 // TestNoGatewayUnasked: without the option nothing of the Gateway API is looked at.
 func TestNoGatewayUnasked(t *testing.T) {
 	b := newIngressBed(t)
@@ -324,7 +398,9 @@ func TestGatewayClassNotOurs(t *testing.T) {
 	b.judgeRoute("httproute.default.shop", "True", "Accepted", "192.0.2.7")
 	b.eventually("the route is served", func() bool { return says(b.statusOf(httpRoutesOf, "shop"), "clients connect to 192.0.2.7") })
 	b.tenant.Delete(classesOf, "", "lbd")
-	b.eventually("the agent has seen that", func() bool { return a.waiting.Load() != 0 })
+	b.eventually("the agent has seen that", func() bool {
+		return a.waiting.Load()&maskOf(map[v1alpha1.TenantOriginKind]error{v1alpha1.OriginHTTPRoute: errClass}) != 0
+	})
 	b.httpRoute("more", "more.example.com")
 	looked("second")
 	class("other/controller")

@@ -107,11 +107,12 @@ func (p *ingressPart) watches() (list []kindWatch) {
 }
 
 // unread are the kinds about which nothing may be decided, and why: something has not been watched for as long.
-// There may be routes, or Ingresses, that are not known, or Gateways that are of another controller.
+// There may be routes, or Ingresses, that are not known, or Gateways that are of another controller. ReferenceGrants, of
+// which routes to other namespaces are all that needs them, are a kind among them.
 func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]error {
 	all := map[v1alpha1.TenantOriginKind]error{}
-	for kind, list := range p.kinds() {
-		for _, w := range append(list, p.backends, p.hubRoutes) {
+	check := func(kind v1alpha1.TenantOriginKind, list ...kindWatch) {
+		for _, w := range list {
 			s, since := w.State(), time.Duration(0)
 			if !s.Since.IsZero() {
 				since = time.Since(s.Since)
@@ -121,6 +122,12 @@ func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]
 				break
 			}
 		}
+	}
+	for kind, list := range p.kinds() {
+		check(kind, append(list, p.backends, p.hubRoutes)...)
+	}
+	if p != nil && p.gateway != nil {
+		check(kindGrant, p.gateway.grants)
 	}
 	if p != nil && p.gateway.classLacks() {
 		for kind := range p.gateway.routes {
@@ -132,17 +139,20 @@ func (p *ingressPart) unread(after time.Duration) map[v1alpha1.TenantOriginKind]
 	return all
 }
 
-// maskOf are kinds as bits.
+// maskOf are kinds as bits, each with another one for a kind that the cluster has not.
 func maskOf(kinds map[v1alpha1.TenantOriginKind]error) (mask int32) {
-	for i, kind := range routeKinds {
+	for i, kind := range unreadKinds {
 		if kinds[kind] != nil {
 			mask |= 1 << i
+		}
+		if apierrors.IsNotFound(kinds[kind]) {
+			mask |= 1 << (i + len(unreadKinds))
 		}
 	}
 	return mask
 }
 
-var routeKinds = append([]v1alpha1.TenantOriginKind{v1alpha1.OriginIngress}, propagate.GatewayKinds...)
+var unreadKinds = append([]v1alpha1.TenantOriginKind{v1alpha1.OriginIngress, kindGrant}, propagate.GatewayKinds...)
 
 // port is one of a backend of an Ingress.
 type port struct {
@@ -273,7 +283,8 @@ func (l *loop) ingressJobs(ctx context.Context) []*job {
 	}
 	unread := p.unread(0)
 	l.a.waiting.Store(maskOf(unread))
-	if len(unread) == len(p.kinds()) {
+	grants := unread[kindGrant]
+	if delete(unread, kindGrant); len(unread) == len(p.kinds()) {
 		return nil
 	}
 	in := &propagate.IngressInput{
@@ -289,7 +300,7 @@ func (l *loop) ingressJobs(ctx context.Context) []*job {
 		l.secrets.follow(ctx, in.Ingresses)
 		in.Secrets = l.secrets.read()
 	}
-	p.gateway.input(in)
+	p.gateway.input(in, grants)
 	for k, r := range p.hubRoutes.All() {
 		in.HubRoutes[k.Name] = r
 	}
@@ -307,8 +318,7 @@ func (l *loop) ingressJobs(ctx context.Context) []*job {
 	out := propagate.StepIngresses(in)
 	l.a.noteRoutes(out.Counts, out.HTTPCounts)
 	l.tellIngresses(in, out.Events)
-	byName := namesOf(in)
-	var jobs []*job
+	byName, jobs := namesOf(in), []*job(nil)
 	if in.HTTP != nil {
 		jobs = p.gateway.jobs(l, &out)
 	}

@@ -68,3 +68,15 @@ func (in *HTTPInput) revoked(route RouteKey, hub *v1alpha1.TenantRouteSpec) bool
 func (in *HTTPInput) hides(route RouteKey, service model.Key) bool {
 	return in.GrantsUnread && service.Namespace != route.Namespace
 }
+
+// waits is what a route waits for that has no verdict, in words.
+func (in *HTTPInput) waits(key RouteKey, r *HTTPRoute) string {
+	for _, rule := range r.Rules {
+		for _, ref := range rule.Refs {
+			if in.hides(key, ref.Service) {
+				return "the ReferenceGrants of this cluster cannot be read"
+			}
+		}
+	}
+	return "the hub has not judged it yet"
+}

@@ -96,6 +96,9 @@ func TestGrantRevoked(t *testing.T) {
 	if w.expectHTTP(t, "more", "hub Accepted=Pending!"); len(w.HubRoutes) != 1 || len(w.Backends) != 2 {
 		t.Errorf("the hub has %+v, the cluster %v", w.HubRoutes, w.Backends)
 	}
+	if got := w.HTTP.Routes[httpAt("more")].States[0].Conditions[0].Message; got != "the ReferenceGrants of this cluster cannot be read" {
+		t.Errorf("it says %q", got)
+	}
 	delete(w.HTTP.Routes, httpAt("more"))
 	w.HTTP.GrantsUnread = false
 	w.stepHTTP(t)

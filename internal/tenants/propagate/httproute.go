@@ -205,7 +205,8 @@ func (out *IngressOutput) httpRoute(in *IngressInput, key RouteKey, keep map[str
 			said := judged(verdict, hub.Addresses, r.Generation)
 			fill(states, func(ParentRef) []v1alpha1.Condition { return said })
 		} else {
-			fill(states, r.before)
+			waits := in.HTTP.waits(key, r)
+			fill(states, func(ref ParentRef) []v1alpha1.Condition { return r.before(ref, waits) })
 		}
 	case len(states) > 0:
 		out.count(key.Kind, func(n *Counts) { n.Refused++ })
@@ -264,14 +265,14 @@ func fill(states []ParentState, of func(ParentRef) []v1alpha1.Condition) {
 	}
 }
 
-// before is what a parent says already; without anything: that the hub is to judge it yet.
-func (r *HTTPRoute) before(ref ParentRef) []v1alpha1.Condition {
+// before is what a parent says already; without a verdict: what the route waits for.
+func (r *HTTPRoute) before(ref ParentRef, waits string) []v1alpha1.Condition {
 	for _, s := range r.States {
-		if s.Ref == ref {
+		if s.Ref == ref && (len(s.Conditions) != 1 || s.Conditions[0].Reason != reasonPending) {
 			return s.Conditions
 		}
 	}
-	return []v1alpha1.Condition{{Type: v1alpha1.ConditionAccepted, Status: v1alpha1.ConditionUnknown, Reason: reasonPending, Message: "the hub has not judged it yet", ObservedGeneration: r.Generation}}
+	return []v1alpha1.Condition{stated(v1alpha1.ConditionAccepted, v1alpha1.ConditionUnknown, reasonPending, waits, r.Generation)}
 }
 
 // attach finds the listeners that a route is attached to by a parentRef, and the hostnames that it has by them.
