@@ -154,7 +154,7 @@ func TestAppProtocol(t *testing.T) {
 }
 
 // TestGRPCRoutesUnread: while GRPCRoutes are not known, what the hub has of them stays, HTTPRoutes change as ever, and Gateways
-// say what they said. In a cluster that has no such kind copies that are needed no more go, and Gateways say what there is.
+// lose nothing. In a cluster that has no such kind copies that are needed no more go, and Gateways say what there is.
 func TestGRPCRoutesUnread(t *testing.T) {
 	w := newHTTPRoutes()
 	w.httpRoute("shop", plainHTTP)
@@ -178,4 +178,30 @@ func TestGRPCRoutesUnread(t *testing.T) {
 			t.Errorf("lacking %v: Gateways %+v, copies %+v", lacking, out.Gateways, out.Copies)
 		}
 	}
+}
+
+// TestGatewayWithoutGRPCRoutes: while GRPCRoutes are not known, as to an agent that has no right to them, a new Gateway has a
+// status, and one gets the addresses and routes that are added.
+func TestGatewayWithoutGRPCRoutes(t *testing.T) {
+	w := newHTTPRoutes()
+	w.Unread = map[v1alpha1.TenantOriginKind]bool{v1alpha1.OriginGRPCRoute: true}
+	says := func(want string) {
+		t.Helper()
+		w.stepHTTP(t)
+		s := w.HTTP.Gateways[at("hub")].Status
+		if got := fmt.Sprint(short(s.Conditions), s.Addresses, s.Listeners[0].Attached); got != want {
+			t.Errorf("the Gateway says %s, want %s", got, want)
+		}
+	}
+	says("Accepted=Accepted Programmed=AddressNotAssigned![] 0")
+	for i, name := range []string{"shop", "more"} {
+		w.httpRoute(name, plainHTTP)
+		w.stepHTTP(t)
+		w.judgeHTTP(name, v1alpha1.ConditionTrue, "Accepted", fmt.Sprintf("192.0.2.%d", i))
+	}
+	says("Accepted=Accepted Programmed=Programmed[192.0.2.0 192.0.2.1] 2")
+	delete(w.HTTP.Routes, httpAt("shop"))
+	says("Accepted=Accepted Programmed=Programmed[192.0.2.0 192.0.2.1] 2") // which those of a GRPCRoute may be
+	w.Unread = nil
+	says("Accepted=Accepted Programmed=Programmed[192.0.2.1] 1")
 }

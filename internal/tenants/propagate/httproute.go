@@ -152,32 +152,14 @@ func (a *attached) note(route RouteKey, states []ParentState, through map[Parent
 	}
 }
 
-// httpRoutes decides about Gateways and their routes, and tells which TenantRoutes are to stay. Gateways say what they said
-// while there may be routes of them that are not known.
+// httpRoutes decides about Gateways and their routes, and tells which TenantRoutes are to stay.
 func (out *IngressOutput) httpRoutes(in *IngressInput, keep map[string]bool, copies map[model.Key]*Backend) {
 	used := attached{map[listenerKey]map[RouteKey]bool{}, map[model.Key][]string{}}
 	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Routes), RouteKey.compare) {
 		out.httpRoute(in, key, keep, copies, &used)
 	}
-	if slices.ContainsFunc(GatewayKinds, in.hidden) {
-		return
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Gateways), model.Key.Compare) {
-		if g := in.HTTP.Gateways[key]; g.Class == in.HTTP.Class {
-			addresses := once(used.addresses[key])
-			wanted := g.wanted(func(name string) int { return len(used.routes[listenerKey{key, name}]) }, addresses[:min(len(addresses), maxAddresses)])
-			if !wanted.like(&g.Status) {
-				out.Gateways = append(out.Gateways, GatewayWrite{Gateway: key, UID: g.UID, Status: wanted})
-			}
-		}
-	}
+	out.gateways(in, &used)
 }
-
-// maxAddresses is how many a Gateway may have.
-const maxAddresses = 16
-
-// once are the texts, sorted, each once.
-func once(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
 func (out *IngressOutput) httpRoute(in *IngressInput, key RouteKey, keep map[string]bool, copies map[model.Key]*Backend, used *attached) {
 	r := in.HTTP.Routes[key]
@@ -434,44 +416,6 @@ func judged(verdict v1alpha1.Condition, addresses []string, generation int64) []
 	return []v1alpha1.Condition{accepted, resolved, programmed}
 }
 
-// wanted is what the status of a Gateway is to be.
-func (g *Gateway) wanted(routes func(listener string) int, addresses []string) GatewayStatus {
-	s := GatewayStatus{Addresses: addresses}
-	state := func(kind string, why *v1alpha1.Condition, reason, message string) v1alpha1.Condition {
-		if why != nil {
-			return stated(kind, v1alpha1.ConditionFalse, why.Reason, why.Message, g.Generation)
-		}
-		return stated(kind, v1alpha1.ConditionTrue, reason, message, g.Generation)
-	}
-	var none, bad *v1alpha1.Condition
-	if len(addresses) == 0 {
-		none = new(no("AddressNotAssigned", "it has an address once the hub serves a route of it"))
-	}
-	if g.Bad != "" {
-		bad = new(no("Invalid", g.Bad))
-	}
-	s.Conditions = []v1alpha1.Condition{
-		state(v1alpha1.ConditionAccepted, bad, v1alpha1.ConditionAccepted, ""), state(conditionProgrammed, cmp.Or(bad, none), conditionProgrammed, "clients connect to the ports that the Gateway of the hub has"),
-	}
-	for i := range g.Listeners {
-		l := &g.Listeners[i]
-		why := l.refuses()
-		kinds, resolved := []map[string]string{}, (*v1alpha1.Condition)(nil)
-		if why == nil {
-			for _, k := range l.kinds() {
-				kinds = append(kinds, map[string]string{"group": GatewayGroup, "kind": string(k)})
-			}
-		} else if why.Reason == "InvalidRouteKinds" {
-			resolved = why
-		}
-		s.Listeners = append(s.Listeners, ListenerStatus{Name: l.Name, Attached: int32(routes(l.Name)), Kinds: kinds, Conditions: []v1alpha1.Condition{
-			state(v1alpha1.ConditionAccepted, why, v1alpha1.ConditionAccepted, ""), state(conditionResolved, resolved, conditionResolved, ""),
-			state(conditionProgrammed, cmp.Or(why, none), conditionProgrammed, ""),
-		}})
-	}
-	return s
-}
-
 // sameConditions tells whether conditions say the same, whenever they began to.
 func sameConditions(a, b []v1alpha1.Condition) bool {
 	return slices.EqualFunc(a, b, func(a, b v1alpha1.Condition) bool { return alike(a, b) && a.ObservedGeneration == b.ObservedGeneration })
@@ -485,11 +429,4 @@ func (s ParentState) like(has ParentState) bool {
 // the status is of all its writers.
 func sameStates(a, b []ParentState) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(s ParentState) bool { return !slices.ContainsFunc(b, s.like) })
-}
-
-func (s *GatewayStatus) like(has *GatewayStatus) bool {
-	return slices.Equal(s.Addresses, has.Addresses) && sameConditions(s.Conditions, has.Conditions) &&
-		slices.EqualFunc(s.Listeners, has.Listeners, func(a, b ListenerStatus) bool {
-			return a.Name == b.Name && a.Attached == b.Attached && sameConditions(a.Conditions, b.Conditions) && slices.EqualFunc(a.Kinds, b.Kinds, maps.Equal)
-		})
 }
