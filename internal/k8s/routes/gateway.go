@@ -24,6 +24,7 @@ type gatewayPart struct {
 	routes   map[string]*gatewayRoutes // by kind
 	gateways *k8s.Watch[*[]string]     // addresses
 	asked    chan struct{}             // closed once a kind of routes is read
+	ask      sync.Once                 // closes it
 }
 
 // gatewayRoutes are the routes of one kind.
@@ -98,10 +99,6 @@ func (p *gatewayPart) watch(ctx context.Context) {
 
 // add adds what there is of Gateways and their routes.
 func (p *gatewayPart) add(in *routes.Input, all map[model.Key]objects.Object[*v1alpha1.TenantRoute]) {
-	first := true
-	for _, r := range p.routes {
-		first = first && r.began.IsZero()
-	}
 	for kind, r := range p.routes {
 		r.led = false
 		for id, have := range in.Have {
@@ -111,10 +108,7 @@ func (p *gatewayPart) add(in *routes.Input, all map[model.Key]objects.Object[*v1
 		if r.wanted && r.began.IsZero() {
 			r.began = time.Now()
 			close(r.asked)
-			if first {
-				first = false
-				close(p.asked)
-			}
+			p.ask.Do(func() { close(p.asked) })
 		}
 		for key, have := range r.All() {
 			in.Have[routes.ID{Kind: kind, Key: key}] = have

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -346,30 +347,35 @@ func TestGRPCRoutes(t *testing.T) {
 }
 
 // TestGRPCRoutesForbidden: a tenant that has a GRPCRoute has nobody stand still in a hub whose controller never had the right to
-// GRPCRoutes. With the right it is served.
+// GRPCRoutes, or never could read them. Once it can it is served.
 func TestGRPCRoutesForbidden(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	b := newGatewayBed(t, 500*time.Millisecond)
-	b.Serve(grpcRoutesOf, "GRPCRoute")
-	denied := "/grpcroutes"
-	b.away.Store(&denied)
-	b.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "grpcroute.default.cart", "uid": "cart"}, "spec": map[string]any{
-		"origin": map[string]any{"kind": "GRPCRoute", "namespace": "default", "name": "cart"},
-		"http": map[string]any{"hostnames": []any{"grpc.example.com"}, "rules": []any{map[string]any{
-			"backends": []any{map[string]any{"service": "cart", "nodePort": int64(30081)}}}}}}})
-	eventually(t, "it says why", func() bool {
-		text, _ := json.Marshal(b.Get(tenantRoutes, "shop", "grpcroute.default.cart")["status"])
-		return strings.Contains(string(text), "the hub has no GRPCRoutes that its controller may read")
-	})
-	b.ingress("new", "b.example.com")
-	eventually(t, "an Ingress is served", func() bool { return b.accepts("new") == "Accepted" })
-	time.Sleep(4 * b.k.patience)
-	b.ingress("late", "c.example.com")
-	eventually(t, "another is served", func() bool { return b.accepts("late") == "Accepted" })
-	if b.k.Still() {
-		t.Error("all stands still")
+	for _, code := range []int32{http.StatusForbidden, http.StatusServiceUnavailable} {
+		t.Run(strconv.Itoa(int(code)), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newGatewayBed(t, 500*time.Millisecond)
+			b.Serve(grpcRoutesOf, "GRPCRoute")
+			denied := "/grpcroutes"
+			b.code.Store(code)
+			b.away.Store(&denied)
+			b.Put(tenantRoutes, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "grpcroute.default.cart", "uid": "cart"}, "spec": map[string]any{
+				"origin": map[string]any{"kind": "GRPCRoute", "namespace": "default", "name": "cart"},
+				"http": map[string]any{"hostnames": []any{"grpc.example.com"}, "rules": []any{map[string]any{
+					"backends": []any{map[string]any{"service": "cart", "nodePort": int64(30081)}}}}}}})
+			eventually(t, "it says why", func() bool {
+				text, _ := json.Marshal(b.Get(tenantRoutes, "shop", "grpcroute.default.cart")["status"])
+				return strings.Contains(string(text), "the hub has no GRPCRoutes that its controller may read")
+			})
+			b.ingress("new", "b.example.com")
+			eventually(t, "an Ingress is served", func() bool { return b.accepts("new") == "Accepted" })
+			time.Sleep(k8s.ForbiddenAfter + 4*b.k.patience) // the watch has given up by then
+			b.ingress("late", "c.example.com")
+			eventually(t, "another is served", func() bool { return b.accepts("late") == "Accepted" })
+			if n := b.log.n.Load(); n > 0 || b.k.Still() {
+				t.Errorf("all stands still; it was said %d times", n)
+			}
+			b.away.Store(nil)
+			name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
+			eventually(t, "its GRPCRoute is there", func() bool { return b.Get(grpcRoutesOf, "shop", name) != nil })
+		})
 	}
-	b.away.Store(nil)
-	name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
-	eventually(t, "its GRPCRoute is there", func() bool { return b.Get(grpcRoutesOf, "shop", name) != nil })
 }

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -257,9 +256,9 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 
 // reading is what is known of what the hub has for routes.
 type reading struct {
-	notRead string // a resource that cannot be read; empty: there is none
-	waiting bool   // routes of a Gateway have not been read yet
-	lacking string // the kinds of these that the hub has not, or may not be read and has none of
+	notRead string  // a resource that cannot be read; empty: there is none
+	waiting bool    // routes of a Gateway have not been read yet
+	lacking [2]bool // the kinds of these, as in routes.GatewayKinds, that the hub has not, or that cannot be read and it has none of
 }
 
 // lostAfter is how long what the hub has may be stale. It may be another by then.
@@ -275,18 +274,18 @@ func (k *Keeper) reading() (r reading) {
 			r.notRead = max(r.notRead, w.Name())
 		}
 	}
-	for _, kind := range routes.GatewayKinds {
+	for i, kind := range routes.GatewayKinds {
 		w := k.gateway.routes[kind]
 		switch s := w.State(); {
 		case !w.wanted && len(w.All()) == 0: // there is none, and none is wanted
-		case s.Guessed && !w.led && kind != routes.KindHTTPRoute: // no controller has made any, or their Services would be marked
-			r.lacking += kind + " "
+		case lost(s, w.began) && (s.Guessed || !w.Synced()) && !w.led && kind != routes.KindHTTPRoute: // no controller has made any, or their Services would be marked
+			r.lacking[i] = true
 		case lost(s, w.began):
 			r.notRead = max(r.notRead, w.Name())
 		case !w.Synced():
 			r.waiting = true
 		case s.Absent:
-			r.lacking += kind + " "
+			r.lacking[i] = true
 		}
 	}
 	return r
@@ -304,8 +303,8 @@ func (k *Keeper) knows(in *routes.Input, taken reading) bool {
 	k.read.notRead = cmp.Or(k.read.notRead, taken.notRead)
 	k.still.Store(k.read.notRead != "")
 	in.NotRead, in.Lacking = k.read.notRead, make(map[string]bool)
-	for kind := range strings.FieldsSeq(k.read.lacking) {
-		in.Lacking[kind] = true
+	for i, kind := range routes.GatewayKinds {
+		in.Lacking[kind] = k.read.lacking[i]
 	}
 	switch now := k.read.notRead; {
 	case now != "" && before == "":
