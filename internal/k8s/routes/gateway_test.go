@@ -329,7 +329,7 @@ func TestGRPCRoutes(t *testing.T) {
 	b.away.Store(nil)
 	put("shop")
 	eventually(t, "it says that the hub lacks the kind", func() bool {
-		return strings.Contains(says("shop"), "the hub has no GRPCRoutes that its controller may read: it needs the Gateway API")
+		return strings.Contains(says("shop"), "the hub has no GRPCRoutes that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version")
 	})
 	b.Serve(grpcRoutesOf, "GRPCRoute")
 	name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
