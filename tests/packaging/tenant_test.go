@@ -95,7 +95,7 @@ func TestTenantRights(t *testing.T) {
 		"ClusterRole/lbd-agent": {
 			"list services.", "watch services.", "list nodes.", "watch nodes.",
 			"list endpointslices.discovery.k8s.io", "watch endpointslices.discovery.k8s.io",
-			"patch services/status.", "create events.",
+			"patch services/status.", "create events.", "get namespaces. kube-system",
 		},
 		"Role/lbd-agent/lbd-agent": {
 			"create leases.coordination.k8s.io", "get leases.coordination.k8s.io lbd-agent", "update leases.coordination.k8s.io lbd-agent", "patch secrets. lbd-hub",
