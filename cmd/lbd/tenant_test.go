@@ -258,7 +258,9 @@ func kubeconfigOf(t *testing.T, host, namespace string) string {
 func TestAgentHTTP(t *testing.T) {
 	tenant := apitest.New(t, map[string]string{"v1/services": "Service", "v1/nodes": "Node", "v1/events": "Event",
 		"discovery.k8s.io/v1/endpointslices": "EndpointSlice", "coordination.k8s.io/v1/leases": "Lease"})
-	hub := apitest.New(t, map[string]string{"lbd.dev/v1alpha1/tenantnodes": "TenantNodes", "lbd.dev/v1alpha1/tenantservices": "TenantService"})
+	hub := apitest.New(t, map[string]string{"lbd.dev/v1alpha1/tenantnodes": "TenantNodes", "lbd.dev/v1alpha1/tenantservices": "TenantService",
+		"coordination.k8s.io/v1/leases": "Lease"})
+	hub.Put("coordination.k8s.io/v1/leases", map[string]any{"metadata": map[string]any{"namespace": "lbd-shop-main", "name": "agent"}})
 	web := aService("web")
 	web["spec"].(map[string]any)["loadBalancerClass"] = hubClass
 	web["spec"].(map[string]any)["ports"] = []any{map[string]any{"protocol": "TCP", "port": 80, "nodePort": 30080}}

@@ -161,7 +161,8 @@ func TestLeavesToWhoSees(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	b := newBed(t)
 	b.service("web")
-	far := apitest.New(t, map[string]string{hubNodes: "TenantNodes", hubTSVC: "TenantService"}) // the hub, by another way
+	far := apitest.New(t, map[string]string{hubNodes: "TenantNodes", hubTSVC: "TenantService", leasesOf: "Lease"}) // the hub, by another way
+	(&bed{hub: far}).lease()
 	one := b.agent("one", far)
 	one.patience = 2 * lostAfter
 	b.run(one)

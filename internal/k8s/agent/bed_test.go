@@ -35,8 +35,10 @@ type bed struct {
 }
 
 func newBed(t *testing.T) *bed {
-	hub := apitest.New(t, map[string]string{hubNodes: "TenantNodes", hubTSVC: "TenantService"})
-	return &bed{t: t, tenant: newCluster(t, "first"), hub: hub}
+	hub := apitest.New(t, map[string]string{hubNodes: "TenantNodes", hubTSVC: "TenantService", leasesOf: "Lease"})
+	b := &bed{t: t, tenant: newCluster(t, "first"), hub: hub}
+	b.lease()
+	return b
 }
 
 // newCluster is the API server of a tenant cluster.

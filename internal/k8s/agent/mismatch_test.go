@@ -15,7 +15,6 @@ import (
 
 // lease puts the one by which agents give signs of life.
 func (b *bed) lease() {
-	b.hub.Serve(leasesOf, "Lease")
 	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
 }
 
@@ -32,7 +31,6 @@ func (b *bed) noted(key string) string {
 func TestClusterMismatch(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.lease()
 	b.node("a", "10.1.0.1")
 	b.service("web")
 	first, _ := b.start("one")
@@ -78,14 +76,67 @@ func TestClusterMismatch(t *testing.T) {
 	b.eventually("the second is served", func() bool { return clone.shown("web") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
 }
 
-// TestNothingBeforeTheHubKnows: an agent writes nothing before it knows whose its namespace in the hub is. One that cannot be
-// told, for want of rights, is not kept from its work.
+// TestOnceForeign: what the hub or the cluster does not answer makes no owner of an agent that was refused, and none that was
+// not refused loses its namespace by it.
+func TestOnceForeign(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.node("a", "10.1.0.1")
+	b.service("web")
+	first, _ := b.start("one")
+	b.eventually("the hub has the Service", func() bool { return b.spec(hubTSVC, "default.web") != "" })
+	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
+	clone.node("a", "10.1.0.9")
+	second, _ := clone.start("two")
+	clone.eventually("it is refused", func() bool { return whose(second.whose.Load()) == foreign })
+	before := len(writes(b.hub))
+	refuse := func(path string) func(*http.Request) int {
+		return func(r *http.Request) int {
+			if strings.HasSuffix(r.URL.Path, path) {
+				return http.StatusForbidden
+			}
+			return 0
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		change func()
+	}{
+		{"kube-system cannot be read", func() { clone.tenant.Gate(refuse("/namespaces/kube-system")) }},
+		{"there is no kube-system", func() { clone.tenant.Gate(nil); clone.tenant.Delete("v1/namespaces", "", "kube-system") }},
+		{"no right to the Lease", func() { b.hub.Gate(refuse("/leases/" + tenants.PulseName)) }},
+		{"no Lease", func() { b.hub.Gate(nil); b.hub.Delete(leasesOf, namespace, tenants.PulseName) }},
+	} {
+		c.change()
+		for a, want := range map[*Agent]whose{first: ours, second: foreign} {
+			p := &pulse{a: a}
+			p.beat(t.Context(), time.Now())
+			if got := whose(a.whose.Load()); got != want || p.said == "" && a == second {
+				t.Errorf("%s: %d, want %d; it says %q", c.what, got, want, p.said)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.lease()
+	clone.tenant.Gate(nil)
+	clone.tenant.Put("v1/namespaces", map[string]any{"metadata": map[string]any{"name": "kube-system", "uid": "second"}})
+	(&pulse{a: second}).beat(t.Context(), time.Now())
+	(&pulse{a: first}).beat(t.Context(), time.Now())
+	if got := b.noted(tenants.AnnotationCluster); got != "first" || !strings.HasPrefix(b.noted(tenants.AnnotationRefused), "second ") {
+		t.Errorf("the new Lease is of %q", got)
+	}
+	if after := writes(b.hub)[before:]; len(after) > 0 {
+		t.Errorf("written to the hub: %q", after)
+	}
+}
+
+// TestNothingBeforeTheHubKnows: an agent writes nothing before it knows whose its namespace in the hub is, whatever it knew when it
+// led before. One that cannot be told, for want of rights in its own cluster, is not kept from its work.
 func TestNothingBeforeTheHubKnows(t *testing.T) {
-	for name, code := range map[string]int{"the hub does not answer": http.StatusServiceUnavailable, "no right in the hub": http.StatusForbidden, "no right in the cluster": 0} {
+	for name, code := range map[string]int{"the hub does not answer": http.StatusServiceUnavailable, "no right in the hub": http.StatusForbidden, "no Lease": http.StatusNotFound} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
-			b.lease()
 			b.node("a", "10.1.0.1")
 			b.hub.Gate(func(r *http.Request) int {
 				if strings.Contains(r.URL.Path, "/leases/") {
@@ -93,31 +144,49 @@ func TestNothingBeforeTheHubKnows(t *testing.T) {
 				}
 				return 0
 			})
-			if code == 0 {
-				b.hub.Gate(nil)
-				b.tenant.Gate(func(r *http.Request) int {
-					if strings.Contains(r.URL.Path, "/namespaces/kube-system") && !strings.Contains(r.URL.Path, "/leases") {
-						return http.StatusForbidden
-					}
-					return 0
-				})
-			}
-			a, _ := b.start("one")
+			a := b.agent("one", b.hub)
+			a.whose.Store(int32(ours))
+			b.run(a)
 			b.eventually("it has asked", func() bool {
 				return slices.ContainsFunc(b.hub.Requests(), func(r string) bool { return strings.Contains(r, "/leases/") })
 			})
-			if code == http.StatusServiceUnavailable {
-				time.Sleep(300 * time.Millisecond)
-				if all := writes(b.hub); len(all) > 0 || a.Healthy() != nil {
-					t.Errorf("written: %q, healthy: %v", all, a.Healthy())
-				}
-				b.hub.Gate(nil)
+			time.Sleep(300 * time.Millisecond)
+			if all := writes(b.hub); len(all) > 0 || a.Healthy() != nil {
+				t.Errorf("written: %q, healthy: %v", all, a.Healthy())
 			}
+			b.hub.Gate(nil)
 			b.eventually("it writes", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
-			if code == 0 {
-				b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
-			}
 		})
+	}
+	for name, code := range map[string]int{"no right in the cluster": http.StatusForbidden, "no kube-system": http.StatusNotFound} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.node("a", "10.1.0.1")
+			b.tenant.Gate(func(r *http.Request) int {
+				if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+					return code
+				}
+				return 0
+			})
+			b.start("one")
+			b.eventually("it writes", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
+			b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
+		})
+	}
+}
+
+// TestNameIsReadOnce: the UID of a cluster, which does not change, is not asked for at each sign of life.
+func TestNameIsReadOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a, _ := b.start("one")
+	b.eventually("the hub knows it", func() bool { return b.noted(tenants.AnnotationCluster) == "first" })
+	p := &pulse{a: a}
+	p.beat(t.Context(), time.Now())
+	b.tenant.Delete("v1/namespaces", "", "kube-system")
+	if p.beat(t.Context(), time.Now()); p.said != "" {
+		t.Errorf("it says %q", p.said)
 	}
 }
 
@@ -125,7 +194,6 @@ func TestNothingBeforeTheHubKnows(t *testing.T) {
 func TestRaceForTheNamespace(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.lease()
 	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
 	b.node("a", "10.1.0.1")
 	clone.node("a", "10.1.0.9")

@@ -34,6 +34,7 @@ const askEvery = time.Second
 type pulse struct {
 	a     *Agent
 	every time.Duration
+	uid   string // what tells this cluster from others; empty: not known yet
 	said  string // the error that was logged last
 }
 
@@ -58,19 +59,22 @@ func (p *pulse) beat(ctx context.Context, now time.Time) {
 	if p.a.lost(SideHub, lostAfter) != nil || p.a.lost(SideTenant, lostAfter) != nil || !p.a.elector.Valid() {
 		return
 	}
-	text, is := "", ours
+	text, was := "", whose(p.a.whose.Load())
+	is := was // who gets no answer knows no more than before
 	err := p.send(ctx, now)
 	switch {
 	case ctx.Err() != nil:
 		return
+	case err == nil:
+		is = ours
 	case errors.Is(err, errForeign):
 		text, is = "the hub has another cluster for this one: nothing is written there", foreign
 	case errors.Is(err, errUnnamed):
-		text = "the hub cannot tell this cluster from another one with its credentials: apply here what `lbd tenant join` of this version prints"
-	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err): // of an earlier version, which knows no cluster
+		text, is = "the hub cannot tell this cluster from another one with its credentials: apply here what `lbd tenant join` of this version prints", max(ours, was)
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 		text = "the hub takes no sign of life: apply there what `lbd tenant create` of this version prints"
-	case err != nil:
-		text, is = "the hub has no sign of life of this agent", whose(p.a.whose.Load())
+	default:
+		text = "the hub has no sign of life of this agent"
 	}
 	if text != "" && text != p.said {
 		p.a.o.Logger.Warn(text, "lease", tenants.PulseName, "namespace", p.a.o.HubNamespace, "err", err)
@@ -86,7 +90,7 @@ var (
 	errForeign = errors.New("the namespace is another cluster's")
 	// errUnnamed is wrapped by the error for a cluster that does not tell which it is, as with the rights of an earlier
 	// version. It gives signs of life, and writes.
-	errUnnamed = errors.New("no right to see which cluster this is")
+	errUnnamed = errors.New("it cannot be seen which cluster this is")
 )
 
 // ManagerRefused writes that a cluster is refused: it gives no sign of life of the one that is not.
@@ -96,7 +100,7 @@ const ManagerRefused = Manager + "-refused"
 func (p *pulse) send(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, lease.RequestTimeout)
 	defer cancel()
-	cluster, unnamed := p.cluster(ctx)
+	unnamed := p.name(ctx)
 	if unnamed != nil && !errors.Is(unnamed, errUnnamed) {
 		return unnamed
 	}
@@ -105,14 +109,15 @@ func (p *pulse) send(ctx context.Context, now time.Time) error {
 		return err
 	}
 	of := l.GetAnnotations()[tenants.AnnotationCluster]
-	if unnamed == nil && of != "" && of != cluster {
+	refused := of != "" || whose(p.a.whose.Load()) == foreign // a Lease that was made anew is left to the one that was served
+	if unnamed == nil && of != p.uid && refused {
 		_, err := p.patch(ctx, ManagerRefused, map[string]any{"metadata": map[string]any{"annotations": map[string]any{
-			tenants.AnnotationRefused: cluster + " " + now.UTC().Format(time.RFC3339)}}})
-		return errors.Join(fmt.Errorf("%w: that with the UID %s; this one has %s", errForeign, of, cluster), err)
+			tenants.AnnotationRefused: p.uid + " " + now.UTC().Format(time.RFC3339)}}})
+		return errors.Join(fmt.Errorf("%w: that with the UID %s; this one has %s", errForeign, of, p.uid), err)
 	}
 	change := map[string]any{"spec": map[string]any{"holderIdentity": p.a.o.Identity, "renewTime": now.UTC().Format(metav1.RFC3339Micro)}}
 	if unnamed == nil && of == "" { // of two that say so at once the hub takes one
-		change["metadata"] = map[string]any{"resourceVersion": l.GetResourceVersion(), "annotations": map[string]any{tenants.AnnotationCluster: cluster}}
+		change["metadata"] = map[string]any{"resourceVersion": l.GetResourceVersion(), "annotations": map[string]any{tenants.AnnotationCluster: p.uid}}
 	}
 	if _, err := p.patch(ctx, Manager, change); err != nil {
 		return err
@@ -120,17 +125,21 @@ func (p *pulse) send(ctx context.Context, now time.Time) error {
 	return unnamed
 }
 
-// cluster is what tells this cluster from others: the UID of a namespace that each has.
-func (p *pulse) cluster(ctx context.Context) (string, error) {
+// name reads once what tells this cluster from others: the UID of a namespace that each has.
+func (p *pulse) name(ctx context.Context) error {
+	if p.uid != "" {
+		return nil
+	}
 	var n corev1.Namespace
 	err := p.a.o.Tenant.Core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&n)
 	switch {
-	case apierrors.IsForbidden(err):
-		return "", fmt.Errorf("%w: %w", errUnnamed, err)
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", errUnnamed, err)
 	case err != nil:
-		return "", fmt.Errorf("namespace %s of this cluster: %w", metav1.NamespaceSystem, err)
+		return fmt.Errorf("namespace %s of this cluster: %w", metav1.NamespaceSystem, err)
 	}
-	return string(n.UID), nil
+	p.uid = string(n.UID)
+	return nil
 }
 
 func (p *pulse) patch(ctx context.Context, manager string, change map[string]any) (*unstructured.Unstructured, error) {

@@ -3,7 +3,6 @@ package agent
 import (
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,26 +20,20 @@ func (b *bed) renewed() string {
 }
 
 // TestPulse: the agent that leads tells the hub that it is there, as long as it sees both clusters. It makes
-// no Lease, and goes on without one, or without the right.
+// no Lease, and says so if it lacks it, or the right.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.hub.Serve(leasesOf, "Lease")
 	b.node("a", "10.1.0.1")
-	var beats atomic.Int32
-	b.hub.Gate(func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, "/leases/"+tenants.PulseName) {
-			beats.Add(1)
-		}
-		return 0
-	})
 	a, _ := b.start("one")
-	b.eventually("its own first sign of life, and the last for a minute", func() bool { return beats.Load() > 0 })
-	b.eventually("it goes on without a Lease", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
-	if b.hub.Get(leasesOf, namespace, tenants.PulseName) != nil {
-		t.Fatal("it made a Lease")
+	b.eventually("its own first sign of life, and the last for a minute", func() bool { return strings.HasSuffix(b.renewed(), " one") })
+	b.hub.Delete(leasesOf, namespace, tenants.PulseName)
+	without := &pulse{a: a}
+	without.beat(t.Context(), time.Now())
+	if b.hub.Get(leasesOf, namespace, tenants.PulseName) != nil || !strings.Contains(without.said, "lbd tenant create") {
+		t.Fatalf("it made a Lease, or it says %q", without.said)
 	}
-	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
+	b.lease()
 	p, now := &pulse{a: a}, time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	b.eventually("renewed", func() bool {
 		p.beat(t.Context(), now)
@@ -73,8 +66,6 @@ func TestPulse(t *testing.T) {
 func TestPulseAtStart(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.hub.Serve(leasesOf, "Lease")
-	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
 	a, _ := b.start("one")
 	b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
 	first := b.renewed()
