@@ -30,15 +30,19 @@ func (b *bed) noted(key string) string {
 // and the first one is refused.
 func TestClusterMismatch(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newIngressBed(t)
 	b.node("a", "10.1.0.1")
 	b.service("web")
-	first, _ := b.start("one")
+	b.ingress("shop", "lbd", "shop.example.com")
+	first, _ := b.startIngress("one")
+	b.eventually("the hub has the Ingress", func() bool { return strings.Contains(b.spec(hubRoutes, "ingress.default.shop"), "30080") })
 	b.judge("default.web", "True", "Accepted", "the hub serves it", "198.51.100.7")
 	b.eventually("the first is served", func() bool { return b.shown("web") == "198.51.100.7 lbd.dev/Accepted=Accepted" })
 	b.eventually("the hub knows the first", func() bool { return b.noted(tenants.AnnotationCluster) == "first" && b.spec(hubNodes, "nodes-0") != "" })
 
 	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
+	clone.tenant.Serve(ingressesOf, "Ingress")
+	clone.ingress("cart", "lbd", "cart.example.com")
 	clone.node("a", "10.1.0.9")
 	clone.service("web", func(s *corev1.Service) { // as it was copied, and has changed since
 		s.Spec.Ports[0].NodePort = 30099
@@ -46,7 +50,7 @@ func TestClusterMismatch(t *testing.T) {
 	})
 	clone.service("more", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30098 })
 	before, beat := writes(b.hub), b.renewed()
-	second, _ := clone.start("two")
+	second, _ := clone.startIngress("two")
 	clone.eventually("the second says why", func() bool {
 		return clone.shown("web") == "198.51.100.6 lbd.dev/Accepted=ClusterMismatch" && clone.shown("more") == "lbd.dev/Accepted=ClusterMismatch"
 	})
@@ -69,7 +73,7 @@ func TestClusterMismatch(t *testing.T) {
 	(&pulse{a: first}).beat(t.Context(), time.Now())
 	b.eventually("the hub has what the second says", func() bool {
 		return strings.Contains(b.spec(hubTSVC, "default.web"), "30099") && b.spec(hubTSVC, "default.more") != "" && b.spec(hubTSVC, "default.new") == "" &&
-			strings.Contains(b.spec(hubNodes, "nodes-0"), "10.1.0.9")
+			strings.Contains(b.spec(hubNodes, "nodes-0"), "10.1.0.9") && strings.Contains(b.spec(hubRoutes, "ingress.default.cart"), "30099") && b.spec(hubRoutes, "ingress.default.shop") == ""
 	})
 	b.eventually("the first is refused", func() bool { return b.shown("web") == "198.51.100.7 lbd.dev/Accepted=ClusterMismatch" })
 	clone.judge("default.web", "True", "Accepted", "the hub serves it", "198.51.100.7")
