@@ -20,7 +20,6 @@ import (
 	"lbd.dev/lbd/internal/k8s"
 	"lbd.dev/lbd/internal/k8s/hub"
 	"lbd.dev/lbd/internal/k8s/objects"
-	"lbd.dev/lbd/internal/tenants"
 )
 
 // hubTimeout bounds what a command asks of the hub, waiting aside.
@@ -209,7 +208,7 @@ func renderCluster(out *bytes.Buffer, c *hub.Cluster, now time.Time) error {
 	default:
 		fmt.Fprintf(out, "  The agent was last heard %s.\n", ago(at, now))
 	}
-	if r := c.Refused; r.UID != "" && now.Sub(r.Seen) < tenants.AwayAfter {
+	if r := c.Refused; r.Asks(now) {
 		fmt.Fprintf(out, "  ClusterMismatch: another cluster, with the UID %s, has the same credentials. Its agent writes nothing; it was last heard %s. See `lbd tenant rebind`.\n", visible(r.UID), ago(r.Seen, now))
 	}
 	if len(c.Services) > 0 {
@@ -403,8 +402,8 @@ func newTenantRebind() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebind NAME",
 		Short: "Have a cluster that is refused take the place of the one with the same credentials",
-		Long: `Have the cluster that was refused last (ClusterMismatch) take the place of the one that the
-hub knows by the same credentials, as after it was made anew. End the agent of the other one
+		Long: `Have the cluster that is refused (ClusterMismatch) take the place of the one that the hub
+knows by the same credentials, as after it was made anew. End the agent of the other one
 first: it learns of it within a minute, and until then both write.`,
 		Args: exactArgs(1, "the name of one tenant"), ValidArgsFunction: f.completeTenant,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -413,7 +412,7 @@ first: it learns of it within a minute, and until then both write.`,
 				if err != nil {
 					return err
 				}
-				to, err := hub.Rebind(ctx, c, x.Namespace)
+				to, err := hub.Rebind(ctx, c, x.Namespace, time.Now())
 				if err != nil {
 					return err
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/api/v1alpha1"
+	"lbd.dev/lbd/internal/k8s/agent"
 	"lbd.dev/lbd/internal/k8s/apitest"
 	"lbd.dev/lbd/internal/k8s/hub"
 	"lbd.dev/lbd/internal/k8s/objects"
@@ -136,7 +137,7 @@ func TestTenantCommands(t *testing.T) {
 	api := apitest.New(t, map[string]string{"lbd.dev/v1alpha1/tenants": "Tenant", "lbd.dev/v1alpha1/tenantnodes": "TenantNodes", "lbd.dev/v1alpha1/tenantservices": "TenantService",
 		"v1/namespaces": "Namespace", "v1/pods": "Pod", "v1/serviceaccounts": "ServiceAccount", "rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding", "coordination.k8s.io/v1/leases": "Lease"})
 	api.Put("coordination.k8s.io/v1/leases", map[string]any{"metadata": map[string]any{"namespace": "lbd-shop-main", "name": "agent", "annotations": map[string]any{
-		tenants.AnnotationRefused: "second 2026-01-03T12:44:00Z"}}})
+		tenants.AnnotationRefused: "second 2026-01-03T12:44:00Z"}, "managedFields": []any{map[string]any{"manager": agent.ManagerRefused, "time": time.Now().UTC().Format(time.RFC3339)}}}})
 	hubFile := "--kubeconfig=" + kubeconfigOf(t, api.Config().Host, "")
 	if out, _, err := call(t, "tenant", "list", hubFile); err != nil || out != "The hub has no tenant.\n" {
 		t.Errorf("%q, %v", out, err)

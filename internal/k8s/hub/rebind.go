@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,19 +30,22 @@ func refusedIn(l *unstructured.Unstructured) Refused {
 	return Refused{uid, wrote(l, agent.ManagerRefused)}
 }
 
-// ErrNobodyRefused is wrapped by the error for a namespace for which no other cluster has asked.
-var ErrNobodyRefused = errors.New("no other cluster with the credentials of this one has been seen")
+// ErrNobodyRefused is wrapped by the error for a namespace for which no other cluster asks.
+var ErrNobodyRefused = errors.New("no other cluster with the credentials of this one has been seen in the last 3 minutes: does its agent run?")
 
-// Rebind has the cluster that was refused last take the place of the one that the hub knows by the same credentials,
-// and returns it.
-func Rebind(ctx context.Context, c *k8s.Client, namespace string) (Refused, error) {
+// Asks tells whether the agent of that cluster still asks.
+func (r Refused) Asks(now time.Time) bool { return r.UID != "" && now.Sub(r.Seen) < tenants.AwayAfter }
+
+// Rebind has the cluster that is refused take the place of the one that the hub knows by the same credentials, and
+// returns it.
+func Rebind(ctx context.Context, c *k8s.Client, namespace string, now time.Time) (Refused, error) {
 	r := c.Dynamic.Resource(lease.Resource).Namespace(namespace)
 	l, err := r.Get(ctx, tenants.PulseName, metav1.GetOptions{})
 	if err != nil {
 		return Refused{}, fmt.Errorf("lease of the agent in %s: %w", namespace, err)
 	}
 	to := refusedIn(l)
-	if to.UID == "" {
+	if !to.Asks(now) {
 		return to, fmt.Errorf("%s: %w", namespace, ErrNobodyRefused)
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": l.GetResourceVersion(),

@@ -9,7 +9,7 @@ import (
 	"lbd.dev/lbd/internal/tenants"
 )
 
-// TestRebind: the cluster that was refused last takes the place of the one that the hub knows. Who looks at the tenant sees
+// TestRebind: the cluster that is refused takes the place of the one that the hub knows, while its agent asks. Who looks at the tenant sees
 // the former until then.
 func TestRebind(t *testing.T) {
 	api, c := bed(t)
@@ -27,9 +27,10 @@ func TestRebind(t *testing.T) {
 		}
 		return x.Clusters[0]
 	}
+	now := time.Date(2026, 1, 3, 12, 46, 0, 0, time.UTC)
 	for _, nobody := range []string{"", strings.Repeat("x", maxUID+1)} {
 		note(nobody)
-		if _, err := Rebind(t.Context(), c, "lbd-shop-main"); !errors.Is(err, ErrNobodyRefused) || look().Refused.UID != "" {
+		if _, err := Rebind(t.Context(), c, "lbd-shop-main", now); !errors.Is(err, ErrNobodyRefused) || look().Refused.UID != "" {
 			t.Errorf("%q: %v, %+v", nobody, err, look().Refused)
 		}
 	}
@@ -38,7 +39,10 @@ func TestRebind(t *testing.T) {
 	if want := (Refused{"second", time.Date(2026, 1, 3, 12, 45, 0, 0, time.UTC)}); x.Refused != want || x.AgentHeard.Format(time.TimeOnly) != "12:00:00" {
 		t.Errorf("refused %+v, heard %v", x.Refused, x.AgentHeard)
 	}
-	if to, err := Rebind(t.Context(), c, "lbd-shop-main"); err != nil || to.UID != "second" {
+	if _, err := Rebind(t.Context(), c, "lbd-shop-main", now.Add(2*time.Minute)); !errors.Is(err, ErrNobodyRefused) {
+		t.Errorf("a cluster that has not asked for 3 minutes: %v", err)
+	}
+	if to, err := Rebind(t.Context(), c, "lbd-shop-main", now); err != nil || to.UID != "second" {
 		t.Errorf("%+v, %v", to, err)
 	}
 	got := api.Get(resLeases, "lbd-shop-main", tenants.PulseName)["metadata"].(map[string]any)["annotations"].(map[string]any)
