@@ -94,10 +94,11 @@ func TestAttacksReachNoRule(t *testing.T) {
 	}
 }
 
-// TestStartWithoutTenants: a daemon that starts while the API server is away, or may not read tenants, leads to none: it
-// does not know what they may have. It does once it knows. Services of the hub are served meanwhile, if they can be read.
+// TestStartWithoutTenants: a daemon that starts while the API server is away, or may not read tenants or what their agents
+// write, leads to none and has no address of theirs: it does not know what they may have. It does once it knows. Services of
+// the hub are served meanwhile, if they can be read.
 func TestStartWithoutTenants(t *testing.T) {
-	for _, kind := range []string{"/tenants", "/tenantservices", ""} {
+	for _, kind := range []string{"/tenants", "/tenantnodes", "/tenantservices", ""} {
 		t.Run("without "+kind, func(t *testing.T) {
 			t.Parallel() // it waits most of the time
 			api := hub(t)

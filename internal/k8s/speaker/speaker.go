@@ -374,6 +374,9 @@ func (l *loop) take(ctx context.Context, p *pending) {
 // setObjects hands the objects of lbd.dev to the Builder.
 func (l *loop) setObjects() {
 	o := l.all.Objects
+	if l.w.objects.TenantNodes.State().Guessed { // an address that leads nowhere is not taken from a node that knows where
+		o.Tenants = nil
+	}
 	o.Secrets, o.Passwords, o.Namespace = l.secrets, l.keys, l.s.o.Namespace
 	l.b.SetObjects(o)
 }
