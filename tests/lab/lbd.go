@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"text/template"
@@ -305,6 +306,13 @@ type Status struct {
 		Epoch     uint64     `json:"epoch"`
 		Duplicate string     `json:"duplicate"`
 	} `json:"vips"`
+	LoadBalancers []struct {
+		Name     string `json:"name"`
+		Backends []struct {
+			Backend string `json:"backend"`
+			State   string `json:"state"`
+		} `json:"backends"`
+	} `json:"loadBalancers"`
 }
 
 // Status asks the node's daemon.
@@ -322,7 +330,8 @@ func (s *LBD) Status(ctx context.Context, l *Lab, n *Node) (*Status, error) {
 	return &st, nil
 }
 
-// Ready wants a settled node that sees every live node and may own every VIP.
+// Ready wants a settled node that sees every live node, may own every VIP, and has the same servers
+// in service as the others: one that was cut off has not checked them all again at once.
 func (s *LBD) Ready(ctx context.Context, l *Lab, n *Node) error {
 	return s.ready(ctx, l, n, "Owner", "Standby")
 }
@@ -358,7 +367,15 @@ func (s *LBD) ready(ctx context.Context, l *Lab, n *Node, reasons ...string) err
 			return fmt.Errorf("%s: %s: %s %s", n.Name, v.Address, v.Reason, v.Detail)
 		}
 	}
-	return nil
+	if len(st.LoadBalancers) == 0 {
+		return nil
+	}
+	first := l.Nodes[slices.IndexFunc(l.Nodes, func(p *Node) bool { return p.Daemon.Alive() })]
+	other, err := s.Status(ctx, l, first)
+	if err == nil && !reflect.DeepEqual(st.LoadBalancers, other.LoadBalancers) {
+		err = fmt.Errorf("%s: servers %v, and %s: %v", n.Name, st.LoadBalancers, first.Name, other.LoadBalancers)
+	}
+	return err
 }
 
 // Leftovers lists what lbd left on a node: VIPs in its kernel and nftables tables
