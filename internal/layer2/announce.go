@@ -53,6 +53,7 @@ type burst struct {
 	start  time.Time
 	sent   int       // announcements of the schedule that were sent or are past
 	next   time.Time // zero: waits for Apply
+	held   time.Time // the next that waits in the line already
 }
 
 // begin starts the schedule with the announcement that is sent at now, by a driver
@@ -127,17 +128,17 @@ func (d *Driver) startAnnouncing(e *entry, validUntil time.Time) error {
 	return nil
 }
 
-// stepAnnounce sends what is due for an entry that announces.
+// stepAnnounce sends what is due for an entry that announces, or has it wait in the line.
 func (d *Driver) stepAnnounce(e *entry, now time.Time) {
 	b, c := &e.burst, &e.conflict
 	scheduled := due(b.next, now)
 	defence := due(c.defend, now)
-	if !scheduled && !defence {
+	if !defence && (!scheduled || b.next == b.held) || d.skip(e, now.Sub(e.due) > maxLate, now) {
 		return
 	}
-	if now.Sub(e.due) > maxLate || !now.Before(d.validUntil) {
-		b.next, c.defend = time.Time{}, time.Time{}
-		d.log.Debug("announcement skipped", "vip", e.want.Addr, "reason", "waits for a decision")
+	if l := d.lineOf(e); !defence && !l.free(e, now) {
+		b.held = b.next
+		l.add(turn{entry: e, due: b.next, refresh: b.sent >= len(burstAt)}, now)
 		return
 	}
 	if err := d.announce(e); err != nil {
@@ -153,6 +154,30 @@ func (d *Driver) stepAnnounce(e *entry, now time.Time) {
 	}
 }
 
+// skip leaves it to the next decision to go on with what is late, or not decided on any more.
+func (d *Driver) skip(e *entry, late bool, now time.Time) bool {
+	if !late && now.Before(d.validUntil) {
+		return false
+	}
+	e.burst.next, e.conflict.defend = time.Time{}, time.Time{}
+	d.log.Debug("announcement skipped", "vip", e.want.Addr, "reason", "waits for a decision")
+	return true
+}
+
+// repeat sends what has waited in the line. The rest of the burst is as much later.
+func (d *Driver) repeat(e *entry, late bool, now time.Time) {
+	if d.skip(e, late, now) {
+		return
+	}
+	if err := d.announce(e); err != nil {
+		d.fail(e, err)
+		return
+	}
+	b := &e.burst
+	b.start = b.start.Add(now.Sub(b.next))
+	b.advance(d.began, now)
+}
+
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 func (d *Driver) announce(e *entry) error {
@@ -166,6 +191,7 @@ func (d *Driver) announce(e *entry) error {
 	if err := d.send(e.port, frame); err != nil {
 		return err
 	}
+	d.lineOf(e).pay(time.Now())
 	d.counters.announcements.Add(1)
 	return nil
 }

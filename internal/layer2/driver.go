@@ -67,6 +67,7 @@ type Driver struct {
 	entries    map[netip.Addr]*entry
 	queue      queue
 	backlog    backlog
+	lines      map[string]*line // by interface
 	conflicts  conflictNews
 	ports      map[portKey]*openPort
 	own        map[model.MAC]struct{} // of all interfaces of this host
@@ -102,6 +103,7 @@ func newDriver(log *slog.Logger, k Kernel) *Driver {
 		mu:      k.Mutex(),
 		entries: make(map[netip.Addr]*entry),
 		backlog: newBacklog(),
+		lines:   make(map[string]*line),
 		ports:   make(map[portKey]*openPort),
 		clock:   clock{mu: k.Mutex(), limit: defaultStandstill + standstillMore, kick: make(chan struct{}, 1)},
 	}

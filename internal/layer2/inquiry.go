@@ -27,6 +27,7 @@ const (
 // inquiry is what an owner knows by asking for its own VIP.
 type inquiry struct {
 	next   time.Time // when to ask; zero: not
+	held   time.Time // the next that waits in the line already
 	asked  time.Time
 	by     model.MAC // who answers; zero if nobody does
 	missed int       // questions since it was heard
@@ -50,13 +51,24 @@ func (q *inquiry) heard(by model.MAC, now time.Time) {
 	}
 }
 
-// stepInquiry asks when it is time. An owner whose successor is told does not: that one has
-// the VIP, too, and its answer would look like its announcement.
+// stepInquiry asks when it is time, or has the question wait in the line.
 func (d *Driver) stepInquiry(e *entry, now time.Time) {
 	q := &e.inquiry
-	if !e.burst.on || !due(q.next, now) {
+	if !e.burst.on || !due(q.next, now) || q.next == q.held {
 		return
 	}
+	if l := d.lineOf(e); !l.free(e, now) {
+		q.held = q.next
+		l.add(turn{entry: e, due: q.next, refresh: true, asks: true}, now)
+		return
+	}
+	d.inquire(e, now)
+}
+
+// inquire asks. An owner whose successor is told does not: that one has the VIP, too, and
+// its answer would look like its announcement.
+func (d *Driver) inquire(e *entry, now time.Time) {
+	q := &e.inquiry
 	if e.want.Yield || !now.Before(d.validUntil) {
 		q.next = now.Add(askAgain)
 		return

@@ -109,6 +109,7 @@ func (d *Driver) ask(e *entry, source netip.Addr) error {
 	if err := d.send(e.port, frame); err != nil {
 		return err
 	}
+	d.lineOf(e).pay(time.Now())
 	d.counters.probes.Add(1)
 	return nil
 }

@@ -350,12 +350,14 @@ func TestManyVIPs(t *testing.T) {
 		}
 		h.apply(l2...)
 		time.Sleep(5 * time.Second)
-		if n := len(h.announced()); n != 7000 {
-			t.Errorf("%d announcements, want 7000", n)
+		if n := len(h.announced()); n < 4000 || n > 4500 {
+			t.Errorf("%d announcements, the pace allows some 4200", n)
 		}
 		h.apply(l2[:10]...)
-		if len(h.d.queue) != 10 || len(h.d.entries) != 10 {
-			t.Errorf("%d deadlines and %d entries are left", len(h.d.queue), len(h.d.entries))
+		time.Sleep(5 * time.Second) // what waited for its turn has gone
+		synctest.Wait()
+		if len(h.d.queue) != 10 || len(h.d.entries) != 10 || h.d.lines["eth0"].count() != 0 {
+			t.Errorf("%d deadlines, %d turns and %d entries are left", len(h.d.queue), h.d.lines["eth0"].count(), len(h.d.entries))
 		}
 	})
 }

@@ -36,10 +36,16 @@ func (d *Driver) nextIn() time.Duration {
 	if len(d.queue) > 0 && (next.IsZero() || d.queue[0].due.Before(next)) {
 		next = d.queue[0].due
 	}
+	now := time.Now()
+	for _, l := range d.lines {
+		if at := l.next(now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
 	if next.IsZero() {
 		return time.Hour
 	}
-	return time.Until(next)
+	return next.Sub(now)
 }
 
 // rouse makes run look at the earliest deadline again.
@@ -74,9 +80,40 @@ func (d *Driver) fire() {
 		d.queue.update(e)
 	}
 	_ = d.pump() // fail tells it; series may have been answered
+	for _, l := range d.lines {
+		d.release(l)
+	}
 	d.mu.Unlock()
 	if len(over) > 0 {
 		d.conclude(over)
+	}
+}
+
+// release sends what waits in a line as far as it has room. What waited while the process
+// did not run is left to the next decision.
+func (d *Driver) release(l *line) {
+	began := time.Now()
+	stood := began.Sub(l.looked) > maxLate
+	n := l.look(began)
+	if stood {
+		n = l.count()
+	}
+	for ; n > 0 && time.Since(began) <= maxLate; n-- {
+		d.alive()
+		t, any := l.pop()
+		if !any {
+			return
+		}
+		e, now := t.entry, time.Now()
+		switch {
+		case t.asks && stood:
+			e.inquiry.next = now.Add(askAgain)
+		case t.asks:
+			d.inquire(e, now)
+		default:
+			d.repeat(e, stood, now)
+		}
+		d.queue.update(e)
 	}
 }
 
