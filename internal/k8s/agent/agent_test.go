@@ -110,6 +110,7 @@ func TestNothingIsDeletedBlindly(t *testing.T) {
 	}
 	put("default.web")
 	put("default.gone")
+	b.leaseOf("first")
 	b.service("web")
 	b.tenant.Gate(func(r *http.Request) int {
 		if strings.HasPrefix(r.URL.Path, "/api/v1/services") {

@@ -18,6 +18,11 @@ func (b *bed) lease() {
 	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName}, "spec": map[string]any{"leaseDurationSeconds": 180}})
 }
 
+// leaseOf puts that of a cluster.
+func (b *bed) leaseOf(uid string) {
+	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName, "annotations": map[string]any{tenants.AnnotationCluster: uid}}})
+}
+
 // noted is an annotation of that Lease.
 func (b *bed) noted(key string) string {
 	all, _ := b.hub.Get(leasesOf, namespace, tenants.PulseName)["metadata"].(map[string]any)["annotations"].(map[string]any)
@@ -68,7 +73,7 @@ func TestClusterMismatch(t *testing.T) {
 		t.Errorf("ready: %v, healthy: %v, %+v", second.Ready(), second.Healthy(), c)
 	}
 
-	b.hub.Put(leasesOf, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": tenants.PulseName, "annotations": map[string]any{tenants.AnnotationCluster: "second"}}})
+	b.leaseOf("second")
 	(&pulse{a: second}).beat(t.Context(), time.Now())
 	(&pulse{a: first}).beat(t.Context(), time.Now())
 	b.eventually("the hub has what the second says", func() bool {
@@ -223,4 +228,76 @@ func TestRaceForTheNamespace(t *testing.T) {
 	if want := map[bool]string{true: "10.1.0.1", false: "10.1.0.9"}[whose(one.whose.Load()) == ours]; !strings.Contains(b.spec(hubNodes, "nodes-0"), want) {
 		t.Errorf("the hub has %s, want %s", b.spec(hubNodes, "nodes-0"), want)
 	}
+}
+
+// TestRemadeLease: a Lease that is made anew goes to the cluster that was served, and not to another one with its credentials that
+// starts meanwhile and asks more often. Where none was served, as after an upgrade, a cluster gets it after a while.
+func TestRemadeLease(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.node("a", "10.1.0.1")
+	b.service("web")
+	first, stop := b.start("one")
+	b.eventually("the hub has all", func() bool { return b.spec(hubTSVC, "default.web") != "" && b.spec(hubNodes, "nodes-0") != "" })
+	b.hub.Delete(leasesOf, namespace, tenants.PulseName)
+	clone := &bed{t: t, tenant: newCluster(t, "second"), hub: b.hub}
+	clone.node("a", "10.1.0.9")
+	before := len(writes(b.hub))
+	second, _ := clone.start("two")
+	clone.eventually("it leads", func() bool { return second.elector.Valid() })
+	b.lease()
+	asked := len(b.hub.Requests())
+	clone.eventually("it has been answered", func() bool {
+		n := 0
+		for _, r := range b.hub.Requests()[asked:] {
+			n += strings.Count(r, "/leases/")
+		}
+		return n > 2 || whose(second.whose.Load()) != unknown
+	})
+	if got := b.noted(tenants.AnnotationCluster); got != "" || whose(second.whose.Load()) != unknown {
+		t.Fatalf("the new Lease is of %q", got)
+	}
+	(&pulse{a: first}).beat(t.Context(), time.Now())
+	clone.eventually("the other is refused", func() bool { return whose(second.whose.Load()) == foreign })
+	if after := writes(b.hub)[before:]; len(after) > 0 || b.noted(tenants.AnnotationCluster) != "first" {
+		t.Errorf("written to the hub: %q; the Lease is of %q", after, b.noted(tenants.AnnotationCluster))
+	}
+
+	stop()
+	b.lease()
+	second.whose.Store(int32(unknown))
+	p, now := &pulse{a: second}, time.Now()
+	is := func(what string, after time.Duration, want whose) {
+		t.Helper()
+		if p.beat(t.Context(), now.Add(after)); whose(second.whose.Load()) != want || (p.said == "") != (want == ours) {
+			t.Fatalf("%s: it is %d, and says %q", what, second.whose.Load(), p.said)
+		}
+	}
+	is("at once", 0, unknown)
+	is("soon", claimAfter-time.Second, unknown)
+	b.hub.Delete(leasesOf, namespace, tenants.PulseName)
+	is("without a Lease", claimAfter, unknown)
+	b.lease()
+	is("with another one", claimAfter+time.Second, unknown)
+	is("for long", 2*claimAfter+time.Second, ours)
+	if got := b.noted(tenants.AnnotationCluster); got != "second" {
+		t.Errorf("the Lease is of %q", got)
+	}
+}
+
+// TestLeaseComesBack: who leads gets a Lease that is made anew soon, however rarely it gives signs of life.
+func TestLeaseComesBack(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.node("a", "10.1.0.1")
+	a, _ := b.start("one")
+	b.eventually("it leads", func() bool { return whose(a.whose.Load()) == ours })
+	b.hub.Delete(leasesOf, namespace, tenants.PulseName)
+	asked := len(b.hub.Requests())
+	go (&pulse{a: a, every: time.Hour}).run(t.Context())
+	b.eventually("it has asked", func() bool {
+		return slices.ContainsFunc(b.hub.Requests()[asked:], func(r string) bool { return strings.Contains(r, "/leases/") })
+	})
+	b.lease()
+	b.eventually("it has the Lease", func() bool { return b.noted(tenants.AnnotationCluster) == "first" })
 }
