@@ -365,19 +365,26 @@ func (a *Agent) noticeRoutes(told map[v1alpha1.TenantOriginKind]bool) {
 	}
 }
 
-// eventDenied is the reason of the event that the hub does not let the agent in.
+// eventDenied is the reason of the event that the hub does not let the agent in, or takes no sign of life.
 const eventDenied = "HubDenied"
 
 // tellDenied tells people of the tenant, by an event of the Secret, that the hub is lost because it does not
 // let the agent in: nobody else knows that the token or the namespace has ended. told: it did so since the
 // hub was lost.
 func (a *Agent) tellDenied(lost error, told bool) bool {
-	if lost == nil || told || a.o.Secret == "" || !apierrors.IsUnauthorized(lost) && !apierrors.IsForbidden(lost) {
+	if lost == nil || told || !apierrors.IsUnauthorized(lost) && !apierrors.IsForbidden(lost) {
 		return told && lost != nil
 	}
-	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: a.o.Namespace, Name: a.o.Secret}
-	a.events.Send(objects.Event{Of: of, Reason: eventDenied, Message: "the hub does not let the agent in; Services keep what they have: " + lost.Error(), Warning: true})
+	a.sendDenied("the hub does not let the agent in; Services keep what they have: " + lost.Error())
 	return true
+}
+
+// sendDenied sends an event of the Secret, if there is one.
+func (a *Agent) sendDenied(message string) {
+	if a.o.Secret != "" {
+		of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: a.o.Namespace, Name: a.o.Secret}
+		a.events.Send(objects.Event{Of: of, Reason: eventDenied, Message: message, Warning: true})
+	}
 }
 
 // lost is why a cluster has not been watched for as long.

@@ -181,6 +181,10 @@ func TestNothingBeforeTheHubKnows(t *testing.T) {
 			b.start("one")
 			b.eventually("it writes", func() bool { return b.spec(hubNodes, "nodes-0") != "" })
 			b.eventually("it says that it is there", func() bool { return strings.HasSuffix(b.renewed(), " one") })
+			time.Sleep(askEvery + askEvery/2)
+			if n := strings.Count(strings.Join(b.hub.Requests(), "\n"), "/leases/"); n != 2 {
+				t.Errorf("%d requests about the Lease, want 2: it was answered", n)
+			}
 		})
 	}
 }

@@ -73,7 +73,7 @@ func (p *pulse) beat(ctx context.Context, now time.Time) {
 	text, was := "", whose(p.a.whose.Load())
 	is := was // who gets no answer knows no more than before
 	err := p.send(ctx, now)
-	p.denied = apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+	p.denied = false
 	if !errors.Is(err, errVacant) {
 		p.vacant = time.Time{}
 	}
@@ -88,13 +88,17 @@ func (p *pulse) beat(ctx context.Context, now time.Time) {
 		text, is = "the hub has another cluster for this one: nothing is written there", foreign
 	case errors.Is(err, errUnnamed):
 		text, is = "the hub cannot tell this cluster from another one with its credentials: apply here what `lbd tenant join` of this version prints", max(ours, was)
-	case p.denied:
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		p.denied = true
 		text = "the hub takes no sign of life: apply there what `lbd tenant create` of this version prints"
 	default:
 		text = "the hub has no sign of life of this agent"
 	}
 	if text != "" && text != p.said {
 		p.a.o.Logger.Warn(text, "lease", tenants.PulseName, "namespace", p.a.o.HubNamespace, "err", err)
+		if p.denied {
+			p.a.sendDenied(text + ": " + err.Error())
+		}
 	}
 	p.said = text
 	if p.a.whose.Swap(int32(is)) != int32(is) {

@@ -25,14 +25,19 @@ func TestPulse(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.node("a", "10.1.0.1")
-	a, _ := b.start("one")
+	a := b.agent("one", b.hub)
+	a.o.Secret = "lbd-hub"
+	b.run(a)
 	b.eventually("its own first sign of life, and the last for a minute", func() bool { return strings.HasSuffix(b.renewed(), " one") })
 	b.hub.Delete(leasesOf, namespace, tenants.PulseName)
 	without := &pulse{a: a}
 	without.beat(t.Context(), time.Now())
+	without.beat(t.Context(), time.Now())
 	if b.hub.Get(leasesOf, namespace, tenants.PulseName) != nil || !strings.Contains(without.said, "lbd tenant create") {
 		t.Fatalf("it made a Lease, or it says %q", without.said)
 	}
+	const denied = "lbd-agent/lbd-hub Warning HubDenied: the hub takes no sign of life: "
+	b.eventually("an event says so", func() bool { return strings.Contains(strings.Join(b.told(), "\n"), denied) })
 	b.lease()
 	p, now := &pulse{a: a}, time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	b.eventually("renewed", func() bool {
@@ -48,6 +53,12 @@ func TestPulse(t *testing.T) {
 	p.beat(t.Context(), now.Add(time.Minute))
 	if !strings.Contains(p.said, "lbd tenant create") {
 		t.Errorf("without the right it says %q", p.said)
+	}
+	events := func() int { return strings.Count(strings.Join(b.told(), "\n"), denied) }
+	b.eventually("a second event says so", func() bool { return events() > 1 })
+	time.Sleep(300 * time.Millisecond) // for one that is one too many
+	if n := events(); n != 2 {
+		t.Errorf("%d events, want one for each time", n)
 	}
 	b.hub.Gate(nil)
 	p.beat(t.Context(), now.Add(2*time.Minute))

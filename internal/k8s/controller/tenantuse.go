@@ -84,8 +84,8 @@ func (p *pulses) run(ctx context.Context) {
 	}
 }
 
-// listen reads the Lease of each cluster of each Tenant. What cannot be read is as it was, and grows no older; what
-// is no more, or may not be read any more, is forgotten.
+// listen reads the Lease of each cluster of each Tenant. What cannot be read is as it was, and grows no older. A cluster that
+// is no more, or of which it may not be read any more, is forgotten. One whose Lease is gone gives no sign of life.
 func (p *pulses) listen(ctx context.Context, now time.Time) {
 	namespaces := map[string]bool{}
 	for _, t := range p.c.objects.Tenants.All() {
@@ -98,17 +98,19 @@ func (p *pulses) listen(ctx context.Context, now time.Time) {
 	p.mu.Unlock()
 	for namespace := range namespaces {
 		renewed, err := p.read(ctx, namespace)
-		gone := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
-		if err != nil && !gone {
+		denied := apierrors.IsForbidden(err)
+		if err != nil && !denied && !apierrors.IsNotFound(err) {
 			p.c.o.Logger.Debug("sign of life of an agent", "namespace", namespace, "err", err)
 			continue
 		}
 		p.mu.Lock()
-		if renewed == "" { // no agent has ever given one
+		switch before, known := p.last[namespace]; {
+		case denied:
 			delete(p.last, namespace)
-		} else if before := p.last[namespace]; before.renewed == renewed {
-			p.last[namespace] = pulse{renewed, before.seen, now}
-		} else {
+		case renewed == "" && !known: // no agent has ever given one
+		case renewed == "" || renewed == before.renewed:
+			p.last[namespace] = pulse{before.renewed, before.seen, now}
+		default:
 			p.last[namespace] = pulse{renewed, now, now}
 		}
 		p.mu.Unlock()

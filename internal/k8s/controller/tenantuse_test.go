@@ -75,6 +75,18 @@ func TestPulses(t *testing.T) {
 	if !at(tenants.AwayAfter + time.Second) {
 		t.Error("it does not count as away")
 	}
+	for what, change := range map[string]func(){ // with which nobody can renew it
+		"gone":      func() { api.Delete(leases, "shop", tenants.PulseName) },
+		"made anew": func() { putSpec(api, leases, "shop", tenants.PulseName, old, `{}`) },
+	} {
+		change()
+		q = &pulses{c: c, last: map[string]pulse{"shop": q.last["shop"]}}
+		if !at(tenants.AwayAfter + time.Second) {
+			t.Errorf("its Lease is %s, and it does not count as away", what)
+		}
+		become("shop/main false")
+	}
+	beat("shop", "2026-01-01T00:00:00.000000Z")
 	beat("zoo-2", "2026-02-01T00:00:00.000000Z")
 	become("shop/main false, zoo/two false")
 	if got := seen(); got != first {
