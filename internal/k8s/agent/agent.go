@@ -354,7 +354,8 @@ func (a *Agent) noticeRoutes(told map[v1alpha1.TenantOriginKind]bool) {
 		switch {
 		case err != nil && !told[kind]:
 			level := slog.LevelWarn
-			if apierrors.IsNotFound(err) && kind != v1alpha1.OriginHTTPRoute { // it may well do without
+			optional := kind == kindGrant || kind == v1alpha1.OriginGRPCRoute // a cluster may well do without; the hub may not
+			if optional && apierrors.IsNotFound(err) && !apierrors.IsNotFound(a.ingress.hubRoutes.State().Err) {
 				level = slog.LevelInfo
 			}
 			a.o.Logger.Log(context.Background(), level, which+" are not propagated; what is there stays", "kind", kind, "err", err)

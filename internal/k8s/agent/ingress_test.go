@@ -328,3 +328,37 @@ func TestFamiliesOfBackends(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadLevels: what a cluster may well do without is no warning. What was asked for is one, and that the hub has no
+// TenantRoutes is one of each kind.
+func TestUnreadLevels(t *testing.T) {
+	for _, hub := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the hub has the kind: %v", hub), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			b := newBed(t)
+			b.serveGateways()
+			want := map[string]string{"Ingress": "WARN", "GRPCRoute": "INFO"} // of which the cluster has neither
+			if hub {
+				b.hub.Serve(hubRoutes, "TenantRoute")
+			} else {
+				want = map[string]string{"Ingress": "WARN", "GRPCRoute": "WARN", "HTTPRoute": "WARN"}
+				b.tenant.Serve(ingressesOf, "Ingress")
+				b.tenant.Serve(grpcRoutesOf, "GRPCRoute")
+			}
+			a, log := b.gatewayAgent("one", true, true), &syncBuffer{}
+			a.o.Logger = slog.New(slog.NewTextHandler(log, nil))
+			b.run(a)
+			for kind := range want {
+				b.eventually("the log tells of "+kind, func() bool { return says(log.String(), "kind="+kind) })
+			}
+			for line := range strings.Lines(log.String()) {
+				if _, kind, is := strings.Cut(line, "routes are not propagated; what is there stays\" kind="); is {
+					kind, _, _ = strings.Cut(kind, " ")
+					if level := want[kind]; !strings.Contains(line, "level="+level+" ") {
+						t.Errorf("want %q: %s", level, line)
+					}
+				}
+			}
+		})
+	}
+}
