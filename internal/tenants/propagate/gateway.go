@@ -9,18 +9,19 @@ import (
 	"lbd.dev/lbd/internal/model"
 )
 
-// gateways decides about the statuses of Gateways. They lose no address and no route while there may be routes of them that
-// are not known.
+// gateways decides about the statuses of Gateways. They lose no address and no route while the hub has routes that
+// are not known here, and which may be of them.
 func (out *IngressOutput) gateways(in *IngressInput, used *attached) {
-	hidden := slices.ContainsFunc(GatewayKinds, in.hidden)
+	hidden := slices.ContainsFunc(slices.Collect(maps.Keys(in.HubRoutes)), func(name string) bool { return in.hidden(KindOf(name)) })
 	for _, key := range slices.SortedFunc(maps.Keys(in.HTTP.Gateways), model.Key.Compare) {
 		if g := in.HTTP.Gateways[key]; g.Class == in.HTTP.Class {
 			had := GatewayStatus{}
 			if hidden {
 				had = g.Status
 			}
-			addresses := once(slices.Concat(had.Addresses, used.addresses[key]))
-			wanted := g.wanted(func(name string) int { return max(len(used.routes[listenerKey{key, name}]), had.attached(name)) }, addresses[:min(len(addresses), maxAddresses)])
+			addresses := once(used.addresses[key]) // which are known to lead somewhere
+			addresses = slices.Concat(addresses, slices.DeleteFunc(once(had.Addresses), func(a string) bool { return slices.Contains(addresses, a) }))
+			wanted := g.wanted(func(name string) int { return max(len(used.routes[listenerKey{key, name}]), had.attached(name)) }, once(addresses[:min(len(addresses), maxAddresses)]))
 			if !wanted.like(&g.Status) {
 				out.Gateways = append(out.Gateways, GatewayWrite{Gateway: key, UID: g.UID, Status: wanted})
 			}

@@ -2,6 +2,7 @@ package propagate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -200,8 +201,26 @@ func TestGatewayWithoutGRPCRoutes(t *testing.T) {
 		w.judgeHTTP(name, v1alpha1.ConditionTrue, "Accepted", fmt.Sprintf("192.0.2.%d", i))
 	}
 	says("Accepted=Accepted Programmed=Programmed[192.0.2.0 192.0.2.1] 2")
+	unread := w.Unread
+	old := HubRoute{UID: "old", Spec: &v1alpha1.TenantRouteSpec{Origin: v1alpha1.TenantOrigin{Kind: v1alpha1.OriginGRPCRoute, Namespace: "default", Name: "old"}}}
+	w.HubRoutes["grpcroute.default.old"] = old
 	delete(w.HTTP.Routes, httpAt("shop"))
-	says("Accepted=Accepted Programmed=Programmed[192.0.2.0 192.0.2.1] 2") // which those of a GRPCRoute may be
+	says("Accepted=Accepted Programmed=Programmed[192.0.2.0 192.0.2.1] 2") // which those of the GRPCRoute may be
 	w.Unread = nil
 	says("Accepted=Accepted Programmed=Programmed[192.0.2.1] 1")
+	w.Unread, w.HubRoutes["grpcroute.default.old"] = unread, old
+	for i := range maxAddresses { // more than a Gateway may have
+		w.judgeHTTP("more", v1alpha1.ConditionTrue, "Accepted", fmt.Sprintf("192.0.2.%d", 20+i))
+		w.stepHTTP(t)
+	}
+	w.judgeHTTP("more", v1alpha1.ConditionTrue, "Accepted", "192.0.2.99")
+	w.stepHTTP(t)
+	if has := w.HTTP.Gateways[at("hub")].Status.Addresses; len(has) != maxAddresses || !slices.Contains(has, "192.0.2.99") {
+		t.Errorf("the Gateway has %s, and not all that is known", has)
+	}
+	delete(w.HubRoutes, "grpcroute.default.old")
+	says("Accepted=Accepted Programmed=Programmed[192.0.2.99] 1") // no address can be one of a GRPCRoute
+	delete(w.HTTP.Routes, httpAt("more"))
+	w.stepHTTP(t)
+	says("Accepted=Accepted Programmed=AddressNotAssigned![] 0")
 }
