@@ -396,7 +396,7 @@ func (in *IngressInput) keep(copies map[model.Key]*Backend) {
 				continue
 			}
 			of := has
-			if b := in.Backends[model.Key{Namespace: namespace, Name: backend.Service}]; b != nil && len(b.Selector) > 0 {
+			if b := in.Backends[model.Key{Namespace: namespace, Name: backend.Service}]; b != nil && len(b.Selector) > 0 && b.Type != "ExternalName" {
 				of = b
 			}
 			addPort(copies, name, of, has.Ports[at])

@@ -387,3 +387,19 @@ func TestOneFamily(t *testing.T) {
 		t.Errorf("%+v, want that the copy goes: a Service keeps its first family", out.Copies)
 	}
 }
+
+// TestExternalNameKeepsCopy: the copy that the hub leads to stays as it is when its Service becomes an ExternalName, which has no family,
+// whatever selector that keeps.
+func TestExternalNameKeepsCopy(t *testing.T) {
+	w := newIngresses()
+	w.service("web", func(b *Backend) { b.Family = v1alpha1.FamilyIPv4 })
+	w.ingress("shop", "web")
+	w.step(t)
+	copied := at(tenants.CopyName("default", "web"))
+	before := w.Backends[copied]
+	w.service("web", func(b *Backend) { b.Type = "ExternalName" })
+	w.step(t)
+	if after := w.Backends[copied]; before == nil || after == nil || after.UID != before.UID || after.Family != v1alpha1.FamilyIPv4 {
+		t.Errorf("the copy was %+v, and is %+v", before, after)
+	}
+}
