@@ -89,7 +89,7 @@ func newGlobal(name string, all []member) *global {
 // admits tells why a Service may not share the addresses of the first.
 func (g *global) admits(s *Service, room int) Verdict {
 	if room == 0 {
-		return Verdict{ReasonConflict, fmt.Sprintf("%d other Services have the global name %s, which is the most", maxGlobal, s.Spec.GlobalName)}
+		return Verdict{ReasonConflict, fmt.Sprintf("%d other Services ask for the global name %s, which is the most", maxGlobal, s.Spec.GlobalName)}
 	}
 	if what := differs(&g.first.service.Spec, &s.Spec); what != "" {
 		return Verdict{ReasonConflict, fmt.Sprintf("the Service %s of the cluster %s had the global name %s first and has other %s", g.first.key.Name, g.first.cluster.spec.Name, s.Spec.GlobalName, what)}

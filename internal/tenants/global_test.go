@@ -201,6 +201,18 @@ func TestGlobalTakesNothing(t *testing.T) {
 			}
 			in.Services[b] = joint(-8, 31080)
 		}, b, ReasonConflict, "[192.0.2.1]" + first},
+		"one after as many refused ones as there may be": {func(in *Input) {
+			for i := range maxGlobal - 1 {
+				x := joint(1, int32(31000+i))
+				x.Spec.Ports[0].Port, in.Services[key("second", fmt.Sprintf("x.%02d", i))] = 443, x
+			}
+			in.Services[b] = joint(5, 31080)
+		}, b, ReasonNoAddress, "[192.0.2.1]" + first},
+		"a newer name, over the address limit": {func(in *Input) {
+			in.Tenants[0].Spec.Limits.Addresses = 1
+			in.Services[b] = joint(5, 31080, "192.0.2.2")
+			in.Services[b].Spec.GlobalName, in.Services[b].Shared = "other", "other"
+		}, b, ReasonLimit, "[192.0.2.1]" + first},
 		"over a limit": {func(in *Input) {
 			in.Tenants[0].Spec.Limits.Services = 1
 			in.Services[b] = joint(5, 31080, "192.0.2.1")
@@ -294,7 +306,7 @@ func TestGlobalMost(t *testing.T) {
 	in.Services[b] = joint(99, 31080)
 	in.Services[b].Spec.Ports[0].Port = 443
 	out := Judge(in)
-	if v := out.Services[b]; v.Reason != ReasonConflict || v.Message != "16 other Services have the global name web, which is the most" {
+	if v := out.Services[b]; v.Reason != ReasonConflict || v.Message != "16 other Services ask for the global name web, which is the most" {
 		t.Errorf("%+v", v)
 	}
 }
