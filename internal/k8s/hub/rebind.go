@@ -45,8 +45,11 @@ func Rebind(ctx context.Context, c *k8s.Client, namespace string, now time.Time)
 		return Refused{}, fmt.Errorf("lease of the agent in %s: %w", namespace, err)
 	}
 	to := refusedIn(l)
-	if !to.Asks(now) {
+	if to.UID == "" {
 		return to, fmt.Errorf("%s: %w", namespace, ErrNobodyRefused)
+	}
+	if !to.Asks(now) { // by the clock of this computer, which may be wrong
+		return to, fmt.Errorf("%s: %w The one with the UID %s was seen at %s, and it is %s now", namespace, ErrNobodyRefused, to.UID, to.Seen.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": l.GetResourceVersion(),
 		"annotations": map[string]any{tenants.AnnotationCluster: to.UID, tenants.AnnotationRefused: nil}}})

@@ -39,7 +39,7 @@ func TestRebind(t *testing.T) {
 	if want := (Refused{"second", time.Date(2026, 1, 3, 12, 45, 0, 0, time.UTC)}); x.Refused != want || x.AgentHeard.Format(time.TimeOnly) != "12:00:00" {
 		t.Errorf("refused %+v, heard %v", x.Refused, x.AgentHeard)
 	}
-	if _, err := Rebind(t.Context(), c, "lbd-shop-main", now.Add(2*time.Minute)); !errors.Is(err, ErrNobodyRefused) {
+	if _, err := Rebind(t.Context(), c, "lbd-shop-main", now.Add(2*time.Minute)); !errors.Is(err, ErrNobodyRefused) || !strings.HasSuffix(err.Error(), "The one with the UID second was seen at 2026-01-03T12:45:00Z, and it is 2026-01-03T12:48:00Z now") {
 		t.Errorf("a cluster that has not asked for 3 minutes: %v", err)
 	}
 	if to, err := Rebind(t.Context(), c, "lbd-shop-main", now); err != nil || to.UID != "second" {
