@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lbd.dev/lbd/internal/k8s/apitest"
+	"lbd.dev/lbd/internal/services"
 )
 
 // putOf puts an object of a tenant.
@@ -123,6 +124,13 @@ func TestStartWithoutTenants(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			if got := b.led(); got != "" || slices.Contains(strings.Fields(b.vips()), "192.0.2.9=tenant/shop/default.web") {
 				t.Errorf("led: %q, VIPs %s", got, b.vips())
+			}
+			if kind == "/tenantnodes" {
+				b.eventually("it says so", func() bool {
+					return slices.ContainsFunc(b.Status().Problems, func(p services.Problem) bool {
+						return p.Kind == "TenantNodes" && strings.HasPrefix(p.Text, "no tenant is served: ")
+					})
+				})
 			}
 			api.Gate(nil)
 			api.Fail(0)

@@ -418,7 +418,11 @@ func (l *loop) note(r services.Result) {
 		}
 	}
 	for kind, err := range l.w.objects.Forbidden() {
-		all = append(all, services.Problem{Kind: kind, Name: "*", Text: "no object of this kind is served: " + err.Error() + ": apply the manifest of this version"})
+		what := "no object of this kind is served: "
+		if kind == v1alpha1.KindTenantNodes && l.w.objects.TenantNodes.State().Guessed {
+			what = "no tenant is served: "
+		}
+		all = append(all, services.Problem{Kind: kind, Name: "*", Text: what + err.Error() + ": apply the manifest of this version"})
 	}
 	all = append(all, r.Problems...)
 	l.s.mu.Lock()
