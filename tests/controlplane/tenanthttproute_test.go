@@ -156,7 +156,7 @@ func grpcRoutes(t *testing.T, l *controlplane.TenantLab, engine *controlplane.En
 	}
 	if has == "" {
 		says(t, shop, "grpcroute/cart", "Accepted=Accepted:True ResolvedRefs=ResolvedRefs:True lbd.dev/Programmed=AddressPending:False ")
-		said(t, shop.ControlPlane, "the hub has no GRPCRoutes that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version", "get", "grpcroute", "cart", "-o", "jsonpath={.status.parents[*].conditions[*].message}")
+		said(t, shop.ControlPlane, "the hub has no GRPCRoutes that its controller can read: it needs them in v1 of the Gateway API, and the roles of this version", "get", "grpcroute", "cart", "-o", "jsonpath={.status.parents[*].conditions[*].message}")
 		answeredBy(t, l, engine, "web.shop.example.com", shop.PodNames()...)
 		if err := l.Hub.ApplyGatewayAPI(ctx, "grpcroutes"); err != nil {
 			t.Fatal(err)

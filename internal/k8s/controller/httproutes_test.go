@@ -101,7 +101,7 @@ func TestTenantHTTPRouteLacking(t *testing.T) {
 	eventually(t, "the Ingress is served", func() bool { return len(api.All(ingressesOf)) == 1 })
 	eventually(t, "it says why", func() bool {
 		list, _, _ := nested[[]any](api.Get(tenantRoutes, "shop", "ingress.default.web"), "status", "conditions")
-		return len(list) == 2 && list[1].(map[string]any)["message"] == "the hub has no HTTPRoutes that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version"
+		return len(list) == 2 && list[1].(map[string]any)["message"] == "the hub has no HTTPRoutes that its controller can read: it needs them in v1 of the Gateway API, and the roles of this version"
 	})
 	serveGateway(api)
 	takeHTTPRoute(t, api, "shop", "web")

@@ -329,7 +329,7 @@ func TestGRPCRoutes(t *testing.T) {
 	b.away.Store(nil)
 	put("shop")
 	eventually(t, "it says that the hub lacks the kind", func() bool {
-		return strings.Contains(says("shop"), "the hub has no GRPCRoutes that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version")
+		return strings.Contains(says("shop"), "the hub has no GRPCRoutes that its controller can read: it needs them in v1 of the Gateway API, and the roles of this version")
 	})
 	b.Serve(grpcRoutesOf, "GRPCRoute")
 	name := tenants.HubName("shop", routes.KindGRPCRoute, "default", "cart")
@@ -363,7 +363,7 @@ func TestGRPCRoutesForbidden(t *testing.T) {
 					"backends": []any{map[string]any{"service": "cart", "nodePort": int64(30081)}}}}}}})
 			eventually(t, "it says why", func() bool {
 				text, _ := json.Marshal(b.Get(tenantRoutes, "shop", "grpcroute.default.cart")["status"])
-				return strings.Contains(string(text), "the hub has no GRPCRoutes that its controller may read")
+				return strings.Contains(string(text), "the hub has no GRPCRoutes that its controller can read")
 			})
 			b.ingress("new", "b.example.com")
 			eventually(t, "an Ingress is served", func() bool { return b.accepts("new") == "Accepted" })

@@ -258,7 +258,7 @@ func (k *Keeper) input(ctx context.Context) (*routes.Input, map[model.Key]object
 type reading struct {
 	notRead string  // a resource that cannot be read; empty: there is none
 	waiting bool    // routes of a Gateway have not been read yet
-	lacking [2]bool // the kinds of these, as in routes.GatewayKinds, that the hub has not, or that cannot be read and it has none of
+	lacking [2]bool // the kinds of these, each at its place in routes.GatewayKinds, which has as many, that the hub has not, or that cannot be read and it has none of
 }
 
 // lostAfter is how long what the hub has may be stale. It may be another by then.

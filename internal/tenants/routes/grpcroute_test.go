@@ -130,7 +130,7 @@ func TestGRPCRoutesLacking(t *testing.T) {
 	w.grpcRoute("shop", "web", 1, "a.shop.example.com")
 	w.httpRoute("shop", "more", 2, "b.shop.example.com")
 	out := w.step(t)
-	if got := out.Pending[model.Key{Namespace: "shop", Name: "grpcroute.default.web"}]; got != "the hub has no GRPCRoutes that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version" {
+	if got := out.Pending[model.Key{Namespace: "shop", Name: "grpcroute.default.web"}]; got != "the hub has no GRPCRoutes that its controller can read: it needs them in v1 of the Gateway API, and the roles of this version" {
 		t.Errorf("it says %q", got)
 	}
 	if text := w.text(); strings.Contains(text, `"kind":"GRPCRoute"`) || !strings.Contains(text, `"kind":"HTTPRoute"`) || strings.Contains(text, marks[KindGRPCRoute]) {

@@ -116,7 +116,7 @@ func (out *Output) difference(in *Input, accepted []model.Key) {
 			out.want(in, wanted, id, copiesFirst(keep(in, &c, id, r, ingress(&c, key.Namespace, r, out.certificates))))
 			out.Addresses[key] = addresses(in.Have[id])
 		case in.Lacking[id.Kind]:
-			out.Pending[key] = fmt.Sprintf("the hub has no %ss that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version", id.Kind)
+			out.Pending[key] = fmt.Sprintf("the hub has no %ss that its controller can read: it needs them in v1 of the Gateway API, and the roles of this version", id.Kind)
 		case in.unmarked(id, key.Namespace, r.TenantRoute):
 			out.fromGateway(in, key, in.Have[id])
 		default:

@@ -196,7 +196,7 @@ func TestHTTPRoutesLacking(t *testing.T) {
 	if text := w.text(); strings.Contains(text, `"kind":"HTTPRoute"`) || !strings.Contains(text, `"kind":"Ingress"`) {
 		t.Error(text)
 	}
-	if got := out.Pending[model.Key{Namespace: "shop", Name: tenants.RouteName(KindHTTPRoute, "default", r.Spec.Origin.Name)}]; got != "the hub has no HTTPRoutes that its controller may read: it needs them in v1 of the Gateway API, and the roles of this version" {
+	if got := out.Pending[model.Key{Namespace: "shop", Name: tenants.RouteName(KindHTTPRoute, "default", r.Spec.Origin.Name)}]; got != "the hub has no HTTPRoutes that its controller can read: it needs them in v1 of the Gateway API, and the roles of this version" {
 		t.Error(got)
 	}
 }
