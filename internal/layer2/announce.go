@@ -74,6 +74,13 @@ func (b *burst) advance(began, now time.Time) {
 	b.next = refresh(began, now)
 }
 
+// delayed has the rest of a burst as much later as what is due now.
+func (b *burst) delayed(now time.Time) {
+	if due(b.next, now) {
+		b.start = b.start.Add(now.Sub(b.next))
+	}
+}
+
 // refresh is when to repeat what is said now.
 func refresh(began, now time.Time) time.Time {
 	return slot(began, now.Add(refreshInterval-refreshJitter/2+rand.N(refreshJitter)))
@@ -150,6 +157,7 @@ func (d *Driver) stepAnnounce(e *entry, now time.Time) {
 		d.counters.defences.Add(1)
 	}
 	if scheduled {
+		b.delayed(now)
 		b.advance(d.began, now)
 	}
 }
@@ -159,6 +167,7 @@ func (d *Driver) skip(e *entry, late bool, now time.Time) bool {
 	if !late && now.Before(d.validUntil) {
 		return false
 	}
+	e.burst.delayed(now)
 	e.burst.next, e.conflict.defend = time.Time{}, time.Time{}
 	d.log.Debug("announcement skipped", "vip", e.want.Addr, "reason", "waits for a decision")
 	return true
@@ -173,9 +182,8 @@ func (d *Driver) repeat(e *entry, late bool, now time.Time) {
 		d.fail(e, err)
 		return
 	}
-	b := &e.burst
-	b.start = b.start.Add(now.Sub(b.next))
-	b.advance(d.began, now)
+	e.burst.delayed(now)
+	e.burst.advance(d.began, now)
 }
 
 func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }

@@ -378,3 +378,51 @@ func TestLine(t *testing.T) {
 		t.Error("something waits for ever")
 	}
 }
+
+// TestDelayedBurstGoesOn: neither a defence nor a pause without a decision cuts a burst short that
+// waits in the line. What falls due in the pause itself may be left out.
+func TestDelayedBurstGoesOn(t *testing.T) {
+	for name, between := range map[string]func(h *harness, l2 []model.L2Advert){
+		"all are contested": func(h *harness, l2 []model.L2Advert) {
+			for _, w := range l2 {
+				h.k.hear(gratuitous(rivalMAC, w.Addr))
+			}
+		},
+		"nothing runs for 1.5 s": func(h *harness, l2 []model.L2Advert) {
+			stood := false
+			h.k.sending(func([]byte) error {
+				if !stood {
+					stood = true
+					time.Sleep(1500 * ms)
+				}
+				return nil
+			})
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			h.apply(l2...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				defer h.close()
+				l2 := many(1200, netip.MustParseAddr("10.1.0.1"), respondVIP)
+				h.apply(l2...)
+				time.Sleep(1500 * ms)
+				synctest.Wait()
+				between(h, l2)
+				time.Sleep(25 * time.Second) // before what is periodic
+				synctest.Wait()
+				short := 0
+				for _, w := range l2 {
+					if len(h.said(w.Addr, 0)) < len(burstAt)-2 {
+						short++
+					}
+				}
+				if short > 0 {
+					t.Errorf("%d of %d were announced less than %d times", short, len(l2), len(burstAt)-2)
+				}
+			})
+		})
+	}
+}
